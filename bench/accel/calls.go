@@ -88,7 +88,7 @@ const bulkCost = "Each byte is copied into the ring, encrypted, sent, received, 
 
 func (b *bench) calls(ctx context.Context) error {
 	ways := []string{local, shared, network}
-	if b.peer.there() {
+	if b.peer.isInstalled() {
 		ways = append(ways, remote)
 	}
 	values := samples{}
@@ -107,7 +107,7 @@ func (b *bench) calls(ctx context.Context) error {
 	for _, g := range callGoals {
 		b.Row(paired.NewRow(g.title+", "+g.way, g.unit, local, values[g.way][g.name], values[local][g.name], g.goal).Because(g.reason))
 	}
-	if b.peer.there() {
+	if b.peer.isInstalled() {
 		b.peerRows(values)
 	}
 	return nil

@@ -19,11 +19,11 @@ type peer struct {
 
 const peerPort = "17171"
 
-func (p *peer) there() bool { return p.server != "" && p.library != "" }
+func (p *peer) isInstalled() bool { return p.server != "" && p.library != "" }
 
 // start runs its server on the loopback device until this process ends.
 func (p *peer) start(dir string) error {
-	if !p.there() {
+	if !p.isInstalled() {
 		return nil
 	}
 	p.vendors = filepath.Join(dir, "vendors")

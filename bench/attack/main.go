@@ -108,7 +108,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return errors.Join(b.room(ctx), b.victims(ctx), b.functions(ctx), end())
+	return errors.Join(b.sandboxCost(ctx), b.victims(ctx), b.functions(ctx), end())
 }
 
 // carryOut carries out the attacks whose test matches. An error says how many succeeded.

@@ -80,7 +80,7 @@ func work() {
 }
 
 // room measures what a worker's sandbox and control group cost.
-func (b *bench) room(ctx context.Context) error {
+func (b *bench) sandboxCost(ctx context.Context) error {
 	groups := cgroup.Open("attackbench")
 	defer groups.Close()
 	var starts, plain, speeds, plainSpeeds []float64

@@ -32,12 +32,12 @@ func balances() map[string]balance.Config {
 	}
 }
 
-// A balanced run is what one way to balance led to.
+// A balanced run is the result of one balancing algorithm.
 type balanced struct{ p99, p50, uneven []float64 }
 
 // balance is calls to back ends of unequal speed, which begin at random.
 func (b *bench) balance(ctx context.Context) error {
-	return b.with(func(f *plant) error {
+	return b.withProcesses(func(f *processGroup) error {
 		w, err := f.backends(ctx)
 		if err != nil {
 			return err
@@ -58,8 +58,8 @@ func (b *bench) balance(ctx context.Context) error {
 	})
 }
 
-func (f *plant) backends(ctx context.Context) (*way, error) {
-	w, targets := &way{name: "balance"}, []string{}
+func (f *processGroup) backends(ctx context.Context) (*topology, error) {
+	w, targets := &topology{name: "balance"}, []string{}
 	for i, speed := range speeds() {
 		name := fmt.Sprintf("backend-%d", i)
 		targets = append(targets, f.bench.socket(name))
@@ -79,9 +79,9 @@ func (f *plant) backends(ctx context.Context) (*way, error) {
 	return w, err
 }
 
-// balanceTurn balances in one way until it has settled, and then looks: long enough for
+// balanceTurn balances by one algorithm until the weights are stable, then measures: long enough for
 // the queues of back ends that are busy nine tenths of the time to grow as they do.
-func (b *bench) balanceTurn(ctx context.Context, w *way, name string, into *balanced) error {
+func (b *bench) balanceTurn(ctx context.Context, w *topology, name string, into *balanced) error {
 	var done bool
 	if err := w.others[len(speeds())].do("balance", name, &done); err != nil {
 		return err

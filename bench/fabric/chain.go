@@ -17,10 +17,10 @@ import (
 )
 
 // A kindOfPolicy is one policy of the chain.
-type kindOfPolicy struct{ name, text string }
+type policyKind struct{ name, text string }
 
-func kindsOfPolicy() []kindOfPolicy {
-	return []kindOfPolicy{
+func policyKinds() []policyKind {
+	return []policyKind{
 		{"access", `access: {default: deny, rules: [{allow: {tenants: ["uid:*"], methods: [UnaryCall]}}]}`},
 		{"rate", `rate: {rate: 10000000/s, burst: 100000000, per: tenant}`},
 		{"concurrency", `concurrency: {limit: 1000000, per: method}`},
@@ -33,7 +33,7 @@ func kindsOfPolicy() []kindOfPolicy {
 }
 
 // policyText is a file of these policies.
-func policyText(kinds ...kindOfPolicy) string {
+func policyText(kinds ...policyKind) string {
 	var text strings.Builder
 	text.WriteString("policies:\n")
 	for i, k := range kinds {
@@ -42,39 +42,39 @@ func policyText(kinds ...kindOfPolicy) string {
 	return text.String()
 }
 
-// A judging measures calls through a router without a callee.
-type judging struct {
+// A policyRun measures calls through a router without a callee.
+type policyRun struct {
 	Policies string
 	Size     int
 	Calls    int
 }
 
-// nowhere is a callee that returns at once.
-type nowhere struct{ response call.Message }
+// discardTransport is a callee that returns at once.
+type discardTransport struct{ response call.Message }
 
-func (n *nowhere) Open(context.Context, *call.Head) (call.ClientStream, error) {
+func (n *discardTransport) Open(context.Context, *call.Head) (call.ClientStream, error) {
 	return nil, status.Error(codes.Unimplemented, "no streams")
 }
-func (n *nowhere) Close() error { return nil }
+func (n *discardTransport) Close() error { return nil }
 
 //nolint:unparam // call.Unary says what it returns
-func (n *nowhere) Unary(_ context.Context, _ *call.Head, request *call.Message) (*call.Message, call.End, error) {
+func (n *discardTransport) Unary(_ context.Context, _ *call.Head, request *call.Message) (*call.Message, call.End, error) {
 	request.Free()
 	return &n.response, call.End{}, nil
 }
 
-// judge is the process that measures chains.
-func (a *actor) judge(context.Context) error {
-	a.does["judge"] = on(func(ctx context.Context, j judging) (any, error) { return j.run(ctx) })
+// policies prepares the process that measures chains of policies.
+func (a *actor) policies(context.Context) error {
+	a.does["policies"] = decodeArgs(func(ctx context.Context, j policyRun) (any, error) { return j.run(ctx) })
 	return nil
 }
 
 // run returns the processor time of a call in microseconds, that of the garbage
 // collector included. Nothing here waits, and what else the machine does is left out.
-func (j *judging) run(ctx context.Context) (float64, error) {
+func (j *policyRun) run(ctx context.Context) (float64, error) {
 	r := router.New(router.Options{})
 	defer r.Close()
-	endpoint := router.Endpoint{Endpoint: balance.Endpoint{ID: "nowhere"}, Transport: &nowhere{call.Message{Data: []byte{}}}, Forgets: true}
+	endpoint := router.Endpoint{Endpoint: balance.Endpoint{ID: "discard"}, Transport: &discardTransport{call.Message{Data: []byte{}}}, Forgets: true}
 	if err := r.SetService("grpc.testing.TestService", router.Service{Endpoints: []router.Endpoint{endpoint}}); err != nil {
 		return 0, err
 	}
@@ -85,7 +85,7 @@ func (j *judging) run(ctx context.Context) (float64, error) {
 	r.SetPolicies(set)
 	data := make([]byte, j.Size)
 	h := &call.Head{Method: "/grpc.testing.TestService/UnaryCall", Metadata: metadata.Pairs("tier", "silver"), Tenant: "uid:1000", Peer: "pid:1"}
-	var before used
+	var before resources
 	for i := range j.Calls + j.Calls/10 {
 		if i == j.Calls/10 {
 			if before, err = usage(); err != nil {
@@ -102,7 +102,7 @@ func (j *judging) run(ctx context.Context) (float64, error) {
 
 // chain is the cost of policies, alone and in chains of 0 to 8.
 func (b *bench) chain(ctx context.Context) error {
-	return b.with(func(f *plant) error {
+	return b.withProcesses(func(f *processGroup) error {
 		p, err := f.add(ctx, spec{Role: roleChain, Name: "chain"})
 		if err != nil {
 			return err
@@ -130,14 +130,14 @@ type chainMeter struct {
 	large        []float64
 }
 
-func (m *chainMeter) time(size int, kinds ...kindOfPolicy) (float64, error) {
+func (m *chainMeter) time(size int, kinds ...policyKind) (float64, error) {
 	var us float64
-	err := m.process.do("judge", judging{policyText(kinds...), size, m.calls}, &us)
+	err := m.process.do("policies", policyRun{policyText(kinds...), size, m.calls}, &us)
 	return us, err
 }
 
 func (m *chainMeter) round() error {
-	kinds := kindsOfPolicy()
+	kinds := policyKinds()
 	lengths := make([]float64, len(kinds)+1)
 	for n := range lengths {
 		var err error
@@ -165,7 +165,7 @@ func (m *chainMeter) rows(b *bench) {
 	wanted := paired.Goal{Max: 0.3}
 	b.row(paired.NewRow("a call through the router without policies", "us of CPU", "", m.none, nil, paired.Goal{}))
 	b.row(paired.NewRow("one policy more in the chain: slope over chains of 0 to 8", "us of CPU", "", m.slopes, nil, wanted))
-	for _, k := range kindsOfPolicy() {
+	for _, k := range policyKinds() {
 		cost := make([]float64, len(m.none))
 		for i := range cost {
 			cost[i] = m.alone[k.name][i] - m.none[i]

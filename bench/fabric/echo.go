@@ -25,12 +25,12 @@ func (echo) UnaryCall(ctx context.Context, in *testgrpc.SimpleRequest) (*testgrp
 	out := &testgrpc.SimpleResponse{Payload: in.GetPayload()}
 	if in.GetFillUsername() {
 		md, _ := metadata.FromIncomingContext(ctx)
-		out.Username, out.OauthScope = only(md[firstKey]), only(md[secondKey])
+		out.Username, out.OauthScope = single(md[firstKey]), single(md[secondKey])
 	}
 	return out, nil
 }
 
-func only(values []string) string {
+func single(values []string) string {
 	if len(values) != 1 {
 		return ""
 	}

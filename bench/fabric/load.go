@@ -36,7 +36,7 @@ type result struct {
 	Seconds             float64
 	P50, P90, P99, Mean float64
 	// Used is what the client used for it.
-	Used used
+	Used resources
 	// Cause is the first error of a lost call.
 	Cause string
 }
@@ -45,8 +45,8 @@ var errWrong = errors.New("another answer than wanted")
 
 // client calls.
 func (a *actor) client(context.Context) error {
-	a.does["load"] = on(func(ctx context.Context, l load) (any, error) { return a.load(ctx, l) })
-	a.does["beside"] = on(func(ctx context.Context, l beside) (any, error) { return a.beside(ctx, l) })
+	a.does["load"] = decodeArgs(func(ctx context.Context, l load) (any, error) { return a.load(ctx, l) })
+	a.does["mixed"] = decodeArgs(func(ctx context.Context, l mixedLoad) (any, error) { return a.mixed(ctx, l) })
 	return nil
 }
 

@@ -9,11 +9,11 @@ import (
 )
 
 func main() {
-	if status, is := carry(); is {
+	if status, is := roleStatus(); is {
 		os.Exit(status)
 	}
 	if text := os.Getenv(roleVariable); text != "" {
-		os.Exit(play(text))
+		os.Exit(roleMain(text))
 	}
 	b := &bench{launch: launchProcess}
 	b.Flags()

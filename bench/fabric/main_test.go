@@ -22,11 +22,11 @@ import (
 
 // TestMain lets the test binary play the roles, as the command does.
 func TestMain(m *testing.M) {
-	if status, is := carry(); is {
+	if status, is := roleStatus(); is {
 		os.Exit(status)
 	}
 	if text := os.Getenv(roleVariable); text != "" {
-		os.Exit(play(text))
+		os.Exit(roleMain(text))
 	}
 	os.Exit(m.Run())
 }
@@ -51,17 +51,17 @@ func launchHere(ctx context.Context, text string) (io.WriteCloser, io.Reader, fu
 	output, out := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		err := perform(ctx, text, in, out)
+		err := runRole(ctx, text, in, out)
 		done <- errors.Join(err, in.Close(), out.CloseWithError(io.EOF))
 	}()
 	return input, output, func() error { return <-done }, nil
 }
 
-// newPlant is a plant and its context, which outlives the test's: processes end when
+// newGroup is a group and its context, which outlives the test's: processes end when
 // they are told to.
-func newPlant(t *testing.T) (*plant, context.Context) {
+func newGroup(t *testing.T) (*processGroup, context.Context) {
 	t.Helper()
-	f := &plant{bench: newBench(t)}
+	f := &processGroup{bench: newBench(t)}
 	t.Cleanup(func() {
 		if err := f.close(); err != nil {
 			t.Error(err)
@@ -70,14 +70,14 @@ func newPlant(t *testing.T) (*plant, context.Context) {
 	return f, context.WithoutCancel(t.Context())
 }
 
-// TestWays makes some calls in all ways of all rows.
-func TestWays(t *testing.T) {
-	f, ctx := newPlant(t)
-	local, err := f.localWays(ctx, large)
+// TestTopologies makes some calls in the topologies of all rows.
+func TestTopologies(t *testing.T) {
+	f, ctx := newGroup(t)
+	local, err := f.localTopologies(ctx, large)
 	if err != nil {
 		t.Fatal(err)
 	}
-	secure, err := f.tlsWays(ctx)
+	secure, err := f.tlsTopologies(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,17 +88,17 @@ func TestWays(t *testing.T) {
 			}
 		}
 	}
-	var r besideResult
-	if err := secure[0].client.do("beside", beside{Size: 64, Rate: 100, Bytes: 4 << 20, Chunk: 1 << 20, Seconds: 0.01}, &r); err != nil {
+	var r mixedResult
+	if err := secure[0].client.do("mixed", mixedLoad{Size: 64, Rate: 100, Bytes: 4 << 20, Chunk: 1 << 20, Seconds: 0.01}, &r); err != nil {
 		t.Error(err)
 	}
 }
 
 // TestProcess makes some calls from one process to another.
 func TestProcess(t *testing.T) {
-	f, ctx := newPlant(t)
+	f, ctx := newGroup(t)
 	f.bench.launch = launchProcess
-	w, err := f.echoWay(ctx, plain, "grpc", stackGRPC, "")
+	w, err := f.echoTopology(ctx, plain, "grpc", stackGRPC, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,9 +113,9 @@ func TestProcess(t *testing.T) {
 
 // TestShop asks the shop over all stacks.
 func TestShop(t *testing.T) {
-	f, ctx := newPlant(t)
+	f, ctx := newGroup(t)
 	for name, s := range map[string][2]string{"a": {stackFabric, roleManaged}, "b": {stackGRPC, ""}, "c": {stackGRPC, roleProxy}} {
-		w, err := f.shopWay(ctx, name, s[0], s[1])
+		w, err := f.shopTopology(ctx, name, s[0], s[1])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,10 +125,10 @@ func TestShop(t *testing.T) {
 	}
 }
 
-// TestMarks finds calls that were judged by parts of two sets, and those lost.
+// TestMarks finds calls to which parts of two sets of policies were applied, and those lost.
 func TestMarks(t *testing.T) {
-	f, ctx := newPlant(t)
-	w, err := f.markedWay(ctx)
+	f, ctx := newGroup(t)
+	w, err := f.markedTopology(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestMarks(t *testing.T) {
 		set   string
 		wrong bool
 	}{"whole sets": {whole, false}, "a set of two halves": {half, true}} {
-		r, err := underSwaps(w, swapping{Sets: []string{c.set}, Swaps: 20, Seconds: 0.05})
+		r, err := runWithSwaps(w, swapping{Sets: []string{c.set}, Swaps: 20, Seconds: 0.05})
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -157,7 +157,7 @@ func TestChain(t *testing.T) {
 	if err := errors.Join(m.round(), p.stop()); err != nil {
 		t.Fatal(err)
 	}
-	if len(m.slopes) != 1 || len(m.alone) != len(kindsOfPolicy()) {
+	if len(m.slopes) != 1 || len(m.alone) != len(policyKinds()) {
 		t.Errorf("%d slopes, %d policies alone", len(m.slopes), len(m.alone))
 	}
 }
@@ -233,7 +233,7 @@ func TestBucket(t *testing.T) {
 		want  bool
 	}{{0, true}, {0, true}, {0, false}, {50 * time.Millisecond, false}, {50 * time.Millisecond, true}, {time.Hour, true}, {0, true}, {0, false}} {
 		now = now.Add(c.after)
-		if got := b.take(now); got != c.want {
+		if got := b.allow(now); got != c.want {
 			t.Errorf("step %d: got %v, want %v", i, got, c.want)
 		}
 	}
@@ -260,13 +260,13 @@ func TestBackend(t *testing.T) {
 }
 
 // TestJudge is the proxy's three policies.
-func TestJudge(t *testing.T) {
+func TestPolicyRun(t *testing.T) {
 	x := &l7{allowed: map[string]bool{"a.B": true}, bucket: bucket{burst: 1, tokens: 1, last: time.Now()}}
 	for i, c := range []struct {
 		service string
 		want    codes.Code
 	}{{"a.C", codes.PermissionDenied}, {"a.B", codes.OK}, {"a.B", codes.ResourceExhausted}} {
-		if got := status.Code(x.judge(c.service, "/"+c.service+"/M")); got != c.want {
+		if got := status.Code(x.policies(c.service, "/"+c.service+"/M")); got != c.want {
 			t.Errorf("call %d: got %v, want %v", i, got, c.want)
 		}
 	}

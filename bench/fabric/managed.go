@@ -47,8 +47,8 @@ func (a *actor) managed(ctx context.Context) error {
 		return errors.Join(<-served, m.close())
 	}
 	go func() { served <- l.Serve(ctx, func(*shared.Conn) error { return nil }) }()
-	a.does["balance"] = on(func(_ context.Context, name string) (any, error) { return true, m.balance(balances()[name]) })
-	a.does["swap"] = on(func(ctx context.Context, s swapping) (any, error) { return m.swap(ctx, s) })
+	a.does["balance"] = decodeArgs(func(_ context.Context, name string) (any, error) { return true, m.balance(balances()[name]) })
+	a.does["swap"] = decodeArgs(func(ctx context.Context, s swapping) (any, error) { return m.swap(ctx, s) })
 	return nil
 }
 
@@ -96,7 +96,7 @@ func (m *manager) close() error {
 type swapping struct {
 	Sets  []string
 	Swaps int
-	// Upgrades is how often a station's process is replaced meanwhile.
+	// Upgrades is how often a node's process is replaced meanwhile.
 	Upgrades int
 	Seconds  float64
 }

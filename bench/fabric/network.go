@@ -8,15 +8,15 @@ import (
 	"github.com/outboard-run/outboard/bench/paired"
 )
 
-// The ways of calls over the network.
+// The topologies of calls over the network.
 const (
 	secure      = "fabric, TCP with TLS"
 	securePlain = "grpc-go with TLS"
 )
 
-// tlsWay starts a server for TCP with TLS 1.3, and its client.
-func (f *plant) tlsWay(ctx context.Context, name, file, stack string, id *identity) (*way, error) {
-	w := &way{name: name}
+// tlsTopology starts a server for TCP with TLS 1.3, and its client.
+func (f *processGroup) tlsTopology(ctx context.Context, name, file, stack string, id *identity) (*topology, error) {
+	w := &topology{name: name}
 	listen := spec{Role: roleServer, Name: file + "-server", Stack: stack, App: "echo", Listen: "tcp:127.0.0.1:0", Identity: id}
 	if err := w.add(ctx, f, listen); err != nil {
 		return nil, err
@@ -26,29 +26,29 @@ func (f *plant) tlsWay(ctx context.Context, name, file, stack string, id *identi
 	return w, err
 }
 
-func (f *plant) tlsWays(ctx context.Context) ([]*way, error) {
+func (f *processGroup) tlsTopologies(ctx context.Context) ([]*topology, error) {
 	id, err := newIdentity()
 	if err != nil {
 		return nil, err
 	}
-	ours, err := f.tlsWay(ctx, secure, "tls", stackFabric, id)
+	ours, err := f.tlsTopology(ctx, secure, "tls", stackFabric, id)
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := f.tlsWay(ctx, securePlain, "grpc-tls", stackGRPC, id)
-	return []*way{ours, theirs}, err
+	theirs, err := f.tlsTopology(ctx, securePlain, "grpc-tls", stackGRPC, id)
+	return []*topology{ours, theirs}, err
 }
 
 // network is calls over TCP with TLS. 1.5 times the calls in a second are two thirds
 // of the time for each.
 func (b *bench) network(ctx context.Context, inFlight int) error {
-	return b.with(func(f *plant) error {
-		ways, err := f.tlsWays(ctx)
+	return b.withProcesses(func(f *processGroup) error {
+		topologies, err := f.tlsTopologies(ctx)
 		if err != nil {
 			return err
 		}
 		l := load{Call: "echo", Size: 64, InFlight: inFlight, Seconds: b.Turn(time.Second, 300*time.Millisecond).Seconds()}
-		all, err := turns(ctx, b.Rounds(7, 3), l, ways...)
+		all, err := turns(ctx, b.Rounds(7, 3), l, topologies...)
 		if err != nil {
 			return err
 		}

@@ -18,12 +18,12 @@ const roleVariable = "OUTBOARD_BENCH_ROLE"
 
 // A process is one that plays a role. One goroutine uses it at a time.
 type process struct {
-	spec  spec
-	addr  string // where it listens, as a target
-	input io.WriteCloser
-	ask   *json.Encoder
-	tell  *json.Decoder
-	wait  func() error
+	spec     spec
+	addr     string // where it listens, as a target
+	input    io.WriteCloser
+	requests *json.Encoder
+	replies  *json.Decoder
+	wait     func() error
 }
 
 // A launch starts what plays the role of the text. It ends when its input does.
@@ -55,7 +55,7 @@ func (b *bench) start(ctx context.Context, s spec) (*process, error) {
 	if p.input, out, p.wait, err = b.launch(ctx, string(text)); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Name, err)
 	}
-	p.ask, p.tell = json.NewEncoder(p.input), json.NewDecoder(out)
+	p.requests, p.replies = json.NewEncoder(p.input), json.NewDecoder(out)
 	if err := p.answer(&p.addr); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Name, errors.Join(err, p.stop()))
 	}
@@ -85,7 +85,7 @@ func launchProcess(ctx context.Context, text string) (io.WriteCloser, io.Reader,
 
 // do lets the process do something and waits for its result.
 func (p *process) do(what string, args, result any) error {
-	err := p.ask.Encode(question{what, args})
+	err := p.requests.Encode(question{what, args})
 	if err == nil {
 		err = p.answer(result)
 	}
@@ -97,7 +97,7 @@ func (p *process) do(what string, args, result any) error {
 
 func (p *process) answer(result any) error {
 	var a answer
-	if err := p.tell.Decode(&a); err != nil {
+	if err := p.replies.Decode(&a); err != nil {
 		return err
 	}
 	if a.Error != "" {
@@ -107,8 +107,8 @@ func (p *process) answer(result any) error {
 }
 
 // usage is what the process has used.
-func (p *process) usage() (used, error) {
-	var u used
+func (p *process) usage() (resources, error) {
+	var u resources
 	err := p.do("usage", nil, &u)
 	return u, err
 }
@@ -121,14 +121,14 @@ func (p *process) stop() error {
 	return nil
 }
 
-// A plant is the processes of a section.
-type plant struct {
+// A processGroup is the processes of a section.
+type processGroup struct {
 	bench     *bench
 	processes []*process
 }
 
-// add starts a process that lives until the plant is closed.
-func (f *plant) add(ctx context.Context, s spec) (*process, error) {
+// add starts a process that lives until the group is closed.
+func (f *processGroup) add(ctx context.Context, s spec) (*process, error) {
 	p, err := f.bench.start(ctx, s)
 	if err == nil {
 		f.processes = append(f.processes, p)
@@ -137,7 +137,7 @@ func (f *plant) add(ctx context.Context, s spec) (*process, error) {
 }
 
 // close ends the processes, those that call before those that serve them.
-func (f *plant) close() error {
+func (f *processGroup) close() error {
 	var errs []error
 	for _, p := range slices.Backward(f.processes) {
 		errs = append(errs, p.stop())
@@ -145,9 +145,9 @@ func (f *plant) close() error {
 	return errors.Join(errs...)
 }
 
-// with runs measure with a plant.
-func (b *bench) with(measure func(*plant) error) error {
-	f := &plant{bench: b}
+// withProcesses runs measure with a group.
+func (b *bench) withProcesses(measure func(*processGroup) error) error {
+	f := &processGroup{bench: b}
 	err := measure(f)
 	return errors.Join(err, f.close())
 }

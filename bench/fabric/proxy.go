@@ -86,7 +86,7 @@ func (x *l7) close() error {
 func (x *l7) handle(_ any, s grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(s)
 	service := serviceOf(method)
-	if err := x.judge(service, method); err != nil {
+	if err := x.policies(service, method); err != nil {
 		return err
 	}
 	var request, response rawMessage
@@ -116,12 +116,12 @@ func (x *l7) handle(_ any, s grpc.ServerStream) error {
 	return s.SendMsg(&response)
 }
 
-// judge is the access list, the token bucket and the counter.
-func (x *l7) judge(service, method string) error {
+// policies is the access list, the token bucket and the counter.
+func (x *l7) policies(service, method string) error {
 	if !x.allowed[service] {
 		return status.Error(codes.PermissionDenied, "this caller may not call this")
 	}
-	if !x.bucket.take(time.Now()) {
+	if !x.bucket.allow(time.Now()) {
 		return status.Error(codes.ResourceExhausted, "too many calls")
 	}
 	count, ok := x.calls.Load(method)
@@ -149,7 +149,7 @@ type bucket struct {
 	last        time.Time
 }
 
-func (b *bucket) take(now time.Time) bool {
+func (b *bucket) allow(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.tokens = min(b.burst, b.tokens+b.rate*now.Sub(b.last).Seconds())

@@ -23,7 +23,7 @@ func serveRaw(target string) (string, func() error, error) {
 			if err != nil {
 				return
 			}
-			all.Go(func() { bounce(c) })
+			all.Go(func() { echoFrames(c) })
 		}
 	})
 	return target, func() error {
@@ -33,7 +33,7 @@ func serveRaw(target string) (string, func() error, error) {
 	}, nil
 }
 
-func bounce(c net.Conn) {
+func echoFrames(c net.Conn) {
 	defer c.Close()
 	var frame []byte
 	for {

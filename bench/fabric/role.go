@@ -21,28 +21,28 @@ type actor struct {
 	close func() error
 }
 
-// play is the main function of a process with a role.
-func play(text string) int {
+// roleMain is the main function of a process with a role.
+func roleMain(text string) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	if err := perform(ctx, text, os.Stdin, os.Stdout); err != nil {
+	if err := runRole(ctx, text, os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "bench role:", err)
 		return 1
 	}
 	return 0
 }
 
-func perform(ctx context.Context, text string, in io.Reader, out io.Writer) (err error) {
+func runRole(ctx context.Context, text string, in io.Reader, out io.Writer) (err error) {
 	a := &actor{close: func() error { return nil }}
 	if err := json.Unmarshal([]byte(text), &a.spec); err != nil {
 		return err
 	}
-	tell := json.NewEncoder(out)
+	replies := json.NewEncoder(out)
 	if err := a.prepare(ctx); err != nil {
-		return errors.Join(tell.Encode(answer{Error: err.Error()}), a.close())
+		return errors.Join(replies.Encode(answer{Error: err.Error()}), a.close())
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
-	if err := tell.Encode(answered(a.addr, nil)); err != nil {
+	if err := replies.Encode(answerOf(a.addr, nil)); err != nil {
 		return err
 	}
 	stop, err := paired.WriteProfile(a.spec.Profile)
@@ -50,7 +50,7 @@ func perform(ctx context.Context, text string, in io.Reader, out io.Writer) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	return a.obey(ctx, json.NewDecoder(in), tell)
+	return a.serveCommands(ctx, json.NewDecoder(in), replies)
 }
 
 func (a *actor) prepare(ctx context.Context) error {
@@ -58,8 +58,8 @@ func (a *actor) prepare(ctx context.Context) error {
 		"usage": func(context.Context, json.RawMessage) (any, error) { return usage() },
 	}
 	prepare, ok := map[string]func(context.Context) error{
-		roleClient: a.client, roleServer: a.server, roleProxy: a.proxy, roleEnvoy: a.envoy, roleManaged: a.managed, roleChain: a.judge,
-		roleStation: a.station,
+		roleClient: a.client, roleServer: a.server, roleProxy: a.proxy, roleEnvoy: a.envoy, roleManaged: a.managed, roleChain: a.policies,
+		roleNode: a.node,
 	}[a.spec.Role]
 	if !ok {
 		return fmt.Errorf("no role %q", a.spec.Role)
@@ -67,14 +67,14 @@ func (a *actor) prepare(ctx context.Context) error {
 	return prepare(ctx)
 }
 
-// obey executes the commands of standard input until it is closed.
-func (a *actor) obey(ctx context.Context, ask *json.Decoder, tell *json.Encoder) error {
+// serveCommands executes the commands of standard input until it is closed.
+func (a *actor) serveCommands(ctx context.Context, requests *json.Decoder, replies *json.Encoder) error {
 	for {
 		var q struct {
 			Do   string
 			Args json.RawMessage
 		}
-		if err := ask.Decode(&q); errors.Is(err, io.EOF) {
+		if err := requests.Decode(&q); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return err
@@ -83,13 +83,13 @@ func (a *actor) obey(ctx context.Context, ask *json.Decoder, tell *json.Encoder)
 		if do == nil {
 			return fmt.Errorf("asked to %q", q.Do)
 		}
-		if err := tell.Encode(answered(do(ctx, q.Args))); err != nil {
+		if err := replies.Encode(answerOf(do(ctx, q.Args))); err != nil {
 			return err
 		}
 	}
 }
 
-func answered(result any, err error) answer {
+func answerOf(result any, err error) answer {
 	if err != nil {
 		return answer{Error: err.Error()}
 	}
@@ -100,8 +100,8 @@ func answered(result any, err error) answer {
 	return answer{Result: raw}
 }
 
-// on makes what an actor does of a function with typed arguments.
-func on[A any](do func(context.Context, A) (any, error)) func(context.Context, json.RawMessage) (any, error) {
+// decodeArgs makes what an actor does of a function with typed arguments.
+func decodeArgs[A any](do func(context.Context, A) (any, error)) func(context.Context, json.RawMessage) (any, error) {
 	return func(ctx context.Context, raw json.RawMessage) (any, error) {
 		var args A
 		if err := json.Unmarshal(raw, &args); err != nil {
@@ -112,20 +112,24 @@ func on[A any](do func(context.Context, A) (any, error)) func(context.Context, j
 }
 
 // A used is what processes have used.
-type used struct {
+type resources struct {
 	CPU float64 // seconds of processor time
 	// Switches are the times that a thread went to sleep.
 	Switches float64
 }
 
-func (u used) plus(v used) used  { return used{u.CPU + v.CPU, u.Switches + v.Switches} }
-func (u used) minus(v used) used { return used{u.CPU - v.CPU, u.Switches - v.Switches} }
+func (u resources) plus(v resources) resources {
+	return resources{u.CPU + v.CPU, u.Switches + v.Switches}
+}
+func (u resources) minus(v resources) resources {
+	return resources{u.CPU - v.CPU, u.Switches - v.Switches}
+}
 
 // usage is what this process has used.
-func usage() (used, error) {
+func usage() (resources, error) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return used{}, err
+		return resources{}, err
 	}
-	return used{time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds(), float64(u.Nvcsw)}, nil
+	return resources{time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds(), float64(u.Nvcsw)}, nil
 }

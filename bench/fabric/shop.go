@@ -17,23 +17,23 @@ import (
 func shopApps() map[string]func(*spec) (app, error) {
 	return map[string]func(*spec) (app, error){
 		hotel.FrontendService: func(s *spec) (app, error) {
-			return caring(s, hotel.RegisterFrontend, hotel.SearchService, hotel.ProfileService)
+			return proxyApp(s, hotel.RegisterFrontend, hotel.SearchService, hotel.ProfileService)
 		},
 		hotel.SearchService: func(s *spec) (app, error) {
-			return caring(s, hotel.RegisterSearch, hotel.GeoService, hotel.RateService)
+			return proxyApp(s, hotel.RegisterSearch, hotel.GeoService, hotel.RateService)
 		},
-		hotel.GeoService:     func(*spec) (app, error) { return leaf(hotel.RegisterGeo) },
-		hotel.RateService:    func(*spec) (app, error) { return leaf(hotel.RegisterRate) },
-		hotel.ProfileService: func(*spec) (app, error) { return leaf(hotel.RegisterProfile) },
+		hotel.GeoService:     func(*spec) (app, error) { return leafApp(hotel.RegisterGeo) },
+		hotel.RateService:    func(*spec) (app, error) { return leafApp(hotel.RegisterRate) },
+		hotel.ProfileService: func(*spec) (app, error) { return leafApp(hotel.RegisterProfile) },
 	}
 }
 
-func leaf(register func(grpc.ServiceRegistrar)) (app, error) {
+func leafApp(register func(grpc.ServiceRegistrar)) (app, error) {
 	return app{register, func() error { return nil }}, nil
 }
 
-// caring is a service that calls two others.
-func caring(s *spec, register func(r grpc.ServiceRegistrar, one, two grpc.ClientConnInterface), one, two string) (app, error) {
+// proxyApp is a service that calls two others.
+func proxyApp(s *spec, register func(r grpc.ServiceRegistrar, one, two grpc.ClientConnInterface), one, two string) (app, error) {
 	a, err := dial(s.Stack, s.target(one), s.Identity)
 	if err != nil {
 		return app{}, err
@@ -61,10 +61,10 @@ func shopServices() []string {
 	return []string{hotel.GeoService, hotel.RateService, hotel.ProfileService, hotel.SearchService, hotel.FrontendService}
 }
 
-// shopWay starts a shop, and between its services a process of the role between,
+// shopTopology starts a shop, and between its services a process of the role between,
 // where that is not empty.
-func (f *plant) shopWay(ctx context.Context, name, stack, between string) (*way, error) {
-	w := &way{name: name}
+func (f *processGroup) shopTopology(ctx context.Context, name, stack, between string) (*topology, error) {
+	w := &topology{name: name}
 	targets, middle := map[string][]string{}, f.bench.socket(name+"-middle")
 	own := map[string][]string{}
 	for _, service := range shopServices() {
@@ -100,22 +100,22 @@ const (
 // shop is a customer's question to the web shop: five calls, of which each waits for
 // the one before.
 func (b *bench) shop(ctx context.Context) error {
-	return b.with(func(f *plant) error {
-		var ways []*way
+	return b.withProcesses(func(f *processGroup) error {
+		var topologies []*topology
 		for _, s := range []struct{ name, file, stack, between string }{
 			{shopManaged, "shop", stackFabric, roleManaged},
 			{shopPlain, "shopgrpc", stackGRPC, ""},
 			{shopProxied, "shopproxy", stackGRPC, roleProxy},
 		} {
-			w, err := f.shopWay(ctx, s.file, s.stack, s.between)
+			w, err := f.shopTopology(ctx, s.file, s.stack, s.between)
 			if err != nil {
 				return err
 			}
 			w.name = s.name
-			ways = append(ways, w)
+			topologies = append(topologies, w)
 		}
 		for _, inFlight := range []int{1, 8} {
-			if err := b.shopRows(ctx, inFlight, ways); err != nil {
+			if err := b.shopRows(ctx, inFlight, topologies); err != nil {
 				return err
 			}
 		}
@@ -123,9 +123,9 @@ func (b *bench) shop(ctx context.Context) error {
 	})
 }
 
-func (b *bench) shopRows(ctx context.Context, inFlight int, ways []*way) error {
+func (b *bench) shopRows(ctx context.Context, inFlight int, topologies []*topology) error {
 	l := load{Call: "shop", InFlight: inFlight, Seconds: b.Turn(time.Second, 400*time.Millisecond).Seconds()}
-	all, err := turns(ctx, b.Rounds(7, 3), l, ways...)
+	all, err := turns(ctx, b.Rounds(7, 3), l, topologies...)
 	if err != nil {
 		return err
 	}

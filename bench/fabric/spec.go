@@ -30,7 +30,7 @@ const (
 	roleEnvoy   = "envoy"   // Envoy as that
 	roleManaged = "managed" // the fabric's process between the applications
 	roleChain   = "chain"
-	roleStation = "station" // a node's calls
+	roleNode    = "node" // a node's calls
 )
 
 // A spec describes a process: its role and its configuration.

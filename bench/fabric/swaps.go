@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// markingPolicies are three that judge, and two that mark a call: one that was
-// judged by parts of two sets has two different marks.
+// markingPolicies are three policies that decide, and two that mark a call: a call that
+// was decided by parts of two sets has two different marks.
 func markingPolicies(mark string) string {
 	return threePolicies + strings.NewReplacer("FIRST", firstKey, "SECOND", secondKey, "MARK", mark).Replace(`
   - name: mark
@@ -23,8 +23,8 @@ const busy = 8
 
 // swaps puts policies in force in turn while calls flow.
 func (b *bench) swaps(ctx context.Context) error {
-	return b.with(func(f *plant) error {
-		w, err := f.markedWay(ctx)
+	return b.withProcesses(func(f *processGroup) error {
+		w, err := f.markedTopology(ctx)
 		if err != nil {
 			return err
 		}
@@ -40,7 +40,7 @@ func (b *bench) swaps(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			c, err := underSwaps(w, s)
+			c, err := runWithSwaps(w, s)
 			if err != nil {
 				return err
 			}
@@ -53,8 +53,8 @@ func (b *bench) swaps(ctx context.Context) error {
 	})
 }
 
-func (f *plant) markedWay(ctx context.Context) (*way, error) {
-	w, server := &way{name: managed}, f.bench.socket("swaps")
+func (f *processGroup) markedTopology(ctx context.Context) (*topology, error) {
+	w, server := &topology{name: managed}, f.bench.socket("swaps")
 	if err := w.add(ctx, f, spec{Role: roleServer, Name: "swaps-server", Stack: stackFabric, App: "echo", Listen: server}); err != nil {
 		return nil, err
 	}
@@ -69,8 +69,8 @@ func (f *plant) markedWay(ctx context.Context) (*way, error) {
 	return w, err
 }
 
-// underSwaps makes calls until the swaps are done.
-func underSwaps(w *way, s swapping) (result, error) {
+// runWithSwaps makes calls until the swaps are done.
+func runWithSwaps(w *topology, s swapping) (result, error) {
 	done := make(chan error, 1)
 	go func() {
 		swaps := 0

@@ -11,10 +11,10 @@ import (
 	"github.com/outboard-run/outboard/bench/paired"
 )
 
-// beside is a load of small calls during a transfer on the same connection. The small calls
+// mixedLoad is a load of small calls during a transfer on the same connection. The small calls
 // are an open loop: a closed loop would send the fewest calls when the transfer delays them
 // most (coordinated omission).
-type beside struct {
+type mixedLoad struct {
 	Size    int
 	Rate    float64
 	Bytes   int // of the transfer
@@ -22,33 +22,33 @@ type beside struct {
 	Seconds float64
 }
 
-type besideResult struct {
+type mixedResult struct {
 	// Alone and With are the small calls without and with the transfer.
 	Alone, With result
 	Transfer    float64 // seconds
 }
 
-func (a *actor) beside(ctx context.Context, l beside) (besideResult, error) {
+func (a *actor) mixed(ctx context.Context, l mixedLoad) (mixedResult, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c, err := dial(a.spec.Stack, a.spec.target(""), a.spec.Identity)
 	if err != nil {
-		return besideResult{}, err
+		return mixedResult{}, err
 	}
 	defer c.Close()
 	small := echoCaller(ctx, c, l.Size)
 	for range warm {
 		if err := small(); err != nil {
-			return besideResult{}, err
+			return mixedResult{}, err
 		}
 	}
-	var r besideResult
+	var r mixedResult
 	r.Alone = summary(openLoop(small, l.Rate, after(l.Seconds)))
 	var over atomic.Bool
 	sent := make(chan error, 1)
 	began := time.Now()
 	go func() {
-		err := pour(ctx, testgrpc.NewTestServiceClient(c), l)
+		err := sendTransfer(ctx, testgrpc.NewTestServiceClient(c), l)
 		r.Transfer = time.Since(began).Seconds()
 		over.Store(true)
 		sent <- err
@@ -57,8 +57,8 @@ func (a *actor) beside(ctx context.Context, l beside) (besideResult, error) {
 	return r, <-sent
 }
 
-// pour sends l.Bytes, and wants to hear that they came.
-func pour(ctx context.Context, stub testgrpc.TestServiceClient, l beside) error {
+// sendTransfer sends l.Bytes, and wants to hear that they came.
+func sendTransfer(ctx context.Context, stub testgrpc.TestServiceClient, l mixedLoad) error {
 	s, err := stub.StreamingInputCall(ctx)
 	if err != nil {
 		return err
@@ -79,37 +79,37 @@ func pour(ctx context.Context, stub testgrpc.TestServiceClient, l beside) error 
 
 // transfer is a transfer of 1 GiB, in messages that are large, beside small calls.
 func (b *bench) transfer(ctx context.Context) error {
-	return b.with(func(f *plant) error {
-		ways, err := f.tlsWays(ctx)
+	return b.withProcesses(func(f *processGroup) error {
+		topologies, err := f.tlsTopologies(ctx)
 		if err != nil {
 			return err
 		}
-		local, err := f.echoWay(ctx, direct, "transfer", stackFabric, "")
+		local, err := f.echoTopology(ctx, direct, "transfer", stackFabric, "")
 		if err != nil {
 			return err
 		}
-		ways = append(ways, local)
-		l := beside{Size: 64, Rate: 500, Bytes: 1 << 30, Chunk: 16 << 20, Seconds: 2}
+		topologies = append(topologies, local)
+		l := mixedLoad{Size: 64, Rate: 500, Bytes: 1 << 30, Chunk: 16 << 20, Seconds: 2}
 		if b.Quick {
 			l.Bytes = 256 << 20
 		}
-		all, err := besides(ctx, b.Rounds(3, 2), l, ways)
+		all, err := mixedTurns(ctx, b.Rounds(3, 2), l, topologies)
 		if err == nil {
-			b.besideRows(all, ways)
+			b.mixedRows(all, topologies)
 		}
 		return err
 	})
 }
 
-func besides(ctx context.Context, rounds int, l beside, ways []*way) (map[string][]besideResult, error) {
-	all := map[string][]besideResult{}
+func mixedTurns(ctx context.Context, rounds int, l mixedLoad, topologies []*topology) (map[string][]mixedResult, error) {
+	all := map[string][]mixedResult{}
 	for range rounds {
-		for _, w := range ways {
+		for _, w := range topologies {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			var r besideResult
-			err := w.client.do("beside", l, &r)
+			var r mixedResult
+			err := w.client.do("mixed", l, &r)
 			if n := r.Alone.Lost + r.With.Lost; err == nil && n > 0 {
 				err = fmt.Errorf("%d calls lost: %s", n, r.Alone.Cause+r.With.Cause)
 			}
@@ -122,20 +122,20 @@ func besides(ctx context.Context, rounds int, l beside, ways []*way) (map[string
 	return all, nil
 }
 
-func (b *bench) besideRows(all map[string][]besideResult, ways []*way) {
-	of := func(way string, number func(besideResult) float64) []float64 {
+func (b *bench) mixedRows(all map[string][]mixedResult, topologies []*topology) {
+	of := func(name string, number func(mixedResult) float64) []float64 {
 		var values []float64
-		for _, r := range all[way] {
+		for _, r := range all[name] {
 			values = append(values, number(r))
 		}
 		return values
 	}
-	with := func(r besideResult) float64 { return r.With.P99 }
-	alone := func(r besideResult) float64 { return r.Alone.P99 }
-	middle := func(r besideResult) float64 { return r.With.P50 }
-	took := func(r besideResult) float64 { return r.Transfer }
+	with := func(r mixedResult) float64 { return r.With.P99 }
+	alone := func(r mixedResult) float64 { return r.Alone.P99 }
+	middle := func(r mixedResult) float64 { return r.With.P50 }
+	took := func(r mixedResult) float64 { return r.Transfer }
 	const title = "64 B beside a transfer of 1 GiB: "
-	for _, w := range ways {
+	for _, w := range topologies {
 		b.row(paired.NewRow(title+"p99, "+w.name, "us", "without the transfer", of(w.name, with), of(w.name, alone), paired.Goal{}))
 	}
 	b.row(paired.NewRow(title+"p99, "+secure, "us", securePlain, of(secure, with), of(securePlain, with), paired.Goal{MaxRatio: 1}))

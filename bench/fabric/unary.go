@@ -7,7 +7,7 @@ import (
 	"github.com/outboard-run/outboard/bench/paired"
 )
 
-// The ways of calls on one machine.
+// The topologies of calls on one machine.
 const (
 	direct    = "shared memory"
 	managed   = "shared memory, managed"
@@ -19,9 +19,9 @@ const (
 	floor     = "raw unix sockets"
 )
 
-// echoWay starts an echo behind a process of the role between, if there is one.
-func (f *plant) echoWay(ctx context.Context, name, file, stack, between string) (*way, error) {
-	w := &way{name: name}
+// echoTopology starts an echo behind a process of the role between, if there is one.
+func (f *processGroup) echoTopology(ctx context.Context, name, file, stack, between string) (*topology, error) {
+	w := &topology{name: name}
 	target := f.bench.socket(file)
 	if err := w.add(ctx, f, spec{Role: roleServer, Name: file + "-server", Stack: stack, App: "echo", Listen: target}); err != nil {
 		return nil, err
@@ -38,9 +38,9 @@ func (f *plant) echoWay(ctx context.Context, name, file, stack, between string) 
 	return w, err
 }
 
-// localWays are the ways of one machine; those with borrowed bytes differ from the others
+// localTopologies are the topologies of one machine; those with borrowed bytes differ from the others
 // where there are bytes enough.
-func (f *plant) localWays(ctx context.Context, size int) ([]*way, error) {
+func (f *processGroup) localTopologies(ctx context.Context, size int) ([]*topology, error) {
 	list := []struct{ name, file, stack, between string }{
 		{direct, "direct", stackFabric, ""},
 		{plain, "grpc", stackGRPC, ""},
@@ -57,15 +57,15 @@ func (f *plant) localWays(ctx context.Context, size int) ([]*way, error) {
 			{lent, "lentm", stackBorrowed, roleManaged},
 		}...)
 	}
-	var ways []*way
+	var topologies []*topology
 	for _, s := range list {
-		w, err := f.echoWay(ctx, s.name, s.file, s.stack, s.between)
+		w, err := f.echoTopology(ctx, s.name, s.file, s.stack, s.between)
 		if err != nil {
 			return nil, err
 		}
-		ways = append(ways, w)
+		topologies = append(topologies, w)
 	}
-	return ways, nil
+	return topologies, nil
 }
 
 // large is the size whose rows are there with borrowed bytes, too.
@@ -73,13 +73,13 @@ const large = 256 << 10
 
 // unary is calls of one message each way on one machine, one in flight.
 func (b *bench) unary(ctx context.Context, size int) error {
-	return b.with(func(f *plant) error {
-		ways, err := f.localWays(ctx, size)
+	return b.withProcesses(func(f *processGroup) error {
+		topologies, err := f.localTopologies(ctx, size)
 		if err != nil {
 			return err
 		}
 		l := load{Call: "echo", Size: size, InFlight: 1, Seconds: b.Turn(time.Second, 300*time.Millisecond).Seconds()}
-		all, err := turns(ctx, b.Rounds(7, 3), l, ways...)
+		all, err := turns(ctx, b.Rounds(7, 3), l, topologies...)
 		if err == nil {
 			b.compare(all, unaryRows(size)...)
 			b.compareEnvoy(all, size)

@@ -13,8 +13,8 @@ import (
 // upgrades replaces the process that carries the calls, and the policies, while calls
 // flow.
 func (b *bench) upgrades(ctx context.Context) error {
-	return b.with(func(f *plant) error {
-		w, err := f.stationWay(ctx)
+	return b.withProcesses(func(f *processGroup) error {
+		w, err := f.nodeTopology(ctx)
 		if err != nil {
 			return err
 		}
@@ -34,7 +34,7 @@ func (b *bench) upgrades(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			c, done, err := underUpgrades(w, s)
+			c, done, err := runWithUpgrades(w, s)
 			if err != nil {
 				return err
 			}
@@ -48,20 +48,20 @@ func (b *bench) upgrades(ctx context.Context) error {
 	})
 }
 
-// stationWay is a program that calls another through a node.
-func (f *plant) stationWay(ctx context.Context) (*way, error) {
-	dir := filepath.Join(f.bench.Dir, "station")
+// nodeTopology is a program that calls another through a node.
+func (f *processGroup) nodeTopology(ctx context.Context) (*topology, error) {
+	dir := filepath.Join(f.bench.Dir, "node")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	w, node := &way{name: managed}, "node:"+filepath.Join(dir, "calls.sock")
-	if err := w.add(ctx, f, spec{Role: roleStation, Name: "station", Listen: node, Policies: markingPolicies("first")}); err != nil {
+	w, node := &topology{name: managed}, "node:"+filepath.Join(dir, "calls.sock")
+	if err := w.add(ctx, f, spec{Role: roleNode, Name: "node", Listen: node, Policies: markingPolicies("first")}); err != nil {
 		return nil, err
 	}
-	if err := w.add(ctx, f, spec{Role: roleServer, Name: "station-server", Stack: stackFabric, App: "echo", Listen: node}); err != nil {
+	if err := w.add(ctx, f, spec{Role: roleServer, Name: "node-server", Stack: stackFabric, App: "echo", Listen: node}); err != nil {
 		return nil, err
 	}
-	if err := w.addClient(ctx, f, spec{Role: roleClient, Name: "station-client", Stack: stackFabric, Targets: map[string][]string{"": {node}}}); err != nil {
+	if err := w.addClient(ctx, f, spec{Role: roleClient, Name: "node-client", Stack: stackFabric, Targets: map[string][]string{"": {node}}}); err != nil {
 		return nil, err
 	}
 	err := w.known(ctx)
@@ -72,7 +72,7 @@ func (f *plant) stationWay(ctx context.Context) (*way, error) {
 const knownWithin = 10 * time.Second
 
 // known waits until calls arrive.
-func (w *way) known(ctx context.Context) (err error) {
+func (w *topology) known(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, knownWithin)
 	defer cancel()
 	for ctx.Err() == nil {
@@ -84,8 +84,8 @@ func (w *way) known(ctx context.Context) (err error) {
 	return err
 }
 
-// underUpgrades makes calls until the changes are done.
-func underUpgrades(w *way, s swapping) (result, change, error) {
+// runWithUpgrades makes calls until the changes are done.
+func runWithUpgrades(w *topology, s swapping) (result, change, error) {
 	var made change
 	done := make(chan error, 1)
 	go func() {

@@ -148,7 +148,7 @@ func (c *child) handle(m *ipc.Message) {
 	}
 	switch m.Type {
 	case msgState:
-		h.running.Go(func() { h.lendState(takeFile(m)) })
+		h.running.Go(func() { h.lendState(detachFile(m)) })
 	case msgOffer:
 		h.running.Go(func() {
 			e, err := h.endpoints.offer(h.life, c.number, b.Endpoint, b.Previous)
@@ -163,9 +163,9 @@ func (c *child) handle(m *ipc.Message) {
 	case msgLink:
 		h.running.Go(func() { c.link(m, b.Process) })
 	case msgLeft:
-		h.running.Go(func() { c.reply(m, nil, h.totals.add(c, takeFile(m))) })
+		h.running.Go(func() { c.reply(m, nil, h.totals.add(c, detachFile(m))) })
 	case msgHeld:
-		h.storeHeld(c, takeFile(m))
+		h.storeHeld(c, detachFile(m))
 	case msgWhere:
 		h.running.Go(func() { c.reply(m, &body{ID: h.locateStream(c, b.ID)}, nil) })
 	default:

@@ -60,8 +60,8 @@ func bodyOf(m *ipc.Message) (body, error) {
 	return b, err
 }
 
-// takeFile takes a message's only file, nil when there is none.
-func takeFile(m *ipc.Message) *os.File {
+// detachFile takes a message's only file, nil when there is none.
+func detachFile(m *ipc.Message) *os.File {
 	f := m.File()
 	m.Close()
 	return f

@@ -15,11 +15,11 @@ func (p *process) link(ctx context.Context, process int) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ipc.NetConn(takeFile(m))
+	return ipc.NetConn(detachFile(m))
 }
 
 // elsewhere returns the endpoint of a stream that a sibling carries, "" for none.
-func (p *process) elsewhere(ctx context.Context, stream string) string {
+func (p *process) locateStream(ctx context.Context, stream string) string {
 	m, err := p.node.Call(ctx, msgWhere, &body{ID: stream})
 	if err != nil {
 		return ""

@@ -51,9 +51,9 @@ func (p *peer) endpoint(id string, create func() *peerEndpoint) *peerEndpoint {
 	return e
 }
 
-// keepOnly forgets the endpoints that are not used, and returns how many are left. The
+// retainEndpoints forgets the endpoints that are not used, and returns how many are left. The
 // mutex of transports is held.
-func (p *peer) keepOnly(used map[call.Transport]bool) int {
+func (p *peer) retainEndpoints(used map[call.Transport]bool) int {
 	for id, e := range p.endpoints {
 		if !used[e] {
 			delete(p.endpoints, id)

@@ -155,9 +155,9 @@ func (p *process) handle(m *ipc.Message) {
 	case msgPause:
 		p.pause(m)
 	case msgTake:
-		p.reply(m, nil, p.restorePolicies(takeFile(m)))
+		p.reply(m, nil, p.restorePolicies(detachFile(m)))
 	case msgHeld:
-		p.countHeld(takeFile(m))
+		p.countHeld(detachFile(m))
 	case msgDrain:
 		inFlight := p.plane.InFlight()
 		p.running.Go(p.retire)
@@ -179,11 +179,11 @@ func (p *process) handleConn(m *ipc.Message, b body) {
 			m.Close()
 			return
 		}
-		p.running.Go(func() { p.servePeer(takeFile(m), b.Data) })
+		p.running.Go(func() { p.servePeer(detachFile(m), b.Data) })
 	case msgNear:
-		p.running.Go(func() { p.serveSibling(takeFile(m)) })
+		p.running.Go(func() { p.serveSibling(detachFile(m)) })
 	case msgHTTP:
-		p.running.Go(func() { p.serveHTTP(takeFile(m)) })
+		p.running.Go(func() { p.serveHTTP(detachFile(m)) })
 	default:
 		m.Close()
 		p.reply(m, nil, outboard.Errorf(outboard.Protocol, m.Type, "this process does not know this request"))

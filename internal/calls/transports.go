@@ -190,7 +190,7 @@ func (t *transports) releaseUnused(used map[call.Transport]bool) {
 
 func retireUnused[K comparable](peers map[K]*peer, used map[call.Transport]bool) {
 	for key, p := range peers {
-		if p.keepOnly(used) == 0 {
+		if p.retainEndpoints(used) == 0 {
 			delete(peers, key)
 			p.retire()
 		}

@@ -129,8 +129,8 @@ func workflowWords(ctx context.Context, c *client.Client) ([]string, error) {
 	return words, err
 }
 
-// both joins the words of two sources.
-func both(a, b func(context.Context, *client.Client) ([]string, error)) func(context.Context, *client.Client) ([]string, error) {
+// joinWords joins the words of two sources.
+func joinWords(a, b func(context.Context, *client.Client) ([]string, error)) func(context.Context, *client.Client) ([]string, error) {
 	return func(ctx context.Context, c *client.Client) ([]string, error) {
 		words, err := a(ctx, c)
 		if err != nil {

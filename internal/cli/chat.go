@@ -77,7 +77,7 @@ func runChat(ctx context.Context, env *Env, opts chatOptions, flags *pflag.FlagS
 		c.add("system", opts.system)
 	}
 	if opts.prompt != "" {
-		return c.ask(ctx, opts.prompt)
+		return c.sendMessage(ctx, opts.prompt)
 	}
 	if opts.output == "json" {
 		return usage("-o json is for one answer: add --prompt")
@@ -106,7 +106,7 @@ func (c *conversation) run(ctx context.Context) error {
 		if !lines.Scan() || strings.TrimSpace(lines.Text()) == "" {
 			return lines.Err()
 		}
-		if err := c.ask(ctx, lines.Text()); err != nil {
+		if err := c.sendMessage(ctx, lines.Text()); err != nil {
 			return err
 		}
 	}
@@ -119,8 +119,8 @@ func (c *conversation) invite() {
 	}
 }
 
-// ask adds a message and prints the answer.
-func (c *conversation) ask(ctx context.Context, message string) error {
+// sendMessage adds a message and prints the answer.
+func (c *conversation) sendMessage(ctx context.Context, message string) error {
 	c.add("user", message)
 	var answer strings.Builder
 	begin := time.Now()

@@ -36,7 +36,7 @@ func newExecutionsCommand(env *Env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runExecutions(cmd.Context(), env, opts, first(args))
 		},
-		ValidArgsFunction: env.firstArg(both(appWords, workflowWords)),
+		ValidArgsFunction: env.firstArg(joinWords(appWords, workflowWords)),
 	}
 	opts.output.addFlag(cmd.Flags())
 	cmd.Flags().StringVar(&opts.state, "state", "", "only executions in `STATE`: "+strings.Join(executionStates(), ", "))

@@ -110,7 +110,7 @@ func modelPath(name, version string) string {
 
 // describeInputs returns the inputs of a model, as the protocol describes them.
 func describeInputs(ctx context.Context, c *client.Client, name, version string) ([]model.Signature, error) {
-	body, _, err := askModels(ctx, c, http.MethodGet, modelPath(name, version), nil, nil)
+	body, _, err := requestModels(ctx, c, http.MethodGet, modelPath(name, version), nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -134,8 +134,8 @@ func describeInputs(ctx context.Context, c *client.Client, name, version string)
 // maxResult bounds the response of a model in bytes.
 const maxResult = 1 << 30
 
-// askModels sends a request of the protocol and returns the body and the header of the response.
-func askModels(ctx context.Context, c *client.Client, method, path string, header http.Header, body []byte) ([]byte, http.Header, error) {
+// requestModels sends a request of the protocol and returns the body and the header of the response.
+func requestModels(ctx context.Context, c *client.Client, method, path string, header http.Header, body []byte) ([]byte, http.Header, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://node"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, nil, err
@@ -164,7 +164,7 @@ func infer(ctx context.Context, c *client.Client, name string, opts *inferOption
 	if err != nil {
 		return nil, err
 	}
-	text, reply, err := askModels(ctx, c, http.MethodPost, modelPath(name, opts.version)+"/infer", header, body)
+	text, reply, err := requestModels(ctx, c, http.MethodPost, modelPath(name, opts.version)+"/infer", header, body)
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ on the node that the job was submitted to.`,
   outboard logs job-k3ab72xq -f`,
 		Args:              oneArg("name one app or function, as APP or APP/FUNCTION"),
 		RunE:              func(cmd *cobra.Command, args []string) error { return runLogs(cmd.Context(), env, opts, args[0]) },
-		ValidArgsFunction: env.firstArg(both(both(appWords, functionWords), jobWordsIfAny)),
+		ValidArgsFunction: env.firstArg(joinWords(joinWords(appWords, functionWords), jobWordsIfAny)),
 	}
 	opts.output.addFlag(cmd.Flags())
 	cmd.Flags().BoolVarP(&opts.follow, "follow", "f", false, "print further lines as they come, until interrupted")

@@ -49,7 +49,7 @@ func (b *batch) next() *batch {
 }
 
 // settle waits until no worker uses either batch.
-func (b *batch) settle() {
+func (b *batch) waitIdle() {
 	b.pending.Wait()
 	b.other.pending.Wait()
 }

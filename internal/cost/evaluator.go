@@ -218,5 +218,5 @@ func (e *Evaluator) send() {
 // flush waits until everything that was added is evaluated.
 func (e *Evaluator) flush() {
 	e.send()
-	e.batch.settle()
+	e.batch.waitIdle()
 }

@@ -76,7 +76,7 @@ func (g *Gateway) Logs(f Filter) iter.Seq[Record] {
 func (g *Gateway) Follow(ctx context.Context, f Filter) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		if r := g.ringOf(f.App); r != nil {
-			r.follow(ctx, f, yield)
+			r.stream(ctx, f, yield)
 		}
 	}
 }
@@ -277,7 +277,7 @@ func (r *ring) newest(f Filter) ([]Record, uint64) {
 	return found, r.next
 }
 
-func (r *ring) follow(ctx context.Context, f Filter, yield func(Record) bool) {
+func (r *ring) stream(ctx context.Context, f Filter, yield func(Record) bool) {
 	first, next := r.newest(f)
 	for _, record := range first {
 		if !yield(record) {

@@ -135,7 +135,7 @@ func (a admission) renewCertificate(ctx context.Context) error {
 	if p.signs() {
 		answer, err = a.answerRenew(ctx, p.view.self, request)
 	} else {
-		answer, err = p.askKeeper(ctx, keeperRequest{Renew: request})
+		answer, err = p.requestStateNode(ctx, keeperRequest{Renew: request})
 	}
 	if err != nil {
 		return err

@@ -35,8 +35,8 @@ type keeperAnswer struct {
 	Reason string        `json:"reason,omitempty"`
 }
 
-// askKeeper sends a request to a node that keeps the state.
-func (p *Pool) askKeeper(ctx context.Context, r keeperRequest) (keeperAnswer, error) {
+// requestStateNode sends a request to a node that keeps the state.
+func (p *Pool) requestStateNode(ctx context.Context, r keeperRequest) (keeperAnswer, error) {
 	var a keeperAnswer
 	text, err := json.Marshal(r)
 	if err != nil {

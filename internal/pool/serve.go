@@ -62,7 +62,7 @@ type storedToken struct {
 // NewToken creates a token that admits one node until ttl has passed.
 func (p *Pool) NewToken(ctx context.Context, ttl time.Duration) (string, error) {
 	if !p.signs() {
-		a, err := p.askKeeper(ctx, keeperRequest{TokenTTL: ttl})
+		a, err := p.requestStateNode(ctx, keeperRequest{TokenTTL: ttl})
 		return a.Token, err
 	}
 	return admission{p}.makeToken(ctx, p.view.self, ttl)
@@ -80,7 +80,7 @@ func (a admission) Admit(ctx context.Context, name outboard.NodeID, tokenHash st
 	if a.p.signs() {
 		return a.admit(ctx, name, tokenHash, csr)
 	}
-	answer, err := a.p.askKeeper(ctx, keeperRequest{Admit: &admitRequest{Name: name, TokenHash: tokenHash, CSR: csr.Raw}})
+	answer, err := a.p.requestStateNode(ctx, keeperRequest{Admit: &admitRequest{Name: name, TokenHash: tokenHash, CSR: csr.Raw}})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -22,7 +22,7 @@ func train(t *testing.T, ranks, script string, args ...string) (lines []string, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	script, err = filepath.Abs(filepath.Join("testdata/train", script))
+	script, err = filepath.Abs(filepath.Join("testdata", "train", script))
 	if err != nil {
 		t.Fatal(err)
 	}

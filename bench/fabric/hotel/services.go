@@ -22,7 +22,7 @@ func Hotels(ctx context.Context, c grpc.ClientConnInterface, in *HotelsRequest) 
 
 // Question is a request of a customer, and the number of offers that it wants.
 func Question(n int) (*HotelsRequest, int) {
-	place := placeOf(n % hotels)
+	place := locationOf(n % hotels)
 	return &HotelsRequest{Place: place, InDate: "2026-12-01", OutDate: "2026-12-05", Customer: "guest", Locale: "en"}, near
 }
 
@@ -80,7 +80,7 @@ func RegisterSearch(r grpc.ServiceRegistrar, geo, rate grpc.ClientConnInterface)
 func RegisterGeo(r grpc.ServiceRegistrar) {
 	places := make([]*Point, hotels)
 	for i := range places {
-		places[i] = placeOf(i)
+		places[i] = locationOf(i)
 	}
 	register(r, GeoService, "Nearby", func(_ context.Context, in *Point) (*HotelIDs, error) {
 		return &HotelIDs{Ids: nearest(places, in)}, nil
@@ -141,7 +141,7 @@ func RegisterProfile(r grpc.ServiceRegistrar) {
 
 func idOf(i int) string { return fmt.Sprintf("hotel-%d", i) }
 
-func placeOf(i int) *Point {
+func locationOf(i int) *Point {
 	return &Point{Latitude: 37.78 + float64(i%9)/100, Longitude: -122.41 + float64(i/9)/100}
 }
 
@@ -150,7 +150,7 @@ func profileOf(i int) *Hotel {
 		Id: idOf(i), Name: fmt.Sprintf("House %d", i), Phone: "(415) 555-0100",
 		Description: strings.Repeat("A quiet house near the harbour, with a view over the bay. ", 4),
 		Address: &Address{
-			Number: fmt.Sprint(i), Street: "Market Street", City: "San Francisco", Country: "United States", PostalCode: "94103", Place: placeOf(i),
+			Number: fmt.Sprint(i), Street: "Market Street", City: "San Francisco", Country: "United States", PostalCode: "94103", Place: locationOf(i),
 		},
 		Images: []*Image{{Url: fmt.Sprintf("https://example.com/%d/front.jpg", i), Default: true}},
 	}

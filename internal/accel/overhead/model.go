@@ -10,7 +10,7 @@ type model struct {
 	e    *cost.Evaluator
 	l    *lanes
 	c    Constants
-	what WhatIf
+	whatIf WhatIf
 	// direct is a run without forwarding: calls execute on the program's threads.
 	direct bool
 	header *trace.Header
@@ -74,7 +74,7 @@ type queue struct {
 
 func newModel(e *cost.Evaluator, l *lanes, s *settings, shared *links, header *trace.Header) (*model, error) {
 	m := &model{
-		e: e, l: l, c: s.Constants, what: s.WhatIf, direct: s.direct, header: header, links: shared,
+		e: e, l: l, c: s.Constants, whatIf: s.WhatIf, direct: s.direct, header: header, links: shared,
 		threads: map[threadKey]*thread{}, workers: map[workerKey]cost.Resource{}, queues: map[queueKey]*queue{},
 		creates: creations(header), builds: builds(header), traffic: make([]Traffic, len(header.Ops)),
 	}
@@ -113,7 +113,7 @@ func (m *model) add(r *trace.Record) error {
 	m.couple(t, r)
 	t.pending += ns(r.Gap)
 	class := m.class(r)
-	if m.header.Mode == trace.Local && class != trace.AnsweredLocally && m.known.answersLocally(r) && !m.what.NoLocality {
+	if m.header.Mode == trace.Local && class != trace.AnsweredLocally && m.known.answersLocally(r) && !m.whatIf.NoLocality {
 		class = trace.AnsweredLocally
 	}
 	m.traffic[r.Op].add(r, class)
@@ -135,15 +135,15 @@ func (m *model) add(r *trace.Record) error {
 // class says when the call is answered under the optimisations that are on. Without locality an
 // argument that the kernel has already is sent again.
 func (m *model) class(r *trace.Record) trace.Class {
-	if r.Class == trace.AnsweredLocally && m.what.NoLocality && !r.Failed && m.header.Ops[r.Op].Answer == "early" {
+	if r.Class == trace.AnsweredLocally && m.whatIf.NoLocality && !r.Failed && m.header.Ops[r.Op].Answer == "early" {
 		early := *r
 		early.Class = trace.Early
 		return m.class(&early)
 	}
 	switch {
-	case r.Class == trace.AnsweredLocally && m.what.NoLocality && m.header.Ops[r.Op].Answer == "cached",
-		r.Class == trace.Early && m.what.NoAsync,
-		r.Class == trace.Early && m.what.NoShadow && m.creates[r.Op]:
+	case r.Class == trace.AnsweredLocally && m.whatIf.NoLocality && m.header.Ops[r.Op].Answer == "cached",
+		r.Class == trace.Early && m.whatIf.NoAsync,
+		r.Class == trace.Early && m.whatIf.NoShadow && m.creates[r.Op]:
 		return trace.WaitedFor
 	}
 	return r.Class
@@ -204,7 +204,7 @@ func (m *model) thread(r *trace.Record) (*thread, error) {
 	m.threads[key] = t
 	switch {
 	case len(m.threads) > 1 && m.latest.end <= r.Begin:
-		m.follow(t, m.latest, r)
+		m.waitFor(t, m.latest, r)
 		return t, nil
 	case len(m.threads) == 1 && !m.direct:
 		// The session opens while nothing else happens.
@@ -232,13 +232,13 @@ func (m *model) couple(t *thread, r *trace.Record) {
 		return
 	}
 	if r.Gap >= waitRatio*(r.Begin-u.end) {
-		m.follow(t, u, r)
+		m.waitFor(t, u, r)
 	}
 }
 
 // follow makes t begin the record's call as long after u's last call as in the recording, in
 // place of after its own gap.
-func (m *model) follow(t, u *thread, r *trace.Record) {
+func (m *model) waitFor(t, u *thread, r *trace.Record) {
 	begins := m.point()
 	m.e.Add(cost.Task{On: t.reply, After: [2]cost.Point{m.run(u)}, Cost: ns(r.Begin - u.end), Done: begins})
 	m.run(t)

@@ -89,7 +89,7 @@ func (p *joiner) joinLocal(f *function, c *rawCall, r *trace.Record, q *queueSta
 			return err
 		}
 		if ok {
-			p.placeDevice(c, r, t, blocking)
+			p.setDeviceTimes(c, r, t, blocking)
 		}
 	}
 	r.Blocked = min(max(0, p.waitedUntil(f, c, r, q, blocking)-r.Begin), r.Duration())
@@ -97,8 +97,8 @@ func (p *joiner) joinLocal(f *function, c *rawCall, r *trace.Record, q *queueSta
 	return nil
 }
 
-// placeDevice sets the device's times on the trace's clock.
-func (p *joiner) placeDevice(c *rawCall, r *trace.Record, t deviceTimes, blocking bool) {
+// setDeviceTimes sets the device's times on the trace's clock.
+func (p *joiner) setDeviceTimes(c *rawCall, r *trace.Record, t deviceTimes, blocking bool) {
 	k := p.clocks[r.Device]
 	if k == nil {
 		k = &driverClock{}

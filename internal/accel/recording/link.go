@@ -212,12 +212,12 @@ func (p *joiner) joinRemote(f *function, c *rawCall, r *trace.Record, q *queueSt
 	if err != nil || m == nil {
 		return err
 	}
-	p.placeMessage(f, c, r, m, q)
+	p.setMessageTimes(f, c, r, m, q)
 	return nil
 }
 
-// placeMessage sets the times of a message that the worker has recorded.
-func (p *joiner) placeMessage(f *function, c *rawCall, r *trace.Record, m *message, q *queueState) {
+// setMessageTimes sets the times of a message that the worker has recorded.
+func (p *joiner) setMessageTimes(f *function, c *rawCall, r *trace.Record, m *message, q *queueState) {
 	sent := r.Begin + r.Encode
 	received := m.received - p.origin
 	if m.hasBegun {

@@ -17,7 +17,7 @@ func (l *Locality) tier(e *Endpoint) int {
 
 // spillsOver draws whether this call goes to a farther tier than m's.
 func (p *picker) spillsOver(t *tier, m *member) bool {
-	if t.keep < 1 && float64(p.config.Random()>>11)/(1<<53) >= t.keep {
+	if t.share < 1 && float64(p.config.Random()>>11)/(1<<53) >= t.share {
 		return true
 	}
 	return p.busy(m)
@@ -39,7 +39,7 @@ func (p *picker) spill(s *snapshot, at time.Duration) {
 	for i := len(s.tiers) - 1; i >= 0; i-- {
 		t := &s.tiers[i]
 		utilization := p.utilization(t, at)
-		keep := &p.keep[t.members[0].tier]
+		keep := &p.shares[t.members[0].tier]
 		switch {
 		case i == len(s.tiers)-1 || utilization == 0:
 			*keep = 1
@@ -48,7 +48,7 @@ func (p *picker) spill(s *snapshot, at time.Duration) {
 			// Reports lag behind what is done about them: no step is large.
 			*keep = min(1, max(*keep*min(max(ratio, 0.5), 1.25), 0.02))
 		}
-		t.keep = *keep
+		t.share = *keep
 		further = max(further, utilization)
 	}
 }

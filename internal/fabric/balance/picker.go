@@ -25,7 +25,7 @@ type picker struct {
 	states    map[string]*state
 	members   []*member // those of the subset, nearest first
 	left      []*member // those that the subset leaves out
-	keep      [tiers]float64
+	shares      [tiers]float64
 	computed  time.Duration // when spill-over was last computed
 	swept     time.Duration // when success rates were last compared
 }
@@ -62,7 +62,7 @@ func (p *picker) Update(endpoints []Endpoint, now time.Time) {
 	defer p.mu.Unlock()
 	if p.snapshot.Load() == nil {
 		p.epoch = now
-		p.keep = [tiers]float64{1, 1, 1}
+		p.shares = [tiers]float64{1, 1, 1}
 	}
 	at := now.Sub(p.epoch)
 	p.endpoints = sorted(endpoints)

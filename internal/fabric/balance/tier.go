@@ -12,13 +12,13 @@ type tier struct {
 	weights []uint16
 	next    *atomic.Uint64
 	// keep is the share of the calls that stays here; the rest spills over.
-	keep float64
+	share float64
 }
 
 const full = 1<<16 - 1
 
 func newTier(members []*member, shares []float64, random uint64) tier {
-	t := tier{members: members, weights: make([]uint16, len(members)), next: new(atomic.Uint64), keep: 1}
+	t := tier{members: members, weights: make([]uint16, len(members)), next: new(atomic.Uint64), share: 1}
 	// Clients that begin together do not begin at the same endpoint.
 	t.next.Store(random % (1 << 32))
 	if len(members) == 0 {

@@ -325,8 +325,8 @@ func (c *Conn) unregister(s *Stream, extra int) {
 // isOwn reports whether this side opened the stream.
 func (c *Conn) isOwn(id uint32) bool { return id&1 == c.firstID&1 }
 
-// takeBudget takes up to n bytes of window from the connection's budget.
-func (c *Conn) takeBudget(n int) int {
+// reserveBudget takes up to n bytes of window from the connection's budget.
+func (c *Conn) reserveBudget(n int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n = min(n, c.budget)

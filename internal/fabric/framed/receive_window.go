@@ -17,7 +17,7 @@ func (w *receiveWindow) grant() int {
 	credit := w.consumed
 	w.consumed = 0
 	if more := w.increase(); more > 0 {
-		more = w.conn.takeBudget(more)
+		more = w.conn.reserveBudget(more)
 		w.size += more
 		w.borrowed += more
 		credit += more

@@ -34,7 +34,7 @@ func (w *sendSide) write(prefix, p []byte, last bool) (sent int, err error) {
 		defer w.stream.conn.out.lock.announce(class, -1)
 	}
 	for len(prefix)+len(p) > 0 {
-		n, err := w.takeCredit(min(len(prefix)+len(p), maxData), class)
+		n, err := w.acquireCredit(min(len(prefix)+len(p), maxData), class)
 		if err != nil {
 			return sent, err
 		}
@@ -92,9 +92,9 @@ func (w *sendSide) class() int { return int(w.priority.Load()) + 1 }
 
 func (w *sendSide) appendEnd(b []byte) []byte { return header{frameEnd, 0, w.stream.id}.append(b) }
 
-// takeCredit waits for credit and takes up to most bytes of it. A caller that has announced
+// acquireCredit waits for credit and takes up to most bytes of it. A caller that has announced
 // frames of a class withdraws the announcement while it waits; -1: it has not.
-func (w *sendSide) takeCredit(most, class int) (int, error) {
+func (w *sendSide) acquireCredit(most, class int) (int, error) {
 	w.stream.mu.Lock()
 	defer w.stream.mu.Unlock()
 	if class >= 0 && w.credit == 0 {

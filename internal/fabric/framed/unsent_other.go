@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// keepUnsentLow does nothing where there is no such option.
-func keepUnsentLow(*net.TCPConn) {}
+// limitUnsent does nothing where there is no such option.
+func limitUnsent(*net.TCPConn) {}
 
 // writable is never sure where there is no such call.
 func writable(syscall.RawConn) bool { return false }

@@ -79,8 +79,8 @@ func (d *dimension) of(s string) []uint64 {
 	return d.all
 }
 
-// word is 64 of the rules that match s.
-func (d *dimension) word(set []uint64, s string, w int) uint64 {
+// matchWord is 64 of the rules that match s.
+func (d *dimension) matchWord(set []uint64, s string, w int) uint64 {
 	word := set[w]
 	for i := range d.globs {
 		if g := &d.globs[i]; g.rule/64 == w && g.glob.match(s) {
@@ -115,7 +115,7 @@ func (r *accessRules) decide(x *Exchange) (bool, error) {
 	for w := range r.words {
 		matching := ^uint64(0)
 		for i := range r.dimensions {
-			matching &= r.dimensions[i].word(sets[i], names[i], w)
+			matching &= r.dimensions[i].matchWord(sets[i], names[i], w)
 		}
 		if yes, allow, err := r.first(x, w, matching); yes || err != nil {
 			return allow, err

@@ -35,11 +35,11 @@ func (m *Modules) compile(code []byte, o wasm.Options) (*wasm.Module, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.keep(key, module)
+	m.store(key, module)
 	return module, nil
 }
 
-func (m *Modules) keep(key moduleKey, module *wasm.Module) {
+func (m *Modules) store(key moduleKey, module *wasm.Module) {
 	for k, p := range m.compiled {
 		if p.Value() == nil {
 			delete(m.compiled, k)

@@ -233,12 +233,12 @@ func (t *Table) HeldElsewhere(list []InFlight, now time.Time) {
 	}
 	for _, p := range set.policies {
 		if s, ok := p.step.(*concurrencyStep); ok {
-			s.elsewhere(p.name, list, now)
+			s.setRemote(p.name, list, now)
 		}
 	}
 }
 
-func (s *concurrencyStep) elsewhere(name string, list []InFlight, now time.Time) {
+func (s *concurrencyStep) setRemote(name string, list []InFlight, now time.Time) {
 	per := s.per.keyKind()
 	s.state.all.elsewhere.Store(0)
 	s.state.keys.each(func(c *inFlightCalls) { c.elsewhere.Store(0) })

@@ -30,7 +30,7 @@ func pass(t *testing.T, p *parser, message []byte, piece int) (data []byte, lies
 			t.Fatal(err)
 		}
 		if complete {
-			data, lies = p.takeRecord()
+			data, lies = p.nextRecord()
 			return data, lies, copied
 		}
 	}

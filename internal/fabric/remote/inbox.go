@@ -88,7 +88,7 @@ func (x *inbox) creditFor(n int) (took int) {
 // handleRecord takes a complete record, of which n bytes came last.
 func (x *inbox) handleRecord(n int) (took int) {
 	typ := x.typ()
-	data, lies := x.takeRecord()
+	data, lies := x.nextRecord()
 	if typ == recordHeader || typ == recordStatus {
 		if err := x.handleControl(typ, data); err != nil {
 			x.rejectPeer(err)

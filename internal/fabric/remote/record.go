@@ -117,8 +117,8 @@ func (p *parser) parseRecordHead() error {
 
 func (p *parser) typ() recordType { return recordType(p.head[0]) }
 
-// takeRecord returns the complete record and its buffer, and prepares for the next record.
-func (p *parser) takeRecord() ([]byte, *buffer) {
+// nextRecord returns the complete record and its buffer, and prepares for the next record.
+func (p *parser) nextRecord() ([]byte, *buffer) {
 	data, lies := p.data, p.buf
 	p.data, p.buf, p.got = nil, nil, 0
 	return data, lies

@@ -162,7 +162,7 @@ func (u *unary) Filled(n int) (took int) {
 }
 
 func (u *unary) handleRecord(typ recordType) (err error) {
-	data, lies := u.takeRecord()
+	data, lies := u.nextRecord()
 	switch typ {
 	case recordHeader:
 		if u.hasMessage || u.headed {

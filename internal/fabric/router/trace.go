@@ -99,7 +99,7 @@ func (c *exchange) endSpan(err error) {
 		if c.endpoint != nil {
 			c.span.SetAttributes(attribute.String("outboard.endpoint", c.endpoint.id))
 		}
-		if ours(code) {
+		if isServerFault(code) {
 			c.span.SetStatus(otelcodes.Error, status.Convert(err).Message())
 		}
 	}
@@ -108,7 +108,7 @@ func (c *exchange) endSpan(err error) {
 
 // ours says that a status is the callee's fault, as the conventions for the server
 // side of RPC have it.
-func ours(code codes.Code) bool {
+func isServerFault(code codes.Code) bool {
 	switch code {
 	case codes.Unknown, codes.DeadlineExceeded, codes.Unimplemented, codes.Internal, codes.Unavailable, codes.DataLoss:
 		return true

@@ -287,7 +287,7 @@ func (c *callee) register(id callID, h *call.Head, deadline time.Time) (*served,
 func (c *callee) handleData(d *desc, slot unsafe.Pointer) error {
 	m := c.peerHeap.receive(d, slot)
 	if d.head.unit != inSlot {
-		c.peerHeap.giveBack(d.head)
+		c.peerHeap.free(d.head)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

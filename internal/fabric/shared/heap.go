@@ -273,8 +273,8 @@ func newPeerHeap(r *region, direction int) *peerHeap {
 	return b
 }
 
-// giveBack returns a block to its owner.
-func (b *peerHeap) giveBack(piece ref) {
+// free returns a block to its owner.
+func (b *peerHeap) free(piece ref) {
 	b.mu.Lock()
 	entry := (*atomic.Uint64)(unsafe.Add(b.returns, uintptr(b.returned&(b.n-1))*8))
 	entry.Store(uint64(piece.unit) | uint64(piece.gen)<<32)

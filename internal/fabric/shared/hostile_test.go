@@ -203,10 +203,10 @@ func (sleeper) Serve(s call.ServerStream) error {
 // TestForgedReturns gives back what was never lent, or not to us, or twice.
 func TestForgedReturns(t *testing.T) {
 	for what, forge := range map[string]func(b *peerHeap, real ref){
-		"never lent":     func(b *peerHeap, real ref) { b.giveBack(ref{unit: real.unit + 1, gen: 1}) },
-		"outside":        func(b *peerHeap, _ ref) { b.giveBack(ref{unit: 1 << 30}) },
-		"old generation": func(b *peerHeap, real ref) { b.giveBack(ref{unit: real.unit, gen: real.gen - 1}) },
-		"twice":          func(b *peerHeap, real ref) { b.giveBack(real); b.giveBack(real) },
+		"never lent":     func(b *peerHeap, real ref) { b.free(ref{unit: real.unit + 1, gen: 1}) },
+		"outside":        func(b *peerHeap, _ ref) { b.free(ref{unit: 1 << 30}) },
+		"old generation": func(b *peerHeap, real ref) { b.free(ref{unit: real.unit, gen: real.gen - 1}) },
+		"twice":          func(b *peerHeap, real ref) { b.free(real); b.free(real) },
 		"too many":       func(b *peerHeap, _ ref) { b.words.returned.Store(1 << 30) },
 	} {
 		t.Run(what, func(t *testing.T) {

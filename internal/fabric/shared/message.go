@@ -20,7 +20,7 @@ func (h *peerHeap) receive(d *desc, slot unsafe.Pointer) *call.Message {
 		m = copyMessage(inlineOf(slot)[start : start+int(d.dataLen)])
 	case d.flags&flagCopy != 0:
 		m = copyMessage(h.bytes(d.data, d.dataLen))
-		h.giveBack(d.data)
+		h.free(d.data)
 	default:
 		m = h.inPlace(d)
 	}
@@ -63,7 +63,7 @@ func (h *peerHeap) inPlace(d *desc) *call.Message {
 	h.region.retain()
 	b := h.bytes(piece, d.dataLen)
 	return &call.Message{Data: slices.Clip(b), Release: func() {
-		h.giveBack(piece)
+		h.free(piece)
 		h.region.release()
 	}}
 }
@@ -77,7 +77,7 @@ func (h *peerHeap) copyHead(d *desc, slot unsafe.Pointer) []byte {
 		return append([]byte(nil), inlineOf(slot)[:d.headLen]...)
 	}
 	b := append([]byte(nil), h.bytes(d.head, d.headLen)...)
-	h.giveBack(d.head)
+	h.free(d.head)
 	return b
 }
 
@@ -85,7 +85,7 @@ func (h *peerHeap) copyHead(d *desc, slot unsafe.Pointer) []byte {
 func (h *peerHeap) returnHeap(d *desc) {
 	for _, piece := range []ref{d.head, d.data} {
 		if piece.unit != inSlot {
-			h.giveBack(piece)
+			h.free(piece)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func (e *laneEnd) send(ctx context.Context, p call.Priority, d *desc, head, data
 		d.flags |= copyFlag(e.heap.setState(piece, unitPosted))
 	}
 	mine := d.data
-	err := e.placeInHeap(ctx, p, d, &head, &data)
+	err := e.moveToHeap(ctx, p, d, &head, &data)
 	if err == nil {
 		err = e.acquire(ctx, ringSlot, p, func() (bool, error) { return e.out.post(d, head, data) })
 	}
@@ -43,8 +43,8 @@ func (e *laneEnd) send(ctx context.Context, p call.Priority, d *desc, head, data
 	return err
 }
 
-// placeInHeap moves to the heap what does not fit into the slot.
-func (e *laneEnd) placeInHeap(ctx context.Context, p call.Priority, d *desc, head, data *[]byte) error {
+// moveToHeap moves to the heap what does not fit into the slot.
+func (e *laneEnd) moveToHeap(ctx context.Context, p call.Priority, d *desc, head, data *[]byte) error {
 	if len(*data) > inlineSize || len(*head) <= inlineSize && len(*head)+len(*data) > inlineSize {
 		if err := e.copyToHeap(ctx, p, d, &d.data, data); err != nil {
 			return err

@@ -236,15 +236,15 @@ func (s *stream) closeSend(ctx context.Context) error {
 
 // writeChunk sends one chunk.
 func (s *stream) writeChunk(ctx context.Context, d desc, data []byte) error {
-	if err := s.takeCredit(ctx, cost(len(data))); err != nil {
+	if err := s.acquireCredit(ctx, cost(len(data))); err != nil {
 		return err
 	}
 	return s.e.send(ctx, s.priority, &d, nil, data)
 }
 
-// takeCredit waits for credit. The last message may overdraw it, so that no message is too
+// acquireCredit waits for credit. The last message may overdraw it, so that no message is too
 // large.
-func (s *stream) takeCredit(ctx context.Context, n int) error {
+func (s *stream) acquireCredit(ctx context.Context, n int) error {
 	s.e.mu.Lock()
 	defer s.e.mu.Unlock()
 	for s.credit <= 0 && !s.over {

@@ -287,7 +287,7 @@ func (s *Server) publish() {
 		case <-s.life.Done():
 			return
 		case <-ticker.C:
-		case <-s.news:
+		case <-s.reportChanged:
 		}
 	}
 }
@@ -295,7 +295,7 @@ func (s *Server) publish() {
 // announce has the report of this node published at once.
 func announce(s *Server) {
 	select {
-	case s.news <- struct{}{}:
+	case s.reportChanged <- struct{}{}:
 	default:
 	}
 }

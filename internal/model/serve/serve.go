@@ -87,13 +87,13 @@ type Server struct {
 	free    atomic.Int64  // memory of the machine, in bytes
 	sent    sentPrompts
 
-	mu     sync.Mutex
-	loaded map[contentKey]*instance
-	routes map[string]*route // by the name of the model
-	closed bool
-	news   chan struct{}          // has a value when the report of this node has changed
-	speeds map[string]speed       // what was measured of contents, also after they were unloaded
-	infos  map[string]engine.Info // of contents, as other nodes described them
+	mu            sync.Mutex
+	loaded        map[contentKey]*instance
+	routes        map[string]*route // by the name of the model
+	closed        bool
+	reportChanged chan struct{}          // has a value when the report of this node has changed
+	speeds        map[string]speed       // what was measured of contents, also after they were unloaded
+	infos         map[string]engine.Info // of contents, as other nodes described them
 }
 
 // A contentKey identifies a model and what a version of it consists of: versions with the same
@@ -123,7 +123,7 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 	}
 	s := &Server{
 		opts: opts, log: opts.Log, loaded: map[contentKey]*instance{}, routes: map[string]*route{}, speeds: map[string]speed{}, infos: map[string]engine.Info{},
-		news: make(chan struct{}, 1),
+		reportChanged: make(chan struct{}, 1),
 	}
 	s.metrics = newMetrics(opts.Metrics, s)
 	s.free.Store(availableMemory())

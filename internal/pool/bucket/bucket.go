@@ -182,7 +182,7 @@ func (b *Bucket) Get(ctx context.Context, key string) (Entry, error) {
 	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return b.view.look(key, wallClock()), nil
+	return b.view.entry(key, wallClock()), nil
 }
 
 // Keys returns the keys that begin with prefix, sorted.

@@ -42,8 +42,8 @@ func (v *view) remove(key string) {
 	}
 }
 
-// look returns a key's entry at a time.
-func (v *view) look(key string, now time.Time) Entry {
+// entry returns a key's entry at a time.
+func (v *view) entry(key string, now time.Time) Entry {
 	e := v.keys[key]
 	if e.expired(now) {
 		return Entry{}
@@ -82,7 +82,7 @@ const changed = math.MaxUint64
 func (p *plan) look(key string) Entry {
 	i, ok := p.index[key]
 	if !ok {
-		return p.view.look(key, p.now)
+		return p.view.entry(key, p.now)
 	}
 	if c := p.changes[i]; !c.Deleted {
 		return Entry{c.Value, changed, c.ExpiresMilli}

@@ -90,7 +90,7 @@ func (b *Bucket) processJobs(ctx context.Context, jobs []*job) {
 	for len(jobs) > 0 {
 		b.forget(wallClock())
 		p, n := b.decide(jobs)
-		err := b.settle(ctx, p)
+		err := b.commitPlan(ctx, p)
 		if errors.Is(err, state.ErrConflict) {
 			continue // Decide again: the view has changed.
 		}
@@ -146,9 +146,9 @@ func (b *Bucket) decide(jobs []*job) (p *plan, n int) {
 	return p, n
 }
 
-// settle commits the plan, or returns ErrConflict with a view that has changed. Without
+// commitPlan commits the plan, or returns ErrConflict with a view that has changed. Without
 // changes it verifies that the plan was evaluated on the current view.
-func (b *Bucket) settle(ctx context.Context, p *plan) error {
+func (b *Bucket) commitPlan(ctx context.Context, p *plan) error {
 	switch {
 	case b.forgotten() || b.unspread != nil:
 		return b.catchUp(ctx)

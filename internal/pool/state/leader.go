@@ -32,8 +32,8 @@ type leaderMsg struct {
 	Time    time.Time `json:"time"`
 }
 
-// ours returns its sequence when it has that id, and ErrConflict otherwise.
-func (m leaderMsg) ours(id string) (uint64, error) {
+// sequenceOf returns its sequence when it has that id, and ErrConflict otherwise.
+func (m leaderMsg) sequenceOf(id string) (uint64, error) {
 	header, err := m.header()
 	if err == nil && header.Get(jetstream.MsgIDHeader) != id {
 		err = ErrConflict

@@ -176,7 +176,7 @@ func (l *Log) resolveConflict(ctx context.Context, subject string, after uint64,
 	if err != nil {
 		return 0, err
 	}
-	seq, err := m.ours(id)
+	seq, err := m.sequenceOf(id)
 	return seq + uint64(n) - 1, err
 }
 

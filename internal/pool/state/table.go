@@ -306,7 +306,7 @@ func (t table) resolveConflict(ctx context.Context, msg *nats.Msg) (uint64, erro
 	if err != nil {
 		return 0, err
 	}
-	return m.ours(msg.Header.Get(jetstream.MsgIDHeader))
+	return m.sequenceOf(msg.Header.Get(jetstream.MsgIDHeader))
 }
 
 // decodeEntry reads an entry from a direct get's answer or from a change.

@@ -107,7 +107,7 @@ func (k Keeper[V, P]) Push(ctx context.Context, op string, next func(History[V, 
 			return none, err
 		}
 		P(&v).Stamp(h.next(), time.Now().UTC(), k.Self)
-		h.Versions = k.kept(append(slices.Clone(h.Versions), v))
+		h.Versions = k.newest(append(slices.Clone(h.Versions), v))
 		if err = k.write(ctx, h); err == nil {
 			return v, nil
 		}
@@ -138,8 +138,8 @@ func (k Keeper[V, P]) Remove(ctx context.Context, op string, next func(History[V
 	}
 }
 
-// kept are the newest versions, the last one always.
-func (k Keeper[V, P]) kept(all []V) []V {
+// newest are the newest versions, the last one always.
+func (k Keeper[V, P]) newest(all []V) []V {
 	room := k.Bytes
 	for i := range slices.Backward(all) {
 		room -= P(&all[i]).Size()

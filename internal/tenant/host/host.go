@@ -127,7 +127,7 @@ func (h *Host) Keep(names []string) {
 		}
 	}
 	for _, name := range names {
-		h.keepLocked(name)
+		h.keeperLocked(name)
 	}
 }
 
@@ -144,7 +144,7 @@ func (h *Host) Config(ctx context.Context, name string) (tenant.Config, error) {
 // awaitKeeper returns the keeper of a tenant's process, once that is ready.
 func (h *Host) awaitKeeper(ctx context.Context, name string) (*keeper, error) {
 	h.mu.Lock()
-	k := h.keepLocked(name)
+	k := h.keeperLocked(name)
 	if k != nil {
 		k.asked = time.Now()
 	}
@@ -155,9 +155,9 @@ func (h *Host) awaitKeeper(ctx context.Context, name string) (*keeper, error) {
 	return k, k.await(ctx)
 }
 
-// keepLocked returns a tenant's keeper, a new one where there is none, or nil when
+// keeperLocked returns a tenant's keeper, a new one where there is none, or nil when
 // the host is closed.
-func (h *Host) keepLocked(name string) *keeper {
+func (h *Host) keeperLocked(name string) *keeper {
 	if k := h.tenants[name]; k != nil || h.life.Err() != nil {
 		return k
 	}

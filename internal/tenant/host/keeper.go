@@ -130,7 +130,7 @@ func (k *keeper) once(ctx context.Context) (err error) {
 	k.set(true, nil)
 	defer k.setConn(nil)
 	k.host.running.Go(func() { near.Serve((*ipc.Message).Close) }) // receives replies
-	k.host.running.Go(func() { k.host.tell(ctx, k.config.Tenant) })
+	k.host.running.Go(func() { k.host.sendMembers(ctx, k.config.Tenant) })
 	select {
 	case err := <-ended:
 		return err

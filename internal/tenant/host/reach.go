@@ -200,7 +200,7 @@ func (h *Host) Tell(ctx context.Context, members []outboard.Node) {
 	h.members = members
 	h.mu.Unlock()
 	for _, name := range h.Tenants() {
-		h.running.Go(func() { h.tell(ctx, name) })
+		h.running.Go(func() { h.sendMembers(ctx, name) })
 	}
 }
 
@@ -211,11 +211,11 @@ func (h *Host) known() []outboard.Node {
 	return h.members
 }
 
-// tellLimit is how long a process may take to hear something.
-const tellLimit = 10 * time.Second
+// membersLimit is how long a process may take to hear something.
+const membersLimit = 10 * time.Second
 
-func (h *Host) tell(ctx context.Context, name string) {
-	ctx, cancel := context.WithTimeout(ctx, tellLimit)
+func (h *Host) sendMembers(ctx context.Context, name string) {
+	ctx, cancel := context.WithTimeout(ctx, membersLimit)
 	defer cancel()
 	text, err := json.Marshal(h.known())
 	if err != nil {

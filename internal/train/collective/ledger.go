@@ -24,8 +24,8 @@ type ledger struct {
 
 	mu     sync.Mutex
 	number uint64               // of the last call
-	mine   map[uint64]announced // the last calls
-	theirs map[entry]announced  // calls that this rank has not made yet
+	own   map[uint64]announced // the last calls
+	early map[entry]announced  // calls that this rank has not made yet
 }
 
 type entry struct {
@@ -34,7 +34,7 @@ type entry struct {
 }
 
 func newLedger(rank int, name func(rank int) int) *ledger {
-	return &ledger{rank: rank, name: name, mine: make(map[uint64]announced), theirs: make(map[entry]announced)}
+	return &ledger{rank: rank, name: name, own: make(map[uint64]announced), early: make(map[entry]announced)}
 }
 
 // begin makes a the next call, and returns its number, or where another rank has announced
@@ -43,12 +43,12 @@ func (l *ledger) begin(a announced, ranks int) (uint64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.number++
-	l.mine[l.number] = a
-	delete(l.mine, l.number-window)
+	l.own[l.number] = a
+	delete(l.own, l.number-window)
 	for rank := range ranks {
 		e := entry{rank, l.number}
-		theirs, ok := l.theirs[e]
-		delete(l.theirs, e)
+		theirs, ok := l.early[e]
+		delete(l.early, e)
 		if ok {
 			if err := l.compare(e, theirs, a); err != nil {
 				return 0, err
@@ -62,14 +62,14 @@ func (l *ledger) begin(a announced, ranks int) (uint64, error) {
 func (l *ledger) hear(rank int, number uint64, a announced) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if mine, ok := l.mine[number]; ok {
+	if mine, ok := l.own[number]; ok {
 		return l.compare(entry{rank, number}, a, mine)
 	}
 	if number > l.number+window {
 		return fmt.Errorf("it is more than %d calls ahead", window)
 	}
 	if number > l.number {
-		l.theirs[entry{rank, number}] = a
+		l.early[entry{rank, number}] = a
 	}
 	return nil
 }

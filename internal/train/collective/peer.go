@@ -64,7 +64,7 @@ type peer struct {
 
 	writing sync.Mutex
 	out     *bufio.Writer
-	told    uint64 // the last call that the peer was told of
+	announced    uint64 // the last call that the peer was told of
 
 	// data hands the connection's reading side to the call that waits for elements, and taken
 	// gives it back.
@@ -146,10 +146,10 @@ func (p *peer) announce(number uint64, a announced) error {
 
 // writeCall writes the call unless the peer has been told of it.
 func (p *peer) writeCall(number uint64, a announced) error {
-	if p.told == number {
+	if p.announced == number {
 		return nil
 	}
-	p.told = number
+	p.announced = number
 	payload := a.call.encode(nil, a.algorithm)
 	return p.write(head{kindCall, uint32(len(payload)), number}, payload)
 }

@@ -30,7 +30,7 @@ type mailbox struct {
 	done chan struct{} // closed with the mailbox
 
 	mu   sync.Mutex
-	room sync.Cond
+	notFull sync.Cond
 	held int // bytes that arrived and that no rank has received
 
 	// left says that the other node's ranks have left, after so many calls; under the group's lock.
@@ -48,7 +48,7 @@ type outgoing struct {
 
 func newMailbox(conn net.Conn) *mailbox {
 	m := &mailbox{conn: conn, out: make(chan *outgoing, maxLetters), done: make(chan struct{})}
-	m.room.L = &m.mu
+	m.notFull.L = &m.mu
 	return m
 }
 
@@ -59,7 +59,7 @@ func (m *mailbox) close() {
 		m.mu.Lock()
 		m.held = 0
 		m.mu.Unlock()
-		m.room.Broadcast()
+		m.notFull.Broadcast()
 	})
 }
 
@@ -135,7 +135,7 @@ func (m *mailbox) read(in *bufio.Reader) (incoming, error) {
 	}
 	m.mu.Lock()
 	for m.held > 0 && m.held+int(size) > maxHeld {
-		m.room.Wait()
+		m.notFull.Wait()
 	}
 	m.held += int(size)
 	m.mu.Unlock()
@@ -149,7 +149,7 @@ func (m *mailbox) release(n int) {
 	m.mu.Lock()
 	m.held = max(0, m.held-n)
 	m.mu.Unlock()
-	m.room.Broadcast()
+	m.notFull.Broadcast()
 }
 
 // A mailError is a breach of the protocol between servers.

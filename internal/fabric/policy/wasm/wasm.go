@@ -115,7 +115,7 @@ func (m *Module) compile(code []byte) error {
 	if err != nil {
 		return fmt.Errorf("start the module: %w", err)
 	}
-	m.keep(first)
+	m.release(first)
 	return nil
 }
 
@@ -229,7 +229,7 @@ func (m *Module) acquireInstance() (*instance, error) {
 	return m.start()
 }
 
-func (m *Module) keep(i *instance) {
+func (m *Module) release(i *instance) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.idle) < m.options.Instances {
@@ -286,5 +286,5 @@ func (m *Module) reset(i *instance) {
 	for n, g := range i.globals {
 		g.Set(i.values[n])
 	}
-	m.keep(i)
+	m.release(i)
 }

@@ -33,8 +33,8 @@ func (b *batch) free() {
 
 func (b *batch) reset() { b.n = 0 }
 
-// room returns how many tokens still fit.
-func (b *batch) room() int { return len(b.tokens.values) - b.n }
+// available returns how many tokens still fit.
+func (b *batch) available() int { return len(b.tokens.values) - b.n }
 
 // add adds a token and returns its index.
 func (b *batch) add(token int32, position int, sequence int32, output bool) int {

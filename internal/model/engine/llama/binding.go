@@ -242,7 +242,7 @@ func (m *logLines) add(line string) {
 }
 
 // take returns the lines that were logged since the last call.
-func (m *logLines) take() []string {
+func (m *logLines) drain() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	lines := m.lines

@@ -55,7 +55,7 @@ func (m *textModel) openEmbedder() error {
 	if kind, told := m.header.Of("pooling_type"); !told || kind == poolingNone {
 		p.setInt(l.pooling, poolingMean)
 	}
-	messages.take()
+	messages.drain()
 	if m.embedder = m.lib.callStruct(fnInit, p, m.model); m.embedder == 0 {
 		return outboard.Errorf(outboard.Exhausted, "embed", "llama.cpp has no context for %d tokens: %s", n, lastMessage("it gives no reason"))
 	}

@@ -139,7 +139,7 @@ func (m *textModel) load(ctx context.Context, path string, o engine.Options) err
 	p.setPointer(l.progressData, data)
 	name := newCString(path)
 	defer name.free()
-	messages.take()
+	messages.drain()
 	m.model = m.lib.callStruct(fnModelLoad, p, name.address())
 	if err := ctx.Err(); err != nil {
 		if m.model != 0 {
@@ -156,7 +156,7 @@ func (m *textModel) load(ctx context.Context, path string, o engine.Options) err
 
 // lastMessage returns what the library has logged since messages.take, or otherwise.
 func lastMessage(otherwise string) string {
-	text := strings.TrimSpace(strings.Join(messages.take(), ""))
+	text := strings.TrimSpace(strings.Join(messages.drain(), ""))
 	if text == "" {
 		return otherwise
 	}
@@ -196,7 +196,7 @@ func (m *textModel) open(o engine.Options) error {
 	if !m.lib.bool(fnModelHasDecoder, m.model) {
 		return nil // the model makes embeddings only
 	}
-	messages.take()
+	messages.drain()
 	m.context = m.lib.callStruct(fnInit, p, m.model)
 	if m.context == 0 {
 		return outboard.Errorf(outboard.Exhausted, "load model", "llama.cpp has no context of %d tokens for it: %s", cells, lastMessage("it gives no reason"))

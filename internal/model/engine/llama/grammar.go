@@ -35,7 +35,7 @@ func (m *textModel) newGrammar(text string) (*grammar, error) {
 	if strings.ContainsRune(text, 0) {
 		return nil, outboard.Errorf(outboard.Invalid, "grammar", "it contains a zero byte")
 	}
-	messages.take()
+	messages.drain()
 	source, root := newCString(text), newCString("root")
 	defer source.free()
 	defer root.free()

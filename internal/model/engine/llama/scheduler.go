@@ -292,7 +292,7 @@ func (s *scheduler) fill() {
 		}
 	}
 	s.decoding = decoding
-	room := s.batch.room()
+	room := s.batch.available()
 	if decoding > 0 {
 		room = min(room, chunkBeside)
 	}
@@ -316,7 +316,7 @@ func (s *scheduler) fillChunk(q *sequence, room int) int {
 }
 
 func (s *scheduler) decode() {
-	messages.take()
+	messages.drain()
 	began := time.Now()
 	r := int32(s.m.lib.callStruct(fnDecode, s.batch.params(), s.m.context))
 	if n := s.batch.n - s.decoding; n >= chunkBeside {

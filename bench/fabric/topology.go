@@ -7,15 +7,15 @@ import (
 	"github.com/outboard-run/outboard/bench/paired"
 )
 
-// A way is one way to make the calls of a row: a client, and the processes that the
+// A topology makes the calls of a row: a client, and the processes that the
 // calls pass.
-type way struct {
+type topology struct {
 	name   string
 	client *process
 	others []*process
 }
 
-func (w *way) add(ctx context.Context, f *plant, s spec) error {
+func (w *topology) add(ctx context.Context, f *processGroup, s spec) error {
 	p, err := f.add(ctx, s)
 	if err == nil {
 		w.others = append(w.others, p)
@@ -23,13 +23,13 @@ func (w *way) add(ctx context.Context, f *plant, s spec) error {
 	return err
 }
 
-func (w *way) addClient(ctx context.Context, f *plant, s spec) (err error) {
+func (w *topology) addClient(ctx context.Context, f *processGroup, s spec) (err error) {
 	w.client, err = f.add(ctx, s)
 	return err
 }
 
 // run makes the calls of l. What was used is that of all processes.
-func (w *way) run(l load) (result, error) {
+func (w *topology) run(l load) (result, error) {
 	before, err := w.usage()
 	if err != nil {
 		return result{}, err
@@ -43,25 +43,25 @@ func (w *way) run(l load) (result, error) {
 	return r, err
 }
 
-func (w *way) usage() (used, error) {
-	var total used
+func (w *topology) usage() (resources, error) {
+	var total resources
 	for _, p := range w.others {
 		u, err := p.usage()
 		if err != nil {
-			return used{}, err
+			return resources{}, err
 		}
 		total = total.plus(u)
 	}
 	return total, nil
 }
 
-// runs are the results of each way, by its name.
+// runs are the results of each topology, by its name.
 type runs map[string][]result
 
 // of takes one number out of each result.
-func (r runs) of(way string, number func(result) float64) []float64 {
-	values := make([]float64, 0, len(r[way]))
-	for _, one := range r[way] {
+func (r runs) of(name string, number func(result) float64) []float64 {
+	values := make([]float64, 0, len(r[name]))
+	for _, one := range r[name] {
 		values = append(values, number(one))
 	}
 	return values
@@ -74,12 +74,12 @@ func perCall(r result) float64 { return r.Seconds * 1e6 / float64(r.Calls) }
 func cpuEach(r result) float64 { return r.Used.CPU * 1e6 / float64(r.Calls) }
 func sleeps(r result) float64  { return r.Used.Switches / float64(r.Calls) }
 
-// turns lets the ways make the calls of l in turn. The first round does not count.
+// turns has the topologies make the calls of l in turn. The first round does not count.
 // A call that is lost or wrong is an error.
-func turns(ctx context.Context, rounds int, l load, ways ...*way) (runs, error) {
+func turns(ctx context.Context, rounds int, l load, topologies ...*topology) (runs, error) {
 	all := runs{}
 	for round := range rounds + 1 {
-		for _, w := range ways {
+		for _, w := range topologies {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
@@ -97,16 +97,16 @@ func turns(ctx context.Context, rounds int, l load, ways ...*way) (runs, error) 
 	return all, nil
 }
 
-// A comparison is a row of two ways.
+// A comparison is a row that compares two topologies.
 type comparison struct {
-	title, unit    string
-	way, reference string
-	number         func(result) float64
-	goal           paired.Goal
+	title, unit     string
+	name, reference string
+	number          func(result) float64
+	goal            paired.Goal
 }
 
 func (b *bench) compare(all runs, list ...comparison) {
 	for _, c := range list {
-		b.row(paired.NewRow(c.title, c.unit, c.reference, all.of(c.way, c.number), all.of(c.reference, c.number), c.goal))
+		b.row(paired.NewRow(c.title, c.unit, c.reference, all.of(c.name, c.number), all.of(c.reference, c.number), c.goal))
 	}
 }

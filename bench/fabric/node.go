@@ -23,11 +23,11 @@ import (
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// childArgument makes this program a process that carries a station's calls.
+// childArgument makes this program a process that carries a node's calls.
 const childArgument = "carry-calls"
 
-// carry is the main function of such a process; false: this one is none.
-func carry() (status int, is bool) {
+// roleStatus is the main function of such a process; false: this one is none.
+func roleStatus() (status int, is bool) {
 	if len(os.Args) < 2 || os.Args[1] != childArgument {
 		return 0, false
 	}
@@ -41,23 +41,23 @@ func carry() (status int, is bool) {
 	return 0, true
 }
 
-// A station is a node's calls, and nothing else of a node: the process that carries
+// A nodeRole is the calls of a node, and nothing else of it: the process that carries
 // them is another one each time it is upgraded.
-type station struct {
+type nodeRole struct {
 	state    *state.State
 	member   *pool.Pool
 	registry *services.Registry
 	host     *calls.Host
 }
 
-func (a *actor) station(ctx context.Context) error {
-	s := new(station)
+func (a *actor) node(ctx context.Context) error {
+	s := new(nodeRole)
 	a.addr, a.close = a.spec.Listen, s.close
-	a.does["swap"] = on(func(ctx context.Context, w swapping) (any, error) { return s.change(ctx, w) })
+	a.does["swap"] = decodeArgs(func(ctx context.Context, w swapping) (any, error) { return s.change(ctx, w) })
 	return s.open(ctx, strings.TrimPrefix(a.spec.Listen, "node:"), a.spec.Policies)
 }
 
-func (s *station) open(ctx context.Context, socket, policies string) error {
+func (s *nodeRole) open(ctx context.Context, socket, policies string) error {
 	keys, err := s.join(ctx, filepath.Dir(socket))
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (s *station) open(ctx context.Context, socket, policies string) error {
 }
 
 // join founds a pool of one node, and returns where its keys are.
-func (s *station) join(ctx context.Context, dir string) (keys string, err error) {
+func (s *nodeRole) join(ctx context.Context, dir string) (keys string, err error) {
 	keys = filepath.Join(dir, "keys")
 	ca, err := authority.Found(time.Now())
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *station) join(ctx context.Context, dir string) (keys string, err error)
 type change struct{ Swaps, Upgrades int }
 
 // change replaces the policies and the process, evenly over the time.
-func (s *station) change(ctx context.Context, w swapping) (change, error) {
+func (s *nodeRole) change(ctx context.Context, w swapping) (change, error) {
 	var done change
 	var swapping sync.WaitGroup
 	var failed error
@@ -144,7 +144,7 @@ func spread(ctx context.Context, times int, seconds float64, do func(int) error)
 	return times, nil
 }
 
-func (s *station) close() error {
+func (s *nodeRole) close() error {
 	var errs []error
 	if s.host != nil {
 		errs = append(errs, s.host.Close())
