@@ -30,7 +30,7 @@ func (b *bench) reload(ctx context.Context) error {
 		s, err := complete(ctx, p.urls[0], newCompletion("text", prompt(seed, 8), 1), nil)
 		return milliseconds(s.first), err
 	}
-	var cold, warm []float64
+	var cold []float64
 	for round := range b.Rounds(15, 3) {
 		if err := p.repository(ctx, 0, "text", "unload"); err != nil {
 			return err
@@ -43,7 +43,7 @@ func (b *bench) reload(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		cold, warm = append(cold, unloaded-loaded), append(warm, loaded)
+		cold = append(cold, unloaded-loaded)
 	}
 	b.Row(paired.NewRow("unloaded model of 87 MB from a local file: first token beside that of a loaded one", "ms", "", cold, nil, paired.Goal{Max: 300}))
 	return b.fetch(ctx, p, file, link)

@@ -45,14 +45,14 @@ func (o *outcomes) count(sent time.Time, late bool, work int, err error) {
 	}
 }
 
-// rows reports an overload.
+// overloadRows reports an overload.
 func (b *bench) overloadRows(what, unit string, o *outcomes, capacity, throughput []float64) {
 	b.Row(paired.NewRow(what+" at three times the capacity: throughput", unit, "capacity", throughput, capacity, paired.Goal{MinRatio: 0.95}).
 		Because("three times as many connections take processor time from the engine on this machine"))
 	accepted := float64(o.done + o.late + o.bad)
 	b.Row(paired.NewRow(what+" at three times the capacity: of the accepted, within their deadline", "%", "", []float64{100 * float64(o.done) / max(accepted, 1)}, nil, paired.Goal{Min: 99}).
 		Because(fmt.Sprintf("%d in time, %d late, %d failed (%v)", o.done, o.late, o.bad, o.reason)))
-	b.Row(paired.NewRow(what+" at three times the capacity: a refusal, p99", "ms", "", []float64{percentile(o.refusals, 0.99)}, nil, paired.Goal{Max: 5}).
+	b.Row(paired.NewRow(what+" at three times the capacity: a refusal, p99", "ms", "", []float64{percentile99(o.refusals)}, nil, paired.Goal{Max: 5}).
 		Because("client and node wait for a core: the engine has all of them"))
 	b.note(fmt.Sprintf("Overload, %s: %d accepted and in time, %d late, %d refused, %d failed.", what, o.done, o.late, o.refused, o.bad))
 }
@@ -89,7 +89,7 @@ func (b *bench) overload(ctx context.Context) error {
 			counted = &outcomes{}
 		}
 		before := counted.work
-		_, elapsed := openLoop(ctx, 3*l.perSec, turn, func(ctx context.Context) {
+		elapsed := openLoop(ctx, 3*l.perSec, turn, func(ctx context.Context) {
 			sent := time.Now()
 			err := q.at(ctx, p.urls[0], "slow")
 			counted.count(sent, time.Since(sent) > deadline, 1, err)
@@ -134,7 +134,7 @@ func (b *bench) textOverload(ctx context.Context) error {
 			counted = &outcomes{}
 		}
 		before := counted.work
-		_, elapsed := openLoop(ctx, 3*l.perSec, turn, func(ctx context.Context) {
+		elapsed := openLoop(ctx, 3*l.perSec, turn, func(ctx context.Context) {
 			sent := time.Now()
 			s, err := complete(ctx, p.urls[0], newCompletion("text", prompt(uint64(sent.UnixNano()), 16), tokens), nil)
 			if s == nil {

@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,35 +77,9 @@ func (p *pool) push(ctx context.Context, name, file, config string, flags ...str
 
 // repository calls an operation of the repository on one node: load, unload.
 func (p *pool) repository(ctx context.Context, node int, name, operation string) error {
-	_, err := post(ctx, p.urls[node]+"/v2/repository/models/"+name+"/"+operation, nil, []byte("{}"))
+	err := post(ctx, p.urls[node]+"/v2/repository/models/"+name+"/"+operation, nil, []byte("{}"))
 	return err
 }
-
-// loadEverywhere loads a model on each node.
-func (p *pool) loadEverywhere(ctx context.Context, name string) error {
-	for i := range p.names {
-		if err := p.repository(ctx, i, name, "load"); err != nil {
-			return fmt.Errorf("load %s on %s: %w", name, p.names[i], err)
-		}
-	}
-	return nil
-}
-
-// placement returns on which node a request at the first one would be executed.
-func (p *pool) placement(ctx context.Context, name string) (string, error) {
-	text, err := p.Node(p.names[0]).Output(ctx, "models", "show", name, "-o", "json")
-	var m client.ModelDetails
-	if err == nil {
-		err = json.Unmarshal([]byte(text), &m)
-	}
-	if err != nil || len(m.Placement) == 0 {
-		return "", err
-	}
-	return string(m.Placement[0].Node), nil
-}
-
-// quiet closes connections that clients keep.
-func quiet() { http.DefaultTransport.(*http.Transport).CloseIdleConnections() } //nolint:forcetypeassert // the standard library's
 
 // lines joins the lines of a configuration.
 func lines(list ...string) string { return strings.Join(list, "\n") + "\n" }

@@ -29,14 +29,15 @@ func (e *statusError) Error() string { return fmt.Sprintf("%d: %s", e.status, e.
 //nolint:gochecknoglobals // as the standard library's
 var httpClient = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}
 
-// post sends a request and returns the body of the answer.
-func post(ctx context.Context, url string, header http.Header, body []byte) ([]byte, error) {
+// post sends a request and reads the answer.
+func post(ctx context.Context, url string, header http.Header, body []byte) error {
 	r, err := open(ctx, url, header, body)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer r.Body.Close()
-	return io.ReadAll(r.Body)
+	_, err = io.Copy(io.Discard, r.Body)
+	return err
 }
 
 func open(ctx context.Context, url string, header http.Header, body []byte) (*http.Response, error) {
@@ -72,7 +73,7 @@ func prepare(timeout time.Duration, inputs ...model.Tensor) (*preparedInfer, err
 
 // at sends the request to a model of a node, over REST.
 func (q *preparedInfer) at(ctx context.Context, url, name string) error {
-	_, err := post(ctx, url+"/v2/models/"+name+"/infer", q.header, q.body)
+	err := post(ctx, url+"/v2/models/"+name+"/infer", q.header, q.body)
 	return err
 }
 

@@ -59,7 +59,7 @@ func (b *bench) rollout(ctx context.Context) error {
 	}
 	b.None(fmt.Sprintf("%d roll-outs under full load: failed of %d requests", count, during.done), "requests", float64(len(during.failed)))
 	b.Row(paired.NewRow("roll-outs under full load: p99 of a request", "ms", "p99 without roll-outs",
-		[]float64{percentile(during.times, 0.99)}, []float64{percentile(steady.times, 0.99)}, paired.Goal{MaxRatio: 1.5}).
+		[]float64{percentile99(during.times)}, []float64{percentile99(steady.times)}, paired.Goal{MaxRatio: 1.5}).
 		Because("a version that is loaded and warmed computes on the same cores, and `outboard models push` runs there too"))
 	late := residentMemory(p.Node(nodeNames[0]).PID())
 	b.Row(paired.NewRow(fmt.Sprintf("memory of the node after %d reloads", count), "MiB", fmt.Sprintf("after %d", max(count/5, 1)),

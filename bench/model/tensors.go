@@ -118,7 +118,7 @@ func added(base, more, less []float64) []float64 {
 
 // infer calls a model of this process.
 func infer(ctx context.Context, m engine.Model, inputs ...model.Tensor) error {
-	_, err := m.(engine.TensorModel).Infer(ctx, inputs, nil) //nolint:forcetypeassert // a model for tensors
+	_, err := m.(engine.TensorModel).Infer(ctx, inputs, nil) //nolint:errcheck // a model for tensors
 	return err
 }
 
@@ -188,7 +188,7 @@ func mlpClients(ctx context.Context, p *pool) (protocol string, request func(con
 		for _, name := range []string{"single", "batched"} {
 			c, err := dialOIP(ctx, url, name, input)
 			if err != nil {
-				q, _ := prepare(0, input) //nolint:errcheck // the input is valid
+				q, _ := prepare(0, input)
 				return "REST", func(ctx context.Context, node int, name string) error { return q.at(ctx, p.urls[node], name) }, stop
 			}
 			callers[fmt.Sprint(node, name)] = c

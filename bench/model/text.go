@@ -68,7 +68,7 @@ func (b *bench) token(ctx context.Context) error {
 			continue
 		}
 		served, alone = append(served, 1000*milliseconds(used)/float64(tokens)), append(alone, 1000*milliseconds(usedAlone)/float64(tokens))
-		servedBetween, aloneBetween = append(servedBetween, percentile(s.between, 0.99)), append(aloneBetween, percentile(between, 0.99))
+		servedBetween, aloneBetween = append(servedBetween, percentile99(s.between)), append(aloneBetween, percentile99(between))
 	}
 	extra := make([]float64, len(served))
 	for i := range extra {
@@ -82,7 +82,7 @@ func (b *bench) token(ctx context.Context) error {
 // decode generates tokens in this process and returns the times between them.
 func decode(ctx context.Context, m engine.Model, prompt []int32, tokens int) (between []time.Duration, err error) {
 	last := time.Time{}
-	_, err = m.(engine.TextModel).Generate(ctx, engine.Generation{ //nolint:forcetypeassert // a model for text
+	_, err = m.(engine.TextModel).Generate(ctx, engine.Generation{ //nolint:errcheck // a model for text
 		Prompt: prompt, MaxTokens: tokens, LogProbs: -1, Sampling: engine.Sampling{Bias: map[int32]float32{2: -100}},
 	}, func(engine.Token) error {
 		now := time.Now()
@@ -148,7 +148,7 @@ func (b *bench) llamaServer(ctx context.Context) error {
 					return err
 				}
 				if round > 0 {
-					*way.rate, *way.times = append(*way.rate, rate), append(*way.times, percentile(between, 0.99))
+					*way.rate, *way.times = append(*way.rate, rate), append(*way.times, percentile99(between))
 				}
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	_ "image/jpeg" // pictures as inputs
 	_ "image/png"  // pictures as inputs
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -140,9 +141,7 @@ func requestModels(ctx context.Context, c *client.Client, method, path string, h
 	if err != nil {
 		return nil, nil, err
 	}
-	for name, values := range header {
-		r.Header[name] = values
-	}
+	maps.Copy(r.Header, header)
 	response, err := c.OpenModels(r)
 	if err != nil {
 		return nil, nil, err

@@ -70,7 +70,7 @@ func runLogs(ctx context.Context, env *Env, opts logsOptions, name string) error
 		if opts.output == "json" {
 			return encoder.Encode(l)
 		}
-		_, err := printSafe(env.Stdout, "%s\n", logText(l))
+		err := writeSafe(env.Stdout, "%s\n", logText(l))
 		return err
 	})
 	if opts.follow && errors.Is(err, context.Canceled) {

@@ -223,8 +223,7 @@ func printPushed(env *Env, output format, made client.PushedModel) error {
 		}
 		text += ", is ready on " + strings.Join(nodes, ", ")
 	}
-	_, err := printSafe(env.Stderr, "%s\n", text)
-	return err
+	return writeSafe(env.Stderr, "%s\n", text)
 }
 
 // ---- show
@@ -276,7 +275,7 @@ func runModelsShow(ctx context.Context, env *Env, opts modelsShowOptions, name s
 }
 
 func printModel(env *Env, m *client.ModelDetails) error {
-	_, err := printSafe(env.Stdout, "model %s, version %s, engine %s, %s\n", m.Name, modelVersionText(m.Version, m.Of, m.Canary), m.Engine, stateText(m.State, m.Reason))
+	err := writeSafe(env.Stdout, "model %s, version %s, engine %s, %s\n", m.Name, modelVersionText(m.Version, m.Of, m.Canary), m.Engine, stateText(m.State, m.Reason))
 	var tensors, versions [][]string
 	for _, t := range m.Inputs {
 		tensors = append(tensors, []string{"input", t.Name, t.Type, fmt.Sprint(t.Shape)})
@@ -365,7 +364,7 @@ func newModelsRemoveCommand(env *Env) *cobra.Command {
 			if err := env.client().RemoveModel(cmd.Context(), args[0]); err != nil {
 				return err
 			}
-			_, err := printSafe(env.Stderr, "model %s was removed\n", args[0])
+			err := writeSafe(env.Stderr, "model %s was removed\n", args[0])
 			return err
 		},
 		ValidArgsFunction: env.firstArg(modelWords),

@@ -79,9 +79,12 @@ func unprintable(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
 }
 
-// printSafe formats a text that has names or messages of other machines, and writes it with its
+// printSafe is writeSafe for messages: a terminal that takes none has no other place for the error.
+func printSafe(w io.Writer, format string, args ...any) { _ = writeSafe(w, format, args...) }
+
+// writeSafe formats a text that has names or messages of other machines, and writes it with its
 // lines and tabs, but without what clean replaces.
-func printSafe(w io.Writer, format string, args ...any) (int, error) {
+func writeSafe(w io.Writer, format string, args ...any) error {
 	lines := strings.SplitAfter(fmt.Sprintf(format, args...), "\n")
 	for i, line := range lines {
 		text, ended := strings.CutSuffix(line, "\n")
@@ -94,7 +97,8 @@ func printSafe(w io.Writer, format string, args ...any) (int, error) {
 			lines[i] += "\n"
 		}
 	}
-	return io.WriteString(w, strings.Join(lines, ""))
+	_, err := io.WriteString(w, strings.Join(lines, ""))
+	return err
 }
 
 // orDash shows an empty cell.

@@ -32,7 +32,7 @@ func TestTablesAreClean(t *testing.T) {
 // Messages keep their lines and tabs, and nothing else that a terminal obeys.
 func TestMessagesAreClean(t *testing.T) {
 	var out strings.Builder
-	if _, err := printSafe(&out, "node %s\n\t%s\n", "a\x1b[2J", "b\rc"); err != nil {
+	if err := writeSafe(&out, "node %s\n\t%s\n", "a\x1b[2J", "b\rc"); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := out.String(), "node a\ufffd[2J\n\tb\ufffdc\n"; got != want {

@@ -126,8 +126,7 @@ func printVersion(env *Env, output format, v client.PolicyVersion) error {
 	if output == "json" {
 		return output.print(env, v, nil, nil)
 	}
-	_, err := printSafe(env.Stdout, "version %d is in force: %s\n", v.Number, describeVersion(v))
-	return err
+	return writeSafe(env.Stdout, "version %d is in force: %s\n", v.Number, describeVersion(v))
 }
 
 func describeVersion(v client.PolicyVersion) string {

@@ -129,7 +129,7 @@ func freePort(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return l.Addr().(*net.TCPAddr).Port, nil //nolint:errcheck // the listener is of TCP
 }
 
 // rankEnviron adds to the environment what torch.distributed and our back end for it read.

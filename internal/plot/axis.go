@@ -38,18 +38,22 @@ func (s scale) at(v float64) float64 {
 	return s.from + (v-low)/(high-low)*(s.to-s.from)
 }
 
-// ticks are round values between low and high, about n of them.
-func (s scale) ticks(n int) []float64 {
+// tickCount is about how many ticks an axis has.
+const tickCount = 8
+
+// ticks are round values between low and high, about tickCount of them.
+func (s scale) ticks() []float64 {
+
 	if s.axis.Log {
-		return s.logTicks(n)
+		return s.logTicks()
 	}
 	span := s.high - s.low
 	if span <= 0 {
 		return []float64{s.low}
 	}
-	step := math.Pow(10, math.Floor(math.Log10(span/float64(n))))
+	step := math.Pow(10, math.Floor(math.Log10(span/tickCount)))
 	for _, f := range []float64{1, 2, 5, 10} {
-		if span/(step*f) <= float64(n) {
+		if span/(step*f) <= tickCount {
 			step *= f
 			break
 		}
@@ -62,13 +66,13 @@ func (s scale) ticks(n int) []float64 {
 }
 
 // logTicks are powers of ten, with their twofold and fivefold where there is room.
-func (s scale) logTicks(n int) []float64 {
+func (s scale) logTicks() []float64 {
 	decades := math.Log10(s.high / s.low)
 	factors := []float64{1}
-	if decades*3 <= float64(n)+1 {
+	if decades*3 <= tickCount+1 {
 		factors = []float64{1, 2, 5}
 	}
-	every := max(1, math.Ceil(decades/float64(n)))
+	every := max(1, math.Ceil(decades/tickCount))
 	var out []float64
 	for e := math.Floor(math.Log10(s.low)); e <= math.Log10(s.high)+1; e += every {
 		for _, f := range factors {

@@ -97,11 +97,11 @@ func (c *Chart) draw() *canvas {
 	k, top := newCanvas(c.Text)
 	bottom := top + chartHeight
 	x, y := c.scales(top, bottom)
-	for _, v := range x.ticks(8) {
+	for _, v := range x.ticks() {
 		k.line(x.at(v), top, x.at(v), bottom, "g")
 		k.text(x.at(v), bottom+lineHeight, "m s", c.X.format(v))
 	}
-	for _, v := range y.ticks(8) {
+	for _, v := range y.ticks() {
 		k.line(x.from, y.at(v), x.to, y.at(v), "g")
 		k.text(x.from-8, y.at(v)+4, "e s", c.Y.format(v))
 	}

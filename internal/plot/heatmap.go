@@ -54,7 +54,7 @@ func (h *HeatMap) draw() *canvas {
 		at := bottom - cellHeight*float64(i+1)
 		c.text(left-8, at+cellHeight/2+4, "e", h.Y.format(y))
 		for j, x := range h.Xs {
-			h.cell(c, i, j, left+w*float64(j), at, w, fmt.Sprintf("%s, %s: %s", h.X.format(x), h.Y.format(y), h.Format(h.Values[i][j])))
+			h.drawCell(c, h.Values[i][j], left+w*float64(j), at, w, fmt.Sprintf("%s, %s: %s", h.X.format(x), h.Y.format(y), h.Format(h.Values[i][j])))
 		}
 	}
 	for j, x := range h.Xs {
@@ -69,8 +69,8 @@ func (h *HeatMap) draw() *canvas {
 	return c
 }
 
-func (h *HeatMap) cell(c *canvas, i, j int, x, y, w float64, tip string) {
-	v := h.Values[i][j]
+// drawCell draws the cell of a value at (x, y), w wide.
+func (h *HeatMap) drawCell(c *canvas, v, x, y, w float64, tip string) {
 	s := h.shadeOf(v)
 	c.box(x, y, w-1, cellHeight-1, shade(s), tip)
 	if w < 30 {

@@ -70,7 +70,7 @@ func (t *Timeline) draw() *canvas {
 		}
 		y += 8
 	}
-	for _, v := range x.ticks(8) {
+	for _, v := range x.ticks() {
 		c.line(x.at(v), top, x.at(v), y, "g")
 		c.text(x.at(v), y+lineHeight, "m s", t.Format(v))
 	}

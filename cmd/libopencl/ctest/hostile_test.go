@@ -94,8 +94,8 @@ var byteEdges = []func(honest []byte) (count uint64, data []byte){
 	func(b []byte) (uint64, []byte) { return 1 << 61, b },
 	func(b []byte) (uint64, []byte) { return 1<<63 - 1, b },
 	func(b []byte) (uint64, []byte) { return math.MaxUint32, b },
-	func(b []byte) (uint64, []byte) { b = le(1<<63, math.MaxUint64); return uint64(len(b)), b },
-	func(b []byte) (uint64, []byte) { b = le(math.MaxUint32, 1<<31); return uint64(len(b)), b },
+	func([]byte) (uint64, []byte) { b := le(1<<63, math.MaxUint64); return uint64(len(b)), b },
+	func([]byte) (uint64, []byte) { b := le(math.MaxUint32, 1<<31); return uint64(len(b)), b },
 	func([]byte) (uint64, []byte) { return counted(le(128, 1<<62)) },                           // a size that changed
 	func([]byte) (uint64, []byte) { b := bytes.Repeat(le(128), 16); return uint64(len(b)), b }, // and what has it
 }
