@@ -342,3 +342,79 @@ func TestShared(t *testing.T) {
 		t.Error("a digest that is none was read")
 	}
 }
+
+// TestEnsure fetches a file once, and nothing that differs from its digest.
+func TestEnsure(t *testing.T) {
+	right, wrong, gone := artifact.Digest([]byte("right")), artifact.Digest([]byte("wrong")), artifact.Digest([]byte("gone"))
+	n := &nodes{content: map[string][]byte{right: []byte("right"), wrong: []byte("other")}}
+	s := open(t, t.TempDir(), n)
+	for range 2 {
+		if err := s.Ensure(t.Context(), right); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for digest, want := range map[string]outboard.Kind{wrong: outboard.Invalid, gone: outboard.NotFound} {
+		if err := s.Ensure(t.Context(), digest); outboard.KindOf(err) != want {
+			t.Errorf("Ensure(%s) = %v, want an error of kind %v", digest, err, want)
+		}
+		if has, err := s.Has(digest); has || err != nil {
+			t.Errorf("Has(%s) = %v, %v", digest, has, err)
+		}
+	}
+	if len(n.asked) != 3 {
+		t.Errorf("asked for %v, want each digest once", n.asked)
+	}
+	if err := open(t, t.TempDir(), nil).Ensure(t.Context(), right); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("Ensure without a source = %v, want an error of kind %v", err, outboard.NotFound)
+	}
+}
+
+// TestLink links what has its digest, deletes what has not, and copies nothing.
+func TestLink(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, filepath.Join(dir, "store"), nil)
+	digest := put(t, s, []byte("weights"))
+	at := filepath.Join(dir, "model.gguf")
+	if err := s.Link(t.Context(), digest, at); err != nil {
+		t.Fatal(err)
+	}
+	linked, err := os.Stat(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := os.Stat(blobOf(filepath.Join(dir, "store"), digest))
+	if err != nil || !os.SameFile(linked, own) || linked.Mode().Perm() != 0o444 {
+		t.Errorf("the link has mode %v, the same file: %v, %v", linked.Mode(), os.SameFile(linked, own), err)
+	}
+	f, err := artifact.OpenFile(s, digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if content, err := io.ReadAll(f); string(content) != "weights" || err != nil {
+		t.Errorf("OpenFile reads %q, %v", content, err)
+	}
+	corrupt := put(t, s, []byte("corrupt soon"))
+	if err := os.Remove(blobOf(filepath.Join(dir, "store"), corrupt)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(blobOf(filepath.Join(dir, "store"), corrupt), []byte("other"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the first attempt deletes the file
+		if err := s.Link(t.Context(), corrupt, filepath.Join(dir, "corrupt")); outboard.KindOf(err) != outboard.NotFound {
+			t.Errorf("Link of a corrupt file = %v, want an error of kind %v", err, outboard.NotFound)
+		}
+	}
+	if _, err := artifact.OpenFile(s, corrupt); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("OpenFile of a deleted file = %v", err)
+	}
+	for name, err := range map[string]error{
+		"Link":     s.Link(t.Context(), "sha256:../../key", at+"2"),
+		"OpenFile": func() error { _, err := artifact.OpenFile(s, "sha256:../../key"); return err }(),
+	} {
+		if err == nil {
+			t.Errorf("%s accepted a digest that is none", name)
+		}
+	}
+}

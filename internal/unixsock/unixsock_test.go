@@ -113,3 +113,43 @@ func TestListenReplacesOnlyDeadSockets(t *testing.T) {
 		t.Error("a plain file was replaced")
 	}
 }
+
+// TestPacket: a packet socket keeps the boundaries of messages, and its path can't be taken.
+func TestPacket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "packets")
+	l, err := unixsock.ListenPacket(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for name, listen := range map[string]func(string) (*net.UnixListener, error){"Listen": unixsock.Listen, "ListenPacket": unixsock.ListenPacket} {
+		if second, err := listen(path); err == nil {
+			t.Errorf("%s took a path on which a process listens", name)
+			_ = second.Close()
+		}
+	}
+	client, err := unixsock.DialPacket(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server, err := l.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	for _, packet := range []string{"one", "and another"} {
+		if _, err := client.Write([]byte(packet)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"one", "and another"} {
+		data := make([]byte, 64)
+		if n, err := server.Read(data); string(data[:n]) != want || err != nil {
+			t.Errorf("read %q, %v; want %q", data[:n], err, want)
+		}
+	}
+	if _, err := unixsock.DialPacket(t.Context(), path+"-missing"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("DialPacket of a missing path: %v", err)
+	}
+}

@@ -203,6 +203,64 @@ func TestPieceFails(t *testing.T) {
 	}
 }
 
+// TestWriterBreaks: a message that may be cut is the last one.
+func TestWriterBreaks(t *testing.T) {
+	for name, send := range map[string]func(*Writer) error{
+		"small":  func(w *Writer) error { return w.Send(Header{Op: 1}, pattern(8)) },
+		"copied": func(w *Writer) error { return w.Send(Header{Op: 1}, pattern(4096)) },
+		"piece":  func(w *Writer) error { return w.Piece(Header{Op: 1}, nil, 8, func([]byte) error { return nil }) },
+	} {
+		ring := newTestRing(4096)
+		w := NewWriter(ring, 4096)
+		ring.close()
+		if err := send(w); !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("%s: got %v, want %v", name, err, io.ErrClosedPipe)
+		}
+		ring.mu.Lock()
+		ring.closed = false
+		ring.mu.Unlock()
+		if err := w.Send(Header{Op: 1}, nil); !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("%s: the next message: %v, want that nothing follows", name, err)
+		}
+	}
+}
+
+// TestOnReply reports the last message of each reply, and the Reader where it began.
+func TestOnReply(t *testing.T) {
+	ring := newTestRing(4096)
+	w := NewWriter(ring, 4096)
+	var calls []uint32
+	w.OnReply(func(call uint32) { calls = append(calls, call) })
+	for _, h := range []Header{{Call: 1, Flags: WantReply}, {Call: 2, Flags: IsReply | More}, {Call: 2, Flags: IsReply}, {Call: 3, Flags: IsReply}} {
+		if err := w.Send(h, nil, pattern(8)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.OnReply(nil)
+	if err := w.Send(Header{Call: 4, Flags: IsReply}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(calls, []uint32{2, 3}); diff != "" {
+		t.Errorf("replies that were reported (-got +want):\n%s", diff)
+	}
+	r, err := NewReader(ring, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for i := range 5 {
+		if _, _, err := r.Next(); err != nil {
+			t.Fatal(err)
+		}
+		if want := uint64(i * (HeaderSize + 8)); r.Position() != want {
+			t.Errorf("message %d begins at %d, want %d", i, r.Position(), want)
+		}
+	}
+	if r.Bytes() != w.Bytes() || w.Bytes() != 5*HeaderSize+4*8 || r.Waited() != 0 {
+		t.Errorf("%d bytes were sent, %d received; waited %v for bulk that was there", w.Bytes(), r.Bytes(), r.Waited())
+	}
+}
+
 func TestBulkUnits(t *testing.T) {
 	const area = 1 << 13
 	ring := newTestRing(area)

@@ -38,6 +38,32 @@ func TestTable(t *testing.T) {
 	}
 }
 
+func TestTableReplace(t *testing.T) {
+	const buffer, kernel Kind = 1, 2
+	tab := NewTable(4)
+	if err := errors.Join(tab.Add(1, Entry{Kind: buffer, Handle: 10}), tab.Add(2, Entry{Kind: kernel, Handle: 20})); err != nil {
+		t.Fatal(err)
+	}
+	tab.Replace(1, Entry{Kind: buffer, Handle: 11})
+	tab.Replace(3, Entry{Kind: buffer, Handle: 30}) // no living object
+	if e, ok := tab.Any(1); !ok || e.Handle != 11 {
+		t.Errorf("Any(1) = %v, %v after Replace", e, ok)
+	}
+	if e, ok := tab.Any(3); ok || tab.Len() != 2 {
+		t.Errorf("Replace made object 3: %v; %d objects", e, tab.Len())
+	}
+	seen := map[uint64]uintptr{}
+	tab.All(func(id uint64, e Entry) bool { seen[id] = uintptr(e.Handle); return true })
+	if len(seen) != 2 || seen[1] != 11 || seen[2] != 20 {
+		t.Errorf("All visits %v", seen)
+	}
+	visits := 0
+	tab.All(func(uint64, Entry) bool { visits++; return false })
+	if visits != 1 {
+		t.Errorf("All made %d visits after it was told to stop", visits)
+	}
+}
+
 // TestTableUsed compares the window with a set that remembers everything.
 func TestTableUsed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
