@@ -1,0 +1,183 @@
+package state
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/guard"
+)
+
+// TestPermissionsOfKeys: a node that keeps no copy writes only keys that name it, and a tenant's
+// process only those of its tenant.
+func TestPermissionsOfKeys(t *testing.T) {
+	node, tenant := permissions{node: "dinghy"}, permissions{node: "dinghy", tenant: "tea"}
+	for subject, allowed := range map[string][2]bool{ // to the node, to the tenant's process
+		"nodes.dinghy":                     {true, false},
+		"nodes.harbour":                    {},
+		"nodes.dinghy.more":                {},
+		"endpoints.dinghy":                 {true, false},
+		"network.harbour":                  {},
+		"config.members.dinghy":            {true, false},
+		"config.members.harbour":           {},
+		"config.other.dinghy":              {},
+		"leases.dinghy.opencl.0.harbour":   {true, false},
+		"leases.harbour.opencl.0.dinghy":   {true, false},
+		"leases.harbour.opencl.0.stranger": {},
+		"queue.dinghy.7":                   {true, false},
+		"queue.harbour.7":                  {},
+		"services.dinghy.s":                {true, false},
+		"model-usage.k.dinghy":             {true, false},
+		"model-usage.k.harbour":            {},
+		"model-keys.k":                     {true, false},
+		"ticks.tea.app":                    {true, true},
+		"ticks.coffee.app":                 {true, false},
+		"apps.tea.app":                     {}, // mayVersion is nil
+		"authority":                        {},
+		"revoked.x":                        {},
+	} {
+		m := guard.Message{Subject: "$KV.outboard." + subject}
+		for i, p := range []permissions{node, tenant} {
+			if err := p.Publish(m); (err == nil) != allowed[i] || err != nil && outboard.KindOf(err) != outboard.Denied {
+				t.Errorf("%s (tenant %q): %v, want it allowed: %v", subject, p.tenant, err, allowed[i])
+			}
+		}
+	}
+}
+
+// TestPermissionsOfVersions: the versions of apps and models are the decision of mayVersion, and a
+// tenant's process changes no models.
+func TestPermissionsOfVersions(t *testing.T) {
+	refused := outboard.Errorf(outboard.Denied, "", "not yours")
+	var decision error
+	asked := ""
+	p := permissions{node: "dinghy", mayVersion: func(key string, _ guard.Message) error { asked = key; return decision }}
+	for _, key := range []string{"apps.tea", "models.m"} {
+		for _, decision = range []error{nil, refused} {
+			asked = ""
+			if err := p.Publish(guard.Message{Subject: "$KV.outboard." + key}); (err == nil) != (decision == nil) || asked == "" {
+				t.Errorf("%s: got %v, want %v; it was decided about %q", key, err, decision, asked)
+			}
+		}
+	}
+	decision, asked = nil, ""
+	p.tenant = "tea"
+	if err := p.Publish(guard.Message{Subject: "$KV.outboard.models.m"}); err == nil || asked != "" {
+		t.Errorf("a tenant's process changed a model: %v", err)
+	}
+}
+
+// TestPermissionsOfHeaders: a message is stored and has no other effect.
+func TestPermissionsOfHeaders(t *testing.T) {
+	p := permissions{node: "dinghy"}
+	for header, allowed := range map[string]bool{
+		"": true,
+		"NATS/1.0\r\nNats-Msg-Id: dinghy.7\r\nTraceparent: 1\r\n\r\n": true,
+		"NATS/1.0\r\nNats-Msg-Id: harbour.7\r\n\r\n":                  false,
+		"NATS/1.0\r\nNats-Rollup: all\r\n\r\n":                        false,
+		"NATS/1.0\r\nnats-msg-id: dinghy.7\r\n\r\n":                   false, // not as the server spells it
+		"NATS/1.0 503\r\n\r\n":                                        false,
+	} {
+		m := guard.Message{Subject: "$KV.outboard.nodes.dinghy"}
+		if header != "" {
+			m.Header = []byte(header)
+		}
+		if err := p.Publish(m); (err == nil) != allowed {
+			t.Errorf("%q: %v, want it allowed: %v", header, err, allowed)
+		}
+	}
+}
+
+// TestPermissionsOfSubjects: subjects of the server, of other nodes and of the authority are
+// refused, as are wildcards.
+func TestPermissionsOfSubjects(t *testing.T) {
+	inbox := inboxRoot + ".dinghy.x"
+	tenant := permissions{node: "dinghy", tenant: "tea"}
+	for subject, allowed := range map[string]bool{
+		"orders.new": true, "orders.*": false, "orders.>": false, "orders..new": false, "": false,
+		"$SYS.REQ.USER.INFO": false, "outboard.unknown.x": false,
+		"outboard.requests.dinghy": false, "outboard.log.steps.tea.1": true, "outboard.log.steps.coffee.1": false,
+		"outboard.log." + authorityLog + ".tea": false, "outboard.commit.tea-b.1": false,
+		"$JS.API.STREAM.DELETE." + streamName: false, "$JS.API.STREAM.INFO." + streamName: true,
+		"$JS.API.STREAM.UPDATE." + streamName: false, "$JS.API.DIRECT.GET." + streamName: true,
+		"$JS.API.STREAM.MSG.GET." + streamName: true, "$JS.API.STREAM.INFO." + logStreamPrefix + authorityLog: false,
+		"$JS.API.STREAM.MSG.DELETE." + streamName: false, "$JS.API.CONSUMER.CREATE." + streamName + ".c": false,
+		"$JS.API.STREAM.PURGE." + streamName: false, "$JS.API.META": false,
+	} {
+		if err := tenant.Publish(guard.Message{Subject: subject, Reply: inbox}); (err == nil) != allowed {
+			t.Errorf("publish on %q: %v, want it allowed: %v", subject, err, allowed)
+		}
+	}
+	for _, reply := range []string{inboxRoot + ".harbour.x", inboxRoot + ".dinghy.", inboxRoot + ".dinghy.>", "orders.new"} {
+		if err := tenant.Publish(guard.Message{Subject: "orders.new", Reply: reply}); err == nil {
+			t.Errorf("an answer to %q was allowed", reply)
+		}
+	}
+	for subject, allowed := range map[string]bool{
+		inbox: true, inboxRoot + ".dinghy.": false, inboxRoot + ".harbour.x": false, inboxRoot + ".>": false,
+		changesPrefix + "nodes.dinghy": true, "orders.>": true, ">": false, "*.new": false, "": false, "$JS.API.>": false,
+	} {
+		if err := tenant.Subscribe(subject); (err == nil) != allowed {
+			t.Errorf("subscribe to %q: %v, want it allowed: %v", subject, err, allowed)
+		}
+	}
+}
+
+// TestPermissionsOfLogs: a tenant's process reads and purges its own part of a log, by a request
+// that has no unknown keys.
+func TestPermissionsOfLogs(t *testing.T) {
+	stream := logStreamPrefix + "steps"
+	tenant := permissions{node: "dinghy", tenant: "tea"}
+	own := tenant.logPrefix(stream)
+	if !strings.Contains(own, "tea") {
+		t.Fatalf("the prefix of the tenant is %q", own)
+	}
+	for body, allowed := range map[string]bool{
+		`{"last_by_subj":"` + own + `1"}`:                          true,
+		`{"last_by_subj":"` + logSubjectPrefix + `steps.other.1"}`: false,
+		`{"LAST_BY_SUBJ":"` + own + `1"}`:                          false,
+		`{"seq":7}`:                                                false,
+		`not JSON`:                                                 false,
+	} {
+		m := guard.Message{Subject: "$JS.API.STREAM.MSG.GET." + stream, Body: []byte(body)}
+		if err := tenant.Publish(m); (err == nil) != allowed {
+			t.Errorf("read %s: %v, want it allowed: %v", body, err, allowed)
+		}
+		if err := (permissions{node: "dinghy"}).Publish(m); err != nil {
+			t.Errorf("the node, which runs all tenants, may not read %s: %v", body, err)
+		}
+	}
+	for body, allowed := range map[string]bool{
+		`{"filter":"` + own + `1"}`:          true,
+		`{"filter":"` + own + `1","seq":3}`:  true,
+		`{"filter":"` + own + `>"}`:          false,
+		`{"filter":"` + own + `1","keep":1}`: false,
+		`{}`:                                 false,
+	} {
+		m := guard.Message{Subject: "$JS.API.STREAM.PURGE." + stream, Body: []byte(body)}
+		if err := tenant.Publish(m); (err == nil) != allowed {
+			t.Errorf("purge %s: %v, want it allowed: %v", body, err, allowed)
+		}
+	}
+}
+
+// TestPermissionsOfConsumers: a consumer of a bucket delivers only to those that pull, and ends.
+func TestPermissionsOfConsumers(t *testing.T) {
+	bucket := "KV_" + streamName + "-b"
+	bucket = strings.TrimPrefix(bucket, "KV_")
+	p := permissions{node: "dinghy"}
+	if !p.isBucket(bucket) {
+		t.Fatalf("%s is no bucket", bucket)
+	}
+	for body, allowed := range map[string]bool{
+		`{"stream_name":"` + bucket + `","config":{"inactive_threshold":1000000000}}`:                       true,
+		`{"stream_name":"` + bucket + `","config":{}}`:                                                      false,
+		`{"stream_name":"` + bucket + `","config":{"inactive_threshold":1000000000,"deliver_subject":"x"}}`: false,
+		`{"stream_name":"` + streamName + `","config":{"inactive_threshold":1000000000}}`:                   false,
+		`{"stream_name":"` + bucket + `","config":{"inactive_threshold":9000000000000000000}}`:              false,
+	} {
+		if err := p.Publish(guard.Message{Subject: "$JS.API.CONSUMER.CREATE." + bucket + ".c", Body: []byte(body)}); (err == nil) != allowed {
+			t.Errorf("%s: %v, want it allowed: %v", body, err, allowed)
+		}
+	}
+}
