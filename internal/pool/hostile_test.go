@@ -53,6 +53,11 @@ func intrude(ctx context.Context, t *testing.T, at, with *testNode) *intruder {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The refusal of the very first request is lost where the server has not yet seen the
+	// subscription to the inbox, which this client makes with its first request.
+	if _, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.INFO.KV_outboard", nil); err != nil {
+		t.Fatal(err)
+	}
 	return &intruder{t, nc, js}
 }
 
