@@ -7,9 +7,9 @@ import (
 
 // model turns the records of one program into tasks.
 type model struct {
-	e    *cost.Evaluator
-	l    *lanes
-	c    Constants
+	e      *cost.Evaluator
+	l      *lanes
+	c      Constants
 	whatIf WhatIf
 	// direct is a run without forwarding: calls execute on the program's threads.
 	direct bool

@@ -25,7 +25,7 @@ type picker struct {
 	states    map[string]*state
 	members   []*member // those of the subset, nearest first
 	left      []*member // those that the subset leaves out
-	shares      [tiers]float64
+	shares    [tiers]float64
 	computed  time.Duration // when spill-over was last computed
 	swept     time.Duration // when success rates were last compared
 }

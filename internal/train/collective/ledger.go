@@ -24,8 +24,8 @@ type ledger struct {
 
 	mu     sync.Mutex
 	number uint64               // of the last call
-	own   map[uint64]announced // the last calls
-	early map[entry]announced  // calls that this rank has not made yet
+	own    map[uint64]announced // the last calls
+	early  map[entry]announced  // calls that this rank has not made yet
 }
 
 type entry struct {

@@ -62,9 +62,9 @@ type peer struct {
 	conn net.Conn
 	in   *bufio.Reader
 
-	writing sync.Mutex
-	out     *bufio.Writer
-	announced    uint64 // the last call that the peer was told of
+	writing   sync.Mutex
+	out       *bufio.Writer
+	announced uint64 // the last call that the peer was told of
 
 	// data hands the connection's reading side to the call that waits for elements, and taken
 	// gives it back.

@@ -29,9 +29,9 @@ type mailbox struct {
 	once sync.Once
 	done chan struct{} // closed with the mailbox
 
-	mu   sync.Mutex
+	mu      sync.Mutex
 	notFull sync.Cond
-	held int // bytes that arrived and that no rank has received
+	held    int // bytes that arrived and that no rank has received
 
 	// left says that the other node's ranks have left, after so many calls; under the group's lock.
 	left  bool
