@@ -305,12 +305,12 @@ func TestCuts(t *testing.T) {
 func TestUnreadAnswers(t *testing.T) {
 	n := newCutNetwork(t, time.Minute, func() int64 { return 1 << 40 })
 	want := bytes.Repeat([]byte("request "), 10<<10)
-	full := make(chan struct{})
+	begun := make(chan struct{})
 	answered := make(chan error, 1)
 	go func() {
-		for i := 0; ; i++ { // until the ring ends
-			if i == 4 {
-				close(full) // the answers fill all rings on the way
+		for i := 0; ; i++ { // until the ring ends; the answers fill all rings on the way
+			if i == 1 {
+				close(begun)
 			}
 			b, err := n.worker.Reserve(32 << 10)
 			if err != nil {
@@ -322,7 +322,7 @@ func TestUnreadAnswers(t *testing.T) {
 	}()
 	sent := make(chan error, 1)
 	go func() { sent <- put(n.program, want) }()
-	<-full
+	<-begun
 	got, err := get(n.worker, len(want))
 	if err := errors.Join(err, <-sent); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("the worker got %d of %d bytes, %v", len(got), len(want), err)
