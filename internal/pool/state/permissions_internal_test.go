@@ -29,7 +29,9 @@ func TestPermissionsOfKeys(t *testing.T) {
 		"services.dinghy.s":                {true, false},
 		"model-usage.k.dinghy":             {true, false},
 		"model-usage.k.harbour":            {},
-		"model-keys.k":                     {true, false},
+		"model-keys.dinghy.k":              {true, false},
+		"model-keys.harbour.k":             {},
+		"model-keys.k":                     {}, // of an earlier version, for keepers of the state
 		"ticks.tea.app":                    {true, true},
 		"ticks.coffee.app":                 {true, false},
 		"apps.tea.app":                     {}, // mayVersion is nil
