@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -75,6 +76,10 @@ func Run(ctx context.Context, j Job) error {
 func (j *Job) run(ctx context.Context, rank int, stdout, stderr *rankWriter) *Failure {
 	defer stdout.flush()
 	defer stderr.flush()
+	// The kernel ends the rank when the thread ends that started it, not the process: this thread
+	// belongs to the rank until the rank has ended.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, j.Path)
 	cmd.Args, cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = j.Args, j.Environ(rank), j.Dir, stdout, stderr
 	// A group of its own: what the rank has started is signalled with it. It ends with us.
