@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -189,6 +190,23 @@ func (g *Group) Add(pid int) error {
 		}
 	}
 	return nil
+}
+
+// Contains reports whether a process is in the group or in one below it.
+func (g *Group) Contains(pid int) bool {
+	if g == nil {
+		return false
+	}
+	found := false
+	// Every hierarchy has the same processes.
+	_ = filepath.WalkDir(g.dirs[0], func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() && slices.Contains(processes(path), pid) {
+			found = true
+			return fs.SkipAll
+		}
+		return nil // A group that is gone has no processes.
+	})
+	return found
 }
 
 // Kill ends every process of the group and of the groups below it.

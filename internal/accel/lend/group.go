@@ -37,6 +37,17 @@ func groupMemory(spec *Spec, host outboard.Bytes) int64 {
 	return int64(device + host)
 }
 
+// GroupMemory bounds, in bytes, the control group of processes outside of sessions that use the
+// devices of leases together: each lease adds its device memory and what a session may use of the
+// host's, up to seven eighths of the machine's memory.
+func (h *Host) GroupMemory(specs []Spec) int64 {
+	var sum int64
+	for i := range specs {
+		sum += groupMemory(&specs[i], h.opts.Sandbox.Memory)
+	}
+	return min(sum, int64(machineMemory()/8*7))
+}
+
 // makeGroup makes the control group of a session, and that of its lease for its first one.
 func (s *Session) makeGroup() (*cgroup.Group, error) {
 	host := s.host.opts.Sandbox.Memory
