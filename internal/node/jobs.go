@@ -37,7 +37,7 @@ func openJobs(ctx context.Context, n *Node) (lifecycle.Resource, error) {
 	j := &jobs{peers: &job.Peers{Dial: dialJobs(n.peers)}}
 	j.host = job.NewHost(job.HostOptions{
 		Self: n.self.ID, Mode: mode, Check: n.pool.Check, Peers: j.peers, Fetch: jobFiles{n.artifacts}.fetch, Chunks: data.Kept{Store: n.artifacts},
-		Command: append(slices.Clone(n.opts.Helper), "rank"), Readable: n.opts.Sandbox.Readable, Groups: n.groups, Log: log,
+		Command: append(slices.Clone(n.opts.Helper), "rank"), Readable: n.opts.Sandbox.Readable, Groups: n.groups, Memory: rankMemory(n.host, n.self.Devices), Owner: folderKey(n.folder), Log: log,
 	})
 	j.manager, err = job.Open(ctx, job.Options{
 		Self: n.self.ID, State: n.state, Leases: n.pool, Peers: j.peers, Chunks: data.Kept{Store: n.artifacts}, Dir: absolute(n.folder.at(jobsDir)),
@@ -48,6 +48,21 @@ func openJobs(ctx context.Context, n *Node) (lifecycle.Resource, error) {
 	}
 	n.jobs.Store(j)
 	return j, nil
+}
+
+// rankMemory returns a function that bounds the memory of the ranks on leases of a node's devices,
+// in bytes.
+func rankMemory(host *lend.Host, devices []outboard.Device) func([]outboard.Lease) int64 {
+	return func(leases []outboard.Lease) int64 {
+		specs := make([]lend.Spec, len(leases))
+		for i, l := range leases {
+			specs[i].Lease = l
+			if k := slices.IndexFunc(devices, func(d outboard.Device) bool { return d.ID == l.Device }); k >= 0 {
+				specs[i].Device = devices[k]
+			}
+		}
+		return host.GroupMemory(specs)
+	}
 }
 
 // Close implements lifecycle.Resource.

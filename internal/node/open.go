@@ -49,12 +49,18 @@ func (n *Node) openTenants(ctx context.Context) (lifecycle.Resource, error) {
 // openGroups prepares the control groups of workers and tenants' processes. One that is killed
 // leaves them; the next node of the same folder removes them.
 func (n *Node) openGroups(context.Context) (lifecycle.Resource, error) {
-	sum := sha256.Sum256([]byte(absolute(n.folder.path)))
-	n.groups = cgroup.Open(hex.EncodeToString(sum[:8]))
+	n.groups = cgroup.Open(folderKey(n.folder))
 	if err := n.groups.Err(); err != nil {
 		n.log.Warn("there are no control groups: workers and tenants' processes are bounded by resource limits only", "reason", err)
 	}
 	return n.groups, nil
+}
+
+// folderKey names what the node of a data folder has outside of it: no other node of the machine
+// has the same one, and the next node of the same folder has it, too.
+func folderKey(f *folder) string {
+	sum := sha256.Sum256([]byte(absolute(f.path)))
+	return hex.EncodeToString(sum[:8])
 }
 
 // launchTenant returns how a tenant's process is started. Its log records name their plane

@@ -5,17 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/cgroup"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/train/data"
+	"github.com/outboard-run/outboard/internal/train/launch"
 )
 
 // HostOptions configure a Host.
@@ -36,7 +37,14 @@ type HostOptions struct {
 	Readable []string
 	// Groups has the control groups of ranks; nil: none.
 	Groups *cgroup.Tree
-	Log    *slog.Logger
+	// Memory returns how many bytes of memory the ranks of a job may use that has leases of this
+	// node's devices; nil or 0: no limit.
+	Memory func(leases []outboard.Lease) int64
+	// Owner names this node in the folders of its ranks, which lie outside of its data folder. No
+	// other node of the machine has it, and the next process of this node has it again; "": the
+	// folders of a node that was killed stay.
+	Owner string
+	Log   *slog.Logger
 }
 
 // Mode says which ranks a node starts for jobs of the pool.
@@ -72,12 +80,15 @@ type Host struct {
 	serial  uint32
 }
 
-// NewHost returns a Host that runs nothing yet.
+// NewHost returns a Host that runs nothing yet. Before, it ends and removes what an earlier process
+// of the same node left of its ranks.
 func NewHost(opts HostOptions) *Host {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Host{opts: opts, next: make(chan struct{}), running: make(map[key]*run), pids: make(map[int]bool)}
+	h := &Host{opts: opts, next: make(chan struct{}), running: make(map[key]*run), pids: make(map[int]bool)}
+	h.sweep()
+	return h
 }
 
 // requestLimit bounds how long a node may take for its request, and registerLimit how long a
@@ -171,15 +182,17 @@ func (h *Host) unregister(k key) {
 }
 
 // Owns reports whether a process is a rank of this node or has been started by one: such a
-// process may not use the node's own sockets.
+// process may not use the node's own sockets. Its session and process group may be its own. Where
+// there are no control groups, a process whose parent has ended is not recognized.
 func (h *Host) Owns(pid int) bool {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.pids) == 0 {
-		return false
+	pids := slices.Collect(maps.Keys(h.pids))
+	var groups []*cgroup.Group
+	for _, r := range h.running {
+		groups = append(groups, r.group)
 	}
-	group, err := unix.Getpgid(pid)
-	return err != nil || h.pids[group] || h.pids[pid]
+	h.mu.Unlock()
+	return slices.ContainsFunc(groups, func(g *cgroup.Group) bool { return g.Contains(pid) }) || launch.Descends(pid, pids)
 }
 
 func (h *Host) setPID(pid int, running bool) {
@@ -200,9 +213,9 @@ func (h *Host) allow() error {
 	return nil
 }
 
-// checkClaims checks that the manager's node holds the leases, and returns their devices.
-func (h *Host) checkClaims(ctx context.Context, claims [][]byte, manager outboard.NodeID) ([]outboard.DeviceID, error) {
-	var devices []outboard.DeviceID
+// checkClaims checks that the manager's node holds the leases, and returns them.
+func (h *Host) checkClaims(ctx context.Context, claims [][]byte, manager outboard.NodeID) ([]outboard.Lease, error) {
+	var leases []outboard.Lease
 	for _, claim := range claims {
 		lease, _, err := h.opts.Check(ctx, claim)
 		if err != nil {
@@ -211,9 +224,9 @@ func (h *Host) checkClaims(ctx context.Context, claims [][]byte, manager outboar
 		if lease.Holder != manager {
 			return nil, outboard.Errorf(outboard.Denied, "start ranks", "node %s presents a lease of node %s", manager, lease.Holder)
 		}
-		devices = append(devices, lease.Device)
+		leases = append(leases, lease)
 	}
-	return devices, nil
+	return leases, nil
 }
 
 // firstUID is the first user of ranks on a node that is root; those of sessions and models end
@@ -253,11 +266,11 @@ func (h *Host) serveRun(ctx context.Context, stream *framed.Stream, manager outb
 	if m.Start.Nodes[m.Start.Node] != h.opts.Self {
 		return outboard.Errorf(outboard.Invalid, "start ranks", "the request is for node %s, this is %s", m.Start.Nodes[m.Start.Node], h.opts.Self)
 	}
-	devices, err := h.checkClaims(ctx, m.Start.Claims, manager)
+	leases, err := h.checkClaims(ctx, m.Start.Claims, manager)
 	if err != nil {
 		return err
 	}
-	r := &run{host: h, key: p.key(), start: m.Start, devices: devices, out: &writer{out: stream}, uid: h.newUID()}
+	r := &run{host: h, key: p.key(), start: m.Start, leases: leases, out: &writer{out: stream}, uid: h.newUID()}
 	defer r.close()
 	if err := r.open(ctx); err != nil {
 		return err

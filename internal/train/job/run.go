@@ -28,17 +28,18 @@ import (
 
 // A run is one attempt of a job on this node.
 type run struct {
-	host    *Host
-	key     key
-	start   *start
-	devices []outboard.DeviceID // by claim
-	out     *writer
-	uid     uint32
+	host   *Host
+	key    key
+	start  *start
+	leases []outboard.Lease // by claim
+	out    *writer
+	uid    uint32
 
 	dir    string
 	server *ranks.Server
 	mesh   *mesh
 	group  *cgroup.Group
+	memory outboard.Bytes // of all ranks at most; 0: no limit
 	// port is where the ranks of this node reach the store: that of rank 0's process, or of relay.
 	port    int
 	relay   net.Listener
@@ -50,6 +51,9 @@ type run struct {
 
 	checkpoints savedCheckpoints
 }
+
+// socketVariable names the server of collective calls in a rank's environment.
+const socketVariable = "OUTBOARD_RANKS_SOCKET"
 
 // Names in a run's folder.
 const (
@@ -67,7 +71,7 @@ const (
 func (r *run) open(ctx context.Context) error {
 	var err error
 	// Not in the node's data folder, which no other user may enter.
-	if r.dir, err = os.MkdirTemp("", "outboard-job-"); err != nil {
+	if r.dir, err = os.MkdirTemp("", r.host.folderPrefix()); err != nil {
 		return err
 	}
 	if err := r.prepareFiles(ctx); err != nil {
@@ -90,10 +94,7 @@ func (r *run) open(ctx context.Context) error {
 	if err := r.openStore(life); err != nil {
 		return err
 	}
-	r.group, err = r.host.opts.Groups.Make(fmt.Sprintf("job-%s-%d", r.key.job, r.key.attempt), cgroup.Limits{})
-	if err != nil {
-		r.host.opts.Log.Warn("the ranks have no control group", "job", r.key.job, "error", err)
-	}
+	r.makeGroup()
 	if err := r.giveFiles(socket); err != nil {
 		return err
 	}
@@ -102,6 +103,24 @@ func (r *run) open(ctx context.Context) error {
 	}
 	r.opened = true
 	return nil
+}
+
+// maxTasks bounds the processes and threads of the ranks on one lease. PyTorch starts some for each
+// processor, and its loaders more.
+const maxTasks = 4096
+
+// makeGroup makes the control group of the run's ranks, which bounds them by what their leases are.
+func (r *run) makeGroup() {
+	limits := cgroup.Limits{Tasks: maxTasks * len(r.leases), Weight: 100}
+	if r.host.opts.Memory != nil {
+		limits.Memory = r.host.opts.Memory(r.leases)
+	}
+	r.memory = outboard.Bytes(limits.Memory)
+	var err error
+	r.group, err = r.host.opts.Groups.Make(fmt.Sprintf("job-%s-%d", r.key.job, r.key.attempt), limits)
+	if err != nil {
+		r.host.opts.Log.Warn("the ranks have no control group", "job", r.key.job, "error", err)
+	}
 }
 
 // prepareFiles unpacks what the ranks are started in.
@@ -286,6 +305,10 @@ func (r *run) report(ctx context.Context, err error) *exited {
 	e := &exited{Rank: -1, AfterLoss: r.lost.Load()}
 	if f, ok := errors.AsType[*launch.Failure](err); ok {
 		e.Rank, e.Status, e.Reason = f.Rank, f.Status, f.Error()
+		if r.group.Killed() > 0 {
+			e.Reason += fmt.Sprintf(": the ranks of this node held more than their %v of memory; lease more devices or more of their memory (--memory), "+
+				"or have the node's operator raise `outboard up --sandbox memory=SIZE`", r.memory)
+		}
 	} else if err != nil && ctx.Err() == nil {
 		e.Rank, e.Status, e.Reason = r.start.First, 1, err.Error()
 	}
@@ -352,10 +375,10 @@ func (r *run) environ(rank int) []string {
 		"RANK": strconv.Itoa(rank), "LOCAL_RANK": strconv.Itoa(local),
 		"WORLD_SIZE": strconv.Itoa(r.start.World), "LOCAL_WORLD_SIZE": strconv.Itoa(r.start.Count),
 		"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": strconv.Itoa(r.port),
-		"OUTBOARD_RANKS_SOCKET": filepath.Join(r.dir, ranksSocket),
-		"OUTBOARD_NODE":         strconv.Itoa(r.start.Node), "OUTBOARD_NODES": strconv.Itoa(len(r.start.Nodes)),
+		socketVariable:  filepath.Join(r.dir, ranksSocket),
+		"OUTBOARD_NODE": strconv.Itoa(r.start.Node), "OUTBOARD_NODES": strconv.Itoa(len(r.start.Nodes)),
 		"OUTBOARD_JOB": r.key.job, "OUTBOARD_ATTEMPT": strconv.Itoa(r.key.attempt),
-		"OUTBOARD_DEVICE": string(r.devices[local/r.start.PerDevice]),
+		"OUTBOARD_DEVICE": string(r.leases[local/r.start.PerDevice].Device),
 	})
 	if r.start.Checkpoint != "" {
 		env["OUTBOARD_CHECKPOINT"] = filepath.Join(r.dir, checkpointDir)

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/outboard-run/outboard/internal/proctree"
 )
 
 // A Job is the processes to run.
@@ -108,6 +110,10 @@ func (j *Job) run(ctx context.Context, rank int, stdout, stderr *rankWriter) *Fa
 	}
 	return &Failure{Rank: rank, Status: 126, Err: err}
 }
+
+// Descends reports whether a process is one of ranks, which are given by their processes, or has
+// been started by one: see proctree.Descends.
+func Descends(pid int, ranks []int) bool { return proctree.Descends(pid, ranks) }
 
 // status returns the exit status as a shell does.
 func status(exit *exec.ExitError) int {

@@ -1,0 +1,130 @@
+package job
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// folderPrefix begins the names of the folders of this node's ranks.
+func (h *Host) folderPrefix() string { return "outboard-job-" + h.opts.Owner + "-" }
+
+// sweep ends the processes of ranks that an earlier process of this node left, and removes their
+// folders. The ranks themselves have ended with that process (launch), and everything in a control
+// group when this node's groups were opened (cgroup.Open). What is left is what ranks have started
+// where there are no control groups.
+func (h *Host) sweep() {
+	if h.opts.Owner == "" {
+		return
+	}
+	parent := os.TempDir()
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		h.opts.Log.Warn("folders of earlier ranks are not removed", "error", err)
+		return
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), h.folderPrefix()) {
+			continue
+		}
+		dir := filepath.Join(parent, e.Name())
+		owner, ok := ownerOf(dir)
+		if !ok || !isOurs(owner) {
+			continue // Anybody may make a folder of that name.
+		}
+		endProcesses(dir, owner)
+		err := os.RemoveAll(dir)
+		h.opts.Log.Info("removed what earlier ranks left", "dir", dir, "error", err)
+	}
+}
+
+// ownerOf returns the user that a folder belongs to; false for what is no folder.
+func ownerOf(dir string) (uid uint32, ok bool) {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() {
+		return 0, false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, false
+	}
+	return stat.Uid, true
+}
+
+// isOurs reports whether the folders of ranks belong to a user: the node's, or one of those that a
+// node of root's gives to ranks.
+func isOurs(uid uint32) bool {
+	self := os.Geteuid()
+	return int(uid) == self || self == 0 && uid >= firstUID && uid < firstUID+uids
+}
+
+// sweepPasses bounds how often endProcesses looks for processes that were started meanwhile, and
+// endLimit how long it waits for each to end: one in a driver's call can't be ended earlier.
+const (
+	sweepPasses = 10
+	endLimit    = 5 * time.Second
+)
+
+// endProcesses ends the processes of a user that work in a folder of ranks, or were started with
+// its socket in their environment.
+func endProcesses(dir string, owner uint32) {
+	for range sweepPasses {
+		entries, err := os.ReadDir("/proc")
+		if err != nil {
+			return
+		}
+		ended := 0
+		for _, e := range entries {
+			pid, err := strconv.Atoi(e.Name())
+			if err == nil && pid != os.Getpid() && endProcess(pid, dir, owner) {
+				ended++
+			}
+		}
+		if ended == 0 {
+			return
+		}
+	}
+}
+
+// endProcess ends a process if it belongs to a folder of ranks, and reports whether it did. Its
+// number can't become another process's meanwhile.
+func endProcess(pid int, dir string, owner uint32) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	if !belongs(pid, dir, owner) || unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) != nil {
+		return false
+	}
+	for limit := time.Now().Add(endLimit); ; {
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, max(0, int(time.Until(limit).Milliseconds())))
+		if !errors.Is(err, unix.EINTR) {
+			return true
+		}
+	}
+}
+
+// belongs reports whether a process of a user works in a folder of ranks or has its socket in its
+// environment.
+func belongs(pid int, dir string, owner uint32) bool {
+	proc := filepath.Join("/proc", strconv.Itoa(pid))
+	if uid, ok := ownerOf(proc); !ok || uid != owner {
+		return false
+	}
+	if cwd, err := os.Readlink(filepath.Join(proc, "cwd")); err == nil && (cwd == dir || strings.HasPrefix(cwd, dir+"/")) {
+		return true
+	}
+	environ, err := os.ReadFile(filepath.Join(proc, "environ"))
+	return err == nil && slices.ContainsFunc(bytes.Split(environ, []byte{0}), func(entry []byte) bool {
+		return string(entry) == socketVariable+"="+filepath.Join(dir, ranksSocket)
+	})
+}
