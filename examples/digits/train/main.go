@@ -9,12 +9,15 @@ import (
 	"image/png"
 	"math/rand/v2"
 	"os"
+	"strconv"
 
 	"github.com/outboard-run/outboard/examples/digits/picture"
 )
 
 const usage = `usage: train FILE.onnx            train the model (some seconds)
-       train --draw DIGIT FILE.png   draw a digit that the model has not seen`
+       train --draw DIGIT FILE.png   draw a digit that the model has not seen
+       train --pictures COUNT FILE   write pictures for another program to learn from
+       train --weights FILE FILE.onnx   write the model with weights that it has learned`
 
 func main() {
 	var err error
@@ -23,6 +26,16 @@ func main() {
 		err = write(args[0])
 	case len(args) == 3 && args[0] == "--draw" && len(args[1]) == 1 && args[1] >= "0" && args[1] <= "9":
 		err = writePicture(int(args[1][0]-'0'), args[2])
+	case len(args) == 3 && args[0] == "--pictures":
+		var count int
+		if count, err = strconv.Atoi(args[1]); err == nil && (count < 1 || count > maxPictures) {
+			err = fmt.Errorf("%d pictures: want 1 to %d", count, maxPictures)
+		}
+		if err == nil {
+			err = writePictures(count, args[2])
+		}
+	case len(args) == 3 && args[0] == "--weights":
+		err = writeWeights(args[1], args[2])
 	default:
 		fmt.Fprintln(os.Stderr, usage)
 		os.Exit(2)
@@ -39,6 +52,8 @@ const (
 	passes  = 6
 	tests   = 1000
 	rate    = .02
+	// maxPictures bounds a file of pictures.
+	maxPictures = 1_000_000
 )
 
 func write(file string) error {
@@ -57,6 +72,11 @@ func train(samples, passes int) (*network, int) {
 			n.learn(in, digit, rate)
 		}
 	}
+	return n, n.countRecognized()
+}
+
+// countRecognized returns how many of the tests the network recognizes.
+func (n *network) countRecognized() int {
 	right := 0
 	fresh := source(2)
 	for i := range tests {
@@ -64,7 +84,7 @@ func train(samples, passes int) (*network, int) {
 			right++
 		}
 	}
-	return n, right
+	return right
 }
 
 func source(seed uint64) *rand.Rand {
