@@ -36,9 +36,11 @@ const (
 	fnDecode
 	fnLogits
 	fnEmbeddingSequence
+	fnVocabType
 	fnVocabTokens
 	fnVocabIsEnd
 	fnTokenText
+	fnTokenAttributes
 	fnVocabAddBOS
 	fnTokenize
 	fnPiece
@@ -56,7 +58,8 @@ var functionNames = [functionCount]string{
 	"llama_model_is_recurrent", "llama_model_is_hybrid", "llama_model_has_encoder", "llama_model_has_decoder",
 	"llama_n_ctx", "llama_get_memory", "llama_memory_clear", "llama_memory_seq_rm", "llama_memory_seq_cp",
 	"llama_decode", "llama_get_logits_ith", "llama_get_embeddings_seq",
-	"llama_vocab_n_tokens", "llama_vocab_is_eog", "llama_vocab_get_text", "llama_vocab_get_add_bos", "llama_tokenize", "llama_token_to_piece",
+	"llama_vocab_type", "llama_vocab_n_tokens", "llama_vocab_is_eog", "llama_vocab_get_text", "llama_vocab_get_attr",
+	"llama_vocab_get_add_bos", "llama_tokenize", "llama_token_to_piece",
 	"llama_sampler_init_grammar", "llama_sampler_apply", "llama_sampler_accept", "llama_sampler_free",
 }
 

@@ -63,7 +63,11 @@ func (Engine) Load(ctx context.Context, source engine.Source, o engine.Options) 
 	if err := m.load(ctx, source.Path, o); err != nil {
 		return nil, err
 	}
-	if err := m.open(o); err != nil {
+	m.alphabet, err = m.newAlphabet()
+	if err == nil {
+		err = m.open(o)
+	}
+	if err != nil {
 		lib.call(fnModelFree, m.model)
 		return nil, err
 	}

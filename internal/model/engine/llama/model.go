@@ -15,14 +15,15 @@ type textModel struct {
 	lib        *library
 	header     *gguf.File
 	info       engine.Info
-	model      uintptr // llama_model
-	vocabulary uintptr // llama_vocab
-	context    uintptr // llama_context, 0 for a model that only makes embeddings
-	memory     uintptr // llama_memory_t of the context
-	cells      int     // tokens of attention state
-	sequences  int     // that run at a time
-	cached     int     // that are kept at most
-	chunk      int     // tokens of a micro-batch
+	model      uintptr   // llama_model
+	vocabulary uintptr   // llama_vocab
+	alphabet   *alphabet // what the vocabulary can express, nil if that is every text
+	context    uintptr   // llama_context, 0 for a model that only makes embeddings
+	memory     uintptr   // llama_memory_t of the context
+	cells      int       // tokens of attention state
+	sequences  int       // that run at a time
+	cached     int       // that are kept at most
+	chunk      int       // tokens of a micro-batch
 	threads    int
 	pieces     []string // text of tokens, owned by the scheduler's goroutine
 
@@ -48,10 +49,13 @@ func (m *textModel) Info() engine.Info { return m.info }
 const maxText = 16 << 20
 
 // Tokenize returns the tokens of text, with the beginning-of-sequence token where the model wants
-// one and text does not have it.
+// one and text does not have it. A character that the vocabulary cannot express is an error.
 func (m *textModel) Tokenize(text string, special bool) ([]int32, error) {
 	if len(text) > maxText {
 		return nil, outboard.Errorf(outboard.Invalid, "prompt", "it has %d bytes: %d are accepted", len(text), maxText)
+	}
+	if err := m.alphabet.check(text, special); err != nil {
+		return nil, err
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
