@@ -109,7 +109,7 @@ func (v *version) imports() error {
 	for _, f := range v.compiled.ImportedFunctions() {
 		from, name, _ := f.Import()
 		host := v.runtime.engine.Module(from)
-		if host == nil || (from != hostModule && from != wasiModule && from != nnModule) || host.ExportedFunctionDefinitions()[name] == nil {
+		if host == nil || (from != hostModule && from != wasiModule && from != nnModule && from != textModule) || host.ExportedFunctionDefinitions()[name] == nil {
 			missing = append(missing, from+"."+name)
 		}
 	}
@@ -117,7 +117,7 @@ func (v *version) imports() error {
 		return nil
 	}
 	slices.Sort(missing)
-	return fmt.Errorf("imports %s: nothing here provides it; there are %s, %s and %s", strings.Join(slices.Compact(missing), ", "), hostModule, wasiModule, nnModule)
+	return fmt.Errorf("imports %s: nothing here provides it; there are %s, %s, %s and %s", strings.Join(slices.Compact(missing), ", "), hostModule, wasiModule, nnModule, textModule)
 }
 
 // writeSegments writes the data segments.

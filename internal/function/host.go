@@ -40,7 +40,7 @@ func provide(ctx context.Context, r wazero.Runtime) error {
 	export(requests, "response_write", responseWrite, []api.ValueType{i32, i32}, i32)
 	provideImports(requests)
 	_, err := requests.Instantiate(ctx)
-	return errors.Join(err, provideWASI(ctx, r), provideNN(ctx, r))
+	return errors.Join(err, provideWASI(ctx, r), provideNN(ctx, r), provideText(ctx, r))
 }
 
 func export(b wazero.HostModuleBuilder, name string, f api.GoModuleFunc, params []api.ValueType, results ...api.ValueType) {

@@ -140,6 +140,7 @@ func (c *invocation) release(h *handle) {
 
 // dropAll releases all that the call imported, and returns the records.
 func (c *invocation) dropAll() []Import {
+	c.text.closeAll()
 	for n := range c.imports.handles {
 		c.release(&c.imports.handles[n])
 	}

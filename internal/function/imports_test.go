@@ -18,6 +18,7 @@ func manifest(f *Function, shared *Arena) *bag {
 		"function:self": callee{f: f}, "function:never": waiter{}, "secret:key": secret{text: "hush"}, "bucket:seats": bucket{},
 		"device:gpu": device{},
 		"model:next": nextModel{}, "model:none": refusingModel{}, "model:wait": waitingModel{},
+		"model:words": wordsModel{}, "model:speechless": wordsModel{refuse: true}, "model:slow": wordsModel{wait: true},
 		"arena:board": &SharedArena{Arena: shared},
 	}}
 }

@@ -38,6 +38,7 @@ type puppetOp struct {
 // follow are puppetWritten, where get_output writes how much it wrote, and its buffer's size.
 const (
 	nnOp          = "nn:"
+	textOp        = "text:" // from outboard_text; start writes to puppetWritten
 	puppetWritten = puppetScratch - 8
 )
 
@@ -67,6 +68,9 @@ func puppetOps() []puppetOp {
 		{nnOp + "set_input", 3, assemble.I32, nil},
 		{nnOp + "compute", 1, assemble.I32, nil},
 		{nnOp + "get_output", 5, assemble.I32, nil},
+		{textOp + "start", 4, assemble.I32, nil},
+		{textOp + "next", 2, assemble.I32, nil},
+		{textOp + "end", 1, assemble.I32, nil},
 		{"load", 0, assemble.I32, slices.Concat(loadAt(a), []byte{0x28, 0, 0})},
 		{"store", 0, 0, slices.Concat(loadAt(a), loadAt(b), []byte{0x36, 0, 0})},
 		{"fill", 0, 0, slices.Concat(loadAt(a), loadAt(b), loadAt(c), []byte{0xfc, 11, 0})},
@@ -93,6 +97,9 @@ func puppet(window int32) []byte {
 		module, name := "outboard", op.name
 		if nn, ok := strings.CutPrefix(name, nnOp); ok {
 			module, name = nnModule, nn
+		}
+		if text, ok := strings.CutPrefix(name, textOp); ok {
+			module, name = textModule, text
 		}
 		imports = append(imports, assemble.Import(module, name, 0, byte(len(types))))
 		var results []byte

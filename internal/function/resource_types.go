@@ -10,8 +10,8 @@ type Resources interface {
 	Import(ctx context.Context, name string) (Resource, error)
 }
 
-// Resource is what Import returned: a Callee, a Bucket, a Secret, a Device, a Model
-// or a *SharedArena.
+// Resource is what Import returned: a Callee, a Bucket, a Secret, a Device, a Model,
+// a TextModel or a *SharedArena.
 // One call uses it, in one goroutine.
 type Resource interface {
 	// Release frees it. Nothing is called afterwards.

@@ -59,6 +59,7 @@ type invocation struct {
 	resources Resources
 	imports   importTable
 	nn        nnState
+	text      textState
 
 	result     []byte // of the last host call
 	response   []byte

@@ -35,9 +35,15 @@ func (m *models) runGRPC(ctx context.Context) {
 	if !m.awaitModel(ctx) {
 		return
 	}
-	if err := m.remote.Serve(ctx, m.oip.RegisterGRPC, maxModelMessage, m.admitUnary, m.admitStream); err != nil {
-		m.log.Error("the Open Inference Protocol is not served over the fabric", "error", err)
+	if err := m.remote.Serve(ctx, m.registerServices, maxModelMessage, m.admitUnary, m.admitStream); err != nil {
+		m.log.Error("models are not served over the fabric", "error", err)
 	}
+}
+
+// registerServices registers what a node offers to programs of the fabric, functions among them.
+func (m *models) registerServices(to grpc.ServiceRegistrar) {
+	m.oip.RegisterGRPC(to)
+	m.texts.openai.RegisterGRPC(to)
 }
 
 // admit returns the context of a call over the fabric that the pool's API keys admit. Functions need

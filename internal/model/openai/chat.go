@@ -15,9 +15,6 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) error {
 	if err := decode(r, &q); err != nil {
 		return err
 	}
-	if q.MaxCompletionTokens != nil {
-		q.MaxTokens = q.MaxCompletionTokens
-	}
 	job, err := s.prepareChat(r.Context(), &q)
 	if err != nil {
 		return err
@@ -49,6 +46,9 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) error {
 
 // prepareChat checks a request and makes its prompt.
 func (s *Server) prepareChat(ctx context.Context, q *chatRequest) (*job, error) {
+	if q.MaxCompletionTokens != nil {
+		q.MaxTokens = q.MaxCompletionTokens
+	}
 	g, err := q.generation()
 	if err != nil {
 		return nil, err
@@ -88,9 +88,17 @@ func (s *Server) prepareChat(ctx context.Context, q *chatRequest) (*job, error) 
 	return j, nil
 }
 
-// streamChat sends the choices as they are generated.
+// streamChat sends the choices as they are generated, as server-sent events.
 func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, j *job, q *chatRequest) error {
 	out := newEvents(w)
+	if err := j.sendChunks(r.Context(), q, out.send); err != nil {
+		return out.fail(err)
+	}
+	return out.done()
+}
+
+// sendChunks passes the choices to send as they are generated, in the form chat.completion.chunk.
+func (j *job) sendChunks(ctx context.Context, q *chatRequest, sendChunk func(any) error) error {
 	chunk := func(choices []map[string]any) map[string]any {
 		c := map[string]any{"id": j.id, "object": "chat.completion.chunk", "created": j.created, "model": q.Model, "choices": choices, "system_fingerprint": nil}
 		if q.StreamOptions.IncludeUsage {
@@ -99,10 +107,10 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, j *job, q *c
 		return c
 	}
 	send := func(i int, delta map[string]any, finish any, logprobs any) error {
-		return out.send(chunk([]map[string]any{{"index": i, "delta": delta, "logprobs": logprobs, "finish_reason": finish}}))
+		return sendChunk(chunk([]map[string]any{{"index": i, "delta": delta, "logprobs": logprobs, "finish_reason": finish}}))
 	}
 	begin := func(i int) error { return send(i, map[string]any{"role": "assistant", "content": ""}, nil, nil) }
-	answers, err := j.run(r.Context(), begin, func(i int, a *answer, p piece) error {
+	answers, err := j.run(ctx, begin, func(i int, a *answer, p piece) error {
 		if p.content != "" || p.token != nil && j.logprobs() {
 			var probs any
 			if p.token != nil {
@@ -120,17 +128,12 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, j *job, q *c
 		}
 		return nil
 	})
-	if err != nil {
-		return out.fail(err)
+	if err != nil || !q.StreamOptions.IncludeUsage {
+		return err
 	}
-	if q.StreamOptions.IncludeUsage {
-		last := chunk([]map[string]any{})
-		last["usage"] = j.usage(answers)
-		if err := out.send(last); err != nil {
-			return nil //nolint:nilerr // the client has gone
-		}
-	}
-	return out.done()
+	last := chunk([]map[string]any{})
+	last["usage"] = j.usage(answers)
+	return sendChunk(last)
 }
 
 // encodeCalls returns calls in OpenAI's form; the first has the given index.

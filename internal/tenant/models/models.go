@@ -92,9 +92,15 @@ func names(list []*inference.ModelMetadataResponse_TensorMetadata) []string {
 // call calls a method of the node's service for models.
 func (m *Models) call(ctx context.Context, method string, request, reply proto.Message) error {
 	if m.conn == nil {
-		return outboard.Errorf(outboard.Unreachable, "", "this process has no node that serves models")
+		return errNoNode
 	}
-	err := m.conn.Invoke(ctx, "/"+oip.ServiceName+"/"+method, request, reply)
+	return errorOf(m.conn.Invoke(ctx, "/"+oip.ServiceName+"/"+method, request, reply))
+}
+
+var errNoNode = outboard.Errorf(outboard.Unreachable, "", "this process has no node that serves models")
+
+// errorOf returns the error of a call of the node with its kind.
+func errorOf(err error) error {
 	s := status.Convert(err)
 	switch s.Code() { //nolint:exhaustive // the others are the node's own failures
 	case codes.OK:
