@@ -162,8 +162,9 @@ func TestSweepOfWhatAKilledNodeLeft(t *testing.T) {
 	stranger := startProgram(t, filepath.Join(another, filesDir), wait, socketVariable+"="+filepath.Join(another, ranksSocket))
 	NewHost(HostOptions{Owner: "a1"})
 	for name, p := range map[string]*program{"in the folder": working, "with the socket": named} {
-		if _, err := p.out.ReadByte(); err != io.EOF {
-			t.Errorf("the process %s still runs", name)
+		var status syscall.WaitStatus
+		if _, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WNOHANG, nil); err != nil || status.Signal() != syscall.SIGKILL {
+			t.Errorf("the process %s was not killed: %v, %v", name, status, err)
 		}
 	}
 	if err := stranger.cmd.Process.Signal(syscall.Signal(0)); err != nil {

@@ -116,7 +116,7 @@ func endProcess(pid int, dir string, owner uint32) bool {
 // belongs reports whether a process of a user works in a folder of ranks or has its socket in its
 // environment.
 func belongs(pid int, dir string, owner uint32) bool {
-	proc := filepath.Join("/proc", strconv.Itoa(pid))
+	proc := "/proc/" + strconv.Itoa(pid)
 	if uid, ok := ownerOf(proc); !ok || uid != owner {
 		return false
 	}
