@@ -111,10 +111,15 @@ func TestSentPromptsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sentPrompts
 		key := sentKey{"dinghy", "c"}
-		s.add(key, engine.Prefixes{1, 2}, 100)
+		ended := s.add(key, engine.Prefixes{1, 2}, 100)
+		s.add(key, engine.Prefixes{1, 2}, 20)
 		has, tokens := s.recent(key)
-		if !has(2) || has(3) || tokens != 100 {
+		if !has(2) || has(3) || tokens != 120 {
 			t.Errorf("%t, %t, %d", has(2), has(3), tokens)
+		}
+		ended()
+		if has, tokens := s.recent(key); !has(2) || tokens != 20 {
+			t.Errorf("after one has ended: %t, %d", has(2), tokens)
 		}
 		if has, _ := s.recent(sentKey{"dinghy", "other"}); has(1) {
 			t.Error("another model has the prefix")

@@ -43,7 +43,8 @@ func OpenTextFor(ctx context.Context, s *Server, name, version string, prompt []
 		t, release, err := openTextAt(ctx, s, v, version, c.Candidate)
 		if err == nil {
 			if len(prompt) > 0 {
-				s.sent.add(sentKey{c.Node, keyOf(v).content}, hashes, len(prompt)-c.cached)
+				ended := s.sent.add(sentKey{c.Node, keyOf(v).content}, hashes, len(prompt)-c.cached)
+				return t, func() { ended(); release() }, nil
 			}
 			return t, release, nil
 		}

@@ -82,16 +82,17 @@ type sentPrompts struct {
 
 type sentTo struct {
 	prefixes map[uint32]time.Time // when the last prompt with them was sent
-	prompts  []sentPrompt         // in the order of time
+	prompts  []*sentPrompt        // in the order of time
 }
 
 type sentPrompt struct {
 	at     time.Time
-	tokens int // that were not cached
+	tokens int // that were not cached, 0 once the generation has ended
 }
 
-// add remembers a prompt of which so many tokens have to be computed.
-func (s *sentPrompts) add(key sentKey, hashes engine.Prefixes, tokens int) {
+// add remembers a prompt of which so many tokens have to be computed. The caller calls ended when
+// nothing of the prompt is left to compute; its prefixes stay.
+func (s *sentPrompts) add(key sentKey, hashes engine.Prefixes, tokens int) (ended func()) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,8 +107,14 @@ func (s *sentPrompts) add(key sentKey, hashes engine.Prefixes, tokens int) {
 	for _, h := range hashes {
 		to.prefixes[h] = now
 	}
-	to.prompts = slices.DeleteFunc(to.prompts, func(p sentPrompt) bool { return now.Sub(p.at) > reportDelay })
-	to.prompts = append(to.prompts, sentPrompt{now, tokens})
+	to.prompts = slices.DeleteFunc(to.prompts, func(p *sentPrompt) bool { return now.Sub(p.at) > reportDelay })
+	sent := &sentPrompt{now, tokens}
+	to.prompts = append(to.prompts, sent)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		sent.tokens = 0
+	}
 }
 
 // recent returns what was sent so lately that no report tells of it: whether a prefix was, and the
