@@ -141,12 +141,12 @@ func (s *sessionServer) serveStream(ctx context.Context, stream *framed.Stream, 
 }
 
 // serveRemote serves a session of a program on another machine. An error refuses it.
-func (s *sessionServer) serveRemote(ctx context.Context, o bridge.Opening, stream *framed.Stream, peer authority.Peer) error {
+func (s *sessionServer) serveRemote(ctx context.Context, o bridge.Opening, stream *framed.Stream, peer authority.Peer) (err error) {
 	hosted, err := s.bridged.Add(o, string(peer.Node), stream)
 	if err != nil {
 		return err
 	}
-	defer hosted.Remove()
+	defer func() { hosted.Remove(err) }()
 	session, err := s.start(ctx, o.Claim, peer.Node, "tcp")
 	if err != nil {
 		return err

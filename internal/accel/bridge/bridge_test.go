@@ -186,7 +186,7 @@ func (n *cutNetwork) serveSession(ctx context.Context, o Opening, s *framed.Stre
 	if err != nil {
 		return err
 	}
-	defer hosted.Remove()
+	defer hosted.Remove(nil)
 	n.halves.Add(1)
 	defer n.halves.Done()
 	n.far = hosted.Run(ctx, NewHalf(ring, nil))

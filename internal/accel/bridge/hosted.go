@@ -71,10 +71,12 @@ func (h *Host) Pass(ctx context.Context, o Opening, owner string, s *framed.Stre
 	}
 	d := h.find(ctx, o.Token, limit, s.Conn().Done())
 	if d == nil || d.owner != owner {
-		return outboard.Errorf(outboard.NotFound, "session", "it has ended on the device's node")
+		return errEnded
 	}
 	return d.offer(o, s)
 }
+
+var errEnded = outboard.Errorf(outboard.NotFound, "session", "it has ended on the device's node")
 
 // find waits for a session, and returns nil if there is none within the limit.
 func (h *Host) find(ctx context.Context, t Token, limit time.Duration, hungUp <-chan struct{}) *Hosted {
@@ -108,7 +110,7 @@ func (d *Hosted) offer(o Opening, s *framed.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.next.conn != s.Conn() {
-		d.next.reset()
+		d.next.reset(errSuperseded)
 		d.next = offer{conn: s.Conn()}
 	}
 	place := &d.next.streams.Acks
@@ -124,7 +126,7 @@ func (d *Hosted) offer(o Opening, s *framed.Stream) error {
 	}
 	select {
 	case old := <-d.offers:
-		old.reset()
+		old.reset(errSuperseded)
 	default:
 	}
 	complete := d.next
@@ -136,11 +138,11 @@ func (d *Hosted) offer(o Opening, s *framed.Stream) error {
 	return nil
 }
 
-// reset ends the streams that there are.
-func (o offer) reset() {
+// reset ends the streams that there are; the peer gets the error.
+func (o offer) reset(err error) {
 	for _, s := range []*framed.Stream{o.streams.Data, o.streams.Acks} {
 		if s != nil {
-			s.Reset(errSuperseded)
+			s.Reset(err)
 		}
 	}
 }
@@ -184,17 +186,20 @@ func (d *Hosted) await(ctx context.Context, limit time.Duration, late error) (of
 	}
 }
 
-// Remove removes the session.
-func (d *Hosted) Remove() {
+// Remove removes the session, which ended or was refused because of err.
+func (d *Hosted) Remove(err error) {
+	if err == nil {
+		err = errEnded
+	}
 	d.host.mu.Lock()
 	delete(d.host.sessions, d.token)
 	d.host.mu.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.next.reset()
+	d.next.reset(err)
 	select {
 	case o := <-d.offers:
-		o.reset()
+		o.reset(err)
 	default:
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/guard"
 )
 
@@ -132,18 +133,30 @@ const (
 )
 
 func (d *denials) add(reply string, err error) {
-	d.s.denied.Add(1)
-	if d.isNews(err.Error()) {
-		d.log.Warn("a client of the pool's state was refused", "error", err)
+	code := denialCode(err)
+	if code == codeDenied {
+		d.s.denied.Add(1)
+		if d.isNews(err.Error()) {
+			d.log.Warn("a client of the pool's state was refused", "error", err)
+		}
 	}
 	if reply == "" || d.s.nc == nil {
 		return
 	}
-	text, jsonErr := json.Marshal(map[string]any{"error": jetstream.APIError{Code: codeDenied, Description: err.Error()}})
+	text, jsonErr := json.Marshal(map[string]any{"error": jetstream.APIError{Code: code, Description: err.Error()}})
 	if jsonErr == nil {
 		// Its error is that the connection has ended, as the client's is about to.
 		_ = d.s.nc.Publish(reply, text)
 	}
+}
+
+// denialCode returns the status of an answer. Whether a client may write what it wants to can't be
+// decided while no leader answers: it tries again then.
+func denialCode(err error) int {
+	if outboard.KindOf(err) == outboard.Unreachable {
+		return codeUnavailable
+	}
+	return codeDenied
 }
 
 // isNews reports whether a refusal was not logged a short time ago.

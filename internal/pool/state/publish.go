@@ -31,6 +31,9 @@ const (
 	// codeDenied is the status with which this package answers for the server what a client's
 	// permissions do not allow.
 	codeDenied = 403
+	// codeUnavailable is the status with which a server answers while it can't: requests are
+	// repeated.
+	codeUnavailable = 503
 
 	// dedupeWindow is how long the server knows a message's id. Attempts follow
 	// each other faster.

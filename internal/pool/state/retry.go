@@ -132,7 +132,7 @@ func isRetryable(err error) bool {
 		return true
 	}
 	api, ok := errors.AsType[*jetstream.APIError](err)
-	return ok && (api.Code == 503 || api.Code == 408)
+	return ok && (api.Code == codeUnavailable || api.Code == 408)
 }
 
 // isConnectionError reports that the connection ended during a write. The client reconnects.

@@ -83,3 +83,19 @@ func TestStopWithoutMajority(t *testing.T) {
 		}
 	})
 }
+
+// A client that is refused because no leader answers repeats its request; one that may not write
+// does not.
+func TestDenialWithoutLeader(t *testing.T) {
+	for code, err := range map[int]error{
+		codeUnavailable: unreachable("the pool's state", context.DeadlineExceeded),
+		codeDenied:      outboard.Errorf(outboard.Denied, "write", "not yours"),
+	} {
+		if got := denialCode(err); got != code {
+			t.Errorf("%v is answered with status %d, want %d", err, got, code)
+		}
+		if repeated := isRetryable(&jetstream.APIError{Code: denialCode(err)}); repeated != (code == codeUnavailable) {
+			t.Errorf("%v: the client repeats its request: %v", err, repeated)
+		}
+	}
+}
