@@ -114,6 +114,7 @@ func TestAdded(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, other, "three endpoints", func() bool { return len(ids(other)) == 3 })
+	eventually(t, a, "three endpoints of its own", func() bool { return len(ids(a)) == 3 })
 	for name, kind := range map[string]outboard.Kind{
 		"127.0.0.1:3": outboard.NotFound, "harbour/9": outboard.NotFound, "": outboard.NotFound, "harbour/7": outboard.Conflict,
 	} {

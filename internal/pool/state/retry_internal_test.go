@@ -3,6 +3,7 @@ package state
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,12 +51,12 @@ func TestStreamIsNotFound(t *testing.T) {
 func TestStopWithoutMajority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := new(client)
-		majority := false
+		var majority atomic.Bool
 		write := func(limit time.Duration) error {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			return c.retry(ctx, func(ctx context.Context) error {
-				if majority {
+				if majority.Load() {
 					c.writes.record(nil)
 					return nil
 				}
@@ -75,9 +76,9 @@ func TestStopWithoutMajority(t *testing.T) {
 			t.Errorf("ten writes without a majority took %v", took)
 		}
 
-		c, majority = new(client), false
+		c = new(client)
 		c.BeginStop()
-		time.AfterFunc(writeGrace, func() { majority = true })
+		time.AfterFunc(writeGrace, func() { majority.Store(true) })
 		if err := write(time.Minute); err != nil {
 			t.Errorf("a write during an election ended with %v", err)
 		}
