@@ -83,7 +83,7 @@ func TestFairSharing(t *testing.T) {
 		weights     [2]string
 		least, most float64
 	}{
-		"three to one": {weights: [2]string{"3", "1"}, least: 1.7, most: 6},
+		"three to one": {weights: [2]string{"3", "1"}, least: 1.3, most: 6},
 		"equal":        {weights: [2]string{"1", "1"}, least: 0.6, most: 1.67},
 	}
 	for name, test := range tests {

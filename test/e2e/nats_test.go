@@ -127,7 +127,7 @@ func natsCluster(t *testing.T, accounts accounts) []*natsserver.Server {
 			server.Shutdown()
 			server.WaitForShutdown()
 		})
-		if !server.ReadyForConnections(10 * time.Second) {
+		if !server.ReadyForConnections(time.Minute) {
 			t.Fatal("the NATS server does not start")
 		}
 		servers = append(servers, server)
