@@ -18,10 +18,10 @@ import (
 )
 
 // attackers take all that they can get of something: modes of testdata/load.c, and the node on
-// which each runs. harbour has the device. The first one is none: it does what the victim does,
+// which each runs. harbour has the device. The first one is no attacker: it does what the victim does,
 // and shows what a fair half of the device means here.
 var attackers = []struct{ what, mode, node string }{
-	{"nothing, by its like", "peer", "harbour"},
+	{"nothing (an equal session)", "peer", "harbour"},
 	{"the device", "device", "harbour"},
 	{"its ring", "ring", "harbour"},
 	{"its link", "link", "dinghy"},

@@ -41,7 +41,7 @@ func (b *bench) startPeer(ctx context.Context, file string) (*peer, error) {
 	if err := os.WriteFile(program, peerProgram, 0o600); err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(venv, "bin", "python"), program, file) //nolint:gosec // likewise
+	cmd := exec.CommandContext(ctx, filepath.Join(venv, "bin", "python"), program, file) //nolint:gosec // both files are of this bench
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
 	if err != nil {

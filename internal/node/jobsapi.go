@@ -65,7 +65,7 @@ func (a *jobsAPI) post(w http.ResponseWriter, r *http.Request) {
 	if !spec.Detach {
 		defer submitted.Cancel() // It does nothing to a job that has ended.
 	}
-	a.follow(r.Context(), events, submitted.ID(), 0, !spec.Detach)
+	a.streamEvents(r.Context(), events, submitted.ID(), 0, !spec.Detach)
 }
 
 func (a *jobsAPI) logs(w http.ResponseWriter, r *http.Request) {
@@ -78,11 +78,11 @@ func (a *jobsAPI) logs(w http.ResponseWriter, r *http.Request) {
 		api.Refuse(w, err)
 		return
 	}
-	a.follow(r.Context(), newJobEvents(w), r.PathValue("id"), lines, r.URL.Query().Get("follow") == "true")
+	a.streamEvents(r.Context(), newJobEvents(w), r.PathValue("id"), lines, r.URL.Query().Get("follow") == "true")
 }
 
-// follow sends a job, its lines, and the job as it is then.
-func (a *jobsAPI) follow(ctx context.Context, events *jobEvents, id string, lines int, follow bool) {
+// streamEvents sends a job, its lines, and the job as it is then.
+func (a *jobsAPI) streamEvents(ctx context.Context, events *jobEvents, id string, lines int, follow bool) {
 	j, err := a.manager.Get(id)
 	if err == nil {
 		err = events.send(client.JobEvent{Job: &j})

@@ -29,7 +29,7 @@ func TestScenario(t *testing.T) {
 	}{
 		{"one alone is left in peace", a.Active("a", 0), nil},
 		{"the second makes it contended", a.Active("b", 1*ms), []Action{{Session: "a", Verb: Contend}, {Session: "b", Verb: Contend}}},
-		{"the first who asks gets the turn", a.Request("b", 0, 2*ms), []Action{grantOf("b", 2*ms, 2*ms)}},
+		{"the first session to request gets the turn", a.Request("b", 0, 2*ms), []Action{grantOf("b", 2*ms, 2*ms)}},
 		{"the other waits", a.Request("a", 0, 3*ms), nil},
 		{"and is next", a.Request("b", 2*ms, 4*ms), []Action{grantOf("a", 2*ms, ms)}},
 		{"a turn ended without another", a.End("a", 1*ms, 5*ms), []Action{grantOf("b", ms/2, ms/2)}},

@@ -47,7 +47,7 @@ func OpenResuming(ctx context.Context, open Opener) (*Resuming, error) {
 func (m *Resuming) Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
 	var total engine.Usage
 	prompt := len(g.Prompt)
-	current, own := m.place(ctx, g.Prompt)
+	current, own := m.openSoonest(ctx, g.Prompt)
 	defer func() { own() }()
 	var lost []outboard.NodeID
 	for {
@@ -89,9 +89,9 @@ func (m *Resuming) Generate(ctx context.Context, g engine.Generation, emit func(
 	}
 }
 
-// place returns the replica for a prompt, and a function that releases it if it is another one than
+// openSoonest returns the replica for a prompt, and a function that releases it if it is another one than
 // the first.
-func (m *Resuming) place(ctx context.Context, prompt []int32) (_ Replica, release func()) {
+func (m *Resuming) openSoonest(ctx context.Context, prompt []int32) (_ Replica, release func()) {
 	if m.Place == nil {
 		return m.Replica, func() {}
 	}

@@ -56,7 +56,7 @@ type watch struct {
 	finish      engine.FinishReason
 }
 
-func (m *metrics) begin(name string) *watch {
+func (m *metrics) startGeneration(name string) *watch {
 	m.running.WithLabelValues(name).Inc()
 	return &watch{m: m, name: name, start: time.Now()}
 }

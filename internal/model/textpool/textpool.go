@@ -85,7 +85,7 @@ type counted struct {
 
 // Generate implements text.Model.
 func (c *counted) Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
-	w := c.metrics.begin(c.name)
+	w := c.metrics.startGeneration(c.name)
 	usage, err := c.Model.Generate(ctx, g, func(t engine.Token) error {
 		w.token(t)
 		return emit(t)

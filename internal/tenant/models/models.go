@@ -51,7 +51,7 @@ func (m *Models) Open(ctx context.Context, name string) (function.Resource, erro
 		if err := m.call(ctx, "ModelMetadata", &inference.ModelMetadataRequest{Name: name}, &reply); err != nil {
 			return nil, err
 		}
-		d = m.keep(name, &reply)
+		d = m.cacheDescription(name, &reply)
 	}
 	return &model{models: m, name: name, description: d}, nil
 }
@@ -70,7 +70,7 @@ func (m *Models) lookup(name string) (description, bool) {
 	return d, ok && time.Now().Before(d.until)
 }
 
-func (m *Models) keep(name string, reply *inference.ModelMetadataResponse) description {
+func (m *Models) cacheDescription(name string, reply *inference.ModelMetadataResponse) description {
 	d := description{inputs: names(reply.GetInputs()), outputs: names(reply.GetOutputs()), until: time.Now().Add(descriptionTTL)}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -62,7 +62,7 @@ func (a *activeJob) attempt(ctx context.Context) error {
 			}
 		})
 	}
-	nodes := a.place(leases)
+	nodes := a.assignRanks(leases)
 	link, why := a.explain(nodes, time.Since(asked))
 	_ = a.update(func(j *client.Job) {
 		j.Attempt++
@@ -85,8 +85,8 @@ func nodeOf(id outboard.DeviceID) outboard.NodeID {
 	return outboard.NodeID(node)
 }
 
-// place numbers the nodes and the ranks, in the order of the devices.
-func (a *activeJob) place(leases []outboard.Lease) []*nodeRun {
+// assignRanks numbers the nodes and the ranks, in the order of the devices.
+func (a *activeJob) assignRanks(leases []outboard.Lease) []*nodeRun {
 	per := a.snapshot().Spec.PerDevice
 	slices.SortFunc(leases, func(x, y outboard.Lease) int { return strings.Compare(string(x.Device), string(y.Device)) })
 	var nodes []*nodeRun
@@ -227,7 +227,7 @@ func (a *activeJob) read(ctx context.Context, n *nodeRun, events chan<- attemptE
 		case m.Line != nil:
 			a.addLine(n, m.Line)
 		case m.Saved != nil:
-			a.keep(ctx, n, m.Saved)
+			a.copyCheckpoint(ctx, n, m.Saved)
 		case m.Exited != nil:
 			events <- attemptEvent{from: n, exited: m.Exited}
 		}

@@ -84,8 +84,8 @@ func (r *run) saveCheckpoint(ctx context.Context, f *os.File, step int) error {
 	}
 }
 
-// keep copies a checkpoint to this node, and writes it to the job's record.
-func (a *activeJob) keep(ctx context.Context, n *nodeRun, s *saved) {
+// copyCheckpoint copies a checkpoint to this node, and writes it to the job's record.
+func (a *activeJob) copyCheckpoint(ctx context.Context, n *nodeRun, s *saved) {
 	k := &kept{Digest: s.Digest}
 	m, err := data.Copy(ctx, a.manager.opts.Chunks, s.Digest)
 	if err == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/outboard-run/outboard/guest/go/web"
 )
 
-func init() { web.Handle(http.HandlerFunc(ask)) }
+func init() { web.Handle(http.HandlerFunc(answerQuestion)) }
 
 func main() {}
 
@@ -34,7 +34,7 @@ type question struct {
 	Question string `json:"question"`
 }
 
-func ask(w http.ResponseWriter, r *http.Request) {
+func answerQuestion(w http.ResponseWriter, r *http.Request) {
 	q, err := parse(r.Body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)

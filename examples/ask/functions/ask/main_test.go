@@ -37,7 +37,7 @@ func TestAsk(t *testing.T) {
 		"too long":    {`{"text":"long","question":"When?"}`, http.StatusBadRequest, "longer than"},
 	} {
 		w := httptest.NewRecorder()
-		ask(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(c.body)))
+		answerQuestion(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(c.body)))
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) {
 			t.Errorf("%s: %d %s", name, w.Code, w.Body)
 		}
