@@ -21,7 +21,7 @@ type delivery struct {
 }
 
 // target takes the endpoint's name out of a head and returns the endpoint's transport.
-func (d *delivery) target(h *call.Head) (*call.Head, call.Transport, error) {
+func (d *delivery) target(ctx context.Context, h *call.Head) (*call.Head, call.Transport, error) {
 	ids := h.Metadata.Get(endpointKey)
 	if len(ids) != 1 {
 		return nil, nil, status.Errorf(codes.InvalidArgument, "the call names no endpoint")
@@ -30,6 +30,9 @@ func (d *delivery) target(h *call.Head) (*call.Head, call.Transport, error) {
 		return nil, nil, err
 	}
 	t := d.transports.local(ids[0])
+	if t == nil {
+		t = d.transports.programs.await(ctx, ids[0])
+	}
 	if t == nil {
 		return nil, nil, unreachableError{"endpoint " + ids[0] + " is gone"}
 	}
@@ -41,7 +44,7 @@ func (d *delivery) target(h *call.Head) (*call.Head, call.Transport, error) {
 
 // ServeUnary implements call.UnaryHandler.
 func (d *delivery) ServeUnary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
-	h, t, err := d.target(h)
+	h, t, err := d.target(ctx, h)
 	if err != nil {
 		request.Free()
 		return nil, call.End{Trailer: trailerOf(nil, err)}, err
@@ -84,7 +87,7 @@ func unaryOverStream(ctx context.Context, t call.Transport, h *call.Head, reques
 
 // Serve implements call.Handler.
 func (d *delivery) Serve(from call.ServerStream) error {
-	h, t, err := d.target(from.Head())
+	h, t, err := d.target(from.Context(), from.Head())
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package calls
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -45,13 +46,14 @@ type programs struct {
 	connected map[*program]bool
 	endpoints map[string]*program // by their IDs
 	draining  bool
+	offered   map[*program]chan struct{} // offers in progress; each channel is closed at its end
 }
 
 func newPrograms(opts Options, life *lifetime, h handler) *programs {
 	return &programs{
 		registry: opts.Registry, offers: opts.Offers, process: opts.Process, self: opts.Self, life: life, log: opts.Logger,
 		entrance:  &entrance{handler: h, credentials: &credentials{identify: opts.Identify}},
-		connected: map[*program]bool{}, endpoints: map[string]*program{},
+		connected: map[*program]bool{}, endpoints: map[string]*program{}, offered: map[*program]chan struct{}{},
 	}
 }
 
@@ -201,7 +203,10 @@ func (ps *programs) publish(ctx context.Context, p *program, previous string, e 
 	defer p.offering.Unlock()
 	ps.mu.Lock()
 	e.ID = p.id
+	done := make(chan struct{})
+	ps.offered[p] = done
 	ps.mu.Unlock()
+	defer ps.endOffer(p, done)
 	e, err := ps.offers.Offer(ctx, e, previous)
 	if err != nil {
 		return "", err
@@ -212,6 +217,30 @@ func (ps *programs) publish(ctx context.Context, p *program, previous string, e 
 	ps.changed()
 	ps.offers.Settled(e.ID)
 	return e.ID, nil
+}
+
+func (ps *programs) endOffer(p *program, done chan struct{}) {
+	ps.mu.Lock()
+	delete(ps.offered, p)
+	ps.mu.Unlock()
+	close(done)
+}
+
+// await returns the connection of the program that is an endpoint, once the offers in progress
+// have ended: the pool's table has an endpoint, and other processes call it, before its program
+// is registered here. It returns nil for none.
+func (ps *programs) await(ctx context.Context, id string) call.Transport {
+	ps.mu.Lock()
+	inProgress := slices.Collect(maps.Values(ps.offered))
+	ps.mu.Unlock()
+	for _, done := range inProgress {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return ps.transport(id)
 }
 
 // mayOffer returns a status if an identity may not offer a service on this node.
