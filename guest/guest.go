@@ -4,8 +4,8 @@ package guest
 
 import "embed"
 
-// Sources are go (the packages guest, web and guesttest), c (outboard.h) and as
+// Sources are go (the packages guest, web, nn, text and guesttest), c (outboard.h) and as
 // (outboard.ts).
 //
-//go:embed go/*.go go/web/*.go go/guesttest/*.go c/outboard.h as/outboard.ts
+//go:embed go/*.go go/web/*.go go/nn/*.go go/text/*.go go/guesttest/*.go c/outboard.h as/outboard.ts
 var Sources embed.FS

@@ -1,6 +1,6 @@
 // Command demo shows a borrowed device: it starts two nodes, harbour with the device and dinghy
-// without, runs real programs on dinghy's side, and compares results and times with local runs. It
-// takes about a minute and reports each step.
+// without, runs real programs on dinghy's side, and compares results and times with local runs. Then
+// dinghy uses a model that harbour serves. It takes about a minute and reports each step.
 package main
 
 import (
@@ -50,7 +50,7 @@ func run(ctx context.Context, binary string, loopback bool, out io.Writer) (err 
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "[1/3] Starting two nodes: harbour, which offers this machine's OpenCL devices, and dinghy, which has none.")
+	fmt.Fprintln(out, "[1/4] Starting two nodes: harbour, which offers this machine's OpenCL devices, and dinghy, which has none.")
 	r, err := rig.Start(ctx, rig.Options{
 		Binary: binary, Dir: dir, Loopback: loopback,
 		Nodes: []rig.Spec{{Name: "harbour"}, {Name: "dinghy", Devices: "none"}},
@@ -67,12 +67,15 @@ func run(ctx context.Context, binary string, loopback bool, out io.Writer) (err 
 	if err := printDevices(ctx, r, out); err != nil {
 		return err
 	}
-	return compare(ctx, r, dir, out)
+	if err := compare(ctx, r, dir, out); err != nil {
+		return err
+	}
+	return showModel(ctx, r, dir, out)
 }
 
 // printDevices prints the devices that dinghy sees.
 func printDevices(ctx context.Context, r *rig.Rig, out io.Writer) error {
-	fmt.Fprintln(out, "[2/3] dinghy has no device of its own, and sees the pool's:")
+	fmt.Fprintln(out, "[2/4] dinghy has no device of its own, and sees the pool's:")
 	fmt.Fprintln(out, "dinghy$ outboard devices")
 	text, err := r.Node("dinghy").Output(ctx, "devices")
 	fmt.Fprintln(out, text)
@@ -85,7 +88,7 @@ func compare(ctx context.Context, r *rig.Rig, dir string, out io.Writer) error {
 		return r.Node("dinghy").Command(ctx, append([]string{"run", "--", name}, args...)...)
 	}
 	all := programs()
-	fmt.Fprintf(out, "[3/3] Running %d programs, unchanged: on the local driver, and on dinghy with `outboard run`.\n", len(all))
+	fmt.Fprintf(out, "[3/4] Running %d programs, unchanged: on the local driver, and on dinghy with `outboard run`.\n", len(all))
 	fmt.Fprintln(out, "      Each runs twice on both; the first run compiles its kernels, the second is timed.")
 	failed := 0
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -8,11 +8,14 @@ package repository
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -47,6 +50,8 @@ type Version struct {
 	By      outboard.NodeID `json:"by"`
 	// Of is the version whose content this one brought back, 0 for none.
 	Of int `json:"of,omitempty"`
+
+	content string // Content, of versions that the repository returns
 }
 
 // A File is an artifact.
@@ -62,6 +67,24 @@ func (v *Version) Bytes() int64 {
 		total += f.Size
 	}
 	return total
+}
+
+// Content identifies what the version consists of: two versions of a model with the same content
+// are interchangeable. The versions that Get and List return must not be changed.
+func (v *Version) Content() string {
+	if v.content != "" {
+		return v.content
+	}
+	text, err := json.Marshal(struct {
+		Engine, Main string
+		Config       Config
+		Files        map[string]File
+	}{v.Engine, v.Main, v.Config, v.Files})
+	if err != nil {
+		return strconv.Itoa(v.Number)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
 }
 
 // Numbers implements versions.Version.
@@ -128,6 +151,8 @@ func (r *Repository) apply(e state.Entry) (bool, error) {
 		if v := &m.Versions[i]; v.Name != name || v.Files[v.Main].Digest == "" {
 			return false, fmt.Errorf("version %d of model %s is malformed", v.Number, name)
 		}
+		// Each request compares contents: they are computed once.
+		m.Versions[i].content = m.Versions[i].Content()
 	}
 	r.models[name] = m
 	return true, nil

@@ -103,7 +103,7 @@ func (i *instance) removeFiles() {
 // start starts a worker and warms it.
 func (i *instance) start(ctx context.Context) error {
 	s, c := i.server, &i.spec.Config
-	embedded, err := library(s, &i.spec)
+	embedded, err := libraries(s, &i.spec)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (i *instance) start(ctx context.Context) error {
 		Options: engine.Options{
 			Threads: c.Threads, Memory: int64(c.Memory), Device: c.Device, Library: c.Library, Server: c.Server, Context: c.Context, Sequences: c.Sequences,
 		},
-		Library: embedded, Log: s.log,
+		Libraries: embedded, Log: s.log,
 	}
 	if s.opts.Confine != nil && c.Server == "" {
 		var readable []string
@@ -157,12 +157,12 @@ func processName(s *Server, i *instance) string {
 	return fmt.Sprintf("%s-%d-%d", i.spec.Name, i.version(), s.started.Add(1))
 }
 
-// library returns the embedded library for a version, nil if it names another one.
-func library(s *Server, v *repository.Version) (*os.File, error) {
-	if v.Config.Library != "" || s.opts.Library == nil {
+// libraries returns the embedded libraries for a version, none if it names another one.
+func libraries(s *Server, v *repository.Version) ([]*os.File, error) {
+	if v.Config.Library != "" || s.opts.Libraries == nil {
 		return nil, nil
 	}
-	return s.opts.Library(v.Engine)
+	return s.opts.Libraries(v.Engine)
 }
 
 func (i *instance) queueOptions() queue.Options {

@@ -2,9 +2,6 @@ package serve
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -15,16 +12,7 @@ import (
 
 // keyOf returns what identifies the content of a version.
 func keyOf(v *repository.Version) contentKey {
-	text, err := json.Marshal(struct {
-		Engine, Main string
-		Config       repository.Config
-		Files        map[string]repository.File
-	}{v.Engine, v.Main, v.Config, v.Files})
-	if err != nil {
-		return contentKey{v.Name, fmt.Sprint(v.Number)}
-	}
-	sum := sha256.Sum256(text)
-	return contentKey{v.Name, hex.EncodeToString(sum[:8])}
+	return contentKey{v.Name, v.Content()}
 }
 
 var errStopping = outboard.Errorf(outboard.Unreachable, "", "this node is stopping")

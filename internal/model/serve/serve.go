@@ -69,10 +69,10 @@ type Options struct {
 	// workers LaunchServer starts.
 	Servers      []string
 	LaunchServer func(name string, memory int64) helper.Launcher
-	// Library returns the embedded library of an engine.
-	Library func(engine string) (*os.File, error)
-	Metrics prometheus.Registerer
-	Log     *slog.Logger
+	// Libraries returns the embedded libraries of an engine, unpacked; the process owns the files.
+	Libraries func(engine string) ([]*os.File, error)
+	Metrics   prometheus.Registerer
+	Log       *slog.Logger
 }
 
 // A Server serves the models of the pool's repository. Any number of goroutines may use it.

@@ -120,8 +120,9 @@ func receiveConfinement(ctx context.Context, socket *os.File) (c confinement, er
 
 // workerEnviron is the environment without what names the node's secrets or proxies.
 func workerEnviron() []string {
-	// llama.cpp would start a debugger when it aborts.
-	env := []string{isolatedVariable + "=1", "GGML_NO_BACKTRACE=1", "TMPDIR=" + sandbox.TmpDir, "HOME=" + sandbox.TmpDir}
+	// llama.cpp would start a debugger when it aborts. It also clears all of its attention state when
+	// it loads a model: huge pages make that several times faster (glibc 2.35 and later, mallopt(3)).
+	env := []string{isolatedVariable + "=1", "GGML_NO_BACKTRACE=1", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1", "TMPDIR=" + sandbox.TmpDir, "HOME=" + sandbox.TmpDir}
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		switch name {

@@ -22,8 +22,8 @@ import (
 type ProcessOptions struct {
 	// Engines are those that the program has.
 	Engines []engine.Engine
-	// Library sets the library of an engine to a file that the node passed.
-	Library func(engine string, path string)
+	// Library sets a library of an engine to a file that the node passed; nil ignores it.
+	Library func(engine, name, path string)
 	Log     *slog.Logger
 
 	files string // where the model's files are, "" for where the node says
@@ -38,6 +38,7 @@ type process struct {
 	engineModel engine.Model
 	tensors     *tensorServer // nil before typeLoad and for models without tensors
 	texts       *textServer
+	libraries   []*os.File // that the node passed, open as long as the process lives
 	calls       sync.WaitGroup
 }
 
@@ -62,6 +63,8 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 // handle starts what a message asks for; it does not block.
 func (p *process) handle(m *ipc.Message) {
 	switch m.Type {
+	case typeLibrary:
+		p.addLibrary(m)
 	case typeLoad:
 		p.spawn(m, p.load)
 	case typePing:
@@ -104,6 +107,18 @@ func (p *process) close() error {
 	return err
 }
 
+// addLibrary has an engine use a library that the node passed. An engine without it unpacks its own.
+func (p *process) addLibrary(m *ipc.Message) {
+	defer m.Close()
+	var r libraryMessage
+	file := m.File() // stays open: the engine loads it by its number
+	if file == nil || p.opts.Library == nil || m.Decode(&r) != nil {
+		return
+	}
+	p.libraries = append(p.libraries, file)
+	p.opts.Library(r.Engine, r.Name, fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
+}
+
 // load loads the model. The node sends it once.
 func (p *process) load(ctx context.Context, m *ipc.Message) (any, error) {
 	var r loadRequest
@@ -117,13 +132,6 @@ func (p *process) load(ctx context.Context, m *ipc.Message) (any, error) {
 	at := slices.IndexFunc(p.opts.Engines, func(e engine.Engine) bool { return e.Name() == r.Engine })
 	if at < 0 {
 		return nil, outboard.Errorf(outboard.Invalid, "load", "this program has no engine %q", r.Engine)
-	}
-	if r.Library {
-		library := m.File() // stays open: the engine loads it by its number
-		if library == nil || p.opts.Library == nil {
-			return nil, outboard.Errorf(outboard.Protocol, "load", "the library of the engine did not come along")
-		}
-		p.opts.Library(r.Engine, fmt.Sprintf("/proc/self/fd/%d", library.Fd()))
 	}
 	e := p.opts.Engines[at]
 	if p.opts.files != "" {

@@ -11,7 +11,8 @@ import (
 // The types of messages. Requests go from the node to the worker unless said otherwise.
 const (
 	typeConfine   = "confine"   // confinement: the first message
-	typeLoad      = "load"      // loadRequest, with the ring and, if Embedded, the engine's library
+	typeLibrary   = "library"   // libraryMessage, with the file; before typeLoad, without a reply
+	typeLoad      = "load"      // loadRequest, with the ring
 	typeSegment   = "segment"   // segmentMessage, with its memory
 	typeRelease   = "release"   // segmentMessage: the node is about to unmap it
 	typeOutput    = "output"    // from the worker: outputMessage, with its memory
@@ -38,8 +39,12 @@ type loadRequest struct {
 	Engine  string         `json:"engine"`
 	Source  engine.Source  `json:"source"`
 	Options engine.Options `json:"options"`
-	// Library says that the engine's library follows the ring among the message's files.
-	Library bool `json:"library,omitempty"`
+}
+
+// libraryMessage passes a library that is built into the program and that the node has unpacked.
+type libraryMessage struct {
+	Engine string `json:"engine"`
+	Name   string `json:"name"`
 }
 
 type loadReply struct {

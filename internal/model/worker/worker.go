@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,9 +29,9 @@ type Options struct {
 	Engine  string
 	Source  engine.Source
 	Options engine.Options
-	// Library is a file with the engine's library that the process gets, nil for none. It stays
-	// the caller's.
-	Library *os.File
+	// Libraries are files with the engine's libraries that the process gets, named as the engine
+	// knows them. They stay the caller's.
+	Libraries []*os.File
 	// LoadLimit bounds the time of loading; 0: ten minutes.
 	LoadLimit time.Duration
 	Log       *slog.Logger
@@ -100,12 +101,13 @@ func (w *Worker) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	request := loadRequest{Engine: w.opts.Engine, Source: w.opts.Source, Options: w.opts.Options, Library: w.opts.Library != nil}
-	files := []*os.File{ring.File()}
-	if request.Library {
-		files = append(files, w.opts.Library)
+	for _, f := range w.opts.Libraries {
+		err = errors.Join(err, w.conn.Send(typeLibrary, libraryMessage{Engine: w.opts.Engine, Name: filepath.Base(f.Name())}, f))
 	}
-	answer, err := w.conn.Call(ctx, typeLoad, request, files...)
+	var answer *ipc.Message
+	if err == nil {
+		answer, err = w.conn.Call(ctx, typeLoad, loadRequest{Engine: w.opts.Engine, Source: w.opts.Source, Options: w.opts.Options}, ring.File())
+	}
 	if err == nil {
 		err = answer.Decode(&w.loaded)
 		answer.Close()

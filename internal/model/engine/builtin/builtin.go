@@ -13,23 +13,39 @@ import (
 )
 
 // Engines are the engines of a worker's process.
-type Engines struct{ onnx onnx.Engine }
+type Engines struct {
+	onnx  onnx.Engine
+	llama llama.Engine
+}
 
 // List returns the engines.
-func (e *Engines) List() []engine.Engine { return []engine.Engine{&e.onnx, llama.Engine{}} }
+func (e *Engines) List() []engine.Engine { return []engine.Engine{&e.onnx, &e.llama} }
 
-// SetLibrary sets the library of an engine to a file that the node passed.
-func (e *Engines) SetLibrary(name, path string) {
-	if name == e.onnx.Name() {
+// SetLibrary sets a library of an engine to a file that the node passed.
+func (e *Engines) SetLibrary(engine, name, path string) {
+	switch engine {
+	case e.onnx.Name():
 		e.onnx.Library = path
+	case e.llama.Name():
+		if e.llama.Libraries == nil {
+			e.llama.Libraries = map[string]string{}
+		}
+		e.llama.Libraries[name] = path
 	}
 }
 
-// Library returns the embedded library of an engine, which the node passes to its workers; nil
-// for an engine that needs none.
-func Library(name string) (*os.File, error) {
-	if name == "onnx" {
-		return onnx.Embedded()
+// Libraries returns the embedded libraries of an engine, which the node unpacks once and passes to
+// all its workers; none for an engine that needs none.
+func Libraries(name string) ([]*os.File, error) {
+	switch name {
+	case "onnx":
+		f, err := onnx.Embedded()
+		if err != nil {
+			return nil, err
+		}
+		return []*os.File{f}, nil
+	case "llama":
+		return llama.Embedded()
 	}
 	return nil, nil
 }

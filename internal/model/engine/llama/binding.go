@@ -78,21 +78,22 @@ var (
 	libraries   = map[string]*library{} // by path, "" for the embedded one
 )
 
-// openLibrary returns the library at path, "" for the embedded one, loaded once per process.
-func openLibrary(path string) (*library, error) {
+// openLibrary returns the library at path, "" for the embedded one, loaded once per process. passed
+// are paths of embedded libraries that are unpacked already.
+func openLibrary(path string, passed map[string]string) (*library, error) {
 	librariesMu.Lock()
 	defer librariesMu.Unlock()
 	if l := libraries[path]; l != nil {
 		return l, nil
 	}
-	l, err := loadLibrary(path)
+	l, err := loadLibrary(path, passed)
 	if err == nil {
 		libraries[path] = l
 	}
 	return l, err
 }
 
-func loadLibrary(path string) (*library, error) {
+func loadLibrary(path string, passed map[string]string) (*library, error) {
 	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
 		return nil, fmt.Errorf("llama.cpp: structs are not passed by value on %s yet", runtime.GOARCH)
 	}
@@ -102,7 +103,7 @@ func loadLibrary(path string) (*library, error) {
 		if err := librarySupported(); err != nil {
 			return nil, err
 		}
-		handle, err = loadEmbedded()
+		handle, err = loadEmbedded(passed)
 	} else {
 		handle, err = loadFile(path)
 	}

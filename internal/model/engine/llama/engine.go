@@ -15,7 +15,11 @@ import (
 )
 
 // Engine is llama.cpp. Its zero value is ready; the library is loaded with the first model.
-type Engine struct{}
+type Engine struct {
+	// Libraries are paths of embedded libraries that are unpacked already, by their names in the
+	// archive (see Embedded). The engine unpacks those that are missing.
+	Libraries map[string]string
+}
 
 var _ engine.Engine = Engine{}
 
@@ -23,8 +27,8 @@ var _ engine.Engine = Engine{}
 func (Engine) Name() string { return "llama" }
 
 // Version returns the version of the embedded library, "" if this program has none.
-func (Engine) Version() string {
-	l, err := openLibrary("")
+func (e Engine) Version() string {
+	l, err := openLibrary("", e.Libraries)
 	if err != nil {
 		return ""
 	}
@@ -47,7 +51,7 @@ const (
 )
 
 // Load reads a GGUF file. Errors in its header are found before the library reads it.
-func (Engine) Load(ctx context.Context, source engine.Source, o engine.Options) (engine.Model, error) {
+func (e Engine) Load(ctx context.Context, source engine.Source, o engine.Options) (engine.Model, error) {
 	header, err := gguf.Open(source.Path, gguf.Limits{})
 	if err != nil {
 		return nil, outboard.Errorf(outboard.Invalid, "load model", "%w", err)
@@ -55,7 +59,7 @@ func (Engine) Load(ctx context.Context, source engine.Source, o engine.Options) 
 	if err := checkHeader(header); err != nil {
 		return nil, err
 	}
-	lib, err := openLibrary(o.Library)
+	lib, err := openLibrary(o.Library, e.Libraries)
 	if err != nil {
 		return nil, err
 	}

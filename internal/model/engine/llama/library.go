@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/ebitengine/purego"
 	"golang.org/x/sys/cpu"
@@ -28,24 +29,63 @@ const (
 	maxLibrary = 64 << 20 // bytes of an unpacked library
 )
 
-// loadEmbedded loads the libraries that are built into this program from sealed memory, and the
-// variant of the processor's backend that suits this processor best.
-func loadEmbedded() (uintptr, error) {
+// openArchive returns the archive of the libraries that are built into this program.
+func openArchive() (*zip.Reader, error) {
 	packed, err := lib.ReadFile(embedded)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, outboard.Errorf(outboard.NotFound, "llama.cpp",
+		return nil, outboard.Errorf(outboard.NotFound, "llama.cpp",
 			"this build has no llama.cpp: use `make build` on linux/amd64, or name a libllama.so as the model's library")
 	}
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	archive, err := zip.NewReader(bytes.NewReader(packed), int64(len(packed)))
 	if err != nil {
-		return 0, fmt.Errorf("unpack llama.cpp: %w", err)
+		return nil, fmt.Errorf("unpack llama.cpp: %w", err)
+	}
+	return archive, nil
+}
+
+// core are the prefixes of the libraries that every process loads, in the order of their loading.
+//
+//nolint:gochecknoglobals // a table
+var core = []string{"libggml-base", "libggml.", "libllama."}
+
+// Embedded returns sealed files of memory with the libraries that a worker on this machine loads,
+// named as in the archive: the common ones, and the backend that suits the processor best. They are
+// unpacked once per process: the node passes them to all its workers, which then share the pages.
+// The process owns the files; callers must not close them. Their checksums are verified. The error
+// is of kind outboard.NotFound if this program was built without the libraries.
+func Embedded() ([]*os.File, error) { return embeddedOnce() }
+
+//nolint:gochecknoglobals // of the process, as the libraries are
+var embeddedOnce = sync.OnceValues(func() ([]*os.File, error) {
+	archive, err := openArchive()
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	for _, prefix := range append(core[:len(core):len(core)], backendPrefix+variants()[0]+".") {
+		f, err := unpack(archive, prefix)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+})
+
+// loadEmbedded loads the libraries that are built into this program from sealed memory, and the
+// variant of the processor's backend that suits this processor best. It unpacks those of which
+// passed has no path.
+func loadEmbedded(passed map[string]string) (uintptr, error) {
+	archive, err := openArchive()
+	if err != nil {
+		return 0, err
 	}
 	var handle uintptr
-	for _, prefix := range []string{"libggml-base", "libggml.", "libllama."} {
-		path, err := unpack(archive, prefix)
+	for _, prefix := range core {
+		path, err := libraryPath(archive, passed, prefix)
 		if err != nil {
 			return 0, err
 		}
@@ -54,61 +94,91 @@ func loadEmbedded() (uintptr, error) {
 			return 0, fmt.Errorf("load llama.cpp: %w (on Debian, libstdc++6 and libgcc-s1 are needed)", err)
 		}
 	}
-	return handle, loadVariant(archive, handle)
+	return handle, loadVariant(archive, passed, handle)
 }
 
-// unpack returns the path of a file of memory that holds the library whose name begins with
-// prefix. The file stays open as long as the process lives: the path names its descriptor.
-func unpack(archive *zip.Reader, prefix string) (string, error) {
+// libraryPath returns the path of the library whose name begins with prefix: of a file that the
+// node passed, or of one that is unpacked now, which stays open as long as the process lives.
+func libraryPath(archive *zip.Reader, passed map[string]string, prefix string) (string, error) {
+	for name, path := range passed {
+		if strings.HasPrefix(name, prefix) {
+			return path, nil
+		}
+	}
+	library, err := unpack(archive, prefix)
+	if err != nil {
+		return "", err
+	}
+	// No finalizer closes a duplicate that is not an os.File.
+	fd, err := unix.FcntlInt(library.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	return fmt.Sprintf("/proc/self/fd/%d", fd), errors.Join(err, library.Close())
+}
+
+// unpack returns a sealed file of memory that holds the library whose name begins with prefix.
+func unpack(archive *zip.Reader, prefix string) (*os.File, error) {
 	for _, f := range archive.File {
 		if !strings.HasPrefix(f.Name, prefix) {
 			continue
 		}
 		in, err := f.Open()
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		library, err := memfd.NewImmutable(f.Name, func(out *os.File) error {
+		// The end of the content is read too, where the archive's checksum is compared.
+		return memfd.NewImmutable(f.Name, func(out *os.File) error {
 			_, err := io.Copy(out, io.LimitReader(in, maxLibrary))
 			return err
 		})
-		if err != nil {
-			return "", err
-		}
-		// No finalizer closes a duplicate that is not an os.File.
-		fd, err := unix.FcntlInt(library.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-		return fmt.Sprintf("/proc/self/fd/%d", fd), errors.Join(err, library.Close())
 	}
-	return "", fmt.Errorf("the embedded archive has no %s*: run `make clean build`", prefix)
+	return nil, fmt.Errorf("the embedded archive has no %s*: run `make clean build`", prefix)
 }
 
-// Variants of the processor's backend, best first. Each refuses a processor that lacks one of
-// its instructions, so the first one that loads is taken.
-var (
-	variantsAVX512 = []string{"sapphirerapids", "zen4", "cooperlake", "icelake", "cascadelake", "cannonlake", "skylakex"}
-	variantsAVX2   = []string{"alderlake", "haswell"}
-	variantsOlder  = []string{"piledriver", "ivybridge", "sandybridge", "sse42", "x64"}
-)
+// backendPrefix is how the names of the processor's backends begin.
+const backendPrefix = "libggml-cpu-"
 
+// variants returns the variants of the processor's backend that this processor could execute, best
+// first. Each refuses a processor that lacks one of its instructions, so the first one that loads is
+// taken. (llama.cpp, ggml/src/CMakeLists.txt.)
 func variants() []string {
-	list := variantsOlder
-	if cpu.X86.HasAVX2 {
-		list = append(append([]string(nil), variantsAVX2...), list...)
-	}
-	if cpu.X86.HasAVX512F {
-		list = append(append([]string(nil), variantsAVX512...), list...)
+	x := &cpu.X86
+	avx2 := x.HasAVX2 && x.HasFMA && x.HasBMI2
+	avx512 := avx2 && x.HasAVX512F && x.HasAVX512CD && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL
+	vbmi, vnni, bf16 := avx512 && x.HasAVX512VBMI, avx512 && x.HasAVX512VNNI, avx512 && x.HasAVX512BF16
+	var list []string
+	for _, v := range []struct {
+		name      string
+		supported bool
+	}{
+		{"sapphirerapids", vbmi && vnni && bf16 && x.HasAMXTile && x.HasAMXInt8},
+		{"zen4", vbmi && vnni && bf16},
+		{"cooperlake", vnni && bf16},
+		{"icelake", vbmi && vnni},
+		{"cascadelake", vnni},
+		{"cannonlake", vbmi},
+		{"skylakex", avx512},
+		{"alderlake", avx2 && x.HasAVXVNNI},
+		{"haswell", avx2},
+		{"piledriver", x.HasAVX && x.HasFMA},
+		{"ivybridge", x.HasAVX},
+		{"sandybridge", x.HasAVX},
+		{"sse42", x.HasSSE42},
+		{"x64", true},
+	} {
+		if v.supported {
+			list = append(list, v.name)
+		}
 	}
 	return list
 }
 
 // loadVariant loads the first backend that suits the processor.
-func loadVariant(archive *zip.Reader, handle uintptr) error {
+func loadVariant(archive *zip.Reader, passed map[string]string, handle uintptr) error {
 	load, err := purego.Dlsym(handle, "ggml_backend_load")
 	if err != nil {
 		return err
 	}
 	for _, name := range variants() {
-		path, err := unpack(archive, "libggml-cpu-"+name+".so")
+		path, err := libraryPath(archive, passed, backendPrefix+name+".")
 		if err != nil {
 			return err
 		}
