@@ -25,12 +25,15 @@ TEST_NEEDS  := $(BUILD_NEEDS) \
 	/usr/include/clFFT.h:libclfft-dev clang wasm-ld:lld \
 	node:nodejs npm guest/as/node_modules/.bin/asc:npm/guest/as
 
-# The tests are built as the program is and share its compiled packages. Without debugging
-# information, which nothing of a test reads, the linker takes half the time; stack traces keep
+# All that is built, by tests as well, is built as the program is and shares its compiled packages.
+export GOFLAGS     := $(if $(findstring -trimpath,$(GOFLAGS)),$(GOFLAGS),-trimpath $(GOFLAGS))
+export CGO_ENABLED := 0
+
+# Without debugging information, which nothing of a test reads, the linker takes half the time; stack traces keep
 # their lines. Most tests of test/e2e wait for processes rather than for a processor, so more of
 # them run at a time than there are processors.
-TEST       := OUTBOARD_TEST_REQUIRE=all CGO_ENABLED=0 $(GO) test -trimpath -ldflags=-w -timeout 45m -parallel 4
-TEST_RACE  := OUTBOARD_TEST_REQUIRE=all $(GO) test -race -ldflags=-w -timeout 45m -parallel 4
+TEST       := OUTBOARD_TEST_REQUIRE=all $(GO) test -ldflags=-w -timeout 45m -parallel 4
+TEST_RACE  := CGO_ENABLED=1 OUTBOARD_TEST_REQUIRE=all $(GO) test -race -ldflags=-w -timeout 45m -parallel 4
 
 .PHONY: build demo test test-packages test-program test-busy race check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function attack fuzz-library fuzz-peers soak clean
 

@@ -48,14 +48,40 @@ const longWorkflow = `document: {dsl: '1.0.0', namespace: e2e, name: long, versi
 do: [{rest: {call: rest}}]
 `
 
-// goGuest builds one of this package's functions.
+// guests are the modules of functions that tests have built, by package.
+var guests struct {
+	sync.Mutex
+	modules map[string][]byte
+}
+
+// goGuest writes the module of one of this package's functions.
 func goGuest(t testing.TB, name, to string) {
 	t.Helper()
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", to, "./testdata/"+name)
-	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	goModule(t, "./testdata/"+name, to)
+}
+
+// goModule writes the module of a package, which it builds once.
+func goModule(t testing.TB, source, to string) {
+	t.Helper()
+	guests.Lock()
+	defer guests.Unlock()
+	if guests.modules[source] == nil {
+		module := filepath.Join(scratch(), filepath.Base(source)+".wasm")
+		build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", module, source)
+		build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		code, err := os.ReadFile(module)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if guests.modules == nil {
+			guests.modules = map[string][]byte{}
+		}
+		guests.modules[source] = code
 	}
+	write(t, to, guests.modules[source])
 }
 
 // appPool is a pool of three nodes with the app on it.
@@ -83,7 +109,7 @@ func appPool(t testing.TB) (*rig.Rig, []*rig.Node) {
 func served(t testing.TB, n *rig.Node) {
 	t.Helper()
 	c := &client.Client{Data: n.Data()}
-	eventually(t, time.Minute, n.Name+" serves the app", func() bool {
+	eventually(t, n.Name+" serves the app", func() bool {
 		apps, err := c.Apps(t.Context())
 		return err == nil && len(apps) == 1 && apps[0].State == "ready"
 	})
@@ -91,7 +117,7 @@ func served(t testing.TB, n *rig.Node) {
 
 // An app that is deployed on one node is served by all.
 func TestAppOnAllNodes(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	_, nodes := appPool(t)
 	for _, n := range nodes {
 		status, err := (&client.Client{Data: n.Data()}).Status(t.Context())
@@ -142,7 +168,7 @@ func logsOfAll(t testing.TB, nodes []*rig.Node) {
 		}
 		heard <- "nothing"
 	}()
-	eventually(t, time.Minute, "a follower of the log gets records of another node", func() bool {
+	eventually(t, "a follower of the log gets records of another node", func() bool {
 		_, err := nodes[1].Output(t.Context(), "invoke", "durable/count")
 		return err == nil && len(heard) > 0
 	})
@@ -172,7 +198,7 @@ func cancelElsewhere(t testing.TB, nodes []*rig.Node) {
 		}
 		return n
 	}
-	eventually(t, time.Minute, "the step runs", func() bool { return resting() == 1 })
+	eventually(t, "the step runs", func() bool { return resting() == 1 })
 	for _, n := range nodes {
 		e, err := (&client.Client{Data: n.Data()}).Execution(t.Context(), "durable/long", false)
 		if err != nil || len(e.Steps) != 1 || e.Steps[0].State != client.StateRunning || e.Steps[0].Node == "" {
@@ -182,7 +208,7 @@ func cancelElsewhere(t testing.TB, nodes []*rig.Node) {
 	if out, err := nodes[1].Output(t.Context(), "executions", "cancel", "durable/long"); err != nil {
 		t.Fatalf("cancel: %v: %s", err, out)
 	}
-	eventually(t, 10*time.Second, "the step is stopped", func() bool { return resting() == 0 })
+	eventually(t, "the step is stopped", func() bool { return resting() == 0 })
 }
 
 // outliveKills runs executions on all nodes and kills these at random meanwhile. All
@@ -205,7 +231,7 @@ func outliveKills(t testing.TB, nodes []*rig.Node, executions, kills int) {
 	for i := range kills {
 		from, to := executions*i/(kills+1), executions*(i+1)/(kills+1)
 		w.begin(from, to)
-		eventually(t, 2*time.Minute, "half of what began ends", func() bool { return w.count() >= (from+to)/2 })
+		eventually(t, "half of what began ends", func() bool { return w.count() >= (from+to)/2 })
 		n := nodes[random.IntN(len(nodes))]
 		told(fmt.Sprintf("kill %d: %s", i+1, n.Name))
 		if err := n.Kill(); err != nil {
@@ -273,7 +299,7 @@ func (w *wave) runAll(ctx context.Context, first int) {
 func endedWell(ctx context.Context, t testing.TB, n *rig.Node, executions int) {
 	t.Helper()
 	var list []client.Execution
-	eventually(t, time.Minute, "the executions are listed", func() bool {
+	eventually(t, "the executions are listed", func() bool {
 		var err error
 		list, err = (&client.Client{Data: n.Data()}).Executions(ctx, client.ExecutionsRequest{App: "durable", Workflow: "steps"})
 		return err == nil
@@ -299,7 +325,7 @@ func endedWell(ctx context.Context, t testing.TB, n *rig.Node, executions int) {
 // outputOf is what a command says, once the node is there.
 func outputOf(ctx context.Context, t testing.TB, n *rig.Node, args ...string) (out string) {
 	t.Helper()
-	eventually(t, time.Minute, strings.Join(args, " "), func() bool {
+	eventually(t, strings.Join(args, " "), func() bool {
 		var err error
 		out, err = n.Output(ctx, args...)
 		return err == nil

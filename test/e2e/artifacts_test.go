@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/outboard-run/outboard/bench/rig"
 	"github.com/outboard-run/outboard/client"
@@ -19,7 +18,7 @@ functions: {count: {module: words.wasm}}
 // A node that lacks a module fetches it from one that has it, whole: what is broken on its
 // own disk is taken away, what is broken on the other's is not taken.
 func TestArtifactsComeFromOtherNodes(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	r := own(t, rig.Options{Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}, {Name: "dinghy", Devices: "none"}}})
 	harbour, dinghy := r.Node("harbour"), r.Node("dinghy")
 	module, err := os.ReadFile("../../guest/testdata/rust/words.wasm")
@@ -55,7 +54,7 @@ func TestArtifactsComeFromOtherNodes(t *testing.T) {
 		}
 		write(t, blobOf(harbour, module), module[:len(module)-1])
 	})
-	eventually(t, time.Minute, "dinghy says that it can't serve the app", func() bool {
+	eventually(t, "dinghy says that it can't serve the app", func() bool {
 		app, ok := appOf(t, dinghy)
 		return ok && app.State == "failed"
 	})
@@ -98,7 +97,7 @@ func appOf(t testing.TB, n *rig.Node) (client.App, bool) {
 // fetched waits until a node serves the app, with the right module.
 func fetched(t testing.TB, n *rig.Node, module []byte) {
 	t.Helper()
-	eventually(t, time.Minute, n.Name+" serves the app", func() bool {
+	eventually(t, n.Name+" serves the app", func() bool {
 		app, ok := appOf(t, n)
 		return ok && app.State == "ready"
 	})

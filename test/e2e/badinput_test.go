@@ -50,7 +50,7 @@ func (h *hostile) undisturbed(t *testing.T) {
 	if err := syscall.Kill(h.bystander.cmd.Process.Pid, 0); err != nil {
 		t.Errorf("the other session's program is gone: %v\n%s", err, h.bystander.stderrText())
 	}
-	eventually(t, 10*time.Second, "only the bystander's session is there", func() bool {
+	eventually(t, "only the bystander's session is there", func() bool {
 		return len(list(t, h.Node("harbour"), "sessions")) == 1
 	})
 	if h.bystander.stderrText() != "" {
@@ -75,7 +75,7 @@ func (h *hostile) loggedOnce(t *testing.T, do func(t *testing.T)) {
 	t.Helper()
 	before := len(h.warned(t))
 	do(t)
-	eventually(t, 15*time.Second, "the refusal is in the log", func() bool { return len(h.warned(t)) > before })
+	eventually(t, "the refusal is in the log", func() bool { return len(h.warned(t)) > before })
 	h.undisturbed(t)
 	if lines := h.warned(t)[before:]; len(lines) != 1 {
 		t.Errorf("logged %d times:\n%s", len(lines), strings.Join(lines, "\n"))
@@ -88,7 +88,7 @@ const (
 )
 
 func TestBadTokens(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	h := besiege(t)
 	harbour := h.Node("harbour")
 	token := func(t *testing.T, flags ...string) string {
@@ -142,7 +142,7 @@ func TestBadTokens(t *testing.T) {
 func (h *hostile) join(t *testing.T, token string, status int) {
 	t.Helper()
 	dir := t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := h.Node("dinghy").Command(ctx, "up", "--data", dir, "--name", "stray", "--listen", "127.0.0.1:0", "--join", h.Node("harbour").Addr, "--token", token)
 	out, _ := cmd.CombinedOutput()
@@ -172,7 +172,7 @@ func (h *hostile) dial(t *testing.T) net.Conn {
 // time that it gives a peer to say what it wants.
 func hangsUp(t *testing.T, conn net.Conn, say []byte) {
 	t.Helper()
-	_ = conn.SetDeadline(time.Now().Add(15 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(patience))
 	_, _ = conn.Write(say) // it may hang up before it has read all
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
@@ -190,7 +190,7 @@ func noise(n int) []byte {
 }
 
 func TestBadPeers(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	h := besiege(t)
 	hello := clientHello(t)
 	for name, say := range map[string][]byte{
@@ -288,7 +288,7 @@ func vouched(t *testing.T, hold *client.Hold, protocol string) *tls.Config {
 
 // A program's own credentials open nothing but its own sessions.
 func TestBadFrames(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	h := besiege(t)
 	hold := lease(t, h.Node("dinghy"))
 	const begin = "OBFABR\x00\x01"
@@ -319,7 +319,7 @@ func TestBadFrames(t *testing.T) {
 }
 
 func TestBadClaims(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	h := besiege(t)
 	mine, others := lease(t, h.Node("dinghy")), lease(t, h.Node("harbour"))
 	good := mine.Leases()[0].Claim
@@ -330,7 +330,7 @@ func TestBadClaims(t *testing.T) {
 	if err := over.Close(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, "the lease is over", func() bool { return len(list(t, h.Node("harbour"), "leases")) == 3 })
+	eventually(t, "the lease is over", func() bool { return len(list(t, h.Node("harbour"), "leases")) == 3 })
 	claims := map[string][]byte{
 		"another node's":          others.Leases()[0].Claim,
 		"bent":                    bent,
@@ -392,7 +392,7 @@ func endOfSession(t *testing.T, path string, packet []byte) error {
 	conn := ipc.New(socket, borrow.LocalOptions)
 	defer conn.Close()
 	_ = conn.CloseWrite()
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	m, err := conn.Receive(ctx)
 	if err != nil || m.Type != borrow.TypeEnded {
@@ -406,7 +406,7 @@ func endOfSession(t *testing.T, path string, packet []byte) error {
 }
 
 func TestBadRequests(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	h := besiege(t)
 	data := h.Node("harbour").Data()
 	say := func(t *testing.T, path string, text []byte) string {
@@ -415,7 +415,7 @@ func TestBadRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(15 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(patience))
 		_, _ = conn.Write(text) // it may hang up before it has read all
 		_ = conn.CloseWrite()
 		answer, err := io.ReadAll(conn)

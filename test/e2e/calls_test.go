@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/outboard-run/outboard/bench/rig"
 	"github.com/outboard-run/outboard/client"
@@ -61,7 +60,7 @@ func serving(t testing.TB, at *rig.Node, known int, nodes ...*rig.Node) *exec.Cm
 
 func endpoints(t testing.TB, n *rig.Node, want int) {
 	t.Helper()
-	eventually(t, 20*time.Second, "the node knows the endpoints", func() bool { return len(list(t, n, "endpoints")) == want })
+	eventually(t, "the node knows the endpoints", func() bool { return len(list(t, n, "endpoints")) == want })
 }
 
 // result is what the caller says of its load.
@@ -106,7 +105,7 @@ func grpcAddr(t testing.TB, n *rig.Node) string {
 // Programs of two nodes call a program of one, by shared memory and by plain gRPC.
 // It is killed under load: nothing is answered wrong, and another takes over.
 func TestCallsBetweenNodes(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	r := own(t, rig.Options{Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}, {Name: "dinghy", Devices: "none"}}})
 	harbour, dinghy := r.Node("harbour"), r.Node("dinghy")
 	first := serving(t, harbour, 1, harbour, dinghy)
@@ -121,7 +120,7 @@ func TestCallsBetweenNodes(t *testing.T) {
 	for i, n := range []*rig.Node{harbour, dinghy} {
 		loads.Go(func() { results[i] = load(t, n, "-for", "3s") })
 	}
-	eventually(t, 10*time.Second, "calls flow", func() bool { return len(list(t, harbour, "calls")) > 0 && len(list(t, dinghy, "calls")) > 0 })
+	eventually(t, "calls flow", func() bool { return len(list(t, harbour, "calls")) > 0 && len(list(t, dinghy, "calls")) > 0 })
 	if err := first.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +140,7 @@ func TestCallsBetweenNodes(t *testing.T) {
 
 // The commands of an operator, on calls that flow.
 func TestPoliciesByCommand(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	r := own(t, rig.Options{Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}, {Name: "dinghy", Devices: "none"}}})
 	harbour, dinghy := r.Node("harbour"), r.Node("dinghy")
 	serving(t, harbour, 1, harbour, dinghy)
@@ -160,7 +159,7 @@ func TestPoliciesByCommand(t *testing.T) {
 		r := load(t, dinghy, "-for", "20ms", "-calls", "1", "-streams", "0")
 		return r.Good == 0 && r.Failed["PermissionDenied"] > 0
 	}
-	eventually(t, 5*time.Second, "calls are denied on the other node", denied)
+	eventually(t, "calls are denied on the other node", denied)
 	if err := apply("policies:\n- name: shut\n  acces: {}\n"); err == nil {
 		t.Error("a file with a mistake was applied")
 	}
@@ -170,7 +169,7 @@ func TestPoliciesByCommand(t *testing.T) {
 	if err := apply("policies: []\n"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 5*time.Second, "calls pass again", func() bool {
+	eventually(t, "calls pass again", func() bool {
 		return load(t, dinghy, "-for", "20ms", "-calls", "1", "-streams", "0").Good > 0
 	})
 	if _, err := dinghy.Output(t.Context(), "policies", "rollback"); err == nil || !strings.Contains(err.Error(), "keeps no copy") {
@@ -179,5 +178,5 @@ func TestPoliciesByCommand(t *testing.T) {
 	if _, err := harbour.Output(t.Context(), "policies", "rollback"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 5*time.Second, "calls are denied again", denied)
+	eventually(t, "calls are denied again", denied)
 }

@@ -80,7 +80,7 @@ func waitForCallsFootprint(t testing.TB, n *rig.Node, before footprint) {
 	defer func() {
 		fmt.Printf("%s's calls began with %v\n%s's calls ended with %v\n", n.Name, before, n.Name, now)
 	}()
-	eventually(t, 150*time.Second, n.Name+": the process that carries calls is as before", func() bool {
+	eventually(t, n.Name+": the process that carries calls is as before", func() bool {
 		now = measureCalls(t, n)
 		return now.descriptors <= before.descriptors+moreDescriptors && now.goroutines <= before.goroutines+moreGoroutines &&
 			now.memory <= before.memory+before.memory/10+moreMemory

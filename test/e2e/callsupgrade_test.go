@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/outboard-run/outboard/bench/rig"
 )
@@ -55,7 +54,7 @@ func TestConformanceUpgrades(t *testing.T) {
 	for _, n := range nodes {
 		loads = append(loads, startLoad(t, n), startLoad(t, n, "-size", "300000", "-calls", "1", "-streams", "1"))
 	}
-	eventually(t, 20*time.Second, "calls flow", func() bool { return len(list(t, nodes[0], "calls")) > 0 && len(list(t, nodes[1], "calls")) > 0 })
+	eventually(t, "calls flow", func() bool { return len(list(t, nodes[0], "calls")) > 0 && len(list(t, nodes[1], "calls")) > 0 })
 	for i := range 50 {
 		for j, n := range nodes {
 			if i%3 == 2 || i%2 == j {
@@ -65,7 +64,7 @@ func TestConformanceUpgrades(t *testing.T) {
 			}
 		}
 		for _, n := range nodes {
-			eventually(t, 20*time.Second, n.Name+" has one process for calls", func() bool { return len(descendants(n.PID())) == 1 })
+			eventually(t, n.Name+" has one process for calls", func() bool { return len(descendants(n.PID())) == 1 })
 		}
 	}
 	for i, l := range loads {

@@ -3,8 +3,6 @@ package e2e
 import (
 	"fmt"
 	"maps"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -128,25 +126,21 @@ func chatPool(t *testing.T) []*rig.Node {
 	nodes := []*rig.Node{r.Node("harbour"), r.Node("dinghy"), r.Node("buoy")}
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "app.yaml"), []byte(chatManifest))
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildmode=c-shared", "-ldflags=-s -w", "-o", filepath.Join(dir, "chat.wasm"), "github.com/outboard-run/outboard/examples/chat/functions/chat")
-	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	goModule(t, "github.com/outboard-run/outboard/examples/chat/functions/chat", filepath.Join(dir, "chat.wasm"))
 	if out, err := nodes[0].Output(t.Context(), "deploy", dir); err != nil {
 		t.Fatalf("deploy: %v: %s", err, out)
 	}
 	for _, n := range nodes {
 		served(t, n)
 	}
-	eventually(t, time.Minute, "the state has three copies", func() bool { return copies(r, "harbour", "dinghy", "buoy") == 3 })
+	eventually(t, "the state has three copies", func() bool { return copies(r, "harbour", "dinghy", "buoy") == 3 })
 	return nodes
 }
 
 // all waits until everybody has heard a line.
 func all(t *testing.T, room []*visitor, line string) {
 	t.Helper()
-	eventually(t, 30*time.Second, "everybody hears "+line, func() bool {
+	eventually(t, "everybody hears "+line, func() bool {
 		return !slices.ContainsFunc(room, func(v *visitor) bool { return !v.hears(line) })
 	})
 }
@@ -171,8 +165,8 @@ func (v *visitor) talk(about string, lines int) {
 	for i, heard := 0, 0; heard < lines && !v.left(); i++ {
 		line := fmt.Sprint(about, " ", i)
 		v.send(line)
-		patience := time.Now().Add(10 * time.Second)
-		for !v.hears(v.lineOf(line)) && time.Now().Before(patience) && !v.left() {
+		giveUp := time.Now().Add(30 * time.Second)
+		for !v.hears(v.lineOf(line)) && time.Now().Before(giveUp) && !v.left() {
 			pause(v.t.Context(), 10*time.Millisecond)
 		}
 		if v.hears(v.lineOf(line)) {
@@ -184,7 +178,7 @@ func (v *visitor) talk(about string, lines int) {
 // A node that is killed ends its own sockets only: the other clients still receive each other's
 // messages, and so does a client that reconnects to another node. No message arrives twice.
 func TestChatOverKilledNode(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	nodes := chatPool(t)
 	var room []*visitor
 	come := func(n *rig.Node, name string) *visitor {
@@ -206,7 +200,7 @@ func TestChatOverKilledNode(t *testing.T) {
 		talking.Go(func() { v.talk("meanwhile", 10) })
 	}
 	t.Cleanup(talking.Wait)
-	eventually(t, 10*time.Second, "the sockets of the node end", func() bool { return ann.left() && eve.left() })
+	eventually(t, "the sockets of the node end", func() bool { return ann.left() && eve.left() })
 	room = staying
 	again := func(n *rig.Node, name string) *visitor {
 		v := comeBack(t, n, name)
@@ -244,7 +238,7 @@ func comeBack(t *testing.T, n *rig.Node, name string) (v *visitor) {
 	t.Helper()
 	for try := 2; v == nil || !v.hears(v.joinLine()); try++ {
 		v = enter(t, n, fmt.Sprint(name, try))
-		eventually(t, 30*time.Second, v.name+" comes, or is sent away", func() bool { return v.left() || v.hears(v.joinLine()) })
+		eventually(t, v.name+" comes, or is sent away", func() bool { return v.left() || v.hears(v.joinLine()) })
 	}
 	return v
 }

@@ -1,16 +1,41 @@
 package e2e
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/outboard-run/outboard/internal/accel/opencl/cltest"
 )
 
+// differential are the programs of package cltest.
+var differential struct {
+	sync.Mutex
+	suite *cltest.Suite
+}
+
+// differentialSuite builds the programs once. What they print over the local driver is known once,
+// too.
+func differentialSuite(t *testing.T) *cltest.Suite {
+	t.Helper()
+	differential.Lock()
+	defer differential.Unlock()
+	if differential.suite == nil {
+		dir := filepath.Join(scratch(), "differential")
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		differential.suite = cltest.BuildIn(t, dir)
+	}
+	return differential.suite
+}
+
 // Our own programs compare every corner of OpenCL with the local driver.
 func TestDifferential(t *testing.T) {
 	sharesDevice(t)
-	suite := cltest.Build(t)
+	suite := differentialSuite(t)
 	r := shared(t)
 	for _, node := range []string{"harbour", "dinghy"} {
 		t.Run(node, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 // TestCutIsBridged cuts the network three times while ffmpeg uses a device of another node. The
 // pictures are those that it makes without cuts.
 func TestCutIsBridged(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	need.Root(t)
 	need.Program(t, "ffmpeg")
 	r := own(t, rig.Options{Nodes: pair()})
@@ -33,7 +33,7 @@ func TestCutIsBridged(t *testing.T) {
 	for running := true; running; {
 		// A session is there, and then some time has passed, so that the cut is somewhere in it.
 		// The first connection to the node is not repeated, and harbour's own session may still end.
-		eventually(t, time.Minute, "the program uses the device, or has ended", func() bool {
+		eventually(t, "the program uses the device, or has ended", func() bool {
 			return len(ended) > 0 || slices.ContainsFunc(list(t, r.Node("harbour"), "sessions"), func(s map[string]any) bool { return s["holder"] == "dinghy" })
 		})
 		if cuts < 3 && len(ended) == 0 {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/outboard-run/outboard/bench/rig"
 	"github.com/outboard-run/outboard/bench/suite"
@@ -13,7 +12,7 @@ import (
 
 // The sessions of programs that just end, with commands under way or not, are not called lost.
 func TestEndIsNoLoss(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	log := logFile(t)
 	r := own(t, rig.Options{Nodes: pair(), Log: log})
 	busy := compiled(t, "launches")
@@ -32,7 +31,7 @@ func TestEndIsNoLoss(t *testing.T) {
 		})
 	}
 	all.Wait()
-	eventually(t, 10*time.Second, "the sessions are over", func() bool { return len(list(t, r.Node("harbour"), "sessions")) == 0 })
+	eventually(t, "the sessions are over", func() bool { return len(list(t, r.Node("harbour"), "sessions")) == 0 })
 	text, err := os.ReadFile(log.Name())
 	if err != nil {
 		t.Fatal(err)

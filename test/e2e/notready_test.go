@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/outboard-run/outboard/bench/rig"
 	"github.com/outboard-run/outboard/client"
@@ -17,7 +16,7 @@ import (
 // A tenant's process that can't be started is reported with its reason by `outboard invoke` and
 // in the node's log; HTTP requests get 503 with Retry-After. It starts once it can.
 func TestTenantCannotStart(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	log := logFile(t)
 	r := own(t, rig.Options{Loopback: true, Log: log, Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}}})
 	n := r.Node("harbour")
@@ -43,7 +42,7 @@ func TestTenantCannotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	const why = "not a directory"
-	eventually(t, 30*time.Second, "a caller gets the reason", func() bool {
+	eventually(t, "a caller gets the reason", func() bool {
 		out, err := n.Command(t.Context(), "invoke", "words/count", "-d", "a").CombinedOutput()
 		exit, failed := errors.AsType[*exec.ExitError](err)
 		return failed && exit.ExitCode() == exitUnreachable && strings.Contains(string(out), "the process of tenant default: ") && strings.Contains(string(out), why)
@@ -70,7 +69,7 @@ func TestTenantCannotStart(t *testing.T) {
 	if err := errors.Join(os.Remove(folder), os.Rename(folder+".away", folder)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, "the app is served again", func() bool {
+	eventually(t, "the app is served again", func() bool {
 		out, err := n.Output(t.Context(), "invoke", "words/count", "-d", "a a")
 		return err == nil && out == "a 2\ncall 1\n"
 	})

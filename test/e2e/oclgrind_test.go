@@ -10,9 +10,9 @@ import (
 
 // The same over a second implementation of OpenCL: a node that offers oclgrind.
 func TestDifferentialOclgrind(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	driver := cltest.Oclgrind(t)
-	suite := cltest.Build(t)
+	suite := differentialSuite(t)
 	r := own(t, rig.Options{Nodes: pair(), Env: []string{"OCL_ICD_VENDORS=" + oclgrindLibrary}})
 	for _, node := range []string{"harbour", "dinghy"} {
 		t.Run(node, func(t *testing.T) {

@@ -139,7 +139,7 @@ func (g *gated) ends() int {
 // All calls beyond a function's limits are answered: accepted ones with the function's result,
 // the others at once with 429. Afterwards it serves as before.
 func TestOverload(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	g := openGated(t)
 	const clients = 48
 	var accepted, refused atomic.Int64
@@ -163,7 +163,7 @@ func TestOverload(t *testing.T) {
 		return &running
 	}
 	once := all(1)
-	eventually(t, 30*time.Second, "clients above the limit are refused", func() bool { return refused.Load() >= clients-gateTakes })
+	eventually(t, "clients above the limit are refused", func() bool { return refused.Load() >= clients-gateTakes })
 	if n := accepted.Load(); n != 0 {
 		t.Errorf("%d calls have ended before they could", n)
 	}
@@ -189,7 +189,7 @@ func TestOverload(t *testing.T) {
 // Of more executions than a node keeps all are answered: those that there is room for with 202,
 // and they go on; the others with 429, until some have ended.
 func TestTooManyExecutions(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	g := openGated(t)
 	const working = 3
 	start := func(workflow string, want int) {
@@ -230,7 +230,7 @@ func TestTooManyExecutions(t *testing.T) {
 		t.Errorf("%d steps came to their end, want %d", ends, working)
 	}
 	for range working {
-		eventually(t, 10*time.Second, "there is room again", func() bool {
+		eventually(t, "there is room again", func() bool {
 			status, err := g.post("workflows/wait", "{}", true)
 			return err == nil && status == http.StatusAccepted
 		})
@@ -242,7 +242,7 @@ func TestTooManyExecutions(t *testing.T) {
 func (g *gated) executions(t *testing.T, workflow string, ok func(client.Workflow) bool) {
 	t.Helper()
 	c := &client.Client{Data: g.node.Data()}
-	eventually(t, 30*time.Second, "the executions of "+workflow+" are right", func() bool {
+	eventually(t, "the executions of "+workflow+" are right", func() bool {
 		all, err := c.Workflows(t.Context(), "gate")
 		for _, w := range all {
 			if err == nil && w.Name == workflow {
@@ -255,7 +255,7 @@ func (g *gated) executions(t *testing.T, workflow string, ok func(client.Workflo
 
 // A node that is told to stop drains: it accepts no more calls and completes those in progress.
 func TestStopWithCalls(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	g := openGated(t)
 	for name, stop := range map[string]func() error{
 		"down":           func() error { return g.node.Command(t.Context(), "down").Run() },
@@ -286,7 +286,7 @@ func (g *gated) outlasts(t *testing.T, stop func() error, long time.Duration) bo
 		}()
 	}
 	c := &client.Client{Data: g.node.Data()}
-	eventually(t, 10*time.Second, "one call runs and one waits", func() bool {
+	eventually(t, "one call runs and one waits", func() bool {
 		all, err := c.Functions(t.Context(), "gate")
 		for _, f := range all {
 			if err == nil && f.Name == "nap" {
@@ -297,7 +297,7 @@ func (g *gated) outlasts(t *testing.T, stop func() error, long time.Duration) bo
 	})
 	stopped := make(chan error, 1)
 	go func() { stopped <- stop() }()
-	eventually(t, 10*time.Second, "the node takes no more", func() bool {
+	eventually(t, "the node takes no more", func() bool {
 		conn, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(g.url, "http://"), "/gate/"))
 		if err == nil {
 			_ = conn.Close()

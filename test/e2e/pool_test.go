@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -26,6 +27,8 @@ var pool struct {
 }
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	runsBeside()
 	status := m.Run()
 	_ = os.RemoveAll(scratch())
 	if pool.rig != nil {
@@ -141,6 +144,31 @@ func shared(t testing.TB) *rig.Rig {
 // sharedDevice is held by the test that uses the device of the shared pool.
 var sharedDevice sync.Mutex
 
+// places has an entry for each test that runs.
+var places chan struct{}
+
+// runsBeside makes as many places as -parallel says. The tests count them themselves: a test that
+// waits for the shared device needs none, where the testing package would count it.
+func runsBeside() {
+	parallel := flag.Lookup("test.parallel").Value
+	places = make(chan struct{}, max(1, parallel.(flag.Getter).Get().(int)))
+	if err := parallel.Set("1000"); err != nil {
+		panic(err)
+	}
+}
+
+// beside lets the test run beside others.
+func beside(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	occupyPlace(t)
+}
+
+func occupyPlace(t *testing.T) {
+	places <- struct{}{}
+	t.Cleanup(func() { <-places })
+}
+
 // sharesDevice lets the test run beside those with a pool of their own, and after others
 // that use the shared pool: most of them lease its device as a whole.
 func sharesDevice(t *testing.T) {
@@ -148,6 +176,7 @@ func sharesDevice(t *testing.T) {
 	t.Parallel()
 	sharedDevice.Lock()
 	t.Cleanup(sharedDevice.Unlock)
+	occupyPlace(t)
 }
 
 // through runs commands on a device that the node borrows.
@@ -177,17 +206,21 @@ func list(t testing.TB, n *rig.Node, what string) []map[string]any {
 	return rows
 }
 
+// patience is how long a test waits for anything: far longer than a busy machine takes, so that only
+// what never happens fails.
+const patience = 3 * time.Minute
+
 // eventually waits for a condition that other processes bring about.
-func eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(within)
+	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
 		case <-deadline.C:
-			t.Fatalf("not within %v: %s", within, what)
+			t.Fatalf("not within %v: %s", patience, what)
 		case <-tick.C:
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/bench/rig"
@@ -109,7 +108,7 @@ func (p *readyPool) wantNodes(count string, states map[outboard.NodeID]string) {
 // When `outboard deploy` has ended all nodes serve the version; those that can't, or do not yet,
 // it names.
 func TestDeployWaitsForNodes(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	p := openReadyPool(t)
 	harbour, dinghy, buoy := client.AppReady, client.AppReady, client.AppReady
 	states := func() map[outboard.NodeID]string {
@@ -214,7 +213,7 @@ do: [{f: {call: f, with: {body: a}}}]
 // A node that starts serves each app as soon as that is ready; requests for the others it sends
 // away for a while, and their messages are the other nodes'.
 func TestEachAppStartsByItself(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	r := own(t, rig.Options{Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}, {Name: "dinghy", Devices: "none"}}})
 	harbour, dinghy := r.Node("harbour"), r.Node("dinghy")
 	module, err := os.ReadFile("../../guest/testdata/rust/words.wasm")
@@ -242,10 +241,10 @@ func TestEachAppStartsByItself(t *testing.T) {
 	if err := dinghy.Up(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, "the other app is served", func() bool {
+	eventually(t, "the other app is served", func() bool {
 		return requestCode(t, dinghy, "small") == http.StatusOK
 	})
-	eventually(t, 10*time.Second, "the first node tells how far the second is", func() bool {
+	eventually(t, "the first node tells how far the second is", func() bool {
 		out, err := harbour.Output(t.Context(), "apps")
 		return err == nil && countsOf(out)["slow"] == "1/2" && countsOf(out)["small"] == "2/2"
 	})
@@ -254,7 +253,7 @@ func TestEachAppStartsByItself(t *testing.T) {
 			t.Fatalf("publish: %v: %s", err, out)
 		}
 	}
-	eventually(t, 10*time.Second, "the first node takes all messages", func() bool {
+	eventually(t, "the first node takes all messages", func() bool {
 		functions, err := (&client.Client{Data: harbour.Data()}).Functions(t.Context(), "slow")
 		return err == nil && len(functions) == 1 && functions[0].Calls == 20
 	})
@@ -269,7 +268,7 @@ func TestEachAppStartsByItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, "both apps are served", func() bool {
+	eventually(t, "both apps are served", func() bool {
 		return requestCode(t, dinghy, "slow") == http.StatusOK
 	})
 }

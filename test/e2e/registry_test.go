@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/outboard-run/outboard/bench/rig"
 	"github.com/outboard-run/outboard/internal/artifact"
@@ -82,7 +81,7 @@ func (f *registries) at(name string) string { return filepath.Join(f.dir, name) 
 
 // up waits until the registry answers.
 func (f *registries) up() {
-	eventually(f.t, time.Minute, "the registry answers", func() bool {
+	eventually(f.t, "the registry answers", func() bool {
 		request, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, "http://"+f.host+"/v2/", nil)
 		if err != nil {
 			f.t.Fatal(err)
@@ -174,7 +173,7 @@ func (f *registries) deploy(t *testing.T) {
 	fetched(t, f.nodes[0], f.first)
 	f.run(t, 1, 0, "version 3, is deployed", "deploy", "--update")
 	for _, n := range f.nodes {
-		eventually(t, time.Minute, n.Name+" has the other module", func() bool { return exists(blobOf(n, f.second)) })
+		eventually(t, n.Name+" has the other module", func() bool { return exists(blobOf(n, f.second)) })
 		fetched(t, n, f.second)
 	}
 }

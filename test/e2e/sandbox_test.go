@@ -104,6 +104,7 @@ func sameIsolated(t *testing.T, programs ...suite.Program) {
 // Real programs work where every mechanism of isolation is required; `make conformance` runs
 // more of them.
 func TestStrongestSandbox(t *testing.T) {
+	beside(t)
 	need.Program(t, "ffmpeg")
 	need.Program(t, "clblast_test_xaxpy")
 	sameIsolated(t, suite.FFmpeg("avgblur_opencl=sizeX=3", 5), suite.CLBlast("xdot"))

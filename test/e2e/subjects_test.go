@@ -33,7 +33,7 @@ schedules:
 // answered once, when the app changes and when a node ends in between, too. When a node dies
 // only what it worked on may stay without an answer.
 func TestSubjectsOfForeignNATS(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	theirs := natsAccounts(t)
 	servers := natsCluster(t, theirs)
 	args := []string{"--nats", servers[0].ClientURL() + "," + servers[1].ClientURL(), "--creds", theirs.creds}
@@ -66,7 +66,7 @@ func TestSubjectsOfForeignNATS(t *testing.T) {
 	asker.request(2000)
 	asker.wantAnswers(t, 0)
 	called := 0
-	eventually(t, 10*time.Second, "all calls are counted", func() bool {
+	eventually(t, "all calls are counted", func() bool {
 		called = callsOf(t, nodes[2], "count")
 		return called >= 2000
 	})
@@ -120,17 +120,18 @@ func TestSubjectsOfForeignNATS(t *testing.T) {
 	asker.request(500)
 	asker.wantAnswers(t, 0) // of those that came after
 	last := -1
-	eventually(t, time.Minute, "the others have left", func() bool { last = callsOf(t, nodes[0], "tick"); return last >= 0 })
-	eventually(t, 30*time.Second, "the schedule goes on", func() bool { return callsOf(t, nodes[0], "tick") > last })
+	eventually(t, "the others have left", func() bool { last = callsOf(t, nodes[0], "tick"); return last >= 0 })
+	eventually(t, "the schedule goes on", func() bool { return callsOf(t, nodes[0], "tick") > last })
 }
 
-// ticksOnce wants a schedule of each second to make a call on one of the nodes, not on all.
+// ticksOnce wants a schedule of each second to make a call on one of the nodes, not on all. Calls that
+// were late before the count began may add to it; three nodes would make three times as many.
 func ticksOnce(t *testing.T, n *rig.Node) {
 	t.Helper()
 	begin, first := time.Now(), callsOf(t, n, "tick")
-	eventually(t, 30*time.Second, "the schedule has made some calls", func() bool { return callsOf(t, n, "tick") >= first+4 })
+	eventually(t, "the schedule has made some calls", func() bool { return callsOf(t, n, "tick") >= first+6 })
 	calls := callsOf(t, n, "tick") - first
-	if most := int(time.Since(begin)/time.Second) + 2; calls > most {
+	if most := int(time.Since(begin)/time.Second) + 3; calls > most {
 		t.Errorf("the schedule made %d calls, want %d at most", calls, most)
 	}
 }
@@ -222,7 +223,7 @@ func (a *requester) wantAnswers(t *testing.T, lost int) {
 		}
 		return open, twice
 	}
-	limit, last := time.Now().Add(15*time.Second), -1
+	limit, last := time.Now().Add(patience), -1
 	for n, _ := open(); n > 0 && time.Now().Before(limit) && (n > lost || n != last); n, _ = open() {
 		last = n
 		pause(t.Context(), time.Second)
@@ -265,7 +266,7 @@ func (a *requester) join(t *testing.T) (stop func() int) {
 
 // failure wants a function's failure as an answer: a problem document.
 func (a *requester) failure(t *testing.T) {
-	answer, err := a.conn.Request("words.tired", []byte("a"), 10*time.Second)
+	answer, err := a.conn.Request("words.tired", []byte("a"), patience)
 	if err != nil {
 		t.Fatal(err)
 	}

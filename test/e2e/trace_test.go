@@ -20,7 +20,7 @@ import (
 // layer in front, nor on a borrowed one.
 func TestRecordedPrograms(t *testing.T) {
 	sharesDevice(t)
-	tests := cltest.Build(t)
+	tests := differentialSuite(t)
 	r := shared(t)
 	for name, flags := range map[string][]string{"local": {"--local"}, "borrowed": {"--memory", "2GiB"}} {
 		t.Run(name, func(t *testing.T) {
@@ -201,6 +201,7 @@ func TestWhatIfCountsWhatHappens(t *testing.T) {
 
 // A file that is no trace, and one that was cut off, say so.
 func TestBadTraces(t *testing.T) {
+	beside(t)
 	r := shared(t)
 	file := filepath.Join(t.TempDir(), "bad.trace")
 	if err := os.WriteFile(file, []byte("not a trace at all, but some text"), 0o600); err != nil {

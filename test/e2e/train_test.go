@@ -43,6 +43,7 @@ func train(t *testing.T, ranks, script string, args ...string) (lines []string, 
 // Two ranks add two numbers, whose sum does not depend on the order: PyTorch's own back end must
 // come to the same parameters, to the last bit.
 func TestTrainingEqualsGloo(t *testing.T) {
+	beside(t)
 	for _, c := range []struct{ ranks, script string }{{"2", "ddp.py"}, {"3", "collectives.py"}} {
 		t.Run(c.script, func(t *testing.T) {
 			want, status := train(t, c.ranks, c.script, "gloo")
@@ -58,6 +59,7 @@ func TestTrainingEqualsGloo(t *testing.T) {
 }
 
 func TestRanksThatDisagreeEndWithBothLines(t *testing.T) {
+	beside(t)
 	lines, status := train(t, "3", "mismatch.py")
 	text := strings.Join(lines, "\n")
 	if status != 1 || !strings.Contains(text, "ranks disagree in call 1") ||
@@ -67,6 +69,7 @@ func TestRanksThatDisagreeEndWithBothLines(t *testing.T) {
 }
 
 func TestRanksEndWhenOneIsLost(t *testing.T) {
+	beside(t)
 	lines, status := train(t, "3", "lost.py")
 	if text := strings.Join(lines, "\n"); status != 137 || !strings.Contains(text, "rank 1 failed first, with status 137") {
 		t.Errorf("status %d,\n%s\nwant that of rank 1, which was killed", status, text)
@@ -76,6 +79,7 @@ func TestRanksEndWhenOneIsLost(t *testing.T) {
 // Pipelines of both schedules, with and without recomputation, come to the parameters and the loss
 // of one process, within 1e-6.
 func TestPipelineEqualsOneProcess(t *testing.T) {
+	beside(t)
 	const ranks, settings = 3, 12
 	lines, status := train(t, strconv.Itoa(ranks), "pipeline.py")
 	equal := 0

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/outboard-run/outboard/bench/rig"
 	"github.com/outboard-run/outboard/bench/suite"
@@ -16,7 +15,7 @@ const exitBusy = 13
 // refused runs a program that cannot have the device, and returns what was said.
 func refused(t *testing.T, way suite.Launcher, status int) string {
 	t.Helper()
-	p := suite.Program{Args: []string{"true"}, Limit: 20 * time.Second}
+	p := suite.Program{Args: []string{"true"}, Limit: patience}
 	res := p.Run(t.Context(), way, "")
 	if got := res.ExitStatus(); got != status {
 		t.Errorf("exit status %d (%v), want %d: %s", got, res.Err, status, res.Stderr)
@@ -27,7 +26,7 @@ func refused(t *testing.T, way suite.Launcher, status int) string {
 // The device is leased as a whole: a program that does not wait, or waits for a while, gets an error that names the
 // holder; one that waits gets it in order, also when its holder was killed.
 func TestWaitingForADevice(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	r := own(t, rig.Options{Nodes: pair()})
 	holder := startBlocked(t, through(r, "harbour"), "read")
 	for name, flags := range map[string][]string{"at once": {"--no-wait"}, "after a while": {"--timeout", "1s"}} {
@@ -43,7 +42,7 @@ func TestWaitingForADevice(t *testing.T) {
 	var waiting []*runningProgram
 	for i, node := range []string{"dinghy", "harbour", "dinghy"} {
 		waiting = append(waiting, startHold(t, through(r, node, "--timeout", "0"), "read"))
-		eventually(t, 10*time.Second, "it waits in the queue", func() bool { return strings.Contains(waiting[i].stderrText(), "place") })
+		eventually(t, "it waits in the queue", func() bool { return strings.Contains(waiting[i].stderrText(), "place") })
 	}
 	for _, next := range waiting {
 		if err := syscall.Kill(-holder.cmd.Process.Pid, syscall.SIGKILL); err != nil {
@@ -51,20 +50,20 @@ func TestWaitingForADevice(t *testing.T) {
 		}
 		_ = holder.cmd.Wait() // killed
 		next.waitForHolding(t)
-		eventually(t, 5*time.Second, "the killed one's session is gone", func() bool { return len(list(t, r.Node("harbour"), "sessions")) == 1 })
+		eventually(t, "the killed one's session is gone", func() bool { return len(list(t, r.Node("harbour"), "sessions")) == 1 })
 		holder = next
 	}
 }
 
 // A waiting program that is killed leaves the queue.
 func TestKilledInTheQueue(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	r := own(t, rig.Options{Nodes: pair()})
 	holder := startBlocked(t, through(r, "harbour"), "read")
 	first := startHold(t, through(r, "dinghy", "--timeout", "0"), "read")
-	eventually(t, 10*time.Second, "it waits", func() bool { return strings.Contains(first.stderrText(), "place 1") })
+	eventually(t, "it waits", func() bool { return strings.Contains(first.stderrText(), "place 1") })
 	second := startHold(t, through(r, "harbour", "--timeout", "0"), "read")
-	eventually(t, 10*time.Second, "it waits behind", func() bool { return strings.Contains(second.stderrText(), "place 2") })
+	eventually(t, "it waits behind", func() bool { return strings.Contains(second.stderrText(), "place 2") })
 	for _, h := range []*runningProgram{first, holder} {
 		if err := syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)

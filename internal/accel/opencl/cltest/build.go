@@ -41,8 +41,15 @@ type Suite struct {
 // "gcc" or "opencl".
 func Build(t testing.TB) *Suite {
 	t.Helper()
+	return BuildIn(t, t.TempDir())
+}
+
+// BuildIn is Build with a folder that may outlast the test, so that several tests use the programs and
+// what they print over the local driver.
+func BuildIn(t testing.TB, dir string) *Suite {
+	t.Helper()
 	requireTools(t)
-	suite := &Suite{dir: t.TempDir(), native: map[string]func() *result{}}
+	suite := &Suite{dir: dir, native: map[string]func() *result{}}
 	entries, err := sources.ReadDir("c")
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +123,7 @@ func (s *Suite) sideBySide(t testing.TB, names []string, arguments func(name str
 }
 
 func (s *Suite) compile(args []string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "gcc", append([]string{"-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g"}, args...)...)
 	cmd.Dir = s.dir

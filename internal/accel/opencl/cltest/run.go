@@ -71,7 +71,7 @@ func caseArgs(names []string) []string {
 
 // list returns the names of a program's cases.
 func list(path string) ([]string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	output, err := exec.CommandContext(ctx, path, "-list").Output()
 	if err != nil {
