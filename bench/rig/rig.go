@@ -8,7 +8,6 @@ package rig
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +20,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard/bench/netem"
+	"github.com/outboard-run/outboard/client"
 )
 
 // Options say what to start.
@@ -142,15 +142,16 @@ func (n *Node) Up(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// waitFor waits until the node sees count nodes.
+// waitFor waits until the node sees count nodes. It asks over the node's socket: a command for each
+// attempt would keep a processor from the nodes that start.
 func (n *Node) waitFor(ctx context.Context, count int) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
+	local := &client.Client{Data: n.Data()}
+	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		var nodes []json.RawMessage
-		if text, err := n.Output(ctx, "nodes", "-o", "json"); err == nil && json.Unmarshal([]byte(text), &nodes) == nil && len(nodes) >= count {
+		if nodes, err := local.Nodes(ctx); err == nil && len(nodes) >= count {
 			return nil
 		}
 		select {
@@ -210,6 +211,9 @@ func (n *Node) Kill() error { return n.end(syscall.SIGKILL) }
 // Stop ends the node in good order.
 func (n *Node) Stop() error { return n.end(syscall.SIGTERM) }
 
+// stopLimit is how long a node may take to stop on a busy machine.
+const stopLimit = time.Minute
+
 func (n *Node) end(sig syscall.Signal) error {
 	if n.up == nil || n.up.Process == nil {
 		return nil
@@ -220,11 +224,11 @@ func (n *Node) end(sig syscall.Signal) error {
 	}
 	select {
 	case <-n.exited: //nolint:errcheck // a killed process ends with an error
-	case <-time.After(20 * time.Second):
+	case <-time.After(stopLimit):
 		_ = syscall.Kill(-n.up.Process.Pid, syscall.SIGKILL)
 		<-n.exited //nolint:errcheck // likewise
 		n.up = nil
-		return fmt.Errorf("node %s did not stop within 20 s", n.Name)
+		return fmt.Errorf("node %s did not stop within %v", n.Name, stopLimit)
 	}
 	n.up = nil
 	return nil

@@ -192,16 +192,13 @@ func paths(r *rig.Rig) map[string]suite.Launcher {
 	return map[string]suite.Launcher{"shared memory": through(r, "harbour"), "network": through(r, "dinghy")}
 }
 
-// list asks a node for a table.
+// list asks a node for a table, over its socket: tests ask again and again until it is as they want.
 func list(t testing.TB, n *rig.Node, what string) []map[string]any {
 	t.Helper()
-	text, err := n.Output(t.Context(), what, "-o", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := getPage(t, n, "/v1/"+what)
 	var rows []map[string]any
 	if err := json.Unmarshal([]byte(text), &rows); err != nil {
-		t.Fatalf("outboard %s -o json: %v\n%s", what, err, text)
+		t.Fatalf("%s: %v\n%s", what, err, text)
 	}
 	return rows
 }
