@@ -278,7 +278,7 @@ func (b *bench) impatient(method, path, body string) *httptest.ResponseRecorder 
 // eventually waits for what others bring about.
 func (b *bench) eventually(ok func() bool) {
 	b.t.Helper()
-	limit := time.NewTimer(20 * time.Second)
+	limit := time.NewTimer(3 * time.Minute)
 	defer limit.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
