@@ -88,15 +88,11 @@ func (h *heldLeases) acquire(ctx context.Context, request client.LeaseRequest) e
 		return outboard.Errorf(outboard.Invalid, "lease", "%d and %d devices are named: want at most %d", len(request.Prefer), len(request.Exclude), client.MaxNamedDevices)
 	}
 	timeout := time.Duration(request.Timeout)
-	if timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout)
-		defer cancel()
-	}
 	progress, stop := h.reportWaiting()
 	leases, err := h.api.pool.Acquire(ctx, pool.Request{
 		Selector: request.Selector, Count: request.Count, Memory: request.Memory, Weight: request.Weight,
-		Prefer: request.Prefer, Exclude: request.Exclude, Program: request.Program, NoWait: request.NoWait, Progress: progress,
+		Prefer: request.Prefer, Exclude: request.Exclude, Program: request.Program, NoWait: request.NoWait,
+		Timeout: timeout, Progress: progress,
 	})
 	stop()
 	if errors.Is(err, context.DeadlineExceeded) {

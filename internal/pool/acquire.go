@@ -35,6 +35,9 @@ type Request struct {
 	Exclude []outboard.DeviceID
 	// NoWait fails at once when all devices that fit are busy.
 	NoWait bool
+	// Timeout, if not 0, bounds how long the request is in the queue: a slow answer of the pool's
+	// state does not use it up.
+	Timeout time.Duration
 	// Progress, if not nil, is told while the request waits, whenever something
 	// has changed. It must not block.
 	Progress func(Waiting)
@@ -53,8 +56,9 @@ func (r *Request) setDefaults() {
 	r.Weight = max(r.Weight, 1)
 }
 
-// Acquire leases devices for a request: those that it prefers first, then those of this node,
-// of nodes that are near by the measured network, and with the most free memory. When all that fit are busy it waits its turn until ctx ends.
+// Acquire leases devices for a request: those that it prefers first, then those of this node, of
+// nodes that are near by the measured network, and with the most free memory. When all that fit
+// are busy it waits its turn until ctx ends or the request's time-out has passed.
 //
 // Errors: NoDevice when the pool has no devices that fit, Busy with NoWait, Unreachable
 // when the table does not answer. The caller renews the leases (Renew, Hold)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"time"
 )
 
 // ticketSet is the set of this node's tickets in use. Others are left over from a crash.
@@ -47,6 +48,12 @@ func (l *leaser) waitInQueue(ctx context.Context, req Request) ([]outboard.Lease
 		return nil, err
 	}
 	defer l.dequeue(t)
+	var expired <-chan time.Time
+	if req.Timeout > 0 {
+		timer := time.NewTimer(req.Timeout)
+		defer timer.Stop()
+		expired = timer.C
+	}
 	for {
 		changed := l.view.changed()
 		earlier := l.earlierTickets(t)
@@ -60,6 +67,8 @@ func (l *leaser) waitInQueue(ctx context.Context, req Request) ([]outboard.Lease
 		select {
 		case <-ctx.Done():
 			return nil, errors.Join(l.busyError(req), ctx.Err())
+		case <-expired:
+			return nil, errors.Join(l.busyError(req), context.DeadlineExceeded)
 		case <-changed:
 		}
 	}
