@@ -25,8 +25,8 @@ import (
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// A fakeNode serves the part of a node's API that is about apps, and runs nothing: the
-// answers of functions and workflows follow from what is asked.
+// A fakeNode serves the parts of a node's API that are about apps, models and jobs, and runs
+// nothing: its responses follow from the requests.
 type fakeNode struct {
 	store *artifact.Store
 
@@ -34,6 +34,10 @@ type fakeNode struct {
 	apps       map[string]*fakeApp
 	executions []client.Execution
 	published  []client.LogLine
+	puts       int // files that were copied to the node
+	models     fakeModels
+	jobs       fakeJobs
+	pool       fakePool
 }
 
 type fakeApp struct {
@@ -113,6 +117,10 @@ func (n *fakeNode) handler() http.Handler {
 	handle("PUT /v1/artifacts/{digest}", n.putArtifact)
 	mux.HandleFunc("GET /v1/artifacts/{digest}", n.getArtifact)
 	handle("GET /v1/artifacts", n.artifacts)
+	registerCalls(handle)
+	n.pool.register(handle)
+	n.models.register(mux, handle)
+	n.jobs.register(mux, handle, n.store)
 	handle("DELETE /v1/artifacts", func(r *http.Request) (any, error) { return nil, n.store.Unname(r.Context(), r.URL.Query().Get("name")) })
 	return mux
 }
@@ -442,6 +450,7 @@ func (n *fakeNode) publish(r *http.Request) (any, error) {
 
 func (n *fakeNode) putArtifact(r *http.Request) (any, error) {
 	digest, name := r.PathValue("digest"), r.URL.Query().Get("name")
+	n.puts++
 	if _, err := n.store.Save(r.Context(), digest, r.Body); err != nil || name == "" {
 		return client.Artifact{Digest: digest}, err
 	}

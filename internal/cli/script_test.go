@@ -20,6 +20,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv("GORACE") == "" {
 		_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
 	}
+	if os.Getenv(calibratedAs) != "" {
+		os.Exit(calibratedMain())
+	}
 	testscript.Main(m, map[string]func(){
 		"outboard": func() { os.Exit(outboardMain()) },
 		"helper":   func() { os.Exit(helperMain()) },

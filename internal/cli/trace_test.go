@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/outboard-run/outboard/internal/accel/trace/report"
+)
+
+func TestTraceShow(t *testing.T) {
+	path := demoTrace(t)
+	stdout, stderr, status := runCommand(t, "trace", "show", path)
+	for _, want := range []string{
+		"demo ran 1s on this machine's own drivers: d\n", "200 calls by 1 thread in 1 process, 1 queue: 0 answered locally, 100 early, 100 waited for\n",
+		"15.6KiB to the device, 3.1KiB back", "device busy 900ms\n", "\nPHASE ", "\nFUNCTION ", "\nclFinish ", "\nclEnqueueNDRangeKernel ",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("%q is not in\n%s", want, stdout)
+		}
+	}
+	if status != 0 || stderr != "" {
+		t.Errorf("status %d: %s", status, stderr)
+	}
+	if stdout, _, _ = runCommand(t, "trace", "show", path, "--functions", "1"); strings.Count(stdout, "\ncl") != 1 {
+		t.Errorf("with --functions 1 it shows\n%s", stdout)
+	}
+	stdout, _, _ = runCommand(t, "trace", "show", path, "-o", "json")
+	var s report.Summary
+	if err := json.Unmarshal([]byte(stdout), &s); err != nil || s.Total.Calls != 200 {
+		t.Errorf("as JSON it is %+v: %v", s, err)
+	}
+}
+
+// A recording that was cut off, as of a program that was killed, is shown as far as it goes.
+func TestTraceShowOfAnIncompleteFile(t *testing.T) {
+	path := demoTrace(t)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, content[:len(content)-1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if stdout, stderr, status := runCommand(t, "trace", "show", path); status != 0 || !strings.Contains(stdout, "The trace was cut off") {
+		t.Errorf("status %d: %s%s", status, stdout, stderr)
+	}
+	for want, args := range map[string][]string{
+		"--functions -1: want 0 or more": {"show", path, "--functions", "-1"},
+		"name one trace":                 {"show"},
+		"no such file":                   {"show", "none.trace"},
+		"want perfetto or csv":           {"export", path, "--format", "pdf"},
+		"trace_test.go: ":                {"export", "trace_test.go"},
+	} {
+		if _, stderr, status := runCommand(t, append([]string{"trace"}, args...)...); status == 0 || !strings.Contains(stderr, want) {
+			t.Errorf("trace %v: status %d, %q, want %q in it", args, status, stderr, want)
+		}
+	}
+}
+
+func TestTraceExport(t *testing.T) {
+	path, file := demoTrace(t), filepath.Join(t.TempDir(), "out.json")
+	if _, stderr, status := runCommand(t, "trace", "export", path, "--file", file); status != 0 {
+		t.Fatalf("status %d: %s", status, stderr)
+	}
+	content, err := os.ReadFile(file)
+	var events struct{ TraceEvents []json.RawMessage }
+	if err != nil || json.Unmarshal(content, &events) != nil || len(events.TraceEvents) < 200 {
+		t.Errorf("a JSON of %d bytes has %d events: %v", len(content), len(events.TraceEvents), err)
+	}
+	stdout, _, _ := runCommand(t, "trace", "export", path, "--format", "csv")
+	rows, err := csv.NewReader(strings.NewReader(stdout)).ReadAll()
+	if err != nil || len(rows) != 201 {
+		t.Errorf("a table of 200 calls has %d rows with its title: %v", len(rows), err)
+	}
+}
