@@ -263,3 +263,34 @@ func TestSessionsOfOneLeaseShareItsWeight(t *testing.T) {
 		}
 	}
 }
+
+// A session whose turn was revoked by force is resumed when it says itself that it has nothing on
+// the device any more, and so it is when it asks for another turn.
+func TestSuspendedSessionsResume(t *testing.T) {
+	for name, end := range map[string]func(a *Arbiter, now time.Duration) []Action{
+		"ended": func(a *Arbiter, now time.Duration) []Action { return a.End("a", 0, now) },
+		"again": func(a *Arbiter, now time.Duration) []Action { return a.Request("a", 0, now) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := New(Options{Preemptive: true, Patience: 10 * ms})
+			for _, id := range []outboard.SessionID{"a", "b"} {
+				a.Join(id, outboard.LeaseID(id), 1)
+				a.Active(id, 0)
+				a.Request(id, 0, 0)
+			}
+			at, ok := a.Deadline()
+			if !ok {
+				t.Fatal("a contended turn has no deadline")
+			}
+			if got := a.Tick(at); len(got) == 0 || got[0] != (Action{Session: "a", Verb: Suspend}) {
+				t.Fatalf("at the deadline of its turn: %v, want a to be suspended", got)
+			}
+			if got := end(a, at+ms); len(got) == 0 || got[0] != (Action{Session: "a", Verb: Resume}) {
+				t.Errorf("the actions are %v, want a to be resumed first", got)
+			}
+			if got := a.End("nobody", 0, at+2*ms); got != nil {
+				t.Errorf("a session that is not known causes %v", got)
+			}
+		})
+	}
+}
