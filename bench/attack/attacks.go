@@ -10,6 +10,7 @@ func attacks() []Attack {
 		gateway = "internal/gateway"
 		guests  = "internal/function"
 		tenants = "internal/tenant"
+		state   = "internal/pool/state"
 	)
 	return []Attack{
 		{"kernel", "operator's terminals and the machine's block devices", "opens /dev/tty, other terminals and block devices; types into a terminal", worker, "TestNoTerminal", Held},
@@ -47,7 +48,10 @@ func attacks() []Attack {
 		{"guest", "node's memory", "writes to arenas wherever it can: 4 GiB for each tenant and node", guests, "TestArenasAreCharged", Bounded},
 		{"guest", "node's memory", "prints without end: 64 MiB of what a tenant's functions printed are kept", gateway, "TestOutputOfATenantIsBounded", Bounded},
 		{"guest", "node's memory, the pool's state", "fills many buckets: 1 GiB for those of a tenant that are open on a node", "internal/pool/bucket", "TestBudgetOfATenant", Bounded},
-		{"workflow", "the pool's state", "starts executions without end: their histories are kept for a day, and only the store bounds them", "", "", Open},
+		{"workflow", "the pool's state", "starts executions without end: histories, events and buckets of a tenant have 512 MiB together", state, "TestHistoriesAreBounded", Bounded},
+		{"guest", "the pool's state", "breaks out and writes keys of the table, or opens buckets, without end", state, "TestTicksAreBounded", Bounded},
+		{"guest", "other tenants' secrets", "breaks out and reads the pool's table, its changes and its leader", state, "TestTenantReadsItsOwn", Held},
+		{"joined node", "the pool's state", "has the node answer a refused request on a key of the table", "internal/pool/guard", "TestRefusalIsAnswered", Held},
 		{"program", "another session's latency", "kernels that are long, endless or lie about their time, on a processor: 2.2 times of alone", "internal/accel/arbiter", "TestLatencyBesideAttackers", Held},
 		{"program", "another session's latency", "runs past its turn on a processor: its worker is stopped", lend, "TestOverrunningWorkerIsSuspended", Held},
 		{"web page", "the local gateway", "DNS rebinding: requests with a host name of its own", gateway, "TestHosts", Held},

@@ -62,7 +62,7 @@ func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.models, "models", "", "`ADDR` for the interfaces of models, beside --http")
 	flags.BoolVar(&o.modelsShm, "models-shm", false, "let clients of models register shared memory of this machine")
 	flags.StringVar(&o.modelServers, "model-servers", "", "`FILE` with the commands or addresses of servers that execute models (vLLM, llama-server)")
-	flags.Var(&o.tenantLimits, "tenant-limits", "`LIMITS` of what each tenant holds on this node: requests=SIZE, arenas=SIZE, logs=SIZE, buckets=SIZE, memory=SIZE, with semicolons between")
+	flags.Var(&o.tenantLimits, "tenant-limits", "`LIMITS` of what each tenant holds on this node: requests=SIZE, arenas=SIZE, logs=SIZE, buckets=SIZE, memory=SIZE, and keeps in the pool's state: store=SIZE, with semicolons between")
 	flags.Var(&o.sandbox, "sandbox", "`SETTINGS` of the isolation of kernels: require=MECHANISMS, read=PATH, device=PATTERN, env=NAME, call=NUMBER, memory=SIZE, with semicolons between")
 	flags.DurationVar(&o.replaceAfter, "replace-keeper-after", pool.DefaultReplaceAfter,
 		"time after which another node keeps the pool's state in place of one of three that is gone; 0 for never")

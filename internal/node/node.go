@@ -353,7 +353,7 @@ func (n *Node) openState(ctx context.Context) (lifecycle.Resource, error) {
 		Dir: n.folder.at(poolDir), Name: n.opts.Name, Addr: addr,
 		RouteListen: routes, RouteAdvertise: routesAdvertised(routes, addr), ReplaceAfter: n.opts.ReplaceAfter,
 		Join: n.opts.Join, Token: n.opts.Token, NATSURL: n.opts.NATS, NATSCreds: n.opts.Creds,
-		Logger: n.opts.Log.With("plane", "pool"),
+		TenantStore: n.opts.TenantLimits[quota.Store], Logger: n.opts.Log.With("plane", "pool"),
 	}
 	switch {
 	case !authority.Exists(enter.Dir):

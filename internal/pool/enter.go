@@ -45,7 +45,9 @@ type EnterOptions struct {
 	// ReplaceAfter is how long one of three nodes that keep the state may be absent before
 	// another node keeps its copy; 0: for ever.
 	ReplaceAfter time.Duration
-	Logger       *slog.Logger
+	// TenantStore is how much each tenant may keep in the state; 0: a default.
+	TenantStore outboard.Bytes
+	Logger      *slog.Logger
 }
 
 func (o *EnterOptions) setDefaults() {
@@ -81,7 +83,7 @@ func Enter(ctx context.Context, opts EnterOptions) (*authority.Identity, *state.
 	s, err := state.Open(ctx, state.Options{
 		Dir: stateDir, Name: string(id.Name()), Pool: id.PoolID(), Addr: opts.Addr, Peers: peers,
 		Dial: dialState(id), Listen: opts.RouteListen, Advertise: opts.RouteAdvertise,
-		TLS: id.RouteTLS, ReplaceAfter: opts.ReplaceAfter, Logger: opts.Logger,
+		TLS: id.RouteTLS, ReplaceAfter: opts.ReplaceAfter, TenantStore: opts.TenantStore, Logger: opts.Logger,
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("enter the pool: %w", err)

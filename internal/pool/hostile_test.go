@@ -53,12 +53,9 @@ func intrude(ctx context.Context, t *testing.T, at, with *testNode) *intruder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The refusal of the very first request is lost where the server has not yet seen the
-	// subscription to the inbox, which this client makes with its first request.
-	if _, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.INFO.KV_outboard", nil); err != nil {
-		t.Fatal(err)
-	}
-	return &intruder{t, nc, js}
+	x := &intruder{t, nc, js}
+	x.denied("the very first request", message("$JS.API.STREAM.DELETE.KV_outboard", ""))
+	return x
 }
 
 // denied makes a request, and wants it refused.
@@ -224,7 +221,7 @@ func (x *intruder) leavesStreamsAlone() {
 func (x *intruder) borrowsNoRights() {
 	x.t.Helper()
 	for _, subject := range []string{"$JS.API.STREAM.INFO.KV_outboard", "$JS.API.DIRECT.GET.KV_outboard", "outboard.requests.b", "orders.new"} {
-		for _, reply := range []string{"$KV.outboard.nodes.a", "_INBOX.a.1", "outboard.changes.x", "_INBOX.b.*"} {
+		for _, reply := range []string{"$KV.outboard.nodes.a", "$KV.outboard.policies", "_INBOX.a.1", "outboard.changes.x", "_INBOX.b.*"} {
 			if err := x.nc.PublishRequest(subject, reply, []byte(`{"last_by_subj":"$KV.outboard.nodes.b"}`)); err != nil {
 				x.t.Fatal(err)
 			}

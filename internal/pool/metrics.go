@@ -16,7 +16,7 @@ type metrics struct {
 	all      []prometheus.Collector
 }
 
-func newMetrics(to prometheus.Registerer, v *view) (*metrics, error) {
+func newMetrics(to prometheus.Registerer, v *view, stored func() map[string]int64) (*metrics, error) {
 	gauge := func(name, help string, f func() int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "outboard", Subsystem: "pool", Name: name, Help: help},
 			func() float64 { return float64(f()) })
@@ -38,6 +38,7 @@ func newMetrics(to prometheus.Registerer, v *view) (*metrics, error) {
 		gauge("nodes", "Nodes in the pool.", func() int { return len(v.nodes()) }),
 		gauge("devices", "Devices in the pool.", func() int { return len(v.devices()) }),
 		gauge("leases", "Leases that stand.", func() int { return len(v.leases()) }),
+		storedBytes{stored},
 	}
 	if to == nil {
 		return m, nil
@@ -50,6 +51,22 @@ func newMetrics(to prometheus.Registerer, v *view) (*metrics, error) {
 		}
 	}
 	return m, nil
+}
+
+// storedBytes is the metric of what each tenant keeps in the state.
+type storedBytes struct{ stored func() map[string]int64 }
+
+var storedDesc = prometheus.NewDesc("outboard_pool_stored_bytes",
+	"Bytes that the tenant is charged for what it keeps in the pool's state, by what passes this node.", []string{"tenant"}, nil)
+
+// Describe implements prometheus.Collector.
+func (storedBytes) Describe(to chan<- *prometheus.Desc) { to <- storedDesc }
+
+// Collect implements prometheus.Collector.
+func (s storedBytes) Collect(to chan<- prometheus.Metric) {
+	for tenant, n := range s.stored() {
+		to <- prometheus.MustNewConstMetric(storedDesc, prometheus.GaugeValue, float64(n), tenant)
+	}
 }
 
 func (m *metrics) unregister() {

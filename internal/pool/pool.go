@@ -104,7 +104,7 @@ func Open(ctx context.Context, opts Options) (*Pool, error) {
 		id:     opts.Identity, self: opts.Self,
 	}
 	p.close = sync.OnceValue(p.shutdown)
-	m, err := newMetrics(opts.Metrics, p.view)
+	m, err := newMetrics(opts.Metrics, p.view, func() map[string]int64 { return state.StoredByTenant(p.state) })
 	if err != nil {
 		return nil, fmt.Errorf("open pool: %w", err)
 	}

@@ -28,13 +28,17 @@ func NewBudget(kind Kind, limit outboard.Bytes) *Budget {
 
 // TryReserve reserves n bytes or returns an error: of the kind Busy for requests, which are
 // released soon, and of the kind Exhausted for others.
-func (b *Budget) TryReserve(n int64) error {
+func (b *Budget) TryReserve(n int64) error { return b.TryReserveBeyond(n, 0) }
+
+// TryReserveBeyond is TryReserve with a limit that is extra bytes higher: for what completes
+// something that has begun.
+func (b *Budget) TryReserveBeyond(n, extra int64) error {
 	if b == nil {
 		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.used+n > b.limit {
+	if b.used+n > b.limit+extra {
 		b.refused++
 		return b.exceeded()
 	}
@@ -132,17 +136,23 @@ func (b *Budget) counts() (used int64, refused uint64) {
 
 // exceeded is why bytes are refused.
 func (b *Budget) exceeded() error {
-	kind, then := outboard.Exhausted, "free some"
-	if b.kind == Requests {
+	kind, where, then := outboard.Exhausted, "on this node", "free some"
+	switch b.kind {
+	case Requests:
 		kind, then = outboard.Busy, "send it again later"
+	case Store:
+		where, then = "in the pool's state", "remove apps or keys of buckets, wait until ended executions are forgotten"
 	}
-	return outboard.Errorf(kind, "", "the %s of this tenant have %v on this node, which is all that they may have: %s, or raise the limit by `%s`",
-		b.what(), outboard.Bytes(b.limit), then, fmt.Sprintf("outboard up --tenant-limits %s=SIZE", b.kind))
+	return outboard.Errorf(kind, "", "the %s of this tenant have %v %s, which is all that they may have: %s, or raise the limit by `%s`",
+		b.what(), outboard.Bytes(b.limit), where, then, fmt.Sprintf("outboard up --tenant-limits %s=SIZE", b.kind))
 }
 
 func (b *Budget) what() string {
-	if b.kind == Requests {
+	switch b.kind {
+	case Requests:
 		return "requests and messages"
+	case Store:
+		return "histories and buckets"
 	}
 	return string(b.kind)
 }

@@ -29,6 +29,10 @@ const (
 	Logs Kind = "logs"
 	// Buckets are the keys and values of the buckets that are open.
 	Buckets Kind = "buckets"
+	// Store is what the tenant keeps in the state of the pool: histories of executions, events,
+	// buckets and apps. The nodes' guards of the state enforce it, for the whole pool, so an
+	// account has no budget of it.
+	Store Kind = "store"
 	// Memory is that of the tenant's process as a whole. Its control group enforces it, so an
 	// account has no budget of it.
 	Memory Kind = "memory"
@@ -40,6 +44,17 @@ type Limits map[Kind]outboard.Bytes
 // defaults are the limits that nobody set. Memory has none: three quarters of the machine's.
 var defaults = Limits{Requests: 512 << 20, Arenas: 4 << 30, Logs: 64 << 20, Buckets: 1 << 30}
 
+// defaultStore is that of Store.
+const defaultStore = 512 << 20
+
+// Default returns the limit of a kind that nobody set, 0 for none.
+func Default(kind Kind) outboard.Bytes {
+	if kind == Store {
+		return defaultStore
+	}
+	return defaults[kind]
+}
+
 // Parse reads limits: KIND=SIZE with semicolons between.
 func Parse(text string) (Limits, error) {
 	limits := Limits{}
@@ -49,8 +64,8 @@ func Parse(text string) (Limits, error) {
 			return nil, fmt.Errorf("%q is not KIND=SIZE", setting)
 		}
 		kind := Kind(key)
-		if _, known := defaults[kind]; !known && kind != Memory {
-			return nil, fmt.Errorf("unknown kind %q: known are requests, arenas, logs, buckets, memory", key)
+		if _, known := defaults[kind]; !known && kind != Memory && kind != Store {
+			return nil, fmt.Errorf("unknown kind %q: known are requests, arenas, logs, buckets, store, memory", key)
 		}
 		var size outboard.Bytes
 		if err := size.UnmarshalText([]byte(value)); err != nil {
@@ -92,7 +107,7 @@ func NewAccount(limits Limits) *Account {
 	return a
 }
 
-// Budget is that of a kind; nil, without a limit, for Memory.
+// Budget is that of a kind; nil, without a limit, for Store and Memory.
 func (a *Account) Budget(kind Kind) *Budget { return a.budgets[kind] }
 
 var (

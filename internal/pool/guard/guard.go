@@ -16,9 +16,11 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 const (
+	bufferSize = 32 << 10
 	// maxLine bounds a line of the protocol, which is the server's own bound.
 	maxLine = 4 << 10
 	// maxBody bounds a message with its headers: what the embedded server accepts.
@@ -41,23 +43,53 @@ type Rules interface {
 	Subscribe(subject string) error
 }
 
-// A Guard relays what one client sends to its server.
+// A Guard relays what one client and its server send each other.
 type Guard struct {
 	Rules Rules
 	// Token replaces the credentials in the client's CONNECT.
 	Token string
-	// Denied is told of each refused message, with its reply subject where it has one, and of
-	// each refused subscription.
-	Denied func(reply string, err error)
+	// Denied is told of each refused message and subscription. What it returns is the answer to
+	// the client if the message was a request.
+	Denied func(err error) (answer []byte)
+	// Deliver changes a message of the server before the client receives it. A nil Deliver
+	// changes none.
+	Deliver func(m *Message)
 }
 
 // errProtocol says that a client does not speak the protocol of NATS clients.
 var errProtocol = errors.New("the client violates the NATS protocol")
 
-// Relay copies from the client to the server until either ends. It returns nil when the
-// client has ended, and an error when it violates the protocol.
-func (g *Guard) Relay(server io.Writer, client io.Reader) error {
-	r := relay{g: g, in: bufio.NewReaderSize(client, 32<<10), out: bufio.NewWriterSize(server, 32<<10)}
+// Relay copies between the client and the server until either ends, and closes both. It returns
+// an error when the client violates the protocol.
+func (g *Guard) Relay(server, client io.ReadWriteCloser) error {
+	subs := &subscriptions{all: make(map[string]*subscription)}
+	to := &clientWriter{out: bufio.NewWriterSize(client, bufferSize)}
+	var back sync.WaitGroup
+	back.Go(func() {
+		d := delivery{g: g, subs: subs, in: bufio.NewReaderSize(server, bufferSize), to: to}
+		d.run()
+		// Their errors are that they have ended already.
+		_, _ = client.Close(), server.Close()
+	})
+	r := relay{g: g, subs: subs, in: bufio.NewReaderSize(client, bufferSize), out: bufio.NewWriterSize(server, bufferSize), to: to}
+	err := r.run()
+	_, _ = client.Close(), server.Close()
+	back.Wait()
+	return err
+}
+
+// relay is the direction from the client to the server.
+type relay struct {
+	g    *Guard
+	subs *subscriptions
+	in   *bufio.Reader
+	out  *bufio.Writer
+	to   *clientWriter
+	body []byte
+}
+
+// run relays operations until either side ends, which is no error.
+func (r *relay) run() error {
 	for {
 		if r.in.Buffered() == 0 {
 			if err := r.out.Flush(); err != nil {
@@ -73,13 +105,6 @@ func (g *Guard) Relay(server io.Writer, client io.Reader) error {
 			return nil // Either side has ended.
 		}
 	}
-}
-
-type relay struct {
-	g    *Guard
-	in   *bufio.Reader
-	out  *bufio.Writer
-	body []byte
 }
 
 // step relays one operation.
@@ -159,8 +184,11 @@ func (r *relay) subscribe(args []string) error {
 		return fmt.Errorf("%w: SUB has %d arguments", errProtocol, len(args))
 	}
 	if err := r.g.Rules.Subscribe(args[0]); err != nil {
-		r.g.Denied("", err)
+		_ = r.g.Denied(err) // A subscription has no answer.
 		return nil
+	}
+	if !r.subs.add(args[0], args[len(args)-1]) {
+		return fmt.Errorf("%w: more than %d subscriptions", errProtocol, maxSubscriptions)
 	}
 	return r.write(append([]string{"SUB"}, args...)...)
 }
@@ -169,6 +197,14 @@ func (r *relay) unsubscribe(args []string) error {
 	if len(args) != 1 && len(args) != 2 {
 		return fmt.Errorf("%w: UNSUB has %d arguments", errProtocol, len(args))
 	}
+	limit := 0
+	if len(args) == 2 {
+		var err error
+		if limit, err = strconv.Atoi(args[1]); err != nil || limit < 0 {
+			return fmt.Errorf("%w: UNSUB after %q messages", errProtocol, args[1])
+		}
+	}
+	r.subs.end(args[0], limit)
 	return r.write(append([]string{"UNSUB"}, args...)...)
 }
 
@@ -192,10 +228,24 @@ func (r *relay) publish(args []string, withHeader bool) error {
 		m.Header = body[:header]
 	}
 	if err := r.g.Rules.Publish(m); err != nil {
-		r.g.Denied(m.Reply, err)
-		return nil
+		return r.answer(m.Reply, r.g.Denied(err))
 	}
 	return r.forward(m, header, body)
+}
+
+// answer delivers an answer of the guard's own to the client's subscriptions to the subject. The
+// server does not see it: one that the server routed could arrive there before the subscription,
+// and would have the rights of its publisher.
+func (r *relay) answer(subject string, text []byte) error {
+	if subject == "" {
+		return nil
+	}
+	for _, sid := range r.subs.matching(subject) {
+		if err := r.to.message(subject, sid, text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *relay) forward(m Message, header int, body []byte) error {

@@ -3,6 +3,8 @@ package guard_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -28,11 +30,121 @@ func (open) Subscribe(subject string) error {
 	return nil
 }
 
+// end is one side of a relay: it sends in, and keeps what it receives.
+type end struct {
+	in  io.Reader
+	out bytes.Buffer
+}
+
+func (e *end) Read(p []byte) (int, error)  { return e.in.Read(p) }
+func (e *end) Write(p []byte) (int, error) { return e.out.Write(p) }
+func (e *end) Close() error                { return nil }
+
 func relay(in string) (out string, denied int, err error) {
-	var server bytes.Buffer
-	g := &guard.Guard{Rules: open{}, Token: "token", Denied: func(string, error) { denied++ }}
-	err = g.Relay(&server, strings.NewReader(in))
-	return server.String(), denied, err
+	server, client := &end{in: strings.NewReader("")}, &end{in: strings.NewReader(in)}
+	g := &guard.Guard{Rules: open{}, Token: "token", Denied: func(error) []byte { denied++; return nil }}
+	err = g.Relay(server, client)
+	return server.out.String(), denied, err
+}
+
+// deliver returns what the client receives of what the server sends.
+func deliver(in string, change func(*guard.Message)) string {
+	server, client := &end{in: strings.NewReader(in)}, &end{in: strings.NewReader("")}
+	g := &guard.Guard{Rules: open{}, Denied: func(error) []byte { return nil }, Deliver: change}
+	_ = g.Relay(server, client)
+	return client.out.String()
+}
+
+// TestRefusalIsAnswered: the answer to a refused request comes on the client's connection, also
+// to the very first one, and only to subscriptions of the client itself.
+func TestRefusalIsAnswered(t *testing.T) {
+	for name, c := range map[string]struct{ in, want string }{
+		"inbox":           {"SUB i.* 7\r\nPUB secret i.1 0\r\n\r\n", "MSG i.1 7 2\r\nno\r\n"},
+		"below":           {"SUB i.> 7\r\nPUB secret i.1.2 0\r\n\r\n", "MSG i.1.2 7 2\r\nno\r\n"},
+		"queue":           {"SUB i.1 q 7\r\nPUB secret i.1 0\r\n\r\n", "MSG i.1 7 2\r\nno\r\n"},
+		"other subject":   {"SUB i.* 7\r\nPUB secret $KV.outboard.policies 0\r\n\r\n", ""},
+		"longer subject":  {"SUB i.* 7\r\nPUB secret i.1.2 0\r\n\r\n", ""},
+		"no subscription": {"PUB secret i.1 0\r\n\r\n", ""},
+		"ended":           {"SUB i.* 7\r\nUNSUB 7\r\nPUB secret i.1 0\r\n\r\n", ""},
+		"ends later":      {"SUB i.* 7\r\nUNSUB 7 1\r\nPUB secret i.1 0\r\n\r\n", "MSG i.1 7 2\r\nno\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// The server sends nothing before the client has ended.
+			silent, closed := io.Pipe()
+			server, client := &end{in: silent}, &end{in: io.MultiReader(strings.NewReader(c.in), closing{closed})}
+			g := &guard.Guard{Rules: open{}, Denied: func(error) []byte { return []byte("no") }}
+			if err := g.Relay(server, client); err != nil {
+				t.Error(err)
+			}
+			if got := client.out.String(); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// closing ends a server's stream when the client's has been read.
+type closing struct{ io.Closer }
+
+func (c closing) Read([]byte) (int, error) { return 0, errors.Join(io.EOF, c.Close()) }
+
+// TestSubscriptionsAreBounded: subscriptions take memory of the server.
+func TestSubscriptionsAreBounded(t *testing.T) {
+	var in strings.Builder
+	for i := range 1 << 16 {
+		fmt.Fprintf(&in, "SUB a %d\r\nUNSUB %d\r\nSUB a %d\r\n", i, i, i)
+	}
+	if _, _, err := relay(in.String() + "SUB a 1\r\n"); err != nil {
+		t.Errorf("an id that is used again: %v", err)
+	}
+	if _, _, err := relay(in.String() + "SUB a more\r\n"); err == nil {
+		t.Error("there is no limit")
+	}
+}
+
+func TestDeliver(t *testing.T) {
+	blank := func(m *guard.Message) {
+		if bytes.Contains(m.Body, []byte("secret")) {
+			m.Header, m.Body = []byte("NATS/1.0\r\n\r\n"), nil
+		}
+	}
+	long := "INFO {" + strings.Repeat(" ", 100<<10) + "}\r\n"
+	for name, c := range map[string]struct{ in, out string }{
+		"passes":   {"PING\r\nMSG a 1 2\r\nhi\r\nMSG a 1 r 2\r\nhi\r\nHMSG a 1 r 4 6\r\nabcdhi\r\n", ""},
+		"long":     {long + "PING\r\n", ""},
+		"changed":  {"MSG a 1 6\r\nsecret\r\nPING\r\n", "HMSG a 1 12 12\r\nNATS/1.0\r\n\r\n\r\nPING\r\n"},
+		"a line":   {"MSG a 1 8\r\nPING\r\nab\r\nPING\r\n", ""},
+		"no size":  {"MSG a 1 x\r\nPING\r\n", "none"},
+		"cut":      {"MSG a 1 10\r\nab", "none"},
+		"too long": {"MSG a 1 99999999\r\nab", "none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := c.out
+			switch want {
+			case "":
+				want = c.in
+			case "none":
+				want = ""
+			}
+			if got := deliver(c.in, blank); got != want {
+				t.Errorf("got %.200q, want %.200q", got, want)
+			}
+		})
+	}
+}
+
+// FuzzDeliver: whatever a server sends, nothing of a message that is to be blanked is delivered,
+// and what is delivered is read in the same way again.
+func FuzzDeliver(f *testing.F) {
+	f.Add("INFO {}\r\nPING\r\nMSG a 1 2\r\nhi\r\nHMSG a 1 r 2 4\r\nabhi\r\n")
+	f.Add("MSG a 1 6\r\nsecret\r\n-ERR 'x'\r\n")
+	f.Fuzz(func(t *testing.T, in string) {
+		same := func(*guard.Message) {}
+		out := deliver(in, same)
+		if again := deliver(out, same); again != out {
+			t.Errorf("%q became %q, then %q", in, out, again)
+		}
+	})
 }
 
 func TestRelay(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -100,21 +99,13 @@ type lender struct{ *State }
 // serveGuarded relays a client with permissions to a server until one of them ends. It closes
 // both.
 func (l lender) serveGuarded(ctx context.Context, p permissions, client, server net.Conn, token string) error {
-	defer server.Close()
 	defer context.AfterFunc(ctx, func() { _ = client.Close() })()
 	denied := &denials{s: l.State, log: l.log.With("client", p.node), last: make(map[string]time.Time)}
 	g := &guard.Guard{Rules: p, Token: token, Denied: denied.add}
-	var back sync.WaitGroup
-	back.Go(func() {
-		// The error is that one side has ended, which ends the other.
-		_, _ = io.Copy(client, server)
-		_ = client.Close()
-		_ = server.Close()
-	})
-	err := g.Relay(server, client)
-	_, _ = client.Close(), server.Close()
-	back.Wait()
-	return err
+	if p.tenant != "" {
+		g.Deliver = tenantView{tenant: p.tenant}.deliver
+	}
+	return g.Relay(server, client)
 }
 
 // denials answers and reports what a client was refused.
@@ -132,29 +123,30 @@ const (
 	maxDenials  = 100
 )
 
-func (d *denials) add(reply string, err error) {
+// add returns the answer to a refused request, in the form of JetStream's own.
+func (d *denials) add(err error) (answer []byte) {
 	code := denialCode(err)
 	if code == codeDenied {
 		d.s.denied.Add(1)
-		if d.isNews(err.Error()) {
-			d.log.Warn("a client of the pool's state was refused", "error", err)
-		}
 	}
-	if reply == "" || d.s.nc == nil {
-		return
+	if code != codeUnavailable && d.isNews(err.Error()) {
+		d.log.Warn("a client of the pool's state was refused", "error", err)
 	}
-	text, jsonErr := json.Marshal(map[string]any{"error": jetstream.APIError{Code: code, Description: err.Error()}})
-	if jsonErr == nil {
-		// Its error is that the connection has ended, as the client's is about to.
-		_ = d.s.nc.Publish(reply, text)
+	answer, jsonErr := json.Marshal(map[string]any{"error": jetstream.APIError{Code: code, Description: err.Error()}})
+	if jsonErr != nil {
+		return nil
 	}
+	return answer
 }
 
 // denialCode returns the status of an answer. Whether a client may write what it wants to can't be
 // decided while no leader answers: it tries again then.
 func denialCode(err error) int {
-	if outboard.KindOf(err) == outboard.Unreachable {
+	switch outboard.KindOf(err) {
+	case outboard.Unreachable:
 		return codeUnavailable
+	case outboard.Exhausted:
+		return codeExhausted
 	}
 	return codeDenied
 }

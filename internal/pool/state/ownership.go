@@ -20,8 +20,10 @@ type versioned struct {
 }
 
 type version struct {
-	By  string `json:"by"`
-	App struct {
+	Number int    `json:"number"`
+	By     string `json:"by"`
+	App    struct {
+		Name   string `json:"app"`
 		Tenant string `json:"tenant"`
 	} `json:"app"`
 }

@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -43,6 +44,8 @@ type permissions struct {
 	// mayVersion decides about a new version of something of which the table keeps the
 	// versions: an app, a model.
 	mayVersion func(key string, m guard.Message) error
+	// stores counts what tenants keep; nil: nothing is counted.
+	stores *stores
 }
 
 var _ guard.Rules = permissions{}
@@ -62,8 +65,8 @@ func (p permissions) Subscribe(subject string) error {
 	switch {
 	case first == inboxRoot && strings.HasPrefix(rest, p.node+".") && rest != p.node+".":
 		return nil
-	case strings.HasPrefix(subject, changesPrefix):
-		return nil
+	case strings.HasPrefix(subject, changesPrefix) && (p.tenant == "" || subject == changesPrefix+">"):
+		return nil // A tenant that subscribed to keys would learn which there are.
 	case subject == "" || reserved(first):
 		return p.refuse("subscribe to", subject)
 	}
@@ -108,7 +111,10 @@ func (p permissions) publishKey(words []string, m guard.Message) error {
 		if !p.isBucket("KV_" + words[1]) {
 			return p.refuse("write", m.Subject)
 		}
-		return p.checkHeader(m, "")
+		if err := p.checkHeader(m, ""); err != nil {
+			return err
+		}
+		return p.chargeBucket(words[1], m, false)
 	}
 	if !p.ownsKey(words[2:]) {
 		isModel := words[2] == "models" && p.tenant == ""
@@ -119,7 +125,10 @@ func (p permissions) publishKey(words []string, m guard.Message) error {
 			return err
 		}
 	}
-	return p.checkHeader(m, p.node+".")
+	if err := p.checkHeader(m, p.node+"."); err != nil {
+		return err
+	}
+	return p.chargeTable(words[2:], m)
 }
 
 // ownsKey reports whether a key of the table names this node, or tenant, as its owner. It is
@@ -145,15 +154,27 @@ func (p permissions) ownsKey(words []string) bool {
 	return false
 }
 
-func (p permissions) ownsTenant(word string) bool { return p.tenant == "" || keyOf(word) == p.tenant }
+// ownsTenant reports whether a word of a subject is the tenant's name. A name has one spelling
+// there, in which all that it keeps is found and counted.
+func (p permissions) ownsTenant(word string) bool {
+	name := cmp.Or(p.tenant, keyOf(word))
+	token, ok := tokensOf(name)
+	return ok && token == word
+}
 
 // publishOwn decides about the subjects of Outboard itself: logs, commits and requests.
 func (p permissions) publishOwn(words []string, m guard.Message) error {
 	switch kind, rest := words[1], words[2:]; {
 	case kind == "log" && len(rest) > 1 && rest[0] != authorityLog && p.ownsTenant(rest[1]):
-		return p.checkHeader(m, "")
+		if err := p.checkHeader(m, ""); err != nil {
+			return err
+		}
+		return p.chargeLog(words, m)
 	case kind == "commit" && len(rest) == 2 && p.isBucket("KV_"+rest[0]):
-		return p.checkHeader(m, "")
+		if err := p.checkHeader(m, ""); err != nil {
+			return err
+		}
+		return p.chargeBucket(rest[0], m, true)
 	case kind == "requests" && len(rest) == 1 && rest[0] == p.node && p.tenant == "":
 		return nil
 	}
@@ -221,7 +242,7 @@ func (p permissions) request(words []string, m guard.Message) error {
 	case "DIRECT.GET", "STREAM.INFO":
 		whole := len(args) == 1
 		// A subject after the stream is that of the last message to read.
-		ok = stream == streamName || p.isBucket(stream) || whole && p.isLog(stream) && p.readsOwn(stream, verb, m.Body)
+		ok = stream == streamName && p.readsTable(m.Body) || p.isBucket(stream) || whole && p.isLog(stream) && p.readsOwn(stream, verb, m.Body)
 		ok = ok && (whole || verb == "DIRECT.GET")
 	case "STREAM.CREATE":
 		ok = len(args) == 1 && (p.isBucket(stream) || p.isLog(stream)) && isProper(stream, m.Body)
@@ -234,6 +255,9 @@ func (p permissions) request(words []string, m guard.Message) error {
 	}
 	if !ok {
 		return p.refuse("call", m.Subject)
+	}
+	if verb == "STREAM.CREATE" || verb == "STREAM.INFO" && args[0] != streamName {
+		return p.use(args[0])
 	}
 	return nil
 }
@@ -261,11 +285,23 @@ func (p permissions) readsOwn(stream, verb string, body []byte) bool {
 	if len(body) > 0 && decodeStrictly(body, &q, "last_by_subj", "next_by_subj", "subjects_filter", "seq", "batch", "max_bytes", "offset", "no_headers") != nil {
 		return false
 	}
-	subject := q.Last + q.Next + q.Filter // one of them
-	if subject == "" {
-		return verb == "STREAM.INFO"
+	named := false
+	for _, subject := range []string{q.Last, q.Next, q.Filter} {
+		if subject == "" {
+			continue
+		}
+		if named = true; !strings.HasPrefix(subject, p.logPrefix(stream)) {
+			return false
+		}
 	}
-	return strings.HasPrefix(subject, p.logPrefix(stream))
+	return named || verb == "STREAM.INFO"
+}
+
+// readsTable reports whether a read of the table answers with what [tenantView] needs: each entry
+// with its header. A list of the keys would name those of others.
+func (p permissions) readsTable(body []byte) bool {
+	var q struct{}
+	return p.tenant == "" || len(body) == 0 || decodeStrictly(body, &q, "last_by_subj", "next_by_subj", "seq", "batch", "max_bytes", "offset") == nil
 }
 
 // purgesOne reports whether a purge is of one subject.

@@ -31,6 +31,8 @@ const (
 	// codeDenied is the status with which this package answers for the server what a client's
 	// permissions do not allow.
 	codeDenied = 403
+	// codeExhausted is the same for what a tenant has no space left for.
+	codeExhausted = 507
 	// codeUnavailable is the status with which a server answers while it can't: requests are
 	// repeated.
 	codeUnavailable = 503
@@ -75,8 +77,11 @@ func (c *client) request(ctx context.Context, m *nats.Msg) (ack, error) {
 	case codeWrongSequenceInProcess, codeDuplicateInProcess, codeBatchIncomplete, codeBatchesInFlight:
 		return ack{}, fmt.Errorf("%w: %w", errInProcess, a.Error)
 	}
-	if a.Error.Code == codeDenied {
+	switch a.Error.Code {
+	case codeDenied:
 		return ack{}, outboard.Errorf(outboard.Denied, "", "%s", a.Error.Description)
+	case codeExhausted:
+		return ack{}, outboard.Errorf(outboard.Exhausted, "", "%s", a.Error.Description)
 	}
 	return ack{}, a.Error
 }

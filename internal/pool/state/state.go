@@ -72,6 +72,8 @@ type Options struct {
 	// ReplaceAfter is how long one of three nodes that keep a copy may be absent before another
 	// node keeps it; 0: for ever.
 	ReplaceAfter time.Duration
+	// TenantStore is how much each tenant may keep in the state; 0: the default of package quota.
+	TenantStore outboard.Bytes
 	// Logger receives changes of the role and, at debug level, the server's log.
 	Logger *slog.Logger
 }
@@ -113,6 +115,7 @@ type State struct {
 	server *embedded // nil on an existing cluster
 
 	denied    atomic.Uint64 // what clients were refused
+	stores    *stores
 	done      chan struct{}
 	running   sync.WaitGroup
 	closeOnce sync.Once
@@ -129,6 +132,7 @@ func Open(ctx context.Context, opts Options) (*State, error) {
 		return nil, err
 	}
 	s := &State{table: newTable(opts.Logger, opts.Name), server: e, done: make(chan struct{})}
+	s.stores = newStores(s, opts.TenantStore)
 	s.unable = func() error { return e.checkMajority(s.nc) }
 	if err := s.openTable(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -239,6 +243,15 @@ func (s *State) LiveCopies(ctx context.Context) (int, error) {
 		}
 	}
 	return copies, nil
+}
+
+// StoredByTenant returns what each tenant is charged for what it keeps in the state, in bytes, by
+// the guards of this node. Names are as in subjects.
+func StoredByTenant(s *State) map[string]int64 {
+	if s.stores == nil {
+		return nil
+	}
+	return s.stores.held()
 }
 
 // Close ends the connection and the embedded server.

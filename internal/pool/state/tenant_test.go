@@ -1,0 +1,127 @@
+package state_test
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/pool/state/statetest"
+)
+
+// lendTo returns how a process of a tenant connects to a state.
+func lendTo(t *testing.T, s *state.State, tenant string) func() (net.Conn, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var lending sync.WaitGroup
+	t.Cleanup(func() { cancel(); lending.Wait() })
+	return func() (net.Conn, error) {
+		near, far := net.Pipe()
+		lending.Go(func() { _ = s.Lend(ctx, far, tenant) }) // until either end
+		return near, nil
+	}
+}
+
+type tenantDialer func() (net.Conn, error)
+
+func (d tenantDialer) InProcessConn() (net.Conn, error) { return d() }
+
+// TestTenantReadsItsOwn: a process of a tenant that a guest has taken over reads the secrets of no
+// other tenant, neither in the table nor in what changes.
+func TestTenantReadsItsOwn(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s := statetest.Open(t)
+	put := func(key, value string) {
+		t.Helper()
+		if _, err := s.Put(ctx, key, []byte(value), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const other = `{"versions":[{"number":1,"app":{"app":"pot","tenant":"coffee"},"secrets":{"key":"c2VjcmV0"}}]}`
+	put("apps/pot", other)
+	put("model-keys/n/k", "c2VjcmV0")
+	put("apps/cup", `{"versions":[{"number":1,"app":{"app":"cup","tenant":"tea"},"secrets":{"key":"b3du"}}]}`)
+	dial := lendTo(t, s, "tea")
+	tea := statetest.Attach(ctx, t, "harbour", dial)
+	x, err := nats.Connect("", nats.InProcessServer(tenantDialer(dial)), nats.CustomInboxPrefix("_INBOX.harbour"), nats.NoReconnect())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	heard := make(chan *nats.Msg, 100)
+	if _, err := x.ChanSubscribe("outboard.changes.>", heard); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.FlushWithContext(ctx); err != nil {
+		t.Fatal(err)
+	}
+	seen := make(chan state.Change, 100)
+	if err := tea.Watch(ctx, func(c state.Change) { seen <- c }); err != nil {
+		t.Fatal(err)
+	}
+	put("apps/pot", strings.Replace(other, `"number":1`, `"number":2`, 1))
+	put("policies", "c2VjcmV0")
+	put("apps/cup", `{"versions":[{"number":2,"app":{"app":"cup","tenant":"tea"}}]}`)
+
+	secret := func(where, text string) {
+		t.Helper()
+		if strings.Contains(text, "c2VjcmV0") || strings.Contains(text, "model-keys") {
+			t.Errorf("%s: it sees %s", where, text)
+		}
+	}
+	found := map[string]bool{}
+	for last := []byte{}; !strings.Contains(string(last), `"number":2,"app":{"app":"cup"`); {
+		last = lastOf(found, seen, secret)
+	}
+	if !found["apps/pot"] || !found["apps/cup"] {
+		t.Errorf("it saw %v, want the names of all apps", found)
+	}
+	for range 3 {
+		select {
+		case m := <-heard:
+			secret("changes", m.Subject+string(m.Data)+m.Header.Get("Nats-Subject"))
+		case <-ctx.Done():
+			t.Fatal("no changes are heard")
+		}
+	}
+	for _, request := range []string{`{"last_by_subj":"$KV.outboard.apps.pot"}`, `{"seq":2}`, `{"last_by_subj":"$KV.outboard.policies"}`} {
+		for _, api := range []string{"$JS.API.DIRECT.GET.KV_outboard", "$JS.API.STREAM.MSG.GET.KV_outboard"} {
+			m, err := x.RequestWithContext(ctx, api, []byte(request))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var leader struct {
+				Message struct {
+					Data []byte `json:"data"`
+				} `json:"message"`
+			}
+			_ = json.Unmarshal(m.Data, &leader) // A direct get answers with the data itself.
+			secret(api+" "+request, string(m.Data)+string(leader.Message.Data)+m.Header.Get("Nats-Subject"))
+		}
+	}
+	pot, err := tea.Get(ctx, "apps/pot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tea.Update(ctx, "apps/pot", []byte(`{"versions":[{"app":{"app":"pot","tenant":"tea"}}]}`), pot.Revision, 0); outboard.KindOf(err) != outboard.Denied {
+		t.Errorf("it changes another tenant's app: %v", err)
+	}
+}
+
+// lastOf returns the last value of the next change, and notes and checks all of its entries.
+func lastOf(found map[string]bool, seen <-chan state.Change, check func(where, text string)) (last []byte) {
+	c := <-seen
+	for _, e := range c.Entries {
+		found[e.Key] = true
+		check("watch", e.Key+string(e.Value))
+		last = e.Value
+	}
+	return last
+}
