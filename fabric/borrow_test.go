@@ -206,7 +206,7 @@ func regions(t *testing.T) int {
 // mapped waits until so many are.
 func mapped(t *testing.T, want int) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+	for end := time.Now().Add(2 * time.Minute); ; runtime.Gosched() {
 		n := regions(t)
 		if n == want {
 			return

@@ -146,7 +146,7 @@ func (b *bench) apply(t *testing.T, v catalog.Version) int {
 
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
-	for limit := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatal("it did not come about")
 		}

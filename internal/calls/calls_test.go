@@ -193,7 +193,7 @@ func (m *member) endpoints(t *testing.T, n int) {
 
 func (m *member) eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	limit, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	limit, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		changed := m.registry.Changed()
@@ -245,7 +245,7 @@ func TestInteroperability(t *testing.T) {
 // waitServed waits until the router has the endpoint that the table has.
 func waitServed(t *testing.T, c testgrpc.TestServiceClient) {
 	t.Helper()
-	limit, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	limit, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		_, err := c.EmptyCall(limit, &testgrpc.Empty{})

@@ -33,7 +33,7 @@ func TestKilledWhileStreamsMove(t *testing.T) {
 		ready(t, clients)
 		s := []*station{harbour, dinghy}[round%2]
 		stop := make(chan struct{})
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		var streams sync.WaitGroup
 		for name, c := range clients {
 			for range 3 {

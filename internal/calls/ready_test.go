@@ -17,7 +17,7 @@ import (
 // waiting starts a call that waits for ready on each connection, and returns where they end.
 func waiting(t *testing.T, clients map[string]testgrpc.TestServiceClient) (ended <-chan string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	ends := make(chan string, 2*len(clients))
 	for name, c := range clients {
@@ -79,7 +79,7 @@ func (m *member) inFlight() (n int64) {
 
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for limit := time.Now().Add(20 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
+	for limit := time.Now().Add(2 * time.Minute); !f(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatalf("never: %s", what)
 		}

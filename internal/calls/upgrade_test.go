@@ -279,7 +279,7 @@ func (f *traffic) end() {
 
 func await(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	limit := time.NewTimer(30 * time.Second)
+	limit := time.NewTimer(2 * time.Minute)
 	defer limit.Stop()
 	for !f() {
 		select {

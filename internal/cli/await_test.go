@@ -17,7 +17,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 0 {
 		ts.Fatalf("usage: await COMMAND ARGS...")
 	}
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		err := ts.Exec(args[0], args[1:]...)
 		if (err == nil) != neg {

@@ -199,7 +199,7 @@ func TestRFC6455(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+			_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
 			offer := c.offers
 			if offer != "" {
 				offer += "\r\n"
@@ -329,7 +329,7 @@ func TestBodiesAreWeighed(t *testing.T) {
 			t.Errorf("status %d", code)
 		}
 	}
-	for limit := time.Now().Add(10 * time.Second); gateway.Buffered(g) != 0; time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(2 * time.Minute); gateway.Buffered(g) != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatalf("%d bytes are still held", gateway.Buffered(g))
 		}

@@ -85,7 +85,7 @@ func (r *running) end(t *testing.T) (stdout string, status int) {
 // eventually waits for what other goroutines and processes bring about.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(30 * time.Second)
+	deadline := time.NewTimer(2 * time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

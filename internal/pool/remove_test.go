@@ -42,7 +42,7 @@ func TestRemove(t *testing.T) {
 	if err := a.Remove(ctx, "b", pool.DefaultAway); err != nil {
 		t.Fatal(err)
 	}
-	if err := open.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := open.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.Copy(io.Discard, open); err != nil && strings.Contains(err.Error(), "timeout") {

@@ -164,9 +164,15 @@ func beside(t *testing.T) {
 	occupyPlace(t)
 }
 
+// occupyPlace waits for a place until the test ends. The test's log says how long it ran, since the
+// testing package counts the wait as well.
 func occupyPlace(t *testing.T) {
 	places <- struct{}{}
-	t.Cleanup(func() { <-places })
+	began := time.Now()
+	t.Cleanup(func() {
+		t.Logf("ran for %.1f s", time.Since(began).Seconds())
+		<-places
+	})
 }
 
 // sharesDevice lets the test run beside those with a pool of their own, and after others

@@ -226,7 +226,7 @@ func TestNothingIsLeft(t *testing.T) {
 // runs, whose processes and files are none of a session's.
 func awaitState(t *testing.T, dir string, before *machineState) machineState {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		now := stateOf(t, dir, 0x70000000)
 		var errs []error

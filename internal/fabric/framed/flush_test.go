@@ -95,7 +95,7 @@ func flushesBeforeRead(t *testing.T, before func(*testing.T, *Conn), locked bool
 	}()
 	select {
 	case wrote = <-done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Error("the reader waits")
 	}
 	if locked {

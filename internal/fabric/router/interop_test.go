@@ -221,7 +221,7 @@ func interopDeath(t *testing.T, way func(*testing.T, call.Handler) call.Transpor
 	broken := way(t, interopRouter(t, "", backEnd(t)))
 	r := interopRouter(t, "- {name: again, retry: {attempts: 2, backoff: {base: 1ms}}}", broken, other)
 	client := testgrpc.NewTestServiceClient(front(t, r))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	const calls = 8
 	done := make(chan error, calls)

@@ -91,7 +91,7 @@ func against(t testing.TB, s side, o Options) (c *Conn, r *region, socket *net.U
 		both[1].Close()
 		c.Close()
 		// A context that ended may still be waking the reader.
-		for begin := time.Now(); c.region.refs.Load() != 0 && time.Since(begin) < 5*time.Second; {
+		for begin := time.Now(); c.region.refs.Load() != 0 && time.Since(begin) < 2*time.Minute; {
 			runtime.Gosched()
 		}
 		if n := c.region.refs.Load(); n != 0 {

@@ -63,7 +63,7 @@ func TestIdleConnectionsTakeNoThreads(t *testing.T) {
 	}
 	awaitParked := func() {
 		for _, c := range conns {
-			for limit := time.Now().Add(20 * time.Second); !shared.IsParked(c); runtime.Gosched() {
+			for limit := time.Now().Add(2 * time.Minute); !shared.IsParked(c); runtime.Gosched() {
 				if time.Now().After(limit) {
 					t.Fatal("the reader of an idle connection does not park")
 				}

@@ -51,7 +51,7 @@ func TestServeSurvivesShortage(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- l.Serve(ctx, func(*shared.Conn) error { return nil }) }()
-	for limit := time.Now().Add(20 * time.Second); !log.has("connections are not accepted for the moment"); time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(2 * time.Minute); !log.has("connections are not accepted for the moment"); time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			restore()
 			t.Fatal("the shortage was not reported")

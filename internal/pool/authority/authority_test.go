@@ -130,7 +130,7 @@ func handshake(t *testing.T, client, server *tls.Config) (clientErr, serverErr e
 	t.Helper()
 	ours, theirs := net.Pipe()
 	defer ours.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {

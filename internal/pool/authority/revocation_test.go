@@ -54,7 +54,7 @@ func tcpConn(t *testing.T) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
-	if err := conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return conn

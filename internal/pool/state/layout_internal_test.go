@@ -13,7 +13,7 @@ import (
 // key in it any more.
 func TestUpgradeLayout(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	opts := Options{Dir: t.TempDir(), Name: "a", TLS: noRoutes}
 	s, err := Open(ctx, opts)

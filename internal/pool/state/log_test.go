@@ -67,7 +67,7 @@ func wantLog(ctx context.Context, t *testing.T, l *state.Log, key string, want .
 }
 
 func TestLog(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	l := openLog(ctx, t, alone(ctx, t).State)
 	a := mustAppend(ctx, t, l, "t/app/1", 0, "one")
@@ -152,7 +152,7 @@ func TestLogScan(t *testing.T) {
 }
 
 func TestLogKeys(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	l := openLog(ctx, t, alone(ctx, t).State)
 	all := []string{"a/b.c/1", "a/b.c/2", "a/d/1", "a b/*/>", "größe", "a/%2E"}

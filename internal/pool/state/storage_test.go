@@ -59,7 +59,7 @@ func testFullDisk(t *testing.T, dir string) {
 		if strings.Contains(failure.Error(), dir) {
 			t.Errorf("the error names a path: %v", failure)
 		}
-		waitFor(t, 30*time.Second, "the state says that its disk is full", func() bool {
+		waitFor(t, 2*time.Minute, "the state says that its disk is full", func() bool {
 			return outboard.KindOf(s.Health()) == outboard.Exhausted
 		})
 		if text := s.Health().Error(); strings.Contains(text, dir) || !strings.Contains(text, "free space") {
@@ -68,8 +68,8 @@ func testFullDisk(t *testing.T, dir string) {
 		if err := os.Remove(filler); err != nil {
 			t.Fatal(err)
 		}
-		waitFor(t, time.Minute, "the state heals", func() bool { return appendOne(5*time.Second) == nil })
-		waitFor(t, 30*time.Second, "the state is healthy", func() bool { return s.Health() == nil })
+		waitFor(t, 2*time.Minute, "the state heals", func() bool { return appendOne(5*time.Second) == nil })
+		waitFor(t, 2*time.Minute, "the state is healthy", func() bool { return s.Health() == nil })
 	}
 	heads, err := l.Heads(t.Context(), "run/")
 	if err != nil || len(heads) != acknowledged {

@@ -13,7 +13,7 @@ import (
 )
 
 func TestSubjects(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	node := alone(ctx, t)
 	helper := attached(ctx, t, node)
@@ -89,7 +89,7 @@ func drain(c <-chan string) {
 }
 
 func TestSubjectsRefused(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	s := alone(ctx, t).State
 	for _, subject := range []string{
@@ -114,7 +114,7 @@ func TestSubjectsRefused(t *testing.T) {
 
 // Unsubscribing waits for the message that is being treated.
 func TestUnsubscribeWaits(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	s := alone(ctx, t).State
 	entered, leave := make(chan struct{}), make(chan struct{})
@@ -146,7 +146,7 @@ func TestUnsubscribeWaits(t *testing.T) {
 
 // Who unsubscribes still gets what has come already: nobody else will.
 func TestUnsubscribeDrains(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	s := alone(ctx, t).State
 	const messages = 100
