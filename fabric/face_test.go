@@ -366,7 +366,7 @@ func TestBackoff(t *testing.T) {
 		if attempts != 1 {
 			t.Errorf("got %d attempts at once, want 1", attempts)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		err := c.Invoke(ctx, unaryMethod, new(testgrpc.SimpleRequest), new(testgrpc.SimpleResponse), grpc.WaitForReady(true))
 		wantCode(t, err, codes.DeadlineExceeded)
