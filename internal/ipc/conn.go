@@ -244,11 +244,32 @@ func (c *Conn) send(h Header, body any, files []*os.File) error {
 	deadline := time.Now().Add(c.opts.WriteTimeout) // the wait for messages of other goroutines counts
 	c.write.Lock()
 	defer c.write.Unlock()
-	_ = c.socket.SetWriteDeadline(deadline)
-	if _, _, err = c.socket.WriteMsgUnix(packet, rights, nil); err != nil {
+	if err := c.writePacket(packet, rights, deadline); err != nil {
 		return outboard.Errorf(outboard.Unreachable, "local protocol", "send %s: %w", h.Type, err)
 	}
 	return nil
+}
+
+// writePacket writes a packet. Only a full socket makes it wait until the deadline: on a busy machine this
+// goroutine may get a processor after it, and a write with a deadline that is over fails although the
+// peer has read everything.
+func (c *Conn) writePacket(packet, rights []byte, deadline time.Time) error {
+	raw, err := c.socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		_, failed = unix.SendmsgN(int(fd), packet, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	}); err != nil {
+		return err
+	}
+	if !errors.Is(failed, unix.EAGAIN) && !errors.Is(failed, unix.EINTR) {
+		return os.NewSyscallError("sendmsg", failed)
+	}
+	_ = c.socket.SetWriteDeadline(deadline)
+	_, _, err = c.socket.WriteMsgUnix(packet, rights, nil)
+	return err
 }
 
 // encodeFiles does not use File.Fd, which would make the file block for all its users.

@@ -219,6 +219,19 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 	t.Error("1,000 messages found room")
 }
 
+// TestLateSender sends when the time for it is over: the socket has space, so the message is sent.
+func TestLateSender(t *testing.T) {
+	a, b := pair(t, Options{WriteTimeout: time.Nanosecond}, Options{})
+	for range 3 {
+		if err := a.Send("late", nil); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := b.Receive(t.Context()); err != nil || m.Type != "late" {
+			t.Fatalf("got %v, %v", m, err)
+		}
+	}
+}
+
 func TestReceive(t *testing.T) {
 	a, b := pair(t, Options{}, Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)

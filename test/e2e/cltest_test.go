@@ -40,7 +40,7 @@ func TestDifferential(t *testing.T) {
 	for _, node := range []string{"harbour", "dinghy"} {
 		t.Run(node, func(t *testing.T) {
 			suite.Compare(t, cltest.Options{InTurn: true, Differs: differs(), Through: func(cmd *exec.Cmd) {
-				run := r.Node(node).Command(t.Context(), append([]string{"run", "--memory", "2GiB", "--", cmd.Path}, cmd.Args[1:]...)...)
+				run := r.Node(node).Command(t.Context(), append([]string{"run", "--memory", "2GiB", "--timeout", patience.String(), "--", cmd.Path}, cmd.Args[1:]...)...)
 				cmd.Path, cmd.Args = run.Path, run.Args
 				cmd.Env = append(cmd.Environ(), "OUTBOARD_DATA="+r.Node(node).Data())
 			}})

@@ -140,13 +140,16 @@ const exitSessionLost = 17
 
 func TestDeviceNodeDies(t *testing.T) {
 	beside(t)
+	r := own(t, rig.Options{Nodes: pair()})
+	all := map[string]*runningProgram{}
 	for _, mode := range []string{"finish", "read", "stream"} {
+		all[mode] = startBlocked(t, through(r, "dinghy", "--memory", "64MiB"), mode)
+	}
+	if err := r.Node("harbour").Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for mode, h := range all {
 		t.Run(mode, func(t *testing.T) {
-			r := own(t, rig.Options{Nodes: pair()})
-			h := startBlocked(t, through(r, "dinghy"), mode)
-			if err := r.Node("harbour").Kill(); err != nil {
-				t.Fatal(err)
-			}
 			if code, _ := h.waitForEnd(t); code != deviceNotAvailable {
 				t.Errorf("the call gave %d, want CL_DEVICE_NOT_AVAILABLE", code)
 			}

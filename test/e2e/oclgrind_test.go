@@ -16,8 +16,8 @@ func TestDifferentialOclgrind(t *testing.T) {
 	r := own(t, rig.Options{Nodes: pair(), Env: []string{"OCL_ICD_VENDORS=" + oclgrindLibrary}})
 	for _, node := range []string{"harbour", "dinghy"} {
 		t.Run(node, func(t *testing.T) {
-			suite.Compare(t, cltest.Options{Driver: driver, Differs: oclgrindDiffers(), Skip: oclgrindDies(), Through: func(cmd *exec.Cmd) {
-				run := r.Node(node).Command(t.Context(), append([]string{"run", "--", cmd.Path}, cmd.Args[1:]...)...)
+			suite.Compare(t, cltest.Options{InTurn: true, Driver: driver, Differs: oclgrindDiffers(), Skip: oclgrindDies(), Through: func(cmd *exec.Cmd) {
+				run := r.Node(node).Command(t.Context(), append([]string{"run", "--timeout", patience.String(), "--", cmd.Path}, cmd.Args[1:]...)...)
 				cmd.Path, cmd.Args = run.Path, run.Args
 				cmd.Env = append(cmd.Environ(), "OUTBOARD_DATA="+r.Node(node).Data())
 			}})

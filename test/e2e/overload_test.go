@@ -22,10 +22,10 @@ import (
 
 const gateManifest = `app: gate
 functions:
-  work: {module: gate.wasm, env: {DOES: work}, imports: [{bucket: notes}], limits: {concurrency: 2, queue: 4}}
+  work: {module: gate.wasm, env: {DOES: work}, imports: [{bucket: notes}], limits: {concurrency: 2, queue: 4, deadline: 10m}}
   open: {module: gate.wasm, env: {DOES: open}, imports: [{bucket: notes}]}
   count: {module: gate.wasm, env: {DOES: count}, imports: [{bucket: notes}]}
-  nap: {module: gate.wasm, env: {DOES: nap}, limits: {concurrency: 1, queue: 1, deadline: 1m}}
+  nap: {module: gate.wasm, env: {DOES: nap}, limits: {concurrency: 1, queue: 1, deadline: 10m}}
 buckets: [notes]
 workflows: {wait: wait.yaml, work: work.yaml}
 routes:

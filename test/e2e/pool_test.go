@@ -188,7 +188,7 @@ func sharesDevice(t *testing.T) {
 // through runs commands on a device that the node borrows.
 func through(r *rig.Rig, node string, flags ...string) suite.Launcher {
 	return func(ctx context.Context, name string, args ...string) *exec.Cmd {
-		run := append([]string{"run"}, flags...)
+		run := append([]string{"run", "--timeout", patience.String()}, flags...)
 		return r.Node(node).Command(ctx, append(append(run, "--", name), args...)...)
 	}
 }

@@ -22,7 +22,7 @@ func TestRecordedPrograms(t *testing.T) {
 	sharesDevice(t)
 	tests := differentialSuite(t)
 	r := shared(t)
-	for name, flags := range map[string][]string{"local": {"--local"}, "borrowed": {"--memory", "2GiB"}} {
+	for name, flags := range map[string][]string{"local": {"--local"}, "borrowed": {"--memory", "2GiB", "--timeout", patience.String()}} {
 		t.Run(name, func(t *testing.T) {
 			differ := map[string]string{}
 			skip := map[string]string{

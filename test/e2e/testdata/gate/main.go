@@ -36,7 +36,7 @@ func handle(request []byte) ([]byte, error) {
 		if revision != 0 {
 			break
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond)
 	}
 	return request, notes.Txn(guest.Add("ends", 1, 0))
 }
