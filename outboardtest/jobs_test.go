@@ -90,6 +90,23 @@ func TestJobIsRefusedByDefault(t *testing.T) {
 	}
 }
 
+// A rank that is killed is lost, and the ranks start again; so often as the job says.
+func TestJobGoesOnAfterAKilledRank(t *testing.T) {
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: []outboardtest.Spec{{Name: "harbour"}}, Jobs: "trusted"})
+	spec := shell(2, `if [ $OUTBOARD_ATTEMPT = 1 ]; then [ $RANK = 1 ] && kill -9 $$; sleep 1000 & wait; fi; echo attempt $OUTBOARD_ATTEMPT`)
+	spec.PerDevice = 2
+	j, lines := submit(t, p.Node("harbour"), spec, nil)
+	if j.State != client.JobSucceeded || j.Attempt != 2 || !slices.Contains(lines, "1 attempt 2") {
+		t.Errorf("%s after %d attempts (%s): %q, want success with the second", j.State, j.Attempt, j.Reason, lines)
+	}
+	spec = shell(1, "kill -9 $$")
+	spec.Restarts = 1
+	j, _ = submit(t, p.Node("harbour"), spec, nil)
+	if j.State != client.JobFailed || j.Status != 137 || !strings.Contains(j.Reason, "rank 0 was killed (SIGKILL) on node harbour, after 1 restarts") {
+		t.Errorf("%s, status %d: %q, want failure after one restart", j.State, j.Status, j.Reason)
+	}
+}
+
 // When a node leaves, the job goes on with the ranks that there are devices for.
 func TestJobGoesOnWithoutALostNode(t *testing.T) {
 	p := threeNodes(t, "trusted")

@@ -71,19 +71,20 @@ func (a *activeJob) run(ctx context.Context) {
 	restarts := 0
 	for {
 		err := a.attempt(ctx)
-		lost, isLost := errors.AsType[*lostError](err)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			a.end(context.Cause(ctx))
 			return
-		case !isLost:
+		}
+		if !isLoss(err) {
 			a.end(err)
 			return
 		}
+		if lost, ok := errors.AsType[*lostError](err); ok {
+			a.excluded[lost.node] = lost.boot
+		}
 		restarts++
-		a.excluded[lost.node] = lost.boot
 		if restarts > a.snapshot().Spec.Restarts {
-			a.end(outboard.Errorf(outboard.Unreachable, "", "%w, after %d restarts", err, restarts-1))
+			a.end(fmt.Errorf("%w, after %d restarts", err, restarts-1))
 			return
 		}
 		a.manager.opts.Metrics.restarted()
@@ -92,6 +93,16 @@ func (a *activeJob) run(ctx context.Context) {
 			j.State, j.Reason, j.Ranks, j.World = client.JobWaiting, err.Error(), nil, 0
 		})
 	}
+}
+
+// isLoss reports whether an attempt has ended by the loss of a node or of a rank, after which the
+// ranks start again: a program that fails by itself would fail again.
+func isLoss(err error) bool {
+	if _, ok := errors.AsType[*lostError](err); ok {
+		return true
+	}
+	f, ok := errors.AsType[*rankError](err)
+	return ok && f.killed
 }
 
 // end writes how the job has ended. One that is detached and whose node stops goes on later.
@@ -129,11 +140,15 @@ func (e *lostError) Unwrap() error { return e.err }
 // A rankError says which rank failed first.
 type rankError struct {
 	rank, status int
+	killed       bool // from outside, within its limits
 	node         outboard.NodeID
 	reason       string
 }
 
 func (e *rankError) Error() string {
+	if e.killed {
+		return fmt.Sprintf("rank %d was killed (SIGKILL) on node %s", e.rank, e.node)
+	}
 	return fmt.Sprintf("%s, on node %s", strings.TrimPrefix(e.reason, "launch: "), e.node)
 }
 

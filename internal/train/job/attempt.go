@@ -264,9 +264,9 @@ func (o *outcome) add(e attemptEvent) {
 		if o.lost == nil {
 			o.lost = refusalOr(e)
 		}
-	case e.exited.Rank >= 0 && (o.failure == nil || !o.caused && !e.exited.AfterLoss):
-		o.failure = &rankError{rank: e.exited.Rank, status: e.exited.Status, node: e.from.node, reason: e.exited.Reason}
-		o.caused = !e.exited.AfterLoss
+	case e.exited.Rank >= 0 && (o.failure == nil || !o.caused && !e.exited.AfterLoss || e.exited.Killed):
+		o.failure = &rankError{rank: e.exited.Rank, status: e.exited.Status, killed: e.exited.Killed, node: e.from.node, reason: e.exited.Reason}
+		o.caused = !e.exited.AfterLoss || e.exited.Killed
 	}
 }
 

@@ -52,6 +52,7 @@ func TestFirstFailureIsTheCause(t *testing.T) {
 	east, west := &nodeRun{node: "east"}, &nodeRun{node: "west"}
 	consequence := attemptEvent{from: east, exited: &exited{Rank: 0, Status: 1, AfterLoss: true}}
 	cause := attemptEvent{from: west, exited: &exited{Rank: 3, Status: 7}}
+	killed := attemptEvent{from: west, exited: &exited{Rank: 5, Status: 137, Killed: true, AfterLoss: true}}
 	lost := attemptEvent{from: west, err: fmt.Errorf("silent")}
 	for name, c := range map[string]struct {
 		events []attemptEvent
@@ -59,6 +60,7 @@ func TestFirstFailureIsTheCause(t *testing.T) {
 	}{
 		"cause first":       {[]attemptEvent{cause, consequence}, "rank 3"},
 		"consequence first": {[]attemptEvent{consequence, cause}, "rank 3"},
+		"a killed rank":     {[]attemptEvent{consequence, killed}, "rank 5"},
 		"a lost node":       {[]attemptEvent{consequence, lost}, "lost"},
 	} {
 		o := &outcome{left: map[*nodeRun]bool{east: true, west: true}}

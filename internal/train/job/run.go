@@ -304,8 +304,9 @@ var errStopped = errors.New("the job was stopped")
 func (r *run) report(ctx context.Context, err error) *exited {
 	e := &exited{Rank: -1, AfterLoss: r.lost.Load()}
 	if f, ok := errors.AsType[*launch.Failure](err); ok {
-		e.Rank, e.Status, e.Reason = f.Rank, f.Status, f.Error()
+		e.Rank, e.Status, e.Reason, e.Killed = f.Rank, f.Status, f.Error(), f.Killed
 		if r.group.Killed() > 0 {
+			e.Killed = false
 			e.Reason += fmt.Sprintf(": the ranks of this node held more than their %v of memory; lease more devices or more of their memory (--memory), "+
 				"or have the node's operator raise `outboard up --sandbox memory=SIZE`", r.memory)
 		}

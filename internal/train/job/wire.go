@@ -124,6 +124,8 @@ type exited struct {
 	Rank   int    `json:"rank"`
 	Status int    `json:"status,omitempty"`
 	Reason string `json:"reason,omitempty"`
+	// Killed says that the rank was killed from outside, within its limits.
+	Killed bool `json:"killed,omitempty"`
 	// AfterLoss says that another node's ranks had gone before that.
 	AfterLoss bool `json:"after_loss,omitempty"`
 }

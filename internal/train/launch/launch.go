@@ -9,8 +9,11 @@ import (
 	"os/exec"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard/internal/proctree"
 )
@@ -40,6 +43,9 @@ type Job struct {
 type Failure struct {
 	Rank   int
 	Status int // exit status, 128 + the signal that ended it
+	// Killed says that the rank was ended by a SIGKILL that this package has not sent: by the
+	// kernel for want of memory, or by another process.
+	Killed bool
 	Err    error
 }
 
@@ -53,7 +59,8 @@ func (f *Failure) Error() string {
 func (f *Failure) Unwrap() error { return f.Err }
 
 // Run runs the job until all ranks have ended. It returns a *Failure if one failed: the first,
-// after which the others were stopped. When ctx ends it stops all and returns ctx's error.
+// after which the others were stopped. A rank that was killed counts before those that fail at the
+// same time, as they do when they lose it. When ctx ends Run stops all and returns ctx's error.
 func Run(ctx context.Context, j Job) error {
 	if j.Grace == 0 {
 		j.Grace = 3 * time.Second
@@ -62,16 +69,25 @@ func Run(ctx context.Context, j Job) error {
 	defer cancel(nil)
 	var ranks sync.WaitGroup
 	out := &lines{emit: j.Emit}
+	failures := make([]*Failure, j.Ranks)
 	for i := range j.Ranks {
 		rank := j.First + i
 		ranks.Go(func() {
-			if f := j.run(ctx, rank, out.of(rank, false), out.of(rank, true)); f != nil {
-				cancel(f)
+			if failures[i] = j.run(ctx, rank, out.of(rank, false), out.of(rank, true)); failures[i] != nil {
+				cancel(failures[i])
 			}
 		})
 	}
 	ranks.Wait()
-	return context.Cause(ctx)
+	cause := context.Cause(ctx)
+	if _, ok := errors.AsType[*Failure](cause); ok {
+		for _, f := range failures {
+			if f != nil && f.Killed {
+				return f
+			}
+		}
+	}
+	return cause
 }
 
 // run runs one rank to its end.
@@ -89,12 +105,21 @@ func (j *Job) run(ctx context.Context, rank int, stdout, stderr *rankWriter) *Fa
 	if j.UID != 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: j.UID, Gid: j.GID}
 	}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	var stops stopTime
+	stopped := false // for so long that the rank was sent SIGKILL
+	cmd.Cancel = func() error {
+		stops.set()
+		return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+	}
 	cmd.WaitDelay = j.Grace
 	err := cmd.Start()
 	if err == nil {
 		if j.Started != nil {
 			j.Started(rank, cmd.Process.Pid)
+		}
+		signaled := awaitExit(cmd.Process.Pid)
+		if stopped = stops.longerThan(j.Grace); signaled {
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // Its children, which hold its output.
 		}
 		err = cmd.Wait()
 	}
@@ -103,12 +128,43 @@ func (j *Job) run(ctx context.Context, rank int, stdout, stderr *rankWriter) *Fa
 	}
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	switch {
+	case ok && status(exit) == 128+int(syscall.SIGKILL) && !stopped:
+		return &Failure{Rank: rank, Status: status(exit), Killed: true}
 	case err == nil || ctx.Err() != nil:
 		return nil
 	case ok:
 		return &Failure{Rank: rank, Status: status(exit)}
 	}
 	return &Failure{Rank: rank, Status: 126, Err: err}
+}
+
+// A stopTime is when a rank was asked to end.
+type stopTime struct{ at atomic.Pointer[time.Time] }
+
+func (s *stopTime) set() {
+	now := time.Now()
+	s.at.Store(&now)
+}
+
+// longerThan reports whether the rank was asked to end, so long ago.
+func (s *stopTime) longerThan(d time.Duration) bool {
+	at := s.at.Load()
+	return at != nil && time.Since(*at) >= d
+}
+
+// cldExited is the code of a child that has ended by itself (CLD_EXITED, waitid(2)).
+const cldExited = 1
+
+// awaitExit returns when a child process has ended, even if others hold its standard output, and
+// reports whether by a signal. The process stays for its parent to wait for.
+func awaitExit(pid int) (signaled bool) {
+	for {
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return err == nil && info.Code != cldExited
+		}
+	}
 }
 
 // Descends reports whether a process is one of ranks, which are given by their processes, or has

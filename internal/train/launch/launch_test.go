@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 func job(script string, n int, out *bytes.Buffer) Job {
@@ -50,6 +53,33 @@ func TestARankThatIsKilledIsTold(t *testing.T) {
 	err := Run(context.Background(), job(`kill -9 $$`, 1, &out))
 	if f, ok := errors.AsType[*Failure](err); !ok || f.Status != 137 {
 		t.Errorf("Run = %v, want status 137", err)
+	}
+}
+
+// Ranks that fail because one was killed are not the cause, whichever end is noticed first.
+func TestAKilledRankIsTheCause(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Rank 1 leaves a child that holds its output; rank 0 fails as soon as rank 1 has gone.
+	j := job(`if [ $RANK = 1 ]; then exec 3>"$PIPE"; sleep 1000 3>&- & kill -9 $$; fi; read end <"$PIPE"; exit 1`, 2, new(bytes.Buffer))
+	environ := j.Environ
+	j.Environ = func(rank int) []string { return append(environ(rank), "PIPE="+pipe) }
+	j.Grace = time.Minute
+	f, ok := errors.AsType[*Failure](Run(context.Background(), j))
+	if !ok || f.Rank != 1 || !f.Killed {
+		t.Errorf("got %+v, want that rank 1 was killed", f)
+	}
+}
+
+// A rank that outlives its grace gets SIGKILL and counts as stopped, not as killed.
+func TestAStoppedRankIsNoFailure(t *testing.T) {
+	j := job(`if [ $RANK = 1 ]; then exit 7; fi; trap "" TERM; while :; do sleep 1000 & wait; done`, 2, new(bytes.Buffer))
+	j.Grace = 100 * time.Millisecond
+	f, ok := errors.AsType[*Failure](Run(context.Background(), j))
+	if !ok || f.Rank != 1 || f.Status != 7 {
+		t.Errorf("got %+v, want the failure of rank 1", f)
 	}
 }
 
