@@ -8,6 +8,7 @@ import (
 	"net"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,10 +46,14 @@ program: their tensors lie in shared memory and are reduced outside of Python. R
 about a call get an error with both lines of the program instead of a hang, and so do all when one
 is lost. A program that names another back end uses that.
 
+--profile measures the layers of the model, and where the time of a pass goes: rank 0 writes the
+file, a table is printed at the end, and ` + "`outboard plan train`" + ` plans by it.
+
 Each rank computes with an equal share of the processors unless OMP_NUM_THREADS is set.`,
 		Example: `  outboard train --ranks 4 -- python3 train.py
   outboard train --ranks 4 --device type=cpu -- python3 train.py --epochs 3
   outboard train --ranks 8 --ranks-per-device 4 --min-ranks 4 --device node=harbour --detach -- python3 train.py
+  outboard train --ranks 2 --profile profile.json -- python3 train.py
   outboard train job.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -66,7 +71,7 @@ Each rank computes with an equal share of the processors unless OMP_NUM_THREADS 
 			if opts.pooled {
 				return runPoolTrain(cmd.Context(), env, &opts, args)
 			}
-			return runTrain(cmd.Context(), env, opts.ranks, args)
+			return runTrain(cmd.Context(), env, &opts, args)
 		},
 	}
 	opts.addFlags(cmd.Flags())
@@ -78,7 +83,8 @@ Each rank computes with an equal share of the processors unless OMP_NUM_THREADS 
 	return cmd
 }
 
-func runTrain(ctx context.Context, env *Env, count int, args []string) error {
+func runTrain(ctx context.Context, env *Env, opts *trainOptions, args []string) error {
+	count := opts.ranks
 	path, err := findProgram(env, args[0])
 	if err != nil {
 		return err
@@ -102,12 +108,22 @@ func runTrain(ctx context.Context, env *Env, count int, args []string) error {
 	if err := python.Extract(packages); err != nil {
 		return err
 	}
+	environ := env.Environ
+	if opts.profile != "" {
+		if opts.profile, err = prepareProfile(opts.profile); err != nil {
+			return err
+		}
+		environ = append(slices.Clone(environ), profileVariable+"="+opts.profile)
+	}
 	err = launch.Run(ctx, launch.Job{
 		Path: path, Args: args, Ranks: count, Emit: env.printRankLine,
-		Environ: func(rank int) []string { return rankEnviron(env.Environ, rank, count, port, socket, packages) },
+		Environ: func(rank int) []string { return rankEnviron(environ, rank, count, port, socket, packages) },
 	})
 	if f, ok := errors.AsType[*launch.Failure](err); ok {
 		return &statusError{status: f.Status, err: f}
+	}
+	if err == nil && opts.profile != "" {
+		return env.printProfile(opts.profile)
 	}
 	return err
 }

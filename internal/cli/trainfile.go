@@ -34,6 +34,8 @@ type jobFile struct {
 	Detach         bool              `yaml:"detach"`
 	// Steps is the number of steps of the whole training, for the goals of a plan.
 	Steps int `yaml:"steps"`
+	// Profile is a file of `outboard train --profile` with the layers of a plan that has none.
+	Profile string `yaml:"profile"`
 	// Plan is the model and the devices, as `outboard plan train` needs them.
 	Plan *training.Job `yaml:"plan"`
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ type trainPlanOptions struct {
 	budget   string
 	deadline time.Duration
 	cheapest bool
+	plot     string
 }
 
 func newPlanTrainCommand(env *Env) *cobra.Command {
@@ -32,8 +34,13 @@ that the file has under "plan", and stands beside what people choose by hand: on
 device, and stages of equal length.
 
 Without goals it is the fastest. --deadline asks for the cheapest one that keeps it, --budget for
-the fastest one that costs no more; both are of the whole training, "steps" in the file.`,
+the fastest one that costs no more; both are of the whole training, "steps" in the file. --plot
+draws the cheapest plan for each time, from the fastest one to the cheapest one.
+
+The layers are those under "plan", or of the "profile" that the file names, which
+` + "`outboard train --profile`" + ` has measured.`,
 		Example: `  outboard plan train job.yaml
+  outboard plan train job.yaml --plot plan.html
   outboard plan train job.yaml --deadline 2h
   outboard plan train job.yaml --budget 20EUR -o json`,
 		Args: oneArg("name the job's file: outboard plan train JOB.yaml"),
@@ -46,6 +53,7 @@ the fastest one that costs no more; both are of the whole training, "steps" in t
 	complete(cmd, "output", completeFormat)
 	cmd.Flags().StringVar(&opts.budget, "budget", "", "most that the whole training may cost, in the unit of the devices' prices: `PRICE`")
 	cmd.Flags().DurationVar(&opts.deadline, "deadline", 0, "time in which the whole training must end")
+	cmd.Flags().StringVar(&opts.plot, "plot", "", "also draw time and price of the best plans into `FILE`: .svg or .html")
 	cmd.Flags().BoolVar(&opts.cheapest, "cheapest", false, "the cheapest plan instead of the fastest")
 	return cmd
 }
@@ -72,6 +80,9 @@ func runPlanTrain(ctx context.Context, env *Env, opts trainPlanOptions, path str
 	}
 	if f.Plan == nil {
 		return usage("%s has nothing to plan: add \"plan:\" with layers, devices and batch; docs/training.md says how", path)
+	}
+	if err := f.profileLayers(filepath.Dir(path)); err != nil {
+		return usage("%s: %w", path, err)
 	}
 	objective, err := opts.objective(f.Steps)
 	if err != nil {
@@ -100,6 +111,11 @@ func runPlanTrain(ctx context.Context, env *Env, opts trainPlanOptions, path str
 	for _, stages := range []int{2, 4} {
 		if stages <= len(j.Layers) {
 			byHand(fmt.Sprintf("%d equal stages", stages), func() (training.Plan, error) { return j.EqualCuts(objective, stages) })
+		}
+	}
+	if opts.plot != "" {
+		if err := plotPlans(ctx, opts.plot, &j, &p); err != nil {
+			return err
 		}
 	}
 	return opts.print(env, &j, &p)

@@ -88,3 +88,28 @@ func FuzzJobFile(f *testing.F) {
 		}
 	})
 }
+
+// Layers come from a profile, and plans are drawn.
+func TestPlanTrainByProfile(t *testing.T) {
+	dir := t.TempDir()
+	profile, picture := filepath.Join(dir, "profile.json"), filepath.Join(dir, "plan.html")
+	text := `{"version":1,"layers":[{"name":"measured","parameters":1e6,"output":1e3,"stored":1e3,"forward":0.01,"backward":0.02}]}`
+	if err := os.WriteFile(profile, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	head, rest, _ := strings.Cut(planFile, "  layers:")
+	_, devices, _ := strings.Cut(rest, "  devices:")
+	status, out, errs := planTrain(t, "profile: "+profile+head+"  devices:"+devices, "--plot", picture)
+	if status != 0 || !strings.Contains(out, "measured") {
+		t.Errorf("status %d: %s%s", status, out, errs)
+	}
+	if drawn, err := os.ReadFile(picture); err != nil || !bytes.Contains(drawn, []byte("best plans")) {
+		t.Errorf("the plot: %v: %.200s", err, drawn)
+	}
+	if err := os.WriteFile(profile, []byte(text[:60]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, errs := planTrain(t, "profile: "+profile+head+"  devices:"+devices); status != 2 || !strings.Contains(errs, "profile.json: no profile") {
+		t.Errorf("status %d for a truncated profile: %s", status, errs)
+	}
+}

@@ -30,6 +30,7 @@ type trainOptions struct {
 	data      string
 	env       []string
 	detach    bool
+	profile   string
 
 	pooled bool // --device is set: the ranks run in the pool
 }
@@ -45,6 +46,7 @@ func (o *trainOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.files, "files", "", "with --device: `FOLDER` that travels with the job (default that of the script)")
 	flags.StringVar(&o.data, "dataset", "", "with --device: `NAME` of a dataset, whose folder the ranks find in OUTBOARD_DATA")
 	flags.StringArrayVar(&o.env, "env", nil, "with --device: `NAME=VALUE` in the environment of the ranks, or NAME for this one's value")
+	flags.StringVar(&o.profile, "profile", "", "write the times and sizes of the model's layers into `FILE`, for ranks on this machine")
 	flags.BoolVar(&o.detach, "detach", false, "with --device: print the job's ID and return")
 }
 
@@ -55,6 +57,9 @@ func (o *trainOptions) validate(flags *pflag.FlagSet) error {
 	o.pooled = flags.Changed("device")
 	if o.ranks < 1 || o.ranks > maxTrainRanks {
 		return usage("--ranks %d: want 1 to %d", o.ranks, maxTrainRanks)
+	}
+	if o.profile != "" && o.pooled {
+		return usage("--profile is for ranks on this machine: leave --device away")
 	}
 	for _, name := range poolFlags {
 		if flags.Changed(name) && !o.pooled {

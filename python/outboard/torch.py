@@ -11,12 +11,14 @@ import os
 import queue
 import sys
 import threading
+import time
 import uuid
 
 import torch
 import torch.distributed as dist
 from torch.futures import Future
 
+from outboard import profile
 from outboard._ranks import Connection, Error, Memory
 
 NAME = "outboard"
@@ -116,8 +118,11 @@ class ProcessGroup(dist.ProcessGroup):
             if item is None:
                 return
             future, call = item
+            began = time.perf_counter()
             try:
                 future.set_result(call())
+                if profile.active is not None:
+                    profile.active.add("communication", "collective", began, time.perf_counter())
             except BaseException as e:  # The program gets it from wait().
                 future.set_exception(e)
 
@@ -357,3 +362,5 @@ def register():
 
 
 register()
+if os.environ.get("OUTBOARD_PROFILE"):
+    profile.start(os.environ["OUTBOARD_PROFILE"])

@@ -11,11 +11,18 @@ import (
 	"testing"
 
 	"github.com/outboard-run/outboard/internal/need"
+	"github.com/outboard-run/outboard/internal/train/profile"
 )
 
 // train runs a script of testdata/train and returns the lines that it wrote, sorted, and the exit
 // status.
 func train(t *testing.T, ranks, script string, args ...string) (lines []string, status int) {
+	t.Helper()
+	return trainWith(t, []string{"--ranks", ranks}, script, args...)
+}
+
+// trainWith is train with any flags.
+func trainWith(t *testing.T, flags []string, script string, args ...string) (lines []string, status int) {
 	t.Helper()
 	need.That(t, "python3-torch", exists("/usr/lib/python3/dist-packages/torch"), "install python3-torch")
 	packages, err := filepath.Abs("../../python")
@@ -26,7 +33,7 @@ func train(t *testing.T, ranks, script string, args ...string) (lines []string, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	args = append([]string{"train", "--ranks", ranks, "--", "/usr/bin/python3", script}, args...)
+	args = slices.Concat([]string{"train"}, flags, []string{"--", "/usr/bin/python3", script}, args)
 	cmd := exec.CommandContext(t.Context(), binary(t), args...)
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+packages, "PYTHONDONTWRITEBYTECODE=1", "OMP_NUM_THREADS=1")
 	out, err := cmd.CombinedOutput()
@@ -65,6 +72,26 @@ func TestRanksThatDisagreeEndWithBothLines(t *testing.T) {
 	if status != 1 || !strings.Contains(text, "ranks disagree in call 1") ||
 		!strings.Contains(text, "mismatch.py:10") || !strings.Contains(text, "mismatch.py:12") {
 		t.Errorf("status %d,\n%s\nwant both lines of the script", status, text)
+	}
+}
+
+// A profile of an ordinary script has its layers, and what is printed says where the time goes.
+func TestProfile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "profile.json")
+	lines, status := trainWith(t, []string{"--ranks", "2", "--profile", path}, "ddp.py", "outboard")
+	text := strings.Join(lines, "\n")
+	for _, want := range []string{"communication (beside these)", "0:Linear", "1:ReLU", "2:Linear"} {
+		if status != 0 || !strings.Contains(text, want) {
+			t.Fatalf("status %d, want %q:\n%s", status, want, text)
+		}
+	}
+	p, err := profile.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 64 inputs, 128 outputs and as many biases of float32; a pass has 32 samples.
+	if l := p.Layers[0]; len(p.Layers) != 3 || l.Parameters != 4*(64*128+128) || l.Output != 4*128 || !(l.Forward > 0 && l.Backward > 0) {
+		t.Errorf("got %+v", p.Layers)
 	}
 }
 

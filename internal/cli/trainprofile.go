@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/train/profile"
+)
+
+// profileVariable names the file in which the Python package writes a profile.
+const profileVariable = "OUTBOARD_PROFILE"
+
+// prepareProfile returns the absolute path of a profile that is to be written, and removes the one
+// of an earlier run.
+func prepareProfile(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", usage("--profile: %w", err)
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
+		return "", usage("--profile %s: there is no such folder", path)
+	}
+	return path, nil
+}
+
+// printProfile prints where the time of a pass has gone, from the file that rank 0 has written.
+func (env *Env) printProfile(path string) error {
+	p, err := profile.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return outboard.Errorf(outboard.NotFound, "profile",
+			"rank 0 has written none: the program must import outboard.torch, call a model with gradients, and end by itself")
+	}
+	if err != nil {
+		return err
+	}
+	printSafe(env.Stderr, "\noutboard: a pass of rank 0 took %s (median of %d); %s\n", secondsText(p.Where.Seconds), p.Passes, path)
+	if err := writeTable(env.Stderr, "", []string{"WHERE", "TIME", "OF A PASS"}, whereRows(p.Where)); err != nil {
+		return err
+	}
+	printSafe(env.Stderr, "\n")
+	var rows [][]string
+	for _, l := range p.Layers {
+		rows = append(rows, []string{
+			l.Name, secondsText(l.Forward), secondsText(l.Backward), outboard.Bytes(l.Parameters).String(), outboard.Bytes(l.Output).String(),
+		})
+	}
+	if err := writeTable(env.Stderr, "", []string{"LAYER", "FORWARD", "BACKWARD", "PARAMETERS", "OUTPUT OF A SAMPLE"}, rows); err != nil {
+		return err
+	}
+	printSafe(env.Stderr, "\npeak memory of the process %v, parameters %v\n", outboard.Bytes(p.Memory.Peak), outboard.Bytes(p.Memory.Parameters))
+	return nil
+}
+
+func whereRows(w profile.Where) (rows [][]string) {
+	for _, r := range []struct {
+		name    string
+		seconds float64
+	}{
+		{"forward", w.Forward}, {"backward", w.Backward}, {"loading", w.Loading},
+		{"other (optimizer, program)", w.Other()}, {"communication (beside these)", w.Communication},
+	} {
+		share := 0.0
+		if w.Seconds > 0 {
+			share = 100 * r.seconds / w.Seconds
+		}
+		rows = append(rows, []string{r.name, secondsText(r.seconds), strconv.FormatFloat(share, 'f', 1, 64) + " %"})
+	}
+	return rows
+}
+
+// profileLayers takes the layers of a plan from the profile that the job's file names.
+func (j *jobFile) profileLayers(folder string) error {
+	if j.Profile == "" || j.Plan == nil || len(j.Plan.Layers) > 0 {
+		return nil
+	}
+	path := j.Profile
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(folder, path)
+	}
+	p, err := profile.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("profile: %w", err)
+	}
+	j.Plan.Layers = p.Layers
+	return nil
+}

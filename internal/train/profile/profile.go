@@ -1,0 +1,105 @@
+// Package profile reads measured profiles of training programs: the times and sizes of layers, and
+// where the time of a pass goes. python/outboard/profile.py writes them.
+package profile
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/train/plan"
+)
+
+// Version is the version of the files that Read reads.
+const Version = 1
+
+// maxFile bounds a profile's file in bytes, and maxLayers its layers.
+const (
+	maxFile   = 64 << 20
+	maxLayers = 100_000
+)
+
+// A Profile is what was measured of rank 0. Times are medians over Passes.
+type Profile struct {
+	Version int `json:"version"`
+	// Passes is the number of measured passes: from a call of the model to the next one.
+	Passes int    `json:"passes"`
+	Where  Where  `json:"where"`
+	Memory Memory `json:"memory"`
+	// Layers are in the order of the forward pass; times and sizes are those of a sample.
+	Layers []plan.Layer `json:"layers"`
+}
+
+// Where tells where the time of one pass goes, in seconds. Communication and loading may overlap
+// the other times.
+type Where struct {
+	Seconds       float64 `json:"seconds"` // the whole pass
+	Forward       float64 `json:"forward"`
+	Backward      float64 `json:"backward"`
+	Communication float64 `json:"communication"`
+	Loading       float64 `json:"loading"` // in the iterator of a DataLoader
+}
+
+// Other is the part of the pass that is neither of the model nor loading: the optimizer, and the
+// program's own work.
+func (w Where) Other() float64 { return max(0, w.Seconds-w.Forward-w.Backward-w.Loading) }
+
+// Memory is in bytes.
+type Memory struct {
+	// Peak is the most that the process has had resident.
+	Peak       float64 `json:"peak"`
+	Parameters float64 `json:"parameters"`
+}
+
+// ReadFile reads the profile of a file.
+func ReadFile(path string) (*Profile, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	p, err := Read(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+// Read reads a profile, and refuses one that is truncated, too large or of another version.
+func Read(r io.Reader) (*Profile, error) {
+	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("a profile of more than %v", outboard.Bytes(maxFile))
+	}
+	var p Profile
+	if err := json.Unmarshal(text, &p); err != nil {
+		return nil, fmt.Errorf("no profile: %w", err)
+	}
+	return &p, p.check()
+}
+
+func (p *Profile) check() error {
+	switch {
+	case p.Version != Version:
+		return fmt.Errorf("a profile of version %d: this program reads version %d, which `outboard train --profile` writes", p.Version, Version)
+	case len(p.Layers) == 0:
+		return errors.New("a profile without layers: the program has called no module of PyTorch with gradients")
+	case len(p.Layers) > maxLayers:
+		return fmt.Errorf("a profile of %d layers, at most %d", len(p.Layers), maxLayers)
+	}
+	w := p.Where
+	for name, v := range map[string]float64{
+		"seconds": w.Seconds, "forward": w.Forward, "backward": w.Backward, "communication": w.Communication, "loading": w.Loading,
+	} {
+		if !(v >= 0) {
+			return fmt.Errorf("where: %s is %v", name, v)
+		}
+	}
+	return nil
+}

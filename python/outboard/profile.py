@@ -1,0 +1,263 @@
+"""Profiles of training: times and sizes of layers, and where the time of a pass goes.
+
+`outboard train --profile FILE` has each rank's process import this module; rank 0 writes the file
+at its end. The members of "layers" are those that `outboard plan train` reads: seconds of the
+passes and bytes, per sample. The file is also a trace that ui.perfetto.dev and chrome://tracing
+open: "traceEvents" has the events of the last pass.
+
+    from outboard import profile
+
+    layers = profile.measure(layers, inputs)     # of layers that follow each other, by themselves
+"""
+
+import atexit
+import collections
+import json
+import os
+import statistics
+import sys
+import threading
+import time
+
+import torch
+
+VERSION = 1
+# Passes that are kept: the first ones allocate memory and fill caches.
+SKIPPED, MOST = 2, 200
+
+
+class Profiler:
+    """Collects the times of this process's passes: from a model's call to its next one."""
+
+    def __init__(self):
+        self.passes = []
+        self.lock = threading.Lock()
+        self.begin()
+
+    def begin(self):
+        self.forward, self.layers, self.order = None, {}, []
+        self.stack, self.events = [], []
+        self.communication = self.loading = 0.0
+        self.started = time.perf_counter()
+        self.finished = None  # of the backward pass, as far as it is known
+
+    # Hooks of modules: leaves are modules without children; the outermost module is the model.
+
+    def enter(self, module, inputs):
+        now = time.perf_counter()
+        if not self.stack and torch.is_grad_enabled():
+            self.end_pass(now)
+        self.stack.append((module, now))
+
+    def leave(self, module, inputs, output):
+        now = time.perf_counter()
+        if not self.stack or self.stack[-1][0] is not module:
+            return  # A module that raised an error has not left.
+        _, began = self.stack.pop()
+        if not torch.is_grad_enabled():
+            return
+        if not self.stack:
+            self.forward = (self.started, now)
+        if next(module.children(), None) is None and isinstance(output, torch.Tensor):
+            self.add_layer(module, inputs, output, began, now)
+
+    def add_layer(self, module, inputs, output, began, now):
+        layer = self.layers.get(id(module))
+        if layer is None:
+            layer = self.layers[id(module)] = {"module": module, "forward": 0.0, "backward": 0.0, "output": 0, "stored": 0}
+            self.order.append(layer)
+        layer["forward"] += now - began
+        layer["samples"] = max(1, output.shape[0] if output.dim() else 1)
+        layer["output"] = output.numel() * output.element_size()
+        layer["stored"] += layer["output"]
+        self.events.append((type(module).__name__, "forward", began, now))
+        if output.requires_grad:
+            output.register_hook(lambda grad: self.output_gradient(layer))
+            for p in module.parameters(recurse=False):
+                if p.requires_grad and layer is self.order[0] and "hooked" not in layer:
+                    layer["hooked"] = True  # The gradients of the first layer have no other end.
+                    p.register_hook(lambda grad: self.close_layer(time.perf_counter()))
+
+    def output_gradient(self, layer):
+        """A layer's backward pass begins with the gradient of its output, which ends that of the next one."""
+        now = time.perf_counter()
+        self.close_layer(now)
+        self.open = (layer, now)
+
+    open = None
+
+    def close_layer(self, now):
+        if self.open is None:
+            return
+        layer, began = self.open
+        layer["backward"] += now - began
+        self.finished, self.open = now, None
+        self.events.append((type(layer["module"]).__name__, "backward", began, now))
+
+    def end_pass(self, now):
+        if self.forward is not None:
+            self.passes.append(self.summary(now))
+            del self.passes[: max(0, len(self.passes) - MOST - SKIPPED)]
+        with self.lock:
+            self.begin()
+
+    def summary(self, now):
+        backward = sum(layer["backward"] for layer in self.order)
+        forward = self.forward[1] - self.forward[0]
+        return {
+            "seconds": now - self.started, "forward": forward, "backward": backward,
+            "communication": self.communication, "loading": self.loading,
+            "layers": [dict(layer) for layer in self.order], "events": self.events,
+            "began": self.started,
+        }
+
+    def add(self, kind, name, began, ended):
+        """Adds a time of another thread: "communication" or "loading"."""
+        with self.lock:
+            setattr(self, kind, getattr(self, kind) + ended - began)
+            self.events.append((name, kind, began, ended))
+
+    def report(self):
+        """Returns what is written: medians of the passes."""
+        passes = self.passes[min(SKIPPED, max(0, len(self.passes) - 1)) :]
+        if not passes:
+            return None
+        # A program may call other models too: those passes count that take most of the time.
+        spent = collections.Counter()
+        for p in passes:
+            spent[len(p["layers"])] += p["seconds"]
+        same = [p for p in passes if len(p["layers"]) == spent.most_common(1)[0][0]]
+        last = same[-1]
+        middle = {k: statistics.median(p[k] for p in same) for k in ("seconds", "forward", "backward", "communication", "loading")}
+        layers = []
+        for i, layer in enumerate(last["layers"]):
+            module, n = layer["module"], layer["samples"]
+            layers.append({
+                "name": f"{i}:{type(module).__name__}",
+                "parameters": sum(p.numel() * p.element_size() for p in module.parameters()),
+                "output": layer["output"] / n, "stored": layer["stored"] / n,
+                "forward": statistics.median(p["layers"][i]["forward"] for p in same) / n,
+                "backward": statistics.median(p["layers"][i]["backward"] for p in same) / n,
+            })
+        return {
+            "version": VERSION, "passes": len(same), "where": middle, "layers": layers,
+            "memory": {"peak": peak_memory(), "parameters": sum(v["parameters"] for v in layers)},
+            "traceEvents": [
+                {"name": name, "cat": kind, "ph": "X", "pid": 0, "tid": kind, "ts": 1e6 * (a - last["began"]), "dur": 1e6 * (b - a)}
+                for name, kind, a, b in last["events"]
+            ],
+        }
+
+
+def peak_memory():
+    """Returns the most bytes of memory that this process has had resident."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+active = None
+
+
+def start(path):
+    """Profiles this process until its end; rank 0 writes the file."""
+    global active
+    if active is not None:
+        return
+    active = profiler = Profiler()
+    torch.nn.modules.module.register_module_forward_pre_hook(profiler.enter)
+    torch.nn.modules.module.register_module_forward_hook(profiler.leave)
+    _time_loading(profiler)
+    if os.environ.get("RANK", "0") == "0":
+        atexit.register(_write, profiler, path)
+
+
+def _time_loading(profiler):
+    from torch.utils.data import dataloader
+
+    following = dataloader._BaseDataLoaderIter.__next__
+
+    def timed(self):
+        began = time.perf_counter()
+        try:
+            return following(self)
+        finally:
+            profiler.add("loading", "DataLoader", began, time.perf_counter())
+
+    dataloader._BaseDataLoaderIter.__next__ = timed
+
+
+def _write(profiler, path):
+    profiler.end_pass(time.perf_counter())
+    report = profiler.report()
+    if report is None:
+        print("outboard: no profile: the program has called no model with gradients", file=sys.stderr)
+        return
+    aside = f"{path}.part"
+    with open(aside, "w") as f:
+        json.dump(report, f)
+    os.replace(aside, path)
+
+
+def measure(layers, inputs, rounds=5, clock=time.perf_counter):
+    """Returns the times and sizes of layers that follow each other, as `outboard plan train` reads them.
+
+    inputs is a batch of at least two samples. Each layer runs by itself on one sample and on all
+    of them, which separates the time of a sample from that of a call. On a machine that is busy
+    with other work, with one thread, time.thread_time is the better clock.
+    """
+    result = []
+    few, many = inputs[:1], inputs
+    for i, layer in enumerate(layers):
+        times = [_time_layer(layer, x, rounds, clock) for x in (few, many)]
+        with torch.no_grad():
+            outputs = [layer(few), layer(many)]
+        n = many.shape[0]
+        forward, backward = (max(0.0, (times[1][k] - times[0][k]) / (n - 1)) for k in (0, 1))
+        result.append({
+            "name": f"{i}:{type(layer).__name__}",
+            "parameters": sum(p.numel() * p.element_size() for p in layer.parameters()),
+            "output": outputs[1].numel() * outputs[1].element_size() / n,
+            "stored": _stored(layer, many) / n,
+            "forward": forward, "backward": backward,
+            "launch": max(0.0, (times[0][0] - forward + times[0][1] - backward) / 2),
+        })
+        few, many = outputs
+    return result
+
+
+def _time_layer(layer, x, rounds, clock):
+    """Returns the median seconds of the forward and the backward pass."""
+    forward, backward = [], []
+    for _ in range(rounds + 1):
+        x = x.detach()
+        if x.is_floating_point():
+            x.requires_grad_()
+        began = clock()
+        y = layer(x)
+        middle = clock()
+        if y.requires_grad:
+            y.backward(torch.ones_like(y))
+        forward.append(middle - began)
+        backward.append(clock() - middle)
+    return statistics.median(forward[1:]), statistics.median(backward[1:])
+
+
+def _stored(layer, x):
+    """Returns the bytes that the layer keeps for its backward pass, beside parameters."""
+    own = {p.data_ptr() for p in layer.parameters()}
+    sizes = {}
+
+    def keep(t):
+        if t.data_ptr() not in own:
+            sizes[t.data_ptr()] = t.numel() * t.element_size()
+        return t
+
+    x = x.detach()
+    if x.is_floating_point():
+        x.requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        kept = layer(x)  # Alive until the sizes are summed, so that no address occurs twice.
+    total = sum(sizes.values())
+    del kept
+    return total
