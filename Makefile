@@ -114,7 +114,7 @@ soak: build
 	@scripts/need $(TEST_NEEDS)
 	cd test && OUTBOARD_TEST_REQUIRE=all OUTBOARD_SOAK=$${OUTBOARD_SOAK:-10m} $(GO) test -timeout 0 -tags conformance -run TestConformanceSoak -v ./e2e
 
-bench: bench-accel bench-fabric bench-function bench-plan bench-model
+bench: bench-accel bench-fabric bench-function bench-plan bench-model bench-train
 
 bench-accel: build
 	@scripts/need $(TEST_NEEDS)
@@ -139,6 +139,12 @@ bench-plan: build
 bench-model: build
 	@scripts/need python3
 	$(GO) run ./bench/model -outboard bin/outboard -out docs/bench
+
+# Training: equality and collectives against gloo, links against their bound, plans against steps.
+.PHONY: bench-train
+bench-train: build
+	@scripts/need /usr/lib/python3/dist-packages/torch:python3-torch ip:iproute2
+	$(GO) run ./bench/train -outboard bin/outboard -out docs/bench
 
 # What a release consists of, in dist/: for each architecture a tar file and a Debian package; a
 # bill of materials and checksums. The same commit gives the same bytes.

@@ -1,0 +1,43 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// The token buckets of Shape: frames are long, so that nearly all bytes that a bucket counts are
+// those of connections, and a bucket is small, so that short messages do not pass for free.
+const (
+	frameSize  = 9000
+	bucketSize = 16 << 10
+)
+
+// Shape bounds what each node sends by a token bucket of so many bits per second (tc-tbf(8)), in
+// the kernel. It needs namespaces, and can be called again.
+func (r *Rig) Shape(ctx context.Context, bitsPerSecond float64) error {
+	n, ok := r.network.(*namespaces)
+	if !ok {
+		return errors.New("nodes on the loopback device have no links to bound")
+	}
+	for i := range n.count {
+		for _, step := range []string{
+			fmt.Sprintf("-n %s link set port%d mtu %d", n.hub(), i, frameSize),
+			fmt.Sprintf("-n %s link set node mtu %d", n.namespace(i), frameSize),
+		} {
+			if err := ip(ctx, step); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range n.count {
+		bucket := fmt.Sprintf("netns exec %s tc qdisc replace dev node root tbf rate %.0fbit burst %d latency 200ms", n.namespace(i), bitsPerSecond, bucketSize)
+		out, err := exec.CommandContext(ctx, "ip", strings.Fields(bucket)...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("tc: %w: %s", err, strings.TrimSpace(string(out)))
+		}
+	}
+	return nil
+}
