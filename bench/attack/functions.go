@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -83,7 +84,14 @@ func (b *bench) functions(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	chosen, err := regexp.Compile(b.beside)
+	if err != nil {
+		return fmt.Errorf("-beside: %w", err)
+	}
 	for _, a := range functionAttackers {
+		if !chosen.MatchString(a.what) {
+			continue
+		}
 		if err := b.besideFlood(ctx, addr, a.what, a.flood); err != nil {
 			return fmt.Errorf("beside an attack on %s: %w", a.what, err)
 		}

@@ -36,6 +36,7 @@ func main() {
 	flag.StringVar(&b.binary, "outboard", "bin/outboard", "the program that victims and attackers use")
 	flag.StringVar(&b.only, "only", "", "a regular expression: carry out only attacks whose test matches, and measure nothing")
 	flag.BoolVar(&b.measureOnly, "measure", false, "measure only, and keep the attacks of the report that is there")
+	flag.StringVar(&b.beside, "beside", "", "a regular expression: measure functions beside attackers on what matches, print it, and write nothing")
 	os.Exit(paired.Main(b.run))
 }
 
@@ -43,7 +44,7 @@ func main() {
 // who are attacked.
 type bench struct {
 	paired.Run
-	binary, only string
+	binary, only, beside string
 	measureOnly  bool
 }
 
@@ -81,6 +82,9 @@ type report struct {
 }
 
 func (b *bench) run(ctx context.Context) error {
+	if b.beside != "" {
+		return b.printBeside(ctx)
+	}
 	var r report
 	var err error
 	if b.measureOnly {
@@ -109,6 +113,22 @@ func (b *bench) measure(ctx context.Context) (err error) {
 		return err
 	}
 	return errors.Join(b.sandboxCost(ctx), b.victims(ctx), b.functions(ctx), end())
+}
+
+// printBeside measures functions beside the attackers that were chosen.
+func (b *bench) printBeside(ctx context.Context) (err error) {
+	if b.binary, err = filepath.Abs(b.binary); err != nil {
+		return err
+	}
+	end, err := b.Begin(ctx, "isolation")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(b.functions(ctx), end())
+	for _, row := range b.Report.Rows {
+		fmt.Printf("%s: %.0f %s, alone %.0f: %.1f times\n", row.Name, row.Value, row.Unit, row.Reference, row.Ratio)
+	}
+	return err
 }
 
 // carryOut carries out the attacks whose test matches. An error says how many succeeded.
