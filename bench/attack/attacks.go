@@ -59,6 +59,7 @@ func attacks() []Attack {
 		{"WebSocket client", "functions", "invalid UTF-8, unmasked frames, broken fragments (RFC 6455)", gateway, "TestRFC6455", Held},
 		{"workflow", "tenant's process", "expressions that run for minutes", "internal/workflow/dsl", "TestBounded", Bounded},
 		{"gRPC client", "node's descriptors", "opens connections until there are no descriptors left: accepting resumes", "internal/acceptor", "TestShortage", Bounded},
+		{"client of models", "other users' memory", "registers shared memory of another user, which the node as root may open, or of a machine that it is not on", "internal/model/oip", "TestSharedMemoryOfOthers", Held},
 		{"stranger with a spent token", "names of nodes", "learns from the refusal which names exist", "internal/node", "TestUsedTokenIsRefused", Held},
 		{"removed node", "pool", "connects and keeps its leases after `outboard nodes remove`", "internal/pool", "TestRemove", Held},
 		{"joined node", "authority's key, other nodes' records, streams", "reads, overwrites, deletes, mirrors or captures them with its own credentials", "internal/pool", "TestHostileJoinedNode", Held},

@@ -59,7 +59,7 @@ func DecodeResponse(body []byte, header http.Header) ([]model.Tensor, error) {
 	if err := json.Unmarshal(body[:len(body)-len(q.binary)], &r); err != nil {
 		return nil, outboard.Errorf(outboard.Protocol, "infer", "%w", err)
 	}
-	h := &Handler{opts: Options{Owner: noOwner}, regions: newRegions(false)}
+	h := &Handler{opts: Options{Owner: noOwner}, regions: newRegions(false, noOwner)}
 	rest := q.binary
 	var list []model.Tensor
 	for i := range r.Outputs {

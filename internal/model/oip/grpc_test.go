@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -26,17 +27,34 @@ import (
 	"github.com/outboard-run/outboard/internal/model"
 	"github.com/outboard-run/outboard/internal/model/oip"
 	"github.com/outboard-run/outboard/internal/model/oip/inference"
+	"github.com/outboard-run/outboard/internal/need"
 )
 
 // dial returns a connection to a server of gRPC with a handler's service.
 func dial(t *testing.T, opts oip.Options) *grpc.ClientConn {
 	t.Helper()
-	server, listener := grpc.NewServer(), bufconn.Listen(1<<20)
+	listener := bufconn.Listen(1 << 20)
+	return dialTo(t, opts, listener, "passthrough:buffer",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+}
+
+// dialLoopback is dial over 127.0.0.1, where a client has a user.
+func dialLoopback(t *testing.T, opts oip.Options) *grpc.ClientConn {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dialTo(t, opts, listener, listener.Addr().String())
+}
+
+func dialTo(t *testing.T, opts oip.Options, listener net.Listener, target string, more ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	server := grpc.NewServer()
 	oip.New(opts).RegisterGRPC(server)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
-	conn, err := grpc.NewClient("passthrough:buffer", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	conn, err := grpc.NewClient(target, append(more, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +285,7 @@ func TestSharedMemory(t *testing.T) {
 	if _, err := file.WriteString("....abcdefgh........"); err != nil {
 		t.Fatal(err)
 	}
-	conn := dial(t, oip.Options{Models: &echo{}, SharedMemory: true, Owner: func(ctx context.Context) string {
+	conn := dialLoopback(t, oip.Options{Models: &echo{}, SharedMemory: true, Owner: func(ctx context.Context) string {
 		md, _ := metadata.FromIncomingContext(ctx)
 		return strings.Join(md.Get("owner"), "")
 	}})
@@ -336,6 +354,54 @@ func TestSharedMemory(t *testing.T) {
 	}
 	if _, err := infer(mine, use(0, 8), nil); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("truncated: %v", err)
+	}
+}
+
+// TestSharedMemoryOfOthers: a client reaches through the node, which may open everything, no memory
+// of another user of the machine; and a client of which no user is known reaches none at all.
+func TestSharedMemoryOfOthers(t *testing.T) {
+	need.Root(t)
+	file, err := os.CreateTemp("/dev/shm", "outboard-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(file.Name()) })
+	if err := errors.Join(file.Truncate(16), file.Chown(65534, -1)); err != nil {
+		t.Fatal(err)
+	}
+	opts := oip.Options{Models: &echo{}, SharedMemory: true}
+	server := httptest.NewServer(oip.New(opts))
+	defer server.Close()
+	overREST := func() codes.Code {
+		body := strings.NewReader(`{"key":"/` + filepath.Base(file.Name()) + `","offset":0,"byte_size":16}`)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/v2/systemsharedmemory/region/rest/register", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		return map[int]codes.Code{http.StatusOK: codes.OK, http.StatusForbidden: codes.PermissionDenied}[answer.StatusCode]
+	}
+	over := func(conn *grpc.ClientConn) func() codes.Code {
+		return func() codes.Code {
+			q := &inference.SystemSharedMemoryRegisterRequest{Name: "grpc", Key: "/" + filepath.Base(file.Name()), ByteSize: 16}
+			return status.Code(call(t.Context(), conn, "SystemSharedMemoryRegister", q, &inference.SystemSharedMemoryRegisterResponse{}))
+		}
+	}
+	loopback, unknown := over(dialLoopback(t, opts)), over(dial(t, opts))
+	for _, c := range []struct {
+		mode      os.FileMode
+		here, far codes.Code
+	}{{0o600, codes.PermissionDenied, codes.PermissionDenied}, {0o604, codes.PermissionDenied, codes.PermissionDenied}, {0o666, codes.OK, codes.PermissionDenied}} {
+		if err := file.Chmod(c.mode); err != nil {
+			t.Fatal(err)
+		}
+		if rest, grpc, far := overREST(), loopback(), unknown(); rest != c.here || grpc != c.here || far != c.far {
+			t.Errorf("mode %v: %v, %v, and %v for a client without a user; want %v and %v", c.mode, rest, grpc, far, c.here, c.far)
+		}
 	}
 }
 

@@ -125,7 +125,7 @@ func (s *grpcService) modelUnload(ctx context.Context, q *inference.RepositoryMo
 }
 
 func (s *grpcService) sharedMemoryStatus(ctx context.Context, q *inference.SystemSharedMemoryStatusRequest) (*inference.SystemSharedMemoryStatusResponse, error) {
-	list, err := s.regions.list(s.owner(ctx), q.GetName())
+	list, err := s.regions.list(ctx, q.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -138,9 +138,9 @@ func (s *grpcService) sharedMemoryStatus(ctx context.Context, q *inference.Syste
 
 func (s *grpcService) sharedMemoryRegister(ctx context.Context, q *inference.SystemSharedMemoryRegisterRequest) (*inference.SystemSharedMemoryRegisterResponse, error) {
 	x := region{Name: q.GetName(), Key: q.GetKey(), Offset: q.GetOffset(), Size: q.GetByteSize()}
-	return &inference.SystemSharedMemoryRegisterResponse{}, s.regions.register(s.owner(ctx), x)
+	return &inference.SystemSharedMemoryRegisterResponse{}, s.regions.register(ctx, x)
 }
 
 func (s *grpcService) sharedMemoryUnregister(ctx context.Context, q *inference.SystemSharedMemoryUnregisterRequest) (*inference.SystemSharedMemoryUnregisterResponse, error) {
-	return &inference.SystemSharedMemoryUnregisterResponse{}, s.regions.unregister(s.owner(ctx), q.GetName())
+	return &inference.SystemSharedMemoryUnregisterResponse{}, s.regions.unregister(ctx, q.GetName())
 }

@@ -112,7 +112,7 @@ func (s *grpcService) grpcInput(ctx context.Context, in *inference.ModelInferReq
 	case err != nil:
 		return t, err
 	case shared:
-		t.Data, err = s.regions.read(s.owner(ctx), &region)
+		t.Data, err = s.regions.read(ctx, &region)
 		return t, err
 	case isRaw && in.GetContents() != nil:
 		return t, outboard.Errorf(outboard.Invalid, "", "it has contents, and the request has raw_input_contents: use one of them")
@@ -148,7 +148,7 @@ func (s *grpcService) grpcResponse(ctx context.Context, q *inference.ModelInferR
 		case err != nil:
 			return nil, err
 		case shared:
-			if err := s.regions.write(s.owner(ctx), &region, t.Data); err != nil {
+			if err := s.regions.write(ctx, &region, t.Data); err != nil {
 				return nil, outboard.Errorf(outboard.Invalid, "infer", "output %q: %w", t.Name, err)
 			}
 			out.Parameters = region.message()

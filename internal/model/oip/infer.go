@@ -200,7 +200,7 @@ func (h *Handler) input(ctx context.Context, in *inferInput, rest *[]byte) (mode
 	case err != nil:
 		return t, err
 	case shared:
-		t.Data, err = h.regions.read(h.owner(ctx), &region)
+		t.Data, err = h.regions.read(ctx, &region)
 		return t, err
 	case binary && len(in.Data) > 0:
 		return t, fmt.Errorf("it has both data and binary_data_size")
@@ -271,7 +271,7 @@ func (h *Handler) appendOutput(ctx context.Context, head []byte, q *parsedReques
 	head = appendTensorHead(head, &t)
 	switch {
 	case shared:
-		if err := h.regions.write(h.owner(ctx), &region, t.Data); err != nil {
+		if err := h.regions.write(ctx, &region, t.Data); err != nil {
 			return nil, nil, outboard.Errorf(outboard.Invalid, "infer", "output %q: %w", t.Name, err)
 		}
 		head = append(head, region.json()...)

@@ -36,8 +36,8 @@ type Options struct {
 	// Administer returns an error unless the client of a request may load and unload models; nil
 	// allows all.
 	Administer func(ctx context.Context) error
-	// Owner names the client of a request: a region of shared memory belongs to the client that has
-	// registered it. Nil: all are one client.
+	// Owner names the client of a request by its API key: a region of shared memory belongs to the
+	// client that has registered it. Nil, or "": the user on this machine is the client.
 	Owner func(ctx context.Context) string
 	// Count counts the tokens of a generation for the client of its request; nil counts none.
 	Count func(ctx context.Context, prompt, generated int)
@@ -71,18 +71,20 @@ func New(opts Options) *Handler {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	h := &Handler{opts: opts, mux: http.NewServeMux(), regions: newRegions(opts.SharedMemory)}
+	h := &Handler{opts: opts, mux: http.NewServeMux(), regions: newRegions(opts.SharedMemory, opts.Owner)}
 	h.routes()
 	return h
 }
 
 func noOwner(context.Context) string { return "" }
 
-// owner names the client of a request.
-func (h *Handler) owner(ctx context.Context) string { return h.opts.Owner(ctx) }
-
 // ServeHTTP implements http.Handler.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.regions.enabled {
+		r = withRemote(r)
+	}
+	h.mux.ServeHTTP(w, r)
+}
 
 // extensions are those of the protocol that are served.
 func (h *Handler) extensions() []string {

@@ -1,6 +1,7 @@
 package oip
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,8 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -32,6 +35,8 @@ const (
 // the node.
 type regions struct {
 	enabled bool
+	// key names the client of a request by its API key, "" for none.
+	key func(context.Context) string
 
 	mu  sync.Mutex
 	all map[regionName]*region
@@ -49,12 +54,25 @@ type region struct {
 	file   *os.File
 }
 
-func newRegions(enabled bool) *regions {
-	return &regions{enabled: enabled, all: map[regionName]*region{}}
+func newRegions(enabled bool, key func(context.Context) string) *regions {
+	return &regions{enabled: enabled, key: key, all: map[regionName]*region{}}
 }
 
-// register opens the memory that a client names.
-func (r *regions) register(owner string, x region) error {
+// owner names the client of a request: by its API key, or else by its user on this machine.
+func (r *regions) owner(ctx context.Context) string {
+	if key := r.key(ctx); key != "" {
+		return "key:" + key
+	}
+	uid, err := userOf(ctx)
+	if err != nil {
+		return "" // It has registered nothing.
+	}
+	return "uid:" + strconv.FormatUint(uint64(uid), 10)
+}
+
+// register opens the memory that a client names. It must belong to the client's user, or be open to
+// all: the node may open what others of this machine may not.
+func (r *regions) register(ctx context.Context, x region) error {
 	const op = "register shared memory"
 	key := strings.TrimPrefix(x.Key, "/")
 	switch {
@@ -67,6 +85,10 @@ func (r *regions) register(owner string, x region) error {
 	case x.Size == 0 || x.Offset+x.Size < x.Offset:
 		return outboard.Errorf(outboard.Invalid, op, "a region of %d bytes at %d", x.Size, x.Offset)
 	}
+	uid, err := userOf(ctx)
+	if err != nil {
+		return err
+	}
 	fd, err := unix.Open(filepath.Join(shmFolder, key), unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return outboard.Errorf(outboard.Invalid, op, "key %q: %w", x.Key, err)
@@ -76,13 +98,22 @@ func (r *regions) register(owner string, x region) error {
 	if err == nil && (!info.Mode().IsRegular() || uint64(info.Size()) < x.Offset+x.Size) {
 		err = outboard.Errorf(outboard.Invalid, op, "key %q has %d bytes, the region ends at %d", x.Key, info.Size(), x.Offset+x.Size)
 	}
+	if err == nil && !mayUse(info, uid) {
+		err = outboard.Errorf(outboard.Denied, op, "key %q belongs to another user", x.Key)
+	}
 	if err == nil {
-		err = r.add(owner, &x)
+		err = r.add(r.owner(ctx), &x)
 	}
 	if err != nil {
 		return errors.Join(err, x.file.Close())
 	}
 	return nil
+}
+
+// mayUse reports whether a user may read and write a shared memory object.
+func mayUse(info os.FileInfo, uid uint32) bool {
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (owner.Uid == uid || info.Mode().Perm()&0o006 == 0o006)
 }
 
 func (r *regions) add(owner string, x *region) error {
@@ -105,10 +136,11 @@ func (r *regions) add(owner string, x *region) error {
 }
 
 // unregister closes a client's region, all of them for the name "".
-func (r *regions) unregister(owner, name string) error {
+func (r *regions) unregister(ctx context.Context, name string) error {
 	if !r.enabled {
 		return errNoSharedMemory
 	}
+	owner := r.owner(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for n, x := range r.all {
@@ -121,10 +153,11 @@ func (r *regions) unregister(owner, name string) error {
 }
 
 // list returns a client's regions by name, one of them if it is named.
-func (r *regions) list(owner, name string) ([]region, error) {
+func (r *regions) list(ctx context.Context, name string) ([]region, error) {
 	if !r.enabled {
 		return nil, errNoSharedMemory
 	}
+	owner := r.owner(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	list := []region{}
@@ -180,10 +213,11 @@ func (u *regionUse) message() map[string]*inference.InferParameter {
 }
 
 // at returns a region and the offset in its file of what a tensor uses.
-func (r *regions) at(owner string, u *regionUse, size uint64) (*os.File, int64, error) {
+func (r *regions) at(ctx context.Context, u *regionUse, size uint64) (*os.File, int64, error) {
 	if !r.enabled {
 		return nil, 0, errNoSharedMemory
 	}
+	owner := r.owner(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	x := r.all[regionName{owner, u.name}]
@@ -197,8 +231,8 @@ func (r *regions) at(owner string, u *regionUse, size uint64) (*os.File, int64, 
 }
 
 // read copies the data of a tensor out of a region.
-func (r *regions) read(owner string, u *regionUse) ([]byte, error) {
-	f, at, err := r.at(owner, u, u.size)
+func (r *regions) read(ctx context.Context, u *regionUse) ([]byte, error) {
+	f, at, err := r.at(ctx, u, u.size)
 	if err != nil {
 		return nil, err
 	}
@@ -213,8 +247,8 @@ func (r *regions) read(owner string, u *regionUse) ([]byte, error) {
 }
 
 // write copies the data of a tensor into a region. It does not make the file longer.
-func (r *regions) write(owner string, u *regionUse, data []byte) error {
-	f, at, err := r.at(owner, u, uint64(len(data)))
+func (r *regions) write(ctx context.Context, u *regionUse, data []byte) error {
+	f, at, err := r.at(ctx, u, uint64(len(data)))
 	if err != nil {
 		return err
 	}
@@ -237,15 +271,15 @@ func (h *Handler) sharedMemoryRoutes() {
 		var x region
 		err := readSmall(r.Body, &x)
 		if x.Name = r.PathValue("region"); err == nil {
-			err = h.regions.register(h.owner(r.Context()), x)
+			err = h.regions.register(r.Context(), x)
 		}
 		answerEmpty(w, err)
 	})
 	h.mux.HandleFunc("POST "+at+"/region/{region}/unregister", func(w http.ResponseWriter, r *http.Request) {
-		answerEmpty(w, h.regions.unregister(h.owner(r.Context()), r.PathValue("region")))
+		answerEmpty(w, h.regions.unregister(r.Context(), r.PathValue("region")))
 	})
 	h.mux.HandleFunc("POST "+at+"/unregister", func(w http.ResponseWriter, r *http.Request) {
-		answerEmpty(w, h.regions.unregister(h.owner(r.Context()), ""))
+		answerEmpty(w, h.regions.unregister(r.Context(), ""))
 	})
 }
 
@@ -258,7 +292,7 @@ func answerEmpty(w http.ResponseWriter, err error) {
 }
 
 func (h *Handler) shmStatus(w http.ResponseWriter, r *http.Request) {
-	list, err := h.regions.list(h.owner(r.Context()), r.PathValue("region"))
+	list, err := h.regions.list(r.Context(), r.PathValue("region"))
 	if err != nil {
 		refuse(w, err)
 		return
