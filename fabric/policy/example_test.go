@@ -19,7 +19,7 @@ func ExampleCheck() {
 	err := policy.Check("shop.yaml", []byte(text), policy.Options{Descriptors: protoregistry.GlobalFiles})
 	fmt.Println(err)
 	// Output:
-	// shop.yaml:4:9: nothing is called "tenent" here: did you mean "tenant"? There are: attempt, deadline, metadata, method, now, peer, request, service, tenant
+	// shop.yaml:4:9: nothing is called "tenent" here: did you mean "tenant"? There are: attempt, caller_kind, caller_name, caller_node, deadline, metadata, method, now, peer, request, service, tenant
 }
 
 // A file that names WebAssembly modules carries their code when it is applied.

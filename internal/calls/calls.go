@@ -130,7 +130,7 @@ func Open(_ context.Context, opts Options) (*Plane, error) {
 	p.policies = newPolicies(opts.Registry, p.log)
 	p.router = router.New(router.Options{
 		Policies: &p.policies.table, Logger: opts.Logger, Registerer: opts.Metrics, Tracer: opts.Tracer, Slow: opts.Slow,
-		Elsewhere: opts.Elsewhere,
+		Elsewhere: opts.Elsewhere, Node: string(opts.Self),
 	})
 	calls := p.inFlight.counting(p.router)
 	p.programs = newPrograms(opts, p.life, calls)

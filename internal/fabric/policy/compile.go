@@ -118,6 +118,7 @@ func variablesOf(response bool) []cel.EnvOption {
 		cel.OptionalTypes(), ext.Strings(), cel.CrossTypeNumericComparisons(true), cel.DefaultUTCTimeZone(true),
 		cel.ParserExpressionSizeLimit(16 << 10), cel.ParserRecursionLimit(100),
 		cel.Variable("metadata", pairs), cel.Variable("tenant", cel.StringType), cel.Variable("peer", cel.StringType),
+		cel.Variable("caller_node", cel.StringType), cel.Variable("caller_kind", cel.StringType), cel.Variable("caller_name", cel.StringType),
 		cel.Variable("service", cel.StringType), cel.Variable("method", cel.StringType), cel.Variable("attempt", cel.IntType),
 		cel.Variable("now", cel.TimestampType), cel.Variable("deadline", cel.TimestampType),
 	}
@@ -128,7 +129,7 @@ func variablesOf(response bool) []cel.EnvOption {
 }
 
 func variableNames(response bool) []string {
-	names := []string{"request", "metadata", "tenant", "peer", "service", "method", "attempt", "now", "deadline"}
+	names := []string{"request", "metadata", "tenant", "peer", "caller_node", "caller_kind", "caller_name", "service", "method", "attempt", "now", "deadline"}
 	if response {
 		names = append(names, "response")
 	}

@@ -38,5 +38,5 @@ func Example() {
 	// Output:
 	// golden may, within 2s
 	// guest rpc error: code = PermissionDenied desc = policy members: this caller may not call this
-	// shop.yaml:1:31: nothing is called "tenent" here: did you mean "tenant"? There are: attempt, deadline, metadata, method, now, peer, request, service, tenant
+	// shop.yaml:1:31: nothing is called "tenent" here: did you mean "tenant"? There are: attempt, caller_kind, caller_name, caller_node, deadline, metadata, method, now, peer, request, service, tenant
 }

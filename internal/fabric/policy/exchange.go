@@ -22,6 +22,8 @@ type Exchange struct {
 	Now time.Time
 	// Nodes is the number of nodes that share the rates of the whole pool; 0 is 1.
 	Nodes int
+	// Node is the node on which the caller is: policies apply there.
+	Node string
 	// Moved reports a stream that was admitted by another process and continues here.
 	Moved bool
 	// Rand returns 64 random bits. With nil, policies for a fraction of the calls apply to
@@ -90,7 +92,7 @@ func (x *Exchange) Reset() {
 	if x.owned != nil {
 		x.owned.reset()
 	}
-	x.chain, x.changed, x.Moved, x.Nodes = nil, false, false, 0
+	x.chain, x.changed, x.Moved, x.Nodes, x.Node = nil, false, false, 0, ""
 	x.held, x.answers = x.held[:0], x.answers[:0]
 	x.payload, x.request, x.vars = memo[[]byte]{}, memo[protoreflect.Message]{}, variables{}
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/google/cel-go/cel"
@@ -102,6 +103,14 @@ func (v *variables) ResolveName(name string) (any, bool) {
 		return types.String(h.Tenant), true
 	case "peer":
 		return types.String(h.Peer), true
+	case "caller_node":
+		return types.String(v.x.Node), true
+	case "caller_kind":
+		kind, _ := identity(h.Tenant)
+		return types.String(kind), true
+	case "caller_name":
+		_, name := identity(h.Tenant)
+		return types.String(name), true
 	case "service":
 		return types.String(h.Service()), true
 	case "method":
@@ -117,6 +126,19 @@ func (v *variables) ResolveName(name string) (any, bool) {
 		return types.Timestamp{Time: h.Deadline}, true
 	}
 	return nil, false
+}
+
+// identity splits the identity of a caller: a user of its node, the process of a tenant, a node,
+// each with a name; or none, for a caller that proves nothing.
+func identity(tenant string) (kind, name string) {
+	kind, name, ok := strings.Cut(tenant, ":")
+	if !ok {
+		return "", tenant
+	}
+	if kind == "uid" {
+		kind = "user"
+	}
+	return kind, name
 }
 
 // Parent implements cel.Activation.

@@ -55,6 +55,37 @@ func TestVariables(t *testing.T) {
 	}
 }
 
+// TestIdentities: a policy names who calls: a user of one node, a tenant, or a caller that proves
+// nothing, whose text is no identity of another kind.
+func TestIdentities(t *testing.T) {
+	const when = `caller_kind == "user" && caller_name == "1000" && caller_node == "harbour" || caller_kind == "tenant" && caller_name == "shop"`
+	for tenant, c := range map[string]struct {
+		node string
+		want bool
+	}{
+		"uid:1000": {"harbour", true}, "uid:1000 ": {"harbour", false}, "tenant:shop": {"dinghy", true}, "tenant:other": {"harbour", false}, "": {"harbour", false},
+		"shop": {"harbour", false}, "node:models": {"harbour", false}, "user:1000": {"dinghy", false}, "uid:10000": {"harbour", false},
+	} {
+		s := parsed(t, "policies:\n- name: a\n  when: |\n    "+when+"\n  timeout: 1s\n")
+		v := &visit{tenant: tenant}
+		x := v.exchange()
+		x.Node = c.node
+		if err := s.For(x.Head).Begin(x); err != nil {
+			t.Fatal(err)
+		}
+		if got := x.Plan.Timeout != 0; got != c.want || s.Policies()[0].Failed != 0 {
+			t.Errorf("%q at %s: got %v, want %v", tenant, c.node, got, c.want)
+		}
+	}
+	// The same user of another node is somebody else.
+	s := parsed(t, "policies:\n- name: a\n  when: |\n    "+when+"\n  timeout: 1s\n")
+	x := (&visit{tenant: "uid:1000"}).exchange()
+	x.Node = "dinghy"
+	if err := s.For(x.Head).Begin(x); err != nil || x.Plan.Timeout != 0 {
+		t.Errorf("a user of another node: %v, %v", x.Plan.Timeout, err)
+	}
+}
+
 // TestDecodedOnce counts how often the payload is asked for: never by what needs only
 // the head, and once by all that need a field.
 func TestDecodedOnce(t *testing.T) {

@@ -68,6 +68,14 @@ func (c *wasmCall) Head(name string) (string, bool) {
 		return h.Tenant, true
 	case "peer":
 		return h.Peer, true
+	case "caller_node":
+		return c.x.Node, true
+	case "caller_kind":
+		kind, _ := identity(h.Tenant)
+		return kind, true
+	case "caller_name":
+		_, name := identity(h.Tenant)
+		return name, true
 	case "service":
 		return h.Service(), true
 	case "method":

@@ -60,7 +60,7 @@ func (r *Router) startExchange(h *call.Head) *exchange {
 	c := r.exchanges.Get().(*exchange)
 	c.began = time.Now()
 	c.caller, c.Head, c.Now, c.Rand = h, h, c.began, r.options.Random
-	c.Nodes = r.policies.Nodes()
+	c.Nodes, c.Node = r.policies.Nodes(), r.options.Node
 	c.method = r.method(h)
 	c.method.inFlight.Add(1)
 	c.chain = r.chain(h)

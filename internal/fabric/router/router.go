@@ -23,6 +23,8 @@ type Options struct {
 	// Policies apply to the calls. The owner of the table applies and rolls back sets.
 	// Default: a table of the router's own.
 	Policies *policy.Table
+	// Node is the node of the callers, for policies.
+	Node string
 	// Logger receives slow calls and the lines of log policies. Default: none.
 	Logger *slog.Logger
 	// Registerer receives the metrics, outboard_fabric_*. Default: none.
