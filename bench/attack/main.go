@@ -45,7 +45,7 @@ func main() {
 type bench struct {
 	paired.Run
 	binary, only, beside string
-	measureOnly  bool
+	measureOnly          bool
 }
 
 // A Verdict says what became of an attack.
