@@ -1,0 +1,2 @@
+// Package ctest tests the driver library of OpenCL from Go, also under sanitizers.
+package ctest

@@ -1,0 +1,2 @@
+// Package ask tests the example of questions to a language model.
+package ask

@@ -1,0 +1,2 @@
+// Package chat tests the example of a chat.
+package chat

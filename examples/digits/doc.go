@@ -1,0 +1,2 @@
+// Package digits tests the example that recognizes digits.
+package digits

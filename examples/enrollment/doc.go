@@ -1,0 +1,2 @@
+// Package enrollment tests the example of a course enrollment.
+package enrollment

@@ -1,0 +1,2 @@
+// Package fractal tests the example that draws a fractal on a device.
+package fractal

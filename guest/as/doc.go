@@ -1,0 +1,2 @@
+// Package as tests what authors of functions import in AssemblyScript.
+package as
