@@ -62,7 +62,8 @@ func (p Program) Run(ctx context.Context, way Launcher, home string) Result {
 	cmd := way(ctx, p.Args[0], p.Args[1:]...)
 	cmd.WaitDelay = 5 * time.Second
 	if p.Home {
-		cmd.Env = append(environment(cmd), "HOME="+home, "XDG_CACHE_HOME="+filepath.Join(home, "cache"))
+		// Hashcat takes the folder of its data from the user's entry, which may name none that exists.
+		cmd.Env = append(environment(cmd), "HOME="+home, "XDG_CACHE_HOME="+filepath.Join(home, "cache"), "XDG_DATA_HOME="+filepath.Join(home, "data"))
 		cmd.Dir = home
 	}
 	var stdout, stderr bytes.Buffer
