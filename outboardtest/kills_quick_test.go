@@ -1,0 +1,6 @@
+//go:build !conformance
+
+package outboardtest_test
+
+// killedRanks is how often a rank is killed; with the tag conformance more often.
+const killedRanks = 3
