@@ -11,7 +11,7 @@ type Resource struct {
 
 // Import imports a resource now. Its name begins with its kind: "function:price",
 // "function:shop/price" for one of another app, "bucket:seats", "arena:photos",
-// "secret:token", "device:gpu". The error names the line that the manifest lacks.
+// "secret:token", "device:gpu", "outgoing:api.example.com". The error names the line that the manifest lacks.
 func Import(name string) (*Resource, error) {
 	r := &Resource{name: name}
 	_, err := r.open()
@@ -43,6 +43,11 @@ type Callee struct{ Resource }
 
 // Function names another function of this app, or "APP/FUNCTION".
 func Function(name string) *Callee { return &Callee{Resource{name: "function:" + name}} }
+
+// Outgoing names the client of requests to a host, "NAME" or "NAME:PORT", which the manifest has
+// to list in outgoing and in the function's imports. Its request and its response are HTTP/1.1
+// messages, the request's with a URI as its target. Package web has a Transport over it.
+func Outgoing(host string) *Callee { return &Callee{Resource{name: "outgoing:" + host}} }
 
 // Call calls the function with a request. If the function fails, the error has the text of
 // its error.

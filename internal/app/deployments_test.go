@@ -50,6 +50,8 @@ func (p *fakePool) DeployFunction(_ context.Context, _ *Version[*fakeFunction, s
 	return &fakeFunction{string(s.Content), &p.closed}, nil
 }
 
+func (p *fakePool) CheckWorkflows(*Version[*fakeFunction, string]) []manifest.Problem { return nil }
+
 func (p *fakePool) ParseWorkflow(_ *Version[*fakeFunction, string], s Source, unknown func(string) string) (string, []manifest.Problem) {
 	if text := unknown(string(s.Content)); text != "" {
 		return "", []manifest.Problem{{File: s.File, Text: text}}

@@ -48,6 +48,8 @@ type Planes[F Function, W any] interface {
 	// ParseWorkflow checks a workflow of v. unknown says why v has no function of a name, ""
 	// where it has.
 	ParseWorkflow(v *Version[F, W], s Source, unknown func(function string) string) (W, []manifest.Problem)
+	// CheckWorkflows checks the references of v's workflows to each other.
+	CheckWorkflows(v *Version[F, W]) []manifest.Problem
 }
 
 // Files reads files by their digests.
@@ -166,6 +168,9 @@ func (b *builder[F, W]) build(ctx context.Context) error {
 		if err := b.workflow(ctx, name); err != nil {
 			return err
 		}
+	}
+	if len(b.problems) == 0 {
+		b.problems = b.planes.CheckWorkflows(b.version)
 	}
 	return nil
 }

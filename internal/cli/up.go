@@ -11,6 +11,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/egress"
 	"github.com/outboard-run/outboard/internal/node"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/network"
@@ -39,6 +40,7 @@ type upOptions struct {
 	slowCall          time.Duration
 	maxCalls          int
 	sandbox           sandboxFlag
+	outgoingPrivate   []string
 	tenantLimits      limitsFlag
 	leaseTTL          time.Duration
 	probeBudget       outboard.Bytes
@@ -63,6 +65,7 @@ func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.modelsShm, "models-shm", false, "let clients of models register shared memory of this machine")
 	flags.StringVar(&o.modelServers, "model-servers", "", "`FILE` with the commands or addresses of servers that execute models (vLLM, llama-server)")
 	flags.Var(&o.tenantLimits, "tenant-limits", "`LIMITS` of what each tenant holds on this node: requests=SIZE, arenas=SIZE, logs=SIZE, buckets=SIZE, memory=SIZE, and keeps in the pool's state: store=SIZE, with semicolons between")
+	flags.StringSliceVar(&o.outgoingPrivate, "outgoing-private", nil, "private `ADDRESSES` that apps may send requests to, if their manifests say private: prefixes, addresses, ADDRESS:PORT (one of this machine needs its port)")
 	flags.Var(&o.sandbox, "sandbox", "`SETTINGS` of the isolation of kernels: require=MECHANISMS, read=PATH, device=PATTERN, env=NAME, call=NUMBER, memory=SIZE, with semicolons between")
 	flags.DurationVar(&o.replaceAfter, "replace-keeper-after", pool.DefaultReplaceAfter,
 		"time after which another node keeps the pool's state in place of one of three that is gone; 0 for never")
@@ -120,6 +123,9 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 	if opts.leaseTTL < minLeaseTTL {
 		return usage("--lease-ttl %v: want %v or more", opts.leaseTTL, minLeaseTTL)
 	}
+	if err := egress.CheckPrivate(opts.outgoingPrivate); err != nil {
+		return usage("--outgoing-private %v", err)
+	}
 	if opts.maxCalls < minMaxCalls || opts.maxCalls > maxMaxCalls {
 		return usage("--max-calls %d: want %d to %d", opts.maxCalls, minMaxCalls, maxMaxCalls)
 	}
@@ -130,7 +136,7 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 		Join:  opts.join, Token: opts.token,
 		NATS: opts.nats, Creds: opts.creds,
 		GRPC: opts.grpc, HTTP: opts.http, HTTPHosts: opts.httpHosts, Models: opts.models, ModelsSharedMemory: opts.modelsShm, ModelServers: opts.modelServers, SlowCall: opts.slowCall, MaxCalls: opts.maxCalls, LeaseTTL: opts.leaseTTL,
-		Sandbox: opts.sandbox.sandbox, TenantLimits: opts.tenantLimits.limits, ProbeBudget: opts.probeBudget,
+		Sandbox: opts.sandbox.sandbox, TenantLimits: opts.tenantLimits.limits, OutgoingPrivate: opts.outgoingPrivate, ProbeBudget: opts.probeBudget,
 		Helper: env.Helper,
 		Log:    slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: opts.logLevel})),
 		Jobs:   opts.jobs,

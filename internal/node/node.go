@@ -80,6 +80,9 @@ type Options struct {
 	Join, Token string
 	// NATS and Creds name an existing NATS cluster for the pool's state.
 	NATS, Creds string
+	// OutgoingPrivate are the private addresses that apps may send requests to: prefixes,
+	// addresses, and addresses with a port.
+	OutgoingPrivate []string
 	// TenantLimits are what each tenant may hold on this node, in bytes.
 	TenantLimits quota.Limits
 	// Sandbox changes the isolation of the workers that execute kernels.

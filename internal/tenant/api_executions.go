@@ -159,7 +159,7 @@ func fault(e *dsl.Error) *client.Fault {
 
 func describeStep(s *engine.Step) client.Step {
 	out := client.Step{
-		Task: s.Task, Name: s.Name, Kind: s.Kind, Function: s.Function, Attempt: s.Attempt, Iteration: s.Round,
+		Task: s.Task, Name: s.Name, Kind: s.Kind, Function: cmp.Or(s.Function, s.Service), Attempt: s.Attempt, Iteration: s.Round,
 		State: string(s.Status), Node: outboard.NodeID(s.Run.Node), Ready: s.Ready, Started: s.Run.Began,
 		Took: client.Duration(s.Run.Took), Start: s.Run.Start, Pointer: outboard.Bytes(s.Run.Pointer), Copied: outboard.Bytes(s.Run.Copied),
 		Fuel: s.Run.Fuel, Fault: fault(s.Error),

@@ -50,6 +50,9 @@ type Config struct {
 	DevicesKey    string `json:"devices_key,omitempty"`
 	// Limits are what the tenant may hold on this node, in bytes.
 	Limits quota.Limits `json:"limits,omitempty"`
+	// OutgoingPrivate are the private addresses that apps may send requests to: see
+	// egress.Options.
+	OutgoingPrivate []string `json:"outgoing_private,omitempty"`
 	// HTTP is the address at which the node accepts requests for apps, "" for none.
 	HTTP string `json:"http,omitempty"`
 	// Hosts are the host names for which requests are served, none for all.

@@ -9,6 +9,7 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/appdevice"
 	"github.com/outboard-run/outboard/internal/accel/compute"
 	"github.com/outboard-run/outboard/internal/app/manifest"
+	"github.com/outboard-run/outboard/internal/egress"
 	"github.com/outboard-run/outboard/internal/function"
 )
 
@@ -24,6 +25,7 @@ type deployed struct {
 	spec      manifest.Function
 	http      bool                       // it takes HTTP messages
 	imports   map[string]manifest.Import // by name, "bucket:seats"
+	outgoing  []egress.Host              // to which it may send requests
 	meter     meter
 }
 
@@ -55,6 +57,9 @@ func (d *deployed) run(ctx context.Context, q function.Request) (function.Respon
 
 // Import implements function.Resources: it opens what the manifest lets the function import.
 func (d *deployed) Import(ctx context.Context, name string) (function.Resource, error) {
+	if host, ok := strings.CutPrefix(name, string(manifest.ImportOutgoing)+":"); ok {
+		return d.outgoingHost(host)
+	}
 	i, ok := d.imports[name]
 	if !ok {
 		return nil, d.notAllowed(name)
@@ -77,19 +82,19 @@ func (d *deployed) Import(ctx context.Context, name string) (function.Resource, 
 		return deviceResource{device}, nil
 	case manifest.ImportModel:
 		return d.tenant.models.Open(ctx, i.Name)
-	case manifest.ImportFunction:
+	case manifest.ImportFunction, manifest.ImportOutgoing:
 	}
 	app, other := i.Function(spec.Name)
 	return d.callee(ctx, app, other)
 }
 
-var importable = []manifest.Kind{manifest.ImportArena, manifest.ImportBucket, manifest.ImportFunction, manifest.ImportSecret, manifest.ImportDevice, manifest.ImportModel}
+var importable = []manifest.Kind{manifest.ImportArena, manifest.ImportBucket, manifest.ImportFunction, manifest.ImportSecret, manifest.ImportDevice, manifest.ImportModel, manifest.ImportOutgoing}
 
 // notAllowed names the line of the manifest that would allow an import.
 func (d *deployed) notAllowed(name string) error {
 	kind, object, ok := strings.Cut(name, ":")
 	if !ok || object == "" || !slices.Contains(importable, manifest.Kind(kind)) {
-		return outboard.Errorf(outboard.Invalid, "", "want KIND:NAME, as in bucket:seats, where KIND is one of arena, bucket, device, function, model and secret")
+		return outboard.Errorf(outboard.Invalid, "", "want KIND:NAME, as in bucket:seats, where KIND is one of arena, bucket, device, function, model, outgoing and secret")
 	}
 	return outboard.Errorf(outboard.Denied, "",
 		"function %s may not: add \"- %s: %s\" to functions.%s.imports in the manifest of app %s",

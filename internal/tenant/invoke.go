@@ -108,7 +108,7 @@ func (i *invoker) output(ctx context.Context, r engine.Result) (gateway.Answer, 
 	case r.Status != core.Completed:
 		return a, outboard.Errorf(outboard.SessionLost, "execution "+a.ID, "it was %s", r.Status)
 	case r.Value != nil:
-		body, err := i.tenant.values.bytes(ctx, r.ID, *r.Value)
+		body, err := i.tenant.values.Fetch(ctx, r.ID, *r.Value)
 		a.Body, a.Type = body, r.Value.Type
 		return a, err
 	}

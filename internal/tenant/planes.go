@@ -24,12 +24,14 @@ var _ app.Planes[*deployed, *dsl.Workflow] = planes{}
 // appResources are what the functions of all versions of an app share on this node.
 type appResources struct {
 	*resources.App
-	devices *appdevice.Leases
+	devices  *appdevice.Leases
+	outgoing *outgoingClients
 }
 
 // Close implements app.Resources.
 func (r *appResources) Close() {
 	r.devices.Close()
+	r.outgoing.close()
 	r.App.Close()
 }
 
@@ -44,6 +46,7 @@ func (p planes) NewResources(name string) app.Resources {
 		devices: appdevice.New(appdevice.Options{
 			App: name, Socket: t.config.DevicesSocket, Key: t.config.DevicesKey, Life: t.life, Go: t.running.Go,
 		}),
+		outgoing: &outgoingClients{egress: t.egress, app: name},
 	}
 }
 
@@ -65,6 +68,7 @@ func (p planes) DeployFunction(ctx context.Context, v *version, s app.Source) (*
 		Function: f, tenant: p.tenant, version: v, name: s.Name, module: s.Digest, size: len(s.Content), spec: spec,
 		http:      spec.HTTP || slices.Contains(exports, httpExport),
 		resources: v.Resources.(*appResources), //nolint:errcheck // NewResources returned it
+		outgoing:  importedHosts(v.Spec, spec),
 		imports:   make(map[string]manifest.Import, len(spec.Imports)),
 	}
 	for _, i := range spec.Imports {
@@ -92,12 +96,25 @@ func settings(app, name string, spec manifest.Function) function.Settings {
 }
 
 // ParseWorkflow implements app.Planes.
-func (planes) ParseWorkflow(_ *version, s app.Source, unknown func(string) string) (*dsl.Workflow, []manifest.Problem) {
-	w, err := dsl.ParseBy(dsl.Rules{Function: unknown}, s.File, s.Content)
+func (planes) ParseWorkflow(v *version, s app.Source, unknown func(string) string) (*dsl.Workflow, []manifest.Problem) {
+	w, err := dsl.ParseBy(workflowRules(v.Spec, unknown), s.File, s.Content)
 	if err != nil {
 		return nil, workflowProblems(s.File, err)
 	}
 	return w, nil
+}
+
+// CheckWorkflows implements app.Planes.
+func (planes) CheckWorkflows(v *version) []manifest.Problem {
+	var problems []manifest.Problem
+	for _, name := range slices.Sorted(maps.Keys(v.Workflows)) {
+		for _, run := range v.Workflows[name].Runs() {
+			if _, err := findWorkflow(v, run); err != nil {
+				problems = append(problems, manifest.Problem{File: v.Spec.Workflows[name], Line: run.Line, Column: 1, Text: err.Error()})
+			}
+		}
+	}
+	return problems
 }
 
 // workflowProblems are the problems of a workflow's file.

@@ -16,6 +16,7 @@ import (
 	"github.com/outboard-run/outboard/internal/app"
 	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/artifact"
+	"github.com/outboard-run/outboard/internal/egress"
 	"github.com/outboard-run/outboard/internal/function"
 	"github.com/outboard-run/outboard/internal/gateway"
 	"github.com/outboard-run/outboard/internal/gateway/poolbus"
@@ -71,6 +72,8 @@ type Tenant struct {
 	engine   *engine.Engine
 	planner  *planner.Planner
 	steps    *steps
+	egress   *egress.Egress
+	grpc     *grpcCaller
 }
 
 var _ lifecycle.Service = (*Tenant)(nil)
@@ -128,6 +131,7 @@ func (t *Tenant) services() []lifecycle.Service {
 		lifecycle.Hold("files", t.openFiles),
 		lifecycle.Hold("functions", t.openRuntime),
 		lifecycle.Hold("values", t.openValues),
+		lifecycle.Hold("outgoing requests", (&egressOpener{t}).open),
 		lifecycle.Hold("gateway", t.openGateway),
 		lifecycle.Hold("apps", t.openApps),
 		lifecycle.Hold("workflows", t.openEngine),
@@ -273,7 +277,7 @@ func (t *Tenant) openEngine(ctx context.Context) (lifecycle.Resource, error) {
 	t.steps = &steps{tenant: t}
 	t.planner = t.newPlanner()
 	o := engine.Options{
-		Tenant: t.config.Tenant, Node: string(t.config.Node), Log: log, Workflows: workflows{t.apps}, Functions: t.steps, Values: t.values,
+		Tenant: t.config.Tenant, Node: string(t.config.Node), Log: log, Workflows: workflows{t.apps}, Functions: t.steps, Services: t.steps, Values: t.values,
 		Events: poolstate.Events{Tenant: t.config.Tenant, State: t.state, Log: events}, Registerer: t.metrics, Logger: t.log,
 		Claims: poolstate.NewClaims(poolstate.ClaimsOptions{
 			Tenant: t.config.Tenant, Self: t.config.Node, Members: t.members, Log: log, Ready: t.ready, Logger: t.log,

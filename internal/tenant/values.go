@@ -92,8 +92,13 @@ func (v *values) Load(ctx context.Context, id engine.ID, value core.Value) (engi
 	return v.Put(ctx, id, b)
 }
 
-// bytes returns a value that was saved.
-func (v *values) bytes(ctx context.Context, _ engine.ID, value core.Value) ([]byte, error) {
+// Bytes implements engine.Values.
+func (v *values) Bytes(_ context.Context, id engine.ID, at engine.Extent) ([]byte, error) {
+	return v.slice(id, at)
+}
+
+// Fetch implements engine.Values.
+func (v *values) Fetch(ctx context.Context, _ engine.ID, value core.Value) ([]byte, error) {
 	return v.files.Read(ctx, value.Digest)
 }
 

@@ -30,6 +30,29 @@ func (w workflows) Workflow(ctx context.Context, app string, number int, name st
 	return found, v.Number, nil
 }
 
+// Find implements engine.Workflows.
+func (w workflows) Find(ctx context.Context, app string, number int, run *dsl.Run) (string, error) {
+	v, err := w.apps.Acquire(ctx, app, number)
+	if err != nil {
+		return "", err
+	}
+	defer release(v)
+	return findWorkflow(v, run)
+}
+
+// findWorkflow returns the name in the manifest of the workflow that a task runs.
+func findWorkflow(v *version, run *dsl.Run) (string, error) {
+	var there []string
+	for _, name := range slices.Sorted(maps.Keys(v.Workflows)) {
+		w := v.Workflows[name]
+		if run.Matches(w) {
+			return name, nil
+		}
+		there = append(there, w.Namespace+"/"+w.Name+" "+w.Version)
+	}
+	return "", absentError(fmt.Sprintf("the app has no workflow %s/%s %s: there are %s", run.Namespace, run.Name, run.Version, strings.Join(there, ", ")))
+}
+
 // absentError is engine.ErrNotFound, with a text that lists the names that exist.
 type absentError string
 

@@ -12,7 +12,11 @@
 package guesttest
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +28,9 @@ import (
 type Host struct {
 	// Functions are the functions that may be called.
 	Functions map[string]guest.Handler
+	// Outgoing are the hosts that may be sent requests, by "NAME" or "NAME:PORT", with what answers
+	// for them.
+	Outgoing map[string]http.Handler
 	// Secrets and Arenas may be imported.
 	Secrets, Arenas map[string][]byte
 	// Values is the metadata of a call: "method", headers, parameters of its path.
@@ -37,7 +44,7 @@ type Host struct {
 // Start installs a new Host until the test ends.
 func Start(t testing.TB) *Host {
 	h := &Host{
-		Functions: map[string]guest.Handler{}, Secrets: map[string][]byte{}, Arenas: map[string][]byte{},
+		Functions: map[string]guest.Handler{}, Outgoing: map[string]http.Handler{}, Secrets: map[string][]byte{}, Arenas: map[string][]byte{},
 		Values: map[string]string{}, buckets: map[string]*Bucket{}, devices: map[string]*Device{},
 	}
 	before := guest.Behind(h)
@@ -72,6 +79,8 @@ func (h *Host) has(name string) bool {
 	switch kind {
 	case "function":
 		return h.Functions[rest] != nil
+	case "outgoing":
+		return h.Outgoing[rest] != nil
 	case "bucket":
 		return h.buckets[rest] != nil
 	case "secret":
@@ -106,13 +115,29 @@ func (h *Host) Drop(handle int32) {
 	}
 }
 
-// Call calls a function.
+// Call calls a function, or sends a request.
 func (h *Host) Call(handle int32, request []byte) ([]byte, error) {
+	if name, err := h.behind(handle, "outgoing"); err == nil {
+		return serve(h.Outgoing[name], request)
+	}
 	name, err := h.behind(handle, "function")
 	if err != nil {
 		return nil, err
 	}
 	return h.Functions[name](slices.Clone(request))
+}
+
+// serve answers an HTTP message by a handler.
+func serve(handler http.Handler, message []byte) ([]byte, error) {
+	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(slices.Clone(message))))
+	if err != nil {
+		return nil, err
+	}
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, r)
+	var answer bytes.Buffer
+	err = w.Result().Write(&answer)
+	return answer.Bytes(), err
 }
 
 // Get reads a key.

@@ -34,6 +34,7 @@ func (r *reader) app(v pathNode, a *App) {
 		"workflows": func(v pathNode) { r.workflows(v, a) },
 		"routes":    func(v pathNode) { (&triggerReader{r}).routes(v, a) },
 		"subjects":  func(v pathNode) { (&triggerReader{r}).subjects(v, a) },
+		"outgoing":  func(v pathNode) { r.outgoing(v, a) },
 		"schedules": func(v pathNode) { (&triggerReader{r}).schedules(v, a) },
 	})
 	if v.Kind != yaml.MappingNode {
@@ -161,7 +162,7 @@ func (r *functionReader) env(v pathNode, f *Function) {
 }
 
 func importKinds() []Kind {
-	return []Kind{ImportFunction, ImportArena, ImportBucket, ImportSecret, ImportDevice, ImportModel}
+	return []Kind{ImportFunction, ImportArena, ImportBucket, ImportSecret, ImportDevice, ImportModel, ImportOutgoing}
 }
 
 func (r *functionReader) imports(a *App, function string, v pathNode) []Import {
@@ -201,7 +202,7 @@ func (r *functionReader) oneImport(v pathNode) (i Import, named pathNode) {
 		r.report(share.Node, "only an arena or a device is shared or not: leave share out")
 	}
 	if i.Kind == "" && len(r.problems) == before {
-		r.report(v.Node, "this import names nothing: write one of bucket, function, arena, secret, device, model, as in: - bucket: seats")
+		r.report(v.Node, "this import names nothing: write one of bucket, function, arena, secret, device, model, outgoing, as in: - bucket: seats")
 	}
 	return i, named
 }
@@ -328,6 +329,8 @@ func (a *App) names(kind Kind) []string {
 		return sorted(a.Secrets)
 	case ImportDevice:
 		return sorted(a.Devices)
+	case ImportOutgoing:
+		return a.outgoingHosts()
 	case ImportFunction, ImportModel:
 	}
 	return sorted(a.Functions)

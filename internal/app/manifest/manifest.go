@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/egress"
 )
 
 // DefaultTenant is the tenant of an app that names none.
@@ -46,6 +47,11 @@ type App struct {
 	Routes    []Route           `json:"routes,omitempty"`
 	Subjects  []Subject         `json:"subjects,omitempty"`
 	Schedules []Schedule        `json:"schedules,omitempty"`
+	// Outgoing are the hosts to which workflows, and functions that import them, may send
+	// requests.
+	Outgoing []egress.Host `json:"outgoing,omitempty"`
+	// Services are the services of the pool that workflows may call by gRPC.
+	Services []string `json:"services,omitempty"`
 }
 
 // Function is a function of an app.
@@ -89,6 +95,7 @@ const (
 	ImportSecret   Kind = "secret"
 	ImportDevice   Kind = "device"
 	ImportModel    Kind = "model" // of the pool
+	ImportOutgoing Kind = "outgoing"
 )
 
 // Import is something that a function may import.

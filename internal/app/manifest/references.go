@@ -47,7 +47,7 @@ func (r *functionReader) importReference(a *App, function string, i Import, v pa
 			r.report(v.Node, "%q is no name of a model: `outboard models` lists the pool's", i.Name)
 		}
 	case !slices.Contains(names, i.Name):
-		r.report(v.Node, "there is no %s %q: %s%s", i.Kind, i.Name, spell.Hint(i.Name, names), declare(i))
+		r.report(v.Node, "there is no %s %q: %s%s", i.Kind.noun(), i.Name, spell.Hint(i.Name, names), declare(i))
 	case i.Kind == ImportFunction:
 		r.edges[function] = append(r.edges[function], edge{i.Name, v})
 	}
@@ -64,6 +64,8 @@ func declare(i Import) string {
 		return fmt.Sprintf("; for a new one add: secrets: {%s: {env: VARIABLE}}", i.Name)
 	case ImportDevice:
 		return fmt.Sprintf("; for a new one add: devices: {%s: {type: gpu, memory: 512MiB}}", i.Name)
+	case ImportOutgoing:
+		return fmt.Sprintf("; for a new one add: outgoing: [%q]", i.Name)
 	case ImportFunction, ImportModel:
 	}
 	return ""

@@ -6,7 +6,7 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
 
-// Action is an effect that the execution requests: a [Call], [Timer], [Emit], [Listen], [Stop] or [Finish].
+// Action is an effect that the execution requests: a [Call], [ServiceCall], [RunWorkflow], [Timer], [Emit], [Listen], [Stop] or [Finish].
 type Action interface{ action() }
 
 // Call calls a function. Its completion is reported by a [Step].
@@ -20,6 +20,25 @@ type Call struct {
 	// the log, see [ReferenceOf].
 	Body any
 	Meta map[string]string
+}
+
+// ServiceCall calls a service outside of the app. Its completion is reported by a [Step].
+type ServiceCall struct {
+	Path string
+	// Task is the task that makes the call.
+	Task *dsl.Task
+	// Protocol is dsl.HTTP, dsl.OpenAPI or dsl.GRPC.
+	Protocol string
+	// With are the arguments, see dsl.Service. The value holds references as Call.Body does.
+	With any
+}
+
+// RunWorkflow runs another workflow of the app. Its completion is reported by a [Step].
+type RunWorkflow struct {
+	Path string
+	Run  *dsl.Run
+	// Input is a JSON value. It holds references as Call.Body does.
+	Input any
 }
 
 // TimerKind tells the timers of one task apart.
@@ -65,9 +84,11 @@ type Finish struct {
 	Finished Finished
 }
 
-func (Call) action()   {}
-func (Timer) action()  {}
-func (Emit) action()   {}
-func (Listen) action() {}
-func (Stop) action()   {}
-func (Finish) action() {}
+func (Call) action()        {}
+func (ServiceCall) action() {}
+func (RunWorkflow) action() {}
+func (Timer) action()       {}
+func (Emit) action()        {}
+func (Listen) action()      {}
+func (Stop) action()        {}
+func (Finish) action()      {}

@@ -209,7 +209,7 @@ func (x *Execution) Wants(e Event) bool {
 	case x.status.Over():
 		return false
 	case e.Step != nil:
-		return x.waitsFor(e.Step.Path, "call")
+		return x.waitsFor(e.Step.Path, "call") || x.waitsFor(e.Step.Path, "run")
 	case e.Emitted != nil:
 		return x.waitsFor(e.Emitted.Path, "emit")
 	case e.Received != nil:
@@ -255,6 +255,8 @@ type Task struct {
 	Ended    time.Time
 	Error    *dsl.Error
 	Function string
+	// Service is the protocol of a call to a service, "" for others.
+	Service string
 }
 
 // History returns the runs of tasks in the order in which they began, the first

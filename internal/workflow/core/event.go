@@ -37,6 +37,10 @@ type Started struct {
 	Value *Value          `json:"value,omitempty"`
 	// Deadline is when the execution is cancelled, zero for never.
 	Deadline time.Time `json:"deadline,omitzero"`
+	// Parent is the execution that runs this one as a task, "" for none, and Depth the number of
+	// executions above this one. The core ignores them.
+	Parent string `json:"parent,omitempty"`
+	Depth  int    `json:"depth,omitempty"`
 }
 
 // TakenOver records that another node has taken the execution over. It fences the previous

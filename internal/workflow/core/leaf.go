@@ -13,6 +13,10 @@ import (
 
 func (n *node) call() {
 	c := n.task.Call
+	if c.Service != nil {
+		n.callService(c.Service)
+		return
+	}
 	body, err := c.Body.Eval(n.x.scope(n, n.input))
 	if err != nil {
 		n.fail(expressionError(err))
@@ -24,6 +28,26 @@ func (n *node) call() {
 		return
 	}
 	n.await(Call{Path: n.path, Task: n.task, Function: c.Function, Entry: c.Entry, Body: body, Meta: meta})
+}
+
+// callService calls a service outside of the app.
+func (n *node) callService(s *dsl.Service) {
+	with, err := s.With.Eval(n.x.scope(n, n.input))
+	if err != nil {
+		n.fail(expressionError(err))
+		return
+	}
+	n.await(ServiceCall{Path: n.path, Task: n.task, Protocol: s.Protocol, With: with})
+}
+
+// runWorkflow runs another workflow of the app.
+func (n *node) runWorkflow() {
+	input, err := n.task.Run.Input.Eval(n.x.scope(n, n.input))
+	if err != nil {
+		n.fail(expressionError(err))
+		return
+	}
+	n.await(RunWorkflow{Path: n.path, Run: n.task.Run, Input: input})
 }
 
 // meta evaluates the call's metadata.
@@ -58,13 +82,15 @@ func (n *node) meta(t *dsl.Template) (map[string]string, error) {
 // stepped applies the completion of a call.
 func (x *Execution) stepped(s *Step) {
 	n := x.live[s.Path]
-	if n == nil || !n.leaf || n.kind() != "call" {
+	if n == nil || !n.leaf || n.kind() != "call" && n.kind() != "run" {
 		return
 	}
 	switch {
 	case s.Error != nil:
 		e := *s.Error
 		n.fail(&e)
+	case n.task.Run != nil && !n.task.Run.Await:
+		n.complete(n.input, n.task.Then)
 	case s.Value != nil:
 		n.complete(Reference{Step: s.Path, Size: s.Value.Size, Type: s.Value.Type}.data(), n.task.Then)
 	default:

@@ -58,6 +58,8 @@ func (n *node) kind() string {
 		return "listen"
 	case t.Raise != nil:
 		return "raise"
+	case t.Run != nil:
+		return "run"
 	case t.Set != nil:
 		return "set"
 	case t.Switch != nil:
@@ -129,6 +131,8 @@ func (n *node) perform() {
 		n.listen()
 	case t.Raise != nil:
 		n.raise()
+	case t.Run != nil:
+		n.runWorkflow()
 	case t.Set != nil:
 		n.set()
 	case t.Switch != nil:
@@ -280,6 +284,9 @@ func (n *node) beginHistory() {
 	}
 	if n.task.Call != nil {
 		n.entry.Function = n.task.Call.Function
+		if s := n.task.Call.Service; s != nil {
+			n.entry.Service = s.Protocol
+		}
 	}
 	n.x.history = append(n.x.history, n.entry)
 }

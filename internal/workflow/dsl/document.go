@@ -20,11 +20,9 @@ var (
 		"schedule": "start the workflow with a route, a subject or a clock of the app's manifest",
 	}
 	refusedUse = map[string]string{
-		"authentications": "functions have the credentials, as secrets of the app's manifest",
-		"extensions":      "write the tasks where they are needed",
-		"functions":       "functions are those of the app's manifest",
-		"secrets":         "functions have secrets, in the app's manifest",
-		"catalogs":        "functions are those of the app's manifest",
+		"extensions": "write the tasks where they are needed",
+		"functions":  "functions are those of the app's manifest",
+		"catalogs":   "functions are those of the app's manifest",
 	}
 	refusedSchema = map[string]string{
 		"schema": "check the data with an expression and raise, or in a function",
@@ -112,11 +110,14 @@ func (r *parser) evaluate(n *yaml.Node) {
 
 // use parses the definitions to which tasks refer by name.
 func (r *definitions) use(n *yaml.Node) {
-	f, ok := r.mapping(n, "use", []string{"errors", "retries", "timeouts"}, refusedUse)
+	f, ok := r.mapping(n, "use", []string{"authentications", "errors", "retries", "secrets", "timeouts"}, refusedUse)
 	if !ok {
 		return
 	}
 	r.errors, r.retries, r.timeouts = map[string]*Template{}, map[string]*Retry{}, map[string]*yaml.Node{}
+	r.secrets(f.keys["secrets"])
+	r.authentications = map[string]*yaml.Node{}
+	r.eachEntry(f.keys["authentications"], "use.authentications", func(name string, n *yaml.Node) { r.authentications[name] = n })
 	r.eachEntry(f.keys["errors"], "use.errors", func(name string, n *yaml.Node) { r.errors[name] = r.errorOf(n) })
 	r.eachEntry(f.keys["retries"], "use.retries", func(name string, n *yaml.Node) { r.retries[name] = r.retry(n, nil) })
 	r.eachEntry(f.keys["timeouts"], "use.timeouts", func(name string, n *yaml.Node) {
@@ -124,6 +125,32 @@ func (r *definitions) use(n *yaml.Node) {
 			r.timeouts[name] = n
 		}
 	})
+}
+
+// secrets parses use.secrets, the names of secrets that the workflow uses.
+func (r *definitions) secrets(n *yaml.Node) {
+	if n == nil {
+		return
+	}
+	if n.Kind != yaml.SequenceNode {
+		r.report(n, "use.secrets must be a list of names of secrets")
+		return
+	}
+	for _, name := range n.Content {
+		if text, ok := r.text(name, "use.secrets"); ok {
+			r.checkSecret(name, text)
+		}
+	}
+}
+
+// checkSecret reports a secret that must not be used.
+func (r *definitions) checkSecret(n *yaml.Node, name string) {
+	if r.rules.Secret == nil {
+		return
+	}
+	if problem := r.rules.Secret(name); problem != "" {
+		r.report(n, "%s", problem)
+	}
 }
 
 func (r *yamlReader) eachEntry(n *yaml.Node, what string, f func(string, *yaml.Node)) {
@@ -190,7 +217,7 @@ func (r *definitions) timeout(n *yaml.Node) time.Duration {
 func (w *Workflow) Functions() []Use {
 	var uses []Use
 	w.Do.walk(func(t *Task) {
-		if t.Call != nil && !slices.ContainsFunc(uses, func(u Use) bool { return u.Name == t.Call.Function }) {
+		if t.Call != nil && t.Call.Service == nil && !slices.ContainsFunc(uses, func(u Use) bool { return u.Name == t.Call.Function }) {
 			uses = append(uses, Use{Name: t.Call.Function, Line: t.Line})
 		}
 	})

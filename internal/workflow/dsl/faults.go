@@ -10,13 +10,16 @@ import (
 
 var errorKeys = []string{"type", "status", "title", "detail", "instance"}
 
-// definitions are the parts of a file that tasks refer to by name: use.errors, use.retries and
-// use.timeouts.
+// definitions are the parts of a file that tasks refer to by name: use.errors, use.retries,
+// use.timeouts and use.authentications.
 type definitions struct {
 	*expressionReader
+	rules    Rules
 	errors   map[string]*Template
 	retries  map[string]*Retry
 	timeouts map[string]*yaml.Node
+
+	authentications map[string]*yaml.Node
 }
 
 func (r *definitions) raise(n *yaml.Node) *Raise {
@@ -106,8 +109,20 @@ func (r *definitions) errorFilter(n *yaml.Node) map[string]any {
 			continue
 		}
 		out[strings.TrimSuffix(key, "s")] = n.Value
+		if key == "type" {
+			out[key] = standardType(n.Value)
+		}
 	}
 	return out
+}
+
+// standardType returns the identifier of a standard error for another spelling of it: the DSL's
+// conformance tests use one that differs from its reference.
+func standardType(text string) string {
+	if name, ok := strings.CutPrefix(text, "https://serverlessworkflow.io/dsl/errors/types/"); ok {
+		return errorTypes + name
+	}
+	return text
 }
 
 // retry parses a policy or, if known is not nil, the name of one.

@@ -51,6 +51,13 @@ const (
 type Rules struct {
 	// Function, if not nil, returns why a function must not be called, "" if it may be.
 	Function func(name string) string
+	// Host, if not nil, returns why requests to a host, "HOST" or "HOST:PORT" of a URI of the
+	// scheme, must not be sent, "" if they may be.
+	Host func(scheme, host string) string
+	// Service, if not nil, returns why a service of the pool must not be called, "" if it may be.
+	Service func(name string) string
+	// Secret, if not nil, returns why a secret must not be used, "" if it may be.
+	Secret func(name string) string
 }
 
 // Parse parses a workflow in YAML, or in JSON, which is YAML. The file's name is for
@@ -92,8 +99,8 @@ func ParseNode(file string, node *yaml.Node) (*Workflow, error) {
 
 func parseNode(rules Rules, file string, node *yaml.Node) (*Workflow, error) {
 	r := &parser{
-		definitions: &definitions{expressionReader: &expressionReader{yamlReader: &yamlReader{file: file}}},
-		rules:       rules, checkedFunctions: map[string]bool{},
+		definitions:      &definitions{expressionReader: &expressionReader{yamlReader: &yamlReader{file: file}}, rules: rules},
+		checkedFunctions: map[string]bool{},
 	}
 	if r.checkTree(node, &treeSize{}) {
 		if w := r.workflow(node); len(r.problems) == 0 {
@@ -109,7 +116,6 @@ func parseNode(rules Rules, file string, node *yaml.Node) (*Workflow, error) {
 // parser parses the tasks of one file.
 type parser struct {
 	*definitions
-	rules            Rules
 	checkedFunctions map[string]bool
 
 	nesting int

@@ -37,14 +37,26 @@ func TestRefused(t *testing.T) {
 		"task name":     {document + "do: [{a/b: {wait: PT1S}}]", `2:6: task "a/b": a name is made of letters, digits, "-", "_", "." and spaces, 63 at most`},
 		"reserved name": {document + "do: [{end: {wait: PT1S}}]", `2:6: task "end": the word means something else in then`},
 		"same name":     {document + "do: [{a: {wait: PT1S}}, {a: {wait: PT1S}}]", `2:25: task "a" is there twice: names in a list must differ`},
-		"nothing":       {document + "do: [{a: {if: .x}}]", `2:10: task a does nothing: it must have one of call, do, emit, for, fork, listen, raise, set, switch, try and wait`},
+		"nothing":       {document + "do: [{a: {if: .x}}]", `2:10: task a does nothing: it must have one of call, do, emit, for, fork, listen, raise, run, set, switch, try and wait`},
 		"two things":    {document + "do: [{a: {call: f, set: {x: 1}}}]", `2:10: task a has call and set: only one of them can be done`},
 		"task key":      {document + "do: [{a: {call: f, wiht: {}}}]", `2:20: task a has no "wiht": did you mean "with"? There are: call, export, if, input, metadata, output, then, timeout, with`},
-		"run":           {document + "do: [{a: {run: {shell: x}}}]", `2:11: task a: run is not supported: make a function of it and call that`},
+		"run":           {document + "do: [{a: {run: {shell: x}}}]", `2:17: run: shell is not supported: make a function of it and call that`},
 		"schema":        {document + "do: [{a: {call: f, input: {schema: {}}}}]", `2:28: input: schema is not supported: check the data with an expression and raise, or in a function`},
 		"then":          {document + "do: [{a: {call: f, then: c}}, {b: {do: [{c: {call: f}}]}}]", `2:26: then: c leads nowhere: there are continue, exit, end and the tasks beside it`},
 
-		"http":         {document + "do: [{a: {call: http, with: {method: get}}}]", `2:17: call: http is not supported: call a function of the app that does it`},
+		"http":         {document + "do: [{a: {call: http, with: {method: get}}}]", `2:29: endpoint is missing: it must be a URI`},
+		"mcp":          {document + "do: [{a: {call: mcp, with: {method: tools/list}}}]", `2:17: call: mcp is not supported: call a function of the app that does it`},
+		"no with":      {document + "do: [{a: {call: http}}]", `2:17: call: http has no with: it must say what is called`},
+		"method":       {document + "do: [{a: {call: http, with: {method: \"g t\", endpoint: https://a.b}}}]", `2:29: with.method must be a method of HTTP, such as get`},
+		"no URI":       {document + "do: [{a: {call: http, with: {method: get, endpoint: a.b/c}}}]", `2:53: endpoint "a.b/c": a URI begins with https:// or http://`},
+		"URI's user":   {document + "do: [{a: {call: http, with: {method: get, endpoint: 'https://a:b@c'}}}]", `2:53: endpoint "https://a:b@c": credentials in a URI are not supported: write authentication`},
+		"URI operator": {document + "do: [{a: {call: http, with: {method: get, endpoint: 'https://a.b/{+c}'}}}]", `2:53: endpoint "https://a.b/{+c}": {+c} is not supported: a variable is written {name}; others are put together by an expression`},
+		"output":       {document + "do: [{a: {call: http, with: {method: get, endpoint: https://a.b, output: all}}}]", `2:74: with.output "all" is not supported: write one of content, raw and response`},
+		"oauth2":       {document + "do: [{a: {call: http, with: {method: get, endpoint: {uri: https://a.b, authentication: {oauth2: {}}}}}}]", `2:89: authentication: oauth2 is not supported: write bearer with a token of a secret, or make the call in a function`},
+		"no policy":    {document + "do: [{a: {call: http, with: {method: get, endpoint: {uri: https://a.b, authentication: mine}}}}]", `2:88: authentication "mine" is not in use.authentications: define it there with basic or bearer`},
+		"openapi":      {document + "do: [{a: {call: openapi, with: {operationId: x}}}]", `2:32: with has no document: write {endpoint: URI of the OpenAPI document}`},
+		"grpc":         {document + "do: [{a: {call: grpc, with: {method: M, service: {name: a.B, host: localhost, port: 1}}}}]", "2:68: with.service.host localhost is not supported: the services of the pool are called, with `host: pool`; a server outside of the pool joins with `outboard endpoints add`\n2:85: with.service.port is not supported: the pool finds the service by its name, and its policies say which callers may"},
+		"run name":     {document + "do: [{a: {run: {workflow: {namespace: x, version: '1'}}}}]", "2:27: run.workflow has no name\n2:51: run.workflow.version \"1\" must be a version such as \"0.1.0\", or latest"},
 		"catalog":      {document + "do: [{a: {call: \"f:1@default\"}}]", `2:17: call: f:1@default must be the name of a function of the app`},
 		"with":         {document + "do: [{a: {call: f, with: {boddy: 1}}}]", `2:27: with has no "boddy": did you mean "body"? There are: body, entry, meta`},
 		"meta":         {document + "do: [{a: {call: f, with: {meta: {x: [1]}}}}]", `2:37: with.meta.x must be a text`},
@@ -69,7 +81,7 @@ func TestRefused(t *testing.T) {
 		"emit":         {document + "do: [{a: {emit: {event: {with: {type: x}}}}}]", `2:32: emit.event.with has no source: every event has one`},
 		"listen":       {document + "do: [{a: {listen: {to: {one: {with: {type: x}}, any: []}}}}]", `2:24: listen.to must have one of one, any and all`},
 		"correlate":    {document + "do: [{a: {listen: {to: {one: {with: {type: x}, correlate: {}}}}}}]", `2:48: a filter: correlate is not supported: say in with which attributes an event must have; expressions may stand there`},
-		"use":          {document + "use: {secrets: [x]}\ndo: [{a: {call: f}}]", `2:7: use: secrets is not supported: functions have secrets, in the app's manifest`},
+		"use":          {document + "use: {extensions: []}\ndo: [{a: {call: f}}]", `2:7: use: extensions is not supported: write the tasks where they are needed`},
 		"part of text": {document + "do: [{a: {set: {x: \"Hello ${ .name }\"}}}]", `2:20: an expression must be the whole text: write "${ \"Hello \\(.name)\" }" for "Hello ${ .name }"`},
 
 		"no jq":       {document + "do: [{a: {set: {x: \"${ .a | }\"}}}]", `2:20: the expression is no jq: unexpected EOF`},
@@ -103,11 +115,15 @@ func TestRules(t *testing.T) {
 		}
 		return "no " + name
 	}}
+	rules.Host = func(scheme, host string) string { return "no " + scheme + " " + host }
+	rules.Secret = func(name string) string { return "no secret " + name }
 	const good = document + "do:\n  - a: {call: f}\n"
 	if w, err := ParseBy(rules, "flow.yaml", []byte(good)); err != nil || len(w.Do.List) != 1 {
 		t.Errorf("got %v, %v", w, err)
 	}
-	const bad = good + "  - b: {call: g, wiht: {}}\n  - c: {for: {in: .x}, do: [{d: {call: h, then: z}}]}\n  - e: {call: g}\n  - i: {wait: soon}\n"
+	const bad = good + "  - b: {call: g, wiht: {}}\n  - c: {for: {in: .x}, do: [{d: {call: h, then: z}}]}\n  - e: {call: g}\n  - i: {wait: soon}\n" +
+		"  - j: {call: http, with: {method: get, endpoint: {uri: 'https://a.b:1/{c}', authentication: {basic: {use: s}}}}}\n" +
+		"  - k: {call: http, with: {method: get, endpoint: 'https://{host}/c'}}\n"
 	_, err := ParseBy(rules, "flow.yaml", []byte(bad))
 	problems, ok := errors.AsType[Problems](err)
 	if !ok {
@@ -117,7 +133,7 @@ func TestRules(t *testing.T) {
 	for _, p := range problems {
 		got = append(got, fmt.Sprintf("%d: %.9s", p.Line, p.Text))
 	}
-	if diff := cmp.Diff(got, []string{"4: no g", "4: task b ha", "5: no h", "5: then: z l", `7: wait "soo`}); diff != "" {
+	if diff := cmp.Diff(got, []string{"4: no g", "4: task b ha", "5: no h", "5: then: z l", `7: wait "soo`, "8: no https ", "8: no secret"}); diff != "" {
 		t.Errorf("(-got +want):\n%s", diff)
 	}
 }

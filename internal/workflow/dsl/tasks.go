@@ -17,15 +17,14 @@ var (
 // The keys that every task may have, and those of which it must have exactly one.
 var (
 	commonKeys = []string{"if", "input", "output", "export", "timeout", "then", "metadata"}
-	taskKinds  = []string{"call", "do", "emit", "for", "fork", "listen", "raise", "set", "switch", "try", "wait"}
+	taskKinds  = []string{"call", "do", "emit", "for", "fork", "listen", "raise", "run", "set", "switch", "try", "wait"}
 	// kindKeys are the further keys of a kind.
 	kindKeys = map[string][]string{"call": {"with"}, "for": {"while", "do"}, "try": {"catch"}}
 
 	refusedTask = map[string]string{
-		"run":     "make a function of it and call that",
 		"foreach": "listen, and then use for on what came",
 	}
-	refusedCalls = map[string]string{"http": "", "grpc": "", "openapi": "", "asyncapi": "", "a2a": "", "mcp": ""}
+	refusedCalls = map[string]string{"asyncapi": "", "a2a": "", "mcp": ""}
 	directives   = []string{Continue, Exit, End}
 )
 
@@ -182,6 +181,8 @@ func (r *parser) body(t *Task, kind string, n *yaml.Node, f fields, leads []stri
 		t.Listen = r.listen(n)
 	case "raise":
 		t.Raise = r.raise(n)
+	case "run":
+		t.Run = r.run(n)
 	case "set":
 		t.Set = r.set(n)
 	case "switch":
@@ -201,6 +202,10 @@ func (r *parser) call(n, with *yaml.Node) *Call {
 	}
 	if _, bad := refusedCalls[name]; bad {
 		r.report(n, "call: %s is not supported: call a function of the app that does it", name)
+		return c
+	}
+	if slices.Contains(services, name) {
+		c.Service = r.service(name, n, with)
 		return c
 	}
 	if !functionName.MatchString(name) {

@@ -4,7 +4,7 @@ import "strings"
 
 // Template is a JSON value that may contain expressions.
 type Template struct {
-	// value is a JSON value in which an *Expr stands for an expression.
+	// value is a JSON value in which an *Expr stands for an expression and a *uriTemplate for a URI.
 	value any
 	fixed bool
 }
@@ -34,6 +34,8 @@ func fill(v any, s Scope) (any, error) {
 	switch v := v.(type) {
 	case *Expr:
 		return v.Eval(s)
+	case *uriTemplate:
+		return v.expand(s.Data)
 	case []any:
 		out := make([]any, len(v))
 		for i, e := range v {

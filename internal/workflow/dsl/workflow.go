@@ -68,14 +68,17 @@ type Task struct {
 	Fork   *Fork
 	Listen *Listen
 	Raise  *Raise
+	Run    *Run
 	Set    *Template
 	Switch []Case
 	Try    *Try
 	Wait   *Wait
 }
 
-// Call calls a function of the app.
+// Call calls a function of the app, or a service outside of it.
 type Call struct {
+	// Service is set for a service; the other fields are those of a function.
+	Service  *Service
 	Function string
 	// Entry is the function's export, "" for its default.
 	Entry string
@@ -213,6 +216,7 @@ func (e *Error) Error() string {
 const (
 	errorTypes         = "https://serverlessworkflow.io/spec/1.0.0/errors/"
 	ErrorConfiguration = errorTypes + "configuration"
+	ErrorAuthorization = errorTypes + "authorization"
 	ErrorValidation    = errorTypes + "validation"
 	ErrorExpression    = errorTypes + "expression"
 	ErrorTimeout       = errorTypes + "timeout"

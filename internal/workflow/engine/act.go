@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/outboard-run/outboard/internal/workflow/core"
@@ -49,6 +50,10 @@ func (r *executor) perform(a core.Action, at time.Time) {
 	switch a := a.(type) {
 	case core.Call:
 		r.call(a, at)
+	case core.ServiceCall:
+		stepDriver{r}.callService(a, at)
+	case core.RunWorkflow:
+		stepDriver{r}.runWorkflow(a, at)
 	case core.Timer:
 		r.timer(a)
 	case core.Emit:
@@ -66,8 +71,8 @@ func (r *executor) perform(a core.Action, at time.Time) {
 // begin runs f in a goroutine of its own until the activities at the path are cancelled. Unless that
 // happened, the function that f returns is called by the execution's goroutine.
 func (r *executor) begin(path string, f func(ctx context.Context) func()) {
-	ctx, cancel := context.WithCancel(r.ctx)
-	a := r.active.register(path, cancel)
+	ctx, cancel := context.WithCancelCause(r.ctx)
+	a := r.active.register(path, func() { cancel(errStopped) })
 	r.e.work.Go(func() {
 		then := f(ctx)
 		r.inbox.post(func() {
@@ -81,6 +86,9 @@ func (r *executor) begin(path string, f func(ctx context.Context) func()) {
 		})
 	})
 }
+
+// errStopped is the cause of an activity's cancellation by the execution itself, where the engine goes on.
+var errStopped = errors.New("the step was stopped")
 
 func (r *executor) timer(t core.Timer) {
 	ctx, cancel := context.WithCancel(r.ctx)

@@ -27,17 +27,25 @@ type stepCall struct {
 
 // call starts a call. at is the time of the event that caused it.
 func (r *executor) call(c core.Call, at time.Time) {
-	r.begin(c.Path, func(ctx context.Context) func() {
+	stepDriver{r}.start(c.Path, c.Function, at, (&stepCall{r, c}).attempt)
+}
+
+// stepDriver starts the activities of an execution that end with a record of a step.
+type stepDriver struct{ r *executor }
+
+// start starts one. target is the function or the service, for traces.
+func (d stepDriver) start(path, target string, at time.Time, perform func(context.Context) (Outcome, error)) {
+	r := d.r
+	r.begin(path, func(ctx context.Context) func() {
 		began := time.Now()
 		r.e.metrics.handover.Observe(began.Sub(at).Seconds())
-		ctx, span := r.e.opts.Tracer.Start(ctx, "step "+c.Path, trace.WithAttributes(
+		ctx, span := r.e.opts.Tracer.Start(ctx, "step "+path, trace.WithAttributes(
 			attribute.String("outboard.execution", string(r.id)),
-			attribute.String("outboard.step", c.Path),
-			attribute.String("outboard.function", c.Function),
+			attribute.String("outboard.step", path),
+			attribute.String("outboard.function", target),
 		))
 		defer span.End()
-		s := &stepCall{r, c}
-		out, err := s.attempt(ctx)
+		out, err := perform(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -47,7 +55,7 @@ func (r *executor) call(c core.Call, at time.Time) {
 		if out.Run.Took == 0 {
 			out.Run.Took = time.Since(began)
 		}
-		step, place, err := s.outcome(ctx, c.Path, out, err)
+		step, place, err := d.outcome(ctx, path, out, err)
 		if err != nil {
 			step.Error = toStepError(err)
 		}
@@ -101,7 +109,7 @@ func (s *stepCall) attempt(ctx context.Context) (Outcome, error) {
 
 // outcome makes a record of how a call ended. A result that is large or no JSON
 // has a place.
-func (s *stepCall) outcome(ctx context.Context, path string, out Outcome, failed error) (*core.Step, *Extent, error) {
+func (d stepDriver) outcome(ctx context.Context, path string, out Outcome, failed error) (*core.Step, *Extent, error) {
 	step := &core.Step{Path: path}
 	text, err := json.Marshal(out.Run)
 	if err != nil {
@@ -120,7 +128,7 @@ func (s *stepCall) outcome(ctx context.Context, path string, out Outcome, failed
 		step.Data = out.Body
 		return step, nil, nil
 	}
-	place, err := s.r.values.put(ctx, out.Body)
+	place, err := d.r.values.put(ctx, out.Body)
 	if err != nil {
 		return step, nil, err
 	}

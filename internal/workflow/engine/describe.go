@@ -44,6 +44,8 @@ type Step struct {
 	// Kind is "call", "set", "wait", ..., or "skipped".
 	Kind     string
 	Function string
+	// Service is the protocol of a call to a service, "" for others.
+	Service string
 	// Attempt is 1 for the first try; Round counts in loops, from 0.
 	Attempt, Round int
 	Status         core.Status
@@ -149,7 +151,7 @@ func steps(history []core.Task, calls []Step) []Step {
 	out := make([]Step, len(history))
 	for i, t := range history {
 		out[i] = Step{
-			Path: t.Path, Task: t.Task.Reference, Name: t.Task.Name, Kind: t.Kind, Function: t.Function,
+			Path: t.Path, Task: t.Task.Reference, Name: t.Task.Name, Kind: t.Kind, Function: t.Function, Service: t.Service,
 			Attempt: t.Attempt, Round: t.Round, Status: t.Status, Ready: t.Began, Ended: t.Ended, Error: t.Error,
 			Value: by[t.Path].Value, Run: by[t.Path].Run,
 		}

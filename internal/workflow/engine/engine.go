@@ -43,8 +43,10 @@ type Options struct {
 	Claims    Claims
 	Workflows Workflows
 	Functions Functions
-	Values    Values
-	Events    Events
+	// Services may be nil: then calls of services fail.
+	Services Services
+	Values   Values
+	Events   Events
 
 	// Running bounds the executions that run at once, and Queue those that wait
 	// beside them: for a place, for a time or for an event. The defaults are 1,000

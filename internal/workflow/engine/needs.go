@@ -43,6 +43,8 @@ type Workflows interface {
 	// deployed now, and the version. An execution asks for the version that it
 	// was started with for as long as it runs.
 	Workflow(ctx context.Context, app string, version int, name string) (*dsl.Workflow, int, error)
+	// Find returns the name in the app of the workflow that a task runs.
+	Find(ctx context.Context, app string, version int, run *dsl.Run) (name string, err error)
 }
 
 // Extent is the range of a value in an execution's arena on this node, in bytes.
@@ -128,6 +130,35 @@ type Functions interface {
 	Pure(app string, version int, function string) bool
 }
 
+// ServiceCall is one call of a service outside of the app.
+type ServiceCall struct {
+	// Execution and Path are the call's idempotency key, as FunctionCall's.
+	Execution ID
+	Path      string
+
+	App     string
+	Version int
+	// Protocol is dsl.HTTP, dsl.OpenAPI or dsl.GRPC, With the arguments, see dsl.Service.
+	Protocol string
+	With     map[string]any
+	// At is where the body, With["body"], lies in the execution's arena, nil if it is not there. Type is its
+	// media type.
+	At   *Extent
+	Type string
+	// Timeout is the task's, 0 for none.
+	Timeout time.Duration
+}
+
+// Key is the call's idempotency key, as FunctionCall's.
+func (c *ServiceCall) Key() string { return core.IdempotencyKey(string(c.Execution), c.Path) }
+
+// Services calls services outside of the app.
+type Services interface {
+	// CallService ends when ctx does. It sends a request once: an error of the kind Busy says that nothing
+	// was sent, and the call is made again. Other errors are as those of Functions.Call.
+	CallService(ctx context.Context, call ServiceCall) (Outcome, error)
+}
+
 // Values keeps what is too large for the log.
 type Values interface {
 	// Put brings bytes into the execution's arena on this node.
@@ -137,6 +168,10 @@ type Values interface {
 	Save(ctx context.Context, id ID, at Extent) (digest string, err error)
 	// Load brings a saved value into the execution's arena on this node.
 	Load(ctx context.Context, id ID, v core.Value) (Extent, error)
+	// Bytes copies a value at a place.
+	Bytes(ctx context.Context, id ID, at Extent) ([]byte, error)
+	// Fetch returns a saved value of an execution, which need not run here.
+	Fetch(ctx context.Context, id ID, v core.Value) ([]byte, error)
 	// Release gives the execution's arena back: it runs here no longer. What was
 	// saved stays.
 	Release(id ID)

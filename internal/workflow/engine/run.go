@@ -29,6 +29,7 @@ type executor struct {
 
 	x        *core.Execution
 	version  int
+	depth    int // the number of executions that run this one as a task of a task
 	recorder recorder
 	active   activities
 	values   *values

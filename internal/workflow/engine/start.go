@@ -34,6 +34,11 @@ type StartRequest struct {
 	Type  string
 	// Deadline is when the execution is given up, zero for never.
 	Deadline time.Time
+
+	// version is the app's, 0 for the one that is deployed now.
+	version int
+	parent  ID
+	depth   int
 }
 
 var executionName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
@@ -51,13 +56,13 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (ID, error) {
 	if req.App == "" || strings.Contains(req.App, "/") {
 		return "", outboard.Errorf(outboard.Invalid, op, "%q is no name of an app", req.App)
 	}
-	w, version, err := e.opts.Workflows.Workflow(ctx, req.App, 0, req.Workflow)
+	w, version, err := e.opts.Workflows.Workflow(ctx, req.App, req.version, req.Workflow)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", op, err)
 	}
 	id := ID(req.App + "/" + req.Name)
 	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
-		s := &core.Started{Node: e.opts.Node, Version: version, Workflow: req.Workflow, Deadline: req.Deadline}
+		s := &core.Started{Node: e.opts.Node, Version: version, Workflow: req.Workflow, Deadline: req.Deadline, Parent: string(req.parent), Depth: req.depth}
 		err := e.tryStart(ctx, e.newRun(id, w), s, req)
 		switch {
 		case err == nil:
@@ -80,7 +85,7 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (ID, error) {
 
 // tryStart starts an execution unless it is here, or elsewhere, already.
 func (e *Engine) tryStart(ctx context.Context, r *executor, s *core.Started, req StartRequest) error {
-	r.span, r.version = trace.SpanContextFromContext(ctx), s.Version
+	r.span, r.version, r.depth = trace.SpanContextFromContext(ctx), s.Version, s.Depth
 	here, err := e.admit(r, e.opts.Running+e.opts.Queue)
 	switch {
 	case errors.Is(err, errClosed):

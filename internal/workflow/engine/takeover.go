@@ -139,7 +139,7 @@ func (e *Engine) loadWorkflow(ctx context.Context, r *executor, events []core.Ev
 	if err != nil {
 		return err
 	}
-	r.workflow, r.version, r.x = w, s.Version, core.New(string(r.id), w)
+	r.workflow, r.version, r.depth, r.x = w, s.Version, s.Depth, core.New(string(r.id), w)
 	return nil
 }
 

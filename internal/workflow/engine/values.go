@@ -212,11 +212,23 @@ func (r *executor) failUnsaved(step string, cause error) {
 	// Its call is under way again by now, as far as the log is concerned.
 	for i := range r.recorder.pendingActions {
 		r.recorder.pendingActions[i].actions = slices.DeleteFunc(r.recorder.pendingActions[i].actions, func(a core.Action) bool {
-			c, ok := a.(core.Call)
-			return ok && c.Path == step
+			return stepOf(a) == step
 		})
 	}
 	r.failStep(step, &dsl.Error{Type: dsl.ErrorRuntime, Status: 507, Title: "a value could not be saved", Detail: truncate(cause.Error())})
+}
+
+// stepOf returns the path of the step that an action starts, "" for other actions.
+func stepOf(a core.Action) string {
+	switch a := a.(type) {
+	case core.Call:
+		return a.Path
+	case core.ServiceCall:
+		return a.Path
+	case core.RunWorkflow:
+		return a.Path
+	}
+	return ""
 }
 
 // saveOutput keeps an output that is too large for the log.

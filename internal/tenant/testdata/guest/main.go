@@ -66,6 +66,7 @@ var verbs = map[string]func(string) ([]byte, error){
 	"add":    add,
 	"call":   call,
 	"secret": guest.Secret,
+	"fetch":  fetch,
 	"see":    see,
 }
 
@@ -91,6 +92,12 @@ func add(s string) ([]byte, error) {
 func call(s string) ([]byte, error) {
 	name, request, _ := strings.Cut(s, " ")
 	return guest.Function(name).Call([]byte(request))
+}
+
+// fetch sends a request: "HOST PATH".
+func fetch(s string) ([]byte, error) {
+	host, path, _ := strings.Cut(s, " ")
+	return guest.Outgoing(host).Call([]byte("POST http://" + host + path + " HTTP/1.1\r\nContent-Length: 5\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nseats"))
 }
 
 // see writes a text into a named arena, "ARENA TEXT", or reads it, "ARENA".

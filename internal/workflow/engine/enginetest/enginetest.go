@@ -267,6 +267,21 @@ func (n *Node) Workflow(ctx context.Context, app string, _ int, name string) (*d
 	return w, 1, err
 }
 
+// Find is engine.Workflows'.
+func (n *Node) Find(ctx context.Context, app string, _ int, run *dsl.Run) (string, error) {
+	name := ""
+	err := n.step(ctx, "find", func() error {
+		for key, w := range n.pool.workflows {
+			if of, rest, _ := strings.Cut(key, "/"); of == app && run.Matches(w) {
+				name = rest
+				return nil
+			}
+		}
+		return &outboard.Error{Op: "workflow " + run.Name, Kind: outboard.NotFound, Err: engine.ErrNotFound}
+	})
+	return name, err
+}
+
 // Publish is engine.Events'.
 func (n *Node) Publish(ctx context.Context, app string, event core.CloudEvent) error {
 	return n.step(ctx, "publish", func() error {
@@ -428,6 +443,22 @@ func (v values) Load(ctx context.Context, id engine.ID, is core.Value) (engine.E
 		return engine.Extent{}, err
 	}
 	return v.n.put(id, data), nil
+}
+
+func (v values) Bytes(_ context.Context, id engine.ID, at engine.Extent) ([]byte, error) {
+	return v.n.At(id, at)
+}
+
+func (v values) Fetch(ctx context.Context, id engine.ID, is core.Value) ([]byte, error) {
+	var data []byte
+	err := v.n.step(ctx, "fetch", func() error {
+		var ok bool
+		if data, ok = v.n.pool.saved[id][is.Digest]; !ok {
+			return engine.ErrNotFound
+		}
+		return nil
+	})
+	return data, err
 }
 
 func (v values) Release(id engine.ID) {

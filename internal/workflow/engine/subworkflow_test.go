@@ -1,0 +1,142 @@
+package engine_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/workflow/core"
+	"github.com/outboard-run/outboard/internal/workflow/dsl"
+	"github.com/outboard-run/outboard/internal/workflow/engine"
+	"github.com/outboard-run/outboard/internal/workflow/engine/enginetest"
+)
+
+const inner = "document: {dsl: 1.0.0, namespace: test, name: inner, version: 1.0.0}\n"
+
+// runOther is a workflow that runs the one named inner.
+func runOther(more string) string {
+	return `do: [{a: {run: {workflow: {namespace: test, name: inner` + more + `}}}}]`
+}
+
+func (w *world) deployInner(text string) {
+	w.t.Helper()
+	d, err := dsl.Parse("inner.yaml", []byte(inner+text))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.pool.Deploy("app", "inner", d)
+}
+
+func TestRunWorkflow(t *testing.T) {
+	for name, c := range map[string]struct{ inner, outer, want string }{
+		"output":       {`do: [{b: {call: f, with: {body: "${ {x: .n} }"}}}]`, runOther(`, input: {n: 7}`), `{"x":7}`},
+		"own input":    {`do: [{b: {set: {got: "${ . }"}}}]`, runOther(``), `{"got":1}`},
+		"large output": {`do: [{b: {call: big}}]`, `do: [{a: {run: {workflow: {namespace: test, name: inner}}}}, {c: {call: size}}]`, `100000`},
+		"not awaited":  {`do: [{b: {wait: PT1H}}]`, `do: [{a: {run: {await: false, workflow: {namespace: test, name: inner}}}}]`, `1`},
+		"waits":        {`do: [{b: {wait: PT1H}}]`, runOther(`, version: latest`), `1`},
+		"error":        {`do: [{b: {raise: {error: {type: mine, status: 418}}}}]`, `do: [{t: {try: [{a: {run: {workflow: {namespace: test, name: inner}}}}], catch: {errors: {with: {status: 418}}, do: [{c: {set: {caught: "${ $error.instance }"}}}]}}}]`, `{"caught":"/do/0/t/try/0/a"}`},
+		"absent":       {`do: [{b: {wait: PT1H}}]`, `do: [{t: {try: [{a: {run: {workflow: {namespace: test, name: other}}}}], catch: {errors: {with: {status: 404}}, do: [{c: {set: {caught: true}}}]}}}]`, `{"caught":true}`},
+		"itself":       {runOther(``), `do: [{t: {try: [{a: {run: {workflow: {namespace: test, name: inner}}}}], catch: {errors: {with: {status: 508}}, do: [{c: {set: {caught: true}}}]}}}]`, `{"caught":true}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := open(t, func(n *enginetest.Node, c engine.FunctionCall) (engine.Outcome, error) {
+					switch c.Function {
+					case "big":
+						at := n.Arena(c.Execution, make([]byte, 100_000))
+						return engine.Outcome{At: &at, Type: "application/octet-stream"}, nil
+					case "size":
+						return engine.Outcome{Body: []byte("100000")}, nil
+					}
+					return echo(n, c)
+				})
+				w.deployInner(c.inner)
+				got := w.run(c.outer, `1`)
+				if got.Status != core.Completed || string(got.Output) != c.want {
+					t.Errorf("got %s %s (%v), want %s", got.Status, got.Output, got.Error, c.want)
+				}
+			})
+		})
+	}
+}
+
+// Stopping the task cancels the execution that it runs. With one slot for running executions both advance.
+func TestRunWorkflowStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, echo, func(o *engine.Options) { o.Running = 1 })
+		w.deployInner(`do: [{b: {wait: PT10H}}]`)
+		got := w.run(`do: [{a: {timeout: {after: PT1H}, run: {workflow: {namespace: test, name: inner}}}}]`, ``)
+		if got.Status != core.Faulted || got.Error.Status != 408 {
+			t.Errorf("got %s %v", got.Status, got.Error)
+		}
+		synctest.Wait()
+		all, err := w.engine.List(t.Context(), engine.Filter{})
+		if err != nil || len(all) != 2 {
+			t.Fatalf("%d executions, %v", len(all), err)
+		}
+		for _, e := range all {
+			if strings.HasPrefix(e.ID.Name(), "sub-") && e.Status != core.Abandoned {
+				t.Errorf("%s is %s", e.ID, e.Status)
+			}
+		}
+	})
+}
+
+// A node that takes the execution over waits for the execution that was started before.
+func TestRunWorkflowSurvives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, echo)
+		w.deployInner(`do: [{b: {wait: PT1H}}, {c: {set: {done: true}}}]`)
+		id := w.start(runOther(``), ``)
+		time.Sleep(time.Minute)
+		w.node.Kill()
+		other := w.on(w.pool.Node("island"), echo)
+		got, err := other.Wait(t.Context(), id)
+		if err != nil || string(got.Output) != `{"done":true}` {
+			t.Fatalf("got %s (%v), %v", got.Output, got.Error, err)
+		}
+		all, err := other.List(t.Context(), engine.Filter{})
+		if err != nil || len(all) != 2 {
+			t.Errorf("%d executions, %v", len(all), err)
+		}
+	})
+}
+
+// serviceFunc is a service in Go.
+type serviceFunc func(context.Context, engine.ServiceCall) (engine.Outcome, error)
+
+func (f serviceFunc) CallService(ctx context.Context, c engine.ServiceCall) (engine.Outcome, error) {
+	return f(ctx, c)
+}
+
+// A request is sent once, unless nothing was sent; retries are the workflow's, and recorded.
+func TestCallService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []engine.ServiceCall
+		errs := []error{outboard.Errorf(outboard.Busy, "", "later"), outboard.Errorf(outboard.Unreachable, "", "gone"), nil}
+		w := open(t, echo, func(o *engine.Options) {
+			o.Services = serviceFunc(func(_ context.Context, c engine.ServiceCall) (engine.Outcome, error) {
+				got = append(got, c)
+				return engine.Outcome{Body: []byte(`{"ok": true}`)}, errs[len(got)-1]
+			})
+		})
+		result := w.run(`do: [{t: {try: [{a: {timeout: {after: PT9S}, call: http, with: {method: get, endpoint: "https://a.b/{id}"}, output: {as: .ok}}}], catch: {retry: {delay: PT1S}}}}]`, `{"id": 7}`)
+		if string(result.Output) != "true" {
+			t.Fatalf("got %s %v", result.Output, result.Error)
+		}
+		if len(got) != 3 || got[0].Path != got[1].Path || got[1].Path == got[2].Path || got[2].Key() == got[1].Key() {
+			t.Errorf("calls: %+v", got)
+		}
+		if c := got[0]; c.With["endpoint"] != "https://a.b/7" || c.Timeout != 9*time.Second {
+			t.Errorf("the call is %+v", c)
+		}
+		w.pool.Deploy("app", "flow", parse(t, `do: [{a: {call: http, with: {method: get, endpoint: "https://a.b/{id}"}}}]`))
+		missing := w.run(`do: [{a: {call: http, with: {method: get, endpoint: "https://a.b/{id}"}}}]`, `{"id": ".."}`)
+		if missing.Status != core.Faulted || missing.Error.Type != dsl.ErrorExpression {
+			t.Errorf("a path of two dots: %+v", missing.Error)
+		}
+	})
+}
