@@ -107,6 +107,7 @@ test-busy: build
 conformance: build
 	@scripts/need $(TEST_NEEDS) pip3:python3-pip
 	cd test && OUTBOARD_TEST_REQUIRE=all $(GO) test -timeout 170m -tags conformance -run Conformance -v ./e2e
+	OUTBOARD_TEST_REQUIRE=all $(GO) test -run Conformance -v ./internal/workflow/outgoing
 	OUTBOARD_TEST_REQUIRE=all $(GO) test -timeout 20m -tags conformance ./internal/calls ./internal/function/optimize ./internal/pool ./outboardtest
 
 # Mixed programs for ten minutes; OUTBOARD_SOAK=1h for longer.

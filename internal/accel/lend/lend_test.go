@@ -3,11 +3,13 @@ package lend_test
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -147,6 +149,44 @@ outboard_accel_sessions_ended_total{end="clean"} 1
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// Lines of a worker's standard error are in the node's log, with the session and its holder.
+func TestStandardErrorIsLogged(t *testing.T) {
+	var text syncBuffer
+	h, _ := open(t, func(o *lend.Options) { o.Log = slog.New(slog.NewTextHandler(&text, nil)) })
+	s := start(t, h)
+	for _, line := range []string{"warning: a loop is not unrolled", "  ", strings.Repeat("x", 3000)} {
+		if got, err := ask(t, s.Ring(), fake.Say+line); err != nil || got != "said" {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	if err := s.Close(); err != nil { // it waits for the last line
+		t.Fatal(err)
+	}
+	got := text.String()
+	want := `session=` + string(s.ID) + ` holder=dinghy severity=stderr text="warning: a loop is not unrolled"`
+	if !strings.Contains(got, want) || strings.Count(got, "severity=stderr") != 4 {
+		t.Errorf("the log is %s", got)
+	}
+}
+
+// syncBuffer is a buffer for several goroutines.
+type syncBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 func TestEnds(t *testing.T) {

@@ -1,6 +1,7 @@
 package lend
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -98,6 +99,8 @@ type process struct {
 
 	mu     sync.Mutex
 	tail   []byte
+	line   []byte            // the beginning of a line whose end has not come
+	report func(line string) // of each line, nil for none
 	reaped bool
 }
 
@@ -116,11 +119,48 @@ func (p *process) readStderr() {
 		if extra := len(p.tail) - tailSize; extra > 0 {
 			p.tail = append(p.tail[:0], p.tail[extra:]...)
 		}
+		lines, report := p.cutLines(buf[:n], err != nil), p.report
 		p.mu.Unlock()
+		for _, line := range lines {
+			if report != nil {
+				report(line)
+			}
+		}
 		if err != nil {
 			return
 		}
 	}
+}
+
+// reportLines has each further line of standard error reported, by one goroutine.
+func (p *process) reportLines(report func(line string)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.report = report
+}
+
+// cutLines returns the lines that end with new bytes, without blank ones. A line is cut at
+// maxLogText bytes; ended ends the last one. The lock is held.
+func (p *process) cutLines(b []byte, ended bool) []string {
+	var lines []string
+	add := func() {
+		if text := bytes.TrimSpace(p.line); len(text) > 0 {
+			lines = append(lines, string(text))
+		}
+		p.line = p.line[:0]
+	}
+	for _, c := range b {
+		if c == '\n' || len(p.line) == maxLogText {
+			add()
+		}
+		if c != '\n' {
+			p.line = append(p.line, c)
+		}
+	}
+	if ended {
+		add()
+	}
+	return lines
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }

@@ -113,6 +113,8 @@ func (s *Session) start() (err error) {
 	}
 	s.process, err = s.host.startProcess(s.tmp(), files...)
 	if err == nil {
+		// The driver writes there what its users should see, such as warnings of its compiler.
+		s.process.reportLines(func(line string) { s.log(control.Message{Level: "stderr", Text: line}) })
 		err = s.enterGroup()
 	}
 	if err == nil {
@@ -360,6 +362,6 @@ func (s *Session) log(m control.Message) {
 	}
 	if ok {
 		text := strings.ToValidUTF8(m.Text[:min(len(m.Text), maxLogText)], "?")
-		s.host.opts.Log.Info("worker says", "session", s.ID, "severity", m.Level[:min(len(m.Level), 16)], "text", text)
+		s.host.opts.Log.Info("worker says", "session", s.ID, "holder", s.Lease.Holder, "severity", m.Level[:min(len(m.Level), 16)], "text", text)
 	}
 }

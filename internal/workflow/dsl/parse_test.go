@@ -245,7 +245,7 @@ func (t *Task) kinds() int {
 	n := 0
 	for _, set := range []bool{
 		t.Call != nil, t.Do != nil, t.Emit != nil, t.For != nil, t.Fork != nil, t.Listen != nil, t.Raise != nil,
-		t.Set != nil, t.Switch != nil, t.Try != nil, t.Wait != nil,
+		t.Run != nil, t.Set != nil, t.Switch != nil, t.Try != nil, t.Wait != nil,
 	} {
 		if set {
 			n++

@@ -44,6 +44,8 @@ const (
 	Environ = "!environ"
 	// Eat makes it use memory until it is ended.
 	Eat = "!eat"
+	// Say, with a text behind it, makes it write the text to standard error, as a driver may.
+	Say = "!say "
 	// Config makes it answer with the session, owner and device that it was given.
 	Config = "!config"
 )
@@ -143,6 +145,10 @@ func work() error {
 func execute(conn *control.Conn, config *control.Config, order string) (string, error) {
 	if path, ok := strings.CutPrefix(order, Dial); ok {
 		return dial(path), nil
+	}
+	if text, ok := strings.CutPrefix(order, Say); ok {
+		_, err := fmt.Fprintln(os.Stderr, text)
+		return "said", err
 	}
 	switch order {
 	case Crash:
