@@ -13,6 +13,7 @@ import (
 
 // Every test program that CLBlast has does locally and borrowed the same.
 func TestConformanceCLBlast(t *testing.T) {
+	sharesDevice(t)
 	need.Program(t, "clblast_test_xaxpy")
 	for _, name := range suite.CLBlastTests() {
 		t.Run(name, func(t *testing.T) { same(t, suite.CLBlast(name)) })
@@ -20,6 +21,7 @@ func TestConformanceCLBlast(t *testing.T) {
 }
 
 func TestConformanceFFmpeg(t *testing.T) {
+	sharesDevice(t)
 	need.Program(t, "ffmpeg")
 	all := graphs(t)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -29,12 +31,14 @@ func TestConformanceFFmpeg(t *testing.T) {
 
 // All that clpeak measures, with every width of vectors.
 func TestConformanceCLPeak(t *testing.T) {
+	sharesDevice(t)
 	need.Program(t, "clpeak")
 	same(t, suite.CLPeak())
 }
 
 // Cold and warm caches of compiled kernels take different ways: source and binary.
 func TestConformanceHashcat(t *testing.T) {
+	sharesDevice(t)
 	need.Program(t, "hashcat")
 	p := suite.Hashcat()
 	for name, way := range paths(shared(t)) {

@@ -18,23 +18,27 @@ import (
 	"github.com/outboard-run/outboard/internal/need"
 )
 
-// pool is the pool that tests share which do it no harm.
-var pool struct {
+// A sharedPool is used by one test after the other; they do it no harm.
+type sharedPool struct {
 	once sync.Once
 	rig  *rig.Rig
 	err  error
-	log  *os.File
 }
+
+// sharedPools are two, so that tests which lease a device as a whole use both processors.
+var sharedPools [2]sharedPool
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	runsBeside()
 	status := m.Run()
 	_ = os.RemoveAll(scratch())
-	if pool.rig != nil {
-		if err := pool.rig.Close(); err != nil {
-			fmt.Fprintln(os.Stderr, "close the shared pool:", err)
-			status = 1
+	for i := range sharedPools {
+		if pool := sharedPools[i].rig; pool != nil {
+			if err := pool.Close(); err != nil {
+				fmt.Fprintln(os.Stderr, "close a shared pool:", err)
+				status = 1
+			}
 		}
 	}
 	os.Exit(status)
@@ -123,10 +127,16 @@ func own(t testing.TB, opts rig.Options) *rig.Rig {
 // pair is harbour, with the devices, and dinghy, without.
 func pair() []rig.Spec { return []rig.Spec{{Name: "harbour"}, {Name: "dinghy", Devices: "none"}} }
 
-// shared returns the pool that most tests use.
+// shared returns the pool that the test, or the one that it is a part of, uses since sharesDevice.
 func shared(t testing.TB) *rig.Rig {
 	t.Helper()
 	bin := binary(t)
+	test, _, _ := strings.Cut(t.Name(), "/")
+	used, ok := devicesUsed.Load(test)
+	if !ok {
+		t.Fatal("the test does not call sharesDevice")
+	}
+	pool := used.(*sharedPool)
 	pool.once.Do(func() {
 		dir, err := os.MkdirTemp("", "outboard-e2e-")
 		if err != nil {
@@ -141,8 +151,18 @@ func shared(t testing.TB) *rig.Rig {
 	return pool.rig
 }
 
-// sharedDevice is held by the test that uses the device of the shared pool.
-var sharedDevice sync.Mutex
+// freeDevices has the shared pools whose device no test uses; devicesUsed has those of the others, by
+// the test's name.
+var (
+	freeDevices = func() chan *sharedPool {
+		free := make(chan *sharedPool, len(sharedPools))
+		for i := range sharedPools {
+			free <- &sharedPools[i]
+		}
+		return free
+	}()
+	devicesUsed sync.Map
+)
 
 // places has an entry for each test that runs.
 var places chan struct{}
@@ -175,13 +195,17 @@ func occupyPlace(t *testing.T) {
 	})
 }
 
-// sharesDevice lets the test run beside those with a pool of their own, and after others
-// that use the shared pool: most of them lease its device as a whole.
+// sharesDevice lets the test run beside those with a pool of their own, on a shared pool whose device
+// no other test uses: most of them lease it as a whole.
 func sharesDevice(t *testing.T) {
 	t.Helper()
 	t.Parallel()
-	sharedDevice.Lock()
-	t.Cleanup(sharedDevice.Unlock)
+	pool := <-freeDevices
+	devicesUsed.Store(t.Name(), pool)
+	t.Cleanup(func() {
+		devicesUsed.Delete(t.Name())
+		freeDevices <- pool
+	})
 	occupyPlace(t)
 }
 

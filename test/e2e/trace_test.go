@@ -201,7 +201,7 @@ func TestWhatIfCountsWhatHappens(t *testing.T) {
 
 // A file that is no trace, and one that was cut off, say so.
 func TestBadTraces(t *testing.T) {
-	beside(t)
+	sharesDevice(t)
 	r := shared(t)
 	file := filepath.Join(t.TempDir(), "bad.trace")
 	if err := os.WriteFile(file, []byte("not a trace at all, but some text"), 0o600); err != nil {

@@ -44,6 +44,12 @@ type fakeStore struct {
 	commits int
 }
 
+func (s *fakeStore) commitCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.commits
+}
+
 func newFakeStore() *fakeStore {
 	return &fakeStore{keys: map[string]state.Entry{}, fault: func() fault { return none }}
 }
