@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,8 +19,8 @@ type oipCaller struct {
 }
 
 // dialOIP connects to a node's gRPC. An error says that the node does not serve it.
-func dialOIP(ctx context.Context, url, name string, input model.Tensor) (*oipCaller, error) {
-	conn, err := grpc.NewClient(strings.TrimPrefix(url, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+func dialOIP(ctx context.Context, addr, name string, input model.Tensor) (*oipCaller, error) {
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, err
 	}

@@ -34,6 +34,7 @@ func (b *bench) sections() []paired.Section {
 	return []paired.Section{
 		{Name: "encoder", Run: b.encoder},
 		{Name: "mlp", Run: b.mlp},
+		{Name: "functions", Run: b.functions},
 		{Name: "link", Run: b.link},
 		{Name: "overload", Run: b.overload},
 		{Name: "textoverload", Run: b.textOverload},
@@ -55,7 +56,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 	end, err := b.Begin(ctx, "models",
 		"Nodes, clients and direct calls share the machine's cores. The encoder has the shape of MiniLM-L6 (6 layers, width 384) for "+
 			"128 tokens; the text model has 82 M parameters in Q8_0. All weights are random.",
-		"Not measured: inference from functions through wasi-nn, MLServer. 1,000 random JSON schemas are a test "+
+		"Not measured: MLServer. 1,000 random JSON schemas are a test "+
 			"(internal/model/engine/llama).")
 	if err != nil {
 		return err

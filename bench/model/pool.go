@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,6 +23,7 @@ type pool struct {
 	dir   string
 	names []string
 	urls  []string // of HTTP, by node
+	grpcs []string // addresses for gRPC, by node
 }
 
 // start starts a pool of count nodes. Connections to the first one have the link, if there is one.
@@ -33,7 +35,12 @@ func (b *bench) start(ctx context.Context, count int, link *netem.Link) (*pool, 
 	p := &pool{dir: dir, names: nodeNames[:count]}
 	opts := rig.Options{Binary: b.binary, Dir: filepath.Join(dir, "nodes"), Loopback: true}
 	for i, name := range p.names {
-		spec := rig.Spec{Name: name, Devices: "none", Args: []string{"--http", "127.0.0.1:0", "--grpc", "none"}}
+		addr, err := freeAddr(ctx)
+		if err != nil {
+			return nil, err
+		}
+		p.grpcs = append(p.grpcs, addr)
+		spec := rig.Spec{Name: name, Devices: "none", Args: []string{"--http", "127.0.0.1:0", "--grpc", "none", "--models", addr}}
 		if i == 0 {
 			spec.Link = link
 		}
@@ -49,6 +56,16 @@ func (b *bench) start(ctx context.Context, count int, link *netem.Link) (*pool, 
 		}
 	}
 	return p, nil
+}
+
+// freeAddr returns a loopback address that no process listens at.
+func freeAddr(ctx context.Context) (string, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
 }
 
 // findURL asks a node for the address of its HTTP port.

@@ -64,7 +64,7 @@ func (b *bench) encoder(ctx context.Context) error {
 		func() error { return q.at(ctx, p.urls[0], "encoder") },
 		func() error { return q.at(ctx, p.urls[1], "encoder") },
 	}
-	caller, grpcErr := dialOIP(ctx, p.urls[0], "encoder", input)
+	caller, grpcErr := dialOIP(ctx, p.grpcs[0], "encoder", input)
 	if grpcErr == nil {
 		defer caller.Close()
 		ways = append(ways, func() error { return caller.infer(ctx) })
@@ -184,9 +184,9 @@ func mlpClients(ctx context.Context, p *pool) (protocol string, request func(con
 			_ = c.Close()
 		}
 	}
-	for node, url := range p.urls {
+	for node, addr := range p.grpcs {
 		for _, name := range []string{"single", "batched"} {
-			c, err := dialOIP(ctx, url, name, input)
+			c, err := dialOIP(ctx, addr, name, input)
 			if err != nil {
 				q, _ := prepare(0, input)
 				return "REST", func(ctx context.Context, node int, name string) error { return q.at(ctx, p.urls[node], name) }, stop

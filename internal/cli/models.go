@@ -104,7 +104,7 @@ type modelsPushOptions struct {
 func newModelsPushCommand(env *Env) *cobra.Command {
 	var opts modelsPushOptions
 	cmd := &cobra.Command{
-		Use:   "push NAME FILE",
+		Use:   "push NAME FILE|oci:HOST/REPO:TAG",
 		Short: "Serve a model from the pool: an .onnx or .gguf file",
 		Long: `Serve a model from the pool: an .onnx or .gguf file. The file becomes a version of the model
 NAME; requests go to the version before until nodes have loaded the new one, and no request is
@@ -114,13 +114,21 @@ The configuration file (--config) says how the model is served: batches, queue, 
 A mistake in it is reported with its line. Files that the main file refers to, such as external
 weights, are named with --file.
 
+oci:HOST/REPO:TAG names an artifact in an OCI registry, whose layers are the model's files with
+their names, as ` + "`oras push`" + ` writes it; its file model.yaml is the configuration unless --config
+names another. Credentials are those of ` + "`docker login`" + `.
+
+With ` + "`pairs: FILE`" + ` in the configuration, each node compares the version with recorded requests
+and results of that file before it gets requests.
+
 The command waits until a node has loaded the model (--no-wait does not), and fails with what the
 engine says of the file.`,
 		Example: `  outboard models push mlp mlp.onnx
   outboard models push mlp mlp.onnx --config model.yaml
   outboard models push big big.onnx --file big.onnx.data
+  outboard models push mlp oci:registry.example.org/models/mlp:v3
   outboard models push mlp mlp.onnx --config model.yaml --check`,
-		Args: twoArgs("name a model and a file: outboard models push NAME FILE"),
+		Args: twoArgs("name a model and a file: outboard models push NAME FILE or oci:HOST/REPO:TAG"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runModelsPush(cmd.Context(), env, opts, args[0], args[1])
 		},
@@ -143,6 +151,7 @@ engine says of the file.`,
 
 func runModelsPush(ctx context.Context, env *Env, opts modelsPushOptions, name, file string) error {
 	p := client.ModelPush{Name: name, Main: filepath.Base(file), Files: map[string]string{}, Check: opts.check, NoWait: opts.noWait}
+	reference, remote := strings.CutPrefix(file, "oci:")
 	if opts.config != "" {
 		text, err := os.ReadFile(opts.config)
 		if err != nil {
@@ -151,15 +160,16 @@ func runModelsPush(ctx context.Context, env *Env, opts modelsPushOptions, name, 
 		p.Config, p.ConfigFile = string(text), opts.config
 	}
 	c := env.client()
-	for _, path := range append([]string{file}, opts.files...) {
-		if p.Files[filepath.Base(path)] != "" {
-			return usage("two files have the name %s", filepath.Base(path))
-		}
-		digest, err := uploadFile(ctx, env, c, path)
-		if err != nil {
+	files := opts.files
+	if remote {
+		if err := addRemoteFiles(ctx, env, c, &p, reference); err != nil {
 			return err
 		}
-		p.Files[filepath.Base(path)] = digest
+	} else {
+		files = append([]string{file}, files...)
+	}
+	if err := addLocalFiles(ctx, env, c, &p, files); err != nil {
+		return err
 	}
 	stop := env.reportIfSlow("having a node load the model")
 	made, err := c.PushModel(ctx, p)

@@ -93,7 +93,7 @@ func (n *Node) openModels(ctx context.Context) (_ lifecycle.Resource, err error)
 	m.server, err = serve.Open(ctx, serve.Options{
 		Servers: servers.names(), LaunchServer: servers.launcher,
 		Self: n.self.ID, Repository: m.repository, Artifacts: n.artifacts, Peers: m.peers, Dir: absolute(n.folder.at(modelsDir)),
-		Launch: m.spawner.Launcher, Confine: m.confine, Libraries: builtin.Libraries, Metrics: n.registry, Log: log,
+		Launch: m.spawner.Launcher, Confine: m.confine, Libraries: builtin.Libraries, ParseTensor: oip.ParseTensor, Metrics: n.registry, Log: log,
 	})
 	if err != nil {
 		return nil, err

@@ -178,7 +178,11 @@ func (a *modelsAPI) rollout(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return client.PushedModel{}, err
 		}
-		return a.pushed(r.Context(), &v, q.NoWait)
+		made, err := a.pushed(r.Context(), &v, q.NoWait)
+		if outboard.KindOf(err) == outboard.Invalid {
+			err = a.withdraw(r.Context(), &v, err)
+		}
+		return made, err
 	})(w, r)
 }
 

@@ -248,6 +248,29 @@ func TestGRPCStream(t *testing.T) {
 }
 
 // A client whose key names some models neither uses nor sees the others.
+// What streams hold is bounded: a request beyond that is refused, and later ones are answered.
+func TestGRPCStreamBytes(t *testing.T) {
+	conn := dial(t, oip.Options{Models: &echo{}, StreamBytes: 1 << 10})
+	stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/inference.GRPCInferenceService/ModelStreamInfer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 {
+		q := &inference.ModelInferRequest{ModelName: "echo", Id: "small"}
+		large := i%2 == 1
+		if large {
+			q.Id, q.RawInputContents = "large", [][]byte{make([]byte, 2<<10)}
+		}
+		var reply inference.ModelStreamInferResponse
+		if err := errors.Join(stream.SendMsg(q), stream.RecvMsg(&reply)); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(reply.GetErrorMessage(), "streams of requests hold") != large || reply.GetInferResponse().GetId() != q.GetId() {
+			t.Errorf("%s: %v", q.GetId(), &reply)
+		}
+	}
+}
+
 func TestGRPCAllow(t *testing.T) {
 	models := &echo{}
 	conn := dial(t, oip.Options{Models: models, Allow: func(_ context.Context, name string) error {

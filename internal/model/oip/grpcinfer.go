@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model"
@@ -187,38 +188,29 @@ func requestedOf(q *inference.ModelInferRequest, name string) (map[string]json.R
 const maxStreamed = 16
 
 // modelStreamInfer executes the requests of a stream at the same time and answers them in their
-// order. The error of a request is its answer, after which the stream goes on.
+// order. The error of a request is its answer, after which the stream goes on. What the streams of
+// all connections hold is bounded: a stream with much in flight is not read, and a request beyond
+// the bound is refused.
 func (s *grpcService) modelStreamInfer(_ any, stream grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	answers := make(chan chan *inference.ModelStreamInferResponse, maxStreamed)
+	share := newStreamShare(&s.streamed)
+	answers := make(chan chan streamedAnswer, maxStreamed)
 	received := make(chan error, 1)
 	go func() {
 		defer close(answers)
-		for {
-			q := new(inference.ModelInferRequest)
-			if err := stream.RecvMsg(q); err != nil {
-				received <- err
-				return
-			}
-			answer := make(chan *inference.ModelStreamInferResponse, 1)
-			select {
-			case answers <- answer:
-			case <-ctx.Done():
-				received <- ctx.Err()
-				return
-			}
-			go func() { answer <- s.streamAnswer(ctx, q) }()
-		}
+		received <- s.receiveStream(ctx, stream, share, answers)
 	}()
 	var failed error
 	for answer := range answers {
-		reply := <-answer
+		a := <-answer
 		if failed == nil {
-			failed = stream.SendMsg(reply)
+			failed = stream.SendMsg(a.reply)
 		}
+		share.release(a.bytes)
 		if failed != nil {
 			cancel()
+			share.close()
 		}
 	}
 	err := <-received
@@ -231,12 +223,55 @@ func (s *grpcService) modelStreamInfer(_ any, stream grpc.ServerStream) error {
 	return err
 }
 
+// A streamedAnswer is the answer to a request of a stream, with the bytes that both hold.
+type streamedAnswer struct {
+	reply *inference.ModelStreamInferResponse
+	bytes int64
+}
+
+// receiveStream starts the requests of a stream until it ends.
+func (s *grpcService) receiveStream(ctx context.Context, stream grpc.ServerStream, share *streamShare, answers chan<- chan streamedAnswer) error {
+	for share.wait() {
+		q := new(inference.ModelInferRequest)
+		if err := stream.RecvMsg(q); err != nil {
+			return err
+		}
+		size := int64(proto.Size(q))
+		refused := share.reserve(size)
+		answer := make(chan streamedAnswer, 1)
+		select {
+		case answers <- answer:
+		case <-ctx.Done():
+			if refused == nil {
+				share.release(size)
+			}
+			return ctx.Err()
+		}
+		if refused != nil {
+			answer <- streamedAnswer{reply: streamError(q, refused)}
+			continue
+		}
+		go func() {
+			reply := s.streamAnswer(ctx, q)
+			own := int64(proto.Size(reply))
+			share.add(own)
+			answer <- streamedAnswer{reply, size + own}
+		}()
+	}
+	return ctx.Err()
+}
+
 func (s *grpcService) streamAnswer(ctx context.Context, q *inference.ModelInferRequest) *inference.ModelStreamInferResponse {
 	reply, err := s.modelInfer(ctx, q)
 	if err != nil {
-		return &inference.ModelStreamInferResponse{
-			ErrorMessage: err.Error(), InferResponse: &inference.ModelInferResponse{ModelName: q.GetModelName(), ModelVersion: q.GetModelVersion(), Id: q.GetId()},
-		}
+		return streamError(q, err)
 	}
 	return &inference.ModelStreamInferResponse{InferResponse: reply}
+}
+
+// streamError is the answer to a request that failed.
+func streamError(q *inference.ModelInferRequest, err error) *inference.ModelStreamInferResponse {
+	return &inference.ModelStreamInferResponse{
+		ErrorMessage: err.Error(), InferResponse: &inference.ModelInferResponse{ModelName: q.GetModelName(), ModelVersion: q.GetModelVersion(), Id: q.GetId()},
+	}
 }

@@ -1,6 +1,7 @@
 package oip
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -28,6 +29,9 @@ type Options struct {
 	Version string
 	// MaxBody bounds a request in bytes; 0: 256 MiB.
 	MaxBody int64
+	// StreamBytes bounds what the requests and responses of all ModelStreamInfer calls hold, in bytes;
+	// 0: 1 GiB.
+	StreamBytes int64
 	// SharedMemory lets clients register system shared memory. It is off by default: a client can
 	// then name any region of /dev/shm that the node may open.
 	SharedMemory bool
@@ -49,6 +53,8 @@ type Handler struct {
 	opts    Options
 	mux     *http.ServeMux
 	regions *regions
+
+	streamed streamBytes // of ModelStreamInfer
 }
 
 // New returns a Handler.
@@ -71,7 +77,10 @@ func New(opts Options) *Handler {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	h := &Handler{opts: opts, mux: http.NewServeMux(), regions: newRegions(opts.SharedMemory, opts.Owner)}
+	h := &Handler{
+		opts: opts, mux: http.NewServeMux(), regions: newRegions(opts.SharedMemory, opts.Owner),
+		streamed: streamBytes{limit: cmp.Or(opts.StreamBytes, maxStreamBytes)},
+	}
 	h.routes()
 	return h
 }

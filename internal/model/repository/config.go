@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -42,6 +43,11 @@ type Config struct {
 	Idle Duration `json:"idle,omitempty" yaml:"idle"`
 	// NaN says whether inputs with a NaN or an infinity are refused: "refuse" or "allow" (default).
 	NaN string `json:"nan,omitempty" yaml:"nan"`
+	// Pairs is the name of one of the model's files, with recorded requests and results that each
+	// instance must repeat before it gets requests. Tolerance is how much an element of an output may
+	// differ, relative to its size; 0: a thousandth.
+	Pairs     string  `json:"pairs,omitempty" yaml:"pairs"`
+	Tolerance float64 `json:"tolerance,omitempty" yaml:"tolerance"`
 	// Context and Sequences are for text: the most tokens of a sequence, and the most sequences
 	// that are decoded at once.
 	Context   int `json:"context,omitempty" yaml:"context"`
@@ -186,6 +192,8 @@ func (c *Config) validate() *fieldError {
 		return &fieldError{"memory", "want a positive size"}
 	case c.NaN != "" && c.NaN != "refuse" && c.NaN != "allow":
 		return &fieldError{"nan", fmt.Sprintf("%q: want refuse or allow", c.NaN)}
+	case c.Tolerance < 0 || math.IsNaN(c.Tolerance) || math.IsInf(c.Tolerance, 0):
+		return &fieldError{"tolerance", "want a positive number"}
 	case c.Batching.Delay < 0 || time.Duration(c.Batching.Delay) > time.Minute:
 		return &fieldError{"delay", "want 0 to 1m"}
 	case c.Batching.Goal < 0:

@@ -227,6 +227,9 @@ func (r *Repository) Push(ctx context.Context, v Version) (Version, error) {
 	case v.Files[v.Main].Digest == "":
 		return v, outboard.Errorf(outboard.Invalid, op, "there is no file %q", v.Main)
 	}
+	if name := v.Config.Pairs; name != "" && v.Files[name].Digest == "" {
+		return v, outboard.Errorf(outboard.Invalid, op, "its configuration names the recorded pairs %q, which are not among its files: add --file %s", name, name)
+	}
 	for name := range v.Files {
 		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\\\x00") || len(name) > 255 {
 			return v, outboard.Errorf(outboard.Invalid, op, "%q can't be the name of a file", name)

@@ -3,11 +3,22 @@ package serve
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/engine"
 	"github.com/outboard-run/outboard/internal/model/repository"
 )
+
+// A canary is a version that gets some of a model's requests, as this node has seen them.
+type canary struct {
+	number   int    // of the version
+	requests uint64 // for text, which are divided where they are accepted
+	// The outcomes of the canary and of the version before.
+	own, before outcomes
+	reverting   bool
+}
 
 // outcomes count the requests of one version of a canary's pair on this node.
 type outcomes struct{ requests, failed uint64 }
@@ -30,31 +41,77 @@ func isFault(ctx context.Context, err error) bool {
 	return kind == outboard.Other || kind == outboard.Unreachable || kind == outboard.Protocol
 }
 
-// countOutcome counts a request that an instance has executed. It takes a canary back that fails
-// more often than the version before.
-func countOutcome(s *Server, v *repository.Version, i *instance, fault bool) {
+// isCanary reports whether a version in force gets only some of the requests.
+func isCanary(v *repository.Version) bool { return v.Canary > 0 && v.Canary < 100 }
+
+// isForCanary reports whether the n-th request is one of a canary's, which are spread evenly: of any
+// 100 requests in a row, percent are.
+func isForCanary(n uint64, percent int) bool { return n*uint64(percent)%100 < uint64(percent) }
+
+// canaryOf returns what was counted of a canary. mu must be held.
+func canaryOf(s *Server, v *repository.Version) *canary {
+	c := s.canaries[v.Name]
+	if c == nil || c.number != v.Number {
+		c = &canary{number: v.Number}
+		s.canaries[v.Name] = c
+	}
+	return c
+}
+
+// beforeCanary returns the version that gets the requests that a canary does not get, nil for none.
+func beforeCanary(s *Server, v *repository.Version) *repository.Version {
+	m, err := s.opts.Repository.Get(v.Name)
+	if err != nil {
+		return nil
+	}
+	for n := len(m.Versions) - 2; n >= 0; n-- {
+		if before := &m.Versions[n]; keyOf(before) != keyOf(v) {
+			return before
+		}
+	}
+	return nil
+}
+
+// chooseVersion divides generations between a canary, v, and the version before. The number is "" if
+// there is no canary: then the version that serves at the moment executes the generation.
+func chooseVersion(s *Server, v *repository.Version) (chosen *repository.Version, number string) {
+	if !isCanary(v) {
+		return v, ""
+	}
+	chosen = v
+	before := beforeCanary(s, v)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.routes[v.Name]
-	if r == nil || r.canary == 0 || v.Canary == 0 {
+	c := canaryOf(s, v)
+	c.requests++
+	if before != nil && !isForCanary(c.requests, v.Canary) {
+		chosen = before
+	}
+	return chosen, strconv.Itoa(chosen.Number)
+}
+
+// countOutcome counts a request of the version in force, v, or of the one before, which got it since
+// v is a canary. It takes a canary back that fails more often than the version before.
+func countOutcome(s *Server, v *repository.Version, before, fault bool) {
+	if !isCanary(v) {
 		return
 	}
-	if r.judged != v.Number {
-		r.judged, r.ofCanary, r.before, r.reverting = v.Number, outcomes{}, outcomes{}, false
-	}
-	o := &r.before
-	if i == r.current {
-		o = &r.ofCanary
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := canaryOf(s, v)
+	o := &c.own
+	if before {
+		o = &c.before
 	}
 	o.requests++
 	if fault {
 		o.failed++
 	}
-	if s.closed || r.reverting || !r.ofCanary.isWorseThan(&r.before) {
+	if s.closed || c.reverting || !c.own.isWorseThan(&c.before) {
 		return
 	}
-	r.reverting = true
-	failed, requests := r.ofCanary.failed, r.ofCanary.requests
+	c.reverting = true
+	failed, requests := c.own.failed, c.own.requests
 	s.serving.Go(func() { revertCanary(s, v.Name, v.Number, failed, requests) })
 }
 
@@ -71,4 +128,21 @@ func revertCanary(s *Server, name string, number int, failed, requests uint64) {
 	}
 	s.metrics.reverted.WithLabelValues(name).Inc()
 	s.log.Error("a canary was taken back", "model", name, "version", number, "failed", failed, "requests", requests, "now", back.Number, "as", back.Of)
+}
+
+// judged is a model for text whose generations are counted for a canary.
+type judged struct {
+	engine.TextModel
+	count func(fault bool)
+}
+
+// Generate implements engine.TextModel. An error of emit is the client's.
+func (j *judged) Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
+	var gone error
+	usage, err := j.TextModel.Generate(ctx, g, func(t engine.Token) error {
+		gone = emit(t)
+		return gone
+	})
+	j.count(gone == nil && isFault(ctx, err))
+	return usage, err
 }

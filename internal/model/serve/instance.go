@@ -138,6 +138,10 @@ func (i *instance) start(ctx context.Context) error {
 		_ = w.Close()
 		return outboard.Errorf(outboard.Invalid, "warm up", "%w", err)
 	}
+	if err := i.checkPairs(ctx, w); err != nil {
+		_ = w.Close()
+		return outboard.Errorf(outboard.Invalid, "compare with recorded pairs", "%w", err)
+	}
 	go i.watch(w)
 	return nil
 }

@@ -138,12 +138,17 @@ func judge(self outboard.NodeID, v *repository.Version, key contentKey, r *Repor
 		return c
 	}
 	var m ModelReport
+	var before *ModelReport // that is ready
 	for i := range r.Models {
 		if r.Models[i].Name == v.Name && (r.Models[i].Content == key.content || m.Name == "") {
 			m = r.Models[i]
 		}
+		if r.Models[i].Name == v.Name && r.Models[i].Content != key.content && r.Models[i].State == StateReady {
+			before = &r.Models[i]
+		}
 	}
-	// An earlier version that is ready serves while the one in force is being loaded.
+	// An earlier version that is ready serves while the one in force is being loaded, and when that
+	// could not be.
 	c.State = cmp.Or(m.State, StateUnloaded)
 	var why []string
 	add := func(cost time.Duration, format string, args ...any) {
@@ -151,9 +156,12 @@ func judge(self outboard.NodeID, v *repository.Version, key contentKey, r *Repor
 		why = append(why, fmt.Sprintf(format, args...))
 	}
 	switch {
-	case m.State == StateFailed && m.Content == key.content:
+	case m.State == StateFailed && m.Content == key.content && before == nil:
 		c.Excluded, c.Why = true, m.Reason
 		return c
+	case m.State == StateFailed && m.Content == key.content:
+		add(0, "version %d serves, since %s", before.Version, m.Reason)
+		m = *before
 	case m.State == StateReady:
 		add(0, "loaded")
 	default:

@@ -119,37 +119,29 @@ func (s *Server) pick(v *repository.Version, exact bool) (*instance, error) {
 		addCanary(s, r, v)
 	}
 	r.requests++
-	usable := func(i *instance) bool { return i != nil && isDone(i.ready) && i.err == nil && !i.ended.Load() }
-	if r.canary > 0 && usable(r.previous) && !r.isForCanary() {
+	if r.canary > 0 && isUsable(r.previous) && !isForCanary(r.requests, r.canary) {
 		return r.previous, nil
 	}
-	if !usable(r.current) && usable(r.previous) {
+	if !isUsable(r.current) && isUsable(r.previous) {
 		return r.previous, nil
 	}
 	return r.current, nil
 }
 
-// isForCanary reports whether the last counted request is one of the canary's, which are spread
-// evenly: of any 100 requests in a row, canary are.
-func (r *route) isForCanary() bool { return r.requests*uint64(r.canary)%100 < uint64(r.canary) }
+// isUsable reports whether an instance has been loaded and takes requests.
+func isUsable(i *instance) bool {
+	return i != nil && isDone(i.ready) && i.err == nil && !i.ended.Load()
+}
 
 // addCanary sets the share of a version that gets only some of the requests. mu must be held.
 func addCanary(s *Server, r *route, v *repository.Version) {
 	r.canary = 0
-	if v.Canary <= 0 || v.Canary >= 100 {
+	if !isCanary(v) {
 		return
 	}
-	m, err := s.opts.Repository.Get(v.Name)
-	if err != nil {
-		return
-	}
-	// The others go to the version before.
-	for n := len(m.Versions) - 2; n >= 0; n-- {
-		if before := &m.Versions[n]; keyOf(before) != keyOf(v) {
-			if i, err := s.instanceOf(before); err == nil {
-				r.previous, r.canary = i, v.Canary
-			}
-			return
+	if before := beforeCanary(s, v); before != nil {
+		if i, err := s.instanceOf(before); err == nil {
+			r.previous, r.canary = i, v.Canary
 		}
 	}
 }
@@ -189,6 +181,7 @@ func (s *Server) update() {
 		switch {
 		case v == nil:
 			delete(s.routes, name)
+			delete(s.canaries, name)
 			s.retire(r.current)
 			s.retire(r.previous)
 		case r.current.key == keyOf(v):
@@ -212,9 +205,14 @@ func (s *Server) beginSwitch(r *route, v *repository.Version) {
 	if err != nil {
 		return
 	}
-	old := r.current
-	if r.previous != nil && r.previous != next {
-		s.retire(r.previous)
+	// The version that serves goes on until the new one is ready, also if there was one between them
+	// that could not be loaded, or not yet.
+	old, unused := r.current, r.previous
+	if !isUsable(old) && isUsable(unused) {
+		old, unused = unused, old
+	}
+	if unused != next && unused != old {
+		s.retire(unused)
 	}
 	r.previous, r.current = old, next
 	s.serving.Go(func() {

@@ -71,8 +71,10 @@ type Options struct {
 	LaunchServer func(name string, memory int64) helper.Launcher
 	// Libraries returns the embedded libraries of an engine, unpacked; the process owns the files.
 	Libraries func(engine string) ([]*os.File, error)
-	Metrics   prometheus.Registerer
-	Log       *slog.Logger
+	// ParseTensor reads a nested JSON array as a value of an input or output, for recorded pairs.
+	ParseTensor func(text []byte, want *model.Signature) (model.Tensor, error)
+	Metrics     prometheus.Registerer
+	Log         *slog.Logger
 }
 
 // A Server serves the models of the pool's repository. Any number of goroutines may use it.
@@ -90,6 +92,7 @@ type Server struct {
 	mu            sync.Mutex
 	loaded        map[contentKey]*instance
 	routes        map[string]*route // by the name of the model
+	canaries      map[string]*canary
 	closed        bool
 	reportChanged chan struct{}          // has a value when the report of this node has changed
 	speeds        map[string]speed       // what was measured of contents, also after they were unloaded
@@ -106,11 +109,6 @@ type route struct {
 	previous *instance // for a canary, and while current is being loaded
 	canary   int
 	requests uint64
-
-	// The outcomes of the canary, which is the version judged, and of the version before.
-	judged           int
-	ofCanary, before outcomes
-	reverting        bool
 }
 
 // Open starts to serve.
@@ -122,7 +120,7 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 		return nil, fmt.Errorf("models' folder: %w", err)
 	}
 	s := &Server{
-		opts: opts, log: opts.Log, loaded: map[contentKey]*instance{}, routes: map[string]*route{}, speeds: map[string]speed{}, infos: map[string]engine.Info{},
+		opts: opts, log: opts.Log, loaded: map[contentKey]*instance{}, routes: map[string]*route{}, canaries: map[string]*canary{}, speeds: map[string]speed{}, infos: map[string]engine.Info{},
 		reportChanged: make(chan struct{}, 1),
 	}
 	s.metrics = newMetrics(opts.Metrics, s)
@@ -256,7 +254,9 @@ func (s *Server) inferHere(ctx context.Context, r *Request, v *repository.Versio
 	defer i.release()
 	outputs, times, err := i.infer(ctx, r)
 	s.metrics.observe(v.Name, i.version(), times, err)
-	countOutcome(s, v, i, isFault(ctx, err))
+	if r.Version == "" {
+		countOutcome(s, v, i.key != keyOf(v), isFault(ctx, err))
+	}
 	if err != nil {
 		if ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
 			err = context.Cause(ctx)

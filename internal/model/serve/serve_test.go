@@ -9,11 +9,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/helper"
 	"github.com/outboard-run/outboard/internal/model"
 	"github.com/outboard-run/outboard/internal/model/engine"
+	"github.com/outboard-run/outboard/internal/model/oip"
 	"github.com/outboard-run/outboard/internal/model/repository"
 	"github.com/outboard-run/outboard/internal/model/serve"
 	"github.com/outboard-run/outboard/internal/model/worker"
@@ -29,6 +31,7 @@ type fake struct {
 
 	mu     sync.Mutex
 	loaded map[string]int // by content
+	closed chan struct{}  // has a value for each model that was unloaded, up to its capacity
 }
 
 func (*fake) Name() string    { return "fake" }
@@ -62,7 +65,13 @@ type fakeModel struct {
 	letter byte
 }
 
-func (*fakeModel) Close() error { return nil }
+func (m *fakeModel) Close() error {
+	select {
+	case m.closed <- struct{}{}:
+	default:
+	}
+	return nil
+}
 
 func (*fakeModel) Info() engine.Info {
 	return engine.Info{
@@ -163,7 +172,7 @@ type bench struct {
 func open(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, peers: &peers{}, engine: &fake{
-		proceed: make(chan struct{}), loading: make(chan struct{}), started: make(chan struct{}, 8), loaded: map[string]int{},
+		proceed: make(chan struct{}), loading: make(chan struct{}), started: make(chan struct{}, 8), loaded: map[string]int{}, closed: make(chan struct{}, 8),
 	}}
 	var err error
 	if b.repository, err = repository.Open(t.Context(), repository.Options{State: statetest.Open(t), Self: "harbour"}); err != nil {
@@ -174,7 +183,7 @@ func open(t *testing.T) *bench {
 		return worker.Run(ctx, socket, worker.ProcessOptions{Engines: []engine.Engine{b.engine}})
 	})
 	b.Server, err = serve.Open(t.Context(), serve.Options{
-		Self: "harbour", Repository: b.repository, Artifacts: artifacts{}, Peers: b.peers, Dir: t.TempDir() + "/models",
+		Self: "harbour", Repository: b.repository, Artifacts: artifacts{}, Peers: b.peers, Dir: t.TempDir() + "/models", ParseTensor: oip.ParseTensor,
 		Launch: func(name string, _ int64) helper.Launcher {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -244,6 +253,23 @@ func TestReloadedModelHasAnotherProcess(t *testing.T) {
 		if slices.Contains(b.processes[:i], name) {
 			t.Errorf("two processes have the name %s", name)
 		}
+	}
+}
+
+// A model that is not used is unloaded, also without a request; the next request loads it again.
+func TestUnusedModelIsUnloaded(t *testing.T) {
+	b := open(t)
+	b.push("a", repository.Config{Idle: 1})
+	b.push("a", repository.Config{Idle: 1}) // the same content again
+	b.want("a2")
+	select {
+	case <-b.engine.closed:
+	case <-time.After(time.Minute):
+		t.Fatal("it is still loaded")
+	}
+	b.want("a2")
+	if n := b.engine.loads("a"); n != 2 {
+		t.Errorf("loaded %d times", n)
 	}
 }
 

@@ -18,6 +18,9 @@ type Text struct {
 	// Version is the one that serves, Node where it does.
 	Version *repository.Version
 	Node    outboard.NodeID
+	// Pinned is the number with which the same version is opened again: a generation and what it
+	// resumes as belong to one version. It is "" where there is no canary.
+	Pinned string
 }
 
 // OpenText returns the model for text with a name on the best node, and a function that the caller
@@ -34,6 +37,9 @@ func OpenTextFor(ctx context.Context, s *Server, name, version string, prompt []
 	if err != nil {
 		return nil, nil, err
 	}
+	if version == "" {
+		v, version = chooseVersion(s, v)
+	}
 	hashes := engine.PrefixHashes(prompt, engine.MaxPrefixes)
 	var last error
 	for _, c := range textCandidates(s, v, hashes, len(prompt)) {
@@ -42,6 +48,8 @@ func OpenTextFor(ctx context.Context, s *Server, name, version string, prompt []
 		}
 		t, release, err := openTextAt(ctx, s, v, version, c.Candidate)
 		if err == nil {
+			t.Pinned = version
+			judgeText(s, t)
 			if len(prompt) > 0 {
 				ended := s.sent.add(sentKey{c.Node, keyOf(v).content}, hashes, len(prompt)-c.cached)
 				return t, func() { ended(); release() }, nil
@@ -56,17 +64,32 @@ func OpenTextFor(ctx context.Context, s *Server, name, version string, prompt []
 	return nil, nil, cmp.Or(last, errNoNode(v.Name))
 }
 
+// judgeText has the generations of a model counted if it is a canary or gets what a canary does not get.
+func judgeText(s *Server, t *Text) {
+	v, err := s.version(t.Version.Name, "")
+	if err != nil || !isCanary(v) {
+		return
+	}
+	before := beforeCanary(s, v)
+	switch key := keyOf(t.Version); {
+	case key == keyOf(v):
+		t.TextModel = &judged{t.TextModel, func(fault bool) { countOutcome(s, v, false, fault) }}
+	case before != nil && key == keyOf(before):
+		t.TextModel = &judged{t.TextModel, func(fault bool) { countOutcome(s, v, true, fault) }}
+	}
+}
+
 // openTextAt opens a model on a node.
 func openTextAt(ctx context.Context, s *Server, v *repository.Version, version string, c Candidate) (*Text, func(), error) {
 	if c.Node == s.opts.Self {
 		m, release, err := s.TextHere(ctx, v.Name, version)
-		return &Text{m, v, c.Node}, release, err
+		return &Text{TextModel: m, Version: v, Node: c.Node}, release, err
 	}
 	info, err := describeText(ctx, s, v, c)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &Text{s.opts.Peers.Text(c.Node, v.Name, v.Number, info), v, c.Node}, func() {}, nil
+	return &Text{TextModel: s.opts.Peers.Text(c.Node, v.Name, v.Number, info), Version: v, Node: c.Node}, func() {}, nil
 }
 
 // describeText describes a model for text on another node. A model that is ready there is described

@@ -1,6 +1,8 @@
 package serve_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -10,7 +12,85 @@ import (
 	"github.com/outboard-run/outboard/internal/model/serve"
 )
 
-func (p *peers) Text(outboard.NodeID, string, int, engine.Info) engine.TextModel { return nil }
+// failingText is a model for text on another node, of which one version fails.
+type failingText struct {
+	engine.TextModel
+	fails bool
+}
+
+func (f *failingText) Generate(_ context.Context, _ engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
+	if f.fails {
+		return engine.Usage{}, errors.New("out of order")
+	}
+	return engine.Usage{}, emit(engine.Token{})
+}
+
+// failingVersion is the number of the version that fails.
+const failingVersion = 3
+
+func (p *peers) Text(_ outboard.NodeID, _ string, version int, _ engine.Info) engine.TextModel {
+	return &failingText{fails: version == failingVersion}
+}
+
+// A canary of a model for text gets its percentage of the generations, evenly and each as a whole,
+// and is taken back when they fail; errors of clients are not the model's.
+func TestCanaryForText(t *testing.T) {
+	b := open(t)
+	b.push("b", repository.Config{Nodes: []string{"dinghy"}})
+	b.push("a", repository.Config{Nodes: []string{"dinghy"}})
+	b.peers.report(serve.Report{Node: "dinghy"})
+	if _, err := b.repository.Rollout(t.Context(), "m", 1, 30); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Await(t.Context(), "m", failingVersion); err != nil {
+		t.Fatal(err)
+	}
+	opened := func(version string) *serve.Text {
+		t.Helper()
+		text, release, err := serve.OpenTextFor(t.Context(), b.Server, "m", version, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release()
+		return text
+	}
+	gone := errors.New("the client is gone")
+	ofCanary := 0
+	for range 20 {
+		text := opened("")
+		if again := opened(text.Pinned); again.Version.Number != text.Version.Number {
+			t.Errorf("version %d, and then %d", text.Version.Number, again.Version.Number)
+		}
+		if text.Version.Number == failingVersion {
+			ofCanary++
+			continue
+		}
+		if _, err := text.Generate(t.Context(), engine.Generation{}, func(engine.Token) error { return gone }); !errors.Is(err, gone) {
+			t.Errorf("generated: %v", err)
+		}
+	}
+	if ofCanary != 6 {
+		t.Errorf("%d of 20 generations were the canary's", ofCanary)
+	}
+	if m, err := b.repository.Get("m"); err != nil || m.Current().Number != failingVersion {
+		t.Fatalf("taken back for errors of clients: %+v, %v", m.Current(), err)
+	}
+	for range 5 {
+		if _, err := opened("3").Generate(t.Context(), engine.Generation{}, nil); err == nil {
+			t.Fatal("it did not fail")
+		}
+	}
+	if err := b.Await(t.Context(), "m", failingVersion+1); err != nil {
+		t.Fatal(err)
+	}
+	m, err := b.repository.Get("m")
+	if now := m.Current(); err != nil || now.Of != 2 || now.Canary != 0 {
+		t.Errorf("%+v, %v", now, err)
+	}
+	if text := opened(""); text.Pinned != "" || text.Version.Number != failingVersion+1 {
+		t.Errorf("version %d, pinned %q", text.Version.Number, text.Pinned)
+	}
+}
 
 // A prompt goes where its first token is expected soonest: to its cached prefix, unless too much
 // waits there.

@@ -3,11 +3,13 @@
 package textpool
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -54,11 +56,13 @@ func (p *Pool) Open(ctx context.Context, name string) (text.Model, func(), error
 	if err := grant.Allows(name); err != nil {
 		return nil, nil, err
 	}
+	var version atomic.Pointer[string] // of a canary's pair, the one that the first replica has
 	open := func(ctx context.Context, prompt []int32, exclude []outboard.NodeID) (text.Replica, error) {
-		t, release, err := serve.OpenTextFor(ctx, p.opts.Server, name, "", prompt, exclude...)
+		t, release, err := serve.OpenTextFor(ctx, p.opts.Server, name, *cmp.Or(version.Load(), new(string)), prompt, exclude...)
 		if err != nil {
 			return text.Replica{}, err
 		}
+		version.CompareAndSwap(nil, &t.Pinned)
 		return text.Replica{Model: t, Node: t.Node, Release: release}, nil
 	}
 	m, err := text.OpenResuming(ctx, func(ctx context.Context, exclude []outboard.NodeID) (text.Replica, error) {

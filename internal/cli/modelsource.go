@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/artifact"
+)
+
+// addLocalFiles copies files of this machine to the node and adds them to what is pushed.
+func addLocalFiles(ctx context.Context, env *Env, c *client.Client, p *client.ModelPush, paths []string) error {
+	for _, path := range paths {
+		if p.Files[filepath.Base(path)] != "" {
+			return usage("two files have the name %s", filepath.Base(path))
+		}
+		digest, err := uploadFile(ctx, env, c, path)
+		if err != nil {
+			return err
+		}
+		p.Files[filepath.Base(path)] = digest
+	}
+	return nil
+}
+
+// The name of a configuration among the files of an artifact, and its largest size in bytes.
+const (
+	configFile    = "model.yaml"
+	maxConfigFile = 64 << 10
+)
+
+// addRemoteFiles copies the files of an artifact in a registry to the node and adds them to what is
+// pushed: the only .onnx or .gguf file is the main one; model.yaml is the configuration unless there
+// is one already.
+func addRemoteFiles(ctx context.Context, env *Env, c *client.Client, p *client.ModelPush, reference string) error {
+	ref, err := parseReference(reference)
+	if err != nil {
+		return err
+	}
+	remote, err := openRemote(env)
+	if err != nil {
+		return err
+	}
+	files, err := remote.Files(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if p.Main, err = mainFile(reference, files); err != nil {
+		return err
+	}
+	for i := range files {
+		f := &files[i]
+		if f.Name == configFile {
+			if err := readRemoteConfig(ctx, p, f, reference); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := copyRemoteFile(ctx, env, c, f); err != nil {
+			return err
+		}
+		p.Files[f.Name] = f.Digest
+	}
+	return nil
+}
+
+// mainFile returns the name of the only model among files.
+func mainFile(reference string, files []artifact.RemoteFile) (string, error) {
+	var models, names []string
+	for i := range files {
+		names = append(names, files[i].Name)
+		if slices.Contains([]string{".onnx", ".gguf"}, strings.ToLower(filepath.Ext(files[i].Name))) {
+			models = append(models, files[i].Name)
+		}
+	}
+	if len(models) != 1 {
+		return "", outboard.Errorf(outboard.Invalid, "", "%s has the files %s: want one .onnx or .gguf file among them", reference, strings.Join(names, ", "))
+	}
+	return models[0], nil
+}
+
+func readRemoteConfig(ctx context.Context, p *client.ModelPush, f *artifact.RemoteFile, reference string) error {
+	if p.ConfigFile != "" {
+		return nil
+	}
+	in, err := f.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	text, err := io.ReadAll(io.LimitReader(in, maxConfigFile+1))
+	if err != nil {
+		return err
+	}
+	if artifact.Digest(text) != f.Digest {
+		return outboard.Errorf(outboard.Protocol, "pull "+reference, "%s is not what the manifest says", configFile)
+	}
+	p.Config, p.ConfigFile = string(text), reference+"/"+configFile
+	return nil
+}
+
+// copyRemoteFile streams a file to the node, which verifies its digest, unless the node has it.
+func copyRemoteFile(ctx context.Context, env *Env, c *client.Client, f *artifact.RemoteFile) error {
+	if has, err := c.HasArtifact(ctx, f.Digest); has || err != nil {
+		return err
+	}
+	in, err := f.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	progress := newCopyProgress(env, "copying "+f.Name, f.Size)
+	_, err = c.PutArtifact(ctx, f.Digest, "", io.TeeReader(in, progress))
+	progress.end()
+	return err
+}

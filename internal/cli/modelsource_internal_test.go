@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/artifact"
+	"github.com/outboard-run/outboard/internal/artifact/artifacttest"
+	"github.com/outboard-run/outboard/internal/unixsock"
+)
+
+// A modelNode has the artifacts that are pushed, and the last push of a model.
+type modelNode struct {
+	mu        sync.Mutex
+	artifacts map[string]string
+	puts      int
+	pushed    client.ModelPush
+}
+
+func (n *modelNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	digest := strings.TrimPrefix(r.URL.Path, "/v1/artifacts/")
+	switch {
+	case r.URL.Path == "/v1/models":
+		_ = json.NewDecoder(r.Body).Decode(&n.pushed)
+		_, _ = io.WriteString(w, `{"name":"m","version":1}`)
+	case r.Method == http.MethodPut:
+		content, err := io.ReadAll(r.Body)
+		if err != nil || artifact.Digest(content) != digest {
+			http.Error(w, "another digest", http.StatusBadRequest)
+			return
+		}
+		n.artifacts[digest] = string(content)
+		n.puts++
+		_, _ = io.WriteString(w, `{}`)
+	case n.artifacts[digest] == "":
+		http.NotFound(w, r)
+	}
+}
+
+// pushImage pushes files to a registry as `oras push` does, and returns the reference.
+func pushImage(t *testing.T, registry, name string, files map[string]string) string {
+	t.Helper()
+	do := func(method, path, contentType, body string) {
+		t.Helper()
+		q, err := http.NewRequestWithContext(t.Context(), method, registry+"/v2/"+name+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Header.Set("Content-Type", contentType)
+		r, err := http.DefaultClient.Do(q)
+		if err != nil || r.StatusCode != http.StatusCreated {
+			t.Fatalf("%s %s: %v, %v", method, path, r, err)
+		}
+		_ = r.Body.Close()
+	}
+	var layers []string
+	for title, content := range files {
+		digest := artifact.Digest([]byte(content))
+		do(http.MethodPost, "/blobs/uploads/?digest="+digest, "application/octet-stream", content)
+		layers = append(layers, fmt.Sprintf(`{"mediaType":"application/octet-stream","digest":%q,"size":%d,"annotations":{"org.opencontainers.image.title":%q}}`, digest, len(content), title))
+	}
+	const mediaType = "application/vnd.oci.image.manifest.v1+json"
+	do(http.MethodPut, "/manifests/v1", mediaType, `{"schemaVersion":2,"mediaType":"`+mediaType+`","layers":[`+strings.Join(layers, ",")+`]}`)
+	return "oci:" + strings.TrimPrefix(registry, "http://") + "/" + name + ":v1"
+}
+
+// A model in a registry is copied to the node, its files only once, with its configuration.
+func TestPushModelFromRegistry(t *testing.T) {
+	n := &modelNode{artifacts: map[string]string{}}
+	dir := t.TempDir()
+	l, err := unixsock.Listen(filepath.Join(dir, client.SocketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: n}} //nolint:gosec // for a test
+	server.Start()
+	t.Cleanup(server.Close)
+	registry := httptest.NewServer(&artifacttest.Registry{})
+	t.Cleanup(registry.Close)
+	env := &Env{Stdout: io.Discard, Stderr: io.Discard, Environ: []string{"DOCKER_CONFIG=" + t.TempDir()}, config: settings{data: dir}}
+	reference := pushImage(t, registry.URL, "models/mlp", map[string]string{"mlp.onnx": "weights", "mlp.onnx.data": "more", "model.yaml": "threads: 1\n"})
+	for range 2 {
+		if err := runModelsPush(t.Context(), env, modelsPushOptions{}, "m", reference); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := n.pushed
+	if p.Main != "mlp.onnx" || len(p.Files) != 2 || n.artifacts[p.Files["mlp.onnx"]] != "weights" || n.artifacts[p.Files["mlp.onnx.data"]] != "more" || p.Config != "threads: 1\n" {
+		t.Errorf("pushed %+v", p)
+	}
+	if n.puts != 2 {
+		t.Errorf("%d files were copied", n.puts)
+	}
+	two := pushImage(t, registry.URL, "models/two", map[string]string{"a.onnx": "a", "b.gguf": "b"})
+	if err := runModelsPush(t.Context(), env, modelsPushOptions{}, "m", two); err == nil || !strings.Contains(err.Error(), "want one .onnx or .gguf") {
+		t.Errorf("two models: %v", err)
+	}
+	if err := runModelsPush(t.Context(), env, modelsPushOptions{}, "m", strings.Replace(reference, ":v1", ":v2", 1)); err == nil || !strings.Contains(err.Error(), "does not have it") {
+		t.Errorf("a tag that is not there: %v", err)
+	}
+}

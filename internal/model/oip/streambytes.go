@@ -1,0 +1,104 @@
+package oip
+
+import (
+	"sync"
+
+	"github.com/outboard-run/outboard"
+)
+
+// Bounds of what streams of requests hold, in bytes.
+const (
+	maxStreamBytes = 1 << 30
+	// ownStreamBytes is how much a stream holds before its next request is read.
+	ownStreamBytes = maxStreamBytes / 16
+)
+
+// streamBytes counts the requests and responses that the streams of all connections hold.
+type streamBytes struct {
+	limit int64
+
+	mu   sync.Mutex
+	held int64
+}
+
+// reserve counts a request, or returns an error if the streams hold too much.
+func (b *streamBytes) reserve(n int64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.held+n > b.limit {
+		return outboard.Errorf(outboard.Exhausted, "infer", "streams of requests hold %v of at most %v: read the answers, or try again later",
+			outboard.Bytes(b.held), outboard.Bytes(b.limit))
+	}
+	b.held += n
+	return nil
+}
+
+// add counts bytes that exist already, or, if n is negative, that do no more.
+func (b *streamBytes) add(n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held += n
+}
+
+// A streamShare is what one stream holds of all bytes.
+type streamShare struct {
+	all *streamBytes
+
+	mu     sync.Mutex
+	freed  sync.Cond
+	held   int64
+	closed bool
+}
+
+func newStreamShare(all *streamBytes) *streamShare {
+	s := &streamShare{all: all}
+	s.freed.L = &s.mu
+	return s
+}
+
+// wait waits until the stream holds little, or nothing, so that another request may be read. It
+// reports whether the stream goes on.
+func (s *streamShare) wait() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.held > ownStreamBytes && !s.closed {
+		s.freed.Wait()
+	}
+	return !s.closed
+}
+
+// reserve counts a request.
+func (s *streamShare) reserve(n int64) error {
+	err := s.all.reserve(n)
+	if err == nil {
+		s.change(n)
+	}
+	return err
+}
+
+// add counts a response.
+func (s *streamShare) add(n int64) {
+	s.all.add(n)
+	s.change(n)
+}
+
+// release counts a request and its response as gone.
+func (s *streamShare) release(n int64) {
+	s.all.add(-n)
+	s.change(-n)
+}
+
+func (s *streamShare) change(n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held += n
+	s.freed.Broadcast()
+}
+
+// close ends the wait of a stream that has failed.
+func (s *streamShare) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.freed.Broadcast()
+}
