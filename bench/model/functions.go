@@ -28,7 +28,7 @@ routes:
 `
 
 // functions measures inference from a function through wasi-nn beside direct calls.
-func (b *bench) functions(ctx context.Context) error {
+func functions(ctx context.Context, b *bench) error {
 	p, err := b.start(ctx, 1, nil)
 	if err != nil {
 		return err
@@ -45,12 +45,12 @@ func (b *bench) functions(ctx context.Context) error {
 	if err := errors.Join(p.push(ctx, "encoder", encoder, oneThread()), p.push(ctx, "trivial", trivial, oneThread("batching: {max: 1}")), p.deployFunction(ctx)); err != nil {
 		return err
 	}
-	served, alone, err := b.functionTimes(ctx, p, "encoder", encoder, b.Rounds(9, 3), 20, tokensInput(128))
+	served, alone, err := functionTimes(ctx, p, "encoder", encoder, b.Rounds(9, 3), 20, tokensInput(128))
 	if err != nil {
 		return err
 	}
 	b.Row(paired.NewRow("encoder from a function through wasi-nn", "ms", "direct call", served, alone, paired.Goal{MaxRatio: 1.05}))
-	served, alone, err = b.functionTimes(ctx, p, "trivial", trivial, b.Rounds(15, 5), 2000, onnxfile.Floats("x", []int64{1, 4}, -1, 0, 1, 2))
+	served, alone, err = functionTimes(ctx, p, "trivial", trivial, b.Rounds(15, 5), 2000, onnxfile.Floats("x", []int64{1, 4}, -1, 0, 1, 2))
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (p *pool) deployFunction(ctx context.Context) error {
 
 // functionTimes has the function and this process compute in turn, and returns the median of each
 // turn in milliseconds.
-func (b *bench) functionTimes(ctx context.Context, p *pool, name, file string, rounds, calls int, input model.Tensor) (served, alone []float64, err error) {
+func functionTimes(ctx context.Context, p *pool, name, file string, rounds, calls int, input model.Tensor) (served, alone []float64, err error) {
 	own, err := direct(ctx, "onnx", file, engine.Options{Threads: 1})
 	if err != nil {
 		return nil, nil, err

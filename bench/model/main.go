@@ -34,7 +34,7 @@ func (b *bench) sections() []paired.Section {
 	return []paired.Section{
 		{Name: "encoder", Run: b.encoder},
 		{Name: "mlp", Run: b.mlp},
-		{Name: "functions", Run: b.functions},
+		{Name: "functions", Run: func(ctx context.Context) error { return functions(ctx, b) }},
 		{Name: "link", Run: b.link},
 		{Name: "overload", Run: b.overload},
 		{Name: "textoverload", Run: b.textOverload},

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
 	"github.com/outboard-run/outboard"
@@ -28,6 +30,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/serve"
 	"github.com/outboard-run/outboard/internal/model/worker"
 	"github.com/outboard-run/outboard/internal/sandbox"
+	"github.com/outboard-run/outboard/internal/traces"
 )
 
 // modelsDir has the files of loaded models in a node's data folder.
@@ -47,6 +50,7 @@ type models struct {
 	spawner    *worker.Spawner
 	listener   net.Listener // --models; nil: none
 	uids       atomic.Uint32
+	spans      *traces.Provider // nil: spans are not exported
 	log        *slog.Logger
 }
 
@@ -90,10 +94,17 @@ func (n *Node) openModels(ctx context.Context) (_ lifecycle.Resource, err error)
 	if err != nil {
 		return nil, err
 	}
+	if m.spans, err = traces.Open(ctx, string(n.self.ID), log); err != nil {
+		return nil, err
+	}
+	var tracer trace.Tracer
+	if m.spans != nil {
+		tracer = m.spans.Tracer("github.com/outboard-run/outboard/internal/model/serve")
+	}
 	m.server, err = serve.Open(ctx, serve.Options{
 		Servers: servers.names(), LaunchServer: servers.launcher,
 		Self: n.self.ID, Repository: m.repository, Artifacts: n.artifacts, Peers: m.peers, Dir: absolute(n.folder.at(modelsDir)),
-		Launch: m.spawner.Launcher, Confine: m.confine, Libraries: builtin.Libraries, ParseTensor: oip.ParseTensor, Metrics: n.registry, Log: log,
+		Launch: m.spawner.Launcher, Confine: m.confine, Libraries: builtin.Libraries, ParseTensor: oip.ParseTensor, Tracer: tracer, Metrics: n.registry, Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -124,6 +135,7 @@ func (m *models) Close() error {
 	if m.spawner != nil {
 		m.spawner.Close()
 	}
+	err = errors.Join(err, m.spans.Close())
 	if m.peers != nil {
 		err = errors.Join(err, m.peers.Close())
 	}
@@ -224,7 +236,13 @@ func (m *models) awaitModel(ctx context.Context) bool {
 }
 
 // ServeHTTP serves the interfaces of models to clients that the pool's API keys admit.
-func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.guarded.ServeHTTP(w, r) }
+// Spans of a request go on with the trace of its headers (W3C Trace Context).
+func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if m.spans != nil {
+		r = r.WithContext(propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header)))
+	}
+	m.guarded.ServeHTTP(w, r)
+}
 
 // allowModel returns an error unless the API key of a request may use a model.
 func administerModels(ctx context.Context) error { return keys.FromContext(ctx).Administers() }

@@ -91,7 +91,8 @@ func (g *textGate) stats() TextCounts {
 // admitted is a model whose generations pass a gate.
 type admitted struct {
 	engine.TextModel
-	gate *textGate
+	gate     *textGate
+	instance *instance
 }
 
 // Generate implements engine.TextModel.
@@ -107,10 +108,16 @@ func (a *admitted) Generate(ctx context.Context, g engine.Generation, emit func(
 		stop = time.AfterFunc(a.gate.timeout, func() { cancel(late) }).Stop
 	}
 	defer stop()
+	ctx, span := startSpan(ctx, a.instance)
+	began, first := time.Now(), time.Duration(0)
 	usage, err := a.TextModel.Generate(ctx, g, func(t engine.Token) error {
 		stop()
+		if first == 0 {
+			first = time.Since(began)
+		}
 		return emit(t)
 	})
+	span.endText(usage, first, err)
 	isLate := context.Cause(ctx) == error(late)
 	if err != nil && isLate {
 		err = late

@@ -27,7 +27,7 @@ func (m *waiting) Generate(ctx context.Context, _ engine.Generation, emit func(e
 }
 
 func newAdmitted(first time.Duration, c repository.Config) *admitted {
-	return &admitted{&waiting{first: first}, newTextGate(&c, 2)}
+	return &admitted{&waiting{first: first}, newTextGate(&c, 2), nil}
 }
 
 func (a *admitted) run(ctx context.Context) error {

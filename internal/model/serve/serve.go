@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/helper"
@@ -73,8 +74,10 @@ type Options struct {
 	Libraries func(engine string) ([]*os.File, error)
 	// ParseTensor reads a nested JSON array as a value of an input or output, for recorded pairs.
 	ParseTensor func(text []byte, want *model.Signature) (model.Tensor, error)
-	Metrics     prometheus.Registerer
-	Log         *slog.Logger
+	// Tracer records the spans of requests and of their stages; nil records none.
+	Tracer  trace.Tracer
+	Metrics prometheus.Registerer
+	Log     *slog.Logger
 }
 
 // A Server serves the models of the pool's repository. Any number of goroutines may use it.
@@ -252,7 +255,9 @@ func (s *Server) inferHere(ctx context.Context, r *Request, v *repository.Versio
 		return nil, err
 	}
 	defer i.release()
+	ctx, span := startSpan(ctx, i)
 	outputs, times, err := i.infer(ctx, r)
+	span.endInfer(times, err)
 	s.metrics.observe(v.Name, i.version(), times, err)
 	if r.Version == "" {
 		countOutcome(s, v, i.key != keyOf(v), isFault(ctx, err))

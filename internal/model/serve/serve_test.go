@@ -171,6 +171,12 @@ type bench struct {
 
 func open(t *testing.T) *bench {
 	t.Helper()
+	return openWith(t, func(*serve.Options) {})
+}
+
+// openWith is open with other options.
+func openWith(t *testing.T, change func(*serve.Options)) *bench {
+	t.Helper()
 	b := &bench{t: t, peers: &peers{}, engine: &fake{
 		proceed: make(chan struct{}), loading: make(chan struct{}), started: make(chan struct{}, 8), loaded: map[string]int{}, closed: make(chan struct{}, 8),
 	}}
@@ -182,7 +188,7 @@ func open(t *testing.T) *bench {
 	launch := helper.Goroutine(func(ctx context.Context, socket *os.File) error {
 		return worker.Run(ctx, socket, worker.ProcessOptions{Engines: []engine.Engine{b.engine}})
 	})
-	b.Server, err = serve.Open(t.Context(), serve.Options{
+	opts := serve.Options{
 		Self: "harbour", Repository: b.repository, Artifacts: artifacts{}, Peers: b.peers, Dir: t.TempDir() + "/models", ParseTensor: oip.ParseTensor,
 		Launch: func(name string, _ int64) helper.Launcher {
 			b.mu.Lock()
@@ -190,8 +196,9 @@ func open(t *testing.T) *bench {
 			b.processes = append(b.processes, name)
 			return launch
 		},
-	})
-	if err != nil {
+	}
+	change(&opts)
+	if b.Server, err = serve.Open(t.Context(), opts); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
@@ -222,11 +229,18 @@ func (b *bench) pushAs(name, content string, config repository.Config) repositor
 func (b *bench) infer(x byte) (string, error) { return b.inferWith("m", x) }
 
 func (b *bench) inferWith(name string, x byte) (string, error) {
-	r, err := b.Infer(b.t.Context(), &serve.Request{Model: name, Inputs: []model.Tensor{{Name: "x", Type: model.Uint8, Shape: []int64{1}, Data: []byte{x}}}})
+	r := b.request(x)
+	r.Model = name
+	response, err := b.Infer(b.t.Context(), r)
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s%d", r.Outputs[0].Data, r.Version), nil
+	return fmt.Sprintf("%s%d", response.Outputs[0].Data, response.Version), nil
+}
+
+// request is a request of the model m.
+func (b *bench) request(x byte) *serve.Request {
+	return &serve.Request{Model: "m", Inputs: []model.Tensor{{Name: "x", Type: model.Uint8, Shape: []int64{1}, Data: []byte{x}}}}
 }
 
 func (b *bench) want(want string) {

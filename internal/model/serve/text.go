@@ -181,7 +181,7 @@ func (s *Server) TextHere(ctx context.Context, name, version string) (engine.Tex
 		i.release()
 		return nil, nil, errNoText(v.Name)
 	}
-	return &admitted{w, i.gate}, i.release, nil
+	return &admitted{w, i.gate, i}, i.release, nil
 }
 
 func errNoText(name string) error {
