@@ -36,6 +36,8 @@ type Run struct {
 type Section struct {
 	Name string
 	Run  func(context.Context) error
+	// Setup sections run whatever Only names: the others use what they prepare.
+	Setup bool
 }
 
 // Flags declares what all commands can be told.
@@ -115,13 +117,16 @@ func (r *Run) Measure(ctx context.Context, sections []Section) error {
 // choose returns the sections that Only names, which are some.
 func (r *Run) choose(sections []Section) (chosen []Section, err error) {
 	var names []string
+	found := false
 	for _, s := range sections {
 		names = append(names, s.Name)
-		if strings.Contains(s.Name, r.Only) {
+		named := strings.Contains(s.Name, r.Only)
+		found = found || named
+		if named || s.Setup {
 			chosen = append(chosen, s)
 		}
 	}
-	if chosen == nil {
+	if !found {
 		return nil, fmt.Errorf("no section has %q in its name: there are %s", r.Only, strings.Join(names, ", "))
 	}
 	return chosen, nil

@@ -23,14 +23,14 @@ func TestMeasure(t *testing.T) {
 	one := func(context.Context) error { r.None("one", ""); return nil }
 	broken := errors.New("broken")
 	err = r.Measure(t.Context(), []Section{
-		{"a", one},
-		{"b", func(context.Context) error {
+		{Name: "a", Run: one},
+		{Name: "b", Run: func(context.Context) error {
 			if got := len(written(t, r).Rows); got != 1 {
 				t.Errorf("the report has %d rows after the first section", got)
 			}
 			return broken
 		}},
-		{"c", func(ctx context.Context) error {
+		{Name: "c", Run: func(ctx context.Context) error {
 			stop, err := WriteProfile(r.Profile("here"))
 			return errors.Join(err, stop(), one(ctx))
 		}},
@@ -66,13 +66,17 @@ func TestOnly(t *testing.T) {
 	r := &Run{Out: t.TempDir(), Only: "b"}
 	var ran string
 	section := func(name string) Section {
-		return Section{name, func(context.Context) error { ran += name; return nil }}
+		return Section{Name: name, Run: func(context.Context) error { ran += name; return nil }, Setup: name == "setup"}
 	}
 	if err := r.Measure(t.Context(), []Section{section("a"), section("ab"), section("b")}); err != nil || ran != "abb" {
 		t.Errorf("%q ran, %v", ran, err)
 	}
 	if files, err := os.ReadDir(r.Out); err != nil || len(files) != 0 {
 		t.Errorf("wrote %v, %v", files, err)
+	}
+	ran = ""
+	if err := r.Measure(t.Context(), []Section{section("setup"), section("a"), section("b")}); err != nil || ran != "setupb" {
+		t.Errorf("%q ran with a section that prepares others, %v", ran, err)
 	}
 	r.Only = "x"
 	if err := r.Measure(t.Context(), []Section{section("abc"), section("d")}); err == nil || !strings.Contains(err.Error(), "abc, d") {

@@ -59,9 +59,9 @@ const (
 
 func (b *bench) sections() []paired.Section {
 	return []paired.Section{
-		{Name: "calibrate", Run: b.calibrate},
-		{Name: "record", Run: b.record},
-		{Name: "links", Run: b.measureLinks},
+		{Name: "calibrate", Run: b.calibrate, Setup: true},
+		{Name: "record", Run: b.record, Setup: true},
+		{Name: "links", Run: b.measureLinks, Setup: true},
 		{Name: "predictions", Run: b.predictions},
 		{Name: "limits", Run: b.limits},
 		{Name: "together", Run: b.together},

@@ -2,6 +2,7 @@ package opencl
 
 import (
 	"encoding/binary"
+	"errors"
 	"strings"
 
 	"github.com/outboard-run/outboard"
@@ -15,8 +16,9 @@ type CompileOptions struct {
 	DeviceName string
 	// IncludeDir is where header files are put, as for a session.
 	IncludeDir string
-	// Binaries has the driver compile what the program's binaries need.
+	// Binaries has the driver compile what the program's binaries need of kernel number Kernel.
 	Binaries bool
+	Kernel   int
 }
 
 // Compile builds a program as its recipe says and, if launch is not nil, has the driver
@@ -40,11 +42,10 @@ func Compile(opts CompileOptions, program *ProgramRecipe, launch *LaunchRecipe) 
 	c := &compiler{drv: functionsOf(opts.Driver, d.platform, frame), frame: frame, device: d.device}
 	frame.Reset()
 	if err := c.build(opts.IncludeDir, program); err != nil {
-		return err
+		return errors.Join(ErrNoKernel, err)
 	}
 	if opts.Binaries {
-		size := c.words(0)
-		return c.check("binaries", fnClGetProgramInfo, c.program, clProgramBinarySizes, 8, size, 0)
+		return c.compileKernel(opts.Kernel)
 	}
 	if launch == nil {
 		return nil
@@ -140,16 +141,7 @@ func (c *compiler) launch(l *LaunchRecipe) error {
 			return err
 		}
 	}
-	queue, err := c.create("queue", fnClCreateCommandQueue, c.context, c.device, 0)
-	if err != nil {
-		return err
-	}
-	err = c.check("launch", fnClEnqueueNDRangeKernel, queue, kernel, uintptr(len(l.Global)), c.words(l.Offset...), c.words(l.Global...),
-		c.words(l.Local...), 0, 0, 0)
-	if err != nil {
-		return err
-	}
-	return c.check("finish", fnClFinish, queue)
+	return c.launchKernel(kernel, l)
 }
 
 // dummySize is the size of the buffers that stand for a launch's own.
@@ -161,6 +153,11 @@ func (c *compiler) setArg(kernel, index uintptr, a ArgRecipe) error {
 	case formLocal:
 		return c.check("argument", fnClSetKernelArg, kernel, index, uintptr(a.Size), 0)
 	case formMem:
+		// PoCL takes a buffer for an image, and refuses the launch then.
+		if strings.HasPrefix(c.argType(kernel, index), "image") {
+			objects = append(objects, c.image)
+			break
+		}
 		objects = append(objects, c.buffer, c.image)
 	case formSampler:
 		objects = append(objects, func() (uintptr, error) {

@@ -39,8 +39,9 @@ type step struct {
 	Config  control.Config        `json:"config"`
 	Program *opencl.ProgramRecipe `json:"program"`
 	Launch  *opencl.LaunchRecipe  `json:"launch,omitempty"`
-	// Binaries wants what the binaries of the program need.
+	// Binaries wants what the binaries of the program need of kernel number Kernel.
 	Binaries bool `json:"binaries,omitempty"`
+	Kernel   int  `json:"kernel,omitempty"`
 }
 
 // compile carries out recipes. One that fails is not tried again.
@@ -73,7 +74,7 @@ func compile(ctx context.Context, cfg control.Config, recipes io.Reader) error {
 		if s.Program == nil || known[r.Key] || len(known) >= maxKnown {
 			continue
 		}
-		s.run(ctx)
+		s.runAll(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -85,18 +86,34 @@ func compile(ctx context.Context, cfg control.Config, recipes io.Reader) error {
 	return nil
 }
 
-// run carries one recipe out. How the process ends says little: see above.
-func (s *step) run(ctx context.Context) {
+// maxKernels bounds the kernels of one program that are compiled for its binaries.
+const maxKernels = 256
+
+// runAll carries one recipe out: for binaries with a process for each kernel.
+func (s *step) runAll(ctx context.Context) {
+	for s.Kernel = range maxKernels {
+		if last := s.run(ctx); last || !s.Binaries || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// run carries one recipe out. How the process ends says little, see above, but that it ended well
+// when the program has no kernel of that number.
+func (s *step) run(ctx context.Context) (last bool) {
 	ctx, cancel := context.WithTimeout(ctx, stepLimit)
 	defer cancel()
 	text, err := json.Marshal(s)
 	if err != nil {
-		return
+		return true
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), stepVariable+"=1")
+	if s.Binaries {
+		cmd.Env = append(cmd.Env, opencl.GenericKernels)
+	}
 	cmd.Stdin = strings.NewReader(string(text))
-	_ = cmd.Run()
+	return cmd.Run() == nil
 }
 
 // runStep is the process of one recipe.
@@ -109,10 +126,17 @@ func runStep(in io.Reader) error {
 	if err != nil {
 		return err
 	}
-	return opencl.Compile(opencl.CompileOptions{
+	err = opencl.Compile(opencl.CompileOptions{
 		Driver: table, Device: s.Config.Device, DeviceName: s.Config.DeviceName, IncludeDir: filepath.Join(s.Config.CacheDir, "include"),
-		Binaries: s.Binaries,
+		Binaries: s.Binaries, Kernel: s.Kernel,
 	}, s.Program, s.Launch)
+	if errors.Is(err, opencl.ErrNoKernel) {
+		return nil
+	}
+	if err == nil && s.Binaries {
+		return errors.New("compile: the driver executed what it compiled")
+	}
+	return err
 }
 
 // knownRecipes are the recipes that a cache has the results of.
