@@ -22,7 +22,7 @@ func (b *bench) whatIf(ctx context.Context) error {
 	for _, off := range []struct {
 		name string
 		what overhead.WhatIf
-	}{{"async", overhead.WhatIf{NoAsync: true}}, {"shadow", overhead.WhatIf{NoShadow: true}}} {
+	}{{"async", overhead.WhatIf{NoAsync: true}}, {"shadow", overhead.WhatIf{NoShadow: true}}, {"locality", overhead.WhatIf{NoLocality: true}}} {
 		var errs []float64
 		for _, p := range b.cases {
 			o := b.options()

@@ -36,8 +36,10 @@ func newCalibrateCommand(env *Env) *cobra.Command {
 
 A small OpenCL program is timed on this machine's own driver, through a session on this machine
 and, if the pool has a device elsewhere, through a session to it: what a message, a wake-up, a
-copied byte and a start cost. It takes about ten seconds and is kept in the data folder. Run it
-on an idle machine, once, and again after its hardware or kernel has changed.`,
+copied byte and a start cost. The devices of the pool, at most 16, are timed with two kernels, one
+that computes and one that copies memory: a plan for another device than the recorded one needs
+their ratio. It takes about ten seconds and is kept in the data folder. Run it on an idle machine,
+once, and again after its hardware or kernel has changed.`,
 		Example: "  outboard calibrate\n  outboard calibrate --rounds 9 -o json",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runCalibrate(cmd.Context(), env, opts) },
@@ -63,7 +65,11 @@ func runCalibrate(ctx context.Context, env *Env, opts calibrateOptions) error {
 	if err != nil {
 		return err
 	}
-	result := calibration{Measured: time.Now().UTC(), Cores: runtime.NumCPU(), Constants: constants}
+	devices, err := env.client().Devices(ctx, outboard.Selector{})
+	if err != nil {
+		return err
+	}
+	result := calibration{Measured: time.Now().UTC(), Cores: runtime.NumCPU(), Constants: constants, Speeds: c.speeds(ctx, devices)}
 	if c.network != nil {
 		result.RTT = c.network.RTT
 	}
@@ -79,7 +85,7 @@ func runCalibrate(ctx context.Context, env *Env, opts calibrateOptions) error {
 	if constants.Spread > busySpread {
 		fmt.Fprintf(env.Stderr, "outboard: the same work took times that differ by %.0f %%: this machine is busy; run `outboard calibrate` again when it is idle\n", 100*constants.Spread)
 	}
-	return opts.output.print(env, result, []string{"WHAT", "VALUE"}, constantRows(&constants))
+	return opts.output.print(env, result, []string{"WHAT", "VALUE"}, append(constantRows(&constants), speedRows(result.Speeds)...))
 }
 
 // busySpread is the spread of the same work from which a machine counts as busy.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/outboard-run/outboard/internal/accel/calibrate"
 	"github.com/outboard-run/outboard/internal/accel/overhead"
 )
 
@@ -20,6 +21,15 @@ type calibration struct {
 	// RTT is the network's round trip during the measurement, 0 for none.
 	RTT       time.Duration      `json:"rtt_ns"`
 	Constants overhead.Constants `json:"constants"`
+	// Speeds are those of the devices that were measured.
+	Speeds []deviceSpeed `json:"device_speeds,omitempty"`
+}
+
+// deviceSpeed is the speed of a device of the pool, or, where Device is empty, of this machine's
+// own driver.
+type deviceSpeed struct {
+	Device string `json:"device,omitempty"`
+	calibrate.Speed
 }
 
 // maxCalibration bounds the file.
@@ -28,23 +38,30 @@ const maxCalibration = 64 << 10
 // readConstants returns the calibration of this machine; an error that is os.ErrNotExist when
 // there is none.
 func readConstants(data string) (overhead.Constants, error) {
+	c, err := readCalibration(data)
+	return c.Constants, err
+}
+
+// readCalibration returns what was measured on this machine; an error that is os.ErrNotExist when
+// that is nothing.
+func readCalibration(data string) (calibration, error) {
 	path := filepath.Join(data, calibrationFile)
 	info, err := os.Stat(path)
 	if err != nil {
-		return overhead.Constants{}, err
+		return calibration{}, err
 	}
 	if info.Size() > maxCalibration {
-		return overhead.Constants{}, fmt.Errorf("%s has %d bytes: run `outboard calibrate` again", path, info.Size())
+		return calibration{}, fmt.Errorf("%s has %d bytes: run `outboard calibrate` again", path, info.Size())
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return overhead.Constants{}, err
+		return calibration{}, err
 	}
 	c := calibration{Constants: overhead.DefaultConstants()} // of what an older file lacks
 	if err := json.Unmarshal(text, &c); err != nil {
-		return overhead.Constants{}, fmt.Errorf("%s: %w: run `outboard calibrate` again", path, err)
+		return calibration{}, fmt.Errorf("%s: %w: run `outboard calibrate` again", path, err)
 	}
-	return c.Constants, nil
+	return c, nil
 }
 
 // writeConstants replaces the calibration of this machine.

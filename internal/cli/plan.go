@@ -110,14 +110,16 @@ type planTraffic struct {
 
 // planLink is the prediction for one network.
 type planLink struct {
-	Program  string             `json:"program,omitempty"`
-	Device   string             `json:"device,omitempty"`
-	Network  planNetwork        `json:"network"`
-	Wall     float64            `json:"wall_s"`
-	Low      float64            `json:"low_s"`
-	High     float64            `json:"high_s"`
-	Slowdown float64            `json:"slowdown"`
-	WhatIf   map[string]float64 `json:"what_if_wall_s,omitempty"`
+	Program string      `json:"program,omitempty"`
+	Device  string      `json:"device,omitempty"`
+	Network planNetwork `json:"network"`
+	// DeviceTime is how long the device takes as a multiple of the recorded one; 0 is the same.
+	DeviceTime float64            `json:"device_time,omitempty"`
+	Wall       float64            `json:"wall_s"`
+	Low        float64            `json:"low_s"`
+	High       float64            `json:"high_s"`
+	Slowdown   float64            `json:"slowdown"`
+	WhatIf     map[string]float64 `json:"what_if_wall_s,omitempty"`
 	// Unknown says why there is no prediction.
 	Unknown string `json:"unknown,omitempty"`
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -26,6 +27,8 @@ type planner struct {
 	header     *trace.Header
 	plan       plan
 	calibrated bool
+	// speeds has those of the devices that were measured.
+	speeds calibration
 }
 
 // traceFile opens a trace as often as a prediction reads it.
@@ -51,7 +54,8 @@ func (t *traceFile) open() (overhead.Source, error) {
 }
 
 func (p *planner) open() error {
-	constants, err := readConstants(p.env.config.data)
+	calibration, err := readCalibration(p.env.config.data)
+	constants := calibration.Constants
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		constants = overhead.DefaultConstants()
@@ -59,7 +63,7 @@ func (p *planner) open() error {
 	case err != nil:
 		return err
 	default:
-		p.calibrated = true
+		p.calibrated, p.speeds = true, calibration
 	}
 	p.constants = constants
 	p.whatIfs, _ = parseWhatIf(p.opts.whatIf) // validate has parsed it
@@ -128,8 +132,9 @@ func (p *planner) named(err error) error { return fmt.Errorf("%s: %w", p.files[0
 
 func planLinkOf(q *overhead.Prediction) planLink {
 	return planLink{
-		Network: planNetwork{RTT: q.Link.RTT.Seconds(), Up: q.Link.Up, Down: q.Link.Down, SharedMemory: q.Link.SharedMemory},
-		Wall:    q.Wall.Seconds(), Low: q.Low.Seconds(), High: q.High.Seconds(), Slowdown: q.Slowdown(),
+		Network:    planNetwork{RTT: q.Link.RTT.Seconds(), Up: q.Link.Up, Down: q.Link.Down, SharedMemory: q.Link.SharedMemory},
+		DeviceTime: q.Link.DeviceTime,
+		Wall:       q.Wall.Seconds(), Low: q.Low.Seconds(), High: q.High.Seconds(), Slowdown: q.Slowdown(),
 	}
 }
 
@@ -179,6 +184,8 @@ func (p *planner) devices(ctx context.Context) error {
 	if len(near) == 0 {
 		return outboard.Errorf(outboard.NoDevice, "plan", "the pool has no device; name a network with --rtt and --bandwidth")
 	}
+	var unknown []string
+	defer func() { p.sayUnknownSpeeds(unknown) }()
 	// Programs share the processors with a device on their own machine.
 	for _, same := range []bool{true, false} {
 		var links []overhead.Link
@@ -188,7 +195,11 @@ func (p *planner) devices(ctx context.Context) error {
 			case d.unknown != "" && !same:
 				p.plan.Links = append(p.plan.Links, planLink{Device: d.name, Unknown: d.unknown})
 			case d.unknown == "" && d.link.SharedMemory == same:
+				known := p.speeds.scale(p.header, d.name, &d.link)
 				links, names = append(links, d.link), append(names, d.name)
+				if !known {
+					unknown = append(unknown, d.name)
+				}
 			}
 		}
 		if len(links) == 0 {
@@ -201,6 +212,13 @@ func (p *planner) devices(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// sayUnknownSpeeds names the devices that are taken to be as fast as the recorded one.
+func (p *planner) sayUnknownSpeeds(devices []string) {
+	if len(devices) > 0 && p.calibrated {
+		fmt.Fprintf(p.env.Stderr, "outboard: taken to be as fast as the recorded device, since `outboard calibrate` has not compared them: %s\n", strings.Join(devices, ", "))
+	}
 }
 
 // measuredDevice is a device of the pool and the network to it.

@@ -29,15 +29,23 @@ func (p *planner) print() error {
 			return []string{seconds(l.Network.RTT), bitRate(l.Network.Up)}
 		}))
 	}
-	return writeTable(out, "", append([]string{"DEVICE", "RTT", "UP", "DOWN"}, p.titles()...), p.linkRows(func(l *planLink) []string {
+	return writeTable(out, "", append([]string{"DEVICE", "SPEED", "RTT", "UP", "DOWN"}, p.titles()...), p.linkRows(func(l *planLink) []string {
 		switch {
 		case l.Unknown != "":
-			return []string{l.Device, l.Unknown}
+			return []string{l.Device, "-", l.Unknown}
 		case l.Network.SharedMemory:
-			return []string{l.Device, "-", "shared memory", "shared memory"}
+			return []string{l.Device, speedup(l.DeviceTime), "-", "shared memory", "shared memory"}
 		}
-		return []string{l.Device, seconds(l.Network.RTT), bitRate(l.Network.Up), bitRate(l.Network.Down)}
+		return []string{l.Device, speedup(l.DeviceTime), seconds(l.Network.RTT), bitRate(l.Network.Up), bitRate(l.Network.Down)}
 	}))
+}
+
+// speedup is how fast a device is, compared with the recorded one.
+func speedup(deviceTime float64) string {
+	if deviceTime == 0 {
+		return "as recorded"
+	}
+	return times(1 / deviceTime)
 }
 
 // titles are the columns of a prediction.

@@ -185,8 +185,12 @@ func TestWhatIfCountsWhatHappens(t *testing.T) {
 		return file
 	}
 	with := record("")
-	for name, what := range map[string]overhead.WhatIf{"async": {NoAsync: true}, "shadow": {NoShadow: true}} {
+	for name, what := range map[string]overhead.WhatIf{"async": {NoAsync: true}, "shadow": {NoShadow: true}, "locality": {NoLocality: true}} {
 		predicted, happened := countTrafficWithout(t, with, what), countTraffic(t, record(name))
+		if name == "locality" {
+			compareWithoutLocality(t, predicted, happened)
+			continue
+		}
 		if p, h := predicted["clCreateBuffer"], happened["clCreateBuffer"]; p.Waited != p.Calls || h != p && h.Early > 0 {
 			t.Errorf("without %s: buffers are created by %+v, predicted %+v", name, h, p)
 		}
@@ -195,6 +199,20 @@ func TestWhatIfCountsWhatHappens(t *testing.T) {
 			if p, h := predicted[function], happened[function]; plain.Early > 0 && !releasedLate[function] && (p.Waited != h.Waited || p.Early != h.Early) {
 				t.Errorf("%s without %s: predicted %+v, happened %+v", function, name, p, h)
 			}
+		}
+	}
+}
+
+// compareWithoutLocality compares the messages of all calls but the first ones, which come before
+// there is a session.
+func compareWithoutLocality(t *testing.T, predicted, happened map[string]overhead.Traffic) {
+	t.Helper()
+	if happened["clGetDeviceInfo"].Waited == 0 || happened["clSetKernelArg"].Early != happened["clSetKernelArg"].Calls {
+		t.Errorf("queries of the device: %+v, arguments: %+v; want round trips, and a message each", happened["clGetDeviceInfo"], happened["clSetKernelArg"])
+	}
+	for function, p := range predicted {
+		if h := happened[function]; !releasedLate[function] && (p.Waited != h.Waited || p.Early != h.Early) {
+			t.Errorf("%s without locality: predicted %+v, happened %+v", function, p, h)
 		}
 	}
 }

@@ -18,13 +18,16 @@ extern struct _cl_icd_dispatch entry_driver;
 extern int entry_sizes;
 
 /* Which optimisations are off; 0 in a layer. */
-enum { WITHOUT_ASYNC = 1, WITHOUT_SHADOW = 2 };
+enum { WITHOUT_ASYNC = 1, WITHOUT_SHADOW = 2, WITHOUT_LOCALITY = 4 };
+/* What a call is to entry_sent. */
+enum { CALL_CREATES = 1, CALL_ASKS = 2 };
 extern int entry_without;
 void entry_read_without(void);
 /* The serial of the thread's last message. */
 uint64_t entry_serial(void);
-/* Waits for the worker to have executed what a call has sent since the serial `before`, if that optimisation is off. */
-void entry_sent(uint64_t before, int creates);
+/* Waits for the worker to have executed what a call has sent since the serial `before`, or, where it has sent nothing, for a
+ * round trip, if the optimisation that spares that is off. */
+void entry_sent(uint64_t before, int kind);
 
 /* Where a command's event goes: to the program, or, for the times of the device, to own. */
 cl_event *entry_event(cl_command_queue, cl_event *wanted, cl_event *own);

@@ -14,16 +14,23 @@ void entry_read_without(void) {
 		entry_without |= WITHOUT_ASYNC;
 	if (names && strstr(names, "shadow"))
 		entry_without |= WITHOUT_SHADOW;
+	if (names && strstr(names, "locality"))
+		entry_without |= WITHOUT_LOCALITY;
+	library.forgetful = (entry_without & WITHOUT_LOCALITY) != 0;
 }
 
 uint64_t entry_serial(void) { return session_serial(NULL); }
 
 /* Called by the thread that made the call, which holds no lock. A request without effect is answered after all before it. */
-void entry_sent(uint64_t before, int creates) {
-	int wait = entry_without & WITHOUT_ASYNC || (creates && entry_without & WITHOUT_SHADOW);
+void entry_sent(uint64_t before, int kind) {
+	int wait = entry_without & WITHOUT_ASYNC || (kind == CALL_CREATES && entry_without & WITHOUT_SHADOW);
 	uint64_t sent = entry_serial(), clock;
 	struct link *link;
-	if (!wait || sent == before || sent == session_answered() || session_dispatching())
+	if (sent == before) /* the library knew the answer */
+		wait = kind == CALL_ASKS && entry_without & WITHOUT_LOCALITY;
+	else if (sent == session_answered())
+		wait = 0;
+	if (!wait || session_dispatching())
 		return;
 	FOR_LINKS(link, library.links)
 		(void)call_clock(link->session, &clock); /* a dead link fails in the next call */

@@ -29,7 +29,7 @@ static cl_int API_CALL record_clGetPlatformInfo(cl_platform_id platform, cl_plat
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetPlatformInfo(platform, param_name, param_value_size, param_value, param_value_size_ret);
 	if (entry_without)
-		entry_sent(before, 0);
+		entry_sent(before, CALL_ASKS);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -68,7 +68,7 @@ static cl_int API_CALL record_clGetDeviceInfo(cl_device_id device, cl_device_inf
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetDeviceInfo(device, param_name, param_value_size, param_value, param_value_size_ret);
 	if (entry_without)
-		entry_sent(before, 0);
+		entry_sent(before, CALL_ASKS);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -90,7 +90,7 @@ static cl_int API_CALL record_clCreateSubDevices(cl_device_id in_device, const c
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clCreateSubDevices(in_device, properties, num_devices, out_devices, num_devices_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -147,7 +147,7 @@ static cl_int API_CALL record_clSetDefaultDeviceCommandQueue(cl_context context,
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clSetDefaultDeviceCommandQueue(context, device, command_queue);
 	if (entry_without)
-		entry_sent(before, 0);
+		entry_sent(before, CALL_ASKS);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -168,7 +168,7 @@ static cl_int API_CALL record_clGetDeviceAndHostTimer(cl_device_id device, cl_ul
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetDeviceAndHostTimer(device, device_timestamp, host_timestamp);
 	if (entry_without)
-		entry_sent(before, 0);
+		entry_sent(before, CALL_ASKS);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -189,7 +189,7 @@ static cl_int API_CALL record_clGetHostTimer(cl_device_id device, cl_ulong* host
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetHostTimer(device, host_timestamp);
 	if (entry_without)
-		entry_sent(before, 0);
+		entry_sent(before, CALL_ASKS);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -210,7 +210,7 @@ static cl_context API_CALL record_clCreateContext(const cl_context_properties* p
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_context result = entry_next->clCreateContext(properties, num_devices, devices, pfn_notify, user_data, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -231,7 +231,7 @@ static cl_context API_CALL record_clCreateContextFromType(const cl_context_prope
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_context result = entry_next->clCreateContextFromType(properties, device_type, pfn_notify, user_data, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -319,7 +319,7 @@ static cl_command_queue API_CALL record_clCreateCommandQueueWithProperties(cl_co
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_command_queue result = entry_next->clCreateCommandQueueWithProperties(context, device, properties, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -342,7 +342,7 @@ static cl_command_queue API_CALL record_clCreateCommandQueue(cl_context context,
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_command_queue result = entry_next->clCreateCommandQueue(context, device, properties, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -460,7 +460,7 @@ static cl_int API_CALL record_clFinish(cl_command_queue command_queue)
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clFinish(command_queue);
 	if (entry_without)
-		entry_sent(before, 0);
+		entry_sent(before, CALL_ASKS);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -483,7 +483,7 @@ static cl_mem API_CALL record_clCreateBuffer(cl_context context, cl_mem_flags fl
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_mem result = entry_next->clCreateBuffer(context, flags, size, host_ptr, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -505,7 +505,7 @@ static cl_mem API_CALL record_clCreateBufferWithProperties(cl_context context, c
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_mem result = entry_next->clCreateBufferWithProperties(context, properties, flags, size, host_ptr, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -527,7 +527,7 @@ static cl_mem API_CALL record_clCreateSubBuffer(cl_mem buffer, cl_mem_flags flag
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_mem result = entry_next->clCreateSubBuffer(buffer, flags, buffer_create_type, buffer_create_info, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -548,7 +548,7 @@ static cl_mem API_CALL record_clCreateImage(cl_context context, cl_mem_flags fla
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_mem result = entry_next->clCreateImage(context, flags, image_format, image_desc, host_ptr, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -570,7 +570,7 @@ static cl_mem API_CALL record_clCreateImageWithProperties(cl_context context, co
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_mem result = entry_next->clCreateImageWithProperties(context, properties, flags, image_format, image_desc, host_ptr, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -588,7 +588,7 @@ static cl_mem API_CALL record_clCreateImage2D(cl_context context, cl_mem_flags f
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_mem result = entry_next->clCreateImage2D(context, flags, image_format, image_width, image_height, image_row_pitch, host_ptr, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -606,7 +606,7 @@ static cl_mem API_CALL record_clCreateImage3D(cl_context context, cl_mem_flags f
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_mem result = entry_next->clCreateImage3D(context, flags, image_format, image_width, image_height, image_depth, image_row_pitch, image_slice_pitch, host_ptr, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -624,7 +624,7 @@ static cl_mem API_CALL record_clCreatePipe(cl_context context, cl_mem_flags flag
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_mem result = entry_next->clCreatePipe(context, flags, pipe_packet_size, pipe_max_packets, properties, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -681,7 +681,7 @@ static cl_int API_CALL record_clGetSupportedImageFormats(cl_context context, cl_
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetSupportedImageFormats(context, flags, image_type, num_entries, image_formats, num_image_formats);
 	if (entry_without)
-		entry_sent(before, 0);
+		entry_sent(before, CALL_ASKS);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -969,7 +969,7 @@ static cl_sampler API_CALL record_clCreateSamplerWithProperties(cl_context conte
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_sampler result = entry_next->clCreateSamplerWithProperties(context, sampler_properties, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -990,7 +990,7 @@ static cl_sampler API_CALL record_clCreateSampler(cl_context context, cl_bool no
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_sampler result = entry_next->clCreateSampler(context, normalized_coords, addressing_mode, filter_mode, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1064,7 +1064,7 @@ static cl_program API_CALL record_clCreateProgramWithSource(cl_context context, 
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_program result = entry_next->clCreateProgramWithSource(context, count, strings, lengths, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1086,7 +1086,7 @@ static cl_program API_CALL record_clCreateProgramWithBinary(cl_context context, 
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_program result = entry_next->clCreateProgramWithBinary(context, num_devices, device_list, lengths, binaries, binary_status, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1109,7 +1109,7 @@ static cl_program API_CALL record_clCreateProgramWithBuiltInKernels(cl_context c
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_program result = entry_next->clCreateProgramWithBuiltInKernels(context, num_devices, device_list, kernel_names, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1131,7 +1131,7 @@ static cl_program API_CALL record_clCreateProgramWithIL(cl_context context, cons
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_program result = entry_next->clCreateProgramWithIL(context, il, length, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1189,7 +1189,7 @@ static cl_int API_CALL record_clBuildProgram(cl_program program, cl_uint num_dev
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clBuildProgram(program, num_devices, device_list, options, pfn_notify, user_data);
 	if (entry_without)
-		entry_sent(before, 0);
+		entry_sent(before, CALL_ASKS);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1210,7 +1210,7 @@ static cl_int API_CALL record_clCompileProgram(cl_program program, cl_uint num_d
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clCompileProgram(program, num_devices, device_list, options, num_input_headers, input_headers, header_include_names, pfn_notify, user_data);
 	if (entry_without)
-		entry_sent(before, 0);
+		entry_sent(before, CALL_ASKS);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1231,7 +1231,7 @@ static cl_program API_CALL record_clLinkProgram(cl_context context, cl_uint num_
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_program result = entry_next->clLinkProgram(context, num_devices, device_list, options, num_input_programs, input_programs, pfn_notify, user_data, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 0);
+		entry_sent(before, CALL_ASKS);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1269,7 +1269,7 @@ static cl_int API_CALL record_clSetProgramSpecializationConstant(cl_program prog
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clSetProgramSpecializationConstant(program, spec_id, spec_size, spec_value);
 	if (entry_without)
-		entry_sent(before, 0);
+		entry_sent(before, CALL_ASKS);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1324,7 +1324,7 @@ static cl_int API_CALL record_clGetProgramInfo(cl_program program, cl_program_in
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetProgramInfo(program, param_name, param_value_size, param_value, param_value_size_ret);
 	if (entry_without)
-		entry_sent(before, 0);
+		entry_sent(before, CALL_ASKS);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1347,7 +1347,7 @@ static cl_int API_CALL record_clGetProgramBuildInfo(cl_program program, cl_devic
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetProgramBuildInfo(program, device, param_name, param_value_size, param_value, param_value_size_ret);
 	if (entry_without)
-		entry_sent(before, 0);
+		entry_sent(before, CALL_ASKS);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1369,7 +1369,7 @@ static cl_kernel API_CALL record_clCreateKernel(cl_program program, const char* 
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_kernel result = entry_next->clCreateKernel(program, kernel_name, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1390,7 +1390,7 @@ static cl_int API_CALL record_clCreateKernelsInProgram(cl_program program, cl_ui
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clCreateKernelsInProgram(program, num_kernels, kernels, num_kernels_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1484,7 +1484,7 @@ static cl_int API_CALL record_clGetKernelInfo(cl_kernel kernel, cl_kernel_info p
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetKernelInfo(kernel, param_name, param_value_size, param_value, param_value_size_ret);
 	if (entry_without)
-		entry_sent(before, 0);
+		entry_sent(before, CALL_ASKS);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1506,7 +1506,7 @@ static cl_int API_CALL record_clGetKernelArgInfo(cl_kernel kernel, cl_uint arg_i
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetKernelArgInfo(kernel, arg_indx, param_name, param_value_size, param_value, param_value_size_ret);
 	if (entry_without)
-		entry_sent(before, 0);
+		entry_sent(before, CALL_ASKS);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1528,7 +1528,7 @@ static cl_int API_CALL record_clGetKernelWorkGroupInfo(cl_kernel kernel, cl_devi
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetKernelWorkGroupInfo(kernel, device, param_name, param_value_size, param_value, param_value_size_ret);
 	if (entry_without)
-		entry_sent(before, 0);
+		entry_sent(before, CALL_ASKS);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1550,7 +1550,7 @@ static cl_int API_CALL record_clGetKernelSubGroupInfo(cl_kernel kernel, cl_devic
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetKernelSubGroupInfo(kernel, device, param_name, input_value_size, input_value, param_value_size, param_value, param_value_size_ret);
 	if (entry_without)
-		entry_sent(before, 0);
+		entry_sent(before, CALL_ASKS);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1572,7 +1572,7 @@ static cl_int API_CALL record_clWaitForEvents(cl_uint num_events, const cl_event
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clWaitForEvents(num_events, event_list);
 	if (entry_without)
-		entry_sent(before, 0);
+		entry_sent(before, CALL_ASKS);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1611,7 +1611,7 @@ static cl_event API_CALL record_clCreateUserEvent(cl_context context, cl_int* er
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_event result = entry_next->clCreateUserEvent(context, errcode_ret);
 	if (entry_without)
-		entry_sent(before, 1);
+		entry_sent(before, CALL_CREATES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1707,7 +1707,7 @@ static cl_int API_CALL record_clGetEventProfilingInfo(cl_event event, cl_profili
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetEventProfilingInfo(event, param_name, param_value_size, param_value, param_value_size_ret);
 	if (entry_without)
-		entry_sent(before, 0);
+		entry_sent(before, CALL_ASKS);
 	if (!recorded)
 		return result;
 	record_returned(&call);

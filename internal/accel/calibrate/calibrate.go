@@ -42,6 +42,47 @@ type Sample struct {
 	// Init is the part of Open in which the device was found: a driver starts then.
 	Init float64 `json:"init_ns"`
 	Wall float64 `json:"wall_ns"`
+	// Speed is that of the device.
+	Speed Speed `json:"speed"`
+}
+
+// Speed is how fast a device executes the kernels of the measurement.
+type Speed struct {
+	// Name is what the driver calls the device.
+	Name string `json:"name"`
+	// Arithmetic is the rate of a kernel that computes, in operations/s; Memory that of one that
+	// copies memory, in bytes/s.
+	Arithmetic float64 `json:"operations_per_s"`
+	Memory     float64 `json:"memory_bytes_per_s"`
+}
+
+// Ratio returns how long device to takes for what device from took, as a multiple, and the relative
+// standard deviation of that. A trace does not show what bounds a kernel: the ratio lies between
+// those of arithmetic and of memory, and the estimate in their geometric middle. ok is false
+// where one of the devices was not measured. Differences within the error of the measurement are
+// none.
+func Ratio(from, to Speed) (multiple, spread float64, ok bool) {
+	if !(from.Arithmetic > 0 && from.Memory > 0 && to.Arithmetic > 0 && to.Memory > 0) {
+		return 0, 0, false
+	}
+	arithmetic, memory := math.Log(from.Arithmetic/to.Arithmetic), math.Log(from.Memory/to.Memory)
+	if math.Abs(arithmetic) < speedError && math.Abs(memory) < speedError {
+		return 1, 0, true
+	}
+	return math.Exp((arithmetic + memory) / 2), math.Min(1, math.Abs(arithmetic-memory)/2), true
+}
+
+// speedError is the relative difference between two measurements of one device.
+const speedError = 0.1
+
+// Speed is the best of the samples' speeds: what else uses the device only makes it slower.
+func (w *Way) Speed() Speed {
+	var best Speed
+	for i := range w.Samples {
+		s := &w.Samples[i].Speed
+		best = Speed{s.Name, max(best.Arithmetic, s.Arithmetic), max(best.Memory, s.Memory)}
+	}
+	return best
 }
 
 // Way is the samples of one way to a device, taken in turn with those of the others.

@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -42,5 +43,27 @@ func TestSpreadIgnoresADisturbance(t *testing.T) {
 	times := []time.Duration{100, 101, 99, 100, 102, 98, 100, 101, 99, 5000}
 	if got := Spread(times); got <= 0 || got > 0.03 {
 		t.Errorf("%.3f", got)
+	}
+}
+
+// The ratio of two devices lies between those of arithmetic and memory, and its spread covers both.
+func TestRatio(t *testing.T) {
+	slow, fast := Speed{Arithmetic: 1e9, Memory: 1e9}, Speed{Arithmetic: 16e9, Memory: 4e9}
+	multiple, spread, ok := Ratio(slow, fast)
+	if !ok || math.Abs(multiple-1.0/8) > 1e-9 || math.Abs(spread-math.Log(2)) > 1e-9 {
+		t.Errorf("got %g and %g, %v; want 1/8 and ln 2", multiple, spread, ok)
+	}
+	if back, _, _ := Ratio(fast, slow); math.Abs(back*multiple-1) > 1e-9 {
+		t.Errorf("there and back is %g", back*multiple)
+	}
+	if multiple, spread, ok := Ratio(slow, Speed{Arithmetic: 1.05e9, Memory: 0.95e9}); multiple != 1 || spread != 0 || !ok {
+		t.Errorf("two measurements of one device differ by %g, %g", multiple, spread)
+	}
+	w := Way{Samples: []Sample{{Speed: slow}, {Speed: Speed{Name: "d", Arithmetic: 2e9, Memory: 5e8}}}}
+	if got := w.Speed(); got != (Speed{Name: "d", Arithmetic: 2e9, Memory: 1e9}) {
+		t.Errorf("the best of two is %+v", got)
+	}
+	if _, _, ok := Ratio(slow, Speed{Name: "not measured"}); ok {
+		t.Error("a device that was not measured has a ratio")
 	}
 }

@@ -25,11 +25,12 @@ const (
 	finish
 	writeBuffer
 	readBuffer
+	launchKernel
 )
 
 var functions = []string{
 	"clGetPlatformIDs", "clGetDeviceIDs", "clGetDeviceInfo", "clCreateContext", "clCreateCommandQueue", "clCreateBuffer",
-	"clCreateProgramWithSource", "clBuildProgram", "clCreateKernel", "clSetKernelArg", "clFinish", "clEnqueueWriteBuffer", "clEnqueueReadBuffer",
+	"clCreateProgramWithSource", "clBuildProgram", "clCreateKernel", "clSetKernelArg", "clFinish", "clEnqueueWriteBuffer", "clEnqueueReadBuffer", "clEnqueueNDRangeKernel",
 }
 
 const (
@@ -57,6 +58,7 @@ type program struct {
 	fn            *driver.Table
 	frame         *driver.Frame
 	device        uintptr
+	context       uintptr
 	queue, kernel uintptr
 	buffer        uintptr
 	build, init   time.Duration
@@ -82,6 +84,7 @@ func Measure(library string) (Sample, error) {
 	}
 	s := Sample{Query: p.query(), Early: p.early(), Stream: p.stream(), RoundTrip: p.roundTrip(pause), Again: p.roundTrip(0), Copy: p.copying()}
 	s.Write, s.Read = p.transfers()
+	s.Speed = p.speed()
 	s.Build, s.Init, s.Open, s.Wall = float64(p.build), float64(p.init), float64(opened-p.build), float64(time.Since(began))
 	return s, p.err
 }
@@ -137,16 +140,11 @@ func (p *program) open() {
 	p.init = time.Since(began)
 	devices := p.memory(8)
 	binary.LittleEndian.PutUint64(devices, uint64(p.device))
-	context := p.create(createContext, 0, 1, driver.Address(devices), 0, 0)
-	p.queue = p.create(createQueue, context, p.device, 0)
-	p.buffer = p.create(createBuffer, context, 0, bulk, 0)
-	text := p.memory(len(source) + 1)
-	copy(text, source)
-	texts := p.memory(8)
-	binary.LittleEndian.PutUint64(texts, uint64(driver.Address(text)))
-	built := p.create(createProgram, context, 1, driver.Address(texts), 0)
+	p.context = p.create(createContext, 0, 1, driver.Address(devices), 0, 0)
+	p.queue = p.create(createQueue, p.context, p.device, 0)
+	p.buffer = p.create(createBuffer, p.context, 0, bulk, 0)
 	began = time.Now()
-	p.call(buildProgram, built, 0, 0, 0, 0, 0)
+	built := p.buildFrom(source)
 	p.build = time.Since(began)
 	name := p.memory(2)
 	name[0] = 'k'

@@ -67,11 +67,14 @@ func (w *cWriter) recorder(c *Call) {
 	} else {
 		w.p("\t%s result = entry_next->%s(%s);", c.Result, c.Name, arguments)
 	}
-	creates := 0
-	if strings.HasPrefix(c.Name, w.api.Prefix+"Create") {
-		creates = 1
+	kind := "0"
+	switch {
+	case strings.HasPrefix(c.Name, w.api.Prefix+"Create"):
+		kind = "CALL_CREATES"
+	case c.Answer == Cached, c.Answer == Wait && c.When == "":
+		kind = "CALL_ASKS"
 	}
-	w.p("\tif (entry_without)\n\t\tentry_sent(before, %d);", creates)
+	w.p("\tif (entry_without)\n\t\tentry_sent(before, %s);", kind)
 	w.p("\tif (!recorded)\n\t\t%s\n\trecord_returned(&call);", returns(c))
 	w.details(c, event)
 	count, list := c.waitList()

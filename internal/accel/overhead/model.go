@@ -132,21 +132,30 @@ func (m *model) add(r *trace.Record) error {
 	return err
 }
 
-// class says when the call is answered under the optimisations that are on. Without locality an
-// argument that the kernel has already is sent again.
+// class says when the call is answered under the optimisations that are on. Without locality a
+// query, or a wait for what is known to be complete, is a round trip, and an argument that the
+// kernel has already is sent again.
 func (m *model) class(r *trace.Record) trace.Class {
-	if r.Class == trace.AnsweredLocally && m.whatIf.NoLocality && !r.Failed && m.header.Ops[r.Op].Answer == "early" {
-		early := *r
-		early.Class = trace.Early
-		return m.class(&early)
+	class := r.Class
+	if class == trace.AnsweredLocally && m.whatIf.NoLocality && !r.Failed {
+		class = withoutLocality(&m.header.Ops[r.Op])
 	}
-	switch {
-	case r.Class == trace.AnsweredLocally && m.whatIf.NoLocality && m.header.Ops[r.Op].Answer == "cached",
-		r.Class == trace.Early && m.whatIf.NoAsync,
-		r.Class == trace.Early && m.whatIf.NoShadow && m.creates[r.Op]:
+	if class == trace.Early && (m.whatIf.NoAsync || m.whatIf.NoShadow && m.creates[r.Op]) {
 		return trace.WaitedFor
 	}
-	return r.Class
+	return class
+}
+
+// withoutLocality says when a call is answered that the driver library would answer by what it
+// knows. Counting references is no such call.
+func withoutLocality(op *trace.Op) trace.Class {
+	switch {
+	case op.Answer == "cached", op.Answer == "wait":
+		return trace.WaitedFor
+	case op.Name == "clSetKernelArg":
+		return trace.Early
+	}
+	return trace.AnsweredLocally
 }
 
 // onThread is the time of a call that the thread itself is busy, without waits.
@@ -196,7 +205,7 @@ func (m *model) thread(r *trace.Record) (*thread, error) {
 	if err != nil {
 		return nil, err
 	}
-	reply, err := m.e.Resource(cost.Profile{Slowdown: m.l.device})
+	reply, err := m.e.Resource(cost.Profile{Slowdown: m.l.driver})
 	if err != nil {
 		return nil, err
 	}

@@ -1,8 +1,10 @@
 package overhead
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/outboard-run/outboard/internal/cost"
@@ -17,6 +19,9 @@ type Link struct {
 	Up, Down float64
 	// RTTSpread and BandwidthSpread are relative standard deviations of a measured path.
 	RTTSpread, BandwidthSpread float64
+	// DeviceTime is how long the device takes for a command, as a multiple of what the recorded
+	// one took; 0 is 1. DeviceSpread is its relative standard deviation.
+	DeviceTime, DeviceSpread float64
 	// SharedMemory says that program and device are on one machine: no relay is between them.
 	SharedMemory bool
 }
@@ -25,12 +30,16 @@ type Link struct {
 const (
 	maxRTT       = time.Minute
 	minBandwidth = 10e3
+	// maxDeviceTime bounds DeviceTime, and its inverse.
+	maxDeviceTime = 100
 )
 
 func (l Link) validate() error {
 	switch {
 	case l.SharedMemory && (l.RTT != 0 || l.Up != 0 || l.Down != 0):
 		return errors.New("a network between program and device on one machine")
+	case l.DeviceTime != 0 && !(l.DeviceTime >= 1/float64(maxDeviceTime) && l.DeviceTime <= maxDeviceTime) || !(l.DeviceSpread >= 0 && l.DeviceSpread <= 1):
+		return fmt.Errorf("a device that takes %g times as long: want %g to %d", l.DeviceTime, 1/float64(maxDeviceTime), maxDeviceTime)
 	case l.RTT < 0 || l.RTT > maxRTT:
 		return fmt.Errorf("a round-trip time of %v: want 0 to %v", l.RTT, maxRTT)
 	case !(l.Up >= 0) || !(l.Down >= 0) || l.Up > 0 && l.Up < minBandwidth || l.Down > 0 && l.Down < minBandwidth:
@@ -127,12 +136,14 @@ const (
 
 // lanes expands links to the lanes of the evaluator.
 type lanes struct {
-	up, down        cost.Profile
-	program, device []float64
-	forwarding      []float64
-	latency         []cost.Time // RTT/2
-	asleep          []cost.Time // what a wake-up takes longer after a pause of the program
-	count           int
+	up, down cost.Profile
+	// program, device and driver are factors on the time of the program, of the device's commands
+	// and of the driver's way back after them.
+	program, device, driver []float64
+	forwarding              []float64
+	latency                 []cost.Time // RTT/2
+	asleep                  []cost.Time // what a wake-up takes longer after a pause of the program
+	count                   int
 }
 
 // Between these pauses of a process its next wake-up becomes as long as that of a sleeping one: the
@@ -186,7 +197,8 @@ func (l *lanes) add(link Link, c *Constants, spread Spread, f factors) {
 	l.up.PerUnit = append(l.up.PerUnit, min(1e-3, max(cost.Rate(link.Up)*narrow, relayPerByte)))
 	l.down.PerUnit = append(l.down.PerUnit, min(1e-3, max(cost.Rate(link.Down)*narrow, relayPerByte)))
 	l.program = append(l.program, factor(slowerProgram, spread.Program))
-	l.device = append(l.device, factor(slowerDevice, spread.Device))
+	l.driver = append(l.driver, factor(slowerDevice, spread.Device))
+	l.device = append(l.device, cmp.Or(link.DeviceTime, 1)*factor(slowerDevice, math.Hypot(spread.Device, link.DeviceSpread)))
 	l.forwarding = append(l.forwarding, forwarding)
 }
 
