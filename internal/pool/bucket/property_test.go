@@ -165,7 +165,7 @@ func (m *machine) txn(t *rapid.T) {
 		ops[i] = m.drawOp(t)
 	}
 	m.faults = rapid.SliceOfN(rapid.Map(rapid.IntRange(0, int(nofaults)-1), func(i int) fault { return fault(i) }), 0, 3).Draw(t, "faults")
-	commits := m.store.commits
+	commits := m.store.commitCount()
 	failed, err := owner.Txn(t.Context(), ops)
 	m.faults = nil
 	before := m.model.clone()
@@ -174,7 +174,7 @@ func (m *machine) txn(t *rapid.T) {
 	case errors.Is(err, errInjected):
 		// It was made or it was not: the content alone does not tell, since a key may be set to
 		// the value that it has.
-		if m.store.commits == commits {
+		if m.store.commitCount() == commits {
 			m.model = before
 		}
 	case err != nil:
