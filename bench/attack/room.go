@@ -79,7 +79,7 @@ func work() {
 	fmt.Fprintln(os.Stdout, time.Since(began).Seconds(), x&1)
 }
 
-// room measures what a worker's sandbox and control group cost.
+// sandboxCost measures what a worker's sandbox and control group cost.
 func (b *bench) sandboxCost(ctx context.Context) error {
 	groups := cgroup.Open("attackbench")
 	defer groups.Close()

@@ -16,7 +16,7 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/router"
 )
 
-// A kindOfPolicy is one policy of the chain.
+// A policyKind is one policy of the chain.
 type policyKind struct{ name, text string }
 
 func policyKinds() []policyKind {

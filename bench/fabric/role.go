@@ -111,7 +111,7 @@ func decodeArgs[A any](do func(context.Context, A) (any, error)) func(context.Co
 	}
 }
 
-// A used is what processes have used.
+// resources is what processes have used.
 type resources struct {
 	CPU float64 // seconds of processor time
 	// Switches are the times that a thread went to sleep.
@@ -121,6 +121,7 @@ type resources struct {
 func (u resources) plus(v resources) resources {
 	return resources{u.CPU + v.CPU, u.Switches + v.Switches}
 }
+
 func (u resources) minus(v resources) resources {
 	return resources{u.CPU - v.CPU, u.Switches - v.Switches}
 }

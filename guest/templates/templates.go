@@ -38,8 +38,11 @@ type source struct{ from, to string }
 func sources(language string) []source {
 	return map[string][]source{
 		"go": {
-			{"go", "outboard/guest/go"}, {"go/web", "outboard/guest/go/web"}, {"go/nn", "outboard/guest/go/nn"},
-			{"go/text", "outboard/guest/go/text"}, {"go/guesttest", "outboard/guest/go/guesttest"},
+			{"go", "outboard/guest/go"},
+			{"go/web", "outboard/guest/go/web"},
+			{"go/nn", "outboard/guest/go/nn"},
+			{"go/text", "outboard/guest/go/text"},
+			{"go/guesttest", "outboard/guest/go/guesttest"},
 		},
 		"c":  {{"c", ""}},
 		"as": {{"as", "assembly"}},

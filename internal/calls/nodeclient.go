@@ -18,7 +18,7 @@ func (p *process) link(ctx context.Context, process int) (net.Conn, error) {
 	return ipc.NetConn(detachFile(m))
 }
 
-// elsewhere returns the endpoint of a stream that a sibling carries, "" for none.
+// locateStream returns the endpoint of a stream that a sibling carries, "" for none.
 func (p *process) locateStream(ctx context.Context, stream string) string {
 	m, err := p.node.Call(ctx, msgWhere, &body{ID: stream})
 	if err != nil {

@@ -94,11 +94,18 @@ const busySpread = 0.1
 func constantRows(c *overhead.Constants) [][]string {
 	ns := func(d time.Duration) string { return seconds(d.Seconds()) }
 	return [][]string{
-		{"a call that is answered locally", ns(c.Local)}, {"an early call, in the program", ns(c.Encode)},
-		{"copying in the program", outboard.Bytes(c.CopyRate).String() + "/s"}, {"a message, in the worker", ns(c.Dispatch)},
-		{"waking up on one machine, each way", ns(c.RingWake)}, {"a message, in the relays", ns(c.Relay)},
-		{"the relays' rate", outboard.Bytes(c.RelayRate).String() + "/s"}, {"waking up over a network, each way", ns(c.Wake)}, {"the same, shortly after a message", ns(c.WakeSoon)},
-		{"a build, in the worker", ns(c.Build)}, {"starting", ns(c.StartUp)}, {"spread from run to run", fmt.Sprintf("%.1f %%", 100*c.Spread)},
+		{"a call that is answered locally", ns(c.Local)},
+		{"an early call, in the program", ns(c.Encode)},
+		{"copying in the program", outboard.Bytes(c.CopyRate).String() + "/s"},
+		{"a message, in the worker", ns(c.Dispatch)},
+		{"waking up on one machine, each way", ns(c.RingWake)},
+		{"a message, in the relays", ns(c.Relay)},
+		{"the relays' rate", outboard.Bytes(c.RelayRate).String() + "/s"},
+		{"waking up over a network, each way", ns(c.Wake)},
+		{"the same, shortly after a message", ns(c.WakeSoon)},
+		{"a build, in the worker", ns(c.Build)},
+		{"starting", ns(c.StartUp)},
+		{"spread from run to run", fmt.Sprintf("%.1f %%", 100*c.Spread)},
 	}
 }
 

@@ -100,7 +100,8 @@ func (f *fakeJobs) submit(w http.ResponseWriter, r *http.Request) {
 
 func jobLines() []client.JobLine {
 	return []client.JobLine{
-		{Time: fakePushed, Rank: -1, Text: "2 devices of harbour are leased"}, {Time: fakePushed, Rank: 0, Text: "step 1/2 loss 0.5"},
+		{Time: fakePushed, Rank: -1, Text: "2 devices of harbour are leased"},
+		{Time: fakePushed, Rank: 0, Text: "step 1/2 loss 0.5"},
 		{Time: fakePushed, Rank: 1, Stderr: true, Text: "warning\x1b[2J"},
 	}
 }

@@ -115,7 +115,7 @@ func contains(t *testing.T, output string, texts ...string) {
 func (n *testNode) completions(t *testing.T, args ...string) []string {
 	t.Helper()
 	r := n.run(t, "", append([]string{"__completeNoDesc"}, args...)...)
-	words := strings.Split(r.stdout, "\n:")[0]
+	words, _, _ := strings.Cut(r.stdout, "\n:")
 	return strings.Fields(words)
 }
 

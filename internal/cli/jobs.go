@@ -114,10 +114,16 @@ func runJobsShow(ctx context.Context, env *Env, opts jobsShowOptions, id string)
 		return opts.output.print(env, j, nil, nil)
 	}
 	rows := [][]string{
-		{"name", clean(j.Spec.Name)}, {"node", string(j.Node)}, {"state", string(j.State)}, {"reason", orDash(clean(j.Reason))},
-		{"program", clean(strings.Join(j.Spec.Args, " "))}, {"devices", orDash(j.Spec.Selector.String())},
+		{"name", clean(j.Spec.Name)},
+		{"node", string(j.Node)},
+		{"state", string(j.State)},
+		{"reason", orDash(clean(j.Reason))},
+		{"program", clean(strings.Join(j.Spec.Args, " "))},
+		{"devices", orDash(j.Spec.Selector.String())},
 		{"ranks", fmt.Sprintf("%d of %d, attempt %d", j.World, j.Spec.Ranks, j.Attempt)},
-		{"created", j.Created.Local().Format(time.DateTime)}, {"time", jobTime(&j)}, {"progress", orDash(jobProgress(&j))},
+		{"created", j.Created.Local().Format(time.DateTime)},
+		{"time", jobTime(&j)},
+		{"progress", orDash(jobProgress(&j))},
 	}
 	for _, r := range j.Ranks {
 		rows = append(rows, []string{rankRange(r), fmt.Sprintf("%s, device %s", r.Node, r.Device)})

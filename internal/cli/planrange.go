@@ -72,7 +72,9 @@ var bandwidthUnits = []struct {
 	names []string
 	size  float64
 }{
-	{[]string{"Tbit/s", "Tbit", "Tbps"}, 1e12}, {[]string{"Gbit/s", "Gbit", "Gbps"}, 1e9}, {[]string{"Mbit/s", "Mbit", "Mbps"}, 1e6},
+	{[]string{"Tbit/s", "Tbit", "Tbps"}, 1e12},
+	{[]string{"Gbit/s", "Gbit", "Gbps"}, 1e9},
+	{[]string{"Mbit/s", "Mbit", "Mbps"}, 1e6},
 	{[]string{"kbit/s", "kbit", "kbps"}, 1e3},
 }
 

@@ -166,8 +166,9 @@ func jobError(j *client.Job) error {
 		return nil
 	case client.JobFailed, client.JobCanceled:
 		return &statusError{status: max(j.Status, 1), err: fmt.Errorf("job %s: %s", j.ID, clean(j.Reason))}
+	default: // it goes on: the node follows it no longer
+		return &statusError{status: statusOther, err: fmt.Errorf("job %s is %s: `outboard jobs show %s`", j.ID, j.State, j.ID)}
 	}
-	return &statusError{status: statusOther, err: fmt.Errorf("job %s is %s: `outboard jobs show %s`", j.ID, j.State, j.ID)}
 }
 
 // printJobLine prints a line of a rank, with the rank in brackets, or one about the job.

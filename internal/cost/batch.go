@@ -48,7 +48,7 @@ func (b *batch) next() *batch {
 	return b.other
 }
 
-// settle waits until no worker uses either batch.
+// waitIdle waits until no worker uses either batch.
 func (b *batch) waitIdle() {
 	b.pending.Wait()
 	b.other.pending.Wait()

@@ -244,9 +244,10 @@ func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.guarded.ServeHTTP(w, r)
 }
 
-// allowModel returns an error unless the API key of a request may use a model.
+// administerModels returns an error unless the API key of a request may load and unload models.
 func administerModels(ctx context.Context) error { return keys.FromContext(ctx).Administers() }
 
+// allowModel returns an error unless the API key of a request may use a model.
 func allowModel(ctx context.Context, name string) error { return keys.FromContext(ctx).Allows(name) }
 
 // ownerOf names the client of a request by its API key.

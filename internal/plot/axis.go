@@ -43,7 +43,6 @@ const tickCount = 8
 
 // ticks are round values between low and high, about tickCount of them.
 func (s scale) ticks() []float64 {
-
 	if s.axis.Log {
 		return s.logTicks()
 	}

@@ -90,8 +90,11 @@ func TestShadesDarken(t *testing.T) {
 
 func TestTicksLieWithinTheScale(t *testing.T) {
 	for _, s := range []scale{
-		{axis: Axis{Log: true}, low: 5e-6, high: 5e-3}, {axis: Axis{Log: true}, low: 1e6, high: 1e12}, {axis: Axis{Log: true}, low: 3, high: 4},
-		{low: 0, high: 0.37}, {low: 10, high: 10},
+		{axis: Axis{Log: true}, low: 5e-6, high: 5e-3},
+		{axis: Axis{Log: true}, low: 1e6, high: 1e12},
+		{axis: Axis{Log: true}, low: 3, high: 4},
+		{low: 0, high: 0.37},
+		{low: 10, high: 10},
 	} {
 		ticks := s.ticks()
 		if len(ticks) > 12 {

@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/state"
-	"time"
 )
 
 // ticketSet is the set of this node's tickets in use. Others are left over from a crash.

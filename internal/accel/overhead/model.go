@@ -245,7 +245,7 @@ func (m *model) couple(t *thread, r *trace.Record) {
 	}
 }
 
-// follow makes t begin the record's call as long after u's last call as in the recording, in
+// waitFor makes t begin the record's call as long after u's last call as in the recording, in
 // place of after its own gap.
 func (m *model) waitFor(t, u *thread, r *trace.Record) {
 	begins := m.point()

@@ -53,7 +53,7 @@ func TestTableReplace(t *testing.T) {
 		t.Errorf("Replace made object 3: %v; %d objects", e, tab.Len())
 	}
 	seen := map[uint64]uintptr{}
-	tab.All(func(id uint64, e Entry) bool { seen[id] = uintptr(e.Handle); return true })
+	tab.All(func(id uint64, e Entry) bool { seen[id] = e.Handle; return true })
 	if len(seen) != 2 || seen[1] != 11 || seen[2] != 20 {
 		t.Errorf("All visits %v", seen)
 	}

@@ -79,7 +79,7 @@ func TestLost(t *testing.T) {
 	if err := errors.Join(client.Handshake(t.Context()), server.Handshake(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	_ = client.socket.Conn.Close()
+	_ = client.socket.Close()
 	<-server.Done()
 	if !server.Lost() || outboard.KindOf(server.Err()) != outboard.Unreachable {
 		t.Errorf("after the end of the network it ends with %v", server.Err())

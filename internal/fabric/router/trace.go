@@ -106,7 +106,7 @@ func (c *exchange) endSpan(err error) {
 	c.span.End()
 }
 
-// ours says that a status is the callee's fault, as the conventions for the server
+// isServerFault reports that a status is the callee's fault, as the conventions for the server
 // side of RPC have it.
 func isServerFault(code codes.Code) bool {
 	switch code {

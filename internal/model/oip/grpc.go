@@ -89,14 +89,14 @@ func grpcError(err error) error {
 
 // RefusalStatus returns the status for a caller that is not admitted.
 func RefusalStatus(err error) error {
-	kind := outboard.KindOf(err)
-	switch {
-	case kind == outboard.Denied:
+	switch outboard.KindOf(err) {
+	case outboard.Denied:
 		return status.Error(codes.Unauthenticated, err.Error())
-	case kind == outboard.Busy:
+	case outboard.Busy:
 		return status.Error(codes.ResourceExhausted, err.Error())
+	default:
+		return grpcError(err)
 	}
-	return grpcError(err)
 }
 
 // IsGRPC reports whether a request of HTTP is a call of gRPC.

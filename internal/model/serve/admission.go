@@ -3,6 +3,7 @@ package serve
 import (
 	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -118,7 +119,7 @@ func (a *admitted) Generate(ctx context.Context, g engine.Generation, emit func(
 		return emit(t)
 	})
 	span.endText(usage, first, err)
-	isLate := context.Cause(ctx) == error(late)
+	isLate := errors.Is(context.Cause(ctx), late)
 	if err != nil && isLate {
 		err = late
 	}

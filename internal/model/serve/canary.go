@@ -23,8 +23,8 @@ type canary struct {
 // outcomes count the requests of one version of a canary's pair on this node.
 type outcomes struct{ requests, failed uint64 }
 
-// The canary is taken back when this many of its requests failed, which are at least a tenth of them,
-// and twice the share that fails with the version before.
+// canaryFailures is how many requests of a canary must fail before it is rolled back. They must also
+// be a tenth of its requests, and twice the share that fails with the version before.
 const canaryFailures = 5
 
 func (o *outcomes) isWorseThan(before *outcomes) bool {

@@ -36,8 +36,10 @@ func newMetrics(registry prometheus.Registerer, s *Server) *metrics {
 			Name: "outboard_model_retries_total",
 			Help: "Requests that were tried again on another node.",
 		}, []string{"model"}),
-		reverted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "outboard_model_canaries_reverted_total",
-			Help: "Canaries that this node has taken back, since their requests failed."}, []string{"model"}),
+		reverted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "outboard_model_canaries_reverted_total",
+			Help: "Canaries that this node has taken back, since their requests failed.",
+		}, []string{"model"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "outboard_model_request_seconds",
 			Help: "Time of requests on this node, in the queue and computing.", Buckets: buckets,

@@ -37,7 +37,7 @@ func Pack(dir string) ([]byte, error) {
 		}
 		return packOne(w, &b, dir, path, e)
 	})
-	if err = errors.Join(err, w.Close()); err != nil {
+	if err := errors.Join(err, w.Close()); err != nil {
 		return nil, err
 	}
 	return b.Bytes(), nil

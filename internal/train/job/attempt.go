@@ -275,8 +275,9 @@ func refusalOr(e attemptEvent) error {
 	switch outboard.KindOf(e.err) {
 	case outboard.Denied, outboard.Invalid, outboard.NotFound, outboard.Exhausted, outboard.Protocol, outboard.Conflict:
 		return e.err
+	default:
+		return &lostError{node: e.from.node, err: e.err}
 	}
-	return &lostError{node: e.from.node, err: e.err}
 }
 
 // over reports whether the cause of the end is known.

@@ -292,5 +292,5 @@ func freePort(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("find a port for the ranks: %w", err)
 	}
 	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return l.Addr().(*net.TCPAddr).Port, nil //nolint:errcheck // the listener is of TCP
 }

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -68,7 +69,7 @@ func TestFirstFailureIsTheCause(t *testing.T) {
 			o.add(e)
 		}
 		got := fmt.Sprint(o.err())
-		if f, ok := o.err().(*rankError); ok {
+		if f, ok := errors.AsType[*rankError](o.err()); ok {
 			got = fmt.Sprint("rank ", f.rank)
 		}
 		if !o.over() || !strings.Contains(got, c.want) {
@@ -132,7 +133,9 @@ func TestHostileArchives(t *testing.T) {
 func FuzzMessage(f *testing.F) {
 	for _, m := range []message{
 		{Start: &start{World: 2, Count: 1, PerDevice: 1, Nodes: []outboard.NodeID{"a", "b"}, Claims: [][]byte{{1}}, Args: []string{"x"}}},
-		{Line: &line{Rank: 1, Text: "x"}}, {Exited: &exited{Rank: -1}}, {Stop: &stop{}},
+		{Line: &line{Rank: 1, Text: "x"}},
+		{Exited: &exited{Rank: -1}},
+		{Stop: &stop{}},
 	} {
 		text, err := json.Marshal(m)
 		if err != nil {

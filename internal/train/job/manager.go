@@ -200,8 +200,8 @@ func check(s *client.JobSpec) error {
 		return outboard.Errorf(outboard.Invalid, op, "no program")
 	case len(s.Args) > maxArgs || size > maxArgBytes:
 		return outboard.Errorf(outboard.Exhausted, op, "arguments and variables have %d bytes: want %d at most", size, maxArgBytes)
-	case s.Restarts < 0 || s.Memory < 0:
-		return outboard.Errorf(outboard.Invalid, op, "restarts and memory must not be negative")
+	case s.Restarts < 0:
+		return outboard.Errorf(outboard.Invalid, op, "restarts must not be negative")
 	}
 	return nil
 }

@@ -178,7 +178,7 @@ func (r *run) openStore(life context.Context) (err error) {
 	if r.relay, err = new(net.ListenConfig).Listen(life, "tcp", "127.0.0.1:0"); err != nil {
 		return err
 	}
-	r.port = r.relay.Addr().(*net.TCPAddr).Port
+	r.port = r.relay.Addr().(*net.TCPAddr).Port //nolint:errcheck // the listener is of TCP
 	r.relayed.Go(func() {
 		acceptor.Serve(life, r.relay, r.relay.Accept, acceptor.Options{Name: "ranks' store", Log: r.host.opts.Log, MaxConns: maxRanks}, r.relayStore)
 	})
@@ -268,7 +268,7 @@ func (r *run) serve(ctx context.Context, stream *framed.Stream) error {
 		return outboard.Errorf(outboard.Unreachable, "training job", "the node stops, or has lost the job's manager: %w", context.Cause(ctx))
 	}
 	if err := r.out.send(message{Exited: r.report(ctx, err)}); err != nil {
-		return nil //nolint:nilerr // the manager has gone, and the ranks have ended
+		return nil // the manager has gone, and the ranks have ended
 	}
 	select {
 	case <-stopped:

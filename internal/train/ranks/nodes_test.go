@@ -121,9 +121,13 @@ func TestOperationsOverNodesEqualThoseOfOne(t *testing.T) {
 			all, _ := startNodes(t, nodes)
 			n := len(nodes)
 			for _, c := range []collective.Call{
-				{Operation: collective.AllReduce, Reduction: collective.Sum}, {Operation: collective.AllReduce, Reduction: collective.Average},
-				{Operation: collective.AllReduce, Reduction: collective.Max}, {Operation: collective.ReduceScatter, Reduction: collective.Sum},
-				{Operation: collective.AllGather}, {Operation: collective.Broadcast, Root: n - 1}, {Operation: collective.AllToAll},
+				{Operation: collective.AllReduce, Reduction: collective.Sum},
+				{Operation: collective.AllReduce, Reduction: collective.Average},
+				{Operation: collective.AllReduce, Reduction: collective.Max},
+				{Operation: collective.ReduceScatter, Reduction: collective.Sum},
+				{Operation: collective.AllGather},
+				{Operation: collective.Broadcast, Root: n - 1},
+				{Operation: collective.AllToAll},
 			} {
 				c.Element, c.Count = collective.Float64, 12
 				checkOperation(t, all, c)

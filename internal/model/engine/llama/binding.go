@@ -245,7 +245,7 @@ func (m *logLines) add(line string) {
 	}
 }
 
-// take returns the lines that were logged since the last call.
+// drain returns the lines that were logged since the last call.
 func (m *logLines) drain() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

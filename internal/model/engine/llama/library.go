@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -65,7 +66,7 @@ var embeddedOnce = sync.OnceValues(func() ([]*os.File, error) {
 		return nil, err
 	}
 	var files []*os.File
-	for _, prefix := range append(core[:len(core):len(core)], backendPrefix+variants()[0]+".") {
+	for _, prefix := range append(slices.Clip(core), backendPrefix+variants()[0]+".") {
 		f, err := unpack(archive, prefix)
 		if err != nil {
 			return nil, err

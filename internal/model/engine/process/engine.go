@@ -126,10 +126,9 @@ func (s *Server) environ(o engine.Options) []string {
 	}
 	api, index, _ := strings.Cut(o.Device, "/")
 	for known, variable := range visible {
-		switch {
-		case known == api:
+		if known == api {
 			list = append(list, variable+"="+index)
-		default:
+		} else {
 			list = append(list, variable+"=") // none of another kind
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -258,10 +259,8 @@ func (m *textModel) check(g *engine.Generation) error {
 			return invalid("token %d is %d, and the vocabulary has %d", i, token, m.info.Vocabulary)
 		}
 	}
-	for _, stop := range g.Stop {
-		if stop == "" {
-			return invalid("a stop text is empty")
-		}
+	if slices.Contains(g.Stop, "") {
+		return invalid("a stop text is empty")
 	}
 	if m.info.Context > 0 && (g.MaxTokens == 0 || g.MaxTokens > room) {
 		g.MaxTokens = room

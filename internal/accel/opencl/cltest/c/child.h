@@ -10,7 +10,7 @@
 // exit status, 128 plus the signal that ended it, or child_hung. A child that returns from the function
 // exits with what it returned, by exit(). The caller must not have used OpenCL before unless that is the
 // case's subject.
-enum { child_hung = 1000, child_patience_s = 20 };
+enum { child_hung = 1000, child_patience_s = 120 };
 
 int child_run(int (*run)(void *), void *argument);
 
