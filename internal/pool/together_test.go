@@ -33,9 +33,7 @@ func TestTwoJobsThatWantMoreThanThereIs(t *testing.T) {
 			t.Fatalf("in round %d", round)
 		}
 	}
-	if leases := a.Leases(); len(leases) > 0 {
-		t.Errorf("%d leases are left", len(leases))
-	}
+	eventually(ctx, t, "all leases are released", func() bool { return len(a.Leases()) == 0 })
 }
 
 // runJob leases all devices of a job, and gives them back.

@@ -44,8 +44,15 @@ func TestDocumentation(t *testing.T) {
 			if p.Kind != "wasm" {
 				continue
 			}
-			if _, err := (&visit{}).run(s); status.Convert(err).Message() != "policy house-rules: who are you?" {
-				t.Errorf("the module said: %v", err)
+			// On a busy machine the module may be out of its time before it has a processor.
+			const late = "policy house-rules: the module took too long"
+			message := late
+			for attempt := 0; message == late && attempt < 100; attempt++ {
+				_, err := (&visit{}).run(s)
+				message = status.Convert(err).Message()
+			}
+			if message != "policy house-rules: who are you?" {
+				t.Errorf("the module said: %s", message)
 			}
 		}
 	}
