@@ -76,7 +76,7 @@ test: build
 	@$(MAKE) --no-print-directory -j2 test-packages test-program
 
 test-packages:
-	$(TEST) -p 4 ./...
+	$(TEST) ./...
 
 test-program:
 	cd test && $(TEST) ./...
@@ -92,11 +92,11 @@ MODULE    := github.com/outboard-run/outboard
 # The tests of the packages once more, with the race detector: of those with goroutines, and of all.
 race: build
 	@scripts/need $(TEST_NEEDS)
-	$(TEST_RACE) -p 4 $(filter-out $(RACE_FREE:%=$(MODULE)/%),$(shell $(GO) list ./...))
+	$(TEST_RACE) $(filter-out $(RACE_FREE:%=$(MODULE)/%),$(shell $(GO) list ./...))
 
 race-all: build
 	@scripts/need $(TEST_NEEDS)
-	$(TEST_RACE) -p 4 ./...
+	$(TEST_RACE) ./...
 
 # The suite RUNS times on a busy machine: beside two busy loops per processor.
 RUNS ?= 20
