@@ -31,17 +31,19 @@ func TestConformanceModelClients(t *testing.T) {
 	t.Run("text in JavaScript", func(t *testing.T) { runJavaScript(t, "clients.cjs", "http://"+status.Models, "small") })
 	for name, args := range map[string][]string{
 		"tensors on one port":       {"tensors.py", status.Models, status.Models},
-		"tensors on separate ports": {"tensors.py", status.GRPC, status.HTTP},
+		"tensors on separate ports": {"tensors.py", status.GRPC, status.HTTP, "shared-memory-refused"},
 		"text":                      {"clients.py", "http://" + status.Models, "small"},
 	} {
 		t.Run(name, func(t *testing.T) { runCases(t, libraries, args) })
 	}
-	key, err := n.Output(t.Context(), "keys", "create", "cases")
+	key, err := n.Output(t.Context(), "keys", "create", "cases", "--admin") // which load and unload models
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("OUTBOARD_KEY", strings.TrimSpace(key))
-	t.Run("with a key", func(t *testing.T) { runCases(t, libraries, []string{"tensors.py", status.GRPC, status.Models}) })
+	t.Run("with a key", func(t *testing.T) {
+		runCases(t, libraries, []string{"tensors.py", status.GRPC, status.Models, "shared-memory-refused"})
+	})
 	t.Run("kserve", func(t *testing.T) {
 		runCases(t, installPython(t, "kserve==0.21.0"), []string{"kserveclient.py", status.Models})
 	})

@@ -1,7 +1,8 @@
 """Cases that tritonclient and a stub generated from the published protocol pass against a node
 with the models that test/e2e/modelclients_test.go pushes.
 
-Usage: tensors.py GRPC HTTP, with HOST:PORT of gRPC and of REST. One line for each case.
+Usage: tensors.py GRPC HTTP [shared-memory-refused], with HOST:PORT of gRPC and of REST. One line for
+each case. With the third argument the node must refuse shared memory at the address of gRPC.
 """
 import os
 import sys
@@ -17,6 +18,7 @@ from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 from tritonclient.utils import shared_memory as shm
 
 address, http = sys.argv[1], sys.argv[2]
+refused = sys.argv[3:] == ["shared-memory-refused"]  # at addresses other than that of --models
 key = {"authorization": "Bearer " + os.environ["OUTBOARD_KEY"]} if "OUTBOARD_KEY" in os.environ else {}
 api = tg.InferenceServerClient(address)
 rest = th.InferenceServerClient(http)
@@ -168,7 +170,21 @@ def triton_statistics():
 
 
 @case
+def triton_shared_memory_refused():
+    if not refused:
+        return
+    try:
+        api.register_system_shared_memory("data", "/outboard-clients", 4, headers=dict(key))
+    except InferenceServerException as e:
+        assert "shared memory" in str(e), e
+    else:
+        raise AssertionError("it was registered")
+
+
+@case
 def triton_shared_memory():
+    if refused:
+        return
     x = np.random.default_rng(2).random((1, 784), dtype=np.float32)
     region = shm.create_shared_memory_region("data", "/outboard-clients", 784 * 4 + 40)
     try:
