@@ -132,7 +132,11 @@ func (n *internet) serve(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	})
-	mux.HandleFunc("/never", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	mux.HandleFunc("/never", func(http.ResponseWriter, *http.Request) {
+		<-r.Context().Done()
+		// An answer could overtake the end of the client's connection.
+		panic(http.ErrAbortHandler)
+	})
 	mux.ServeHTTP(w, r)
 }
 
