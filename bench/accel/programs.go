@@ -67,6 +67,9 @@ func (b *bench) compare(ctx context.Context, warmUp, p suite.Program, rounds int
 	if _, err := b.runInTurn(ctx, warmUp, homes, goals); err != nil {
 		return err
 	}
+	if err := b.rig.Node("harbour").WaitIdle(ctx); err != nil {
+		return err
+	}
 	walls := map[string][]float64{}
 	for range rounds {
 		seconds, err := b.runInTurn(ctx, p, homes, goals)

@@ -98,6 +98,10 @@ func compare(ctx context.Context, r *rig.Rig, dir string, out io.Writer) error {
 		for _, way := range []suite.Launcher{suite.Local, borrowed} {
 			p.Run(ctx, way, dir)
 		}
+		// What a session compiles, harbour compiles once more into the program's cache, after it.
+		if err := r.Node("harbour").WaitIdle(ctx); err != nil {
+			return err
+		}
 		local, remote := p.Run(ctx, suite.Local, dir), p.Run(ctx, borrowed, dir)
 		same := "yes"
 		if err := p.Compare(local, remote); err != nil {

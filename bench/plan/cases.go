@@ -72,7 +72,7 @@ func (b *bench) record(ctx context.Context) error {
 				return fmt.Errorf("%s: %w", p.Name, err)
 			}
 			// What the run's kernels need is compiled after it.
-			if err := node.WaitIdle(ctx, b.children); err != nil {
+			if err := node.WaitIdle(ctx); err != nil {
 				return err
 			}
 		}

@@ -47,8 +47,6 @@ type bench struct {
 	rtt   time.Duration
 	links []link
 	cases []*program
-	// children are the processes that the device's node has while nothing runs.
-	children map[string]bool
 }
 
 // The two nodes: the device's, and that of the programs.
@@ -88,9 +86,6 @@ func (b *bench) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, b.rig.Close()) }()
 	b.choose()
-	if b.children, err = b.rig.Node(deviceNode).Children(); err != nil {
-		return err
-	}
 	b.Report.Notes = append(b.Report.Notes, "The nodes ran "+b.rig.Where()+
 		". Program, relays, emulated link, worker and device share the machine's cores, as record 0012 describes.")
 	return b.Measure(ctx, b.sections())

@@ -74,7 +74,7 @@ func (b *bench) measureProgram(ctx context.Context, p *program) ([]*result, erro
 // that used.
 func (b *bench) runAll(ctx context.Context, p *program, results []*result) error {
 	node := b.rig.Node(deviceNode)
-	if err := node.WaitIdle(ctx, b.children); err != nil {
+	if err := node.WaitIdle(ctx); err != nil {
 		return err
 	}
 	own, ended, err := node.Processor()
@@ -97,7 +97,7 @@ func (b *bench) runAll(ctx context.Context, p *program, results []*result) error
 			p.used.client += run.CPU
 		}
 	}
-	if err := node.WaitIdle(ctx, b.children); err != nil {
+	if err := node.WaitIdle(ctx); err != nil {
 		return err
 	}
 	ownAfter, endedAfter, err := node.Processor()

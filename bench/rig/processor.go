@@ -36,40 +36,40 @@ func (n *Node) Processor() (own, children time.Duration, err error) {
 	return time.Duration(ticks[0]+ticks[1]) * clockTick, time.Duration(ticks[2]+ticks[3]) * clockTick, nil
 }
 
-// Children are the processes that the node's process has started and that run, by their ids.
-func (n *Node) Children() (map[string]bool, error) {
+// workers counts the running processes of sessions and of compile steps that the node has started.
+func (n *Node) workers() (count int, err error) {
 	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", n.PID()))
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	all := map[string]bool{}
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			continue // the thread has ended
 		}
 		for id := range strings.FieldsSeq(string(text)) {
-			all[id] = true
+			command, err := os.ReadFile(filepath.Join("/proc", id, "cmdline"))
+			if err == nil && strings.HasSuffix(string(command), "\x00worker\x00") {
+				count++
+			}
 		}
 	}
-	return all, nil
+	return count, nil
 }
 
-// WaitIdle waits until the node's process has had no other children than these for a second: the
-// workers have ended, and kernels are compiled for the next time.
-func (n *Node) WaitIdle(ctx context.Context, besides map[string]bool) error {
+// WaitIdle waits until the node has had no worker for a second: sessions have ended, and the
+// kernels that they used are compiled for the next ones.
+func (n *Node) WaitIdle(ctx context.Context) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	idle := time.Now()
 	for time.Since(idle) < time.Second {
-		children, err := n.Children()
+		count, err := n.workers()
 		if err != nil {
 			return err
 		}
-		for id := range children {
-			if !besides[id] {
-				idle = time.Now()
-			}
+		if count > 0 {
+			idle = time.Now()
 		}
 		select {
 		case <-ctx.Done():
