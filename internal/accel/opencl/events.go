@@ -21,6 +21,7 @@ type events struct {
 	objects   *objects
 	output    *output
 	staging   *staging
+	failed    failedEvents
 
 	pending    pendingList
 	unresolved map[uint64]bool // user events that the client has not set yet; the dispatcher's
@@ -256,7 +257,7 @@ func (ev *events) drop(item *pendingCommand) {
 		item.queue.markReached(item.last)
 	}
 	if item.owned {
-		ev.drv.Call(fnClReleaseEvent, item.event)
+		ev.failed.release(item.event)
 	}
 	if item.block != nil {
 		ev.staging.put(item.block)
@@ -311,7 +312,7 @@ func (ev *events) release(id uint64, handle uintptr) {
 	}
 	item := p.byID[id]
 	if item == nil {
-		ev.drv.Call(fnClReleaseEvent, handle)
+		ev.failed.release(handle)
 		return
 	}
 	delete(p.byID, id)

@@ -181,6 +181,50 @@ func TestLateFailure(t *testing.T) {
 	})
 }
 
+// TestFailedBeforeItsWaitListEnds: a command has failed with one event of its wait list, the
+// client has released it, and only then the other event of the list ends. The driver still
+// knows the command from there.
+func TestFailedBeforeItsWaitListEnds(t *testing.T) {
+	flagsOf(t, func(t *testing.T, c *testClient) {
+		context, queue := c.stage(clQueueOutOfOrder)
+		for round := range 20 {
+			first, last, event := c.id(), c.id(), c.id()
+			for _, gate := range []uint64{first, last} {
+				c.send(opClCreateUserEvent, &argsClCreateUserEvent{Context: context, Result: gate})
+			}
+			// PoCL's buffers hold the last event that used them: a marker uses none.
+			c.send(opClEnqueueMarkerWithWaitList, &argsClEnqueueMarkerWithWaitList{CommandQueue: queue, EventWaitList: []uint64{first, last}, Event: event})
+			c.send(opClSetUserEventStatus, &argsClSetUserEventStatus{Event: first, ExecutionStatus: -9})
+			if status, _, _ := c.call(opClWaitForEvents, &argsClWaitForEvents{EventList: []uint64{event}}); status != clExecStatusError {
+				t.Fatalf("waiting gave %d, want %d", status, clExecStatusError)
+			}
+			c.send(opRelease, &argsRelease{Kind: uint32(kindEvent), Object: event})
+			c.send(opClSetUserEventStatus, &argsClSetUserEventStatus{Event: last, ExecutionStatus: -int32(round % 2)})
+			for _, gate := range []uint64{first, last} {
+				c.send(opRelease, &argsRelease{Kind: uint32(kindEvent), Object: gate})
+			}
+		}
+		c.finish(queue)
+		if kept := len(c.worker.events.failed.kept); kept < 20 {
+			t.Errorf("%d failed events are kept, want one of each round at least", kept)
+		}
+	})
+}
+
+// TestFailedEventsAreBounded: the oldest of the failed events that are kept make room.
+func TestFailedEventsAreBounded(t *testing.T) {
+	var f failedEvents
+	for i := uintptr(1); i <= 2*maxFailedEvents+3; i++ {
+		want := uintptr(0)
+		if i > maxFailedEvents {
+			want = i - maxFailedEvents
+		}
+		if got := f.keep(i); got != want {
+			t.Fatalf("event %d replaced %d, want %d", i, got, want)
+		}
+	}
+}
+
 // TestAbandonedUserEvent: a user event that nobody can set any more holds nothing
 // up for ever.
 func TestAbandonedUserEvent(t *testing.T) {

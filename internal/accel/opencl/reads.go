@@ -172,7 +172,7 @@ func (rd *reads) retainTransfer(s *stream, waits []uint64) (release func()) {
 	}
 	return func() {
 		for _, e := range events {
-			rd.drv.Call(fnClReleaseEvent, e)
+			rd.events.failed.release(e)
 		}
 		rd.drv.Call(fnClReleaseMemObject, mem)
 		rd.drv.Call(fnClReleaseCommandQueue, queue)
@@ -216,7 +216,7 @@ func (rd *reads) readStaged(c *call, t transfer, block []byte, blocking bool, li
 
 func (rd *reads) answer(t ticket, event uintptr, block []byte) {
 	status, data := rd.events.waitFor(event), block
-	rd.drv.Call(fnClReleaseEvent, event)
+	rd.events.failed.release(event)
 	if status != clSuccess {
 		data = nil
 	}

@@ -78,7 +78,7 @@ func (s *stream) wait() int32 {
 	marker := uintptr(firstWord(out))
 	s.reads.drv.Call(fnClFlush, s.queue.handle)
 	status = s.reads.events.waitFor(marker)
-	s.reads.drv.Call(fnClReleaseEvent, marker)
+	s.reads.events.failed.release(marker)
 	s.waits = waitList{}
 	return status
 }

@@ -54,14 +54,14 @@ func (s *synchronizer) doClFinish(m *message, a *argsClFinish) error {
 	marker, t, q, last := uintptr(firstWord(out)), c.ticket(), c.queue, c.queue.submitted
 	if s.helpers.run(func() {
 		s.events.waitFor(marker)
-		s.drv.Call(fnClReleaseEvent, marker)
+		s.events.failed.release(marker)
 		q.markReached(last)
 		// The failure of a command is reported by its event, not by clFinish.
 		s.client.fail(s.events.synchronizeAndAnswer(t, clSuccess, nil))
 	}) {
 		return nil
 	}
-	s.drv.Call(fnClReleaseEvent, marker)
+	s.events.failed.release(marker)
 	return s.caller.finish(c, clOutOfHostMemory)
 }
 
@@ -87,7 +87,7 @@ func (s *synchronizer) doClWaitForEvents(m *message, a *argsClWaitForEvents) err
 	}
 	release := func() {
 		for _, e := range events {
-			s.drv.Call(fnClReleaseEvent, e)
+			s.events.failed.release(e)
 		}
 	}
 	t := c.ticket()

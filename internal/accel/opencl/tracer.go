@@ -85,7 +85,7 @@ func (r *tracer) start() (err error) {
 func (r *tracer) stop() error {
 	r.collect(len(r.commands))
 	for _, c := range r.commands {
-		r.drv.Call(fnClReleaseEvent, c.event)
+		r.events.failed.release(c.event)
 	}
 	r.commands, r.on = nil, false
 	r.client.out.OnReply(nil)
@@ -176,7 +176,7 @@ func (r *tracer) command(serial uint64, event uintptr, owned bool) {
 		r.drv.Call(fnClRetainEvent, event)
 	}
 	if len(r.commands) >= maxTracedCommands {
-		r.drv.Call(fnClReleaseEvent, event)
+		r.events.failed.release(event)
 		return
 	}
 	r.commands = append(r.commands, tracedCommand{serial, event})
@@ -206,7 +206,7 @@ func (r *tracer) record(c tracedCommand) bool {
 	}
 	start, hasStart := r.info(fnClGetEventProfilingInfo, c.event, clProfilingCommandStart, 8)
 	end, hasEnd := r.info(fnClGetEventProfilingInfo, c.event, clProfilingCommandEnd, 8)
-	r.drv.Call(fnClReleaseEvent, c.event)
+	r.events.failed.release(c.event)
 	if status != clComplete || !hasStart || !hasEnd || end < start {
 		return true
 	}

@@ -152,6 +152,7 @@ func (w *Worker) newState() error {
 	w.events = &events{
 		drv: w.drv, callbacks: opts.Callbacks, client: cl, frames: w.frames, device: w.device, objects: w.objects,
 		output: w.output, staging: staging, unresolved: make(map[uint64]bool),
+		failed: failedEvents{drv: w.drv, frames: &w.frames.framePool},
 	}
 	w.queues = &queues{drv: w.drv, frames: w.frames, budget: w.budget, events: w.events, byID: make(map[uint64]*queue)}
 	w.helpers = &helpers{events: w.events, queues: w.queues, slots: make(chan struct{}, maxWaits)}
