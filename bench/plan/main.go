@@ -9,7 +9,8 @@
 // A case is as fast as the shortest of its runs. Beside times the report has what the machine's
 // other work does not change: round trips, bytes, processor time.
 //
-// BENCH_QUICK=1 keeps it to about three minutes: three programs, four links, two runs of each.
+// It takes a quarter of an hour; BENCH_QUICK=1 keeps it to two minutes: two programs, three links, two
+// runs of each.
 package main
 
 import (
@@ -47,6 +48,7 @@ type bench struct {
 	rtt   time.Duration
 	links []link
 	cases []*program
+	meter meter
 }
 
 // The two nodes: the device's, and that of the programs.
@@ -64,8 +66,11 @@ func (b *bench) sections() []paired.Section {
 		{Name: "limits", Run: b.limits},
 		{Name: "together", Run: b.together},
 		{Name: "what-if", Run: b.whatIf},
+		{Name: "buckets", Run: b.buckets},
 		{Name: "recording", Run: b.recording},
 		{Name: "speed", Run: b.speed},
+		{Name: "probes", Run: func(ctx context.Context) error { return b.add(probes(ctx)) }},
+		{Name: "disturbance", Run: func(context.Context) error { return b.add(b.meter.row(), nil) }, Setup: true},
 	}
 }
 
@@ -85,10 +90,19 @@ func (b *bench) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.rig.Close()) }()
+	b.meter.rig = b.rig
 	b.choose()
 	b.Report.Notes = append(b.Report.Notes, "The nodes ran "+b.rig.Where()+
 		". Program, relays, emulated link, worker and device share the machine's cores, as record 0012 describes.")
 	return b.Measure(ctx, b.sections())
+}
+
+// add adds a row that was measured without an error.
+func (b *bench) add(row paired.Row, err error) error {
+	if err == nil {
+		b.Row(row)
+	}
+	return err
 }
 
 // calibrate measures the constants over a link that adds nothing.

@@ -39,7 +39,7 @@ type sums struct {
 // runsOf is how often a case runs: long runs average by themselves what disturbs them.
 func (b *bench) runsOf(r *result) int {
 	most := b.Rounds(3, 2)
-	return min(most, max(1, int(float64(most)*2/max(0.1, r.remote.Wall.Seconds()))))
+	return min(most, max(1, int(float64(most)/max(0.1, r.remote.Wall.Seconds()))))
 }
 
 // measureProgram predicts a program over all links, then runs it over them in turn.
@@ -108,10 +108,13 @@ func (b *bench) runAll(ctx context.Context, p *program, results []*result) error
 }
 
 // runOnce runs a program; an exit status of its own is no error.
-func (b *bench) runOnce(ctx context.Context, p *program, way suite.Launcher) (suite.Result, error) {
-	r := p.Run(ctx, way, p.home)
-	if r.Err != nil && r.ExitStatus() < 0 {
-		return r, fmt.Errorf("%w: %s", r.Err, r.Stderr)
-	}
-	return r, nil
+func (b *bench) runOnce(ctx context.Context, p *program, way suite.Launcher) (r suite.Result, err error) {
+	err = b.meter.during(func() error {
+		r = p.Run(ctx, way, p.home)
+		if r.Err != nil && r.ExitStatus() < 0 {
+			return fmt.Errorf("%w: %s", r.Err, r.Stderr)
+		}
+		return nil
+	})
+	return r, err
 }

@@ -46,14 +46,14 @@ func (b *bench) reportErrors(name string, results []*result, of func(*result) *o
 	}
 	slices.Sort(errs)
 	b.Row(paired.NewRow(name+": median error", "%", "", errs, nil, median))
-	b.Row(b.quantile(name+": error of 9 in 10", errs, 0.9, 8))
-	b.Row(b.quantile(name+": greatest error", errs, 1, 10))
+	b.Row(quantile(name+": error of 9 in 10", errs, 0.9, 8))
+	b.Row(quantile(name+": greatest error", errs, 1, 10))
 	row := paired.NewRow(name+": the interval holds the measured time", "%", "", []float64{100 * float64(covered) / float64(len(results))}, nil, paired.Goal{Min: 90})
 	row.Runs = len(results)
 	b.Row(row)
 }
 
-func (b *bench) quantile(name string, sorted []float64, q, most float64) paired.Row {
+func quantile(name string, sorted []float64, q, most float64) paired.Row {
 	at := min(len(sorted)-1, int(q*float64(len(sorted))))
 	row := paired.NewRow(name, "%", "", []float64{sorted[at]}, nil, paired.Goal{Max: most})
 	row.Runs = len(sorted)

@@ -3,7 +3,6 @@ package rig
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,7 +16,68 @@ const clockTick = 10 * time.Millisecond
 // Processor is the processor time of the node's process: its own, and that of the children that
 // have ended.
 func (n *Node) Processor() (own, children time.Duration, err error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.PID()))
+	return processor(strconv.Itoa(n.PID()))
+}
+
+// ProcessorOfAll is the processor time of the node's process and of all that it has started, whether
+// it has ended or not.
+func (n *Node) ProcessorOfAll() time.Duration { return processorOfTree(strconv.Itoa(n.PID())) }
+
+// processorOfTree leaves out what has ended meanwhile.
+func processorOfTree(pid string) (all time.Duration) {
+	own, ended, err := processor(pid)
+	if err != nil {
+		return 0
+	}
+	all = own + ended
+	for _, id := range children(pid) {
+		all += processorOfTree(id)
+	}
+	return all
+}
+
+// children are the processes that a process has started and that run.
+func children(pid string) (ids []string) {
+	paths, err := filepath.Glob("/proc/" + pid + "/task/*/children")
+	if err != nil {
+		return nil
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread has ended
+		}
+		ids = append(ids, strings.Fields(string(text))...)
+	}
+	return ids
+}
+
+// MachineProcessor is the processor time of all processes of this machine since it was started.
+func MachineProcessor() (time.Duration, error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 9 || fields[0] != "cpu" {
+		return 0, errors.New("/proc/stat: a first line of an unknown form")
+	}
+	var all int64
+	for i, field := range fields[1:9] { // user nice system idle iowait irq softirq steal
+		ticks, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		if i != 3 && i != 4 {
+			all += ticks
+		}
+	}
+	return time.Duration(all) * clockTick, nil
+}
+
+func processor(pid string) (own, children time.Duration, err error) {
+	text, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
 		return 0, 0, err
 	}
@@ -37,24 +97,14 @@ func (n *Node) Processor() (own, children time.Duration, err error) {
 }
 
 // workers counts the running processes of sessions and of compile steps that the node has started.
-func (n *Node) workers() (count int, err error) {
-	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", n.PID()))
-	if err != nil {
-		return 0, err
-	}
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			continue // the thread has ended
-		}
-		for id := range strings.FieldsSeq(string(text)) {
-			command, err := os.ReadFile(filepath.Join("/proc", id, "cmdline"))
-			if err == nil && strings.HasSuffix(string(command), "\x00worker\x00") {
-				count++
-			}
+func (n *Node) workers() (count int) {
+	for _, id := range children(strconv.Itoa(n.PID())) {
+		command, err := os.ReadFile(filepath.Join("/proc", id, "cmdline"))
+		if err == nil && strings.HasSuffix(string(command), "\x00worker\x00") {
+			count++
 		}
 	}
-	return count, nil
+	return count
 }
 
 // WaitIdle waits until the node has had no worker for a second: sessions have ended, and the
@@ -64,11 +114,7 @@ func (n *Node) WaitIdle(ctx context.Context) error {
 	defer tick.Stop()
 	idle := time.Now()
 	for time.Since(idle) < time.Second {
-		count, err := n.workers()
-		if err != nil {
-			return err
-		}
-		if count > 0 {
+		if n.workers() > 0 {
 			idle = time.Now()
 		}
 		select {

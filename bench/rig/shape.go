@@ -16,7 +16,7 @@ const (
 )
 
 // Shape bounds what each node sends by a token bucket of so many bits per second (tc-tbf(8)), in
-// the kernel. It needs namespaces, and can be called again.
+// the kernel. It needs namespaces, and can be called again; Unshape takes the bounds away.
 func (r *Rig) Shape(ctx context.Context, bitsPerSecond float64) error {
 	n, ok := r.network.(*namespaces)
 	if !ok {
@@ -33,11 +33,32 @@ func (r *Rig) Shape(ctx context.Context, bitsPerSecond float64) error {
 		}
 	}
 	for i := range n.count {
-		bucket := fmt.Sprintf("netns exec %s tc qdisc replace dev node root tbf rate %.0fbit burst %d latency 200ms", n.namespace(i), bitsPerSecond, bucketSize)
-		out, err := exec.CommandContext(ctx, "ip", strings.Fields(bucket)...).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("tc: %w: %s", err, strings.TrimSpace(string(out)))
+		bucket := fmt.Sprintf("qdisc replace dev node root tbf rate %.0fbit burst %d latency 200ms", bitsPerSecond, bucketSize)
+		if err := tc(ctx, n.namespace(i), bucket); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// Unshape takes the token buckets of Shape away.
+func (r *Rig) Unshape(ctx context.Context) error {
+	n, ok := r.network.(*namespaces)
+	if !ok {
+		return nil
+	}
+	for i := range n.count {
+		if err := tc(ctx, n.namespace(i), "qdisc del dev node root"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func tc(ctx context.Context, namespace, args string) error {
+	out, err := exec.CommandContext(ctx, "ip", strings.Fields("netns exec "+namespace+" tc "+args)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("tc: %w: %s", err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }

@@ -92,7 +92,15 @@ type Way struct {
 	RTT time.Duration
 }
 
-func (w *Way) median(of func(*Sample) float64) float64 {
+// lower is the lower quartile of a time over the samples: what else the machine does makes a time
+// only longer, and may disturb most of the samples.
+func (w *Way) lower(of func(*Sample) float64) float64 { return w.quantile(of, 1) }
+
+// upper is the upper quartile of a rate, for the same reason.
+func (w *Way) upper(of func(*Sample) float64) float64 { return w.quantile(of, 3) }
+
+// quantile is the value that so many quarters of the samples are below.
+func (w *Way) quantile(of func(*Sample) float64, quarters int) float64 {
 	var values []float64
 	for i := range w.Samples {
 		values = append(values, of(&w.Samples[i]))
@@ -101,7 +109,7 @@ func (w *Way) median(of func(*Sample) float64) float64 {
 	if len(values) == 0 {
 		return 0
 	}
-	return values[len(values)/2]
+	return values[len(values)*quarters/4]
 }
 
 // Constants derives the constants from three ways: the machine's own driver, a session on this
@@ -120,24 +128,24 @@ func Constants(direct, ring, network *Way, spread float64, fallback overhead.Con
 	build := func(s *Sample) float64 { return s.Build }
 	c := fallback
 	c.Spread = spread
-	c.Local = positive(ring.median(query))
-	c.Encode = positive(ring.median(early))
-	c.CopyRate = max(1e8, ring.median(func(s *Sample) float64 { return s.Copy }))
+	c.Local = positive(ring.lower(query))
+	c.Encode = positive(ring.lower(early))
+	c.CopyRate = max(1e8, ring.upper(func(s *Sample) float64 { return s.Copy }))
 	// The worker executes what the direct driver takes, and a little more.
-	c.Dispatch = positive(ring.median(stream) - direct.median(early))
-	c.RingWake = positive((ring.median(trip) - direct.median(trip) - float64(c.Encode+c.Receive+c.Dispatch)) / 2)
+	c.Dispatch = positive(ring.lower(stream) - direct.lower(early))
+	c.RingWake = positive((ring.lower(trip) - direct.lower(trip) - float64(c.Encode+c.Receive+c.Dispatch)) / 2)
 	// A session replaces the start of the driver in the program, which no recorded call has.
 	start := func(s *Sample) float64 { return s.Wall - s.Init }
-	c.StartUp = positive(ring.median(wall) - direct.median(start))
-	c.Build = positive(ring.median(build) - direct.median(build))
+	c.StartUp = positive(ring.lower(wall) - direct.lower(start))
+	c.Build = positive(ring.lower(build) - direct.lower(build))
 	if network == nil || len(network.Samples) == 0 {
 		return c, nil
 	}
-	c.Relay = positive(network.median(stream) - max(float64(c.Encode), float64(c.Dispatch)+direct.median(early)))
-	c.RelayRate = max(1e7, min(network.median(func(s *Sample) float64 { return s.Write }), network.median(func(s *Sample) float64 { return s.Read })))
-	c.Wake = positive((network.median(trip) - direct.median(trip) - float64(network.RTT+c.Encode+c.Receive+c.Dispatch+2*c.Relay)) / 2)
-	c.WakeSoon = min(c.Wake, positive((network.median(again)-direct.median(again)-float64(network.RTT+c.Encode+c.Receive+c.Dispatch+2*c.Relay))/2))
-	c.StartUp = positive(network.median(wall) - direct.median(start) - float64(network.RTT)*float64(c.StartUpTrips))
+	c.Relay = positive(network.lower(stream) - max(float64(c.Encode), float64(c.Dispatch)+direct.lower(early)))
+	c.RelayRate = max(1e7, min(network.upper(func(s *Sample) float64 { return s.Write }), network.upper(func(s *Sample) float64 { return s.Read })))
+	c.Wake = positive((network.lower(trip) - direct.lower(trip) - float64(network.RTT+c.Encode+c.Receive+c.Dispatch+2*c.Relay)) / 2)
+	c.WakeSoon = min(c.Wake, positive((network.lower(again)-direct.lower(again)-float64(network.RTT+c.Encode+c.Receive+c.Dispatch+2*c.Relay))/2))
+	c.StartUp = positive(network.lower(wall) - direct.lower(start) - float64(network.RTT)*float64(c.StartUpTrips))
 	return c, nil
 }
 

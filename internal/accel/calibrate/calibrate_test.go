@@ -39,6 +39,21 @@ func TestConstantsAreTheDifferences(t *testing.T) {
 	}
 }
 
+// Three of five samples were disturbed, and change nothing.
+func TestConstantsIgnoreDisturbances(t *testing.T) {
+	calm := Sample{Query: 50, Early: 500, Stream: 1500, RoundTrip: 20_000, Copy: 8e9, Wall: 1e8}
+	late := Sample{Query: 90, Early: 900, Stream: 9000, RoundTrip: 300_000, Copy: 2e9, Wall: 9e8}
+	direct := way(Sample{Query: 50, Early: 200, Stream: 210, RoundTrip: 1000, Wall: 1e8, Init: 1e7}, 0)
+	want, err := Constants(direct, way(calm, 0), nil, 0.01, overhead.DefaultConstants())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Constants(direct, &Way{Samples: []Sample{late, calm, late, calm, late}}, nil, 0.01, overhead.DefaultConstants())
+	if err != nil || got != want {
+		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
+	}
+}
+
 func TestSpreadIgnoresADisturbance(t *testing.T) {
 	times := []time.Duration{100, 101, 99, 100, 102, 98, 100, 101, 99, 5000}
 	if got := Spread(times); got <= 0 || got > 0.03 {

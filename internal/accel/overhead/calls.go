@@ -43,12 +43,17 @@ func (m *model) forward(t *thread, r *trace.Record, class trace.Class) error {
 	if err != nil {
 		return err
 	}
-	done, err := m.onDevice(worker, m.sendAhead(t, sent, forward), r)
+	issued, done, err := m.onDevice(worker, m.sendAhead(t, sent, forward), r)
 	if err != nil {
 		return err
 	}
-	if class == trace.WaitedFor || r.Backward > 0 {
-		m.answer(t, r, done, class)
+	switch {
+	case class != trace.WaitedFor && r.Backward > 0:
+		m.send(m.links.down, done.flow, r.Backward) // only takes its share of the link
+	case class == trace.WaitedFor && waits(r):
+		m.answer(t, r, m.returned(t, r, done))
+	case class == trace.WaitedFor:
+		m.answer(t, r, issued)
 	}
 	return nil
 }
@@ -98,18 +103,47 @@ type outcome struct {
 	recorded int64
 }
 
-// onDevice executes a message that arrives.
-func (m *model) onDevice(worker cost.Resource, arrived flow, r *trace.Record) (outcome, error) {
-	work := cost.Of(m.c.Dispatch)
-	if !waits(r) {
-		work += ns(r.Execute)
-	}
+// onDevice executes a message that arrives: issued is when the worker has made the driver's call,
+// unless the call waits for the device.
+func (m *model) onDevice(worker cost.Resource, arrived flow, r *trace.Record) (issued flow, done outcome, err error) {
+	before, after := issue(m.header, r)
+	work := cost.Of(m.c.Dispatch) + ns(before)
 	if m.header.Mode == trace.Local && m.builds[r.Op] {
 		work += cost.Of(m.c.Build)
 	}
-	m.links.device.Use(work)
-	m.work.worker += work
-	return m.command(m.pass(worker, arrived, work, 0), r)
+	m.links.device.Use(work + ns(after))
+	m.work.worker += work + ns(after)
+	issued = m.pass(worker, arrived, work, 0)
+	done, err = m.command(issued, r)
+	if after > 0 {
+		issued = m.pass(worker, issued, ns(after), 0)
+	}
+	return issued, done, err
+}
+
+// issue splits the driver's processor time for a call, in ns: what passes until the device has the
+// call's command, and what follows. Devices begin before the call that enqueues a command returns.
+// What follows a wait for the device is no part of it: see [returning].
+func issue(h *trace.Header, r *trace.Record) (before, after int64) {
+	before = r.Execute
+	if r.HasDeviceTime() {
+		before = min(before, max(0, r.Start-called(h, r)))
+	}
+	switch {
+	case !waits(r):
+		return before, r.Execute - before
+	case r.HasDeviceTime():
+		return before, 0
+	}
+	return 0, 0
+}
+
+// called is when the driver was called in the recording, in ns.
+func called(h *trace.Header, r *trace.Record) int64 {
+	if h.Mode == trace.Local {
+		return r.Begin
+	}
+	return r.Begin + r.Encode + r.WireForward
 }
 
 // waits reports whether the call waits for the device.
@@ -181,12 +215,10 @@ func (m *model) enqueue(q *queue, in outcome, r *trace.Record) outcome {
 	return out
 }
 
-// submitted is when the driver had the command in the recording, in ns.
+// submitted is when the device had the command in the recording, in ns.
 func submitted(h *trace.Header, r *trace.Record) int64 {
-	if h.Mode == trace.Local {
-		return r.Begin + r.Execute
-	}
-	return r.Begin + r.Encode + r.WireForward + r.Execute
+	before, _ := issue(h, r)
+	return called(h, r) + before
 }
 
 // deviceWork is the processor time of a command: that of a device which is a processor.
@@ -200,45 +232,30 @@ func deviceWork(h *trace.Header, r *trace.Record) cost.Time {
 // returning is how long the driver took, in the recording, to return after what the call waited
 // for was there: all of the call where the device's times are not known.
 func returning(h *trace.Header, done outcome, r *trace.Record) int64 {
-	called, back := r.Begin, r.End
+	back := r.End
 	if h.Mode == trace.Remote {
-		called, back = r.Begin+r.Encode+r.WireForward, r.End-r.WireBackward
+		back -= r.WireBackward
 	}
-	return max(0, back-max(called, done.recorded))
+	return max(0, back-max(called(h, r), done.recorded))
 }
 
-// waited is how long the device was busy, in the recording, after it had the call, in ns.
-func waited(h *trace.Header, done outcome, r *trace.Record) int64 {
-	called := r.Begin
-	if h.Mode == trace.Remote {
-		called += r.Encode + r.WireForward
+// returned is when the driver's call returns that waits for the device.
+func (m *model) returned(t *thread, r *trace.Record, done outcome) flow {
+	at, ready := done.flow, m.point()
+	m.e.Add(cost.Task{On: t.reply, After: [2]cost.Point{at.tail}, Cost: ns(returning(m.header, done, r)), Done: ready})
+	if r.Backward < fluidSize {
+		at.head = ready
 	}
-	return done.recorded - called
+	at.tail = ready
+	if waited := done.recorded - called(m.header, r); waited > int64(longPause) {
+		at = m.wakeUp(m.links.downAsleep, at)
+	}
+	return at
 }
 
-// answer sends the answer of a call back. The thread of a waited-for call goes on when it is
-// there; other data only takes its share of the link.
-func (m *model) answer(t *thread, r *trace.Record, done outcome, class trace.Class) {
-	at := done.flow
-	if waits(r) {
-		ready := m.point()
-		m.e.Add(cost.Task{On: t.reply, After: [2]cost.Point{at.tail}, Cost: ns(returning(m.header, done, r)), Done: ready})
-		if r.Backward < fluidSize {
-			at.head = ready
-		}
-		at.tail = ready
-		if class == trace.WaitedFor && waited(m.header, done, r) > int64(longPause) {
-			at = m.wakeUp(m.links.downAsleep, at)
-		}
-	}
-	backward := max(r.Backward, answerBytes)
-	if class == trace.WaitedFor {
-		backward += framing
-	}
-	there := m.send(m.links.down, at, backward)
-	if class != trace.WaitedFor {
-		return
-	}
+// answer sends the answer of a call, whose thread goes on when it is there.
+func (m *model) answer(t *thread, r *trace.Record, at flow) {
+	there := m.send(m.links.down, at, max(r.Backward, answerBytes)+framing)
 	m.e.Wait(t.on, there.tail)
 	t.pending += cost.Of(m.c.Receive)
 	m.synchronize(t)
@@ -254,28 +271,31 @@ func (m *model) synchronize(t *thread) {
 
 // execute adds a call of a run without forwarding.
 func (m *model) execute(t *thread, r *trace.Record) error {
+	length := r.Duration() // of the call, without waits
 	switch {
 	case m.header.Mode == trace.Remote && r.Class != trace.AnsweredLocally:
-		t.pending += ns(r.Execute)
+		length = r.Execute
 	case waits(r):
-		t.pending += ns(min(r.Execute, r.Duration()))
-	default:
-		t.pending += ns(r.Duration())
+		length = min(r.Execute, length)
 	}
 	if r.Queue == 0 && len(r.Waits) == 0 && r.Event == 0 {
+		t.pending += ns(length)
 		return nil
 	}
-	called := m.run(t)
-	done, err := m.command(flow{called, called}, r)
-	if err != nil || !waits(r) {
+	before, _ := issue(m.header, r)
+	before = min(before, length)
+	t.pending += ns(before)
+	issued := m.run(t)
+	done, err := m.command(flow{issued, issued}, r)
+	if err != nil {
 		return err
 	}
-	m.e.Wait(t.on, done.tail)
-	returning := returning(m.header, done, r)
-	if done.recorded <= r.Begin {
-		returning = max(0, returning-r.Execute) // the call itself
+	if !waits(r) {
+		t.pending += ns(length - before)
+		return nil
 	}
-	t.pending += ns(returning)
+	m.e.Wait(t.on, done.tail)
+	t.pending += ns(returning(m.header, done, r))
 	m.synchronize(t)
 	return nil
 }

@@ -87,7 +87,7 @@ func Predict(open Open, links []Link, o Options) ([]Prediction, error) {
 	}
 	out := combine(links, walls, local)
 	for i := range out {
-		out[i].Traffic, out[i].Work = m.total(), m.work.total()
+		out[i].Traffic, out[i].Work = total(m.traffic), m.work.total()
 	}
 	return out, nil
 }

@@ -36,7 +36,7 @@ func drawProgram(t *rapid.T) *recording {
 	bytes := rapid.OneOf(rapid.Uint64Range(1, 4096), rapid.Uint64Range(1, 16<<20))
 	for range rapid.IntRange(1, 60).Draw(t, "calls") {
 		gap := duration("gap", 50*time.Microsecond)
-		switch rapid.IntRange(0, 5).Draw(t, "call") {
+		switch rapid.IntRange(0, 6).Draw(t, "call") {
 		case 0:
 			p.info(gap)
 		case 1:
@@ -49,6 +49,9 @@ func drawProgram(t *rapid.T) *recording {
 			p.read(bytes.Draw(t, "bytes"), gap, duration("device", 100*time.Microsecond))
 		case 5:
 			p.finish(gap)
+		case 6:
+			execute := duration("execute", 500*time.Microsecond)
+			p.launchWithin(gap, min(execute, duration("begins", 500*time.Microsecond)), execute, duration("device", time.Millisecond))
 		}
 	}
 	return p.exit(duration("exit", time.Millisecond))
@@ -126,6 +129,18 @@ func TestPropagationIsPaidOnceForCallsInFlight(t *testing.T) {
 	o := Options{Constants: zero()}
 	near, far := predictOne(t, r, Link{}, o), predictOne(t, r, Link{RTT: 10 * time.Millisecond}, o)
 	within(t, "100 launches and a finish at 10 ms, beyond those at 0", far-near, 10*time.Millisecond, 10*time.Microsecond)
+}
+
+// Without early answers a launch waits for the worker's answer, not for the device.
+func TestWithoutAsyncALaunchDoesNotWaitForTheDevice(t *testing.T) {
+	p := newProgram()
+	for range 10 {
+		p.launch(0, time.Millisecond)
+	}
+	p.finish(0)
+	o := Options{Constants: zero(), WhatIf: WhatIf{NoAsync: true}}
+	within(t, "10 launches of 1 ms, of which each waits for 0.5 ms",
+		predictOne(t, p.exit(0), Link{RTT: 500 * time.Microsecond}, o), 10*time.Millisecond+500*time.Microsecond, 100*time.Microsecond)
 }
 
 func TestWaitedForCallsPayARoundTripEach(t *testing.T) {

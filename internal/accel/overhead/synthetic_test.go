@@ -100,6 +100,15 @@ func (p *program) launch(gap, device time.Duration) {
 	p.enqueue(opLaunch, 0, gap, 2*time.Microsecond, device)
 }
 
+// launchWithin adds a launch whose driver's call takes longer than the device needs to begin.
+func (p *program) launchWithin(gap, begins, execute, device time.Duration) {
+	called := p.now + int64(gap)
+	idle := p.device
+	r := p.enqueue(opLaunch, 0, gap, execute, device)
+	r.Start = max(called+int64(begins), idle)
+	p.device = r.Start + r.DeviceTime
+}
+
 func (p *program) write(bytes uint64, gap, device time.Duration) {
 	p.enqueue(opWrite, bytes, gap, 2*time.Microsecond, device)
 }

@@ -73,8 +73,8 @@ func Count(open Open, what WhatIf) (map[string]Traffic, error) {
 }
 
 // total adds the traffic of all functions.
-func (m *model) total() (all Traffic) {
-	for _, t := range m.traffic {
+func total(traffic []Traffic) (all Traffic) {
+	for _, t := range traffic {
 		all.accumulate(t)
 	}
 	return all

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+
+	"github.com/outboard-run/outboard/bench/netem"
+	"github.com/outboard-run/outboard/bench/paired"
+	"github.com/outboard-run/outboard/internal/accel/overhead"
+)
+
+// buckets compares predictions with runs over links that the kernel's token buckets bound, which
+// share no code with the emulation: they would show an error that the emulation and the model have
+// in common. They have no delay of their own.
+func (b *bench) buckets(ctx context.Context) error {
+	b.rig.Node(deviceNode).SetLink(netem.Link{})
+	var errs []float64
+	for _, rate := range []float64{1e9, 200e6, 50e6}[:b.Rounds(3, 1)] {
+		if err := b.rig.Shape(ctx, rate); err != nil {
+			b.Report.Notes = append(b.Report.Notes, "No run over token buckets: "+err.Error()+".")
+			return nil //nolint:nilerr // noted: this machine has no namespaces
+		}
+		err := b.overBucket(ctx, rate, &errs)
+		if end := b.rig.Unshape(ctx); err == nil {
+			err = end
+		}
+		if err != nil {
+			return err
+		}
+	}
+	b.Row(paired.NewRow("the same over token buckets in the kernel, from the trace of a remote run: median error", "%", "", errs, nil, paired.Goal{Max: 3}))
+	slices.Sort(errs)
+	b.Row(quantile("over token buckets: greatest error", errs, 1, 10))
+	return nil
+}
+
+// overBucket adds the error for each program, in %, over links of a rate in bit/s.
+func (b *bench) overBucket(ctx context.Context, rate float64, errs *[]float64) error {
+	link := overhead.Link{RTT: b.rtt, Up: rate * payload, Down: rate * payload}
+	for _, p := range b.cases {
+		predicted, err := overhead.Predict(opener(p.remote), []overhead.Link{link}, b.options())
+		if err != nil {
+			return err
+		}
+		wall, err := b.shortest(ctx, p, b.over(), 2)
+		if err != nil {
+			return fmt.Errorf("%s over a token bucket: %w", p.Name, err)
+		}
+		e := 100 * (predicted[0].Wall.Seconds()/wall.Seconds() - 1)
+		*errs = append(*errs, math.Abs(e))
+		fmt.Fprintf(os.Stderr, "  %-24s over a token bucket of %4.0f Mbit/s: measured %.3f s, predicted %.3f (%+.1f %%)\n",
+			p.Name, rate/1e6, wall.Seconds(), predicted[0].Wall.Seconds(), e)
+	}
+	return nil
+}
+
+// payload is the share of the bytes on a link with frames of 9,000 bytes that a connection carries:
+// a frame has 14 bytes for Ethernet, 20 for IP and 32 for TCP with time stamps.
+const payload = float64(9000-20-32) / (9000 + 14)
