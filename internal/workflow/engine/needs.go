@@ -194,6 +194,9 @@ type Claims interface {
 	// owner has left, and does nothing if it is the owner. It returns ErrClaimed
 	// when another owner lives.
 	Claim(ctx context.Context, id ID) error
+	// ClaimNew makes this node the owner of an execution whose name it has just made, and which
+	// therefore has no record.
+	ClaimNew(ctx context.Context, id ID) error
 	// Release gives up this node's claim, if there is one.
 	Release(ctx context.Context, id ID) error
 	// Orphans calls f for each execution whose owner has left, this node before

@@ -39,6 +39,8 @@ type StartRequest struct {
 	version int
 	parent  ID
 	depth   int
+	// unique says that the engine has made the name.
+	unique bool
 }
 
 var executionName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
@@ -49,7 +51,7 @@ var executionName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
 func (e *Engine) Start(ctx context.Context, req StartRequest) (ID, error) {
 	op := "start " + req.App + "/" + req.Workflow
 	if req.Name == "" {
-		req.Name = newName(time.Now())
+		req.Name, req.unique = newName(time.Now()), true
 	} else if !executionName.MatchString(req.Name) {
 		return "", outboard.Errorf(outboard.Invalid, op, "name %q: it is made of letters, digits, \"-\", \"_\" and \".\", 128 at most", req.Name)
 	}
@@ -129,7 +131,11 @@ const startLimit = 5 * time.Second
 func (e *Engine) begin(ctx context.Context, r *executor, s *core.Started, req StartRequest) error {
 	limited, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	err := e.opts.Claims.Claim(limited, r.id)
+	claim := e.opts.Claims.Claim
+	if req.unique {
+		claim = e.opts.Claims.ClaimNew // reads no records: there are none
+	}
+	err := claim(limited, r.id)
 	if errors.Is(err, ErrClaimed) {
 		return e.checkStarted(ctx, r.id)
 	}

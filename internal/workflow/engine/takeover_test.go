@@ -92,7 +92,9 @@ func TestTwoOwners(t *testing.T) {
 // bold claims whatever it is asked for, and one execution without being asked.
 type bold struct{ id engine.ID }
 
-func (bold) Claim(context.Context, engine.ID) error   { return nil }
+func (bold) Claim(context.Context, engine.ID) error    { return nil }
+func (bold) ClaimNew(context.Context, engine.ID) error { return nil }
+
 func (bold) Release(context.Context, engine.ID) error { return nil }
 
 func (b bold) Orphans(ctx context.Context, f func(engine.ID)) error {

@@ -77,6 +77,13 @@ func (c *Claims) Claim(ctx context.Context, id engine.ID) error {
 	return err
 }
 
+// ClaimNew implements engine.Claims. It reads nothing: the start is appended where there must be
+// no record.
+func (c *Claims) ClaimNew(_ context.Context, id engine.ID) error {
+	c.owners.add(c.prefix + string(id))
+	return nil
+}
+
 // Release implements engine.Claims.
 func (c *Claims) Release(_ context.Context, id engine.ID) error {
 	c.owners.Release(c.prefix + string(id))

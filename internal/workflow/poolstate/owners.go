@@ -81,10 +81,15 @@ func (o *Owners) Claim(ctx context.Context, key string) error {
 		o.Release(key) // it was lost, if it was this node's
 		return fmt.Errorf("claim execution %s: %s: %w", key, node, ErrOwned)
 	}
+	o.add(key)
+	return nil
+}
+
+// add says that this process runs an execution.
+func (o *Owners) add(key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.mine[key] = true
-	return nil
 }
 
 // Release says that this process runs an execution no longer.

@@ -345,6 +345,8 @@ func (c claims) Claim(ctx context.Context, id engine.ID) error {
 	})
 }
 
+func (c claims) ClaimNew(ctx context.Context, id engine.ID) error { return c.Claim(ctx, id) }
+
 func (c claims) Release(ctx context.Context, id engine.ID) error {
 	return c.n.step(ctx, "release", func() error {
 		if c.n.pool.owners[id] == c.n {

@@ -1,0 +1,50 @@
+package engine_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/workflow/core"
+	"github.com/outboard-run/outboard/internal/workflow/engine"
+)
+
+// countedState counts the claims and reads of an engine.
+type countedState struct {
+	engine.Claims
+	engine.Log
+	claims, reads atomic.Int64
+}
+
+func (s *countedState) Claim(ctx context.Context, id engine.ID) error {
+	s.claims.Add(1)
+	return s.Claims.Claim(ctx, id)
+}
+
+func (s *countedState) Read(ctx context.Context, key string) ([]state.Record, error) {
+	s.reads.Add(1)
+	return s.Log.Read(ctx, key)
+}
+
+// An execution whose name the engine makes reads nothing from the pool's state: each read costs as
+// much as the record of a step. One that a client has named may have records.
+func TestNewExecutionReadsNothing(t *testing.T) {
+	s := &countedState{}
+	w := open(t, echo, func(o *engine.Options) {
+		s.Claims, s.Log = o.Claims, o.Log
+		o.Claims, o.Log = s, s
+	})
+	if got := w.run(`do: [{a: {call: f}}, {b: {call: f}}]`, `1`); got.Status != core.Completed {
+		t.Fatal(got.Status, got.Error)
+	}
+	if claims, reads := s.claims.Load(), s.reads.Load(); claims != 0 || reads != 0 {
+		t.Errorf("%d claims that read, and %d reads: want none", claims, reads)
+	}
+	if _, err := w.engine.Start(t.Context(), engine.StartRequest{App: "app", Workflow: "flow", Name: "order-1"}); err != nil {
+		t.Fatal(err)
+	}
+	if claims := s.claims.Load(); claims != 1 {
+		t.Errorf("%d claims of an execution with a name of the client's: want 1", claims)
+	}
+}
