@@ -9,8 +9,9 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// special are the prefixes that are not globally reachable (IANA's registries of special-purpose
-// addresses, RFC 6890), and those that embed an IPv4 address, which could be any of them.
+// special are the prefixes, of IPv6 those within globalUnicast, that are not globally reachable
+// (IANA's registries of special-purpose addresses, RFC 6890), and those that embed an IPv4 address,
+// which could be any of them.
 var special = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("10.0.0.0/8"),
@@ -27,24 +28,25 @@ var special = []netip.Prefix{
 	netip.MustParsePrefix("203.0.113.0/24"),
 	netip.MustParsePrefix("224.0.0.0/4"),
 	netip.MustParsePrefix("240.0.0.0/4"),
-	netip.MustParsePrefix("::/96"), // unspecified, loopback, and IPv4-compatible
-	netip.MustParsePrefix("64:ff9b::/96"),
-	netip.MustParsePrefix("64:ff9b:1::/48"),
-	netip.MustParsePrefix("100::/64"),
 	netip.MustParsePrefix("2001::/23"), // Teredo among them
 	netip.MustParsePrefix("2001:db8::/32"),
 	netip.MustParsePrefix("2002::/16"), // 6to4
 	netip.MustParsePrefix("3fff::/20"),
-	netip.MustParsePrefix("fc00::/7"),
-	netip.MustParsePrefix("fe80::/10"),
-	netip.MustParsePrefix("fec0::/10"),
-	netip.MustParsePrefix("ff00::/8"),
 }
 
 // private are the operator's exceptions: addresses that private entries of apps may have.
 type private struct {
 	prefixes []netip.Prefix
 	ports    []netip.AddrPort
+}
+
+// globalUnicast is the part of IPv6 that IANA allocates for global unicast (RFC 4291, section 2.4).
+// The rest is not routed, or embeds addresses of IPv4 as ::ffff:0:0:0/96 does (RFC 2765).
+var globalUnicast = netip.MustParsePrefix("2000::/3")
+
+func isSpecial(a netip.Addr) bool {
+	return a.Is6() && !globalUnicast.Contains(a) ||
+		slices.ContainsFunc(special, func(prefix netip.Prefix) bool { return prefix.Contains(a) })
 }
 
 // parsePrivate parses prefixes ("10.1.0.0/16"), addresses, and addresses with a port.
@@ -83,8 +85,7 @@ func (p private) allows(at netip.AddrPort, own bool) bool {
 func (p private) checkAddress(h Host, at netip.AddrPort, own []netip.Addr) string {
 	at = netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
 	self := at.Addr().IsLoopback() || at.Addr().IsUnspecified() || slices.Contains(own, at.Addr())
-	closed := self || slices.ContainsFunc(special, func(prefix netip.Prefix) bool { return prefix.Contains(at.Addr()) })
-	if !closed {
+	if !self && !isSpecial(at.Addr()) {
 		return ""
 	}
 	what, flag := "a private address", "--outgoing-private "+at.Addr().String()

@@ -91,6 +91,10 @@ func TestAddresses(t *testing.T) {
 		"6to4":                   {"a.example.com", "2002:7f00:1::", nil, false},
 		"unique local":           {"a.example.com", "fd00::1", nil, false},
 		"link-local with a zone": {"a.example.com", "fe80::1%lo", nil, false},
+		"discard-only":           {"a.example.com", "100::1", nil, false},
+		"4-in-6, translated":     {"a.example.com", "::ffff:0:127.0.0.1", nil, false},
+		"segment routing":        {"a.example.com", "5f00::1", nil, false},
+		"of both, in IPv6":       {"a.example.com private", "fd00::1", []string{"fd00::/8"}, true},
 		"public IPv6":            {"a.example.com", "2606:2800:21f:cb07::1", nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {

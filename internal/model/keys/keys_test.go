@@ -156,6 +156,16 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%s: %d", name, got)
 		}
 	}
+	for origin, want := range map[string]int{"https://evil.example": 401, "http://localhost:3000": 401, "null": 401, "http://localhost:8080": 200} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v2/repository/models/m/unload", http.NoBody)
+		r.RemoteAddr, r.Host = "127.0.0.1:5", "localhost:8080"
+		r.Header.Set("Origin", origin)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("a page of %s: %d, want %d", origin, w.Code, want)
+		}
+	}
 	token := create(t, k, "app", 0, keys.Limits{})
 	if got := request("192.0.2.1:5", "pool.example", token); got != 200 || admitted == nil || admitted.Key.Name != "app" {
 		t.Errorf("with a key: %d, %+v", got, admitted)

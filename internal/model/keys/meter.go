@@ -189,9 +189,18 @@ func TokenOf(h http.Header) string {
 	return h.Get("X-Api-Key")
 }
 
-// localOnly refuses clients of other machines, and names of hosts that are not this machine's,
-// which a page in a browser could have resolve to the loopback address.
+// crossOrigin tells requests that a page of another origin has a browser send, by Sec-Fetch-Site and
+// Origin, from those of other clients, which send neither.
+var crossOrigin = http.NewCrossOriginProtection()
+
+// localOnly refuses clients of other machines, and what a page in a browser of this machine could
+// send: names of hosts that are not this machine's, which the page could have resolve to the loopback
+// address, and requests of another origin that change or compute something. A browser sends those
+// without asking first (CORS), though it shows the page no answer.
 func localOnly(r *http.Request) error {
+	if crossOrigin.Check(r) != nil {
+		return outboard.Errorf(outboard.Denied, "", "a page of another site may not use the models while the pool has no API key: `outboard keys create NAME` makes one")
+	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
 		return errRemote
