@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
@@ -86,7 +87,9 @@ func NewHost(opts HostOptions) *Host {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	h := &Host{opts: opts, next: make(chan struct{}), running: make(map[key]*run), pids: make(map[int]bool)}
+	// Not the users of an earlier process of this node, or of another node of the machine: something
+	// of theirs may be left.
+	h := &Host{opts: opts, serial: rand.Uint32(), next: make(chan struct{}), running: make(map[key]*run), pids: make(map[int]bool)}
 	h.sweep()
 	return h
 }

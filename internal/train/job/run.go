@@ -331,7 +331,7 @@ func (r *run) launch(ctx context.Context) error {
 	}()
 	return launch.Run(ctx, launch.Job{
 		Path: command[0], Args: command, First: r.start.First, Ranks: r.start.Count,
-		Dir: filepath.Join(r.dir, filesDir), UID: r.uid, GID: r.uid, Environ: r.environ,
+		Dir: filepath.Join(r.dir, filesDir), UID: r.uid, GID: r.uid, Environ: r.environ, OwnSession: true,
 		Emit: func(l launch.Line) {
 			text := l.Text[:min(len(l.Text), maxText)]
 			// The manager that does not hear it ends the run.
@@ -410,6 +410,11 @@ func (r *run) close() {
 	r.relayed.Wait()
 	if err := r.group.Remove(); err != nil {
 		r.host.opts.Log.Warn("the control group of ranks is not removed", "job", r.key.job, "error", err)
+	}
+	if r.uid != 0 {
+		if err := removeLeftovers(r.uid); err != nil {
+			r.host.opts.Log.Warn("not all is removed that ranks have left", "job", r.key.job, "error", err)
+		}
 	}
 	if r.dir != "" {
 		if err := os.RemoveAll(r.dir); err != nil {

@@ -36,20 +36,29 @@ func (h *Host) sweep() {
 			continue
 		}
 		dir := filepath.Join(parent, e.Name())
-		owner, ok := ownerOf(dir)
+		owner, ok := folderOwner(dir)
 		if !ok || !isOurs(owner) {
 			continue // Anybody may make a folder of that name.
 		}
-		endProcesses(dir, owner)
+		endProcesses(func(pid int) bool { return belongs(pid, dir, owner) })
 		err := os.RemoveAll(dir)
 		h.opts.Log.Info("removed what earlier ranks left", "dir", dir, "error", err)
 	}
 }
 
-// ownerOf returns the user that a folder belongs to; false for what is no folder.
-func ownerOf(dir string) (uid uint32, ok bool) {
+// folderOwner returns the user that a folder belongs to; false for what is no folder.
+func folderOwner(dir string) (uid uint32, ok bool) {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() {
+		return 0, false
+	}
+	return fileOwner(dir)
+}
+
+// fileOwner returns the user that a file, folder or link belongs to; false for none.
+func fileOwner(path string) (uid uint32, ok bool) {
+	info, err := os.Lstat(path)
+	if err != nil {
 		return 0, false
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
@@ -73,9 +82,8 @@ const (
 	endLimit    = 5 * time.Second
 )
 
-// endProcesses ends the processes of a user that work in a folder of ranks, or were started with
-// its socket in their environment.
-func endProcesses(dir string, owner uint32) {
+// endProcesses ends the processes that belong to ranks.
+func endProcesses(belongs func(pid int) bool) {
 	for range sweepPasses {
 		entries, err := os.ReadDir("/proc")
 		if err != nil {
@@ -84,7 +92,7 @@ func endProcesses(dir string, owner uint32) {
 		ended := 0
 		for _, e := range entries {
 			pid, err := strconv.Atoi(e.Name())
-			if err == nil && pid != os.Getpid() && endProcess(pid, dir, owner) {
+			if err == nil && pid != os.Getpid() && endProcess(pid, belongs) {
 				ended++
 			}
 		}
@@ -94,15 +102,15 @@ func endProcesses(dir string, owner uint32) {
 	}
 }
 
-// endProcess ends a process if it belongs to a folder of ranks, and reports whether it did. Its
-// number can't become another process's meanwhile.
-func endProcess(pid int, dir string, owner uint32) bool {
+// endProcess ends a process if it belongs to ranks, and reports whether it did. Its number can't
+// become another process's meanwhile.
+func endProcess(pid int, belongs func(pid int) bool) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return false
 	}
 	defer unix.Close(fd)
-	if !belongs(pid, dir, owner) || unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) != nil {
+	if !belongs(pid) || unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) != nil {
 		return false
 	}
 	for limit := time.Now().Add(endLimit); ; {
@@ -113,13 +121,13 @@ func endProcess(pid int, dir string, owner uint32) bool {
 	}
 }
 
-// belongs reports whether a process of a user works in a folder of ranks or has its socket in its
-// environment.
+// belongs reports whether a process of a user works in a folder of ranks, or was started with the
+// socket there in its environment.
 func belongs(pid int, dir string, owner uint32) bool {
-	proc := "/proc/" + strconv.Itoa(pid)
-	if uid, ok := ownerOf(proc); !ok || uid != owner {
+	if uid, ok := userOf(pid); !ok || uid != owner {
 		return false
 	}
+	proc := "/proc/" + strconv.Itoa(pid)
 	if cwd, err := os.Readlink(filepath.Join(proc, "cwd")); err == nil && (cwd == dir || strings.HasPrefix(cwd, dir+"/")) {
 		return true
 	}

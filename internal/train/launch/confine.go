@@ -20,7 +20,7 @@ import (
 // What a confined rank may read of its machine, and the devices that it may use.
 var (
 	systemPaths   = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/proc", "/sys", "/run/nvidia-persistenced"}
-	systemDevices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
+	systemDevices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 )
 
 // Args are the arguments with which the helper process confines itself and becomes program.

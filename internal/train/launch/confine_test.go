@@ -18,6 +18,9 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	if session := os.Getenv(terminalVariable); session != "" {
+		os.Exit(runAtTerminal(session == "own"))
+	}
 	os.Exit(m.Run())
 }
 

@@ -31,6 +31,9 @@ type Job struct {
 	Dir string
 	// UID and GID are the user and group that the ranks of a process of root's become; 0 keeps them.
 	UID, GID uint32
+	// OwnSession starts each rank in a session of its own, without the terminal of this process: a
+	// rank could type into it (ioctl_tty(2), TIOCSTI).
+	OwnSession bool
 	// Emit gets the ranks' lines, one call at a time.
 	Emit func(Line)
 	// Started, if not nil, is called with the process of each rank.
@@ -101,7 +104,7 @@ func (j *Job) run(ctx context.Context, rank int, stdout, stderr *rankWriter) *Fa
 	cmd := exec.CommandContext(ctx, j.Path)
 	cmd.Args, cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = j.Args, j.Environ(rank), j.Dir, stdout, stderr
 	// A group of its own: what the rank has started is signalled with it. It ends with us.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !j.OwnSession, Setsid: j.OwnSession, Pdeathsig: syscall.SIGKILL}
 	if j.UID != 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: j.UID, Gid: j.GID}
 	}
