@@ -21,6 +21,19 @@ OUTBOARD_IMPORT(request_read) int32_t outboard_request_read(void *to, int32_t si
  * call fails. */
 OUTBOARD_IMPORT(response_write) int32_t outboard_response_write(const void *from, int32_t size);
 
+/* Streams. A function that imports one of these two gets a request by HTTP whose body is larger
+ * than 32 KiB, or of unknown length, in parts: the request is what comes first, of an HTTP message
+ * its head, and the rest is read. So neither request nor response has to fit into memory. */
+
+/* Copies the next bytes of what follows the request, at most size, and waits for the first of
+ * them. Returns how many, 0 at the end, or -1: then the error's text is the result. */
+OUTBOARD_IMPORT(body_read) int32_t outboard_body_read(void *to, int32_t size);
+
+/* Sends what was written of the response, and waits for a slow client. Returns 0, or 1: then the
+ * error's text is the result. An HTTP message begins with its head, which has no
+ * Transfer-Encoding. If the function fails afterwards, the client's connection is cut. */
+OUTBOARD_IMPORT(response_flush) int32_t outboard_response_flush(void);
+
 /* Arenas. The steps of an execution, and the functions that import an arena by name, share
  * memory. It is mapped into the function's window, which OUTBOARD_WINDOW reserves. A value
  * is an offset and a size in the arena, so it is passed on without a copy. Without an arena

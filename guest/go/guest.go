@@ -50,7 +50,7 @@ func Call(request []byte) ([]byte, error) {
 	if handler == nil {
 		return nil, errors.New("no handler: call guest.Handle in an init function")
 	}
-	return handler(request)
+	return collect(handler, request)
 }
 
 // Warm runs f now, and again when all init functions have run, just before the image is

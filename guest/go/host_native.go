@@ -4,6 +4,7 @@ package guest
 
 import (
 	"errors"
+	"io"
 	"math/rand/v2"
 )
 
@@ -25,6 +26,8 @@ type Host interface { //nolint:interfacebloat // It is the whole ABI.
 	// refer to.
 	DeviceDo(handle int32, list []byte, memory func(at, size uint32) ([]byte, bool)) (read []byte, err error)
 	Meta(name string) (string, bool)
+	// BodyRead reads what follows the request. io.EOF is its end.
+	BodyRead(b []byte) (int, error)
 }
 
 var host Host = absentHost{}
@@ -55,7 +58,8 @@ func (absentHost) DeviceInfo(int32) ([]byte, error)         { return nil, errNoH
 func (absentHost) DeviceDo(int32, []byte, func(uint32, uint32) ([]byte, bool)) ([]byte, error) {
 	return nil, errNoHost
 }
-func (absentHost) Meta(string) (string, bool) { return "", false }
+func (absentHost) Meta(string) (string, bool)   { return "", false }
+func (absentHost) BodyRead([]byte) (int, error) { return 0, io.EOF }
 
 func hostAlloc(n int) []byte                                  { return make([]byte, n) }
 func hostImport(name string) (int32, error)                   { return host.Import(name) }
@@ -67,6 +71,26 @@ func hostSecret(handle int32) ([]byte, error)                 { return host.Secr
 func hostArena(handle int32) ([]byte, error)                  { return host.Arena(handle) }
 func hostDevice(handle int32) ([]byte, error)                 { return host.DeviceInfo(handle) }
 func hostMeta(name string) (string, bool)                     { return host.Meta(name) }
+
+func hostBodyRead(b []byte) (int, error) { return host.BodyRead(b) }
+
+// sent is what the present call has sent of its response.
+var sent []byte
+
+func hostSend(b []byte) error {
+	sent = append(sent, b...)
+	return nil
+}
+
+// collect runs a handler and returns all of its response.
+func collect(h Handler, request []byte) ([]byte, error) {
+	sent = nil
+	b, err := h(request)
+	if err != nil || len(sent) == 0 {
+		return b, err
+	}
+	return append(sent, b...), nil
+}
 
 func hostRandom() uint64 { return rand.Uint64() }
 

@@ -3,6 +3,7 @@ package guest
 import (
 	"encoding/binary"
 	"errors"
+	"io"
 	"runtime"
 	"strconv"
 	"unsafe"
@@ -21,6 +22,14 @@ func requestRead(to unsafe.Pointer, size, offset int32) int32
 //go:wasmimport outboard response_write
 //go:noescape
 func responseWrite(from unsafe.Pointer, size int32) int32
+
+//go:wasmimport outboard body_read
+//go:noescape
+func bodyRead(to unsafe.Pointer, size int32) int32
+
+//go:wasmimport outboard response_flush
+//go:noescape
+func responseFlush() int32
 
 //go:wasmimport outboard import
 //go:noescape
@@ -249,6 +258,34 @@ func hostMeta(name string) (string, bool) {
 	}
 	return resultText(), true
 }
+
+func hostBodyRead(b []byte) (int, error) {
+	n := bodyRead(at(b), int32(min(len(b), 1<<30)))
+	switch {
+	case n < 0:
+		return 0, resultError()
+	case n == 0:
+		return 0, io.EOF
+	}
+	return int(n), nil
+}
+
+func hostSend(b []byte) error {
+	if len(b) > 0 && responseWrite(at(b), int32(len(b))) != 0 {
+		return errTooLarge
+	}
+	runtime.KeepAlive(b)
+	if responseFlush() != 0 {
+		return resultError()
+	}
+	return nil
+}
+
+// collect runs a handler. The host has what it sent.
+func collect(h Handler, request []byte) ([]byte, error) { return h(request) }
+
+// errTooLarge ends the call anyway.
+var errTooLarge = errors.New("the response is larger than the function's response limit")
 
 func hostRandom() uint64 {
 	var number uint64

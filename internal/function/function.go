@@ -126,6 +126,9 @@ func (s *slot) serve(ctx context.Context, q Request) (Response, error) {
 	if err == nil && status != 0 && len(entry.Definition().ResultTypes()) == 1 {
 		err = &FailedError{status, c.errorText()}
 	}
+	if err == nil && c.flushed > 0 {
+		err = c.flushResponse()
+	}
 	p := c.detachResponse()
 	p.Imports = c.dropAll()
 	p.Cost = Cost{
@@ -155,7 +158,7 @@ func (c *invocation) bindRequest(ctx context.Context, q Request) error {
 		q.Body = b
 	}
 	c.caller, c.request, c.requestAt, c.arena, c.readOnly = ctx, q.Body, q.Place, q.Arena, q.ReadOnly
-	c.depth, c.about, c.resources = q.Depth, q.Meta, q.Resources
+	c.depth, c.about, c.resources, c.stream = q.Depth, q.Meta, q.Resources, q.Stream
 	return c.slot.view.mapArena(q.Arena, q.ReadOnly)
 }
 

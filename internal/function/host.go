@@ -39,6 +39,7 @@ func provide(ctx context.Context, r wazero.Runtime) error {
 	export(requests, "request_read", requestRead, []api.ValueType{i32, i32, i32}, i32)
 	export(requests, "response_write", responseWrite, []api.ValueType{i32, i32}, i32)
 	provideImports(requests)
+	provideStreams(requests)
 	_, err := requests.Instantiate(ctx)
 	return errors.Join(err, provideWASI(ctx, r), provideNN(ctx, r), provideText(ctx, r))
 }

@@ -79,8 +79,15 @@ func (i *importTable) recordUse(record int, since time.Time) *Import {
 // context is for what the call waits for: it ends with the call's deadline.
 func (c *invocation) context() context.Context {
 	c.slot.watch.Leave()
-	if c.cancel == nil {
-		c.waiting, c.cancel = context.WithDeadlineCause(c.caller, c.slot.meter.deadline, c.slot.limits.deadlineError())
+	if end := c.slot.meter.deadline; c.cancel == nil || end.Sub(c.until) > time.Second { // it has moved
+		before := c.cancel // what waits with the earlier deadline keeps it
+		ctx, cancel := context.WithDeadlineCause(c.caller, end, c.slot.limits.deadlineError())
+		c.waiting, c.until, c.cancel = ctx, end, func() {
+			cancel()
+			if before != nil {
+				before()
+			}
+		}
 	}
 	return c.waiting
 }

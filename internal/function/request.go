@@ -15,6 +15,9 @@ type Request struct {
 	Entry string
 	// Body is what the function reads. It must not change during the call.
 	Body []byte
+	// Stream is the rest of the request, behind Body, and takes the response in parts; nil: Body is
+	// all of the request, and Response.Body all of the response.
+	Stream Stream
 	// Place says that the request is this part of Arena. Body is empty then.
 	Place *Extent
 	// Arena is the memory that the steps of an execution share. The function sees it in
@@ -39,6 +42,9 @@ type Request struct {
 type Response struct {
 	// Body is the answer.
 	Body []byte
+	// Streamed says that the response went to the request's Stream, or its beginning if the call
+	// failed. Body is nil then.
+	Streamed bool
 	// Place says that the answer is this part of the request's arena. Body is nil then.
 	Place *Extent
 	// Stdout and Stderr are what the guest wrote there.

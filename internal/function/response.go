@@ -5,7 +5,7 @@ const maxAllocated = 4096
 
 // appendResponse appends to the response, and replaces one that is a part of the arena.
 func (c *invocation) appendResponse(b []byte) bool {
-	if len(b) > int(c.slot.limits.Response)-len(c.response) {
+	if len(b) > int(c.slot.limits.Response)-len(c.response)-c.flushed {
 		c.tooLarge = true
 		return false
 	}
@@ -18,7 +18,7 @@ func (c *invocation) appendResponse(b []byte) bool {
 
 // setResponsePlace makes a part of the arena the response, in place of what was written.
 func (c *invocation) setResponsePlace(p Extent) bool {
-	if !c.sees(p) {
+	if !c.sees(p) || c.flushed > 0 {
 		return false
 	}
 	c.response, c.responseAt = nil, &p
@@ -58,7 +58,10 @@ func (c *invocation) freeAllocated() {
 
 // detachResponse moves the response out of the slot.
 func (c *invocation) detachResponse() Response {
-	p := Response{Body: c.response, Place: c.responseAt, Stdout: c.slot.stdout.drain(), Stderr: c.slot.stderr.drain()}
+	p := Response{Body: c.response, Streamed: c.flushed > 0, Place: c.responseAt, Stdout: c.slot.stdout.drain(), Stderr: c.slot.stderr.drain()}
+	if p.Streamed {
+		p.Body = nil
+	}
 	if p.Place != nil {
 		c.pointer += int64(p.Place.Size)
 	}

@@ -50,7 +50,9 @@ type invocation struct {
 	caller    context.Context //nolint:containedctx // the call's, for what host functions wait for
 	waiting   context.Context //nolint:containedctx // as above, with the deadline; made when it is needed
 	cancel    context.CancelFunc
+	until     time.Time // waiting's deadline
 	request   []byte
+	stream    Stream // nil: none
 	requestAt *Extent
 	arena     *Arena
 	readOnly  bool
@@ -64,6 +66,7 @@ type invocation struct {
 	result     []byte // of the last host call
 	response   []byte
 	responseAt *Extent
+	flushed    int      // bytes of the response that went to stream
 	tooLarge   bool     // the response
 	allocated  []Extent // of the arena, in this call
 

@@ -55,6 +55,8 @@ type Route struct {
 	Target
 	// HTTP reports that the function takes and returns HTTP messages.
 	HTTP bool
+	// Streams reports that the function may read its request and write its response in parts.
+	Streams bool
 	// WebSocket reports that the function takes the events of WebSockets. It excludes Methods.
 	WebSocket bool
 	// Origins are the hosts whose pages may open the WebSocket, beside the one that

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"io"
 	"strconv"
 )
 
@@ -40,6 +41,10 @@ type Call struct {
 	Wait bool
 	// Body is the input. It may be changed or used again after Invoke returned.
 	Body []byte
+	// Stream has what follows Body, and takes the response in parts if the function sends it so;
+	// nil: Body is all of the request, and the answer's all of the response. With HTTP, parts are
+	// of the response message.
+	Stream io.ReadWriter
 	// HTTP says that Body is an HTTP/1.1 request message and that a response message
 	// is wanted.
 	HTTP bool
@@ -67,6 +72,8 @@ func (c *Call) target() string {
 type Answer struct {
 	// Body is the answer. It belongs to the invoker and is valid until Release.
 	Body []byte
+	// Streamed says that the response, or its beginning, went to the call's Stream.
+	Streamed bool
 	// Message says that Body is an HTTP/1.1 response message.
 	Message bool
 	// Type is the media type of Body where Message is false; "": found by looking.

@@ -16,6 +16,8 @@
 //   - an HTTP function: it gets one HTTP/1.1 request message, with the path that is
 //     left without the app and with X-Forwarded-Prefix, and answers with one response
 //     message, which is checked before anything of it is sent,
+//   - a function that streams: it reads a large body itself and may send its response in
+//     parts,
 //   - a workflow: it gets the body as input. The answer is its output, or, for a
 //     route that does not wait, its execution's name with the status 202,
 //   - a function that takes the events of a WebSocket.

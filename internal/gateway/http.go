@@ -157,6 +157,7 @@ type exchange struct {
 	span     trace.SpanContext
 	input    []byte
 	response response
+	stream   stream
 	reserved int64                       // bytes of the gateway's budget
 	metaFunc func(string) (string, bool) // its method meta
 }
@@ -178,16 +179,24 @@ func (x *exchange) run(begin time.Time) {
 	answer, err := g.opts.Invoker.Invoke(ctx, call)
 	defer answer.release()
 	answer.started(&call)
-	status, err := x.answer(&answer, err)
+	status, err, cut := x.answer(&answer, err)
 	took := time.Since(begin)
 	x.h.metric.count(status, took)
 	g.record(outcome{
 		call: &call, answer: &answer, err: err, status: status, begin: begin, took: took, span: span, trace: x.span, ring: x.h.state.ring,
 	})
+	if cut {
+		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http's way to end a response that is not complete
+	}
 }
 
 // readInput reads the call's body.
 func (x *exchange) readInput(call *Call) (err error) {
+	if x.h.Streams {
+		if err := x.openStream(call); err != nil || x.stream.reading {
+			return err
+		}
+	}
 	_, whole := x.r.Body.(*plainBody)
 	slow := x.r.ContentLength != 0 && !whole
 	if slow {
@@ -245,8 +254,27 @@ func (x *exchange) refuseBody(err error) int {
 	return refuse(x.w, p)
 }
 
-// answer sends the result of a call. It returns the status and the error.
-func (x *exchange) answer(a *Answer, err error) (int, error) {
+// answer sends the result of a call, or what is left of it. It returns the status, the error, and
+// whether the connection must be cut since the response is not complete.
+func (x *exchange) answer(a *Answer, err error) (status int, failure error, cut bool) {
+	switch s := &x.stream; {
+	case s.started:
+		return s.end(err)
+	case s.readErr != nil: // which the function can't have answered for
+		return x.refuseBody(s.readErr), s.readErr, false
+	case err == nil && a.Streamed: // and none of it was sent
+		err = s.err
+		if err == nil {
+			err = errNothing
+		}
+		err = outboard.Errorf(outboard.Protocol, x.op(), "%w", err)
+	}
+	status, failure = x.answerWhole(a, err)
+	return status, failure, false
+}
+
+// answerWhole sends the result of a call that sent nothing itself.
+func (x *exchange) answerWhole(a *Answer, err error) (int, error) {
 	switch {
 	case err != nil:
 		return x.fail(err), err
@@ -391,6 +419,7 @@ func (p *exchangePool) put(x *exchange) {
 	if cap(x.input) > keptBuffer {
 		return
 	}
+	x.stream = stream{head: x.stream.head[:0]}
 	clear(x.response.fields) // they point into a released answer
 	x.w, x.r, x.h, x.response.body, x.reserved = nil, nil, nil, nil, 0
 	p.pool.Put(x)

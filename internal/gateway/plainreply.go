@@ -29,6 +29,7 @@ type reply struct {
 	body      []byte // the part that was not sent
 	out       []byte // a buffer for writes
 	sent      bool   // the head was sent
+	chunks    bool   // the body is sent in chunks
 	remaining int64  // bytes of the announced length that were not sent
 	err       error
 }
@@ -37,7 +38,7 @@ type reply struct {
 func (w *reply) begin(method, date string) {
 	clear(w.header)
 	w.head, w.closeAfter, w.date = method == http.MethodHead, false, date
-	w.status, w.body, w.sent, w.remaining, w.err = 0, w.body[:0], false, 0, nil
+	w.status, w.body, w.sent, w.chunks, w.remaining, w.err = 0, w.body[:0], false, false, 0, nil
 }
 
 // Header implements http.ResponseWriter.
@@ -86,7 +87,44 @@ func (w *reply) sendHead(length int64, next []byte) {
 	_, w.err = w.to.Write(w.out)
 }
 
+// FlushError sends what was written. It implements what http.ResponseController looks for.
+func (w *reply) FlushError() error {
+	w.WriteHeader(http.StatusOK)
+	switch {
+	case w.err != nil || w.sent || w.bodiless():
+		return w.err
+	case w.header["Content-Length"] != nil:
+		if length, err := strconv.ParseInt(w.header.Get("Content-Length"), 10, 64); err == nil {
+			w.sendHead(length, nil)
+			return w.err
+		}
+	}
+	w.sent, w.chunks = true, true
+	w.out = w.appendHead(w.out[:0], chunkedLength, w.body)
+	if _, w.err = w.to.Write(w.out); w.err == nil && len(w.body) > 0 {
+		_, w.err = w.sendChunk(w.body)
+	}
+	w.body = w.body[:0]
+	return w.err
+}
+
+// sendChunk sends a chunk. It must not be empty: that would end the body.
+func (w *reply) sendChunk(b []byte) (int, error) {
+	if w.err != nil || len(b) == 0 {
+		return 0, w.err
+	}
+	w.out = append(strconv.AppendInt(w.out[:0], int64(len(b)), 16), "\r\n"...)
+	w.out = append(append(w.out, b...), "\r\n"...)
+	if _, w.err = w.to.Write(w.out); w.err != nil {
+		return 0, w.err
+	}
+	return len(b), nil
+}
+
 func (w *reply) send(b []byte) (int, error) {
+	if w.chunks {
+		return w.sendChunk(b)
+	}
 	if w.err == nil && int64(len(b)) > w.remaining {
 		w.err = http.ErrContentLength
 	}
@@ -128,6 +166,9 @@ func (w *reply) finish() bool {
 		w.WriteHeader(http.StatusOK)
 		w.out = append(w.appendHead(w.out[:0], w.lengthOf(), w.body), w.body...)
 		_, w.err = w.to.Write(w.out)
+	}
+	if w.chunks && w.err == nil {
+		_, w.err = io.WriteString(w.to, "0\r\n\r\n")
 	}
 	w.dropLargeBuffers()
 	return w.err == nil && w.remaining == 0 && !w.closeAfter

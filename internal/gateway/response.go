@@ -47,6 +47,14 @@ func makeTokenTable() (table [256]bool) {
 // parse parses a message of a function, which may be hostile: a message that is not unambiguously
 // one final response is refused before any of it is used.
 func (p *response) parse(message []byte, method string) error {
+	if err := p.parseHead(message); err != nil {
+		return err
+	}
+	return p.checkBody(method)
+}
+
+// parseHead parses the head of a message, whose body need not be complete.
+func (p *response) parseHead(message []byte) error {
 	if len(message) == 0 {
 		return errNothing
 	}
@@ -59,10 +67,8 @@ func (p *response) parse(message []byte, method string) error {
 		return err
 	}
 	p.old = line[len("HTTP/1.")] == '0'
-	if p.body, err = p.parseFields(message, rest); err != nil {
-		return err
-	}
-	return p.checkBody(method)
+	p.body, err = p.parseFields(message, rest)
+	return err
 }
 
 // cutLine splits off a line, which must end with CR LF and have neither before.

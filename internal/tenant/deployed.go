@@ -24,6 +24,7 @@ type deployed struct {
 	size      int    // of the module, in bytes
 	spec      manifest.Function
 	http      bool                       // it takes HTTP messages
+	streams   bool                       // it may read its request and write its response in parts
 	imports   map[string]manifest.Import // by name, "bucket:seats"
 	outgoing  []egress.Host              // to which it may send requests
 	meter     meter

@@ -30,9 +30,9 @@ func (i *invoker) Invoke(ctx context.Context, c gateway.Call) (gateway.Answer, e
 	if f == nil {
 		return gateway.Answer{}, outboard.Errorf(outboard.NotFound, "", "app %s has no function %q: it has %s", c.App, c.Function, list(v.Functions))
 	}
-	p, err := f.run(ctx, function.Request{Entry: f.spec.Entry, Body: c.Body, Meta: metaOf(&c), Resources: f})
+	p, err := f.run(ctx, function.Request{Entry: f.spec.Entry, Body: c.Body, Stream: c.Stream, Meta: metaOf(&c), Resources: f})
 	return gateway.Answer{
-		Body: p.Body, Message: c.HTTP, ID: "", Fuel: p.Cost.Fuel, Stdout: p.Stdout.Text, Stderr: p.Stderr.Text,
+		Body: p.Body, Streamed: p.Streamed, Message: c.HTTP, ID: "", Fuel: p.Cost.Fuel, Stdout: p.Stdout.Text, Stderr: p.Stderr.Text,
 	}, err
 }
 

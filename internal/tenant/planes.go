@@ -68,6 +68,7 @@ func (p planes) DeployFunction(ctx context.Context, v *version, s app.Source) (*
 		Function: f, tenant: p.tenant, version: v, name: s.Name, module: s.Digest, size: len(s.Content), spec: spec,
 		http:      spec.HTTP || slices.Contains(exports, httpExport),
 		resources: v.Resources.(*appResources), //nolint:errcheck // NewResources returned it
+		streams:   f.Streams(),
 		outgoing:  importedHosts(v.Spec, spec),
 		imports:   make(map[string]manifest.Import, len(spec.Imports)),
 	}

@@ -15,22 +15,27 @@ type router struct{ gateway *gateway.Gateway }
 func (r router) Publish(serving []*version, loading []app.Loading) error {
 	var all []gateway.App
 	for _, v := range serving {
-		all = append(all, gatewayApp(v.Spec, func(function string) bool { f := v.Functions[function]; return f != nil && f.http }))
+		all = append(all, gatewayApp(v.Spec, func(function string) (bool, bool) {
+			f := v.Functions[function]
+			return f != nil && f.http, f != nil && f.streams
+		}))
 	}
 	for _, l := range loading { // which take no requests yet
-		a := gatewayApp(l.Spec, func(string) bool { return false })
+		a := gatewayApp(l.Spec, func(string) (bool, bool) { return false, false })
 		a.Await = l.Await
 		all = append(all, a)
 	}
 	return r.gateway.SetApps(all)
 }
 
-// gatewayApp translates the routes and triggers of a manifest into the gateway's. takesHTTP
-// reports which functions take HTTP messages.
-func gatewayApp(spec *manifest.App, takesHTTP func(function string) bool) gateway.App {
+// functionTraits reports whether a function takes HTTP messages, and whether it may stream.
+type functionTraits func(function string) (http, streams bool)
+
+// gatewayApp translates the routes and triggers of a manifest into the gateway's.
+func gatewayApp(spec *manifest.App, traits functionTraits) gateway.App {
 	a := gateway.App{Name: spec.Name}
 	for _, r := range spec.Routes {
-		a.Routes = append(a.Routes, gatewayRoute(r, takesHTTP))
+		a.Routes = append(a.Routes, gatewayRoute(r, traits))
 	}
 	for _, s := range spec.Subjects {
 		a.Subjects = append(a.Subjects, gateway.SubjectTrigger{Subject: s.Subject, Queue: s.Queue, Target: gateway.Target{Function: s.Function, Workflow: s.Workflow}})
@@ -47,13 +52,16 @@ func gatewayApp(spec *manifest.App, takesHTTP func(function string) bool) gatewa
 	return a
 }
 
-func gatewayRoute(r manifest.Route, takesHTTP func(string) bool) gateway.Route {
+func gatewayRoute(r manifest.Route, traits functionTraits) gateway.Route {
 	route := gateway.Route{
 		Methods: r.Methods, Path: r.Path, Origins: r.Origins, Subprotocols: r.Subprotocols, MaxBody: r.Request,
-		Target: gateway.Target{Function: r.Function, Workflow: r.Workflow, Wait: r.Wait}, HTTP: r.Function != "" && takesHTTP(r.Function),
+		Target: gateway.Target{Function: r.Function, Workflow: r.Workflow, Wait: r.Wait},
+	}
+	if r.Function != "" {
+		route.HTTP, route.Streams = traits(r.Function)
 	}
 	if r.WebSocket != "" {
-		route.Function, route.WebSocket, route.HTTP = r.WebSocket, true, false
+		route.Function, route.WebSocket, route.HTTP, route.Streams = r.WebSocket, true, false, false
 	}
 	return route
 }

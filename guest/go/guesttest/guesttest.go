@@ -15,6 +15,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -35,6 +36,8 @@ type Host struct {
 	Secrets, Arenas map[string][]byte
 	// Values is the metadata of a call: "method", headers, parameters of its path.
 	Values map[string]string
+	// More is what follows the request, for functions that read it as a stream.
+	More io.Reader
 
 	buckets map[string]*Bucket
 	devices map[string]*Device
@@ -187,6 +190,14 @@ func (h *Host) DeviceDo(handle int32, list []byte, memory func(at, size uint32) 
 		return nil, err
 	}
 	return h.devices[name].do(handle, list, memory)
+}
+
+// BodyRead reads More.
+func (h *Host) BodyRead(b []byte) (int, error) {
+	if h.More == nil {
+		return 0, io.EOF
+	}
+	return h.More.Read(b)
 }
 
 // Meta returns the value of a metadata key.

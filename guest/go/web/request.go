@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"strconv"
 	"strings"
 
 	guest "github.com/outboard-run/outboard/guest/go"
@@ -44,8 +46,31 @@ func readRequest(message []byte) (*http.Request, error) {
 	if len(content) > 0 {
 		r.Body = &body{*bytes.NewReader(content)}
 	}
+	streamBody(r, content)
 	return r.WithContext(context.Background()), nil
 }
+
+// streamBody makes the body what follows the message, if the message lacks it: then its head
+// announces more than came, or chunks, which the host has decoded.
+func streamBody(r *http.Request, content []byte) {
+	announced, err := strconv.ParseInt(r.Header.Get("Content-Length"), 10, 64)
+	switch {
+	case len(r.Header["Transfer-Encoding"]) > 0:
+		delete(r.Header, "Transfer-Encoding")
+		r.TransferEncoding, r.ContentLength = []string{"chunked"}, -1
+	case err != nil || announced <= int64(len(content)):
+		return
+	default:
+		r.ContentLength = announced
+	}
+	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(content), following{}))
+}
+
+// following reads what follows the message.
+type following struct{}
+
+// Read implements io.Reader.
+func (following) Read(b []byte) (int, error) { return guest.ReadMore(b) }
 
 // body is a request's content as a stream.
 type body struct{ bytes.Reader }

@@ -18,7 +18,14 @@ type response struct {
 	typed  bool   // the handler has set Content-Type or Content-Encoding
 	body   []byte
 	head   bool // the request's method is HEAD
+	// streams says that the client takes the response in parts.
+	streams bool
+	begun   bool  // the head and a part of the body were sent
+	err     error // of sending
 }
+
+// partSize is the size above which a response is sent in parts.
+const partSize = 32 << 10
 
 func (w *response) Header() http.Header {
 	if w.header == nil {
@@ -47,7 +54,7 @@ func (w *response) Write(b []byte) (int, error) {
 		return 0, http.ErrBodyNotAllowed
 	}
 	w.body = append(w.body, b...)
-	return len(b), nil
+	return len(b), w.sendLarge()
 }
 
 func (w *response) WriteString(s string) (int, error) {
@@ -56,7 +63,49 @@ func (w *response) WriteString(s string) (int, error) {
 		return 0, http.ErrBodyNotAllowed
 	}
 	w.body = append(w.body, s...)
-	return len(s), nil
+	return len(s), w.sendLarge()
+}
+
+// sendLarge sends what was written if it is large.
+func (w *response) sendLarge() error {
+	if !w.streams || len(w.body) < partSize {
+		return w.err
+	}
+	return w.FlushError()
+}
+
+// Flush implements http.Flusher.
+func (w *response) Flush() { _ = w.FlushError() }
+
+// FlushError sends what was written; it waits for a client that reads slowly. It implements what
+// http.ResponseController looks for.
+func (w *response) FlushError() error {
+	if !w.streams || w.err != nil {
+		return w.err
+	}
+	w.WriteHeader(http.StatusOK)
+	part := w.body
+	if !w.begun {
+		w.begun = true
+		part = append(w.headOf(w.length), w.body...)
+	} else if len(part) == 0 {
+		return nil
+	}
+	w.err = guest.Send(part)
+	w.body = w.body[:0]
+	return w.err
+}
+
+// headOf completes the head of the message.
+func (w *response) headOf(length string) []byte {
+	if !w.typed && len(w.body) > 0 {
+		w.sent.WriteString("Content-Type: " + http.DetectContentType(w.body) + "\r\n")
+	}
+	if length != "" {
+		w.sent.WriteString("Content-Length: " + length + "\r\n")
+	}
+	w.sent.WriteString("\r\n")
+	return w.sent.Bytes()
 }
 
 func bodied(status int) bool {
@@ -65,18 +114,15 @@ func bodied(status int) bool {
 
 // message returns the response in the host's format, in the arena if there is one.
 func (w *response) message() []byte {
+	if w.begun {
+		return w.body // the rest
+	}
 	w.WriteHeader(http.StatusOK)
-	if !w.typed && len(w.body) > 0 {
-		w.sent.WriteString("Content-Type: " + http.DetectContentType(w.body) + "\r\n")
-	}
-	if length := w.bodyLength(); length != "" {
-		w.sent.WriteString("Content-Length: " + length + "\r\n")
-	}
-	w.sent.WriteString("\r\n")
+	head := w.headOf(w.bodyLength())
 	if w.head {
 		w.body = nil
 	}
-	return join(w.sent.Bytes(), w.body)
+	return join(head, w.body)
 }
 
 // bodyLength returns the Content-Length, "" for none.

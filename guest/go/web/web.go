@@ -9,9 +9,10 @@
 // It is separate from package guest since net/http makes a module of 1.8 MB one of more than
 // 5 MB.
 //
-// There is no server in it. The host passes one request as one message and takes one
-// response, so a handler's response is sent when it returns: Flush, Hijack, trailers
-// and 1xx responses are not supported.
+// There is no server in it: Hijack, trailers and 1xx responses are not supported. The host passes
+// a small request as one message; a body of more than 32 KiB, or of unknown length, is read while
+// the handler reads it. A response is sent when the handler returns, and in parts from its first
+// Flush or its first 32 KiB on.
 //
 // A handler that uses encoding/json, html/template and the like should use them once in
 // init, with the types and templates of its requests: see package guest. Warm does so with
@@ -51,7 +52,7 @@ func answer(h http.Handler, message []byte) ([]byte, error) {
 		return nil, err
 	}
 	setPath(r)
-	w := response{head: r.Method == http.MethodHead}
+	w := response{head: r.Method == http.MethodHead, streams: r.Method != http.MethodHead}
 	h.ServeHTTP(&w, r)
 	return w.message(), nil
 }

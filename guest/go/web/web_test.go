@@ -235,3 +235,37 @@ func BenchmarkStandard(b *testing.B) {
 		}
 	}
 }
+
+// A body that follows the message is read as a stream, and a large response leaves in parts before the
+// handler returns.
+func TestStreams(t *testing.T) {
+	host := guesttest.Start(t)
+	host.Values["http"] = "1"
+	for name, test := range map[string]struct{ framing, more, want string }{
+		"announced": {"Content-Length: 8", "five", "8 two five"},
+		"chunked":   {"Transfer-Encoding: chunked", "five", "-1 two five"},
+		"whole":     {"Content-Length: 4", "not of it", "4 two "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			web.Handle(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				b, err := io.ReadAll(r.Body)
+				fmt.Fprint(w, r.ContentLength, " ", string(b))
+				if err != nil || http.NewResponseController(w).Flush() != nil {
+					t.Error(err)
+				}
+				fmt.Fprint(w, strings.Repeat("x", 100_000))
+			}))
+			host.More = strings.NewReader(test.more)
+			message := "POST / HTTP/1.1\r\nHost: x\r\n" + test.framing + "\r\n\r\ntwo "
+			b, err := guest.Call([]byte(message))
+			resp, readErr := http.ReadResponse(bufio.NewReader(bytes.NewReader(b)), nil)
+			if err != nil || readErr != nil {
+				t.Fatal(err, readErr)
+			}
+			body, err := io.ReadAll(resp.Body)
+			if want := test.want + strings.Repeat("x", 100_000); err != nil || string(body) != want || resp.Header.Get("Content-Length") != "" {
+				t.Errorf("%.30q, %d bytes, %v", body, len(body), err)
+			}
+		})
+	}
+}

@@ -4,7 +4,10 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -14,8 +17,12 @@ import (
 )
 
 func init() {
-	if os.Getenv("MODE") == "size" {
+	switch os.Getenv("MODE") {
+	case "size":
 		guest.Handle(size)
+		return
+	case "stream":
+		guest.HandleStream(stream)
 		return
 	}
 	guest.Handle(handle)
@@ -72,6 +79,46 @@ var verbs = map[string]func(string) ([]byte, error){
 
 // size answers with how large what it got is.
 func size(b []byte) ([]byte, error) { return strconv.AppendInt(nil, int64(len(b)), 10), nil }
+
+// stream answers "send N" with N bytes, "break N" with N bytes and an error, and everything else with
+// its size and its digest.
+func stream(s *guest.Stream) error {
+	var begin [6]byte
+	n, err := io.ReadFull(s, begin[:])
+	verb := string(begin[:n])
+	if verb != "send  " && verb != "break " {
+		digest := sha256.New()
+		digest.Write(begin[:n])
+		if err == nil {
+			var more int64
+			more, err = io.Copy(digest, s)
+			n += int(more)
+		}
+		if err != nil && err != io.ErrUnexpectedEOF && err != io.EOF {
+			return err
+		}
+		_, err = s.Write([]byte(strconv.Itoa(n) + " " + hex.EncodeToString(digest.Sum(nil))))
+		return err
+	}
+	text, err := io.ReadAll(s)
+	if err != nil {
+		return err
+	}
+	if n, err = strconv.Atoi(string(text)); err != nil {
+		return err
+	}
+	part := make([]byte, 10_000)
+	for ; n > 0; n -= len(part) {
+		part = part[:min(n, len(part))]
+		if _, err := s.Write(part); err != nil {
+			return err
+		}
+	}
+	if verb == "break " {
+		return errors.New("broken")
+	}
+	return nil
+}
 
 // add adds to a number of a bucket: "BUCKET KEY DELTA".
 func add(s string) ([]byte, error) {

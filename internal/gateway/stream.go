@@ -1,0 +1,187 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+// streamAbove is the size from which the body of a request is read by the function itself, at its own
+// pace. The gateway reads a smaller one before the call, so that a slow client occupies no instance.
+const streamAbove = 32 << 10
+
+// stream is the part of a request and of its response that passes while the function runs. It
+// implements io.ReadWriter. One goroutine uses it.
+type stream struct {
+	x       *exchange
+	reading bool // the request's body is read through it
+
+	received int64
+	waited   time.Duration // for the client, in Read
+	readErr  error         // of the client's body; not io.EOF
+
+	head    []byte // of the response, while it is incomplete
+	started bool   // the response's head was sent
+	length  int64  // of the response's body as its head announces it, or -1
+	sent    int64  // bytes of the body
+	err     error  // of the response
+}
+
+// streamsBody reports whether the function reads the request's body itself.
+func (x *exchange) streamsBody() bool {
+	n := x.r.ContentLength
+	return x.h.Streams && (n < 0 || n > streamAbove) && x.r.Body != nil && x.r.Body != http.NoBody
+}
+
+// openStream makes the call's stream. The body, if it is read through it, follows call.Body.
+func (x *exchange) openStream(call *Call) error {
+	x.stream = stream{x: x, head: x.stream.head[:0], length: -1}
+	call.Stream = &x.stream
+	if !x.streamsBody() {
+		return nil
+	}
+	if _, whole := x.r.Body.(*plainBody); whole {
+		return nil
+	}
+	if n := x.r.ContentLength; n > 0 && outboard.Bytes(n) > x.h.maxBody {
+		return tooLarge(x.h.maxBody)
+	}
+	x.stream.reading = true
+	_ = http.NewResponseController(x.w).EnableFullDuplex() // HTTP/2 and recorders need no permission
+	x.input = x.input[:0]
+	if x.h.HTTP {
+		x.input = appendStreamHead(x.input, x)
+	}
+	call.Body = x.input
+	return nil
+}
+
+// appendStreamHead appends the head of a request message whose body follows in the stream, decoded.
+func appendStreamHead(b []byte, x *exchange) []byte {
+	b = appendHead(b, x.r, x.h.state.name, x.span)
+	if n := x.r.ContentLength; n >= 0 {
+		b = append(b, "Content-Length: "...)
+		b = strconv.AppendInt(b, n, 10)
+	} else {
+		b = append(b, "Transfer-Encoding: chunked"...)
+	}
+	return append(b, "\r\n\r\n"...)
+}
+
+// slowest is the rate below which a client's body is given up, beside ClientTimeout: 64 KiB a second.
+const slowest = 16 // as a shift of seconds
+
+// Read reads the request's body. A client that sends too slowly or too much ends it with an error,
+// which becomes the response unless there is one already.
+func (s *stream) Read(b []byte) (int, error) {
+	if !s.reading {
+		return 0, io.EOF
+	}
+	if s.readErr != nil {
+		return 0, s.readErr
+	}
+	x, begin := s.x, time.Now()
+	patience := x.h.gateway.opts.ClientTimeout + time.Duration(s.received>>slowest)*time.Second - s.waited
+	_ = http.NewResponseController(x.w).SetReadDeadline(x.h.gateway.server.watch.clock().Add(max(patience, 0)))
+	n, err := x.r.Body.Read(b)
+	s.waited += time.Since(begin)
+	s.received += int64(n)
+	switch {
+	case outboard.Bytes(s.received) > x.h.maxBody:
+		s.readErr = tooLarge(x.h.maxBody)
+		return 0, s.readErr
+	case errors.Is(err, io.EOF):
+		s.reading = false
+		_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
+	case err != nil:
+		s.readErr = wrongBody(err)
+		err = s.readErr
+	}
+	return n, err
+}
+
+// Write sends a part of the response: of a message if the function answers with one.
+func (s *stream) Write(b []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	size := len(b)
+	if !s.started {
+		if b, s.err = s.begin(b); s.err != nil || !s.started {
+			return size, s.err
+		}
+	}
+	s.err = s.send(b)
+	return size, s.err
+}
+
+// begin sends the head when it is complete, and returns what follows it in b.
+func (s *stream) begin(b []byte) (body []byte, err error) {
+	x := s.x
+	if !x.h.HTTP {
+		s.started = true
+		x.w.Header()["Content-Type"] = []string{typeOf(&Answer{Body: b})}
+		x.w.WriteHeader(http.StatusOK)
+		x.response.status = http.StatusOK
+		return b, nil
+	}
+	s.head = append(s.head, b...)
+	if !bytes.Contains(s.head[:min(len(s.head), maxResponseHead)], []byte("\r\n\r\n")) && len(s.head) < maxResponseHead {
+		return nil, nil // the head goes on
+	}
+	if err := x.response.parseHead(s.head); err != nil {
+		return nil, outboard.Errorf(outboard.Protocol, x.op(), "%w", err)
+	}
+	if x.response.chunked {
+		return nil, outboard.Errorf(outboard.Protocol, x.op(), "the response is sent in parts and has a Transfer-Encoding: leave it out, the gateway frames the parts")
+	}
+	s.started, s.length = true, x.response.length
+	x.response.copyHeader(x.w.Header())
+	if s.length >= 0 && x.response.status != http.StatusNoContent {
+		x.w.Header()["Content-Length"] = []string{strconv.FormatInt(s.length, 10)}
+	}
+	x.w.WriteHeader(x.response.status)
+	return x.response.body, nil
+}
+
+// send sends a part of the body.
+func (s *stream) send(b []byte) error {
+	x := s.x
+	if bodiless(x.r.Method, x.response.status) {
+		return nil
+	}
+	s.sent += int64(len(b))
+	if s.length >= 0 && s.sent > s.length {
+		return fmt.Errorf("the response says that its body has %d bytes, and it has more", s.length)
+	}
+	if len(b) > 0 {
+		if _, err := x.w.Write(b); err != nil {
+			return fmt.Errorf("the client takes no more of the response: %w", err)
+		}
+	}
+	if err := http.NewResponseController(x.w).Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return fmt.Errorf("the client takes no more of the response: %w", err)
+	}
+	return nil
+}
+
+// end completes a response that was sent in parts. It returns the status for logs and metrics, why
+// the response is not complete, and whether the connection must be cut for it: the client has the head
+// already, and could not tell otherwise.
+func (s *stream) end(err error) (status int, failure error, cut bool) {
+	x := s.x
+	switch {
+	case err != nil:
+	case s.err != nil:
+		err = s.err
+	case s.length >= 0 && s.sent < s.length && !bodiless(x.r.Method, x.response.status):
+		err = outboard.Errorf(outboard.Protocol, x.op(), "the response says that its body has %d bytes, and it has %d", s.length, s.sent)
+	}
+	return x.response.status, err, err != nil
+}
