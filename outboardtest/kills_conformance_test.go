@@ -4,3 +4,6 @@ package outboardtest_test
 
 // killedRanks is how often a rank is killed.
 const killedRanks = 100
+
+// killedNodes is how often a node is killed.
+const killedNodes = 100

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,6 +72,9 @@ type Spec struct {
 	NoDevices bool
 	// Models serves the interfaces of models on a port of their own, which Client().Status names.
 	Models bool
+	// Process runs the node in a process of its own, which Kill ends. Its LeaseTTL, DeadAfter and
+	// Log are the defaults.
+	Process bool
 }
 
 // Options configures a pool.
@@ -102,6 +106,9 @@ type Node struct {
 	t    testing.TB
 	opts node.Options
 	stop func() error
+	// process is the node's process, nil if it has none of its own or does not run.
+	process *nodeProcess
+	spec    Spec
 }
 
 // Start starts a pool and stops it when the test ends.
@@ -136,7 +143,7 @@ func (p *Pool) add(spec Spec) *Node {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	n := &Node{Name: spec.Name, Data: data, t: p.t}
+	n := &Node{Name: spec.Name, Data: data, t: p.t, spec: spec}
 	n.opts = node.Options{
 		Data: data, Name: spec.Name, Listen: "127.0.0.1:0", Version: "test",
 		Helper:   []string{os.Args[0], helperArg},
@@ -168,6 +175,10 @@ func (p *Pool) Node(name outboard.NodeID) *Node {
 // Start starts a stopped node again, with its data folder and address.
 func (n *Node) Start() {
 	n.t.Helper()
+	if n.spec.Process {
+		n.startProcess()
+		return
+	}
 	running, err := node.New(n.opts)
 	if err != nil {
 		n.t.Fatal(err)
@@ -193,6 +204,7 @@ func (n *Node) Start() {
 // Stop shuts the node down gracefully. It does nothing if the node does not run.
 func (n *Node) Stop() {
 	n.t.Helper()
+	n.stopProcess(syscall.SIGTERM)
 	if n.stop == nil {
 		return
 	}
@@ -217,17 +229,20 @@ func (n *Node) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// await polls ok until it returns true, and fails the test after 30 s.
+// startLimit bounds how long a node may take to start and to see the others, on a busy machine.
+const startLimit = 2 * time.Minute
+
+// await polls ok until it returns true, and fails the test after startLimit.
 func (n *Node) await(ok func() bool) {
 	n.t.Helper()
-	deadline := time.NewTimer(30 * time.Second)
+	deadline := time.NewTimer(startLimit)
 	defer deadline.Stop()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
 		case <-deadline.C:
-			n.t.Fatalf("node %s: did not reach the expected state within 30 s", n.Name)
+			n.t.Fatalf("node %s: did not reach the expected state within %v", n.Name, startLimit)
 		case <-tick.C:
 		}
 	}

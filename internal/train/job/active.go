@@ -19,8 +19,8 @@ type activeJob struct {
 	manager *Manager
 	lines   *lines
 	cancel  context.CancelCauseFunc
-	// excluded are nodes that were lost, with the reason, until they have started again or the
-	// pool has noticed.
+	// excluded are nodes that were lost, with their boot, until they have started again or the pool
+	// has noticed.
 	excluded map[outboard.NodeID]string
 
 	mu      sync.Mutex
@@ -129,7 +129,7 @@ func (a *activeJob) end(err error) {
 // A lostError says that a node with ranks is gone.
 type lostError struct {
 	node outboard.NodeID
-	boot string
+	boot string // of the node when the attempt began
 	err  error
 }
 
@@ -193,17 +193,17 @@ func (a *activeJob) acquireFewer(ctx context.Context, request pool.Request, leas
 	return nil, err
 }
 
-// unusable returns the devices of nodes that were lost and that the pool still lists.
+// unusable returns the devices of nodes that were lost and that the pool still lists. A node that
+// is listed no more, or has started again, is excluded no longer.
 func (a *activeJob) unusable() (ids []outboard.DeviceID) {
+	for id, boot := range a.excluded {
+		if n, ok := a.manager.opts.Leases.Node(id); !ok || n.Boot != boot {
+			delete(a.excluded, id)
+		}
+	}
 	for _, d := range a.manager.opts.Leases.Devices() {
 		if _, lost := a.excluded[d.Node]; lost {
 			ids = append(ids, d.ID)
-		}
-	}
-	// A node that is listed no more may come back.
-	for node := range a.excluded {
-		if !slices.ContainsFunc(ids, func(id outboard.DeviceID) bool { return strings.HasPrefix(string(id), string(node)+"/") }) {
-			delete(a.excluded, node)
 		}
 	}
 	return ids

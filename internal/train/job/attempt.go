@@ -19,6 +19,7 @@ import (
 // A nodeRun is the part of an attempt on one node, as its manager sees it.
 type nodeRun struct {
 	node   outboard.NodeID
+	boot   string // "" if the node has left since its devices were leased
 	number int
 	leases []outboard.Lease
 	first  int
@@ -55,14 +56,16 @@ func (a *activeJob) attempt(ctx context.Context) error {
 	var holding sync.WaitGroup
 	defer holding.Wait()
 	defer release(nil)
-	for _, l := range leases {
-		holding.Go(func() {
-			if err := a.manager.opts.Leases.Hold(hold, l); err != nil {
-				release(&lostError{node: nodeOf(l.Device), err: err})
-			}
-		})
-	}
 	nodes := a.assignRanks(leases)
+	for _, n := range nodes {
+		for _, l := range n.leases {
+			holding.Go(func() {
+				if err := a.manager.opts.Leases.Hold(hold, l); err != nil {
+					release(&lostError{node: n.node, boot: n.boot, err: err})
+				}
+			})
+		}
+	}
 	link, why := a.explain(nodes, time.Since(asked))
 	_ = a.update(func(j *client.Job) {
 		j.Attempt++
@@ -92,7 +95,8 @@ func (a *activeJob) assignRanks(leases []outboard.Lease) []*nodeRun {
 	var nodes []*nodeRun
 	for i, l := range leases {
 		if len(nodes) == 0 || nodes[len(nodes)-1].node != nodeOf(l.Device) {
-			nodes = append(nodes, &nodeRun{node: nodeOf(l.Device), number: len(nodes), first: i * per})
+			self, _ := a.manager.opts.Leases.Node(nodeOf(l.Device))
+			nodes = append(nodes, &nodeRun{node: nodeOf(l.Device), boot: self.Boot, number: len(nodes), first: i * per})
 		}
 		n := nodes[len(nodes)-1]
 		n.leases, n.count = append(n.leases, l), n.count+per
@@ -181,7 +185,7 @@ func (a *activeJob) runRanks(ctx context.Context, nodes []*nodeRun, link collect
 	for _, n := range nodes {
 		if err := a.startNode(ctx, n, nodes, link); err != nil {
 			a.stopAll(nodes)
-			return &lostError{node: n.node, err: err}
+			return &lostError{node: n.node, boot: n.boot, err: err}
 		}
 		reading.Go(func() { a.read(ctx, n, events) })
 	}
@@ -276,7 +280,7 @@ func refusalOr(e attemptEvent) error {
 	case outboard.Denied, outboard.Invalid, outboard.NotFound, outboard.Exhausted, outboard.Protocol, outboard.Conflict:
 		return e.err
 	default:
-		return &lostError{node: e.from.node, err: e.err}
+		return &lostError{node: e.from.node, boot: e.from.boot, err: e.err}
 	}
 }
 

@@ -27,6 +27,8 @@ type Leases interface {
 	// Hold renews a lease until ctx ends, and releases it then.
 	Hold(ctx context.Context, lease outboard.Lease) error
 	Claim(lease outboard.Lease) ([]byte, error)
+	// Node returns the record of a present node.
+	Node(id outboard.NodeID) (outboard.Node, bool)
 	Devices() []pool.DeviceState
 	Changed() <-chan struct{}
 	Links() []client.Link
