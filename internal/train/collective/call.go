@@ -50,12 +50,19 @@ type Call struct {
 	// Ordered asks for the reduction in the order of ranks, whose result does not depend on
 	// the algorithm, nor on the number of bytes.
 	Ordered bool
+	// Loss is how many thousandths of the parts of a sum may be dropped: see [Group.Lost]. Only
+	// an AllReduce of Float32 or Float64 that is not Ordered may lose any.
+	Loss int
 	// Site is where the program makes the call, for the error of ranks that disagree.
 	Site string
 }
 
-// maxCount keeps the bytes of a call within an int.
-const maxCount = 1 << 40
+// maxCount keeps the bytes of a call within an int. MaxLoss bounds the loss of a call, in
+// thousandths.
+const (
+	maxCount = 1 << 40
+	MaxLoss  = 500
+)
 
 // Check returns why the call can't be made by n ranks.
 func (c *Call) Check(n int) error {
@@ -74,6 +81,18 @@ func (c *Call) Check(n int) error {
 		return fmt.Errorf("all-to-all of %d elements between %d ranks: not a multiple", c.Count, n)
 	case c.Operation == Barrier && c.Count != 0:
 		return errors.New("a barrier has no elements")
+	}
+	return c.checkLoss()
+}
+
+func (c *Call) checkLoss() error {
+	switch {
+	case c.Loss == 0:
+		return nil
+	case c.Loss < 0 || c.Loss > MaxLoss:
+		return fmt.Errorf("%s: a loss of %d thousandths: want 0 to %d", c.Operation, c.Loss, MaxLoss)
+	case c.Operation != AllReduce || c.Ordered || c.Element != Float32 && c.Element != Float64 || c.Reduction != Sum && c.Reduction != Average:
+		return fmt.Errorf("%s of %s: only sums of floating-point numbers may lose parts", c.Operation, c.Element)
 	}
 	return nil
 }
@@ -110,7 +129,8 @@ func (e *MismatchError) Error() string {
 const maxSite = 256
 
 // encode appends the call as other ranks read it, with the algorithm that was chosen for it:
-// four bytes, the count and the root as 8 bytes each, the algorithm, and the site.
+// four bytes, the count and the root as 8 bytes each, the algorithm, the loss in two bytes, and the
+// site.
 func (c *Call) encode(b []byte, a Algorithm) []byte {
 	ordered := byte(0)
 	if c.Ordered {
@@ -120,10 +140,11 @@ func (c *Call) encode(b []byte, a Algorithm) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(c.Count))
 	b = binary.LittleEndian.AppendUint64(b, uint64(c.Root))
 	b = append(b, byte(a))
+	b = binary.LittleEndian.AppendUint16(b, uint16(c.Loss))
 	return append(b, c.Site[:min(len(c.Site), maxSite)]...)
 }
 
-const callSize = 4 + 8 + 8 + 1
+const callSize = 4 + 8 + 8 + 1 + 2
 
 // decodeCall reads what encode has written.
 func decodeCall(b []byte) (c Call, a Algorithm, err error) {
@@ -136,7 +157,7 @@ func decodeCall(b []byte) (c Call, a Algorithm, err error) {
 	}
 	return Call{
 		Operation: Operation(b[0]), Element: Element(b[1]), Reduction: Reduction(b[2]), Ordered: b[3] == 1,
-		Count: int(count), Root: int(root), Site: string(b[callSize:]),
+		Count: int(count), Root: int(root), Loss: int(binary.LittleEndian.Uint16(b[21:])), Site: string(b[callSize:]),
 	}, Algorithm(b[20]), nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -31,6 +32,8 @@ type Group struct {
 	calls   *ledger
 	turn    sync.Mutex // held by the call under way
 	scratch []byte
+	// dropped and offered count the parts of steps that may lose some, as their sender.
+	dropped, offered atomic.Uint64
 
 	ended context.Context //nolint:containedctx // ends with the group
 	end   context.CancelCauseFunc

@@ -17,6 +17,8 @@ const (
 	kindCall  = 1 // payload: the call, to the next rank
 	kindData  = 2 // payload: elements; one message for each step that sends, or several
 	kindAbort = 3 // payload: why, as text
+	kindPart  = 4 // payload: the number of a part (4 bytes) and its elements, of a step that may lose parts
+	kindEnd   = 5 // no payload: the sender sends no more parts of this step
 )
 
 const (
@@ -48,8 +50,10 @@ func parseHead(b *[headSize]byte) (head, error) {
 		most = maxData
 	case kindAbort:
 		most = maxText
+	case kindPart:
+		most = partHead + partSize
 	}
-	if h.length > most || h.kind < kindCall || h.kind > kindAbort {
+	if h.length > most || h.kind < kindCall || h.kind > kindEnd {
 		return h, fmt.Errorf("a message of kind %d with %d bytes", h.kind, h.length)
 	}
 	return h, nil
@@ -101,7 +105,8 @@ func (p *peer) readOne() error {
 	if err != nil {
 		return err
 	}
-	if h.kind == kindData {
+	switch h.kind {
+	case kindData, kindPart, kindEnd:
 		return p.pass(h)
 	}
 	payload := make([]byte, h.length)
@@ -196,7 +201,7 @@ func (p *peer) receive(number uint64, total int, into func(at, n int) []byte, ta
 		if err != nil {
 			return err
 		}
-		if due := min(total-at, maxData); h.number != number || int(h.length) != due {
+		if due := min(total-at, maxData); h.kind != kindData || h.number != number || int(h.length) != due {
 			return fmt.Errorf("rank %d sent %d bytes in call %d where %d in call %d were due", p.g.name(p.rank), h.length, h.number, due, number)
 		}
 		for end := at + int(h.length); at < end; {

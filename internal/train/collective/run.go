@@ -31,6 +31,8 @@ func (g *Group) algorithm(c *Call) Algorithm {
 	switch {
 	case c.Ordered:
 		return InOrder
+	case c.Loss > 0:
+		return Ring
 	case c.Operation == AllReduce:
 		return Choose(g.n, c.Count*c.Element.Size(), g.link).Algorithm
 	}
@@ -51,6 +53,9 @@ func (x *execution) execute(a Algorithm) error {
 	g, c := x.g, x.call
 	switch c.Operation {
 	case AllReduce:
+		if c.Loss > 0 {
+			return x.lossyAllReduce()
+		}
 		switch a {
 		default:
 			return x.steps(RingAllReduce(g.rank, g.n, c.Count))

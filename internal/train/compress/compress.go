@@ -1,0 +1,96 @@
+// Package compress sums gradients over the nodes of a job with fewer bytes than they have.
+//
+// Half precision sends float16 values, as PyTorch's fp16_compress_hook does. Top-k sends the
+// elements of the greatest magnitude and adds what it has not sent to the same buffer's next call
+// (error feedback: Stich, Cordonnier and Jaggi, "Sparsified SGD with Memory", NeurIPS 2018). Loss
+// lets a congested node drop the least important parts of a sum, up to a bound: see
+// [collective.Group.Lost].
+package compress
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/outboard-run/outboard/internal/train/collective"
+)
+
+// A Method is a way to sum with fewer bytes.
+type Method uint8
+
+// The methods.
+const (
+	None Method = iota
+	Half
+	TopK
+	Loss
+)
+
+// A Spec says how gradients are summed between nodes. The zero value sends them as they are.
+type Spec struct {
+	Method Method
+	// Fraction is the share of the elements that TopK sends, and of the parts that Loss may drop.
+	Fraction float64
+}
+
+const (
+	// minBytes is the size from which sums are compressed: below it, latency decides.
+	minBytes = 32 << 10
+	// maxCount is the most elements that TopK can number.
+	maxCount = 1 << 32
+	// minFraction and maxFraction bound the share of the elements that TopK sends.
+	minFraction, maxFraction = 1e-5, 0.5
+)
+
+// Parse reads a Spec: "" or "plain", "fp16", "topk=FRACTION", "loss=FRACTION".
+func Parse(text string) (Spec, error) {
+	name, value, given := strings.Cut(text, "=")
+	fraction, err := strconv.ParseFloat(value, 64)
+	switch {
+	case !given && (name == "" || name == "plain"):
+		return Spec{}, nil
+	case !given && name == "fp16":
+		return Spec{Method: Half}, nil
+	case name == "topk" && err == nil && fraction >= minFraction && fraction <= maxFraction:
+		return Spec{TopK, fraction}, nil
+	case name == "loss" && err == nil && fraction >= 0.001 && fraction <= float64(collective.MaxLoss)/1000:
+		return Spec{Loss, fraction}, nil
+	}
+	return Spec{}, fmt.Errorf("%.40q is no way to send gradients: want plain, fp16, topk=FRACTION (%v to %v) or loss=FRACTION (0.001 to %v)",
+		text, minFraction, maxFraction, float64(collective.MaxLoss)/1000)
+}
+
+// String returns the Spec as Parse reads it.
+func (s Spec) String() string {
+	switch s.Method {
+	case Half:
+		return "fp16"
+	case TopK:
+		return fmt.Sprintf("topk=%v", s.Fraction)
+	case Loss:
+		return fmt.Sprintf("loss=%v", s.Fraction)
+	default:
+		return "plain"
+	}
+}
+
+// Explain describes the Spec for people.
+func (s Spec) Explain() string {
+	const which = "; sums and averages of float32 from 32KiB on, all others as they are"
+	switch s.Method {
+	case Half:
+		return "gradients between nodes are sent as float16" + which
+	case TopK:
+		return fmt.Sprintf("of gradients between nodes the greatest %.4g %% are sent, what is left is added to the next ones%s", 100*s.Fraction, which)
+	case Loss:
+		return fmt.Sprintf("of gradients between nodes the least important parts may be dropped under congestion, at most %.4g %%%s", 100*s.Fraction, which)
+	default:
+		return "gradients between nodes are sent as they are"
+	}
+}
+
+// applies reports whether a call is summed with fewer bytes.
+func (s Spec) applies(c *collective.Call) bool {
+	return s.Method != None && c.Operation == collective.AllReduce && c.Element == collective.Float32 && !c.Ordered &&
+		(c.Reduction == collective.Sum || c.Reduction == collective.Average) && c.Bytes() >= minBytes && c.Count < maxCount
+}

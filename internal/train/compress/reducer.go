@@ -1,0 +1,105 @@
+package compress
+
+import (
+	"context"
+	"unsafe"
+
+	"github.com/outboard-run/outboard/internal/train/collective"
+)
+
+// A Group makes collective calls. *collective.Group implements it.
+type Group interface {
+	Rank() int
+	Size() int
+	Do(ctx context.Context, c collective.Call, buf []byte) error
+	Lost() (dropped, offered uint64)
+}
+
+var _ Group = (*collective.Group)(nil)
+
+// A Reducer sums over a group as its Spec says. Its calls are made one after the other, by one
+// goroutine, as those of all other ranks are.
+type Reducer struct {
+	group Group
+	spec  Spec
+	left  residuals
+	stats Stats
+}
+
+// Stats counts what a Reducer has summed.
+type Stats struct {
+	// Calls is the number of calls that were compressed, Bytes the size of their buffers and Sent
+	// what a rank has contributed instead.
+	Calls int   `json:"calls"`
+	Bytes int64 `json:"bytes"`
+	Sent  int64 `json:"sent"`
+	// Dropped of Offered parts were lost.
+	Dropped uint64 `json:"dropped,omitempty"`
+	Offered uint64 `json:"offered,omitempty"`
+}
+
+// Add adds those of another reducer.
+func (s *Stats) Add(t Stats) {
+	s.Calls, s.Bytes, s.Sent = s.Calls+t.Calls, s.Bytes+t.Bytes, s.Sent+t.Sent
+	s.Dropped, s.Offered = s.Dropped+t.Dropped, s.Offered+t.Offered
+}
+
+// New returns a Reducer over a group.
+func New(g Group, s Spec) *Reducer { return &Reducer{group: g, spec: s} }
+
+// Stats returns what the Reducer has summed until now. No call is under way.
+func (r *Reducer) Stats() Stats {
+	s := r.stats
+	s.Dropped, s.Offered = r.group.Lost()
+	return s
+}
+
+// Do makes a call on buf, in place: compressed if the Spec applies to it, else as the group does.
+// key names the program's buffer: what a call has not sent is added to the next call with the same
+// key and size.
+func (r *Reducer) Do(ctx context.Context, c collective.Call, buf []byte, key uint64) error {
+	if !r.spec.applies(&c) || len(buf) != c.Bytes() {
+		return r.group.Do(ctx, c, buf)
+	}
+	r.stats.Calls++
+	r.stats.Bytes += int64(len(buf))
+	switch r.spec.Method {
+	case Half:
+		return r.half(ctx, c, buf)
+	case TopK:
+		return r.topK(ctx, c, buf, key)
+	default:
+		c.Loss = int(1000 * r.spec.Fraction)
+		r.stats.Sent += int64(len(buf))
+		return r.group.Do(ctx, c, buf)
+	}
+}
+
+// half sums as float16. The values are divided by the number of ranks first, so that the sum
+// overflows only where the average does.
+func (r *Reducer) half(ctx context.Context, c collective.Call, buf []byte) error {
+	n, values := float32(r.group.Size()), floats(buf)
+	words := make([]uint64, (len(values)*2+7)/8) // aligned to all elements
+	halves := unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(words))), len(values))
+	for i, v := range values {
+		halves[i] = collective.ToFloat16(v / n)
+	}
+	sum := c
+	sum.Element, sum.Reduction = collective.Float16, collective.Sum
+	r.stats.Sent += int64(sum.Bytes())
+	if err := r.group.Do(ctx, sum, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), sum.Bytes())); err != nil {
+		return err
+	}
+	if c.Reduction == collective.Average {
+		n = 1
+	}
+	for i, h := range halves {
+		values[i] = collective.FromFloat16(h) * n
+	}
+	return nil
+}
+
+// floats returns the bytes of a buffer that is aligned to its elements as float32.
+func floats(b []byte) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
+}

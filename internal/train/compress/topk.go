@@ -1,0 +1,160 @@
+package compress
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/outboard-run/outboard/internal/train/collective"
+)
+
+// entrySize is the bytes of an element that is sent: its index and its value.
+const entrySize = 8
+
+// topK sums the elements of the greatest magnitude of each rank, in the order of ranks, and keeps
+// the others for the next call with the same key.
+func (r *Reducer) topK(ctx context.Context, c collective.Call, buf []byte, key uint64) error {
+	values := floats(buf)
+	left := r.left.of(residualKey{key, len(values)})
+	for i, v := range left {
+		values[i] += v
+	}
+	n, rank, k := r.group.Size(), r.group.Rank(), max(1, int(r.spec.Fraction*float64(len(values))))
+	all := make([]byte, n*k*entrySize)
+	putGreatest(all[rank*k*entrySize:(rank+1)*k*entrySize], values)
+	copy(left, values)
+	clearSent(left, all[rank*k*entrySize:(rank+1)*k*entrySize])
+	gather := c
+	gather.Operation, gather.Element, gather.Reduction, gather.Count = collective.AllGather, collective.Uint8, 0, len(all)
+	r.stats.Sent += int64(k * entrySize)
+	if err := r.group.Do(ctx, gather, all); err != nil {
+		return err
+	}
+	clear(values)
+	for i := range n {
+		if err := addEntries(values, all[i*k*entrySize:(i+1)*k*entrySize]); err != nil {
+			return fmt.Errorf("rank %d: %w", i, err)
+		}
+	}
+	if c.Reduction == collective.Average {
+		collective.Divide(buf, c.Element, n)
+	}
+	return nil
+}
+
+// putGreatest writes the elements of the greatest magnitude, as many as there is room for, in their
+// order. Numbers that are no numbers count as the greatest.
+func putGreatest(to []byte, values []float32) {
+	room := len(to) / entrySize
+	least := kthMagnitude(values, room)
+	above := 0
+	for _, v := range values {
+		if magnitude(v) > least {
+			above++
+		}
+	}
+	equal := room - above // of those that are as great as the least one
+	at := 0
+	for i, v := range values {
+		switch m := magnitude(v); {
+		case m < least, m == least && equal == 0:
+			continue
+		case m == least:
+			equal--
+		}
+		binary.LittleEndian.PutUint32(to[at:], uint32(i))
+		binary.LittleEndian.PutUint32(to[at+4:], math.Float32bits(v))
+		at += entrySize
+	}
+}
+
+// magnitude orders numbers by their absolute value.
+func magnitude(v float32) uint32 { return math.Float32bits(v) &^ (1 << 31) }
+
+// kthMagnitude returns the k-th greatest magnitude, by the counts of its 16 high bits and then of
+// the 16 low ones.
+func kthMagnitude(values []float32, k int) uint32 {
+	high := make([]int, 1<<16)
+	for _, v := range values {
+		high[magnitude(v)>>16]++
+	}
+	top, k := descend(high, k)
+	low := make([]int, 1<<16)
+	for _, v := range values {
+		if m := magnitude(v); m>>16 == top {
+			low[m&0xffff]++
+		}
+	}
+	bottom, _ := descend(low, k)
+	return top<<16 | bottom
+}
+
+// descend returns the place in which the k-th is counted, from the last place down, and which one
+// it is there.
+func descend(counts []int, k int) (at uint32, rest int) {
+	for i := len(counts) - 1; i > 0; i-- {
+		if k <= counts[i] {
+			return uint32(i), k
+		}
+		k -= counts[i]
+	}
+	return 0, k
+}
+
+// clearSent sets what was sent to zero.
+func clearSent(left []float32, entries []byte) {
+	for ; len(entries) > 0 && len(left) > 0; entries = entries[entrySize:] {
+		left[binary.LittleEndian.Uint32(entries)] = 0
+	}
+}
+
+// addEntries adds the elements that a rank has sent.
+func addEntries(to []float32, entries []byte) error {
+	for ; len(entries) > 0; entries = entries[entrySize:] {
+		i := binary.LittleEndian.Uint32(entries)
+		if int(i) >= len(to) {
+			return fmt.Errorf("it sent element %d of %d", i, len(to))
+		}
+		to[i] += math.Float32frombits(binary.LittleEndian.Uint32(entries[4:]))
+	}
+	return nil
+}
+
+// A residualKey names a buffer of the program by its address and its number of elements.
+type residualKey struct {
+	key   uint64
+	count int
+}
+
+// maxResidual bounds the elements of all residuals: 4 GiB.
+const maxResidual = 1 << 30
+
+// residuals are what calls have not sent, by buffer. Where there are too many elements the oldest
+// buffer's are forgotten.
+type residuals struct {
+	all   map[residualKey][]float32
+	order []residualKey // from the oldest
+	total int
+}
+
+// of returns the residual of a buffer, zeros at first, and nil for a buffer that is too large.
+func (r *residuals) of(k residualKey) []float32 {
+	if left, ok := r.all[k]; ok {
+		return left
+	}
+	if k.count > maxResidual {
+		return nil
+	}
+	if r.all == nil {
+		r.all = make(map[residualKey][]float32)
+	}
+	for r.total+k.count > maxResidual {
+		oldest := r.order[0]
+		r.order, r.total = r.order[1:], r.total-oldest.count
+		delete(r.all, oldest)
+	}
+	r.all[k] = make([]float32, k.count)
+	r.order, r.total = append(r.order, k), r.total+k.count
+	return r.all[k]
+}
