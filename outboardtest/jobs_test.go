@@ -191,3 +191,49 @@ func TestJobEndsWithItsRequest(t *testing.T) {
 		t.Errorf("%s (%v), want canceled", j.State, err)
 	}
 }
+
+// sumScript sums 16384 numbers (float32) over all ranks, of two nodes, in one call.
+const sumScript = `
+import os, struct
+from outboard._ranks import Connection, Memory
+number = lambda name: int(os.environ[name])
+rank, world, count = number("RANK"), number("WORLD_SIZE"), 16384
+per = number("LOCAL_WORLD_SIZE")
+group, memory = Connection(os.environ["OUTBOARD_RANKS_SOCKET"]), Memory()
+group.request("join", group="sum", rank=rank, size=world, nodes=[r // per for r in range(world)])
+memory.reserve(4 * count)
+struct.pack_into("<%df" % count, memory.map, 0, *(i / 16 for i in range(count)))
+group.request("call", file=memory.fd, operation=1, element=2, reduction=1, count=count, root=0, offset=0, site="", buffer=1)
+print("sum", struct.unpack_from("<f", memory.map, 4 * 1000)[0], struct.unpack_from("<f", memory.map, 4 * (count - 1))[0], flush=True)
+`
+
+// Gradients travel between nodes as the job says, and what was sent is told.
+func TestJobCompressesGradients(t *testing.T) {
+	_, err := exec.LookPath("python3")
+	need.That(t, "python3", err == nil, "install python3")
+	p := threeNodes(t, "trusted")
+	n := deviceCount(t, p)
+	for gradients, c := range map[string]struct{ sum, why string }{
+		// Element 1000 is 62.5 in each rank, the last one 1023.9375; float16 has 11 bits.
+		"":           {fmt.Sprint("0 sum ", 62.5*float64(n), " ", 1023.9375*float64(n)), "sent as they are"},
+		"fp16":       {fmt.Sprint("0 sum ", 62.5*float64(n), " ", 1024*float64(n)), "1 sums of 64KiB were sent as 32KiB"},
+		"topk=0.125": {fmt.Sprint("0 sum 0.0 ", 1023.9375*float64(n)), "1 sums of 64KiB were sent as 16KiB"},
+		"loss=0.5":   {"", "1 sums of 64KiB: "},
+	} {
+		j, lines := submit(t, p.Node("harbour"), client.JobSpec{Ranks: n, Gradients: gradients, Args: []string{"python3", "-c", sumScript}}, nil)
+		if j.State != client.JobSucceeded {
+			t.Fatalf("%q: %s (%s): %q", gradients, j.State, j.Reason, lines)
+		}
+		if !slices.ContainsFunc(lines, func(l string) bool {
+			return strings.HasPrefix(strings.ReplaceAll(l, ".0 ", " ")+" ", strings.ReplaceAll(c.sum, ".0 ", " "))
+		}) {
+			t.Errorf("%q: the ranks wrote %q, want %q", gradients, lines, c.sum)
+		}
+		if why := strings.Join(j.Why, "\n"); !strings.Contains(why, c.why) {
+			t.Errorf("%q: want %q in\n%s", gradients, c.why, why)
+		}
+	}
+	if _, err := p.Node("harbour").Client().SubmitJob(t.Context(), client.JobSpec{Ranks: 1, Gradients: "tiny", Args: []string{"true"}}, func(client.JobEvent) error { return nil }); err == nil || !strings.Contains(err.Error(), "topk=FRACTION") {
+		t.Errorf("%v, want what there is", err)
+	}
+}

@@ -53,6 +53,7 @@ Each rank computes with an equal share of the processors unless OMP_NUM_THREADS 
 		Example: `  outboard train --ranks 4 -- python3 train.py
   outboard train --ranks 4 --device type=cpu -- python3 train.py --epochs 3
   outboard train --ranks 8 --ranks-per-device 4 --min-ranks 4 --device node=harbour --detach -- python3 train.py
+  outboard train --ranks 4 --device type=cpu --gradients topk=0.01 -- python3 train.py
   outboard train --ranks 2 --profile profile.json -- python3 train.py
   outboard train job.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -77,6 +78,7 @@ Each rank computes with an equal share of the processors unless OMP_NUM_THREADS 
 	opts.addFlags(cmd.Flags())
 	cmd.Flags().SetInterspersed(false)
 	complete(cmd, "device", env.completeSelector)
+	complete(cmd, "gradients", completeWords("plain", "fp16", "topk=0.01", "loss=0.05"))
 	complete(cmd, "dataset", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return env.firstArg(datasetWords)(cmd, nil, typed)
 	})

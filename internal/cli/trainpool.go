@@ -28,6 +28,7 @@ type trainOptions struct {
 	name      string
 	files     string
 	data      string
+	gradients string
 	env       []string
 	detach    bool
 	profile   string
@@ -45,13 +46,14 @@ func (o *trainOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.name, "job-name", "", "with --device: name of the job (default its program)")
 	flags.StringVar(&o.files, "files", "", "with --device: `FOLDER` that travels with the job (default that of the script)")
 	flags.StringVar(&o.data, "dataset", "", "with --device: `NAME` of a dataset, whose folder the ranks find in OUTBOARD_DATA")
+	flags.StringVar(&o.gradients, "gradients", "plain", "with --device: how sums of gradients travel between nodes: plain, fp16, topk=FRACTION or loss=FRACTION")
 	flags.StringArrayVar(&o.env, "env", nil, "with --device: `NAME=VALUE` in the environment of the ranks, or NAME for this one's value")
 	flags.StringVar(&o.profile, "profile", "", "write the times and sizes of the model's layers into `FILE`, for ranks on this machine")
 	flags.BoolVar(&o.detach, "detach", false, "with --device: print the job's ID and return")
 }
 
 // poolFlags are the flags that need --device.
-var poolFlags = []string{"memory", "ranks-per-device", "min-ranks", "restarts", "job-name", "files", "dataset", "env", "detach"}
+var poolFlags = []string{"memory", "ranks-per-device", "min-ranks", "restarts", "job-name", "files", "dataset", "gradients", "env", "detach"}
 
 func (o *trainOptions) validate(flags *pflag.FlagSet) error {
 	o.pooled = flags.Changed("device")
@@ -73,7 +75,7 @@ func (o *trainOptions) validate(flags *pflag.FlagSet) error {
 func (o *trainOptions) spec(env *Env, args []string) (client.JobSpec, []byte, error) {
 	s := client.JobSpec{
 		Name: o.name, Ranks: o.ranks, PerDevice: o.perDevice, MinRanks: o.minRanks, Selector: o.device, Memory: o.memory,
-		Data: o.data, Args: append([]string(nil), args...), Restarts: o.restarts, Detach: o.detach, Env: map[string]string{},
+		Data: o.data, Gradients: o.gradients, Args: append([]string(nil), args...), Restarts: o.restarts, Detach: o.detach, Env: map[string]string{},
 	}
 	for _, v := range o.env {
 		name, value, ok := strings.Cut(v, "=")

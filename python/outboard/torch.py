@@ -158,6 +158,7 @@ class ProcessGroup(dist.ProcessGroup):
                 at += p.numel() * width
 
         members = dict(operation=operation, element=element, reduction=reduction, count=count, root=root, site=site)
+        members["buffer"] = parts[0].data_ptr()
         view = self._request("call", count * width, fill, members)
         for first, tensor in results:
             tensor.detach().copy_(_bytes(view, first * width, tensor))

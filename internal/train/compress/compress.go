@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/train/collective"
 )
 
@@ -86,6 +87,18 @@ func (s Spec) Explain() string {
 		return fmt.Sprintf("of gradients between nodes the least important parts may be dropped under congestion, at most %.4g %%%s", 100*s.Fraction, which)
 	default:
 		return "gradients between nodes are sent as they are"
+	}
+}
+
+// Describe says what was sent as the Spec says, "" if nothing was.
+func (s Spec) Describe(t Stats) string {
+	switch {
+	case t.Calls == 0:
+		return ""
+	case s.Method == Loss:
+		return fmt.Sprintf("%d sums of %v: %d of %d parts were dropped", t.Calls, outboard.Bytes(t.Bytes), t.Dropped, t.Offered)
+	default:
+		return fmt.Sprintf("%d sums of %v were sent as %v", t.Calls, outboard.Bytes(t.Bytes), outboard.Bytes(t.Sent))
 	}
 }
 

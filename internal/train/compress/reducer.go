@@ -2,6 +2,7 @@ package compress
 
 import (
 	"context"
+	"sync"
 	"unsafe"
 
 	"github.com/outboard-run/outboard/internal/train/collective"
@@ -23,6 +24,8 @@ type Reducer struct {
 	group Group
 	spec  Spec
 	left  residuals
+
+	mu    sync.Mutex
 	stats Stats
 }
 
@@ -47,8 +50,10 @@ func (s *Stats) Add(t Stats) {
 // New returns a Reducer over a group.
 func New(g Group, s Spec) *Reducer { return &Reducer{group: g, spec: s} }
 
-// Stats returns what the Reducer has summed until now. No call is under way.
+// Stats returns what the Reducer has summed until now; a call may be under way.
 func (r *Reducer) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	s := r.stats
 	s.Dropped, s.Offered = r.group.Lost()
 	return s
@@ -61,8 +66,6 @@ func (r *Reducer) Do(ctx context.Context, c collective.Call, buf []byte, key uin
 	if !r.spec.applies(&c) || len(buf) != c.Bytes() {
 		return r.group.Do(ctx, c, buf)
 	}
-	r.stats.Calls++
-	r.stats.Bytes += int64(len(buf))
 	switch r.spec.Method {
 	case Half:
 		return r.half(ctx, c, buf)
@@ -70,9 +73,16 @@ func (r *Reducer) Do(ctx context.Context, c collective.Call, buf []byte, key uin
 		return r.topK(ctx, c, buf, key)
 	default:
 		c.Loss = int(1000 * r.spec.Fraction)
-		r.stats.Sent += int64(len(buf))
+		r.count(len(buf), len(buf))
 		return r.group.Do(ctx, c, buf)
 	}
+}
+
+// count counts a call on a buffer of so many bytes, of which so many are sent.
+func (r *Reducer) count(bytes, sent int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.Add(Stats{Calls: 1, Bytes: int64(bytes), Sent: int64(sent)})
 }
 
 // half sums as float16. The values are divided by the number of ranks first, so that the sum
@@ -86,7 +96,7 @@ func (r *Reducer) half(ctx context.Context, c collective.Call, buf []byte) error
 	}
 	sum := c
 	sum.Element, sum.Reduction = collective.Float16, collective.Sum
-	r.stats.Sent += int64(sum.Bytes())
+	r.count(len(buf), sum.Bytes())
 	if err := r.group.Do(ctx, sum, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), sum.Bytes())); err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func (r *Reducer) topK(ctx context.Context, c collective.Call, buf []byte, key u
 	clearSent(left, all[rank*k*entrySize:(rank+1)*k*entrySize])
 	gather := c
 	gather.Operation, gather.Element, gather.Reduction, gather.Count = collective.AllGather, collective.Uint8, 0, len(all)
-	r.stats.Sent += int64(k * entrySize)
+	r.count(len(buf), k*entrySize)
 	if err := r.group.Do(ctx, gather, all); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/train/collective"
+	"github.com/outboard-run/outboard/internal/train/compress"
 )
 
 // A nodeRun is the part of an attempt on one node, as its manager sees it.
@@ -67,6 +68,13 @@ func (a *activeJob) attempt(ctx context.Context) error {
 		}
 	}
 	link, why := a.explain(nodes, time.Since(asked))
+	gradients, err := compress.Parse(a.snapshot().Spec.Gradients)
+	if err != nil {
+		return err
+	}
+	if len(nodes) > 1 {
+		why = append(why, gradients.Explain())
+	}
 	_ = a.update(func(j *client.Job) {
 		j.Attempt++
 		j.State, j.Reason, j.World, j.Why, j.Ranks = client.JobStarting, "", len(leases)*j.Spec.PerDevice, why, ranksOf(nodes)
@@ -196,7 +204,7 @@ func (a *activeJob) runRanks(ctx context.Context, nodes []*nodeRun, link collect
 func (a *activeJob) startNode(ctx context.Context, n *nodeRun, nodes []*nodeRun, link collective.Link) error {
 	j := a.snapshot()
 	s := &start{
-		World: j.World, First: n.first, Count: n.count, PerDevice: j.Spec.PerDevice, Node: n.number,
+		Gradients: j.Spec.Gradients, World: j.World, First: n.first, Count: n.count, PerDevice: j.Spec.PerDevice, Node: n.number,
 		Args: j.Spec.Args, Files: j.Spec.Files, Env: j.Spec.Env, Link: link,
 	}
 	if s.Data = j.DataDigest; j.Checkpoint != nil {
@@ -233,9 +241,21 @@ func (a *activeJob) read(ctx context.Context, n *nodeRun, events chan<- attemptE
 		case m.Saved != nil:
 			a.copyCheckpoint(ctx, n, m.Saved)
 		case m.Exited != nil:
+			a.explainSums(n, m.Exited.Sums)
 			events <- attemptEvent{from: n, exited: m.Exited}
 		}
 	}
+}
+
+// explainSums adds what a node has compressed to the explanation of the attempt.
+func (a *activeJob) explainSums(n *nodeRun, t compress.Stats) {
+	gradients, err := compress.Parse(a.snapshot().Spec.Gradients)
+	text := gradients.Describe(t)
+	if err != nil || text == "" {
+		return
+	}
+	a.manager.opts.Metrics.summed(t)
+	_ = a.update(func(j *client.Job) { j.Why = append(j.Why, fmt.Sprintf("node %s: %s", n.node, text)) })
 }
 
 func (a *activeJob) stopAll(nodes []*nodeRun) {

@@ -17,6 +17,7 @@ import (
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/train/compress"
 	"github.com/outboard-run/outboard/internal/train/data"
 )
 
@@ -181,6 +182,11 @@ func check(s *client.JobSpec) error {
 	if s.Restarts == 0 {
 		s.Restarts = defaultRestarts
 	}
+	gradients, err := compress.Parse(s.Gradients)
+	if err != nil {
+		return outboard.Errorf(outboard.Invalid, op, "%w", err)
+	}
+	s.Gradients = gradients.String()
 	size := 0
 	for _, a := range s.Args {
 		size += len(a)

@@ -20,6 +20,7 @@ import (
 	"github.com/outboard-run/outboard/internal/acceptor"
 	"github.com/outboard-run/outboard/internal/cgroup"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
+	"github.com/outboard-run/outboard/internal/train/compress"
 	"github.com/outboard-run/outboard/internal/train/data"
 	"github.com/outboard-run/outboard/internal/train/launch"
 	"github.com/outboard-run/outboard/internal/train/ranks"
@@ -69,11 +70,12 @@ const (
 
 // open prepares the folder, the server of collective calls and the way to the store.
 func (r *run) open(ctx context.Context) error {
-	var err error
 	// Not in the node's data folder, which no other user may enter.
-	if r.dir, err = os.MkdirTemp("", r.host.folderPrefix()); err != nil {
+	dir, err := os.MkdirTemp("", r.host.folderPrefix())
+	if err != nil {
 		return err
 	}
+	r.dir = dir
 	if err := r.prepareFiles(ctx); err != nil {
 		return err
 	}
@@ -87,6 +89,9 @@ func (r *run) open(ctx context.Context) error {
 	}
 	if len(r.start.Nodes) > 1 {
 		opts.Mesh = r.mesh
+	}
+	if opts.Gradients, err = compress.Parse(r.start.Gradients); err != nil {
+		return err
 	}
 	if r.server, err = ranks.Serve(socket, opts); err != nil {
 		return err
@@ -303,6 +308,9 @@ var errStopped = errors.New("the job was stopped")
 // report describes how the ranks ended.
 func (r *run) report(ctx context.Context, err error) *exited {
 	e := &exited{Rank: -1, AfterLoss: r.lost.Load()}
+	if r.server != nil {
+		e.Sums = r.server.Sums()
+	}
 	if f, ok := errors.AsType[*launch.Failure](err); ok {
 		e.Rank, e.Status, e.Reason, e.Killed = f.Rank, f.Status, f.Error(), f.Killed
 		if r.group.Killed() > 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/train/collective"
+	"github.com/outboard-run/outboard/internal/train/compress"
 )
 
 // Protocol is the TLS application protocol between nodes, with its version.
@@ -76,6 +77,8 @@ type start struct {
 	Files  string            `json:"files,omitempty"`
 	Env    map[string]string `json:"env,omitempty"`
 	Link   collective.Link   `json:"link"`
+	// Gradients says how sums are sent between nodes: compress.Parse.
+	Gradients string `json:"gradients,omitempty"`
 	// Checkpoint and Data are the digests of manifests, "" for none.
 	Checkpoint string `json:"checkpoint,omitempty"`
 	Data       string `json:"data,omitempty"`
@@ -87,6 +90,9 @@ func (s *start) check() error {
 		len(s.Nodes) > 0 && len(s.Nodes) <= maxNodes && s.Node >= 0 && s.Node < len(s.Nodes) && len(s.Args) > 0
 	if !ok {
 		return outboard.Errorf(outboard.Protocol, "start ranks", "a malformed request")
+	}
+	if _, err := compress.Parse(s.Gradients); err != nil {
+		return outboard.Errorf(outboard.Protocol, "start ranks", "%w", err)
 	}
 	return nil
 }
@@ -128,6 +134,8 @@ type exited struct {
 	Killed bool `json:"killed,omitempty"`
 	// AfterLoss says that another node's ranks had gone before that.
 	AfterLoss bool `json:"after_loss,omitempty"`
+	// Sums counts what was compressed between this node and others.
+	Sums compress.Stats `json:"sums,omitzero"`
 }
 
 // A writer writes messages; any number of goroutines may use it.

@@ -41,6 +41,7 @@ type post struct {
 	request *ipc.Message
 	call    collective.Call
 	buf     []byte
+	key     uint64 // names the program's buffer
 }
 
 // An address names messages from a rank to another.
@@ -166,6 +167,16 @@ func (r *round) bufs() [][]byte {
 		}
 	}
 	return bufs
+}
+
+// key returns the name of the buffer of the first rank of this node.
+func (r *round) key() uint64 {
+	for _, p := range r.posts {
+		if p != nil {
+			return p.key
+		}
+	}
+	return 0
 }
 
 func (r *round) reply(err error) {

@@ -21,7 +21,7 @@ const maxRounds = 1024
 // serveRemote connects a group to other nodes, and makes its calls with them until it ends.
 func (s *Server) serveRemote(g *group, name string) {
 	ctx, cancel := context.WithTimeout(s.life, connectLimit)
-	err := g.remote.connect(ctx, s.opts.Mesh, name, s.opts.Link)
+	err := g.remote.connect(ctx, s.opts.Mesh, name, s.opts.Link, s.opts.Gradients)
 	cancel()
 	g.mu.Lock()
 	if err != nil {
@@ -43,6 +43,7 @@ func (s *Server) serveRemote(g *group, name string) {
 			mail.Go(func() { s.receiveMail(g, i) })
 		}
 	}
+	s.addSums(g.remote.sums)
 	g.makeCalls(s.life, s.reportFailure)
 	mail.Wait()
 }
@@ -96,7 +97,7 @@ func (g *group) makeCall(r *round, failed func(error)) {
 			break
 		}
 	}
-	err := g.remote.perform(call, r.bufs())
+	err := g.remote.perform(call, r.bufs(), r.key())
 	if err != nil {
 		g.mu.Lock()
 		if g.failed == nil {

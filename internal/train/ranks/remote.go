@@ -9,6 +9,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/train/collective"
+	"github.com/outboard-run/outboard/internal/train/compress"
 )
 
 // A Mesh connects the servers of a job's nodes, which have numbers from 0.
@@ -26,7 +27,8 @@ type remote struct {
 	first  []int // by index in nodes: its first rank
 	direct bool  // each node has one rank: the ranks of the nodes' group are those of this one
 	group  *collective.Group
-	mail   []*mailbox // by index in nodes; nil: itself
+	sums   *compress.Reducer // over group
+	mail   []*mailbox        // by index in nodes; nil: itself
 	rounds chan *round
 	calls  uint64 // rounds that have begun
 }
@@ -66,7 +68,7 @@ func (r *remote) localRanks() (n int) {
 }
 
 // connect connects the group to the other nodes.
-func (r *remote) connect(ctx context.Context, mesh Mesh, name string, link collective.Link) error {
+func (r *remote) connect(ctx context.Context, mesh Mesh, name string, link collective.Link, gradients compress.Spec) error {
 	conns := make([]net.Conn, len(r.nodes))
 	r.mail = make([]*mailbox, len(r.nodes))
 	var err error
@@ -92,8 +94,10 @@ func (r *remote) connect(ctx context.Context, mesh Mesh, name string, link colle
 			}
 		}
 		r.closeMail()
+		return err
 	}
-	return err
+	r.sums = compress.New(r.group, gradients)
+	return nil
 }
 
 func (r *remote) close() {
@@ -111,8 +115,9 @@ func (r *remote) closeMail() {
 	}
 }
 
-// perform makes the call of all ranks; bufs has the buffers of this node's, by rank.
-func (r *remote) perform(c collective.Call, bufs [][]byte) error {
+// perform makes the call of all ranks; bufs has the buffers of this node's, by rank, and key names
+// the program's buffer.
+func (r *remote) perform(c collective.Call, bufs [][]byte, key uint64) error {
 	var err error
 	switch {
 	case c.Operation == collective.Barrier:
@@ -120,7 +125,7 @@ func (r *remote) perform(c collective.Call, bufs [][]byte) error {
 	case r.direct && c.Operation != collective.AllReduce:
 		err = r.do(c, bufs[r.first[r.self]])
 	case c.Operation == collective.AllReduce, c.Operation == collective.ReduceScatter:
-		err = r.reduce(c, bufs)
+		err = r.reduce(c, bufs, key)
 	case c.Operation == collective.AllGather:
 		err = r.gather(c, bufs)
 	case c.Operation == collective.Broadcast:
@@ -148,7 +153,7 @@ func local(bufs [][]byte) [][]byte {
 
 // reduce reduces the buffers of this node, then those of the nodes, and copies the result to all.
 // A reduce-scatter between nodes that have several ranks is an all-reduce.
-func (r *remote) reduce(c collective.Call, bufs [][]byte) error {
+func (r *remote) reduce(c collective.Call, bufs [][]byte, key uint64) error {
 	sum, own := c, local(bufs)
 	sum.Operation = collective.AllReduce
 	if c.Reduction == collective.Average {
@@ -159,7 +164,7 @@ func (r *remote) reduce(c collective.Call, bufs [][]byte) error {
 	}
 	// The schedule alone decides the order of additions, so a result is the same in each run.
 	sum.Ordered = false
-	if err := r.do(sum, own[0]); err != nil {
+	if err := r.sums.Do(context.Background(), sum, own[0], key); err != nil {
 		return err
 	}
 	if c.Reduction == collective.Average {

@@ -13,6 +13,7 @@ import (
 	"github.com/outboard-run/outboard/internal/acceptor"
 	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/train/collective"
+	"github.com/outboard-run/outboard/internal/train/compress"
 )
 
 const (
@@ -31,6 +32,8 @@ type Options struct {
 	Node int
 	// Link is the slowest link between the nodes: all servers of the job have the same.
 	Link collective.Link
+	// Gradients says how sums are sent between nodes: all servers of the job have the same.
+	Gradients compress.Spec
 	// Checkpoint, if not nil, keeps the file of a checkpoint; its size does not matter to the
 	// caller. It returns when the checkpoint counts.
 	Checkpoint func(ctx context.Context, f *os.File, number int) error
@@ -49,6 +52,8 @@ type Server struct {
 
 	mu     sync.Mutex
 	groups map[string]*group
+	// sums are the reducers of all groups with a remote part.
+	sums []*compress.Reducer
 	// closing are the groups with a remote part: other nodes may still need what this one has
 	// sent after its own ranks have left.
 	closing []*remote
@@ -83,6 +88,22 @@ func (s *Server) Close() error {
 	s.mu.Unlock()
 	s.working.Wait()
 	return nil
+}
+
+// Sums returns what was compressed between nodes until now.
+func (s *Server) Sums() (all compress.Stats) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.sums {
+		all.Add(r.Stats())
+	}
+	return all
+}
+
+func (s *Server) addSums(r *compress.Reducer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sums = append(s.sums, r)
 }
 
 func (s *Server) serve(ctx context.Context, c *net.UnixConn) {
@@ -179,7 +200,9 @@ type request struct {
 	Count     int                  `json:"count"`
 	Root      int                  `json:"root"`
 	Site      string               `json:"site"`
-	Number    int                  `json:"number"`
+	// Buffer names the program's buffer: its address.
+	Buffer uint64 `json:"buffer"`
+	Number int    `json:"number"`
 }
 
 // handle carries out a request. Requests that wait for other ranks are answered later.
@@ -293,7 +316,7 @@ func (m *member) call(msg *ipc.Message, r *request) error {
 	if err != nil {
 		return outboard.Errorf(outboard.Invalid, "", "%w", err)
 	}
-	return m.group.call(m.rank, &post{member: m, request: msg, call: c, buf: buf})
+	return m.group.call(m.rank, &post{member: m, request: msg, call: c, buf: buf, key: r.Buffer})
 }
 
 func (m *member) exchange(msg *ipc.Message, r *request) error {
