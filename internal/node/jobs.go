@@ -14,6 +14,7 @@ import (
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/train/data"
 	"github.com/outboard-run/outboard/internal/train/job"
+	"github.com/outboard-run/outboard/python"
 )
 
 // jobsDir has the lines of training jobs in a node's data folder.
@@ -37,7 +38,7 @@ func openJobs(ctx context.Context, n *Node) (lifecycle.Resource, error) {
 	j := &jobs{peers: &job.Peers{Dial: dialJobs(n.peers)}}
 	j.host = job.NewHost(job.HostOptions{
 		Self: n.self.ID, Mode: mode, Check: n.pool.Check, Peers: j.peers, Fetch: jobFiles{n.artifacts}.fetch, Chunks: data.Kept{Store: n.artifacts},
-		Command: append(slices.Clone(n.opts.Helper), "rank"), Readable: n.opts.Sandbox.Readable, Groups: n.groups, Memory: rankMemory(n.host, n.self.Devices), Owner: folderKey(n.folder), Log: log,
+		Python: python.Extract, Command: append(slices.Clone(n.opts.Helper), "rank"), Readable: n.opts.Sandbox.Readable, Groups: n.groups, Memory: rankMemory(n.host, n.self.Devices), Owner: folderKey(n.folder), Log: log,
 	})
 	j.manager, err = job.Open(ctx, job.Options{
 		Self: n.self.ID, State: n.state, Leases: n.pool, Peers: j.peers, Chunks: data.Kept{Store: n.artifacts}, Dir: absolute(n.folder.at(jobsDir)),

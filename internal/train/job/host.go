@@ -32,6 +32,8 @@ type HostOptions struct {
 	Fetch func(ctx context.Context, digest string) ([]byte, error)
 	// Chunks keeps checkpoints and data.
 	Chunks data.Chunks
+	// Python writes the package with the back end of torch.distributed into a new folder.
+	Python func(dir string) error
 	// Command is the program that confines itself and becomes a rank: see launch.Confine.
 	Command []string
 	// Readable are paths that ranks may read beside the system's.

@@ -24,7 +24,6 @@ import (
 	"github.com/outboard-run/outboard/internal/train/data"
 	"github.com/outboard-run/outboard/internal/train/launch"
 	"github.com/outboard-run/outboard/internal/train/ranks"
-	"github.com/outboard-run/outboard/python"
 )
 
 // A run is one attempt of a job on this node.
@@ -134,7 +133,7 @@ func (r *run) prepareFiles(ctx context.Context) error {
 	if err := os.Mkdir(files, 0o700); err != nil {
 		return err
 	}
-	if err := python.Extract(filepath.Join(r.dir, pythonDir)); err != nil {
+	if err := r.host.opts.Python(filepath.Join(r.dir, pythonDir)); err != nil {
 		return err
 	}
 	for name, digest := range map[string]string{checkpointDir: r.start.Checkpoint, dataDir: r.start.Data} {
