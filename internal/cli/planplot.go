@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,7 +32,7 @@ func (p *planner) draw(ctx context.Context) error {
 	if err != nil {
 		return p.named(err)
 	}
-	curves, err := p.curves()
+	curves, err := p.curves(leastOf(heat.Values))
 	if err != nil {
 		return p.named(err)
 	}
@@ -107,21 +108,47 @@ func (p *planner) poolMarks(ctx context.Context) []plot.Mark {
 	return out
 }
 
-// curves are the requirements of some slowdowns, or of the one that was asked for.
-func (p *planner) curves() (*plot.Chart, error) {
+// leastOf is the least value of a heat map.
+func leastOf(values [][]float64) float64 {
+	least := values[0][0]
+	for _, row := range values {
+		least = min(least, slices.Min(row))
+	}
+	return least
+}
+
+// curveCount is how many slowdowns have a curve.
+const curveCount = 4
+
+// bounds are the slowdowns whose requirements are drawn: the one that was asked for, or the first
+// round ones that some network keeps, when the best one has the given slowdown.
+func (p *planner) bounds(best float64) (out []percentage) {
+	if p.opts.maxSlowdown > 0 {
+		return []percentage{p.opts.maxSlowdown}
+	}
+	for scale := 0.01; len(out) < curveCount; scale *= 10 {
+		for _, factor := range []float64{1, 2, 5} {
+			if bound := percentage(scale * factor); 1+float64(bound) >= best && len(out) < curveCount {
+				out = append(out, bound)
+			}
+		}
+	}
+	return out
+}
+
+// curves are the requirements of some slowdowns.
+func (p *planner) curves(best float64) (*plot.Chart, error) {
+	rtt, bandwidth := p.opts.rtt, p.opts.bandwidth
 	c := &plot.Chart{
 		Text: plot.Text{
 			Title:       "The slowest network that keeps a slowdown",
 			Description: "For each round-trip time the least bandwidth. Above a line the program keeps that slowdown; where a line ends, no bandwidth does.",
 		},
-		X: plot.Axis{Title: "round-trip time", Format: seconds, Log: true}, Y: plot.Axis{Title: "bandwidth needed, each direction", Format: bitRate, Log: true},
+		X: plot.Axis{Title: "round-trip time", Format: seconds, Log: true, Least: rtt.low.Seconds(), Most: rtt.high.Seconds()},
+		Y: plot.Axis{Title: "bandwidth needed, each direction", Format: bitRate, Log: true, Least: bandwidth.low, Most: bandwidth.high},
 	}
-	bounds := []percentage{0.05, 0.10, 0.25, 1}
-	if p.opts.maxSlowdown > 0 {
-		bounds = []percentage{p.opts.maxSlowdown}
-	}
-	for _, bound := range bounds {
-		found, err := overhead.Require(p.sources[0].open, p.opts.rtt.values(curvePoints), 1+float64(bound), p.options())
+	for _, bound := range p.bounds(best) {
+		found, err := overhead.Require(p.sources[0].open, rtt.values(curvePoints), 1+float64(bound), p.options())
 		if err != nil {
 			return nil, err
 		}
@@ -130,6 +157,9 @@ func (p *planner) curves() (*plot.Chart, error) {
 			if r.Possible {
 				s.Points = append(s.Points, plot.Point{X: r.RTT.Seconds(), Y: r.Bandwidth})
 			}
+		}
+		if s.Points == nil {
+			s.Name += ": not possible"
 		}
 		c.Series = append(c.Series, s)
 	}
@@ -148,7 +178,7 @@ func (p *planner) timeline() (*plot.Timeline, error) {
 	return &plot.Timeline{
 		Text: plot.Text{
 			Title:       "One phase, local beside remote",
-			Description: "The calls from one wait for the device to the next, in the middle of the program: what each part is busy with.",
+			Description: "The calls from one wait for the device to the next, where the program sends much in a short time: what each part is busy with.",
 		},
 		Kinds: phaseKinds, Format: seconds,
 		Groups: []plot.TimelineGroup{{Name: "Local", Rows: rowsOf(local)}, {Name: network, Rows: rowsOf(remote)}},

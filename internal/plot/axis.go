@@ -11,6 +11,8 @@ type Axis struct {
 	Log bool
 	// Unlimited is the value, if not 0, that stands for no limit; it is drawn at the end.
 	Unlimited float64
+	// Least and Most, where they differ, are values that a chart's axis reaches at least.
+	Least, Most float64
 }
 
 func (a Axis) format(v float64) string {

@@ -42,9 +42,12 @@ var (
 
 func (c *Chart) text() Text { return c.Text }
 
-// bounds are the least and greatest values of the points along one axis.
-func (c *Chart) bounds(of func(Point) []float64) (low, high float64) {
+// bounds are the least and greatest values of the points along one axis, and what the axis reaches.
+func (c *Chart) bounds(axis Axis, of func(Point) []float64) (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
+	if axis.Least != axis.Most {
+		low, high = axis.Least, axis.Most
+	}
 	for _, s := range c.Series {
 		for _, p := range s.Points {
 			for _, v := range of(p) {
@@ -67,8 +70,8 @@ func (c *Chart) scales(top, bottom float64) (x, y scale) {
 	}
 	x = scale{axis: c.X, from: left, to: width - margin - 20}
 	y = scale{axis: c.Y, from: bottom, to: top}
-	x.low, x.high = c.bounds(func(p Point) []float64 { return []float64{p.X} })
-	y.low, y.high = c.bounds(ys)
+	x.low, x.high = c.bounds(c.X, func(p Point) []float64 { return []float64{p.X} })
+	y.low, y.high = c.bounds(c.Y, ys)
 	if c.Diagonal {
 		x.low, x.high = min(x.low, y.low), max(x.high, y.high)
 		y.low, y.high = x.low, x.high

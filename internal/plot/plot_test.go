@@ -72,6 +72,19 @@ func TestHTMLHasATableAndNoReferences(t *testing.T) {
 	}
 }
 
+// An axis reaches what it is told to reach, and further where points are.
+func TestAxesReachTheirRange(t *testing.T) {
+	c := &Chart{
+		X:      Axis{Format: number, Log: true, Least: 1, Most: 1000},
+		Y:      Axis{Format: number, Log: true},
+		Series: []Series{{Points: []Point{{X: 10, Y: 5}, {X: 5000, Y: 7}}}},
+	}
+	x, y := c.scales(0, 100)
+	if x.low > 1 || x.low < 0.5 || x.high < 5000 || x.high > 10_000 || y.low > 5 || y.high < 7 || y.high > 10 {
+		t.Errorf("x from %g to %g, y from %g to %g", x.low, x.high, y.low, y.high)
+	}
+}
+
 // Shades keep their order without colour.
 func TestShadesDarken(t *testing.T) {
 	last := 1e9

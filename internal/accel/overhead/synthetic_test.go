@@ -105,7 +105,7 @@ func (p *program) launchWithin(gap, begins, execute, device time.Duration) {
 	called := p.now + int64(gap)
 	idle := p.device
 	r := p.enqueue(opLaunch, 0, gap, execute, device)
-	r.Start = max(called+int64(begins), idle)
+	r.Start = max(called+int64(begins), idle, 1) // 0 says that it is not known
 	p.device = r.Start + r.DeviceTime
 }
 

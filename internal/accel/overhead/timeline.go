@@ -23,10 +23,10 @@ const maxPhase = 400
 // phase is a range of records, between two waits in the middle of a program.
 type phase struct{ first, last int }
 
-// Phase evaluates one phase of a program, from one wait to the next in its middle: without
-// forwarding, and over the link.
+// Phase evaluates one phase of a program, from one wait to the next, where it sends much in a short
+// time: without forwarding, and over the link.
 func Phase(open Open, link Link, o Options) (local, remote []Span, err error) {
-	p, err := middle(open)
+	p, err := busiest(open)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -36,30 +36,34 @@ func Phase(open Open, link Link, o Options) (local, remote []Span, err error) {
 	return local, remote, err
 }
 
-// middle finds the phase between the two waits in the middle of all.
-func middle(open Open) (phase, error) {
+// busiest finds the phase between two waits that has many messages in a short time: the greatest
+// square of their number over its length. What comes before the first wait and after the last is
+// one only if there is no other.
+func busiest(open Open) (phase, error) {
 	src, err := open()
 	if err != nil {
 		return phase{}, err
 	}
-	var waits []int
-	n := 0
-	for ; ; n++ {
+	var best phase
+	most, sent, begin := 0.0, 0.0, int64(0)
+	for first, n, waited := 0, 0, false; ; n++ {
 		r, err := src.Next()
 		if err != nil {
-			if waits == nil || n == 0 {
-				return phase{0, min(n, maxPhase)}, ignoreEnd(err)
+			if most == 0 {
+				best = phase{0, min(n-1, maxPhase)}
 			}
-			i := len(waits) / 2
-			from := 0
-			if i > 0 {
-				from = waits[i-1] + 1
-			}
-			return phase{max(from, waits[i]-maxPhase), waits[i]}, ignoreEnd(err)
+			return best, ignoreEnd(err)
 		}
-		if r.Blocking == trace.HostBlocking {
-			waits = append(waits, n)
+		if r.Class != trace.AnsweredLocally {
+			sent++
 		}
+		if r.Blocking != trace.HostBlocking {
+			continue
+		}
+		if score := sent * sent / float64(max(1, r.End-begin)); waited && score > most && n-first < maxPhase {
+			most, best = score, phase{first, n}
+		}
+		sent, first, begin, waited = 0, n+1, r.End, true
 	}
 }
 
