@@ -63,6 +63,7 @@ func (b *bench) sections() []paired.Section {
 		{Name: "record", Run: b.record, Setup: true},
 		{Name: "links", Run: b.measureLinks, Setup: true},
 		{Name: "predictions", Run: b.predictions},
+		{Name: "replay", Run: func(ctx context.Context) error { return b.add(replay(ctx, b)) }},
 		{Name: "limits", Run: b.limits},
 		{Name: "together", Run: b.together},
 		{Name: "what-if", Run: b.whatIf},

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/paired"
+	"github.com/outboard-run/outboard/internal/accel/overhead"
+)
+
+// replay predicts runs from their own traces: each program is recorded over a link, and that run is
+// predicted over the same link. The program's time and the device's are those of the run, so the
+// error is the model's, and that of the constants, without the difference between two runs.
+func replay(ctx context.Context, b *bench) (row paired.Row, err error) {
+	var errs []float64
+	for _, p := range b.cases {
+		for i := range b.links {
+			if !b.Quick && i%3 != 1 {
+				continue // every third of twelve
+			}
+			e, err := replayOver(ctx, b, p, &b.links[i])
+			if err != nil {
+				return row, fmt.Errorf("%s over %s: %w", p.Name, &b.links[i], err)
+			}
+			errs = append(errs, math.Abs(e))
+		}
+	}
+	return paired.NewRow("a run predicted from its own trace, over the link that it was recorded on: median error", "%", "", errs, nil, paired.Goal{Max: 3}), nil
+}
+
+// replayOver returns the error in %.
+func replayOver(ctx context.Context, b *bench, p *program, l *link) (float64, error) {
+	b.rig.Node(deviceNode).SetLink(l.nominal)
+	file := filepath.Join(b.Dir, p.short()+".replay")
+	run, err := b.runOnce(ctx, p, b.over("--no-trace", "--trace", file))
+	if err != nil {
+		return 0, err
+	}
+	predicted, err := overhead.Predict(opener(file), []overhead.Link{l.measured}, b.options())
+	if err != nil {
+		return 0, err
+	}
+	// The joining of the trace follows the program, so the run is as long as the trace says, and its start.
+	end, err := ending(file)
+	if err != nil {
+		return 0, err
+	}
+	e := 100 * (predicted[0].Wall.Seconds()/run.Wall.Seconds() - 1)
+	fmt.Fprintf(os.Stderr, "  %-24s %-24s ran %.3f s (in the program %.3f), predicted %.3f (%+.1f %%)\n", p.Name, l, run.Wall.Seconds(),
+		time.Duration(end.Duration).Seconds(), predicted[0].Wall.Seconds(), e)
+	return e, nil
+}
