@@ -266,16 +266,20 @@ func (ev *events) drop(item *pendingCommand) {
 
 // hasFailed reports whether an event's command is known to have failed since the driver
 // accepted it. A command that depends on it must not reach the driver: some drivers never
-// complete a command whose wait list had failed before.
+// complete a command whose wait list had failed before. It belongs to the dispatcher.
 func (ev *events) hasFailed(id uint64) bool {
 	p := &ev.pending
-	if p.count.Load() == 0 {
-		return false
+	if p.count.Load() > 0 {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if item := p.byID[id]; item != nil {
+			return ev.status(item.event) < 0
+		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	item := p.byID[id]
-	return item != nil && ev.status(item.event) < 0
+	// The completer may have reported the command since the message's updates were applied.
+	ev.objects.applyUpdates()
+	e, _ := ev.objects.table.Get(id, kindEvent)
+	return e.Failed != 0
 }
 
 // notifyOnCompletion wakes the completer when the event is complete.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/outboard-run/outboard/internal/accel/driver"
+	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
 // TestHostileBacklog: what waits for an event that the client never sets costs the
@@ -205,10 +206,31 @@ func TestFailedBeforeItsWaitListEnds(t *testing.T) {
 			}
 		}
 		c.finish(queue)
-		if kept := len(c.worker.events.failed.kept); kept < 20 {
+		failed := &c.worker.events.failed
+		failed.mu.Lock()
+		defer failed.mu.Unlock()
+		if kept := len(failed.kept); kept < 20 {
 			t.Errorf("%d failed events are kept, want one of each round at least", kept)
 		}
 	})
+}
+
+// TestFailureReportedMeanwhile: the completer reports a failure while the dispatcher handles a
+// message whose command depends on it.
+func TestFailureReportedMeanwhile(t *testing.T) {
+	const id = 300
+	objects := &objects{table: session.NewTable(16)}
+	ev := &events{objects: objects}
+	if err := objects.table.Add(id, session.Entry{Kind: kindEvent, Handle: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if ev.hasFailed(id) {
+		t.Error("the event has failed before its command did")
+	}
+	objects.updates.add(objectUpdate{id: id, entry: session.Entry{Failed: clExecStatusError}, failed: true})
+	if !ev.hasFailed(id) {
+		t.Error("the failure that the completer has reported is not known")
+	}
 }
 
 // TestFailedEventsAreBounded: the oldest of the failed events that are kept make room.
