@@ -5,10 +5,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/overhead"
 	"github.com/outboard-run/outboard/internal/accel/recording"
 	"github.com/outboard-run/outboard/internal/accel/trace"
 )
@@ -22,6 +25,41 @@ type placement struct {
 // traceStore has the traces of programs that this machine has recorded.
 func (env *Env) traceStore() recording.Store {
 	return recording.Store{Dir: filepath.Join(env.config.data, "traces")}
+}
+
+// A kept trace stays in place of a new one of the same work that took longer, for at most this long.
+const shortestTraceAge = 7 * 24 * time.Hour
+
+// keepTrace remembers a recording for placement. When the one that is kept already shows the same
+// work in less time, it stays: the new run compiled kernels, which drivers keep, or was disturbed.
+func (env *Env) keepTrace(fingerprint, file string) error {
+	store := env.traceStore()
+	kept, err := store.Path(fingerprint)
+	if err != nil {
+		return store.Keep(fingerprint, file)
+	}
+	info, err := os.Stat(kept)
+	if err == nil && time.Since(info.ModTime()) < shortestTraceAge && isSameWorkFaster(kept, file) {
+		return nil
+	}
+	return store.Keep(fingerprint, file)
+}
+
+// isSameWorkFaster reports whether two traces have about the same number of calls, and the first one
+// is that of a run which would be shorter on a device of its own machine.
+func isSameWorkFaster(first, second string) bool {
+	var local [2]time.Duration
+	var calls [2]float64
+	for i, path := range []string{first, second} {
+		file := traceFile{path: path}
+		found, err := overhead.Predict(file.open, []overhead.Link{{}}, overhead.Options{Constants: overhead.DefaultConstants()})
+		if err != nil {
+			return false
+		}
+		local[i], calls[i] = found[0].Local, float64(found[0].Traffic.Calls)
+	}
+	const similar = 1.02
+	return local[0] < local[1] && calls[0] < calls[1]*similar && calls[1] < calls[0]*similar
 }
 
 // rankDevices predicts the program on the pool's devices, if a trace of it is kept. Without one, the

@@ -151,9 +151,13 @@ func (p *planner) require() error {
 	for _, r := range found {
 		p.plan.Required = append(p.plan.Required, planRequirement{r.RTT.Seconds(), r.Bandwidth, r.Possible})
 	}
-	local, err := overhead.Local(p.sources[0].open, p.options())
-	p.plan.Local = local.Seconds()
-	return err
+	// The time of the local run, over any network.
+	free, err := overhead.Predict(p.sources[0].open, []overhead.Link{{}}, p.options())
+	if err != nil {
+		return p.named(err)
+	}
+	p.plan.Local = free[0].Local.Seconds()
+	return nil
 }
 
 // together predicts all traces on one network.

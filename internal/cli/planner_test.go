@@ -18,6 +18,13 @@ import (
 // demoTrace writes the trace of a program of 100 launches with a finish after each, in a second.
 func demoTrace(t *testing.T) string {
 	t.Helper()
+	return traceOf(t, 100, 9_000_000)
+}
+
+// traceOf writes the trace of a program of launches that take the device so many ns, each a
+// millisecond after a finish.
+func traceOf(t *testing.T, launches int, device int64) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "demo.trace")
 	f, err := os.Create(path)
 	if err != nil {
@@ -30,9 +37,9 @@ func demoTrace(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const gap, device = 1_000_000, 9_000_000
+	const gap = 1_000_000
 	now := int64(0)
-	for range 100 {
+	for range launches {
 		launch := trace.Record{Class: trace.Early, Blocking: trace.DeviceBlocking, Command: true, Queue: 1, Forward: 120, Gap: gap, Begin: now + gap, End: now + gap}
 		launch.Start, launch.DeviceTime = launch.End, device
 		finish := trace.Record{Op: 1, Class: trace.WaitedFor, Blocking: trace.HostBlocking, Queue: 1, Forward: 40, Backward: 32, Begin: launch.End, Blocked: device}
@@ -60,6 +67,41 @@ func runCommand(t *testing.T, args ...string) (stdout, stderr string, status int
 	env := &Env{Stdout: &out, Stderr: &errs, Environ: []string{"OUTBOARD_DATA=" + t.TempDir()}}
 	status = env.Run(context.Background(), args)
 	return out.String(), errs.String(), status
+}
+
+// A run that compiled kernels does not displace a shorter recording of the same work; other work does.
+func TestTheShorterRecordingIsKept(t *testing.T) {
+	env := &Env{}
+	env.config.data = t.TempDir()
+	long, short, other := traceOf(t, 100, 20_000_000), traceOf(t, 100, 9_000_000), traceOf(t, 200, 9_000_000)
+	for _, step := range []struct{ file, want string }{{long, long}, {short, short}, {long, short}, {other, other}, {short, short}} {
+		if err := env.keepTrace("program", step.file); err != nil {
+			t.Fatal(err)
+		}
+		kept, err := env.traceStore().Path("program")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, gotErr := os.ReadFile(kept)
+		want, wantErr := os.ReadFile(step.want)
+		if gotErr != nil || wantErr != nil || !bytes.Equal(got, want) {
+			t.Errorf("after %s, not %s is kept: %v, %v", step.file, step.want, gotErr, wantErr)
+		}
+	}
+	stale := time.Now().Add(-shortestTraceAge)
+	kept, err := env.traceStore().Path("program")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(kept, stale, stale); err != nil {
+		t.Fatal(err)
+	}
+	if err := env.keepTrace("program", long); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(kept); err != nil || time.Since(info.ModTime()) >= shortestTraceAge {
+		t.Errorf("a recording of a week ago is not replaced: %v", err)
+	}
 }
 
 func TestPlanPredictsANetwork(t *testing.T) {

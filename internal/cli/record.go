@@ -82,7 +82,7 @@ func (r *recorder) close(env *Env, status int) {
 	}
 	end, err := r.Close(status)
 	if err == nil && end.Records > 0 && status == 0 && !r.forget {
-		err = env.traceStore().Keep(r.Fingerprint(), r.file)
+		err = env.keepTrace(r.Fingerprint(), r.file)
 	}
 	switch {
 	case err != nil:
