@@ -18,7 +18,7 @@ import (
 func (b *bench) buckets(ctx context.Context) error {
 	b.rig.Node(deviceNode).SetLink(netem.Link{})
 	var errs []float64
-	for _, rate := range []float64{1e9, 200e6, 50e6}[:b.Rounds(3, 1)] {
+	for _, rate := range []float64{500e6, 100e6}[:b.Rounds(2, 1)] {
 		if err := b.rig.Shape(ctx, rate); err != nil {
 			b.Report.Notes = append(b.Report.Notes, "No run over token buckets: "+err.Error()+".")
 			return nil //nolint:nilerr // noted: this machine has no namespaces

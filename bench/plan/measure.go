@@ -42,6 +42,10 @@ func (b *bench) runsOf(r *result) int {
 	return min(most, max(1, int(float64(most)/max(0.1, r.remote.Wall.Seconds()))))
 }
 
+// repeatLimit is how long a program's runs are repeated: a busy machine does not make the bench
+// take hours.
+const repeatLimit = time.Minute
+
 // measureProgram predicts a program over all links, then runs it over them in turn.
 func (b *bench) measureProgram(ctx context.Context, p *program) ([]*result, error) {
 	var links []overhead.Link
@@ -82,9 +86,10 @@ func (b *bench) runAll(ctx context.Context, p *program, results []*result) error
 		return err
 	}
 	up, down := node.LinkBytes()
+	began := time.Now()
 	for round := range b.Rounds(3, 2) {
 		for _, r := range results {
-			if round >= b.runsOf(r) {
+			if round >= b.runsOf(r) || round > 0 && time.Since(began) > repeatLimit {
 				continue
 			}
 			node.SetLink(r.link.nominal)

@@ -31,7 +31,7 @@ func (b *bench) whatIf(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			wall, err := b.shortest(ctx, p, without(b.over(), off.name), 2)
+			wall, err := b.shortest(ctx, p, without(b.over(), off.name), 1)
 			if err != nil {
 				return fmt.Errorf("%s without %s: %w", p.Name, off.name, err)
 			}
