@@ -19,6 +19,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/internal/artifact"
 	"github.com/outboard-run/outboard/internal/gateway"
 	"github.com/outboard-run/outboard/internal/lifecycle"
@@ -110,7 +111,7 @@ func (n *Node) openModels(ctx context.Context) (_ lifecycle.Resource, err error)
 		return nil, err
 	}
 	m.remote = &remote.Server{Self: n.self.ID, Models: m.server, Open: func(digest string) (*os.File, error) { return artifact.OpenFile(n.artifacts, digest) }, Socket: socket, Credential: credential, Log: log}
-	m.oip = oip.New(oip.Options{Models: m.server, Version: n.opts.Version, SharedMemory: n.opts.ModelsSharedMemory, Allow: allowModel, Administer: administerModels, Owner: ownerOf, Count: countTokens, Log: log})
+	m.oip = oip.New(oip.Options{Models: m.server, Version: n.opts.Version, SharedMemory: n.opts.ModelsSharedMemory, Allow: allowModel, Administer: administerModels, Owner: ownerOf, CacheScope: cacheScopeOf, Count: countTokens, Log: log})
 	m.grpc = m.newModelGRPC()
 	m.texts = n.newModelTexts(m)
 	m.guarded = n.keys.Guard(http.HandlerFunc(m.route), refuseModel)
@@ -254,6 +255,19 @@ func allowModel(ctx context.Context, name string) error { return keys.FromContex
 func ownerOf(ctx context.Context) string {
 	if g := keys.FromContext(ctx); g != nil {
 		return g.Key.ID
+	}
+	return ""
+}
+
+// cacheScopeOf returns whose earlier prompts a request may share state with: those with the same API
+// key or, without a key, of the same caller of the fabric, and "" for the clients of this machine's
+// HTTP ports while the pool has no key.
+func cacheScopeOf(ctx context.Context) string {
+	if g := keys.FromContext(ctx); g != nil {
+		return "key/" + g.Key.ID
+	}
+	if c, ok := fabric.CallerFromContext(ctx); ok && c.Tenant != "" {
+		return "caller/" + c.Tenant
 	}
 	return ""
 }

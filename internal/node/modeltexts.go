@@ -20,7 +20,7 @@ type modelTexts struct {
 
 func (n *Node) newModelTexts(m *models) *modelTexts {
 	pool := textpool.New(textpool.Options{
-		Server: m.server, Metrics: n.registry, Log: m.log,
+		Server: m.server, CacheScope: cacheScopeOf, Metrics: n.registry, Log: m.log,
 		Open: func(digest string) (*os.File, error) { return artifact.OpenFile(n.artifacts, digest) },
 	})
 	return &modelTexts{

@@ -171,6 +171,10 @@ type Generation struct {
 	LogProbs int
 	// Priority orders generations that wait for a place in the batch: higher first.
 	Priority int
+	// CacheScope names the client whose earlier prompts this one may share attention state with. What
+	// is shared is seen in Usage.CachedTokens and in the time to the first token: across clients, it
+	// would tell one what another has asked.
+	CacheScope string
 }
 
 // Sampling says how a token is chosen. The zero value is greedy.

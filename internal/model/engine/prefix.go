@@ -13,13 +13,16 @@ const PrefixBlock = 32
 // numbers.
 type Prefixes []uint32
 
-// PrefixHashes returns the hashes of the beginnings of tokens, of one block, two blocks, and so on;
-// at most limit.
-func PrefixHashes(tokens []int32, limit int) Prefixes {
+// PrefixHashes returns the hashes of the beginnings of tokens in a CacheScope, of one block, two
+// blocks, and so on; at most limit.
+func PrefixHashes(scope string, tokens []int32, limit int) Prefixes {
 	const offset, prime = 14695981039346656037, 1099511628211 // FNV-1a with 64 bits
 	n := min(len(tokens)/PrefixBlock, limit)
 	hashes := make(Prefixes, 0, n)
 	hash := uint64(offset)
+	for i := range len(scope) {
+		hash = (hash ^ uint64(scope[i])) * prime
+	}
 	for i, token := range tokens[:n*PrefixBlock] {
 		for shift := 0; shift < 32; shift += 8 {
 			hash = (hash ^ uint64(byte(token>>shift))) * prime

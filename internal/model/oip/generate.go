@@ -93,6 +93,7 @@ func (h *Handler) open(w http.ResponseWriter, r *http.Request) (*generateRequest
 	if err != nil {
 		return nil, g, nil, nil, err
 	}
+	g.CacheScope = h.opts.CacheScope(r.Context())
 	m, err := h.openText(r)
 	if err != nil {
 		return nil, g, nil, nil, err

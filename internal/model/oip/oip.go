@@ -43,6 +43,8 @@ type Options struct {
 	// Owner names the client of a request by its API key: a region of shared memory belongs to the
 	// client that has registered it. Nil, or "": the user on this machine is the client.
 	Owner func(ctx context.Context) string
+	// CacheScope returns that of a request's generations (engine.Generation); nil: all have the same.
+	CacheScope func(ctx context.Context) string
 	// Count counts the tokens of a generation for the client of its request; nil counts none.
 	Count func(ctx context.Context, prompt, generated int)
 	Log   *slog.Logger
@@ -70,6 +72,9 @@ func New(opts Options) *Handler {
 	}
 	if opts.Owner == nil {
 		opts.Owner = noOwner
+	}
+	if opts.CacheScope == nil {
+		opts.CacheScope = noOwner
 	}
 	if opts.Count == nil {
 		opts.Count = func(context.Context, int, int) {}

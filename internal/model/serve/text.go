@@ -27,12 +27,19 @@ type Text struct {
 // calls when it needs the model no more. Nodes of which the caller knows that they failed are
 // excluded.
 func (s *Server) OpenText(ctx context.Context, name, version string, exclude ...outboard.NodeID) (*Text, func(), error) {
-	return OpenTextFor(ctx, s, name, version, nil, exclude...)
+	return OpenTextFor(ctx, s, name, version, Prompt{}, exclude...)
+}
+
+// A Prompt is what a text is to be generated from.
+type Prompt struct {
+	Tokens []int32
+	// CacheScope is that of the generation.
+	CacheScope string
 }
 
 // OpenTextFor is OpenText on the node where the first token of a prompt is expected soonest: by
 // what waits there, the model's speed, and how much of the prompt has its state there.
-func OpenTextFor(ctx context.Context, s *Server, name, version string, prompt []int32, exclude ...outboard.NodeID) (*Text, func(), error) {
+func OpenTextFor(ctx context.Context, s *Server, name, version string, prompt Prompt, exclude ...outboard.NodeID) (*Text, func(), error) {
 	v, err := s.version(name, version)
 	if err != nil {
 		return nil, nil, err
@@ -40,9 +47,9 @@ func OpenTextFor(ctx context.Context, s *Server, name, version string, prompt []
 	if version == "" {
 		v, version = chooseVersion(s, v)
 	}
-	hashes := engine.PrefixHashes(prompt, engine.MaxPrefixes)
+	hashes := engine.PrefixHashes(prompt.CacheScope, prompt.Tokens, engine.MaxPrefixes)
 	var last error
-	for _, c := range textCandidates(s, v, hashes, len(prompt)) {
+	for _, c := range textCandidates(s, v, hashes, len(prompt.Tokens)) {
 		if slices.Contains(exclude, c.Node) {
 			continue
 		}
@@ -50,8 +57,8 @@ func OpenTextFor(ctx context.Context, s *Server, name, version string, prompt []
 		if err == nil {
 			t.Pinned = version
 			judgeText(s, t)
-			if len(prompt) > 0 {
-				ended := s.sent.add(sentKey{c.Node, keyOf(v).content}, hashes, len(prompt)-c.cached)
+			if len(prompt.Tokens) > 0 {
+				ended := s.sent.add(sentKey{c.Node, keyOf(v).content}, hashes, len(prompt.Tokens)-c.cached)
 				return t, func() { ended(); release() }, nil
 			}
 			return t, release, nil

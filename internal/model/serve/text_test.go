@@ -47,7 +47,7 @@ func TestCanaryForText(t *testing.T) {
 	}
 	opened := func(version string) *serve.Text {
 		t.Helper()
-		text, release, err := serve.OpenTextFor(t.Context(), b.Server, "m", version, nil)
+		text, release, err := serve.OpenTextFor(t.Context(), b.Server, "m", version, serve.Prompt{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +96,7 @@ func TestCanaryForText(t *testing.T) {
 // waits there.
 func TestTextGoesWhereItsFirstTokenIsSoonest(t *testing.T) {
 	prompt := make([]int32, 20*engine.PrefixBlock)
-	prefixes := engine.PrefixHashes(prompt, 100)
+	prefixes := engine.PrefixHashes("", prompt, 100)
 	node := func(name string, l serve.TextLoad) serve.Report {
 		l.Slots, l.PerToken, l.Lifetime = 2, time.Millisecond, time.Second
 		return serve.Report{Node: outboard.NodeID(name), Models: []serve.ModelReport{{Name: "m", State: serve.StateReady, Text: &l}}}
@@ -116,7 +116,7 @@ func TestTextGoesWhereItsFirstTokenIsSoonest(t *testing.T) {
 		b := open(t) // which remembers where it has sent prompts
 		b.push("a", repository.Config{Nodes: []string{"dinghy", "ketch", "yawl"}})
 		b.peers.report(c.reports...)
-		text, release, err := serve.OpenTextFor(t.Context(), b.Server, "m", "", c.prompt)
+		text, release, err := serve.OpenTextFor(t.Context(), b.Server, "m", "", serve.Prompt{Tokens: c.prompt})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,6 +25,8 @@ import (
 // Options of a Pool.
 type Options struct {
 	Server *serve.Server
+	// CacheScope returns that of a request's generations; nil: all have the same.
+	CacheScope func(ctx context.Context) string
 	// Open opens an artifact that is on this node.
 	Open    func(digest string) (*os.File, error)
 	Metrics prometheus.Registerer
@@ -47,6 +49,9 @@ func New(opts Options) *Pool {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
+	if opts.CacheScope == nil {
+		opts.CacheScope = func(context.Context) string { return "" }
+	}
 	return &Pool{opts: opts, metrics: newMetrics(opts.Metrics), headers: map[string]*gguf.File{}}
 }
 
@@ -56,9 +61,10 @@ func (p *Pool) Open(ctx context.Context, name string) (text.Model, func(), error
 	if err := grant.Allows(name); err != nil {
 		return nil, nil, err
 	}
+	scope := p.opts.CacheScope(ctx)
 	var version atomic.Pointer[string] // of a canary's pair, the one that the first replica has
 	open := func(ctx context.Context, prompt []int32, exclude []outboard.NodeID) (text.Replica, error) {
-		t, release, err := serve.OpenTextFor(ctx, p.opts.Server, name, *cmp.Or(version.Load(), new(string)), prompt, exclude...)
+		t, release, err := serve.OpenTextFor(ctx, p.opts.Server, name, *cmp.Or(version.Load(), new(string)), serve.Prompt{Tokens: prompt, CacheScope: scope}, exclude...)
 		if err != nil {
 			return text.Replica{}, err
 		}
@@ -76,7 +82,7 @@ func (p *Pool) Open(ctx context.Context, name string) (text.Model, func(), error
 		p.metrics.resumed.WithLabelValues(name).Inc()
 		p.opts.Log.Warn("a generation goes on elsewhere", "model", name, "lost", lost, "next", next)
 	}
-	return &counted{m, p.metrics, grant, name}, m.Release, nil
+	return &counted{m, p.metrics, grant, name, scope}, m.Release, nil
 }
 
 // counted is a model whose generations are counted.
@@ -85,11 +91,13 @@ type counted struct {
 	metrics *metrics
 	grant   *keys.Grant
 	name    string
+	scope   string
 }
 
 // Generate implements text.Model.
 func (c *counted) Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
 	w := c.metrics.startGeneration(c.name)
+	g.CacheScope = c.scope
 	usage, err := c.Model.Generate(ctx, g, func(t engine.Token) error {
 		w.token(t)
 		return emit(t)

@@ -318,6 +318,10 @@ func (c *textCases) cachedPrefix(t *testing.T) {
 	if branch := mustGenerate(t, m, g); branch.Usage.CachedTokens != 20 {
 		t.Errorf("%d tokens of a common beginning of 20 were cached", branch.Usage.CachedTokens)
 	}
+	g.Prompt, g.CacheScope = prompt, "key/other"
+	if other := mustGenerate(t, m, g); other.Usage.CachedTokens != 0 || !slices.Equal(cold.IDs(), other.IDs()) {
+		t.Errorf("another client: %d tokens were cached, tokens %v, want none and %v", other.Usage.CachedTokens, other.IDs(), cold.IDs())
+	}
 }
 
 func (c *textCases) grammar(t *testing.T) {

@@ -45,16 +45,16 @@ func TestPrefixTreeTellsItsPrefixes(t *testing.T) {
 	tokens := make([]int32, 4*engine.PrefixBlock)
 	branch := append(slices.Clone(tokens[:2*engine.PrefixBlock]), slices.Repeat([]int32{1}, engine.PrefixBlock)...)
 	tree := newPrefixTree()
-	tree.insert(0, tokens)
-	tree.insert(1, branch)
+	tree.insert(0, "", tokens)
+	tree.insert(1, "", branch)
 	has := func(tokens []int32) bool {
-		hashes, all := engine.PrefixHashes(tokens, 100), tree.prefixes()
+		hashes, all := engine.PrefixHashes("", tokens, 100), tree.prefixes()
 		return !slices.ContainsFunc(hashes, func(h uint32) bool { return !slices.Contains(all, h) })
 	}
 	if n := len(tree.prefixes()); n != 5 || !has(tokens) || !has(branch) {
 		t.Errorf("%d prefixes, with both: %t, %t", n, has(tokens), has(branch))
 	}
-	tree.match(branch)
+	tree.match("", branch)
 	if tree.evict() != 0 || has(tokens) || !has(branch) {
 		t.Errorf("after the eviction: %t, %t", has(tokens), has(branch))
 	}
@@ -99,34 +99,46 @@ func TestTextStreamJoins(t *testing.T) {
 	})
 }
 
-// TestPrefixTree compares the tree with a list of its sequences.
+// TestPrefixTree compares the tree with a list of its sequences. A client finds nothing of another
+// one's prompts there.
 func TestPrefixTree(t *testing.T) {
+	type kept struct {
+		scope  string
+		tokens []int32
+	}
 	rapid.Check(t, func(t *rapid.T) {
-		tree, list := newPrefixTree(), map[int32][]int32{}
+		tree, list := newPrefixTree(), map[int32]kept{}
 		for id := range int32(20) {
 			tokens := rapid.SliceOfN(rapid.Int32Range(0, 2), 1, 8).Draw(t, "tokens")
-			holder, n := tree.match(tokens)
+			scope := rapid.SampledFrom([]string{"", "key/a", "key/b"}).Draw(t, "scope")
+			holder, n := tree.match(scope, tokens)
 			longest := 0
 			for _, other := range list {
-				longest = max(longest, common(other, tokens))
+				if other.scope == scope {
+					longest = max(longest, common(other.tokens, tokens))
+				}
 			}
-			if n != longest || n > 0 && common(list[holder], tokens) != n {
-				t.Fatalf("match(%v) = %d, %d of %v, longest is %d", tokens, holder, n, list, longest)
+			if n != longest || n > 0 && (common(list[holder].tokens, tokens) != n || list[holder].scope != scope) {
+				t.Fatalf("match(%q, %v) = %d, %d of %v, longest is %d", scope, tokens, holder, n, list, longest)
 			}
 			if n < len(tokens) {
-				for _, redundant := range tree.insert(id, tokens) {
+				for _, redundant := range tree.insert(id, scope, tokens) {
 					delete(list, redundant)
 				}
-				list[id] = tokens
+				list[id] = kept{scope, tokens}
 			}
 			if rapid.IntRange(0, 3).Draw(t, "evict") == 0 {
 				delete(list, tree.evict())
 			}
-			prefixes := map[string]bool{}
-			for _, tokens := range list {
-				for i := range tokens {
-					prefixes[string(tokens[:i+1])] = true
+			prefixes, scopes := map[string]bool{}, map[string]bool{}
+			for _, k := range list {
+				scopes[k.scope] = true
+				for i := range k.tokens {
+					prefixes[k.scope+" "+string(k.tokens[:i+1])] = true
 				}
+			}
+			if len(tree.roots) != len(scopes) {
+				t.Fatalf("%d trees of %d scopes", len(tree.roots), len(scopes))
 			}
 			if tree.cells != len(prefixes) || len(tree.ends) != len(list) {
 				t.Fatalf("%d cells of %d sequences, want %d of %d", tree.cells, len(tree.ends), len(prefixes), len(list))

@@ -8,12 +8,13 @@ import (
 	"github.com/outboard-run/outboard/internal/model/engine"
 )
 
-// A prefixTree holds token sequences whose attention state is kept, as a radix tree: sequences
-// with a common beginning share its node, as they share its cells.
+// A prefixTree holds token sequences whose attention state is kept, as a radix tree for each scope
+// (engine.Generation.CacheScope): sequences of a scope with a common beginning share its node, as
+// they share its cells.
 type prefixTree struct {
-	root  prefixNode
-	ends  map[int32]*prefixNode // where each sequence ends, by its identifier
-	used  map[int32]uint64      // when each sequence was last used
+	roots map[string]*prefixNode // of the scopes that have sequences
+	ends  map[int32]*prefixNode  // where each sequence ends, by its identifier
+	used  map[int32]uint64       // when each sequence was last used
 	clock uint64
 	cells int // tokens of all nodes
 	// hashes identify the beginnings of each sequence.
@@ -25,19 +26,20 @@ type prefixNode struct {
 	parent   *prefixNode
 	children map[int32]*prefixNode // by their first token
 	sequence int32                 // the one that ends here, noSequence for none
+	scope    string                // of a root
 }
 
 const noSequence = -1
 
 func newPrefixTree() *prefixTree {
-	return &prefixTree{root: prefixNode{sequence: noSequence}, ends: map[int32]*prefixNode{}, used: map[int32]uint64{}, hashes: map[int32]engine.Prefixes{}}
+	return &prefixTree{roots: map[string]*prefixNode{}, ends: map[int32]*prefixNode{}, used: map[int32]uint64{}, hashes: map[int32]engine.Prefixes{}}
 }
 
-// match returns the length of the longest beginning of tokens that is in the tree, and a sequence
-// that has it; noSequence if the length is 0.
-func (t *prefixTree) match(tokens []int32) (sequence int32, length int) {
-	node, length := &t.root, 0
-	for {
+// match returns the length of the longest beginning of tokens that is in the tree of a scope, and a
+// sequence that has it; noSequence if the length is 0.
+func (t *prefixTree) match(scope string, tokens []int32) (sequence int32, length int) {
+	node := t.roots[scope]
+	for node != nil {
 		next := node.children[first(tokens[length:])]
 		if length == len(tokens) || next == nil {
 			break
@@ -72,11 +74,15 @@ func (n *prefixNode) anySequence() int32 {
 	return n.sequence
 }
 
-// insert adds tokens as the sequence of that identifier. It returns the sequences that became
-// beginnings of others and are no longer needed.
-func (t *prefixTree) insert(sequence int32, tokens []int32) (redundant []int32) {
-	node := &t.root
-	t.hashes[sequence] = engine.PrefixHashes(tokens, engine.MaxPrefixes)
+// insert adds tokens, of which there must be some, as the sequence of that identifier. It returns the
+// sequences that became beginnings of others and are no longer needed.
+func (t *prefixTree) insert(sequence int32, scope string, tokens []int32) (redundant []int32) {
+	node := t.roots[scope]
+	if node == nil {
+		node = &prefixNode{sequence: noSequence, scope: scope}
+		t.roots[scope] = node
+	}
+	t.hashes[sequence] = engine.PrefixHashes(scope, tokens, engine.MaxPrefixes)
 	for len(tokens) > 0 {
 		if node.sequence != noSequence {
 			redundant = append(redundant, node.sequence)
@@ -171,6 +177,9 @@ func (t *prefixTree) remove(sequence int32) {
 		t.cells -= len(node.tokens)
 		delete(node.parent.children, node.tokens[0])
 		node = node.parent
+	}
+	if node.parent == nil && len(node.children) == 0 {
+		delete(t.roots, node.scope)
 	}
 }
 

@@ -261,13 +261,16 @@ func (s *scheduler) prepare(q *sequence) error {
 	return nil
 }
 
-// reuse shares the longest beginning of the prompt that was computed before. The prompt's last
+// reuse shares the longest beginning of the prompt that was computed before in its scope. The prompt's last
 // token is always computed, for its logits.
 func (s *scheduler) reuse(q *sequence) {
 	prompt := q.tokens[:len(q.tokens)-1]
-	source, length := s.tree.match(prompt)
+	source, length := s.tree.match(q.request.CacheScope, prompt)
 	for _, other := range s.running {
-		if n := common(other.tokens[:other.computed], prompt); other != q && n > length {
+		if other == q || other.request.CacheScope != q.request.CacheScope {
+			continue
+		}
+		if n := common(other.tokens[:other.computed], prompt); n > length {
 			source, length = other.slot, n
 		}
 	}
@@ -426,13 +429,13 @@ func (s *scheduler) cacheComputed(q *sequence) {
 	if s.m.cached == 0 || len(computed) == 0 {
 		return
 	}
-	holder, known := s.tree.match(computed)
+	holder, known := s.tree.match(q.request.CacheScope, computed)
 	if known == len(computed) {
 		return
 	}
 	if len(s.freeTreeIDs) == 0 {
 		s.evict()
-		holder, known = s.tree.match(computed)
+		holder, known = s.tree.match(q.request.CacheScope, computed)
 	}
 	id := s.freeTreeIDs[len(s.freeTreeIDs)-1]
 	s.freeTreeIDs = s.freeTreeIDs[:len(s.freeTreeIDs)-1]
@@ -440,7 +443,7 @@ func (s *scheduler) cacheComputed(q *sequence) {
 		s.shareCells(holder, id, 0, known)
 	}
 	s.shareCells(q.slot, id, known, len(computed))
-	for _, redundant := range s.tree.insert(id, computed) {
+	for _, redundant := range s.tree.insert(id, q.request.CacheScope, computed) {
 		s.release(redundant)
 	}
 	s.prefixesChanged = true

@@ -117,8 +117,9 @@ func (llamaServer) render(ctx context.Context, m *textModel, c engine.Conversati
 func (llamaServer) request(_ *textModel, g *engine.Generation) (path string, body map[string]any) {
 	s := &g.Sampling
 	body = map[string]any{
-		"prompt": g.Prompt, "stream": true, "n_predict": g.MaxTokens, "cache_prompt": true, "return_tokens": true,
-		"temperature": s.Temperature, "top_k": s.TopK, "top_p": orOne(s.TopP), "min_p": s.MinP, "seed": uint32(s.Seed),
+		"prompt": g.Prompt, "stream": true, "n_predict": g.MaxTokens, "return_tokens": true,
+		"cache_prompt": g.CacheScope == "", // llama-server has one cache for all clients
+		"temperature":  s.Temperature, "top_k": s.TopK, "top_p": orOne(s.TopP), "min_p": s.MinP, "seed": uint32(s.Seed),
 		"repeat_penalty": orOne(s.RepeatPenalty), "repeat_last_n": 64, "frequency_penalty": s.FrequencyPenalty, "presence_penalty": s.PresencePenalty,
 	}
 	if len(g.Stop) > 0 {

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -41,11 +42,16 @@ type fakeRequest struct {
 	Probs    *int            `json:"n_probs"`
 	LogProbs *int            `json:"logprobs"`
 	Bias     json.RawMessage `json:"logit_bias"`
+	Salt     string          `json:"cache_salt"`   // vLLM's
+	Cached   *bool           `json:"cache_prompt"` // of llama-server
 }
 
 // generation is the request as this engine's contract has it.
 func (q *fakeRequest) generation() (engine.Generation, error) {
 	g := engine.Generation{MaxTokens: max(q.Predict, q.MaxTokens), Stop: q.Stop, Grammar: q.Grammar + q.Structured.Grammar, LogProbs: -1}
+	if g.CacheScope = q.Salt; q.Cached != nil && !*q.Cached {
+		g.CacheScope = rand.Text() // shares with no other
+	}
 	g.Sampling = engine.Sampling{Temperature: q.Temperature, Seed: q.Seed, Bias: map[int32]float32{}}
 	for _, n := range []*int{q.Probs, q.LogProbs} {
 		if n != nil {

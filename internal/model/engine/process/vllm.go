@@ -71,6 +71,9 @@ func (vllm) request(m *textModel, g *engine.Generation) (path string, body map[s
 	if g.Grammar != "" {
 		body["structured_outputs"] = map[string]any{"grammar": g.Grammar}
 	}
+	if g.CacheScope != "" {
+		body["cache_salt"] = g.CacheScope
+	}
 	if g.LogProbs >= 0 {
 		body["logprobs"] = g.LogProbs
 	}
