@@ -37,6 +37,7 @@ func attacks() []Attack {
 		{"local user", "tenants' functions", "calls them through the port for plain gRPC and by shared memory, here and across nodes", calls, "TestStrangersCannotCallTenants", Held},
 		{"local user", "tenants' functions", "offers services under a tenant's reserved names", calls, "TestStrangersCannotImpersonateTenants", Held},
 		{"local user", "node's data folder", "makes the folder beforehand, or opens its mode", "internal/datadir", "TestCheck", Held},
+		{"guest, program, joined node", "what functions of other tenants send to models", "offers the service by which they reach their node's models", calls, "TestModelsOfFunctions", Held},
 		{"guest", "node's files", "plants a link in its folder for the next process to follow", tenants, "TestPlantedLink", Held},
 		{"guest", "other tenants' modules", "breaks out and replaces or deletes artifacts, which all tenants of a node read", tenants, "TestPlantedLink", Held},
 		{"guest", "other guests' time", "passes very many vectors to a host call: 1,024, charged to its deadline", guests, "TestHostCallsAreBounded", Bounded},

@@ -23,12 +23,15 @@ import (
 //	""           a caller of the port for plain gRPC, which proves nothing
 //
 // Services whose names begin with "outboard." are the system's own. They are called and
-// offered by the identities that they belong to, and never through the port for plain gRPC.
+// offered by the identities that they belong to, and never through the port for plain gRPC. A
+// node's models for functions belong to the node, and are called by tenants.
 
 const (
 	reservedPrefix = "outboard."
 	tenantPrefix   = reservedPrefix + "tenant."
 	modelsPrefix   = reservedPrefix + "models."
+	tensorsPrefix  = reservedPrefix + "tensors."
+	chatsPrefix    = reservedPrefix + "chats."
 	// TenantIdentity begins the identity of a tenant's process.
 	TenantIdentity = "tenant:"
 	// ModelsIdentity is that of a node that asks another one for a model.
@@ -38,11 +41,12 @@ const (
 // reserved reports whether a service is the system's own.
 func reserved(service string) bool { return strings.HasPrefix(service, reservedPrefix) }
 
-// owner returns the identity that may call and offer a reserved service, "" for none. The name
-// of a tenant's is outboard.tenant.TENANT.NODE, that of a node's models outboard.models.NODE; no
-// name has a dot.
+// owner returns the identity that may offer a reserved service, and call it unless it is for
+// tenants; "" for none. The name of a tenant's is outboard.tenant.TENANT.NODE, those of a node's
+// models are outboard.models.NODE for nodes, and outboard.tensors.NODE and outboard.chats.NODE for
+// tenants; no name has a dot.
 func owner(service string) string {
-	if node, ok := strings.CutPrefix(service, modelsPrefix); ok && node != "" && !strings.Contains(node, ".") {
+	if isOfNode(service, modelsPrefix) || isForTenants(service) {
 		return ModelsIdentity
 	}
 	rest, ok := strings.CutPrefix(service, tenantPrefix)
@@ -53,12 +57,30 @@ func owner(service string) string {
 	return TenantIdentity + tenant
 }
 
-// mayUse returns a status if an identity may not call or offer a service.
-func mayUse(service, identity string) error {
+func isOfNode(service, prefix string) bool {
+	node, ok := strings.CutPrefix(service, prefix)
+	return ok && node != "" && !strings.Contains(node, ".")
+}
+
+// isForTenants reports whether a service is what a node offers to tenants.
+func isForTenants(service string) bool {
+	return isOfNode(service, tensorsPrefix) || isOfNode(service, chatsPrefix)
+}
+
+// mayOffer returns a status if an identity may not offer a service.
+func mayOffer(service, identity string) error {
 	if reserved(service) && (identity == "" || owner(service) != identity) {
 		return status.Errorf(codes.PermissionDenied, "service %s is reserved for processes of the pool", service)
 	}
 	return nil
+}
+
+// mayCall returns a status if an identity may not call a service.
+func mayCall(service, identity string) error {
+	if isForTenants(service) && strings.HasPrefix(identity, TenantIdentity) {
+		return nil
+	}
+	return mayOffer(service, identity)
 }
 
 // offeredBy reports whether a node may have a service: a tenant's process is of the node that
@@ -169,7 +191,7 @@ func (e *entrance) admit(ctx context.Context, h *call.Head) (_ *call.Head, err e
 	} else if len(h.Metadata.Get(offer.CredentialKey)) > 0 {
 		return nil, errCredential
 	}
-	return h, mayUse(h.Service(), h.Tenant)
+	return h, mayCall(h.Service(), h.Tenant)
 }
 
 // Serve implements call.Handler.

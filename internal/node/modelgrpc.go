@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/internal/calls"
 	"github.com/outboard-run/outboard/internal/model/oip"
@@ -35,15 +37,28 @@ func (m *models) runGRPC(ctx context.Context) {
 	if !m.awaitModel(ctx) {
 		return
 	}
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	serving.Go(func() {
+		if err := m.remote.ServeTenants(ctx, m.registerForTenants, maxModelMessage); err != nil {
+			m.log.Error("models are not served to functions", "error", err)
+		}
+	})
 	if err := m.remote.Serve(ctx, m.registerServices, maxModelMessage, m.admitUnary, m.admitStream); err != nil {
 		m.log.Error("models are not served over the fabric", "error", err)
 	}
 }
 
-// registerServices registers what a node offers to programs of the fabric, functions among them.
+// registerServices registers what a node offers to programs of the fabric.
 func (m *models) registerServices(to grpc.ServiceRegistrar) {
 	m.oip.RegisterGRPC(to)
 	m.texts.openai.RegisterGRPC(to)
+}
+
+// registerForTenants registers what a node offers to its tenants' functions.
+func (m *models) registerForTenants(to grpc.ServiceRegistrar, node outboard.NodeID) {
+	m.oip.RegisterForTenants(to, node)
+	m.texts.openai.RegisterForTenants(to, node)
 }
 
 // admit returns the context of a call over the fabric that the pool's API keys admit. Functions need

@@ -194,7 +194,7 @@ func (t *Tenant) openFiles(context.Context) (lifecycle.Resource, error) {
 	if t.peers, err = peer.Dial(t.config.Tenant, t.config.CallsSocket, t.config.DevicesKey, t.log); err != nil {
 		return nil, err
 	}
-	t.models = models.New(t.peers.Conn())
+	t.models = models.New(t.peers.Conn(), t.config.Node)
 	t.files = &blob.Store{Dir: t.config.Dir, Peers: t.peers, Others: t.members.Peers, Known: t.members.Known}
 	t.files.Artifacts, err = artifact.Open(artifact.Options{Dir: t.config.ownArtifacts(), Shared: t.config.Artifacts, Source: t.files, Logger: t.log})
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/outboard-run/outboard"
 )
 
 // ServiceName is the name of the service that answers chats over gRPC and the fabric. Its method
@@ -24,6 +26,10 @@ const (
 	StreamMethod = "Stream"
 )
 
+// TenantServicePrefix begins the name of the same service for the tenants of a node, whose name
+// follows. It is reserved: any program may offer ServiceName, and would get what functions send.
+const TenantServicePrefix = "outboard.chats."
+
 // A ChatCall is a request of the service. Model is the model that answers; the member "model" of
 // Request, which is the JSON of chat/completions, is ignored.
 type ChatCall struct {
@@ -33,9 +39,16 @@ type ChatCall struct {
 
 // RegisterGRPC registers the service with a server of gRPC or of the fabric, whose interceptors
 // admit the callers. Options.Models get the contexts of the calls.
-func (s *Server) RegisterGRPC(to grpc.ServiceRegistrar) {
+func (s *Server) RegisterGRPC(to grpc.ServiceRegistrar) { s.register(to, ServiceName) }
+
+// RegisterForTenants registers the service for the tenants of a node with a server of the fabric.
+func (s *Server) RegisterForTenants(to grpc.ServiceRegistrar, node outboard.NodeID) {
+	s.register(to, TenantServicePrefix+string(node))
+}
+
+func (s *Server) register(to grpc.ServiceRegistrar, name string) {
 	to.RegisterService(&grpc.ServiceDesc{
-		ServiceName: ServiceName, HandlerType: (*any)(nil), Metadata: describeService(),
+		ServiceName: name, HandlerType: (*any)(nil), Metadata: describeService(),
 		Streams: []grpc.StreamDesc{{StreamName: StreamMethod, ServerStreams: true, Handler: s.serveStream}},
 	}, s)
 }

@@ -54,6 +54,14 @@ func (s *Server) Serve(ctx context.Context, register func(grpc.ServiceRegistrar)
 	return s.run(ctx, server)
 }
 
+// ServeTenants serves services for the tenants of this node over the fabric until ctx ends. The fabric
+// admits nobody else to them, and no other process may offer them. limit bounds a message in bytes.
+func (s *Server) ServeTenants(ctx context.Context, register func(to grpc.ServiceRegistrar, node outboard.NodeID), limit int) error {
+	server := fabric.NewServer(fabric.WithMaxReceive(limit), fabric.WithMaxSend(limit), fabric.WithLogger(s.Log), fabric.WithDrainTimeout(drainTimeout))
+	register(server, s.Self)
+	return s.run(ctx, server, fabric.WithPerRPCCredentials(credential(s.Credential)))
+}
+
 // run offers a server to the node until ctx ends.
 func (s *Server) run(ctx context.Context, server *fabric.Server, more ...fabric.Option) error {
 	listener, err := fabric.Listen("node:"+s.Socket, append(more, fabric.WithLogger(s.Log))...)

@@ -21,6 +21,7 @@ import (
 // Models are the models of the pool. Any number of goroutines may use them.
 type Models struct {
 	conn grpc.ClientConnInterface // nil: the process has no node
+	node outboard.NodeID
 
 	mu    sync.Mutex
 	known map[string]description
@@ -39,8 +40,8 @@ const (
 )
 
 // New returns the models behind a connection to the node, which is nil where there is no node.
-func New(conn grpc.ClientConnInterface) *Models {
-	return &Models{conn: conn, known: map[string]description{}}
+func New(conn grpc.ClientConnInterface, node outboard.NodeID) *Models {
+	return &Models{conn: conn, node: node, known: map[string]description{}}
 }
 
 // Open returns a model by its name or alias.
@@ -94,7 +95,7 @@ func (m *Models) call(ctx context.Context, method string, request, reply proto.M
 	if m.conn == nil {
 		return errNoNode
 	}
-	return errorOf(m.conn.Invoke(ctx, "/"+oip.ServiceName+"/"+method, request, reply))
+	return errorOf(m.conn.Invoke(ctx, "/"+oip.TenantServicePrefix+string(m.node)+"/"+method, request, reply))
 }
 
 var errNoNode = outboard.Errorf(outboard.Unreachable, "", "this process has no node that serves models")
