@@ -50,12 +50,25 @@ func (f *sandboxFlag) add(setting string) error {
 			return fmt.Errorf("call=%s: want the number of a system call", value)
 		}
 		f.sandbox.Calls = append(f.sandbox.Calls, uint32(number))
+	case "cache":
+		return f.setCache(value)
 	case "memory":
 		if err := f.sandbox.Memory.UnmarshalText([]byte(value)); err != nil {
 			return fmt.Errorf("memory=%s: %w", value, err)
 		}
 	default:
-		return fmt.Errorf("unknown setting %q: known are require, read, device, env, call, memory", key)
+		return fmt.Errorf("unknown setting %q: known are require, read, device, env, call, cache, memory", key)
+	}
+	return nil
+}
+
+// setCache sets the bound of a program's cache of compiled kernels, or has none kept.
+func (f *sandboxFlag) setCache(value string) error {
+	if f.sandbox.NoCache = value == "off"; f.sandbox.NoCache {
+		return nil
+	}
+	if err := f.sandbox.Cache.UnmarshalText([]byte(value)); err != nil || f.sandbox.Cache == 0 {
+		return fmt.Errorf("cache=%s: want a size, such as 512MiB, or off", value)
 	}
 	return nil
 }

@@ -1,6 +1,11 @@
 package cli
 
-import "testing"
+import (
+	"reflect"
+	"testing"
+
+	"github.com/outboard-run/outboard/internal/accel/lend"
+)
 
 func TestSandboxFlag(t *testing.T) {
 	var f, again sandboxFlag
@@ -17,9 +22,21 @@ func TestSandboxFlag(t *testing.T) {
 			t.Errorf("got %+v", b)
 		}
 	}
-	for _, text := range []string{"", "require", "require=walls", "call=open", "color=red"} {
+	for _, text := range []string{"", "require", "require=walls", "call=open", "color=red", "cache=0", "cache=much"} {
 		if new(sandboxFlag).Set(text) == nil {
 			t.Errorf("%q was accepted", text)
+		}
+	}
+}
+
+// Caches have a size, the default, or none.
+func TestSandboxCache(t *testing.T) {
+	for text, want := range map[string]lend.Sandbox{
+		"cache=64MiB": {Cache: 64 << 20}, "cache=off": {NoCache: true}, "cache=off;cache=1GiB": {Cache: 1 << 30}, "env=A": {Environ: []string{"A"}},
+	} {
+		var f sandboxFlag
+		if err := f.Set(text); err != nil || !reflect.DeepEqual(f.sandbox, want) {
+			t.Errorf("%s: got %+v, %v, want %+v", text, f.sandbox, err, want)
 		}
 	}
 }

@@ -65,9 +65,9 @@ func (c *compiles) close() {
 }
 
 // newRecipes makes the file for a session's recipes; nil where no compile step can follow: it
-// needs a cache that only it can change.
+// needs a cache that is kept and that only it can change.
 func (h *Host) newRecipes() *os.File {
-	if !h.isolation.Layered {
+	if h.opts.Sandbox.NoCache || !h.isolation.Layered {
 		return nil
 	}
 	fd, err := unix.MemfdCreate("recipes", unix.MFD_CLOEXEC)
@@ -105,6 +105,7 @@ func (c *compiles) accept(job *compileJob) bool {
 	select {
 	case c.jobs <- job:
 		c.queued[name] = true
+		c.host.metrics.compiles.Inc()
 		return true
 	default:
 		return false
@@ -125,6 +126,7 @@ func (c *compiles) run(ctx context.Context) {
 			c.mu.Lock()
 			delete(c.queued, job.cache.name)
 			c.mu.Unlock()
+			c.host.metrics.compiles.Dec()
 		}
 	}
 }

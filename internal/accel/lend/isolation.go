@@ -33,6 +33,8 @@ type Sandbox struct {
 	FirstUID, UIDs int
 	// Cache bounds a program's cache of compiled kernels; 0 means 512 MiB.
 	Cache outboard.Bytes
+	// NoCache keeps no compiled kernels: each session compiles its own, and no compile step runs.
+	NoCache bool
 	// Memory bounds the machine's memory that a session's control group may use beyond the
 	// device memory of its lease; 0 means 2 GiB and a quarter of the machine's memory. All
 	// sessions of a lease together may use twice that.

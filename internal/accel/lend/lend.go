@@ -121,8 +121,14 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if os.Geteuid() == 0 && !h.namespaces.User() && slices.Contains(h.namespaces.List(), sandbox.Mounts) {
 		h.caches.uids = uidRange{opts.Sandbox.FirstUID, opts.Sandbox.UIDs}
 	}
-	if err := os.RemoveAll(h.tmp()); err != nil {
-		return nil, err
+	stale := []string{h.tmp()}
+	if opts.Sandbox.NoCache {
+		stale = append(stale, h.cacheDir())
+	}
+	for _, dir := range stale {
+		if err := os.RemoveAll(dir); err != nil {
+			return nil, err
+		}
 	}
 	for _, dir := range []string{h.tmp(), h.cacheDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {

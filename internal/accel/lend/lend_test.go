@@ -404,6 +404,21 @@ func TestKill(t *testing.T) {
 	}
 }
 
+// A host without caches removes those that are there, and only such a host does.
+func TestCachesAreRemovedWhenTurnedOff(t *testing.T) {
+	dir := t.TempDir()
+	kept := filepath.Join(dir, "cache", "program", "1", "kernel")
+	if err := os.MkdirAll(kept, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, off := range []bool{false, true} {
+		open(t, func(o *lend.Options) { o.Dir, o.Sandbox.NoCache = dir, off })
+		if _, err := os.Stat(kept); errors.Is(err, os.ErrNotExist) != off {
+			t.Errorf("turned off %v: a compiled kernel: %v", off, err)
+		}
+	}
+}
+
 func TestOpenRemovesWhatAKilledNodeLeft(t *testing.T) {
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "tmp", "old-session")

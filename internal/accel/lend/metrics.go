@@ -13,6 +13,7 @@ type metrics struct {
 	ended    *prometheus.CounterVec
 	seconds  prometheus.Histogram
 	live     prometheus.GaugeFunc
+	compiles prometheus.Gauge
 }
 
 func newMetrics(registry prometheus.Registerer, live func() int) (*metrics, error) {
@@ -31,6 +32,9 @@ func newMetrics(registry prometheus.Registerer, live func() int) (*metrics, erro
 		live: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "outboard_accel_sessions", Help: "Sessions that live.",
 		}, func() float64 { return float64(live()) }),
+		compiles: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "outboard_accel_compile_steps", Help: "Compile steps that wait or run: they fill programs' caches of compiled kernels after sessions.",
+		}),
 	}
 	var errs []error
 	for _, c := range m.all() {
@@ -40,7 +44,7 @@ func newMetrics(registry prometheus.Registerer, live func() int) (*metrics, erro
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.started, m.ended, m.seconds, m.live}
+	return []prometheus.Collector{m.started, m.ended, m.seconds, m.live, m.compiles}
 }
 
 func (m *metrics) unregister() {
