@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
+	"github.com/outboard-run/outboard/bench/rig"
 	"github.com/outboard-run/outboard/internal/accel/opencl/cltest"
 )
 
@@ -34,12 +37,37 @@ func differentialSuite(t *testing.T) *cltest.Suite {
 
 // Our own programs compare every corner of OpenCL with the local driver.
 func TestDifferential(t *testing.T) {
-	sharesDevice(t)
+	sharesDeviceFirst(t)
 	suite := differentialSuite(t)
 	r := shared(t)
+	programs := slices.DeleteFunc(suite.Programs(), func(name string) bool { return manySessions[name] != "" })
+	compareBorrowed(t, r, suite, programs)
+}
+
+// manySessions are the programs each of whose cases has sessions of its own, with a case that launches
+// all their kernels.
+var manySessions = map[string]string{"process": "fork_exec", "signal": "all_blocked"}
+
+// The programs with many sessions find their kernels compiled.
+func TestDifferentialOfManySessions(t *testing.T) {
+	beside(t)
+	suite := differentialSuite(t)
+	r := own(t, rig.Options{Nodes: pair()})
+	for program, launches := range manySessions {
+		for _, node := range []string{"harbour", "dinghy"} {
+			fillCache(t, r, node, suite.Path(program), "-case", launches)
+		}
+	}
+	waitForCompileSteps(t, r.Node("harbour"))
+	compareBorrowed(t, r, suite, slices.Sorted(maps.Keys(manySessions)))
+}
+
+// compareBorrowed runs programs from both nodes of a pool.
+func compareBorrowed(t *testing.T, r *rig.Rig, suite *cltest.Suite, programs []string) {
+	t.Helper()
 	for _, node := range []string{"harbour", "dinghy"} {
 		t.Run(node, func(t *testing.T) {
-			suite.Compare(t, cltest.Options{InTurn: true, Differs: differs(), Through: func(cmd *exec.Cmd) {
+			suite.Compare(t, cltest.Options{InTurn: true, Differs: differs(), Programs: programs, Through: func(cmd *exec.Cmd) {
 				run := r.Node(node).Command(t.Context(), append([]string{"run", "--memory", "2GiB", "--timeout", patience.String(), "--", cmd.Path}, cmd.Args[1:]...)...)
 				cmd.Path, cmd.Args = run.Path, run.Args
 				cmd.Env = append(cmd.Environ(), "OUTBOARD_DATA="+r.Node(node).Data())

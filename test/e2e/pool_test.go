@@ -127,6 +127,15 @@ func own(t testing.TB, opts rig.Options) *rig.Rig {
 // pair is harbour, with the devices, and dinghy, without.
 func pair() []rig.Spec { return []rig.Spec{{Name: "harbour"}, {Name: "dinghy", Devices: "none"}} }
 
+// withoutCache has nodes keep no compiled kernels. Compiling each kernel again after a session, for the
+// next one, takes as long as the session: it is worth it only where programs have many.
+func withoutCache(nodes []rig.Spec) []rig.Spec {
+	for i := range nodes {
+		nodes[i].Args = append(nodes[i].Args, "--sandbox", "cache=off")
+	}
+	return nodes
+}
+
 // shared returns the pool that the test, or the one that it is a part of, uses since sharesDevice.
 func shared(t testing.TB) *rig.Rig {
 	t.Helper()
@@ -143,7 +152,7 @@ func shared(t testing.TB) *rig.Rig {
 			pool.err = err
 			return
 		}
-		pool.rig, pool.err = rig.Start(context.Background(), rig.Options{Binary: bin, Dir: dir, Nodes: pair()})
+		pool.rig, pool.err = rig.Start(context.Background(), rig.Options{Binary: bin, Dir: dir, Nodes: withoutCache(pair())})
 	})
 	if pool.err != nil {
 		t.Fatal(pool.err)
@@ -200,7 +209,26 @@ func occupyPlace(t *testing.T) {
 func sharesDevice(t *testing.T) {
 	t.Helper()
 	t.Parallel()
-	pool := <-freeDevices
+	usePool(t, <-freeDevices)
+}
+
+// sharesDeviceFirst is sharesDevice for a test that takes long: it has a shared pool before others do,
+// so that the suite does not wait for it at its end. There may be as many such tests as shared pools,
+// since they hold their pools until other tests run beside them.
+func sharesDeviceFirst(t *testing.T) {
+	t.Helper()
+	select {
+	case pool := <-freeDevices:
+		t.Parallel()
+		usePool(t, pool)
+	default:
+		t.Fatal("more tests are first than there are shared pools")
+	}
+}
+
+// usePool lets the test use a shared pool until it ends.
+func usePool(t *testing.T, pool *sharedPool) {
+	t.Helper()
 	devicesUsed.Store(t.Name(), pool)
 	t.Cleanup(func() {
 		devicesUsed.Delete(t.Name())
