@@ -47,4 +47,5 @@ func addCommands(root *cobra.Command, env *Env) {
 	root.SetHelpCommandGroupID("node")
 	root.SetCompletionCommandGroupID("node")
 	root.AddCommand(newInternalCommand(env), newExitStatusTopic())
+	root.AddCommand(newJobVerbs(env)...)
 }

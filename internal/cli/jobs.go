@@ -12,25 +12,45 @@ import (
 	"github.com/outboard-run/outboard/client"
 )
 
-type jobsOptions struct{ output format }
+type jobsOptions struct {
+	output format
+	why    bool
+}
 
 func newJobsCommand(env *Env) *cobra.Command {
 	var opts jobsOptions
 	cmd := &cobra.Command{
-		Use: "jobs", Aliases: []string{"job"},
+		Use: "jobs [JOB]", Aliases: []string{"job"},
 		Short: "List the training jobs of the pool",
-		Long: `List the training jobs of the pool, the newest first. ` + "`outboard train --device`" + ` submits them.
-The lines of a job are shown by ` + "`outboard logs JOB`" + `.`,
+		Long: `List the training jobs of the pool, the newest first, or show one as ` + "`outboard jobs show`" + ` does.
+` + "`outboard train --device`" + ` submits jobs. The lines of a job are shown by ` + "`outboard logs JOB`" + `.`,
 		Example: `  outboard jobs
   outboard jobs show job-k3ab72xq --why
   outboard jobs cancel job-k3ab72xq`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runJobs(cmd.Context(), env, opts) },
+		Args: atMostOne("name one job, or none to list all"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return runJobsShow(cmd.Context(), env, jobsShowOptions(opts), args[0])
+			}
+			return runJobs(cmd.Context(), env, opts)
+		},
+		ValidArgsFunction: env.firstArg(jobWords),
 	}
 	opts.output.addFlag(cmd.Flags())
 	complete(cmd, "output", completeFormat)
+	addWhyFlag(cmd, &opts.why)
 	cmd.AddCommand(newJobsShowCommand(env), newJobsCancelCommand(env), newJobsResumeCommand(env))
 	return cmd
+}
+
+// newJobVerbs are the verbs of jobs without their noun, for those who expect them beside
+// `outboard logs`.
+func newJobVerbs(env *Env) []*cobra.Command {
+	stop, resume := newJobsCancelCommand(env), newJobsResumeCommand(env)
+	stop.Use, stop.Example = "stop JOB", "  outboard stop job-k3ab72xq"
+	resume.Example = "  outboard resume job-k3ab72xq"
+	stop.Hidden, resume.Hidden = true, true
+	return []*cobra.Command{stop, resume}
 }
 
 func runJobs(ctx context.Context, env *Env, opts jobsOptions) error {
@@ -101,8 +121,12 @@ Progress is what rank 0 writes: "step 12/100 loss 0.25 samples 64".`,
 	}
 	opts.output.addFlag(cmd.Flags())
 	complete(cmd, "output", completeFormat)
-	cmd.Flags().BoolVar(&opts.why, "why", false, "also show what was decided, and from what")
+	addWhyFlag(cmd, &opts.why)
 	return cmd
+}
+
+func addWhyFlag(cmd *cobra.Command, why *bool) {
+	cmd.Flags().BoolVar(why, "why", false, "also show what was decided, and from what")
 }
 
 func runJobsShow(ctx context.Context, env *Env, opts jobsShowOptions, id string) error {

@@ -176,6 +176,7 @@ func TestJobs(t *testing.T) {
 		t.Errorf("without --why it shows what was decided:\n%s", out)
 	}
 	contains(t, n.succeed(t, "jobs", "show", "job-1", "--why"), "\nwhy ring: 2 nodes\n")
+	contains(t, n.succeed(t, "job", "job-1", "--why"), "\nwhy ring: 2 nodes\n")
 	contains(t, n.succeed(t, "jobs", "show", "job-1", "-o", "json"), `"ring: 2 nodes"`)
 	j.State = client.JobRunning
 	contains(t, n.succeed(t, "jobs"), ", 1m0s left ")
@@ -183,6 +184,10 @@ func TestJobs(t *testing.T) {
 	n.succeed(t, "jobs", "cancel", "job-2")
 	contains(t, n.succeed(t, "jobs"), "\njob-2 harbour canceled ")
 	n.succeed(t, "jobs", "resume", "job-2")
+	contains(t, n.succeed(t, "jobs"), "\njob-2 harbour running ")
+	n.succeed(t, "stop", "job-2")
+	contains(t, n.succeed(t, "jobs"), "\njob-2 harbour canceled ")
+	n.succeed(t, "resume", "job-2")
 	contains(t, n.succeed(t, "jobs"), "\njob-2 harbour running ")
 	for _, verb := range []string{"show", "cancel", "resume"} {
 		n.refuse(t, 11, `there is no job "job-9"`, "jobs", verb, "job-9")
