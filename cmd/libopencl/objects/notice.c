@@ -112,24 +112,42 @@ static void event(struct link *link, const struct notice *n) {
 	object_drop(e);
 }
 
-/* output writes the text that kernels print to the standard output, as a local driver does. */
-static void output(const struct notice *n) {
-	struct notice_output o;
-	if (decode_output(n, &o) != 0)
-		return;
+static void write_all(int fd, const unsigned char *text, uint64_t size) {
 	int saved = errno;
-	while (o.text_size > 0) {
-		ssize_t k = write(STDOUT_FILENO, o.text, o.text_size);
+	while (size > 0) {
+		ssize_t k = write(fd, text, size);
 		if (k < 0 && errno == EAGAIN)
-			poll(&(struct pollfd){.fd = STDOUT_FILENO, .events = POLLOUT}, 1, 100);
+			poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, 100);
 		else if (k < 0 && errno != EINTR)
 			break;
 		else if (k > 0) {
-			o.text += k;
-			o.text_size -= (uint64_t)k;
+			text += k;
+			size -= (uint64_t)k;
 		}
 	}
 	errno = saved;
+}
+
+/* output writes the text that kernels print to the standard output, as a local driver does. */
+static void output(const struct notice *n) {
+	struct notice_output o;
+	if (decode_output(n, &o) == 0)
+		write_all(STDOUT_FILENO, o.text, o.text_size);
+}
+
+/* diagnostic writes what the driver wrote to its standard error to the program's, as a local driver does. Another machine wrote it:
+ * bytes that a terminal would execute are replaced. */
+static void diagnostic(const struct notice *n) {
+	struct notice_diagnostic d;
+	unsigned char line[2048];
+	if (decode_diagnostic(n, &d) != 0 || d.text_size > sizeof line)
+		return;
+	for (uint64_t i = 0; i < d.text_size; i++) {
+		unsigned char c = d.text[i];
+		int continued = i > 0 && d.text[i - 1] == 0xc2; /* U+0080 to U+009F are controls, too */
+		line[i] = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f || (continued && c < 0xa0) ? '?' : c;
+	}
+	write_all(STDERR_FILENO, line, d.text_size);
 }
 
 static void context_error(const struct link *link, const struct notice *n) {
@@ -167,6 +185,8 @@ void notice_receive(void *user, const struct notice *n) {
 		return output(n);
 	case OP_context_error:
 		return context_error(user, n);
+	case OP_diagnostic:
+		return diagnostic(n);
 	case OP_recorded:
 		return recorded(user, n);
 	}

@@ -1083,6 +1083,13 @@ int decode_recorded(const struct notice *n, struct notice_recorded *out)
 	return r.bad ? -1 : 0;
 }
 
+int decode_diagnostic(const struct notice *n, struct notice_diagnostic *out)
+{
+	struct reply r = {.at = n->body, .left = n->size};
+	out->text = get_array(&r, &out->text_size, 1);
+	return r.bad ? -1 : 0;
+}
+
 size_t fact_form(uint16_t op, uint32_t param, int *text)
 {
 	*text = 0;

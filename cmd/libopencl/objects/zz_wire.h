@@ -77,6 +77,7 @@ enum {
 	OP_output = 0x8104,
 	OP_context_error = 0x8105,
 	OP_recorded = 0x8106,
+	OP_diagnostic = 0x8107,
 };
 
 enum kind {
@@ -209,5 +210,10 @@ struct notice_recorded {
 	uint64_t entries_size;
 };
 int decode_recorded(const struct notice *, struct notice_recorded *);
+struct notice_diagnostic {
+	const unsigned char *text;
+	uint64_t text_size;
+};
+int decode_diagnostic(const struct notice *, struct notice_diagnostic *);
 
 #endif

@@ -7,6 +7,8 @@
 //	                  waits for its client may keep
 //	                  quota {bytes}: more device memory, the answer to reserve; 0: none
 //	                  reclaim: release what is not in use
+//	                  stderr {text}: a line that the worker's process wrote to standard error,
+//	                  for the client; only after ready
 //	worker -> node    isolation {mechanisms, gaps}: how it is isolated, first
 //	                  ready, or final when it could not get ready
 //	                  active, idle: the session has work for the device, or none
@@ -69,6 +71,7 @@ const (
 	TypeRelease   Type = "release"
 	TypeQuota     Type = "quota"
 	TypeReclaim   Type = "reclaim"
+	TypeStderr    Type = "stderr"
 )
 
 // Config is all that a worker needs to know.

@@ -161,6 +161,11 @@ func TestStandardErrorIsLogged(t *testing.T) {
 			t.Fatalf("%q, %v", got, err)
 		}
 	}
+	for _, want := range []string{"warning: a loop is not unrolled", strings.Repeat("x", 1024), strings.Repeat("x", 1024)} {
+		if got, err := ask(t, s.Ring(), fake.Told); err != nil || got != want {
+			t.Errorf("the program is told %.40q, %v", got, err)
+		}
+	}
 	if err := s.Close(); err != nil { // it waits for the last line
 		t.Fatal(err)
 	}

@@ -49,6 +49,7 @@ type Session struct {
 	err   error // why it ended; nil for a clean end
 	stats *control.Stats
 	final *control.Message
+	diagnostics
 }
 
 // Start starts a worker. The caller must call Close in the end.
@@ -114,7 +115,7 @@ func (s *Session) start() (err error) {
 	s.process, err = s.host.startProcess(s.tmp(), files...)
 	if err == nil {
 		// The driver writes there what its users should see, such as warnings of its compiler.
-		s.process.reportLines(func(line string) { s.log(control.Message{Level: "stderr", Text: line}) })
+		s.process.reportLines(func(line string) { s.reportStderr(line) })
 		err = s.enterGroup()
 	}
 	if err == nil {
@@ -335,6 +336,8 @@ func (s *Session) handleMessage(m control.Message) {
 	switch m.Type {
 	case control.TypeLog:
 		s.log(m)
+	case control.TypeReady:
+		s.forwardEarly()
 	case control.TypeFinal:
 		s.mu.Lock()
 		s.final = &m
@@ -354,14 +357,16 @@ func (s *Session) handleMessage(m control.Message) {
 // maxLogText bounds a worker's line in the node's log.
 const maxLogText = 1 << 10
 
-// log writes a worker's line to the node's log, as far as its lease may.
-func (s *Session) log(m control.Message) {
+// log writes a worker's line to the node's log, as far as its lease may. It returns the text as it
+// was written, "" if the lease has written too much.
+func (s *Session) log(m control.Message) (text string) {
 	dropped, ok := s.lease.allowLine(time.Now())
 	if dropped > 0 {
 		s.host.opts.Log.Warn("lines of a lease's workers were dropped", "lease", s.Lease.Lease, "lines", dropped)
 	}
 	if ok {
-		text := strings.ToValidUTF8(m.Text[:min(len(m.Text), maxLogText)], "?")
+		text = strings.ToValidUTF8(m.Text[:min(len(m.Text), maxLogText)], "?")
 		s.host.opts.Log.Info("worker says", "session", s.ID, "holder", s.Lease.Holder, "severity", m.Level[:min(len(m.Level), 16)], "text", text)
 	}
+	return text
 }

@@ -89,6 +89,8 @@ type Worker struct {
 	memory *deviceMemory
 	budget *budget
 	output *output
+	// diagnostics are lines for the program's standard error.
+	diagnostics diagnostics
 
 	// State of the session, from the bottom up: a part uses those above it. The
 	// exceptions are where one part has to wait for commands that another one tracks.
@@ -133,6 +135,7 @@ func New(opts Options) (*Worker, error) {
 		return nil, err
 	}
 	w.output = newOutput(opts.Output, w.client)
+	w.diagnostics = diagnostics{client: w.client, lines: make(chan string, maxDiagnostics)}
 	if err := w.newState(); err != nil {
 		return nil, err
 	}
@@ -263,6 +266,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer cancel()
 	helpers.Go(func() { w.events.runCompleter(ctx) })
 	helpers.Go(func() { w.output.watch(ctx) })
+	helpers.Go(func() { w.diagnostics.forward(ctx) })
 	helpers.Go(func() { w.contexts.forwardErrors(ctx) })
 	if err := w.sendSnapshot(); err != nil {
 		return err

@@ -2150,3 +2150,20 @@ func (a *argsRecorded) encode(buf []byte) []byte {
 	e.Bytes(a.Entries)
 	return e.Body()
 }
+
+// argsDiagnostic is the fields of diagnostic as they travel.
+type argsDiagnostic struct {
+	Text []byte // bytes
+}
+
+func (a *argsDiagnostic) decode(body []byte) error {
+	d := wire.NewDecoder(body)
+	a.Text = d.Bytes()
+	return d.Done()
+}
+
+func (a *argsDiagnostic) encode(buf []byte) []byte {
+	e := wire.NewEncoder(buf)
+	e.Bytes(a.Text)
+	return e.Body()
+}

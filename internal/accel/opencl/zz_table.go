@@ -78,6 +78,7 @@ const (
 	opOutput                             uint16 = 0x8104
 	opContextError                       uint16 = 0x8105
 	opRecorded                           uint16 = 0x8106
+	opDiagnostic                         uint16 = 0x8107
 )
 
 // The kinds of objects.
@@ -541,4 +542,5 @@ var TraceTable = map[uint16]trace.Call{
 	0x8104: {Name: "output", Answer: "early", Fields: []trace.Field{{Name: "text", Form: trace.Bytes}}},
 	0x8105: {Name: "context_error", Answer: "early", Fields: []trace.Field{{Name: "context", Form: trace.Word}, {Name: "text", Form: trace.Bytes}, {Name: "private", Form: trace.Bytes}}},
 	0x8106: {Name: "recorded", Answer: "early", Fields: []trace.Field{{Name: "last", Form: trace.Word}, {Name: "entries", Form: trace.Bytes}}},
+	0x8107: {Name: "diagnostic", Answer: "early", Fields: []trace.Field{{Name: "text", Form: trace.Bytes}}},
 }

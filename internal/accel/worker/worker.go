@@ -199,6 +199,8 @@ func (r *controlReader) execute(m control.Message) {
 	case control.TypeQuota:
 		r.worker.GrantMemory(uint64(m.Bytes))
 		r.quota.deliver(uint64(m.Bytes))
+	case control.TypeStderr:
+		r.worker.ReportDiagnostic(m.Text)
 	case control.TypeReclaim:
 		if bytes := r.worker.ReclaimMemory(); bytes > 0 {
 			_ = r.conn.Send(control.Message{Type: control.TypeRelease, Bytes: outboard.Bytes(bytes)})

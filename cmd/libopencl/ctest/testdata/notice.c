@@ -5,6 +5,8 @@
 #include "library.h"
 
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #define CHECK(condition) \
 	do { \
@@ -51,6 +53,16 @@ int main(void) {
 	says(&links[0], OP_event, (uint64_t[]){own->o.id, CL_COMPLETE, absent}, 3);
 	says(&links[0], OP_event, (uint64_t[]){bridged->o.id, CL_COMPLETE, absent}, 3);
 	CHECK(atomic_load(&own->status) == CL_COMPLETE && atomic_load(&bridged->status) == CL_COMPLETE);
+	/* A line for standard error arrives without what a terminal would execute. */
+	int ends[2], saved = dup(2);
+	CHECK(pipe(ends) == 0 && dup2(ends[1], 2) == 2);
+	unsigned char body[] = {0, 0, 0, 0, 0, 0, 0, 0, 'a', 0x1b, '[', 0xc2, 0x9b, 0xc3, 0x9f, '\n'};
+	body[0] = sizeof body - 8;
+	notice_receive(&links[0], &(struct notice){.op = OP_diagnostic, .body = body, .size = sizeof body});
+	dup2(saved, 2);
+	char line[16];
+	ssize_t size = read(ends[0], line, sizeof line);
+	CHECK(size == 8 && memcmp(line, "a?[\xc2?\xc3\x9f\n", 8) == 0);
 	puts("ok");
 	return 0;
 }

@@ -46,6 +46,8 @@ const (
 	Eat = "!eat"
 	// Say, with a text behind it, makes it write the text to standard error, as a driver may.
 	Say = "!say "
+	// Told makes it answer with the next line that the node has returned to it for its client.
+	Told = "!told"
 	// Config makes it answer with the session, owner and device that it was given.
 	Config = "!config"
 )
@@ -115,10 +117,14 @@ func work() error {
 	if err := conn.Send(control.Message{Type: control.TypeReady}); err != nil {
 		return err
 	}
+	told := make(chan string, 100)
 	go func() {
 		// The node's end of file means: end at once.
 		for err == nil {
-			_, err = conn.Receive()
+			var m control.Message
+			if m, err = conn.Receive(); m.Type == control.TypeStderr {
+				told <- m.Text
+			}
 		}
 		os.Exit(0) //nolint:forbidigo // the ring may never return
 	}()
@@ -130,6 +136,13 @@ func work() error {
 		}
 		if err != nil {
 			return err
+		}
+		if string(got) == Told {
+			ring.Release(len(got))
+			if err := send(ring, <-told); err != nil {
+				return err
+			}
+			continue
 		}
 		answer, err := execute(conn, first.Config, string(got))
 		if err != nil {
