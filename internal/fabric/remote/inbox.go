@@ -11,6 +11,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/internal/fabric/buffers"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 )
 
@@ -36,7 +37,7 @@ type inbox struct {
 // entry is a message that the call has not received yet.
 type entry struct {
 	data       []byte
-	buf        *buffer
+	buf        *buffers.Buffer
 	compressed bool
 	uncredited int
 }
@@ -96,7 +97,7 @@ func (x *inbox) handleRecord(n int) (took int) {
 		return n
 	}
 	if !x.account.reserve(len(data)) {
-		x.buffers.put(lies)
+		x.buffers.Put(lies)
 		x.rejectPeer(errNotRead)
 		return n
 	}
@@ -104,7 +105,7 @@ func (x *inbox) handleRecord(n int) (took int) {
 	defer x.mu.Unlock()
 	if x.err != nil && !x.statusSeen { // discarded meanwhile
 		x.account.release(len(data))
-		x.buffers.put(lies)
+		x.buffers.Put(lies)
 		return n
 	}
 	if x.next < len(x.queue) {
@@ -200,7 +201,7 @@ func (x *inbox) Recv() (*call.Message, error) {
 	if took > 0 && !ended {
 		x.stream.Consumed(took)
 	}
-	return x.buffers.newMessage(e.buf, e.data, e.compressed), nil
+	return x.buffers.Message(e.buf, e.data, e.compressed), nil
 }
 
 // endOfStream is what Ended makes of the end of a callee's bytes.

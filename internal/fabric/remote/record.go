@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/outboard-run/outboard/internal/fabric/buffers"
 )
 
 type recordType uint8
@@ -36,16 +38,16 @@ func appendRecord(b []byte, t recordType, length int) []byte {
 
 // parser cuts a stream into records as its bytes come.
 type parser struct {
-	callee     bool        // reads a caller's records
-	buffers    *bufferPool // for messages that are freed; nil: all lie in memory of their own
+	callee     bool          // reads a caller's records
+	buffers    *buffers.Pool // for messages that are freed; nil: all lie in memory of their own
 	maxMessage int
 
 	head       [recordSize]byte
 	got        int // bytes of head
 	length     int
-	data       []byte  // of the record; its length grows with what has come
-	buf        *buffer // where data lies; nil: in memory of its own
-	statusSeen bool    // a status has come
+	data       []byte          // of the record; its length grows with what has come
+	buf        *buffers.Buffer // where data lies; nil: in memory of its own
+	statusSeen bool            // a status has come
 }
 
 // errTooLong is a record past its limit.
@@ -57,7 +59,7 @@ func (p *parser) space() []byte {
 		return p.head[p.got:]
 	}
 	if len(p.data) == cap(p.data) {
-		p.grow(nextSize(len(p.data), p.length))
+		p.grow(buffers.NextSize(len(p.data), p.length))
 	}
 	return p.data[len(p.data):cap(p.data)]
 }
@@ -65,15 +67,15 @@ func (p *parser) space() []byte {
 // grow makes room for n bytes of the record, and keeps those that have come.
 func (p *parser) grow(n int) {
 	before, data := p.buf, p.data
-	if p.buffers == nil || n < minPooled {
+	if p.buffers == nil || n < buffers.MinPooled {
 		p.buf, p.data = nil, make([]byte, len(data), n)
 	} else {
-		p.buf = p.buffers.get(n)
-		p.data = p.buf.data[:len(data):n]
+		p.buf = p.buffers.Get(n)
+		p.data = p.buf.Data[:len(data):n]
 	}
 	copy(p.data, data)
 	if before != nil {
-		p.buffers.put(before)
+		p.buffers.Put(before)
 	}
 }
 
@@ -110,7 +112,7 @@ func (p *parser) parseRecordHead() error {
 	}
 	p.length = int(length)
 	p.data, p.buf = nil, nil
-	p.grow(min(p.length, firstSize))
+	p.grow(min(p.length, buffers.FirstSize))
 	p.statusSeen = p.typ() == recordStatus
 	return nil
 }
@@ -118,7 +120,7 @@ func (p *parser) parseRecordHead() error {
 func (p *parser) typ() recordType { return recordType(p.head[0]) }
 
 // nextRecord returns the complete record and its buffer, and prepares for the next record.
-func (p *parser) nextRecord() ([]byte, *buffer) {
+func (p *parser) nextRecord() ([]byte, *buffers.Buffer) {
 	data, lies := p.data, p.buf
 	p.data, p.buf, p.got = nil, nil, 0
 	return data, lies

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/internal/fabric/buffers"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 )
 
@@ -63,7 +64,7 @@ type Conn struct {
 	framed *framed.Conn
 	unary  call.UnaryHandler // of Options.Handler; nil: it has none
 
-	buffers      bufferPool
+	buffers      buffers.Pool
 	methods      methods
 	buffered     account
 	services     serviceCounts // of calls to the peer
@@ -100,7 +101,7 @@ func New(c *framed.Conn, o Options) *Conn {
 	conn.handlers.Go(func() {
 		<-c.Done()
 		conn.drainingOnce.Do(func() { close(conn.draining) })
-		conn.buffers.close()
+		conn.buffers.Close()
 	})
 	return conn
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/internal/fabric/buffers"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 )
 
@@ -24,7 +25,7 @@ type unary struct {
 	headed     bool // a header has come
 	hasMessage bool
 	data       []byte
-	buf        *buffer
+	buf        *buffers.Buffer
 	compressed bool // data is compressed
 	end        call.End
 	err        error // io.EOF: OK
@@ -60,7 +61,7 @@ func (c *Conn) Unary(ctx context.Context, h *call.Head, request *call.Message) (
 	if !u.hasMessage {
 		return nil, u.end, status.Error(codes.Internal, "peer ended a unary call with OK and without a message")
 	}
-	return u.buffers.newMessage(u.buf, u.data, u.compressed), u.end, nil
+	return u.buffers.Message(u.buf, u.data, u.compressed), u.end, nil
 }
 
 // maxInlineRequest is the size up to which a request leaves with the head.

@@ -15,7 +15,7 @@ import (
 func BenchmarkUnary(b *testing.B) {
 	for _, what := range []string{"bench inline", "bench"} {
 		path, _ := startPeer(b, what)
-		for _, n := range []int{64, 4 << 10, 256 << 10} {
+		for _, n := range []int{64, 4 << 10, 256 << 10, 1_000_000, 1_100_000} {
 			for _, flight := range []int{1, 64} {
 				b.Run(fmt.Sprintf("%s/%dB/%d", what, n, flight), func(b *testing.B) {
 					c := dial(b, path, shared.Options{})

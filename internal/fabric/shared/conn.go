@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/internal/fabric/buffers"
 )
 
 // side selects the lane of a Conn's own calls.
@@ -31,6 +32,7 @@ type Conn struct {
 	caller  caller
 	callee  callee
 	wait    sync.WaitGroup
+	buffers buffers.Pool // for messages that exceed a heap block
 
 	draining    chan struct{} // closed when the peer drains the connection, and at the end
 	drainedOnce sync.Once
@@ -136,6 +138,7 @@ func (c *Conn) fail(err error) bool {
 		c.callee.close(err)
 		close(c.done)
 		c.drainedOnce.Do(func() { close(c.draining) })
+		c.buffers.Close()
 		c.region.release()
 	})
 	return first

@@ -110,7 +110,11 @@ func (e *laneEnd) free(piece ref) {
 
 // Lend implements Lender.
 func (e *laneEnd) Lend(size int) (*call.Message, error) {
-	if size <= inlineSize || size > e.heap.maxBlock() || !e.region.tryRetain() {
+	if size > e.heap.maxBlock() {
+		buf := e.conn.buffers.Get(size)
+		return e.conn.buffers.Message(buf, buf.Data[:size:size], false), nil
+	}
+	if size <= inlineSize || !e.region.tryRetain() {
 		return newMessage(size), nil
 	}
 	piece, err := e.alloc(nil, call.Normal, size) //nolint:staticcheck // nil: do not block

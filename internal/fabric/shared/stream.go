@@ -12,6 +12,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/internal/fabric/buffers"
 )
 
 const (
@@ -112,38 +113,39 @@ func (s *stream) assemble(ctx context.Context, c chunk) (*call.Message, error) {
 		c.m.Free()
 		return nil, status.Errorf(codes.ResourceExhausted, "message of %d bytes: %d are allowed", total, s.limit)
 	}
-	// The announced size is only a claim: memory grows with what has arrived.
-	whole := make([]byte, 0, min(total, 4*chunkSize))
+	buf, have := (*buffers.Buffer)(nil), 0
 	for {
-		whole = append(growFor(whole, len(c.m.Data), total), c.m.Data...)
+		buf, have = s.appendTo(buf, have, c, total)
 		c.m.Free()
-		if uint64(len(whole)) > total || !c.more && uint64(len(whole)) != total {
-			return nil, s.e.closeOnViolation(outboard.Errorf(outboard.Protocol, "stream", "chunks of %d bytes for a message of %d", len(whole), total))
+		if uint64(have) > total || !c.more && uint64(have) != total {
+			s.e.conn.buffers.Put(buf)
+			return nil, s.e.closeOnViolation(outboard.Errorf(outboard.Protocol, "stream", "chunks of %d bytes for a message of %d", have, total))
 		}
 		if !c.more {
-			return &call.Message{Data: whole, Compressed: compressed}, nil
+			return s.e.conn.buffers.Message(buf, buf.Data[:have:have], compressed), nil
 		}
 		var err error
 		if c, err = s.pop(ctx); err != nil {
+			s.e.conn.buffers.Put(buf)
 			return nil, err
 		}
 	}
 }
 
-// claimFactor is the part of a chunked message that must have arrived before memory for all of
-// it is allocated: a tenth.
-const claimFactor = 10
-
-// growFor makes space for n bytes more of a message, and for all of it once enough has arrived.
-func growFor(whole []byte, n int, total uint64) []byte {
-	if len(whole)+n <= cap(whole) {
-		return whole
+// appendTo appends a chunk to the first bytes of buf, or to a larger buffer that replaces it. The
+// announced size is only a claim: memory grows with what has arrived.
+func (s *stream) appendTo(buf *buffers.Buffer, have int, c chunk, total uint64) (*buffers.Buffer, int) {
+	end := have + len(c.m.Data)
+	if buf == nil || end > len(buf.Data) {
+		bigger := s.e.conn.buffers.Get(max(buffers.NextSize(end, int(total)), end))
+		if buf != nil {
+			copy(bigger.Data, buf.Data[:have])
+			s.e.conn.buffers.Put(buf)
+		}
+		buf = bigger
 	}
-	room := total
-	if uint64(len(whole)) < total/claimFactor {
-		room = uint64(len(whole)+n) + min(3*uint64(len(whole)), total/claimFactor)
-	}
-	return append(make([]byte, 0, room), whole...)
+	copy(buf.Data[have:], c.m.Data)
+	return buf, end
 }
 
 // pop waits for a chunk and returns credit for it.
