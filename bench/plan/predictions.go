@@ -48,11 +48,25 @@ func (b *bench) reportErrors(name string, results []*result, of func(*result) *o
 	b.Row(paired.NewRow(name+": median error", "%", "", errs, nil, median))
 	b.Row(quantile(name+": error of 9 in 10", errs, 0.9, 8))
 	b.Row(quantile(name+": greatest error", errs, 1, 10))
+	b.Report.Notes = append(b.Report.Notes, distribution(name, errs))
 	row := paired.NewRow(name+": the interval holds the measured time", "%", "", []float64{100 * float64(covered) / float64(len(results))}, nil, paired.Goal{Min: 90})
 	row.Runs = len(results)
 	b.Row(row)
 }
 
+// distribution is a table of how many errors, which are sorted, are at most so many percent.
+func distribution(name string, errs []float64) string {
+	head, line, row := "| error at most |", "|---|", "| share of the cases |"
+	for _, most := range []float64{1, 2, 3, 5, 8, 10, 20, 50} {
+		count, _ := slices.BinarySearch(errs, math.Nextafter(most, most+1))
+		head += fmt.Sprintf(" %g %% |", most)
+		line += "---|"
+		row += fmt.Sprintf(" %.0f %% |", 100*float64(count)/float64(len(errs)))
+	}
+	return fmt.Sprintf("Errors, %s:\n\n%s\n%s\n%s", name, head, line, row)
+}
+
+// quantile is the row of the error that so many of them, which are sorted, do not exceed.
 func quantile(name string, sorted []float64, q, most float64) paired.Row {
 	at := min(len(sorted)-1, int(q*float64(len(sorted))))
 	row := paired.NewRow(name, "%", "", []float64{sorted[at]}, nil, paired.Goal{Max: most})
