@@ -30,7 +30,7 @@ func (b *bench) choose() {
 	all := []suite.Program{
 		suite.FFmpeg("avgblur_opencl", 40), suite.FFmpeg("unsharp_opencl", 40),
 		suite.CLBlast("xaxpy"), suite.CLBlast("xdot"), suite.CLBlast("xscal"), suite.CLBlast("xnrm2"), suite.CLBlast("xasum"),
-		suite.CLPeak("--kernel-latency"), suite.Hashcat(),
+		suite.CLPeak("--compute-integer"), suite.Hashcat(),
 	}
 	if b.Quick {
 		all = []suite.Program{all[0], all[6]}
