@@ -179,9 +179,9 @@ func (m *model) command(at flow, r *trace.Record) (outcome, error) {
 	return out, nil
 }
 
-// maxLag bounds how long a device may be idle before a command that could begin, in ns. A longer
-// pause is a command that waited for a flush, which the worker does by itself. Without forwarding
-// there is none that does.
+// maxLag bounds how long a device may be idle before a command that could begin, in ns, when a local
+// run is forwarded. A longer pause is a command that waited for a flush, which the worker does by
+// itself.
 const maxLag = 100_000
 
 // enqueue executes a command when the queue comes to it. A transfer's bytes are there while it
@@ -190,7 +190,7 @@ func (m *model) enqueue(q *queue, in outcome, r *trace.Record) outcome {
 	lag := int64(0)
 	if r.HasDeviceTime() {
 		lag = max(0, r.Start-max(q.recorded, in.recorded, submitted(m.header, r)))
-		if !m.direct {
+		if m.header.Mode == trace.Local && !m.direct {
 			lag = min(maxLag, lag)
 		}
 		q.recorded = max(q.recorded, r.Start+r.DeviceTime)

@@ -230,7 +230,14 @@ func (p *joiner) setMessageTimes(f *function, c *rawCall, r *trace.Record, m *me
 	if m.hasReply && r.Class == trace.WaitedFor {
 		r.WireBackward = max(0, r.End-(m.replied-p.origin))
 	}
-	if !m.hasBegun || r.Blocking != trace.HostBlocking {
+	switch {
+	case !m.hasBegun:
+		return
+	case r.Blocking != trace.HostBlocking:
+		// Builds are carried out beside the dispatcher, which goes on; the call waits for them.
+		if m.hasReply && r.Class == trace.WaitedFor {
+			r.Execute = max(r.Execute, m.replied-m.received-m.waited)
+		}
 		return
 	}
 	// The dispatcher waited in the driver until the device was done.

@@ -190,12 +190,14 @@ func TestRemote(t *testing.T) {
 		call(rawCall{op: op(t, "clEnqueueNDRangeKernel"), begin: 200_000, duration: 50, queue: 0xa0, flags: flagSent, forward: 112, serial: 7, encode: 40}),
 		call(rawCall{op: op(t, "clFinish"), number: 1, begin: 200_100, duration: 5000, queue: 0xa0, flags: flagSent | flagWaited, forward: 40, backward: 32, serial: 8, encode: 30, blocked: 4900}),
 		call(rawCall{op: op(t, "clGetDeviceInfo"), number: 2, begin: 206_000, duration: 20}),
+		call(rawCall{op: op(t, "clBuildProgram"), number: 3, begin: 207_000, duration: 2000, flags: flagSent | flagWaited, forward: 96, backward: 40, serial: 9, encode: 50, blocked: 1900}),
 	}
 	link := [][]byte{
 		words(clockRecord, 0, 0, 0, 90_500, 190_000, 191_400),
 		words(clockRecord, 0, 0, 0, 91_500, 191_400, 191_600),
 		workerEntries(byte(entryMessage), 7, 100_290, uint(300), uint(0), byte(entryMessage), 1, 500, uint(3500), uint(0)),
 		workerEntries(byte(entryReply), 8, 104_300, byte(entryDevice), 7, 101_000, uint(3000)),
+		workerEntries(byte(entryMessage), 9, 107_100, uint(50), uint(0), byte(entryReply), 0, 1800),
 	}
 	file := (&raw{}).chunk(threadStream, 1, 0, calls...).chunk(linkStream, 2, 0, link...)
 	r, records, err := joined(t, trace.Remote, []trace.Device{{Name: "far", Machine: trace.Machine{Node: "b"}}}, file.bytes())
@@ -206,7 +208,7 @@ func TestRemote(t *testing.T) {
 	if d.Clock.Offset != 100_000 || d.Clock.Uncertainty != 100 || d.Link.RTT == 0 {
 		t.Errorf("clock %+v, link %+v", d.Clock, d.Link)
 	}
-	launch, finish, query := &records[0], &records[1], &records[2]
+	launch, finish, query, build := &records[0], &records[1], &records[2], &records[3]
 	if launch.Class != trace.Early || launch.WireForward != 250 || launch.Execute != 300 || launch.Start != 201_000-500 || launch.DeviceTime != 3000 {
 		t.Errorf("the launch is %+v", launch)
 	}
@@ -216,6 +218,10 @@ func TestRemote(t *testing.T) {
 	}
 	if query.Class != trace.AnsweredLocally || query.Execute != 20 {
 		t.Errorf("the query is %+v", query)
+	}
+	// The dispatcher went on after 50; a helper replied 1,800 after the message.
+	if build.WireForward != 50 || build.Execute != 1800 || build.WireBackward != 100 {
+		t.Errorf("the build is %+v", build)
 	}
 }
 
