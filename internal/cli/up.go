@@ -15,6 +15,7 @@ import (
 	"github.com/outboard-run/outboard/internal/node"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/network"
+	"github.com/outboard-run/outboard/internal/train/object"
 )
 
 // The bounds of --max-calls.
@@ -43,6 +44,7 @@ type upOptions struct {
 	outgoingPrivate   []string
 	tenantLimits      limitsFlag
 	leaseTTL          time.Duration
+	objects           string
 	probeBudget       outboard.Bytes
 	logLevel          slog.Level
 	jobs              string
@@ -70,6 +72,7 @@ func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.replaceAfter, "replace-keeper-after", pool.DefaultReplaceAfter,
 		"time after which another node keeps the pool's state in place of one of three that is gone; 0 for never")
 	flags.StringVar(&o.jobs, "jobs", "none", "which programs of the pool's training jobs to run: none, confined, or trusted with all rights of this node's user")
+	flags.StringVar(&o.objects, "objects", "", "keep datasets and checkpoints in the bucket `s3://BUCKET/PREFIX` too, with ?endpoint=URL&region=NAME behind it; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN are its credentials")
 	flags.DurationVar(&o.leaseTTL, "lease-ttl", defaultLeaseTTL, "time after which the leases of a silent node end; the same on all nodes")
 	flags.IntVar(&o.maxCalls, "max-calls", defaultMaxCalls, "most calls in flight on one connection of a program or another node; one service gets three quarters of them")
 	flags.DurationVar(&o.slowCall, "slow-call", 0, "log calls that take longer (default none)")
@@ -129,6 +132,10 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 	if opts.maxCalls < minMaxCalls || opts.maxCalls > maxMaxCalls {
 		return usage("--max-calls %d: want %d to %d", opts.maxCalls, minMaxCalls, maxMaxCalls)
 	}
+	objects, err := opts.bucket(env)
+	if err != nil {
+		return err
+	}
 	n, err := node.New(node.Options{
 		Data: env.config.data, Name: outboard.NodeID(opts.name), Version: thisBuild().Version,
 		Listen: opts.listen, Advertise: opts.advertise, Routes: opts.routes, ReplaceAfter: opts.replaceAfter,
@@ -139,7 +146,7 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 		Sandbox: opts.sandbox.sandbox, TenantLimits: opts.tenantLimits.limits, OutgoingPrivate: opts.outgoingPrivate, ProbeBudget: opts.probeBudget,
 		Helper: env.Helper,
 		Log:    slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: opts.logLevel})),
-		Jobs:   opts.jobs,
+		Jobs:   opts.jobs, Objects: objects,
 	})
 	if err != nil {
 		return err
@@ -151,6 +158,19 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 		}
 		printUp(env, n.Status())
 	})
+}
+
+// bucket returns the bucket of --objects.
+func (o *upOptions) bucket(env *Env) (object.Options, error) {
+	if o.objects == "" {
+		return object.Options{}, nil
+	}
+	b, err := object.Parse(o.objects)
+	if err != nil {
+		return b, usage("--objects: %w", err)
+	}
+	b.Credentials = object.Credentials{Key: env.getenv("AWS_ACCESS_KEY_ID"), Secret: env.getenv("AWS_SECRET_ACCESS_KEY"), Token: env.getenv("AWS_SESSION_TOKEN")}
+	return b, nil
 }
 
 // printUp reports that the node is up, with commands to begin with.

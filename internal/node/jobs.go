@@ -14,6 +14,7 @@ import (
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/train/data"
 	"github.com/outboard-run/outboard/internal/train/job"
+	"github.com/outboard-run/outboard/internal/train/object"
 	"github.com/outboard-run/outboard/python"
 )
 
@@ -35,13 +36,17 @@ func openJobs(ctx context.Context, n *Node) (lifecycle.Resource, error) {
 	if err != nil {
 		return nil, err
 	}
+	chunks, err := jobChunks(n)
+	if err != nil {
+		return nil, err
+	}
 	j := &jobs{peers: &job.Peers{Dial: dialJobs(n.peers)}}
 	j.host = job.NewHost(job.HostOptions{
-		Self: n.self.ID, Mode: mode, Check: n.pool.Check, Peers: j.peers, Fetch: jobFiles{n.artifacts}.fetch, Chunks: data.Kept{Store: n.artifacts},
+		Self: n.self.ID, Mode: mode, Check: n.pool.Check, Peers: j.peers, Fetch: jobFiles{n.artifacts}.fetch, Chunks: chunks,
 		Python: python.Extract, Command: append(slices.Clone(n.opts.Helper), "rank"), Readable: n.opts.Sandbox.Readable, Groups: n.groups, Memory: rankMemory(n.host, n.self.Devices), Owner: folderKey(n.folder), Log: log,
 	})
 	j.manager, err = job.Open(ctx, job.Options{
-		Self: n.self.ID, State: n.state, Leases: n.pool, Peers: j.peers, Chunks: data.Kept{Store: n.artifacts}, Dir: absolute(n.folder.at(jobsDir)),
+		Self: n.self.ID, State: n.state, Leases: n.pool, Peers: j.peers, Chunks: chunks, Dir: absolute(n.folder.at(jobsDir)),
 		Metrics: job.NewMetrics(n.registry), Log: log,
 	})
 	if err != nil {
@@ -49,6 +54,20 @@ func openJobs(ctx context.Context, n *Node) (lifecycle.Resource, error) {
 	}
 	n.jobs.Store(j)
 	return j, nil
+}
+
+// jobChunks returns where a node keeps datasets and checkpoints: its artifacts, and the bucket if
+// there is one.
+func jobChunks(n *Node) (data.Chunks, error) {
+	kept := data.Kept{Store: n.artifacts}
+	if n.opts.Objects.Bucket == "" {
+		return kept, nil
+	}
+	bucket, err := object.Open(n.opts.Objects)
+	if err != nil {
+		return nil, err
+	}
+	return data.Cached{Near: kept, Objects: bucket}, nil
 }
 
 // rankMemory returns a function that bounds the memory of the ranks on leases of a node's devices,

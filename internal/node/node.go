@@ -55,6 +55,7 @@ import (
 	"github.com/outboard-run/outboard/internal/quota"
 	"github.com/outboard-run/outboard/internal/tenant/host"
 	"github.com/outboard-run/outboard/internal/train/job"
+	"github.com/outboard-run/outboard/internal/train/object"
 )
 
 // Options of a node. Data is all that it needs.
@@ -118,6 +119,8 @@ type Options struct {
 	// Jobs says which ranks of training jobs this node runs: "none", the default, "confined" or
 	// "trusted" (package job).
 	Jobs string
+	// Objects is the bucket for datasets and checkpoints; without a name the node keeps them alone.
+	Objects object.Options
 	// CallsInside has this process carry the calls of programs, instead of a
 	// process of their own.
 	CallsInside bool

@@ -83,9 +83,12 @@ func TestPartsThatAreNotNumbersAreSentFirst(t *testing.T) {
 
 func TestCallsThatMayNotLoseAnything(t *testing.T) {
 	for _, c := range []Call{
-		{Operation: AllGather, Element: Float32, Loss: 1}, {Operation: AllReduce, Element: Int32, Reduction: Sum, Loss: 1},
-		{Operation: AllReduce, Element: Float32, Reduction: Max, Loss: 1}, {Operation: AllReduce, Element: Float32, Reduction: Sum, Loss: MaxLoss + 1},
-		{Operation: AllReduce, Element: Float32, Reduction: Sum, Loss: -1}, {Operation: AllReduce, Element: Float32, Reduction: Sum, Loss: 1, Ordered: true},
+		{Operation: AllGather, Element: Float32, Loss: 1},
+		{Operation: AllReduce, Element: Int32, Reduction: Sum, Loss: 1},
+		{Operation: AllReduce, Element: Float32, Reduction: Max, Loss: 1},
+		{Operation: AllReduce, Element: Float32, Reduction: Sum, Loss: MaxLoss + 1},
+		{Operation: AllReduce, Element: Float32, Reduction: Sum, Loss: -1},
+		{Operation: AllReduce, Element: Float32, Reduction: Sum, Loss: 1, Ordered: true},
 	} {
 		if err := c.Check(2); err == nil || !strings.Contains(err.Error(), "loss") && !strings.Contains(err.Error(), "lose") {
 			t.Errorf("%+v: %v, want that it may not lose parts", c, err)

@@ -19,7 +19,7 @@ import (
 	"github.com/outboard-run/outboard/internal/artifact"
 )
 
-// Chunks is where chunks are kept.
+// Chunks is where chunks are kept. Any number of goroutines may use it.
 type Chunks interface {
 	Has(ctx context.Context, digest string) (bool, error)
 	Put(ctx context.Context, digest string, content []byte) error
@@ -211,8 +211,10 @@ func (m *Manifest) Restore(ctx context.Context, chunks Chunks, dir string) (err 
 		return err
 	}
 	defer root.Close()
+	chunksAhead := fetchAhead(ctx, chunks, m.Files)
+	defer chunksAhead.close()
 	for _, f := range m.Files {
-		if err := restoreFile(ctx, chunks, root, &f); err != nil {
+		if err := restoreFile(chunksAhead, root, &f); err != nil {
 			return fmt.Errorf("restore %s: %w", f.Name, err)
 		}
 	}
@@ -222,7 +224,7 @@ func (m *Manifest) Restore(ctx context.Context, chunks Chunks, dir string) (err 
 	return os.Rename(aside, dir)
 }
 
-func restoreFile(ctx context.Context, chunks Chunks, root *os.Root, f *File) error {
+func restoreFile(chunks *ahead, root *os.Root, f *File) error {
 	name := filepath.FromSlash(f.Name)
 	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
@@ -231,11 +233,8 @@ func restoreFile(ctx context.Context, chunks Chunks, root *os.Root, f *File) err
 	if err != nil {
 		return err
 	}
-	for _, c := range f.Chunks {
-		content, err := chunks.Get(ctx, c.Digest)
-		if err == nil && int64(len(content)) != c.Size {
-			err = outboard.Errorf(outboard.Invalid, "chunk "+c.Digest, "it has %d bytes where %d are due", len(content), c.Size)
-		}
+	for range f.Chunks {
+		content, err := chunks.next()
 		if err == nil {
 			_, err = out.Write(content)
 		}

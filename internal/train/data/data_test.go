@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/outboard-run/outboard/internal/artifact"
@@ -17,6 +18,7 @@ import (
 
 // memory is Chunks that fail after some operations, as a process that is killed.
 type memory struct {
+	mu     sync.Mutex
 	chunks map[string][]byte
 	left   int // operations until the failure; -1: none
 	puts   int
@@ -33,11 +35,15 @@ func (m *memory) step() error {
 }
 
 func (m *memory) Has(_ context.Context, digest string) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	_, ok := m.chunks[digest]
 	return ok, m.step()
 }
 
 func (m *memory) Put(_ context.Context, digest string, content []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if err := m.step(); err != nil {
 		return err
 	}
@@ -47,6 +53,8 @@ func (m *memory) Put(_ context.Context, digest string, content []byte) error {
 }
 
 func (m *memory) Get(_ context.Context, digest string) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if err := m.step(); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,132 @@
+package data
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/artifact"
+)
+
+// objects is a bucket in memory.
+type objects struct{ *memory }
+
+func (o objects) Get(_ context.Context, name string, _ int64) ([]byte, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if c, ok := o.chunks[name]; ok {
+		return c, nil
+	}
+	return nil, outboard.Errorf(outboard.NotFound, "", "no object %s", name)
+}
+
+// A folder that one node has put into the bucket is restored by another one that has nothing, which
+// keeps the chunks, and by the first one without the bucket.
+func TestBucketWithCaches(t *testing.T) {
+	ctx, from := context.Background(), t.TempDir()
+	want := map[string]string{"a": strings.Repeat("x", chunkSize) + "y", "b/c": "z", "empty": ""}
+	files := map[string][]byte{}
+	for name, text := range want {
+		files[name] = []byte(text)
+	}
+	write(t, from, files)
+	bucket, east, west := objects{newMemory()}, newMemory(), newMemory()
+	var m Manifest
+	if err := m.AddFolder(ctx, Cached{east, bucket}, from, nil); err != nil {
+		t.Fatal(err)
+	}
+	digest, err := Save(ctx, Cached{east, bucket}, &m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, chunks := range map[string]Chunks{"west": Cached{west, bucket}, "the cache of west": west, "the cache of east": east} {
+		loaded, err := Load(ctx, chunks, digest)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		to := filepath.Join(t.TempDir(), "copy")
+		if err := loaded.Restore(ctx, chunks, to); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := read(t, to); !maps.Equal(got, want) {
+			t.Errorf("%s has other files", name)
+		}
+	}
+	if len(bucket.chunks) != 4 {
+		t.Errorf("the bucket has %d objects, want 3 chunks and the manifest", len(bucket.chunks))
+	}
+}
+
+// What only another node has is written to the bucket when it is read: Near fetches from nodes.
+func TestChunksOfNodesWithoutABucket(t *testing.T) {
+	ctx, bucket, near := context.Background(), objects{newMemory()}, newMemory()
+	content := []byte("of another node")
+	digest := artifact.Digest(content)
+	c := Cached{fetching{near, digest, content}, bucket}
+	if has, err := c.Has(ctx, digest); has || err != nil {
+		t.Errorf("%v, %v: want that the bucket lacks it", has, err)
+	}
+	if got, err := c.Get(ctx, digest); err != nil || string(got) != string(content) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if has, err := c.Has(ctx, digest); !has || err != nil {
+		t.Errorf("%v, %v: want that the bucket has it", has, err)
+	}
+}
+
+// fetching gets one chunk from elsewhere.
+type fetching struct {
+	*memory
+	digest  string
+	content []byte
+}
+
+func (f fetching) Get(_ context.Context, digest string) ([]byte, error) {
+	if digest != f.digest {
+		return nil, fmt.Errorf("no chunk %s", digest)
+	}
+	return f.content, nil
+}
+
+func TestChangedObjectsAreRefused(t *testing.T) {
+	ctx, bucket := context.Background(), objects{newMemory()}
+	content := []byte("content")
+	digest := artifact.Digest(content)
+	c := Cached{newMemory(), bucket}
+	if err := bucket.Put(ctx, nameOf(digest), []byte("another")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Get(ctx, digest); err == nil || !strings.Contains(err.Error(), digest) || !strings.Contains(err.Error(), "other content") {
+		t.Errorf("%v, want that the content is another one, and the name", err)
+	}
+	if _, err := c.Get(ctx, "../../secret"); err == nil {
+		t.Error("a name that is no digest was asked for")
+	}
+}
+
+// A failure in the middle ends the fetches that are ahead.
+func TestFailureWhileReadingAhead(t *testing.T) {
+	ctx, chunks := context.Background(), newMemory()
+	files := []File{{Name: "a"}}
+	for i := range 3 * aheadCount {
+		content := fmt.Appendf(nil, "chunk %d", i)
+		digest := artifact.Digest(content)
+		if err := chunks.Put(ctx, digest, content); err != nil {
+			t.Fatal(err)
+		}
+		files[0].Chunks = append(files[0].Chunks, Chunk{digest, int64(len(content))})
+	}
+	delete(chunks.chunks, files[0].Chunks[5].Digest)
+	a := fetchAhead(ctx, chunks, files)
+	defer a.close()
+	for i := range 6 {
+		content, err := a.next()
+		if ok := err == nil && string(content) == fmt.Sprintf("chunk %d", i); ok != (i < 5) {
+			t.Errorf("chunk %d: %q, %v", i, content, err)
+		}
+	}
+}

@@ -1,0 +1,263 @@
+// Package object reads and writes the objects of a bucket of S3.
+//
+// It has the three requests that chunks need (GET, HEAD and PUT of whole objects, with path-style
+// URLs), signed by Signature Version 4. A client library was refused: minio-go brings ten modules
+// into the graph of every program that imports package fabric.
+package object
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+// Credentials sign requests. The zero value sends them without a signature.
+type Credentials struct {
+	Key, Secret string
+	// Token is that of temporary credentials, "" for none.
+	Token string
+}
+
+// Options describe a bucket.
+type Options struct {
+	// Endpoint is the server's URL: "" means that of AWS in the region.
+	Endpoint string
+	// Region is part of signatures; "" means us-east-1.
+	Region string
+	Bucket string
+	// Prefix precedes the names of objects.
+	Prefix      string
+	Credentials Credentials
+	// Client makes the requests; nil: one of its own.
+	Client *http.Client
+}
+
+// A Bucket is a bucket of an S3 server.
+type Bucket struct {
+	opts   Options
+	base   *url.URL
+	client *http.Client
+	now    func() time.Time
+	pause  time.Duration // before the second attempt
+}
+
+const (
+	defaultRegion = "us-east-1"
+	// attempts bounds how often a request is made that fails by the server or the network; firstPause
+	// is the mean time before the second one, and doubles.
+	attempts   = 5
+	firstPause = 100 * time.Millisecond
+	// requestLimit bounds one attempt, maxText an error's text in bytes.
+	requestLimit = 5 * time.Minute
+	maxText      = 16 << 10
+	maxName      = 1024
+	// perHost is how many connections are kept to the server.
+	perHost = 32
+)
+
+// Parse reads s3://BUCKET/PREFIX, with endpoint=URL and region=NAME as its query.
+func Parse(text string) (Options, error) {
+	refuse := func(why string) (Options, error) {
+		return Options{}, outboard.Errorf(outboard.Invalid, "objects", "%.200q: %s: want s3://BUCKET/PREFIX?endpoint=URL&region=NAME", text, why)
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "s3" || u.User != nil {
+		return refuse("no bucket of S3")
+	}
+	if u.Host == "" || strings.ContainsAny(u.Host, ":/") {
+		return refuse("no name of a bucket")
+	}
+	o := Options{Bucket: u.Host, Prefix: strings.TrimPrefix(u.Path, "/")}
+	if o.Prefix != "" && !strings.HasSuffix(o.Prefix, "/") {
+		o.Prefix += "/"
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return refuse("malformed query")
+	}
+	for name, values := range query {
+		switch name {
+		case "endpoint":
+			o.Endpoint = values[0]
+		case "region":
+			o.Region = values[0]
+		default:
+			return refuse("unknown setting " + name)
+		}
+	}
+	_, err = o.url()
+	if err != nil {
+		return refuse(err.Error())
+	}
+	return o, nil
+}
+
+// url returns the URL of the bucket.
+func (o *Options) url() (*url.URL, error) {
+	endpoint := o.Endpoint
+	if endpoint == "" {
+		endpoint = "https://s3." + o.region() + ".amazonaws.com"
+	}
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
+		return nil, fmt.Errorf("%.100q is no endpoint", endpoint)
+	}
+	return u.JoinPath("/", o.Bucket), nil
+}
+
+func (o *Options) region() string {
+	if o.Region == "" {
+		return defaultRegion
+	}
+	return o.Region
+}
+
+// Open returns the bucket; it makes no request.
+func Open(o Options) (*Bucket, error) {
+	base, err := o.url()
+	if err != nil {
+		return nil, outboard.Errorf(outboard.Invalid, "objects", "%w", err)
+	}
+	b := &Bucket{opts: o, base: base, client: o.Client, now: time.Now, pause: firstPause}
+	if b.client == nil {
+		transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // it is one
+		transport.MaxIdleConnsPerHost, transport.DisableCompression = perHost, true
+		// A redirect would have a signature for another host.
+		b.client = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	return b, nil
+}
+
+// String returns the bucket's name, with the prefix.
+func (b *Bucket) String() string { return "s3://" + b.opts.Bucket + "/" + b.opts.Prefix }
+
+// Put writes an object, or replaces it.
+func (b *Bucket) Put(ctx context.Context, name string, content []byte) error {
+	_, err := b.request(ctx, http.MethodPut, name, content, 0)
+	return err
+}
+
+// Get returns an object of at most limit bytes. Of one that is not there the error's kind is
+// NotFound.
+func (b *Bucket) Get(ctx context.Context, name string, limit int64) ([]byte, error) {
+	return b.request(ctx, http.MethodGet, name, nil, limit)
+}
+
+// Has reports whether there is an object.
+func (b *Bucket) Has(ctx context.Context, name string) (bool, error) {
+	_, err := b.request(ctx, http.MethodHead, name, nil, 0)
+	if outboard.KindOf(err) == outboard.NotFound {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// errAgain says that a request may succeed if it is made again.
+type errAgain struct{ error }
+
+func (e errAgain) Unwrap() error { return e.error }
+
+// request makes a request until it succeeds or is refused.
+func (b *Bucket) request(ctx context.Context, method, name string, body []byte, limit int64) ([]byte, error) {
+	if name == "" || len(b.opts.Prefix)+len(name) > maxName {
+		return nil, outboard.Errorf(outboard.Invalid, "object", "a name of %d bytes: want 1 to %d", len(name), maxName-len(b.opts.Prefix))
+	}
+	pause := b.pause
+	for i := 1; ; i++ {
+		content, err := b.once(ctx, method, name, body, limit)
+		again, ok := errors.AsType[errAgain](err)
+		switch {
+		case !ok:
+			return content, err
+		case i == attempts:
+			return nil, outboard.Errorf(outboard.Unreachable, "object "+b.String()+name, "%w, in %d attempts", again.error, attempts)
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause)):
+			pause *= 2
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// once makes one attempt of a request.
+func (b *Bucket) once(ctx context.Context, method, name string, body []byte, limit int64) ([]byte, error) {
+	limited, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	u := *b.base
+	u.Path, u.RawPath = u.Path+"/"+b.opts.Prefix+name, ""
+	u.RawPath = escapePath(u.Path)
+	r, err := http.NewRequestWithContext(limited, method, u.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, outboard.Errorf(outboard.Invalid, "object", "%w", err)
+	}
+	b.opts.Credentials.sign(r, payloadHash(body), b.opts.region(), b.now())
+	response, err := b.client.Do(r)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, errAgain{err}
+	}
+	defer response.Body.Close()
+	if response.StatusCode/100 != 2 {
+		return nil, b.refusal(name, response)
+	}
+	if method != http.MethodGet {
+		return nil, nil
+	}
+	content, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
+	switch {
+	case err != nil && ctx.Err() == nil:
+		return nil, errAgain{fmt.Errorf("its content was cut off after %d bytes: %w", len(content), err)}
+	case err != nil:
+		return nil, ctx.Err()
+	case int64(len(content)) > limit:
+		return nil, outboard.Errorf(outboard.Exhausted, "object "+b.String()+name, "it has more than %v", outboard.Bytes(limit))
+	}
+	return content, nil
+}
+
+// refusal returns why the server does not carry out a request.
+func (b *Bucket) refusal(name string, response *http.Response) error {
+	var text struct {
+		Code    string `xml:"Code"`
+		Message string `xml:"Message"`
+	}
+	// A reply to HEAD has no text, and some servers reply with other texts.
+	if all, err := io.ReadAll(io.LimitReader(response.Body, maxText)); err == nil {
+		_ = xml.Unmarshal(all, &text)
+	}
+	err := fmt.Errorf("the server replies %s", response.Status)
+	if text.Code != "" {
+		err = fmt.Errorf("the server replies %s, %.100q: %.300q", response.Status, text.Code, text.Message)
+	}
+	kind := outboard.Invalid
+	switch status := response.StatusCode; {
+	case status == http.StatusNotFound:
+		kind = outboard.NotFound
+	case status == http.StatusForbidden, status == http.StatusUnauthorized:
+		kind = outboard.Denied
+	case status >= 500, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
+		return errAgain{err}
+	}
+	return outboard.Errorf(kind, "object "+b.String()+name, "%w", err)
+}
+
+func payloadHash(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:])
+}

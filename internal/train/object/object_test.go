@@ -1,0 +1,168 @@
+package object
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+// The examples "GET Object" and "PUT Object" of the Amazon S3 API Reference, "Authenticating
+// Requests: Using the Authorization Header".
+func TestSignaturesOfTheReference(t *testing.T) {
+	c := Credentials{Key: "AKIAIOSFODNN7EXAMPLE", Secret: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"}
+	at := time.Date(2013, 5, 24, 0, 0, 0, 0, time.UTC)
+	for want, r := range map[string]struct {
+		method, path, body string
+		headers            map[string]string
+	}{
+		"SignedHeaders=host;range;x-amz-content-sha256;x-amz-date,Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41": {
+			"GET", "/test.txt", "", map[string]string{"Range": "bytes=0-9"},
+		},
+		"SignedHeaders=date;host;x-amz-content-sha256;x-amz-date;x-amz-storage-class,Signature=98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd": {
+			"PUT", "/test$file.text", "Welcome to Amazon S3.",
+			map[string]string{"Date": "Fri, 24 May 2013 00:00:00 GMT", "X-Amz-Storage-Class": "REDUCED_REDUNDANCY"},
+		},
+	} {
+		request := httptest.NewRequest(r.method, "https://examplebucket.s3.amazonaws.com"+escapePath(r.path), nil)
+		for name, value := range r.headers {
+			request.Header.Set(name, value)
+		}
+		c.sign(request, payloadHash([]byte(r.body)), "us-east-1", at)
+		if got := request.Header.Get("Authorization"); !strings.HasSuffix(got, want) || !strings.Contains(got, "Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request") {
+			t.Errorf("%s %s: %s, want %s", r.method, r.path, got, want)
+		}
+	}
+}
+
+// bucketOf returns a bucket of a server that handles requests by f.
+func bucketOf(t *testing.T, f http.HandlerFunc) *Bucket {
+	t.Helper()
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	o, err := Parse("s3://data/runs?endpoint=" + server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Credentials = Credentials{Key: "key", Secret: "secret", Token: "token"}
+	b, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.pause = time.Microsecond
+	return b
+}
+
+func TestObjectsComeBack(t *testing.T) {
+	var mu sync.Mutex
+	kept := map[string][]byte{}
+	b := bucketOf(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		// The signature that this request would have: the same as it has.
+		signed := r.Header.Get("Authorization")
+		again := r.Clone(r.Context())
+		again.URL.Host, again.Header = r.Host, http.Header{}
+		at, _ := time.Parse(stampLayout, r.Header.Get("X-Amz-Date"))
+		body, _ := io.ReadAll(r.Body)
+		c := Credentials{Key: "key", Secret: "secret", Token: "token"}
+		c.sign(again, payloadHash(body), defaultRegion, at)
+		if again.Header.Get("Authorization") != signed {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		switch content, ok := kept[r.URL.Path]; {
+		case r.Method == http.MethodPut:
+			kept[r.URL.Path] = body
+		case !ok:
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `<Error><Code>NoSuchKey</Code><Message>there is none</Message></Error>`)
+		default:
+			_, _ = w.Write(content)
+		}
+	})
+	ctx := context.Background()
+	if has, err := b.Has(ctx, "a b/ü"); has || err != nil {
+		t.Errorf("%v, %v: want that there is none", has, err)
+	}
+	if _, err := b.Get(ctx, "a b/ü", 10); outboard.KindOf(err) != outboard.NotFound || !strings.Contains(err.Error(), "NoSuchKey") {
+		t.Errorf("%v, want that it is not found", err)
+	}
+	if err := b.Put(ctx, "a b/ü", []byte("content")); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := kept["/data/runs/a b/ü"]; !ok {
+		t.Errorf("kept %v", kept)
+	}
+	if has, err := b.Has(ctx, "a b/ü"); !has || err != nil {
+		t.Errorf("%v, %v: want that it is there", has, err)
+	}
+	if got, err := b.Get(ctx, "a b/ü", 7); err != nil || string(got) != "content" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := b.Get(ctx, "a b/ü", 6); outboard.KindOf(err) != outboard.Exhausted {
+		t.Errorf("%v, want that it is too large", err)
+	}
+}
+
+// A request that the server could not carry out is made again, one that it refuses is not.
+func TestRequestsAreMadeAgain(t *testing.T) {
+	for status, c := range map[int]struct {
+		requests int
+		kind     outboard.Kind
+	}{
+		http.StatusServiceUnavailable: {attempts, outboard.Unreachable}, http.StatusTooManyRequests: {attempts, outboard.Unreachable},
+		http.StatusForbidden: {1, outboard.Denied}, http.StatusBadRequest: {1, outboard.Invalid},
+		http.StatusMovedPermanently: {1, outboard.Invalid},
+	} {
+		requests := 0
+		b := bucketOf(t, func(w http.ResponseWriter, _ *http.Request) {
+			requests++
+			w.Header().Set("Location", "http://127.0.0.1:1/")
+			w.WriteHeader(status)
+		})
+		if err := b.Put(context.Background(), "x", []byte("content")); outboard.KindOf(err) != c.kind || requests != c.requests {
+			t.Errorf("%d: %v after %d requests, want %v after %d", status, err, requests, c.kind, c.requests)
+		}
+	}
+	requests := 0
+	b := bucketOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		if requests++; requests < 3 {
+			w.Header().Set("Content-Length", "100") // It is cut off.
+		}
+		_, _ = w.Write([]byte("content"))
+	})
+	if got, err := b.Get(context.Background(), "x", 100); err != nil || string(got) != "content" || requests != 3 {
+		t.Errorf("%q, %v after %d requests, want the whole content after 3", got, err, requests)
+	}
+}
+
+func TestBucketsThatAreRefused(t *testing.T) {
+	for _, text := range []string{"", "s3://", "http://x/y", "s3://b?endpoint=ftp://x", "s3://b?endpoint=http://u:p@h", "s3://b?key=secret", "s3://u@b/", "s3://b:80/"} {
+		if o, err := Parse(text); err == nil {
+			t.Errorf("%q: %+v", text, o)
+		}
+	}
+	o, err := Parse("s3://b/x/y?region=eu-west-1")
+	if u, _ := o.url(); err != nil || o.Prefix != "x/y/" || u.String() != "https://s3.eu-west-1.amazonaws.com/b" {
+		t.Errorf("%+v, %v, %v", o, u, err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=eu")
+	f.Fuzz(func(t *testing.T, text string) {
+		if o, err := Parse(text); err == nil {
+			if _, err := Open(o); err != nil {
+				t.Errorf("%q is parsed and not opened: %v", text, err)
+			}
+		}
+	})
+}
