@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"os"
 	"testing"
 
 	"github.com/outboard-run/outboard/bench/suite"
@@ -15,4 +16,15 @@ func TestConformanceStrongestSandbox(t *testing.T) {
 		need.Program(t, name)
 	}
 	sameIsolated(t, suite.FFmpeg("unsharp_opencl", 100), suite.CLBlast("xgemm"), suite.CLPeak(), suite.Hashcat())
+}
+
+// PyOpenCL in the strongest sandbox, as root and as an ordinary user: it generates kernels, and has
+// many small launches, where the other programs have few.
+func TestConformanceStrongestSandboxPython(t *testing.T) {
+	need.That(t, "python3-pyopencl", exists("/usr/lib/python3/dist-packages/pyopencl"), "install python3-pyopencl")
+	script, err := os.ReadFile("testdata/strangers/arrays.py") // in an argument: other users can't read this folder everywhere
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameIsolated(t, thirdPartyProgram("PyOpenCL", "/usr/bin/python3", "-c", string(script)))
 }
