@@ -57,6 +57,7 @@ func attacks() []Attack {
 		{"program", "another session's latency", "runs past its turn on a processor: its worker is stopped", lend, "TestOverrunningWorkerIsSuspended", Held},
 		{"web page", "the local gateway", "DNS rebinding: requests with a host name of its own", gateway, "TestHosts", Held},
 		{"web page", "models of a pool without API keys", "unloads models, and has them compute, by requests that browsers send without asking", "internal/model/keys", "TestGuard", Held},
+		{"client of models", "node's memory", "bodies of many requests at a time: 1 GiB of one client, 2 GiB of all on a node", "internal/node", "TestBodiesForModelsAreWeighed", Bounded},
 		{"client of models", "other clients' prompts", "guesses the beginning of a prompt and sees in the answer how much of it was cached", "internal/model/engine/llama", "TestPrefixTree", Held},
 		{"rank of a job", "operator's terminal", "opens the terminal at which its node was started", "internal/train/launch", "TestNoTerminal", Held},
 		{"rank of a job", "node's machine", "leaves shared memory, and processes in other sessions, on a node of root's", "internal/train/job", "TestRanksLeaveNothing", Held},

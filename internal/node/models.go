@@ -50,6 +50,7 @@ type models struct {
 	guarded    http.Handler // the interfaces behind the keys
 	spawner    *worker.Spawner
 	listener   net.Listener // --models; nil: none
+	bodies     modelBodies
 	uids       atomic.Uint32
 	spans      *traces.Provider // nil: spans are not exported
 	log        *slog.Logger
@@ -279,6 +280,7 @@ func countTokens(ctx context.Context, prompt, generated int) {
 
 // route serves the interface that a path belongs to.
 func (m *models) route(w http.ResponseWriter, r *http.Request) {
+	defer m.bodies.weigh(w, r, ownerOf(r.Context()))()
 	if oip.IsGRPC(r) {
 		m.grpc.ServeHTTP(w, r)
 		return

@@ -95,6 +95,9 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 		body.Grow(int(r.ContentLength) + bytes.MinRead) // larger ones grow as they come
 	}
 	_, err := body.ReadFrom(in)
+	if outboard.KindOf(err) == outboard.Busy {
+		return nil, err
+	}
 	if err != nil {
 		return nil, outboard.Errorf(outboard.Invalid, "infer", "read the request: %w", err)
 	}

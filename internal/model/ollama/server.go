@@ -100,7 +100,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 func decode(r *http.Request, v any) error {
 	err := json.NewDecoder(r.Body).Decode(v)
 	var large *http.MaxBytesError
-	if err == nil || errors.As(err, &large) {
+	if err == nil || errors.As(err, &large) || outboard.KindOf(err) == outboard.Busy {
 		return err
 	}
 	return invalid("%w", err)

@@ -137,7 +137,7 @@ func decode(r *http.Request, v any) error {
 	var large *http.MaxBytesError
 	var wrong *json.UnmarshalTypeError
 	switch {
-	case err == nil, errors.As(err, &large):
+	case err == nil, errors.As(err, &large), outboard.KindOf(err) == outboard.Busy:
 		return err
 	case errors.As(err, &wrong):
 		return invalid(wrong.Field, "Invalid type for '"+wrong.Field+"': got "+wrong.Value+".")

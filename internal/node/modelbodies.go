@@ -1,0 +1,122 @@
+package node
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+// Bounds of the bodies of requests for models that are being read or worked on, in bytes: of all
+// clients of a node, and of one. freeBody is how much of each body is not counted, since most have
+// less.
+const (
+	maxModelBodies  = 2 << 30
+	maxClientBodies = maxModelBodies / 2
+	freeBody        = 16 << 10
+)
+
+// bodyTimeout is how long a client may send nothing while its body is read.
+const bodyTimeout = time.Minute
+
+// modelBodies counts the bodies of requests for models, which the interfaces keep whole. Otherwise one
+// client could take the node's memory with many requests, none of which is too large.
+type modelBodies struct {
+	mu      sync.Mutex
+	held    int64
+	clients map[string]int64
+}
+
+// weigh has the body of a request counted for a client as it is read, until the function is called that
+// it returns.
+func (b *modelBodies) weigh(w http.ResponseWriter, r *http.Request, client string) (release func()) {
+	if r.Body == nil || r.Body == http.NoBody || strings.HasSuffix(r.URL.Path, "/ModelStreamInfer") { // a stream counts its own
+		return func() {}
+	}
+	body := &weighedBody{ReadCloser: r.Body, all: b, client: client, control: http.NewResponseController(w)}
+	r.Body = body
+	return body.release
+}
+
+func (b *modelBodies) reserve(client string, n int64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.held+n > maxModelBodies || b.clients[client]+n > maxClientBodies {
+		return outboard.Errorf(outboard.Busy, "", "requests for models hold %v on this node, of %v at most and %v of one client: send it again later",
+			outboard.Bytes(b.held), outboard.Bytes(maxModelBodies), outboard.Bytes(maxClientBodies))
+	}
+	if b.clients == nil {
+		b.clients = map[string]int64{}
+	}
+	b.held += n
+	b.clients[client] += n
+	return nil
+}
+
+func (b *modelBodies) release(client string, n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held -= n
+	if b.clients[client] -= n; b.clients[client] <= 0 {
+		delete(b.clients, client)
+	}
+}
+
+// A weighedBody is a body whose bytes are counted.
+type weighedBody struct {
+	io.ReadCloser
+	all     *modelBodies
+	client  string
+	control *http.ResponseController
+
+	mu       sync.Mutex // a server of gRPC reads in a goroutine of its own
+	read     int64
+	reserved int64
+	released bool
+}
+
+// Read implements io.Reader.
+func (b *weighedBody) Read(p []byte) (int, error) {
+	_ = b.control.SetReadDeadline(time.Now().Add(bodyTimeout)) // a recorder in a test has none
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		_ = b.control.SetReadDeadline(time.Time{}) // the connection's next request has its own
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = outboard.Errorf(outboard.Invalid, "", "the client sent nothing of its body for %v", bodyTimeout)
+	}
+	if full := b.count(int64(n)); full != nil {
+		return 0, full
+	}
+	return n, err
+}
+
+func (b *weighedBody) count(n int64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.read += n
+	more := b.read - freeBody - b.reserved
+	if more <= 0 || b.released {
+		return nil
+	}
+	if err := b.all.reserve(b.client, more); err != nil {
+		return err
+	}
+	b.reserved += more
+	return nil
+}
+
+func (b *weighedBody) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.released = true
+	if b.reserved > 0 {
+		b.all.release(b.client, b.reserved)
+	}
+	b.reserved = 0
+}

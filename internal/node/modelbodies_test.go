@@ -1,0 +1,61 @@
+package node
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/outboard-run/outboard"
+)
+
+// zeros is a body of that many bytes.
+type zeros int64
+
+func (z *zeros) Read(p []byte) (int, error) {
+	if *z == 0 {
+		return 0, io.EOF
+	}
+	n := min(int64(len(p)), int64(*z))
+	*z -= zeros(n)
+	return int(n), nil
+}
+
+// Clients of models can't take the node's memory with many bodies, nor one of them what is for all.
+func TestBodiesForModelsAreWeighed(t *testing.T) {
+	b := &modelBodies{}
+	open := func(client, path string, size zeros) (*http.Request, func()) {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, &size)
+		return r, b.weigh(httptest.NewRecorder(), r, client)
+	}
+	read := func(r *http.Request) error {
+		_, err := io.Copy(io.Discard, r.Body)
+		return err
+	}
+	const infer = "/v2/models/m/infer"
+	first, release := open("a", infer, maxClientBodies)
+	if err := read(first); err != nil {
+		t.Fatal(err)
+	}
+	second, releaseSecond := open("a", infer, 3*freeBody)
+	if err := read(second); outboard.KindOf(err) != outboard.Busy {
+		t.Errorf("beyond what a client may hold: %v", err)
+	}
+	small, releaseSmall := open("a", infer, freeBody)
+	other, releaseOther := open("b", infer, maxClientBodies)
+	stream, releaseStream := open("a", "/inference.GRPCInferenceService/ModelStreamInfer", maxModelBodies)
+	if err := errors.Join(read(small), read(other), read(stream)); err != nil {
+		t.Errorf("a small body, another client's, and a stream's: %v", err)
+	}
+	third, releaseThird := open("c", infer, 6*freeBody)
+	if err := read(third); outboard.KindOf(err) != outboard.Busy {
+		t.Errorf("beyond what all may hold: %v", err)
+	}
+	for _, f := range []func(){release, release, releaseSecond, releaseSmall, releaseOther, releaseStream, releaseThird} {
+		f()
+	}
+	if b.held != 0 || len(b.clients) != 0 {
+		t.Errorf("%d bytes are held, of %d clients", b.held, len(b.clients))
+	}
+}
