@@ -93,8 +93,9 @@ type Record struct {
 	// WireForward is the time from then until the worker began to execute the message, the
 	// wait behind earlier messages included; 0 in a local run.
 	WireForward int64
-	// Execute is the processor time of the call in the real driver. For HostBlocking calls it
-	// is without the time in which the driver waited for the device.
+	// Execute is the time of the call in the real driver, until the answer where the worker carries
+	// it out beside its dispatcher, as builds. For HostBlocking calls it is without the time in
+	// which the driver waited for the device.
 	Execute int64
 	// WireBackward is the time from the worker's reply until End; 0 for a call without reply
 	// and in a local run.
