@@ -146,6 +146,8 @@ type compiler struct {
 	applies  *selector // of the policy's calls
 	selected []int     // the request types of the policy's calls
 	request  bool      // set by an expression that reads the request
+	// selections are what the policy's expressions read, by the number of the request's type.
+	selections map[int]selection
 }
 
 // expectedType is the type that an expression must have; nil accepts any.
@@ -178,6 +180,9 @@ func (c *compiler) compile(n *yaml.Node, want expectedType) (*expression, error)
 		if e.typed[input], err = c.program(n, input, want); err != nil {
 			return nil, err
 		}
+		if err := c.selects(n, input); err != nil {
+			return nil, err
+		}
 	}
 	return e, nil
 }
@@ -200,6 +205,24 @@ func (c *compiler) reads(n *yaml.Node) (bool, error) {
 		c.request = true
 	}
 	return reads, nil
+}
+
+// selects adds what an expression reads of a request's type to what the policy reads.
+func (c *compiler) selects(n *yaml.Node, input int) error {
+	env, err := c.envs.of(input)
+	if err != nil {
+		return err
+	}
+	tree, issues := env.Parse(n.Value)
+	if issues.Err() != nil {
+		return c.celError(n, input, nil, issues)
+	}
+	s := selectionOf(tree.NativeRep().Expr(), c.inputs.descriptor(input))
+	if before, ok := c.selections[input]; ok {
+		s = s.union(before)
+	}
+	c.selections[input] = s
+	return nil
 }
 
 // literal is the value of an expression that is nothing else, nil for others.

@@ -5,7 +5,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
@@ -110,7 +109,7 @@ func (x *Exchange) bytes() ([]byte, error) {
 	return x.payload.value, x.payload.err
 }
 
-// message is the decoded request.
+// message is the decoded request, as far as the chain's expressions read it.
 func (x *Exchange) message() (protoreflect.Message, error) {
 	if a := &x.request; !a.done {
 		a.done = true
@@ -132,7 +131,7 @@ func (x *Exchange) decode() (protoreflect.Message, error) {
 		return nil, err
 	}
 	m := dynamicpb.NewMessage(x.chain.input)
-	if err := proto.Unmarshal(data, m); err != nil {
+	if err := x.chain.selected.unmarshal(data, m); err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "decode %s: %v", x.chain.input.FullName(), err)
 	}
 	return m, nil

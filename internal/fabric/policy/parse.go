@@ -137,6 +137,7 @@ func (p *parser) parseName(n, name *yaml.Node, pol *policy, lines map[string]int
 
 func (p *parser) parseBody(pol *policy, when, failure, value *yaml.Node) (err error) {
 	p.name, p.request, p.applies, p.selected = pol.name, false, &pol.applies, p.inputs.selected(&pol.applies)
+	p.selections = map[int]selection{}
 	pol.deny = pol.kind == "access" || pol.kind == "wasm"
 	if when != nil {
 		if pol.when, err = p.compile(when, expectedType{boolType(), "when"}); err != nil {
@@ -151,7 +152,7 @@ func (p *parser) parseBody(pol *policy, when, failure, value *yaml.Node) (err er
 	if pol.rules, err = kinds()[pol.kind](p, value); err != nil {
 		return err
 	}
-	pol.request = p.request
+	pol.request, pol.selections = p.request, p.selections
 	p.set.policies = append(p.set.policies, pol)
 	return nil
 }

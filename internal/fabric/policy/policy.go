@@ -18,6 +18,7 @@ type policy struct {
 	deny       bool // refuse what cannot be judged
 	rules      rules
 	request    bool
+	selections map[int]selection // what expressions read, by the number of the request's type
 	step       step
 	counts     *counts
 }

@@ -109,6 +109,7 @@ type Chain struct {
 	index    int                            // of input in the set
 	input    protoreflect.MessageDescriptor // nil where it is not known
 	request  bool
+	selected selection // what its expressions read of the request; nil: all of it
 	response []*responder
 }
 
@@ -164,9 +165,15 @@ type match struct {
 }
 
 func (f match) chain() *Chain {
-	c := &Chain{policies: f.policies, index: f.input, input: f.descriptor}
+	c := &Chain{policies: f.policies, index: f.input, input: f.descriptor, selected: selection{}}
 	for _, p := range f.policies {
 		c.request = c.request || p.request
+		if s, ok := p.selections[f.input]; ok {
+			c.selected = c.selected.union(s)
+		}
+		if r, ok := p.step.(*rewriteStep); ok && len(r.request) > 0 {
+			c.selected = nil // it encodes all of it again
+		}
 		if r, ok := p.step.(*rewriteStep); ok && r.responds() {
 			c.response = append(c.response, &responder{policy: p, step: r})
 		}
