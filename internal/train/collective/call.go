@@ -53,6 +53,8 @@ type Call struct {
 	// Loss is how many thousandths of the parts of a sum may be dropped: see [Group.Lost]. Only
 	// an AllReduce of Float32 or Float64 that is not Ordered may lose any.
 	Loss int
+	// Store has an AllReduce travel through the group's object store.
+	Store bool
 	// Site is where the program makes the call, for the error of ranks that disagree.
 	Site string
 }
@@ -81,6 +83,9 @@ func (c *Call) Check(n int) error {
 		return fmt.Errorf("all-to-all of %d elements between %d ranks: not a multiple", c.Count, n)
 	case c.Operation == Barrier && c.Count != 0:
 		return errors.New("a barrier has no elements")
+	}
+	if c.Store && (c.Operation != AllReduce || c.Ordered || c.Loss != 0) {
+		return fmt.Errorf("%s: only an all-reduce in any order, without loss, travels through a store", c.Operation)
 	}
 	return c.checkLoss()
 }
@@ -132,11 +137,14 @@ const maxSite = 256
 // four bytes, the count and the root as 8 bytes each, the algorithm, the loss in two bytes, and the
 // site.
 func (c *Call) encode(b []byte, a Algorithm) []byte {
-	ordered := byte(0)
+	how := byte(0)
 	if c.Ordered {
-		ordered = 1
+		how |= isOrdered
 	}
-	b = append(b, byte(c.Operation), byte(c.Element), byte(c.Reduction), ordered)
+	if c.Store {
+		how |= isStored
+	}
+	b = append(b, byte(c.Operation), byte(c.Element), byte(c.Reduction), how)
 	b = binary.LittleEndian.AppendUint64(b, uint64(c.Count))
 	b = binary.LittleEndian.AppendUint64(b, uint64(c.Root))
 	b = append(b, byte(a))
@@ -144,11 +152,17 @@ func (c *Call) encode(b []byte, a Algorithm) []byte {
 	return append(b, c.Site[:min(len(c.Site), maxSite)]...)
 }
 
+// Bits of the fourth byte of a call.
+const (
+	isOrdered = 1 << iota
+	isStored
+)
+
 const callSize = 4 + 8 + 8 + 1 + 2
 
 // decodeCall reads what encode has written.
 func decodeCall(b []byte) (c Call, a Algorithm, err error) {
-	if len(b) < callSize || len(b) > callSize+maxSite || b[3] > 1 {
+	if len(b) < callSize || len(b) > callSize+maxSite || b[3] > isOrdered|isStored {
 		return c, a, errors.New("a call that can't be read")
 	}
 	count, root := binary.LittleEndian.Uint64(b[4:]), binary.LittleEndian.Uint64(b[12:])
@@ -156,7 +170,7 @@ func decodeCall(b []byte) (c Call, a Algorithm, err error) {
 		return c, a, errors.New("a call with too many elements or ranks")
 	}
 	return Call{
-		Operation: Operation(b[0]), Element: Element(b[1]), Reduction: Reduction(b[2]), Ordered: b[3] == 1,
+		Operation: Operation(b[0]), Element: Element(b[1]), Reduction: Reduction(b[2]), Ordered: b[3]&isOrdered != 0, Store: b[3]&isStored != 0,
 		Count: int(count), Root: int(root), Loss: int(binary.LittleEndian.Uint16(b[21:])), Site: string(b[callSize:]),
 	}, Algorithm(b[20]), nil
 }

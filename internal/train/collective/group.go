@@ -17,6 +17,8 @@ const maxRanks = 1 << 16
 type Options struct {
 	// Link is what the choice of algorithms goes by. All ranks must have the same one.
 	Link Link
+	// Store is the object store for calls that ask for it; nil Objects: none.
+	Store Store
 	// Name returns the number by which errors name a rank. Nil: its own.
 	Name func(rank int) int
 }
@@ -26,6 +28,8 @@ type Options struct {
 type Group struct {
 	rank, n int
 	link    Link
+	store   Store
+	stored  uint64 // the last call through the store
 	name    func(rank int) int
 	peers   []*peer // nil for the rank itself
 
@@ -52,7 +56,7 @@ func NewGroup(rank int, conns []net.Conn, o Options) (*Group, error) {
 	if o.Name == nil {
 		o.Name = func(rank int) int { return rank }
 	}
-	g := &Group{rank: rank, n: len(conns), link: o.Link, name: o.Name, peers: make([]*peer, len(conns)), calls: newLedger(rank, o.Name)}
+	g := &Group{rank: rank, n: len(conns), link: o.Link, store: o.Store, name: o.Name, peers: make([]*peer, len(conns)), calls: newLedger(rank, o.Name)}
 	g.ended, g.end = context.WithCancelCause(context.Background())
 	for i, c := range conns {
 		if (c == nil) != (i == rank) {
@@ -152,6 +156,9 @@ func (g *Group) cause(ctx context.Context) error {
 func (g *Group) checkBuffer(c *Call, buf []byte) error {
 	if err := c.Check(g.n); err != nil {
 		return err
+	}
+	if c.Store && g.store.Objects == nil {
+		return errors.New("there is no object store: start the nodes with `outboard up --objects`")
 	}
 	if want := c.Count * c.Element.Size(); len(buf) != want {
 		return fmt.Errorf("%s: the buffer has %d bytes, want %d", c, len(buf), want)

@@ -31,7 +31,7 @@ func (g *Group) algorithm(c *Call) Algorithm {
 	switch {
 	case c.Ordered:
 		return InOrder
-	case c.Loss > 0:
+	case c.Loss > 0, c.Store:
 		return Ring
 	case c.Operation == AllReduce:
 		return Choose(g.n, c.Count*c.Element.Size(), g.link).Algorithm
@@ -53,8 +53,11 @@ func (x *execution) execute(a Algorithm) error {
 	g, c := x.g, x.call
 	switch c.Operation {
 	case AllReduce:
-		if c.Loss > 0 {
+		switch {
+		case c.Loss > 0:
 			return x.lossyAllReduce()
+		case c.Store:
+			return x.storeAllReduce()
 		}
 		switch a {
 		default:
