@@ -35,8 +35,9 @@ type JobSpec struct {
 	// Data names a dataset of the pool, whose folder the ranks find in OUTBOARD_DATA.
 	Data string `json:"data,omitempty"`
 	// Gradients says how sums of gradients are sent between nodes: "plain" or "", "fp16",
-	// "topk=FRACTION" (the greatest elements; the others are added to the next sum) or
-	// "loss=FRACTION" (so many of the parts may be dropped under congestion).
+	// "topk=FRACTION" (the greatest elements; the others are added to the next sum),
+	// "loss=FRACTION" (so many of the parts may be dropped under congestion) or "store" (through
+	// the nodes' object store).
 	Gradients string `json:"gradients,omitempty"`
 	// Restarts is how often the ranks start again after the loss of a node; 0 means 10.
 	Restarts int `json:"restarts,omitempty"`

@@ -233,6 +233,10 @@ func TestJobCompressesGradients(t *testing.T) {
 			t.Errorf("%q: want %q in\n%s", gradients, c.why, why)
 		}
 	}
+	j, _ := submit(t, p.Node("harbour"), client.JobSpec{Ranks: n, Gradients: "store", Args: []string{"true"}}, nil)
+	if j.State != client.JobFailed || !strings.Contains(j.Reason, "--objects") {
+		t.Errorf("without a bucket: %s (%s), want what gives one", j.State, j.Reason)
+	}
 	if _, err := p.Node("harbour").Client().SubmitJob(t.Context(), client.JobSpec{Ranks: 1, Gradients: "tiny", Args: []string{"true"}}, func(client.JobEvent) error { return nil }); err == nil || !strings.Contains(err.Error(), "topk=FRACTION") {
 		t.Errorf("%v, want what there is", err)
 	}

@@ -78,7 +78,7 @@ Each rank computes with an equal share of the processors unless OMP_NUM_THREADS 
 	opts.addFlags(cmd.Flags())
 	cmd.Flags().SetInterspersed(false)
 	complete(cmd, "device", env.completeSelector)
-	complete(cmd, "gradients", completeWords("plain", "fp16", "topk=0.01", "loss=0.05"))
+	complete(cmd, "gradients", completeWords("plain", "fp16", "topk=0.01", "loss=0.05", "store"))
 	complete(cmd, "dataset", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return env.firstArg(datasetWords)(cmd, nil, typed)
 	})

@@ -46,7 +46,7 @@ func (o *trainOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.name, "job-name", "", "with --device: name of the job (default its program)")
 	flags.StringVar(&o.files, "files", "", "with --device: `FOLDER` that travels with the job (default that of the script)")
 	flags.StringVar(&o.data, "dataset", "", "with --device: `NAME` of a dataset, whose folder the ranks find in OUTBOARD_DATA")
-	flags.StringVar(&o.gradients, "gradients", "", "with --device: `HOW` sums of gradients travel between nodes: plain, fp16, topk=FRACTION or loss=FRACTION (default plain)")
+	flags.StringVar(&o.gradients, "gradients", "", "with --device: `HOW` sums of gradients travel between nodes: plain, fp16, topk=FRACTION, loss=FRACTION or store (default plain)")
 	flags.StringArrayVar(&o.env, "env", nil, "with --device: `NAME=VALUE` in the environment of the ranks, or NAME for this one's value")
 	flags.StringVar(&o.profile, "profile", "", "write the times and sizes of the model's layers into `FILE`, for ranks on this machine")
 	flags.BoolVar(&o.detach, "detach", false, "with --device: print the job's ID and return")

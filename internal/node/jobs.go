@@ -12,6 +12,7 @@ import (
 	"github.com/outboard-run/outboard/internal/artifact"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/lifecycle"
+	"github.com/outboard-run/outboard/internal/train/collective"
 	"github.com/outboard-run/outboard/internal/train/data"
 	"github.com/outboard-run/outboard/internal/train/job"
 	"github.com/outboard-run/outboard/internal/train/object"
@@ -36,14 +37,19 @@ func openJobs(ctx context.Context, n *Node) (lifecycle.Resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	chunks, err := jobChunks(n)
+	bucket, err := jobBucket(n)
 	if err != nil {
 		return nil, err
+	}
+	chunks := data.Chunks(data.Kept{Store: n.artifacts})
+	var objects collective.Objects
+	if bucket != nil {
+		chunks, objects = data.Cached{Near: chunks, Objects: bucket}, bucket
 	}
 	j := &jobs{peers: &job.Peers{Dial: dialJobs(n.peers)}}
 	j.host = job.NewHost(job.HostOptions{
 		Self: n.self.ID, Mode: mode, Check: n.pool.Check, Peers: j.peers, Fetch: jobFiles{n.artifacts}.fetch, Chunks: chunks,
-		Python: python.Extract, Command: append(slices.Clone(n.opts.Helper), "rank"), Readable: n.opts.Sandbox.Readable, Groups: n.groups, Memory: rankMemory(n.host, n.self.Devices), Owner: folderKey(n.folder), Log: log,
+		Objects: objects, Python: python.Extract, Command: append(slices.Clone(n.opts.Helper), "rank"), Readable: n.opts.Sandbox.Readable, Groups: n.groups, Memory: rankMemory(n.host, n.self.Devices), Owner: folderKey(n.folder), Log: log,
 	})
 	j.manager, err = job.Open(ctx, job.Options{
 		Self: n.self.ID, State: n.state, Leases: n.pool, Peers: j.peers, Chunks: chunks, Dir: absolute(n.folder.at(jobsDir)),
@@ -56,18 +62,12 @@ func openJobs(ctx context.Context, n *Node) (lifecycle.Resource, error) {
 	return j, nil
 }
 
-// jobChunks returns where a node keeps datasets and checkpoints: its artifacts, and the bucket if
-// there is one.
-func jobChunks(n *Node) (data.Chunks, error) {
-	kept := data.Kept{Store: n.artifacts}
+// jobBucket returns the bucket for datasets, checkpoints and gradients, nil if there is none.
+func jobBucket(n *Node) (*object.Bucket, error) {
 	if n.opts.Objects.Bucket == "" {
-		return kept, nil
+		return nil, nil //nolint:nilnil // a node needs none
 	}
-	bucket, err := object.Open(n.opts.Objects)
-	if err != nil {
-		return nil, err
-	}
-	return data.Cached{Near: kept, Objects: bucket}, nil
+	return object.Open(n.opts.Objects)
 }
 
 // rankMemory returns a function that bounds the memory of the ranks on leases of a node's devices,

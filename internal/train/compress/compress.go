@@ -25,6 +25,8 @@ const (
 	Half
 	TopK
 	Loss
+	// Store is no compression: sums travel through an object store.
+	Store
 )
 
 // A Spec says how gradients are summed between nodes. The zero value sends them as they are.
@@ -43,7 +45,7 @@ const (
 	minFraction, maxFraction = 1e-5, 0.5
 )
 
-// Parse reads a Spec: "" or "plain", "fp16", "topk=FRACTION", "loss=FRACTION".
+// Parse reads a Spec: "" or "plain", "fp16", "topk=FRACTION", "loss=FRACTION", "store".
 func Parse(text string) (Spec, error) {
 	name, value, given := strings.Cut(text, "=")
 	fraction, err := strconv.ParseFloat(value, 64)
@@ -52,12 +54,14 @@ func Parse(text string) (Spec, error) {
 		return Spec{}, nil
 	case !given && name == "fp16":
 		return Spec{Method: Half}, nil
+	case !given && name == "store":
+		return Spec{Method: Store}, nil
 	case name == "topk" && err == nil && fraction >= minFraction && fraction <= maxFraction:
 		return Spec{TopK, fraction}, nil
 	case name == "loss" && err == nil && fraction >= 0.001 && fraction <= float64(collective.MaxLoss)/1000:
 		return Spec{Loss, fraction}, nil
 	}
-	return Spec{}, fmt.Errorf("%.40q is no way to send gradients: want plain, fp16, topk=FRACTION (%v to %v) or loss=FRACTION (0.001 to %v)",
+	return Spec{}, fmt.Errorf("%.40q is no way to send gradients: want plain, fp16, topk=FRACTION (%v to %v), loss=FRACTION (0.001 to %v) or store",
 		text, minFraction, maxFraction, float64(collective.MaxLoss)/1000)
 }
 
@@ -70,6 +74,8 @@ func (s Spec) String() string {
 		return fmt.Sprintf("topk=%v", s.Fraction)
 	case Loss:
 		return fmt.Sprintf("loss=%v", s.Fraction)
+	case Store:
+		return "store"
 	default:
 		return "plain"
 	}
@@ -85,6 +91,8 @@ func (s Spec) Explain() string {
 		return fmt.Sprintf("of gradients between nodes the greatest %.4g %% are sent, what is left is added to the next ones%s", 100*s.Fraction, which)
 	case Loss:
 		return fmt.Sprintf("of gradients between nodes the least important parts may be dropped under congestion, at most %.4g %%%s", 100*s.Fraction, which)
+	case Store:
+		return "gradients between nodes travel through the object store, by the pipelined scatter-reduce" + which
 	default:
 		return "gradients between nodes are sent as they are"
 	}
@@ -97,6 +105,8 @@ func (s Spec) Describe(t Stats) string {
 		return ""
 	case s.Method == Loss:
 		return fmt.Sprintf("%d sums of %v: %d of %d parts were dropped", t.Calls, outboard.Bytes(t.Bytes), t.Dropped, t.Offered)
+	case s.Method == Store:
+		return fmt.Sprintf("%d sums of %v went through the object store", t.Calls, outboard.Bytes(t.Bytes))
 	default:
 		return fmt.Sprintf("%d sums of %v were sent as %v", t.Calls, outboard.Bytes(t.Bytes), outboard.Bytes(t.Sent))
 	}

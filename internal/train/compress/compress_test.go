@@ -211,7 +211,7 @@ func TestOtherCallsAreExact(t *testing.T) {
 }
 
 func TestSpecs(t *testing.T) {
-	for text, want := range map[string]Spec{"": {}, "plain": {}, "fp16": {Method: Half}, "topk=0.01": {TopK, 0.01}, "loss=0.05": {Loss, 0.05}} {
+	for text, want := range map[string]Spec{"": {}, "plain": {}, "fp16": {Method: Half}, "topk=0.01": {TopK, 0.01}, "loss=0.05": {Loss, 0.05}, "store": {Method: Store}} {
 		got, err := Parse(text)
 		if err != nil || got != want {
 			t.Errorf("%q: %v (%v), want %v", text, got, err, want)

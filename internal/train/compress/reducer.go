@@ -71,6 +71,10 @@ func (r *Reducer) Do(ctx context.Context, c collective.Call, buf []byte, key uin
 		return r.half(ctx, c, buf)
 	case TopK:
 		return r.topK(ctx, c, buf, key)
+	case Store:
+		c.Store = true
+		r.count(len(buf), len(buf))
+		return r.group.Do(ctx, c, buf)
 	default:
 		c.Loss = int(1000 * r.spec.Fraction)
 		r.count(len(buf), len(buf))

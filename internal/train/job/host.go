@@ -16,6 +16,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/cgroup"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
+	"github.com/outboard-run/outboard/internal/train/collective"
 	"github.com/outboard-run/outboard/internal/train/data"
 	"github.com/outboard-run/outboard/internal/train/launch"
 )
@@ -32,6 +33,8 @@ type HostOptions struct {
 	Fetch func(ctx context.Context, digest string) ([]byte, error)
 	// Chunks keeps checkpoints and data.
 	Chunks data.Chunks
+	// Objects is the object store of sums that go through one; nil: none.
+	Objects collective.Objects
 	// Python writes the package with the back end of torch.distributed into a new folder.
 	Python func(dir string) error
 	// Command is the program that confines itself and becomes a rank: see launch.Confine.

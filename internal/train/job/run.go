@@ -20,6 +20,7 @@ import (
 	"github.com/outboard-run/outboard/internal/acceptor"
 	"github.com/outboard-run/outboard/internal/cgroup"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
+	"github.com/outboard-run/outboard/internal/train/collective"
 	"github.com/outboard-run/outboard/internal/train/compress"
 	"github.com/outboard-run/outboard/internal/train/data"
 	"github.com/outboard-run/outboard/internal/train/launch"
@@ -92,6 +93,10 @@ func (r *run) open(ctx context.Context) error {
 	if opts.Gradients, err = compress.Parse(r.start.Gradients); err != nil {
 		return err
 	}
+	if opts.Gradients.Method == compress.Store && r.host.opts.Objects == nil {
+		return outboard.Errorf(outboard.Invalid, "start ranks", "node %s has no object store for gradients: start it with `outboard up --objects`", r.host.opts.Self)
+	}
+	opts.Store = collective.Store{Objects: r.host.opts.Objects, Prefix: fmt.Sprintf("sums/%s/%d/", r.key.job, r.key.attempt)}
 	if r.server, err = ranks.Serve(socket, opts); err != nil {
 		return err
 	}

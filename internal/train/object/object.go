@@ -1,7 +1,7 @@
 // Package object reads and writes the objects of a bucket of S3.
 //
-// It has the three requests that chunks need (GET, HEAD and PUT of whole objects, with path-style
-// URLs), signed by Signature Version 4. A client library was refused: minio-go brings ten modules
+// It has the requests that Outboard needs (GET, HEAD, PUT and DELETE of whole objects, with
+// path-style URLs), signed by Signature Version 4. A client library was refused: minio-go brings ten modules
 // into the graph of every program that imports package fabric.
 package object
 
@@ -162,6 +162,15 @@ func (b *Bucket) Has(ctx context.Context, name string) (bool, error) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// Delete removes an object; that there is none is no error.
+func (b *Bucket) Delete(ctx context.Context, name string) error {
+	_, err := b.request(ctx, http.MethodDelete, name, nil, 0)
+	if outboard.KindOf(err) == outboard.NotFound {
+		return nil
+	}
+	return err
 }
 
 // errAgain says that a request may succeed if it is made again.

@@ -81,6 +81,9 @@ func TestObjectsComeBack(t *testing.T) {
 		switch content, ok := kept[r.URL.Path]; {
 		case r.Method == http.MethodPut:
 			kept[r.URL.Path] = body
+		case r.Method == http.MethodDelete:
+			delete(kept, r.URL.Path)
+			w.WriteHeader(http.StatusNoContent)
 		case !ok:
 			w.WriteHeader(http.StatusNotFound)
 			fmt.Fprint(w, `<Error><Code>NoSuchKey</Code><Message>there is none</Message></Error>`)
@@ -109,6 +112,9 @@ func TestObjectsComeBack(t *testing.T) {
 	}
 	if _, err := b.Get(ctx, "a b/ü", 6); outboard.KindOf(err) != outboard.Exhausted {
 		t.Errorf("%v, want that it is too large", err)
+	}
+	if err := b.Delete(ctx, "a b/ü"); err != nil || len(kept) > 0 {
+		t.Errorf("%v, kept %v: want nothing", err, kept)
 	}
 }
 

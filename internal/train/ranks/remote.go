@@ -2,6 +2,8 @@ package ranks
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -68,7 +70,7 @@ func (r *remote) localRanks() (n int) {
 }
 
 // connect connects the group to the other nodes.
-func (r *remote) connect(ctx context.Context, mesh Mesh, name string, link collective.Link, gradients compress.Spec) error {
+func (r *remote) connect(ctx context.Context, mesh Mesh, name string, o *Options) error {
 	conns := make([]net.Conn, len(r.nodes))
 	r.mail = make([]*mailbox, len(r.nodes))
 	var err error
@@ -85,7 +87,7 @@ func (r *remote) connect(ctx context.Context, mesh Mesh, name string, link colle
 		}
 	}
 	if err == nil {
-		r.group, err = collective.NewGroup(r.self, conns, collective.Options{Link: link, Name: func(i int) int { return r.first[i] }})
+		r.group, err = collective.NewGroup(r.self, conns, collective.Options{Link: o.Link, Store: storeOf(name, o.Store), Name: func(i int) int { return r.first[i] }})
 	}
 	if err != nil {
 		for _, c := range conns {
@@ -96,8 +98,15 @@ func (r *remote) connect(ctx context.Context, mesh Mesh, name string, link colle
 		r.closeMail()
 		return err
 	}
-	r.sums = compress.New(r.group, gradients)
+	r.sums = compress.New(r.group, o.Gradients)
 	return nil
+}
+
+// storeOf returns the store of a group. Its name is the program's own choice, and so is hashed.
+func storeOf(name string, s collective.Store) collective.Store {
+	sum := sha256.Sum256([]byte(name))
+	s.Prefix += hex.EncodeToString(sum[:8]) + "/"
+	return s
 }
 
 func (r *remote) close() {

@@ -34,6 +34,9 @@ type Options struct {
 	Link collective.Link
 	// Gradients says how sums are sent between nodes: all servers of the job have the same.
 	Gradients compress.Spec
+	// Store is the object store of sums that go through one; each group has a prefix of its own
+	// behind that of Store.
+	Store collective.Store
 	// Checkpoint, if not nil, keeps the file of a checkpoint; its size does not matter to the
 	// caller. It returns when the checkpoint counts.
 	Checkpoint func(ctx context.Context, f *os.File, number int) error
