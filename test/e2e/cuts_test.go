@@ -16,7 +16,7 @@ func TestCutIsBridged(t *testing.T) {
 	beside(t)
 	need.Root(t)
 	need.Program(t, "ffmpeg")
-	r := own(t, rig.Options{Nodes: pair()})
+	r := own(t, rig.Options{Nodes: withoutCache(pair())})
 	p := filter("chain", graphs(t)["chain"], 120)
 	essence := func(way suite.Launcher) string {
 		out := p.Run(t.Context(), way, "")

@@ -17,7 +17,7 @@ func fleet() []rig.Spec {
 // two nodes: then one device is reached over shared memory and one over the network.
 func TestTwoDevices(t *testing.T) {
 	beside(t)
-	r := own(t, rig.Options{Nodes: fleet()})
+	r := own(t, rig.Options{Nodes: withoutCache(fleet())})
 	path := compiled(t, "two", "clt.c", "names.c", "opencl.c")
 	for _, node := range []string{"dinghy", "quay"} {
 		t.Run(node, func(t *testing.T) {

@@ -140,7 +140,7 @@ const exitSessionLost = 17
 
 func TestDeviceNodeDies(t *testing.T) {
 	beside(t)
-	r := own(t, rig.Options{Nodes: pair()})
+	r := own(t, rig.Options{Nodes: withoutCache(pair())})
 	all := map[string]*runningProgram{}
 	for _, mode := range []string{"finish", "read", "stream"} {
 		all[mode] = startBlocked(t, through(r, "dinghy", "--memory", "64MiB"), mode)
@@ -161,7 +161,7 @@ func TestDeviceNodeDies(t *testing.T) {
 func TestLinkCut(t *testing.T) {
 	beside(t)
 	need.Root(t)
-	r := own(t, rig.Options{Nodes: pair()})
+	r := own(t, rig.Options{Nodes: withoutCache(pair())})
 	var all []*runningProgram
 	for range 5 {
 		all = append(all, startBlocked(t, through(r, "dinghy", "--memory", "64MiB"), "read"))
@@ -187,7 +187,7 @@ func TestLinkCut(t *testing.T) {
 
 func TestWorkerCrashEndsOneSession(t *testing.T) {
 	beside(t)
-	r := own(t, rig.Options{Nodes: pair()})
+	r := own(t, rig.Options{Nodes: withoutCache(pair())})
 	bystander := startBlocked(t, through(r, "dinghy", "--memory", "64MiB"), "read")
 	victim := startBlocked(t, through(r, "dinghy", "--memory", "64MiB"), "crash")
 	if code, seconds := victim.waitForEnd(t); code >= 0 {
@@ -265,7 +265,7 @@ func copies(r *rig.Rig, nodes ...string) (count int) {
 // The third node makes the state survive the first.
 func TestFirstOfThreeNodesDies(t *testing.T) {
 	beside(t)
-	r := own(t, rig.Options{Nodes: []rig.Spec{{Name: "one", Devices: "none"}, {Name: "two"}, {Name: "three", Devices: "none"}}})
+	r := own(t, rig.Options{Nodes: withoutCache([]rig.Spec{{Name: "one", Devices: "none"}, {Name: "two"}, {Name: "three", Devices: "none"}})})
 	eventually(t, "the state has three copies", func() bool { return copies(r, "one", "two", "three") == 3 })
 	running := startBlocked(t, through(r, "three", "--memory", "64MiB"), "read")
 	if err := r.Node("one").Kill(); err != nil {
