@@ -21,7 +21,8 @@ type Options struct {
 	Instances int
 	// MaxBatch is the most rows of a batch; 0 or 1: requests are executed one by one.
 	MaxBatch int
-	// Delay is how long a request may wait for others while the batch is not full.
+	// Delay is how long a request may wait for others while the batch is not full. 0: while requests
+	// share batches anyway, as long as a batch takes and at most maxGather; otherwise not at all.
 	Delay time.Duration
 	// Preferred are sizes of batches for which a delay ends early.
 	Preferred []int
@@ -79,10 +80,12 @@ type Queue struct {
 	rows     int // of the requests that wait
 	last     uint64
 	idle     int           // instances that execute nothing
+	together int           // rows of a batch lately
 	running  int           // batches
 	arrived  chan struct{} // has a value after a request came, for instances that wait for more
 	closed   bool
 	estimate estimate
+	margin   margin
 	stats    Stats
 	drained  sync.Cond
 }
@@ -160,14 +163,15 @@ func (q *Queue) admit(it *item) (direct bool, err error) {
 		return false, outboard.Errorf(outboard.Exhausted, "infer", "the queue is full: %d requests wait", len(q.waiting))
 	}
 	if !it.deadline.IsZero() {
-		wait := q.estimate.wait(q.rows, q.opts.MaxBatch, q.opts.Instances, q.running, it.arrived) + q.estimate.service(max(it.Rows, 1))
+		wait := q.estimate.wait(q.rows, q.opts.MaxBatch, q.opts.Instances, q.running)
+		wait = q.margin.add(wait) + q.estimate.service(max(it.Rows, 1))
 		if left := it.deadline.Sub(it.arrived); wait > left {
 			q.stats.RefusedDeadline++
 			return false, outboard.Errorf(outboard.Exhausted, "infer", "the deadline in %v can't be met: the result is expected in %v",
 				left.Round(time.Microsecond), wait.Round(time.Microsecond))
 		}
 	}
-	if q.idle > 0 && len(q.waiting) == 0 && (q.opts.Delay == 0 || it.key == "" || it.Rows >= q.opts.MaxBatch) {
+	if q.idle > 0 && len(q.waiting) == 0 && (q.delay() == 0 || it.key == "" || it.Rows >= q.opts.MaxBatch) {
 		q.idle--
 		q.startBatch([]*item{it})
 		return true, nil
@@ -196,8 +200,9 @@ func (q *Queue) withdraw(it *item) bool {
 	}
 	q.remove(it)
 	it.err = context.Cause(it.ctx)
-	if !it.deadline.IsZero() && time.Now().After(it.deadline) {
+	if !it.deadline.IsZero() && !time.Now().Before(it.deadline) {
 		q.stats.Expired++
+		q.margin.missed(it.arrived)
 	} else {
 		q.stats.Cancelled++
 	}
@@ -246,7 +251,7 @@ func (q *Queue) form() []*item {
 		}
 		head := q.waiting[0]
 		batch := q.collect(head)
-		wait := q.opts.Delay - time.Since(head.arrived)
+		wait := q.delay() - time.Since(head.arrived)
 		if wait <= 0 || q.closed || q.isReady(batch) {
 			for _, it := range batch {
 				q.remove(it)
@@ -265,6 +270,24 @@ func (q *Queue) form() []*item {
 	}
 }
 
+// maxGather bounds how long requests wait for others where the options name no delay.
+const maxGather = time.Millisecond
+
+// delay is how long a request may wait for others. A batch costs a change between processes and a
+// call of the engine however small it is, so while several clients use an engine that is not busy
+// it gathers their requests for about as long as it then computes. A sole client never waits. mu
+// must be held.
+func (q *Queue) delay() time.Duration {
+	if q.opts.Delay > 0 || q.opts.MaxBatch == 1 || q.together <= 1 {
+		return q.opts.Delay
+	}
+	gather := min(q.estimate.service(q.together), maxGather)
+	if q.opts.Goal > 0 {
+		gather = min(gather, q.opts.Goal/8)
+	}
+	return gather
+}
+
 // expire fails requests at the head whose deadline has passed. mu must be held.
 func (q *Queue) expire() {
 	for len(q.waiting) > 0 {
@@ -275,6 +298,7 @@ func (q *Queue) expire() {
 		q.remove(it)
 		it.err = ErrExpired
 		q.stats.Expired++
+		q.margin.missed(it.arrived)
 		close(it.done)
 	}
 }
@@ -330,6 +354,7 @@ func (q *Queue) inOrder() []*item {
 // startBatch records that a batch is about to be executed. mu must be held.
 func (q *Queue) startBatch(batch []*item) {
 	q.running++
+	q.together = max(rowsOf(batch), q.together/2)
 	now := time.Now()
 	for _, it := range batch {
 		it.index = -1

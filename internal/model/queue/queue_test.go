@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -255,4 +257,88 @@ func TestClose(t *testing.T) {
 	if _, _, err := q.Do(t.Context(), numbers(1)); outboard.KindOf(err) != outboard.Unreachable {
 		t.Errorf("got %v", err)
 	}
+}
+
+// Requests of several clients are gathered while the engine is not busy, although no delay is
+// configured; those of a sole client are executed at once.
+func TestGather(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const service = 200 * time.Microsecond
+		q := queue.New(queue.Options{MaxBatch: 32}, func(_ context.Context, in []queue.Input, _ []string) ([]model.Tensor, error) {
+			time.Sleep(service)
+			return []model.Tensor{{Name: "y", Type: in[0].Type, Shape: in[0].Shape, Data: slices.Concat(in[0].Parts...)}}, nil
+		})
+		do := func() {
+			if _, _, err := q.Do(t.Context(), numbers(1)); err != nil {
+				t.Error(err)
+			}
+		}
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(do) // three of them wait for the first one, and share a batch
+		}
+		all.Wait()
+		for _, pause := range []time.Duration{0, service / 2} {
+			all.Go(func() {
+				time.Sleep(pause)
+				do()
+			})
+		}
+		all.Wait()
+		want := map[int]uint64{1: 1, 3: 1, 2: 1}
+		for rows, b := range q.Stats().Batches {
+			if b.Count != want[rows] {
+				t.Errorf("%d batches of %d rows, want %d", b.Count, rows, want[rows])
+			}
+		}
+		for range 8 {
+			do() // the memory of shared batches fades
+		}
+		began := time.Now()
+		for range 100 {
+			do()
+		}
+		if took := time.Since(began); took != 100*service {
+			t.Errorf("100 requests of a sole client took %v, want %v", took, 100*service)
+		}
+	})
+}
+
+// At three times the capacity, the requests that are accepted meet their deadlines although the
+// engine becomes slower and faster: the others are refused when they arrive.
+func TestOverload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const service, deadline, requests = 4 * time.Millisecond, 250 * time.Millisecond, 6000
+		random := rand.New(rand.NewPCG(1, 1))
+		executed := 0
+		q := queue.New(queue.Options{Size: 1000}, func(_ context.Context, in []queue.Input, _ []string) ([]model.Tensor, error) {
+			pace := 0.6 + 0.8*random.Float64()
+			if executed++; executed/100%2 == 1 {
+				pace *= 1.3 // another program uses the machine, too
+			}
+			time.Sleep(time.Duration(pace * float64(service)))
+			return []model.Tensor{{Name: "y", Type: in[0].Type, Shape: in[0].Shape, Data: in[0].Parts[0]}}, nil
+		})
+		var all sync.WaitGroup
+		for range requests {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), deadline)
+				defer cancel()
+				began := time.Now()
+				_, _, err := q.Do(ctx, numbers(1))
+				if took := time.Since(began); outboard.KindOf(err) == outboard.Exhausted && took > 0 && took < deadline {
+					t.Errorf("refused after %v: %v", took, err)
+				}
+			})
+			time.Sleep(service / 3)
+		}
+		all.Wait()
+		s := q.Stats()
+		if late := s.Expired + s.Cancelled; late*100 > s.Succeeded || s.Succeeded+late+s.RefusedDeadline != requests {
+			t.Errorf("%d requests met their deadline, %d did not, %d were refused", s.Succeeded, late, s.RefusedDeadline)
+		}
+		if least := uint64(requests / 3 * 8 / 10); s.Succeeded < least {
+			t.Errorf("%d requests were executed, want at least %d: the engine waited", s.Succeeded, least)
+		}
+	})
 }

@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"math/bits"
 	"time"
@@ -51,10 +53,14 @@ func (q *Queue) record(batch []*item, rows int, took time.Duration) {
 		case it.err == nil:
 			s.Succeeded++
 			s.Rows += uint64(max(it.Rows, 1))
+			q.margin.met()
 			s.Total, s.Queue, s.Compute = s.Total+total, s.Queue+it.times.Queue, s.Compute+took
 		case it.ctx.Err() != nil:
 			failed = true
 			s.Cancelled++
+			if errors.Is(it.ctx.Err(), context.DeadlineExceeded) {
+				q.margin.missed(it.arrived)
+			}
 		default:
 			failed = true
 			s.Failed++
@@ -73,9 +79,17 @@ func (q *Queue) Stats() Stats {
 	s := q.stats
 	s.Batches = maps.Clone(s.Batches)
 	s.Waiting, s.Running = len(q.waiting), q.running
-	s.Expected = q.estimate.wait(q.rows, q.opts.MaxBatch, q.opts.Instances, q.running, time.Now())
+	s.Expected = q.estimate.wait(q.rows, q.opts.MaxBatch, q.opts.Instances, q.running)
 	s.Service = q.estimate.service(1)
 	return s
+}
+
+// Expect returns the requests that wait, how long one that came now would wait, and how long its
+// execution takes.
+func (q *Queue) Expect() (waiting int, wait, service time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.waiting), q.estimate.wait(q.rows, q.opts.MaxBatch, q.opts.Instances, q.running), q.estimate.service(1)
 }
 
 // An estimate predicts execution times from those that were measured: a moving average for each
@@ -112,7 +126,7 @@ func (e *estimate) service(rows int) time.Duration {
 }
 
 // wait predicts how long a request waits behind others.
-func (e *estimate) wait(rows, most, instances, running int, _ time.Time) time.Duration {
+func (e *estimate) wait(rows, most, instances, running int) time.Duration {
 	if rows == 0 && running < instances {
 		return 0
 	}
@@ -138,3 +152,34 @@ func (e *estimate) rowsWithin(left time.Duration, limit int) int {
 	}
 	return limit
 }
+
+// A margin is the factor by which expected waits are extended before they are compared with
+// deadlines. A request that is accepted and then misses its deadline raises the factor, one that
+// meets it lowers the factor a little (a feedback loop): engines are slower at times than their
+// average says, and a client that is refused at once can go elsewhere.
+type margin struct {
+	excess float64 // of the factor above leastMargin
+	raised time.Time
+}
+
+// The factor is between leastMargin and leastMargin+mostExcess. One missed deadline weighs as much as
+// 1,000 that were met: far fewer than one per cent of the accepted requests may miss theirs.
+const (
+	leastMargin = 1.25
+	mostExcess  = 3
+	missStep    = 0.25
+	metStep     = missStep / 1000
+)
+
+func (m *margin) add(wait time.Duration) time.Duration {
+	return time.Duration(float64(wait) * (leastMargin + m.excess))
+}
+
+// missed raises the factor, once for all requests that were accepted before it was raised.
+func (m *margin) missed(arrived time.Time) {
+	if arrived.After(m.raised) {
+		m.excess, m.raised = min(m.excess+missStep, mostExcess), time.Now()
+	}
+}
+
+func (m *margin) met() { m.excess = max(m.excess-metStep, 0) }

@@ -61,7 +61,8 @@ type Config struct {
 type Batching struct {
 	// Max is the most rows of a batch; 0: 32 for a model with a batch dimension; 1: no batches.
 	Max int `json:"max,omitempty" yaml:"max"`
-	// Delay is how long a request waits for others; 0: only while the model is busy.
+	// Delay is how long a request waits for others; 0: while several clients share batches, as long as
+	// a batch takes and at most 1 ms.
 	Delay Duration `json:"delay,omitempty" yaml:"delay"`
 	// Preferred are sizes for which a delay ends early; they are warmed, as is Max.
 	Preferred []int `json:"preferred,omitempty" yaml:"preferred"`

@@ -490,8 +490,10 @@ func checkData(t *model.Tensor, refuseNaN bool) error {
 	if t.Type == model.Bytes {
 		return t.CheckElements(elements)
 	}
-	if at := t.NotFinite(); refuseNaN && at >= 0 {
-		return outboard.Errorf(outboard.Invalid, "infer", "input %q: element %d is not finite, and the model refuses such inputs (`nan: refuse`)", t.Name, at)
+	if refuseNaN {
+		if at := t.NotFinite(); at >= 0 {
+			return outboard.Errorf(outboard.Invalid, "infer", "input %q: element %d is not finite, and the model refuses such inputs (`nan: refuse`)", t.Name, at)
+		}
 	}
 	return nil
 }

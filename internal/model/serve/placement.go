@@ -69,7 +69,8 @@ func remember(s *Server, i *instance) {
 	i.mu.Lock()
 	known.load = cmp.Or(i.loadFor, known.load)
 	if i.queue != nil {
-		known.service = cmp.Or(i.queue.Stats().Service, known.service)
+		_, _, service := i.queue.Expect()
+		known.service = cmp.Or(service, known.service)
 	}
 	i.mu.Unlock()
 	s.speeds[i.key.content] = known
@@ -98,12 +99,14 @@ const (
 
 // candidates returns the nodes that can execute a version's requests, the best one first.
 func (s *Server) candidates(v *repository.Version) []Candidate {
-	all := s.Explain(v)
-	return slices.DeleteFunc(all, func(c Candidate) bool { return c.Excluded })
+	return slices.DeleteFunc(judgeAll(s, v, false), func(c Candidate) bool { return c.Excluded })
 }
 
 // Explain returns what speaks for and against each node, the best one first.
-func (s *Server) Explain(v *repository.Version) []Candidate {
+func (s *Server) Explain(v *repository.Version) []Candidate { return judgeAll(s, v, true) }
+
+// judgeAll judges each node. Candidates for one request need no reasons in words.
+func judgeAll(s *Server, v *repository.Version, inWords bool) []Candidate {
 	key := keyOf(v)
 	own := Report{Node: s.opts.Self, Servers: s.opts.Servers, Free: s.free.Load(), Loaded: countLoaded(s), Models: describeVersion(s, v, key)}
 	reports := append([]Report{own}, s.opts.Peers.Reports()...)
@@ -112,7 +115,7 @@ func (s *Server) Explain(v *repository.Version) []Candidate {
 		if len(list) > 0 && r.Node == s.opts.Self {
 			continue
 		}
-		list = append(list, judge(s.opts.Self, v, key, &r))
+		list = append(list, judge(s.opts.Self, v, key, &r, inWords))
 	}
 	slices.SortStableFunc(list, func(a, b Candidate) int {
 		if a.Excluded != b.Excluded {
@@ -126,8 +129,8 @@ func (s *Server) Explain(v *repository.Version) []Candidate {
 	return list
 }
 
-// judge estimates how long a request takes on a node.
-func judge(self outboard.NodeID, v *repository.Version, key contentKey, r *Report) Candidate {
+// judge estimates how long a request takes on a node, and says why if the caller wants it in words.
+func judge(self outboard.NodeID, v *repository.Version, key contentKey, r *Report, inWords bool) Candidate {
 	c := Candidate{Node: r.Node, State: StateUnloaded}
 	if len(v.Config.Nodes) > 0 && !slices.Contains(v.Config.Nodes, string(r.Node)) {
 		c.Excluded, c.Why = true, "the model's configuration does not name the node"
@@ -152,8 +155,9 @@ func judge(self outboard.NodeID, v *repository.Version, key contentKey, r *Repor
 	c.State = cmp.Or(m.State, StateUnloaded)
 	var why []string
 	add := func(cost time.Duration, format string, args ...any) {
-		c.Cost += cost
-		why = append(why, fmt.Sprintf(format, args...))
+		if c.Cost += cost; inWords {
+			why = append(why, fmt.Sprintf(format, args...))
+		}
 	}
 	switch {
 	case m.State == StateFailed && m.Content == key.content && before == nil:
@@ -257,9 +261,8 @@ func (i *instance) report() ModelReport {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	stats := i.queue.Stats()
-	r.Text = i.text
-	r.State, r.Waiting, r.Expected, r.Service, r.Load = StateReady, stats.Waiting, stats.Expected, stats.Service, i.loadFor
+	r.State, r.Load, r.Text = StateReady, i.loadFor, i.text
+	r.Waiting, r.Expected, r.Service = i.queue.Expect()
 	return r
 }
 
