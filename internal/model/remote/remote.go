@@ -275,7 +275,7 @@ func (p *Peers) Fetch(ctx context.Context, digest string) (io.ReadCloser, error)
 			err = stream.RecvMsg(first) // an empty part: the node has the file
 		}
 		if err == nil {
-			return &fileReader{stream: stream, cancel: cancel, node: n.ID}, nil
+			return newFileReader(ctx, stream, cancel, n.ID), nil
 		}
 		cancel()
 		last = errorOf(n.ID, err)
@@ -284,37 +284,6 @@ func (p *Peers) Fetch(ctx context.Context, digest string) (io.ReadCloser, error)
 		last = outboard.Errorf(outboard.NotFound, "", "no other node has the artifact %s", digest)
 	}
 	return nil, last
-}
-
-// A fileReader reads the parts of a file.
-type fileReader struct {
-	stream grpc.ClientStream
-	cancel context.CancelFunc
-	node   outboard.NodeID
-	rest   []byte
-}
-
-// Read implements io.Reader.
-func (r *fileReader) Read(b []byte) (int, error) {
-	for len(r.rest) == 0 {
-		part := new(wrapperspb.BytesValue)
-		if err := r.stream.RecvMsg(part); err != nil {
-			if errors.Is(err, io.EOF) {
-				return 0, io.EOF
-			}
-			return 0, errorOf(r.node, err)
-		}
-		r.rest = part.GetValue()
-	}
-	n := copy(b, r.rest)
-	r.rest = r.rest[n:]
-	return n, nil
-}
-
-// Close implements io.Closer.
-func (r *fileReader) Close() error {
-	r.cancel()
-	return nil
 }
 
 // Text implements serve.Peers.

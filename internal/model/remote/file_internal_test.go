@@ -1,0 +1,91 @@
+package remote
+
+import (
+	"context"
+	"io"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/outboard-run/outboard"
+)
+
+// A parts is a stream of parts of a file. After them it fails, or waits for the end of ctx.
+type parts struct {
+	grpc.ClientStream
+	ctx  context.Context //nolint:containedctx // of the stream
+	list []string
+	err  error
+}
+
+func (p *parts) RecvMsg(m any) error {
+	if len(p.list) == 0 {
+		if p.err == nil {
+			<-p.ctx.Done()
+			return p.ctx.Err()
+		}
+		return p.err
+	}
+	m.(*wrapperspb.BytesValue).Value = []byte(p.list[0]) //nolint:errcheck,forcetypeassert // the test's
+	p.list = p.list[1:]
+	return nil
+}
+
+func TestFileReader(t *testing.T) {
+	list := []string{"a", "", "bc", "def", "g", "h", "i", "j"}
+	for name, c := range map[string]struct {
+		err  error
+		want outboard.Kind
+	}{
+		"whole": {err: io.EOF},
+		"lost":  {err: status.Error(codes.Unavailable, "the node is gone"), want: outboard.Unreachable},
+		"none":  {err: status.Error(codes.NotFound, "no such file"), want: outboard.NotFound},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		r := newFileReader(ctx, &parts{ctx: ctx, list: list, err: c.err}, cancel, "ketch")
+		text, err := io.ReadAll(r)
+		if string(text) != "abcdefghij" || outboard.KindOf(err) != c.want || (err == nil) != (c.err == io.EOF) { //nolint:errorlint // the sentinel itself
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+		if err := r.Close(); err != nil {
+			t.Errorf("%s: close: %v", name, err)
+		}
+	}
+}
+
+// A reader that is closed early leaves no goroutine, whether the stream has more parts or waits.
+func TestFileReaderCloseEarly(t *testing.T) {
+	for _, list := range [][]string{nil, {"a"}, {"a", "b", "c", "d", "e", "f", "g", "h"}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := newFileReader(ctx, &parts{ctx: ctx, list: list}, cancel, "ketch").Close(); err != nil {
+			t.Error(err)
+		}
+		if ctx.Err() == nil {
+			t.Error("the stream goes on")
+		}
+	}
+}
+
+// Kinds of errors survive the way between nodes; one that the other node has no code for may be tried
+// elsewhere.
+func TestErrors(t *testing.T) {
+	for kind, want := range map[outboard.Kind]outboard.Kind{
+		outboard.Invalid: outboard.Invalid, outboard.NotFound: outboard.NotFound, outboard.Exhausted: outboard.Exhausted,
+		outboard.Denied: outboard.Denied, outboard.Other: outboard.Other, outboard.Unreachable: outboard.Unreachable, outboard.Busy: outboard.Unreachable,
+	} {
+		if err := errorOf("ketch", statusOf(outboard.Errorf(kind, "infer", "refused"))); outboard.KindOf(err) != want {
+			t.Errorf("%v: %v", kind, err)
+		}
+	}
+	if err := errorOf("ketch", statusOf(nil)); err != nil {
+		t.Errorf("no error: %v", err)
+	}
+	for err, want := range map[error]codes.Code{context.Canceled: codes.Canceled, context.DeadlineExceeded: codes.DeadlineExceeded} {
+		if got := status.Code(statusOf(err)); got != want {
+			t.Errorf("%v: %v, want %v", err, got, want)
+		}
+	}
+}
