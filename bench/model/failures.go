@@ -109,8 +109,12 @@ func (b *bench) kill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	count := b.Rounds(100, 3)
 	for _, victim := range []string{"engine", "node"} {
+		// Together they are 100; a node takes some seconds to start again.
+		count := b.Rounds(75, 3)
+		if victim == "node" {
+			count = b.Rounds(25, 3)
+		}
 		var k killed
 		var resumed []float64
 		for range count {

@@ -4,7 +4,8 @@
 // Nodes are `outboard up` processes of their own on the loopback device. The direct calls run in
 // this process, with the same engine and the same number of threads. What is compared takes turns.
 //
-// BENCH_QUICK=1 keeps it near two minutes: few and short turns.
+// BENCH_QUICK=1 keeps it near four minutes: few and short turns. A whole run takes about a quarter of an
+// hour; -only SECTION measures a part, for example -only mlp or -only kill.
 package main
 
 import (

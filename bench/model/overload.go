@@ -76,7 +76,7 @@ func (b *bench) overload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	turn := b.Turn(5*time.Second, time.Second)
+	turn := b.Turn(4*time.Second, time.Second)
 	var capacity, throughput []float64
 	var o outcomes
 	for round := range b.Rounds(5, 2) + 1 {
@@ -118,7 +118,7 @@ func (b *bench) textOverload(ctx context.Context) error {
 		return err
 	}
 	const tokens = 32
-	turn := b.Turn(6*time.Second, 1500*time.Millisecond)
+	turn := b.Turn(4*time.Second, 1500*time.Millisecond)
 	var capacity, throughput []float64
 	var o outcomes
 	for round := range b.Rounds(5, 2) + 1 {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,12 +34,7 @@ func (b *bench) start(ctx context.Context, count int, link *netem.Link) (*pool, 
 	p := &pool{dir: dir, names: nodeNames[:count]}
 	opts := rig.Options{Binary: b.binary, Dir: filepath.Join(dir, "nodes"), Loopback: true}
 	for i, name := range p.names {
-		addr, err := freeAddr(ctx)
-		if err != nil {
-			return nil, err
-		}
-		p.grpcs = append(p.grpcs, addr)
-		spec := rig.Spec{Name: name, Devices: "none", Args: []string{"--http", "127.0.0.1:0", "--grpc", "none", "--models", addr}}
+		spec := rig.Spec{Name: name, Devices: "none", Args: []string{"--http", "127.0.0.1:0", "--grpc", "none", "--models", "127.0.0.1:0"}}
 		if i == 0 {
 			spec.Link = link
 		}
@@ -58,26 +52,16 @@ func (b *bench) start(ctx context.Context, count int, link *netem.Link) (*pool, 
 	return p, nil
 }
 
-// freeAddr returns a loopback address that no process listens at.
-func freeAddr(ctx context.Context) (string, error) {
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
-}
-
-// findURL asks a node for the address of its HTTP port.
+// findURL asks a node for the addresses of its ports for HTTP and for models.
 func (p *pool) findURL(ctx context.Context, i int) error {
 	status, err := (&client.Client{Data: p.Node(p.names[i]).Data()}).Status(ctx)
 	if err != nil {
 		return err
 	}
 	for len(p.urls) <= i {
-		p.urls = append(p.urls, "")
+		p.urls, p.grpcs = append(p.urls, ""), append(p.grpcs, "")
 	}
-	p.urls[i] = "http://" + status.HTTP
+	p.urls[i], p.grpcs[i] = "http://"+status.HTTP, status.Models
 	return nil
 }
 
