@@ -11,6 +11,9 @@ import (
 	"github.com/outboard-run/outboard/internal/need"
 )
 
+// sharedCaches has the shared pools keep compiled kernels, as nodes do.
+const sharedCaches = true
+
 // Every test program that CLBlast has does locally and borrowed the same.
 func TestConformanceCLBlast(t *testing.T) {
 	sharesDevice(t)

@@ -152,7 +152,11 @@ func shared(t testing.TB) *rig.Rig {
 			pool.err = err
 			return
 		}
-		pool.rig, pool.err = rig.Start(context.Background(), rig.Options{Binary: bin, Dir: dir, Nodes: withoutCache(pair())})
+		nodes := pair()
+		if !sharedCaches {
+			nodes = withoutCache(nodes)
+		}
+		pool.rig, pool.err = rig.Start(context.Background(), rig.Options{Binary: bin, Dir: dir, Nodes: nodes})
 	})
 	if pool.err != nil {
 		t.Fatal(pool.err)
