@@ -43,7 +43,11 @@ func TestBucketWithCaches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, chunks := range map[string]Chunks{"west": Cached{west, bucket}, "the cache of west": west, "the cache of east": east} {
+	for _, c := range []struct {
+		name   string
+		chunks Chunks
+	}{{"west", Cached{west, bucket}}, {"the cache of west", west}, {"the cache of east", east}} {
+		name, chunks := c.name, c.chunks
 		loaded, err := Load(ctx, chunks, digest)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
