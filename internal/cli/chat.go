@@ -55,7 +55,7 @@ conversation. An interrupt ends an answer.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runChat(cmd.Context(), env, opts, cmd.Flags(), args[0])
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: env.firstArg(modelWords),
 	}
 	opts.addFlags(cmd.Flags())
 	complete(cmd, "output", completeFormat)

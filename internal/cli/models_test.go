@@ -80,6 +80,11 @@ func TestModelsList(t *testing.T) {
 			t.Errorf("models %s m is completed by %q", verb, got)
 		}
 	}
+	for _, verb := range []string{"chat", "infer"} {
+		if got := n.completions(t, verb, "m"); !slices.Equal(got, []string{"mlp"}) {
+			t.Errorf("%s completes %q", verb, got)
+		}
+	}
 	if got := n.completions(t, "models", "push", "mlp", ""); !slices.Equal(got, []string{"onnx", "gguf"}) {
 		t.Errorf("the file of models push is completed by %q", got)
 	}
