@@ -99,7 +99,7 @@ func processor(pid string) (own, children time.Duration, err error) {
 // workers counts the running processes of sessions and of compile steps that the node has started.
 func (n *Node) workers() (count int) {
 	for _, id := range children(strconv.Itoa(n.PID())) {
-		command, err := os.ReadFile(filepath.Join("/proc", id, "cmdline"))
+		command, err := os.ReadFile("/proc/" + id + "/cmdline")
 		if err == nil && strings.HasSuffix(string(command), "\x00worker\x00") {
 			count++
 		}
