@@ -103,7 +103,7 @@ func do(t *testing.T, r *http.Request) string {
 func TestResponseStreams(t *testing.T) {
 	const size = 96 << 20
 	_, url := openFlow(t)
-	resp, err := http.Post(url+"/", "text/plain", strings.NewReader("send  "+strconv.Itoa(size))) //nolint:noctx // a test
+	resp, err := http.Post(url+"/", "text/plain", strings.NewReader("send  "+strconv.Itoa(size)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestStreamFails(t *testing.T) {
 	if w := b.request(http.MethodPost, "/flow/", "break 100"); w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "broken") {
 		t.Errorf("early: status %d, %q", w.Code, w.Body)
 	}
-	resp, err := http.Post(url+"/", "text/plain", strings.NewReader("break 200000")) //nolint:noctx // a test
+	resp, err := http.Post(url+"/", "text/plain", strings.NewReader("break 200000"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -262,6 +262,7 @@ func TestStreams(t *testing.T) {
 			if err != nil || readErr != nil {
 				t.Fatal(err, readErr)
 			}
+			defer resp.Body.Close()
 			body, err := io.ReadAll(resp.Body)
 			if want := test.want + strings.Repeat("x", 100_000); err != nil || string(body) != want || resp.Header.Get("Content-Length") != "" {
 				t.Errorf("%.30q, %d bytes, %v", body, len(body), err)

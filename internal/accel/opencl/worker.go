@@ -266,11 +266,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer cancel()
 	helpers.Go(func() { w.events.runCompleter(ctx) })
 	helpers.Go(func() { w.output.watch(ctx) })
-	helpers.Go(func() { w.diagnostics.forward(ctx) })
 	helpers.Go(func() { w.contexts.forwardErrors(ctx) })
-	if err := w.sendSnapshot(); err != nil {
+	if err := w.sendSnapshot(); err != nil { // it comes first
 		return err
 	}
+	helpers.Go(func() { w.diagnostics.forward(ctx) })
 	for {
 		err := w.step()
 		if p := w.client.broken.Load(); p != nil && err == nil {

@@ -39,7 +39,8 @@ type Buffer struct {
 }
 
 const (
-	MinPooled = 64 << 10 // smaller ones come from the heap
+	// MinPooled is the least size of a buffer, in bytes: smaller messages lie in the heap.
+	MinPooled = 64 << 10
 	// maxPooled bounds the buffers that a connection keeps, in bytes, and poolIdle how long it
 	// keeps them without using any.
 	maxPooled = 64 << 20

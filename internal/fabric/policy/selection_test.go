@@ -58,9 +58,9 @@ func oneof(t testing.TB) *dynamicpb.Message {
 	}
 	first, optional := int32(0), descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL
 	file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
-		Name: proto.String("oneof.proto"), Syntax: proto.String("proto2"),
+		Name: new("oneof.proto"), Syntax: new("proto2"),
 		MessageType: []*descriptorpb.DescriptorProto{{
-			Name: proto.String("Pay"), OneofDecl: []*descriptorpb.OneofDescriptorProto{{Name: proto.String("by")}},
+			Name: new("Pay"), OneofDecl: []*descriptorpb.OneofDescriptorProto{{Name: new("by")}},
 			Field: []*descriptorpb.FieldDescriptorProto{
 				field("card", 1, optional, &first), field("cash", 2, optional, &first),
 				field("id", 3, descriptorpb.FieldDescriptorProto_LABEL_REQUIRED, nil),
