@@ -27,7 +27,8 @@ func (env *Env) traceStore() recording.Store {
 	return recording.Store{Dir: filepath.Join(env.config.data, "traces")}
 }
 
-// A kept trace stays in place of a new one of the same work that took longer, for at most this long.
+// shortestTraceAge is how long a kept trace stays in place of newer ones of the same work that took
+// longer.
 const shortestTraceAge = 7 * 24 * time.Hour
 
 // keepTrace remembers a recording for placement. When the one that is kept already shows the same
