@@ -89,7 +89,8 @@ func (k *nodeKiller) step(attempt, step int) {
 	if attempt == k.attempt && !k.killed.IsZero() {
 		k.resumed = max(k.resumed, time.Since(k.killed))
 		k.killed, k.at = time.Time{}, rand.IntN(attemptSteps)
-		if step != k.saved {
+		// A checkpoint may count whose line the kill has cut off.
+		if step < k.saved {
 			k.t.Errorf("attempt %d begins with step %d: the last checkpoint is that of step %d", attempt, step, k.saved)
 		}
 		k.startAgain()
