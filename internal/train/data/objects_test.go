@@ -1,6 +1,7 @@
 package data
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -74,7 +75,7 @@ func TestChunksOfNodesWithoutABucket(t *testing.T) {
 	if has, err := c.Has(ctx, digest); has || err != nil {
 		t.Errorf("%v, %v: want that the bucket lacks it", has, err)
 	}
-	if got, err := c.Get(ctx, digest); err != nil || string(got) != string(content) {
+	if got, err := c.Get(ctx, digest); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("%q, %v", got, err)
 	}
 	if has, err := c.Has(ctx, digest); !has || err != nil {
