@@ -94,7 +94,7 @@ func (p Program) limit() time.Duration {
 	if p.Limit > 0 {
 		return p.Limit
 	}
-	return 5 * time.Minute
+	return 15 * time.Minute
 }
 
 // Compare says how two runs differ, or nil.
