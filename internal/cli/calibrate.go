@@ -91,6 +91,17 @@ func runCalibrate(ctx context.Context, env *Env, opts calibrateOptions) error {
 // busySpread is the spread of the same work from which a machine counts as busy.
 const busySpread = 0.1
 
+// wakes are the measured wake-ups after pauses, "-" where there are none.
+func wakes(c *overhead.Constants) string {
+	var parts []string
+	for _, w := range c.Wakes {
+		if w.Pause > 0 {
+			parts = append(parts, fmt.Sprintf("%s after %s", seconds(w.Wake.Seconds()), seconds(w.Pause.Seconds())))
+		}
+	}
+	return orDash(strings.Join(parts, ", "))
+}
+
 func constantRows(c *overhead.Constants) [][]string {
 	ns := func(d time.Duration) string { return seconds(d.Seconds()) }
 	return [][]string{
@@ -103,6 +114,7 @@ func constantRows(c *overhead.Constants) [][]string {
 		{"the relays' rate", outboard.Bytes(c.RelayRate).String() + "/s"},
 		{"waking up over a network, each way", ns(c.Wake)},
 		{"the same, shortly after a message", ns(c.WakeSoon)},
+		{"the same, after pauses", wakes(c)},
 		{"a build, in the worker", ns(c.Build)},
 		{"starting", ns(c.StartUp)},
 		{"spread from run to run", fmt.Sprintf("%.1f %%", 100*c.Spread)},

@@ -28,6 +28,8 @@ type Sample struct {
 	RoundTrip float64 `json:"round_trip_ns"`
 	// Again is that time where such calls follow each other without a pause.
 	Again float64 `json:"again_ns"`
+	// Paused are such calls after pauses, which grow.
+	Paused [len(pauses)]PausedTrip `json:"paused"`
 	// Copy, Write and Read are rates in bytes/s: of the thread's part of a write, and of large
 	// transfers as a whole.
 	Copy  float64 `json:"copy_bytes_per_s"`
@@ -44,6 +46,12 @@ type Sample struct {
 	Wall float64 `json:"wall_ns"`
 	// Speed is that of the device.
 	Speed Speed `json:"speed"`
+}
+
+// PausedTrip is the time of the shortest call that waits for the device after a pause, both in ns.
+type PausedTrip struct {
+	Pause float64 `json:"pause_ns"`
+	Trip  float64 `json:"trip_ns"`
 }
 
 // Speed is how fast a device executes the kernels of the measurement.
@@ -143,8 +151,24 @@ func Constants(direct, ring, network *Way, spread float64, fallback overhead.Con
 	}
 	c.Relay = positive(network.lower(stream) - max(float64(c.Encode), float64(c.Dispatch)+direct.lower(early)))
 	c.RelayRate = max(1e7, min(network.upper(func(s *Sample) float64 { return s.Write }), network.upper(func(s *Sample) float64 { return s.Read })))
-	c.Wake = positive((network.lower(trip) - direct.lower(trip) - float64(network.RTT+c.Encode+c.Receive+c.Dispatch+2*c.Relay)) / 2)
-	c.WakeSoon = min(c.Wake, positive((network.lower(again)-direct.lower(again)-float64(network.RTT+c.Encode+c.Receive+c.Dispatch+2*c.Relay))/2))
+	wake := func(trip func(*Sample) float64) time.Duration {
+		awake := direct.lower(trip) + float64(network.RTT+c.Encode+c.Receive+c.Dispatch+2*c.Relay)
+		return positive((network.lower(trip) - awake) / 2)
+	}
+	c.Wake = wake(trip)
+	c.WakeSoon = min(c.Wake, wake(again))
+	for i := range c.Wakes {
+		c.Wakes[i] = overhead.WakeUp{
+			Pause: positive(network.lower(func(s *Sample) float64 { return s.Paused[i].Pause })),
+			Wake:  wake(func(s *Sample) float64 { return s.Paused[i].Trip }),
+		}
+	}
+	// What else the machine does makes a time only longer: after a longer pause a wake-up takes no
+	// less.
+	for i := len(c.Wakes) - 2; i >= 0; i-- {
+		next := c.Wakes[i+1]
+		c.Wakes[i].Pause, c.Wakes[i].Wake = min(c.Wakes[i].Pause, next.Pause), min(c.Wakes[i].Wake, next.Wake)
+	}
 	c.StartUp = positive(network.lower(wall) - direct.lower(start) - float64(network.RTT)*float64(c.StartUpTrips))
 	return c, nil
 }

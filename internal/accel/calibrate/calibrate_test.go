@@ -27,6 +27,18 @@ func TestConstantsAreTheDifferences(t *testing.T) {
 	if got != want {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
+	for i := range network.Samples {
+		// The third pause is shorter than the second, and its call took less.
+		network.Samples[i].Paused = [len(pauses)]PausedTrip{{1, 122_500}, {90_000, 142_500}, {80_000, 132_500}, {200_000, 162_500}, {400_000, 202_500}, {800_000, 202_500}}
+	}
+	if got, err = Constants(direct, ring, network, 0.01, got); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range [len(pauses)][2]time.Duration{{1, 9000}, {80_000, 14_000}, {80_000, 14_000}, {200_000, 29_000}, {400_000, 49_000}, {800_000, 49_000}} {
+		if w := got.Wakes[i]; w.Pause != want[0] || w.Wake != want[1] {
+			t.Errorf("pause %d: %+v, want %v", i, w, want)
+		}
+	}
 	alone, err := Constants(direct, ring, nil, 0.01, fallback)
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/driver"
 )
@@ -82,7 +84,11 @@ func Measure(library string) (Sample, error) {
 	if p.err != nil {
 		return Sample{}, p.err
 	}
-	s := Sample{Query: p.query(), Early: p.early(), Stream: p.stream(), RoundTrip: p.roundTrip(pause), Again: p.roundTrip(0), Copy: p.copying()}
+	s := Sample{Query: p.query(), Early: p.early(), Stream: p.stream(), RoundTrip: p.roundTrip(pause), Again: p.roundTrip(0)}
+	for i, pause := range pauses {
+		s.Paused[i] = p.pausedTrip(pause)
+	}
+	s.Copy = p.copying()
 	s.Write, s.Read = p.transfers()
 	s.Speed = p.speed()
 	s.Build, s.Init, s.Open, s.Wall = float64(p.build), float64(p.init), float64(opened-p.build), float64(time.Since(began))
@@ -215,6 +221,26 @@ func (p *program) roundTrip(pause time.Duration) float64 {
 		times = append(times, float64(time.Since(began)))
 	}
 	return median(times)
+}
+
+// pauses are those of Sample.Paused, as they are asked for.
+var pauses = [...]time.Duration{0, 50 * time.Microsecond, 100 * time.Microsecond, 200 * time.Microsecond, 400 * time.Microsecond, 800 * time.Microsecond}
+
+// pausedTrip is the time of a call that waits, as roundTrip, with the pause that was before it. The
+// thread sleeps in the kernel: the runtime's timers would round up to a millisecond.
+func (p *program) pausedTrip(pause time.Duration) PausedTrip {
+	var paused, trips []float64
+	for range roundTrips {
+		ended := time.Now()
+		if pause > 0 {
+			at := unix.NsecToTimespec(int64(pause))
+			_ = unix.Nanosleep(&at, nil) // what it took is measured
+		}
+		began := time.Now()
+		p.call(finish, p.queue)
+		paused, trips = append(paused, float64(began.Sub(ended))), append(trips, float64(time.Since(began)))
+	}
+	return PausedTrip{median(paused), median(trips)}
 }
 
 // copying is the rate at which a write of moderate size takes the thread's time.

@@ -327,3 +327,27 @@ func TestAWakeUpAfterAPauseTakesLonger(t *testing.T) {
 	within(t, "calls after pauses for the device", forwarding(0, 2*time.Millisecond, 0), 100*(20+40)*time.Microsecond, 100*40*time.Microsecond)
 	within(t, "calls over a long link", forwarding(0, 0, time.Millisecond), 100*100*time.Microsecond, slack)
 }
+
+// Measured wake-ups count where there are any: between two pauses in proportion, and no further than
+// the outermost.
+func TestMeasuredWakeUps(t *testing.T) {
+	c := zero()
+	c.Wake, c.WakeSoon = 70*time.Microsecond, 10*time.Microsecond
+	us := func(n int) time.Duration { return time.Duration(n) * time.Microsecond }
+	for pause, want := range map[int]int{0: 10, 100: 10, 200: 40, 1_000_000: 70} {
+		within(t, "not measured", c.wakeAfter(us(pause)), us(want), 0)
+	}
+	for i := range c.Wakes {
+		c.Wakes[i] = WakeUp{Pause: us(10 << i), Wake: us(4 << i)}
+	}
+	for pause, want := range map[int]int{0: 4, 10: 4, 15: 6, 20: 8, 240: 96, 320: 128, 9999: 128} {
+		within(t, "measured", c.wakeAfter(us(pause)), us(want), 0)
+	}
+	if err := c.validate(); err != nil {
+		t.Error(err)
+	}
+	c.Wakes[3].Pause = 0
+	if c.validate() == nil {
+		t.Error("pauses that do not grow are accepted")
+	}
+}

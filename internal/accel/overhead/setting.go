@@ -68,6 +68,9 @@ type Constants struct {
 	// WakeSoon is Wake where the processes on the way had a message shortly before, and have not
 	// gone to sleep.
 	WakeSoon time.Duration `json:"wake_soon_ns"`
+	// Wakes are wake-ups after pauses between those of WakeSoon and Wake, with growing pauses; zero
+	// where they were not measured.
+	Wakes [wakePoints]WakeUp `json:"wakes"`
 	// Dispatch is what the worker takes for a message besides the driver's call.
 	Dispatch time.Duration `json:"dispatch_ns"`
 	// Build is what a build takes longer in the worker, which compiles kernels in a process of its
@@ -81,6 +84,15 @@ type Constants struct {
 	StartUpTrips int           `json:"start_up_trips"`
 	// Spread is the relative standard deviation of the same work from run to run.
 	Spread float64 `json:"spread"`
+}
+
+// wakePoints is how many pauses calibration tries.
+const wakePoints = 6
+
+// WakeUp is how long a message takes each way after a pause, as Wake.
+type WakeUp struct {
+	Pause time.Duration `json:"pause_ns"`
+	Wake  time.Duration `json:"wake_ns"`
 }
 
 // DefaultConstants are for machines that were not calibrated: a 3 GHz server of 2025.
@@ -100,6 +112,13 @@ func (c Constants) validate() error {
 		if d < 0 || d > time.Minute {
 			return fmt.Errorf("constants: %s is %v: want 0 to 1m; run `outboard calibrate` again", name, d)
 		}
+	}
+	last := WakeUp{}
+	for _, w := range c.Wakes {
+		if w.Pause < last.Pause || w.Wake < last.Wake || w.Pause > time.Minute || w.Wake > time.Minute {
+			return fmt.Errorf("constants: wakes are %v: want times up to 1m that grow; run `outboard calibrate` again", c.Wakes)
+		}
+		last = w
 	}
 	if !(c.CopyRate >= 1e6) || !(c.RelayRate >= 1e6) || c.StartUpTrips < 0 || c.StartUpTrips > 100 || !(c.Spread >= 0 && c.Spread < 1) {
 		return fmt.Errorf("constants: copy %g B/s, relay %g B/s, %d trips, spread %g: run `outboard calibrate` again",
@@ -146,8 +165,9 @@ type lanes struct {
 	count                   int
 }
 
-// Between these pauses of a process its next wake-up becomes as long as that of a sleeping one: the
-// two ends of a ring wait actively for some 200 us while answers come that fast.
+// Between these pauses of a process its next wake-up becomes as long as that of a sleeping one where
+// calibration has not measured it: the two ends of a ring wait actively for some 200 us while answers
+// come that fast.
 const (
 	soonPause = 100 * time.Microsecond
 	longPause = 300 * time.Microsecond
@@ -155,9 +175,29 @@ const (
 
 // wakeAfter is the time of a wake-up when nothing has come for that long.
 func (c *Constants) wakeAfter(pause time.Duration) time.Duration {
-	long := max(c.Wake, c.WakeSoon)
-	share := float64(min(max(pause, soonPause), longPause)-soonPause) / float64(longPause-soonPause)
-	return c.WakeSoon + time.Duration(share*float64(long-c.WakeSoon))
+	soon, long := WakeUp{soonPause, c.WakeSoon}, WakeUp{longPause, max(c.Wake, c.WakeSoon)}
+	if c.Wakes[wakePoints-1].Pause > 0 {
+		soon = c.Wakes[0]
+		for _, long = range c.Wakes {
+			if pause <= long.Pause {
+				break
+			}
+			soon = long
+		}
+	}
+	if long.Pause <= soon.Pause {
+		return long.Wake
+	}
+	share := float64(min(max(pause, soon.Pause), long.Pause)-soon.Pause) / float64(long.Pause-soon.Pause)
+	return soon.Wake + time.Duration(share*float64(long.Wake-soon.Wake))
+}
+
+// longestWake is the time of a wake-up after a pause of any length.
+func (c *Constants) longestWake() time.Duration {
+	if last := c.Wakes[wakePoints-1]; last.Pause > 0 {
+		return last.Wake
+	}
+	return max(c.Wake, c.WakeSoon)
 }
 
 func makeLanes(links []Link, c *Constants, spread Spread, intervals bool) lanes {
@@ -184,7 +224,7 @@ func (l *lanes) add(link Link, c *Constants, spread Spread, f factors) {
 	forwarding := factor(slowerForwarding, spread.Forwarding)
 	half := cost.Time(float64(cost.Of(link.RTT)) / 2 * factor(longerLink, link.RTTSpread))
 	wake, relay, relayPerByte := c.wakeAfter(link.RTT), forwarding, forwarding/c.RelayRate
-	asleep := max(c.Wake, c.WakeSoon) - wake
+	asleep := max(0, c.longestWake()-wake)
 	if link.SharedMemory {
 		wake, asleep, relay, relayPerByte = c.RingWake, 0, 0, 0
 	}
