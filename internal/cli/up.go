@@ -63,7 +63,7 @@ func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.grpc, "grpc", "", "`ADDR` for plain gRPC of local programs, or none (default 127.0.0.1:7435, or another port)")
 	flags.StringVar(&o.http, "http", "", "`ADDR` for HTTP requests to apps, or none (default 127.0.0.1:8080, or another port)")
 	flags.StringSliceVar(&o.httpHosts, "http-host", nil, "host `NAME` for which requests to apps are served, beside localhost; *.NAME for TENANT.NAME with that tenant's apps")
-	flags.StringVar(&o.models, "models", "", "`ADDR` for the interfaces of models, beside --http")
+	flags.StringVar(&o.models, "models", "", "`ADDR` for the interfaces of models beside --http, or none")
 	flags.BoolVar(&o.modelsShm, "models-shm", false, "let clients of models register shared memory of this machine")
 	flags.StringVar(&o.modelServers, "model-servers", "", "`FILE` with the commands or addresses of servers that execute models (vLLM, llama-server)")
 	flags.Var(&o.tenantLimits, "tenant-limits", "`LIMITS` of what each tenant holds on this node: requests=SIZE, arenas=SIZE, logs=SIZE, buckets=SIZE, memory=SIZE, and keeps in the pool's state: store=SIZE, with semicolons between")

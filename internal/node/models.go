@@ -116,7 +116,7 @@ func (n *Node) openModels(ctx context.Context) (_ lifecycle.Resource, err error)
 	m.grpc = m.newModelGRPC()
 	m.texts = n.newModelTexts(m)
 	m.guarded = n.keys.Guard(http.HandlerFunc(m.route), refuseModel)
-	if n.opts.Models != "" {
+	if n.opts.Models != "" && n.opts.Models != "none" {
 		var config net.ListenConfig
 		if m.listener, err = config.Listen(ctx, "tcp", n.opts.Models); err != nil {
 			return nil, outboard.Errorf(outboard.Conflict, "", "%w: name another address with --models", err)

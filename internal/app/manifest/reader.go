@@ -234,7 +234,7 @@ func (r *reader) size(to *outboard.Bytes, least outboard.Bytes) func(pathNode) {
 		case err != nil:
 			r.report(v.Node, "%v", err)
 		case n < least || n > maxMemory:
-			r.report(v.Node, "%s is %d bytes: want %v to %v, with a unit, as in 64MiB", v.Value, uint64(n), least, outboard.Bytes(maxMemory))
+			r.report(v.Node, "%s is %d bytes: want at least %v and less than 4GiB, with a unit, as in 64MiB", v.Value, uint64(n), least)
 		default:
 			*to = n
 		}
