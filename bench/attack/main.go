@@ -126,7 +126,7 @@ func (b *bench) printBeside(ctx context.Context) (err error) {
 	}
 	err = errors.Join(b.functions(ctx), end())
 	for _, row := range b.Report.Rows {
-		fmt.Printf("%s: %.0f %s, alone %.0f: %.1f times\n", row.Name, row.Value, row.Unit, row.Reference, row.Ratio)
+		fmt.Fprintf(os.Stdout, "%s: %.0f %s, alone %.0f: %.1f times\n", row.Name, row.Value, row.Unit, row.Reference, row.Ratio)
 	}
 	return err
 }

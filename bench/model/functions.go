@@ -45,12 +45,12 @@ func functions(ctx context.Context, b *bench) error {
 	if err := errors.Join(p.push(ctx, "encoder", encoder, oneThread()), p.push(ctx, "trivial", trivial, oneThread("batching: {max: 1}")), p.deployFunction(ctx)); err != nil {
 		return err
 	}
-	served, alone, err := functionTimes(ctx, p, "encoder", encoder, b.Rounds(9, 3), 20, tokensInput(128))
+	served, alone, err := functionTimes(ctx, p, computations{"encoder", encoder, b.Rounds(9, 3), 20, tokensInput(128)})
 	if err != nil {
 		return err
 	}
 	b.Row(paired.NewRow("encoder from a function through wasi-nn", "ms", "direct call", served, alone, paired.Goal{MaxRatio: 1.05}))
-	served, alone, err = functionTimes(ctx, p, "trivial", trivial, b.Rounds(15, 5), 2000, onnxfile.Floats("x", []int64{1, 4}, -1, 0, 1, 2))
+	served, alone, err = functionTimes(ctx, p, computations{"trivial", trivial, b.Rounds(15, 5), 2000, onnxfile.Floats("x", []int64{1, 4}, -1, 0, 1, 2)})
 	if err != nil {
 		return err
 	}
@@ -78,21 +78,28 @@ func (p *pool) deployFunction(ctx context.Context) error {
 	return err
 }
 
+// computations are what the function and this process compute in turn.
+type computations struct {
+	name, file    string // of the model
+	rounds, calls int
+	input         model.Tensor
+}
+
 // functionTimes has the function and this process compute in turn, and returns the median of each
 // turn in milliseconds.
-func functionTimes(ctx context.Context, p *pool, name, file string, rounds, calls int, input model.Tensor) (served, alone []float64, err error) {
-	own, err := direct(ctx, "onnx", file, engine.Options{Threads: 1})
+func functionTimes(ctx context.Context, p *pool, c computations) (served, alone []float64, err error) {
+	own, err := direct(ctx, "onnx", c.file, engine.Options{Threads: 1})
 	if err != nil {
 		return nil, nil, err
 	}
 	defer own.Close()
-	input.Name = own.Info().Inputs[0].Name
-	for round := range rounds + 1 {
-		times, err := p.callFunction(ctx, name, calls)
+	c.input.Name = own.Info().Inputs[0].Name
+	for round := range c.rounds + 1 {
+		times, err := p.callFunction(ctx, c.name, c.calls)
 		if err != nil {
 			return nil, nil, err
 		}
-		direct, err := inTurns(calls, func() error { return infer(ctx, own, input) })
+		direct, err := inTurns(c.calls, func() error { return infer(ctx, own, c.input) })
 		if err != nil {
 			return nil, nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -176,9 +177,10 @@ func bestEqual(j *plan.Job, o plan.Objective) (best plan.Plan, err error) {
 }
 
 func describe(j *plan.Job, p *plan.Plan) string {
-	text := fmt.Sprintf("%d stages of %d replicas, %d micro-batches of %d, %.3g s a step, on", len(p.Stages), p.Replicas, p.Steps, p.MicroBatch, p.Time)
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d stages of %d replicas, %d micro-batches of %d, %.3g s a step, on", len(p.Stages), p.Replicas, p.Steps, p.MicroBatch, p.Time)
 	for _, s := range p.Stages {
-		text += " " + j.Devices[s.Device].Name
+		text.WriteString(" " + j.Devices[s.Device].Name)
 	}
-	return text
+	return text.String()
 }

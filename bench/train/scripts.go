@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"embed"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -68,14 +66,4 @@ func results(cmd *exec.Cmd) ([]result, error) {
 		return nil, fmt.Errorf("no rank has printed a result: %s", strings.TrimSpace(problems.String()))
 	}
 	return list, nil
-}
-
-// first decodes the line of rank 0, of which there is one.
-func first[T any](list []result) (v T, err error) {
-	for _, r := range list {
-		if r.rank == 0 {
-			return v, json.Unmarshal(r.text, &v)
-		}
-	}
-	return v, errors.New("rank 0 has printed no result")
 }

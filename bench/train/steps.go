@@ -60,9 +60,13 @@ func (s *setting) job(latency, bandwidth float64) *plan.Job {
 	return j
 }
 
-// predict returns the planned time of a step.
-func (s *setting) predict(latency, bandwidth float64) (float64, error) {
-	j := s.job(latency, bandwidth)
+// memoryBandwidth is that of shared memory, in bytes per second. The sizes here are small beside it.
+const memoryBandwidth = 2e9
+
+// predict returns the planned time of a step in seconds. A message takes latency seconds more than
+// its bytes.
+func (s *setting) predict(latency float64) (float64, error) {
+	j := s.job(latency, memoryBandwidth)
 	if err := j.Check(); err != nil {
 		return 0, err
 	}
@@ -148,19 +152,18 @@ func (b *bench) compareSteps(ctx context.Context, settings []setting) ([]float64
 	if err != nil {
 		return nil, err
 	}
-	const bandwidth = 2e9 // of shared memory: the sizes here are small beside it
-	without, err := settings[0].predict(0, bandwidth)
+	without, err := settings[0].predict(0)
 	if err != nil {
 		return nil, err
 	}
-	with, err := settings[0].predict(1, bandwidth)
+	with, err := settings[0].predict(1)
 	if err != nil {
 		return nil, err
 	}
 	latency := max(0, (measured[0]-without)/(with-without))
 	var wrong []float64
 	for i := 1; i < len(settings); i++ {
-		planned, err := settings[i].predict(latency, bandwidth)
+		planned, err := settings[i].predict(latency)
 		if err != nil {
 			return nil, err
 		}
@@ -188,7 +191,7 @@ func (b *bench) accumulation(ctx context.Context) error {
 	best, planned := 0, 0
 	var plannedCost [4]float64
 	for i := range settings {
-		seconds, err := settings[i].predict(0.5e-3, 2e9)
+		seconds, err := settings[i].predict(0.5e-3)
 		if err != nil {
 			return err
 		}

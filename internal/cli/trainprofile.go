@@ -64,8 +64,11 @@ func whereRows(w profile.Where) (rows [][]string) {
 		name    string
 		seconds float64
 	}{
-		{"forward", w.Forward}, {"backward", w.Backward}, {"loading", w.Loading},
-		{"other (optimizer, program)", w.Other()}, {"communication (beside these)", w.Communication},
+		{"forward", w.Forward},
+		{"backward", w.Backward},
+		{"loading", w.Loading},
+		{"other (optimizer, program)", w.Other()},
+		{"communication (beside these)", w.Communication},
 	} {
 		share := 0.0
 		if w.Seconds > 0 {

@@ -99,7 +99,7 @@ func splitHost(scheme, host string) (name string, port uint16, err error) {
 	}
 	u, text, err := net.SplitHostPort(host)
 	if err != nil {
-		return canonicalName(trimBrackets(host)), port, nil
+		return canonicalName(trimBrackets(host)), port, nil //nolint:nilerr // it has no port
 	}
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n == 0 {

@@ -33,8 +33,8 @@ func TestMembersFollow(t *testing.T) {
 	dinghy.stop()
 	<-changed
 	eventually(ctx, t, "one node", func() bool { return len(m.Nodes()) == 1 })
-	eventually(ctx, t, "the member's own view", func() bool { return len(harbour.Pool.Nodes()) == 1 })
-	if len(harbour.Pool.Leases()) != 0 {
+	eventually(ctx, t, "the member's own view", func() bool { return len(harbour.Nodes()) == 1 })
+	if len(harbour.Leases()) != 0 {
 		t.Error("who follows has a lease")
 	}
 }

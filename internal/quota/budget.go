@@ -137,7 +137,7 @@ func (b *Budget) counts() (used int64, refused uint64) {
 // exceeded is why bytes are refused.
 func (b *Budget) exceeded() error {
 	kind, where, then := outboard.Exhausted, "on this node", "free some"
-	switch b.kind {
+	switch b.kind { //nolint:exhaustive // the others are freed on the node
 	case Requests:
 		kind, then = outboard.Busy, "send it again later"
 	case Store:
@@ -148,7 +148,7 @@ func (b *Budget) exceeded() error {
 }
 
 func (b *Budget) what() string {
-	switch b.kind {
+	switch b.kind { //nolint:exhaustive // the others are called what they are
 	case Requests:
 		return "requests and messages"
 	case Store:

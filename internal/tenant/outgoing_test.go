@@ -121,7 +121,7 @@ type invokeFunc func(method string, in, out proto.Message) error
 
 // Invoke implements grpc.ClientConnInterface.
 func (f invokeFunc) Invoke(_ context.Context, method string, in, out any, _ ...grpc.CallOption) error {
-	return f(method, in.(proto.Message), out.(proto.Message)) //nolint:errcheck,forcetypeassert // They are.
+	return f(method, in.(proto.Message), out.(proto.Message)) //nolint:forcetypeassert // They are.
 }
 
 // NewStream implements grpc.ClientConnInterface.

@@ -12,7 +12,7 @@ import (
 	"github.com/outboard-run/outboard/guest/go/web"
 )
 
-func init() {
+func init() { //nolint:gochecknoinits // a function's handler is there before main
 	web.Handle(http.HandlerFunc(infer))
 }
 

@@ -63,7 +63,7 @@ func TestIdentities(t *testing.T) {
 		node string
 		want bool
 	}{
-		"uid:1000": {"harbour", true}, "uid:1000 ": {"harbour", false}, "tenant:shop": {"dinghy", true}, "tenant:other": {"harbour", false}, "": {"harbour", false},
+		"uid:1000": {"harbour", true}, "uid:1000\x20": {"harbour", false}, "tenant:shop": {"dinghy", true}, "tenant:other": {"harbour", false}, "": {"harbour", false},
 		"shop": {"harbour", false}, "node:models": {"harbour", false}, "user:1000": {"dinghy", false}, "uid:10000": {"harbour", false},
 	} {
 		s := parsed(t, "policies:\n- name: a\n  when: |\n    "+when+"\n  timeout: 1s\n")

@@ -29,7 +29,7 @@ func (p *parts) RecvMsg(m any) error {
 		}
 		return p.err
 	}
-	m.(*wrapperspb.BytesValue).Value = []byte(p.list[0]) //nolint:errcheck,forcetypeassert // the test's
+	m.(*wrapperspb.BytesValue).Value = []byte(p.list[0]) //nolint:forcetypeassert // the test's
 	p.list = p.list[1:]
 	return nil
 }

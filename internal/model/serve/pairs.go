@@ -178,7 +178,7 @@ func compareTensors(got, want *model.Tensor, tolerance float64) error {
 // floatDecoder returns how an element of a type is read, nil for a type of other elements than
 // floating-point numbers.
 func floatDecoder(t model.DataType) func([]byte) float64 {
-	switch t {
+	switch t { //nolint:exhaustive // the others are no floating-point numbers
 	case model.FP64:
 		return func(b []byte) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(b)) }
 	case model.FP32:

@@ -142,7 +142,7 @@ func (d *denials) add(err error) (answer []byte) {
 // denialCode returns the status of an answer. Whether a client may write what it wants to can't be
 // decided while no leader answers: it tries again then.
 func denialCode(err error) int {
-	switch outboard.KindOf(err) {
+	switch outboard.KindOf(err) { //nolint:exhaustive // the others are denials
 	case outboard.Unreachable:
 		return codeUnavailable
 	case outboard.Exhausted:

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -93,7 +94,7 @@ func TestTenantViewPasses(t *testing.T) {
 	} {
 		before := *m
 		tenantView{"tea"}.deliver(m)
-		if string(m.Body) != string(before.Body) || string(m.Header) != string(before.Header) {
+		if !bytes.Equal(m.Body, before.Body) || !bytes.Equal(m.Header, before.Header) {
 			t.Errorf("%s: became %q, %q", name, m.Header, m.Body)
 		}
 	}

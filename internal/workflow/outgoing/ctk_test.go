@@ -169,7 +169,7 @@ func (r *execution) at(t *testing.T, path string) any {
 	if err := json.Unmarshal(r.Output, &v); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range strings.Split(path, ".") {
+	for name := range strings.SplitSeq(path, ".") {
 		if path == "" {
 			break
 		}

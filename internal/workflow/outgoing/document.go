@@ -77,7 +77,7 @@ func (c *Caller) document(ctx context.Context, uri string) (*document, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp, body, err := c.send(r)
+	resp, body, err := c.send(r) //nolint:bodyclose // send has read and closed it
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ func (d *document) at(ref string) any {
 		return nil
 	}
 	var v any = d.root
-	for _, part := range strings.Split(pointer, "/") {
+	for part := range strings.SplitSeq(pointer, "/") {
 		m, _ := v.(map[string]any)
 		v = m[strings.NewReplacer("~1", "/", "~0", "~").Replace(part)]
 	}

@@ -82,7 +82,7 @@ func (c *Caller) call(ctx context.Context, req *Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	resp, body, err := c.send(r)
+	resp, body, err := c.send(r) //nolint:bodyclose // send has read and closed it
 	if err != nil {
 		return Result{}, err
 	}

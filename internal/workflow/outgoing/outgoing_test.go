@@ -3,6 +3,7 @@ package outgoing_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -26,9 +27,7 @@ func newCaller(t *testing.T, hosts ...string) (*outgoing.Caller, *internet) {
 
 func http1(method, path string, more map[string]any) outgoing.Request {
 	with := map[string]any{"method": method, "endpoint": "https://" + example + path, "output": "content", "redirect": false}
-	for k, v := range more {
-		with[k] = v
-	}
+	maps.Copy(with, more)
 	return outgoing.Request{Protocol: dsl.HTTP, With: with, Key: "app/1/step"}
 }
 

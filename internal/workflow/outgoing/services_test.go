@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
@@ -209,9 +210,7 @@ type recorder struct{ header http.Header }
 
 func (r *recorder) response(body string) *http.Response {
 	w := httptest.NewRecorder()
-	for name, values := range r.header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), r.header)
 	_, _ = w.WriteString(body)
 	return w.Result()
 }
