@@ -40,13 +40,18 @@ func hostLimit(memory uint64) outboard.Bytes {
 	return outboard.Bytes(min(memory, machine/4) + hostSlack)
 }
 
-// reserve adds n bytes if the limit allows.
+// reserve adds n bytes if the limit allows. What it refuses is never counted, not
+// even for a moment: another goroutine's smaller reservation would be refused for it.
 func (b *budget) reserve(n int64) bool {
-	if b.used.Add(n) <= b.limit {
-		return true
+	for {
+		used := b.used.Load()
+		if n > b.limit-used {
+			return false
+		}
+		if b.used.CompareAndSwap(used, used+n) {
+			return true
+		}
 	}
-	b.used.Add(-n)
-	return false
 }
 
 // add counts n bytes that exist already.

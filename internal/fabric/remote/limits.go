@@ -14,13 +14,18 @@ type account struct {
 	used  atomic.Int64
 }
 
-// reserve counts n bytes, unless that exceeds the limit.
+// reserve counts n bytes, unless that exceeds the limit. What it refuses is never counted:
+// another call's smaller message would be refused for it.
 func (a *account) reserve(n int) bool {
-	if a.used.Add(int64(n)) <= a.limit {
-		return true
+	for {
+		used := a.used.Load()
+		if int64(n) > a.limit-used {
+			return false
+		}
+		if a.used.CompareAndSwap(used, used+int64(n)) {
+			return true
+		}
 	}
-	a.release(n)
-	return false
 }
 
 func (a *account) release(n int) { a.used.Add(-int64(n)) }
