@@ -28,7 +28,7 @@ type failedEvents struct {
 // goroutine may call it.
 func (f *failedEvents) release(event uintptr) {
 	if f.failed(event) {
-		event = f.keep(event)
+		event = f.retain(event)
 	}
 	if event != 0 {
 		f.drv.Call(fnClReleaseEvent, event)
@@ -46,8 +46,8 @@ func (f *failedEvents) failed(event uintptr) bool {
 	return status == clSuccess && int32(uint32(firstWord(b))) < 0
 }
 
-// keep keeps an event and returns the one that it replaces, or 0.
-func (f *failedEvents) keep(event uintptr) (replaced uintptr) {
+// retain keeps an event and returns the one that it replaces, or 0.
+func (f *failedEvents) retain(event uintptr) (replaced uintptr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.kept) < maxFailedEvents {

@@ -241,7 +241,7 @@ func TestFailedEventsAreBounded(t *testing.T) {
 		if i > maxFailedEvents {
 			want = i - maxFailedEvents
 		}
-		if got := f.keep(i); got != want {
+		if got := f.retain(i); got != want {
 			t.Fatalf("event %d replaced %d, want %d", i, got, want)
 		}
 	}

@@ -10,18 +10,18 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// The length of a message is only a claim of the peer: memory for all of it is there
-// once a part of it has come.
+// The length of a message is only a claim of the peer: all of its memory is allocated when a part of
+// the message has arrived.
 const (
-	// FirstSize is how much is set aside for a message before any of it has come.
+	// FirstSize is the memory of a message of which nothing has arrived, in bytes.
 	FirstSize = 256 << 10
-	// ClaimFactor is which part of a message must have come: a tenth.
+	// ClaimFactor says which part of a message must have arrived: a tenth.
 	ClaimFactor = 10
 )
 
-// NextSize is how much room a message of that length gets when have bytes of it have
-// come and fill what it had. Each part is copied to the next: few, and small ones
-// before the last, so that little is copied, and never much at once.
+// NextSize returns the size of the next buffer for a message of that length, of which have bytes
+// have arrived and fill the last buffer. The content of each buffer is copied to the next one: there
+// are few buffers, and small ones before the last, so that little is copied, and never much at once.
 func NextSize(have, length int) int {
 	if have >= length/ClaimFactor {
 		return length
@@ -49,7 +49,7 @@ const (
 	steps = 4
 )
 
-// sizeClass is the least class that has room for n bytes, and its size.
+// sizeClass returns the least class of buffers with n bytes or more, and their size.
 func sizeClass(n int) (class, size int) {
 	if n <= MinPooled {
 		return 0, MinPooled
@@ -66,80 +66,80 @@ type Pool struct {
 	mu    sync.Mutex
 	free  []*Buffer
 	size  int
-	used  bool // since the last look
+	used  bool // since the last call of release
 	timer *time.Timer
 }
 
 // Get returns a buffer of at least n bytes with any content.
-func (r *Pool) Get(n int) *Buffer {
+func (p *Pool) Get(n int) *Buffer {
 	class, size := sizeClass(n)
-	if x := r.reuse(class); x != nil {
+	if x := p.reuse(class); x != nil {
 		return x
 	}
 	return &Buffer{make([]byte, size), class}
 }
 
 // reuse returns a free buffer of the class, nil where there is none.
-func (r *Pool) reuse(class int) *Buffer {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.used = true
-	for i, x := range slices.Backward(r.free) {
+func (p *Pool) reuse(class int) *Buffer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.used = true
+	for i, x := range slices.Backward(p.free) {
 		if x.class == class {
-			r.free = slices.Delete(r.free, i, i+1)
-			r.size -= len(x.Data)
+			p.free = slices.Delete(p.free, i, i+1)
+			p.size -= len(x.Data)
 			return x
 		}
 	}
 	return nil
 }
 
-// Put takes a room back; it may be nil. Those that have been there for longest make
-// place for it.
-func (r *Pool) Put(x *Buffer) {
-	if x == nil || len(x.Data) > maxPooled {
+// Put adds a buffer to the free ones; it may be nil. The oldest free buffers are dropped beyond
+// maxPooled.
+func (p *Pool) Put(b *Buffer) {
+	if b == nil || len(b.Data) > maxPooled {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.free, r.size = append(r.free, x), r.size+len(x.Data)
-	for r.size > maxPooled {
-		r.size -= len(r.free[0].Data)
-		r.free = slices.Delete(r.free, 0, 1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free, p.size = append(p.free, b), p.size+len(b.Data)
+	for p.size > maxPooled {
+		p.size -= len(p.free[0].Data)
+		p.free = slices.Delete(p.free, 0, 1)
 	}
-	if r.timer == nil {
-		r.timer = time.AfterFunc(poolIdle, r.release)
+	if p.timer == nil {
+		p.timer = time.AfterFunc(poolIdle, p.release)
 	}
 }
 
-// release lets the rooms go when none was needed of late.
-func (r *Pool) release() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.used {
-		r.used = false
-		r.timer.Reset(poolIdle)
+// release drops the free buffers if none was used since its last call.
+func (p *Pool) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.used {
+		p.used = false
+		p.timer.Reset(poolIdle)
 		return
 	}
-	r.free, r.size, r.timer = nil, 0, nil
+	p.free, p.size, p.timer = nil, 0, nil
 }
 
-// Close lets the rooms go at the connection's end.
-func (r *Pool) Close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.timer != nil {
-		r.timer.Stop()
+// Close drops the free buffers at the end of the connection.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.timer != nil {
+		p.timer.Stop()
 	}
-	r.free, r.size, r.timer = nil, 0, nil
+	p.free, p.size, p.timer = nil, 0, nil
 }
 
-// Message is a message that lies in x, if that is not nil: when it is freed, the room
-// is there for others.
-func (r *Pool) Message(x *Buffer, data []byte, compressed bool) *call.Message {
+// Message returns a message whose data lie in b, or in the heap if b is nil. The message's Release
+// puts b back.
+func (p *Pool) Message(b *Buffer, data []byte, compressed bool) *call.Message {
 	m := &call.Message{Data: data, Compressed: compressed}
-	if x != nil {
-		m.Release = func() { r.Put(x) }
+	if b != nil {
+		m.Release = func() { p.Put(b) }
 	}
 	return m
 }

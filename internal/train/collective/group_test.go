@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"strings"
@@ -376,14 +377,7 @@ func FuzzHostilePeer(f *testing.F) {
 			t.Fatal(err)
 		}
 		peer := conns[1][0]
-		go func() {
-			var sink [4096]byte
-			for {
-				if _, err := peer.Read(sink[:]); err != nil {
-					return
-				}
-			}
-		}()
+		go io.Copy(io.Discard, peer)
 		go func() {
 			peer.Write(data)
 			peer.Close()

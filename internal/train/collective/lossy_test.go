@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"math"
 	"strings"
 	"testing"
@@ -118,14 +119,7 @@ func TestHostileParts(t *testing.T) {
 			t.Fatal(err)
 		}
 		peer := conns[1][0]
-		go func() {
-			var sink [4096]byte
-			for {
-				if _, err := peer.Read(sink[:]); err != nil {
-					return
-				}
-			}
-		}()
+		go io.Copy(io.Discard, peer)
 		go func() {
 			_, _ = peer.Write(append(head{kindCall, uint32(len(announce)), 1}.append(nil), announce...))
 			_, _ = peer.Write(message)

@@ -17,7 +17,7 @@ import (
 const sharedMemoryDir = "/dev/shm"
 
 // removeLeftovers ends the processes of a user of ranks, and removes its shared memory, which would
-// stay until the machine restarts. It is called when the ranks have ended; nobody else has the user.
+// stay until the machine restarts. It is called when the ranks have ended; the user belongs to these ranks alone.
 func removeLeftovers(uid uint32) error {
 	endProcesses(func(pid int) bool {
 		owner, ok := userOf(pid)

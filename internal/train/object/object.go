@@ -173,10 +173,10 @@ func (b *Bucket) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-// errAgain says that a request may succeed if it is made again.
-type errAgain struct{ error }
+// A retryableError says that a request may succeed if it is made again.
+type retryableError struct{ error }
 
-func (e errAgain) Unwrap() error { return e.error }
+func (e retryableError) Unwrap() error { return e.error }
 
 // request makes a request until it succeeds or is refused.
 func (b *Bucket) request(ctx context.Context, method, name string, body []byte, limit int64) ([]byte, error) {
@@ -185,13 +185,13 @@ func (b *Bucket) request(ctx context.Context, method, name string, body []byte, 
 	}
 	pause := b.pause
 	for i := 1; ; i++ {
-		content, err := b.once(ctx, method, name, body, limit)
-		again, ok := errors.AsType[errAgain](err)
+		content, err := b.attempt(ctx, method, name, body, limit)
+		retryable, ok := errors.AsType[retryableError](err)
 		switch {
 		case !ok:
 			return content, err
 		case i == attempts:
-			return nil, outboard.Errorf(outboard.Unreachable, "object "+b.String()+name, "%w, in %d attempts", again.error, attempts)
+			return nil, outboard.Errorf(outboard.Unreachable, "object "+b.String()+name, "%w, in %d attempts", retryable.error, attempts)
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause)):
@@ -202,8 +202,8 @@ func (b *Bucket) request(ctx context.Context, method, name string, body []byte, 
 	}
 }
 
-// once makes one attempt of a request.
-func (b *Bucket) once(ctx context.Context, method, name string, body []byte, limit int64) ([]byte, error) {
+// attempt makes a request once.
+func (b *Bucket) attempt(ctx context.Context, method, name string, body []byte, limit int64) ([]byte, error) {
 	limited, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
 	u := *b.base
@@ -219,7 +219,7 @@ func (b *Bucket) once(ctx context.Context, method, name string, body []byte, lim
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, errAgain{err}
+		return nil, retryableError{err}
 	}
 	defer response.Body.Close()
 	if response.StatusCode/100 != 2 {
@@ -231,7 +231,7 @@ func (b *Bucket) once(ctx context.Context, method, name string, body []byte, lim
 	content, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
 	switch {
 	case err != nil && ctx.Err() == nil:
-		return nil, errAgain{fmt.Errorf("its content was cut off after %d bytes: %w", len(content), err)}
+		return nil, retryableError{fmt.Errorf("its content was cut off after %d bytes: %w", len(content), err)}
 	case err != nil:
 		return nil, ctx.Err()
 	case int64(len(content)) > limit:
@@ -261,7 +261,7 @@ func (b *Bucket) refusal(name string, response *http.Response) error {
 	case status == http.StatusForbidden, status == http.StatusUnauthorized:
 		kind = outboard.Denied
 	case status >= 500, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
-		return errAgain{err}
+		return retryableError{err}
 	}
 	return outboard.Errorf(kind, "object "+b.String()+name, "%w", err)
 }
