@@ -34,6 +34,9 @@ type JobSpec struct {
 	Env map[string]string `json:"env,omitempty"`
 	// Data names a dataset of the pool, whose folder the ranks find in OUTBOARD_DATA.
 	Data string `json:"data,omitempty"`
+	// Stream has the ranks read the dataset's files into memory as they need them (Python:
+	// outboard.data); there is no folder, and they start at once.
+	Stream bool `json:"stream,omitempty"`
 	// Gradients says how sums of gradients are sent between nodes: "plain" or "", "fp16",
 	// "topk=FRACTION" (the greatest elements; the others are added to the next sum),
 	// "loss=FRACTION" (so many of the parts may be dropped under congestion) or "store" (through

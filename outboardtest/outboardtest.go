@@ -25,6 +25,7 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/lend/fake"
 	"github.com/outboard-run/outboard/internal/cli"
 	"github.com/outboard-run/outboard/internal/node"
+	"github.com/outboard-run/outboard/internal/train/object"
 )
 
 // The first argument of the test binary when it is started as another program.
@@ -83,6 +84,9 @@ type Options struct {
 	Nodes []Spec
 	// Jobs says which ranks of training jobs the nodes run: "confined" or "trusted"; "" means none.
 	Jobs string
+	// Objects is the bucket in which the nodes keep datasets and checkpoints, as `outboard up --objects`
+	// reads it; its credentials are those of the environment (AWS_ACCESS_KEY_ID and its like).
+	Objects string
 	// LeaseTTL and DeadAfter replace the nodes' defaults, so that tests need not wait as
 	// long; 0 means the defaults.
 	LeaseTTL, DeadAfter time.Duration
@@ -105,7 +109,9 @@ type Node struct {
 
 	t    testing.TB
 	opts node.Options
-	stop func() error
+	// objects is Options.Objects.
+	objects string
+	stop    func() error
 	// process is the node's process, nil if it has none of its own or does not run.
 	process *nodeProcess
 	spec    Spec
@@ -143,7 +149,7 @@ func (p *Pool) add(spec Spec) *Node {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	n := &Node{Name: spec.Name, Data: data, t: p.t, spec: spec}
+	n := &Node{Name: spec.Name, Data: data, t: p.t, spec: spec, objects: p.opts.Objects}
 	n.opts = node.Options{
 		Data: data, Name: spec.Name, Listen: "127.0.0.1:0", Version: "test",
 		Helper:   []string{os.Args[0], helperArg},
@@ -154,12 +160,26 @@ func (p *Pool) add(spec Spec) *Node {
 	if spec.Models {
 		n.opts.Models = "127.0.0.1:0"
 	}
+	n.opts.Objects = p.bucket()
 	p.nodes[spec.Name] = n
 	p.t.Cleanup(func() {
 		n.Stop()
 		_ = os.RemoveAll(data)
 	})
 	return n
+}
+
+// bucket returns the nodes' bucket, the zero value for none.
+func (p *Pool) bucket() object.Options {
+	if p.opts.Objects == "" {
+		return object.Options{}
+	}
+	o, err := object.Parse(p.opts.Objects)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	o.Credentials = object.Credentials{Key: os.Getenv("AWS_ACCESS_KEY_ID"), Secret: os.Getenv("AWS_SECRET_ACCESS_KEY"), Token: os.Getenv("AWS_SESSION_TOKEN")}
+	return o
 }
 
 // Node returns the node with the given name. It fails the test if there is none.

@@ -79,7 +79,7 @@ func (n *Node) stopProcess(signal syscall.Signal) {
 func (n *Node) upArgs() []string {
 	o := &n.opts
 	args := []string{"up", "--name", string(o.Name), "--listen", o.Listen, "--http", "none", "--grpc", "none"}
-	for flag, value := range map[string]string{"--join": o.Join, "--token": o.Token, "--jobs": o.Jobs, "--models": o.Models} {
+	for flag, value := range map[string]string{"--join": o.Join, "--token": o.Token, "--jobs": o.Jobs, "--models": o.Models, "--objects": n.objects} {
 		if value != "" {
 			args = append(args, flag, value)
 		}

@@ -30,6 +30,7 @@ type jobFile struct {
 	Program        []string          `yaml:"program"`
 	Files          string            `yaml:"files"`
 	Dataset        string            `yaml:"dataset"`
+	Stream         bool              `yaml:"stream"`
 	Gradients      string            `yaml:"gradients"`
 	Env            map[string]string `yaml:"env"`
 	Detach         bool              `yaml:"detach"`
@@ -82,7 +83,7 @@ func parseJobFile(text []byte) (*jobFile, error) {
 func (j *jobFile) spec(folder string) (client.JobSpec, []byte, error) {
 	s := client.JobSpec{
 		Name: j.Name, Ranks: max(j.Ranks, 1), PerDevice: j.RanksPerDevice, MinRanks: j.MinRanks, Restarts: j.Restarts,
-		Args: j.Program, Data: j.Dataset, Gradients: j.Gradients, Env: j.Env, Detach: j.Detach,
+		Args: j.Program, Data: j.Dataset, Stream: j.Stream, Gradients: j.Gradients, Env: j.Env, Detach: j.Detach,
 	}
 	if len(j.Program) == 0 {
 		return s, nil, usage("the job has no program: add `program: [python3, train.py]`")

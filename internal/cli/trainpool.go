@@ -28,6 +28,7 @@ type trainOptions struct {
 	name      string
 	files     string
 	data      string
+	stream    bool
 	gradients string
 	env       []string
 	detach    bool
@@ -46,6 +47,7 @@ func (o *trainOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.name, "job-name", "", "with --device: name of the job (default its program)")
 	flags.StringVar(&o.files, "files", "", "with --device: `FOLDER` that travels with the job (default that of the script)")
 	flags.StringVar(&o.data, "dataset", "", "with --device: `NAME` of a dataset, whose folder the ranks find in OUTBOARD_DATA")
+	flags.BoolVar(&o.stream, "stream", false, "with --dataset: the ranks read its files into memory as they need them (Python: outboard.data), and start at once")
 	flags.StringVar(&o.gradients, "gradients", "", "with --device: `HOW` sums of gradients travel between nodes: plain, fp16, topk=FRACTION, loss=FRACTION or store (default plain)")
 	flags.StringArrayVar(&o.env, "env", nil, "with --device: `NAME=VALUE` in the environment of the ranks, or NAME for this one's value")
 	flags.StringVar(&o.profile, "profile", "", "write the times and sizes of the model's layers into `FILE`, for ranks on this machine")
@@ -53,7 +55,7 @@ func (o *trainOptions) addFlags(flags *pflag.FlagSet) {
 }
 
 // poolFlags are the flags that need --device.
-var poolFlags = []string{"memory", "ranks-per-device", "min-ranks", "restarts", "job-name", "files", "dataset", "gradients", "env", "detach"}
+var poolFlags = []string{"memory", "ranks-per-device", "min-ranks", "restarts", "job-name", "files", "dataset", "stream", "gradients", "env", "detach"}
 
 func (o *trainOptions) validate(flags *pflag.FlagSet) error {
 	o.pooled = flags.Changed("device")
@@ -75,7 +77,7 @@ func (o *trainOptions) validate(flags *pflag.FlagSet) error {
 func (o *trainOptions) spec(env *Env, args []string) (client.JobSpec, []byte, error) {
 	s := client.JobSpec{
 		Name: o.name, Ranks: o.ranks, PerDevice: o.perDevice, MinRanks: o.minRanks, Selector: o.device, Memory: o.memory,
-		Data: o.data, Gradients: o.gradients, Args: append([]string(nil), args...), Restarts: o.restarts, Detach: o.detach, Env: map[string]string{},
+		Data: o.data, Stream: o.stream, Gradients: o.gradients, Args: append([]string(nil), args...), Restarts: o.restarts, Detach: o.detach, Env: map[string]string{},
 	}
 	for _, v := range o.env {
 		name, value, ok := strings.Cut(v, "=")

@@ -15,6 +15,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/artifact"
 )
@@ -245,25 +247,40 @@ func restoreFile(chunks *ahead, root *os.Root, f *File) error {
 	return errors.Join(out.Sync(), out.Close())
 }
 
-// Copy makes all chunks of a manifest, and itself, be in chunks: they are fetched one by one.
+// Copy makes all chunks of a manifest, and then the manifest itself, be in chunks: those that are
+// only near the caller, or on another node, are written.
 func Copy(ctx context.Context, chunks Chunks, digest string) (*Manifest, error) {
-	m, err := Load(ctx, chunks, digest)
+	text, err := chunks.Get(ctx, digest)
+	if err != nil {
+		return nil, fmt.Errorf("read the manifest: %w", err)
+	}
+	m, err := Decode(digest, text)
 	if err != nil {
 		return nil, err
 	}
+	group, copying := errgroup.WithContext(ctx)
+	group.SetLimit(aheadCount)
 	for _, f := range m.Files {
 		for _, c := range f.Chunks {
-			if has, err := chunks.Has(ctx, c.Digest); err != nil {
-				return nil, err
-			} else if has {
-				continue
-			}
-			if _, err := chunks.Get(ctx, c.Digest); err != nil {
-				return nil, err
-			}
+			group.Go(func() error { return copyChunk(copying, chunks, c.Digest) })
 		}
 	}
-	return m, nil
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return m, putOnce(ctx, chunks, digest, text)
+}
+
+// copyChunk writes a chunk that can be read but is not there.
+func copyChunk(ctx context.Context, chunks Chunks, digest string) error {
+	if has, err := chunks.Has(ctx, digest); has || err != nil {
+		return err
+	}
+	content, err := chunks.Get(ctx, digest)
+	if err != nil {
+		return err
+	}
+	return putOnce(ctx, chunks, digest, content) // Reading it may have written it.
 }
 
 // Kept is a node's store of artifacts as Chunks. Get fetches from other nodes.

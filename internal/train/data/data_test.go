@@ -41,10 +41,10 @@ func (m *memory) Has(_ context.Context, digest string) (bool, error) {
 	return ok, m.step()
 }
 
-func (m *memory) Put(_ context.Context, digest string, content []byte) error {
+func (m *memory) Put(ctx context.Context, digest string, content []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.step(); err != nil {
+	if err := errors.Join(ctx.Err(), m.step()); err != nil {
 		return err
 	}
 	m.puts++

@@ -3,6 +3,7 @@ package data
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -110,6 +111,35 @@ func TestChangedObjectsAreRefused(t *testing.T) {
 	}
 	if _, err := c.Get(ctx, "../../secret"); err == nil {
 		t.Error("a name that is no digest was asked for")
+	}
+}
+
+// What was pushed to a node is copied to the bucket: chunks first, the manifest last.
+func TestCopyWritesToTheBucket(t *testing.T) {
+	ctx, from := context.Background(), t.TempDir()
+	write(t, from, map[string][]byte{"a": []byte("x"), "b": []byte("y")})
+	bucket, near := objects{newMemory()}, newMemory()
+	var m Manifest
+	if err := m.AddFolder(ctx, near, from, nil); err != nil {
+		t.Fatal(err)
+	}
+	digest, err := Save(ctx, near, &m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bucket.left = 5 // Two questions, two answers and a question: all chunks at most.
+	if _, err := Copy(ctx, Cached{near, bucket}, digest); !errors.Is(err, errKilled) {
+		t.Fatalf("%v, want that it was killed", err)
+	}
+	if bucket.chunks[nameOf(digest)] != nil {
+		t.Error("the manifest is there before its chunks")
+	}
+	bucket.left = -1
+	if _, err := Copy(ctx, Cached{near, bucket}, digest); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(ctx, Cached{newMemory(), bucket}, digest); err != nil || len(bucket.chunks) != 3 {
+		t.Errorf("%v, the bucket has %d objects, want 3", err, len(bucket.chunks))
 	}
 }
 

@@ -207,6 +207,7 @@ func (a *activeJob) startNode(ctx context.Context, n *nodeRun, nodes []*nodeRun,
 		Gradients: j.Spec.Gradients, World: j.World, First: n.first, Count: n.count, PerDevice: j.Spec.PerDevice, Node: n.number,
 		Args: j.Spec.Args, Files: j.Spec.Files, Env: j.Spec.Env, Link: link,
 	}
+	s.Stream = j.Spec.Stream
 	if s.Data = j.DataDigest; j.Checkpoint != nil {
 		s.Checkpoint = j.Checkpoint.Digest
 	}

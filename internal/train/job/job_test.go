@@ -40,6 +40,7 @@ func TestSpecsThatAreRefused(t *testing.T) {
 		"no multiples":    {Ranks: 3, PerDevice: 2, Args: []string{"x"}},
 		"at least 5":      {Ranks: 4, MinRanks: 5, Args: []string{"x"}},
 		"is no variable":  {Ranks: 1, Args: []string{"x"}, Env: map[string]string{"A=B": ""}},
+		"streams no data": {Ranks: 1, Args: []string{"x"}, Stream: true},
 		"must not be neg": {Ranks: 1, Args: []string{"x"}, Restarts: -1},
 	} {
 		if err := check(&s); err == nil || !strings.Contains(err.Error(), want) {

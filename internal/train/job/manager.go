@@ -208,6 +208,8 @@ func check(s *client.JobSpec) error {
 		return outboard.Errorf(outboard.Invalid, op, "no program")
 	case len(s.Args) > maxArgs || size > maxArgBytes:
 		return outboard.Errorf(outboard.Exhausted, op, "arguments and variables have %d bytes: want %d at most", size, maxArgBytes)
+	case s.Stream && s.Data == "":
+		return outboard.Errorf(outboard.Invalid, op, "it streams no dataset: name one with --dataset")
 	case s.Restarts < 0:
 		return outboard.Errorf(outboard.Invalid, op, "restarts must not be negative")
 	}

@@ -36,11 +36,12 @@ type run struct {
 	out    *writer
 	uid    uint32
 
-	dir    string
-	server *ranks.Server
-	mesh   *mesh
-	group  *cgroup.Group
-	memory outboard.Bytes // of all ranks at most; 0: no limit
+	dir     string
+	dataset *data.Reader // nil unless ranks read it through the node
+	server  *ranks.Server
+	mesh    *mesh
+	group   *cgroup.Group
+	memory  outboard.Bytes // of all ranks at most; 0: no limit
 	// port is where the ranks of this node reach the store: that of rank 0's process, or of relay.
 	port    int
 	relay   net.Listener
@@ -89,6 +90,9 @@ func (r *run) open(ctx context.Context) error {
 	}
 	if len(r.start.Nodes) > 1 {
 		opts.Mesh = r.mesh
+	}
+	if r.dataset != nil {
+		opts.Read = r.dataset.Read
 	}
 	if opts.Gradients, err = compress.Parse(r.start.Gradients); err != nil {
 		return err
@@ -141,7 +145,14 @@ func (r *run) prepareFiles(ctx context.Context) error {
 	if err := r.host.opts.Python(filepath.Join(r.dir, pythonDir)); err != nil {
 		return err
 	}
-	for name, digest := range map[string]string{checkpointDir: r.start.Checkpoint, dataDir: r.start.Data} {
+	folders := map[string]string{checkpointDir: r.start.Checkpoint, dataDir: r.start.Data}
+	if r.start.Stream {
+		delete(folders, dataDir)
+		if err := r.openDataset(ctx); err != nil {
+			return err
+		}
+	}
+	for name, digest := range folders {
 		if digest == "" {
 			continue
 		}
@@ -396,7 +407,10 @@ func (r *run) environ(rank int) []string {
 	if r.start.Checkpoint != "" {
 		env["OUTBOARD_CHECKPOINT"] = filepath.Join(r.dir, checkpointDir)
 	}
-	if r.start.Data != "" {
+	switch {
+	case r.dataset != nil:
+		env["OUTBOARD_DATASET"] = filepath.Join(r.dir, streamFile)
+	case r.start.Data != "":
 		env["OUTBOARD_DATA"] = filepath.Join(r.dir, dataDir)
 	}
 	var list []string
@@ -413,6 +427,7 @@ func (r *run) close() {
 	if r.server != nil {
 		_ = r.server.Close() // It has no errors.
 	}
+	r.closeDataset()
 	if r.mesh != nil {
 		r.mesh.close()
 	}

@@ -82,13 +82,15 @@ type start struct {
 	// Checkpoint and Data are the digests of manifests, "" for none.
 	Checkpoint string `json:"checkpoint,omitempty"`
 	Data       string `json:"data,omitempty"`
+	// Stream has the ranks read the dataset through the node instead of from a folder.
+	Stream bool `json:"stream,omitempty"`
 }
 
 func (s *start) check() error {
 	ok := s.World > 0 && s.World <= maxRanks && s.First >= 0 && s.Count > 0 && s.First+s.Count <= s.World &&
 		s.PerDevice > 0 && s.Count == s.PerDevice*len(s.Claims) &&
 		len(s.Nodes) > 0 && len(s.Nodes) <= maxNodes && s.Node >= 0 && s.Node < len(s.Nodes) && len(s.Args) > 0
-	if !ok {
+	if !ok || s.Stream && s.Data == "" {
 		return outboard.Errorf(outboard.Protocol, "start ranks", "a malformed request")
 	}
 	if _, err := compress.Parse(s.Gradients); err != nil {

@@ -213,7 +213,7 @@ func (b *Bucket) attempt(ctx context.Context, method, name string, body []byte, 
 	if err != nil {
 		return nil, outboard.Errorf(outboard.Invalid, "object", "%w", err)
 	}
-	b.opts.Credentials.sign(r, payloadHash(body), b.opts.region(), b.now())
+	b.opts.Credentials.Sign(r, payloadHash(body), b.opts.region(), b.now())
 	response, err := b.client.Do(r)
 	if err != nil {
 		if ctx.Err() != nil {

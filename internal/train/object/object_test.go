@@ -2,12 +2,9 @@ package object
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -35,7 +32,7 @@ func TestSignaturesOfTheReference(t *testing.T) {
 		for name, value := range r.headers {
 			request.Header.Set(name, value)
 		}
-		c.sign(request, payloadHash([]byte(r.body)), "us-east-1", at)
+		c.Sign(request, payloadHash([]byte(r.body)), "us-east-1", at)
 		if got := request.Header.Get("Authorization"); !strings.HasSuffix(got, want) || !strings.Contains(got, "Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request") {
 			t.Errorf("%s %s: %s, want %s", r.method, r.path, got, want)
 		}
@@ -58,64 +55,6 @@ func bucketOf(t *testing.T, f http.HandlerFunc) *Bucket {
 	}
 	b.pause = time.Microsecond
 	return b
-}
-
-func TestObjectsComeBack(t *testing.T) {
-	var mu sync.Mutex
-	kept := map[string][]byte{}
-	b := bucketOf(t, func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		// The signature that this request would have: the same as it has.
-		signed := r.Header.Get("Authorization")
-		again := r.Clone(r.Context())
-		again.URL.Host, again.Header = r.Host, http.Header{}
-		at, _ := time.Parse(stampLayout, r.Header.Get("X-Amz-Date"))
-		body, _ := io.ReadAll(r.Body)
-		c := Credentials{Key: "key", Secret: "secret", Token: "token"}
-		c.sign(again, payloadHash(body), defaultRegion, at)
-		if again.Header.Get("Authorization") != signed {
-			w.WriteHeader(http.StatusForbidden)
-			return
-		}
-		switch content, ok := kept[r.URL.Path]; {
-		case r.Method == http.MethodPut:
-			kept[r.URL.Path] = body
-		case r.Method == http.MethodDelete:
-			delete(kept, r.URL.Path)
-			w.WriteHeader(http.StatusNoContent)
-		case !ok:
-			w.WriteHeader(http.StatusNotFound)
-			fmt.Fprint(w, `<Error><Code>NoSuchKey</Code><Message>there is none</Message></Error>`)
-		default:
-			_, _ = w.Write(content)
-		}
-	})
-	ctx := context.Background()
-	if has, err := b.Has(ctx, "a b/ü"); has || err != nil {
-		t.Errorf("%v, %v: want that there is none", has, err)
-	}
-	if _, err := b.Get(ctx, "a b/ü", 10); outboard.KindOf(err) != outboard.NotFound || !strings.Contains(err.Error(), "NoSuchKey") {
-		t.Errorf("%v, want that it is not found", err)
-	}
-	if err := b.Put(ctx, "a b/ü", []byte("content")); err != nil {
-		t.Fatal(err)
-	}
-	if _, ok := kept["/data/runs/a b/ü"]; !ok {
-		t.Errorf("kept %v", kept)
-	}
-	if has, err := b.Has(ctx, "a b/ü"); !has || err != nil {
-		t.Errorf("%v, %v: want that it is there", has, err)
-	}
-	if got, err := b.Get(ctx, "a b/ü", 7); err != nil || string(got) != "content" {
-		t.Errorf("%q, %v", got, err)
-	}
-	if _, err := b.Get(ctx, "a b/ü", 6); outboard.KindOf(err) != outboard.Exhausted {
-		t.Errorf("%v, want that it is too large", err)
-	}
-	if err := b.Delete(ctx, "a b/ü"); err != nil || len(kept) > 0 {
-		t.Errorf("%v, kept %v: want nothing", err, kept)
-	}
 }
 
 // A request that the server could not carry out is made again, one that it refuses is not.

@@ -20,8 +20,8 @@ const (
 	dayLayout   = "20060102"
 )
 
-// sign adds the signature to a request without a query. hash is the SHA-256 of its body, in hex.
-func (c *Credentials) sign(r *http.Request, hash, region string, now time.Time) {
+// Sign adds the signature to a request without a query. hash is the SHA-256 of its body, in hex.
+func (c *Credentials) Sign(r *http.Request, hash, region string, now time.Time) {
 	r.Header.Set("X-Amz-Content-Sha256", hash)
 	if c.Key == "" {
 		return

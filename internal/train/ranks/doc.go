@@ -11,6 +11,7 @@
 //	call  {operation, element, reduction,     a collective call; with a file: that is the rank's
 //	       count, root, offset, site}         memory from now on
 //	send  {peer, tag, offset, bytes}          to another rank of the group
+//	read  {name, at, offset, bytes, next}     of the job's dataset, without or after join
 //	checkpoint {number}                       instead of join; with a file: the state after a step
 //	receive {peer, tag, offset, bytes}        the reply comes when the bytes are there
 //

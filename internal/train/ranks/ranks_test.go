@@ -3,6 +3,7 @@ package ranks
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -186,5 +187,53 @@ func TestHostileRequestsAreRefused(t *testing.T) {
 	}
 	if err := stranger.request("join", map[string]any{"group": "g", "rank": 0, "size": 1}); err == nil || !strings.Contains(err.Error(), "joined already") {
 		t.Errorf("a second rank 0: %v", err)
+	}
+}
+
+// A rank reads bytes of the dataset into its memory, without a group; what is refused says why.
+func TestRanksReadTheDataset(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ranks")
+	read := func(_ context.Context, name string, at int64, buf []byte, next []string) error {
+		if name != "digits" || at != 3 || len(next) != 1 || next[0] != "letters" {
+			return fmt.Errorf("file %s from %d, then %q", name, at, next)
+		}
+		copy(buf, "content")
+		return nil
+	}
+	s, err := Serve(path, Options{Read: read})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	r := dial(t, path)
+	body := map[string]any{"name": "digits", "at": 3, "offset": 8, "bytes": 7, "next": []string{"letters"}}
+	if err := r.request("read", body, r.file); err != nil || string(r.memory[8:16]) != "content\x00" {
+		t.Errorf("%v, read %q", err, r.memory[8:16])
+	}
+	body["bytes"] = memorySize
+	if err := r.request("read", body); err == nil || !strings.Contains(err.Error(), "bytes 8 to") {
+		t.Errorf("%v, want that it does not fit into the memory", err)
+	}
+}
+
+// A rank that leaves ends its reads: the server waits for none that hangs.
+func TestReadsEndWithTheirRank(t *testing.T) {
+	path, begun := filepath.Join(t.TempDir(), "ranks"), make(chan struct{})
+	s, err := Serve(path, Options{Read: func(ctx context.Context, _ string, _ int64, _ []byte, _ []string) error {
+		close(begun)
+		<-ctx.Done()
+		return ctx.Err()
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	r := dial(t, path)
+	go func() {
+		<-begun
+		_ = r.conn.Close()
+	}()
+	if err := r.request("read", map[string]any{"name": "a", "bytes": 1}, r.file); err == nil {
+		t.Error("the read has ended without an error")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -40,6 +41,9 @@ type Options struct {
 	// Checkpoint, if not nil, keeps the file of a checkpoint; its size does not matter to the
 	// caller. It returns when the checkpoint counts.
 	Checkpoint func(ctx context.Context, f *os.File, number int) error
+	// Read, if not nil, copies bytes of a file of the job's dataset into buf; next are the files that
+	// the rank reads after it.
+	Read func(ctx context.Context, name string, at int64, buf []byte, next []string) error
 	// Failed, if not nil, is called when a group ends because of another node.
 	Failed func(error)
 }
@@ -113,8 +117,10 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) {
 	conn := ipc.New(c, ipc.Options{MaxReceived: maxRequest})
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	m := &member{server: s, conn: conn}
+	life, end := context.WithCancel(ctx)
+	m := &member{server: s, conn: conn, life: life}
 	defer m.leave()
+	defer end()
 	conn.Serve(m.handle)
 }
 
@@ -161,14 +167,17 @@ func (s *Server) remove(name string) {
 type member struct {
 	server *Server
 	conn   *ipc.Conn
-	name   string // of the group
-	group  *group // nil before join
+	life   context.Context //nolint:containedctx // of the connection
+	name   string          // of the group
+	group  *group          // nil before join
 	rank   int
 	// memory is the rank's, and past are mappings that calls under way may still use.
 	memory []byte
 	past   [][]byte
-	// busy counts what other nodes are being asked for with this rank's memory.
-	busy sync.WaitGroup
+	// busy counts what other nodes, or the store of the dataset, are being asked for with this rank's
+	// memory, and reading the reads among them.
+	busy    sync.WaitGroup
+	reading atomic.Int32
 }
 
 func (m *member) reply(to *ipc.Message, err error) { _ = m.conn.Reply(to, nil, err) }
@@ -206,6 +215,10 @@ type request struct {
 	// Buffer names the program's buffer: its address.
 	Buffer uint64 `json:"buffer"`
 	Number int    `json:"number"`
+
+	Name string   `json:"name"`
+	At   int64    `json:"at"`
+	Next []string `json:"next"`
 }
 
 // handle carries out a request. Requests that wait for other ranks are answered later.
@@ -226,6 +239,9 @@ func (m *member) perform(msg *ipc.Message) error {
 	}
 	if msg.Type == "checkpoint" {
 		return m.checkpoint(msg, r.Number)
+	}
+	if msg.Type == "read" {
+		return m.read(msg, &r)
 	}
 	if m.group == nil {
 		return outboard.Errorf(outboard.Protocol, "", "%w", errNotJoined)
@@ -280,6 +296,34 @@ func (m *member) checkpoint(msg *ipc.Message, number int) error {
 	m.server.working.Go(func() {
 		defer f.Close()
 		m.reply(msg, keep(m.server.life, f, number))
+	})
+	return nil
+}
+
+// maxReads bounds the reads of a connection that are under way.
+const maxReads = 16
+
+// read copies bytes of the job's dataset into the rank's memory, and answers when they are there.
+func (m *member) read(msg *ipc.Message, r *request) error {
+	const op = "read the dataset"
+	if err := m.replaceMemory(msg); err != nil {
+		return err
+	}
+	read := m.server.opts.Read
+	if read == nil {
+		return outboard.Errorf(outboard.Invalid, op, "this job streams none: submit it with --dataset NAME --stream")
+	}
+	buf, err := span(m.memory, r.Offset, r.Bytes)
+	if err != nil {
+		return outboard.Errorf(outboard.Invalid, op, "%w", err)
+	}
+	if m.reading.Add(1) > maxReads {
+		m.reading.Add(-1)
+		return outboard.Errorf(outboard.Exhausted, op, "more than %d reads are under way", maxReads)
+	}
+	m.busy.Go(func() {
+		defer m.reading.Add(-1)
+		m.reply(msg, read(m.life, r.Name, r.At, buf, r.Next))
 	})
 	return nil
 }

@@ -1,0 +1,124 @@
+// Package objecttest serves a bucket of S3 from memory, for tests and benchmarks of what uses one.
+package objecttest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/train/object"
+)
+
+// maxObject bounds an object in bytes.
+const maxObject = 1 << 30
+
+// A Server serves GET, HEAD, PUT and DELETE of whole objects. It refuses requests without the
+// signature of its credentials, and contents that are not those that were signed.
+type Server struct {
+	credentials object.Credentials
+
+	mu      sync.Mutex
+	objects map[string][]byte
+	gets    map[string]int
+}
+
+// New returns a server without objects. Zero credentials accept every request.
+func New(c object.Credentials) *Server {
+	return &Server{credentials: c, objects: make(map[string][]byte), gets: make(map[string]int)}
+}
+
+// Names returns the paths of the objects, "/BUCKET/NAME", sorted.
+func (s *Server) Names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.objects))
+}
+
+// Gets returns how often an object was read.
+func (s *Server) Gets(path string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gets[path]
+}
+
+// Put writes an object.
+func (s *Server) Put(path string, content []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.objects[path] = content
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxObject))
+	if err != nil {
+		refuse(w, http.StatusBadRequest, "EntityTooLarge")
+		return
+	}
+	if !s.allows(r, body) {
+		refuse(w, http.StatusForbidden, "SignatureDoesNotMatch")
+		return
+	}
+	switch r.Method {
+	case http.MethodPut:
+		s.Put(r.URL.Path, body)
+	case http.MethodDelete:
+		s.remove(r.URL.Path)
+		w.WriteHeader(http.StatusNoContent)
+	case http.MethodGet, http.MethodHead:
+		s.send(w, r)
+	default:
+		refuse(w, http.StatusMethodNotAllowed, "MethodNotAllowed")
+	}
+}
+
+// allows reports whether a request has the signature that its credentials give it.
+func (s *Server) allows(r *http.Request, body []byte) bool {
+	if s.credentials.Key == "" {
+		return true
+	}
+	at, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
+	scope := strings.Split(r.Header.Get("Authorization"), "/")
+	if err != nil || len(scope) < 5 {
+		return false
+	}
+	again := r.Clone(r.Context())
+	again.URL.Host, again.Header = r.Host, http.Header{}
+	hash := sha256.Sum256(body)
+	s.credentials.Sign(again, hex.EncodeToString(hash[:]), scope[2], at)
+	return again.Header.Get("Authorization") == r.Header.Get("Authorization")
+}
+
+func (s *Server) send(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	content, ok := s.objects[r.URL.Path]
+	if r.Method == http.MethodGet {
+		s.gets[r.URL.Path]++
+	}
+	s.mu.Unlock()
+	if !ok {
+		refuse(w, http.StatusNotFound, "NoSuchKey")
+		return
+	}
+	w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+	_, _ = w.Write(content) // The client that has gone needs no answer.
+}
+
+func (s *Server) remove(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.objects, path)
+}
+
+// refuse answers with a code of the S3 API.
+func refuse(w http.ResponseWriter, status int, code string) {
+	w.WriteHeader(status)
+	fmt.Fprintf(w, "<Error><Code>%s</Code><Message>refused</Message></Error>", code)
+}
