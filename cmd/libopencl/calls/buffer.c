@@ -2,14 +2,10 @@
 #include "calls.h"
 
 static int32_t check_buffer_new(cl_context context, cl_mem_flags flags, size_t size, const void *host_ptr) {
-	if (size == 0)
-		return CL_INVALID_BUFFER_SIZE;
 	int32_t status = mem_check_flags(flags);
-	if (status == 0)
-		status = mem_check_host_ptr(flags, host_ptr);
-	if (status == 0 && size > context_most(context, CL_DEVICE_MAX_MEM_ALLOC_SIZE))
+	if (status == 0 && (size == 0 || size > context_most(context, CL_DEVICE_MAX_MEM_ALLOC_SIZE)))
 		status = CL_INVALID_BUFFER_SIZE;
-	return status;
+	return status ? status : mem_check_host_ptr(flags, host_ptr);
 }
 
 static void buffer_send(cl_mem m, const void *contents, struct creation *creation) {
@@ -59,17 +55,17 @@ static uint64_t aligned_links(cl_context context, size_t origin) {
 static int32_t check_part_new(cl_mem whole, cl_mem_flags flags, cl_buffer_create_type type, const cl_buffer_region *region, uint64_t *links) {
 	if (!mem_is_buffer(whole) || whole->parent)
 		return CL_INVALID_MEM_OBJECT;
+	int32_t status = mem_check_part_flags(whole, flags);
+	if (status != 0)
+		return status;
 	if (!region || type != CL_BUFFER_CREATE_TYPE_REGION)
 		return CL_INVALID_VALUE;
 	if (region->size == 0)
 		return CL_INVALID_BUFFER_SIZE;
 	if (check_range(whole, region->origin, region->size) != 0)
 		return CL_INVALID_VALUE;
-	int32_t status = mem_check_part_flags(whole, flags);
 	*links = whole->o.links & aligned_links(whole->context, region->origin);
-	if (status == 0 && *links == 0)
-		status = CL_MISALIGNED_SUB_BUFFER_OFFSET;
-	return status;
+	return *links ? 0 : CL_MISALIGNED_SUB_BUFFER_OFFSET;
 }
 
 cl_mem ob_clCreateSubBuffer(cl_mem buffer, cl_mem_flags flags, cl_buffer_create_type type, const void *info, cl_int *errcode_ret) {

@@ -289,12 +289,14 @@ static struct build *build_new(cl_program p, const struct build_args *w) {
 }
 
 static int32_t check_devices(cl_program p, cl_uint count, const cl_device_id *devices) {
-	if ((count == 0) != (devices == NULL))
-		return CL_INVALID_VALUE;
 	for (cl_uint i = 0; i < count; i++)
 		if (!program_has_device(p, devices[i]))
 			return CL_INVALID_DEVICE;
 	return 0;
+}
+
+static int32_t check_values(const struct build_args *w) {
+	return (w->device_count == 0) != (w->devices == NULL) || (!w->notify && w->user_data) ? CL_INVALID_VALUE : 0;
 }
 
 static int32_t check_inputs(cl_uint count, const cl_program *inputs) {
@@ -307,10 +309,10 @@ static int32_t check_inputs(cl_uint count, const cl_program *inputs) {
 /* One build at a time, and none while the program has kernels. */
 static int32_t build_start(cl_program p, const struct build_args *w) {
 	int32_t status = check_devices(p, w->device_count, w->devices);
-	if (status == 0 && !w->notify && w->user_data)
-		status = CL_INVALID_VALUE;
 	if (status != 0)
 		return status;
+	if (w->step == COMPILE && p->origin != FROM_SOURCE && p->origin != FROM_IL)
+		return CL_INVALID_OPERATION;
 	uint32_t idle = 0;
 	if (atomic_load(&p->kernels) || !atomic_compare_exchange_strong(&p->building, &idle, 1))
 		return CL_INVALID_OPERATION;
@@ -324,7 +326,8 @@ static int32_t build_start(cl_program p, const struct build_args *w) {
 
 cl_int ob_clBuildProgram(cl_program p, cl_uint num_devices, const cl_device_id *device_list, const char *options, PFN_clBuildProgram notify, void *user_data) {
 	const struct build_args w = {.step = BUILD, .device_count = num_devices, .devices = device_list, .options = options, .notify = notify, .user_data = user_data};
-	return build_start(p, &w);
+	int32_t status = check_values(&w);
+	return status ? status : build_start(p, &w);
 }
 
 cl_int ob_clCompileProgram(cl_program p, cl_uint num_devices, const cl_device_id *device_list, const char *options, cl_uint num_input_headers,
@@ -332,16 +335,18 @@ cl_int ob_clCompileProgram(cl_program p, cl_uint num_devices, const cl_device_id
 	const struct build_args w = {COMPILE, num_devices, device_list, options, num_input_headers, input_headers, header_include_names, notify, user_data};
 	if ((num_input_headers == 0) != (input_headers == NULL) || (num_input_headers == 0) != (header_include_names == NULL))
 		return CL_INVALID_VALUE;
-	int32_t status = check_inputs(num_input_headers, input_headers);
-	if (status == 0 && p->origin != FROM_SOURCE && p->origin != FROM_IL)
-		status = CL_INVALID_OPERATION;
+	int32_t status = check_values(&w);
+	if (status == 0)
+		status = check_inputs(num_input_headers, input_headers);
 	return status ? status : build_start(p, &w);
 }
 
 static int32_t check_link(cl_context context, const struct build_args *w) {
-	if (w->input_count == 0 || !w->inputs || (w->device_count == 0) != (w->devices == NULL) || (!w->notify && w->user_data))
+	if (w->input_count == 0 || !w->inputs || (w->device_count == 0) != (w->devices == NULL))
 		return CL_INVALID_VALUE;
 	int32_t status = check_inputs(w->input_count, w->inputs);
+	if (status == 0)
+		status = check_values(w);
 	return status || !w->devices ? status : devices_check(context, w->device_count, w->devices);
 }
 

@@ -21,7 +21,8 @@ int image_sliced(cl_mem_object_type); /* it has a slice pitch: arrays and 3D */
 /* ---- check.c: argument checks that commands share */
 int32_t check_buffer(cl_command_queue, cl_mem); /* context, kind, alignment */
 int32_t check_image(cl_command_queue, cl_mem);
-int32_t check_host_access(cl_mem, cl_mem_flags refused);
+/* Comes last: an invalid wait list is reported before a refused access. */
+int32_t check_host_access(cl_mem, cl_mem_flags refused, cl_uint count, const cl_event *list);
 int32_t check_range(cl_mem buffer, size_t offset, size_t size);
 /* A rectangle of a buffer: fills in absent pitches. size is SIZE_MAX for the program's memory, whose size is unknown. */
 int32_t check_rectangle(size_t size, const size_t *origin, const size_t *region, size_t *row_pitch, size_t *slice_pitch);

@@ -1,7 +1,8 @@
 /* check.c: checks the arguments of copies and fills, and those that they share with transfers and maps. Layer: calls.
  *
  * A forwarded command returns before its driver has seen it, so every error that the specification assigns to the call is
- * detected here.
+ * detected here. When several hold, the one that the specification lists first for the function is returned
+ * (internal/accel/opencl/cltest/c/order.c).
  */
 #include "calls.h"
 
@@ -19,8 +20,11 @@ int32_t check_image(cl_command_queue queue, cl_mem m) {
 	return m->context == queue->context ? 0 : CL_INVALID_CONTEXT;
 }
 
-int32_t check_host_access(cl_mem m, cl_mem_flags refused) {
-	return m->flags & refused & MEM_HOST_ACCESS ? CL_INVALID_OPERATION : 0;
+int32_t check_host_access(cl_mem m, cl_mem_flags refused, cl_uint count, const cl_event *list) {
+	if (!(m->flags & refused & MEM_HOST_ACCESS))
+		return 0;
+	int32_t status = command_check_waits(m->context, count, list);
+	return status ? status : CL_INVALID_OPERATION;
 }
 
 int32_t check_range(cl_mem m, size_t offset, size_t size) {

@@ -152,11 +152,11 @@ static int known_type(cl_mem_object_type type) {
 }
 
 cl_int ob_clGetSupportedImageFormats(cl_context context, cl_mem_flags flags, cl_mem_object_type type, cl_uint num_entries, cl_image_format *formats, cl_uint *num_formats) {
-	if (!known_type(type) || (num_entries == 0 && formats))
+	int32_t status = mem_check_flags(flags);
+	if (status != 0 || !known_type(type) || (num_entries == 0 && formats))
 		return CL_INVALID_VALUE;
 	struct blob all = {0};
 	struct link *link;
-	int32_t status = 0;
 	FOR_LINKS(link, context->o.links)
 		if (status == 0)
 			status = union_add(&all, context, link, mem_wire_flags(flags), type);

@@ -192,12 +192,7 @@ static int32_t check_bytes(const struct plan *p) {
 }
 
 static int32_t check_image_new(struct plan *p) {
-	p->element = format_element(&p->format);
-	if (p->element == 0)
-		return CL_INVALID_IMAGE_FORMAT_DESCRIPTOR;
 	int32_t status = check_descriptor(p);
-	if (status == 0)
-		status = mem_check_flags(p->flags);
 	if (status == 0 && !context_has(p->context, CL_DEVICE_IMAGE_SUPPORT))
 		status = CL_INVALID_OPERATION;
 	if (status == 0)
@@ -285,13 +280,16 @@ static cl_mem image_new(struct plan *p, const cl_mem_properties *properties, cl_
 
 cl_mem ob_clCreateImageWithProperties(cl_context context, const cl_mem_properties *properties, cl_mem_flags flags, const cl_image_format *format, const cl_image_desc *desc, void *host_ptr, cl_int *errcode_ret) {
 	int32_t status = mem_check_properties(properties);
-	if (status == 0 && !format)
+	if (status == 0)
+		status = mem_check_flags(flags);
+	size_t element = format ? format_element(format) : 0;
+	if (status == 0 && element == 0)
 		status = CL_INVALID_IMAGE_FORMAT_DESCRIPTOR;
 	if (status == 0 && !desc)
 		status = CL_INVALID_IMAGE_DESCRIPTOR;
 	if (status != 0)
 		return mem_fail(status, errcode_ret);
-	struct plan p = {.context = context, .flags = flags, .format = *format, .desc = *desc, .host_ptr = host_ptr};
+	struct plan p = {.context = context, .flags = flags, .format = *format, .desc = *desc, .host_ptr = host_ptr, .element = element};
 	status = check_image_new(&p);
 	return status ? mem_fail(status, errcode_ret) : image_new(&p, properties, errcode_ret);
 }

@@ -71,14 +71,6 @@ static cl_kernel create(cl_program p, const char *name, cl_int *errcode_ret) {
 	return finish_creation(k, sent, status, errcode_ret);
 }
 
-cl_kernel ob_clCreateKernel(cl_program p, const char *name, cl_int *errcode_ret) {
-	if (!name)
-		return program_fail(CL_INVALID_VALUE, errcode_ret);
-	if (atomic_load(&p->building))
-		return program_fail(CL_INVALID_PROGRAM_EXECUTABLE, errcode_ret);
-	return create(p, name, errcode_ret);
-}
-
 static cl_uint count_names(const char *names) {
 	cl_uint n = *names != 0;
 	for (; *names; names++)
@@ -115,6 +107,22 @@ static const char *program_names(cl_program p, struct outcome **held) {
 		outcome_drop(o);
 	}
 	return NULL;
+}
+
+/* Without a name the error depends on whether the program has kernels at all. */
+static int32_t check_unnamed(cl_program p) {
+	struct outcome *held;
+	int32_t status = program_names(p, &held) ? CL_INVALID_VALUE : CL_INVALID_PROGRAM_EXECUTABLE;
+	outcome_drop(held);
+	return status;
+}
+
+cl_kernel ob_clCreateKernel(cl_program p, const char *name, cl_int *errcode_ret) {
+	if (!name)
+		return program_fail(check_unnamed(p), errcode_ret);
+	if (atomic_load(&p->building))
+		return program_fail(CL_INVALID_PROGRAM_EXECUTABLE, errcode_ret);
+	return create(p, name, errcode_ret);
 }
 
 cl_int ob_clCreateKernelsInProgram(cl_program p, cl_uint num_kernels, cl_kernel *kernels, cl_uint *num_kernels_ret) {

@@ -76,9 +76,9 @@ static int32_t check(struct launch *n, cl_command_queue queue) {
 		return CL_OUT_OF_HOST_MEMORY;
 	if (!l->built)
 		return CL_INVALID_PROGRAM_EXECUTABLE;
+	if (atomic_load_explicit(&k->unset, memory_order_relaxed))
+		return CL_INVALID_KERNEL_ARGS;
 	int32_t status = check_sizes(n, l);
-	if (status == 0 && atomic_load_explicit(&k->unset, memory_order_relaxed))
-		status = CL_INVALID_KERNEL_ARGS;
 	return status ? status : atomic_load_explicit(&k->o.failed, memory_order_relaxed);
 }
 

@@ -86,13 +86,13 @@ struct map_call {
 	cl_event *event;
 };
 
-static int32_t check_map_access(cl_mem m, cl_map_flags flags) {
-	int32_t status = 0;
-	if (flags & CL_MAP_READ)
-		status = check_host_access(m, CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS);
-	if (status == 0 && (flags & (CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION)))
-		status = check_host_access(m, CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS);
-	return status;
+static int32_t check_map_access(const struct map_call *call, cl_mem m) {
+	cl_mem_flags refused = 0;
+	if (call->flags & CL_MAP_READ)
+		refused |= CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS;
+	if (call->flags & (CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION))
+		refused |= CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS;
+	return check_host_access(m, refused, call->count, call->list);
 }
 
 /* Drivers accept flags that the specification forbids (both kinds, none, unknown ones); then the contents are read. */
@@ -159,7 +159,7 @@ static int32_t check_map_buffer(const struct map_call *call, cl_mem m, size_t of
 		status = CL_INVALID_VALUE;
 	if (status == 0)
 		status = check_range(m, offset, size);
-	return status ? status : check_map_access(m, call->flags);
+	return status ? status : check_map_access(call, m);
 }
 
 void *ob_clEnqueueMapBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, cl_map_flags flags, size_t offset, size_t size, cl_uint count, const cl_event *list, cl_event *event, cl_int *errcode_ret) {
@@ -183,7 +183,7 @@ static int32_t check_map_image(const struct map_call *call, cl_mem m, const size
 		status = image_region(m, origin, region);
 	if (status == 0 && (!row_pitch || (image_sliced(m->type) && !slice_pitch)))
 		status = CL_INVALID_VALUE;
-	return status ? status : check_map_access(m, call->flags);
+	return status ? status : check_map_access(call, m);
 }
 
 void *ob_clEnqueueMapImage(cl_command_queue queue, cl_mem image, cl_bool blocking, cl_map_flags flags, const size_t *origin, const size_t *region, size_t *row_pitch, size_t *slice_pitch, cl_uint count, const cl_event *list, cl_event *event, cl_int *errcode_ret) {

@@ -103,12 +103,15 @@ struct binaries {
 };
 
 static int32_t binaries_check(cl_context context, const struct binaries *b) {
-	if (!b->devices || b->count == 0 || !b->lengths || !b->data)
+	if (!b->devices || b->count == 0)
 		return CL_INVALID_VALUE;
-	for (cl_uint i = 0; i < b->count; i++)
+	int32_t status = devices_check(context, b->count, b->devices);
+	if (status == 0 && (!b->lengths || !b->data))
+		status = CL_INVALID_VALUE;
+	for (cl_uint i = 0; status == 0 && i < b->count; i++)
 		if (b->lengths[i] == 0 || !b->data[i])
-			return CL_INVALID_VALUE;
-	return devices_check(context, b->count, b->devices);
+			status = CL_INVALID_VALUE;
+	return status;
 }
 
 /* The binaries of one link's devices, one after the other. */

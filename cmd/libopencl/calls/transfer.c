@@ -151,17 +151,17 @@ static int32_t write_region(cl_command_queue queue, cl_command_type type, const 
 	return region_end(&c, status, blocking, 0);
 }
 
-static int32_t check_transfer(cl_command_queue queue, cl_mem m, cl_mem_flags refused, size_t offset, size_t size, const void *ptr) {
+static int32_t check_transfer(cl_command_queue queue, cl_mem m, size_t offset, size_t size, const void *ptr) {
 	int32_t status = check_buffer(queue, m);
 	if (status == 0)
 		status = check_range(m, offset, size);
-	if (status == 0 && !ptr)
-		status = CL_INVALID_VALUE;
-	return status ? status : check_host_access(m, refused);
+	return status == 0 && !ptr ? CL_INVALID_VALUE : status;
 }
 
 cl_int ob_clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, size_t offset, size_t size, void *ptr, cl_uint count, const cl_event *list, cl_event *event) {
-	int32_t status = check_transfer(queue, buffer, CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS, offset, size, ptr);
+	int32_t status = check_transfer(queue, buffer, offset, size, ptr);
+	if (status == 0)
+		status = check_host_access(buffer, CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS, count, list);
 	if (status != 0)
 		return status;
 	struct region g = {.mem = buffer, .offset = offset, .size = size, .host = layout_flat(ptr, size)};
@@ -169,7 +169,9 @@ cl_int ob_clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blo
 }
 
 cl_int ob_clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, size_t offset, size_t size, const void *ptr, cl_uint count, const cl_event *list, cl_event *event) {
-	int32_t status = check_transfer(queue, buffer, CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS, offset, size, ptr);
+	int32_t status = check_transfer(queue, buffer, offset, size, ptr);
+	if (status == 0)
+		status = check_host_access(buffer, CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS, count, list);
 	if (status != 0)
 		return status;
 	struct region g = {.mem = buffer, .offset = offset, .size = size, .host = layout_flat(ptr, size)};
@@ -182,10 +184,8 @@ struct box {
 };
 
 /* Checks both rectangles, fills in the pitches, and computes the layout in the program's memory. */
-static int32_t check_boxes(cl_command_queue queue, cl_mem m, cl_mem_flags refused, struct box *device, struct box *host, const void *ptr, struct layout *at) {
+static int32_t check_boxes(cl_command_queue queue, cl_mem m, struct box *device, struct box *host, const void *ptr, struct layout *at) {
 	int32_t status = check_buffer(queue, m);
-	if (status == 0)
-		status = check_host_access(m, refused);
 	if (status == 0 && !ptr)
 		status = CL_INVALID_VALUE;
 	if (status == 0)
@@ -217,7 +217,9 @@ cl_int ob_clEnqueueReadBufferRect(cl_command_queue queue, cl_mem buffer, cl_bool
 	struct box device = {buffer_origin, region, buffer_row_pitch, buffer_slice_pitch}, host = {host_origin, region, host_row_pitch, host_slice_pitch};
 	struct layout at;
 	struct command c;
-	int32_t status = check_boxes(queue, buffer, CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS, &device, &host, ptr, &at);
+	int32_t status = check_boxes(queue, buffer, &device, &host, ptr, &at);
+	if (status == 0)
+		status = check_host_access(buffer, CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS, count, list);
 	if (status == 0)
 		status = command_begin(&c, queue, CL_COMMAND_READ_BUFFER_RECT, count, list, event);
 	if (status != 0)
@@ -232,7 +234,9 @@ cl_int ob_clEnqueueWriteBufferRect(cl_command_queue queue, cl_mem buffer, cl_boo
 	struct box device = {buffer_origin, region, buffer_row_pitch, buffer_slice_pitch}, host = {host_origin, region, host_row_pitch, host_slice_pitch};
 	struct layout at;
 	struct command c;
-	int32_t status = check_boxes(queue, buffer, CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS, &device, &host, ptr, &at);
+	int32_t status = check_boxes(queue, buffer, &device, &host, ptr, &at);
+	if (status == 0)
+		status = check_host_access(buffer, CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS, count, list);
 	if (status == 0)
 		status = command_begin_write(&c, queue, CL_COMMAND_WRITE_BUFFER_RECT, blocking, count, list, event);
 	if (status != 0)
@@ -244,11 +248,9 @@ cl_int ob_clEnqueueWriteBufferRect(cl_command_queue queue, cl_mem buffer, cl_boo
 	return region_end(&c, status, blocking, 0);
 }
 
-static int32_t check_image_transfer(cl_command_queue queue, struct region *g, cl_mem_flags refused, size_t row_pitch, size_t slice_pitch, const void *ptr) {
+static int32_t check_image_transfer(cl_command_queue queue, struct region *g, size_t row_pitch, size_t slice_pitch, const void *ptr) {
 	cl_mem m = g->mem;
 	int32_t status = check_image(queue, m);
-	if (status == 0)
-		status = check_host_access(m, refused);
 	if (status == 0 && !ptr)
 		status = CL_INVALID_VALUE;
 	if (status == 0)
@@ -268,12 +270,16 @@ static int32_t check_image_transfer(cl_command_queue queue, struct region *g, cl
 
 cl_int ob_clEnqueueReadImage(cl_command_queue queue, cl_mem image, cl_bool blocking, const size_t *origin, const size_t *region, size_t row_pitch, size_t slice_pitch, void *ptr, cl_uint count, const cl_event *list, cl_event *event) {
 	struct region g = {.mem = image, .origin = origin, .region = region};
-	int32_t status = check_image_transfer(queue, &g, CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS, row_pitch, slice_pitch, ptr);
+	int32_t status = check_image_transfer(queue, &g, row_pitch, slice_pitch, ptr);
+	if (status == 0)
+		status = check_host_access(image, CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS, count, list);
 	return status ? status : read_region(queue, CL_COMMAND_READ_IMAGE, &g, blocking, count, list, event);
 }
 
 cl_int ob_clEnqueueWriteImage(cl_command_queue queue, cl_mem image, cl_bool blocking, const size_t *origin, const size_t *region, size_t row_pitch, size_t slice_pitch, const void *ptr, cl_uint count, const cl_event *list, cl_event *event) {
 	struct region g = {.mem = image, .origin = origin, .region = region};
-	int32_t status = check_image_transfer(queue, &g, CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS, row_pitch, slice_pitch, ptr);
+	int32_t status = check_image_transfer(queue, &g, row_pitch, slice_pitch, ptr);
+	if (status == 0)
+		status = check_host_access(image, CL_MEM_HOST_READ_ONLY | CL_MEM_HOST_NO_ACCESS, count, list);
 	return status ? status : write_region(queue, CL_COMMAND_WRITE_IMAGE, &g, blocking, count, list, event);
 }

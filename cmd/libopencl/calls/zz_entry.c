@@ -219,6 +219,11 @@ static cl_int API_CALL entry_clSetCommandQueueProperty(cl_command_queue command_
 	(void)properties;
 	(void)enable;
 	(void)old_properties;
+	int32_t status = library_enter(&api_dispatch);
+	if (status != 0)
+		return status;
+	if (!api_valid(command_queue, KIND_QUEUE))
+		return CL_INVALID_COMMAND_QUEUE;
 	return api_refusal;
 }
 
@@ -398,6 +403,11 @@ static void* API_CALL entry_clSVMAlloc(cl_context context, cl_svm_mem_flags flag
 	(void)flags;
 	(void)size;
 	(void)alignment;
+	int32_t status = library_enter(&api_dispatch);
+	if (status != 0)
+		return NULL;
+	if (!api_valid(context, KIND_CONTEXT))
+		return NULL;
 	return NULL;
 }
 
@@ -405,6 +415,11 @@ static void API_CALL entry_clSVMFree(cl_context context, void* svm_pointer)
 {
 	(void)context;
 	(void)svm_pointer;
+	int32_t status = library_enter(&api_dispatch);
+	if (status != 0)
+		return;
+	if (!api_valid(context, KIND_CONTEXT))
+		return;
 	return;
 }
 
@@ -418,6 +433,11 @@ static cl_int API_CALL entry_clEnqueueSVMFree(cl_command_queue command_queue, cl
 	(void)num_events_in_wait_list;
 	(void)event_wait_list;
 	(void)event;
+	int32_t status = library_enter(&api_dispatch);
+	if (status != 0)
+		return status;
+	if (!api_valid(command_queue, KIND_QUEUE))
+		return CL_INVALID_COMMAND_QUEUE;
 	return api_refusal;
 }
 
@@ -431,6 +451,11 @@ static cl_int API_CALL entry_clEnqueueSVMMemcpy(cl_command_queue command_queue, 
 	(void)num_events_in_wait_list;
 	(void)event_wait_list;
 	(void)event;
+	int32_t status = library_enter(&api_dispatch);
+	if (status != 0)
+		return status;
+	if (!api_valid(command_queue, KIND_QUEUE))
+		return CL_INVALID_COMMAND_QUEUE;
 	return api_refusal;
 }
 
@@ -444,6 +469,11 @@ static cl_int API_CALL entry_clEnqueueSVMMemFill(cl_command_queue command_queue,
 	(void)num_events_in_wait_list;
 	(void)event_wait_list;
 	(void)event;
+	int32_t status = library_enter(&api_dispatch);
+	if (status != 0)
+		return status;
+	if (!api_valid(command_queue, KIND_QUEUE))
+		return CL_INVALID_COMMAND_QUEUE;
 	return api_refusal;
 }
 
@@ -457,6 +487,11 @@ static cl_int API_CALL entry_clEnqueueSVMMap(cl_command_queue command_queue, cl_
 	(void)num_events_in_wait_list;
 	(void)event_wait_list;
 	(void)event;
+	int32_t status = library_enter(&api_dispatch);
+	if (status != 0)
+		return status;
+	if (!api_valid(command_queue, KIND_QUEUE))
+		return CL_INVALID_COMMAND_QUEUE;
 	return api_refusal;
 }
 
@@ -467,6 +502,11 @@ static cl_int API_CALL entry_clEnqueueSVMUnmap(cl_command_queue command_queue, v
 	(void)num_events_in_wait_list;
 	(void)event_wait_list;
 	(void)event;
+	int32_t status = library_enter(&api_dispatch);
+	if (status != 0)
+		return status;
+	if (!api_valid(command_queue, KIND_QUEUE))
+		return CL_INVALID_COMMAND_QUEUE;
 	return api_refusal;
 }
 
@@ -480,6 +520,11 @@ static cl_int API_CALL entry_clEnqueueSVMMigrateMem(cl_command_queue command_que
 	(void)num_events_in_wait_list;
 	(void)event_wait_list;
 	(void)event;
+	int32_t status = library_enter(&api_dispatch);
+	if (status != 0)
+		return status;
+	if (!api_valid(command_queue, KIND_QUEUE))
+		return CL_INVALID_COMMAND_QUEUE;
 	return api_refusal;
 }
 
@@ -488,6 +533,11 @@ static cl_int API_CALL entry_clSetKernelArgSVMPointer(cl_kernel kernel, cl_uint 
 	(void)kernel;
 	(void)arg_index;
 	(void)arg_value;
+	int32_t status = library_enter(&api_dispatch);
+	if (status != 0)
+		return status;
+	if (!api_valid(kernel, KIND_KERNEL))
+		return CL_INVALID_KERNEL;
 	return api_refusal;
 }
 
@@ -497,6 +547,11 @@ static cl_int API_CALL entry_clSetKernelExecInfo(cl_kernel kernel, cl_kernel_exe
 	(void)param_name;
 	(void)param_value_size;
 	(void)param_value;
+	int32_t status = library_enter(&api_dispatch);
+	if (status != 0)
+		return status;
+	if (!api_valid(kernel, KIND_KERNEL))
+		return CL_INVALID_KERNEL;
 	return api_refusal;
 }
 
@@ -1217,6 +1272,11 @@ static cl_int API_CALL entry_clEnqueueNativeKernel(cl_command_queue command_queu
 	(void)num_events_in_wait_list;
 	(void)event_wait_list;
 	(void)event;
+	int32_t status = library_enter(&api_dispatch);
+	if (status != 0)
+		return status;
+	if (!api_valid(command_queue, KIND_QUEUE))
+		return CL_INVALID_COMMAND_QUEUE;
 	return api_refusal;
 }
 

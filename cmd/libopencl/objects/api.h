@@ -172,7 +172,9 @@ struct command {
 	uint64_t room[16], *heap;
 };
 
-/* Checks the wait list (CL_INVALID_EVENT_WAIT_LIST, CL_INVALID_CONTEXT), bridges events of other links, creates an event when out is
+/* 0, CL_INVALID_EVENT_WAIT_LIST, or CL_INVALID_CONTEXT for an event of another context. */
+int32_t command_check_waits(cl_context, cl_uint count, const cl_event *list);
+/* Checks the wait list, bridges events of other links, creates an event when out is
  * not NULL. A failure leaves nothing to undo. */
 int32_t command_begin(struct command *, cl_command_queue, cl_command_type, cl_uint count, const cl_event *list, cl_event *out);
 /* Declare that the command uses the object: check its context and its late failure, and make it present and current on the

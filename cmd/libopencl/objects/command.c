@@ -41,7 +41,7 @@ static int32_t bridge(cl_event e, struct link *link) {
 	return event_then(e, forward_status, b);
 }
 
-static int32_t check_waits(cl_context context, cl_uint count, const cl_event *list) {
+int32_t command_check_waits(cl_context context, cl_uint count, const cl_event *list) {
 	if ((count == 0) != (list == NULL))
 		return CL_INVALID_EVENT_WAIT_LIST;
 	for (cl_uint i = 0; i < count; i++)
@@ -70,7 +70,7 @@ static int32_t collect_waits(struct command *c, cl_uint count, const cl_event *l
 int32_t command_begin(struct command *c, cl_command_queue q, cl_command_type type, cl_uint count, const cl_event *list, cl_event *out) {
 	int32_t status = atomic_load(&q->o.failed);
 	if (status == 0)
-		status = check_waits(q->context, count, list);
+		status = command_check_waits(q->context, count, list);
 	if (status != 0)
 		return status;
 	c->session = q->link->session;

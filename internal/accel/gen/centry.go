@@ -97,8 +97,6 @@ func (w *cWriter) entry(c *Call) {
 		for _, p := range c.Params {
 			w.p("\t(void)%s;", p.Name)
 		}
-		w.p("\t%s\n}\n", c.cFailure("api_refusal"))
-		return
 	}
 	w.p("\tint32_t status = library_enter(&api_dispatch);\n\tif (status != 0)\n\t\t%s", c.cFailure("status"))
 	for _, p := range c.Params {
@@ -113,6 +111,8 @@ func (w *cWriter) entry(c *Call) {
 		w.p("\tif (%s!api_valid(%s, KIND_%s))\n\t\t%s", absent, p.Name, strings.ToUpper(kind.Name), c.cFailure(kind.Error))
 	}
 	switch {
+	case c.Answer == Refused:
+		w.p("\t%s\n}\n", c.cFailure("api_refusal"))
 	case c.Auto:
 		w.auto(c)
 	case c.Result == "void":

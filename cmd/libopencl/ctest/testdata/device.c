@@ -113,8 +113,13 @@ uint64_t device_number(cl_device_id d, cl_device_info name) {
 	}
 }
 
+int32_t command_check_waits(cl_context c, cl_uint count, const cl_event *list) {
+	(void)c;
+	return (count == 0) != (list == NULL) ? CL_INVALID_EVENT_WAIT_LIST : 0;
+}
+
 int32_t command_begin(struct command *c, cl_command_queue queue, cl_command_type type, cl_uint count, const cl_event *list, cl_event *out) {
-	if ((count == 0) != (list == NULL))
+	if (command_check_waits(queue->context, count, list) != 0)
 		return CL_INVALID_EVENT_WAIT_LIST;
 	*c = (struct command){.session = queue->link->session, .link = queue->link, .queue = queue, .out = out};
 	if (out) {

@@ -1,9 +1,13 @@
 package cltest
 
 import (
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outboard-run/outboard/internal/accel/gen"
 )
 
 // TestLocal runs the programs over the local drivers: the checks of every case hold there.
@@ -11,6 +15,38 @@ func TestLocal(t *testing.T) {
 	suite := Build(t)
 	t.Run("pocl", func(t *testing.T) { suite.Compare(t, Options{}) })
 	t.Run("oclgrind", func(t *testing.T) { suite.Compare(t, Options{Driver: Oclgrind(t)}) })
+}
+
+// withoutOrder are the functions that have no row in order.c, with the reason.
+var withoutOrder = map[string]string{
+	"clUnloadCompiler":              "takes nothing",
+	"clSVMAlloc":                    "returns no error",
+	"clSVMFree":                     "returns no error",
+	"clGetExtensionFunctionAddress": "returns no error",
+	"clGetExtensionFunctionAddressForPlatform": "returns no error",
+	"clSetCommandQueueProperty":                "event/set_property calls it",
+}
+
+// TestOrderIsWhole checks that order.c has a row for every function of the API description.
+func TestOrderIsWhole(t *testing.T) {
+	description, err := os.ReadFile("../opencl.api")
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := gen.Parse(string(description))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := sources.ReadFile("c/order.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, call := range api.Calls {
+		has := strings.Contains(string(rows), "\tROW("+call.Name+"),")
+		if reason, exempt := withoutOrder[call.Name]; has == exempt {
+			t.Errorf("%s: row in order.c: %t; why it may have none: %q", call.Name, has, reason)
+		}
+	}
 }
 
 // A program that dies in a case is started again for the cases after it.

@@ -608,8 +608,7 @@ static void info(void) {
 static void formats_listed(void) {
 	static const cl_mem_object_type types[] = {CL_MEM_OBJECT_IMAGE1D, CL_MEM_OBJECT_IMAGE1D_BUFFER, CL_MEM_OBJECT_IMAGE1D_ARRAY,
 		CL_MEM_OBJECT_IMAGE2D, CL_MEM_OBJECT_IMAGE2D_ARRAY, CL_MEM_OBJECT_IMAGE3D, CL_MEM_OBJECT_BUFFER, 0x9999};
-	static const cl_mem_flags flags[] = {CL_MEM_READ_ONLY, CL_MEM_WRITE_ONLY, CL_MEM_READ_WRITE, CL_MEM_KERNEL_READ_AND_WRITE, 0,
-		(cl_mem_flags)1 << 40};
+	static const cl_mem_flags flags[] = {CL_MEM_READ_ONLY, CL_MEM_WRITE_ONLY, CL_MEM_READ_WRITE, CL_MEM_KERNEL_READ_AND_WRITE, 0};
 	for (size_t t = 0; t < COUNT(types); t++)
 		for (size_t f = 0; f < COUNT(flags); f++) {
 			cl_image_format all[512] = {{0, 0}};
