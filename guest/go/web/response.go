@@ -19,7 +19,8 @@ type response struct {
 	body   []byte
 	head   bool // the request's method is HEAD
 	// streams says that the client takes the response in parts.
-	streams bool
+	streams  bool
+	trailers []string // the names that the header Trailer has announced
 	begun   bool  // the head and a part of the body were sent
 	err     error // of sending
 }
@@ -42,7 +43,13 @@ func (w *response) WriteHeader(status int) {
 	w.sent.WriteString("HTTP/1.1 " + strconv.Itoa(status) + " " + http.StatusText(status) + "\r\n")
 	w.typed = w.header["Content-Type"] != nil || w.header["Content-Encoding"] != nil
 	w.length = w.header.Get("Content-Length")
-	_ = w.header.WriteSubset(&w.sent, ours) // a buffer returns no error
+	excluded := ours
+	if w.header["Trailer"] != nil {
+		w.streams = false // the gateway frames a response in parts, and would have nowhere to put them
+		w.trailers = trailerNames(w.header)
+		excluded = withNames(ours, w.trailers)
+	}
+	_ = w.header.WriteSubset(&w.sent, excluded) // a buffer returns no error
 }
 
 // ours are the fields of message framing, which the handler can't set.
@@ -118,6 +125,10 @@ func (w *response) message() []byte {
 		return w.body // the rest
 	}
 	w.WriteHeader(http.StatusOK)
+	if trailer := w.trailer(); len(trailer) > 0 && bodied(w.status) && !w.head {
+		w.sent.WriteString("Transfer-Encoding: chunked\r\n")
+		return join(w.headOf(""), chunked(w.body, trailer))
+	}
 	head := w.headOf(w.bodyLength())
 	if w.head {
 		w.body = nil

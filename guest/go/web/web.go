@@ -9,7 +9,8 @@
 // It is separate from package guest since net/http makes a module of 1.8 MB one of more than
 // 5 MB.
 //
-// There is no server in it: Hijack, trailers and 1xx responses are not supported. The host passes
+// There is no server in it: Hijack, trailers of requests and 1xx responses are not supported. A
+// response that announces trailers is sent as a whole. The host passes
 // a small request as one message; a body of more than 32 KiB, or of unknown length, is read while
 // the handler reads it. A response is sent when the handler returns, and in parts from its first
 // Flush or its first 32 KiB on.

@@ -46,6 +46,44 @@ func exchange(t *testing.T, h http.HandlerFunc, message string) result {
 	return outcome(t, p)
 }
 
+func TestTrailers(t *testing.T) {
+	for name, h := range map[string]http.HandlerFunc{
+		"announced": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Trailer", "X-Sum, x-rest")
+			_, _ = io.WriteString(w, "body")
+			w.(http.Flusher).Flush()
+			w.Header().Set("X-Sum", "42")
+			w.Header().Set("X-Rest", "7")
+		},
+		"prefixed": func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "body")
+			w.Header().Set(http.TrailerPrefix+"X-Sum", "42")
+			w.Header().Set(http.TrailerPrefix+"X-Rest", "7")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			guesttest.Start(t).Values["http"] = "1"
+			web.Handle(h)
+			b, err := guest.Call([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(b)), nil)
+			if err != nil {
+				t.Fatalf("%v: %q", err, b)
+			}
+			defer p.Body.Close()
+			body, err := io.ReadAll(p.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(p.Trailer, http.Header{"X-Sum": {"42"}, "X-Rest": {"7"}}); diff != "" || string(body) != "body" || p.Header.Get("X-Sum") != "" {
+				t.Errorf("body %q, header %v, trailer: got (-) want (+):\n%s", body, p.Header, diff)
+			}
+		})
+	}
+}
+
 // seen is what handlers look at.
 type seen struct {
 	Method, Path, Query, Host, Proto, URI, Body string
