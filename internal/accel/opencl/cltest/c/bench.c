@@ -1,6 +1,6 @@
 // The small measurements of `make bench-accel`: one JSON object per line,
 //   {"name": ..., "unit": ..., "value": median, "best": ..., "p90": ..., "runs": ...}
-// Flags, each followed by a number (defaults in brackets): -reads [2000], -alternate [1000], -launches [1000],
+// Flags, each followed by a number (defaults in brackets): -reads [2000], -alternate [1000], -launches [1000], -small [1000],
 // -streams [20] runs of 1,000 launches, -hundreds [20] runs of 100 launches and a finish, -megabytes [256],
 // -transfers [7], -warm [200]; -only NAME measures one thing. 0 leaves a thing out.
 //
@@ -11,7 +11,7 @@
 #include <errno.h>
 
 struct options {
-	long reads, alternate, launches, streams, hundreds, megabytes, transfers, warm;
+	long reads, alternate, launches, small, streams, hundreds, megabytes, transfers, warm;
 	const char *only;
 };
 
@@ -21,8 +21,10 @@ static struct {
 	cl_command_queue queue;
 	cl_program program;
 	cl_kernel kernel;
-	cl_mem buffer;
+	cl_mem buffer, page, image, copy;
 } cl;
+
+enum { side = 16 }; // pixels of the tiny images
 
 static void die(const char *what, cl_int code) {
 	fprintf(stderr, "bench: %s: %s\n", what, clt_name(code));
@@ -135,6 +137,56 @@ static void launches(int count) {
 	DO(clFinish(cl.queue));
 }
 
+// What PyOpenCL's small programs do: launch, and read an array of 4 KiB.
+static void launch_and_read(void) {
+	static unsigned char page[4096];
+	launch();
+	DO(clEnqueueReadBuffer(cl.queue, cl.page, CL_TRUE, 0, sizeof page, page, 0, NULL, NULL));
+}
+
+// What OpenCL-CTS does with images: map one, write it, and unmap it.
+static void map_image(void) {
+	static const size_t origin[3], region[3] = {side, side, 1};
+	static cl_uchar value;
+	size_t pitch;
+	cl_int code;
+	cl_uchar *at = clEnqueueMapImage(cl.queue, cl.image, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, origin, region, &pitch, NULL, 0, NULL, NULL, &code);
+	DO(code);
+	if (at[0] != value)
+		die("the mapped image has lost what was written", CL_SUCCESS);
+	at[0] = ++value;
+	DO(clEnqueueUnmapMemObject(cl.queue, cl.image, at, 0, NULL, NULL));
+}
+
+// The same, and a command on the device writes the image in between.
+static void map_copied_image(void) {
+	static const size_t origin[3], region[3] = {side, side, 1};
+	size_t pitch;
+	cl_int code;
+	DO(clEnqueueCopyImage(cl.queue, cl.image, cl.copy, origin, origin, region, 0, NULL, NULL));
+	void *at = clEnqueueMapImage(cl.queue, cl.copy, CL_TRUE, CL_MAP_READ, origin, region, &pitch, NULL, 0, NULL, NULL, &code);
+	DO(code);
+	DO(clEnqueueUnmapMemObject(cl.queue, cl.copy, at, 0, NULL, NULL));
+}
+
+static cl_mem tiny_image(void) {
+	static unsigned char zeros[side * side * 4];
+	const cl_image_format format = {CL_RGBA, CL_UNORM_INT8};
+	const cl_image_desc desc = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = side, .image_height = side};
+	cl_int code;
+	cl_mem image = clCreateImage(cl.context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, &format, &desc, zeros, &code);
+	DO(code);
+	return image;
+}
+
+static void prepare_small(void) {
+	cl_int code;
+	cl.page = clCreateBuffer(cl.context, CL_MEM_READ_WRITE, 4096, NULL, &code);
+	DO(code);
+	cl.image = tiny_image();
+	cl.copy = tiny_image();
+}
+
 static void thousand_launches(void) { launches(1000); }
 
 static void hundred_launches(void) { launches(100); }
@@ -210,7 +262,7 @@ static bool parse(int argc, char **argv, struct options *o) {
 	const struct {
 		const char *name;
 		long *value;
-	} flags[] = {{"-reads", &o->reads}, {"-alternate", &o->alternate}, {"-launches", &o->launches}, {"-streams", &o->streams},
+	} flags[] = {{"-reads", &o->reads}, {"-alternate", &o->alternate}, {"-launches", &o->launches}, {"-small", &o->small}, {"-streams", &o->streams},
 		{"-hundreds", &o->hundreds}, {"-megabytes", &o->megabytes}, {"-transfers", &o->transfers}, {"-warm", &o->warm}};
 	for (int i = 1; i + 1 < argc; i += 2) {
 		size_t f = 0;
@@ -236,9 +288,9 @@ static bool wanted(const struct options *o, const char *name, long count) {
 }
 
 int main(int argc, char **argv) {
-	struct options o = {2000, 1000, 1000, 20, 20, 256, 7, 200, NULL};
+	struct options o = {2000, 1000, 1000, 1000, 20, 20, 256, 7, 200, NULL};
 	if (!parse(argc, argv, &o)) {
-		fprintf(stderr, "usage: %s [-only NAME] [-reads N] [-alternate N] [-launches N] [-streams N] [-hundreds N] "
+		fprintf(stderr, "usage: %s [-only NAME] [-reads N] [-alternate N] [-launches N] [-small N] [-streams N] [-hundreds N] "
 			"[-megabytes N] [-transfers N] [-warm N]\n", argv[0]);
 		return 2;
 	}
@@ -249,6 +301,14 @@ int main(int argc, char **argv) {
 		measure("write_read", write_and_read, o.alternate, o.warm, 1);
 	if (wanted(&o, "launch_finish", o.launches))
 		measure("launch_finish", launch_and_finish, o.launches, o.warm, 1);
+	if (o.small > 0)
+		prepare_small();
+	if (wanted(&o, "launch_read", o.small))
+		measure("launch_read", launch_and_read, o.small, o.warm, 1);
+	if (wanted(&o, "image_map", o.small))
+		measure("image_map", map_image, o.small, o.warm, 1);
+	if (wanted(&o, "image_copy_map", o.small))
+		measure("image_copy_map", map_copied_image, o.small, o.warm, 1);
 	if (wanted(&o, "launch_stream", o.streams))
 		measure("launch_stream", thousand_launches, o.streams, 1, 1000);
 	if (wanted(&o, "launch_enqueue", o.streams))
