@@ -21,8 +21,8 @@ type response struct {
 	// streams says that the client takes the response in parts.
 	streams  bool
 	trailers []string // the names that the header Trailer has announced
-	begun   bool  // the head and a part of the body were sent
-	err     error // of sending
+	begun    bool     // the head and a part of the body were sent
+	err      error    // of sending
 }
 
 // partSize is the size above which a response is sent in parts.
