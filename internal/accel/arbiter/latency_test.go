@@ -207,3 +207,22 @@ func TestOverrunsAreCharged(t *testing.T) {
 		t.Errorf("charged %v for a kernel of 100ms and %v for one of 1ms", long, short)
 	}
 }
+
+// A session whose turn ends while another one still overruns its own is not charged for the time in
+// which the device did that one's work.
+func TestTurnBesideAnOverrunIsNotCharged(t *testing.T) {
+	a := New(Options{Patience: 10 * ms})
+	for _, id := range []outboard.SessionID{"long", "short"} {
+		a.Join(id, outboard.LeaseID(id), 1)
+		a.Request(id, 0, 0)
+	}
+	a.Tick(10 * ms)                   // "long" overruns from here on
+	a.Request("short", 89*ms, 100*ms) // its kernel of 1ms has waited for the other one's
+	if short := a.sessions["short"].used; short > ms {
+		t.Errorf("a session was charged %v while another one overran its turn", short)
+	}
+	a.Request("long", 200*ms, 200*ms)
+	if long := a.sessions["long"].used; long < 190*ms {
+		t.Errorf("a kernel of 200ms was charged %v", long)
+	}
+}

@@ -21,9 +21,10 @@ type goWriter struct {
 func (a *API) Go(constants map[string]int64) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for name, write := range map[string]func(*goWriter){
-		"zz_table.go":    func(w *goWriter) { w.table(constants) },
-		"zz_codec.go":    (*goWriter).codec,
-		"zz_dispatch.go": (*goWriter).dispatch,
+		"zz_table.go":      func(w *goWriter) { w.table(constants) },
+		"zz_codec.go":      (*goWriter).codec,
+		"zz_codec_test.go": (*goWriter).codecList,
+		"zz_dispatch.go":   (*goWriter).dispatch,
 	} {
 		w := &goWriter{&source{}, a}
 		w.p(marker+"package %s\n", a.Name, a.Name)
@@ -138,6 +139,18 @@ func (w *goWriter) codec() {
 			w.goStruct(c, "reply", "the answer to "+c.Name, c.Out())
 		}
 	}
+}
+
+// codecList lists the structs of codec for its test.
+func (w *goWriter) codecList() {
+	w.p("// codecs make the fields of each message as they travel.\nvar codecs = []func() codec{")
+	for _, c := range append(w.api.wire(), w.api.Notices...) {
+		w.p("func() codec { return new(%s) },", structName(c, "args"))
+		if c.Op < FirstNotice && len(c.Out()) > 0 {
+			w.p("func() codec { return new(%s) },", structName(c, "reply"))
+		}
+	}
+	w.p("}\n")
 }
 
 func (p *Param) goDecode() string {

@@ -1,14 +1,18 @@
 package lend
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
+	"github.com/outboard-run/outboard/internal/accel/lend/fake"
 	"github.com/outboard-run/outboard/internal/metricstest"
 )
 
@@ -51,6 +55,75 @@ func TestRecipesAreForLayeredCaches(t *testing.T) {
 			_ = recipes.Close()
 		}
 	}
+}
+
+// openHost opens a host whose workers are fakes.
+func openHost(t *testing.T, s Sandbox) *Host {
+	t.Helper()
+	h, err := Open(t.Context(), Options{Dir: t.TempDir(), Command: []string{os.Args[0], "fake-worker"}, Sandbox: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	return h
+}
+
+func specOf(program string) Spec {
+	return Spec{Lease: leaseOf("holder", program), Device: outboard.Device{API: outboard.OpenCL}}
+}
+
+// TestCompileSteps: what a compile step has written is in the cache that the next session of the
+// program gets, but nothing of a step that has failed. Nothing that it started remains.
+func TestCompileSteps(t *testing.T) {
+	h := openHost(t, Sandbox{})
+	for recipes, want := range map[string]bool{"three kernels": true, fake.Child: true, fake.Fail: false, fake.Crash: false} {
+		job := &compileJob{spec: specOf(recipes), recipes: recipesFile(t, recipes)}
+		if err := h.compiles.carryOut(t.Context(), job); (err == nil) != want {
+			t.Errorf("%q: %v", recipes, err)
+		}
+		next := acquire(t, &h.caches, job.spec.Lease)
+		text, err := os.ReadFile(filepath.Join(next.dir, fake.Compiled))
+		if got := err == nil && string(text) == recipes; got != want {
+			t.Errorf("%q: the cache has %q, %v", recipes, text, err)
+		}
+		h.caches.release(next)
+		if err := syscall.Kill(-job.process.pid(), 0); !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("%q: its process group remains: %v", recipes, err)
+		}
+	}
+}
+
+// TestCompileStepIsEnded: a step that hangs does not hold up the node's end, and one that fills the disk
+// is ended.
+func TestCompileStepIsEnded(t *testing.T) {
+	for name, end := range map[string]func(*compiles){"close": (*compiles).close, "watch": (*compiles).watch} {
+		t.Run(name, func(t *testing.T) {
+			h := openHost(t, Sandbox{Cache: 1})
+			c, spec := h.compiles, specOf("hangs")
+			cache := acquire(t, &h.caches, spec.Lease)
+			c.enqueue(&Session{Spec: spec, cache: cache, recipes: recipesFile(t, fake.Hang)})
+			for !c.hasWritten() && c.isQueued(cache.name) { // the host watches, too
+				_, _, _ = syscall.Syscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+			}
+			end(c)
+			for c.isQueued(cache.name) {
+				_, _, _ = syscall.Syscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+			}
+		})
+	}
+}
+
+// hasWritten reports whether the step that runs has written its file.
+func (c *compiles) hasWritten() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.current != nil && sizeOf(c.current.draft.dir) > 2*c.host.caches.limit
+}
+
+func (c *compiles) isQueued(cache string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.queued[cache]
 }
 
 func recipesFile(t *testing.T, text string) *os.File {

@@ -65,6 +65,10 @@ type compiler struct {
 	drv                      *driver.Table
 	frame                    *driver.Frame
 	device, context, program uintptr
+	source                   []byte
+	options                  text
+	// described is the kernel of a program that was built with descriptions of arguments, or 0.
+	described uintptr
 }
 
 // bytes copies b to where the driver can read it.
@@ -106,27 +110,33 @@ func (c *compiler) check(what string, fn int, args ...uintptr) error {
 }
 
 func (c *compiler) build(includeDir string, p *ProgramRecipe) (err error) {
-	var options text
+	c.source = p.Source
 	if p.Options != nil {
-		options = text{value: *p.Options, present: true}
+		c.options = text{value: *p.Options, present: true}
 	}
 	in := &includes{dir: includeDir, output: &output{}}
-	if options, err = in.install(options, p.Includes); err != nil {
+	if c.options, err = in.install(c.options, p.Includes); err != nil {
 		return err
 	}
-	devices := c.words(uint64(c.device))
-	if c.context, err = c.create("context", fnClCreateContext, 0, 1, devices, 0, 0); err != nil {
+	if c.context, err = c.create("context", fnClCreateContext, 0, 1, c.words(uint64(c.device)), 0, 0); err != nil {
 		return err
 	}
-	source, length := c.words(uint64(c.bytes(p.Source))), c.words(uint64(len(p.Source)))
-	if c.program, err = c.create("program", fnClCreateProgramWithSource, c.context, 1, source, length); err != nil {
-		return err
+	c.program, err = c.buildProgram(c.options)
+	return err
+}
+
+// buildProgram builds the source with some options.
+func (c *compiler) buildProgram(options text) (uintptr, error) {
+	source, length := c.words(uint64(c.bytes(c.source))), c.words(uint64(len(c.source)))
+	program, err := c.create("program", fnClCreateProgramWithSource, c.context, 1, source, length)
+	if err != nil {
+		return 0, err
 	}
 	list := uintptr(0)
 	if options.present {
 		list = c.bytes([]byte(options.value))
 	}
-	return c.check("build", fnClBuildProgram, c.program, 1, devices, list, 0, 0)
+	return program, c.check("build", fnClBuildProgram, program, 1, c.words(uint64(c.device)), list, 0, 0)
 }
 
 // launch compiles a kernel for a launch: with arguments of the same forms and sizes, but none

@@ -13,6 +13,8 @@ var ErrNoKernel = errors.New("compile: no such kernel")
 const GenericKernels = "POCL_WORK_GROUP_SPECIALIZATION=0"
 
 const (
+	clKernelArgInfoNotAvailable  = -19
+	clKernelFunctionName         = 0x1190
 	clKernelCompileWorkGroupSize = 0x11B1
 	clKernelArgAddressQualifier  = 0x1196
 	clKernelArgTypeName          = 0x1198
@@ -53,7 +55,7 @@ func (c *compiler) requiredSize(kernel uintptr) []uint64 {
 
 // setAnyArg sets an argument to anything that the driver accepts for it.
 func (c *compiler) setAnyArg(kernel, index uintptr) (err error) {
-	_, space := query(c.drv, c.frame, fnClGetKernelArgInfo, kernel, index, clKernelArgAddressQualifier)
+	space := c.argInfo(kernel, index, clKernelArgAddressQualifier)
 	switch {
 	case len(space) >= 4 && binary.LittleEndian.Uint32(space) == clKernelArgAddressLocal:
 		return c.setArg(kernel, index, ArgRecipe{Form: formLocal, Size: 64})
@@ -73,8 +75,35 @@ func (c *compiler) setAnyArg(kernel, index uintptr) (err error) {
 
 // argType returns the name of an argument's type, "" where the driver does not know it.
 func (c *compiler) argType(kernel, index uintptr) string {
-	_, name := query(c.drv, c.frame, fnClGetKernelArgInfo, kernel, index, clKernelArgTypeName)
-	return cString(name)
+	return cString(c.argInfo(kernel, index, clKernelArgTypeName))
+}
+
+// argInfo returns what the driver knows of an argument, nil if it knows nothing. Drivers keep it of
+// programs that were built with -cl-kernel-arg-info: a program that was not is built once more with
+// it, since the driver's cache would keep a kernel of that one under another name.
+func (c *compiler) argInfo(kernel, index, param uintptr) []byte {
+	status, value := query(c.drv, c.frame, fnClGetKernelArgInfo, kernel, index, param)
+	if status == clKernelArgInfoNotAvailable && c.describe(kernel) == nil {
+		_, value = query(c.drv, c.frame, fnClGetKernelArgInfo, c.described, index, param)
+	}
+	return value
+}
+
+// describe makes the kernel of the same name whose arguments are described.
+func (c *compiler) describe(kernel uintptr) error {
+	if c.described != 0 {
+		return nil
+	}
+	status, name := query(c.drv, c.frame, fnClGetKernelInfo, kernel, clKernelFunctionName)
+	if status != clSuccess {
+		return statusError("kernel", status)
+	}
+	program, err := c.buildProgram(text{value: c.options.value + " -cl-kernel-arg-info", present: true})
+	if err != nil {
+		return err
+	}
+	c.described, err = c.create("kernel", fnClCreateKernel, program, c.bytes(name))
+	return err
 }
 
 // launchKernel launches a kernel whose arguments are set, and waits for it.

@@ -48,6 +48,8 @@ const (
 	Say = "!say "
 	// Told makes it answer with the next line that the node has returned to it for its client.
 	Told = "!told"
+	// Compiled is the file that a compile step writes into the cache.
+	Compiled = "compiled"
 	// Config makes it answer with the session, owner and device that it was given.
 	Config = "!config"
 )
@@ -110,6 +112,9 @@ func work() error {
 		conn.Final(err)
 		return err
 	}
+	if first.Config.Compile {
+		return compile(conn, first.Config)
+	}
 	ring, err := shm.Open(os.NewFile(3, "ring"), shm.Worker)
 	if err != nil {
 		return err
@@ -153,6 +158,20 @@ func work() error {
 			return err
 		}
 	}
+}
+
+// compile is a compile step. The recipes on descriptor 3 are one of the orders, or a text that is
+// written into the cache.
+func compile(conn *control.Conn, config *control.Config) error {
+	recipes, err := io.ReadAll(os.NewFile(3, "recipes"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(config.CacheDir, Compiled), recipes, 0o600)
+	}
+	if err == nil {
+		_, err = execute(conn, config, string(recipes))
+	}
+	conn.Final(err)
+	return err
 }
 
 func execute(conn *control.Conn, config *control.Config, order string) (string, error) {
