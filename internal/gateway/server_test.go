@@ -437,7 +437,7 @@ func TestCloseClientConns(t *testing.T) {
 			}
 		}
 		g.CloseClientConns()
-		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(2 * time.Minute))
 		if _, err := in.ReadByte(); !errors.Is(err, io.EOF) {
 			t.Errorf("%s: the connection is not closed: %v", name, err)
 		}

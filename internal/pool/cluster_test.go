@@ -206,7 +206,7 @@ func natsCluster(t *testing.T) []*natsserver.Server {
 			srv.Shutdown()
 			srv.WaitForShutdown()
 		})
-		if !srv.ReadyForConnections(10 * time.Second) {
+		if !srv.ReadyForConnections(2 * time.Minute) {
 			t.Fatal("the NATS server does not start")
 		}
 		servers = append(servers, srv)
@@ -219,7 +219,7 @@ func makeLeader(ctx context.Context, t *testing.T, through *testNode, name strin
 	t.Helper()
 	eventually(ctx, t, name+" leads", func() bool {
 		// An answer may be lost while the leader changes.
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		return through.state.MoveLeader(ctx, name) == nil
 	})

@@ -61,7 +61,7 @@ func intrude(ctx context.Context, t *testing.T, at, with *testNode) *intruder {
 // denied makes a request, and wants it refused.
 func (x *intruder) denied(what string, m *nats.Msg) {
 	x.t.Helper()
-	answer, err := x.nc.RequestMsg(m, 10*time.Second)
+	answer, err := x.nc.RequestMsg(m, 2*time.Minute)
 	if err != nil {
 		x.t.Errorf("%s: no refusal: %v", what, err)
 		return
@@ -245,7 +245,7 @@ func (x *intruder) hearsNobody() {
 		}
 	}
 	// A request that is answered comes back when all before it was looked at.
-	if _, err := x.nc.Request("$JS.API.STREAM.INFO.KV_outboard", nil, 10*time.Second); err != nil {
+	if _, err := x.nc.Request("$JS.API.STREAM.INFO.KV_outboard", nil, 2*time.Minute); err != nil {
 		x.t.Error(err)
 	}
 	select {

@@ -241,9 +241,10 @@ func (l *ledger) give(leases []outboard.Lease) {
 
 // A lease that nobody renews ends, and who waits for its device gets it.
 func TestLeaseExpires(t *testing.T) {
+	t.Parallel()
 	ctx := testContext(t)
 	a := newTestNode(t, "a", 1)
-	a.opts = pool.Options{Heartbeat: 50 * time.Millisecond, NodeTTL: 5 * time.Second, LeaseTTL: 500 * time.Millisecond}
+	a.opts = pool.Options{NodeTTL: time.Hour, LeaseTTL: 3 * time.Second}
 	a.up(ctx, nil)
 	first := acquire(ctx, t, a, pool.Request{})[0]
 	second := acquire(ctx, t, a, pool.Request{})[0]
@@ -257,7 +258,7 @@ func TestLeaseExpires(t *testing.T) {
 	hold, cancel := context.WithCancel(ctx)
 	held := make(chan error, 1)
 	go func() { held <- a.Hold(hold, second) }()
-	short, stop := context.WithTimeout(ctx, 1500*time.Millisecond)
+	short, stop := context.WithTimeout(ctx, 4500*time.Millisecond)
 	defer stop()
 	if _, err := a.Acquire(short, pool.Request{}); outboard.KindOf(err) != outboard.Busy {
 		t.Errorf("the held device: %v, want Busy", err)

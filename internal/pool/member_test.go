@@ -81,9 +81,10 @@ func TestNodesSayWhoKeepsCopies(t *testing.T) {
 // A dead node leaves after its time-to-live, its leases after theirs; then those behind its
 // ticket are served.
 func TestDeadNodeVoidsLeases(t *testing.T) {
+	t.Parallel()
 	ctx := testContext(t)
 	a, b := newTestNode(t, "a", 1), newTestNode(t, "b", 0)
-	times := pool.Options{Heartbeat: 200 * time.Millisecond, NodeTTL: time.Second, LeaseTTL: 2 * time.Second}
+	times := pool.Options{Heartbeat: 200 * time.Millisecond, NodeTTL: 3 * time.Second, LeaseTTL: 3 * time.Second}
 	a.opts, b.opts = times, times
 	a.up(ctx, nil)
 	b.up(ctx, a)
@@ -243,14 +244,19 @@ func TestLeaveDuringHeartbeats(t *testing.T) {
 	ctx := testContext(t)
 	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 0)
 	a.opts.NodeTTL, b.opts.NodeTTL = time.Hour, time.Hour // only a removal ends a record
-	b.opts.Heartbeat = 10 * time.Second                   // how long Close may take
+	b.opts.Heartbeat = 2 * time.Minute                    // how long Close may take
 	a.up(ctx, nil)
 	b.up(ctx, a)
 	eventually(ctx, t, "both nodes", func() bool { return len(a.Nodes()) == 2 })
+	// The writes come to an end, as late heartbeats do: a removal by compare-and-swap may lose to
+	// writers that never pause.
+	const late = 50
+	began := make(chan struct{}, 4*late)
 	var writing sync.WaitGroup
 	for range 4 {
 		writing.Go(func() {
-			for ctx.Err() == nil {
+			for range late {
+				began <- struct{}{}
 				e, err := a.state.Get(ctx, "nodes/b")
 				if errors.Is(err, state.ErrNotFound) {
 					return
@@ -265,6 +271,7 @@ func TestLeaveDuringHeartbeats(t *testing.T) {
 			}
 		})
 	}
+	<-began
 	b.stop()
 	writing.Wait()
 	eventually(ctx, t, "the node has left", func() bool { return len(a.Nodes()) == 1 })

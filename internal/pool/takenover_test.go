@@ -16,7 +16,7 @@ import (
 // allowed makes a request, and wants it answered without an error.
 func (x *intruder) allowed(what string, m *nats.Msg) {
 	x.t.Helper()
-	answer, err := x.nc.RequestMsg(m, 30*time.Second)
+	answer, err := x.nc.RequestMsg(m, 2*time.Minute)
 	if err != nil {
 		x.t.Errorf("%s: %v", what, err)
 		return

@@ -197,7 +197,7 @@ func newApp(t testing.TB, d *dock) *app {
 		}
 	})
 	return &app{New(Options{App: "shop", Socket: d.path, Key: "key", Life: life, Go: running.Go}), map[string]Spec{
-		"gpu": {Selector: "type=gpu"}, "hurried": {NoWait: true}, "patient": {Timeout: 300 * time.Millisecond},
+		"gpu": {Selector: "type=gpu"}, "hurried": {NoWait: true}, "patient": {Timeout: 2 * time.Second},
 		"kept": {Keep: time.Hour}, "briefly": {Keep: time.Millisecond},
 	}}
 }
@@ -294,19 +294,23 @@ func TestDeviceWait(t *testing.T) {
 	f := newApp(t, d)
 	d.set(func() { d.wait = "place 2 in the queue" })
 	wait := func(name string, share bool) error {
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 600*time.Millisecond, errors.New("the call is over"))
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Second, errors.New("the call is over"))
 		defer cancel()
 		_, err := f.open(ctx, name, share)
 		return err
 	}
+	var waiting sync.WaitGroup
 	for _, share := range []bool{true, false} {
 		for _, name := range []string{"gpu", "patient"} {
-			err := wait(name, share)
-			if outboard.KindOf(err) != outboard.Busy || !strings.Contains(err.Error(), "for a device: place 2 in the queue; free one, or raise the timeout of devices."+name) {
-				t.Errorf("%s: got %v", name, err)
-			}
+			waiting.Go(func() {
+				err := wait(name, share)
+				if outboard.KindOf(err) != outboard.Busy || !strings.Contains(err.Error(), "for a device: place 2 in the queue; free one, or raise the timeout of devices."+name) {
+					t.Errorf("%s: got %v", name, err)
+				}
+			})
 		}
 	}
+	waiting.Wait()
 	// A caller that gives up is no lack of devices.
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("the caller has gone")

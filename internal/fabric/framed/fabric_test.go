@@ -279,7 +279,11 @@ func TestFailedHandshakes(t *testing.T) {
 			a, b := tcp(t)
 			defer a.Close()
 			c.client(a)
-			s := Server(b, Options{TLS: server, DeadAfter: 500 * time.Millisecond})
+			dead := 2 * time.Minute
+			if name == "says nothing" {
+				dead = 100 * time.Millisecond
+			}
+			s := Server(b, Options{TLS: server, DeadAfter: dead})
 			<-s.Done()
 			s.Close()
 			if outboard.KindOf(s.Err()) != c.want {

@@ -322,21 +322,27 @@ func (c *callee) handleControl(d *desc) error {
 }
 
 // respond ends a call that has no goroutine: at once or, where that would block, from a new
-// goroutine.
+// goroutine. It frees the response.
 func (c *callee) respond(id callID, h *call.Head, response *call.Message, e call.End, err error) {
-	if err == nil && response != nil && len(response.Data) > c.heap.maxBlock() {
-		c.conn.spawn(func() { c.respondLarge(id, h, response, e) })
-		return
+	large := err == nil && response != nil && len(response.Data) > c.heap.maxBlock()
+	if !large {
+		sent := c.reply(nil, id, h.Priority, response, e, err) //nolint:staticcheck // nil: do not block
+		if !errors.Is(sent, errWouldBlock) {
+			response.Free()
+			return
+		}
 	}
-	sent := c.reply(nil, id, h.Priority, response, e, err) //nolint:staticcheck // nil: do not block
-	if !errors.Is(sent, errWouldBlock) {
-		response.Free()
-		return
-	}
-	c.conn.spawn(func() {
+	spawned := c.conn.spawn(func() {
+		if large {
+			c.respondLarge(id, h, response, e)
+			return
+		}
 		_ = c.reply(c.base, id, h.Priority, response, e, err) // an error means that the connection has ended
 		response.Free()
 	})
+	if !spawned {
+		response.Free()
+	}
 }
 
 // respondLarge sends a response that exceeds a heap block.

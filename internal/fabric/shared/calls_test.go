@@ -164,7 +164,7 @@ func TestEndOfContextReachesTheHandler(t *testing.T) {
 			return err
 		},
 		"head's deadline": func(context.Context) error {
-			_, _, err := c.Unary(context.Background(), &call.Head{Method: "/a.B/C", Deadline: time.Now().Add(50 * time.Millisecond)}, &call.Message{})
+			_, _, err := c.Unary(context.Background(), &call.Head{Method: "/a.B/C", Deadline: time.Now().Add(time.Second)}, &call.Message{})
 			return err
 		},
 	}
@@ -348,5 +348,33 @@ func TestResponseCanBeLent(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 		m.Free()
+	}
+}
+
+// A response that no longer can be sent, since the connection ended while the handler ran, is freed.
+func TestResponseOfEndedConnectionIsFreed(t *testing.T) {
+	for name, size := range map[string]int{"small": 10, "large": 2 << 20} {
+		t.Run(name, func(t *testing.T) {
+			called, freed := make(chan struct{}), make(chan struct{})
+			accepted := make(chan *shared.Conn, 1)
+			handler := unaries(func(_ context.Context, _ *call.Head, m *call.Message) (*call.Message, call.End, error) {
+				m.Free()
+				close(called)
+				<-(<-accepted).Done()
+				return &call.Message{Data: make([]byte, size), Release: func() { close(freed) }}, call.End{}, nil
+			})
+			path := serve(t, shared.Options{Handler: handler, Inline: true}, func(c *shared.Conn) error { accepted <- c; return nil })
+			c := dial(t, path, shared.Options{})
+			go func() {
+				<-called
+				_ = c.Close()
+			}()
+			_, _, _ = c.Unary(t.Context(), &call.Head{Method: "/a.B/C"}, &call.Message{})
+			select {
+			case <-freed:
+			case <-time.After(2 * time.Minute):
+				t.Error("the response was not freed")
+			}
+		})
 	}
 }

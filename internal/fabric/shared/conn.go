@@ -88,18 +88,20 @@ func (c *Conn) start() {
 	}
 }
 
-// spawn runs f in a goroutine that Close waits for, unless the connection has ended.
-func (c *Conn) spawn(f func()) {
+// spawn runs f in a goroutine that Close waits for. It returns false where the connection has ended
+// and f will not run.
+func (c *Conn) spawn(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
-		return
+		return false
 	}
 	c.region.retain()
 	c.wait.Go(func() {
 		defer c.region.release()
 		f()
 	})
+	return true
 }
 
 // watchPeer reads the socket until the peer has closed it.

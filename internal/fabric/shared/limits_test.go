@@ -103,9 +103,11 @@ func TestUnreadMessagesAreBounded(t *testing.T) {
 	handler := both{func(s call.ServerStream) error {
 		<-release
 		for {
-			if _, err := s.Recv(); err != nil {
+			m, err := s.Recv()
+			if err != nil {
 				return err
 			}
+			m.Free()
 		}
 	}, func(_ context.Context, _ *call.Head, m *call.Message) (*call.Message, call.End, error) {
 		return m, call.End{}, nil

@@ -26,7 +26,7 @@ func TestExistingCluster(t *testing.T) {
 		srv.Shutdown()
 		srv.WaitForShutdown()
 	})
-	if !srv.ReadyForConnections(10 * time.Second) {
+	if !srv.ReadyForConnections(2 * time.Minute) {
 		t.Fatal("the server does not listen")
 	}
 	open := func() *state.State {

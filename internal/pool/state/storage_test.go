@@ -44,7 +44,7 @@ func testFullDisk(t *testing.T, dir string) {
 	}
 	for range 2 {
 		for range 20 {
-			if err := appendOne(10 * time.Second); err != nil {
+			if err := appendOne(2 * time.Minute); err != nil {
 				t.Fatal(err)
 			}
 		}

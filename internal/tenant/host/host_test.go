@@ -2,6 +2,7 @@ package host_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,31 +61,33 @@ func launchFunc(run func(context.Context, *ipc.Conn) error) host.Launcher {
 func TestNotReady(t *testing.T) {
 	const building = "it builds version 3 of app shop"
 	tests := map[string]struct {
-		launch     host.Launcher
-		startLimit time.Duration
-		want       []string // of the error
-		logged     string
+		launch host.Launcher
+		limits host.Options
+		want   []string // of the error
+		logged string
 	}{
 		"it takes long": {
-			launch(nil, tenant.Ready{Doing: "it starts"}, tenant.Ready{Doing: building}), time.Hour,
+			launch(nil, tenant.Ready{Doing: "it starts"}, tenant.Ready{Doing: building}),
+			host.Options{ReadyTimeout: 3 * time.Second, ReportInterval: 500 * time.Millisecond},
 			[]string{"the process of tenant shop: it is not ready after ", building, "try again later"},
 			"a tenant's process is not ready yet",
 		},
 		"it says nothing": {
-			launch(nil), time.Hour, []string{"it has not said yet what it does"}, "a tenant's process is not ready yet",
+			launch(nil), host.Options{ReadyTimeout: time.Second, ReportInterval: 20 * time.Millisecond},
+			[]string{"it has not said yet what it does"}, "a tenant's process is not ready yet",
 		},
 		"it takes too long": {
-			launch(nil, tenant.Ready{Doing: building}), time.Millisecond,
+			launch(nil, tenant.Ready{Doing: building}), host.Options{StartLimit: time.Millisecond, ReportInterval: 2 * time.Second},
 			[]string{"it was not ready after 1ms, and was ended: " + building, "(signal: killed: its log ends with: still reading)"},
 			building,
 		},
 		"it crashes": {
-			launch(errors.New("exit status 2: panic: boom"), tenant.Ready{Doing: building}), time.Hour,
+			launch(errors.New("exit status 2: panic: boom"), tenant.Ready{Doing: building}), host.Options{},
 			[]string{"it ended before it was ready: exit status 2: panic: boom"},
 			"panic: boom",
 		},
 		"it sends too much": {
-			launch(nil, tenant.Ready{Doing: strings.Repeat("x", 64<<10)}), time.Hour,
+			launch(nil, tenant.Ready{Doing: strings.Repeat("x", 64<<10)}), host.Options{},
 			[]string{"a packet of more than 65536 bytes"},
 			"a packet of more than",
 		},
@@ -93,23 +96,24 @@ func TestNotReady(t *testing.T) {
 				_ = node.Send("status", nil)
 				<-ctx.Done()
 				return errKilled
-			}), time.Hour,
+			}), host.Options{},
 			[]string{"unexpected message of type \"status\"", "signal: killed"},
 			"unexpected message",
 		},
 		"it says why": {
-			launch(errors.New("exit status 1"), tenant.Ready{Error: "state: no room"}), time.Hour,
+			launch(errors.New("exit status 1"), tenant.Ready{Error: "state: no room"}), host.Options{},
 			[]string{"state: no room (exit status 1)"},
 			"state: no room",
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var log safeBuffer
-			h, err := host.Open(t.Context(), host.Options{
-				Dir: t.TempDir(), Launch: test.launch, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-				StartLimit: test.startLimit, ReadyTimeout: 300 * time.Millisecond, ReportInterval: 20 * time.Millisecond,
-			})
+			opts := test.limits
+			opts.Dir, opts.Launch, opts.Logger = t.TempDir(), test.launch, slog.New(slog.NewTextHandler(&log, nil))
+			opts.StartLimit, opts.ReadyTimeout = cmp.Or(opts.StartLimit, time.Hour), cmp.Or(opts.ReadyTimeout, time.Hour)
+			h, err := host.Open(t.Context(), opts)
 			if err != nil {
 				t.Fatal(err)
 			}
