@@ -15,18 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/need"
 )
 
 // buildC compiles the C end and its test program.
 func buildC(t testing.TB) string {
 	t.Helper()
-	gcc, err := exec.LookPath("gcc")
-	if err != nil {
-		t.Skip("no gcc: the C end of the ring is not tested")
-	}
+	need.Program(t, "gcc")
 	bin := filepath.Join(t.TempDir(), "echo")
 	dir := filepath.Join("..", "..", "cmd", "libsession")
-	cmd := exec.CommandContext(t.Context(), gcc, "-std=c11", "-O2", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", "-pthread",
+	cmd := exec.CommandContext(t.Context(), "gcc", "-std=c11", "-O2", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", "-pthread",
 		"-o", bin, filepath.Join(dir, "ring", "ring.c"), filepath.Join(dir, "testdata", "echo.c"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)

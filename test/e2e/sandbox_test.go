@@ -21,9 +21,7 @@ var users = []string{"root", "nobody"}
 // its user can have, and returns how programs use its device.
 func strongest(t *testing.T, user string) suite.Launcher {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs to be root, to be others as well")
-	}
+	need.Root(t) // to be others as well
 	// In a network namespace `ip netns exec` covers /sys, and with it the control groups.
 	opts := rig.Options{Loopback: true, Nodes: []rig.Spec{{Name: "harbour", Args: []string{"--sandbox", "require=all"}}}}
 	groups := cgroup.Open("e2eprobe")

@@ -3,6 +3,7 @@ package opencl
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"sync"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/driver"
 	"github.com/outboard-run/outboard/internal/accel/session"
+	"github.com/outboard-run/outboard/internal/need"
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
@@ -45,12 +47,7 @@ func needDriver(t testing.TB) *driver.Table {
 			err = outboard.Errorf(outboard.NoDevice, "probe", "no device")
 		}
 	}
-	if err != nil {
-		if os.Getenv("OUTBOARD_TEST_REQUIRE") != "" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	need.That(t, "opencl", err == nil, "install an OpenCL driver (`make test` does): "+fmt.Sprint(err))
 	return table
 }
 

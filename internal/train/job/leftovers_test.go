@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard/internal/need"
 )
 
 func TestSystemVOf(t *testing.T) {
@@ -77,9 +79,7 @@ func asUser(t *testing.T, uid uint32, f func() error) {
 
 // Ranks of a node of root's leave no shared memory and no process, whatever session it is in.
 func TestRanksLeaveNothing(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only a node of root's gives ranks a user")
-	}
+	need.Root(t) // only a node of root's gives ranks a user
 	h := NewHost(HostOptions{Mode: ModeConfined})
 	r := &run{host: h, key: key{"job-abc", 1}, uid: h.newUID()}
 	name := filepath.Join(sharedMemoryDir, "outboard-test-"+strconv.Itoa(os.Getpid()))

@@ -1,7 +1,6 @@
 package llama_test
 
 import (
-	"os"
 	"slices"
 	"testing"
 
@@ -10,15 +9,14 @@ import (
 	"github.com/outboard-run/outboard/internal/model/engine/enginetest"
 	"github.com/outboard-run/outboard/internal/model/engine/llama"
 	"github.com/outboard-run/outboard/internal/model/gguf"
+	"github.com/outboard-run/outboard/internal/need"
 )
 
 // load loads a model, and skips the test where this build has no library.
 func load(t *testing.T, source engine.Source, o engine.Options) engine.TextModel {
 	t.Helper()
 	m, err := (llama.Engine{}).Load(t.Context(), source, o)
-	if outboard.KindOf(err) == outboard.NotFound && os.Getenv("OUTBOARD_TEST_REQUIRE") == "" {
-		t.Skip(err)
-	}
+	need.That(t, "llama.cpp", outboard.KindOf(err) != outboard.NotFound, "run `make build`")
 	if err != nil {
 		t.Fatal(err)
 	}

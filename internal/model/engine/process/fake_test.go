@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -17,6 +16,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/engine"
 	"github.com/outboard-run/outboard/internal/model/engine/enginetest"
 	"github.com/outboard-run/outboard/internal/model/engine/llama"
+	"github.com/outboard-run/outboard/internal/need"
 )
 
 // A fakeServer answers as llama-server and as vLLM do, by llama.cpp in this process.
@@ -192,9 +192,7 @@ func vllmEvent(t *engine.Token, u engine.Usage) any {
 func loadFake(t *testing.T, kind string, source engine.Source, o engine.Options) engine.TextModel {
 	t.Helper()
 	own, err := (llama.Engine{}).Load(t.Context(), source, o)
-	if outboard.KindOf(err) == outboard.NotFound && os.Getenv("OUTBOARD_TEST_REQUIRE") == "" {
-		t.Skip(err)
-	}
+	need.That(t, "llama.cpp", outboard.KindOf(err) != outboard.NotFound, "run `make build`")
 	if err != nil {
 		t.Fatal(err)
 	}
