@@ -1,4 +1,4 @@
-"""Pipelines: the layers of a model in stages, one rank each.
+"""Pipelines: the layers of a model in stages, one rank each, and replicas of the whole pipeline.
 
     from outboard.pipeline import Pipeline
 
@@ -12,6 +12,12 @@
 All ranks make the same calls; the first stage uses the inputs, the last one the targets. step
 returns the mean loss in all ranks. The gradients are those of one process with the mean of the
 micro-batches' losses. Layers that use the statistics of a batch (BatchNorm) see micro-batches.
+
+With replicas=N the ranks are N pipelines, one behind the other: rank r is stage r % stages of
+replica r // stages. Each replica passes its part of the batch; then the replicas of each stage sum
+their gradients by one all-reduce, which travels as the job's --gradients says. A stage begins when
+its own backward pass has ended, while the stages before it still compute. Replicas start with the
+parameters of the first one.
 
 Schedules: "gpipe" passes all micro-batches forward and then all backward (Huang and others,
 NeurIPS 2019); "1f1b" alternates, so that a stage holds the activations of no more micro-batches
@@ -28,12 +34,16 @@ _MAX_DIMENSIONS = 14
 class Pipeline:
     """The stage of this rank."""
 
-    def __init__(self, layers, loss, micro_batches=1, schedule="1f1b", recompute=False, cuts=None):
+    def __init__(self, layers, loss, micro_batches=1, schedule="1f1b", recompute=False, cuts=None, replicas=1):
         if schedule not in ("gpipe", "1f1b"):
             raise ValueError(f'schedule {schedule!r}: want "gpipe" or "1f1b"')
         if micro_batches < 1:
             raise ValueError(f"{micro_batches} micro-batches: want 1 or more")
-        self.rank, self.stages = dist.get_rank(), dist.get_world_size()
+        world = dist.get_world_size()
+        if replicas < 1 or world % replicas:
+            raise ValueError(f"{world} ranks are no whole number of stages in {replicas} replicas")
+        self.stages, self.replicas = world // replicas, replicas
+        self.replica, self.rank = divmod(dist.get_rank(), self.stages)
         layers = list(layers)
         cuts = equal_cuts(len(layers), self.stages) if cuts is None else list(cuts)
         if len(cuts) != self.stages - 1 or sorted(set([0, *cuts, len(layers)])) != [0, *cuts, len(layers)]:
@@ -41,10 +51,33 @@ class Pipeline:
         bounds = [0, *cuts, len(layers)]
         self.module = torch.nn.Sequential(*layers[bounds[self.rank] : bounds[self.rank + 1]])
         self.loss, self.micro_batches, self.schedule, self.recompute = loss, micro_batches, schedule, recompute
+        self._flat = {}  # by type: the gradients of a step, one behind the other
+        self._make_groups()
+        self._share_parameters()
+
+    def _make_groups(self):
+        """Makes the groups of ranks; all ranks make all of them, in the same order."""
         # Activations and gradients travel in groups of their own: a send that waits for its
         # receiver must not delay what goes the other way.
-        ranks = list(range(self.stages))
-        self._forward_group, self._backward_group = dist.new_group(ranks), dist.new_group(ranks)
+        for replica in range(self.replicas):
+            ranks = [self._global_rank(stage, replica) for stage in range(self.stages)]
+            groups = dist.new_group(ranks), dist.new_group(ranks)
+            if replica == self.replica:
+                self._forward_group, self._backward_group = groups
+        for stage in range(self.stages if self.replicas > 1 else 0):
+            group = dist.new_group([self._global_rank(stage, replica) for replica in range(self.replicas)])
+            if stage == self.rank:
+                self._stage_group = group
+
+    def _global_rank(self, stage, replica):
+        return replica * self.stages + stage
+
+    def _share_parameters(self):
+        """Makes the parameters and buffers of all replicas of this stage those of the first one."""
+        if self.replicas == 1:
+            return
+        for t in [*self.module.parameters(), *self.module.buffers()]:
+            dist.broadcast(t.data, self._global_rank(self.rank, 0), group=self._stage_group)
 
     def parameters(self):
         """Returns the parameters of this stage."""
@@ -61,8 +94,9 @@ class Pipeline:
     def step(self, inputs=None, targets=None):
         """Passes a batch forward and backward. Returns the mean loss."""
         self._sending, self._losses = [], []
-        self._inputs = _divide(inputs, self.micro_batches) if self.is_first else None
-        self._targets = _divide(targets, self.micro_batches) if self.is_last else None
+        before = self._set_gradients_aside()
+        self._inputs = self._own_part(inputs) if self.is_first else None
+        self._targets = self._own_part(targets) if self.is_last else None
         held = []  # (input, output or None, random state) of micro-batches under way, oldest first
         done = 0
         for action, number in actions(self.schedule, self.stages, self.rank, self.micro_batches):
@@ -73,25 +107,58 @@ class Pipeline:
                 done += 1
         for work, _ in self._sending:
             work.wait()
+        self._reduce_gradients(before)
         loss = torch.zeros(1, dtype=torch.float64)
         if self.is_last:
-            loss[0] = sum(self._losses) / self.micro_batches
-        dist.broadcast(loss, self.stages - 1)
+            loss[0] = sum(self._losses) / (self.micro_batches * self.replicas)
+        dist.all_reduce(loss)
         return loss.item()
 
+    def _own_part(self, batch):
+        """Returns the micro-batches of this replica's part of a batch."""
+        parts = _divide(batch, self.replicas * self.micro_batches)
+        return parts[self.replica * self.micro_batches : (self.replica + 1) * self.micro_batches]
+
+    def _set_gradients_aside(self):
+        """Returns the gradients of earlier steps, which are summed over the replicas already."""
+        if self.replicas == 1:
+            return {}
+        before = {p: p.grad for p in self.module.parameters() if p.grad is not None}
+        for p in before:
+            p.grad = None
+        return before
+
+    def _reduce_gradients(self, before):
+        """Sums the gradients of this step over the replicas of the stage, and adds those before."""
+        if self.replicas == 1:
+            return
+        by_type = {}
+        for p in self.module.parameters():
+            if p.requires_grad:
+                by_type.setdefault(p.dtype, []).append(p)
+        for kind, params in by_type.items():
+            parts = [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in params]
+            # One buffer for all steps: --gradients topk knows what it has left out by its address.
+            flat = self._flat.setdefault(kind, torch.empty(sum(len(g) for g in parts), dtype=kind))
+            torch.cat(parts, out=flat)
+            dist.all_reduce(flat, group=self._stage_group)
+            for p, total in zip(params, flat.split([p.numel() for p in params])):
+                total = total.view_as(p)
+                p.grad = before[p].add_(total) if p in before else total.clone()
+
     def _forward(self, number):
-        x = self._inputs[number] if self.is_first else self._receive(self.rank - 1, self._forward_group)
+        x = self._inputs[number] if self.is_first else self._receive(-1, self._forward_group)
         if not self.is_first and x.is_floating_point():
             x.requires_grad_()
         if self.recompute and not self.is_last:
             state = torch.get_rng_state()
             with torch.no_grad():
                 y = self.module(x)
-            self._send(y, self.rank + 1, self._forward_group)
+            self._send(y, 1, self._forward_group)
             return x, None, state
         y = self.module(x)
         if not self.is_last:
-            self._send(y.detach(), self.rank + 1, self._forward_group)
+            self._send(y.detach(), 1, self._forward_group)
         return x, y, None
 
     def _backward(self, number, x, y, state):
@@ -102,13 +169,15 @@ class Pipeline:
         if self.is_last:
             loss = self.loss(y, self._targets[number])
             self._losses.append(loss.item())
-            (loss / self.micro_batches).backward()
+            (loss / (self.micro_batches * self.replicas)).backward()
         else:
-            y.backward(self._receive(self.rank + 1, self._backward_group))
+            y.backward(self._receive(1, self._backward_group))
         if not self.is_first:
-            self._send(x.grad, self.rank - 1, self._backward_group)
+            self._send(x.grad, -1, self._backward_group)
 
-    def _send(self, tensor, to, group):
+    def _send(self, tensor, stages, group):
+        """Sends a tensor to the stage so many behind this one."""
+        to = self._global_rank(self.rank + stages, self.replica)
         tensor = tensor.contiguous()
         if tensor.dim() > _MAX_DIMENSIONS or tensor.dtype not in _TYPES:
             raise ValueError(f"a tensor of {tensor.dim()} dimensions of {tensor.dtype} can't pass between stages")
@@ -117,7 +186,9 @@ class Pipeline:
         for t in (head, tensor):
             self._sending.append((dist.isend(t, to, group=group), t))  # It must live until it is sent.
 
-    def _receive(self, source, group):
+    def _receive(self, stages, group):
+        """Returns a tensor of the stage so many behind this one."""
+        source = self._global_rank(self.rank + stages, self.replica)
         head = torch.zeros(_MAX_DIMENSIONS + 2, dtype=torch.int64)
         dist.recv(head, source, group=group)
         kind, dimensions, *shape = head.tolist()
