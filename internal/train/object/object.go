@@ -250,9 +250,9 @@ func (b *Bucket) refusal(name string, response *http.Response) error {
 	if all, err := io.ReadAll(io.LimitReader(response.Body, maxText)); err == nil {
 		_ = xml.Unmarshal(all, &text)
 	}
-	err := fmt.Errorf("the server replies %s", response.Status)
+	err := fmt.Errorf("the server replies %.100q", response.Status)
 	if text.Code != "" {
-		err = fmt.Errorf("the server replies %s, %.100q: %.300q", response.Status, text.Code, text.Message)
+		err = fmt.Errorf("the server replies %.100q, %.100q: %.300q", response.Status, text.Code, text.Message)
 	}
 	kind := outboard.Invalid
 	switch status := response.StatusCode; {

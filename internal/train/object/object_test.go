@@ -1,10 +1,14 @@
 package object
 
 import (
+	"bufio"
 	"context"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -86,6 +90,52 @@ func TestRequestsAreMadeAgain(t *testing.T) {
 	})
 	if got, err := b.Get(context.Background(), "x", 100); err != nil || string(got) != "content" || requests != 3 {
 		t.Errorf("%q, %v after %d requests, want the whole content after 3", got, err, requests)
+	}
+}
+
+// A hostile server's status and text reach no terminal as control characters, and it can't have
+// more kept of an error or an object than is asked for.
+func TestHostileServer(t *testing.T) {
+	const escape = "\x1b]0;title\a"
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := make(chan string)
+	var serving sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); serving.Wait() })
+	serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+				_, _ = io.WriteString(conn, <-answers)
+			}
+			_ = conn.Close()
+		}
+	})
+	o, err := Parse("s3://data/?endpoint=http://" + l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, answer := range map[string]string{
+		"status":      "HTTP/1.1 403 " + escape + "\r\nContent-Length: 0\r\n\r\n",
+		"text":        "HTTP/1.1 403 No\r\n\r\n<Error><Code>" + escape + "</Code><Message>" + escape + "</Message></Error>",
+		"deep text":   "HTTP/1.1 403 No\r\n\r\n" + strings.Repeat("<Error>", 1<<20),
+		"large":       "HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 1<<20),
+		"a false end": "HTTP/1.1 200 OK\r\nContent-Length: 9223372036854775807\r\n\r\n" + strings.Repeat("x", 1<<20),
+	} {
+		go func() { answers <- answer }()
+		content, err := b.Get(t.Context(), "x", 10)
+		if err == nil || len(content) > 0 || strings.ContainsAny(err.Error(), "\x1b\a") || len(err.Error()) > 1000 {
+			t.Errorf("%s: %d bytes, %q", name, len(content), err)
+		}
 	}
 }
 
