@@ -98,7 +98,7 @@ func (r *Recorder) Close(status int) (end trace.End, err error) {
 }
 
 func (r *Recorder) write(path string, end trace.End) (trace.End, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return end, err
 	}

@@ -263,3 +263,23 @@ func FuzzJoin(f *testing.F) {
 		_, _, _ = joined(t, trace.Local, nil, file)
 	})
 }
+
+// A trace has the program's arguments, names and times: other users of the machine do not read it.
+func TestTracesAreTheUsersOwn(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "a.trace")
+	r, err := NewRecorder(RecorderOptions{File: file, Mode: "local", Path: program, Args: []string{program}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Close(0); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
