@@ -58,7 +58,7 @@ func LateSocket(g *Gateway, app string) error {
 
 // Envelope packs a message between nodes.
 func Envelope(name string, data []byte, binary bool) []byte {
-	return envelope(name, outgoing{data, binary})
+	return envelope(name, outgoing{data: data, binary: binary})
 }
 
 // OpenEnvelope unpacks it.
@@ -107,3 +107,15 @@ func ParsePlain(text string) (r *http.Request, size int, ok bool) {
 
 // Buffered is how many bytes of requests and messages the gateway holds.
 func Buffered(g *Gateway) int64 { return g.opts.Buffers.Held() }
+
+// Queued is how many bytes wait for the clients of an app's WebSockets.
+func Queued(g *Gateway, app string) (n int64) {
+	h := g.sockets.hub(app)
+	defer g.sockets.running.Done()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.byID {
+		n += s.queuedBytes.Load()
+	}
+	return n
+}

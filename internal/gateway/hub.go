@@ -164,7 +164,7 @@ func openEnvelope(b []byte) (name string, m outgoing, ok bool) {
 func (h *hub) toRoom(ctx context.Context, name string, m outgoing) error {
 	h.mu.Lock()
 	if r := h.rooms[name]; r != nil {
-		r.broadcast(m)
+		r.broadcast(h.weigh(m))
 	}
 	h.mu.Unlock()
 	return h.publish(ctx, h.roomSubject(name), envelope(h.sockets.node(), m))
@@ -200,7 +200,7 @@ func (h *hub) deliverLocal(id string, m outgoing) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s := h.byID[id]; s != nil {
-		s.send(m)
+		s.send(h.weigh(m))
 	}
 }
 
@@ -213,7 +213,7 @@ func (h *hub) receiveForRoom(r *room, message Message) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r.broadcast(m)
+	r.broadcast(h.weigh(m))
 }
 
 func (h *hub) receiveForSocket(message Message) {

@@ -35,6 +35,7 @@ func (s *socket) run(ctx context.Context) {
 		s.discard(m)
 	}
 	s.hub.remove(s)
+	s.discardOutbox()
 	if !opened {
 		return
 	}
@@ -195,6 +196,7 @@ func (s *socket) writeOne(ctx context.Context, m outgoing) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
+	defer m.release()
 	defer s.queuedBytes.Add(-int64(len(m.data)))
 	return s.conn.Write(ctx, kind, m.data)
 }
@@ -246,23 +248,6 @@ func (s *socket) answersPing(ctx context.Context) bool {
 		s.end(errSilent)
 	}
 	return err == nil
-}
-
-// send adds a message to the outbox. A socket whose outbox is full is ended, since it would miss
-// messages. send is called under the hub's lock and does not block.
-func (s *socket) send(m outgoing) {
-	if s.unwritable.Load() {
-		return
-	}
-	if s.queuedBytes.Add(int64(len(m.data))) <= outboxBytes {
-		select {
-		case s.outbox <- m:
-			return
-		default:
-		}
-	}
-	s.queuedBytes.Add(-int64(len(m.data)))
-	s.drop()
 }
 
 // drop ends a socket whose client does not read.

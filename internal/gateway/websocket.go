@@ -131,18 +131,6 @@ func (m incoming) kind() string {
 	return "text"
 }
 
-type outgoing struct {
-	data   []byte
-	binary bool
-}
-
-func (m outgoing) letter() byte {
-	if m.binary {
-		return 'b'
-	}
-	return 't'
-}
-
 // serveSocket is the handler of a route for WebSockets. It returns when the socket ends.
 func (h *handler) serveSocket(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()

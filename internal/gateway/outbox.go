@@ -1,0 +1,116 @@
+package gateway
+
+import (
+	"sync"
+
+	"github.com/outboard-run/outboard/internal/quota"
+)
+
+// outgoing is a message to clients.
+type outgoing struct {
+	data   []byte
+	binary bool
+	weight *weight // nil: it is not charged
+	// charged says that the weight is held for the socket in whose outbox the message is.
+	charged bool
+}
+
+func (m outgoing) letter() byte {
+	if m.binary {
+		return 'b'
+	}
+	return 't'
+}
+
+// release ends the message's stay in an outbox.
+func (m outgoing) release() {
+	if m.charged {
+		m.weight.release()
+	}
+}
+
+// freeOutbox is how many bytes an outbox may have that are charged to nothing, so that clients that
+// read are served when those that do not have used up the tenant's budget.
+const freeOutbox = 64 << 10
+
+// weight reserves the bytes of a message as long as outboxes hold it. The members of a room share
+// the message, which is charged once.
+type weight struct {
+	budget *quota.Budget
+	size   int64
+
+	mu   sync.Mutex
+	held int // outboxes
+}
+
+// weigh returns a message whose bytes are charged while outboxes hold it.
+func (h *hub) weigh(m outgoing) outgoing {
+	m.weight = &weight{budget: h.sockets.gateway.opts.Buffers, size: int64(len(m.data))}
+	return m
+}
+
+// retain reserves the bytes for one more outbox. It returns false when there are none left.
+func (w *weight) retain() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held == 0 && w.budget.TryReserve(w.size) != nil {
+		return false
+	}
+	w.held++
+	return true
+}
+
+func (w *weight) release() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held--; w.held == 0 {
+		w.budget.Release(w.size)
+	}
+}
+
+// send adds a message to the outbox. A socket whose outbox is full, or that waits for its client
+// where the tenant has no bytes left for that, is ended, since it would miss messages. send is
+// called under the hub's lock and does not block.
+func (s *socket) send(m outgoing) {
+	if s.unwritable.Load() {
+		return
+	}
+	if !s.enqueue(m) {
+		s.drop()
+	}
+}
+
+// enqueue adds a message to the outbox if it fits.
+func (s *socket) enqueue(m outgoing) bool {
+	queued := s.queuedBytes.Add(int64(len(m.data)))
+	if queued > outboxBytes {
+		s.queuedBytes.Add(-int64(len(m.data)))
+		return false
+	}
+	m.charged = queued > freeOutbox && m.weight != nil
+	if m.charged && !m.weight.retain() {
+		s.queuedBytes.Add(-int64(len(m.data)))
+		return false
+	}
+	select {
+	case s.outbox <- m:
+		return true
+	default:
+		s.queuedBytes.Add(-int64(len(m.data)))
+		m.release()
+		return false
+	}
+}
+
+// discardOutbox drops what was not sent, once nothing adds to it any more.
+func (s *socket) discardOutbox() {
+	for {
+		select {
+		case m := <-s.outbox:
+			s.queuedBytes.Add(-int64(len(m.data)))
+			m.release()
+		default:
+			return
+		}
+	}
+}
