@@ -12,6 +12,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/egress"
+	"github.com/outboard-run/outboard/internal/gateway"
 	"github.com/outboard-run/outboard/internal/node"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/network"
@@ -35,6 +36,7 @@ type upOptions struct {
 	nats, creds       string
 	grpc, http        string
 	httpHosts         []string
+	clientTimeout     time.Duration
 	models            string
 	modelsShm         bool
 	modelServers      string
@@ -63,6 +65,7 @@ func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.grpc, "grpc", "", "`ADDR` for plain gRPC of local programs, or none (default 127.0.0.1:7435, or another port)")
 	flags.StringVar(&o.http, "http", "", "`ADDR` for HTTP requests to apps, or none (default 127.0.0.1:8080, or another port)")
 	flags.StringSliceVar(&o.httpHosts, "http-host", nil, "host `NAME` for which requests to apps are served, beside localhost; *.NAME for TENANT.NAME with that tenant's apps")
+	flags.DurationVar(&o.clientTimeout, "client-timeout", gateway.DefaultClientTimeout, "how long a client of apps or models may make the node wait for the rest of a request or for reading a response, beside a second for each 64 KiB")
 	flags.StringVar(&o.models, "models", "", "`ADDR` for the interfaces of models beside --http, or none")
 	flags.BoolVar(&o.modelsShm, "models-shm", false, "let clients of models register shared memory of this machine")
 	flags.StringVar(&o.modelServers, "model-servers", "", "`FILE` with the commands or addresses of servers that execute models (vLLM, llama-server)")
@@ -111,6 +114,8 @@ const (
 	minLeaseTTL = 10 * time.Second
 	// minReplaceAfter leaves room for a restart and an election.
 	minReplaceAfter = 30 * time.Second
+	// minClientTimeout is beyond the precision of the gateway's deadlines.
+	minClientTimeout = 2 * time.Second
 )
 
 func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) error {
@@ -125,6 +130,9 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 	}
 	if opts.leaseTTL < minLeaseTTL {
 		return usage("--lease-ttl %v: want %v or more", opts.leaseTTL, minLeaseTTL)
+	}
+	if opts.clientTimeout < minClientTimeout {
+		return usage("--client-timeout %v: want %v or more", opts.clientTimeout, minClientTimeout)
 	}
 	if err := egress.CheckPrivate(opts.outgoingPrivate); err != nil {
 		return usage("--outgoing-private %v", err)
@@ -143,7 +151,7 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 		Join:  opts.join, Token: opts.token,
 		NATS: opts.nats, Creds: opts.creds,
 		GRPC: opts.grpc, HTTP: opts.http, HTTPHosts: opts.httpHosts, Models: opts.models, ModelsSharedMemory: opts.modelsShm, ModelServers: opts.modelServers, SlowCall: opts.slowCall, MaxCalls: opts.maxCalls, LeaseTTL: opts.leaseTTL,
-		Sandbox: opts.sandbox.sandbox, TenantLimits: opts.tenantLimits.limits, OutgoingPrivate: opts.outgoingPrivate, ProbeBudget: opts.probeBudget,
+		Sandbox: opts.sandbox.sandbox, TenantLimits: opts.tenantLimits.limits, OutgoingPrivate: opts.outgoingPrivate, ClientTimeout: opts.clientTimeout, ProbeBudget: opts.probeBudget,
 		Helper: env.Helper,
 		Log:    slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: opts.logLevel})),
 		Jobs:   opts.jobs, Objects: objects,

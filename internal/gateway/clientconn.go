@@ -18,9 +18,9 @@ import (
 // are only recorded here, and one goroutine finds those that have expired.
 type clientConn struct {
 	net.Conn
-	prefix       []byte
-	writeTimeout time.Duration
-	watch        *connTable
+	prefix []byte
+	pace   pace
+	watch  *connTable
 
 	mu          sync.Mutex
 	read, write deadline
@@ -78,7 +78,7 @@ func (c *clientConn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// piece is how many bytes must be written within writeTimeout.
+// piece is how many bytes are written at once. A client that reads keeps its connection with each.
 const piece = 256 << 10
 
 // Write implements net.Conn.
@@ -92,11 +92,12 @@ func (c *clientConn) Write(b []byte) (n int, err error) {
 }
 
 func (c *clientConn) writePiece(b []byte) (int, error) {
-	if err := c.SetWriteDeadline(c.watch.clock().Add(c.writeTimeout)); err != nil {
+	begin := c.watch.clock()
+	if err := c.SetWriteDeadline(begin.Add(c.pace.left(len(b)))); err != nil {
 		return 0, err
 	}
 	n, err := c.Conn.Write(b)
-	if err != nil {
+	if err = c.pace.wrote(n, c.watch.clock().Sub(begin), err); err != nil {
 		return n, err
 	}
 	return n, c.SetWriteDeadline(time.Time{})

@@ -65,8 +65,9 @@ type Options struct {
 	// Grace is how long accepted requests may take when the gateway stops.
 	// Default: 30 s.
 	Grace time.Duration
-	// ClientTimeout is how long a client may take for a request's head, and how long it may make
-	// no progress while it sends a body or reads a response. Default: 30 s.
+	// ClientTimeout is how long a client may take for a request's head, and how long it may make a
+	// call wait for more of the body or a response for its reader, beside a second for each 64 KiB.
+	// Default: 30 s.
 	ClientTimeout time.Duration
 }
 
@@ -109,7 +110,7 @@ func (o *Options) setNumbers() {
 		o.Grace = 30 * time.Second
 	}
 	if o.ClientTimeout == 0 {
-		o.ClientTimeout = 30 * time.Second
+		o.ClientTimeout = DefaultClientTimeout
 	}
 }
 

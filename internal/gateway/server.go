@@ -52,7 +52,7 @@ func newServer(g *Gateway) *server {
 // ServeConn serves a connection, of which first was read already, and returns before it ends. A
 // connection that is passed before Run runs waits for it, one that is passed after Run is closed.
 func (g *Gateway) ServeConn(conn net.Conn, first []byte) {
-	c := &clientConn{Conn: conn, prefix: first, writeTimeout: g.server.clientTimeout, watch: &g.server.watch}
+	c := &clientConn{Conn: conn, prefix: first, pace: pace{timeout: g.server.clientTimeout}, watch: &g.server.watch}
 	if !g.server.watch.add(c) {
 		Refuse(conn, outboard.Errorf(outboard.Busy, "serve a connection", "%d are open", g.opts.Conns))
 		return
@@ -114,10 +114,21 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
+// lastRequest ends the connection of a request after its response.
+func lastRequest(r *http.Request) {
+	if c, ok := r.Context().Value(connKey{}).(*clientConn); ok {
+		c.stop()
+	}
+}
+
 // serveHTTP is the handler of net/http's server.
 func (s *server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	if c, ok := r.Context().Value(connKey{}).(*clientConn); ok && c.stopping.Load() {
 		w.Header().Set("Connection", "close")
+	}
+	if r.Body != http.NoBody {
+		// net/http reads what a handler has left of a body, and would wait for it without a limit.
+		_ = http.NewResponseController(w).SetReadDeadline(s.watch.clock().Add(s.clientTimeout))
 	}
 	s.gateway.ServeHTTP(w, r)
 }

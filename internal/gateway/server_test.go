@@ -407,6 +407,83 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
+// TestTricklingReader: a client that reads a little now and then is let go, and the call that it
+// holds ends, whether the function sends in parts or the gateway has the whole response.
+func TestTricklingReader(t *testing.T) {
+	const parts, part = 200, 4 << 10
+	head := "HTTP/1.1 200 OK\r\n\r\n"
+	for name, f := range map[string]invoke{
+		"in parts": func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+			_, err := io.WriteString(c.Stream, head)
+			for n := 0; n < parts && err == nil; n++ {
+				_, err = c.Stream.Write(make([]byte, part))
+			}
+			return gateway.Answer{Streamed: true, Message: true}, err
+		},
+		"whole": func(context.Context, gateway.Call) (gateway.Answer, error) {
+			return gateway.Answer{Message: true, Body: append([]byte(head), make([]byte, parts*part)...)}, nil
+		},
+	} {
+		for server, request := range map[string]string{"plain": getPlain, "net/http": getOdd} {
+			t.Run(name+", "+server, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					begin, ended := time.Now(), make(chan error, 1)
+					g := newGateway(t, gateway.Options{ClientTimeout: 10 * time.Second, Invoker: invoke(func(ctx context.Context, c gateway.Call) (gateway.Answer, error) {
+						a, err := f(ctx, c)
+						a.Release = func() { ended <- err }
+						return a, err
+					})}, gateway.App{Name: "a", Routes: []gateway.Route{{Path: "/", Target: to("f"), HTTP: true, Streams: name == "in parts"}}})
+					stop := start(t, g)
+					client, conn := net.Pipe()
+					g.ServeConn(conn, nil)
+					var reading sync.WaitGroup
+					reading.Go(func() {
+						_, err := io.WriteString(client, request)
+						for err == nil {
+							_, err = client.Read(make([]byte, 1<<10))
+							time.Sleep(time.Second)
+						}
+					})
+					err := <-ended
+					if took := time.Since(begin); took > time.Minute {
+						t.Errorf("its call was held for %v", took)
+					}
+					if name == "in parts" && (err == nil || !strings.Contains(err.Error(), "--client-timeout")) {
+						t.Errorf("the function is told %v", err)
+					}
+					client.Close()
+					reading.Wait()
+					stop()
+				})
+			})
+		}
+	}
+}
+
+// TestUnreadBody: a client that never sends the body that it announced is let go, though nothing
+// reads that body.
+func TestUnreadBody(t *testing.T) {
+	for name, path := range map[string]string{"no such app": "/b/", "a function that does not read": "/a/"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGateway(t, gateway.Options{Invoker: inParts("HTTP/1.1 200 OK\r\n\r\n", "done")}, gateway.App{Name: "a", Routes: []gateway.Route{
+					{Path: "/", Target: to("f"), HTTP: true, Streams: true},
+				}})
+				stop := start(t, g)
+				client, conn := net.Pipe()
+				g.ServeConn(conn, []byte("POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"))
+				begin := time.Now()
+				_ = client.SetReadDeadline(begin.Add(time.Hour))
+				if b, err := io.ReadAll(client); err != nil || time.Since(begin) > time.Minute {
+					t.Errorf("%q, %v after %v", b, err, time.Since(begin))
+				}
+				client.Close()
+				stop()
+			})
+		})
+	}
+}
+
 // TestCloseClientConns: connections of clients end after the request in progress, whichever
 // server has them; a client that begins with HTTP/2 is told to use HTTP/1.1.
 func TestCloseClientConns(t *testing.T) {

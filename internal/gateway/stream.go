@@ -74,9 +74,6 @@ func appendStreamHead(b []byte, x *exchange) []byte {
 	return append(b, "\r\n\r\n"...)
 }
 
-// slowest is the rate below which a client's body is given up, beside ClientTimeout: 64 KiB a second.
-const slowest = 16 // as a shift of seconds
-
 // Read reads the request's body. A client that sends too slowly or too much ends it with an error,
 // which becomes the response unless there is one already.
 func (s *stream) Read(b []byte) (int, error) {

@@ -22,6 +22,7 @@ type forwarder struct {
 	apps    *catalog.Catalog
 	tenants *host.Host
 	models  *models
+	timeout time.Duration // how long a client may make the forwarder wait
 	log     *slog.Logger
 
 	server *http.Server
@@ -37,7 +38,6 @@ type forwarder struct {
 const (
 	maxForwardedConns = 20_000
 	maxForwardedHead  = 64 << 10
-	headTimeout       = 30 * time.Second
 	idleTimeout       = 2 * time.Minute
 	// forwardGrace is how long requests in progress may take when the node stops.
 	forwardGrace = 30 * time.Second
@@ -45,11 +45,14 @@ const (
 
 func newForwarder(i *ingress) *forwarder {
 	f := &forwarder{
-		addr: i.listener.Addr(), apps: i.apps, tenants: i.tenants, models: i.models, log: i.log, conns: make(chan net.Conn), closed: make(chan struct{}), open: make(chan struct{}, maxForwardedConns),
+		addr: i.listener.Addr(), apps: i.apps, tenants: i.tenants, models: i.models, timeout: i.clientTimeout, log: i.log, conns: make(chan net.Conn), closed: make(chan struct{}), open: make(chan struct{}, maxForwardedConns),
 		proxies: map[string]*httputil.ReverseProxy{},
 	}
+	if f.timeout == 0 {
+		f.timeout = gateway.DefaultClientTimeout
+	}
 	f.server = &http.Server{
-		Handler: f, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxForwardedHead,
+		Handler: f, ReadHeaderTimeout: f.timeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxForwardedHead,
 		DisableGeneralOptionsHandler: true, ErrorLog: slog.NewLogLogger(i.log.Handler(), slog.LevelWarn),
 	}
 	return f
@@ -85,24 +88,12 @@ func (f *forwarder) serve(conn net.Conn) {
 		go gateway.Refuse(conn, outboard.Errorf(outboard.Busy, "serve a connection", "%d are open", maxForwardedConns))
 		return
 	}
-	counted := &countedConn{Conn: conn, release: sync.OnceFunc(func() { <-f.open })}
+	counted := countConn(gateway.PaceConn(conn, f.timeout), f.open)
 	select {
 	case f.conns <- counted:
 	case <-f.closed:
 		_ = counted.Close()
 	}
-}
-
-// countedConn frees its slot when it is closed.
-type countedConn struct {
-	net.Conn
-	release func()
-}
-
-// Close implements net.Conn.
-func (c *countedConn) Close() error {
-	c.release()
-	return c.Conn.Close()
 }
 
 // Accept implements net.Listener.
@@ -123,6 +114,7 @@ func (f *forwarder) Addr() net.Addr { return f.addr }
 
 // ServeHTTP implements http.Handler: it is where a request's tenant is decided.
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	gateway.BoundBody(w, r, f.timeout)
 	app := gateway.AppOf(r.URL.Path)
 	tenant := tenantOf(f.apps, app)
 	switch {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/acceptor"
@@ -26,6 +27,8 @@ type ingress struct {
 	models   *models
 	health   *health.Board
 	log      *slog.Logger
+	// clientTimeout is how long a client may make this node wait; 0: the gateway's default.
+	clientTimeout time.Duration
 }
 
 // addr is the address at which requests for apps are accepted, "" for none.

@@ -84,7 +84,7 @@ type weighedBody struct {
 func (b *weighedBody) Read(p []byte) (int, error) {
 	_ = b.control.SetReadDeadline(time.Now().Add(bodyTimeout)) // a recorder in a test has none
 	n, err := b.ReadCloser.Read(p)
-	if err != nil {
+	if errors.Is(err, io.EOF) {
 		_ = b.control.SetReadDeadline(time.Time{}) // the connection's next request has its own
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -201,7 +202,7 @@ func (m *models) runPort(ctx context.Context, ready func()) error {
 	}
 	m.log.Info("requests to models are accepted", "addr", m.addr())
 	server := &http.Server{
-		Handler: m, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxForwardedHead,
+		Handler: http.HandlerFunc(m.serveClient), ReadHeaderTimeout: m.clientTimeout(), IdleTimeout: idleTimeout, MaxHeaderBytes: maxForwardedHead,
 		ErrorLog: slog.NewLogLogger(m.log.Handler(), slog.LevelWarn), Protocols: &http.Protocols{},
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxModelStreams, MaxReceiveBufferPerConnection: modelWindow, MaxReceiveBufferPerStream: modelWindow},
 	}
@@ -215,7 +216,8 @@ func (m *models) runPort(ctx context.Context, ready func()) error {
 			_ = server.Close() // the time for what was in progress is over
 		}
 	})
-	if err := server.Serve(m.listener); !errors.Is(err, http.ErrServerClosed) {
+	clients := &clientListener{Listener: m.listener, timeout: m.clientTimeout(), open: make(chan struct{}, maxForwardedConns)}
+	if err := server.Serve(clients); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -235,6 +237,21 @@ func (m *models) awaitModel(ctx context.Context) bool {
 		case <-changed:
 		}
 	}
+}
+
+// clientTimeout is how long a client may make the node wait.
+func (m *models) clientTimeout() time.Duration {
+	return cmp.Or(m.node.opts.ClientTimeout, gateway.DefaultClientTimeout)
+}
+
+// serveClient is ServeHTTP for the listener of models: it bounds how slow a client may be.
+func (m *models) serveClient(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor < 2 {
+		gateway.BoundBody(w, r, m.clientTimeout())
+	} else {
+		w = gateway.PaceStream(w, m.clientTimeout()) // a body that is not read ends with its stream
+	}
+	m.ServeHTTP(w, r)
 }
 
 // ServeHTTP serves the interfaces of models to clients that the pool's API keys admit.

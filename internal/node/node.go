@@ -86,6 +86,9 @@ type Options struct {
 	OutgoingPrivate []string
 	// TenantLimits are what each tenant may hold on this node, in bytes.
 	TenantLimits quota.Limits
+	// ClientTimeout is how long a client of an app or a model may make this node wait for the rest of
+	// its request, or for taking a response; 0 means 30 s.
+	ClientTimeout time.Duration
 	// Sandbox changes the isolation of the workers that execute kernels.
 	Sandbox lend.Sandbox
 	// Helper is the command that runs a helper process, whose name follows;

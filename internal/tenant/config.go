@@ -56,9 +56,11 @@ type Config struct {
 	// HTTP is the address at which the node accepts requests for apps, "" for none.
 	HTTP string `json:"http,omitempty"`
 	// Hosts are the host names for which requests are served, none for all.
-	Hosts     []string      `json:"hosts,omitempty"`
-	Heartbeat time.Duration `json:"heartbeat,omitempty"`
-	Level     slog.Level    `json:"level"`
+	Hosts []string `json:"hosts,omitempty"`
+	// ClientTimeout is how long a client may make the gateway wait; 0 means its default.
+	ClientTimeout time.Duration `json:"client_timeout,omitempty"`
+	Heartbeat     time.Duration `json:"heartbeat,omitempty"`
+	Level         slog.Level    `json:"level"`
 	// Members are the nodes of the pool now. The node reports changes on the local API.
 	Members []outboard.Node `json:"members,omitempty"`
 }

@@ -1,0 +1,166 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+// slowest is the rate below which a client is too slow, in bytes of a second as a shift: 64 KiB.
+const slowest = 16
+
+// DefaultClientTimeout is how long a client may make others wait where the operator says nothing.
+const DefaultClientTimeout = 30 * time.Second
+
+// A pace bounds how long a client may make the sender of a response wait: for timeout beside a
+// second for each 64 KiB, as a leaky bucket of time. A client that reads one byte now and then lets
+// each write complete in time, and would otherwise hold its call for ever.
+type pace struct {
+	timeout time.Duration
+	waited  atomic.Int64 // in nanoseconds, beyond what the bytes that were written are worth
+}
+
+// left is how long the next write of n bytes may take.
+func (p *pace) left(n int) time.Duration {
+	return p.timeout - time.Duration(p.waited.Load()) + worth(n)
+}
+
+// wrote charges a write of n bytes, and returns the error of one that took too long.
+func (p *pace) wrote(n int, took time.Duration, err error) error {
+	p.waited.Store(max(0, p.waited.Load()+int64(took-worth(n))))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return &slowReaderError{p.timeout, err}
+	}
+	return err
+}
+
+// worth is how long a client may take for n bytes.
+func worth(n int) time.Duration { return time.Duration(n) * time.Second >> slowest }
+
+// slowReaderError ends a response that its client reads too slowly.
+type slowReaderError struct {
+	timeout time.Duration
+	error
+}
+
+// Unwrap returns the error of the connection.
+func (e *slowReaderError) Unwrap() error { return e.error }
+
+// Error implements error.
+func (e *slowReaderError) Error() string {
+	return fmt.Sprintf("it has read less than %v a second for %v, the longest that a response waits (`outboard up --client-timeout`)",
+		outboard.Bytes(1<<slowest), e.timeout)
+}
+
+// PaceConn returns a connection whose writes fail once the client has made them wait for timeout
+// beside a second for each 64 KiB. Its deadlines for writes are not the caller's to set.
+func PaceConn(conn net.Conn, timeout time.Duration) net.Conn {
+	return &pacedConn{Conn: conn, pace: pace{timeout: timeout}}
+}
+
+// pacedConn is the connection of PaceConn.
+type pacedConn struct {
+	net.Conn
+	pace pace
+}
+
+// Write implements net.Conn.
+func (c *pacedConn) Write(b []byte) (n int, err error) {
+	for {
+		part := b[n:min(len(b), n+piece)]
+		begin := time.Now()
+		if err := c.Conn.SetWriteDeadline(begin.Add(c.pace.left(len(part)))); err != nil {
+			return n, err
+		}
+		m, err := c.Conn.Write(part)
+		err = c.pace.wrote(m, time.Since(begin), err)
+		if n += m; err != nil || n == len(b) {
+			return n, err
+		}
+	}
+}
+
+// slowestSender is the rate below which BoundBody gives a client up, as a shift: 4 KiB a second. A
+// tenant's process has stricter rules.
+const slowestSender = 12
+
+// BoundBody has reading the body of a request fail once the client has made its reader wait for
+// timeout beside a second for each 4 KiB. It also bounds how long net/http waits for what the
+// handler leaves of the body.
+func BoundBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	b := &boundedBody{ReadCloser: r.Body, control: http.NewResponseController(w), left: timeout}
+	_ = b.control.SetReadDeadline(time.Now().Add(timeout)) // a recorder in a test has none
+	r.Body = b
+}
+
+// boundedBody is the body of a request that BoundBody has bounded. One goroutine reads it.
+type boundedBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+	left    time.Duration
+}
+
+// Read implements io.Reader.
+func (b *boundedBody) Read(p []byte) (int, error) {
+	begin := time.Now()
+	_ = b.control.SetReadDeadline(begin.Add(max(b.left, 0)))
+	n, err := b.ReadCloser.Read(p)
+	b.left += time.Duration(n)*time.Second>>slowestSender - time.Since(begin)
+	if errors.Is(err, io.EOF) {
+		_ = b.control.SetReadDeadline(time.Time{}) // the connection's next request has its own
+	}
+	return n, err
+}
+
+// PaceStream returns a writer of a response over HTTP/2 that does for its stream what PaceConn does
+// for a connection: a client may leave one stream's flow-control window closed and read the others.
+func PaceStream(w http.ResponseWriter, timeout time.Duration) http.ResponseWriter {
+	return &pacedStream{ResponseWriter: w, control: http.NewResponseController(w), pace: pace{timeout: timeout}}
+}
+
+// pacedStream is the writer of PaceStream.
+type pacedStream struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	pace    pace
+}
+
+// Write implements http.ResponseWriter.
+func (s *pacedStream) Write(b []byte) (n int, err error) {
+	err = s.within(len(b), func() error {
+		n, err = s.ResponseWriter.Write(b)
+		return err
+	})
+	return n, err
+}
+
+// FlushError implements what http.ResponseController looks for.
+func (s *pacedStream) FlushError() error { return s.within(0, s.control.Flush) }
+
+// Flush implements http.Flusher.
+func (s *pacedStream) Flush() { _ = s.FlushError() } // the next write has the error
+
+// Unwrap returns the writer of the server.
+func (s *pacedStream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// within calls f, which writes n bytes, with a deadline, and charges the time that it took.
+func (s *pacedStream) within(n int, f func() error) error {
+	begin := time.Now()
+	if err := s.control.SetWriteDeadline(begin.Add(s.pace.left(n))); err != nil {
+		return err
+	}
+	err := f()
+	err = s.pace.wrote(n, time.Since(begin), err)
+	_ = s.control.SetWriteDeadline(time.Time{}) // a stream that waits for its handler has none
+	return err
+}

@@ -1,0 +1,137 @@
+package gateway_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/gateway"
+)
+
+// A client that reads a byte now and then does not keep a writer for ever; one that reads fast
+// enough may do so for as long as it likes.
+func TestPaceConn(t *testing.T) {
+	for name, c := range map[string]struct {
+		read  int // bytes a second
+		fails bool
+	}{"nothing": {0, true}, "little": {1 << 10, true}, "enough": {128 << 10, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, conn := net.Pipe()
+				var reading sync.WaitGroup
+				reading.Go(func() {
+					for c.read > 0 {
+						if _, err := io.CopyN(io.Discard, client, int64(c.read)); err != nil {
+							return
+						}
+						time.Sleep(time.Second)
+					}
+				})
+				begin, paced := time.Now(), gateway.PaceConn(conn, 10*time.Second)
+				var err error
+				for n := 0; n < 256 && err == nil; n++ {
+					_, err = paced.Write(make([]byte, 64<<10))
+				}
+				if took := time.Since(begin); (err != nil) != c.fails || c.fails && took > time.Minute {
+					t.Errorf("%v after %v", err, took)
+				}
+				client.Close()
+				conn.Close()
+				reading.Wait()
+			})
+		})
+	}
+}
+
+// A body that its client stops to send, or sends too slowly, ends its connection, whether the
+// handler reads it or not.
+func TestBoundBody(t *testing.T) {
+	for name, reads := range map[string]bool{"read": true, "not read": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, conn := net.Pipe()
+				server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					gateway.BoundBody(w, r, 10*time.Second)
+					if reads {
+						_, _ = io.Copy(io.Discard, r.Body)
+					}
+				})}
+				served := make(chan struct{})
+				go func() {
+					defer close(served)
+					_ = server.Serve(&once{Conn: conn})
+				}()
+				begin := time.Now()
+				var sending sync.WaitGroup
+				sending.Go(func() {
+					_, err := io.WriteString(client, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
+					for err == nil {
+						_, err = client.Write([]byte("x"))
+						time.Sleep(time.Second)
+					}
+				})
+				_, _ = io.Copy(io.Discard, client)
+				if took := time.Since(begin); took > time.Minute {
+					t.Errorf("it was let go after %v", took)
+				}
+				client.Close()
+				server.Close()
+				<-served
+				sending.Wait()
+			})
+		})
+	}
+}
+
+// A client of HTTP/2 that leaves the window of a stream closed does not keep its handler.
+func TestPaceStream(t *testing.T) {
+	ended := make(chan error, 1)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/small" {
+			_, _ = io.WriteString(w, "small")
+			return
+		}
+		paced, err := gateway.PaceStream(w, 50*time.Millisecond), error(nil)
+		for n := 0; n < 1024 && err == nil; n++ {
+			if _, err = paced.Write(make([]byte, 64<<10)); err == nil {
+				err = http.NewResponseController(paced).Flush()
+			}
+		}
+		ended <- err
+	}))
+	server.Config.Protocols = &http.Protocols{}
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+	transport := &http.Transport{Protocols: server.Config.Protocols}
+	t.Cleanup(transport.CloseIdleConnections)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	get := func(path string) *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { answer.Body.Close() })
+		return answer
+	}
+	get("/large") // and its body is not read
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "--client-timeout") {
+		t.Errorf("the handler is told %v", err)
+	}
+	if b, err := io.ReadAll(get("/small").Body); err != nil || string(b) != "small" {
+		t.Errorf("another stream of the connection: %q, %v", b, err)
+	}
+}
