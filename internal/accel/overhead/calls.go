@@ -49,7 +49,7 @@ func (m *model) forward(t *thread, r *trace.Record, class trace.Class) error {
 	}
 	switch {
 	case class != trace.WaitedFor && r.Backward > 0:
-		m.send(m.links.down, done.flow, r.Backward) // only takes its share of the link
+		m.send(&m.down, done.flow, r.Backward) // only takes its share of the link
 	case class == trace.WaitedFor && waits(r):
 		m.answer(t, r, m.returned(t, r, done))
 	case class == trace.WaitedFor:
@@ -259,8 +259,10 @@ func (m *model) returned(t *thread, r *trace.Record, done outcome) flow {
 
 // answer sends the answer of a call, whose thread goes on when it is there.
 func (m *model) answer(t *thread, r *trace.Record, at flow) {
-	there := m.send(m.links.down, at, max(r.Backward, answerBytes)+framing)
+	there := m.send(&m.down, at, max(r.Backward, answerBytes)+framing)
 	m.e.Wait(t.on, there.tail)
+	m.up.waited()
+	m.down.waited()
 	t.pending += cost.Of(m.c.Receive)
 	m.synchronize(t)
 }

@@ -6,15 +6,10 @@ import (
 
 // Sizes of the transport, in bytes.
 const (
-	// ringArea is how far a thread may be ahead of the relay: the size of one direction of the
-	// ring (record 0001).
-	ringArea = 4 << 20
 	// fluidSize is the size from which a message is forwarded before it has arrived as a whole.
 	fluidSize = 512
 	// framing is what a message on its own adds on the wire: a TLS record and a frame.
 	framing = 40
-	// creditStep is the granularity of flow control in the model.
-	creditStep = 64 << 10
 )
 
 // links are the resources between programs and devices. Several programs may share them.
@@ -79,61 +74,4 @@ func (m *model) pass(on cost.Resource, in flow, once cost.Time, bytes int64) flo
 	m.e.Add(cost.Task{On: on, Units: bytes})
 	m.e.Add(cost.Task{On: on, After: [2]cost.Point{in.tail}, Done: tail})
 	return flow{head, tail}
-}
-
-// send sends a message over one direction of the link.
-func (m *model) send(on cost.Resource, in flow, bytes uint64) flow {
-	k := m.links
-	work := k.relay + cost.Time(float64(bytes)*k.perByte)
-	k.client.Use(work)
-	k.device.Use(work)
-	m.work.relay += work
-	return m.pass(on, in, k.relay, int64(bytes))
-}
-
-// A window is how many bytes of messages towards the device may be on their way to the link.
-type window struct {
-	sent  int64
-	marks []mark // in the order of their bytes
-}
-
-// mark is the moment at which the link has taken all bytes up to a position.
-type mark struct {
-	bytes int64
-	at    cost.Point
-}
-
-// sendAhead sends a message over the uplink, and makes its thread wait for room in the window.
-func (m *model) sendAhead(t *thread, in flow, bytes uint64) flow {
-	w := &m.window
-	w.sent += int64(bytes)
-	if len(w.marks) > 0 {
-		m.waitForMark(t, w.sent-ringArea)
-	}
-	if bytes > ringArea {
-		// The thread copies the last bytes when all but a ring of them have left.
-		first := m.send(m.links.up, flow{in.head, in.head}, bytes-ringArea)
-		m.e.Wait(t.on, m.e.Free(m.links.up))
-		rest := m.send(m.links.up, in, ringArea)
-		return flow{first.head, rest.tail}
-	}
-	out := m.send(m.links.up, in, bytes)
-	if n := len(w.marks); n == 0 || w.sent-w.marks[n-1].bytes >= creditStep {
-		at := m.e.Point()
-		m.e.Raise(at, m.e.Free(m.links.up))
-		w.marks = append(w.marks, mark{w.sent, at})
-	}
-	return out
-}
-
-// waitForMark makes the thread wait until the link has taken that many bytes.
-func (m *model) waitForMark(t *thread, bytes int64) {
-	w := &m.window
-	for len(w.marks) > 1 && w.marks[1].bytes <= bytes {
-		m.e.Release(w.marks[0].at)
-		w.marks = w.marks[1:]
-	}
-	if w.marks[0].bytes <= bytes {
-		m.e.Wait(t.on, w.marks[0].at)
-	}
 }

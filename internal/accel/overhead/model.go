@@ -24,12 +24,13 @@ type model struct {
 	known   known
 	scratch [16]cost.Point
 	next    int
-	window  window
-	setUp   cost.Resource
-	creates []bool    // by op: the call creates an object
-	builds  []bool    // by op: the call compiles kernels
-	traffic []Traffic // by op
-	work    work
+	// up and down are the program's streams.
+	up, down direction
+	setUp    cost.Resource
+	creates  []bool    // by op: the call creates an object
+	builds   []bool    // by op: the call compiles kernels
+	traffic  []Traffic // by op
+	work     work
 }
 
 type threadKey struct{ process, thread uint32 }
@@ -92,7 +93,17 @@ func newModel(e *cost.Evaluator, l *lanes, s *settings, shared *links, header *t
 		trips[i] = 2 * half * cost.Time(max(0, count))
 	}
 	var err error
-	m.setUp, err = e.Resource(cost.Profile{Latency: trips})
+	if m.setUp, err = e.Resource(cost.Profile{Latency: trips}); err != nil {
+		return nil, err
+	}
+	trip := cost.Profile{}
+	for _, half := range l.latency {
+		trip.Latency = append(trip.Latency, 2*half)
+	}
+	if m.up, err = newDirection(e, shared.up, trip); err != nil {
+		return nil, err
+	}
+	m.down, err = newDirection(e, shared.down, trip)
 	return m, err
 }
 

@@ -120,9 +120,16 @@ type timed struct {
 }
 
 func (w *watch) task(t cost.Task, begin, end cost.Time) {
-	if row := w.model.row(t.On); row != "" && end > begin {
-		w.all = append(w.all, timed{row, w.call, begin, end})
+	row := w.model.row(t.On)
+	if row == "" || end <= begin {
+		return
 	}
+	// The parts of a message follow each other without a pause while there is credit.
+	if n := len(w.all); n > 0 && w.all[n-1].row == row && w.all[n-1].call == w.call && w.all[n-1].end == begin {
+		w.all[n-1].end = end
+		return
+	}
+	w.all = append(w.all, timed{row, w.call, begin, end})
 }
 
 // fromStart returns the spans relative to the earliest of the program's thread.

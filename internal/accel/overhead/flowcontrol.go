@@ -1,0 +1,147 @@
+package overhead
+
+import (
+	"math"
+	"sort"
+
+	"github.com/outboard-run/outboard/internal/cost"
+)
+
+// Sizes of flow control, in bytes.
+const (
+	// ringArea is the size of one direction of the ring (record 0001). A thread may be so far ahead
+	// of what the other end has acknowledged.
+	ringArea = 4 << 20
+	// frameSize is the largest frame of a stream.
+	frameSize = 128 << 10
+	// creditStep is the granularity of flow control in the model.
+	creditStep = 32 << 10
+	// firstWindow is half of the window that a stream has from its first credit on, and lastWindow half
+	// of its largest one (internal/fabric/framed). The receiver returns credit when half of the window
+	// has been read, so a burst of messages finds between half of the window and all of it; the model
+	// takes half.
+	firstWindow = 256 << 10
+	lastWindow  = 4 << 20
+	// longestMessage and controlled bound the bytes whose flow control is evaluated, of a message and of
+	// a program, and so the work for a hostile trace.
+	longestMessage = 1 << 30
+	controlled     = 1 << 38
+)
+
+// direction is a program's stream over one direction of the link. Bytes leave when there is credit
+// for them, which takes a round trip to come back.
+//
+// Credit is given for whole steps, at fixed positions of the stream, so that it does not depend on
+// how bytes are divided into messages. For the same reason the window grows with the sequence of
+// calls and not with their times: results stay monotone.
+type direction struct {
+	on, credits cost.Resource
+	// sent is how many bytes the link has had, granted how many when the window was last considered
+	// for growth, grants how often that was.
+	sent, granted int64
+	grants        int
+	window        int64
+	// waits are the positions at the last two moments at which the program waited for an answer.
+	waits [2]int64
+	marks []mark // in the order of their bytes
+}
+
+// mark is the moment at which the sender knows that all bytes up to a position have arrived.
+type mark struct {
+	bytes int64
+	at    cost.Point
+}
+
+// newDirection returns the stream of a program over a link whose round trips the profile has.
+func newDirection(e *cost.Evaluator, on cost.Resource, trip cost.Profile) (direction, error) {
+	credits, err := e.Resource(trip)
+	return direction{on: on, credits: credits, window: firstWindow}, err
+}
+
+// send sends a message over one direction of the link.
+func (m *model) send(d *direction, in flow, bytes uint64) flow {
+	k := m.links
+	work := k.relay + cost.Time(float64(bytes)*k.perByte)
+	k.client.Use(work)
+	k.device.Use(work)
+	m.work.relay += work
+	if bytes > longestMessage || d.sent > controlled {
+		return m.pass(d.on, in, k.relay, int64(min(bytes, math.MaxInt64)))
+	}
+	if in.head == in.tail && bytes < fluidSize && d.sent%creditStep > 0 && d.sent%creditStep+int64(bytes) < creditStep {
+		d.sent += int64(bytes)
+		return m.pass(d.on, in, k.relay, int64(bytes))
+	}
+	return m.sendSteps(d, in, int64(bytes))
+}
+
+// sendSteps sends a message as far as there is credit, step by step.
+func (m *model) sendSteps(d *direction, in flow, bytes int64) flow {
+	head, tail := m.point(), m.point()
+	d.awaitCredit(m.e)
+	m.e.Add(cost.Task{On: d.on, After: [2]cost.Point{in.head}, Cost: m.links.relay, Done: head})
+	for bytes > 0 {
+		n := min(bytes, creditStep-d.sent%creditStep)
+		d.awaitCredit(m.e)
+		m.e.Add(cost.Task{On: d.on, Units: n})
+		d.sent, bytes = d.sent+n, bytes-n
+		if d.sent%creditStep == 0 {
+			d.mark(m.e)
+		}
+	}
+	m.e.Add(cost.Task{On: d.on, After: [2]cost.Point{in.tail}, Done: tail})
+	return flow{head, tail}
+}
+
+// awaitCredit delays the link at the beginning of a step until there is credit for all of it.
+func (d *direction) awaitCredit(e *cost.Evaluator) {
+	if d.sent%creditStep == 0 {
+		e.Wait(d.on, d.arrived(d.sent+creditStep-d.window))
+	}
+}
+
+// mark notes when the credit for what was sent so far will be back.
+func (d *direction) mark(e *cost.Evaluator) {
+	for len(d.marks) > 0 && d.marks[0].bytes <= d.sent-creditStep-ringArea {
+		e.Release(d.marks[0].at)
+		d.marks = d.marks[1:]
+	}
+	at := e.Point()
+	e.Add(cost.Task{On: d.credits, After: [2]cost.Point{e.Free(d.on)}, Done: at})
+	d.marks = append(d.marks, mark{d.sent, at})
+	d.grow()
+}
+
+// grow doubles the window where credit for half of it comes within two round trips of the credit
+// before: where that many bytes, and a frame more, are sent with one wait between them at most.
+func (d *direction) grow() {
+	if d.sent-d.granted < d.window {
+		return
+	}
+	d.granted = d.sent
+	// The first credit begins the clock of the second.
+	if d.grants++; d.grants > 2 && d.sent-d.waits[0] >= d.window+frameSize {
+		d.window = min(2*d.window, lastWindow)
+	}
+}
+
+// waited notes that the program has waited for an answer.
+func (d *direction) waited() { d.waits = [2]int64{d.waits[1], d.sent} }
+
+// arrived is when the sender knows that bytes up to a position have arrived: of whole steps.
+func (d *direction) arrived(position int64) cost.Point {
+	i := sort.Search(len(d.marks), func(i int) bool { return d.marks[i].bytes > position })
+	if i == 0 {
+		return 0
+	}
+	return d.marks[i-1].at
+}
+
+// sendAhead sends a message towards the device, and makes its thread wait for space in the ring.
+func (m *model) sendAhead(t *thread, in flow, bytes uint64) flow {
+	out := m.send(&m.up, in, bytes)
+	if m.up.sent > ringArea {
+		m.e.Wait(t.on, m.up.arrived(m.up.sent-ringArea))
+	}
+	return out
+}
