@@ -172,10 +172,17 @@ bin/dist/arm64.onnx.gz: ENGINE_ARCH := aarch64
 bin/dist/%.onnx.gz: packaging/engines/go.mod packaging/engines/go.sum
 	$(copy-onnx)
 
-internal/model/engine/llama/lib/llama.zip: packaging/llama/main.go
+# The barrier of llama.cpp's threads: built as the driver library is, without debugging information,
+# so that a release has the same bytes wherever it is made.
+bin/libbarrier.so: cmd/libbarrier/barrier.c Makefile
+	@scripts/need $(BUILD_NEEDS)
+	@mkdir -p bin
+	$(CC) $(CFLAGS) -g0 $< -o $@ -shared -Wl,-soname,libbarrier.so -Wl,-z,defs -Wl,-z,relro -Wl,-z,now -Wl,--build-id=none -s
+
+internal/model/engine/llama/lib/llama.zip: packaging/llama/main.go bin/libbarrier.so
 	@scripts/need npm
 	@echo "make: fetching llama.cpp from an npm package" >&2
-	$(GO) run ./packaging/llama -out $@
+	$(GO) run ./packaging/llama -barrier bin/libbarrier.so -out $@
 
 # The licences of the modules that are linked into the program, and the changes, for people.
 notices:

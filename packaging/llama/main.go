@@ -11,6 +11,7 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/hex"
 	"errors"
 	"flag"
@@ -35,19 +36,35 @@ const limit = 64 << 20
 
 func main() {
 	out := flag.String("out", "internal/model/engine/llama/lib/llama.zip", "the archive to write")
+	barrier := flag.String("barrier", "bin/libbarrier.so", "the library of cmd/libbarrier, which is added")
 	flag.Parse()
-	if err := run(context.Background(), *out); err != nil {
+	if err := run(context.Background(), *out, *barrier); err != nil {
 		fmt.Fprintln(os.Stderr, "llama:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, out string) error {
+func run(ctx context.Context, out, barrier string) error {
 	packed, err := fetch(ctx)
 	if err != nil {
 		return err
 	}
-	archive, err := repack(packed)
+	files, err := unpack(packed)
+	if err != nil {
+		return err
+	}
+	for name, content := range files {
+		if strings.HasPrefix(name, "libggml-cpu-") {
+			err = errors.Join(err, checkBarrier(name, content))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if files["libbarrier.so"], err = os.ReadFile(barrier); err != nil {
+		return err
+	}
+	archive, err := zipped(files)
 	if err != nil {
 		return err
 	}
@@ -80,8 +97,8 @@ func fetch(ctx context.Context) ([]byte, error) {
 	return packed, nil
 }
 
-// repack returns a zip file with the libraries of a gzipped tar file, in the order of their names.
-func repack(packed []byte) ([]byte, error) {
+// unpack returns the libraries of a gzipped tar file, by their names.
+func unpack(packed []byte) (map[string][]byte, error) {
 	unzipped, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
 		return nil, err
@@ -90,7 +107,7 @@ func repack(packed []byte) ([]byte, error) {
 	for in := tar.NewReader(unzipped); ; {
 		header, err := in.Next()
 		if errors.Is(err, io.EOF) {
-			break
+			return files, nil
 		}
 		if err != nil {
 			return nil, err
@@ -101,7 +118,36 @@ func repack(packed []byte) ([]byte, error) {
 			}
 		}
 	}
-	return zipped(files)
+}
+
+// barrierCode is the SHA-256 of the machine code of ggml_barrier, from which cmd/libbarrier knows
+// where the fields of a thread pool are.
+const barrierCode = "f0d1f6d845ba098acee7400327dfc8ceadb487088b70d6e09e4281ccc649ca22"
+
+// checkBarrier returns an error if cmd/libbarrier does not fit a processor's backend.
+func checkBarrier(name string, library []byte) error {
+	file, err := elf.NewFile(bytes.NewReader(library))
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	symbols, err := file.DynamicSymbols()
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	for _, s := range symbols {
+		if s.Name != "ggml_barrier" || int(s.Section) >= len(file.Sections) {
+			continue
+		}
+		code, section := make([]byte, s.Size), file.Sections[s.Section]
+		if _, err := section.ReadAt(code, int64(s.Value-section.Addr)); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if sum := sha256.Sum256(code); hex.EncodeToString(sum[:]) != barrierCode {
+			return fmt.Errorf("%s: the code of ggml_barrier has the digest %x, not %s: compare its offsets with cmd/libbarrier", name, sum, barrierCode)
+		}
+		return nil
+	}
+	return fmt.Errorf("%s: there is no ggml_barrier", name)
 }
 
 // wanted reports whether the engine needs a file: the libraries, without llama.cpp's own tools.

@@ -48,6 +48,11 @@ const (
 	fnSamplerApply
 	fnSamplerAccept
 	fnSamplerFree
+	fnAttachThreads
+	fnThreadParams // this one and those that follow are optional (see newThreadPool)
+	fnDeviceByType
+	fnDeviceRegistry
+	fnRegistryFunction
 	functionCount
 )
 
@@ -61,6 +66,8 @@ var functionNames = [functionCount]string{
 	"llama_vocab_type", "llama_vocab_n_tokens", "llama_vocab_is_eog", "llama_vocab_get_text", "llama_vocab_get_attr",
 	"llama_vocab_get_add_bos", "llama_tokenize", "llama_token_to_piece",
 	"llama_sampler_init_grammar", "llama_sampler_apply", "llama_sampler_accept", "llama_sampler_free",
+	"llama_attach_threadpool", "ggml_threadpool_params_init",
+	"ggml_backend_dev_by_type", "ggml_backend_dev_backend_reg", "ggml_backend_reg_get_proc_address",
 }
 
 // A library is llama.cpp, loaded into this process for good.
@@ -120,7 +127,7 @@ func bind(handle uintptr) (*library, error) {
 		if err != nil && i == fnVersion {
 			return nil, fmt.Errorf("llama.cpp: the library does not tell its version (llama_version): version 0.5.0 is known")
 		}
-		if err != nil {
+		if err != nil && i < fnThreadParams {
 			return nil, fmt.Errorf("llama.cpp: the library has no %s: version 0.5.0 is known", name)
 		}
 		l.functions[i] = address

@@ -216,6 +216,8 @@ func (m *textModel) open(o engine.Options) error {
 		return nil
 	}
 	m.cells = int(int32(m.lib.call(fnContextCells, m.context)))
+	m.pool = m.lib.newThreadPool(m.threads)
+	m.pool.attach(m.context)
 	return nil
 }
 
@@ -269,6 +271,7 @@ func (m *textModel) Close() error {
 				m.lib.call(fnFree, c)
 			}
 		}
+		m.pool.free()
 		m.lib.call(fnModelFree, m.model)
 	})
 	return nil

@@ -47,10 +47,11 @@ func openArchive() (*zip.Reader, error) {
 	return archive, nil
 }
 
-// core are the prefixes of the libraries that every process loads, in the order of their loading.
+// core are the prefixes of the libraries that every process loads, in the order of their loading:
+// the barrier of cmd/libbarrier, which replaces ggml's, comes before the backend that calls it.
 //
 //nolint:gochecknoglobals // a table
-var core = []string{"libggml-base", "libggml.", "libllama."}
+var core = []string{"libbarrier.", "libggml-base", "libggml.", "libllama."}
 
 // Embedded returns sealed files of memory with the libraries that a worker on this machine loads,
 // named as in the archive: the common ones, and the backend that suits the processor best. They are

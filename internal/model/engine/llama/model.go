@@ -25,7 +25,8 @@ type textModel struct {
 	cached     int       // that are kept at most
 	chunk      int       // tokens of a micro-batch
 	threads    int
-	pieces     []string // text of tokens, owned by the scheduler's goroutine
+	pool       *threadPool // of the context, nil if the library's build has none
+	pieces     []string    // text of tokens, owned by the scheduler's goroutine
 
 	scheduler *scheduler
 	closing   sync.Once

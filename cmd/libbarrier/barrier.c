@@ -1,0 +1,99 @@
+/* barrier.c: the barrier of ggml's threads, which sleep when they have waited long.
+ *
+ * The barrier of llama.cpp's library (ggml-cpu.c, built without OpenMP) spins until all threads
+ * have arrived. On a machine whose cores others use too, the thread that is waited for has often
+ * been preempted, and the waiting thread keeps it from the core that it occupies, for a time slice
+ * at each of some 250 barriers of a token. This barrier spins for a limited time and then sleeps
+ * on a futex. Loaded before ggml's library, and with its symbols global, it replaces ggml_barrier
+ * there, which is called through the procedure linkage table.
+ *
+ * The limit of spinning adapts: it grows while the other threads arrive within it, and shrinks
+ * when they do not, as on a busy machine. (Karlin, Li, Manasse, Owicki: Empirical studies of
+ * competitive spinning for a shared-memory multiprocessor, SOSP 1991.)
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { WAIT_PRIVATE = 0 | 128, WAKE_PRIVATE = 1 | 128 };
+
+/* Bounds of spinning, in pause instructions: a pause takes 10 to 50 ns. */
+enum { MIN_SPINS = 32, MAX_SPINS = 4096 };
+
+/* pool is the part of ggml_threadpool that the barrier uses. packaging/llama refuses a library
+ * whose ggml_barrier is not the machine code from which these offsets were read. */
+struct pool {
+	char before[0x68];
+	_Atomic int32_t graph; /* the low 16 bits: threads that compute */
+	char between[0x80 - 0x6c];
+	_Atomic int32_t arrived;
+	char between_lines[0xc0 - 0x84];
+	_Atomic int32_t passed; /* barriers that all threads have reached */
+};
+
+_Static_assert(offsetof(struct pool, graph) == 0x68, "n_graph");
+_Static_assert(offsetof(struct pool, arrived) == 0x80, "n_barrier");
+_Static_assert(offsetof(struct pool, passed) == 0xc0, "n_barrier_passed");
+
+static _Atomic int32_t sleepers;         /* threads of all pools that sleep or are about to */
+static _Thread_local int limit = 256;    /* spins of this thread's next wait */
+
+static void futex(_Atomic int32_t *word, int operation, int value) {
+	int saved = errno;
+	syscall(SYS_futex, word, operation, value, NULL, NULL, 0);
+	errno = saved;
+}
+
+static void relax(void) {
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield" ::: "memory");
+#endif
+}
+
+/* spin waits for a change of word from old and reports whether it came within the limit. */
+static int spin(_Atomic int32_t *word, int32_t old) {
+	for (int i = 0; i < limit; i++) {
+		if (atomic_load_explicit(word, memory_order_acquire) != old) {
+			limit += limit / 16 + 1;
+			if (limit > MAX_SPINS)
+				limit = MAX_SPINS;
+			return 1;
+		}
+		relax();
+	}
+	limit -= limit / 4;
+	if (limit < MIN_SPINS)
+		limit = MIN_SPINS;
+	return 0;
+}
+
+/* ggml_barrier returns when all threads that compute the pool's graph have called it. */
+__attribute__((visibility("default"))) void ggml_barrier(struct pool *p) {
+	int32_t threads = atomic_load_explicit(&p->graph, memory_order_relaxed) & 0xffff;
+	if (threads == 1)
+		return;
+	int32_t old = atomic_load_explicit(&p->passed, memory_order_relaxed);
+	if (atomic_fetch_add(&p->arrived, 1) == threads - 1) {
+		atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
+		atomic_fetch_add(&p->passed, 1);
+		/* Sequential consistency: either this thread sees the sleeper, or the sleeper sees passed. */
+		if (atomic_load(&sleepers) > 0)
+			futex(&p->passed, WAKE_PRIVATE, INT_MAX);
+		return;
+	}
+	if (spin(&p->passed, old))
+		return;
+	atomic_fetch_add(&sleepers, 1);
+	while (atomic_load(&p->passed) == old)
+		futex(&p->passed, WAIT_PRIVATE, old);
+	atomic_fetch_sub(&sleepers, 1);
+}
