@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,6 +50,8 @@ type Spec struct {
 	// Alone keeps the node from joining the first one: its arguments say where
 	// its pool is.
 	Alone bool
+	// Bare makes it a place in the network alone, for Exec: no `outboard up` runs there.
+	Bare bool
 	// Link, if set, is the network path that connections of other nodes and their programs to
 	// this one emulate. Connections pass through a relay in this process; Node.SetLink changes
 	// the path.
@@ -65,6 +68,7 @@ type Rig struct {
 // A Node is one running `outboard up`.
 type Node struct {
 	Name, Addr string
+	index      int // in Options.Nodes
 	rig        *Rig
 	spec       Spec
 	namespace  string
@@ -97,7 +101,11 @@ func (r *Rig) start(ctx context.Context) error {
 }
 
 func (r *Rig) startNode(ctx context.Context, i int, spec Spec) error {
-	n := &Node{Name: spec.Name, rig: r, spec: spec, Addr: r.network.addr(i), namespace: r.network.namespace(i)}
+	n := &Node{Name: spec.Name, index: i, rig: r, spec: spec, Addr: r.network.addr(i), namespace: r.network.namespace(i)}
+	if spec.Bare {
+		r.nodes[spec.Name] = n
+		return nil
+	}
 	if i > 0 && !spec.Alone {
 		token, err := r.Node(r.opts.Nodes[0].Name).Output(ctx, "token")
 		if err != nil {
@@ -112,8 +120,9 @@ func (r *Rig) startNode(ctx context.Context, i int, spec Spec) error {
 	if err := n.Up(ctx, n.spec.Args...); err != nil {
 		return err
 	}
-	for _, seen := range r.nodes {
-		if err := seen.waitFor(ctx, i+1); err != nil {
+	running := slices.DeleteFunc(slices.Collect(maps.Values(r.nodes)), func(n *Node) bool { return n.spec.Bare })
+	for _, seen := range running {
+		if err := seen.waitFor(ctx, len(running)); err != nil {
 			return err
 		}
 	}

@@ -41,6 +41,25 @@ func (r *Rig) Shape(ctx context.Context, bitsPerSecond float64) error {
 	return nil
 }
 
+// Shape bounds what the node sends, and what it receives, each by a token bucket of so many bits per
+// second. It needs namespaces, and stays until the rig is closed.
+func (n *Node) Shape(ctx context.Context, bitsPerSecond float64) error {
+	net, ok := n.rig.network.(*namespaces)
+	if !ok {
+		return errors.New("nodes on the loopback device have no links to bound")
+	}
+	port := fmt.Sprintf("port%d", n.index)
+	for _, end := range []struct{ namespace, device string }{{net.hub(), port}, {n.namespace, "node"}} {
+		if err := ip(ctx, fmt.Sprintf("-n %s link set %s mtu %d", end.namespace, end.device, frameSize)); err != nil {
+			return err
+		}
+		if err := tc(ctx, end.namespace, fmt.Sprintf("qdisc replace dev %s root tbf rate %.0fbit burst %d latency 200ms", end.device, bitsPerSecond, bucketSize)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Unshape takes the token buckets of Shape away.
 func (r *Rig) Unshape(ctx context.Context) error {
 	n, ok := r.network.(*namespaces)

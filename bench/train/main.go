@@ -21,6 +21,12 @@ import (
 )
 
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == storeArg {
+		os.Exit(helper(serveStore, os.Args[2]))
+	}
+	if len(os.Args) == 3 && os.Args[1] == rankArg {
+		os.Exit(helper(runStoreRank, os.Args[2]))
+	}
 	b := &bench{}
 	b.Flags()
 	flag.StringVar(&b.binary, "outboard", "bin/outboard", "the program to measure")
@@ -38,6 +44,8 @@ func (b *bench) sections() []paired.Section {
 		{Name: "equality", Run: b.equality},
 		{Name: "allreduce", Run: b.allReduce},
 		{Name: "links", Run: b.links},
+		{Name: "store", Run: b.store},
+		{Name: "loading", Run: b.loading},
 		{Name: "planner", Run: b.planner},
 		{Name: "plans", Run: b.plans},
 		{Name: "steps", Run: b.steps},

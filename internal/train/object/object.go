@@ -228,7 +228,7 @@ func (b *Bucket) attempt(ctx context.Context, method, name string, body []byte, 
 	if method != http.MethodGet {
 		return nil, nil
 	}
-	content, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
+	content, err := readContent(response, limit)
 	switch {
 	case err != nil && ctx.Err() == nil:
 		return nil, retryableError{fmt.Errorf("its content was cut off after %d bytes: %w", len(content), err)}
@@ -238,6 +238,16 @@ func (b *Bucket) attempt(ctx context.Context, method, name string, body []byte, 
 		return nil, outboard.Errorf(outboard.Exhausted, "object "+b.String()+name, "it has more than %v", outboard.Bytes(limit))
 	}
 	return content, nil
+}
+
+// readContent returns the content of a response, or the first limit+1 bytes of one that has more.
+func readContent(response *http.Response, limit int64) ([]byte, error) {
+	if n := response.ContentLength; n >= 0 && n <= limit {
+		content := make([]byte, n)
+		read, err := io.ReadFull(response.Body, content)
+		return content[:read], err
+	}
+	return io.ReadAll(io.LimitReader(response.Body, limit+1))
 }
 
 // refusal returns why the server does not carry out a request.

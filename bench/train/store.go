@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/outboard-run/outboard/bench/paired"
+	"github.com/outboard-run/outboard/bench/rig"
+)
+
+// storeName is the place of the network with the object store, and storePort its port.
+const (
+	storeName = "store"
+	storePort = "9000"
+)
+
+// startStore starts the object store of a rig and returns the URL of a bucket, and what ends it.
+func (b *bench) startStore(ctx context.Context, r *rig.Rig) (url string, end func(), err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", nil, err
+	}
+	n := r.Node(storeName)
+	host, _, err := net.SplitHostPort(n.Addr)
+	if err != nil {
+		return "", nil, err
+	}
+	addr := net.JoinHostPort(host, storePort)
+	ctx, cancel := context.WithCancel(ctx)
+	cmd := n.Exec(ctx, self, storeArg, addr)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		cancel()
+		return "", nil, err
+	}
+	end = func() {
+		cancel()
+		_ = cmd.Wait() // It was killed.
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		end()
+		return "", nil, fmt.Errorf("the object store did not start: %w", err)
+	}
+	return "s3://bench/?endpoint=http://" + addr, end, nil
+}
+
+// store measures sums through an object store, for ranks whose links are bounded: a process for each
+// in a namespace of its own. The store's own link is not bounded.
+func (b *bench) store(ctx context.Context) error {
+	for _, n := range []int{4, 8, 16} {
+		if err := b.sumThroughStore(ctx, n); err != nil {
+			return fmt.Errorf("%d ranks: %w", n, err)
+		}
+	}
+	return nil
+}
+
+func (b *bench) sumThroughStore(ctx context.Context, n int) error {
+	const bits, size = 1e8, 8 << 20
+	places := []rig.Spec{{Name: storeName, Bare: true}}
+	for i := range n {
+		places = append(places, rig.Spec{Name: fmt.Sprintf("rank%d", i), Bare: true})
+	}
+	r, err := rig.Start(ctx, rig.Options{Binary: b.binary, Dir: filepath.Join(b.Dir, "ranks"), Nodes: places})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if !strings.Contains(r.Where(), "namespaces") {
+		b.note("Sums through a store were not measured: they need network namespaces (root).")
+		return nil
+	}
+	url, end, err := b.startStore(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer end()
+	all := storeRank{URL: url, Bytes: size, Rounds: b.Rounds(7, 2)}
+	for _, p := range places[1:] {
+		if err := r.Node(p.Name).Shape(ctx, bits); err != nil {
+			return err
+		}
+		host, _, err := net.SplitHostPort(r.Node(p.Name).Addr)
+		if err != nil {
+			return err
+		}
+		all.Hosts = append(all.Hosts, host)
+	}
+	t, err := runRanks(ctx, r, places[1:], all)
+	if err != nil {
+		return err
+	}
+	const transfer = size / (bits / 8)
+	plain := (3 - 2/float64(n)) * transfer
+	b.Row(paired.NewRow(fmt.Sprintf("all-reduce of 8 MiB through an object store, %d ranks at 100 Mbit/s, pipelined: time against 2s/w", n),
+		"ms", "2s/w", milliseconds(t.Pipelined...), milliseconds(2*transfer), paired.Goal{MaxRatio: 1.05}).Because(storeReason))
+	b.Row(paired.NewRow(fmt.Sprintf("the same, plain: time against 3s/w - 2s/(%dw)", n),
+		"ms", "formula", milliseconds(t.Plain...), milliseconds(plain), paired.Goal{MinRatio: 0.95, MaxRatio: 1.05}).Because(storeReason))
+	return nil
+}
+
+// storeReason is why a sum through the store takes longer than its bytes on the links.
+const storeReason = "all ranks and the store share the machine's cores, and each byte passes through the kernel's network four times; " +
+	"on a virtual clock both forms are within 5 % (TestTimesThroughAStore)"
+
+// runRanks runs a process for each rank and returns the times of rank 0.
+func runRanks(ctx context.Context, r *rig.Rig, places []rig.Spec, all storeRank) (t storeTiming, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return t, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var out strings.Builder
+	running := make([]*exec.Cmd, 0, len(places))
+	ended := make(chan error, len(places))
+	for i, p := range places {
+		all.Rank = i
+		argument, err := json.Marshal(all)
+		if err != nil {
+			return t, err
+		}
+		cmd := r.Node(p.Name).Exec(ctx, self, rankArg, string(argument))
+		problems := &strings.Builder{}
+		if cmd.Stderr = problems; i == 0 {
+			cmd.Stdout = &out
+		}
+		if err = cmd.Start(); err != nil {
+			cancel()
+			break
+		}
+		running = append(running, cmd)
+		go func() {
+			err := cmd.Wait()
+			if err != nil && ctx.Err() == nil {
+				err = fmt.Errorf("rank %d: %w: %s", i, err, strings.TrimSpace(problems.String()))
+			}
+			ended <- err
+		}()
+	}
+	for range running {
+		if failed := <-ended; failed != nil {
+			err = errors.Join(err, failed)
+			cancel() // One that has failed leaves the others waiting.
+		}
+	}
+	if err != nil {
+		return t, err
+	}
+	return t, json.Unmarshal([]byte(out.String()), &t)
+}
