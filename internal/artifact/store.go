@@ -258,7 +258,7 @@ func (s *Store) ingest(ctx context.Context, digest string, r io.Reader) (name st
 		}
 	}()
 	sum := sha256.New()
-	size, err = io.Copy(io.MultiWriter(f, sum), io.LimitReader(&contextReader{ctx, r}, MaxSize+1))
+	size, err = io.Copy(io.MultiWriter(f, sum), io.LimitReader(&spaceReader{r: &contextReader{ctx, r}, dir: f.Name()}, MaxSize+1))
 	switch found := algorithm + hex.EncodeToString(sum.Sum(nil)); {
 	case err != nil:
 	case size > MaxSize:

@@ -1,0 +1,57 @@
+package artifact
+
+import (
+	"fmt"
+	"io"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
+)
+
+// The space of the store's disk that files leave free: others write there what must not fail, such
+// as the pool's state, and files come from peers, ranks of training jobs and users.
+const (
+	maxKeptFree  = 256 << 20
+	keptFreePart = 32 // of a small disk, one part of so many
+	// spaceStep is how many bytes are written between two looks at the free space.
+	spaceStep = 16 << 20
+)
+
+// A spaceReader fails when the disk of a folder, where what is read is written to, has no space but
+// what is kept free.
+type spaceReader struct {
+	r    io.Reader
+	dir  string
+	left int // bytes until the next look
+}
+
+// Read implements io.Reader.
+func (s *spaceReader) Read(p []byte) (int, error) {
+	if s.left <= 0 {
+		if err := checkSpace(s.dir); err != nil {
+			return 0, err
+		}
+		s.left = spaceStep
+	}
+	n, err := s.r.Read(p)
+	s.left -= n
+	return n, err
+}
+
+// checkSpace returns an error in whose chain is syscall.ENOSPC when the disk of a folder has only the
+// space left that is kept free.
+func checkSpace(dir string) error {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return fmt.Errorf("free space of the disk: %w", err)
+	}
+	size := uint64(s.Bsize) //nolint:gosec // it is positive
+	free, keep := s.Bavail*size, min(maxKeptFree, s.Blocks*size/keptFreePart)
+	if free > keep || s.Blocks == 0 {
+		return nil
+	}
+	return outboard.Errorf(outboard.Exhausted, "", "the disk of the node's data folder has %v left, of which %v stay free for the pool's state: free space on it (%w)",
+		outboard.Bytes(free), outboard.Bytes(keep), syscall.ENOSPC) //nolint:gosec // a disk has less than 2^63 bytes
+}
