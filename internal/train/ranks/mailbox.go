@@ -7,7 +7,10 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"unsafe"
+
+	"github.com/outboard-run/outboard"
 )
 
 // Messages between the servers of two nodes, little-endian: from and to (ranks of the group, 4
@@ -20,6 +23,9 @@ const (
 	// nobody has received yet: the node's next messages wait.
 	maxLetter = 1 << 30
 	maxHeld   = 1 << 30
+	// maxServerHeld bounds what the mailboxes of a server hold together: a job chooses how many groups
+	// it has, and what it sends lies in the memory of this node, not of its ranks.
+	maxServerHeld = 4 << 30
 )
 
 // A mailbox exchanges messages of a group with one other node.
@@ -28,6 +34,7 @@ type mailbox struct {
 	out  chan *outgoing
 	once sync.Once
 	done chan struct{} // closed with the mailbox
+	all  *atomic.Int64 // bytes that the server's mailboxes hold
 
 	mu      sync.Mutex
 	notFull sync.Cond
@@ -46,8 +53,8 @@ type outgoing struct {
 	sent     func(error)
 }
 
-func newMailbox(conn net.Conn) *mailbox {
-	m := &mailbox{conn: conn, out: make(chan *outgoing, maxLetters), done: make(chan struct{})}
+func newMailbox(conn net.Conn, all *atomic.Int64) *mailbox {
+	m := &mailbox{conn: conn, all: all, out: make(chan *outgoing, maxLetters), done: make(chan struct{})}
 	m.notFull.L = &m.mu
 	return m
 }
@@ -56,10 +63,7 @@ func (m *mailbox) close() {
 	m.once.Do(func() {
 		close(m.done)
 		_ = m.conn.Close() // What waits for it ends.
-		m.mu.Lock()
-		m.held = 0
-		m.mu.Unlock()
-		m.notFull.Broadcast()
+		m.release(maxHeld + maxLetter) // all of it
 	})
 }
 
@@ -133,22 +137,41 @@ func (m *mailbox) read(in *bufio.Reader) (incoming, error) {
 	if size > maxLetter || i.from == leftMark && size != 0 {
 		return i, mailErrorf("a message of %d bytes: want %d at most", size, maxLetter)
 	}
-	m.mu.Lock()
-	for m.held > 0 && m.held+int(size) > maxHeld {
-		m.notFull.Wait()
+	if err := m.reserve(int(size)); err != nil {
+		return i, err
 	}
-	m.held += int(size)
-	m.mu.Unlock()
 	i.buf = make([]byte, size)
 	_, err := io.ReadFull(in, i.buf)
 	return i, err
 }
 
+// reserve counts a message of so many bytes, once those before it leave it memory.
+func (m *mailbox) reserve(n int) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for m.held > 0 && m.held+n > maxHeld {
+		m.notFull.Wait()
+	}
+	select {
+	case <-m.done:
+		return net.ErrClosed
+	default:
+	}
+	if m.all.Add(int64(n)) > maxServerHeld {
+		m.all.Add(-int64(n))
+		return mailErrorf("messages that no rank has received hold %v on this node, all that a job may have: receive them before more are sent", outboard.Bytes(maxServerHeld))
+	}
+	m.held += n
+	return nil
+}
+
 // release says that a rank has received a message of so many bytes.
 func (m *mailbox) release(n int) {
 	m.mu.Lock()
-	m.held = max(0, m.held-n)
+	n = min(n, m.held)
+	m.held -= n
 	m.mu.Unlock()
+	m.all.Add(-int64(n))
 	m.notFull.Broadcast()
 }
 

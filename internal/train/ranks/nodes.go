@@ -21,7 +21,7 @@ const maxRounds = 1024
 // serveRemote connects a group to other nodes, and makes its calls with them until it ends.
 func (s *Server) serveRemote(g *group, name string) {
 	ctx, cancel := context.WithTimeout(s.life, connectLimit)
-	err := g.remote.connect(ctx, s.opts.Mesh, name, &s.opts)
+	err := g.remote.connect(ctx, s.opts.Mesh, name, &s.opts, &s.held)
 	cancel()
 	g.mu.Lock()
 	if err != nil {

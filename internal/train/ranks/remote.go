@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync/atomic"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/train/collective"
@@ -70,7 +71,7 @@ func (r *remote) localRanks() (n int) {
 }
 
 // connect connects the group to the other nodes.
-func (r *remote) connect(ctx context.Context, mesh Mesh, name string, o *Options) error {
+func (r *remote) connect(ctx context.Context, mesh Mesh, name string, o *Options, held *atomic.Int64) error {
 	conns := make([]net.Conn, len(r.nodes))
 	r.mail = make([]*mailbox, len(r.nodes))
 	var err error
@@ -83,7 +84,7 @@ func (r *remote) connect(ctx context.Context, mesh Mesh, name string, o *Options
 		}
 		var mail net.Conn
 		if mail, err = mesh.Connect(ctx, node, "mail "+name); err == nil {
-			r.mail[i] = newMailbox(mail)
+			r.mail[i] = newMailbox(mail, held)
 		}
 	}
 	if err == nil {

@@ -56,6 +56,7 @@ type Server struct {
 	listener *net.UnixListener
 	stop     context.CancelFunc
 	done     chan struct{}
+	held     atomic.Int64 // bytes of messages of other nodes that no rank has received
 
 	mu     sync.Mutex
 	groups map[string]*group
