@@ -35,7 +35,7 @@ func reducers(t *testing.T, n int, s Spec, link collective.Link) []*Reducer {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = g.Close() })
-		all[rank] = New(g, s)
+		all[rank] = New(g, s, new(Held))
 	}
 	return all
 }
@@ -176,13 +176,19 @@ func TestElementsOutOfTheBufferAreRefused(t *testing.T) {
 
 // Residuals of many buffers take bounded memory.
 func TestResidualsAreBounded(t *testing.T) {
-	r := residuals{total: maxResidual - 10, order: []residualKey{{1, maxResidual - 10}}, all: map[residualKey][]float32{{1, maxResidual - 10}: nil}}
+	var held Held
+	r := residuals{held: &held, order: []residualKey{{1, maxResidual - 10}}, all: map[residualKey][]float32{{1, maxResidual - 10}: nil}}
+	held.elements.Store(maxResidual - 10)
 	r.of(residualKey{2, 11})
-	if _, ok := r.all[residualKey{1, maxResidual - 10}]; ok || r.total != 11 {
-		t.Errorf("%d elements are kept of %d buffers, want the last ones only", r.total, len(r.all))
+	if _, ok := r.all[residualKey{1, maxResidual - 10}]; ok || held.elements.Load() != 11 {
+		t.Errorf("%d elements are kept of %d buffers, want the last ones only", held.elements.Load(), len(r.all))
 	}
 	if r.of(residualKey{3, maxResidual + 1}) != nil {
 		t.Error("a residual is larger than all may be")
+	}
+	other := residuals{held: &held}
+	if other.of(residualKey{1, maxResidual - 10}) != nil || other.of(residualKey{1, 5}) == nil {
+		t.Error("the residuals of two groups are not bounded together")
 	}
 }
 
@@ -228,4 +234,21 @@ func TestSpecs(t *testing.T) {
 	if !bytes.Contains([]byte(Spec{Loss, 0.05}.Explain()), []byte("at most 5 %")) {
 		t.Error(Spec{Loss, 0.05}.Explain())
 	}
+}
+
+// FuzzEntries: whatever elements a rank sends, none is added out of the buffer.
+func FuzzEntries(f *testing.F) {
+	f.Add([]byte{1, 0, 0, 0, 0, 0, 128, 63}, 2)
+	f.Add([]byte{255, 255, 255, 255, 0, 0, 128, 63}, 2)
+	f.Fuzz(func(t *testing.T, sent []byte, size int) {
+		entries := sent[:len(sent)/entrySize*entrySize] // topK's buffers are whole elements
+		all := make([]float32, 64)
+		size = min(max(size, 0), 32)
+		err := addEntries(all[:size:size], entries)
+		for i := size; i < len(all); i++ {
+			if all[i] != 0 {
+				t.Errorf("element %d of %d was changed (%v)", i, size, err)
+			}
+		}
+	})
 }

@@ -47,8 +47,10 @@ func (s *Stats) Add(t Stats) {
 	s.Dropped, s.Offered = s.Dropped+t.Dropped, s.Offered+t.Offered
 }
 
-// New returns a Reducer over a group.
-func New(g Group, s Spec) *Reducer { return &Reducer{group: g, spec: s} }
+// New returns a Reducer over a group, whose memory is counted in held.
+func New(g Group, s Spec, held *Held) *Reducer {
+	return &Reducer{group: g, spec: s, left: residuals{held: held}}
+}
 
 // Stats returns what the Reducer has summed until now; a call may be under way.
 func (r *Reducer) Stats() Stats {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"sync/atomic"
 
 	"github.com/outboard-run/outboard/internal/train/collective"
 )
@@ -127,18 +128,32 @@ type residualKey struct {
 	count int
 }
 
-// maxResidual bounds the elements of all residuals: 4 GiB.
+// maxResidual bounds the elements of all residuals that share a Held: 4 GiB.
 const maxResidual = 1 << 30
+
+// Held counts what Reducers keep in the memory of this process, which is not the ranks' own. Those
+// of a job share one: a program chooses how many groups and buffers it has.
+type Held struct{ elements atomic.Int64 }
+
+// reserve adds n elements if they fit.
+func (h *Held) reserve(n int) bool {
+	if h.elements.Add(int64(n)) <= maxResidual {
+		return true
+	}
+	h.elements.Add(-int64(n))
+	return false
+}
 
 // residuals are what calls have not sent, by buffer. Where there are too many elements the oldest
 // buffer's are forgotten.
 type residuals struct {
+	held  *Held
 	all   map[residualKey][]float32
 	order []residualKey // from the oldest
-	total int
 }
 
-// of returns the residual of a buffer, zeros at first, and nil for a buffer that is too large.
+// of returns the residual of a buffer, zeros at first, and nil where there is no memory for it: a
+// sum is less exact without.
 func (r *residuals) of(k residualKey) []float32 {
 	if left, ok := r.all[k]; ok {
 		return left
@@ -146,15 +161,24 @@ func (r *residuals) of(k residualKey) []float32 {
 	if k.count > maxResidual {
 		return nil
 	}
+	for !r.held.reserve(k.count) {
+		if len(r.order) == 0 {
+			return nil // other groups have it
+		}
+		r.forget()
+	}
 	if r.all == nil {
 		r.all = make(map[residualKey][]float32)
 	}
-	for r.total+k.count > maxResidual {
-		oldest := r.order[0]
-		r.order, r.total = r.order[1:], r.total-oldest.count
-		delete(r.all, oldest)
-	}
 	r.all[k] = make([]float32, k.count)
-	r.order, r.total = append(r.order, k), r.total+k.count
+	r.order = append(r.order, k)
 	return r.all[k]
+}
+
+// forget drops the oldest buffer's residual.
+func (r *residuals) forget() {
+	oldest := r.order[0]
+	r.order = r.order[1:]
+	r.held.elements.Add(-int64(oldest.count))
+	delete(r.all, oldest)
 }

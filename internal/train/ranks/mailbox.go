@@ -63,7 +63,7 @@ func (m *mailbox) close() {
 	m.once.Do(func() {
 		close(m.done)
 		_ = m.conn.Close() // What waits for it ends.
-		m.release(maxHeld + maxLetter) // all of it
+		m.release(maxHeld + maxLetter)
 	})
 }
 
@@ -165,7 +165,7 @@ func (m *mailbox) reserve(n int) error {
 	return nil
 }
 
-// release says that a rank has received a message of so many bytes.
+// release says that a rank has received a message of so many bytes; more than are held are all.
 func (m *mailbox) release(n int) {
 	m.mu.Lock()
 	n = min(n, m.held)

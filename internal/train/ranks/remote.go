@@ -70,8 +70,14 @@ func (r *remote) localRanks() (n int) {
 	return n
 }
 
+// heldMemory counts what the groups of a job hold in the memory of this node, beside the ranks' own.
+type heldMemory struct {
+	letters   atomic.Int64 // bytes of messages of other nodes that no rank has received
+	residuals compress.Held
+}
+
 // connect connects the group to the other nodes.
-func (r *remote) connect(ctx context.Context, mesh Mesh, name string, o *Options, held *atomic.Int64) error {
+func (r *remote) connect(ctx context.Context, mesh Mesh, name string, o *Options, held *heldMemory) error {
 	conns := make([]net.Conn, len(r.nodes))
 	r.mail = make([]*mailbox, len(r.nodes))
 	var err error
@@ -84,7 +90,7 @@ func (r *remote) connect(ctx context.Context, mesh Mesh, name string, o *Options
 		}
 		var mail net.Conn
 		if mail, err = mesh.Connect(ctx, node, "mail "+name); err == nil {
-			r.mail[i] = newMailbox(mail, held)
+			r.mail[i] = newMailbox(mail, &held.letters)
 		}
 	}
 	if err == nil {
@@ -99,7 +105,7 @@ func (r *remote) connect(ctx context.Context, mesh Mesh, name string, o *Options
 		r.closeMail()
 		return err
 	}
-	r.sums = compress.New(r.group, o.Gradients)
+	r.sums = compress.New(r.group, o.Gradients, &held.residuals)
 	return nil
 }
 

@@ -20,6 +20,9 @@ import (
 const (
 	maxRanks  = 4096 // of a group
 	maxGroups = 1024
+	// maxRemoteGroups bounds the groups over several nodes that a job makes at all: what they hold
+	// stays until the job ends, since other nodes may still need it.
+	maxRemoteGroups = 4 * maxGroups
 	// maxRequest bounds a message of a rank in bytes.
 	maxRequest = 16 << 10
 )
@@ -56,7 +59,7 @@ type Server struct {
 	listener *net.UnixListener
 	stop     context.CancelFunc
 	done     chan struct{}
-	held     atomic.Int64 // bytes of messages of other nodes that no rank has received
+	held     heldMemory
 
 	mu     sync.Mutex
 	groups map[string]*group
@@ -143,6 +146,9 @@ func (s *Server) group(name string, size int, nodes []int) (*group, error) {
 	if s.opts.Mesh != nil && len(nodes) > 0 {
 		if len(nodes) != size {
 			return nil, outboard.Errorf(outboard.Invalid, "join", "%d nodes for %d ranks", len(nodes), size)
+		}
+		if len(s.closing) >= maxRemoteGroups {
+			return nil, outboard.Errorf(outboard.Exhausted, "join", "the job has made %d groups over several nodes: make groups once and use them again", len(s.closing))
 		}
 		var err error
 		if r, err = newRemote(nodes, s.opts.Node); err != nil {
