@@ -73,6 +73,9 @@ var callGoals = []goal{
 	{network, "write_read", "write, then blocking read", "us", paired.Goal{Max: 100}, tlsCost},
 	{shared, "launch_finish", "launch and clFinish", "us", paired.Goal{Max: 75}, ""},
 	{network, "launch_finish", "launch and clFinish", "us", paired.Goal{}, ""},
+	{shared, "launch_read", "launch and a read of 4 KiB", "us", paired.Goal{}, ""},
+	{shared, "image_map", "map, write and unmap of a tiny image", "us", paired.Goal{}, ""},
+	{shared, "image_copy_map", "copy, map and unmap of a tiny image", "us", paired.Goal{}, ""},
 	{shared, "launch_stream", "1,000 launches back to back, each", "us", paired.Goal{Max: 5}, ""},
 	{network, "launch_stream", "1,000 launches back to back, each", "us", paired.Goal{Max: 5}, streamCost},
 	{shared, "write_large", "256 MiB write", "GB/s", paired.Goal{Min: 5}, ""},
@@ -115,7 +118,7 @@ func (b *bench) calls(ctx context.Context) error {
 
 // callArgs keeps a run of the small measurements at about two seconds.
 func (b *bench) callArgs(way string) []string {
-	args := []string{"-reads", "1000", "-alternate", "500", "-launches", "500", "-streams", "10", "-hundreds", "0", "-transfers", "3"}
+	args := []string{"-reads", "1000", "-alternate", "500", "-launches", "500", "-small", "300", "-streams", "10", "-hundreds", "0", "-transfers", "3"}
 	if way == remote { // it needs 43 ms for each
 		args = append(args, "-alternate", "20", "-streams", "2")
 	}

@@ -41,6 +41,7 @@ type bench struct {
 func (b *bench) sections() []paired.Section {
 	return []paired.Section{
 		{Name: "calls", Run: b.calls},
+		{Name: "busy", Run: b.busy},
 		{Name: "delay", Run: b.delayed},
 		{Name: "ffmpeg", Run: b.ffmpeg},
 		{Name: "programs", Run: b.programs},

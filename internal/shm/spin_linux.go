@@ -12,12 +12,18 @@ import (
 // the processor to other threads between its checks. It spins for up to twice the average
 // wait, within bounds: large messages take longer than small ones, and both sides lose the
 // time that a sleeper takes to wake.
+//
+// On a busy machine a spinning thread uses up its share of a processor that the other end, or a
+// thread of the driver, waits for. So waits that spin and waits that sleep at once are measured
+// apart, the way with the shorter ones is used, and the other way is tried now and then.
+// The library's end does the same (cmd/libsession/ring/spin.h).
 const (
 	minSpin    = 60 * time.Microsecond
 	maxSpin    = 150 * time.Microsecond
 	shortWait  = 200 * time.Microsecond
 	longWeight = 4 // short waits that one long wait cancels
-	smoothing  = 4 // divisor of the moving average of waits
+	smoothing  = 4 // divisor of the moving averages of waits
+	tryEvery   = 32
 )
 
 // AdaptiveWait decides whether a wait spins before it sleeps (adaptive spinning), by the durations
@@ -25,6 +31,19 @@ const (
 type AdaptiveWait struct {
 	short   int           // short waits in excess of long ones, weighted
 	average time.Duration // moving average of waits, each counted up to shortWait
+
+	spun, slept time.Duration // the same of waits that spun, and of those that slept at once
+	waits       uint          // that could spin
+	spins       bool          // the wait in progress spins
+}
+
+// decide reports whether the wait that begins is to spin.
+func (p *AdaptiveWait) decide() bool {
+	if p.short <= 0 {
+		return false
+	}
+	p.waits++
+	return (p.spun <= p.slept) != (p.waits%tryEvery == 0)
 }
 
 // spinLimit returns how long to spin. A spinning goroutine keeps its processor (a P of Go's
@@ -44,7 +63,7 @@ func (p *AdaptiveWait) spinLimit() (limit time.Duration, done func()) {
 // spin calls ready until it returns true or the spin limit has passed, and reports
 // whether it returned true.
 func (p *AdaptiveWait) spin(ready func() bool) bool {
-	if p.short <= 0 {
+	if p.spins = p.decide(); !p.spins {
 		return false
 	}
 	limit, done := p.spinLimit()
@@ -62,7 +81,13 @@ func (p *AdaptiveWait) spin(ready func() bool) bool {
 
 // observe records the duration of a wait.
 func (p *AdaptiveWait) observe(waited time.Duration) {
-	p.average += (min(waited, shortWait) - p.average) / smoothing
+	counted := min(waited, shortWait)
+	p.average += (counted - p.average) / smoothing
+	if p.spins {
+		p.spun += (counted - p.spun) / smoothing
+	} else {
+		p.slept += (counted - p.slept) / smoothing
+	}
 	if waited < shortWait {
 		p.short = min(p.short+1, 2*longWeight)
 		return

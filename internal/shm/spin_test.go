@@ -77,3 +77,31 @@ func TestSpinEnds(t *testing.T) {
 		t.Error("found what is not there")
 	}
 }
+
+// TestSpinIsMeasured checks that waits use what was shorter lately, and follow a change.
+func TestSpinIsMeasured(t *testing.T) {
+	const waits = 1000
+	var p AdaptiveWait
+	// run returns how many of the waits spun, of which each takes one duration or the other.
+	run := func(spinning, sleeping time.Duration) (spun int) {
+		for range waits {
+			p.spin(func() bool { return true })
+			if p.spins {
+				spun++
+				p.observe(spinning)
+			} else {
+				p.observe(sleeping)
+			}
+		}
+		return spun
+	}
+	if spun := run(20*time.Microsecond, 50*time.Microsecond); spun < waits-2*waits/tryEvery {
+		t.Errorf("an idle machine: %d of %d waits spun", spun, waits)
+	}
+	if spun := run(190*time.Microsecond, 60*time.Microsecond); spun > 4*waits/tryEvery {
+		t.Errorf("a busy machine: %d of %d waits spun", spun, waits)
+	}
+	if spun := run(20*time.Microsecond, 50*time.Microsecond); spun < waits/2 {
+		t.Errorf("idle again: %d of %d waits spun", spun, waits)
+	}
+}

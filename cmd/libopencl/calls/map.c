@@ -112,11 +112,17 @@ static int32_t map_fetch(const struct map_call *call, struct mapping *p) {
 
 static int queue_idle(cl_command_queue q) { return atomic_load(&q->sent) <= atomic_load(&q->finished); }
 
-/* Reads nothing. A command is sent for an event or a wait list, and because a blocking map implies that earlier commands are
- * complete, unless they are known to be. */
+/* A blocking map implies that earlier commands are complete. Without a command of its own to wait for, that is a finish. */
+static int32_t await_earlier(const struct map_call *call, cl_event own) {
+	if (own)
+		return event_wait(own);
+	return call->blocking && !queue_idle(call->queue) ? ob_clFinish(call->queue) : 0;
+}
+
+/* Reads nothing. A command is sent only for an event or a wait list. */
 static int32_t map_nothing(const struct map_call *call, struct mapping *p) {
 	struct command c;
-	int sends = call->event || call->count || (call->blocking && !queue_idle(call->queue));
+	int sends = call->event || call->count;
 	cl_event own = NULL, *event = call->event ? call->event : call->blocking && sends ? &own : NULL;
 	int32_t status = command_begin(&c, call->queue, call->type, call->count, call->list, event);
 	if (status != 0)
@@ -127,8 +133,8 @@ static int32_t map_nothing(const struct map_call *call, struct mapping *p) {
 	if (status == 0 && sends)
 		status = command_marks(&c);
 	status = command_end(&c, status);
-	if (status == 0 && call->blocking && sends)
-		status = event_wait(*event);
+	if (status == 0)
+		status = await_earlier(call, call->blocking && sends ? *event : NULL);
 	if (own)
 		object_release(own);
 	return status == 0 && call->blocking ? queue_take_sticky(call->queue) : status;

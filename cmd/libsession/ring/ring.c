@@ -1,6 +1,7 @@
 /* ring.c: the client end of a ring: two byte streams over shared memory. Layer: ring. */
 #define _GNU_SOURCE
 #include "ring.h"
+#include "spin.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,7 +66,7 @@ struct ring {
 	uint64_t out_head, out_tail;
 	uint64_t in_tail, in_head;
 	uint64_t unsignalled; /* bytes released since the space bell was last changed */
-	int spin_credit; /* above 0 while recent waits were short */
+	struct spin spin;
 };
 
 /* futex_wait sleeps while *bell is old, for at most limit_ms. */
@@ -369,16 +370,10 @@ static void sleep_for_data(ring *r, uint64_t min, int ms)
 		futex_wait(r->in.data, old, ms);
 }
 
-/* An idle processor takes 20 to 40 us to wake on a virtual machine, longer than many replies take. So while recent waits were
- * short a wait begins by polling and yielding the processor. The other end does the same (internal/shm/spin_linux.go) for a
- * shorter time: it waits for the program, not for a device or a network. */
-enum { SPIN_NS = 200000, SHORT_NS = 300000, SPIN_STEP = 4, MAX_SPIN_CREDIT = 2 * SPIN_STEP };
-
-/* spin is 1 when the data has arrived. */
+/* spin is 1 when the data has arrived. The other end spins too (internal/shm/spin_linux.go), for a shorter time: it waits for the program, not for a device or a
+ * network. */
 static int spin(ring *r, uint64_t min, int64_t begin)
 {
-	if (r->spin_credit <= 0)
-		return 0;
 	do {
 		for (int i = 0; i < 8; i++)
 			if (ready(r, min))
@@ -392,12 +387,10 @@ static void wait_for_data(ring *r, uint64_t min, int ms)
 {
 	int64_t begin = now_ns();
 	signal_space(r); /* the worker may need space before it can send */
-	if (!spin(r, min, begin))
+	int spins = spin_begin(&r->spin);
+	if (!spins || !spin(r, min, begin))
 		sleep_for_data(r, min, ms);
-	if (now_ns() - begin < SHORT_NS)
-		r->spin_credit += r->spin_credit < MAX_SPIN_CREDIT;
-	else
-		r->spin_credit = r->spin_credit > SPIN_STEP ? r->spin_credit - SPIN_STEP : 0;
+	spin_end(&r->spin, spins, now_ns() - begin);
 }
 
 const void *ring_next(ring *r, size_t min, size_t *got, int timeout_ms)

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+
+	"github.com/outboard-run/outboard/bench/paired"
+)
+
+// loops is how many busy loops the measurements of the section run beside.
+const loops = 2
+
+// busyGoals are small synchronous calls. What they cost beside busy loops is mostly what the
+// scheduler takes to run each thread that a call wakes.
+var busyGoals = []goal{
+	{shared, "read_small", "smallest blocking read", "us", paired.Goal{}, ""},
+	{shared, "launch_finish", "launch and clFinish", "us", paired.Goal{MaxRatio: 2.5}, wakeUpCost},
+	{shared, "launch_read", "launch and a read of 4 KiB", "us", paired.Goal{MaxRatio: 2.5}, wakeUpCost},
+	{network, "launch_finish", "launch and clFinish", "us", paired.Goal{MaxRatio: 2.5}, wakeUpCost},
+	{network, "launch_read", "launch and a read of 4 KiB", "us", paired.Goal{MaxRatio: 2.5}, wakeUpCost},
+	{shared, "image_map", "map, write and unmap of a tiny image", "us", paired.Goal{}, ""},
+}
+
+const wakeUpCost = "A call wakes the worker, the driver's thread and the program again, where the local driver wakes its own thread at most."
+
+// busy measures small synchronous calls beside busy loops.
+func (b *bench) busy(ctx context.Context) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for range loops {
+		loop := exec.CommandContext(ctx, "sh", "-c", "while :; do :; done")
+		if err := loop.Start(); err != nil {
+			return err
+		}
+		defer func() { cancel(); _ = loop.Wait() }()
+	}
+	values := samples{}
+	for round := range b.Rounds(5, 2) + 1 {
+		into := values
+		if round == 0 { // warms the caches of kernels
+			into = samples{}
+		}
+		for _, way := range []string{local, shared, network} {
+			args := []string{"-reads", "500", "-alternate", "0", "-launches", "500", "-small", "500", "-streams", "0", "-hundreds", "0", "-transfers", "0"}
+			if err := b.measure(ctx, b.launcher(way), into, way, args...); err != nil {
+				return errors.Join(err, ctx.Err())
+			}
+		}
+	}
+	for _, g := range busyGoals {
+		b.Row(paired.NewRow(g.title+" beside two busy loops, "+g.way, g.unit, local, values[g.way][g.name], values[local][g.name], g.goal).Because(g.reason))
+	}
+	return nil
+}

@@ -1,0 +1,43 @@
+/* spin.h: decides whether a wait for data begins by spinning (adaptive spinning). Layer: ring.
+ *
+ * An idle processor takes 20 to 40 us to wake on a virtual machine, longer than many replies take, so while recent waits were short
+ * a wait may begin by polling and yielding the processor. On a busy machine that is the wrong thing: the spinning thread uses up its
+ * share of a processor that the other end waits for. So both ways are measured, the one with the shorter waits is used, and the
+ * other one is tried now and then.
+ */
+#ifndef OUTBOARD_SPIN_H
+#define OUTBOARD_SPIN_H
+
+#include <stdint.h>
+
+enum { SPIN_NS = 200000, SHORT_NS = 300000, SPIN_STEP = 4, MAX_SPIN_CREDIT = 2 * SPIN_STEP };
+enum { SPIN_TRY_EVERY = 32, SPIN_SMOOTHING = 4 };
+
+/* The zero value spins after the first short wait. */
+struct spin {
+	int credit;         /* above 0 while recent waits were short */
+	unsigned waits;     /* that could have spun */
+	int64_t average[2]; /* moving averages of waits that slept at once and of those that spun, ns, each wait counted up to SHORT_NS */
+};
+
+/* True when the wait that begins now is to spin. */
+static inline int spin_begin(struct spin *s)
+{
+	if (s->credit <= 0)
+		return 0;
+	int spins = s->average[1] <= s->average[0];
+	return ++s->waits % SPIN_TRY_EVERY == 0 ? !spins : spins;
+}
+
+/* Records the duration of a wait that has spun, or not. */
+static inline void spin_end(struct spin *s, int spun, int64_t waited_ns)
+{
+	int64_t counted = waited_ns < SHORT_NS ? waited_ns : SHORT_NS;
+	s->average[spun] += (counted - s->average[spun]) / SPIN_SMOOTHING;
+	if (waited_ns < SHORT_NS)
+		s->credit += s->credit < MAX_SPIN_CREDIT;
+	else
+		s->credit = s->credit > SPIN_STEP ? s->credit - SPIN_STEP : 0;
+}
+
+#endif
