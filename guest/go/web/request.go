@@ -2,7 +2,6 @@ package web
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -30,24 +29,61 @@ func readRequest(message []byte) (*http.Request, error) {
 	if !ok || method == "" || !strings.HasPrefix(version, "HTTP/1.") {
 		return nil, errMessage
 	}
-	address, err := url.ParseRequestURI(target)
+	address, err := parseTarget(target)
 	if err != nil {
 		return nil, errors.Join(errMessage, err)
 	}
-	header, err := readHeader(fields)
+	h, err := readHeader(fields)
 	if err != nil {
 		return nil, err
 	}
 	r := &http.Request{
-		Method: method, URL: address, RequestURI: target, Header: header, Host: header.Get("Host"),
+		Method: method, URL: address, RequestURI: target, Header: h.fields, Host: h.host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody, ContentLength: int64(len(content)),
 	}
-	delete(header, "Host")
 	if len(content) > 0 {
 		r.Body = &body{*bytes.NewReader(content)}
 	}
-	streamBody(r, content)
-	return r.WithContext(context.Background()), nil
+	if h.framed {
+		streamBody(r, content)
+	}
+	return r, nil
+}
+
+// parseTarget is url.ParseRequestURI. Most targets are a path, and perhaps a query, in which nothing
+// needs an escape.
+func parseTarget(target string) (*url.URL, error) {
+	path, query, _ := strings.Cut(target, "?")
+	if !isPlainPath(path) || !isPlainQuery(query) || strings.HasSuffix(target, "?") {
+		return url.ParseRequestURI(target)
+	}
+	return &url.URL{Path: path, RawQuery: query}, nil
+}
+
+// isPlainPath reports whether a path stands for itself: it is absolute, it is no authority, and it
+// has no escapes nor what would be written with them.
+func isPlainPath(path string) bool {
+	if len(path) == 0 || path[0] != '/' || strings.HasPrefix(path, "//") {
+		return false
+	}
+	for i := range len(path) {
+		c := path[i]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '/' || c == '-' || c == '_' || c == '.' || c == '~') {
+			return false
+		}
+	}
+	return true
+}
+
+// isPlainQuery reports whether a query has printable ASCII only. Its parts are parsed when they are
+// asked for.
+func isPlainQuery(query string) bool {
+	for i := range len(query) {
+		if c := query[i]; c <= ' ' || c >= 0x7f || c == '#' {
+			return false
+		}
+	}
+	return true
 }
 
 // streamBody makes the body what follows the message, if the message lacks it: then its head
@@ -91,25 +127,42 @@ func cutLine(text string) (line, rest string) {
 	return strings.TrimSuffix(line, "\r"), rest
 }
 
-func readHeader(text string) (http.Header, error) {
+// header is the header of a request.
+type header struct {
+	fields http.Header // without Host
+	host   string
+	framed bool // it has a Content-Length or a Transfer-Encoding
+}
+
+func readHeader(text string) (h header, err error) {
 	count := strings.Count(text, "\n") + 1
-	header, values := make(http.Header, count), make([]string, 0, count)
+	fields, values := make(http.Header, count), make([]string, 0, count)
 	for text != "" {
 		var line string
 		line, text = cutLine(text)
 		name, value, ok := strings.Cut(line, ":")
 		if !ok || name == "" {
-			return nil, errMessage
+			return h, errMessage
 		}
 		name, value = textproto.CanonicalMIMEHeaderKey(name), strings.Trim(value, " \t")
-		if before := header[name]; before != nil {
-			header[name] = append(before, value)
+		switch name {
+		case "Host":
+			if h.host == "" {
+				h.host = value
+			}
+			continue
+		case "Content-Length", "Transfer-Encoding":
+			h.framed = true
+		}
+		if before := fields[name]; before != nil {
+			fields[name] = append(before, value)
 			continue
 		}
 		values = append(values, value)
-		header[name] = values[len(values)-1 : len(values) : len(values)]
+		fields[name] = values[len(values)-1 : len(values) : len(values)]
 	}
-	return header, nil
+	h.fields = fields
+	return h, nil
 }
 
 // setPath sets the request's path values from the route's parameters.

@@ -41,6 +41,9 @@ func (w *response) WriteHeader(status int) {
 	}
 	w.status = status
 	w.sent.WriteString("HTTP/1.1 " + strconv.Itoa(status) + " " + http.StatusText(status) + "\r\n")
+	if len(w.header) == 0 {
+		return
+	}
 	w.typed = w.header["Content-Type"] != nil || w.header["Content-Encoding"] != nil
 	w.length = w.header.Get("Content-Length")
 	excluded := ours
@@ -106,7 +109,7 @@ func (w *response) FlushError() error {
 // headOf completes the head of the message.
 func (w *response) headOf(length string) []byte {
 	if !w.typed && len(w.body) > 0 {
-		w.sent.WriteString("Content-Type: " + http.DetectContentType(w.body) + "\r\n")
+		w.sent.WriteString("Content-Type: " + detectType(w.body) + "\r\n")
 	}
 	if length != "" {
 		w.sent.WriteString("Content-Length: " + length + "\r\n")

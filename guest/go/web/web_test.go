@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +84,38 @@ func TestTrailers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzDetectType compares the types of bodies with those of net/http.
+func FuzzDetectType(f *testing.F) {
+	for _, s := range []string{
+		"", "hello", "<html>", " <html>", "{}", "%PDF-", "GIF89a", "\x89PNG\r\n\x1a\n", "PK\x03\x04", "wOFF", "true", "OTTO", "\x00\x00\x00\x0cftypmp4 ", "abcdftypmp41",
+		"123456789012345678901234567890abcdLP", "a\x00b", "a\x7fb", "\xef\xbb\xbfa", "a\x1bb", strings.Repeat("a", 511) + "\n\x00",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if got, want := web.DetectType(body), http.DetectContentType(body); got != want {
+			t.Errorf("%q: got %s, want %s", body, got, want)
+		}
+	})
+}
+
+// FuzzParseTarget compares targets with what net/url makes of them.
+func FuzzParseTarget(f *testing.F) {
+	for _, s := range []string{"/", "/a/b", "/a?b=c", "/a?", "//a/b", "/a%20b", "/a b", "/a?b#c", "/a#b", "*", "", "a", "http://a/b", "http://u@a/b", "/a;b", "/ä", "/a?ä", "/a?b?c", "/.."} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, target string) {
+		got, err := web.ParseTarget(target)
+		want, wantErr := url.ParseRequestURI(target)
+		if (err == nil) != (wantErr == nil) {
+			t.Fatalf("%q: %v, want %v", target, err, wantErr)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: got %#v, want %#v", target, got, want)
+		}
+	})
 }
 
 // seen is what handlers look at.
