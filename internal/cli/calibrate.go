@@ -104,6 +104,7 @@ func wakes(c *overhead.Constants) string {
 
 func constantRows(c *overhead.Constants) [][]string {
 	ns := func(d time.Duration) string { return seconds(d.Seconds()) }
+	percent := func(spread float64) string { return fmt.Sprintf("%.1f %%", 100*spread) }
 	return [][]string{
 		{"a call that is answered locally", ns(c.Local)},
 		{"an early call, in the program", ns(c.Encode)},
@@ -117,7 +118,10 @@ func constantRows(c *overhead.Constants) [][]string {
 		{"the same, after pauses", wakes(c)},
 		{"a build, in the worker", ns(c.Build)},
 		{"starting", ns(c.StartUp)},
-		{"spread from run to run", fmt.Sprintf("%.1f %%", 100*c.Spread)},
+		{"spread of work from run to run", percent(c.Spread)},
+		{"spread of the device's work", percent(c.DeviceSpread)},
+		{"spread of messages", percent(c.ForwardingSpread)},
+		{"spread of the start", percent(c.StartUpSpread)},
 	}
 }
 

@@ -147,6 +147,7 @@ func Constants(direct, ring, network *Way, spread float64, fallback overhead.Con
 	c.StartUp = positive(ring.lower(wall) - direct.lower(start))
 	c.Build = positive(ring.lower(build) - direct.lower(build))
 	if network == nil || len(network.Samples) == 0 {
+		setSpreads(&c, direct, ring, nil)
 		return c, nil
 	}
 	c.Relay = positive(network.lower(stream) - max(float64(c.Encode), float64(c.Dispatch)+direct.lower(early)))
@@ -170,23 +171,9 @@ func Constants(direct, ring, network *Way, spread float64, fallback overhead.Con
 		c.Wakes[i].Pause, c.Wakes[i].Wake = min(c.Wakes[i].Pause, next.Pause), min(c.Wakes[i].Wake, next.Wake)
 	}
 	c.StartUp = positive(network.lower(wall) - direct.lower(start) - float64(network.RTT)*float64(c.StartUpTrips))
+	setSpreads(&c, direct, ring, network)
 	return c, nil
 }
 
 // positive is a time in ns that is not below 0.
 func positive(v float64) time.Duration { return time.Duration(max(0, v)) }
-
-// Spread is the relative standard deviation of times, estimated from their quartiles: a few runs
-// that something else disturbed do not count.
-func Spread(times []time.Duration) float64 {
-	if len(times) < 4 {
-		return 0
-	}
-	s := slices.Sorted(slices.Values(times))
-	median := float64(s[len(s)/2])
-	if median <= 0 {
-		return 0
-	}
-	// The quartiles of a normal distribution are 1.349 standard deviations apart.
-	return math.Min(0.5, float64(s[len(s)*3/4]-s[len(s)/4])/1.349/median)
-}

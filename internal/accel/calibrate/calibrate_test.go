@@ -61,8 +61,44 @@ func TestConstantsIgnoreDisturbances(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := Constants(direct, &Way{Samples: []Sample{late, calm, late, calm, late}}, nil, 0.01, overhead.DefaultConstants())
+	if got.ForwardingSpread < 0.5 || got.StartUpSpread < 0.5 {
+		t.Errorf("spreads %g and %g of samples that differ much", got.ForwardingSpread, got.StartUpSpread)
+	}
+	got.ForwardingSpread, got.StartUpSpread = want.ForwardingSpread, want.StartUpSpread
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
+	}
+}
+
+// Samples that differ by 1 % give a spread of 1 %, and more where they are few; each constant has
+// that of the samples it comes from.
+func TestSpreadsAreThoseOfTheSamples(t *testing.T) {
+	var direct, network Way
+	for i := range 5 {
+		off := 1 + 0.01*float64(i-2)/math.Sqrt(2.5) // five numbers with a standard deviation of 1 %
+		direct.Samples = append(direct.Samples, Sample{Stream: 200 * off, Wall: 1e8, Init: 1e7, Speed: Speed{Arithmetic: 1e9, Memory: 1e10 * (3 - 2*off)}})
+		network.Samples = append(network.Samples, Sample{Stream: 2000, RoundTrip: 1e5, Write: 1e9, Read: 1e9 * (4 - 3*off), Wall: 2e8 * off})
+	}
+	c, err := Constants(&direct, &network, &network, 0.001, overhead.DefaultConstants())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The constant of the start is half of the process's time.
+	few := studentFactor(4)
+	for name, v := range map[string][2]float64{
+		"program": {c.Spread, 0.01}, "device": {c.DeviceSpread, 0.02}, "forwarding": {c.ForwardingSpread, 0.03}, "start": {c.StartUpSpread, 0.01 * 2e8 / float64(c.StartUp)},
+	} {
+		if math.Abs(v[0]/(v[1]*few)-1) > 1e-6 {
+			t.Errorf("%s: %g, want %g", name, v[0], v[1]*few)
+		}
+	}
+	// Tables have 2.776 and 1.984.
+	if a, b := studentFactor(4)*1.96, studentFactor(100)*1.96; math.Abs(a-2.776) > 0.06 || math.Abs(b-1.984) > 0.01 {
+		t.Errorf("quantiles %g and %g", a, b)
+	}
+	direct.Samples = direct.Samples[:2]
+	if c, _ = Constants(&direct, &network, nil, 0.001, overhead.DefaultConstants()); c.Spread != 0.001 || c.DeviceSpread != 0 {
+		t.Errorf("two samples have spreads of %g and %g", c.Spread, c.DeviceSpread)
 	}
 }
 

@@ -90,7 +90,7 @@ func newModel(e *cost.Evaluator, l *lanes, s *settings, shared *links, header *t
 		count-- // the first recorded call waits until the session is open
 	}
 	for i, half := range l.latency {
-		trips[i] = 2 * half * cost.Time(max(0, count))
+		trips[i] = 2*half*cost.Time(max(0, count)) + l.start[i]
 	}
 	var err error
 	if m.setUp, err = e.Resource(cost.Profile{Latency: trips}); err != nil {

@@ -28,7 +28,7 @@ type Options struct {
 	ClientCores, DeviceCores int
 	SameMachine              bool
 	WhatIf                   WhatIf
-	// Intervals asks for Low and High; without them a prediction is six times as fast.
+	// Intervals asks for Low and High; without them a prediction is eight times as fast.
 	Intervals bool
 }
 
@@ -147,10 +147,13 @@ func (o Options) settings(h *trace.Header, links []Link) (*settings, error) {
 	return &settings{Options: o}, nil
 }
 
-// spread is the run-to-run spread of sums of times: each has as much as the machine has.
+// spread is the spread of each part of a run: as measured, or that of any work on the machine.
 func (s *settings) spread() Spread {
-	c := s.Constants.Spread
-	return Spread{Program: c, Device: c, Forwarding: 2 * c}
+	c := &s.Constants
+	return Spread{
+		Program: c.Spread, Device: cmp.Or(c.DeviceSpread, c.Spread), Forwarding: cmp.Or(c.ForwardingSpread, 2*c.Spread),
+		StartUp: cmp.Or(c.StartUpSpread, c.Spread),
+	}
 }
 
 // evaluate returns when the program ends in each lane, and the model with its sums.

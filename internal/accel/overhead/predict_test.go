@@ -230,6 +230,41 @@ func TestIntervalsEnclosePredictions(t *testing.T) {
 	})
 }
 
+// Each source of uncertainty widens the interval by what it is worth.
+func TestIntervalsHaveAllSpreads(t *testing.T) {
+	p := newProgram()
+	for range 100 {
+		p.launch(time.Millisecond, time.Millisecond)
+		p.finish(0)
+	}
+	r := p.exit(0)
+	half := func(c Constants, l Link) time.Duration {
+		got, err := Predict(r.open, []Link{l}, Options{Constants: c, Intervals: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got[0].High - got[0].Wall
+	}
+	c := zero()
+	c.StartUp = 100 * time.Millisecond
+	near := Link{RTT: 50 * time.Microsecond}
+	within(t, "no spread", half(c, near), 0, 0)
+	with := func(set func(*Constants)) Constants {
+		changed := c
+		set(&changed)
+		return changed
+	}
+	const slack = 3 * time.Millisecond
+	// 300 ms of the program, of the start 100, and 100 ms of the device: one part in ten, at 1.96.
+	within(t, "the program's", half(with(func(c *Constants) { c.Spread, c.DeviceSpread, c.StartUpSpread = 0.1, 1e-9, 1e-9 }), near), 39*time.Millisecond, slack)
+	within(t, "the device's", half(with(func(c *Constants) { c.DeviceSpread = 0.1 }), near), 20*time.Millisecond, slack)
+	within(t, "the start's", half(with(func(c *Constants) { c.StartUpSpread = 0.1 }), near), 20*time.Millisecond, slack)
+	// 200 wake-ups of 0 to 120 us: a uniform distribution's standard deviation is 120 us / sqrt(12).
+	wakes := with(func(c *Constants) { c.Wake = 120 * time.Microsecond })
+	within(t, "the wake-ups'", half(wakes, near), 200*68*time.Microsecond, slack)
+	within(t, "those over a long link", half(wakes, Link{RTT: time.Millisecond}), 0, 0)
+}
+
 func TestPredictionsOfManyLinksAreThoseOfEach(t *testing.T) {
 	p := newProgram()
 	for i := range 50 {

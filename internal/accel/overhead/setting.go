@@ -82,8 +82,13 @@ type Constants struct {
 	// network; StartUpTrips counts the round trips that it waits for.
 	StartUp      time.Duration `json:"start_up_ns"`
 	StartUpTrips int           `json:"start_up_trips"`
-	// Spread is the relative standard deviation of the same work from run to run.
-	Spread float64 `json:"spread"`
+	// Spread is the relative standard deviation of the same work from run to run. DeviceSpread is
+	// that of a device's commands, ForwardingSpread that of what a message costs, StartUpSpread
+	// that of StartUp; where they were not measured Spread stands for them.
+	Spread           float64 `json:"spread"`
+	DeviceSpread     float64 `json:"device_spread"`
+	ForwardingSpread float64 `json:"forwarding_spread"`
+	StartUpSpread    float64 `json:"start_up_spread"`
 }
 
 // wakePoints is how many pauses calibration tries.
@@ -120,9 +125,13 @@ func (c Constants) validate() error {
 		}
 		last = w
 	}
-	if !(c.CopyRate >= 1e6) || !(c.RelayRate >= 1e6) || c.StartUpTrips < 0 || c.StartUpTrips > 100 || !(c.Spread >= 0 && c.Spread < 1) {
-		return fmt.Errorf("constants: copy %g B/s, relay %g B/s, %d trips, spread %g: run `outboard calibrate` again",
-			c.CopyRate, c.RelayRate, c.StartUpTrips, c.Spread)
+	if !(c.CopyRate >= 1e6) || !(c.RelayRate >= 1e6) || c.StartUpTrips < 0 || c.StartUpTrips > 100 {
+		return fmt.Errorf("constants: copy %g B/s, relay %g B/s, %d trips: run `outboard calibrate` again", c.CopyRate, c.RelayRate, c.StartUpTrips)
+	}
+	for _, spread := range []float64{c.Spread, c.DeviceSpread, c.ForwardingSpread, c.StartUpSpread} {
+		if !(spread >= 0 && spread < 1) {
+			return fmt.Errorf("constants: a spread of %g: want 0 to 1; run `outboard calibrate` again", spread)
+		}
 	}
 	return nil
 }
@@ -147,6 +156,8 @@ const (
 	slowerProgram
 	slowerDevice
 	slowerForwarding
+	laterWakeUps
+	longerStart
 	longerLink
 	narrowerLink
 
@@ -162,6 +173,7 @@ type lanes struct {
 	forwarding              []float64
 	latency                 []cost.Time // RTT/2
 	asleep                  []cost.Time // what a wake-up takes longer after a pause of the program
+	start                   []cost.Time // what the start takes longer in the lane of its spread
 	count                   int
 }
 
@@ -228,7 +240,11 @@ func (l *lanes) add(link Link, c *Constants, spread Spread, f factors) {
 	if link.SharedMemory {
 		wake, asleep, relay, relayPerByte = c.RingWake, 0, 0, 0
 	}
+	if f == laterWakeUps && !link.SharedMemory {
+		wake += c.wakeSpread(link.RTT)
+	}
 	l.asleep = append(l.asleep, cost.Time(float64(cost.Of(asleep))*forwarding))
+	l.start = append(l.start, cost.Time(float64(cost.Of(c.StartUp))*(factor(longerStart, spread.StartUp)-1)))
 	latency := half + cost.Time(float64(cost.Of(wake))*forwarding)
 	narrow := factor(narrowerLink, link.BandwidthSpread)
 	l.latency = append(l.latency, half)
@@ -242,7 +258,17 @@ func (l *lanes) add(link Link, c *Constants, spread Spread, f factors) {
 	l.forwarding = append(l.forwarding, forwarding)
 }
 
-// Spread has relative standard deviations of the sums of recorded times.
+// wakeSpread is the standard deviation of a wake-up where the pause before it is not known to be
+// long: by chance it is any between the shortest and the longest one that were measured.
+func (c *Constants) wakeSpread(pause time.Duration) time.Duration {
+	longest := c.longestWake()
+	if c.wakeAfter(pause) >= longest {
+		return 0
+	}
+	return time.Duration(float64(longest-c.wakeAfter(0)) / math.Sqrt(12))
+}
+
+// Spread has relative standard deviations of sums of times.
 type Spread struct {
-	Program, Device, Forwarding float64
+	Program, Device, Forwarding, StartUp float64
 }

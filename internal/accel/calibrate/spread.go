@@ -1,0 +1,82 @@
+package calibrate
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/accel/overhead"
+)
+
+// setSpreads sets the relative standard deviations of the constants, and of the work that they
+// stand for: how much the samples differ, each of which is a process of its own.
+func setSpreads(c *overhead.Constants, direct, ring, network *Way) {
+	c.Spread = max(c.Spread, direct.spread(func(s *Sample) float64 { return s.Stream }))
+	c.DeviceSpread = max(
+		direct.spread(func(s *Sample) float64 { return s.Speed.Arithmetic }),
+		direct.spread(func(s *Sample) float64 { return s.Speed.Memory }),
+	)
+	far := ring
+	if network != nil && len(network.Samples) > 0 {
+		far = network
+	}
+	c.ForwardingSpread = max(
+		far.spread(func(s *Sample) float64 { return s.Stream }),
+		far.spread(func(s *Sample) float64 { return s.RoundTrip }),
+		far.spread(func(s *Sample) float64 { return s.Write }),
+		far.spread(func(s *Sample) float64 { return s.Read }),
+	)
+	if c.StartUp > 0 {
+		wall := func(s *Sample) float64 { return s.Wall }
+		c.StartUpSpread = min(mostSpread, far.spread(wall)*far.mean(wall)/float64(c.StartUp))
+	}
+}
+
+// mostSpread bounds a relative standard deviation: a prediction is linear in it.
+const mostSpread = 0.5
+
+// spread is the relative standard deviation of a quantity over the samples, as wide as so few of
+// them demand; 0 where there are fewer than three.
+func (w *Way) spread(of func(*Sample) float64) float64 {
+	n, mean := len(w.Samples), w.mean(of)
+	if n < 3 || mean <= 0 {
+		return 0
+	}
+	squares := 0.0
+	for i := range w.Samples {
+		squares += math.Pow(of(&w.Samples[i])-mean, 2)
+	}
+	return min(mostSpread, math.Sqrt(squares/float64(n-1))/mean*studentFactor(n-1))
+}
+
+func (w *Way) mean(of func(*Sample) float64) float64 {
+	sum := 0.0
+	for i := range w.Samples {
+		sum += of(&w.Samples[i])
+	}
+	return sum / float64(max(1, len(w.Samples)))
+}
+
+// studentFactor is the 97.5 % quantile of Student's t distribution as a multiple of the normal one's:
+// by how much an interval is wider whose standard deviation is an estimate with so many degrees of
+// freedom (Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5).
+func studentFactor(freedom int) float64 {
+	const z = 1.959964
+	v := float64(freedom)
+	return 1 + (z*z+1)/(4*v) + (5*math.Pow(z, 4)+16*z*z+3)/(96*v*v)
+}
+
+// Spread is the relative standard deviation of times, estimated from their quartiles: a few runs
+// that something else disturbed do not count.
+func Spread(times []time.Duration) float64 {
+	if len(times) < 4 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(times))
+	median := float64(s[len(s)/2])
+	if median <= 0 {
+		return 0
+	}
+	// The quartiles of a normal distribution are 1.349 standard deviations apart.
+	return math.Min(mostSpread, float64(s[len(s)*3/4]-s[len(s)/4])/1.349/median)
+}
