@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
@@ -75,9 +76,26 @@ func TestJobOverNodes(t *testing.T) {
 	if j.State != client.JobFailed || j.Status != 7 || !strings.Contains(j.Reason, "rank 1 failed first, with status 7") {
 		t.Errorf("%s, status %d: %q, want that of rank 1", j.State, j.Status, j.Reason)
 	}
-	leases, err := p.Node("harbour").Client().Leases(t.Context())
-	if err != nil || len(leases) > 0 {
-		t.Errorf("%d leases are left (%v)", len(leases), err)
+	// The node learns of their ends from the pool's state.
+	eventually(t, "the leases have ended", func() bool {
+		leases, err := p.Node("harbour").Client().Leases(t.Context())
+		return err == nil && len(leases) == 0
+	})
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	limit := time.NewTimer(2 * time.Minute)
+	defer limit.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			t.Fatalf("not in time: %s", what)
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 // behind. `make conformance` kills a thousand.
 func TestSessionsKilledAtRandom(t *testing.T) {
 	beside(t)
-	killAtRandom(t, 60)
+	killAtRandom(t, 44)
 }
 
 // killer starts sessions and kills them.
