@@ -19,13 +19,14 @@ const (
 	smallGuest = module + "bench/function/testdata/small" // the least that Go makes, with something on its heap
 	gateGuest  = module + "bench/function/testdata/gate"
 	helloGuest = module + "bench/function/testdata/hello"
+	greetGuest = module + "bench/function/testdata/greet"
 	workGuest  = module + "internal/function/testdata/handler"
 	passGuest  = module + "internal/function/testdata/pass"
 )
 
 // allGuests are the guests of all sections.
 func allGuests() []string {
-	pkgs := []string{smallGuest, gateGuest, helloGuest, workGuest, passGuest, module + "examples/enrollment/functions/enroll"}
+	pkgs := []string{smallGuest, gateGuest, helloGuest, greetGuest, workGuest, passGuest, module + "examples/enrollment/functions/enroll"}
 	for _, step := range []string{"decode", "resize", "blur", "encode"} {
 		pkgs = append(pkgs, module+"examples/thumbnails/functions/"+step)
 	}

@@ -14,9 +14,11 @@ import (
 const helloApp = `app: hello
 functions:
   orders: {module: hello.wasm, http: true}
+  people: {module: greet.wasm, http: true}
   echo: {module: pass.wasm}
 routes:
   - {path: "/orders/{id}", methods: [POST], function: orders}
+  - {path: "/people/{name}", methods: [POST], function: people}
   - {path: /echo, methods: [POST], function: echo}
 `
 
@@ -25,7 +27,7 @@ const connections = 8
 // http is requests a second to functions with fresh state for each, through the
 // gateway, beside the same handlers in net/http's server.
 func (b *bench) http(ctx context.Context) error {
-	a, err := b.app(ctx, helloApp, map[string]string{"hello.wasm": helloGuest, "pass.wasm": passGuest})
+	a, err := b.app(ctx, helloApp, map[string]string{"hello.wasm": helloGuest, "greet.wasm": greetGuest, "pass.wasm": passGuest})
 	if err != nil {
 		return err
 	}
@@ -55,6 +57,7 @@ func (b *bench) app(ctx context.Context, text string, modules map[string]string)
 func nativeHandlers() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /hello/orders/{id}", hello.Handler)
+	mux.HandleFunc("POST /hello/people/{name}", hello.Greet)
 	mux.HandleFunc("POST /hello/echo", func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
@@ -84,6 +87,8 @@ func (b *bench) measureHTTP(ctx context.Context, s *stage, native *loopbackServe
 	}{
 		{"http.Handler with JSON, 8 connections of net/http's client", "/hello/orders/17", order, receipt, newFull, paired.Goal{MinRatio: 0.9}, slowHandler},
 		{"http.Handler with JSON, 8 connections of a client that costs next to nothing", "/hello/orders/17", order, receipt, newLean, paired.Goal{}, ""},
+		{"the template of outboard new go, 8 connections of net/http's client", "/hello/people/bob", nil, []byte("hello bob\n"), newFull, paired.Goal{MinRatio: 0.7}, ""},
+		{"the template of outboard new go, 8 connections of a client that costs next to nothing", "/hello/people/bob", nil, []byte("hello bob\n"), newLean, paired.Goal{}, ""},
 		{"echo, 8 connections of net/http's client", "/hello/echo", order, order, newFull, paired.Goal{MinRatio: 0.9}, slowEcho},
 		{"echo, 8 connections of a client that costs next to nothing", "/hello/echo", order, order, newLean, paired.Goal{}, ""},
 	} {

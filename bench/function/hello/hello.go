@@ -4,6 +4,7 @@ package hello
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 )
 
@@ -23,6 +24,16 @@ type Receipt struct {
 }
 
 const maxSeats = 40
+
+// Greet answers a path that ends with "/people/{name}", as the template of `outboard new go` does.
+func Greet(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	if name == "" {
+		http.Error(w, "the name is missing", http.StatusBadRequest)
+		return
+	}
+	_, _ = fmt.Fprintf(w, "hello %s\n", name) // the client hung up
+}
 
 // Handler answers POST with an Order at a path that ends with "/orders/{id}".
 func Handler(w http.ResponseWriter, r *http.Request) {

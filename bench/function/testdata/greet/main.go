@@ -1,0 +1,16 @@
+// Command greet is hello.Greet as a function: what `outboard new go` creates.
+package main
+
+import (
+	"net/http"
+
+	"github.com/outboard-run/outboard/bench/function/hello"
+	"github.com/outboard-run/outboard/guest/go/web"
+)
+
+func init() {
+	web.Handle(http.HandlerFunc(hello.Greet))
+	web.Warm("POST /hello/people/{name}", "/hello/people/nobody", "")
+}
+
+func main() {}
