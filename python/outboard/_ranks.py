@@ -44,7 +44,7 @@ class Memory:
 
 
 class Connection:
-    """One connection to `outboard train`: one request at a time."""
+    """One connection to `outboard train`: one request at a time, which its users see to."""
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -52,8 +52,8 @@ class Connection:
         self.lock = threading.Lock()
         self.number = 0
 
-    def request(self, kind, file=None, **members):
-        """Makes a request and waits for its reply. Raises Error if that says so."""
+    def send(self, kind, file=None, **members):
+        """Sends a request and returns its number. Its reply must be received before the next one."""
         with self.lock:
             self.number += 1
             packet = json.dumps({"type": kind, "seq": self.number, **members}).encode()
@@ -61,15 +61,24 @@ class Connection:
             if file is not None:
                 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file]))]
             self.socket.sendmsg([packet], rights)
+            return self.number
+
+    def receive(self, number):
+        """Waits for the reply to a request. Raises Error if that says so."""
+        with self.lock:
             while True:
                 data = self.socket.recv(MAX_PACKET)
                 if not data:
                     raise Error("outboard train has ended")
                 reply = json.loads(data)
-                if reply.get("seq") == self.number:
+                if reply.get("seq") == number:
                     break
         if reply.get("error"):
             raise Error(reply["error"])
+
+    def request(self, kind, file=None, **members):
+        """Makes a request and waits for its reply. Raises Error if that says so."""
+        self.receive(self.send(kind, file, **members))
 
     def shutdown(self):
         """Ends the connection: a request that waits fails."""

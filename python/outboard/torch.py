@@ -82,8 +82,18 @@ def _nodes(store, rank, size):
     return [int(store.get(f"outboard-node-{r}")) for r in range(size)]
 
 
+# The most bytes of a call that the program's thread makes itself: for fewer, passing the call to
+# another thread and back takes longer than the call.
+_DIRECT = 64 << 10
+
+
 class ProcessGroup(dist.ProcessGroup):
-    """A group of ranks. Its calls are made in order by one thread, beside the program."""
+    """A group of ranks. Its calls are made in order by one thread, beside the program.
+
+    The program's thread sends the request of a small all-reduce itself if no other call is under
+    way, and receives the reply in wait. If it makes another call first, or asks for the future, the
+    thread beside it receives the reply, so that a call which nobody waits for delays no other one.
+    """
 
     def __init__(self, store, rank, size):
         super().__init__(rank, size)
@@ -99,6 +109,8 @@ class ProcessGroup(dist.ProcessGroup):
         # PyTorch's C++ code holds the C++ half of a Work only: the Python half must stay too.
         self._works = collections.deque(maxlen=256)
         self._queue = queue.SimpleQueue()
+        self._state = threading.Lock()
+        self._pending, self._direct = 0, None  # calls in the queue, and the last one beside it
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         # A thread that Python finds within PyTorch's C++ code at its end aborts the process.
@@ -120,16 +132,40 @@ class ProcessGroup(dist.ProcessGroup):
             future, call = item
             began = time.perf_counter()
             try:
-                future.set_result(call())
+                finish, result = future.set_result, call()
                 if profile.active is not None:
                     profile.active.add("communication", "collective", began, time.perf_counter())
             except BaseException as e:  # The program gets it from wait().
-                future.set_exception(e)
+                finish, result = future.set_exception, e
+            with self._state:
+                self._pending -= 1
+            finish(result)
 
     def _enqueue(self, call):
         future = Future()
-        self._queue.put((future, call))
+        with self._state:
+            if self._direct is not None and not self._direct.done:
+                self._put(Future(), self._direct.complete)
+            self._direct = None
+            self._put(future, call)
         work = _Work(future)
+        self._works.append(work)
+        return work
+
+    def _put(self, future, call):
+        self._pending += 1
+        self._queue.put((future, call))
+
+    def _begin(self, start, tensors):
+        """Makes a call beside the queue, if nothing is under way. Returns its work, or None.
+
+        start sends the request and returns what receives the reply.
+        """
+        with self._state:
+            if self._pending or self._direct is not None and not self._direct.done:
+                return None
+            self._direct = direct = _Direct(start())
+        work = _DirectWork(self, direct, tensors)
         self._works.append(work)
         return work
 
@@ -137,14 +173,23 @@ class ProcessGroup(dist.ProcessGroup):
     # bytes.
 
     def _request(self, kind, size, fill, members):
-        new = self._memory.reserve(max(size, 8))
-        view = torch.frombuffer(self._memory.map, dtype=torch.uint8)
-        fill(view)
-        self._connection.request(kind, file=self._memory.fd if new else None, offset=0, **members)
+        view, number = self._send_request(kind, size, fill, members)
+        self._connection.receive(number)
         return view
 
+    def _send_request(self, kind, size, fill, members):
+        if self._memory.reserve(max(size, 8)):
+            members["file"] = self._memory.fd
+            self._view = torch.frombuffer(self._memory.map, dtype=torch.uint8)
+        fill(self._view)
+        return self._view, self._connection.send(kind, offset=0, **members)
+
     def _collective(self, operation, parts, results, reduction=0, root=0, site=""):
-        """Makes a call with the elements of parts and copies the result to results.
+        """Makes a call with the elements of parts and copies the result to results."""
+        self._start_collective(operation, parts, results, reduction, root, site)()
+
+    def _start_collective(self, operation, parts, results, reduction=0, root=0, site=""):
+        """Sends the request of a call. Returns what waits for the reply and copies the result.
 
         results has a pair (first element, tensor) for each tensor.
         """
@@ -159,9 +204,14 @@ class ProcessGroup(dist.ProcessGroup):
 
         members = dict(operation=operation, element=element, reduction=reduction, count=count, root=root, site=site)
         members["buffer"] = parts[0].data_ptr()
-        view = self._request("call", count * width, fill, members)
-        for first, tensor in results:
-            tensor.detach().copy_(_bytes(view, first * width, tensor))
+        view, number = self._send_request("call", count * width, fill, members)
+
+        def finish():
+            self._connection.receive(number)
+            for first, tensor in results:
+                tensor.detach().copy_(_bytes(view, first * width, tensor))
+
+        return finish
 
     # What torch.distributed calls.
 
@@ -173,7 +223,11 @@ class ProcessGroup(dist.ProcessGroup):
                 self._collective(ALL_REDUCE, [t], [(0, t)], reduction=reduction, site=site)
             return tensors
 
-        return self._enqueue(call)
+        work = None
+        if len(tensors) == 1 and profile.active is None and tensors[0].numel() * tensors[0].element_size() <= _DIRECT:
+            t = tensors[0]
+            work = self._begin(lambda: self._start_collective(ALL_REDUCE, [t], [(0, t)], reduction, 0, site), tensors)
+        return work or self._enqueue(call)
 
     def broadcast(self, tensors, opts):
         root, site = opts.rootRank, _site()
@@ -330,6 +384,70 @@ class _Work(dist._Work if hasattr(dist, "_Work") else dist.Work):
 
     def result(self):
         return self._future.value()
+
+
+class _Direct:
+    """A call whose request the program's thread has sent. The first thread that needs it to be
+    complete receives the reply."""
+
+    def __init__(self, finish):
+        self._lock, self._finish = threading.Lock(), finish
+        self.done, self.error = False, None
+
+    def complete(self):
+        """Waits for the reply. An error is kept for wait."""
+        with self._lock:
+            if self.done:
+                return
+            try:
+                self._finish()
+            except BaseException as e:  # The program gets it from wait().
+                self.error = e
+            self._finish, self.done = None, True
+
+
+class _DirectWork(dist._Work if hasattr(dist, "_Work") else dist.Work):
+    """A direct call under way."""
+
+    def __init__(self, group, direct, tensors):
+        super().__init__()
+        self._group, self._direct, self._tensors = group, direct, tensors
+        self._future = None
+
+    def wait(self, timeout=None):
+        self._direct.complete()
+        # As for _Work: the tensors, and the group, are the program's.
+        self._tensors = self._group = None
+        if self._direct.error is not None:
+            raise self._direct.error
+        return True
+
+    def is_completed(self):
+        if not self._direct.done:
+            self.get_future()
+        return self._direct.done
+
+    def is_success(self):
+        return self.is_completed() and self._direct.error is None
+
+    def get_future(self):
+        if self._future is None:
+            direct, tensors = self._direct, self._tensors
+
+            def call():
+                direct.complete()
+                if direct.error is not None:
+                    raise direct.error
+                return tensors
+
+            if self._group is None:  # It was waited for.
+                self._future = _done()
+            else:
+                self._future = self._group._enqueue(call).get_future()
+        return self._future
+
+    def result(self):
+        return self._tensors
 
 
 def pipeline(layers, loss, micro_batches=1, **options):

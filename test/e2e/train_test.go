@@ -65,6 +65,23 @@ func TestTrainingEqualsGloo(t *testing.T) {
 	}
 }
 
+// Small all-reduces, which the program's thread makes itself, have their results however the program
+// waits for them.
+func TestDirectCalls(t *testing.T) {
+	beside(t)
+	const ranks, checks = 3, 6
+	lines, status := train(t, strconv.Itoa(ranks), "direct.py")
+	equal := 0
+	for _, l := range lines {
+		if strings.HasSuffix(l, " equal") {
+			equal++
+		}
+	}
+	if status != 0 || equal != ranks*checks {
+		t.Errorf("status %d, %d of %d equal:\n%s", status, equal, ranks*checks, strings.Join(lines, "\n"))
+	}
+}
+
 func TestRanksThatDisagreeEndWithBothLines(t *testing.T) {
 	beside(t)
 	lines, status := train(t, "3", "mismatch.py")

@@ -1,0 +1,59 @@
+"""Makes small all-reduces in all ways in which a program may wait for them, or not."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+import outboard.torch  # noqa: F401
+
+dist.init_process_group("outboard")
+rank, size = dist.get_rank(), dist.get_world_size()
+total = size * (size + 1) / 2
+
+
+def begin(factor):
+    t = torch.full((5,), float(factor * (rank + 1)))
+    return t, dist.all_reduce(t, async_op=True)
+
+
+def check(name, *pairs):
+    wrong = [(t.tolist(), factor * total) for factor, t in pairs if t.tolist() != [factor * total] * 5]
+    print(name, "equal" if not wrong else wrong, flush=True)
+
+
+(a, first), (b, second), (c, third) = begin(1), begin(2), begin(3)
+third.wait()
+first.wait()
+second.wait()
+check("waited for in another order", (1, a), (2, b), (3, c))
+
+a, work = begin(4)
+while not work.is_completed():
+    time.sleep(0.001)
+check("polled", (4, a))
+
+a, work = begin(5)
+seen = work.get_future().then(lambda f: f.value()[0].clone()).wait()
+check("by its future", (5, a), (5, seen))
+
+a, work = begin(6)
+dist.barrier()
+b, other = begin(7)
+large = torch.ones(100_000)
+dist.all_reduce(large)
+work.wait()
+check("behind other calls", (6, a), (7, b))
+other.wait()
+
+group = dist.new_group(list(range(size)))
+a, work = begin(8)
+b = torch.full((5,), float(9 * (rank + 1)))
+dist.all_reduce(b, group=group)
+work.wait()
+check("beside another group", (8, a), (9, b))
+
+a, work = begin(10)  # Nobody waits for it.
+del work
+dist.barrier()
+check("never waited for", (10, a))
