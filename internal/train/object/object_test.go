@@ -2,6 +2,7 @@ package object
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/outboard-run/outboard"
 )
@@ -158,6 +160,24 @@ func FuzzParse(f *testing.F) {
 			if _, err := Open(o); err != nil {
 				t.Errorf("%q is parsed and not opened: %v", text, err)
 			}
+		}
+	})
+}
+
+// FuzzRefusal: whatever a server replies with an error, the error is short and has no control
+// characters.
+func FuzzRefusal(f *testing.F) {
+	f.Add("403 Forbidden", 403, []byte(`<Error><Code>AccessDenied</Code><Message>no</Message></Error>`))
+	f.Add("500 \x1b[2J", 500, []byte(`<Error><Code><![CDATA[`))
+	f.Add("404", 404, []byte(`<!DOCTYPE a [<!ENTITY b "c">]><Error>&b;</Error>`))
+	b, err := Open(Options{Bucket: "data"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, status string, code int, text []byte) {
+		err := b.refusal("x", &http.Response{Status: status, StatusCode: code, Body: io.NopCloser(bytes.NewReader(text))})
+		if err == nil || len(err.Error()) > 4000 || strings.ContainsFunc(err.Error(), unicode.IsControl) {
+			t.Errorf("%q", err)
 		}
 	})
 }
