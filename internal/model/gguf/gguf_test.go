@@ -130,9 +130,15 @@ func FuzzRead(f *testing.F) {
 	f.Add(encode(f, small()))
 	f.Add(encode(f, gguf.CountBigram("abab", 16, "").Builder()))
 	f.Add([]byte("GGUF\x03\x00\x00\x00"))
+	// Metadata whose name is long, and of an unknown kind.
+	long := binary.LittleEndian.AppendUint64([]byte("GGUF\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00"), 60_000)
+	f.Add(append(append(long, bytes.Repeat([]byte{0}, 60_000)...), 99, 0, 0, 0))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		header, err := gguf.Read(bytes.NewReader(data), gguf.Limits{Header: 1 << 20})
 		if err != nil {
+			if len(err.Error()) > 2000 { // names may have 64 KiB
+				t.Errorf("an error of %d bytes", len(err.Error()))
+			}
 			return
 		}
 		if header.DataOffset%header.Alignment != 0 {

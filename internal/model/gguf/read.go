@@ -77,7 +77,7 @@ func (f *File) checkExtent(size uint64) error {
 		}
 		end := f.DataOffset + t.Offset
 		if end < t.Offset || end+n < end || end+n > size {
-			return fmt.Errorf("tensor %q: its data ends at byte %d of a file of %d: the file is cut off", t.Name, end+n, size)
+			return fmt.Errorf("tensor %.100q: its data ends at byte %d of a file of %d: the file is cut off", t.Name, end+n, size)
 		}
 	}
 	return nil
@@ -146,9 +146,9 @@ func (d *decoder) pairs(f *File, n uint64) {
 	for i := uint64(0); i < n && d.err == nil; i++ {
 		d.at = fmt.Sprintf("metadata pair %d", i)
 		key := d.text(65535)
-		d.at = fmt.Sprintf("metadata %q", key)
+		d.at = fmt.Sprintf("metadata %.100q", key)
 		if seen[key] {
-			d.fail("metadata %q is there twice", key)
+			d.fail("metadata %.100q is there twice", key)
 		}
 		seen[key] = true
 		value := d.value(Kind(d.uint32()))
@@ -175,7 +175,7 @@ func (d *decoder) checkNames(f *File) {
 	seen := make(map[string]bool, len(f.Tensors))
 	for i := range f.Tensors {
 		if name := f.Tensors[i].Name; seen[name] {
-			d.fail("tensor %q is there twice", name)
+			d.fail("tensor %.100q is there twice", name)
 		} else {
 			seen[name] = true
 		}
@@ -186,7 +186,7 @@ func (d *decoder) tensor(alignment uint64) Tensor {
 	t := Tensor{Name: d.text(1024)}
 	n := d.uint32()
 	if n > maxDimensions {
-		d.fail("tensor %q has %d dimensions: at most %d are possible", t.Name, n, maxDimensions)
+		d.fail("tensor %.100q has %d dimensions: at most %d are possible", t.Name, n, maxDimensions)
 		return t
 	}
 	for range n {
@@ -194,10 +194,10 @@ func (d *decoder) tensor(alignment uint64) Tensor {
 	}
 	t.Type, t.Offset = TensorType(d.uint32()), d.uint64()
 	if _, ok := t.Elements(); !ok {
-		d.fail("tensor %q: shape %v is too large", t.Name, t.Dimensions)
+		d.fail("tensor %.100q: shape %v is too large", t.Name, t.Dimensions)
 	}
 	if t.Offset%alignment != 0 {
-		d.fail("tensor %q: offset %d is no multiple of %d", t.Name, t.Offset, alignment)
+		d.fail("tensor %.100q: offset %d is no multiple of %d", t.Name, t.Offset, alignment)
 	}
 	return t
 }
