@@ -200,7 +200,8 @@ fuzz-library:
 # Hostile peers of relays, rings, workers, the managed process and the gateway, FUZZ_TIME each.
 FUZZ_PEERS = internal/fabric/framed:FuzzRelay internal/shm:FuzzHostilePeer internal/accel/control:FuzzReceive internal/accel/session:FuzzReader \
 	internal/accel/borrow:FuzzHandshake internal/calls:FuzzRequests internal/fabric/shared:FuzzDescriptors internal/fabric/shared:FuzzScribble \
-	internal/fabric/remote:FuzzHostileCaller internal/gateway:FuzzPlainHead internal/gateway:FuzzRequest internal/gateway:FuzzEnvelope
+	internal/fabric/remote:FuzzHostileCaller internal/gateway:FuzzPlainHead internal/gateway:FuzzRequest internal/gateway:FuzzEnvelope \
+	internal/train/collective:FuzzHostilePeer internal/train/ranks:FuzzLetters internal/train/job:FuzzMessage internal/train/data:FuzzDecode
 fuzz-peers:
 	@for target in $(FUZZ_PEERS); do \
 		$(GO) test ./$${target%%:*} -run '^$$' -fuzz "$${target##*:}\$$" -fuzztime $(FUZZ_TIME) || exit 1; \
