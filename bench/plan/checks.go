@@ -40,11 +40,15 @@ func (b *bench) limits(ctx context.Context) error {
 		if !found[0].Possible || found[0].Bandwidth < 5e6 || found[0].Bandwidth > 5e9 {
 			continue // the program does not depend on the bandwidth
 		}
+		local, err := b.shortest(ctx, p, suite.Local, 2)
+		if err != nil {
+			return err
+		}
 		for _, c := range []struct {
 			by   float64
 			fits bool
 		}{{margin, true}, {1 / margin, false}} {
-			slowdown, err := b.slowdown(ctx, p, netem.Link{RTT: rtt, BitsPerSecond: found[0].Bandwidth * c.by})
+			slowdown, err := b.slowdown(ctx, p, netem.Link{RTT: rtt, BitsPerSecond: found[0].Bandwidth * c.by}, local)
 			if err != nil {
 				return err
 			}
@@ -65,21 +69,10 @@ func (b *bench) limits(ctx context.Context) error {
 }
 
 // slowdown is the shortest run over a link as a multiple of the shortest local one.
-func (b *bench) slowdown(ctx context.Context, p *program, l netem.Link) (float64, error) {
+func (b *bench) slowdown(ctx context.Context, p *program, l netem.Link, local time.Duration) (float64, error) {
 	b.rig.Node(deviceNode).SetLink(l)
-	var least [2]time.Duration
-	for range b.Rounds(2, 1) {
-		for i, way := range []suite.Launcher{suite.Local, b.over()} {
-			r, err := b.runOnce(ctx, p, way)
-			if err != nil {
-				return 0, err
-			}
-			if least[i] == 0 || r.Wall < least[i] {
-				least[i] = r.Wall
-			}
-		}
-	}
-	return least[1].Seconds() / least[0].Seconds(), nil
+	remote, err := b.shortest(ctx, p, b.over(), 2)
+	return remote.Seconds() / local.Seconds(), err
 }
 
 // together runs two programs at once over one link, and compares with their prediction.

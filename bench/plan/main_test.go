@@ -19,3 +19,19 @@ func TestDistribution(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// Cases are repeated until two runs are alike, and long ones not at all.
+func TestSettled(t *testing.T) {
+	for name, c := range map[string]struct {
+		walls []float64
+		want  bool
+	}{
+		"not run yet": {nil, false}, "a short run": {[]float64{0.9}, false}, "a long run": {[]float64{9}, true},
+		"two that differ": {[]float64{0.9, 1}, false}, "two alike": {[]float64{0.9, 0.91}, true},
+		"the shortest two differ": {[]float64{1, 0.9, 1.01}, false}, "the shortest two are alike": {[]float64{0.9, 1.4, 0.905}, true},
+	} {
+		if got := (&result{walls: c.walls}).settled(); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}

@@ -36,10 +36,17 @@ type sums struct {
 	up, down int64
 }
 
-// runsOf is how often a case runs: long runs average by themselves what disturbs them.
-func (b *bench) runsOf(r *result) int {
-	most := b.Rounds(3, 2)
-	return min(most, max(1, int(float64(most)/max(0.1, r.remote.Wall.Seconds()))))
+// alike is the relative difference of two runs from which a third one would say nothing new.
+const alike = 0.02
+
+// settled reports whether a case needs no more runs: long runs average by themselves what disturbs
+// them, and short ones are repeated until two are alike.
+func (r *result) settled() bool {
+	if len(r.walls) < 2 {
+		return len(r.walls) == 1 && r.walls[0] > longRun.Seconds()
+	}
+	s := slices.Sorted(slices.Values(r.walls))
+	return s[1]-s[0] <= alike*s[0]
 }
 
 // repeatLimit is how long a program's runs are repeated: a busy machine does not make the bench
@@ -89,7 +96,7 @@ func (b *bench) runAll(ctx context.Context, p *program, results []*result) error
 	began := time.Now()
 	for round := range b.Rounds(3, 2) {
 		for _, r := range results {
-			if round >= b.runsOf(r) || round > 0 && time.Since(began) > repeatLimit {
+			if r.settled() || round > 0 && time.Since(began) > repeatLimit {
 				continue
 			}
 			node.SetLink(r.link.nominal)

@@ -53,7 +53,8 @@ func without(way suite.Launcher, name string) suite.Launcher {
 	}
 }
 
-// shortest is the shortest of a few runs; a long one is not repeated.
+// shortest is the shortest of a few runs. A long one is not repeated: it averages by itself what
+// disturbs it.
 func (b *bench) shortest(ctx context.Context, p *program, way suite.Launcher, runs int) (least time.Duration, err error) {
 	for range b.Rounds(runs, 1) {
 		r, err := b.runOnce(ctx, p, way)
@@ -63,9 +64,12 @@ func (b *bench) shortest(ctx context.Context, p *program, way suite.Launcher, ru
 		if least == 0 || r.Wall < least {
 			least = r.Wall
 		}
-		if least > 5*time.Second {
+		if least > longRun {
 			break
 		}
 	}
 	return least, nil
 }
+
+// longRun is the length from which a run is not repeated.
+const longRun = 1500 * time.Millisecond
