@@ -27,6 +27,16 @@ type pool struct {
 
 // start starts a pool of count nodes. Connections to the first one have the link, if there is one.
 func (b *bench) start(ctx context.Context, count int, link *netem.Link) (*pool, error) {
+	return b.startLinked(ctx, count, func(i int) *netem.Link {
+		if i == 0 {
+			return link
+		}
+		return nil
+	})
+}
+
+// startLinked starts a pool of count nodes. Connections to node i have the link that link returns.
+func (b *bench) startLinked(ctx context.Context, count int, link func(i int) *netem.Link) (*pool, error) {
 	dir, err := os.MkdirTemp(b.Dir, "pool")
 	if err != nil {
 		return nil, err
@@ -34,11 +44,9 @@ func (b *bench) start(ctx context.Context, count int, link *netem.Link) (*pool, 
 	p := &pool{dir: dir, names: nodeNames[:count]}
 	opts := rig.Options{Binary: b.binary, Dir: filepath.Join(dir, "nodes"), Loopback: true}
 	for i, name := range p.names {
-		spec := rig.Spec{Name: name, Devices: "none", Args: []string{"--http", "127.0.0.1:0", "--grpc", "none", "--models", "127.0.0.1:0"}}
-		if i == 0 {
-			spec.Link = link
-		}
-		opts.Nodes = append(opts.Nodes, spec)
+		opts.Nodes = append(opts.Nodes, rig.Spec{
+			Name: name, Devices: "none", Link: link(i), Args: []string{"--http", "127.0.0.1:0", "--grpc", "none", "--models", "127.0.0.1:0"},
+		})
 	}
 	if p.Rig, err = rig.Start(ctx, opts); err != nil {
 		return nil, err

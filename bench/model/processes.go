@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -18,28 +22,42 @@ func isWorker(pid int) bool {
 	return err == nil && bytes.Contains(line, []byte("model-worker"))
 }
 
-// busy returns the one of the nodes whose workers use most processor time.
-func (p *pool) busy(names []string) string {
-	used := func(name string) (total time.Duration) {
+// workerTimes returns the processor time that the workers of each node have used.
+func (p *pool) workerTimes(names []string) map[string]time.Duration {
+	times := map[string]time.Duration{}
+	for _, name := range names {
 		for _, pid := range tree(p.Node(name).PID())[1:] {
 			if isWorker(pid) {
-				total += processorTime(pid)
+				times[name] += scheduledTime(pid)
 			}
 		}
-		return total
 	}
-	before := map[string]time.Duration{}
-	for _, name := range names {
-		before[name] = used(name)
+	return times
+}
+
+// busiest returns the one of the nodes whose workers have used most processor time since before.
+func (p *pool) busiest(names []string, before map[string]time.Duration) string {
+	now := p.workerTimes(names)
+	return slices.MaxFunc(names, func(a, b string) int { return cmp.Compare(now[a]-before[a], now[b]-before[b]) })
+}
+
+// scheduledTime returns the processor time of the threads of a process, which the scheduler counts
+// in nanoseconds.
+func scheduledTime(pid int) (total time.Duration) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil {
+		return 0
 	}
-	time.Sleep(10 * clockTick)
-	best := names[0]
-	for _, name := range names {
-		if used(name)-before[name] > used(best)-before[best] {
-			best = name
+	for _, path := range threads {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread has ended
 		}
+		used, _, _ := strings.Cut(string(text), " ")
+		n, _ := strconv.ParseInt(used, 10, 64)
+		total += time.Duration(n)
 	}
-	return best
+	return total
 }
 
 // refind reads the addresses of nodes again, which change when a node starts again.

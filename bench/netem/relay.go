@@ -26,8 +26,9 @@ type Relay struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	mu   sync.Mutex
-	link Link
+	mu    sync.Mutex
+	link  Link
+	whole chan struct{} // closed while the path carries bytes
 
 	up, down atomic.Int64
 }
@@ -35,7 +36,8 @@ type Relay struct {
 // StartRelay begins to accept connections. The relay works until Close.
 func StartRelay(ctx context.Context, opts Options) *Relay {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	r := &Relay{opts: opts, cancel: cancel, link: opts.Link}
+	r := &Relay{opts: opts, cancel: cancel, link: opts.Link, whole: make(chan struct{})}
+	close(r.whole)
 	r.running.Go(func() { r.accept(ctx) })
 	return r
 }
@@ -48,6 +50,36 @@ func (r *Relay) SetLink(link Link) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.link = link
+}
+
+// Cut interrupts the path, or repairs it: meanwhile connections stay open and carry nothing, as
+// behind a router that has lost its power. What was sent is delivered after the repair.
+func (r *Relay) Cut(down bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-r.whole:
+		if down {
+			r.whole = make(chan struct{})
+		}
+	default:
+		if !down {
+			close(r.whole)
+		}
+	}
+}
+
+// awaitRepair returns when the path carries bytes, or the error of ctx.
+func (r *Relay) awaitRepair(ctx context.Context) error {
+	r.mu.Lock()
+	whole := r.whole
+	r.mu.Unlock()
+	select {
+	case <-whole:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Bytes counts what the relay has forwarded so far: up towards the process behind it, down back.
@@ -87,30 +119,35 @@ func (r *Relay) forward(ctx context.Context, client net.Conn, link Link) {
 	defer stop()
 	var up sync.WaitGroup
 	up.Go(func() {
-		if copyDirection(server, far, &r.up) != nil {
+		if r.copyDirection(ctx, server, far, &r.up) != nil {
 			_ = server.Close()
 		}
 	})
-	if copyDirection(far, server, &r.down) != nil {
+	if r.copyDirection(ctx, far, server, &r.down) != nil {
 		_ = far.Close()
 	}
 	up.Wait()
 }
 
 // copyDirection copies until the source ends, and passes its end on.
-func copyDirection(to, from net.Conn, count *atomic.Int64) error {
-	_, err := io.Copy(counter{to, count}, from)
+func (r *Relay) copyDirection(ctx context.Context, to, from net.Conn, count *atomic.Int64) error {
+	_, err := io.Copy(counter{to, count, func() error { return r.awaitRepair(ctx) }}, from)
 	return errors.Join(err, closeWrite(to))
 }
 
-// A counter counts what is written. It hides the methods by which io.Copy would bypass Write.
+// A counter counts what is written while the path carries bytes. It hides the methods by which
+// io.Copy would bypass Write.
 type counter struct {
 	to    io.Writer
 	count *atomic.Int64
+	await func() error
 }
 
 // Write implements io.Writer.
 func (c counter) Write(p []byte) (int, error) {
+	if err := c.await(); err != nil {
+		return 0, err
+	}
 	n, err := c.to.Write(p)
 	c.count.Add(int64(n))
 	return n, err

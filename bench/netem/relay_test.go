@@ -106,3 +106,43 @@ func TestRelayEnds(t *testing.T) {
 		t.Errorf("read %d bytes after the relay's end", n)
 	}
 }
+
+// A path that is cut carries nothing, and delivers after its repair what was sent.
+func TestRelayCut(t *testing.T) {
+	addr := serveOnce(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
+	r := relayTo(t, addr, Link{})
+	c, err := net.Dial("tcp", r.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	echo := func() error {
+		_, err := io.ReadFull(c, make([]byte, 1))
+		return err
+	}
+	if _, err := c.Write([]byte{1}); err != nil || echo() != nil {
+		t.Fatal("no echo before the cut")
+	}
+	before, _ := r.Bytes()
+	r.Cut(true)
+	r.Cut(true)
+	if _, err := c.Write([]byte{2}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetReadDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if err := echo(); err == nil {
+		t.Error("an echo through a path that is cut")
+	}
+	if up, _ := r.Bytes(); up != before {
+		t.Errorf("%d bytes passed", up-before)
+	}
+	r.Cut(false)
+	if err := c.SetReadDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := echo(); err != nil {
+		t.Errorf("after the repair: %v", err)
+	}
+}

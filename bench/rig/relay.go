@@ -45,6 +45,10 @@ func (n *Node) dial(ctx context.Context) (conn net.Conn, err error) {
 // one emulate which are made from now on. The node's Spec needs a Link.
 func (n *Node) SetLink(link netem.Link) { n.relay.SetLink(link) }
 
+// CutLink interrupts the connections that other nodes and their programs have made to this one, or
+// repairs them. The node's Spec needs a Link.
+func (n *Node) CutLink(down bool) { n.relay.Cut(down) }
+
 // LinkBytes counts what other nodes and their programs have sent to this one through its Link so
 // far, and what they got back.
 func (n *Node) LinkBytes() (up, down int64) { return n.relay.Bytes() }
