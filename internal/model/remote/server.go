@@ -17,14 +17,24 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/internal/model"
+	"github.com/outboard-run/outboard/internal/model/engine"
 	"github.com/outboard-run/outboard/internal/model/oip/inference"
 	"github.com/outboard-run/outboard/internal/model/serve"
 )
 
+// Models are the models of this node, a serve.Server.
+type Models interface {
+	Infer(ctx context.Context, r *serve.Request) (*serve.Response, error)
+	TextHere(ctx context.Context, name, version string) (engine.TextModel, func(), error)
+	InfoHere(ctx context.Context, name, version string) (engine.Info, error)
+	Await(ctx context.Context, name string, version int) error
+	Load(ctx context.Context, name, version string) error
+}
+
 // A Server answers the requests of other nodes.
 type Server struct {
 	Self   outboard.NodeID
-	Models *serve.Server
+	Models Models
 	// Open opens a file of the node's artifacts.
 	Open func(digest string) (*os.File, error)
 	// Socket and Credential are those of Options.
