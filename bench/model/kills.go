@@ -26,7 +26,7 @@ const killBudget = 50 * time.Second
 
 //nolint:gochecknoglobals // a table
 var victims = []victim{
-	{"engine", 75, killEngine, func(context.Context, *pool, string) error { return nil }},
+	{"engine", 75, killEngine, unload},
 	{"node", 10, func(p *pool, node string) error { return p.Node(node).Kill() }, restart},
 	{"link", 15, func(p *pool, node string) error { p.Node(node).CutLink(true); return nil },
 		func(_ context.Context, p *pool, node string) error { p.Node(node).CutLink(false); return nil }},
@@ -39,6 +39,11 @@ func killEngine(p *pool, node string) error {
 		}
 	}
 	return nil
+}
+
+// unload has the next load begin anew: the node delays the restarts of an engine that ends often.
+func unload(ctx context.Context, p *pool, node string) error {
+	return p.repository(ctx, slices.Index(p.names, node), "text", "unload")
 }
 
 func restart(ctx context.Context, p *pool, node string) error {
@@ -77,14 +82,15 @@ func (b *bench) kill(ctx context.Context) error {
 		return err
 	}
 	for i := range victims {
-		if err := b.killOften(ctx, p, &victims[i], request, whole.text.String()); err != nil {
+		if err := killOften(ctx, b, p, &victims[i], request, whole.text.String()); err != nil {
 			return fmt.Errorf("%s: %w", victims[i].name, err)
 		}
 	}
 	return nil
 }
 
-func (b *bench) killOften(ctx context.Context, p *pool, v *victim, q *completion, want string) error {
+// killOften adds a row for a victim.
+func killOften(ctx context.Context, b *bench, p *pool, v *victim, q *completion, want string) error {
 	var k killTally
 	began := time.Now()
 	for range b.Rounds(v.count, 3) {

@@ -211,6 +211,7 @@ func (i *instance) measureText() {
 
 // watch notices that the worker has ended.
 func (i *instance) watch(w *worker.Worker) {
+	began := time.Now()
 	<-w.Done()
 	if i.ended.Load() {
 		return
@@ -218,16 +219,31 @@ func (i *instance) watch(w *worker.Worker) {
 	i.server.log.Error("a model's process ended", "model", i.spec.Name, "version", i.version(), "error", w.Err())
 	i.server.metrics.crashes.WithLabelValues(i.spec.Name).Inc()
 	_ = w.Close()
-	i.mu.Lock()
-	i.crashes++
-	i.mu.Unlock()
+	i.countCrash(time.Since(began))
 }
 
-// Restarts of a worker that ends by itself are delayed more and more.
+// Restarts of a worker that ends by itself are delayed more and more, until one has run for
+// stableRun.
 const (
 	firstRestart = 100 * time.Millisecond
 	lastRestart  = 30 * time.Second
+	stableRun    = 2 * lastRestart
 )
+
+// countCrash counts the end of a worker that has run for a time.
+func (i *instance) countCrash(ran time.Duration) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if ran >= stableRun {
+		i.crashes = 0
+	}
+	i.crashes++
+}
+
+// restartDelay returns how long the next restart waits.
+func (i *instance) restartDelay() time.Duration {
+	return min(firstRestart<<min(i.crashes, 16), lastRestart)
+}
 
 // ensureRunning starts the worker again if it has ended.
 func (i *instance) ensureRunning(ctx context.Context) error {
@@ -258,7 +274,7 @@ func (i *instance) ensureRunning(ctx context.Context) error {
 
 func (i *instance) restart(again chan struct{}) {
 	i.mu.Lock()
-	delay := min(firstRestart<<min(i.crashes, 16), lastRestart)
+	delay := i.restartDelay()
 	old := i.queue
 	i.mu.Unlock()
 	_ = old.Close(i.server.life)
@@ -269,9 +285,7 @@ func (i *instance) restart(again chan struct{}) {
 	err := i.start(i.server.life)
 	if err != nil {
 		i.server.log.Error("a model's process was not started again", "model", i.spec.Name, "error", err)
-		i.mu.Lock()
-		i.crashes++
-		i.mu.Unlock()
+		i.countCrash(0)
 	}
 	i.mu.Lock()
 	i.again = nil
