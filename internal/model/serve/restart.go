@@ -1,0 +1,77 @@
+package serve
+
+import (
+	"context"
+	"time"
+)
+
+// Restarts of a worker that ends by itself are delayed more and more, until one has run for
+// stableRun.
+const (
+	firstRestart = 100 * time.Millisecond
+	lastRestart  = 30 * time.Second
+	stableRun    = 2 * lastRestart
+)
+
+// countCrash counts the end of a worker that has run for a time.
+func (i *instance) countCrash(ran time.Duration) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if ran >= stableRun {
+		i.crashes = 0
+	}
+	i.crashes++
+}
+
+// restartDelay returns how long the next restart waits.
+func (i *instance) restartDelay() time.Duration {
+	return min(firstRestart<<min(i.crashes, 16), lastRestart)
+}
+
+// ensureRunning starts the worker again if it has ended.
+func (i *instance) ensureRunning(ctx context.Context) error {
+	i.mu.Lock()
+	if !isDone(i.worker.Done()) {
+		i.mu.Unlock()
+		return nil
+	}
+	again := i.again
+	if again == nil {
+		again = make(chan struct{})
+		i.again = again
+		go i.restart(again)
+	}
+	i.mu.Unlock()
+	select {
+	case <-again:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if isDone(i.worker.Done()) {
+		return i.worker.Err()
+	}
+	return nil
+}
+
+func (i *instance) restart(again chan struct{}) {
+	i.mu.Lock()
+	delay := i.restartDelay()
+	old := i.queue
+	i.mu.Unlock()
+	_ = old.Close(i.server.life)
+	select {
+	case <-time.After(delay):
+	case <-i.server.life.Done():
+	}
+	err := i.start(i.server.life)
+	if err != nil {
+		i.server.log.Error("a model's process was not started again", "model", i.spec.Name, "error", err)
+		i.countCrash(0)
+	}
+	i.mu.Lock()
+	i.again = nil
+	i.mu.Unlock()
+	close(again)
+}
