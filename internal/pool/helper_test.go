@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"sync"
@@ -164,12 +165,18 @@ func selector(t *testing.T, text string) outboard.Selector {
 	return s
 }
 
+// freePort returns a port of the loopback that nobody listens on, below those that the kernel gives to
+// sockets without a port of their own: no other socket gets it before the caller binds it.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := 10_000 + mathrand.IntN(20_000)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			_ = l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal("no free port")
+	return 0
 }

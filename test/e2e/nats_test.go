@@ -1,8 +1,8 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -135,13 +135,19 @@ func natsCluster(t *testing.T, accounts accounts) []*natsserver.Server {
 	return servers
 }
 
+// freePort returns a port of the loopback that nobody listens on, below those that the kernel gives to
+// sockets without a port of their own: no other socket gets it before the caller binds it.
 func freePort(t *testing.T) int {
 	t.Helper()
 	var config net.ListenConfig
-	listener, err := config.Listen(context.WithoutCancel(t.Context()), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := 10_000 + rand.IntN(20_000)
+		l, err := config.Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			_ = l.Close()
+			return port
+		}
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
+	t.Fatal("no free port")
+	return 0
 }
