@@ -39,7 +39,7 @@ func serveStore(addr string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("ready")
+	fmt.Fprintln(os.Stdout, "ready")
 	server := http.Server{Handler: objecttest.New(object.Credentials{}), ReadHeaderTimeout: time.Minute}
 	return server.Serve(l)
 }

@@ -8,9 +8,10 @@ import (
 	"sync"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/artifact"
-	"pgregory.net/rapid"
 )
 
 // readerOf returns a reader of files that were written in chunks of their own, and their contents.
