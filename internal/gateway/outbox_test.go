@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"github.com/outboard-run/outboard/internal/gateway"
 	"github.com/outboard-run/outboard/internal/quota"
 )
@@ -34,10 +36,11 @@ func TestMessagesToSlowClients(t *testing.T) {
 				g := newGateway(t, gateway.Options{Invoker: echo, Buffers: quota.NewBudget(quota.Requests, limit)}, chatApp())
 				stop := start(t, g)
 				large := strings.Repeat("x", size)
+				var open []*websocket.Conn
 				for range clients {
 					slow := dialPipe(t, g, "/chat/rooms/blue")
 					slow.SetReadLimit(-1)
-					defer slow.CloseNow()
+					open = append(open, slow)
 					for range each {
 						if slow.Write(t.Context(), 1, []byte(large)) != nil {
 							break // it was dropped
@@ -49,7 +52,7 @@ func TestMessagesToSlowClients(t *testing.T) {
 					}
 				}
 				quick := dialPipe(t, g, "/chat/rooms/green")
-				defer quick.CloseNow()
+				open = append(open, quick)
 				say(t, quick, "hello")
 				if got := hear(t, quick); got != "hello" {
 					t.Errorf("a client that reads is told %q", bytes.TrimRight([]byte(got), "x"))
@@ -58,7 +61,9 @@ func TestMessagesToSlowClients(t *testing.T) {
 				if held := gateway.Buffered(g); held != 0 {
 					t.Errorf("%d bytes are still held", held)
 				}
-				quick.CloseNow()
+				for _, c := range open {
+					_ = c.CloseNow() // it may be closed already
+				}
 				stop()
 			})
 		})

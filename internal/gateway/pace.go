@@ -76,7 +76,7 @@ func (c *pacedConn) Write(b []byte) (n int, err error) {
 	for {
 		part := b[n:min(len(b), n+piece)]
 		begin := time.Now()
-		if err := c.Conn.SetWriteDeadline(begin.Add(c.pace.left(len(part)))); err != nil {
+		if err := c.SetWriteDeadline(begin.Add(c.pace.left(len(part)))); err != nil {
 			return n, err
 		}
 		m, err := c.Conn.Write(part)
