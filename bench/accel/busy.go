@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os/exec"
+	"sync"
 
 	"github.com/outboard-run/outboard/bench/paired"
 )
@@ -25,15 +26,17 @@ var busyGoals = []goal{
 const wakeUpCost = "A call wakes the worker, the driver's thread and the program again, where the local driver wakes its own thread at most."
 
 // busy measures small synchronous calls beside busy loops.
-func (b *bench) busy(ctx context.Context) (err error) {
+func (b *bench) busy(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
 	defer cancel()
 	for range loops {
 		loop := exec.CommandContext(ctx, "sh", "-c", "while :; do :; done")
 		if err := loop.Start(); err != nil {
 			return err
 		}
-		defer func() { cancel(); _ = loop.Wait() }()
+		running.Go(func() { _ = loop.Wait() })
 	}
 	values := samples{}
 	for round := range b.Rounds(5, 2) + 1 {

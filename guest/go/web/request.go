@@ -67,8 +67,10 @@ func isPlainPath(path string) bool {
 		return false
 	}
 	for i := range len(path) {
-		c := path[i]
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '/' || c == '-' || c == '_' || c == '.' || c == '~') {
+		switch c := path[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case c == '/', c == '-', c == '_', c == '.', c == '~':
+		default:
 			return false
 		}
 	}
