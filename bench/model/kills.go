@@ -27,9 +27,8 @@ const killBudget = 50 * time.Second
 //nolint:gochecknoglobals // a table
 var victims = []victim{
 	{"engine", 75, killEngine, unload},
-	{"node", 10, func(p *pool, node string) error { return p.Node(node).Kill() }, restart},
-	{"link", 15, func(p *pool, node string) error { p.Node(node).CutLink(true); return nil },
-		func(_ context.Context, p *pool, node string) error { p.Node(node).CutLink(false); return nil }},
+	{"node", 10, killNode, restart},
+	{"link", 15, cutLink, repairLink},
 }
 
 func killEngine(p *pool, node string) error {
@@ -38,6 +37,18 @@ func killEngine(p *pool, node string) error {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 		}
 	}
+	return nil
+}
+
+func killNode(p *pool, node string) error { return p.Node(node).Kill() }
+
+func cutLink(p *pool, node string) error {
+	p.Node(node).CutLink(true)
+	return nil
+}
+
+func repairLink(_ context.Context, p *pool, node string) error {
+	p.Node(node).CutLink(false)
 	return nil
 }
 

@@ -134,10 +134,16 @@ func (o *outbox) add(generation uint64, t engine.Token) error {
 		return nil
 	}
 	o.sending = true
-	o.mu.Unlock()
-	// Another goroutine sends, so that emitting a token does not delay the next step.
-	go o.drain()
-	return nil
+	defer o.mu.Unlock()
+	// The engine computes the next step meanwhile: its tokens wait for their delivery, not for
+	// this goroutine. What comes while it sends is left to another one.
+	o.send()
+	if len(o.waiting) > 0 && o.err == nil {
+		go o.drain()
+		return nil
+	}
+	o.finish()
+	return o.err
 }
 
 // drain sends until nothing waits.
@@ -145,13 +151,23 @@ func (o *outbox) drain() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for len(o.waiting) > 0 && o.err == nil {
-		batch := o.waiting
-		o.waiting = nil
-		o.mu.Unlock()
-		err := o.conn.Send(typeTokens, tokensMessage{batch})
-		o.mu.Lock()
-		o.err = err
+		o.send()
 	}
+	o.finish()
+}
+
+// send sends what waits. mu must be held, and is not held during the sending.
+func (o *outbox) send() {
+	batch := o.waiting
+	o.waiting = nil
+	o.mu.Unlock()
+	err := o.conn.Send(typeTokens, tokensMessage{batch})
+	o.mu.Lock()
+	o.err = err
+}
+
+// finish ends the sending. mu must be held.
+func (o *outbox) finish() {
 	o.sending = false
 	o.condition().Broadcast()
 }
