@@ -79,6 +79,9 @@ func (b *bench) run(ctx context.Context) (err error) {
 	if b.binary, err = filepath.Abs(b.binary); err != nil {
 		return err
 	}
+	if b.choose(); len(b.cases) == 0 {
+		return fmt.Errorf("no program that is measured has %q in its name", b.match)
+	}
 	end, err := b.Begin(ctx, "plan")
 	if err != nil {
 		return err
@@ -92,7 +95,6 @@ func (b *bench) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, b.rig.Close()) }()
 	b.meter.rig = b.rig
-	b.choose()
 	b.Report.Notes = append(b.Report.Notes, "The nodes ran "+b.rig.Where()+
 		". Program, relays, emulated link, worker and device share the machine's cores, as record 0012 describes.")
 	return b.Measure(ctx, b.sections())
