@@ -232,8 +232,8 @@ func retag(ctx context.Context, repo *remote.Repository, ref Reference, d ocispe
 	return repo.Tag(ctx, d, ref.Tag)
 }
 
-// Keep stores a pulled module under a name.
-func (s *Store) Keep(ctx context.Context, name string, p *Pulled) (Named, error) {
+// SavePulled stores a pulled module under a name.
+func (s *Store) SavePulled(ctx context.Context, name string, p *Pulled) (Named, error) {
 	return s.saveNamed(ctx, "store artifact "+name, name, p.packed)
 }
 

@@ -92,7 +92,7 @@ func TestPushAndPull(t *testing.T) {
 			t.Errorf("%s: pulled %+v", name, p)
 		}
 		s := open(t, t.TempDir(), nil)
-		if _, err := s.Keep(t.Context(), ref.Name(), p); err != nil {
+		if _, err := s.SavePulled(t.Context(), ref.Name(), p); err != nil {
 			t.Fatal(err)
 		}
 		if n, err := s.Resolve(t.Context(), ref.Name()); err != nil || n.Manifest != pushed {

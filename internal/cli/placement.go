@@ -37,13 +37,13 @@ func (env *Env) keepTrace(fingerprint, file string) error {
 	store := env.traceStore()
 	kept, err := store.Path(fingerprint)
 	if err != nil {
-		return store.Keep(fingerprint, file)
+		return store.Put(fingerprint, file)
 	}
 	info, err := os.Stat(kept)
 	if err == nil && time.Since(info.ModTime()) < shortestTraceAge && isSameWorkFaster(kept, file) {
 		return nil
 	}
-	return store.Keep(fingerprint, file)
+	return store.Put(fingerprint, file)
 }
 
 // isSameWorkFaster reports whether two traces have about the same number of calls, and the first one

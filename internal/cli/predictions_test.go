@@ -65,7 +65,7 @@ func TestRunChoosesByARecording(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := recording.Store{Dir: filepath.Join(n.data, "traces")}
-	if err := store.Keep(fingerprint, cli.DemoTrace(t)); err != nil {
+	if err := store.Put(fingerprint, cli.DemoTrace(t)); err != nil {
 		t.Fatal(err)
 	}
 	r := n.run(t, "", "run", "--", program)

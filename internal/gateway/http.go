@@ -262,7 +262,7 @@ func (x *exchange) refuseBody(err error) int {
 func (x *exchange) answer(a *Answer, err error) (status int, failure error, cut bool) {
 	switch s := &x.stream; {
 	case s.started:
-		return s.end(err)
+		return s.finish(err)
 	case s.readErr != nil: // which the function can't have answered for
 		return x.refuseBody(s.readErr), s.readErr, false
 	case err == nil && a.Streamed: // and none of it was sent

@@ -84,8 +84,8 @@ func (s *stream) Read(b []byte) (int, error) {
 		return 0, s.readErr
 	}
 	x, begin := s.x, time.Now()
-	patience := x.h.gateway.opts.ClientTimeout + time.Duration(s.received>>slowest)*time.Second - s.waited
-	_ = http.NewResponseController(x.w).SetReadDeadline(x.h.gateway.server.watch.clock().Add(max(patience, 0)))
+	allowed := x.h.gateway.opts.ClientTimeout + time.Duration(s.received>>slowest)*time.Second - s.waited
+	_ = http.NewResponseController(x.w).SetReadDeadline(x.h.gateway.server.watch.clock().Add(max(allowed, 0)))
 	n, err := x.r.Body.Read(b)
 	s.waited += time.Since(begin)
 	s.received += int64(n)
@@ -110,16 +110,16 @@ func (s *stream) Write(b []byte) (int, error) {
 	}
 	size := len(b)
 	if !s.started {
-		if b, s.err = s.begin(b); s.err != nil || !s.started {
+		if b, s.err = s.sendHead(b); s.err != nil || !s.started {
 			return size, s.err
 		}
 	}
-	s.err = s.send(b)
+	s.err = s.sendBody(b)
 	return size, s.err
 }
 
-// begin sends the head when it is complete, and returns what follows it in b.
-func (s *stream) begin(b []byte) (body []byte, err error) {
+// sendHead sends the head when it is complete, and returns what follows it in b.
+func (s *stream) sendHead(b []byte) (body []byte, err error) {
 	x := s.x
 	if !x.h.HTTP {
 		s.started = true
@@ -147,8 +147,8 @@ func (s *stream) begin(b []byte) (body []byte, err error) {
 	return x.response.body, nil
 }
 
-// send sends a part of the body.
-func (s *stream) send(b []byte) error {
+// sendBody sends a part of the body.
+func (s *stream) sendBody(b []byte) error {
 	x := s.x
 	if bodiless(x.r.Method, x.response.status) {
 		return nil
@@ -168,10 +168,10 @@ func (s *stream) send(b []byte) error {
 	return nil
 }
 
-// end completes a response that was sent in parts. It returns the status for logs and metrics, why
+// finish completes a response that was sent in parts. It returns the status for logs and metrics, why
 // the response is not complete, and whether the connection must be cut for it: the client has the head
 // already, and could not tell otherwise.
-func (s *stream) end(err error) (status int, failure error, cut bool) {
+func (s *stream) finish(err error) (status int, failure error, cut bool) {
 	x := s.x
 	switch {
 	case err != nil:

@@ -71,7 +71,7 @@ func keysOf(t *testing.T, n *deviceBroker, tenants ...string) map[string]string 
 			t.Error(err)
 		}
 	})
-	n.tenants.Keep(tenants)
+	n.tenants.SetTenants(tenants)
 	keys := map[string]string{}
 	for range tenants {
 		c := <-p.told

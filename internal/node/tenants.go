@@ -34,8 +34,8 @@ func (k *tenantKeeper) run(ctx context.Context, ready func()) error {
 				names = append(names, v.App.Tenant)
 			}
 		}
-		k.tenants.Tell(ctx, k.pool.Nodes()) // first: those that Keep starts know them from the beginning
-		k.tenants.Keep(names)
+		k.tenants.SetMembers(ctx, k.pool.Nodes()) // first: those that Keep starts know them from the beginning
+		k.tenants.SetTenants(names)
 		select {
 		case <-ctx.Done():
 			return nil

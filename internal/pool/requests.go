@@ -42,7 +42,7 @@ func (p *Pool) requestStateNode(ctx context.Context, r keeperRequest) (keeperAns
 	if err != nil {
 		return a, err
 	}
-	if text, err = p.state.Ask(ctx, text); err != nil {
+	if text, err = p.state.SendRequest(ctx, text); err != nil {
 		return a, err
 	}
 	if err := json.Unmarshal(text, &a); err != nil {

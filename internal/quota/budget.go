@@ -144,10 +144,10 @@ func (b *Budget) exceeded() error {
 		where, then = "in the pool's state", "remove apps or keys of buckets, wait until ended executions are forgotten"
 	}
 	return outboard.Errorf(kind, "", "the %s of this tenant have %v %s, which is all that they may have: %s, or raise the limit by `%s`",
-		b.what(), outboard.Bytes(b.limit), where, then, fmt.Sprintf("outboard up --tenant-limits %s=SIZE", b.kind))
+		b.subject(), outboard.Bytes(b.limit), where, then, fmt.Sprintf("outboard up --tenant-limits %s=SIZE", b.kind))
 }
 
-func (b *Budget) what() string {
+func (b *Budget) subject() string {
 	switch b.kind { //nolint:exhaustive // the others are called what they are
 	case Requests:
 		return "requests and messages"

@@ -30,8 +30,8 @@ func (s Store) Path(fingerprint string) (string, error) {
 	return path, err
 }
 
-// Keep stores a copy of a program's trace. A trace that exceeds the store is not kept.
-func (s Store) Keep(fingerprint, file string) error {
+// Put stores a copy of a program's trace. A trace that exceeds the store is not kept.
+func (s Store) Put(fingerprint, file string) error {
 	info, err := os.Stat(file)
 	if err != nil || info.Size() > maxKeptBytes/4 {
 		return err

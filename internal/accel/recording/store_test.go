@@ -20,7 +20,7 @@ func TestStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range maxKept + 5 {
-		if err := s.Keep(fmt.Sprintf("%04x", i), file); err != nil {
+		if err := s.Put(fmt.Sprintf("%04x", i), file); err != nil {
 			t.Fatal(err)
 		}
 	}

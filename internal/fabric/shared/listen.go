@@ -54,14 +54,14 @@ func ListenFile(f *os.File, o Options) (*Listener, error) {
 // it.
 func (l *Listener) File() (*os.File, error) { return l.socket.File() }
 
-// KeepName keeps the socket's name when the Listener is closed: a successor listens there.
-func (l *Listener) KeepName() { l.socket.SetUnlinkOnClose(false) }
+// KeepSocket keeps the socket's name when the Listener is closed: a successor listens there.
+func (l *Listener) KeepSocket() { l.socket.SetUnlinkOnClose(false) }
 
 // Retire accepts no more connections and keeps those that Serve has accepted: Serve returns when
 // its ctx ends. The socket's name remains for a successor.
 func (l *Listener) Retire() error {
 	l.retired.Store(true)
-	l.KeepName()
+	l.KeepSocket()
 	return l.socket.Close()
 }
 

@@ -79,7 +79,7 @@ func newPlan(v *view, now time.Time) *plan {
 // the commit.
 const changed = math.MaxUint64
 
-func (p *plan) look(key string) Entry {
+func (p *plan) lookup(key string) Entry {
 	i, ok := p.index[key]
 	if !ok {
 		return p.view.entry(key, p.now)
@@ -105,7 +105,7 @@ func (p *plan) txn(ops []Op) (failed int) {
 }
 
 func (p *plan) op(op *Op) (holds bool) {
-	now := p.look(op.Key)
+	now := p.lookup(op.Key)
 	switch op.Kind {
 	case Put, PutFor:
 		p.set(state.KVChange{Key: op.Key, Value: op.Value, ExpiresMilli: p.expires(op)})

@@ -19,9 +19,9 @@ const AuthorityLog = authorityLog
 // AuthorityKey is the key of the authorities in that log: the last record is in force.
 const AuthorityKey = "keys"
 
-// Ask sends a request to one of the nodes that keep the state, which know this node by name,
+// SendRequest sends a request to one of the nodes that keep the state, which know this node by name,
 // and returns the answer. It waits while there are none.
-func (s *State) Ask(ctx context.Context, request []byte) (answer []byte, err error) {
+func (s *State) SendRequest(ctx context.Context, request []byte) (answer []byte, err error) {
 	err = s.retry(ctx, func(ctx context.Context) error {
 		m, err := s.nc.RequestWithContext(ctx, requestsPrefix+s.name, request)
 		if err != nil {

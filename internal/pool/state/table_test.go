@@ -135,7 +135,7 @@ func TestRequestsToKeepers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := s.Ask(t.Context(), []byte("for a certificate"))
+	answer, err := s.SendRequest(t.Context(), []byte("for a certificate"))
 	if err != nil || string(answer) != "harbour asks for a certificate" {
 		t.Errorf("the answer is %q: %v", answer, err)
 	}

@@ -115,9 +115,9 @@ func (h *Host) Tenants() []string {
 // its first app is being checked there.
 const idle = 5 * time.Minute
 
-// Keep makes the tenants that are named have a process, and no others but those that
+// SetTenants makes the tenants that are named have a process, and no others but those that
 // were asked for of late.
-func (h *Host) Keep(names []string) {
+func (h *Host) SetTenants(names []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name, k := range h.tenants {

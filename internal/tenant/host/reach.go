@@ -194,8 +194,8 @@ func (h *Host) Get(ctx context.Context, name, path string, into any) error {
 	return json.NewDecoder(response.Body).Decode(into)
 }
 
-// Tell tells all processes, those that are started later too, which nodes there are.
-func (h *Host) Tell(ctx context.Context, members []outboard.Node) {
+// SetMembers tells all processes, those that are started later too, which nodes there are.
+func (h *Host) SetMembers(ctx context.Context, members []outboard.Node) {
 	h.mu.Lock()
 	h.members = members
 	h.mu.Unlock()

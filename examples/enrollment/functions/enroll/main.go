@@ -33,7 +33,7 @@ func handle(message []byte) ([]byte, error) {
 	case "PUT":
 		return enroll(course)
 	}
-	return look(course)
+	return readSeats(course)
 }
 
 func open(course string, count []byte) ([]byte, error) {
@@ -47,7 +47,7 @@ func open(course string, count []byte) ([]byte, error) {
 	return respond(201, `{"course":"`+course+`"}`), err
 }
 
-func look(course string) ([]byte, error) {
+func readSeats(course string) ([]byte, error) {
 	free, revision, err := seats.Get("free/" + course)
 	if err != nil || revision == 0 {
 		return problem(404, "there is no such course")
