@@ -3,6 +3,7 @@ package opencl
 import (
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 )
 
@@ -24,7 +25,7 @@ func TestCodecs(t *testing.T) {
 			if err := received.decode(body); err != nil || !reflect.DeepEqual(sent, received) {
 				t.Errorf("%T: %+v was decoded to %+v (%v)", sent, sent, received, err)
 			}
-			if newCodec().decode(append(body[:len(body):len(body)], make([]byte, 8)...)) == nil {
+			if newCodec().decode(append(slices.Clip(body), make([]byte, 8)...)) == nil {
 				t.Errorf("%T: a body with a word more was decoded", sent)
 			}
 			for size := range len(body) {
@@ -38,8 +39,7 @@ func TestCodecs(t *testing.T) {
 
 // fill sets the fields of a struct to random values; arrays and texts may be absent.
 func fill(random *rand.Rand, v reflect.Value) {
-	for i := range v.NumField() {
-		field := v.Field(i)
+	for _, field := range v.Fields() {
 		switch value := field.Addr().Interface().(type) {
 		case *text:
 			if *value = (text{}); random.IntN(3) > 0 {

@@ -73,8 +73,10 @@ func TestNotReady(t *testing.T) {
 			"a tenant's process is not ready yet",
 		},
 		"it says nothing": {
-			launch(nil), host.Options{ReadyTimeout: time.Second, ReportInterval: 20 * time.Millisecond},
-			[]string{"it has not said yet what it does"}, "a tenant's process is not ready yet",
+			launch(nil),
+			host.Options{ReadyTimeout: time.Second, ReportInterval: 20 * time.Millisecond},
+			[]string{"it has not said yet what it does"},
+			"a tenant's process is not ready yet",
 		},
 		"it takes too long": {
 			launch(nil, tenant.Ready{Doing: building}), host.Options{StartLimit: time.Millisecond, ReportInterval: 2 * time.Second},

@@ -377,7 +377,7 @@ func FuzzHostilePeer(f *testing.F) {
 			t.Fatal(err)
 		}
 		peer := conns[1][0]
-		go io.Copy(io.Discard, peer)
+		go func() { _, _ = io.Copy(io.Discard, peer) }()
 		go func() {
 			peer.Write(data)
 			peer.Close()

@@ -119,7 +119,7 @@ func TestHostileParts(t *testing.T) {
 			t.Fatal(err)
 		}
 		peer := conns[1][0]
-		go io.Copy(io.Discard, peer)
+		go func() { _, _ = io.Copy(io.Discard, peer) }()
 		go func() {
 			_, _ = peer.Write(append(head{kindCall, uint32(len(announce)), 1}.append(nil), announce...))
 			_, _ = peer.Write(message)
