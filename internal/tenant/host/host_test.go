@@ -79,17 +79,20 @@ func TestNotReady(t *testing.T) {
 			"a tenant's process is not ready yet",
 		},
 		"it takes too long": {
-			launch(nil, tenant.Ready{Doing: building}), host.Options{StartLimit: time.Millisecond, ReportInterval: 2 * time.Second},
+			launch(nil, tenant.Ready{Doing: building}),
+			host.Options{StartLimit: time.Millisecond, ReportInterval: 2 * time.Second},
 			[]string{"it was not ready after 1ms, and was ended: " + building, "(signal: killed: its log ends with: still reading)"},
 			building,
 		},
 		"it crashes": {
-			launch(errors.New("exit status 2: panic: boom"), tenant.Ready{Doing: building}), host.Options{},
+			launch(errors.New("exit status 2: panic: boom"), tenant.Ready{Doing: building}),
+			host.Options{},
 			[]string{"it ended before it was ready: exit status 2: panic: boom"},
 			"panic: boom",
 		},
 		"it sends too much": {
-			launch(nil, tenant.Ready{Doing: strings.Repeat("x", 64<<10)}), host.Options{},
+			launch(nil, tenant.Ready{Doing: strings.Repeat("x", 64<<10)}),
+			host.Options{},
 			[]string{"a packet of more than 65536 bytes"},
 			"a packet of more than",
 		},
@@ -98,12 +101,14 @@ func TestNotReady(t *testing.T) {
 				_ = node.Send("status", nil)
 				<-ctx.Done()
 				return errKilled
-			}), host.Options{},
+			}),
+			host.Options{},
 			[]string{"unexpected message of type \"status\"", "signal: killed"},
 			"unexpected message",
 		},
 		"it says why": {
-			launch(errors.New("exit status 1"), tenant.Ready{Error: "state: no room"}), host.Options{},
+			launch(errors.New("exit status 1"), tenant.Ready{Error: "state: no room"}),
+			host.Options{},
 			[]string{"state: no room (exit status 1)"},
 			"state: no room",
 		},
