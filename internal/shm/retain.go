@@ -1,5 +1,7 @@
 package shm
 
+import "time"
+
 // The methods below let one goroutine read a ring while another releases what was read, for
 // consumers that keep bytes until their receipt is acknowledged. The goroutines must not call
 // TryNext, Release and AnnounceSpace at the same time; AwaitBeyond may run beside any of them.
@@ -12,9 +14,14 @@ func (r *Ring) AwaitBeyond(n uint64) {
 		_, closed := r.Closed()
 		return closed || c.direction.head.Load()-c.opened > n
 	}
+	if ready() {
+		return
+	}
+	begin := time.Now()
 	if !c.patience.spin(ready) {
 		sleep(c.data, c.dataSleeper, r.dataLimit, ready)
 	}
+	c.patience.observe(time.Since(begin))
 }
 
 // Wake ends an AwaitBeyond of this end.

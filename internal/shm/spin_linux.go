@@ -15,8 +15,9 @@ import (
 //
 // On a busy machine a spinning thread uses up its share of a processor that the other end, or a
 // thread of the driver, waits for. So waits that spin and waits that sleep at once are measured
-// apart, the way with the shorter ones is used, and the other way is tried now and then.
-// The library's end does the same (cmd/libsession/ring/spin.h).
+// apart, and the other way is tried now and then. A wait sleeps at once while waits that spin take
+// more than spinMargin times as long: a few disturbed waits don't make it so. The library's end does
+// the same (cmd/libsession/ring/spin.h).
 const (
 	minSpin    = 60 * time.Microsecond
 	maxSpin    = 150 * time.Microsecond
@@ -24,6 +25,7 @@ const (
 	longWeight = 4 // short waits that one long wait cancels
 	smoothing  = 4 // divisor of the moving averages of waits
 	tryEvery   = 32
+	spinMargin = 2
 )
 
 // AdaptiveWait decides whether a wait spins before it sleeps (adaptive spinning), by the durations
@@ -43,7 +45,7 @@ func (p *AdaptiveWait) decide() bool {
 		return false
 	}
 	p.waits++
-	return (p.spun <= p.slept) != (p.waits%tryEvery == 0)
+	return (p.spun <= spinMargin*p.slept) != (p.waits%tryEvery == 0)
 }
 
 // spinLimit returns how long to spin. A spinning goroutine keeps its processor (a P of Go's

@@ -2,8 +2,8 @@
  *
  * An idle processor takes 20 to 40 us to wake on a virtual machine, longer than many replies take, so while recent waits were short
  * a wait may begin by polling and yielding the processor. On a busy machine that is the wrong thing: the spinning thread uses up its
- * share of a processor that the other end waits for. So both ways are measured, the one with the shorter waits is used, and the
- * other one is tried now and then.
+ * share of a processor that the other end waits for. So both ways are measured, and the other one is tried now and then. A wait
+ * sleeps at once while waits that spin take more than SPIN_MARGIN times as long: a few disturbed waits don't make it so.
  */
 #ifndef OUTBOARD_SPIN_H
 #define OUTBOARD_SPIN_H
@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 enum { SPIN_NS = 200000, SHORT_NS = 300000, SPIN_STEP = 4, MAX_SPIN_CREDIT = 2 * SPIN_STEP };
-enum { SPIN_TRY_EVERY = 32, SPIN_SMOOTHING = 4 };
+enum { SPIN_TRY_EVERY = 32, SPIN_SMOOTHING = 4, SPIN_MARGIN = 2 };
 
 /* The zero value spins after the first short wait. */
 struct spin {
@@ -25,7 +25,7 @@ static inline int spin_begin(struct spin *s)
 {
 	if (s->credit <= 0)
 		return 0;
-	int spins = s->average[1] <= s->average[0];
+	int spins = s->average[1] <= SPIN_MARGIN * s->average[0];
 	return ++s->waits % SPIN_TRY_EVERY == 0 ? !spins : spins;
 }
 
