@@ -14,9 +14,6 @@ func (r *Ring) AwaitBeyond(n uint64) {
 		_, closed := r.Closed()
 		return closed || c.direction.head.Load()-c.opened > n
 	}
-	if ready() {
-		return
-	}
 	begin := time.Now()
 	if !c.patience.spin(ready) {
 		sleep(c.data, c.dataSleeper, r.dataLimit, ready)

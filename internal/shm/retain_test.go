@@ -74,3 +74,13 @@ func TestReasons(t *testing.T) {
 		t.Errorf("reason %d has the kind %v", r, r.Kind())
 	}
 }
+
+// The waits of AwaitBeyond are measured, so that it spins where they are short.
+func TestAwaitBeyondIsMeasured(t *testing.T) {
+	client, worker := pair(t, MinArea)
+	put(t, client, []byte("first"))
+	worker.AwaitBeyond(0)
+	if p := &worker.in.patience; p.average == 0 {
+		t.Errorf("a wait left no trace: %+v", p)
+	}
+}
