@@ -85,7 +85,7 @@ type Options struct {
 	// Jobs says which ranks of training jobs the nodes run: "confined" or "trusted"; "" means none.
 	Jobs string
 	// Objects is the bucket in which the nodes keep datasets and checkpoints, as `outboard up --objects`
-	// reads it; its credentials are those of the environment (AWS_ACCESS_KEY_ID and its like).
+	// reads it; its credentials are the AWS_* variables of the environment.
 	Objects string
 	// LeaseTTL and DeadAfter replace the nodes' defaults, so that tests need not wait as
 	// long; 0 means the defaults.

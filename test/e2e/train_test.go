@@ -65,12 +65,10 @@ func TestTrainingEqualsGloo(t *testing.T) {
 	}
 }
 
-// Small all-reduces, which the program's thread makes itself, have their results however the program
-// waits for them.
-func TestDirectCalls(t *testing.T) {
-	beside(t)
-	const ranks, checks = 3, 6
-	lines, status := train(t, strconv.Itoa(ranks), "direct.py")
+// trainEqual runs a script whose ranks each print "NAME equal" for so many checks.
+func trainEqual(t *testing.T, ranks int, script string, checks int) {
+	t.Helper()
+	lines, status := train(t, strconv.Itoa(ranks), script)
 	equal := 0
 	for _, l := range lines {
 		if strings.HasSuffix(l, " equal") {
@@ -80,6 +78,13 @@ func TestDirectCalls(t *testing.T) {
 	if status != 0 || equal != ranks*checks {
 		t.Errorf("status %d, %d of %d equal:\n%s", status, equal, ranks*checks, strings.Join(lines, "\n"))
 	}
+}
+
+// Small all-reduces, which the program's thread makes itself, have their results however the program
+// waits for them.
+func TestDirectCalls(t *testing.T) {
+	beside(t)
+	trainEqual(t, 3, "direct.py", 6)
 }
 
 func TestRanksThatDisagreeEndWithBothLines(t *testing.T) {
@@ -124,15 +129,5 @@ func TestRanksEndWhenOneIsLost(t *testing.T) {
 // of one process, within 1e-6.
 func TestPipelineEqualsOneProcess(t *testing.T) {
 	beside(t)
-	const ranks, settings = 3, 12
-	lines, status := train(t, strconv.Itoa(ranks), "pipeline.py")
-	equal := 0
-	for _, l := range lines {
-		if strings.HasSuffix(l, " equal") {
-			equal++
-		}
-	}
-	if status != 0 || equal != ranks*settings {
-		t.Errorf("status %d, %d of %d equal:\n%s", status, equal, ranks*settings, strings.Join(lines, "\n"))
-	}
+	trainEqual(t, 3, "pipeline.py", 12)
 }

@@ -58,8 +58,9 @@ const (
 	// sendPiece bounds one step of the sender, so that both ends work in parallel and the bytes
 	// are still in the cache when the other end reads them.
 	sendPiece = 512 << 10
-	// ackDelay is how long an acknowledgement of few bytes is delayed: each one wakes a goroutine on both ends. Many are acknowledged at
-	// once, since the sender's ring has no space for others before.
+	// ackDelay is how long an acknowledgement of few bytes is delayed: each one wakes a goroutine on
+	// both ends. Many bytes are acknowledged at once, since the sender's ring has no space for others
+	// before.
 	ackDelay = 20 * time.Millisecond
 	// ackShare is the share of a ring's area whose receipt is acknowledged at once.
 	ackShare = 8
