@@ -134,9 +134,9 @@ func messageOf(data mem.BufferSlice, compressed bool) *call.Message {
 	if len(data) == 1 {
 		return &call.Message{Data: nonNil(data[0].ReadOnlyData()), Compressed: compressed, Release: data[0].Free}
 	}
-	whole := data.Materialize()
+	contiguous := data.Materialize()
 	data.Free()
-	return &call.Message{Data: nonNil(whole), Compressed: compressed}
+	return &call.Message{Data: nonNil(contiguous), Compressed: compressed}
 }
 
 // nonNil keeps an empty message from looking like none.

@@ -72,8 +72,8 @@ func conflicts(t protoreflect.FieldDescriptor, number protowire.Number) bool {
 	if t.Number() == number {
 		return true
 	}
-	one := t.ContainingOneof()
-	return one != nil && one.Fields().ByNumber(number) != nil
+	oneof := t.ContainingOneof()
+	return oneof != nil && oneof.Fields().ByNumber(number) != nil
 }
 
 // field takes out the field's value, or parts of it, or copies it.

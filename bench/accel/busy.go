@@ -52,7 +52,7 @@ func (b *bench) busy(ctx context.Context) error {
 		}
 	}
 	for _, g := range busyGoals {
-		b.Row(paired.NewRow(g.title+" beside two busy loops, "+g.way, g.unit, local, values[g.way][g.name], values[local][g.name], g.goal).Because(g.reason))
+		b.Row(paired.NewRow(g.title+" beside two busy loops, "+g.transport, g.unit, local, values[g.transport][g.name], values[local][g.name], g.goal).Because(g.reason))
 	}
 	return nil
 }

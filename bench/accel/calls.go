@@ -18,18 +18,18 @@ import (
 // samples are the values of one measurement, by way and name.
 type samples map[string]map[string][]float64
 
-func (s samples) add(way, name string, v float64) {
-	if s[way] == nil {
-		s[way] = map[string][]float64{}
+func (s samples) add(transport, name string, v float64) {
+	if s[transport] == nil {
+		s[transport] = map[string][]float64{}
 	}
-	s[way][name] = append(s[way][name], v)
+	s[transport][name] = append(s[transport][name], v)
 }
 
 // measure runs the program of small measurements once.
-func (b *bench) measure(ctx context.Context, way suite.Launcher, into samples, label string, args ...string) error {
+func (b *bench) measure(ctx context.Context, launcher suite.Launcher, into samples, label string, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	cmd := way(ctx, filepath.Join(b.Dir, "calls"), args...)
+	cmd := launcher(ctx, filepath.Join(b.Dir, "calls"), args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -55,9 +55,9 @@ func (b *bench) measure(ctx context.Context, way suite.Launcher, into samples, l
 
 // A goal is the target of one measurement over one path.
 type goal struct {
-	way, name, title, unit string
-	goal                   paired.Goal
-	reason                 string
+	transport, name, title, unit string
+	goal                         paired.Goal
+	reason                       string
 }
 
 const tlsCost = "Both ends' relays add a wake-up each way, and client, two relays, worker and device share the cores. " +
@@ -108,7 +108,7 @@ func (b *bench) calls(ctx context.Context) error {
 		}
 	}
 	for _, g := range callGoals {
-		b.Row(paired.NewRow(g.title+", "+g.way, g.unit, local, values[g.way][g.name], values[local][g.name], g.goal).Because(g.reason))
+		b.Row(paired.NewRow(g.title+", "+g.transport, g.unit, local, values[g.transport][g.name], values[local][g.name], g.goal).Because(g.reason))
 	}
 	if b.peer.isInstalled() {
 		b.peerRows(values)
@@ -117,9 +117,9 @@ func (b *bench) calls(ctx context.Context) error {
 }
 
 // callArgs keeps a run of the small measurements at about two seconds.
-func (b *bench) callArgs(way string) []string {
+func (b *bench) callArgs(transport string) []string {
 	args := []string{"-reads", "1000", "-alternate", "500", "-launches", "500", "-small", "300", "-streams", "10", "-hundreds", "0", "-transfers", "3"}
-	if way == remote { // it needs 43 ms for each
+	if transport == remote { // it needs 43 ms for each
 		args = append(args, "-alternate", "20", "-streams", "2")
 	}
 	return args
@@ -127,7 +127,7 @@ func (b *bench) callArgs(way string) []string {
 
 func (b *bench) peerRows(values samples) {
 	for _, g := range callGoals {
-		if g.way == network {
+		if g.transport == network {
 			b.Row(paired.NewRow(g.title+", "+network+" against the peer", g.unit, remote, values[network][g.name], values[remote][g.name], paired.Goal{}))
 		}
 	}

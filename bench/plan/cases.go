@@ -90,11 +90,11 @@ func (b *bench) recordShortest(ctx context.Context, p *program) (local, remote s
 	for i := range b.Rounds(2, 2) {
 		for _, mode := range []trace.Mode{trace.Local, trace.Remote} {
 			file := filepath.Join(b.Dir, fmt.Sprintf("%s.%s.%d", p.short(), mode, i))
-			way := b.over("--no-trace", "--trace", file)
+			launcher := b.over("--no-trace", "--trace", file)
 			if mode == trace.Local {
-				way = b.start("--local", "--no-trace", "--trace", file)
+				launcher = b.start("--local", "--no-trace", "--trace", file)
 			}
-			if _, err := b.runOnce(ctx, p, way); err != nil {
+			if _, err := b.runOnce(ctx, p, launcher); err != nil {
 				return "", "", err
 			}
 			end, err := ending(file)

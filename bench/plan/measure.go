@@ -120,9 +120,9 @@ func (b *bench) runAll(ctx context.Context, p *program, results []*result) error
 }
 
 // runOnce runs a program; an exit status of its own is no error.
-func (b *bench) runOnce(ctx context.Context, p *program, way suite.Launcher) (r suite.Result, err error) {
+func (b *bench) runOnce(ctx context.Context, p *program, launcher suite.Launcher) (r suite.Result, err error) {
 	err = b.meter.during(func() error {
-		r = p.Run(ctx, way, p.home)
+		r = p.Run(ctx, launcher, p.home)
 		if r.Err != nil && r.ExitStatus() < 0 {
 			return fmt.Errorf("%w: %s", r.Err, r.Stderr)
 		}

@@ -62,10 +62,10 @@ func (b *bench) recording(ctx context.Context) error {
 var childTimes = regexp.MustCompile(`^(\d+)m([\d.]+)s (\d+)m([\d.]+)s$`)
 
 // processorTime runs a program under a shell that says, to the millisecond, what processor time the program took.
-func (b *bench) processorTime(ctx context.Context, p *program, way suite.Launcher) (time.Duration, error) {
+func (b *bench) processorTime(ctx context.Context, p *program, launcher suite.Launcher) (time.Duration, error) {
 	timed := *p
 	timed.Args = append([]string{"bash", "-c", `"$@"; times`, "bash"}, p.Args...)
-	r, err := b.runOnce(ctx, &timed, way)
+	r, err := b.runOnce(ctx, &timed, launcher)
 	if err != nil {
 		return 0, err
 	}

@@ -45,9 +45,9 @@ func (b *bench) whatIf(ctx context.Context) error {
 }
 
 // without switches an optimisation of the driver library off.
-func without(way suite.Launcher, name string) suite.Launcher {
+func without(launcher suite.Launcher, name string) suite.Launcher {
 	return func(ctx context.Context, program string, args ...string) *exec.Cmd {
-		cmd := way(ctx, program, args...)
+		cmd := launcher(ctx, program, args...)
 		cmd.Env = append(cmd.Env, "OUTBOARD_WITHOUT="+name)
 		return cmd
 	}
@@ -55,9 +55,9 @@ func without(way suite.Launcher, name string) suite.Launcher {
 
 // shortest is the shortest of a few runs. A long one is not repeated: it averages by itself what
 // disturbs it.
-func (b *bench) shortest(ctx context.Context, p *program, way suite.Launcher, runs int) (least time.Duration, err error) {
+func (b *bench) shortest(ctx context.Context, p *program, launcher suite.Launcher, runs int) (least time.Duration, err error) {
 	for range b.Rounds(runs, 1) {
-		r, err := b.runOnce(ctx, p, way)
+		r, err := b.runOnce(ctx, p, launcher)
 		if err != nil {
 			return 0, err
 		}

@@ -56,10 +56,10 @@ func Local(ctx context.Context, name string, args ...string) *exec.Cmd {
 }
 
 // Run runs the program once. home is its home folder when it wants one.
-func (p Program) Run(ctx context.Context, way Launcher, home string) Result {
+func (p Program) Run(ctx context.Context, launcher Launcher, home string) Result {
 	ctx, cancel := context.WithTimeout(ctx, p.limit())
 	defer cancel()
-	cmd := way(ctx, p.Args[0], p.Args[1:]...)
+	cmd := launcher(ctx, p.Args[0], p.Args[1:]...)
 	cmd.WaitDelay = 5 * time.Second
 	if p.Home {
 		// Hashcat takes the folder of its data from the user's entry, which may name none that exists.

@@ -100,8 +100,8 @@ func runPlanTrain(ctx context.Context, env *Env, opts trainPlanOptions, path str
 	p := trainPlan{Layers: j.Layers, Steps: f.Steps, Plans: []trainPlanLine{{Name: "best", Plan: &best}}}
 	byHand := func(name string, choose func() (training.Plan, error)) {
 		line := trainPlanLine{Name: name}
-		if one, err := choose(); err == nil {
-			line.Plan = &one
+		if plan, err := choose(); err == nil {
+			line.Plan = &plan
 		} else {
 			line.Unknown = err.Error()
 		}

@@ -106,11 +106,11 @@ func jobFolder(named string, args []string) (string, error) {
 	if folder == "" {
 		return "", nil
 	}
-	whole, err := filepath.Abs(folder)
+	absolute, err := filepath.Abs(folder)
 	if err != nil {
 		return "", err
 	}
-	if info, err := os.Stat(whole); err != nil || !info.IsDir() {
+	if info, err := os.Stat(absolute); err != nil || !info.IsDir() {
 		return "", usage("--files %s: want a folder", folder)
 	}
 	for i, a := range args {
@@ -118,13 +118,13 @@ func jobFolder(named string, args []string) (string, error) {
 		if _, missing := os.Stat(a); i == 0 && !strings.Contains(a, "/") || err != nil || missing != nil {
 			continue
 		}
-		if rel, err := filepath.Rel(whole, path); err == nil && filepath.IsLocal(rel) && rel != "." {
+		if rel, err := filepath.Rel(absolute, path); err == nil && filepath.IsLocal(rel) && rel != "." {
 			if args[i] = rel; i == 0 {
 				args[i] = "./" + rel
 			}
 		}
 	}
-	return whole, nil
+	return absolute, nil
 }
 
 // runPoolTrain submits a job and, unless it is detached, prints its lines until it ends.

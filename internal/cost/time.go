@@ -112,9 +112,9 @@ func (p Profile) compile(lanes int) (profile, error) {
 }
 
 // spread scales values and repeats them for all lanes.
-func spread[T Time | float64](what string, values []T, lanes int, missing, most, scale float64) ([]int64, error) {
+func spread[T Time | float64](subject string, values []T, lanes int, missing, most, scale float64) ([]int64, error) {
 	if n := len(values); n > 1 && n != lanes {
-		return nil, fmt.Errorf("cost: %d values of %s for %d settings", n, what, lanes)
+		return nil, fmt.Errorf("cost: %d values of %s for %d settings", n, subject, lanes)
 	}
 	out := make([]int64, lanes)
 	for i := range out {
@@ -127,7 +127,7 @@ func spread[T Time | float64](what string, values []T, lanes int, missing, most,
 			v = float64(values[i])
 		}
 		if !(v >= 0 && v <= most) {
-			return nil, fmt.Errorf("cost: a %s of %g: want 0 to %g", what, v, most)
+			return nil, fmt.Errorf("cost: a %s of %g: want 0 to %g", subject, v, most)
 		}
 		out[i] = int64(v*scale + 0.5)
 	}

@@ -88,15 +88,15 @@ func (p private) checkAddress(h Host, at netip.AddrPort, own []netip.Addr) strin
 	if !self && !isSpecial(at.Addr()) {
 		return ""
 	}
-	what, flag := "a private address", "--outgoing-private "+at.Addr().String()
+	kind, flag := "a private address", "--outgoing-private "+at.Addr().String()
 	if self {
-		what, flag = "an address of this machine", "--outgoing-private "+at.String()
+		kind, flag = "an address of this machine", "--outgoing-private "+at.String()
 	}
 	switch {
 	case !h.Private:
-		return at.Addr().String() + " is " + what + ": an entry with `private: true` in the app's outgoing, and `outboard up " + flag + "`, allow it"
+		return at.Addr().String() + " is " + kind + ": an entry with `private: true` in the app's outgoing, and `outboard up " + flag + "`, allow it"
 	case !p.allows(at, self):
-		return at.Addr().String() + " is " + what + ": `outboard up " + flag + "` on this node allows it"
+		return at.Addr().String() + " is " + kind + ": `outboard up " + flag + "` on this node allows it"
 	}
 	return ""
 }

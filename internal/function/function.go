@@ -278,16 +278,16 @@ func (f *Function) Idle() (slots int, memory outboard.Bytes) {
 	return len(f.idle), memory
 }
 
-// Trim closes idle slots until at most keep are left, and returns how many it closed.
-func (f *Function) Trim(keep int) int {
+// Trim closes idle slots until at most limit are left, and returns how many it closed.
+func (f *Function) Trim(limit int) int {
 	f.mu.Lock()
-	gone := f.idle[min(keep, len(f.idle)):]
-	f.idle = f.idle[: len(f.idle)-len(gone) : len(f.idle)-len(gone)]
+	surplus := f.idle[min(limit, len(f.idle)):]
+	f.idle = f.idle[: len(f.idle)-len(surplus) : len(f.idle)-len(surplus)]
 	f.mu.Unlock()
-	for _, s := range gone {
+	for _, s := range surplus {
 		s.close()
 	}
-	return len(gone)
+	return len(surplus)
 }
 
 // Close refuses new calls, waits for those under way and frees all resources.

@@ -223,7 +223,7 @@ var nnTypes = []string{"FP16", "FP32", "FP64", "UINT8", "INT32", "INT64"}
 
 // readNNTensor reads a tensor of wasi-nn at an address: the dimensions (address and number), the
 // type, and the data (address and size, at most room). The data are copied.
-func readNNTensor(memory func(at, size uint32) ([]byte, bool), at uint32, room int64) (t ModelTensor, err error) {
+func readNNTensor(memory func(at, size uint32) ([]byte, bool), at uint32, available int64) (t ModelTensor, err error) {
 	outside := nnErrorf(nnInvalidArgument, "a tensor: %w", errOutside)
 	record, ok := memory(at, 20)
 	if !ok {
@@ -236,8 +236,8 @@ func readNNTensor(memory func(at, size uint32) ([]byte, bool), at uint32, room i
 		return t, nnErrorf(nnInvalidArgument, "a tensor has %d dimensions: at most %d are allowed", rank, maxNNRank)
 	case int(kind) >= len(nnTypes):
 		return t, nnErrorf(nnInvalidArgument, "a tensor has the type %d, which wasi-nn has not", kind)
-	case int64(size) > room:
-		return t, nnErrorf(nnTooLarge, "a tensor of %v: the function's limit of memory leaves %v", outboard.Bytes(size), outboard.Bytes(room))
+	case int64(size) > available:
+		return t, nnErrorf(nnTooLarge, "a tensor of %v: the function's limit of memory leaves %v", outboard.Bytes(size), outboard.Bytes(available))
 	}
 	dimensions, ok := memory(word(0), 4*rank)
 	if !ok {

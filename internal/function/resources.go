@@ -119,7 +119,7 @@ func (c *invocation) arenaMap(number int32) (address uint32, err error) {
 	return h.address, nil
 }
 
-// deviceInfo makes what is known of a device the result.
+// deviceInfo returns the description of a device as the result.
 func (c *invocation) deviceInfo(number int32) error {
 	device, h, err := resourceAs[Device](c, number, "device")
 	if err != nil {
@@ -161,10 +161,10 @@ var errOutside = errors.New("the bytes lie outside of the function's memory")
 
 // readArgument returns the bytes at an address with a size, the first two of stack, if they are at most
 // so many. kind names them in the error.
-func (c *invocation) readArgument(what string, stack []uint64, most int) ([]byte, error) {
+func (c *invocation) readArgument(name string, stack []uint64, most int) ([]byte, error) {
 	size := uint32(stack[1])
 	if int64(size) > int64(most) {
-		return nil, fmt.Errorf("%s of %v: want at most %v", what, outboard.Bytes(size), outboard.Bytes(most))
+		return nil, fmt.Errorf("%s of %v: want at most %v", name, outboard.Bytes(size), outboard.Bytes(most))
 	}
 	b, ok := c.slot.instance.Memory().Read(uint32(stack[0]), size)
 	if !ok {

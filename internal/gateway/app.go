@@ -138,8 +138,8 @@ func (c *CronTrigger) validate() error {
 	return c.Target.validate()
 }
 
-func (a *App) invalid(what string, err error) error {
-	return outboard.Errorf(outboard.Invalid, "check app "+a.Name, "%s: %w", what, err)
+func (a *App) invalid(subject string, err error) error {
+	return outboard.Errorf(outboard.Invalid, "check app "+a.Name, "%s: %w", subject, err)
 }
 
 // validName reports whether a name is a path segment without escapes.

@@ -200,8 +200,8 @@ func (x *exchange) readInput(call *Call) (err error) {
 			return err
 		}
 	}
-	_, whole := x.r.Body.(*plainBody)
-	slow := x.r.ContentLength != 0 && !whole
+	_, buffered := x.r.Body.(*plainBody)
+	slow := x.r.ContentLength != 0 && !buffered
 	if slow {
 		x.setBodyDeadline(x.h.gateway.opts.ClientTimeout)
 	}

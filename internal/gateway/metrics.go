@@ -102,11 +102,11 @@ func (m *metrics) route(app, route string) *routeMetric {
 }
 
 func (m *routeMetric) count(code int, took time.Duration) {
-	place := &m.codes[min(code/100, len(m.codes)-1)]
-	c := place.Load()
+	counter := &m.codes[min(code/100, len(m.codes)-1)]
+	c := counter.Load()
 	if c == nil || c.code != code {
 		c = &codeCounter{code, m.all.requests.WithLabelValues(m.app, m.route, strconv.Itoa(code))}
-		place.Store(c)
+		counter.Store(c)
 	}
 	c.Inc()
 	m.seconds.Observe(took.Seconds())

@@ -105,8 +105,8 @@ func (p *plainConn) next() next {
 			p.buildRequest(need)
 			return plainRequest
 		}
-		if what := p.readMore(need); what != moreBytes {
-			return what
+		if outcome := p.readMore(need); outcome != moreBytes {
+			return outcome
 		}
 	}
 }

@@ -115,8 +115,8 @@ func (h *plainHead) parseTarget(target string) bool {
 	if !strings.HasPrefix(target, "/") || strings.HasPrefix(target, "//") || !allIn(target, inQuery) {
 		return false
 	}
-	path, query, asked := strings.Cut(target, "?")
-	if allIn(path, inPath) && (query != "" || !asked) {
+	path, query, hasQuery := strings.Cut(target, "?")
+	if allIn(path, inPath) && (query != "" || !hasQuery) {
 		h.url = url.URL{Path: path, RawQuery: query}
 		return true
 	}

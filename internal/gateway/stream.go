@@ -46,7 +46,7 @@ func (x *exchange) openStream(call *Call) error {
 	if !x.streamsBody() {
 		return nil
 	}
-	if _, whole := x.r.Body.(*plainBody); whole {
+	if _, buffered := x.r.Body.(*plainBody); buffered {
 		return nil
 	}
 	if n := x.r.ContentLength; n > 0 && outboard.Bytes(n) > x.h.maxBody {

@@ -10,9 +10,9 @@ import (
 
 // advertised is where others reach a listener: what the operator says, or its
 // address, with one of the machine's own in place of "any".
-func advertised(said string, addr net.Addr) string {
-	if said != "" {
-		return said
+func advertised(given string, addr net.Addr) string {
+	if given != "" {
+		return given
 	}
 	host, port, err := net.SplitHostPort(addr.String())
 	if err != nil {
@@ -55,12 +55,12 @@ func ownAddress() string {
 
 // routesAddr is where the embedded state listens: what the operator says, or
 // the port after the node's, or a free one when the node's was chosen freely.
-func routesAddr(said, listen string, addr net.Addr) (string, error) {
-	if said != "" {
-		if _, _, err := net.SplitHostPort(said); err != nil {
+func routesAddr(given, listen string, addr net.Addr) (string, error) {
+	if given != "" {
+		if _, _, err := net.SplitHostPort(given); err != nil {
 			return "", outboard.Errorf(outboard.Invalid, "node", "routes address: %w: write HOST:PORT or :PORT", err)
 		}
-		return said, nil
+		return given, nil
 	}
 	host, _, err := net.SplitHostPort(addr.String())
 	if err != nil {

@@ -58,11 +58,11 @@ func RestrictProcess(r Rules) error {
 	})
 }
 
-func failed(what string, errno syscall.Errno) error {
+func failed(operation string, errno syscall.Errno) error {
 	if errno == unix.ENOSYS || errno == unix.EOPNOTSUPP {
-		return fmt.Errorf("%s: %w: %w", what, ErrUnsupported, errno)
+		return fmt.Errorf("%s: %w: %w", operation, ErrUnsupported, errno)
 	}
-	return fmt.Errorf("%s: %w", what, errno)
+	return fmt.Errorf("%s: %w", operation, errno)
 }
 
 // apply makes a ruleset and enforces it.

@@ -186,9 +186,9 @@ func (a *appsAPI) getApps(r *http.Request) ([]client.App, error) {
 		if v == nil || v.App.Tenant != a.tenant.config.Tenant {
 			continue
 		}
-		one := a.describe(history, v)
-		one.Nodes = survey.NodeStates(v.App.Name, v.Number)
-		all = append(all, one)
+		described := a.describe(history, v)
+		described.Nodes = survey.NodeStates(v.App.Name, v.Number)
+		all = append(all, described)
 	}
 	return all, nil
 }

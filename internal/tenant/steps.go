@@ -81,11 +81,11 @@ func (s *steps) callForPeer(ctx context.Context, c engine.FunctionCall) (engine.
 		return engine.Outcome{}, err
 	}
 	defer arena.Close()
-	place, err := arena.Put(c.Body)
+	extent, err := arena.Put(c.Body)
 	if err != nil {
 		return engine.Outcome{}, err
 	}
-	c.At, c.Body = &engine.Extent{Offset: int64(place.Offset), Size: int64(place.Size)}, nil
+	c.At, c.Body = &engine.Extent{Offset: int64(extent.Offset), Size: int64(extent.Size)}, nil
 	out, err := s.callIn(ctx, f, c, arena)
 	if err != nil || out.At == nil {
 		return out, err

@@ -29,11 +29,11 @@ func (r *release) build(ctx context.Context, arch, binary string) error {
 		if _, err := os.Stat(library); err != nil {
 			return err
 		}
-		place, err := filepath.Abs(at)
+		path, err := filepath.Abs(at)
 		if err != nil {
 			return err
 		}
-		replace[place] = library
+		replace[path] = library
 	}
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {

@@ -58,14 +58,14 @@ func main() {
 
 func (r *release) addEngine(text string) error {
 	arch, rest, ok := strings.Cut(text, ":")
-	place, file, is := strings.Cut(rest, "=")
+	path, file, is := strings.Cut(rest, "=")
 	if !ok || !is {
 		return errors.New("want ARCH:PLACE=FILE")
 	}
 	if r.engines[arch] == nil {
 		r.engines[arch] = map[string]string{}
 	}
-	r.engines[arch][place] = file
+	r.engines[arch][path] = file
 	return nil
 }
 

@@ -113,14 +113,14 @@ func (d *Hosted) offer(o Opening, s *framed.Stream) error {
 		d.next.reset(errSuperseded)
 		d.next = offer{conn: s.Conn()}
 	}
-	place := &d.next.streams.Acks
+	acknowledged := &d.next.streams.Acks
 	if o.Kind == Resume {
-		place, d.next.received = &d.next.streams.Data, o.Received
+		acknowledged, d.next.received = &d.next.streams.Data, o.Received
 	}
-	if *place != nil {
+	if *acknowledged != nil {
 		return outboard.Errorf(outboard.Protocol, "session", "it has two streams of kind %d on a connection", o.Kind)
 	}
-	*place = s
+	*acknowledged = s
 	if d.next.streams.Data == nil || d.next.streams.Acks == nil {
 		return nil
 	}

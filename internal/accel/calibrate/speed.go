@@ -113,10 +113,10 @@ func (p *program) rate(launch func(uint32), work float64, loops bool) float64 {
 }
 
 // text returns the answer to a query that is text.
-func (p *program) text(fn int, object uintptr, what uintptr) string {
+func (p *program) text(fn int, object uintptr, parameter uintptr) string {
 	const most = 256
 	b := p.memory(most)
-	p.call(fn, object, what, most, driver.Address(b), 0)
+	p.call(fn, object, parameter, most, driver.Address(b), 0)
 	text, _, _ := strings.Cut(string(b), "\x00")
 	return text
 }

@@ -122,10 +122,10 @@ func (d *decoder) u32() uint32 { return binary.LittleEndian.Uint32(d.next(4)) }
 func (d *decoder) u64() uint64 { return binary.LittleEndian.Uint64(d.next(8)) }
 
 // bytes reads a count and as many bytes.
-func (d *decoder) bytes(what string, most int) []byte {
+func (d *decoder) bytes(subject string, most int) []byte {
 	n := d.u32()
 	if int64(n) > int64(most) {
-		d.fail("%s of %d bytes: at most %d are allowed", what, n, most)
+		d.fail("%s of %d bytes: at most %d are allowed", subject, n, most)
 		return nil
 	}
 	b := d.next(int(n))

@@ -76,7 +76,7 @@ func (l *library) publish(b *built, own bool) {
 
 // release ends one use of a program. It returns the ids of programs to be released on the
 // device.
-func (l *library) release(b *built) (gone []uint64) {
+func (l *library) release(b *built) (unloaded []uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b.users--
@@ -88,11 +88,11 @@ func (l *library) release(b *built) (gone []uint64) {
 	}
 	l.idle = append(l.idle, b)
 	for len(l.idle) > maxIdle {
-		gone = append(gone, l.idle[0].id)
+		unloaded = append(unloaded, l.idle[0].id)
 		delete(l.built, l.idle[0].key)
 		l.idle = l.idle[1:]
 	}
-	return gone
+	return unloaded
 }
 
 // acquireProgram returns the program of a command's source: it builds the program, or waits

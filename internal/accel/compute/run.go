@@ -106,11 +106,11 @@ func (r *run) validate(commands []Command) error {
 var errOutsideMemory = errors.New("the place lies outside of the memory")
 
 func (r *run) commandError(i int, c *Command, err error) error {
-	what := c.op.String()
+	operation := c.op.String()
 	if c.op == opLaunch {
-		what = "launch of " + c.kernel
+		operation = "launch of " + c.kernel
 	}
-	return fmt.Errorf("command %d, %s: %w", i, what, err)
+	return fmt.Errorf("command %d, %s: %w", i, operation, err)
 }
 
 // watchContext fails the session when the context ends while a message is half written: half a

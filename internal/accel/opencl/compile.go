@@ -93,18 +93,18 @@ func (c *compiler) words(words ...uint64) uintptr {
 }
 
 // create calls a function that returns a new object.
-func (c *compiler) create(what string, fn int, args ...uintptr) (uintptr, error) {
+func (c *compiler) create(function string, fn int, args ...uintptr) (uintptr, error) {
 	status := c.bytes(make([]byte, 4))
 	object := c.drv.Call(fn, append(args, status)...)
 	if object == 0 {
-		return 0, statusError(what, int32(binary.LittleEndian.Uint32(driver.Bytes(status, 4))))
+		return 0, statusError(function, int32(binary.LittleEndian.Uint32(driver.Bytes(status, 4))))
 	}
 	return object, nil
 }
 
-func (c *compiler) check(what string, fn int, args ...uintptr) error {
+func (c *compiler) check(function string, fn int, args ...uintptr) error {
 	if status := int32(c.drv.Call(fn, args...)); status != clSuccess {
-		return statusError(what, status)
+		return statusError(function, status)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // AnsweredInAdvance reports whether a worker tells the answer to a query before a client asks: op
-// is the function, param what is asked.
+// is the function, param the queried parameter.
 func AnsweredInAdvance(op uint16, param uint32) bool { return slices.Contains(facts[op], param) }
 
 // firstAnswer is the room for an answer before its size is known: most fit, and
@@ -23,25 +23,25 @@ func query(drv *driver.Table, frame *driver.Frame, fn int, args ...uintptr) (int
 	if !drv.Has(fn) {
 		return clInvalidOperation, nil
 	}
-	room := firstAnswer
+	capacity := firstAnswer
 	for {
-		b, err := frame.Bytes(room + 8)
+		b, err := frame.Bytes(capacity + 8)
 		if err != nil {
 			return clOutOfHostMemory, nil
 		}
 		value, sizeRet := b[8:], b[:8]
-		status := int32(drv.Call(fn, append(slices.Clip(args), uintptr(room), driver.Address(value), driver.Address(sizeRet))...))
+		status := int32(drv.Call(fn, append(slices.Clip(args), uintptr(capacity), driver.Address(value), driver.Address(sizeRet))...))
 		if status == clSuccess {
-			return status, value[:min(int(firstWord(sizeRet)), room)]
+			return status, value[:min(int(firstWord(sizeRet)), capacity)]
 		}
-		// Too small, or a query that is invalid whatever the room?
+		// Too small, or a query that is invalid at any capacity?
 		clear(sizeRet)
 		again := int32(drv.Call(fn, append(slices.Clip(args), 0, 0, driver.Address(sizeRet))...))
 		size := firstWord(sizeRet)
-		if again != clSuccess || size <= uint64(room) || size > maxAnswer {
+		if again != clSuccess || size <= uint64(capacity) || size > maxAnswer {
 			return status, nil
 		}
-		room = int(size)
+		capacity = int(size)
 	}
 }
 

@@ -123,6 +123,6 @@ func handleList(drv *driver.Table, frame *driver.Frame, fn int, args ...uintptr)
 }
 
 // statusError is a failed call as an error.
-func statusError(what string, status int32) error {
-	return fmt.Errorf("%s: OpenCL error %d", what, status)
+func statusError(function string, status int32) error {
+	return fmt.Errorf("%s: OpenCL error %d", function, status)
 }

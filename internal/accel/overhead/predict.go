@@ -240,8 +240,8 @@ func combine(links []Link, walls []cost.Time, local time.Duration) []Prediction 
 	return out
 }
 
-func tooMany(what string, most int) error {
-	return outboard.Errorf(outboard.Invalid, "predict", "the trace has more than %d %s: that is more than a prediction keeps", most, what)
+func tooMany(subject string, most int) error {
+	return outboard.Errorf(outboard.Invalid, "predict", "the trace has more than %d %s: that is more than a prediction keeps", most, subject)
 }
 
 // ignoreEnd returns err unless it is the end of a trace.

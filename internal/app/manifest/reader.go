@@ -66,14 +66,14 @@ func (r *reader) syntax(text []byte, err error) {
 		r.problems = append(r.problems, Problem{r.file, 1 + bytes.Count(text[:m[1]], []byte("\n")), 1, "there is a tab before the first word: YAML wants blanks there"})
 		return
 	}
-	line, what := 1, strings.TrimPrefix(err.Error(), "yaml: ")
-	if m := regexp.MustCompile(`^line (\d+): (.*)`).FindStringSubmatch(what); m != nil {
+	line, subject := 1, strings.TrimPrefix(err.Error(), "yaml: ")
+	if m := regexp.MustCompile(`^line (\d+): (.*)`).FindStringSubmatch(subject); m != nil {
 		line, _ = strconv.Atoi(m[1]) // digits
-		if what = m[2]; parserErrors.MatchString(what) {
+		if subject = m[2]; parserErrors.MatchString(subject) {
 			line++
 		}
 	}
-	r.problems = append(r.problems, Problem{r.file, max(line, 1), 1, "this is no YAML: " + what})
+	r.problems = append(r.problems, Problem{r.file, max(line, 1), 1, "this is no YAML: " + subject})
 }
 
 // usable says whether a value can be looked at; aliases can't.
@@ -116,16 +116,16 @@ func (r *reader) pairs(v pathNode, want string, f func(key *yaml.Node, value pat
 type members map[string]func(pathNode)
 
 // mapping gives each member to its function, and returns those that were there.
-func (r *reader) mapping(v pathNode, what string, m members) map[string]pathNode {
+func (r *reader) mapping(v pathNode, subject string, m members) map[string]pathNode {
 	got := map[string]pathNode{}
 	known := slices.Collect(maps.Keys(m))
-	want := what + " is a mapping with: " + strings.Join(slices.Sorted(slices.Values(known)), ", ")
+	want := subject + " is a mapping with: " + strings.Join(slices.Sorted(slices.Values(known)), ", ")
 	r.pairs(v, want, func(key *yaml.Node, value pathNode) {
 		f := m[key.Value]
 		if f == nil {
 			// The intended key counts as present, so that it is not also reported as missing.
 			got[spell.Closest(key.Value, known)] = value
-			r.report(key, "%s has no key %q: %s", what, key.Value, spell.Hint(key.Value, known))
+			r.report(key, "%s has no key %q: %s", subject, key.Value, spell.Hint(key.Value, known))
 			return
 		}
 		got[key.Value] = value
@@ -137,11 +137,11 @@ func (r *reader) mapping(v pathNode, what string, m members) map[string]pathNode
 }
 
 // entries gives each entry of a mapping of names to f.
-func (r *reader) entries(v pathNode, what, example string, f func(name string, value pathNode)) {
+func (r *reader) entries(v pathNode, subject, example string, f func(name string, value pathNode)) {
 	if v.Tag == "!!null" {
 		return
 	}
-	r.pairs(v, fmt.Sprintf("%s is a mapping of names, as in: %s", what, example), func(key *yaml.Node, value pathNode) {
+	r.pairs(v, fmt.Sprintf("%s is a mapping of names, as in: %s", subject, example), func(key *yaml.Node, value pathNode) {
 		r.name(key)
 		if r.usable(value) {
 			f(key.Value, value)
@@ -150,11 +150,11 @@ func (r *reader) entries(v pathNode, what, example string, f func(name string, v
 }
 
 // list gives each item to f.
-func (r *reader) list(v pathNode, what, example string, f func(pathNode)) {
+func (r *reader) list(v pathNode, subject, example string, f func(pathNode)) {
 	switch {
 	case !r.usable(v), v.Tag == "!!null":
 	case v.Kind != yaml.SequenceNode:
-		r.report(v.Node, "%s is a list, as in: %s", what, example)
+		r.report(v.Node, "%s is a list, as in: %s", subject, example)
 	default:
 		for i, n := range v.Content {
 			item := v.member(strconv.Itoa(i), n)

@@ -26,9 +26,9 @@ func (r *triggerReader) routes(v pathNode, a *App) {
 	}
 	o := overlaps{mux: http.NewServeMux()}
 	r.list(v, "routes", "- {path: /cart/{id}, methods: [GET], function: cart}", func(v pathNode) {
-		route, whole := r.route(a, v)
+		route, complete := r.route(a, v)
 		a.Routes = append(a.Routes, route)
-		if whole {
+		if complete {
 			o.add(r.reader, v, route)
 		}
 	})

@@ -112,18 +112,18 @@ func (r *receiveSide) storeChunk(c *chunk) Receiver {
 }
 
 // copyStep copies buffered bytes, or lets the reader fill the sink until something stops it.
-func (r *receiveSide) copyStep(sink Sink, room []byte) error {
+func (r *receiveSide) copyStep(sink Sink, buffer []byte) error {
 	r.stream.mu.Lock()
 	if r.buffered.size == 0 && r.err == nil && !r.eof {
 		if r.stream.openPending {
 			r.stream.flushOpen()
 		}
-		r.waitForSink(sink, room)
-		room = sink.TryReserve()
+		r.waitForSink(sink, buffer)
+		buffer = sink.TryReserve()
 	}
 	n, grant := 0, 0
-	if r.buffered.size > 0 && len(room) > 0 {
-		n = r.buffered.read(room)
+	if r.buffered.size > 0 && len(buffer) > 0 {
+		n = r.buffered.read(buffer)
 		grant = r.creditFor(n)
 	}
 	over := r.readEnd()
@@ -139,8 +139,8 @@ func (r *receiveSide) copyStep(sink Sink, room []byte) error {
 
 // waitForSink returns when the sink is full, data was buffered instead, or the stream has ended.
 // Locks: stream.mu is held.
-func (r *receiveSide) waitForSink(sink Sink, room []byte) {
-	r.sink, r.readBuf = sink, room[:min(len(room), relayPiece)]
+func (r *receiveSide) waitForSink(sink Sink, buffer []byte) {
+	r.sink, r.readBuf = sink, buffer[:min(len(buffer), relayPiece)]
 	for r.filling || len(r.readBuf) > 0 && r.buffered.size == 0 && r.err == nil && !r.eof {
 		r.stream.changed.Wait()
 	}
@@ -151,8 +151,8 @@ func (r *receiveSide) waitForSink(sink Sink, room []byte) {
 // the next. Locks: stream.mu is held.
 func (r *receiveSide) sinkFilled(n int) error {
 	r.sink.Commit(n)
-	room := r.sink.TryReserve()
-	r.readBuf = room[:min(len(room), relayPiece)]
+	buffer := r.sink.TryReserve()
+	r.readBuf = buffer[:min(len(buffer), relayPiece)]
 	if len(r.readBuf) == 0 || r.err != nil || r.eof {
 		r.stream.changed.Broadcast()
 	}

@@ -238,17 +238,17 @@ func (s *Stream) Refuse(err error) {
 func (r *reader) readInto(s *Stream, to Receiver, n int) error {
 	took := 0
 	for n > 0 {
-		room := to.Buffer(n)
-		if len(room) == 0 {
+		buffer := to.Buffer(n)
+		if len(buffer) == 0 {
 			_, err := r.in.Discard(n)
 			return connectionLostUnlessNil(err)
 		}
-		room = room[:min(len(room), n)]
-		if _, err := io.ReadFull(r.in, room); err != nil {
+		buffer = buffer[:min(len(buffer), n)]
+		if _, err := io.ReadFull(r.in, buffer); err != nil {
 			return connectionLost(err)
 		}
-		n -= len(room)
-		took += to.Filled(len(room))
+		n -= len(buffer)
+		took += to.Filled(len(buffer))
 	}
 	return r.returnCredit(s, took)
 }

@@ -25,11 +25,11 @@ func (s *Stream) CopyTo(sink Sink) error {
 	s.in.turn.Lock()
 	defer s.in.turn.Unlock()
 	for {
-		room, err := sink.Reserve(1)
+		buffer, err := sink.Reserve(1)
 		if err != nil {
 			return err
 		}
-		if err := s.in.copyStep(sink, room); err != nil {
+		if err := s.in.copyStep(sink, buffer); err != nil {
 			return err
 		}
 	}

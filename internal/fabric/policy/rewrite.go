@@ -69,8 +69,8 @@ func (s *rewriteStep) apply(x *Exchange) error {
 	}
 	// All values are found before the first change: expressions see the call as it
 	// came to this policy.
-	var room [4]string
-	values, err := s.metadata.values(x, room[:0])
+	var array [4]string
+	values, err := s.metadata.values(x, array[:0])
 	if err != nil {
 		return &evaluationError{err}
 	}
@@ -359,9 +359,9 @@ func (p *rewriteParser) values(to *[]valueOf, n *yaml.Node) error {
 }
 
 // pairs is a mapping whose keys are the user's.
-func (y *reader) pairs(n *yaml.Node, what string, f func(key, value *yaml.Node) error) error {
+func (y *reader) pairs(n *yaml.Node, subject string, f func(key, value *yaml.Node) error) error {
 	if n.Kind != yaml.MappingNode {
-		return y.src.errorf(n, "this is a mapping of %s", what)
+		return y.src.errorf(n, "this is a mapping of %s", subject)
 	}
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {

@@ -43,9 +43,9 @@ func isRequest(e ast.Expr) bool {
 // add adds a field, with all of its oneof: a later member unsets an earlier one.
 func (s selection) add(f protoreflect.FieldDescriptor) {
 	s[f.Number()] = true
-	if one := f.ContainingOneof(); one != nil {
-		for i := range one.Fields().Len() {
-			s[one.Fields().Get(i).Number()] = true
+	if oneof := f.ContainingOneof(); oneof != nil {
+		for i := range oneof.Fields().Len() {
+			s[oneof.Fields().Get(i).Number()] = true
 		}
 	}
 }

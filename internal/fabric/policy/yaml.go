@@ -44,9 +44,9 @@ func (y *reader) syntax(err error) error {
 }
 
 // mapping parses a mapping by the parsers of its members.
-func (y *reader) mapping(n *yaml.Node, what string, m members) error {
+func (y *reader) mapping(n *yaml.Node, subject string, m members) error {
 	if n.Kind != yaml.MappingNode {
-		return y.src.errorf(n, "%s is a mapping with: %s", what, join(m))
+		return y.src.errorf(n, "%s is a mapping with: %s", subject, join(m))
 	}
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -54,7 +54,7 @@ func (y *reader) mapping(n *yaml.Node, what string, m members) error {
 		f := m[key.Value]
 		switch {
 		case f == nil:
-			return y.src.errorf(key, "%s has no %q: %s", what, key.Value, spell.Hint(key.Value, slices.Collect(maps.Keys(m))))
+			return y.src.errorf(key, "%s has no %q: %s", subject, key.Value, spell.Hint(key.Value, slices.Collect(maps.Keys(m))))
 		case seen[key.Value] != 0:
 			return y.src.errorf(key, "%s is here twice: at line %d already", key.Value, seen[key.Value])
 		case value.Kind == yaml.AliasNode:
@@ -68,11 +68,11 @@ func (y *reader) mapping(n *yaml.Node, what string, m members) error {
 	return nil
 }
 
-func (y *reader) require(n *yaml.Node, there bool, what, example string) error {
+func (y *reader) require(n *yaml.Node, there bool, subject, example string) error {
 	if there {
 		return nil
 	}
-	return y.src.errorf(n, "%s is missing, as in: %s", what, example)
+	return y.src.errorf(n, "%s is missing, as in: %s", subject, example)
 }
 
 func (y *reader) scalar(n *yaml.Node, want string) error {

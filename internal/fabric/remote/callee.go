@@ -154,9 +154,9 @@ func (x *callee) receiveRequest() (*call.Message, error) {
 
 // respond sends all of a unary call's end at once.
 func (x *callee) respond(response *call.Message, end call.End, err error, inReader bool) {
-	room := headBuffers.Get().(*[512]byte)
-	defer headBuffers.Put(room)
-	before := room[:0]
+	buffer := headBuffers.Get().(*[512]byte)
+	defer headBuffers.Put(buffer)
+	before := buffer[:0]
 	if len(end.Header) > 0 {
 		var headerErr error
 		if before, headerErr = appendHeader(before, end.Header); headerErr != nil && err == nil {

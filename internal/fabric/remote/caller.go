@@ -93,9 +93,9 @@ type caller struct {
 
 // Open implements call.Transport.
 func (c *Conn) Open(ctx context.Context, h *call.Head) (call.ClientStream, error) {
-	room := headBuffers.Get().(*[512]byte)
-	defer headBuffers.Put(room)
-	o, err := c.newOpening(ctx, h, room[:0])
+	buffer := headBuffers.Get().(*[512]byte)
+	defer headBuffers.Put(buffer)
+	o, err := c.newOpening(ctx, h, buffer[:0])
 	if err != nil {
 		return nil, err
 	}

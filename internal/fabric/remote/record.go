@@ -163,14 +163,14 @@ func appendOutcome(b []byte, err error, trailer metadata.MD) []byte {
 	b = append(b, text...)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(details)))
 	b = append(b, details...)
-	whole, err := appendMetadata(b, trailer)
-	if err == nil && len(whole)-at > maxHead {
+	encoded, err := appendMetadata(b, trailer)
+	if err == nil && len(encoded)-at > maxHead {
 		err = errTooLong
 	}
 	if err != nil {
 		return appendOutcome(b[:at], withoutTrailer(s, err).Err(), nil)
 	}
-	return whole
+	return encoded
 }
 
 // withoutTrailer is the status of a call whose trailer cannot be sent: a failed call keeps its

@@ -73,10 +73,10 @@ func (c *Conn) sendRequest(ctx context.Context, u *unary, h *call.Head, request 
 	if err != nil || len(data) > maxLength {
 		return status.Errorf(codes.Internal, "encode message of %d bytes: %v", len(data), err)
 	}
-	room := headBuffers.Get().(*[512]byte)
-	defer headBuffers.Put(room)
-	prefix := appendRecord(room[:0], messageType(request), len(data))
-	o, err := c.newOpening(ctx, h, room[recordSize:recordSize])
+	buffer := headBuffers.Get().(*[512]byte)
+	defer headBuffers.Put(buffer)
+	prefix := appendRecord(buffer[:0], messageType(request), len(data))
+	o, err := c.newOpening(ctx, h, buffer[recordSize:recordSize])
 	if err != nil {
 		return err
 	}

@@ -358,7 +358,7 @@ func (c *callee) respondLarge(id callID, h *call.Head, response *call.Message, e
 // reply posts the end of a call: with its only message, or with a status.
 func (c *callee) reply(ctx context.Context, id callID, p call.Priority, response *call.Message, e call.End, err error) error {
 	d := desc{kind: kindReply, call: id}
-	var room [128]byte
+	var buffer [128]byte
 	if err != nil {
 		return c.sendStatus(ctx, id, p, e, err)
 	}
@@ -371,7 +371,7 @@ func (c *callee) reply(ctx context.Context, id callID, p call.Priority, response
 			d.flags |= flagCompressed
 		}
 	}
-	err = c.send(ctx, p, &d, appendOutcome(room[:0], e, nil), data)
+	err = c.send(ctx, p, &d, appendOutcome(buffer[:0], e, nil), data)
 	return c.reportTooLong(ctx, id, p, nil, err)
 }
 

@@ -155,8 +155,8 @@ func (c *caller) start(ctx context.Context, k kind, p *pending, h *call.Head, m 
 			d.flags |= flagCompressed
 		}
 	}
-	var room [128]byte
-	known, head := c.encodeMethod(&d, room[:0], h.Method)
+	var buffer [128]byte
+	known, head := c.encodeMethod(&d, buffer[:0], h.Method)
 	head = appendHead(head, h)
 	if err := c.send(ctx, h.Priority, &d, head, data); err != nil || known == nil {
 		return err

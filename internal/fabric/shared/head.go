@@ -42,9 +42,9 @@ type scanner struct {
 	err  error
 }
 
-func (s *scanner) fail(what string) {
+func (s *scanner) fail(reason string) {
 	if s.err == nil {
-		s.err = outboard.Errorf(outboard.Protocol, "head", "%s", what)
+		s.err = outboard.Errorf(outboard.Protocol, "head", "%s", reason)
 	}
 	s.rest = ""
 }

@@ -137,4 +137,4 @@ func (e *laneEnd) drainAndClose() {
 	e.closeLocked(e.peerErr)
 }
 
-func unavailable(what string) error { return status.Error(codes.Unavailable, what) }
+func unavailable(reason string) error { return status.Error(codes.Unavailable, reason) }

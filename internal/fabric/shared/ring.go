@@ -70,8 +70,8 @@ func (p *producer) refreshConsumed() (bool, error) {
 func (p *producer) write(d *desc, head, data []byte) {
 	slot := unsafe.Add(p.slots, uintptr(p.produced&(p.n-1))*slotSize)
 	d.put(slot)
-	room := inlineOf(slot)
-	copy(room[copy(room, head):], data)
+	inline := inlineOf(slot)
+	copy(inline[copy(inline, head):], data)
 	p.produced++
 	sequence(slot).Store(p.produced)
 }

@@ -100,11 +100,11 @@ func (s *stream) next(ctx context.Context) (*call.Message, error) {
 	if err != nil || !first.more {
 		return first.m, err
 	}
-	whole, err := s.assemble(ctx, first)
+	message, err := s.assemble(ctx, first)
 	if errors.Is(err, io.EOF) {
 		err = status.Error(codes.Internal, "the call ended within a message")
 	}
-	return whole, err
+	return message, err
 }
 
 func (s *stream) assemble(ctx context.Context, c chunk) (*call.Message, error) {

@@ -44,9 +44,9 @@ func Type(params, results []byte) []byte {
 // Imports encodes the import section.
 func Imports(imports ...[]byte) []byte { return Section(2, imports...) }
 
-// Import encodes an import of a kind; what is its description.
-func Import(module, name string, kind byte, what ...byte) []byte {
-	return slices.Concat(Name(module), Name(name), []byte{kind}, what)
+// Import encodes an import of a kind with its description.
+func Import(module, name string, kind byte, description ...byte) []byte {
+	return slices.Concat(Name(module), Name(name), []byte{kind}, description)
 }
 
 // Functions encodes the function section: the type index of each function.

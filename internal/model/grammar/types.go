@@ -372,16 +372,16 @@ func integerLimit(o *object, path, inclusive, exclusive string, otherwise int64,
 			return 0, refuse(step(path, key), "it must be a number")
 		}
 		// The floor of r; for a lower limit, its ceiling.
-		whole := new(big.Int).Div(r.Num(), r.Denom())
+		quotient := new(big.Int).Div(r.Num(), r.Denom())
 		exact := r.IsInt()
 		if up && !exact {
-			whole.Add(whole, big.NewInt(1))
+			quotient.Add(quotient, big.NewInt(1))
 		}
 		if key == exclusive && exact {
-			whole.Add(whole, big.NewInt(map[bool]int64{true: 1, false: -1}[up]))
+			quotient.Add(quotient, big.NewInt(map[bool]int64{true: 1, false: -1}[up]))
 		}
-		if up == (whole.Cmp(best) > 0) {
-			best = whole
+		if up == (quotient.Cmp(best) > 0) {
+			best = quotient
 		}
 	}
 	if !best.IsInt64() || best.Int64() > maxInteger || best.Int64() < -maxInteger {

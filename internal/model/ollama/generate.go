@@ -236,7 +236,7 @@ func (s *Server) answer(r *http.Request, q *request, t *turn, prompt func(contex
 
 func (t *turn) run(ctx context.Context, m text.Model, g engine.Generation, tools map[string]bool, streamed bool) error {
 	calls := text.Calls{Tools: tools}
-	var whole strings.Builder
+	var text strings.Builder
 	var made []toolCall
 	reason := ""
 	usage, err := m.Generate(ctx, g, func(token engine.Token) error {
@@ -252,14 +252,14 @@ func (t *turn) run(ctx context.Context, m text.Model, g engine.Generation, tools
 			}
 			return t.out.send(t.line(content, encoded, "", engine.Usage{}))
 		}
-		whole.WriteString(content)
+		text.WriteString(content)
 		made = append(made, encoded...)
 		return nil
 	})
 	if err != nil {
 		return t.out.fail(err)
 	}
-	return t.out.last(t.line(whole.String(), made, reason, usage))
+	return t.out.last(t.line(text.String(), made, reason, usage))
 }
 
 func encodeCalls(calls []text.Call) []toolCall {

@@ -72,16 +72,16 @@ func (c *Calls) findCall() (content string, found bool) {
 			return strings.TrimRight(before, " \n\r\t"), true
 		}
 	}
-	keep := 0
+	held := 0
 	for _, mark := range callMarks {
-		for n := min(len(mark.begin)-1, len(c.held)); n > keep; n-- {
+		for n := min(len(mark.begin)-1, len(c.held)); n > held; n-- {
 			if strings.HasSuffix(c.held, mark.begin[:n]) {
-				keep = n
+				held = n
 			}
 		}
 	}
 	// White space before a call is not content, so it waits for what follows.
-	content = strings.TrimRight(c.held[:len(c.held)-keep], " \n\r\t")
+	content = strings.TrimRight(c.held[:len(c.held)-held], " \n\r\t")
 	c.held = c.held[len(content):]
 	c.begun = c.begun || strings.TrimSpace(content) != ""
 	return content, false
@@ -112,11 +112,11 @@ func (c *Calls) parse(value json.RawMessage) []Call {
 		_ = json.Unmarshal(value, &list)
 		var calls []Call
 		for _, v := range list {
-			one := c.parse(v)
-			if one == nil {
+			parsed := c.parse(v)
+			if parsed == nil {
 				return nil
 			}
-			calls = append(calls, one...)
+			calls = append(calls, parsed...)
 		}
 		return calls
 	}

@@ -32,10 +32,10 @@ type request struct {
 	op      uint64
 	id      uint64
 	segment uint64
-	// room is where the memory for outputs begins in the segment.
-	room    uint64
-	inputs  []placed
-	outputs []string
+	// outputOffset is where the memory for outputs begins in the segment.
+	outputOffset uint64
+	inputs       []placed
+	outputs      []string
 }
 
 // A placed tensor is one whose data lies in a segment.
@@ -58,7 +58,7 @@ func (r *request) encode(e *wire.Encoder) {
 	e.U64(r.op)
 	e.U64(r.id)
 	e.U64(r.segment)
-	e.U64(r.room)
+	e.U64(r.outputOffset)
 	encodePlaced(e, r.inputs)
 	e.U64(uint64(len(r.outputs)))
 	for _, name := range r.outputs {
@@ -67,7 +67,7 @@ func (r *request) encode(e *wire.Encoder) {
 }
 
 func (r *request) decode(d *wire.Decoder) error {
-	r.op, r.id, r.segment, r.room = d.U64(), d.U64(), d.U64(), d.U64()
+	r.op, r.id, r.segment, r.outputOffset = d.U64(), d.U64(), d.U64(), d.U64()
 	var err error
 	if r.inputs, err = decodePlaced(d); err != nil {
 		return err

@@ -103,18 +103,18 @@ func (c *tensorClient) infer(ctx context.Context, inputs []Input, outputs []stri
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
-	room := 0
+	capacity := 0
 	for i := range inputs {
 		if err := inputs[i].check(); err != nil {
 			return nil, err
 		}
-		room = align(room) + inputs[i].size()
+		capacity = align(capacity) + inputs[i].size()
 	}
-	memory, err := c.acquire(ctx, align(room)+int(c.outputs.Load())+minSegment/2)
+	memory, err := c.acquire(ctx, align(capacity)+int(c.outputs.Load())+minSegment/2)
 	if err != nil {
 		return nil, c.worker.explain(err)
 	}
-	r := request{op: opInfer, segment: memory.id, outputs: outputs, room: uint64(align(room))}
+	r := request{op: opInfer, segment: memory.id, outputs: outputs, outputOffset: uint64(align(capacity))}
 	for i, at := 0, 0; i < len(inputs); i++ {
 		in := &inputs[i]
 		at = align(at)

@@ -100,7 +100,7 @@ func (s *tensorServer) handle(d wire.Decoder) error {
 func (s *tensorServer) infer(ctx context.Context, r *request, memory *segment) *reply {
 	answer := &reply{id: r.id}
 	err := func() error {
-		if memory == nil || r.room > uint64(len(memory.mem)) {
+		if memory == nil || r.outputOffset > uint64(len(memory.mem)) {
 			return errFrame
 		}
 		inputs := make([]model.Tensor, len(r.inputs))
@@ -112,13 +112,13 @@ func (s *tensorServer) infer(ctx context.Context, r *request, memory *segment) *
 			inputs[i] = r.inputs[i].Tensor
 			inputs[i].Data = data
 		}
-		room := outputRoom{server: s, call: r.id, memory: memory, used: int(r.room)}
-		defer room.release()
-		outputs, err := s.compute(ctx, inputs, r.outputs, room.allocate)
+		output := outputMemory{server: s, call: r.id, memory: memory, used: int(r.outputOffset)}
+		defer output.release()
+		outputs, err := s.compute(ctx, inputs, r.outputs, output.allocate)
 		if err != nil {
 			return err
 		}
-		answer.outputs, err = room.passOutputs(outputs)
+		answer.outputs, err = output.passOutputs(outputs)
 		return err
 	}()
 	if err != nil {
@@ -145,8 +145,8 @@ func (s *tensorServer) compute(ctx context.Context, in []model.Tensor, names []s
 	return s.model.Infer(ctx, in, names)
 }
 
-// An outputRoom is the memory for the outputs of one call.
-type outputRoom struct {
+// An outputMemory is the memory for the outputs of one call.
+type outputMemory struct {
 	server *tensorServer
 	call   uint64
 	memory *segment
@@ -162,7 +162,7 @@ type block struct {
 }
 
 // allocate implements engine.Allocate.
-func (o *outputRoom) allocate(size int) ([]byte, error) {
+func (o *outputMemory) allocate(size int) ([]byte, error) {
 	if size == 0 {
 		return []byte{}, nil
 	}
@@ -184,7 +184,7 @@ func (o *outputRoom) allocate(size int) ([]byte, error) {
 
 // passOutputs passes memory of the worker's own to the node, and returns where the outputs are. An
 // output that an engine has put elsewhere is copied.
-func (o *outputRoom) passOutputs(outputs []model.Tensor) ([]placed, error) {
+func (o *outputMemory) passOutputs(outputs []model.Tensor) ([]placed, error) {
 	list := make([]placed, len(outputs))
 	for i := range outputs {
 		p := &list[i]
@@ -217,7 +217,7 @@ func (o *outputRoom) passOutputs(outputs []model.Tensor) ([]placed, error) {
 }
 
 // find returns the block that begins where data does, or nil.
-func (o *outputRoom) find(data []byte) *block {
+func (o *outputMemory) find(data []byte) *block {
 	for i := range o.blocks {
 		if &o.blocks[i].data[0] == &data[0] && len(o.blocks[i].data) >= len(data) {
 			return &o.blocks[i]
@@ -226,7 +226,7 @@ func (o *outputRoom) find(data []byte) *block {
 	return nil
 }
 
-func (o *outputRoom) release() {
+func (o *outputMemory) release() {
 	for _, m := range o.extra {
 		m.unmap()
 	}

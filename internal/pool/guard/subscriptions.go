@@ -35,8 +35,8 @@ func (s *subscriptions) add(subject, sid string) bool {
 func (s *subscriptions) end(sid string, limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if one := s.all[sid]; one != nil && one.delivered < limit {
-		one.limit = limit
+	if subscription := s.all[sid]; subscription != nil && subscription.delivered < limit {
+		subscription.limit = limit
 		return
 	}
 	delete(s.all, sid)
@@ -46,11 +46,11 @@ func (s *subscriptions) end(sid string, limit int) {
 func (s *subscriptions) delivered(sid string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one := s.all[sid]
-	if one == nil {
+	subscription := s.all[sid]
+	if subscription == nil {
 		return
 	}
-	if one.delivered++; one.delivered == one.limit {
+	if subscription.delivered++; subscription.delivered == subscription.limit {
 		delete(s.all, sid)
 	}
 }

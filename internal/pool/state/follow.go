@@ -39,11 +39,11 @@ func (f *Follower) applyChange(c Change) {
 	defer f.Unlock()
 	changed := false
 	for _, e := range c.Entries {
-		one, err := f.apply(e)
+		applied, err := f.apply(e)
 		if err != nil {
 			f.log.Warn("ignored a record of the pool", "key", e.Key, "error", err)
 		}
-		changed = changed || one
+		changed = changed || applied
 	}
 	if changed {
 		close(f.next)

@@ -343,17 +343,17 @@ var consumerKeys = []string{
 // isProper reports whether the configuration of a new stream is the one that this package
 // gives it: one of another's making could copy any other stream or capture any subject.
 func isProper(stream string, body []byte) bool {
-	var asked jetstream.StreamConfig
-	if json.Unmarshal(body, &asked) != nil || asked.Name != stream {
+	var requested jetstream.StreamConfig
+	if json.Unmarshal(body, &requested) != nil || requested.Name != stream {
 		return false
 	}
 	var want jetstream.StreamConfig
 	if name, ok := strings.CutPrefix(stream, logStreamPrefix); ok {
-		want = newLog(nil, name).config(LogOptions{MaxAge: asked.MaxAge})
+		want = newLog(nil, name).config(LogOptions{MaxAge: requested.MaxAge})
 	} else {
 		want = newKV(nil, strings.TrimPrefix(stream, "KV_")).config()
 	}
-	if want.Replicas = asked.Replicas; asked.Replicas != 1 && asked.Replicas != Copies {
+	if want.Replicas = requested.Replicas; requested.Replicas != 1 && requested.Replicas != Copies {
 		return false
 	}
 	text, err := json.Marshal(want)

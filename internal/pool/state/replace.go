@@ -82,8 +82,8 @@ func (r *replacer) step(ctx context.Context, now time.Time) error {
 		clear(r.absent)
 		return nil
 	}
-	if gone := r.replaceable(voters, all, meta, now); gone != "" {
-		return r.chooseOther(ctx, gone)
+	if lost := r.replaceable(voters, all, meta, now); lost != "" {
+		return r.chooseOther(ctx, lost)
 	}
 	return r.removeServers(ctx, voters, meta)
 }
@@ -104,25 +104,25 @@ func metaPeers(srv *natsserver.Server) map[string]*natsserver.PeerInfo {
 // replaceable returns a voter that was removed from the pool, or has been absent for long
 // enough, "" for none.
 func (r *replacer) replaceable(voters, all []member, meta map[string]*natsserver.PeerInfo, now time.Time) string {
-	gone := ""
+	lost := ""
 	for _, v := range voters {
 		p := meta[v.Name]
 		switch since, known := r.absent[v.Name]; {
 		case !slices.ContainsFunc(all, func(m member) bool { return m.Name == v.Name }):
-			gone = v.Name
+			lost = v.Name
 		case p != nil && !p.Offline:
 			delete(r.absent, v.Name)
 		case !known:
 			r.absent[v.Name] = now
 		case r.after > 0 && now.Sub(since) >= r.after:
-			gone = v.Name
+			lost = v.Name
 		}
 	}
-	return gone
+	return lost
 }
 
 // chooseOther names another voter in place of one, as soon as there is a node for it.
-func (r *replacer) chooseOther(ctx context.Context, gone string) error {
+func (r *replacer) chooseOther(ctx context.Context, lost string) error {
 	entry, err := r.s.GetLatest(ctx, votersKey)
 	if err != nil {
 		return err
@@ -131,13 +131,13 @@ func (r *replacer) chooseOther(ctx context.Context, gone string) error {
 	if err := json.Unmarshal(entry.Value, &voters); err != nil {
 		return err
 	}
-	i := slices.IndexFunc(voters, func(m member) bool { return m.Name == gone })
+	i := slices.IndexFunc(voters, func(m member) bool { return m.Name == lost })
 	other, ok := r.members.candidate(voters)
 	if i < 0 || !ok {
 		return nil
 	}
 	// Before the copy has gone: the list is what tells that a node could read everything.
-	if err := r.s.addFormerKeeper(ctx, gone); err != nil {
+	if err := r.s.addFormerKeeper(ctx, lost); err != nil {
 		return err
 	}
 	voters[i] = other
@@ -148,8 +148,8 @@ func (r *replacer) chooseOther(ctx context.Context, gone string) error {
 	if _, err := r.s.Update(ctx, votersKey, text, entry.Revision, 0); err != nil && !errors.Is(err, ErrConflict) {
 		return err
 	}
-	delete(r.absent, gone)
-	r.s.log.Warn("a node that keeps a copy of the pool's state is gone: another one keeps it now", "gone", gone, "instead", other.Name)
+	delete(r.absent, lost)
+	r.s.log.Warn("a node that keeps a copy of the pool's state is gone: another one keeps it now", "gone", lost, "instead", other.Name)
 	return nil
 }
 

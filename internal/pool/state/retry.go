@@ -33,20 +33,20 @@ type attempts struct {
 type attempt struct{ _ byte }
 
 func (a *attempts) add(cancel context.CancelFunc) *attempt {
-	one := new(attempt)
+	added := new(attempt)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.all == nil {
 		a.all = make(map[*attempt]context.CancelFunc)
 	}
-	a.all[one] = cancel
-	return one
+	a.all[added] = cancel
+	return added
 }
 
-func (a *attempts) remove(one *attempt) {
+func (a *attempts) remove(ended *attempt) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.all, one)
+	delete(a.all, ended)
 }
 
 // cancelAll ends all attempts.
@@ -107,8 +107,8 @@ func (c *client) givesUp() bool { return c.stopping.Load() && c.writes.failing()
 func (c *client) attemptOnce(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	one := c.attempts.add(cancel)
-	defer c.attempts.remove(one)
+	attempt := c.attempts.add(cancel)
+	defer c.attempts.remove(attempt)
 	return f(ctx)
 }
 

@@ -166,10 +166,10 @@ func runServer(opts *natsserver.Options, log *slog.Logger, failed func()) (*nats
 	if err != nil {
 		return nil, fmt.Errorf("start the embedded server: %w", err)
 	}
-	said := &serverLog{log: log.With("server", opts.ServerName), failed: failed}
-	srv.SetLoggerV2(said, false, false, false)
+	output := &serverLog{log: log.With("server", opts.ServerName), failed: failed}
+	srv.SetLoggerV2(output, false, false, false)
 	srv.Start()
-	if fatal := said.fatal.Load(); fatal != nil {
+	if fatal := output.fatal.Load(); fatal != nil {
 		srv.Shutdown()
 		return nil, outboard.Errorf(outboard.Other, "start the embedded server", "%s", *fatal)
 	}

@@ -109,12 +109,12 @@ func newStores(s *State, limit outboard.Bytes) *stores {
 func (s *stores) of(tenant string) *tenantStore {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one := s.all[tenant]
-	if one == nil && len(s.all) < maxTenants {
-		one = &tenantStore{stores: s, tenant: tenant, budget: quota.NewBudget(quota.Store, s.limit), streams: map[string]bool{}}
-		s.all[tenant] = one
+	usage := s.all[tenant]
+	if usage == nil && len(s.all) < maxTenants {
+		usage = &tenantStore{stores: s, tenant: tenant, budget: quota.NewBudget(quota.Store, s.limit), streams: map[string]bool{}}
+		s.all[tenant] = usage
 	}
-	return one
+	return usage
 }
 
 // held returns what each tenant, as a word of a subject, is charged, in bytes.
@@ -143,46 +143,46 @@ const (
 
 // use records that a tenant uses a stream, and refuses one too many.
 func (s *stores) use(tenant, stream string) error {
-	one := s.of(tenant)
-	if one == nil {
+	usage := s.of(tenant)
+	if usage == nil {
 		return outboard.Errorf(outboard.Exhausted, "the pool's state", "it counts what %d tenants keep, and no more", maxTenants)
 	}
-	one.mu.Lock()
-	defer one.mu.Unlock()
-	if !one.streams[stream] && len(one.streams) >= maxStreams {
+	usage.mu.Lock()
+	defer usage.mu.Unlock()
+	if !usage.streams[stream] && len(usage.streams) >= maxStreams {
 		return outboard.Errorf(outboard.Exhausted, "the pool's state", "a tenant has %d buckets at most: remove the buckets of apps that are gone", maxStreams)
 	}
-	one.streams[stream] = true
-	one.measureSometimes(false)
+	usage.streams[stream] = true
+	usage.measureSometimes(false)
 	return nil
 }
 
 // reserve charges a message to a tenant, or refuses it.
 func (s *stores) reserve(tenant string, size int64, kind charge, isBucket bool) error {
-	one := s.of(tenant)
-	if one == nil {
+	usage := s.of(tenant)
+	if usage == nil {
 		return outboard.Errorf(outboard.Exhausted, "the pool's state", "it counts what %d tenants keep, and no more", maxTenants)
 	}
 	var err error
 	switch kind {
 	case begins:
-		err = one.budget.TryReserve(size)
+		err = usage.budget.TryReserve(size)
 	case continues:
-		err = one.budget.TryReserveBeyond(size, int64(s.limit)/8)
+		err = usage.budget.TryReserveBeyond(size, int64(s.limit)/8)
 	case removes:
-		one.budget.Adjust(size)
+		usage.budget.Adjust(size)
 	}
-	one.mu.Lock()
-	defer one.mu.Unlock()
-	part := &one.histories
+	usage.mu.Lock()
+	defer usage.mu.Unlock()
+	part := &usage.histories
 	if isBucket {
-		part = &one.buckets
+		part = &usage.buckets
 	}
 	if err == nil {
 		part.charged += size
 		part.written += size
 	}
-	one.measureSometimes(err != nil)
+	usage.measureSometimes(err != nil)
 	return err
 }
 

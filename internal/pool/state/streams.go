@@ -63,11 +63,11 @@ func (mv mover) exportStreams(ctx context.Context) ([]streamExport, error) {
 		if !isLogOrBucket(name) {
 			continue
 		}
-		one, err := mv.exportStream(ctx, name)
+		export, err := mv.exportStream(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("export %s: %w", name, err)
 		}
-		all = append(all, one)
+		all = append(all, export)
 	}
 	return all, names.Err()
 }
@@ -160,37 +160,37 @@ func (mv mover) importStreams(ctx context.Context, all []streamExport) error {
 
 // imported reports whether an earlier attempt succeeded. It removes a partial stream, which
 // does not answer.
-func (mv mover) imported(ctx context.Context, one streamExport) (bool, error) {
+func (mv mover) imported(ctx context.Context, export streamExport) (bool, error) {
 	look, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	stream, err := mv.js.Stream(look, one.Name)
+	stream, err := mv.js.Stream(look, export.Name)
 	switch {
-	case err == nil && stream.CachedInfo().State.LastSeq == one.Last:
+	case err == nil && stream.CachedInfo().State.LastSeq == export.Last:
 		return true, nil
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return false, nil
 	}
 	remove, cancel := context.WithTimeout(ctx, chunkTimeout)
 	defer cancel()
-	err = mv.js.DeleteStream(remove, one.Name)
+	err = mv.js.DeleteStream(remove, export.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		err = nil
 	}
 	return false, asRetryable(err)
 }
 
-func (mv mover) importStream(ctx context.Context, one streamExport) error {
-	file, err := os.Open(one.file(mv.dir))
+func (mv mover) importStream(ctx context.Context, export streamExport) error {
+	file, err := os.Open(export.file(mv.dir))
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	one.Config["num_replicas"] = Copies
+	export.Config["num_replicas"] = Copies
 	var answer struct {
 		Error   *jetstream.APIError `json:"error"`
 		Deliver string              `json:"deliver_subject"`
 	}
-	err = mv.api(ctx, "STREAM.RESTORE."+one.Name, map[string]any{"config": one.Config, "state": one.State}, &answer)
+	err = mv.api(ctx, "STREAM.RESTORE."+export.Name, map[string]any{"config": export.Config, "state": export.State}, &answer)
 	if err == nil && answer.Error != nil {
 		err = asRetryable(answer.Error)
 	}

@@ -140,10 +140,10 @@ func (k Keeper[V, P]) Remove(ctx context.Context, op string, next func(History[V
 
 // newest are the newest versions, the last one always.
 func (k Keeper[V, P]) newest(all []V) []V {
-	room := k.Bytes
+	available := k.Bytes
 	for i := range slices.Backward(all) {
-		room -= P(&all[i]).Size()
-		if i < len(all)-1 && (room < 0 || len(all)-i > k.Versions) {
+		available -= P(&all[i]).Size()
+		if i < len(all)-1 && (available < 0 || len(all)-i > k.Versions) {
 			return all[i+1:]
 		}
 	}

@@ -47,15 +47,15 @@ func (r *Reducer) topK(ctx context.Context, c collective.Call, buf []byte, key u
 // putGreatest writes the elements of the greatest magnitude, as many as there is room for, in their
 // order. Numbers that are no numbers count as the greatest.
 func putGreatest(to []byte, values []float32) {
-	room := len(to) / entrySize
-	least := kthMagnitude(values, room)
+	capacity := len(to) / entrySize
+	least := kthMagnitude(values, capacity)
 	above := 0
 	for _, v := range values {
 		if magnitude(v) > least {
 			above++
 		}
 	}
-	equal := room - above // of those that are as great as the least one
+	equal := capacity - above // of those that are as great as the least one
 	at := 0
 	for i, v := range values {
 		switch m := magnitude(v); {

@@ -288,6 +288,6 @@ func expressionError(err error) *dsl.Error {
 	return newError(dsl.ErrorExpression, 400, "an expression failed", err)
 }
 
-func timeoutError(what string, after time.Duration) *dsl.Error {
-	return newError(dsl.ErrorTimeout, 408, "timeout", fmt.Errorf("%s took longer than %s", what, after))
+func timeoutError(subject string, after time.Duration) *dsl.Error {
+	return newError(dsl.ErrorTimeout, 408, "timeout", fmt.Errorf("%s took longer than %s", subject, after))
 }

@@ -78,12 +78,12 @@ func charged(budget, result any, values ...any) any {
 }
 
 // chargedProduct charges for searching one value in another.
-func chargedProduct(budget, result, in, what any) any {
+func chargedProduct(budget, result, in, subject any) any {
 	b, ok := budget.(*Budget)
 	if !ok {
 		return errSpoil
 	}
-	x, y := sizeOf(in), sizeOf(what)
+	x, y := sizeOf(in), sizeOf(subject)
 	if err := b.charge(callFactor*(x+y) + x*y/bytesPerPair); err != nil {
 		return err
 	}

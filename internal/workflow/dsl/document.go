@@ -153,12 +153,12 @@ func (r *definitions) checkSecret(n *yaml.Node, name string) {
 	}
 }
 
-func (r *yamlReader) eachEntry(n *yaml.Node, what string, f func(string, *yaml.Node)) {
+func (r *yamlReader) eachEntry(n *yaml.Node, subject string, f func(string, *yaml.Node)) {
 	if n == nil {
 		return
 	}
 	if n.Kind != yaml.MappingNode {
-		r.report(n, "%s must be a mapping of names", what)
+		r.report(n, "%s must be a mapping of names", subject)
 		return
 	}
 	for i := 0; i < len(n.Content); i += 2 {
@@ -167,21 +167,23 @@ func (r *yamlReader) eachEntry(n *yaml.Node, what string, f func(string, *yaml.N
 }
 
 // from parses input; as parses output and export.
-func (r *expressionReader) from(n *yaml.Node, what string) *Template {
-	return r.transform(n, what, "from")
+func (r *expressionReader) from(n *yaml.Node, subject string) *Template {
+	return r.transform(n, subject, "from")
 }
 
-func (r *expressionReader) as(n *yaml.Node, what string) *Template { return r.transform(n, what, "as") }
+func (r *expressionReader) as(n *yaml.Node, subject string) *Template {
+	return r.transform(n, subject, "as")
+}
 
-func (r *expressionReader) transform(n *yaml.Node, what, key string) *Template {
+func (r *expressionReader) transform(n *yaml.Node, subject, key string) *Template {
 	if n == nil {
 		return nil
 	}
-	f, ok := r.mapping(n, what, []string{key}, refusedSchema)
+	f, ok := r.mapping(n, subject, []string{key}, refusedSchema)
 	if !ok || !f.has(key) {
 		return nil
 	}
-	return r.expressions(f.keys[key], what+"."+key)
+	return r.expressions(f.keys[key], subject+"."+key)
 }
 
 // timeout parses {after: DURATION} or a name in use.timeouts.

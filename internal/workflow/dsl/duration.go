@@ -21,27 +21,27 @@ var durationUnits = map[string]time.Duration{
 }
 
 // duration parses {seconds: 3, ...} or a text of ISO 8601, "PT3S".
-func (r *yamlReader) duration(n *yaml.Node, what string) time.Duration {
+func (r *yamlReader) duration(n *yaml.Node, subject string) time.Duration {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
 		d, ok := parseISO(n.Value)
 		if !ok {
-			r.report(n, "%s %q must be a duration of ISO 8601 in weeks, days, hours, minutes and seconds, such as \"PT1M30S\", or {minutes: 1, seconds: 30}", what, n.Value)
+			r.report(n, "%s %q must be a duration of ISO 8601 in weeks, days, hours, minutes and seconds, such as \"PT1M30S\", or {minutes: 1, seconds: 30}", subject, n.Value)
 		}
 		return d
 	}
-	f, ok := r.mapping(n, what, []string{"days", "hours", "minutes", "seconds", "milliseconds"}, nil)
+	f, ok := r.mapping(n, subject, []string{"days", "hours", "minutes", "seconds", "milliseconds"}, nil)
 	if !ok {
 		return 0
 	}
 	var sum float64
 	for unit, value := range f.keys {
-		sum += float64(r.integer(value, what+"."+unit, 0, 1e12)) * float64(durationUnits[unit])
+		sum += float64(r.integer(value, subject+"."+unit, 0, 1e12)) * float64(durationUnits[unit])
 	}
 	if len(f.keys) == 0 {
-		r.report(n, "%s is empty: write {seconds: 10}", what)
+		r.report(n, "%s is empty: write {seconds: 10}", subject)
 	}
 	if sum > float64(maxDuration) {
-		r.report(n, "%s is more than ten years", what)
+		r.report(n, "%s is more than ten years", subject)
 		return 0
 	}
 	return time.Duration(sum)

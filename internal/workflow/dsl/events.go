@@ -65,13 +65,13 @@ func (r *parser) strategy(l *Listen, n *yaml.Node) {
 	if !ok {
 		return
 	}
-	ways := 0
+	strategies := 0
 	for _, key := range []string{"one", "any", "all"} {
 		if f.has(key) {
-			ways++
+			strategies++
 		}
 	}
-	if ways != 1 {
+	if strategies != 1 {
 		r.report(n, "listen.to must have one of one, any and all")
 		return
 	}
@@ -104,9 +104,9 @@ func (r *parser) untilCondition(l *Listen, f fields) {
 	}
 }
 
-func (r *parser) filters(n *yaml.Node, what string) []Filter {
+func (r *parser) filters(n *yaml.Node, subject string) []Filter {
 	if n.Kind != yaml.SequenceNode {
-		r.report(n, "%s must be a list of filters: \"- with: {type: ...}\"", what)
+		r.report(n, "%s must be a list of filters: \"- with: {type: ...}\"", subject)
 		return nil
 	}
 	out := make([]Filter, len(n.Content))

@@ -13,12 +13,12 @@ type expressionReader struct {
 }
 
 // expression parses a text that is an expression, with or without its braces.
-func (r *expressionReader) expression(n *yaml.Node, what string) *Expr {
+func (r *expressionReader) expression(n *yaml.Node, subject string) *Expr {
 	if n == nil {
 		return nil
 	}
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
-		r.report(n, "%s must be an expression, \"${ ... }\"", what)
+		r.report(n, "%s must be an expression, \"${ ... }\"", subject)
 		return nil
 	}
 	text := n.Value
@@ -49,9 +49,9 @@ func (r *expressionReader) template(n *yaml.Node) *Template {
 }
 
 // expressions parses a value as template does, but every text is an expression.
-func (r *expressionReader) expressions(n *yaml.Node, what string) *Template {
+func (r *expressionReader) expressions(n *yaml.Node, subject string) *Template {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
-		return &Template{value: r.expression(n, what)}
+		return &Template{value: r.expression(n, subject)}
 	}
 	return r.template(n)
 }

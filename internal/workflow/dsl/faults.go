@@ -161,13 +161,13 @@ func (r *definitions) retry(n *yaml.Node, known map[string]*Retry) *Retry {
 }
 
 func (r *definitions) backoff(n *yaml.Node) Backoff {
-	ways := []string{string(Constant), string(Linear), string(Exponential)}
-	f, ok := r.mapping(n, "retry.backoff", ways, nil)
+	kinds := []string{string(Constant), string(Linear), string(Exponential)}
+	f, ok := r.mapping(n, "retry.backoff", kinds, nil)
 	if !ok {
 		return Constant
 	}
 	if len(f.keys) != 1 {
-		r.report(n, "retry.backoff must have one of %s", list(ways))
+		r.report(n, "retry.backoff must have one of %s", list(kinds))
 		return Constant
 	}
 	for way, settings := range f.keys {

@@ -190,10 +190,10 @@ func (f fields) has(key string) bool { return f.keys[key] != nil }
 
 // mapping returns the fields of n, all of which must be known. refused has the constructs
 // of the DSL that are not supported, with their remedies.
-func (r *yamlReader) mapping(n *yaml.Node, what string, known []string, refused map[string]string) (fields, bool) {
+func (r *yamlReader) mapping(n *yaml.Node, subject string, known []string, refused map[string]string) (fields, bool) {
 	f := fields{node: n, keys: map[string]*yaml.Node{}}
 	if n.Kind != yaml.MappingNode {
-		r.report(n, "%s must be a mapping with %s", what, list(known))
+		r.report(n, "%s must be a mapping with %s", subject, list(known))
 		return f, false
 	}
 	good := true
@@ -201,10 +201,10 @@ func (r *yamlReader) mapping(n *yaml.Node, what string, known []string, refused 
 		key, value := n.Content[i], n.Content[i+1]
 		switch reason, bad := refused[key.Value]; {
 		case bad:
-			r.report(key, "%s: %s is not supported: %s", what, key.Value, reason)
+			r.report(key, "%s: %s is not supported: %s", subject, key.Value, reason)
 			good = false
 		case !slices.Contains(known, key.Value):
-			r.report(key, "%s has no %q: %s", what, key.Value, spell.Hint(key.Value, known))
+			r.report(key, "%s has no %q: %s", subject, key.Value, spell.Hint(key.Value, known))
 			good = false
 		default:
 			f.keys[key.Value] = value
@@ -221,9 +221,9 @@ func list(words []string) string {
 }
 
 // text returns a scalar that is a text.
-func (r *yamlReader) text(n *yaml.Node, what string) (string, bool) {
+func (r *yamlReader) text(n *yaml.Node, subject string) (string, bool) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
-		r.report(n, "%s must be a text%s", what, quoteHint(n))
+		r.report(n, "%s must be a text%s", subject, quoteHint(n))
 		return "", false
 	}
 	return n.Value, true
@@ -236,18 +236,18 @@ func quoteHint(n *yaml.Node) string {
 	return ""
 }
 
-func (r *yamlReader) boolean(n *yaml.Node, what string) bool {
+func (r *yamlReader) boolean(n *yaml.Node, subject string) bool {
 	var v bool
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(&v) != nil {
-		r.report(n, "%s must be true or false", what)
+		r.report(n, "%s must be true or false", subject)
 	}
 	return v
 }
 
-func (r *yamlReader) integer(n *yaml.Node, what string, least, most int) int {
+func (r *yamlReader) integer(n *yaml.Node, subject string, least, most int) int {
 	v, err := strconv.Atoi(n.Value)
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || err != nil || v < least || v > most {
-		r.report(n, "%s must be a whole number from %d to %d", what, least, most)
+		r.report(n, "%s must be a whole number from %d to %d", subject, least, most)
 		return least
 	}
 	return v

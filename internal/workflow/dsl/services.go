@@ -197,17 +197,17 @@ func (r *argumentReader) endpoint(f fields, key string) {
 }
 
 // uri parses a URI, which may be an expression or contain variables, "{name}".
-func (r *argumentReader) uri(n *yaml.Node, what string) any {
+func (r *argumentReader) uri(n *yaml.Node, subject string) any {
 	if _, ok := embraced(n.Value); ok {
 		return r.templateValue(n, r.template)
 	}
-	text, ok := r.text(n, what)
+	text, ok := r.text(n, subject)
 	if !ok {
 		return ""
 	}
 	t, problem := parseURI(text)
 	if problem != "" {
-		r.report(n, "%s %q: %s", what, text, problem)
+		r.report(n, "%s %q: %s", subject, text, problem)
 		return ""
 	}
 	if t.scheme != "" && r.rules.Host != nil {
@@ -254,14 +254,14 @@ func parseURI(text string) (t *uriTemplate, problem string) {
 		return nil, "credentials in a URI are not supported: write authentication"
 	}
 	scheme, rest, _ := strings.Cut(t.parts[0], "://")
-	if authority, _, whole := cutAuthority(rest); whole || len(t.variables) == 0 {
+	if authority, _, complete := cutAuthority(rest); complete || len(t.variables) == 0 {
 		t.scheme, t.host = scheme, authority
 	}
 	return t, ""
 }
 
 // cutAuthority cuts the authority off the part of a URI behind "://". whole says that it has ended.
-func cutAuthority(text string) (authority, rest string, whole bool) {
+func cutAuthority(text string) (authority, rest string, complete bool) {
 	if i := strings.IndexAny(text, "/?#"); i >= 0 {
 		return text[:i], text[i:], true
 	}

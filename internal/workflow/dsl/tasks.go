@@ -29,15 +29,15 @@ var (
 )
 
 // tasks parses a list of named tasks.
-func (r *parser) tasks(n *yaml.Node, what string) *Tasks {
-	return r.taskList(n, what, true)
+func (r *parser) tasks(n *yaml.Node, subject string) *Tasks {
+	return r.taskList(n, subject, true)
 }
 
 // taskList parses a list of named tasks. Unless follow is set, as for branches, then must
 // not name another task of the list.
-func (r *parser) taskList(n *yaml.Node, what string, follow bool) *Tasks {
+func (r *parser) taskList(n *yaml.Node, subject string, follow bool) *Tasks {
 	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
-		r.report(n, "%s must be a list of tasks, each with its name: \"- NAME: {call: ...}\"", what)
+		r.report(n, "%s must be a list of tasks, each with its name: \"- NAME: {call: ...}\"", subject)
 		return &Tasks{}
 	}
 	if r.nesting++; r.nesting > maxNesting {
@@ -45,7 +45,7 @@ func (r *parser) taskList(n *yaml.Node, what string, follow bool) *Tasks {
 		return &Tasks{}
 	}
 	defer func() { r.nesting-- }()
-	names := r.names(n, what)
+	names := r.names(n, subject)
 	leads := names
 	if !follow {
 		leads = nil
@@ -64,11 +64,11 @@ func (r *parser) taskList(n *yaml.Node, what string, follow bool) *Tasks {
 }
 
 // names returns the names of a list's tasks, "" for one with a problem.
-func (r *parser) names(n *yaml.Node, what string) []string {
+func (r *parser) names(n *yaml.Node, subject string) []string {
 	names := make([]string, len(n.Content))
 	for i, item := range n.Content {
 		if item.Kind != yaml.MappingNode || len(item.Content) != 2 {
-			r.report(item, "%s: each entry must be one task with its name: \"- NAME: {call: ...}\"%s", what, indentHint(item))
+			r.report(item, "%s: each entry must be one task with its name: \"- NAME: {call: ...}\"%s", subject, indentHint(item))
 			continue
 		}
 		name := item.Content[0].Value
@@ -272,14 +272,14 @@ func (r *expressionReader) declareLocal(name string) (forget func()) {
 }
 
 // variable parses a variable's name.
-func (r *expressionReader) variable(n *yaml.Node, what, byDefault string) string {
+func (r *expressionReader) variable(n *yaml.Node, subject, byDefault string) string {
 	if n == nil {
 		return byDefault
 	}
-	name, ok := r.text(n, what)
+	name, ok := r.text(n, subject)
 	name = strings.TrimPrefix(name, "$")
 	if ok && !variableName.MatchString(name) || slices.Contains(arguments, "$"+name) {
-		r.report(n, "%s %q must be a word of letters, digits and \"_\" that is not taken", what, name)
+		r.report(n, "%s %q must be a word of letters, digits and \"_\" that is not taken", subject, name)
 		return byDefault
 	}
 	return name

@@ -55,7 +55,7 @@ func (d stepDriver) start(path, target string, at time.Time, perform func(contex
 		if out.Run.Took == 0 {
 			out.Run.Took = time.Since(began)
 		}
-		step, place, err := d.outcome(ctx, path, out, err)
+		step, extent, err := d.outcome(ctx, path, out, err)
 		if err != nil {
 			step.Error = toStepError(err)
 		}
@@ -64,18 +64,18 @@ func (d stepDriver) start(path, target string, at time.Time, perform func(contex
 		}
 		span.SetAttributes(attribute.String("outboard.node", out.Run.Node))
 		r.e.metrics.stepped(step, out.Run, time.Since(began))
-		return func() { r.stepEnded(step, place) }
+		return func() { r.stepEnded(step, extent) }
 	})
 }
 
 // stepEnded applies the end of a call.
-func (r *executor) stepEnded(step *core.Step, place *Extent) {
+func (r *executor) stepEnded(step *core.Step, extent *Extent) {
 	added := r.apply(core.Event{Step: step})
 	if added == nil || step.Value == nil {
 		return
 	}
-	r.values.add(step.Path, *step.Value, place)
-	r.save(added, step.Path, *place, func(digest string) { step.Value.Digest = digest })
+	r.values.add(step.Path, *step.Value, extent)
+	r.save(added, step.Path, *extent, func(digest string) { step.Value.Digest = digest })
 }
 
 // attempt makes the call until its end is known: an unreachable node is replaced by another one, and a
@@ -128,12 +128,12 @@ func (d stepDriver) outcome(ctx context.Context, path string, out Outcome, faile
 		step.Data = out.Body
 		return step, nil, nil
 	}
-	place, err := d.r.values.put(ctx, out.Body)
+	extent, err := d.r.values.put(ctx, out.Body)
 	if err != nil {
 		return step, nil, err
 	}
-	step.Value = &core.Value{Size: place.Size, Type: out.Type}
-	return step, &place, nil
+	step.Value = &core.Value{Size: extent.Size, Type: out.Type}
+	return step, &extent, nil
 }
 
 // toStepError makes an error of a call one that workflows know.

@@ -182,16 +182,16 @@ func (r *executor) storeInput(ctx context.Context, s *core.Started, req StartReq
 	if !binary && isJSON(req.Type) && !json.Valid(req.Input) {
 		return outboard.Errorf(outboard.Invalid, "read the input", "it is no JSON though it says so")
 	}
-	place, err := r.e.opts.Values.Put(ctx, r.id, req.Input)
+	extent, err := r.e.opts.Values.Put(ctx, r.id, req.Input)
 	if err != nil {
 		return fmt.Errorf("keep the input: %w", err)
 	}
-	digest, err := r.e.opts.Values.Save(ctx, r.id, place)
+	digest, err := r.e.opts.Values.Save(ctx, r.id, extent)
 	if err != nil {
 		return fmt.Errorf("save the input: %w", err)
 	}
-	s.Value = &core.Value{Size: place.Size, Digest: digest, Type: req.Type}
-	r.values.add(core.InputStep, *s.Value, &place)
+	s.Value = &core.Value{Size: extent.Size, Digest: digest, Type: req.Type}
+	r.values.add(core.InputStep, *s.Value, &extent)
 	return nil
 }
 

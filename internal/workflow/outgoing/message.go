@@ -181,19 +181,19 @@ func setDefault(h http.Header, name, value string) {
 }
 
 // mapping returns an argument that is a mapping or nothing.
-func mapping(what string, v any) (map[string]any, error) {
+func mapping(subject string, v any) (map[string]any, error) {
 	if v == nil {
 		return nil, nil //nolint:nilnil // There are none.
 	}
 	values, ok := v.(map[string]any)
 	if !ok {
-		return nil, invalid("%s must be a mapping, and it is %s", what, gojq.TypeOf(v))
+		return nil, invalid("%s must be a mapping, and it is %s", subject, gojq.TypeOf(v))
 	}
 	return values, nil
 }
 
 // texts returns the texts of a scalar or of a list of scalars. Null has none.
-func texts(what string, v any) ([]string, error) {
+func texts(subject string, v any) ([]string, error) {
 	items, ok := v.([]any)
 	if !ok {
 		items = []any{v}
@@ -205,7 +205,7 @@ func texts(what string, v any) ([]string, error) {
 		case string:
 			out = append(out, item)
 		case []any, map[string]any:
-			return nil, invalid("%s must be a text, a number or a list of them, and it is %s", what, gojq.TypeOf(item))
+			return nil, invalid("%s must be a text, a number or a list of them, and it is %s", subject, gojq.TypeOf(item))
 		default:
 			text, err := gojq.Marshal(item)
 			if err != nil {

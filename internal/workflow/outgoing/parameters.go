@@ -136,8 +136,8 @@ func joined(p map[string]any, values []string) []string {
 func (b *requestBuilder) addBody() error {
 	request := b.object(b.self["requestBody"])
 	if request != nil && len(b.left) > 0 {
-		body, whole := b.left["body"]
-		if whole && len(b.left) == 1 {
+		body, present := b.left["body"]
+		if present && len(b.left) == 1 {
 			b.body = body
 		} else {
 			b.body = maps.Clone(b.left)

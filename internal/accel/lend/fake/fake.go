@@ -122,13 +122,13 @@ func work() error {
 	if err := conn.Send(control.Message{Type: control.TypeReady}); err != nil {
 		return err
 	}
-	told := make(chan string, 100)
+	printed := make(chan string, 100)
 	go func() {
 		// The node's end of file means: end at once.
 		for err == nil {
 			var m control.Message
 			if m, err = conn.Receive(); m.Type == control.TypeStderr {
-				told <- m.Text
+				printed <- m.Text
 			}
 		}
 		os.Exit(0) //nolint:forbidigo // the ring may never return
@@ -144,7 +144,7 @@ func work() error {
 		}
 		if string(got) == Told {
 			ring.Release(len(got))
-			if err := send(ring, <-told); err != nil {
+			if err := send(ring, <-printed); err != nil {
 				return err
 			}
 			continue

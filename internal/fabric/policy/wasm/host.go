@@ -48,11 +48,11 @@ func host(ctx context.Context, r wazero.Runtime) error {
 		return list
 	}
 	b := r.NewHostModuleBuilder("outboard")
-	one := []api.ValueType{i32}
-	b.NewFunctionBuilder().WithGoModuleFunction(function(getHead), i32s(4), one).Export("get_head")
-	b.NewFunctionBuilder().WithGoModuleFunction(function(getMetadata), i32s(4), one).Export("get_metadata")
-	b.NewFunctionBuilder().WithGoModuleFunction(function(setMetadata), i32s(4), one).Export("set_metadata")
-	b.NewFunctionBuilder().WithGoModuleFunction(function(getPayload), i32s(3), one).Export("get_payload")
+	oneInt32 := []api.ValueType{i32}
+	b.NewFunctionBuilder().WithGoModuleFunction(function(getHead), i32s(4), oneInt32).Export("get_head")
+	b.NewFunctionBuilder().WithGoModuleFunction(function(getMetadata), i32s(4), oneInt32).Export("get_metadata")
+	b.NewFunctionBuilder().WithGoModuleFunction(function(setMetadata), i32s(4), oneInt32).Export("set_metadata")
+	b.NewFunctionBuilder().WithGoModuleFunction(function(getPayload), i32s(3), oneInt32).Export("get_payload")
 	b.NewFunctionBuilder().WithGoModuleFunction(function(deny), i32s(3), nil).Export("deny")
 	if _, err := b.Instantiate(ctx); err != nil {
 		return fmt.Errorf("functions for modules: %w", err)

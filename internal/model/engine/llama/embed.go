@@ -52,7 +52,7 @@ func (m *textModel) openEmbedder() error {
 	p.setInt(l.threads, m.threads)
 	p.setInt(l.batchThreads, m.threads)
 	p.setBool(l.embeddings, true)
-	if kind, told := m.header.Of("pooling_type"); !told || kind == poolingNone {
+	if kind, present := m.header.Of("pooling_type"); !present || kind == poolingNone {
 		p.setInt(l.pooling, poolingMean)
 	}
 	messages.drain()

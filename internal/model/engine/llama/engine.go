@@ -92,7 +92,7 @@ func checkHeader(h *gguf.File) error {
 		return outboard.Errorf(outboard.Invalid, "load model", "metadata tokenizer.ggml.model is missing: the file holds no text model")
 	}
 	for key, most := range map[string]uint64{"block_count": maxLayers, "context_length": maxContext, "embedding_length": maxContext} {
-		if n, told := h.Of(key); told && (n < 1 || n > most) {
+		if n, present := h.Of(key); present && (n < 1 || n > most) {
 			return outboard.Errorf(outboard.Invalid, "load model", "metadata %s.%s is %d: it must be from 1 to %d", h.Architecture(), key, n, most)
 		}
 	}

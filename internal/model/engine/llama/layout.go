@@ -79,9 +79,9 @@ func defaults(function func(to []byte)) params {
 			a[i] = 0
 		}
 	}
-	whole := (size + 7) / 8 * 8
-	clear(a[size:whole])
-	return a[:whole]
+	rounded := (size + 7) / 8 * 8
+	clear(a[size:rounded])
+	return a[:rounded]
 }
 
 // checkLayout returns the layout of a version after comparing it with the library's own

@@ -144,12 +144,12 @@ func (m *textModel) newSequence(ctx context.Context, g engine.Generation) (*sequ
 	if g.Continued < 0 || g.Continued >= len(g.Prompt) || g.MaxTokens < 0 {
 		return nil, outboard.Errorf(outboard.Invalid, "generate", "%d of %d tokens are continued, at most %d are to come", g.Continued, len(g.Prompt), g.MaxTokens)
 	}
-	room := m.info.Context - len(g.Prompt)
-	if room < 1 {
+	available := m.info.Context - len(g.Prompt)
+	if available < 1 {
 		return nil, tooLong(len(g.Prompt), m.info.Context)
 	}
-	if g.MaxTokens == 0 || g.MaxTokens > room {
-		g.MaxTokens = room
+	if g.MaxTokens == 0 || g.MaxTokens > available {
+		g.MaxTokens = available
 	}
 	for _, stop := range g.Stop {
 		if strings.TrimSpace(stop) == "" && stop == "" {

@@ -295,18 +295,18 @@ func (s *scheduler) fill() {
 		}
 	}
 	s.decoding = decoding
-	room := s.batch.available()
+	available := s.batch.available()
 	if decoding > 0 {
-		room = min(room, chunkBeside)
+		available = min(available, chunkBeside)
 	}
 	for _, q := range s.running {
-		room -= s.fillChunk(q, room)
+		available -= s.fillChunk(q, available)
 	}
 }
 
 // fillChunk adds at most room tokens of a prompt and returns how many.
-func (s *scheduler) fillChunk(q *sequence, room int) int {
-	n := min(room, len(q.tokens)-q.computed, q.chunkLimit())
+func (s *scheduler) fillChunk(q *sequence, available int) int {
+	n := min(available, len(q.tokens)-q.computed, q.chunkLimit())
 	for range n {
 		last := q.computed == len(q.tokens)-1
 		i := s.batch.add(q.tokens[q.computed], q.computed, q.slot, last)

@@ -21,16 +21,16 @@ func (s *textStream) push(piece string) string {
 		return ""
 	}
 	s.held = append(s.held, piece...)
-	whole := len(s.held) - incomplete(s.held)
-	text := strings.ToValidUTF8(string(s.held[:whole]), "\ufffd")
+	complete := len(s.held) - incomplete(s.held)
+	text := strings.ToValidUTF8(string(s.held[:complete]), "\ufffd")
 	if at := s.find(text); at >= 0 {
 		s.stopped, s.held = true, nil
 		return text[:at]
 	}
-	keep := s.possibleStop(text)
-	rest := append([]byte(text[len(text)-keep:]), s.held[whole:]...)
+	withheld := s.possibleStop(text)
+	rest := append([]byte(text[len(text)-withheld:]), s.held[complete:]...)
 	s.held = rest
-	return text[:len(text)-keep]
+	return text[:len(text)-withheld]
 }
 
 // flush returns the rest of the text, at the end of a generation.

@@ -243,7 +243,7 @@ func (m *textModel) check(g *engine.Generation) error {
 	invalid := func(format string, args ...any) error {
 		return outboard.Errorf(outboard.Invalid, "generate", format, args...)
 	}
-	room := m.info.Context - len(g.Prompt)
+	available := m.info.Context - len(g.Prompt)
 	switch {
 	case len(g.Prompt) == 0:
 		return invalid("the prompt is empty")
@@ -251,7 +251,7 @@ func (m *textModel) check(g *engine.Generation) error {
 		return invalid("%d of %d tokens are continued, at most %d are to come", g.Continued, len(g.Prompt), g.MaxTokens)
 	case g.Continued > 0 && g.Grammar != "":
 		return invalid("a model server can't go on in the middle of a text with a grammar")
-	case m.info.Context > 0 && room < 1:
+	case m.info.Context > 0 && available < 1:
 		return invalid("the prompt has %d tokens, and the model's context has %d: shorten the prompt", len(g.Prompt), m.info.Context)
 	}
 	for i, token := range g.Prompt {
@@ -262,8 +262,8 @@ func (m *textModel) check(g *engine.Generation) error {
 	if slices.Contains(g.Stop, "") {
 		return invalid("a stop text is empty")
 	}
-	if m.info.Context > 0 && (g.MaxTokens == 0 || g.MaxTokens > room) {
-		g.MaxTokens = room
+	if m.info.Context > 0 && (g.MaxTokens == 0 || g.MaxTokens > available) {
+		g.MaxTokens = available
 	}
 	return nil
 }

@@ -107,7 +107,7 @@ func (c *Cutter) Cut() {
 }
 
 // Eventually waits until f holds, and asks it after each change.
-func Eventually(t testing.TB, changed func() <-chan struct{}, what string, f func() bool) {
+func Eventually(t testing.TB, changed func() <-chan struct{}, condition string, f func() bool) {
 	t.Helper()
 	limit := time.NewTimer(20 * time.Second)
 	defer limit.Stop()
@@ -119,7 +119,7 @@ func Eventually(t testing.TB, changed func() <-chan struct{}, what string, f fun
 		select {
 		case <-next:
 		case <-limit.C:
-			t.Fatalf("never: %s", what)
+			t.Fatalf("never: %s", condition)
 		}
 	}
 }
