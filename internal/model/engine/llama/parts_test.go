@@ -44,7 +44,7 @@ func TestChooseObeysFilters(t *testing.T) {
 func TestPrefixTreeTellsItsPrefixes(t *testing.T) {
 	tokens := make([]int32, 4*engine.PrefixBlock)
 	branch := append(slices.Clone(tokens[:2*engine.PrefixBlock]), slices.Repeat([]int32{1}, engine.PrefixBlock)...)
-	tree := newPrefixTree()
+	tree := newPrefixTree(0, 1000)
 	tree.insert(0, "", tokens)
 	tree.insert(1, "", branch)
 	has := func(tokens []int32) bool {
@@ -107,7 +107,7 @@ func TestPrefixTree(t *testing.T) {
 		tokens []int32
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		tree, list := newPrefixTree(), map[int32]kept{}
+		tree, list := newPrefixTree(0, 1000), map[int32]kept{}
 		for id := range int32(20) {
 			tokens := rapid.SliceOfN(rapid.Int32Range(0, 2), 1, 8).Draw(t, "tokens")
 			scope := rapid.SampledFrom([]string{"", "key/a", "key/b"}).Draw(t, "scope")

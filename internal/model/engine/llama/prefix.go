@@ -19,6 +19,7 @@ type prefixTree struct {
 	cells int // tokens of all nodes
 	// hashes identify the beginnings of each sequence.
 	hashes map[int32]engine.Prefixes
+	budget cacheBudget
 }
 
 type prefixNode struct {
@@ -31,8 +32,12 @@ type prefixNode struct {
 
 const noSequence = -1
 
-func newPrefixTree() *prefixTree {
-	return &prefixTree{roots: map[string]*prefixNode{}, ends: map[int32]*prefixNode{}, used: map[int32]uint64{}, hashes: map[int32]engine.Prefixes{}}
+// newPrefixTree returns an empty tree whose budget is from least to most cells.
+func newPrefixTree(least, most int) *prefixTree {
+	return &prefixTree{
+		roots: map[string]*prefixNode{}, ends: map[int32]*prefixNode{}, used: map[int32]uint64{},
+		hashes: map[int32]engine.Prefixes{}, budget: newCacheBudget(least, most),
+	}
 }
 
 // match returns the length of the longest beginning of tokens that is in the tree of a scope, and a
@@ -138,6 +143,7 @@ func (t *prefixTree) evict() int32 {
 		}
 	}
 	if oldest != noSequence {
+		t.budget.recordEviction(t.hashes[oldest])
 		t.remove(oldest)
 	}
 	return oldest

@@ -11,8 +11,9 @@ import (
 	"github.com/outboard-run/outboard/internal/model/engine"
 )
 
-// chunkBeside is how many tokens of prompts are computed in a micro-batch beside sequences that
-// decode, so that these don't wait long for their next token.
+// chunkBeside is how many tokens of long prompts are computed in a micro-batch beside sequences that
+// decode, so that these don't wait long for their next token. Prompts that fit into one micro-batch
+// together are computed in one: several would delay as many tokens of each sequence that decodes.
 const chunkBeside = 64
 
 // A scheduler runs the sequences of a model in common micro-batches. Its goroutine alone calls
@@ -52,7 +53,7 @@ func (a *average) add(d time.Duration) {
 }
 
 func newScheduler(m *textModel) *scheduler {
-	s := &scheduler{m: m, batch: newBatch(m.chunk), tree: newPrefixTree(), woken: make(chan struct{}, 1), ended: make(chan struct{})}
+	s := &scheduler{m: m, batch: newBatch(m.chunk), tree: newPrefixTree(cheapCells(m.header), m.cells), woken: make(chan struct{}, 1), ended: make(chan struct{})}
 	for i := range m.sequences {
 		s.slots = append(s.slots, int32(i))
 	}
@@ -274,6 +275,7 @@ func (s *scheduler) reuse(q *sequence) {
 			source, length = other.slot, n
 		}
 	}
+	s.tree.budget.recordPrompt(q.request.CacheScope, prompt, length)
 	if length == 0 {
 		return
 	}
@@ -296,7 +298,7 @@ func (s *scheduler) fill() {
 	}
 	s.decoding = decoding
 	available := s.batch.available()
-	if decoding > 0 {
+	if decoding > 0 && s.pendingTokens() > available {
 		available = min(available, chunkBeside)
 	}
 	for _, q := range s.running {
@@ -304,7 +306,16 @@ func (s *scheduler) fill() {
 	}
 }
 
-// fillChunk adds at most room tokens of a prompt and returns how many.
+// pendingTokens returns how many tokens the running sequences have yet to compute.
+func (s *scheduler) pendingTokens() int {
+	n := 0
+	for _, q := range s.running {
+		n += len(q.tokens) - q.computed
+	}
+	return n
+}
+
+// fillChunk adds at most available tokens of a prompt and returns how many.
 func (s *scheduler) fillChunk(q *sequence, available int) int {
 	n := min(available, len(q.tokens)-q.computed, q.chunkLimit())
 	for range n {
@@ -447,13 +458,15 @@ func (s *scheduler) cacheComputed(q *sequence) {
 		s.release(redundant)
 	}
 	s.prefixesChanged = true
+	for s.tree.cells > s.tree.budget.cells && len(s.tree.ends) > 1 {
+		s.evict()
+	}
 }
 
 func (s *scheduler) publishStats() {
-	used, pending := s.tree.cells, 0
+	used, pending := s.tree.cells, s.pendingTokens()
 	for _, q := range s.running {
 		used += q.computed - q.usage.CachedTokens
-		pending += len(q.tokens) - q.computed
 	}
 	prefixes := s.counts.Prefixes // only this goroutine sets it
 	if s.prefixesChanged {
