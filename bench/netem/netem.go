@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,19 +16,24 @@ import (
 // Emulate makes one end of a connection as slow and as far away as link says; the
 // other end stays as it is. Bytes of both directions are delivered half an RTT
 // after they have been serialised at the link's bandwidth, without waiting for
-// one another: many can be in flight. It sleeps to deadlines with an accuracy of
-// about 0.1 ms on an idle machine.
+// one another: many can be in flight. It sleeps to deadlines; [Relay.Late] says by how much
+// deliveries missed theirs.
 func Emulate(nc net.Conn, link Link) net.Conn {
-	return emulate(nc, link)
+	e := newEmulated(nc, link)
+	e.start()
+	return e
 }
 
-func emulate(nc net.Conn, link Link) *emulated {
+func newEmulated(nc net.Conn, link Link) *emulated {
 	e := &emulated{Conn: nc, done: make(chan struct{})}
 	e.out.init(link)
 	e.in.init(link)
+	return e
+}
+
+func (e *emulated) start() {
 	e.sending.Go(e.pumpOut)
 	e.receiving.Go(e.pumpIn)
-	return e
 }
 
 type emulated struct {
@@ -53,6 +59,7 @@ type direction struct {
 	idle     time.Time // when the queue will have been serialised
 	last     time.Time // the latest delivery
 	err      error     // returned once the queue is empty
+	late     *lateness // of its deliveries, if it is counted
 }
 
 type segment struct {
@@ -133,6 +140,9 @@ func (l *direction) get(done <-chan struct{}) ([]byte, error) {
 	l.changed.Broadcast()
 	l.mu.Unlock()
 	sleepUntil(p.due, done)
+	if l.late != nil {
+		l.late.add(time.Since(p.due))
+	}
 	return p.data, nil
 }
 
@@ -149,6 +159,9 @@ func (l *direction) end(err error) {
 // millisecond late when nothing else runs.
 func sleepUntil(due time.Time, done <-chan struct{}) {
 	const nap = 20 * time.Millisecond
+	// The kernel would add up to 50 us to let timers expire together. The setting is the thread's; when
+	// the goroutine changes threads before it sleeps, one delivery is late.
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	for {
 		left := time.Until(due)
 		if left <= 0 {
@@ -163,6 +176,16 @@ func sleepUntil(due time.Time, done <-chan struct{}) {
 		_ = unix.Nanosleep(&ts, nil)
 	}
 }
+
+// lateness counts deliveries, and how late they were altogether.
+type lateness struct{ count, sum atomic.Int64 }
+
+func (l *lateness) add(d time.Duration) {
+	l.count.Add(1)
+	l.sum.Add(int64(max(0, d)))
+}
+
+func (l *lateness) mean() time.Duration { return time.Duration(l.sum.Load() / max(1, l.count.Load())) }
 
 func (e *emulated) Write(p []byte) (int, error) {
 	if err := e.out.put(p); err != nil {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Options of a Relay.
@@ -30,7 +31,8 @@ type Relay struct {
 	link  Link
 	whole chan struct{} // closed while the path carries bytes
 
-	up, down atomic.Int64
+	up, down         atomic.Int64
+	lateUp, lateDown lateness
 }
 
 // StartRelay begins to accept connections. The relay works until Close.
@@ -85,6 +87,10 @@ func (r *Relay) awaitRepair(ctx context.Context) error {
 // Bytes counts what the relay has forwarded so far: up towards the process behind it, down back.
 func (r *Relay) Bytes() (up, down int64) { return r.up.Load(), r.down.Load() }
 
+// Late is the mean time by which deliveries came later than the link says, in each direction: the
+// relay's processor had to wake up.
+func (r *Relay) Late() (up, down time.Duration) { return r.lateUp.mean(), r.lateDown.mean() }
+
 // Close ends all connections.
 func (r *Relay) Close() error {
 	r.cancel()
@@ -108,7 +114,9 @@ func (r *Relay) accept(ctx context.Context) {
 
 // forward relays one connection until both directions have ended or one fails.
 func (r *Relay) forward(ctx context.Context, client net.Conn, link Link) {
-	far := emulate(client, link)
+	far := newEmulated(client, link)
+	far.in.late, far.out.late = &r.lateUp, &r.lateDown
+	far.start()
 	defer far.Close()
 	server, err := r.opts.Dial(ctx)
 	if err != nil {

@@ -146,3 +146,14 @@ func TestRelayCut(t *testing.T) {
 		t.Errorf("after the repair: %v", err)
 	}
 }
+
+// Late counts from when a delivery was due, in each direction for itself.
+func TestRelayCountsLateDeliveries(t *testing.T) {
+	var r Relay
+	r.lateUp.add(10 * time.Microsecond)
+	r.lateUp.add(30 * time.Microsecond)
+	r.lateDown.add(-time.Microsecond) // the clock was read before
+	if up, down := r.Late(); up != 20*time.Microsecond || down != 0 {
+		t.Errorf("late by %v and %v", up, down)
+	}
+}

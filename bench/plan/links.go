@@ -21,8 +21,10 @@ type link struct {
 
 func (l *link) String() string { return l.nominal.String() }
 
-// measureLinks measures the round trip of each link as a probe does: with an echo through the same
-// emulation, and without the fabric.
+// measureLinks measures the round trip of each link with an echo through the same emulation, and
+// without the fabric: what the link says, and how late the emulation's deliveries are. The whole
+// round trip of the echo would also have the wake-ups of its two ends after a pause as long as the
+// link, which calibration measures.
 func (b *bench) measureLinks(ctx context.Context) error {
 	// Calibration went through the emulation without a delay: its costs are in the constants.
 	base, _, err := echo(ctx, &netem.Link{})
@@ -31,11 +33,11 @@ func (b *bench) measureLinks(ctx context.Context) error {
 	}
 	for i := range b.links {
 		l := &b.links[i]
-		rtt, spread, err := echo(ctx, &l.nominal)
+		late, spread, err := echo(ctx, &l.nominal)
 		if err != nil {
 			return err
 		}
-		rtt = b.rtt + max(l.nominal.RTT, rtt-base)
+		rtt := b.rtt + l.nominal.RTT + max(0, late-base)
 		l.measured = overhead.Link{
 			RTT: rtt, Up: l.nominal.BitsPerSecond, Down: l.nominal.BitsPerSecond, RTTSpread: spread, BandwidthSpread: 0.01,
 		}
@@ -44,7 +46,8 @@ func (b *bench) measureLinks(ctx context.Context) error {
 	return nil
 }
 
-// echo returns the median round trip of a small message over a link, and its relative spread.
+// echo sends small messages over a link and back. It returns how late the emulation delivered them,
+// both directions together, and the relative spread of the mean round trip.
 func echo(ctx context.Context, l *netem.Link) (time.Duration, float64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -73,25 +76,27 @@ func echo(ctx context.Context, l *netem.Link) (time.Duration, float64, error) {
 		return 0, 0, err
 	}
 	defer c.Close()
-	return roundTrips(c)
+	spread, err := roundTrips(c)
+	up, down := relay.Late()
+	return up + down, spread, err
 }
 
-func roundTrips(c net.Conn) (time.Duration, float64, error) {
+// roundTrips returns the relative standard deviation of the mean of many round trips.
+func roundTrips(c net.Conn) (float64, error) {
 	const count = 100
 	var times []time.Duration
 	message := make([]byte, 64)
 	for range count {
 		began := time.Now()
 		if _, err := c.Write(message); err != nil {
-			return 0, 0, err
+			return 0, err
 		}
 		if _, err := io.ReadFull(c, message); err != nil {
-			return 0, 0, err
+			return 0, err
 		}
 		times = append(times, time.Since(began))
 	}
 	slices.Sort(times)
-	median := times[count/2]
 	// The mean of many round trips is known much better than one of them.
-	return median, float64(times[count*3/4]-times[count/4]) / 1.349 / float64(median) / 3, nil
+	return float64(times[count*3/4]-times[count/4]) / 1.349 / float64(times[count/2]) / 3, nil
 }

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -38,7 +40,7 @@ A small OpenCL program is timed on this machine's own driver, through a session 
 and, if the pool has a device elsewhere, through a session to it: what a message, a wake-up, a
 copied byte and a start cost. The devices of the pool, at most 16, are timed with two kernels, one
 that computes and one that copies memory: a plan for another device than the recorded one needs
-their ratio. It takes about ten seconds and is kept in the data folder. Run it on an idle machine,
+their ratio. It takes some twenty seconds and is kept in the data folder. Run it on an idle machine,
 once, and again after its hardware or kernel has changed.`,
 		Example: "  outboard calibrate\n  outboard calibrate --rounds 9 -o json",
 		Args:    noArgs,
@@ -116,6 +118,7 @@ func constantRows(c *overhead.Constants) [][]string {
 		{"waking up over a network, each way", ns(c.Wake)},
 		{"the same, shortly after a message", ns(c.WakeSoon)},
 		{"the same, after pauses", wakes(c)},
+		{"a wait for the device, in the worker", ns(c.Wait)},
 		{"a build, in the worker", ns(c.Build)},
 		{"starting", ns(c.StartUp)},
 		{"spread of work from run to run", percent(c.Spread)},
@@ -216,12 +219,12 @@ func (c *calibrationWays) sample(ctx context.Context, rounds int) error {
 			if w.way == nil || w.way == &c.ring && c.own == "" {
 				continue
 			}
-			s, err := c.env.measureWay(ctx, w.device)
-			if err != nil {
-				return err
+			way := w.way
+			if i == 0 {
+				way = &calibrate.Way{} // the first round compiles the kernel, which drivers keep
 			}
-			if i > 0 { // the first round compiles the kernel, which drivers keep
-				w.way.Samples = append(w.way.Samples, s)
+			if err := c.env.measureWay(ctx, way, w.device); err != nil {
+				return err
 			}
 		}
 	}
@@ -235,18 +238,61 @@ func (c *calibrationWays) sample(ctx context.Context, rounds int) error {
 	return nil
 }
 
-// measureWay runs the calibrating program on a device, or on this machine's own driver.
-func (env *Env) measureWay(ctx context.Context, device string) (calibrate.Sample, error) {
+// measureWay runs the calibrating programs on a device, or on this machine's own driver.
+func (env *Env) measureWay(ctx context.Context, w *calibrate.Way, device string) error {
+	var s calibrate.Sample
+	took, err := env.runCalibration(ctx, &s, "calibrate", device)
+	if err != nil {
+		return err
+	}
+	// What the start takes: without the build, and without what was measured after it.
+	s.Wall = float64(took) - s.Wall + s.Open
+	waits, err := env.measureWaits(ctx, device)
+	if err != nil {
+		return err
+	}
+	w.Samples, w.Waits = append(w.Samples, s), append(w.Waits, waits)
+	return nil
+}
+
+// measureWaits runs the program that waits, and records it where a session is between.
+func (env *Env) measureWaits(ctx context.Context, device string) (w calibrate.Waits, err error) {
+	if device == "" {
+		_, err = env.runCalibration(ctx, &w, "calibrate-waits", "")
+		return w, err
+	}
+	dir, err := os.MkdirTemp("", "outboard-calibrate-")
+	if err != nil {
+		return w, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	recording := filepath.Join(dir, "waits")
+	var seen calibrate.Waits // by the program, with the way to the device
+	if _, err := env.runCalibration(ctx, &seen, "calibrate-waits", device, "--trace", recording); err != nil {
+		return w, err
+	}
+	r, f, err := openTrace(recording)
+	if err != nil {
+		return w, err
+	}
+	defer f.Close()
+	return calibrate.ReadWaits(r)
+}
+
+// runCalibration runs a calibrating program, with flags of `outboard run` on a device, decodes what
+// it prints and returns how long it took.
+func (env *Env) runCalibration(ctx context.Context, out any, program, device string, flags ...string) (time.Duration, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return calibrate.Sample{}, err
+		return 0, err
 	}
-	args := append(slices.Clone(env.Helper), "calibrate")
+	args := append(slices.Clone(env.Helper), program)
 	if len(env.Helper) == 0 {
-		args = []string{self, "internal", "calibrate"}
+		args = []string{self, "internal", program}
 	}
 	if device != "" {
-		args = append([]string{self, "--data", env.config.data, "run", "--device", device, "--"}, args...)
+		run := append([]string{self, "--data", env.config.data, "run", "--no-trace", "--device", device}, flags...)
+		args = append(append(run, "--"), args...)
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = env.Environ
@@ -254,13 +300,9 @@ func (env *Env) measureWay(ctx context.Context, device string) (calibrate.Sample
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	began := time.Now()
 	if err := cmd.Run(); err != nil {
-		return calibrate.Sample{}, fmt.Errorf("calibrate: %w: %s", err, clean(strings.TrimSpace(stderr.String())))
+		return 0, fmt.Errorf("calibrate: %w: %s", err, clean(strings.TrimSpace(stderr.String())))
 	}
-	var s calibrate.Sample
-	err = json.Unmarshal(stdout.Bytes(), &s)
-	// What the start takes: without the build, and without what was measured after it.
-	s.Wall = float64(time.Since(began)) - s.Wall + s.Open
-	return s, err
+	return time.Since(began), json.Unmarshal(stdout.Bytes(), out)
 }
 
 // runCalibrationProgram is the helper process that makes the calls.
@@ -270,6 +312,15 @@ func runCalibrationProgram(env *Env) error {
 		return err
 	}
 	return json.NewEncoder(env.Stdout).Encode(s)
+}
+
+// runCalibrationWaits is the helper process that makes the calls that wait.
+func runCalibrationWaits(env *Env) error {
+	w, err := calibrate.MeasureWaits(opencl.Library)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(env.Stdout).Encode(w)
 }
 
 // workTimes are the times of the same work on this machine.

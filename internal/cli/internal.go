@@ -38,6 +38,10 @@ func newInternalCommand(env *Env) *cobra.Command {
 			RunE: func(*cobra.Command, []string) error { return runCalibrationProgram(env) },
 		},
 		&cobra.Command{
+			Use: "calibrate-waits", Short: "Time OpenCL calls that wait and print them as JSON", Args: noArgs,
+			RunE: func(*cobra.Command, []string) error { return runCalibrationWaits(env) },
+		},
+		&cobra.Command{
 			Use: "calls", Short: "Carry the node's calls, as it says on descriptor 3", Args: noArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error { return runCallsProcess(cmd.Context(), env) },
 		},

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -89,25 +90,60 @@ func TestRunChoosesByARecording(t *testing.T) {
 // calibratedAs has this test's binary be the program that calibrates, or `outboard run` of it.
 const calibratedAs = "OUTBOARD_TEST_CALIBRATED"
 
-// calibratedMain prints a sample: of the machine's own driver, or of a way to a device.
+// calibratedMain prints a sample, or waits: of the machine's own driver, or of a way to a device.
 func calibratedMain() int {
-	s := calibrate.Sample{Query: 100, Early: 200, Stream: 1000, RoundTrip: 10_000, Again: 10_000, Copy: 4e9, Write: 2e9, Read: 3e9, Build: 5e6, Open: 1e6, Init: 5e5}
+	s := calibrate.Sample{Query: 100, Early: 200, Stream: 1000, Copy: 4e9, Write: 2e9, Read: 3e9, Build: 5e6, Open: 1e6, Init: 5e5}
 	args := strings.Join(os.Args[1:], " ")
+	wire := int64(0)
 	switch {
 	case os.Getenv(calibratedAs) == "broken":
 		fmt.Fprintln(os.Stderr, "no OpenCL\x1b[2J")
 		return 4
-	case strings.Contains(args, "run --device harbour/opencl/0 -- "):
-		s.Query, s.Early, s.Stream, s.RoundTrip = 30, 150, 1700, 31_650
-	case strings.Contains(args, "run --device dinghy/opencl/0 -- "):
-		s.Query, s.Early, s.Stream, s.RoundTrip, s.Again = 30, 150, 2700, 1_200_000, 1_100_000
-	case args != "calibrate":
+	case strings.Contains(args, "run --no-trace --device harbour/opencl/0 "):
+		s.Query, s.Early, s.Stream = 30, 150, 1700
+		wire = 20_000
+	case strings.Contains(args, "run --no-trace --device dinghy/opencl/0 "):
+		s.Query, s.Early, s.Stream = 30, 150, 2700
+		wire = 1_200_000
+	case args != "calibrate" && args != "calibrate-waits":
 		return 5
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(s); err != nil {
+	out := any(s)
+	if os.Args[len(os.Args)-1] == "calibrate-waits" {
+		w := calibrate.Waits{}
+		for i := range w {
+			w[i].Driver = 1000
+		}
+		out = w
+	}
+	if i := slices.Index(os.Args, "--trace"); i > 0 && writeWaits(os.Args[i+1], wire) != nil {
+		return 6
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(out); err != nil {
 		return 1
 	}
 	return 0
+}
+
+// writeWaits writes a trace of waits that are 3 us in the driver.
+func writeWaits(path string, wire int64) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	w, err := trace.NewWriter(f, trace.Header{API: "opencl", Mode: trace.Remote, Program: trace.Program{Name: "calibrate"}, Devices: []trace.Device{{Name: "d"}}, Ops: []trace.Op{{Name: "clFinish", Answer: "wait"}}})
+	if err != nil {
+		return err
+	}
+	at := int64(0)
+	for range len(calibrate.Waits{})*calibrate.WaitsEach + 1 {
+		r := trace.Record{Class: trace.WaitedFor, Blocking: trace.HostBlocking, Gap: 1000, Begin: at + 1000, End: at + 1000 + wire + 3000, WireForward: wire / 2, WireBackward: wire / 2}
+		if err := w.Write(&r); err != nil {
+			return err
+		}
+		at = r.End
+	}
+	return errors.Join(w.Close(trace.End{Duration: at}), f.Close())
 }
 
 // calibrated returns a node and a function that calibrates for it.
@@ -140,8 +176,11 @@ func TestCalibrate(t *testing.T) {
 	if got.RTT != time.Millisecond || c.Local != 30 || c.Encode != 150 || c.Dispatch != 1500 || c.CopyRate != 4e9 || c.RelayRate != 2e9 || c.Relay != 1000 {
 		t.Errorf("the constants are %+v, the round trip is %v", c, got.RTT)
 	}
-	if want := (31_650 - 10_000 - c.Encode - c.Receive - c.Dispatch) / 2; c.RingWake != want {
-		t.Errorf("waking up takes %v, want %v", c.RingWake, want)
+	if want := (20_000 - c.Receive - c.Dispatch) / 2; c.RingWake != want || c.Wait != 2000 {
+		t.Errorf("waking up takes %v, want %v; a wait in the worker %v, want 2 us", c.RingWake, want, c.Wait)
+	}
+	if want := (1_200_000 - got.RTT - c.Receive - c.Dispatch - 2*c.Relay) / 2; c.Wake != want || c.WakeSoon != want {
+		t.Errorf("waking up over a network takes %v and %v, want %v", c.Wake, c.WakeSoon, want)
 	}
 	if content, err := os.ReadFile(filepath.Join(n.data, cli.CalibrationFile)); err != nil || !strings.Contains(string(content), `"rtt_ns": 1000000`) {
 		t.Errorf("it kept %s: %v", content, err)

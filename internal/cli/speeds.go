@@ -30,8 +30,8 @@ func (c *calibrationWays) speeds(ctx context.Context, devices []client.Device) [
 		if len(all) == maxSpeeds || slices.ContainsFunc(all, func(s deviceSpeed) bool { return s.Device == id }) {
 			continue
 		}
-		s, err := c.env.measureWay(ctx, id)
-		if err != nil {
+		var s calibrate.Sample
+		if _, err := c.env.runCalibration(ctx, &s, "calibrate", id); err != nil {
 			fmt.Fprintf(c.env.Stderr, "outboard: the speed of %s is not known: %s\n", id, clean(err.Error()))
 			continue
 		}

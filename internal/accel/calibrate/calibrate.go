@@ -24,12 +24,6 @@ type Sample struct {
 	Early float64 `json:"early_ns"`
 	// Stream is the time of each of many such calls, until all are done.
 	Stream float64 `json:"stream_ns"`
-	// RoundTrip is the time of the shortest call that waits for the device, which is idle.
-	RoundTrip float64 `json:"round_trip_ns"`
-	// Again is that time where such calls follow each other without a pause.
-	Again float64 `json:"again_ns"`
-	// Paused are such calls after pauses, which grow.
-	Paused [len(pauses)]PausedTrip `json:"paused"`
 	// Copy, Write and Read are rates in bytes/s: of the thread's part of a write, and of large
 	// transfers as a whole.
 	Copy  float64 `json:"copy_bytes_per_s"`
@@ -46,12 +40,6 @@ type Sample struct {
 	Wall float64 `json:"wall_ns"`
 	// Speed is that of the device.
 	Speed Speed `json:"speed"`
-}
-
-// PausedTrip is the time of the shortest call that waits for the device after a pause, both in ns.
-type PausedTrip struct {
-	Pause float64 `json:"pause_ns"`
-	Trip  float64 `json:"trip_ns"`
 }
 
 // Speed is how fast a device executes the kernels of the measurement.
@@ -96,6 +84,7 @@ func (w *Way) Speed() Speed {
 // Way is the samples of one way to a device, taken in turn with those of the others.
 type Way struct {
 	Samples []Sample
+	Waits   []Waits
 	// RTT is the network's round trip as its transport measures it.
 	RTT time.Duration
 }
@@ -113,6 +102,19 @@ func (w *Way) quantile(of func(*Sample) float64, quarters int) float64 {
 	for i := range w.Samples {
 		values = append(values, of(&w.Samples[i]))
 	}
+	return quantile(values, quarters)
+}
+
+// wait is the lower quartile of a time of waits after a pause.
+func (w *Way) wait(pause int, of func(*Wait) float64) float64 {
+	var values []float64
+	for i := range w.Waits {
+		values = append(values, of(&w.Waits[i][pause]))
+	}
+	return quantile(values, 1)
+}
+
+func quantile(values []float64, quarters int) float64 {
 	slices.Sort(values)
 	if len(values) == 0 {
 		return 0
@@ -130,8 +132,6 @@ func Constants(direct, ring, network *Way, spread float64, fallback overhead.Con
 	query := func(s *Sample) float64 { return s.Query }
 	early := func(s *Sample) float64 { return s.Early }
 	stream := func(s *Sample) float64 { return s.Stream }
-	trip := func(s *Sample) float64 { return s.RoundTrip }
-	again := func(s *Sample) float64 { return s.Again }
 	wall := func(s *Sample) float64 { return s.Wall }
 	build := func(s *Sample) float64 { return s.Build }
 	c := fallback
@@ -141,7 +141,8 @@ func Constants(direct, ring, network *Way, spread float64, fallback overhead.Con
 	c.CopyRate = max(1e8, ring.upper(func(s *Sample) float64 { return s.Copy }))
 	// The worker executes what the direct driver takes, and a little more.
 	c.Dispatch = positive(ring.lower(stream) - direct.lower(early))
-	c.RingWake = positive((ring.lower(trip) - direct.lower(trip) - float64(c.Encode+c.Receive+c.Dispatch)) / 2)
+	c.Wait = positive(ring.wait(0, driverTime) - direct.wait(0, driverTime))
+	c.RingWake = wake(&c, ring, len(pauses)-1, 0)
 	// A session replaces the start of the driver in the program, which no recorded call has.
 	start := func(s *Sample) float64 { return s.Wall - s.Init }
 	c.StartUp = positive(ring.lower(wall) - direct.lower(start))
@@ -152,16 +153,21 @@ func Constants(direct, ring, network *Way, spread float64, fallback overhead.Con
 	}
 	c.Relay = positive(network.lower(stream) - max(float64(c.Encode), float64(c.Dispatch)+direct.lower(early)))
 	c.RelayRate = max(1e7, min(network.upper(func(s *Sample) float64 { return s.Write }), network.upper(func(s *Sample) float64 { return s.Read })))
-	wake := func(trip func(*Sample) float64) time.Duration {
-		awake := direct.lower(trip) + float64(network.RTT+c.Encode+c.Receive+c.Dispatch+2*c.Relay)
-		return positive((network.lower(trip) - awake) / 2)
-	}
-	c.Wake = wake(trip)
-	c.WakeSoon = min(c.Wake, wake(again))
+	c.Wait = positive(network.wait(0, driverTime) - direct.wait(0, driverTime))
+	setWakes(&c, network)
+	c.StartUp = positive(network.lower(wall) - direct.lower(start) - float64(network.RTT)*float64(c.StartUpTrips))
+	setSpreads(&c, direct, ring, network)
+	return c, nil
+}
+
+func driverTime(w *Wait) float64 { return w.Driver }
+
+// setWakes sets the wake-ups on the way to another machine after each pause.
+func setWakes(c *overhead.Constants, network *Way) {
 	for i := range c.Wakes {
 		c.Wakes[i] = overhead.WakeUp{
-			Pause: positive(network.lower(func(s *Sample) float64 { return s.Paused[i].Pause })),
-			Wake:  wake(func(s *Sample) float64 { return s.Paused[i].Trip }),
+			Pause: positive(network.wait(i, func(w *Wait) float64 { return w.Pause + w.Driver })),
+			Wake:  wake(c, network, i, c.Relay),
 		}
 	}
 	// What else the machine does makes a time only longer: after a longer pause a wake-up takes no
@@ -170,9 +176,16 @@ func Constants(direct, ring, network *Way, spread float64, fallback overhead.Con
 		next := c.Wakes[i+1]
 		c.Wakes[i].Pause, c.Wakes[i].Wake = min(c.Wakes[i].Pause, next.Pause), min(c.Wakes[i].Wake, next.Wake)
 	}
-	c.StartUp = positive(network.lower(wall) - direct.lower(start) - float64(network.RTT)*float64(c.StartUpTrips))
-	setSpreads(&c, direct, ring, network)
-	return c, nil
+	c.WakeSoon, c.Wake = c.Wakes[0].Wake, c.Wakes[len(c.Wakes)-1].Wake
+}
+
+// wake is what a message takes each way after a pause beyond the round trip of the network and what
+// it occupies relays, worker and program. The driver takes longer after a pause, too, since the
+// processor's caches are cold: that counts here.
+func wake(c *overhead.Constants, w *Way, pause int, relay time.Duration) time.Duration {
+	cold := max(0, w.wait(pause, driverTime)-w.wait(0, driverTime))
+	wire := w.wait(pause, func(w *Wait) float64 { return w.Wire })
+	return positive((wire + cold - float64(w.RTT+c.Receive+c.Dispatch+2*relay)) / 2)
 }
 
 // positive is a time in ns that is not below 0.

@@ -1,19 +1,31 @@
 package calibrate
 
 import (
+	"io"
 	"math"
 	"testing"
 	"time"
 
 	"github.com/outboard-run/outboard/internal/accel/overhead"
+	"github.com/outboard-run/outboard/internal/accel/trace"
 )
 
 func way(s Sample, rtt time.Duration) *Way { return &Way{Samples: []Sample{s, s, s}, RTT: rtt} }
 
+// waiting gives a way waits with a time in the driver and on the wire, the same after all pauses.
+func waiting(w *Way, driver, wire float64) *Way {
+	var all Waits
+	for i := range all {
+		all[i] = Wait{Pause: float64(pauses[i]), Driver: driver, Wire: wire}
+	}
+	w.Waits = []Waits{all, all, all}
+	return w
+}
+
 func TestConstantsAreTheDifferences(t *testing.T) {
-	direct := way(Sample{Query: 50, Early: 200, Stream: 210, RoundTrip: 1000, Again: 1000, Wall: 1e8, Init: 1e7}, 0)
-	ring := way(Sample{Query: 70, Early: 500, Stream: 1200, RoundTrip: 20_000, Copy: 8e9, Write: 5e9, Read: 5e9, Wall: 1.4e8}, 0)
-	network := way(Sample{Query: 70, Early: 500, Stream: 2200, RoundTrip: 170_000, Again: 130_000, Copy: 8e9, Write: 9e8, Read: 8e8, Wall: 1.6e8}, 100*time.Microsecond)
+	direct := waiting(way(Sample{Query: 50, Early: 200, Stream: 210, Wall: 1e8, Init: 1e7}, 0), 1000, 0)
+	ring := waiting(way(Sample{Query: 70, Early: 500, Stream: 1200, Copy: 8e9, Write: 5e9, Read: 5e9, Wall: 1.4e8}, 0), 2000, 18_500)
+	network := waiting(way(Sample{Query: 70, Early: 500, Stream: 2200, Copy: 8e9, Write: 9e8, Read: 8e8, Wall: 1.6e8}, 100*time.Microsecond), 3000, 144_000)
 	fallback := overhead.DefaultConstants()
 	fallback.Receive, fallback.StartUpTrips = 1000, 4
 	got, err := Constants(direct, ring, network, 0.01, fallback)
@@ -22,28 +34,19 @@ func TestConstantsAreTheDifferences(t *testing.T) {
 	}
 	want := overhead.Constants{
 		Local: 70, Encode: 500, Receive: 1000, CopyRate: 8e9, Dispatch: 1000, RingWake: 8250, Relay: 1000, RelayRate: 8e8,
-		Wake: 32_250, WakeSoon: 12_250, StartUp: 69_600_000, StartUpTrips: 4, Spread: 0.01,
+		Wake: 20_000, WakeSoon: 20_000, Wait: 2000, StartUp: 69_600_000, StartUpTrips: 4, Spread: 0.01,
+	}
+	for i, pause := range pauses {
+		want.Wakes[i] = overhead.WakeUp{Pause: pause + 3000, Wake: 20_000}
 	}
 	if got != want {
 		t.Errorf("got %+v\nwant %+v", got, want)
-	}
-	for i := range network.Samples {
-		// The third pause is shorter than the second, and its call took less.
-		network.Samples[i].Paused = [len(pauses)]PausedTrip{{1, 122_500}, {90_000, 142_500}, {80_000, 132_500}, {200_000, 162_500}, {400_000, 202_500}, {800_000, 202_500}}
-	}
-	if got, err = Constants(direct, ring, network, 0.01, got); err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range [len(pauses)][2]time.Duration{{1, 9000}, {80_000, 14_000}, {80_000, 14_000}, {200_000, 29_000}, {400_000, 49_000}, {800_000, 49_000}} {
-		if w := got.Wakes[i]; w.Pause != want[0] || w.Wake != want[1] {
-			t.Errorf("pause %d: %+v, want %v", i, w, want)
-		}
 	}
 	alone, err := Constants(direct, ring, nil, 0.01, fallback)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if alone.Wake != fallback.Wake || alone.RelayRate != fallback.RelayRate || alone.RingWake != want.RingWake {
+	if alone.Wake != fallback.Wake || alone.RelayRate != fallback.RelayRate || alone.RingWake != want.RingWake || alone.Wait != 1000 {
 		t.Errorf("without a network: %+v", alone)
 	}
 	if _, err := Constants(&Way{}, ring, nil, 0, fallback); err == nil {
@@ -51,11 +54,89 @@ func TestConstantsAreTheDifferences(t *testing.T) {
 	}
 }
 
+// Wake-ups grow with the pause, whatever disturbed one of them, and what the driver takes longer after
+// a pause counts as one.
+func TestWakeUpsGrow(t *testing.T) {
+	network := waiting(&Way{RTT: 100 * time.Microsecond}, 3000, 143_000)
+	for i := range network.Waits {
+		w := &network.Waits[i]
+		w[1].Pause, w[2].Pause = 99_000, 80_000 // the third pause is shorter than the second
+		w[1].Wire = 203_000                     // and was less disturbed
+		w[4].Driver = 23_000                    // 20 us more
+	}
+	var c overhead.Constants
+	setWakes(&c, network)
+	for i, want := range [...][2]time.Duration{{3000, 21_500}, {83_000, 21_500}, {83_000, 21_500}, {203_000, 21_500}, {423_000, 21_500}, {803_000, 21_500}} {
+		if w := c.Wakes[i]; w.Pause != want[0] || w.Wake != want[1] {
+			t.Errorf("pause %d: %+v, want %v", i, w, want)
+		}
+	}
+	for i := range network.Waits {
+		for k := range 3 {
+			network.Waits[i][5+k].Wire = 243_000
+		}
+	}
+	if setWakes(&c, network); c.Wakes[3].Wake != 21_500 || c.Wakes[4].Wake != 31_500 || c.Wakes[5].Wake != 71_500 || c.Wake != 71_500 || c.WakeSoon != 21_500 {
+		t.Errorf("after longer pauses: %+v", c)
+	}
+}
+
+// recorded are the records of a trace.
+type recorded struct {
+	header  trace.Header
+	records []trace.Record
+}
+
+func (r *recorded) Header() *trace.Header { return &r.header }
+
+func (r *recorded) Next() (trace.Record, error) {
+	if len(r.records) == 0 {
+		return trace.Record{}, io.EOF
+	}
+	next := r.records[0]
+	r.records = r.records[1:]
+	return next, nil
+}
+
+// A wait's time on the wire is without that of the driver, and of the few longest nothing counts.
+func TestReadWaits(t *testing.T) {
+	r := &recorded{header: trace.Header{Ops: []trace.Op{{Name: "clEnqueueReadBuffer"}, {Name: "clFinish"}}}}
+	add := func(op uint16, class trace.Class, gap, wire int64) {
+		r.records = append(r.records, trace.Record{Op: op, Class: class, Gap: gap, End: 10 + wire + 500, Encode: 10, WireForward: wire / 2, WireBackward: wire / 2})
+	}
+	add(1, trace.WaitedFor, 0, 1e6)
+	for i, pause := range pauses {
+		for k := range WaitsEach {
+			add(0, trace.WaitedFor, 0, 1e6)
+			wire := int64(1000 * (i + 1))
+			if k < WaitsEach/20 {
+				wire = 1e9
+			}
+			add(1, trace.WaitedFor, int64(pause), wire)
+			add(1, trace.AnsweredLocally, 0, 0)
+		}
+	}
+	all := r.records
+	got, err := ReadWaits(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, w := range got {
+		if want := (Wait{Pause: float64(pauses[i]), Driver: 500, Wire: float64(1000 * (i + 1))}); w != want {
+			t.Errorf("pause %d: %+v, want %+v", i, w, want)
+		}
+	}
+	r.records = all[:len(all)-2]
+	if _, err := ReadWaits(r); err == nil {
+		t.Error("a trace that was cut off is accepted")
+	}
+}
+
 // Three of five samples were disturbed, and change nothing.
 func TestConstantsIgnoreDisturbances(t *testing.T) {
-	calm := Sample{Query: 50, Early: 500, Stream: 1500, RoundTrip: 20_000, Copy: 8e9, Wall: 1e8}
-	late := Sample{Query: 90, Early: 900, Stream: 9000, RoundTrip: 300_000, Copy: 2e9, Wall: 9e8}
-	direct := way(Sample{Query: 50, Early: 200, Stream: 210, RoundTrip: 1000, Wall: 1e8, Init: 1e7}, 0)
+	calm := Sample{Query: 50, Early: 500, Stream: 1500, Copy: 8e9, Wall: 1e8}
+	late := Sample{Query: 90, Early: 900, Stream: 9000, Copy: 2e9, Wall: 9e8}
+	direct := way(Sample{Query: 50, Early: 200, Stream: 210, Wall: 1e8, Init: 1e7}, 0)
 	want, err := Constants(direct, way(calm, 0), nil, 0.01, overhead.DefaultConstants())
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +158,7 @@ func TestSpreadsAreThoseOfTheSamples(t *testing.T) {
 	for i := range 5 {
 		off := 1 + 0.01*float64(i-2)/math.Sqrt(2.5) // five numbers with a standard deviation of 1 %
 		direct.Samples = append(direct.Samples, Sample{Stream: 200 * off, Wall: 1e8, Init: 1e7, Speed: Speed{Arithmetic: 1e9, Memory: 1e10 * (3 - 2*off)}})
-		network.Samples = append(network.Samples, Sample{Stream: 2000, RoundTrip: 1e5, Write: 1e9, Read: 1e9 * (4 - 3*off), Wall: 2e8 * off})
+		network.Samples = append(network.Samples, Sample{Stream: 2000, Write: 1e9, Read: 1e9 * (4 - 3*off), Wall: 2e8 * off})
 	}
 	c, err := Constants(&direct, &network, &network, 0.001, overhead.DefaultConstants())
 	if err != nil {

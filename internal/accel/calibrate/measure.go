@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/driver"
 )
@@ -45,8 +43,6 @@ const (
 	bursts      = 40
 	burst       = 64
 	streamCalls = 10_000
-	roundTrips  = 100
-	pause       = 500 * time.Microsecond
 	bulk        = 16 << 20
 	bulkRounds  = 3
 	copied      = 256 << 10
@@ -70,29 +66,33 @@ type program struct {
 // Measure loads the system's OpenCL loader and measures the first device that it has.
 func Measure(library string) (Sample, error) {
 	began := time.Now()
-	l, err := driver.Open(library)
+	p, err := load(library)
 	if err != nil {
 		return Sample{}, err
 	}
-	frame, err := driver.NewFrame()
-	if err != nil {
-		return Sample{}, err
-	}
-	p := &program{fn: l.Bind(functions), frame: frame}
 	p.open()
 	opened := time.Since(began)
 	if p.err != nil {
 		return Sample{}, p.err
 	}
-	s := Sample{Query: p.query(), Early: p.early(), Stream: p.stream(), RoundTrip: p.roundTrip(pause), Again: p.roundTrip(0)}
-	for i, pause := range pauses {
-		s.Paused[i] = p.pausedTrip(pause)
-	}
-	s.Copy = p.copying()
+	s := Sample{Query: p.query(), Early: p.early(), Stream: p.stream(), Copy: p.copying()}
 	s.Write, s.Read = p.transfers()
 	s.Speed = p.speed()
 	s.Build, s.Init, s.Open, s.Wall = float64(p.build), float64(p.init), float64(opened-p.build), float64(time.Since(began))
 	return s, p.err
+}
+
+// load loads an OpenCL loader.
+func load(library string) (*program, error) {
+	l, err := driver.Open(library)
+	if err != nil {
+		return nil, err
+	}
+	frame, err := driver.NewFrame()
+	if err != nil {
+		return nil, err
+	}
+	return &program{fn: l.Bind(functions), frame: frame}, nil
 }
 
 // call calls a function that returns a status.
@@ -206,41 +206,6 @@ func (p *program) stream() float64 {
 	}
 	p.call(finish, p.queue)
 	return float64(time.Since(began)) / streamCalls
-}
-
-// roundTrip is the time of a call that waits, after a pause: behind a long one the processes on the
-// way sleep. The queue has had no command, so no wait is answered locally.
-func (p *program) roundTrip(pause time.Duration) float64 {
-	var times []float64
-	for range roundTrips {
-		if pause > 0 {
-			time.Sleep(pause)
-		}
-		began := time.Now()
-		p.call(finish, p.queue)
-		times = append(times, float64(time.Since(began)))
-	}
-	return median(times)
-}
-
-// pauses are those of Sample.Paused, as they are asked for.
-var pauses = [...]time.Duration{0, 50 * time.Microsecond, 100 * time.Microsecond, 200 * time.Microsecond, 400 * time.Microsecond, 800 * time.Microsecond}
-
-// pausedTrip is the time of a call that waits, as roundTrip, with the pause that was before it. The
-// thread sleeps in the kernel: the runtime's timers would round up to a millisecond.
-func (p *program) pausedTrip(pause time.Duration) PausedTrip {
-	var paused, trips []float64
-	for range roundTrips {
-		ended := time.Now()
-		if pause > 0 {
-			at := unix.NsecToTimespec(int64(pause))
-			_ = unix.Nanosleep(&at, nil) // what it took is measured
-		}
-		began := time.Now()
-		p.call(finish, p.queue)
-		paused, trips = append(paused, float64(began.Sub(ended))), append(trips, float64(time.Since(began)))
-	}
-	return PausedTrip{median(paused), median(trips)}
 }
 
 // copying is the rate at which a write of moderate size takes the thread's time.

@@ -22,7 +22,6 @@ func setSpreads(c *overhead.Constants, direct, ring, network *Way) {
 	}
 	c.ForwardingSpread = max(
 		far.spread(func(s *Sample) float64 { return s.Stream }),
-		far.spread(func(s *Sample) float64 { return s.RoundTrip }),
 		far.spread(func(s *Sample) float64 { return s.Write }),
 		far.spread(func(s *Sample) float64 { return s.Read }),
 	)

@@ -34,10 +34,10 @@ func (m *model) forward(t *thread, r *trace.Record, class trace.Class) error {
 	if class == trace.WaitedFor {
 		forward += framing
 	}
-	idle := t.pending > cost.Of(longPause)
-	sent := m.encode(t, r, class, forward)
-	if idle {
-		sent = m.wakeUp(m.links.upAsleep, sent)
+	pause, trip := m.idle.beforeMessage(r, class)
+	sent, err := m.wakeUp(&m.links.upWakes, m.encode(t, r, class, forward), pause, trip)
+	if err != nil {
+		return err
 	}
 	worker, err := m.worker(r)
 	if err != nil {
@@ -51,9 +51,9 @@ func (m *model) forward(t *thread, r *trace.Record, class trace.Class) error {
 	case class != trace.WaitedFor && r.Backward > 0:
 		m.send(&m.down, done.flow, r.Backward) // only takes its share of the link
 	case class == trace.WaitedFor && waits(r):
-		m.answer(t, r, m.returned(t, r, done))
+		return m.answer(t, r, m.returned(t, r, done))
 	case class == trace.WaitedFor:
-		m.answer(t, r, issued)
+		return m.answer(t, r, issued)
 	}
 	return nil
 }
@@ -69,17 +69,6 @@ func (m *model) encode(t *thread, r *trace.Record, class trace.Class, bytes uint
 	head := m.run(t)
 	t.pending = m.onThread(r, class)
 	return flow{head, m.run(t)}
-}
-
-// wakeUp delays a message to processes that sleep.
-func (m *model) wakeUp(asleep cost.Resource, in flow) flow {
-	head := m.point()
-	m.e.Add(cost.Task{On: asleep, After: [2]cost.Point{in.head}, Done: head})
-	if in.head == in.tail {
-		return flow{head, head}
-	}
-	m.e.Raise(in.tail, head)
-	return flow{head, in.tail}
 }
 
 // worker returns the resource that executes the messages of the record's session.
@@ -246,25 +235,31 @@ func returning(h *trace.Header, done outcome, r *trace.Record) int64 {
 // returned is when the driver's call returns that waits for the device.
 func (m *model) returned(t *thread, r *trace.Record, done outcome) flow {
 	at, ready := done.flow, m.point()
-	m.e.Add(cost.Task{On: t.reply, After: [2]cost.Point{at.tail}, Cost: ns(returning(m.header, done, r)), Done: ready})
+	back := ns(returning(m.header, done, r))
+	if m.header.Mode == trace.Local {
+		back += cost.Of(m.c.Wait)
+	}
+	m.e.Add(cost.Task{On: t.reply, After: [2]cost.Point{at.tail}, Cost: back, Done: ready})
 	if r.Backward < fluidSize {
 		at.head = ready
 	}
 	at.tail = ready
-	if waited := done.recorded - called(m.header, r); waited > int64(longPause) {
-		at = m.wakeUp(m.links.downAsleep, at)
-	}
 	return at
 }
 
 // answer sends the answer of a call, whose thread goes on when it is there.
-func (m *model) answer(t *thread, r *trace.Record, at flow) {
+func (m *model) answer(t *thread, r *trace.Record, at flow) error {
+	at, err := m.wakeUp(&m.links.downWakes, at, m.idle.beforeAnswer(r), true)
+	if err != nil {
+		return err
+	}
 	there := m.send(&m.down, at, max(r.Backward, answerBytes)+framing)
 	m.e.Wait(t.on, there.tail)
 	m.up.waited()
 	m.down.waited()
 	t.pending += cost.Of(m.c.Receive)
 	m.synchronize(t)
+	return nil
 }
 
 // synchronize says that the thread has waited for what was sent: the processors have done it.

@@ -16,10 +16,9 @@ const (
 type links struct {
 	e        *cost.Evaluator
 	up, down cost.Resource
-	// upAsleep and downAsleep delay a message whose way has been idle for long, while the program
-	// or the device worked.
-	upAsleep, downAsleep cost.Resource
-	relay                cost.Time
+	// upWakes and downWakes delay a message after a pause of its direction.
+	upWakes, downWakes wakes
+	relay              cost.Time
 	// perByte is processor time of one relay.
 	perByte float64
 	// client and device bound what the processors of the two machines do together; they are
@@ -42,12 +41,7 @@ func newLinks(e *cost.Evaluator, l *lanes, s *settings) (*links, error) {
 	if k.down, err = e.Resource(l.down); err != nil {
 		return nil, err
 	}
-	if k.upAsleep, err = e.Resource(cost.Profile{Latency: l.asleep}); err != nil {
-		return nil, err
-	}
-	if k.downAsleep, err = e.Resource(cost.Profile{Latency: l.asleep}); err != nil {
-		return nil, err
-	}
+	k.upWakes.latencies, k.downWakes.latencies = l.asleep, l.asleep
 	if k.client, err = e.Capacity(s.ClientCores, nil); err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ type model struct {
 	known   known
 	scratch [16]cost.Point
 	next    int
+	idle    idleness
 	// up and down are the program's streams.
 	up, down direction
 	setUp    cost.Resource

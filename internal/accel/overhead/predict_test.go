@@ -358,8 +358,8 @@ func TestAWakeUpAfterAPauseTakesLonger(t *testing.T) {
 	}
 	const slack = 500 * time.Microsecond // the first calls, and what the model rounds
 	within(t, "calls that follow each other", forwarding(0, 0, 0), 100*20*time.Microsecond, slack)
-	within(t, "calls after pauses of the program", forwarding(time.Millisecond, 0, 0), 100*(20+40)*time.Microsecond, slack)
-	within(t, "calls after pauses for the device", forwarding(0, 2*time.Millisecond, 0), 100*(20+40)*time.Microsecond, 100*40*time.Microsecond)
+	within(t, "calls after pauses of the program", forwarding(time.Millisecond, 0, 0), 100*(20+80)*time.Microsecond, slack)
+	within(t, "calls after pauses for the device", forwarding(0, 2*time.Millisecond, 0), 100*(20+80)*time.Microsecond, slack)
 	within(t, "calls over a long link", forwarding(0, 0, time.Millisecond), 100*100*time.Microsecond, slack)
 }
 
@@ -375,7 +375,7 @@ func TestMeasuredWakeUps(t *testing.T) {
 	for i := range c.Wakes {
 		c.Wakes[i] = WakeUp{Pause: us(10 << i), Wake: us(4 << i)}
 	}
-	for pause, want := range map[int]int{0: 4, 10: 4, 15: 6, 20: 8, 240: 96, 320: 128, 9999: 128} {
+	for pause, want := range map[int]int{0: 4, 10: 4, 15: 6, 20: 8, 240: 96, 320: 128, 9999: 512} {
 		within(t, "measured", c.wakeAfter(us(pause)), us(want), 0)
 	}
 	if err := c.validate(); err != nil {

@@ -73,6 +73,8 @@ type Constants struct {
 	Wakes [wakePoints]WakeUp `json:"wakes"`
 	// Dispatch is what the worker takes for a message besides the driver's call.
 	Dispatch time.Duration `json:"dispatch_ns"`
+	// Wait is what a call that waits for the device takes longer in the worker than in the driver.
+	Wait time.Duration `json:"wait_ns"`
 	// Build is what a build takes longer in the worker, which compiles kernels in a process of its
 	// own.
 	Build time.Duration `json:"build_ns"`
@@ -92,10 +94,11 @@ type Constants struct {
 }
 
 // wakePoints is how many pauses calibration tries.
-const wakePoints = 6
+const wakePoints = 8
 
 // WakeUp is how long a message takes each way after a pause, as Wake.
 type WakeUp struct {
+	// Pause is the time since the message before, without the time that messages took on their way.
 	Pause time.Duration `json:"pause_ns"`
 	Wake  time.Duration `json:"wake_ns"`
 }
@@ -112,7 +115,7 @@ func DefaultConstants() Constants {
 
 func (c Constants) validate() error {
 	for name, d := range map[string]time.Duration{
-		"local": c.Local, "encode": c.Encode, "receive": c.Receive, "relay": c.Relay, "wake": c.Wake, "wake_soon": c.WakeSoon, "dispatch": c.Dispatch, "start_up": c.StartUp, "ring_wake": c.RingWake, "build": c.Build,
+		"local": c.Local, "encode": c.Encode, "receive": c.Receive, "relay": c.Relay, "wake": c.Wake, "wake_soon": c.WakeSoon, "dispatch": c.Dispatch, "start_up": c.StartUp, "ring_wake": c.RingWake, "wait": c.Wait, "build": c.Build,
 	} {
 		if d < 0 || d > time.Minute {
 			return fmt.Errorf("constants: %s is %v: want 0 to 1m; run `outboard calibrate` again", name, d)
@@ -172,7 +175,7 @@ type lanes struct {
 	program, device, driver []float64
 	forwarding              []float64
 	latency                 []cost.Time // RTT/2
-	asleep                  []cost.Time // what a wake-up takes longer after a pause of the program
+	asleep                  *asleep     // what wake-ups take longer after pauses
 	start                   []cost.Time // what the start takes longer in the lane of its spread
 	count                   int
 }
@@ -217,7 +220,7 @@ func makeLanes(links []Link, c *Constants, spread Spread, intervals bool) lanes 
 	if intervals {
 		per = int(factorCount)
 	}
-	l := lanes{count: len(links) * per}
+	l := lanes{count: len(links) * per, asleep: &asleep{}}
 	for _, link := range links {
 		for f := range factors(per) {
 			l.add(link, c, spread, f)
@@ -235,15 +238,14 @@ func (l *lanes) add(link Link, c *Constants, spread Spread, f factors) {
 	}
 	forwarding := factor(slowerForwarding, spread.Forwarding)
 	half := cost.Time(float64(cost.Of(link.RTT)) / 2 * factor(longerLink, link.RTTSpread))
-	wake, relay, relayPerByte := c.wakeAfter(link.RTT), forwarding, forwarding/c.RelayRate
-	asleep := max(0, c.longestWake()-wake)
+	wake, relay, relayPerByte := c.wakeAfter(0), forwarding, forwarding/c.RelayRate
 	if link.SharedMemory {
-		wake, asleep, relay, relayPerByte = c.RingWake, 0, 0, 0
+		wake, relay, relayPerByte = c.RingWake, 0, 0
 	}
+	l.asleep.add(link, c, forwarding)
 	if f == laterWakeUps && !link.SharedMemory {
 		wake += c.wakeSpread(link.RTT)
 	}
-	l.asleep = append(l.asleep, cost.Time(float64(cost.Of(asleep))*forwarding))
 	l.start = append(l.start, cost.Time(float64(cost.Of(c.StartUp))*(factor(longerStart, spread.StartUp)-1)))
 	latency := half + cost.Time(float64(cost.Of(wake))*forwarding)
 	narrow := factor(narrowerLink, link.BandwidthSpread)

@@ -1,0 +1,64 @@
+package overhead
+
+import (
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/accel/trace"
+)
+
+func TestNearestPause(t *testing.T) {
+	us := time.Microsecond
+	for pause, want := range map[time.Duration]time.Duration{0: 0, 14 * us: 0, 16 * us: 30 * us, 100 * us: 100 * us, 351 * us: 400 * us, time.Minute: pauses[len(pauses)-1]} {
+		if got := pauses[nearest(pause)]; got != want {
+			t.Errorf("a pause of %v counts as %v, want %v", pause, got, want)
+		}
+	}
+}
+
+// A direction of the link is idle while the program and the driver work, and for a round trip after a
+// message that was waited for. What the recorded messages took on their way is not part of it: another
+// link takes another time.
+func TestPausesAreWithoutTimeOnTheWay(t *testing.T) {
+	var i idleness
+	for step, c := range []struct {
+		r       trace.Record
+		class   trace.Class
+		before  int64
+		trip    bool
+		answers int64 // -1: no answer
+	}{
+		{trace.Record{Begin: 1000, End: 1010, Encode: 10}, trace.Early, 1000, false, -1},
+		{trace.Record{Begin: 1050, End: 2000, Encode: 5, WireForward: 300, WireBackward: 200}, trace.WaitedFor, 40, false, 1500},
+		{trace.Record{Begin: 2100, End: 2900, Encode: 5, WireForward: 310, WireBackward: 210}, trace.WaitedFor, 2100 - 1055 - 500, true, 380},
+		{trace.Record{Begin: 2910, End: 2920, Encode: 5}, trace.Early, 2910 - 2105 - 520, true, -1},
+	} {
+		if pause, trip := i.beforeMessage(&c.r, c.class); pause != c.before || trip != c.trip {
+			t.Errorf("call %d: its message comes after %d, %v; want %d, %v", step, pause, trip, c.before, c.trip)
+		}
+		if c.answers < 0 {
+			continue
+		}
+		if pause := i.beforeAnswer(&c.r); pause != c.answers {
+			t.Errorf("call %d: its answer comes after %d, want %d", step, pause, c.answers)
+		}
+	}
+}
+
+// A wait in the worker takes longer than in the driver, in which a local run was recorded; a remote run
+// was recorded in the worker.
+func TestAWaitInTheWorkerTakesLonger(t *testing.T) {
+	for mode, want := range map[trace.Mode]time.Duration{trace.Local: 100 * 30 * time.Microsecond, trace.Remote: 0} {
+		o := Options{Constants: zero()}
+		p := newProgram()
+		for range 100 {
+			p.launch(0, 0)
+			p.finish(0)
+		}
+		r := p.exit(0)
+		r.header.Mode = mode
+		without := predictOne(t, r, Link{}, o)
+		o.Constants.Wait = 30 * time.Microsecond
+		within(t, string(mode), predictOne(t, r, Link{}, o)-without, want, 0)
+	}
+}
