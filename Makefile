@@ -110,10 +110,11 @@ conformance: build
 	OUTBOARD_TEST_REQUIRE=all $(GO) test -run Conformance -v ./internal/workflow/outgoing
 	OUTBOARD_TEST_REQUIRE=all $(GO) test -timeout 20m -tags conformance ./internal/calls ./internal/function/optimize ./internal/pool ./outboardtest
 
-# Mixed programs for ten minutes; OUTBOARD_SOAK=1h for longer.
+# Mixed programs, then calls and executions under policies, restarts, upgrades, cuts and full disks, for
+# ten minutes each; OUTBOARD_SOAK=1h for longer.
 soak: build
 	@scripts/need $(TEST_NEEDS)
-	cd test && OUTBOARD_TEST_REQUIRE=all OUTBOARD_SOAK=$${OUTBOARD_SOAK:-10m} $(GO) test -timeout 0 -tags conformance -run TestConformanceSoak -v ./e2e
+	cd test && OUTBOARD_TEST_REQUIRE=all OUTBOARD_SOAK=$${OUTBOARD_SOAK:-10m} $(GO) test -timeout 0 -tags conformance -run "TestConformance(Call)?Soak" -v ./e2e
 
 bench: bench-accel bench-fabric bench-function bench-plan bench-model bench-train
 

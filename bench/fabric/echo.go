@@ -51,3 +51,29 @@ func (echo) StreamingInputCall(s testgrpc.TestService_StreamingInputCallServer) 
 		total += len(in.GetPayload().GetBody())
 	}
 }
+
+// StreamingOutputCall sends as many messages as it was asked for.
+func (echo) StreamingOutputCall(in *testgrpc.StreamingOutputCallRequest, s testgrpc.TestService_StreamingOutputCallServer) error {
+	for _, p := range in.GetResponseParameters() {
+		if err := s.Send(&testgrpc.StreamingOutputCallResponse{Payload: payload(int(p.GetSize()))}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// FullDuplexCall answers each message with its payload.
+func (echo) FullDuplexCall(s testgrpc.TestService_FullDuplexCallServer) error {
+	for {
+		in, err := s.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.Send(&testgrpc.StreamingOutputCallResponse{Payload: in.GetPayload()}); err != nil {
+			return err
+		}
+	}
+}

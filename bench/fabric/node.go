@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -41,68 +42,121 @@ func roleStatus() (status int, is bool) {
 	return 0, true
 }
 
-// A nodeRole is the calls of a node, and nothing else of it: the process that carries
-// them is another one each time it is upgraded.
+// A nodeRole is the calls of one node or two of a pool, and nothing else of them: the process
+// that carries them is another one each time it is upgraded.
 type nodeRole struct {
+	dir      string
+	ca       *authority.Authority
 	state    *state.State
+	stations []*station
+	serving  sync.WaitGroup
+}
+
+// A station is one node of the pool.
+type station struct {
+	name     outboard.NodeID
 	member   *pool.Pool
 	registry *services.Registry
 	host     *calls.Host
+	door     net.Listener // for other nodes
+	plain    string       // the address for plain gRPC
 }
 
 func (a *actor) node(ctx context.Context) error {
 	s := new(nodeRole)
 	a.addr, a.close = a.spec.Listen, s.close
 	a.does["swap"] = decodeArgs(func(ctx context.Context, w swapping) (any, error) { return s.change(ctx, w) })
-	return s.open(ctx, strings.TrimPrefix(a.spec.Listen, "node:"), a.spec.Policies)
+	a.does["plain"] = func(context.Context, json.RawMessage) (any, error) { return "tcp:" + s.stations[0].plain, nil }
+	for _, target := range append([]string{a.spec.Listen}, a.spec.Others...) {
+		if err := s.add(ctx, strings.TrimPrefix(target, "node:")); err != nil {
+			return err
+		}
+	}
+	_, err := s.stations[0].registry.Apply(ctx, "bench.yaml", a.spec.Policies)
+	return err
 }
 
-func (s *nodeRole) open(ctx context.Context, socket, policies string) error {
-	keys, err := s.join(ctx, filepath.Dir(socket))
-	if err != nil {
-		return err
+// add starts one more node, whose programs connect at socket.
+func (s *nodeRole) add(ctx context.Context, socket string) error {
+	if s.ca == nil {
+		if err := s.found(ctx, filepath.Dir(socket)); err != nil {
+			return err
+		}
 	}
-	if _, err := s.registry.Apply(ctx, "bench.yaml", policies); err != nil {
+	st := &station{name: outboard.NodeID(fmt.Sprintf("bench%d", len(s.stations)))}
+	s.stations = append(s.stations, st)
+	keys, err := st.join(ctx, s)
+	if err != nil {
 		return err
 	}
 	programs, err := unixsock.Listen(socket)
 	if err != nil {
 		return err
 	}
-	s.host, err = calls.OpenHost(ctx, calls.HostOptions{
-		Config: calls.Config{Self: "bench", Boot: "1", Identity: keys},
-		Launch: helper.Command([]string{os.Args[0], childArgument}, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))),
-		State:  s.state, Registry: s.registry, Programs: programs,
+	plain, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return err
+	}
+	st.plain = plain.Addr().String()
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	st.host, err = calls.OpenHost(ctx, calls.HostOptions{
+		Config: calls.Config{Self: st.name, Boot: "1", Identity: keys},
+		Launch: helper.Command([]string{os.Args[0], childArgument}, log),
+		State:  s.state, Registry: st.registry, Programs: programs, Plain: plain,
 	})
+	if err == nil {
+		s.serving.Go(st.acceptPeers)
+	}
 	return err
 }
 
-// join founds a pool of one node, and returns where its keys are.
-func (s *nodeRole) join(ctx context.Context, dir string) (keys string, err error) {
-	keys = filepath.Join(dir, "keys")
-	ca, err := authority.Found(time.Now())
-	if err != nil {
-		return "", err
-	}
-	id, err := ca.NewIdentity("bench", time.Now())
-	if err != nil {
-		return "", err
+// found founds a pool.
+func (s *nodeRole) found(ctx context.Context, dir string) (err error) {
+	s.dir = dir
+	if s.ca, err = authority.Found(time.Now()); err != nil {
+		return err
 	}
 	table := filepath.Join(dir, "state")
-	if err := errors.Join(os.MkdirAll(keys, 0o700), os.MkdirAll(table, 0o700), id.Save(keys)); err != nil {
-		return "", err
+	if err := os.MkdirAll(table, 0o700); err != nil {
+		return err
 	}
 	s.state, err = state.Open(ctx, state.Options{Dir: table, Name: "state", TLS: state.FixedTLS(&tls.Config{MinVersion: tls.VersionTLS13})})
+	return err
+}
+
+// join makes the node a member of the pool, and returns where its keys are.
+func (st *station) join(ctx context.Context, s *nodeRole) (keys string, err error) {
+	keys = filepath.Join(s.dir, "keys-"+string(st.name))
+	id, err := s.ca.NewIdentity(st.name, time.Now())
 	if err != nil {
 		return "", err
 	}
-	nowhere := net.JoinHostPort("127.0.0.1", "1") // no other node comes
-	s.member, err = pool.Open(ctx, pool.Options{State: s.state, Identity: id, Self: outboard.Node{Boot: "1", Addr: nowhere}})
+	if err := errors.Join(os.MkdirAll(keys, 0o700), id.Save(keys)); err != nil {
+		return "", err
+	}
+	if st.door, err = net.Listen("tcp", "127.0.0.1:0"); err != nil { //nolint:noctx // it does not wait
+		return "", err
+	}
+	st.member, err = pool.Open(ctx, pool.Options{State: s.state, Identity: id, Self: outboard.Node{Boot: "1", Addr: st.door.Addr().String()}})
 	if err != nil {
 		return "", err
 	}
-	s.registry, err = services.Open(ctx, services.Options{State: s.state, Members: s.member, Self: "bench", Boot: "1"})
+	st.registry, err = services.Open(ctx, services.Options{State: s.state, Members: st.member, Self: st.name, Boot: "1"})
 	return keys, err
+}
+
+// acceptPeers passes the connections of other nodes to the process that carries calls.
+func (st *station) acceptPeers() {
+	for {
+		nc, err := st.door.Accept()
+		if err != nil {
+			return
+		}
+		if err := st.host.ServePeer(nc, nil); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+		}
+		_ = nc.Close()
+	}
 }
 
 // A change is how often the policies and the process were replaced.
@@ -115,12 +169,12 @@ func (s *nodeRole) change(ctx context.Context, w swapping) (change, error) {
 	var failed error
 	swapping.Go(func() {
 		done.Swaps, failed = spread(ctx, w.Swaps, w.Seconds, func(i int) error {
-			_, err := s.registry.Apply(ctx, "bench.yaml", w.Sets[i%len(w.Sets)])
+			_, err := s.stations[0].registry.Apply(ctx, "bench.yaml", w.Sets[i%len(w.Sets)])
 			return err
 		})
 	})
 	upgrades, err := spread(ctx, w.Upgrades, w.Seconds, func(int) error {
-		_, err := s.host.Upgrade(ctx, "")
+		_, err := s.stations[0].host.Upgrade(ctx, "")
 		return err
 	})
 	swapping.Wait()
@@ -146,17 +200,29 @@ func spread(ctx context.Context, times int, seconds float64, do func(int) error)
 
 func (s *nodeRole) close() error {
 	var errs []error
-	if s.host != nil {
-		errs = append(errs, s.host.Close())
+	for _, st := range s.stations {
+		errs = append(errs, st.close())
 	}
-	if s.registry != nil {
-		errs = append(errs, s.registry.Close())
-	}
-	if s.member != nil {
-		errs = append(errs, s.member.Close())
-	}
+	s.serving.Wait()
 	if s.state != nil {
 		errs = append(errs, s.state.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (st *station) close() error {
+	var errs []error
+	if st.door != nil {
+		errs = append(errs, st.door.Close())
+	}
+	if st.host != nil {
+		errs = append(errs, st.host.Close())
+	}
+	if st.registry != nil {
+		errs = append(errs, st.registry.Close())
+	}
+	if st.member != nil {
+		errs = append(errs, st.member.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -42,6 +42,10 @@ type spec struct {
 	Listen string
 	// Targets are where a service is to be found; "" is for all others.
 	Targets map[string][]string
+	// Others are where programs connect to the other nodes of a pool.
+	Others []string
+	// Envoy is the program of that role.
+	Envoy string
 	// Policies are the managed process's.
 	Policies string
 	Speed    float64 // of a back end

@@ -29,7 +29,7 @@ func (f *processGroup) echoTopology(ctx context.Context, name, file, stack, betw
 	if between != "" {
 		behind := map[string][]string{"grpc.testing.TestService": {target}}
 		target = f.bench.socket(file + "-middle")
-		if err := w.add(ctx, f, spec{Role: between, Name: file + "-middle", Listen: target, Targets: behind, Policies: threePolicies}); err != nil {
+		if err := w.add(ctx, f, spec{Role: between, Name: file + "-middle", Listen: target, Targets: behind, Policies: threePolicies, Envoy: f.bench.envoy}); err != nil {
 			return nil, err
 		}
 	}

@@ -64,19 +64,19 @@ func (f *processGroup) nodeTopology(ctx context.Context) (*topology, error) {
 	if err := w.addClient(ctx, f, spec{Role: roleClient, Name: "node-client", Stack: stackFabric, Targets: map[string][]string{"": {node}}}); err != nil {
 		return nil, err
 	}
-	err := w.known(ctx)
+	err := w.known(ctx, "marked")
 	return w, err
 }
 
 // knownWithin is how long the pool may take to learn of a service.
 const knownWithin = 10 * time.Second
 
-// known waits until calls arrive.
-func (w *topology) known(ctx context.Context) (err error) {
+// known waits until calls of a kind arrive.
+func (w *topology) known(ctx context.Context, call string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, knownWithin)
 	defer cancel()
 	for ctx.Err() == nil {
-		if err = w.client.do("load", load{Call: "marked", Size: 64, InFlight: 1, Seconds: 0.01}, new(result)); err == nil {
+		if err = w.client.do("load", load{Call: call, Size: 64, InFlight: 1, Seconds: 0.01}, new(result)); err == nil {
 			return nil
 		}
 		time.Sleep(10 * time.Millisecond)

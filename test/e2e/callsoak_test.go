@@ -5,19 +5,22 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/bench/rig"
+	"github.com/outboard-run/outboard/internal/disktest"
 )
 
-// Calls for a while, of all kinds and under policies that change, while servers
-// come and go: no answer is wrong, and the nodes' memory ends where it began.
+// Calls, streams and executions for a while, under all that may happen to a pool without an
+// error of anybody: policies change, servers restart one after the other, the processes that carry
+// calls are upgraded, the network is cut for less than --dead-after, the disks fill up. No answer
+// is wrong, nothing is lost, and the nodes' memory ends where it began.
 func TestConformanceCallSoak(t *testing.T) {
 	long := time.Minute
 	if text := os.Getenv(soakVariable); text != "" {
@@ -26,21 +29,31 @@ func TestConformanceCallSoak(t *testing.T) {
 			t.Fatalf("%s: %v", soakVariable, err)
 		}
 	}
-	r := own(t, rig.Options{Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}, {Name: "dinghy", Devices: "none"}}})
-	nodes := []*rig.Node{r.Node("harbour"), r.Node("dinghy")}
-	serving(t, nodes[0], 1, nodes...)
-	callSoak(t, nodes, long/5) // buffers fill
+	disktest.Run(t, 1<<30, func(t *testing.T, dir string) { soakCalls(t, dir, long) })
+}
+
+func soakCalls(t *testing.T, dir string, long time.Duration) {
+	folder := filepath.Join(dir, "nodes")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r := own(t, rig.Options{Dir: folder, Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}, {Name: "dinghy", Devices: "none"}}})
+	s := &callSoak{t: t, dir: dir, nodes: []*rig.Node{r.Node("harbour"), r.Node("dinghy")}, namespaces: r.Where() == "in network namespaces of their own"}
+	s.deploy()
+	s.servers = []*exec.Cmd{serving(t, s.nodes[0], 1, s.nodes...), serving(t, s.nodes[1], 2, s.nodes...)}
+	s.run(long / 5) // buffers fill
 	before, carried := map[*rig.Node]footprint{}, map[*rig.Node]footprint{}
-	for _, n := range nodes {
+	for _, n := range s.nodes {
 		before[n], carried[n] = measure(t, n), measureCalls(t, n)
 	}
-	calls := callSoak(t, nodes, long)
-	fmt.Printf("soak: %d calls and messages in %v\n", calls, long)
-	for _, n := range nodes {
+	calls := s.run(long)
+	fmt.Printf("soak: %d calls and messages, %d executions in %v; %s\n", calls, len(s.started), long, s.counts())
+	s.awaitExecutions()
+	for _, n := range s.nodes {
 		waitForFootprint(t, n, before[n])
 		after := measure(t, n)
 		fmt.Printf("%s began with %v\n%s ended with %v\n", n.Name, before[n], n.Name, after)
-		if after.memory > before[n].memory+before[n].memory/10 {
+		if after.memory > before[n].memory+before[n].memory/10+moreMemory {
 			t.Errorf("%s: memory grew from %v to %v", n.Name, before[n].memory, after.memory)
 		}
 		waitForCallsFootprint(t, n, carried[n])
@@ -85,54 +98,4 @@ func waitForCallsFootprint(t testing.TB, n *rig.Node, before footprint) {
 		return now.descriptors <= before.descriptors+moreDescriptors && now.goroutines <= before.goroutines+moreGoroutines &&
 			now.memory <= before.memory+before.memory/10+moreMemory
 	})
-}
-
-// callSoak makes calls from all nodes, and returns how many went well.
-func callSoak(t *testing.T, nodes []*rig.Node, long time.Duration) int64 {
-	var working sync.WaitGroup
-	results := make([]result, 3*len(nodes))
-	for i, n := range nodes {
-		span := long.String()
-		working.Go(func() { results[3*i] = load(t, n, "-for", span) })
-		working.Go(func() { results[3*i+1] = load(t, n, "-for", span, "-size", "300000", "-calls", "1", "-streams", "1") })
-		working.Go(func() { results[3*i+2] = load(t, n, "-for", span, "-grpc", grpcAddr(t, n)) })
-	}
-	done := make(chan struct{})
-	go func() { working.Wait(); close(done) }()
-	stir(t, nodes, done)
-	good := int64(0)
-	for i, r := range results {
-		good += r.Good
-		delete(r.Failed, "Unavailable") // the servers that come go as well
-		if r.Good == 0 || r.Wrong != 0 || len(r.Failed) != 0 {
-			t.Errorf("load %d: %+v", i, r)
-		}
-	}
-	return good
-}
-
-// stir changes policies and starts and kills servers until done is closed.
-func stir(t *testing.T, nodes []*rig.Node, done <-chan struct{}) {
-	file := filepath.Join(t.TempDir(), "policies.yaml")
-	for i := 0; ; i++ {
-		select {
-		case <-done:
-			return
-		case <-time.After(time.Second):
-		}
-		text := "policies:\n- name: rate\n  rate: {rate: " + strconv.Itoa(1000000+i) + "/s, burst: 1000000}\n- name: limit\n  concurrency: {limit: " + strconv.Itoa(1000+i%10) + "}\n"
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Error(err)
-		}
-		if _, err := nodes[i%len(nodes)].Output(t.Context(), "policies", "apply", file); err != nil {
-			t.Error(err)
-		}
-		if i%5 == 4 {
-			extra := serving(t, nodes[i%len(nodes)], 2, nodes...)
-			_ = extra.Process.Kill()
-			for _, n := range nodes {
-				endpoints(t, n, 1)
-			}
-		}
-	}
 }

@@ -73,11 +73,12 @@ func exists(path string) bool {
 func start(t testing.TB, opts rig.Options) *rig.Rig {
 	t.Helper()
 	opts.Binary = binary(t)
-	var err error
-	// Not t.TempDir: unix sockets lie in it, and their paths are short.
-	opts.Dir, err = os.MkdirTemp("", "outboard-e2e-")
-	if err != nil {
-		t.Fatal(err)
+	if opts.Dir == "" {
+		var err error
+		// Not t.TempDir: unix sockets lie in it, and their paths are short.
+		if opts.Dir, err = os.MkdirTemp("", "outboard-e2e-"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if opts.Log == nil {
 		opts.Log = logFile(t)

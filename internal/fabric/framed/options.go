@@ -30,6 +30,11 @@ type Options struct {
 	// MaxStreams bounds the open streams in each direction: Open waits, and the peer's are reset
 	// with outboard.Exhausted. Default 16384.
 	MaxStreams int
+
+	// burstGap is how soon after the last one a small piece of a stream is taken for the next of a
+	// burst: more are likely to come, and the flush loop writes them together. It is shorter than
+	// the round trip of a peer that answers each piece. Overridden in tests.
+	burstGap time.Duration
 }
 
 func (o *Options) setDefaults() {
@@ -51,6 +56,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.MaxStreams <= 0 {
 		o.MaxStreams = 16384
+	}
+	if o.burstGap == 0 {
+		o.burstGap = 50 * time.Microsecond
 	}
 	if o.TLS != nil {
 		o.TLS = o.TLS.Clone()

@@ -26,6 +26,23 @@ func (w *receiveWindow) grant() int {
 	return credit
 }
 
+// expect returns the credit with which the peer can send n bytes at once, beyond what it has. The
+// connection's budget and Options.Window bound the widening.
+func (w *receiveWindow) expect(n int) (grant int) {
+	if w.credit >= n {
+		return 0
+	}
+	grant, w.consumed = w.consumed, 0
+	if more := min(n-w.credit-grant, w.conn.o.Window-w.size); more > 0 {
+		more = w.conn.reserveBudget(more)
+		w.size += more
+		w.borrowed += more
+		grant += more
+	}
+	w.credit += grant
+	return grant
+}
+
 // secondWindow is the window of a stream that uses up its first one.
 const secondWindow = 512 << 10
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"sync/atomic"
+	"time"
 
 	"github.com/outboard-run/outboard"
 )
@@ -90,7 +91,10 @@ func (s *Stream) attachReceiver(r Receiver) {
 	s.mu.Unlock()
 	s.Consumed(took) // the peer may be out of credit
 	if ended && r.Ended() {
-		s.conn.loops.Go(r.Work)
+		s.conn.loops.Go(func() {
+			r.Work()
+			s.conn.out.queue.wakeIfPending() // pieces that were sent with Later: the reader may wait already
+		})
 	}
 	if failed != nil {
 		r.Failed(failed)
@@ -192,7 +196,9 @@ func (s *Stream) Send(p Piece) error {
 	if !s.out.tryTakeCredit(n) {
 		return s.out.sendTurn(p)
 	}
-	if err := s.conn.out.sendPiece(s.id, p); err != nil {
+	err := s.conn.out.sendPiece(s.id, p, time.Since(s.out.lastSend) < s.conn.o.burstGap)
+	s.out.lastSend = time.Now()
+	if err != nil {
 		return err
 	}
 	if p.End {
@@ -220,6 +226,22 @@ func (s *Stream) Consumed(n int) {
 	s.mu.Unlock()
 	if grant > 0 {
 		s.conn.out.sendSmall(func(b []byte) []byte { return appendCredit(b, s.id, uint32(grant)) })
+	}
+}
+
+// Expect widens the window so that the peer can send the next n bytes without waiting for credit,
+// as far as the connection's budget goes: a message whose length is known then costs no round trip
+// on its way. It does not block.
+func (s *Stream) Expect(n int) {
+	s.mu.Lock()
+	grant := 0
+	if !s.in.eof && s.in.err == nil {
+		grant = s.in.window.expect(n)
+	}
+	s.mu.Unlock()
+	if grant > 0 {
+		// An error is the peer's, which does not read: it ends the connection at the next frame.
+		_ = s.conn.out.queue.push(func(b []byte) []byte { return appendCredit(b, s.id, uint32(grant)) }, true)
 	}
 }
 

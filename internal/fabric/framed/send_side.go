@@ -3,6 +3,7 @@ package framed
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // sendSide sends one stream's bytes as frames, within the credit that the peer has granted. The stream's
@@ -15,6 +16,7 @@ type sendSide struct {
 	closed   bool
 	err      error
 	priority atomic.Int32
+	lastSend time.Time // when the last small piece was sent; guarded by turn
 }
 
 // send writes prefix and p and, with last set, half-closes the stream.

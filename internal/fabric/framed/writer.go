@@ -17,6 +17,9 @@ type frameWriter struct {
 // that runs next is more likely a long computation than a sender.
 const yieldStreams = 4
 
+// burstBytes is how much of a burst is queued before its sender writes it: nearly a TLS record.
+const burstBytes = 15 << 10
+
 // flushBeforeRead writes pending frames before the reader waits for more of a frame. The reader
 // must not block on writing: where it might, or another goroutine writes, the flush loop does
 // it.
@@ -60,6 +63,8 @@ func (w *frameWriter) flushLoop() {
 			return
 		case <-w.queue.wakeup:
 		}
+		// The goroutine of a burst goes on meanwhile, and its frames leave in the same write.
+		runtime.Gosched()
 		w.flush()
 	}
 }
@@ -153,8 +158,9 @@ func (w *frameWriter) sendLarge(s *Stream, prefix, p []byte) error {
 	return nil
 }
 
-// sendPiece queues a small piece, and ensures that it is written.
-func (w *frameWriter) sendPiece(id uint32, p Piece) error {
+// sendPiece queues a small piece, and ensures that it is written: by the caller or, for a piece of
+// a burst, by the flush loop together with those that follow, until a TLS record is full.
+func (w *frameWriter) sendPiece(id uint32, p Piece, burst bool) error {
 	q := &w.queue
 	q.mu.Lock()
 	for len(q.pending) >= queueBlock && !q.ended {
@@ -163,8 +169,12 @@ func (w *frameWriter) sendPiece(id uint32, p Piece) error {
 	mine := false
 	if !q.ended {
 		q.appendPiece(id, &p)
-		mine = !q.claimed && !p.Later
+		burst = burst && len(q.pending) < burstBytes && !p.End
+		mine = !q.claimed && !p.Later && !burst
 		q.claimed = q.claimed || mine
+		if burst && !q.claimed {
+			q.wake()
+		}
 	}
 	q.mu.Unlock()
 	if mine {

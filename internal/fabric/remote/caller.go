@@ -184,7 +184,7 @@ func (s *caller) Header() (metadata.MD, error) {
 	for !s.headerKnown {
 		s.changed.Wait()
 	}
-	if s.header == nil && s.err != nil && !errors.Is(s.err, io.EOF) && len(s.queue) == 0 && !s.statusSeen {
+	if s.header == nil && s.err != nil && !errors.Is(s.err, io.EOF) && s.queue.Len() == 0 && !s.statusSeen {
 		return nil, s.err
 	}
 	return s.header, nil

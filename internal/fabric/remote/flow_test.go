@@ -194,3 +194,70 @@ func TestSlowHandlerHoldsItsCallerOnly(t *testing.T) {
 		t.Errorf("received %v, %v", m, err)
 	}
 }
+
+// creditMeter notes the credit that a side grants, on a connection without TLS.
+type creditMeter struct {
+	net.Conn
+	head    []byte
+	skip    int
+	largest atomic.Int64
+}
+
+func (m *creditMeter) Write(p []byte) (int, error) {
+	for rest := p; len(rest) > 0; {
+		if m.skip > 0 {
+			n := min(m.skip, len(rest))
+			m.skip, rest = m.skip-n, rest[n:]
+			continue
+		}
+		m.head, rest = append(m.head, rest[0]), rest[1:]
+		switch {
+		case len(m.head) == 8 && m.head[3] != 3: // no CREDIT
+			m.skip = int(binary.LittleEndian.Uint32(m.head) & 0xffffff)
+			m.head = m.head[:0]
+		case len(m.head) == 12:
+			m.largest.Store(max(m.largest.Load(), int64(binary.LittleEndian.Uint32(m.head[8:]))))
+			m.head = m.head[:0]
+		}
+	}
+	return m.Conn.Write(p)
+}
+
+// A long message gets credit for all of it when its length is known: a sender that gets credit only
+// for what was read waits for it, once for each half of the window.
+func TestLongMessageGetsCreditAtOnce(t *testing.T) {
+	const size = 4 << 20
+	for name, unary := range map[string]bool{"unary": true, "stream": false} {
+		t.Run(name, func(t *testing.T) {
+			a, b := tcp(t)
+			m := &creditMeter{Conn: b, skip: len(greeting)}
+			client, _ := ends(t, a, m, Options{}, Options{Handler: &unaryEcho{}})
+			h := head("Echo")
+			data := make([]byte, size)
+			if unary {
+				out, _, err := client.Unary(t.Context(), h, &call.Message{Data: data})
+				if err != nil {
+					t.Fatal(err)
+				}
+				out.Free()
+			} else {
+				h.Streaming = true
+				s, err := client.Open(t.Context(), h)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Send(&call.Message{Data: data}); err != nil {
+					t.Fatal(err)
+				}
+				out, err := s.Recv()
+				if err != nil {
+					t.Fatal(err)
+				}
+				out.Free()
+			}
+			if got := m.largest.Load(); got < size/2 {
+				t.Errorf("the largest credit was %d, for a message of %d bytes", got, size)
+			}
+		})
+	}
+}

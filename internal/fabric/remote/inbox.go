@@ -12,6 +12,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric/call"
 	"github.com/outboard-run/outboard/internal/fabric/buffers"
+	"github.com/outboard-run/outboard/internal/fabric/fifo"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 )
 
@@ -25,8 +26,7 @@ type inbox struct {
 
 	mu          sync.Mutex
 	changed     sync.Cond // any field below
-	queue       []entry
-	next        int  // of queue
+	queue       fifo.Queue[entry]
 	uncredited  int  // bytes of the message that comes, for which the peer got no credit yet
 	headerKnown bool // the callee has said something
 	header      metadata.MD
@@ -71,7 +71,17 @@ func (x *inbox) Filled(n int) (took int) {
 		x.rejectPeer(err)
 		return 0
 	}
+	if x.isLongAhead() && x.awaitsMessage() {
+		x.stream.Expect(x.length)
+	}
 	return x.creditFor(n)
+}
+
+// awaitsMessage reports whether the call has received all messages before the one that comes.
+func (x *inbox) awaitsMessage() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.queue.Len() == 0 && x.err == nil
 }
 
 // creditFor gives credit again at once while the peer sends what the user waits for;
@@ -79,7 +89,7 @@ func (x *inbox) Filled(n int) (took int) {
 func (x *inbox) creditFor(n int) (took int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.next < len(x.queue) {
+	if x.queue.Len() > 0 {
 		x.uncredited += n
 		return 0
 	}
@@ -108,13 +118,12 @@ func (x *inbox) handleRecord(n int) (took int) {
 		x.buffers.Put(lies)
 		return n
 	}
-	if x.next < len(x.queue) {
-		x.queue = append(x.queue, entry{data, lies, typ == recordCompressed, x.uncredited + n})
+	if x.queue.Len() > 0 {
+		x.queue.Push(entry{data, lies, typ == recordCompressed, x.uncredited + n})
 		x.uncredited = 0
 		return 0
 	}
-	x.queue = append(x.queue[:0], entry{data, lies, typ == recordCompressed, 0})
-	x.next = 0
+	x.queue.Push(entry{data, lies, typ == recordCompressed, 0})
 	x.headerKnown = true
 	x.changed.Broadcast()
 	return n
@@ -159,13 +168,13 @@ func (x *inbox) setEnd(err error, trailer metadata.MD) {
 // discard is end, and drops the messages that have not been received.
 func (x *inbox) discard(err error) {
 	x.mu.Lock()
-	if x.err == nil || x.next < len(x.queue) {
+	if x.err == nil || x.queue.Len() > 0 {
 		x.err, x.headerKnown = err, true
 	}
-	for _, e := range x.queue[x.next:] {
+	for _, e := range x.queue.All() {
 		x.account.release(len(e.data))
 	}
-	x.queue, x.next = nil, 0
+	x.queue = fifo.Queue[entry]{}
 	x.changed.Broadcast()
 	x.mu.Unlock()
 }
@@ -180,19 +189,17 @@ func (x *inbox) rejectPeer(err error) {
 // Recv is the Recv of both sides.
 func (x *inbox) Recv() (*call.Message, error) {
 	x.mu.Lock()
-	for x.next == len(x.queue) && x.err == nil {
+	for x.queue.Len() == 0 && x.err == nil {
 		x.changed.Wait()
 	}
-	if x.next == len(x.queue) {
+	if x.queue.Len() == 0 {
 		defer x.mu.Unlock()
 		return nil, x.err
 	}
-	e := x.queue[x.next]
-	x.queue[x.next] = entry{}
-	x.next++
+	e := x.queue.Pop()
 	x.account.release(len(e.data))
 	took := e.uncredited
-	if x.next == len(x.queue) {
+	if x.queue.Len() == 0 {
 		took += x.uncredited
 		x.uncredited = 0
 	}

@@ -117,6 +117,14 @@ func (p *parser) parseRecordHead() error {
 	return nil
 }
 
+// longRecord is the length from which a record may exceed what is left of its stream's window.
+const longRecord = 64 << 10
+
+// isLongAhead reports whether the head of a long record has come, and nothing else of it.
+func (p *parser) isLongAhead() bool {
+	return p.got == recordSize && p.length >= longRecord && len(p.data) == 0
+}
+
 func (p *parser) typ() recordType { return recordType(p.head[0]) }
 
 // nextRecord returns the complete record and its buffer, and prepares for the next record.

@@ -158,6 +158,8 @@ func (u *unary) Filled(n int) (took int) {
 	if err != nil {
 		u.stream.Refuse(resetError(err))
 		u.finish(violationStatus(err))
+	} else if u.isLongAhead() {
+		u.stream.Expect(u.length)
 	}
 	return n
 }

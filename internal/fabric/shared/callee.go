@@ -61,7 +61,7 @@ func (c *callee) open(conn *Conn, out int) {
 func (c *callee) cancelCalls() {
 	c.cancel(c.closeErr)
 	for _, s := range c.calls {
-		complete := s.closed && len(s.chunks) == 0
+		complete := s.closed && s.chunks.Len() == 0
 		s.discard()
 		s.closed = complete // messages were lost: the handler must not see a clean end
 	}
@@ -256,7 +256,8 @@ func (c *callee) admit(d *desc, h *call.Head, deadline time.Time, m *call.Messag
 		return nil
 	}
 	if m != nil {
-		s.chunks, s.closed, s.single = append(s.chunks, chunk{m: m}), true, true
+		s.chunks.Push(chunk{m: m})
+		s.closed, s.single = true, true
 	}
 	c.job = s
 	return nil

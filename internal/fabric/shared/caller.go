@@ -241,7 +241,7 @@ func (c *caller) deliver(p *pending, d *desc, head []byte, m *call.Message) erro
 		p.receiveHeader(head)
 		return nil
 	case kindReply:
-		p.chunks = append(p.chunks, chunk{m: m})
+		p.chunks.Push(chunk{m: m})
 	default: // a status has no content
 	}
 	p.outcome, p.code, p.hasStatus = head, codes.Code(d.code), d.kind == kindStatus
@@ -337,7 +337,8 @@ func (c *caller) unary(ctx context.Context, h *call.Head, request *call.Message)
 func (c *caller) recycle(p *pending) {
 	recv, send := p.recv, p.send
 	recv.ready, send.ready = false, false
-	*p = pending{stream: stream{e: p.e, limit: p.limit, credit: window, recv: recv, send: send, chunks: p.chunks[:0]}}
+	p.chunks.Clear()
+	*p = pending{stream: stream{e: p.e, limit: p.limit, credit: window, recv: recv, send: send, chunks: p.chunks}}
 	c.pool.Put(p)
 }
 

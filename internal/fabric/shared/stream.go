@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -13,6 +12,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric/call"
 	"github.com/outboard-run/outboard/internal/fabric/buffers"
+	"github.com/outboard-run/outboard/internal/fabric/fifo"
 )
 
 const (
@@ -33,7 +33,7 @@ type stream struct {
 	limit    int
 
 	recv, send waiter
-	chunks     []chunk
+	chunks     fifo.Queue[chunk]
 	uncredited int  // cost of what was received and not credited
 	consumed   int  // the part of it that has been read
 	credit     int  // what this side may still send
@@ -79,7 +79,7 @@ func (s *stream) push(d *desc, m *call.Message) error {
 	}
 	s.e.buffered += n
 	s.uncredited += n
-	s.chunks = append(s.chunks, chunk{m: m, more: d.flags&flagMore != 0, total: d.extra, counted: n})
+	s.chunks.Push(chunk{m: m, more: d.flags&flagMore != 0, total: d.extra, counted: n})
 	s.e.markReady(&s.recv)
 	return nil
 }
@@ -151,7 +151,7 @@ func (s *stream) appendTo(buf *buffers.Buffer, have int, c chunk, total uint64) 
 // pop waits for a chunk and returns credit for it.
 func (s *stream) pop(ctx context.Context) (chunk, error) {
 	s.e.mu.Lock()
-	for len(s.chunks) == 0 {
+	for s.chunks.Len() == 0 {
 		if s.overflow {
 			s.e.mu.Unlock()
 			return chunk{}, status.Errorf(codes.ResourceExhausted, "more than %d bytes were received on the connection and not read", s.e.conn.options.MaxBuffered)
@@ -161,13 +161,12 @@ func (s *stream) pop(ctx context.Context) (chunk, error) {
 			return chunk{}, io.EOF
 		}
 		s.recv.ready = false
-		if err := s.e.awaitLocked(ctx, &s.recv); err != nil && len(s.chunks) == 0 {
+		if err := s.e.awaitLocked(ctx, &s.recv); err != nil && s.chunks.Len() == 0 {
 			s.e.mu.Unlock()
 			return chunk{}, err
 		}
 	}
-	c := s.chunks[0]
-	s.chunks = slices.Delete(s.chunks, 0, 1)
+	c := s.chunks.Pop()
 	s.e.buffered -= c.counted
 	n := s.creditFor(cost(len(c.m.Data)))
 	s.e.mu.Unlock()
@@ -267,11 +266,12 @@ func (s *stream) acquireCredit(ctx context.Context, n int) error {
 
 // discard frees messages that will not be read; the mutex is held.
 func (s *stream) discard() {
-	for _, c := range s.chunks {
+	for _, c := range s.chunks.All() {
 		s.e.buffered -= c.counted
 		c.m.Free()
 	}
-	s.chunks, s.closed, s.over = nil, true, true
+	s.chunks.Clear()
+	s.closed, s.over = true, true
 	s.e.markReady(&s.recv)
 	s.e.markReady(&s.send)
 }

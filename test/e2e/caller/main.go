@@ -73,6 +73,7 @@ func (o *outcome) fail(err error) {
 type options struct {
 	plain            string
 	calls, streams   int
+	messages         int
 	size             int
 	long             time.Duration
 	good, wrong, msg atomic.Int64
@@ -84,6 +85,7 @@ func load(ctx context.Context, args []string) error {
 	flags.StringVar(&o.plain, "grpc", "", "speak plain gRPC to this address")
 	flags.IntVar(&o.calls, "calls", 4, "how many make unary calls at once")
 	flags.IntVar(&o.streams, "streams", 2, "how many streams go on at once")
+	flags.IntVar(&o.messages, "messages", 0, "how many messages a stream has; 0: it lasts as long as the load")
 	flags.IntVar(&o.size, "size", 64, "bytes of a message")
 	flags.DurationVar(&o.long, "for", time.Second, "for how long")
 	if err := flags.Parse(args); err != nil {
@@ -157,10 +159,13 @@ func (o *options) call(ctx context.Context, c testgrpc.TestServiceClient, n uint
 	return err
 }
 
-// stream sends messages, one at a time, until the time is over. It ends in good order
-// when the load does.
+// stream sends messages, one at a time, until it had all or the time is over. It ends in good
+// order when the load does.
 func (o *options) stream(ctx context.Context, c testgrpc.TestServiceClient) error {
-	return callstest.Chat(context.WithoutCancel(ctx), c, o.size, func() bool { return ctx.Err() == nil }, func() {
+	sent := 0
+	more := func() bool { return ctx.Err() == nil && (o.messages == 0 || sent < o.messages) }
+	return callstest.Chat(context.WithoutCancel(ctx), c, o.size, more, func() {
+		sent++
 		o.good.Add(1)
 		o.msg.Add(1)
 	})

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/outboard-run/outboard/bench/paired"
+)
+
+// The ways of a call beside Envoy, each with two policies but for grpc-go's own.
+const (
+	throughNode  = "through the node"
+	betweenNodes = "between nodes with TLS"
+	byPlainPort  = "by the plain port"
+)
+
+// twoPolicies are those of Envoy: an access list and a token bucket.
+const twoPolicies = `
+policies:
+  - name: who
+    access: {default: deny, rules: [{allow: {services: ["grpc.testing.*"]}}]}
+  - name: how-often
+    rate: {rate: 1000000/s, burst: 1000000}
+`
+
+// A passage is one of our ways, and how it is to compare with Envoy.
+type passage struct {
+	name string
+	goal paired.Goal
+}
+
+func passages() []passage {
+	return []passage{
+		{throughNode, paired.Goal{MaxRatio: 0.667}},
+		{betweenNodes, paired.Goal{MaxRatio: 1}},
+		{byPlainPort, paired.Goal{MaxRatio: 1}},
+	}
+}
+
+// peerTopologies are our ways, grpc-go's and Envoy's. Without Envoy, whose absence is the second
+// result, the ways are compared with grpc-go alone.
+func (f *processGroup) peerTopologies(ctx context.Context) (all []*topology, missing error, err error) { //nolint:revive,stylecheck // see above
+	for _, p := range passages() {
+		w, err := f.passageTopology(ctx, p.name)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", p.name, err)
+		}
+		all = append(all, w)
+	}
+	w, err := f.echoTopology(ctx, plain, "peer-grpc", stackGRPC, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	all = append(all, w)
+	binary, missing := f.bench.installEnvoy(ctx)
+	if missing != nil {
+		return all, missing, nil
+	}
+	f.bench.envoy = binary
+	w, err = f.echoTopology(ctx, enveloped, "peer-envoy", stackGRPC, roleEnvoy)
+	return append(all, w), nil, err
+}
+
+// passageTopology starts one of our ways: a pool of its own, a server and a client.
+func (f *processGroup) passageTopology(ctx context.Context, name string) (*topology, error) {
+	dir, err := os.MkdirTemp(f.bench.Dir, "p")
+	if err != nil {
+		return nil, err
+	}
+	w, file := &topology{name: name}, filepath.Base(dir)
+	node := "node:" + filepath.Join(dir, "a.sock")
+	s := spec{Role: roleNode, Name: file, Listen: node, Policies: twoPolicies}
+	at, from, stack := node, node, stackFabric
+	if name == betweenNodes {
+		at = "node:" + filepath.Join(dir, "b.sock")
+		s.Others = []string{at}
+	}
+	if err := w.add(ctx, f, s); err != nil {
+		return nil, err
+	}
+	if name == byPlainPort {
+		stack = stackGRPC
+		if err := w.others[0].do("plain", nil, &from); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.add(ctx, f, spec{Role: roleServer, Name: file + "-server", Stack: stackFabric, App: "echo", Listen: at}); err != nil {
+		return nil, err
+	}
+	if err := w.addClient(ctx, f, spec{Role: roleClient, Name: file + "-client", Stack: stack, Targets: map[string][]string{"": {from}}}); err != nil {
+		return nil, err
+	}
+	return w, w.known(ctx, "echo")
+}
+
+// A cell is one load of the table, and how many messages a call of it has.
+type cell struct {
+	title    string
+	load     load
+	messages float64
+}
+
+// maxFlight bounds the bytes of a cell that are in flight at once, in each direction: every
+// process on the way may hold them.
+const maxFlight = 128 << 20
+
+func unaryCells(seconds float64) (cells []cell) {
+	for _, size := range []int{0, 1 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20} {
+		for _, flight := range []int{1, 8, 64} {
+			if size*flight <= maxFlight {
+				cells = append(cells, cell{
+					fmt.Sprintf("unary %s, %d in flight", sizeName(size), flight),
+					load{Call: "echo", Size: size, InFlight: flight, Seconds: seconds}, 1,
+				})
+			}
+		}
+	}
+	return cells
+}
+
+func streamCells(seconds float64) (cells []cell) {
+	for _, kind := range []struct {
+		call, title string
+		messages    float64
+	}{{"upload", "client streaming", streamMessages}, {"download", "server streaming", streamMessages}, {"pingpong", "ping-pong", 1}} {
+		for _, shape := range []struct{ size, flight int }{{100, 1}, {100, 8}, {100, 64}, {16 << 10, 1}} {
+			cells = append(cells, cell{
+				fmt.Sprintf("%s %s, %d at once", kind.title, sizeName(shape.size), shape.flight),
+				load{Call: kind.call, Size: shape.size, InFlight: shape.flight, Seconds: seconds}, kind.messages,
+			})
+		}
+	}
+	return cells
+}
+
+func sizeName(size int) string {
+	switch {
+	case size >= 1<<20 && size%(1<<20) == 0:
+		return fmt.Sprintf("%d MiB", size>>20)
+	case size >= 1<<10 && size%(1<<10) == 0:
+		return fmt.Sprintf("%d KiB", size>>10)
+	}
+	return fmt.Sprintf("%d B", size)
+}
+
+// peers compares our ways with Envoy and grpc-go.
+func (b *bench) peers(ctx context.Context, cells func(seconds float64) []cell) error {
+	return b.withProcesses(func(f *processGroup) error {
+		all, missing, err := f.peerTopologies(ctx)
+		if err != nil {
+			return err
+		}
+		for _, c := range cells(b.Turn(400*time.Millisecond, 100*time.Millisecond).Seconds()) {
+			measured, err := turns(ctx, b.Rounds(3, 1), c.load, all...)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.title, err)
+			}
+			b.peerRows(c, measured, missing)
+		}
+		return nil
+	})
+}
+
+// peerRows adds the rows of a cell: the time of a message by each way.
+func (b *bench) peerRows(c cell, measured runs, missing error) {
+	each := func(r result) float64 { return perCall(r) / c.messages }
+	for _, p := range passages() {
+		title := c.title + ", " + p.name
+		if missing != nil {
+			r := paired.NewRow(title, "us", enveloped, measured.of(p.name, each), nil, p.goal)
+			r.Holds = false
+			b.row(r.Because("Envoy could not be installed: " + missing.Error()))
+		} else {
+			b.row(paired.NewRow(title, "us", enveloped, measured.of(p.name, each), measured.of(enveloped, each), p.goal))
+		}
+		b.row(paired.NewRow(title, "us", plain, measured.of(p.name, each), measured.of(plain, each), paired.Goal{}))
+	}
+}
+
+// sizes compares the times of neighbouring sizes, where copies, frames, blocks and windows change.
+func (b *bench) sizes(ctx context.Context) error {
+	return b.withProcesses(func(f *processGroup) error {
+		for _, p := range passages() {
+			w, err := f.passageTopology(ctx, p.name)
+			if err != nil {
+				return err
+			}
+			for _, edge := range []int{128, 4 << 10, 8 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 4 << 20} {
+				if err := b.step(ctx, w, edge); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// step adds the row of one edge: by how much the time for each byte, and that of the call itself,
+// grows from a size below it to one above it.
+func (b *bench) step(ctx context.Context, w *topology, edge int) error {
+	below, above := edge-edge/20, edge+edge/20
+	var shorter, longer []float64
+	seconds := b.Turn(200*time.Millisecond, 50*time.Millisecond).Seconds()
+	for range b.Rounds(5, 2) {
+		for _, side := range []struct {
+			size int
+			to   *[]float64
+		}{{below, &shorter}, {above, &longer}} {
+			r, err := turns(ctx, 1, load{Call: "echo", Size: side.size, InFlight: 1, Seconds: seconds}, w)
+			if err != nil {
+				return err
+			}
+			*side.to = append(*side.to, r.of(w.name, p50)...)
+		}
+	}
+	name := fmt.Sprintf("unary, from %d to %d bytes, %s", below, above, w.name)
+	b.row(paired.NewRow(name, "us", fmt.Sprintf("%d bytes", below), longer, shorter, paired.Goal{MaxRatio: 1.5}))
+	return nil
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"google.golang.org/grpc"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+)
+
+// streamMessages is how many messages a stream of one direction has: enough that its beginning
+// and its end do not count.
+const streamMessages = 1000
+
+// uploadCaller sends the messages of a stream.
+func uploadCaller(ctx context.Context, c grpc.ClientConnInterface, size int) func() error {
+	l := mixedLoad{Bytes: size * streamMessages, Chunk: size}
+	stub := testgrpc.NewTestServiceClient(c)
+	return func() error { return sendTransfer(ctx, stub, l) }
+}
+
+// downloadCaller receives the messages of a stream.
+func downloadCaller(ctx context.Context, c grpc.ClientConnInterface, size int) func() error {
+	in := &testgrpc.StreamingOutputCallRequest{ResponseParameters: make([]*testgrpc.ResponseParameters, streamMessages)}
+	for i := range in.ResponseParameters {
+		in.ResponseParameters[i] = &testgrpc.ResponseParameters{Size: int32(size)}
+	}
+	stub := testgrpc.NewTestServiceClient(c)
+	return func() error { return receiveAll(ctx, stub, in, size) }
+}
+
+func receiveAll(ctx context.Context, stub testgrpc.TestServiceClient, in *testgrpc.StreamingOutputCallRequest, size int) error {
+	s, err := stub.StreamingOutputCall(ctx, in)
+	if err != nil {
+		return err
+	}
+	for n := 0; ; n++ {
+		out, err := s.Recv()
+		if errors.Is(err, io.EOF) && n == len(in.GetResponseParameters()) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("message %d: %w", n, err)
+		}
+		if len(out.GetPayload().GetBody()) != size {
+			return errWrong
+		}
+	}
+}
+
+// pingPongCaller sends one message on a stream, and waits for its answer.
+func pingPongCaller(ctx context.Context, c grpc.ClientConnInterface, size int) (func() error, error) {
+	s, err := testgrpc.NewTestServiceClient(c).FullDuplexCall(ctx)
+	if err != nil {
+		return nil, err
+	}
+	in := &testgrpc.StreamingOutputCallRequest{Payload: payload(size)}
+	return func() error {
+		if err := s.Send(in); err != nil {
+			return err
+		}
+		out, err := s.Recv()
+		if err == nil && len(out.GetPayload().GetBody()) != size {
+			err = errWrong
+		}
+		return err
+	}, nil
+}
