@@ -46,6 +46,7 @@ var errWrong = errors.New("another answer than wanted")
 // client calls.
 func (a *actor) client(context.Context) error {
 	a.does["load"] = decodeArgs(func(ctx context.Context, l load) (any, error) { return a.load(ctx, l) })
+	a.does["hold"] = decodeArgs(a.hold)
 	a.does["mixed"] = decodeArgs(func(ctx context.Context, l mixedLoad) (any, error) { return a.mixed(ctx, l) })
 	return nil
 }
@@ -56,7 +57,7 @@ func (a *actor) callers(ctx context.Context, l load, n int) ([]func() error, io.
 		call, c, err := rawCaller(ctx, a.spec.target(""), l.Size)
 		return []func() error{call}, c, err
 	}
-	c, err := dial(a.spec.Stack, a.spec.target(""), a.spec.Identity)
+	c, err := a.connect()
 	if err != nil {
 		return nil, nil, err
 	}

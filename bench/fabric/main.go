@@ -44,6 +44,7 @@ func (b *bench) sections() []paired.Section {
 		{Name: "peers-unary", Run: func(ctx context.Context) error { return b.peers(ctx, unaryCells) }},
 		{Name: "peers-streams", Run: func(ctx context.Context) error { return b.peers(ctx, streamCells) }},
 		{Name: "sizes", Run: b.sizes},
+		{Name: "held", Run: b.heldSection},
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/bench/paired"
 	"github.com/outboard-run/outboard/internal/calls"
 	"github.com/outboard-run/outboard/internal/helper"
 	"github.com/outboard-run/outboard/internal/pool"
@@ -32,20 +33,35 @@ func roleStatus() (status int, is bool) {
 	if len(os.Args) < 2 || os.Args[1] != childArgument {
 		return 0, false
 	}
-	err := calls.Run(context.Background(), os.NewFile(3, "control"), calls.ProcessOptions{
-		Version: "bench", Logger: slog.New(slog.NewJSONHandler(os.Stderr, nil)),
-	})
-	if err != nil {
+	if err := carryCalls(); err != nil {
 		fmt.Fprintln(os.Stderr, "carry calls:", err)
 		return 1, true
 	}
 	return 0, true
 }
 
+// carryCalls carries a node's calls. The second argument, if there is one, begins the name of its
+// profile.
+func carryCalls() error {
+	profile := ""
+	if len(os.Args) > 2 {
+		profile = fmt.Sprintf("%s-%d", os.Args[2], os.Getpid())
+	}
+	stop, err := paired.WriteProfile(profile)
+	if err != nil {
+		return err
+	}
+	err = calls.Run(context.Background(), os.NewFile(3, "control"), calls.ProcessOptions{
+		Version: "bench", Logger: slog.New(slog.NewJSONHandler(os.Stderr, nil)),
+	})
+	return errors.Join(err, stop())
+}
+
 // A nodeRole is the calls of one node or two of a pool, and nothing else of them: the process
 // that carries them is another one each time it is upgraded.
 type nodeRole struct {
 	dir      string
+	profile  string // begins the names of the profiles of the processes that carry calls; "": none
 	ca       *authority.Authority
 	state    *state.State
 	stations []*station
@@ -63,7 +79,7 @@ type station struct {
 }
 
 func (a *actor) node(ctx context.Context) error {
-	s := new(nodeRole)
+	s := &nodeRole{profile: a.spec.Profile}
 	a.addr, a.close = a.spec.Listen, s.close
 	a.does["swap"] = decodeArgs(func(ctx context.Context, w swapping) (any, error) { return s.change(ctx, w) })
 	a.does["plain"] = func(context.Context, json.RawMessage) (any, error) { return "tcp:" + s.stations[0].plain, nil }
@@ -101,13 +117,21 @@ func (s *nodeRole) add(ctx context.Context, socket string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	st.host, err = calls.OpenHost(ctx, calls.HostOptions{
 		Config: calls.Config{Self: st.name, Boot: "1", Identity: keys},
-		Launch: helper.Command([]string{os.Args[0], childArgument}, log),
+		Launch: helper.Command(s.childCommand(st.name), log),
 		State:  s.state, Registry: st.registry, Programs: programs, Plain: plain,
 	})
 	if err == nil {
 		s.serving.Go(st.acceptPeers)
 	}
 	return err
+}
+
+func (s *nodeRole) childCommand(name outboard.NodeID) []string {
+	args := []string{os.Args[0], childArgument}
+	if s.profile != "" {
+		args = append(args, s.profile+"-"+string(name))
+	}
+	return args
 }
 
 // found founds a pool.

@@ -19,6 +19,7 @@ type actor struct {
 	addr  string // of those that listen
 	does  map[string]func(context.Context, json.RawMessage) (any, error)
 	close func() error
+	held  *heldStreams // nil: none
 }
 
 // roleMain is the main function of a process with a role.
