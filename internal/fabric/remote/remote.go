@@ -14,6 +14,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/internal/acceptor"
 	"github.com/outboard-run/outboard/internal/fabric/buffers"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 )
@@ -116,27 +117,27 @@ func Dial(ctx context.Context, addr string, t *tls.Config, o Options) (*Conn, er
 }
 
 // Serve serves the calls of the connections that l accepts, until ctx ends: then it closes
-// l and the connections, and waits for the handlers.
+// l and the connections, and waits for the handlers. While the process has no descriptors it waits,
+// and goes on afterwards. A listener that another goroutine closes is an error.
 func Serve(ctx context.Context, l net.Listener, t *tls.Config, o Options) error {
 	o.setDefaults()
-	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
-	defer stop()
-	var conns sync.WaitGroup
-	defer conns.Wait()
-	for {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var closed error
+	accept := func() (net.Conn, error) {
 		nc, err := l.Accept()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
+		if errors.Is(err, net.ErrClosed) && ctx.Err() == nil {
+			closed = err
+			cancel()
 		}
-		conns.Go(func() {
-			if err := serveConn(ctx, nc, t, o); err != nil && ctx.Err() == nil {
-				o.Logger.Warn("peer refused", "peer", nc.RemoteAddr().String(), "error", err)
-			}
-		})
+		return nc, err
 	}
+	acceptor.Serve(ctx, l, accept, acceptor.Options{Name: "calls", Log: o.Logger}, func(ctx context.Context, nc net.Conn) {
+		if err := serveConn(ctx, nc, t, o); err != nil && ctx.Err() == nil {
+			o.Logger.Warn("peer refused", "peer", nc.RemoteAddr().String(), "error", err)
+		}
+	})
+	return closed
 }
 
 func serveConn(ctx context.Context, nc net.Conn, t *tls.Config, o Options) error {
