@@ -43,6 +43,7 @@ func (b *bench) sections() []paired.Section {
 		{Name: "transfer", Run: b.transfer},
 		{Name: "peers-unary", Run: func(ctx context.Context) error { return b.peers(ctx, unaryCells) }},
 		{Name: "peers-streams", Run: func(ctx context.Context) error { return b.peers(ctx, streamCells) }},
+		{Name: "transports", Run: b.transports},
 		{Name: "sizes", Run: b.sizes},
 		{Name: "held", Run: b.heldSection},
 	}

@@ -94,6 +94,29 @@ func TestTopologies(t *testing.T) {
 	}
 }
 
+// TestPassages makes a call and streams of all kinds by each of our ways through nodes, beside held
+// streams.
+func TestPassages(t *testing.T) {
+	f, ctx := newGroup(t)
+	for _, p := range passages() {
+		w, err := f.passageTopology(ctx, p.name)
+		if err != nil {
+			t.Fatalf("%s: %v", p.name, err)
+		}
+		if err := w.client.do("hold", 3, new(float64)); err != nil {
+			t.Errorf("%s: %v", p.name, err)
+		}
+		for _, call := range []string{"echo", "upload", "download", "pingpong"} {
+			if _, err := turns(ctx, 1, load{Call: call, Size: 100, InFlight: 2, Seconds: 0.01}, w); err != nil {
+				t.Errorf("%s, %s: %v", p.name, call, err)
+			}
+		}
+		if err := w.client.do("hold", 0, new(float64)); err != nil {
+			t.Errorf("%s: %v", p.name, err)
+		}
+	}
+}
+
 // TestProcess makes some calls from one process to another.
 func TestProcess(t *testing.T) {
 	f, ctx := newGroup(t)

@@ -144,7 +144,8 @@ func (s *nodeRole) found(ctx context.Context, dir string) (err error) {
 	if err := os.MkdirAll(table, 0o700); err != nil {
 		return err
 	}
-	s.state, err = state.Open(ctx, state.Options{Dir: table, Name: "state", TLS: state.FixedTLS(&tls.Config{MinVersion: tls.VersionTLS13})})
+	// A node writes what its own name is in: that of the first one, where services are offered.
+	s.state, err = state.Open(ctx, state.Options{Dir: table, Name: "bench0", TLS: state.FixedTLS(&tls.Config{MinVersion: tls.VersionTLS13})})
 	return err
 }
 

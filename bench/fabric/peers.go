@@ -73,10 +73,10 @@ func (f *processGroup) passageTopology(ctx context.Context, name string) (*topol
 	w, file := &topology{name: name}, filepath.Base(dir)
 	node := "node:" + filepath.Join(dir, "a.sock")
 	s := spec{Role: roleNode, Name: file, Listen: node, Policies: twoPolicies}
-	at, from, stack := node, node, stackFabric
+	from, stack := node, stackFabric
 	if name == betweenNodes {
-		at = "node:" + filepath.Join(dir, "b.sock")
-		s.Others = []string{at}
+		from = "node:" + filepath.Join(dir, "b.sock")
+		s.Others = []string{from}
 	}
 	if err := w.add(ctx, f, s); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (f *processGroup) passageTopology(ctx context.Context, name string) (*topol
 			return nil, err
 		}
 	}
-	if err := w.add(ctx, f, spec{Role: roleServer, Name: file + "-server", Stack: stackFabric, App: "echo", Listen: at}); err != nil {
+	if err := w.add(ctx, f, spec{Role: roleServer, Name: file + "-server", Stack: stackFabric, App: "echo", Listen: node}); err != nil {
 		return nil, err
 	}
 	if err := w.addClient(ctx, f, spec{Role: roleClient, Name: file + "-client", Stack: stack, Targets: map[string][]string{"": {from}}}); err != nil {
@@ -159,6 +159,27 @@ func (b *bench) peers(ctx context.Context, cells func(seconds float64) []cell) e
 				return fmt.Errorf("%s: %w", c.title, err)
 			}
 			b.peerRows(c, measured, missing)
+		}
+		return nil
+	})
+}
+
+// transports compares the fabric's own protocol with grpc-go's HTTP/2, both over TCP with TLS from
+// program to program: what is between nodes.
+func (b *bench) transports(ctx context.Context) error {
+	return b.withProcesses(func(f *processGroup) error {
+		topologies, err := f.tlsTopologies(ctx)
+		if err != nil {
+			return err
+		}
+		seconds := b.Turn(400*time.Millisecond, 100*time.Millisecond).Seconds()
+		for _, c := range append(unaryCells(seconds), streamCells(seconds)...) {
+			measured, err := turns(ctx, b.Rounds(3, 1), c.load, topologies...)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.title, err)
+			}
+			each := func(r result) float64 { return perCall(r) / c.messages }
+			b.row(paired.NewRow(c.title+", TCP with TLS", "us", securePlain, measured.of(secure, each), measured.of(securePlain, each), paired.Goal{MaxRatio: 1}))
 		}
 		return nil
 	})

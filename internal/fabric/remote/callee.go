@@ -74,11 +74,7 @@ func (c *Conn) accept(s *framed.Stream, header []byte) (framed.Receiver, error) 
 		h.Peer = c.o.Peer
 	}
 	x.head = h
-	// A proxy retains the request of a unary call for a retry, which it could not do with a
-	// buffer that has to be returned.
-	if h.Streaming {
-		x.buffers = &c.buffers
-	}
+	x.buffers = &c.buffers
 	x.ctx.deadline = h.Deadline
 	s.SetPriority(framed.Priority(h.Priority))
 	if h.Streaming {

@@ -28,8 +28,7 @@
 // # Memory
 //
 // A received message lies in memory of its own, or, if it is long, in memory that the
-// connection uses again once the message is freed. Requests of unary calls never do: a
-// proxy may have to send them again. Send has copied or written a message
+// connection uses again once the message is freed. Send has copied or written a message
 // when it returns, and frees it.
 //
 // # Errors
