@@ -212,6 +212,7 @@ func (x *exchange) readInput(call *Call) (err error) {
 	}
 	if slow && err == nil {
 		x.setBodyDeadline(0)
+		err = checkTrailers(x.r)
 	}
 	call.Body = x.input
 	return err
@@ -358,6 +359,9 @@ func (x *exchange) meta(name string) (string, bool) {
 	if value, ok := requestMeta(x.r, x.h.name, name); ok {
 		return value, true
 	}
+	if value, isTrailer, ok := trailerMeta(x.r, name); isTrailer {
+		return value, ok
+	}
 	if name == "trace" {
 		return x.span.TraceID().String(), true
 	}
@@ -397,7 +401,7 @@ func paramOrHeader(r *http.Request, params []string, name string) (string, bool)
 // header field.
 func reserved(name string) bool {
 	switch strings.ToLower(name) {
-	case "method", "path", "query", "route", "remote", "host", "trace", "subject", "tick", "app", "call", "trigger", "execution", "step":
+	case "method", "path", "query", "route", "remote", "host", "trace", "trailers", "subject", "tick", "app", "call", "trigger", "execution", "step":
 		return true
 	}
 	return strings.Contains(name, ".")

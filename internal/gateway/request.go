@@ -51,7 +51,7 @@ func appendHead(b []byte, r *http.Request, app string, span trace.SpanContext) [
 		b = appendTraceparent(b, span)
 		b = append(b, "\r\n"...)
 	}
-	return appendHeader(b, r.Header, span.IsValid())
+	return appendTrailerNames(appendHeader(b, r.Header, span.IsValid()), r)
 }
 
 func appendHeader(b []byte, header http.Header, traced bool) []byte {

@@ -96,6 +96,9 @@ func (s *stream) Read(b []byte) (int, error) {
 	case errors.Is(err, io.EOF):
 		s.reading = false
 		_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
+		if s.readErr = checkTrailers(x.r); s.readErr != nil {
+			return 0, s.readErr
+		}
 	case err != nil:
 		s.readErr = wrongBody(err)
 		err = s.readErr

@@ -29,8 +29,14 @@ func inParts(parts ...string) invoke {
 // what comes back.
 func overConn(t *testing.T, i invoke, request string) (got answer, length int64, err error) {
 	t.Helper()
+	return overRoute(t, i, true, request)
+}
+
+// overRoute is overConn for a function that may not stream.
+func overRoute(t *testing.T, i invoke, streams bool, request string) (got answer, length int64, err error) {
+	t.Helper()
 	g := newGateway(t, gateway.Options{Invoker: i}, gateway.App{Name: "a", Routes: []gateway.Route{{
-		Path: "/", Target: gateway.Target{Function: "f"}, HTTP: true, Streams: true, MaxBody: 1 << 20,
+		Path: "/", Target: gateway.Target{Function: "f"}, HTTP: true, Streams: streams, MaxBody: 1 << 20,
 	}}})
 	start(t, g)
 	conn, err := net.Dial("tcp", serve(t, g))

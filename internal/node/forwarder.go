@@ -159,5 +159,10 @@ func forward(r *httputil.ProxyRequest) {
 			r.Out.Header[name] = values
 		}
 	}
+	// Reading the body fills in the trailers, which the transport sends after it.
+	if r.In.Trailer == nil && r.In.ContentLength < 0 {
+		r.In.Trailer = http.Header{} // those that come unannounced
+	}
+	r.Out.Trailer = r.In.Trailer
 	r.Out.Header[gateway.ClientHeader] = []string{r.In.RemoteAddr}
 }

@@ -47,6 +47,7 @@ func readRequest(message []byte) (*http.Request, error) {
 	if h.framed {
 		streamBody(r, content)
 	}
+	readTrailers(r, h.trailed)
 	return r, nil
 }
 
@@ -140,6 +141,8 @@ type header struct {
 	fields http.Header // without Host
 	host   string
 	framed bool // it has a Content-Length or a Transfer-Encoding
+	// trailed: it has a Trailer.
+	trailed bool
 }
 
 func readHeader(text string) (h header, err error) {
@@ -161,6 +164,8 @@ func readHeader(text string) (h header, err error) {
 			continue
 		case "Content-Length", "Transfer-Encoding":
 			h.framed = true
+		case "Trailer":
+			h.trailed = true
 		}
 		if before := fields[name]; before != nil {
 			fields[name] = append(before, value)

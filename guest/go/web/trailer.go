@@ -2,11 +2,15 @@ package web
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"maps"
 	"net/http"
 	"net/textproto"
 	"strconv"
 	"strings"
+
+	guest "github.com/outboard-run/outboard/guest/go"
 )
 
 // trailerNames returns the names in the header Trailer.
@@ -64,4 +68,56 @@ func chunked(body []byte, trailer http.Header) []byte {
 	_ = trailer.Write(&b) // a buffer returns no error
 	b.WriteString("\r\n")
 	return b.Bytes()
+}
+
+// readTrailers makes the request's trailers as net/http does: announced ones are keys from the
+// start, and all have their values when the body was read to its end.
+func readTrailers(r *http.Request, announced bool) {
+	if !announced && r.TransferEncoding == nil {
+		return // most requests
+	}
+	if announced {
+		r.Trailer = http.Header{}
+		for _, name := range trailerNames(r.Header) {
+			r.Trailer[name] = nil
+		}
+		delete(r.Header, "Trailer")
+	}
+	r.Body = &trailedBody{body: r.Body, request: r}
+}
+
+// trailedBody is a body behind which trailers may follow.
+type trailedBody struct {
+	body    io.ReadCloser
+	request *http.Request
+	ended   bool
+}
+
+// Read implements io.Reader.
+func (b *trailedBody) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
+	if errors.Is(err, io.EOF) && !b.ended {
+		b.ended = true
+		setTrailers(b.request)
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *trailedBody) Close() error { return b.body.Close() }
+
+// setTrailers asks the host for the trailers that have come.
+func setTrailers(r *http.Request) {
+	names, ok := guest.Meta("trailers")
+	if !ok {
+		return
+	}
+	if r.Trailer == nil {
+		r.Trailer = http.Header{}
+	}
+	for name := range strings.SplitSeq(names, ", ") {
+		if value, ok := guest.Meta("trailer." + name); ok {
+			r.Trailer[name] = []string{value}
+		}
+	}
 }

@@ -9,11 +9,11 @@
 // It is separate from package guest since net/http makes a module of 1.8 MB one of more than
 // 5 MB.
 //
-// There is no server in it: Hijack, trailers of requests and 1xx responses are not supported. A
-// response that announces trailers is sent as a whole. The host passes
-// a small request as one message; a body of more than 32 KiB, or of unknown length, is read while
-// the handler reads it. A response is sent when the handler returns, and in parts from its first
-// Flush or its first 32 KiB on.
+// There is no server in it: Hijack and 1xx responses are not supported. The host passes a small
+// request as one message; a body of more than 32 KiB, or of unknown length, is read while the
+// handler reads it, and trailers follow it. A response is sent when the handler returns, and in
+// parts from its first Flush or its first 32 KiB on; one that announces trailers is sent as a
+// whole.
 //
 // A handler that uses encoding/json, html/template and the like should use them once in
 // init, with the types and templates of its requests: see package guest. Warm does so with

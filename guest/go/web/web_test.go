@@ -86,6 +86,38 @@ func TestTrailers(t *testing.T) {
 	}
 }
 
+// TestRequestTrailers: a request's trailers are there when its body was read to the end, as with net/http.
+func TestRequestTrailers(t *testing.T) {
+	for name, c := range map[string]struct {
+		message, more string
+		values        map[string]string
+		before, after http.Header
+	}{
+		"none":        {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", "", map[string]string{"trailers": "X"}, nil, nil},
+		"announced":   {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTrailer: x-sum, B\r\n\r\nabc", "", map[string]string{"trailers": "X-Sum", "trailer.X-Sum": "42"}, http.Header{"X-Sum": nil, "B": nil}, http.Header{"X-Sum": {"42"}, "B": nil}},
+		"stream":      {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n", "abc", map[string]string{"trailers": "X-Sum", "trailer.X-Sum": "42"}, http.Header{"X-Sum": nil}, http.Header{"X-Sum": {"42"}}},
+		"unannounced": {"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", "abc", map[string]string{"trailers": "A, X-Sum", "trailer.X-Sum": "42", "trailer.A": ""}, nil, http.Header{"A": {""}, "X-Sum": {"42"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := guesttest.Start(t)
+			host.Values["http"], host.More = "1", strings.NewReader(c.more)
+			for key, value := range c.values {
+				host.Values[key] = value
+			}
+			exchange(t, func(w http.ResponseWriter, r *http.Request) {
+				before := r.Trailer.Clone()
+				body, err := io.ReadAll(r.Body)
+				if string(body) != "abc" || err != nil || r.Header["Trailer"] != nil {
+					t.Errorf("body %q (%v), header %v", body, err, r.Header)
+				}
+				if diff := cmp.Diff([]http.Header{before, r.Trailer}, []http.Header{c.before, c.after}); diff != "" {
+					t.Errorf("before and after the body: got (-) want (+):\n%s", diff)
+				}
+			}, c.message)
+		})
+	}
+}
+
 // FuzzDetectType compares the types of bodies with those of net/http.
 func FuzzDetectType(f *testing.F) {
 	for _, s := range []string{
