@@ -1,12 +1,13 @@
 /* argument.c: clSetKernelArg. What the driver would reject is rejected here; an unchanged argument is not sent again.
  * Layer: calls. */
 #include "calls.h"
+#include "svm.h"
 
 /* An argument to be set. */
 struct setting {
 	enum arg_form form;
 	size_t size;
-	const void *value; /* of FORM_BYTES */
+	const void *value; /* of FORM_BYTES and FORM_SVM */
 	uint64_t object;
 };
 
@@ -146,15 +147,37 @@ static int32_t set(cl_kernel k, cl_uint index, const struct setting *s) {
 	return status;
 }
 
+static int32_t set_locked(cl_kernel k, cl_uint index, const struct setting *s) {
+	pthread_mutex_lock(&k->lock);
+	int32_t status = set(k, index, s);
+	pthread_mutex_unlock(&k->lock);
+	return status;
+}
+
 cl_int ob_clSetKernelArg(cl_kernel k, cl_uint arg_index, size_t arg_size, const void *arg_value) {
 	if (arg_index >= k->shape->arg_count)
 		return CL_INVALID_ARG_INDEX;
 	struct setting s = {.form = FORM_BYTES, .size = arg_size};
 	int32_t status = interpret(&s, &k->shape->args[arg_index], arg_value);
-	if (status != 0)
-		return status;
-	pthread_mutex_lock(&k->lock);
-	status = set(k, arg_index, &s);
-	pthread_mutex_unlock(&k->lock);
+	return status ? status : set_locked(k, arg_index, &s);
+}
+
+cl_int ob_clSetKernelArgSVMPointer(cl_kernel k, cl_uint arg_index, const void *arg_value) {
+	cl_context context = k->program->context;
+	if (!context_has_svm(context))
+		return CL_INVALID_OPERATION;
+	if (arg_index >= k->shape->arg_count)
+		return CL_INVALID_ARG_INDEX;
+	enum arg_kind kind = k->shape->args[arg_index].kind;
+	size_t offset = 0;
+	if (kind != ARG_POINTER && kind != ARG_UNKNOWN)
+		return CL_INVALID_ARG_VALUE;
+	cl_mem m = arg_value ? svm_find(context, arg_value, 0, &offset) : NULL;
+	if (arg_value && !m)
+		return CL_INVALID_ARG_VALUE;
+	struct setting s = {.form = FORM_SVM, .size = sizeof offset, .value = &offset, .object = api_id(m)};
+	int32_t status = set_locked(k, arg_index, &s);
+	if (m)
+		object_drop(m);
 	return status;
 }

@@ -55,5 +55,39 @@ int32_t region_write(struct command *, const struct region *, cl_bool blocking);
 int32_t region_end(struct command *, int32_t status, cl_bool blocking, int waited);
 /* Sends the command as a marker. */
 int32_t command_marks(struct command *);
+/* Read a region of an object into the program's memory, or write it from there. The caller has checked both. */
+int32_t read_region(cl_command_queue, cl_command_type, const struct region *, cl_bool blocking, cl_uint count, const cl_event *list, cl_event *event);
+int32_t write_region(cl_command_queue, cl_command_type, const struct region *, cl_bool blocking, cl_uint count, const cl_event *list, cl_event *event);
+
+/* ---- map.c */
+/* The arguments of a map that buffers and images share. */
+struct map_call {
+	cl_command_queue queue;
+	cl_command_type type;
+	cl_bool blocking;
+	cl_map_flags flags;
+	cl_uint count;
+	const cl_event *list;
+	cl_event *event;
+};
+/* Maps bytes of a buffer that the caller has checked. */
+void *map_bytes(const struct map_call *, cl_mem buffer, size_t offset, size_t size, cl_int *errcode_ret);
+/* Ends the oldest map of the object's storage at the pointer. CL_INVALID_VALUE when there is none. */
+int32_t map_end(cl_command_queue, cl_command_type, cl_mem, void *pointer, cl_uint count, const cl_event *list, cl_event *event);
+/* Forgets all maps of the storage. */
+void maps_drop(cl_mem root);
+
+/* ---- marker.c */
+/* Enqueues a command that does nothing but wait; to the program it has that type. */
+int32_t enqueue_mark(cl_command_queue, cl_command_type, cl_uint count, const cl_event *list, cl_event *event);
+
+/* ---- hostwork.c */
+/* Enqueues a function of the program's process as a command: run(arg, 0) is called on the listener thread when the command's turn has
+ * come, and the command is complete when it returns. When the command fails run gets the status, and only cleans up. It is called
+ * exactly once, unless this fails. */
+int32_t hostwork_enqueue(cl_command_queue, cl_command_type, void (*run)(void *arg, int32_t status), void *arg, cl_uint count, const cl_event *list, cl_event *event);
+
+/* ---- svm.c */
+int context_has_svm(cl_context); /* a device of it has */
 
 #endif

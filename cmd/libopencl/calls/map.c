@@ -75,17 +75,6 @@ static struct region mapping_region(const struct mapping *p) {
 	return g;
 }
 
-/* The arguments of a map that buffers and images share. */
-struct map_call {
-	cl_command_queue queue;
-	cl_command_type type;
-	cl_bool blocking;
-	cl_map_flags flags;
-	cl_uint count;
-	const cl_event *list;
-	cl_event *event;
-};
-
 static int32_t check_map_access(const struct map_call *call, cl_mem m) {
 	cl_mem_flags refused = 0;
 	if (call->flags & CL_MAP_READ)
@@ -159,6 +148,17 @@ static void *map_region(const struct map_call *call, struct mapping *p, cl_int *
 	return pointer;
 }
 
+void *map_bytes(const struct map_call *call, cl_mem buffer, size_t offset, size_t size, cl_int *errcode_ret) {
+	unsigned char *base = base_of(buffer);
+	struct mapping *p = base ? mapping_new(buffer, call->flags) : NULL;
+	if (!p)
+		return mem_fail(base ? CL_OUT_OF_HOST_MEMORY : CL_MAP_FAILURE, errcode_ret);
+	p->pointer = base + offset;
+	p->offset = offset;
+	p->size = size;
+	return map_region(call, p, errcode_ret);
+}
+
 static int32_t check_map_buffer(const struct map_call *call, cl_mem m, size_t offset, size_t size) {
 	int32_t status = check_buffer(call->queue, m);
 	if (status == 0 && size == 0)
@@ -171,16 +171,7 @@ static int32_t check_map_buffer(const struct map_call *call, cl_mem m, size_t of
 void *ob_clEnqueueMapBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocking, cl_map_flags flags, size_t offset, size_t size, cl_uint count, const cl_event *list, cl_event *event, cl_int *errcode_ret) {
 	struct map_call call = {queue, CL_COMMAND_MAP_BUFFER, blocking, flags, count, list, event};
 	int32_t status = check_map_buffer(&call, buffer, offset, size);
-	if (status != 0)
-		return mem_fail(status, errcode_ret);
-	unsigned char *base = base_of(buffer);
-	struct mapping *p = base ? mapping_new(buffer, flags) : NULL;
-	if (!p)
-		return mem_fail(base ? CL_OUT_OF_HOST_MEMORY : CL_MAP_FAILURE, errcode_ret);
-	p->pointer = base + offset;
-	p->offset = offset;
-	p->size = size;
-	return map_region(&call, p, errcode_ret);
+	return status ? mem_fail(status, errcode_ret) : map_bytes(&call, buffer, offset, size, errcode_ret);
 }
 
 static int32_t check_map_image(const struct map_call *call, cl_mem m, const size_t *origin, const size_t *region, const size_t *row_pitch, const size_t *slice_pitch) {
@@ -237,11 +228,9 @@ static int32_t unmap(struct command *c, const struct mapping *p) {
 	return c->minted || c->wait_count ? command_marks(c) : 0;
 }
 
-cl_int ob_clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem m, void *pointer, cl_uint count, const cl_event *list, cl_event *event) {
-	if (m->context != queue->context)
-		return CL_INVALID_CONTEXT;
+int32_t map_end(cl_command_queue queue, cl_command_type type, cl_mem m, void *pointer, cl_uint count, const cl_event *list, cl_event *event) {
 	struct command c;
-	int32_t status = command_begin(&c, queue, CL_COMMAND_UNMAP_MEM_OBJECT, count, list, event);
+	int32_t status = command_begin(&c, queue, type, count, list, event);
 	if (status != 0)
 		return status;
 	struct mapping *p = mapping_remove(m->root, pointer);
@@ -251,4 +240,23 @@ cl_int ob_clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem m, void *pointe
 	else if (p)
 		mapping_free(p);
 	return status;
+}
+
+void maps_drop(cl_mem root) {
+	struct mapping *p, *next;
+	pthread_mutex_lock(&root->lock);
+	p = root->maps;
+	root->maps = NULL;
+	atomic_store(&root->map_count, 0);
+	pthread_mutex_unlock(&root->lock);
+	for (; p; p = next) {
+		next = p->next;
+		mapping_free(p);
+	}
+}
+
+cl_int ob_clEnqueueUnmapMemObject(cl_command_queue queue, cl_mem m, void *pointer, cl_uint count, const cl_event *list, cl_event *event) {
+	if (m->context != queue->context)
+		return CL_INVALID_CONTEXT;
+	return map_end(queue, CL_COMMAND_UNMAP_MEM_OBJECT, m, pointer, count, list, event);
 }

@@ -1,6 +1,12 @@
 /* marker.c: markers and barriers of OpenCL 1.0 and 1.1. Layer: calls. */
 #include "calls.h"
 
+int32_t enqueue_mark(cl_command_queue queue, cl_command_type type, cl_uint count, const cl_event *list, cl_event *event) {
+	struct command c;
+	int32_t status = command_begin(&c, queue, type, count, list, event);
+	return status ? status : command_end(&c, command_marks(&c));
+}
+
 static int32_t enqueue_barrier(cl_command_queue q, cl_uint count, const cl_event *list) {
 	struct command c;
 	int32_t status = command_begin(&c, q, CL_COMMAND_BARRIER, count, list, NULL);
@@ -11,13 +17,7 @@ static int32_t enqueue_barrier(cl_command_queue q, cl_uint count, const cl_event
 }
 
 cl_int ob_clEnqueueMarker(cl_command_queue q, cl_event *event) {
-	struct command c;
-	if (!event)
-		return CL_INVALID_VALUE;
-	int32_t status = command_begin(&c, q, CL_COMMAND_MARKER, 0, NULL, event);
-	if (status != 0)
-		return status;
-	return command_end(&c, send_clEnqueueMarkerWithWaitList(c.session, NULL, api_id(q), c.waits, c.wait_count, c.event));
+	return event ? enqueue_mark(q, CL_COMMAND_MARKER, 0, NULL, event) : CL_INVALID_VALUE;
 }
 
 cl_int ob_clEnqueueBarrier(cl_command_queue q) { return enqueue_barrier(q, 0, NULL); }

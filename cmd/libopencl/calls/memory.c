@@ -22,9 +22,9 @@ cl_int ob_clSetMemObjectDestructorCallback(cl_mem m, PFN_clSetMemObjectDestructo
 }
 
 /* Maps are counted at the root, as drivers do. */
-static cl_uint map_count(cl_mem m) { return m == m->root ? atomic_load(&m->map_count) : 0; }
+static cl_uint map_count(cl_mem m) { return m == m->root || mem_over_svm(m) ? atomic_load(&m->root->map_count) : 0; }
 
-static size_t offset_in_parent(cl_mem m) { return m->parent ? m->offset - m->parent->offset : 0; }
+static size_t offset_in_parent(cl_mem m) { return m->parent && !mem_over_svm(m) ? m->offset - m->parent->offset : 0; }
 
 cl_int ob_clGetMemObjectInfo(cl_mem m, cl_mem_info name, size_t param_value_size, void *param_value, size_t *param_value_size_ret) {
 	switch (name) {
@@ -43,11 +43,11 @@ cl_int ob_clGetMemObjectInfo(cl_mem m, cl_mem_info name, size_t param_value_size
 	case CL_MEM_CONTEXT:
 		INFO(cl_context, m->context);
 	case CL_MEM_ASSOCIATED_MEMOBJECT:
-		INFO(cl_mem, m->parent);
+		INFO(cl_mem, mem_over_svm(m) ? NULL : m->parent);
 	case CL_MEM_OFFSET:
 		INFO(size_t, offset_in_parent(m));
 	case CL_MEM_USES_SVM_POINTER:
-		INFO(cl_bool, CL_FALSE);
+		INFO(cl_bool, m->root->svm ? CL_TRUE : CL_FALSE);
 	case CL_MEM_PROPERTIES:
 		return info_answer(m->properties.data, m->properties.size, param_value_size, param_value, param_value_size_ret);
 	default:

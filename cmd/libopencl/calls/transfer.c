@@ -120,7 +120,7 @@ int region_covers(const struct region *g) {
 	return memcmp(g->region, g->mem->image.extent, sizeof g->mem->image.extent) == 0;
 }
 
-static int32_t read_region(cl_command_queue queue, cl_command_type type, const struct region *g, cl_bool blocking, cl_uint count, const cl_event *list, cl_event *event) {
+int32_t read_region(cl_command_queue queue, cl_command_type type, const struct region *g, cl_bool blocking, cl_uint count, const cl_event *list, cl_event *event) {
 	struct command c;
 	int32_t status = command_begin(&c, queue, type, count, list, event);
 	if (status != 0)
@@ -140,7 +140,7 @@ static int32_t command_begin_write(struct command *c, cl_command_queue queue, cl
 	return status;
 }
 
-static int32_t write_region(cl_command_queue queue, cl_command_type type, const struct region *g, cl_bool blocking, cl_uint count, const cl_event *list, cl_event *event) {
+int32_t write_region(cl_command_queue queue, cl_command_type type, const struct region *g, cl_bool blocking, cl_uint count, const cl_event *list, cl_event *event) {
 	struct command c;
 	int32_t status = command_begin_write(&c, queue, type, blocking, count, list, event);
 	if (status != 0)

@@ -44,6 +44,16 @@ cl_int ob_clGetMemObjectInfo(cl_mem memobj, cl_mem_info param_name, size_t param
 cl_int ob_clGetImageInfo(cl_mem image, cl_image_info param_name, size_t param_value_size, void* param_value, size_t* param_value_size_ret);
 cl_int ob_clGetPipeInfo(cl_mem pipe, cl_pipe_info param_name, size_t param_value_size, void* param_value, size_t* param_value_size_ret);
 cl_int ob_clSetMemObjectDestructorCallback(cl_mem memobj, PFN_clSetMemObjectDestructorCallback pfn_notify, void* user_data);
+void* ob_clSVMAlloc(cl_context context, cl_svm_mem_flags flags, size_t size, cl_uint alignment);
+void ob_clSVMFree(cl_context context, void* svm_pointer);
+cl_int ob_clEnqueueSVMFree(cl_command_queue command_queue, cl_uint num_svm_pointers, void** svm_pointers, PFN_clEnqueueSVMFree pfn_free_func, void* user_data, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event);
+cl_int ob_clEnqueueSVMMemcpy(cl_command_queue command_queue, cl_bool blocking_copy, void* dst_ptr, const void* src_ptr, size_t size, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event);
+cl_int ob_clEnqueueSVMMemFill(cl_command_queue command_queue, void* svm_ptr, const void* pattern, size_t pattern_size, size_t size, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event);
+cl_int ob_clEnqueueSVMMap(cl_command_queue command_queue, cl_bool blocking_map, cl_map_flags flags, void* svm_ptr, size_t size, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event);
+cl_int ob_clEnqueueSVMUnmap(cl_command_queue command_queue, void* svm_ptr, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event);
+cl_int ob_clEnqueueSVMMigrateMem(cl_command_queue command_queue, cl_uint num_svm_pointers, const void** svm_pointers, const size_t* sizes, cl_mem_migration_flags flags, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event);
+cl_int ob_clSetKernelArgSVMPointer(cl_kernel kernel, cl_uint arg_index, const void* arg_value);
+cl_int ob_clSetKernelExecInfo(cl_kernel kernel, cl_kernel_exec_info param_name, size_t param_value_size, const void* param_value);
 cl_sampler ob_clCreateSamplerWithProperties(cl_context context, const cl_sampler_properties* sampler_properties, cl_int* errcode_ret);
 cl_sampler ob_clCreateSampler(cl_context context, cl_bool normalized_coords, cl_addressing_mode addressing_mode, cl_filter_mode filter_mode, cl_int* errcode_ret);
 cl_int ob_clRetainSampler(cl_sampler sampler);

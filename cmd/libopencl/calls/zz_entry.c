@@ -399,160 +399,102 @@ static cl_int API_CALL entry_clSetMemObjectDestructorCallback(cl_mem memobj, PFN
 
 static void* API_CALL entry_clSVMAlloc(cl_context context, cl_svm_mem_flags flags, size_t size, cl_uint alignment)
 {
-	(void)context;
-	(void)flags;
-	(void)size;
-	(void)alignment;
 	int32_t status = library_enter(&api_dispatch);
 	if (status != 0)
 		return NULL;
 	if (!api_valid(context, KIND_CONTEXT))
 		return NULL;
-	return NULL;
+	return ob_clSVMAlloc(context, flags, size, alignment);
 }
 
 static void API_CALL entry_clSVMFree(cl_context context, void* svm_pointer)
 {
-	(void)context;
-	(void)svm_pointer;
 	int32_t status = library_enter(&api_dispatch);
 	if (status != 0)
 		return;
 	if (!api_valid(context, KIND_CONTEXT))
 		return;
-	return;
+	ob_clSVMFree(context, svm_pointer);
 }
 
 static cl_int API_CALL entry_clEnqueueSVMFree(cl_command_queue command_queue, cl_uint num_svm_pointers, void** svm_pointers, PFN_clEnqueueSVMFree pfn_free_func, void* user_data, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event)
 {
-	(void)command_queue;
-	(void)num_svm_pointers;
-	(void)svm_pointers;
-	(void)pfn_free_func;
-	(void)user_data;
-	(void)num_events_in_wait_list;
-	(void)event_wait_list;
-	(void)event;
 	int32_t status = library_enter(&api_dispatch);
 	if (status != 0)
 		return status;
 	if (!api_valid(command_queue, KIND_QUEUE))
 		return CL_INVALID_COMMAND_QUEUE;
-	return api_refusal;
+	return ob_clEnqueueSVMFree(command_queue, num_svm_pointers, svm_pointers, pfn_free_func, user_data, num_events_in_wait_list, event_wait_list, event);
 }
 
 static cl_int API_CALL entry_clEnqueueSVMMemcpy(cl_command_queue command_queue, cl_bool blocking_copy, void* dst_ptr, const void* src_ptr, size_t size, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event)
 {
-	(void)command_queue;
-	(void)blocking_copy;
-	(void)dst_ptr;
-	(void)src_ptr;
-	(void)size;
-	(void)num_events_in_wait_list;
-	(void)event_wait_list;
-	(void)event;
 	int32_t status = library_enter(&api_dispatch);
 	if (status != 0)
 		return status;
 	if (!api_valid(command_queue, KIND_QUEUE))
 		return CL_INVALID_COMMAND_QUEUE;
-	return api_refusal;
+	return ob_clEnqueueSVMMemcpy(command_queue, blocking_copy, dst_ptr, src_ptr, size, num_events_in_wait_list, event_wait_list, event);
 }
 
 static cl_int API_CALL entry_clEnqueueSVMMemFill(cl_command_queue command_queue, void* svm_ptr, const void* pattern, size_t pattern_size, size_t size, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event)
 {
-	(void)command_queue;
-	(void)svm_ptr;
-	(void)pattern;
-	(void)pattern_size;
-	(void)size;
-	(void)num_events_in_wait_list;
-	(void)event_wait_list;
-	(void)event;
 	int32_t status = library_enter(&api_dispatch);
 	if (status != 0)
 		return status;
 	if (!api_valid(command_queue, KIND_QUEUE))
 		return CL_INVALID_COMMAND_QUEUE;
-	return api_refusal;
+	return ob_clEnqueueSVMMemFill(command_queue, svm_ptr, pattern, pattern_size, size, num_events_in_wait_list, event_wait_list, event);
 }
 
 static cl_int API_CALL entry_clEnqueueSVMMap(cl_command_queue command_queue, cl_bool blocking_map, cl_map_flags flags, void* svm_ptr, size_t size, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event)
 {
-	(void)command_queue;
-	(void)blocking_map;
-	(void)flags;
-	(void)svm_ptr;
-	(void)size;
-	(void)num_events_in_wait_list;
-	(void)event_wait_list;
-	(void)event;
 	int32_t status = library_enter(&api_dispatch);
 	if (status != 0)
 		return status;
 	if (!api_valid(command_queue, KIND_QUEUE))
 		return CL_INVALID_COMMAND_QUEUE;
-	return api_refusal;
+	return ob_clEnqueueSVMMap(command_queue, blocking_map, flags, svm_ptr, size, num_events_in_wait_list, event_wait_list, event);
 }
 
 static cl_int API_CALL entry_clEnqueueSVMUnmap(cl_command_queue command_queue, void* svm_ptr, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event)
 {
-	(void)command_queue;
-	(void)svm_ptr;
-	(void)num_events_in_wait_list;
-	(void)event_wait_list;
-	(void)event;
 	int32_t status = library_enter(&api_dispatch);
 	if (status != 0)
 		return status;
 	if (!api_valid(command_queue, KIND_QUEUE))
 		return CL_INVALID_COMMAND_QUEUE;
-	return api_refusal;
+	return ob_clEnqueueSVMUnmap(command_queue, svm_ptr, num_events_in_wait_list, event_wait_list, event);
 }
 
 static cl_int API_CALL entry_clEnqueueSVMMigrateMem(cl_command_queue command_queue, cl_uint num_svm_pointers, const void** svm_pointers, const size_t* sizes, cl_mem_migration_flags flags, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event)
 {
-	(void)command_queue;
-	(void)num_svm_pointers;
-	(void)svm_pointers;
-	(void)sizes;
-	(void)flags;
-	(void)num_events_in_wait_list;
-	(void)event_wait_list;
-	(void)event;
 	int32_t status = library_enter(&api_dispatch);
 	if (status != 0)
 		return status;
 	if (!api_valid(command_queue, KIND_QUEUE))
 		return CL_INVALID_COMMAND_QUEUE;
-	return api_refusal;
+	return ob_clEnqueueSVMMigrateMem(command_queue, num_svm_pointers, svm_pointers, sizes, flags, num_events_in_wait_list, event_wait_list, event);
 }
 
 static cl_int API_CALL entry_clSetKernelArgSVMPointer(cl_kernel kernel, cl_uint arg_index, const void* arg_value)
 {
-	(void)kernel;
-	(void)arg_index;
-	(void)arg_value;
 	int32_t status = library_enter(&api_dispatch);
 	if (status != 0)
 		return status;
 	if (!api_valid(kernel, KIND_KERNEL))
 		return CL_INVALID_KERNEL;
-	return api_refusal;
+	return ob_clSetKernelArgSVMPointer(kernel, arg_index, arg_value);
 }
 
 static cl_int API_CALL entry_clSetKernelExecInfo(cl_kernel kernel, cl_kernel_exec_info param_name, size_t param_value_size, const void* param_value)
 {
-	(void)kernel;
-	(void)param_name;
-	(void)param_value_size;
-	(void)param_value;
 	int32_t status = library_enter(&api_dispatch);
 	if (status != 0)
 		return status;
 	if (!api_valid(kernel, KIND_KERNEL))
 		return CL_INVALID_KERNEL;
-	return api_refusal;
+	return ob_clSetKernelExecInfo(kernel, param_name, param_value_size, param_value);
 }
 
 static cl_sampler API_CALL entry_clCreateSamplerWithProperties(cl_context context, const cl_sampler_properties* sampler_properties, cl_int* errcode_ret)

@@ -172,7 +172,7 @@ func (d *description) honest(f gen.Fact) []byte {
 		"CL_DEVICE_PARTITION_MAX_SUB_DEVICES": 2, "CL_PROGRAM_NUM_KERNELS": 1, "CL_KERNEL_NUM_ARGS": 3, "CL_PROGRAM_BUILD_STATUS": 0,
 		"CL_PROGRAM_BINARY_TYPE": 4, "CL_KERNEL_ARG_ADDRESS_QUALIFIER": 0x119b, "CL_KERNEL_ARG_ACCESS_QUALIFIER": 0x11a3,
 		"CL_KERNEL_ARG_TYPE_QUALIFIER": 0, "CL_DEVICE_IMAGE_PITCH_ALIGNMENT": 1, "CL_KERNEL_COMPILE_WORK_GROUP_SIZE": 0,
-		"CL_DEVICE_QUEUE_ON_HOST_PROPERTIES": 3, "CL_DEVICE_MEM_BASE_ADDR_ALIGN": 64,
+		"CL_DEVICE_QUEUE_ON_HOST_PROPERTIES": 3, "CL_DEVICE_MEM_BASE_ADDR_ALIGN": 64, "CL_DEVICE_SVM_CAPABILITIES": 1,
 	}
 	texts := map[string]string{
 		"CL_DEVICE_VERSION": "OpenCL 3.0 x", "CL_PLATFORM_VERSION": "OpenCL 3.0 x", "CL_PROGRAM_KERNEL_NAMES": "k", "CL_KERNEL_FUNCTION_NAME": "k",
@@ -256,6 +256,9 @@ func (w *hostileWorker) reply(c *gen.Call, request []byte) (status int32, body [
 func (w *hostileWorker) appendField(body []byte, c *gen.Call, p *gen.Param, request []byte, n, field int) []byte {
 	if p.Treatment == gen.OutValue {
 		v := uint64(2)
+		if c.Name == "svm_alloc" {
+			v = 0x300000000000 + uint64(n)<<20
+		}
 		if edge, ok := w.edge(uint16(c.Op), n, field, "", len(wordEdges)); ok {
 			v = wordEdges[edge]
 		}

@@ -11,7 +11,7 @@ func memoryProgram(t *testing.T) string {
 	t.Helper()
 	sources := []string{"testdata/memory.c", "testdata/device.c", "../../libsession/session/layout.c"}
 	for _, name := range []string{
-		"objects/memory", "objects/coherence", "objects/object", "objects/info", "calls/buffer", "calls/format", "calls/image", "calls/transfer",
+		"objects/memory", "objects/svm", "objects/coherence", "objects/object", "objects/info", "calls/buffer", "calls/format", "calls/image", "calls/transfer",
 		"calls/check", "calls/map", "calls/migrate", "calls/sampler", "calls/pipe", "calls/memory",
 	} {
 		sources = append(sources, "../"+name+".c")

@@ -958,6 +958,9 @@ static cl_int API_CALL record_clSetKernelExecInfo(cl_kernel kernel, cl_kernel_ex
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	if (entry_sizes) {
+		call.forward = 56;
+	}
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }

@@ -15,7 +15,7 @@ struct arg_shape {
 };
 
 /* The form of an argument on the wire: docs/design/0004. */
-enum arg_form { FORM_BYTES, FORM_LOCAL, FORM_MEM, FORM_SAMPLER, FORM_QUEUE };
+enum arg_form { FORM_BYTES, FORM_LOCAL, FORM_MEM, FORM_SAMPLER, FORM_QUEUE, FORM_SVM };
 
 /* Limits of a launch on a device. */
 struct limits {
@@ -51,7 +51,7 @@ struct arg {
 	int set;
 	enum arg_form form;
 	size_t size;              /* as set by the program */
-	unsigned char *value;     /* of FORM_BYTES: small, or malloc'ed */
+	unsigned char *value;     /* of FORM_BYTES and FORM_SVM: small, or malloc'ed */
 	unsigned char small[16];
 	_Atomic uint64_t object;  /* id of what a handle named */
 	_Atomic uint64_t mem;     /* the same when it is a memory object, else 0: read by launches without a lock */

@@ -1,5 +1,5 @@
 /* memory.c: memory objects: flags, accounting of bytes, creation, destruction. Layer: objects. */
-#include "memory.h"
+#include "svm.h"
 
 #include <sys/mman.h>
 
@@ -109,6 +109,7 @@ static void mem_destroy(void *object) {
 	writers_drop(m);
 	if (m->shadow)
 		munmap(m->shadow, m->storage);
+	svm_unplace(m);
 	mem_uncount(m->o.links, m->counted);
 	call_destructors(m);
 	pthread_mutex_destroy(&m->lock);

@@ -62,6 +62,9 @@ struct _cl_mem {
 	struct mapping *maps;
 	_Atomic uint32_t map_count;
 	struct writer *writers;
+	int svm;                   /* shared virtual memory: kernels may write it unseen */
+	void *svm_pages;           /* the program's pages behind it */
+	size_t svm_span;
 };
 
 struct _cl_sampler {
@@ -124,7 +127,11 @@ int context_has(cl_context, cl_device_info);
 
 #define STALE UINT64_MAX
 /* True when the mapped memory holds the contents as of all commands enqueued so far: a map then reads nothing. */
-static inline int mem_shadow_current(cl_mem root) { return atomic_load(&root->shadow_version) == atomic_load(&root->version); }
+static inline int mem_shadow_current(cl_mem root) {
+	return !root->svm && atomic_load(&root->shadow_version) == atomic_load(&root->version);
+}
+/* True for a buffer that the program has created over shared virtual memory. */
+static inline int mem_over_svm(cl_mem m) { return m->parent && m->parent->svm; }
 
 /* Initial state: contents that are undefined, or the program's own memory, need not be read for a map. */
 static inline void mem_created_shadow(cl_mem m, const void *contents) {

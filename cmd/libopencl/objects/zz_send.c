@@ -258,6 +258,18 @@ int32_t call_clGetSupportedImageFormats(struct session *s, uint64_t context, uin
 	return status;
 }
 
+int32_t send_clSetKernelExecInfo(struct session *s, struct track *track, uint64_t kernel, uint32_t param_name, const uint64_t *objects, uint64_t objects_count)
+{
+	struct request r;
+	int32_t status = request_begin(&r, s, OP_clSetKernelExecInfo, 16 + wire_array(objects, objects_count, 8), 0, track);
+	if (status != 0)
+		return status;
+	put_word(&r, kernel);
+	put_word(&r, param_name);
+	put_array(&r, objects, objects_count, 8);
+	return request_send(&r, NULL);
+}
+
 int32_t send_clCreateSamplerWithProperties(struct session *s, struct track *track, uint64_t context, const uint64_t *sampler_properties, uint64_t sampler_properties_count, uint64_t result)
 {
 	struct request r;
@@ -1020,6 +1032,27 @@ int32_t send_record(struct session *s, struct track *track, uint32_t enable)
 		return status;
 	put_word(&r, enable);
 	return request_send(&r, NULL);
+}
+
+int32_t call_svm_alloc(struct session *s, uint64_t context, uint64_t flags, uint64_t size, uint32_t alignment, uint64_t padding, uint64_t result, uint64_t *address)
+{
+	struct request r;
+	int32_t status = request_begin(&r, s, OP_svm_alloc, 48, 0, NULL);
+	if (status != 0)
+		return status;
+	put_word(&r, context);
+	put_word(&r, flags);
+	put_word(&r, size);
+	put_word(&r, alignment);
+	put_word(&r, padding);
+	put_word(&r, result);
+	struct reply reply;
+	status = request_call(&r, NULL, &reply, NULL);
+	*address = (uint64_t)get_word(&reply);
+	if (status == 0 && reply.bad)
+		status = reply_malformed(s);
+	reply_free(&reply);
+	return status;
 }
 
 int decode_snapshot(const struct notice *n, struct notice_snapshot *out)

@@ -25,6 +25,7 @@ enum {
 	OP_clCreateImage = 0x1c,
 	OP_clCreatePipe = 0x20,
 	OP_clGetSupportedImageFormats = 0x23,
+	OP_clSetKernelExecInfo = 0x31,
 	OP_clCreateSamplerWithProperties = 0x32,
 	OP_clCreateSampler = 0x33,
 	OP_clCreateProgramWithSource = 0x37,
@@ -70,6 +71,7 @@ enum {
 	OP_watch = 0x8002,
 	OP_clock = 0x8003,
 	OP_record = 0x8004,
+	OP_svm_alloc = 0x8005,
 	OP_snapshot = 0x8100,
 	OP_failed = 0x8101,
 	OP_event = 0x8102,
@@ -111,6 +113,7 @@ int32_t send_clCreateSubBuffer(struct session *s, struct track *track, uint64_t 
 int32_t send_clCreateImage(struct session *s, struct track *track, uint64_t context, uint64_t flags, const void *image_format, uint64_t image_format_size, const void *image_desc, uint64_t image_desc_size, uint64_t mem_object, const uint64_t *properties, uint64_t properties_count, uint64_t result, const struct layout *bulk);
 int32_t send_clCreatePipe(struct session *s, struct track *track, uint64_t context, uint64_t flags, uint32_t pipe_packet_size, uint32_t pipe_max_packets, const uint64_t *properties, uint64_t properties_count, uint64_t result);
 int32_t call_clGetSupportedImageFormats(struct session *s, uint64_t context, uint64_t flags, uint32_t image_type, struct blob *value);
+int32_t send_clSetKernelExecInfo(struct session *s, struct track *track, uint64_t kernel, uint32_t param_name, const uint64_t *objects, uint64_t objects_count);
 int32_t send_clCreateSamplerWithProperties(struct session *s, struct track *track, uint64_t context, const uint64_t *sampler_properties, uint64_t sampler_properties_count, uint64_t result);
 int32_t send_clCreateSampler(struct session *s, struct track *track, uint64_t context, uint32_t normalized_coords, uint32_t addressing_mode, uint32_t filter_mode, uint64_t result);
 int32_t send_clCreateProgramWithSource(struct session *s, struct track *track, uint64_t context, const void *source, uint64_t source_size, uint64_t result);
@@ -159,6 +162,7 @@ int32_t send_release(struct session *s, struct track *track, uint32_t kind, uint
 int32_t send_watch(struct session *s, struct track *track, uint64_t event);
 int32_t call_clock(struct session *s, uint64_t *worker_clock);
 int32_t send_record(struct session *s, struct track *track, uint32_t enable);
+int32_t call_svm_alloc(struct session *s, uint64_t context, uint64_t flags, uint64_t size, uint32_t alignment, uint64_t padding, uint64_t result, uint64_t *address);
 
 /* The form of a fact's value: *text for a NUL-terminated string; the size in bytes, 0 when the form does not fix it. */
 size_t fact_form(uint16_t op, uint32_t param, int *text);

@@ -49,6 +49,7 @@ const (
 	clMemSize          = 0x1102
 	clImageElementSize = 0x1111
 
+	clMemAccess      = 1<<0 | 1<<1 | 1<<2
 	clMemUseHostPtr  = 1 << 3
 	clMemCopyHostPtr = 1 << 5
 	clMemHostFlags   = 1<<7 | 1<<8 | 1<<9

@@ -13,6 +13,7 @@ type device struct {
 	localMemory      uint64 // of a work group
 	mipmaps          bool   // images may have levels
 	unified          bool   // its memory is the host's
+	sharesMemory     bool   // it has coarse-grained shared virtual memory
 	clock            clock
 }
 
@@ -32,6 +33,9 @@ func (d *device) adjustInfo(param uint32, value []byte) []byte {
 		}
 	case clDeviceSVMCapabilities:
 		value = make([]byte, len(value))
+		if d.sharesMemory && len(value) == 8 {
+			value[0] = svmCoarseGrainBuffer
+		}
 	case clDeviceExecutionCapabilities:
 		if len(value) == 8 { // without CL_EXEC_NATIVE_KERNEL
 			value = binary.LittleEndian.AppendUint64(nil, firstWord(value)&^2)

@@ -15,6 +15,7 @@ const (
 	formMem
 	formSampler
 	formQueue
+	formShared // a pointer into shared virtual memory
 )
 
 var formKinds = map[uint32]session.Kind{formMem: kindMem, formSampler: kindSampler, formQueue: kindQueue}
@@ -24,6 +25,7 @@ func (ks *kernels) doClSetKernelArg(m *message, a *argsClSetKernelArg) error {
 	kernel := c.handle(kindKernel, a.Kernel)
 	value := uintptr(0)
 	switch {
+	case a.Form == formShared:
 	case a.Form == formBytes:
 		// The driver reads as much as the size says.
 		if a.Value != nil && uint64(len(a.Value)) < a.ArgSize {
@@ -42,12 +44,28 @@ func (ks *kernels) doClSetKernelArg(m *message, a *argsClSetKernelArg) error {
 	if c.status == clSuccess && kernel != 0 && (a.Form == formLocal || ks.locals[a.Kernel] != nil) {
 		l = ks.localMemoryOf(a.Kernel, kernel)
 	}
-	status := ks.caller.invoke(c, fnClSetKernelArg, kernel, uintptr(a.ArgIndex), uintptr(a.ArgSize), value)
+	status, err := ks.setArg(c, kernel, a, value)
+	if err != nil {
+		return err
+	}
 	if l != nil && status == clSuccess {
 		l.set(a)
 	}
 	ks.recorder.setArg(a)
 	return ks.caller.finish(c, status)
+}
+
+// setArg passes an argument to the driver; value is where its bytes are, for forms that have some.
+func (ks *kernels) setArg(c *call, kernel uintptr, a *argsClSetKernelArg, value uintptr) (int32, error) {
+	if a.Form == formShared {
+		return ks.sharedMemory.setKernelArg(c, kernel, a)
+	}
+	return ks.caller.invoke(c, fnClSetKernelArg, kernel, uintptr(a.ArgIndex), uintptr(a.ArgSize), value), nil
+}
+
+func (ks *kernels) doClSetKernelExecInfo(m *message, a *argsClSetKernelExecInfo) error {
+	c := ks.caller.begin(m)
+	return ks.caller.finish(c, ks.sharedMemory.setExecInfo(c, a))
 }
 
 // locals is the local memory that a kernel and its arguments need. Drivers should
@@ -120,8 +138,9 @@ type kernels struct {
 	frames *frames
 	device *device
 
-	locals   map[uint64]*locals // of kernels that have arguments in local memory
-	recorder *recorder
+	locals       map[uint64]*locals // of kernels that have arguments in local memory
+	recorder     *recorder
+	sharedMemory *sharedMemory
 }
 
 func (ks *kernels) forget(id uint64) {

@@ -22,7 +22,7 @@ const (
 // setters are the calls that change an object, and whether their second field
 // says which part of it.
 var setters = map[uint16]bool{
-	opClSetKernelArg: true, opClSetProgramSpecializationConstant: true, opClBuildProgram: false, opClCompileProgram: false,
+	opClSetKernelArg: true, opClSetKernelExecInfo: true, opClSetProgramSpecializationConstant: true, opClBuildProgram: false, opClCompileProgram: false,
 	opClSetUserEventStatus: false, opClSetDefaultDeviceCommandQueue: false,
 }
 

@@ -124,7 +124,11 @@ func (r *recorder) setArg(a *argsClSetKernelArg) {
 	if n := int(a.ArgIndex) + 1; n > len(k.args) {
 		k.args = append(k.args, make([]ArgRecipe, n-len(k.args))...)
 	}
-	k.args[a.ArgIndex] = ArgRecipe{a.Form, a.ArgSize}
+	form := a.Form
+	if form == formShared {
+		form = formMem // drivers compile a kernel for both alike
+	}
+	k.args[a.ArgIndex] = ArgRecipe{form, a.ArgSize}
 }
 
 // smallGrid is the number of work items in a dimension from which PoCL compiles for large

@@ -12,6 +12,8 @@ type releases struct {
 	objects *objects
 	events  *events
 	queues  *queues
+	// sharedMemory frees the storage of the buffers that have been made over it.
+	sharedMemory *sharedMemory
 	// forget drops what a part knows of an object, before the driver releases it.
 	forget map[session.Kind]func(id uint64)
 }
@@ -47,6 +49,9 @@ func (rs *releases) doRelease(m *message, a *argsRelease) error {
 	}
 	if fn, ok := releasers[a.Kind]; ok {
 		rs.drv.Call(fn, e.Handle)
+	}
+	if session.Kind(a.Kind) == kindMem {
+		rs.sharedMemory.released(a.Object)
 	}
 	return nil
 }

@@ -105,6 +105,7 @@ type Worker struct {
 	// The parts that execute calls.
 	contexts     *contexts
 	memObjects   *memObjects
+	sharedMemory *sharedMemory
 	programs     *programs
 	kernels      *kernels
 	reads        *reads
@@ -184,13 +185,20 @@ func (w *Worker) newCalls() {
 		memory: w.memory, staging: w.hostMemory.staging, hostMemory: w.hostMemory, objects: w.objects, contexts: w.contexts,
 		elements: make(map[uint64]uint64), sizes: make(map[uint64]uint64),
 	}
+	w.sharedMemory = &sharedMemory{
+		drv: w.drv, caller: k, device: w.device, contexts: w.contexts, memory: w.memory, events: w.events, queues: w.queues,
+		allocations: make(map[uint64]sharedAllocation),
+	}
 	w.programs = &programs{
 		drv: w.drv, caller: k, client: cl, frames: w.frames, device: w.device, budget: w.budget, hostMemory: w.hostMemory,
 		objects: w.objects, events: w.events, output: w.output, contexts: w.contexts, helpers: w.helpers,
 		includes: &includes{dir: opts.IncludeDir, output: w.output}, byID: make(map[uint64]*programState),
 		recorder: w.recorder,
 	}
-	w.kernels = &kernels{drv: w.drv, caller: k, frames: w.frames, device: w.device, locals: make(map[uint64]*locals), recorder: w.recorder}
+	w.kernels = &kernels{
+		drv: w.drv, caller: k, frames: w.frames, device: w.device, locals: make(map[uint64]*locals), recorder: w.recorder,
+		sharedMemory: w.sharedMemory,
+	}
 	mover := &mover{drv: w.drv, frames: w.frames, device: w.device, memObjects: w.memObjects, area: opts.Ring.Area()}
 	w.reads = &reads{
 		drv: w.drv, caller: k, client: cl, frames: w.frames, budget: w.budget, staging: w.hostMemory.staging, hostMemory: w.hostMemory,
@@ -203,7 +211,7 @@ func (w *Worker) newCalls() {
 		drv: w.drv, caller: k, client: cl, objects: w.objects, events: w.events, queues: w.queues, helpers: w.helpers,
 	}
 	w.releases = &releases{
-		drv: w.drv, budget: w.budget, objects: w.objects, events: w.events, queues: w.queues,
+		drv: w.drv, budget: w.budget, objects: w.objects, events: w.events, queues: w.queues, sharedMemory: w.sharedMemory,
 		forget: map[session.Kind]func(id uint64){
 			kindQueue: w.queues.forget, kindContext: w.contexts.forget, kindKernel: w.kernels.forget,
 			kindProgram: w.programs.forget, kindMem: w.memObjects.forget,
@@ -242,6 +250,7 @@ func (w *Worker) findDevice() error {
 	if status, value := query(w.drv, w.frames.current, fnClGetDeviceInfo, w.device.handle, clDeviceLocalMemSize); status == clSuccess {
 		w.device.localMemory = firstWord(value)
 	}
+	w.device.sharesMemory = sharesMemory(w.drv, w.frames.current, w.device.handle)
 	status, value := query(w.drv, w.frames.current, fnClGetDeviceInfo, w.device.handle, clDeviceExtensions)
 	w.device.mipmaps = status == clSuccess && slices.Contains(strings.Fields(cString(value)), "cl_khr_mipmap_image")
 	return nil

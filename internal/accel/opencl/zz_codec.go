@@ -527,6 +527,29 @@ func (a *replyClGetSupportedImageFormats) encode(buf []byte) []byte {
 	return e.Body()
 }
 
+// argsClSetKernelExecInfo is the fields of clSetKernelExecInfo as they travel.
+type argsClSetKernelExecInfo struct {
+	Kernel    uint64   // handle cl_kernel
+	ParamName uint32   // value u32
+	Objects   []uint64 // array
+}
+
+func (a *argsClSetKernelExecInfo) decode(body []byte) error {
+	d := wire.NewDecoder(body)
+	a.Kernel = d.U64()
+	a.ParamName = d.U32()
+	a.Objects = d.Words()
+	return d.Done()
+}
+
+func (a *argsClSetKernelExecInfo) encode(buf []byte) []byte {
+	e := wire.NewEncoder(buf)
+	e.U64(uint64(a.Kernel))
+	e.U64(uint64(a.ParamName))
+	e.Words(a.Objects)
+	return e.Body()
+}
+
 // argsClCreateSamplerWithProperties is the fields of clCreateSamplerWithProperties as they travel.
 type argsClCreateSamplerWithProperties struct {
 	Context           uint64   // handle cl_context
@@ -1993,6 +2016,55 @@ func (a *argsRecord) decode(body []byte) error {
 func (a *argsRecord) encode(buf []byte) []byte {
 	e := wire.NewEncoder(buf)
 	e.U64(uint64(a.Enable))
+	return e.Body()
+}
+
+// argsSvmAlloc is the fields of svm_alloc as they travel.
+type argsSvmAlloc struct {
+	Context   uint64 // handle cl_context
+	Flags     uint64 // value u64
+	Size      uint64 // value u64
+	Alignment uint32 // value u32
+	Padding   uint64 // value u64
+	Result    uint64 // value u64
+}
+
+func (a *argsSvmAlloc) decode(body []byte) error {
+	d := wire.NewDecoder(body)
+	a.Context = d.U64()
+	a.Flags = d.U64()
+	a.Size = d.U64()
+	a.Alignment = d.U32()
+	a.Padding = d.U64()
+	a.Result = d.U64()
+	return d.Done()
+}
+
+func (a *argsSvmAlloc) encode(buf []byte) []byte {
+	e := wire.NewEncoder(buf)
+	e.U64(uint64(a.Context))
+	e.U64(uint64(a.Flags))
+	e.U64(uint64(a.Size))
+	e.U64(uint64(a.Alignment))
+	e.U64(uint64(a.Padding))
+	e.U64(uint64(a.Result))
+	return e.Body()
+}
+
+// replySvmAlloc is the answer to svm_alloc.
+type replySvmAlloc struct {
+	Address uint64 // out value u64
+}
+
+func (a *replySvmAlloc) decode(body []byte) error {
+	d := wire.NewDecoder(body)
+	a.Address = d.U64()
+	return d.Done()
+}
+
+func (a *replySvmAlloc) encode(buf []byte) []byte {
+	e := wire.NewEncoder(buf)
+	e.U64(uint64(a.Address))
 	return e.Body()
 }
 

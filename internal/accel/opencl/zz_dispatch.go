@@ -73,6 +73,12 @@ func (w *Worker) dispatch(m *session.Message) error {
 		return w.memObjects.doClCreatePipe(m, &a)
 	case opClGetSupportedImageFormats:
 		return forwardClGetSupportedImageFormats(w.caller, m)
+	case opClSetKernelExecInfo:
+		var a argsClSetKernelExecInfo
+		if err := a.decode(m.Body); err != nil {
+			return malformed(m, err)
+		}
+		return w.kernels.doClSetKernelExecInfo(m, &a)
 	case opClCreateSamplerWithProperties:
 		return forwardClCreateSamplerWithProperties(w.caller, m)
 	case opClCreateSampler:
@@ -255,6 +261,12 @@ func (w *Worker) dispatch(m *session.Message) error {
 			return malformed(m, err)
 		}
 		return w.doRecord(m, &a)
+	case opSvmAlloc:
+		var a argsSvmAlloc
+		if err := a.decode(m.Body); err != nil {
+			return malformed(m, err)
+		}
+		return w.sharedMemory.doSvmAlloc(m, &a)
 	}
 	return unknownOp(m)
 }

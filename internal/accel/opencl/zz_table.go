@@ -26,6 +26,7 @@ const (
 	opClCreateImage                      uint16 = 0x1c
 	opClCreatePipe                       uint16 = 0x20
 	opClGetSupportedImageFormats         uint16 = 0x23
+	opClSetKernelExecInfo                uint16 = 0x31
 	opClCreateSamplerWithProperties      uint16 = 0x32
 	opClCreateSampler                    uint16 = 0x33
 	opClCreateProgramWithSource          uint16 = 0x37
@@ -71,6 +72,7 @@ const (
 	opWatch                              uint16 = 0x8002
 	opClock                              uint16 = 0x8003
 	opRecord                             uint16 = 0x8004
+	opSvmAlloc                           uint16 = 0x8005
 	opSnapshot                           uint16 = 0x8100
 	opFailed                             uint16 = 0x8101
 	opEvent                              uint16 = 0x8102
@@ -394,16 +396,16 @@ var Ops = []trace.Op{{Name: "none", Answer: "local"},
 	{Name: "clGetImageInfo", Answer: "local"},
 	{Name: "clGetPipeInfo", Answer: "local"},
 	{Name: "clSetMemObjectDestructorCallback", Answer: "local"},
-	{Name: "clSVMAlloc", Answer: "refused"},
-	{Name: "clSVMFree", Answer: "refused"},
-	{Name: "clEnqueueSVMFree", Answer: "refused"},
-	{Name: "clEnqueueSVMMemcpy", Answer: "refused"},
-	{Name: "clEnqueueSVMMemFill", Answer: "refused"},
-	{Name: "clEnqueueSVMMap", Answer: "refused"},
-	{Name: "clEnqueueSVMUnmap", Answer: "refused"},
-	{Name: "clEnqueueSVMMigrateMem", Answer: "refused"},
-	{Name: "clSetKernelArgSVMPointer", Answer: "refused"},
-	{Name: "clSetKernelExecInfo", Answer: "refused"},
+	{Name: "clSVMAlloc", Answer: "local"},
+	{Name: "clSVMFree", Answer: "local"},
+	{Name: "clEnqueueSVMFree", Answer: "local"},
+	{Name: "clEnqueueSVMMemcpy", Answer: "local"},
+	{Name: "clEnqueueSVMMemFill", Answer: "local"},
+	{Name: "clEnqueueSVMMap", Answer: "local"},
+	{Name: "clEnqueueSVMUnmap", Answer: "local"},
+	{Name: "clEnqueueSVMMigrateMem", Answer: "local"},
+	{Name: "clSetKernelArgSVMPointer", Answer: "local"},
+	{Name: "clSetKernelExecInfo", Answer: "early"},
 	{Name: "clCreateSamplerWithProperties", Answer: "early"},
 	{Name: "clCreateSampler", Answer: "early"},
 	{Name: "clRetainSampler", Answer: "local"},
@@ -490,6 +492,7 @@ var TraceTable = map[uint16]trace.Call{
 	0x1c:   {Name: "clCreateImage", Answer: "early", Fields: []trace.Field{{Name: "context", Form: trace.Object}, {Name: "flags", Form: trace.Word}, {Name: "image_format", Form: trace.Bytes}, {Name: "image_desc", Form: trace.Bytes}, {Name: "mem_object", Form: trace.Object}, {Name: "properties", Form: trace.Words}, {Name: "result", Form: trace.Object}}},
 	0x20:   {Name: "clCreatePipe", Answer: "early", Fields: []trace.Field{{Name: "context", Form: trace.Object}, {Name: "flags", Form: trace.Word}, {Name: "pipe_packet_size", Form: trace.Word}, {Name: "pipe_max_packets", Form: trace.Word}, {Name: "properties", Form: trace.Words}, {Name: "result", Form: trace.Object}}},
 	0x23:   {Name: "clGetSupportedImageFormats", Answer: "cached", Fields: []trace.Field{{Name: "context", Form: trace.Object}, {Name: "flags", Form: trace.Word}, {Name: "image_type", Form: trace.Word}}},
+	0x31:   {Name: "clSetKernelExecInfo", Answer: "early", Fields: []trace.Field{{Name: "kernel", Form: trace.Object}, {Name: "param_name", Form: trace.Word}, {Name: "objects", Form: trace.Words}}},
 	0x32:   {Name: "clCreateSamplerWithProperties", Answer: "early", Fields: []trace.Field{{Name: "context", Form: trace.Object}, {Name: "sampler_properties", Form: trace.Words}, {Name: "result", Form: trace.Object}}},
 	0x33:   {Name: "clCreateSampler", Answer: "early", Fields: []trace.Field{{Name: "context", Form: trace.Object}, {Name: "normalized_coords", Form: trace.Word}, {Name: "addressing_mode", Form: trace.Word}, {Name: "filter_mode", Form: trace.Word}, {Name: "result", Form: trace.Object}}},
 	0x37:   {Name: "clCreateProgramWithSource", Answer: "early", Fields: []trace.Field{{Name: "context", Form: trace.Object}, {Name: "source", Form: trace.Bytes}, {Name: "result", Form: trace.Object}}},
@@ -535,6 +538,7 @@ var TraceTable = map[uint16]trace.Call{
 	0x8002: {Name: "watch", Answer: "early", Fields: []trace.Field{{Name: "event", Form: trace.Word}}},
 	0x8003: {Name: "clock", Answer: "wait", Fields: []trace.Field{}},
 	0x8004: {Name: "record", Answer: "early", Fields: []trace.Field{{Name: "enable", Form: trace.Word}}},
+	0x8005: {Name: "svm_alloc", Answer: "wait", Fields: []trace.Field{{Name: "context", Form: trace.Object}, {Name: "flags", Form: trace.Word}, {Name: "size", Form: trace.Word}, {Name: "alignment", Form: trace.Word}, {Name: "padding", Form: trace.Word}, {Name: "result", Form: trace.Word}}},
 	0x8100: {Name: "snapshot", Answer: "early", Fields: []trace.Field{{Name: "memory_limit", Form: trace.Word}, {Name: "facts", Form: trace.Bytes}}},
 	0x8101: {Name: "failed", Answer: "early", Fields: []trace.Field{{Name: "serial", Form: trace.Word}, {Name: "op", Form: trace.Word}, {Name: "status", Form: trace.Word}, {Name: "event", Form: trace.Word}, {Name: "queue", Form: trace.Word}, {Name: "object", Form: trace.Word}}},
 	0x8102: {Name: "event", Answer: "early", Fields: []trace.Field{{Name: "event", Form: trace.Word}, {Name: "status", Form: trace.Word}, {Name: "times", Form: trace.Words}}},

@@ -23,7 +23,7 @@ static const struct form forms[] = {
 
 static volatile size_t sink;
 static unsigned reached; /* places that an honest worker's program passes, a bit each */
-enum { ALL_PLACES = (1 << 11) - 1 };
+enum { ALL_PLACES = (1 << 12) - 1 };
 static cl_platform_id platform;
 static cl_device_id device;
 static cl_context context;
@@ -225,6 +225,21 @@ static void images(cl_mem buffer) {
 		reached |= 256;
 }
 
+static void shared_memory(void) {
+	unsigned char *p = CL.clSVMAlloc(context, CL_MEM_READ_WRITE, 300, 0);
+	if (!p)
+		return;
+	CL.clEnqueueSVMMemFill(queue, p, "x", 1, 300, 0, NULL, NULL);
+	if (CL.clEnqueueSVMMap(queue, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, p, 300, 0, NULL, NULL) == 0) {
+		memset(p, 1, 300);
+		CL.clEnqueueSVMUnmap(queue, p, 0, NULL, NULL);
+		reached |= 2048;
+	}
+	unsigned char bytes[300];
+	CL.clEnqueueSVMMemcpy(queue, CL_TRUE, bytes, p, sizeof bytes, 0, NULL, NULL);
+	CL.clSVMFree(context, p);
+}
+
 static void CL_CALLBACK on_error(const char *text, const void *info, size_t size, void *user) {
 	(void)user;
 	sink += strlen(text);
@@ -258,6 +273,7 @@ static void run(void) {
 	reached |= !CL.clCreateProgramWithIL(context, NULL, 0, &status) && status == CL_INVALID_OPERATION ? 1024 : 0;
 	transfers(buffer);
 	images(buffer);
+	shared_memory();
 	programs(buffer);
 	CL.clReleaseMemObject(buffer);
 	CL.clReleaseCommandQueue(queue);

@@ -1,5 +1,8 @@
 /* memory.c: tests of memory objects against pretended links. memory CASE runs one; without a case it prints their names. */
 #include "device.h"
+#include "svm.h"
+
+#include <sys/mman.h>
 
 #define CHECK(what) \
 	do { \
@@ -636,6 +639,72 @@ static void the_rest(void) {
 	object_release(elsewhere);
 }
 
+/* An allocation of that size, not placed yet. */
+static cl_mem shared_of(size_t n) {
+	int32_t status;
+	cl_mem m = mem_new_root(context, CL_MEM_OBJECT_BUFFER, CL_MEM_USE_HOST_PTR, n, n, 1, &status);
+	IS(status, 0);
+	m->svm = 1;
+	return m;
+}
+
+/* A worker may name any address: none where the program has something is taken, and nothing there is changed. */
+static void shared_places(void) {
+	unsigned char local[64], *heap = malloc(1 << 20);
+	memset(local, 1, sizeof local);
+	memset(heap, 2, 1 << 20);
+	unsigned char *own = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memset(own, 3, 8192);
+	const uint64_t refused[] = {0, 1, 4096, 65535, (uintptr_t)local, (uintptr_t)local - 100000, (uintptr_t)heap, (uintptr_t)own, (uintptr_t)own - 4096,
+		(uintptr_t)shared_places, (uintptr_t)&context, UINT64_MAX, UINT64_MAX - 4095, (uint64_t)1 << 47, ((uint64_t)1 << 47) - 4096, (uint64_t)1 << 63};
+	for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+		cl_mem m = shared_of(3 * 4096);
+		CHECK(!svm_place(m, refused[i]));
+		m->host_ptr = NULL;
+		object_drop(m);
+	}
+	for (size_t i = 0; i < sizeof local; i++)
+		CHECK(local[i] == 1);
+	for (size_t i = 0; i < 1 << 20; i++)
+		CHECK(heap[i] == 2);
+	for (size_t i = 0; i < 8192; i++)
+		CHECK(own[i] == 3);
+	munmap(own, 8192);
+	free(heap);
+}
+
+static void shared_lookups(void) {
+	static const uint64_t first = 0x300000000000, apart = 1 << 20;
+	cl_mem all[5];
+	size_t at = 0;
+	for (uint64_t i = 0; i < 5; i++) {
+		uint64_t address = first + (i * 3 % 5) * apart + 100 * i;
+		all[i] = shared_of(5000 + i);
+		CHECK(svm_place(all[i], address));
+		memset(all[i]->host_ptr, 1, 5000 + i);
+		cl_mem twice = shared_of(10);
+		CHECK(!svm_place(twice, address));
+		object_drop(twice);
+	}
+	for (uint64_t i = 0; i < 5; i++) {
+		unsigned char *p = all[i]->host_ptr;
+		CHECK(svm_find(context, p, 5000, &at) == all[i] && at == 0);
+		CHECK(svm_find(context, p + 4999, 1, &at) == all[i] && at == 4999);
+		CHECK(svm_find(context, p + 5000 + i, 0, &at) == all[i]);
+		CHECK(!svm_find(context, p + 4999, 10, &at) && !svm_find(context, p - 1, 1, &at) && !svm_find(context, p, SIZE_MAX, &at));
+		CHECK(!svm_find(NULL, p, 1, &at) && !svm_remove(context, p + 1));
+		for (int held = 0; held < 3; held++)
+			object_drop(all[i]);
+	}
+	for (uint64_t i = 0; i < 5; i++) {
+		unsigned char *p = all[i]->host_ptr;
+		CHECK(svm_remove(context, p) == all[i] && !svm_remove(context, p) && !svm_find(context, p, 1, &at));
+		object_drop(all[i]);
+		CHECK(msync((void *)((uintptr_t)p & ~(uintptr_t)4095), 1, MS_ASYNC) != 0); /* the pages are gone */
+	}
+	CHECK(device_links[0].memory_used == 0);
+}
+
 int main(int argc, char **argv) {
 	static const struct {
 		const char *name;
@@ -644,6 +713,7 @@ int main(int argc, char **argv) {
 		{"layouts", layouts}, {"refused", refused}, {"counted", counted}, {"parts", parts}, {"rectangles", rectangles},
 		{"overlaps", overlaps}, {"maps", maps}, {"current_maps", current_maps}, {"late_maps", late_maps}, {"destructors", destructors},
 		{"images_refused", images_refused}, {"images", images}, {"images_of", images_of}, {"links", links}, {"the_rest", the_rest},
+		{"shared_places", shared_places}, {"shared_lookups", shared_lookups},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		if (argc < 2)

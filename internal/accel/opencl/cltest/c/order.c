@@ -22,6 +22,7 @@ static cl_program program, fresh; // built and not
 static cl_kernel kernel, bare, foreign_kernel; // with all arguments, without, of the other context
 static cl_event event, user, foreign_event;
 static unsigned char bytes[4096];
+static void *shared; // virtual memory, NULL where the device has none
 static const size_t zeros[3], ones[3] = {1, 1, 1}, huge[3] = {SIZE_MAX / 2, 1, 1};
 static const cl_image_format rgba = {CL_RGBA, CL_UNORM_INT8}, no_format = {1, 1};
 static const cl_image_desc flat = {.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = 4, .image_height = 4};
@@ -97,6 +98,9 @@ static void prepare(void) {
 	queue = clt_queue();
 	prepare_memory();
 	prepare_kernels();
+	cl_device_svm_capabilities svm = 0;
+	if (clt_version() >= 20 && clGetDeviceInfo(device, CL_DEVICE_SVM_CAPABILITIES, sizeof svm, &svm, NULL) == CL_SUCCESS && svm)
+		shared = clSVMAlloc(context, CL_MEM_READ_WRITE, 64, 0);
 	sampler = clCreateSampler(context, CL_FALSE, CL_ADDRESS_CLAMP, CL_FILTER_NEAREST, NULL);
 	foreign_event = clCreateUserEvent(other, NULL);
 	user = clCreateUserEvent(context, NULL);
@@ -387,18 +391,28 @@ ORDER(clEnqueueMarker, code = clEnqueueMarker(BAD(0, WRONG(cl_command_queue), qu
 ORDER(clEnqueueWaitForEvents, code = clEnqueueWaitForEvents(BAD(0, WRONG(cl_command_queue), queue), BAD(1, 0, 1), BAD(2, alien_list(), BAD(3, no_events, &event))),
       {0, CL_INVALID_COMMAND_QUEUE}, {1, CL_INVALID_VALUE}, {2, CL_INVALID_CONTEXT}, {2, CL_INVALID_EVENT})
 
+// ---- shared virtual memory. A wait list is due before the pointers.
+
+#define SVM_QUEUE BAD(0, WRONG(cl_command_queue), queue)
+#define SVM_FAULTS {0, CL_INVALID_COMMAND_QUEUE}, {1, CL_INVALID_EVENT_WAIT_LIST}, {1, CL_INVALID_CONTEXT}, {3, CL_INVALID_VALUE}
+ORDER(clEnqueueSVMFree, code = clEnqueueSVMFree(SVM_QUEUE, BAD(1, 1, 0), NULL, NULL, NULL, WAITS(2, 3)),
+      {0, CL_INVALID_COMMAND_QUEUE}, {1, CL_INVALID_VALUE}, {2, CL_INVALID_EVENT_WAIT_LIST}, {2, CL_INVALID_CONTEXT})
+ORDER(clEnqueueSVMMemcpy, code = clEnqueueSVMMemcpy(SVM_QUEUE, CL_TRUE, BAD(3, NULL, shared), BAD(4, shared, bytes), 8, WAITS(1, 2)), SVM_FAULTS,
+      {4, CL_MEM_COPY_OVERLAP})
+ORDER(clEnqueueSVMMemFill, code = clEnqueueSVMMemFill(SVM_QUEUE, BAD(3, NULL, shared), bytes, 8, 8, WAITS(1, 2)), SVM_FAULTS)
+ORDER(clEnqueueSVMMap, code = clEnqueueSVMMap(SVM_QUEUE, CL_TRUE, CL_MAP_READ, BAD(3, NULL, shared), 8, WAITS(1, 2)), SVM_FAULTS)
+ORDER(clEnqueueSVMUnmap, code = clEnqueueSVMUnmap(SVM_QUEUE, BAD(3, NULL, shared), WAITS(1, 2)), SVM_FAULTS)
+ORDER(clEnqueueSVMMigrateMem, code = clEnqueueSVMMigrateMem(SVM_QUEUE, BAD(1, 0, 1), (const void **)&shared, NULL, 0, WAITS(2, 3)),
+      {0, CL_INVALID_COMMAND_QUEUE}, {1, CL_INVALID_VALUE}, {2, CL_INVALID_EVENT_WAIT_LIST}, {2, CL_INVALID_CONTEXT})
+ORDER(clSetKernelArgSVMPointer, code = clSetKernelArgSVMPointer(BAD(0, WRONG(cl_kernel), kernel), BAD(1, 9, 0), BAD(2, (void *)bytes, shared)),
+      {0, CL_INVALID_KERNEL}, {1, CL_INVALID_ARG_INDEX}, {2, CL_INVALID_ARG_VALUE})
+ORDER(clSetKernelExecInfo, code = clSetKernelExecInfo(BAD(0, WRONG(cl_kernel), kernel), BAD(1, 0xffff, CL_KERNEL_EXEC_INFO_SVM_PTRS), 8, &shared),
+      {0, CL_INVALID_KERNEL}, {1, CL_INVALID_VALUE})
+
 // ---- functions that every device of ours refuses: the first object is checked, and nothing after it
 
 #define REFUSED(function, type, object, invalid, ...) \
 	ORDER(function, code = function(BAD(0, WRONG(type), object), __VA_ARGS__), {0, invalid}, {1, CL_INVALID_OPERATION})
-REFUSED(clEnqueueSVMFree, cl_command_queue, queue, CL_INVALID_COMMAND_QUEUE, BAD(1, 0, 1), NULL, NULL, NULL, 0, NULL, NULL)
-REFUSED(clEnqueueSVMMemcpy, cl_command_queue, queue, CL_INVALID_COMMAND_QUEUE, CL_TRUE, NULL, NULL, 1, BAD(1, 1, 0), NULL, NULL)
-REFUSED(clEnqueueSVMMemFill, cl_command_queue, queue, CL_INVALID_COMMAND_QUEUE, NULL, NULL, 0, 1, BAD(1, 1, 0), NULL, NULL)
-REFUSED(clEnqueueSVMMap, cl_command_queue, queue, CL_INVALID_COMMAND_QUEUE, CL_TRUE, 0, NULL, 0, BAD(1, 1, 0), NULL, NULL)
-REFUSED(clEnqueueSVMUnmap, cl_command_queue, queue, CL_INVALID_COMMAND_QUEUE, NULL, BAD(1, 1, 0), NULL, NULL)
-REFUSED(clEnqueueSVMMigrateMem, cl_command_queue, queue, CL_INVALID_COMMAND_QUEUE, 0, NULL, NULL, 0, BAD(1, 1, 0), NULL, NULL)
-REFUSED(clSetKernelArgSVMPointer, cl_kernel, kernel, CL_INVALID_KERNEL, BAD(1, 9, 0), NULL)
-REFUSED(clSetKernelExecInfo, cl_kernel, kernel, CL_INVALID_KERNEL, BAD(1, 0xffff, CL_KERNEL_EXEC_INFO_SVM_PTRS), 0, NULL)
 REFUSED(clEnqueueNativeKernel, cl_command_queue, queue, CL_INVALID_COMMAND_QUEUE, NULL, BAD(1, bytes, NULL), 0, 0, NULL, NULL, 0, NULL, NULL)
 
 // ---- functions with one error
