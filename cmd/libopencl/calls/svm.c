@@ -42,7 +42,7 @@ static cl_mem attempt(cl_context context, cl_svm_mem_flags flags, size_t size, c
 	struct link *link = context->devices[0]->link;
 	int32_t status;
 	uint64_t address = 0;
-	cl_mem m = mem_new_root(context, CL_MEM_OBJECT_BUFFER, flags | CL_MEM_USE_HOST_PTR, size, size, link->bit, &status);
+	cl_mem m = mem_new_root(context, CL_MEM_OBJECT_BUFFER, CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, size, size, link->bit, &status);
 	if (!m)
 		return NULL;
 	m->svm = 1;

@@ -50,6 +50,7 @@ const (
 	clImageElementSize = 0x1111
 
 	clMemAccess      = 1<<0 | 1<<1 | 1<<2
+	clMemReadWrite   = 1 << 0
 	clMemUseHostPtr  = 1 << 3
 	clMemCopyHostPtr = 1 << 5
 	clMemHostFlags   = 1<<7 | 1<<8 | 1<<9

@@ -72,7 +72,8 @@ func (s *sharedMemory) doSvmAlloc(m *message, a *argsSvmAlloc) error {
 	return s.caller.reply(c, status, (&replySvmAlloc{Address: uint64(s.allocations[a.Result].address)}).encode(c.body))
 }
 
-// allocate makes the allocation and its buffer. When it fails the id is that of a failed object.
+// allocate makes the allocation and its buffer, which may be read and written whatever kernels may do
+// with the allocation. When it fails the id is that of a failed object.
 func (s *sharedMemory) allocate(c *call, a *argsSvmAlloc, context uintptr) int32 {
 	n := sharedAllocation{context: context, size: a.Size, counted: a.Size + a.Padding}
 	if c.status == clSuccess && !s.memory.reserve(n.counted) {
@@ -86,7 +87,7 @@ func (s *sharedMemory) allocate(c *call, a *argsSvmAlloc, context uintptr) int32
 			c.fail(clAllocationFailure)
 		}
 	}
-	status := s.caller.create(c, fnClCreateBuffer, kindMem, a.Result, context, uintptr(a.Flags|clMemUseHostPtr), uintptr(a.Size), n.address, c.errcode())
+	status := s.caller.create(c, fnClCreateBuffer, kindMem, a.Result, context, clMemReadWrite|clMemUseHostPtr, uintptr(a.Size), n.address, c.errcode())
 	switch {
 	case n.address == 0:
 		return status

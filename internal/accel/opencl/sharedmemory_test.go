@@ -28,7 +28,9 @@ func (c *testClient) allocate(context, size, padding uint64) (status int32, id, 
 	return status, id, address
 }
 
-func (c *testClient) free(id uint64) { c.send(opRelease, &argsRelease{Kind: uint32(kindMem), Object: id}) }
+func (c *testClient) free(id uint64) {
+	c.send(opRelease, &argsRelease{Kind: uint32(kindMem), Object: id})
+}
 
 // setShared sets an argument to a place in shared virtual memory.
 func (c *testClient) setShared(kernel uint64, index uint32, id, offset uint64) {
@@ -131,15 +133,23 @@ func TestSharedMemoryRefuses(t *testing.T) {
 		c.free(a.Result)
 	}
 	for name, send := range map[string]func(){
-		"beyond the end":     func() { c.setShared(kernel, 0, id, 101) },
-		"before the start":   func() { c.setShared(kernel, 0, id, math.MaxUint64) },
-		"of a plain buffer":  func() { c.setShared(kernel, 0, plain, 0) },
-		"of nothing":         func() { c.setShared(kernel, 0, 12345, 0) },
-		"no such argument":   func() { c.setShared(kernel, 9, id, 0) },
-		"info of no kernel":  func() { c.send(opClSetKernelExecInfo, &argsClSetKernelExecInfo{Kernel: id, ParamName: clKernelExecInfoSVMPtrs, Objects: []uint64{id}}) },
-		"info of a buffer":   func() { c.send(opClSetKernelExecInfo, &argsClSetKernelExecInfo{Kernel: kernel, ParamName: clKernelExecInfoSVMPtrs, Objects: []uint64{plain}}) },
-		"info without any":   func() { c.send(opClSetKernelExecInfo, &argsClSetKernelExecInfo{Kernel: kernel, ParamName: clKernelExecInfoSVMPtrs}) },
-		"another info":       func() { c.send(opClSetKernelExecInfo, &argsClSetKernelExecInfo{Kernel: kernel, ParamName: 1, Objects: []uint64{id}}) },
+		"beyond the end":    func() { c.setShared(kernel, 0, id, 101) },
+		"before the start":  func() { c.setShared(kernel, 0, id, math.MaxUint64) },
+		"of a plain buffer": func() { c.setShared(kernel, 0, plain, 0) },
+		"of nothing":        func() { c.setShared(kernel, 0, 12345, 0) },
+		"no such argument":  func() { c.setShared(kernel, 9, id, 0) },
+		"info of no kernel": func() {
+			c.send(opClSetKernelExecInfo, &argsClSetKernelExecInfo{Kernel: id, ParamName: clKernelExecInfoSVMPtrs, Objects: []uint64{id}})
+		},
+		"info of a buffer": func() {
+			c.send(opClSetKernelExecInfo, &argsClSetKernelExecInfo{Kernel: kernel, ParamName: clKernelExecInfoSVMPtrs, Objects: []uint64{plain}})
+		},
+		"info without any": func() {
+			c.send(opClSetKernelExecInfo, &argsClSetKernelExecInfo{Kernel: kernel, ParamName: clKernelExecInfoSVMPtrs})
+		},
+		"another info": func() {
+			c.send(opClSetKernelExecInfo, &argsClSetKernelExecInfo{Kernel: kernel, ParamName: 1, Objects: []uint64{id}})
+		},
 	} {
 		if send(); len(c.failures()) != 1 {
 			t.Errorf("%s: no failure", name)
