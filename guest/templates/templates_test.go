@@ -23,10 +23,11 @@ func TestWrite(t *testing.T) {
 	tests := map[string]struct {
 		request, want string
 		main          string
+		fuel          int64 // 0: any
 	}{
-		"go": {message, "hello harbour\n", "main.go"},
-		"c":  {"harbour", "hello harbour", "main.c"},
-		"as": {"harbour", "hello harbour", "assembly/index.ts"},
+		"go": {message, "hello harbour\n", "main.go", 10_000},
+		"c":  {"harbour", "hello harbour", "main.c", 0},
+		"as": {"harbour", "hello harbour", "assembly/index.ts", 0},
 	}
 	for language, tt := range tests {
 		t.Run(language, func(t *testing.T) {
@@ -54,6 +55,10 @@ func TestWrite(t *testing.T) {
 			if got := string(p.Body); !strings.HasSuffix(got, tt.want) {
 				t.Errorf("got %q", got)
 			}
+			if tt.fuel > 0 && p.Cost.Fuel > tt.fuel {
+				t.Errorf("the call took %d units of fuel, want no more than %d", p.Cost.Fuel, tt.fuel)
+			}
+			t.Logf("%d units of fuel", p.Cost.Fuel)
 		})
 	}
 }

@@ -18,31 +18,31 @@ var errMessage = errors.New("read request: not a message of HTTP/1.1")
 // readRequest parses a message of the host. The message is complete, and the host has
 // decoded its transfer encoding. So this is a fraction of http.ReadRequest, which takes
 // three times as long.
-func readRequest(message []byte) (*http.Request, error) {
-	text, content, ok := cutHead(message)
+func readRequest(message []byte, x *exchange) (*http.Request, error) {
+	head, content, ok := cutHead(message)
 	if !ok {
 		return nil, errMessage
 	}
-	line, fields := cutLine(text)
+	line, fields := cutLine(x.text(head))
 	method, rest, _ := strings.Cut(line, " ")
 	target, version, ok := strings.Cut(rest, " ")
 	if !ok || method == "" || !strings.HasPrefix(version, "HTTP/1.") {
 		return nil, errMessage
 	}
-	address, err := parseTarget(target)
+	address, err := parseTarget(target, &x.url)
 	if err != nil {
 		return nil, errors.Join(errMessage, err)
 	}
-	h, err := readHeader(fields)
+	h, err := readHeader(fields, x)
 	if err != nil {
 		return nil, err
 	}
-	r := &http.Request{
-		Method: method, URL: address, RequestURI: target, Header: h.fields, Host: h.host,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody, ContentLength: int64(len(content)),
-	}
+	r := &x.request
+	r.Method, r.URL, r.RequestURI, r.Header, r.Host = method, address, target, h.fields, h.host
+	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
+	r.Body, r.ContentLength = http.NoBody, int64(len(content))
 	if len(content) > 0 {
-		r.Body = &body{*bytes.NewReader(content)}
+		r.Body = x.reader(content)
 	}
 	if h.framed {
 		streamBody(r, content)
@@ -51,14 +51,15 @@ func readRequest(message []byte) (*http.Request, error) {
 	return r, nil
 }
 
-// parseTarget is url.ParseRequestURI. Most targets are a path, and perhaps a query, in which nothing
-// needs an escape.
-func parseTarget(target string) (*url.URL, error) {
+// parseTarget is url.ParseRequestURI, with u as the memory of the result. Most targets are a path, and
+// perhaps a query, in which nothing needs an escape.
+func parseTarget(target string, u *url.URL) (*url.URL, error) {
 	path, query, _ := strings.Cut(target, "?")
 	if !isPlainPath(path) || !isPlainQuery(query) || strings.HasSuffix(target, "?") {
 		return url.ParseRequestURI(target)
 	}
-	return &url.URL{Path: path, RawQuery: query}, nil
+	u.Path, u.RawQuery = path, query
+	return u, nil
 }
 
 // isPlainPath reports whether a path stands for itself: it is absolute, it is no authority, and it
@@ -118,14 +119,14 @@ func (*body) Close() error { return nil }
 
 // cutHead splits a message at the first empty line into head and body. It looks for the ends of
 // lines only: a search for "\r\n\r\n" takes several times as long in WebAssembly.
-func cutHead(message []byte) (head string, content []byte, ok bool) {
+func cutHead(message []byte) (head, content []byte, ok bool) {
 	for at := 0; ; {
 		length := bytes.IndexByte(message[at:], '\n')
 		if length < 0 {
-			return string(message), nil, false
+			return message, nil, false
 		}
 		if length == 0 || length == 1 && message[at] == '\r' {
-			return string(message[:at]), message[at+length+1:], true
+			return message[:at], message[at+length+1:], true
 		}
 		at += length + 1
 	}
@@ -145,9 +146,8 @@ type header struct {
 	trailed bool
 }
 
-func readHeader(text string) (h header, err error) {
-	count := strings.Count(text, "\n")
-	fields, values := make(http.Header, count), make([]string, 0, count)
+func readHeader(text string, x *exchange) (h header, err error) {
+	fields, values := x.fields, x.values[:0]
 	for text != "" {
 		var line string
 		line, text = cutLine(text)
@@ -155,7 +155,7 @@ func readHeader(text string) (h header, err error) {
 		if !ok || name == "" {
 			return h, errMessage
 		}
-		name, value = textproto.CanonicalMIMEHeaderKey(name), strings.Trim(value, " \t")
+		name, value = textproto.CanonicalMIMEHeaderKey(name), trimBlanks(value)
 		switch name {
 		case "Host":
 			if h.host == "" {
@@ -176,6 +176,17 @@ func readHeader(text string) (h header, err error) {
 	}
 	h.fields = fields
 	return h, nil
+}
+
+// trimBlanks returns a field's value without the white space around it.
+func trimBlanks(s string) string {
+	for len(s) > 0 && (s[0] == ' ' || s[0] == '\t') {
+		s = s[1:]
+	}
+	for len(s) > 0 && (s[len(s)-1] == ' ' || s[len(s)-1] == '\t') {
+		s = s[:len(s)-1]
+	}
+	return s
 }
 
 // setPath sets the request's path values from the route's parameters.

@@ -40,7 +40,9 @@ func (w *response) WriteHeader(status int) {
 		return
 	}
 	w.status = status
-	w.sent.WriteString("HTTP/1.1 " + strconv.Itoa(status) + " " + http.StatusText(status) + "\r\n")
+	line := append(w.sent.AvailableBuffer(), "HTTP/1.1 "...)
+	line = append(strconv.AppendInt(line, int64(status), 10), ' ')
+	w.sent.Write(append(append(line, http.StatusText(status)...), "\r\n"...))
 	if len(w.header) == 0 {
 		return
 	}
@@ -109,20 +111,27 @@ func (w *response) FlushError() error {
 // headOf completes the head of the message.
 func (w *response) headOf(length string) []byte {
 	if !w.typed && len(w.body) > 0 {
-		w.sent.WriteString("Content-Type: " + detectType(w.body) + "\r\n")
+		w.writeField("Content-Type: ", detectType(w.body))
 	}
 	if length != "" {
-		w.sent.WriteString("Content-Length: " + length + "\r\n")
+		w.writeField("Content-Length: ", length)
 	}
 	w.sent.WriteString("\r\n")
 	return w.sent.Bytes()
+}
+
+// writeField appends a field to the head; name ends with a colon and a blank.
+func (w *response) writeField(name, value string) {
+	w.sent.WriteString(name)
+	w.sent.WriteString(value)
+	w.sent.WriteString("\r\n")
 }
 
 func bodied(status int) bool {
 	return status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// message returns the response in the host's format, in the arena if there is one.
+// message returns the response in the host's format. A large one is in the arena if there is one.
 func (w *response) message() []byte {
 	if w.begun {
 		return w.body // the rest
@@ -135,6 +144,10 @@ func (w *response) message() []byte {
 	head := w.headOf(w.bodyLength())
 	if w.head {
 		w.body = nil
+	}
+	if w.sent.Available() >= len(w.body) {
+		w.sent.Write(w.body)
+		return w.sent.Bytes()
 	}
 	return join(head, w.body)
 }

@@ -33,14 +33,16 @@ func rehearse(h http.Handler, route, target, body string) {
 	if !ok {
 		method = http.MethodGet
 	}
-	r, err := readRequest([]byte(method + " " + target + " HTTP/1.1\r\n" + usual + strconv.Itoa(len(body)) + "\r\n\r\n" + body))
+	x := newExchange()
+	r, err := readRequest([]byte(method+" "+target+" HTTP/1.1\r\n"+usual+strconv.Itoa(len(body))+"\r\n\r\n"+body), x)
 	if err != nil {
 		panic(errors.Join(errors.New("web.Warm: "+method+" "+target), err)) //nolint:forbidigo // init can't return an error
 	}
 	mux := http.NewServeMux()
 	mux.Handle(route, h)
-	w := response{head: r.Method == http.MethodHead}
-	mux.ServeHTTP(&w, r)
+	w := &x.response
+	w.head = r.Method == http.MethodHead
+	mux.ServeHTTP(w, r)
 	_ = w.message()
 }
 

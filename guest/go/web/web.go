@@ -38,6 +38,7 @@ func Handle(h http.Handler) {
 	}
 	registered = h
 	guest.Warm(func() { rehearse(http.HandlerFunc(ordinary), "POST /{id}", "/17", "{}") })
+	prepared = newExchange()
 	guest.Handle(func(message []byte) ([]byte, error) { return answer(h, message) })
 }
 
@@ -48,23 +49,26 @@ func answer(h http.Handler, message []byte) ([]byte, error) {
 	if is, _ := guest.Meta("http"); is != "1" {
 		return answerPlain(h, message)
 	}
-	r, err := readRequest(message)
+	x := takeExchange()
+	r, err := readRequest(message, x)
 	if err != nil {
 		return nil, err
 	}
 	setPath(r)
-	w := response{head: r.Method == http.MethodHead, streams: r.Method != http.MethodHead}
-	h.ServeHTTP(&w, r)
+	w := &x.response
+	w.head, w.streams = r.Method == http.MethodHead, r.Method != http.MethodHead
+	h.ServeHTTP(w, r)
 	return w.message(), nil
 }
 
 func answerPlain(h http.Handler, message []byte) ([]byte, error) {
-	r, err := readRequest(append([]byte("POST / HTTP/1.1\r\nHost: localhost\r\n\r\n"), message...))
+	x := takeExchange()
+	r, err := readRequest(append([]byte("POST / HTTP/1.1\r\nHost: localhost\r\n\r\n"), message...), x)
 	if err != nil {
 		return nil, err
 	}
-	var w response
-	h.ServeHTTP(&w, r)
+	w := &x.response
+	h.ServeHTTP(w, r)
 	if w.status >= http.StatusBadRequest {
 		return nil, errors.New(strconv.Itoa(w.status) + " " + http.StatusText(w.status) + ": " + string(w.body))
 	}

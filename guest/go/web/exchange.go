@@ -1,0 +1,61 @@
+package web
+
+import (
+	"bytes"
+	"net/http"
+	"net/url"
+	"unsafe"
+)
+
+// exchange is the memory of one request and its response. Every request begins with the memory as
+// it was after init, so what Handle has prepared then is a request's own, and costs it no allocation
+// and few pages: it is one of them.
+type exchange struct {
+	request  http.Request
+	url      url.URL
+	content  body
+	response response
+
+	head    [768]byte   // of the request's message
+	fields  http.Header // of the request
+	values  [16]string  // of the fields
+	message [1 << 10]byte
+	body    [1 << 10]byte // of the response
+}
+
+// usualFields is how many fields most headers have.
+const usualFields = 8
+
+// prepared is an exchange for the next request, nil if it is taken.
+var prepared *exchange
+
+func newExchange() *exchange {
+	x := &exchange{fields: make(http.Header, usualFields)}
+	x.request.SetPathValue("", "") // it makes the map
+	x.response = response{header: make(http.Header, usualFields), sent: *bytes.NewBuffer(x.message[:0]), body: x.body[:0]}
+	return x
+}
+
+// takeExchange returns the prepared exchange, or else another.
+func takeExchange() *exchange {
+	x := prepared
+	if prepared = nil; x == nil {
+		x = newExchange()
+	}
+	return x
+}
+
+// text returns b as a string: a copy in the exchange if it fits.
+func (x *exchange) text(b []byte) string {
+	if len(b) == 0 || len(b) > len(x.head) {
+		return string(b)
+	}
+	copy(x.head[:], b)
+	return unsafe.String(&x.head[0], len(b)) // nothing else writes to it
+}
+
+// reader returns content as a request's body.
+func (x *exchange) reader(content []byte) *body {
+	x.content = body{*bytes.NewReader(content)}
+	return &x.content
+}
