@@ -14,22 +14,22 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// sampleSize is how many devices placement looks at when there are more.
+// sampleSize is the number of devices among which a placement chooses when more have room.
 const sampleSize = 64
 
 // A Request describes the devices to lease.
 type Request struct {
 	Selector outboard.Selector
-	// Count is how many devices, 1 by default: all of them or none.
+	// Count is the number of devices, 1 by default. The request gets all of them or none.
 	Count int
 	// Memory is the memory that the lease may allocate on each device, which other leases may
 	// share. 0 requests whole devices.
 	Memory outboard.Bytes
 	// Weight is the share of a shared device's time, 1 by default.
 	Weight int
-	// Program is what will run, for people.
+	// Program names the program that will run, for display.
 	Program string
-	// Prefer orders the devices that have room: those that it names come first, in its order.
+	// Prefer orders the devices that have room: the devices that it names come first, in its order.
 	Prefer []outboard.DeviceID
 	// Exclude names devices that the request must not get.
 	Exclude []outboard.DeviceID
@@ -38,8 +38,8 @@ type Request struct {
 	// Timeout, if not 0, bounds how long the request is in the queue: a slow answer of the pool's
 	// state does not use it up.
 	Timeout time.Duration
-	// Progress, if not nil, is told while the request waits, whenever something
-	// has changed. It must not block.
+	// Progress, if not nil, is called whenever something has changed while the request waits. It
+	// must not block.
 	Progress func(Waiting)
 }
 
@@ -56,9 +56,9 @@ func (r *Request) setDefaults() {
 	r.Weight = max(r.Weight, 1)
 }
 
-// Acquire leases devices for a request: those that it prefers first, then those of this node, of
-// nodes that are near by the measured network, and with the most free memory. When all that fit
-// are busy it waits its turn until ctx ends or the request's time-out has passed.
+// Acquire leases devices for a request: the preferred devices first, then devices of this node, of
+// nodes that are near by the measured network, and with the most free memory. When all devices that
+// fit are busy, it waits its turn until ctx ends or the request's time-out has passed.
 //
 // Errors: NoDevice when the pool has no devices that fit, Busy with NoWait, Unreachable
 // when the table does not answer. The caller renews the leases (Renew, Hold)
@@ -115,7 +115,7 @@ func (l *leaser) fitting(req Request) ([]DeviceState, error) {
 }
 
 // tryAcquire acquires devices now, without overtaking earlier tickets for the same devices. It
-// returns errFull when there are not enough.
+// returns errFull when too few devices are free.
 func (l *leaser) tryAcquire(ctx context.Context, req Request, earlier []ticket) ([]outboard.Lease, error) {
 	for {
 		fit, err := l.fitting(req)
@@ -133,7 +133,7 @@ func (l *leaser) tryAcquire(ctx context.Context, req Request, earlier []ticket) 
 		if !errors.Is(err, errFull) {
 			return leases, err
 		}
-		// Somebody was faster, and the view knows it now.
+		// Another node won the compare-and-swap, and the view includes its grant now.
 	}
 }
 
@@ -189,9 +189,9 @@ func (p *preference) distanceClass(d DeviceState) int {
 	return bits.Len64(uint64(rtt))
 }
 
-// chooseDevices chooses count of the devices, which all have room, in the order of their ids: the
-// preferred ones first, then those of this node, of nearer nodes, and with the most free memory.
-// From very many it considers a sample.
+// chooseDevices chooses count of the devices, which all have room, and returns them in the order of
+// their ids: the preferred devices first, then devices of this node, of nearer nodes, and with the
+// most free memory. Of more than sampleSize devices it considers a random sample.
 func chooseDevices(free []DeviceState, count int, p preference) []outboard.Device {
 	free = slices.Clone(free)
 	if size := max(sampleSize, count); len(free) > size {
@@ -246,7 +246,7 @@ func hasRoom(d outboard.Device, grants []outboard.Grant, req Request) bool {
 		return len(grants) == 0
 	}
 	exclusive := slices.ContainsFunc(grants, func(g outboard.Grant) bool { return g.Exclusive })
-	// The grants are those that count: time plays no part any more.
+	// Only valid grants are passed, so their expiry plays no part any more.
 	return !exclusive && d.FreeMemory(grants, time.Time{}) >= req.Memory
 }
 

@@ -41,7 +41,7 @@ func (p *Pool) Check(ctx context.Context, claim []byte) (outboard.Lease, outboar
 	if !ok || stands.Holder != lease.Holder || stands.Boot != lease.Boot {
 		return none, outboard.Node{}, outboard.Errorf(outboard.LeaseLost, op, "the lease expired, was given back or taken back")
 	}
-	// Holders write their own grants: a hostile one writes more than the device has.
+	// Holders write their own grants: a hostile holder may write more than the device has.
 	if err := waitForShare(ctx, p.view, p.deviceOf(lease.Device), stands); err != nil {
 		return none, outboard.Node{}, outboard.Errorf(outboard.Denied, op, "%w", err)
 	}
@@ -64,9 +64,9 @@ func (p *Pool) deviceOf(id outboard.DeviceID) outboard.Device {
 	return outboard.Device{}
 }
 
-// waitForShare returns when a lease fits beside those that were granted before it, or an error
-// when ctx ends before. A node that saw a lease expire a moment earlier than this one may have
-// granted the device anew.
+// waitForShare waits until a lease fits beside the leases that were granted before it, and returns
+// an error when ctx ends before. A node that saw a lease expire a moment earlier than this one may
+// have granted the device anew.
 func waitForShare(ctx context.Context, v *view, d outboard.Device, lease outboard.Lease) error {
 	for !hasShare(v, d, lease) {
 		select {

@@ -17,8 +17,8 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
-// DefaultReplaceAfter is the usual time after which another node keeps the copy of one that is
-// gone: longer than a machine's restart.
+// DefaultReplaceAfter is the default time after which another node takes over the copy of an absent
+// node: longer than a machine's restart.
 const DefaultReplaceAfter = 10 * time.Minute
 
 // authorityFile holds a new authority until the pool's state does.
@@ -28,10 +28,10 @@ const authorityFile = "authority.json"
 type EnterOptions struct {
 	// Dir is where the node keeps its identity and its part of the pool's state.
 	Dir string
-	// Name is the node's name. A node with an identity has one already; another is refused.
+	// Name is the node's name. A node with an identity has its name already; another is refused.
 	Name outboard.NodeID
-	// Addr is where other nodes reach this one. There it hands connections with one
-	// of Protocols to Pool.ServeConn.
+	// Addr is the address at which other nodes reach this node. The node passes connections to it
+	// with one of Protocols to Pool.ServeConn.
 	Addr string
 	// RouteListen and RouteAdvertise are for the connections between embedded servers.
 	// The default is an ephemeral port of Addr's host, chosen once.
@@ -101,7 +101,7 @@ func dialState(id *authority.Identity) func(context.Context, string) (net.Conn, 
 		if err != nil {
 			return nil, err
 		}
-		// A tls.Dialer returns nothing else.
+		// A tls.Dialer returns only TLS connections.
 		secured, ok := conn.(*tls.Conn)
 		if !ok {
 			return conn, nil
@@ -137,9 +137,8 @@ func enterIdentity(ctx context.Context, opts EnterOptions) (*authority.Identity,
 		return nil, nil, err
 	}
 	peers = append([]string{opts.Join}, peers...)
-	// The peers go to disk with the first opening of the state, after this.
-	// A crash in between leaves an identity that would found: so the state's
-	// own record is written first.
+	// The first opening of the state, after this, saves the peers. A crash in between would leave
+	// an identity that founds a pool: so the state's own record is written first.
 	return id, peers, errors.Join(state.RememberPeers(filepath.Join(opts.Dir, "state"), peers), id.Save(opts.Dir))
 }
 
@@ -175,8 +174,8 @@ func foundPool(opts EnterOptions) (*authority.Identity, error) {
 	return saveIdentity(id, opts.Dir)
 }
 
-// depositAuthority puts a new authority into the pool's state, where every node that keeps a
-// copy of it can let others in, and removes it from the founder's disk.
+// depositAuthority puts a new authority into the pool's state, where every node that keeps a copy
+// of it can admit others, and removes it from the founder's disk.
 func depositAuthority(ctx context.Context, dir string, s *state.State) error {
 	path := filepath.Join(dir, authorityFile)
 	text, err := os.ReadFile(path)

@@ -9,8 +9,8 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// janitor handles what only the passing of time changes, and deletes garbage: void grants of
-// this node's devices, and tickets without a holder.
+// janitor applies the changes that only the passing of time makes, and deletes garbage: void grants
+// of this node's devices, and tickets without a holder.
 func (p *Pool) janitor(ctx context.Context) {
 	tick := time.NewTicker(p.opts.Heartbeat / 2)
 	defer tick.Stop()
@@ -49,7 +49,7 @@ func (l *leaser) collectGarbage(ctx context.Context) {
 	}
 }
 
-// sweep removes nodes that are gone, and wakes waiters when a node or a grant has become void
+// sweep removes nodes that have left, and wakes waiters when a node or a grant has become void
 // since the last sweep.
 func (v *view) sweep() {
 	v.mu.Lock()

@@ -80,11 +80,11 @@ func (l *leaser) afterConflict(ctx context.Context, id outboard.DeviceID, expect
 	return nil
 }
 
-// leasesOf is the prefix of a device's keys.
+// leasesOf returns the prefix of a device's keys.
 func leasesOf(id outboard.DeviceID) string { return leasePrefix + string(id) + "/" }
 
-// writeRecords replaces a holder's grants of a device by those that are among records, and
-// applies that to the view. The device's keys must not have changed since revision.
+// writeRecords replaces a holder's grants of a device by the grants of that holder in records, and
+// applies the change to the view. The device's keys must not have changed since revision.
 func (l *leaser) writeRecords(ctx context.Context, id outboard.DeviceID, holder outboard.NodeID, records []record, revision uint64) (uint64, error) {
 	own := slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.Holder != holder })
 	var text []byte
@@ -107,8 +107,8 @@ func (l *leaser) writeRecords(ctx context.Context, id outboard.DeviceID, holder 
 	return revision, nil
 }
 
-// Renew extends a lease by LeaseTTL. An error of kind LeaseLost means that the lease is gone;
-// one of kind Unreachable that the table does not answer, in which case no other node can
+// Renew extends a lease by LeaseTTL. An error of kind LeaseLost means that the lease is gone. An
+// error of kind Unreachable means that the table does not answer, in which case no other node can
 // obtain the device either: retry.
 func (l *leaser) Renew(ctx context.Context, lease outboard.Lease) (outboard.Lease, error) {
 	op := fmt.Sprintf("renew lease of %s", lease.Device)
@@ -216,8 +216,8 @@ func (v *view) store(id outboard.DeviceID, holder outboard.NodeID, records []rec
 	}
 }
 
-// setRevision corrects the last revision of a device's keys, which was was until now. The table
-// forgets deleted keys after a while, and their revisions.
+// setRevision corrects the last revision of a device's keys from was to last. The table forgets
+// deleted keys after a while, and their revisions.
 func setRevision(v *view, id outboard.DeviceID, was, last uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

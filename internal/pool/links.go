@@ -11,7 +11,7 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
-// linkPrefix precedes the nodes whose measured links the table has.
+// linkPrefix precedes the name of a node in the key of its measured links.
 const linkPrefix = "network/"
 
 // maxLinks bounds the links of one node.
@@ -41,7 +41,7 @@ func (p *Pool) Links() []client.Link {
 	return all
 }
 
-// applyLinks applies the links of one node. They change nothing that a waiter waits for.
+// applyLinks applies the links of one node. No waiter waits for a change of links.
 func (v *view) applyLinks(from outboard.NodeID, e state.Entry) error {
 	if e.Deleted {
 		delete(v.links, from)
@@ -55,7 +55,7 @@ func (v *view) applyLinks(from outboard.NodeID, e state.Entry) error {
 		return fmt.Errorf("%d links of one node: want at most %d", len(links), maxLinks)
 	}
 	for i := range links {
-		links[i].From = from // whatever it says: the key is the node's own
+		links[i].From = from // The key is the node's own; the value may name another node.
 	}
 	v.links[from] = links
 	return nil

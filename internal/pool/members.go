@@ -39,7 +39,7 @@ func (m *Members) Node(id outboard.NodeID) (outboard.Node, bool) { return m.view
 // Nodes returns the present nodes, by name.
 func (m *Members) Nodes() []outboard.Node { return m.view.nodes() }
 
-// Changed is closed at the next change.
+// Changed returns a channel that is closed at the next change.
 func (m *Members) Changed() <-chan struct{} { return m.view.changed() }
 
 // Close stops following.

@@ -8,7 +8,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// metrics are the pool's numbers. A nil Registerer leaves them unregistered.
+// metrics are the pool's metrics. A nil Registerer leaves them unregistered.
 type metrics struct {
 	to       prometheus.Registerer
 	acquires *prometheus.CounterVec
@@ -53,7 +53,7 @@ func newMetrics(to prometheus.Registerer, v *view, stored func() map[string]int6
 	return m, nil
 }
 
-// storedBytes is the metric of what each tenant keeps in the state.
+// storedBytes is the metric of the bytes that each tenant stores in the state.
 type storedBytes struct{ stored func() map[string]int64 }
 
 var storedDesc = prometheus.NewDesc("outboard_pool_stored_bytes",

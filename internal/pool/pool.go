@@ -22,8 +22,8 @@ const (
 	leasePrefix = "leases/"
 	queuePrefix = "queue/"
 	tokenPrefix = "tokens/"
-	// revokedPrefix precedes the fingerprints of the keys of removed nodes, identityPrefix the
-	// names of the pool's nodes, with the fingerprints of theirs.
+	// revokedPrefix precedes the fingerprints of the keys of removed nodes. identityPrefix precedes
+	// the names of the pool's nodes; its values are the fingerprints of their keys.
 	revokedPrefix  = "revoked/"
 	identityPrefix = "identities/"
 )
@@ -36,7 +36,7 @@ type Options struct {
 	Identity *authority.Identity
 	// Self is this node's record.
 	Self outboard.Node
-	// Logger receives joining and leaving nodes. The default discards.
+	// Logger logs nodes that join and leave. The default discards.
 	Logger *slog.Logger
 	// Metrics registers the pool's counters. Nil omits them.
 	Metrics prometheus.Registerer
@@ -128,7 +128,7 @@ func (p *Pool) start(ctx, run context.Context) error {
 	if err := p.writeIdentity(ctx); err != nil {
 		return err
 	}
-	// Not by reading the record: any copy answers that, also one that lags.
+	// Reading the record back is not enough: any copy answers, also one that lags.
 	if err := p.view.waitForRevision(ctx, revision); err != nil {
 		return err
 	}
@@ -168,7 +168,8 @@ func (p *Pool) Devices() []DeviceState { return p.view.devices() }
 // Leases returns the valid leases, by device.
 func (p *Pool) Leases() []outboard.Lease { return p.view.leases() }
 
-// Changed is closed at the next change of the view: nodes, devices or leases.
+// Changed returns a channel that is closed at the next change of the view: nodes, devices or
+// leases.
 func (p *Pool) Changed() <-chan struct{} { return p.view.changed() }
 
 // Close leaves the pool: it removes the node's record, which voids its leases, and stops the
@@ -200,8 +201,8 @@ func (p *Pool) writeRecord(ctx context.Context) (uint64, error) {
 	return p.state.Put(ctx, nodePrefix+string(p.view.self), text, p.opts.NodeTTL)
 }
 
-// leave removes the node's record if it is of this boot. The copy of the state that answers may
-// lag behind the last heartbeat, and an earlier heartbeat be stored late: it tries again then.
+// leave removes the node's record if it is of this boot. It tries again when the copy of the state
+// that answers lags behind the last heartbeat, or an earlier heartbeat is stored late.
 func (p *Pool) leave(ctx context.Context) error {
 	key := nodePrefix + string(p.view.self)
 	for {

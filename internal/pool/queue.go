@@ -14,7 +14,8 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
-// ticketSet is the set of this node's tickets in use. Others are left over from a crash.
+// ticketSet is the set of this node's tickets in use. Other tickets of the node are left over from
+// a crash.
 type ticketSet struct {
 	mu  sync.Mutex
 	ids map[string]bool
@@ -89,7 +90,7 @@ func (l *leaser) enqueue(ctx context.Context, req Request) (ticket, error) {
 		err = l.view.waitForRevision(ctx, t.order)
 	}
 	if err != nil {
-		// The janitor removes the ticket should it have come to be.
+		// The janitor removes the ticket if it was stored after all.
 		l.tickets.remove(t.ID)
 		return t, fmt.Errorf("wait for a device: %w", err)
 	}
@@ -119,7 +120,7 @@ func (l *leaser) earlierTickets(t ticket) []ticket {
 	waiting := l.view.waiting()
 	i := slices.IndexFunc(waiting, func(o ticket) bool { return o.ID == t.ID })
 	if i < 0 {
-		i = len(waiting) // The ticket is about to be torn: stay behind.
+		i = len(waiting) // The view has the ticket no more: rank it last.
 	}
 	devices := l.view.devices()
 	return slices.DeleteFunc(waiting[:i], func(o ticket) bool {

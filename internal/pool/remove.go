@@ -23,9 +23,9 @@ type revocation struct {
 // Remove revokes a node: all nodes refuse its key from now on, close its connections, and
 // end its leases. It need not be running. A node of that name may join again with a token.
 //
-// Where the node could read the authority's key, that is renewed: nodes that are away come back
-// with the certificates that they have until away has passed. After an error Remove may be
-// called again.
+// If the node could read the authority's key, Remove renews the key: nodes that are away come back
+// with the certificates that they have until away has passed. After an error Remove may be called
+// again.
 func (p *Pool) Remove(ctx context.Context, name outboard.NodeID, away time.Duration) error {
 	op := fmt.Sprintf("remove node %s", name)
 	if err := (admission{p}).checkRemoval(op, name, away); err != nil {
@@ -38,7 +38,7 @@ func (p *Pool) Remove(ctx context.Context, name outboard.NodeID, away time.Durat
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	// The revocation comes first: from then on the node can write none of the rest again.
+	// The revocation comes first: from then on the node can write none of the other records again.
 	if err := (admission{p}).revoke(ctx, name, string(entry.Value)); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
@@ -66,13 +66,13 @@ func (a admission) checkRemoval(op string, name outboard.NodeID, away time.Durat
 	return nil
 }
 
-// excludeKeeper removes a node from the cluster of those that keep the state, and renews the
-// authority's key where the node could read it. It stores no new key while the node is
-// connected to a server that would send it on.
+// excludeKeeper removes a node from the cluster of the nodes that keep the state, and renews the
+// authority's key if the node could read it. It stores no new key while the node is connected to a
+// server that would forward the key to it.
 func (a admission) excludeKeeper(ctx context.Context, name outboard.NodeID, away time.Duration) error {
 	p := a.p
 	if p.state.Role() == "external" {
-		return nil // The credentials of the NATS cluster are the invitation: they are to be renewed.
+		return nil // The credentials of the NATS cluster admit nodes: they are to be renewed.
 	}
 	kept, err := state.KeptCopy(ctx, p.state, string(name))
 	if err != nil {
@@ -98,8 +98,8 @@ func (p *Pool) keepers() []string {
 	return names
 }
 
-// deleteRecords deletes what the table has of a removed node, and the tokens that it made. Its
-// leases are void without its record, and deleted by the devices' nodes.
+// deleteRecords deletes the table's records of a removed node, and the tokens that it made. Its
+// leases are void without its record, and the devices' nodes delete them.
 func (p *Pool) deleteRecords(ctx context.Context, name outboard.NodeID) error {
 	keys := []string{nodePrefix + string(name), "endpoints/" + string(name), "added-endpoints/" + string(name)}
 	tokens, err := p.state.Entries(ctx, tokenPrefix)
@@ -136,7 +136,7 @@ func (p *Pool) deleteKey(ctx context.Context, key string) error {
 	}
 }
 
-// writeIdentity records this node's key where it signs nodes itself. The keys of other nodes
+// writeIdentity records this node's key if the node can sign nodes itself. The keys of other nodes
 // are recorded when they are admitted.
 func (p *Pool) writeIdentity(ctx context.Context) error {
 	if !p.signs() {

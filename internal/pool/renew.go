@@ -16,12 +16,12 @@ import (
 // rootsKey is the key of the authorities that nodes trust: the first renewal writes it.
 const rootsKey = "config/roots"
 
-// DefaultAway is how long a node may be away while the authority's key is renewed, and come
-// back with the certificate that it has.
+// DefaultAway is the default time within which a node that was away while the authority's key was
+// renewed can come back with the certificate that it has.
 const DefaultAway = 7 * 24 * time.Hour
 
-// authority returns the authority in force. Where the table does not name it yet, since a
-// renewal was interrupted, it publishes it first.
+// authority returns the authority in force, after publishing it if the renewal that created it was
+// interrupted before.
 func (a admission) authority(ctx context.Context) (*authority.Authority, error) {
 	ca, err := readAuthority(ctx, a.p.state)
 	if err != nil {
@@ -59,9 +59,9 @@ func (a admission) publishRoots(ctx context.Context, roots authority.Roots) erro
 	}
 }
 
-// renewAuthority replaces the authority's key. Nodes that are up get certificates of the new one
-// by themselves, those that are away until away has passed. Tokens end: they name the earlier
-// authority.
+// renewAuthority replaces the authority's key. Nodes that are up get certificates of the new
+// authority by themselves; nodes that are away can do so until away has passed. Tokens become void,
+// since they name the earlier authority.
 func (a admission) renewAuthority(ctx context.Context, away time.Duration) error {
 	log, err := openKeyring(ctx, a.p.state)
 	if err != nil {
@@ -79,7 +79,7 @@ func (a admission) renewAuthority(ctx context.Context, away time.Duration) error
 	if err != nil {
 		return err
 	}
-	// The log comes first: what is in force is its last record.
+	// The log comes first: its last record is the authority in force.
 	if _, err := log.Append(ctx, state.AuthorityKey, seq, text); err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (a admission) deleteTokens(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// followAuthority gets the node a certificate of the authority in force after each renewal.
+// followAuthority obtains a certificate of the authority in force for this node after each renewal.
 func (a admission) followAuthority(ctx context.Context) {
 	p := a.p
 	tick := time.NewTicker(p.opts.Heartbeat)
@@ -110,7 +110,7 @@ func (a admission) followAuthority(ctx context.Context) {
 		if !p.id.IsCurrent() {
 			if err := a.renewCertificate(ctx); err != nil && ctx.Err() == nil {
 				p.log.Warn("this node's certificate was not renewed: trying again", "error", err)
-				changed = nil // It is tried again after a heartbeat, however much changes.
+				changed = nil // Try again after a heartbeat, not at the next change.
 			}
 		}
 		select {
@@ -151,7 +151,7 @@ func (a admission) renewCertificate(ctx context.Context) error {
 	return nil
 }
 
-// answerRenew signs a new certificate for a node that has the key which it was admitted with.
+// answerRenew signs a new certificate for a node that has the key with which it was admitted.
 func (a admission) answerRenew(ctx context.Context, node outboard.NodeID, request []byte) (keeperAnswer, error) {
 	const op = "renew a certificate"
 	csr, err := authority.ParseRequest(request)
@@ -194,8 +194,8 @@ func trustRoots(id *authority.Identity, e state.Entry) error {
 	return id.Trust(roots)
 }
 
-// followIdentity reloads the identity of a process that shares its node's, until it is one of
-// the authority in force.
+// followIdentity reloads the identity of a process that shares its node's identity, until the
+// authority in force has signed its certificate.
 func (m *Members) followIdentity(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -10,13 +10,13 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/authority"
 )
 
-// A keeperRequest is what a node that keeps no copy of the state asks of one that does: what
-// needs the authority's key, which it cannot read.
+// A keeperRequest is a request of a node without a copy of the state to a node that keeps one, for
+// an operation that needs the authority's key, which the requesting node cannot read.
 type keeperRequest struct {
-	// Admit signs a certificate for a joining node, Renew one for the node that asks.
+	// Admit signs a certificate for a joining node, Renew one for the requesting node.
 	Admit *admitRequest `json:"admit,omitempty"`
 	Renew []byte        `json:"renew,omitempty"` // a certificate request
-	// TokenTTL makes a token that is good for so long.
+	// TokenTTL creates a token that is valid for so long.
 	TokenTTL time.Duration `json:"token_ttl,omitempty"`
 }
 
@@ -26,7 +26,7 @@ type admitRequest struct {
 	CSR       []byte          `json:"csr"`
 }
 
-// A keeperAnswer has what was asked for, or why there is none.
+// A keeperAnswer is the result of a keeperRequest, or the reason of a refusal.
 type keeperAnswer struct {
 	Cert   []byte        `json:"cert,omitempty"`
 	Peers  []string      `json:"peers,omitempty"`

@@ -14,7 +14,7 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
-// maxTokenTTL bounds how long a token may be good.
+// maxTokenTTL bounds how long a token may be valid.
 const maxTokenTTL = 30 * 24 * time.Hour
 
 // ServeConn serves a connection whose application protocol is one of Protocols,
@@ -92,7 +92,7 @@ func (a admission) admit(ctx context.Context, name outboard.NodeID, tokenHash st
 	if err := authority.CheckName(name); err != nil {
 		return nil, nil, err
 	}
-	// The token comes first: the names of the pool's nodes are not for strangers.
+	// The token is checked first: the names of the pool's nodes are not for strangers.
 	token, err := a.findToken(ctx, tokenHash)
 	if err != nil {
 		return nil, nil, err

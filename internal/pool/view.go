@@ -36,7 +36,7 @@ type record struct {
 	Fence uint64 `json:"fence,omitempty"`
 }
 
-// A ticket is a request that waits.
+// A ticket is a queued request.
 type ticket struct {
 	ID       string            `json:"id"`
 	Holder   outboard.NodeID   `json:"holder"`
@@ -63,7 +63,7 @@ type view struct {
 	boot     string
 	nodeTTL  time.Duration
 	leaseTTL time.Duration
-	silence  time.Duration // longer than that without a change, and time stood still
+	silence  time.Duration // after that long without a change, the view's clock stands still
 
 	mu         sync.Mutex
 	next       chan struct{} // closed at the next change
@@ -77,20 +77,21 @@ type view struct {
 	queue   map[string]ticket
 	links   map[outboard.NodeID][]client.Link
 	renewed map[outboard.LeaseID]*observed[time.Time] // the value is the grant's Expires
-	// What the last sweep found void, so that it is told once.
+	// voided and orphans are the void grants and the tickets without a holder that the last sweep
+	// found, so that each wakes waiters only once.
 	voided  map[outboard.LeaseID]bool
 	orphans map[string]bool
 }
 
 // deviceGrants are the values of a device's keys: each holder has one.
 type deviceGrants struct {
-	// revision is the last one of all the device's keys, which a change must name.
+	// revision is the last revision of all the device's keys, which a change must name.
 	revision uint64
 	holders  map[outboard.NodeID]holderGrants
 }
 
-// holderGrants is the value of one key. It has no records where this node has deleted the key
-// and has not seen that in the table yet.
+// holderGrants is the value of one key. It has no records if this node has deleted the key and has
+// not seen the deletion in the table yet.
 type holderGrants struct {
 	revision uint64
 	records  []record
@@ -125,7 +126,7 @@ func newView(opts Options) *view {
 
 // apply applies a change of the table.
 func (v *view) apply(c state.Change) {
-	// Outside of the lock: it may write to the disk.
+	// Record is called outside of the lock: it may write to the disk.
 	if err := v.identity.Record(recordedKeys(c)); err != nil {
 		v.log.Warn("the keys of the pool's nodes were not saved", "error", err)
 	}
@@ -150,7 +151,8 @@ func (v *view) apply(c state.Change) {
 	}
 }
 
-// recordedKeys returns the keys of nodes that a change records, "" for those that it forgets.
+// recordedKeys returns the fingerprints of the keys of nodes that a change records, "" for deleted
+// ones.
 func recordedKeys(c state.Change) map[outboard.NodeID]string {
 	keys := make(map[outboard.NodeID]string)
 	for _, e := range c.Entries {
@@ -282,9 +284,9 @@ func (v *view) setGrants(id outboard.DeviceID, holder outboard.NodeID, records [
 	return !slices.EqualFunc(old, records, func(x, y record) bool { return x.Lease == y.Lease })
 }
 
-// decodeRecords reads a holder's grants of a device. A holder grants nothing to others, and
-// can't date a grant back: one that was not in the table at the revision that this node has
-// seen came later. The mutex is held.
+// decodeRecords reads a holder's grants of a device. A holder grants nothing to others, and can't
+// date a grant back: a grant that was not in the table at the revision that this node has seen came
+// later. The mutex is held.
 func (v *view) decodeRecords(e state.Entry, holder outboard.NodeID) ([]record, error) {
 	var records []record
 	if err := json.Unmarshal(e.Value, &records); err != nil {
@@ -319,7 +321,7 @@ func (v *view) applyTicket(id string, e state.Entry) (changed bool, err error) {
 	return true, nil
 }
 
-// age is the time since an observation, by a clock that stands still while the table is
+// age returns the time since an observation, by a clock that stands still while the table is
 // silent. The mutex is held.
 func (v *view) age(at, now time.Time) time.Duration {
 	if at.Before(v.resumed) {
@@ -348,10 +350,10 @@ func (v *view) isPresent(id outboard.NodeID, boot string, now time.Time) bool {
 	return h.value.Boot == boot && !v.staleNode(h, now)
 }
 
-// isVoid reports whether a grant does not count any more: its holder has left, was removed or
-// has started again, or it was not renewed for LeaseTTL. That rule is the same for the node of
-// a device and the node of a program; a holder that is silent for a shorter time, as a
-// suspended laptop, keeps its leases though it is not listed meanwhile.
+// isVoid reports whether a grant is no longer valid: its holder has left, was removed or has
+// started again, or it was not renewed for LeaseTTL. That rule is the same for the node of a device
+// and the node of a program; a holder that is silent for a shorter time, as a suspended laptop,
+// keeps its leases though it is not listed meanwhile.
 func (v *view) isVoid(r record, now time.Time) bool {
 	if r.Holder == v.self && r.Boot != v.boot || v.left[r.Holder] == r.Boot && r.Boot != "" {
 		return true

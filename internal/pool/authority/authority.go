@@ -1,6 +1,6 @@
-// Package authority provides the identities of a pool: its certificate authority, the
-// certificates of nodes, those that a node signs for its sessions, the tokens that admit a
-// new node, and the claims by which the holder of a lease proves its right.
+// Package authority provides the identities of a pool: its certificate authority, the certificates
+// of nodes, the certificates that a node signs for its sessions, the tokens that admit a new node,
+// and the claims by which the holder of a lease proves its right.
 //
 // The chain is short: the authority signs nodes; a node signs sessions of its own,
 // which may only be clients. Names are URIs: outboard://pool/ID,
@@ -39,7 +39,7 @@ const (
 
 	authorityLife = 20 * 365 * 24 * time.Hour
 	nodeLife      = 5 * 365 * 24 * time.Hour
-	// SessionLife is how long a session's certificate is good.
+	// SessionLife is the validity of a session's certificate.
 	SessionLife = time.Hour
 	// clockSkew is how far clocks of machines may differ.
 	clockSkew = 5 * time.Minute
@@ -88,7 +88,7 @@ func authorityTemplate(now time.Time, life time.Duration, pool string) *x509.Cer
 	return tmpl
 }
 
-// PoolID names the pool.
+// PoolID returns the id of the pool.
 func (a *Authority) PoolID() string { return poolID(a.Cert) }
 
 func poolID(cert *x509.Certificate) string {
@@ -154,10 +154,10 @@ func ParseAuthority(text []byte) (*Authority, error) {
 	return a, nil
 }
 
-// Fingerprint is the SHA-256 of a certificate's public key, in hex.
+// Fingerprint returns the SHA-256 of a certificate's public key, in hex.
 func Fingerprint(cert *x509.Certificate) string { return FingerprintOf(cert.RawSubjectPublicKeyInfo) }
 
-// FingerprintOf is the SHA-256 of a public key in PKIX form, in hex.
+// FingerprintOf returns the SHA-256 of a public key in PKIX form, in hex.
 func FingerprintOf(publicKey []byte) string {
 	sum := sha256.Sum256(publicKey)
 	return hex.EncodeToString(sum[:])

@@ -33,7 +33,7 @@ type claim struct {
 type claimBody struct {
 	Pool  string         `json:"pool"`
 	Lease outboard.Lease `json:"lease"`
-	// Signed is by the holder's clock.
+	// Signed is the time of the signature by the holder's clock.
 	Signed time.Time `json:"signed"`
 }
 
@@ -55,9 +55,8 @@ func claimSum(body []byte) [sha256.Size]byte {
 	return sha256.Sum256(append([]byte(claimContext), body...))
 }
 
-// VerifyClaim checks who signed a claim, that it is of this pool and fresh, and
-// returns its lease and the node that holds it. Whether the lease still stands
-// is for the pool's state to say.
+// VerifyClaim checks a claim's signature, its pool and its age, and returns its lease and the node
+// that holds the lease. Only the pool's state tells whether the lease is still valid.
 func (id *Identity) VerifyClaim(text []byte, now time.Time) (outboard.Lease, Peer, error) {
 	lease, peer, err := verifyClaim(id, text, now)
 	if err != nil {

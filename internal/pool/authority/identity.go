@@ -21,7 +21,7 @@ const (
 	keyFile  = "node.key"
 	certFile = "node.crt"
 	rootFile = "pool.crt"
-	// trustFile has the authorities before, and the recorded keys.
+	// trustFile holds the earlier authorities and the recorded keys of the pool's nodes.
 	trustFile = "trust.json"
 )
 
@@ -38,7 +38,7 @@ type Identity struct {
 	revocations revocations
 }
 
-// credentials are what a renewal of the authority changes.
+// credentials are the parts of an identity that a renewal of the authority changes.
 type credentials struct {
 	cert  *x509.Certificate // the node's
 	roots Roots
@@ -52,7 +52,7 @@ func newIdentity(cert, root *x509.Certificate, key *ecdsa.PrivateKey) *Identity 
 	return &Identity{key: key, trust: credentials{cert: cert, roots: Roots{Current: root}, known: make(map[outboard.NodeID]string)}}
 }
 
-// NewIdentity makes a node's identity, signed by the authority.
+// NewIdentity creates a node's identity, signed by the authority.
 func (a *Authority) NewIdentity(name outboard.NodeID, now time.Time) (*Identity, error) {
 	key, err := newKey()
 	if err != nil {
@@ -67,13 +67,13 @@ func (a *Authority) NewIdentity(name outboard.NodeID, now time.Time) (*Identity,
 	return id, nil
 }
 
-// Name is the node's name.
+// Name returns the node's name.
 func (id *Identity) Name() outboard.NodeID {
 	name, _ := nameIn(id.Cert(), nodeHost)
 	return outboard.NodeID(name)
 }
 
-// PoolID names the pool.
+// PoolID returns the id of the pool.
 func (id *Identity) PoolID() string { return poolID(id.Root()) }
 
 // Cert returns the node's certificate.
@@ -93,13 +93,13 @@ func (id *Identity) Roots() Roots {
 	return id.trust.roots
 }
 
-// Fingerprint is the fingerprint in the node's record.
+// Fingerprint returns the fingerprint of the node's key, as in the node's record.
 func (id *Identity) Fingerprint() string { return Fingerprint(id.Cert()) }
 
-// Key signs as the node.
+// Key returns the node's private key, for signing.
 func (id *Identity) Key() crypto.Signer { return id.key }
 
-// TLSCertificate is the identity for TLS.
+// TLSCertificate returns the identity as a certificate for TLS.
 func (id *Identity) TLSCertificate() tls.Certificate {
 	id.mu.RLock()
 	defer id.mu.RUnlock()
@@ -117,8 +117,8 @@ func (c *credentials) chain() [][]byte {
 	return chain
 }
 
-// SessionCertificate makes a client-only certificate, with a key of its own, for
-// a program's session that the node starts. It is good for SessionLife.
+// SessionCertificate creates a client-only certificate, with a key of its own, for a program's
+// session that the node starts. It is valid for SessionLife.
 func (id *Identity) SessionCertificate(now time.Time) (tls.Certificate, error) {
 	key, err := newKey()
 	if err != nil {
@@ -135,7 +135,8 @@ func (id *Identity) SessionCertificate(now time.Time) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: append([][]byte{cert.Raw}, own.Certificate...), PrivateKey: key, Leaf: cert}, nil
 }
 
-// Save writes the identity into dir, readable by its owner only. Later changes go there as well.
+// Save writes the identity into dir, readable by its owner only. Later changes are saved there as
+// well.
 func (id *Identity) Save(dir string) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -155,8 +156,9 @@ func (id *Identity) save() error {
 	if err := id.trust.save(); err != nil {
 		return err
 	}
-	// The certificate comes last: Load asks for it first. The authorities come before it, so
-	// that a crash in between leaves a certificate of an earlier one, which is trusted.
+	// The certificate is written last, since Load reads it first. The authorities are written
+	// before it, so that a crash in between leaves a certificate of an earlier authority, which is
+	// trusted.
 	for _, f := range []struct {
 		name string
 		text []byte

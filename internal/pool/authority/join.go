@@ -36,7 +36,7 @@ type joinRequest struct {
 	CSR    []byte          `json:"csr"`
 }
 
-// joinAnswer is the certificate, or why there is none.
+// joinAnswer is the certificate, or the reason of a refusal.
 type joinAnswer struct {
 	Cert []byte `json:"cert,omitempty"`
 	// Peers are addresses of nodes of the pool.
@@ -69,12 +69,13 @@ func Join(ctx context.Context, addr string, token Token, name outboard.NodeID) (
 	return exchange(conn, op, root, token, name)
 }
 
-// clientTLS trusts the authority that the token names, and says which it was.
+// clientTLS returns a configuration that trusts the authority that the token names, and stores the
+// certificate of that authority in root.
 func (t Token) clientTLS(root **x509.Certificate) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
 		NextProtos:         []string{JoinProtocol},
-		InsecureSkipVerify: true, // VerifyConnection does it.
+		InsecureSkipVerify: true, // VerifyConnection verifies the peer.
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			certs := cs.PeerCertificates
 			last := certs[len(certs)-1]
@@ -134,9 +135,9 @@ func printable(text string) string {
 
 // An Admission decides about a joining node.
 type Admission interface {
-	// Admit spends the token with that hash, if the pool has it and the name is free, and
-	// returns a certificate for the key of the request, and addresses of nodes. The text of its error is sent to the
-	// joining node.
+	// Admit spends the token with that hash, if the pool has it and the name is free, and returns a
+	// certificate for the key of the request, and addresses of nodes. The text of its error is sent
+	// to the joining node.
 	Admit(ctx context.Context, name outboard.NodeID, tokenHash string, csr *x509.CertificateRequest) (*x509.Certificate, []string, error)
 }
 
@@ -166,7 +167,7 @@ func ServeJoin(ctx context.Context, conn net.Conn, pool Admission) (outboard.Nod
 	return req.Name, errors.Join(err, writeMessage(conn, answer))
 }
 
-// ReasonOf is the text of the innermost error that names a kind.
+// ReasonOf returns the text of the innermost error that names a kind.
 func ReasonOf(err error) string {
 	if e, ok := errors.AsType[*outboard.Error](err); ok && e.Err != nil {
 		return e.Err.Error()
@@ -192,7 +193,7 @@ func admit(ctx context.Context, req joinRequest, pool Admission) (joinAnswer, er
 	return joinAnswer{Cert: cert.Raw, Peers: peers[:min(len(peers), maxPeers)]}, nil
 }
 
-// ParseRequest parses a certificate request, whose sender has the key.
+// ParseRequest parses a certificate request, and checks that its sender has the key.
 func ParseRequest(der []byte) (*x509.CertificateRequest, error) {
 	csr, err := x509.ParseCertificateRequest(der)
 	if err == nil {

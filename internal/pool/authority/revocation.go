@@ -17,8 +17,8 @@ type revocations struct {
 	count   int
 }
 
-// Revoke refuses a node and its sessions from now on, and closes the connections that were
-// accepted from them, and those that CloseOnRevoke has. It may be called again.
+// Revoke refuses a node and its sessions from now on. It closes the connections that were accepted
+// from them, and those registered by CloseOnRevoke. It may be called again.
 func (id *Identity) Revoke(fingerprint string) {
 	r := &id.revocations
 	r.mu.Lock()
@@ -32,7 +32,7 @@ func (id *Identity) Revoke(fingerprint string) {
 	r.mu.Unlock()
 	for _, p := range conns {
 		if conn := p.Value(); conn != nil {
-			_ = conn.Close() // Its error is that it is closed.
+			_ = conn.Close() // An error means that it is closed already.
 		}
 	}
 }
@@ -45,8 +45,8 @@ func (id *Identity) IsRevoked(fingerprint string) bool {
 	return r.revoked[fingerprint]
 }
 
-// accept checks a peer again when its connection is recorded, so that a revocation at the
-// same time refuses or closes it.
+// accept records a peer's connection and checks the peer again, so that a concurrent revocation
+// refuses or closes the connection.
 func (r *revocations) accept(peer Peer, conn net.Conn) error {
 	for {
 		inner, ok := conn.(interface{ NetConn() net.Conn })
@@ -75,14 +75,14 @@ func (r *revocations) accept(peer Peer, conn net.Conn) error {
 	return nil
 }
 
-// CloseOnRevoke closes a connection that this node has opened, or is opening, to the node with
-// a fingerprint as soon as that is removed from the pool. It returns an error where it is removed
-// already.
+// CloseOnRevoke closes a connection that this node has opened, or is opening, to the node with a
+// fingerprint as soon as the node is removed from the pool. It returns an error if the node is
+// removed already.
 func CloseOnRevoke(id *Identity, fingerprint string, conn net.Conn) error {
 	return id.revocations.accept(Peer{Fingerprint: fingerprint}, conn)
 }
 
-// prune forgets the connections that are gone. The mutex is held.
+// prune drops the entries of connections that were garbage-collected. The mutex is held.
 func (r *revocations) prune() {
 	r.count = 0
 	for fingerprint, conns := range r.conns {

@@ -21,7 +21,7 @@ type trusted struct {
 	Known map[outboard.NodeID]string `json:"known,omitempty"`
 }
 
-// load reads trustFile. An identity of an earlier version has none.
+// load reads trustFile. An identity of an earlier version has no such file.
 func (c *credentials) load(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, trustFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -42,8 +42,9 @@ func (c *credentials) load(dir string) error {
 	return nil
 }
 
-// check checks that the node's own certificate is of an authority that it trusts. One whose
-// time has passed counts as well: the refusal of other nodes says what to do.
+// check checks that an authority that the node trusts signed the node's own certificate. An
+// authority whose time has passed counts as well: the refusal by other nodes tells the user what to
+// do.
 func (c *credentials) check(now time.Time) error {
 	_, err := nodeOf(c.roots.Current, []*x509.Certificate{c.cert}, now)
 	for _, p := range c.roots.Previous {
@@ -54,8 +55,8 @@ func (c *credentials) check(now time.Time) error {
 	return err
 }
 
-// Trust makes the node trust roots from now on, and writes them to the node's folder, where it
-// has one. It ignores roots that are older than those that the node knows.
+// Trust makes the node trust roots from now on, and saves them in the node's folder if it has one.
+// It ignores roots that are older than the node's own.
 func (id *Identity) Trust(roots Roots) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -69,8 +70,8 @@ func (id *Identity) Trust(roots Roots) error {
 	return id.trust.save()
 }
 
-// Record records the keys that nodes of the pool were admitted with, by their fingerprints, and
-// forgets those of nodes whose fingerprint is "".
+// Record records the fingerprints of the keys with which nodes of the pool were admitted. An empty
+// fingerprint deletes the node's record.
 func (id *Identity) Record(keys map[outboard.NodeID]string) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -90,7 +91,7 @@ func (id *Identity) Record(keys map[outboard.NodeID]string) error {
 	return id.trust.save()
 }
 
-// save writes trustFile, where the identity was saved before.
+// save writes trustFile if the identity has a folder and this process saves its changes.
 func (c *credentials) save() error {
 	if c.dir == "" || c.shared {
 		return nil
@@ -122,7 +123,7 @@ func (id *Identity) RenewalRequest() ([]byte, error) {
 }
 
 // Replace replaces the node's certificate by a new one of the authority in force, also on disk.
-// Connections that are open keep theirs.
+// Open connections keep the earlier certificate.
 func (id *Identity) Replace(cert *x509.Certificate) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -140,8 +141,8 @@ func (id *Identity) Replace(cert *x509.Certificate) error {
 	return id.save()
 }
 
-// LoadShared is Load for another process of the node: it follows the changes that the node
-// saves, and saves none.
+// LoadShared is Load for another process of the node, which reads the changes that the node saves,
+// and saves none.
 func LoadShared(dir string) (*Identity, error) {
 	id, err := Load(dir)
 	if err == nil {
@@ -150,7 +151,7 @@ func LoadShared(dir string) (*Identity, error) {
 	return id, err
 }
 
-// Reload reads the certificate and the authorities anew that another process of the node has
+// Reload reads again the certificate and the authorities, which another process of the node has
 // saved.
 func (id *Identity) Reload() error {
 	id.mu.RLock()

@@ -17,9 +17,9 @@ const (
 	MaxAway = 365 * 24 * time.Hour
 )
 
-// Roots are the authorities that a node trusts: the one in force and, for a time, those before
-// it. The rollover is that of RFC 4210, section 4.4: the earlier authority signs the key of the
-// later one ("new with old"), so that a node that was away verifies nodes that have their new
+// Roots are the authorities that a node trusts: the one in force and, for a time, the earlier ones.
+// The rollover is that of RFC 4210, section 4.4: the earlier authority signs the key of the later
+// one ("new with old"), so that a node that was away verifies nodes that have their new
 // certificates already.
 type Roots struct {
 	// Current is the authority in force.
@@ -27,11 +27,11 @@ type Roots struct {
 	// Serial counts the renewals: of two Roots of a pool the one with the greater Serial is in
 	// force.
 	Serial int
-	// Bridges are the keys of later authorities, each signed by the one before.
+	// Bridges are the keys of later authorities, each signed by its predecessor.
 	Bridges []*x509.Certificate
-	// Previous are the authorities before. A certificate of theirs counts until the time, and
-	// only for a node whose key the pool has recorded: keys of the removed node's making are
-	// not.
+	// Previous are the earlier authorities. Their certificates are valid until the given time, and
+	// only for nodes whose keys the pool has recorded: keys that a removed node made are not
+	// recorded.
 	Previous []PreviousRoot
 }
 
@@ -41,8 +41,8 @@ type PreviousRoot struct {
 	Until time.Time
 }
 
-// Renew creates the authority that follows a: of the same pool, with a key of its own. Nodes
-// that have certificates of a come back with them until away has passed, from 0 to MaxAway.
+// Renew creates the authority that follows a, for the same pool and with a new key. Nodes that have
+// certificates of a can come back with them until away, from 0 to MaxAway, has passed.
 func (a *Authority) Renew(now time.Time, away time.Duration) (*Authority, error) {
 	if away < 0 || away > MaxAway {
 		return nil, outboard.Errorf(outboard.Invalid, "renew the pool's authority", "a time of %v: want 0 to %v", away, MaxAway)
@@ -82,7 +82,7 @@ func (a *Authority) Roots() Roots {
 	return a.roots
 }
 
-// Trusted returns the authorities that count at a time, the one in force first.
+// Trusted returns the authorities that are trusted at a time, the one in force first.
 func (r Roots) Trusted(now time.Time) []*x509.Certificate {
 	all := []*x509.Certificate{r.Current}
 	for _, p := range r.Previous {
@@ -150,7 +150,7 @@ func (r *Roots) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// parseRoot parses the certificate of an authority, of a pool unless that is "".
+// parseRoot parses the certificate of an authority, which must be that of pool unless pool is "".
 func parseRoot(der []byte, pool string) (*x509.Certificate, error) {
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
@@ -163,8 +163,8 @@ func parseRoot(der []byte, pool string) (*x509.Certificate, error) {
 	return cert, nil
 }
 
-// issuerOf returns the authority that signed cert: root, or one to whose key bridges among the
-// other certificates of the chain lead from root. It returns nil where there is none.
+// issuerOf returns the authority that signed cert: root, or a later authority to whose key bridges
+// in chain lead from root. It returns nil if there is none.
 func issuerOf(root, cert *x509.Certificate, chain []*x509.Certificate, now time.Time) *x509.Certificate {
 	chain = chain[:min(len(chain), 2*maxRoots)]
 	issuer := root

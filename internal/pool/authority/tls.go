@@ -15,19 +15,19 @@ import (
 type Peer struct {
 	// Node is the peer itself, or the node that signed the session's certificate.
 	Node outboard.NodeID
-	// Fingerprint is that of Node's key.
+	// Fingerprint is the fingerprint of Node's key.
 	Fingerprint string
 	// Session says that the peer is a session of Node.
 	Session bool
 }
 
-// denied is the refusal of a certificate, with the reason.
+// denied returns the error that refuses a certificate, with the reason.
 func denied(format string, args ...any) error {
 	return outboard.Errorf(outboard.Denied, "certificate", format, args...)
 }
 
-// VerifyPeer authenticates a chain of certificates, leaf first: with the certificate of a node,
-// for sessions, after theirs. The rest may lead from root to a later authority.
+// VerifyPeer authenticates a chain of certificates, leaf first. A session's certificate is followed
+// by the certificate of its node. The other certificates may lead from root to a later authority.
 func VerifyPeer(root *x509.Certificate, chain []*x509.Certificate, now time.Time) (Peer, error) {
 	if len(chain) == 0 {
 		return Peer{}, denied("the peer has none: it must belong to the pool, see `outboard token`")
@@ -92,10 +92,10 @@ func verify(root, intermediate, cert *x509.Certificate, now time.Time, usage x50
 	return err
 }
 
-// config is the common part of all TLS of the pool. Go's own verification is
-// replaced by ours: nodes have names, not host names.
+// config returns the part that all TLS configurations of the pool have in common. Its own
+// verification replaces Go's: nodes have names, not host names.
 func (id *Identity) config(check func(Peer) error) *tls.Config {
-	// The certificate is that of the moment: it may be renewed while cfg is used.
+	// The certificate is read at each handshake, since it may be renewed while cfg is used.
 	current := func() *tls.Certificate {
 		cert := id.TLSCertificate()
 		return &cert
@@ -105,7 +105,7 @@ func (id *Identity) config(check func(Peer) error) *tls.Config {
 		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current(), nil },
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return current(), nil },
 		ClientAuth:           tls.RequireAnyClientCert,
-		InsecureSkipVerify:   true, // VerifyConnection does it.
+		InsecureSkipVerify:   true, // VerifyConnection verifies the peer.
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			peer, err := id.Verify(cs.PeerCertificates)
 			if err != nil {
@@ -116,7 +116,7 @@ func (id *Identity) config(check func(Peer) error) *tls.Config {
 	}
 }
 
-// Verify authenticates a chain of certificates, leaf first. It refuses nodes that were removed.
+// Verify authenticates a chain of certificates, leaf first. It refuses removed nodes.
 func (id *Identity) Verify(chain []*x509.Certificate) (Peer, error) {
 	peer, err := id.verifyBy(func(root *x509.Certificate) (Peer, error) { return VerifyPeer(root, chain, time.Now()) })
 	if err == nil && id.IsRevoked(peer.Fingerprint) {
@@ -125,8 +125,8 @@ func (id *Identity) Verify(chain []*x509.Certificate) (Peer, error) {
 	return peer, err
 }
 
-// verifyBy verifies by the authority in force, or else by one of those before: these count for
-// nodes only whose keys the pool has recorded.
+// verifyBy verifies a peer by the authority in force, or else by an earlier authority, which is
+// trusted only for nodes whose keys the pool has recorded.
 func (id *Identity) verifyBy(verify func(root *x509.Certificate) (Peer, error)) (Peer, error) {
 	roots := id.Roots()
 	peer, err := verify(roots.Current)
@@ -147,8 +147,8 @@ func (id *Identity) verifyBy(verify func(root *x509.Certificate) (Peer, error)) 
 	return Peer{}, err
 }
 
-// ServerTLS accepts nodes of the pool and their sessions. Where JoinProtocol is
-// among the application protocols, a connection that chose it needs no certificate.
+// ServerTLS returns a server's configuration that accepts nodes of the pool and their sessions. If
+// JoinProtocol is among the protocols, a connection that negotiated it needs no certificate.
 func (id *Identity) ServerTLS(protocols ...string) *tls.Config {
 	cfg := id.config(func(Peer) error { return nil })
 	cfg.NextProtos = protocols
@@ -163,7 +163,7 @@ func (id *Identity) ServerTLS(protocols ...string) *tls.Config {
 		}
 		return strict(cs)
 	}
-	// A joining node knows the authority only by the token's fingerprint.
+	// A joining node knows the authority only by the token's fingerprint, so the chain includes it.
 	cfg.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		cert := id.TLSCertificate()
 		cert.Certificate = append(cert.Certificate, id.Root().Raw)
@@ -172,23 +172,22 @@ func (id *Identity) ServerTLS(protocols ...string) *tls.Config {
 	return id.recordConns(cfg)
 }
 
-// ClientTLS connects to one node, which must have the name and, unless it is
-// "", the fingerprint of its record.
+// ClientTLS returns a client's configuration for connections to one node, which must have the name
+// and, unless it is "", the fingerprint of its record.
 func (id *Identity) ClientTLS(name outboard.NodeID, fingerprint string, protocols ...string) *tls.Config {
 	cfg := id.config(IsNode(name, fingerprint))
 	cfg.NextProtos = protocols
 	return cfg
 }
 
-// AnyNodeTLS connects to whatever node of the pool is at an address, but not to
-// a session.
+// AnyNodeTLS returns a client's configuration that accepts any node of the pool, but no session.
 func (id *Identity) AnyNodeTLS(protocols ...string) *tls.Config {
 	cfg := id.RouteTLS(nil)
 	cfg.NextProtos = protocols
 	return cfg
 }
 
-// IsNode returns a check that a peer is the node that it should be.
+// IsNode returns a check that a peer is the node with this name and, unless it is "", fingerprint.
 func IsNode(name outboard.NodeID, fingerprint string) func(Peer) error {
 	return func(p Peer) error {
 		switch {
@@ -203,9 +202,8 @@ func IsNode(name outboard.NodeID, fingerprint string) func(Peer) error {
 	}
 }
 
-// RouteTLS is for the connections between embedded servers, on both sides: only nodes
-// themselves take part, not their sessions, and not those that fenced reports, where it is not
-// nil.
+// RouteTLS returns the configuration of both ends of the connections between embedded servers. It
+// accepts nodes, but neither their sessions nor nodes that fenced, if not nil, reports.
 func (id *Identity) RouteTLS(fenced func(outboard.NodeID) bool) *tls.Config {
 	return id.recordConns(id.config(func(p Peer) error {
 		switch {
@@ -218,7 +216,7 @@ func (id *Identity) RouteTLS(fenced func(outboard.NodeID) bool) *tls.Config {
 	}))
 }
 
-// PeerOf returns the peer of a connection whose handshake is done.
+// PeerOf returns the peer of a connection whose handshake is complete.
 func (id *Identity) PeerOf(cs tls.ConnectionState) (Peer, error) {
 	if !cs.HandshakeComplete {
 		return Peer{}, fmt.Errorf("peer: %w", errors.New("the handshake is not done"))
@@ -226,14 +224,15 @@ func (id *Identity) PeerOf(cs tls.ConnectionState) (Peer, error) {
 	return id.Verify(cs.PeerCertificates)
 }
 
-// SessionClientTLS is what a session uses to reach a node: the session's certificate, the
-// authorities that its node trusts, and the node that it should be.
+// SessionClientTLS returns the configuration by which a session connects to a node. It has the
+// session's certificate and the authorities that the session's node trusts, and accepts only the
+// node with this name and fingerprint.
 func SessionClientTLS(roots []*x509.Certificate, cert tls.Certificate, name outboard.NodeID, fingerprint string) *tls.Config {
 	check := IsNode(name, fingerprint)
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
 		Certificates:       []tls.Certificate{cert},
-		InsecureSkipVerify: true, // VerifyConnection does it.
+		InsecureSkipVerify: true, // VerifyConnection verifies the peer.
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			err := denied("the session knows no authority")
 			for _, root := range roots {

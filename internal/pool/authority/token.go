@@ -25,20 +25,20 @@ type Token struct {
 	secret [secretLen]byte
 }
 
-// NewToken makes a token for the pool of an authority's certificate.
+// NewToken creates a token for the authority's pool.
 func (a *Authority) NewToken() Token {
 	t := Token{root: sha256.Sum256(a.Cert.RawSubjectPublicKeyInfo)}
 	rand.Read(t.secret[:]) // It never fails.
 	return t
 }
 
-// String is the token's text, which is all that a joining node needs.
+// String returns the token's text, which is all that a joining node needs.
 func (t Token) String() string {
 	raw := append(t.root[:], t.secret[:]...)
 	return tokenPrefix + strings.ToLower(tokenText.EncodeToString(raw))
 }
 
-// Hash is the form in which the pool stores a token.
+// Hash returns the form in which the pool stores a token.
 func (t Token) Hash() string { return hashSecret(t.secret[:]) }
 
 func hashSecret(secret []byte) string {

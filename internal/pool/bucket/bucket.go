@@ -41,10 +41,9 @@ type Options struct {
 	// Tenant, App and Name are words of letters, digits, "-" and "_" that do not
 	// begin or end with "-".
 	Tenant, App, Name string
-	// MaxBytes bounds what the bucket's keys and values take in memory, 256 MiB
-	// by default.
+	// MaxBytes bounds the memory of the bucket's keys and values, 256 MiB by default.
 	MaxBytes int64
-	// Budget is what the buckets of the tenant may have together; nil: no limit.
+	// Budget bounds the buckets of the tenant together; nil means no limit.
 	Budget *quota.Budget
 	Logger *slog.Logger
 }
@@ -76,8 +75,8 @@ func isWord(word string) bool {
 		!slices.ContainsFunc([]byte(word), func(c byte) bool { return !letter(c) && c != '-' && c != '_' })
 }
 
-// kvName is what NATS calls the bucket. The words' own dashes are doubled, so that
-// no two buckets have one name.
+// kvName returns the name of the bucket in NATS. The words' own dashes are doubled, so that no two
+// buckets have one name.
 func (o *Options) kvName() string {
 	words := []string{"outboard"}
 	for _, word := range []string{o.Tenant, o.App, o.Name} {
@@ -111,7 +110,7 @@ type Bucket struct {
 	view view
 	// accounted are the bytes that the tenant's budget holds for the bucket.
 	accounted int64
-	// looked is when the view was last known to be current.
+	// looked is the last time at which the view was known to be current.
 	looked time.Time
 
 	done      chan struct{}
@@ -119,12 +118,12 @@ type Bucket struct {
 	running   sync.WaitGroup
 }
 
-// Entry is a key's value at a revision, which is 0 when there is none.
+// Entry is a key's value with its revision, which is 0 if the key has no value.
 type Entry struct {
 	// Value must not be changed.
 	Value    []byte
 	Revision uint64
-	// ExpiresMilli is when the key is gone, in milliseconds since 1970, or 0.
+	// ExpiresMilli is the time at which the key expires, in milliseconds since 1970, or 0.
 	ExpiresMilli int64
 }
 
@@ -139,7 +138,7 @@ var ErrClosed = errors.New("the bucket is closed")
 // tidyAfter is how long the record of a writer that is gone is retained.
 const tidyAfter = 24 * time.Hour
 
-// Open opens a bucket, and makes it when it is not there. It reads all keys.
+// Open opens a bucket, which it creates if it does not exist, and reads all its keys.
 func Open(ctx context.Context, opts Options) (*Bucket, error) {
 	opts.setDefaults()
 	if err := opts.validate(); err != nil {
@@ -172,7 +171,7 @@ func open(ctx context.Context, s store, opts Options) (*Bucket, error) {
 	return b, nil
 }
 
-// Get reads a key. Its revision is 0 when there is none.
+// Get reads a key. The entry's revision is 0 if the key has no value.
 func (b *Bucket) Get(ctx context.Context, key string) (Entry, error) {
 	if err := checkKey(key); err != nil {
 		return Entry{}, outboard.Errorf(outboard.Invalid, "get", "%w", err)
@@ -227,7 +226,7 @@ func (b *Bucket) Close() error {
 	return nil
 }
 
-// account has the tenant's budget hold so many bytes for the bucket.
+// account sets the number of bytes that the tenant's budget holds for the bucket.
 func (b *Bucket) account(bytes int64) {
 	b.opts.Budget.Adjust(bytes - b.accounted)
 	b.accounted = bytes

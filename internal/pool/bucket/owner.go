@@ -13,10 +13,10 @@ import (
 
 const (
 	queueLength = 1024
-	// maxJobs bounds what is committed at once: the more, the longer they wait.
+	// maxJobs bounds the jobs of one batch: the larger it is, the longer they wait.
 	maxJobs = 1024
-	// forgetAfter is how long an owner that does not look may trust the
-	// tombstones of others, which are gone after an hour.
+	// forgetAfter is how long an owner that reads no changes may rely on the tombstones of other
+	// owners, which are deleted after an hour.
 	forgetAfter = 30 * time.Minute
 )
 
@@ -26,7 +26,7 @@ type job struct {
 	failed int
 	err    error
 	done   chan struct{}
-	// gone says that the caller does not wait any more.
+	// gone means that the caller does not wait any more.
 	gone atomic.Bool
 }
 
@@ -116,7 +116,7 @@ func (b *Bucket) spread(ctx context.Context) {
 		return
 	}
 	b.opts.Logger.Debug("the bucket's last commit is read again", "bucket", b.opts.Name, "error", err)
-	// Its error is that of whatever the owner does next.
+	// The owner's next operation meets and returns its error.
 	_ = b.sync(ctx)
 }
 
@@ -195,7 +195,7 @@ func (b *Bucket) confirm(ctx context.Context) error {
 	return nil
 }
 
-// apply updates the view by the owner's own commit.
+// apply updates the view with the owner's own commit.
 func (b *Bucket) apply(c state.Commit) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -246,7 +246,7 @@ func (b *Bucket) sync(ctx context.Context) error {
 	return nil
 }
 
-// forgotten reports that tombstones may have expired which the owner has not seen.
+// forgotten reports whether tombstones may have expired that the owner has not read.
 func (b *Bucket) forgotten() bool { return wallClock().Sub(b.looked) > forgetAfter }
 
 // wallClock advances while the machine is suspended.

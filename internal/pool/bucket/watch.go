@@ -16,10 +16,10 @@ type Change struct {
 	Deleted bool
 }
 
-// Watch calls f with the current entries of the keys that begin with prefix, and then with each
-// of their changes, in order and from one goroutine, until ctx or the bucket ends. It may
-// coalesce changes of a key that follow each other closely. It does not report that a key has
-// expired: its entry has the time of that.
+// Watch calls f with the current entries of the keys that begin with prefix, and then with each of
+// their changes, in order and from one goroutine, until ctx or the bucket ends. It may coalesce
+// changes of a key that follow each other closely. It does not report that a key has expired: the
+// entry has the time of its expiry.
 func (b *Bucket) Watch(ctx context.Context, prefix string, f func(Change)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

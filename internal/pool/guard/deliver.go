@@ -28,7 +28,7 @@ func (w *clientWriter) message(subject, sid string, body []byte) error {
 	_, _ = fmt.Fprintf(w.out, "MSG %s %s %d\r\n", subject, sid, len(body))
 	_, _ = w.out.Write(body)
 	_, _ = w.out.WriteString("\r\n")
-	return w.out.Flush() // has the error of all
+	return w.out.Flush() // It returns the errors of the writes, too.
 }
 
 func (w *clientWriter) flush() error {
@@ -130,8 +130,8 @@ func parseDelivery(args []string, withHeader bool) (m Message, sid string, heade
 	return m, sid, header, size, err
 }
 
-// parseDelivered parses the size of a message of the server. Direct gets add headers to what was
-// stored, and lists of the JetStream API are larger than messages of clients may be.
+// parseDelivered parses the size of a message of the server. Direct gets add headers to the stored
+// message, and lists of the JetStream API are larger than messages of clients may be.
 func parseDelivered(text string) (int, error) {
 	n, err := strconv.ParseUint(text, 10, 31)
 	if err != nil || n > maxDelivered {

@@ -1,6 +1,6 @@
-// Package guard relays the NATS protocol of a client whose permissions are narrower than those
-// that a server can check: it parses every message that the client sends, and refuses what its
-// rules do not allow.
+// Package guard relays the NATS protocol of a client whose permissions are narrower than a server
+// can check: it parses every message that the client sends, and refuses the messages that its rules
+// do not allow.
 //
 // The permissions of a NATS server are about subjects. They do not cover the reply subject of
 // a request, to which the server itself publishes the answer with rights of its own, nor the
@@ -23,7 +23,7 @@ const (
 	bufferSize = 32 << 10
 	// maxLine bounds a line of the protocol, which is the server's own bound.
 	maxLine = 4 << 10
-	// maxBody bounds a message with its headers: what the embedded server accepts.
+	// maxBody bounds a message with its headers, as the embedded server does.
 	maxBody = 1 << 20
 )
 
@@ -37,19 +37,20 @@ type Message struct {
 	Body   []byte
 }
 
-// Rules decide about what a client sends. An error is the reason of a refusal.
+// Rules decide which messages and subscriptions of a client are relayed. An error is the reason of
+// a refusal.
 type Rules interface {
 	Publish(m Message) error
 	Subscribe(subject string) error
 }
 
-// A Guard relays what one client and its server send each other.
+// A Guard relays the messages between one client and its server.
 type Guard struct {
 	Rules Rules
 	// Token replaces the credentials in the client's CONNECT.
 	Token string
-	// Denied is told of each refused message and subscription. What it returns is the answer to
-	// the client if the message was a request.
+	// Denied is called with each refused message and subscription. Its result is the answer to the
+	// client if the message was a request.
 	Denied func(err error) (answer []byte)
 	// Deliver changes a message of the server before the client receives it. A nil Deliver
 	// changes none.
@@ -68,7 +69,7 @@ func (g *Guard) Relay(server, client io.ReadWriteCloser) error {
 	back.Go(func() {
 		d := delivery{g: g, subs: subs, in: bufio.NewReaderSize(server, bufferSize), to: to}
 		d.run()
-		// Their errors are that they have ended already.
+		// Errors mean that they are closed already.
 		_, _ = client.Close(), server.Close()
 	})
 	r := relay{g: g, subs: subs, in: bufio.NewReaderSize(client, bufferSize), out: bufio.NewWriterSize(server, bufferSize), to: to}

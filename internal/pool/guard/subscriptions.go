@@ -8,7 +8,7 @@ import (
 // maxSubscriptions bounds the subscriptions of a connection: each takes memory of the server.
 const maxSubscriptions = 1 << 16
 
-// subscriptions are those of one connection, by the ids that the client gave them.
+// subscriptions are the subscriptions of one connection, by the ids that the client gave them.
 type subscriptions struct {
 	mu  sync.Mutex
 	all map[string]*subscription
@@ -20,7 +20,7 @@ type subscription struct {
 	delivered, limit int
 }
 
-// add reports whether the client may have one more.
+// add adds a subscription, and returns false if the client has too many.
 func (s *subscriptions) add(subject, sid string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,7 +31,7 @@ func (s *subscriptions) add(subject, sid string) bool {
 	return true
 }
 
-// end ends a subscription after limit messages in all, 0 for now.
+// end ends a subscription after limit messages in all, or now if limit is 0.
 func (s *subscriptions) end(sid string, limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *subscriptions) matching(subject string) []string {
 	return ids
 }
 
-// matches reports whether a subject is one of a pattern, which may have wildcards.
+// matches reports whether a pattern, which may have wildcards, matches a subject.
 func matches(pattern, subject string) bool {
 	for {
 		want, moreWanted, deeper := strings.Cut(pattern, ".")

@@ -19,7 +19,7 @@ type Peer struct {
 	Lends, Leased bool
 }
 
-// Peers is how many nodes a node probes at most, Rotating how many of these change with each
+// Peers is the largest number of nodes that a node probes; Rotating of these change with each
 // epoch.
 const (
 	Peers    = 8

@@ -17,14 +17,14 @@ type Sample struct {
 	Forward, Backward float64
 	// Sent counts the packets that were sent, Resent those that were sent again.
 	Sent, Resent uint64
-	// Bytes is what the probe has cost in both directions.
+	// Bytes is the cost of the probe in both directions.
 	Bytes int
 }
 
-// window is how many probes of a peer count.
+// window is the number of a peer's last probes that an estimate takes into account.
 const window = 16
 
-// estimate is what is known of the way to one peer.
+// estimate is the estimate of the path to one peer.
 type estimate struct {
 	rtts              []time.Duration // of the last probes, medians
 	minRTT            time.Duration
@@ -42,7 +42,7 @@ func (e *estimate) add(s *Sample, now time.Time) {
 	rtts := slices.Sorted(slices.Values(s.RTTs))
 	e.rtts = push(e.rtts, rtts[len(rtts)/2])
 	if e.minRTT == 0 || rtts[0] < e.minRTT || e.samples%(4*window) == 0 {
-		e.minRTT = rtts[0] // found anew from time to time: routes change
+		e.minRTT = rtts[0] // measured anew from time to time: routes change
 	}
 	if s.Forward > 0 {
 		e.forward = push(e.forward, s.Forward)
@@ -62,11 +62,11 @@ func push[T any](values []T, v T) []T {
 	return append(values, v)
 }
 
-// link is the estimate for people and programs.
+// link returns the estimate for people and programs.
 func (e *estimate) link(from, to outboard.NodeID) client.Link {
 	l := client.Link{From: from, To: to, MinRTT: e.minRTT, Samples: min(e.samples, window), Measured: e.measured.UTC()}
 	l.RTT, l.RTTSpread = quartiles(e.rtts, 2)
-	// A burst is never faster than the way, and often slower: a high quantile is closer.
+	// A burst is never faster than the path, and often slower: a high quantile is closer.
 	l.Forward, l.ForwardSpread = quartiles(e.forward, 3)
 	l.Backward, l.BackwardSpread = quartiles(e.backward, 3)
 	if sent := sum(e.sent); sent > 0 {

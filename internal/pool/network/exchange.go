@@ -21,9 +21,9 @@ const (
 	// maxBurst bounds a burst; minBurst is the smallest that is worth a measurement.
 	maxBurst = 1 << 20
 	minBurst = 16 << 10
-	// pings is how many small messages a probe sends.
+	// pings is the number of small messages of a probe.
 	pings = 5
-	// pingCost is about what one of them costs in both directions, with TLS and TCP.
+	// pingCost is the approximate cost of a small message in both directions, with TLS and TCP.
 	pingCost = 2 * (8 + 22 + 52)
 	// serveLimit is how many bytes of bursts a served connection may ask for per minute.
 	serveLimit = 64 << 20
@@ -150,8 +150,8 @@ func exchange(conn net.Conn, buf []byte, forward, backward int, s *Sample) (time
 	return time.Duration(min(binary.LittleEndian.Uint64(answer[:]), uint64(time.Minute))), nil
 }
 
-// rate is what a burst says of the bandwidth: its first piece only starts the clock. A burst
-// that arrived at once says nothing.
+// rate returns the bandwidth that a burst has measured: its first piece only starts the clock. It
+// returns 0 for a burst that was too short, or arrived too fast, to measure.
 func rate(burst int, took time.Duration) float64 {
 	const shortest = 5 * time.Microsecond
 	if took < shortest || burst <= piece {

@@ -22,8 +22,8 @@ const (
 	interval = 5 * time.Second
 	// epochLength is how long the rotating peers stay.
 	epochLength = 5 * time.Minute
-	// publishEvery is how often the links are written to the pool's state, linkTTL how long
-	// they stay there.
+	// publishEvery is the interval at which the links are written to the pool's state, linkTTL how
+	// long they stay there.
 	publishEvery = time.Minute
 	linkTTL      = 10 * time.Minute
 	// probeLimit is how long a probe may take.
@@ -40,7 +40,7 @@ type Options struct {
 	Budget outboard.Bytes
 	// Peers returns the other nodes.
 	Peers func() []Peer
-	// Probe measures the way to a peer, for at most budget bytes.
+	// Probe measures the path to a peer, for at most budget bytes.
 	Probe func(ctx context.Context, p Peer, budget int) (Sample, error)
 	// Publish writes this node's links to the pool's state, where they stay for ttl.
 	Publish func(ctx context.Context, links []client.Link, ttl time.Duration) error
@@ -61,7 +61,7 @@ type Prober struct {
 
 var _ lifecycle.Service = (*Prober)(nil)
 
-// New makes a Prober that has not probed anything.
+// New creates a Prober that has not probed anything.
 func New(opts Options) *Prober {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -80,7 +80,7 @@ func (p *Prober) Run(ctx context.Context, ready func()) error {
 		return nil
 	}
 	defer p.metrics.unregister(p.opts.Metrics)
-	// Nodes that start together do not probe together.
+	// A random delay keeps nodes that start together from probing together.
 	timer := time.NewTimer(rand.N(interval / 10))
 	defer timer.Stop()
 	published := time.Now()
@@ -99,7 +99,7 @@ func (p *Prober) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// budget is what one probe may cost.
+// budget returns the largest cost of one probe, in bytes.
 func (p *Prober) budget() int { return int(p.opts.Budget) * int(interval/time.Second) / 60 }
 
 // probeNext probes the next peer in turn.
@@ -131,7 +131,7 @@ func (p *Prober) probeNext(ctx context.Context) {
 	p.forget()
 }
 
-// forget drops peers that have not been measured for long.
+// forget drops the estimates of peers that have not been measured for long.
 func (p *Prober) forget() {
 	for id, e := range p.estimates {
 		if time.Since(e.measured) > forgetAfter {
@@ -141,11 +141,11 @@ func (p *Prober) forget() {
 	}
 }
 
-// isFirst reports whether the first round of probes is under way: what it finds is published at
+// isFirst reports whether the first round of probes is under way, whose results are published at
 // once.
 func (p *Prober) isFirst() bool { return p.turn <= Peers }
 
-// Links returns what is known of the links of this node.
+// Links returns the estimates of this node's links.
 func (p *Prober) Links() []client.Link {
 	p.mu.Lock()
 	defer p.mu.Unlock()

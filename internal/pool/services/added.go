@@ -12,16 +12,16 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
-// addedPrefix is where a node keeps the gRPC servers that its operator added: unlike the
+// addedPrefix precedes the key of the gRPC servers that a node's operator added: unlike the
 // endpoints of programs, they outlive the node's restarts.
 const addedPrefix = "added-endpoints/"
 
 // maxAdded bounds the added endpoints of a node.
 const maxAdded = 1000
 
-// Add adds a gRPC server that this node reaches at e.Address. The address identifies it:
-// adding it again adds e's services to those that it has, and replaces a weight. It stays
-// added until Remove, also when the node restarts.
+// Add adds a gRPC server that this node reaches at e.Address. The address identifies the server:
+// adding it again adds e's services to its services, and replaces a weight. The server stays added
+// until Remove, also when the node restarts.
 func (r *Registry) Add(ctx context.Context, e Endpoint) (Endpoint, error) {
 	e.ID, e.Node, e.Process = fmt.Sprintf("%s/%s", r.opts.Self, e.Address), r.opts.Self, 0
 	r.write.Lock()
@@ -62,7 +62,7 @@ func (r *Registry) Remove(ctx context.Context, name string) error {
 	return r.announceAdded(ctx, found, had)
 }
 
-// notAdded says why name cannot be removed here.
+// notAdded returns an error that says why name cannot be removed here.
 func (r *Registry) notAdded(name string) error {
 	const op = "remove an endpoint"
 	for _, e := range r.Endpoints() {
@@ -89,8 +89,8 @@ func (r *Registry) added() []Endpoint {
 	return list
 }
 
-// announceAdded stores the added servers for the next start, and announces them. When it
-// fails, the endpoint with that ID is again what it was.
+// announceAdded stores the added servers for the next start, and announces them. If it fails, it
+// restores had as the endpoint with that ID.
 func (r *Registry) announceAdded(ctx context.Context, id string, had Endpoint) error {
 	if err := r.storeAdded(ctx); err != nil {
 		r.write.Lock()

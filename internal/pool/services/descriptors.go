@@ -19,8 +19,8 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
-// Describe keeps a service's files: those that declare it and all that they
-// import, so that requests can be read by policies and by reflection.
+// Describe stores the files that declare a service, and all files that these import, so that
+// policies and reflection can read its requests.
 func (r *Registry) Describe(ctx context.Context, service string, files *descriptorpb.FileDescriptorSet) error {
 	if _, err := find(files, service); err != nil {
 		return outboard.Errorf(outboard.Invalid, "describe "+service, "%w", err)
@@ -41,21 +41,21 @@ func (r *Registry) Describe(ctx context.Context, service string, files *descript
 	return nil
 }
 
-// Described are the names of the services with descriptors.
+// Described returns the names of the services with descriptors.
 func (r *Registry) Described() []string {
 	r.view.Lock()
 	defer r.view.Unlock()
 	return slices.Sorted(maps.Keys(r.descriptors))
 }
 
-// Descriptions counts the changes of descriptors.
+// Descriptions returns how often descriptors have changed.
 func (r *Registry) Descriptions() uint64 {
 	r.view.Lock()
 	defer r.view.Unlock()
 	return r.descriptions
 }
 
-// Service is a service's descriptor, nil where it is not known.
+// Service returns a service's descriptor, or nil if it is not known.
 func (r *Registry) Service(name string) protoreflect.ServiceDescriptor {
 	r.view.Lock()
 	text := r.descriptorOf(name)
@@ -99,9 +99,8 @@ func (r *Registry) applyDescriptors(key string, e state.Entry) (bool, error) {
 	return true, nil
 }
 
-// descriptorOf returns the description of a service that counts on this node, nil for none:
-// another node cannot change how the requests of this node's own services are read. The view's
-// lock is held.
+// descriptorOf returns the description of a service that this node uses, nil for none: another node
+// cannot change how the requests of this node's own services are read. The view's lock is held.
 func (r *Registry) descriptorOf(service string) []byte {
 	all := r.descriptors[service]
 	if own, ok := all[r.opts.Self]; ok {
@@ -116,7 +115,7 @@ func (r *Registry) descriptorOf(service string) []byte {
 	return newest.files
 }
 
-// Methods are the names of a service's methods, none where it is not described.
+// Methods returns the names of a service's methods, none if it is not described.
 func (r *Registry) Methods(service string) []string {
 	d := r.Service(service)
 	if d == nil {

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// keptVersions is how many versions of the policies are kept, if keptBytes of
-	// text have room for them: all are one value of the table.
+	// keptVersions is the number of versions of the policies that are kept if they fit into
+	// keptBytes of text: the table stores all of them as one value.
 	keptVersions = 8
 	keptBytes    = 3 * MaxPolicies
 	// MaxPolicies is the largest text of policies, in bytes.
 	MaxPolicies = 128 << 10
 )
 
-// A Version is a text of policies that was in force, or is.
+// A Version is a text of policies that is or was in force.
 type Version struct {
 	Number  int             `json:"number"`
 	Name    string          `json:"name"` // of the file
@@ -43,7 +43,7 @@ func (v *Version) Size() int { return len(v.Text) }
 // Policies is the history of the pool's policies.
 type Policies = versions.History[Version, *Version]
 
-// Policies is what this node knows of the policies.
+// Policies returns the history of the policies in this node's view.
 func (r *Registry) Policies() Policies {
 	r.view.Lock()
 	defer r.view.Unlock()
@@ -90,7 +90,7 @@ func (r *Registry) Rollback(ctx context.Context) (Version, error) {
 	return v, explainDenied(op, err)
 }
 
-// explainDenied says where policies can be changed.
+// explainDenied tells the user where policies can be changed.
 func explainDenied(op string, err error) error {
 	if outboard.KindOf(err) != outboard.Denied {
 		return err

@@ -1,12 +1,13 @@
-// Package services keeps, in the pool's table, which services the nodes' programs
-// offer, and the policies of calls.
+// Package services keeps, in the pool's table, the services that the nodes' programs offer, and the
+// policies of calls.
 //
-// Three kinds of keys: `endpoints/NODE` has all endpoints of one node and is written
-// by that node alone, when they change; they count while the node is there with
-// the boot that it wrote. `services/NODE/SERVICE` has a service's descriptors as the programs
-// of that node described them: each node uses those of its own programs where it has them, and
-// the newest ones otherwise.
-// `policies` has the policies' text with its earlier versions, by compare-and-set.
+// The table has three kinds of keys for them:
+//   - `endpoints/NODE` has all endpoints of one node. That node alone writes it, when they change.
+//     They are valid while the node is present with the boot that it wrote.
+//   - `services/NODE/SERVICE` has a service's descriptors as the programs of that node described
+//     them. Each node uses the descriptors of its own programs if there are any, and otherwise the
+//     newest ones.
+//   - `policies` has the policies' text with its earlier versions, by compare-and-swap.
 package services
 
 import (
@@ -46,8 +47,8 @@ type Endpoint struct {
 	PID     int       `json:"pid,omitempty"`
 	Weight  int       `json:"weight,omitempty"`
 	Started time.Time `json:"started"`
-	// Process numbers the process of its node that it is connected to, 0 where
-	// that does not matter.
+	// Process is the number of the process of its node to which it is connected, 0 where that does
+	// not matter.
 	Process int `json:"process,omitempty"`
 }
 
@@ -62,12 +63,12 @@ type Members interface {
 type Options struct {
 	State   *state.State
 	Members Members
-	// Self and Boot are this node's, as in its record of the pool.
+	// Self and Boot are this node's name and boot, as in its record in the pool.
 	Self outboard.NodeID
 	Boot string
 	// Reader means that another process writes this node's endpoints.
 	Reader bool
-	// Logger receives unreadable records. The default discards.
+	// Logger logs unreadable records. The default discards.
 	Logger *slog.Logger
 }
 
@@ -78,7 +79,7 @@ type Registry struct {
 	write sync.Mutex // orders the writes of this node's endpoints; before view's lock
 	own   map[string]Endpoint
 
-	view         *state.Follower // its lock is that of what follows
+	view         *state.Follower // its lock guards the fields below
 	endpoints    map[outboard.NodeID]announcement
 	descriptors  map[string]map[outboard.NodeID]described // by service and node
 	descriptions uint64                                   // how often descriptors have changed
@@ -121,7 +122,7 @@ func (r *Registry) Close() error {
 	r.write.Lock()
 	clear(r.own)
 	r.write.Unlock()
-	// What can't be withdrawn ends with the node's record.
+	// Endpoints that can't be withdrawn end with the node's record.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if err := r.announce(ctx); err != nil {
@@ -130,7 +131,7 @@ func (r *Registry) Close() error {
 	return r.view.Close()
 }
 
-// Changed is closed at the next change of the registry, membership excepted.
+// Changed returns a channel that is closed at the next change of the registry, membership excepted.
 func (r *Registry) Changed() <-chan struct{} { return r.view.Changed() }
 
 func (r *Registry) apply(e state.Entry) (bool, error) {

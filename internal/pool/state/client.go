@@ -19,13 +19,14 @@ import (
 // and lost answers.
 type client struct {
 	log *slog.Logger
-	// name is the node's: the server lets a client with permissions of its own receive
-	// answers only below it. It is empty in an existing NATS cluster, whose users decide.
+	// name is the node's name: the server lets a client with permissions of its own receive answers
+	// only below it. It is empty in an existing NATS cluster, where the cluster's users have
+	// permissions.
 	name string
 	nc   *nats.Conn
 	js   jetstream.JetStream
-	// unable returns why no request can be answered now, nil where one can be. Nodes that stop
-	// do not wait then. A nil unable says nothing.
+	// unable returns the reason why no request can be answered now, or nil. A stopping node does
+	// not wait then. A nil unable reports no reason.
 	unable func() error
 
 	attempts attempts
@@ -33,10 +34,10 @@ type client struct {
 	stopping atomic.Bool
 }
 
-// BeginStop says that the node stops. Parts that stop one after the other would each wait until
-// its own limit for a state that has lost its majority: from now on requests end while no write
-// has been acknowledged for some seconds, and those that fail are not repeated while this node
-// reaches too few copies.
+// BeginStop says that the node stops. Parts that stop one after the other would each wait until its
+// own limit for a state that has lost its majority: from now on requests end while no write has
+// been acknowledged for some seconds, and failed requests are not repeated while this node reaches
+// too few copies.
 func (c *client) BeginStop() { c.stopping.Store(true) }
 
 // connect opens the connection. It reconnects without limit: a server that restarts for a

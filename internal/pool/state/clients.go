@@ -20,9 +20,9 @@ import (
 // answerTime is how long a client with permissions may answer a request that it received.
 const answerTime = 10 * time.Minute
 
-// clients authenticates the clients of the embedded server. The node's own client shows a
-// secret of the process and may do everything. The connections of others lead through a guard,
-// which shows a secret of the connection.
+// clients authenticates the clients of the embedded server. The node's own client shows a secret of
+// the process and may do everything. The connections of other clients lead through a guard, which
+// shows a secret of the connection.
 type clients struct {
 	secret string
 
@@ -70,9 +70,9 @@ func (c *clients) Check(client natsserver.ClientAuthentication) bool {
 	return known
 }
 
-// guardedPermissions are what the server checks of a guarded client, whose subjects the guard
-// has checked before: it answers only requests that it received. The server counts a request
-// that reaches two subscriptions of the client as an answer.
+// guardedPermissions returns the permissions that the server checks for a guarded client, after the
+// guard has checked its subjects: the client answers only requests that it received. The server
+// counts a request that reaches two subscriptions of the client as an answer.
 func guardedPermissions() *natsserver.Permissions {
 	return &natsserver.Permissions{
 		Publish:  &natsserver.SubjectPermission{Allow: []string{">"}, Deny: []string{inboxRoot + ".>", "$SYS.>"}},
@@ -80,7 +80,7 @@ func guardedPermissions() *natsserver.Permissions {
 	}
 }
 
-// admit returns a secret for one guarded connection, and what forgets it.
+// admit returns a secret for one guarded connection, and the function that revokes it.
 func (c *clients) admit() (secret string, forget func()) {
 	secret = rand.Text()
 	c.mu.Lock()
@@ -108,7 +108,7 @@ func (l lender) serveGuarded(ctx context.Context, p permissions, client, server 
 	return g.Relay(server, client)
 }
 
-// denials answers and reports what a client was refused.
+// denials answers and logs the refused operations of a client.
 type denials struct {
 	s   *State
 	log *slog.Logger
@@ -139,8 +139,8 @@ func (d *denials) add(err error) (answer []byte) {
 	return answer
 }
 
-// denialCode returns the status of an answer. Whether a client may write what it wants to can't be
-// decided while no leader answers: it tries again then.
+// denialCode returns the status of an answer. While no leader answers, it cannot be decided whether
+// a client may write: the client tries again then.
 func denialCode(err error) int {
 	switch outboard.KindOf(err) { //nolint:exhaustive // the others are denials
 	case outboard.Unreachable:

@@ -20,9 +20,8 @@ type ConnectOptions struct {
 	Logger *slog.Logger
 }
 
-// Connect opens the table in an existing NATS cluster, and makes it when it is
-// not there: with three copies where the cluster has servers for them, with one
-// elsewhere.
+// Connect opens the table in an existing NATS cluster, and creates it if it does not exist: with
+// three copies if the cluster has servers for them, with one otherwise.
 func Connect(ctx context.Context, opts ConnectOptions) (*State, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)

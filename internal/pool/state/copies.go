@@ -43,7 +43,7 @@ func startReporter(srv *natsserver.Server, c *clients) (r *reporter, err error) 
 		return r, err
 	}
 	_, err = r.nc.Subscribe(copiesSubject+srv.Name(), func(m *nats.Msg) {
-		// An error is a server that stops.
+		// An error means that the server stops.
 		if last, err := localCopies(srv); err == nil {
 			if text, err := json.Marshal(last); err == nil {
 				_ = m.Respond(text)
@@ -79,8 +79,8 @@ func localCopies(srv *natsserver.Server) (map[string]uint64, error) {
 	return last, nil
 }
 
-// waitCopies waits until the voters hold the imported streams: all that answer,
-// and two of them at least, so that any one may die then.
+// waitCopies waits until the voters hold the imported streams: all voters that answer, and at least
+// two, so that any one voter may then die.
 func (mv mover) waitCopies(ctx context.Context, voters []member, all []streamExport) error {
 	if len(all) == 0 {
 		return nil
@@ -100,7 +100,7 @@ func (mv mover) waitCopies(ctx context.Context, voters []member, all []streamExp
 	}
 }
 
-// countCopies asks each voter. Those that do not answer are silent.
+// countCopies asks each voter. A voter that does not answer counts as silent.
 func (mv mover) countCopies(ctx context.Context, voters []member, all []streamExport) (have, silent int) {
 	for _, v := range voters {
 		last, err := mv.copiesOf(ctx, v.Name)
@@ -134,7 +134,7 @@ func holds(last map[string]uint64, all []streamExport) bool {
 	return true
 }
 
-// votersOf are the voters that an exported table names.
+// votersOf returns the voters that an exported table names.
 func votersOf(entries []exportEntry) ([]member, error) {
 	for _, e := range entries {
 		if e.Key == votersKey {

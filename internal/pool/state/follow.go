@@ -51,7 +51,7 @@ func (f *Follower) applyChange(c Change) {
 	}
 }
 
-// Changed is closed at the next change of the view.
+// Changed returns a channel that is closed at the next change of the view.
 func (f *Follower) Changed() <-chan struct{} {
 	f.Lock()
 	defer f.Unlock()

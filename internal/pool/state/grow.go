@@ -17,10 +17,9 @@ const (
 
 // grower takes the pool from one copy of the table to three.
 //
-// The founder chooses: itself, first, and the two members that joined first among those
-// connected to it. The two start servers in a cluster and go on asking the
-// founder; when they have elected a leader and the founder can reach both, it
-// moves the table (see move.go).
+// The founder chooses: itself, first, and the two members that joined first among those connected
+// to it. The two start servers in a cluster and continue to send requests to the founder; when they
+// have elected a leader and the founder can reach both, it moves the table (see move.go).
 type grower struct {
 	s       *State
 	members *members
@@ -47,8 +46,8 @@ func (g *grower) run(ctx context.Context) {
 	}
 }
 
-// step does the next thing that the records ask of this node. It reports
-// whether nothing is left to do until they change.
+// step takes the next step that the records require of this node. It reports whether nothing is
+// left to do until the records change.
 func (g *grower) step(ctx context.Context) (done bool, err error) {
 	voters, all, ready := g.members.view()
 	role := g.s.server.role
@@ -105,10 +104,10 @@ func isPrepared(all []member, name string) bool {
 	return slices.ContainsFunc(all, func(m member) bool { return m.Name == name && m.Prepared })
 }
 
-// prepare starts a guest's server, which waits for the table. Where the pool has one copy yet,
-// its only route at first is the other new voter: servers without a log elect a leader only when
-// all servers that they know are present, and the founder comes later. Where the pool has three,
-// the server joins the cluster that there is.
+// prepare starts a guest's server, which waits for the table. If the pool still has one copy, the
+// server's only route at first is the other new voter: servers without a log elect a leader only
+// when all servers that they know are present, and the founder comes later. If the pool has three
+// copies, the server joins the existing cluster.
 func (g *grower) prepare(voters []member, ready bool) error {
 	g.s.log.Info("this node will keep a copy of the pool's state", "voters", names(voters))
 	e := g.s.server
@@ -132,9 +131,9 @@ func (g *grower) switchOver(voters []member) error {
 	return g.s.nc.ForceReconnect()
 }
 
-// followVoters keeps this voter's routes to the voters of the moment that are members: it ends
-// those to nodes that were removed, which would stay open, and dials them no more. The others are
-// a majority without one of them.
+// followVoters keeps this voter's routes to the current voters that are members: it closes the
+// routes to removed nodes, which would stay open, and dials them no more. It changes nothing while
+// the remaining voters are no majority.
 func (g *grower) followVoters(voters, all []member, d roleData) (done bool, err error) {
 	present := slices.DeleteFunc(slices.Clone(voters), func(v member) bool { return !slices.Contains(names(all), v.Name) })
 	want := routes(present)
@@ -152,7 +151,7 @@ func (e *embedded) replaceRoutes(routes []string) error {
 	}
 	srv := e.current()
 	if srv == nil {
-		return nil // Its next start has them.
+		return nil // Its next start uses them.
 	}
 	opts, err := e.serverOptions(e.role.get())
 	if err != nil {
@@ -216,7 +215,7 @@ func names(voters []member) []string {
 	return names
 }
 
-// peerAddrs are the addresses of all members but self, voters first.
+// peerAddrs returns the addresses of all members but self, voters first.
 func peerAddrs(self string, voters, all []member) []string {
 	var addrs []string
 	for _, m := range slices.Concat(voters, all) {

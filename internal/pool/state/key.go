@@ -4,8 +4,8 @@ import "strings"
 
 const hexDigits = "0123456789ABCDEF"
 
-// tokensOf maps a key onto the tokens of a subject: its slashes are their dots,
-// so that a prefix can be asked for. What a token must not have is escaped.
+// tokensOf maps a key onto the tokens of a subject: slashes become dots, so that a prefix can be
+// queried, and bytes that a token must not contain are escaped.
 func tokensOf(key string) (tokens string, ok bool) {
 	var b strings.Builder
 	b.Grow(len(key) + 8)

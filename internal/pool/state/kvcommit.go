@@ -78,8 +78,8 @@ func (k *KV) commit(ctx context.Context, record *nats.Msg) error {
 	return err
 }
 
-// Spread writes the messages for the keys of a successful commit. The writer must not commit
-// again before: its next record replaces this one, from which readers complete the
+// Spread writes the messages for the keys of a successful commit. The writer must not commit again
+// before Spread returns: its next record replaces this one, from which readers complete the
 // messages. If Spread fails, the writer must call Since from c.After, which completes them.
 func (k *KV) Spread(ctx context.Context, c Commit) error {
 	err := k.s.attemptOnce(ctx, attemptTimeout, func(ctx context.Context) error {
@@ -131,7 +131,7 @@ func (m *keyMessage) of(c KVChange, after uint64) *nats.Msg {
 		m.msg.Header = nats.Header{jetstream.ExpectedLastSeqHeader: m.after}
 	}
 	switch now := time.Now(); {
-	case c.Deleted || c.expired(now): // The server may have removed it, and what was there before must not come back.
+	case c.Deleted || c.expired(now): // The server may have deleted it; an older value must not return.
 		m.msg.Header[opHeader] = []string{opDelete}
 		m.msg.Header[ttlHeader] = []string{seconds(tombstoneTTL)}
 	case c.ExpiresMilli != 0:

@@ -9,15 +9,15 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// The layout of the table is the way from a key to its subject. In version 1 a key was one token
-// of the subject, so that permissions could not name an owner; in version 2 each word of a key
-// is a token. A node that keeps a copy upgrades the table when it opens it.
+// The layout of the table maps keys to subjects. In version 1 a key was one token of the subject,
+// so that permissions could not name an owner; in version 2 each word of a key is a token. A node
+// that keeps a copy upgrades the table when it opens it.
 
-// authorityKey1 is where version 1 had the authority, for every node to read.
+// authorityKey1 is the key of the authority in version 1, which every node could read.
 const authorityKey1 = "config/authority"
 
-// upgradeLayout rewrites what the table has in the subjects of version 1. Keys of a node's
-// presence are dropped: nodes write them again, and their form has changed.
+// upgradeLayout rewrites the entries under subjects of version 1. Keys of a node's presence are
+// dropped: nodes write them again, and their form has changed.
 func upgradeLayout(ctx context.Context, s *State) error {
 	type old struct {
 		subject string

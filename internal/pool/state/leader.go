@@ -32,7 +32,7 @@ type leaderMsg struct {
 	Time    time.Time `json:"time"`
 }
 
-// sequenceOf returns its sequence when it has that id, and ErrConflict otherwise.
+// sequenceOf returns the message's sequence if the message has that id, and ErrConflict otherwise.
 func (m leaderMsg) sequenceOf(id string) (uint64, error) {
 	header, err := m.header()
 	if err == nil && header.Get(jetstream.MsgIDHeader) != id {
@@ -81,7 +81,7 @@ func (c *client) leaderGetRange(ctx context.Context, stream string, first, last 
 	if err != nil {
 		return nil, err
 	}
-	// The error is that the connection has ended.
+	// An error means that the connection has ended.
 	defer func() { _ = answers.Unsubscribe() }()
 	for seq := first; seq <= last; seq++ {
 		text := strconv.FormatUint(seq, 10)

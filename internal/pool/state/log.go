@@ -22,7 +22,7 @@ const (
 	logSubjectPrefix = "outboard.log."
 )
 
-// LogOptions says how to keep a log.
+// LogOptions configures a log.
 type LogOptions struct {
 	// MaxAge is how long a record is kept, 0 for ever.
 	MaxAge time.Duration
@@ -48,8 +48,8 @@ type Record struct {
 	Time time.Time
 }
 
-// OpenLog opens a log of the pool, and makes it when it is not there, with as
-// many copies as the table has.
+// OpenLog opens a log of the pool, and creates it if it does not exist, with as many copies as the
+// table has.
 func (s *State) OpenLog(ctx context.Context, name string, o LogOptions) (*Log, error) {
 	if !isWord(name) {
 		return nil, outboard.Errorf(outboard.Invalid, "open log", "%q: a name has letters, digits, \"-\" and \"_\"", name)
@@ -84,8 +84,7 @@ func (l *Log) config(o LogOptions) jetstream.StreamConfig {
 	return cfg
 }
 
-// ensureStream makes a stream unless it is there, with as many copies as the
-// table has.
+// ensureStream creates a stream unless it exists, with as many copies as the table has.
 func (c *client) ensureStream(ctx context.Context, cfg jetstream.StreamConfig) error {
 	return c.retry(ctx, func(ctx context.Context) error {
 		table, err := c.js.Stream(ctx, streamName)
@@ -114,9 +113,9 @@ func (c *client) ensureStream(ctx context.Context, cfg jetstream.StreamConfig) e
 	})
 }
 
-// Append adds records to key's history, all or none, when the key's last record
-// has the sequence after, 0 for none. It returns the last one's sequence, and
-// ErrConflict when the history has gone on.
+// Append adds records to key's history, all or none, if the key's last record has the sequence
+// after, 0 for none. It returns the sequence of the last record that it added, or ErrConflict if
+// the history has later records.
 func (l *Log) Append(ctx context.Context, key string, after uint64, data ...[]byte) (uint64, error) {
 	subject, err := l.subject(key)
 	if err != nil {
@@ -144,8 +143,8 @@ func (l *Log) Append(ctx context.Context, key string, after uint64, data ...[]by
 	return seq, nil
 }
 
-// messages packs the records into as few messages as there can be: a batch of
-// several costs twenty times as much as one.
+// messages packs the records into as few messages as possible: a batch of several messages costs
+// twenty times as much as one message.
 func (l *Log) messages(subject, id string, after uint64, data [][]byte) ([]*nats.Msg, error) {
 	var msgs []*nats.Msg
 	for len(data) > 0 {
@@ -167,7 +166,7 @@ func (l *Log) messages(subject, id string, after uint64, data [][]byte) ([]*nats
 
 // resolveConflict determines whether a conflict is with an earlier attempt of the same append,
 // whose answer was lost: then the first message after the expected one carries its id, and the
-// others follow.
+// other messages follow.
 func (l *Log) resolveConflict(ctx context.Context, subject string, after uint64, id string, n int) (uint64, error) {
 	m, err := l.s.leaderGet(ctx, l.stream, leaderQuery{Seq: after + 1, NextBySubject: subject})
 	if errors.Is(err, ErrNotFound) {
@@ -180,8 +179,8 @@ func (l *Log) resolveConflict(ctx context.Context, subject string, after uint64,
 	return seq + uint64(n) - 1, err
 }
 
-// Read returns key's whole history in order, nothing when there is none: all
-// that was acknowledged before the call.
+// Read returns key's whole history in order: all records that were acknowledged before the call. A
+// key without a history has none.
 func (l *Log) Read(ctx context.Context, key string) ([]Record, error) {
 	subject, err := l.subject(key)
 	if err != nil {
@@ -229,9 +228,9 @@ func (l *Log) Keys(ctx context.Context, prefix string) ([]string, error) {
 	return slices.Collect(maps.Keys(heads)), err
 }
 
-// Heads returns the keys that have records and begin with prefix, which is "" or ends with a
-// slash, each with the number of its appends: while that is the same, so are the records,
-// unless the key was purged and begun anew.
+// Heads returns the keys that have records and begin with prefix, which is "" or ends with a slash,
+// each with the number of its appends: while the number is the same, so are the records, unless the
+// key was purged and begun anew.
 func (l *Log) Heads(ctx context.Context, prefix string) (map[string]uint64, error) {
 	filter, err := l.filter(prefix)
 	if err != nil {
@@ -281,7 +280,7 @@ func (l *Log) Scan(ctx context.Context, prefix string, f func([]Record) error) e
 	return nil
 }
 
-// filter is the subject of all keys that begin with prefix.
+// filter returns the subject of all keys that begin with prefix.
 func (l *Log) filter(prefix string) (string, error) {
 	if prefix == "" {
 		return l.prefix + ">", nil

@@ -16,25 +16,26 @@ const (
 	votersKey    = "config/voters"
 	readyKey     = "config/ready"
 	memberPrefix = "config/members/"
-	// presencePrefix precedes the nodes whose records the pool writes with each heartbeat.
+	// presencePrefix precedes the names of the nodes in the keys of their records, which the pool
+	// writes with each heartbeat.
 	presencePrefix = "nodes/"
 )
 
-// A member is one node's record for the sake of the state itself.
+// A member is the record of one node that the state itself needs.
 type member struct {
 	Name string `json:"name"`
-	// Addr is where other nodes reach it, for guests.
+	// Addr is the address at which other nodes reach the node, for guests.
 	Addr string `json:"addr"`
-	// Route is where other voters reach it, should it become one.
+	// Route is the address at which other voters reach the node if it becomes a voter.
 	Route string `json:"route"`
-	// Joined is the revision of the member's first record, 0 in that one.
+	// Joined is the revision of the member's first record, 0 in that record.
 	Joined uint64 `json:"joined,omitempty"`
 	// Prepared says that the member's server runs in the voters' cluster and
 	// knows its leader.
 	Prepared bool `json:"prepared,omitempty"`
 }
 
-// members is the watched view of the records and of the voters that were chosen.
+// members is the watched view of the records and of the chosen voters.
 type members struct {
 	mu     sync.Mutex
 	all    map[string]member
@@ -50,7 +51,7 @@ func newMembers() *members {
 	return &members{all: make(map[string]member), present: make(map[string]bool), changed: make(chan struct{}, 1)}
 }
 
-// apply notes a change of the table.
+// apply applies a change of the table.
 func (m *members) apply(c Change) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,8 +104,8 @@ func (m *members) applyEntry(e Entry) error {
 	return nil
 }
 
-// view returns the voters that were chosen, all members in the order in which
-// they joined, and whether the voters hold the table.
+// view returns the chosen voters, all members in the order in which they joined, and whether the
+// voters hold the table.
 func (m *members) view() (voters, all []member, ready bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -17,12 +17,12 @@ import (
 
 const (
 	exportFile = "export.json"
-	// founderDir has the founder's own table after the move.
+	// founderDir holds the founder's own table after the move.
 	founderDir = "founder"
-	// moveTimeout bounds one attempt to bring the table into the cluster. The
-	// logs and buckets have more, by their bytes.
+	// moveTimeout bounds one attempt to bring the table into the cluster. Logs and buckets get more
+	// time, by their size.
 	moveTimeout = 30 * time.Second
-	// slowestMessages and slowestBytes are those that are copied in a second.
+	// slowestMessages and slowestBytes are the least that is copied in a second.
 	slowestMessages = 4000
 	slowestBytes    = 4 << 20
 )
@@ -58,7 +58,7 @@ func (s *State) moveTable(ctx context.Context, voters []member) error {
 		err = writeFile(filepath.Join(e.opts.Dir, exportFile), text)
 	}
 	if err != nil {
-		// Go back to how it was.
+		// Restore the founder's server.
 		return errors.Join(err, e.start(), s.admitAll())
 	}
 	err = e.role.change(func(d *roleData) { d.Mode, d.Ready, d.Import, d.Routes = voter, false, true, routes(voters) })
@@ -68,7 +68,7 @@ func (s *State) moveTable(ctx context.Context, voters []member) error {
 	return s.finishMove(ctx)
 }
 
-// finishMove brings the exported table into the cluster, and lets clients in.
+// finishMove brings the exported table into the cluster, and admits clients.
 func (s *State) finishMove(ctx context.Context) error {
 	if err := s.server.importTable(ctx); err != nil {
 		return fmt.Errorf("move the pool's state: %w", err)
@@ -124,8 +124,8 @@ func (mv mover) export(ctx context.Context) ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// importTable starts the clustered server and fills the table that it keeps
-// with the others from the exported file.
+// importTable starts the clustered server and fills the table that it shares with the other voters
+// from the exported file.
 func (e *embedded) importTable(ctx context.Context) error {
 	if err := e.archiveFounderStore(); err != nil {
 		return err
@@ -167,11 +167,11 @@ func readExport(dir string) (table export, err error) {
 	return table, nil
 }
 
-// timeout bounds one attempt to import it.
+// timeout bounds one attempt to import the table and the streams.
 func (t export) timeout() time.Duration {
 	d := moveTimeout
 	for _, one := range t.Streams {
-		d += 2 * one.maxDuration() // once to the leader, once to the others
+		d += 2 * one.maxDuration() // once to the leader, once to the other voters
 	}
 	return d
 }
@@ -192,7 +192,7 @@ func (mv mover) importAll(ctx context.Context, table export) error {
 	return mv.fillTable(ctx, table)
 }
 
-// archiveFounderStore keeps the founder's own table beside the cluster's, once.
+// archiveFounderStore moves the founder's own table aside, once.
 func (e *embedded) archiveFounderStore() error {
 	from := filepath.Join(e.opts.Dir, natsserver.JetStreamStoreDir)
 	to := filepath.Join(e.opts.Dir, founderDir)

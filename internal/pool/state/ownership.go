@@ -13,8 +13,8 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/guard"
 )
 
-// A versioned value is what package versions stores of an app: each version names the node that
-// wrote it, and the app's tenant.
+// A versioned value is the history of an app that package versions stores: each version names the
+// node that wrote it, and the app's tenant.
 type versioned struct {
 	Versions []version `json:"versions"`
 }
@@ -36,14 +36,14 @@ func (v versioned) last() version {
 	return v.Versions[len(v.Versions)-1]
 }
 
-// isOf reports whether an app is of a tenant. A removed app is of none.
+// isOf reports whether an app is of a tenant, "" for any. A removed app is of every tenant.
 func (v versioned) isOf(tenant string) bool {
 	return tenant == "" || len(v.Versions) == 0 || v.last().App.Tenant == tenant
 }
 
-// mayVersion decides whether a node that keeps no copy of the table may write a version: of
-// something that is new, or whose last version it wrote itself. The write must name the
-// revision that it replaces, which is the one that is looked at here.
+// mayVersion decides whether a node that keeps no copy of the table may write a version: of a new
+// object, or of one whose last version it wrote itself. The write must name the revision that it
+// replaces, at which mayVersion reads the object.
 func (l lender) mayVersion(p permissions, key string, m guard.Message) error {
 	header, err := nats.DecodeHeadersMsg(m.Header)
 	if err != nil {
@@ -73,8 +73,9 @@ func (l lender) mayVersion(p permissions, key string, m guard.Message) error {
 	return nil
 }
 
-// versionsAt returns a value at a revision, 0 for none. Where the value has a later one it
-// returns none: the server refuses a write that does not replace the last.
+// versionsAt returns a value at a revision, the zero value for revision 0. It also returns the zero
+// value if the value has a later revision: the server refuses a write that does not replace the
+// last.
 func (l lender) versionsAt(subject string, revision uint64) (versioned, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
 	defer cancel()

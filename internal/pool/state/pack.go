@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// sizesHeader says where a message of several records is cut.
+	// sizesHeader holds the sizes of the records in a message of several records.
 	sizesHeader = "Outboard-Sizes"
 
 	packRecords = 1000
-	packBytes   = MaxValue - 64<<10 // The header has room beside it.
+	packBytes   = MaxValue - 64<<10 // It leaves room for the header.
 )
 
-// pack makes one message of records.
+// pack packs records into one message.
 func pack(subject string, data [][]byte, size int) *nats.Msg {
 	m := &nats.Msg{Subject: subject, Data: data[0], Header: make(nats.Header, 6)}
 	if len(data) == 1 {

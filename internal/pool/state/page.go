@@ -47,7 +47,7 @@ func (c *client) page(ctx context.Context, get, filter string, first uint64) (pa
 		return nil, false, err
 	}
 	inbox := c.nc.NewInbox()
-	// A channel of the connection's own would have room for 65,536.
+	// The connection's own channel would have room for 65,536 messages.
 	answers := make(chan *nats.Msg, pageSize+1)
 	sub, err := c.nc.ChanSubscribe(inbox, answers)
 	if err != nil {

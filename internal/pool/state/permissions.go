@@ -24,27 +24,27 @@ const (
 	requestsPrefix = "outboard.requests."
 )
 
-// permissions are what a node that keeps no copy of the state, and every helper process of a
-// node, may do with it. The zero value of tenant means all tenants: a node runs the apps of
-// each of them.
+// permissions are the operations on the state that a node without a copy, and every helper process
+// of a node, may perform. The zero value of tenant means all tenants: a node runs the apps of each
+// of them.
 //
 //	table     reads all of it; writes the keys that name the node as their owner
-//	logs      reads and appends to those of the tenants; not the authority's
-//	buckets   reads, commits and watches; creates them as they should be
+//	logs      reads and appends to the logs of the tenants; not to the authority's
+//	buckets   reads, commits and watches; creates them in their proper configuration
 //	subjects  the apps' own; answers to requests that it received
 //
-// It deletes no stream, changes none, and lets the server publish nothing on its behalf but
-// answers to its own inbox.
+// It deletes no stream, changes none, and lets the server publish nothing on its behalf but answers
+// to its own inbox.
 type permissions struct {
 	node   string
 	tenant string
 	// keeper says that the client is a helper process of a node that keeps a copy, whose node
 	// may change the apps of all nodes.
 	keeper bool
-	// mayVersion decides about a new version of something of which the table keeps the
-	// versions: an app, a model.
+	// mayVersion decides about a new version of an object whose versions the table keeps: an app, a
+	// model.
 	mayVersion func(key string, m guard.Message) error
-	// stores counts what tenants keep; nil: nothing is counted.
+	// stores accounts for the data of tenants; nil disables the accounting.
 	stores *stores
 }
 
@@ -66,7 +66,7 @@ func (p permissions) Subscribe(subject string) error {
 	case first == inboxRoot && strings.HasPrefix(rest, p.node+".") && rest != p.node+".":
 		return nil
 	case strings.HasPrefix(subject, changesPrefix) && (p.tenant == "" || subject == changesPrefix+">"):
-		return nil // A tenant that subscribed to keys would learn which there are.
+		return nil // A tenant that subscribed to single keys would learn which keys exist.
 	case subject == "" || reserved(first):
 		return p.refuse("subscribe to", subject)
 	}
@@ -131,8 +131,8 @@ func (p permissions) publishKey(words []string, m guard.Message) error {
 	return p.chargeTable(words[2:], m)
 }
 
-// ownsKey reports whether a key of the table names this node, or tenant, as its owner. It is
-// the whole list of what a node writes that keeps no copy of the table.
+// ownsKey reports whether a key of the table names this node, or tenant, as its owner. Its cases
+// are all keys that a node without a copy of the table writes.
 func (p permissions) ownsKey(words []string) bool {
 	part, rest := words[0], words[1:]
 	switch {
@@ -154,8 +154,8 @@ func (p permissions) ownsKey(words []string) bool {
 	return false
 }
 
-// ownsTenant reports whether a word of a subject is the tenant's name. A name has one spelling
-// there, in which all that it keeps is found and counted.
+// ownsTenant reports whether a word of a subject is the tenant's name. A name has one spelling in
+// subjects, under which all its data is found and counted.
 func (p permissions) ownsTenant(word string) bool {
 	name := cmp.Or(p.tenant, keyOf(word))
 	token, ok := tokensOf(name)
@@ -181,8 +181,8 @@ func (p permissions) publishOwn(words []string, m guard.Message) error {
 	return p.refuse("publish on", m.Subject)
 }
 
-// storedHeaders are the headers of the server with which a client may store a message. Others
-// erase what is stored before, or look like the server's own.
+// storedHeaders are the headers of the server with which a client may store a message. Other
+// headers erase stored messages, or look like the server's own.
 var storedHeaders = []string{
 	jetstream.MsgIDHeader, jetstream.ExpectedLastSeqHeader, jetstream.ExpectedLastSubjSeqHeader,
 	jetstream.ExpectedLastSubjSeqSubjHeader, ttlHeader, batchIDHeader, batchSeqHeader, batchCommitHeader,
@@ -241,7 +241,7 @@ func (p permissions) request(words []string, m guard.Message) error {
 	switch stream := args[0]; verb {
 	case "DIRECT.GET", "STREAM.INFO":
 		whole := len(args) == 1
-		// A subject after the stream is that of the last message to read.
+		// A subject after the stream is the subject of the last message to read.
 		ok = stream == streamName && p.readsTable(m.Body) || p.isBucket(stream) || whole && p.isLog(stream) && p.readsOwn(stream, verb, m.Body)
 		ok = ok && (whole || verb == "DIRECT.GET")
 	case "STREAM.CREATE":
@@ -262,7 +262,7 @@ func (p permissions) request(words []string, m guard.Message) error {
 	return nil
 }
 
-// logPrefix is what the subjects of a log begin with that this client may read.
+// logPrefix returns the prefix of the subjects of a log that this client may read.
 func (p permissions) logPrefix(stream string) string {
 	prefix := logSubjectPrefix + strings.TrimPrefix(stream, logStreamPrefix) + "."
 	if tokens, ok := tokensOf(p.tenant); ok {
@@ -297,8 +297,8 @@ func (p permissions) readsOwn(stream, verb string, body []byte) bool {
 	return named || verb == "STREAM.INFO"
 }
 
-// readsTable reports whether a read of the table answers with what [tenantView] needs: each entry
-// with its header. A list of the keys would name those of others.
+// readsTable reports whether the answer to a read of the table has what [tenantView] needs: each
+// entry with its header. A list of the keys would name keys of other tenants.
 func (p permissions) readsTable(body []byte) bool {
 	var q struct{}
 	return p.tenant == "" || len(body) == 0 || decodeStrictly(body, &q, "last_by_subj", "next_by_subj", "seq", "batch", "max_bytes", "offset") == nil
@@ -315,8 +315,8 @@ func (p permissions) purgesOne(stream string, body []byte) bool {
 	return p.isBucket(stream) || strings.HasPrefix(q.Filter, p.logPrefix(stream))
 }
 
-// pulls reports whether a consumer delivers to nobody but those who ask it: one that pushes
-// would publish stored messages on any subject, with the rights of the server.
+// pulls reports whether a consumer delivers only on request: a push consumer would publish stored
+// messages on any subject, with the rights of the server.
 func pulls(stream string, body []byte) bool {
 	var q struct {
 		Stream string          `json:"stream_name"`
@@ -331,7 +331,7 @@ func pulls(stream string, body []byte) bool {
 	return decodeStrictly(q.Config, &config, consumerKeys...) == nil && config.Inactive > 0 && config.Inactive <= maxInactive
 }
 
-// maxInactive is how long a consumer may exist that nobody asks.
+// maxInactive bounds how long a consumer may exist without requests.
 const maxInactive = 10 * time.Minute
 
 // consumerKeys are the keys in the configuration of an ordered consumer.
@@ -340,8 +340,8 @@ var consumerKeys = []string{
 	"inactive_threshold", "num_replicas", "mem_storage", "max_deliver", "metadata",
 }
 
-// isProper reports whether the configuration of a new stream is the one that this package
-// gives it: one of another's making could copy any other stream or capture any subject.
+// isProper reports whether the configuration of a new stream is the one that this package gives it:
+// any other could copy any other stream or capture any subject.
 func isProper(stream string, body []byte) bool {
 	var requested jetstream.StreamConfig
 	if json.Unmarshal(body, &requested) != nil || requested.Name != stream {

@@ -19,7 +19,8 @@ const (
 	batchSeqHeader    = "Nats-Batch-Sequence"
 	batchCommitHeader = "Nats-Batch-Commit"
 
-	// codeWrongSequence and those below are error codes of the server. nats.go names few.
+	// codeWrongSequence and the codes below are error codes of the server, of which nats.go names
+	// few.
 	codeWrongSequence          = int(jetstream.JSErrCodeStreamWrongLastSequence)
 	codeWrongSequenceInProcess = int(jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 
@@ -28,17 +29,16 @@ const (
 	codeBatchDuplicate     = 10201
 	codeBatchesInFlight    = 10210
 
-	// codeDenied is the status with which this package answers for the server what a client's
-	// permissions do not allow.
+	// codeDenied is the status with which this package answers, in place of the server, requests
+	// that a client's permissions do not allow.
 	codeDenied = 403
-	// codeExhausted is the same for what a tenant has no space left for.
+	// codeExhausted is the status of such an answer to a tenant that has no space left.
 	codeExhausted = 507
-	// codeUnavailable is the status with which a server answers while it can't: requests are
-	// repeated.
+	// codeUnavailable is the status of a server that cannot answer now: requests are repeated.
 	codeUnavailable = 503
 
-	// dedupeWindow is how long the server knows a message's id. Attempts follow
-	// each other faster.
+	// dedupeWindow is how long the server remembers a message's id. Attempts follow each other
+	// faster.
 	dedupeWindow = 30 * time.Second
 )
 
@@ -87,7 +87,7 @@ func (c *client) request(ctx context.Context, m *nats.Msg) (ack, error) {
 }
 
 // publishBatchOnce stores messages atomically, in one attempt. The answer is about the last
-// one.
+// message.
 func (c *client) publishBatchOnce(ctx context.Context, id string, msgs []*nats.Msg) (ack, error) {
 	last := len(msgs) - 1
 	if last > 0 {

@@ -17,17 +17,17 @@ import (
 
 const (
 	replaceTick = time.Second
-	// isolatedAfter is how long a voter has no route to others before it asks whether it is one
-	// still.
+	// isolatedAfter is how long a voter has no route to other voters before it asks whether it is
+	// still a voter.
 	isolatedAfter = 5 * time.Second
-	// membershipLimit bounds the questions which nodes are voters before a server starts.
+	// membershipLimit bounds the query for the voters before a server starts.
 	membershipLimit = 3 * time.Second
 	// jsServerRemove is the subject to remove a server from the metadata group. Its streams get
-	// another one.
+	// replicas on another server.
 	jsServerRemove = "$JS.API.SERVER.REMOVE"
 )
 
-// A replacer has another node keep the copy of a voter that is dead or was removed. The node
+// A replacer makes another node keep the copy of a voter that is dead or was removed. The node
 // whose server leads the metadata group acts:
 //
 //  1. It names another voter in place of the absent one (config/voters). The new one starts its
@@ -36,7 +36,8 @@ const (
 //     had a copy there gets one on the new voter's server.
 //
 // Each step follows from the records and from the groups' members alone, so that another leader
-// goes on where one has ended. A majority of the copies stays the same all the time.
+// continues where its predecessor has stopped. A majority of the copies stays the same all the
+// time.
 type replacer struct {
 	s       *State
 	members *members
@@ -121,7 +122,7 @@ func (r *replacer) replaceable(voters, all []member, meta map[string]*natsserver
 	return lost
 }
 
-// chooseOther names another voter in place of one, as soon as there is a node for it.
+// chooseOther names another voter in place of a lost one, as soon as there is a node for it.
 func (r *replacer) chooseOther(ctx context.Context, lost string) error {
 	entry, err := r.s.GetLatest(ctx, votersKey)
 	if err != nil {
@@ -136,7 +137,8 @@ func (r *replacer) chooseOther(ctx context.Context, lost string) error {
 	if i < 0 || !ok {
 		return nil
 	}
-	// Before the copy has gone: the list is what tells that a node could read everything.
+	// The list is written before the copy is gone: it alone tells that the node could read
+	// everything.
 	if err := r.s.addFormerKeeper(ctx, lost); err != nil {
 		return err
 	}
@@ -236,8 +238,8 @@ func (r *replacer) reachesOthers(srv *natsserver.Server, now time.Time) bool {
 	return now.Sub(r.isolated) < isolatedAfter
 }
 
-// askMembership asks other nodes whether this one is a voter still, and keeps its copy no
-// longer where it is not: another node was named while this one was away.
+// askMembership asks other nodes whether this node is still a voter, and drops its copy if another
+// node was named while this one was away.
 func (r *replacer) askMembership(ctx context.Context) error {
 	if !r.s.server.wasReplaced(ctx) {
 		return nil
@@ -245,7 +247,7 @@ func (r *replacer) askMembership(ctx context.Context) error {
 	return demoteRunning(ctx, r.s)
 }
 
-// demoteRunning makes a node a guest that ran a voter's server.
+// demoteRunning makes a node that runs a voter's server a guest.
 func demoteRunning(ctx context.Context, s *State) error {
 	if !s.server.beginMoving() {
 		return nil
@@ -285,8 +287,7 @@ func (e *embedded) demote() error {
 	return nil
 }
 
-// candidate returns the member that joined first among those that are present and are no
-// voters.
+// candidate returns the member that joined first among the present members that are no voters.
 func (m *members) candidate(voters []member) (member, bool) {
 	_, all, _ := m.view()
 	for _, one := range all {
@@ -300,8 +301,8 @@ func (m *members) candidate(voters []member) (member, bool) {
 	return member{}, false
 }
 
-// isFenced reports whether a node kept a copy that another node keeps now: its server takes part
-// in no cluster, whatever it believes.
+// isFenced reports whether a node kept a copy that another node keeps now: its server takes part in
+// no cluster, whatever its own role says.
 func (m *members) isFenced(name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -19,8 +19,8 @@ const AuthorityLog = authorityLog
 // AuthorityKey is the key of the authorities in that log: the last record is in force.
 const AuthorityKey = "keys"
 
-// SendRequest sends a request to one of the nodes that keep the state, which know this node by name,
-// and returns the answer. It waits while there are none.
+// SendRequest sends a request to one of the nodes that keep the state, which know this node by
+// name, and returns the answer. It waits while there is no such node.
 func (s *State) SendRequest(ctx context.Context, request []byte) (answer []byte, err error) {
 	err = s.retry(ctx, func(ctx context.Context) error {
 		m, err := s.nc.RequestWithContext(ctx, requestsPrefix+s.name, request)
@@ -36,14 +36,14 @@ func (s *State) SendRequest(ctx context.Context, request []byte) (answer []byte,
 	return answer, nil
 }
 
-// ServeRequests answers requests of nodes by f until stop is called. Only a node that keeps a
-// copy of the state receives them. The name is that of the node that asks: the state has
-// authenticated it.
+// ServeRequests answers requests of nodes by f until stop is called. Only a node that keeps a copy
+// of the state receives them. The state has authenticated the requesting node, whose name f
+// receives.
 func (s *State) ServeRequests(f func(node string, request []byte) (answer []byte)) (stop func(), err error) {
 	sub, err := s.nc.QueueSubscribe(requestsPrefix+"*", keepersQueue, func(m *nats.Msg) {
 		node := strings.TrimPrefix(m.Subject, requestsPrefix)
 		s.running.Go(func() {
-			// The error is that the connection has ended: the node asks again.
+			// An error means that the connection has ended: the node repeats its request.
 			_ = m.Respond(f(node, m.Data))
 		})
 	})

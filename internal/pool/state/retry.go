@@ -18,8 +18,8 @@ import (
 const (
 	attemptTimeout = 2 * time.Second
 	retryPause     = 100 * time.Millisecond
-	// appearTime is how long a server may take to hear of a stream that another one has
-	// made. One that is not found for longer does not exist.
+	// appearTime is how long a server may take to learn of a stream that another server has
+	// created. A stream that is not found for longer does not exist.
 	appearTime = 10 * time.Second
 )
 
@@ -97,7 +97,7 @@ func (c *client) retryEach(ctx context.Context, limit time.Duration, f func(cont
 	}
 }
 
-// errGivenUp is the error of requests of a node that stops while the state answers nobody.
+// errGivenUp ends requests of a stopping node while the state acknowledges no writes.
 var errGivenUp = errors.New("it acknowledges no writes, and this node stops")
 
 // givesUp reports whether the node stops and the state has acknowledged no write for

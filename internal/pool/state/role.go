@@ -25,7 +25,7 @@ type mode string
 const (
 	// alone: the founder keeps the only copy, in a server without a cluster.
 	alone mode = "alone"
-	// guest: the node keeps no copy and runs no server; it asks those that do.
+	// guest: the node keeps no copy and runs no server; it sends requests to nodes that do.
 	guest mode = "guest"
 	// voter: the node is one of three that keep a copy each.
 	voter mode = "voter"
@@ -41,16 +41,16 @@ type role struct {
 
 type roleData struct {
 	Mode mode `json:"mode"`
-	// Ready says that a voter's cluster holds the table. Until then the node
-	// keeps asking those that do.
+	// Ready says that a voter's cluster holds the table. Until then the node continues to send its
+	// requests to nodes that hold it.
 	Ready bool `json:"ready,omitempty"`
 	// Import says that the founder still has to bring the table into the cluster.
 	Import bool `json:"import,omitempty"`
-	// Route is where other voters reach this one, kept from the first start on.
+	// Route is the address at which other voters reach this node, kept from the first start on.
 	Route string `json:"route,omitempty"`
-	// Routes are those of all voters.
+	// Routes are the routes of all voters.
 	Routes []string `json:"routes,omitempty"`
-	// Peers are addresses of other nodes, those that keep copies first.
+	// Peers are addresses of other nodes, nodes with copies first.
 	Peers []string `json:"peers,omitempty"`
 }
 

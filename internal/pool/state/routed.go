@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// routedSubject is where a voter reports to which servers it has routes.
+	// routedSubject is where a voter reports the servers to which it has routes.
 	routedSubject = "outboard.routed."
 	routedPause   = 50 * time.Millisecond
 	// unroutedLimit bounds the wait for the end of all routes to a server.
@@ -22,7 +22,7 @@ const (
 	formerKeepersKey = "config/former-keepers"
 )
 
-// reportRoutes answers to which servers a server has routes.
+// reportRoutes answers requests with the servers to which a server has routes.
 func (r *reporter) reportRoutes(srv *natsserver.Server) error {
 	_, err := r.nc.Subscribe(routedSubject+srv.Name(), func(m *nats.Msg) {
 		if text, err := json.Marshal(routedServers(srv)); err == nil {
@@ -46,7 +46,7 @@ func KeptCopy(ctx context.Context, s *State, name string) (bool, error) {
 	return slices.Contains(former, name) || slices.ContainsFunc(voters, func(m member) bool { return m.Name == name }), nil
 }
 
-// getJSON decodes the value of a key. It leaves value as it is where the key has none.
+// getJSON decodes the value of a key. It leaves value unchanged if the key has none.
 func (t table) getJSON(ctx context.Context, key string, value any) error {
 	entry, err := t.GetLatest(ctx, key)
 	if errors.Is(err, ErrNotFound) {
@@ -61,8 +61,8 @@ func (t table) getJSON(ctx context.Context, key string, value any) error {
 	return nil
 }
 
-// WaitUnrouted waits until no voter that answers has a route to a node: from then on what is
-// stored does not reach that node.
+// WaitUnrouted waits until no voter that answers has a route to a node: later writes do not reach
+// that node.
 func WaitUnrouted(ctx context.Context, s *State, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, unroutedLimit)
 	defer cancel()
@@ -86,8 +86,8 @@ func WaitUnrouted(ctx context.Context, s *State, name string) error {
 	}
 }
 
-// hasRoute reports whether a voter has a route to a node. One that does not answer is taken to
-// be down.
+// hasRoute reports whether a voter has a route to a node. A voter that does not answer is assumed
+// to be down.
 func (c *client) hasRoute(ctx context.Context, voter, to string) bool {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()

@@ -9,8 +9,8 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/guard"
 )
 
-// Protocol is the TLS application protocol of a guest's connection to a node
-// that keeps the table: one byte, 1 when it does, then the NATS client protocol.
+// Protocol is the TLS application protocol of a guest's connection to a node that keeps the table:
+// one byte from the node, 1 if it serves the table, then the NATS client protocol.
 const Protocol = "outboard-state/1"
 
 const (
@@ -54,7 +54,7 @@ func refuse(conn net.Conn) error {
 // addGuest opens a connection to the server for a guest.
 func (e *embedded) addGuest(conn net.Conn, name string) (net.Conn, error) {
 	ready := e.role.get().Ready
-	// The guest asks the next node. One that waited here would wait for ever.
+	// Refused, the guest tries the next node. If it waited here, it would wait for ever.
 	if e.isolated.Load() {
 		return nil, ErrElsewhere
 	}

@@ -60,7 +60,7 @@ func openEmbedded(ctx context.Context, opts Options) (*embedded, error) {
 	if err := e.chooseRouteAddr(); err != nil {
 		return nil, err
 	}
-	// A server that another one has replaced would ask for votes.
+	// A server that was replaced by another one would ask for votes.
 	if d := r.get(); d.Mode == voter && d.Ready && e.wasReplaced(ctx) {
 		if err := e.demote(); err != nil {
 			return nil, err
@@ -99,7 +99,7 @@ func freeAddr(addr string) (host, port string, err error) {
 	return host, port, l.Close()
 }
 
-// start runs the server that the node's role asks for.
+// start runs the server that the node's role requires.
 func (e *embedded) start() error {
 	d := e.role.get()
 	if d.Mode == guest {
@@ -174,10 +174,9 @@ func runServer(opts *natsserver.Options, log *slog.Logger, failed func()) (*nats
 		return nil, outboard.Errorf(outboard.Other, "start the embedded server", "%s", *fatal)
 	}
 	if opts.Cluster.Port != 0 {
-		// Routing waits for the client port, and there is none: say that it is
-		// ready. Start has a goroutine that waits for the port as well; the
-		// server's shutdown counts only one of the two, so it does not hang,
-		// and the other stays until the process ends.
+		// Routing waits for the client port, which does not exist: report that it is ready. Start
+		// has a goroutine that waits for the port as well; the server's shutdown counts only one of
+		// the two, so it does not hang, and the other stays until the process ends.
 		ready := make(chan struct{})
 		close(ready)
 		go srv.StartRouting(ready)
@@ -190,8 +189,8 @@ func runServer(opts *natsserver.Options, log *slog.Logger, failed func()) (*nats
 	return srv, nil
 }
 
-// InProcessConn opens the connection of the node's NATS client: to its own server when that
-// has the table, otherwise to a peer that does. It implements nats.InProcessConnProvider.
+// InProcessConn opens the connection of the node's NATS client: to its own server if that has the
+// table, otherwise to a peer that has. It implements nats.InProcessConnProvider.
 func (e *embedded) InProcessConn() (net.Conn, error) {
 	e.mu.Lock()
 	srv, moving := e.srv, e.moving
@@ -278,7 +277,7 @@ func (e *embedded) setMoving(moving bool) {
 	e.moving = moving
 }
 
-// routeAddr is where other voters reach this one.
+// routeAddr returns the address at which other voters reach this node.
 func (e *embedded) routeAddr() string {
 	if e.opts.Advertise != "" {
 		return e.opts.Advertise

@@ -51,16 +51,16 @@ type Options struct {
 	Name string
 	// Pool names the pool. Servers of another pool are refused.
 	Pool string
-	// Addr is where other nodes reach this one: there the node must hand
-	// connections with the protocol Protocol to ServeConn.
+	// Addr is the address at which other nodes reach this one. The node must pass connections to it
+	// with the protocol Protocol to ServeConn.
 	Addr string
-	// Peers are addresses of other nodes, "HOST:PORT". A node without a past
-	// founds a pool when there are none, and joins one otherwise. A node with a
-	// past adds them to those that it remembers.
+	// Peers are addresses of other nodes, "HOST:PORT". A node without saved state founds a pool if
+	// there are none, and joins one otherwise. A node with saved state adds them to its remembered
+	// peers.
 	Peers []string
 	// Dial opens a connection with the protocol Protocol to a node of the pool.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
-	// Listen is where other servers reach this one's, should the node keep one
+	// Listen is the address at which other servers reach this node's server, if the node keeps one
 	// of three copies. The default is an ephemeral port of 127.0.0.1, chosen once.
 	Listen string
 	// Advertise is Listen as others see it. The default is Listen.
@@ -72,7 +72,7 @@ type Options struct {
 	// ReplaceAfter is how long one of three nodes that keep a copy may be absent before another
 	// node keeps it; 0: for ever.
 	ReplaceAfter time.Duration
-	// TenantStore is how much each tenant may keep in the state; 0: the default of package quota.
+	// TenantStore bounds the data of each tenant in the state; 0: the default of package quota.
 	TenantStore outboard.Bytes
 	// Logger receives changes of the role and, at debug level, the server's log.
 	Logger *slog.Logger
@@ -114,7 +114,7 @@ type State struct {
 
 	server *embedded // nil on an existing cluster
 
-	denied    atomic.Uint64 // what clients were refused
+	denied    atomic.Uint64 // counts the refused operations of clients
 	stores    *stores
 	done      chan struct{}
 	running   sync.WaitGroup
@@ -140,7 +140,8 @@ func Open(ctx context.Context, opts Options) (*State, error) {
 	return s, nil
 }
 
-// openTable brings the node to where its role left it, and lets it go on.
+// openTable resumes what the node's role prescribes, such as an interrupted move, waits until the
+// table answers, and starts the node's part in the pool's growth.
 func (s *State) openTable(ctx context.Context) error {
 	if s.server.role.get().Import {
 		if err := s.server.importTable(ctx); err != nil {
@@ -155,7 +156,8 @@ func (s *State) openTable(ctx context.Context) error {
 			return fmt.Errorf("found the pool's state: %w", err)
 		}
 	}
-	// Before the table answers: a voter that was replaced meanwhile would wait for ever.
+	// The replacer starts before the table answers: a voter that was replaced meanwhile would wait
+	// for ever.
 	startReplacer(s)
 	if err := s.waitTable(ctx); err != nil {
 		return err
@@ -191,8 +193,8 @@ func (s *State) startGrowing() error {
 	return nil
 }
 
-// Peers returns this node's address and those of other nodes, voters first: the addresses that
-// a joining node needs.
+// Peers returns the addresses of this node and of other nodes, voters first: the addresses that a
+// joining node needs.
 func (s *State) Peers() []string {
 	if s.server == nil {
 		return nil
@@ -222,7 +224,7 @@ func (s *State) KeepsCopy() bool {
 	return role == alone || role == voter
 }
 
-// LiveCopies is how many copies of the table are up to date at the moment.
+// LiveCopies returns how many copies of the table are up to date at the moment.
 func (s *State) LiveCopies(ctx context.Context) (int, error) {
 	var stream jetstream.Stream
 	err := s.retry(ctx, func(ctx context.Context) (err error) {
@@ -245,8 +247,8 @@ func (s *State) LiveCopies(ctx context.Context) (int, error) {
 	return copies, nil
 }
 
-// StoredByTenant returns what each tenant is charged for what it keeps in the state, in bytes, by
-// the guards of this node. Names are as in subjects.
+// StoredByTenant returns the bytes that the guards of this node charge each tenant for its data in
+// the state. Names are spelled as in subjects.
 func StoredByTenant(s *State) map[string]int64 {
 	if s.stores == nil {
 		return nil

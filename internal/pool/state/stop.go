@@ -20,7 +20,7 @@ const (
 // errNoMajority ends requests of a node that stops.
 var errNoMajority = errors.New("this node stops, and too few of the nodes that keep the pool's state are connected")
 
-// checkMajority returns errNoMajority where the copies that this node reaches are no majority.
+// checkMajority returns errNoMajority if the copies that this node reaches are no majority.
 func (e *embedded) checkMajority(nc *nats.Conn) error {
 	if e.reachesMajority(nc) {
 		return nil
@@ -28,8 +28,8 @@ func (e *embedded) checkMajority(nc *nats.Conn) error {
 	return errNoMajority
 }
 
-// reachesMajority reports whether requests of this node can reach a majority of the copies. A
-// guest asks whichever keeper it is connected to.
+// reachesMajority reports whether requests of this node can reach a majority of the copies. A guest
+// needs only the keeper to which it is connected.
 func (e *embedded) reachesMajority(nc *nats.Conn) bool {
 	switch e.role.get().Mode {
 	case alone:
@@ -55,9 +55,9 @@ func routedServers(srv *natsserver.Server) map[string]bool {
 	return names
 }
 
-// transferLeadership makes other servers lead the Raft groups that this server leads, and waits
-// for their election: without it each group is without a leader for 4 to 9 s after the stop. A
-// server without which there is no majority has nobody to transfer to.
+// transferLeadership makes other servers lead the Raft groups that this server leads, and waits for
+// their election: without it each group is without a leader for 4 to 9 s after the stop. It does
+// nothing if the other servers are no majority without this one.
 func (e *embedded) transferLeadership(srv *natsserver.Server, sys *nats.Conn) {
 	if len(routedServers(srv)) < majority {
 		return

@@ -13,7 +13,8 @@ import (
 
 const (
 	storagePause = 500 * time.Millisecond
-	// storageProbe is how much must fit on the disk before the server is started again.
+	// storageProbe is the size of a file that must fit on the disk before the server is started
+	// again.
 	storageProbe = 4 << 20
 	// maxRestartPause bounds the pause between restarts that do not help.
 	maxRestartPause = 30 * time.Second
@@ -22,7 +23,8 @@ const (
 	writeGrace = 3 * time.Second
 )
 
-// errStorage is what Health reports. It names no paths: it is shown to users.
+// errStorage is the error that Health returns for the disk. It names no paths: it is shown to
+// users.
 var errStorage = errors.New("the disk of a node that keeps the pool's state is full or cannot be written: " +
 	"free space on it, the node continues by itself")
 
@@ -65,7 +67,7 @@ func (s *State) watchStorage(ctx context.Context) {
 	}
 }
 
-// restartServer starts the embedded server again. beginMoving was true.
+// restartServer starts the embedded server again, after beginMoving has returned true.
 func (s *State) restartServer() error {
 	s.server.stop()
 	s.server.unwritable.Store(false)
@@ -83,8 +85,8 @@ func (e *embedded) storageFailed() bool {
 	return e.unwritable.Load() || srv != nil && !srv.JetStreamEnabled()
 }
 
-// beginMoving refuses clients from now on. It returns false where that is so already: the
-// server is being moved or restarted.
+// beginMoving refuses clients from now on. It returns false if they are refused already: the server
+// is being moved or restarted.
 func (e *embedded) beginMoving() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -132,8 +134,8 @@ func (w *writes) failing() time.Duration {
 	return time.Since(w.since)
 }
 
-// Health returns nil while the state accepts writes, otherwise why it does not. The error
-// is of kind Exhausted where the disk is the reason, else of kind Unreachable.
+// Health returns nil while the state accepts writes, otherwise the reason why it does not: an error
+// of kind Exhausted if it is the disk, else of kind Unreachable.
 func (s *State) Health() error {
 	const op = "the pool's state"
 	if s.server != nil && s.server.storageFailed() {

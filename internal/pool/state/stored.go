@@ -18,33 +18,32 @@ import (
 )
 
 const (
-	// messageOverhead is what a stored message is charged beside its subject, header and body,
-	// in bytes.
+	// messageOverhead is the charge for a stored message beside its subject, header and body, in
+	// bytes.
 	messageOverhead = 64
-	// tickCharge is what a tick is charged, in bytes: every watcher of the table keeps each of
-	// them in memory, whatever its size.
+	// tickCharge is the charge for a tick, in bytes: every watcher of the table keeps each tick in
+	// memory, whatever its size.
 	tickCharge = 8 << 10
 	// maxTick bounds the value of a tick, in bytes.
 	maxTick = 256
 
 	// maxStreams bounds the logs and buckets of a tenant: each is a Raft group on three nodes.
 	maxStreams = 1000
-	// maxTenants bounds the tenants that are counted, whose names another node chooses.
+	// maxTenants bounds the tenants that are counted: other nodes choose their names.
 	maxTenants = 10_000
 
 	// measurePause is the least time between two measurements of a tenant's histories. Each
-	// reads all of them.
+	// measurement reads all of them.
 	measurePause = 30 * time.Second
 	measureLimit = 5 * time.Minute
 )
 
-// stores counts what tenants keep in the state, by what passes this node's guards. A message is
-// charged before it is stored, also if the server then refuses it, and what is replaced or removed
-// is not noticed. So the histories of a tenant that has used three quarters of its limit are
-// measured from time to time, and its buckets, whose sizes the server knows, whenever a sixteenth
-// of the limit was written to them.
-// Its limit is that of the whole pool. What other nodes' guards admit between two measurements
-// comes on top.
+// stores accounts for the data of tenants in the state, by the messages that pass this node's
+// guards. A message is charged before it is stored, even if the server then refuses it, and
+// replaced or removed data is not credited. So the histories of a tenant that has used three
+// quarters of its limit are measured from time to time, and its buckets, whose sizes the server
+// knows, whenever a sixteenth of the limit was written to them. The limit is that of the whole
+// pool. Messages that other nodes' guards admit between two measurements come on top.
 type stores struct {
 	limit outboard.Bytes
 	log   *slog.Logger
@@ -59,7 +58,7 @@ type stores struct {
 	all map[string]*tenantStore
 }
 
-// tenantStore is what one tenant keeps.
+// tenantStore is the account of one tenant.
 type tenantStore struct {
 	stores *stores
 	tenant string // as a word of a subject
@@ -72,7 +71,7 @@ type tenantStore struct {
 	histories, buckets share
 }
 
-// share is a part of what a tenant keeps.
+// share is the account of a part of a tenant's data.
 type share struct {
 	charged   int64
 	written   int64 // since the last measurement
@@ -117,7 +116,7 @@ func (s *stores) of(tenant string) *tenantStore {
 	return usage
 }
 
-// held returns what each tenant, as a word of a subject, is charged, in bytes.
+// held returns the bytes that each tenant, as a word of a subject, is charged.
 func (s *stores) held() map[string]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,20 +127,20 @@ func (s *stores) held() map[string]int64 {
 	return held
 }
 
-// A charge says how a message counts.
+// A charge says how a message counts against the limit.
 type charge int
 
 const (
-	// begins is a message with which something new begins: refused at the limit.
+	// begins is a message that begins something new, such as an execution: refused at the limit.
 	begins charge = iota
-	// continues is one that goes on with what has begun: it may use an eighth more, so that a
+	// continues is a message that continues what was begun: it may use an eighth more, so that a
 	// running execution can still record how it ends.
 	continues
-	// removes is one that makes room: always allowed.
+	// removes is a message that frees space: always allowed.
 	removes
 )
 
-// use records that a tenant uses a stream, and refuses one too many.
+// use records that a tenant uses a stream, and refuses a stream beyond maxStreams.
 func (s *stores) use(tenant, stream string) error {
 	usage := s.of(tenant)
 	if usage == nil {
@@ -206,8 +205,8 @@ func (t *tenantStore) measureSometimes(refused bool) {
 	}
 }
 
-// remeasure replaces what a share is charged by what it has. What is charged meanwhile may be
-// counted twice until the next time.
+// remeasure replaces the charge of a share by its measured size. Messages charged meanwhile may be
+// counted twice until the next measurement.
 func (t *tenantStore) remeasure(ctx context.Context, part *share, measure func(logs, buckets []string) (int64, error)) {
 	var logs, buckets []string
 	t.mu.Lock()
@@ -260,7 +259,7 @@ func (s measurer) histories(ctx context.Context, tenant string, logs []string) (
 	return total + ticks + apps, err
 }
 
-// sizeOf adds up the sizes of the messages of a stream. A nil size is that of the message.
+// sizeOf adds up the sizes of the messages of a stream. A nil size stands for messageSize.
 func (s measurer) sizeOf(ctx context.Context, stream, filter string, size func(*nats.Msg) int64) (total int64, err error) {
 	err = s.pages(ctx, directGetPrefix+stream, filter, func(m *nats.Msg) (uint64, error) {
 		if size == nil {
@@ -274,7 +273,7 @@ func (s measurer) sizeOf(ctx context.Context, stream, filter string, size func(*
 	return total, err
 }
 
-// buckets reads how many bytes buckets have.
+// buckets returns the size of buckets, in bytes.
 func (s measurer) buckets(ctx context.Context, buckets []string) (total int64, err error) {
 	for _, stream := range buckets {
 		err := s.retry(ctx, func(ctx context.Context) error {
@@ -325,8 +324,8 @@ func (p permissions) chargeLog(words []string, m guard.Message) error {
 	return p.stores.reserve(words[3], messageSize(m.Subject, m.Header, m.Body), kind, false)
 }
 
-// chargeBucket charges a message of a bucket: one of a key, or the record of a commit. A commit
-// that only deletes is always allowed, and so are the messages that follow it.
+// chargeBucket charges a message of a bucket: the message of a key, or the record of a commit. A
+// commit that only deletes is always allowed, and so are the messages that follow it.
 func (p permissions) chargeBucket(bucket string, m guard.Message, isRecord bool) error {
 	if p.stores == nil {
 		return nil
@@ -347,7 +346,7 @@ func (p permissions) chargeBucket(bucket string, m guard.Message, isRecord bool)
 	return p.stores.reserve(tenantOfBucket(stream), messageSize(m.Subject, m.Header, m.Body), kind, true)
 }
 
-// chargeTable charges what a tenant's process writes to the table: a tick, or a version of an app.
+// chargeTable charges a write of a tenant's process to the table: a tick, or a version of an app.
 func (p permissions) chargeTable(words []string, m guard.Message) error {
 	tenant, ok := tokensOf(p.tenant)
 	if words[0] == "ticks" {
@@ -375,8 +374,8 @@ func onlyDeletes(changes []KVChange) bool {
 	return true
 }
 
-// tenantOfBucket returns the tenant of a bucket's stream, as a word of a subject, or "".
-// Dashes of its name are doubled in that of the stream.
+// tenantOfBucket returns the tenant of a bucket's stream, as a word of a subject, or "". The
+// stream's name doubles the dashes of the tenant's name.
 func tenantOfBucket(stream string) string {
 	rest, ok := strings.CutPrefix(stream, streamName+"-")
 	if !ok {

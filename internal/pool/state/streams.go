@@ -20,8 +20,8 @@ const (
 	// exportDir holds a snapshot file of each stream beside the table.
 	exportDir = "export"
 	chunkSize = 256 << 10
-	// chunkTimeout is how long one part of a snapshot may take. The first one
-	// of a restore waits for an election.
+	// chunkTimeout is how long one part of a snapshot may take. The first part of a restore waits
+	// for an election.
 	chunkTimeout = 10 * time.Second
 )
 
@@ -29,10 +29,10 @@ const (
 // of its own: all messages with their numbers and times.
 type streamExport struct {
 	Name string `json:"name"`
-	// Config and State are as the server says them.
+	// Config and State are as the server reports them.
 	Config map[string]any  `json:"config"`
 	State  json.RawMessage `json:"state"`
-	// These are of the state: the last sequence, and how much there is.
+	// Last, Messages and Bytes are from State: the last sequence, and the size of the content.
 	Last     uint64 `json:"last"`
 	Messages uint64 `json:"messages"`
 	Bytes    uint64 `json:"bytes"`
@@ -78,7 +78,7 @@ func (mv mover) exportStream(ctx context.Context, name string) (streamExport, er
 	if err != nil {
 		return streamExport{}, err
 	}
-	// The error is that the connection has ended.
+	// An error means that the connection has ended.
 	defer func() { _ = sub.Unsubscribe() }()
 	var answer struct {
 		Error  *jetstream.APIError `json:"error"`

@@ -93,7 +93,7 @@ func messageOf(m *nats.Msg) Message {
 	return out
 }
 
-// checkSubject refuses invalid subjects, and those reserved by the pool: its table holds
+// checkSubject refuses invalid subjects, and subjects reserved by the pool: its table holds
 // secrets.
 func checkSubject(subject string, wildcards bool) error {
 	tokens := strings.Split(subject, ".")

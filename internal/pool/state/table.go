@@ -16,7 +16,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// The table is a NATS key-value bucket, so that its tools can read it.
+// The table is a NATS key-value bucket, so that NATS's tools can read it.
 const (
 	directGetPrefix = "$JS.API.DIRECT.GET."
 
@@ -49,22 +49,22 @@ type Entry struct {
 	Revision uint64
 	// Deleted says that the key has no value any more.
 	Deleted bool
-	// Expired says of a deleted key that its time-to-live has passed, or that the reason is
-	// not known.
+	// Expired means that a deleted key's time-to-live has passed, or that the reason of the
+	// deletion is not known.
 	Expired bool
-	// ExpiresMilli is when a bucket's key is gone, in milliseconds since 1970, or 0.
+	// ExpiresMilli is the time at which a bucket's key expires, in milliseconds since 1970, or 0.
 	ExpiresMilli int64
 
 	ttl string // as in the server's header
 }
 
-// A writeOptions is how a key is written.
+// writeOptions says how a key is written.
 type writeOptions struct {
 	ttl string  // seconds, "" for ever
 	rev *uint64 // the revision that the key must have, nil for any
 	del bool
-	// within is the subject whose last revision rev is instead of the key's: all keys below a
-	// prefix.
+	// within is the subject of all keys below a prefix, if rev is the last revision of these keys
+	// instead of the key's own.
 	within string
 }
 
@@ -96,7 +96,7 @@ func tableConfig(copies int) jetstream.StreamConfig {
 	}
 }
 
-// createTable makes the table unless it is there.
+// createTable creates the table unless it exists.
 func (t table) createTable(ctx context.Context, copies int) error {
 	return t.retry(ctx, func(ctx context.Context) error {
 		_, err := t.js.CreateStream(ctx, tableConfig(copies))
@@ -116,7 +116,7 @@ func (t table) waitTable(ctx context.Context) error {
 	return err
 }
 
-// Get reads a key from the table. It returns ErrNotFound when there is no value.
+// Get reads a key from the table. It returns ErrNotFound if the key has no value.
 func (t table) Get(ctx context.Context, key string) (Entry, error) {
 	subject, err := subjectOf(key)
 	if err != nil {
@@ -151,8 +151,8 @@ func (t table) Get(ctx context.Context, key string) (Entry, error) {
 	return entry, nil
 }
 
-// GetLatest reads a key from the leader, which has every acknowledged change: Get is answered by
-// any copy, which may lag behind. It returns ErrNotFound when there is no value.
+// GetLatest reads a key from the leader, which has every acknowledged change; any copy, which may
+// lag behind, answers Get. It returns ErrNotFound if the key has no value.
 func (t table) GetLatest(ctx context.Context, key string) (Entry, error) {
 	subject, err := subjectOf(key)
 	if err != nil {
@@ -175,12 +175,12 @@ func (t table) GetLatest(ctx context.Context, key string) (Entry, error) {
 	return Entry{Key: key, Value: found.data, Revision: found.seq}, nil
 }
 
-// Put sets a key whatever it was. A ttl greater than zero makes it vanish then.
+// Put sets a key, whatever its revision. The key expires after ttl, if that is greater than zero.
 func (t table) Put(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error) {
 	return t.write(ctx, key, value, writeOptions{ttl: seconds(ttl)})
 }
 
-// Create sets a key that must have no value. It returns ErrConflict when it has one.
+// Create sets a key that must have no value. It returns ErrConflict if the key has one.
 func (t table) Create(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error) {
 	rev, err := t.Update(ctx, key, value, 0, ttl)
 	if !errors.Is(err, ErrConflict) {
@@ -194,8 +194,8 @@ func (t table) Create(ctx context.Context, key string, value []byte, ttl time.Du
 	return t.Update(ctx, key, value, entry.Revision, ttl)
 }
 
-// Update sets a key whose last revision must be rev, 0 for none. It returns
-// ErrConflict when it is another.
+// Update sets a key whose last revision must be rev, 0 for none. It returns ErrConflict if the key
+// has another revision.
 func (t table) Update(ctx context.Context, key string, value []byte, rev uint64, ttl time.Duration) (uint64, error) {
 	return t.write(ctx, key, value, writeOptions{ttl: seconds(ttl), rev: &rev})
 }
@@ -205,9 +205,9 @@ func (t table) Delete(ctx context.Context, key string, rev uint64) (uint64, erro
 	return t.write(ctx, key, nil, writeOptions{ttl: seconds(tombstoneTTL), rev: &rev, del: true})
 }
 
-// UpdateWithin sets a key, or deletes it when value is nil. rev must be the last revision of
-// all keys that begin with prefix, which ends with a slash and is one of key's, 0 for none. It
-// returns ErrConflict when that is another: LastWithin tells which.
+// UpdateWithin sets a key, or deletes it if value is nil. rev must be the last revision, 0 for
+// none, of all keys that begin with prefix, which is a prefix of key that ends with a slash. It
+// returns ErrConflict if they have another revision, which LastWithin returns.
 func (t table) UpdateWithin(ctx context.Context, prefix, key string, value []byte, rev uint64) (uint64, error) {
 	within, err := subjectBelow(prefix)
 	if err != nil {
@@ -326,8 +326,8 @@ func decodeEntry(msg *nats.Msg) (Entry, error) {
 	}, nil
 }
 
-// deletion says by its header whether a message stands for no value. A marker
-// of the server stands for one that has expired.
+// deletion reports, by the header of a message, whether it stands for no value. A marker of the
+// server stands for an expired value.
 func deletion(header func(string) string) bool {
 	op := header(opHeader)
 	return op == opDelete || op == "PURGE" || header("Nats-Marker-Reason") != ""

@@ -12,9 +12,9 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/guard"
 )
 
-// tenantView is the part of the table that a tenant's process receives: its own apps and ticks,
-// and the names and tenants of all apps, which no two may share. Everything else arrives as the
-// deletion of one key, so that a watcher misses no revision.
+// tenantView is the part of the table that a tenant's process receives: its own apps and ticks, and
+// the names and tenants of all apps, since no two apps may share a name. Everything else arrives as
+// the deletion of one key, so that a watcher misses no revision.
 type tenantView struct{ tenant string }
 
 const (
@@ -24,12 +24,12 @@ const (
 	subjectHeader = "Nats-Subject"
 )
 
-// leaderAnswer is how the server's answer with a message of a stream's leader begins.
+// leaderAnswer is the beginning of the server's answer with a message from a stream's leader.
 var leaderAnswer = []byte(`{"type":"io.nats.jetstream.api.v1.stream_msg_get_response"`)
 
-// deliver hides what a message has of other tenants. Every read of the table answers with the
+// deliver hides the data of other tenants in a message. Every read of the table answers with the
 // subject of each entry in a header, or in the leader's answer: [permissions.readsTable] refuses
-// reads without.
+// other reads.
 func (v tenantView) deliver(m *guard.Message) {
 	if bytes.HasPrefix(m.Body, leaderAnswer) {
 		m.Body = v.leaderAnswer(m.Body)
@@ -75,8 +75,8 @@ func hide(header nats.Header) []byte {
 	return text.Bytes()
 }
 
-// entry returns what the tenant sees of a value whose subject continues with words, and whether
-// it sees the key at all.
+// entry returns the part that the tenant sees of a value whose subject continues with words, and
+// whether it sees the key at all.
 func (v tenantView) entry(words string, value []byte) (seen []byte, visible bool) {
 	part, rest, _ := strings.Cut(words, ".")
 	switch part {
@@ -120,7 +120,7 @@ func (v tenantView) app(value []byte) []byte {
 	return text
 }
 
-// leaderAnswer is the answer of a stream's leader as the tenant sees it.
+// leaderAnswer returns the answer of a stream's leader as the tenant sees it.
 func (v tenantView) leaderAnswer(body []byte) []byte {
 	hidden := func() []byte {
 		text, err := json.Marshal(map[string]any{"error": jetstream.APIError{
@@ -162,7 +162,7 @@ func replaceData(answer map[string]json.RawMessage, data []byte) []byte {
 	if json.Unmarshal(answer["message"], &message) != nil {
 		return nil
 	}
-	// Standard encoding is what the server uses for bytes.
+	// The server uses standard encoding for bytes.
 	message["data"] = json.RawMessage(`"` + base64.StdEncoding.EncodeToString(data) + `"`)
 	inner, err := json.Marshal(message)
 	if err != nil {

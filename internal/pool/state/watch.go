@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// idleLimit is how long the table may be silent before a watcher looks
-// whether it missed the last change. Heartbeats make silence rare.
+// idleLimit is how long the table may be silent before a watcher checks whether it missed the last
+// change. Heartbeats make silence rare.
 const idleLimit = 5 * time.Second
 
 // A Change is a set of changed entries.
@@ -72,8 +72,8 @@ func (w *watcher) run(ctx context.Context, changes <-chan *nats.Msg) {
 			missed = !w.apply(msg)
 		}
 		if missed {
-			// Its error is that ctx ended, or a table that does not answer:
-			// the next round tries again.
+			// An error means that ctx ended, or that the table does not answer: the next round
+			// tries again.
 			if err := w.resync(ctx); err != nil && ctx.Err() == nil {
 				w.s.log.Debug("watch the pool's state", "error", err)
 			}
@@ -82,7 +82,7 @@ func (w *watcher) run(ctx context.Context, changes <-chan *nats.Msg) {
 	}
 }
 
-// apply reports one change. It returns false when an earlier one is missing.
+// apply reports one change. It returns false when an earlier change is missing.
 func (w *watcher) apply(msg *nats.Msg) bool {
 	entry, err := decodeEntry(msg)
 	if err != nil {
@@ -124,7 +124,7 @@ func (w *watcher) resync(ctx context.Context) error {
 		}
 	}
 	for key, e := range w.view {
-		// A copy that lags knows nothing of what came after its last change.
+		// A copy that lags knows no key that was written after its last change.
 		if !seen[key] && e.Revision <= last {
 			delete(w.view, key)
 			change.Entries = append(change.Entries, Entry{Key: key, Revision: e.Revision, Deleted: true, Expired: true})

@@ -1,6 +1,6 @@
-// Package versions keeps the versions of something in one value of the pool's table:
-// the last one is in force, and a roll-back brings the one before back. Who writes at
-// the same time as another comes after it.
+// Package versions keeps the versions of an object, such as an app, in one value of the pool's
+// table: the last version is in force, and a roll-back brings an earlier one back. Concurrent
+// writers are ordered: the later one sees the version of the earlier one.
 package versions
 
 import (
@@ -15,14 +15,15 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
-// A Version is a kind of versions: V with these methods.
+// A Version is a type of versions: a pointer to V with these methods.
 type Version[V any] interface {
 	*V
-	// Numbers are its own, and that of the version that it brought back, 0 for none.
+	// Numbers returns the version's number, and that of the version that it brought back, 0 for
+	// none.
 	Numbers() (own, of int)
-	// Stamp makes it the version with a number.
+	// Stamp sets the version's number, its time and its node.
 	Stamp(number int, at time.Time, by outboard.NodeID)
-	// Size is about how many bytes of the value it takes.
+	// Size returns about how many bytes of the value the version takes.
 	Size() int
 }
 
@@ -30,13 +31,13 @@ type Version[V any] interface {
 // may be none.
 type History[V any, P Version[V]] struct {
 	Versions []V `json:"versions"`
-	// Last is the number of the last version where that was removed.
+	// Last is the number of the last version if the versions were removed.
 	Last int `json:"last,omitempty"`
-	// Revision is that of the value.
+	// Revision is the revision of the value.
 	Revision uint64 `json:"-"`
 }
 
-// Current is the version in force, nil for none.
+// Current returns the version in force, nil for none.
 func (h History[V, P]) Current() *V {
 	if len(h.Versions) == 0 {
 		return nil
@@ -44,8 +45,8 @@ func (h History[V, P]) Current() *V {
 	return &h.Versions[len(h.Versions)-1]
 }
 
-// Previous is what a roll-back brings back: the version before the one whose content
-// is in force, so that a second roll-back goes further back.
+// Previous returns the version that a roll-back brings back: the version before the one whose
+// content is in force, so that a second roll-back goes further back.
 func (h History[V, P]) Previous() (V, bool) {
 	var none V
 	now := h.Current()
@@ -64,7 +65,7 @@ func (h History[V, P]) Previous() (V, bool) {
 	return none, false
 }
 
-// next is the number of the version that comes.
+// next returns the number of the next version.
 func (h History[V, P]) next() int {
 	if now := h.Current(); now != nil {
 		number, _ := P(now).Numbers()
@@ -73,7 +74,7 @@ func (h History[V, P]) next() int {
 	return h.Last + 1
 }
 
-// Decode reads the history that an entry of the table is.
+// Decode decodes the history that an entry of the table holds.
 func Decode[V any, P Version[V]](e state.Entry) (History[V, P], error) {
 	var h History[V, P]
 	if e.Deleted {
@@ -89,12 +90,13 @@ type Keeper[V any, P Version[V]] struct {
 	State *state.State
 	Key   string
 	Self  outboard.NodeID
-	// Versions is how many are kept, if Bytes have room for them; the last one always.
+	// Versions is the number of versions to keep, if Bytes have room for them; the last one is
+	// always kept.
 	Versions, Bytes int
 }
 
-// Push appends the version that next makes of the history; when somebody else was
-// quicker it is asked again. op begins its errors.
+// Push appends the version that next returns for the history. After a conflict with another writer
+// it calls next again. Its errors begin with op.
 func (k Keeper[V, P]) Push(ctx context.Context, op string, next func(History[V, P]) (V, error)) (V, error) {
 	var none V
 	for {
@@ -117,8 +119,8 @@ func (k Keeper[V, P]) Push(ctx context.Context, op string, next func(History[V, 
 	}
 }
 
-// Remove takes the versions away, and keeps the last one's number: what refers to it
-// never means another one. next may refuse it.
+// Remove removes the versions, and keeps the number of the last one: a reference to a removed
+// version never means a later one. next may refuse the removal.
 func (k Keeper[V, P]) Remove(ctx context.Context, op string, next func(History[V, P]) error) error {
 	for {
 		h, err := k.read(ctx)
@@ -138,7 +140,7 @@ func (k Keeper[V, P]) Remove(ctx context.Context, op string, next func(History[V
 	}
 }
 
-// newest are the newest versions, the last one always.
+// newest returns the newest versions that fit, the last one always.
 func (k Keeper[V, P]) newest(all []V) []V {
 	available := k.Bytes
 	for i := range slices.Backward(all) {

@@ -1,4 +1,4 @@
-// Package statetest has pools' states for tests of what is kept in them.
+// Package statetest provides the states of pools for tests.
 package statetest
 
 import (
@@ -66,7 +66,7 @@ func Attach(ctx context.Context, t testing.TB, node string, dial func() (net.Con
 	return s
 }
 
-// A Cutter dials connections that can be cut at once, with what is under way on them.
+// A Cutter dials connections that can be cut at once, with the data in flight on them.
 type Cutter struct {
 	dial func() (net.Conn, error)
 
@@ -74,10 +74,10 @@ type Cutter struct {
 	conns []net.Conn
 }
 
-// NewCutter cuts what dial has made.
+// NewCutter returns a Cutter whose connections dial opens.
 func NewCutter(dial func() (net.Conn, error)) *Cutter { return &Cutter{dial: dial} }
 
-// Dial makes a connection.
+// Dial opens a connection.
 func (c *Cutter) Dial() (net.Conn, error) {
 	outer, err := c.dial()
 	if err != nil {
@@ -106,7 +106,7 @@ func (c *Cutter) Cut() {
 	c.conns = nil
 }
 
-// Eventually waits until f holds, and asks it after each change.
+// Eventually waits until f returns true, and calls it after each change.
 func Eventually(t testing.TB, changed func() <-chan struct{}, condition string, f func() bool) {
 	t.Helper()
 	limit := time.NewTimer(20 * time.Second)
