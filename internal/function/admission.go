@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// admission is the admission control of a function: it bounds the calls that run and those that wait.
+// admission is the admission control of a function: it bounds its running and its waiting calls.
 type admission struct {
 	running chan struct{}
 	waiting atomic.Int64
@@ -16,7 +16,8 @@ func newAdmission(running, queue int) *admission {
 	return &admission{running: make(chan struct{}, running), queue: int64(queue)}
 }
 
-// acquire waits for a permit. It returns false when the queue is full, and the cause of ctx when that ends first.
+// acquire waits for a permit. It returns false when the queue is full, and the cause of ctx when
+// ctx ends first.
 func (p *admission) acquire(ctx context.Context) (bool, error) {
 	select {
 	case p.running <- struct{}{}:
@@ -37,8 +38,8 @@ func (p *admission) acquire(ctx context.Context) (bool, error) {
 
 func (p *admission) release() { <-p.running }
 
-// Live is how many calls run and how many wait for their turn, and how many instances
-// wait for a call. It looks at none of them, as Idle does.
+// Live returns how many calls run, how many wait for their turn, and how many instances are idle.
+// Unlike Idle it does not examine the instances.
 func (f *Function) Live() (running, waiting, idle int) {
 	running, waiting = len(f.admission.running), int(f.admission.waiting.Load())
 	f.mu.Lock()

@@ -19,8 +19,8 @@ type Extent struct{ Offset, Size int }
 // Arena is memory that several functions and the host share: a sealed memfd of constant size. It is
 // reference-counted; the last Close frees it.
 //
-// Guests may write to it at any time. A decoder of its contents must tolerate bytes that change while
-// it reads them, or copy them first.
+// Guests may write to it at any time. A decoder of its contents must tolerate bytes that change
+// while it reads them, or copy them first.
 type Arena struct {
 	file *os.File
 	view []byte
@@ -33,15 +33,15 @@ type Arena struct {
 	charged int64 // of bound
 }
 
-// Bound is what memory is reserved from; internal/quota has one for each tenant.
+// Bound is a budget from which memory is reserved; internal/quota has one for each tenant.
 type Bound interface {
 	TryReserve(bytes int64) error
 	Release(bytes int64)
 }
 
-// Charge reserves the memory that the arena takes by now: guests write where they like, and each
-// page takes memory from its first write on. The bound is b from the first call on. An error says
-// that the tenant's arenas take more than they may; what is written stays.
+// Charge reserves the memory that the arena occupies by now: guests write anywhere in it, and each
+// page occupies memory from its first write on. The bound is b from the first call on. An error
+// says that the tenant's arenas occupy more than they may; the written bytes stay.
 func (a *Arena) Charge(b Bound) error {
 	var stat unix.Stat_t
 	a.mu.Lock()
@@ -66,10 +66,10 @@ func (a *Arena) Charge(b Bound) error {
 	return nil
 }
 
-// errArenaClosed is the use of an arena without holders.
+// errArenaClosed is the error of using an arena without holders.
 var errArenaClosed = errors.New("the arena is closed")
 
-// NewArena makes an arena of at least size bytes, all zero. The caller is its first holder.
+// NewArena creates an arena of at least size bytes, all zero. The caller is its first holder.
 func NewArena(size outboard.Bytes) (*Arena, error) {
 	const op = "make arena"
 	if size == 0 || size > maxMemory {
@@ -97,10 +97,10 @@ func (a *Arena) open(size int) error {
 	return nil
 }
 
-// Size is its length in bytes, whole pages.
+// Size returns the arena's length in bytes, whole pages.
 func (a *Arena) Size() int { return len(a.view) }
 
-// Bytes is all of it, for a holder.
+// Bytes returns the whole arena, for a holder.
 func (a *Arena) Bytes() []byte { return a.view }
 
 // Slice returns the bytes of an extent, for a holder. An extent outside of the arena is an error.
@@ -111,8 +111,8 @@ func (a *Arena) Slice(p Extent) ([]byte, error) {
 	return a.view[p.Offset : p.Offset+p.Size : p.Offset+p.Size], nil
 }
 
-// Alloc allocates size bytes at a multiple of 16. They are zero unless a guest writes outside of its
-// allocations. It returns false when there is no such extent.
+// Alloc allocates size bytes at a multiple of 16. They are zero unless a guest writes outside of
+// its allocations. It returns false when there is no such extent.
 func (a *Arena) Alloc(size int) (Extent, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -152,8 +152,8 @@ func (a *Arena) Retain() error {
 	return nil
 }
 
-// Close drops a reference. The last one frees the memory: idle instances may still have it mapped, so
-// its pages are punched out of the file.
+// Close drops a reference. The last one frees the memory: idle instances may still have it mapped,
+// so its pages are punched out of the file.
 func (a *Arena) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

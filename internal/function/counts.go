@@ -7,9 +7,9 @@ import (
 	"github.com/outboard-run/outboard/internal/function/image"
 )
 
-// Counts are what a function did since it was deployed.
+// Counts are a function's totals since it was deployed.
 type Counts struct {
-	// Cloned and Reset are starts of calls.
+	// Cloned and Reset count the calls that began in a new and in a reset instance.
 	Cloned, Reset int64
 	// Quiet are resets without a scan for written pages.
 	Quiet int64
@@ -22,14 +22,14 @@ type Counts struct {
 	Failed, Limited, Trapped, Gone int64
 	// CopiedBack and Dropped are bytes of memory that resets restored and released.
 	CopiedBack, Dropped int64
-	// Pointer and Copied are bytes of requests, responses and imports: those that went by
-	// place in an arena, and those that were copied.
+	// Pointer and Copied are bytes of requests, responses and imports: passed by their place in an
+	// arena, and copied.
 	Pointer, Copied int64
 	// Maps are mappings that windows needed.
 	Maps int64
-	// Fuel is what all calls were charged.
+	// Fuel is the fuel that all calls were charged.
 	Fuel int64
-	// Ran is how many nanoseconds they ran.
+	// Ran is how long all calls ran, in nanoseconds.
 	Ran int64
 }
 
@@ -47,7 +47,7 @@ func (c *Counts) add(cost Cost, reset image.Stats, maps int) {
 	c.Ran += int64(cost.Ran)
 }
 
-// merge adds another function's.
+// merge adds the counts of another function.
 func (c *Counts) merge(o Counts) {
 	c.Cloned += o.Cloned
 	c.Reset += o.Reset

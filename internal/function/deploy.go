@@ -20,25 +20,25 @@ const initDeadline = time.Minute
 
 // Settings configure a function.
 type Settings struct {
-	// Name is how errors call the function, "shop/cart".
+	// Name is the function's name in errors, "shop/cart".
 	Name string
-	// Limits bound it.
+	// Limits bound the function.
 	Limits Limits
-	// Args are its arguments, the first one its name. They and the environment are
-	// read at deploy and are part of the image.
+	// Args are the function's arguments, the first one its name. They and the environment are read
+	// at deploy and are part of the image.
 	Args []string
-	// Env is its environment.
+	// Env is the function's environment.
 	Env []Variable
-	// Window is how much of an arena a call sees, if the module exports outboard_arena.
-	// It is a part of the function's memory. 0 means 64 MiB, but a quarter of the
+	// Window is the size of the part of an arena that a call sees, if the module exports
+	// outboard_arena. It is a part of the function's memory. 0 means 64 MiB, but a quarter of the
 	// memory limit at most, and less if the module has no room for that.
 	Window outboard.Bytes
-	// Unmetered leaves the module without checks: no deadline and no fuel, and a
-	// long call holds up the whole process. It is there to measure what they cost.
+	// Unmetered leaves the module without checks: no deadline and no fuel, and a long call holds up
+	// the whole process. It serves to measure the cost of the checks.
 	Unmetered bool
 }
 
-// Variable is one of an environment.
+// Variable is a variable of an environment.
 type Variable struct{ Name, Value string }
 
 // version is a deployed module: everything that its slots share.
@@ -92,7 +92,7 @@ func (v *version) prepare(ctx context.Context, module []byte) error {
 	return v.initialise(ctx)
 }
 
-// size finds how large memories may get.
+// size computes the bounds of an instance's memory.
 func (v *version) size() error {
 	v.most = min(int(v.settings.Limits.Memory), int(v.code.Memory.Max)*wasmPage)
 	v.most -= v.most % wasmPage

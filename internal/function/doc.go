@@ -11,7 +11,7 @@
 // set. So no state of a call reaches the next one, and a call that trapped, ran too
 // long or exited leaves a slot as good as any other.
 //
-// # What a module looks like
+// # The interface of a module
 //
 // A core module for WASI preview 1, a "reactor": it may export _initialize, has no
 // use for _start, and exports one function without parameters for each entry, by
@@ -22,28 +22,27 @@
 //	request_read(to, size, offset i32) -> i32      copies a part of it, returns how much
 //	response_write(from, size i32) -> i32          appends to the response; 0, or 1 if it would be too large
 //
-// What else it may import, resources, arenas and metadata of the request, is said in
-// guest/c/outboard.h.
+// It may also import resources, arenas and metadata of the request: see guest/c/outboard.h.
 //
-// If it exports outboard_reseed, a function of one i64, that is called before each
-// call with a random number: the state of its own generators is in the image and the
-// same for every call otherwise.
+// If it exports outboard_reseed, a function of one i64, the runtime calls that before each call
+// with a random number: the state of its own generators is in the image and otherwise the same for
+// every call.
 //
 // # Arenas
 //
-// An Arena is memory that several functions see at the same time, so that a value is
-// passed by its offset. A module that exports outboard_arena has a window: a part of
-// its memory, allocated by itself before the image is taken, over which the arena of a
-// call is mapped. The mapping stays with the slot, and calls with the same arena prefer
-// the slot. A function that may only read has a private mapping: what it writes is
-// dropped with the reset. Arenas that a call imports by name lie behind the call's own, and are
-// unmapped at its end. A call without an arena finds zeroes in the window.
+// An Arena is memory that several functions see at the same time, so that a value is passed by its
+// offset. A module that exports outboard_arena has a window: a part of its memory, allocated by
+// itself before the image is taken, over which the arena of a call is mapped. The mapping stays
+// with the slot, and calls with the same arena prefer the slot. A function that may only read has a
+// private mapping: its writes are dropped by the reset. Arenas that a call imports by name lie
+// behind the call's own, and are unmapped at its end. A call without an arena finds zeroes in the
+// window.
 //
 // # Imports
 //
-// The Resources of the request resolve names; what a call imported is released at its end
-// at the latest. A handle is an index in a table of the call. Waiting for a resource ends
-// with the call's deadline.
+// The Resources of the request resolve names; a call's imports are released at its end at the
+// latest. A handle is an index in a table of the call. Waiting for a resource ends with the call's
+// deadline.
 //
 // # Limits
 //
@@ -56,6 +55,6 @@
 //
 // # Concurrency
 //
-// A Runtime and a Function may be used by many goroutines. Runtime.Close and
-// Function.Close wait for calls under way.
+// A Runtime and a Function may be used by many goroutines. Runtime.Close and Function.Close wait
+// for running calls.
 package function

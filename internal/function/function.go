@@ -13,7 +13,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// ErrTrap is a call that did what WebAssembly forbids: unreachable code, an access
+// ErrTrap is the error of a call that violated a rule of WebAssembly: unreachable code, an access
 // out of bounds, a division by zero, a stack that is too deep.
 var ErrTrap = errors.New("trap")
 
@@ -42,15 +42,15 @@ func newFunction(v *version) *Function {
 	return &Function{version: v, op: "call " + v.settings.Name, admission: newAdmission(v.settings.Limits.Concurrency, v.settings.Limits.Queue)}
 }
 
-// Name is the name in the settings.
+// Name returns the name in the settings.
 func (f *Function) Name() string { return f.version.settings.Name }
 
-// Image says how large a fresh instance's memory is, and how much of it is not zero.
+// Image returns how large a fresh instance's memory is, and how much of it is not zero.
 func (f *Function) Image() (size, resident outboard.Bytes) {
 	return outboard.Bytes(f.version.image.Size()), outboard.Bytes(f.version.image.Resident())
 }
 
-// Counts returns what the function did so far.
+// Counts returns the function's totals so far.
 func (f *Function) Counts() Counts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *slot) serve(ctx context.Context, q Request) (Response, error) {
 	}
 	status, err := s.run(ctx, entry, s.limits)
 	if left, ok := errors.AsType[*exit](err); ok && left.code == 0 {
-		status, err = 0, nil // the program ended as it wanted to
+		status, err = 0, nil // the program exited with success
 	}
 	if err == nil && status != 0 && len(entry.Definition().ResultTypes()) == 1 {
 		err = &FailedError{status, c.errorText()}
@@ -145,7 +145,7 @@ func (s *slot) serve(ctx context.Context, q Request) (Response, error) {
 	return p, err
 }
 
-// bindRequest makes a request the one that the call serves.
+// bindRequest sets the request that the call serves.
 func (c *invocation) bindRequest(ctx context.Context, q Request) error {
 	if q.Place != nil {
 		if q.Arena == nil {
@@ -203,7 +203,8 @@ func (f *Function) countRefusal() {
 	f.counts.Refused++
 }
 
-// acquireSlot returns an idle slot, if possible one whose window shows the call's arena, or makes one.
+// acquireSlot returns an idle slot, if possible one whose window shows the call's arena, or creates
+// one.
 func (f *Function) acquireSlot(q Request) (*slot, Start, error) {
 	f.mu.Lock()
 	if len(f.idle) > 0 {
@@ -218,8 +219,8 @@ func (f *Function) acquireSlot(q Request) (*slot, Start, error) {
 	return s, Clone, err
 }
 
-// pickIdle removes the best of the idle slots: the last used one that has the arena mapped, else the
-// last used one that has none mapped, else the one that was idle longest.
+// pickIdle removes the best idle slot: the most recently used slot with the call's arena mapped,
+// else the most recently used slot without a mapped arena, else the slot that was idle longest.
 func (f *Function) pickIdle(q Request) *slot {
 	best := 0
 	for i, s := range slices.Backward(f.idle) {
@@ -249,7 +250,7 @@ func (v *version) clone() (*slot, error) {
 	return s, nil
 }
 
-// releaseSlot resets a slot and returns it to the idle ones. One that can't be reset is closed.
+// releaseSlot resets a slot and returns it to the idle slots. A slot that can't be reset is closed.
 func (f *Function) releaseSlot(s *slot, p Response, failure error) {
 	done, err := s.reset(f.version.runtime.resets, f.version.globals)
 	if err != nil {
@@ -267,8 +268,9 @@ func (f *Function) releaseSlot(s *slot, p Response, failure error) {
 	f.idle = append(f.idle, s)
 }
 
-// Idle returns how many slots are idle, and how much private memory they hold: pages that were written
-// since the slots were made. Shared memory, the image and arenas, is not counted, nor the engine's own.
+// Idle returns how many slots are idle, and how much private memory they hold: pages that were
+// written since the slots were made. Shared memory (the image and arenas) is not counted, nor is
+// the engine's own.
 func (f *Function) Idle() (slots int, memory outboard.Bytes) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -290,7 +292,7 @@ func (f *Function) Trim(limit int) int {
 	return len(surplus)
 }
 
-// Close refuses new calls, waits for those under way and frees all resources.
+// Close refuses new calls, waits for running ones and frees all resources.
 func (f *Function) Close() error {
 	f.mu.Lock()
 	again := f.closed

@@ -21,8 +21,8 @@ func slotOf(ctx context.Context) *slot {
 	return s
 }
 
-// exit is how a guest's exit ends its call: the instance is not closed for it, so
-// it can be reset as after any other call.
+// exit is the error by which a guest's exit ends its call. The instance is not closed, so it can be
+// reset as after any other call.
 type exit struct{ code uint32 }
 
 func (e *exit) Error() string { return fmt.Sprintf("exit status %d", e.code) }
@@ -32,7 +32,7 @@ const (
 	i64 = api.ValueTypeI64
 )
 
-// provide makes the modules that functions import.
+// provide instantiates the modules that functions import.
 func provide(ctx context.Context, r wazero.Runtime) error {
 	requests := r.NewHostModuleBuilder(hostModule)
 	export(requests, "request_size", requestSize, nil, i32)

@@ -168,8 +168,8 @@ func meta(c *invocation, stack []uint64) {
 	c.reportError(err)
 }
 
-// reportError makes an error's text the result and reports whether there is one. The host function may
-// have taken long, so the deadline is checked, too.
+// reportError makes an error's text the result and reports whether there is one. The host function
+// may have taken long, so the deadline is checked, too.
 func (c *invocation) reportError(err error) bool {
 	if err != nil {
 		c.result = []byte(err.Error())

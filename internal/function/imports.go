@@ -12,16 +12,16 @@ import (
 const (
 	// maxHandles is how many imports a call holds at a time.
 	maxHandles = 64
-	// maxImports is how many names are told apart in Response.Imports; the others come
-	// under one, otherImports.
+	// maxImports is the number of names that Response.Imports tells apart; all further names are
+	// counted under otherImports.
 	maxImports   = 128
 	otherImports = "others"
 	// maxName is how long the name of an import or of metadata may be.
 	maxName = 256
 )
 
-// importTable has the resources that a call imported. A handle is valid in this call only, so there is
-// nothing to forge: one that was not issued, or was dropped, is in no table.
+// importTable has the resources that a call imported. A handle is valid in this call only, so there
+// is nothing to forge: a handle that was not issued, or was dropped, is in no table.
 type importTable struct {
 	handles []handle
 	last    int32
@@ -35,7 +35,7 @@ type handle struct {
 	address  uint32 // of an arena that is mapped, or 0
 }
 
-// add notes a resource and returns its number.
+// add adds a resource and returns the number of its handle.
 func (i *importTable) add(r Resource, record int) int32 {
 	i.last++
 	i.handles = append(i.handles, handle{number: i.last, resource: r, record: record})
@@ -55,7 +55,7 @@ func (i *importTable) remove(number int32) {
 	i.handles = slices.DeleteFunc(i.handles, func(h handle) bool { return h.number == number })
 }
 
-// record returns where a name is noted.
+// record returns the index of a name's record, which it adds if there is none.
 func (i *importTable) record(name string) int {
 	n := slices.IndexFunc(i.records, func(r Import) bool { return r.Name == name })
 	switch {
@@ -76,11 +76,12 @@ func (i *importTable) recordUse(record int, since time.Time) *Import {
 	return r
 }
 
-// context is for what the call waits for: it ends with the call's deadline.
+// context returns the context of the operations for which the call waits: it ends with the call's
+// deadline.
 func (c *invocation) context() context.Context {
 	c.slot.watch.Leave()
 	if end := c.slot.meter.deadline; c.cancel == nil || end.Sub(c.until) > time.Second { // it has moved
-		before := c.cancel // what waits with the earlier deadline keeps it
+		before := c.cancel // operations with the earlier deadline keep it
 		ctx, cancel := context.WithDeadlineCause(c.caller, end, c.slot.limits.deadlineError())
 		c.waiting, c.until, c.cancel = ctx, end, func() {
 			cancel()
@@ -124,7 +125,7 @@ func (i *Import) refused(err error) {
 	}
 }
 
-// dropHandle gives one import up.
+// dropHandle releases one import.
 func (c *invocation) dropHandle(number int32) error {
 	h, err := c.imports.find(number)
 	if err != nil {
@@ -145,7 +146,7 @@ func (c *invocation) release(h *handle) {
 	h.resource.Release()
 }
 
-// dropAll releases all that the call imported, and returns the records.
+// dropAll releases all imports of the call, and returns their records.
 func (c *invocation) dropAll() []Import {
 	c.text.closeAll()
 	for n := range c.imports.handles {

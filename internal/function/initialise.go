@@ -32,7 +32,8 @@ func (v *version) initialise(ctx context.Context) error {
 	return v.capture(s)
 }
 
-// runInitializer runs an exported function without parameters and results, if there is one of the name.
+// runInitializer runs the exported function of that name, without parameters and results, if there
+// is one.
 func (s *slot) runInitializer(ctx context.Context, name string, l *Limits) error {
 	f := s.instance.ExportedFunction(name)
 	if f == nil {
@@ -45,8 +46,8 @@ func (s *slot) runInitializer(ctx context.Context, name string, l *Limits) error
 	return err
 }
 
-// initError wraps why initialisation failed. The module's standard error replaces the engine's stack,
-// of whose functions few have names.
+// initError wraps why initialisation failed. The module's standard error replaces the engine's
+// stack, of whose functions few have names.
 func initError(name string, err error, s *slot) error {
 	out := s.stderr.drain()
 	if wrote := firstLines(out.Text); wrote != "" {

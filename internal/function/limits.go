@@ -18,9 +18,9 @@ type Limits struct {
 	// Deadline is how long a call may take, from the moment that it has a slot.
 	// Default: 30 s.
 	Deadline time.Duration
-	// Fuel is how much a call may execute. A unit is about an instruction: a loop's or
-	// function's count when it is entered, those up to the first branch or a part of all,
-	// so that no more than 32 instructions are executed for each. It is deterministic.
+	// Fuel is how much a call may execute. A unit is about an instruction: on entry to a loop or a
+	// function the call is charged its instructions up to the first branch, or a part of all, so
+	// that no more than 32 instructions are executed for each unit. The charge is deterministic.
 	// Default: no limit.
 	Fuel int64
 	// Concurrency is how many calls run at a time. Default: 8.
@@ -30,8 +30,8 @@ type Limits struct {
 	Queue int
 	// Response is how many bytes a response may have. Default: 16 MiB.
 	Response outboard.Bytes
-	// Output is how many bytes of standard output and error are kept of a call, each.
-	// What is beyond is counted and dropped. Default: 64 KiB.
+	// Output is how many bytes of a call's standard output and standard error are kept, each.
+	// Further bytes are counted and dropped. Default: 64 KiB.
 	Output outboard.Bytes
 }
 
@@ -58,7 +58,7 @@ func (l *Limits) setDefaults() {
 	}
 }
 
-// Limits are the function's, with the defaults filled in.
+// Limits returns the function's limits, with the defaults filled in.
 func (f *Function) Limits() Limits { return f.version.settings.Limits }
 
 const maxMemory = 1<<32 - wasmPage // a size of 4 GiB is optimize.Yield
@@ -78,14 +78,14 @@ func (l *Limits) validate() error {
 type LimitError struct {
 	// Limit is the limit's name in Limits, in lower case.
 	Limit string
-	// Allowed is its value, as a person writes it.
+	// Allowed is the limit's value in readable form.
 	Allowed string
-	// Advice says what to do.
+	// Advice is the remedy.
 	Advice string
 }
 
-// LimitName is the limit's name: it tells a deadline from other limits where this
-// type is not known.
+// LimitName returns the limit's name, which tells a deadline from other limits where this type is
+// not known.
 func (e *LimitError) LimitName() string { return e.Limit }
 
 func (e *LimitError) Error() string {
@@ -115,7 +115,7 @@ func (l *Limits) concurrencyError() error {
 	}
 }
 
-// maxDepth is how many calls of functions by functions may lead to a call.
+// maxDepth bounds the chain of functions that call each other before a call.
 const maxDepth = 16
 
 // errDepth ends functions that call each other in a circle.

@@ -9,8 +9,9 @@ import (
 
 // memory is the linear memory of one instance, in a range that never moves.
 //
-// The engine calls it for every change of size. Two properties of the engine's version in go.mod are
-// used, and tested: the slice may be longer than requested, and a shorter one shrinks the memory.
+// The engine calls it for every change of size. Two properties of the engine's version in go.mod
+// are used, and tested: the slice may be longer than requested, and a shorter one shrinks the
+// memory.
 type memory struct {
 	space     *image.Range
 	limit     int         // bytes

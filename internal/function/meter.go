@@ -50,7 +50,7 @@ func (m *meter) refill() {
 	m.global.Set(uint64(uint32(n)))
 }
 
-// used is the fuel that the call has used up.
+// used returns the fuel that the call has used up.
 func (m *meter) used() int64 {
 	if m.global == nil {
 		return 0

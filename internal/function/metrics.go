@@ -24,7 +24,7 @@ func (t *tally) add(f *Function) {
 	t.resident += int64(resident)
 }
 
-// tallies has the counts of closed functions, so that no counter goes back.
+// tallies has the counts of closed functions, so that no counter decreases.
 type tallies struct {
 	mu     sync.Mutex
 	closed map[string]*tally
@@ -46,7 +46,7 @@ func tallyOf(all map[string]*tally, name string) *tally {
 	return all[name]
 }
 
-// tally adds up what all functions did.
+// tally adds up the counts of all functions.
 func (r *Runtime) tally() map[string]*tally {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,9 +67,9 @@ func (r *Runtime) tally() map[string]*tally {
 type metric struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
-	label string // its second one's value
+	label string // the value of its second label
 	value func(t *tally) int64
-	unit  float64 // of the value in the metric's
+	unit  float64 // the unit of the value, in the metric's unit
 }
 
 // collector exports the counts of a runtime when it is scraped. Calls do no work for it.
@@ -118,7 +118,7 @@ func (c *collector) add(d *prometheus.Desc, kind prometheus.ValueType, value fun
 	c.metrics = append(c.metrics, metric{d, kind, "", value, unit})
 }
 
-// Describe is prometheus's.
+// Describe implements prometheus.Collector.
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
 	var last *prometheus.Desc
 	for _, m := range c.metrics {
@@ -129,7 +129,7 @@ func (c *collector) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is prometheus's.
+// Collect implements prometheus.Collector.
 func (c *collector) Collect(to chan<- prometheus.Metric) {
 	for name, t := range c.runtime.tally() {
 		for _, m := range c.metrics {

@@ -17,8 +17,9 @@ import (
 	"github.com/outboard-run/outboard/internal/function/optimize"
 )
 
-// moduleCache keeps rewritten modules in files: rewriting a large module takes part of a second, and a
-// module that was checked is deployed next, and again at each start. Without a folder nothing is kept.
+// moduleCache keeps rewritten modules in files: rewriting a large module takes part of a second,
+// and a module that was checked is deployed next, and again at each start. Without a folder nothing
+// is kept.
 type moduleCache struct {
 	dir string
 	log *slog.Logger
@@ -27,8 +28,8 @@ type moduleCache struct {
 // cachePrefix begins the names of the folders of rewritten modules.
 const cachePrefix = "rewritten-"
 
-// openModuleCache takes the folder of this build of the program, because another one may rewrite
-// differently, and removes the others'.
+// openModuleCache opens the folder of this build of the program, because another build may rewrite
+// differently, and removes the folders of other builds.
 func openModuleCache(parent string, log *slog.Logger) (*moduleCache, error) {
 	if parent == "" {
 		return &moduleCache{log: log}, nil
@@ -88,7 +89,7 @@ func (k *moduleCache) load(file []byte, unmetered bool) (*optimize.Result, error
 	return r, nil
 }
 
-// readCached reads what writeKept wrote: a checksum before the rest.
+// readCached reads a file of writeCached: a checksum before the rest.
 func readCached(name string) (*optimize.Result, error) {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -130,11 +131,11 @@ func writeCached(name string, r *optimize.Result) error {
 	return nil
 }
 
-// unusedFor is how long a file of the cache may not have been read. File systems note
-// that once a day at best; where they don't a file is made anew when it is that old.
+// unusedFor is how long a file of the cache may stay unread. File systems record a read once a day
+// at best; where they don't, a file of that age is created anew.
 const unusedFor = 30 * 24 * time.Hour
 
-// removeUnused removes what was not used for long from a cache.
+// removeUnused removes files that were not used for long from a cache.
 func removeUnused(dir string, now time.Time) error {
 	return filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {

@@ -1,6 +1,6 @@
 package function
 
-// output keeps the beginning of what a guest writes.
+// output keeps the beginning of a guest's output.
 type output struct {
 	kept    []byte
 	limit   int
@@ -15,17 +15,17 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// drain returns and clears what was written.
+// drain returns the output so far and clears it.
 func (o *output) drain() Output {
 	out := Output{Text: o.kept, Dropped: o.dropped}
 	o.kept, o.dropped = nil, 0
 	return out
 }
 
-// Output is what a guest wrote to one of its standard streams.
+// Output is the text that a guest wrote to one of its standard streams.
 type Output struct {
-	// Text is the beginning.
+	// Text is the beginning of the output.
 	Text []byte
-	// Dropped is how many bytes came after it.
+	// Dropped is the number of bytes after Text.
 	Dropped int64
 }

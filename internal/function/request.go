@@ -13,7 +13,7 @@ const DefaultEntry = "handle"
 type Request struct {
 	// Entry is the export to call. "" means DefaultEntry.
 	Entry string
-	// Body is what the function reads. It must not change during the call.
+	// Body is the request that the function reads. It must not change during the call.
 	Body []byte
 	// Stream is the rest of the request, behind Body, and takes the response in parts; nil: Body is
 	// all of the request, and Response.Body all of the response.
@@ -24,15 +24,15 @@ type Request struct {
 	// its window, if it has one. The call holds it; a response that lies in it lives as
 	// long as its other holders have it.
 	Arena *Arena
-	// Bound is what the memory of Arena is charged to after the call, which fails if there is
-	// none left; nil: nothing.
+	// Bound is the budget to which the memory of Arena is charged after the call, which fails if
+	// the budget is exhausted; nil charges nothing.
 	Bound Bound
 	// ReadOnly makes the mapping of the arena private: writes are discarded at the end of the call.
 	ReadOnly bool
-	// Meta returns metadata of the request by name: a header, a path parameter, "method", "execution". nil
-	// has none.
+	// Meta returns metadata of the request by name: a header, a path parameter, "method",
+	// "execution". nil has none.
 	Meta func(name string) (string, bool)
-	// Resources resolves what the function may import. nil has nothing.
+	// Resources resolves the names that the function may import. nil has none.
 	Resources Resources
 	// Depth is how many calls of functions by functions lead here. A Callee passes it on.
 	Depth int
@@ -47,11 +47,11 @@ type Response struct {
 	Streamed bool
 	// Place says that the answer is this part of the request's arena. Body is nil then.
 	Place *Extent
-	// Stdout and Stderr are what the guest wrote there.
+	// Stdout and Stderr are the guest's output there.
 	Stdout, Stderr Output
-	// Imports are what the call imported, in the order of their first import.
+	// Imports are the imports of the call, in the order of their first import.
 	Imports []Import
-	// Cost is what the call took.
+	// Cost is the cost of the call.
 	Cost Cost
 }
 
@@ -60,13 +60,12 @@ type Import struct {
 	Name string
 	// Calls are how many host calls it took, the import among them.
 	Calls int
-	// Time is how long they took, Waited how much of it the imports themselves: a device
-	// may have to be waited for.
+	// Time is how long the host calls took, and Waited how much of it the imports themselves took:
+	// a device may have to be waited for.
 	Time, Waited time.Duration
-	// Pointer and Copied are the bytes that went by place in an arena, and those that
-	// were copied.
+	// Pointer and Copied are bytes that were passed by place in an arena, and that were copied.
 	Pointer, Copied int64
-	// Err is why the last import of this name was refused. "" means that it was not.
+	// Err is why the last import of this name was refused, "" if it was not.
 	Err string
 }
 
@@ -81,7 +80,7 @@ const (
 	Clone
 )
 
-// Cost is what a call took.
+// Cost is the cost of a call.
 type Cost struct {
 	Start Start
 	// Ran is how long it ran, without waiting for a slot and without the reset.
@@ -90,7 +89,7 @@ type Cost struct {
 	Fuel int64
 	// Memory is how large the instance's memory was at the end.
 	Memory outboard.Bytes
-	// Pointer and Copied are the bytes of the request, the response and what was
-	// imported: those that went by place in an arena, and those that were copied.
+	// Pointer and Copied are the bytes of the request, the response and the imports: passed by
+	// place in an arena, and copied.
 	Pointer, Copied int64
 }

@@ -25,7 +25,7 @@ func (c *invocation) callResource(number int32, from, size uint32) error {
 		return err
 	}
 	q := Request{Arena: c.arena, ReadOnly: c.readOnly, Depth: c.depth + 1}
-	if p, ok := c.arenaPlace(from, size); ok && !c.readOnly { // what it wrote itself is not in the arena
+	if p, ok := c.arenaPlace(from, size); ok && !c.readOnly { // read-only writes are not in the arena
 		q.Place = &p
 	} else if q.Body, ok = c.slot.instance.Memory().Read(from, size); !ok {
 		return errOutside
@@ -88,8 +88,8 @@ func (c *invocation) bucketGet(number int32, key []byte) (revision uint64, err e
 	return revision, err
 }
 
-// bucketTransact commits a transaction, and returns the index of the condition that failed, or -1. The
-// bytes are copied because they may lie in memory that is shared.
+// bucketTransact commits a transaction, and returns the index of the condition that failed, or -1.
+// The bytes are copied because they may lie in memory that is shared.
 func (c *invocation) bucketTransact(number int32, encoded []byte) (failed int, err error) {
 	bucket, h, err := resourceAs[Bucket](c, number, "bucket")
 	if err != nil {
@@ -101,7 +101,8 @@ func (c *invocation) bucketTransact(number int32, encoded []byte) (failed int, e
 	return failed, err
 }
 
-// arenaMap maps a named arena, unless it is, and returns its address. The result is its size.
+// arenaMap maps a named arena, unless it is mapped, and returns its address. The result is its
+// size.
 func (c *invocation) arenaMap(number int32) (address uint32, err error) {
 	a, h, err := resourceAs[*SharedArena](c, number, "arena")
 	if err != nil {
@@ -131,8 +132,8 @@ func (c *invocation) deviceInfo(number int32) error {
 	return nil
 }
 
-// deviceDo executes a list of commands on a device. What they read becomes the result. Bytes that the
-// list refers to are read and written in place, in the instance's memory.
+// deviceDo executes a list of commands on a device. The data that they read becomes the result.
+// Bytes that the list refers to are read and written in place, in the instance's memory.
 func (c *invocation) deviceDo(number int32, list []byte) error {
 	device, h, err := resourceAs[Device](c, number, "device")
 	if err != nil {
@@ -159,8 +160,8 @@ func (c *invocation) loadMeta(name string) bool {
 
 var errOutside = errors.New("the bytes lie outside of the function's memory")
 
-// readArgument returns the bytes at an address with a size, the first two of stack, if they are at most
-// so many. kind names them in the error.
+// readArgument returns the bytes at an address with a size, the first two values of stack, if they
+// are at most most bytes. name stands for them in the error.
 func (c *invocation) readArgument(name string, stack []uint64, most int) ([]byte, error) {
 	size := uint32(stack[1])
 	if int64(size) > int64(most) {

@@ -3,7 +3,7 @@ package function
 // maxAllocated bounds the extents of an arena that a call may allocate.
 const maxAllocated = 4096
 
-// appendResponse appends to the response, and replaces one that is a part of the arena.
+// appendResponse appends to the response, and replaces a response that is a part of the arena.
 func (c *invocation) appendResponse(b []byte) bool {
 	if len(b) > int(c.slot.limits.Response)-len(c.response)-c.flushed {
 		c.tooLarge = true
@@ -16,7 +16,7 @@ func (c *invocation) appendResponse(b []byte) bool {
 	return true
 }
 
-// setResponsePlace makes a part of the arena the response, in place of what was written.
+// setResponsePlace makes a part of the arena the response, in place of the bytes written before.
 func (c *invocation) setResponsePlace(p Extent) bool {
 	if !c.sees(p) || c.flushed > 0 {
 		return false
@@ -48,7 +48,7 @@ func (c *invocation) allocateInArena(size int) (int, bool) {
 	return p.Offset, true
 }
 
-// freeAllocated frees what a failed call allocated.
+// freeAllocated frees the allocations of a failed call.
 func (c *invocation) freeAllocated() {
 	for _, p := range c.allocated {
 		c.arena.Free(p)
@@ -68,7 +68,7 @@ func (c *invocation) detachResponse() Response {
 	return p
 }
 
-// errorText is the response of a function whose status is not 0.
+// errorText returns the response of a function whose status is not 0.
 func (c *invocation) errorText() string {
 	if c.responseAt == nil {
 		return string(c.response)

@@ -16,8 +16,8 @@ import (
 	"github.com/outboard-run/outboard/internal/function/image"
 )
 
-// features are the proposals that modules may use. Threads are not among them, because a memory has one
-// instance, nor is what would put references into globals.
+// features are the proposals that modules may use. Threads are not among them, because a memory has
+// one instance, nor are proposals that would put references into globals.
 const features = api.CoreFeaturesV2 | experimental.CoreFeaturesTailCall | experimental.CoreFeaturesExtendedConst
 
 // Options configure a Runtime.
@@ -49,14 +49,14 @@ type Runtime struct {
 	open    map[*Function]bool
 	closing bool
 	once    sync.Once
-	ended   error // what Close returned
+	ended   error // the result of Close
 
 	metrics   prometheus.Registerer // nil without
 	collector *collector
 	past      tallies
 }
 
-// Open makes a Runtime.
+// Open creates a Runtime.
 func Open(ctx context.Context, o Options) (*Runtime, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -98,7 +98,7 @@ func (r *Runtime) start(ctx context.Context, cacheDir string) (err error) {
 	return provide(ctx, r.engine)
 }
 
-// register shows the runtime's metrics.
+// register registers the runtime's metrics.
 func (r *Runtime) register(metrics prometheus.Registerer) error {
 	c := newCollector(r)
 	if err := metrics.Register(c); err != nil {
@@ -108,10 +108,10 @@ func (r *Runtime) register(metrics prometheus.Registerer) error {
 	return nil
 }
 
-// Reset says how functions are reset: image.Scan or image.Drop.
+// Reset returns the method by which functions are reset: image.Scan or image.Drop.
 func (r *Runtime) Reset() image.Method { return r.resets.Method() }
 
-// add notes a function, unless the runtime closes.
+// add registers a function, unless the runtime closes.
 func (r *Runtime) add(f *Function) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +122,7 @@ func (r *Runtime) add(f *Function) bool {
 	return true
 }
 
-// remove notes that a function was closed.
+// remove unregisters a closed function.
 func (r *Runtime) remove(f *Function) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -193,8 +193,8 @@ func (s *slot) seed() error {
 	return s.reseed.CallWithStack(s.ctx, []uint64{binary.LittleEndian.Uint64(seed[:])})
 }
 
-// failureCause maps the engine's error to the cause. A guest that gets no memory fails in its own way,
-// so a failed call in which growth was refused is attributed to the memory limit.
+// failureCause maps the engine's error to the cause. A guest that gets no memory fails in its own
+// way, so a failed call in which growth was refused is attributed to the memory limit.
 func (s *slot) failureCause(err error) error {
 	switch {
 	case s.call.tooLarge:

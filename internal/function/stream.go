@@ -14,7 +14,7 @@ import (
 // Stream carries the parts of a request and of its response that pass while the call runs, so that
 // neither has to fit into memory. The function's pace is the client's: both methods wait.
 type Stream interface {
-	// Read reads what follows Request.Body; io.EOF is its end.
+	// Read reads the request behind Request.Body; io.EOF is its end.
 	io.Reader
 	// Write sends a part of the response. It must not keep the slice.
 	io.Writer
@@ -44,7 +44,8 @@ func provideStreams(b wazero.HostModuleBuilder) {
 }
 
 // bodyRead reads the next part of the request's stream into the function's memory. It waits for one
-// byte at least, and returns their number, 0 at the end, or -1 for an error, whose text is the result.
+// byte at least, and returns their number, 0 at the end, or -1 for an error, whose text is the
+// result.
 func bodyRead(ctx context.Context, m api.Module, stack []uint64) {
 	c := invocationOf(ctx)
 	size := min(uint32(stack[1]), math.MaxInt32)
@@ -78,8 +79,8 @@ func (c *invocation) readStream(to []byte) (n int, err error) {
 	return 0, err
 }
 
-// responseFlush sends what was written of the response. It returns 0, or 1 for an error, whose text
-// is the result. A caller that takes no stream gets all of the response at the end.
+// responseFlush sends the response written so far. It returns 0, or 1 for an error, whose text is
+// the result. A caller that takes no stream gets all of the response at the end.
 func responseFlush(ctx context.Context, _ api.Module, stack []uint64) {
 	c := invocationOf(ctx)
 	stack[0] = done
@@ -90,7 +91,7 @@ func responseFlush(ctx context.Context, _ api.Module, stack []uint64) {
 
 var errPlaced = errors.New("the response is a part of the arena: it can't be sent in parts")
 
-// flushResponse sends the response as far as it was written.
+// flushResponse sends the response written so far.
 func (c *invocation) flushResponse() (err error) {
 	switch {
 	case c.stream == nil || len(c.response) == 0:
@@ -104,8 +105,8 @@ func (c *invocation) flushResponse() (err error) {
 	return err
 }
 
-// whileClientWorks runs f, in which the call waits for its client. That time is not the function's, so
-// the deadline moves by it: the stream itself bounds how slow a client may be.
+// whileClientWorks runs f, in which the call waits for its client. That time is not the function's,
+// so the deadline moves by it: the stream itself bounds how slow a client may be.
 func (c *invocation) whileClientWorks(f func()) {
 	c.slot.watch.Leave()
 	begin := time.Now()

@@ -15,7 +15,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// textModule is the module by which functions have language models generate text.
+// textModule is the module that functions import to generate text with language models.
 const textModule = "outboard_text"
 
 // A TextModel is a model of the pool that generates text.
@@ -31,7 +31,7 @@ type TextStream interface {
 	// Next waits for the next chunk: a chat.completion.chunk of OpenAI's interface, as JSON. The
 	// error is io.EOF after the last one.
 	Next() ([]byte, error)
-	// Close ends the generation. Nothing is called afterwards.
+	// Close ends the generation. No method is called afterwards.
 	Close()
 }
 
@@ -185,7 +185,7 @@ func textNext(c *invocation, stack []uint64) error {
 	return writeU32(c, out, 1)
 }
 
-// textEnd ends a generation. Ending one again does nothing.
+// textEnd ends a generation. Ending it again does nothing.
 func textEnd(c *invocation, stack []uint64) error {
 	if s, err := c.text.find(stack[0]); err == nil {
 		s.close()

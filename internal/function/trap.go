@@ -2,11 +2,11 @@ package function
 
 import "strings"
 
-// stackTitle is what the engine writes between a trap's reason and the functions that were
-// under way.
+// stackTitle is the engine's text between a trap's reason and the functions that were running.
 const stackTitle = "\nwasm stack trace:"
 
-// readable removes the stack trace from a trap if no function in it has a name, as in a stripped module.
+// readable removes the stack trace from a trap if no function in it has a name, as in a stripped
+// module.
 func readable(err error) error {
 	_, stack, ok := strings.Cut(err.Error(), stackTitle)
 	if !ok || named(stack) {
@@ -24,7 +24,7 @@ func named(stack string) bool {
 	return false
 }
 
-// unstacked is an error without the stack that the engine adds to a trap's.
+// unstacked is an error without the stack that the engine adds to a trap's text.
 type unstacked struct{ error }
 
 func (e unstacked) Error() string {

@@ -1,6 +1,6 @@
 package function
 
-// Warm makes an instance for the next call unless an idle one is there, so that the call needs no clone.
+// Warm creates an instance for the next call unless one is idle, so that the call needs no clone.
 func (f *Function) Warm() error {
 	if err := f.beginCall(); err != nil {
 		return err
@@ -20,7 +20,7 @@ func (f *Function) Warm() error {
 	return nil
 }
 
-// Cold reports whether the next call would have to make its instance.
+// Cold reports whether the next call would have to create its instance.
 func (f *Function) Cold() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

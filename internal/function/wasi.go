@@ -22,9 +22,9 @@ const (
 	wasiModule  = wasi_snapshot_preview1.ModuleName
 )
 
-// provideWASI takes the engine's WASI preview 1 and replaces what would change an
-// instance in a way that a reset does not undo (descriptors and the exit), and what
-// takes as long as its arguments say.
+// provideWASI provides the engine's WASI preview 1, and replaces the functions that would change an
+// instance in a way that a reset does not undo (descriptors and the exit), and the functions that
+// take as long as their arguments say.
 func provideWASI(ctx context.Context, r wazero.Runtime) error {
 	b := r.NewHostModuleBuilder(wasiModule)
 	wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(b)
@@ -63,7 +63,7 @@ func randomGet(ctx context.Context, m api.Module, stack []uint64) {
 	stack[0] = wasiOK
 }
 
-// fdClose says that a standard stream is closed and leaves it open for the next call.
+// fdClose reports that a standard stream is closed, and leaves it open for the next call.
 func fdClose(_ context.Context, _ api.Module, stack []uint64) {
 	if fd := uint32(stack[0]); fd <= lastStdFD {
 		stack[0] = wasiOK
@@ -72,7 +72,7 @@ func fdClose(_ context.Context, _ api.Module, stack []uint64) {
 	}
 }
 
-// badFD is for operations on files that can seek: there are none.
+// badFD stands for operations on files that can seek, of which there are none.
 func badFD(_ context.Context, _ api.Module, stack []uint64) { stack[0] = wasiBadFD }
 
 func unsupported(_ context.Context, _ api.Module, stack []uint64) { stack[0] = wasiNoSup }
@@ -82,7 +82,7 @@ const (
 	maxVectors = 1024
 	// maxSubscriptions bounds the subscriptions of one poll.
 	maxSubscriptions = 1024
-	// bytesPerVector is what a vector or subscription is charged, in copied bytes.
+	// bytesPerVector is the charge for a vector or subscription, in copied bytes.
 	bytesPerVector = 64
 )
 
@@ -104,8 +104,8 @@ func fdWrite(ctx context.Context, m api.Module, stack []uint64) {
 	s.meter.mayContinue()
 }
 
-// write gathers vectors of a guest's memory, address and size each, and stores the number of bytes at
-// result.
+// write gathers vectors of a guest's memory, address and size each, and stores the number of bytes
+// at result.
 func (s *slot) write(memory api.Memory, fd, vectors, count, result uint32) (code uint64) {
 	out := &s.stdout
 	switch {
@@ -149,8 +149,8 @@ const (
 	tagClock, tagRead, tagWrite = 0, 1, 2
 )
 
-// pollOneoff waits for the first of some clocks, or finds that standard streams are ready, which they
-// always are.
+// pollOneoff waits for the first of some clocks, or finds that standard streams are ready, which
+// they always are.
 func pollOneoff(ctx context.Context, m api.Module, stack []uint64) {
 	s := slotOf(ctx)
 	stack[0] = s.poll(m.Memory(), uint32(stack[0]), uint32(stack[1]), uint32(stack[2]), uint32(stack[3]))

@@ -11,7 +11,7 @@ import (
 )
 
 // windowName is the export that allocates the window: it gets a number of bytes, and returns the
-// address of as many unused ones, a multiple of 4096.
+// address of as many unused bytes, a multiple of 4096.
 const windowName = "outboard_arena"
 
 // The window of a function whose settings name no size: as large as the module can allocate.
@@ -20,13 +20,13 @@ const (
 	leastWindow   = 64 << 10
 )
 
-// mapCost is what a call is charged for a mapping, in copied bytes.
+// mapCost is the charge of a call for a mapping, in copied bytes.
 const mapCost = 256 << 10
 
 // errNoWindowSpace says that a module could not allocate a window.
 var errNoWindowSpace = errors.New("the module could not allocate a window")
 
-// windowSize is the size that the settings ask for, in whole pages.
+// windowSize returns the size that the settings request, in whole pages.
 func (s *Settings) windowSize() int {
 	size := s.Window
 	if size == 0 {
@@ -35,14 +35,14 @@ func (s *Settings) windowSize() int {
 	return int(size) / image.PageSize * image.PageSize
 }
 
-// Window is how much of an arena a call of the function sees, 0 for nothing. Values that lie
-// beyond are copied.
+// Window returns how much of an arena a call of the function sees, 0 for nothing. Values beyond it
+// are copied.
 func (f *Function) Window() outboard.Bytes {
 	return outboard.Bytes(f.version.window.To - f.version.window.From)
 }
 
-// openWindow lets a template allocate its window, whose address is in the image. If the module can't
-// allocate so much, smaller sizes are tried, unless the settings name the size.
+// openWindow lets a template allocate its window, whose address is in the image. If the module
+// can't allocate so much, smaller sizes are tried, unless the settings name the size.
 func (s *slot) openWindow(ctx context.Context, l *Limits, settings *Settings) (image.Window, error) {
 	for size := settings.windowSize(); ; size /= 2 {
 		w, err := s.requestWindow(ctx, l, size)
@@ -71,8 +71,8 @@ func (s *slot) requestWindow(ctx context.Context, l *Limits, size int) (image.Wi
 	return w, s.checkWindow(w)
 }
 
-// checkWindow validates a window: its bounds, its alignment, and that all of it is zero. Whether the
-// module uses the memory for something else can't be checked.
+// checkWindow validates a window: its bounds, its alignment, and that all of it is zero. Whether
+// the module uses the memory for something else can't be checked.
 func (s *slot) checkWindow(w image.Window) error {
 	switch {
 	case w.From == 0:
@@ -93,8 +93,8 @@ func (s *slot) checkWindow(w image.Window) error {
 
 var zeroPage [image.PageSize]byte
 
-// view is the mapping of arenas over a slot's window. It stays over calls until a call needs another
-// arena there.
+// view is the mapping of arenas over a slot's window. It stays over calls until a call needs
+// another arena there.
 type view struct {
 	space    *image.Range
 	window   image.Window
@@ -107,7 +107,7 @@ type view struct {
 
 func (v *view) size() int { return v.window.To - v.window.From }
 
-// visible is how many bytes of the mapped arena lie within the window.
+// visible returns how many bytes of the mapped arena lie within the window.
 func (v *view) visible() int {
 	if v.arena == nil {
 		return 0
@@ -115,8 +115,8 @@ func (v *view) visible() int {
 	return min(v.arena.Size(), v.size())
 }
 
-// mapArena maps the beginning of an arena over the window, or unmaps it for nil. Values beyond the window
-// are copied, as for a function without one.
+// mapArena maps the beginning of an arena over the window, or unmaps it for nil. Values beyond the
+// window are copied, as for a function without one.
 func (v *view) mapArena(a *Arena, readOnly bool) error {
 	if v.size() == 0 || a == v.arena && (a == nil || readOnly == v.readOnly) {
 		return nil

@@ -154,8 +154,8 @@ func (r *Resetter) Reset(g *Range, size int, quiet bool) (Stats, error) {
 	return done, nil
 }
 
-// part scans for private pages between from and to. It records those that are worth
-// keeping, and drops the others.
+// part scans for private pages between from and to. It records the pages worth keeping, and drops
+// the others.
 func (r *Resetter) part(g *Range, from, to int, done *Stats) error {
 	s := r.scan(r.pagemap, g.base[from:to])
 	defer r.scans.Put(s)

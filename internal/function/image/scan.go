@@ -28,7 +28,7 @@ type scanArg struct {
 type region struct{ start, end, categories uint64 }
 
 // scan finds private pages: in a private mapping of a file the pages that were written, in
-// anonymous memory those that were touched. Pages that are swapped out count as well.
+// anonymous memory the pages that were touched. Pages that are swapped out count as well.
 //
 // The kernel gets addresses within the struct, so it must not be on a stack, which may
 // move: scans are allocated by a sync.Pool.

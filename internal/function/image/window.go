@@ -15,9 +15,9 @@ type extent struct {
 	shared   bool
 }
 
-// Map maps size bytes of a file into the window, at the offset at. Writes to a shared
-// mapping go to the file; Reset discards those to a private one. A part of the window that
-// is mapped must be unmapped before it is mapped again. The file must not be truncated.
+// Map maps size bytes of a file into the window, at the offset at. Writes to a shared mapping go to
+// the file; Reset discards writes to a private one. A part of the window that is mapped must be
+// unmapped before it is mapped again. The file must not be truncated.
 //
 // All mappings are writable: a write of compiled code to a read-only page would end the
 // process.

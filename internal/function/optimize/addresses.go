@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// maxOffset bounds what is folded into a pointer: it is below the least address that Go uses
-	// (runtime, mem_wasm.go: the first 4 KiB are unused).
+	// maxOffset bounds the offsets that are folded into accesses by a pointer: it is below the
+	// least address that Go uses (runtime, mem_wasm.go: the first 4 KiB are unused).
 	maxOffset = 4096
-	// maxFrame bounds what is folded into the stack pointer.
+	// maxFrame bounds the offsets that are folded into accesses by the stack pointer.
 	maxFrame = 1 << 20
 	// returnSize is the size of a return address.
 	returnSize = 8
-	// stackGlobal and stackLocal hold Go's stack pointer (cmd/internal/obj/wasm, REG_SP): the global
-	// between functions, the local within one.
+	// stackGlobal and stackLocal hold Go's stack pointer (cmd/internal/obj/wasm, REG_SP): the
+	// global between functions, the local within one.
 	stackGlobal, stackLocal = 0, 1
 	// maxStackValues bounds how many values of the operand stack are tracked: the topmost.
 	maxStackValues = 256
@@ -35,7 +35,7 @@ type stackValue struct {
 	local       uint32
 	offset      int64
 	first, last int              // the instructions that compute it
-	defined     bool             // the first one is a local.tee and has to stay
+	defined     bool             // the first instruction is a local.tee and has to stay
 	narrowed    *narrowedPointer // the local that holds it as 32 bits
 }
 
@@ -61,8 +61,8 @@ type addressFolder struct {
 	onStack    bool   // addresses relative to the stack pointer are folded, or else all others
 }
 
-// foldFrameAddresses returns the body with folded addresses on Go's stack, if it is a function of Go's
-// with a stack pointer.
+// foldFrameAddresses returns the body with folded addresses on Go's stack, if it is a function of
+// Go's with a stack pointer.
 func (f *bodyOptimizer) foldFrameAddresses(body []byte, params uint32) []byte {
 	a, start := f.newAddressFolder(body, params)
 	if a == nil || !a.beginFrame(params) {
@@ -73,8 +73,8 @@ func (f *bodyOptimizer) foldFrameAddresses(body []byte, params uint32) []byte {
 	return a.emit(f, body, start)
 }
 
-// beginFrame rebases the stack pointer. It reports false for a body that is not understood as a function
-// of Go's with a stack pointer.
+// beginFrame rebases the stack pointer. It reports false for a body that is not understood as a
+// function of Go's with a stack pointer.
 func (a *addressFolder) beginFrame(params uint32) bool {
 	if !a.code.isGoFunction(params) {
 		return false
@@ -112,8 +112,8 @@ func (f *bodyOptimizer) newAddressFolder(body []byte, params uint32) (a *address
 	return a, start
 }
 
-// constantOperand is the operand of which addresses are made: a number, the index of a local, or the
-// offset of an access.
+// constantOperand returns the operand from which addresses are computed: a number, the index of a
+// local, or the offset of an access.
 func (f *bodyOptimizer) constantOperand(i wasmbin.Instruction) int64 {
 	r := wasmbin.Reader{Data: f.Data, Off: i.At + 1}
 	switch {
@@ -169,7 +169,7 @@ func (a *addressFolder) skipRewritten(i int) {
 	}
 }
 
-// push adds a value to the stack. The one below those that are tracked is materialised.
+// push adds a value to the stack. Beyond maxStackValues it materialises the lowest tracked value.
 func (a *addressFolder) push(v stackValue) {
 	if len(a.stack) == maxStackValues {
 		a.materialize(a.stack[0])
@@ -209,7 +209,7 @@ func (a *addressFolder) materialize(v stackValue) {
 	a.code.replace(v.first, code...)
 }
 
-// interpret follows one instruction.
+// interpret executes one instruction symbolically.
 func (a *addressFolder) interpret(i int, l *instruction) {
 	switch op := l.Op; {
 	case op == opLocalGet && a.onStack && l.operand != stackLocal:
@@ -265,7 +265,7 @@ func (a *addressFolder) replaceOperands(n int) {
 	a.push(stackValue{})
 }
 
-// operandCount is how many operands a numeric instruction has.
+// operandCount returns how many operands a numeric instruction has.
 func operandCount(op byte) int {
 	switch {
 	case op == opI32Eqz, op == opI64Eqz, op >= 0x67 && op <= 0x69, op >= 0x79 && op <= 0x7b,
@@ -305,8 +305,8 @@ func (a *addressFolder) closeBlock() {
 	a.frame.live = a.frame.allocated
 }
 
-// invalidateFrom forgets pointers that were narrowed in blocks of at least the depth: their narrowing
-// dominates nothing that follows.
+// invalidateFrom forgets pointers that were narrowed in blocks of at least the depth: their
+// narrowing dominates nothing that follows.
 func (a *addressFolder) invalidateFrom(depth int) {
 	a.code.budget.spend(len(a.narrowed))
 	for local, k := range a.narrowed {
@@ -317,14 +317,14 @@ func (a *addressFolder) invalidateFrom(depth int) {
 	}
 }
 
-// invalidate is for an assignment to a local.
+// invalidate drops all knowledge of a local that is assigned.
 func (a *addressFolder) invalidate(local uint32) {
 	if k := a.narrowed[local]; k != nil {
 		a.hoistCheck(k)
 		delete(a.narrowed, local)
 	}
 	a.code.budget.spend(len(a.stack))
-	for n := range a.stack { // values of before the assignment
+	for n := range a.stack { // values from before the assignment
 		if v := &a.stack[n]; v.kind == localPlusOffset && v.local == local {
 			a.materialize(*v)
 			*v = stackValue{}
@@ -332,7 +332,7 @@ func (a *addressFolder) invalidate(local uint32) {
 	}
 }
 
-// foldAdd follows an addition.
+// foldAdd interprets an addition.
 func (a *addressFolder) foldAdd(i int, wide bool) {
 	y, x := a.pop(), a.pop()
 	sum := x.offset + y.offset
@@ -353,7 +353,7 @@ func (a *addressFolder) offsetFits(offset int64) bool {
 	return offset >= 0 && offset < maxOffset
 }
 
-// foldConversion follows a conversion between 32 and 64 bits.
+// foldConversion interprets a conversion between 32 and 64 bits.
 func (a *addressFolder) foldConversion(i int, wide bool) {
 	v := a.pop()
 	if v.kind != localPlusOffset || v.last+1 != i || v.wide == wide || (wide && !a.onStack) {
@@ -368,7 +368,7 @@ func (a *addressFolder) foldConversion(i int, wide bool) {
 	a.push(v)
 }
 
-// foldAccess follows a load or a store at an address.
+// foldAccess interprets a load or a store at an address.
 func (a *addressFolder) foldAccess(i int, v stackValue) {
 	l := &a.code.instructions[i]
 	if v.kind != localPlusOffset || v.wide {
@@ -393,12 +393,13 @@ func (a *addressFolder) foldAccess(i int, v stackValue) {
 	}
 }
 
-// withOffset is an access with another offset, and without an alignment hint that may not hold.
+// withOffset returns an access with another offset, and without an alignment hint that may not
+// hold.
 func withOffset(l *instruction, offset int64) []byte {
 	return wasmbin.AppendU32([]byte{l.Op, 0}, uint32(offset))
 }
 
-// accessSize is how many bytes a load or store moves.
+// accessSize returns how many bytes a load or store moves.
 func accessSize(op byte) int64 {
 	switch op {
 	case 0x2c, 0x2d, 0x30, 0x31, 0x3a, 0x3c:

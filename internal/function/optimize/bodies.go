@@ -10,15 +10,15 @@ import (
 	"github.com/outboard-run/outboard/internal/wasmbin"
 )
 
-// The budgets of the passes. What lies beyond them stays as the producer wrote it: the module runs,
-// less fast. All of them depend on the file alone, so the same file always becomes the same code.
+// The budgets of the passes. Code beyond them stays as the producer wrote it: the module runs, less
+// fast. All of them depend on the file alone, so the same file always becomes the same code.
 const (
 	// maxOptimizedCode is how many bytes of a module's bodies are optimised: the first ones.
 	maxOptimizedCode = 24 << 20
 	// maxCodeGrowth is how many bytes the passes may add to a module beside a copy of its code.
 	maxCodeGrowth = 1 << 20
-	// workPerByte and minWork bound the work on one body, in units of about one byte that a pass reads
-	// or writes. Go's code takes 10 to 20 units a byte.
+	// workPerByte and minWork bound the work on one body, in units of about one byte that a pass
+	// reads or writes. Go's code takes 10 to 20 units a byte.
 	workPerByte = 64
 	minWork     = 16 << 10
 	// growthAllowance is by how many bytes a body may grow beyond twice its size.
@@ -57,8 +57,8 @@ func (m *module) optimizeBodies() (work int64) {
 	return work
 }
 
-// runPasses optimises bodies on half of the processors, so that calls find the others. The result is
-// nil for a body that is left as it is.
+// runPasses optimises bodies on half of the processors, so that calls get the other half. The
+// result is nil for a body that is left as it is.
 func (m *module) runPasses(bodies [][]byte) (optimized [][]byte, work int64) {
 	optimized = make([][]byte, len(bodies))
 	last := len(bodies)
@@ -85,8 +85,8 @@ func (m *module) runPasses(bodies [][]byte) (optimized [][]byte, work int64) {
 	return optimized, total.Load()
 }
 
-// Workers is how many goroutines prepare a module at a time: half of the processors, so that calls
-// find the others.
+// Workers returns how many goroutines prepare a module at a time: half of the processors, so that
+// calls get the other half.
 func Workers() int { return max(runtime.GOMAXPROCS(0)/2, 1) }
 
 // bodies cuts the code section. It reports false if there is none or it is malformed, which the
@@ -114,7 +114,7 @@ func newBodyOptimizer(m *module) *bodyOptimizer {
 	}
 }
 
-// optimize runs the passes over one body. It returns the body as it is when they take too much work.
+// optimize runs the passes over one body. It returns the body unchanged if they take too much work.
 // The result is valid until the next call.
 func (f *bodyOptimizer) optimize(body []byte, params uint32, fromGo bool) []byte {
 	*f.budget = workBudget{limit: minWork + workPerByte*int64(len(body))}

@@ -13,13 +13,13 @@ type instruction struct {
 	wasmbin.Instruction
 	operand   int64  // its number: of a constant, of a local, the offset of an access
 	before    []byte // code that is inserted in front of it
-	code      []byte // what replaces it, if anything does
+	code      []byte // its replacement, if any
 	after     []byte // code that is inserted behind it
 	deleted   bool
-	frameSize int64 // by how much it makes the stack frame larger
+	frameSize int64 // by how many bytes it enlarges the stack frame
 }
 
-// matches reports whether the instructions from one on have certain opcodes.
+// matches reports whether the instructions from at on have these opcodes.
 func (c *bodyCode) matches(at int, ops ...byte) bool {
 	if at+len(ops) > len(c.instructions) {
 		return false

@@ -2,14 +2,15 @@ package optimize
 
 import "github.com/outboard-run/outboard/internal/wasmbin"
 
-// DefaultMaxCompileCost bounds the CompileCost of a module: less than twenty seconds of one processor.
-// Go's modules cost about one unit a byte.
+// DefaultMaxCompileCost bounds the CompileCost of a module: less than twenty seconds of one
+// processor. Go's modules cost about one unit a byte.
 const DefaultMaxCompileCost = 25_000_000
 
-// compileCost estimates what the engine's compiler takes for one function, in units of about a
-// microsecond (it overestimates most code). Its passes over the control-flow graph are quadratic in the number of basic blocks, and
-// a loop header may need a phi for each local. The weights were fitted to wazero v1.12.0
-// (internal/engine/wazevo) with functions that consist of one construct each.
+// compileCost estimates the time that the engine's compiler takes for one function, in units of
+// about a microsecond (it overestimates most code). Its passes over the control-flow graph are
+// quadratic in the number of basic blocks, and a loop header may need a phi for each local. The
+// weights were fitted to wazero v1.12.0 (internal/engine/wazevo) with functions that consist of one
+// construct each.
 type compileCost struct {
 	bytes  int64
 	loads  int64
@@ -53,7 +54,7 @@ func (c *compileCost) add(i wasmbin.Instruction) {
 	c.bytes += int64(i.End - i.At)
 }
 
-// units is the estimate.
+// units returns the estimate.
 func (c *compileCost) units() int64 {
 	phis := c.loops * c.locals
 	return c.bytes/bytesPerUnit + c.loads*unitsPerAccess + square(c.blocks)/pairsPerUnit + phis*unitsPerPhi + square(phis)/phiPairsPerUnit

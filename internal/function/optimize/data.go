@@ -56,7 +56,7 @@ func (m *module) activeSegments() []Segment {
 }
 
 // emitData writes the data section that remains where the code reads passive segments. Active
-// segments remain as empty ones, which is what they are after instantiation, so that indexes hold.
+// segments remain as empty ones, as they are after instantiation, so that indexes hold.
 func (m *module) emitData() []byte {
 	out := wasmbin.AppendU32(nil, uint32(len(m.data)))
 	for _, s := range m.data {

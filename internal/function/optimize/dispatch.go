@@ -6,8 +6,8 @@ import (
 	"github.com/outboard-run/outboard/internal/wasmbin"
 )
 
-// segment is a node of the control-flow graph of a dispatch loop: the code between two entries of its
-// table, with the places that are written differently once the loop is gone.
+// segment is a node of the control-flow graph of a dispatch loop: the code between two entries of
+// its table, with the places that are written differently once the loop is gone.
 type segment struct {
 	from, to int
 	rewrites []siteRewrite
@@ -62,7 +62,7 @@ type bodyOptimizer struct {
 	instructions     []instruction // reused by address folders
 }
 
-// pcTracking is what matchPCUpdate has seen of an update of the program counter.
+// pcTracking is the part of an update of the program counter that matchPCUpdate has seen.
 type pcTracking uint8
 
 const (
@@ -71,8 +71,8 @@ const (
 	pcSetThenConstant            // and then a constant was pushed
 )
 
-// matchDispatchLoop returns the body's dispatch loop. It reports false unless the body looks exactly
-// like what cmd/internal/obj/wasm writes.
+// matchDispatchLoop returns the body's dispatch loop. It reports false unless the body looks
+// exactly like what cmd/internal/obj/wasm writes.
 func (f *bodyOptimizer) matchDispatchLoop(body []byte) (*dispatchLoop, bool) {
 	f.begin(body)
 	f.loop, f.previous, f.pcState = dispatchLoop{}, [2]wasmbin.Instruction{}, pcUnchanged
@@ -100,7 +100,7 @@ func (f *bodyOptimizer) matchDispatchLoop(body []byte) (*dispatchLoop, bool) {
 
 func isLocal(op byte) bool { return op >= opLocalGet && op <= opLocalTee }
 
-// indexOperand is the first number after the opcode.
+// indexOperand returns the first number after the opcode.
 func (f *bodyOptimizer) indexOperand(i wasmbin.Instruction) uint32 {
 	r := wasmbin.Reader{Data: f.Data, Off: i.At + 1}
 	return r.U32()
@@ -180,10 +180,10 @@ func (f *bodyOptimizer) readSegments() bool {
 	return true
 }
 
-// isTerminator reports whether control never reaches what follows an instruction.
+// isTerminator reports whether control never reaches the code behind an instruction.
 func isTerminator(op byte) bool { return op == opBr || op == opReturn || op == opUnreachable }
 
-// noteInstruction looks at an instruction of segment n, and reports whether a dispatch loop may
+// noteInstruction records an instruction of segment n, and reports whether a dispatch loop may
 // contain it.
 func (f *bodyOptimizer) noteInstruction(s *segment, n int, i wasmbin.Instruction) bool {
 	if f.pcState != pcUnchanged {
@@ -216,10 +216,10 @@ func (f *bodyOptimizer) noteInstruction(s *segment, n int, i wasmbin.Instruction
 	return true
 }
 
-// depthOfLoop is the label of the dispatch loop in segment n.
+// depthOfLoop returns the label of the dispatch loop in segment n.
 func (f *bodyOptimizer) depthOfLoop(n int) int { return f.depth + len(f.loop.segments) - 1 - n }
 
-// noteBranch notes a branch out of the loop. No branch may lead to the header.
+// noteBranch records a branch out of the loop. No branch may lead to the header.
 func (f *bodyOptimizer) noteBranch(s *segment, n int, i wasmbin.Instruction) bool {
 	label, loop := int64(f.indexOperand(i)), int64(f.depthOfLoop(n))
 	if label < int64(f.depth) {
@@ -238,7 +238,7 @@ func (f *bodyOptimizer) staysInSegment(i wasmbin.Instruction) bool {
 	return inside
 }
 
-// matchPCUpdate looks at what follows an assignment of the program counter: a branch to the loop,
+// matchPCUpdate matches the code after an assignment of the program counter: a branch to the loop,
 // which makes it a jump, or code that only uses the local as a temporary.
 func (f *bodyOptimizer) matchPCUpdate(s *segment, n int, i wasmbin.Instruction) bool {
 	set := f.previous[1]

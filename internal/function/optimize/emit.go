@@ -16,7 +16,7 @@ type emitter struct {
 	scanner bodyScanner
 	metered bool
 	checks  int
-	cost    int64 // to compile what was emitted so far
+	cost    int64 // of compiling the code emitted so far
 	maxCost int64
 }
 
@@ -68,7 +68,7 @@ func (e *emitter) scanBodies(each func(f int, body []byte)) error {
 	return nil
 }
 
-// addedFunctions is how many functions, types and globals are added.
+// addedFunctions returns how many functions, types and globals are added.
 func (e *emitter) addedFunctions() int {
 	if e.metered {
 		return 1
@@ -76,8 +76,8 @@ func (e *emitter) addedFunctions() int {
 	return 0
 }
 
-// emitYield appends the function that a check calls when the meter is below zero: it grows the memory
-// to the size Yield, which calls the host, and traps if the host left the meter below zero.
+// emitYield appends the function that a check calls when the meter is below zero: it grows the
+// memory to the size Yield, which calls the host, and traps if the host left the meter below zero.
 func (e *emitter) emitYield(out []byte) []byte {
 	body := []byte{
 		0,                      // no locals
@@ -132,7 +132,7 @@ func (e *emitter) emitBody(out []byte, f int, body []byte) []byte {
 }
 
 // emitBulkCheck appends a check in front of an instruction whose last operand is a number of bytes.
-// Fewer than 1,024 are in the price of the code around it:
+// Fewer than 1,024 bytes are in the cost of the code around it:
 //
 //	local = bytes
 //	if local >= 1024 {
@@ -163,9 +163,9 @@ func (e *emitter) emitCheck(out []byte, cost int32, local uint32) []byte {
 	return e.emitCheckTail(out, local)
 }
 
-// emitCheckTail appends the end of a check, behind the meter and what to subtract. The branch without
-// the call comes first: at the join the register allocator keeps values where the predecessor that it
-// visits first has them, and behind a call all of them are spilled.
+// emitCheckTail appends the end of a check, behind the meter and the number to subtract. The branch
+// without the call comes first: at the join the register allocator keeps values where the
+// predecessor that it visits first has them, and behind a call all of them are spilled.
 func (e *emitter) emitCheckTail(out []byte, local uint32) []byte {
 	meter, yield := uint32(e.m.globals), uint32(e.m.functions)
 	out = wasmbin.AppendU32(append(out, opI32Sub, opLocalTee), local)
@@ -234,8 +234,8 @@ func (e *emitter) appendElement(old, element []byte) []byte {
 	return append(out, element...)
 }
 
-// emitMemory declares no maximum, see Result.Memory. A metered module has a memory: a check grows it
-// to call the host.
+// emitMemory writes the memory section without a maximum, see Result.Memory. A metered module has a
+// memory: a check grows it to call the host.
 func (e *emitter) emitMemory() []byte {
 	if e.m.memories == 0 && !e.metered {
 		return e.m.sections[wasmbin.SectionMemory]

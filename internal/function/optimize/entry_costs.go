@@ -2,8 +2,8 @@ package optimize
 
 import "slices"
 
-// maxUnchecked is how many instructions a function that is entered without a check may execute outside
-// of its loops, its callees included.
+// maxUnchecked is how many instructions a function that is entered without a check may execute
+// outside of its loops, its callees included.
 const maxUnchecked = 2048
 
 // uncheckedCandidate is a function whose entry may need no check.
@@ -13,14 +13,14 @@ type uncheckedCandidate struct {
 	callees []uint32 // each once; imported functions among them
 }
 
-// callGraph decides which functions are entered without a check: those that execute at most
-// maxUnchecked instructions outside of their loops (which have checks), and whose callees are either
-// such functions or have a check. So every cycle of the call graph contains a check. Callers are
-// charged for a function without one.
+// callGraph decides which functions are entered without a check: functions that execute at most
+// maxUnchecked instructions outside of their loops (which have checks), and whose callees are
+// either such functions or have a check. So every cycle of the call graph contains a check. Callers
+// are charged for a function without one.
 //
 // The call graph is evaluated bottom-up, in topological order (Kahn, Comm. ACM 5, 1962). Where only
-// cycles are left, the candidates with the most callers keep their checks. In Go's code these are the
-// functions that grow the stack or panic: everything calls them, and nothing often.
+// cycles are left, the candidates with the most callers keep their checks. In Go's code these are
+// the functions that grow the stack or panic: everything calls them, and nothing often.
 type callGraph struct {
 	candidates []uncheckedCandidate
 	index      map[uint32]int // of a candidate that is not decided
@@ -62,7 +62,7 @@ func (g *callGraph) resolve() {
 	}
 }
 
-// link counts what each candidate waits for.
+// link counts the undecided callees of each candidate.
 func (g *callGraph) link() {
 	g.callers, g.waiting = make([][]int, len(g.candidates)), make([]int, len(g.candidates))
 	for n, c := range g.candidates {
@@ -101,9 +101,9 @@ func (g *callGraph) decide(n int) {
 	}
 }
 
-// breakCycles decides that candidates keep their checks: those that at least half as many candidates
-// call as call the most popular one. So the largest number of callers halves each time, and there are
-// at most as many rounds as it has bits.
+// breakCycles decides that candidates keep their checks: the candidates with at least half as many
+// callers among the candidates as the one with the most. So the largest number of callers halves
+// each time, and there are at most as many rounds as it has bits.
 func (g *callGraph) breakCycles() {
 	most := 0
 	callers := make(map[int]int, len(g.index))

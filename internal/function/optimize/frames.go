@@ -2,7 +2,7 @@ package optimize
 
 import "github.com/outboard-run/outboard/internal/wasmbin"
 
-// isGoFunction reports whether the function begins like those of Go that have a stack pointer.
+// isGoFunction reports whether the function begins like a function of Go's with a stack pointer.
 func (c *bodyCode) isGoFunction(params uint32) bool {
 	return params == 1 && c.readsStackPointer(0)
 }
@@ -12,7 +12,8 @@ func (c *bodyCode) readsStackPointer(at int) bool {
 	return c.matches(at, opGlobalGet, opLocalSet) && c.instructions[at].operand == stackGlobal && c.instructions[at+1].operand == stackLocal
 }
 
-// stackAdjustment reports whether five instructions from one on add a constant to the stack pointer.
+// stackAdjustment reports whether the five instructions from at on add a constant to the stack
+// pointer.
 func (c *bodyCode) stackAdjustment(at int) (by int64, ok bool) {
 	if !c.matches(at, opLocalGet, opI32Const) || !c.matches(at+3, opLocalTee, opGlobalSet) {
 		return 0, false
@@ -28,20 +29,20 @@ func (c *bodyCode) stackAdjustment(at int) (by int64, ok bool) {
 	return by, c.instructions[at].operand == stackLocal && c.instructions[at+3].operand == stackLocal && c.instructions[at+4].operand == stackGlobal
 }
 
-// storesReturnAddress reports whether eight instructions from one on push a return address.
+// storesReturnAddress reports whether the eight instructions from at on push a return address.
 func (c *bodyCode) storesReturnAddress(at int) bool {
 	by, ok := c.stackAdjustment(at)
 	return ok && by == -returnSize && c.matches(at+5, opLocalGet, opI64Const, opI64Store) && c.instructions[at+5].operand == stackLocal && c.instructions[at+7].operand == 0
 }
 
-// reloadStackPointer is code that sets the local of the stack pointer from its global.
+// reloadStackPointer returns code that sets the local of the stack pointer from its global.
 func reloadStackPointer() []byte {
 	return []byte{opGlobalGet, stackGlobal, opI32Const, returnSize, opI32Sub, opLocalSet, stackLocal}
 }
 
-// rebaseStackPointer lets the local of the stack pointer hold 8 less, and reports whether the function
-// allocates no frame, and whether all assignments to the local are understood. Its uses are rewritten
-// later.
+// rebaseStackPointer lets the local of the stack pointer hold 8 less, and reports whether the
+// function allocates no frame, and whether all assignments to the local are understood. The uses of
+// the local are rewritten later.
 func (c *bodyCode) rebaseStackPointer() (frameless, understood bool) {
 	var open []byte // the blocks
 	frameless = true
@@ -78,7 +79,7 @@ func (c *bodyCode) rebaseStackPointer() (frameless, understood bool) {
 }
 
 // rewriteAdjustment rewrites an addition to the stack pointer, and a second one that follows it at
-// once. It returns the index of what follows.
+// once. It returns the index of the next instruction.
 func (c *bodyCode) rewriteAdjustment(i int, by int64) (end int) {
 	end = i + 5
 	more, again := c.stackAdjustment(end)
@@ -95,10 +96,10 @@ func (c *bodyCode) rewriteAdjustment(i int, by int64) (end int) {
 }
 
 // rewriteReturnPoint looks for the call behind a stored return address, and moves the reload of the
-// stack pointer to where the code behind the call begins: control comes there from the call and, when
-// a goroutine resumes, from the function's entry. It reports whether it found the call. A call in an
-// if never returns to the code behind it: it grows the stack, after which the function is entered
-// anew, or it panics.
+// stack pointer to where the code behind the call begins: control comes there from the call and,
+// when a goroutine resumes, from the function's entry. It reports whether it found the call. A call
+// in an if never returns to the code behind it: it grows the stack, after which the function is
+// entered anew, or it panics.
 func (c *bodyCode) rewriteReturnPoint(at int, neverReturns bool) bool {
 	for ; at < len(c.instructions); at++ {
 		c.budget.spend(1)

@@ -15,7 +15,7 @@ const (
 	pageLimit   = 1 << 16
 )
 
-// module is what the sections of a file say.
+// module is the content of a file's sections.
 type module struct {
 	sections        [wasmbin.Sections][]byte
 	names           []byte   // the name section

@@ -15,8 +15,8 @@ type narrowedPointer struct {
 	extent      int64  // how far the accesses of the block reach
 }
 
-// narrowPointer writes a pointer as 32 bits, or reads the local that holds it. Its offset is left to
-// the accesses.
+// narrowPointer writes a pointer as 32 bits, or reads the local that holds it. Its offset is left
+// to the accesses.
 func (a *addressFolder) narrowPointer(v *stackValue) {
 	k := a.narrowed[v.local]
 	if k == nil || v.defined {
@@ -43,7 +43,7 @@ func (a *addressFolder) narrowPointer(v *stackValue) {
 	v.narrowed = k
 }
 
-// noteAccess notes an access by way of a narrowed pointer.
+// noteAccess records an access by way of a narrowed pointer.
 func (a *addressFolder) noteAccess(k *narrowedPointer, at int, extent int64) {
 	if k.firstAccess == 0 || k.accessedIn != a.block {
 		a.hoistCheck(k)
@@ -69,9 +69,10 @@ func (a *addressFolder) hoistCheck(k *narrowedPointer) {
 	k.checked = k.extent
 }
 
-// boundsProbe is code that reads the last byte before an extent and drops it. The local is assigned to
-// itself first: at a join of control flow the compiler's SSA form gives it a phi, under which bounds
-// checks of the predecessors are not found, and the assignment gives it one name again.
+// boundsProbe returns code that reads the last byte before an extent and drops it. The local is
+// assigned to itself first: at a join of control flow the compiler's SSA form gives it a phi, under
+// which bounds checks of the predecessors are not found, and the assignment gives it one name
+// again.
 func boundsProbe(local uint32, extent int64) []byte {
 	code := wasmbin.AppendU32([]byte{opLocalGet}, local)
 	code = wasmbin.AppendU32(append(code, opLocalTee), local)

@@ -7,11 +7,11 @@ import (
 	"github.com/outboard-run/outboard/internal/wasmbin"
 )
 
-// Reserved begins the names of everything that Module exports. A module that uses such a name itself is
-// refused.
+// Reserved is the prefix of the names of everything that Module exports. A module that uses such a
+// name itself is refused.
 const Reserved = "outboard:"
 
-// The names of what Module adds.
+// The names of the exports that Module adds.
 const (
 	// StartName is the export of the function that was the start function.
 	StartName = Reserved + "start"
@@ -19,18 +19,18 @@ const (
 	MeterName = Reserved + "meter"
 )
 
-// Yield is the size, in bytes, that a module grows its memory to when its meter is below zero. No memory
-// may have it, so the request always reaches the host and means nothing else.
+// Yield is the size, in bytes, that a module grows its memory to when its meter is below zero. No
+// memory may have it, so the request always reaches the host and means nothing else.
 const Yield = 1 << 32
 
 // DefaultMaxSize bounds a module's file.
 const DefaultMaxSize = 64 << 20
 
-// Options say what to do.
+// Options configure the rewriting of a module.
 type Options struct {
 	// Unmetered leaves the meter checks out: neither deadline nor fuel can stop the code.
 	Unmetered bool
-	// KeepDispatchLoops leaves the passes out. It is there to measure and to compare.
+	// KeepDispatchLoops leaves the passes out. It serves to measure and to compare.
 	KeepDispatchLoops bool
 	// MaxSize bounds the file in bytes. 0 means DefaultMaxSize.
 	MaxSize int
@@ -41,8 +41,8 @@ type Options struct {
 // Limits are the sizes of a memory in pages of 64 KiB.
 type Limits struct{ Min, Max uint32 }
 
-// Segment is an active data segment: bytes that the host writes to the memory before the start function
-// runs.
+// Segment is an active data segment: bytes that the host writes to the memory before the start
+// function runs.
 type Segment struct {
 	Offset uint32
 	Bytes  []byte
@@ -58,8 +58,8 @@ type Global struct {
 type Result struct {
 	// Code is the file for the engine.
 	Code []byte
-	// Memory is what the module declared. The rewritten one has no maximum, so that the host can
-	// always shrink it: the host must enforce Max.
+	// Memory are the limits that the module declared. The rewritten module has no maximum, so that
+	// the host can always shrink the memory: the host must enforce Max.
 	Memory Limits
 	// Data are the active segments, in their order. Their bytes are parts of the file.
 	Data []Segment
@@ -69,9 +69,10 @@ type Result struct {
 	Start bool
 	// Checks is how many meter checks the code has.
 	Checks int
-	// Work is what the passes took, in units of about one byte that a pass read or wrote.
+	// Work is the work of the passes, in units of about one byte that a pass read or wrote.
 	Work int64
-	// CompileCost estimates what the engine takes to compile the code, in microseconds of a processor.
+	// CompileCost estimates the time that the engine takes to compile the code, in microseconds of
+	// a processor.
 	CompileCost int64
 }
 
@@ -98,7 +99,7 @@ func Module(file []byte, o Options) (*Result, error) {
 	}
 	e, code, err := instrument(m, o)
 	if errors.Is(err, errTooCostly) && plain != nil {
-		m.sections[wasmbin.SectionCode] = plain // the passes may have made it so
+		m.sections[wasmbin.SectionCode] = plain // the passes may have made it too costly
 		e, code, err = instrument(m, o)
 	}
 	if err != nil {

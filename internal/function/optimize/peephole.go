@@ -64,8 +64,8 @@ func (p *peephole) write(op byte, code []byte) {
 	}
 }
 
-// combine replaces the last two instructions, and reports whether the result may combine with what is
-// in front of it.
+// combine replaces the last two instructions, and reports whether the result may combine with the
+// instruction in front of it.
 func (p *peephole) combine(a, b emittedInstruction) bool {
 	switch {
 	case a.op == opI64ExtendU && b.op == opI64Eqz:
@@ -111,7 +111,7 @@ func (p *peephole) replaceConstant(a emittedInstruction, op byte) {
 	p.window = append(p.window[:len(p.window)-2], emittedInstruction{op, a.at})
 }
 
-// combineLoad makes an i64.load32 that is zero-extended one that extends by itself.
+// combineLoad replaces a zero-extended i64.load32 by a load that extends by itself.
 func (p *peephole) combineLoad() {
 	n := len(p.window)
 	if n < 3 || p.window[n-3].op != opI64Load32U && p.window[n-3].op != wasmbin.OpI64Load32S {

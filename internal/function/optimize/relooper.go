@@ -3,15 +3,15 @@ package optimize
 import "github.com/outboard-run/outboard/internal/wasmbin"
 
 const (
-	// maxDepth bounds how deep loops are nested: each level may have a table with an entry for every
-	// segment, so the code could become as large as the square of what it was.
+	// maxDepth bounds how deep loops are nested: each level may have a table with an entry for
+	// every segment, so the code could grow to the square of its size.
 	maxDepth = 64
 	// maxGrowth bounds the entries of all tables, in multiples of the body's size.
 	maxGrowth = 4
 )
 
-// recoverControlFlow returns the body with structured control flow instead of a dispatch loop, or the
-// body as it was if that would be too large.
+// recoverControlFlow returns the body with structured control flow instead of a dispatch loop, or
+// the body as it was if that would be too large.
 func (f *bodyOptimizer) recoverControlFlow(t *dispatchLoop, params uint32) []byte {
 	s := relooper{loop: t, body: f.Data, scratch: params + uint32(f.locals.Count), budget: f.budget}
 	root := s.buildLoopTree()
@@ -30,7 +30,7 @@ func (f *bodyOptimizer) recoverControlFlow(t *dispatchLoop, params uint32) []byt
 	return append(s.out, f.Data[t.to:]...)
 }
 
-// codeStart is where the declarations of local variables end.
+// codeStart returns where the declarations of local variables end.
 func (f *bodyOptimizer) codeStart() int { return f.checks[0].offset }
 
 // region is a node of the loop nesting tree: a single segment, the segments of a loop, or all.
@@ -62,9 +62,9 @@ type relooper struct {
 	budget     *workBudget
 }
 
-// buildLoopTree nests the segments into loops, from the last to the first: the target of a back edge
-// begins a loop, which reaches to the source of its last back edge, and to the end of every loop that
-// begins on the way. It returns nil if the result would be too large.
+// buildLoopTree nests the segments into loops, from the last to the first: the target of a back
+// edge begins a loop, which reaches to the source of its last back edge, and to the end of every
+// loop that begins on the way. It returns nil if the result would be too large.
 func (s *relooper) buildLoopTree() *region {
 	n := len(s.loop.segments)
 	last := s.backEdgeSources()
@@ -160,8 +160,8 @@ func (s *relooper) closeBlock() {
 	s.height--
 }
 
-// emitRegion writes a region: a block around each child but the first, so that a jump to a child is a
-// branch to the end of the block before it.
+// emitRegion writes a region: a block around each child but the first, so that a jump to a child is
+// a branch to the end of the block before it.
 func (s *relooper) emitRegion(g *region) {
 	if !s.budget.spend(1) {
 		return // the result is thrown away
@@ -190,7 +190,7 @@ func (s *relooper) emitRegion(g *region) {
 	}
 }
 
-// emitEntryTable writes the br_table that leads to a resume point within a region, the one that the
+// emitEntryTable writes the br_table that leads to the resume point within a region that the
 // program counter names. The labels of the children are open.
 func (s *relooper) emitEntryTable(g *region) {
 	from, to := s.entryRange(g.first, g.last)
@@ -221,8 +221,8 @@ func (s *relooper) emitEntryTable(g *region) {
 	s.closeBlock()
 }
 
-// emitEntryBranches writes the table itself. The label of the first child is the end of the if that is
-// open, within which a block catches the segments that are no resume points.
+// emitEntryBranches writes the table itself. The label of the first child is the end of the if that
+// is open, within which a block catches the segments that are no resume points.
 func (s *relooper) emitEntryBranches(g *region, from, to int, every bool) {
 	none, first := s.height-1, s.height-1
 	if !every {
@@ -287,7 +287,7 @@ func (s *relooper) childContaining(g *region, segment int) *region {
 	return child
 }
 
-// emitLabel appends a label that has so many outside of it.
+// emitLabel appends the label with so many labels outside of it.
 func (s *relooper) emitLabel(outside int) {
 	s.out = wasmbin.AppendU32(s.out, uint32(s.height-1-outside))
 }
@@ -366,7 +366,7 @@ func (s *relooper) forwardTarget(from, to int) *region {
 }
 
 // findEntries adds to the resume points the targets of jumps into the middle of a loop, unless tail
-// duplication makes such a jump one to the loop's beginning.
+// duplication turns such a jump into one to the loop's beginning.
 func (s *relooper) findEntries() {
 	s.enterable, s.duplicated = s.loop.resumePoints(), map[int]int{}
 	left := len(s.body)/2 + maxDuplicated

@@ -23,7 +23,7 @@ func localBit(local uint32) localSet {
 	return 0
 }
 
-// dataFlow is what the liveness analysis knows of a segment.
+// dataFlow is the state of the liveness analysis for a segment.
 type dataFlow struct {
 	uses         localSet // read before the segment sets them
 	defs         localSet // certainly set
@@ -44,8 +44,8 @@ func (f *bodyOptimizer) noteLocal(n int, i wasmbin.Instruction) {
 	}
 }
 
-// noteReturnAddress notes the segment that a call of segment n returns to: Go stores the function's
-// number and the segment's at the stack pointer before the call.
+// noteReturnAddress records the segment that a call of segment n returns to: Go stores the
+// function's number and the segment's at the stack pointer before the call.
 func (f *bodyOptimizer) noteReturnAddress(n int, i wasmbin.Instruction) {
 	c, sp := f.previous[1], f.previous[0]
 	if f.depth > 0 || c.Op != opI64Const || c.End != i.At || sp.Op != opLocalGet || sp.End != c.At || f.indexOperand(sp) != stackLocal || f.constantOperand(i) != 0 {
@@ -68,10 +68,10 @@ func inCallSequence(op byte) bool {
 	return false
 }
 
-// resumePoints says of each segment whether the runtime may enter the function there: at the first
-// one, behind a call, and at the call of runtime.deferreturn, which a recovered panic resumes at. The
-// last kind is recognised by what it needs: nothing but a call sequence, and no live local that the
-// function's prologue does not set.
+// resumePoints reports for each segment whether the runtime may enter the function there: at the
+// first segment, behind a call, and at the call of runtime.deferreturn, at which a recovered panic
+// resumes. The last kind is recognised by its form: nothing but a call sequence, and no live local
+// that the function's prologue does not set.
 func (t *dispatchLoop) resumePoints() []bool {
 	enterable := make([]bool, len(t.segments))
 	if t.enterableAnywhere || t.untrackedLocals || !t.solveLiveness() {
@@ -106,8 +106,8 @@ func (t *dispatchLoop) solveLiveness() bool {
 	return false
 }
 
-// liveIn evaluates the data-flow equation of a segment: uses, and what its successors need and it
-// does not define.
+// liveIn evaluates the data-flow equation of a segment: its uses, and the locals that its
+// successors need and it does not define.
 func (t *dispatchLoop) liveIn(i int) localSet {
 	flow := t.flows[i]
 	live := flow.uses

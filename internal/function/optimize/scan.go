@@ -8,10 +8,11 @@ import (
 )
 
 const (
-	// maxLocals is what browsers allow (WebAssembly JavaScript interface, implementation limits); a
-	// function's locals cost memory in the compiler, and a few bytes can declare billions of them.
+	// maxLocals is the limit of browsers (WebAssembly JavaScript interface, implementation limits);
+	// a function's locals cost memory in the compiler, and a few bytes can declare billions of
+	// them.
 	maxLocals = 50_000
-	// maxBody is what browsers allow for the code of one function.
+	// maxBody is the limit of browsers for the code of one function, in bytes.
 	maxBody = 7_654_321
 )
 
@@ -22,8 +23,8 @@ const undercountLimit = 32
 // hostCallCost is charged for a call of an imported function.
 const hostCallCost = 1024
 
-// meterCheck is an offset in a body where a check of the meter is inserted, with the cost of the code
-// up to the next checks.
+// meterCheck is an offset in a body where a check of the meter is inserted, with the cost of the
+// code up to the next checks.
 type meterCheck struct {
 	offset    int
 	bulk      bool  // the next instruction's last operand is a number of bytes
@@ -33,8 +34,8 @@ type meterCheck struct {
 	enclosing int // the check of the code around it
 }
 
-// cost is what passing the check is charged: the certain instructions, or undercountLimit's share of
-// all of them, whichever is more.
+// cost returns the charge for passing the check: the certain instructions, or undercountLimit's
+// share of all of them, whichever is more.
 func (c meterCheck) cost() int32 {
 	return int32(min(max(c.lower, (c.upper+undercountLimit-1)/undercountLimit, 1), maxBody))
 }
@@ -45,11 +46,11 @@ type openBlock struct {
 	loopCheck int // its own check if it is a loop, or -1
 }
 
-// entryCost is the cost of a function that is entered without a check, outside of its loops: an upper
-// and a lower bound. Callers are charged for it.
+// entryCost is the cost of a function that is entered without a check, outside of its loops: an
+// upper and a lower bound. Callers are charged for it.
 type entryCost struct{ upper, lower int64 }
 
-// forbidden says why an opcode is refused.
+// forbidden has the refused opcodes, with the reason.
 var forbidden = map[uint32]string{
 	0x06:                "try (the older form of exceptions; compile for try_table)",
 	0x07:                "catch (the older form of exceptions; compile for try_table)",
@@ -104,8 +105,8 @@ func (s *bodyScanner) begin(body []byte) {
 	s.openCheck()
 }
 
-// scan finds the places for checks in a body: its entry and its loops. Each instruction is charged to
-// the innermost loop around it.
+// scan finds the places for checks in a body: its entry and its loops. Each instruction is charged
+// to the innermost loop around it.
 func (s *bodyScanner) scan(body []byte) error {
 	if len(body) > maxBody {
 		return fmt.Errorf("code of %d bytes: the limit is %d", len(body), maxBody)
@@ -124,9 +125,8 @@ func (s *bodyScanner) scan(body []byte) error {
 	return s.Err
 }
 
-// mergeChecks drops checks that others make superfluous: a loop without a back edge is charged with
-// the code around it, and where control flows from the entry straight to a loop, the loop's check
-// covers the entry.
+// mergeChecks drops superfluous checks: a loop without a back edge is charged with the code around
+// it, and where control flows from the entry straight to a loop, the loop's check covers the entry.
 func (s *bodyScanner) mergeChecks() {
 	for i := len(s.checks) - 1; i > 0; i-- {
 		if c := s.checks[i]; !c.needed {
@@ -161,8 +161,8 @@ func (s *bodyScanner) charge(n int64) {
 	}
 }
 
-// markBranchTarget notes a branch to an open block. A loop that is no branch target has no back edge
-// and needs no check.
+// markBranchTarget records a branch to an open block. A loop that is no branch target has no back
+// edge and needs no check.
 func (s *bodyScanner) markBranchTarget(label uint32) {
 	s.branchFree = false
 	if n := len(s.open); int64(label) < int64(n) {
@@ -209,8 +209,8 @@ func (s *bodyScanner) next() (i wasmbin.Instruction, end bool) {
 	return i, false
 }
 
-// closeBlock ends a block, behind which control may come from several places. It reports whether the
-// block was the body.
+// closeBlock ends a block, behind which control may come from several places. It reports whether
+// the block was the body.
 func (s *bodyScanner) closeBlock() (end bool) {
 	n := len(s.open) - 1
 	if n < 0 {
@@ -222,7 +222,7 @@ func (s *bodyScanner) closeBlock() (end bool) {
 	return false
 }
 
-// control notes calls, branches and bulk instructions, and checks indexes.
+// control records calls, branches and bulk instructions, and checks indexes.
 func (s *bodyScanner) control(i wasmbin.Instruction) {
 	operand := wasmbin.Reader{Data: s.Data, Off: i.At + 1}
 	switch i.Immediate {
@@ -255,14 +255,14 @@ func (s *bodyScanner) control(i wasmbin.Instruction) {
 	}
 }
 
-// noteBulk notes an instruction whose time depends on its operand: memory.init, memory.copy or
+// noteBulk records an instruction whose time depends on its operand: memory.init, memory.copy or
 // memory.fill.
 func (s *bodyScanner) noteBulk(i wasmbin.Instruction) {
 	s.usesMemoryInit = s.usesMemoryInit || i.Opcode() == wasmbin.OpMemoryInit
 	s.checks = append(s.checks, meterCheck{offset: i.At, bulk: true, needed: true, enclosing: s.current})
 }
 
-// noteCall notes a direct call. The cost of a function without a check is charged here.
+// noteCall records a direct call. The cost of a function without a check is charged here.
 func (s *bodyScanner) noteCall(f uint32) {
 	s.callees = append(s.callees, f)
 	if int(f) < s.m.imported {
@@ -277,8 +277,8 @@ func (s *bodyScanner) noteCall(f uint32) {
 }
 
 // noteIndirectCall puts a check in front of a call whose target is not known: it may be the caller
-// itself, or a function that is entered without a check. A check is cheap there, since no register is
-// live over the call.
+// itself, or a function that is entered without a check. A check is cheap there, since no register
+// is live over the call.
 func (s *bodyScanner) noteIndirectCall(at int) {
 	s.checks = append(s.checks, meterCheck{offset: at, upper: maxUnchecked, needed: true, enclosing: s.current})
 }

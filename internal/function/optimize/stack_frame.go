@@ -1,6 +1,6 @@
 package optimize
 
-// stackFrame is what one body accesses of its frame on Go's stack.
+// stackFrame records the accesses of one body to its frame on Go's stack.
 type stackFrame struct {
 	allocated   bool  // the function has a frame on the stack
 	live        bool  // and control is between its allocation and its release
@@ -9,7 +9,7 @@ type stackFrame struct {
 	lastBlock   int   // the last basic block that accessed the stack
 }
 
-// noteAccess notes an access to the frame in a basic block.
+// noteAccess records an access to the frame in a basic block.
 func (s *stackFrame) noteAccess(block, at int, extent int64) {
 	if !s.live {
 		return

@@ -1,20 +1,20 @@
 package optimize
 
 const (
-	// maxDuplicated is how many bytes of code a jump may become.
+	// maxDuplicated bounds the code that replaces a jump, in bytes.
 	maxDuplicated = 256
-	// maxTail is how many segments it may become.
+	// maxTail bounds the segments that replace a jump.
 	maxTail = 32
 )
 
-// tailDuplicate is a run of segments that is written once more in place of a jump to the first.
+// tailDuplicate is a run of segments that is copied in place of a jump to the first.
 type tailDuplicate struct {
 	from, first, last int
 	labels            []int // of the segments after the first
 }
 
-// duplicableTail returns the segments whose copy could replace a jump into the middle of a loop: those
-// up to where control leaves for elsewhere. size is that of their code.
+// duplicableTail returns the last of the segments whose copy could replace a jump into the middle
+// of a loop: the segments up to where control leaves for elsewhere. size is the size of their code.
 func (s *relooper) duplicableTail(from, to int) (last, size int, ok bool) {
 	target := s.forwardTarget(from, to)
 	for last = to; ; last++ {

@@ -3,11 +3,11 @@ package optimize
 import "github.com/outboard-run/outboard/internal/wasmbin"
 
 const (
-	// maxUnrolled is how many bytes a loop's code may become.
+	// maxUnrolled bounds the size of an unrolled loop's code, in bytes.
 	maxUnrolled = 512
-	// maxCopies is how often a loop's code is written at most.
+	// maxCopies bounds how often a loop's code is written.
 	maxCopies = 8
-	// maxUnrollBody is how many bytes of small loops a function may have and be unrolled.
+	// maxUnrollBody is the size of the largest body whose loops are unrolled, in bytes.
 	maxUnrollBody = 1 << 20
 )
 
@@ -16,10 +16,10 @@ type smallLoop struct {
 	depth       int // of the blocks around it
 	check       int // its meter check
 	begin, code int // where it and its code begin
-	end, after  int // where its code ends, and what follows
+	end, after  int // where its code ends, and the offset behind the loop
 }
 
-// copies is how often the loop's code is written.
+// copies returns how often the loop's code is written.
 func (l smallLoop) copies() int { return min(maxCopies, maxUnrolled/max(l.end-l.code, 1)) }
 
 // unrollLoops returns the body with its small loops unrolled (package documentation, "unroll").
@@ -86,8 +86,8 @@ func preventsUnrolling(i wasmbin.Instruction, open []byte) bool {
 	}
 }
 
-// isUnrollable reports whether a loop fits twice into maxUnrolled bytes, takes and leaves nothing on
-// the stack, and has a back edge.
+// isUnrollable reports whether a loop fits twice into maxUnrolled bytes, takes and leaves nothing
+// on the stack, and has a back edge.
 func (f *bodyOptimizer) isUnrollable(l smallLoop) bool {
 	return 2*(l.end-l.code) <= maxUnrolled && f.Data[l.begin+1] == typeVoid && f.checks[l.check].needed
 }
@@ -105,7 +105,8 @@ func (f *bodyOptimizer) appendUnrolled(out, body []byte, l smallLoop) []byte {
 	return append(out, opEnd, opEnd)
 }
 
-// appendIteration writes a loop's code once, with more labels between the loop's and those around it.
+// appendIteration writes a loop's code once, with more labels between the loop's and those around
+// it.
 func (f *bodyOptimizer) appendIteration(out, body []byte, l smallLoop, more uint32) []byte {
 	f.Data, f.Off = body, l.code
 	depth, from := uint32(0), l.code
@@ -125,7 +126,7 @@ func (f *bodyOptimizer) appendIteration(out, body []byte, l smallLoop, more uint
 	return append(out, body[from:l.end]...)
 }
 
-// appendRelabelled writes the labels of a branch. Those up to depth stay as they are.
+// appendRelabelled writes the labels of a branch. Labels up to depth stay as they are.
 func appendRelabelled(out, labels []byte, op byte, depth, more uint32) []byte {
 	r := wasmbin.Reader{Data: labels}
 	if op == opBrTable {

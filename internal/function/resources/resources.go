@@ -20,9 +20,8 @@ import (
 type Options struct {
 	State       *state.State
 	Tenant, App string
-	// Life bounds the opening of buckets, and Go runs a function that the process waits for
-	// before it ends.
-	// Arenas and Buckets are what the tenant may hold of both; nil: no limit.
+	// Arenas and Buckets are the tenant's budgets for both; nil means no limit. Life bounds the
+	// opening of buckets, and Go runs a function for which the process waits before it ends.
 	Arenas, Buckets *quota.Budget
 	Life            context.Context //nolint:containedctx // buckets outlive the calls that open them
 	Go              func(func())

@@ -1,4 +1,4 @@
-// Command app is a function for tests: the first word of a request says what to do.
+// Command app is a function for tests: the first word of a request names the operation.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command handler is a function for measurements: it does what handlers do.
+// Command handler is a function for measurements: it does the work of a typical handler.
 package main
 
 import (

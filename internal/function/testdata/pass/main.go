@@ -1,4 +1,4 @@
-// Command pass is a step of a chain: it hands on what it gets, in the same place.
+// Command pass is a step of a chain: it returns its request, in the same place.
 package main
 
 import guest "github.com/outboard-run/outboard/guest/go"

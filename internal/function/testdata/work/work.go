@@ -1,4 +1,4 @@
-// Package work does what handlers do, for functions of tests and measurements.
+// Package work does the work of typical handlers, for functions of tests and measurements.
 package work
 
 import (

@@ -1,5 +1,5 @@
-// Command unwind does what makes Go enter functions in their middle: goroutines that
-// wait, and panics that are recovered, all in functions with loops.
+// Command unwind makes Go enter functions in their middle: by goroutines that wait, and by panics
+// that are recovered, all in functions with loops.
 package main
 
 import (
@@ -159,7 +159,7 @@ func (t *tree) sum() int {
 	return t.left.sum() + t.right.sum() + t.n
 }
 
-// collect has the collector run.
+// collect runs the garbage collector.
 func collect() (sum int) {
 	words := map[string]*tree{}
 	for i := range 40 {
