@@ -6,7 +6,8 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
 
-// Action is an effect that the execution requests: a [Call], [ServiceCall], [RunWorkflow], [Timer], [Emit], [Listen], [Stop] or [Finish].
+// Action is an effect that the execution requests: a [Call], [ServiceCall], [RunWorkflow], [Timer],
+// [Emit], [Listen], [Stop] or [Finish].
 type Action interface{ action() }
 
 // Call calls a function. Its completion is reported by a [Step].

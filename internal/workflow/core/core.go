@@ -201,7 +201,7 @@ func (x *Execution) Pending() []Action {
 	return actions
 }
 
-// Wants reports whether an event would change anything.
+// Wants reports whether an event would change the state.
 func (x *Execution) Wants(e Event) bool {
 	switch {
 	case e.Started != nil:

@@ -11,7 +11,7 @@ import (
 // Event is one record of an execution's log. Exactly one of the fields after At is set.
 type Event struct {
 	At time.Time `json:"at"`
-	// By is the node that recorded it. The core ignores it.
+	// By is the node that recorded the event. The core ignores it.
 	By string `json:"by,omitempty"`
 
 	Started   *Started   `json:"started,omitempty"`

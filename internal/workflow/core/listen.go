@@ -100,8 +100,8 @@ func (n *node) expects(e CloudEvent) bool {
 	return n.heard != nil && n.filterFor(e) >= 0
 }
 
-// filterFor returns the index of the first filter that the event matches, or -1. A listen
-// to all filters considers those only that have no event yet.
+// filterFor returns the index of the first filter that the event matches, or -1. A listen to all
+// filters considers only the filters without an event.
 func (n *node) filterFor(e CloudEvent) int {
 	if slices.Contains(n.heard.ids, identity(e)) {
 		return -1

@@ -257,7 +257,7 @@ func (n *node) await(a Action) {
 	n.x.emitAction(a)
 }
 
-// pending appends the actions of the task and of those below it.
+// pending appends the actions of the task and of the tasks below it.
 func (n *node) pending(actions []Action) []Action {
 	if n.task != nil && n.task.Timeout > 0 {
 		actions = append(actions, Timer{Path: n.path, Kind: TimeoutTimer, At: n.began.Add(n.task.Timeout)})

@@ -43,15 +43,17 @@ func attempt(path string, n int) string {
 func catching(path string) string { return path + "!" }
 
 const (
-	// maxPlainKey is the length in bytes above which a digest replaces the end of an idempotency key.
+	// maxPlainKey is the length in bytes above which a digest replaces the end of an idempotency
+	// key.
 	maxPlainKey = 200
 	keyPrefix   = 100
 )
 
-// IdempotencyKey returns a step's idempotency key in a syntax that is valid wherever a function may store it:
-// keys of buckets (NATS), file names, headers. It has at most 200 letters, digits, "-", "_", "/" and "=",
-// and is unique among the steps of all executions. Other bytes of the execution's name and of the path
-// are written as "=" and two hexadecimal digits; a key that would be longer ends with a SHA-256 digest.
+// IdempotencyKey returns a step's idempotency key in a syntax that is valid wherever a function may
+// store it: keys of buckets (NATS), file names, headers. It has at most 200 letters, digits, "-",
+// "_", "/" and "=", and is unique among the steps of all executions. Other bytes of the execution's
+// name and of the path are written as "=" and two hexadecimal digits; a key that would be longer
+// ends with a SHA-256 digest.
 func IdempotencyKey(execution, path string) string {
 	key := escapeKey(execution) + "/" + escapeKey(path)
 	if len(key) <= maxPlainKey {

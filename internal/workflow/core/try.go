@@ -8,7 +8,7 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
 
-// try runs its tasks, retries them when they fail, and then runs those of catch.
+// try runs its tasks, retries them when they fail, and then runs the tasks of catch.
 type try struct {
 	node    *node
 	attempt int // 1 for the first

@@ -26,8 +26,8 @@ const referenceKey = "$value"
 //
 //	{"$value": {"step": "decode", "size": 1048576, "type": "image/x-raw"}}
 //
-// It names the step that produced the value, but neither its location nor its digest:
-// those are known later or differ between nodes, while data must be deterministic.
+// It names the step that produced the value, but neither its location nor its digest, which are
+// known later or differ between nodes, while data must be deterministic.
 type Reference struct {
 	Step string
 	Size int64

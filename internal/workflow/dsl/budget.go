@@ -6,17 +6,18 @@ import (
 )
 
 const (
-	// maxSteps bounds what the evaluations between two events execute, in jq's own instructions, and
-	// maxEvalSteps what one of them does.
+	// maxSteps bounds the evaluations between two events, in jq's own instructions, and
+	// maxEvalSteps each of them.
 	maxSteps     = 5_000_000
 	maxEvalSteps = 1_000_000
-	// maxBytes bounds the bytes that they process in single steps: in comparisons, searches and sorts.
+	// maxBytes bounds the bytes that they process in single steps: in comparisons, searches and
+	// sorts.
 	maxBytes = 256 << 20
-	// maxTime bounds their time on a machine that is slower than expected, or busy. It is a safety net: a workflow
-	// that reaches it may behave differently in a replay, and is then faulted.
+	// maxTime bounds their time on a machine that is slower than expected, or busy. It is a safety
+	// net: a workflow that reaches it may behave differently in a replay, and is then faulted.
 	maxTime = time.Minute
-	// bytesPerPair is what a search is charged for each pair of a unit of its input and one of its
-	// argument.
+	// bytesPerPair is the charge of a search for each pair of a unit of its input and one of its
+	// argument, in bytes.
 	bytesPerPair = 64
 	// callFactor bounds how often a search reads or copies its input and argument.
 	callFactor = 16
@@ -24,8 +25,8 @@ const (
 	bytesPerCut = 1024
 )
 
-// Budget bounds the work of evaluations. It counts steps and bytes, which are the same on every machine,
-// so that a replay has the same outcome. The zero value is a full budget.
+// Budget bounds the work of evaluations. It counts steps and bytes, which are the same on every
+// machine, so that a replay has the same outcome. The zero value is a full budget.
 type Budget struct {
 	steps, bytes int64
 	end          time.Time

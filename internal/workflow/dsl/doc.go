@@ -7,7 +7,7 @@
 // not compile. Its result needs no further checks and is immutable, so it is safe for
 // concurrent use.
 //
-// # What is accepted
+// # The supported part
 //
 // The tasks call, do, emit, for, fork, listen, raise, set, switch, try and wait;
 // with each of them if, input.from, output.as, export.as, timeout, then and

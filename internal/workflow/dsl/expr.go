@@ -193,8 +193,8 @@ func (e *Expr) True(s Scope) (bool, error) {
 	return false, fmt.Errorf("the condition %q is %s and not true or false", e.Text, gojq.TypeOf(result))
 }
 
-// steps is a context that is done when the budget is used up. The interpreter checks it before each of its
-// instructions, so the limit does not depend on how fast a machine is.
+// steps is a context that is done when the budget is used up. The interpreter checks it before each
+// of its instructions, so the limit does not depend on how fast a machine is.
 type steps struct {
 	left   int
 	budget *Budget

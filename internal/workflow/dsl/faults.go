@@ -117,7 +117,7 @@ func (r *definitions) errorFilter(n *yaml.Node) map[string]any {
 }
 
 // standardType returns the identifier of a standard error for another spelling of it: the DSL's
-// conformance tests use one that differs from its reference.
+// conformance tests use a spelling that differs from its reference.
 func standardType(text string) string {
 	if name, ok := strings.CutPrefix(text, "https://serverlessworkflow.io/dsl/errors/types/"); ok {
 		return errorTypes + name

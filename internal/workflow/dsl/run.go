@@ -4,14 +4,14 @@ import "go.yaml.in/yaml/v3"
 
 // Run runs another workflow of the app.
 type Run struct {
-	// Namespace, Name and Version are the document's of the workflow. The version is "" for any.
+	// Namespace, Name and Version identify the workflow by its document. The version is "" for any.
 	Namespace, Name, Version string
-	// Input is the workflow's input. Nil means the task's.
+	// Input is the workflow's input. Nil means the input of the task.
 	Input *Template
-	// Await waits for the workflow's output, which is the task's. Otherwise the output is the
-	// task's input.
+	// Await waits for the workflow's output, which becomes the output of the task. Otherwise the
+	// task's output is its input.
 	Await bool
-	// Line is its line in the file.
+	// Line is the task's line in the file.
 	Line int
 }
 

@@ -21,7 +21,7 @@ type Service struct {
 	// Protocol is HTTP, OpenAPI or GRPC.
 	Protocol string
 	// With evaluates to a mapping with the arguments by the names that the DSL gives them, with
-	// these differences: the defaults are there, an endpoint is its URI in "endpoint", and
+	// these differences: the defaults are filled in, an endpoint is its URI in "endpoint", and
 	// "authentication" is {scheme: basic or bearer} with the credentials, or with the name of the
 	// app's secret that holds them in "secret".
 	With *Template
@@ -161,7 +161,7 @@ func (r *argumentReader) optional(f fields, key string) {
 	}
 }
 
-// result parses what of the response is the output.
+// result parses which part of the response is the output.
 func (r *argumentReader) result(f fields) {
 	r.values["output"], r.values["redirect"] = outputs[0], false
 	if o := f.keys["output"]; o != nil {
@@ -260,7 +260,8 @@ func parseURI(text string) (t *uriTemplate, problem string) {
 	return t, ""
 }
 
-// cutAuthority cuts the authority off the part of a URI behind "://". whole says that it has ended.
+// cutAuthority cuts the authority off the part of a URI behind "://". complete says that it has
+// ended.
 func cutAuthority(text string) (authority, rest string, complete bool) {
 	if i := strings.IndexAny(text, "/?#"); i >= 0 {
 		return text[:i], text[i:], true
@@ -286,7 +287,7 @@ func (t *uriTemplate) expand(data any) (string, error) {
 	return b.String() + t.parts[len(t.variables)], nil
 }
 
-// authentication parses a policy, or the name of one in use.authentications.
+// authentication parses a policy, or the name of a policy in use.authentications.
 func (r *argumentReader) authentication(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode {
 		r.namedAuthentication(n)

@@ -14,7 +14,7 @@ var (
 	variableName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
 )
 
-// The keys that every task may have, and those of which it must have exactly one.
+// The keys that every task may have, and the kinds, of which it must have exactly one.
 var (
 	commonKeys = []string{"if", "input", "output", "export", "timeout", "then", "metadata"}
 	taskKinds  = []string{"call", "do", "emit", "for", "fork", "listen", "raise", "run", "set", "switch", "try", "wait"}
@@ -63,7 +63,7 @@ func (r *parser) taskList(n *yaml.Node, subject string, follow bool) *Tasks {
 	return t
 }
 
-// names returns the names of a list's tasks, "" for one with a problem.
+// names returns the names of a list's tasks, "" for a task with a problem.
 func (r *parser) names(n *yaml.Node, subject string) []string {
 	names := make([]string, len(n.Content))
 	for i, item := range n.Content {

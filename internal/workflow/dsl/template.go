@@ -4,7 +4,8 @@ import "strings"
 
 // Template is a JSON value that may contain expressions.
 type Template struct {
-	// value is a JSON value in which an *Expr stands for an expression and a *uriTemplate for a URI.
+	// value is a JSON value in which an *Expr stands for an expression and a *uriTemplate for a
+	// URI.
 	value any
 	fixed bool
 }

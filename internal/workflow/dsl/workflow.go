@@ -4,7 +4,7 @@ import "time"
 
 // Workflow is a validated workflow.
 type Workflow struct {
-	// Namespace, Name and Version are the document's.
+	// Namespace, Name and Version are as in the document.
 	Namespace, Name, Version string
 	// Input transforms the workflow's input, Output the output of the last task. Nil
 	// leaves them unchanged.
@@ -13,7 +13,7 @@ type Workflow struct {
 	Timeout time.Duration
 	// Do are the tasks.
 	Do *Tasks
-	// Definition is the document as JSON knows it.
+	// Definition is the document as a JSON value.
 	Definition map[string]any
 }
 
@@ -45,19 +45,19 @@ type Task struct {
 	Name string
 	// Reference points to the task in the document (RFC 6901).
 	Reference string
-	// Line is its line in the file.
+	// Line is the task's line in the file.
 	Line int
-	// Definition is the task as JSON knows it.
+	// Definition is the task as a JSON value.
 	Definition any
 
-	// If is its condition. Nil means always.
+	// If is the task's condition. Nil means always.
 	If *Expr
 	// Input, Output and Export transform the input, the output and the workflow's
 	// context. Nil leaves them unchanged.
 	Input, Output, Export *Template
 	// Timeout bounds the task, zero for no limit.
 	Timeout time.Duration
-	// Then is its flow directive: Continue, Exit, End or the name of a task in the same
+	// Then is the task's flow directive: Continue, Exit, End or the name of a task in the same
 	// list.
 	Then string
 
@@ -77,7 +77,7 @@ type Task struct {
 
 // Call calls a function of the app, or a service outside of it.
 type Call struct {
-	// Service is set for a service; the other fields are those of a function.
+	// Service is set for a service; the other fields describe a function.
 	Service  *Service
 	Function string
 	// Entry is the function's export, "" for its default.
@@ -101,7 +101,7 @@ type For struct {
 // Fork runs its branches in parallel.
 type Fork struct {
 	Branches *Tasks
-	// Compete lets the first that ends win, and stops the others.
+	// Compete lets the first branch that ends win, and stops the others.
 	Compete bool
 }
 

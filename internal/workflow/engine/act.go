@@ -21,8 +21,8 @@ func (r *executor) runPendingActions() {
 	}
 }
 
-// startEarly starts calls without effects while values that precede them are being saved. It ends at a
-// Stop: actions behind it keep their order.
+// startEarly starts calls without effects while values that precede them are being saved. It ends
+// at a Stop: actions behind it keep their order.
 func (r *executor) startEarly() {
 	if r.recorder.saving == 0 {
 		return
@@ -68,8 +68,8 @@ func (r *executor) perform(a core.Action, at time.Time) {
 	}
 }
 
-// begin runs f in a goroutine of its own until the activities at the path are cancelled. Unless that
-// happened, the function that f returns is called by the execution's goroutine.
+// begin runs f in a goroutine of its own until the activities at the path are cancelled. Unless
+// they were, the execution's goroutine calls the function that f returns.
 func (r *executor) begin(path string, f func(ctx context.Context) func()) {
 	ctx, cancel := context.WithCancelCause(r.ctx)
 	a := r.active.register(path, func() { cancel(errStopped) })
@@ -87,7 +87,8 @@ func (r *executor) begin(path string, f func(ctx context.Context) func()) {
 	})
 }
 
-// errStopped is the cause of an activity's cancellation by the execution itself, where the engine goes on.
+// errStopped is the cause of an activity's cancellation by the execution itself, while the engine
+// continues.
 var errStopped = errors.New("the step was stopped")
 
 func (r *executor) timer(t core.Timer) {
@@ -104,7 +105,7 @@ func (r *executor) timer(t core.Timer) {
 	a = r.active.register(t.Path, func() { cancel(); timer.Stop() })
 }
 
-// emit publishes an event, again and again until it succeeds.
+// emit publishes an event, and retries until it succeeds.
 func (r *executor) emit(a core.Emit) {
 	r.begin(a.Path, func(ctx context.Context) func() {
 		for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
@@ -120,7 +121,7 @@ func (r *executor) emit(a core.Emit) {
 	})
 }
 
-// maxEvent bounds an event that a workflow takes.
+// maxEvent bounds an event that a workflow receives.
 const maxEvent = 256 << 10
 
 // listen subscribes until it is stopped.
@@ -141,8 +142,8 @@ func (r *executor) listen(a core.Listen) {
 	})
 }
 
-// receive filters an event for a task that listens. The event is encoded and decoded as in the log, so
-// that it is the same before and after a replay.
+// receive filters an event for a task that listens. The event is encoded and decoded as in the log,
+// so that it is the same before and after a replay.
 func (r *executor) receive(ctx context.Context, a core.Listen, event core.CloudEvent) {
 	met := len(a.Filters) == 0
 	for _, f := range a.Filters {
@@ -167,7 +168,8 @@ func (r *executor) receive(ctx context.Context, a core.Listen, event core.CloudE
 	})
 }
 
-// failStep ends a call with an error, after the events that followed from its result were discarded.
+// failStep ends a call with an error, after the events that followed from its result were
+// discarded.
 func (r *executor) failStep(path string, err *dsl.Error) {
 	r.apply(core.Event{Step: &core.Step{Path: path, Error: err}})
 }

@@ -33,7 +33,7 @@ func (r *executor) call(c core.Call, at time.Time) {
 // stepDriver starts the activities of an execution that end with a record of a step.
 type stepDriver struct{ r *executor }
 
-// start starts one. target is the function or the service, for traces.
+// start starts an activity. target is the function or the service, for traces.
 func (d stepDriver) start(path, target string, at time.Time, perform func(context.Context) (Outcome, error)) {
 	r := d.r
 	r.begin(path, func(ctx context.Context) func() {
@@ -78,8 +78,8 @@ func (r *executor) stepEnded(step *core.Step, extent *Extent) {
 	r.save(added, step.Path, *extent, func(digest string) { step.Value.Digest = digest })
 }
 
-// attempt makes the call until its end is known: an unreachable node is replaced by another one, and a
-// busy function is called again with exponential back-off.
+// attempt makes the call until its end is known: an unreachable node is replaced by another one,
+// and a busy function is called again with exponential back-off.
 func (s *stepCall) attempt(ctx context.Context) (Outcome, error) {
 	call := FunctionCall{
 		Execution: s.r.id, Path: s.call.Path, App: s.r.id.App(), Version: s.r.version,
@@ -107,8 +107,7 @@ func (s *stepCall) attempt(ctx context.Context) (Outcome, error) {
 	}
 }
 
-// outcome makes a record of how a call ended. A result that is large or no JSON
-// has a place.
+// outcome returns the record of a call's end, with the extent of a result that is large or no JSON.
 func (d stepDriver) outcome(ctx context.Context, path string, out Outcome, failed error) (*core.Step, *Extent, error) {
 	step := &core.Step{Path: path}
 	text, err := json.Marshal(out.Run)
@@ -136,7 +135,7 @@ func (d stepDriver) outcome(ctx context.Context, path string, out Outcome, faile
 	return step, &extent, nil
 }
 
-// toStepError makes an error of a call one that workflows know.
+// toStepError converts an error of a call to an error of the DSL.
 func toStepError(err error) *dsl.Error {
 	if e, ok := errors.AsType[*dsl.Error](err); ok {
 		known := *e

@@ -18,19 +18,20 @@ type Execution struct {
 	Workflow string
 	Version  int
 	Status   core.Status
-	// Started, Ended and Deadline are zero where there is none.
+	// Started, Ended and Deadline are zero if there is none.
 	Started, Ended, Deadline time.Time
-	// Input and Output are JSON values; where they are large values instead, these are.
+	// Input and Output are JSON values; large values are described by InputValue and OutputValue
+	// instead.
 	Input, Output           json.RawMessage
 	InputValue, OutputValue *core.Value
 	Error                   *dsl.Error
-	// Tenures are the nodes that had it.
+	// Tenures are the times in which nodes owned the execution.
 	Tenures []Tenure
-	// Steps are told of by Get.
+	// Steps are set by Get only.
 	Steps []Step
 }
 
-// Tenure is a time in which one node had an execution.
+// Tenure is a time in which one node owned an execution.
 type Tenure struct {
 	Node   string
 	Since  time.Time
@@ -49,12 +50,13 @@ type Step struct {
 	// Attempt is 1 for the first try; Round counts in loops, from 0.
 	Attempt, Round int
 	Status         core.Status
-	// Ready is when all that it waited for was there, Ended when it had ended.
+	// Ready is when everything that the step waited for was available, Ended when the step had
+	// ended.
 	Ready, Ended time.Time
 	Error        *dsl.Error
-	// Value is the result where it is large.
+	// Value is the result if it is large.
 	Value *core.Value
-	// Run is how a call went.
+	// Run describes the run of a call.
 	Run Run
 }
 
@@ -67,7 +69,7 @@ func (e *Engine) Get(ctx context.Context, id ID) (Execution, error) {
 	out := summaryOf(id, events)
 	r, err := e.replay(ctx, id, events)
 	if err != nil {
-		// Without its workflow there are the records.
+		// Without the execution's workflow only the recorded steps are known.
 		out.Steps = recorded(events)
 		return out, nil //nolint:nilerr // The app may have been removed since.
 	}
@@ -113,7 +115,7 @@ func summaryOf(id ID, events []core.Event) Execution {
 	return out
 }
 
-// recorded are the steps whose ends are recorded.
+// recorded returns the steps whose ends are recorded.
 func recorded(events []core.Event) []Step {
 	var out []Step
 	for _, event := range events {
@@ -125,7 +127,7 @@ func recorded(events []core.Event) []Step {
 		if s.Error != nil {
 			step.Status = core.Faulted
 		}
-		// What can't be read is not told.
+		// Unreadable details are left out.
 		_ = json.Unmarshal(s.Run, &step.Run)
 		step.Ready = step.Run.Began
 		out = append(out, step)
@@ -133,7 +135,7 @@ func recorded(events []core.Event) []Step {
 	return out
 }
 
-// nameOf is the task's name in a path.
+// nameOf returns the task's name in a path.
 func nameOf(path string) string {
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	if end := strings.IndexAny(name, "@[#!"); end >= 0 {
@@ -142,7 +144,7 @@ func nameOf(path string) string {
 	return name
 }
 
-// steps joins what the core remembers of tasks with what was recorded of calls.
+// steps joins the core's history of tasks with the records of calls.
 func steps(history []core.Task, calls []Step) []Step {
 	by := make(map[string]Step, len(calls))
 	for _, c := range calls {

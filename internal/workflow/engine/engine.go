@@ -22,13 +22,13 @@ import (
 // "TENANT/APP/NAME".
 type ID string
 
-// App is the app of the execution.
+// App returns the app of the execution.
 func (id ID) App() string {
 	app, _, _ := strings.Cut(string(id), "/")
 	return app
 }
 
-// Name is the execution's name within its app.
+// Name returns the execution's name within its app.
 func (id ID) Name() string {
 	_, name, _ := strings.Cut(string(id), "/")
 	return name
@@ -36,7 +36,7 @@ func (id ID) Name() string {
 
 // Options says how to run workflows.
 type Options struct {
-	// Tenant is whose workflows these are, Node where they run.
+	// Tenant is the owner of the workflows, Node the node on which they run.
 	Tenant, Node string
 
 	Log       Log
@@ -48,16 +48,14 @@ type Options struct {
 	Values   Values
 	Events   Events
 
-	// Running bounds the executions that run at once, and Queue those that wait
-	// beside them: for a place, for a time or for an event. The defaults are 1,000
-	// and 10,000.
+	// Running bounds the executions that run at once, and Queue the executions that wait beside
+	// them: for a slot, for a time or for an event. The defaults are 1,000 and 10,000.
 	Running, Queue int
-	// Retention is how long a finished execution can be looked at. The default
-	// is a day.
+	// Retention is how long a finished execution can be read. The default is a day.
 	Retention time.Duration
 
 	Registerer prometheus.Registerer
-	// Tracer makes the spans of executions and steps. The default makes none.
+	// Tracer creates the spans of executions and steps. The default creates none.
 	Tracer trace.Tracer
 	Logger *slog.Logger
 }
@@ -142,7 +140,7 @@ func Open(_ context.Context, opts Options) (*Engine, error) {
 
 const maxTakeovers = 32
 
-// nonce is random, in 2n digits.
+// nonce returns n random bytes in hexadecimal digits.
 func nonce(n int) string {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // It never fails.
@@ -155,7 +153,7 @@ func (e *Engine) countRuns() int {
 	return len(e.runs)
 }
 
-// Close stops all executions where they are. Others may take them over.
+// Close stops all executions where they are. Other nodes may take them over.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.closed = true
@@ -179,7 +177,7 @@ func (e *Engine) spawn(f func()) bool {
 	return !e.closed
 }
 
-// admit adds an execution. It reports false when it is here already.
+// admit adds an execution. It reports false if the execution is on this node already.
 func (e *Engine) admit(r *executor, limit int) (bool, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -214,5 +212,5 @@ func (e *Engine) running(id ID) *executor {
 
 func (h *history) key(id ID) string { return h.tenant + "/" + string(id) }
 
-// now is a time as records have it.
+// now returns the current time in the form that records have.
 func now() time.Time { return time.Now().UTC().Round(0) }

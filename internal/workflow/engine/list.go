@@ -22,8 +22,8 @@ type Filter struct {
 	Status core.Status
 	// Limit bounds how many are listed, the latest first, 0 for all.
 	Limit int
-	// Brief leaves outputs out. What has been looked at before, and has not changed, is
-	// then not read again, however large its output is.
+	// Brief leaves outputs out. Executions that were read before, and have not changed, are then
+	// not read again, however large their outputs are.
 	Brief bool
 }
 
@@ -31,13 +31,13 @@ func (f *Filter) matches(x *Execution) bool {
 	return (f.Workflow == "" || f.Workflow == x.Workflow) && (f.Status == "" || f.Status == x.Status)
 }
 
-// readers is how many logs are read at once.
+// readers bounds the logs that are read at once.
 const readers = 16
 
-// List describes executions without their inputs and steps, the latest first.
-// Names that Start has made are in the order of their times, so of those only as
-// many are read as are listed; those that callers chose have to be read all. What is
-// remembered of executions that have not changed since is not read again.
+// List describes executions without their inputs and steps, the latest first. Names that Start has
+// generated are in the order of their times, so only as many of these executions are read as are
+// listed; executions whose names callers chose have to be read all. Executions whose summaries are
+// cached, and that have not changed since, are not read again.
 func (e *Engine) List(ctx context.Context, f Filter) ([]Execution, error) {
 	heads, err := e.heads(ctx, f.App)
 	if err != nil {
@@ -74,7 +74,7 @@ func (l *listing) fill(ctx context.Context) error {
 	return err
 }
 
-// byTime parts names that callers chose from those that Start made, the latest first.
+// byTime separates names that callers chose from names that Start generated, the latest first.
 func byTime(heads map[ID]uint64) (chosen, made []ID) {
 	for id := range heads {
 		if _, ok := nameAt(id.Name()); ok {
@@ -88,15 +88,15 @@ func byTime(heads map[ID]uint64) (chosen, made []ID) {
 	return chosen, made
 }
 
-// listing is a list that grows.
+// listing is the state of one List.
 type listing struct {
 	e     *Engine
 	f     Filter
-	heads map[ID]uint64 // of all that there are
+	heads map[ID]uint64 // of all executions
 	out   []Execution
 }
 
-// add describes executions, and leaves out what is not asked for.
+// add describes executions, and leaves out the ones that the filter does not match.
 func (l *listing) add(ctx context.Context, ids []ID) error {
 	all := make(map[ID]*Execution, len(ids))
 	missing := l.remembered(ids, all)
@@ -117,7 +117,7 @@ func (l *listing) add(ctx context.Context, ids []ID) error {
 	return nil
 }
 
-// remembered adds those that are, and returns the others.
+// remembered adds the executions whose summaries are cached, and returns the others.
 func (l *listing) remembered(ids []ID, all map[ID]*Execution) (missing []ID) {
 	for _, id := range ids {
 		if x := l.e.summaries.get(id, l.heads[id], l.f.Brief); x != nil {
@@ -135,7 +135,7 @@ const (
 	scanWorth = 50  // appends that may be scanned for each of them
 )
 
-// scanPays says whether it is faster to scan the log than to read so many executions.
+// scanPays reports whether it is faster to scan the log than to read so many executions.
 func (l *listing) scanPays(missing int) bool {
 	if missing < scanFrom {
 		return false
@@ -147,8 +147,8 @@ func (l *listing) scanPays(missing int) bool {
 	return appends/scanWorth <= uint64(missing) //nolint:gosec // It is not negative.
 }
 
-// scan remembers executions from one pass over the log. One of which the pass has not seen
-// all stays as it was.
+// scan caches summaries of executions from one pass over the log. An execution of which the pass
+// has not seen all records is not cached.
 func (l *listing) scan(ctx context.Context, ids []ID) error {
 	type part struct {
 		events  []core.Event
@@ -217,7 +217,7 @@ type history struct {
 	summaries *summaryCache
 }
 
-// cacheSummary describes an execution and remembers that.
+// cacheSummary describes an execution and caches the description.
 func (h *history) cacheSummary(id ID, head uint64, events []core.Event) *Execution {
 	x := summaryOf(id, events)
 	x.Input, x.InputValue = nil, nil
@@ -225,7 +225,7 @@ func (h *history) cacheSummary(id ID, head uint64, events []core.Event) *Executi
 	return &x
 }
 
-// prefix is of the keys of one app's executions, or of all.
+// prefix returns the prefix of the keys of one app's executions, or of all.
 func (h *history) prefix(app string) string {
 	if app == "" {
 		return h.tenant + "/"
@@ -233,8 +233,7 @@ func (h *history) prefix(app string) string {
 	return h.tenant + "/" + app + "/"
 }
 
-// heads are the tenant's executions, of one app or of all, and how often something was
-// appended to each.
+// heads returns the tenant's executions, of one app or of all, each with the number of its appends.
 func (h *history) heads(ctx context.Context, app string) (map[ID]uint64, error) {
 	keys, err := h.log.Heads(ctx, h.prefix(app))
 	if err != nil {

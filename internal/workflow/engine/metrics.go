@@ -8,7 +8,7 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/core"
 )
 
-// metrics are the engine's numbers. A nil Registerer leaves them unregistered.
+// metrics are the engine's metrics. A nil Registerer leaves them unregistered.
 type metrics struct {
 	to       prometheus.Registerer
 	started  prometheus.Counter

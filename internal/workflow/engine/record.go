@@ -15,14 +15,14 @@ import (
 
 const minBackoff, maxBackoff = 20 * time.Millisecond, 2 * time.Second
 
-// errCorrupt says that a log is none.
+// errCorrupt says that a log is corrupt.
 var errCorrupt = errors.New("the log can't be understood")
 
 // errFenced says that another node has appended to the execution's log.
 var errFenced = errors.New("another node has the execution")
 
-// flush appends the recordable entries and performs their actions. It reports false when the execution
-// has left this node or ended.
+// flush appends the recordable entries and performs their actions. It reports false when the
+// execution has left this node or ended.
 func (r *executor) flush() bool {
 	for {
 		r.startEarly()
@@ -56,7 +56,7 @@ func (r *executor) flush() bool {
 	}
 }
 
-// failUnrecordable ends an execution whose event the log refuses for good.
+// failUnrecordable ends an execution whose event the log refuses permanently.
 func (r *executor) failUnrecordable(cause error) error {
 	r.e.log.Error("record an execution", "execution", r.id, "error", cause)
 	if r.recorder.soleFault() {
@@ -72,7 +72,7 @@ func (r *executor) failUnrecordable(cause error) error {
 	return nil
 }
 
-// retry calls f with exponential back-off until it succeeds, fails for good, or ctx ends.
+// retry calls f with exponential back-off until it succeeds, fails permanently, or ctx ends.
 func retry[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
 		v, err := f()
@@ -92,7 +92,7 @@ func permanent(err error) bool {
 		errors.Is(err, ErrNotFound)
 }
 
-// sleep reports whether ctx is still good afterwards.
+// sleep waits for d or until ctx ends. It reports whether ctx has not ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -104,8 +104,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// reload replays the log after a conflict. Another node may have cancelled the execution, or taken it
-// over: then it returns errFenced.
+// reload replays the log after a conflict. Another node may have cancelled the execution, or taken
+// it over: then it returns errFenced.
 func (r *executor) reload() error {
 	records, err := retry(r.ctx, func() ([]state.Record, error) { return r.e.opts.Log.Read(r.ctx, r.recorder.writer.key) })
 	if err != nil {
@@ -122,16 +122,16 @@ func (r *executor) reload() error {
 	return nil
 }
 
-// restart discards what was not recorded, and goes on from the log. Results of activities that were
-// under way are ignored.
+// restart discards unrecorded events, and continues from the log. Results of running activities are
+// ignored.
 func (r *executor) restart(events []core.Event, seq uint64) {
 	r.active.cancelBelow("")
 	r.resume(events, seq)
 }
 
-// resume makes the state of the records, and asks again for what is under way.
-// Only what mattered was recorded. If that would not matter now, the workflow is
-// another one, or is understood in another way, and going on could repeat steps.
+// resume rebuilds the state from the records, and requests the pending actions again. Only events
+// that changed the state were recorded. If one would not change it now, the workflow is another
+// one, or is interpreted in another way, and continuing could repeat steps.
 func (r *executor) resume(events []core.Event, seq uint64) {
 	r.x = core.New(string(r.id), r.workflow)
 	r.values.reset()
@@ -158,7 +158,7 @@ func (r *executor) resume(events []core.Event, seq uint64) {
 	}
 }
 
-// owner is the node that recorded an execution's start or took it over last.
+// owner returns the node that recorded an execution's start or took it over last.
 func owner(events []core.Event) string {
 	by := ""
 	for _, e := range events {
@@ -179,7 +179,7 @@ func decode(records []state.Record) ([]core.Event, error) {
 	return events, nil
 }
 
-// finished reports whether the last record says so.
+// finished reports whether the last record ends the execution.
 func finished(records []state.Record) bool {
 	if len(records) == 0 {
 		return false

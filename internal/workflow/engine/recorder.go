@@ -24,21 +24,22 @@ const (
 type recorder struct {
 	writer         logWriter
 	appends        prometheus.Histogram // how long appends took, in seconds
-	entries        []*entry             // what was applied and is not recorded
+	entries        []*entry             // events that were applied and are not recorded
 	saving         int                  // entries among them whose value is being saved
-	pendingActions []deferredActions    // what follows from what is recorded
+	pendingActions []deferredActions    // the actions of recorded events
 }
 
-// entry is an event that was applied and is not recorded, with the actions that are deferred until it is.
+// entry is an event that was applied and is not recorded, with the actions that are deferred until
+// it is.
 type entry struct {
 	event   core.Event
 	saving  bool
 	actions []core.Action
-	// at is when it happened, for the metrics.
+	// at is the time of the event, for the metrics.
 	at time.Time
 }
 
-// deferredActions are actions whose event is recorded, and when that happened.
+// deferredActions are the actions of a recorded event, and the time of the event.
 type deferredActions struct {
 	actions []core.Action
 	at      time.Time
@@ -100,15 +101,16 @@ func (q *recorder) commit(n int) {
 	q.entries = q.entries[n:]
 }
 
-// logWriter appends to the log of one execution. Every append names the record that it follows, which
-// fences off a node that has lost the execution.
+// logWriter appends to the log of one execution. Every append names the record that it follows,
+// which fences off a node that has lost the execution.
 type logWriter struct {
 	log Log
 	key string
 	seq uint64 // of the last record
 }
 
-// append appends records and returns the sequence of the last one. It retries until the result is known.
+// append appends records and returns the sequence of the last one. It retries until the result is
+// known.
 func (w *logWriter) append(ctx context.Context, data [][]byte) (uint64, error) {
 	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
 		seq, err := w.log.Append(ctx, w.key, w.seq, data...)
@@ -128,8 +130,8 @@ func (w *logWriter) append(ctx context.Context, data [][]byte) (uint64, error) {
 	}
 }
 
-// findAppended looks for records whose acknowledgement was lost. Records contain their writer and time,
-// so equal ones are the same.
+// findAppended looks for records whose acknowledgement was lost. Records contain their writer and
+// time, so equal ones are the same.
 func (w *logWriter) findAppended(ctx context.Context, data [][]byte) (uint64, bool) {
 	records, err := w.log.Read(ctx, w.key)
 	if err != nil {

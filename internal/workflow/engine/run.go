@@ -35,7 +35,7 @@ type executor struct {
 	values   *values
 	slot     runSlot
 	fenced   bool // another node has appended to the log
-	// resumed says that it was taken over and runs.
+	// resumed says that the execution was taken over and runs.
 	resumed bool
 
 	// done is closed when the execution has left this node.
@@ -59,7 +59,7 @@ func (e *Engine) newRun(id ID, w *dsl.Workflow) *executor {
 	return r
 }
 
-// inbox is the queue of a goroutine: functions that it is to call.
+// inbox is the queue of functions that a goroutine is to call.
 type inbox struct {
 	mu    sync.Mutex
 	queue []func()
@@ -85,8 +85,8 @@ func (b *inbox) drain() []func() {
 	return batch
 }
 
-// loop drives the execution to its end, or until the engine closes or another
-// node has it.
+// loop drives the execution to its end, or until the engine closes or another node owns the
+// execution.
 func (r *executor) loop() {
 	defer r.finish()
 	r.trace()
@@ -121,7 +121,7 @@ func (r *executor) trace() {
 }
 
 // applyQueued ends an execution that was cancelled, or whose deadline passed, while it waited for a
-// slot. Then no action of it is started.
+// slot. Then none of its actions is started.
 func (r *executor) applyQueued() {
 	if _, end := r.x.Started(); !end.IsZero() && !time.Now().Before(end) {
 		r.apply(core.Event{Fired: &core.Fired{Timer: core.DeadlineTimer}})
@@ -141,7 +141,7 @@ func (r *executor) acquireSlot() bool {
 }
 
 // suspendIfIdle releases the slot of an execution that only waits. It reports whether the execution
-// goes on.
+// continues.
 func (r *executor) suspendIfIdle() bool {
 	if r.result != nil {
 		return false
@@ -152,7 +152,7 @@ func (r *executor) suspendIfIdle() bool {
 	return true
 }
 
-// detach stops driving the execution on this node. Unless it has ended, it goes on elsewhere.
+// detach stops driving the execution on this node. Unless it has ended, it continues elsewhere.
 func (r *executor) detach() {
 	r.once.Do(func() {
 		r.stop()
@@ -164,7 +164,7 @@ func (r *executor) detach() {
 	})
 }
 
-// finish ends the run and, should the execution have ended, the claim on it.
+// finish ends the run and, if the execution has ended, the claim on it.
 func (r *executor) finish() {
 	if f := r.result; f != nil {
 		r.e.metrics.finished.WithLabelValues(string(f.Status)).Inc()
@@ -181,18 +181,18 @@ func (r *executor) finish() {
 			r.e.log.Warn("release the claim on an execution", "execution", r.id, "error", err)
 		}
 	case !r.fenced:
-		// It is still this node's, unless the engine closes.
+		// This node still owns the execution, unless the engine closes.
 		r.e.spawn(func() { r.e.takeover.takeOver(r.id) })
 	}
 }
 
-// activities are the timers, calls and subscriptions under way, by path.
+// activities are the running timers, calls and subscriptions, by path.
 type activities map[string][]*activity
 
-// activity is one of them.
+// activity is a running timer, call or subscription.
 type activity struct{ cancel func() }
 
-// cancelBelow cancels what is under way at a path and below it.
+// cancelBelow cancels the activities at a path and below it.
 func (active activities) cancelBelow(path string) {
 	for p, activities := range active {
 		if !core.Below(p, path) {
@@ -221,8 +221,8 @@ func (active activities) unregister(path string, a *activity) {
 	}
 }
 
-// apply applies an event, unless it is obsolete, and defers the actions that follow from it until it is
-// recorded.
+// apply applies an event, unless it is obsolete, and defers the actions that follow from it until
+// it is recorded.
 func (r *executor) apply(event core.Event) *entry {
 	if !r.x.Wants(event) {
 		return nil

@@ -24,8 +24,9 @@ func (d stepDriver) callService(c core.ServiceCall, at time.Time) {
 	})
 }
 
-// callUnlessBusy calls a service, again for as long as nothing was sent because too many requests are in
-// flight. A request that was sent is not sent again: retries are the workflow's, so that they are recorded.
+// callUnlessBusy calls a service, and tries again as long as too many requests are in flight, so
+// that nothing was sent. A request that was sent is not sent again: retries are the workflow's, so
+// that they are recorded.
 func callUnlessBusy(ctx context.Context, s Services, call ServiceCall) (Outcome, error) {
 	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
 		out, err := s.CallService(ctx, call)

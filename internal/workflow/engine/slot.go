@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// runSlot is one execution's place among those that run.
+// runSlot is an execution's slot among the running executions.
 type runSlot struct {
 	slots chan struct{} // the semaphore of all executions
 	held  bool          // owned by the execution's goroutine
@@ -15,8 +15,8 @@ type runSlot struct {
 	expediteOnce sync.Once
 }
 
-// acquire waits for a slot until the deadline, if there is one, or until the execution is expedited. It
-// reports false when ctx has ended.
+// acquire waits for a slot until the deadline, if there is one, or until the execution is
+// expedited. It reports false when ctx has ended.
 func (s *runSlot) acquire(ctx context.Context, deadline time.Time) bool {
 	if s.held {
 		return true
@@ -48,5 +48,5 @@ func (s *runSlot) release() {
 	}
 }
 
-// expedite lets the execution go on without a slot. It may be called by any goroutine.
+// expedite lets the execution continue without a slot. It may be called by any goroutine.
 func (s *runSlot) expedite() { s.expediteOnce.Do(func() { close(s.expedited) }) }

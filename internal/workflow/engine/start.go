@@ -18,36 +18,35 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/core"
 )
 
-// MaxInline is how large a result or an input may be that is kept in the log and
-// looked at by expressions.
+// MaxInline is the size of the largest result or input that is kept in the log and read by
+// expressions, in bytes.
 const MaxInline = 64 << 10
 
 // StartRequest asks for an execution.
 type StartRequest struct {
 	App, Workflow string
-	// Name is the idempotency key of the request: there is at most one execution of the app with the
-	// name, for as long as it is kept. Empty is a new one.
+	// Name is the idempotency key of the request: the app has at most one execution of that name,
+	// for as long as it is kept. An empty Name stands for a new one.
 	Name string
-	// Input is a JSON value, or bytes if it is none or Type says so. Bytes, and
-	// what is larger than MaxInline, the workflow gets as a reference.
+	// Input is a JSON value, or bytes if it is no JSON or Type says so. The workflow gets bytes,
+	// and inputs larger than MaxInline, as a reference.
 	Input []byte
 	Type  string
-	// Deadline is when the execution is given up, zero for never.
+	// Deadline is when the execution is cancelled, zero for never.
 	Deadline time.Time
 
-	// version is the app's, 0 for the one that is deployed now.
+	// version is the version of the app, 0 for the one that is deployed now.
 	version int
 	parent  ID
 	depth   int
-	// unique says that the engine has made the name.
+	// unique says that the engine has generated the name.
 	unique bool
 }
 
 var executionName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
 
-// Start begins an execution and returns when it is recorded: from then on it will
-// end, whatever happens to this node. It returns an error of the kind Busy when
-// too many are there.
+// Start begins an execution and returns when it is recorded: from then on it will end, whatever
+// happens to this node. It returns an error of the kind Busy if there are too many executions.
 func (e *Engine) Start(ctx context.Context, req StartRequest) (ID, error) {
 	op := "start " + req.App + "/" + req.Workflow
 	if req.Name == "" {
@@ -85,7 +84,7 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (ID, error) {
 	}
 }
 
-// tryStart starts an execution unless it is here, or elsewhere, already.
+// tryStart starts an execution unless this node or another one runs it already.
 func (e *Engine) tryStart(ctx context.Context, r *executor, s *core.Started, req StartRequest) error {
 	r.span, r.version, r.depth = trace.SpanContextFromContext(ctx), s.Version, s.Depth
 	here, err := e.admit(r, e.opts.Running+e.opts.Queue)
@@ -212,7 +211,7 @@ func newName(t time.Time) string {
 	return nameDigits.EncodeToString(b[:])[:nameTime] + nonce(4)
 }
 
-// nameAt is when a name was made, if newName has made it.
+// nameAt returns when newName generated a name, and false for other names.
 func nameAt(name string) (time.Time, bool) {
 	if len(name) != nameTime+8 {
 		return time.Time{}, false

@@ -14,11 +14,11 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
 
-// maxDepth bounds the executions that run each other as tasks.
+// maxDepth bounds the nesting of executions that run each other as tasks.
 const maxDepth = 16
 
-// runWorkflow starts an execution of another workflow and waits for its end. The execution's name is
-// derived from the step, so a node that takes this execution over waits for the same one.
+// runWorkflow starts an execution of another workflow and waits for its end. The execution's name
+// is derived from the step, so a node that takes this execution over waits for the same one.
 func (d stepDriver) runWorkflow(a core.RunWorkflow, at time.Time) {
 	r := d.r
 	_, deadline := r.x.Started()
@@ -75,7 +75,8 @@ func (v *values) childInput(ctx context.Context, input any, to *StartRequest) er
 	return err
 }
 
-// startChild starts an execution, again for as long as too many are there.
+// startChild starts an execution, and tries again while there are too many or the state is
+// unreachable.
 func (d stepDriver) startChild(ctx context.Context, req StartRequest) (ID, error) {
 	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
 		id, err := d.r.e.Start(ctx, req)
@@ -85,8 +86,8 @@ func (d stepDriver) startChild(ctx context.Context, req StartRequest) (ID, error
 	}
 }
 
-// awaitChild returns the output of an execution that a step runs. If the step is stopped, so is the
-// execution.
+// awaitChild returns the output of an execution that a step runs. If the step is stopped, the
+// execution is cancelled.
 func (d stepDriver) awaitChild(ctx context.Context, id ID) (Outcome, error) {
 	r := d.r
 	result, err := r.e.Wait(ctx, id)

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// maxRemembered bounds how many executions are remembered, and maxOutput how large an
-	// output is remembered with one.
+	// maxRemembered bounds how many executions are cached, and maxOutput the size of an output that
+	// is cached with one.
 	maxRemembered = 20_000
 	maxOutput     = 1 << 10
 )
@@ -15,8 +15,8 @@ const (
 // summaryCache caches descriptions of executions by the number of appends to their logs.
 // All methods may be called by several goroutines.
 type summaryCache struct {
-	// keep is the retention. What was seen less than that ago can't have been purged and
-	// begun anew.
+	// keep is the retention. An execution that was seen less than that ago can't have been purged
+	// and begun anew.
 	keep time.Duration
 
 	mu    sync.Mutex
@@ -30,7 +30,7 @@ type cachedSummary struct {
 
 	head uint64
 	seen time.Time
-	// cut says that its output is left out.
+	// cut says that the execution's output is left out.
 	cut bool
 }
 
@@ -38,8 +38,8 @@ func newMemory(keep time.Duration) *summaryCache {
 	return &summaryCache{keep: keep, by: map[ID]*cachedSummary{}}
 }
 
-// get returns an execution that has not changed since it was remembered, nil for none. A
-// brief one may be without its output.
+// get returns an execution that has not changed since it was cached, nil for none. With brief its
+// output may be missing.
 func (m *summaryCache) get(id ID, head uint64, brief bool) *Execution {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -50,7 +50,7 @@ func (m *summaryCache) get(id ID, head uint64, brief bool) *Execution {
 	return &r.Execution
 }
 
-// put remembers an execution, which is not changed any more.
+// put caches an execution, which must not be changed any more.
 func (m *summaryCache) put(x *Execution, head uint64) {
 	r := &cachedSummary{Execution: *x, head: head, seen: time.Now()}
 	if x.Status.Over() {

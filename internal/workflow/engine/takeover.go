@@ -77,8 +77,8 @@ func (t *takeover) takeOver(id ID) {
 	}
 }
 
-// tryTakeOver takes over an execution that this node can claim, and whose log has a start and no end.
-// Otherwise it makes sure that this node holds no claim.
+// tryTakeOver takes over an execution that this node can claim, and whose log has a start and no
+// end. Otherwise it makes sure that this node holds no claim.
 func (t *takeover) tryTakeOver(id ID) error {
 	r := t.e.newRun(id, nil)
 	here, err := t.e.admit(r, 0)
@@ -129,7 +129,7 @@ func (t *takeover) failUnreadable(r *executor, cause error) error {
 	return t.e.opts.Claims.Release(t.e.ctx, r.id)
 }
 
-// loadWorkflow loads the workflow that an execution was started with.
+// loadWorkflow loads the workflow with which an execution was started.
 func (e *Engine) loadWorkflow(ctx context.Context, r *executor, events []core.Event) error {
 	s := events[0].Started
 	if s == nil {
@@ -158,8 +158,8 @@ func (e *Engine) replay(ctx context.Context, id ID, events []core.Event) (*execu
 	return r, nil
 }
 
-// appendTakeover records the new owner in the log, which fences off the previous one, and resumes the
-// execution.
+// appendTakeover records the new owner in the log, which fences off the previous one, and resumes
+// the execution.
 func (t *takeover) appendTakeover(r *executor, events []core.Event) error {
 	taken := core.Event{At: now(), By: t.e.writer, TakenOver: &core.TakenOver{Node: t.e.opts.Node, Reason: takeoverReason(t.e, events)}}
 	text, err := json.Marshal(taken)
@@ -178,7 +178,7 @@ func (t *takeover) appendTakeover(r *executor, events []core.Event) error {
 	return nil
 }
 
-// takeoverReason says why this node has the execution now.
+// takeoverReason returns the reason why this node owns the execution now.
 func takeoverReason(e *Engine, events []core.Event) string {
 	last := ""
 	for _, event := range events {
@@ -223,8 +223,8 @@ func (e *Engine) purgeOld(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// purge forgets an execution if it is old enough. Its values go first: without
-// them the log still says that they are to go.
+// purge deletes an execution if it is old enough. Its values are deleted first: until the log is
+// deleted, too, it shows that the execution is to be purged.
 func (e *Engine) purge(ctx context.Context, id ID, at time.Time) error {
 	records, err := e.opts.Log.Read(ctx, e.key(id))
 	if err != nil || !finished(records) {

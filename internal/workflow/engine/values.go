@@ -26,7 +26,7 @@ type values struct {
 	by map[string]*value
 }
 
-// value is one of them.
+// value is one large value.
 type value struct {
 	mu    sync.Mutex // held while it is loaded
 	value core.Value
@@ -104,8 +104,8 @@ func (v *values) locateValue(ctx context.Context, ref core.Reference) (Extent, *
 	return *held.place, held, nil
 }
 
-// request sets a call's body. A reference is passed by its location, a text as it is, null as nothing,
-// and everything else as JSON.
+// request sets a call's body. A reference is passed by its location, a text as it is, null as
+// nothing, and everything else as JSON.
 func (v *values) request(ctx context.Context, body any, to *FunctionCall) error {
 	if ref, ok := core.ReferenceOf(body); ok {
 		at, held, err := v.locateValue(ctx, ref)
@@ -180,7 +180,7 @@ func (v *values) put(ctx context.Context, data []byte) (Extent, error) {
 	return retry(ctx, func() (Extent, error) { return v.store.Put(ctx, v.id, data) })
 }
 
-// save saves the value of an entry, which is recorded only then.
+// save saves the value of an entry, which is recorded only after that.
 func (r *executor) save(added *entry, step string, at Extent, keep func(digest string)) {
 	added.saving = true
 	r.recorder.saving++
@@ -209,7 +209,7 @@ func (r *executor) failUnsaved(step string, cause error) {
 		r.stop()
 		return
 	}
-	// Its call is under way again by now, as far as the log is concerned.
+	// By the log, its call is pending again.
 	for i := range r.recorder.pendingActions {
 		r.recorder.pendingActions[i].actions = slices.DeleteFunc(r.recorder.pendingActions[i].actions, func(a core.Action) bool {
 			return stepOf(a) == step
@@ -231,7 +231,7 @@ func stepOf(a core.Action) string {
 	return ""
 }
 
-// saveOutput keeps an output that is too large for the log.
+// saveOutput saves an output that is too large for the log.
 func (r *executor) saveOutput(last *entry) {
 	const step = ":output"
 	f := last.event.Finished

@@ -9,12 +9,12 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
 
-// Result is how an execution ended.
+// Result is the outcome of an execution.
 type Result struct {
 	ID     ID
 	Status core.Status
-	// Output is a JSON value. Where it is nothing but a reference to a large value,
-	// or is itself too large, Value is what it is.
+	// Output is a JSON value. If it is nothing but a reference to a large value, or is itself too
+	// large, Value describes it.
 	Output json.RawMessage
 	Value  *core.Value
 	Error  *dsl.Error
@@ -41,7 +41,8 @@ func (e *Engine) Wait(ctx context.Context, id ID) (Result, error) {
 	}
 }
 
-// waitLocally waits for an execution on this node. It reports false when that leaves.
+// waitLocally waits for an execution on this node. It reports false if the execution leaves the
+// node.
 func (e *Engine) waitLocally(ctx context.Context, r *executor) (Result, bool) {
 	select {
 	case <-r.done:
@@ -87,8 +88,8 @@ func reference(output json.RawMessage) (core.Reference, bool) {
 	return core.ReferenceOf(data)
 }
 
-// Cancel ends an execution, and returns when that is recorded. Steps under way are cancelled. Another
-// node that owns the execution learns of it by Look, or else when its next append is refused.
+// Cancel ends an execution, and returns when that is recorded. Running steps are cancelled. Another
+// node that owns the execution learns of it by Refresh, or else when its next append is refused.
 func (e *Engine) Cancel(ctx context.Context, id ID, reason string) error {
 	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
 		done, err := e.tryCancel(ctx, id, reason)

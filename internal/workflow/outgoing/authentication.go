@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// authenticate adds the credentials to a request: those of the arguments, or of a secret of the app.
+// authenticate adds the credentials of the arguments, or of a secret of the app, to a request.
 func (c *Caller) authenticate(m *message, v any) error {
 	policy, ok := v.(map[string]any)
 	if !ok {

@@ -3,7 +3,7 @@
 // 2.0).
 //
 // A request is sent once. A failure is a *dsl.Error, which a workflow catches by its fields: a
-// status outside of 200 to 299 is an error of communication with that status, a request that the
-// rules of the transport refuse one of authorization with 403, and one that takes too long one of
-// timeout with 408. Credentials are not part of any result.
+// status outside of 200 to 299 is an error of communication with that status; a request that the
+// rules of the transport refuse is an error of authorization with 403; a request that takes too
+// long is an error of timeout with 408. Credentials are not part of any result.
 package outgoing

@@ -169,7 +169,8 @@ func (m *message) request(ctx context.Context) (*http.Request, error) {
 	return r, nil
 }
 
-// readCloser is a body whose request is not sent again by net/http, which does so only with GetBody.
+// readCloser is a body whose request is not sent again by net/http, which does so only with
+// GetBody.
 type readCloser struct{ *bytes.Reader }
 
 func (readCloser) Close() error { return nil }

@@ -50,13 +50,14 @@ type Caller struct {
 	documents *documents
 }
 
-// New returns a caller. The transport sends one request at a time and refuses those that the app
+// New returns a caller. The transport sends one request at a time and refuses requests that the app
 // may not send, with an error of the kind Denied; secret returns a secret of the app.
 func New(transport http.RoundTripper, secret func(name string) ([]byte, error)) *Caller {
 	return &Caller{transport: transport, secret: secret, documents: newDocuments()}
 }
 
-// Call makes a call. An error is a *dsl.Error, or one of the kind Busy, which says that nothing was sent.
+// Call makes a call. An error is a *dsl.Error, or of the kind Busy, which says that nothing was
+// sent.
 func (c *Caller) Call(ctx context.Context, req Request) (Result, error) {
 	if req.Timeout <= 0 {
 		req.Timeout = DefaultTimeout
@@ -120,7 +121,7 @@ func (c *Caller) send(r *http.Request) (*http.Response, []byte, error) {
 	return resp, body, nil
 }
 
-// checkStatus returns an error for a status that is none of success.
+// checkStatus returns an error for a status other than success.
 func checkStatus(resp *http.Response, body []byte, redirect bool) error {
 	last := 299
 	if redirect {
@@ -136,7 +137,7 @@ func checkStatus(resp *http.Response, body []byte, redirect bool) error {
 	return &dsl.Error{Type: dsl.ErrorCommunication, Status: resp.StatusCode, Title: title, Detail: excerpt(resp, body)}
 }
 
-// toError makes an error one that workflows know.
+// toError converts an error to one of the DSL.
 func toError(err error, limit time.Duration) error {
 	if known, ok := errors.AsType[*dsl.Error](err); ok {
 		return known

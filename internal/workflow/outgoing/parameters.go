@@ -104,7 +104,8 @@ func (b *requestBuilder) add(p map[string]any, name string, v any) error {
 	return nil
 }
 
-// joined returns the values of a query parameter: one for each item of a list, or one with all items.
+// joined returns the values of a query parameter: one for each item of a list, or one with all
+// items.
 func joined(p map[string]any, values []string) []string {
 	separator := ","
 	switch format, _ := p["collectionFormat"].(string); format { // Swagger 2.0
@@ -131,8 +132,8 @@ func joined(p map[string]any, values []string) []string {
 	return []string{strings.Join(values, separator)}
 }
 
-// addBody sets the body: a parameter of that place, a form, or, for OpenAPI 3, the parameter "body" or an
-// object of the parameters that have no place.
+// addBody sets the body: a parameter of that place, a form, or, for OpenAPI 3, the parameter "body"
+// or an object of the parameters that have no place.
 func (b *requestBuilder) addBody() error {
 	request := b.object(b.self["requestBody"])
 	if request != nil && len(b.left) > 0 {

@@ -79,8 +79,8 @@ type Estimate struct {
 // Timing is when a step would run, and what delays it.
 type Timing struct {
 	Start, End time.Duration
-	// Inputs, Fetched and Slot are when its inputs are on its node, when its artifact
-	// is, and when a slot is free. Start is the latest of them.
+	// Inputs, Fetched and Slot are when the step's inputs are on its node, when its artifact is,
+	// and when a slot is free. Start is the latest of them.
 	Inputs, Fetched, Slot time.Duration
 }
 

@@ -26,8 +26,8 @@ func newEvaluator(p *Problem) *evaluator {
 	return e
 }
 
-// ranks returns the upward rank of each step (HEFT without communication): the length of the longest path
-// from its start to the end of the graph.
+// ranks returns the upward rank of each step (HEFT without communication): the length of the
+// longest path from its start to the end of the graph.
 func ranks(steps []Step) []time.Duration {
 	rank := make([]time.Duration, len(steps))
 	for i := len(steps) - 1; i >= 0; i-- {

@@ -82,9 +82,9 @@ func lazy(steps []Step) []float64 {
 	return launch
 }
 
-// nimble starts from the eager times and delays one step after another. A step whose
-// output does not depend on when it consumes is launched so that it never waits, which
-// delays nothing. For the others the latest time is searched for.
+// nimble starts from the eager times and delays one step after another. A step whose output does
+// not depend on when it consumes is launched so that it never waits, which delays nothing. For
+// other steps the latest time is searched for.
 func nimble(steps []Step) []float64 {
 	launch := make([]float64, len(steps))
 	runs := runAll(steps, launch)

@@ -9,13 +9,13 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/placement"
 )
 
-// history is what earlier executions say of one call of a workflow.
+// history is the record of earlier executions for one call of a workflow.
 type history struct {
 	took  time.Duration
 	bytes outboard.Bytes // of its result
 }
 
-// graph is the calls of a workflow, and what each takes from others.
+// graph has the calls of a workflow, and the results that each takes from other calls.
 type graph struct {
 	known map[string]history // by path
 	paths []string
@@ -23,16 +23,16 @@ type graph struct {
 	steps []placement.Step
 }
 
-// graphOf makes the graph of a workflow. Tasks of a loop stand in it once; tasks after
-// others take what these made.
+// graphOf returns the graph of a workflow. It has the tasks of a loop once; a task takes the
+// results of the tasks before it.
 func graphOf(w *dsl.Workflow, known map[string]history) *graph {
 	g := &graph{known: known}
 	g.sequence("", w.Do, nil)
 	return g
 }
 
-// sequence adds tasks that run one after another behind the steps of before, and
-// returns the steps whose results what follows takes.
+// sequence adds tasks that run one after another behind the steps of before, and returns the steps
+// whose results the next task takes.
 func (g *graph) sequence(above string, tasks *dsl.Tasks, before []int) []int {
 	if tasks == nil {
 		return before
@@ -79,5 +79,5 @@ func (g *graph) call(path string, c *dsl.Call, before []int) int {
 // runSuffix is the part of a path that tells one run of a task from another.
 var runSuffix = regexp.MustCompile(`(\[\d+\]|#\d+|@\d+|!)+(/|$)`)
 
-// taskPath is the path of the task of which a path is one run.
+// taskPath returns the path of a task from the path of one of its runs.
 func taskPath(path string) string { return runSuffix.ReplaceAllString(path, "$2") }

@@ -9,8 +9,8 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/placement"
 )
 
-// launches remembers for which executions instances are being created ahead. The zero value
-// remembers none.
+// launches is the set of executions for which instances are being created ahead. The zero value is
+// empty.
 type launches struct {
 	mu   sync.Mutex
 	seen map[engine.ID]bool
@@ -30,19 +30,19 @@ func (l *launches) first(id engine.ID) bool {
 	return true
 }
 
-// forget drops an execution that has ended here.
+// forget drops an execution that has ended on this node.
 func (l *launches) forget(id engine.ID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.seen, id)
 }
 
-// lead is how much earlier than it is needed an instance is created: that takes a fraction
-// of a millisecond, and timers are late.
+// lead is how long before its use an instance is created: creating it takes a fraction of a
+// millisecond, and timers are late.
 const lead = 10 * time.Millisecond
 
-// Launch schedules, at the first call of an execution, the creation of the instances of its
-// later steps, at the times that the workflow's launch policy says.
+// Launch schedules, at the first call of an execution, the creation of the instances of its later
+// steps, at the times of the workflow's launch policy.
 func (p *Planner) Launch(c *engine.FunctionCall, w Workflow) {
 	policy := policyOf(w)
 	if !p.launches.first(c.Execution) || policy == placement.Lazy {
@@ -65,7 +65,7 @@ func (p *Planner) Launch(c *engine.FunctionCall, w Workflow) {
 	}
 }
 
-// policyOf is a workflow's launch policy.
+// policyOf returns a workflow's launch policy.
 func policyOf(w Workflow) placement.Policy {
 	policy, err := placement.ParsePolicy(w.Launch)
 	if err != nil {
@@ -74,7 +74,7 @@ func policyOf(w Workflow) placement.Policy {
 	return policy
 }
 
-// warmAfter has a node create an instance after a while.
+// warmAfter makes a node create an instance after a wait.
 func (p *Planner) warmAfter(wait time.Duration, node outboard.NodeID, f Target) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

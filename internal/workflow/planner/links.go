@@ -48,7 +48,7 @@ func (l *Links) Record(node outboard.NodeID, size outboard.Bytes, took time.Dura
 	l.known[node] = k
 }
 
-// to is the link to a node, both directions as one.
+// to returns the link to a node, both directions as one.
 func (l *Links) to(node outboard.NodeID) placement.Link {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package planner decides where the steps of workflows run and when their instances are
-// created, from how earlier executions went.
+// Package planner decides where the steps of workflows run and when their instances are created,
+// from the records of earlier executions.
 package planner
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/placement"
 )
 
-// History has the executions that ended.
+// History lists and describes the executions that ended.
 type History interface {
 	List(ctx context.Context, f engine.Filter) ([]engine.Execution, error)
 	Get(ctx context.Context, id engine.ID) (engine.Execution, error)
@@ -47,13 +47,14 @@ type Options struct {
 	History History
 	// Others are the nodes of the pool but this one.
 	Others func() []outboard.NodeID
-	// Workflow returns the workflow of an app's version that is w, and Named one by its name.
+	// Workflow returns w, a workflow of an app's version, with its name and policy, and Named
+	// returns a workflow by its name.
 	Workflow func(ctx context.Context, app string, version int, w *dsl.Workflow) (Workflow, error)
 	Named    func(ctx context.Context, app string, version int, name string) (*dsl.Workflow, error)
 	// Warm creates an instance on a node, and Cold reports whether a function has none here.
 	Warm func(ctx context.Context, node outboard.NodeID, t Target) error
 	Cold func(t Target) bool
-	// Life bounds the work in the background, and Go runs a function that the process waits for
+	// Life bounds the work in the background, and Go runs a function for which the process waits
 	// before it ends.
 	Life   context.Context //nolint:containedctx // plans outlive the calls that need them
 	Go     func(func())
@@ -74,7 +75,7 @@ type Planner struct {
 // New returns a Planner without plans.
 func New(o Options) *Planner { return &Planner{opts: o, plans: map[planKey]*plan{}} }
 
-// Forget drops what is known of an execution that does not run here any more.
+// Forget drops the state of an execution that no longer runs on this node.
 func (p *Planner) Forget(id engine.ID) { p.launches.forget(id) }
 
 type planKey struct {
@@ -90,14 +91,14 @@ type plan struct {
 	graph    *graph
 	nodes    []outboard.NodeID
 	decision placement.Decision
-	seen     int // executions that it was made from
+	seen     int // executions from which it was made
 }
 
 const (
 	// planLifetime is how long a plan is used before a new one is made beside it.
 	planLifetime = 10 * time.Second
-	// maxHistory is how many of the latest executions a plan is made from, maxNodes how many
-	// nodes it considers.
+	// maxHistory bounds the latest executions from which a plan is made, maxNodes the nodes that it
+	// considers.
 	maxHistory = 16
 	maxNodes   = 8
 )
@@ -118,7 +119,7 @@ func (p *Planner) ChooseNode(c *engine.FunctionCall) outboard.NodeID {
 	return plan.nodes[plan.decision.Node[i]]
 }
 
-// current is the plan for a workflow, nil while there is none. An old one is remade in the
+// current returns the plan for a workflow, nil while there is none. It remakes an old plan in the
 // background.
 func (p *Planner) current(key planKey) *plan {
 	p.mu.Lock()
@@ -153,7 +154,7 @@ func (p *Planner) remake(key planKey) {
 	p.plans[key] = made
 }
 
-// make decides about a workflow.
+// make makes the plan for a workflow.
 func (p *Planner) make(ctx context.Context, key planKey) (*plan, error) {
 	w, err := p.opts.Workflow(ctx, key.app, key.version, key.workflow)
 	if err != nil {
@@ -172,13 +173,13 @@ func (p *Planner) make(ctx context.Context, key planKey) (*plan, error) {
 	return made, err
 }
 
-// nodes are those that steps may go to, this one first.
+// nodes returns the nodes on which steps may run, this one first.
 func (p *Planner) nodes() []outboard.NodeID {
 	all := append([]outboard.NodeID{p.opts.Self}, p.opts.Others()...)
 	return all[:min(len(all), maxNodes)]
 }
 
-// histories are the medians of the latest executions, by the tasks' paths.
+// histories returns the medians of the latest executions, by the tasks' paths.
 func (p *Planner) histories(ctx context.Context, app, workflow string) (map[string]history, int, error) {
 	list, err := p.opts.History.List(ctx, engine.Filter{App: app, Workflow: workflow, Limit: maxHistory})
 	if err != nil {
@@ -206,7 +207,7 @@ func (p *Planner) histories(ctx context.Context, app, workflow string) (map[stri
 	return known, seen, nil
 }
 
-// sizeOf is how large a step's result is, 0 for what is small.
+// sizeOf returns the size of a step's result, 0 for a small one.
 func sizeOf(s *engine.Step) outboard.Bytes {
 	if s.Value == nil {
 		return 0
@@ -240,7 +241,7 @@ func (p *Planner) Why(ctx context.Context, e *engine.Execution) []client.Reason 
 	return all
 }
 
-// planOf is the plan for an execution's workflow, made now where there is none.
+// planOf returns the plan for an execution's workflow, made now if there is none.
 func (p *Planner) planOf(ctx context.Context, e *engine.Execution) (*plan, error) {
 	w, err := p.opts.Named(ctx, e.ID.App(), e.Version, e.Workflow)
 	if err != nil {
@@ -253,7 +254,7 @@ func (p *Planner) planOf(ctx context.Context, e *engine.Execution) (*plan, error
 	return p.make(ctx, key)
 }
 
-// reasonOf is one step's reason in words.
+// reasonOf returns one step's reason in words.
 func reasonOf(w placement.Why) string {
 	parts := []string{fmt.Sprintf("it would run from %v to %v and waits for %s", w.Start, w.End, w.WaitsFor)}
 	for _, o := range w.Others {

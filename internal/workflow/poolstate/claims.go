@@ -14,7 +14,7 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/engine"
 )
 
-// ClaimsOptions say where executions run and when this process can run them.
+// ClaimsOptions configure Claims: where executions run and when this process can run them.
 type ClaimsOptions struct {
 	Tenant  string
 	Self    outboard.NodeID
@@ -28,7 +28,7 @@ type ClaimsOptions struct {
 	Logger  *slog.Logger
 }
 
-// Claims is engine.Claims over the records of the executions, which name their owner.
+// Claims implements engine.Claims by the records of the executions, which name their owner.
 type Claims struct {
 	opts   ClaimsOptions
 	owners *Owners
@@ -48,7 +48,7 @@ func NewClaims(o ClaimsOptions) *Claims {
 	})}
 }
 
-// lastOwner is the node that an execution's records name last.
+// lastOwner returns the node that an execution's records name last.
 func lastOwner(ctx context.Context, log *state.Log, key string) (node outboard.NodeID, over bool, err error) {
 	records, err := log.Read(ctx, key)
 	for _, r := range records {
@@ -77,8 +77,8 @@ func (c *Claims) Claim(ctx context.Context, id engine.ID) error {
 	return err
 }
 
-// ClaimNew implements engine.Claims. It reads nothing: the start is appended where there must be
-// no record.
+// ClaimNew implements engine.Claims. It reads nothing: the start is appended on the condition that
+// there is no record.
 func (c *Claims) ClaimNew(_ context.Context, id engine.ID) error {
 	c.owners.add(c.prefix + string(id))
 	return nil
@@ -90,10 +90,9 @@ func (c *Claims) Release(_ context.Context, id engine.ID) error {
 	return nil
 }
 
-// Orphans implements engine.Claims. It waits until the process is ready: after the death of
-// a node thousands of executions may have to be read, and calls of functions do not wait for
-// that. An execution whose app is still loading is reported when the app is ready; others
-// are not delayed by it.
+// Orphans implements engine.Claims. It waits until the process is ready: after the death of a node
+// thousands of executions may have to be read, and calls of functions do not wait for that. An
+// execution whose app is still loading is reported when the app is ready; it does not delay others.
 func (c *Claims) Orphans(ctx context.Context, f func(engine.ID)) error {
 	select {
 	case <-c.opts.Ready:

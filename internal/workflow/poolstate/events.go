@@ -19,8 +19,8 @@ import (
 // EventRetention is how long an event is kept for listeners that subscribe later.
 const EventRetention = 24 * time.Hour
 
-// Events is engine.Events. An event is appended to a log, for listeners that subscribe
-// later, and published on a subject, for those that are subscribed.
+// Events implements engine.Events. An event is appended to a log, for listeners that subscribe
+// later, and published on a subject, for current listeners.
 type Events struct {
 	Tenant string
 	State  *state.State

@@ -14,7 +14,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// ErrOwned says that a node that is there runs the execution.
+// ErrOwned says that a present node runs the execution.
 var ErrOwned = errors.New("another node runs the execution")
 
 // Members knows which nodes are in the pool.
@@ -23,36 +23,35 @@ type Members interface {
 	Changed() <-chan struct{}
 }
 
-// OwnersOptions say how to know whose an execution is.
+// OwnersOptions configure Owners.
 type OwnersOptions struct {
 	Members Members
 	Self    outboard.NodeID
-	// Prefix is what the keys of the executions begin with, "TENANT/".
+	// Prefix is the prefix of the executions' keys, "TENANT/".
 	Prefix string
-	// Keys are the keys of the executions' log that begin with a prefix.
+	// Keys returns the keys of the executions' log that begin with a prefix.
 	Keys func(ctx context.Context, prefix string) ([]string, error)
-	// Owner is the node that the records of an execution name last, in its start or in a
-	// takeover; "" where there are no records. over says that the execution has ended.
+	// Owner returns the node that the records of an execution name last, in its start or in a
+	// takeover; "" without records. over says that the execution has ended.
 	Owner func(ctx context.Context, key string) (node outboard.NodeID, over bool, err error)
-	// Logger hears when there are many to look at. The default discards it.
+	// Logger logs when many executions have to be read. The default discards it.
 	Logger *slog.Logger
 }
 
 // Owners knows which node runs which execution, and which executions have no owner.
 //
-// It writes nothing. Each execution's log names its owner: the node that recorded its
-// start, or the one that recorded last that it took the execution over. These records
-// are appended at an expected revision, so that of two nodes that want an execution one
-// gets it, and the one that had it before can append no more: what a key of the pool's
-// table would add by compare-and-set is there already, in order with the steps, and
-// costs nothing for an execution that is never taken over. A key for each execution
-// would be two writes, which every node's watcher of the table hears: at 1,000 executions
-// a second and ten nodes 20,000 messages a second, for what is wanted after a node's
-// death only. That is paid then instead: a look at the log's keys, and at the records of
-// those executions that have not ended as far as is known.
+// It writes nothing. Each execution's log names its owner: the node that recorded its start, or the
+// node that recorded last that it took the execution over. These records are appended at an
+// expected revision, so that of two nodes that want an execution one gets it, and its earlier owner
+// can append no more. What a key of the pool's table would add by compare-and-swap exists already,
+// in order with the steps, and costs nothing for an execution that is never taken over. A key for
+// each execution would be two writes, which every node's watcher of the table receives: at 1,000
+// executions a second and ten nodes 20,000 messages a second, which are of use only after a node's
+// death. That cost is paid then instead: the log's keys are read, and the records of the executions
+// that are not known to have ended.
 //
-// A node owns nothing any more when it is no member of the pool. What is owned by this
-// node, but was not claimed since New, was left by its process of before.
+// A node owns nothing any more when it is no member of the pool. An execution that this node owns,
+// but has not claimed since NewOwners, was left by its previous process.
 type Owners struct {
 	opts OwnersOptions
 
@@ -61,7 +60,7 @@ type Owners struct {
 	over map[string]bool // have ended, which stays so
 }
 
-// NewOwners knows nothing yet.
+// NewOwners returns Owners that have claimed nothing.
 func NewOwners(opts OwnersOptions) *Owners {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -69,9 +68,9 @@ func NewOwners(opts OwnersOptions) *Owners {
 	return &Owners{opts: opts, mine: map[string]bool{}, over: map[string]bool{}}
 }
 
-// Claim says that this node may run an execution: it has no records, or its owner has
-// left, or it is this node's. The caller records that it does at the revision that it
-// knows, and may come too late. Otherwise the error is ErrOwned.
+// Claim returns nil if this node may run an execution: the execution has no records, or its owner
+// has left, or this node is the owner. The caller then records that it runs the execution, at the
+// revision that it knows, and may come too late. Otherwise the error is ErrOwned.
 func (o *Owners) Claim(ctx context.Context, key string) error {
 	node, over, err := o.opts.Owner(ctx, key)
 	switch {
@@ -85,14 +84,14 @@ func (o *Owners) Claim(ctx context.Context, key string) error {
 	return nil
 }
 
-// add says that this process runs an execution.
+// add notes that this process runs an execution.
 func (o *Owners) add(key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.mine[key] = true
 }
 
-// Release says that this process runs an execution no longer.
+// Release notes that this process no longer runs an execution.
 func (o *Owners) Release(key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -105,7 +104,7 @@ func (o *Owners) isMine(key string) bool {
 	return o.mine[key]
 }
 
-// nodes are the members by name, none while the members are not known.
+// nodes returns the members by name, none while the members are not known.
 func (o *Owners) nodes() []outboard.NodeID {
 	var all []outboard.NodeID
 	for _, n := range o.opts.Members.Nodes() {
@@ -123,19 +122,18 @@ func (o *Owners) left(node outboard.NodeID) bool {
 }
 
 const (
-	// turn is how long the node that is to take an orphan over has for it, before the next one
-	// may.
+	// turn is how long a node has to take an orphan over before the next node may.
 	turn = 2 * time.Second
-	// readers is how many executions are looked at at the same time.
+	// readers is how many executions are read at the same time.
 	readers = 8
-	// many executions take a while to look at, which is worth a line of the log.
+	// many is the number of executions whose reading is worth a line of the log.
 	many = 200
 )
 
-// Orphans calls f with each execution without an owner, until ctx ends: those of this
-// node's process of before, now, and those of nodes that leave, when they do. Every node
-// does so; to which of them an orphan goes first depends on its key. f may be called
-// more than once with a key, and may be called by several goroutines.
+// Orphans calls f with each execution without an owner, until ctx ends: now with the executions of
+// this node's previous process, and with those of other nodes when they leave. Every node does so;
+// the key of an orphan decides which node gets it first. f may be called more than once with a key,
+// and may be called by several goroutines.
 func (o *Owners) Orphans(ctx context.Context, f func(key string)) error {
 	var known []outboard.NodeID
 	var pending []string
@@ -183,7 +181,7 @@ func anyLeft(before, now []outboard.NodeID) bool {
 	return slices.ContainsFunc(before, func(n outboard.NodeID) bool { return !slices.Contains(now, n) })
 }
 
-// candidates are the executions that may not have ended.
+// candidates returns the executions that may not have ended.
 func (o *Owners) candidates(ctx context.Context) ([]string, error) {
 	keys, err := o.opts.Keys(ctx, o.opts.Prefix)
 	if err != nil {
@@ -195,7 +193,7 @@ func (o *Owners) candidates(ctx context.Context) ([]string, error) {
 	var all []string
 	for _, key := range keys {
 		if o.over[key] {
-			over[key] = true // those that the log forgot are forgotten here, too
+			over[key] = true // keys that the log dropped are dropped here, too
 		} else if strings.HasPrefix(key, o.opts.Prefix) {
 			all = append(all, key)
 		}
@@ -204,7 +202,7 @@ func (o *Owners) candidates(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// offerAll is offer, told to the log.
+// offerAll is offer, with lines in the log for many executions.
 func (o *Owners) offerAll(ctx context.Context, keys []string, nodes []outboard.NodeID, round int, f func(string)) ([]string, error) {
 	if len(keys) < many {
 		return o.offer(ctx, keys, nodes, round, f)
@@ -216,8 +214,8 @@ func (o *Owners) offerAll(ctx context.Context, keys []string, nodes []outboard.N
 	return later, err
 }
 
-// offer calls f with the executions that have no owner and whose turn at this node it is, and
-// returns those for which it may come.
+// offer calls f with the executions without an owner that this node may take over now, and returns
+// the executions whose turn may come later.
 func (o *Owners) offer(ctx context.Context, keys []string, nodes []outboard.NodeID, round int, f func(string)) ([]string, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -252,7 +250,7 @@ func (o *Owners) offer(ctx context.Context, keys []string, nodes []outboard.Node
 	return later, context.Cause(ctx)
 }
 
-// offerOne says whether the execution may have to be offered later.
+// offerOne offers one execution, and reports whether it may have to be offered again later.
 func (o *Owners) offerOne(ctx context.Context, key string, nodes []outboard.NodeID, round int, f func(string)) (bool, error) {
 	node, over, err := o.opts.Owner(ctx, key)
 	if err != nil {
@@ -276,7 +274,8 @@ func (o *Owners) offerOne(ctx context.Context, key string, nodes []outboard.Node
 }
 
 // takeoverRank is the number of nodes that come before self in the order in which nodes take an
-// execution over (rendezvous hashing): all nodes compute the same order, another for each execution.
+// execution over (rendezvous hashing): all nodes compute the same order, another for each
+// execution.
 func takeoverRank(nodes []outboard.NodeID, self outboard.NodeID, key string) int {
 	weight := func(n outboard.NodeID) uint64 {
 		h := fnv.New64a()

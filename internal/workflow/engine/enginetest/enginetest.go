@@ -1,4 +1,4 @@
-// Package enginetest has what a workflow engine needs, in memory: a pool that
+// Package enginetest implements the dependencies of a workflow engine in memory: a pool that
 // several engines share, with nodes that can be killed at any moment.
 package enginetest
 
@@ -21,11 +21,10 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/engine"
 )
 
-// ErrDead is what a killed node gets.
+// ErrDead is the error of a killed node.
 var ErrDead = errors.New("this node was killed")
 
-// Pool is what outlives nodes.
-// All methods may be called by several goroutines.
+// Pool is the state that outlives nodes. All methods may be called by several goroutines.
 type Pool struct {
 	mu        sync.Mutex
 	seq       uint64
@@ -51,7 +50,7 @@ type arrival struct {
 	event core.CloudEvent
 }
 
-// New makes an empty pool.
+// New creates an empty pool.
 func New() *Pool {
 	return &Pool{
 		logs: map[string][]state.Record{}, owners: map[engine.ID]*Node{}, saved: map[engine.ID]map[string][]byte{},
@@ -59,35 +58,35 @@ func New() *Pool {
 	}
 }
 
-// Deploy makes a workflow known as version 1 of an app.
+// Deploy adds a workflow to version 1 of an app.
 func (p *Pool) Deploy(app, name string, w *dsl.Workflow) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.workflows[app+"/"+name] = w
 }
 
-// Undeploy makes it unknown.
+// Undeploy removes a workflow.
 func (p *Pool) Undeploy(app, name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.workflows, app+"/"+name)
 }
 
-// Records are the log of an execution.
+// Records returns the log of an execution.
 func (p *Pool) Records(key string) []state.Record {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.logs[key])
 }
 
-// Claims is how many executions are claimed.
+// Claims returns how many executions are claimed.
 func (p *Pool) Claims() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.owners)
 }
 
-// Owner is the node that has claimed an execution, "" for none.
+// Owner returns the node that has claimed an execution, "" for none.
 func (p *Pool) Owner(id engine.ID) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,20 +100,20 @@ func (p *Pool) Owner(id engine.ID) string {
 	}
 }
 
-// Saved is how many values of an execution are saved.
+// Saved returns how many values of an execution are saved.
 func (p *Pool) Saved(id engine.ID) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.saved[id])
 }
 
-// Node is one node's view of the pool: all that an engine needs but functions.
+// Node is one node's view of the pool: all dependencies of an engine but functions.
 type Node struct {
 	pool *Pool
 	name string
-	// Fault is asked before and after everything that the node does, with what it
-	// is. It may kill the node, or return an error that the node then sees. It must
-	// not be changed once the node is used.
+	// Fault is called before and after each operation of the node, with the operation's name. It
+	// may kill the node, or return an error, with which the operation fails. It must not be changed
+	// once the node is used.
 	Fault func(n *Node, op string, after bool) error
 
 	mu     sync.Mutex
@@ -122,12 +121,12 @@ type Node struct {
 	arenas map[engine.ID][]byte
 }
 
-// Node makes a node.
+// Node creates a node.
 func (p *Pool) Node(name string) *Node {
 	return &Node{pool: p, name: name, arenas: map[engine.ID][]byte{}}
 }
 
-// Options are an engine's on the node.
+// Options returns the options of an engine on the node.
 func (n *Node) Options(functions engine.Functions) engine.Options {
 	return engine.Options{
 		Tenant: "test", Node: n.name, Log: n, Claims: claims{n}, Workflows: n, Values: values{n}, Events: n,
@@ -135,8 +134,8 @@ func (n *Node) Options(functions engine.Functions) engine.Options {
 	}
 }
 
-// Kill ends the node: nothing that it does has an effect any more, and what it had
-// can be taken over.
+// Kill kills the node: its operations have no effect any more, and its executions can be taken
+// over.
 func (n *Node) Kill() {
 	n.mu.Lock()
 	n.dead = true
@@ -155,7 +154,7 @@ func (n *Node) Dead() bool {
 	return n.dead
 }
 
-// step lets f happen unless the node is dead or has a fault.
+// step runs f unless the node is dead or has a fault.
 func (n *Node) step(ctx context.Context, op string, f func() error) error {
 	if n.Fault != nil {
 		if err := n.Fault(n, op, false); err != nil {
@@ -181,7 +180,7 @@ func (n *Node) step(ctx context.Context, op string, f func() error) error {
 	return err
 }
 
-// Append is engine.Log's.
+// Append implements engine.Log.
 func (n *Node) Append(ctx context.Context, key string, after uint64, data ...[]byte) (uint64, error) {
 	var seq uint64
 	err := n.step(ctx, "append", func() error {
@@ -203,7 +202,7 @@ func (n *Node) Append(ctx context.Context, key string, after uint64, data ...[]b
 	return seq, err
 }
 
-// Read is engine.Log's.
+// Read implements engine.Log.
 func (n *Node) Read(ctx context.Context, key string) ([]state.Record, error) {
 	var records []state.Record
 	err := n.step(ctx, "read", func() error {
@@ -213,7 +212,7 @@ func (n *Node) Read(ctx context.Context, key string) ([]state.Record, error) {
 	return records, err
 }
 
-// Heads is engine.Log's.
+// Heads implements engine.Log.
 func (n *Node) Heads(ctx context.Context, prefix string) (map[string]uint64, error) {
 	heads := map[string]uint64{}
 	err := n.step(ctx, "heads", func() error {
@@ -227,7 +226,7 @@ func (n *Node) Heads(ctx context.Context, prefix string) (map[string]uint64, err
 	return heads, err
 }
 
-// Scan is engine.Log's.
+// Scan implements engine.Log.
 func (n *Node) Scan(ctx context.Context, prefix string, f func([]state.Record) error) error {
 	var all []state.Record
 	err := n.step(ctx, "scan", func() error {
@@ -247,7 +246,7 @@ func (n *Node) Scan(ctx context.Context, prefix string, f func([]state.Record) e
 	return err
 }
 
-// Purge is engine.Log's.
+// Purge implements engine.Log.
 func (n *Node) Purge(ctx context.Context, key string) error {
 	return n.step(ctx, "purge", func() error {
 		delete(n.pool.logs, key)
@@ -255,7 +254,7 @@ func (n *Node) Purge(ctx context.Context, key string) error {
 	})
 }
 
-// Workflow is engine.Workflows'.
+// Workflow implements engine.Workflows.
 func (n *Node) Workflow(ctx context.Context, app string, _ int, name string) (*dsl.Workflow, int, error) {
 	var w *dsl.Workflow
 	err := n.step(ctx, "workflow", func() error {
@@ -267,7 +266,7 @@ func (n *Node) Workflow(ctx context.Context, app string, _ int, name string) (*d
 	return w, 1, err
 }
 
-// Find is engine.Workflows'.
+// Find implements engine.Workflows.
 func (n *Node) Find(ctx context.Context, app string, _ int, run *dsl.Run) (string, error) {
 	name := ""
 	err := n.step(ctx, "find", func() error {
@@ -282,7 +281,7 @@ func (n *Node) Find(ctx context.Context, app string, _ int, run *dsl.Run) (strin
 	return name, err
 }
 
-// Publish is engine.Events'.
+// Publish implements engine.Events.
 func (n *Node) Publish(ctx context.Context, app string, event core.CloudEvent) error {
 	return n.step(ctx, "publish", func() error {
 		p := n.pool
@@ -296,7 +295,7 @@ func (n *Node) Publish(ctx context.Context, app string, event core.CloudEvent) e
 	})
 }
 
-// Published are the events that were published, with those that came twice.
+// Published returns the published events, duplicates included.
 func (p *Pool) Published() []core.CloudEvent {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -307,7 +306,7 @@ func (p *Pool) Published() []core.CloudEvent {
 	return out
 }
 
-// Subscribe is engine.Events'. Events since then are brought in at once.
+// Subscribe implements engine.Events. It delivers the events since then at once.
 func (n *Node) Subscribe(ctx context.Context, app string, since time.Time, f func(core.CloudEvent)) (func(), error) {
 	var id int
 	var past []core.CloudEvent
@@ -332,7 +331,7 @@ func (n *Node) Subscribe(ctx context.Context, app string, since time.Time, f fun
 	}, err
 }
 
-// claims is a Node as engine.Claims.
+// claims implements engine.Claims for a Node.
 type claims struct{ n *Node }
 
 func (c claims) Claim(ctx context.Context, id engine.ID) error {
@@ -378,7 +377,7 @@ func (c claims) Orphans(ctx context.Context, f func(engine.ID)) error {
 	}
 }
 
-// values is a Node as engine.Values. An arena is as long as what was put into it.
+// values implements engine.Values for a Node. An arena is as long as its content.
 type values struct{ n *Node }
 
 func (v values) Put(ctx context.Context, id engine.ID, data []byte) (engine.Extent, error) {
@@ -484,12 +483,12 @@ type Functions struct {
 	Effects []string
 }
 
-// Call is engine.Functions'.
+// Call implements engine.Functions.
 func (f Functions) Call(ctx context.Context, call engine.FunctionCall) (engine.Outcome, error) {
 	return f.F(ctx, call)
 }
 
-// Pure is engine.Functions'.
+// Pure implements engine.Functions.
 func (f Functions) Pure(_ string, _ int, function string) bool {
 	return !slices.Contains(f.Effects, function)
 }
