@@ -19,7 +19,7 @@ import (
 // Loading is an app of which no version is ready.
 type Loading struct {
 	Spec *manifest.App
-	// Await waits until a version serves, or says why none ever will.
+	// Await waits until a version serves, or returns why none ever will.
 	Await func(context.Context) error
 }
 
@@ -37,7 +37,8 @@ type Options[F Function, W any] struct {
 	Files    Files
 	Planes   Planes[F, W]
 	Router   Router[F, W]
-	// Survey asks all nodes for their Progress, and Members is closed when nodes come or go.
+	// Survey asks all nodes for their Progress. Members returns a channel that is closed when nodes
+	// join or leave.
 	Survey  func(context.Context) *Survey
 	Members func() <-chan struct{}
 	Logger  *slog.Logger
@@ -63,7 +64,7 @@ type versionKey struct {
 }
 
 // flight is a version that is being built: all callers that need it wait for one build. After a
-// restart hundreds of executions may need one, and a build takes seconds of all processors.
+// restart hundreds of executions may need a version, and a build takes seconds of all processors.
 type flight struct {
 	done chan struct{}
 	err  error
@@ -73,7 +74,7 @@ type flight struct {
 type entry[F Function, W any] struct {
 	resources Resources
 	versions  map[int]*Version[F, W] // ready, by number; Deployments has a reference to each
-	built     int                    // the version in force that was built last, well or not
+	built     int                    // the version in force that was built last, with success or not
 	serving   int                    // the version whose routes are published
 	failure   error                  // why the version built last is not ready
 	failed    time.Time              // when the failure was found
@@ -119,7 +120,7 @@ func (e *entry[F, W]) close() {
 	e.resources.Close()
 }
 
-// Current is the version of an app that new calls enter, nil for none.
+// Current returns the version of an app that new calls enter, nil for none.
 func (c *Deployments[F, W]) Current(app string) *Version[F, W] { return (*c.current.Load())[app] }
 
 // Select returns the current versions of the app with a name, or of all apps for "", sorted by
@@ -135,7 +136,7 @@ func (c *Deployments[F, W]) Select(name string) []*Version[F, W] {
 	return all
 }
 
-// Unavailable says why new calls can't enter an app here.
+// Unavailable returns why new calls can't enter an app here.
 func (c *Deployments[F, W]) Unavailable(app string) error {
 	history, ok := c.opts.Registry.Get(app)
 	v := history.Current()
@@ -159,13 +160,13 @@ func (c *Deployments[F, W]) entryOf(app string) *entry[F, W] {
 	return e
 }
 
-// keptVersions is how many versions of an app stay ready, for executions that began with
-// them. An older one is built again when an execution needs it.
+// keptVersions is how many versions of an app stay ready, for executions that began with them. An
+// older version is built again when an execution needs it.
 const keptVersions = 2
 
-// publish makes the versions that are ready current, publishes their routes, and closes what
-// is outdated. deployed are the names of the apps in the registry; early are apps that are
-// loading whose messages and schedules this node accepts.
+// publish makes the versions that are ready current, publishes their routes, and closes outdated
+// versions. deployed are the names of the apps in the registry; early are loading apps whose
+// messages and schedules this node accepts.
 func (c *Deployments[F, W]) publish(deployed map[string]bool, early []*catalog.Version) {
 	c.mu.Lock()
 	current := map[string]*Version[F, W]{}
@@ -223,7 +224,7 @@ func (c *Deployments[F, W]) publishRoutes(current map[string]*Version[F, W], ear
 	return c.opts.Router.Publish(serving, loading)
 }
 
-// inForce is the version that new calls enter: the one built last or, while that is not
+// inForce returns the version that new calls enter: the version built last or, while that is not
 // ready, the newest.
 func (e *entry[F, W]) inForce() *Version[F, W] {
 	if v := e.versions[e.built]; v != nil || len(e.versions) == 0 {
@@ -262,7 +263,8 @@ func (c *Deployments[F, W]) Acquire(ctx context.Context, app string, number int)
 	return c.rebuild(ctx, app, number)
 }
 
-// ensureBuilt has a version built and in its app's entry. Concurrent callers share one build.
+// ensureBuilt builds a version, unless that is done, and adds it to its app's entry. Concurrent
+// callers share one build.
 func (c *Deployments[F, W]) ensureBuilt(ctx context.Context, e *entry[F, W], v *catalog.Version) error {
 	key := versionKey{v.App.Name, v.Number}
 	for {
@@ -325,13 +327,13 @@ func (c *Deployments[F, W]) rebuild(ctx context.Context, app string, number int)
 	return nil, outboard.Errorf(outboard.NotFound, "", "version %d of app %s is not kept any more", number, app)
 }
 
-// acquireBuilt returns a version with a reference, and builds it as often as it is retired
+// acquireBuilt returns a version with a reference. It builds the version again if it is retired
 // meanwhile.
 func (c *Deployments[F, W]) acquireBuilt(ctx context.Context, v *catalog.Version) (*Version[F, W], error) {
 	for {
 		e := c.entryOf(v.App.Name)
 		if err := c.ensureBuilt(ctx, e, v); outboard.KindOf(err) == outboard.NotFound {
-			// A file that no node in reach has does not end an execution.
+			// That no reachable node has a file does not end an execution.
 			return nil, outboard.Errorf(outboard.Unreachable, "", "version %d of app %s: %w", v.Number, v.App.Name, err)
 		} else if err != nil {
 			return nil, err
@@ -397,7 +399,7 @@ func (c *Deployments[F, W]) AwaitServing(ctx context.Context, app string) error 
 // is loading.
 const loadingTimeout = time.Minute
 
-// AwaitCurrent is Current, of an app that is loading when it is ready.
+// AwaitCurrent is Current, but waits for an app that is loading.
 func (c *Deployments[F, W]) AwaitCurrent(ctx context.Context, app string) (*Version[F, W], error) {
 	if v := c.Current(app); v != nil {
 		return v, nil
@@ -439,7 +441,7 @@ func (c *Deployments[F, W]) await(ctx context.Context, app string, done func(*en
 	}
 }
 
-// ArenaSize is how large the arenas of an app's executions are: all of its versions that are
+// ArenaSize returns the size of the arenas of an app's executions: all of its versions that are
 // ready here can map them.
 func (c *Deployments[F, W]) ArenaSize(app string) outboard.Bytes {
 	c.mu.Lock()

@@ -13,17 +13,17 @@ import (
 // ErrOlder is the answer of a node whose program is too old to report its Progress.
 var ErrOlder = errors.New("its program is too old to tell")
 
-// Progress is how far a node is with an app. The zero value is a node that has not heard of
+// Progress is a node's progress with an app. The zero value stands for a node that does not know
 // the app.
 type Progress struct {
-	// Built is the version that was built last, well or not, and Serving the one that takes
-	// requests, 0 for none.
+	// Built is the version that was built last, with success or not, and Serving the version that
+	// takes requests, 0 for none.
 	Built, Serving int
 	// Failure says why the version built last is not ready.
 	Failure string
 }
 
-// NodeState is a node's progress with one version. A later version counts as well.
+// NodeState returns a node's progress with one version. A later version counts as well.
 func (p Progress) NodeState(version int) client.AppNode {
 	n := client.AppNode{State: client.AppStarting, Serves: p.Serving}
 	switch {
@@ -35,7 +35,7 @@ func (p Progress) NodeState(version int) client.AppNode {
 	return n
 }
 
-// Progress is how far this node is with the tenant's apps, by their names.
+// Progress returns this node's progress with the tenant's apps, by their names.
 func (c *Deployments[F, W]) Progress() map[string]Progress {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,8 +57,8 @@ type Survey struct {
 	Failed map[outboard.NodeID]error
 }
 
-// NodeStates is each node's progress with a version of an app, sorted by node. The states of
-// a nil Survey are nil.
+// NodeStates returns each node's progress with a version of an app, sorted by node. The states of a
+// nil Survey are nil.
 func (s *Survey) NodeStates(app string, version int) []client.AppNode {
 	if s == nil {
 		return nil
@@ -76,7 +76,7 @@ func (s *Survey) NodeStates(app string, version int) []client.AppNode {
 	return all
 }
 
-// failedNode is a node that did not report its progress.
+// failedNode returns the state of a node that did not report its progress.
 func failedNode(node outboard.NodeID, err error) client.AppNode {
 	if errors.Is(err, ErrOlder) {
 		return client.AppNode{Node: node, State: client.AppUnknown, Reason: ErrOlder.Error()}
@@ -84,8 +84,8 @@ func failedNode(node outboard.NodeID, err error) client.AppNode {
 	return client.AppNode{Node: node, State: client.AppSilent, Reason: err.Error()}
 }
 
-// Serving reports of each app whether a node serves it. A node with an older program counts
-// for all: it became a member only when it served every app.
+// Serving reports for each app whether a node serves it. A node with an older program counts for
+// all: it became a member only when it served every app.
 func (s *Survey) Serving(all []*catalog.Version) map[string]bool {
 	older := false
 	for _, err := range s.Failed {

@@ -11,8 +11,8 @@ const (
 	// concurrentBuilds is how many versions are built at the same time: one alone uses all
 	// processors for most of its time, and much memory.
 	concurrentBuilds = 2
-	// smallFraction admits a version beside those, if its size is at most this fraction of the
-	// smallest one that is being built: a small version never waits for large ones, and all of
+	// smallFraction admits a version beside these, if its size is at most this fraction of the
+	// smallest version that is being built: a small version never waits for large ones, and all of
 	// them together need little more than the large ones.
 	smallFraction = 4
 )

@@ -12,14 +12,14 @@ import (
 )
 
 // reconciler makes Deployments match the pool's registry. Apps are built independently and
-// published as soon as each is ready: one waits for another only in the build queue.
+// published as soon as each is ready: an app waits for another only in the build queue.
 type reconciler[F Function, W any] struct {
 	apps  *Deployments[F, W]
 	queue buildQueue
 	work  sync.WaitGroup
 	built chan struct{} // capacity 1: a build ended
 
-	// Of apps that are not ready here: whether another node serves them.
+	// elsewhere reports, for apps that are not ready here, whether another node serves them.
 	elsewhere map[string]bool
 	surveying bool // a survey of the other nodes is in progress
 	outdated  bool // and the nodes have changed since it began
@@ -62,8 +62,8 @@ func (c *Deployments[F, W]) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// reconcile begins the builds of new versions, publishes those that are ready, and removes
-// apps that are gone. It returns the apps of which no version is ready.
+// reconcile begins the builds of new versions, publishes the versions that are ready, and removes
+// apps that are no longer deployed. It returns the apps of which no version is ready.
 func (r *reconciler[F, W]) reconcile(ctx context.Context) (loading []*catalog.Version) {
 	deployed := map[string]bool{}
 	for _, app := range r.apps.opts.Registry.List() {
@@ -101,8 +101,7 @@ func (r *reconciler[F, W]) retry() <-chan time.Time {
 }
 
 // startBuild begins to build a version, unless it is ready or being built or its build failed
-// within retryInterval. It returns whether no version of the app is ready, nor a failure
-// known.
+// within retryInterval. It reports whether the app has neither a ready version nor a known failure.
 func (r *reconciler[F, W]) startBuild(ctx context.Context, v *catalog.Version) (loading bool) {
 	e, c := r.apps.entryOf(v.App.Name), r.apps
 	c.mu.Lock()
@@ -174,8 +173,8 @@ func (r *reconciler[F, W]) build(ctx context.Context, e *entry[F, W], v *catalog
 	return r.apps.ensureBuilt(ctx, e, v)
 }
 
-// fetch brings the files of a version to this node and returns their size in bytes. It runs
-// before the version enters the build queue, which files that do not come would block.
+// fetch brings the files of a version to this node and returns their size in bytes. It runs before
+// the version enters the build queue, which a file that does not arrive would block.
 func (r *reconciler[F, W]) fetch(ctx context.Context, v *catalog.Version) (size int64, err error) {
 	files, counted := r.apps.opts.Files, map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(v.Files)) {
@@ -198,9 +197,9 @@ func (r *reconciler[F, W]) fetch(ctx context.Context, v *catalog.Version) (size 
 	return size, nil
 }
 
-// acceptEarly returns those of the loading apps whose messages and schedules this node
-// accepts before it can serve them, since no other node serves the app. It begins a survey
-// of the nodes where that is not known.
+// acceptEarly returns the loading apps whose messages and schedules this node accepts before it can
+// serve them, since no other node serves the app. It begins a survey of the nodes if that is not
+// known.
 func (r *reconciler[F, W]) acceptEarly(ctx context.Context, loading []*catalog.Version) (early []*catalog.Version) {
 	unknown := false
 	for _, v := range loading {

@@ -16,14 +16,14 @@ import (
 
 // Function is a function of a version, ready to be called.
 type Function interface {
-	// ArenaLimit is how large an execution's arena may be for the function to map it, 0 for
+	// ArenaLimit returns how large an execution's arena may be for the function to map it, 0 for
 	// any size.
 	ArenaLimit() outboard.Bytes
 	// Close waits for the calls in progress and frees the instances.
 	Close() error
 }
 
-// Resources are what the functions of all versions of an app share on a node.
+// Resources are the resources that the functions of all versions of an app share on a node.
 type Resources interface {
 	// SetSecrets replaces the app's secrets.
 	SetSecrets(secrets map[string][]byte)
@@ -43,10 +43,10 @@ type Source struct {
 type Planes[F Function, W any] interface {
 	// NewResources returns the resources of an app, which Deployments closes.
 	NewResources(app string) Resources
-	// DeployFunction builds a function of v. An error that is not ctx's is the module's.
+	// DeployFunction builds a function of v. An error that is not ctx's is a fault of the module.
 	DeployFunction(ctx context.Context, v *Version[F, W], s Source) (F, error)
-	// ParseWorkflow checks a workflow of v. unknown says why v has no function of a name, ""
-	// where it has.
+	// ParseWorkflow checks a workflow of v. unknown returns why v has no function of a name, "" if
+	// it has one.
 	ParseWorkflow(v *Version[F, W], s Source, unknown func(function string) string) (W, []manifest.Problem)
 	// CheckWorkflows checks the references of v's workflows to each other.
 	CheckWorkflows(v *Version[F, W]) []manifest.Problem
@@ -54,13 +54,13 @@ type Planes[F Function, W any] interface {
 
 // Files reads files by their digests.
 type Files interface {
-	// Size is the size of a file that this node has.
+	// Size returns the size of a file that this node has.
 	Size(digest string) (int64, error)
 	// Read returns a file of this node, or of another one that has it.
 	Read(ctx context.Context, digest string) ([]byte, error)
 }
 
-// Version is what one manifest deployed, ready to be called. It is immutable but for its
+// Version is a deployed version of an app, ready to be called. It is immutable but for its
 // reference count: the functions close with the last reference.
 type Version[F Function, W any] struct {
 	Number    int
@@ -72,7 +72,7 @@ type Version[F Function, W any] struct {
 	digests map[string]string // of the files, by their names in the manifest
 
 	mu         sync.Mutex
-	references int // those of Deployments and of executions
+	references int // of Deployments and of executions
 }
 
 // retain adds a reference. It returns false when the version is closed.
@@ -107,14 +107,14 @@ func (v *Version[F, W]) close() error {
 	return errors.Join(errs...)
 }
 
-// WorkflowDigest is the digest of a workflow's file.
+// WorkflowDigest returns the digest of a workflow's file.
 func (v *Version[F, W]) WorkflowDigest(name string) string { return v.digests[v.Spec.Workflows[name]] }
 
-// defaultArena is how large an execution's arena is where no function's window is smaller.
-// Only pages that are written to take memory.
+// defaultArena is the size of an execution's arena if no function's window is smaller. Only written
+// pages occupy memory.
 const defaultArena outboard.Bytes = 64 << 20
 
-// ArenaSize is how large an execution's arena may be so that all functions can map it.
+// ArenaSize returns how large an execution's arena may be so that all functions can map it.
 func (v *Version[F, W]) ArenaSize() outboard.Bytes {
 	size := defaultArena
 	for _, f := range v.Functions {
@@ -125,7 +125,7 @@ func (v *Version[F, W]) ArenaSize() outboard.Bytes {
 	return size
 }
 
-// recipe is what a version is built from.
+// recipe is the input of a build.
 type recipe struct {
 	number    int
 	spec      *manifest.App
@@ -208,7 +208,7 @@ func (b *builder[F, W]) workflow(ctx context.Context, name string) error {
 	return nil
 }
 
-// unknownFunction says that the app has no function of a name, "" where it has.
+// unknownFunction returns why the app has no function of a name, "" if it has one.
 func (b *builder[F, W]) unknownFunction(name string) string {
 	if _, ok := b.recipe.spec.Functions[name]; ok {
 		return ""

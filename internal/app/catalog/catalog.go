@@ -1,9 +1,9 @@
 // Package catalog keeps the deployed versions of apps in the pool's table.
 //
-// One key has one app, `apps/NAME`, with its last versions; it is written by
-// compare-and-swap, so that all nodes agree on the order of deployments. A version has the
-// manifest's content, the digests of its files and its secrets: all that a node needs but the
-// files themselves, which are artifacts.
+// Each app has one key, `apps/NAME`, with its last versions; it is written by compare-and-swap, so
+// that all nodes agree on the order of deployments. A version has the manifest's content, the
+// digests of its files and its secrets: all that a node needs but the files themselves, which are
+// artifacts.
 package catalog
 
 import (
@@ -25,15 +25,15 @@ import (
 
 const (
 	prefix = "apps/"
-	// MaxVersion is how large a version may be, in JSON: its manifest and secrets.
+	// MaxVersion bounds a version, its manifest and secrets, in bytes of JSON.
 	MaxVersion = 144 << 10
-	// keptVersions is how many versions of an app are kept, if keptBytes have room for them:
-	// all are one value of the table, which has half a megabyte at most.
+	// keptVersions is how many versions of an app are kept, if they fit into keptBytes: all are one
+	// value of the table, which has half a megabyte at most.
 	keptVersions = 8
 	keptBytes    = 3 * MaxVersion
 )
 
-// Version is an app as it was deployed once.
+// Version is one deployment of an app.
 type Version struct {
 	Number int          `json:"number"`
 	App    manifest.App `json:"app"`
@@ -61,12 +61,12 @@ func (v *Version) Stamp(number int, at time.Time, by outboard.NodeID) {
 func (v *Version) Size() int {
 	text, err := json.Marshal(v)
 	if err != nil {
-		return MaxVersion + 1 // can't be: writing it says why
+		return MaxVersion + 1 // can't happen: writing the version returns the error
 	}
 	return len(text)
 }
 
-// App is the versions of an app that are kept, oldest first. The last is in force.
+// App is the history of an app: the versions that are kept, oldest first. The last is in force.
 type App = versions.History[Version, *Version]
 
 // Options configure a Catalog.
@@ -74,12 +74,12 @@ type Options struct {
 	State *state.State
 	// Self is this node.
 	Self outboard.NodeID
-	// Logger hears of records that can't be read. The default discards.
+	// Logger logs unreadable records. The default discards.
 	Logger *slog.Logger
 }
 
-// Catalog is a node's view of the apps, and its way to change them. All methods may
-// be called by several goroutines.
+// Catalog is a node's view of the apps, by which it also changes them. All methods may be called by
+// several goroutines.
 type Catalog struct {
 	opts Options
 	view *state.Follower
@@ -99,7 +99,7 @@ func Open(ctx context.Context, opts Options) (*Catalog, error) {
 // Close stops following.
 func (r *Catalog) Close() error { return r.view.Close() }
 
-// Changed is closed at the next change of what the Catalog returns.
+// Changed returns a channel that is closed at the next change of the apps.
 func (r *Catalog) Changed() <-chan struct{} { return r.view.Changed() }
 
 func (r *Catalog) applyEntry(e state.Entry) (bool, error) {
@@ -118,7 +118,7 @@ func (r *Catalog) applyEntry(e state.Entry) (bool, error) {
 	return true, nil
 }
 
-// List is all apps that are deployed, by name.
+// List returns all deployed apps, by name.
 func (r *Catalog) List() []App {
 	r.view.Lock()
 	defer r.view.Unlock()
@@ -132,7 +132,7 @@ func (r *Catalog) List() []App {
 	return all
 }
 
-// Get is the app with a name, if it is deployed.
+// Get returns the app with a name, if it is deployed.
 func (r *Catalog) Get(name string) (App, bool) {
 	r.view.Lock()
 	defer r.view.Unlock()
@@ -140,7 +140,7 @@ func (r *Catalog) Get(name string) (App, bool) {
 	return a, ok && a.Current() != nil
 }
 
-// Names are the names of the apps that are deployed.
+// Names returns the names of the deployed apps.
 func (r *Catalog) Names() []string {
 	var names []string
 	for _, a := range r.List() {
@@ -149,7 +149,7 @@ func (r *Catalog) Names() []string {
 	return names
 }
 
-// Files are the digests of all files that a version that is kept needs.
+// Files returns the digests of all files that the kept versions need.
 func (r *Catalog) Files() map[string]bool {
 	files := map[string]bool{}
 	for _, a := range r.List() {
@@ -186,8 +186,8 @@ func (r *Catalog) Apply(ctx context.Context, v Version) (Version, error) {
 	})
 }
 
-// Await waits until this view of the pool has a version of an app, or a later one. What
-// another view applied may not be here yet.
+// Await waits until this view of the pool has a version of an app, or a later one. A version that
+// was applied through another view may not have arrived yet.
 func (r *Catalog) Await(ctx context.Context, name string, number int) error {
 	for {
 		changed := r.Changed()
@@ -219,7 +219,7 @@ func (r *Catalog) Rollback(ctx context.Context, name string) (Version, error) {
 	})
 }
 
-// Remove ends an app. One that is deployed under its name later has greater numbers.
+// Remove removes an app. Versions that are deployed under its name later have greater numbers.
 func (r *Catalog) Remove(ctx context.Context, name string) error {
 	op := "remove " + name
 	return r.history(name).Remove(ctx, op, func(a App) error {

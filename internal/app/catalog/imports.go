@@ -8,8 +8,8 @@ import (
 	"github.com/outboard-run/outboard/internal/app/manifest"
 )
 
-// Foreign checks what functions of an app import from other apps: they are there, in
-// the same tenant, and no call could come back to where it began.
+// Foreign checks the functions that an app imports from other apps: they exist, in the same tenant,
+// and no chain of calls could come back to its beginning.
 func (r *Catalog) Foreign(m *manifest.Manifest) []manifest.Problem {
 	var problems []manifest.Problem
 	for name, f := range m.App.Functions {
@@ -27,7 +27,7 @@ func (r *Catalog) Foreign(m *manifest.Manifest) []manifest.Problem {
 	return problems
 }
 
-// foreign says what is wrong with an import of another app's function.
+// foreign returns the problem of an import of another app's function, "" for none.
 func (r *Catalog) foreign(own *manifest.App, from, app, function string) string {
 	other, ok := r.Get(app)
 	switch {
@@ -55,8 +55,8 @@ func namesOf(functions map[string]manifest.Function) []string {
 	return all
 }
 
-// pathTo returns the functions on a path of calls from at to start, with own as it will be deployed;
-// nil if there is none.
+// pathTo returns the functions on a path of calls from at to start, with own as it will be
+// deployed; nil if there is none.
 func (r *Catalog) pathTo(own *manifest.App, start, at string, been map[string]bool) []string {
 	if at == start {
 		return []string{at}

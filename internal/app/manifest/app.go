@@ -48,7 +48,7 @@ func (r *reader) app(v pathNode, a *App) {
 	}
 }
 
-// empty says whether a member is not there, or has nothing.
+// empty reports whether a member is missing, or has no content.
 func empty(v pathNode) bool {
 	return v.Node == nil || v.Tag == "!!null" || len(v.Content) == 0 && v.Kind == yaml.MappingNode
 }
@@ -56,7 +56,7 @@ func empty(v pathNode) bool {
 // functionReader reads the functions of an app.
 type functionReader struct {
 	*reader
-	edges map[string][]edge // of functions of the app to those that they import
+	edges map[string][]edge // from functions of the app to the functions that they import
 }
 
 func (r *functionReader) functions(v pathNode, a *App) {
@@ -184,7 +184,7 @@ func (r *functionReader) imports(a *App, function string, v pathNode) []Import {
 	return all
 }
 
-// oneImport reads an import, and where its name stands.
+// oneImport reads an import, and returns it with the node of its name.
 func (r *functionReader) oneImport(v pathNode) (i Import, named pathNode) {
 	before, m := len(r.problems), members{"share": r.boolean(&i.Share)}
 	for _, kind := range importKinds() {
@@ -207,7 +207,7 @@ func (r *functionReader) oneImport(v pathNode) (i Import, named pathNode) {
 	return i, named
 }
 
-// buckets are a list of names, or names with what is to be known of each.
+// buckets reads a list of names, or a mapping from names to the settings of each.
 func (r *reader) buckets(v pathNode, a *App) {
 	if v.Kind == yaml.MappingNode {
 		r.entries(v, "buckets", "sessions: {ttl: 1h}", func(name string, v pathNode) {
@@ -231,7 +231,7 @@ func (r *reader) buckets(v pathNode, a *App) {
 	})
 }
 
-// The times for which a bucket keeps something: see bucket.MinTTL.
+// The bounds of a bucket's time-to-live: see bucket.MinTTL.
 const (
 	minTTL = time.Second
 	maxTTL = 10 * 365 * 24 * time.Hour
@@ -294,7 +294,7 @@ func (r *reader) workflows(v pathNode, a *App) {
 	})
 }
 
-// launches are the ways to choose when steps are launched.
+// launches are the launch policies.
 var launches = []string{"lazy", "eager", "nimble"}
 
 func (r *reader) launch(v pathNode, name string, a *App) {
@@ -311,7 +311,7 @@ func (r *reader) launch(v pathNode, name string, a *App) {
 	a.Launch[name] = v.Value
 }
 
-// targets are the names that a trigger may lead to.
+// targets returns the names to which a trigger may lead.
 func (a *App) targets(kind string) []string {
 	if kind == "workflow" {
 		return sorted(a.Workflows)

@@ -8,7 +8,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// maxDeviceMemory is the most that a lease of a device may ask for.
+// maxDeviceMemory bounds the memory that a lease of a device may request.
 const maxDeviceMemory outboard.Bytes = 1 << 50
 
 // deviceReader reads the devices of an app.
@@ -42,7 +42,7 @@ func (r *deviceReader) device(v pathNode) Device {
 	return d
 }
 
-// deviceTypes are those that a selector may ask for.
+// deviceTypes returns the types that a selector may request.
 func deviceTypes() []outboard.DeviceType {
 	return []outboard.DeviceType{outboard.GPU, outboard.CPU, outboard.Accelerator, outboard.Custom}
 }

@@ -93,7 +93,8 @@ func (l *Lock) Retain(refs []string) {
 	l.Modules, l.Content = kept, content
 }
 
-// Text is the lock as its file has it, empty for an empty one. Equal locks have equal texts.
+// Text returns the content of the lock's file, empty for an empty lock. Equal locks have equal
+// texts.
 func (l *Lock) Text() ([]byte, error) {
 	if len(l.Modules) == 0 {
 		return nil, nil

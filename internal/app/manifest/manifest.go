@@ -1,12 +1,11 @@
 // Package manifest reads and checks an app's manifest, app.yaml.
 //
-// [Parse] finds all that is wrong at once: each [Problem] has the file, line and column
-// and says what would be right. What the manifest says is an [App], plain data that
-// survives JSON, as which the pool keeps it. What only others can check (a module that
-// can't be run, another app's function) they report with [Manifest.Problem], which knows
-// the place.
+// [Parse] finds all mistakes at once: each [Problem] has the file, line and column and names the
+// remedy. The content of a manifest is an [App], plain data that survives JSON, as which the pool
+// keeps it. Mistakes that only other packages can find (a module that can't be run, another app's
+// function) are reported with [Manifest.Problem], which knows their position.
 //
-// The package knows none of the packages that run what it reads.
+// The package imports none of the packages that run apps.
 package manifest
 
 import (
@@ -23,7 +22,7 @@ const DefaultTenant = "default"
 // DefaultEntry is the export of a function that names none.
 const DefaultEntry = "handle"
 
-// App is what a manifest says. Names are checked, references lead somewhere,
+// App is the content of a manifest. Names are checked, references lead to existing objects,
 // defaults are filled in.
 type App struct {
 	Name      string              `json:"app"`
@@ -31,18 +30,18 @@ type App struct {
 	Functions map[string]Function `json:"functions,omitempty"`
 	// Buckets are the names of the app's buckets.
 	Buckets []string `json:"buckets,omitempty"`
-	// BucketTTL is how long buckets keep what is put for no other time. What is not there
-	// they keep for ever.
+	// BucketTTL is the time-to-live, by bucket, of values that are put without one. Other buckets
+	// keep such values for ever.
 	BucketTTL map[string]time.Duration `json:"bucket_ttl,omitempty"`
 	// Arenas are the sizes of the app's named arenas.
 	Arenas  map[string]outboard.Bytes `json:"arenas,omitempty"`
 	Secrets map[string]Secret         `json:"secrets,omitempty"`
-	// Devices are what the app leases of the pool's devices.
+	// Devices are the devices that the app leases from the pool.
 	Devices map[string]Device `json:"devices,omitempty"`
-	// Workflows are the files that they are written in.
+	// Workflows are the files of the workflows, by name.
 	Workflows map[string]string `json:"workflows,omitempty"`
-	// Launch says when the steps of a workflow get their instances: "lazy", when they run,
-	// "eager", with the execution, or "nimble", just in time. What is not there is nimble.
+	// Launch says when the steps of a workflow get their instances: "lazy", when they run, "eager",
+	// with the execution, or "nimble", just in time. The default is nimble.
 	Launch    map[string]string `json:"launch,omitempty"`
 	Routes    []Route           `json:"routes,omitempty"`
 	Subjects  []Subject         `json:"subjects,omitempty"`
@@ -78,13 +77,13 @@ type Limits struct {
 	// Queue is how many calls wait for their turn; -1 for none.
 	Queue    int            `json:"queue,omitempty"`
 	Response outboard.Bytes `json:"response,omitempty"`
-	// Output is how much of standard output and of standard error is kept of a call.
+	// Output is how much of a call's standard output and standard error is kept, each.
 	Output outboard.Bytes `json:"output,omitempty"`
-	// Window is how much room a function has for an execution's arena.
+	// Window is the size of a function's window for an execution's arena.
 	Window outboard.Bytes `json:"window,omitempty"`
 }
 
-// Kind is what an import is.
+// Kind is the kind of an imported resource: a function, an arena, a bucket, a secret, ...
 type Kind string
 
 // The kinds.
@@ -98,20 +97,20 @@ const (
 	ImportOutgoing Kind = "outgoing"
 )
 
-// Import is something that a function may import.
+// Import is a resource that a function may import.
 type Import struct {
 	Kind Kind `json:"kind"`
-	// Name is the app's own, or "APP/FUNCTION".
+	// Name is the resource's name in the app or in the pool, or "APP/FUNCTION".
 	Name string `json:"name"`
-	// Share says that what the function writes to an arena is seen by others, and that
-	// calls on one node use one lease of a device at a time.
+	// Share makes the function's writes to an arena visible to others, and makes calls on one node
+	// use one lease of a device at a time.
 	Share bool `json:"share,omitempty"`
 }
 
-// String is the import as guests and people name it, "bucket:seats".
+// String returns the import as guests and people name it, "bucket:seats".
 func (i Import) String() string { return string(i.Kind) + ":" + i.Name }
 
-// Function is the app and the function that an import of a function in app means.
+// Function returns the app and the function to which a function's import in app refers.
 func (i Import) Function(app string) (otherApp, function string) {
 	if other, name, ok := strings.Cut(i.Name, "/"); ok {
 		return other, name
@@ -119,18 +118,17 @@ func (i Import) Function(app string) (otherApp, function string) {
 	return app, i.Name
 }
 
-// Secret says where its value is read from when the app is deployed. One is set.
+// Secret names the source of a secret's value, which is read when the app is deployed. One is set.
 type Secret struct {
 	Env  string `json:"env,omitempty"`
 	File string `json:"file,omitempty"`
 }
 
-// Device says which devices fit, and how one is leased. The words are those of
-// `outboard run`.
+// Device says which devices fit, and how one is leased, in the terms of `outboard run`.
 type Device struct {
 	// Selector is an outboard.Selector's text; "" fits all.
 	Selector string `json:"selector,omitempty"`
-	// Memory is what the lease may allocate; 0 is the whole device.
+	// Memory is the memory that the lease may allocate; 0 is the whole device.
 	Memory outboard.Bytes `json:"memory,omitempty"`
 	// Weight is the share of device time against other leases; 0 means 1.
 	Weight int `json:"weight,omitempty"`
@@ -139,7 +137,7 @@ type Device struct {
 	Timeout time.Duration `json:"timeout,omitempty"`
 	// NoWait fails at once when all devices that fit are leased.
 	NoWait bool `json:"no_wait,omitempty"`
-	// Keep is how long a lease that is shared outlives its last holder, for the next one.
+	// Keep is how long a lease that is shared outlives its last holder, for the next holder.
 	Keep time.Duration `json:"keep,omitempty"`
 }
 
@@ -148,48 +146,47 @@ type Device struct {
 type Route struct {
 	// Path is a pattern of net/http, "/cart/{id}", below the app's name.
 	Path string `json:"path"`
-	// Methods are those that it takes, none: all.
+	// Methods are the methods that the route takes; none means all.
 	Methods   []string `json:"methods,omitempty"`
 	Function  string   `json:"function,omitempty"`
 	Workflow  string   `json:"workflow,omitempty"`
 	WebSocket string   `json:"websocket,omitempty"`
 	// Wait answers with a workflow's output.
 	Wait bool `json:"wait,omitempty"`
-	// Origins are the hosts, patterns of path.Match, whose pages may open the
-	// WebSocket beside the own one.
+	// Origins are the hosts, patterns of path.Match, whose pages may open the WebSocket beside
+	// pages of the route's own host.
 	Origins []string `json:"origins,omitempty"`
-	// Subprotocols are those that the WebSocket speaks, the preferred first.
+	// Subprotocols are the subprotocols of the WebSocket, the preferred first.
 	Subprotocols []string `json:"subprotocols,omitempty"`
-	// Request is how large a request's body may be, 0 for the gateway's default.
+	// Request bounds a request's body; 0 means the gateway's default.
 	Request outboard.Bytes `json:"request,omitempty"`
 }
 
-// Subject has messages start a function or a workflow.
+// Subject starts a function or a workflow with each message on a subject.
 type Subject struct {
 	Subject string `json:"subject"`
-	// Queue is the group of which one gets each message, "" for the app's own.
+	// Queue is the group of subscribers of which one receives each message, "" for the app's own.
 	Queue    string `json:"queue,omitempty"`
 	Function string `json:"function,omitempty"`
 	Workflow string `json:"workflow,omitempty"`
 }
 
-// Schedule has a clock start a function or a workflow.
+// Schedule starts a function or a workflow at given times.
 type Schedule struct {
 	// Cron has five fields, or is like "@hourly".
 	Cron string `json:"cron"`
-	// Zone is where its times are meant, "" for UTC.
+	// Zone is the time zone of Cron, "" for UTC.
 	Zone     string `json:"zone,omitempty"`
 	Function string `json:"function,omitempty"`
 	Workflow string `json:"workflow,omitempty"`
 	Body     string `json:"body,omitempty"`
 }
 
-// Registry is what a module begins with that lies in a registry, or under a name in
-// the node's store.
+// Registry is the prefix of a module that lies in a registry, or under a name in the node's store.
 const Registry = "oci:"
 
-// Files are the names of the modules and workflow files that the app needs, as they
-// stand in the manifest, each once, in the order of their names.
+// Files returns the names of the modules and workflow files that the app needs, as they stand in
+// the manifest, each once, in the order of their names.
 func (a *App) Files() []string {
 	files := map[string]bool{}
 	for _, f := range a.Functions {

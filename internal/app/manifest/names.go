@@ -11,7 +11,7 @@ import (
 // files' names and of metrics.
 const maxName = 63
 
-// nameError says why s is no name; "" if it is one.
+// nameError returns why s is no name, "" if it is a name.
 func nameError(s string) string {
 	switch {
 	case s == "":
@@ -29,8 +29,8 @@ func nameError(s string) string {
 	return ""
 }
 
-// labelError is nameError for what is a folder and a part of addresses, too: an app
-// and a tenant.
+// labelError is nameError for the names of apps and tenants, which are also folders and parts of
+// addresses.
 func labelError(s string) string {
 	if why := nameError(s); why != "" {
 		return why

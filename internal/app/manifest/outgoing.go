@@ -11,8 +11,8 @@ import (
 
 var serviceName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
 
-// outgoing reads the hosts to which the app may send requests, texts or {host: ..., private: true}, and the
-// services of the pool that it may call, {service: ...}.
+// outgoing reads the hosts to which the app may send requests, texts or {host: ..., private: true},
+// and the services of the pool that it may call, {service: ...}.
 func (r *reader) outgoing(v pathNode, a *App) {
 	lines := map[string]int{}
 	r.list(v, "outgoing", "[api.example.com]", func(v pathNode) {

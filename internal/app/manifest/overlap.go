@@ -13,8 +13,8 @@ type overlaps struct {
 	lines  []int
 }
 
-// add notes a problem where requests match the route and one before it, and neither is
-// more specific.
+// add reports a problem if requests match the route and an earlier one, and neither is more
+// specific.
 func (o *overlaps) add(r *reader, v pathNode, route Route) {
 	for _, pattern := range route.patterns() {
 		if register(o.mux, pattern) != nil {
@@ -51,7 +51,7 @@ type clash struct {
 
 var example = regexp.MustCompile(`like "(?:[A-Z]+ )?([^"]*)"`)
 
-// clash says whether a route takes requests that a pattern matches.
+// clash reports whether a route takes requests that a pattern matches.
 func (route *Route) clash(pattern string) (clash, bool) {
 	for _, own := range route.patterns() {
 		m := http.NewServeMux()

@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// MaxSize is how large a manifest may be, in bytes.
+// MaxSize bounds a manifest, in bytes.
 const MaxSize = 128 << 10
 
 // Options check the files and secrets that a manifest names.
@@ -47,7 +47,7 @@ func Parse(name string, text []byte, opts Options) (*Manifest, error) {
 	return m, nil
 }
 
-// document is the one YAML document of a text, nil if there is none.
+// document returns the one YAML document of a text, nil if there is none.
 func (r *reader) document(text []byte) *yaml.Node {
 	if len(text) > MaxSize {
 		r.problems = append(r.problems, Problem{r.file, 1, 1, fmt.Sprintf("%d bytes; a manifest has %d at most", len(text), MaxSize)})

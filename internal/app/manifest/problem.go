@@ -12,11 +12,11 @@ type Problem struct {
 	File   string `json:"file"`
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"` // from 1, in letters
-	// Text says what is wrong, and what would be right.
+	// Text describes the mistake and its remedy.
 	Text string `json:"text"`
 }
 
-// String is the problem as compilers write theirs.
+// String returns the problem in the form of a compiler's messages.
 func (p Problem) String() string {
 	if p.Line == 0 {
 		return p.File + ": " + p.Text
@@ -24,11 +24,11 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Text)
 }
 
-// Problems are all that is wrong, in the order of their lines. They are an error when
-// there is one.
+// Problems are all mistakes of a manifest, in the order of their lines. They are an error if there
+// is at least one.
 type Problems []Problem
 
-// Error is a line for each.
+// Error returns a line for each problem.
 func (p Problems) Error() string {
 	lines := make([]string, len(p))
 	for i, problem := range p {
@@ -37,7 +37,7 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// ordered sorts them, each once.
+// ordered returns the problems sorted, each once.
 func (p Problems) ordered() Problems {
 	slices.SortStableFunc(p, func(a, b Problem) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), strings.Compare(a.Text, b.Text))

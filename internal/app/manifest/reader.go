@@ -76,7 +76,7 @@ func (r *reader) syntax(text []byte, err error) {
 	r.problems = append(r.problems, Problem{r.file, max(line, 1), 1, "this is no YAML: " + subject})
 }
 
-// usable says whether a value can be looked at; aliases can't.
+// usable reports whether a value can be read. An alias can't: it is a problem.
 func (r *reader) usable(v pathNode) bool {
 	if v.Kind == yaml.AliasNode {
 		r.report(v.Node, "aliases are not understood: write it out")
@@ -85,7 +85,7 @@ func (r *reader) usable(v pathNode) bool {
 	return true
 }
 
-// pairs gives each pair of a mapping to f.
+// pairs calls f with each pair of a mapping.
 func (r *reader) pairs(v pathNode, want string, f func(key *yaml.Node, value pathNode)) {
 	switch {
 	case !r.usable(v):
@@ -112,10 +112,10 @@ func (r *reader) pairs(v pathNode, want string, f func(key *yaml.Node, value pat
 	}
 }
 
-// members are what a mapping may have.
+// members are the keys that a mapping may have, with the functions that read their values.
 type members map[string]func(pathNode)
 
-// mapping gives each member to its function, and returns those that were there.
+// mapping calls the function of each member, and returns the members that are present.
 func (r *reader) mapping(v pathNode, subject string, m members) map[string]pathNode {
 	got := map[string]pathNode{}
 	known := slices.Collect(maps.Keys(m))
@@ -136,7 +136,7 @@ func (r *reader) mapping(v pathNode, subject string, m members) map[string]pathN
 	return got
 }
 
-// entries gives each entry of a mapping of names to f.
+// entries calls f with each entry of a mapping of names.
 func (r *reader) entries(v pathNode, subject, example string, f func(name string, value pathNode)) {
 	if v.Tag == "!!null" {
 		return
@@ -149,7 +149,7 @@ func (r *reader) entries(v pathNode, subject, example string, f func(name string
 	})
 }
 
-// list gives each item to f.
+// list calls f with each item.
 func (r *reader) list(v pathNode, subject, example string, f func(pathNode)) {
 	switch {
 	case !r.usable(v), v.Tag == "!!null":

@@ -11,7 +11,7 @@ import (
 
 // References are checked when the whole manifest has been read.
 
-// edge is a function's import of another one of its app.
+// edge is a function's import of another function of its app.
 type edge struct {
 	to string
 	at pathNode
@@ -34,7 +34,7 @@ func (r *triggerReader) target(a *App, kind string, name *string) func(pathNode)
 	}
 }
 
-// modelName is what the names and aliases of models look like.
+// modelName matches the names and aliases of models.
 var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 // importReference checks that an import exists.
@@ -42,7 +42,7 @@ func (r *functionReader) importReference(a *App, function string, i Import, v pa
 	switch names := a.names(i.Kind); {
 	case i.Kind == ImportFunction && strings.Contains(i.Name, "/"):
 		r.foreign(a, i, v)
-	case i.Kind == ImportModel: // the pool knows it, or will
+	case i.Kind == ImportModel: // the pool has it, or will have it
 		if i.Name != "" && !modelName.MatchString(i.Name) {
 			r.report(v.Node, "%q is no name of a model: `outboard models` lists the pool's", i.Name)
 		}
@@ -53,7 +53,7 @@ func (r *functionReader) importReference(a *App, function string, i Import, v pa
 	}
 }
 
-// declare is a hint how to declare an import.
+// declare returns a hint how to declare an import.
 func declare(i Import) string {
 	switch i.Kind {
 	case ImportBucket:

@@ -16,7 +16,7 @@ import (
 // maxRoutes bounds the routes of an app.
 const maxRoutes = 500
 
-// triggerReader reads what starts an app: routes, subjects and schedules.
+// triggerReader reads the triggers of an app: routes, subjects and schedules.
 type triggerReader struct{ *reader }
 
 func (r *triggerReader) routes(v pathNode, a *App) {
@@ -34,7 +34,7 @@ func (r *triggerReader) routes(v pathNode, a *App) {
 	})
 }
 
-// route reads a route, and says whether it is whole.
+// route reads a route, and reports whether it has no problem.
 func (r *triggerReader) route(a *App, v pathNode) (Route, bool) {
 	var route Route
 	before := len(r.problems)
@@ -67,7 +67,7 @@ func (r *triggerReader) route(a *App, v pathNode) (Route, bool) {
 	return route, len(r.problems) == before
 }
 
-// oneTarget wants exactly one of some members.
+// oneTarget reports a problem unless exactly one of some members is present.
 func (r *triggerReader) oneTarget(v pathNode, got map[string]pathNode, targets ...string) {
 	var there []string
 	for _, t := range targets {
@@ -84,7 +84,7 @@ func (r *triggerReader) oneTarget(v pathNode, got map[string]pathNode, targets .
 	}
 }
 
-// belongs wants a member only where another one is.
+// belongs reports a problem if a member is present without another one.
 func (r *triggerReader) belongs(got map[string]pathNode, member, other, why string) {
 	v, ok := got[member]
 	if _, there := got[other]; ok && !there {
@@ -106,7 +106,7 @@ func (r *triggerReader) routePath(v pathNode, to *string) {
 	}
 }
 
-// pathError says why a text is no path of a route; net/http finds the rest.
+// pathError returns why a text is no path of a route; net/http finds the other mistakes.
 func pathError(path string) string {
 	if !strings.HasPrefix(path, "/") {
 		return "write /" + path
@@ -130,7 +130,7 @@ func pathError(path string) string {
 	return ""
 }
 
-// register is Handle without its panic.
+// register is Handle, but returns an error instead of a panic.
 func register(m *http.ServeMux, pattern string) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -148,7 +148,7 @@ func register(m *http.ServeMux, pattern string) (err error) {
 	return nil
 }
 
-// withoutPrefix leaves out what net/http says of itself.
+// withoutPrefix removes net/http's own prefix from the text of an error.
 func withoutPrefix(text string) string {
 	if _, rest, ok := strings.Cut(text, "at offset "); ok {
 		_, text, _ = strings.Cut(rest, ": ")
@@ -201,7 +201,7 @@ func (r *triggerReader) origins(v pathNode, to *[]string) {
 	})
 }
 
-// patterns are what net/http knows a route by.
+// patterns returns the patterns of a route for net/http.
 func (route *Route) patterns() []string {
 	methods := route.Methods
 	switch {
@@ -264,8 +264,8 @@ func (r *triggerReader) subject(v pathNode, to *string) {
 	}
 }
 
-// Reserved says whether subjects whose first part is word carry what apps must neither
-// hear nor say: the pool's changes, and other apps' rooms and events.
+// Reserved reports whether apps must neither subscribe to subjects whose first part is word nor
+// publish there: they carry the pool's changes, and other apps' rooms and events.
 func Reserved(word string) bool { return word == "outboard" || word == "rooms" || word == "events" }
 
 func (r *triggerReader) queue(v pathNode, to *string) {
