@@ -17,9 +17,9 @@ type Collected struct {
 	Bytes int64
 }
 
-// Collect deletes unused files: those that are not in needed, that are not reachable from a
-// name, and that have not been written, or found by Has, for minAge. It also deletes temporary
-// files of that age, which interrupted writes have left.
+// Collect deletes unused files: files that are not in needed, that are not reachable from a name,
+// and that have not been written, or found by Has, for minAge. It also deletes temporary files of
+// that age, which interrupted writes have left.
 func (s *Store) Collect(ctx context.Context, needed map[string]bool, minAge time.Duration) (Collected, error) {
 	var done Collected
 	unlock, err := s.lock(unix.LOCK_EX)

@@ -10,21 +10,21 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// The space of the store's disk that files leave free: others write there what must not fail, such
-// as the pool's state, and files come from peers, ranks of training jobs and users.
+// The space of the store's disk that files leave free: other parts of the node write there and must
+// not fail, such as the pool's state, and files come from peers, ranks of training jobs and users.
 const (
 	maxKeptFree  = 256 << 20
 	keptFreePart = 32 // of a small disk, one part of so many
-	// spaceStep is how many bytes are written between two looks at the free space.
+	// spaceStep is how many bytes are written between two checks of the free space.
 	spaceStep = 16 << 20
 )
 
-// A spaceReader fails when the disk of a folder, where what is read is written to, has no space but
-// what is kept free.
+// A spaceReader fails when the disk of a folder, to which its content is written, has no space left
+// but the part that is kept free.
 type spaceReader struct {
 	r    io.Reader
 	dir  string
-	left int // bytes until the next look
+	left int // bytes until the next check
 }
 
 // Read implements io.Reader.
@@ -40,8 +40,8 @@ func (s *spaceReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// checkSpace returns an error in whose chain is syscall.ENOSPC when the disk of a folder has only the
-// space left that is kept free.
+// checkSpace returns an error in whose chain is syscall.ENOSPC when the disk of a folder has only
+// the space left that is kept free.
 func checkSpace(dir string) error {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

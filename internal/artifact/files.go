@@ -89,7 +89,7 @@ func readFiles(text []byte) ([]RemoteFile, error) {
 	return list, nil
 }
 
-// Open fetches the file. The caller verifies the digest of what it reads, and closes the reader.
+// Open fetches the file. The caller verifies the digest of the content, and closes the reader.
 func (f *RemoteFile) Open(ctx context.Context) (io.ReadCloser, error) {
 	in, err := f.repo.Blobs().Fetch(ctx, f.layer)
 	return in, failure("pull "+f.ref.String(), f.ref, err)

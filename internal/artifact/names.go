@@ -18,7 +18,7 @@ import (
 // A Named is a module that has a name in a store.
 type Named struct {
 	Name string
-	// Manifest is the digest of the module's OCI manifest, Module that of the module.
+	// Manifest is the digest of the module's OCI manifest, Module the digest of the module.
 	Manifest, Module string
 	Size             int64 // of the module
 	Created          time.Time
@@ -81,7 +81,7 @@ func without(all []ocispec.Descriptor, name string) []ocispec.Descriptor {
 	return slices.DeleteFunc(slices.Clone(all), func(d ocispec.Descriptor) bool { return d.Annotations[ocispec.AnnotationRefName] == name })
 }
 
-// Names returns the named modules, sorted by name, without those that cannot be read.
+// Names returns the named modules, sorted by name, without unreadable ones.
 func (s *Store) Names(ctx context.Context) ([]Named, error) {
 	index, err := s.index()
 	if err != nil {

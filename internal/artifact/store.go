@@ -140,7 +140,8 @@ func (s *Store) sharedBlob(digest string) (string, error) {
 	return filepath.Join(s.shared, filepath.FromSlash(blobsDir), name), err
 }
 
-// readShared reads a file of the shared folder. A corrupt one is as none: its owner deletes it.
+// readShared reads a file of the shared folder. A corrupt file counts as missing: its owner deletes
+// it.
 func (s *Store) readShared(digest string) ([]byte, error) {
 	path, err := s.sharedBlob(digest)
 	if err != nil {
@@ -254,7 +255,7 @@ func (s *Store) ingest(ctx context.Context, digest string, r io.Reader) (name st
 	}
 	defer func() {
 		if err = errors.Join(err, f.Close()); err != nil {
-			_ = os.Remove(f.Name()) // it has not become anything
+			_ = os.Remove(f.Name()) // it was not stored
 		}
 	}()
 	sum := sha256.New()
@@ -330,7 +331,7 @@ func (s *Store) writeFile(name string, content []byte) error {
 		err = os.Rename(f.Name(), s.at(name))
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // it has not become anything
+		_ = os.Remove(f.Name()) // it was not renamed
 	}
 	return err
 }
@@ -353,7 +354,7 @@ func (s *Store) Ensure(ctx context.Context, digest string) error {
 }
 
 // Link makes a file of the store appear at path, which must be on the file system of the store,
-// without a copy of its content. Everybody may read it there. The content is verified.
+// without a copy of its content. All users may read it there. The content is verified.
 func (s *Store) Link(ctx context.Context, digest, path string) error {
 	from, err := s.blob(digest)
 	if err != nil {
@@ -382,7 +383,7 @@ func (s *Store) Link(ctx context.Context, digest, path string) error {
 }
 
 // OpenFile opens a file of the store for reading, without verifying it. It is for a peer that
-// verifies what it receives.
+// verifies the content.
 func OpenFile(s *Store, digest string) (*os.File, error) {
 	path, err := s.blob(digest)
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 // MaxBlob bounds the body of one request, in bytes.
 const MaxBlob = 64 << 20
 
-// A Registry is an http.Handler that implements what clients need of the OCI
-// Distribution Specification 1.1: pushing a blob in one request or two, pulling, tags.
-// Its zero value is an empty registry. Requests may run at the same time.
+// A Registry is an http.Handler that implements the part of the OCI Distribution Specification 1.1
+// that clients need: pushing a blob in one request or two, pulling, tags. Its zero value is an
+// empty registry. Requests may run at the same time.
 type Registry struct {
 	mu           sync.Mutex
 	repositories map[string]*repository
