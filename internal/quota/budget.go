@@ -9,8 +9,8 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Budget is what a tenant holds of one kind, and may hold. All methods may be called by several
-// goroutines. A nil Budget has no limit.
+// Budget counts the bytes of one kind that a tenant holds, and bounds them. All methods may be
+// called by several goroutines. A nil Budget has no limit.
 type Budget struct {
 	kind  Kind
 	limit int64
@@ -30,8 +30,8 @@ func NewBudget(kind Kind, limit outboard.Bytes) *Budget {
 // released soon, and of the kind Exhausted for others.
 func (b *Budget) TryReserve(n int64) error { return b.TryReserveBeyond(n, 0) }
 
-// TryReserveBeyond is TryReserve with a limit that is extra bytes higher: for what completes
-// something that has begun.
+// TryReserveBeyond is TryReserve with a limit that is extra bytes higher: for bytes that complete
+// an operation that has begun.
 func (b *Budget) TryReserveBeyond(n, extra int64) error {
 	if b == nil {
 		return nil
@@ -46,8 +46,8 @@ func (b *Budget) TryReserveBeyond(n, extra int64) error {
 	return nil
 }
 
-// reserveTimeout is how long Reserve waits. What waits holds bytes itself, so a longer wait
-// would block all of it.
+// reserveTimeout is how long Reserve waits. Waiting callers hold bytes themselves, so a longer wait
+// would block all of them.
 const reserveTimeout = 10 * time.Second
 
 // Reserve reserves n bytes, and waits for them for a while.
@@ -92,8 +92,8 @@ func (b *Budget) reserveOrWait(n int64) (freed <-chan struct{}) {
 	return b.freed
 }
 
-// Adjust adds n bytes to those that are held, or removes -n, whatever the limit: for bytes that
-// are there already. TryReserve of more is refused while the limit is exceeded.
+// Adjust adds n bytes to the held ones, or removes -n, whatever the limit: for bytes that exist
+// already. TryReserve of more is refused while the limit is exceeded.
 func (b *Budget) Adjust(n int64) {
 	if b == nil || n == 0 {
 		return
@@ -119,7 +119,7 @@ func (b *Budget) Check(n int64) error {
 	return nil
 }
 
-// Held is how many bytes are reserved now.
+// Held returns how many bytes are reserved now.
 func (b *Budget) Held() int64 {
 	if b == nil {
 		return 0
@@ -134,7 +134,7 @@ func (b *Budget) counts() (used int64, refused uint64) {
 	return b.used, b.refused
 }
 
-// exceeded is why bytes are refused.
+// exceeded returns the error with which bytes are refused.
 func (b *Budget) exceeded() error {
 	kind, where, then := outboard.Exhausted, "on this node", "free some"
 	switch b.kind { //nolint:exhaustive // the others are freed on the node

@@ -1,8 +1,8 @@
-// Package quota bounds what a tenant holds of a node, in bytes, by the kind of use.
+// Package quota bounds the bytes that a tenant holds on a node, by the kind of use.
 //
-// An [Account] has a [Budget] for each kind. Whatever holds bytes for a tenant reserves them
-// first and releases them afterwards; what a tenant may not have is refused with an error that
-// names the limit and how to change it. A tenant's process has one account.
+// An [Account] has a [Budget] for each kind. Code that holds bytes for a tenant reserves them first
+// and releases them afterwards; bytes beyond the limit are refused with an error that names the
+// limit and how to change it. A tenant's process has one account.
 package quota
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// A Kind is what bytes are held for.
+// A Kind is the use for which bytes are held.
 type Kind string
 
 // The kinds.
@@ -25,29 +25,30 @@ const (
 	Requests Kind = "requests"
 	// Arenas are the memory that functions and steps of workflows share.
 	Arenas Kind = "arenas"
-	// Logs are what functions printed, as far as it is kept.
+	// Logs are the lines that functions printed, as far as they are kept.
 	Logs Kind = "logs"
 	// Buckets are the keys and values of the buckets that are open.
 	Buckets Kind = "buckets"
-	// Store is what the tenant keeps in the state of the pool: histories of executions, events,
+	// Store is the data of the tenant in the state of the pool: histories of executions, events,
 	// buckets and apps. The nodes' guards of the state enforce it, for the whole pool, so an
 	// account has no budget of it.
 	Store Kind = "store"
-	// Memory is that of the tenant's process as a whole. Its control group enforces it, so an
+	// Memory is the memory of the tenant's process as a whole. Its control group enforces it, so an
 	// account has no budget of it.
 	Memory Kind = "memory"
 )
 
-// Limits are what a tenant may hold on a node. A kind that is missing has its default.
+// Limits bound the bytes that a tenant may hold on a node. A missing kind has its default.
 type Limits map[Kind]outboard.Bytes
 
-// defaults are the limits that nobody set. Memory has none: three quarters of the machine's.
+// defaults are the limits of kinds that are not configured. Memory is not among them: its default
+// is three quarters of the machine's.
 var defaults = Limits{Requests: 512 << 20, Arenas: 4 << 30, Logs: 64 << 20, Buckets: 1 << 30}
 
-// defaultStore is that of Store.
+// defaultStore is the default of Store.
 const defaultStore = 512 << 20
 
-// Default returns the limit of a kind that nobody set, 0 for none.
+// Default returns the limit of a kind that is not configured, 0 for none.
 func Default(kind Kind) outboard.Bytes {
 	if kind == Store {
 		return defaultStore
@@ -79,7 +80,7 @@ func Parse(text string) (Limits, error) {
 	return limits, nil
 }
 
-// String is the limits as Parse reads them.
+// String returns the limits as Parse reads them.
 func (l Limits) String() string {
 	var settings []string
 	for _, kind := range slices.Sorted(maps.Keys(l)) {
@@ -88,7 +89,7 @@ func (l Limits) String() string {
 	return strings.Join(settings, ";")
 }
 
-// Account is what one tenant holds on a node. It implements prometheus.Collector.
+// Account has the budgets of one tenant on a node. It implements prometheus.Collector.
 type Account struct {
 	budgets map[Kind]*Budget
 }
@@ -107,7 +108,7 @@ func NewAccount(limits Limits) *Account {
 	return a
 }
 
-// Budget is that of a kind; nil, without a limit, for Store and Memory.
+// Budget returns the budget of a kind; nil, without a limit, for Store and Memory.
 func (a *Account) Budget(kind Kind) *Budget { return a.budgets[kind] }
 
 var (
