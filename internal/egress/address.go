@@ -9,9 +9,9 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// special are the prefixes, of IPv6 those within globalUnicast, that are not globally reachable
-// (IANA's registries of special-purpose addresses, RFC 6890), and those that embed an IPv4 address,
-// which could be any of them.
+// special are the prefixes that are not globally reachable (IANA's registries of special-purpose
+// addresses, RFC 6890), and the prefixes that embed an IPv4 address, which could be any of the
+// former. Of IPv6 it has only prefixes within globalUnicast.
 var special = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("10.0.0.0/8"),
@@ -101,7 +101,7 @@ func (p private) checkAddress(h Host, at netip.AddrPort, own []netip.Addr) strin
 	return ""
 }
 
-// machineAddresses are the addresses of this machine's interfaces.
+// machineAddresses returns the addresses of this machine's interfaces.
 func machineAddresses() ([]netip.Addr, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

@@ -41,8 +41,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// RoundTrip sends one request. An error of the kind Denied names the rule that refused it, one of
-// the kind Busy says that nothing was sent because too many requests are in flight.
+// RoundTrip sends one request. An error of the kind Denied names the rule that refused it; an error
+// of the kind Busy says that nothing was sent because too many requests are in flight.
 func (c *Client) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := c.send(r)
 	status := 0

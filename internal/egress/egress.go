@@ -22,14 +22,14 @@ type Options struct {
 	InFlight int
 	// Budget bounds the bytes of responses that are being read; nil: no bound.
 	Budget *quota.Budget
-	// Registerer gets the metrics; nil: none.
+	// Registerer registers the metrics; nil: none.
 	Registerer prometheus.Registerer
 
 	// Lookup resolves a name. The default is the machine's resolver.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	// Dial connects to an address that was checked. The default is TCP.
 	Dial func(ctx context.Context, address netip.AddrPort) (net.Conn, error)
-	// Addresses are those of this machine. The default reads the interfaces'.
+	// Addresses returns the addresses of this machine. The default reads its interfaces.
 	Addresses func() ([]netip.Addr, error)
 	// Roots verify the certificates of servers. The default is the machine's.
 	Roots *x509.CertPool

@@ -17,7 +17,7 @@ type Host struct {
 	Name string `json:"host"`
 	// Port is 0 for the ports 80 and 443.
 	Port uint16 `json:"port,omitempty"`
-	// Private lets the host have private addresses, as far as the operator allows those.
+	// Private lets the host have private addresses, as far as the operator allows them.
 	Private bool `json:"private,omitempty"`
 }
 
@@ -47,7 +47,7 @@ func ParseHost(text string) (Host, error) {
 	return h, nil
 }
 
-// String is the host in the form that ParseHost reads.
+// String returns the host in the form that ParseHost reads.
 func (h Host) String() string {
 	if h.Port == 0 {
 		return h.Name
@@ -78,7 +78,7 @@ func Find(hosts []Host, name string, port uint16) (Host, bool) {
 	return found, ok
 }
 
-// canonicalName returns a URL's host as Host.Name has it.
+// canonicalName returns a URL's host in the form of Host.Name.
 func canonicalName(name string) string {
 	name = strings.TrimSuffix(strings.ToLower(name), ".")
 	if address, err := netip.ParseAddr(name); err == nil {
