@@ -1,4 +1,4 @@
-// Package health has the condition of the parts of a process: which of them work, and why the
+// Package health records the condition of the parts of a process: which of them work, and why the
 // others do not.
 package health
 
@@ -13,7 +13,7 @@ import (
 type Problem struct {
 	// Part names it: a plane, or a service of one.
 	Part string `json:"part"`
-	// Text is what is wrong.
+	// Text describes the problem.
 	Text string `json:"text"`
 	// Since is when it began.
 	Since time.Time `json:"since"`
@@ -26,7 +26,7 @@ type Board struct {
 	problems map[string]Problem
 }
 
-// Report sets the condition of a part; nil: it works.
+// Report sets the condition of a part; nil means that it works.
 func (b *Board) Report(part string, err error) {
 	if b == nil {
 		return
