@@ -9,8 +9,8 @@ const (
 	maxReportLine = 300
 )
 
-// An exitReport is why a process has ended: the last lines that it wrote, or the first line
-// of a Go program's panic, whose last lines only say where.
+// An exitReport says why a process has ended: the last lines that it wrote, or the first line of a
+// Go program's panic, whose last lines only name its place.
 type exitReport struct {
 	crash string
 	lines []string

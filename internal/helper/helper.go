@@ -23,15 +23,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Launcher starts a process with one end of a socket, which stays the caller's to close.
-// program replaces the usual program if it is not empty.
+// A Launcher starts a process with one end of a socket, which the caller closes. program replaces
+// the usual program if it is not empty.
 type Launcher func(program string, socket *os.File) (Process, error)
 
-// A Process was started.
+// A Process is a process that was started.
 type Process interface {
-	// Wait waits for the end, and returns what was wrong with it.
+	// Wait waits for the end of the process, and returns its error.
 	Wait() error
-	// Kill ends it at once.
+	// Kill ends the process at once.
 	Kill()
 }
 
@@ -151,7 +151,7 @@ func (p *process) Wait() error {
 // maxLine bounds a line of a log; the rest of it is lost.
 const maxLine = 64 << 10
 
-// relayLog logs what the process writes.
+// relayLog logs the standard error of the process.
 func (p *process) relayLog() {
 	in := bufio.NewReaderSize(p.stderr, maxLine)
 	for {
@@ -180,7 +180,7 @@ func (p *process) relayLine(line []byte) {
 	p.log.Warn("a helper process wrote", "line", text)
 }
 
-// relay logs a record that slog's JSONHandler wrote. It is not ok for other lines.
+// relay logs a record that slog's JSONHandler wrote. ok is false for other lines.
 func relay(log *slog.Logger, line []byte) (r record, ok bool) {
 	if r, ok = readRecord(line); ok {
 		log.LogAttrs(context.Background(), r.level, r.text, r.attrs...) //nolint:sloglint // the other process has chosen the message
@@ -188,14 +188,14 @@ func relay(log *slog.Logger, line []byte) (r record, ok bool) {
 	return r, ok
 }
 
-// A record is one of slog's.
+// A record is a record of slog.
 type record struct {
 	level slog.Level
 	text  string
 	attrs []slog.Attr
 }
 
-// readRecord reads what slog's JSONHandler wrote. It is not ok for other lines.
+// readRecord reads a record that slog's JSONHandler wrote. ok is false for other lines.
 func readRecord(line []byte) (r record, ok bool) {
 	var all map[string]any
 	in := json.NewDecoder(bytes.NewReader(line))
