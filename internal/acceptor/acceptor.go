@@ -1,5 +1,5 @@
-// Package acceptor runs accept loops that survive a shortage of descriptors: they back off,
-// report the shortage once, and go on when it is over.
+// Package acceptor runs accept loops that survive a shortage of descriptors: they back off, report
+// the shortage once, and continue when it is over.
 package acceptor
 
 import (
@@ -15,7 +15,7 @@ import (
 
 // Options of a loop; the zero value works.
 type Options struct {
-	// Name is what is served, for the log.
+	// Name is the name of the service, for the log.
 	Name string
 	Log  *slog.Logger
 	// MaxConns bounds the connections that are served at a time: the loop accepts no more
