@@ -11,8 +11,8 @@ import (
 // connect to make and to serve calls.
 const CallsSocket = "calls.sock"
 
-// Default is the data folder of a node that was started without --data:
-// /var/lib/outboard for root, otherwise below the user's state folder.
+// Default returns the data folder of a node that was started without --data: /var/lib/outboard for
+// root, otherwise below the user's state folder.
 func Default() string {
 	if os.Geteuid() == 0 {
 		return "/var/lib/outboard"
