@@ -166,7 +166,7 @@ func (l *leaser) preference(req Request) preference {
 	return p
 }
 
-// rank is a device's place among the preferred ones.
+// rank returns a device's place among the preferred devices, their number for other devices.
 func (p *preference) rank(d DeviceState) int {
 	if i := slices.Index(p.devices, d.ID); i >= 0 {
 		return i

@@ -59,7 +59,7 @@ func (o *EnterOptions) setDefaults() {
 	}
 }
 
-// Protocols are the TLS application protocols that Pool.ServeConn serves.
+// Protocols returns the TLS application protocols that Pool.ServeConn serves.
 func Protocols() []string { return []string{state.Protocol, authority.JoinProtocol} }
 
 // Enter loads or creates a node's identity and opens the pool's state: with the identity of an

@@ -20,7 +20,7 @@ type Lock struct {
 	Content map[string]string
 }
 
-// LockName is the name of the lock of a manifest: app.lock beside app.yaml.
+// LockName returns the name of the lock of a manifest: app.lock beside app.yaml.
 func LockName(manifest string) string {
 	return strings.TrimSuffix(manifest, filepath.Ext(manifest)) + ".lock"
 }

@@ -98,8 +98,8 @@ func (r *reader) checkExternal(m *Manifest, name string, about func(string) erro
 	}
 }
 
-// Problem is a problem with the value at a path of keys and indices, such as "functions", "cart",
-// "module". A value that is missing has the position of its parent.
+// Problem returns a problem with the value at a path of keys and indices, such as "functions",
+// "cart", "module". A value that is missing has the position of its parent.
 func (m *Manifest) Problem(text string, path ...string) Problem {
 	p := Problem{File: m.file, Line: 1, Column: 1, Text: text}
 	for ; len(path) > 0; path = path[:len(path)-1] {

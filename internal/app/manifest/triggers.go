@@ -297,7 +297,7 @@ func (r *triggerReader) schedules(v pathNode, a *App) {
 	})
 }
 
-// referenceTime is the time from which a schedule has to have a next run.
+// referenceTime returns the time from which a schedule has to have a next run.
 func referenceTime() time.Time { return time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) }
 
 func (r *triggerReader) cron(v pathNode, to *string) {

@@ -67,7 +67,7 @@ func stock(t *testing.T) resources {
 	return resources{host, newArena(t, 1<<16)}
 }
 
-// upper is a kernel: it converts its first buffer to capitals, and adds the number of items
+// upper is a kernel that converts its first buffer to capitals, and adds the number of items
 // to its scalar argument.
 func upper(l guesttest.Launch) {
 	copy(l.Args[0], bytes.ToUpper(l.Args[0]))

@@ -34,7 +34,7 @@ func (id ID) Name() string {
 	return name
 }
 
-// Options says how to run workflows.
+// Options configures an Engine.
 type Options struct {
 	// Tenant is the owner of the workflows, Node the node on which they run.
 	Tenant, Node string
@@ -114,7 +114,7 @@ type Engine struct {
 	runs   map[ID]*executor
 }
 
-// Open starts the engine. It takes over executions whose owner is gone.
+// Open starts the engine. It takes over executions whose owner has left.
 func Open(_ context.Context, opts Options) (*Engine, error) {
 	opts.setDefaults()
 	if err := opts.validate(); err != nil {

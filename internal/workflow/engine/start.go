@@ -126,7 +126,7 @@ var errExists = errors.New("there is such an execution")
 // not accept writes, instead of waiting until it does.
 const startLimit = 5 * time.Second
 
-// begin claims an execution, records that it is started and lets it run.
+// begin claims an execution, records its start and runs it.
 func (e *Engine) begin(ctx context.Context, r *executor, s *core.Started, req StartRequest) error {
 	limited, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()

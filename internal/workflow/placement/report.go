@@ -38,7 +38,7 @@ func chainGraph() []Step {
 	return steps
 }
 
-// diamondGraph has a short and a long path to the same step.
+// diamondGraph returns a graph with a short and a long path to the same step.
 func diamondGraph() []Step {
 	return []Step{
 		{Name: "split", Work: 2 * second, Memory: gigabyte},
@@ -48,7 +48,7 @@ func diamondGraph() []Step {
 	}
 }
 
-// mapReduceGraph has mappers of different durations, and reducers that consume from each.
+// mapReduceGraph returns mappers of different durations, and reducers that consume from each.
 func mapReduceGraph() []Step {
 	const mappers, reducers = 8, 4
 	var steps []Step
@@ -69,9 +69,9 @@ func mapReduceGraph() []Step {
 	return append(steps, last)
 }
 
-// queryGraph has the shape of query 95 of TPC-DS: a large table is joined with itself
-// and with returns, small ones filter it, and the rest is counted. The times are
-// invented; only the shape is that of the query.
+// queryGraph returns a graph in the shape of query 95 of TPC-DS: a large table is joined with
+// itself and with returns, small ones filter it, and the rest is counted. The times are invented;
+// only the shape is that of the query.
 func queryGraph() []Step {
 	scan := func(name string, takes time.Duration, memory float64) Step {
 		return Step{Name: name, Work: takes, Memory: gigabyte, Emits: WhileWorking}.holding(memory)

@@ -84,14 +84,14 @@ func (o *Owners) Claim(ctx context.Context, key string) error {
 	return nil
 }
 
-// add notes that this process runs an execution.
+// add records that this process runs an execution.
 func (o *Owners) add(key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.mine[key] = true
 }
 
-// Release notes that this process no longer runs an execution.
+// Release records that this process no longer runs an execution.
 func (o *Owners) Release(key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -273,8 +273,8 @@ func (o *Owners) offerOne(ctx context.Context, key string, nodes []outboard.Node
 	return false, nil
 }
 
-// takeoverRank is the number of nodes that come before self in the order in which nodes take an
-// execution over (rendezvous hashing): all nodes compute the same order, another for each
+// takeoverRank returns the number of nodes that come before self in the order in which nodes take
+// an execution over (rendezvous hashing): all nodes compute the same order, another for each
 // execution.
 func takeoverRank(nodes []outboard.NodeID, self outboard.NodeID, key string) int {
 	weight := func(n outboard.NodeID) uint64 {

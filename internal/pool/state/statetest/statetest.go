@@ -30,7 +30,7 @@ func Open(t testing.TB) *state.State {
 	return s
 }
 
-// noRoutes is the configuration of routes of a pool without any.
+// noRoutes returns the configuration of routes of a pool without any.
 func noRoutes(func(outboard.NodeID) bool) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13}
 }
