@@ -190,7 +190,7 @@ func TestGRPCRefusesMalformedRequests(t *testing.T) {
 		"no data":        {Inputs: x("FP32", []int64{2}, nil)},
 		"both":           {Inputs: x("FP32", []int64{2}, two), RawInputContents: [][]byte{make([]byte, 8)}},
 		"raw too many":   {Inputs: x("FP32", []int64{2}, nil), RawInputContents: [][]byte{make([]byte, 8), nil}},
-		"sequence":       {Parameters: map[string]*inference.InferParameter{"sequence_id": {ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: 1}}}},
+		"sequence":       {Parameters: map[string]*inference.InferParameter{"sequence_id": {ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: -1}}}},
 		"no value":       {Parameters: map[string]*inference.InferParameter{"priority": {}}},
 		"NaN":            {Parameters: map[string]*inference.InferParameter{"priority": {ParameterChoice: &inference.InferParameter_DoubleParam{DoubleParam: math.NaN()}}}},
 	} {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"strconv"
 
 	"google.golang.org/grpc"
@@ -70,7 +71,7 @@ func (s *grpcService) grpcRequest(ctx context.Context, q *inference.ModelInferRe
 	}
 	parameters, err := parametersOf(q.GetParameters())
 	if err == nil {
-		err = readPolicy(parameters, r)
+		err = s.readParameters(ctx, parameters, r)
 	}
 	if err != nil {
 		return nil, err
@@ -231,6 +232,7 @@ type streamedAnswer struct {
 
 // receiveStream starts the requests of a stream until it ends.
 func (s *grpcService) receiveStream(ctx context.Context, stream grpc.ServerStream, share *streamShare, answers chan<- chan streamedAnswer) error {
+	order := sequenceOrder{}
 	for share.wait() {
 		q := new(inference.ModelInferRequest)
 		if err := stream.RecvMsg(q); err != nil {
@@ -251,7 +253,10 @@ func (s *grpcService) receiveStream(ctx context.Context, stream grpc.ServerStrea
 			answer <- streamedAnswer{reply: streamError(q, refused)}
 			continue
 		}
+		before, done := order.join(q)
 		go func() {
+			defer close(done)
+			before.wait(ctx)
 			reply := s.streamAnswer(ctx, q)
 			own := int64(proto.Size(reply))
 			share.add(own)
@@ -259,6 +264,56 @@ func (s *grpcService) receiveStream(ctx context.Context, stream grpc.ServerStrea
 		}()
 	}
 	return ctx.Err()
+}
+
+// A sequenceOrder has, for each sequence of a stream, the end of its last request: requests of a
+// sequence are executed in the order in which they came. Those that have ended are forgotten.
+type sequenceOrder map[string]ended
+
+// ended is closed when a request has been executed; nil counts as closed.
+type ended chan struct{}
+
+// join adds a request, and returns the end of the one before in its sequence and its own, which the
+// caller closes.
+func (o sequenceOrder) join(q *inference.ModelInferRequest) (before, own ended) {
+	own = make(ended)
+	id := sequenceOf(q)
+	if id == "" {
+		return nil, own
+	}
+	maps.DeleteFunc(o, func(_ string, e ended) bool { return e.isClosed() })
+	before = o[id]
+	o[id] = own
+	return before, own
+}
+
+// sequenceOf returns the name of a request's sequence, "" for none.
+func sequenceOf(q *inference.ModelInferRequest) string {
+	var sequence serve.Sequence
+	parameters, err := parametersOf(q.GetParameters())
+	if err != nil || readSequence(parameters, &sequence) != nil {
+		return "" // it is refused
+	}
+	return sequence.ID
+}
+
+func (e ended) isClosed() bool {
+	select {
+	case <-e:
+		return true
+	default:
+		return false
+	}
+}
+
+func (e ended) wait(ctx context.Context) {
+	if e == nil {
+		return
+	}
+	select {
+	case <-e:
+	case <-ctx.Done():
+	}
 }
 
 func (s *grpcService) streamAnswer(ctx context.Context, q *inference.ModelInferRequest) *inference.ModelStreamInferResponse {

@@ -138,7 +138,7 @@ func parseInfer(body []byte, length string) (*parsedRequest, error) {
 // request converts a request. Binary data are not copied.
 func (h *Handler) request(ctx context.Context, q *parsedRequest) (*serve.Request, error) {
 	r := &serve.Request{ID: q.ID}
-	if err := readPolicy(q.Parameters, r); err != nil {
+	if err := h.readParameters(ctx, q.Parameters, r); err != nil {
 		return nil, err
 	}
 	rest := q.binary
@@ -158,6 +158,47 @@ func (h *Handler) request(ctx context.Context, q *parsedRequest) (*serve.Request
 	return r, nil
 }
 
+// readParameters reads the parameters of a request that are its own.
+func (h *Handler) readParameters(ctx context.Context, parameters map[string]json.RawMessage, r *serve.Request) error {
+	if err := readPolicy(parameters, r); err != nil {
+		return err
+	}
+	r.Sequence.Client = h.opts.CacheScope(ctx)
+	return readSequence(parameters, &r.Sequence)
+}
+
+// maxSequenceID is how many bytes the name of a sequence has at most.
+const maxSequenceID = 128
+
+// readSequence reads the parameters of the extension sequence: sequence_id, a number or a text, of
+// which 0 and "" stand for none, and the booleans sequence_start and sequence_end.
+func readSequence(parameters map[string]json.RawMessage, q *serve.Sequence) error {
+	var err error
+	if text := parameters["sequence_id"]; len(text) > 0 && text[0] == '"' {
+		q.ID, _, err = parameter[string](parameters, "sequence_id")
+	} else if n, _, failed := parameter[uint64](parameters, "sequence_id"); failed != nil {
+		err = failed
+	} else if n > 0 {
+		q.ID = strconv.FormatUint(n, 10)
+	}
+	if err != nil {
+		return err
+	}
+	if len(q.ID) > maxSequenceID {
+		return outboard.Errorf(outboard.Invalid, "infer", "parameter \"sequence_id\" has %d bytes: at most %d are allowed", len(q.ID), maxSequenceID)
+	}
+	if q.Start, _, err = parameter[bool](parameters, "sequence_start"); err != nil {
+		return err
+	}
+	if q.End, _, err = parameter[bool](parameters, "sequence_end"); err != nil {
+		return err
+	}
+	if q.ID == "" && (q.Start || q.End) {
+		return outboard.Errorf(outboard.Invalid, "infer", "sequence_start and sequence_end need the parameter \"sequence_id\"")
+	}
+	return nil
+}
+
 // readPolicy reads the parameters of the extension schedule_policy. Triton's highest priority is 1.
 func readPolicy(parameters map[string]json.RawMessage, r *serve.Request) error {
 	priority, _, err := parameter[int32](parameters, "priority")
@@ -166,11 +207,6 @@ func readPolicy(parameters map[string]json.RawMessage, r *serve.Request) error {
 	}
 	timeout, _, err := parameter[uint32](parameters, "timeout")
 	r.Priority, r.Timeout = priorityOf(int64(priority)), time.Duration(timeout)*time.Microsecond
-	for _, name := range []string{"sequence_id", "sequence_start", "sequence_end"} {
-		if _, ok := parameters[name]; ok {
-			return outboard.Errorf(outboard.Invalid, "infer", "parameter %q: stateful sequences are not served", name)
-		}
-	}
 	return err
 }
 

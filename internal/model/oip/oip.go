@@ -103,7 +103,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // extensions are those of the protocol that are served.
 func (h *Handler) extensions() []string {
 	list := []string{
-		"classification", "binary_tensor_data", "model_repository", "model_configuration", "schedule_policy", "statistics", "parameters", "generate",
+		"classification", "binary_tensor_data", "model_repository", "model_configuration", "schedule_policy", "sequence", "statistics", "parameters", "generate",
 	}
 	if h.opts.SharedMemory {
 		list = append(list, "system_shared_memory")

@@ -157,7 +157,9 @@ func TestInferRefusesMalformedRequests(t *testing.T) {
 		"text as number":   {input(`"datatype":"FP32","shape":[1],"data":["1"]`), "", 400},
 		"truncated binary": {input(`"datatype":"FP32","shape":[1],"parameters":{"binary_data_size":4}`), "", 400},
 		"shared memory":    {input(`"datatype":"FP32","shape":[1],"parameters":{"shared_memory_region":"r","shared_memory_byte_size":4}`), "", 400},
-		"sequence":         {`{"parameters":{"sequence_id":1},"inputs":[]}`, "", 400},
+		"sequence as list": {`{"parameters":{"sequence_id":[1]},"inputs":[]}`, "", 400},
+		"start of none":    {`{"parameters":{"sequence_id":0,"sequence_start":true},"inputs":[]}`, "", 400},
+		"long sequence":    {`{"parameters":{"sequence_id":"` + strings.Repeat("x", 129) + `"},"inputs":[]}`, "", 400},
 		"too long":         {strings.Repeat(" ", 1<<13), "", 413},
 	} {
 		w := send(t, h, "POST", "/v2/models/echo/infer", c.body, "Inference-Header-Content-Length", c.length)

@@ -190,7 +190,7 @@ func errorOf(node outboard.NodeID, err error) error {
 //nolint:gochecknoglobals // a table
 var statusCodes = map[outboard.Kind]codes.Code{
 	outboard.Invalid: codes.InvalidArgument, outboard.NotFound: codes.NotFound, outboard.Exhausted: codes.ResourceExhausted,
-	outboard.Denied: codes.PermissionDenied, outboard.Other: codes.Internal,
+	outboard.Denied: codes.PermissionDenied, outboard.Other: codes.Internal, outboard.Conflict: codes.Aborted,
 }
 
 func statusOf(err error) error {
@@ -209,13 +209,37 @@ func statusOf(err error) error {
 	return status.Error(code, err.Error())
 }
 
+// Parameters of a request with which a node passes its serve.Sequence on.
+const (
+	sequenceID     = "sequence_id"
+	sequenceClient = "sequence_client"
+	sequenceStart  = "sequence_start"
+	sequenceEnd    = "sequence_end"
+)
+
 // Infer implements serve.Peers.
 func (p *Peers) Infer(ctx context.Context, node outboard.NodeID, r *serve.Request) (*serve.Response, error) {
+	var reply inference.ModelInferResponse
+	if err := p.invoke(ctx, node, "Infer", newInferRequest(r), &reply); err != nil {
+		return nil, err
+	}
+	return readResponse(node, &reply)
+}
+
+func newInferRequest(r *serve.Request) *inference.ModelInferRequest {
 	request := &inference.ModelInferRequest{
 		ModelName: r.Model, ModelVersion: r.Version,
 		Parameters: map[string]*inference.InferParameter{
 			"priority": {ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: int64(r.Priority)}},
 		},
+	}
+	if q := r.Sequence; q.ID != "" {
+		for name, value := range map[string]string{sequenceID: q.ID, sequenceClient: q.Client} {
+			request.Parameters[name] = &inference.InferParameter{ParameterChoice: &inference.InferParameter_StringParam{StringParam: value}}
+		}
+		for name, value := range map[string]bool{sequenceStart: q.Start, sequenceEnd: q.End} {
+			request.Parameters[name] = &inference.InferParameter{ParameterChoice: &inference.InferParameter_BoolParam{BoolParam: value}}
+		}
 	}
 	for i := range r.Inputs {
 		t := &r.Inputs[i]
@@ -225,11 +249,7 @@ func (p *Peers) Infer(ctx context.Context, node outboard.NodeID, r *serve.Reques
 	for _, name := range r.Outputs {
 		request.Outputs = append(request.Outputs, &inference.ModelInferRequest_InferRequestedOutputTensor{Name: name})
 	}
-	var reply inference.ModelInferResponse
-	if err := p.invoke(ctx, node, "Infer", request, &reply); err != nil {
-		return nil, err
-	}
-	return readResponse(node, &reply)
+	return request
 }
 
 func readResponse(node outboard.NodeID, reply *inference.ModelInferResponse) (*serve.Response, error) {

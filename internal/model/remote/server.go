@@ -145,6 +145,11 @@ func (s *Server) infer(ctx context.Context, q *inference.ModelInferRequest) (*in
 	r := &serve.Request{
 		Model: q.GetModelName(), Version: q.GetModelVersion(), Priority: int(q.GetParameters()["priority"].GetInt64Param()), Local: true,
 	}
+	p := q.GetParameters()
+	r.Sequence = serve.Sequence{
+		ID: p[sequenceID].GetStringParam(), Client: p[sequenceClient].GetStringParam(),
+		Start: p[sequenceStart].GetBoolParam(), End: p[sequenceEnd].GetBoolParam(),
+	}
 	if len(q.GetInputs()) != len(q.GetRawInputContents()) {
 		return nil, outboard.Errorf(outboard.Protocol, "infer", "a malformed request")
 	}

@@ -155,6 +155,7 @@ func (s *Server) reconcile() {
 		changed := s.opts.Repository.Changed()
 		s.update()
 		s.unloadIdle()
+		s.sequences.endIdle(time.Now().Add(-sequenceIdle))
 		select {
 		case <-s.life.Done():
 			return

@@ -92,6 +92,8 @@ type Server struct {
 	free    atomic.Int64  // memory of the machine, in bytes
 	sent    sentPrompts
 
+	sequences sequences
+
 	mu            sync.Mutex
 	loaded        map[contentKey]*instance
 	routes        map[string]*route // by the name of the model
@@ -166,7 +168,8 @@ type Request struct {
 	// Timeout is how long the request may take; 0: as the model's configuration says.
 	Timeout time.Duration
 	// Local keeps the request on this node: another node has sent it here.
-	Local bool
+	Local    bool
+	Sequence Sequence
 }
 
 // A Response has the outputs of a Request.
@@ -190,6 +193,9 @@ func (s *Server) Infer(ctx context.Context, r *Request) (*Response, error) {
 	limit := cmp.Or(r.Timeout, time.Duration(v.Config.Queue.Timeout), defaultTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTimeout(v.Name, limit))
 	defer cancel()
+	if r.Sequence.ID != "" {
+		return inferSequence(ctx, s, r, v)
+	}
 	if r.Local {
 		return s.inferHere(ctx, r, v)
 	}
@@ -255,6 +261,11 @@ func (s *Server) inferHere(ctx context.Context, r *Request, v *repository.Versio
 		return nil, err
 	}
 	defer i.release()
+	return inferOn(ctx, s, i, r, v)
+}
+
+// inferOn executes a request by an instance, which is in use.
+func inferOn(ctx context.Context, s *Server, i *instance, r *Request, v *repository.Version) (*Response, error) {
 	ctx, span := startSpan(ctx, i)
 	outputs, times, err := i.infer(ctx, r)
 	span.endInfer(times, err)
