@@ -42,6 +42,13 @@ type JobSpec struct {
 	// "loss=FRACTION" (so many of the parts may be dropped under congestion) or "store" (through
 	// the nodes' object store).
 	Gradients string `json:"gradients,omitempty"`
+	// Offload bounds the tensors that a step of each rank saves for its backward pass, such as
+	// "device=512MiB,host=2GiB,disk=20GiB": what has no room on the device lies in the other tiers of
+	// memory. "" sets no bounds.
+	Offload string `json:"offload,omitempty"`
+	// Threads is how many threads each rank computes with: a number, "auto" (by measured steps) or "",
+	// an equal share of the node's processors.
+	Threads string `json:"threads,omitempty"`
 	// Restarts is how often the ranks start again after the loss of a node; 0 means 10.
 	Restarts int `json:"restarts,omitempty"`
 	// Detach has the job go on when the request that submits it ends.

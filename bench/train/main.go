@@ -50,6 +50,7 @@ func (b *bench) sections() []paired.Section {
 		{Name: "plans", Run: b.plans},
 		{Name: "steps", Run: b.steps},
 		{Name: "accumulation", Run: b.accumulation},
+		{Name: "threads", Run: b.threads},
 	}
 }
 

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -46,14 +48,21 @@ program: their tensors lie in shared memory and are reduced outside of Python. R
 about a call get an error with both lines of the program instead of a hang, and so do all when one
 is lost. A program that names another back end uses that.
 
+--offload bounds the memory of what each rank saves for its backward pass: the rest lies in shared
+memory of the host or in a file until it is used, by a plan of the node from measured times.
+
 --profile measures the layers of the model, and where the time of a pass goes: rank 0 writes the
 file, a table is printed at the end, and ` + "`outboard plan train`" + ` plans by it.
 
-Each rank computes with an equal share of the processors unless OMP_NUM_THREADS is set.`,
+Each rank computes with an equal share of the processors unless OMP_NUM_THREADS is set. With
+--threads auto it measures steps with other numbers of threads, keeps the best, and measures again
+when the steps take another time; a sum's last bits depend on the number.`,
 		Example: `  outboard train --ranks 4 -- python3 train.py
   outboard train --ranks 4 --device type=cpu -- python3 train.py --epochs 3
   outboard train --ranks 8 --ranks-per-device 4 --min-ranks 4 --device node=harbour --detach -- python3 train.py
   outboard train --ranks 4 --device type=cpu --gradients topk=0.01 -- python3 train.py
+  outboard train --ranks 2 --offload device=512MiB,disk=20GiB --why -- python3 train.py
+  outboard train --ranks 2 --threads auto --why -- python3 train.py
   outboard train --ranks 2 --profile profile.json -- python3 train.py
   outboard train job.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -79,11 +88,18 @@ Each rank computes with an equal share of the processors unless OMP_NUM_THREADS 
 	cmd.Flags().SetInterspersed(false)
 	complete(cmd, "device", env.completeSelector)
 	complete(cmd, "gradients", completeWords("plain", "fp16", "topk=0.01", "loss=0.05", "store"))
+	complete(cmd, "threads", completeWords("auto"))
 	complete(cmd, "dataset", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return env.firstArg(datasetWords)(cmd, nil, typed)
 	})
 	return cmd
 }
+
+// Names in the folder of ranks on this machine: the server's socket, and the Python package.
+const (
+	ranksSocket = "ranks.sock"
+	packagesDir = "python"
+)
 
 func runTrain(ctx context.Context, env *Env, opts *trainOptions, args []string) error {
 	count := opts.ranks
@@ -96,8 +112,9 @@ func runTrain(ctx context.Context, env *Env, opts *trainOptions, args []string) 
 		return err
 	}
 	defer dir.remove()
-	socket := filepath.Join(dir.path, "ranks.sock")
-	server, err := ranks.Serve(socket, ranks.Options{Log: slog.New(slog.NewTextHandler(env.Stderr, nil))})
+	socket := filepath.Join(dir.path, ranksSocket)
+	var decisions decisions
+	server, err := ranks.Serve(socket, ranks.Options{Log: slog.New(slog.NewTextHandler(env.Stderr, nil)), Decided: decisions.add})
 	if err != nil {
 		return err
 	}
@@ -106,9 +123,15 @@ func runTrain(ctx context.Context, env *Env, opts *trainOptions, args []string) 
 	if err != nil {
 		return err
 	}
-	packages := filepath.Join(dir.path, "python")
-	if err := python.Extract(packages); err != nil {
+	if err := python.Extract(filepath.Join(dir.path, packagesDir)); err != nil {
 		return err
+	}
+	resources, err := opts.resources().Check()
+	if err != nil {
+		return err
+	}
+	if err := resources.CheckRoom(os.TempDir(), count); err != nil {
+		return fmt.Errorf("--offload: %w", err)
 	}
 	environ := env.Environ
 	if opts.profile != "" {
@@ -119,8 +142,13 @@ func runTrain(ctx context.Context, env *Env, opts *trainOptions, args []string) 
 	}
 	err = launch.Run(ctx, launch.Job{
 		Path: path, Args: args, Ranks: count, Emit: env.printRankLine,
-		Environ: func(rank int) []string { return rankEnviron(environ, rank, count, port, socket, packages) },
+		Environ: func(rank int) []string {
+			return rankEnviron(environ, resources, rank, count, port, dir.path)
+		},
 	})
+	if opts.why {
+		decisions.print(env)
+	}
 	if f, ok := errors.AsType[*launch.Failure](err); ok {
 		return &statusError{status: f.Status, err: f}
 	}
@@ -151,14 +179,15 @@ func freePort(ctx context.Context) (int, error) {
 }
 
 // rankEnviron adds to the environment what torch.distributed and our back end for it read.
-func rankEnviron(environ []string, rank, count, port int, socket, packages string) []string {
+func rankEnviron(environ []string, resources launch.Resources, rank, count, port int, dir string) []string {
+	packages := filepath.Join(dir, packagesDir)
 	add := map[string]string{
 		"RANK": strconv.Itoa(rank), "LOCAL_RANK": strconv.Itoa(rank),
 		"WORLD_SIZE": strconv.Itoa(count), "LOCAL_WORLD_SIZE": strconv.Itoa(count),
 		"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": strconv.Itoa(port),
-		"OUTBOARD_RANKS_SOCKET": socket, "PYTHONUNBUFFERED": "1",
-		"OMP_NUM_THREADS": strconv.Itoa(max(1, runtime.NumCPU()/count)),
+		"OUTBOARD_RANKS_SOCKET": filepath.Join(dir, ranksSocket), "PYTHONUNBUFFERED": "1",
 	}
+	maps.Copy(add, resources.Environ(runtime.NumCPU(), count))
 	var env []string
 	for _, v := range environ {
 		name, value, _ := strings.Cut(v, "=")
@@ -166,7 +195,7 @@ func rankEnviron(environ []string, rank, count, port int, socket, packages strin
 			packages = value + string(filepath.ListSeparator) + packages // The user's own comes first.
 			continue
 		}
-		if name == "OMP_NUM_THREADS" {
+		if name == "OMP_NUM_THREADS" && resources.Threads == "" {
 			delete(add, name)
 		}
 		if _, ours := add[name]; !ours {

@@ -15,6 +15,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/train/job"
+	"github.com/outboard-run/outboard/internal/train/launch"
 )
 
 // trainOptions are the flags of `outboard train`.
@@ -30,6 +31,9 @@ type trainOptions struct {
 	data      string
 	stream    bool
 	gradients string
+	offload   string
+	threads   string
+	why       bool
 	env       []string
 	detach    bool
 	profile   string
@@ -49,9 +53,16 @@ func (o *trainOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.data, "dataset", "", "with --device: `NAME` of a dataset, whose folder the ranks find in OUTBOARD_DATA")
 	flags.BoolVar(&o.stream, "stream", false, "with --dataset: the ranks read its files into memory as they need them (Python: outboard.data), and start at once")
 	flags.StringVar(&o.gradients, "gradients", "", "with --device: `HOW` sums of gradients travel between nodes: plain, fp16, topk=FRACTION, loss=FRACTION or store (default plain)")
+	flags.StringVar(&o.offload, "offload", "", "bounds what each rank saves for its backward pass: `SIZES` such as device=512MiB,host=2GiB,disk=20GiB; the rest lies on the host and the disk in between")
+	flags.StringVar(&o.threads, "threads", "", "`NUMBER` of threads that each rank computes with, or auto: by measured steps (default an equal share of the processors)")
+	flags.BoolVar(&o.why, "why", false, "without --device: say at the end what was decided for the ranks (with it: outboard jobs show JOB --why)")
 	flags.StringArrayVar(&o.env, "env", nil, "with --device: `NAME=VALUE` in the environment of the ranks, or NAME for this one's value")
 	flags.StringVar(&o.profile, "profile", "", "write the times and sizes of the model's layers into `FILE`, for ranks on this machine")
 	flags.BoolVar(&o.detach, "detach", false, "with --device: print the job's ID and return")
+}
+
+func (o *trainOptions) resources() launch.Resources {
+	return launch.Resources{Threads: o.threads, Offload: o.offload}
 }
 
 // poolFlags are the flags that need --device.
@@ -65,6 +76,12 @@ func (o *trainOptions) validate(flags *pflag.FlagSet) error {
 	if o.profile != "" && o.pooled {
 		return usage("--profile is for ranks on this machine: leave --device away")
 	}
+	if _, err := o.resources().Check(); err != nil {
+		return usage("--%w", err)
+	}
+	if o.why && o.pooled {
+		return usage("--why is for ranks on this machine: ask for that of a job by `outboard jobs show JOB --why`")
+	}
 	for _, name := range poolFlags {
 		if flags.Changed(name) && !o.pooled {
 			return usage("--%s needs --device SELECTOR, with which the ranks run in the pool; without it they run on this machine", name)
@@ -77,7 +94,7 @@ func (o *trainOptions) validate(flags *pflag.FlagSet) error {
 func (o *trainOptions) spec(env *Env, args []string) (client.JobSpec, []byte, error) {
 	s := client.JobSpec{
 		Name: o.name, Ranks: o.ranks, PerDevice: o.perDevice, MinRanks: o.minRanks, Selector: o.device, Memory: o.memory,
-		Data: o.data, Stream: o.stream, Gradients: o.gradients, Args: append([]string(nil), args...), Restarts: o.restarts, Detach: o.detach, Env: map[string]string{},
+		Data: o.data, Stream: o.stream, Gradients: o.gradients, Offload: o.offload, Threads: o.threads, Args: append([]string(nil), args...), Restarts: o.restarts, Detach: o.detach, Env: map[string]string{},
 	}
 	for _, v := range o.env {
 		name, value, ok := strings.Cut(v, "=")

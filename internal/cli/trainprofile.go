@@ -56,20 +56,29 @@ func (env *Env) printProfile(path string) error {
 		return err
 	}
 	printSafe(env.Stderr, "\npeak memory of the process %v, parameters %v\n", outboard.Bytes(p.Memory.Peak), outboard.Bytes(p.Memory.Parameters))
+	if s := p.Saved; s != nil {
+		printSafe(env.Stderr, "a step saved %d tensors of %v: %v on the device at most, %v moved to the host, %v to the disk\n",
+			s.Tensors, outboard.Bytes(s.Bytes), outboard.Bytes(s.Peak), outboard.Bytes(s.Host), outboard.Bytes(s.Disk))
+	}
 	return nil
 }
 
 func whereRows(w profile.Where) (rows [][]string) {
-	for _, r := range []struct {
+	type row struct {
 		name    string
 		seconds float64
-	}{
+	}
+	list := []row{
 		{"forward", w.Forward},
 		{"backward", w.Backward},
 		{"loading", w.Loading},
 		{"other (optimizer, program)", w.Other()},
 		{"communication (beside these)", w.Communication},
-	} {
+	}
+	if w.Waiting > 0 {
+		list = append(list, row{"waiting for saved tensors (in these)", w.Waiting})
+	}
+	for _, r := range list {
 		share := 0.0
 		if w.Seconds > 0 {
 			share = 100 * r.seconds / w.Seconds

@@ -42,6 +42,11 @@ class Memory:
         self.fd, self.size, self.map = fd, size, mmap.mmap(fd, size)
         return True
 
+    def close(self):
+        """Releases memory that nothing refers to any more."""
+        self.map.close()
+        os.close(self.fd)
+
 
 class Connection:
     """One connection to `outboard train`: one request at a time, which its users see to."""
@@ -64,7 +69,7 @@ class Connection:
             return self.number
 
     def receive(self, number):
-        """Waits for the reply to a request. Raises Error if that says so."""
+        """Waits for the reply to a request and returns it. Raises Error if that says so."""
         with self.lock:
             while True:
                 data = self.socket.recv(MAX_PACKET)
@@ -75,10 +80,15 @@ class Connection:
                     break
         if reply.get("error"):
             raise Error(reply["error"])
+        return reply
 
     def request(self, kind, file=None, **members):
-        """Makes a request and waits for its reply. Raises Error if that says so."""
-        self.receive(self.send(kind, file, **members))
+        """Makes a request, waits for its reply and returns it. Raises Error if that says so."""
+        return self.receive(self.send(kind, file, **members))
+
+    def close(self):
+        """Ends the connection, which no other thread uses."""
+        self.socket.close()
 
     def shutdown(self):
         """Ends the connection: a request that waits fails."""
@@ -86,3 +96,18 @@ class Connection:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # It has ended already.
+
+
+def ask(subject, measured):
+    """Returns the node's decision about a subject, given what this rank has measured."""
+    text = json.dumps(measured).encode()
+    memory = Memory()
+    memory.reserve(2 * len(text) + (64 << 10))  # The answer replaces the question.
+    memory.map[: len(text)] = text
+    connection = Connection(os.environ["OUTBOARD_RANKS_SOCKET"])
+    try:
+        reply = connection.request("decide", file=memory.fd, subject=subject, rank=int(os.environ.get("RANK", "0")), bytes=len(text))
+        return json.loads(memory.map[: reply["bytes"]])
+    finally:
+        connection.close()
+        memory.close()

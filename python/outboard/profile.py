@@ -21,6 +21,8 @@ import time
 
 import torch
 
+from outboard import offload
+
 VERSION = 1
 # Passes that are kept: the first ones allocate memory and fill caches.
 SKIPPED, MOST = 2, 200
@@ -37,7 +39,7 @@ class Profiler:
     def begin(self):
         self.forward, self.layers, self.order = None, {}, []
         self.stack, self.events = [], []
-        self.communication = self.loading = 0.0
+        self.communication = self.loading = self.waiting = 0.0
         self.started = time.perf_counter()
         self.finished = None  # of the backward pass, as far as it is known
 
@@ -106,13 +108,13 @@ class Profiler:
         forward = self.forward[1] - self.forward[0]
         return {
             "seconds": now - self.started, "forward": forward, "backward": backward,
-            "communication": self.communication, "loading": self.loading,
+            "communication": self.communication, "loading": self.loading, "waiting": self.waiting,
             "layers": [dict(layer) for layer in self.order], "events": self.events,
             "began": self.started,
         }
 
     def add(self, kind, name, began, ended):
-        """Adds a time of another thread: "communication" or "loading"."""
+        """Adds a time: of "communication", of "loading", of "waiting" for saved tensors."""
         with self.lock:
             setattr(self, kind, getattr(self, kind) + ended - began)
             self.events.append((name, kind, began, ended))
@@ -128,7 +130,7 @@ class Profiler:
             spent[len(p["layers"])] += p["seconds"]
         same = [p for p in passes if len(p["layers"]) == spent.most_common(1)[0][0]]
         last = same[-1]
-        middle = {k: statistics.median(p[k] for p in same) for k in ("seconds", "forward", "backward", "communication", "loading")}
+        middle = {k: statistics.median(p[k] for p in same) for k in ("seconds", "forward", "backward", "communication", "loading", "waiting")}
         layers = []
         for i, layer in enumerate(last["layers"]):
             module, n = layer["module"], layer["samples"]
@@ -141,6 +143,7 @@ class Profiler:
             })
         return {
             "version": VERSION, "passes": len(same), "where": middle, "layers": layers,
+            "saved": None if offload.active is None else offload.active.last,
             "memory": {"peak": peak_memory(), "parameters": sum(v["parameters"] for v in layers)},
             "traceEvents": [
                 {"name": name, "cat": kind, "ph": "X", "pid": 0, "tid": kind, "ts": 1e6 * (a - last["began"]), "dur": 1e6 * (b - a)}
@@ -168,6 +171,7 @@ def start(path):
     torch.nn.modules.module.register_module_forward_pre_hook(profiler.enter)
     torch.nn.modules.module.register_module_forward_hook(profiler.leave)
     _time_loading(profiler)
+    offload.observe = lambda name, began, ended: profiler.add("waiting", name, began, ended)
     if os.environ.get("RANK", "0") == "0":
         atexit.register(_write, profiler, path)
 

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from outboard import profile
+from outboard import offload, profile, threads
 from outboard._ranks import Connection, Error, Memory
 
 NAME = "outboard"
@@ -133,6 +133,8 @@ class ProcessGroup(dist.ProcessGroup):
             began = time.perf_counter()
             try:
                 finish, result = future.set_result, call()
+                if threads.active is not None:
+                    threads.active.communicated(time.perf_counter() - began)
                 if profile.active is not None:
                     profile.active.add("communication", "collective", began, time.perf_counter())
             except BaseException as e:  # The program gets it from wait().
@@ -483,3 +485,5 @@ def register():
 register()
 if os.environ.get("OUTBOARD_PROFILE"):
     profile.start(os.environ["OUTBOARD_PROFILE"])
+offload.start_by_environment()
+threads.start_by_environment()

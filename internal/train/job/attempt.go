@@ -15,6 +15,7 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/train/collective"
 	"github.com/outboard-run/outboard/internal/train/compress"
+	"github.com/outboard-run/outboard/internal/train/ranks"
 )
 
 // A nodeRun is the part of an attempt on one node, as its manager sees it.
@@ -204,7 +205,7 @@ func (a *activeJob) runRanks(ctx context.Context, nodes []*nodeRun, link collect
 func (a *activeJob) startNode(ctx context.Context, n *nodeRun, nodes []*nodeRun, link collective.Link) error {
 	j := a.snapshot()
 	s := &start{
-		Gradients: j.Spec.Gradients, World: j.World, First: n.first, Count: n.count, PerDevice: j.Spec.PerDevice, Node: n.number,
+		Gradients: j.Spec.Gradients, Offload: j.Spec.Offload, Threads: j.Spec.Threads, World: j.World, First: n.first, Count: n.count, PerDevice: j.Spec.PerDevice, Node: n.number,
 		Args: j.Spec.Args, Files: j.Spec.Files, Env: j.Spec.Env, Link: link,
 	}
 	s.Stream = j.Spec.Stream
@@ -241,6 +242,8 @@ func (a *activeJob) read(ctx context.Context, n *nodeRun, events chan<- attemptE
 			a.addLine(n, m.Line)
 		case m.Saved != nil:
 			a.copyCheckpoint(ctx, n, m.Saved)
+		case m.Decided != nil:
+			a.explainDecision(n, m.Decided)
 		case m.Exited != nil:
 			a.explainSums(n, m.Exited.Sums)
 			events <- attemptEvent{from: n, exited: m.Exited}
@@ -258,6 +261,29 @@ func (a *activeJob) explainSums(n *nodeRun, t compress.Stats) {
 	a.manager.opts.Metrics.summed(t)
 	_ = a.update(func(j *client.Job) { j.Why = append(j.Why, fmt.Sprintf("node %s: %s", n.node, text)) })
 }
+
+// maxExplained is the number of ranks whose decisions are explained.
+const maxExplained = 64
+
+// explainDecision adds a node's decision for a rank to the explanation of the attempt, in the place
+// of the one before about the same subject.
+func (a *activeJob) explainDecision(n *nodeRun, d *ranks.Decision) {
+	if d.Rank < n.first || d.Rank >= n.first+n.count || d.Rank >= maxExplained || !ranks.IsSubject(d.Subject) {
+		return
+	}
+	about := fmt.Sprintf("rank %d, %s: ", d.Rank, d.Subject)
+	line := about + d.Text[:min(len(d.Text), maxExplanation)]
+	_ = a.update(func(j *client.Job) {
+		if i := slices.IndexFunc(j.Why, func(w string) bool { return strings.HasPrefix(w, about) }); i >= 0 {
+			j.Why[i] = line
+			return
+		}
+		j.Why = append(j.Why, line)
+	})
+}
+
+// maxExplanation bounds the text of a decision in bytes.
+const maxExplanation = 512
 
 func (a *activeJob) stopAll(nodes []*nodeRun) {
 	for _, n := range nodes {

@@ -19,6 +19,7 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/train/compress"
 	"github.com/outboard-run/outboard/internal/train/data"
+	"github.com/outboard-run/outboard/internal/train/launch"
 )
 
 // Leases grants the devices of jobs. *pool.Pool implements it.
@@ -187,6 +188,11 @@ func check(s *client.JobSpec) error {
 		return outboard.Errorf(outboard.Invalid, op, "%w", err)
 	}
 	s.Gradients = gradients.String()
+	resources, err := launch.Resources{Threads: s.Threads, Offload: s.Offload}.Check()
+	if err != nil {
+		return outboard.Errorf(outboard.Invalid, op, "%w", err)
+	}
+	s.Offload = resources.Offload
 	size := 0
 	for _, a := range s.Args {
 		size += len(a)

@@ -77,6 +77,9 @@ func (r *run) open(ctx context.Context) error {
 		return err
 	}
 	r.dir = dir
+	if err := r.start.resources().CheckRoom(dir, r.start.Count); err != nil {
+		return fmt.Errorf("start ranks on node %s: %w", r.host.opts.Self, err)
+	}
 	if err := r.prepareFiles(ctx); err != nil {
 		return err
 	}
@@ -85,8 +88,8 @@ func (r *run) open(ctx context.Context) error {
 	socket := filepath.Join(r.dir, ranksSocket)
 	r.mesh = newMesh(r.host.opts.Peers, r.key, r.start)
 	opts := ranks.Options{
-		Checkpoint: r.saveCheckpoint,
-		Log:        r.host.opts.Log, Node: r.start.Node, Link: r.start.Link, Failed: func(error) { r.lost.Store(true) },
+		Checkpoint: r.saveCheckpoint, Decided: func(d ranks.Decision) { _ = r.out.send(message{Decided: &d}) }, // As for lines.
+		Log: r.host.opts.Log, Node: r.start.Node, Link: r.start.Link, Failed: func(error) { r.lost.Store(true) },
 	}
 	if len(r.start.Nodes) > 1 {
 		opts.Mesh = r.mesh
@@ -388,8 +391,8 @@ func (r *run) environ(rank int) []string {
 	env := map[string]string{
 		"PATH": os.Getenv("PATH"), "HOME": filepath.Join(r.dir, filesDir), "TMPDIR": filepath.Join(r.dir, filesDir), "LANG": "C.UTF-8",
 		"PYTHONPATH": filepath.Join(r.dir, pythonDir), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1",
-		"OMP_NUM_THREADS": strconv.Itoa(max(1, runtime.NumCPU()/r.start.Count)),
 	}
+	maps.Copy(env, r.start.resources().Environ(runtime.NumCPU(), r.start.Count))
 	maps.Copy(env, r.start.Env)
 	if own := r.start.Env["PYTHONPATH"]; own != "" {
 		env["PYTHONPATH"] = own + ":" + filepath.Join(r.dir, pythonDir)

@@ -10,6 +10,8 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/train/collective"
 	"github.com/outboard-run/outboard/internal/train/compress"
+	"github.com/outboard-run/outboard/internal/train/launch"
+	"github.com/outboard-run/outboard/internal/train/ranks"
 )
 
 // Protocol is the TLS application protocol between nodes, with its version.
@@ -59,6 +61,8 @@ type message struct {
 	Line    *line    `json:"line,omitempty"`
 	Exited  *exited  `json:"exited,omitempty"`
 	Saved   *saved   `json:"saved,omitempty"`
+	// Decided describes a decision for a rank of the node.
+	Decided *ranks.Decision `json:"decided,omitempty"`
 }
 
 // A start has a node start ranks.
@@ -79,6 +83,9 @@ type start struct {
 	Link   collective.Link   `json:"link"`
 	// Gradients says how sums are sent between nodes: compress.Parse.
 	Gradients string `json:"gradients,omitempty"`
+	// Threads and Offload are what each rank may use: launch.Resources.
+	Threads string `json:"threads,omitempty"`
+	Offload string `json:"offload,omitempty"`
 	// Checkpoint and Data are the digests of manifests, "" for none.
 	Checkpoint string `json:"checkpoint,omitempty"`
 	Data       string `json:"data,omitempty"`
@@ -96,7 +103,14 @@ func (s *start) check() error {
 	if _, err := compress.Parse(s.Gradients); err != nil {
 		return outboard.Errorf(outboard.Protocol, "start ranks", "%w", err)
 	}
+	if _, err := s.resources().Check(); err != nil {
+		return outboard.Errorf(outboard.Protocol, "start ranks", "%w", err)
+	}
 	return nil
+}
+
+func (s *start) resources() launch.Resources {
+	return launch.Resources{Threads: s.Threads, Offload: s.Offload}
 }
 
 // A saved says that a node has the chunks of a checkpoint.

@@ -29,6 +29,8 @@ type Profile struct {
 	Passes int    `json:"passes"`
 	Where  Where  `json:"where"`
 	Memory Memory `json:"memory"`
+	// Saved is of the last step whose saved tensors were moved; nil without `outboard train --offload`.
+	Saved *Saved `json:"saved"`
 	// Layers are in the order of the forward pass; times and sizes are those of a sample.
 	Layers []plan.Layer `json:"layers"`
 }
@@ -41,11 +43,24 @@ type Where struct {
 	Backward      float64 `json:"backward"`
 	Communication float64 `json:"communication"`
 	Loading       float64 `json:"loading"` // in the iterator of a DataLoader
+	// Waiting is the part of the forward and backward time in which the pass waited until saved
+	// tensors were moved.
+	Waiting float64 `json:"waiting"`
 }
 
 // Other is the part of the pass that is neither of the model nor loading: the optimizer, and the
 // program's own work.
 func (w Where) Other() float64 { return max(0, w.Seconds-w.Forward-w.Backward-w.Loading) }
+
+// Saved is what a step saved for its backward pass, in bytes.
+type Saved struct {
+	Tensors int     `json:"tensors"`
+	Bytes   float64 `json:"bytes"`
+	// Peak is the most on the device, Host and Disk are what was moved there.
+	Peak float64 `json:"peak"`
+	Host float64 `json:"host"`
+	Disk float64 `json:"disk"`
+}
 
 // Memory is in bytes.
 type Memory struct {
@@ -95,7 +110,7 @@ func (p *Profile) check() error {
 	}
 	w := p.Where
 	for name, v := range map[string]float64{
-		"seconds": w.Seconds, "forward": w.Forward, "backward": w.Backward, "communication": w.Communication, "loading": w.Loading,
+		"seconds": w.Seconds, "forward": w.Forward, "backward": w.Backward, "communication": w.Communication, "loading": w.Loading, "waiting": w.Waiting,
 	} {
 		if !(v >= 0) {
 			return fmt.Errorf("where: %s is %v", name, v)

@@ -29,3 +29,5 @@ func mapMemory(f *os.File) ([]byte, error) {
 	}
 	return m, nil
 }
+
+func unmap(b []byte) { _ = unix.Munmap(b) } // It was mapped.

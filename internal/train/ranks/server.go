@@ -47,6 +47,8 @@ type Options struct {
 	// Read, if not nil, copies bytes of a file of the job's dataset into buf; next are the files that
 	// the rank reads after it.
 	Read func(ctx context.Context, name string, at int64, buf []byte, next []string) error
+	// Decided, if not nil, is called with each decision that the server makes for a rank.
+	Decided func(Decision)
 	// Failed, if not nil, is called when a group ends because of another node.
 	Failed func(error)
 }
@@ -60,6 +62,7 @@ type Server struct {
 	stop     context.CancelFunc
 	done     chan struct{}
 	held     heldMemory
+	deciding sync.Mutex // held while a decision for a rank is made
 
 	mu     sync.Mutex
 	groups map[string]*group
@@ -226,6 +229,8 @@ type request struct {
 	Name string   `json:"name"`
 	At   int64    `json:"at"`
 	Next []string `json:"next"`
+
+	Subject string `json:"subject"`
 }
 
 // handle carries out a request. Requests that wait for other ranks are answered later.
@@ -241,14 +246,15 @@ func (m *member) perform(msg *ipc.Message) error {
 	if err := msg.Decode(&r); err != nil {
 		return err
 	}
-	if msg.Type == "join" {
+	switch msg.Type {
+	case "join":
 		return m.join(msg, &r)
-	}
-	if msg.Type == "checkpoint" {
+	case "checkpoint":
 		return m.checkpoint(msg, r.Number)
-	}
-	if msg.Type == "read" {
+	case "read":
 		return m.read(msg, &r)
+	case "decide":
+		return m.decide(msg, &r)
 	}
 	if m.group == nil {
 		return outboard.Errorf(outboard.Protocol, "", "%w", errNotJoined)

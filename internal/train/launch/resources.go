@@ -1,0 +1,62 @@
+package launch
+
+import (
+	"fmt"
+	"maps"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/train/threads"
+	"github.com/outboard-run/outboard/internal/train/tiers"
+)
+
+// Resources are what each rank may use of its node, as a job states them.
+type Resources struct {
+	// Threads is "", "auto" or a number: threads.Environ. Offload has the limits of saved tensors:
+	// tiers.ParseLimits.
+	Threads, Offload string
+}
+
+// Check returns an error if the texts are malformed, else the resources with sizes in bytes.
+func (r Resources) Check() (Resources, error) {
+	limits, err := tiers.ParseLimits(r.Offload)
+	if err != nil {
+		return r, fmt.Errorf("offload: %w", err)
+	}
+	if err := threads.Check(r.Threads); err != nil {
+		return r, fmt.Errorf("threads: %w", err)
+	}
+	r.Offload = limits.String()
+	return r, nil
+}
+
+// Environ returns the variables of a rank that shares the processors with others of its node. The
+// resources must have been checked.
+func (r Resources) Environ(processors, ranks int) map[string]string {
+	env := maps.Clone(threads.Environ(r.Threads, processors, ranks))
+	if r.Offload != "" {
+		env[tiers.Variable] = r.Offload
+	}
+	return env
+}
+
+// CheckRoom returns an error if the file system of a folder has no room for the files of so many
+// ranks, or can't be asked.
+func (r Resources) CheckRoom(folder string, ranks int) error {
+	limits, err := tiers.ParseLimits(r.Offload)
+	if limits == nil || err != nil || limits[tiers.Disk] == 0 {
+		return err
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(folder, &fs); err != nil {
+		return fmt.Errorf("find the room in %s: %w", folder, err)
+	}
+	each, count := outboard.Bytes(limits[tiers.Disk]), outboard.Bytes(ranks)
+	free := outboard.Bytes(fs.Bavail) * outboard.Bytes(fs.Bsize)
+	if free/count < each {
+		return outboard.Errorf(outboard.Exhausted, "", "%d ranks with disk=%v need %v in %s, which has %v: make room, or give disk=%v or less",
+			ranks, each, each*count, folder, free, free/count)
+	}
+	return nil
+}

@@ -1,0 +1,34 @@
+package launch
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/outboard-run/outboard"
+)
+
+func TestCheckRoom(t *testing.T) {
+	for text, fits := range map[string]bool{"": true, "device=1,host=9TiB": true, "device=1,disk=1KiB": true, "device=1,disk=15TiB": false} {
+		err := Resources{Offload: text}.CheckRoom(t.TempDir(), 256)
+		if fits && err != nil || !fits && (outboard.KindOf(err) != outboard.Exhausted || !strings.Contains(err.Error(), "make room")) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestResources(t *testing.T) {
+	r, err := Resources{Threads: "auto", Offload: "device=1KiB,disk=2KiB"}.Check()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"OMP_NUM_THREADS": "4", "OUTBOARD_THREADS": "8", "OUTBOARD_OFFLOAD": "device=1024,host=0,disk=2048"}
+	if got := r.Environ(8, 2); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	for _, r := range []Resources{{Threads: "0"}, {Offload: "disk=1"}} {
+		if _, err := r.Check(); err == nil {
+			t.Errorf("%+v is accepted", r)
+		}
+	}
+}

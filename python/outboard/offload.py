@@ -1,0 +1,539 @@
+"""Tiers of memory: what the forward pass saves for the backward pass lies elsewhere in between.
+
+    outboard train --offload device=512MB,host=2GB,disk=20GB -- python3 train.py
+
+has at most so many bytes of saved tensors on the device of each rank, in shared memory of the host
+and in a file. A program needs no change but `import outboard.torch`; others call
+
+    from outboard import offload
+
+    offload.start(offload.Limits(device=512 << 20, host=2 << 30, disk=20 << 30))
+
+The first step moves what has no room. Its measured times, and those of later steps, go to the node,
+which plans where each tensor lies and when it is read back (internal/train/tiers); one thread
+writes, another one reads ahead. Tensors come back bit by bit as they were, with the same strides and
+alignment, so that a step's results are the same to the last bit.
+
+Parameters and buffers of modules, and tensors of less than 4 KiB, stay where they are and do not
+count. Tensors with gaps between their elements stay and count. The file has no name: it is gone when
+the process is.
+"""
+
+import atexit
+import collections
+import os
+import queue
+import sys
+import threading
+import time
+import weakref
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from outboard._places import Disk, Host
+from outboard._ranks import Error, ask
+
+VARIABLE = "OUTBOARD_OFFLOAD"
+
+DEVICE, HOST, DISK = range(3)
+_NAMES = ["device", "host", "disk"]
+
+_SMALL = 4 << 10
+_ALIGNMENT = 64
+# The most tensors of a step that the node plans, and bytes of the message with them.
+_MAX_PLANNED = 8192
+# The first step that is planned; it is planned again after twice as many steps each time.
+_FIRST_PLAN = 2
+_MAX_PLANS = 8  # for steps with different tensors
+_PROBE = 1 << 20
+
+
+class Limits(collections.namedtuple("Limits", "device host disk", defaults=(0, 0))):
+    """The bytes of saved tensors that a rank may have in each tier."""
+
+    @classmethod
+    def parse(cls, text):
+        """Returns the limits of a text like "device=1000000,host=0,disk=5000000", in bytes."""
+        limits = {}
+        for part in text.split(","):
+            name, _, value = part.partition("=")
+            if name not in _NAMES or name in limits or not value.isdigit():
+                raise Error(f"{VARIABLE}={text!r}: want device=BYTES,host=BYTES,disk=BYTES")
+            limits[name] = int(value)
+        if "device" not in limits:
+            raise Error(f"{VARIABLE}={text!r} has no device=BYTES")
+        return cls(**limits)
+
+
+# Where the content of a slot is. One that has been read back stays until it is freed.
+_HERE, _WRITING, _AWAY, _READING = range(4)
+
+
+class _Slot:
+    """The content of a saved tensor, wherever it is."""
+
+    def __init__(self, tensor, size, number):
+        self.tensor, self.size, self.number = tensor, size, number
+        self.shape, self.strides, self.dtype = tensor.shape, tensor.stride(), tensor.dtype
+        self.skew = tensor.data_ptr() % _ALIGNMENT // tensor.element_size()
+        self.state, self.tier, self.at = _HERE, DEVICE, None
+        self.moved = self.used = self.freed = False
+
+    def make_room(self):
+        """Returns a new tensor of the same strides and alignment."""
+        count = self.shape.numel()
+        space = torch.empty(count + self.skew, dtype=self.dtype)
+        return space.as_strided(self.shape, self.strides, self.skew)
+
+
+class _Handle:
+    """What autograd holds of a slot; the slot is freed with it."""
+
+    def __init__(self, offload, slot, storage, key):
+        self.offload, self.slot, self.storage, self.key = offload, slot, storage, key
+
+    def __del__(self):
+        self.offload.forget(self.slot)
+
+
+class Offload:
+    """Moves the saved tensors of this process: see start. plan asks for the plan of a trace."""
+
+    def __init__(self, limits, plan=None):
+        self.limits, self.ask = limits, plan
+        # An RLock: whoever holds it may free tensors.
+        self.lock = threading.Condition(threading.RLock())
+        self.tiers = [None, Host(limits.host), Disk(limits.disk)]
+        self.known = weakref.WeakValueDictionary()  # handles by the memory that they were made of
+        self.parameters = {}  # weak references of storages, by their addresses
+        self.resident = self.live = self.writing = 0
+        self.pending = None  # the slot that is written when another tensor is saved
+        self.closed, self.failed = False, None
+        self.plans, self.plan = [], None
+        self.steps, self.next_plan = 0, _FIRST_PLAN
+        self.peak, self.last = 0, None
+        self._begin_step()
+        self.rates = self._probe()
+        self.writes, self.reads = queue.SimpleQueue(), queue.SimpleQueue()
+        self.threads = [threading.Thread(target=_work, args=(q,), daemon=True) for q in (self.writes, self.reads)]
+        for t in self.threads:
+            t.start()
+
+    def close(self):
+        self.closed = True
+        for q in self.writes, self.reads:
+            q.put(None)
+        for t in self.threads:
+            t.join()
+
+    def disable(self):
+        """Leaves all tensors where they are from now on."""
+        self.closed = True
+
+    # Hooks of autograd and of modules.
+
+    def pack(self, tensor):
+        """Takes a tensor that autograd saves. What it returns is passed to unpack."""
+        tensor = tensor.detach()  # What is returned must not hold the graph, which holds it.
+        size = tensor.numel() * tensor.element_size()
+        if self.closed or size < _SMALL or not _movable(tensor):
+            return tensor
+        storage = _storage(tensor)
+        if storage._cdata in self.parameters:
+            return tensor
+        key = (storage._cdata, tensor._version, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        with self.lock:
+            self._raise()
+            same = self._same(key, tensor)
+            if same is None:
+                same = _Handle(self, self._save(tensor, size), StorageWeakRef(storage), key)
+                self.known[key] = same
+            return same
+
+    def unpack(self, saved):
+        """Returns a tensor that pack has taken."""
+        if isinstance(saved, torch.Tensor):
+            return saved
+        slot = saved.slot
+        with self.lock:
+            first, slot.used = not slot.used, True
+            tensor = self._fetch(slot)
+            if first:
+                self._add_event(slot.number)
+                self._read_ahead()
+        return tensor
+
+    def enter_module(self, module, inputs):
+        """Notes the storages of a module's own parameters and buffers, which are never moved."""
+        for t in (*module._parameters.values(), *module._buffers.values()):
+            if t is None or t.device.type != "cpu" or t.layout != torch.strided:
+                continue
+            storage = _storage(t)
+            if storage._cdata not in self.parameters:
+                # A weak reference keeps the address from being used again.
+                self.parameters[storage._cdata] = StorageWeakRef(storage)
+                if len(self.parameters) & (len(self.parameters) - 1) == 0:
+                    self.parameters = {k: w for k, w in self.parameters.items() if not w.expired()}
+
+    # Saving.
+
+    def _same(self, key, tensor):
+        """Returns the handle of the same memory with the same content, if there is one."""
+        handle = self.known.get(key)
+        if handle is None:
+            return None
+        slot = handle.slot
+        while slot.state in (_WRITING, _READING):
+            self.lock.wait()
+        if slot.moved:  # In between the program may have changed the memory.
+            content = _bytes(tensor)
+            if slot.state == _HERE:
+                then = _bytes(slot.tensor)
+            else:
+                then = torch.empty_like(content)
+                self.tiers[slot.tier].read(slot.at, then)
+            if not torch.equal(content, then):
+                return None
+        return handle
+
+    def _save(self, tensor, size):
+        self._write_pending()
+        if self.live == 0:
+            self._begin_step()
+        number = len(self.slots)
+        self._make_room(size)
+        slot = _Slot(tensor, size, number)
+        self.slots.append(slot)
+        self._add_event(number)
+        tier = self._tier(slot)
+        if tier != DEVICE:
+            self._leave(slot, tier)
+        self.live += 1
+        self._add_resident(size)
+        self._read_ahead()
+        return slot
+
+    def _make_room(self, size):
+        """Waits until the device has room for a tensor; the oldest ones leave it, which are used last."""
+        began = time.perf_counter()
+        while self.resident + size > self.limits.device:
+            if not self.writing:
+                oldest = self._oldest()
+                if oldest is None or not self._reserve(oldest, HOST):
+                    break
+                self._begin_write(oldest)
+            self.lock.wait()
+            self._raise()
+        self._add_wait(began)
+
+    def _oldest(self):
+        """Returns the oldest tensor on the device that may leave it, None if there is none."""
+        for n in range(self.left, len(self.slots)):
+            slot = self.slots[n]
+            if slot.state == _HERE and not (slot.freed or slot.used or slot.moved) and _dense(slot.tensor):
+                return slot
+            self.left = n + 1
+        return None
+
+    def _add_resident(self, size):
+        self.resident += size
+        self.peak = max(self.peak, self.resident)
+
+    def _tier(self, slot):
+        """Returns the tier of a tensor that is saved: as planned, or where there is room."""
+        if not _dense(slot.tensor):
+            return DEVICE
+        plan, n = self.plan, slot.number
+        if plan is not None and (n >= len(plan["sizes"]) or plan["sizes"][n] != slot.size):
+            sizes = [s.size for s in self.slots]
+            plan = self.plan = next((p for p in self.plans if p["sizes"][: n + 1] == sizes), None)
+        planned = DEVICE if plan is None else "dhf".index(plan["tiers"][n])
+        if planned == DEVICE and self.resident + slot.size > self.limits.device:
+            return HOST
+        return planned
+
+    def _leave(self, slot, tier):
+        """Has a tensor leave the device that is being saved."""
+        if self._reserve(slot, tier):
+            # It is written when another tensor is saved: until then the program often saves the same
+            # one once more, as the input of the next layer.
+            self.pending = slot
+        elif self.resident + slot.size > self.limits.device:
+            raise Error(f"no room for a saved tensor of {slot.size} bytes: {self._usage()}; give --offload more of one, or pass smaller micro-batches")
+
+    def _reserve(self, slot, tier):
+        """Reserves a place for a tensor, in another tier if the wanted one is full."""
+        for t in [*range(tier, DISK + 1), *range(HOST, tier)]:
+            at = self.tiers[t].extents.allocate(slot.size)
+            if at is not None:
+                slot.tier, slot.at = t, at
+                return True
+        return False
+
+    def _usage(self):
+        host, disk = (sum(n for _, n in t.extents.free) for t in self.tiers[1:])
+        limits = self.limits
+        return (
+            f"the device has {self.resident} of {limits.device} bytes, the host {limits.host - host} of {limits.host}, "
+            f"the disk {limits.disk - disk} of {limits.disk}"
+        )
+
+    def _write_pending(self):
+        slot, self.pending = self.pending, None
+        if slot is None or slot.freed:
+            return
+        if slot.used:
+            self._release_place(slot)
+            return
+        self._begin_write(slot)
+
+    def _begin_write(self, slot):
+        slot.state = _WRITING
+        self.writing += 1
+        self.writes.put(lambda: self._write(slot))
+
+    def _release_place(self, slot):
+        if slot.at is not None:
+            self.tiers[slot.tier].extents.release(slot.at, slot.size)
+            slot.tier, slot.at = DEVICE, None
+
+    def forget(self, slot):
+        """Frees what a slot occupies: autograd needs it no longer."""
+        if self.closed:
+            return
+        with self.lock:
+            slot.freed = True
+            self.live -= 1
+            if slot.state in (_HERE, _AWAY):
+                self._free(slot)
+            if self.live == 0:
+                self._end_step()
+
+    def _free(self, slot):
+        if slot.state == _HERE:
+            self.resident -= slot.size
+        slot.tensor = None
+        self._release_place(slot)
+        self.lock.notify_all()
+
+    # Transfers. The threads hold the lock only to change states.
+
+    def _write(self, slot):
+        error, seconds = _timed(self.tiers[slot.tier].write, slot.at, _bytes(slot.tensor))
+        with self.lock:
+            self.writing -= 1
+            self._add_rate("write", slot, seconds)
+            slot.state = _HERE
+            if error is not None:
+                self.failed = Error(f"can't write a saved tensor to the {_NAMES[slot.tier]}: {error}")
+            if slot.freed:
+                self._free(slot)
+            elif slot.used or error is not None:
+                self._release_place(slot)  # It was used before it had left.
+            else:
+                slot.tensor, slot.state, slot.moved = None, _AWAY, True
+                self.resident -= slot.size
+            self.lock.notify_all()
+            self._read_ahead()
+
+    def _read(self, slot):
+        """Reads back a slot in the state _READING."""
+        tensor = slot.make_room()
+        error, seconds = _timed(self.tiers[slot.tier].read, slot.at, _bytes(tensor))
+        with self.lock:
+            self._add_rate("read", slot, seconds)
+            if error is not None:
+                self.failed = Error(f"can't read a saved tensor from the {_NAMES[slot.tier]}: {error}")
+            slot.tensor, slot.state = tensor, _HERE
+            self._release_place(slot)
+            if slot.freed:
+                self._free(slot)
+            self.lock.notify_all()
+
+    def _fetch(self, slot):
+        """Returns the tensor of a slot, and waits for it if it is not there."""
+        began = time.perf_counter()
+        if slot.state == _AWAY:  # It was not read ahead.
+            slot.state = _READING
+            self._add_resident(slot.size)
+            self.reads.put(lambda: self._read(slot))
+        while slot.state == _READING:
+            self.lock.wait()
+        self._add_wait(began)
+        self._raise()
+        return slot.tensor
+
+    def _read_ahead(self):
+        """Begins the reads that the plan has for the events until now, while there is room."""
+        if self.plan is None:
+            return
+        order = self.plan["order"]
+        while self.ahead < len(order) and order[self.ahead][0] < len(self.events):
+            number = order[self.ahead][1]
+            slot = self.slots[number] if number < len(self.slots) else None
+            if slot is None or slot.state == _WRITING and not slot.used:
+                return  # The end of the write continues here.
+            if slot.state == _AWAY and not slot.freed:
+                if self.resident + slot.size > self.limits.device:
+                    return
+                slot.state = _READING
+                self._add_resident(slot.size)
+                self.reads.put(lambda slot=slot: self._read(slot))
+            self.ahead += 1
+
+    def _raise(self):
+        if self.failed is not None:
+            raise self.failed
+
+    # Measuring and planning.
+
+    def _begin_step(self):
+        self.slots, self.events, self.times = [], [], []
+        self.ahead, self.left = 0, 0  # in the plan's order of reads; slots before have left the device
+        self.waited, self.began = 0.0, time.perf_counter()
+        self.peak = self.resident
+        self.moved = collections.Counter()  # bytes and seconds of transfers, by direction and tier
+        self.plan = self.plans[0] if self.plans else None
+
+    def _add_event(self, number):
+        self.events.append(number)
+        self.times.append(time.perf_counter() - self.began - self.waited)
+
+    def _add_wait(self, began):
+        now = time.perf_counter()
+        self.waited += now - began
+        if observe is not None and now - began > 20e-6:
+            observe("saved tensors", began, now)
+
+    def _add_rate(self, direction, slot, seconds):
+        self.moved[direction, slot.tier, "bytes"] += slot.size
+        self.moved[direction, slot.tier, "seconds"] += seconds
+
+    def _end_step(self):
+        """No tensor is saved any more: a step has ended."""
+        self.steps += 1
+        self._write_pending()
+        for (direction, tier, what), total in list(self.moved.items()):
+            if what == "bytes" and total >= _PROBE:
+                self.rates[direction][tier] = total / max(self.moved[direction, tier, "seconds"], 1e-9)
+        self.last = {
+            "step": self.steps, "tensors": len(self.slots), "bytes": sum(s.size for s in self.slots), "peak": self.peak, "waited": self.waited,
+            **{_NAMES[t]: self.moved["write", t, "bytes"] for t in (HOST, DISK)},
+        }
+        if not any(s.used for s in self.slots):
+            return  # A pass without a backward one says nothing of life times.
+        if len(self.slots) <= _MAX_PLANNED and self.steps >= self.next_plan and self.ask is not None:
+            self.next_plan = 2 * self.steps
+            trace = self._trace()
+            self.reads.put(lambda: self._make_plan(trace))
+
+    def _trace(self):
+        """Returns the step as internal/train/tiers reads it."""
+        first = self.times[0]
+        for slot in self.slots:  # Of what no backward pass has used: until now.
+            if not slot.used:
+                self._add_event(slot.number)
+        return {
+            "limits": list(self.limits), "write": self.rates["write"], "read": self.rates["read"], "sizes": [s.size for s in self.slots],
+            "events": self.events, "times": [t - first for t in self.times],
+        }
+
+    def _make_plan(self, trace):
+        try:
+            plan = self.ask(trace)
+        except Error as e:
+            print(f"outboard: offload: {e}", file=sys.stderr)
+            return
+        plan["sizes"] = trace["sizes"]
+        plan["order"] = sorted(
+            (plan["prefetch"][n], trace["events"].index(n, plan["prefetch"][n]), n) for n, tier in enumerate(plan["tiers"]) if tier != "d"
+        )
+        plan["order"] = [(event, n) for event, _, n in plan["order"]]
+        with self.lock:
+            self.plans = [plan, *(p for p in self.plans if p["sizes"] != plan["sizes"])][:_MAX_PLANS]
+
+    def _probe(self):
+        """Measures the bytes per second to and from each tier."""
+        rates = {"write": [0.0] * 3, "read": [0.0] * 3}
+        content = torch.zeros(_PROBE, dtype=torch.uint8)
+        for tier in HOST, DISK:
+            size = min(self.limits[tier], _PROBE)
+            for direction in ("write", "read") if size else ():
+                error, seconds = _timed(getattr(self.tiers[tier], direction), 0, content[:size])
+                if error is not None:
+                    raise Error(f"the {_NAMES[tier]} can't hold saved tensors: {error}")
+                rates[direction][tier] = size / max(seconds, 1e-9)
+        return rates
+
+
+def _work(items):
+    while True:
+        perform = items.get()
+        if perform is None:
+            return
+        perform()
+        del perform  # It holds a tensor.
+
+
+def _timed(transfer, at, content):
+    """Returns the error of a transfer, None for none, and its seconds."""
+    began, error = time.perf_counter(), None
+    try:
+        transfer(at, content)
+    except OSError as e:
+        error = e
+    return error, time.perf_counter() - began
+
+
+def _storage(tensor):
+    if hasattr(tensor, "untyped_storage"):
+        return tensor.untyped_storage()
+    return tensor.storage()._storage  # PyTorch 1.13
+
+
+def _movable(tensor):
+    return (
+        type(tensor) is torch.Tensor and tensor.device.type == "cpu" and tensor.layout == torch.strided
+        and not tensor.is_complex() and not tensor.is_neg() and not tensor.is_quantized
+    )
+
+
+def _dense(tensor):
+    """Reports whether the elements lie one behind the other, in any order of the dimensions."""
+    expected = 1
+    for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape) if n != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _bytes(tensor):
+    """Returns the memory of a dense tensor."""
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+
+
+active = None
+observe = None  # is called with each wait for a transfer: its name, beginning and end
+
+
+def start(limits, plan=None):
+    """Bounds the saved tensors of this process from now on, in this thread's forward passes."""
+    global active
+    if active is not None:
+        raise Error("saved tensors are bounded already")
+    active = Offload(limits, plan)
+    torch.nn.modules.module.register_module_forward_pre_hook(active.enter_module)
+    hooks = torch.autograd.graph.saved_tensors_hooks(active.pack, active.unpack)
+    hooks.__enter__()
+    atexit.register(active.close)
+    # A process that is forked, to load data, has no threads that move anything.
+    os.register_at_fork(after_in_child=active.disable)
+
+
+def start_by_environment():
+    """Starts as `outboard train --offload` asks."""
+    text = os.environ.get(VARIABLE)
+    if text and active is None:
+        start(Limits.parse(text), lambda trace: ask("memory", trace))

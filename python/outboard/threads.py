@@ -1,0 +1,97 @@
+"""The threads that a rank computes with, chosen by measured steps.
+
+`outboard train --threads auto` has this module count the steps of a program, which end with those of
+its optimizer, and change the number of PyTorch's threads as the node says (internal/train/threads):
+processors that computation leaves serve communication and loading.
+"""
+
+import os
+import statistics
+import sys
+import threading
+import time
+
+import torch
+
+from outboard._ranks import Error, ask
+
+VARIABLE = "OUTBOARD_THREADS"
+
+
+class Sharing:
+    """Changes the number of threads of this process. ask is given measurements and decides."""
+
+    def __init__(self, most, ask):
+        self.ask = ask
+        self.lock = threading.Lock()
+        self.communication = 0.0  # seconds in which calls were under way, since the last decision
+        self._decide({"most": most})
+
+    def communicated(self, seconds):
+        with self.lock:
+            self.communication += seconds
+
+    def end_step(self):
+        """A step has ended."""
+        now = time.perf_counter()
+        if self.ended is not None:
+            self.seconds.append(now - self.ended)
+        self.ended = now
+        if len(self.seconds) < self.state["steps"]:
+            return
+        # The first step warms the caches, and has the decision before it.
+        seconds = statistics.median(self.seconds[1:] or self.seconds)
+        with self.lock:
+            communication = self.communication / len(self.seconds)
+        window = {"threads": self.state["threads"], "seconds": seconds, "communication": communication}
+        self._decide({**self.state, "windows": [*(self.state["windows"] or []), window]})
+
+    def _decide(self, measured):
+        self.seconds, self.communication, self.ended = [], 0.0, None
+        self.state = self.ask(measured)
+        if self.state["threads"] != torch.get_num_threads():
+            torch.set_num_threads(self.state["threads"])
+        self.ended = time.perf_counter()
+
+
+active = None
+
+
+def start(most, decide):
+    """Shares the processors of this process from its next step on; most bounds the threads."""
+    global active
+    active = Sharing(most, decide)
+    construct = torch.optim.Optimizer.__init__
+
+    def __init__(self, *args, **kwargs):
+        construct(self, *args, **kwargs)
+        _count_steps(type(self))
+
+    torch.optim.Optimizer.__init__ = __init__
+
+
+def _count_steps(kind):
+    step = kind.step
+    if getattr(step, "_outboard_counts", False):
+        return
+
+    def counted(self, *args, **kwargs):
+        try:
+            return step(self, *args, **kwargs)
+        finally:
+            active.end_step()
+
+    counted._outboard_counts = True
+    counted.hooked = True  # PyTorch has wrapped it already.
+    kind.step = counted
+
+
+def start_by_environment():
+    """Starts as `outboard train --threads auto` asks."""
+    text = os.environ.get(VARIABLE)
+    if not text or active is not None:
+        return
+    try:
+        start(int(text), lambda measured: ask("threads", measured))
+    except (Error, ValueError) as e:
+        print(f"outboard: threads are not shared: {e}", file=sys.stderr)
