@@ -10,14 +10,14 @@ import (
 
 // The results of host functions: the values for no handle, address or offset, and status codes.
 const (
-	done        = 0
-	refused     = 1 // the error's text is the result
-	txnUnmet    = 1 // the condition's number is the result
-	txnFailed   = 2
-	noOffset    = 1<<64 - 1 // -1
-	noRoom      = 1<<32 - 1
-	noRevision  = 1<<64 - 1
-	noSuchThing = 0
+	done       = 0
+	refused    = 1 // the error's text is the result
+	txnUnmet   = 1 // the condition's number is the result
+	txnFailed  = 2
+	noOffset   = 1<<64 - 1 // -1
+	noRoom     = 1<<32 - 1
+	noRevision = 1<<64 - 1
+	noHandle   = 0
 )
 
 // provideImports adds the host functions for resources.
@@ -74,7 +74,7 @@ func arenaAlloc(c *invocation, stack []uint64) {
 }
 
 func importResource(c *invocation, stack []uint64) {
-	number := int32(noSuchThing)
+	number := int32(noHandle)
 	name, err := c.readArgument("a name", stack, maxName)
 	if err == nil {
 		number, err = c.importName(string(name))
@@ -161,7 +161,7 @@ func deviceDo(c *invocation, stack []uint64) {
 
 func meta(c *invocation, stack []uint64) {
 	name, err := c.readArgument("a name", stack, maxName)
-	stack[0] = noSuchThing
+	stack[0] = noHandle
 	if err == nil && c.loadMeta(string(name)) {
 		stack[0] = 1
 	}

@@ -204,9 +204,9 @@ func (f *bodyOptimizer) noteInstruction(s *segment, n int, i wasmbin.Instruction
 			f.pcState = pcSet
 			return true
 		}
-		f.noteLocal(n, i)
+		f.recordLocal(n, i)
 	case opLocalGet, opLocalTee:
-		f.noteLocal(n, i)
+		f.recordLocal(n, i)
 		return f.indexOperand(i) != f.loop.pc
 	case opI64Store:
 		f.noteReturnAddress(n, i)

@@ -32,9 +32,9 @@ type dataFlow struct {
 	liveIn       localSet // the result: read, here or later, before they are set
 }
 
-// noteLocal adds an access to a local to the data flow. A definition in a block that may be skipped
+// recordLocal adds an access to a local to the data flow. A definition in a block that may be skipped
 // does not count.
-func (f *bodyOptimizer) noteLocal(n int, i wasmbin.Instruction) {
+func (f *bodyOptimizer) recordLocal(n int, i wasmbin.Instruction) {
 	local, flow := f.indexOperand(i), &f.loop.flows[n]
 	f.loop.untrackedLocals = f.loop.untrackedLocals || local >= maxTrackedLocals
 	if i.Op == opLocalGet {

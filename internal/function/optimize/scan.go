@@ -234,7 +234,7 @@ func (s *bodyScanner) control(i wasmbin.Instruction) {
 		i.EachLabel(s.Data, s.markBranchTarget)
 	case wasmbin.CallImmediate:
 		if f := operand.Index("function", s.m.functions); operand.Err == nil {
-			s.noteCall(f)
+			s.recordCall(f)
 		}
 	case wasmbin.CallRefImmediate, wasmbin.CallIndirectImmediate:
 		s.noteIndirectCall(i.At)
@@ -243,10 +243,10 @@ func (s *bodyScanner) control(i wasmbin.Instruction) {
 	case wasmbin.GlobalImmediate:
 		operand.Index("global", s.m.globals)
 	case wasmbin.DataMemoryImmediate, wasmbin.TwoMemoriesImmediate:
-		s.noteBulk(i)
+		s.recordBulk(i)
 	case wasmbin.MemoryImmediate:
 		if i.Opcode() == wasmbin.OpMemoryFill {
-			s.noteBulk(i)
+			s.recordBulk(i)
 		}
 	default:
 	}
@@ -255,15 +255,15 @@ func (s *bodyScanner) control(i wasmbin.Instruction) {
 	}
 }
 
-// noteBulk records an instruction whose time depends on its operand: memory.init, memory.copy or
+// recordBulk records an instruction whose time depends on its operand: memory.init, memory.copy or
 // memory.fill.
-func (s *bodyScanner) noteBulk(i wasmbin.Instruction) {
+func (s *bodyScanner) recordBulk(i wasmbin.Instruction) {
 	s.usesMemoryInit = s.usesMemoryInit || i.Opcode() == wasmbin.OpMemoryInit
 	s.checks = append(s.checks, meterCheck{offset: i.At, bulk: true, needed: true, enclosing: s.current})
 }
 
-// noteCall records a direct call. The cost of a function without a check is charged here.
-func (s *bodyScanner) noteCall(f uint32) {
+// recordCall records a direct call. The cost of a function without a check is charged here.
+func (s *bodyScanner) recordCall(f uint32) {
 	s.callees = append(s.callees, f)
 	if int(f) < s.m.imported {
 		s.charge(hostCallCost)

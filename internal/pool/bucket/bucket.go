@@ -101,7 +101,7 @@ type Bucket struct {
 	store  store
 	writer string
 	number uint64
-	turns  turnTaking
+	turns  fairBackoff
 	queue  chan *job
 	// unspread is the last commit, while its keys may have no messages of their own.
 	unspread *state.Commit
@@ -110,8 +110,8 @@ type Bucket struct {
 	view view
 	// accounted are the bytes that the tenant's budget holds for the bucket.
 	accounted int64
-	// looked is the last time at which the view was known to be current.
-	looked time.Time
+	// lastCurrent is the last time at which the view was known to be current.
+	lastCurrent time.Time
 
 	done      chan struct{}
 	closeOnce sync.Once

@@ -15,9 +15,9 @@ const (
 	queueLength = 1024
 	// maxJobs bounds the jobs of one batch: the larger it is, the longer they wait.
 	maxJobs = 1024
-	// forgetAfter is how long an owner that reads no changes may rely on the tombstones of other
+	// tombstoneTrust is how long an owner that reads no changes may rely on the tombstones of other
 	// owners, which are deleted after an hour.
-	forgetAfter = 30 * time.Minute
+	tombstoneTrust = 30 * time.Minute
 )
 
 // job is one queued call: without operations it is a read.
@@ -150,7 +150,7 @@ func (b *Bucket) decide(jobs []*job) (p *plan, n int) {
 // changes it verifies that the plan was evaluated on the current view.
 func (b *Bucket) commitPlan(ctx context.Context, p *plan) error {
 	switch {
-	case b.forgotten() || b.unspread != nil:
+	case b.tombstonesExpired() || b.unspread != nil:
 		return b.catchUp(ctx)
 	case len(p.changes) == 0:
 		return b.confirm(ctx)
@@ -191,7 +191,7 @@ func (b *Bucket) confirm(ctx context.Context) error {
 	if !current {
 		return b.catchUp(ctx)
 	}
-	b.looked = now
+	b.lastCurrent = now
 	return nil
 }
 
@@ -203,7 +203,7 @@ func (b *Bucket) apply(c state.Commit) {
 		b.view.set(change.Key, Entry{change.Value, c.Revision(i), change.ExpiresMilli}, change.Deleted)
 	}
 	b.view.last = c.Last()
-	b.looked = wallClock()
+	b.lastCurrent = wallClock()
 	b.account(b.view.bytes)
 }
 
@@ -225,7 +225,7 @@ func (b *Bucket) sync(ctx context.Context) error {
 	if b.unspread != nil {
 		from = b.unspread.After
 	}
-	if b.forgotten() {
+	if b.tombstonesExpired() {
 		from = 0
 	}
 	var entries []state.Entry
@@ -241,13 +241,13 @@ func (b *Bucket) sync(ctx context.Context) error {
 	for _, e := range entries {
 		b.view.set(e.Key, Entry{e.Value, e.Revision, e.ExpiresMilli}, e.Deleted)
 	}
-	b.view.last, b.looked, b.unspread = last, now, nil
+	b.view.last, b.lastCurrent, b.unspread = last, now, nil
 	b.account(b.view.bytes)
 	return nil
 }
 
-// forgotten reports whether tombstones may have expired that the owner has not read.
-func (b *Bucket) forgotten() bool { return wallClock().Sub(b.looked) > forgetAfter }
+// tombstonesExpired reports whether tombstones may have expired that the owner has not read.
+func (b *Bucket) tombstonesExpired() bool { return wallClock().Sub(b.lastCurrent) > tombstoneTrust }
 
 // wallClock advances while the machine is suspended.
 func wallClock() time.Time { return time.Now().Round(0) }

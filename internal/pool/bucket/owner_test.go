@@ -345,7 +345,7 @@ func TestForgotten(t *testing.T) {
 		if _, err := b.Txn(t.Context(), []Op{{Kind: Put, Key: "a"}, {Kind: Put, Key: "b"}}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * forgetAfter)
+		time.Sleep(2 * tombstoneTrust)
 		s.mu.Lock()
 		delete(s.keys, "a") // Deleted by another owner, and forgotten.
 		s.last++

@@ -93,12 +93,12 @@ func (c *clients) admit() (secret string, forget func()) {
 	}
 }
 
-// A lender serves a state to clients with permissions.
-type lender struct{ *State }
+// A guardedServer serves a state to clients with permissions.
+type guardedServer struct{ *State }
 
 // serveGuarded relays a client with permissions to a server until one of them ends. It closes
 // both.
-func (l lender) serveGuarded(ctx context.Context, p permissions, client, server net.Conn, token string) error {
+func (l guardedServer) serveGuarded(ctx context.Context, p permissions, client, server net.Conn, token string) error {
 	defer context.AfterFunc(ctx, func() { _ = client.Close() })()
 	denied := &denials{s: l.State, log: l.log.With("client", p.node), last: make(map[string]time.Time)}
 	g := &guard.Guard{Rules: p, Token: token, Denied: denied.add}

@@ -16,15 +16,15 @@ type Follower struct {
 	stop  context.CancelFunc
 }
 
-// Follow calls take with each entry of the table, and later with each change; take reports
+// Follow calls apply with each entry of the table, and later with each change; apply reports
 // whether the entry changed the view. Entries that it cannot read are logged. Follow returns
-// when take has seen the whole table.
-func Follow(ctx context.Context, s *State, log *slog.Logger, take func(Entry) (changed bool, err error)) (*Follower, error) {
+// when apply has seen the whole table.
+func Follow(ctx context.Context, s *State, log *slog.Logger, apply func(Entry) (changed bool, err error)) (*Follower, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	run, stop := context.WithCancel(context.Background())
-	f := &Follower{log: log, apply: take, next: make(chan struct{}), stop: stop}
+	f := &Follower{log: log, apply: apply, next: make(chan struct{}), stop: stop}
 	watch, cancel := context.WithCancel(run)
 	defer context.AfterFunc(ctx, cancel)()
 	if err := s.Watch(watch, f.applyChange); err != nil {

@@ -33,10 +33,10 @@ func (s *State) Lend(ctx context.Context, conn net.Conn, tenant string) error {
 	}()
 	secret, forget := s.server.clients.admit()
 	defer forget()
-	p := lender{s}.permissionsOf(s.server.opts.Name, tenant)
+	p := guardedServer{s}.permissionsOf(s.server.opts.Name, tenant)
 	p.keeper = s.KeepsCopy()
-	p.mayVersion = func(key string, m guard.Message) error { return lender{s}.mayVersion(p, key, m) }
-	return lender{s}.serveGuarded(ctx, p, conn, inner, secret)
+	p.mayVersion = func(key string, m guard.Message) error { return guardedServer{s}.mayVersion(p, key, m) }
+	return guardedServer{s}.serveGuarded(ctx, p, conn, inner, secret)
 }
 
 // ServeLend serves the table to every helper process that connects to l. It closes l and all

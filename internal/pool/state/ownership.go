@@ -44,7 +44,7 @@ func (v versioned) isOf(tenant string) bool {
 // mayVersion decides whether a node that keeps no copy of the table may write a version: of a new
 // object, or of one whose last version it wrote itself. The write must name the revision that it
 // replaces, at which mayVersion reads the object.
-func (l lender) mayVersion(p permissions, key string, m guard.Message) error {
+func (l guardedServer) mayVersion(p permissions, key string, m guard.Message) error {
 	header, err := nats.DecodeHeadersMsg(m.Header)
 	if err != nil {
 		return p.refuse("write without a revision", m.Subject)
@@ -76,7 +76,7 @@ func (l lender) mayVersion(p permissions, key string, m guard.Message) error {
 // versionsAt returns a value at a revision, the zero value for revision 0. It also returns the zero
 // value if the value has a later revision: the server refuses a write that does not replace the
 // last.
-func (l lender) versionsAt(subject string, revision uint64) (versioned, error) {
+func (l guardedServer) versionsAt(subject string, revision uint64) (versioned, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
 	defer cancel()
 	var found leaderMsg

@@ -35,12 +35,12 @@ func (s *State) ServeConn(ctx context.Context, conn net.Conn, name outboard.Node
 	}
 	secret, forget := s.server.clients.admit()
 	defer forget()
-	return lender{s}.serveGuarded(ctx, lender{s}.permissionsOf(string(name), ""), conn, inner, secret)
+	return guardedServer{s}.serveGuarded(ctx, guardedServer{s}.permissionsOf(string(name), ""), conn, inner, secret)
 }
 
 // permissionsOf returns the permissions of a node without a copy of the table, or of a tenant's
 // process on a node.
-func (l lender) permissionsOf(node, tenant string) permissions {
+func (l guardedServer) permissionsOf(node, tenant string) permissions {
 	p := permissions{node: node, tenant: tenant, stores: l.stores}
 	p.mayVersion = func(key string, m guard.Message) error { return l.mayVersion(p, key, m) }
 	return p

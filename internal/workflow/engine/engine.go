@@ -123,7 +123,7 @@ func Open(_ context.Context, opts Options) (*Engine, error) {
 	e := &Engine{
 		opts: opts, log: opts.Logger, writer: opts.Node + "/" + nonce(4),
 		slots: make(chan struct{}, opts.Running), runs: map[ID]*executor{},
-		history: &history{log: opts.Log, tenant: opts.Tenant, summaries: newMemory(opts.Retention)},
+		history: &history{log: opts.Log, tenant: opts.Tenant, summaries: newSummaryCache(opts.Retention)},
 	}
 	e.takeover = &takeover{e: e, slots: make(chan struct{}, maxTakeovers)}
 	var err error

@@ -99,12 +99,12 @@ type listing struct {
 // add describes executions, and leaves out the ones that the filter does not match.
 func (l *listing) add(ctx context.Context, ids []ID) error {
 	all := make(map[ID]*Execution, len(ids))
-	missing := l.remembered(ids, all)
+	missing := l.addCached(ids, all)
 	if l.scanPays(len(missing)) {
 		if err := l.scan(ctx, missing); err != nil {
 			return err
 		}
-		missing = l.remembered(missing, all)
+		missing = l.addCached(missing, all)
 	}
 	if err := l.read(ctx, missing, all); err != nil {
 		return err
@@ -117,8 +117,8 @@ func (l *listing) add(ctx context.Context, ids []ID) error {
 	return nil
 }
 
-// remembered adds the executions whose summaries are cached, and returns the others.
-func (l *listing) remembered(ids []ID, all map[ID]*Execution) (missing []ID) {
+// addCached adds the executions whose summaries are cached, and returns the others.
+func (l *listing) addCached(ids []ID, all map[ID]*Execution) (missing []ID) {
 	for _, id := range ids {
 		if x := l.e.summaries.get(id, l.heads[id], l.f.Brief); x != nil {
 			all[id] = x

@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	// maxRemembered bounds how many executions are cached, and maxOutput the size of an output that
+	// maxCached bounds how many executions are cached, and maxOutput the size of an output that
 	// is cached with one.
-	maxRemembered = 20_000
-	maxOutput     = 1 << 10
+	maxCached = 20_000
+	maxOutput = 1 << 10
 )
 
 // summaryCache caches descriptions of executions by the number of appends to their logs.
@@ -34,7 +34,7 @@ type cachedSummary struct {
 	cut bool
 }
 
-func newMemory(keep time.Duration) *summaryCache {
+func newSummaryCache(keep time.Duration) *summaryCache {
 	return &summaryCache{keep: keep, by: map[ID]*cachedSummary{}}
 }
 
@@ -65,7 +65,7 @@ func (m *summaryCache) put(x *Execution, head uint64) {
 		m.order = append(m.order, x.ID)
 	}
 	m.by[x.ID] = r
-	for len(m.order) > maxRemembered {
+	for len(m.order) > maxCached {
 		delete(m.by, m.order[0])
 		m.order = m.order[1:]
 	}

@@ -16,8 +16,8 @@ type launches struct {
 	seen map[engine.ID]bool
 }
 
-// first reports whether it is called for the first time for an execution.
-func (l *launches) first(id engine.ID) bool {
+// markFirst reports whether it is called for the first time for an execution.
+func (l *launches) markFirst(id engine.ID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.seen[id] {
@@ -45,7 +45,7 @@ const lead = 10 * time.Millisecond
 // steps, at the times of the workflow's launch policy.
 func (p *Planner) Launch(c *engine.FunctionCall, w Workflow) {
 	policy := policyOf(w)
-	if !p.launches.first(c.Execution) || policy == placement.Lazy {
+	if !p.launches.markFirst(c.Execution) || policy == placement.Lazy {
 		return // with the lazy policy a step creates its instance itself
 	}
 	made := p.current(planKey{c.App, c.Version, c.Workflow})

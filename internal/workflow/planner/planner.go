@@ -140,7 +140,7 @@ func (p *Planner) current(key planKey) *plan {
 }
 
 func (p *Planner) remake(key planKey) {
-	made, err := p.make(p.opts.Life, key)
+	made, err := p.buildPlan(p.opts.Life, key)
 	if err != nil && p.opts.Life.Err() == nil {
 		p.opts.Logger.Debug("a workflow's steps are not placed", "app", key.app, "workflow", key.workflow.Name, "error", err)
 	}
@@ -154,8 +154,8 @@ func (p *Planner) remake(key planKey) {
 	p.plans[key] = made
 }
 
-// make makes the plan for a workflow.
-func (p *Planner) make(ctx context.Context, key planKey) (*plan, error) {
+// buildPlan builds the plan for a workflow.
+func (p *Planner) buildPlan(ctx context.Context, key planKey) (*plan, error) {
 	w, err := p.opts.Workflow(ctx, key.app, key.version, key.workflow)
 	if err != nil {
 		return nil, err
@@ -251,7 +251,7 @@ func (p *Planner) planOf(ctx context.Context, e *engine.Execution) (*plan, error
 	if made := p.current(key); made != nil {
 		return made, nil
 	}
-	return p.make(ctx, key)
+	return p.buildPlan(ctx, key)
 }
 
 // reasonOf returns one step's reason in words.
