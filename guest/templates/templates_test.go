@@ -25,7 +25,7 @@ func TestWrite(t *testing.T) {
 		main          string
 		fuel          int64 // 0: any
 	}{
-		"go": {message, "hello harbour\n", "main.go", 10_000},
+		"go": {message, "hello harbour\n", "main.go", 7_000},
 		"c":  {"harbour", "hello harbour", "main.c", 0},
 		"as": {"harbour", "hello harbour", "assembly/index.ts", 0},
 	}

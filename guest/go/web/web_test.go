@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -101,9 +102,7 @@ func TestRequestTrailers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			host := guesttest.Start(t)
 			host.Values["http"], host.More = "1", strings.NewReader(c.more)
-			for key, value := range c.values {
-				host.Values[key] = value
-			}
+			maps.Copy(host.Values, c.values)
 			exchange(t, func(w http.ResponseWriter, r *http.Request) {
 				before := r.Trailer.Clone()
 				body, err := io.ReadAll(r.Body)

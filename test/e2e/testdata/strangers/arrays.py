@@ -115,6 +115,22 @@ def memory():
     print("rectangle", (part == square[2:6, 2:8]).all())
 
 
+def shared_memory():
+    print("coarse-grained", device.svm_capabilities & cl.device_svm_capabilities.COARSE_GRAIN_BUFFER)
+    x = cl.SVM(cl.csvm_empty(context, 1000, np.int32, alignment=64))
+    cl.enqueue_svm_memfill(queue, x, np.int32(5))
+    with x.map_rw(queue) as host:
+        held = (host == 5).all()
+        host[:] = np.arange(1000)
+    program.add(queue, (1000,), None, x, np.int32(7))
+    program.add(queue, (1000,), None, x.as_buffer(context), np.int32(1))
+    with x.map_ro(queue) as host:
+        print("shared", held, (host == np.arange(1000) + 8).all())
+    got = np.empty(1000, np.int32)
+    cl.enqueue_copy(queue, got, x)
+    print("copied", (got == np.arange(1000) + 8).all())
+
+
 def threads():
     wrong = []
 
@@ -142,5 +158,5 @@ def binaries():
     print("binary", (x.get() == 4).all())
 
 
-for part in (arrays, images, events, errors, memory, threads, binaries):
+for part in (arrays, images, events, errors, memory, shared_memory, threads, binaries):
     part()
