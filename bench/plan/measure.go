@@ -51,7 +51,7 @@ func (r *result) settled() bool {
 
 // repeatLimit is how long a program's runs are repeated: a busy machine does not make the bench
 // take hours.
-const repeatLimit = time.Minute
+const repeatLimit = 40 * time.Second
 
 // measureProgram predicts a program over all links, then runs it over them in turn.
 func (b *bench) measureProgram(ctx context.Context, p *program) ([]*result, error) {

@@ -30,6 +30,7 @@ func (b *bench) predictions(ctx context.Context) error {
 	b.reportErrors("predicted from the trace of a remote run", results, func(r *result) *overhead.Prediction { return &r.remote }, paired.Goal{Max: 3})
 	b.reportErrors("predicted from the trace of a local run", results, func(r *result) *overhead.Prediction { return &r.local }, paired.Goal{Max: 5})
 	b.reportSums(results)
+	b.reportRepeats(results)
 	return b.publish(results)
 }
 
@@ -52,6 +53,25 @@ func (b *bench) reportErrors(name string, results []*result, of func(*result) *o
 	row := paired.NewRow(name+": the interval holds the measured time", "%", "", []float64{100 * float64(covered) / float64(len(results))}, nil, paired.Goal{Min: 90})
 	row.Runs = len(results)
 	b.Row(row)
+}
+
+// reportRepeats says by how much the runs of one program over one link differ: no prediction can be
+// closer than that.
+func (b *bench) reportRepeats(results []*result) {
+	var text strings.Builder
+	text.WriteString("By how much repeated runs over one link differ, the longest against the shortest:\n\n| program | links | median | greatest |\n|---|---|---|---|\n")
+	for _, p := range b.cases {
+		var differ []float64
+		for _, r := range results {
+			if r.program == p && len(r.walls) > 1 {
+				differ = append(differ, 100*(slices.Max(r.walls)/r.wall()-1))
+			}
+		}
+		if slices.Sort(differ); len(differ) > 0 {
+			fmt.Fprintf(&text, "| %s | %d | %.1f %% | %.1f %% |\n", p.Name, len(differ), differ[len(differ)/2], differ[len(differ)-1])
+		}
+	}
+	b.Report.Notes = append(b.Report.Notes, text.String())
 }
 
 // distribution is a table of how many errors, which are sorted, are at most so many percent.

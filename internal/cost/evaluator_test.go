@@ -200,7 +200,7 @@ func TestACapacityBoundsWhatCoresDoTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cores, err := e.Capacity(2, nil)
+	cores, err := e.Capacity(2, nil).Share()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,6 +214,54 @@ func TestACapacityBoundsWhatCoresDoTogether(t *testing.T) {
 	}
 	if got, want := times[0], 13*Second; got != want {
 		t.Errorf("26 s of work on 2 cores took %v, want %v", got.Duration(), want.Duration())
+	}
+}
+
+// Two threads share a core fairly, and none waits for the moment at which the other one synchronized.
+func TestSharesOfACapacity(t *testing.T) {
+	e := New(1)
+	defer e.Close()
+	core := e.Capacity(1, nil)
+	var threads [2]Resource
+	var shares [2]*Share
+	for i := range threads {
+		var err error
+		if threads[i], err = e.Resource(Profile{}); err != nil {
+			t.Fatal(err)
+		}
+		if shares[i], err = core.Share(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := func(thread int) Time {
+		times, err := e.Times(e.Free(threads[thread]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return times[0]
+	}
+	// The first thread waits for 100 s without work.
+	e.Add(Task{On: threads[0], Cost: 100 * Second})
+	shares[0].Synchronize(threads[0])
+	e.Add(Task{On: threads[1], Cost: 3 * Second})
+	shares[1].Use(3 * Second)
+	if shares[1].Synchronize(threads[1]); at(1) != 3*Second {
+		t.Errorf("beside a thread that waits: %v, want 3 s", at(1).Duration())
+	}
+	// While the second one works for 2 s, the first one has work for 10: of that, 2 s are done.
+	shares[0].Use(10 * Second)
+	e.Add(Task{On: threads[1], Cost: 2 * Second})
+	shares[1].Use(2 * Second)
+	if shares[1].Synchronize(threads[1]); at(1) != 7*Second {
+		t.Errorf("beside a thread that works: %v, want 7 s", at(1).Duration())
+	}
+	for range 3 { // and then what is left of it
+		e.Add(Task{On: threads[1], Cost: 4 * Second})
+		shares[1].Use(4 * Second)
+		shares[1].Synchronize(threads[1])
+	}
+	if at(1) != (7+12+8)*Second {
+		t.Errorf("until the other one's work is done: %v, want 27 s", at(1).Duration())
 	}
 }
 

@@ -98,11 +98,17 @@ func (w *Way) upper(of func(*Sample) float64) float64 { return w.quantile(of, 3)
 
 // quantile is the value that so many quarters of the samples are below.
 func (w *Way) quantile(of func(*Sample) float64, quarters int) float64 {
+	return quantile(w.sorted(of), quarters)
+}
+
+// sorted is a quantity of all samples, in order.
+func (w *Way) sorted(of func(*Sample) float64) []float64 {
 	var values []float64
 	for i := range w.Samples {
 		values = append(values, of(&w.Samples[i]))
 	}
-	return quantile(values, quarters)
+	slices.Sort(values)
+	return values
 }
 
 // wait is the lower quartile of a time of waits after a pause.

@@ -27,7 +27,7 @@ func setSpreads(c *overhead.Constants, direct, ring, network *Way) {
 	)
 	if c.StartUp > 0 {
 		wall := func(s *Sample) float64 { return s.Wall }
-		c.StartUpSpread = min(mostSpread, far.spread(wall)*far.mean(wall)/float64(c.StartUp))
+		c.StartUpSpread = min(mostSpread, far.spread(wall)*far.median(wall)/float64(c.StartUp))
 	}
 }
 
@@ -35,25 +35,25 @@ func setSpreads(c *overhead.Constants, direct, ring, network *Way) {
 const mostSpread = 0.5
 
 // spread is the relative standard deviation of a quantity over the samples, as wide as so few of
-// them demand; 0 where there are fewer than three.
+// them demand; 0 where there are fewer than three. It comes from their quartiles: one sample of five
+// that something else disturbed does not count.
 func (w *Way) spread(of func(*Sample) float64) float64 {
-	n, mean := len(w.Samples), w.mean(of)
-	if n < 3 || mean <= 0 {
+	n, median := len(w.Samples), w.median(of)
+	if n < 3 || median <= 0 {
 		return 0
 	}
-	squares := 0.0
-	for i := range w.Samples {
-		squares += math.Pow(of(&w.Samples[i])-mean, 2)
-	}
-	return min(mostSpread, math.Sqrt(squares/float64(n-1))/mean*studentFactor(n-1))
+	values := w.sorted(of)
+	low, high := n/4, n-1-n/4
+	distance := normalScore(high, n) - normalScore(low, n)
+	return min(mostSpread, (values[high]-values[low])/distance/median*studentFactor(n-1))
 }
 
-func (w *Way) mean(of func(*Sample) float64) float64 {
-	sum := 0.0
-	for i := range w.Samples {
-		sum += of(&w.Samples[i])
-	}
-	return sum / float64(max(1, len(w.Samples)))
+func (w *Way) median(of func(*Sample) float64) float64 { return w.quantile(of, 2) }
+
+// normalScore is the expected value, in standard deviations, of the i-th smallest, from 0, of n numbers
+// that are normally distributed (Blom, "Statistical Estimates and Transformed Beta-Variables", 1958).
+func normalScore(i, n int) float64 {
+	return math.Sqrt2 * math.Erfinv(2*(float64(i)+1-0.375)/(float64(n)+0.25)-1)
 }
 
 // studentFactor is the 97.5 % quantile of Student's t distribution as a multiple of the normal one's:

@@ -100,7 +100,7 @@ func (m *model) onDevice(worker cost.Resource, arrived flow, r *trace.Record) (i
 	if m.header.Mode == trace.Local && m.builds[r.Op] {
 		work += cost.Of(m.c.Build)
 	}
-	m.links.device.Use(work + ns(after))
+	m.caller.device.Use(work + ns(after))
 	m.work.worker += work + ns(after)
 	issued = m.pass(worker, arrived, work, 0)
 	done, err = m.command(issued, r)
@@ -184,7 +184,7 @@ func (m *model) enqueue(q *queue, in outcome, r *trace.Record) outcome {
 		}
 		q.recorded = max(q.recorded, r.Start+r.DeviceTime)
 	}
-	m.links.device.Use(deviceWork(m.header, r))
+	m.caller.device.Use(deviceWork(m.header, r))
 	m.work.device += deviceWork(m.header, r)
 	head, tail := m.point(), m.point()
 	if in.head == in.tail && r.Backward < fluidSize {
@@ -264,9 +264,9 @@ func (m *model) answer(t *thread, r *trace.Record, at flow) error {
 
 // synchronize says that the thread has waited for what was sent: the processors have done it.
 func (m *model) synchronize(t *thread) {
-	m.links.client.Synchronize(t.on)
-	if m.links.device != m.links.client {
-		m.links.device.Synchronize(t.on)
+	t.client.Synchronize(t.on)
+	if t.device != t.client {
+		t.device.Synchronize(t.on)
 	}
 }
 

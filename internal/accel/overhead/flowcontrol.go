@@ -62,8 +62,8 @@ func newDirection(e *cost.Evaluator, on cost.Resource, trip cost.Profile) (direc
 func (m *model) send(d *direction, in flow, bytes uint64) flow {
 	k := m.links
 	work := k.relay + cost.Time(float64(bytes)*k.perByte)
-	k.client.Use(work)
-	k.device.Use(work)
+	m.caller.client.Use(work)
+	m.caller.device.Use(work)
 	m.work.relay += work
 	if bytes > longestMessage || d.sent > controlled {
 		return m.pass(d.on, in, k.relay, int64(min(bytes, math.MaxInt64)))

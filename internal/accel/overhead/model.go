@@ -17,6 +17,7 @@ type model struct {
 
 	links   *links
 	threads map[threadKey]*thread
+	caller  *thread // the one whose call is being added
 	latest  *thread // the one whose call ended last
 	workers map[workerKey]cost.Resource
 	queues  map[queueKey]*queue
@@ -56,6 +57,9 @@ type queueKey struct {
 // thread is a thread of the program.
 type thread struct {
 	on, reply cost.Resource
+	// client and device are its shares of what the two machines' processors do; one if the machines
+	// are.
+	client, device *cost.Share
 	// pending is time of the program, and of calls that are answered locally, that is not a
 	// task yet.
 	pending cost.Time
@@ -122,6 +126,7 @@ func (m *model) add(r *trace.Record) error {
 	if err != nil {
 		return err
 	}
+	m.caller = t
 	m.couple(t, r)
 	t.pending += ns(r.Gap)
 	class := m.class(r)
@@ -196,7 +201,7 @@ func (c *Constants) copying(bytes uint64) cost.Time {
 // run makes what the thread has done so far a task, and returns when it is done.
 func (m *model) run(t *thread) cost.Point {
 	done := m.point()
-	m.links.client.Use(t.pending)
+	t.client.Use(t.pending)
 	m.work.program += t.pending
 	m.e.Add(cost.Task{On: t.on, Cost: t.pending, Done: done})
 	t.pending = 0
@@ -213,15 +218,10 @@ func (m *model) thread(r *trace.Record) (*thread, error) {
 	if len(m.threads) >= maxThreads {
 		return nil, tooMany("threads", maxThreads)
 	}
-	on, err := m.e.Resource(cost.Profile{Slowdown: m.l.program})
+	t, err := m.links.newThread(m.l, max(0, r.Begin-r.Gap))
 	if err != nil {
 		return nil, err
 	}
-	reply, err := m.e.Resource(cost.Profile{Slowdown: m.l.driver})
-	if err != nil {
-		return nil, err
-	}
-	t := &thread{on: on, reply: reply, end: max(0, r.Begin-r.Gap)}
 	m.threads[key] = t
 	switch {
 	case len(m.threads) > 1 && m.latest.end <= r.Begin:
@@ -232,10 +232,29 @@ func (m *model) thread(r *trace.Record) (*thread, error) {
 		t.pending += cost.Of(m.c.StartUp)
 		opened := m.point()
 		m.e.Add(cost.Task{On: m.setUp, Done: opened})
-		m.e.Wait(on, opened)
+		m.e.Wait(t.on, opened)
 	}
 	t.pending += ns(t.end)
 	return t, nil
+}
+
+// newThread returns a thread whose last call ended at a time of the recording, in ns.
+func (k *links) newThread(l *lanes, end int64) (t *thread, err error) {
+	t = &thread{end: end}
+	if t.on, err = k.e.Resource(cost.Profile{Slowdown: l.program}); err != nil {
+		return nil, err
+	}
+	if t.reply, err = k.e.Resource(cost.Profile{Slowdown: l.driver}); err != nil {
+		return nil, err
+	}
+	if t.client, err = k.client.Share(); err != nil {
+		return nil, err
+	}
+	t.device = t.client
+	if k.device != k.client {
+		t.device, err = k.device.Share()
+	}
+	return t, err
 }
 
 // waitRatio tells waits for another thread from work: a gap is taken for a wait when it is so
