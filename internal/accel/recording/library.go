@@ -18,6 +18,7 @@ type library struct {
 	arguments  map[argument]uint64
 	formats    map[[2]uint64]bool
 	clock      bool // of the worker is known
+	images     bool // an image was created
 }
 
 // argument identifies an argument of a kernel.
@@ -28,7 +29,9 @@ const (
 	programBinarySizes = 0x1165 // CL_PROGRAM_BINARY_SIZES
 	programBinaries    = 0x1166 // CL_PROGRAM_BINARIES
 	statusReply        = 32 + 8 // a reply with one word
-	noticeWords        = 2 * 8  // serial and status of data that nothing waits for
+	formatsQuery       = 32 + 3*8
+	formatsReply       = 32 + 45*8 // of a device with the 44 formats of PoCL
+	noticeWords        = 2 * 8     // serial and status of data that nothing waits for
 )
 
 func newLibrary() *library {
@@ -56,6 +59,13 @@ func (l *library) answer(f *function, c *rawCall, r *trace.Record) {
 			// The offset of the worker's clock costs a round trip, once.
 			l.clock, r.Class = true, trace.WaitedFor
 			r.Forward, r.Backward = r.Forward+messageHead, r.Backward+statusReply
+		}
+	case strings.HasPrefix(f.name, "clCreateImage"):
+		l.created(c.object, r)
+		if !l.images && len(l.formats) == 0 && !r.Failed {
+			// Which devices support the image's format costs a round trip, once.
+			l.images, r.Class = true, trace.WaitedFor
+			r.Forward, r.Backward = r.Forward+formatsQuery, r.Backward+formatsReply
 		}
 	case strings.HasPrefix(f.name, "clCreate"):
 		l.created(c.object, r)

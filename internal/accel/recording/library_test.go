@@ -56,6 +56,14 @@ func TestLocalRunsAreWhatTheLibraryWouldForward(t *testing.T) {
 			{op: op(t, "clGetDeviceInfo"), detail: 0x1031},
 			{op: op(t, "clGetDeviceInfo"), detail: 0x4037},
 		}, []trace.Class{waited, local, local, local, waited}},
+		{"the formats of images", []rawCall{
+			{op: op(t, "clCreateImage"), object: buffer},
+			{op: op(t, "clCreateImage"), object: buffer + 8},
+		}, []trace.Class{waited, early}},
+		{"formats that were listed", []rawCall{
+			{op: op(t, "clGetSupportedImageFormats"), object: 1, detail: 2},
+			{op: op(t, "clCreateImage"), object: buffer},
+		}, []trace.Class{waited, early}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var raws [][]byte

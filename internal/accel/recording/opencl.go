@@ -16,6 +16,9 @@ const (
 	deviceTypeGPU       = 1 << 2
 	releaseSize         = 32 + 2*8 // the message that ends an object
 	markerSize          = 32 + 4*8 // the message of a command without arguments
+	endMapSize          = 32 + 3*8 // that of an unmap which writes nothing back
+	bufferTransferSize  = 32 + 7*8 // the head of a transfer from or to a buffer, and an image
+	imageTransferSize   = 32 + 13*8
 	messageHead         = 32
 	launchSize          = 32 + 12*8
 	createdImageSize    = 32 + 26*8
@@ -99,28 +102,35 @@ func (f *function) blocking(class trace.Class) trace.Blocking {
 type mapping struct {
 	size   uint64
 	writes bool
+	head   uint64 // of the message that transfers it
 }
 
 // trackMaps derives the sizes of maps and unmaps in a local run: a map reads its region unless
 // all of it is overwritten, and an unmap writes it back if it was mapped for that.
 func (p *joiner) trackMaps(f *function, c *rawCall, r *trace.Record) {
+	if r.Failed {
+		return
+	}
 	switch f.name {
 	case "clEnqueueMapBuffer", "clEnqueueMapImage":
-		m := mapping{size: c.backward, writes: c.detail&(mapWrite|mapWriteInvalidate) != 0}
+		m := mapping{size: c.backward, writes: c.detail&(mapWrite|mapWriteInvalidate) != 0, head: bufferTransferSize}
+		if f.name == "clEnqueueMapImage" {
+			m.head = imageTransferSize
+		}
 		if len(p.maps) < lookAhead && c.object != 0 {
 			p.maps[c.object] = m
 		}
 		if c.detail&mapWriteInvalidate != 0 && c.detail&(mapRead|mapWrite) == 0 {
 			r.Backward = 0
 		} else {
-			r.Backward += messageHead
+			r.Forward, r.Backward = m.head, r.Backward+messageHead
 		}
 	case "clEnqueueUnmapMemObject":
 		m, known := p.maps[c.object]
 		delete(p.maps, c.object)
-		r.Forward = markerSize
+		r.Forward = endMapSize
 		if known && m.writes {
-			r.Forward += m.size
+			r.Forward = m.head + m.size
 		}
 	}
 }

@@ -150,7 +150,7 @@ func TestLocal(t *testing.T) {
 	if got := wait.Blocked; got < 675 || got > 725 || wait.Execute != 800-got {
 		t.Errorf("the wait was blocked for %d ns and executed %d, want about 700 of 800", got, wait.Execute)
 	}
-	if mapped.Class != trace.WaitedFor || mapped.Backward != 4096+32 || unmapped.Forward != 4096+markerSize {
+	if mapped.Class != trace.WaitedFor || mapped.Forward != bufferTransferSize || mapped.Backward != 4096+32 || unmapped.Forward != 4096+bufferTransferSize {
 		t.Errorf("map %+v, unmap %+v", mapped, unmapped)
 	}
 	if !failed.Failed || failed.Forward != 0 {
