@@ -9,6 +9,7 @@ import (
 
 	"github.com/outboard-run/outboard/bench/netem"
 	"github.com/outboard-run/outboard/bench/paired"
+	"github.com/outboard-run/outboard/bench/rig"
 	"github.com/outboard-run/outboard/internal/accel/overhead"
 )
 
@@ -39,7 +40,7 @@ func (b *bench) buckets(ctx context.Context) error {
 
 // overBucket adds the error for each program, in %, over links of a rate in bit/s.
 func (b *bench) overBucket(ctx context.Context, rate float64, errs *[]float64) error {
-	link := overhead.Link{RTT: b.rtt, Up: rate * payload, Down: rate * payload}
+	link := overhead.Link{RTT: b.rtt, Up: rate * payload, Down: rate * payload, Burst: rig.BucketSize}
 	for _, p := range b.cases {
 		predicted, err := overhead.Predict(opener(p.remote), []overhead.Link{link}, b.options())
 		if err != nil {

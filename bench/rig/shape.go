@@ -11,8 +11,9 @@ import (
 // The token buckets of Shape: frames are long, so that nearly all bytes that a bucket counts are
 // those of connections, and a bucket is small, so that short messages do not pass for free.
 const (
-	frameSize  = 9000
-	bucketSize = 16 << 10
+	frameSize = 9000
+	// BucketSize is that of each bucket, in bytes.
+	BucketSize = 16 << 10
 )
 
 // Shape bounds what each node sends by a token bucket of so many bits per second (tc-tbf(8)), in
@@ -33,7 +34,7 @@ func (r *Rig) Shape(ctx context.Context, bitsPerSecond float64) error {
 		}
 	}
 	for i := range n.count {
-		bucket := fmt.Sprintf("qdisc replace dev node root tbf rate %.0fbit burst %d latency 200ms", bitsPerSecond, bucketSize)
+		bucket := fmt.Sprintf("qdisc replace dev node root tbf rate %.0fbit burst %d latency 200ms", bitsPerSecond, BucketSize)
 		if err := tc(ctx, n.namespace(i), bucket); err != nil {
 			return err
 		}
@@ -53,7 +54,7 @@ func (n *Node) Shape(ctx context.Context, bitsPerSecond float64) error {
 		if err := ip(ctx, fmt.Sprintf("-n %s link set %s mtu %d", end.namespace, end.device, frameSize)); err != nil {
 			return err
 		}
-		if err := tc(ctx, end.namespace, fmt.Sprintf("qdisc replace dev %s root tbf rate %.0fbit burst %d latency 200ms", end.device, bitsPerSecond, bucketSize)); err != nil {
+		if err := tc(ctx, end.namespace, fmt.Sprintf("qdisc replace dev %s root tbf rate %.0fbit burst %d latency 200ms", end.device, bitsPerSecond, BucketSize)); err != nil {
 			return err
 		}
 	}

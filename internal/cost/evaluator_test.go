@@ -265,6 +265,29 @@ func TestSharesOfACapacity(t *testing.T) {
 	}
 }
 
+// What depends on a task of a resource with a lead begins before it is served, and no earlier than what
+// else it depends on.
+func TestALead(t *testing.T) {
+	e := New(1)
+	defer e.Close()
+	r, err := e.Resource(Profile{Latency: []Time{-3 * Second}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := e.Resource(Profile{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := e.Point()
+	for i, want := range []Time{0, Second, 3 * Second} {
+		e.Add(Task{On: r, Cost: 2 * Second, Done: done})
+		e.Wait(next, done)
+		if times, err := e.Times(e.Free(next)); err != nil || times[0] != want {
+			t.Errorf("after %d tasks: %v, %v; want %v", i+1, times, err, want.Duration())
+		}
+	}
+}
+
 func TestReleasedPointsBeginAtZero(t *testing.T) {
 	e := New(1)
 	defer e.Close()
@@ -286,7 +309,7 @@ func TestReleasedPointsBeginAtZero(t *testing.T) {
 
 func TestSettingsOutOfRangeAreRefused(t *testing.T) {
 	for name, p := range map[string]Profile{
-		"negative latency": {Latency: []Time{-1}}, "no number": {PerUnit: []float64{nan()}},
+		"a lead of more than an hour": {Latency: []Time{-3601 * Second}}, "no number": {PerUnit: []float64{nan()}},
 		"slow": {Slowdown: []float64{1e6}}, "a value for another count of lanes": {Latency: []Time{1, 2}},
 	} {
 		e := New(3)

@@ -37,7 +37,8 @@ type Resource int32
 // Profile says how a resource behaves in each setting. A slice has one element for each
 // setting, or one for all of them, or none for the default.
 type Profile struct {
-	// Latency is added after the service of a task; default 0.
+	// Latency is added after the service of a task; default 0. A negative one is a lead: what depends
+	// on the task may begin so long before its service ends.
 	Latency []Time
 	// PerUnit is how many seconds one unit takes, the reciprocal of the rate; default 0: units
 	// take no time. At most 1 ms.
@@ -86,9 +87,9 @@ type profile struct {
 }
 
 func (p Profile) compile(lanes int) (profile, error) {
-	latency, err1 := spread("latency", p.Latency, lanes, 0, float64(maxLatency), 1)
-	perUnit, err2 := spread("time per unit", p.PerUnit, lanes, 0, mostPerUnit, float64(Second)*(1<<perUnitBits))
-	slowdown, err3 := spread("slowdown", p.Slowdown, lanes, 1, mostSlow, 1<<slowdownBits)
+	latency, err1 := spread("latency", p.Latency, lanes, 0, -float64(maxLatency), float64(maxLatency), 1)
+	perUnit, err2 := spread("time per unit", p.PerUnit, lanes, 0, 0, mostPerUnit, float64(Second)*(1<<perUnitBits))
+	slowdown, err3 := spread("slowdown", p.Slowdown, lanes, 1, 0, mostSlow, 1<<slowdownBits)
 	for _, err := range []error{err1, err2, err3} {
 		if err != nil {
 			return profile{}, err
@@ -112,7 +113,7 @@ func (p Profile) compile(lanes int) (profile, error) {
 }
 
 // spread scales values and repeats them for all lanes.
-func spread[T Time | float64](subject string, values []T, lanes int, missing, most, scale float64) ([]int64, error) {
+func spread[T Time | float64](subject string, values []T, lanes int, missing, least, most, scale float64) ([]int64, error) {
 	if n := len(values); n > 1 && n != lanes {
 		return nil, fmt.Errorf("cost: %d values of %s for %d settings", n, subject, lanes)
 	}
@@ -126,10 +127,10 @@ func spread[T Time | float64](subject string, values []T, lanes int, missing, mo
 		default:
 			v = float64(values[i])
 		}
-		if !(v >= 0 && v <= most) {
-			return nil, fmt.Errorf("cost: a %s of %g: want 0 to %g", subject, v, most)
+		if !(v >= least && v <= most) {
+			return nil, fmt.Errorf("cost: a %s of %g: want %g to %g", subject, v, least, most)
 		}
-		out[i] = int64(v*scale + 0.5)
+		out[i] = int64(math.Floor(v*scale + 0.5))
 	}
 	return out, nil
 }

@@ -36,6 +36,9 @@ const (
 // calls and not with their times: results stay monotone.
 type direction struct {
 	on, credits cost.Resource
+	// bucket is the token bucket before the link, 0 for none, and tokens when it lets bytes pass.
+	bucket cost.Resource
+	tokens cost.Point
 	// sent is how many bytes the link has had, granted how many when the window was last considered
 	// for growth, grants how often that was.
 	sent, granted int64
@@ -53,9 +56,9 @@ type mark struct {
 }
 
 // newDirection returns the stream of a program over a link whose round trips the profile has.
-func newDirection(e *cost.Evaluator, on cost.Resource, trip cost.Profile) (direction, error) {
+func newDirection(e *cost.Evaluator, on, bucket cost.Resource, trip cost.Profile) (direction, error) {
 	credits, err := e.Resource(trip)
-	return direction{on: on, credits: credits, window: firstWindow}, err
+	return direction{on: on, credits: credits, bucket: bucket, tokens: e.Point(), window: firstWindow}, err
 }
 
 // send sends a message over one direction of the link.
@@ -66,10 +69,12 @@ func (m *model) send(d *direction, in flow, bytes uint64) flow {
 	m.caller.device.Use(work)
 	m.work.relay += work
 	if bytes > longestMessage || d.sent > controlled {
+		d.takeTokens(m.e, in.head, int64(min(bytes, math.MaxInt64)))
 		return m.pass(d.on, in, k.relay, int64(min(bytes, math.MaxInt64)))
 	}
 	if in.head == in.tail && bytes < fluidSize && d.sent%creditStep > 0 && d.sent%creditStep+int64(bytes) < creditStep {
 		d.sent += int64(bytes)
+		d.takeTokens(m.e, in.tail, int64(bytes))
 		return m.pass(d.on, in, k.relay, int64(bytes))
 	}
 	return m.sendSteps(d, in, int64(bytes))
@@ -83,6 +88,7 @@ func (m *model) sendSteps(d *direction, in flow, bytes int64) flow {
 	for bytes > 0 {
 		n := min(bytes, creditStep-d.sent%creditStep)
 		d.awaitCredit(m.e)
+		d.takeTokens(m.e, m.e.Free(d.on), n)
 		m.e.Add(cost.Task{On: d.on, Units: n})
 		d.sent, bytes = d.sent+n, bytes-n
 		if d.sent%creditStep == 0 {

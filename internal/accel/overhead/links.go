@@ -16,6 +16,8 @@ const (
 type links struct {
 	e        *cost.Evaluator
 	up, down cost.Resource
+	// upBucket and downBucket are the token buckets before them; 0 where no link has one.
+	upBucket, downBucket cost.Resource
 	// upWakes and downWakes delay a message after a pause of its direction.
 	upWakes, downWakes wakes
 	relay              cost.Time
@@ -40,6 +42,14 @@ func newLinks(e *cost.Evaluator, l *lanes, s *settings) (*links, error) {
 	}
 	if k.down, err = e.Resource(l.down); err != nil {
 		return nil, err
+	}
+	if l.bursts {
+		if k.upBucket, err = e.Resource(l.upBucket); err != nil {
+			return nil, err
+		}
+		if k.downBucket, err = e.Resource(l.downBucket); err != nil {
+			return nil, err
+		}
 	}
 	k.upWakes.latencies, k.downWakes.latencies = l.asleep, l.asleep
 	k.client = e.Capacity(s.ClientCores, nil)

@@ -105,10 +105,10 @@ func newModel(e *cost.Evaluator, l *lanes, s *settings, shared *links, header *t
 	for _, half := range l.latency {
 		trip.Latency = append(trip.Latency, 2*half)
 	}
-	if m.up, err = newDirection(e, shared.up, trip); err != nil {
+	if m.up, err = newDirection(e, shared.up, shared.upBucket, trip); err != nil {
 		return nil, err
 	}
-	m.down, err = newDirection(e, shared.down, trip)
+	m.down, err = newDirection(e, shared.down, shared.downBucket, trip)
 	return m, err
 }
 

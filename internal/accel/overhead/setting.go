@@ -17,6 +17,9 @@ type Link struct {
 	// Up and Down are the bandwidths towards the device and back, in bits per second; 0 is
 	// unlimited.
 	Up, Down float64
+	// Burst is the size of the token bucket that bounds each direction, in bytes: so many pass at
+	// once after a pause; 0 where the bandwidth is that of the wire.
+	Burst int64
 	// RTTSpread and BandwidthSpread are relative standard deviations of a measured path.
 	RTTSpread, BandwidthSpread float64
 	// DeviceTime is how long the device takes for a command, as a multiple of what the recorded
@@ -30,6 +33,7 @@ type Link struct {
 const (
 	maxRTT       = time.Minute
 	minBandwidth = 10e3
+	maxBurst     = 1 << 20
 	// maxDeviceTime bounds DeviceTime, and its inverse.
 	maxDeviceTime = 100
 )
@@ -40,6 +44,8 @@ func (l Link) validate() error {
 		return errors.New("a network between program and device on one machine")
 	case l.DeviceTime != 0 && !(l.DeviceTime >= 1/float64(maxDeviceTime) && l.DeviceTime <= maxDeviceTime) || !(l.DeviceSpread >= 0 && l.DeviceSpread <= 1):
 		return fmt.Errorf("a device that takes %g times as long: want %g to %d", l.DeviceTime, 1/float64(maxDeviceTime), maxDeviceTime)
+	case l.Burst < 0 || l.Burst > maxBurst || l.Burst > 0 && (l.Up == 0 || l.Down == 0):
+		return fmt.Errorf("a token bucket of %d bytes: want 0 to %d, and a bandwidth", l.Burst, maxBurst)
 	case l.RTT < 0 || l.RTT > maxRTT:
 		return fmt.Errorf("a round-trip time of %v: want 0 to %v", l.RTT, maxRTT)
 	case !(l.Up >= 0) || !(l.Down >= 0) || l.Up > 0 && l.Up < minBandwidth || l.Down > 0 && l.Down < minBandwidth:
@@ -170,6 +176,10 @@ const (
 // lanes expands links to the lanes of the evaluator.
 type lanes struct {
 	up, down cost.Profile
+	// upBucket and downBucket are the token buckets of both directions; bursts says that there are
+	// some.
+	upBucket, downBucket cost.Profile
+	bursts               bool
 	// program, device and driver are factors on the time of the program, of the device's commands
 	// and of the driver's way back after them.
 	program, device, driver []float64
@@ -252,8 +262,16 @@ func (l *lanes) add(link Link, c *Constants, spread Spread, f factors) {
 	l.latency = append(l.latency, half)
 	l.up.Latency, l.down.Latency = append(l.up.Latency, latency), append(l.down.Latency, latency)
 	l.up.Slowdown, l.down.Slowdown = append(l.up.Slowdown, relay), append(l.down.Slowdown, relay)
-	l.up.PerUnit = append(l.up.PerUnit, min(1e-3, max(cost.Rate(link.Up)*narrow, relayPerByte)))
-	l.down.PerUnit = append(l.down.PerUnit, min(1e-3, max(cost.Rate(link.Down)*narrow, relayPerByte)))
+	up, down := cost.Rate(link.Up)*narrow, cost.Rate(link.Down)*narrow
+	l.bursts = l.bursts || link.Burst > 0
+	if addBucket(&l.upBucket, link.Burst, up); link.Burst > 0 {
+		up = 0
+	}
+	if addBucket(&l.downBucket, link.Burst, down); link.Burst > 0 {
+		down = 0
+	}
+	l.up.PerUnit = append(l.up.PerUnit, min(1e-3, max(up, relayPerByte)))
+	l.down.PerUnit = append(l.down.PerUnit, min(1e-3, max(down, relayPerByte)))
 	l.program = append(l.program, factor(slowerProgram, spread.Program))
 	l.driver = append(l.driver, factor(slowerDevice, spread.Device))
 	l.device = append(l.device, cmp.Or(link.DeviceTime, 1)*factor(slowerDevice, math.Hypot(spread.Device, link.DeviceSpread)))
