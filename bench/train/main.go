@@ -48,6 +48,8 @@ func (b *bench) sections() []paired.Section {
 		{Name: "loading", Run: b.loading},
 		{Name: "planner", Run: b.planner},
 		{Name: "plans", Run: b.plans},
+		{Name: "joint", Run: b.joint},
+		{Name: "order", Run: b.order},
 		{Name: "steps", Run: b.steps},
 		{Name: "accumulation", Run: b.accumulation},
 		{Name: "threads", Run: b.threads},

@@ -19,6 +19,9 @@ type setting struct {
 	Steps        int       `json:"steps"`
 	// Gradients makes the ranks replicas of one stage that average so many bytes.
 	Gradients int `json:"gradients,omitempty"`
+	// Replicas and Tensor are degrees of parallelism of pipelines, 0 for 1.
+	Replicas int `json:"replicas,omitempty"`
+	Tensor   int `json:"tensor,omitempty"`
 
 	ranks int
 }
@@ -29,6 +32,8 @@ type sleeper struct {
 	Backward float64 `json:"backward"`
 	Launch   float64 `json:"launch"`
 	Output   int     `json:"output"`
+	// Parameters is the size of the parameters in bytes.
+	Parameters int `json:"parameters,omitempty"`
 }
 
 // sleepers returns layers that sleep; weights are multiples of a millisecond per sample.
@@ -42,7 +47,7 @@ func sleepers(weights ...float64) []sleeper {
 
 // job returns what the planner is told of a setting.
 func (s *setting) job(latency, bandwidth float64) *plan.Job {
-	replicas := 1
+	replicas := max(s.Replicas, 1)
 	if s.Gradients > 0 {
 		replicas = s.ranks
 	}
@@ -51,7 +56,12 @@ func (s *setting) job(latency, bandwidth float64) *plan.Job {
 		Devices: []plan.Device{{Name: "core", Speed: 1, Memory: 1e12, Bandwidth: bandwidth, Latency: latency}},
 	}
 	for i, l := range s.Layers {
-		layer := plan.Layer{Output: float64(l.Output), Forward: l.Forward, Backward: l.Backward, Launch: l.Launch}
+		layer := plan.Layer{
+			Output: float64(l.Output), Forward: l.Forward, Backward: l.Backward, Launch: l.Launch, Parameters: float64(l.Parameters),
+		}
+		if s.Tensor > 1 {
+			layer.Operators = l.operators()
+		}
 		if i == 0 {
 			layer.Parameters = float64(s.Gradients)
 		}
@@ -63,21 +73,21 @@ func (s *setting) job(latency, bandwidth float64) *plan.Job {
 // memoryBandwidth is that of shared memory, in bytes per second. The sizes here are small beside it.
 const memoryBandwidth = 2e9
 
-// predict returns the planned time of a step in seconds. A message takes latency seconds more than
+// predict returns the planned time of a step in seconds, by its schedule. A message takes latency seconds more than
 // its bytes.
 func (s *setting) predict(latency float64) (float64, error) {
 	j := s.job(latency, memoryBandwidth)
 	if err := j.Check(); err != nil {
 		return 0, err
 	}
-	c := plan.Choice{Replicas: j.Replicas[0], MicroBatch: s.Micro}
+	c := plan.Choice{Replicas: j.Replicas[0], MicroBatch: s.Micro, Tensor: s.Tensor}
 	first := 0
 	for _, end := range append(append([]int(nil), s.Cuts...), len(s.Layers)) {
 		c.Stages = append(c.Stages, plan.Stage{First: first, End: end})
 		first = end
 	}
 	p, err := j.Evaluate(c)
-	return p.Time, err
+	return p.Scheduled, err
 }
 
 // measure returns the median time of a step of each setting, all of which have the same ranks.
@@ -152,15 +162,10 @@ func (b *bench) compareSteps(ctx context.Context, settings []setting) ([]float64
 	if err != nil {
 		return nil, err
 	}
-	without, err := settings[0].predict(0)
+	latency, err := settings[0].calibrate(measured[0])
 	if err != nil {
 		return nil, err
 	}
-	with, err := settings[0].predict(1)
-	if err != nil {
-		return nil, err
-	}
-	latency := max(0, (measured[0]-without)/(with-without))
 	var wrong []float64
 	for i := 1; i < len(settings); i++ {
 		planned, err := settings[i].predict(latency)
@@ -170,6 +175,19 @@ func (b *bench) compareSteps(ctx context.Context, settings []setting) ([]float64
 		wrong = append(wrong, 100*math.Abs(planned-measured[i])/measured[i])
 	}
 	return wrong, nil
+}
+
+// calibrate returns the latency of a message with which a setting takes as long as measured.
+func (s *setting) calibrate(measured float64) (float64, error) {
+	without, err := s.predict(0)
+	if err != nil {
+		return 0, err
+	}
+	with, err := s.predict(1)
+	if err != nil {
+		return 0, err
+	}
+	return max(0, (measured-without)/(with-without)), nil
 }
 
 // accumulation compares a step whose micro-batches are accumulated on small devices with one whose

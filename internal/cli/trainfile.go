@@ -40,6 +40,8 @@ type jobFile struct {
 	Steps int `yaml:"steps"`
 	// Profile is a file of `outboard train --profile` with the layers of a plan that has none.
 	Profile string `yaml:"profile"`
+	// Parallel has the degrees in which outboard.torch.pipeline divides the work.
+	Parallel *parallelDegrees `yaml:"parallel"`
 	// Plan is the model and the devices, as `outboard plan train` needs them.
 	Plan *training.Job `yaml:"plan"`
 }
@@ -99,6 +101,9 @@ func (j *jobFile) spec(folder string) (client.JobSpec, []byte, error) {
 		if err := s.Memory.Set(j.Memory); err != nil {
 			return s, nil, usage("memory: %w", err)
 		}
+	}
+	if err := j.Parallel.apply(&s); err != nil {
+		return s, nil, err
 	}
 	files := folder
 	if j.Files != "" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,9 +30,10 @@ func newPlanTrainCommand(env *Env) *cobra.Command {
 		Use:   "train JOB.yaml",
 		Short: "Plan how a training step is divided over devices, and what it takes",
 		Long: `Plan how a training step is divided over devices: cuts of the layers into stages, a kind of device
-for each stage, replicas, micro-batches. The plan is the best one of all, for the times and sizes
-that the file has under "plan", and stands beside what people choose by hand: one stage on every
-device, and stages of equal length.
+for each stage, replicas, micro-batches and, where the file names the operators of layers, the
+devices that divide them. The plan is the best one of all, for the times and sizes that the file
+has under "plan", and stands beside what people choose by hand: one stage on every device, stages
+of equal length, and a single kind of parallelism.
 
 Without goals it is the fastest. --deadline asks for the cheapest one that keeps it, --budget for
 the fastest one that costs no more; both are of the whole training, "steps" in the file. --plot
@@ -89,6 +91,9 @@ func runPlanTrain(ctx context.Context, env *Env, opts trainPlanOptions, path str
 		return err
 	}
 	j := *f.Plan
+	if err := j.Check(); err != nil {
+		return usage("%s: plan: %w", path, err)
+	}
 	j.Layers, _ = training.Merge(j.Layers, training.MaxLayers)
 	best, err := j.Best(ctx, objective)
 	if errors.Is(err, training.ErrNoPlan) {
@@ -98,27 +103,37 @@ func runPlanTrain(ctx context.Context, env *Env, opts trainPlanOptions, path str
 		return usage("%s: plan: %w", path, err)
 	}
 	p := trainPlan{Layers: j.Layers, Steps: f.Steps, Plans: []trainPlanLine{{Name: "best", Plan: &best}}}
-	byHand := func(name string, choose func() (training.Plan, error)) {
-		line := trainPlanLine{Name: name}
-		if plan, err := choose(); err == nil {
-			line.Plan = &plan
-		} else {
-			line.Unknown = err.Error()
-		}
-		p.Plans = append(p.Plans, line)
-	}
-	byHand("data-parallel only", func() (training.Plan, error) { return j.DataParallel(objective) })
-	for _, stages := range []int{2, 4} {
-		if stages <= len(j.Layers) {
-			byHand(fmt.Sprintf("%d equal stages", stages), func() (training.Plan, error) { return j.EqualCuts(objective, stages) })
-		}
-	}
+	p.Plans = append(p.Plans, plansByHand(ctx, &j, objective)...)
 	if opts.plot != "" {
 		if err := plotPlans(ctx, opts.plot, &j, &p); err != nil {
 			return err
 		}
 	}
 	return opts.print(env, &j, &p)
+}
+
+// plansByHand returns what people choose by hand.
+func plansByHand(ctx context.Context, j *training.Job, objective training.Objective) (lines []trainPlanLine) {
+	add := func(name string, choose func() (training.Plan, error)) {
+		line := trainPlanLine{Name: name}
+		if plan, err := choose(); err == nil {
+			line.Plan = &plan
+		} else {
+			line.Unknown = err.Error()
+		}
+		lines = append(lines, line)
+	}
+	add("data-parallel only", func() (training.Plan, error) { return j.DataParallel(objective) })
+	for _, stages := range []int{2, 4} {
+		if stages <= len(j.Layers) {
+			add(fmt.Sprintf("%d equal stages", stages), func() (training.Plan, error) { return j.EqualCuts(objective, stages) })
+		}
+	}
+	if len(j.Tensor) > 0 {
+		add("pipeline only", func() (training.Plan, error) { return j.Pipeline(ctx, objective) })
+		add("tensor-parallel only", func() (training.Plan, error) { return j.TensorParallel(objective) })
+	}
+	return lines
 }
 
 // objective returns what the goals ask of one step.
@@ -147,15 +162,16 @@ func (o *trainPlanOptions) print(env *Env, j *training.Job, p *trainPlan) error 
 	var rows [][]string
 	for _, l := range p.Plans {
 		if l.Plan == nil {
-			rows = append(rows, []string{l.Name, "-", "-", "-", "-", "-", "-", "-", l.Unknown})
+			rows = append(rows, []string{l.Name, "-", "-", "-", "-", "-", "-", "-", "-", "-", l.Unknown})
 			continue
 		}
 		rows = append(rows, []string{
-			l.Name, strconv.Itoa(len(l.Plan.Stages)), strconv.Itoa(l.Plan.Replicas), strconv.Itoa(l.Plan.MicroBatch), strconv.Itoa(l.Plan.Steps),
-			secondsText(l.Plan.Time), fmt.Sprintf("%.4g", l.Plan.Cost), totalText(l.Plan, p.Steps), gapText(l.Plan),
+			l.Name, strconv.Itoa(len(l.Plan.Stages)), strconv.Itoa(l.Plan.Replicas), strconv.Itoa(max(l.Plan.Tensor, 1)),
+			strconv.Itoa(l.Plan.MicroBatch), strconv.Itoa(l.Plan.Steps),
+			secondsText(l.Plan.Time), secondsText(l.Plan.Scheduled), fmt.Sprintf("%.4g", l.Plan.Cost), totalText(l.Plan, p.Steps), gapText(l.Plan),
 		})
 	}
-	titles := []string{"PLAN", "STAGES", "REPLICAS", "MICRO-BATCH", "ACCUMULATED", "STEP", "PRICE OF A STEP", "WHOLE TRAINING", "REMARK"}
+	titles := []string{"PLAN", "STAGES", "REPLICAS", "TENSOR", "MICRO-BATCH", "ACCUMULATED", "STEP", "BY SCHEDULE", "PRICE OF A STEP", "WHOLE TRAINING", "REMARK"}
 	if err := o.output.print(env, p, titles, rows); err != nil || o.output == "json" {
 		return err
 	}
@@ -167,7 +183,33 @@ func (o *trainPlanOptions) print(env *Env, j *training.Job, p *trainPlan) error 
 		})
 	}
 	printSafe(env.Stdout, "\n")
-	return o.output.print(env, nil, []string{"STAGE", "LAYERS", "DEVICE", "MEMORY", "REDUCTION"}, rows)
+	if err := o.output.print(env, nil, []string{"STAGE", "LAYERS", "DEVICE", "MEMORY", "REDUCTION"}, rows); err != nil || len(best.Sharding) == 0 {
+		return err
+	}
+	printSafe(env.Stdout, "\n")
+	return o.output.print(env, nil, []string{"LAYER", "STRATEGIES OF ITS OPERATORS"}, shardingRows(best.Sharding))
+}
+
+// shardingRows returns how the operators of layers are divided, neighbours that are divided alike as
+// one row.
+func shardingRows(layers []training.LayerSharding) (rows [][]string) {
+	first := 0
+	for i, l := range layers {
+		if i+1 < len(layers) && slices.Equal(l.Operators, layers[i+1].Operators) {
+			continue
+		}
+		var strategies []string
+		for _, o := range l.Operators {
+			strategies = append(strategies, o.Name+" "+o.Strategy)
+		}
+		name := l.Layer
+		if first < i {
+			name = layers[first].Layer + " to " + name
+		}
+		rows = append(rows, []string{name, strings.Join(strategies, ", ")})
+		first = i + 1
+	}
+	return rows
 }
 
 func layerRange(layers []training.Layer, s training.Stage) string {

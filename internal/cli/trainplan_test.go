@@ -113,3 +113,48 @@ func TestPlanTrainByProfile(t *testing.T) {
 		t.Errorf("status %d for a truncated profile: %s", status, errs)
 	}
 }
+
+// The best plan may divide operators; the table then has their strategies, and the plans of single
+// kinds of parallelism.
+func TestPlanTrainDividesOperators(t *testing.T) {
+	file := `
+plan:
+  batch: 4
+  tensor: [1, 2]
+  layers:
+    - name: block
+      operators:
+        - {name: up, kind: linear, output: [256], parameters: 4.0e8, forward: 0.4, backward: 0.8}
+        - {name: relu, kind: elementwise, output: [256], forward: 0.01, backward: 0.01}
+        - {name: down, kind: linear, output: [64], parameters: 4.0e8, forward: 0.4, backward: 0.8}
+  devices:
+    - {name: gpu, speed: 1, memory: 1.0e9, bandwidth: 1.0e8, count: 2, node: 2, nodeBandwidth: 1.0e10}
+`
+	status, out, errs := planTrain(t, file)
+	for _, want := range []string{"TENSOR", "up column, relu column, down row", "tensor-parallel only", "pipeline only"} {
+		if status != 0 || !strings.Contains(out, want) {
+			t.Fatalf("status %d, want %q:\n%s%s", status, want, out, errs)
+		}
+	}
+}
+
+// A job's file may ask for degrees of parallelism, whose product is the number of ranks.
+func TestParallelDegrees(t *testing.T) {
+	spec := func(text string) (map[string]string, error) {
+		j, err := parseJobFile([]byte(text + "\nprogram: [python3, train.py]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, _, err := j.spec(t.TempDir())
+		return s.Env, err
+	}
+	env, err := spec("ranks: 8\nenv: {A: b}\nparallel: {replicas: 2, tensor: 2}")
+	if err != nil || env["OUTBOARD_REPLICAS"] != "2" || env["OUTBOARD_TENSOR"] != "2" || env["A"] != "b" {
+		t.Errorf("got %v, %v", env, err)
+	}
+	for _, wrong := range []string{"{replicas: 3}", "{replicas: 2, tensor: 2, stages: 3}", "{tensor: 9}", "{tensor: -1}"} {
+		if env, err := spec("ranks: 8\nparallel: " + wrong); err == nil || !strings.Contains(err.Error(), "parallel: ") {
+			t.Errorf("%s: %v, %v, want an error", wrong, env, err)
+		}
+	}
+}

@@ -19,13 +19,25 @@ their gradients by one all-reduce, which travels as the job's --gradients says. 
 its own backward pass has ended, while the stages before it still compute. Replicas start with the
 parameters of the first one.
 
+With tensor=N each replica of a stage is N ranks that divide the operators of its layers, by
+strategies: for each layer those of outboard.shard, or None for a layer that all of them compute.
+Ranks of one replica's stage are neighbours: of replica i, stage j and part k it is the rank
+(i * stages + j) * tensor + k. neighbours="replicas" has the replicas of a stage behind each other
+instead of the stages of a replica: (j * replicas + i) * tensor + k.
+
+replicas and tensor are by default those of the job's file ("parallel").
+
 Schedules: "gpipe" passes all micro-batches forward and then all backward (Huang and others,
 NeurIPS 2019); "1f1b" alternates, so that a stage holds the activations of no more micro-batches
 than there are stages behind it (PipeDream, SOSP 2019).
 """
 
+import os
+
 import torch
 import torch.distributed as dist
+
+from outboard import shard
 
 _TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8]
 _MAX_DIMENSIONS = 14
@@ -34,43 +46,76 @@ _MAX_DIMENSIONS = 14
 class Pipeline:
     """The stage of this rank."""
 
-    def __init__(self, layers, loss, micro_batches=1, schedule="1f1b", recompute=False, cuts=None, replicas=1):
+    def __init__(
+        self, layers, loss, micro_batches=1, schedule="1f1b", recompute=False, cuts=None, replicas=None, tensor=None, strategies=None,
+        neighbours="stages",
+    ):
         if schedule not in ("gpipe", "1f1b"):
             raise ValueError(f'schedule {schedule!r}: want "gpipe" or "1f1b"')
         if micro_batches < 1:
             raise ValueError(f"{micro_batches} micro-batches: want 1 or more")
-        world = dist.get_world_size()
-        if replicas < 1 or world % replicas:
-            raise ValueError(f"{world} ranks are no whole number of stages in {replicas} replicas")
-        self.stages, self.replicas = world // replicas, replicas
-        self.replica, self.rank = divmod(dist.get_rank(), self.stages)
+        if neighbours not in ("stages", "replicas"):
+            raise ValueError(f'neighbours {neighbours!r}: want "stages" or "replicas"')
         layers = list(layers)
+        self._place(_degree(replicas, "OUTBOARD_REPLICAS"), _degree(tensor, "OUTBOARD_TENSOR"), neighbours)
         cuts = equal_cuts(len(layers), self.stages) if cuts is None else list(cuts)
         if len(cuts) != self.stages - 1 or sorted(set([0, *cuts, len(layers)])) != [0, *cuts, len(layers)]:
             raise ValueError(f"cuts {cuts} do not divide {len(layers)} layers into {self.stages} stages of at least one")
         bounds = [0, *cuts, len(layers)]
-        self.module = torch.nn.Sequential(*layers[bounds[self.rank] : bounds[self.rank + 1]])
         self.loss, self.micro_batches, self.schedule, self.recompute = loss, micro_batches, schedule, recompute
+        self.tensor_group = None  # the ranks that divide the operators of this replica's stage
         self._flat = {}  # by type: the gradients of a step, one behind the other
         self._make_groups()
+        own = slice(bounds[self.rank], bounds[self.rank + 1])
+        self.module = torch.nn.Sequential(*self._divide(layers, strategies, own))
         self._share_parameters()
+
+    def _place(self, replicas, tensor, neighbours):
+        """Computes which part of which stage this rank is."""
+        world = dist.get_world_size()
+        if replicas < 1 or tensor < 1 or world % (replicas * tensor):
+            raise ValueError(f"{world} ranks are no whole number of stages in {replicas} replicas of {tensor} ranks each")
+        self.stages, self.replicas, self.tensor, self.neighbours = world // replicas // tensor, replicas, tensor, neighbours
+        at, self.part = divmod(dist.get_rank(), tensor)
+        if neighbours == "stages":
+            self.replica, self.rank = divmod(at, self.stages)
+        else:
+            self.rank, self.replica = divmod(at, replicas)
+
+    def _divide(self, layers, strategies, own):
+        """Returns the layers of this stage, divided over the ranks of its replica."""
+        if strategies is None and self.tensor > 1:
+            raise ValueError("tensor: pass the strategies of each layer, as `outboard plan train` prints them (outboard.shard)")
+        if self.tensor == 1:
+            return layers[own]
+        strategies = list(strategies)
+        if len(strategies) != len(layers):
+            raise ValueError(f"strategies of {len(strategies)} layers: there are {len(layers)}")
+        return [layer if s is None else shard.Sharded(layer, s, self.tensor_group) for layer, s in zip(layers[own], strategies[own])]
 
     def _make_groups(self):
         """Makes the groups of ranks; all ranks make all of them, in the same order."""
         # Activations and gradients travel in groups of their own: a send that waits for its
         # receiver must not delay what goes the other way.
-        for replica in range(self.replicas):
-            ranks = [self._global_rank(stage, replica) for stage in range(self.stages)]
+        stages, replicas, parts = range(self.stages), range(self.replicas), range(self.tensor)
+        for replica, part in ((r, p) for r in replicas for p in parts):
+            ranks = [self._global_rank(stage, replica, part) for stage in stages]
             groups = dist.new_group(ranks), dist.new_group(ranks)
-            if replica == self.replica:
+            if (replica, part) == (self.replica, self.part):
                 self._forward_group, self._backward_group = groups
-        for stage in range(self.stages if self.replicas > 1 else 0):
-            group = dist.new_group([self._global_rank(stage, replica) for replica in range(self.replicas)])
-            if stage == self.rank:
+        for stage, part in ((s, p) for s in stages for p in parts) if self.replicas > 1 else ():
+            group = dist.new_group([self._global_rank(stage, replica, part) for replica in replicas])
+            if (stage, part) == (self.rank, self.part):
                 self._stage_group = group
+        for stage, replica in ((s, r) for s in stages for r in replicas) if self.tensor > 1 else ():
+            group = dist.new_group([self._global_rank(stage, replica, part) for part in parts])
+            if (stage, replica) == (self.rank, self.replica):
+                self.tensor_group = group
 
-    def _global_rank(self, stage, replica):
-        return replica * self.stages + stage
+    def _global_rank(self, stage, replica, part=None):
+        """Returns the rank that is a part of a stage, of this rank's part if none is named."""
+        at = replica * self.stages + stage if self.neighbours == "stages" else stage * self.replicas + replica
+        return at * self.tensor + (self.part if part is None else part)
 
     def _share_parameters(self):
         """Makes the parameters and buffers of all replicas of this stage those of the first one."""
@@ -120,8 +165,8 @@ class Pipeline:
         return parts[self.replica * self.micro_batches : (self.replica + 1) * self.micro_batches]
 
     def _set_gradients_aside(self):
-        """Returns the gradients of earlier steps, which are summed over the replicas already."""
-        if self.replicas == 1:
+        """Returns the gradients of earlier steps, which are summed over the ranks already."""
+        if self.replicas == 1 and self.tensor == 1:
             return {}
         before = {p: p.grad for p in self.module.parameters() if p.grad is not None}
         for p in before:
@@ -129,9 +174,20 @@ class Pipeline:
         return before
 
     def _reduce_gradients(self, before):
-        """Sums the gradients of this step over the replicas of the stage, and adds those before."""
-        if self.replicas == 1:
-            return
+        """Sums the gradients of this step over the stage's ranks, and adds those before."""
+        if self.tensor > 1:
+            shard.reduce_gradients(self._partial_parameters(), self.tensor_group)
+        if self.replicas > 1:
+            self._reduce_over_replicas()
+        for p, earlier in before.items():
+            p.grad = earlier if p.grad is None else earlier.add_(p.grad)
+
+    def _partial_parameters(self):
+        """Returns the parameters of which each rank of a replica has a summand of the gradients."""
+        for layer in self.module:
+            yield from getattr(layer, "partial_parameters", layer.parameters)()
+
+    def _reduce_over_replicas(self):
         by_type = {}
         for p in self.module.parameters():
             if p.requires_grad:
@@ -143,8 +199,7 @@ class Pipeline:
             torch.cat(parts, out=flat)
             dist.all_reduce(flat, group=self._stage_group)
             for p, total in zip(params, flat.split([p.numel() for p in params])):
-                total = total.view_as(p)
-                p.grad = before[p].add_(total) if p in before else total.clone()
+                p.grad = total.view_as(p).clone()
 
     def _forward(self, number):
         x = self._inputs[number] if self.is_first else self._receive(-1, self._forward_group)
@@ -168,8 +223,10 @@ class Pipeline:
                 y = self.module(x)
         if self.is_last:
             loss = self.loss(y, self._targets[number])
-            self._losses.append(loss.item())
-            (loss / (self.micro_batches * self.replicas)).backward()
+            # All ranks of a replica compute the loss, which counts once.
+            counts = 1.0 if self.part == 0 else 0.0
+            self._losses.append(counts * loss.item())
+            (loss / (self.micro_batches * self.replicas) * counts).backward()
         else:
             y.backward(self._receive(1, self._backward_group))
         if not self.is_first:
@@ -195,6 +252,11 @@ class Pipeline:
         tensor = torch.empty(shape[:dimensions], dtype=_TYPES[kind])
         dist.recv(tensor, source, group=group)
         return tensor
+
+
+def _degree(given, variable):
+    """Returns a degree of parallelism: the given one, or that of the job's file."""
+    return int(os.environ.get(variable) or 1) if given is None else given
 
 
 def equal_cuts(layers, stages):

@@ -131,3 +131,11 @@ func TestPipelineEqualsOneProcess(t *testing.T) {
 	beside(t)
 	trainEqual(t, 3, "pipeline.py", 12)
 }
+
+// The operators of a transformer are divided over four ranks, alone and together with stages and
+// replicas, by the strategies of the planner and by random ones: losses and parameters are those of
+// one process, within 1e-6.
+func TestShardingsEqualOneProcess(t *testing.T) {
+	beside(t)
+	trainEqual(t, 4, "shardings.py", 12)
+}

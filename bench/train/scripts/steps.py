@@ -2,7 +2,10 @@
 
 The argument is a list of settings in JSON: {"layers": [{"forward", "backward", "launch", "output"}],
 "cuts", "micro", "micro_batches", "steps"}; with "gradients", bytes, the ranks are replicas of one
-stage that accumulate and then average so many. Each prints {"seconds": [...]}, by step.
+stage that accumulate and then average so many. With "replicas" and "tensor" the ranks are as many
+replicas of a pipeline, each stage of which is as many ranks: they sleep for their part of the time
+and sum the outputs of each layer, and their gradients, as rows behind columns of matrices do;
+"parameters" of a layer are bytes. Each prints {"seconds": [...]}, by step.
 """
 
 import json
@@ -13,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 import outboard.torch  # makes the back end known
+from outboard import shard
 
 
 class Sleep(torch.autograd.Function):
@@ -30,21 +34,43 @@ class Sleep(torch.autograd.Function):
 
 
 class Layer(torch.nn.Module):
-    def __init__(self, layer):
+    def __init__(self, layer, tensor=1):
         super().__init__()
-        self.layer = layer
+        self.layer = dict(layer, forward=layer["forward"] / tensor, backward=layer["backward"] / tensor)
+        self.tensor, self.group = tensor, None
+        if layer.get("parameters"):
+            self.parameter = torch.nn.Parameter(torch.zeros(layer["parameters"] // 4 // tensor))
+
+    def partial_parameters(self):
+        return []  # Each rank has a part of them.
 
     def forward(self, x):
-        return Sleep.apply(x, self.layer)
+        y = Sleep.apply(x, self.layer)
+        return y if self.tensor == 1 else shard.convert(y, shard.PARTIAL, shard.REPLICATED, self.group)
 
 
 def pipeline(setting):
-    layers = [Layer(v) for v in setting["layers"]]
+    tensor = setting.get("tensor") or 1
+    layers = [Layer(v, tensor) for v in setting["layers"]]
     # A pipeline takes no gradient of its inputs, so its first layer needs a parameter to sleep for.
-    layers[0] = torch.nn.Sequential(Scale(), layers[0])
-    pipe = outboard.torch.pipeline(layers, loss=lambda y, t: y.sum(), micro_batches=setting["micro_batches"], cuts=setting["cuts"])
-    inputs = torch.zeros(setting["micro"] * setting["micro_batches"], 1)
+    layers[0] = First(layers[0])
+    replicas = setting.get("replicas") or 1
+    pipe = outboard.torch.pipeline(
+        layers, loss=lambda y, t: y.sum(), micro_batches=setting["micro_batches"], cuts=setting["cuts"], replicas=replicas, tensor=tensor,
+        strategies=[None] * len(layers))
+    for module in pipe.module.modules():
+        if isinstance(module, Layer) and tensor > 1:
+            module.group = pipe.tensor_group
+    inputs = torch.zeros(setting["micro"] * setting["micro_batches"] * replicas, 1)
     return lambda: pipe.step(inputs, inputs)
+
+
+class First(torch.nn.Sequential):
+    def __init__(self, layer):
+        super().__init__(Scale(), layer)
+
+    def partial_parameters(self):
+        return []
 
 
 class Scale(torch.nn.Module):

@@ -1,20 +1,26 @@
 package plan
 
-import "math"
+import (
+	"context"
+	"math"
+)
 
 // DataParallel returns the best plan of a single stage: what one gets without pipelines.
 func (j *Job) DataParallel(o Objective) (Plan, error) {
-	return j.bestOf(o, func(d division, device int) Choice { return j.equal(1, d, device) })
+	return j.bestOf(o, func(d division, device int) (Choice, bool) { return j.equal(1, d, device), d.tensor == 1 })
 }
 
 // EqualCuts returns the best plan with stages of the same number of layers, all on one kind of
 // device: what is chosen by hand.
 func (j *Job) EqualCuts(o Objective, stages int) (Plan, error) {
-	return j.bestOf(o, func(d division, device int) Choice { return j.equal(min(stages, len(j.Layers)), d, device) })
+	return j.bestOf(o, func(d division, device int) (Choice, bool) {
+		return j.equal(min(stages, len(j.Layers)), d, device), d.tensor == 1
+	})
 }
 
-// bestOf returns the best of the choices that are made for each division and kind of device.
-func (j *Job) bestOf(o Objective, choose func(division, int) Choice) (Plan, error) {
+// bestOf returns the best of the choices that are made for each division and kind of device, and
+// allowed.
+func (j *Job) bestOf(o Objective, choose func(division, int) (Choice, bool)) (Plan, error) {
 	if err := j.Check(); err != nil {
 		return Plan{}, err
 	}
@@ -22,7 +28,11 @@ func (j *Job) bestOf(o Objective, choose func(division, int) Choice) (Plan, erro
 	least := math.Inf(1)
 	for _, d := range j.divisions() {
 		for device := range j.Devices {
-			p, err := j.Evaluate(choose(d, device))
+			c, ok := choose(d, device)
+			if !ok {
+				continue
+			}
+			p, err := j.Evaluate(c)
 			if err != nil {
 				continue // It doesn't fit; another one may.
 			}
@@ -38,9 +48,33 @@ func (j *Job) bestOf(o Objective, choose func(division, int) Choice) (Plan, erro
 }
 
 func (j *Job) equal(stages int, d division, device int) Choice {
-	c := Choice{Replicas: d.replicas, MicroBatch: d.micro}
+	c := d.choice()
 	for i := range stages {
 		c.Stages = append(c.Stages, Stage{First: i * len(j.Layers) / stages, End: (i + 1) * len(j.Layers) / stages, Device: device})
 	}
 	return c
+}
+
+// choice returns a choice without stages.
+func (d division) choice() Choice {
+	c := Choice{Replicas: d.replicas, MicroBatch: d.micro, MemoryWeight: d.weight}
+	if d.tensor > 1 {
+		c.Tensor = d.tensor
+	}
+	return c
+}
+
+// Pipeline returns the best plan of stages without replicas, each on one device.
+func (j *Job) Pipeline(ctx context.Context, o Objective) (Plan, error) {
+	alone := *j
+	alone.Replicas, alone.Tensor = []int{1}, nil
+	return alone.Best(ctx, o)
+}
+
+// TensorParallel returns the best plan of a single stage without replicas, whose operators are
+// divided over all of its devices.
+func (j *Job) TensorParallel(o Objective) (Plan, error) {
+	return j.bestOf(o, func(d division, device int) (Choice, bool) {
+		return j.equal(1, d, device), d.replicas == 1 && d.tensor > 1
+	})
 }

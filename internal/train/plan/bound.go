@@ -6,10 +6,9 @@ import "math"
 // the batch.
 type bounds struct {
 	t *tables
-	// fastest is the highest speed of a device; longestForward and longestBackward are the times
-	// of the longest layer before a cut on it.
-	fastest                         float64
-	longestForward, longestBackward []float64
+	// leastForward and leastBackward are the least times of all layers before a cut, longestForward
+	// and longestBackward those of the longest one: each on the device that is fastest for it.
+	leastForward, leastBackward, longestForward, longestBackward []float64
 	// Both tables bound the stages before a cut by what one of them may take at most: whole is
 	// for all of its micro-batches and the reduction, last for its last backward pass and the
 	// reduction.
@@ -41,13 +40,18 @@ type prefixes struct {
 
 func newBounds(t *tables, priced bool) *bounds {
 	n := len(t.job.Layers)
-	b := &bounds{t: t, longestForward: make([]float64, n+1), longestBackward: make([]float64, n+1)}
-	for _, d := range t.job.Devices {
-		b.fastest = max(b.fastest, d.Speed)
+	b := &bounds{
+		t: t, leastForward: make([]float64, n+1), leastBackward: make([]float64, n+1),
+		longestForward: make([]float64, n+1), longestBackward: make([]float64, n+1),
 	}
 	for i := range n {
-		b.longestForward[i+1] = max(b.longestForward[i], (t.forward[i+1]-t.forward[i])/b.fastest)
-		b.longestBackward[i+1] = max(b.longestBackward[i], (t.backward[i+1]-t.backward[i])/b.fastest)
+		forward, backward := math.Inf(1), math.Inf(1)
+		for device := range t.job.Devices {
+			forward, backward = min(forward, t.forward(i, i+1, device)), min(backward, t.backward(i, i+1, device))
+		}
+		b.leastForward[i+1], b.leastBackward[i+1] = b.leastForward[i]+forward, b.leastBackward[i]+backward
+		b.longestForward[i+1] = max(b.longestForward[i], forward)
+		b.longestBackward[i+1] = max(b.longestBackward[i], backward)
 	}
 	b.whole = newPrefixes(t, priced, t.more(), 1+t.more())
 	b.last = newPrefixes(t, priced, 0, 1)
@@ -64,15 +68,15 @@ func newPrefixes(t *tables, priced bool, forward, backward float64) prefixes {
 	for device, d := range t.job.Devices {
 		for end := 1; end <= n; end++ {
 			for first := range end {
-				work := forward*(t.forward[end]-t.forward[first]) + backward*(t.backward[end]-t.backward[first])
-				*at(first, end, device) = work/d.Speed + t.sync(first, end, device)
-				if !t.recompute && t.memory(first, end, 1) > d.Memory {
+				work := forward*t.forward(first, end, device) + backward*t.backward(first, end, device)
+				*at(first, end, device) = work + t.sync(first, end, device)
+				if !t.recompute && t.memory(first, end, 1, device) > d.Memory {
 					*at(first, end, device) = math.Inf(1)
 				}
 			}
 		}
-		work := forward*t.forward[n] + backward*t.backward[n]
-		p.most = max(p.most, work/d.Speed+t.sync(0, n, device))
+		work := forward*t.forward(0, n, device) + backward*t.backward(0, n, device)
+		p.most = max(p.most, work+t.sync(0, n, device))
 	}
 	if priced {
 		p.rate = exchangeRates(t)
@@ -87,11 +91,11 @@ func newPrefixes(t *tables, priced bool, forward, backward float64) prefixes {
 
 // exchangeRates returns 0 and rates around that of the highest price to the time of a layer.
 func exchangeRates(t *tables) (r [rates]float64) {
-	n, price, speed := len(t.job.Layers), 0.0, 0.0
-	for _, d := range t.job.Devices {
-		price, speed = max(price, d.Price), max(speed, d.Speed)
+	n, price, least := len(t.job.Layers), 0.0, math.Inf(1)
+	for device, d := range t.job.Devices {
+		price, least = max(price, d.Price), min(least, t.forward(0, n, device)+t.backward(0, n, device))
 	}
-	if layer := (t.forward[n] + t.backward[n]) / speed / float64(n); layer > 0 {
+	if layer := least / float64(n); layer > 0 {
 		for i := range r[1:] {
 			r[i+1] = price / layer * 16 * math.Pow(3, -float64(i))
 		}
@@ -136,10 +140,10 @@ func (p *prefixes) fill(t *tables, level int, fits func(first, end, device int) 
 
 // least is the least time of one micro-batch in a stage, with its sends in both directions.
 func (t *tables) least(first, end, device int) float64 {
-	d := t.job.Devices[device]
-	takes := (t.forward[end] - t.forward[first] + t.backward[end] - t.backward[first]) / d.Speed
+	d := &t.job.Devices[device]
+	takes := t.forward(first, end, device) + t.backward(first, end, device)
 	if end < len(t.job.Layers) {
-		takes += 2 * (t.input(end)/d.Bandwidth + d.Latency)
+		takes += 2 * (t.input(end)/d.shared(t.div.devices()) + d.Latency)
 	}
 	return takes
 }
@@ -171,7 +175,7 @@ func (b *bounds) bound(s suffix, of *search) float64 {
 	for range 3 {
 		// A time above what the objective allows, or at which these devices cost too much,
 		// is of no use; that limits what a stage may take.
-		allowed := of.mostTime(price*float64(b.t.div.replicas)) * (1 + 1e-12)
+		allowed := of.mostTime(price*float64(b.t.div.devices())) * (1 + 1e-12)
 		if time > allowed {
 			return math.Inf(1)
 		}
@@ -179,25 +183,25 @@ func (b *bounds) bound(s suffix, of *search) float64 {
 		price, time = s.price+p, max(time, t)
 	}
 	const rounding = 1 - 1e-12
-	return of.objective.value(time*rounding, time*price*float64(b.t.div.replicas)*rounding)
+	return of.objective.value(time*rounding, time*price*float64(b.t.div.devices())*rounding)
 }
 
 // timeBound is a lower bound of the time of all choices that end with s.
 func (b *bounds) timeBound(s suffix) float64 {
-	forward := s.forwardSum + b.t.forward[s.at]/b.fastest + b.t.more()*max(s.forwardMax, b.longestForward[s.at])
+	forward := s.forwardSum + b.leastForward[s.at] + b.t.more()*max(s.forwardMax, b.longestForward[s.at])
 	return forward + max(s.end, b.backwardBound(s))
 }
 
 // backwardBound is a lower bound of the end of the first stage's backward pass.
 func (b *bounds) backwardBound(s suffix) float64 {
-	return s.backwardSum + b.t.backward[s.at]/b.fastest + b.t.more()*max(s.backwardMax, b.longestBackward[s.at])
+	return s.backwardSum + b.leastBackward[s.at] + b.t.more()*max(s.backwardMax, b.longestBackward[s.at])
 }
 
 // before returns the least price of the stages before s, and the least time of a step with them,
 // if the step takes no longer than allowed.
 func (b *bounds) before(s suffix, allowed float64) (price, time float64) {
 	left := allowed - s.forwardSum - s.backwardSum
-	limit := left - b.t.forward[s.at]/b.fastest
+	limit := left - b.leastForward[s.at]
 	held := b.t.more() * (max(s.forwardMax, b.longestForward[s.at]) + max(s.backwardMax, b.longestBackward[s.at]))
 	price, add := b.whole.at(s.at, limit, left-held)
 	price2, add2 := b.last.at(s.at, limit-held, left-held)

@@ -1,6 +1,7 @@
 // Package plan chooses how a training step is divided over devices: contiguous cuts of the
-// layers into stages, a kind of device for each stage, replicas of the pipeline and the size of
-// micro-batches. It is pure: it neither measures nor starts anything.
+// layers into stages, a kind of device for each stage, replicas of the pipeline, devices that divide
+// the operators of a stage (tensor parallelism) and the size of micro-batches. It is pure: it neither
+// measures nor starts anything.
 //
 // The model of a step's time is that of FuncPipe (POMACS 2022, arXiv 2204.13561, section 3.4);
 // docs/design/0013-training.md has the formula and what it leaves out.
@@ -9,6 +10,8 @@ package plan
 import (
 	"errors"
 	"fmt"
+
+	"github.com/outboard-run/outboard/internal/train/shard"
 )
 
 // MaxLayers is the most layers that the search cuts between. A job with more is merged first
@@ -34,6 +37,11 @@ type Layer struct {
 	Backward float64 `json:"backward" yaml:"backward"`
 	// Launch is the time that each of the two passes takes per micro-batch, whatever its size.
 	Launch float64 `json:"launch,omitempty" yaml:"launch,omitempty"`
+	// Operators are what the layer computes, for tensor parallelism; the last one's result is the
+	// layer's output. The other members are their sums if none is set.
+	Operators []shard.Operator `json:"operators,omitempty" yaml:"operators,omitempty"`
+	// Parts are the layers that Merge made this one of, if one of them has operators.
+	Parts []Layer `json:"-" yaml:"-"`
 }
 
 // A Device is a kind of device, or one memory size of a function, that stages may run on.
@@ -51,6 +59,12 @@ type Device struct {
 	Price float64 `json:"price,omitempty" yaml:"price,omitempty"`
 	// Count is how many there are, 0 for as many as one wants.
 	Count int `json:"count,omitempty" yaml:"count,omitempty"`
+	// Node is the number of devices of one node, which NodeBandwidth and NodeLatency link among
+	// each other; 0 if all links are alike. Bandwidth is then a device's share of its node's link
+	// to others.
+	Node          int     `json:"node,omitempty" yaml:"node,omitempty"`
+	NodeBandwidth float64 `json:"nodeBandwidth,omitempty" yaml:"nodeBandwidth,omitempty"`
+	NodeLatency   float64 `json:"nodeLatency,omitempty" yaml:"nodeLatency,omitempty"`
 }
 
 // A Schedule is the order in which a stage passes micro-batches forward and backward.
@@ -88,6 +102,10 @@ type Job struct {
 	// that divide Batch, and Batch itself.
 	MicroBatches []int `json:"microBatches,omitempty" yaml:"microBatches,omitempty"`
 	Replicas     []int `json:"replicas,omitempty" yaml:"replicas,omitempty"`
+	// Tensor is the numbers of devices to choose from that divide the operators of one replica of
+	// a stage; empty for 1. Element is the bytes of an element of a tensor, 4 if it is 0.
+	Tensor  []int   `json:"tensor,omitempty" yaml:"tensor,omitempty"`
+	Element float64 `json:"element,omitempty" yaml:"element,omitempty"`
 	// Optimizer is the bytes that a device keeps for each byte of parameters beside it:
 	// 1 for gradients alone, 3 with Adam.
 	Optimizer float64   `json:"optimizer" yaml:"optimizer"`
@@ -96,6 +114,11 @@ type Job struct {
 	// Recompute lets a plan repeat a stage's forward pass instead of storing its
 	// activations, where that is better.
 	Recompute bool `json:"recompute,omitempty" yaml:"recompute,omitempty"`
+
+	// alike and divisionsOfLayers are made by divided. They are valid as long as the job is not
+	// changed, and are not for concurrent use.
+	alike             []int
+	divisionsOfLayers map[dividedKey]*dividedLayer
 }
 
 // Check returns why the job can't be planned, with the name of the field, or nil. It sets the
@@ -107,7 +130,11 @@ func (j *Job) Check() error {
 	if j.Reduction == "" {
 		j.Reduction = Ring
 	}
-	return errors.Join(j.checkLayers(), j.checkDevices(), j.checkChoices())
+	if j.Element == 0 {
+		j.Element = 4
+	}
+	j.alike, j.divisionsOfLayers = nil, nil
+	return errors.Join(j.checkTensor(), j.checkLayers(), j.checkDevices(), j.checkChoices())
 }
 
 func (j *Job) checkLayers() error {
@@ -149,6 +176,9 @@ func (j *Job) checkDevices() error {
 		if d.Count < 0 || d.Count > maxCount {
 			return fmt.Errorf("devices[%d] (%s): count is %d, want 0 to %d", i, d.Name, d.Count, maxCount)
 		}
+		if err := d.checkNode(); err != nil {
+			return fmt.Errorf("devices[%d] (%s): %w", i, d.Name, err)
+		}
 	}
 	return nil
 }
@@ -172,8 +202,9 @@ func (j *Job) checkChoices() error {
 	return nil
 }
 
-// A division is one way to divide the batch: replicas * micro * steps == Batch.
-type division struct{ replicas, micro, steps int }
+// A division is one way to divide the batch: replicas * micro * steps == Batch. tensor is the
+// devices of a replica of a stage, weight how they save memory: one of memoryWeights.
+type division struct{ replicas, micro, steps, tensor, weight int }
 
 // divisions returns the ways in which the job's choices divide the batch.
 func (j *Job) divisions() []division {
@@ -188,8 +219,25 @@ func (j *Job) divisions() []division {
 	for _, r := range replicas {
 		for _, m := range micros {
 			if r > 0 && m > 0 && r <= j.Batch && m <= j.Batch/r && j.Batch%(r*m) == 0 {
-				all = append(all, division{r, m, j.Batch / (r * m)})
+				all = append(all, j.tensorDivisions(division{r, m, j.Batch / (r * m), 1, 0})...)
 			}
+		}
+	}
+	return all
+}
+
+// tensorDivisions returns a division with each number of devices for its operators.
+func (j *Job) tensorDivisions(d division) (all []division) {
+	tensor := j.Tensor
+	if len(tensor) == 0 {
+		tensor = []int{1}
+	}
+	for _, d.tensor = range tensor {
+		for _, d.weight = range memoryWeights {
+			if d.weight > 0 && d.tensor == 1 {
+				break
+			}
+			all = append(all, d)
 		}
 	}
 	return all

@@ -38,6 +38,7 @@ func work(l Layer) float64 { return l.Forward + l.Backward + 2*l.Launch }
 // join returns a layer that does the work of a and then that of b.
 func join(a, b Layer) Layer {
 	return Layer{
+		Parts:      parts(a, b),
 		Name:       span(a.Name, b.Name),
 		Parameters: a.Parameters + b.Parameters,
 		Output:     b.Output,
@@ -55,4 +56,20 @@ func span(a, b string) string {
 		b = last
 	}
 	return first + ".." + b
+}
+
+// parts returns the layers that two ones were made of, nil if none has operators.
+func parts(a, b Layer) (all []Layer) {
+	divisible := false
+	for _, l := range []Layer{a, b} {
+		divisible = divisible || len(l.Operators) > 0 || len(l.Parts) > 0
+		if len(l.Parts) == 0 {
+			all = append(all, l)
+		}
+		all = append(all, l.Parts...)
+	}
+	if !divisible {
+		return nil
+	}
+	return all
 }

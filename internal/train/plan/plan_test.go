@@ -29,7 +29,7 @@ func TestEvaluateAgainstAPipelineByHand(t *testing.T) {
 	}
 	// Forward: 1 (stage 0) + 1 (send) + 1 (stage 1), and 1 for the second micro-batch.
 	// Backward: 2 + 1 + 2, and 2 more.
-	want := Plan{Choice: got.Choice, Steps: 2, Forward: 4, Time: 11, Cost: 44, Memory: []float64{26, 26}, Sync: []float64{0, 0}}
+	want := Plan{Choice: got.Choice, Steps: 2, Forward: 4, Time: 11, Scheduled: 11, Cost: 44, Memory: []float64{26, 26}, Sync: []float64{0, 0}}
 	if d := cmp.Diff(want, got, cmpopts.EquateApprox(1e-9, 0)); d != "" {
 		t.Errorf("(-want +got)\n%s", d)
 	}

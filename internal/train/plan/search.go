@@ -90,6 +90,9 @@ func (o Objective) priced() bool { return o.Cheapest || o.MaxCost > 0 }
 // each cut and device only: a quick first search whose result bounds the exact one.
 func (s *search) all(ctx context.Context, width int) error {
 	for _, d := range s.job.divisions() {
+		if !s.job.hasDevices(d.devices()) {
+			continue
+		}
 		for _, recompute := range s.recomputes() {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -101,6 +104,11 @@ func (s *search) all(ctx context.Context, width int) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// hasDevices reports whether there are so many devices of one kind: those of a stage.
+func (j *Job) hasDevices(n int) bool {
+	return slices.ContainsFunc(j.Devices, func(d Device) bool { return d.Count == 0 || d.Count >= n })
 }
 
 func (s *search) recomputes() []bool {
@@ -204,13 +212,13 @@ func (b *branch) extend(l label, i int32) {
 	for device := range b.job.Devices {
 		used := l.used
 		if n := b.job.Devices[device].Count; n > 0 {
-			if b.div.replicas+int(used[device]) > n {
+			if b.div.devices()+int(used[device]) > n {
 				continue
 			}
-			used[device] += uint32(b.div.replicas)
+			used[device] += uint32(b.div.devices())
 		}
 		for first := l.at - 1; first >= 0; first-- {
-			if b.memory(first, l.at, l.stages+1) > b.job.Devices[device].Memory {
+			if b.memory(first, l.at, l.stages+1, device) > b.job.Devices[device].Memory {
 				if b.growing() {
 					break
 				}
@@ -236,7 +244,8 @@ func (b *branch) finish(l label) {
 	if v >= b.search.bestValue {
 		return
 	}
-	c := Choice{Replicas: b.div.replicas, MicroBatch: b.div.micro, Recompute: b.recompute}
+	c := b.div.choice()
+	c.Recompute = b.recompute
 	for at := l; ; at = b.labels[at.after] {
 		end := len(b.job.Layers)
 		if at.after >= 0 {

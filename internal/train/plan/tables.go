@@ -6,29 +6,67 @@ type tables struct {
 	job       *Job
 	div       division
 	recompute bool
-	// forward, backward, parameters and stored are sums over the layers before an index: the
-	// times of one micro-batch at speed 1, bytes, and bytes of one micro-batch.
-	forward, backward, parameters, stored []float64
+	// on has the sums for each kind of device. Without tensor parallelism all have the same.
+	on []*sums
+}
+
+// sums are sums over the layers before an index.
+type sums struct {
+	// forward and backward are the times of one micro-batch at speed 1, sent those in which a
+	// stage's devices exchange parts of tensors, forward and backward.
+	forward, backward, sentForward, sentBackward []float64
+	// parameters and stored are bytes of a device, stored those of one micro-batch.
+	parameters, stored []float64
+	// reduction is the time in which a stage's devices sum the gradients of parameters that they
+	// all have, once a step.
+	reduction []float64
 }
 
 func newTables(j *Job, d division, recompute bool) *tables {
-	n := len(j.Layers) + 1
-	t := &tables{
-		job: j, div: d, recompute: recompute,
-		forward: make([]float64, n), backward: make([]float64, n), parameters: make([]float64, n), stored: make([]float64, n),
-	}
-	micro := float64(d.micro)
-	for i, l := range j.Layers {
-		again := 0.0
-		if recompute {
-			again = micro*l.Forward + l.Launch
+	t := &tables{job: j, div: d, recompute: recompute, on: make([]*sums, len(j.Devices))}
+	for device := range t.on {
+		if device > 0 && d.tensor == 1 {
+			t.on[device] = t.on[0]
+			continue
 		}
-		t.forward[i+1] = t.forward[i] + micro*l.Forward + l.Launch
-		t.backward[i+1] = t.backward[i] + micro*l.Backward + l.Launch + again
-		t.parameters[i+1] = t.parameters[i] + l.Parameters
-		t.stored[i+1] = t.stored[i] + micro*l.Stored
+		t.on[device] = t.newSums(device)
 	}
 	return t
+}
+
+func (t *tables) newSums(device int) *sums {
+	n := len(t.job.Layers) + 1
+	s := &sums{
+		forward: make([]float64, n), backward: make([]float64, n), sentForward: make([]float64, n), sentBackward: make([]float64, n),
+		parameters: make([]float64, n), stored: make([]float64, n), reduction: make([]float64, n),
+	}
+	for i := range t.job.Layers {
+		l := t.job.divided(i, t.div, device)
+		s.forward[i+1] = s.forward[i] + l.forward
+		s.backward[i+1] = s.backward[i] + l.backward
+		s.sentForward[i+1] = s.sentForward[i] + l.sentForward
+		s.sentBackward[i+1] = s.sentBackward[i] + l.sentBackward
+		if t.recompute {
+			s.backward[i+1] += l.forward
+			s.sentBackward[i+1] += l.sentForward
+		}
+		s.parameters[i+1] = s.parameters[i] + l.parameters
+		s.stored[i+1] = s.stored[i] + l.stored
+		s.reduction[i+1] = s.reduction[i] + l.reduction
+	}
+	return s
+}
+
+// forward is the time of one micro-batch's forward pass through layers first to end-1 on a device.
+func (t *tables) forward(first, end, device int) float64 {
+	s := t.on[device]
+	return (s.forward[end]-s.forward[first])/t.job.Devices[device].Speed + (s.sentForward[end] - s.sentForward[first])
+}
+
+// backward is that of the backward pass.
+func (t *tables) backward(first, end, device int) float64 {
+	s := t.on[device]
+	return (s.backward[end]-s.backward[first])/t.job.Devices[device].Speed + (s.sentBackward[end] - s.sentBackward[first])
 }
 
 // input is the bytes of one micro-batch that the layer reads: 0 for the first, whose data come
@@ -40,44 +78,54 @@ func (t *tables) input(layer int) float64 {
 	return float64(t.div.micro) * t.job.Layers[layer-1].Output
 }
 
-// memory is what the stage of layers first to end-1 holds at most; after is the number of stages
-// from it to the end, itself included.
-func (t *tables) memory(first, end, after int) float64 {
+// memory is what a device of the stage of layers first to end-1 holds at most; after is the number
+// of stages from it to the end, itself included.
+func (t *tables) memory(first, end, after, device int) float64 {
 	held := t.div.steps
 	if t.job.Schedule == OneForwardOneBackward {
 		held = min(held, after)
 	}
-	stored := t.stored[end] - t.stored[first]
+	s := t.on[device]
+	stored := s.stored[end] - s.stored[first]
 	activations := float64(held) * stored
 	if t.recompute {
 		activations = float64(held)*t.input(first) + stored
 	}
-	return (t.parameters[end]-t.parameters[first])*(1+t.job.Optimizer) + activations
+	return (s.parameters[end]-s.parameters[first])*(1+t.job.Optimizer) + activations
 }
 
-// sync is the time in which the replicas of a stage sum their gradients.
+// sync is the time in which a stage sums its gradients: over its replicas, and those of parameters
+// that all devices of a replica have.
 func (t *tables) sync(first, end, device int) float64 {
+	d, s := &t.job.Devices[device], t.on[device]
+	inside := s.reduction[end] - s.reduction[first]
+	if inside > 0 {
+		_, latency := d.link(t.div.tensor)
+		inside += 2 * float64(t.div.tensor-1) * latency
+	}
 	n := float64(t.div.replicas)
 	if n == 1 {
-		return 0
+		return inside
 	}
-	d := t.job.Devices[device]
-	transfer := (t.parameters[end] - t.parameters[first]) / d.Bandwidth
+	size := s.parameters[end] - s.parameters[first]
+	transfer := size / d.Bandwidth
 	switch t.job.Reduction {
 	case Store:
-		return 2*transfer + 2*d.Latency
+		return inside + 2*transfer + 2*d.Latency
 	case PlainStore:
-		return (3-2/n)*transfer + 3*d.Latency
+		return inside + (3-2/n)*transfer + 3*d.Latency
 	default:
-		return 2 * (n - 1) * (transfer/n + d.Latency)
+		bandwidth, latency := d.ring(t.div.replicas, t.div.tensor)
+		return inside + 2*(n-1)*(size/bandwidth/n+latency)
 	}
 }
 
 // send is the time of one micro-batch's output, or gradient, between the device before the layer
-// and the one that has it.
+// and the one that has it. Each device of a stage sends what it has to one of the next stage.
 func (t *tables) send(layer, from, to int) float64 {
-	a, b := t.job.Devices[from], t.job.Devices[to]
-	return t.input(layer)/min(a.Bandwidth, b.Bandwidth) + max(a.Latency, b.Latency)
+	a, b := &t.job.Devices[from], &t.job.Devices[to]
+	active := t.div.devices()
+	return t.input(layer)/min(a.shared(active), b.shared(active)) + max(a.Latency, b.Latency)
 }
 
 // A suffix is the stages from the layer at to the last, as far as the time of a step depends on
@@ -96,9 +144,7 @@ type suffix struct {
 
 // prepend returns s with the stage of layers first to s.at-1 on device before it.
 func (t *tables) prepend(s suffix, first, device int) suffix {
-	speed := t.job.Devices[device].Speed
-	forward := (t.forward[s.at] - t.forward[first]) / speed
-	backward := (t.backward[s.at] - t.backward[first]) / speed
+	forward, backward := t.forward(first, s.at, device), t.backward(first, s.at, device)
 	n := suffix{
 		at: first, device: device, stages: s.stages + 1,
 		forwardSum: s.forwardSum + forward, forwardMax: max(s.forwardMax, forward),
@@ -122,5 +168,5 @@ func (t *tables) more() float64 { return float64(t.div.steps - 1) }
 func (t *tables) forwardTime(s suffix) float64 { return s.forwardSum + t.more()*s.forwardMax }
 func (t *tables) time(s suffix) float64        { return t.forwardTime(s) + s.end }
 func (t *tables) cost(s suffix) float64 {
-	return t.time(s) * s.price * float64(t.div.replicas)
+	return t.time(s) * s.price * float64(t.div.devices())
 }
