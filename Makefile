@@ -136,7 +136,7 @@ bench-plan: build
 	@scripts/need $(TEST_NEEDS)
 	$(GO) run ./bench/plan -outboard bin/outboard -out docs/bench
 
-# Models beside direct calls of the same libraries, and beside llama-server from PyPI.
+# Models beside direct calls of the same libraries, and beside llama-server and MLServer from PyPI.
 .PHONY: bench-model
 bench-model: build
 	@scripts/need python3

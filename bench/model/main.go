@@ -1,5 +1,5 @@
 // Command model measures the serving of models against direct calls of the same libraries, and
-// beside llama-server, and writes docs/bench/models.md and models.json.
+// beside llama-server and MLServer, and writes docs/bench/models.md and models.json.
 //
 // Nodes are `outboard up` processes of their own on the loopback device. The direct calls run in
 // this process, with the same engine and the same number of threads. What is compared takes turns.
@@ -35,6 +35,7 @@ func (b *bench) sections() []paired.Section {
 	return []paired.Section{
 		{Name: "encoder", Run: b.encoder},
 		{Name: "mlp", Run: b.mlp},
+		{Name: "mlserver", Run: func(ctx context.Context) error { return mlserver(ctx, b) }},
 		{Name: "functions", Run: func(ctx context.Context) error { return functions(ctx, b) }},
 		{Name: "link", Run: b.link},
 		{Name: "overload", Run: b.overload},
@@ -57,8 +58,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 	end, err := b.Begin(ctx, "models",
 		"Nodes, clients and direct calls share the machine's cores. The encoder has the shape of MiniLM-L6 (6 layers, width 384) for "+
 			"128 tokens; the text model has 82 M parameters in Q8_0. All weights are random.",
-		"Not measured: MLServer. 1,000 random JSON schemas are a test "+
-			"(internal/model/engine/llama).")
+		"1,000 random JSON schemas are a test (internal/model/engine/llama).")
 	if err != nil {
 		return err
 	}

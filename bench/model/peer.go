@@ -26,16 +26,25 @@ type peer struct {
 	cmd       *exec.Cmd
 }
 
-// startPeer installs llama-server from a wheel and starts it with a file.
-func (b *bench) startPeer(ctx context.Context, file string) (*peer, error) {
-	venv := filepath.Join(b.Dir, "venv")
+// install makes an environment of Python below the run's folder and installs packages into it.
+func install(ctx context.Context, b *bench, name string, packages ...string) (venv string, err error) {
+	venv = filepath.Join(b.Dir, name)
 	for _, args := range [][]string{
 		{b.python, "-m", "venv", venv},
-		{filepath.Join(venv, "bin", "pip"), "install", "--quiet", "--no-deps", peerWheel},
+		append([]string{filepath.Join(venv, "bin", "pip"), "install", "--quiet"}, packages...),
 	} {
 		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil { //nolint:gosec // what this function writes
-			return nil, fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+			return "", fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 		}
+	}
+	return venv, nil
+}
+
+// startPeer installs llama-server from a wheel and starts it with a file.
+func (b *bench) startPeer(ctx context.Context, file string) (*peer, error) {
+	venv, err := install(ctx, b, "venv", "--no-deps", peerWheel)
+	if err != nil {
+		return nil, err
 	}
 	program := filepath.Join(b.Dir, "peer.py")
 	if err := os.WriteFile(program, peerProgram, 0o600); err != nil {
