@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"os"
 
 	"github.com/outboard-run/outboard/bench/paired"
@@ -18,6 +19,7 @@ func main() {
 	b := &bench{launch: launchProcess}
 	b.Flags()
 	b.ProfileFlag()
+	flag.StringVar(&b.cell, "cell", "", "of the sections peers and transports, measure only the cells whose title has this in it")
 	os.Exit(paired.Main(b.run))
 }
 
@@ -25,6 +27,7 @@ type bench struct {
 	paired.Run
 	launch launch
 	envoy  string // the program, once it is installed
+	cell   string // only the cells whose title has this in it
 }
 
 // sections are measured in this order.

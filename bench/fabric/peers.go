@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/outboard-run/outboard/bench/paired"
@@ -136,6 +138,11 @@ func streamCells(seconds float64) (cells []cell) {
 	return cells
 }
 
+// chosen are the cells that the command line names, all by default.
+func (b *bench) chosen(cells []cell) []cell {
+	return slices.DeleteFunc(cells, func(c cell) bool { return !strings.Contains(c.title, b.cell) })
+}
+
 func sizeName(size int) string {
 	switch {
 	case size >= 1<<20 && size%(1<<20) == 0:
@@ -153,7 +160,7 @@ func (b *bench) peers(ctx context.Context, cells func(seconds float64) []cell) e
 		if err != nil {
 			return err
 		}
-		for _, c := range cells(b.Turn(400*time.Millisecond, 100*time.Millisecond).Seconds()) {
+		for _, c := range b.chosen(cells(b.Turn(400*time.Millisecond, 100*time.Millisecond).Seconds())) {
 			measured, err := turns(ctx, b.Rounds(3, 1), c.load, all...)
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.title, err)
@@ -173,7 +180,7 @@ func (b *bench) transports(ctx context.Context) error {
 			return err
 		}
 		seconds := b.Turn(400*time.Millisecond, 100*time.Millisecond).Seconds()
-		for _, c := range append(unaryCells(seconds), streamCells(seconds)...) {
+		for _, c := range b.chosen(append(unaryCells(seconds), streamCells(seconds)...)) {
 			measured, err := turns(ctx, b.Rounds(3, 1), c.load, topologies...)
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.title, err)

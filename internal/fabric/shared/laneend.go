@@ -47,6 +47,7 @@ type laneEnd struct {
 	readerAsleep atomic.Bool // the reader sleeps or is about to
 	parked       waiterList
 	waiting      [numResources]waitQueue
+	overtakes    [numResources]int // sends since the last one of a sender that had waited
 }
 
 func (e *laneEnd) open(c *Conn, out int) {

@@ -66,10 +66,23 @@ func (e *laneEnd) closeOnViolation(err error) error {
 	return e.conn.reason()
 }
 
+// maxOvertakes is how many sends may overtake a waiting sender of their own priority. Without any
+// overtaking, senders that find the ring full once would pass it from one to the other with a
+// goroutine switch for each message (a lock convoy).
+const maxOvertakes = 32
+
+// outranked reports whether a sender of priority p has to queue behind those that wait.
 func (e *laneEnd) outranked(which, p int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.waiting[which].hasAtLeast(p)
+	switch {
+	case !e.waiting[which].hasAtLeast(p):
+		return false
+	case e.waiting[which].hasAtLeast(p + 1), e.overtakes[which] >= maxOvertakes:
+		return true
+	}
+	e.overtakes[which]++
+	return false
 }
 
 // waitTurn queues the sender.
@@ -92,6 +105,7 @@ func (e *laneEnd) waitTurn(ctx context.Context, which, p int, try func() (bool, 
 			ok, err := try()
 			e.mu.Lock()
 			if ok || err != nil {
+				e.overtakes[which] = 0
 				return err
 			}
 		}
