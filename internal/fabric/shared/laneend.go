@@ -83,7 +83,7 @@ func (e *laneEnd) drain() {
 	}
 	e.in.publish()
 	if e.blockedSenders.Load() > 0 {
-		e.wakeSenders()
+		e.wakeReleased()
 	}
 }
 

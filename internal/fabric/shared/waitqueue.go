@@ -101,6 +101,7 @@ func (e *laneEnd) waitTurn(ctx context.Context, which, p int, try func() (bool, 
 	for {
 		w.ready = false
 		if e.waiting[which].first() == &w {
+			w.seen = e.released(which)
 			e.mu.Unlock()
 			ok, err := try()
 			e.mu.Lock()
@@ -115,11 +116,32 @@ func (e *laneEnd) waitTurn(ctx context.Context, which, p int, try func() (bool, 
 	}
 }
 
+// released counts what the peer has released of a resource.
+func (e *laneEnd) released(which int) uint32 {
+	if which == ringSlot {
+		return e.out.words.taken.Load()
+	}
+	return e.heap.words.returned.Load()
+}
+
 // wakeSenders lets the first sender of each queue try again.
 func (e *laneEnd) wakeSenders() {
 	e.mu.Lock()
 	e.wakeSendersLocked()
 	e.mu.Unlock()
+}
+
+// wakeReleased is wakeSenders for what the peer has released since the senders' last attempts. The
+// reader, which calls it, may be the first sender itself: it would never sleep if each attempt led
+// to the next.
+func (e *laneEnd) wakeReleased() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.waiting {
+		if w := e.waiting[i].first(); w != nil && w.seen != e.released(i) {
+			e.markReady(w)
+		}
+	}
 }
 
 func (e *laneEnd) wakeSendersLocked() {
