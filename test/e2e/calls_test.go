@@ -76,6 +76,7 @@ func endpoints(t testing.TB, n *rig.Node, want int) {
 type result struct {
 	Good, Wrong, Messages int64
 	Failed                map[string]int64
+	Causes                []string
 }
 
 // load makes calls from a node and waits for their end.

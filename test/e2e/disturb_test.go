@@ -98,6 +98,7 @@ func (s *callSoak) disturb(done <-chan struct{}) {
 		}
 		s.start()
 		name := names[round%len(names)]
+		s.t.Logf("%s: %s", time.Now().Format(time.TimeOnly), name)
 		kinds[name]()
 		s.happened[name]++
 	}
@@ -133,7 +134,7 @@ func (s *callSoak) awaitExecutions() {
 	}
 }
 
-// swapPolicies applies other policies five times, by one node and the other.
+// swapPolicies applies other policies five times, by the node that keeps the pool's state.
 func (s *callSoak) swapPolicies() {
 	file := filepath.Join(s.t.TempDir(), "policies.yaml")
 	for range 5 {
@@ -142,7 +143,7 @@ func (s *callSoak) swapPolicies() {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			s.t.Fatal(err)
 		}
-		if out, err := s.nodes[s.applied%len(s.nodes)].Output(s.t.Context(), "policies", "apply", file); err != nil {
+		if out, err := s.nodes[0].Output(s.t.Context(), "policies", "apply", file); err != nil {
 			s.t.Errorf("policies: %v: %s", err, out)
 		}
 	}

@@ -61,13 +61,18 @@ type outcome struct {
 	// Good calls had the right answer, Wrong ones another; Failed counts by code.
 	Good, Wrong, Messages int64
 	Failed                map[string]int64
-	mu                    sync.Mutex
+	// Causes are the first errors, with their times.
+	Causes []string
+	mu     sync.Mutex
 }
 
 func (o *outcome) fail(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.Failed[status.Code(err).String()]++
+	if len(o.Causes) < 5 {
+		o.Causes = append(o.Causes, time.Now().Format(time.TimeOnly+".000 ")+err.Error())
+	}
 }
 
 type options struct {
