@@ -84,9 +84,10 @@ func (b *bench) heldSection(ctx context.Context) error {
 			streams /= 10
 		}
 		alone, beside, opening := runs{}, runs{}, map[string][]float64{}
+		l := load{Call: "echo", Size: 64, InFlight: busy, Seconds: b.Turn(time.Second, 100*time.Millisecond).Seconds()}
 		for range b.Rounds(3, 1) {
 			for _, w := range all {
-				if err := b.heldRound(ctx, w, streams, alone, beside, opening); err != nil {
+				if err := heldRound(ctx, w, l, streams, alone, beside, opening); err != nil {
 					return fmt.Errorf("%s: %w", w.name, err)
 				}
 			}
@@ -100,8 +101,8 @@ func (b *bench) heldSection(ctx context.Context) error {
 	})
 }
 
-func (b *bench) heldRound(ctx context.Context, w *topology, streams int, alone, beside runs, opening map[string][]float64) error {
-	l := load{Call: "echo", Size: 64, InFlight: busy, Seconds: b.Turn(time.Second, 100*time.Millisecond).Seconds()}
+// heldRound makes the calls of l without and beside the streams.
+func heldRound(ctx context.Context, w *topology, l load, streams int, alone, beside runs, opening map[string][]float64) error {
 	before, err := turns(ctx, 1, l, w)
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ type waiter struct {
 	wake       chan struct{} // has capacity one
 	ready      bool
 	parked     bool
-	seen       uint32 // of a blocked sender: laneEnd.released before its last attempt
+	seen       uint32 // of a blocked sender: released before its last attempt
 	prev, next *waiter
 }
 

@@ -101,7 +101,7 @@ func (e *laneEnd) waitTurn(ctx context.Context, which, p int, try func() (bool, 
 	for {
 		w.ready = false
 		if e.waiting[which].first() == &w {
-			w.seen = e.released(which)
+			w.seen = released(e, which)
 			e.mu.Unlock()
 			ok, err := try()
 			e.mu.Lock()
@@ -116,8 +116,8 @@ func (e *laneEnd) waitTurn(ctx context.Context, which, p int, try func() (bool, 
 	}
 }
 
-// released counts what the peer has released of a resource.
-func (e *laneEnd) released(which int) uint32 {
+// released counts what the peer of e has released of a resource.
+func released(e *laneEnd, which int) uint32 {
 	if which == ringSlot {
 		return e.out.words.taken.Load()
 	}
@@ -138,7 +138,7 @@ func (e *laneEnd) wakeReleased() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range e.waiting {
-		if w := e.waiting[i].first(); w != nil && w.seen != e.released(i) {
+		if w := e.waiting[i].first(); w != nil && w.seen != released(e, i) {
 			e.markReady(w)
 		}
 	}
