@@ -107,8 +107,14 @@ func dialJobs(s *peerServer) func(context.Context, outboard.NodeID) (*framed.Con
 		if !ok {
 			return nil, outboard.Errorf(outboard.Unreachable, "node "+string(to), "it is not in the pool")
 		}
-		return framed.Dial(ctx, member.Addr, s.identity.ClientTLS(to, member.Fingerprint, job.Protocol), s.framed)
+		return framed.Dial(ctx, member.Addr, s.identity.ClientTLS(to, member.Fingerprint, job.Protocol), bothWays(s.framed))
 	}
+}
+
+// bothWays returns the options of a connection for jobs: collectives send and receive at once.
+func bothWays(o framed.Options) framed.Options {
+	o.BothWays = true
+	return o
 }
 
 // serveJobs serves the streams of another node for the ranks of jobs.
@@ -117,7 +123,7 @@ func (s *peerServer) serveJobs(ctx context.Context, nc net.Conn) error {
 	if j == nil {
 		return outboard.Errorf(outboard.Unreachable, "training job", "this node is starting")
 	}
-	conn := framed.Server(nc, s.framedOptions(s.identity.ServerTLS(job.Protocol)))
+	conn := framed.Server(nc, bothWays(s.framedOptions(s.identity.ServerTLS(job.Protocol))))
 	defer conn.Close()
 	peer, err := s.authenticate(ctx, conn)
 	if err != nil {

@@ -24,6 +24,11 @@ type Options struct {
 	// Window is the largest flow-control window of a stream, from 256 KiB (the initial window)
 	// to 1 GiB. Default 8 MiB.
 	Window int
+	// BothWays has a stream that uses up its first window get the largest one at once, however short
+	// the round trip is: for bulk data in both directions at the same time, where credit waits behind
+	// data in the operating system's queues of the other direction. Default: windows grow while they
+	// last for no more than a few round trips.
+	BothWays bool
 	// Budget bounds the windows of all streams of the connection together, beyond their initial
 	// 256 KiB. Default 64 MiB.
 	Budget int

@@ -50,6 +50,9 @@ const secondWindow = 512 << 10
 // two round trips: a wider one would only fill queues in front of other streams' frames.
 func (w *receiveWindow) increase() int {
 	most := w.conn.o.Window - w.size
+	if w.conn.o.BothWays {
+		return most
+	}
 	if w.size < secondWindow {
 		return min(most, secondWindow-w.size)
 	}
