@@ -128,18 +128,18 @@ func writeSettings(dir string, settings, model any) error {
 	return os.WriteFile(filepath.Join(dir, "network.py"), mlserverModel, 0o600)
 }
 
-// freePorts returns ports of the loopback device on which nothing listens.
+// freePorts returns n ports of the loopback device on which nothing listens.
 func freePorts(ctx context.Context, n int) ([]int, error) {
-	var ports []int
-	for range n {
-		l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port) //nolint:errcheck,forcetypeassert // of a TCP listener
+	if n == 0 {
+		return nil, nil
 	}
-	return ports, nil
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close() // after the others have theirs
+	ports, err := freePorts(ctx, n-1)
+	return append(ports, l.Addr().(*net.TCPAddr).Port), err //nolint:errcheck,forcetypeassert // of a TCP listener
 }
 
 // awaitOIP connects to a server and waits until it answers a request, for at most a minute.
