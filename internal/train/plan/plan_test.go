@@ -112,17 +112,18 @@ func TestJobsThatCannotBePlannedSayWhy(t *testing.T) {
 		return &Job{Layers: transformer(3, 1), Devices: kinds(2), Batch: 8, Optimizer: 3}
 	}
 	for want, change := range map[string]func(*Job){
-		"layers: there are none":                          func(j *Job) { j.Layers = nil },
-		"layers[1] (block1): forward is NaN":              func(j *Job) { j.Layers[1].Forward = math.NaN() },
-		"devices: there are 0 kinds":                      func(j *Job) { j.Devices = nil },
-		"devices[0] (1GiB): bandwidth is 0":               func(j *Job) { j.Devices[0].Bandwidth = 0 },
-		"devices[1] (2GiB): count is -1":                  func(j *Job) { j.Devices[1].Count = -1 },
-		"batch: 0 samples":                                func(j *Job) { j.Batch = 0 },
-		"are no whole number of micro-batches of [3]":     func(j *Job) { j.MicroBatches = []int{3} },
-		"schedule: \"zb\"":                                func(j *Job) { j.Schedule = "zb" },
-		"reduction: \"tree\"":                             func(j *Job) { j.Reduction = "tree" },
-		"(block0) needs":                                  func(j *Job) { j.Layers[0].Parameters = 1e12 },
-		"more memory or devices than there are; the larg": func(j *Job) { j.Layers[0].Stored = 1e12 },
+		"layers: there are none":                        func(j *Job) { j.Layers = nil },
+		"layers[1] (block1): forward is NaN":            func(j *Job) { j.Layers[1].Forward = math.NaN() },
+		"devices: there are 0 kinds":                    func(j *Job) { j.Devices = nil },
+		"devices[0] (1GiB): bandwidth is 0":             func(j *Job) { j.Devices[0].Bandwidth = 0 },
+		"devices[1] (2GiB): count is -1":                func(j *Job) { j.Devices[1].Count = -1 },
+		"batch: 0 samples":                              func(j *Job) { j.Batch = 0 },
+		"are no whole number of micro-batches of [3]":   func(j *Job) { j.MicroBatches = []int{3} },
+		"schedule: \"zb\"":                              func(j *Job) { j.Schedule = "zb" },
+		"reduction: \"tree\"":                           func(j *Job) { j.Reduction = "tree" },
+		"layer 0 (block0) needs 3.6TiB on a device":     func(j *Job) { j.Layers[0].Parameters = 1e12 },
+		"with micro-batches of 1 and its operators":     func(j *Job) { j.Layers[0].Stored = 1e12 },
+		"more memory or devices than there are, though": func(j *Job) { j.Devices, j.Layers = kinds(1), transformer(12, 1); j.Devices[0].Count = 1 },
 	} {
 		j := good()
 		change(j)

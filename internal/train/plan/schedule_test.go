@@ -37,6 +37,22 @@ func TestScheduledTimeByHand(t *testing.T) {
 	}
 }
 
+// A stage that computes longest backward is no longer idle because another one computes longest
+// forward, which the closed form assumes.
+func TestScheduledTimeOfUnequalStages(t *testing.T) {
+	j, c := pipeline(2, 1, 1)
+	j.Layers[0].Forward, j.Layers[0].Backward = 3, 1
+	j.Layers[1].Forward, j.Layers[1].Backward = 1, 5
+	if err := j.Check(); err != nil {
+		t.Fatal(err)
+	}
+	// Stage 0 passes both forward, until 6 s. Stage 1 has the first one from 3 to 9 s and the second
+	// one from 9 to 15 s; stage 0 ends at 16 s. By the closed form: 4+3 s forward, 6+5 s backward.
+	if p, err := j.Evaluate(c); err != nil || p.Scheduled != 16 || p.Time != 18 {
+		t.Errorf("scheduled in %v s, %v by the closed form (%v), want 16 and 18", p.Scheduled, p.Time, err)
+	}
+}
+
 // With stages of the same length and without sends the schedule takes what the closed form says;
 // never less than its longest stage has to compute, never more than the closed form.
 func TestScheduledTimeIsWithinItsBounds(t *testing.T) {

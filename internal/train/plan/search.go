@@ -325,17 +325,3 @@ func (b *branch) usesNoMore(x, y *label) bool {
 	}
 	return true
 }
-
-// reason says why nothing fits, with the largest need that no device can meet.
-func (j *Job) reason(o Objective) string {
-	most := slices.MaxFunc(j.Devices, func(a, b Device) int { return cmp.Compare(a.Memory, b.Memory) })
-	for i, l := range j.Layers {
-		if need := l.Parameters * (1 + j.Optimizer); need > most.Memory {
-			return fmt.Sprintf("layer %d (%s) needs %.0f bytes for its parameters alone, the largest device (%s) has %.0f", i, l.Name, need, most.Name, most.Memory)
-		}
-	}
-	if o.MaxTime > 0 || o.MaxCost > 0 {
-		return "within the bounds of time and cost; plan without them to see what is possible"
-	}
-	return fmt.Sprintf("the stages need more memory or devices than there are; the largest device (%s) has %.0f bytes", most.Name, most.Memory)
-}
