@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outboard-run/outboard/internal/freeport"
 	"github.com/outboard-run/outboard/internal/train/launch"
 	"github.com/outboard-run/outboard/internal/train/ranks"
 	"github.com/outboard-run/outboard/python"
@@ -119,7 +119,7 @@ func runTrain(ctx context.Context, env *Env, opts *trainOptions, args []string) 
 		return err
 	}
 	defer server.Close()
-	port, err := freePort(ctx)
+	port, err := freeport.Choose(ctx)
 	if err != nil {
 		return err
 	}
@@ -165,17 +165,6 @@ func (env *Env) printRankLine(l launch.Line) {
 		out = env.Stderr
 	}
 	fmt.Fprintf(out, "[%d] %s\n", l.Rank, l.Text)
-}
-
-// freePort returns a TCP port of the loopback that nobody listens on, for the store in which
-// torch.distributed's ranks find each other.
-func freePort(ctx context.Context) (int, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil //nolint:errcheck // the listener is of TCP
 }
 
 // rankEnviron adds to the environment what torch.distributed and our back end for it read.

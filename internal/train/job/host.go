@@ -3,11 +3,9 @@ package job
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"os"
 	"slices"
 	"sync"
@@ -290,15 +288,4 @@ func (h *Host) serveRun(ctx context.Context, stream *framed.Stream, manager outb
 		_ = stream.Close() // The manager has what it waited for.
 	}
 	return err
-}
-
-// freePort returns a TCP port of the loopback on which no process listens, for the store in which
-// the ranks find each other.
-func freePort(ctx context.Context) (int, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a port for the ranks: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil //nolint:errcheck // the listener is of TCP
 }

@@ -2,6 +2,10 @@ package process
 
 import (
 	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -96,4 +100,49 @@ func FuzzEvents(f *testing.F) {
 			}
 		}
 	})
+}
+
+// stub is a started server that runs in this process.
+type stub struct {
+	end  func()
+	done chan error
+}
+
+func (s *stub) Kill()       { s.end() }
+func (s *stub) Wait() error { return <-s.done }
+
+// A server whose port another process has got meanwhile is started again with another port, also when
+// that process answers nothing.
+func TestPortThatAnotherProcessHas(t *testing.T) {
+	var thief net.Listener
+	starts := 0
+	e := &Engine{Servers: map[string]Server{"x": {Kind: "vllm", Command: []string{"{port}"}}}, Exited: func(err error) { t.Errorf("the engine ends: %v", err) }}
+	e.Start = func(command, _ []string) (Process, error) {
+		l, err := net.Listen("tcp", "127.0.0.1:"+command[0])
+		if err != nil {
+			return nil, err
+		}
+		if starts++; starts == 1 {
+			thief = l
+			failed := &stub{end: func() {}, done: make(chan error, 1)}
+			failed.done <- errors.New("address already in use")
+			return failed, nil
+		}
+		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"data":[{"id":"m","max_model_len":8}]}`)
+		})}
+		running := &stub{end: func() { _ = server.Close() }, done: make(chan error, 1)}
+		go func() { running.done <- server.Serve(l) }()
+		return running, nil
+	}
+	m, err := e.Load(t.Context(), engine.Source{}, engine.Options{Server: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if starts != 2 || m.Info().Context != 8 {
+		t.Errorf("%d starts, %+v", starts, m.Info())
+	}
+	if err := errors.Join(m.Close(), thief.Close()); err != nil {
+		t.Error(err)
+	}
 }

@@ -23,6 +23,7 @@ type textModel struct {
 	server  Server
 	dialect dialect
 	url     string
+	port    int // of a server that was started
 	client  *http.Client
 	info    engine.Info
 	name    string // of the model, as the server calls it
