@@ -30,7 +30,7 @@ type spaceReader struct {
 // Read implements io.Reader.
 func (s *spaceReader) Read(p []byte) (int, error) {
 	if s.left <= 0 {
-		if err := checkSpace(s.dir); err != nil {
+		if err := CheckSpace(s.dir, 0); err != nil {
 			return 0, err
 		}
 		s.left = spaceStep
@@ -40,17 +40,21 @@ func (s *spaceReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// checkSpace returns an error in whose chain is syscall.ENOSPC when the disk of a folder has only
-// the space left that is kept free.
-func checkSpace(dir string) error {
+// CheckSpace returns an error in whose chain is syscall.ENOSPC when the disk of a folder has no space
+// for so many bytes beside what is kept free.
+func CheckSpace(dir string, bytes int64) error {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
 		return fmt.Errorf("free space of the disk: %w", err)
 	}
 	size := uint64(s.Bsize) //nolint:gosec // it is positive
 	free, keep := s.Bavail*size, min(maxKeptFree, s.Blocks*size/keptFreePart)
-	if free > keep || s.Blocks == 0 {
+	if s.Blocks == 0 || free > keep && free-keep >= uint64(max(bytes, 0)) {
 		return nil
+	}
+	if bytes > 0 {
+		return outboard.Errorf(outboard.Exhausted, "", "%v are needed, and the disk of %s has %v left, of which %v stay free: free space on it (%w)",
+			outboard.Bytes(bytes), dir, outboard.Bytes(free), outboard.Bytes(keep), syscall.ENOSPC) //nolint:gosec // a disk has less than 2^63 bytes
 	}
 	return outboard.Errorf(outboard.Exhausted, "", "the disk of the node's data folder has %v left, of which %v stay free for the pool's state: free space on it (%w)",
 		outboard.Bytes(free), outboard.Bytes(keep), syscall.ENOSPC) //nolint:gosec // a disk has less than 2^63 bytes

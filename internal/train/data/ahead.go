@@ -46,6 +46,9 @@ func fetchAhead(ctx context.Context, chunks Chunks, files []File) *ahead {
 }
 
 func fetch(ctx context.Context, chunks Chunks, c Chunk) fetched {
+	if isZeros(c) {
+		return fetched{content: zeros().content}
+	}
 	content, err := chunks.Get(ctx, c.Digest)
 	if err == nil && int64(len(content)) != c.Size {
 		err = outboard.Errorf(outboard.Invalid, "chunk "+c.Digest, "it has %d bytes where %d are due", len(content), c.Size)

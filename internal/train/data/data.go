@@ -37,6 +37,8 @@ const (
 	maxManifest = 16 << 20
 	maxFiles    = 100_000
 	maxSize     = 1 << 42
+	// maxChunks is how many chunks a manifest has space for: 100 bytes each.
+	maxChunks = maxManifest / 100
 )
 
 // A Manifest describes a folder.
@@ -62,9 +64,7 @@ type Chunk struct {
 // Size returns the bytes of all files.
 func (m *Manifest) Size() (n int64) {
 	for _, f := range m.Files {
-		for _, c := range f.Chunks {
-			n += c.Size
-		}
+		n += f.size()
 	}
 	return n
 }
@@ -140,11 +140,9 @@ func (m *Manifest) AddFile(ctx context.Context, chunks Chunks, name string, mode
 	for {
 		n, err := io.ReadFull(r, buf)
 		if n > 0 {
-			c := Chunk{Digest: artifact.Digest(buf[:n]), Size: int64(n)}
-			if err := putOnce(ctx, chunks, c.Digest, buf[:n]); err != nil {
+			if err := f.addChunk(ctx, chunks, buf[:n]); err != nil {
 				return err
 			}
-			f.Chunks = append(f.Chunks, c)
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			m.Files = append(m.Files, f)
@@ -154,6 +152,23 @@ func (m *Manifest) AddFile(ctx context.Context, chunks Chunks, name string, mode
 			return fmt.Errorf("read %s: %w", name, err)
 		}
 	}
+}
+
+// addChunk writes the next part of the file.
+func (f *File) addChunk(ctx context.Context, chunks Chunks, content []byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if len(f.Chunks) == maxChunks {
+		return errTooLarge(f.Name)
+	}
+	c := Chunk{Digest: artifact.Digest(content), Size: int64(len(content))}
+	f.Chunks = append(f.Chunks, c)
+	return putOnce(ctx, chunks, c.Digest, content)
+}
+
+func errTooLarge(name string) error {
+	return outboard.Errorf(outboard.Exhausted, "read "+name, "it has more than %v, the most that a dataset or a checkpoint may have", outboard.Bytes(maxChunks*chunkSize))
 }
 
 // putOnce writes a chunk unless it is there.
@@ -199,6 +214,9 @@ func (m *Manifest) Restore(ctx context.Context, chunks Chunks, dir string) (err 
 	if _, err := os.Lstat(dir); err == nil {
 		return outboard.Errorf(outboard.Conflict, "restore", "%s exists already: name another folder", dir)
 	}
+	if err := artifact.CheckSpace(filepath.Dir(dir), m.occupied()); err != nil {
+		return err
+	}
 	aside, err := os.MkdirTemp(filepath.Dir(dir), ".outboard-restore-")
 	if err != nil {
 		return err
@@ -235,16 +253,20 @@ func restoreFile(chunks *ahead, root *os.Root, f *File) error {
 	if err != nil {
 		return err
 	}
-	for range f.Chunks {
+	for _, c := range f.Chunks {
 		content, err := chunks.next()
-		if err == nil {
+		switch {
+		case err != nil:
+		case isZeros(c):
+			_, err = out.Seek(c.Size, io.SeekCurrent) // a hole, which occupies no space
+		default:
 			_, err = out.Write(content)
 		}
 		if err != nil {
 			return errors.Join(err, out.Close())
 		}
 	}
-	return errors.Join(out.Sync(), out.Close())
+	return errors.Join(out.Truncate(f.size()), out.Sync(), out.Close())
 }
 
 // Copy makes all chunks of a manifest, and then the manifest itself, be in chunks: those that are
@@ -260,10 +282,10 @@ func Copy(ctx context.Context, chunks Chunks, digest string) (*Manifest, error) 
 	}
 	group, copying := errgroup.WithContext(ctx)
 	group.SetLimit(aheadCount)
-	for _, f := range m.Files {
-		for _, c := range f.Chunks {
-			group.Go(func() error { return copyChunk(copying, chunks, c.Digest) })
-		}
+	digests := map[string]bool{} // A manifest may name one chunk any number of times.
+	m.Digests(digests)
+	for digest := range digests {
+		group.Go(func() error { return copyChunk(copying, chunks, digest) })
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package job
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"slices"
 	"sync"
@@ -19,6 +18,10 @@ const checkpointFile = "state.pt"
 
 // savedCheckpoints are the checkpoints of a run that its manager has not answered yet.
 type savedCheckpoints struct {
+	// reading is held while a file is read and hashed: one at a time, whatever its ranks do, so that a
+	// job occupies one processor of the node and the memory of one chunk.
+	reading sync.Mutex
+
 	mu      sync.Mutex
 	waiting map[string]chan error // by digest
 }
@@ -56,16 +59,7 @@ func (s *savedCheckpoints) answer(k *kept) {
 // saveCheckpoint keeps the file of a checkpoint as chunks, has the manager copy them, and returns
 // when the job's record names it: until then the checkpoint before it counts.
 func (r *run) saveCheckpoint(ctx context.Context, f *os.File, step int) error {
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	// The descriptor's own position is wherever the rank has left it.
-	var m data.Manifest
-	if err := m.AddFile(ctx, r.host.opts.Chunks, checkpointFile, 0o600, io.NewSectionReader(f, 0, info.Size())); err != nil {
-		return err
-	}
-	digest, err := data.Save(ctx, r.host.opts.Chunks, &m)
+	digest, err := r.keepFile(ctx, f)
 	if err != nil {
 		return err
 	}
@@ -82,6 +76,17 @@ func (r *run) saveCheckpoint(ctx context.Context, f *os.File, step int) error {
 	case <-ctx.Done():
 		return outboard.Errorf(outboard.Unreachable, "save a checkpoint", "the job was stopped")
 	}
+}
+
+// keepFile keeps the file of a checkpoint as chunks, and returns the digest of its manifest.
+func (r *run) keepFile(ctx context.Context, f *os.File) (string, error) {
+	r.checkpoints.reading.Lock()
+	defer r.checkpoints.reading.Unlock()
+	var m data.Manifest
+	if err := m.AddOpenFile(ctx, r.host.opts.Chunks, checkpointFile, 0o600, f); err != nil {
+		return "", err
+	}
+	return data.Save(ctx, r.host.opts.Chunks, &m)
 }
 
 // copyCheckpoint copies a checkpoint to this node, and writes it to the job's record.

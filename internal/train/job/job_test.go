@@ -3,12 +3,16 @@ package job
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,4 +172,50 @@ func FuzzJob(f *testing.F) {
 			t.Errorf("accepted %q", j.ID)
 		}
 	})
+}
+
+// countedChunks counts how many goroutines write at once.
+type countedChunks struct {
+	now, most atomic.Int32
+}
+
+func (c *countedChunks) Has(context.Context, string) (bool, error) { return false, nil }
+
+func (c *countedChunks) Put(context.Context, string, []byte) error {
+	n := c.now.Add(1)
+	for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
+	}
+	for range 100 {
+		runtime.Gosched()
+	}
+	c.now.Add(-1)
+	return nil
+}
+
+func (c *countedChunks) Get(context.Context, string) ([]byte, error) { return nil, os.ErrNotExist }
+
+// However many checkpoints the ranks of a job save at once, the node reads one at a time.
+func TestCheckpointsAreReadOneAtATime(t *testing.T) {
+	var chunks countedChunks
+	r := &run{host: &Host{opts: HostOptions{Chunks: &chunks}}}
+	var saving sync.WaitGroup
+	for range 8 {
+		f, err := os.Create(filepath.Join(t.TempDir(), "state"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		if _, err := f.WriteString("state"); err != nil {
+			t.Fatal(err)
+		}
+		saving.Go(func() {
+			if _, err := r.keepFile(t.Context(), f); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	saving.Wait()
+	if n := chunks.most.Load(); n != 1 {
+		t.Errorf("%d were read at once", n)
+	}
 }
