@@ -18,6 +18,7 @@ type group struct {
 	// the group has failed before.
 	remote *remote
 	ready  chan struct{}
+	held   *heldMemory // of all groups of the job
 
 	mu      sync.Mutex
 	members []*member // by rank; nil: has not joined
@@ -33,6 +34,7 @@ type group struct {
 type round struct {
 	posts  []*post // by rank; nil: has not called
 	posted int
+	held   int64 // bytes that are counted for it while it waits
 }
 
 // A post is a rank's part in a round.
@@ -57,7 +59,7 @@ type letter struct {
 	received func()
 }
 
-func newGroup(size int, r *remote) *group {
+func newGroup(size int, r *remote, held *heldMemory) *group {
 	locals, ready := size, make(chan struct{})
 	if r == nil {
 		close(ready)
@@ -65,7 +67,7 @@ func newGroup(size int, r *remote) *group {
 		locals = r.localRanks()
 	}
 	return &group{
-		size: size, locals: locals, remote: r, ready: ready, members: make([]*member, size), number: make([]uint64, size),
+		size: size, locals: locals, remote: r, ready: ready, held: held, members: make([]*member, size), number: make([]uint64, size),
 		waiting: make(map[uint64]*round), mail: make(map[address][]*letter),
 	}
 }
@@ -119,10 +121,11 @@ func (g *group) fail(err error) {
 				p.reply(g.failed)
 			}
 		}
-		delete(g.waiting, number)
+		g.removeWaiting(number)
 	}
 	for a, letters := range g.mail {
 		for _, l := range letters {
+			g.held.requests.Add(-requestBytes)
 			l.reply(g.failed)
 		}
 		delete(g.mail, a)
@@ -136,13 +139,20 @@ func (g *group) call(rank int, p *post) error {
 	if g.failed != nil {
 		return g.failed
 	}
-	g.number[rank]++
-	number := g.number[rank]
-	r := g.waiting[number]
+	number := g.number[rank] + 1
+	r, cost := g.waiting[number], int64(requestBytes+len(p.call.Site))
+	if r == nil {
+		cost += int64(g.size) * pointerBytes
+	}
+	if err := g.held.holdRequest(cost); err != nil {
+		return err
+	}
+	g.number[rank] = number
 	if r == nil {
 		r = &round{posts: make([]*post, g.size)}
 		g.waiting[number] = r
 	}
+	r.held += cost
 	r.posts[rank] = p
 	if r.posted++; r.posted < g.locals {
 		return g.disagree(number, r, rank)
@@ -150,12 +160,18 @@ func (g *group) call(rank int, p *post) error {
 	if err := g.disagree(number, r, rank); err != nil {
 		return err
 	}
-	delete(g.waiting, number)
+	g.removeWaiting(number)
 	if g.remote != nil {
 		return g.enqueue(r)
 	}
 	r.reply(collective.Local(p.call, r.bufs()))
 	return nil
+}
+
+// removeWaiting removes a call that waits for ranks. g.mu is held.
+func (g *group) removeWaiting(number uint64) {
+	g.held.requests.Add(-g.waiting[number].held)
+	delete(g.waiting, number)
 }
 
 // bufs returns the buffers of a round, by rank; those of other nodes are nil.
@@ -239,10 +255,14 @@ func (g *group) exchange(a address, l *letter) error {
 				return outboard.Errorf(outboard.Unreachable, "", "rank %d has left the group", a.from)
 			}
 		}
+		if err := g.held.holdRequest(requestBytes); err != nil {
+			return err
+		}
 		g.mail[a] = append(queue, l)
 		return nil
 	}
 	other := queue[0]
+	g.held.requests.Add(-requestBytes)
 	if g.mail[a] = queue[1:]; len(queue) == 1 {
 		delete(g.mail, a)
 	}

@@ -261,3 +261,35 @@ func TestARankMayLeaveWhileOthersReceiveItsResult(t *testing.T) {
 		calling.Wait()
 	}
 }
+
+// lostMesh reaches no node.
+type lostMesh struct{}
+
+func (lostMesh) Connect(context.Context, int, string) (net.Conn, error) {
+	return nil, net.ErrClosed
+}
+
+// What a group over several nodes leaves on this one stays until the job ends: their number is
+// bounded, also when their ranks leave at once.
+func TestGroupsOverNodesAreBounded(t *testing.T) {
+	s, err := Serve(filepath.Join(t.TempDir(), "ranks"), Options{Mesh: lostMesh{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for i := range maxRemoteGroups {
+		name := fmt.Sprint(i)
+		g, err := s.group(name, 2, []int{0, 1})
+		if err != nil {
+			t.Fatalf("group %d: %v", i, err)
+		}
+		<-g.ready
+		s.remove(name)
+	}
+	if _, err := s.group("another", 2, []int{0, 1}); err == nil || !strings.Contains(err.Error(), "has made 4096 groups") {
+		t.Errorf("one more: %v", err)
+	}
+	if _, err := s.group("local", 2, []int{0, 0}); err != nil {
+		t.Errorf("one of this node alone: %v", err)
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -235,5 +237,118 @@ func TestReadsEndWithTheirRank(t *testing.T) {
 	}()
 	if err := r.request("read", map[string]any{"name": "a", "bytes": 1}, r.file); err == nil {
 		t.Error("the read has ended without an error")
+	}
+}
+
+// A rank that calls without waiting for others, in a group of many, does not take the node's memory:
+// what waits is bounded for the job, and free again when the rank is gone.
+func TestWaitingCallsShareABound(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ranks")
+	s, err := Serve(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeServer := sync.OnceValue(s.Close)
+	defer closeServer()
+	r := dial(t, path)
+	if err := r.request("join", map[string]any{"group": "g", "rank": 0, "size": maxRanks}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.request("call", allReduce(memorySize, ""), r.file); err == nil {
+		t.Error("a call beyond the memory was accepted") // It has shared the memory.
+	}
+	const calls = maxRequests/(maxRanks*pointerBytes) + 1
+	refused := make(chan error, calls)
+	for range calls {
+		go func() { refused <- r.request("call", allReduce(1, "")) }()
+	}
+	if err := <-refused; err == nil || !strings.Contains(err.Error(), "64MiB") {
+		t.Errorf("%d calls that no other rank makes: %v", calls, err)
+	}
+	_ = r.conn.Close()
+	for range calls - 1 {
+		<-refused
+	}
+	if err := closeServer(); err != nil {
+		t.Error(err)
+	}
+	if n := s.held.requests.Load(); n != 0 {
+		t.Errorf("%d bytes are still counted", n)
+	}
+}
+
+// A rank has one checkpoint saved at a time, so it can't occupy the node by many at once.
+func TestOneCheckpointOfARankIsSavedAtATime(t *testing.T) {
+	path, begun, end := filepath.Join(t.TempDir(), "ranks"), make(chan struct{}, 2), make(chan struct{})
+	s, err := Serve(path, Options{Checkpoint: func(context.Context, *os.File, int) error {
+		begun <- struct{}{}
+		<-end
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	r, first := dial(t, path), make(chan error, 1)
+	save := func() error { return r.request("checkpoint", map[string]any{"number": 1}, r.file) }
+	go func() { first <- save() }()
+	<-begun
+	if err := save(); err == nil || !strings.Contains(err.Error(), "is being saved") {
+		t.Errorf("a second one beside the first: %v", err)
+	}
+	close(end)
+	if err := <-first; err != nil {
+		t.Errorf("the first one: %v", err)
+	}
+	if err := save(); err != nil {
+		t.Errorf("one after the first: %v", err)
+	}
+}
+
+// However many connections a rank opens, few of its reads hold a part of the dataset at once; the
+// others wait for those.
+func TestReadsOfAllConnectionsAreBounded(t *testing.T) {
+	var now, most atomic.Int32
+	path, begun, end := filepath.Join(t.TempDir(), "ranks"), make(chan struct{}, 2*maxServerReads), make(chan struct{})
+	s, err := Serve(path, Options{Read: func(ctx context.Context, _ string, _ int64, _ []byte, _ []string) error {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		begun <- struct{}{}
+		<-end
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	answers := make(chan error, 2*maxServerReads)
+	for range 2 * maxServerReads / maxReads {
+		r := dial(t, path)
+		if err := r.request("read", map[string]any{"bytes": -1}, r.file); err == nil {
+			t.Error("a read of less than nothing was accepted")
+		}
+		for range maxReads {
+			go func() { answers <- r.request("read", map[string]any{"name": "a", "bytes": 1}) }()
+		}
+	}
+	for range maxServerReads {
+		<-begun
+	}
+	close(end)
+	for range 2 * maxServerReads {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := most.Load(); n > maxServerReads {
+		t.Errorf("%d reads were carried out at once", n)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := s.held.requests.Load(); n != 0 {
+		t.Errorf("%d bytes are still counted", n)
 	}
 }

@@ -73,7 +73,26 @@ func (r *remote) localRanks() (n int) {
 // heldMemory counts what the groups of a job hold in the memory of this node, beside the ranks' own.
 type heldMemory struct {
 	letters   atomic.Int64 // bytes of messages of other nodes that no rank has received
+	requests  atomic.Int64 // bytes of calls and messages that wait for other ranks
 	residuals compress.Held
+}
+
+// A rank may make calls that no other one makes: what they hold is bounded for the groups of a job
+// together.
+const (
+	maxRequests = 64 << 20
+	// requestBytes is what a request holds while it waits, and pointerBytes its group for each rank.
+	requestBytes = 512
+	pointerBytes = 8
+)
+
+// holdRequest counts bytes of a request that waits for other ranks.
+func (h *heldMemory) holdRequest(bytes int64) error {
+	if h.requests.Add(bytes) > maxRequests {
+		h.requests.Add(-bytes)
+		return outboard.Errorf(outboard.Exhausted, "", "the calls and messages of this job that wait for other ranks hold %v: wait for the earlier ones first", outboard.Bytes(maxRequests))
+	}
+	return nil
 }
 
 // connect connects the group to the other nodes.

@@ -63,6 +63,7 @@ type Server struct {
 	done     chan struct{}
 	held     heldMemory
 	deciding sync.Mutex // held while a decision for a rank is made
+	reads    chan struct{} // has a value for each read that is carried out
 
 	mu     sync.Mutex
 	groups map[string]*group
@@ -83,7 +84,7 @@ func Serve(path string, opts Options) (*Server, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{opts: opts, life: ctx, listener: l, stop: stop, done: make(chan struct{}), groups: make(map[string]*group)}
+	s := &Server{opts: opts, life: ctx, listener: l, stop: stop, done: make(chan struct{}), reads: make(chan struct{}, maxServerReads), groups: make(map[string]*group)}
 	go func() {
 		defer close(s.done)
 		acceptor.Serve(ctx, l, l.AcceptUnix, acceptor.Options{Name: "ranks", Log: opts.Log, MaxConns: maxRanks}, s.serve)
@@ -150,15 +151,15 @@ func (s *Server) group(name string, size int, nodes []int) (*group, error) {
 		if len(nodes) != size {
 			return nil, outboard.Errorf(outboard.Invalid, "join", "%d nodes for %d ranks", len(nodes), size)
 		}
-		if len(s.closing) >= maxRemoteGroups {
-			return nil, outboard.Errorf(outboard.Exhausted, "join", "the job has made %d groups over several nodes: make groups once and use them again", len(s.closing))
-		}
 		var err error
 		if r, err = newRemote(nodes, s.opts.Node); err != nil {
 			return nil, err
 		}
+		if r != nil && len(s.closing) >= maxRemoteGroups {
+			return nil, outboard.Errorf(outboard.Exhausted, "join", "the job has made %d groups over several nodes: make groups once and use them again", len(s.closing))
+		}
 	}
-	g = newGroup(size, r)
+	g = newGroup(size, r, &s.held)
 	s.groups[name] = g
 	if r != nil {
 		s.closing = append(s.closing, r)
@@ -188,6 +189,7 @@ type member struct {
 	// memory, and reading the reads among them.
 	busy    sync.WaitGroup
 	reading atomic.Int32
+	saving  atomic.Bool // a checkpoint
 }
 
 func (m *member) reply(to *ipc.Message, err error) { _ = m.conn.Reply(to, nil, err) }
@@ -306,15 +308,25 @@ func (m *member) checkpoint(msg *ipc.Message, number int) error {
 		}
 		return outboard.Errorf(outboard.Invalid, "save a checkpoint", "no file, or this program is no rank of a job in the pool: start it with --device")
 	}
+	if !m.saving.CompareAndSwap(false, true) {
+		_ = f.Close() // It was only received.
+		return outboard.Errorf(outboard.Exhausted, "save a checkpoint", "another one of this rank is being saved")
+	}
 	m.server.working.Go(func() {
 		defer f.Close()
-		m.reply(msg, keep(m.server.life, f, number))
+		err := keep(m.server.life, f, number)
+		m.saving.Store(false)
+		m.reply(msg, err)
 	})
 	return nil
 }
 
-// maxReads bounds the reads of a connection that are under way.
-const maxReads = 16
+// maxReads bounds the reads of a connection that are under way, and maxServerReads those of all
+// connections that are carried out at once: each holds a chunk of the dataset in the node's memory.
+const (
+	maxReads       = 16
+	maxServerReads = 64
+)
 
 // read copies bytes of the job's dataset into the rank's memory, and answers when they are there.
 func (m *member) read(msg *ipc.Message, r *request) error {
@@ -334,11 +346,38 @@ func (m *member) read(msg *ipc.Message, r *request) error {
 		m.reading.Add(-1)
 		return outboard.Errorf(outboard.Exhausted, op, "more than %d reads are under way", maxReads)
 	}
+	held := r.held()
+	if err := m.server.held.holdRequest(held); err != nil {
+		m.reading.Add(-1)
+		return err
+	}
+	request := pending(msg)
 	m.busy.Go(func() {
 		defer m.reading.Add(-1)
-		m.reply(msg, read(m.life, r.Name, r.At, buf, r.Next))
+		defer m.server.held.requests.Add(-held)
+		m.reply(request, m.readWhenFree(func() error { return read(m.life, r.Name, r.At, buf, r.Next) }))
 	})
 	return nil
+}
+
+// held returns how many bytes a read holds while it waits.
+func (r *request) held() int64 {
+	n := requestBytes + len(r.Name)
+	for _, name := range r.Next {
+		n += len(name) + 2*pointerBytes
+	}
+	return int64(n)
+}
+
+// readWhenFree carries out a read when few enough others are.
+func (m *member) readWhenFree(read func() error) error {
+	select {
+	case m.server.reads <- struct{}{}:
+	case <-m.life.Done():
+		return m.life.Err()
+	}
+	defer func() { <-m.server.reads }()
+	return read()
 }
 
 // maxPast is how often a rank may replace its memory.
@@ -376,7 +415,12 @@ func (m *member) call(msg *ipc.Message, r *request) error {
 	if err != nil {
 		return outboard.Errorf(outboard.Invalid, "", "%w", err)
 	}
-	return m.group.call(m.rank, &post{member: m, request: msg, call: c, buf: buf, key: r.Buffer})
+	return m.group.call(m.rank, &post{member: m, request: pending(msg), call: c, buf: buf, key: r.Buffer})
+}
+
+// pending returns what a reply needs of a request: the rest of it is not kept while it waits.
+func pending(msg *ipc.Message) *ipc.Message {
+	return &ipc.Message{Header: ipc.Header{Type: msg.Type, ID: msg.ID}}
 }
 
 func (m *member) exchange(msg *ipc.Message, r *request) error {
@@ -391,5 +435,5 @@ func (m *member) exchange(msg *ipc.Message, r *request) error {
 	if msg.Type == "receive" {
 		a.from, a.to = a.to, a.from
 	}
-	return m.group.exchange(a, &letter{member: m, request: msg, buf: buf, receive: msg.Type == "receive"})
+	return m.group.exchange(a, &letter{member: m, request: pending(msg), buf: buf, receive: msg.Type == "receive"})
 }
