@@ -20,7 +20,7 @@ const slowest = 16
 const DefaultClientTimeout = 30 * time.Second
 
 // A pace bounds how long a client may make the sender of a response wait: for timeout beside a
-// second for each 64 KiB, as a leaky bucket of time. A client that reads one byte now and then lets
+// second for each 64 KiB, and 5 ms for each write, as a leaky bucket of time. A client that reads one byte now and then lets
 // each write complete in time, and would otherwise hold its call for ever.
 type pace struct {
 	timeout time.Duration
@@ -41,8 +41,14 @@ func (p *pace) wrote(n int, took time.Duration, err error) error {
 	return err
 }
 
+// leastWorth is how long a write of few bytes may take: on a busy machine the sender itself waits for
+// its processor within a write, which the client of a stream of small messages must not pay for.
+const leastWorth = 5 * time.Millisecond
+
 // worth is how long a client may take for n bytes.
-func worth(n int) time.Duration { return time.Duration(n) * time.Second >> slowest }
+func worth(n int) time.Duration {
+	return max(leastWorth, time.Duration(n)*time.Second>>slowest)
+}
 
 // slowReaderError ends a response that its client reads too slowly.
 type slowReaderError struct {
@@ -92,13 +98,14 @@ func (c *pacedConn) Write(b []byte) (n int, err error) {
 const slowestSender = 12
 
 // BoundBody has reading the body of a request fail once the client has made its reader wait for
-// timeout beside a second for each 4 KiB. It also bounds how long net/http waits for what the
-// handler leaves of the body.
+// timeout beside a second for each 4 KiB, as a leaky bucket of time: a client that has sent much at
+// once may not stop for longer than others. It also bounds how long net/http waits for what the handler
+// leaves of the body.
 func BoundBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
 	}
-	b := &boundedBody{ReadCloser: r.Body, control: http.NewResponseController(w), left: timeout}
+	b := &boundedBody{ReadCloser: r.Body, control: http.NewResponseController(w), left: timeout, timeout: timeout}
 	_ = b.control.SetReadDeadline(time.Now().Add(timeout)) // a recorder in a test has none
 	r.Body = b
 }
@@ -107,7 +114,8 @@ func BoundBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) {
 type boundedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
-	left    time.Duration
+	timeout time.Duration
+	left    time.Duration // at most timeout
 }
 
 // Read implements io.Reader.
@@ -115,7 +123,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	begin := time.Now()
 	_ = b.control.SetReadDeadline(begin.Add(max(b.left, 0)))
 	n, err := b.ReadCloser.Read(p)
-	b.left += time.Duration(n)*time.Second>>slowestSender - time.Since(begin)
+	b.left = min(b.timeout, b.left+time.Duration(n)*time.Second>>slowestSender-time.Since(begin))
 	if errors.Is(err, io.EOF) {
 		_ = b.control.SetReadDeadline(time.Time{}) // the connection's next request has its own
 	}

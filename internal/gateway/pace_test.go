@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -50,16 +51,48 @@ func TestPaceConn(t *testing.T) {
 	}
 }
 
+// A client that reads at once keeps a stream of small messages, however long it is, when each of the
+// writes takes some time on a busy machine.
+func TestPaceConnSmallMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := gateway.PaceConn(busyConn{}, 10*time.Second)
+		for n := range 20_000 {
+			if _, err := conn.Write([]byte("data: x\n\n")); err != nil {
+				t.Fatalf("message %d: %v", n, err)
+			}
+		}
+	})
+}
+
+// busyConn takes two milliseconds for a write.
+type busyConn struct{ net.Conn }
+
+func (busyConn) Write(b []byte) (int, error) {
+	time.Sleep(2 * time.Millisecond)
+	return len(b), nil
+}
+
+// SetWriteDeadline fails where a socket's write would.
+func (busyConn) SetWriteDeadline(at time.Time) error {
+	if !time.Now().Before(at) {
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
 // A body that its client stops to send, or sends too slowly, ends its connection, whether the
 // handler reads it or not.
 func TestBoundBody(t *testing.T) {
-	for name, reads := range map[string]bool{"read": true, "not read": false} {
+	for name, c := range map[string]struct {
+		reads bool
+		first int // bytes that come at once
+	}{"read": {true, 0}, "not read": {false, 0}, "stops after much": {true, 1 << 20}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client, conn := net.Pipe()
 				server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					gateway.BoundBody(w, r, 10*time.Second)
-					if reads {
+					if c.reads {
 						_, _ = io.Copy(io.Discard, r.Body)
 					}
 				})}
@@ -71,7 +104,7 @@ func TestBoundBody(t *testing.T) {
 				begin := time.Now()
 				var sending sync.WaitGroup
 				sending.Go(func() {
-					_, err := io.WriteString(client, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
+					_, err := io.WriteString(client, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n"+strings.Repeat("x", c.first))
 					for err == nil {
 						_, err = client.Write([]byte("x"))
 						time.Sleep(time.Second)
