@@ -140,13 +140,16 @@ func (in *Inside) namespaces(c *Config) {
 	}
 }
 
+// limitResources sets the limits of resources. That of tasks is the user's: it is set where the process
+// has a user of its own, or a user namespace, in which the kernel counts them anew (Linux 5.14).
 func limitResources(c *Config) error {
+	ownUser := c.UID != 0 || slices.Contains(c.Namespaces, Identity)
 	for resource, most := range map[int]uint64{
 		unix.RLIMIT_NOFILE: c.Files, unix.RLIMIT_FSIZE: c.FileSize, unix.RLIMIT_NPROC: c.Tasks,
 	} {
 		var limit unix.Rlimit
-		if most == 0 || resource == unix.RLIMIT_NPROC && c.UID == 0 {
-			continue // of a user that others share
+		if most == 0 || resource == unix.RLIMIT_NPROC && !ownUser {
+			continue
 		}
 		if err := unix.Getrlimit(resource, &limit); err != nil {
 			return fmt.Errorf("resource limit: %w", err)

@@ -29,7 +29,7 @@ const raceVariable = "GORACE=atexit_sleep_ms=0"
 // nothing may be achieved.
 var attackers = map[string]func(c *Config) []error{
 	"files": attackFiles, "devices": attackDevices, "sockets": attackSockets, "processes": attackProcesses,
-	"calls": attackCalls, "memory": attackMemory, "layers": attackLayers, "every call": tryCalls, "every path": tryPaths,
+	"calls": attackCalls, "tasks": attackTasks, "memory": attackMemory, "layers": attackLayers, "every call": tryCalls, "every path": tryPaths,
 	"nothing": func(*Config) []error { return nil },
 }
 
@@ -138,6 +138,27 @@ func TestAttacks(t *testing.T) {
 	left, err := os.ReadDir(c.Scratch)
 	if err != nil || len(left) > 0 {
 		t.Errorf("left outside: %v, %v", left, err)
+	}
+}
+
+// A sandbox that an ordinary user's node makes bounds its tasks as that of root does.
+func TestTasksOfAnOrdinaryUser(t *testing.T) {
+	const nobody = 65534
+	if os.Geteuid() != 0 {
+		c, n := newConfig(t)
+		if !n.User() {
+			t.Skip("this machine allows users no namespaces")
+		}
+		run(t, c, n, "tasks")
+		return
+	}
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestTasksOfAnOrdinaryUser$", "-test.v")
+	cmd.Dir, cmd.Env = "/", append(os.Environ(), "TMPDIR=/tmp")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Error(err)
 	}
 }
 
@@ -276,6 +297,30 @@ func attackProcesses(c *Config) (failed []error) {
 	expect(&failed, "become root", rawCall(unix.SYS_SETUID, 0), unix.EPERM)
 	if c.UID != 0 && unix.Getuid() != c.UID {
 		failed = append(failed, fmt.Errorf("user %d", unix.Getuid()))
+	}
+	return failed
+}
+
+// attackTasks starts processes until it can't.
+func attackTasks(c *Config) (failed []error) {
+	if c.UID == 0 && !inside(Identity) {
+		return nil // of a user that others share
+	}
+	var started []*os.Process
+	for range c.Tasks {
+		cmd := exec.Command("/bin/sleep", "1000")
+		err := cmd.Start()
+		if err != nil {
+			expect(&failed, "start a process", err, unix.EAGAIN)
+			break
+		}
+		started = append(started, cmd.Process)
+	}
+	if n := len(started); n == 0 || n == int(c.Tasks) {
+		failed = append(failed, fmt.Errorf("%d processes beside this one, of %d tasks", n, c.Tasks))
+	}
+	for _, p := range started {
+		_ = p.Kill()
 	}
 	return failed
 }
