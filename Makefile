@@ -192,17 +192,19 @@ notices:
 changelog:
 	$(GO) run ./packaging/changelog
 
-# A hostile device node against the driver library, under sanitizers: FUZZ_TIME is how long.
+# A hostile device node against the driver library, under sanitizers: FUZZ_TIME is how long, after the
+# library is built. Lines say how far it has come.
 FUZZ_TIME ?= 1h
 fuzz-library:
 	@scripts/need $(TEST_NEEDS)
-	OUTBOARD_TEST_HOSTILE=$(FUZZ_TIME) $(GO) test ./cmd/libopencl/ctest -run 'TestHostileWorker$$' -count=1 -timeout 24h
+	OUTBOARD_TEST_HOSTILE=$(FUZZ_TIME) $(GO) test ./cmd/libopencl/ctest -run 'TestHostileWorker$$' -count=1 -timeout 24h -v
 
 # Hostile peers of relays, rings, workers, the managed process and the gateway, FUZZ_TIME each.
 FUZZ_PEERS = internal/fabric/framed:FuzzRelay internal/shm:FuzzHostilePeer internal/accel/control:FuzzReceive internal/accel/session:FuzzReader \
 	internal/accel/borrow:FuzzHandshake internal/calls:FuzzRequests internal/fabric/shared:FuzzDescriptors internal/fabric/shared:FuzzScribble \
 	internal/fabric/remote:FuzzHostileCaller internal/gateway:FuzzPlainHead internal/gateway:FuzzRequest internal/gateway:FuzzEnvelope \
-	internal/train/collective:FuzzHostilePeer internal/train/ranks:FuzzLetters internal/train/job:FuzzMessage internal/train/data:FuzzDecode
+	internal/model/worker:FuzzFrames internal/train/collective:FuzzHostilePeer internal/train/ranks:FuzzLetters internal/train/ranks:FuzzRequests \
+	internal/train/job:FuzzMessage internal/train/data:FuzzDecode
 fuzz-peers:
 	@for target in $(FUZZ_PEERS); do \
 		$(GO) test ./$${target%%:*} -run '^$$' -fuzz "$${target##*:}\$$" -fuzztime $(FUZZ_TIME) || exit 1; \

@@ -429,8 +429,8 @@ func buildHostile(t *testing.T, d *description) string {
 // TestHostileWorker: a program on a worker whose answers have any field at any of
 // its edges neither crashes nor reads or writes outside its memory. Each field of
 // each reply and each fact comes from the API description. A sample runs by default;
-// OUTBOARD_TEST_HOSTILE=all runs them all, and a duration also combinations at random for so
-// long (`make fuzz-library`).
+// OUTBOARD_TEST_HOSTILE=all runs them all, and a duration so many of them, and of combinations at
+// random, as that time allows (`make fuzz-library`).
 func TestHostileWorker(t *testing.T) {
 	d := readDescription(t)
 	program := buildHostile(t, d)
@@ -486,25 +486,64 @@ func TestHostileWorker(t *testing.T) {
 	if !run("honest\n", mutation{}) {
 		return
 	}
-	failures := 0
-	for _, m := range sample(d.mutations()) {
+	c := newCampaign(t, d)
+	for m, ok := c.next(); ok; m, ok = c.next() {
 		if !run("hostile\n", m) {
-			failures++
-		}
-		if failures > 8 {
-			return
+			c.failures++
 		}
 	}
-	combinations, limit := 20, time.Duration(math.MaxInt64)
-	if d, err := time.ParseDuration(os.Getenv("OUTBOARD_TEST_HOSTILE")); err == nil {
-		combinations, limit = math.MaxInt, d
+	c.report()
+}
+
+// A campaign is the mutations that a test tries, listed ones and combinations in turns.
+type campaign struct {
+	t            *testing.T
+	began        time.Time
+	limit        time.Duration
+	listed       []mutation // that are not tried yet
+	all          int        // of them at the beginning
+	combinations int        // to try
+	seed         int        // of the last one
+	failures     int
+	reported     time.Time
+}
+
+func newCampaign(t *testing.T, d *description) *campaign {
+	c := &campaign{t: t, began: time.Now(), limit: math.MaxInt64, listed: sample(d.mutations()), combinations: 20, reported: time.Now()}
+	c.all = len(c.listed)
+	if limit, err := time.ParseDuration(os.Getenv("OUTBOARD_TEST_HOSTILE")); err == nil {
+		c.combinations, c.limit = math.MaxInt, limit
+		// A short time tries some of each kind.
+		rand.New(rand.NewPCG(1, 0)).Shuffle(c.all, func(i, j int) { c.listed[i], c.listed[j] = c.listed[j], c.listed[i] })
 	}
-	began := time.Now()
-	for i := 1; i <= combinations && time.Since(began) < limit && failures <= 8; i++ {
-		if !run("hostile\n", mutation{seed: uint64(i)}) {
-			failures++
-		}
+	return c
+}
+
+// maxFailures ends a campaign: more of them say nothing new.
+const maxFailures = 8
+
+// next returns the next mutation; false at the end.
+func (c *campaign) next() (mutation, bool) {
+	if time.Since(c.reported) > 10*time.Second {
+		c.report()
 	}
+	switch {
+	case c.failures > maxFailures || time.Since(c.began) > c.limit || len(c.listed) == 0 && c.seed == c.combinations:
+		return mutation{}, false
+	case len(c.listed) > 0 && (c.seed == c.combinations || len(c.listed)+c.seed >= c.all):
+		m := c.listed[0]
+		c.listed = c.listed[1:]
+		return m, true
+	}
+	c.seed++
+	return mutation{seed: uint64(c.seed)}, true
+}
+
+// report logs how far the campaign has come; `make fuzz-library` shows it at once.
+func (c *campaign) report() {
+	c.reported = time.Now()
+	c.t.Logf("after %v: %d of %d fields at an edge and %d combinations were tried, %d failed",
+		time.Since(c.began).Round(time.Second), c.all-len(c.listed), c.all, c.seed, c.failures)
 }
 
 // sample returns every so many of the mutations, and all that were attacks.
