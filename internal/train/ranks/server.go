@@ -62,7 +62,7 @@ type Server struct {
 	stop     context.CancelFunc
 	done     chan struct{}
 	held     heldMemory
-	deciding sync.Mutex // held while a decision for a rank is made
+	deciding sync.Mutex    // held while a decision for a rank is made
 	reads    chan struct{} // has a value for each read that is carried out
 
 	mu     sync.Mutex
