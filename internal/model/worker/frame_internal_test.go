@@ -25,7 +25,7 @@ func FuzzFrames(f *testing.F) {
 		{Tensor: model.Tensor{Name: "b", Type: model.Bytes, Shape: []int64{1}}, extra: 1, offset: 1 << 62, size: 1 << 63},
 	}
 	f.Add(encoded(&reply{id: 1, failure: "no", outputs: tensors}))
-	f.Add(encoded(&request{op: opInfer, id: 2, segment: 3, room: 4, inputs: tensors, outputs: []string{"x", ""}}))
+	f.Add(encoded(&request{op: opInfer, id: 2, segment: 3, outputOffset: 4, inputs: tensors, outputs: []string{"x", ""}}))
 	memory := make([]byte, 64)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		check := func(list []placed) {
