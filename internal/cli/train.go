@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outboard-run/outboard/internal/freeport"
 	"github.com/outboard-run/outboard/internal/train/launch"
 	"github.com/outboard-run/outboard/internal/train/ranks"
 	"github.com/outboard-run/outboard/python"
@@ -119,7 +118,7 @@ func runTrain(ctx context.Context, env *Env, opts *trainOptions, args []string) 
 		return err
 	}
 	defer server.Close()
-	port, err := freeport.Choose(ctx)
+	port, err := launch.StorePort(ctx)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/outboard-run/outboard/internal/acceptor"
 	"github.com/outboard-run/outboard/internal/cgroup"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
-	"github.com/outboard-run/outboard/internal/freeport"
 	"github.com/outboard-run/outboard/internal/train/collective"
 	"github.com/outboard-run/outboard/internal/train/compress"
 	"github.com/outboard-run/outboard/internal/train/data"
@@ -196,7 +195,7 @@ func (r *run) giveFiles(socket string) error {
 // openStore finds a port for the store of rank 0, or relays connections to it.
 func (r *run) openStore(life context.Context) (err error) {
 	if r.start.First == 0 {
-		r.port, err = freeport.Choose(life)
+		r.port, err = launch.StorePort(life)
 		return err
 	}
 	if r.relay, err = new(net.ListenConfig).Listen(life, "tcp", "127.0.0.1:0"); err != nil {
