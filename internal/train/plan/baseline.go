@@ -7,14 +7,14 @@ import (
 
 // DataParallel returns the best plan of a single stage: what one gets without pipelines.
 func (j *Job) DataParallel(o Objective) (Plan, error) {
-	return j.bestOf(o, func(d division, device int) (Choice, bool) { return j.equal(1, d, device), d.tensor == 1 })
+	return j.undivided().bestOf(o, func(d division, device int) (Choice, bool) { return j.equal(1, d, device), true })
 }
 
 // EqualCuts returns the best plan with stages of the same number of layers, all on one kind of
 // device: what is chosen by hand.
 func (j *Job) EqualCuts(o Objective, stages int) (Plan, error) {
-	return j.bestOf(o, func(d division, device int) (Choice, bool) {
-		return j.equal(min(stages, len(j.Layers)), d, device), d.tensor == 1
+	return j.undivided().bestOf(o, func(d division, device int) (Choice, bool) {
+		return j.equal(min(stages, len(j.Layers)), d, device), true
 	})
 }
 
@@ -55,6 +55,13 @@ func (j *Job) equal(stages int, d division, device int) Choice {
 	return c
 }
 
+// undivided returns the job without tensor parallelism.
+func (j *Job) undivided() *Job {
+	whole := *j
+	whole.Tensor = nil
+	return &whole
+}
+
 // choice returns a choice without stages.
 func (d division) choice() Choice {
 	c := Choice{Replicas: d.replicas, MicroBatch: d.micro, MemoryWeight: d.weight}
@@ -66,8 +73,8 @@ func (d division) choice() Choice {
 
 // Pipeline returns the best plan of stages without replicas, each on one device.
 func (j *Job) Pipeline(ctx context.Context, o Objective) (Plan, error) {
-	alone := *j
-	alone.Replicas, alone.Tensor = []int{1}, nil
+	alone := j.undivided()
+	alone.Replicas = []int{1}
 	return alone.Best(ctx, o)
 }
 

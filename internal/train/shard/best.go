@@ -3,6 +3,7 @@ package shard
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -44,7 +45,8 @@ func (m Mesh) Best(g *Graph) (Plan, error) {
 	}
 	var best *path
 	end := len(g.Operators) - 1
-	for _, last := range f.paths {
+	for _, key := range slices.Sorted(maps.Keys(f.paths)) {
+		last := f.paths[key]
 		whole := *last
 		whole.value += g.value(p.convert(end, p.layout(end, last.option), g.to(m)))
 		if best == nil || whole.value < best.value {
@@ -70,12 +72,7 @@ func (p *problem) extend(f frontier, i int) (frontier, error) {
 	}
 	next.live = append(next.live, i)
 	// In a fixed order, so that of plans that are as good the same one is chosen each time.
-	keys := make([]string, 0, len(f.paths))
-	for key := range f.paths {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
+	for _, key := range slices.Sorted(maps.Keys(f.paths)) {
 		before := f.paths[key]
 		kept := make([]byte, 0, len(keep)+1)
 		for _, at := range keep {

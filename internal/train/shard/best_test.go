@@ -99,6 +99,9 @@ func TestBestIsTheBestOfAllChoices(t *testing.T) {
 		if v, want := g.value(got), p.bruteForce(); math.Abs(v-want) > 1e-9*(1+want) {
 			t.Fatalf("seed %d: the search finds %v (%v), there is %v", seed, v, got.Choices, want)
 		}
+		if twice, err := m.Best(g); err != nil || fmt.Sprint(twice.Choices) != fmt.Sprint(got.Choices) {
+			t.Fatalf("seed %d: the search finds %v, then %v (%v)", seed, got.Choices, twice.Choices, err)
+		}
 		again, err := m.Evaluate(g, got.Choices)
 		if err != nil || math.Abs(g.value(again)-g.value(got)) > 1e-9*(1+g.value(got)) {
 			t.Fatalf("seed %d: the same choices are worth %v, then %v (%v)", seed, g.value(got), g.value(again), err)
