@@ -87,9 +87,9 @@ type profile struct {
 }
 
 func (p Profile) compile(lanes int) (profile, error) {
-	latency, err1 := spread("latency", p.Latency, lanes, 0, -float64(maxLatency), float64(maxLatency), 1)
-	perUnit, err2 := spread("time per unit", p.PerUnit, lanes, 0, 0, mostPerUnit, float64(Second)*(1<<perUnitBits))
-	slowdown, err3 := spread("slowdown", p.Slowdown, lanes, 1, 0, mostSlow, 1<<slowdownBits)
+	latency, err1 := spread("latency", p.Latency, lanes, 0, [2]float64{-float64(maxLatency), float64(maxLatency)}, 1)
+	perUnit, err2 := spread("time per unit", p.PerUnit, lanes, 0, [2]float64{0, mostPerUnit}, float64(Second)*(1<<perUnitBits))
+	slowdown, err3 := spread("slowdown", p.Slowdown, lanes, 1, [2]float64{0, mostSlow}, 1<<slowdownBits)
 	for _, err := range []error{err1, err2, err3} {
 		if err != nil {
 			return profile{}, err
@@ -112,8 +112,8 @@ func (p Profile) compile(lanes int) (profile, error) {
 	return made, nil
 }
 
-// spread scales values and repeats them for all lanes.
-func spread[T Time | float64](subject string, values []T, lanes int, missing, least, most, scale float64) ([]int64, error) {
+// spread scales values, which are within bounds, and repeats them for all lanes.
+func spread[T Time | float64](subject string, values []T, lanes int, missing float64, bounds [2]float64, scale float64) ([]int64, error) {
 	if n := len(values); n > 1 && n != lanes {
 		return nil, fmt.Errorf("cost: %d values of %s for %d settings", n, subject, lanes)
 	}
@@ -127,8 +127,8 @@ func spread[T Time | float64](subject string, values []T, lanes int, missing, le
 		default:
 			v = float64(values[i])
 		}
-		if !(v >= least && v <= most) {
-			return nil, fmt.Errorf("cost: a %s of %g: want %g to %g", subject, v, least, most)
+		if !(v >= bounds[0] && v <= bounds[1]) {
+			return nil, fmt.Errorf("cost: a %s of %g: want %g to %g", subject, v, bounds[0], bounds[1])
 		}
 		out[i] = int64(math.Floor(v*scale + 0.5))
 	}
