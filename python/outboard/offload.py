@@ -426,7 +426,8 @@ class Offload:
         if len(self.slots) <= _MAX_PLANNED and self.steps >= self.next_plan and self.ask is not None:
             self.next_plan = 2 * self.steps
             trace = self._trace()
-            self.reads.put(lambda: self._make_plan(trace))
+            # Beside the transfers, which do not wait for the node.
+            threading.Thread(target=self._make_plan, args=(trace,), daemon=True).start()
 
     def _trace(self):
         """Returns the step as internal/train/tiers reads it."""

@@ -41,10 +41,12 @@ func (m *member) decide(msg *ipc.Message, r *request) error {
 		return outboard.Errorf(outboard.Exhausted, op, "%d bytes for an answer of %d", len(memory), len(answer))
 	}
 	copy(memory, answer)
+	// The rank does not wait until people are told.
+	err = m.conn.Reply(msg, decided{Bytes: len(answer)}, nil)
 	if m.server.opts.Decided != nil {
 		m.server.opts.Decided(Decision{Rank: r.Rank, Subject: r.Subject, Text: description})
 	}
-	return m.conn.Reply(msg, decided{Bytes: len(answer)}, nil)
+	return err
 }
 
 // A Decision describes for people what the node has decided for one rank. A later one about the
