@@ -15,7 +15,7 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// grpcPackage is where options that must not be ignored come from.
+// grpcPackage is the import path of the package whose call options must not be ignored.
 const grpcPackage = "google.golang.org/grpc"
 
 // priorityCallOption orders a call among those that wait for the same connection.
@@ -27,7 +27,7 @@ type priorityCallOption struct {
 // WithPriority gives a call a priority.
 func WithPriority(p call.Priority) grpc.CallOption { return priorityCallOption{Priority: p} }
 
-// callInfo is what the options of one call say about its beginning.
+// callInfo holds the settings that the options of one call make for its beginning.
 type callInfo struct {
 	wait       bool
 	compressor string
@@ -52,9 +52,9 @@ func (i *callInfo) applyAll(opts []grpc.CallOption) error {
 func (i *callInfo) apply(o grpc.CallOption) error {
 	switch o := o.(type) {
 	case grpc.HeaderCallOption, grpc.TrailerCallOption, grpc.PeerCallOption, grpc.OnFinishCallOption:
-		// They are for the end: see report.
+		// These options take effect at the call's end: see report.
 	case grpc.EmptyCallOption, grpc.StaticMethodCallOption, grpc.MaxRetryRPCBufferSizeCallOption:
-		// Nothing is kept for retries here, and no metric depends on the method's kind.
+		// No messages are kept for retries here, and no metric depends on the method's kind.
 	case grpc.FailFastCallOption:
 		i.wait = !o.FailFast
 	case grpc.MaxRecvMsgSizeCallOption:
@@ -91,9 +91,8 @@ func (i *callInfo) applyCodec(o grpc.CallOption) error {
 	return nil
 }
 
-// applyForeign treats options that other packages made by embedding one of
-// grpc-go's: as in grpc-go, the embedded one counts. An option of grpc-go
-// itself that is not known here is refused.
+// applyForeign applies an option that another package made by embedding one of grpc-go's: as in
+// grpc-go, the embedded option counts. An unknown option of grpc-go itself is refused.
 func (i *callInfo) applyForeign(o grpc.CallOption) error {
 	inner := embedded(o)
 	if inner == nil {
@@ -119,7 +118,7 @@ func embedded(o grpc.CallOption) grpc.CallOption {
 	return nil
 }
 
-// newCodecState is how the call's messages are written.
+// newCodecState returns the state by which the call's messages are encoded.
 func (i *callInfo) newCodecState(values bool) (codecState, error) {
 	f := codecState{codec: i.codec, encoding: i.compressor, maxReceive: i.maxReceive, maxSend: i.maxSend}
 	if err := i.chooseCodec(&f); err != nil {
@@ -149,13 +148,13 @@ func (i *callInfo) chooseCodec(f *codecState) error {
 	return nil
 }
 
-// result is what the options of one call want to know at its end.
+// result holds the values that the options of one call report at its end.
 type result struct {
 	header, trailer metadata.MD
 	peer            *peer.Peer
 }
 
-// report fills what the options point to.
+// report stores the result where the options point to.
 func (r *result) report(opts []grpc.CallOption) {
 	for _, o := range opts {
 		switch o := o.(type) {

@@ -26,10 +26,10 @@ type clientStream struct {
 	stream call.ClientStream
 
 	sendClosed atomic.Bool // CloseSend was called
-	received   bool        // a message has come; of the receiving goroutine
+	received   bool        // a message was received; owned by the receiving goroutine
 	ended      sync.Once
 	reported   sync.Once
-	final      atomic.Pointer[result] // what is known at the end
+	final      atomic.Pointer[result] // the result, once the call has ended
 }
 
 func (c *ClientConn) newStream(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -42,7 +42,7 @@ func (c *ClientConn) newStream(ctx context.Context, desc *grpc.StreamDesc, _ *gr
 	return s, nil
 }
 
-// openStream opens s, anew where a link takes no more calls.
+// openStream opens s, again on another link if a link takes no more calls.
 func (c *ClientConn) openStream(ctx context.Context, s *clientStream, method string) error {
 	for {
 		if err := c.startCall(ctx, &s.out, method, s.desc.ClientStreams || s.desc.ServerStreams, s.opts); err != nil {
@@ -76,7 +76,7 @@ func (s *clientStream) open(links connector) (err error) {
 	return nil
 }
 
-// openLeg opens a stream's first leg on l, and the others on the links that come after it.
+// openLeg opens a stream's first leg on l, and later legs on the links that follow l.
 func (l *link) openLeg(links connector) transit.OpenFunc {
 	return func(ctx context.Context, h *call.Head) (call.ClientStream, *transit.StreamSet, error) {
 		link := l
@@ -94,7 +94,7 @@ func (l *link) openLeg(links connector) transit.OpenFunc {
 	}
 }
 
-// lending is a stream with its transport's memory.
+// lending is a stream that also lends its transport's memory.
 type lending struct {
 	call.ClientStream
 	lender
@@ -108,7 +108,7 @@ func (s *clientStream) Header() (metadata.MD, error) {
 	}
 	md, err := s.stream.Header()
 	if err != nil {
-		// The caller learns of it from RecvMsg, as with grpc-go.
+		// RecvMsg returns the error to the caller, as with grpc-go.
 		return nil, nil //nolint:nilerr // see above
 	}
 	return md, nil
@@ -118,7 +118,7 @@ func (s *clientStream) Trailer() metadata.MD { return s.stream.Trailer() }
 
 func (s *clientStream) CloseSend() error {
 	if !s.sendClosed.Swap(true) {
-		// What goes wrong here is told by RecvMsg.
+		// RecvMsg returns the error.
 		_ = s.stream.CloseSend()
 	}
 	return nil
@@ -150,7 +150,7 @@ func (s *clientStream) send(m any) error {
 	return s.sendError(s.stream.Send(packed))
 }
 
-// sendError makes every failure of a transport io.EOF: RecvMsg knows the status.
+// sendError turns every failure of a transport into io.EOF: RecvMsg returns the status.
 func (s *clientStream) sendError(err error) error {
 	if err != nil {
 		return io.EOF
@@ -189,7 +189,7 @@ func (s *clientStream) receive(m any) error {
 	return s.out.codec.unpack(packed, m)
 }
 
-// receiveEnd wants nothing but the end.
+// receiveEnd expects the end of the stream, not another message.
 func (s *clientStream) receiveEnd() error {
 	more, err := s.stream.Recv()
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 )
 
-// grpcProto is where grpc-go's own codec for protocol buffers is defined.
+// grpcProto is the import path of grpc-go's own codec for protocol buffers.
 const grpcProto = "google.golang.org/grpc/encoding/proto"
 
-// codecFor is the registered codec of that name, nil for none. As in grpc-go,
-// codecs of the second version come first.
+// codecFor returns the registered codec of that name, nil if there is none. As in grpc-go, codecs
+// of the second version come first.
 func codecFor(subtype string) encoding.CodecV2 {
 	if subtype == "" {
 		subtype = protocodec.Name
@@ -37,7 +37,7 @@ func isProto(c encoding.CodecV2) bool {
 	return t != nil && t.Kind() == reflect.Pointer && t.Elem().PkgPath() == grpcProto
 }
 
-// codecV1 is a codec of the first version as one of the second.
+// codecV1 adapts a codec of the first version to the second.
 type codecV1 struct{ encoding.Codec }
 
 func (c codecV1) Marshal(v any) (mem.BufferSlice, error) {
@@ -52,12 +52,12 @@ func (c codecV1) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.Codec.Unmarshal(data.Materialize(), v)
 }
 
-// codecV0 is a grpc.Codec, which calls its name String.
+// codecV0 adapts a grpc.Codec, which returns its name by String.
 type codecV0 struct{ grpc.Codec }
 
 func (c codecV0) Name() string { return c.String() }
 
-// protoOf is v as a message of protocol buffers, nil where it is none.
+// protoOf returns v as a message of protocol buffers, nil if v is none.
 func protoOf(v any) proto.Message {
 	switch m := v.(type) {
 	case proto.Message:
@@ -68,10 +68,10 @@ func protoOf(v any) proto.Message {
 	return nil
 }
 
-// encodeProto is the Encode of messages that travel by value.
+// encodeProto is the Encode of messages that are passed by value.
 func encodeProto(v any) ([]byte, error) { return proto.Marshal(protoOf(v)) }
 
-// errNoMessage is what grpc-go's codec says of v.
+// errNoMessage returns the error of grpc-go's codec for a v that is no message.
 func errNoMessage(v any) error {
 	return fmt.Errorf("proto: failed to marshal, message is %T, want proto.Message", v)
 }

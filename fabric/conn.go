@@ -19,7 +19,7 @@ import (
 // A link is one connection to a peer.
 type link struct {
 	transport call.Transport
-	// peer is the other end, nil if it is not known.
+	// peer describes the other end, nil if it is not known.
 	peer *peer.Peer
 	// done is closed when the connection has ended or takes no more calls; nil: never.
 	done <-chan struct{}
@@ -62,10 +62,10 @@ type ClientConn struct {
 
 var _ grpc.ClientConnInterface = (*ClientConn)(nil)
 
-// A connector has the link that calls take.
+// A connector provides the link for calls.
 type connector interface {
-	// link waits for the connection that is being made; wait: also for the one
-	// after a failure.
+	// link returns the current link, and waits for a connection attempt under way; wait: also for
+	// the attempts after a failure.
 	link(ctx context.Context, wait bool) (*link, error)
 	Close() error
 }
@@ -80,7 +80,7 @@ func newClientConn(target string, links connector, o options) *ClientConn {
 // Close ends every call. It may be called twice.
 func (c *ClientConn) Close() error { return c.links.Close() }
 
-// Target is what the connection was dialled with.
+// Target returns the target that was dialled.
 func (c *ClientConn) Target() string { return c.target }
 
 // Invoke implements grpc.ClientConnInterface.
@@ -101,7 +101,7 @@ func (c *ClientConn) allOptions(opts []grpc.CallOption) []grpc.CallOption {
 	return append(append(all, c.options.callOptions...), opts...)
 }
 
-// outgoingCall is what a call begins with.
+// outgoingCall holds the link, head and codec of a call that begins.
 type outgoingCall struct {
 	link  *link
 	head  call.Head
@@ -109,7 +109,7 @@ type outgoingCall struct {
 	loan  *Loan // nil: the response is copied
 }
 
-// startCall reads the options, waits for the link and makes the head.
+// startCall reads the options, waits for the link and builds the head.
 func (c *ClientConn) startCall(ctx context.Context, b *outgoingCall, method string, streaming bool, opts []grpc.CallOption) error {
 	i := callInfo{maxReceive: c.options.maxReceive, maxSend: c.options.maxSend, codec: c.options.codec}
 	err := i.applyAll(opts)
@@ -134,8 +134,8 @@ func (c *ClientConn) startCall(ctx context.Context, b *outgoingCall, method stri
 	return c.makeHead(ctx, b, &i, method, streaming)
 }
 
-// wellFormed says what the callee would say of a name without service or method.
-// Not every transport carries such names.
+// wellFormed returns the callee's error for a name without service or method. Not every transport
+// carries such names.
 func wellFormed(method string) error {
 	if strings.HasPrefix(method, "/") && strings.LastIndexByte(method, '/') > 0 {
 		return nil
@@ -161,7 +161,7 @@ func (c *ClientConn) makeHead(ctx context.Context, b *outgoingCall, i *callInfo,
 	return nil
 }
 
-// invoke makes a unary call, by the transport's short way if it has one.
+// invoke makes a unary call, on the transport's fast path if it has one.
 func (c *ClientConn) invoke(ctx context.Context, method string, args, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
 	b := new(outgoingCall)
 	r := result{}
@@ -188,10 +188,10 @@ func (c *ClientConn) invoke(ctx context.Context, method string, args, reply any,
 	return err
 }
 
-// mayResend reports that a call may be sent again: the peer never saw it and drains the link.
+// mayResend reports whether a call may be sent again: the peer never saw it and drains the link.
 func mayResend(l *link, err error) bool { return l != nil && isUnsent(err) && l.over() }
 
-// isUnsent reports that the peer never saw a call that failed.
+// isUnsent reports whether the peer never saw a call that failed.
 func isUnsent(err error) bool {
 	var u interface{ Unsent() bool }
 	return errors.As(err, &u) && u.Unsent()
@@ -254,7 +254,7 @@ func (b *outgoingCall) invokeStream(ctx context.Context, request *call.Message, 
 	return err
 }
 
-// receiveOnly takes the one message that a unary call answers with.
+// receiveOnly receives the single response of a unary call.
 func receiveOnly(s call.ClientStream, f *codecState, reply any) error {
 	m, err := s.Recv()
 	if err == io.EOF { //nolint:errorlint // as above

@@ -17,12 +17,12 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// A codecState is how the messages of one call are written.
+// A codecState encodes and decodes the messages of one call.
 type codecState struct {
 	codec      encoding.CodecV2
 	compressor encoding.Compressor // nil for none
 	encoding   string
-	proto      bool // codec is the usual one for protocol buffers
+	proto      bool // codec is grpc-go's for protocol buffers
 	passValues bool // the transport carries values
 	lender     lender
 	server     bool
@@ -30,13 +30,13 @@ type codecState struct {
 	maxReceive int
 }
 
-// A lender has memory that a transport sends without a copy. Those of package
-// shared are lenders.
+// A lender lends memory from which a transport sends without a copy. The connections and streams of
+// package shared are lenders.
 type lender interface {
 	Lend(size int) (*call.Message, error)
 }
 
-// pack makes v a message for the transport.
+// pack turns v into a message for the transport.
 func (f *codecState) pack(v any) (*call.Message, error) {
 	if f.proto {
 		if m := protoOf(v); m != nil {
@@ -53,8 +53,8 @@ func (f *codecState) pack(v any) (*call.Message, error) {
 	return f.finish(data)
 }
 
-// packProto keeps m as it is where the transport carries values. What carries
-// them clones them if it keeps them.
+// packProto leaves m as it is if the transport carries values. Such a transport clones the messages
+// that it keeps.
 func (f *codecState) packProto(m proto.Message) (*call.Message, error) {
 	size := proto.Size(m)
 	if f.compressor == nil || f.passValues {
@@ -71,7 +71,7 @@ func (f *codecState) packProto(m proto.Message) (*call.Message, error) {
 	return f.marshal(m, size)
 }
 
-// marshalLent writes m where the transport's peer will read it.
+// marshalLent marshals m into memory from which the transport's peer will read it.
 func (f *codecState) marshalLent(m proto.Message, size int) (*call.Message, error) {
 	lent, err := f.lender.Lend(size)
 	if err != nil {
@@ -112,7 +112,7 @@ func marshalError(err error) error {
 	return status.Errorf(codes.Internal, "grpc: error while marshaling: %v", err)
 }
 
-// finish compresses what a codec wrote, and checks its size.
+// finish compresses the output of a codec, and checks its size.
 func (f *codecState) finish(data mem.BufferSlice) (*call.Message, error) {
 	compressed := f.compressor != nil && data.Len() > 0
 	if compressed {
@@ -139,7 +139,7 @@ func messageOf(data mem.BufferSlice, compressed bool) *call.Message {
 	return &call.Message{Data: nonNil(contiguous), Compressed: compressed}
 }
 
-// nonNil keeps an empty message from looking like none.
+// nonNil returns an empty slice for nil, so that an empty message does not look like none.
 func nonNil(b []byte) []byte {
 	if b == nil {
 		return []byte{}
@@ -184,7 +184,7 @@ func writeAll(c encoding.Compressor, to io.Writer, data mem.BufferSlice) error {
 	return w.Close()
 }
 
-// unpack writes m into v and frees it.
+// unpack decodes m into v and frees m.
 func (f *codecState) unpack(m *call.Message, v any) error {
 	defer m.Free()
 	if m.Value != nil && !m.Compressed {
@@ -242,8 +242,8 @@ func (f *codecState) decompress(data []byte) ([]byte, error) {
 	return f.readAll(r)
 }
 
-// readAll reads one byte more than the limit at most: a small message may
-// decompress to a very large one.
+// readAll reads one byte more than the limit at most: a small message may decompress to a very
+// large one.
 func (f *codecState) readAll(r io.Reader) ([]byte, error) {
 	if limit := int64(f.maxReceive); limit < math.MaxInt64 {
 		r = io.LimitReader(r, limit+1)
@@ -258,7 +258,7 @@ func (f *codecState) readAll(r io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// checkEncoding says why a compressed message can't be read.
+// checkEncoding returns the reason that a compressed message can't be read, or nil.
 func (f *codecState) checkEncoding() error {
 	switch {
 	case f.encoding == "" || f.encoding == encoding.Identity:

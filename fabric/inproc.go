@@ -14,7 +14,7 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// errServerStopped is the status of calls whose server has stopped.
+// errServerStopped is the status of calls to a server that has stopped.
 var errServerStopped = status.Error(codes.Unavailable, "fabric: the server in this process has stopped")
 
 // A Network maps the names of "inproc:NAME" to servers in this process. The zero value is
@@ -41,7 +41,7 @@ func (n *Network) listen(name string) (Listener, error) {
 	return l, nil
 }
 
-// localListener is a name in a Network.
+// localListener is a listener at a name in a Network.
 type localListener struct {
 	network *Network
 	name    string
@@ -100,11 +100,11 @@ func (n *Network) dial(ctx context.Context, name string) (*link, error) {
 	return &link{transport: t, peer: securePeer("inproc:"+name, "inproc"), done: t.life.Done()}, nil
 }
 
-// inProcess is a transport to a handler in this process. Messages of protocol buffers are
-// copied, never shared and never marshalled.
+// inProcess is a transport to a handler in this process. Messages of protocol buffers are copied,
+// never shared and never marshalled.
 type inProcess struct {
 	handler call.Handler
-	server  *Server         // handler, where it is one of ours
+	server  *Server         // the handler's server, if it is of this package
 	life    context.Context //nolint:containedctx // of all calls; its cause is their status
 	close   context.CancelCauseFunc
 	unhook  func() bool
@@ -135,7 +135,7 @@ func (t *inProcess) Close() error {
 	return nil
 }
 
-// ended says why no call can begin.
+// ended returns the reason that no call can begin, or nil.
 func (t *inProcess) ended() error {
 	if t.life.Err() == nil {
 		return nil
@@ -143,8 +143,8 @@ func (t *inProcess) ended() error {
 	return context.Cause(t.life)
 }
 
-// handlerContext is the context of a handler for a caller with ctx: it ends with
-// ctx and the transport, and inherits nothing else.
+// handlerContext returns the context of a handler for a caller with ctx: it ends with ctx and the
+// transport, and inherits nothing else.
 func (t *inProcess) handlerContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	var mine context.Context
 	var cancel context.CancelFunc
@@ -182,12 +182,12 @@ func (t *inProcess) Unary(ctx context.Context, h *call.Head, request *call.Messa
 	return detach(response), end, nil
 }
 
-// do runs work for a caller whose context may end first: then do returns that context's status,
-// and late runs after work.
+// do runs work for a caller whose context may end first: then do returns that context's status, and
+// late runs after work.
 func (t *inProcess) do(ctx context.Context, work func(context.Context), late func()) error {
 	mine, cancel := t.handlerContext(ctx)
 	done := make(chan struct{})
-	var settled atomic.Bool // of work and the caller's leaving, one has happened
+	var settled atomic.Bool // set by the first of: work has returned, the caller has left
 	go func() {
 		defer cancel()
 		if work(mine); settled.Swap(true) {
@@ -205,7 +205,7 @@ func (t *inProcess) do(ctx context.Context, work func(context.Context), late fun
 	return err
 }
 
-// wait waits for done, and says why it did not. What is done counts first.
+// wait waits for done. It returns the reason if the wait ended before; done takes precedence.
 func (t *inProcess) wait(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -222,7 +222,7 @@ func (t *inProcess) wait(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// detach makes m something that its sender no longer holds.
+// detach returns a copy of m that shares no memory with its sender.
 func detach(m *call.Message) *call.Message {
 	kept := *m
 	if m.Value != nil && m.Data == nil {

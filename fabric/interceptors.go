@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// chainUnaryServer is all interceptors as one, the first outermost; nil for none.
+// chainUnaryServer combines all interceptors into one, the first outermost; nil for none.
 func chainUnaryServer(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	if len(all) == 0 {
 		return nil
@@ -22,7 +22,7 @@ func chainUnaryServer(all []grpc.UnaryServerInterceptor) grpc.UnaryServerInterce
 	}
 }
 
-// chainStreamServer is all interceptors as one, the first outermost; nil for none.
+// chainStreamServer combines all interceptors into one, the first outermost; nil for none.
 func chainStreamServer(all []grpc.StreamServerInterceptor) grpc.StreamServerInterceptor {
 	if len(all) == 0 {
 		return nil
@@ -38,7 +38,7 @@ func chainStreamServer(all []grpc.StreamServerInterceptor) grpc.StreamServerInte
 	}
 }
 
-// chainUnaryClient is end with all interceptors before it, the first outermost.
+// chainUnaryClient returns end with all interceptors before it, the first outermost.
 func chainUnaryClient(all []grpc.UnaryClientInterceptor, end grpc.UnaryInvoker) grpc.UnaryInvoker {
 	if len(all) == 0 {
 		return end
@@ -49,7 +49,7 @@ func chainUnaryClient(all []grpc.UnaryClientInterceptor, end grpc.UnaryInvoker) 
 	}
 }
 
-// chainStreamClient is end with all interceptors before it, the first outermost.
+// chainStreamClient returns end with all interceptors before it, the first outermost.
 func chainStreamClient(all []grpc.StreamClientInterceptor, end grpc.Streamer) grpc.Streamer {
 	if len(all) == 0 {
 		return end

@@ -34,7 +34,7 @@ func (l *lentRequest) copy(f *codecState, v any) error {
 	return f.unpack(&call.Message{Data: nonNil(data)}, v)
 }
 
-// revoke waits for a copy under way and allows no other.
+// revoke waits for a copy under way and forbids later ones.
 func (l *lentRequest) revoke() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,10 +50,10 @@ type localCall struct {
 	status  error
 }
 
-// direct says that the callee is a server of ours that wants no codec of its own.
+// direct reports whether the callee is a Server without a codec of its own.
 func (t *inProcess) direct() bool { return t.server != nil && t.server.options.codec == nil }
 
-// invoke calls a method of our own kind of server. There is one copy each way.
+// invoke calls a method of a Server in this process. There is one copy each way.
 func (t *inProcess) invoke(ctx context.Context, b *outgoingCall, args, reply any, r *result) error {
 	if err := t.ended(); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (t *inProcess) invoke(ctx context.Context, b *outgoingCall, args, reply any
 	c := &localCall{request: lentRequest{value: request}}
 	c.server, c.head, c.parent = t.server, &b.head, context.Background()
 	if ctx.Done() == nil {
-		// Nothing makes this caller leave: it needs no goroutine.
+		// The caller's context never ends, so the call needs no goroutine.
 		c.serve()
 	} else if err := t.await(ctx, c); err != nil {
 		return err
@@ -92,14 +92,14 @@ func (t *inProcess) await(ctx context.Context, c *localCall) error {
 	return err
 }
 
-// withoutValues is a caller's context without its values: a handler sees only when the
-// call ends.
+// withoutValues is a caller's context without its values: it shows a handler only when the call
+// ends.
 type withoutValues struct{ context.Context } //nolint:containedctx // this is a context
 
 // Value implements context.Context.
 func (withoutValues) Value(any) any { return nil }
 
-// AfterFunc is what package context asks for, where it would need a goroutine.
+// AfterFunc is an optional method that package context calls to save a goroutine.
 func (b withoutValues) AfterFunc(f func()) func() bool { return context.AfterFunc(b.Context, f) }
 
 func (c *localCall) deliver(f *codecState, reply any, r *result) error {
@@ -118,7 +118,7 @@ func (c *localCall) deliver(f *codecState, reply any, r *result) error {
 	return f.unpack(&call.Message{Data: nonNil(data)}, reply)
 }
 
-// serve is the server's part.
+// serve runs the server's part of the call.
 func (c *localCall) serve() {
 	if c.status = c.server.beginCall(); c.status != nil {
 		return
@@ -162,7 +162,7 @@ func (c *localCall) checkReply() error {
 	return c.form.checkSend(proto.Size(m))
 }
 
-// solo serves the call with a handler that wants a stream.
+// solo serves the call with a handler that expects a stream.
 func (c *localCall) solo() error {
 	c.request.mu.Lock()
 	request := detach(&call.Message{Value: c.request.value, Encode: encodeProto})

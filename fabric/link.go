@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// errClosing is what grpc-go says of calls on a closed connection.
+// errClosing is grpc-go's status for calls on a closed connection.
 var errClosing = status.Error(codes.Canceled, "grpc: the client connection is closing")
 
 // The waits between attempts to connect are grpc-go's.
@@ -20,7 +20,7 @@ const (
 	waitGrows = 1.6
 )
 
-// redial makes the link when a call needs one, and a new one after its end.
+// redial opens the link when a call needs it, and a new link after its end.
 type redial struct {
 	dial      func(context.Context) (*link, error)
 	firstWait time.Duration
@@ -30,7 +30,7 @@ type redial struct {
 
 	mu       sync.Mutex
 	current  *link
-	attempt  chan struct{} // closed when the attempt under way is over; nil: none is
+	attempt  chan struct{} // closed when the attempt under way is over; nil: there is none
 	failure  error         // of the last attempt
 	failures int
 	next     time.Time // when the next attempt may begin
@@ -57,8 +57,8 @@ func (r *redial) link(ctx context.Context, wait bool) (*link, error) {
 	}
 }
 
-// currentOrAttempt is the link, or what ends when there may be one. The last failure is for
-// those who do not wait, until the next attempt begins.
+// currentOrAttempt returns the link, or a channel that is closed when there may be one. Calls that
+// do not wait get the last failure, until the next attempt begins.
 func (r *redial) currentOrAttempt(wait, tried bool) (*link, <-chan struct{}, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +108,7 @@ func (r *redial) sleep(d time.Duration) {
 	}
 }
 
-// attemptDone keeps what an attempt gave.
+// attemptDone records the result of an attempt.
 func (r *redial) attemptDone(l *link, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,7 +125,7 @@ func (r *redial) attemptDone(l *link, err error) {
 	r.attempts.Go(func() { r.watchLink(l) })
 }
 
-// watchLink lets the calls of a link end that takes no more of them, and closes it.
+// watchLink waits until a link takes no more calls, lets its calls end, and closes it.
 func (r *redial) watchLink(l *link) {
 	select {
 	case <-l.done:
@@ -140,7 +140,7 @@ func (r *redial) watchLink(l *link) {
 	_ = l.transport.Close()
 }
 
-// drainLink waits until a link has no calls, and moves the streams that can.
+// drainLink waits until a link has no calls, and moves the movable streams to the next link.
 func (r *redial) drainLink(l *link) {
 	f, ok := l.transport.(drainer)
 	if !ok {
@@ -153,13 +153,13 @@ func (r *redial) drainLink(l *link) {
 	if l.movable {
 		moving.Go(func() { l.streams.Move(ctx) })
 	}
-	// Its error is that the attempts are over, which ends every call.
+	// An error means that the attempts are over, which ends every call.
 	_ = f.Finish(r.ctx)
 }
 
-// A drainer is a transport that knows when its calls are over.
+// A drainer is a transport that can wait for the end of its calls.
 type drainer interface {
-	// Finish lets no more calls begin, and waits for those that have.
+	// Finish admits no more calls, and waits for the calls in flight.
 	Finish(ctx context.Context) error
 }
 

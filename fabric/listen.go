@@ -17,9 +17,10 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/shared"
 )
 
-// A Listener is where a [Server] receives calls. [Listen] makes it, [Server.Run] serves it.
+// A Listener is an address at which a [Server] receives calls. [Listen] creates it, [Server.Run]
+// serves it.
 type Listener interface {
-	// Addr is the address that is listened on.
+	// Addr returns the address that is listened on.
 	Addr() net.Addr
 	// Close releases a listener that was not given to Run.
 	Close() error
@@ -63,7 +64,7 @@ func listen(target string, o *options) (Listener, error) {
 	return listenTCP(target, o, serveRemote)
 }
 
-// tcpListener is a listener of package net with a protocol.
+// tcpListener is a TCP listener with the protocol that it serves.
 type tcpListener struct {
 	net.Listener
 	options *options

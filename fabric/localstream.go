@@ -10,7 +10,7 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// localStreamState is what both sides of a streaming call in one process share.
+// localStreamState is the state that both sides of a streaming call in one process share.
 type localStreamState struct {
 	head       *call.Head
 	up, down   pipe
@@ -18,7 +18,7 @@ type localStreamState struct {
 	ended      chan struct{}   // closed when the handler has returned
 
 	mu          sync.Mutex
-	headerKnown chan struct{} // closed when the header is known, or that there is none
+	headerKnown chan struct{} // closed when the header is set, or the handler returned without one
 	hasHeader   bool
 	header      metadata.MD
 	trailer     metadata.MD
@@ -57,7 +57,7 @@ func (t *inProcess) Open(ctx context.Context, h *call.Head) (call.ClientStream, 
 	return &localClient{localStreamState: core, ctx: ctx, transport: t}, nil
 }
 
-// end is what the handler's return does.
+// end records the status that the handler returned, and ends the call.
 func (c *localStreamState) end(err error) {
 	c.mu.Lock()
 	c.status = err
@@ -90,7 +90,7 @@ func (c *localClient) Send(m *call.Message) error {
 	}
 }
 
-// endReason says why the caller is gone, or the way to the callee.
+// endReason returns the reason that the caller or the transport is gone, or nil.
 func (c *localClient) endReason() error {
 	if err := contextStatus(c.ctx); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (c *localClient) Recv() (*call.Message, error) {
 	}
 }
 
-// afterEnd is what remains after the handler's return: messages, then the status.
+// afterEnd returns the rest of the stream after the handler's return: messages, then the status.
 func (c *localClient) afterEnd() (*call.Message, error) {
 	if m, _ := c.down.pop(); m != nil {
 		return m, nil
@@ -221,7 +221,7 @@ func (s *localServer) SetTrailer(md metadata.MD) {
 	s.trailer = md
 }
 
-// unaryByStream is Unary for handlers that know only streams.
+// unaryByStream is Unary for handlers that serve only streams.
 func (t *inProcess) unaryByStream(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -237,7 +237,7 @@ func (t *inProcess) unaryByStream(ctx context.Context, h *call.Head, request *ca
 	return m, call.End{Header: header, Trailer: s.Trailer()}, err
 }
 
-// receiveSingle is the only message of a call.
+// receiveSingle returns the only message of a call.
 func receiveSingle(s call.ClientStream) (*call.Message, error) {
 	m, err := s.Recv()
 	if err == io.EOF { //nolint:errorlint // the stream's contract says io.EOF itself

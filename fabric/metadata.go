@@ -14,8 +14,8 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/transit"
 )
 
-// reserved says that key belongs to gRPC or to the fabric: what a program sets there
-// is dropped.
+// reserved reports whether key belongs to gRPC or to the fabric: values that a program sets there
+// are dropped.
 func reserved(key string) bool {
 	if key != "" && key[0] == ':' {
 		return true
@@ -29,7 +29,7 @@ func reserved(key string) bool {
 	return false
 }
 
-// outgoing is the metadata that ctx's program sends.
+// outgoing returns the metadata that the program sends by ctx.
 func outgoing(ctx context.Context) (metadata.MD, error) {
 	md, ok := metadata.FromOutgoingContext(ctx)
 	if !ok {
@@ -41,7 +41,7 @@ func outgoing(ctx context.Context) (metadata.MD, error) {
 	return withoutReserved(md), nil
 }
 
-// withoutReserved takes reserved keys out of md, which the caller owns.
+// withoutReserved deletes the reserved keys from md, which the caller owns.
 func withoutReserved(md metadata.MD) metadata.MD {
 	for k := range md {
 		if reserved(k) {
@@ -88,7 +88,7 @@ func illegalKeyRune(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '.' && r != '-' && r != '_'
 }
 
-// authorize adds what credentials say to md.
+// authorize adds the metadata of the credentials to md.
 func (c *ClientConn) authorize(ctx context.Context, l *link, method string, i *callInfo, md metadata.MD) (metadata.MD, error) {
 	if len(c.options.credentials) == 0 && i.creds == nil {
 		return md, nil
@@ -129,8 +129,8 @@ func addCredentials(ctx context.Context, c credentials.PerRPCCredentials, uri st
 	return nil
 }
 
-// credentialsError keeps credentials from making up a status that only the
-// callee may give (gRFC A54).
+// credentialsError prevents credentials from returning a status that only the callee may give (gRFC
+// A54).
 func credentialsError(err error, otherwise codes.Code) error {
 	s, ok := status.FromError(err)
 	if !ok {

@@ -23,8 +23,8 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/shared"
 )
 
-// nodeSocket is where the node of a target is reached: what the target names, or
-// the node that commands would talk to.
+// nodeSocket returns the socket of the node that a target means: that of path, or of the node that
+// commands talk to.
 func nodeSocket(path string) string {
 	if path != "" {
 		return path
@@ -36,8 +36,8 @@ func nodeSocket(path string) string {
 	return filepath.Join(data, datadir.CallsSocket)
 }
 
-// nodeListener serves the calls that a node brings: it connects to the node and
-// offers its services there.
+// nodeListener serves the calls that a node forwards: it connects to the node and offers the
+// server's services there.
 type nodeListener struct {
 	path    string
 	options *options
@@ -53,8 +53,8 @@ func (l *nodeListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net:
 // Close implements Listener.
 func (l *nodeListener) Close() error { return nil }
 
-// serve implements Listener. After a restart of the node, or a hand-over to another process,
-// it offers the services there.
+// serve implements Listener. It offers the services again after a restart of the node, or a
+// hand-over to another process.
 func (l *nodeListener) serve(ctx context.Context, s *Server) error {
 	if !s.beginOffer() {
 		return nil
@@ -93,8 +93,8 @@ func (l *nodeListener) serve(ctx context.Context, s *Server) error {
 	}
 }
 
-// connect offers the services on a connection of their own. id is the endpoint's ID in the
-// pool, as the node has assigned it.
+// connect offers the services on a new connection. id is the endpoint's ID in the pool, as the node
+// has assigned it.
 func (l *nodeListener) connect(ctx context.Context, s *Server, id *string) (*shared.Conn, error) {
 	conn, err := shared.Dial(ctx, l.path, shared.Options{
 		Handler: serverHandler{s}, Trust: true, Logger: l.options.logger, MaxCalls: l.options.maxCalls, MaxMessage: l.options.transportLimit(),
@@ -141,8 +141,8 @@ func (l *nodeListener) drain(s *Server, conn *shared.Conn) {
 	}
 }
 
-// offerServices offers the services of a server. The credentials of the listener's options
-// accompany the offer, as they accompany calls.
+// offerServices offers the services of a server. The offer carries the credentials of the
+// listener's options, as calls do.
 func (l *nodeListener) offerServices(ctx context.Context, conn *shared.Conn, s *Server, id *string) error {
 	md := metadata.MD{offer.ProgramKey: {filepath.Base(os.Args[0])}}
 	for _, creds := range l.options.credentials {
@@ -174,7 +174,7 @@ func (l *nodeListener) offerServices(ctx context.Context, conn *shared.Conn, s *
 func addService(set *descriptorpb.FileDescriptorSet, service string) {
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
 	if err != nil {
-		return // policies and reflection will not see into its messages
+		return // policies and reflection will not see the fields of its messages
 	}
 	addFile(set, d.ParentFile())
 }

@@ -14,8 +14,8 @@ import (
 // maxReceive is grpc-go's limit for received messages, on both sides.
 const maxReceive = 4 << 20
 
-// defaultDrainTimeout leaves time for ordinary calls, and less than what service managers
-// commonly wait for a process to stop.
+// defaultDrainTimeout leaves time for ordinary calls, and is shorter than the usual time that
+// service managers give a process to stop.
 const defaultDrainTimeout = 10 * time.Second
 
 // An Option changes how a [ClientConn] or a [Server] behaves. An option that
@@ -52,19 +52,19 @@ func newOptions(given []Option) options {
 // WithLogger sets the logger for failures that no call returns. Default: none.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-// WithNetwork sets the Network in which names of "inproc:NAME" are resolved.
+// WithNetwork sets the Network that resolves the names of "inproc:NAME".
 func WithNetwork(n *Network) Option { return func(o *options) { o.network = n } }
 
-// WithTLS secures targets over TCP: TLS 1.3 with this configuration.
+// WithTLS secures targets over TCP by TLS 1.3 with this configuration.
 func WithTLS(c *tls.Config) Option { return func(o *options) { o.tls = c } }
 
-// WithMaxCalls bounds the calls in flight on one connection each way, over shared memory and
-// over TCP with TLS, and three quarters of it those of one service: calls beyond are refused
+// WithMaxCalls bounds the calls in flight on one connection each way, over shared memory and over
+// TCP with TLS. The calls of one service may take three quarters of it. Calls beyond are refused
 // with codes.ResourceExhausted. The peer may have a lower limit. Default: 16384.
 func WithMaxCalls(calls int) Option { return func(o *options) { o.maxCalls = calls } }
 
-// WithDrainTimeout bounds how long [Server.Run] serves the calls in flight of its node after
-// its context has ended. Default: 10 s. [Server.GracefulStop] has no bound.
+// WithDrainTimeout bounds how long [Server.Run] serves the calls in flight from its node after its
+// context has ended. Default: 10 s. [Server.GracefulStop] has no bound.
 func WithDrainTimeout(d time.Duration) Option { return func(o *options) { o.drainTimeout = d } }
 
 // WithCodec makes every call use c, whatever its content-subtype.

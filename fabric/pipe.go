@@ -8,20 +8,19 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// The window of one direction of a call in this process.
+// The flow-control window of one direction of a call in this process.
 const (
 	windowMessages = 64
 	windowBytes    = 256 << 10
 )
 
-// A pipe is the messages of one direction that wait for their receiver. One
-// goroutine pushes, one pops.
+// A pipe is the queue of messages in one direction. One goroutine pushes, one pops.
 type pipe struct {
 	readable, writable chan struct{}
 
 	mu     sync.Mutex
 	queue  []queued
-	first  int // of queue
+	first  int // the index of the first message in queue
 	bytes  int
 	closed bool
 }
@@ -30,13 +29,13 @@ func (p *pipe) init() {
 	p.readable, p.writable = make(chan struct{}, 1), make(chan struct{}, 1)
 }
 
-// queued is a message with its size, which takes time to find out.
+// queued is a message with its size, which is costly to compute.
 type queued struct {
 	message *call.Message
 	size    int
 }
 
-// push says no where the window is full. One message always fits.
+// push returns false if the window is full. One message always fits.
 func (p *pipe) push(q queued) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,7 +49,7 @@ func (p *pipe) push(q queued) bool {
 	return true
 }
 
-// pop is the next message, or nil and whether there will be none.
+// pop returns the next message, or nil and whether the pipe is closed.
 func (p *pipe) pop() (*call.Message, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

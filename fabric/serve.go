@@ -8,10 +8,9 @@ import (
 
 // Run serves the listeners until ctx ends, the server is stopped or a listener fails.
 //
-// A server that offers its services to a node withdraws them first: the node and the other
-// nodes of the pool send calls elsewhere, while calls in flight are served for up to
-// [WithDrainTimeout]. Handlers that were called from this process may still be running when
-// Run returns: Stop waits for them.
+// A server that offers its services to a node withdraws them first: the node and the other nodes of
+// the pool send calls elsewhere, while calls in flight are served for up to [WithDrainTimeout].
+// Handlers of calls from this process may still be running when Run returns: Stop waits for them.
 func (s *Server) Run(ctx context.Context, listeners ...Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -41,14 +40,14 @@ func (s *Server) GracefulStop() {
 	s.stop()
 }
 
-// Stop ends the contexts of all handlers and waits until these have returned.
+// Stop ends the contexts of all handlers and waits until the handlers have returned.
 func (s *Server) Stop() {
 	s.stopping.Store(true)
 	s.stop()
 	s.awaitIdle()
 }
 
-// beginOffer counts a listener that GracefulStop drains; false: the server drains already.
+// beginOffer counts a listener that GracefulStop drains; false: the server is draining already.
 func (s *Server) beginOffer() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +58,7 @@ func (s *Server) beginOffer() bool {
 	return true
 }
 
-// awaitIdle waits for the last call. More than one may wait: each passes it on.
+// awaitIdle waits for the end of the last call. Several goroutines may wait: each wakes the next.
 func (s *Server) awaitIdle() {
 	for s.calls.Load() > 0 {
 		<-s.idle

@@ -35,11 +35,11 @@ type Server struct {
 	stop       context.CancelFunc
 	draining   context.Context //nolint:containedctx // ends when GracefulStop begins; changed under mu
 	startDrain context.CancelFunc
-	offers     sync.WaitGroup // listeners whose node has not been told of the drain; added under mu
+	offers     sync.WaitGroup // listeners that have not withdrawn their services; added under mu
 	stopping   atomic.Bool
 	calls      atomic.Int64
-	streams    transit.Callees // those that can move to another connection
-	idle       chan struct{}   // has a value when the last call has ended while stopping
+	streams    transit.Callees // the streams that can move to another connection
+	idle       chan struct{}   // receives a value when the last call ends while the server stops
 }
 
 var (
@@ -48,7 +48,7 @@ var (
 	_ call.UnaryHandler     = serverHandler{}
 )
 
-// A service is what was registered under one name.
+// A service is the methods and metadata registered under one name.
 type service struct {
 	methods  map[string]*method
 	metadata any
@@ -99,7 +99,7 @@ func newService(d *grpc.ServiceDesc, impl any) *service {
 	return v
 }
 
-// add puts a new map in place of the old one, which calls may be reading.
+// add replaces the map of services, which calls may be reading, by a copy with one more.
 func (s *Server) add(name string, v *service) {
 	old := *s.services.Load()
 	if _, taken := old[name]; taken {
@@ -111,7 +111,7 @@ func (s *Server) add(name string, v *service) {
 	s.services.Store(&all)
 }
 
-// GetServiceInfo is what reflection asks for.
+// GetServiceInfo implements reflection.ServiceInfoProvider, for reflection.
 func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo {
 	infos := map[string]grpc.ServiceInfo{}
 	for name, v := range *s.services.Load() {
@@ -132,7 +132,7 @@ func (v *service) info() grpc.ServiceInfo {
 	return i
 }
 
-// find is the method of that full name, or the status that says why there is none.
+// find returns the method of that full name, or an Unimplemented status.
 func (s *Server) find(full string) (*method, error) {
 	name, ok := strings.CutPrefix(full, "/")
 	slash := strings.LastIndexByte(name, '/')
@@ -156,7 +156,8 @@ func (s *Server) find(full string) (*method, error) {
 	return nil, status.Errorf(codes.Unimplemented, "unknown service %v", name[:slash])
 }
 
-// newCodecState is how the messages of a call with that head are written.
+// newCodecState returns the state by which the messages of a call with that head are decoded and
+// encoded.
 func (s *Server) newCodecState(h *call.Head) (codecState, error) {
 	f := codecState{
 		codec: s.options.codec, encoding: h.Encoding, server: true,
@@ -184,7 +185,7 @@ func (s *Server) codecFor(subtype string) encoding.CodecV2 {
 	return codecFor(protocodec.Name)
 }
 
-// beginCall counts a call in. It is refused while the server stops.
+// beginCall counts a call that begins. It refuses the call while the server stops.
 func (s *Server) beginCall() error {
 	s.calls.Add(1)
 	if s.stopping.Load() {

@@ -18,21 +18,21 @@ import (
 
 var errHeaderSent = status.Error(codes.Internal, "transport: SendHeader called multiple times")
 
-// serverCall is the context of one call's handler, and what the handler may say
-// besides messages. It is one allocation: what most handlers never ask for (a
-// channel that ends with the call, the values) is made when asked.
+// serverCall is the context of one call's handler, and the header, trailer and failure of the call.
+// It is one allocation: the parts that most handlers never use (a channel that ends with the call,
+// the values) are made on demand.
 type serverCall struct {
 	parent context.Context //nolint:containedctx // this is a context
 	server *Server
 	head   *call.Head
-	stream call.ServerStream // nil for a unary call's short way
+	stream call.ServerStream // nil for a unary call without a stream
 
 	mu         sync.Mutex
 	life       context.Context //nolint:containedctx // as above
 	cancel     context.CancelFunc
 	values     context.Context //nolint:containedctx // as above
 	ended      bool
-	headerSent bool // the header is
+	headerSent bool // the header was sent
 	header     metadata.MD
 	trailer    metadata.MD
 	failure    error // a failure to send or receive, which is the call's status
@@ -58,8 +58,8 @@ func (c *serverCall) Done() <-chan struct{} { return c.liveContext().Done() }
 // Err implements context.Context.
 func (c *serverCall) Err() error { return c.liveContext().Err() }
 
-// liveContext is the context that ends with the call: when its caller is gone or has
-// lost patience, when the server stops, or when the handler has returned.
+// liveContext returns the context that ends with the call: when its caller is gone or its deadline
+// has passed, when the server stops, or when the handler has returned.
 func (c *serverCall) liveContext() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,7 +101,8 @@ func (c *serverCall) Value(key any) any {
 	return c.parent.Value(key)
 }
 
-// makeValues is what grpc-go's packages find in a handler's context.
+// makeValues returns a context with the values that grpc-go's packages expect in a handler's
+// context.
 func (c *serverCall) makeValues() context.Context {
 	md := c.head.Metadata
 	if md == nil {
@@ -193,17 +194,17 @@ func (c *serverCall) SetTrailer(md metadata.MD) error {
 	return nil
 }
 
-// outcome is what the handler said besides messages.
+// outcome returns the header and the trailer that the handler set.
 func (c *serverCall) outcome() call.End {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return call.End{Header: c.header, Trailer: c.trailer}
 }
 
-// Caller is the peer that makes a call, as the transport has authenticated it.
+// Caller is the peer that makes a call, as authenticated by the transport.
 type Caller struct {
 	credentials.CommonAuthInfo
-	// Tenant and Peer are the call's Head's.
+	// Tenant and Peer are copied from the call's Head.
 	Tenant, Peer string
 }
 

@@ -17,7 +17,7 @@ var (
 	errManyRequests = status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
 )
 
-// serverStream is the callee's side of a call that came as a stream.
+// serverStream is the callee's side of a call that arrived as a stream.
 type serverStream struct {
 	*serverCall
 	form          codecState
@@ -45,7 +45,7 @@ func (s *Server) serveStream(in call.ServerStream) error {
 	return ss.finish(s.run(m, ss))
 }
 
-// carriesValues says that what is sent to s may be a value.
+// carriesValues reports whether messages may be sent to s by value.
 func carriesValues(s call.ServerStream) bool {
 	switch s := s.(type) {
 	case *localServer:
@@ -78,8 +78,8 @@ func (s *Server) runUnary(m *method, ss *serverStream) error {
 	return ss.SendMsg(response)
 }
 
-// finish sends what the handler left to say. What went wrong with a message
-// first is the status, whatever the handler made of it.
+// finish sends the remaining header and trailer. The first failure to send or receive a message is
+// the status, whatever error the handler returned.
 func (ss *serverStream) finish(err error) error {
 	if ss.failure != nil {
 		err = ss.failure
@@ -141,7 +141,7 @@ func (ss *serverStream) receive(v any) error {
 	return ss.receiveEnd()
 }
 
-// receiveEnd wants nothing but the end.
+// receiveEnd expects the end of the stream, not another message.
 func (ss *serverStream) receiveEnd() error {
 	more, err := ss.stream.Recv()
 	if err == io.EOF { //nolint:errorlint // as above
@@ -154,7 +154,7 @@ func (ss *serverStream) receiveEnd() error {
 	return errManyRequests
 }
 
-// failed remembers the first failure.
+// failed records the first failure.
 func (ss *serverStream) failed(err error) error {
 	if err == nil || err == io.EOF { //nolint:errorlint // as above
 		return err

@@ -8,41 +8,42 @@ import (
 )
 
 const (
-	// borrowable is how long a bytes field is that is not copied.
+	// borrowable is the least length of a bytes field that is not copied.
 	borrowable = 8 << 10
-	// maxRest bounds what of a message is copied to find out.
+	// maxRest bounds how many bytes of a message are copied in search of such fields.
 	maxRest = 64 << 10
-	// maxNesting is how deep fields are looked for.
+	// maxNesting bounds the depth of nested messages in which such fields are searched for.
 	maxNesting = 16
-	// paddedVarint is the size of a length that is written before it is known.
+	// paddedVarint is the size of a length that is written before its value is known.
 	paddedVarint = 5
 )
 
-// A splitter takes the large bytes fields out of an encoded message, which may lie
-// where its sender can still write: all other fields are copied before they are parsed.
+// A splitter extracts the large bytes fields of an encoded message, which may lie in memory that
+// its sender can still write: all other fields are copied before they are parsed.
 type splitter struct {
-	minSize int // bytes of a field that is taken out
-	// rest is the message with those fields empty.
+	minSize int // bytes of the smallest field to extract
+	// rest is the message with these fields empty.
 	rest   []byte
 	pieces []piece
 	path   []protoreflect.FieldDescriptor
 }
 
-// A piece is the content of the field that path leads to.
+// A piece is the content of the field at path.
 type piece struct {
 	path []protoreflect.FieldDescriptor
 	data []byte
 }
 
-// split takes out fields of at least so many bytes. It is false where nothing was taken out: the message has no such field, or is
-// not worth it, or not well formed, or has a field twice.
+// split extracts fields of at least the given number of bytes. It returns false if no field was
+// extracted: the message has no such field, is too large or nested too deeply, is not well formed,
+// or has a field twice.
 func split(data []byte, d protoreflect.MessageDescriptor, least int) (*splitter, bool) {
 	s := &splitter{minSize: least, rest: make([]byte, 0, 128)}
 	return s, s.message(data, d) && len(s.pieces) > 0
 }
 
-// message takes one message apart. A field of which a part was taken out must not
-// come again, nor another of its oneof: which of them counts is the parser's knowledge.
+// message splits one message. A field that was extracted, whole or in part, must not occur again,
+// nor another field of its oneof: which occurrence counts is the parser's knowledge.
 func (s *splitter) message(data []byte, d protoreflect.MessageDescriptor) bool {
 	var taken []protoreflect.FieldDescriptor
 	for len(data) > 0 {
@@ -67,7 +68,7 @@ func (s *splitter) message(data []byte, d protoreflect.MessageDescriptor) bool {
 	return true
 }
 
-// conflicts says that a field of that number would change what t is.
+// conflicts reports whether a field of that number would overwrite or merge with t.
 func conflicts(t protoreflect.FieldDescriptor, number protowire.Number) bool {
 	if t.Number() == number {
 		return true
@@ -76,7 +77,7 @@ func conflicts(t protoreflect.FieldDescriptor, number protowire.Number) bool {
 	return oneof != nil && oneof.Fields().ByNumber(number) != nil
 }
 
-// field takes out the field's value, or parts of it, or copies it.
+// field extracts the field's value, or parts of it, or copies it.
 func (s *splitter) field(number protowire.Number, kind protowire.Type, value []byte, fd protoreflect.FieldDescriptor) bool {
 	s.rest = protowire.AppendTag(s.rest, number, kind)
 	if len(value) < s.minSize || fd == nil || kind != protowire.BytesType || fd.Cardinality() == protoreflect.Repeated {
@@ -84,7 +85,7 @@ func (s *splitter) field(number protowire.Number, kind protowire.Type, value []b
 	}
 	content, n := protowire.ConsumeBytes(value)
 	if n != len(value) {
-		return false // its sender is changing it
+		return false // the sender is changing the message
 	}
 	switch {
 	case fd.Kind() == protoreflect.BytesKind:

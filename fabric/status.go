@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// toStatus makes what a transport said an error of package status. io.EOF stays.
+// toStatus converts the error of a transport to an error of package status. io.EOF stays.
 func toStatus(err error) error {
 	if err == nil || err == io.EOF { //nolint:errorlint // io.EOF is the end of a stream only when it is bare
 		return err
@@ -23,7 +23,7 @@ func toStatus(err error) error {
 	return status.FromContextError(err).Err()
 }
 
-// handlerStatus is the status of a call whose handler returned err.
+// handlerStatus returns the status of a call whose handler returned err.
 func handlerStatus(err error) error {
 	if err == nil {
 		return nil
@@ -34,8 +34,7 @@ func handlerStatus(err error) error {
 	return status.FromContextError(err).Err()
 }
 
-// contextStatus is the status of a call whose context has ended, nil for one
-// that has not.
+// contextStatus returns the status of a call whose context has ended, nil for a live context.
 func contextStatus(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return status.FromContextError(err).Err()

@@ -15,14 +15,15 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/shared"
 )
 
-// localWait is how long after a failure a target on this machine is tried again.
+// localWait is the wait before a target on this machine is dialled again after a failure.
 const localWait = 10 * time.Millisecond
 
-// headroom is what the transport takes in above the limit of the call, so that
-// the limit of the call answers first.
+// headroom is added to the limit of the call for the transport's limit, so that the limit of the
+// call is reached first.
 const headroom = 64 << 20
 
-// transportLimit is the limit for the transports: callers may raise the limit of a call.
+// transportLimit returns the message limit for the transports: callers may raise the limit of a
+// call.
 func (o *options) transportLimit() int { return max(o.maxReceive, headroom) }
 
 // Dial makes calls to target:
@@ -35,8 +36,8 @@ func (o *options) transportLimit() int { return max(o.maxReceive, headroom) }
 //	HOST:PORT       the same
 //	grpc:HOST:PORT  a plain gRPC server; with TLS where WithTLS is given
 //
-// It does not wait for a connection: the first call makes it, and a call after
-// the connection's end makes the next.
+// It does not wait for a connection: the first call opens it, and a call after the connection's end
+// opens the next.
 func Dial(target string, opts ...Option) (*ClientConn, error) {
 	o := newOptions(opts)
 	dial, wait, err := dialer(target, &o)
@@ -48,7 +49,7 @@ func Dial(target string, opts ...Option) (*ClientConn, error) {
 
 type dialFunc = func(context.Context) (*link, error)
 
-// dialer is how target is dialled, and the first wait after a failure.
+// dialer returns the function that dials target, and the first wait after a failure.
 func dialer(target string, o *options) (dialFunc, time.Duration, error) {
 	scheme, rest, _ := strings.Cut(target, ":")
 	switch scheme {
@@ -86,7 +87,7 @@ func dialShared(path string, o *options) dialFunc {
 	}
 }
 
-// dialNode is for the node's process, which another may follow.
+// dialNode returns a function that dials a node, whose process may hand over to another.
 func dialNode(path string, o *options) dialFunc {
 	dial := dialShared(path, o)
 	return func(ctx context.Context) (*link, error) {
@@ -108,7 +109,7 @@ func dialRemote(addr string, o *options) dialFunc {
 	}
 }
 
-// dialPlain leaves connecting and its failures to grpc-go.
+// dialPlain returns a function that leaves connecting and its failures to grpc-go.
 func dialPlain(addr string, o *options) dialFunc {
 	return func(context.Context) (*link, error) {
 		t, err := plain.Dial(addr, plain.Options{Logger: o.logger, TLS: o.tls, MaxMessage: o.transportLimit()})
@@ -122,7 +123,7 @@ func dialPlain(addr string, o *options) dialFunc {
 	}
 }
 
-// securePeer is a peer on a connection with privacy and integrity.
+// securePeer returns a peer on a connection with privacy and integrity.
 func securePeer(addr, name string) *peer.Peer {
 	level := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
 	return &peer.Peer{Addr: address(addr), AuthInfo: Caller{CommonAuthInfo: level, Peer: name}}

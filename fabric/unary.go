@@ -11,13 +11,13 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/transit"
 )
 
-// serverHandler is a Server as transports call it.
+// serverHandler adapts a Server to call.Handler and call.UnaryHandler, for transports.
 type serverHandler struct{ *Server }
 
 // Serve implements call.Handler.
 func (s serverHandler) Serve(in call.ServerStream) error {
 	if transit.IsMove(in.Head()) {
-		return s.streams.Serve(in, s.serveMoving) // it is no new call, and welcome while the server stops
+		return s.streams.Serve(in, s.serveMoving) // no new call: admitted while the server stops
 	}
 	if err := s.beginCall(); err != nil {
 		return err
@@ -29,7 +29,7 @@ func (s serverHandler) Serve(in call.ServerStream) error {
 	return s.serveStream(in)
 }
 
-// serveMoving serves a stream that may outlast the way that it began by.
+// serveMoving serves a stream that may move to another connection.
 func (s *Server) serveMoving(in call.ServerStream) error {
 	s.calls.Add(1)
 	defer s.endCall()
@@ -55,12 +55,12 @@ func (s serverHandler) ServeUnary(ctx context.Context, h *call.Head, request *ca
 	return s.serveUnary(ctx, m, h, request)
 }
 
-// unaryCall is a call's context and what its messages need as one allocation.
+// unaryCall is a call's context and the state of its messages in one allocation.
 type unaryCall struct {
 	serverCall
 	form     codecState
 	request  *call.Message
-	borrowed *call.Message // what the handler's request refers to
+	borrowed *call.Message // the message to whose memory the handler's request refers
 	response *call.Message
 }
 
@@ -72,7 +72,7 @@ func (s *Server) serveUnary(ctx context.Context, m *method, h *call.Head, reques
 	}()
 	var err error
 	if c.form, err = s.newCodecState(h); err == nil {
-		// The answer to a value is a value.
+		// A request by value gets a response by value.
 		c.form.passValues = c.form.proto && request.Value != nil
 		if l, ok := shared.LenderFrom(ctx); ok {
 			c.form.lender = l
@@ -95,7 +95,7 @@ func (c *unaryCall) run(m *method) error {
 	return err
 }
 
-// decode gives the handler its request. What goes wrong is the call's status.
+// decode decodes the request for the handler. A failure becomes the call's status.
 func (c *unaryCall) decode(v any) error {
 	m := c.request
 	if m == nil {
@@ -119,7 +119,7 @@ func (c *unaryCall) answer(err error) (*call.Message, call.End, error) {
 	return c.response, c.outcome(), nil
 }
 
-// serveSingle serves one message with serve, which wants a stream.
+// serveSingle serves one message with serve, which expects a stream.
 func serveSingle(ctx context.Context, h *call.Head, request *call.Message, serve func(call.ServerStream) error) (*call.Message, call.End, error) {
 	in := &singleStream{ctx: ctx, head: h, request: request, values: request.Value != nil}
 	err := serve(in)
@@ -141,7 +141,7 @@ type singleStream struct {
 	request  *call.Message
 	response *call.Message
 	end      call.End
-	values   bool // the caller takes values
+	values   bool // the caller accepts values
 }
 
 func (s *singleStream) Context() context.Context { return s.ctx }

@@ -5,8 +5,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// moveInto moves value, to which there is no other reference, into v. It returns false where
-// their types differ: then the value has to be encoded.
+// moveInto moves value, to which there is no other reference, into v. It returns false if their
+// types differ: then the value has to be encoded.
 func (f *codecState) moveInto(value, v any) (bool, error) {
 	from, to := protoOf(value), protoOf(v)
 	if !f.proto || !sameType(from, to) {
@@ -19,7 +19,7 @@ func (f *codecState) moveInto(value, v any) (bool, error) {
 	return true, nil
 }
 
-// copyInto copies value, which stays its owner's, into v.
+// copyInto copies value, which its owner keeps, into v.
 func (f *codecState) copyInto(value, v any) (bool, error) {
 	from, to := protoOf(value), protoOf(v)
 	if !f.proto || !sameType(from, to) {

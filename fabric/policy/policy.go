@@ -1,11 +1,10 @@
-// Package policy checks files of policies, and makes them self-contained, before a
-// program applies them with client.Client.ApplyPolicies.
+// Package policy checks files of policies, and makes them self-contained, before a program applies
+// them with client.Client.ApplyPolicies.
 //
-// A file of policies is YAML with CEL expressions. It says which calls the fabric
-// admits, limits, retries, hedges, mirrors or changes, and how it balances them over
-// endpoints. docs/policies.md describes the
-// format. Nodes compile and enforce a file; this package only reports whether they
-// would accept it.
+// A file of policies is YAML with CEL expressions. It determines which calls the fabric admits,
+// limits, retries, hedges, mirrors or changes, and how it balances them over endpoints.
+// docs/policies.md describes the format. Nodes compile and enforce a file; this package only
+// reports whether they would accept it.
 package policy
 
 import (
@@ -22,16 +21,16 @@ type Descriptors = policy.Descriptors
 
 // Options are the optional inputs of Check. The zero value is usable.
 type Options struct {
-	// Descriptors are those of the services that the file names. Expressions that read
-	// a request of a service without a descriptor are not type-checked.
+	// Descriptors describe the services that the file names. Expressions that read a request of a
+	// service without a descriptor are not type-checked.
 	Descriptors Descriptors
-	// Module returns the code of a WebAssembly module that the file names. With nil a
-	// file that names one is refused.
+	// Module returns the code of a WebAssembly module that the file names. If it is nil, a file
+	// that names a module is refused.
 	Module func(name string) ([]byte, error)
 }
 
-// Check returns nil when a node would accept the file. Otherwise the mistakes in its
-// policies are joined, each an Error. name stands for the file in their texts.
+// Check returns nil if a node would accept the file, and otherwise the mistakes in its policies,
+// joined, each an Error. name stands for the file in their texts.
 func Check(name string, text []byte, o Options) error {
 	text, _, err := balance.SplitRules(name, text)
 	if err != nil {
@@ -41,9 +40,9 @@ func Check(name string, text []byte, o Options) error {
 	return err
 }
 
-// Inline returns the file with the code of each WebAssembly module that it names in
-// place of the name, since nodes do not see the files of the machine that applies it.
-// module returns the code. Line numbers are preserved.
+// Inline returns the file with each name of a WebAssembly module replaced by the module's code,
+// since nodes do not see the files of the machine that applies it. module returns the code. Line
+// numbers are preserved.
 func Inline(name string, text []byte, module func(name string) ([]byte, error)) ([]byte, error) {
 	return policy.Inline(name, text, module)
 }
