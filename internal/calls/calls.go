@@ -1,15 +1,14 @@
-// Package calls is a node's part in the fabric: the managed process through which
-// local programs call services, wherever in the pool those run.
+// Package calls is a node's part in the fabric: the managed process through which local programs
+// call services, anywhere in the pool.
 //
-// Programs connect to the node's calls socket over shared memory (internal/fabric/shared);
-// those that serve offer their services there. Programs without the fabric's
-// library speak plain gRPC to a port. All their calls go through one router, which
-// applies the pool's policies and picks an endpoint from the pool's table:
-// a program on this node, a gRPC server that some node speaks for, or a program
-// on another node, over TCP with TLS. Policies are applied once, on the caller's
-// node: calls that other nodes forward are delivered unchanged.
+// Programs connect to the node's calls socket over shared memory (internal/fabric/shared); programs
+// that serve offer their services there. Programs without the fabric's library speak plain gRPC to
+// a port. All their calls go through one router, which applies the pool's policies and picks an
+// endpoint from the pool's table: a program on this node, a gRPC server that some node speaks for,
+// or a program on another node, over TCP with TLS. Policies are applied once, on the caller's node:
+// calls that other nodes forward are delivered unchanged.
 //
-// A [Plane] is composed of parts with state of their own:
+// A [Plane] is composed of parts that each own their state:
 //
 //	listeners    where programs connect
 //	entrance     the identity of a caller, and the services that it may call
@@ -21,8 +20,8 @@
 //	transports   the transport of every endpoint, and the connections behind it
 //	inFlight     counts the calls that the process carries
 //
-// [Run] is the process around a Plane, [Host] the node's side of it: it starts processes,
-// has one take over from another, and adds up what they have counted.
+// [Run] is the process around a Plane, [Host] the node's side of it: it starts processes, has a new
+// process take over from the old one, and adds up their counters.
 package calls
 
 import (
@@ -50,40 +49,40 @@ import (
 // Protocol is the TLS application protocol of calls between nodes.
 const Protocol = "outboard-calls/1"
 
-// Options of a Plane.
+// Options are the options of a Plane.
 type Options struct {
 	Registry *services.Registry
 	Members  services.Members
 	Self     outboard.NodeID
 	// Offers publishes the endpoints of programs; nil: the Registry.
 	Offers Offers
-	// Process is this process's number among those that carry the node's calls, and
-	// Link connects to another of them; nil: there is none.
+	// Process is this process's number among the processes that carry the node's calls, and Link
+	// connects to another of them; nil: there is none.
 	Process int
 	Link    func(ctx context.Context, process int) (net.Conn, error)
 	// Elsewhere returns the endpoint of a stream that another process of this node
 	// carries, "" for none. It may be nil.
 	Elsewhere func(ctx context.Context, stream string) string
-	// Socket is where local programs connect; empty: where Accept says.
+	// Socket is the path of the socket to which local programs connect; empty: see Accept.
 	Socket string
-	// Plain is where programs that speak plain gRPC connect; nil: nowhere, or where
-	// Accept says. It has no TLS and no proof of the caller's identity: loopback. The
+	// Plain is the listener to which programs that speak plain gRPC connect; nil: none, or see
+	// Accept. It has no TLS and no proof of the caller's identity: it must be on loopback. The
 	// Plane closes it.
 	Plain net.Listener
-	// Identify checks the credentials of programs; nil: no program has one.
+	// Identify checks the credentials of programs; nil: no credential proves an identity.
 	Identify Identifier
 	// TLS returns the configuration for a connection to another node.
 	TLS func(outboard.Node) *tls.Config
 	// Dialed, when set, gets each new connection to another node before the handshake. An error
 	// ends the dial.
 	Dialed func(outboard.Node, net.Conn) error
-	// Framed are for connections to other nodes.
+	// Framed configures connections to other nodes.
 	Framed framed.Options
 	// Logger, Metrics and Tracer may be nil.
 	Logger  *slog.Logger
 	Metrics prometheus.Registerer
 	Tracer  trace.TracerProvider
-	// Slow is how long a call may take before it is logged; 0: for ever.
+	// Slow is how long a call may take before it is logged; 0: never.
 	Slow time.Duration
 	// MaxCalls bounds the calls in flight on one connection each way, a program's or another
 	// node's; 0: 16384. One service gets three quarters of them at most.
@@ -92,11 +91,10 @@ type Options struct {
 
 // Offers publishes endpoints in the pool's table.
 type Offers interface {
-	// Offer publishes an endpoint and returns it with its ID: e's own if it has one,
-	// or else previous if the same program had that on another process, or else a new
-	// one.
+	// Offer publishes an endpoint and returns it with its ID: e's own if it has one; or else
+	// previous, if that was the ID of the same program on another process; or else a new one.
 	Offer(ctx context.Context, e services.Endpoint, previous string) (services.Endpoint, error)
-	// Settled reports that calls for the endpoint now reach its program through this
+	// Settled reports to the node that calls for the endpoint now reach its program through this
 	// process.
 	Settled(id string)
 	Withdraw(ctx context.Context, id string) error
@@ -118,7 +116,7 @@ type Plane struct {
 	listeners  *listeners
 }
 
-// Open begins to follow the pool's table, and to serve where opts say.
+// Open starts a Plane: it follows the pool's table, and serves on the sockets of opts.
 func Open(_ context.Context, opts Options) (*Plane, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -143,7 +141,7 @@ func Open(_ context.Context, opts Options) (*Plane, error) {
 		Logger: p.log, Descriptors: descriptors{opts.Registry}, Health: health{opts.Registry, opts.Members},
 	})
 	p.listeners = &listeners{}
-	// The pool's policies are in force before the first call.
+	// Put the pool's policies in force before the first call.
 	p.policies.apply()
 	p.routes.sync()
 	p.life.Go(func() { p.routes.keepInSync(p.life.ctx) })
@@ -161,7 +159,7 @@ func (p *Plane) sharedOptions() shared.Options {
 	return shared.Options{Handler: p.router, Logger: p.log, MaxCalls: p.opts.MaxCalls}
 }
 
-// Router is the handler of all calls of this node's programs.
+// Router returns the handler of all calls of this node's programs.
 func (p *Plane) Router() call.Handler { return p.router }
 
 // Parse checks a text of policies against the services that the pool knows.

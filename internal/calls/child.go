@@ -23,20 +23,20 @@ type child struct {
 	proc   helper.Process
 	conn   *ipc.Conn
 	done   chan struct{} // closed when it has ended
-	err    error         // then: what was wrong
+	err    error         // the reason of the end; set before done is closed
 
-	// Set by start.
+	// The following fields are set by start.
 	pid     int
 	version string
 	started time.Time
-	backoff time.Duration // before it was started; under Host.replacing
+	backoff time.Duration // before its start; under Host.replacing
 
 	retiring bool              // under Host.mu
 	counted  bool              // under totals.mu: its counters are in the totals
 	held     []policy.InFlight // under Host.mu: its calls in flight that policies count
 }
 
-// start makes the process follow the pool.
+// start has the process follow the pool.
 func (c *child) start(ctx context.Context, config Config) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -56,10 +56,10 @@ func (c *child) start(ctx context.Context, config Config) error {
 	return nil
 }
 
-// exitWait is how long the end of a process may come after the end of its connection.
+// exitWait is how long after the end of its connection a process may end.
 const exitWait = time.Second
 
-// withExitReason returns why a process failed: where it has ended, its exit report.
+// withExitReason returns the reason that a process failed: its exit report, if it has ended.
 func (c *child) withExitReason(err error) error {
 	if outboard.KindOf(err) != outboard.Unreachable {
 		return err
@@ -76,7 +76,7 @@ func (c *child) withExitReason(err error) error {
 	return outboard.Errorf(outboard.Invalid, "start the process that carries calls", "%w", ended)
 }
 
-// serve makes the process accept connections.
+// serve has the process accept connections.
 func (c *child) serve(ctx context.Context, files []*os.File) error {
 	m, err := c.conn.Call(ctx, msgServe, nil, files...)
 	if err == nil {
@@ -85,7 +85,7 @@ func (c *child) serve(ctx context.Context, files []*os.File) error {
 	return err
 }
 
-// drain makes the process end after its last call.
+// drain has the process end after its last call.
 func (c *child) drain(ctx context.Context) (InFlight, error) {
 	c.host.mu.Lock()
 	c.retiring = true
@@ -120,10 +120,10 @@ func (c *child) kill() {
 	c.proc.Kill()
 }
 
-// endLimit is how long a process may take to end when its node does.
+// endLimit is how long a process may take to end when its node ends.
 const endLimit = 10 * time.Second
 
-// end waits for the end of a process whose connection is closed, and kills it after a while.
+// end waits for the end of a process whose connection is closed, and kills it after endLimit.
 func (c *child) end() {
 	_ = c.conn.Close()
 	t := time.NewTimer(endLimit)
@@ -174,7 +174,7 @@ func (c *child) handle(m *ipc.Message) {
 	}
 }
 
-// reply answers the process. Its error is that the process has ended, which Serve notices.
+// reply replies to the process. An error means that the process has ended, which Serve notices.
 func (c *child) reply(to *ipc.Message, b *body, err error, files ...*os.File) {
 	if b == nil {
 		b = &body{}
@@ -225,7 +225,7 @@ func (h *Host) locateStream(exclude *child, stream string) string {
 		if c == exclude {
 			continue
 		}
-		// Its error is that the process has ended, and with it the stream.
+		// An error means that the process has ended, and with it the stream.
 		m, err := c.conn.Call(ctx, msgWhere, &body{ID: stream})
 		if err != nil {
 			continue
@@ -253,7 +253,7 @@ func (h *Host) settled(process int, id string) {
 			h.log.Warn("an endpoint has moved to another process, and the pool's table is not up to date", "endpoint", id, "error", err)
 		}
 		if old != nil {
-			// Its error is that the process has ended already.
+			// An error means that the process has ended already.
 			_ = old.conn.Send(msgMoved, &body{ID: id})
 		}
 	})

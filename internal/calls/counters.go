@@ -21,8 +21,8 @@ import (
 	"github.com/outboard-run/outboard/client"
 )
 
-// counters are what processes have counted. The counters of a process that has ended are
-// added to those of its successors, so that no number falls at an upgrade.
+// counters are the counters of processes. The counters of a process that has ended are added to
+// those of its successors, so that no number falls at an upgrade.
 type counters struct {
 	Calls    []client.Calls
 	Policies []client.Policy
@@ -50,7 +50,7 @@ type totals struct {
 	ended counters
 }
 
-// add adds the counters of a process, which are its last message.
+// add adds the counters of a process, which it sends in its last message.
 func (t *totals) add(c *child, f *os.File) error {
 	var more counters
 	err := decodeFile(f, &more)
@@ -73,7 +73,7 @@ func (h *Host) uncounted() []*child {
 	return slices.DeleteFunc(h.retiring(), func(c *child) bool { return c.counted })
 }
 
-// Table is the live table of this node's calls, those in earlier processes included.
+// Table returns the live table of this node's calls, including calls in earlier processes.
 func (h *Host) Table(ctx context.Context) ([]client.Calls, error) {
 	h.totals.mu.RLock()
 	defer h.totals.mu.RUnlock()
@@ -84,7 +84,7 @@ func (h *Host) Table(ctx context.Context) ([]client.Calls, error) {
 	for _, c := range h.uncounted() {
 		var more []client.Calls
 		if err := c.getJSON(ctx, "/calls", &more); err == nil {
-			rows = mergeCalls(rows, more) // else it has died just now
+			rows = mergeCalls(rows, more) // else it has just died
 		}
 	}
 	return mergeCalls(rows, h.totals.ended.Calls), nil

@@ -13,14 +13,14 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/oneshot"
 )
 
-// delivery hands the calls that other nodes and sibling processes forward to the endpoints
-// that they name. The caller's node has applied the policies.
+// delivery hands the calls forwarded by other nodes and sibling processes to the endpoints that
+// they name. The caller's node has applied the policies.
 type delivery struct {
 	transports *transports
 	life       *lifetime
 }
 
-// target takes the endpoint's name out of a head and returns the endpoint's transport.
+// target removes the endpoint's name from a head, and returns the endpoint's transport.
 func (d *delivery) target(ctx context.Context, h *call.Head) (*call.Head, call.Transport, error) {
 	ids := h.Metadata.Get(endpointKey)
 	if len(ids) != 1 {
@@ -60,8 +60,8 @@ func (d *delivery) ServeUnary(ctx context.Context, h *call.Head, request *call.M
 	return unaryOverStream(ctx, t, h, request)
 }
 
-// trailerOf tells the caller's node by the trailer whether a program saw the call. Programs
-// have no say in that.
+// trailerOf returns a trailer that tells the caller's node whether a program saw the call. A
+// program can't set that key.
 func trailerOf(md metadata.MD, err error) metadata.MD {
 	switch {
 	case unsent(err):
@@ -97,7 +97,7 @@ func (d *delivery) Serve(from call.ServerStream) error {
 	if err != nil {
 		return err
 	}
-	// Serve does not wait for it: when the callee has ended the call it may wait for a
+	// Serve does not wait for this goroutine: when the callee has ended the call it may wait for a
 	// message of the caller, which ends when Serve returns.
 	d.life.Go(func() {
 		if err := forwardRequests(from, to); err != nil {

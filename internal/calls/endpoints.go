@@ -10,9 +10,9 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 
-// An endpointTable has the endpoints that the programs of a node offer through its
-// processes. A program that moves from one process to another remains the endpoint that it
-// was, even when the first process dies.
+// An endpointTable holds the endpoints that the programs of a node offer through its processes. A
+// program that moves from one process to another keeps its endpoint, even when the first process
+// dies.
 type endpointTable struct {
 	self outboard.NodeID
 	pool interface {
@@ -22,7 +22,7 @@ type endpointTable struct {
 
 	publishing sync.Mutex // keeps publications in the order of the changes; before mu
 	mu         sync.Mutex
-	serial     int // of the last endpoint
+	serial     int // number of the last endpoint
 	all        map[string]*offeredEndpoint
 	ended      map[int]bool // processes
 }
@@ -43,8 +43,8 @@ func (t *endpointTable) newID() string {
 	return fmt.Sprintf("%s/%d", t.self, t.serial)
 }
 
-// offer publishes the endpoint of a program. A program that was the endpoint previous on
-// another process remains that.
+// offer publishes the endpoint of a program. A program whose endpoint on another process was
+// previous keeps that endpoint.
 func (t *endpointTable) offer(ctx context.Context, process int, e *services.Endpoint, previous string) (*services.Endpoint, error) {
 	if e == nil {
 		return nil, outboard.Errorf(outboard.Protocol, "offer", "no endpoint")
@@ -54,7 +54,7 @@ func (t *endpointTable) offer(ctx context.Context, process int, e *services.Endp
 		return nil, err
 	}
 	if err := t.publish(ctx, stored.ID); err != nil {
-		if e.ID == "" { // the program does not get the new ID
+		if e.ID == "" { // an endpoint without an ID: the program does not get the new one
 			err = errors.Join(err, t.withdraw(ctx, process, stored.ID))
 		}
 		return nil, err
@@ -78,14 +78,14 @@ func (t *endpointTable) store(process int, e services.Endpoint, previous string)
 		had = &offeredEndpoint{endpoint: services.Endpoint{Process: process}}
 		t.all[e.ID] = had
 	}
-	// Until the program is settled it is reached through the process before.
+	// Until the program is settled it is reached through its previous process.
 	e.Node, e.Process = t.self, had.endpoint.Process
 	had.endpoint = e
 	return e, nil
 }
 
-// settled notes that a program is reached through a process now, and returns the process
-// before: 0 for the same.
+// settled records that a program is now reached through a process, and returns its previous
+// process: 0 if that is the same.
 func (t *endpointTable) settled(process int, id string) (before int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,8 +98,8 @@ func (t *endpointTable) settled(process int, id string) (before int) {
 	return before
 }
 
-// withdraw removes an endpoint as far as it belongs to a process: a program that is moving to
-// another process belongs to that one.
+// withdraw removes an endpoint if it belongs to the process: a program that is moving belongs to
+// the process that it is moving to.
 func (t *endpointTable) withdraw(ctx context.Context, process int, id string) error {
 	if !t.remove(process, id) {
 		return nil
@@ -145,7 +145,7 @@ func (t *endpointTable) withdrawAll(ctx context.Context, process int) error {
 	return all
 }
 
-// publish brings the pool's table up to date with an endpoint.
+// publish updates the pool's table with the current state of an endpoint.
 func (t *endpointTable) publish(ctx context.Context, id string) error {
 	t.publishing.Lock()
 	defer t.publishing.Unlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/policy"
 )
 
-// storeHeld stores which calls in flight of a process that is being replaced policies count.
+// storeHeld stores the calls in flight, of a process that is being replaced, that policies count.
 func (h *Host) storeHeld(c *child, f *os.File) {
 	var held []policy.InFlight
 	if err := decodeFile(f, &held); err != nil {
@@ -38,6 +38,6 @@ func (h *Host) sendHeld() {
 		return
 	}
 	defer f.Close()
-	// Its error is that the process has ended: the next one gets them.
+	// An error means that the process has ended: the next process gets the calls.
 	_ = h.current.conn.Send(msgHeld, nil, f)
 }

@@ -22,7 +22,7 @@ import (
 
 // HostOptions are the options of a Host.
 type HostOptions struct {
-	// Config is for the processes; the Host sets their numbers.
+	// Config configures the processes; the Host sets their numbers.
 	Config Config
 	// Launch starts a process.
 	Launch   helper.Launcher
@@ -31,8 +31,8 @@ type HostOptions struct {
 	// Identify returns the identity that a program's credential proves, "" for none. It may
 	// be nil, and does not block.
 	Identify func(credential string) string
-	// Programs is where programs connect, and Plain where plain gRPC does; nil:
-	// nowhere. The Host closes them.
+	// Programs is the listener to which programs connect, Plain that for plain gRPC; nil: none. The
+	// Host closes both.
 	Programs *net.UnixListener
 	Plain    *net.TCPListener
 	Logger   *slog.Logger
@@ -55,9 +55,9 @@ type Host struct {
 	mu       sync.Mutex
 	current  *child
 	children map[int]*child
-	last     int // number of a process
+	last     int // the number of the latest process
 	closing  bool
-	// heldSent says that the current process counts calls of others.
+	// heldSent says that the current process counts calls in flight of other processes.
 	heldSent bool
 
 	life    context.Context //nolint:containedctx // of the goroutines
@@ -65,7 +65,7 @@ type Host struct {
 	running sync.WaitGroup
 }
 
-// OpenHost starts the process. It returns when that accepts connections.
+// OpenHost starts the process. It returns when the process accepts connections.
 func OpenHost(ctx context.Context, opts HostOptions) (*Host, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -102,7 +102,7 @@ func (h *Host) startFirst(ctx context.Context) error {
 	return h.startCurrent(ctx, "")
 }
 
-// startCurrent starts the first process, or one that replaces a dead one.
+// startCurrent starts the first process, or the replacement of a dead one.
 func (h *Host) startCurrent(ctx context.Context, program string) error {
 	c, err := h.launch(ctx, program)
 	if err != nil {
@@ -143,7 +143,7 @@ func (h *Host) retiring() []*child {
 	return all
 }
 
-// child returns the process of a number, nil when it has ended.
+// child returns the process of a number, nil if it has ended.
 func (h *Host) child(number int) *child {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -162,7 +162,7 @@ func (h *Host) launch(ctx context.Context, program string) (*child, error) {
 		return nil, errors.Join(outboard.Errorf(outboard.Invalid, "start the process that carries calls", "%w", err), conn.Close())
 	}
 	c := h.adopt(proc, conn)
-	_ = far.Close() // so that the process's end is the connection's
+	_ = far.Close() // so that the connection ends when the process ends
 	if err := c.start(ctx, h.opts.Config); err != nil {
 		err = c.withExitReason(err)
 		c.kill()
@@ -215,11 +215,11 @@ func (h *Host) ended(c *child) {
 	}
 }
 
-// The exponential back-off before a process that has died is started again.
+// The exponential back-off before a dead process is started again.
 const (
 	minBackoff   = 50 * time.Millisecond
 	maxBackoff   = 10 * time.Second
-	stableUptime = 10 * time.Second // after which the back-off begins anew
+	stableUptime = 10 * time.Second // uptime after which the back-off begins anew
 )
 
 // restart starts a process in place of a dead one.
@@ -288,7 +288,7 @@ func (h *Host) Close() error {
 	return err
 }
 
-// PlainAddr is where plain gRPC is served, "" for nowhere.
+// PlainAddr returns the address on which plain gRPC is served, "" for none.
 func (h *Host) PlainAddr() string {
 	if h == nil || h.opts.Plain == nil {
 		return ""
@@ -296,8 +296,8 @@ func (h *Host) PlainAddr() string {
 	return h.opts.Plain.Addr().String()
 }
 
-// ServePeer passes the connection of another node, of which read was read already, to the
-// process. It stays the caller's to close.
+// ServePeer passes the connection of another node, from which read was read already, to the
+// process. The caller still closes nc.
 func (h *Host) ServePeer(nc net.Conn, read []byte) error {
 	source, ok := nc.(interface{ File() (*os.File, error) })
 	if !ok {
@@ -308,7 +308,7 @@ func (h *Host) ServePeer(nc net.Conn, read []byte) error {
 		return fmt.Errorf("pass a connection: %w", err)
 	}
 	defer f.Close()
-	// With the mutex, so that no connection is passed to a process after drain.
+	// The mutex is held, so that no connection is passed to a process after drain.
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.current == nil {

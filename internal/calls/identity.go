@@ -14,17 +14,17 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/offer"
 )
 
-// The identity of a caller is the Tenant of its calls. A process checks it where a call enters
-// the fabric, and the nodes on its way forward it:
+// The identity of a caller is the Tenant of its calls. A process checks it where a call enters the
+// fabric, and the nodes on the call's way forward it:
 //
 //	tenant:NAME  a tenant's process, by the credential that its node gave it
 //	node:models  a node's own requests for models, by a credential of its own
 //	uid:NUMBER   a program on the node's socket, by the socket's credentials
 //	""           a caller of the port for plain gRPC, which proves nothing
 //
-// Services whose names begin with "outboard." are the system's own. They are called and
-// offered by the identities that they belong to, and never through the port for plain gRPC. A
-// node's models for functions belong to the node, and are called by tenants.
+// Services whose names begin with "outboard." are reserved for the system. Only the identities that
+// own them call and offer them, never through the port for plain gRPC. A node's models for
+// functions belong to the node, and are called by tenants.
 
 const (
 	reservedPrefix = "outboard."
@@ -32,19 +32,19 @@ const (
 	modelsPrefix   = reservedPrefix + "models."
 	tensorsPrefix  = reservedPrefix + "tensors."
 	chatsPrefix    = reservedPrefix + "chats."
-	// TenantIdentity begins the identity of a tenant's process.
+	// TenantIdentity is the prefix of the identity of a tenant's process.
 	TenantIdentity = "tenant:"
-	// ModelsIdentity is that of a node that asks another one for a model.
+	// ModelsIdentity is the identity of a node that requests a model of another node.
 	ModelsIdentity = "node:models"
 )
 
-// reserved reports whether a service is the system's own.
+// reserved reports whether a service is reserved for the system.
 func reserved(service string) bool { return strings.HasPrefix(service, reservedPrefix) }
 
 // owner returns the identity that may offer a reserved service, and call it unless it is for
-// tenants; "" for none. The name of a tenant's is outboard.tenant.TENANT.NODE, those of a node's
-// models are outboard.models.NODE for nodes, and outboard.tensors.NODE and outboard.chats.NODE for
-// tenants; no name has a dot.
+// tenants; "" for none. A tenant's service is named outboard.tenant.TENANT.NODE. A node's models
+// are named outboard.models.NODE for nodes, and outboard.tensors.NODE and outboard.chats.NODE for
+// tenants. No tenant's or node's name has a dot.
 func owner(service string) string {
 	if isOfNode(service, modelsPrefix) || isForTenants(service) {
 		return ModelsIdentity
@@ -62,7 +62,7 @@ func isOfNode(service, prefix string) bool {
 	return ok && node != "" && !strings.Contains(node, ".")
 }
 
-// isForTenants reports whether a service is what a node offers to tenants.
+// isForTenants reports whether a service is one that a node offers to tenants.
 func isForTenants(service string) bool {
 	return isOfNode(service, tensorsPrefix) || isOfNode(service, chatsPrefix)
 }
@@ -83,8 +83,8 @@ func mayCall(service, identity string) error {
 	return mayOffer(service, identity)
 }
 
-// offeredBy reports whether a node may have a service: a tenant's process is of the node that
-// the service names.
+// offeredBy reports whether a node may offer a service: a reserved service names the node that
+// offers it.
 func offeredBy(service string, node outboard.NodeID) bool {
 	return !reserved(service) || owner(service) != "" && strings.HasSuffix(service, "."+string(node))
 }
@@ -92,7 +92,7 @@ func offeredBy(service string, node outboard.NodeID) bool {
 // An Identifier returns the identity that a credential proves, "" for none.
 type Identifier func(ctx context.Context, credential string) (identity string, err error)
 
-// credentials remembers the identities that credentials prove.
+// credentials caches the identities that credentials prove.
 type credentials struct {
 	identify Identifier // nil: no credential proves anything
 
@@ -100,16 +100,17 @@ type credentials struct {
 	known map[string]provenIdentity
 }
 
-// A provenIdentity is what a credential proves until a time; "": nothing.
+// A provenIdentity is the identity that a credential proves, "" for none, and until when it is
+// cached.
 type provenIdentity struct {
 	identity string
 	until    time.Time
 }
 
 const (
-	// identityTTL is how long a credential counts that its node has revoked.
+	// identityTTL is how long a credential still counts after its node has revoked it.
 	identityTTL = 5 * time.Second
-	// maxCredentials bounds the credentials that are remembered.
+	// maxCredentials bounds the cached credentials.
 	maxCredentials = 4096
 	// identifyLimit is how long the node may take to check a credential.
 	identifyLimit = 5 * time.Second
@@ -175,8 +176,8 @@ func (c *credentials) withIdentity(ctx context.Context, h *call.Head) (*call.Hea
 	return h, nil
 }
 
-// An entrance is where calls enter the fabric: it refuses those that their caller may not make.
-// credentials is nil where callers can't prove an identity.
+// An entrance is the point where calls enter the fabric: it refuses calls that their caller may not
+// make. credentials is nil if callers can't prove an identity.
 type entrance struct {
 	handler     handler
 	credentials *credentials

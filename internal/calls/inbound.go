@@ -11,7 +11,7 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/remote"
 )
 
-// An origin is the kind of process that a connection is from.
+// An origin is the kind of process at the other end of a connection.
 type origin int
 
 const (
@@ -22,7 +22,7 @@ const (
 // maxInbound bounds the connections of other nodes.
 const maxInbound = 4096
 
-// inbound are the connections that bring calls: of other nodes, and of sibling processes.
+// inbound holds the connections that bring calls, from other nodes and from sibling processes.
 type inbound struct {
 	life    *lifetime
 	handler handler
@@ -39,8 +39,8 @@ func newInbound(life *lifetime, h handler, log *slog.Logger) *inbound {
 	return &inbound{life: life, handler: h, log: log, conns: map[*remote.Conn]origin{}}
 }
 
-// reserve counts a connection whose peer has not proved its identity yet; false: there
-// are too many.
+// reserve counts a connection whose peer has not proved its identity yet; false: there are too
+// many.
 func (in *inbound) reserve() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -58,8 +58,8 @@ func (in *inbound) release() {
 	in.unverified--
 }
 
-// serve serves the calls of a connection until it ends. It calls registered once the
-// connection is among those that are drained.
+// serve serves the calls of a connection until it ends. It calls registered as soon as the drain
+// functions include the connection.
 func (in *inbound) serve(ctx context.Context, c *framed.Conn, from origin, peer string, registered func()) {
 	conn := remote.New(c, remote.Options{Handler: in.handler, Peer: peer, Trusted: true, Logger: in.log})
 	in.add(conn, from)
@@ -108,13 +108,13 @@ func (in *inbound) drainAll() {
 
 func (in *inbound) drainLocked(conn *remote.Conn) {
 	in.life.Go(func() {
-		// Its error is that the connection has ended, or the Plane.
+		// An error means that the connection has ended, or the Plane.
 		_ = conn.Drain(in.life.ctx)
 		_ = conn.Close()
 	})
 }
 
-// noNodes reports that no node is connected, or about to be.
+// noNodes reports whether no node is connected or connecting.
 func (in *inbound) noNodes() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/shared"
 )
 
-// listeners are the sockets where programs connect.
+// listeners are the sockets to which programs connect.
 type listeners struct {
 	mu       sync.Mutex
 	programs *shared.Listener   // nil: closed
@@ -49,8 +49,8 @@ func (l *listeners) plainAddr() string {
 	return l.plain.Addr().String()
 }
 
-// Accept serves the programs that connect to two listening sockets: for shared
-// memory, and for plain gRPC if that is not nil. Both files stay the caller's.
+// Accept serves the programs that connect to two listening sockets: for shared memory, and for
+// plain gRPC unless plain is nil. The caller still closes both files.
 func (p *Plane) Accept(programs, plain *os.File) error {
 	l, err := shared.ListenFile(programs, p.sharedOptions())
 	if err != nil {
@@ -78,10 +78,10 @@ func (p *Plane) listen(programs *shared.Listener, port net.Listener) {
 	p.listeners.set(programs, plain)
 }
 
-// Pause stops accepting programs, and keeps those that are connected. Accept resumes.
+// Pause stops accepting programs, and keeps the connected ones. Accept resumes.
 func (p *Plane) Pause() error { return p.listeners.drain() }
 
-// PlainAddr is where plain gRPC is served, "" for nowhere.
+// PlainAddr returns the address on which plain gRPC is served, "" for none.
 func (p *Plane) PlainAddr() string { return p.listeners.plainAddr() }
 
 // servePlain serves programs that speak plain gRPC.
@@ -91,9 +91,9 @@ func (p *Plane) servePlain(l net.Listener) {
 	}
 }
 
-// A drainableListener can stop accepting without resetting a connection: when grpc-go is
-// told to stop it closes accepted connections that it has not begun to serve, so drain
-// waits until grpc-go has begun with each of them.
+// A drainableListener can stop accepting without resetting a connection: grpc-go, when stopped,
+// closes accepted connections that it has not begun to serve, so drain waits until grpc-go has
+// begun with each of them.
 type drainableListener struct {
 	net.Listener
 	closed  chan struct{}
@@ -108,7 +108,7 @@ func newDrainableListener(l net.Listener) *drainableListener {
 	return &drainableListener{Listener: l, closed: make(chan struct{})}
 }
 
-// Accept implements net.Listener. Of a draining listener it blocks until Close.
+// Accept implements net.Listener. On a draining listener it blocks until Close.
 func (l *drainableListener) Accept() (net.Conn, error) {
 	nc, err := l.Listener.Accept()
 	if err == nil {

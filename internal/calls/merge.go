@@ -24,7 +24,7 @@ func mergeCalls(rows, more []client.Calls) []client.Calls {
 		r := &rows[at]
 		r.Acted = maps.Clone(r.Acted)
 		if m.Rate > r.Rate {
-			r.P50, r.P99 = m.P50, m.P99 // of the process with more calls
+			r.P50, r.P99 = m.P50, m.P99 // percentiles of the process with more calls
 		}
 		r.Rate, r.Errors, r.Sent, r.Received = r.Rate+m.Rate, r.Errors+m.Errors, r.Sent+m.Sent, r.Received+m.Received
 		r.InFlight, r.Total = r.InFlight+m.InFlight, r.Total+m.Total
@@ -41,7 +41,7 @@ func mergeCalls(rows, more []client.Calls) []client.Calls {
 	return rows
 }
 
-// mergePolicies adds counts by the policies' names. others: also of policies that list lacks.
+// mergePolicies adds up counts by the policies' names. others: also of policies that list lacks.
 func mergePolicies(list, more []client.Policy, others bool) []client.Policy {
 	for _, m := range more {
 		at := slices.IndexFunc(list, func(p client.Policy) bool { return p.Name == m.Name && p.Kind == m.Kind })

@@ -11,8 +11,8 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 
-// The messages between a node and a process that carries its calls, by internal/ipc. Their
-// meaning has the version Handover.
+// The messages between a node and a process that carries its calls, by internal/ipc. The version
+// Handover defines their meaning.
 
 // The requests of a node, and their replies.
 const (
@@ -23,7 +23,7 @@ const (
 	msgHeld  = "held"  // a file with the calls in flight in other processes; no reply
 	msgDrain = "drain" // send callers elsewhere, and end after the last call: InFlight
 	msgMoved = "moved" // another process reaches the program of the endpoint ID now; no reply
-	msgPeer  = "peer"  // a node's connection, of which Data was read; no reply
+	msgPeer  = "peer"  // a node's connection, from which Data was read; no reply
 	msgNear  = "near"  // a sibling's link; no reply
 	msgHTTP  = "http"  // a connection for the tables; no reply
 	msgWhere = "where" // find the endpoint of the stream ID: its ID, or "". Also from process to node
@@ -32,15 +32,15 @@ const (
 // The requests of a process.
 const (
 	msgState    = "state"    // a connection to the pool's table; no reply
-	msgOffer    = "offer"    // a program serves: Endpoint with its ID
+	msgOffer    = "offer"    // a program offers services: Endpoint with its ID
 	msgSettled  = "settled"  // the program of the endpoint ID is reached here; no reply
 	msgWithdraw = "withdraw" // the endpoint ID is gone: empty
 	msgIdentify = "identify" // check the credential ID: the ID that it proves, or ""
 	msgLink     = "link"     // connect to the sibling of that number: a file
-	msgLeft     = "left"     // the last call is over, and a file has what was counted: empty
+	msgLeft     = "left"     // the last call is over; a file with the counters: empty
 )
 
-// A body is that of any message; the type of the message says which members count.
+// A body is the body of any message; the type of the message says which fields count.
 type body struct {
 	Config   *Config            `json:"config,omitempty"`
 	Ready    *Ready             `json:"ready,omitempty"`
@@ -60,7 +60,7 @@ func bodyOf(m *ipc.Message) (body, error) {
 	return b, err
 }
 
-// detachFile takes a message's only file, nil when there is none.
+// detachFile returns a message's only file, nil if there is none, and closes the rest.
 func detachFile(m *ipc.Message) *os.File {
 	f := m.File()
 	m.Close()
@@ -70,7 +70,7 @@ func detachFile(m *ipc.Message) *os.File {
 // maxState bounds the state that one process passes to another in a file.
 const maxState = 256 << 20
 
-// encodeFile writes v into a file of memory.
+// encodeFile writes v into a memory file.
 func encodeFile(name string, v any) (*os.File, error) {
 	var text bytes.Buffer
 	if err := gob.NewEncoder(&text).Encode(v); err != nil {
@@ -79,10 +79,10 @@ func encodeFile(name string, v any) (*os.File, error) {
 	return ipc.NewFile(name, text.Bytes())
 }
 
-// errNoFile says that a message lacks the file that its type demands.
+// errNoFile is the error of a message without the file that its type requires.
 var errNoFile = outboard.Errorf(outboard.Protocol, "calls", "no file came along")
 
-// decodeFile reads a file that encodeFile has written, and closes it.
+// decodeFile decodes a file written by encodeFile, and closes it.
 func decodeFile(f *os.File, v any) error {
 	if f == nil {
 		return errNoFile

@@ -31,7 +31,7 @@ func (p *process) locateStream(ctx context.Context, stream string) string {
 	return b.ID
 }
 
-// identify implements Identifier: the node has given the credentials.
+// identify implements Identifier by asking the node, which has issued the credentials.
 func (p *process) identify(ctx context.Context, credential string) (string, error) {
 	m, err := p.node.Call(ctx, msgIdentify, &body{ID: credential})
 	if err != nil {
@@ -62,7 +62,7 @@ func (o *nodeOffers) Offer(ctx context.Context, e services.Endpoint, previous st
 
 // Settled implements Offers.
 func (o *nodeOffers) Settled(id string) {
-	// Its error is that the node is gone, and with it this process.
+	// An error means that the node is gone, and with it this process.
 	_ = o.node.Send(msgSettled, &body{ID: id})
 }
 

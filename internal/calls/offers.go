@@ -9,7 +9,8 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 
-// registryOffers publishes in the registry; for a Plane that is the only process of its node.
+// registryOffers publishes endpoints in the registry; for a Plane that is the only process of its
+// node.
 type registryOffers struct {
 	registry *services.Registry
 	self     outboard.NodeID

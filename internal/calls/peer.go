@@ -16,14 +16,14 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/transit"
 )
 
-// endpointKey names, between nodes, the endpoint that a call is for.
+// endpointKey is the metadata key by which nodes name the endpoint of a call.
 const endpointKey = offer.EndpointKey
 
-// dialLimit is how long a connection to another node may take to be made.
+// dialLimit bounds the time to connect to another node.
 const dialLimit = 5 * time.Second
 
-// A peer is another node or a sibling process, and the connection that calls to it share.
-// The first call that needs the connection makes it.
+// A peer is another node or a sibling process, and the connection that calls to it share. The first
+// call that needs the connection opens it.
 type peer struct {
 	name      string
 	life      *lifetime
@@ -40,8 +40,8 @@ func newPeer(name string, life *lifetime, dial func(context.Context) (*remote.Co
 	return &peer{name: name, life: life, dial: dial, endpoints: map[string]*peerEndpoint{}}
 }
 
-// endpoint returns the transport of an endpoint, made by create the first time. The mutex
-// of transports is held.
+// endpoint returns the transport of an endpoint, created by create the first time. The mutex of
+// transports is held.
 func (p *peer) endpoint(id string, create func() *peerEndpoint) *peerEndpoint {
 	e := p.endpoints[id]
 	if e == nil {
@@ -51,8 +51,8 @@ func (p *peer) endpoint(id string, create func() *peerEndpoint) *peerEndpoint {
 	return e
 }
 
-// retainEndpoints forgets the endpoints that are not used, and returns how many are left. The
-// mutex of transports is held.
+// retainEndpoints drops the endpoints that are not used, and returns how many are left. The mutex
+// of transports is held.
 func (p *peer) retainEndpoints(used map[call.Transport]bool) int {
 	for id, e := range p.endpoints {
 		if !used[e] {
@@ -69,7 +69,7 @@ type dialAttempt struct {
 	err  error
 }
 
-// connect returns the connection, a new one when the last has ended or drains.
+// connect returns the connection, a new one if the last has ended or drains.
 func (p *peer) connect(ctx context.Context) (*connection, error) {
 	p.mu.Lock()
 	if p.current != nil && p.current.usable() {
@@ -97,7 +97,7 @@ func (p *peer) connect(ctx context.Context) (*connection, error) {
 	}
 }
 
-// attemptDial makes the connection that replaces the current one.
+// attemptDial opens the connection that replaces the current one.
 func (p *peer) attemptDial(a *dialAttempt) {
 	ctx, cancel := context.WithTimeout(p.life.ctx, dialLimit)
 	defer cancel()
@@ -128,7 +128,7 @@ func (p *peer) supersede() {
 	}
 }
 
-// retire makes no more connections, and ends the current one once its calls are over.
+// retire allows no more connections, and ends the current one once its calls are over.
 func (p *peer) retire() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +153,7 @@ type connection struct {
 	superseded chan struct{} // closed when new calls use another connection
 }
 
-// usable reports that new calls may use the connection.
+// usable reports whether new calls may use the connection.
 func (c *connection) usable() bool {
 	select {
 	case <-c.conn.Draining():
@@ -165,8 +165,8 @@ func (c *connection) usable() bool {
 	}
 }
 
-// finish waits until new calls use another connection, moves the streams to that, and
-// closes this one when its other calls are over.
+// finish waits until new calls use another connection, moves the streams there, and closes this one
+// when its other calls are over.
 func (c *connection) finish(life context.Context) {
 	select {
 	case <-c.conn.Draining():
@@ -178,23 +178,23 @@ func (c *connection) finish(life context.Context) {
 	defer moving.Wait()
 	defer stop()
 	moving.Go(func() { c.fleet.Move(ctx) })
-	// Its error is that the Plane ends, and with it every call.
+	// An error means that the Plane ends, and with it every call.
 	_ = c.conn.Finish(life)
 	_ = c.conn.Close()
 }
 
-// An unreachableError is the end of a call for which there was no connection.
+// An unreachableError is the error of a call for which there was no connection.
 type unreachableError struct{ text string }
 
 func (e unreachableError) Error() string { return e.text }
 
-// GRPCStatus makes it a status for the package status.
+// GRPCStatus implements the interface that package status recognises.
 func (e unreachableError) GRPCStatus() *status.Status { return status.New(codes.Unavailable, e.text) }
 
 // Unsent reports that the callee never saw the call.
 func (unreachableError) Unsent() bool { return true }
 
-// unsent reports that the callee never saw a call that failed.
+// unsent reports whether the callee never saw a call that failed.
 func unsent(err error) bool {
 	var u interface{ Unsent() bool }
 	return errors.As(err, &u) && u.Unsent()
@@ -203,7 +203,7 @@ func unsent(err error) bool {
 // A peerEndpoint is the transport of an endpoint of another node, or of a sibling process.
 type peerEndpoint struct {
 	id string
-	// locate returns what the next attempt uses: a transport, or else a peer.
+	// locate returns the route of the next attempt: a transport, or else a peer.
 	locate  func() (call.Transport, *peer)
 	sibling bool // it is an endpoint of this node
 }
@@ -213,16 +213,16 @@ var _ interface {
 	call.Unary
 } = (*peerEndpoint)(nil)
 
-// maxAttempts is how often a call is sent on another connection when the peer drains the
-// one that it was sent on. The peer has not seen the call then. The process that has an
-// endpoint of this node may change meanwhile, so that it is located for each attempt.
+// maxAttempts bounds how often a call is sent on another connection because the peer drains the one
+// that it was sent on: the peer has not seen the call then. The process that serves an endpoint of
+// this node may change meanwhile, so each attempt locates it anew.
 const maxAttempts = 12
 
-// A sendFunc makes a call over t. The fleet is that of the streams on t, nil where they
-// never have to move.
+// A sendFunc makes a call over t. fleet holds the streams on t; it is nil if they never have to
+// move.
 type sendFunc func(t call.Transport, fleet *transit.StreamSet, h *call.Head) error
 
-// send makes a call by f until it is under way.
+// send makes a call by f, and repeats attempts that the callee never saw.
 func (e *peerEndpoint) send(ctx context.Context, f sendFunc, h *call.Head) error {
 	var err error
 	for n := range maxAttempts {
@@ -244,7 +244,7 @@ func (e *peerEndpoint) attempt(ctx context.Context, f sendFunc, h *call.Head) (f
 	case t != nil:
 		return false, f(t, nil, h)
 	case e.sibling && transit.IsMove(h):
-		// It would return to the process that it is to leave.
+		// Otherwise the call would return to the process that it is to leave.
 		return false, unreachableError{"the endpoint's program has not moved to the new process yet"}
 	}
 	c, err := peer.connect(ctx)
@@ -253,7 +253,7 @@ func (e *peerEndpoint) attempt(ctx context.Context, f sendFunc, h *call.Head) (f
 	}
 	err = f(c.conn, &c.fleet, e.addressed(h))
 	var gone unreachableError
-	// Of an endpoint that the other node does not have any more the router knows others.
+	// The other node has lost the endpoint: the router knows other endpoints.
 	return !e.sibling && errors.As(err, &gone), err
 }
 
@@ -269,8 +269,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Open implements call.Transport. A stream moves to another connection when the peer
-// drains the one that it is on.
+// Open implements call.Transport. A stream moves to another connection when the peer drains its
+// present one.
 func (e *peerEndpoint) Open(ctx context.Context, h *call.Head) (call.ClientStream, error) {
 	if !h.Streaming {
 		s, _, err := e.openLeg(ctx, h)
@@ -312,7 +312,7 @@ func (e *peerEndpoint) Unary(ctx context.Context, h *call.Head, request *call.Me
 	return response, end, err
 }
 
-// Close implements call.Transport: the connection is the peer's.
+// Close implements call.Transport. It does nothing: the connection belongs to the peer.
 func (e *peerEndpoint) Close() error { return nil }
 
 // addressed returns a copy of a head that names the endpoint.

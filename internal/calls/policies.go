@@ -13,20 +13,20 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 
-// policies are the pool's policies and balancing rules that are in force here.
+// policies are the pool's policies and balancing rules in force here.
 type policies struct {
 	registry *services.Registry
 	log      *slog.Logger
 	table    policy.Table
 	modules  policy.Modules
-	applied  policyVersion // of apply alone
+	applied  policyVersion // used by apply alone
 
 	mu      sync.Mutex
 	balance balance.Rules
 }
 
-// A policyVersion is the number of the policies, and of the service descriptions that
-// they were read with: an expression may name fields that become known later.
+// A policyVersion is the number of the policies, and of the service descriptions with which they
+// were read: an expression may name fields that become known later.
 type policyVersion struct {
 	number       int
 	descriptions uint64
@@ -36,8 +36,8 @@ func newPolicies(registry *services.Registry, log *slog.Logger) *policies {
 	return &policies{registry: registry, log: log}
 }
 
-// apply puts the pool's policies in force when they, or the descriptions of the services
-// that they are about, have changed. One goroutine at a time may call it.
+// apply puts the pool's policies in force if they, or the descriptions of their services, have
+// changed. One goroutine at a time may call it.
 func (p *policies) apply() {
 	current := p.registry.Policies().Current()
 	if current == nil {
@@ -50,7 +50,8 @@ func (p *policies) apply() {
 	p.applied = now
 	set, rules, err := p.read(current.Name, []byte(current.Text))
 	if err != nil {
-		// The node that applied them could read them: it is newer, or has other descriptors.
+		// The node on which they were applied could read them: it is newer, or has other
+		// descriptors.
 		p.log.Error("this node can't read the pool's policies: the earlier ones stay in force", "version", current.Number, "error", err)
 		return
 	}
@@ -78,7 +79,7 @@ func (p *policies) read(name string, text []byte) (*policy.Set, balance.Rules, e
 	return set, rules, err
 }
 
-// balanceOf returns how a node balances the calls of a service.
+// balanceOf returns the balancing configuration of a service on a node.
 func (p *policies) balanceOf(service string, self outboard.NodeID) balance.Config {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,8 +21,8 @@ import (
 	"github.com/outboard-run/outboard/internal/traces"
 )
 
-// Handover is the version of the messages between a node and a process that carries its
-// calls. Both must have the same; a node sends its own first.
+// Handover is the version of the messages between a node and a process that carries its calls. Both
+// must have the same; a node sends its own first.
 const Handover = 2 // 1: before programs had credentials
 
 // Config is how a node configures the process that carries its calls.
@@ -34,12 +34,13 @@ type Config struct {
 	Identity string `json:"identity"`
 	// Process is the process's number.
 	Process int `json:"process"`
-	// StateName is the node's name in the pool's state, which the node lends; empty: Self.
+	// StateName is the node's name in the pool's state, to which the node lends a connection;
+	// empty: Self.
 	StateName string `json:"state_name,omitempty"`
 	// NATS and Creds name an existing NATS cluster with the pool's state.
 	NATS  string `json:"nats,omitempty"`
 	Creds string `json:"creds,omitempty"`
-	// The other fields are those of the options of a node.
+	// The other fields are copied from the options of a node.
 	Heartbeat time.Duration `json:"heartbeat,omitempty"`
 	DeadAfter time.Duration `json:"dead_after,omitempty"`
 	Slow      time.Duration `json:"slow,omitempty"`
@@ -57,11 +58,11 @@ type Ready struct {
 type ProcessOptions struct {
 	Version string
 	Logger  *slog.Logger
-	// Level, where it is not nil, is set to what the node logs.
+	// Level, if not nil, is set to the log level of the node.
 	Level *slog.LevelVar
 }
 
-// A process carries the calls of a node in an operating system process of their own.
+// A process carries the calls of a node in a separate operating system process.
 type process struct {
 	opts    ProcessOptions
 	log     *slog.Logger
@@ -70,7 +71,7 @@ type process struct {
 	running sync.WaitGroup
 	retired chan struct{} // closed when the last call is over
 
-	// Set by the request to start.
+	// The following fields are set by the request to start.
 	config   Config
 	identity *authority.Identity
 	state    *state.State
@@ -82,9 +83,8 @@ type process struct {
 	tables   http.Handler
 }
 
-// Run is a process that carries a node's calls: it serves the node's requests on the
-// socket, and ends with the node, or after its last call when another process has taken
-// over.
+// Run is a process that carries a node's calls: it serves the node's requests on the socket, and
+// ends with the node, or after its last call once another process has taken over.
 func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -109,7 +109,7 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	return p.close(cancel)
 }
 
-// close releases the node's sockets first: a node that is started anew listens on them.
+// close releases the node's sockets first: the node listens on them again when it restarts.
 func (p *process) close(cancel context.CancelFunc) error {
 	var err error
 	if p.plane != nil {
@@ -133,8 +133,8 @@ func (p *process) close(cancel context.CancelFunc) error {
 	return err
 }
 
-// handle serves a request of the node; it does not block, except for start, before which
-// the node requests nothing else.
+// handle serves a request of the node. It does not block, except for start, before which the node
+// sends no other request.
 func (p *process) handle(m *ipc.Message) {
 	var b body
 	err := m.Decode(&b)
@@ -171,7 +171,7 @@ func (p *process) handle(m *ipc.Message) {
 	}
 }
 
-// handleConn serves a message that brings a connection.
+// handleConn serves a message that passes a connection.
 func (p *process) handleConn(m *ipc.Message, b body) {
 	switch m.Type {
 	case msgPeer:
@@ -190,7 +190,7 @@ func (p *process) handleConn(m *ipc.Message, b body) {
 	}
 }
 
-// reply answers the node. Its error is that the node is gone, which Serve notices.
+// reply replies to the node. An error means that the node is gone, which Serve notices.
 func (p *process) reply(to *ipc.Message, b *body, err error, files ...*os.File) {
 	if b == nil {
 		b = &body{}

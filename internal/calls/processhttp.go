@@ -35,14 +35,14 @@ func (p *process) handler(plane *Plane) http.Handler {
 	return mux
 }
 
-// A parseResult is why a text of policies is wrong, or empty.
+// A parseResult is the error of a text of policies, or empty.
 type parseResult struct {
 	Error string `json:"error,omitempty"`
 }
 
 func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // the node hung up
+	_ = json.NewEncoder(w).Encode(v) // an error means that the node hung up
 }
 
 // serveHTTP serves the one request of a connection.

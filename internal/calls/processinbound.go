@@ -32,8 +32,8 @@ func (p *process) serve(m *ipc.Message) error {
 	return outboard.Errorf(outboard.Protocol, m.Type, "%d files", len(files))
 }
 
-// servePeer serves another node that has connected to this one. The bytes of read come
-// before those that the connection still has.
+// servePeer serves another node that has connected to this one. The bytes of read precede those
+// still to be received.
 func (p *process) servePeer(f *os.File, read []byte) {
 	registered := sync.OnceFunc(p.plane.inbound.release)
 	defer registered()

@@ -32,8 +32,7 @@ func (p *process) retire() {
 	close(p.retired)
 }
 
-// passCounters passes what was counted to the node, which reports it when this process is
-// gone.
+// passCounters passes the counters to the node, which reports them after this process has ended.
 func (p *process) passCounters() error {
 	c := counters{Calls: p.plane.Table(), Policies: p.plane.Policies()}
 	var text bytes.Buffer
@@ -64,8 +63,8 @@ func (p *process) passCounters() error {
 // countersLimit is how long the node may take to store the counters of a process.
 const countersLimit = 5 * time.Second
 
-// pause stops accepting connections, and replies with the state of the policies, if it can
-// be passed.
+// pause stops accepting connections, and replies with the state of the policies, if that can be
+// passed.
 func (p *process) pause(m *ipc.Message) {
 	f, err := encodeFile("policies", p.plane.policies.table.ExportState(time.Now()))
 	if err != nil {
@@ -77,7 +76,7 @@ func (p *process) pause(m *ipc.Message) {
 	p.reply(m, nil, p.plane.Pause(), f)
 }
 
-// restorePolicies restores the state of the policies of the process before.
+// restorePolicies restores the policies' state from the previous process.
 func (p *process) restorePolicies(f *os.File) error {
 	var state policy.SetState
 	err := decodeFile(f, &state)
@@ -85,23 +84,23 @@ func (p *process) restorePolicies(f *os.File) error {
 	return err
 }
 
-// countHeld has policies count the calls in flight in other processes.
+// countHeld has the policies count the calls in flight in other processes.
 func (p *process) countHeld(f *os.File) {
 	var held []policy.InFlight
-	// Its error leaves no calls in other processes.
+	// After an error no calls in other processes are counted.
 	_ = decodeFile(f, &held)
 	p.plane.policies.table.HeldElsewhere(held, time.Now())
 }
 
-// A process that is being replaced reports its calls in flight. Most are over, or are
-// streams that have moved, when it begins.
+// A process that is being replaced reports its calls in flight after heldDelay: by then most are
+// over, or are streams that have moved.
 const (
 	heldDelay    = time.Second
 	heldInterval = 50 * time.Millisecond
 )
 
-// reportHeld reports to the node the calls in flight here that policies count, when they
-// have changed.
+// reportHeld reports to the node the calls in flight here that policies count, whenever they
+// change.
 func (p *process) reportHeld(done <-chan struct{}) {
 	wait := time.NewTimer(heldDelay)
 	defer wait.Stop()
@@ -125,7 +124,7 @@ func (p *process) reportHeld(done <-chan struct{}) {
 		if err != nil {
 			continue
 		}
-		// Its error is that the node is gone, and with it this process.
+		// An error means that the node is gone, and with it this process.
 		_ = p.node.Send(msgHeld, nil, f)
 		_ = f.Close()
 	}

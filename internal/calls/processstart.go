@@ -21,7 +21,7 @@ import (
 	"github.com/outboard-run/outboard/internal/traces"
 )
 
-// startLimit is how long a process may take until it can carry calls.
+// startLimit is how long a process may take to start until it can carry calls.
 const startLimit = 30 * time.Second
 
 func (p *process) start(config *Config) (*Ready, error) {
@@ -96,7 +96,7 @@ func (p *process) planeOptions() Options {
 	return o
 }
 
-// framed are for connections to other nodes.
+// framed returns the options of connections to other nodes.
 func (p *process) framed(config *tls.Config) framed.Options {
 	return framed.Options{
 		TLS: config, DeadAfter: p.config.DeadAfter, Logger: p.log,
@@ -104,7 +104,7 @@ func (p *process) framed(config *tls.Config) framed.Options {
 	}
 }
 
-// labelled returns a registerer for metrics that the node has of itself as well.
+// labelled returns a registerer with a label, for metrics that the node itself has as well.
 func (p *process) labelled() prometheus.Registerer {
 	return prometheus.WrapRegistererWith(prometheus.Labels{"process": "calls"}, p.metrics)
 }

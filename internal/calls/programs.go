@@ -28,16 +28,16 @@ const propagation = time.Second
 // offerLimit is how long the pool's table may take to store an offer.
 const offerLimit = 10 * time.Second
 
-// programs are the programs that are connected to this process, and the endpoints that
-// they offer.
+// programs holds the programs that are connected to this process, and the endpoints that they
+// offer.
 type programs struct {
 	registry *services.Registry
 	offers   Offers
 	process  int
 	self     outboard.NodeID
-	entrance *entrance // of their calls
-	changed  func()    // the endpoints have changed
-	// remoteCallers reports that other nodes send calls to this process.
+	entrance *entrance // admits their calls
+	changed  func()    // called when the endpoints have changed
+	// remoteCallers reports whether other nodes send calls to this process.
 	remoteCallers func() bool
 	life          *lifetime
 	log           *slog.Logger
@@ -57,13 +57,13 @@ func newPrograms(opts Options, life *lifetime, h handler) *programs {
 	}
 }
 
-// A program is connected to the node.
+// A program is a program that is connected to the node.
 type program struct {
 	programs *programs
 	conn     *shared.Conn
 
 	offering sync.Mutex // one offer at a time
-	id       string     // of its endpoint, "" while it offers nothing; under programs.mu
+	id       string     // of its endpoint, "" if it offers none; under programs.mu
 	moved    bool       // another process reaches that endpoint now; under programs.mu
 	gone     bool       // it has no endpoint any more, and gets none; under programs.mu
 }
@@ -98,9 +98,9 @@ func (ps *programs) add(c *shared.Conn) {
 	})
 }
 
-// drainProgram withdraws the endpoint of a program that stops, waits for its calls in flight
-// and closes the connection. Until the other nodes have learned of it the program is sent
-// their calls.
+// drainProgram withdraws the endpoint of a program that stops, waits for its calls in flight and
+// closes the connection. The program still gets calls from nodes that have not learned of the
+// withdrawal.
 func (ps *programs) drainProgram(p *program) {
 	p.offering.Lock()
 	ps.mu.Lock()
@@ -120,7 +120,7 @@ func (ps *programs) drainProgram(p *program) {
 		ps.mu.Unlock()
 		ps.changed()
 	}
-	// Its error is that the process ends, and with it every call.
+	// An error means that the process ends, and with it every call.
 	_ = p.conn.Finish(ps.life.ctx)
 	_ = p.conn.Close()
 }
@@ -136,7 +136,7 @@ func (ps *programs) withdraw(id string) {
 	ps.changed()
 }
 
-// remove withdraws what a program that is gone offered.
+// remove withdraws the endpoint of a program that is gone.
 func (ps *programs) remove(p *program) {
 	ps.mu.Lock()
 	id := p.id
@@ -153,7 +153,7 @@ func (ps *programs) remove(p *program) {
 	ps.withdraw(id)
 }
 
-// transport returns the connection of the program that is an endpoint, nil for none.
+// transport returns the connection of an endpoint's program, nil for none.
 func (ps *programs) transport(id string) call.Transport {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -163,8 +163,7 @@ func (ps *programs) transport(id string) call.Transport {
 	return nil
 }
 
-// drain makes all programs send their next calls on another connection, those that
-// connect later too.
+// drain has all programs, also later ones, send their next calls on another connection.
 func (ps *programs) drain() {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -174,7 +173,7 @@ func (ps *programs) drain() {
 	}
 }
 
-// markMoved notes that another process reaches the program of an endpoint now.
+// markMoved records that another process now reaches the program of an endpoint.
 func (ps *programs) markMoved(id string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -183,7 +182,7 @@ func (ps *programs) markMoved(id string) {
 	}
 }
 
-// allMoved reports that no program depends on this process any more.
+// allMoved reports whether no program depends on this process any more.
 func (ps *programs) allMoved() bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -195,8 +194,8 @@ func (ps *programs) allMoved() bool {
 	return true
 }
 
-// publish makes a program an endpoint of its services, or the endpoint that it was on
-// another process, and returns the endpoint's ID.
+// publish publishes a program as an endpoint of its services, under its ID on a previous process if
+// it has one, and returns the ID.
 func (ps *programs) publish(ctx context.Context, p *program, previous string, e services.Endpoint, files *descriptorpb.FileDescriptorSet) (string, error) {
 	ps.describe(ctx, e.Services, files)
 	p.offering.Lock()
@@ -226,9 +225,9 @@ func (ps *programs) endOffer(p *program, done chan struct{}) {
 	close(done)
 }
 
-// await returns the connection of the program that is an endpoint, once the offers in progress
-// have ended: the pool's table has an endpoint, and other processes call it, before its program
-// is registered here. It returns nil for none.
+// await returns the connection of an endpoint's program, nil for none, once the offers in progress
+// have ended: the pool's table has an endpoint, and other processes call it, before its program is
+// registered here.
 func (ps *programs) await(ctx context.Context, id string) call.Transport {
 	ps.mu.Lock()
 	inProgress := slices.Collect(maps.Values(ps.offered))
@@ -254,8 +253,8 @@ func (ps *programs) mayOffer(service, identity string) error {
 	return nil
 }
 
-// describe stores the descriptors of services. A service that can't be described is served
-// all the same: only policies on its fields and reflection lack it.
+// describe stores the descriptors of services. A service without descriptors is served all the
+// same, but policies on its fields and reflection don't work.
 func (ps *programs) describe(ctx context.Context, names []string, files *descriptorpb.FileDescriptorSet) {
 	if len(files.GetFile()) == 0 {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 
-// descriptors are those of the pool's services, for policies and reflection.
+// descriptors provides the descriptors of the pool's services, for policies and reflection.
 type descriptors struct{ registry *services.Registry }
 
 // RangeFiles implements policy.Descriptors.
@@ -22,7 +22,7 @@ func (d descriptors) RangeFiles(f func(protoreflect.FileDescriptor) bool) {
 	}
 }
 
-// Services are the services that have endpoints now.
+// Services returns the services that have endpoints now.
 func (d descriptors) Services() []string {
 	var names []string
 	for _, e := range d.registry.Endpoints() {
@@ -55,7 +55,7 @@ func (d descriptors) FindDescriptorByName(name protoreflect.FullName) (protorefl
 	return nil, protoregistry.NotFound
 }
 
-// files are the files that declare the pool's services.
+// files iterates over the files that declare the pool's services.
 func (d descriptors) files() func(func(protoreflect.FileDescriptor) bool) {
 	return func(yield func(protoreflect.FileDescriptor) bool) {
 		for _, name := range d.registry.Described() {
@@ -66,7 +66,7 @@ func (d descriptors) files() func(func(protoreflect.FileDescriptor) bool) {
 	}
 }
 
-// imported is the file of that path among a file and what it imports.
+// imported returns the file of that path among a file and its imports.
 func imported(file protoreflect.FileDescriptor, path string) protoreflect.FileDescriptor {
 	if file.Path() == path {
 		return file
@@ -80,13 +80,13 @@ func imported(file protoreflect.FileDescriptor, path string) protoreflect.FileDe
 	return nil
 }
 
-// declared finds a name in a file and in what it imports.
+// declared finds the declaration of a name in a file and its imports.
 func declared(file protoreflect.FileDescriptor, name protoreflect.FullName) protoreflect.Descriptor {
 	var files protoregistry.Files
 	var add func(protoreflect.FileDescriptor)
 	add = func(f protoreflect.FileDescriptor) {
 		if files.RegisterFile(f) != nil {
-			return // it is there
+			return // it is registered already
 		}
 		imports := f.Imports()
 		for i := range imports.Len() {

@@ -2,7 +2,7 @@ package calls
 
 import "github.com/outboard-run/outboard/client"
 
-// Table is the live table of this process's calls.
+// Table returns the live table of this process's calls.
 func (p *Plane) Table() []client.Calls {
 	rows := []client.Calls{}
 	for _, r := range p.router.Calls() {

@@ -9,16 +9,16 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// retireInterval is how often a process that is being replaced checks whether it is done.
-// It waits for many things that change often while calls flow.
+// retireInterval is how often a process that is being replaced checks whether it is done. It polls
+// since its condition depends on many values that change often while calls flow.
 const retireInterval = 20 * time.Millisecond
 
 // InFlight counts the calls in flight.
 func (p *Plane) InFlight() InFlight { return p.inFlight.count() }
 
-// Retire makes all callers send their next calls through the process that takes over;
-// Pause came before. It returns when the last call is over and no other can come, or when
-// ctx ends.
+// Retire has all callers send their next calls through the process that takes over. The caller has
+// called Pause before. It returns when the last call is over and no other can come, or when ctx
+// ends.
 func (p *Plane) Retire(ctx context.Context) error {
 	p.programs.drain()
 	p.inbound.drainNodes()
@@ -27,7 +27,7 @@ func (p *Plane) Retire(ctx context.Context) error {
 		p.plain.GracefulStop()
 		plainDone.Store(true)
 	})
-	// Then only siblings have a connection to call here.
+	// After that only siblings have a connection to send calls here.
 	err := p.waitUntil(ctx, func() bool { return plainDone.Load() && p.programs.allMoved() && p.inbound.noNodes() })
 	if err != nil {
 		return err
@@ -51,5 +51,5 @@ func (p *Plane) waitUntil(ctx context.Context, done func() bool) error {
 	return nil
 }
 
-// Moved reports that another process reaches the program of an endpoint now.
+// Moved records that another process now reaches the program of an endpoint.
 func (p *Plane) Moved(id string) { p.programs.markMoved(id) }

@@ -13,8 +13,8 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 
-// membershipInterval is how often the membership is read when nothing reports a change:
-// a node that has fallen silent is noticed by the passing of time.
+// membershipInterval is how often the membership is read when no change is reported: only the
+// passing of time shows that a node has fallen silent.
 const membershipInterval = 500 * time.Millisecond
 
 // routes keeps the router's services in line with the pool's table.
@@ -57,7 +57,7 @@ func (r *routes) keepInSync(ctx context.Context) {
 	}
 }
 
-// sync makes the router's services those of the pool's table.
+// sync updates the router's services from the pool's table.
 func (r *routes) sync() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,8 +81,8 @@ func (r *routes) sync() {
 	})
 }
 
-// endpointLists returns the endpoints of each service. A service without endpoints that
-// has a description keeps an empty list: its programs may come back.
+// endpointLists returns the endpoints of each service. A described service without endpoints keeps
+// an empty list: its programs may come back.
 func (r *routes) endpointLists(resolve func(services.Endpoint) call.Transport) map[string][]router.Endpoint {
 	lists := make(map[string][]router.Endpoint)
 	for _, e := range r.registry.Endpoints() {

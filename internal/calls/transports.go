@@ -17,12 +17,11 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 
-// transports has the transport of every endpoint, and the connections behind them: to
-// programs, to other nodes, to sibling processes, and to gRPC servers that this node
-// speaks for.
+// transports holds the transport of every endpoint, and the connections behind them: to programs,
+// to other nodes, to sibling processes, and to gRPC servers that this node speaks for.
 //
-// While one process takes a node's calls over from another both have programs, and each
-// reaches the other's over a link: they are siblings.
+// While one process takes a node's calls over from another both have programs, and each reaches the
+// other's over a link: they are siblings.
 type transports struct {
 	registry *services.Registry
 	members  services.Members
@@ -50,8 +49,8 @@ func newTransports(opts Options, life *lifetime, programs *programs) *transports
 	}
 }
 
-// update calls f with a function that returns the transport of an endpoint, nil where there
-// is none now, and closes the connections of endpoints that f did not resolve.
+// update calls f with a function that returns the transport of an endpoint, nil if there is none
+// now, and then closes the connections of endpoints that f did not resolve.
 func (t *transports) update(f func(resolve func(services.Endpoint) call.Transport)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,7 +65,7 @@ func (t *transports) update(f func(resolve func(services.Endpoint) call.Transpor
 	t.releaseUnused(used)
 }
 
-// local returns the transport of an endpoint of this node, nil where there is none.
+// local returns the transport of an endpoint of this node, nil if there is none.
 func (t *transports) local(id string) call.Transport {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -114,8 +113,8 @@ func (t *transports) dialNode(ctx context.Context, id outboard.NodeID) (*remote.
 	return remote.Dial(ctx, node.Addr, t.tls(node), remote.Options{Trusted: true, Logger: t.log, Framed: o})
 }
 
-// onSibling returns the transport of an endpoint whose program a sibling process has, nil
-// where that is no sibling. The mutex is held.
+// onSibling returns the transport of an endpoint whose program is connected to a sibling process,
+// nil if it is not. The mutex is held.
 func (t *transports) onSibling(e services.Endpoint) call.Transport {
 	if t.link == nil || e.Process == 0 || e.Process == t.process {
 		return nil
@@ -125,8 +124,8 @@ func (t *transports) onSibling(e services.Endpoint) call.Transport {
 	})
 }
 
-// locate returns the connection of an endpoint's program if this process has it by now, or
-// else the sibling that has it by the table.
+// locate returns the connection of an endpoint's program if this process has it by now, or else the
+// sibling that has it according to the table.
 func (t *transports) locate(e services.Endpoint) (call.Transport, *peer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,7 +156,8 @@ func (t *transports) dialSibling(ctx context.Context, process int) (*remote.Conn
 	return remote.New(framed.Client(nc, t.siblingOptions()), remote.Options{Trusted: true, Logger: t.log}), nil
 }
 
-// siblingOptions are for links. The peer of a link is not checked: the node has made it.
+// siblingOptions returns the options of links. The peer of a link is not authenticated: the node
+// has made the link.
 func (t *transports) siblingOptions() framed.Options {
 	return framed.Options{Logger: t.framed.Logger, DeadAfter: t.framed.DeadAfter, MaxStreams: t.framed.MaxStreams}
 }

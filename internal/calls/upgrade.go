@@ -10,8 +10,8 @@ import (
 	"github.com/outboard-run/outboard/internal/ipc"
 )
 
-// Upgrade replaces the process that carries the node's calls by one of program, "" for the
-// node's own. Calls in flight go on. When it fails the present process goes on.
+// Upgrade replaces the process that carries the node's calls by one of program, "" for the node's
+// own. Calls in flight go on. If it fails, the present process goes on.
 func (h *Host) Upgrade(ctx context.Context, program string) (client.Upgrade, error) {
 	const op = "upgrade"
 	select {
@@ -40,7 +40,7 @@ func (h *Host) Upgrade(ctx context.Context, program string) (client.Upgrade, err
 		Node: h.opts.Config.Self, From: old.describe(), To: next.describe(),
 		Took: client.Duration(now.Sub(began)), Pause: client.Duration(now.Sub(paused)),
 	}
-	// An old process that has died has nothing in flight.
+	// An old process that has died has no calls in flight.
 	if inFlight, err := old.drain(ctx); err == nil {
 		u.Calls, u.Streams = inFlight.Calls, inFlight.Streams
 	}
@@ -75,9 +75,8 @@ func (h *Host) passListeners(ctx context.Context, old, next *child) error {
 	return nil
 }
 
-// restorePolicies passes the state of the policies of the process before. The program of
-// either process may be too old to pass or to restore it: then the policies begin without
-// state.
+// restorePolicies passes the policies' state from the previous process. The program of either
+// process may be too old to pass or to restore it: then the policies begin without state.
 func (c *child) restorePolicies(ctx context.Context, paused *ipc.Message) {
 	defer paused.Close()
 	f := paused.File()

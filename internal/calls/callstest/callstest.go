@@ -1,5 +1,5 @@
-// Package callstest is a service that answers with what it is sent, and calls of it that
-// check the answers, for tests and benches of calls.
+// Package callstest has a service that echoes requests, and calls of it that check the responses,
+// for tests and benchmarks of calls.
 package callstest
 
 import (
@@ -12,25 +12,25 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 )
 
-// ErrWrong says that an answer is not the one to what was sent.
+// ErrWrong is the error of a response that does not match its request.
 var ErrWrong = errors.New("wrong answer")
 
-// Echo is the service.
+// Echo is a service that echoes the payloads of requests.
 type Echo struct {
 	testgrpc.UnimplementedTestServiceServer
 }
 
-// EmptyCall answers.
+// EmptyCall returns an empty response.
 func (Echo) EmptyCall(context.Context, *testgrpc.Empty) (*testgrpc.Empty, error) {
 	return &testgrpc.Empty{}, nil
 }
 
-// UnaryCall answers with the request's payload.
+// UnaryCall echoes the request's payload.
 func (Echo) UnaryCall(_ context.Context, r *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
 	return &testgrpc.SimpleResponse{Payload: r.GetPayload()}, nil
 }
 
-// FullDuplexCall answers each message with its payload.
+// FullDuplexCall echoes the payload of each message.
 func (Echo) FullDuplexCall(s testgrpc.TestService_FullDuplexCallServer) error {
 	for {
 		r, err := s.Recv()
@@ -46,12 +46,12 @@ func (Echo) FullDuplexCall(s testgrpc.TestService_FullDuplexCallServer) error {
 	}
 }
 
-// Payload is size bytes and a number.
+// Payload returns a payload of size zero bytes and a number.
 func Payload(n uint64, size int) *testgrpc.Payload {
 	return &testgrpc.Payload{Body: binary.LittleEndian.AppendUint64(make([]byte, size, size+8), n)}
 }
 
-// Number is the number in a payload, 0 where there is none.
+// Number returns the number in a payload, 0 if there is none.
 func Number(p *testgrpc.Payload) uint64 {
 	b := p.GetBody()
 	if len(b) < 8 {
@@ -98,8 +98,8 @@ func Burst(ctx context.Context, c testgrpc.TestServiceClient, n uint64, messages
 	return end(s)
 }
 
-// Chat sends one message at a time and waits for its answer, while more says so, and
-// then ends the stream. It calls each after each answer.
+// Chat sends one message at a time and waits for its response, until more returns false, and then
+// ends the stream. It calls each after each response.
 func Chat(ctx context.Context, c testgrpc.TestServiceClient, size int, more func() bool, each func()) error {
 	s, err := c.FullDuplexCall(ctx)
 	if err != nil {
@@ -123,7 +123,7 @@ func Chat(ctx context.Context, c testgrpc.TestServiceClient, size int, more func
 func send(s testgrpc.TestService_FullDuplexCallClient, n uint64, size int) error {
 	err := s.Send(&testgrpc.StreamingOutputCallRequest{Payload: Payload(n, size)})
 	if errors.Is(err, io.EOF) {
-		_, err = s.Recv() // it says why
+		_, err = s.Recv() // Recv returns the reason
 	}
 	if err != nil {
 		return fmt.Errorf("send %d: %w", n, err)
