@@ -32,8 +32,8 @@ func (t *Tenant) serveControl(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// control is the local API: the part of the node's that concerns a tenant's apps, and what
-// the node reports to the process.
+// control returns the handler of the local API: the part of the node's API that concerns a tenant's
+// apps, and the node's notifications to the process.
 func (t *Tenant) control() http.Handler {
 	mux := http.NewServeMux()
 	apps := &appsAPI{tenant: t, apps: t.apps, registry: t.registry}

@@ -38,8 +38,8 @@ func (a *appsAPI) register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/functions", api.Answer(afterLoading(a.apps, a.getFunctions)))
 }
 
-// postApp checks an app as a whole and, unless only that is wanted, puts it in force in
-// the pool.
+// postApp checks an app as a whole and, unless the request asks for the check only, puts it in
+// force in the pool.
 func (a *appsAPI) postApp(r *http.Request) (client.Deployed, error) {
 	var d client.Deployment
 	if err := readJSON(r, &d); err != nil {
@@ -61,11 +61,11 @@ func (a *appsAPI) postApp(r *http.Request) (client.Deployed, error) {
 	return out, err
 }
 
-// noteLimit is how long the pool may take to say which of an app's models it has.
+// noteLimit is how long the pool may take to report which of an app's models it has.
 const noteLimit = 2 * time.Second
 
-// notes are remarks on an app that are no mistakes: the models that its functions import may be
-// pushed later.
+// notes returns remarks on an app that are not mistakes: the models that its functions import may
+// be pushed later.
 func (a *appsAPI) notes(ctx context.Context, v *catalog.Version) []client.Problem {
 	ctx, cancel := context.WithTimeout(ctx, noteLimit)
 	defer cancel()
@@ -94,7 +94,7 @@ func (a *appsAPI) deployed(ctx context.Context, v catalog.Version, noWait bool) 
 	return out, a.apps.AwaitVersion(ctx, v.App.Name, v.Number)
 }
 
-// check refuses an app of which anything is wrong, with all that is.
+// check returns the version of a deployment. It refuses a faulty app with all of its problems.
 func (a *appsAPI) check(ctx context.Context, d *client.Deployment) (catalog.Version, error) {
 	m, err := manifest.Parse(d.File, []byte(d.Text), manifest.Options{
 		File: func(name string) error {
@@ -135,7 +135,7 @@ func refused(err error) error {
 	return &outboard.Error{Op: "deploy", Kind: outboard.Invalid, Err: e}
 }
 
-// addresses are where an app's routes are served here.
+// addresses returns the addresses at which an app's routes are served here.
 func (a *appsAPI) addresses(spec *manifest.App) []string {
 	if a.tenant.config.HTTP == "" {
 		return nil
@@ -166,7 +166,7 @@ func (a *appsAPI) postRollback(r *http.Request) (client.Deployed, error) {
 	return a.deployed(r.Context(), v, r.URL.Query().Get("wait") == "false")
 }
 
-// checkOwn refuses an app that is not there, or another tenant's.
+// checkOwn refuses an app that does not exist, or is another tenant's.
 func (a *appsAPI) checkOwn(name string) error {
 	app, ok := a.registry.Get(name)
 	if v := app.Current(); !ok || v == nil || v.App.Tenant != a.tenant.config.Tenant {
@@ -176,7 +176,7 @@ func (a *appsAPI) checkOwn(name string) error {
 }
 
 func (a *appsAPI) getApps(r *http.Request) ([]client.App, error) {
-	var survey *app.Survey // nil: the nodes are not wanted
+	var survey *app.Survey // nil: the nodes are not requested
 	if boolOf(r, "nodes") {
 		survey = a.tenant.survey(r.Context())
 	}
@@ -209,8 +209,7 @@ func (a *appsAPI) describe(history catalog.App, v *catalog.Version) client.App {
 	return out
 }
 
-// getAppNodes returns the nodes' progress with a version of an app, of the one in force where
-// none is named.
+// getAppNodes returns the nodes' progress with a version of an app, the current version by default.
 func (a *appsAPI) getAppNodes(r *http.Request) ([]client.AppNode, error) {
 	name, version := r.PathValue("app"), max(numberOf(r, "version"), 1)
 	ctx, cancel := context.WithTimeout(r.Context(), surveyTimeout)

@@ -58,7 +58,7 @@ func (a *executionsAPI) postExecution(r *http.Request) (client.Execution, error)
 	return a.execution(r.Context(), id, false)
 }
 
-// known adds the kind to an error of the engine.
+// known adds its kind to an error of the engine.
 func known(err error) error {
 	if errors.Is(err, engine.ErrNotFound) {
 		return outboard.Errorf(outboard.NotFound, "", "%w", err)
@@ -66,7 +66,7 @@ func known(err error) error {
 	return err
 }
 
-// knownOf names the execution that does not exist.
+// knownOf returns an error that names the missing execution, if err is that there is none.
 func knownOf(id engine.ID, err error) error {
 	if errors.Is(err, engine.ErrNotFound) {
 		return outboard.Errorf(outboard.NotFound, "", "there is no execution %s: `outboard executions` lists them", id)
@@ -96,8 +96,8 @@ func (a *executionsAPI) postCancel(r *http.Request) (client.Execution, error) {
 // refreshTimeout is how long the node that runs an execution may take to read its end.
 const refreshTimeout = 2 * time.Second
 
-// notifyCancelled has the node that runs an execution stop the steps in progress. A node that
-// is not reached finds the end in the log when it records the step.
+// notifyCancelled has the node that runs an execution stop the steps in progress. An unreachable
+// node finds the end in the log when it records the step.
 func (a *executionsAPI) notifyCancelled(ctx context.Context, e client.Execution) {
 	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()
@@ -141,11 +141,11 @@ func (a *executionsAPI) describe(e *engine.Execution) client.Execution {
 	return out
 }
 
-// reference is how a large value is shown.
+// reference returns the JSON that stands for a large value.
 func reference(v any) json.RawMessage {
 	text, err := json.Marshal(map[string]any{"$value": v})
 	if err != nil {
-		return nil // it has nothing that could not be written
+		return nil // v has no values that can't be encoded
 	}
 	return text
 }
@@ -229,8 +229,8 @@ func count(w *client.Workflow, state string) {
 	}
 }
 
-// locate fills in the nodes of the steps in progress, which the execution's node knows. If that
-// does not answer they stay empty.
+// locate fills in the nodes of the steps in progress, which it requests from the execution's node.
+// They stay empty if that node does not answer.
 func (a *executionsAPI) locate(ctx context.Context, e *engine.Execution, out *client.Execution) {
 	inProgress := func(s *engine.Step) bool { return s.Function != "" && s.Run.Node == "" && !s.Status.Over() }
 	if e.Status.Over() || !slices.ContainsFunc(e.Steps, func(s engine.Step) bool { return inProgress(&s) }) {

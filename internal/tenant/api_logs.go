@@ -42,7 +42,7 @@ func localLogs(ctx context.Context, g *gateway.Gateway, self outboard.NodeID, q 
 
 func logLine(self outboard.NodeID, l gateway.Line) client.LogLine {
 	if l.Time.IsZero() {
-		l.Time = time.Now() // it is about lines that were lost
+		l.Time = time.Now() // the line reports lost lines
 	}
 	return client.LogLine{
 		Time: l.Time, Node: self, App: l.App, Function: l.Function, Call: l.Call, Execution: l.Execution, Step: l.Step,
@@ -78,7 +78,7 @@ func (a *logsAPI) getLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out, flush := json.NewEncoder(w), http.NewResponseController(w)
-	_ = flush.Flush() // the head says that there is an app
+	_ = flush.Flush() // the header tells the client that the app exists
 	_ = a.merger(q, func(lines []client.LogLine) error {
 		for i := range lines {
 			if err := out.Encode(&lines[i]); err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/outboard-run/outboard/internal/tenant/blob"
 )
 
-// confine restricts the process to its own folder, and to reading the node's artifacts and what
-// every program reads. What it fetches from other nodes lies in its own folder.
-// A guest that breaks out of the engine reaches neither other tenants' folders nor the node's,
-// with its keys. The sockets of the pool stay reachable.
+// confine restricts the process to its own folder, and to reading the node's artifacts and the
+// files that every program reads. Artifacts fetched from other nodes lie in its own folder. A guest
+// that breaks out of the engine reaches neither other tenants' folders nor the node's, with its
+// keys. The pool's sockets stay reachable.
 func (c *Config) confine() error {
 	err := sandbox.RestrictProcess(sandbox.Rules{
 		Write:   []string{c.Dir, "/dev/null"},
@@ -27,9 +27,9 @@ func (c *Config) confine() error {
 	return err
 }
 
-// removeLinks removes whatever stands where the process has its folders and is none: a guest
-// that broke out may have planted a link there, so that the next process, which starts
-// unconfined, would be allowed what the link leads to. The folders are never links.
+// removeLinks removes each entry that has the name of one of the process's folders and is no
+// folder: a guest that broke out may have planted a link there, so that the next process, which
+// starts unconfined, would gain access to the link's target. The folders are never links.
 func (c *Config) removeLinks(log *slog.Logger) error {
 	for _, dir := range c.dirs() {
 		info, err := os.Lstat(dir)
@@ -47,15 +47,15 @@ func (c *Config) removeLinks(log *slog.Logger) error {
 	return nil
 }
 
-// gapError is a confinement that this kernel, or this program, does not support.
+// gapError is the error of a confinement that this kernel, or this program, does not support.
 type gapError struct{ error }
 
 func (c *Config) compiledDir() string { return filepath.Join(c.Dir, "compiled") }
 
-// ownArtifacts is the folder of the artifacts that the process has fetched from other nodes.
+// ownArtifacts returns the folder of the artifacts that the process has fetched from other nodes.
 func (c *Config) ownArtifacts() string { return filepath.Join(c.Dir, "artifacts") }
 
-// dirs are the folders that belong to the process.
+// dirs returns the folders that belong to the process.
 func (c *Config) dirs() []string {
 	return []string{c.Dir, filepath.Join(c.Dir, blob.ValuesDir), filepath.Join(c.Dir, blob.OwnersDir), c.compiledDir(), c.ownArtifacts()}
 }

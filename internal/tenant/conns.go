@@ -16,12 +16,11 @@ import (
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// A tenant's process gets requests in two ways. While the node runs no other tenant's process,
-// it passes whole connections of clients (TypeConn), and this process reads their requests
-// itself. As soon as there is another tenant, the node has these connections closed
-// (TypeCloseConns), reads every request, decides whose it is, and forwards it over a connection
-// of its own: so no process ever reads another tenant's request. internal/tenant/host has the
-// switch.
+// A tenant's process gets requests in two ways. While the node runs no other tenant's process, it
+// passes whole connections of clients (TypeConn), and this process reads their requests itself. As
+// soon as there is another tenant, the node has these connections closed (TypeCloseConns), reads
+// every request, determines its tenant, and forwards it over a connection of its own: so no process
+// ever reads another tenant's request. internal/tenant/host switches between the two.
 
 // ServeNode serves the messages of the node until the connection ends.
 func (t *Tenant) ServeNode(node *ipc.Conn) {
@@ -32,7 +31,7 @@ func (t *Tenant) ServeNode(node *ipc.Conn) {
 }
 
 // handleNode serves one message. Messages are served in their order: TypeCloseConns closes the
-// connections of all messages before it.
+// connections of all earlier messages.
 func (t *Tenant) handleNode(node *ipc.Conn, m *ipc.Message) {
 	err := t.checkReady()
 	switch {
@@ -60,7 +59,7 @@ func (t *Tenant) checkReady() error {
 	}
 }
 
-// serveConn serves the connection of a client that the node passes.
+// serveConn serves a client's connection that the node passes.
 func (t *Tenant) serveConn(m *ipc.Message) error {
 	if err := m.Lost(); err != nil {
 		return err
@@ -86,12 +85,12 @@ func (t *Tenant) serveRequests(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// loadingLimit is how long a request waits for its app. Then the client is told to try again:
-// another node may serve it.
+// loadingLimit is how long a request waits for its app. Then the client is asked to try again:
+// another node may serve the app.
 const loadingLimit = 10 * time.Second
 
-// serveUnrouted answers a request for an app that has no routes here. One that is loading is
-// waited for.
+// serveUnrouted answers a request for an app that has no routes here. It waits for an app that is
+// loading.
 func (t *Tenant) serveUnrouted(w http.ResponseWriter, r *http.Request) {
 	app := gateway.AppOf(r.URL.Path)
 	ctx, cancel := context.WithTimeout(r.Context(), loadingLimit)
@@ -103,8 +102,8 @@ func (t *Tenant) serveUnrouted(w http.ResponseWriter, r *http.Request) {
 	gateway.NewProblem(t.unserved(app)).Write(w)
 }
 
-// unserved says why an app takes no requests here, without details that concern only its
-// operator.
+// unserved returns the reason that an app takes no requests here, without details that concern only
+// its operator.
 func (t *Tenant) unserved(app string) error {
 	switch err := t.apps.Unavailable(app); {
 	case app == "":

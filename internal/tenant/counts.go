@@ -12,10 +12,10 @@ import (
 	"github.com/outboard-run/outboard/internal/tenant/peer"
 )
 
-// countsTimeout is how long nodes may take to report what their functions did.
+// countsTimeout is how long nodes may take to report the counts of their functions.
 const countsTimeout = 2 * time.Second
 
-// gatherCounts calls f for several nodes at once. missing are the nodes that did not answer.
+// gatherCounts calls f for several nodes concurrently. missing are the nodes that did not answer.
 func gatherCounts(
 	ctx context.Context, nodes []outboard.NodeID, f func(context.Context, outboard.NodeID) ([]peer.Counts, error),
 ) (counts map[outboard.NodeID][]peer.Counts, missing []outboard.NodeID) {
@@ -50,14 +50,14 @@ func addCounts(f *client.Function, counts map[outboard.NodeID][]peer.Counts) {
 	f.P50, f.P99 = quantiles(times)
 }
 
-// weighed is a duration that represents a number of calls.
+// weighed is a duration and the number of calls that it represents.
 type weighed struct {
 	took  time.Duration
 	calls float64
 }
 
-// weigh spreads the number of a node's calls over its durations, so that a node with few calls
-// does not count like one with many.
+// weigh divides the number of a node's calls evenly among its durations, so that a node with few
+// calls weighs less than one with many.
 func weigh(times []time.Duration, calls uint64) []weighed {
 	all := make([]weighed, 0, len(times))
 	for _, took := range times {
@@ -85,7 +85,7 @@ func quantiles(times []weighed) (p50, p99 client.Duration) {
 	return p50, p99
 }
 
-// describe returns a function as the local API shows it.
+// describe returns a function in the form of the local API.
 func (d *deployed) describe() client.Function {
 	f := client.Function{
 		App: d.version.Spec.Name, Version: d.version.Number, Name: d.name, Tenant: d.tenant.config.Tenant, Module: d.module,
@@ -102,7 +102,7 @@ func (d *deployed) describe() client.Function {
 	return f
 }
 
-// localCounts are what the functions of an app did here, of all apps for "".
+// localCounts returns the counts of an app's functions on this node, of all apps for "".
 func localCounts(apps *deployments, app string) []peer.Counts {
 	all := []peer.Counts{}
 	for _, v := range apps.Select(app) {
@@ -113,7 +113,7 @@ func localCounts(apps *deployments, app string) []peer.Counts {
 	return all
 }
 
-// counts are what a function did here.
+// counts returns the function's counts on this node.
 func (d *deployed) counts() peer.Counts {
 	counts := d.Counts()
 	running, waiting, idle := d.Live()

@@ -26,15 +26,15 @@ type deployed struct {
 	http      bool                       // it takes HTTP messages
 	streams   bool                       // it may read its request and write its response in parts
 	imports   map[string]manifest.Import // by name, "bucket:seats"
-	outgoing  []egress.Host              // to which it may send requests
+	outgoing  []egress.Host              // hosts to which it may send requests
 	meter     meter
 }
 
 // minArena is the least size of an execution's arena.
 const minArena outboard.Bytes = 64 << 10
 
-// ArenaLimit implements app.Function: the window has room for the arenas that the function
-// imports by name, too.
+// ArenaLimit implements app.Function. The window must also have room for the arenas that the
+// function imports by name.
 func (d *deployed) ArenaLimit() outboard.Bytes {
 	window := d.Window()
 	if window <= 0 {
@@ -56,7 +56,8 @@ func (d *deployed) run(ctx context.Context, q function.Request) (function.Respon
 	return p, err
 }
 
-// Import implements function.Resources: it opens what the manifest lets the function import.
+// Import implements function.Resources: it opens a resource that the manifest lets the function
+// import.
 func (d *deployed) Import(ctx context.Context, name string) (function.Resource, error) {
 	if host, ok := strings.CutPrefix(name, string(manifest.ImportOutgoing)+":"); ok {
 		return d.outgoingHost(host)
@@ -91,7 +92,7 @@ func (d *deployed) Import(ctx context.Context, name string) (function.Resource, 
 
 var importable = []manifest.Kind{manifest.ImportArena, manifest.ImportBucket, manifest.ImportFunction, manifest.ImportSecret, manifest.ImportDevice, manifest.ImportModel, manifest.ImportOutgoing}
 
-// notAllowed names the line of the manifest that would allow an import.
+// notAllowed returns an error that names the line of the manifest that would allow an import.
 func (d *deployed) notAllowed(name string) error {
 	kind, object, ok := strings.Cut(name, ":")
 	if !ok || object == "" || !slices.Contains(importable, manifest.Kind(kind)) {
@@ -118,7 +119,7 @@ func (d *deployed) callee(ctx context.Context, app, name string) (function.Resou
 	return calleeResource{f}, nil
 }
 
-// calleeResource is another function as a function imports it.
+// calleeResource adapts another function to the resource that a function imports.
 type calleeResource struct{ *deployed }
 
 // Release implements function.Resource.
@@ -130,7 +131,7 @@ func (c calleeResource) Call(ctx context.Context, q function.Request) (function.
 	return c.run(ctx, q)
 }
 
-// deviceResource is a device as a function imports it.
+// deviceResource adapts a device to the resource that a function imports.
 type deviceResource struct{ *appdevice.Device }
 
 // Do implements function.Device.

@@ -9,11 +9,11 @@ import (
 	"github.com/outboard-run/outboard/internal/wasmbin"
 )
 
-// httpExport is the export by which a module says that its entry takes HTTP messages: guest/go/web
-// has it.
+// httpExport is the export by which a module declares that its entry takes HTTP messages:
+// guest/go/web has it.
 const httpExport = "outboard_http"
 
-// exportedFunctions are the names of the functions that a module exports.
+// exportedFunctions returns the names of the functions that a module exports.
 func exportedFunctions(module []byte) ([]string, error) {
 	sections, err := wasmbin.Split(module)
 	if err != nil {

@@ -24,11 +24,11 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/outgoing"
 )
 
-// grpcCaller makes the calls of workflows to services of the pool, through the node, with the descriptors that
-// the services' programs have described them with.
+// grpcCaller makes the calls of workflows to services of the pool, through the node, with the
+// descriptors that the services' programs have registered.
 type grpcCaller struct {
 	tenant *Tenant
-	// conn is the connection to the node, nil where there is none.
+	// conn returns the connection to the node, nil if there is none.
 	conn func() grpc.ClientConnInterface
 
 	mu       sync.Mutex
@@ -110,7 +110,8 @@ func configuration(code int, format string, args ...any) error {
 	return &dsl.Error{Type: dsl.ErrorConfiguration, Status: code, Title: "the method can't be called", Detail: fmt.Sprintf(format, args...)}
 }
 
-// decodeArguments sets a message by a value in its JSON mapping (ProtoJSON). Null is the empty message.
+// decodeArguments decodes a value in JSON mapping (ProtoJSON) into a message. Null is the empty
+// message.
 func decodeArguments(v any, to *dynamicpb.Message) error {
 	if v == nil {
 		return nil
@@ -122,7 +123,7 @@ func decodeArguments(v any, to *dynamicpb.Message) error {
 	return protojson.Unmarshal(text, to)
 }
 
-// grpcError makes a status one that a workflow can catch by its fields.
+// grpcError converts a status to an error that a workflow can catch by its fields.
 func grpcError(err error) error {
 	s, ok := status.FromError(err)
 	if !ok || errors.Is(err, context.Canceled) {

@@ -54,7 +54,7 @@ func metaOf(c *gateway.Call) func(string) (string, bool) {
 	}
 }
 
-// startExecution starts an execution, and waits for its output where the trigger does.
+// startExecution starts an execution, and waits for its output if the trigger does.
 func (i *invoker) startExecution(ctx context.Context, c gateway.Call) (gateway.Answer, error) {
 	id, err := i.tenant.engine.Start(ctx, engine.StartRequest{App: c.App, Workflow: c.Workflow, Input: c.Body, Type: contentType(&c)})
 	if err != nil {
@@ -83,12 +83,12 @@ func (i *invoker) storageError(c gateway.Call, err error) error {
 	return outboard.Errorf(outboard.Unreachable, "start "+c.App+"/"+c.Workflow, "the pool's state can't record it at the moment: try again later")
 }
 
-// fullError says that the pool's state has no space left.
+// fullError is the error of writing to the pool's state when it has no space left.
 type fullError struct{}
 
 func (fullError) Error() string { return "the pool's state has no space left: try again later" }
 
-// LimitName names the limit for gateway.Status.
+// LimitName returns the name of the limit, for gateway.Status.
 func (fullError) LimitName() string { return "storage" }
 
 func contentType(c *gateway.Call) string {
@@ -99,7 +99,7 @@ func contentType(c *gateway.Call) string {
 	return text
 }
 
-// output is the result of an execution as an answer.
+// output converts the result of an execution to an answer.
 func (i *invoker) output(ctx context.Context, r engine.Result) (gateway.Answer, error) {
 	a := gateway.Answer{ID: string(r.ID)}
 	switch {

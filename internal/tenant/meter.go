@@ -9,13 +9,13 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// meter counts the calls of one function and keeps the durations of the last ones.
+// meter counts the calls of one function and keeps the durations of the last calls.
 type meter struct {
 	calls, failed atomic.Uint64
 
 	mu    sync.Mutex
 	times [128]time.Duration
-	next  int // the number of durations so far
+	next  int // the number of durations recorded so far
 }
 
 // record adds a call. A call that was refused did not run and has no duration; a call that finds

@@ -26,7 +26,7 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/outgoing"
 )
 
-// egressOpener opens what sends the outgoing requests of a tenant's process.
+// egressOpener opens the clients for the outgoing requests of a tenant's process.
 type egressOpener struct{ tenant *Tenant }
 
 func (o *egressOpener) open(context.Context) (lifecycle.Resource, error) {
@@ -39,8 +39,8 @@ func (o *egressOpener) open(context.Context) (lifecycle.Resource, error) {
 	return closer(t.grpc.close), err
 }
 
-// outgoingClients has an app's client of outgoing requests for the allow-list that was used last: versions
-// differ in it rarely.
+// outgoingClients holds an app's client of outgoing requests for the allow-list used last: versions
+// rarely differ in it.
 type outgoingClients struct {
 	egress *egress.Egress
 	app    string
@@ -75,7 +75,7 @@ func (o *outgoingClients) caller(hosts []egress.Host, secret func(string) ([]byt
 
 func (o *outgoingClients) closeLast() {
 	if o.last != nil {
-		_ = o.last.Close() // it only drops unused connections
+		_ = o.last.Close() // it drops only unused connections
 	}
 }
 
@@ -121,7 +121,7 @@ func (r *appResources) secret(name string) ([]byte, error) {
 	return found.(function.Secret).Bytes(), nil //nolint:errcheck,forcetypeassert // Secret returns one
 }
 
-// workflowRules are the rules for the workflows of an app.
+// workflowRules returns the rules for the workflows of an app.
 func workflowRules(spec *manifest.App, unknown func(string) string) dsl.Rules {
 	return dsl.Rules{
 		Function: unknown,
@@ -146,7 +146,7 @@ func workflowRules(spec *manifest.App, unknown func(string) string) dsl.Rules {
 	}
 }
 
-// importedHosts are the hosts to which a function may send requests.
+// importedHosts returns the hosts to which a function may send requests.
 func importedHosts(app *manifest.App, spec manifest.Function) []egress.Host {
 	var hosts []egress.Host
 	for _, h := range app.Outgoing {
@@ -157,7 +157,8 @@ func importedHosts(app *manifest.App, spec manifest.Function) []egress.Host {
 	return hosts
 }
 
-// outgoingHost returns the resource by which the function sends requests to a host, "NAME" or "NAME:PORT".
+// outgoingHost returns the resource by which the function sends requests to a host, "NAME" or
+// "NAME:PORT".
 func (d *deployed) outgoingHost(host string) (function.Resource, error) {
 	if egress.Check(d.outgoing, "https", host) != nil && egress.Check(d.outgoing, "http", host) != nil {
 		return nil, outboard.Errorf(outboard.Denied, "",
@@ -167,8 +168,8 @@ func (d *deployed) outgoingHost(host string) (function.Resource, error) {
 	return &outgoingResource{hosts: d.outgoing, client: d.resources.outgoing.client(d.version.Spec.Outgoing)}, nil
 }
 
-// outgoingResource sends the requests of a function: it implements function.Callee. A request is an HTTP/1.1
-// message whose target is a URI; so is the response, with its whole body.
+// outgoingResource sends the requests of a function: it implements function.Callee. A request is an
+// HTTP/1.1 message whose target is a URI; so is the response, with its whole body.
 type outgoingResource struct {
 	hosts  []egress.Host // of the function
 	client *egress.Client
@@ -225,7 +226,7 @@ func responseMessage(resp *http.Response, head bool, body []byte) ([]byte, error
 	fmt.Fprintf(&b, "HTTP/1.1 %03d %s\r\n", resp.StatusCode, http.StatusText(resp.StatusCode))
 	header := resp.Header.Clone()
 	header.Del("Transfer-Encoding")
-	if !head { // which has the length of the body that GET would get
+	if !head { // a response to HEAD has the length of the body of GET
 		header.Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	if err := header.Write(&b); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/planner"
 )
 
-// servePeers answers the tenant's processes on other nodes.
+// servePeers serves the calls of the tenant's processes on other nodes.
 func (t *Tenant) servePeers(ctx context.Context, ready func()) error {
 	if t.config.CallsSocket == "" {
 		ready()
@@ -28,7 +28,7 @@ func (t *Tenant) servePeers(ctx context.Context, ready func()) error {
 // surveyTimeout is how long nodes may take to report their progress.
 const surveyTimeout = 2 * time.Second
 
-// survey asks all nodes for their progress with the tenant's apps.
+// survey requests from all nodes their progress with the tenant's apps.
 func (t *Tenant) survey(ctx context.Context) *app.Survey {
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
@@ -38,7 +38,7 @@ func (t *Tenant) survey(ctx context.Context) *app.Survey {
 	return &s
 }
 
-// peerHandler answers the calls of the tenant's other processes: it implements peer.Handler.
+// peerHandler serves the calls of the tenant's other processes: it implements peer.Handler.
 type peerHandler struct{ tenant *Tenant }
 
 var _ peer.Handler = peerHandler{}

@@ -21,7 +21,7 @@ type planes struct{ tenant *Tenant }
 
 var _ app.Planes[*deployed, *dsl.Workflow] = planes{}
 
-// appResources are what the functions of all versions of an app share on this node.
+// appResources are the resources that the functions of all versions of an app share on this node.
 type appResources struct {
 	*resources.App
 	devices  *appdevice.Leases
@@ -54,7 +54,7 @@ func (p planes) NewResources(name string) app.Resources {
 func (p planes) DeployFunction(ctx context.Context, v *version, s app.Source) (*deployed, error) {
 	spec := v.Spec.Functions[s.Name]
 	exports, err := exportedFunctions(s.Content)
-	if err == nil && (spec.Entry != manifest.DefaultEntry || len(v.Spec.Workflows) == 0) { // workflows may name others
+	if err == nil && (spec.Entry != manifest.DefaultEntry || len(v.Spec.Workflows) == 0) { // workflows may name other entries
 		err = checkEntry(spec.Entry, exports)
 	}
 	if err != nil {
@@ -78,7 +78,7 @@ func (p planes) DeployFunction(ctx context.Context, v *version, s app.Source) (*
 	return d, nil
 }
 
-// settings are a function's settings by its manifest.
+// settings returns a function's settings from its manifest.
 func settings(app, name string, spec manifest.Function) function.Settings {
 	l := spec.Limits
 	s := function.Settings{
@@ -118,7 +118,7 @@ func (planes) CheckWorkflows(v *version) []manifest.Problem {
 	return problems
 }
 
-// workflowProblems are the problems of a workflow's file.
+// workflowProblems returns the problems of a workflow's file.
 func workflowProblems(file string, err error) []manifest.Problem {
 	known, ok := errors.AsType[dsl.Problems](err)
 	if !ok {

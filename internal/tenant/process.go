@@ -15,14 +15,14 @@ import (
 type ProcessOptions struct {
 	Version string
 	Logger  *slog.Logger
-	// Progress, if it is not nil, is called with what the process does until it is ready.
+	// Progress, if it is not nil, is called with a text of what the process does until it is ready.
 	Progress func(doing string)
 	// Level, if it is not nil, is set to the node's log level.
 	Level *slog.LevelVar
 }
 
-// Run runs a tenant's process: it receives its Config on the socket, and ends when the node
-// closes that.
+// Run runs a tenant's process: it receives its Config on the socket, and ends when the node closes
+// the socket.
 func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -62,7 +62,8 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	return err
 }
 
-// enterConfinement confines the process. What this machine does not support is logged.
+// enterConfinement confines the process. Restrictions that this machine does not support are
+// logged.
 func enterConfinement(c *Config, log *slog.Logger) error {
 	if err := c.removeLinks(log); err != nil {
 		return err

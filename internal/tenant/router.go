@@ -20,7 +20,7 @@ func (r router) Publish(serving []*version, loading []app.Loading) error {
 			return f != nil && f.http, f != nil && f.streams
 		}))
 	}
-	for _, l := range loading { // which take no requests yet
+	for _, l := range loading { // apps that take no requests yet
 		a := gatewayApp(l.Spec, func(string) (bool, bool) { return false, false })
 		a.Await = l.Await
 		all = append(all, a)

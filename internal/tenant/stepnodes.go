@@ -7,15 +7,15 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/engine"
 )
 
-// stepNodes has the nodes on which the steps in progress of this process's executions run:
-// the log names a step's node only when the step has ended. All methods may be called by
-// several goroutines.
+// stepNodes holds the nodes on which the steps in progress of this process's executions run: the
+// log names a step's node only when the step has ended. All methods may be called by several
+// goroutines.
 type stepNodes struct {
 	mu    sync.Mutex
 	steps map[engine.ID]map[string]*outboard.NodeID // by the step's path
 }
 
-// add records a step until remove is called.
+// add records the node of a step until remove is called.
 func (s *stepNodes) add(id engine.ID, path string, node outboard.NodeID) (remove func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -48,7 +48,7 @@ func (s *steps) Call(ctx context.Context, c engine.FunctionCall) (engine.Outcome
 	return s.callLocal(ctx, f, c)
 }
 
-// callRemote has another node run a step. The step's request is copied there.
+// callRemote has another node run a step. The step's request is copied to that node.
 func (s *steps) callRemote(ctx context.Context, c engine.FunctionCall) (engine.Outcome, error) {
 	if c.At != nil {
 		body, err := s.tenant.values.slice(c.Execution, *c.At)
@@ -137,10 +137,10 @@ func inlineSmall(out *engine.Outcome, arena *function.Arena) error {
 	return err
 }
 
-// workflowTrigger is how logs name a call by a workflow.
+// workflowTrigger is the trigger, in logs, of a call by a workflow.
 const workflowTrigger gateway.Trigger = "workflow"
 
-// runOf describes how a call went.
+// runOf returns the record of a call for its step.
 func (s *steps) runOf(p function.Response, began time.Time) engine.Run {
 	r := engine.Run{
 		Node: string(s.tenant.config.Node), Start: startName(p.Cost.Start), Began: began, Took: p.Cost.Ran,
@@ -180,7 +180,7 @@ func stepMeta(c engine.FunctionCall) func(string) (string, bool) {
 	}
 }
 
-// asFault turns a function's own failure into an error that a workflow can catch by its fields.
+// asFault converts a function's own failure to an error that a workflow can catch by its fields.
 func asFault(err error) error {
 	failed, own := errors.AsType[*function.FailedError](err)
 	switch {
@@ -204,6 +204,6 @@ func (s *steps) Pure(app string, version int, name string) bool {
 	}
 	defer release(v)
 	f := v.Functions[name]
-	// A function with a window may write into its request while that is being saved.
+	// A function with a window may write into its request while the request is being saved.
 	return f != nil && len(f.spec.Imports) == 0 && f.Window() == 0
 }

@@ -35,10 +35,10 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/poolstate"
 )
 
-// Grace is how long requests and messages that were accepted may take when the process stops.
+// Grace is how long accepted requests and messages may take when the process stops.
 const Grace = 30 * time.Second
 
-// What package app has of this process: its versions consist of functions and workflows.
+// The types of package app for this process: its versions consist of functions and workflows.
 type (
 	version     = app.Version[*deployed, *dsl.Workflow]
 	deployments = app.Deployments[*deployed, *dsl.Workflow]
@@ -122,7 +122,7 @@ func (t *Tenant) Requests() http.Handler { return t.gateway }
 // runs and is ready.
 func (t *Tenant) Control() http.Handler { return t.control() }
 
-// services are the process's parts, in the order in which they depend on each other.
+// services returns the process's parts, in the order of their dependencies.
 func (t *Tenant) services() []lifecycle.Service {
 	return []lifecycle.Service{
 		lifecycle.Hold("life", t.openLife),
@@ -145,7 +145,7 @@ func (t *Tenant) services() []lifecycle.Service {
 	}
 }
 
-// closer is a function as a resource.
+// closer is a function that implements lifecycle.Resource.
 type closer func() error
 
 // Close implements lifecycle.Resource.
@@ -174,7 +174,7 @@ func (t *Tenant) openState(ctx context.Context) (lifecycle.Resource, error) {
 	return t.state, err
 }
 
-// dialState connects to the node's state, and proves which tenant this is.
+// dialState connects to the node's state, and proves this process's tenant.
 func (t *Tenant) dialState(ctx context.Context) (net.Conn, error) {
 	conn, err := unixsock.Dial(ctx, t.config.StateSocket)
 	if err != nil {
@@ -203,11 +203,11 @@ func (t *Tenant) openFiles(context.Context) (lifecycle.Resource, error) {
 	return closer(t.peers.Close), nil
 }
 
-// collectInterval is how often artifacts that no app needs are removed, and how long one is kept
-// without an app: a deployment fetches them before it is written.
+// collectInterval is how often artifacts that no app needs are removed, and how long an artifact is
+// kept without an app: a deployment fetches them before it is written.
 const collectInterval = time.Hour
 
-// collectArtifacts removes what the process has fetched and no app needs any more.
+// collectArtifacts removes the fetched artifacts that no app needs any more.
 func (t *Tenant) collectArtifacts(ctx context.Context, ready func()) error {
 	ready()
 	tick := time.NewTicker(collectInterval)

@@ -13,12 +13,12 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/engine"
 )
 
-// values has the arenas through which steps pass their results: it implements engine.Values.
+// values holds the arenas through which steps pass their results: it implements engine.Values.
 type values struct {
 	files *blob.Store
 	// arenaSize is the size of the arenas of an app's executions.
 	arenaSize func(app string) outboard.Bytes
-	// released is called when an execution does not run here any more.
+	// released is called when an execution no longer runs here.
 	released func(engine.ID)
 
 	mu     sync.Mutex
@@ -58,7 +58,7 @@ func (v *values) Put(_ context.Context, id engine.ID, data []byte) (engine.Exten
 	return engine.Extent{Offset: int64(p.Offset), Size: int64(p.Size)}, err
 }
 
-// slice copies the bytes of an extent of an execution's arena.
+// slice returns a copy of an extent of an execution's arena.
 func (v *values) slice(id engine.ID, p engine.Extent) ([]byte, error) {
 	a, err := v.arena(id)
 	if err != nil {

@@ -24,8 +24,7 @@ func warm(ctx context.Context, apps *deployments, f planner.Target) error {
 // release drops a reference to a version.
 func release(v *version) { _ = v.Release() } // a function that ended badly has been logged by its calls
 
-// trimInterval is how often the instances of functions that had no call since the last time
-// are closed.
+// trimInterval is how often the instances of functions without a call in that time are closed.
 const trimInterval = 5 * time.Minute
 
 // trim frees the memory of idle instances until ctx ends.
@@ -43,7 +42,7 @@ func trim(ctx context.Context, ready func(), apps *deployments) error {
 	}
 }
 
-// trimIdle closes the instances of functions whose number of calls is that in before, and
+// trimIdle closes the instances of functions whose number of calls equals that in before, and
 // returns the numbers of all functions.
 func trimIdle(apps *deployments, before map[*deployed]uint64) map[*deployed]uint64 {
 	now := map[*deployed]uint64{}

@@ -13,7 +13,7 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/planner"
 )
 
-// workflows has the workflows of all versions: it implements engine.Workflows.
+// workflows provides the workflows of all versions: it implements engine.Workflows.
 type workflows struct{ apps *deployments }
 
 // Workflow implements engine.Workflows.
@@ -58,7 +58,7 @@ type absentError string
 
 func (e absentError) Error() string { return string(e) }
 
-// Is makes it engine.ErrNotFound.
+// Is reports that the error is engine.ErrNotFound.
 func (absentError) Is(err error) bool { return err == engine.ErrNotFound }
 
 // planned describes a workflow of a version to the planner.
@@ -104,7 +104,7 @@ func (t *Tenant) newPlanner() *planner.Planner {
 	})
 }
 
-// engineHistory has the executions of an engine that is opened after the planner: it
+// engineHistory provides the executions of an engine that is opened after the planner: it
 // implements planner.History.
 type engineHistory struct{ tenant *Tenant }
 
@@ -118,7 +118,7 @@ func (h engineHistory) Get(ctx context.Context, id engine.ID) (engine.Execution,
 	return h.tenant.engine.Get(ctx, id)
 }
 
-// list names the keys of a map.
+// list returns the sorted keys of a map, "none" for none.
 func list[V any](m map[string]V) string {
 	if len(m) == 0 {
 		return "none"

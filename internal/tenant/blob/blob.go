@@ -1,6 +1,6 @@
-// Package blob keeps files by the digests of their content: the modules and workflows of
-// apps, which all tenants of a node share, and the large results of executions, which are a
-// tenant's own.
+// Package blob stores files by the digests of their content: the modules and workflows of apps,
+// which all tenants of a node share, and the large results of executions, which belong to one
+// tenant.
 package blob
 
 import (
@@ -24,20 +24,19 @@ import (
 	"github.com/outboard-run/outboard/internal/artifact"
 )
 
-// Peers are the tenant's processes on other nodes.
+// Peers calls the tenant's processes on other nodes.
 type Peers interface {
 	ReadFile(ctx context.Context, node outboard.NodeID, digest string) ([]byte, error)
 	StoreFile(ctx context.Context, node outboard.NodeID, owner string, content []byte) error
 }
 
-// Store has the files of one tenant's process. Results lie in Dir, as values/DIGEST and with
-// one more link for each execution that needs them. All methods may be called by several
-// goroutines.
+// Store holds the files of one tenant's process. Results lie in Dir, as values/DIGEST, with one
+// more link for each execution that needs them. All methods may be called by several goroutines.
 type Store struct {
 	Dir       string
 	Artifacts *artifact.Store
 	Peers     Peers
-	// Others are the nodes of the pool but this one; Known reports whether they are known yet.
+	// Others returns the pool's nodes except this one; Known reports whether they are known yet.
 	Others func() []outboard.NodeID
 	Known  func() bool
 }
@@ -50,12 +49,12 @@ const (
 	algorithm = "sha256:"
 )
 
-// valuePath is the path of a result.
+// valuePath returns the path of a result.
 func (f *Store) valuePath(digest string) string {
 	return filepath.Join(f.Dir, ValuesDir, strings.TrimPrefix(digest, algorithm))
 }
 
-// Size is the size of an artifact that this node has.
+// Size returns the size of an artifact that this node has.
 func (f *Store) Size(digest string) (int64, error) { return f.Artifacts.Size(digest) }
 
 // ReadLocal returns a file that this node has.
@@ -83,14 +82,14 @@ func (f *Store) Read(ctx context.Context, digest string) ([]byte, error) {
 }
 
 const (
-	// fetchTimeout is how long a fetch retries nodes that can't be reached: other processes
-	// may be starting, or may not have heard of a new app yet.
+	// fetchTimeout is how long a fetch retries unreachable nodes: other processes may be starting,
+	// or may not have heard of a new app yet.
 	fetchTimeout  = 5 * time.Second
 	retryInterval = 100 * time.Millisecond
 )
 
 // Fetch implements artifact.Source: it requests the file from the other nodes, and retries
-// those that can't be reached.
+// unreachable ones.
 func (f *Store) Fetch(ctx context.Context, digest string) (io.ReadCloser, error) {
 	patience, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
@@ -113,9 +112,9 @@ func (f *Store) Fetch(ctx context.Context, digest string) (io.ReadCloser, error)
 // hedgeAfter is how long a node may take to answer before the next one gets a hedged request.
 const hedgeAfter = 500 * time.Millisecond
 
-// request reads a file from the other nodes, one after the other. It goes on to the next node
-// when one has not got the file, answers with another content, or takes longer than
-// hedgeAfter: a node that is busy or about to leave does not keep this one from serving.
+// request reads a file from the other nodes, one after the other. It goes on to the next node if a
+// node does not have the file, returns other content, or takes longer than hedgeAfter: a node that
+// is busy or about to leave does not delay this one.
 func (f *Store) request(ctx context.Context, digest string) (content []byte, errs []error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var requests sync.WaitGroup
@@ -144,7 +143,7 @@ func (f *Store) request(ctx context.Context, digest string) (content []byte, err
 	return nil, errs
 }
 
-// reply is a node's answer to a request for a file.
+// reply is a node's reply to a request for a file.
 type reply struct {
 	content []byte
 	err     error
@@ -167,7 +166,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Save keeps content for an owner on this node, and a copy on another node if there is one.
+// Save stores content for an owner on this node, and a copy on another node if there is one.
 func (f *Store) Save(ctx context.Context, owner string, content []byte) (string, error) {
 	digest, err := f.SaveLocal(ctx, owner, content)
 	if err != nil {
@@ -190,7 +189,7 @@ func (f *Store) Save(ctx context.Context, owner string, content []byte) (string,
 	return digest, nil
 }
 
-// SaveLocal keeps content for an owner on this node.
+// SaveLocal stores content for an owner on this node.
 func (f *Store) SaveLocal(_ context.Context, owner string, content []byte) (string, error) {
 	digest := artifact.Digest(content)
 	value := f.valuePath(digest)
@@ -209,7 +208,7 @@ func (f *Store) SaveLocal(_ context.Context, owner string, content []byte) (stri
 	return digest, nil
 }
 
-// writeAtomically writes a file that appears under its name when it is complete.
+// writeAtomically writes a file that appears under its name only when complete.
 func writeAtomically(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -230,14 +229,14 @@ func writeAtomically(path string, content []byte) error {
 
 func (f *Store) ownerDir(owner string) string {
 	name := url.PathEscape(owner)
-	// These would be the folder of all owners, and the one above it.
+	// These names would mean the folder of all owners, or its parent.
 	if name == "" || name == "." || name == ".." {
 		name = "%" + strings.ReplaceAll(name, ".", "%2E")
 	}
 	return filepath.Join(f.Dir, OwnersDir, name)
 }
 
-// Forget removes what this node keeps for an owner. Files with no other owner are deleted.
+// Forget removes an owner's files from this node. Files with another owner stay.
 func (f *Store) Forget(_ context.Context, owner string) error {
 	entries, err := os.ReadDir(f.ownerDir(owner))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -8,10 +8,10 @@ import (
 // KeySize is the length of a process's key.
 const KeySize = 26
 
-// newKey makes what a process shows its node to prove which tenant it is.
+// newKey returns a new key, by which a process proves its tenant to its node.
 func newKey() string { return rand.Text() }
 
-// Whose is the tenant whose process has a key.
+// Whose returns the tenant whose process has a key.
 func (h *Host) Whose(key string) (tenant string, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 	"github.com/outboard-run/outboard/internal/quota"
 )
 
-// maxTasks bounds the threads of a tenant's process, and whatever a guest that broke out
+// maxTasks bounds the threads of a tenant's process, and the processes that a guest that broke out
 // starts.
 const maxTasks = 8192
 
-// enterGroup puts a process that waits for its configuration into a control group of its
-// tenant's. All tenants weigh the same, and none gets the machine's whole memory.
+// enterGroup moves a process that waits for its configuration into a control group of its tenant.
+// All tenants have the same weight, and none gets the machine's whole memory.
 func (k *keeper) enterGroup(proc Launched) (*cgroup.Group, error) {
 	numbered, ok := proc.(interface{ PID() int })
 	if !ok {
@@ -30,7 +30,7 @@ func (k *keeper) enterGroup(proc Launched) (*cgroup.Group, error) {
 	return group, group.Add(numbered.PID())
 }
 
-// maxMemory is three quarters of the machine's memory; 0, no limit, where it is not known.
+// maxMemory returns three quarters of the machine's memory; 0, no limit, if its size is not known.
 func maxMemory() int64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {

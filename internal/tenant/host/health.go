@@ -11,12 +11,11 @@ import (
 	"github.com/outboard-run/outboard/internal/api"
 )
 
-// maxHealthChecks bounds the processes that are asked at once.
+// maxHealthChecks bounds the processes that are checked at once.
 const maxHealthChecks = 8
 
-// Health asks all processes for their condition. It returns nil while each of them runs,
-// answers before ctx is done, and can write the pool's state. A process that is starting for the
-// first time is in good health.
+// Health checks all processes. It returns nil if each of them runs, answers before ctx is done, and
+// can write the pool's state. A process that is starting for the first time is in good health.
 func (h *Host) Health(ctx context.Context) error {
 	h.mu.Lock()
 	all := maps.Clone(h.tenants)
@@ -44,7 +43,7 @@ func (h *Host) Health(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// health is the condition of the process.
+// health checks the process.
 func (k *keeper) health(ctx context.Context) error {
 	k.mu.Lock()
 	ready, err := k.ready, k.err

@@ -1,4 +1,4 @@
-// Package host starts tenants' processes for their node, and reaches them.
+// Package host starts tenants' processes for their node, and connects the node to them.
 package host
 
 import (
@@ -17,40 +17,39 @@ import (
 	"github.com/outboard-run/outboard/internal/tenant"
 )
 
-// Launcher starts a process that runs tenant.Run on socket, which stays the
-// caller's to close.
+// Launcher starts a process that runs tenant.Run on socket. The caller still closes the socket.
 type Launcher func(socket *os.File) (Launched, error)
 
 // Launched is a process that was started.
 type Launched interface {
-	// Wait waits for the end, and says what was wrong with it.
+	// Wait waits for the end of the process, and returns its error.
 	Wait() error
-	// Kill ends it at once.
+	// Kill ends the process at once.
 	Kill()
 }
 
-// Options of a Host.
+// Options are the options of a Host.
 type Options struct {
-	// Config is what all processes are told, but for the tenant and its folder.
+	// Config is the configuration of all processes, without the tenant and its folder.
 	Config tenant.Config
 	// Dir holds the tenants' folders.
 	Dir    string
 	Launch Launcher
-	// Groups is where the processes get control groups; nil: nowhere.
+	// Groups is the tree in which the processes get control groups; nil: they get none.
 	Groups *cgroup.Tree
 	Logger *slog.Logger
-	// StartLimit is how long a process may take until it is ready, which it is before its apps
-	// are. The default is three minutes: the pool's state may be silent for a while, and
-	// one that is killed meanwhile begins again.
+	// StartLimit is how long a process may take until it is ready, which is before its apps are
+	// ready. The default is three minutes: the pool's state may be unavailable for a while, and a
+	// process that is killed meanwhile starts from the beginning.
 	StartLimit time.Duration
-	// ReadyTimeout is how long a caller waits for a process before it is told why it
-	// is not ready. The default is a minute.
+	// ReadyTimeout is how long a caller waits for a process before it gets the reason why the
+	// process is not ready. The default is a minute.
 	ReadyTimeout time.Duration
-	// ReportInterval is how often the log says what keeps a process from being ready. The
-	// default is ten seconds.
+	// ReportInterval is how often the log reports why a process is not ready. The default is ten
+	// seconds.
 	ReportInterval time.Duration
-	// CloseTimeout is how long a process may take to confirm that it reads no more requests on
-	// the connections that it was passed. Then it is killed. The default is five seconds.
+	// CloseTimeout is how long a process may take to confirm that it reads no more requests on the
+	// connections passed to it. Then it is killed. The default is five seconds.
 	CloseTimeout time.Duration
 }
 
@@ -64,8 +63,7 @@ func (o *Options) setDefaults() {
 	o.ReportInterval = cmp.Or(o.ReportInterval, 10*time.Second)
 }
 
-// Host keeps a process for each tenant that it was asked for. It may be used by
-// many goroutines.
+// Host runs a process for each tenant that was set or requested. It may be used by many goroutines.
 type Host struct {
 	opts    Options
 	log     *slog.Logger
@@ -78,10 +76,10 @@ type Host struct {
 	mu      sync.Mutex
 	tenants map[string]*keeper
 	shared  bool            // see Share
-	members []outboard.Node // that processes are told
+	members []outboard.Node // sent to processes
 }
 
-// Open starts nothing yet.
+// Open returns a Host without processes.
 func Open(ctx context.Context, opts Options) (*Host, error) {
 	opts.setDefaults()
 	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
@@ -99,7 +97,7 @@ func (h *Host) Close() error {
 	return nil
 }
 
-// Tenants are those that have a process, or are about to.
+// Tenants returns the tenants that have a process, or are about to.
 func (h *Host) Tenants() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -111,12 +109,12 @@ func (h *Host) Tenants() []string {
 	return names
 }
 
-// idle is how long a tenant without apps keeps a process that somebody has asked for:
-// its first app is being checked there.
+// idle is how long a tenant without apps keeps a requested process: its first app is being checked
+// there.
 const idle = 5 * time.Minute
 
-// SetTenants makes the tenants that are named have a process, and no others but those that
-// were asked for of late.
+// SetTenants starts processes for the named tenants, and ends all others but those requested of
+// late.
 func (h *Host) SetTenants(names []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,8 +129,8 @@ func (h *Host) SetTenants(names []string) {
 	}
 }
 
-// Config is what a tenant's process is told. It waits until the process is ready, and
-// starts it where it has none.
+// Config returns the configuration of a tenant's process. It waits until the process is ready, and
+// starts it if there is none.
 func (h *Host) Config(ctx context.Context, name string) (tenant.Config, error) {
 	k, err := h.awaitKeeper(ctx, name)
 	if k == nil {
@@ -155,8 +153,7 @@ func (h *Host) awaitKeeper(ctx context.Context, name string) (*keeper, error) {
 	return k, k.await(ctx)
 }
 
-// keeperLocked returns a tenant's keeper, a new one where there is none, or nil when
-// the host is closed.
+// keeperLocked returns a tenant's keeper, a new one if there is none, or nil if the host is closed.
 func (h *Host) keeperLocked(name string) *keeper {
 	if k := h.tenants[name]; k != nil || h.life.Err() != nil {
 		return k

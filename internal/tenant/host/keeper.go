@@ -14,17 +14,17 @@ import (
 	"github.com/outboard-run/outboard/internal/tenant"
 )
 
-// keeper keeps one tenant's process: it starts it again when it ends.
+// keeper supervises one tenant's process: it starts the process again when it ends.
 type keeper struct {
 	host   *Host
 	config tenant.Config
 	cancel context.CancelFunc
-	asked  time.Time // when somebody wanted it last, under Host.mu
+	asked  time.Time // when the process was last requested, under Host.mu
 
 	mu      sync.Mutex
 	ready   bool
 	err     error         // why it is not
-	doing   string        // what it does before it is
+	doing   string        // what the process does before it is ready
 	changed chan struct{} // closed when ready or err changes
 	process Launched      // nil: there is none
 	node    *ipc.Conn     // to the process, while it is ready
@@ -69,7 +69,7 @@ const (
 	endLimit = tenant.Grace + 10*time.Second
 )
 
-// run keeps the process until ctx ends.
+// run supervises the process until ctx ends.
 func (k *keeper) run(ctx context.Context) {
 	k.host.closeConns(ctx, k)
 	for pause := firstPause; ; {
@@ -95,7 +95,7 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// once is the life of one process.
+// once starts a process and waits for its end.
 func (k *keeper) once(ctx context.Context) (err error) {
 	if err := os.MkdirAll(k.config.Dir, 0o700); err != nil {
 		return err
@@ -140,7 +140,7 @@ func (k *keeper) once(ctx context.Context) (err error) {
 	return end(near, proc, ended)
 }
 
-// end has a process end in good order, if it does.
+// end waits for a process to end by itself, and then kills it.
 func end(near *ipc.Conn, proc Launched, ended <-chan error) error {
 	_ = near.Close()
 	select {
@@ -152,10 +152,12 @@ func end(near *ipc.Conn, proc Launched, ended <-chan error) error {
 	}
 }
 
-// errGone is a process that ended before it was ready; its end says why.
+// errGone is the error of a process that ended before it was ready; the error of its end has the
+// reason.
 var errGone = errors.New("it ended before it was ready")
 
-// whyNot joins what kept a process from being ready with how it ended then, in one line.
+// whyNot joins the error that kept a process from being ready with the error of its end, in one
+// line.
 func whyNot(err, end error) error {
 	switch {
 	case end == nil:
@@ -166,7 +168,7 @@ func whyNot(err, end error) error {
 	return fmt.Errorf("%w (%w)", err, end)
 }
 
-// start tells the process what it is, and waits until it is ready.
+// start sends the process its configuration, and waits until it is ready.
 func (k *keeper) start(ctx context.Context, near *ipc.Conn) error {
 	config := k.config
 	config.Members = k.host.known()
@@ -205,7 +207,7 @@ func (k *keeper) start(ctx context.Context, near *ipc.Conn) error {
 // maxReady bounds a message of a process in bytes.
 const maxReady = 64 << 10
 
-// receiveReady waits for a process's next message, at most for a time.
+// receiveReady waits for a process's next message, at most for the given time.
 func receiveReady(near *ipc.Conn, within time.Duration) (tenant.Ready, error) {
 	var r tenant.Ready
 	ctx, cancel := context.WithTimeout(context.Background(), within)
@@ -235,21 +237,21 @@ func (k *keeper) isReady() bool {
 	return k.ready
 }
 
-// does notes what the process does before it is ready.
+// does records what the process does before it is ready.
 func (k *keeper) does(what string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.doing = what
 }
 
-// doesNow is what it does.
+// doesNow returns what the process does now.
 func (k *keeper) doesNow() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return cmp.Or(k.doing, "it has not said yet what it does")
 }
 
-// await waits until the process is ready, or could not be started, or takes too long.
+// await waits until the process is ready, could not be started, or takes too long.
 func (k *keeper) await(ctx context.Context) error {
 	late := time.NewTimer(k.host.opts.ReadyTimeout)
 	defer late.Stop()

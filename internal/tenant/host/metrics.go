@@ -16,10 +16,10 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// gatherLimit is how long the processes may take to tell their metrics.
+// gatherLimit is how long the processes may take to return their metrics.
 const gatherLimit = 2 * time.Second
 
-// tenantLabel is added to what a tenant's process tells.
+// tenantLabel is the label added to the metrics of a tenant's process.
 const tenantLabel = "tenant"
 
 // Gather implements prometheus.Gatherer: the metrics of all processes that are ready,
@@ -50,7 +50,7 @@ func (h *Host) Gather() ([]*dto.MetricFamily, error) {
 	return list, nil
 }
 
-// label says whose a family's metrics are.
+// label labels a family's metrics with their tenant.
 func label(f *dto.MetricFamily, tenant string) {
 	for _, m := range f.GetMetric() {
 		m.Label = append(m.Label, &dto.LabelPair{Name: new(tenantLabel), Value: new(tenant)})
@@ -58,7 +58,7 @@ func label(f *dto.MetricFamily, tenant string) {
 	}
 }
 
-// ready are the tenants whose process is.
+// ready returns the tenants whose process is ready.
 func (h *Host) ready() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -20,8 +20,8 @@ import (
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// ErrShared says that connections are not passed, since there are processes of several
-// tenants, or the node serves models.
+// ErrShared is the error of passing a connection while there are processes of several tenants, or
+// the node serves models.
 var ErrShared = errors.New("several tenants, or models, share this node")
 
 // Sole returns the tenant to whose process whole connections are passed: the only one that has
@@ -37,8 +37,8 @@ func (h *Host) Sole() (tenant string, ok bool) {
 	return tenant, true
 }
 
-// Share has no connections passed any more, and those that were passed closed: the node itself
-// serves requests that come on them.
+// Share stops passing connections and has the passed ones closed: the node itself serves requests
+// that come on them.
 func (h *Host) Share(ctx context.Context) {
 	h.mu.Lock()
 	before := h.shared
@@ -49,9 +49,9 @@ func (h *Host) Share(ctx context.Context) {
 	}
 }
 
-// PassConn passes a connection of which nothing was read to the process of the sole tenant,
-// once it is ready. After an error the connection is still the caller's; with ErrShared there
-// is another tenant now.
+// PassConn passes a connection from which nothing was read to the process of the sole tenant, once
+// the process is ready. After an error the connection still belongs to the caller; ErrShared means
+// that there is another tenant now.
 func (h *Host) PassConn(ctx context.Context, tenant string, conn *net.TCPConn) error {
 	k, err := h.awaitKeeper(ctx, tenant)
 	if err != nil {
@@ -82,9 +82,9 @@ func (k *keeper) passConn(conn *os.File) error {
 	return process.Send(tenant.TypeConn, nil, conn)
 }
 
-// closeConns has all processes but one read no more requests on connections that were passed to
-// them: that one's tenant is about to have a process, and clients may send its requests on
-// those connections. A process that does not confirm it is killed.
+// closeConns has all processes except but's read no more requests on the connections passed to
+// them: but's tenant is about to have a process, and clients may send its requests on those
+// connections. A process that does not confirm is killed.
 func (h *Host) closeConns(ctx context.Context, but *keeper) {
 	h.passing.Lock()   // a connection that is being passed is closed as well
 	h.passing.Unlock() //nolint:staticcheck,gocritic // an empty critical section: a barrier
@@ -92,7 +92,7 @@ func (h *Host) closeConns(ctx context.Context, but *keeper) {
 	for _, k := range h.others(but) {
 		process, err := k.conn()
 		if err != nil {
-			continue // nothing was passed to it
+			continue // no connection was passed to it
 		}
 		closing.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, h.opts.CloseTimeout)
@@ -106,7 +106,7 @@ func (h *Host) closeConns(ctx context.Context, but *keeper) {
 	closing.Wait()
 }
 
-// others are the keepers but one.
+// others returns all keepers except but.
 func (h *Host) others(but *keeper) []*keeper {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -134,10 +134,10 @@ func (h *Host) Forward(tenant string) *http.Transport {
 	}
 }
 
-// maxIdleForwards is how many idle connections to a process are kept for requests.
+// maxIdleForwards bounds the idle connections kept to a process for requests.
 const maxIdleForwards = 256
 
-// client speaks with a tenant's process. It waits until that is ready.
+// client returns a client of a tenant's process. Its requests wait until the process is ready.
 func (h *Host) client(name string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		c, err := h.Config(ctx, name)
@@ -148,7 +148,7 @@ func (h *Host) client(name string) *http.Client {
 	}, DisableKeepAlives: true}}
 }
 
-// address is a path of the local API of a tenant's process.
+// address returns the URL of a path of the local API of a tenant's process.
 func address(path string) string { return "http://tenant" + path }
 
 // Proxy forwards a request for the local API to a tenant's process.
@@ -165,7 +165,8 @@ func (h *Host) Proxy(name string, failed func(http.ResponseWriter, error)) http.
 	}
 }
 
-// unreachable is an error on the way to a process. What Config says of it is said once.
+// unreachable returns the error of a connection to a process. An error of Config stays as it is, so
+// that no text is repeated.
 func unreachable(name string, err error) error {
 	if known, ok := errors.AsType[*outboard.Error](err); ok {
 		return known
@@ -173,7 +174,7 @@ func unreachable(name string, err error) error {
 	return outboard.Errorf(outboard.Unreachable, "the process of tenant "+name, "%w", err)
 }
 
-// Get asks a tenant's process for JSON.
+// Get requests JSON from a tenant's process.
 func (h *Host) Get(ctx context.Context, name, path string, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address(path), nil)
 	if err != nil {
@@ -194,7 +195,7 @@ func (h *Host) Get(ctx context.Context, name, path string, into any) error {
 	return json.NewDecoder(response.Body).Decode(into)
 }
 
-// SetMembers tells all processes, those that are started later too, which nodes there are.
+// SetMembers sends the nodes of the pool to all processes, including later ones.
 func (h *Host) SetMembers(ctx context.Context, members []outboard.Node) {
 	h.mu.Lock()
 	h.members = members
@@ -204,14 +205,14 @@ func (h *Host) SetMembers(ctx context.Context, members []outboard.Node) {
 	}
 }
 
-// known are the nodes that were told of last.
+// known returns the members that were set last.
 func (h *Host) known() []outboard.Node {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.members
 }
 
-// membersLimit is how long a process may take to hear something.
+// membersLimit is how long a process may take to accept the members.
 const membersLimit = 10 * time.Second
 
 func (h *Host) sendMembers(ctx context.Context, name string) {

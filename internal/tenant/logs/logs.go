@@ -12,16 +12,16 @@ import (
 	"github.com/outboard-run/outboard/client"
 )
 
-// Query says which lines of an app's log are wanted.
+// Query selects lines of an app's log.
 type Query struct {
 	App      string
 	Function string // "" for all
-	Lines    int    // the newest so many, 0 for all that are kept
+	Lines    int    // the newest so many, 0 for all kept lines
 	Follow   bool
 }
 
-// Send passes on the lines of a call; none say that all lines that were kept have been sent.
-// An error ends the stream.
+// Send sends lines; a call without lines says that all kept lines have been sent. An error ends the
+// stream.
 type Send func([]client.LogLine) error
 
 // Members are the nodes of the pool.
@@ -30,8 +30,8 @@ type Members interface {
 	Peers() []outboard.NodeID
 }
 
-// Merger sends the lines of all nodes: first those that are kept, sorted by time, then new
-// ones as they come. A node that does not answer is named in a warning, and tried again.
+// Merger sends the lines of all nodes: first the kept lines, sorted by time, then new lines as they
+// arrive. A node that does not answer is named in a warning, and tried again.
 type Merger struct {
 	Query   Query
 	Self    outboard.NodeID
@@ -48,21 +48,21 @@ type Merger struct {
 // source is the stream of one node.
 type source struct {
 	open    bool      // the stream has not ended
-	pending bool      // it has not sent all lines that were kept
-	warned  bool      // a warning says that its lines are missing
+	pending bool      // the stream has not sent all kept lines
+	warned  bool      // a warning has reported that its lines are missing
 	last    time.Time // of its newest line
 }
 
 // part is a message of a node's stream.
 type part struct {
 	node  outboard.NodeID
-	lines []client.LogLine // none: all lines that were kept have been sent
+	lines []client.LogLine // none: all kept lines have been sent
 	ended bool
 	err   error
 }
 
 const (
-	// keptTimeout is how long nodes may take to send the lines that they keep.
+	// keptTimeout is how long nodes may take to send their kept lines.
 	keptTimeout = 3 * time.Second
 	// retryInterval is how long after its end a stream is opened again.
 	retryInterval = 2 * time.Second
@@ -80,7 +80,7 @@ func (g *Merger) Run(ctx context.Context) error {
 	if err := g.sendKept(ctx); err != nil || !g.Query.Follow {
 		return err
 	}
-	g.Query.Lines = 0 // of a node that joins later, all lines that are newer
+	g.Query.Lines = 0 // a node that joins later sends all newer lines
 	retry := time.NewTicker(retryInterval)
 	defer retry.Stop()
 	for {
@@ -139,7 +139,7 @@ func (g *Merger) stream(ctx context.Context, node outboard.NodeID, q Query) {
 	_ = pass(part{node: node, ended: true, err: err}) // an error: Run has returned
 }
 
-// sendKept sends the lines that the nodes have kept, as one log.
+// sendKept sends the nodes' kept lines as one log.
 func (g *Merger) sendKept(ctx context.Context) error {
 	timer := time.NewTimer(keptTimeout)
 	defer timer.Stop()
@@ -171,7 +171,7 @@ func (g *Merger) sendKept(ctx context.Context) error {
 	return g.Send(slices.Concat(kept, newer, warnings))
 }
 
-// anyPending reports whether a node has not sent all lines that were kept.
+// anyPending reports whether a node has not sent all its kept lines.
 func (g *Merger) anyPending() bool {
 	for _, s := range g.nodes {
 		if s.pending {
@@ -205,7 +205,7 @@ func (g *Merger) update(p part) []client.LogLine {
 	return nil
 }
 
-// warning is a line about a node whose lines are missing. There is one for each node.
+// warning returns a line that reports that a node's lines are missing, once for each node.
 func (g *Merger) warning(node outboard.NodeID, err error) []client.LogLine {
 	s := g.nodes[node]
 	if err == nil || s.warned {

@@ -1,5 +1,4 @@
-// Package members has the nodes of the pool, as a tenant's process hears of them from its
-// node.
+// Package members holds the nodes of the pool, as a tenant's process learns of them from its node.
 package members
 
 import (
@@ -33,14 +32,14 @@ func (m *Members) Set(nodes []outboard.Node) {
 	}
 }
 
-// Nodes are the members now.
+// Nodes returns the current members.
 func (m *Members) Nodes() []outboard.Node {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.nodes
 }
 
-// Changed is closed when the members change.
+// Changed returns a channel that is closed when the members change.
 func (m *Members) Changed() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -53,7 +52,7 @@ func (m *Members) Changed() <-chan struct{} {
 // Known reports whether the process has heard of any member.
 func (m *Members) Known() bool { return len(m.Nodes()) > 0 }
 
-// Peers are all members except this process's node.
+// Peers returns all members except this process's node.
 func (m *Members) Peers() []outboard.NodeID {
 	var all []outboard.NodeID
 	for _, n := range m.Nodes() {

@@ -1,4 +1,4 @@
-// Package models has the functions of a tenant call the models of the pool, over the fabric.
+// Package models lets the functions of a tenant call the models of the pool, over the fabric.
 package models
 
 import (
@@ -27,19 +27,19 @@ type Models struct {
 	known map[string]description
 }
 
-// A description is what a model takes and returns. It counts until a time.
+// A description is the inputs and outputs of a model, valid until a time.
 type description struct {
 	inputs, outputs []string
 	until           time.Time
 }
 
-// Bounds of the descriptions that are kept.
+// Bounds of the cached descriptions.
 const (
 	descriptionTTL  = 10 * time.Second
 	maxDescriptions = 1000
 )
 
-// New returns the models behind a connection to the node, which is nil where there is no node.
+// New returns the models behind a connection to the node; conn is nil if there is no node.
 func New(conn grpc.ClientConnInterface, node outboard.NodeID) *Models {
 	return &Models{conn: conn, node: node, known: map[string]description{}}
 }
@@ -100,7 +100,7 @@ func (m *Models) call(ctx context.Context, method string, request, reply proto.M
 
 var errNoNode = outboard.Errorf(outboard.Unreachable, "", "this process has no node that serves models")
 
-// errorOf returns the error of a call of the node with its kind.
+// errorOf returns the error, with its kind, of a call of the node.
 func errorOf(err error) error {
 	s := status.Convert(err)
 	switch s.Code() { //nolint:exhaustive // the others are the node's own failures
@@ -120,7 +120,7 @@ func errorOf(err error) error {
 	return outboard.Errorf(outboard.Other, "", "%s", s.Message())
 }
 
-// model is a model as a function imports it.
+// model adapts a model to the resource that a function imports.
 type model struct {
 	models *Models
 	name   string

@@ -30,14 +30,14 @@ func (m *model) Complete(ctx context.Context, request []byte) (function.TextStre
 	if err == nil {
 		err = errors.Join(stream.SendMsg(wrapperspb.Bytes(encoded)), stream.CloseSend())
 	}
-	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: the stream has ended, and Next says why
+	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: the stream has ended, and Next returns the reason
 		cancel()
 		return nil, errorOf(err)
 	}
 	return &textStream{ctx, stream, cancel}, nil
 }
 
-// A textStream is an answer that a node generates.
+// A textStream is a response that a node generates.
 type textStream struct {
 	ctx    context.Context //nolint:containedctx // the stream's own ends with the stream, too
 	stream grpc.ClientStream

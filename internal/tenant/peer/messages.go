@@ -84,7 +84,7 @@ func timeOf(nanoseconds int64) time.Time {
 	return time.Unix(0, nanoseconds)
 }
 
-// Counts are what a function of an app's version did on one node.
+// Counts are the counts of a function of an app's version on one node.
 type Counts struct {
 	App     string
 	Version int

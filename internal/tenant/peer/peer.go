@@ -28,10 +28,10 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/planner"
 )
 
-// maxMessage is how large a request, a result or a file may be.
+// maxMessage bounds a request, a result or a file in bytes.
 const maxMessage = 1 << 30
 
-// ErrOlder is the answer of a process that speaks version 1 of the protocol.
+// ErrOlder is the error of calling a process that speaks version 1 of the protocol.
 var ErrOlder = fmt.Errorf("%w: upgrade the node", app.ErrOlder)
 
 func serviceName(tenant string, node outboard.NodeID) string {
@@ -70,8 +70,7 @@ func (c nodeCredential) GetRequestMetadata(context.Context, ...string) (map[stri
 	return map[string]string{offer.CredentialKey: string(c)}, nil
 }
 
-// RequireTransportSecurity implements credentials.PerRPCCredentials: the node's socket is
-// this machine's.
+// RequireTransportSecurity implements credentials.PerRPCCredentials: the node's socket is local.
 func (nodeCredential) RequireTransportSecurity() bool { return false }
 
 // Close closes the connection to the node.
@@ -82,7 +81,7 @@ func (c *Client) Close() error {
 	return c.conn.Close()
 }
 
-// Conn is the connection to the node, nil for none. Client's Close closes it.
+// Conn returns the connection to the node, nil for none. Client's Close closes it.
 func (c *Client) Conn() grpc.ClientConnInterface {
 	if c.conn == nil {
 		return nil
@@ -148,22 +147,22 @@ func (c *Client) ReadFile(ctx context.Context, node outboard.NodeID, digest stri
 	return f.GetContent(), err
 }
 
-// StoreFile has a node keep a file for an owner.
+// StoreFile has a node store a file for an owner.
 func (c *Client) StoreFile(ctx context.Context, node outboard.NodeID, owner string, content []byte) error {
 	return c.invoke(ctx, node, "StoreFile", &StoreFileRequest{Owner: owner, Content: content}, new(StoreFileReply))
 }
 
-// Warm has a node create an instance for a call to come.
+// Warm has a node create an instance for a future call.
 func (c *Client) Warm(ctx context.Context, node outboard.NodeID, f planner.Target) error {
 	return c.invoke(ctx, node, "WarmFunction", &FunctionRef{App: f.App, Version: int64(f.Version), Function: f.Function}, new(WarmFunctionReply))
 }
 
-// Refresh has a node read the log of an execution that it runs again.
+// Refresh has a node read again the log of an execution that it runs.
 func (c *Client) Refresh(ctx context.Context, node outboard.NodeID, id engine.ID) error {
 	return c.invoke(ctx, node, "RefreshExecution", &ExecutionRef{Id: string(id)}, new(RefreshExecutionReply))
 }
 
-// Counts returns what the functions of an app did on a node, of all apps for "".
+// Counts returns the counts of an app's functions on a node, of all apps for "".
 func (c *Client) Counts(ctx context.Context, node outboard.NodeID, appName string) ([]Counts, error) {
 	var r CallCounts
 	if err := c.invoke(ctx, node, "CountCalls", &AppFilter{App: appName}, &r); err != nil {
@@ -172,7 +171,7 @@ func (c *Client) Counts(ctx context.Context, node outboard.NodeID, appName strin
 	return r.counts(), nil
 }
 
-// Progress returns how far a node is with the tenant's apps.
+// Progress returns a node's progress with the tenant's apps.
 func (c *Client) Progress(ctx context.Context, node outboard.NodeID) (map[string]app.Progress, error) {
 	var r Progress
 	if err := c.invoke(ctx, node, "GetProgress", new(GetProgressRequest), &r); err != nil {
@@ -199,8 +198,8 @@ func (c *Client) LocateSteps(ctx context.Context, node outboard.NodeID, id engin
 	return all, nil
 }
 
-// Logs calls f with lines of an app's log on a node: with none when all lines that were kept
-// have been sent. An error of f ends the stream.
+// Logs calls f with lines of an app's log on a node, and without lines when all kept lines have
+// been sent. An error of f ends the stream.
 func (c *Client) Logs(ctx context.Context, node outboard.NodeID, q *LogQuery, f func([]client.LogLine) error) error {
 	if c.conn == nil {
 		return errNoNode
@@ -228,7 +227,7 @@ func (c *Client) Logs(ctx context.Context, node outboard.NodeID, q *LogQuery, f 
 	}
 }
 
-// CallAll calls f for several nodes at once. failed has the errors by node.
+// CallAll calls f for several nodes concurrently. failed has the errors by node.
 func CallAll[T any](
 	ctx context.Context, nodes []outboard.NodeID, f func(context.Context, outboard.NodeID) (T, error),
 ) (replies map[outboard.NodeID]T, failed map[outboard.NodeID]error) {

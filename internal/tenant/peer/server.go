@@ -17,7 +17,7 @@ import (
 	"github.com/outboard-run/outboard/internal/workflow/planner"
 )
 
-// Handler answers the calls of the tenant's other processes.
+// Handler serves the calls of the tenant's other processes.
 type Handler interface {
 	RunStep(ctx context.Context, call engine.FunctionCall) (engine.Outcome, error)
 	ReadFile(ctx context.Context, digest string) ([]byte, error)
@@ -30,7 +30,7 @@ type Handler interface {
 	Logs(ctx context.Context, q *LogQuery, send func([]client.LogLine) error) error
 }
 
-// Options identify the process that serves.
+// Options identify the serving process.
 type Options struct {
 	Tenant string
 	Node   outboard.NodeID
@@ -39,7 +39,7 @@ type Options struct {
 	Log                *slog.Logger
 }
 
-// Serve answers the calls for the process of a node until ctx ends.
+// Serve serves calls for the process of a node until ctx ends.
 func Serve(ctx context.Context, ready func(), o Options, h Handler) error {
 	listener, err := fabric.Listen("node:"+o.Socket, fabric.WithLogger(o.Log), fabric.WithPerRPCCredentials(nodeCredential(o.Credential)))
 	if err != nil {
@@ -56,8 +56,8 @@ func Serve(ctx context.Context, ready func(), o Options, h Handler) error {
 	return nil
 }
 
-// service describes the methods of peer.proto's Process. There is no generated code for it,
-// since the service's name depends on the tenant and the node.
+// service returns the description of peer.proto's Process. There is no generated code for it, since
+// the service's name depends on the tenant and the node.
 func service(tenant string, node outboard.NodeID, h Handler) *grpc.ServiceDesc {
 	d := &grpc.ServiceDesc{
 		ServiceName: serviceName(tenant, node), HandlerType: (*any)(nil),
@@ -114,7 +114,7 @@ func locationsMessage(all map[string]outboard.NodeID) *StepLocations {
 	return m
 }
 
-// unary describes a method with one request and one reply.
+// unary returns the description of a method with one request and one reply.
 func unary[Q, A any](name string, f func(context.Context, *Q) (*A, error)) grpc.MethodDesc {
 	return grpc.MethodDesc{MethodName: name, Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 		request := new(Q)
@@ -132,7 +132,8 @@ func unary[Q, A any](name string, f func(context.Context, *Q) (*A, error)) grpc.
 // version1 are the methods of version 1 of the protocol.
 var version1 = []string{"Call", "Read", "Keep", "Warm", "Look", "Counts", "Stages", "Places"}
 
-// refuseVersion1 tells a process with an older program why it is not answered.
+// refuseVersion1 returns a method that tells a process with an older program why its calls are
+// refused.
 func refuseVersion1(method string) grpc.MethodDesc {
 	return grpc.MethodDesc{MethodName: method, Handler: func(any, context.Context, func(any) error, grpc.UnaryServerInterceptor) (any, error) {
 		return nil, status.Error(codes.FailedPrecondition, "this node has a newer program, whose processes don't answer calls of the older one: upgrade the calling node")
@@ -147,7 +148,7 @@ func streamLogs(s grpc.ServerStream, h Handler) error {
 	return h.Logs(s.Context(), &q, func(lines []client.LogLine) error { return s.SendMsg(logBatch(lines)) })
 }
 
-// onlyTenant makes the methods of a service refuse all callers but the tenant's own processes,
+// onlyTenant has the methods of a service refuse all callers except the tenant's own processes,
 // before they read the request.
 func onlyTenant(d *grpc.ServiceDesc, tenant string) {
 	for i, m := range d.Methods {
@@ -177,7 +178,7 @@ func checkCaller(ctx context.Context, tenant string) error {
 	return nil
 }
 
-// identityPrefix begins the identity of a tenant's process.
+// identityPrefix is the prefix of the identity of a tenant's process.
 const identityPrefix = "tenant:"
 
 func codeOf(err error) codes.Code {

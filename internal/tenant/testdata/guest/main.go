@@ -1,5 +1,4 @@
-// Command guest is a function for tests: the first word of a request says what to do,
-// or its mode.
+// Command guest is a function for tests: the first word of a request names the action, or its mode.
 package main
 
 import (
@@ -77,11 +76,11 @@ var verbs = map[string]func(string) ([]byte, error){
 	"see":    see,
 }
 
-// size answers with how large what it got is.
+// size returns the size of b in decimal.
 func size(b []byte) ([]byte, error) { return strconv.AppendInt(nil, int64(len(b)), 10), nil }
 
-// stream answers "send N" with N bytes, "break N" with N bytes and an error, and everything else with
-// its size and its digest.
+// stream answers "send N" with N bytes, "break N" with N bytes and an error, and any other request
+// with its size and its digest.
 func stream(s *guest.Stream) error {
 	var begin [6]byte
 	n, err := io.ReadFull(s, begin[:])
