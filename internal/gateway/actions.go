@@ -10,7 +10,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// actions are the answer of a function to an event.
+// actions are a function's response to an event.
 type actions struct {
 	Send  []sendAction `json:"send"`
 	Join  []string     `json:"join"`
@@ -32,7 +32,7 @@ func (o *sendAction) message() outgoing {
 	return outgoing{data: []byte(*o.Text)}
 }
 
-// apply carries out the answer of a function. It checks all of it first.
+// apply carries out a function's response. It checks all of it first.
 func (s *socket) apply(ctx context.Context, answer []byte) error {
 	if len(answer) == 0 {
 		return nil

@@ -12,14 +12,14 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// App is an app as the gateway serves it. It is immutable once it was passed to SetApps.
+// App is an app as the gateway serves it. It must not be changed after it was passed to SetApps.
 type App struct {
 	Name     string
 	Routes   []Route
 	Subjects []SubjectTrigger
 	Crons    []CronTrigger
-	// Calls is how many of its calls by HTTP or a subject may be in progress; 0: only
-	// Options.Calls bounds them.
+	// Calls bounds the app's concurrent calls by HTTP or a subject; 0: only Options.Calls bounds
+	// them.
 	Calls int
 	// Await waits until the app can be called, or returns why it never can; nil: it can be called
 	// now. Requests for an app with Await go to Options.Elsewhere; messages and schedules are
@@ -30,7 +30,7 @@ type App struct {
 // Target is the function or the workflow that a trigger starts.
 type Target struct {
 	Function, Workflow string
-	// Wait says that a workflow's output is the answer.
+	// Wait says that the call returns the workflow's output.
 	Wait bool
 }
 
@@ -53,16 +53,16 @@ type Route struct {
 	// Path is a pattern of net/http without method and host, "/rooms/{room}".
 	Path string
 	Target
-	// HTTP reports that the function takes and returns HTTP messages.
+	// HTTP says that the function takes and returns HTTP messages.
 	HTTP bool
-	// Streams reports that the function may read its request and write its response in parts.
+	// Streams says that the function may read its request and write its response in parts.
 	Streams bool
-	// WebSocket reports that the function takes the events of WebSockets. It excludes Methods.
+	// WebSocket says that the function takes the events of WebSockets. It excludes Methods.
 	WebSocket bool
-	// Origins are the hosts whose pages may open the WebSocket, beside the one that
-	// serves it; patterns of path.Match.
+	// Origins are the hosts whose pages may open the WebSocket, besides the host that serves it;
+	// patterns of path.Match.
 	Origins []string
-	// Subprotocols are those that the WebSocket speaks, the preferred first.
+	// Subprotocols are the protocols that the WebSocket speaks, the preferred first.
 	Subprotocols []string
 	// MaxBody is the largest body, 0 for Options.MaxBody.
 	MaxBody outboard.Bytes
@@ -92,8 +92,8 @@ func (r *Route) validate() error {
 type SubjectTrigger struct {
 	// Subject may have wildcards.
 	Subject string
-	// Queue is a queue group: one of its members gets each message. "" is the app's own group, so
-	// that one of the nodes gets it.
+	// Queue is a queue group: each message goes to one of its members. "" is the app's own group,
+	// so that each message goes to one node.
 	Queue string
 	Target
 }

@@ -6,8 +6,8 @@ import "context"
 type Bus interface {
 	// Publish sends to all subscribers.
 	Publish(ctx context.Context, subject string, data []byte) error
-	// Subscribe calls f with each message, one after another. One subscriber of a queue gets each
-	// message; without a queue all do. stop waits until f has returned.
+	// Subscribe calls f with each message, one after another. Each message goes to one subscriber
+	// of a queue; without a queue to all. stop waits until f has returned.
 	Subscribe(subject, queue string, f func(Message)) (stop func(), err error)
 }
 
@@ -15,7 +15,7 @@ type Bus interface {
 type Message struct {
 	Subject string
 	Data    []byte
-	// Respond replies to a request. It is nil for a message that is none.
+	// Respond replies to a request. It is nil for other messages.
 	Respond func([]byte) error
 }
 

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Trigger is what started a call.
+// Trigger is the cause of a call.
 type Trigger string
 
 // The triggers.
@@ -15,44 +15,43 @@ const (
 	WebSocket Trigger = "websocket"
 	Subject   Trigger = "subject"
 	Cron      Trigger = "cron"
-	// Invoke is a call by hand.
+	// Invoke is a call by a user's command.
 	Invoke Trigger = "invoke"
 )
 
 // Invoker runs functions and workflows.
 type Invoker interface {
-	// Invoke answers a call. The context has the call's trace and ends when no client
-	// waits for the answer any more. After Invoke it may go on with the connection's next
-	// call: what was derived from it has to be given back.
+	// Invoke answers a call. The context has the call's trace and ends when no client waits for the
+	// answer any more. After Invoke the context may serve the connection's next call: release the
+	// resources derived from it before.
 	//
-	// An error's outboard.Kind decides the response, see Status. An error in
-	// whose chain is a method LimitName() string says which limit it was about:
-	// "deadline" and "memory" are told apart from others. There may be an answer
-	// beside an error, for what the function wrote.
+	// An error's outboard.Kind decides the response, see Status. An error in whose chain is a
+	// method LimitName() string names the exceeded limit: "deadline" and "memory" have their own
+	// status. An answer may accompany an error, for the function's output.
 	Invoke(ctx context.Context, c Call) (Answer, error)
 }
 
-// Call is what an Invoker is asked for.
+// Call is a request to an Invoker.
 type Call struct {
 	App string
-	// Function or Workflow is what to run; the other is "".
+	// Function or Workflow is the target; the other is "".
 	Function, Workflow string
-	// Wait says that the answer is the workflow's output, not its execution's name.
+	// Wait says that the answer is the workflow's output, not the ID of its execution.
 	Wait bool
-	// Body is the input. It may be changed or used again after Invoke returned.
+	// Body is the input. Its memory may be reused after Invoke returned.
 	Body []byte
-	// Stream has what follows Body, and takes the response in parts if the function sends it so;
-	// nil: Body is all of the request, and the answer's all of the response. With HTTP, parts are
-	// of the response message.
+	// Stream has the rest of the request after Body, and takes the response if the function sends
+	// it in parts; nil: Body is the whole request, and the answer the whole response. With HTTP,
+	// parts are of the response message.
 	Stream io.ReadWriter
-	// HTTP says that Body is an HTTP/1.1 request message and that a response message
-	// is wanted.
+	// HTTP says that Body is an HTTP/1.1 request message and that the answer must be a response
+	// message.
 	HTTP bool
-	// Meta returns what is known beside the body. It may be nil, and must not be used
-	// after Invoke returned. Names: "method", "path", "query", "route", "remote",
-	// "trace", "subject", "tick", "ws.event", "ws.id", "ws.kind", "ws.code", the
-	// route's path parameters, then headers in any case. Names with a dot, and those
-	// that an invoker adds ("execution", "step", ...), are never headers.
+	// Meta returns metadata of the call by name. It may be nil, and must not be used after Invoke
+	// returned. The names are "method", "path", "query", "route", "remote", "trace", "subject",
+	// "tick", "ws.event", "ws.id", "ws.kind", "ws.code", the route's path parameters, then headers
+	// in any case. Names with a dot, and those that an invoker adds ("execution", "step", ...), are
+	// never headers.
 	Meta    func(name string) (string, bool)
 	Trigger Trigger
 	// Route names the trigger in logs and metrics: a route's pattern, a subject, a
@@ -60,7 +59,7 @@ type Call struct {
 	Route string
 }
 
-// target is what the call runs.
+// target returns the function or workflow that the call runs.
 func (c *Call) target() string {
 	if c.Workflow != "" {
 		return c.Workflow
@@ -68,28 +67,28 @@ func (c *Call) target() string {
 	return c.Function
 }
 
-// Answer is what a call brought.
+// Answer is the result of a call.
 type Answer struct {
-	// Body is the answer. It belongs to the invoker and is valid until Release.
+	// Body is the output. It belongs to the invoker and is valid until Release.
 	Body []byte
 	// Streamed says that the response, or its beginning, went to the call's Stream.
 	Streamed bool
 	// Message says that Body is an HTTP/1.1 response message.
 	Message bool
-	// Type is the media type of Body where Message is false; "": found by looking.
+	// Type is the media type of Body if Message is false; "": detected from Body.
 	Type string
-	// ID names the call in logs; "" is well. Of a workflow it names the execution, and is
-	// the answer where no client waits for the output.
+	// ID identifies the call in logs; it may be "". For a workflow it is the execution, and is the
+	// answer if no client waits for the output.
 	ID string
-	// Fuel is what the call was charged.
+	// Fuel is the fuel that the call was charged.
 	Fuel int64
-	// Stdout and Stderr are what the function wrote. They are valid until Release.
+	// Stdout and Stderr are the function's output streams. They are valid until Release.
 	Stdout, Stderr []byte
 	// Release gives Body back. It may be nil; it is called once.
 	Release func()
 }
 
-// started fills the answer of a workflow that no client waits for.
+// started sets the answer of a workflow for whose output no client waits.
 func (a *Answer) started(c *Call) {
 	if c.Workflow != "" && !c.Wait && len(a.Body) == 0 && a.ID != "" {
 		a.Body = append(append([]byte(`{"execution":`), strconv.AppendQuote(nil, a.ID)...), '}')

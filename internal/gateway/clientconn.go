@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// clientConn replays the bytes that were read of a connection before, and bounds how long a write
+// clientConn replays the bytes that were read from a connection before, and bounds how long a write
 // may take.
 //
-// net/http sets a deadline several times for each request. In the runtime each is a timer and
-// may wake a thread, which costs more than the rest of a small request. So deadlines in the future
-// are only recorded here, and one goroutine finds those that have expired.
+// net/http sets a deadline several times for each request. In the runtime each deadline is a timer
+// and may wake a thread, which costs more than the rest of a small request. So deadlines in the
+// future are only recorded here, and one goroutine applies the expired ones.
 type clientConn struct {
 	net.Conn
 	prefix []byte
@@ -27,24 +27,24 @@ type clientConn struct {
 	plain       *plainConn // nil while net/http has the connection
 	phase       phase
 	stopping    atomic.Bool // no new request is read
-	idle        bool        // net/http has the connection, and no request of it
+	idle        bool        // net/http has the connection, and no request from it
 	pending     pendingCall
 }
 
-// deadline is a deadline that is set on the connection only when it has expired.
+// deadline is a deadline that is applied to the connection only when it has expired.
 type deadline struct {
 	at      time.Time // zero: none
-	expired bool      // it is set on the connection
+	expired bool      // it is applied to the connection
 }
 
 // past is a time in the past.
 func past() time.Time { return time.Unix(1, 0) }
 
-// immediateBefore separates deadlines from times that end a read or write at once, which lie
-// before it.
+// immediateBefore separates deadlines from times in the past, before it, that end a read or write
+// at once.
 const immediateBefore = 1 << 20
 
-// set records a deadline. to sets the connection's.
+// set records a deadline. to applies a time to the connection.
 func (d *deadline) set(t time.Time, to func(time.Time) error) error {
 	over := !t.IsZero() && t.Unix() < immediateBefore
 	if d.at = t; over == d.expired {
@@ -57,7 +57,7 @@ func (d *deadline) set(t time.Time, to func(time.Time) error) error {
 	return to(time.Time{})
 }
 
-// expire sets a deadline on the connection if it has expired.
+// expire applies a deadline to the connection if it has expired.
 func (d *deadline) expire(now time.Time, to func(time.Time) error) error {
 	if d.expired || d.at.IsZero() || now.Before(d.at) {
 		return nil
@@ -78,7 +78,7 @@ func (c *clientConn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// piece is how many bytes are written at once. A client that reads keeps its connection with each.
+// piece is how many bytes are written at once. Each piece that the client reads extends its time.
 const piece = 256 << 10
 
 // Write implements net.Conn.
@@ -110,7 +110,7 @@ func (c *clientConn) SetReadDeadline(t time.Time) error {
 	return c.read.set(t, c.Conn.SetReadDeadline)
 }
 
-// SetWriteDeadline implements net.Conn. Each write has one of its own.
+// SetWriteDeadline implements net.Conn. Each write sets its own.
 func (c *clientConn) SetWriteDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +136,7 @@ func (c *clientConn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets net/http end a connection whose client still sends.
+// CloseWrite lets net/http close a connection whose client still sends.
 func (c *clientConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -144,7 +144,7 @@ func (c *clientConn) CloseWrite() error {
 	return io.ErrClosedPipe
 }
 
-// connTable has all connections of clients, and expires their deadlines.
+// connTable holds all connections of clients, and expires their deadlines.
 type connTable struct {
 	limit     int
 	now       atomic.Pointer[moment] // of the last check; nil before the first
@@ -154,7 +154,7 @@ type connTable struct {
 	conns     map[*clientConn]struct{}
 }
 
-// add returns false when there are too many connections.
+// add returns false if there are too many connections.
 func (w *connTable) add(c *clientConn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -171,7 +171,7 @@ func (w *connTable) remove(c *clientConn) {
 	delete(w.conns, c)
 }
 
-// clock is the time, or up to a second before it.
+// clock returns the time, or up to a second before it.
 func (w *connTable) clock() time.Time { return w.moment().at }
 
 func (w *connTable) moment() *moment {
@@ -184,7 +184,7 @@ func (w *connTable) moment() *moment {
 // pollInterval is how often calls are polled: a call that is running at two polls is watched.
 const pollInterval = 50 * time.Millisecond
 
-// run expires deadlines once a second until ctx ends, and polls calls while there are any.
+// run expires deadlines once a second until ctx ends, and polls calls while calls are in progress.
 func (w *connTable) run(ctx context.Context) {
 	ticks, often := time.NewTicker(time.Second), time.NewTimer(pollInterval)
 	defer ticks.Stop()
@@ -237,7 +237,7 @@ func (w *connTable) abortAll() {
 	}
 }
 
-// pollCalls polls the calls of all connections. It returns false when there was none since the
+// pollCalls polls the calls of all connections. It returns false if there was no call since the
 // last poll.
 func (w *connTable) pollCalls() (some bool) {
 	w.mu.Lock()

@@ -24,16 +24,17 @@ type Options struct {
 	Invoker Invoker
 	Logger  *slog.Logger
 	Metrics prometheus.Registerer
-	// Tracer makes a span for each call.
+	// Tracer creates a span for each call.
 	Tracer trace.TracerProvider
 	// Bus carries the subjects of triggers, and the messages of rooms between nodes. Without it
 	// apps with subjects are refused, and rooms are confined to this node.
 	Bus Bus
-	// Once elects the node that fires a schedule; nil: this node fires all.
+	// Once elects the node that fires a schedule; nil: this node fires all schedules.
 	Once Once
 	// Now is the wall clock by which schedules fire. Default: time.Now.
 	Now func() time.Time
-	// Node is the unique name of this node; it is a part of the ids of WebSockets. Default: a random one.
+	// Node is the unique name of this node; it is a part of the ids of WebSockets. Default: a
+	// random one.
 	Node string
 	// Rooms is the prefix of the subjects of rooms. Default: "rooms".
 	Rooms string
@@ -43,31 +44,30 @@ type Options struct {
 	// MaxBody is the largest body of a request or message. Default: 16 MiB.
 	MaxBody outboard.Bytes
 	// Buffers bounds the bytes of all requests and messages that are being read, wait for a
-	// function, or are worked on. Default: 512 MiB.
+	// function, or are processed. Default: 512 MiB.
 	Buffers *quota.Budget
-	// Output bounds what is kept of what functions printed; the oldest is dropped first. Nil: the
-	// newest LogSize calls of each app are kept with theirs.
+	// Output bounds the kept output of functions; the oldest output is dropped first. Nil: only
+	// LogSize bounds it.
 	Output *quota.Budget
 	// Hosts are the host names, without ports, for which requests are served. "*.NAME" is the name
 	// Tenant below NAME: a web origin that only the tenant's apps have. None: all names are served.
 	Hosts []string
 	// Tenant is the label for Hosts with a wildcard.
 	Tenant string
-	// Calls is how many calls may be in progress; more are refused with 429.
-	// Default: 1,024.
+	// Calls bounds the calls in progress; more are refused with 429. Default: 1,024.
 	Calls int
-	// Conns is how many connections may be open. Default: 20,000.
+	// Conns bounds the open connections. Default: 20,000.
 	Conns int
-	// Sockets is how many WebSockets may be open. Default: 10,000.
+	// Sockets bounds the open WebSockets. Default: 10,000.
 	Sockets int
 	// LogSize is how many calls of each app are kept for Logs. Default: 1,000.
 	LogSize int
 	// Grace is how long accepted requests may take when the gateway stops.
 	// Default: 30 s.
 	Grace time.Duration
-	// ClientTimeout is how long a client may take for a request's head, and how long it may make a
-	// call wait for more of the body or a response for its reader, beside a second for each 64 KiB.
-	// Default: 30 s.
+	// ClientTimeout is how long a client may take to send a request's head, and how long a call may
+	// wait for its client to send more of the body or to read the response, plus a second for each
+	// 64 KiB. Default: 30 s.
 	ClientTimeout time.Duration
 }
 
@@ -137,7 +137,7 @@ type Gateway struct {
 	inFlight limiter
 	sockets  *sockets
 
-	mu      sync.Mutex // guards what follows and changes of table
+	mu      sync.Mutex // guards the fields below and changes of table
 	apps    map[string]*appState
 	changed chan struct{} // capacity 1: the triggers changed
 }
@@ -168,7 +168,7 @@ func New(opts Options) (*Gateway, error) {
 func (g *Gateway) Name() string { return "gateway" }
 
 // SetApps replaces all apps: at once for requests, soon after for subjects and schedules. If one of
-// them is invalid nothing changes. Calls in progress finish with the routes that they began with;
+// them is invalid, no app changes. Calls in progress finish with the routes that they began with;
 // WebSockets of removed apps are closed.
 func (g *Gateway) SetApps(apps []App) error {
 	g.mu.Lock()
@@ -227,7 +227,7 @@ func (g *Gateway) removeMissing(table *Table) {
 	}
 }
 
-// appState is the state of an app beside its routes.
+// appState is the state of an app apart from its routes.
 type appState struct {
 	name     string
 	ring     *ring
@@ -243,7 +243,7 @@ func (g *Gateway) Invoke(ctx context.Context, c Call) (Answer, error) {
 	return answer, err
 }
 
-// limiter bounds concurrent uses. A limit of 0 is none.
+// limiter bounds concurrent uses. A limit of 0 is unlimited.
 type limiter struct {
 	limit atomic.Int64
 	inUse atomic.Int64

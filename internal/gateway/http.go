@@ -31,8 +31,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.opts.Elsewhere.ServeHTTP(w, r)
 }
 
-// servesHost reports whether requests for a host are served. A page of another site that has
-// its own name resolve to this machine (DNS rebinding) sends that name.
+// servesHost reports whether requests for a host are served. The pages of an attacker whose host
+// name resolves to this machine (DNS rebinding) send that name.
 func (g *Gateway) servesHost(host string) bool {
 	if len(g.opts.Hosts) == 0 {
 		return true
@@ -64,8 +64,8 @@ func (g *Gateway) Serves(app string) bool { return g.table.Load().apps[app] != n
 // unix socket. Functions do not see it.
 const ClientHeader = "Outboard-Client"
 
-// applyForwardedClient sets the client's address of a forwarded request. Requests that came by
-// TCP keep theirs: only a process of the node's user can connect to the socket.
+// applyForwardedClient sets the client's address of a forwarded request. Requests that came by TCP
+// keep their own: only a process of the node's user can connect to the socket.
 func applyForwardedClient(r *http.Request) {
 	if r.RemoteAddr != "" && r.RemoteAddr != "@" {
 		return
@@ -101,7 +101,7 @@ func (g *Gateway) handlerOf(a *App, r *Route, name string) http.Handler {
 	return h
 }
 
-// paramsOf are the names in a pattern's braces.
+// paramsOf returns the names in a pattern's braces.
 func paramsOf(pattern string) []string {
 	var names []string
 	for segment := range strings.SplitSeq(pattern, "/") {
@@ -181,7 +181,7 @@ func (x *exchange) run(begin time.Time) {
 	answer.started(&call)
 	status, err, cut := x.answer(&answer, err)
 	if x.h.Streams && x.stream.reading {
-		lastRequest(x.r) // what is left of the body is not the next request
+		lastRequest(x.r) // the rest of the body is not the next request
 	}
 	took := time.Since(begin)
 	x.h.metric.count(status, took)
@@ -227,8 +227,8 @@ func (x *exchange) reserve(n int64) error {
 	return nil
 }
 
-// setBodyDeadline bounds how long the whole body may take to arrive; 0 is unlimited. A recorder in
-// a test has no deadlines.
+// setBodyDeadline bounds how long the whole body may take to arrive; 0 is unlimited. An
+// httptest.ResponseRecorder has no deadlines.
 func (x *exchange) setBodyDeadline(d time.Duration) {
 	var until time.Time
 	if d > 0 {
@@ -258,15 +258,15 @@ func (x *exchange) refuseBody(err error) int {
 	return refuse(x.w, p)
 }
 
-// answer sends the result of a call, or what is left of it. It returns the status, the error, and
-// whether the connection must be cut since the response is not complete.
+// answer sends the result of a call, or the rest of it. It returns the status, the error, and
+// whether the connection must be cut since the response is incomplete.
 func (x *exchange) answer(a *Answer, err error) (status int, failure error, cut bool) {
 	switch s := &x.stream; {
 	case s.started:
 		return s.finish(err)
-	case s.readErr != nil: // which the function can't have answered for
+	case s.readErr != nil: // the function could not read the whole request
 		return x.refuseBody(s.readErr), s.readErr, false
-	case err == nil && a.Streamed: // and none of it was sent
+	case err == nil && a.Streamed: // and no part of the response was sent
 		err = s.err
 		if err == nil {
 			err = errNothing
@@ -277,7 +277,7 @@ func (x *exchange) answer(a *Answer, err error) (status int, failure error, cut 
 	return status, failure, false
 }
 
-// answerWhole sends the result of a call that sent nothing itself.
+// answerWhole sends the result of a call that sent no part of it itself.
 func (x *exchange) answerWhole(a *Answer, err error) (int, error) {
 	switch {
 	case err != nil:
@@ -340,10 +340,10 @@ func (x *exchange) answerBody(a *Answer) (int, error) {
 	return status, nil
 }
 
-// sniffed is the largest body that is checked for JSON.
+// sniffed bounds the bodies that are checked for JSON.
 const sniffed = 64 << 10
 
-// typeOf is an answer's media type.
+// typeOf returns an answer's media type.
 func typeOf(a *Answer) string {
 	switch text := bytes.TrimLeft(a.Body[:min(len(a.Body), 64)], " \t\r\n"); {
 	case a.Type != "" && validValue([]byte(a.Type)):
@@ -397,8 +397,8 @@ func paramOrHeader(r *http.Request, params []string, name string) (string, bool)
 	return strings.Join(values, ", "), len(values) > 0
 }
 
-// reserved reports whether a name belongs to the gateway or the invoker: no client can set it with a
-// header field.
+// reserved reports whether a name belongs to the gateway or the invoker: no client can set it with
+// a header field.
 func reserved(name string) bool {
 	switch strings.ToLower(name) {
 	case "method", "path", "query", "route", "remote", "host", "trace", "trailers", "subject", "tick", "app", "call", "trigger", "execution", "step":
@@ -410,7 +410,7 @@ func reserved(name string) bool {
 // exchangePool pools exchanges.
 type exchangePool struct{ pool sync.Pool }
 
-// keptBuffer is the largest buffer that is pooled.
+// keptBuffer bounds the buffers that are pooled.
 const keptBuffer = 1 << 20
 
 func (p *exchangePool) get() *exchange {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// hub has the open WebSockets of one app on this node, and their rooms. Nothing that may block is
-// called under its lock: subscriptions are ended after it is released.
+// hub holds the open WebSockets of one app on this node, and their rooms. No function that may
+// block is called under its lock: subscriptions are ended after it is released.
 type hub struct {
 	app     string
 	sockets *sockets
@@ -19,13 +19,13 @@ type hub struct {
 	byID     map[string]*socket
 	rooms    map[string]*room
 	stop     func() // ends the subscription for this node's sockets; nil: there is none
-	closedBy error  // why no more sockets are added; nil: they are
+	closedBy error  // the reason that no more sockets are added; nil: they are
 }
 
-// room has the members of a room on this node.
+// room holds the members of a room on this node.
 type room struct {
 	members map[*socket]struct{}
-	stop    func() // nil: other nodes are not heard
+	stop    func() // nil: no messages from other nodes
 }
 
 // publishLimit is how long a message to other nodes may take.
@@ -35,7 +35,7 @@ func newHub(app string, s *sockets) *hub {
 	return &hub{app: app, sockets: s, byID: map[string]*socket{}, rooms: map[string]*room{}}
 }
 
-// add adds a socket, or ends it when the hub was closed meanwhile.
+// add adds a socket, or ends it if the hub was closed meanwhile.
 func (h *hub) add(s *socket) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,7 +77,7 @@ func appendStop(stops []func(), stop func()) []func() {
 	return append(stops, stop)
 }
 
-// join adds a socket to a room. It returns false when the socket is closed or in too many rooms.
+// join adds a socket to a room. It returns false if the socket is closed or in too many rooms.
 func (h *hub) join(s *socket, name string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,7 +120,8 @@ func (h *hub) leaveLocked(s *socket, name string) (stop func()) {
 	return r.stop
 }
 
-// subscribe receives messages of other nodes. Without the subscription the room works on this node.
+// subscribe receives messages of other nodes. Without the subscription the room reaches only this
+// node's members.
 func (h *hub) subscribe(subject string, f func(Message)) (stop func()) {
 	bus := h.sockets.gateway.opts.Bus
 	if bus == nil {
@@ -134,7 +135,8 @@ func (h *hub) subscribe(subject string, f func(Message)) (stop func()) {
 	return stop
 }
 
-// subject returns the subject of a room or a socket: PREFIX.APP.room.NAME and PREFIX.APP.id.NODE, with names in base64.
+// subject returns the subject of a room or a socket: PREFIX.APP.room.NAME and PREFIX.APP.id.NODE,
+// with names in base64.
 func (h *hub) subject(kind, name string) string {
 	code := base64.RawURLEncoding
 	return h.sockets.gateway.opts.Rooms + "." + code.EncodeToString([]byte(h.app)) + "." + kind + "." + code.EncodeToString([]byte(name))
@@ -222,7 +224,7 @@ func (h *hub) receiveForSocket(message Message) {
 	}
 }
 
-// closeAll ends the app's sockets, and those that are added later.
+// closeAll ends the app's sockets, including later ones.
 func (h *hub) closeAll(why error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

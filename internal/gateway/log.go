@@ -26,18 +26,18 @@ type Record struct {
 	Execution, Step string
 	Begin           time.Time
 	Took            time.Duration
-	// Status is the status of the HTTP response, 0 where there is none.
+	// Status is the status of the HTTP response, 0 if there is none.
 	Status int
 	// Err is the error, nil for none.
 	Err  error
 	Fuel int64
-	// Stdout and Stderr are the first MaxOutput bytes that the function wrote; Cut is how many
-	// more there were.
+	// Stdout and Stderr are the first MaxOutput bytes that the function wrote; Cut is the number of
+	// bytes left out.
 	Stdout, Stderr []byte
 	Cut            int
 	Trace          trace.TraceID
-	// Lost is not 0 for a record that replaces so many records that a follower was too slow to
-	// read. Its other fields are empty.
+	// Lost is not 0 for a record that replaces so many records, since a follower read too slowly.
+	// Its other fields are empty.
 	Lost int
 }
 
@@ -48,14 +48,14 @@ const MaxOutput = 8 << 10
 type Filter struct {
 	App    string
 	Target string // "" for all
-	// Last is how many of the newest records are returned first, 0 for all that are kept, -1
-	// for none.
+	// Last is how many of the newest records are returned first, 0 for all that are kept, -1 for
+	// none.
 	Last int
-	// KeptSent, if it is not nil, is called by Follow after the records that were kept.
+	// KeptSent, if it is not nil, is called by Follow after the kept records.
 	KeptSent func()
 }
 
-// Logs returns the records of an app that are kept, oldest first.
+// Logs returns the kept records of an app, oldest first.
 func (g *Gateway) Logs(f Filter) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		r := g.ringOf(f.App)
@@ -72,7 +72,7 @@ func (g *Gateway) Logs(f Filter) iter.Seq[Record] {
 }
 
 // Follow returns the records that Logs returns, and then new ones until ctx ends or the app is
-// removed. A record with Lost reports those that a slow reader missed.
+// removed. A record with Lost stands for the records that a slow reader missed.
 func (g *Gateway) Follow(ctx context.Context, f Filter) iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		if r := g.ringOf(f.App); r != nil {
@@ -90,8 +90,8 @@ func (g *Gateway) ringOf(app string) *ring {
 	return nil
 }
 
-// Log adds a record of a call that the gateway did not make: a workflow's step, a
-// call of a function by another.
+// Log adds a record of a call that was not made by the gateway: a workflow's step, a call of a
+// function by another.
 func (g *Gateway) Log(r Record) {
 	to := g.ringOf(r.App)
 	if to == nil {
@@ -101,7 +101,7 @@ func (g *Gateway) Log(r Record) {
 	to.add(&r)
 }
 
-// copyOutput copies the part of the output that is kept: the caller owns the original.
+// copyOutput copies the part of the output that is kept: the original belongs to the caller.
 func (r *Record) copyOutput() {
 	for _, b := range []*[]byte{&r.Stdout, &r.Stderr} {
 		if over := len(*b) - MaxOutput; over > 0 {
@@ -117,7 +117,7 @@ type outcome struct {
 	call   *Call
 	answer *Answer
 	err    error
-	status int // 0 where there is no client
+	status int // 0 if there is no client
 	begin  time.Time
 	took   time.Duration
 	span   trace.Span
@@ -166,8 +166,8 @@ type ring struct {
 	limit   uint64
 	wake    chan struct{} // closed at the next record; nil while no follower waits
 	closed  bool          // the app was removed
-	// output bounds what the functions of all apps of the tenant printed. Of the records before
-	// dropped it is gone.
+	// output bounds the output of the functions of all apps of the tenant. Records before dropped
+	// have lost their output.
 	output  *quota.Budget
 	dropped uint64
 }
@@ -196,8 +196,9 @@ func (r *ring) add(record *Record) {
 	r.wakeFollowers()
 }
 
-// reserveOutput reserves the bytes of a new record's output, for which the oldest output of the
-// app is dropped. What other apps of the tenant have stays: then the record's own is dropped.
+// reserveOutput reserves the bytes of a new record's output, and drops the oldest output of the app
+// for it. The output of other apps of the tenant stays: if there is still no space, the new
+// record's output is dropped.
 func (r *ring) reserveOutput(record *Record) {
 	oldest := r.next - uint64(len(r.records))
 	for r.dropped = max(r.dropped, oldest); r.output.TryReserve(record.outputSize()) != nil; r.dropped++ {
@@ -211,13 +212,13 @@ func (r *ring) reserveOutput(record *Record) {
 
 func (r *Record) outputSize() int64 { return int64(len(r.Stdout) + len(r.Stderr)) }
 
-// cutOutput leaves the output out, which was not reserved.
+// cutOutput drops the output, which was not reserved.
 func (r *Record) cutOutput() {
 	r.Cut += int(r.outputSize())
 	r.Stdout, r.Stderr = nil, nil
 }
 
-// dropOutput leaves the output out, and releases its bytes.
+// dropOutput drops the output, and releases its bytes.
 func (r *Record) dropOutput(reserved *quota.Budget) {
 	reserved.Release(r.outputSize())
 	r.cutOutput()
@@ -231,7 +232,8 @@ func (r *ring) wakeFollowers() {
 	}
 }
 
-// close ends the followers after the last record. What only they hold is not counted any more.
+// close ends the followers after the last record. It releases the bytes of the output that only
+// they still hold.
 func (r *ring) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -242,8 +244,9 @@ func (r *ring) close() {
 	r.wakeFollowers()
 }
 
-// recordAt returns record n or, if it was overwritten, the oldest one and how many were lost. If there is
-// no such record yet it returns a channel to wait on, or end if there will be none.
+// recordAt returns record n or, if it was overwritten, the oldest one and how many were lost. If
+// record n does not exist yet, it returns a channel to wait on, or end if there will be no more
+// records.
 func (r *ring) recordAt(n uint64) (record Record, lost uint64, wake <-chan struct{}, end bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -328,7 +331,7 @@ type Line struct {
 	Fuel    int64         `json:"fuel,omitempty"`
 }
 
-// Lines returns a record as lines: the output, then one about the call.
+// Lines returns a record as lines: the output, then one line about the call.
 func (r *Record) Lines() []Line {
 	if r.Lost > 0 {
 		return []Line{{Stream: "call", Text: fmt.Sprintf("%d calls were lost: they came faster than they were read", r.Lost)}}
@@ -375,7 +378,7 @@ func appendOutput(lines []Line, base Line, stream string, output []byte) []Line 
 	return lines
 }
 
-// String is the line as a person reads it.
+// String returns the line in a form for people.
 func (l Line) String() string {
 	text := l.Time.Format("2006-01-02 15:04:05.000") + " " + l.App + "/" + l.Function + " " + l.Stream + ": " + printable(l.Text)
 	if l.Stream != "call" {
@@ -398,11 +401,11 @@ func printable(text string) string {
 	}, text)
 }
 
-// JSON is the line as programs read it, without a newline.
+// JSON returns the line as JSON, without a newline.
 func (l Line) JSON() []byte {
 	text, err := json.Marshal(l)
 	if err != nil {
-		return []byte("{}") // it has nothing that could not be written
+		return []byte("{}") // a Line has no values that can't be encoded
 	}
 	return text
 }

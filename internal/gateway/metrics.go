@@ -11,7 +11,7 @@ import (
 	"github.com/outboard-run/outboard/internal/quota"
 )
 
-// metrics are the gateway's numbers. A nil Registerer leaves them unregistered.
+// metrics are the gateway's metrics. A nil Registerer leaves them unregistered.
 type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
@@ -72,7 +72,7 @@ func (m *metrics) register(to prometheus.Registerer) error {
 	return errors.Join(errs...)
 }
 
-// forget drops an app's numbers.
+// forget drops an app's metrics.
 func (m *metrics) forget(app string) {
 	labels := prometheus.Labels{"app": app}
 	m.requests.DeletePartialMatch(labels)
@@ -82,14 +82,14 @@ func (m *metrics) forget(app string) {
 	m.dropped.DeletePartialMatch(labels)
 }
 
-// routeMetric is the numbers of one route. It keeps the counters: finding one by
-// its labels costs more than counting.
+// routeMetric holds the metrics of one route. It keeps the counters: a look-up by labels costs more
+// than an increment.
 type routeMetric struct {
 	all     *metrics
 	app     string
 	route   string
 	seconds prometheus.Observer
-	codes   [6]atomic.Pointer[codeCounter] // the newest of each hundred
+	codes   [6]atomic.Pointer[codeCounter] // the latest counter of each class of status codes
 }
 
 type codeCounter struct {

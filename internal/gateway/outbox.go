@@ -11,7 +11,7 @@ type outgoing struct {
 	data   []byte
 	binary bool
 	weight *weight // nil: it is not charged
-	// charged says that the weight is held for the socket in whose outbox the message is.
+	// charged says that the socket whose outbox has the message holds the weight.
 	charged bool
 }
 
@@ -22,25 +22,25 @@ func (m outgoing) letter() byte {
 	return 't'
 }
 
-// release ends the message's stay in an outbox.
+// release releases the message's weight when it leaves an outbox.
 func (m outgoing) release() {
 	if m.charged {
 		m.weight.release()
 	}
 }
 
-// freeOutbox is how many bytes an outbox may have that are charged to nothing, so that clients that
-// read are served when those that do not have used up the tenant's budget.
+// freeOutbox is how many bytes an outbox may have uncharged, so that clients that read are served
+// even when slow clients have used up the tenant's budget.
 const freeOutbox = 64 << 10
 
-// weight reserves the bytes of a message as long as outboxes hold it. The members of a room share
-// the message, which is charged once.
+// weight reserves the bytes of a message while outboxes hold it. The members of a room share the
+// message, which is charged once.
 type weight struct {
 	budget *quota.Budget
 	size   int64
 
 	mu   sync.Mutex
-	held int // outboxes
+	held int // number of outboxes
 }
 
 // weigh returns a message whose bytes are charged while outboxes hold it.
@@ -49,7 +49,7 @@ func (h *hub) weigh(m outgoing) outgoing {
 	return m
 }
 
-// retain reserves the bytes for one more outbox. It returns false when there are none left.
+// retain reserves the bytes for one more outbox. It returns false if the budget is used up.
 func (w *weight) retain() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,9 +68,9 @@ func (w *weight) release() {
 	}
 }
 
-// send adds a message to the outbox. A socket whose outbox is full, or that waits for its client
-// where the tenant has no bytes left for that, is ended, since it would miss messages. send is
-// called under the hub's lock and does not block.
+// send adds a message to the outbox. It ends a socket whose outbox is full, or whose client is
+// behind while the tenant's budget is used up, since the client would miss messages. send is called
+// under the hub's lock and does not block.
 func (s *socket) send(m outgoing) {
 	if s.unwritable.Load() {
 		return
@@ -102,7 +102,7 @@ func (s *socket) enqueue(m outgoing) bool {
 	}
 }
 
-// discardOutbox drops what was not sent, once nothing adds to it any more.
+// discardOutbox drops the unsent messages, once no goroutine adds any more.
 func (s *socket) discardOutbox() {
 	for {
 		select {

@@ -13,10 +13,10 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// slowest is the rate below which a client is too slow, in bytes of a second as a shift: 64 KiB.
+// slowest is the rate below which a client is too slow, in bytes per second as a shift: 64 KiB.
 const slowest = 16
 
-// DefaultClientTimeout is how long a client may make others wait where the operator says nothing.
+// DefaultClientTimeout is the default of Options.ClientTimeout.
 const DefaultClientTimeout = 30 * time.Second
 
 // A pace bounds how long a client may make the sender of a response wait: for timeout beside a
@@ -24,15 +24,15 @@ const DefaultClientTimeout = 30 * time.Second
 // each write complete in time, and would otherwise hold its call for ever.
 type pace struct {
 	timeout time.Duration
-	waited  atomic.Int64 // in nanoseconds, beyond what the bytes that were written are worth
+	waited  atomic.Int64 // in nanoseconds, beyond the worth of the written bytes
 }
 
-// left is how long the next write of n bytes may take.
+// left returns how long the next write of n bytes may take.
 func (p *pace) left(n int) time.Duration {
 	return p.timeout - time.Duration(p.waited.Load()) + worth(n)
 }
 
-// wrote charges a write of n bytes, and returns the error of one that took too long.
+// wrote charges a write of n bytes, and returns the error of a write that took too long.
 func (p *pace) wrote(n int, took time.Duration, err error) error {
 	p.waited.Store(max(0, p.waited.Load()+int64(took-worth(n))))
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -50,7 +50,7 @@ func worth(n int) time.Duration {
 	return max(leastWorth, time.Duration(n)*time.Second>>slowest)
 }
 
-// slowReaderError ends a response that its client reads too slowly.
+// slowReaderError is the error of a response that its client reads too slowly.
 type slowReaderError struct {
 	timeout time.Duration
 	error
@@ -66,12 +66,12 @@ func (e *slowReaderError) Error() string {
 }
 
 // PaceConn returns a connection whose writes fail once the client has made them wait for timeout
-// beside a second for each 64 KiB. Its deadlines for writes are not the caller's to set.
+// plus a second for each 64 KiB. The caller must not set its write deadlines.
 func PaceConn(conn net.Conn, timeout time.Duration) net.Conn {
 	return &pacedConn{Conn: conn, pace: pace{timeout: timeout}}
 }
 
-// pacedConn is the connection of PaceConn.
+// pacedConn is the connection that PaceConn returns.
 type pacedConn struct {
 	net.Conn
 	pace pace
@@ -93,8 +93,8 @@ func (c *pacedConn) Write(b []byte) (n int, err error) {
 	}
 }
 
-// slowestSender is the rate below which BoundBody gives a client up, as a shift: 4 KiB a second. A
-// tenant's process has stricter rules.
+// slowestSender is the rate below which BoundBody gives up on a client, as a shift: 4 KiB a second.
+// A tenant's process has stricter limits.
 const slowestSender = 12
 
 // BoundBody has reading the body of a request fail once the client has made its reader wait for
@@ -125,18 +125,18 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.left = min(b.timeout, b.left+time.Duration(n)*time.Second>>slowestSender-time.Since(begin))
 	if errors.Is(err, io.EOF) {
-		_ = b.control.SetReadDeadline(time.Time{}) // the connection's next request has its own
+		_ = b.control.SetReadDeadline(time.Time{}) // the connection's next request sets its own
 	}
 	return n, err
 }
 
-// PaceStream returns a writer of a response over HTTP/2 that does for its stream what PaceConn does
-// for a connection: a client may leave one stream's flow-control window closed and read the others.
+// PaceStream does for a stream of HTTP/2 what PaceConn does for a connection: a client may leave
+// one stream's flow-control window closed and read the others.
 func PaceStream(w http.ResponseWriter, timeout time.Duration) http.ResponseWriter {
 	return &pacedStream{ResponseWriter: w, control: http.NewResponseController(w), pace: pace{timeout: timeout}}
 }
 
-// pacedStream is the writer of PaceStream.
+// pacedStream is the writer that PaceStream returns.
 type pacedStream struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -152,7 +152,7 @@ func (s *pacedStream) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// FlushError implements what http.ResponseController looks for.
+// FlushError implements the optional interface of http.ResponseController.
 func (s *pacedStream) FlushError() error { return s.within(0, s.control.Flush) }
 
 // Flush implements http.Flusher.
@@ -169,6 +169,6 @@ func (s *pacedStream) within(n int, f func() error) error {
 	}
 	err := f()
 	err = s.pace.wrote(n, time.Since(begin), err)
-	_ = s.control.SetWriteDeadline(time.Time{}) // a stream that waits for its handler has none
+	_ = s.control.SetWriteDeadline(time.Time{}) // a stream that waits for its handler has no deadline
 	return err
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// pendingCall is the call in progress of a plain connection, as far as it takes to cancel it when
-// the client disconnects. Only long calls are watched: a concurrent read beside each call would
-// cost more than most calls do. It is guarded by the connection's lock.
+// pendingCall is the call in progress of a plain connection, as far as needed to cancel it when the
+// client disconnects. Only long calls are watched: a concurrent read during each call would cost
+// more than most calls do. It is guarded by the connection's lock.
 type pendingCall struct {
 	number  uint64             // of the call
 	seen    uint64             // the call that was running at the last poll
@@ -34,8 +34,8 @@ func (c *clientConn) beginCall() {
 	c.watch.notifyCall()
 }
 
-// endCall records that the call ended. It returns the byte that was read meanwhile, which begins
-// the next request, and whether the client disconnected.
+// endCall records that the call ended. It returns the byte that was read meanwhile, the first one
+// of the next request, and whether the client disconnected.
 func (c *clientConn) endCall() (next []byte, disconnected bool) {
 	c.mu.Lock()
 	e := c.pending.watcher
@@ -50,7 +50,7 @@ func (c *clientConn) endCall() (next []byte, disconnected bool) {
 	return e.data[:e.n], e.disconnected()
 }
 
-// pollCall starts to watch a connection whose call was running at the last poll already. It returns
+// pollCall starts to watch a connection whose call was running at the last poll already. It reports
 // whether there was a call since then.
 func (c *clientConn) pollCall() bool {
 	c.mu.Lock()

@@ -14,9 +14,9 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// plainConn serves the plain requests of a connection. The first other one and all that follow are
-// left to net/http. So the requests that are served here need no goroutine beside the
-// connection's, no timer and next to no memory, and rare ones behave as with net/http.
+// plainConn serves the plain requests of a connection. The first other request and all later ones
+// are left to net/http. So plain requests need no goroutine besides the connection's, no timer and
+// next to no memory, and rare requests behave as with net/http.
 type plainConn struct {
 	conn       *clientConn
 	server     *server
@@ -42,12 +42,12 @@ const keptPlain = 16 << 10
 // to net/http, whose timeout is longer.
 const restTimeout = 2 * time.Second
 
-// next is what a connection brings next.
+// next is the next event of a connection.
 type next int
 
 const (
 	plainRequest next = iota
-	otherRequest      // or a part of one; net/http reads it
+	otherRequest      // or a part of a request; net/http reads it
 	noRequest
 	moreBytes
 )
@@ -89,9 +89,9 @@ func (p *plainConn) serve() {
 	}
 }
 
-// next reads until there is a request, or no more.
+// next reads until there is a request, or the end.
 func (p *plainConn) next() next {
-	need := 0 // 0: its head is not whole yet
+	need := 0 // 0: the head is incomplete
 	for {
 		p.skipBlankLines()
 		if need == 0 && len(p.pending()) > 0 {
@@ -112,7 +112,7 @@ func (p *plainConn) next() next {
 }
 
 // skipBlankLines skips blank lines that old clients send after the body of a POST, as many as
-// net/http does.
+// net/http skips.
 func (p *plainConn) skipBlankLines() {
 	for p.blankBytes > 0 && p.used < len(p.buffer) {
 		if c := p.buffer[p.used]; c != '\r' && c != '\n' {
@@ -193,7 +193,7 @@ func (p *plainConn) reserve(need int) {
 	p.buffer, p.used = p.buffer[:copy(p.buffer[:cap(p.buffer)], pending)], 0
 }
 
-// minRequest is how many bytes of a later request net/http needs before it answers at all.
+// minRequest is how many bytes of a later request net/http needs to answer it at all.
 const minRequest = 4
 
 const (
@@ -224,7 +224,7 @@ func (p *plainConn) recovered(r any) {
 	}
 }
 
-// lastLinger is how long bytes are read of a client after the last response: closing the connection
+// lastLinger is how long data from a client is read after the last response: closing the connection
 // with unread data would reset it and lose the response.
 const lastLinger = 500 * time.Millisecond
 
@@ -234,15 +234,15 @@ func (p *plainConn) lingerAfterLast() {
 	}
 }
 
-// passToNetHTTP passes the connection to net/http, with the bytes that were not served.
+// passToNetHTTP passes the connection to net/http, with the unserved bytes.
 func (p *plainConn) passToNetHTTP() {
 	c := p.conn
 	c.mu.Lock()
 	c.prefix, c.plain, c.phase = bytes.Clone(p.pending()), nil, inCall
-	_ = c.read.set(time.Time{}, c.Conn.SetReadDeadline) // a connection that is closed is found so later
+	_ = c.read.set(time.Time{}, c.Conn.SetReadDeadline) // a closed connection is noticed later
 	c.mu.Unlock()
 	if bytes.HasPrefix(c.prefix, []byte(http2Preface)) && !p.served {
-		_, _ = c.Write([]byte(goAway)) // a client that is gone needs no answer
+		_, _ = c.Write([]byte(goAway)) // a client that is gone needs no response
 		linger(c)
 		_ = c.Close()
 		return
@@ -258,13 +258,13 @@ func (p *plainConn) passToNetHTTP() {
 type phase int
 
 const (
-	inCall        phase = iota // or it is new
-	awaitsRequest              // nothing of it was read
+	inCall        phase = iota // or the connection is new
+	awaitsRequest              // no byte of it was read
 	awaitsRest
 )
 
-// beforeRead sets the deadline of a read. It returns false when nothing is to be read: a connection
-// that stops reads no new request.
+// beforeRead sets the deadline of a read. It returns false if no read is due: a connection that
+// stops reads no new request.
 func (c *clientConn) beforeRead(first bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -285,8 +285,8 @@ func (c *clientConn) beforeRead(first bool) bool {
 	return true
 }
 
-// stop ends a connection after the request in progress. One that net/http has is ended by its
-// server's state hook.
+// stop ends a connection after the request in progress. The state hook of net/http's server ends a
+// connection that net/http has.
 func (c *clientConn) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -306,7 +306,7 @@ func (c *clientConn) abort() {
 	}
 }
 
-// countPlain counts a connection, unless the server stops.
+// countPlain counts a connection, unless the server is stopping.
 func (s *server) countPlain() bool {
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
@@ -327,7 +327,7 @@ func (s *server) stopPlain() (ended chan struct{}) {
 	}
 	s.watch.mu.Unlock()
 	ended = make(chan struct{})
-	go func() { // it ends with the connections, for which stop waits
+	go func() { // the goroutine ends with the connections, for which stop waits
 		s.plain.Wait()
 		close(ended)
 	}()

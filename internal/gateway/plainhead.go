@@ -15,7 +15,7 @@ const (
 )
 
 // plainHead is the head of a plain request: of a strict, unambiguous subset of HTTP/1.1, without
-// fields that change how the connection or the body is read. FuzzPlainHead compares it with
+// fields that change the treatment of the connection or the body. FuzzPlainHead compares it with
 // net/http.
 type plainHead struct {
 	method, target, host string
@@ -73,8 +73,8 @@ func plainMethod(m string) bool {
 
 // Classes of the bytes of a head.
 const (
-	inPath  = 1 << iota // of a target's path, as they stand
-	inQuery             // of a target behind the path's end
+	inPath  = 1 << iota // of a target's path, unescaped
+	inQuery             // of a target after the end of the path
 	inValue             // of a header's value
 	inHost
 )
@@ -156,8 +156,8 @@ func trimBlanks(s string) string {
 	return s
 }
 
-// noteFraming returns false for a header field that a plain request must not have: one that controls
-// the connection or the framing of the body, or that net/http rewrites.
+// noteFraming returns false for a header field that a plain request must not have: a field that
+// controls the connection or the framing of the body, or that net/http rewrites.
 func (h *plainHead) noteFraming(name, value string) bool {
 	switch name {
 	case "Content-Length":

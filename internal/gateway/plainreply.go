@@ -18,23 +18,23 @@ const bufferedReply = 32 << 10
 type reply struct {
 	to         io.Writer
 	head       bool // the request was a HEAD
-	closeAfter bool // the connection ends with it
-	// stopping has true where the connection ends with any answer: the server's, and the
-	// connection's own.
+	closeAfter bool // the connection ends with this response
+	// stopping says whether the connection ends with this response in any case: the server's flag,
+	// and the connection's own.
 	stopping [2]*atomic.Bool
 
 	date      string
 	header    http.Header
 	status    int
-	body      []byte // the part that was not sent
+	body      []byte // the unsent part
 	out       []byte // a buffer for writes
 	sent      bool   // the head was sent
 	chunks    bool   // the body is sent in chunks
-	remaining int64  // bytes of the announced length that were not sent
+	remaining int64  // unsent bytes of the announced length
 	err       error
 }
 
-// begin resets it for the next request.
+// begin resets the reply for the next request.
 func (w *reply) begin(method, date string) {
 	clear(w.header)
 	w.head, w.closeAfter, w.date = method == http.MethodHead, false, date
@@ -76,7 +76,8 @@ func (w *reply) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// sendHead sends the head of a long response and the buffered part of its body. next follows.
+// sendHead sends the head of a long response and the buffered part of its body. next is the part
+// after that.
 func (w *reply) sendHead(length int64, next []byte) {
 	if len(w.body) > 0 {
 		next = w.body
@@ -87,7 +88,8 @@ func (w *reply) sendHead(length int64, next []byte) {
 	_, w.err = w.to.Write(w.out)
 }
 
-// FlushError sends what was written. It implements what http.ResponseController looks for.
+// FlushError sends the buffered bytes. It implements the optional interface of
+// http.ResponseController.
 func (w *reply) FlushError() error {
 	w.WriteHeader(http.StatusOK)
 	switch {
@@ -108,7 +110,7 @@ func (w *reply) FlushError() error {
 	return w.err
 }
 
-// sendChunk sends a chunk. It must not be empty: that would end the body.
+// sendChunk sends a chunk. b must not be empty: an empty chunk would end the body.
 func (w *reply) sendChunk(b []byte) (int, error) {
 	if w.err != nil || len(b) == 0 {
 		return 0, w.err
@@ -137,8 +139,8 @@ func (w *reply) send(b []byte) (int, error) {
 	return n, w.err
 }
 
-// writeWhole sends a response with a complete body. It does what the other methods do without a
-// map of header fields.
+// writeWhole sends a response with a complete body. It saves the map of header fields that the
+// other methods need.
 func (w *reply) writeWhole(status int, contentType string, body []byte) {
 	w.status, w.sent = status, true
 	w.out = w.appendStatus(w.out[:0])
@@ -156,7 +158,7 @@ func (w *reply) writeWhole(status int, contentType string, body []byte) {
 	}
 }
 
-// finish sends the rest. It returns false if the connection ends.
+// finish sends the rest of the response. It returns false if the connection ends.
 func (w *reply) finish() bool {
 	if !w.sent && w.hasTrailers() && !w.bodiless() {
 		w.WriteHeader(http.StatusOK)
@@ -174,7 +176,8 @@ func (w *reply) finish() bool {
 	return w.err == nil && w.remaining == 0 && !w.closeAfter
 }
 
-// chunkedLength is the length of a response that is sent in chunks, since trailers follow it.
+// chunkedLength stands for the length of a response that is sent in chunks, since trailers follow
+// it.
 const chunkedLength = -2
 
 // hasTrailers reports whether the handler has set trailers.
@@ -187,7 +190,7 @@ func (w *reply) hasTrailers() bool {
 	return false
 }
 
-// appendChunk appends the body as one chunk, and the last one, without its end.
+// appendChunk appends the body as one chunk, and the last chunk without its end.
 func (w *reply) appendChunk(b []byte) []byte {
 	if len(w.body) > 0 {
 		b = append(strconv.AppendInt(b, int64(len(w.body)), 16), "\r\n"...)
@@ -221,7 +224,7 @@ func (w *reply) dropLargeBuffers() {
 	}
 }
 
-// lengthOf is the Content-Length of a response that was not sent yet, -1 for none.
+// lengthOf returns the Content-Length of an unsent response, -1 for none.
 func (w *reply) lengthOf() int64 {
 	if !w.bodiless() {
 		return int64(len(w.body))
@@ -286,7 +289,7 @@ func (w *reply) appendEnd(b []byte, length int64) []byte {
 	return append(b, "\r\n"...)
 }
 
-// moment is a time with its form in responses.
+// moment is a time and its form in responses.
 type moment struct {
 	at   time.Time
 	date string
@@ -294,7 +297,7 @@ type moment struct {
 
 func momentOf(t time.Time) *moment { return &moment{t, t.UTC().Format(http.TimeFormat)} }
 
-// plainBody is a body that was read completely.
+// plainBody is a request's body that was read completely.
 type plainBody struct{ bytes.Reader }
 
 // Close implements io.Closer.

@@ -15,11 +15,11 @@ type Problem struct {
 	Status int    `json:"status"`
 	// Detail is the error's text.
 	Detail string `json:"detail,omitempty"`
-	// Kind is the outboard.Kind where the problem came from a call.
+	// Kind is the outboard.Kind of a call's error.
 	Kind string `json:"kind,omitempty"`
 	// Limit is the limit that was reached.
 	Limit string `json:"limit,omitempty"`
-	// Trace finds the call in logs and traces.
+	// Trace is the call's trace ID in logs and traces.
 	Trace string `json:"trace,omitempty"`
 }
 
@@ -27,7 +27,7 @@ type Problem struct {
 func NewProblem(err error) Problem {
 	p := problem(Status(err), detailOf(err))
 	if isFileError(err) {
-		p.Detail = "this node can't store or read what the request needs at the moment" // not its paths
+		p.Detail = "this node can't store or read what the request needs at the moment" // its text has paths
 	}
 	p.Kind, p.Limit = outboard.KindOf(err).String(), limitOf(err)
 	return p
@@ -44,7 +44,7 @@ func problem(status int, detail string) Problem {
 // maxDetail bounds the detail; logs have the whole error.
 const maxDetail = 512
 
-// detailOf is the first line of an error: the others have a guest's stack and the like.
+// detailOf returns the first line of an error: later lines have a guest's stack and the like.
 func detailOf(err error) string {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	text = strings.ToValidUTF8(text, "\uFFFD")
@@ -54,11 +54,11 @@ func detailOf(err error) string {
 	return text
 }
 
-// body is the document.
+// body returns the encoded document.
 func (p Problem) body() []byte {
 	text, err := json.Marshal(p)
 	if err != nil {
-		return []byte("{}") // it has nothing that could not be written
+		return []byte("{}") // a Problem has no values that can't be encoded
 	}
 	return append(text, '\n')
 }
@@ -80,5 +80,5 @@ func (p Problem) Write(w http.ResponseWriter) {
 		h.Set("Retry-After", retryAfter)
 	}
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(body) // a client that is gone needs no answer
+	_, _ = w.Write(body) // a client that is gone needs no response
 }

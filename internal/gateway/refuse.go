@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Refuse answers the first request of a connection with an error, as Status says, and closes
-// the connection.
+// Refuse answers the first request of a connection with an error and its Status, and closes the
+// connection.
 func Refuse(conn net.Conn, err error) {
 	_ = conn.SetDeadline(time.Now().Add(lingerTimeout))
 	if _, err := conn.Write(lastResponse(NewProblem(err))); err == nil {
@@ -17,8 +17,8 @@ func Refuse(conn net.Conn, err error) {
 	_ = conn.Close()
 }
 
-// Closing a connection with unread data would reset it and lose the response, so this much is
-// read of a refused client, and for this long.
+// Closing a connection with unread data would reset it and lose the response, so up to lingerBytes
+// from a refused client are read, for up to lingerTimeout.
 const (
 	lingerTimeout = time.Second
 	lingerBytes   = 256 << 10
@@ -32,7 +32,7 @@ func linger(conn net.Conn) {
 	_, _ = io.CopyN(io.Discard, conn, lingerBytes)
 }
 
-// http2Preface is how a client begins that speaks HTTP/2 without asking (RFC 9113,
+// http2Preface is the first line of a client that speaks HTTP/2 with prior knowledge (RFC 9113,
 // section 3.4).
 const http2Preface = "PRI * HTTP/2.0\r\n"
 
@@ -40,7 +40,7 @@ const http2Preface = "PRI * HTTP/2.0\r\n"
 // HTTP_1_1_REQUIRED.
 const goAway = "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + "\x00\x00\x08\x07\x00\x00\x00\x00\x00" + "\x00\x00\x00\x00\x00\x00\x00\x0d"
 
-// lastResponse is a problem as the last response of a connection.
+// lastResponse returns a problem as the last response of a connection.
 func lastResponse(p Problem) []byte {
 	body := p.body()
 	head := "HTTP/1.1 " + strconv.Itoa(p.Status) + " " + p.Title + "\r\nContent-Type: application/problem+json\r\n" +

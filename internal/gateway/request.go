@@ -13,7 +13,7 @@ import (
 )
 
 // hopByHop reports whether a header field concerns one connection and not the message (RFC 9110,
-// section 7.6.1), or is written by the gateway itself.
+// section 7.6.1), or is set by the gateway itself.
 func hopByHop(canonical string) bool {
 	switch canonical {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
@@ -23,7 +23,7 @@ func hopByHop(canonical string) bool {
 	return false
 }
 
-// listed reports whether the Connection header field names another one.
+// listed reports whether the Connection header field names another field.
 func listed(connection []string, canonical string) bool {
 	for _, line := range connection {
 		for name := range strings.SplitSeq(line, ",") {
@@ -82,12 +82,12 @@ func isTokenText(s string) bool {
 	return s != ""
 }
 
-// appendTarget appends the request's target as it was received, without its first segment, the app's
-// name.
+// appendTarget appends the request's target as it was received, without its first segment, the
+// app's name.
 func appendTarget(b []byte, r *http.Request) []byte {
 	target := r.RequestURI
 	if !strings.HasPrefix(target, "/") {
-		target = r.URL.RequestURI() // it came with its host
+		target = r.URL.RequestURI() // the target included the host
 	}
 	target = strings.TrimPrefix(target, "/")
 	if end := strings.IndexAny(target, "/?"); end >= 0 {
@@ -127,8 +127,8 @@ func appendValue(b []byte, value string) []byte {
 	return b
 }
 
-// lengthPlaceholder is a placeholder into which Content-Length is written once it is known; leading blanks
-// of a value have no meaning.
+// lengthPlaceholder is replaced by Content-Length once that is known; leading blanks of a value
+// have no meaning.
 const lengthPlaceholder = "Content-Length:                     \r\n\r\n"
 
 // setLength writes n so that it ends before the line's end, which is at end.
@@ -138,7 +138,7 @@ func setLength(b []byte, end, n int) {
 	copy(b[end-len(text):end], text)
 }
 
-// bodyError is a body that can't be read.
+// bodyError is the error of a body that can't be read.
 type bodyError struct {
 	status int
 	detail string
@@ -154,7 +154,7 @@ func tooLarge(limit outboard.Bytes) error {
 func appendMessage(b []byte, r *http.Request, app string, span trace.SpanContext, limit outboard.Bytes, reserve func(int64) error) ([]byte, error) {
 	b = appendHead(b, r, app, span)
 	if r.ContentLength == 0 && r.Header["Content-Length"] == nil {
-		return append(b, "\r\n"...), nil // a request without a body says nothing of its length
+		return append(b, "\r\n"...), nil // a request without a body has no Content-Length
 	}
 	b = append(b, lengthPlaceholder...)
 	head := len(b)
@@ -163,7 +163,7 @@ func appendMessage(b []byte, r *http.Request, app string, span trace.SpanContext
 	return b, err
 }
 
-// appendBody reads a request's body. It calls reserve before it takes memory for more of it.
+// appendBody reads a request's body. It calls reserve before it allocates memory for more of it.
 func appendBody(b []byte, r *http.Request, limit outboard.Bytes, reserve func(int64) error) ([]byte, error) {
 	if r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody {
 		return b, nil

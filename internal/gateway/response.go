@@ -21,17 +21,17 @@ type response struct {
 	status int
 	fields []field
 	length int64 // of Content-Length, -1 without one
-	// body is the message's body; where chunked is set it has the framing of the chunks, too.
+	// body is the message's body; if chunked is set, with the framing of the chunks.
 	body    []byte
 	chunked bool
 	old     bool // the version is HTTP/1.0
-	// trailers are the fields behind the last chunk.
+	// trailers are the fields after the last chunk.
 	trailers []field
 }
 
 type field struct{ name, value []byte }
 
-// errNothing is the error for an empty response.
+// errNothing is the error of an empty response.
 var errNothing = errors.New("the function returned nothing: an HTTP function answers with a message, like HTTP/1.1 204 No Content")
 
 // tokenTable has the bytes that the name of a header field may have.
@@ -45,7 +45,7 @@ func makeTokenTable() (table [256]bool) {
 }
 
 // parse parses a message of a function, which may be hostile: a message that is not unambiguously
-// one final response is refused before any of it is used.
+// one final response is refused before any part of it is used.
 func (p *response) parse(message []byte, method string) error {
 	if err := p.parseHead(message); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (p *response) parseHead(message []byte) error {
 	return err
 }
 
-// cutLine splits off a line, which must end with CR LF and have neither before.
+// cutLine splits off a line, which must end with CR LF and have no other CR or LF.
 func cutLine(b []byte) (line, rest []byte, err error) {
 	end := bytes.IndexByte(b[:min(len(b), maxResponseHead)], '\n')
 	switch {
@@ -113,7 +113,7 @@ func parseStatus(line []byte) (int, error) {
 // clip bounds a quotation in an error.
 func clip(b []byte) []byte { return b[:min(len(b), 40)] }
 
-// parseFields reads the headers and returns the body.
+// parseFields parses the headers and returns the body.
 func (p *response) parseFields(message, rest []byte) ([]byte, error) {
 	for {
 		line, after, err := cutLine(rest)
@@ -182,7 +182,7 @@ func (p *response) noteFraming(f field) error {
 	return nil
 }
 
-// parseLength reads digits only.
+// parseLength parses a number of digits only.
 func parseLength(b []byte) (int64, error) {
 	for _, c := range b {
 		if c < '0' || c > '9' {
@@ -253,7 +253,7 @@ func cutSize(b []byte) (size int64, rest []byte, err error) {
 	return int64(n), b[end+2:], nil
 }
 
-// eachTrailer calls f with each line behind the last chunk.
+// eachTrailer calls f with each line after the last chunk.
 func eachTrailer(b []byte, f func(line []byte) error) error {
 	for {
 		line, rest, err := cutLine(b)
@@ -303,7 +303,7 @@ func headerOnly(canonical string) bool {
 	return hopByHop(canonical)
 }
 
-// copyTrailers adds the trailers to h as net/http wants them.
+// copyTrailers adds the trailers to h in the form that net/http requires.
 func (p *response) copyTrailers(h http.Header) {
 	for _, f := range p.trailers {
 		if name := canonical(f.name); !headerOnly(name) {
@@ -312,8 +312,8 @@ func (p *response) copyTrailers(h http.Header) {
 	}
 }
 
-// copyHeader copies the message's header fields to h, other than those of the gateway. All values
-// share one slice.
+// copyHeader copies the message's header fields to h, except those that the gateway sets. All
+// values share one slice.
 func (p *response) copyHeader(h http.Header) {
 	if len(p.fields) == 0 {
 		return
@@ -335,8 +335,8 @@ func (p *response) copyHeader(h http.Header) {
 	p.dropListed(h)
 }
 
-// canonical is the canonical name of a header field. Common names that are canonical already need no
-// allocation.
+// canonical returns the canonical name of a header field. Common names that are canonical already
+// need no allocation.
 func canonical(name []byte) string {
 	switch string(name) {
 	case "Content-Type":

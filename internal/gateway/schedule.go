@@ -8,15 +8,15 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// Schedule is when something happens. It is alike on all nodes.
+// Schedule is the times of a trigger. It is the same on all nodes.
 type Schedule struct {
-	times cron.Schedule // nil: every so often
+	times cron.Schedule // nil: at each multiple of every
 	every time.Duration
 }
 
-// ParseSchedule reads a crontab's five fields, minute, hour, day of the month, month
-// and weekday, or one of @hourly, @daily, @weekly, @monthly, @yearly and @every 10m.
-// The times of the last are multiples of its duration since 1970 in UTC.
+// ParseSchedule parses a crontab's five fields, minute, hour, day of the month, month and weekday,
+// or one of @hourly, @daily, @weekly, @monthly, @yearly and @every 10m. The times of the last are
+// multiples of its duration since 1970 in UTC.
 func ParseSchedule(text string) (Schedule, error) {
 	if strings.Contains(text, "TZ=") {
 		return Schedule{}, fmt.Errorf("schedule %q: the time zone stands beside it", text)
@@ -35,7 +35,7 @@ func ParseSchedule(text string) (Schedule, error) {
 	return s, nil
 }
 
-// Next is the first time after t, in t's zone; zero when there is none.
+// Next returns the first time after t, in t's zone; zero if there is none.
 func (s Schedule) Next(t time.Time) time.Time {
 	if s.times == nil {
 		since := t.Sub(time.Unix(0, 0))

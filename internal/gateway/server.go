@@ -49,8 +49,8 @@ func newServer(g *Gateway) *server {
 	return s
 }
 
-// ServeConn serves a connection, of which first was read already, and returns before it ends. A
-// connection that is passed before Run runs waits for it, one that is passed after Run is closed.
+// ServeConn serves a connection, from which first was read already, and returns before it ends. A
+// connection passed before Run runs waits for it, one passed after Run is closed.
 func (g *Gateway) ServeConn(conn net.Conn, first []byte) {
 	c := &clientConn{Conn: conn, prefix: first, pace: pace{timeout: g.server.clientTimeout}, watch: &g.server.watch}
 	if !g.server.watch.add(c) {
@@ -65,9 +65,9 @@ func (g *Gateway) ServeConn(conn net.Conn, first []byte) {
 	}
 }
 
-// CloseClientConns ends the connections on which clients send requests: at once where no
-// request is in progress, else after its response. WebSockets and connections of processes
-// that forward requests stay. A connection that is passed to ServeConn afterwards is served.
+// CloseClientConns ends the connections on which clients send requests: idle ones at once, others
+// after the response in progress. WebSockets and connections of processes that forward requests
+// stay. Connections passed to ServeConn afterwards are served.
 func (g *Gateway) CloseClientConns() {
 	w := &g.server.watch
 	w.mu.Lock()
@@ -91,11 +91,11 @@ func (c *clientConn) closeIdle() {
 	idle := c.idle && c.stopping.Load()
 	c.mu.Unlock()
 	if idle {
-		_ = c.Close() // nothing is lost with it
+		_ = c.Close() // no request or response is lost with it
 	}
 }
 
-// setIdle follows the state of a connection that net/http has.
+// setIdle records the state of a connection that net/http has.
 func setIdle(conn net.Conn, state http.ConnState) {
 	c, ok := conn.(*clientConn)
 	if !ok {
@@ -127,7 +127,8 @@ func (s *server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 	}
 	if r.Body != http.NoBody {
-		// net/http reads what a handler has left of a body, and would wait for it without a limit.
+		// net/http reads the rest of a body that the handler has not read, and would wait for it
+		// without a limit.
 		_ = http.NewResponseController(w).SetReadDeadline(s.watch.clock().Add(s.clientTimeout))
 	}
 	s.gateway.ServeHTTP(w, r)

@@ -41,12 +41,12 @@ func (s *socket) run(ctx context.Context) {
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 	defer cancel()
-	// The result does not matter: the socket is closed.
+	// An error does not matter: the socket is closed.
 	_ = s.event(last, "close", incoming{}, code)
 }
 
-// events calls the function for each event until the socket ends, and returns whether it was
-// opened. Messages that arrived before the close are delivered first.
+// events calls the function for each event until the socket ends, and returns whether the function
+// accepted the event "open". Messages that arrived before the close are delivered first.
 func (s *socket) events(ctx context.Context) (opened bool) {
 	if err := s.event(ctx, "open", incoming{}, 0); err != nil {
 		s.end(&eventError{err})
@@ -95,7 +95,7 @@ func (s *socket) read(ctx context.Context) {
 	}
 }
 
-// receive reads one message, of which it reserves the bytes as they come.
+// receive reads one message, and reserves its bytes as they arrive.
 func (s *socket) receive(ctx context.Context) (m incoming, err error) {
 	defer func() {
 		if err != nil {
@@ -129,7 +129,7 @@ func (s *socket) receive(ctx context.Context) (m incoming, err error) {
 	}
 }
 
-// protocolError finds the one error of the protocol that the library does not answer with a
+// protocolError replaces the one error of the protocol to which the library does not reply with a
 // close frame.
 func protocolError(err error) error {
 	if strings.Contains(err.Error(), "received unmasked frame") {
@@ -138,7 +138,7 @@ func protocolError(err error) error {
 	return err
 }
 
-// discard drops a message that no function gets.
+// discard releases the reserved bytes of a message that is no longer needed.
 func (s *socket) discard(m incoming) { s.handler.gateway.opts.Buffers.Release(m.reserved) }
 
 // inbound counts the bytes of the messages that wait for the function.
@@ -147,8 +147,8 @@ type inbound struct {
 	freed chan struct{} // capacity 1
 }
 
-// add waits until a message fits: beside others only if all together have at most inboxBytes.
-// It returns false when ctx ends.
+// add waits until a message fits: any message alone, several only up to inboxBytes together. It
+// returns false if ctx ends.
 func (b *inbound) add(ctx context.Context, size int) bool {
 	for b.bytes.Load() > 0 && b.bytes.Load()+int64(size) > inboxBytes {
 		select {
@@ -179,7 +179,7 @@ func (s *socket) write(ctx context.Context) {
 				s.drop()
 				return
 			} else if err != nil {
-				s.unwritable.Store(true) // the reader finds the end
+				s.unwritable.Store(true) // the reader notices the end
 				return
 			}
 		case <-ctx.Done():
@@ -236,7 +236,8 @@ func (s *socket) ping(ctx context.Context) {
 	}
 }
 
-// answersPing sends a ping, and ends the socket if no pong comes back. It returns whether to go on.
+// answersPing sends a ping, and ends the socket if no pong comes back. It returns false if the
+// socket has ended.
 func (s *socket) answersPing(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingInterval)
 	defer cancel()
@@ -276,7 +277,7 @@ func (s *socket) close(why error) websocket.StatusCode {
 	return code
 }
 
-// codeOf is the code of the close frame (RFC 6455, section 7.4.1).
+// codeOf returns the code of the close frame (RFC 6455, section 7.4.1).
 func codeOf(why error) (websocket.StatusCode, string) {
 	switch {
 	case websocket.CloseStatus(why) != -1:
@@ -304,8 +305,8 @@ func codeOf(why error) (websocket.StatusCode, string) {
 	return websocket.StatusInternalError, "the function failed"
 }
 
-// event calls the function and carries out its answer. While the call is refused as Busy it retries:
-// the client is slowed down by back-pressure.
+// event calls the function and applies its response. While the call is refused as Busy it retries:
+// back-pressure slows the client down.
 func (s *socket) event(ctx context.Context, name string, m incoming, code websocket.StatusCode) error {
 	deadline := time.Now().Add(busyLimit)
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -331,7 +332,7 @@ func (s *socket) call(ctx context.Context, name string, m incoming, code websock
 		App: h.state.name, Function: h.Function, Body: m.data, Trigger: WebSocket, Route: h.name,
 		Meta: func(key string) (string, bool) { return s.meta(key, name, m, code) },
 	}
-	// A call that began is not cancelled when its client disconnects.
+	// A call that has begun is not cancelled when its client disconnects.
 	answer, err := g.invoke(context.WithoutCancel(ctx), &call, h.state, func(a *Answer) error { return s.apply(ctx, a.Body) })
 	answer.release()
 	return err

@@ -20,7 +20,7 @@ type limited interface {
 	LimitName() string
 }
 
-// limitOf is the limit that an error names, "" for none.
+// limitOf returns the name of the exceeded limit, "" for none.
 func limitOf(err error) string {
 	if l, ok := errors.AsType[limited](err); ok {
 		return l.LimitName()
@@ -28,7 +28,7 @@ func limitOf(err error) string {
 	return ""
 }
 
-// Status is the HTTP status for an error.
+// Status returns the HTTP status for an error.
 func Status(err error) int {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -67,7 +67,7 @@ func statusOf(kind outboard.Kind) int {
 	return http.StatusInternalServerError
 }
 
-// statusOfLimit distinguishes limits of time and of memory from those that may be free later.
+// statusOfLimit distinguishes limits of time and of memory from limits that may be free later.
 func statusOfLimit(name string) int {
 	switch name {
 	case "deadline", "fuel":
@@ -78,8 +78,8 @@ func statusOfLimit(name string) int {
 	return http.StatusServiceUnavailable
 }
 
-// statusOfMachine is the status for an error of the machine's files: it is not the client's fault,
-// and another moment may bring another answer.
+// statusOfMachine returns the status for an error of the machine's files: it is not the client's
+// fault, and a later request may succeed.
 func statusOfMachine(err error) (int, bool) {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):

@@ -12,15 +12,15 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// streamAbove is the size from which the body of a request is read by the function itself, at its own
-// pace. The gateway reads a smaller one before the call, so that a slow client occupies no instance.
+// streamAbove is the size from which the function itself reads a request's body, at its own pace.
+// The gateway reads a smaller body before the call, so that a slow client occupies no instance.
 const streamAbove = 32 << 10
 
-// stream is the part of a request and of its response that passes while the function runs. It
-// implements io.ReadWriter. One goroutine uses it.
+// stream is the part of a request and of its response that is transferred while the function runs.
+// It implements io.ReadWriter. One goroutine uses it.
 type stream struct {
 	x       *exchange
-	reading bool // the request's body is read through it
+	reading bool // Read returns the request's body
 
 	received int64
 	waited   time.Duration // for the client, in Read
@@ -28,7 +28,7 @@ type stream struct {
 
 	head    []byte // of the response, while it is incomplete
 	started bool   // the response's head was sent
-	length  int64  // of the response's body as its head announces it, or -1
+	length  int64  // Content-Length of the response, or -1
 	sent    int64  // bytes of the body
 	err     error  // of the response
 }
@@ -39,7 +39,8 @@ func (x *exchange) streamsBody() bool {
 	return x.h.Streams && (n < 0 || n > streamAbove) && x.r.Body != nil && x.r.Body != http.NoBody
 }
 
-// openStream makes the call's stream. The body, if it is read through it, follows call.Body.
+// openStream opens the call's stream. If the function reads the body through it, the body follows
+// call.Body.
 func (x *exchange) openStream(call *Call) error {
 	x.stream = stream{x: x, head: x.stream.head[:0], length: -1}
 	call.Stream = &x.stream
@@ -74,8 +75,8 @@ func appendStreamHead(b []byte, x *exchange) []byte {
 	return append(b, "\r\n\r\n"...)
 }
 
-// Read reads the request's body. A client that sends too slowly or too much ends it with an error,
-// which becomes the response unless there is one already.
+// Read reads the request's body. It fails if the client sends too slowly or too much; the error
+// becomes the response unless that has begun.
 func (s *stream) Read(b []byte) (int, error) {
 	if !s.reading {
 		return 0, io.EOF
@@ -106,7 +107,7 @@ func (s *stream) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write sends a part of the response: of a message if the function answers with one.
+// Write sends a part of the response: of a response message if the function returns HTTP messages.
 func (s *stream) Write(b []byte) (int, error) {
 	if s.err != nil {
 		return 0, s.err
@@ -121,7 +122,7 @@ func (s *stream) Write(b []byte) (int, error) {
 	return size, s.err
 }
 
-// sendHead sends the head when it is complete, and returns what follows it in b.
+// sendHead sends the head once it is complete, and returns the part of b after it.
 func (s *stream) sendHead(b []byte) (body []byte, err error) {
 	x := s.x
 	if !x.h.HTTP {
@@ -133,7 +134,7 @@ func (s *stream) sendHead(b []byte) (body []byte, err error) {
 	}
 	s.head = append(s.head, b...)
 	if !bytes.Contains(s.head[:min(len(s.head), maxResponseHead)], []byte("\r\n\r\n")) && len(s.head) < maxResponseHead {
-		return nil, nil // the head goes on
+		return nil, nil // the head is not complete
 	}
 	if err := x.response.parseHead(s.head); err != nil {
 		return nil, outboard.Errorf(outboard.Protocol, x.op(), "%w", err)
@@ -171,9 +172,9 @@ func (s *stream) sendBody(b []byte) error {
 	return nil
 }
 
-// finish completes a response that was sent in parts. It returns the status for logs and metrics, why
-// the response is not complete, and whether the connection must be cut for it: the client has the head
-// already, and could not tell otherwise.
+// finish completes a response that was sent in parts. It returns the status for logs and metrics,
+// the error of an incomplete response, and whether the connection must be cut: the client has the
+// head already, and could not recognise an incomplete response otherwise.
 func (s *stream) finish(err error) (status int, failure error, cut bool) {
 	x := s.x
 	switch {

@@ -8,14 +8,14 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Table has the routes of all apps. It is immutable.
+// Table holds the routes of all apps. It is immutable.
 type Table struct {
 	apps map[string]*tableApp
 	// loading are the apps that take no requests yet.
 	loading map[string]*tableApp
 }
 
-// all iterates over the apps, the loading ones included.
+// all iterates over the apps, including loading ones.
 func (t *Table) all(yield func(string, *tableApp) bool) {
 	for _, apps := range []map[string]*tableApp{t.apps, t.loading} {
 		for name, a := range apps {
@@ -26,7 +26,7 @@ func (t *Table) all(yield func(string, *tableApp) bool) {
 	}
 }
 
-// find returns an app, loading ones included, or nil.
+// find returns an app, including loading ones, or nil.
 func (t *Table) find(name string) *tableApp {
 	if a := t.apps[name]; a != nil {
 		return a
@@ -102,7 +102,7 @@ func methodsOf(r *Route) []string {
 	return r.Methods
 }
 
-// register is Handle without its panic.
+// register is ServeMux.Handle with an error instead of a panic.
 func register(m *http.ServeMux, pattern string, h http.Handler) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -125,8 +125,8 @@ func withoutPlaces(text string) string {
 	}
 }
 
-// unrouted answers requests without a route. The bare routes, which lack this handler, know the
-// methods that are allowed.
+// unrouted returns a handler for requests without a route. bare has the routes without this
+// handler, and so returns the allowed methods.
 func (t *tableApp) unrouted(bare *http.ServeMux) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		h, _ := bare.Handler(r)
@@ -155,7 +155,7 @@ func (p *probe) Header() http.Header         { return p.header }
 func (p *probe) Write(b []byte) (int, error) { return len(b), nil }
 func (p *probe) WriteHeader(status int)      { p.status = status }
 
-// AppOf is the app that a request is for: the first segment of its path.
+// AppOf returns the app of a request: the first segment of its path.
 func AppOf(path string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return name

@@ -17,8 +17,8 @@ import (
 // section 3.2: version, trace, parent and flags in hexadecimal, with dashes.
 const traceparentSize = 2 + 1 + 32 + 1 + 16 + 1 + 2
 
-// parseTraceparent reads the header; what is not valid is as good as absent. Later
-// versions begin like this one and may go on after another dash.
+// parseTraceparent parses the header; an invalid header counts as absent. Later versions begin like
+// this one and may continue after another dash.
 func parseTraceparent(s string) (trace.SpanContext, bool) {
 	if len(s) < traceparentSize || s[2] != '-' || s[35] != '-' || s[52] != '-' {
 		return trace.SpanContext{}, false
@@ -33,7 +33,7 @@ func parseTraceparent(s string) (trace.SpanContext, bool) {
 	return trace.NewSpanContext(c), ok && c.TraceID.IsValid() && c.SpanID.IsValid()
 }
 
-// unhex reads lower-case digits: others are not allowed in the header.
+// unhex decodes lower-case digits: the header must not have others.
 func unhex(to []byte, s string) bool {
 	for i := range to {
 		high, low := digit(s[2*i]), digit(s[2*i+1])
@@ -74,7 +74,7 @@ func newSpanContext() trace.SpanContext {
 	return trace.NewSpanContext(c)
 }
 
-// fill writes random bytes of which the first is not 0: an id must not be all zero.
+// fill fills b with random bytes, the first not 0: an ID must not be all zero.
 func fill(b []byte) {
 	for i := 0; i < len(b); i += 8 {
 		binary.LittleEndian.PutUint64(b[i:], rand.Uint64())
@@ -88,7 +88,7 @@ func randomName() string {
 	return hex.EncodeToString(b[:])
 }
 
-// ofHeader is the trace that a request came with.
+// ofHeader returns the trace context in a request's header.
 func ofHeader(header http.Header) (trace.SpanContext, bool) {
 	parents := header["Traceparent"]
 	if len(parents) != 1 {
@@ -101,8 +101,8 @@ func ofHeader(header http.Header) (trace.SpanContext, bool) {
 	return known, ok
 }
 
-// trace gives a call's context its trace: it goes on with the one of the context, or
-// else of the header, or begins one. The span is nil where none is recorded.
+// trace adds a trace to a call's context: that of the context, or else of the header, or else a new
+// one. The span is nil if none is recorded.
 func (g *Gateway) trace(ctx context.Context, c *Call, header http.Header) (context.Context, trace.Span) {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		known, ok := ofHeader(header)

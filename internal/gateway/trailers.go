@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Bounds of the trailers of a request. HTTP/1.1 has a lower one: net/http takes no more than 4 KiB.
+// Bounds of the trailers of a request. For HTTP/1.1 the bound is lower: net/http accepts 4 KiB at
+// most.
 const (
 	maxTrailers     = 64
 	maxTrailerBytes = 8 << 10
@@ -29,8 +30,8 @@ func checkTrailers(r *http.Request) error {
 	return nil
 }
 
-// trailerNames are the names of a request's trailers, sorted: while its body is not read to its
-// end, those that its head announces.
+// trailerNames returns the sorted names of a request's trailers: the announced names until the body
+// is read to its end.
 func trailerNames(r *http.Request) []string {
 	if len(r.Trailer) == 0 {
 		return nil
@@ -49,8 +50,8 @@ func appendTrailerNames(b []byte, r *http.Request) []byte {
 	return append(append(append(b, "Trailer: "...), strings.Join(names, ", ")...), "\r\n"...)
 }
 
-// trailerMeta is the meta `trailers`, the names of the trailers that came, and `trailer.NAME`, the
-// value of one. Functions have them once they have read the whole body.
+// trailerMeta returns the metadata `trailers`, the names of the received trailers, and
+// `trailer.NAME`, a trailer's value. They are available to functions once the whole body is read.
 func trailerMeta(r *http.Request, name string) (value string, isTrailer, ok bool) {
 	if name == "trailers" {
 		names := slices.DeleteFunc(trailerNames(r), func(name string) bool { return r.Trailer[name] == nil })

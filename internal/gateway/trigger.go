@@ -11,7 +11,7 @@ import (
 )
 
 // invoke makes a call for a trigger without an HTTP client, and records it. use processes the
-// answer; its error is the call's.
+// answer; its error becomes the call's.
 func (g *Gateway) invoke(ctx context.Context, call *Call, s *appState, use func(*Answer) error) (Answer, error) {
 	begin := time.Now()
 	ctx, span := g.trace(ctx, call, nil)
@@ -61,7 +61,7 @@ type triggers struct {
 	draining sync.WaitGroup      // replaced triggers whose calls have not ended
 }
 
-// running is the triggers of one version of an app.
+// running is the running triggers of one version of an app.
 type running struct {
 	app   *App
 	stop  context.CancelFunc
@@ -70,7 +70,7 @@ type running struct {
 }
 
 // reconcile stops the triggers of removed versions and starts those of new ones. For a moment both
-// versions are subscribed, as one queue group: so no message is lost, and none is delivered twice.
+// versions are subscribed, as one queue group, so that no message is lost or delivered twice.
 func (t *triggers) reconcile(ctx context.Context, table *Table) {
 	var old []*running
 	for name, r := range t.running {
@@ -141,8 +141,8 @@ func (t *triggers) start(ctx context.Context, a *App) *running {
 	return r
 }
 
-// awaiting returns a function that waits until the app can be called. It is bound to the life of all
-// triggers: a message is not dropped when the app's triggers change meanwhile.
+// awaiting returns a function that waits until the app can be called. It is bound to the life of
+// all triggers: a message is not dropped if the app's triggers change meanwhile.
 func awaiting(life context.Context, a *App) func() error {
 	if a.Await == nil {
 		return func() error { return nil }
@@ -150,18 +150,18 @@ func awaiting(life context.Context, a *App) func() error {
 	return func() error { return a.Await(life) }
 }
 
-// stateFor is stateOf for callers without the lock.
+// stateFor is stateOf for callers that do not hold the lock.
 func (g *Gateway) stateFor(name string) *appState {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.stateOf(name)
 }
 
-// subjectCalls is how many messages of one trigger are processed concurrently. Others wait in the
+// subjectCalls bounds the concurrent calls of one trigger. Further messages wait in the
 // subscription.
 const subjectCalls = 64
 
-// subjectTrigger calls for the messages of one subject.
+// subjectTrigger makes calls for the messages on one subject.
 type subjectTrigger struct {
 	*SubjectTrigger
 	gateway *Gateway
@@ -174,7 +174,7 @@ type subjectTrigger struct {
 func (f *subjectTrigger) start(ctx context.Context) (stop func()) {
 	queue := f.Queue
 	if queue == "" {
-		// The nodes share the messages of a trigger, not an app's triggers theirs.
+		// The nodes share the messages of a trigger; an app's triggers do not share messages.
 		queue = "app-" + f.state.name + "/" + f.target()
 	}
 	stop, err := f.gateway.opts.Bus.Subscribe(f.Subject, queue, func(m Message) { f.accept(ctx, m) })
@@ -225,7 +225,7 @@ func (m *Message) respond(data []byte) error {
 	return nil
 }
 
-// cronTrigger calls at the times of one schedule.
+// cronTrigger makes calls at the times of one schedule.
 type cronTrigger struct {
 	*CronTrigger
 	gateway *Gateway
@@ -244,8 +244,8 @@ func (c *CronTrigger) same(b *CronTrigger) bool {
 	return c.Schedule == b.Schedule && c.zone().String() == b.zone().String() && c.Target == b.Target && bytes.Equal(c.Body, b.Body)
 }
 
-// The wall clock is read every clockCheck, since it may be set; a time more than missedAfter ago was
-// missed.
+// The wall clock is read every clockCheck, since it may be set; a time more than missedAfter ago
+// was missed.
 const (
 	clockCheck  = time.Minute
 	missedAfter = 30 * time.Second
@@ -254,7 +254,7 @@ const (
 func (c *cronTrigger) run(ctx context.Context, calls *sync.WaitGroup) {
 	schedule, err := ParseSchedule(c.Schedule)
 	if err != nil {
-		return // SetApps refused it
+		return // SetApps has refused such a schedule
 	}
 	now := c.gateway.opts.Now
 	next := schedule.Next(now().In(c.zone()))
@@ -269,7 +269,7 @@ func (c *cronTrigger) run(ctx context.Context, calls *sync.WaitGroup) {
 	}
 }
 
-// sleepUntil waits for a time of the wall clock. It returns false when ctx ended.
+// sleepUntil waits until a time of the wall clock. It returns false if ctx ended.
 func (c *cronTrigger) sleepUntil(ctx context.Context, t time.Time) bool {
 	for {
 		left := t.Sub(c.gateway.opts.Now())
@@ -286,13 +286,13 @@ func (c *cronTrigger) sleepUntil(ctx context.Context, t time.Time) bool {
 	}
 }
 
-// fire makes the call for one time, if no other node does.
+// fire makes the call for one time, unless another node makes it.
 func (c *cronTrigger) fire(ctx context.Context, tick time.Time) {
 	if err := c.await(); err != nil {
 		c.gateway.log.Warn("a schedule was left out: its app did not become ready", "app", c.state.name, "schedule", c.Schedule, "error", err)
 		return
 	}
-	// After await, so that a node that is ready first makes the call.
+	// The election comes after await, so that the node that is ready first makes the call.
 	mine, err := c.first(ctx, tick)
 	if err != nil {
 		c.gateway.log.Warn("a schedule was left out: the node that fires it could not be elected", "app", c.state.name, "schedule", c.Schedule, "error", err)

@@ -19,13 +19,13 @@ const (
 	maxRooms     = 256
 	maxRoomName  = 256
 	inboxSize    = 16      // messages that wait for the function
-	inboxBytes   = 1 << 20 // and their bytes, beside one larger message
+	inboxBytes   = 1 << 20 // and their bytes, besides one larger message
 	outboxSize   = 256     // messages that wait for the client
 	outboxBytes  = 4 << 20 // and their bytes
 	writeLimit   = 10 * time.Second
 	pingInterval = 30 * time.Second
 	closeLimit   = 30 * time.Second // for the event "close"
-	busyLimit    = 30 * time.Second // for an event that finds no room
+	busyLimit    = 30 * time.Second // for an event that is refused as Busy
 )
 
 // Reasons for which the gateway ends a socket.
@@ -39,12 +39,12 @@ var (
 	errUnmasked         = errors.New("a frame of a client is not masked")
 )
 
-// eventError is a failed call that ends its socket.
+// eventError is the error of a call that ends its socket.
 type eventError struct{ error }
 
 func (e *eventError) Unwrap() error { return e.error }
 
-// sockets has all WebSockets of the gateway.
+// sockets holds all WebSockets of the gateway.
 type sockets struct {
 	gateway *Gateway
 	open    limiter
@@ -63,7 +63,7 @@ func newSockets(g *Gateway) *sockets {
 
 func (s *sockets) node() string { return s.gateway.opts.Node }
 
-// hub returns the app's hub, or nil when the gateway stops.
+// hub returns the app's hub, or nil if the gateway is stopping.
 func (s *sockets) hub(app string) *hub {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +114,7 @@ type socket struct {
 	queuedBytes   atomic.Int64  // bytes in outbox
 	unwritable    atomic.Bool   // no more messages can be sent
 	readError     error         // why reading ended; set before inbox is closed
-	readerBlocked atomic.Bool   // the reader waits for room in inbox, and can't receive a pong
+	readerBlocked atomic.Bool   // the reader waits for space in inbox, and can't receive a pong
 	inbound       inbound       // bytes of messages that wait for the function
 }
 

@@ -1,4 +1,4 @@
-// Package poolbus joins a gateway to the subjects and the table of the pool's state.
+// Package poolbus connects a gateway to the subjects and the table of the pool's state.
 package poolbus
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
-// Bus is gateway.Bus over the pool's subjects.
+// Bus implements gateway.Bus by the pool's subjects.
 type Bus struct{ *state.State }
 
 var _ gateway.Bus = Bus{}
@@ -23,8 +23,8 @@ func (b Bus) Subscribe(subject, queue string, f func(gateway.Message)) (func(), 
 	return b.State.Subscribe(subject, queue, func(m state.Message) { f(gateway.Message(m)) })
 }
 
-// Ticks is gateway.Once over the pool's table: a key of it decides which node fires a
-// schedule.
+// Ticks implements gateway.Once by the pool's table: the node that creates the key of a tick fires
+// the schedule.
 type Ticks struct {
 	State  *state.State
 	Tenant string
