@@ -8,8 +8,8 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// advertised is where others reach a listener: what the operator says, or its
-// address, with one of the machine's own in place of "any".
+// advertised returns the address at which others reach a listener: the operator's, or the
+// listener's, with one of the machine's own addresses in place of "any".
 func advertised(given string, addr net.Addr) string {
 	if given != "" {
 		return given
@@ -24,8 +24,8 @@ func advertised(given string, addr net.Addr) string {
 	return net.JoinHostPort(host, port)
 }
 
-// ownAddress is the first address of this machine that others may reach, or the
-// loopback's when there is none.
+// ownAddress returns the first address of this machine that others may reach, or the loopback's if
+// there is none.
 func ownAddress() string {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -53,8 +53,8 @@ func ownAddress() string {
 	return "127.0.0.1"
 }
 
-// routesAddr is where the embedded state listens: what the operator says, or
-// the port after the node's, or a free one when the node's was chosen freely.
+// routesAddr returns the address at which the embedded state listens: the operator's, or the port
+// after the node's, or a free port if the node's was chosen freely.
 func routesAddr(given, listen string, addr net.Addr) (string, error) {
 	if given != "" {
 		if _, _, err := net.SplitHostPort(given); err != nil {
@@ -77,8 +77,8 @@ func routesAddr(given, listen string, addr net.Addr) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(at.Port+1)), nil
 }
 
-// routesAdvertised is routes as others see it: the host that they reach the node
-// at. It is empty when the port is not known yet and the host says enough.
+// routesAdvertised returns routes with the host at which others reach the node. It is empty if the
+// port is not known yet and the host alone is enough.
 func routesAdvertised(routes, node string) string {
 	host, port, err := net.SplitHostPort(routes)
 	if err != nil || port == "0" {

@@ -20,7 +20,7 @@ import (
 	"github.com/outboard-run/outboard/internal/tenant/host"
 )
 
-// appsAPI is the part of the local API about apps. What concerns one app is forwarded to its
+// appsAPI is the part of the local API about apps. Requests about one app are forwarded to its
 // tenant's process.
 type appsAPI struct {
 	apps    *catalog.Catalog
@@ -28,7 +28,7 @@ type appsAPI struct {
 	state   *state.State
 }
 
-// register serves the local API of apps. Requests about one app go to its tenant's process.
+// register registers the handlers of the local API about apps.
 func (a *appsAPI) register(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/apps", a.postApp)
 	mux.HandleFunc("GET /v1/apps", gather[client.App](a))
@@ -55,8 +55,8 @@ func (a *appsAPI) forward(w http.ResponseWriter, r *http.Request) {
 // versionLimit is how long this node may take to receive a version of an app.
 const versionLimit = 5 * time.Second
 
-// getAppNodes forwards a request about a version that a tenant's process has applied. This
-// node may receive that version a moment later.
+// getAppNodes forwards a request about a version that a tenant's process has applied. This node may
+// receive that version a moment later, so it waits for it.
 func (a *appsAPI) getAppNodes(w http.ResponseWriter, r *http.Request) {
 	if version, err := strconv.Atoi(r.URL.Query().Get("version")); err == nil && version > 0 {
 		ctx, cancel := context.WithTimeout(r.Context(), versionLimit)
@@ -69,8 +69,8 @@ func (a *appsAPI) getAppNodes(w http.ResponseWriter, r *http.Request) {
 	a.forward(w, r)
 }
 
-// deleteApp removes an app. The node does so itself: with a tenant's last app its process
-// ends, before it could answer.
+// deleteApp removes an app. The node itself removes it: the tenant's process ends with the tenant's
+// last app, before it could answer.
 func (a *appsAPI) deleteApp(r *http.Request) (api.Nothing, error) {
 	return api.Nothing{}, a.apps.Remove(r.Context(), r.PathValue("app"))
 }
@@ -112,8 +112,8 @@ func problemsOf(err error) error {
 	return e
 }
 
-// gather makes a handler that joins the parts of a list that the processes of all tenants
-// have; only that of the app's tenant if the request names an app.
+// gather returns a handler that joins the lists of all tenants' processes; only of the app's tenant
+// if the request names an app.
 func gather[T any](a *appsAPI) http.HandlerFunc {
 	return api.Answer(func(r *http.Request) ([]T, error) {
 		tenants := a.tenants.Tenants()
@@ -136,7 +136,7 @@ func gather[T any](a *appsAPI) http.HandlerFunc {
 	})
 }
 
-// postMessage publishes on a subject.
+// postMessage publishes a message on a subject.
 func (a *appsAPI) postMessage(r *http.Request) (api.Nothing, error) {
 	message, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
 	if err != nil {

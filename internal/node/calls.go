@@ -55,7 +55,7 @@ func (n *Node) openCalls(ctx context.Context) (lifecycle.Resource, error) {
 	return callsResource{h, n.folder.at(client.CallsSocketName)}, nil
 }
 
-// A callsResource is the host of the calls' process, with the socket that belongs to it.
+// A callsResource is the host of the calls' process, with its socket.
 type callsResource struct {
 	*calls.Host
 	socket string
@@ -80,7 +80,7 @@ func (n *Node) callsConfig(log *slog.Logger) calls.Config {
 	return c
 }
 
-// launcher returns how the process is started: as a helper of the node, or in this process.
+// launcher returns the launcher of the calls' process: a helper of the node, or this process.
 func (n *Node) launcher(log *slog.Logger) helper.Launcher {
 	if n.opts.CallsInside {
 		return calls.InProcess(calls.ProcessOptions{Version: n.opts.Version, Logger: log})
@@ -145,8 +145,8 @@ func tcp(l net.Listener) (*net.TCPListener, error) {
 	return t, nil
 }
 
-// successor returns the program that takes the calls over: the one that is named, or this
-// node's own as it is on disk now.
+// successor returns the program that takes the calls over: the named one, or this node's own in its
+// present state on disk.
 func (n *Node) successor(named string) (string, error) {
 	switch {
 	case n.opts.CallsInside:

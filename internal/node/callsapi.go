@@ -16,7 +16,8 @@ import (
 type callsAPI struct {
 	services *services.Registry
 	calls    *calls.Host
-	// successor returns the program that takes the calls over, for the one that a request names.
+	// successor returns the program that takes the calls over, given the program that a request
+	// names.
 	successor func(program string) (string, error)
 }
 

@@ -25,7 +25,7 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// clientListener accepts connections of clients: a bounded number at a time, each of which ends when
+// clientListener accepts connections of clients: a bounded number at a time. A connection ends when
 // its client makes a write wait for longer than timeout (gateway.PaceConn).
 type clientListener struct {
 	net.Listener

@@ -17,20 +17,20 @@ import (
 // of this machine open sessions with its devices.
 const SessionSocket = "session.sock"
 
-// What is where in a node's data folder, beside the workers' tmp and cache.
+// Names in a node's data folder, besides the workers' tmp and cache.
 const (
 	lockFile = "lock"
 	poolDir  = "pool"
 )
 
-// folder is a data folder that this process alone uses.
+// folder is a data folder, locked for this process.
 type folder struct {
 	path string
 	lock *os.File
 }
 
-// openFolder makes the folder if it does not exist, checks that it is this user's alone, and
-// locks it. The lock ends with the process.
+// openFolder creates the folder if it does not exist, checks that it belongs to this user alone,
+// and locks it. The lock ends with the process.
 func openFolder(path string) (*folder, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, outboard.Errorf(outboard.Invalid, "", "%w: name another one with --data", err)
@@ -58,5 +58,5 @@ func openFolder(path string) (*folder, error) {
 
 func (f *folder) at(name string) string { return filepath.Join(f.path, name) }
 
-// Close lets others use the folder.
+// Close unlocks the folder.
 func (f *folder) Close() error { return f.lock.Close() }

@@ -15,8 +15,8 @@ import (
 	"github.com/outboard-run/outboard/internal/tenant/host"
 )
 
-// forwarder reads the requests of clients, decides for each which tenant it is for, and
-// forwards it to that tenant's process.
+// forwarder reads the requests of clients, determines the tenant of each, and forwards it to that
+// tenant's process.
 type forwarder struct {
 	addr    net.Addr
 	apps    *catalog.Catalog
@@ -68,10 +68,10 @@ func (f *forwarder) run(ctx context.Context) {
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), forwardGrace)
 		defer cancel()
 		if f.server.Shutdown(limit) != nil {
-			_ = f.server.Close() // the time for what was in progress is over
+			_ = f.server.Close() // the grace period is over
 		}
 	}()
-	_ = f.server.Serve(f) // it ends with Shutdown
+	_ = f.server.Serve(f) // it returns after Shutdown
 	<-stopped
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,7 +80,7 @@ func (f *forwarder) run(ctx context.Context) {
 	}
 }
 
-// serve serves a connection, and returns before that ends.
+// serve serves a connection, and returns before the connection ends.
 func (f *forwarder) serve(conn net.Conn) {
 	select {
 	case f.open <- struct{}{}:
@@ -112,7 +112,7 @@ func (f *forwarder) Close() error { return nil }
 // Addr implements net.Listener.
 func (f *forwarder) Addr() net.Addr { return f.addr }
 
-// ServeHTTP implements http.Handler: it is where a request's tenant is decided.
+// ServeHTTP implements http.Handler. It determines the tenant of a request.
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	gateway.BoundBody(w, r, f.timeout)
 	app := gateway.AppOf(r.URL.Path)
@@ -151,7 +151,8 @@ func (f *forwarder) proxy(tenant string) *httputil.ReverseProxy {
 	return p
 }
 
-// forward addresses a request to a tenant's process. All but its connection stays as it came.
+// forward addresses a request to a tenant's process. All fields stay unchanged except those of the
+// connection.
 func forward(r *httputil.ProxyRequest) {
 	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", "tenant", r.In.Host
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
@@ -159,9 +160,9 @@ func forward(r *httputil.ProxyRequest) {
 			r.Out.Header[name] = values
 		}
 	}
-	// Reading the body fills in the trailers, which the transport sends after it.
+	// The transport sends the trailers after the body, whose reading fills them in.
 	if r.In.Trailer == nil && r.In.ContentLength < 0 {
-		r.In.Trailer = http.Header{} // those that come unannounced
+		r.In.Trailer = http.Header{} // for trailers that were not announced
 	}
 	r.Out.Trailer = r.In.Trailer
 	r.Out.Header[gateway.ClientHeader] = []string{r.In.RemoteAddr}

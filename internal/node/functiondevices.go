@@ -69,7 +69,7 @@ func (b *deviceBroker) lend(ctx context.Context, conn *ipc.Conn) error {
 	reading.Go(func() {
 		defer hungUp()
 		if m, err := conn.Receive(wanted); err == nil {
-			m.Close() // the process has nothing more to say
+			m.Close() // the process has no more messages to send
 		}
 	})
 	l := functionLease{broker: b, conn: conn}
@@ -119,9 +119,9 @@ func (q *leaseQuota) release(tenant string) {
 // specLimit is how long this node may take to receive a version of an app that a process runs.
 const specLimit = 2 * time.Second
 
-// authorize returns the device that the manifest grants a function, and the tenant that
-// requests it. The process is not trusted: a guest that broke out of it gets no more than
-// the manifest grants.
+// authorize returns the device that the manifest grants a function, and the tenant that requests
+// it. The process is not trusted: a guest that broke out of it gets no more than the manifest
+// grants.
 func (b *deviceBroker) authorize(ctx context.Context, r appdevice.DeviceRequest) (owner string, spec manifest.Device, err error) {
 	op := "lease of " + r.App + "/" + r.Function
 	owner, ok := b.tenants.Whose(r.Key)
@@ -160,7 +160,7 @@ func (b *deviceBroker) versionOf(ctx context.Context, r appdevice.DeviceRequest)
 	}
 }
 
-// A functionLease is a lease that functions use.
+// A functionLease is a lease for functions.
 type functionLease struct {
 	broker *deviceBroker
 	conn   *ipc.Conn
@@ -185,8 +185,8 @@ func (l *functionLease) acquire(ctx context.Context, spec manifest.Device, progr
 	return nil
 }
 
-// reportWaiting returns a function that sends the process what its request waits for. It
-// never blocks: texts that were not sent yet are replaced.
+// reportWaiting returns a function that sends the process the reason why its request waits. It
+// never blocks: a newer text replaces an unsent one.
 func (l *functionLease) reportWaiting() (report func(pool.Waiting), stop func()) {
 	latest, done := make(chan string, 1), make(chan struct{})
 	go func() {
@@ -208,7 +208,7 @@ func (l *functionLease) reportWaiting() (report func(pool.Waiting), stop func())
 	}
 }
 
-// waitingText describes what a request waits for.
+// waitingText describes the leases and devices for which a request waits.
 func waitingText(w pool.Waiting) string {
 	var held []string
 	for _, d := range w.Busy {
@@ -261,8 +261,8 @@ func (l *functionLease) serve(wanted context.Context) (err error) {
 	}
 }
 
-// lost reports at once why the lease ends early: releasing it in the pool may be slow for
-// the same reason. It names the device, which the error of a cut connection lacks.
+// lost reports at once why the lease ends early: releasing it in the pool may be slow for the same
+// reason. The text names the device, which the error of a cut connection lacks.
 func (l *functionLease) lost(err error) error {
 	if err != nil && !strings.Contains(err.Error(), string(l.lease.Device)) {
 		err = fmt.Errorf("%s: %w", l.lease.Device, err)
@@ -293,7 +293,8 @@ type localSession struct{ *lend.Session }
 // File implements borrow.Link.
 func (s localSession) File() *os.File { return s.Ring().File() }
 
-// Done implements borrow.Link. It is closed when the end begins: the worker may take longer.
+// Done implements borrow.Link. The channel is closed when the session begins to end: the worker may
+// end later.
 func (s localSession) Done() <-chan struct{} { return s.Ending() }
 
 // deviceTLS returns a configuration that trusts the device's node alone.

@@ -18,7 +18,7 @@ type grants struct {
 	identity *authority.Identity
 }
 
-// describe returns how to use a lease.
+// describe returns the data with which a program uses a lease.
 func (g *grants) describe(l outboard.Lease) (client.Granted, error) {
 	granted := client.Granted{Lease: l}
 	for _, d := range g.pool.Devices() {
@@ -42,7 +42,7 @@ func (g *grants) describe(l outboard.Lease) (client.Granted, error) {
 	return granted, nil
 }
 
-// credentials makes credentials with which a program reaches other nodes.
+// credentials returns new credentials with which a program reaches other nodes.
 func (g *grants) credentials(now time.Time) (*client.Credentials, error) {
 	cert, err := g.identity.SessionCertificate(now)
 	if err != nil {

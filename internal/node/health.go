@@ -11,17 +11,17 @@ import (
 	"github.com/outboard-run/outboard/internal/health"
 )
 
-// A healthSource is a plane that reports why it does not work, nil while it does. Health does
-// not block.
+// A healthSource is a plane that reports its health. Health returns nil while the plane works, and
+// does not block.
 type healthSource interface{ Health() error }
 
-// healthReport collects the condition of the planes.
+// healthReport collects the health of the planes.
 type healthReport struct {
 	board   *health.Board
 	sources map[string]healthSource // by plane
 }
 
-// problems lists what does not work.
+// problems lists the problems of the planes.
 func (h *healthReport) problems() []client.HealthProblem {
 	if h == nil {
 		return nil // the node is starting

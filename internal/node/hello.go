@@ -17,7 +17,7 @@ func peek(ctx context.Context, nc net.Conn) ([]string, *prefixedConn, error) {
 	var offered []string
 	stop := errors.New("the hello was read")
 	record := &recorder{Conn: nc}
-	// A server that refuses every hello, and whose refusal is not sent.
+	// This server refuses every hello; the refusal is not sent.
 	hello := tls.Server(record, &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -34,7 +34,7 @@ func peek(ctx context.Context, nc net.Conn) ([]string, *prefixedConn, error) {
 	return offered, &prefixedConn{Conn: nc, Reader: io.MultiReader(bytes.NewReader(record.read), nc), read: record.read}, nil
 }
 
-// A recorder records what is read and drops what is written.
+// A recorder records the bytes read and drops the bytes written.
 type recorder struct {
 	net.Conn
 	read []byte
@@ -48,7 +48,7 @@ func (r *recorder) Read(b []byte) (int, error) {
 
 func (r *recorder) Write(b []byte) (int, error) { return len(b), nil }
 
-// Close does nothing: the connection goes on without the recorder.
+// Close does nothing: the connection is still used without the recorder.
 func (r *recorder) Close() error { return nil }
 
 // A prefixedConn is a connection whose first bytes were read already: read.

@@ -11,7 +11,7 @@ import (
 // identities maps the credentials that this node has given to processes to their identities.
 type identities struct {
 	tenants atomic.Pointer[host.Host]
-	// models is the credential of this node's own requests for models. It is made with the node:
+	// models is the credential of this node's own requests for models. It is created with the node:
 	// credentials are checked before the models' service starts.
 	models string
 }

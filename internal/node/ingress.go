@@ -18,8 +18,8 @@ import (
 
 const defaultHTTP = "127.0.0.1:8080"
 
-// ingress accepts connections for apps. It passes them to the process of the sole tenant or,
-// where there are several tenants, to a forwarder, which decides for each request.
+// ingress accepts connections for apps. It passes them to the process of the sole tenant or, if
+// there are several tenants, to a forwarder, which determines the tenant of each request.
 type ingress struct {
 	listener *net.TCPListener // nil: none
 	apps     *catalog.Catalog
@@ -31,7 +31,7 @@ type ingress struct {
 	clientTimeout time.Duration
 }
 
-// addr is the address at which requests for apps are accepted, "" for none.
+// addr returns the address at which requests for apps are accepted, "" for none.
 func (i *ingress) addr() string {
 	if i == nil || i.listener == nil {
 		return ""
@@ -39,10 +39,10 @@ func (i *ingress) addr() string {
 	return i.listener.Addr().String()
 }
 
-// hosts are the host names for which requests for apps are served, none for all. By default a
-// port that only this machine reaches serves only its names: otherwise any page in a browser on
-// this machine could have a name of its own resolve to it (DNS rebinding). more are the
-// operator's.
+// hosts returns the host names for which requests for apps are served, none for all. By default a
+// port that only this machine reaches serves only the machine's names: otherwise an attacker could
+// have his host name resolve to this machine (DNS rebinding), and reach the port from a browser on
+// it. more are the operator's names.
 func (i *ingress) hosts(more []string) []string {
 	if i.listener == nil {
 		return nil
@@ -83,7 +83,7 @@ func (i *ingress) serve(ctx context.Context, conn *net.TCPConn, f *forwarder) {
 	switch err := i.tenants.PassConn(ctx, tenant, conn); {
 	case err == nil:
 	case ctx.Err() != nil:
-		_ = conn.Close() // the node stops
+		_ = conn.Close() // the node is stopping
 	case errors.Is(err, host.ErrShared):
 		f.serve(conn)
 	default:

@@ -19,10 +19,10 @@ import (
 	"github.com/outboard-run/outboard/python"
 )
 
-// jobsDir has the lines of training jobs in a node's data folder.
+// jobsDir is the folder in a node's data folder for the lines of training jobs.
 const jobsDir = "jobs"
 
-// jobs are the training jobs of a node: those that were submitted to it, and the ranks that it
+// jobs are the training jobs of a node: the jobs that were submitted to it, and the ranks that it
 // runs for the jobs of all nodes.
 type jobs struct {
 	manager *job.Manager
@@ -154,5 +154,5 @@ func (f jobFiles) fetch(ctx context.Context, digest string) ([]byte, error) {
 	return f.store.Read(ctx, digest)
 }
 
-// jobsPointer is where the parts of a node that start earlier find its jobs.
+// jobsPointer gives the parts of a node that start earlier access to its jobs.
 type jobsPointer = atomic.Pointer[jobs]

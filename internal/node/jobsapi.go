@@ -63,7 +63,7 @@ func (a *jobsAPI) post(w http.ResponseWriter, r *http.Request) {
 	}
 	events := newJobEvents(w)
 	if !spec.Detach {
-		defer submitted.Cancel() // It does nothing to a job that has ended.
+		defer submitted.Cancel() // it has no effect on a job that has ended
 	}
 	a.streamEvents(r.Context(), events, submitted.ID(), 0, !spec.Detach)
 }
@@ -81,7 +81,7 @@ func (a *jobsAPI) logs(w http.ResponseWriter, r *http.Request) {
 	a.streamEvents(r.Context(), newJobEvents(w), r.PathValue("id"), lines, r.URL.Query().Get("follow") == "true")
 }
 
-// streamEvents sends a job, its lines, and the job as it is then.
+// streamEvents sends a job, its lines, and at last the job's final state.
 func (a *jobsAPI) streamEvents(ctx context.Context, events *jobEvents, id string, lines int, follow bool) {
 	j, err := a.manager.Get(id)
 	if err == nil {
@@ -96,7 +96,7 @@ func (a *jobsAPI) streamEvents(ctx context.Context, events *jobEvents, id string
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		_ = events.send(client.JobEvent{Failed: client.FailureOf(err)}) // The client hung up.
+		_ = events.send(client.JobEvent{Failed: client.FailureOf(err)}) // the client has disconnected
 	}
 }
 

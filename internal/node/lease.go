@@ -15,7 +15,7 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/authority"
 )
 
-// leaseAPI serves requests for leases, which last as long as the request.
+// leaseAPI serves requests for leases. Each lease lasts as long as its request.
 type leaseAPI struct {
 	pool   *pool.Pool
 	grants *grants
@@ -43,7 +43,7 @@ func (e *eventWriter) send(event client.LeaseEvent) error {
 // releaseLimit is how long releasing a lease may take when its holder is gone.
 const releaseLimit = 5 * time.Second
 
-// post acquires leases and holds them as long as the request lasts. life is that of the
+// post acquires leases and holds them as long as the request lasts. life is the context of the
 // node's API.
 func (a *leaseAPI) post(life context.Context, w http.ResponseWriter, r *http.Request) {
 	var request client.LeaseRequest
@@ -104,8 +104,8 @@ func (h *heldLeases) acquire(ctx context.Context, request client.LeaseRequest) e
 	return err
 }
 
-// reportWaiting returns a function that sends the client the request's position in the
-// queue. It never blocks: positions that a slow client has not read are replaced.
+// reportWaiting returns a function that sends the client the request's position in the queue. It
+// never blocks: a newer position replaces an unsent one.
 func (h *heldLeases) reportWaiting() (report func(pool.Waiting), stop func()) {
 	latest, done := make(chan client.Waiting, 1), make(chan struct{})
 	go func() {
@@ -124,7 +124,7 @@ func (h *heldLeases) reportWaiting() (report func(pool.Waiting), stop func()) {
 			}
 		}
 		select {
-		case <-latest: // it was not sent yet
+		case <-latest: // the earlier position was not sent yet
 		default:
 		}
 		latest <- waiting
@@ -145,7 +145,7 @@ func (h *heldLeases) grant() error {
 	return h.out.send(client.LeaseEvent{Granted: grant})
 }
 
-// describe returns what sessions need to use the leases.
+// describe returns the data with which sessions use the leases.
 func (h *heldLeases) describe() (*client.Grant, error) {
 	grant := &client.Grant{}
 	for _, l := range h.leases {
@@ -186,8 +186,8 @@ func (h *heldLeases) keepAlive(ctx context.Context) error {
 	}
 }
 
-// renew renews every lease. When the state does not answer the leases stand
-// for now: no other program gets the devices before they expire.
+// renew renews every lease. If the state does not answer, the leases still stand: no other program
+// gets the devices before they expire.
 func (h *heldLeases) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.life/3)
 	defer cancel()
@@ -205,7 +205,7 @@ func (h *heldLeases) renew(ctx context.Context) error {
 	}
 	grant, err := h.describe()
 	if err != nil {
-		// The device's node is away, and the leases stand: sessions report that.
+		// The device's node is away, but the leases stand: sessions report its absence.
 		return nil
 	}
 	return h.out.send(client.LeaseEvent{Renewed: grant})

@@ -9,14 +9,14 @@ import (
 	"github.com/outboard-run/outboard/internal/pool"
 )
 
-// A leaseGuard ends the sessions whose lease no longer stands. It distinguishes a lease that
-// was released from one that was lost by what it has seen of them.
+// A leaseGuard ends the sessions whose lease no longer stands. It records expiry and release times,
+// to distinguish a released lease from a lost one.
 type leaseGuard struct {
 	pool *pool.Pool
 	host *lend.Host
 
-	expire   map[outboard.LeaseID]time.Time   // when a lease would have expired
-	released map[outboard.SessionID]time.Time // when a session's lease was released
+	expire   map[outboard.LeaseID]time.Time   // when the lease would have expired
+	released map[outboard.SessionID]time.Time // when the session's lease was released
 }
 
 // run ends sessions until ctx ends.
@@ -38,8 +38,8 @@ func (g *leaseGuard) run(ctx context.Context, ready func()) error {
 	}
 }
 
-// leaselessLimit is how long a session may outlive a lease that was released. Its holder has
-// ended the session before that, but the two arrive on different connections.
+// leaselessLimit is how long a session may outlive a released lease. The holder ends the session
+// first, but the two messages arrive on different connections.
 const leaselessLimit = 2 * time.Second
 
 // overdue returns the sessions that have to end.

@@ -14,7 +14,7 @@ import (
 	"github.com/outboard-run/outboard/internal/health"
 )
 
-// localSockets are the sockets in the data folder where programs of this machine connect. They
+// localSockets are the sockets in the data folder to which programs of this machine connect. They
 // refuse the workers of this node.
 type localSockets struct {
 	folder *folder
@@ -45,8 +45,8 @@ func (s *localSockets) serve(ctx context.Context, name string, listen func(strin
 // maxLocalConns bounds the connections on one socket.
 const maxLocalConns = 16384
 
-// A guardedListener is a local socket's listener that refuses the node's own workers. They
-// run foreign code as the node's user, who owns the socket.
+// A guardedListener is a local socket's listener that refuses the node's own workers. They run
+// foreign code as the node's user, who owns the socket.
 type guardedListener struct {
 	*net.UnixListener
 	// owns reports whether a process is a worker or descends from one.
@@ -57,7 +57,7 @@ type guardedListener struct {
 // Accept implements net.Listener.
 func (l guardedListener) Accept() (net.Conn, error) { return l.AcceptUnix() }
 
-// AcceptUnix waits for the next peer that is no worker.
+// AcceptUnix waits for the next peer that is not a worker.
 func (l guardedListener) AcceptUnix() (*net.UnixConn, error) {
 	for {
 		conn, err := l.UnixListener.AcceptUnix()
@@ -94,7 +94,7 @@ func (l guardedListener) check(fd int) error {
 		return outboard.Errorf(outboard.Denied, op, "unknown peer: %w", err)
 	}
 	if cred.Pid == 0 {
-		return nil // from outside the node's process namespace, where no worker is
+		return nil // it is outside the node's process namespace, where there are no workers
 	}
 	if l.owns(int(cred.Pid)) {
 		return outboard.Errorf(outboard.Denied, op, "process %d is a worker of this node, or gone", cred.Pid)

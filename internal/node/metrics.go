@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// registerRefused adds a count of peers that were turned away.
+// registerRefused registers a counter of refused peers.
 func registerRefused(registry *prometheus.Registry) *prometheus.CounterVec {
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "outboard_node_peers_refused_total", Help: "Connections of other nodes that were turned away, by the kind of the error.",
@@ -16,7 +16,7 @@ func registerRefused(registry *prometheus.Registry) *prometheus.CounterVec {
 	return refused
 }
 
-// registerProcess adds what every process has to tell.
+// registerProcess registers the metrics that every process has.
 func registerProcess(registry *prometheus.Registry, version string) {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "outboard_build_info", Help: "1, with the build in its labels.",

@@ -12,9 +12,9 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Bounds of the bodies of requests for models that are being read or worked on, in bytes: of all
-// clients of a node, and of one. freeBody is how much of each body is not counted, since most have
-// less.
+// Bounds of the bodies of requests for models that are being read or processed, in bytes: of all
+// clients of a node, and of one. freeBody is the size up to which a body is not counted, since most
+// bodies are smaller.
 const (
 	maxModelBodies  = 2 << 30
 	maxClientBodies = maxModelBodies / 2
@@ -24,18 +24,19 @@ const (
 // bodyTimeout is how long a client may send nothing while its body is read.
 const bodyTimeout = time.Minute
 
-// modelBodies counts the bodies of requests for models, which the interfaces keep whole. Otherwise one
-// client could take the node's memory with many requests, none of which is too large.
+// modelBodies counts the bodies of requests for models, which the interfaces hold in memory.
+// Otherwise one client could exhaust the node's memory with many requests, none of which is too
+// large.
 type modelBodies struct {
 	mu      sync.Mutex
 	held    int64
 	clients map[string]int64
 }
 
-// weigh has the body of a request counted for a client as it is read, until the function is called that
-// it returns.
+// weigh has the body of a request counted for a client as it is read, until the returned function
+// is called.
 func (b *modelBodies) weigh(w http.ResponseWriter, r *http.Request, client string) (release func()) {
-	if r.Body == nil || r.Body == http.NoBody || strings.HasSuffix(r.URL.Path, "/ModelStreamInfer") { // a stream counts its own
+	if r.Body == nil || r.Body == http.NoBody || strings.HasSuffix(r.URL.Path, "/ModelStreamInfer") { // a stream counts its own messages
 		return func() {}
 	}
 	body := &weighedBody{ReadCloser: r.Body, all: b, client: client, control: http.NewResponseController(w)}
@@ -74,7 +75,7 @@ type weighedBody struct {
 	client  string
 	control *http.ResponseController
 
-	mu       sync.Mutex // a server of gRPC reads in a goroutine of its own
+	mu       sync.Mutex // gRPC's server reads in a separate goroutine
 	read     int64
 	reserved int64
 	released bool
@@ -82,10 +83,10 @@ type weighedBody struct {
 
 // Read implements io.Reader.
 func (b *weighedBody) Read(p []byte) (int, error) {
-	_ = b.control.SetReadDeadline(time.Now().Add(bodyTimeout)) // a recorder in a test has none
+	_ = b.control.SetReadDeadline(time.Now().Add(bodyTimeout)) // a ResponseRecorder has none
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
-		_ = b.control.SetReadDeadline(time.Time{}) // the connection's next request has its own
+		_ = b.control.SetReadDeadline(time.Time{}) // the connection's next request sets its own
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = outboard.Errorf(outboard.Invalid, "", "the client sent nothing of its body for %v", bodyTimeout)

@@ -19,10 +19,11 @@ import (
 	"github.com/outboard-run/outboard/internal/model/oip"
 )
 
-// maxModelMessage bounds a message of the models' gRPC in bytes, as the body of a REST request.
+// maxModelMessage bounds a message of the models' gRPC in bytes, like the body of a REST request.
 const maxModelMessage = 256 << 20
 
-// newModelGRPC returns the server of gRPC on --models, whose calls come over its HTTP server.
+// newModelGRPC returns the gRPC server of --models, which gets its calls from the port's HTTP
+// server.
 func (m *models) newModelGRPC() *grpc.Server {
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(maxModelMessage), grpc.MaxSendMsgSize(maxModelMessage))
 	m.oip.RegisterGRPC(s)
@@ -31,8 +32,8 @@ func (m *models) newModelGRPC() *grpc.Server {
 	return s
 }
 
-// runGRPC serves gRPC on the node's port for plain gRPC, and to programs that import the fabric,
-// as soon as there is a model.
+// runGRPC serves gRPC on the node's port for plain gRPC, and to programs that import the fabric, as
+// soon as there is a model.
 func (m *models) runGRPC(ctx context.Context) {
 	if !m.awaitModel(ctx) {
 		return
@@ -49,20 +50,20 @@ func (m *models) runGRPC(ctx context.Context) {
 	}
 }
 
-// registerServices registers what a node offers to programs of the fabric.
+// registerServices registers the services that a node offers to programs of the fabric.
 func (m *models) registerServices(to grpc.ServiceRegistrar) {
 	m.oip.RegisterGRPC(to)
 	m.texts.openai.RegisterGRPC(to)
 }
 
-// registerForTenants registers what a node offers to its tenants' functions.
+// registerForTenants registers the services that a node offers to its tenants' functions.
 func (m *models) registerForTenants(to grpc.ServiceRegistrar, node outboard.NodeID) {
 	m.oip.RegisterForTenants(to, node)
 	m.texts.openai.RegisterForTenants(to, node)
 }
 
-// admit returns the context of a call over the fabric that the pool's API keys admit. Functions need
-// none: their apps' manifests name the models that they use.
+// admit returns the context of a call over the fabric that the pool's API keys admit. Functions
+// need no key: their apps' manifests name the models that they use.
 func (m *models) admit(ctx context.Context) (context.Context, error) {
 	if c, ok := fabric.CallerFromContext(ctx); ok && strings.HasPrefix(c.Tenant, calls.TenantIdentity) {
 		return ctx, nil

@@ -35,10 +35,10 @@ import (
 	"github.com/outboard-run/outboard/internal/traces"
 )
 
-// modelsDir has the files of loaded models in a node's data folder.
+// modelsDir is the folder in a node's data folder for the files of loaded models.
 const modelsDir = "models"
 
-// models are the models of a node: their repository, what is loaded, and their interfaces.
+// models are the models of a node: their repository, the loaded models, and their interfaces.
 type models struct {
 	node       *Node
 	repository *repository.Repository
@@ -148,7 +148,8 @@ func (m *models) Close() error {
 	return err
 }
 
-// The users of models' processes on a node that is root; those of sessions end below them.
+// The users of models' processes on a node that runs as root. The range of sessions' users ends
+// below.
 const (
 	firstModelUID = 0x70020000
 	modelUIDs     = 1 << 16
@@ -167,7 +168,7 @@ func (m *models) confine(dir, files string, readable []string) *worker.Confineme
 	return c
 }
 
-// addr is the address of --models, "" for none.
+// addr returns the address of --models, "" for none.
 func (m *models) addr() string {
 	if m == nil || m.listener == nil {
 		return ""
@@ -175,7 +176,7 @@ func (m *models) addr() string {
 	return m.listener.Addr().String()
 }
 
-// runPeers answers other nodes until ctx ends.
+// runPeers serves requests of other nodes until ctx ends.
 func (m *models) runPeers(ctx context.Context, ready func()) error { return m.remote.Run(ctx, ready) }
 
 // Bounds of a connection of HTTP/2 at --models: its streams, and what it buffers in bytes.
@@ -184,8 +185,9 @@ const (
 	modelWindow     = 2 << 20
 )
 
-// runPort serves --models until ctx ends, and has the gateway's connections stay at the node as
-// soon as there is a model. The port takes HTTP/1.1 and, without TLS, HTTP/2, over which gRPC comes.
+// runPort serves --models until ctx ends, and stops passing the gateway's connections to a tenant's
+// process as soon as there is a model. The port accepts HTTP/1.1 and, without TLS, HTTP/2, which
+// also carries gRPC.
 func (m *models) runPort(ctx context.Context, ready func()) error {
 	ready()
 	var serving sync.WaitGroup
@@ -213,7 +215,7 @@ func (m *models) runPort(ctx context.Context, ready func()) error {
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), forwardGrace)
 		defer cancel()
 		if server.Shutdown(limit) != nil {
-			_ = server.Close() // the time for what was in progress is over
+			_ = server.Close() // the grace period is over
 		}
 	})
 	clients := &clientListener{Listener: m.listener, timeout: m.clientTimeout(), open: make(chan struct{}, maxForwardedConns)}
@@ -223,8 +225,8 @@ func (m *models) runPort(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// awaitModel waits for the first model, and reports whether there is one before ctx ends. Until then
-// a sole tenant's process gets the gateway's connections themselves, and there is no service.
+// awaitModel waits for the first model, and reports whether there is one before ctx ends. Until
+// then the process of a sole tenant gets the gateway's connections, and there is no service.
 func (m *models) awaitModel(ctx context.Context) bool {
 	for {
 		changed := m.repository.Changed()
@@ -239,7 +241,7 @@ func (m *models) awaitModel(ctx context.Context) bool {
 	}
 }
 
-// clientTimeout is how long a client may make the node wait.
+// clientTimeout returns how long a client may make the node wait.
 func (m *models) clientTimeout() time.Duration {
 	return cmp.Or(m.node.opts.ClientTimeout, gateway.DefaultClientTimeout)
 }
@@ -249,13 +251,13 @@ func (m *models) serveClient(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor < 2 {
 		gateway.BoundBody(w, r, m.clientTimeout())
 	} else {
-		w = gateway.PaceStream(w, m.clientTimeout()) // a body that is not read ends with its stream
+		w = gateway.PaceStream(w, m.clientTimeout()) // an unread body ends with its stream
 	}
 	m.ServeHTTP(w, r)
 }
 
-// ServeHTTP serves the interfaces of models to clients that the pool's API keys admit.
-// Spans of a request go on with the trace of its headers (W3C Trace Context).
+// ServeHTTP serves the interfaces of models to clients that the pool's API keys admit. Spans of a
+// request continue the trace of its headers (W3C Trace Context).
 func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if m.spans != nil {
 		r = r.WithContext(propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header)))
@@ -269,7 +271,7 @@ func administerModels(ctx context.Context) error { return keys.FromContext(ctx).
 // allowModel returns an error unless the API key of a request may use a model.
 func allowModel(ctx context.Context, name string) error { return keys.FromContext(ctx).Allows(name) }
 
-// ownerOf names the client of a request by its API key.
+// ownerOf returns the ID of a request's API key, which identifies the client.
 func ownerOf(ctx context.Context) string {
 	if g := keys.FromContext(ctx); g != nil {
 		return g.Key.ID
@@ -277,8 +279,8 @@ func ownerOf(ctx context.Context) string {
 	return ""
 }
 
-// cacheScopeOf returns whose earlier prompts a request may share state with: those with the same API
-// key or, without a key, of the same caller of the fabric, and "" for the clients of this machine's
+// cacheScopeOf returns the scope within which requests may share the state of earlier prompts: the
+// API key or, without a key, the caller of the fabric, and "" for the clients of this machine's
 // HTTP ports while the pool has no key.
 func cacheScopeOf(ctx context.Context) string {
 	if g := keys.FromContext(ctx); g != nil {
@@ -295,7 +297,7 @@ func countTokens(ctx context.Context, prompt, generated int) {
 	keys.FromContext(ctx).Count(prompt, generated)
 }
 
-// route serves the interface that a path belongs to.
+// route serves the interface to which a path belongs.
 func (m *models) route(w http.ResponseWriter, r *http.Request) {
 	defer m.bodies.weigh(w, r, ownerOf(r.Context()))()
 	if oip.IsGRPC(r) {
@@ -314,5 +316,5 @@ func (m *models) route(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// loadLimit is how long loading a pushed model may take before the push is answered.
+// loadLimit is how long a pushed model may take to load before the push is answered.
 const loadLimit = 10 * time.Minute

@@ -29,7 +29,7 @@ func (a *modelsAPI) register(mux *http.ServeMux) {
 	mux.HandleFunc("DELETE /v1/models/{model}", api.Answer(a.remove))
 	mux.HandleFunc("POST /v1/models/{model}/rollout", a.rollout)
 	mux.HandleFunc("POST /v1/models/{model}/rollback", api.Answer(a.rollback))
-	mux.Handle("/v2/", a.models.oip) // who may open the socket may use the models
+	mux.Handle("/v2/", a.models.oip) // a user who may open the socket may use the models
 	mux.Handle("/api/", a.models.texts.ollama)
 }
 
@@ -59,7 +59,7 @@ func (a *modelsAPI) push(w http.ResponseWriter, r *http.Request) {
 	})(w, r)
 }
 
-// withdraw takes a version back that no node can load, for a reason that it returns.
+// withdraw rolls back a version that no node can load, and returns the reason as an error.
 func (a *modelsAPI) withdraw(ctx context.Context, v *repository.Version, why error) error {
 	before, err := a.models.repository.Rollback(ctx, v.Name)
 	if err == nil {
@@ -71,7 +71,7 @@ func (a *modelsAPI) withdraw(ctx context.Context, v *repository.Version, why err
 	return errors.Join(why, err)
 }
 
-// versionOf checks what a client pushes.
+// versionOf checks a client's push and returns its version.
 func (a *modelsAPI) versionOf(p *client.ModelPush) (repository.Version, error) {
 	v := repository.Version{Name: p.Name, Main: p.Main, Files: map[string]repository.File{}}
 	var err error
@@ -93,7 +93,7 @@ func (a *modelsAPI) versionOf(p *client.ModelPush) (repository.Version, error) {
 	return v, nil
 }
 
-// pushed loads a version that was put in force, on as many nodes as its configuration wants.
+// pushed loads a version that was put in force, on as many nodes as its configuration requires.
 func (a *modelsAPI) pushed(ctx context.Context, v *repository.Version, noWait bool) (client.PushedModel, error) {
 	result := client.PushedModel{Name: v.Name, Version: v.Number, Of: v.Of, Engine: v.Engine, Size: outboard.Bytes(v.Bytes())}
 	if noWait {

@@ -13,7 +13,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/worker"
 )
 
-// modelServers are the servers of somebody else's that execute models on this node.
+// modelServers are third-party servers that execute models on this node.
 type modelServers struct {
 	definitions map[string]process.Server
 	spawner     *worker.Spawner
@@ -33,8 +33,8 @@ func (n *Node) modelServers(spawner *worker.Spawner) (*modelServers, error) {
 
 func (s *modelServers) names() []string { return slices.Sorted(maps.Keys(s.definitions)) }
 
-// launcher returns how a worker is started whose engine speaks to a server. The engine only passes
-// requests on, in this process; the server is a process of its own, which the operator trusts.
+// launcher returns the launcher of a worker whose engine forwards requests to a server. The engine
+// runs in this process; the server is a separate process, which the operator trusts.
 func (s *modelServers) launcher(name string, memory int64) helper.Launcher {
 	return helper.Goroutine(func(ctx context.Context, socket *os.File) error {
 		ctx, cancel := context.WithCancelCause(ctx)
@@ -44,7 +44,7 @@ func (s *modelServers) launcher(name string, memory int64) helper.Launcher {
 			Start: func(command, environment []string) (process.Process, error) {
 				return s.spawner.StartServer(name, memory, command, environment)
 			},
-			Exited: cancel, // the worker ends with its server, and is started again with it
+			Exited: cancel, // the worker ends with its server, and both are started again
 		}
 		err := worker.Run(ctx, socket, worker.ProcessOptions{Engines: []engine.Engine{e}, Log: s.log})
 		if cause := context.Cause(ctx); err == nil && cause != nil {

@@ -29,7 +29,8 @@ func (n *Node) newModelTexts(m *models) *modelTexts {
 	}
 }
 
-// refuseModel answers a request that the keys do not admit, as the interface of its path has errors.
+// refuseModel refuses a request that the keys do not admit, in the error format of its path's
+// interface.
 func refuseModel(w http.ResponseWriter, r *http.Request, err error) {
 	if oip.IsGRPC(r) {
 		oip.RefuseGRPC(w, err)

@@ -20,7 +20,7 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/network"
 )
 
-// newProber makes the service that measures the network to other nodes.
+// newProber returns the service that measures the network to other nodes.
 func (n *Node) newProber() *network.Prober {
 	paths := &probePaths{identity: n.identity, conns: make(map[outboard.NodeID]*probeConn)}
 	return network.New(network.Options{
@@ -31,7 +31,7 @@ func (n *Node) newProber() *network.Prober {
 	})
 }
 
-// probePeers are the other nodes of a pool.
+// probePeers returns the other nodes of a pool.
 func probePeers(p *pool.Pool) []network.Peer {
 	self := p.Self().ID
 	leased := make(map[outboard.NodeID]bool)
@@ -71,7 +71,7 @@ type probeConn struct {
 	sent, resent uint64
 }
 
-// unusedLimit is how long a connection to a node that is not probed any more stays.
+// unusedLimit is how long a connection to a node that is no longer probed is kept.
 const unusedLimit = 5 * time.Minute
 
 // probe implements network.Options.Probe.
@@ -132,8 +132,8 @@ func (p *probePaths) closeUnused() {
 	}
 }
 
-// packets returns how many packets were sent since the last time, and how many of them again,
-// as the system counts them.
+// packets returns how many packets were sent and retransmitted since the last call, according to
+// the kernel.
 func (c *probeConn) packets() (sent, resent uint64) {
 	tcp, ok := c.raw.(*net.TCPConn)
 	if !ok {
@@ -152,7 +152,7 @@ func (c *probeConn) packets() (sent, resent uint64) {
 	return sent, resent
 }
 
-// serveProbes answers the probes of another node.
+// serveProbes serves the probes of another node.
 func (s *peerServer) serveProbes(ctx context.Context, nc net.Conn) error {
 	conn := tls.Server(nc, s.identity.ServerTLS(network.Protocol))
 	limit, cancel := context.WithTimeout(ctx, requestLimit)

@@ -1,8 +1,7 @@
-// Package node is the daemon that `outboard up` runs: it joins the pool, the
-// fabric and the planes.
+// Package node is the daemon that `outboard up` runs: it joins the pool, the fabric and the planes.
 //
-// A [Node] is composition: it opens the planes in order and makes the parts that join them,
-// each of which has state of its own:
+// A [Node] is the composition root: it opens the planes in order and the parts that join them, each
+// of which owns its state:
 //
 //	folder           the data folder, locked for one node
 //	localSockets     sockets in the data folder: sessions, devices, the pool's state
@@ -10,13 +9,13 @@
 //	leaseGuard       ends sessions whose lease no longer stands
 //	peerServer       the TCP port for other nodes, where the TLS application protocol
 //	                 distinguishes joining, state, calls and sessions
-//	grants           how a program uses its leases
+//	grants           the data with which programs use their leases
 //	deviceBroker     leases devices for functions
 //	ingress          the HTTP port for apps
 //	models           models: their repository, workers, and interfaces
 //	jobs             training jobs: those submitted here, and the ranks that this node runs
 //	tenantKeeper     a process for each tenant that has an app
-//	artifactCollector  removes files that nothing references
+//	artifactCollector  removes unreferenced files
 //	poolAPI, leaseAPI, callsAPI, appsAPI, artifactAPI   the local API
 package node
 
@@ -58,36 +57,35 @@ import (
 	"github.com/outboard-run/outboard/internal/train/object"
 )
 
-// Options of a node. Data is all that it needs.
+// Options are the options of a node. Only Data is required.
 type Options struct {
-	// Data is the node's folder. It holds who the node is and what it knows.
+	// Data is the node's folder. It holds the node's identity and data.
 	Data string
-	// Name is the node's name; empty means the name it had, or the host's.
+	// Name is the node's name; empty means its previous name, or the host's.
 	Name    outboard.NodeID
 	Version string
-	// Listen is where other nodes reach this one; empty means ":7433".
+	// Listen is the address for other nodes; empty means ":7433".
 	Listen string
-	// Advertise is what other nodes are told instead of Listen.
+	// Advertise is the address that other nodes get instead of Listen.
 	Advertise string
-	// Routes is where the embedded state listens; empty means the port after
-	// Listen's.
+	// Routes is the address of the embedded state; empty means the port after Listen's.
 	Routes string
-	// ReplaceAfter is how long one of three nodes that keep the pool's state may be absent before
-	// another node keeps its copy; 0: for ever.
+	// ReplaceAfter is how long one of the three nodes that hold the pool's state may be absent
+	// before another node takes over its replica; 0: for ever.
 	ReplaceAfter time.Duration
-	// Offer says which devices the node lends; nil means all.
+	// Offer reports whether the node lends a device; nil means all devices.
 	Offer func(outboard.Device) bool
 	// Join and Token make the node a member of the pool of the node at Join.
 	Join, Token string
 	// NATS and Creds name an existing NATS cluster for the pool's state.
 	NATS, Creds string
-	// OutgoingPrivate are the private addresses that apps may send requests to: prefixes,
+	// OutgoingPrivate are the private addresses to which apps may send requests: prefixes,
 	// addresses, and addresses with a port.
 	OutgoingPrivate []string
-	// TenantLimits are what each tenant may hold on this node, in bytes.
+	// TenantLimits bound the bytes that each tenant may hold on this node.
 	TenantLimits quota.Limits
-	// ClientTimeout is how long a client of an app or a model may make this node wait for the rest of
-	// its request, or for taking a response; 0 means 30 s.
+	// ClientTimeout is how long a client of an app or a model may make this node wait for the rest
+	// of its request, or for reading a response; 0 means 30 s.
 	ClientTimeout time.Duration
 	// Sandbox changes the isolation of the workers that execute kernels.
 	Sandbox lend.Sandbox
@@ -95,40 +93,38 @@ type Options struct {
 	// empty means this program's own `internal` verb.
 	Helper []string
 	Log    *slog.Logger
-	// LeaseTTL is how long a lease lives without being renewed; 0 means the
-	// pool's default. Heartbeat is how often the node says that it lives.
+	// LeaseTTL is how long a lease lives without being renewed; 0 means the pool's default.
+	// Heartbeat is the interval of the node's heartbeats.
 	LeaseTTL, Heartbeat time.Duration
-	// GRPC is where local programs speak plain gRPC, "HOST:PORT" or "none"; empty
-	// means 127.0.0.1:7435, or another port where that one is taken.
-	// SlowCall is how long a call may take before it is logged; 0: for ever.
+	// GRPC is the address at which local programs use plain gRPC, "HOST:PORT" or "none"; empty
+	// means 127.0.0.1:7435, or another port if that is taken. SlowCall is how long a call may take
+	// before it is logged; 0: never.
 	GRPC     string
 	SlowCall time.Duration
 	// MaxCalls bounds the calls in flight on one connection of a program or another node; 0:
 	// 16384.
 	MaxCalls int
-	// HTTP is where requests to apps are taken, "HOST:PORT" or "none"; empty means
-	// 127.0.0.1:8080, or another port where that one is taken.
+	// HTTP is the address for requests to apps, "HOST:PORT" or "none"; empty means 127.0.0.1:8080,
+	// or another port if that is taken.
 	HTTP string
-	// HTTPHosts are host names for which requests to apps are served, "*.NAME" for TENANT.NAME,
-	// which serves only that tenant's apps, beside those of the loopback interface. Empty means these alone where HTTP is
-	// a loopback address, and all names elsewhere.
+	// HTTPHosts are host names for which requests to apps are served, besides those of the loopback
+	// interface. "*.NAME" stands for TENANT.NAME, which serves only that tenant's apps. Empty means
+	// no others if HTTP is a loopback address, and all names otherwise.
 	HTTPHosts []string
-	// Models is where the interfaces of models are served beside HTTP, "HOST:PORT"; empty means
-	// nowhere. ModelsSharedMemory lets their clients register system shared memory.
+	// Models is a further address for the interfaces of models, besides HTTP, "HOST:PORT"; empty
+	// means none. ModelsSharedMemory lets their clients register system shared memory.
 	Models             string
 	ModelsSharedMemory bool
 	// ModelServers is a file with the servers that execute models of the engine "process".
 	ModelServers string
-	// Jobs says which ranks of training jobs this node runs: "none", the default, "confined" or
-	// "trusted" (package job).
+	// Jobs determines which ranks of training jobs this node runs: "none", the default, "confined"
+	// or "trusted" (package job).
 	Jobs string
-	// Objects is the bucket for datasets and checkpoints; without a name the node keeps them alone.
+	// Objects is the bucket for datasets and checkpoints; without a name only the nodes store them.
 	Objects object.Options
-	// CallsInside has this process carry the calls of programs, instead of a
-	// process of their own.
+	// CallsInside has this process carry the calls of programs, instead of a separate process.
 	CallsInside bool
-	// DeadAfter is how long a silent peer counts as living; 0 means the fabric's
-	// default.
+	// DeadAfter is how long a silent peer counts as alive; 0 means the fabric's default.
 	DeadAfter time.Duration
 	// ProbeBudget is how many bytes per minute the measurements of the network to other nodes
 	// may cost; 0 means none.
@@ -188,7 +184,8 @@ type Node struct {
 	stop     chan struct{}
 	stopOnce sync.Once
 
-	// Set while the services start, in their order, and only read afterwards.
+	// The following fields are set while the services start, in their order, and only read
+	// afterwards.
 	folder    *folder
 	listener  net.Listener
 	identity  *authority.Identity
@@ -222,7 +219,7 @@ type Node struct {
 
 var _ lifecycle.Service = (*Node)(nil)
 
-// New makes a node and starts nothing.
+// New returns a node that has not started anything.
 func New(opts Options) (*Node, error) {
 	opts.setDefaults()
 	if err := opts.validate(); err != nil {
@@ -305,7 +302,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 	)
 }
 
-// beginStop is the first service that stops: it tells the state that the others follow.
+// beginStop is the first service to stop: it tells the state that the other services will stop.
 func (n *Node) beginStop(ctx context.Context, ready func()) error {
 	ready()
 	<-ctx.Done()
@@ -341,7 +338,7 @@ func (n *Node) openListener(ctx context.Context) (lifecycle.Resource, error) {
 	return once{listener}, nil
 }
 
-// once is a listener whose second Close is no error.
+// once is a listener whose second Close returns no error.
 type once struct{ net.Listener }
 
 func (l once) Close() error {
@@ -351,7 +348,7 @@ func (l once) Close() error {
 	return nil
 }
 
-// openState loads or makes the node's identity and opens the pool's state.
+// openState loads or creates the node's identity and opens the pool's state.
 func (n *Node) openState(ctx context.Context) (lifecycle.Resource, error) {
 	addr := advertised(n.opts.Advertise, n.listener.Addr())
 	routes, err := routesAddr(n.opts.Routes, n.opts.Listen, n.listener.Addr())
@@ -417,7 +414,7 @@ func (n *Node) openDevices(ctx context.Context) (lifecycle.Resource, error) {
 	return n.host, nil
 }
 
-// openPool joins the pool, and makes the parts that lend devices to it.
+// openPool joins the pool, and creates the parts that lend devices to it.
 func (n *Node) openPool(ctx context.Context) (lifecycle.Resource, error) {
 	p, err := pool.Open(ctx, pool.Options{
 		State: n.state, Identity: n.identity, Self: n.self,
@@ -440,15 +437,15 @@ func (n *Node) openPool(ctx context.Context) (lifecycle.Resource, error) {
 	return p, nil
 }
 
-// newBoot names one run of a node.
+// newBoot returns the name of one run of a node.
 func newBoot() string {
 	id := make([]byte, 8)
 	_, _ = rand.Read(id) // never fails
 	return hex.EncodeToString(id)
 }
 
-// name returns the node's name: the option, or else the host's name with characters that a
-// name may not have replaced by '-'.
+// name returns the node's name: the option, or else the host's name with each invalid character
+// replaced by '-'.
 func (o *Options) name() outboard.NodeID {
 	if o.Name != "" {
 		return o.Name

@@ -46,8 +46,8 @@ func (n *Node) openTenants(ctx context.Context) (lifecycle.Resource, error) {
 	return n.tenants, nil
 }
 
-// openGroups prepares the control groups of workers and tenants' processes. One that is killed
-// leaves them; the next node of the same folder removes them.
+// openGroups prepares the control groups of workers and tenants' processes. A node that is killed
+// leaves them behind; the next node of the same folder removes them.
 func (n *Node) openGroups(context.Context) (lifecycle.Resource, error) {
 	n.groups = cgroup.Open(folderKey(n.folder))
 	if err := n.groups.Err(); err != nil {
@@ -56,15 +56,15 @@ func (n *Node) openGroups(context.Context) (lifecycle.Resource, error) {
 	return n.groups, nil
 }
 
-// folderKey names what the node of a data folder has outside of it: no other node of the machine
-// has the same one, and the next node of the same folder has it, too.
+// folderKey returns a name for the resources that the node of a data folder has outside of it: it
+// is unique on the machine, and the same for the next node of the folder.
 func folderKey(f *folder) string {
 	sum := sha256.Sum256([]byte(absolute(f.path)))
 	return hex.EncodeToString(sum[:8])
 }
 
-// launchTenant returns how a tenant's process is started. Its log records name their plane
-// and node already.
+// launchTenant returns the launcher of tenants' processes. Their log records name their plane and
+// node already.
 func (n *Node) launchTenant() host.Launcher {
 	launch := helper.Command(append(slices.Clone(n.opts.Helper), "tenant"), n.opts.Log)
 	return func(socket *os.File) (host.Launched, error) { return launch("", socket) }
@@ -92,7 +92,7 @@ func (n *Node) openArtifacts(context.Context) (lifecycle.Resource, error) {
 	return nothingToClose{}, err
 }
 
-// nothingToClose is a resource without anything to close.
+// nothingToClose is a resource whose Close does nothing.
 type nothingToClose struct{}
 
 // Close implements lifecycle.Resource.

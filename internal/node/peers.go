@@ -27,8 +27,8 @@ import (
 // maxPeers bounds the connections of other nodes and of sessions.
 const maxPeers = 4096
 
-// peerServer serves the port for other nodes: those that join, those that use the pool's
-// state, the calls that they forward, and the sessions of their programs.
+// peerServer serves the port for other nodes: nodes that join, connections to the pool's state,
+// forwarded calls, and sessions of the nodes' programs.
 type peerServer struct {
 	listener net.Listener
 	identity *authority.Identity
@@ -51,14 +51,14 @@ func (s *peerServer) run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// serve serves one connection, and logs why a peer was refused.
+// serve serves one connection, and logs the reason if the peer was refused.
 func (s *peerServer) serve(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	err := s.dispatch(ctx, conn)
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, state.ErrElsewhere):
-		// A member that connects to the next node now: no refusal.
+		// The member connects to the next node now: this is no refusal.
 		s.log.Debug("peer redirected", "peer", conn.RemoteAddr().String())
 	default:
 		s.refused.WithLabelValues(outboard.KindOf(err).String()).Inc()
@@ -66,8 +66,8 @@ func (s *peerServer) serve(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// dispatch serves a connection by the TLS application protocol that the peer offers. An
-// error is why the peer was refused.
+// dispatch serves a connection by the TLS application protocol that the peer offers. An error is
+// the reason that the peer was refused.
 func (s *peerServer) dispatch(ctx context.Context, raw net.Conn) error {
 	protocols, nc, err := peek(ctx, raw)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *peerServer) dispatch(ctx context.Context, raw net.Conn) error {
 	return s.pool.ServeConn(ctx, tls.Server(nc, s.identity.ServerTLS(pool.Protocols()...)))
 }
 
-// serveSessions serves the sessions that one program has on this node's devices.
+// serveSessions serves the sessions of one program on this node's devices.
 func (s *peerServer) serveSessions(ctx context.Context, nc net.Conn) error {
 	conn := framed.Server(nc, s.framedOptions(s.identity.ServerTLS(borrow.Protocol)))
 	defer conn.Close()
@@ -99,7 +99,7 @@ func (s *peerServer) serveSessions(ctx context.Context, nc net.Conn) error {
 	for {
 		stream, err := conn.Accept(ctx)
 		if err != nil {
-			// The program ended, or died, or this node stops.
+			// The program ended, or died, or this node is stopping.
 			return nil
 		}
 		serving.Go(func() { s.sessions.serveStream(ctx, stream, peer) })

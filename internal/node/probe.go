@@ -17,8 +17,8 @@ import (
 // probeLimit is how long drivers may take to list their devices.
 const probeLimit = 30 * time.Second
 
-// probe lists the machine's devices in a process of its own: a driver that
-// crashes or hangs costs its devices, and not the node.
+// probe lists the machine's devices in a separate process: a driver that crashes or hangs costs its
+// devices, and not the node.
 func probe(ctx context.Context, helper []string) ([]outboard.Device, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
@@ -54,7 +54,7 @@ type offeredDevice struct {
 	index int
 }
 
-// offerDevices names the probed devices and returns those that fit.
+// offerDevices names the probed devices and returns those for which fits is true.
 func offerDevices(self outboard.NodeID, probed []outboard.Device, fits func(outboard.Device) bool) []offeredDevice {
 	var all []offeredDevice
 	for i, d := range probed {

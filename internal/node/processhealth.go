@@ -13,13 +13,13 @@ import (
 )
 
 // minDiskFree is the free space below which the disk of the data folder is reported. The pool's
-// state needs some megabytes to go on after a restart of its server.
+// state needs some megabytes to recover after a restart of its server.
 const minDiskFree = 8 << 20
 
 // diskHealth reports a full disk under a folder.
 type diskHealth struct{ dir string }
 
-// Health implements healthSource. Its error names no path: it is shown to users.
+// Health implements healthSource. Its error names no path, since it is shown to users.
 func (d *diskHealth) Health() error {
 	var s unix.Statfs_t
 	if err := unix.Statfs(d.dir, &s); err != nil {
@@ -43,8 +43,8 @@ const (
 	healthTimeout = 3 * time.Second
 )
 
-// processHealth reports the managed process of the fabric and the processes of tenants while
-// they do not run, do not answer, or cannot write what they have to.
+// processHealth reports the calls' process and the tenants' processes while they do not run, do not
+// answer, or cannot write their data.
 type processHealth struct {
 	calls   *calls.Host
 	tenants *host.Host

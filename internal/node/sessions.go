@@ -18,8 +18,8 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/authority"
 )
 
-// sessionServer serves sessions of programs on the devices of this node: of this machine over
-// a socket and shared memory, of other machines over streams of the fabric.
+// sessionServer serves sessions of programs on this node's devices: programs on this machine over a
+// socket and shared memory, programs on other machines over streams of the fabric.
 type sessionServer struct {
 	self    outboard.NodeID
 	pool    *pool.Pool
@@ -29,8 +29,8 @@ type sessionServer struct {
 	log     *slog.Logger
 }
 
-// start starts a worker for a program that presents a claim on a lease of its holder's.
-// via is how the program is connected.
+// start starts a worker for a program that presents a claim on a lease of holder. via names the
+// program's connection.
 func (s *sessionServer) start(ctx context.Context, claim []byte, holder outboard.NodeID, via string) (*lend.Session, error) {
 	lease, _, err := s.pool.Check(ctx, claim)
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *sessionServer) start(ctx context.Context, claim []byte, holder outboard
 	return nil, outboard.Errorf(outboard.NotFound, "lease "+string(lease.Lease), "this node does not offer %s", lease.Device)
 }
 
-// requestLimit is how long a peer may take for its request.
+// requestLimit is how long a peer may take to send its request.
 const requestLimit = 10 * time.Second
 
 // serveLocal serves one session of a program on this machine. Its data does not pass
@@ -65,7 +65,7 @@ func (s *sessionServer) serveLocal(ctx context.Context, socket *net.UnixConn) {
 	go func() {
 		defer close(hungUp)
 		if m, err := conn.Receive(context.Background()); err == nil {
-			m.Close() // the holder has nothing more to say
+			m.Close() // the holder has no more messages to send
 		}
 	}()
 	select {
@@ -81,7 +81,7 @@ func (s *sessionServer) serveLocal(ctx context.Context, socket *net.UnixConn) {
 	<-hungUp
 }
 
-// errStopped is what programs get when the device's node is stopped.
+// errStopped is the error that programs get when the device's node is stopped.
 var errStopped = outboard.Errorf(outboard.SessionLost, "session", "the device's node was stopped")
 
 func (s *sessionServer) openLocal(ctx context.Context, conn *ipc.Conn) (*lend.Session, error) {
@@ -102,7 +102,8 @@ func (s *sessionServer) openLocal(ctx context.Context, conn *ipc.Conn) (*lend.Se
 	return session, nil
 }
 
-// receiveFirst receives the first message of a local process, which must be of a type, into v.
+// receiveFirst receives the first message of a local process into v. The message must have the type
+// kind.
 func receiveFirst(ctx context.Context, conn *ipc.Conn, kind string, v any) error {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
@@ -117,8 +118,8 @@ func receiveFirst(ctx context.Context, conn *ipc.Conn, kind string, v any) error
 	return m.Decode(v)
 }
 
-// serveStream serves a stream of a program on another machine: it begins a session, or belongs to
-// one that there is.
+// serveStream serves a stream of a program on another machine: the stream begins a session, or
+// belongs to an existing one.
 func (s *sessionServer) serveStream(ctx context.Context, stream *framed.Stream, peer authority.Peer) {
 	if stream.Method() != bridge.Method {
 		stream.Reset(outboard.Errorf(outboard.NotFound, "fabric", "this node has no method %q", stream.Method()))
@@ -140,7 +141,8 @@ func (s *sessionServer) serveStream(ctx context.Context, stream *framed.Stream, 
 	stream.Reset(err)
 }
 
-// serveRemote serves a session of a program on another machine. An error refuses it.
+// serveRemote serves a session of a program on another machine. An error means that the session is
+// refused.
 func (s *sessionServer) serveRemote(ctx context.Context, o bridge.Opening, stream *framed.Stream, peer authority.Peer) (err error) {
 	hosted, err := s.bridged.Add(o, string(peer.Node), stream)
 	if err != nil {
@@ -171,8 +173,8 @@ func (s *sessionServer) serveRemote(ctx context.Context, o bridge.Opening, strea
 // reasonLimit is how long a worker that failed its ring may take to report the reason.
 const reasonLimit = time.Second
 
-// explain returns the reason of a session's end for the kind of error that its ring has: the
-// stream carries the text to the program's side.
+// explain returns the reason of a session's end instead of its ring's error: the stream carries the
+// text to the program's side.
 func explain(session *lend.Session, err error) error {
 	timer := time.NewTimer(reasonLimit)
 	defer timer.Stop()

@@ -19,8 +19,8 @@ import (
 // the pool's state to its helper processes.
 const StateSocket = "state.sock"
 
-// stateLender lends the pool's state to the tenants' processes. Each proves by the key of its
-// process which tenant it is, and has the permissions of that tenant.
+// stateLender gives the tenants' processes access to the pool's state. Each process proves its
+// tenant by its key, and has the permissions of that tenant.
 type stateLender struct {
 	sockets *localSockets
 	state   *state.State
@@ -45,7 +45,7 @@ func (s *stateLender) serve(ctx context.Context, conn *net.UnixConn) {
 	}
 }
 
-// identify reads the key that a process sends first.
+// identify reads the key that a process sends first, and returns the tenant.
 func (s *stateLender) identify(conn *net.UnixConn) (tenant string, err error) {
 	if err := conn.SetReadDeadline(time.Now().Add(requestLimit)); err != nil {
 		return "", err

@@ -9,21 +9,21 @@ import (
 	"github.com/outboard-run/outboard/internal/tenant/host"
 )
 
-// What is where in a node's data folder for functions.
+// Names in a node's data folder for functions.
 const (
 	tenantsDir   = "tenants"
 	artifactsDir = "artifacts"
 )
 
-// tenantKeeper keeps a process for each tenant that has an app, and sends all of them the
-// nodes of the pool.
+// tenantKeeper maintains a process for each tenant that has an app, and sends all of them the nodes
+// of the pool.
 type tenantKeeper struct {
 	apps    *catalog.Catalog
 	pool    *pool.Pool
 	tenants *host.Host
 }
 
-// run keeps the processes until ctx ends.
+// run maintains the processes until ctx ends.
 func (k *tenantKeeper) run(ctx context.Context, ready func()) error {
 	ready()
 	for {
@@ -34,7 +34,7 @@ func (k *tenantKeeper) run(ctx context.Context, ready func()) error {
 				names = append(names, v.App.Tenant)
 			}
 		}
-		k.tenants.SetMembers(ctx, k.pool.Nodes()) // first: those that Keep starts know them from the beginning
+		k.tenants.SetMembers(ctx, k.pool.Nodes()) // before SetTenants: the processes that it starts know the members
 		k.tenants.SetTenants(names)
 		select {
 		case <-ctx.Done():
