@@ -13,7 +13,7 @@ import (
 	"github.com/outboard-run/outboard/client"
 )
 
-// This file holds arguments that several commands have: names, bodies, and their completion.
+// This file holds the arguments that several commands share: names, bodies, and their completion.
 
 // oneArg requires one argument, which hint describes.
 func oneArg(hint string) cobra.PositionalArgs {
@@ -35,7 +35,7 @@ func atMostOne(hint string) cobra.PositionalArgs {
 	}
 }
 
-// first returns the first argument, "" where there is none.
+// first returns the first argument, "" if there is none.
 func first(args []string) string {
 	if len(args) == 0 {
 		return ""
@@ -55,7 +55,7 @@ func partOf(arg, kind string) (app, name string, err error) {
 // dataUsage explains -d.
 const dataUsage = "`DATA`: a text, @FILE for what is in a file, @- for standard input"
 
-// readData returns the content that -d means.
+// readData returns the content that the value of -d denotes.
 func readData(env *Env, data string) ([]byte, error) {
 	name, file := strings.CutPrefix(data, "@")
 	if !file {
@@ -75,8 +75,7 @@ func readerOf(content []byte) io.Reader {
 	return bytes.NewReader(content)
 }
 
-// fileExists reports whether a name is that of a regular file, so that an error can suggest the
-// missing @.
+// fileExists reports whether name is a regular file, so that an error can suggest the missing @.
 func fileExists(name string) bool {
 	info, err := os.Stat(name)
 	return err == nil && info.Mode().IsRegular()
@@ -92,7 +91,7 @@ func (env *Env) firstArg(words func(ctx context.Context, c *client.Client) ([]st
 		defer cancel()
 		all, err := words(ctx, env.client())
 		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp // completion has nowhere to show errors
+			return nil, cobra.ShellCompDirectiveNoFileComp // completion can't show errors
 		}
 		return matching(all, typed), cobra.ShellCompDirectiveNoFileComp
 	}
@@ -141,7 +140,7 @@ func joinWords(a, b func(context.Context, *client.Client) ([]string, error)) fun
 	}
 }
 
-// completedExecutions is the number of executions that completion offers at most.
+// completedExecutions bounds the executions that completion offers.
 const completedExecutions = 50
 
 func executionWords(ctx context.Context, c *client.Client) ([]string, error) {

@@ -59,8 +59,8 @@ func runApps(ctx context.Context, env *Env, opts appsOptions) error {
 	return opts.output.print(env, apps, titles, rows)
 }
 
-// nodesText is the number of nodes on which an app is ready, "2/3"; "-" from a node that is
-// too old to report it.
+// nodesText returns the number of nodes on which an app is ready, "2/3"; "-" if the node is too old
+// to report it.
 func nodesText(nodes []client.AppNode) string {
 	if len(nodes) == 0 {
 		return "-"
@@ -186,7 +186,7 @@ func runAppsRollback(ctx context.Context, env *Env, opts appsRollbackOptions, ap
 	if err := opts.ready.validate(); err != nil {
 		return err
 	}
-	made, err := env.client().RollbackApp(ctx, client.RollbackRequest{App: app, NoWait: true}) // awaitNodes does
+	made, err := env.client().RollbackApp(ctx, client.RollbackRequest{App: app, NoWait: true}) // awaitNodes waits
 	if err != nil {
 		return err
 	}

@@ -90,10 +90,10 @@ func runCalibrate(ctx context.Context, env *Env, opts calibrateOptions) error {
 	return opts.output.print(env, result, []string{"WHAT", "VALUE"}, append(constantRows(&constants), speedRows(result.Speeds)...))
 }
 
-// busySpread is the spread of the same work from which a machine counts as busy.
+// busySpread is the spread, over runs of the same work, from which a machine counts as busy.
 const busySpread = 0.1
 
-// wakes are the measured wake-ups after pauses, "-" where there are none.
+// wakes returns the measured wake-ups after pauses, "-" if there are none.
 func wakes(c *overhead.Constants) string {
 	var parts []string
 	for _, w := range c.Wakes {
@@ -128,7 +128,7 @@ func constantRows(c *overhead.Constants) [][]string {
 	}
 }
 
-// calibrationWays are the ways to devices, with the commands that measure them.
+// calibrationWays are the paths to devices, with the commands that measure them.
 type calibrationWays struct {
 	env            *Env
 	direct, ring   calibrate.Way
@@ -167,8 +167,8 @@ func (env *Env) findWays(ctx context.Context) (*calibrationWays, error) {
 	return c, nil
 }
 
-// roundTripTo is the round-trip time to a node as predictions use it: the probes', or before there
-// are any, that of a connection.
+// roundTripTo returns the round-trip time to a node that predictions use: that of the probes or,
+// before there are any, of a connection.
 func (env *Env) roundTripTo(ctx context.Context, node outboard.NodeID) time.Duration {
 	if links, err := env.client().Nearest(ctx, node); err == nil {
 		if l := linkTo(links, node); l != nil && l.RTT > 0 {
@@ -178,8 +178,8 @@ func (env *Env) roundTripTo(ctx context.Context, node outboard.NodeID) time.Dura
 	return env.connectTime(ctx, node)
 }
 
-// connectTime is the round-trip time to a node: the shortest time in which its machine accepted a
-// connection.
+// connectTime returns the round-trip time to a node: the shortest time in which its machine
+// accepted a connection.
 func (env *Env) connectTime(ctx context.Context, node outboard.NodeID) time.Duration {
 	nodes, err := env.client().Nodes(ctx)
 	if err != nil {
@@ -201,12 +201,12 @@ func (env *Env) connectTime(ctx context.Context, node outboard.NodeID) time.Dura
 		if took := time.Since(began); least == 0 || took < least {
 			least = took
 		}
-		_ = conn.Close() // it carried nothing
+		_ = conn.Close() // no data was sent
 	}
 	return least
 }
 
-// sample measures all ways in turn.
+// sample measures all paths in turn.
 func (c *calibrationWays) sample(ctx context.Context, rounds int) error {
 	for i := range rounds + 1 {
 		if c.env.Terminal {
@@ -221,7 +221,7 @@ func (c *calibrationWays) sample(ctx context.Context, rounds int) error {
 			}
 			way := w.way
 			if i == 0 {
-				way = &calibrate.Way{} // the first round compiles the kernel, which drivers keep
+				way = &calibrate.Way{} // the first round compiles the kernel, and drivers cache the result
 			}
 			if err := c.env.measureWay(ctx, way, w.device); err != nil {
 				return err
@@ -232,7 +232,7 @@ func (c *calibrationWays) sample(ctx context.Context, rounds int) error {
 		fmt.Fprint(c.env.Stderr, "\r\x1b[K")
 	}
 	if c.own == "" {
-		// This machine has no device of its own: a message costs as much in another's worker.
+		// This machine has no device: a message costs as much with another machine's worker.
 		c.ring = *c.network
 	}
 	return nil
@@ -245,7 +245,7 @@ func (env *Env) measureWay(ctx context.Context, w *calibrate.Way, device string)
 	if err != nil {
 		return err
 	}
-	// What the start takes: without the build, and without what was measured after it.
+	// The time to start: without the build and the later measurements.
 	s.Wall = float64(took) - s.Wall + s.Open
 	waits, err := env.measureWaits(ctx, device)
 	if err != nil {
@@ -255,7 +255,7 @@ func (env *Env) measureWay(ctx context.Context, w *calibrate.Way, device string)
 	return nil
 }
 
-// measureWaits runs the program that waits, and records it where a session is between.
+// measureWaits runs the program that waits, and records it if a session is on its path.
 func (env *Env) measureWaits(ctx context.Context, device string) (w calibrate.Waits, err error) {
 	if device == "" {
 		_, err = env.runCalibration(ctx, &w, "calibrate-waits", "")
@@ -267,7 +267,7 @@ func (env *Env) measureWaits(ctx context.Context, device string) (w calibrate.Wa
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	recording := filepath.Join(dir, "waits")
-	var seen calibrate.Waits // by the program, with the way to the device
+	var seen calibrate.Waits // as seen by the program, including the path to the device
 	if _, err := env.runCalibration(ctx, &seen, "calibrate-waits", device, "--trace", recording); err != nil {
 		return w, err
 	}
@@ -279,8 +279,8 @@ func (env *Env) measureWaits(ctx context.Context, device string) (w calibrate.Wa
 	return calibrate.ReadWaits(r)
 }
 
-// runCalibration runs a calibrating program, with flags of `outboard run` on a device, decodes what
-// it prints and returns how long it took.
+// runCalibration runs a calibrating program on a device, with flags of `outboard run`, decodes its
+// output and returns how long it took.
 func (env *Env) runCalibration(ctx context.Context, out any, program, device string, flags ...string) (time.Duration, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -305,7 +305,7 @@ func (env *Env) runCalibration(ctx context.Context, out any, program, device str
 	return time.Since(began), json.Unmarshal(stdout.Bytes(), out)
 }
 
-// runCalibrationProgram is the helper process that makes the calls.
+// runCalibrationProgram is the helper process that makes the measured calls.
 func runCalibrationProgram(env *Env) error {
 	s, err := calibrate.Measure(opencl.Library)
 	if err != nil {
@@ -314,7 +314,7 @@ func runCalibrationProgram(env *Env) error {
 	return json.NewEncoder(env.Stdout).Encode(s)
 }
 
-// runCalibrationWaits is the helper process that makes the calls that wait.
+// runCalibrationWaits is the helper process that makes the measured calls that wait.
 func runCalibrationWaits(env *Env) error {
 	w, err := calibrate.MeasureWaits(opencl.Library)
 	if err != nil {
@@ -323,7 +323,7 @@ func runCalibrationWaits(env *Env) error {
 	return json.NewEncoder(env.Stdout).Encode(w)
 }
 
-// workTimes are the times of the same work on this machine.
+// workTimes returns the times of the same work on this machine.
 func workTimes() []time.Duration {
 	const runs, steps = 40, 4_000_000
 	var times []time.Duration
@@ -337,7 +337,7 @@ func workTimes() []time.Duration {
 		}
 		times = append(times, time.Since(began))
 	}
-	if x == 0 { // never: it keeps the loop from being removed
+	if x == 0 { // never true: it keeps the compiler from removing the loop
 		return nil
 	}
 	return times

@@ -85,7 +85,7 @@ func runChat(ctx context.Context, env *Env, opts chatOptions, flags *pflag.FlagS
 	return c.run(ctx)
 }
 
-// A conversation is the messages so far.
+// A conversation holds the messages so far.
 type conversation struct {
 	env     *Env
 	opts    chatOptions
@@ -96,7 +96,7 @@ func (c *conversation) add(role, content string) {
 	c.request.Messages = append(c.request.Messages, client.ChatMessage{Role: role, Content: content})
 }
 
-// run answers the lines of standard input.
+// run answers each line of standard input.
 func (c *conversation) run(ctx context.Context) error {
 	const maxLine = 1 << 20
 	lines := bufio.NewScanner(c.env.Stdin)
@@ -156,7 +156,7 @@ func (c *conversation) printStats(u client.ChatUsage, took time.Duration) {
 	printSafe(c.env.Stderr, "%d tokens read in %v, %d written, %s, %v altogether\n", u.PromptTokens, time.Duration(u.Prefill).Round(time.Millisecond), u.GeneratedTokens, speed, took.Round(time.Millisecond))
 }
 
-// safeText removes what could control a terminal: a model's text is not trusted.
+// safeText removes the characters that could control a terminal: a model's text is not trusted.
 func safeText(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {

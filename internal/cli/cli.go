@@ -1,10 +1,9 @@
 // Package cli is the command line of Outboard: one file per noun or top-level verb.
 //
-// A command is a constructor newNameCommand(env), an options struct that owns its
-// flags, and a plain function runName(ctx, env, opts, args) that does the work
-// and that tests call. Names follow one scheme, docs/design/0009-commands.md, and
-// addCommands has the whole tree. Data goes to standard output and messages to
-// standard error; an error is one line that says what to do next.
+// A command is a constructor newNameCommand(env), an options struct that owns its flags, and a
+// plain function runName(ctx, env, opts, args) that does the work and that tests call. Names follow
+// one scheme, docs/design/0009-commands.md, and addCommands has the whole tree. Data goes to
+// standard output and messages to standard error; an error is one line that names the remedy.
 package cli
 
 import (
@@ -30,14 +29,13 @@ type Env struct {
 	Stdout, Stderr io.Writer
 	// Environ is the environment, "KEY=value".
 	Environ []string
-	// Terminal reports that Stderr is a terminal, where progress is shown.
+	// Terminal reports whether Stderr is a terminal, which shows progress.
 	Terminal bool
-	// Helper is the command that runs a helper process of a node; its name
-	// ("probe", "worker") and arguments follow. Empty means this program's own
-	// `internal` verb.
+	// Helper is the command that runs a helper process of a node; the process's name ("probe",
+	// "worker") and arguments follow. Empty means this program's own `internal` verb.
 	Helper []string
-	// Vendors puts the driver library below a folder and returns what a program
-	// needs as OCL_ICD_VENDORS. Process sets the embedded library.
+	// Vendors writes the driver library below a folder and returns the value of OCL_ICD_VENDORS for
+	// a program. Process sets the embedded library.
 	Vendors func(dir string) (string, error)
 
 	config settings
@@ -46,7 +44,7 @@ type Env struct {
 // Main runs the command line of this process and returns its exit status.
 func Main() int { return Process().Main(os.Args[1:]) }
 
-// Process is the environment of this process.
+// Process returns the environment of this process.
 func Process() *Env {
 	return &Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
@@ -56,8 +54,7 @@ func Process() *Env {
 	}
 }
 
-// Main runs one command until it ends or a signal ends it, and returns its exit
-// status.
+// Main runs one command until it returns or a signal ends it, and returns its exit status.
 func (env *Env) Main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -76,7 +73,7 @@ func (env *Env) Run(ctx context.Context, args []string) int {
 }
 
 func (env *Env) getenv(key string) string {
-	// The last one wins, as in a shell.
+	// The last variable of a name wins, as in a shell.
 	for _, variable := range slices.Backward(env.Environ) {
 		if v, ok := strings.CutPrefix(variable, key+"="); ok {
 			return v
@@ -128,8 +125,8 @@ func (env *Env) addRootFlags(root *cobra.Command) {
 	root.PersistentFlags().StringVar(&env.config.data, "data", client.DefaultData(), "folder of the node: its state and its socket")
 	root.PersistentFlags().StringVar(&env.config.file, "config", "", "configuration file (default "+defaultConfigFile(env)+" if it is there)")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return env.config.resolve(env, cmd.Flags()) }
-	_ = root.MarkPersistentFlagDirname("data")            // it is there
-	_ = root.MarkPersistentFlagFilename("config", "yaml") // it is there
+	_ = root.MarkPersistentFlagDirname("data")            // the flag exists
+	_ = root.MarkPersistentFlagFilename("config", "yaml") // the flag exists
 }
 
 func rootArgs(cmd *cobra.Command, args []string) error {

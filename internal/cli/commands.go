@@ -9,7 +9,7 @@ type commandGroup struct {
 }
 
 // commandGroups returns every command that users see. The names follow the scheme of
-// docs/design/0009-commands.md, which TestCommandScheme holds.
+// docs/design/0009-commands.md, which TestCommandScheme checks.
 func commandGroups(env *Env) []commandGroup {
 	return []commandGroup{
 		{id: "pool", title: "The pool:", commands: []*cobra.Command{

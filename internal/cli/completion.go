@@ -18,7 +18,7 @@ const completionLimit = time.Second
 // complete registers the completion of a flag's value.
 func complete(cmd *cobra.Command, flag string, words cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, words); err != nil {
-		cobra.CompErrorln(err.Error()) // a flag that the command does not have: a bug
+		cobra.CompErrorln(err.Error()) // the command does not have the flag: a bug
 	}
 }
 
@@ -35,7 +35,7 @@ var selectorStarts = []string{
 	"api=", "driver~", "memory>=", "name~", "node=", "platform~", "type=", "units>=", "vendor~", "version~",
 }
 
-// completeSelector completes the last part of a selector from the pool's devices: their ids, and
+// completeSelector completes the last part of a selector from the pool's devices: their IDs, and
 // the values of fields that are compared for equality.
 func (env *Env) completeSelector(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	before := typed[:strings.LastIndexByte(typed, ',')+1]
@@ -52,7 +52,7 @@ func (env *Env) completeOffer(cmd *cobra.Command, args []string, typed string) (
 	return append(words, matching([]string{"none"}, typed)...), directive
 }
 
-// selectorWords are the parts that a selector may have; an id stands alone.
+// selectorWords returns the parts that a selector may have; an ID stands alone.
 func selectorWords(devices []client.Device, withIDs bool) []string {
 	words := slices.Clone(selectorStarts)
 	for _, d := range devices {
@@ -65,8 +65,7 @@ func selectorWords(devices []client.Device, withIDs bool) []string {
 	return slices.Compact(words)
 }
 
-// poolDevices returns the devices of the pool, none when no node runs: completion has nowhere to
-// show errors.
+// poolDevices returns the devices of the pool, none if no node runs: completion can't show errors.
 func (env *Env) poolDevices(ctx context.Context) []client.Device {
 	ctx, cancel := context.WithTimeout(ctx, completionLimit)
 	defer cancel()

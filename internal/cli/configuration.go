@@ -32,7 +32,7 @@ func newConfigCheckCommand(env *Env) *cobra.Command {
 		Example: "  outboard config check --config outboard.yaml",
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			// Every mistake was found while the flags were resolved.
+			// The flags are resolved by now, which reports every mistake.
 			fmt.Fprintf(env.Stderr, "%s: no mistakes\n", orDash(env.config.file))
 			return nil
 		},

@@ -11,7 +11,8 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/overhead"
 )
 
-// calibrationFile is where `outboard calibrate` keeps what it measured, in the data folder.
+// calibrationFile is the file in the data folder in which `outboard calibrate` stores its
+// measurements.
 const calibrationFile = "calibration.json"
 
 // calibration is the content of that file.
@@ -21,12 +22,12 @@ type calibration struct {
 	// RTT is the network's round trip during the measurement, 0 for none.
 	RTT       time.Duration      `json:"rtt_ns"`
 	Constants overhead.Constants `json:"constants"`
-	// Speeds are those of the devices that were measured.
+	// Speeds are the speeds of the measured devices.
 	Speeds []deviceSpeed `json:"device_speeds,omitempty"`
 }
 
-// deviceSpeed is the speed of a device of the pool, or, where Device is empty, of this machine's
-// own driver.
+// deviceSpeed is the speed of a device of the pool or, if Device is empty, of this machine's own
+// driver.
 type deviceSpeed struct {
 	Device string `json:"device,omitempty"`
 	calibrate.Speed
@@ -35,15 +36,14 @@ type deviceSpeed struct {
 // maxCalibration bounds the file.
 const maxCalibration = 64 << 10
 
-// readConstants returns the calibration of this machine; an error that is os.ErrNotExist when
-// there is none.
+// readConstants returns the constants of this machine's calibration; os.ErrNotExist if there is
+// none.
 func readConstants(data string) (overhead.Constants, error) {
 	c, err := readCalibration(data)
 	return c.Constants, err
 }
 
-// readCalibration returns what was measured on this machine; an error that is os.ErrNotExist when
-// that is nothing.
+// readCalibration returns this machine's calibration; os.ErrNotExist if there is none.
 func readCalibration(data string) (calibration, error) {
 	path := filepath.Join(data, calibrationFile)
 	info, err := os.Stat(path)
@@ -57,7 +57,7 @@ func readCalibration(data string) (calibration, error) {
 	if err != nil {
 		return calibration{}, err
 	}
-	c := calibration{Constants: overhead.DefaultConstants()} // of what an older file lacks
+	c := calibration{Constants: overhead.DefaultConstants()} // defaults for constants that an older file lacks
 	if err := json.Unmarshal(text, &c); err != nil {
 		return calibration{}, fmt.Errorf("%s: %w: run `outboard calibrate` again", path, err)
 	}

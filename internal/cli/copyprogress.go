@@ -9,7 +9,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// copyProgress is a bar on a terminal that shows how much of something has been copied. It is an
+// copyProgress is a bar on a terminal that shows how much of a file has been copied. It is an
 // io.Writer that counts.
 type copyProgress struct {
 	env   *Env
@@ -23,7 +23,8 @@ type copyProgress struct {
 }
 
 const (
-	// barInterval is how often the bar is drawn, barDelay after how long first.
+	// barInterval is how often the bar is drawn, barDelay how long after the start it is first
+	// drawn.
 	barInterval   = 100 * time.Millisecond
 	barDelay      = 300 * time.Millisecond
 	progressWidth = 30
@@ -55,7 +56,7 @@ func (p *copyProgress) draw() {
 		outboard.Bytes(p.done), outboard.Bytes(p.total))
 }
 
-// end finishes the line of a bar that was drawn.
+// end ends the line of the bar, if it was drawn.
 func (p *copyProgress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -137,7 +137,7 @@ func runDataPull(ctx context.Context, env *Env, name, folder string) error {
 	return m.Restore(ctx, chunks, folder)
 }
 
-// nodeChunks is the node's store of artifacts as data.Chunks.
+// nodeChunks implements data.Chunks by the node's store of artifacts.
 type nodeChunks struct{ client *client.Client }
 
 var _ data.Chunks = nodeChunks{}
@@ -167,7 +167,7 @@ func (c nodeChunks) Get(ctx context.Context, digest string) ([]byte, error) {
 	return content, err
 }
 
-// datasetWords are the names of the pool's datasets.
+// datasetWords returns the names of the pool's datasets.
 func datasetWords(ctx context.Context, c *client.Client) ([]string, error) {
 	list, err := c.Datasets(ctx)
 	var words []string

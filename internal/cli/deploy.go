@@ -19,7 +19,7 @@ import (
 	"github.com/outboard-run/outboard/internal/artifact"
 )
 
-// manifestName is the manifest that is deployed when none is named.
+// manifestName is the manifest that is deployed by default.
 const manifestName = "app.yaml"
 
 type deployOptions struct {
@@ -76,7 +76,7 @@ func runDeploy(ctx context.Context, env *Env, opts deployOptions, name string) e
 	p, err := packApp(ctx, env, name, opts.update)
 	var made client.Deployed
 	if err == nil {
-		p.deployment.Check, p.deployment.NoWait = opts.check, true // awaitNodes does
+		p.deployment.Check, p.deployment.NoWait = opts.check, true // awaitNodes waits
 		made, err = p.deploy(ctx, env.client())
 	}
 	stop()
@@ -99,7 +99,7 @@ func runDeploy(ctx context.Context, env *Env, opts deployOptions, name string) e
 	return finishDeployed(ctx, env, opts.output, opts.ready, made)
 }
 
-// finishDeployed waits for the nodes of a version that is applied, and prints the result.
+// finishDeployed waits for the nodes of an applied version, and prints the result.
 func finishDeployed(ctx context.Context, env *Env, output format, ready readyOptions, made client.Deployed) error {
 	err := env.awaitNodes(ctx, &made, ready)
 	if err != nil && output != "json" {
@@ -151,13 +151,13 @@ type packedApp struct {
 	env        *Env
 	dir        string
 	deployment client.Deployment
-	content    map[string][]byte // of the files, by digest; what the node has is not here
+	content    map[string][]byte // of the files that the node lacks, by digest
 	update     bool
 
-	remote   *artifact.Remote // nil before a module of a registry is named
+	remote   *artifact.Remote // nil until the manifest names a module of a registry
 	lock     manifest.Lock
 	lockName string
-	lockText []byte // as the file has it
+	lockText []byte // the file's text
 }
 
 // packApp reads a manifest and the files that it names. Its error carries the problems of the
@@ -185,7 +185,7 @@ func packApp(ctx context.Context, env *Env, name string, update bool) (*packedAp
 	return p, ctx.Err()
 }
 
-// findManifest returns the manifest that an argument means: a file, or the one in a folder.
+// findManifest returns the manifest that an argument denotes: a file, or the manifest in a folder.
 func findManifest(name string) string {
 	if name == "" {
 		return manifestName
@@ -245,7 +245,7 @@ func (p *packedApp) add(name string, content []byte) {
 	p.content[digest] = content
 }
 
-// module reads a module that is named by a reference, and pins its digest in the lock.
+// module reads a module named by a reference, and pins its digest in the lock.
 func (p *packedApp) module(ctx context.Context, name, text string) error {
 	ref, err := artifact.ParseReference(text)
 	if err != nil {
@@ -258,7 +258,7 @@ func (p *packedApp) module(ctx context.Context, name, text string) error {
 	if err != nil {
 		return err
 	}
-	// The lock is asked first: what it refuses is not fetched.
+	// The lock is checked first, so that a module that it refuses is not fetched.
 	now, err := remote.Resolve(ctx, ref)
 	if err != nil {
 		return p.lockedModule(ctx, name, ref, err)
@@ -276,8 +276,8 @@ func (p *packedApp) module(ctx context.Context, name, text string) error {
 	return nil
 }
 
-// lockedModule uses the module that the lock pins when its registry does not answer and the node
-// has the module.
+// lockedModule uses the module that the lock pins if its registry does not answer and the node has
+// the module.
 func (p *packedApp) lockedModule(ctx context.Context, name string, ref artifact.Reference, unanswered error) error {
 	pinned, content := p.lock.Modules[name], p.lock.Content[name]
 	if p.update || pinned == "" || content == "" || ref.Digest != "" && ref.Digest != pinned || outboard.KindOf(unanswered) == outboard.NotFound || outboard.KindOf(unanswered) == outboard.Denied {
@@ -338,7 +338,7 @@ func (p *packedApp) secret(name string, s manifest.Secret) error {
 	return p.addSecret(name, value)
 }
 
-// maxSecret is the size of a secret at most: it is kept in the pool's state.
+// maxSecret bounds a secret in bytes: it is stored in the pool's state.
 const maxSecret = 64 << 10
 
 func (p *packedApp) addSecret(name string, value []byte) error {
@@ -374,7 +374,7 @@ func (p *packedApp) readLock() error {
 	return problemsError(err)
 }
 
-// writeLock writes the lock where it has changed.
+// writeLock writes the lock if it has changed.
 func (p *packedApp) writeLock() error {
 	text, err := p.lock.Text()
 	switch {

@@ -39,10 +39,10 @@ func runDown(ctx context.Context, env *Env) error {
 	return nil
 }
 
-// awaitExit waits until the process has ended. The process is not a child of this one, so its
-// absence is all that can be observed.
+// awaitExit waits until the process has ended. It polls for the process's absence, since the
+// process is not a child of this one.
 func awaitExit(ctx context.Context, pid int) error {
-	const limit = time.Minute // calls that the node has accepted end first
+	const limit = time.Minute // accepted calls end first
 	deadline, poll := time.After(limit), time.NewTicker(20*time.Millisecond)
 	defer poll.Stop()
 	for {

@@ -59,7 +59,7 @@ func runExecutionsShow(ctx context.Context, env *Env, opts executionsShowOptions
 	return printExecution(env, e)
 }
 
-// qualifiedID adds the app to an execution's id where it was left out.
+// qualifiedID adds the app to an execution's ID that lacks it.
 func qualifiedID(ctx context.Context, c *client.Client, id string) (string, error) {
 	if strings.Contains(id, "/") || id == "" {
 		return id, nil
@@ -127,7 +127,8 @@ func printSteps(env *Env, e client.Execution) error {
 		}
 		fmt.Fprintln(table, joinCells(row))
 		if s.Fault != nil {
-			// A fault may be long, so the table is flushed and its columns start anew.
+			// A fault may be long, so the table is flushed and the columns of later rows are
+			// aligned anew.
 			if err := table.Flush(); err != nil {
 				return err
 			}
@@ -151,8 +152,8 @@ func taskText(s client.Step) string {
 	return orDash(s.Kind)
 }
 
-// beganAt is the time at which a step began. Of a step that has not ended only the time of its
-// readiness is recorded.
+// beganAt returns the time at which a step began. For a step that has not ended only the time of
+// its readiness is recorded.
 func beganAt(s client.Step) time.Time {
 	if s.Started.IsZero() {
 		return s.Ready
@@ -160,7 +161,7 @@ func beganAt(s client.Step) time.Time {
 	return s.Started
 }
 
-// tookOf formats the time that a step took, or has run so far.
+// tookOf formats how long a step took, or has run so far.
 func tookOf(s client.Step) string {
 	if s.State == client.StateRunning && s.Took == 0 && !s.Ready.IsZero() {
 		return ">" + max(time.Since(s.Ready), 0).Round(time.Millisecond).String()

@@ -98,7 +98,7 @@ func printStarted(env *Env, wait bool, e client.Execution) error {
 	return err
 }
 
-// completionError is nil for an execution that completed, else an error with its state.
+// completionError returns nil for an execution that completed, else an error with its state.
 func completionError(e client.Execution) error {
 	switch {
 	case e.State == client.StateCompleted:

@@ -15,14 +15,14 @@ import (
 const (
 	statusOther         = 1
 	statusUsage         = 2
-	statusKind          = 10 // of the first kind, Invalid; the others follow
+	statusKind          = 10 // of the first kind, Invalid; the other kinds follow
 	statusNotExecutable = 126
 	statusNotFound      = 127
 	statusSignal        = 128 // plus the signal
 	statusInterrupted   = 130
 )
 
-// usageError is a mistake in the command line or the configuration.
+// usageError is the error of a mistake in the command line or the configuration.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
@@ -32,7 +32,7 @@ func usage(format string, args ...any) error {
 	return &usageError{err: fmt.Errorf(format, args...)}
 }
 
-// statusError ends the command with a status of its own. Its cause, if it has one, is printed.
+// statusError ends the command with its status. Its cause, if it has one, is printed.
 type statusError struct {
 	status int
 	err    error
@@ -41,7 +41,7 @@ type statusError struct {
 func (e *statusError) Error() string { return fmt.Sprintf("exit status %d", e.status) }
 func (e *statusError) Unwrap() error { return e.err }
 
-// exitStatus maps an error to an exit status; nothing else does.
+// exitStatus returns the exit status for an error; no other function chooses one.
 func exitStatus(ctx context.Context, err error) int {
 	if err == nil {
 		return 0
@@ -63,7 +63,7 @@ func exitStatus(ctx context.Context, err error) int {
 
 func kindStatus(kind outboard.Kind) int { return statusKind + int(kind-outboard.Invalid) }
 
-// message returns the line that is printed of err, "" for none.
+// message returns the line that is printed for err, "" for none.
 func message(err error) string {
 	if e, ok := errors.AsType[*statusError](err); ok {
 		err = e.err

@@ -7,8 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"image"
-	_ "image/jpeg" // pictures as inputs
-	_ "image/png"  // pictures as inputs
+	_ "image/jpeg" // decodes images as inputs
+	_ "image/png"  // decodes images as inputs
 	"io"
 	"maps"
 	"math"
@@ -109,7 +109,7 @@ func modelPath(name, version string) string {
 	return path
 }
 
-// describeInputs returns the inputs of a model, as the protocol describes them.
+// describeInputs returns the inputs of a model in the protocol's description.
 func describeInputs(ctx context.Context, c *client.Client, name, version string) ([]model.Signature, error) {
 	body, _, err := requestModels(ctx, c, http.MethodGet, modelPath(name, version), nil, nil)
 	if err != nil {
@@ -135,7 +135,8 @@ func describeInputs(ctx context.Context, c *client.Client, name, version string)
 // maxResult bounds the response of a model in bytes.
 const maxResult = 1 << 30
 
-// requestModels sends a request of the protocol and returns the body and the header of the response.
+// requestModels sends a request of the protocol and returns the body and the header of the
+// response.
 func requestModels(ctx context.Context, c *client.Client, method, path string, header http.Header, body []byte) ([]byte, http.Header, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://node"+path, bytes.NewReader(body))
 	if err != nil {
@@ -157,7 +158,7 @@ func requestModels(ctx context.Context, c *client.Client, method, path string, h
 	return text, response.Header, nil
 }
 
-// infer sends the inputs as binary tensors and asks for binary outputs.
+// infer sends the inputs as binary tensors and requests binary outputs.
 func infer(ctx context.Context, c *client.Client, name string, opts *inferOptions, inputs []model.Tensor) ([]model.Tensor, error) {
 	body, header, err := oip.EncodeRequest(inputs, opts.outputs, opts.timeout)
 	if err != nil {
@@ -174,7 +175,7 @@ func infer(ctx context.Context, c *client.Client, name string, opts *inferOption
 	return outputs, err
 }
 
-// printOutputs prints outputs as the protocol's JSON has them.
+// printOutputs prints outputs in the protocol's JSON.
 func printOutputs(env *Env, outputs []model.Tensor) error {
 	text, err := oip.MarshalTensors(outputs)
 	if err != nil {
@@ -184,7 +185,7 @@ func printOutputs(env *Env, outputs []model.Tensor) error {
 	return err
 }
 
-// readInputs reads the values of the command line for the inputs of a model.
+// readInputs parses the values of the command line for the inputs of a model.
 func readInputs(values []string, inputs []model.Signature) ([]model.Tensor, error) {
 	var list []model.Tensor
 	for _, text := range values {
@@ -245,13 +246,13 @@ func readTensor(value string, want *model.Signature) (model.Tensor, error) {
 	return model.Tensor{}, fmt.Errorf("%s: want a file that ends in .npy, .json, .png or .jpg", path)
 }
 
-// maxPixels bounds a picture.
+// maxPixels bounds an image.
 const maxPixels = 64 << 20
 
-// readPicture converts a picture to a tensor of values from 0 to 1 in the shape of an input: the
-// last dimensions are [height, width], [channels, height, width] or [height, width, channels]
-// with 1 or 3 channels; an input of one dimension takes a square picture. Dimensions that vary
-// are 1, or as large as the picture.
+// readPicture converts an image to a tensor of values from 0 to 1 in the shape of an input: the
+// last dimensions are [height, width], [channels, height, width] or [height, width, channels] with
+// 1 or 3 channels; an input of one dimension takes a square image. Variable dimensions become 1, or
+// the size of the image.
 func readPicture(r io.Reader, want *model.Signature) (model.Tensor, error) {
 	if want.Type != model.FP32 {
 		return model.Tensor{}, fmt.Errorf("it has the data type %v: pictures are read as FP32", want.Type)
@@ -274,7 +275,7 @@ func readPicture(r io.Reader, want *model.Signature) (model.Tensor, error) {
 	return pictureTensor(picture, want)
 }
 
-// pictureTensor scales a picture to an input's shape.
+// pictureTensor scales an image to an input's shape.
 func pictureTensor(picture image.Image, want *model.Signature) (model.Tensor, error) {
 	shape := slices.Clone(want.Shape)
 	if len(shape) > 0 && shape[0] < 0 {
@@ -307,7 +308,8 @@ func pictureTensor(picture image.Image, want *model.Signature) (model.Tensor, er
 	return t, nil
 }
 
-// A pixelLayout is how pixels lie in a tensor; last says that the channels of a pixel are adjacent.
+// A pixelLayout is the layout of pixels in a tensor; last says that the channels of a pixel are
+// adjacent.
 type pixelLayout struct {
 	channels, height, width int
 	last                    bool

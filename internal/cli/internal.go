@@ -18,7 +18,7 @@ import (
 	"github.com/outboard-run/outboard/internal/timeslice"
 )
 
-// newInternalCommand has the helper processes that a node starts.
+// newInternalCommand returns the command for the helper processes that a node starts.
 func newInternalCommand(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "internal", Short: "Helper processes of a node", Hidden: true, Args: rootArgs,
@@ -62,8 +62,8 @@ func newInternalCommand(env *Env) *cobra.Command {
 	return cmd
 }
 
-// runCallsProcess ignores the signals that end the node, which reach its process group too: the
-// node decides when and in which order its helpers end.
+// runCallsProcess runs a calls' process. It ignores the signals that end the node, which reach its
+// process group too: the node decides when and in which order its helpers end.
 func runCallsProcess(ctx context.Context, env *Env) error {
 	level := new(slog.LevelVar)
 	shortSlices()
@@ -73,7 +73,7 @@ func runCallsProcess(ctx context.Context, env *Env) error {
 	})
 }
 
-// runTenantProcess treats signals as runCallsProcess does.
+// runTenantProcess runs a tenant's process. It ignores signals as runCallsProcess does.
 func runTenantProcess(ctx context.Context, env *Env) error {
 	level := new(slog.LevelVar)
 	shortSlices()
@@ -86,7 +86,7 @@ func runTenantProcess(ctx context.Context, env *Env) error {
 // modelDescriptor is the socket to the node that a model's process inherits.
 const modelDescriptor = 3
 
-// runModelWorker treats signals as runCallsProcess does.
+// runModelWorker runs a model's worker. It ignores signals as runCallsProcess does.
 func runModelWorker(ctx context.Context) error {
 	longSlices()
 	var engines builtin.Engines
@@ -95,15 +95,15 @@ func runModelWorker(ctx context.Context) error {
 	})
 }
 
-// shortSlices and longSlices say whether this process serves short requests of several users, or
-// computes: a node and its helpers do the former, workers of devices and of models the latter. A
-// kernel that knows no slices, or a container that refuses them, is as before.
+// shortSlices and longSlices set the time slices of this process: short ones for short requests of
+// several users, in a node and its helpers; long ones for computation, in workers of devices and of
+// models. A kernel without such slices, or a container that forbids them, keeps its own.
 func shortSlices() { _ = timeslice.Set(timeslice.Short) }
 
 func longSlices() { _ = timeslice.Set(0) }
 
-// helperLog is a log of JSON lines that the node copies into its own log. Durations are formatted
-// as in the node's own lines.
+// helperLog returns a log of JSON lines that the node copies into its own log. Durations are
+// formatted as in the node's own lines.
 func helperLog(w io.Writer, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Value.Kind() == slog.KindDuration {
@@ -113,7 +113,7 @@ func helperLog(w io.Writer, level slog.Leveler) *slog.Logger {
 	}}))
 }
 
-// Descriptors that the calls and tenant processes inherit.
+// Descriptors that the calls' and tenants' processes inherit.
 const (
 	callsDescriptor  = 3
 	tenantDescriptor = 3

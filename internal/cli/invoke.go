@@ -42,7 +42,7 @@ call is added. A function that takes HTTP gets a POST to / with the data as its 
 
 // An answer is the JSON form of a call's result.
 type answer struct {
-	// Body is the answer if it is valid UTF-8, otherwise Bytes is.
+	// Body is the response if it is valid UTF-8, otherwise Bytes is.
 	Body  string          `json:"body,omitempty"`
 	Bytes []byte          `json:"bytes,omitempty"`
 	Call  client.CallCost `json:"call"`

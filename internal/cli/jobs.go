@@ -43,7 +43,7 @@ func newJobsCommand(env *Env) *cobra.Command {
 	return cmd
 }
 
-// newJobVerbs are the verbs of jobs without their noun, for those who expect them beside
+// newJobVerbs returns the verbs of jobs without their noun, for users who expect them beside
 // `outboard logs`.
 func newJobVerbs(env *Env) []*cobra.Command {
 	stop, resume := newJobsCancelCommand(env), newJobsResumeCommand(env)
@@ -68,7 +68,7 @@ func runJobs(ctx context.Context, env *Env, opts jobsOptions) error {
 	return opts.output.print(env, list, []string{"JOB", "NAME", "NODE", "STATE", "RANKS", "TIME", "PROGRESS", "REASON"}, rows)
 }
 
-// jobTime is how long a job has run, "-" if it has not started.
+// jobTime returns how long a job has run, "-" if it has not started.
 func jobTime(j *client.Job) string {
 	switch {
 	case j.Started.IsZero():
@@ -200,13 +200,13 @@ submitted to.`,
 	}
 }
 
-// jobWordsIfAny is jobWords for an argument that may also be something else.
+// jobWordsIfAny is jobWords for an argument that may be a job's ID or another name.
 func jobWordsIfAny(ctx context.Context, c *client.Client) ([]string, error) {
-	words, _ := jobWords(ctx, c) // Completion has nowhere to show errors.
+	words, _ := jobWords(ctx, c) // completion can't show errors
 	return words, nil
 }
 
-// jobWords are the IDs of the pool's jobs.
+// jobWords returns the IDs of the pool's jobs.
 func jobWords(ctx context.Context, c *client.Client) ([]string, error) {
 	list, err := c.Jobs(ctx)
 	var words []string

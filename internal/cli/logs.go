@@ -79,7 +79,7 @@ func runLogs(ctx context.Context, env *Env, opts logsOptions, name string) error
 	return err
 }
 
-// jobPrefix begins the ID of a training job. An app may have such a name too.
+// jobPrefix is the prefix of a training job's ID. An app's name may begin with it too.
 const jobPrefix = "job-"
 
 func runJobLogs(ctx context.Context, env *Env, opts logsOptions, id string) error {
@@ -113,7 +113,7 @@ func logText(l client.LogLine) string {
 	return strings.TrimRight(strings.Join(columns, "  "), " ")
 }
 
-// callText describes how a call ended.
+// callText describes the result of a call.
 func callText(l client.LogLine) string {
 	var parts []string
 	if l.Trigger != "" {

@@ -81,7 +81,7 @@ func modelVersionText(version, of, canary int) string {
 	return text
 }
 
-// modelWords are the names of the models, for completion.
+// modelWords returns the names of the models, for completion.
 func modelWords(ctx context.Context, c *client.Client) ([]string, error) {
 	models, err := c.Models(ctx)
 	var names []string
@@ -184,8 +184,8 @@ func runModelsPush(ctx context.Context, env *Env, opts modelsPushOptions, name, 
 	return printPushed(env, opts.output, made)
 }
 
-// uploadFile copies a file into the node's store of artifacts unless it is there, and returns its
-// digest.
+// uploadFile copies a file into the node's store of artifacts unless the store has it, and returns
+// its digest.
 func uploadFile(ctx context.Context, env *Env, c *client.Client, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/outboard-run/outboard/internal/artifact"
 )
 
-// addLocalFiles copies files of this machine to the node and adds them to what is pushed.
+// addLocalFiles copies files of this machine to the node and adds them to the push.
 func addLocalFiles(ctx context.Context, env *Env, c *client.Client, p *client.ModelPush, paths []string) error {
 	for _, path := range paths {
 		if p.Files[filepath.Base(path)] != "" {
@@ -27,15 +27,15 @@ func addLocalFiles(ctx context.Context, env *Env, c *client.Client, p *client.Mo
 	return nil
 }
 
-// The name of a configuration among the files of an artifact, and its largest size in bytes.
+// The name of a configuration among the files of an artifact, and its greatest size in bytes.
 const (
 	configFile    = "model.yaml"
 	maxConfigFile = 64 << 10
 )
 
-// addRemoteFiles copies the files of an artifact in a registry to the node and adds them to what is
-// pushed: the only .onnx or .gguf file is the main one; model.yaml is the configuration unless there
-// is one already.
+// addRemoteFiles copies the files of an artifact in a registry to the node and adds them to the
+// push: the only .onnx or .gguf file is the main file; model.yaml is the configuration unless the
+// push has one already.
 func addRemoteFiles(ctx context.Context, env *Env, c *client.Client, p *client.ModelPush, reference string) error {
 	ref, err := parseReference(reference)
 	if err != nil {
@@ -68,7 +68,7 @@ func addRemoteFiles(ctx context.Context, env *Env, c *client.Client, p *client.M
 	return nil
 }
 
-// mainFile returns the name of the only model among files.
+// mainFile returns the name of the only model file among files.
 func mainFile(reference string, files []artifact.RemoteFile) (string, error) {
 	var models, names []string
 	for i := range files {
@@ -103,7 +103,8 @@ func readRemoteConfig(ctx context.Context, p *client.ModelPush, f *artifact.Remo
 	return nil
 }
 
-// copyRemoteFile streams a file to the node, which verifies its digest, unless the node has it.
+// copyRemoteFile streams a file to the node, which verifies its digest, unless the node has the
+// file.
 func copyRemoteFile(ctx context.Context, env *Env, c *client.Client, f *artifact.RemoteFile) error {
 	if has, err := c.HasArtifact(ctx, f.Digest); has || err != nil {
 		return err

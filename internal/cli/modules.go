@@ -136,7 +136,7 @@ func twoArgs(hint string) cobra.PositionalArgs {
 	}
 }
 
-// pushed is the JSON form of a module that was pushed.
+// pushed is the JSON form of a pushed module.
 type pushed struct {
 	Reference string `json:"reference"`
 	Manifest  string `json:"manifest"`
@@ -213,7 +213,7 @@ digest behind the reference, @sha256:..., is checked.`,
 	return cmd
 }
 
-// pulled is the JSON form of a module that was pulled.
+// pulled is the JSON form of a pulled module.
 type pulled struct {
 	Reference string `json:"reference"`
 	Manifest  string `json:"manifest"`

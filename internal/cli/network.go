@@ -84,7 +84,7 @@ func printLinks(env *Env, opts networkOptions, links []client.Link) error {
 	return opts.output.print(env, links, []string{"FROM", "TO", "RTT", "QUEUE", "FORWARD", "BACKWARD", "LOSS", "PROBES", "AGE"}, rows)
 }
 
-// bandwidth is a rate of bytes/s with its spread, in bits/s as networks are named.
+// bandwidth formats a rate with its spread, both in bytes/s, in bits/s as is usual for networks.
 func bandwidth(rate, spread float64) string {
 	if rate == 0 {
 		return "-"
@@ -92,7 +92,7 @@ func bandwidth(rate, spread float64) string {
 	return bits(rate) + " ± " + bits(spread)
 }
 
-// bits is a rate of bytes/s in bits/s.
+// bits formats a rate in bytes/s in bits/s.
 func bits(rate float64) string {
 	v, unit := rate*8, ""
 	for _, next := range []string{"k", "M", "G", "T"} {
@@ -104,7 +104,7 @@ func bits(rate float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64) + unit + "bit/s"
 }
 
-// linkTo is the link to a node, nil when there is none.
+// linkTo returns the link to a node, nil if there is none.
 func linkTo(links []client.Link, node outboard.NodeID) *client.Link {
 	i := slices.IndexFunc(links, func(l client.Link) bool { return l.To == node })
 	if i < 0 {
@@ -113,7 +113,7 @@ func linkTo(links []client.Link, node outboard.NodeID) *client.Link {
 	return &links[i]
 }
 
-// roundTrip and bandwidths are columns about the way to a node's devices.
+// roundTrip and bandwidths return columns about the link to a device's node.
 func roundTrip(links []client.Link, node outboard.NodeID) string {
 	if l := linkTo(links, node); l != nil {
 		return duration(int64(l.RTT))

@@ -13,7 +13,7 @@ import (
 	"github.com/outboard-run/outboard/guest/templates"
 )
 
-// languages has the names of the languages of functions, by their argument.
+// languages maps the arguments for the languages of functions to their names.
 func languages() map[string]string {
 	return map[string]string{"go": "Go", "c": "C", "as": "AssemblyScript"}
 }
@@ -39,7 +39,7 @@ in the folder NAME.`,
 		ValidArgsFunction: completeLanguage,
 	}
 	cmd.Flags().StringVar(&opts.dir, "dir", "", "the folder (default NAME)")
-	_ = cmd.MarkFlagDirname("dir") // it is there
+	_ = cmd.MarkFlagDirname("dir") // the flag exists
 	return cmd
 }
 

@@ -69,7 +69,7 @@ token afterwards. Tokens that were not used yet are void.`,
 	return cmd
 }
 
-// nodeWords are the names of the pool's nodes.
+// nodeWords returns the names of the pool's nodes.
 func nodeWords(ctx context.Context, c *client.Client) ([]string, error) {
 	nodes, err := c.Nodes(ctx)
 	var words []string

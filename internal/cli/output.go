@@ -41,9 +41,8 @@ func (f *format) print(env *Env, value any, titles []string, rows [][]string) er
 	return writeTable(env.Stdout, "", titles, rows)
 }
 
-// writeTable writes rows below their titles, each line after an indent. It is the only place
-// where the command line writes tables: names that other machines and programs chose are made
-// safe for a terminal here.
+// writeTable writes rows below their titles, each line after an indent. The command line writes
+// tables only here: it makes names that other machines and programs chose safe for a terminal.
 func writeTable(w io.Writer, indent string, titles []string, rows [][]string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, indent+strings.Join(titles, "\t"))
@@ -61,8 +60,8 @@ func joinCells(row []string) string {
 	return strings.Join(cells, "\t")
 }
 
-// clean replaces the characters of a text that a terminal would obey or that reorder the text
-// around them: controls, bidirectional formatting and invalid UTF-8 become U+FFFD.
+// clean replaces the characters of a text that control a terminal or reorder the text around them:
+// controls, bidirectional formatting and invalid UTF-8 become U+FFFD.
 func clean(text string) string {
 	if !strings.ContainsFunc(text, unprintable) && utf8.ValidString(text) {
 		return text
@@ -79,11 +78,12 @@ func unprintable(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
 }
 
-// printSafe is writeSafe for messages: a terminal that takes none has no other place for the error.
+// printSafe is writeSafe for messages: if the terminal fails, there is no other place to report the
+// error.
 func printSafe(w io.Writer, format string, args ...any) { _ = writeSafe(w, format, args...) }
 
-// writeSafe formats a text that has names or messages of other machines, and writes it with its
-// lines and tabs, but without what clean replaces.
+// writeSafe formats a text with names or messages of other machines, cleans it, and writes it with
+// its lines and tabs.
 func writeSafe(w io.Writer, format string, args ...any) error {
 	lines := strings.SplitAfter(fmt.Sprintf(format, args...), "\n")
 	for i, line := range lines {
@@ -101,7 +101,7 @@ func writeSafe(w io.Writer, format string, args ...any) error {
 	return err
 }
 
-// orDash shows an empty cell.
+// orDash returns "-" for an empty cell.
 func orDash(s string) string {
 	if s == "" {
 		return "-"

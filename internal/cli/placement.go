@@ -16,23 +16,23 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/trace"
 )
 
-// placement is what a plan says about the devices for a program: which are best, and which are
-// too slow.
+// placement is a plan's verdict on the devices for a program: the best ones, and those that are too
+// slow.
 type placement struct {
 	prefer, exclude []outboard.DeviceID
 }
 
-// traceStore has the traces of programs that this machine has recorded.
+// traceStore returns the store of the traces that this machine has recorded.
 func (env *Env) traceStore() recording.Store {
 	return recording.Store{Dir: filepath.Join(env.config.data, "traces")}
 }
 
-// shortestTraceAge is how long a kept trace stays in place of newer ones of the same work that took
-// longer.
+// shortestTraceAge is how long a kept trace takes precedence over newer, longer traces of the same
+// work.
 const shortestTraceAge = 7 * 24 * time.Hour
 
-// keepTrace remembers a recording for placement. When the one that is kept already shows the same
-// work in less time, it stays: the new run compiled kernels, which drivers keep, or was disturbed.
+// keepTrace stores a recording for placement. A stored recording of the same work in less time is
+// kept instead: the new run compiled kernels, which drivers cache, or was disturbed.
 func (env *Env) keepTrace(fingerprint, file string) error {
 	store := env.traceStore()
 	kept, err := store.Path(fingerprint)
@@ -46,8 +46,8 @@ func (env *Env) keepTrace(fingerprint, file string) error {
 	return store.Put(fingerprint, file)
 }
 
-// isSameWorkFaster reports whether two traces have about the same number of calls, and the first one
-// is that of a run which would be shorter on a device of its own machine.
+// isSameWorkFaster reports whether two traces have about the same number of calls, and the first
+// would run faster on a device of its own machine.
 func isSameWorkFaster(first, second string) bool {
 	var local [2]time.Duration
 	var calls [2]float64
@@ -63,8 +63,8 @@ func isSameWorkFaster(first, second string) bool {
 	return local[0] < local[1] && calls[0] < calls[1]*similar && calls[1] < calls[0]*similar
 }
 
-// rankDevices predicts the program on the pool's devices, if a trace of it is kept. Without one, the
-// node chooses by the measured network and by load.
+// rankDevices predicts the program's time on the pool's devices, if a trace of the program is
+// stored. Otherwise the node chooses by the measured network and by load.
 func (o *runOptions) rankDevices(ctx context.Context, env *Env, path string, args []string) (placement, error) {
 	if o.record.forget {
 		return placement{}, nil
@@ -99,7 +99,7 @@ func (o *runOptions) rankDevices(ctx context.Context, env *Env, path string, arg
 	return p, nil
 }
 
-// predict predicts the program on each device of the pool that matches.
+// predict predicts the program's time on each matching device of the pool.
 func (o *runOptions) predict(ctx context.Context, env *Env, path string, args []string) ([]planLink, string, error) {
 	fingerprint, err := trace.Fingerprint(path, args)
 	if err != nil {
@@ -114,7 +114,7 @@ func (o *runOptions) predict(ctx context.Context, env *Env, path string, args []
 		return nil, "", err
 	}
 	quiet := *env
-	quiet.Stderr = io.Discard // hints of `outboard plan`
+	quiet.Stderr = io.Discard // drops the hints of `outboard plan`
 	p := planner{env: &quiet, files: []string{file}}
 	if err := p.open(); err != nil {
 		return nil, "", err
@@ -137,7 +137,7 @@ func (o *runOptions) tooSlow(l *planLink) bool {
 	return o.maxSlowdown > 0 && l.Unknown == "" && l.Slowdown-1 > float64(o.maxSlowdown)
 }
 
-// refusal says why no device is fast enough.
+// refusal returns the reason that no device is fast enough.
 func (o *runOptions) refusal(links []planLink) error {
 	known := slices.DeleteFunc(slices.Clone(links), func(l planLink) bool { return l.Unknown != "" })
 	if len(known) == 0 {
@@ -150,7 +150,7 @@ func (o *runOptions) refusal(links []planLink) error {
 		best.Device, slower(best.Slowdown), seconds(best.Network.RTT))
 }
 
-// slower names a slowdown, a multiple of the local time.
+// slower describes a slowdown, given as a multiple of the local time.
 func slower(multiple float64) string {
 	fraction := multiple - 1
 	if fraction < 0 {

@@ -82,26 +82,26 @@ prediction is made, and where it is wrong.`,
 	opts.addFlags(cmd.Flags())
 	complete(cmd, "output", completeFormat)
 	complete(cmd, "what-if", completeWords("locality=off", "shadow=off", "async=off", "locality=off,shadow=off,async=off"))
-	_ = cmd.MarkFlagFilename("plot", "svg", "html") // it is there
+	_ = cmd.MarkFlagFilename("plot", "svg", "html") // the flag exists
 	cmd.AddCommand(newPlanTrainCommand(env))
 	return cmd
 }
 
-// plan is what `outboard plan` prints.
+// plan is the output of `outboard plan`.
 type plan struct {
 	Program string `json:"program"`
 	// Local is the program's time on a device of its own machine, in seconds.
 	Local float64 `json:"local_s"`
-	// Traffic is what it sends to a device elsewhere.
+	// Traffic is the program's traffic with a remote device.
 	Traffic    *planTraffic      `json:"traffic,omitempty"`
 	Calibrated bool              `json:"calibrated"`
 	Links      []planLink        `json:"links,omitempty"`
 	Required   []planRequirement `json:"required,omitempty"`
 }
 
-// planTraffic is what a program sends over the network.
+// planTraffic is a program's traffic over the network.
 type planTraffic struct {
-	// RoundTrips counts the calls that wait for an answer, Messages all calls that send one.
+	// RoundTrips counts the calls that wait for a reply, Messages all calls that send a message.
 	RoundTrips uint64 `json:"round_trips"`
 	Messages   uint64 `json:"messages"`
 	Up         uint64 `json:"up_bytes"`
@@ -113,14 +113,14 @@ type planLink struct {
 	Program string      `json:"program,omitempty"`
 	Device  string      `json:"device,omitempty"`
 	Network planNetwork `json:"network"`
-	// DeviceTime is how long the device takes as a multiple of the recorded one; 0 is the same.
+	// DeviceTime is the device's time as a multiple of the recorded device's; 0 is the same.
 	DeviceTime float64            `json:"device_time,omitempty"`
 	Wall       float64            `json:"wall_s"`
 	Low        float64            `json:"low_s"`
 	High       float64            `json:"high_s"`
 	Slowdown   float64            `json:"slowdown"`
 	WhatIf     map[string]float64 `json:"what_if_wall_s,omitempty"`
-	// Unknown says why there is no prediction.
+	// Unknown is the reason that there is no prediction.
 	Unknown string `json:"unknown,omitempty"`
 }
 
@@ -172,13 +172,13 @@ var optimisations = []struct {
 	{"locality", overhead.WhatIf{NoLocality: true}}, {"shadow", overhead.WhatIf{NoShadow: true}}, {"async", overhead.WhatIf{NoAsync: true}},
 }
 
-// whatIf is a combination of optimisations that are off.
+// whatIf is a combination of disabled optimisations.
 type whatIf struct {
 	name string
 	off  overhead.WhatIf
 }
 
-// parseWhatIf returns each optimisation that the text switches off, and all of them together.
+// parseWhatIf returns each optimisation that the text disables, and all of them together.
 func parseWhatIf(text string) ([]whatIf, error) {
 	if text == "" {
 		return nil, nil

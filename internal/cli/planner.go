@@ -27,7 +27,7 @@ type planner struct {
 	header     *trace.Header
 	plan       plan
 	calibrated bool
-	// speeds has those of the devices that were measured.
+	// speeds has the speeds of the measured devices.
 	speeds calibration
 }
 
@@ -39,7 +39,7 @@ type traceFile struct {
 
 func (t *traceFile) open() (overhead.Source, error) {
 	if t.file != nil {
-		_ = t.file.Close() // it was read
+		_ = t.file.Close() // the file was only read
 	}
 	f, err := os.Open(t.path)
 	if err != nil {
@@ -93,7 +93,7 @@ func (p *planner) networks() error {
 	return p.predict(links, make([]string, len(links)), p.options())
 }
 
-// predict adds the predictions of links, each with the name of its device.
+// predict adds the predictions for links, each with the name of its device.
 func (p *planner) predict(links []overhead.Link, devices []string, o overhead.Options) error {
 	open := p.sources[0].open
 	predictions, err := overhead.Predict(open, links, o)
@@ -127,7 +127,7 @@ func (p *planner) predict(links []overhead.Link, devices []string, o overhead.Op
 	return nil
 }
 
-// named adds the trace's name to an error about it.
+// named adds the trace's name to an error.
 func (p *planner) named(err error) error { return fmt.Errorf("%s: %w", p.files[0], err) }
 
 func planLinkOf(q *overhead.Prediction) planLink {
@@ -151,7 +151,7 @@ func (p *planner) require() error {
 	for _, r := range found {
 		p.plan.Required = append(p.plan.Required, planRequirement{r.RTT.Seconds(), r.Bandwidth, r.Possible})
 	}
-	// The time of the local run, over any network.
+	// The time of the local run: that over an ideal network.
 	free, err := overhead.Predict(p.sources[0].open, []overhead.Link{{}}, p.options())
 	if err != nil {
 		return p.named(err)
@@ -179,7 +179,7 @@ func (p *planner) together() error {
 	return nil
 }
 
-// devices predicts the devices of the pool.
+// devices predicts the program's time on the devices of the pool.
 func (p *planner) devices(ctx context.Context) error {
 	near, err := p.env.measuredDevices(ctx)
 	if err != nil {
@@ -218,7 +218,7 @@ func (p *planner) devices(ctx context.Context) error {
 	return nil
 }
 
-// sayUnknownSpeeds names the devices that are taken to be as fast as the recorded one.
+// sayUnknownSpeeds names the devices that are assumed to be as fast as the recorded one.
 func (p *planner) sayUnknownSpeeds(devices []string) {
 	if len(devices) > 0 && p.calibrated {
 		fmt.Fprintf(p.env.Stderr, "outboard: taken to be as fast as the recorded device, since `outboard calibrate` has not compared them: %s\n", strings.Join(devices, ", "))
@@ -264,11 +264,11 @@ func (env *Env) measuredDevices(ctx context.Context) ([]measuredDevice, error) {
 	return out, nil
 }
 
-// quartiles is how many standard deviations of a normal distribution lie between its quartiles.
+// quartiles is the distance between the quartiles of a normal distribution, in standard deviations.
 const quartiles = 1.349
 
-// networkOf is a measured link for a prediction. What it measured of the bandwidth are lower
-// bounds; a direction that was not measured is taken for as fast as the other one.
+// networkOf returns a measured link for a prediction. Measured bandwidths are lower bounds; a
+// direction without a measurement is assumed to be as fast as the other.
 func networkOf(l *client.Link) overhead.Link {
 	forward, backward := l.Forward, l.Backward
 	if forward == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/outboard-run/outboard/internal/plot"
 )
 
-// The size of a heat map, in cells, and how many points a requirement curve has.
+// The size of a heat map in cells, and the number of points of a requirement curve.
 const (
 	mapColumns  = 11
 	mapRows     = 9
@@ -58,7 +58,7 @@ func (p *planner) draw(ctx context.Context) error {
 	return f.Close()
 }
 
-// heatMap is the slowdown over the ranges, with the pool's devices.
+// heatMap returns the slowdown over the ranges, with the pool's devices.
 func (p *planner) heatMap(ctx context.Context) (*plot.HeatMap, error) {
 	rtts, bandwidths := p.opts.rtt.values(mapColumns), p.opts.bandwidth.values(mapRows)
 	predictions, err := overhead.Predict(p.sources[0].open, grid(rtts, bandwidths), p.options())
@@ -90,7 +90,7 @@ func (p *planner) heatMap(ctx context.Context) (*plot.HeatMap, error) {
 	return h, nil
 }
 
-// poolMarks are the devices of the pool with a measured network, none without a node.
+// poolMarks returns the devices of the pool with a measured network, none without a node.
 func (p *planner) poolMarks(ctx context.Context) []plot.Mark {
 	near, err := p.env.measuredDevices(ctx)
 	if err != nil {
@@ -108,7 +108,7 @@ func (p *planner) poolMarks(ctx context.Context) []plot.Mark {
 	return out
 }
 
-// leastOf is the least value of a heat map.
+// leastOf returns the least value of a heat map.
 func leastOf(values [][]float64) float64 {
 	least := values[0][0]
 	for _, row := range values {
@@ -117,11 +117,11 @@ func leastOf(values [][]float64) float64 {
 	return least
 }
 
-// curveCount is how many slowdowns have a curve.
+// curveCount is the number of slowdowns with a curve.
 const curveCount = 4
 
-// bounds are the slowdowns whose requirements are drawn: the one that was asked for, or the first
-// round ones that some network keeps, when the best one has the given slowdown.
+// bounds returns the slowdowns whose requirements are drawn: the requested one, or the first round
+// ones above best, the slowdown on the best network.
 func (p *planner) bounds(best float64) (out []percentage) {
 	if p.opts.maxSlowdown > 0 {
 		return []percentage{p.opts.maxSlowdown}
@@ -136,7 +136,7 @@ func (p *planner) bounds(best float64) (out []percentage) {
 	return out
 }
 
-// curves are the requirements of some slowdowns.
+// curves returns the requirements of some slowdowns.
 func (p *planner) curves(best float64) (*plot.Chart, error) {
 	rtt, bandwidth := p.opts.rtt, p.opts.bandwidth
 	c := &plot.Chart{
@@ -166,7 +166,7 @@ func (p *planner) curves(best float64) (*plot.Chart, error) {
 	return c, nil
 }
 
-// timeline is one phase of the program, local beside remote, in the middle of the ranges.
+// timeline returns one phase of the program, local beside remote, in the middle of the ranges.
 func (p *planner) timeline() (*plot.Timeline, error) {
 	rtts, bandwidths := p.opts.rtt.values(3), p.opts.bandwidth.values(3)
 	link := grid(rtts[1:2], bandwidths[1:2])[0]
@@ -185,7 +185,7 @@ func (p *planner) timeline() (*plot.Timeline, error) {
 	}, nil
 }
 
-// phaseKinds are the rows of a phase, of which each has a shade.
+// phaseKinds are the rows of a phase, each with its shade.
 var phaseKinds = []string{"program", "uplink", "worker", "device", "downlink"}
 
 func rowsOf(spans []overhead.Span) []plot.TimelineRow {

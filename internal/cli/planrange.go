@@ -51,7 +51,7 @@ func (r *durationRange) String() string {
 // Type names the value in help texts.
 func (r *durationRange) Type() string { return "time" }
 
-// values are n times that are evenly spaced by their logarithms, or the one.
+// values returns n times, evenly spaced by their logarithms, or the single one.
 func (r *durationRange) values(n int) []time.Duration {
 	var out []time.Duration
 	for _, v := range spaced(float64(r.low), float64(r.high), n) {
@@ -126,7 +126,7 @@ func (r *bandwidthRange) Type() string { return "bandwidth" }
 
 func (r *bandwidthRange) values(n int) []float64 { return spaced(r.low, r.high, n) }
 
-// bitRate writes bits per second with three digits; 0 is unlimited.
+// bitRate formats bits per second with three digits; 0 is unlimited.
 func bitRate(v float64) string {
 	if v == 0 {
 		return "unlimited"
@@ -139,7 +139,7 @@ func bitRate(v float64) string {
 	return threeDigits(v) + " bit/s"
 }
 
-// seconds writes a time with three digits.
+// seconds formats a time with three digits.
 func seconds(v float64) string {
 	for _, u := range []struct {
 		name string
@@ -161,10 +161,10 @@ func threeDigits(v float64) string {
 	return text
 }
 
-// times writes a slowdown.
+// times formats a slowdown.
 func times(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) + "x" }
 
-// spaced are n values from low to high, evenly spaced by their logarithms, or one.
+// spaced returns n values from low to high, evenly spaced by their logarithms, or one.
 func spaced(low, high float64, n int) []float64 {
 	if high <= low {
 		return []float64{low}
@@ -176,7 +176,7 @@ func spaced(low, high float64, n int) []float64 {
 	return out
 }
 
-// grid are links for all combinations of round-trip times and bandwidths.
+// grid returns links for all combinations of round-trip times and bandwidths.
 func grid(rtts []time.Duration, bandwidths []float64) []overhead.Link {
 	var out []overhead.Link
 	for _, rtt := range rtts {

@@ -40,7 +40,7 @@ func (p *planner) print() error {
 	}))
 }
 
-// speedup is how fast a device is, compared with the recorded one.
+// speedup formats the speed of a device relative to the recorded one.
 func speedup(deviceTime float64) string {
 	if deviceTime == 0 {
 		return "as recorded"
@@ -48,7 +48,7 @@ func speedup(deviceTime float64) string {
 	return times(1 / deviceTime)
 }
 
-// titles are the columns of a prediction.
+// titles returns the columns of a prediction.
 func (p *planner) titles() []string {
 	titles := []string{"PREDICTED", "95 % OF RUNS", "SLOWDOWN"}
 	for _, w := range p.whatIfs {

@@ -98,7 +98,7 @@ func runPoliciesApply(ctx context.Context, env *Env, opts policiesApplyOptions, 
 	if err != nil {
 		return err
 	}
-	// Nodes don't see this machine's files: modules travel within the text.
+	// Nodes don't see this machine's files, so modules are sent within the text.
 	text, err = policy.Inline(name, text, func(module string) ([]byte, error) {
 		if !filepath.IsAbs(module) {
 			module = filepath.Join(filepath.Dir(name), module)

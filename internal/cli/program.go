@@ -60,8 +60,8 @@ func checkExecutable(path string) error {
 	return nil
 }
 
-// run starts the program, forwards signals, and returns its exit status as a shell would. It waits
-// for the program even when ctx ends: the signal that ended ctx reaches the program too.
+// run starts the program, forwards signals, and returns its exit status in a shell's form. It waits
+// for the program even if ctx ends: the signal that ended ctx reaches the program too.
 func (p *program) run(ctx context.Context, env *Env) (int, error) {
 	if ctx.Err() != nil {
 		return 0, ctx.Err()

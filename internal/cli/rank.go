@@ -6,7 +6,8 @@ import (
 	"github.com/outboard-run/outboard/internal/train/launch"
 )
 
-// newRankCommand has the process that confines itself and becomes a rank of a training job.
+// newRankCommand returns the command that confines its process and becomes a rank of a training
+// job.
 func newRankCommand() *cobra.Command {
 	var c launch.Confinement
 	cmd := &cobra.Command{

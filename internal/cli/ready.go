@@ -42,13 +42,13 @@ func (o *readyOptions) validate() error {
 const (
 	// readyPoll is the interval between requests for the nodes' states.
 	readyPoll = 250 * time.Millisecond
-	// readyGrace is the time for the last answer after --wait is over, so that the states that are
-	// reported then are no older than that.
+	// readyGrace is the time for the last answer after --wait is over, so that the reported states
+	// are no older than that.
 	readyGrace = 5 * time.Second
 )
 
-// awaitNodes waits until each node of the pool serves a version that is applied, or has failed to.
-// It stores the latest states of the nodes in made.
+// awaitNodes waits until each node of the pool serves an applied version, or has failed to. It
+// stores the latest states of the nodes in made.
 func (env *Env) awaitNodes(ctx context.Context, made *client.Deployed, opts readyOptions) error {
 	if opts.noWait {
 		return nil
@@ -83,7 +83,7 @@ func (env *Env) awaitNodes(ctx context.Context, made *client.Deployed, opts read
 	}
 }
 
-// pending reports that a node may still become ready. A node that does not answer is pending
+// pending reports whether a node may still become ready. A node that does not answer is pending
 // until the pool declares it dead.
 func pending(n client.AppNode) bool {
 	return n.State == client.AppStarting || n.State == client.AppSilent
@@ -105,7 +105,7 @@ func (w *nodeWait) showProgress(nodes []client.AppNode) {
 	}
 }
 
-// finish returns the result of a wait after which no node is pending.
+// finish returns the result of a wait once no node is pending.
 func (w *nodeWait) finish(made *client.Deployed) error {
 	for _, n := range made.Nodes {
 		if n.State == client.AppUnknown {
@@ -138,7 +138,7 @@ func versionName(made *client.Deployed) string {
 	return fmt.Sprintf("app %s, version %d,", made.App, made.Version)
 }
 
-// readyCount is "2 of 3".
+// readyCount returns the count of ready nodes as "2 of 3".
 func readyCount(nodes []client.AppNode) string {
 	return fmt.Sprintf("%d of %d", countReady(nodes), len(nodes))
 }

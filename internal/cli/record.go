@@ -16,12 +16,12 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/trace"
 )
 
-// recordOptions are the flags of `outboard run` that are about recording.
+// recordOptions are the flags of `outboard run` for recording.
 type recordOptions struct {
 	file  string
 	local bool
 	limit outboard.Bytes
-	// forget says that no recording is remembered or used for placement.
+	// forget says that no recording is stored or used for placement.
 	forget bool
 }
 
@@ -50,7 +50,7 @@ type recorder struct {
 	forget bool
 }
 
-// newRecorder begins a recording if one is wanted. devices is nil in a local run.
+// newRecorder begins a recording if the options request one. devices is nil in a local run.
 func (o *runOptions) newRecorder(path string, args []string, devices []trace.Device) (*recorder, error) {
 	if o.record.file == "" {
 		return nil, nil
@@ -75,7 +75,7 @@ func (r *recorder) environ() []string {
 	return r.Environ()
 }
 
-// close writes the trace. Its failure does not change the program's exit status.
+// close writes the trace. A failure does not change the program's exit status.
 func (r *recorder) close(env *Env, status int) {
 	if r == nil {
 		return
@@ -94,8 +94,8 @@ func (r *recorder) close(env *Env, status int) {
 	}
 }
 
-// leasedDevices are the devices of a program's leases as a trace names them, with the bandwidths
-// to their nodes that this node has measured.
+// leasedDevices returns the devices of a program's leases in the form of a trace, with this node's
+// measured bandwidths to their nodes.
 func leasedDevices(ctx context.Context, env *Env, hold *client.Hold) []trace.Device {
 	links, _ := env.client().Nearest(ctx) // without them the trace lacks bandwidths
 	var devices []trace.Device
@@ -113,8 +113,8 @@ func leasedDevices(ctx context.Context, env *Env, hold *client.Hold) []trace.Dev
 	return devices
 }
 
-// runLocal runs the program with the drivers of this machine and records it there: as a layer of
-// the OpenCL loader the driver library times the calls of the real driver.
+// runLocal runs the program with the drivers of this machine and records it: as a layer of the
+// OpenCL loader, the driver library times the calls of the real driver.
 func runLocal(ctx context.Context, env *Env, opts runOptions, path string, args []string) error {
 	vendors, err := env.Vendors(filepath.Join(env.config.data, "driver"))
 	if err != nil {
@@ -139,7 +139,7 @@ func runLocal(ctx context.Context, env *Env, opts runOptions, path string, args 
 }
 
 // withLayer adds a layer of the OpenCL loader to an environment. The loader puts later layers in
-// front of earlier ones: ours, the first, is next to the driver.
+// front of earlier ones: the first layer, ours, is next to the driver.
 func withLayer(environ []string, layer string) []string {
 	const name = "OPENCL_LAYERS="
 	for i, v := range environ {

@@ -17,7 +17,7 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/authority"
 )
 
-// routes are the connections from a program to the nodes of its devices.
+// routes holds the connections from a program to the nodes of its devices.
 type routes struct {
 	opts runOptions
 	data string
@@ -28,7 +28,7 @@ type routes struct {
 	remotes map[string]*borrow.Remote // by the node's address
 }
 
-// newRoutes begins to connect to the devices' nodes, while the program starts.
+// newRoutes starts to connect to the devices' nodes, while the program starts.
 func newRoutes(ctx context.Context, data string, opts runOptions, hold *client.Hold) *routes {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r := &routes{opts: opts, data: data, hold: hold, stop: stop, remotes: map[string]*borrow.Remote{}}
@@ -46,7 +46,7 @@ func newRoutes(ctx context.Context, data string, opts runOptions, hold *client.H
 	return r
 }
 
-// leases are the program's devices.
+// leases returns the leases of the program's devices.
 func (r *routes) leases() []borrow.Lease {
 	var all []borrow.Lease
 	for i, l := range r.hold.Leases() {
@@ -58,7 +58,7 @@ func (r *routes) leases() []borrow.Lease {
 	return all
 }
 
-// dial opens a session of lease i. It reads the lease anew, since its claim changes with each
+// dial opens a session of lease i. It reads the lease again, since its claim changes with each
 // renewal.
 func (r *routes) dial(ctx context.Context, i int) (borrow.Link, error) {
 	l := r.hold.Leases()[i]
@@ -93,7 +93,7 @@ func sessionTLS(hold *client.Hold, i int) (*tls.Config, error) {
 	return config, nil
 }
 
-// parseRoots parses the authorities that the node trusts: one, and those that it was renewed from.
+// parseRoots parses the authorities that the node trusts: its own, and the earlier ones.
 func parseRoots(text []byte) ([]*x509.Certificate, error) {
 	var roots []*x509.Certificate
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
@@ -116,7 +116,7 @@ type lossWatch struct {
 	lost     bool // read after done
 }
 
-// watchLosses watches until the program has ended.
+// watchLosses watches for losses until the program has ended.
 func watchLosses(env *Env, server *borrow.Server) *lossWatch {
 	w := &lossWatch{stopping: make(chan struct{}), done: make(chan struct{})}
 	go func() {

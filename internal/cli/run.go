@@ -27,7 +27,7 @@ type runOptions struct {
 	noWait    bool
 	deadAfter time.Duration
 	record    recordOptions
-	// maxSlowdown refuses devices that a plan predicts to be slower, 0: none.
+	// maxSlowdown excludes devices that a plan predicts to be slower, 0: none.
 	maxSlowdown percentage
 }
 
@@ -153,7 +153,7 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 	p.environ = append(p.environ, recorder.environ()...)
 	watch := watchLosses(env, server)
 	status, err := p.run(ctx, env)
-	_ = server.Close() // reports a loss
+	_ = server.Close() // the watch reports a loss
 	lost := watch.stop()
 	recorder.close(env, status)
 	switch {
@@ -168,8 +168,8 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 	return nil
 }
 
-// prepareData makes the data folder if it does not exist, and refuses one that another user could
-// put a node's socket or a driver library in.
+// prepareData creates the data folder if it does not exist, and refuses a folder in which another
+// user could place a node's socket or a driver library.
 func prepareData(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return err
@@ -187,7 +187,7 @@ func acquire(ctx context.Context, env *Env, opts runOptions, args []string, devi
 	}, p.show)
 }
 
-// progress shows the wait for a device: on a terminal in a line that is updated, elsewhere once.
+// progress shows the wait for a device: on a terminal in a line that is updated, otherwise once.
 type progress struct {
 	env   *Env
 	shown bool

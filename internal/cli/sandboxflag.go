@@ -62,7 +62,7 @@ func (f *sandboxFlag) add(setting string) error {
 	return nil
 }
 
-// setCache sets the bound of a program's cache of compiled kernels, or has none kept.
+// setCache sets the bound of a program's cache of compiled kernels, or disables the cache.
 func (f *sandboxFlag) setCache(value string) error {
 	if f.sandbox.NoCache = value == "off"; f.sandbox.NoCache {
 		return nil

@@ -159,7 +159,7 @@ func runEndpointsRemove(ctx context.Context, env *Env, id string) error {
 	return nil
 }
 
-// addedEndpointWords are the endpoints that `outboard endpoints add` added.
+// addedEndpointWords returns the endpoints that `outboard endpoints add` has added.
 func addedEndpointWords(ctx context.Context, c *client.Client) ([]string, error) {
 	endpoints, err := c.Endpoints(ctx, "")
 	var words []string

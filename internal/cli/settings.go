@@ -20,7 +20,7 @@ var settingNames = []string{
 	"grpc", "http", "nats", "creds", "log-level", "timeout", "dead-after", "lease-ttl", "jobs",
 }
 
-// rememberedNames are the settings that a node keeps in its data folder, so that a restart needs
+// rememberedNames are the settings that a node stores in its data folder, so that a restart needs
 // no flags.
 var rememberedNames = []string{"name", "listen", "advertise", "routes", "devices", "grpc", "http", "nats", "creds", "lease-ttl", "jobs"}
 
@@ -33,7 +33,7 @@ const (
 type settings struct {
 	data string
 	file string
-	// sources has the source of the value of each setting of the command.
+	// sources maps each setting of the command to the source of its value.
 	sources map[string]string
 }
 
@@ -83,7 +83,7 @@ func (s *settings) resolve(env *Env, flags *pflag.FlagSet) error {
 	return nil
 }
 
-// readFile reads the configuration file. Only a file that was named must exist.
+// readFile reads the configuration file. The default file need not exist.
 func (s *settings) readFile(env *Env) (map[string]fileValue, error) {
 	named := s.file != ""
 	if !named {

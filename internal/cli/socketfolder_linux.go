@@ -11,12 +11,12 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// maxSocketFolder is the length of a socket folder's path at most: a socket's name must fit behind
-// it into a socket address.
+// maxSocketFolder bounds the length of a socket folder's path: a socket's address must hold the
+// path and the socket's name.
 const maxSocketFolder = 90
 
 // socketFolder holds the socket of one `outboard run`. Its lock ends with the process, so that
-// another run can remove the folder of one that was killed.
+// another run can remove the folder of a run that was killed.
 type socketFolder struct {
 	path string
 	lock *os.File
@@ -52,8 +52,8 @@ func ownFolder(path string) error {
 	return nil
 }
 
-// makeLocked creates a locked folder inside home. It tries again when another run removes the
-// folder before it is locked.
+// makeLocked creates a locked folder inside home. It tries again if another run removes the folder
+// before it is locked.
 func makeLocked(home string) (*socketFolder, error) {
 	const tries = 100
 	for range tries {
@@ -86,7 +86,7 @@ func lockFolder(path string) (*os.File, error) {
 	return f, nil
 }
 
-// sweep removes the folders inside home that are not locked.
+// sweep removes the unlocked folders inside home.
 func sweep(home string) {
 	entries, err := os.ReadDir(home)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 // maxSpeeds bounds the devices whose speed a calibration measures.
 const maxSpeeds = 16
 
-// speeds returns how fast the devices are: those that calibration has measured anyway, and others
-// of the pool, once for each driver's name and node.
+// speeds returns the speeds of the devices that the calibration has measured anyway, and of further
+// devices of the pool, one of each driver and node.
 func (c *calibrationWays) speeds(ctx context.Context, devices []client.Device) []deviceSpeed {
 	all := []deviceSpeed{{Speed: c.direct.Speed()}}
 	if c.own != "" {
@@ -40,7 +40,7 @@ func (c *calibrationWays) speeds(ctx context.Context, devices []client.Device) [
 	return all
 }
 
-// speedRows are the speeds as rows of the table of constants.
+// speedRows returns the speeds as rows of the table of constants.
 func speedRows(speeds []deviceSpeed) (rows [][]string) {
 	for _, s := range speeds {
 		where := s.Device
@@ -52,7 +52,7 @@ func speedRows(speeds []deviceSpeed) (rows [][]string) {
 	return rows
 }
 
-// scale says on the link to a device how much longer that takes than the device of the trace, and
+// scale sets, on the link to a device, the device's time relative to the trace's device, and
 // reports whether both were measured.
 func (c *calibration) scale(h *trace.Header, device string, l *overhead.Link) bool {
 	recorded := &h.Devices[0]
@@ -77,8 +77,8 @@ func (c *calibration) scale(h *trace.Header, device string, l *overhead.Link) bo
 	return ok
 }
 
-// speedOf returns the speed of a trace's device: by its name in the pool, or in a trace of a local
-// run by what its driver calls it.
+// speedOf returns the speed of a trace's device: by its name in the pool or, in a trace of a local
+// run, by its driver's name.
 func (c *calibration) speedOf(device, name string) (calibrate.Speed, bool) {
 	i := slices.IndexFunc(c.Speeds, func(s deviceSpeed) bool { return s.Device == device && s.Name == name })
 	if i < 0 {

@@ -46,12 +46,12 @@ type poolStatus struct {
 	Problems []statusProblem  `json:"problems"`
 }
 
-// statusProblem is something that is wrong in the pool.
+// statusProblem is a problem in the pool.
 type statusProblem struct {
-	// Subject is the node, app or service that the problem is about.
+	// Subject is the node, app or service that has the problem.
 	Subject string `json:"subject"`
 	Text    string `json:"text"`
-	// Remedy says what to do.
+	// Remedy is the advice for the user.
 	Remedy string `json:"remedy"`
 }
 
@@ -71,8 +71,8 @@ func runStatus(ctx context.Context, env *Env, opts statusOptions) error {
 	return err
 }
 
-// readStatus asks the node for every part of the status at once. A node that does not answer at
-// all is an error; a part that fails becomes a problem of the status.
+// readStatus requests every part of the status from the node concurrently. If the node does not
+// answer at all, it returns an error; a part that fails becomes a problem of the status.
 func readStatus(ctx context.Context, c *client.Client) (*poolStatus, error) {
 	var s poolStatus
 	var err error
@@ -102,10 +102,10 @@ func readStatus(ctx context.Context, c *client.Client) (*poolStatus, error) {
 		return nil, ctx.Err()
 	}
 	if s.Problems = slices.Concat(failed, s.findProblems()); s.Problems == nil {
-		s.Problems = []statusProblem{} // [] for programs, not null.
+		s.Problems = []statusProblem{} // [] in JSON, not null
 	}
 	return &s, nil
 }
 
-// statusParts is the number of requests that a status is made of.
+// statusParts is the number of requests for a status.
 const statusParts = 6

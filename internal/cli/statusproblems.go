@@ -25,7 +25,7 @@ func (s *poolStatus) findProblems() []statusProblem {
 	return all
 }
 
-// wantedCopies is the number of nodes that keep the pool's state once there are so many.
+// wantedCopies is the number of nodes that keep the pool's state once the pool has as many.
 const wantedCopies = 3
 
 // checkStateCopies reports a pool whose state would not survive the loss of a node. A pool
@@ -84,10 +84,10 @@ func appProblem(a client.App, n client.AppNode) (text, remedy string) {
 	return "", ""
 }
 
-// failingShare is the share of failing calls from which on a method is a problem.
+// failingShare is the share of failing calls at which a method is a problem.
 const failingShare = 0.05
 
-// checkCallErrors reports methods of which a notable share of the calls fail.
+// checkCallErrors reports methods with a notable share of failing calls.
 func checkCallErrors(s *poolStatus) []statusProblem {
 	var all []statusProblem
 	for _, c := range s.Calls {
@@ -122,5 +122,5 @@ func checkUnservedCalls(s *poolStatus) []statusProblem {
 	return all
 }
 
-// oneLine joins the words of a text that may have several lines.
+// oneLine joins the lines of a text.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -14,19 +14,19 @@ import (
 	"github.com/outboard-run/outboard/client"
 )
 
-// sectionRows bounds each table of `outboard status`, so that the whole fits on a screen.
+// sectionRows bounds each table of `outboard status`, so that the whole output fits on a screen.
 const sectionRows = 6
 
 // A statusSection is one table of a status.
 type statusSection struct {
-	// title says how many things there are; list is the command that lists all of them.
+	// title gives the number of things; list is the command that lists all of them.
 	title, list string
 	titles      []string
 	rows        [][]string
 }
 
-// write writes the status as text: a line about this node, a table for each kind of thing that
-// there is, and the problems.
+// write writes the status as text: a line about this node, a table for each kind of thing in the
+// pool, and the problems.
 func (s *poolStatus) write(w io.Writer, now time.Time) error {
 	fmt.Fprintf(w, "node %s, %s, version %s, up %s\n", clean(string(s.Node.Node)), s.Node.Addr, s.Node.Version, age(now, s.Node.Started))
 	for _, section := range []statusSection{s.nodeSection(now), s.deviceSection(now), s.appSection(), s.callSection()} {
@@ -84,7 +84,7 @@ func (s *poolStatus) deviceSection(now time.Time) statusSection {
 	return t
 }
 
-// grantsText names the holders of a device with their programs.
+// grantsText lists the holders of a device with their programs.
 func grantsText(grants []outboard.Grant) string {
 	var all []string
 	for _, g := range grants {

@@ -69,7 +69,7 @@ func oneFile(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// openTrace opens a trace; close it with the file.
+// openTrace opens a trace. The caller closes the file.
 func openTrace(path string) (*trace.Reader, *os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -145,7 +145,7 @@ func totals(t *report.Totals) []string {
 	}
 }
 
-// duration is ns with three digits that count.
+// duration formats ns with three significant digits.
 func duration(ns int64) string {
 	d := time.Duration(ns)
 	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {

@@ -20,7 +20,7 @@ import (
 	"github.com/outboard-run/outboard/python"
 )
 
-// maxTrainRanks is the most ranks of one machine.
+// maxTrainRanks bounds the ranks of one machine.
 const maxTrainRanks = 256
 
 func newTrainCommand(env *Env) *cobra.Command {
@@ -180,7 +180,7 @@ func rankEnviron(environ []string, resources launch.Resources, rank, count, port
 	for _, v := range environ {
 		name, value, _ := strings.Cut(v, "=")
 		if name == "PYTHONPATH" && value != "" {
-			packages = value + string(filepath.ListSeparator) + packages // The user's own comes first.
+			packages = value + string(filepath.ListSeparator) + packages // the user's own path comes first
 			continue
 		}
 		if name == "OMP_NUM_THREADS" && resources.Threads == "" {

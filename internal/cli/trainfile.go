@@ -18,7 +18,7 @@ import (
 	training "github.com/outboard-run/outboard/internal/train/plan"
 )
 
-// A jobFile is a training job as a YAML file describes it.
+// A jobFile is the description of a training job in a YAML file.
 type jobFile struct {
 	Name           string            `yaml:"name"`
 	Ranks          int               `yaml:"ranks"`
@@ -38,7 +38,7 @@ type jobFile struct {
 	Detach         bool              `yaml:"detach"`
 	// Steps is the number of steps of the whole training, for the goals of a plan.
 	Steps int `yaml:"steps"`
-	// Profile is a file of `outboard train --profile` with the layers of a plan that has none.
+	// Profile is a file of `outboard train --profile` with the layers for a plan that has none.
 	Profile string `yaml:"profile"`
 	// Parallel has the degrees in which outboard.torch.pipeline divides the work.
 	Parallel *parallelDegrees `yaml:"parallel"`
@@ -69,7 +69,7 @@ func readJobFile(path string) (*jobFile, error) {
 	return j, nil
 }
 
-// parseJobFile reads a job's file, and refuses members that it does not know.
+// parseJobFile parses a job's file, and refuses unknown members.
 func parseJobFile(text []byte) (*jobFile, error) {
 	var j jobFile
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
@@ -83,7 +83,7 @@ func parseJobFile(text []byte) (*jobFile, error) {
 	return &j, nil
 }
 
-// spec returns the job; folder is that of the file, in which the program's paths are.
+// spec returns the job; folder is the file's folder, to which the program's paths are relative.
 func (j *jobFile) spec(folder string) (client.JobSpec, []byte, error) {
 	s := client.JobSpec{
 		Name: j.Name, Ranks: max(j.Ranks, 1), PerDevice: j.RanksPerDevice, MinRanks: j.MinRanks, Restarts: j.Restarts,

@@ -60,7 +60,7 @@ The layers are those under "plan", or of the "profile" that the file names, whic
 	return cmd
 }
 
-// A trainPlan is what `outboard plan train` prints.
+// A trainPlan is the output of `outboard plan train`.
 type trainPlan struct {
 	Layers []training.Layer `json:"layers"`
 	Steps  int              `json:"steps,omitempty"`
@@ -71,7 +71,7 @@ type trainPlan struct {
 type trainPlanLine struct {
 	Name string         `json:"name"`
 	Plan *training.Plan `json:"plan,omitempty"`
-	// Unknown says why there is no such plan.
+	// Unknown is the reason that there is no such plan.
 	Unknown string `json:"unknown,omitempty"`
 }
 
@@ -229,7 +229,8 @@ func secondsText(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(10 * time.Microsecond).String()
 }
 
-// totalText is the time and price of the whole training, "-" if its steps are not known.
+// totalText returns the time and price of the whole training, "-" if the number of steps is not
+// known.
 func totalText(p *training.Plan, steps int) string {
 	if steps < 1 {
 		return "-"

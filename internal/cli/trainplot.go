@@ -44,7 +44,7 @@ func plotPlans(ctx context.Context, path string, j *training.Job, p *trainPlan) 
 		write = func(w io.Writer) error { return plot.HTML(w, "Plans of a training job", chart) }
 	}
 	if err := write(f); err != nil {
-		_ = f.Close() // The first error counts.
+		_ = f.Close() // the first error counts
 		return err
 	}
 	return f.Close()
@@ -63,11 +63,11 @@ func frontier(ctx context.Context, j *training.Job) ([]plot.Point, error) {
 	}
 	var points []plot.Point
 	for i := range frontierPoints {
-		// Rounded up, so that the fastest plan keeps its own time.
+		// The limit is rounded up, so that the fastest plan keeps its own time.
 		limit := fastest.Time + (cheapest.Time-fastest.Time)*float64(i)/(frontierPoints-1)
 		p, err := j.Best(ctx, training.Objective{Cheapest: true, MaxTime: limit * (1 + 1e-9)})
 		if errors.Is(err, training.ErrNoPlan) {
-			continue // The search was too large to find one.
+			continue // the search was too large to find a plan
 		}
 		if err != nil {
 			return nil, err

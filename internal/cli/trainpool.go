@@ -111,8 +111,8 @@ func (o *trainOptions) spec(env *Env, args []string) (client.JobSpec, []byte, er
 	return s, archive, err
 }
 
-// jobFolder returns the folder that travels with a job: the one that is named, or that of the
-// first argument that is a file, "" for none. It rewrites arguments that are paths in it.
+// jobFolder returns the folder that is sent with a job: the named one, or that of the first
+// argument that is a file, "" for none. It rewrites arguments that are paths in it.
 func jobFolder(named string, args []string) (string, error) {
 	folder := named
 	for _, a := range args[1:] {
@@ -180,19 +180,20 @@ func submitJob(ctx context.Context, env *Env, spec *client.JobSpec, archive []by
 	return jobError(&last)
 }
 
-// jobError returns how a job has ended, with the exit status of the rank that failed first.
+// jobError returns the error of a job that has ended, with the exit status of the rank that failed
+// first.
 func jobError(j *client.Job) error {
 	switch j.State {
 	case client.JobSucceeded:
 		return nil
 	case client.JobFailed, client.JobCanceled:
 		return &statusError{status: max(j.Status, 1), err: fmt.Errorf("job %s: %s", j.ID, clean(j.Reason))}
-	default: // it goes on: the node follows it no longer
+	default: // the job goes on: the node no longer follows it
 		return &statusError{status: statusOther, err: fmt.Errorf("job %s is %s: `outboard jobs show %s`", j.ID, j.State, j.ID)}
 	}
 }
 
-// printJobLine prints a line of a rank, with the rank in brackets, or one about the job.
+// printJobLine prints a line of a rank, with the rank in brackets, or a line about the job.
 func (env *Env) printJobLine(l *client.JobLine) {
 	switch {
 	case l == nil:

@@ -15,8 +15,8 @@ import (
 // profileVariable names the file in which the Python package writes a profile.
 const profileVariable = "OUTBOARD_PROFILE"
 
-// prepareProfile returns the absolute path of a profile that is to be written, and removes the one
-// of an earlier run.
+// prepareProfile returns the absolute path of a profile to be written, and removes the profile of
+// an earlier run.
 func prepareProfile(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -31,7 +31,7 @@ func prepareProfile(path string) (string, error) {
 	return path, nil
 }
 
-// printProfile prints where the time of a pass has gone, from the file that rank 0 has written.
+// printProfile prints how a pass spent its time, from the file that rank 0 has written.
 func (env *Env) printProfile(path string) error {
 	p, err := profile.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -88,7 +88,7 @@ func whereRows(w profile.Where) (rows [][]string) {
 	return rows
 }
 
-// profileLayers takes the layers of a plan from the profile that the job's file names.
+// profileLayers sets the layers of a plan from the profile that the job's file names.
 func (j *jobFile) profileLayers(folder string) error {
 	if j.Profile == "" || j.Plan == nil || len(j.Plan.Layers) > 0 {
 		return nil

@@ -110,11 +110,11 @@ runs until it is interrupted or stopped with ` + "`outboard down`" + `.`,
 
 const (
 	defaultLeaseTTL = 15 * time.Second
-	// minLeaseTTL leaves room for two renewals and an election of the pool's state.
+	// minLeaseTTL leaves time for two renewals and an election of the pool's state.
 	minLeaseTTL = 10 * time.Second
-	// minReplaceAfter leaves room for a restart and an election.
+	// minReplaceAfter leaves time for a restart and an election.
 	minReplaceAfter = 30 * time.Second
-	// minClientTimeout is beyond the precision of the gateway's deadlines.
+	// minClientTimeout is above the precision of the gateway's deadlines.
 	minClientTimeout = 2 * time.Second
 )
 

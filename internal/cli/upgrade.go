@@ -40,7 +40,7 @@ with which the node was started.`,
 	opts.output.addFlag(cmd.Flags())
 	cmd.Flags().StringVar(&opts.binary, "binary", "", "`PATH` of the program (default the node's own, as it is on disk now)")
 	complete(cmd, "output", completeFormat)
-	_ = cmd.MarkFlagFilename("binary") // it is there
+	_ = cmd.MarkFlagFilename("binary") // the flag exists
 	return cmd
 }
 
