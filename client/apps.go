@@ -12,8 +12,8 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// A Deployment is the body of POST /v1/apps: a manifest with everything that it refers to. The
-// node checks it and applies it as a whole.
+// A Deployment is the body of POST /v1/apps: a manifest and all files and secrets that it names.
+// The node checks it and applies it as a whole.
 type Deployment struct {
 	// File is the manifest's file name, which problems quote.
 	File string `json:"file"`
@@ -24,7 +24,7 @@ type Deployment struct {
 	Files map[string]string `json:"files,omitempty"`
 	// Secrets are the values of the manifest's secrets.
 	Secrets map[string][]byte `json:"secrets,omitempty"`
-	// Check checks the app without applying it.
+	// Check only checks the app, without applying it.
 	Check bool `json:"check,omitempty"`
 	// NoWait returns before the node serves the new version: see AppNodes.
 	NoWait bool `json:"no_wait,omitempty"`
@@ -52,7 +52,7 @@ type Problem struct {
 	File   string `json:"file"`
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"`
-	// Text says what is wrong and what would be right.
+	// Text describes the mistake and its correction.
 	Text string `json:"text"`
 }
 
@@ -70,7 +70,7 @@ func (p Problem) String() string {
 // A ProblemsError rejects an app. A Failure carries it in JSON.
 type ProblemsError struct{ Problems []Problem }
 
-// Error returns the first problem and the number of the others.
+// Error returns the first problem and the number of further ones.
 func (e *ProblemsError) Error() string {
 	switch len(e.Problems) {
 	case 0:
@@ -100,12 +100,12 @@ type App struct {
 	Of        int      `json:"of,omitempty"`
 	Functions []string `json:"functions"`
 	Workflows []string `json:"workflows"`
-	// Routes are the manifest's, "GET,POST /cart/{id}".
+	// Routes are the manifest's routes, "GET,POST /cart/{id}".
 	Routes []string `json:"routes"`
 	// Versions are the numbers of the retained versions, oldest first.
 	Versions []int `json:"versions"`
-	// State is AppReady if this node serves the app, otherwise AppStarting or AppFailed;
-	// Reason says why it failed.
+	// State is AppReady if this node serves the app, otherwise AppStarting or AppFailed; Reason is
+	// the reason of a failure.
 	State  string `json:"state"`
 	Reason string `json:"reason,omitempty"`
 	// Nodes has the state on each of the pool's nodes, if it was requested: see
@@ -131,9 +131,9 @@ const (
 type AppNode struct {
 	Node  outboard.NodeID `json:"node"`
 	State string          `json:"state"`
-	// Serves is the version that serves requests on the node, 0 for none.
+	// Serves is the version that the node serves, 0 for none.
 	Serves int `json:"serves,omitempty"`
-	// Reason says why the version failed, or why its state is not known.
+	// Reason is the reason that the version failed, or that its state is not known.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -144,13 +144,14 @@ type Function struct {
 	Version int    `json:"version"`
 	Name    string `json:"name"`
 	Tenant  string `json:"tenant"`
-	// Module is the digest of its module.
+	// Module is the digest of the function's module.
 	Module string         `json:"module"`
 	Size   outboard.Bytes `json:"size"`
 	Entry  string         `json:"entry"`
 	HTTP   bool           `json:"http,omitempty"`
 	Limits FunctionLimits `json:"limits"`
-	// Imports are the resources that it may import, "bucket:seats", "arena:photos shared".
+	// Imports are the resources that the function may import, "bucket:seats", "arena:photos
+	// shared".
 	Imports []string `json:"imports"`
 	FunctionCounts
 	// Nodes has the counts of each node; FunctionCounts is their sum.
@@ -161,8 +162,8 @@ type Function struct {
 
 // FunctionCounts are the statistics of a function's calls. P50 and P99 are of the latest calls.
 type FunctionCounts struct {
-	// Calls counts the calls that have ended, Errors those of them that failed, Running
-	// those in progress, and Waiting those in the queue.
+	// Calls counts the calls that have ended, Errors the failed ones among them, Running the calls
+	// in progress, and Waiting those in the queue.
 	Calls   uint64 `json:"calls"`
 	Errors  uint64 `json:"errors"`
 	Running int    `json:"running"`
@@ -203,8 +204,8 @@ type Workflow struct {
 	// File is the digest of the workflow's text.
 	File  string `json:"file"`
 	Steps int    `json:"steps"`
-	// Running counts the executions that have not ended; Completed, Faulted and Cancelled
-	// count the others by the state in which they ended.
+	// Running counts the executions that have not ended; Completed, Faulted and Cancelled count the
+	// ended ones by their state.
 	Running   int `json:"running"`
 	Completed int `json:"completed"`
 	Faulted   int `json:"faulted"`
@@ -219,7 +220,7 @@ func (c *Client) Deploy(ctx context.Context, d Deployment) (Deployed, error) {
 	return made, err
 }
 
-// A RollbackRequest asks for the previous version of an app.
+// A RollbackRequest requests the previous version of an app.
 type RollbackRequest struct {
 	App string
 	// NoWait returns before the node serves the version: see AppNodes.

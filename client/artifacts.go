@@ -16,8 +16,8 @@ type Artifact struct {
 	// Digest is the digest of the content, "sha256:...".
 	Digest string         `json:"digest"`
 	Size   outboard.Bytes `json:"size"`
-	// Name is the artifact's name in this node's store, "NAME:TAG" or the reference that it
-	// was pulled from; "" for a file that only apps refer to.
+	// Name is the artifact's name in this node's store, "NAME:TAG" or the reference from which it
+	// was pulled; "" for a file to which only apps refer.
 	Name string `json:"name,omitempty"`
 	// Manifest is the digest of the OCI manifest of an artifact with a name.
 	Manifest string    `json:"manifest,omitempty"`
@@ -26,8 +26,8 @@ type Artifact struct {
 
 // PutArtifact stores a file on the node, which verifies its digest. A file without a name is
 // retained while an app refers to it, and for at least an hour. A file with a name must be a
-// WebAssembly module; it is retained while it has the name, which may have been another
-// module's before.
+// WebAssembly module; it is retained while it has the name. The name may be moved from another
+// module.
 func (c *Client) PutArtifact(ctx context.Context, digest, name string, content io.Reader) (Artifact, error) {
 	path := "/v1/artifacts/" + url.PathEscape(digest)
 	if name != "" {
@@ -63,14 +63,14 @@ func (c *Client) Artifact(ctx context.Context, digest string) (io.ReadCloser, er
 	return response.Body, nil
 }
 
-// Artifacts lists the named files of the node's store, or only the one called name if name
-// is not "".
+// Artifacts lists the named files of the node's store, or only the file called name if name is not
+// "".
 func (c *Client) Artifacts(ctx context.Context, name string) ([]Artifact, error) {
 	return get[[]Artifact](ctx, c, "/v1/artifacts?"+url.Values{"name": {name}}.Encode())
 }
 
-// DeleteArtifact deletes a name from the node's store. The file is deleted later, when nothing
-// else refers to it.
+// DeleteArtifact deletes a name from the node's store. The file is deleted later, once no other
+// name or app refers to it.
 func (c *Client) DeleteArtifact(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/artifacts?"+url.Values{"name": {name}}.Encode(), nil, nil)
 }

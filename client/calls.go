@@ -38,23 +38,23 @@ type Endpoint struct {
 	Process int `json:"process,omitempty"`
 }
 
-// An UpgradeRequest asks a node to replace the process that carries its calls.
+// An UpgradeRequest requests that a node replace the process that carries its calls.
 type UpgradeRequest struct {
-	// Binary is the program to run; empty means the node's own, as it is on disk now.
+	// Binary is the program to run; empty means the node's own, in its present state on disk.
 	Binary string `json:"binary,omitempty"`
 }
 
 // An Upgrade describes the hand-over of a node's calls from one process to another.
 type Upgrade struct {
 	Node outboard.NodeID `json:"node"`
-	// From is the process that was replaced by To.
+	// From is the replaced process, To its replacement.
 	From CallsProcess `json:"from"`
 	To   CallsProcess `json:"to"`
 	// Took is the time from the request until new calls went to the new process; Pause is
 	// the part of it in which no process accepted connections.
 	Took  Duration `json:"took"`
 	Pause Duration `json:"pause"`
-	// Calls and Streams were in flight and complete in the old process.
+	// Calls and Streams count the calls in flight, which complete in the old process.
 	Calls   int `json:"calls"`
 	Streams int `json:"streams"`
 }
@@ -73,7 +73,7 @@ func (c *Client) Upgrade(ctx context.Context, request UpgradeRequest) (Upgrade, 
 	return u, err
 }
 
-// Policies has the policies in force and the versions of their text.
+// Policies are the policies in force and the versions of their text.
 type Policies struct {
 	Policies []Policy        `json:"policies"`
 	Versions []PolicyVersion `json:"versions"` // oldest first; the last one is in force
@@ -83,12 +83,12 @@ type Policies struct {
 type Policy struct {
 	Name string `json:"name"`
 	Kind string `json:"kind"`
-	// Applies names the services, methods and tenants whose calls it applies to.
+	// Applies names the services, methods and tenants to whose calls the policy applies.
 	Applies string `json:"applies"`
 	When    string `json:"when,omitempty"`
-	// Calls counts the calls on this node that the policy was evaluated for, Acted those
-	// that it affected, Refused those among them that it rejected, and Failed those for
-	// which its evaluation failed.
+	// Calls counts the calls on this node for which the policy was evaluated, Acted the calls that
+	// it affected, Refused the rejected ones among them, and Failed the calls for which its
+	// evaluation failed.
 	Calls   uint64 `json:"calls"`
 	Acted   uint64 `json:"acted"`
 	Refused uint64 `json:"refused"`
@@ -109,7 +109,7 @@ type PolicyVersion struct {
 type PolicyFile struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
-	// Check checks the policies without applying them.
+	// Check only checks the policies, without applying them.
 	Check bool `json:"check,omitempty"`
 }
 

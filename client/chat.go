@@ -16,22 +16,22 @@ type ChatMessage struct {
 	Content string `json:"content"`
 }
 
-// A ChatRequest asks a model for the next message of a conversation.
+// A ChatRequest requests the next message of a conversation from a model.
 type ChatRequest struct {
 	Model    string        `json:"model"`
 	Messages []ChatMessage `json:"messages"`
 	Options  ChatOptions   `json:"options"`
 }
 
-// ChatOptions say how tokens are chosen; nil takes the default.
+// ChatOptions control the choice of tokens; nil means the default.
 type ChatOptions struct {
 	Temperature *float64 `json:"temperature,omitempty"`
 	Seed        *int64   `json:"seed,omitempty"`
-	// MaxTokens is the most tokens of the answer.
+	// MaxTokens bounds the tokens of the answer.
 	MaxTokens *int `json:"num_predict,omitempty"`
 }
 
-// ChatUsage counts an answer.
+// ChatUsage has the token counts and durations of an answer.
 type ChatUsage struct {
 	PromptTokens    int      `json:"prompt_eval_count"`
 	GeneratedTokens int      `json:"eval_count"`
@@ -39,8 +39,8 @@ type ChatUsage struct {
 	Decode          Duration `json:"-"`
 }
 
-// Chat asks for the next message of a conversation and calls emit with its text as it is
-// generated. An error of emit ends the generation and is returned.
+// Chat requests the next message of a conversation and calls emit with its text as it is generated.
+// An error of emit ends the generation and is returned.
 func (c *Client) Chat(ctx context.Context, r ChatRequest, emit func(text string) error) (ChatUsage, error) {
 	var u ChatUsage
 	response, err := c.open(ctx, http.MethodPost, "/api/chat", r)

@@ -47,7 +47,7 @@ func (c *Client) Folder() string {
 	return c.Data
 }
 
-// Status returns the node's version, addresses and condition.
+// Status returns the node's version, addresses and health.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	return get[Status](ctx, c, "/v1/status")
 }
@@ -57,9 +57,9 @@ func (c *Client) Nodes(ctx context.Context) ([]outboard.Node, error) {
 	return get[[]outboard.Node](ctx, c, "/v1/nodes")
 }
 
-// RemoveNode revokes a node: all nodes refuse it from now on, and its leases end. Where it kept
-// a copy of the pool's state, the authority's key is renewed: nodes that are away come back by
-// themselves until away has passed.
+// RemoveNode revokes a node: all nodes refuse it from now on, and its leases end. If it had a
+// replica of the pool's state, the authority's key is renewed: nodes that are away now can return
+// without a token until the time away has passed.
 func (c *Client) RemoveNode(ctx context.Context, name outboard.NodeID, away time.Duration) error {
 	query := url.Values{"away": {away.String()}}
 	return c.do(ctx, http.MethodDelete, "/v1/nodes/"+url.PathEscape(string(name))+"?"+query.Encode(), nil, nil)
@@ -70,15 +70,14 @@ func (c *Client) Devices(ctx context.Context, selector outboard.Selector) ([]Dev
 	return get[[]Device](ctx, c, "/v1/devices?"+url.Values{"selector": {selector.String()}}.Encode())
 }
 
-// Network lists the measured links between nodes of the pool, by their nodes. A node measures
-// the way to a few others, not to all of a large pool.
+// Network lists the measured links between nodes of the pool, by their nodes. In a large pool a
+// node measures the links to a few other nodes only.
 func (c *Client) Network(ctx context.Context) ([]Link, error) {
 	return get[[]Link](ctx, c, "/v1/network")
 }
 
-// Nearest returns the links from this node to those of the given nodes that it has measured, the
-// one with the shortest round trip first; without nodes, to all. Programs that choose where they
-// send work or data can use it as a hint.
+// Nearest returns the measured links from this node to the given nodes, without nodes to all, by
+// ascending round-trip time. Programs can use it as a hint where to send work or data.
 func (c *Client) Nearest(ctx context.Context, nodes ...outboard.NodeID) ([]Link, error) {
 	return get[[]Link](ctx, c, "/v1/network/nearest?"+url.Values{"node": texts(nodes)}.Encode())
 }
@@ -114,7 +113,7 @@ func (c *Client) Token(ctx context.Context, ttl time.Duration) (Token, error) {
 	return token, err
 }
 
-// Stop asks the node to shut down.
+// Stop requests the node to shut down.
 func (c *Client) Stop(ctx context.Context) error {
 	return c.do(ctx, http.MethodPost, "/v1/stop", nil, nil)
 }
@@ -154,8 +153,8 @@ type body struct {
 	contentType string // "" for none
 }
 
-// open sends a request with in as its JSON body. It returns the response if its status is 2xx,
-// and the caller must close that; any other status becomes an error.
+// open sends a request with in as its JSON body. It returns the response if its status is 2xx, and
+// the caller must close it; any other status becomes an error.
 func (c *Client) open(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	text, err := encode(in)
 	if err != nil {
@@ -173,8 +172,8 @@ func (c *Client) send(ctx context.Context, method, path string, b body) (*http.R
 	if b.contentType != "" {
 		request.Header.Set("Content-Type", b.contentType)
 	}
-	// Every request has a connection of its own: requests are few, and a lease lives as
-	// long as its connection.
+	// Every request has its own connection: requests are few, and a lease lives as long as its
+	// connection.
 	transport := &http.Transport{DialContext: c.dial, DisableKeepAlives: true}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
@@ -199,7 +198,7 @@ func (c *Client) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return unixsock.Dial(ctx, filepath.Join(c.Folder(), SocketName))
 }
 
-// unreachable returns an error that says why no node answered and how to remedy it.
+// unreachable returns an error that names the reason why no node answered, and the remedy.
 func (c *Client) unreachable(ctx context.Context, err error) error {
 	const op = "ask the node"
 	switch {

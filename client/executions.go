@@ -33,7 +33,7 @@ type Execution struct {
 	// to its end.
 	Version int    `json:"version"`
 	State   string `json:"state"`
-	// Node is the node that runs it, or ran it last.
+	// Node is the node that runs the execution, or ran it last.
 	Node    outboard.NodeID `json:"node"`
 	Started time.Time       `json:"started"`
 	Ended   time.Time       `json:"ended,omitzero"`
@@ -43,14 +43,14 @@ type Execution struct {
 	// Input and the fields after it are set by Client.Execution, not in lists.
 	Input json.RawMessage `json:"input,omitempty"`
 	Steps []Step          `json:"steps,omitempty"`
-	// Nodes are the nodes that have run it, in order, with the reason of each change.
+	// Nodes are the nodes that have run the execution, in order, with the reason of each change.
 	Nodes []Tenure `json:"nodes,omitempty"`
-	// Why explains the placement, if the request asked for that.
+	// Why explains the placement, if the request asked for it.
 	Why []Reason `json:"why,omitempty"`
 }
 
-// A Fault is the reason why an execution or step failed: an error of Serverless Workflow,
-// which is a problem document (RFC 9457).
+// A Fault is the reason that an execution or step failed: an error of Serverless Workflow, which is
+// a problem document (RFC 9457).
 type Fault struct {
 	Type     string `json:"type"`
 	Status   int    `json:"status"`
@@ -72,14 +72,14 @@ type Step struct {
 	Iteration int             `json:"iteration,omitempty"`
 	State     string          `json:"state"`
 	Node      outboard.NodeID `json:"node"`
-	// Ready is when all its inputs were available, Started when it began to run.
+	// Ready is when all of the step's inputs were available, Started when it began to run.
 	Ready   time.Time `json:"ready,omitzero"`
 	Started time.Time `json:"started,omitzero"`
 	Took    Duration  `json:"took"`
-	// Start is how the instance of its call was created: "cold", "clone" or "reset".
+	// Start is how the instance of the step's call was created: "cold", "clone" or "reset".
 	Start string `json:"start,omitempty"`
-	// Pointer and Copied count the bytes of its input and output that were passed by
-	// pointer and by copy.
+	// Pointer and Copied count the bytes of the step's input and output that were passed by pointer
+	// and by copy.
 	Pointer outboard.Bytes `json:"pointer"`
 	Copied  outboard.Bytes `json:"copied"`
 	Fuel    int64          `json:"fuel,omitempty"`
@@ -91,13 +91,13 @@ type Step struct {
 type Tenure struct {
 	Node  outboard.NodeID `json:"node"`
 	Since time.Time       `json:"since"`
-	// Reason says why the node runs it: "started", or that another node has left.
+	// Reason is why the node runs the execution: "started", or that another node has left.
 	Reason string `json:"reason"`
 }
 
 // A Reason explains where steps were placed and when they were launched.
 type Reason struct {
-	// Steps are the tasks that it explains.
+	// Steps are the tasks that the reason explains.
 	Steps []string        `json:"steps"`
 	Node  outboard.NodeID `json:"node,omitempty"`
 	Text  string          `json:"text"`
@@ -108,8 +108,8 @@ type RunRequest struct {
 	App, Workflow string
 	// Input is JSON; nil means {}.
 	Input []byte
-	// ID is an idempotency key: a request with the ID of an existing execution starts
-	// nothing and returns that execution. If it is "", the node chooses an ID.
+	// ID is an idempotency key: a request with the ID of an existing execution starts none and
+	// returns the existing one. If it is "", the node chooses an ID.
 	ID string
 	// Wait delays the response until the execution has ended.
 	Wait bool
@@ -134,14 +134,13 @@ func (c *Client) RunWorkflow(ctx context.Context, r RunRequest) (Execution, erro
 	return e, err
 }
 
-// ExecutionsRequest selects executions; its zero value selects all that are retained.
+// ExecutionsRequest selects executions; its zero value selects all retained ones.
 type ExecutionsRequest struct {
 	App, Workflow string
 	State         string
 	// ID is the part of an execution's ID after the app's name.
 	ID string
-	// Limit bounds the number of executions, of which the newest are returned; 0 means
-	// all.
+	// Limit bounds the number of executions, the newest first; 0 means all.
 	Limit int
 }
 
@@ -169,7 +168,7 @@ func (c *Client) Execution(ctx context.Context, id string, why bool) (Execution,
 	return get[Execution](ctx, c, path+"?"+url.Values{"why": {strconv.FormatBool(why)}}.Encode())
 }
 
-// CancelExecution cancels an execution. Steps that run are ended, and no others are started.
+// CancelExecution cancels an execution. Running steps are ended, and no further steps are started.
 func (c *Client) CancelExecution(ctx context.Context, id string) (Execution, error) {
 	path, err := executionPath(id)
 	if err != nil {

@@ -34,7 +34,7 @@ type CallCost struct {
 
 // An ImportUse is a resource that a call imported, with the cost of its use.
 type ImportUse struct {
-	// Name is its kind and name, "bucket:seats".
+	// Name is the kind and name of the resource, "bucket:seats".
 	Name   string   `json:"name"`
 	Shared bool     `json:"shared,omitempty"`
 	Calls  int      `json:"calls"`
@@ -86,8 +86,8 @@ type LogLine struct {
 	// has the fields below; or WarningStream for a line about a node that does not answer.
 	Stream string `json:"stream"`
 	Text   string `json:"text"`
-	// Trigger says what started the call: "http", "subject", "cron", "workflow",
-	// "function" or "invoke".
+	// Trigger is the cause of the call: "http", "subject", "cron", "workflow", "function" or
+	// "invoke".
 	Trigger string   `json:"trigger,omitempty"`
 	Status  int      `json:"status,omitempty"`
 	Took    Duration `json:"took,omitempty"`
@@ -101,8 +101,7 @@ const WarningStream = "warning"
 type LogsRequest struct {
 	App      string
 	Function string // "" for all
-	// Lines bounds the number of existing lines, of which the newest are returned; 0 means
-	// all that are retained.
+	// Lines bounds the number of existing lines, the newest of them; 0 means all retained lines.
 	Lines int
 	// Follow continues with new lines until ctx ends.
 	Follow bool

@@ -17,30 +17,32 @@ import (
 type JobSpec struct {
 	// Name describes the job for people.
 	Name string `json:"name,omitempty"`
-	// Ranks is the number of processes, PerDevice how many of them share one leased device; 0
-	// means 1. Ranks is a multiple of it.
+	// Ranks is the number of processes. PerDevice is how many of them share one leased device; 0
+	// means 1. Ranks must be a multiple of PerDevice.
 	Ranks     int `json:"ranks"`
 	PerDevice int `json:"ranks_per_device,omitempty"`
-	// MinRanks is how few ranks the job goes on with when nodes are lost; 0 means Ranks: it waits.
+	// MinRanks is the least number of ranks with which the job continues when nodes are lost; 0
+	// means Ranks: the job waits for nodes.
 	MinRanks int `json:"min_ranks,omitempty"`
-	// Selector selects the devices, Memory is what each lease may use of one; 0 means all of it.
+	// Selector selects the devices. Memory bounds the device memory of each lease; 0 means all of
+	// it.
 	Selector outboard.Selector `json:"selector"`
 	Memory   outboard.Bytes    `json:"memory,omitempty"`
-	// Args is the program with its arguments, started in a folder with Files, the digest of an
-	// artifact of this node: a tar archive. "" means an empty folder.
+	// Args is the program with its arguments. It is started in a folder with Files, the digest of
+	// an artifact of this node: a tar archive. "" means an empty folder.
 	Args  []string `json:"args"`
 	Files string   `json:"files,omitempty"`
-	// Env are variables beside those that the node sets.
+	// Env are variables besides those that the node sets.
 	Env map[string]string `json:"env,omitempty"`
-	// Data names a dataset of the pool, whose folder the ranks find in OUTBOARD_DATA.
+	// Data names a dataset of the pool. OUTBOARD_DATA gives the ranks its folder.
 	Data string `json:"data,omitempty"`
-	// Stream has the ranks read the dataset's files into memory as they need them (Python:
-	// outboard.data); there is no folder, and they start at once.
+	// Stream has the ranks read the dataset's files into memory when they need them (Python:
+	// outboard.data); there is no folder, and the ranks start at once.
 	Stream bool `json:"stream,omitempty"`
-	// Gradients says how sums of gradients are sent between nodes: "plain" or "", "fp16",
+	// Gradients is how sums of gradients are sent between nodes: "plain" or "", "fp16",
 	// "topk=FRACTION" (the greatest elements; the others are added to the next sum),
-	// "loss=FRACTION" (so many of the parts may be dropped under congestion) or "store" (through
-	// the nodes' object store).
+	// "loss=FRACTION" (the fraction of parts that may be dropped under congestion) or "store"
+	// (through the nodes' object store).
 	Gradients string `json:"gradients,omitempty"`
 	// Offload bounds the tensors that a step of each rank saves for its backward pass, such as
 	// "device=512MiB,host=2GiB,disk=20GiB": what has no room on the device lies in the other tiers of
@@ -51,14 +53,14 @@ type JobSpec struct {
 	Threads string `json:"threads,omitempty"`
 	// Restarts is how often the ranks start again after the loss of a node; 0 means 10.
 	Restarts int `json:"restarts,omitempty"`
-	// Detach has the job go on when the request that submits it ends.
+	// Detach lets the job continue when the request that submits it ends.
 	Detach bool `json:"detach,omitempty"`
 }
 
-// JobState is the condition of a job.
+// JobState is the state of a job.
 type JobState string
 
-// The states. A job that waits has no devices; the last three are final, until it is resumed.
+// The states. A waiting job has no devices; the last three are final, until the job is resumed.
 const (
 	JobWaiting   JobState = "waiting"
 	JobStarting  JobState = "starting"
@@ -71,13 +73,13 @@ const (
 // Final reports whether a job in this state has ended.
 func (s JobState) Final() bool { return s == JobSucceeded || s == JobFailed || s == JobCanceled }
 
-// A Job is a training job. Its node is the one that it was submitted to.
+// A Job is a training job. Node is the node to which it was submitted.
 type Job struct {
 	ID    string          `json:"id"`
 	Node  outboard.NodeID `json:"node"`
 	Spec  JobSpec         `json:"spec"`
 	State JobState        `json:"state"`
-	// Reason says why the job waits, or why it ended.
+	// Reason is why the job waits, or why it ended.
 	Reason string `json:"reason,omitempty"`
 	// Status is the exit status of the rank that failed first.
 	Status int `json:"status,omitempty"`
@@ -91,13 +93,13 @@ type Job struct {
 	Ended   time.Time      `json:"ended,omitzero"`
 	Prog    JobProgress    `json:"progress,omitzero"`
 	Devices []JobDeviceUse `json:"devices,omitempty"`
-	// Checkpoint is the last one, from which the next attempt goes on. DataDigest is that of the
-	// dataset as it was when the job was submitted.
+	// Checkpoint is the last checkpoint, from which the next attempt continues. DataDigest is the
+	// digest of the dataset when the job was submitted.
 	Checkpoint *JobCheckpoint `json:"checkpoint,omitempty"`
 	DataDigest string         `json:"data_digest,omitempty"`
 }
 
-// A JobCheckpoint is a state that a job has saved.
+// A JobCheckpoint is a saved state of a job.
 type JobCheckpoint struct {
 	Digest string         `json:"digest"`
 	Step   int            `json:"step"`
@@ -105,10 +107,10 @@ type JobCheckpoint struct {
 	Saved  time.Time      `json:"saved"`
 }
 
-// A Dataset is a folder that is kept as chunks.
+// A Dataset is a folder that is stored as chunks.
 type Dataset struct {
 	Name string `json:"name"`
-	// Node is the node that it was put on, Digest that of its manifest.
+	// Node is the node on which the dataset was put, Digest the digest of its manifest.
 	Node    outboard.NodeID `json:"node"`
 	Digest  string          `json:"digest"`
 	Files   int             `json:"files"`
@@ -133,12 +135,12 @@ func (c *Client) PutDataset(ctx context.Context, name, digest string) (Dataset, 
 	return d, err
 }
 
-// DeleteDataset forgets a dataset of this node.
+// DeleteDataset deletes a dataset of this node.
 func (c *Client) DeleteDataset(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/data/"+url.PathEscape(name), nil, nil)
 }
 
-// Chunk returns a part of a dataset, which the node fetches from another one if need be.
+// Chunk returns a part of a dataset, which the node fetches from another node if necessary.
 func (c *Client) Chunk(ctx context.Context, digest string) (io.ReadCloser, error) {
 	response, err := c.open(ctx, http.MethodGet, "/v1/chunks/"+url.PathEscape(digest), nil)
 	if err != nil {
@@ -147,7 +149,7 @@ func (c *Client) Chunk(ctx context.Context, digest string) (io.ReadCloser, error
 	return response.Body, nil
 }
 
-// A JobRank is where ranks of a job run: Count ranks from First on.
+// A JobRank is the place of some ranks of a job: Count ranks from First on.
 type JobRank struct {
 	First  int               `json:"first"`
 	Count  int               `json:"count"`
@@ -155,14 +157,15 @@ type JobRank struct {
 	Device outboard.DeviceID `json:"device"`
 }
 
-// A JobDeviceUse is how long a job has had devices of a node, for its price.
+// A JobDeviceUse is how long a job has had devices of a node, to compute its price.
 type JobDeviceUse struct {
 	Node    outboard.NodeID `json:"node"`
 	Devices int             `json:"devices"`
 	Seconds float64         `json:"seconds"`
 }
 
-// JobProgress is what the lines of rank 0 say: "step 12/100", "loss 0.25", "samples 64".
+// JobProgress is the progress that the lines of rank 0 report: "step 12/100", "loss 0.25", "samples
+// 64".
 type JobProgress struct {
 	Step    int           `json:"step,omitempty"`
 	Steps   int           `json:"steps,omitempty"`
@@ -189,14 +192,14 @@ type JobEvent struct {
 	Failed *Failure `json:"failed,omitempty"`
 }
 
-// SubmitJob submits a job and calls event with what happens to it until it ends, or, with
-// Detach, until it is accepted. It returns the job as it was last. When ctx ends before, a job
-// without Detach is canceled.
+// SubmitJob submits a job and calls event with its events until it ends or, with Detach, until it
+// is accepted. It returns the job's last state. If ctx ends before, a job without Detach is
+// canceled.
 func (c *Client) SubmitJob(ctx context.Context, spec JobSpec, event func(JobEvent) error) (Job, error) {
 	return c.followJob(ctx, http.MethodPost, "/v1/jobs", spec, event)
 }
 
-// ResumeJob starts a job that has failed or was canceled again, from its last checkpoint.
+// ResumeJob starts a failed or canceled job again, from its last checkpoint.
 func (c *Client) ResumeJob(ctx context.Context, id string) error {
 	return c.do(ctx, http.MethodPost, "/v1/jobs/"+url.PathEscape(id)+"/resume", nil, nil)
 }
@@ -206,7 +209,7 @@ func (c *Client) CancelJob(ctx context.Context, id string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/jobs/"+url.PathEscape(id), nil, nil)
 }
 
-// Jobs lists the training jobs of the pool, the newest first.
+// Jobs lists the training jobs of the pool, newest first.
 func (c *Client) Jobs(ctx context.Context) ([]Job, error) { return get[[]Job](ctx, c, "/v1/jobs") }
 
 // Job returns one job.
@@ -214,7 +217,8 @@ func (c *Client) Job(ctx context.Context, id string) (Job, error) {
 	return get[Job](ctx, c, "/v1/jobs/"+url.PathEscape(id))
 }
 
-// JobLogs calls event with the last lines of a job, all for 0, and with later ones until it ends if follow is set.
+// JobLogs calls event with the last lines of a job, all for 0, and, if follow is set, with later
+// ones until the job ends.
 func (c *Client) JobLogs(ctx context.Context, id string, lines int, follow bool, event func(JobEvent) error) error {
 	query := url.Values{"lines": {strconv.Itoa(lines)}, "follow": {strconv.FormatBool(follow)}}
 	_, err := c.followJob(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id)+"/logs?"+query.Encode(), nil, event)

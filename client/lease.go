@@ -12,7 +12,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// A LeaseRequest asks for leases of devices.
+// A LeaseRequest requests leases of devices.
 type LeaseRequest struct {
 	// Selector selects the devices that may be leased.
 	Selector outboard.Selector `json:"selector"`
@@ -22,8 +22,8 @@ type LeaseRequest struct {
 	Memory outboard.Bytes `json:"memory,omitempty"`
 	// Weight is the share of device time relative to other leases; 0 means 1.
 	Weight int `json:"weight,omitempty"`
-	// Prefer names the devices that are best for the request, the best one first, Exclude those
-	// that it must not get; at most MaxNamedDevices each.
+	// Prefer names the devices that are best for the request, the best first. Exclude names the
+	// devices that it must not get. Each has at most MaxNamedDevices.
 	Prefer  []outboard.DeviceID `json:"prefer,omitempty"`
 	Exclude []outboard.DeviceID `json:"exclude,omitempty"`
 	// NoWait fails with outboard.Busy instead of waiting in the queue.
@@ -39,7 +39,7 @@ const MaxNamedDevices = 1024
 
 // Waiting describes a request's place in the queue.
 type Waiting struct {
-	// Position is 1 for the request that is next.
+	// Position is 1 for the next request to be granted.
 	Position int `json:"position"`
 	// Holders are the leases on devices that match the request.
 	Holders []outboard.Lease `json:"holders,omitempty"`
@@ -50,7 +50,7 @@ type Granted struct {
 	outboard.Lease
 	// About is the leased device.
 	About outboard.Device `json:"about"`
-	// Addr is the address of the device's node. It is empty if that is the node that
+	// Addr is the address of the device's node. It is empty if the device is on the node that
 	// granted the lease, which then serves the socket session.sock.
 	Addr string `json:"addr,omitempty"`
 	// Fingerprint is the fingerprint of the certificate of the device's node.
@@ -76,7 +76,7 @@ type LeaseEvent struct {
 	Failed  *Failure `json:"failed,omitempty"`
 }
 
-// A Grant has the leases of a request, or those of them that were renewed.
+// A Grant has the leases of a request, or the renewed ones among them.
 type Grant struct {
 	Leases      []Granted    `json:"leases"`
 	Credentials *Credentials `json:"credentials,omitempty"`
@@ -102,8 +102,8 @@ type Hold struct {
 	err    error
 }
 
-// Acquire requests leases and waits until all of them are granted. It calls
-// progress, which may be nil, whenever the request's place in the queue changes.
+// Acquire requests leases and waits until all of them are granted. It calls progress, unless that
+// is nil, whenever the request's place in the queue changes.
 func (c *Client) Acquire(ctx context.Context, request LeaseRequest, progress func(Waiting)) (*Hold, error) {
 	// The leases live as long as the HTTP request, which therefore outlives ctx: ctx ends
 	// only the waiting.
@@ -176,7 +176,7 @@ func (h *Hold) readEvents(events *json.Decoder) {
 	}
 }
 
-// end records why the leases ended, unless Close ended them.
+// end records the reason why the leases ended, unless Close ended them.
 func (h *Hold) end(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -207,7 +207,7 @@ func streamEnded(err error) error {
 	return outboard.Errorf(outboard.LeaseLost, "", "the node that held the lease ended: %w", err)
 }
 
-// Leases returns the leases as they were last renewed.
+// Leases returns the leases in their last renewed state.
 func (h *Hold) Leases() []Granted {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -13,15 +13,15 @@ import (
 type Model struct {
 	Name    string `json:"name"`
 	Version int    `json:"version"`
-	// Of is the version that this one brought back, 0 for none.
+	// Of is the version that this one restored, 0 for none.
 	Of     int    `json:"of,omitempty"`
 	Engine string `json:"engine"`
 	// State is "ready" if a node has loaded the model, else "loading", "unloaded" or "failed", with
-	// the Reason; Node is where.
+	// the Reason; Node is the node in that state.
 	State  string          `json:"state"`
 	Reason string          `json:"reason,omitempty"`
 	Node   outboard.NodeID `json:"node,omitempty"`
-	// Size is that of the files.
+	// Size is the size of the files.
 	Size    outboard.Bytes  `json:"size"`
 	Aliases []string        `json:"aliases,omitempty"`
 	Canary  int             `json:"canary,omitempty"`
@@ -29,7 +29,7 @@ type Model struct {
 	By      outboard.NodeID `json:"by"`
 }
 
-// ModelDetails is all about a model.
+// ModelDetails describes a model in full.
 type ModelDetails struct {
 	Model
 	Files     map[string]string `json:"files"`
@@ -39,7 +39,7 @@ type ModelDetails struct {
 	Placement []ModelPlacement  `json:"placement"`
 }
 
-// A ModelVersion is a version that is kept.
+// A ModelVersion is a retained version.
 type ModelVersion struct {
 	Version int             `json:"version"`
 	Of      int             `json:"of,omitempty"`
@@ -48,18 +48,18 @@ type ModelVersion struct {
 	By      outboard.NodeID `json:"by"`
 }
 
-// A ModelTensor is an input or output; -1 in its shape varies.
+// A ModelTensor is an input or output; -1 in its shape is a variable dimension.
 type ModelTensor struct {
 	Name  string  `json:"name"`
 	Type  string  `json:"type"`
 	Shape []int64 `json:"shape"`
 }
 
-// A ModelPlacement says what speaks for and against a node for the next request.
+// A ModelPlacement is the rating of a node for the next request, with the reasons.
 type ModelPlacement struct {
 	Node  outboard.NodeID `json:"node"`
 	State string          `json:"state"`
-	// Cost is the expected time to a result.
+	// Cost is the expected time until a result.
 	Cost     Duration `json:"cost"`
 	Why      string   `json:"why"`
 	Excluded bool     `json:"excluded,omitempty"`
@@ -68,34 +68,34 @@ type ModelPlacement struct {
 // A ModelPush is a version to put in force.
 type ModelPush struct {
 	Name string `json:"name"`
-	// Main is the file that the engine loads, one of Files: digests of artifacts of the node, by
-	// names.
+	// Main is the file that the engine loads, one of Files. Files maps names to digests of
+	// artifacts of the node.
 	Main  string            `json:"main"`
 	Files map[string]string `json:"files"`
 	// Config is the content of the configuration file ConfigFile, "" for none.
 	Config     string `json:"config,omitempty"`
 	ConfigFile string `json:"config_file,omitempty"`
-	// Check only checks it. NoWait does not wait until nodes have loaded it.
+	// Check only checks the push. NoWait returns before nodes have loaded the version.
 	Check  bool `json:"check,omitempty"`
 	NoWait bool `json:"no_wait,omitempty"`
 }
 
-// A ModelRollout puts a version that is kept in force again.
+// A ModelRollout puts a retained version in force again.
 type ModelRollout struct {
 	Version int `json:"version"`
-	// Canary is the percentage of requests that it gets, 0 for all.
+	// Canary is the percentage of requests for the version, 0 for all.
 	Canary int  `json:"canary,omitempty"`
 	NoWait bool `json:"no_wait,omitempty"`
 }
 
-// A PushedModel was put in force.
+// A PushedModel is a version that was put in force.
 type PushedModel struct {
 	Name    string         `json:"name"`
 	Version int            `json:"version"`
 	Of      int            `json:"of,omitempty"`
 	Engine  string         `json:"engine"`
 	Size    outboard.Bytes `json:"size"`
-	// Nodes are those that have loaded it.
+	// Nodes are the nodes that have loaded the version.
 	Nodes []outboard.NodeID `json:"nodes,omitempty"`
 }
 
@@ -104,7 +104,7 @@ func (c *Client) Models(ctx context.Context) ([]Model, error) {
 	return get[[]Model](ctx, c, "/v1/models")
 }
 
-// Model returns all about a model.
+// Model returns a model's details.
 func (c *Client) Model(ctx context.Context, name string) (ModelDetails, error) {
 	return get[ModelDetails](ctx, c, "/v1/models/"+url.PathEscape(name))
 }
@@ -116,14 +116,14 @@ func (c *Client) PushModel(ctx context.Context, p ModelPush) (PushedModel, error
 	return made, err
 }
 
-// RolloutModel puts a version that is kept in force again.
+// RolloutModel puts a retained version in force again.
 func (c *Client) RolloutModel(ctx context.Context, name string, r ModelRollout) (PushedModel, error) {
 	var made PushedModel
 	err := c.do(ctx, http.MethodPost, "/v1/models/"+url.PathEscape(name)+"/rollout", r, &made)
 	return made, err
 }
 
-// RollbackModel puts the version before the one in force in force again.
+// RollbackModel puts the previous version in force again.
 func (c *Client) RollbackModel(ctx context.Context, name string) (PushedModel, error) {
 	var made PushedModel
 	err := c.do(ctx, http.MethodPost, "/v1/models/"+url.PathEscape(name)+"/rollback", struct{}{}, &made)
@@ -135,8 +135,8 @@ func (c *Client) RemoveModel(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodDelete, "/v1/models/"+url.PathEscape(name), nil, nil)
 }
 
-// OpenModels sends a request to the interfaces of models as they are served over HTTP, such as
-// /v2/models/NAME/infer. The caller closes the body of the response, whatever its status.
+// OpenModels sends a request to the interfaces of models, such as /v2/models/NAME/infer over HTTP.
+// The caller closes the body of the response, whatever its status.
 func (c *Client) OpenModels(r *http.Request) (*http.Response, error) {
 	r.URL.Scheme, r.URL.Host = "http", "node"
 	response, err := (&http.Transport{DialContext: c.dial, DisableKeepAlives: true}).RoundTrip(r)

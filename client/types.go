@@ -12,18 +12,18 @@ import (
 type Status struct {
 	Node    outboard.NodeID `json:"node"`
 	Version string          `json:"version"`
-	// Addr is the address at which other nodes reach it.
+	// Addr is the address at which other nodes reach the node.
 	Addr    string    `json:"addr"`
 	Data    string    `json:"data"`
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
-	// Devices is how many devices the node offers.
+	// Devices is the number of devices that the node offers.
 	Devices int `json:"devices"`
 	// GRPC is the address at which the node serves plain gRPC to this machine, "" for none.
 	GRPC string `json:"grpc,omitempty"`
 	// HTTP is the address at which the node serves requests to apps, "" for none.
 	HTTP string `json:"http,omitempty"`
-	// Models is the address at which the node serves models beside HTTP, "" for none.
+	// Models is the address at which the node serves models besides HTTP, "" for none.
 	Models string `json:"models,omitempty"`
 	// Problems are the parts of the node that do not work.
 	Problems []HealthProblem `json:"problems,omitempty"`
@@ -31,7 +31,7 @@ type Status struct {
 
 // A HealthProblem is a part of a node that does not work.
 type HealthProblem struct {
-	// Part is the name of a plane, or of a service of one.
+	// Part is the name of a plane, or of one of its services.
 	Part string `json:"part"`
 	// Text describes the problem.
 	Text  string    `json:"text"`
@@ -53,7 +53,7 @@ type Session struct {
 	Lease  outboard.LeaseID   `json:"lease"`
 	Device outboard.DeviceID  `json:"device"`
 	Holder outboard.NodeID    `json:"holder"`
-	// Program is the holder's description of the program that it runs.
+	// Program is the holder's description of the program.
 	Program string `json:"program,omitempty"`
 	// Worker is the process ID of the session's worker.
 	Worker int `json:"worker"`
@@ -78,7 +78,7 @@ type SessionStats struct {
 // A Token lets one machine join the pool.
 type Token struct {
 	Token string `json:"token"`
-	// Addr is the address to join at.
+	// Addr is the address at which to join.
 	Addr    string    `json:"addr"`
 	Expires time.Time `json:"expires"`
 }
@@ -88,7 +88,7 @@ type TokenRequest struct {
 	TTL Duration `json:"ttl,omitempty"`
 }
 
-// A Duration is a time.Duration whose JSON form is text, "1m30s".
+// A Duration is a time.Duration with a text as its JSON form, "1m30s".
 type Duration time.Duration
 
 // MarshalText implements encoding.TextMarshaler.
@@ -157,8 +157,8 @@ func decodeError(response *http.Response) error {
 	return f.Err()
 }
 
-// kindOfStatus returns the kind of an error that only its HTTP status tells, as that of an
-// interface that is not ours.
+// kindOfStatus returns the kind of an error of which only the HTTP status is known, as for a
+// foreign interface.
 func kindOfStatus(status int) outboard.Kind {
 	switch status {
 	case http.StatusBadRequest:
@@ -175,30 +175,30 @@ func kindOfStatus(status int) outboard.Kind {
 	return outboard.Other
 }
 
-// Link is the network from one node to another as the first one measured it, by itself (see
+// Link is the network from one node to another, measured by the first in the background (see
 // `outboard up --probe-budget`). Times are nanoseconds in JSON.
 type Link struct {
-	// From is the node that measured, To the other one.
+	// From is the measuring node, To the other one.
 	From outboard.NodeID `json:"from"`
 	To   outboard.NodeID `json:"to"`
 	// RTT is the median round-trip time of the last probes, RTTSpread the distance of their
-	// quartiles, and MinRTT the shortest one: what is above it is queueing on the way.
+	// quartiles, and MinRTT the shortest one: the excess of RTT over it is queueing on the path.
 	RTT       time.Duration `json:"rtt_ns"`
 	RTTSpread time.Duration `json:"rtt_spread_ns"`
 	MinRTT    time.Duration `json:"min_rtt_ns"`
-	// Forward and Backward are the bandwidths towards To and back, in bytes/s, and the spreads
-	// the distances of their quartiles. Short bursts measure them: they are lower bounds.
-	// 0 means not measured.
+	// Forward and Backward are the bandwidths towards To and back, in bytes/s; ForwardSpread and
+	// BackwardSpread are the distances of their quartiles. Short bursts measure them: they are
+	// lower bounds. 0 means not measured.
 	Forward        float64 `json:"forward_bytes_per_s"`
 	Backward       float64 `json:"backward_bytes_per_s"`
 	ForwardSpread  float64 `json:"forward_spread_bytes_per_s"`
 	BackwardSpread float64 `json:"backward_spread_bytes_per_s"`
-	// Loss is the part of the packets that was sent again, 0 to 1.
+	// Loss is the fraction of the packets that was retransmitted, 0 to 1.
 	Loss float64 `json:"loss"`
-	// Samples is the number of probes behind the values, Measured the time of the last one.
+	// Samples is the number of probes behind the values, Measured the time of the last probe.
 	Samples  int       `json:"samples"`
 	Measured time.Time `json:"measured"`
 }
 
-// Queueing is how much longer a round trip takes now than at best: how loaded the way is.
+// Queueing returns how much longer a round trip takes now than at best: the load of the path.
 func (l *Link) Queueing() time.Duration { return max(0, l.RTT-l.MinRTT) }
