@@ -1,5 +1,5 @@
-// Package api serves HTTP APIs on local sockets, those of the node and of tenants' processes,
-// and encodes their responses and errors.
+// Package api serves HTTP APIs on local sockets, for the node and for tenants' processes, and
+// encodes their responses and errors.
 package api
 
 import (
