@@ -2,10 +2,10 @@ package sandbox
 
 import "golang.org/x/sys/unix"
 
-// commonCalls are the system calls that drivers and their compilers make, on every
-// architecture. PoCL and oclgrind were traced. The memory policy,
-// timer and shared memory calls are those of NVIDIA's, AMD's and Intel's drivers by their
-// sources and documents. The first ones are the most frequent.
+// commonCalls are the system calls that drivers and their compilers make, on every architecture.
+// PoCL and oclgrind were traced. The memory policy, timer and shared memory calls are those of
+// NVIDIA's, AMD's and Intel's drivers, according to their sources and documents. The most frequent
+// calls come first.
 var commonCalls = []uint32{
 	unix.SYS_FUTEX, unix.SYS_READ, unix.SYS_WRITE, unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MADVISE, unix.SYS_SCHED_YIELD,
 	unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETTIME, unix.SYS_EPOLL_PWAIT, unix.SYS_TGKILL,
@@ -32,7 +32,7 @@ var commonCalls = []uint32{
 	unix.SYS_MUNLOCK, unix.SYS_MEMFD_CREATE, unix.SYS_MEMBARRIER, unix.SYS_MBIND, unix.SYS_SET_MEMPOLICY, unix.SYS_GET_MEMPOLICY,
 	unix.SYS_PKEY_ALLOC, unix.SYS_PKEY_FREE, unix.SYS_PKEY_MPROTECT,
 
-	// Processes and threads, its own.
+	// The process's own processes and threads.
 	unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_EXIT, unix.SYS_EXIT_GROUP, unix.SYS_WAIT4, unix.SYS_WAITID, unix.SYS_KILL,
 	unix.SYS_TKILL, unix.SYS_RT_SIGPENDING, unix.SYS_RT_SIGSUSPEND, unix.SYS_RT_SIGTIMEDWAIT, unix.SYS_SIGALTSTACK,
 	unix.SYS_SET_TID_ADDRESS, unix.SYS_SET_ROBUST_LIST, unix.SYS_GET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_FUTEX_WAITV,
@@ -40,12 +40,12 @@ var commonCalls = []uint32{
 	unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_GETATTR, unix.SYS_SCHED_GET_PRIORITY_MAX,
 	unix.SYS_SCHED_GET_PRIORITY_MIN, unix.SYS_GETPRIORITY, unix.SYS_SETPRIORITY, unix.SYS_GETCPU,
 
-	// Facts.
+	// Information about the system and the process.
 	unix.SYS_UNAME, unix.SYS_SYSINFO, unix.SYS_GETRLIMIT, unix.SYS_PRLIMIT64, unix.SYS_GETRUSAGE, unix.SYS_GETRANDOM,
 	unix.SYS_GETUID, unix.SYS_GETGID, unix.SYS_GETEUID, unix.SYS_GETEGID, unix.SYS_GETPPID, unix.SYS_GETPGID, unix.SYS_GETSID,
 	unix.SYS_GETGROUPS, unix.SYS_GETRESUID, unix.SYS_GETRESGID, unix.SYS_CAPGET,
 
-	// The socket that the process inherits, and pairs.
+	// The inherited socket, and socket pairs.
 	unix.SYS_SENDTO, unix.SYS_RECVFROM, unix.SYS_SENDMSG, unix.SYS_RECVMSG, unix.SYS_SHUTDOWN, unix.SYS_GETSOCKNAME,
 	unix.SYS_GETPEERNAME, unix.SYS_GETSOCKOPT, unix.SYS_SETSOCKOPT,
 }

@@ -4,8 +4,8 @@ import "golang.org/x/sys/unix"
 
 const (
 	nativeArch     = unix.AUDIT_ARCH_AARCH64
-	foreignNumbers = 0xffffffff // there are none
+	foreignNumbers = 0xffffffff // arm64 has none
 )
 
-// nativeCalls are the calls that other architectures name differently.
+// nativeCalls are the calls that have other names on other architectures.
 var nativeCalls = []uint32{unix.SYS_FSTATAT, unix.SYS_RENAMEAT}

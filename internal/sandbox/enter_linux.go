@@ -13,39 +13,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bind is a folder of the host that the process may write to, or only read with ReadOnly. NoExec
-// keeps the process from executing what lies there.
+// Bind is a folder of the host that the process may write to, or only read if ReadOnly is set.
+// NoExec keeps the process from executing its files.
 type Bind struct {
 	Source, Target string
 	NoExec         bool `json:",omitempty"`
 	ReadOnly       bool `json:",omitempty"`
 }
 
-// Layer is a folder of the host whose files the process may change for itself: what it
-// writes lies in its own memory, at most Size bytes of it, and vanishes with it.
+// Layer is a folder of the host of which the process may change a private copy: its writes lie in
+// memory, at most Size bytes of it, and vanish with the process.
 type Layer struct {
 	Source, Target string
 	Size           int64
 }
 
-// Config describes a sandbox to a process that was started for it. It crosses a socket,
-// so it has no pointers.
+// Config describes a sandbox to a process that was started for it. It is sent over a socket, so it
+// has no pointers.
 type Config struct {
-	// Namespaces are those that the process was started in.
+	// Namespaces are the namespaces in which the process was started.
 	Namespaces []Mechanism `json:"namespaces,omitempty"`
-	// UID and GID are the user and group that a process started by root becomes; 0 keeps
-	// them.
+	// UID and GID are the user and group to which a process started by root changes; 0 keeps them.
 	UID int `json:"uid,omitempty"`
 	GID int `json:"gid,omitempty"`
-	// Scratch is an empty folder of the host that the root is mounted on.
+	// Scratch is an empty folder of the host on which the root is mounted.
 	Scratch string `json:"scratch,omitempty"`
 	// Writable are the folders that the process may write to.
 	Writable []Bind `json:"writable,omitempty"`
-	// Layers are folders that the process may change for itself only.
+	// Layers are folders of which the process may change a private copy.
 	Layers []Layer `json:"layers,omitempty"`
-	// NoExec keeps the process from executing what it has written to /tmp and /dev/shm.
+	// NoExec keeps the process from executing files that it has written to /tmp and /dev/shm.
 	NoExec bool `json:"no_exec,omitempty"`
-	// Fallback are folders that the process may write to if it has no root of its own.
+	// Fallback are folders that the process may write to if it has no private root.
 	Fallback []string `json:"fallback,omitempty"`
 	// Readable are paths beyond the system's libraries that the process may read.
 	Readable []string `json:"readable,omitempty"`
@@ -63,34 +62,34 @@ type Config struct {
 	Tasks    uint64 `json:"tasks,omitempty"`
 }
 
-// Gap is a mechanism that is missing, with the reason.
+// Gap is a missing mechanism, with the reason.
 type Gap struct {
 	Mechanism Mechanism
 	Err       error
 }
 
-// Inside is what Enter has set up.
+// Inside is the sandbox that Enter has set up.
 type Inside struct {
 	Mechanisms []Mechanism
 	Gaps       []Gap
-	// Layered says that Layers show their folders; otherwise they are empty.
+	// Layered says that the Layers have the contents of their folders; otherwise they are empty.
 	Layered bool
 	program int // descriptor of this program
 }
 
-// OwnRoot reports whether the process has a root of its own: Writable folders are then at
-// their Target, otherwise where they were.
+// OwnRoot reports whether the process has a private root: Writable folders are then at their
+// Target, otherwise at their Source.
 func (in *Inside) OwnRoot() bool { return in.has(Mounts) }
 
 func (in *Inside) has(m Mechanism) bool { return slices.Contains(in.Mechanisms, m) }
 
-// Enter isolates the calling thread, which it locks. Exec must follow: only that makes it
-// true for the process. An error means that the thread is in an undefined state.
+// Enter isolates the calling thread, which it locks. Exec must follow: only that isolates the whole
+// process. An error means that the thread is in an undefined state.
 func Enter(c Config) (*Inside, error) {
 	runtime.LockOSThread()
 	in := &Inside{}
 	var err error
-	// The file may have been replaced, or be out of reach later.
+	// The file may be replaced, or be out of reach later.
 	if in.program, err = unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
 		return nil, fmt.Errorf("open this program: %w", err)
 	}
@@ -117,7 +116,7 @@ func (in *Inside) add(m Mechanism, err error) {
 
 var errNoNamespace = errors.New("this machine does not allow such a namespace")
 
-// namespaces fills the namespaces that the process was started in.
+// namespaces sets up the namespaces in which the process was started.
 func (in *Inside) namespaces(c *Config) {
 	have := map[Mechanism]bool{}
 	for _, m := range c.Namespaces {
@@ -169,7 +168,7 @@ func limitResources(c *Config) error {
 	return nil
 }
 
-// dropPrivileges takes away every capability, and root's identity when there is another.
+// dropPrivileges drops every capability, and root's identity if c names another.
 func (in *Inside) dropPrivileges(c *Config) error {
 	if os.Geteuid() == 0 {
 		if err := dropBoundingSet(); err != nil {
@@ -188,7 +187,7 @@ func (in *Inside) dropPrivileges(c *Config) error {
 	if err := unix.Capset(&head, &none[0]); err != nil {
 		return fmt.Errorf("drop capabilities: %w", err)
 	}
-	// A change of the user has cleared it.
+	// The change of the user has cleared the signal.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("end with the parent: %w", err)
 	}
@@ -202,7 +201,7 @@ func dropBoundingSet() error {
 	for c := range uintptr(64) {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		if errors.Is(err, unix.EINVAL) {
-			break // no such capability, nor any after it
+			break // no such capability, nor any later one
 		}
 		if err != nil && !errors.Is(err, unix.EPERM) {
 			return fmt.Errorf("drop capability %d: %w", c, err)
@@ -211,8 +210,8 @@ func dropBoundingSet() error {
 	return nil
 }
 
-// setIdentity changes the user of this thread alone: package syscall would change that of
-// all threads, of which Exec leaves none.
+// setIdentity changes the user of this thread alone: package syscall would change it for all
+// threads, but Exec keeps no other thread.
 func setIdentity(c *Config) error {
 	groups := make([]uint32, 0, 8)
 	for _, g := range c.deviceGroups() {
@@ -267,7 +266,7 @@ func (in *Inside) restrict(c *Config) error {
 		return err
 	}
 	in.add(Landlock, err)
-	// The filter is last: it allows none of the calls above.
+	// The filter comes last: it allows none of the calls above.
 	err = allowCalls(c.Calls)
 	if err != nil && !errors.Is(err, ErrUnsupported) {
 		return err
@@ -276,12 +275,12 @@ func (in *Inside) restrict(c *Config) error {
 	return nil
 }
 
-// Exec executes this program again with the given arguments and environment, and with the
-// given descriptors after the standard ones. It returns only when it fails.
+// Exec executes this program again with the given arguments and environment, and with the given
+// descriptors after the standard ones. It returns only if it fails.
 //
-// The first process of a PID namespace ignores most signals of its own, so that a crash
-// there would not end it. It therefore stays as the namespace's init and executes the
-// program as its child: when either of them ends, everything in the namespace does.
+// The first process of a PID namespace ignores most signals that it sends itself, so a crash would
+// not end it. It therefore stays as the namespace's init and executes the program as its child:
+// when either of them ends, all processes in the namespace end.
 func (in *Inside) Exec(args, environ []string, files ...*os.File) error {
 	if in.has(Processes) {
 		return in.runChild(args, environ, files)
@@ -309,7 +308,7 @@ func (in *Inside) Exec(args, environ []string, files ...*os.File) error {
 	return executeError(errno)
 }
 
-// executeError says what to do when the sandbox's user may not execute the program.
+// executeError adds the remedy if the sandbox's user may not execute the program.
 func executeError(err error) error {
 	if errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("execute this program again as the sandbox's user: %w: make its file executable for all users (chmod a+x)", err)
@@ -317,8 +316,8 @@ func executeError(err error) error {
 	return fmt.Errorf("execute this program again: %w", err)
 }
 
-// CrashStatus is the exit status of an init whose child was ended by a signal. It is that
-// of Go's runtime after a signal that it can't handle.
+// CrashStatus is the exit status of an init whose child was ended by a signal. It equals that of
+// Go's runtime after a signal that it can't handle.
 const CrashStatus = 2
 
 // runChild executes the program as a child of this process, on this thread, whose
@@ -333,11 +332,11 @@ func (in *Inside) runChild(args, environ []string, files []*os.File) error {
 		return executeError(err)
 	}
 	for _, f := range files {
-		_ = f.Close() // the child's alone: its end is seen at the other end
+		_ = f.Close() // for the child alone, so that the other end notices its end
 	}
 	for {
 		var status syscall.WaitStatus
-		ended, err := syscall.Wait4(-1, &status, 0, nil) // orphans too
+		ended, err := syscall.Wait4(-1, &status, 0, nil) // also for orphans
 		switch {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil:

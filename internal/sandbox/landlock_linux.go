@@ -11,22 +11,22 @@ import (
 
 // Rules are the accesses that Landlock still allows.
 type Rules struct {
-	// Write are files and folders, with everything below them, that may be changed. They
-	// must exist; "" is ignored.
+	// Write are files and folders, with all their contents, that may be changed. They must exist;
+	// "" is ignored.
 	Write []string
 	// Read are files and folders that may be read and executed. A path that does not exist
 	// is ignored.
 	Read []string
 	// Devices are device files that may be read, written and controlled.
 	Devices []string
-	// Network leaves TCP as it is.
+	// Network permits TCP.
 	Network bool
 }
 
-// ErrUnsupported means that this kernel, or this program, has no such mechanism.
+// ErrUnsupported is the error of a mechanism that this kernel, or this program, does not support.
 var ErrUnsupported = errors.New("not supported")
 
-// Rights of Landlock, by the version of its ABI that brought them.
+// Rights of Landlock, by the version of its ABI that introduced them.
 const (
 	landlockReads   = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	landlockFirst   = 1<<13 - 1 // version 1
@@ -37,8 +37,8 @@ const (
 		unix.LANDLOCK_ACCESS_FS_TRUNCATE | landlockIoctl
 )
 
-// RestrictThread restricts the calling thread, and what it executes. It must have no new
-// privileges.
+// RestrictThread restricts the calling thread, and the programs that it executes. The thread must
+// have set no_new_privs.
 func RestrictThread(r Rules) error {
 	return r.apply(func(set uintptr) syscall.Errno {
 		_, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, set, 0, 0)
@@ -46,8 +46,8 @@ func RestrictThread(r Rules) error {
 	})
 }
 
-// RestrictProcess restricts this process, and takes new privileges away. A program that was
-// built with cgo can't: it gets ErrUnsupported.
+// RestrictProcess restricts this process, and sets no_new_privs. In a program built with cgo it
+// fails with ErrUnsupported.
 func RestrictProcess(r Rules) error {
 	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {
 		return failed("no new privileges", errno)
@@ -65,7 +65,7 @@ func failed(operation string, errno syscall.Errno) error {
 	return fmt.Errorf("%s: %w", operation, errno)
 }
 
-// apply makes a ruleset and enforces it.
+// apply creates a ruleset and enforces it.
 func (r *Rules) apply(restrict func(set uintptr) syscall.Errno) error {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -86,7 +86,7 @@ func (r *Rules) apply(restrict func(set uintptr) syscall.Errno) error {
 	return nil
 }
 
-// handled are the accesses that a version of the kernel's interface can deny.
+// handled returns the accesses that a version of the kernel's interface can deny.
 func (r *Rules) handled(abi uintptr) unix.LandlockRulesetAttr {
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: landlockFirst}
 	if abi >= 2 {

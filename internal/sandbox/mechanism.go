@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Mechanism is one of the kernel's means of isolation.
+// Mechanism is one of the kernel's mechanisms of isolation.
 type Mechanism string
 
 // The mechanisms.
 const (
-	// Identity is a user of its own: a uid from a range, or a user namespace.
+	// Identity is a separate user: a uid from a range, or a user namespace.
 	Identity Mechanism = "identity"
-	// Mounts is a root of its own, with read-only libraries and named device files.
+	// Mounts is a private root, with read-only libraries and named device files.
 	Mounts Mechanism = "mounts"
 	// Processes is a PID namespace: the process sees and signals only its own children,
 	// and all of them end with it.
@@ -28,16 +28,15 @@ const (
 	Landlock Mechanism = "landlock"
 	// Seccomp is an allow-list of system calls.
 	Seccomp Mechanism = "seccomp"
-	// Cgroup bounds the memory and the number of tasks, and ends them as one.
+	// Cgroup bounds the memory and the number of tasks, and ends them together.
 	Cgroup Mechanism = "cgroup"
 )
 
-// Mechanisms are all of them.
+// Mechanisms lists all mechanisms.
 var Mechanisms = []Mechanism{Identity, Mounts, Processes, IPC, Hostname, Network, Landlock, Seccomp, Cgroup}
 
-// ParseMechanisms reads names with commas between. "all" means every mechanism but
-// Cgroup, which a machine may lack for reasons of its service manager; "none" and ""
-// mean no mechanism.
+// ParseMechanisms parses names with commas between. "all" means every mechanism but Cgroup, which
+// the machine's service manager may not allow; "none" and "" mean no mechanism.
 func ParseMechanisms(text string) ([]Mechanism, error) {
 	var list []Mechanism
 	for name := range strings.SplitSeq(text, ",") {

@@ -8,18 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespaces are the kernel's namespaces that this process can give to its children.
+// Namespaces are the kernel's namespaces that this process can create for its children.
 type Namespaces struct {
 	flags uintptr
 }
 
-// namespaceFlags are the namespaces that a sandbox has, by mechanism.
+// namespaceFlags are the namespaces of a sandbox, by mechanism.
 var namespaceFlags = map[Mechanism]uintptr{
 	Mounts: unix.CLONE_NEWNS, Processes: unix.CLONE_NEWPID, IPC: unix.CLONE_NEWIPC, Hostname: unix.CLONE_NEWUTS, Network: unix.CLONE_NEWNET,
 }
 
-// DetectNamespaces tries which namespaces a child can have, all of them first. A process
-// without privileges gets them together with a user namespace.
+// DetectNamespaces tries which namespaces a child can have, first all of them together. An
+// unprivileged process gets them together with a user namespace.
 func DetectNamespaces() Namespaces {
 	user := uintptr(0)
 	if os.Geteuid() != 0 || !canClone(unix.CLONE_NEWNS) {
@@ -44,8 +44,8 @@ func DetectNamespaces() Namespaces {
 	return Namespaces{some}
 }
 
-// canClone reports whether a child can be started with the given flags. The child's
-// program does not exist: only the error of a successful clone mentions that.
+// canClone reports whether a child can be started with the given flags. The child's program does
+// not exist: only after a successful clone does the error say so.
 func canClone(flags uintptr) bool {
 	attr := &syscall.ProcAttr{Sys: &syscall.SysProcAttr{}}
 	Namespaces{flags}.Apply(attr.Sys)
@@ -57,7 +57,7 @@ func canClone(flags uintptr) bool {
 func (n Namespaces) Apply(attr *syscall.SysProcAttr) {
 	attr.Cloneflags |= n.flags
 	if n.flags&unix.CLONE_NEWUSER != 0 {
-		// Within the namespace the process is root until Enter ends.
+		// Inside the namespace the process is root until Enter returns.
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
 	}
@@ -66,7 +66,7 @@ func (n Namespaces) Apply(attr *syscall.SysProcAttr) {
 // User reports whether there is a user namespace.
 func (n Namespaces) User() bool { return n.flags&unix.CLONE_NEWUSER != 0 }
 
-// List returns the mechanisms that the namespaces are.
+// List returns the mechanisms that the namespaces implement.
 func (n Namespaces) List() []Mechanism {
 	var list []Mechanism
 	for _, m := range Mechanisms {

@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Folders inside.
+// Folders inside the sandbox.
 const (
-	// TmpDir is a file system of the process's own that vanishes with it.
+	// TmpDir is a private file system that vanishes with the process.
 	TmpDir = "/tmp"
 	shmDir = "/dev/shm"
 )
 
-// libraries are where drivers, their compilers and their libraries are. Home folders and
-// the folders of services are not among them.
+// libraries are the folders of drivers, their compilers and their libraries. Home folders and the
+// folders of services are not among them.
 var libraries = []string{
 	"/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/opt", "/nix/store", "/run/opengl-driver",
 }
@@ -35,7 +35,7 @@ var configuration = []string{
 // hardware are the folders of /sys that describe processors and devices.
 var hardware = []string{"/sys/bus", "/sys/class", "/sys/dev", "/sys/devices", "/sys/module"}
 
-// basicDevices hold no state of the machine.
+// basicDevices are the device files without state of the machine.
 var basicDevices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
 // AcceleratorDevices are the device files of accelerators' drivers, as patterns.
@@ -57,7 +57,7 @@ func (c *Config) devices() []string {
 	return paths
 }
 
-// deviceGroups are the groups that may use the sandbox's device files.
+// deviceGroups returns the groups that may use the sandbox's device files.
 func (c *Config) deviceGroups() []int {
 	var groups []int
 	for _, path := range c.devices() {
@@ -69,17 +69,17 @@ func (c *Config) deviceGroups() []int {
 	return groups
 }
 
-// readable are the host's paths that the sandbox shows read-only.
+// readable returns the host's paths that the sandbox shows read-only.
 func (c *Config) readable() []string {
 	return slices.Concat(libraries, configuration, hardware, c.Readable)
 }
 
-// root is a root that is being built.
+// root is a root file system under construction.
 type root struct{ dir string }
 
-// enterRoot builds a root in the mount namespace of this process and makes it the
-// process's own. Writable folders and layers lie at their Target afterwards. layered reports
-// whether this kernel could show the folders of layers.
+// enterRoot builds a root in the mount namespace of this process and makes it the process's root.
+// Writable folders and layers lie at their Target afterwards. layered reports whether this kernel
+// could show the contents of layers.
 func enterRoot(c *Config) (layered bool, err error) {
 	if err := privateMounts(); err != nil {
 		return false, fmt.Errorf("private mounts: %w", err)
@@ -109,7 +109,7 @@ func privateMounts() error {
 	if !errors.Is(err, unix.EINVAL) {
 		return err
 	}
-	// "/" is no mount point: this process was started in a chroot.
+	// "/" is not a mount point: this process was started in a chroot.
 	outer, err := openNamespaceRoot()
 	if err != nil {
 		return err
@@ -117,10 +117,10 @@ func privateMounts() error {
 	return unix.Close(outer)
 }
 
-// openNamespaceRoot makes every mount of this mount namespace private and opens the
-// namespace's root, which no path inside a chroot leads to. It uses a thread of its own:
-// setns(2) to a mount namespace, even the current one, changes the root of the calling thread
-// to the namespace's, and requires a thread that shares its root with no other.
+// openNamespaceRoot makes every mount of this mount namespace private and opens the namespace's
+// root, which no path inside a chroot reaches. It uses a separate thread: setns(2) to a mount
+// namespace, even the current one, changes the root of the calling thread to the namespace's, and
+// requires a thread that shares its root with no other.
 func openNamespaceRoot() (int, error) {
 	type result struct {
 		fd  int
@@ -168,7 +168,7 @@ func (r root) system(c *Config) error {
 	}
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := unix.Mount("proc", r.at("proc"), "proc", flags|unix.MS_RDONLY, ""); err != nil {
-		// Not in a container that covers parts of its own.
+		// Mounting fails in a container that covers parts of its own /proc.
 		if err := r.show("/proc"); err != nil {
 			return err
 		}
@@ -185,7 +185,7 @@ func (r root) system(c *Config) error {
 		r.protect(c.NoExec, TmpDir, shmDir))
 }
 
-// protect keeps the process from executing files of folders.
+// protect keeps the process from executing files in folders.
 func (r root) protect(noExec bool, paths ...string) error {
 	if !noExec {
 		return nil
@@ -199,8 +199,9 @@ func (r root) protect(noExec bool, paths ...string) error {
 	return nil
 }
 
-// layers adds folders that the process may change for itself: overlays whose upper half lies
-// in memory. A kernel that has none (Linux before 5.11 without root) gets empty folders.
+// layers adds folders of which the process may change a private copy: overlays whose upper layer
+// lies in memory. On a kernel without such overlays (Linux before 5.11 without root) the folders
+// are empty.
 func (r root) layers(c *Config) (layered bool, err error) {
 	layered = true
 	for _, l := range c.Layers {
@@ -208,7 +209,7 @@ func (r root) layers(c *Config) (layered bool, err error) {
 		if err := os.MkdirAll(at, 0o755); err != nil {
 			return false, err
 		}
-		// The upper half is out of reach once it is covered by the overlay.
+		// The upper layer is out of reach once the overlay covers it.
 		if err := mountTmpfs(at, l.Size, 0o700); err != nil {
 			return false, err
 		}
@@ -223,8 +224,8 @@ func (r root) layers(c *Config) (layered bool, err error) {
 	return layered, nil
 }
 
-// overlay mounts one over a file system in memory at its target. The paths in the options are
-// descriptors: a folder's name may have commas and colons.
+// overlay mounts an overlay over a file system in memory at its target. The paths in the options
+// are descriptors: a folder's name may have commas and colons.
 func (r root) overlay(c *Config, l Layer) error {
 	at := r.at(l.Target)
 	lower, err := unix.Open(l.Source, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -246,7 +247,7 @@ func (r root) overlay(c *Config, l Layer) error {
 	}
 	options := fmt.Sprintf("lowerdir=/proc/self/fd/%d,upperdir=%s,workdir=/proc/self/fd/%d/work", lower, upper, memory)
 	if slices.Contains(c.Namespaces, Identity) {
-		options += ",userxattr" // as a user namespace may
+		options += ",userxattr" // required in a user namespace
 	}
 	return unix.Mount("overlay", at, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options)
 }
@@ -272,8 +273,8 @@ func (r root) writable(c *Config) error {
 
 func (r root) at(path string) string { return filepath.Join(r.dir, path) }
 
-// show adds a path of the host, read-only. A path that does not exist is left out; a
-// symbolic link is added as such, together with what it leads to.
+// show adds a path of the host, read-only. A path that does not exist is left out; a symbolic link
+// is added as such, together with its target.
 func (r root) show(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -345,14 +346,14 @@ func (r root) bind(source, target string) error {
 	return nil
 }
 
-// pivot makes the new root that of the process and unmounts the old one.
+// pivot makes the new root the root of the process and unmounts the old one.
 func (r root) pivot() error {
 	if err := unix.Chdir(r.dir); err != nil {
 		return fmt.Errorf("pivot root: %w", err)
 	}
 	err := unix.PivotRoot(".", ".")
 	if errors.Is(err, unix.EINVAL) {
-		// In a chroot "/" is no mount point, or the mount that holds it was shared when the
+		// In a chroot "/" is not a mount point, or the mount that holds it was shared when the
 		// chroot was made.
 		if err = r.leaveChroot(); err == nil {
 			err = unix.PivotRoot(".", ".")
@@ -374,7 +375,7 @@ func (r root) pivot() error {
 	return nil
 }
 
-// leaveChroot makes the mount namespace's root that of the process, and keeps the working
+// leaveChroot makes the mount namespace's root the root of the process, and keeps the working
 // folder.
 func (r root) leaveChroot() error {
 	inner, err := unix.Open(".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

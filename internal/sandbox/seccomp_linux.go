@@ -17,12 +17,12 @@ const (
 	dataArg1   = 24
 )
 
-// namespaceClone are the flags of clone that make namespaces.
+// namespaceClone are the flags of clone that create namespaces.
 const namespaceClone = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWTIME
 
-// processControls are the options of prctl that are allowed. PR_SET_PDEATHSIG is not: a
-// process that cleared it would survive its parent.
+// processControls are the allowed options of prctl. PR_SET_PDEATHSIG is not among them: a process
+// that cleared it would survive its parent.
 var processControls = []uint32{
 	unix.PR_SET_NAME, unix.PR_GET_NAME, unix.PR_SET_VMA, unix.PR_CAPBSET_READ, unix.PR_GET_NO_NEW_PRIVS, unix.PR_GET_PDEATHSIG,
 	unix.PR_GET_DUMPABLE, unix.PR_GET_SECCOMP, unix.PR_SET_TIMERSLACK, unix.PR_GET_TIMERSLACK, unix.PR_GET_THP_DISABLE,
@@ -32,12 +32,12 @@ var processControls = []uint32{
 // terminalControls are the requests of ioctl that type into terminals or acquire them.
 var terminalControls = []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSCTTY}
 
-// unsupported are calls for which callers have a substitute when they fail with ENOSYS.
-// The filter can't see the flags of clone3, and io_uring makes sockets past the filter.
+// unsupported are calls for which callers have a substitute if they fail with ENOSYS. The filter
+// can't see the flags of clone3, and io_uring creates sockets past the filter.
 var unsupported = []uint32{unix.SYS_CLONE3, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER}
 
-// allowCalls enforces the allow-list of system calls, with extra ones, on this thread and
-// everything that it executes.
+// allowCalls enforces the allow-list of system calls, with extra ones, on this thread and all
+// programs that it executes.
 func allowCalls(extra []uint32) error {
 	program := filter(extra)
 	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
@@ -51,8 +51,8 @@ func allowCalls(extra []uint32) error {
 	return nil
 }
 
-// filter is the program of the filter. Calls whose verdict does not depend on arguments
-// cost nothing on kernels that keep such verdicts (5.11 and later).
+// filter returns the program of the filter. Calls whose verdict does not depend on arguments cost
+// nothing on kernels that cache such verdicts (5.11 and later).
 func filter(extra []uint32) []unix.SockFilter {
 	program := []unix.SockFilter{
 		load(dataArch),
@@ -78,13 +78,14 @@ func filter(extra []uint32) []unix.SockFilter {
 	return append(program, refuse(unix.EPERM))
 }
 
-// when runs a body, which must end with a verdict, for one call with an argument loaded.
+// when returns code that runs body, which must end with a verdict, for one call with an argument
+// loaded.
 func when(number uint32, argument uint32, body ...unix.SockFilter) []unix.SockFilter {
 	code := append([]unix.SockFilter{load(argument)}, body...)
 	return append([]unix.SockFilter{skipUnless(unix.BPF_JEQ, number, uint8(len(code)))}, code...)
 }
 
-// each gives a verdict for each of some values.
+// each returns code that gives a verdict for each of the values.
 func each(values []uint32, verdict unix.SockFilter) []unix.SockFilter {
 	var code []unix.SockFilter
 	for _, v := range values {
@@ -97,7 +98,8 @@ func load(offset uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 }
 
-// skipUnless skips the next skip instructions when the comparison does not hold.
+// skipUnless returns an instruction that skips the next skip instructions unless the comparison
+// holds.
 func skipUnless(compare uint16, value uint32, skip uint8) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | compare | unix.BPF_K, K: value, Jf: skip}
 }
