@@ -1,11 +1,11 @@
-// Package cgroup bounds the memory, the tasks and the processor time of groups of processes
-// by the kernel's control groups, and ends each group as one.
+// Package cgroup bounds the memory, the tasks and the processor time of groups of processes by the
+// kernel's control groups, and ends all processes of a group together.
 //
-// A [Tree] is a subtree of the machine's control groups that belongs to one node. It uses
-// version 2 where the memory and pids controllers are there, and version 1 otherwise. A node
-// that is root makes its subtree below its own group or below the root; another one needs a
-// group that was delegated to it (systemd: Delegate=yes). Where none of this is given, the
-// tree is not available: [Tree.Err] returns the reason, and its groups do nothing.
+// A [Tree] is a subtree of the machine's control groups that belongs to one node. It uses version 2
+// if that has the memory and pids controllers, and version 1 otherwise. A node that runs as root
+// creates its subtree below its own group or below the root; any other node needs a group that was
+// delegated to it (systemd: Delegate=yes). Otherwise the tree is not available: [Tree.Err] returns
+// the reason, and its groups do nothing.
 package cgroup
 
 import (
@@ -32,9 +32,9 @@ type Limits struct {
 	Weight int
 }
 
-// hierarchy is a tree of control groups: the one of version 2, or one of version 1.
+// hierarchy is a tree of control groups: that of version 2, or one of version 1.
 type hierarchy struct {
-	parent      string // the folder in which the node makes its group
+	parent      string // the folder in which the node creates its group
 	v2          bool
 	controllers map[string]bool
 }
@@ -45,15 +45,15 @@ type Tree struct {
 	err  error
 }
 
-// Group is a control group. A nil Group stands for one that could not be had: it does nothing.
+// Group is a control group. A nil Group stands for an unavailable one: it does nothing.
 type Group struct {
 	hierarchies []*hierarchy
 	dirs        []string // one for each hierarchy
 }
 
-// Open makes the subtree of a node. Before, it ends and removes what an earlier process of the
-// same node left, and removes empty subtrees of other nodes that have ended. id is made of
-// letters and digits, and no other node of this machine has it.
+// Open creates the subtree of a node. First it ends and removes the groups that an earlier process
+// of the same node left, and removes empty subtrees of other nodes that have ended. id consists of
+// letters and digits, and is unique on this machine.
 func Open(id string) *Tree {
 	hierarchies, err := find()
 	if err != nil {
@@ -72,11 +72,11 @@ func Open(id string) *Tree {
 	return &Tree{root: g}
 }
 
-// treePrefix begins the name of every node's subtree: outboard-ID-PID.
+// treePrefix is the prefix of the name of every node's subtree: outboard-ID-PID.
 const treePrefix = "outboard-"
 
-// sweep removes subtrees that earlier processes of the node id left, whatever is in them, and
-// those of others that have ended if they are empty.
+// sweep removes the subtrees that earlier processes of the node id left, with all their processes,
+// and the empty subtrees of other nodes that have ended.
 func (h *hierarchy) sweep(id string) error {
 	entries, err := os.ReadDir(h.parent)
 	if err != nil {
@@ -95,16 +95,16 @@ func (h *hierarchy) sweep(id string) error {
 				return err
 			}
 		} else if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-			_ = removeDirs(dir) // fails when processes are left, which are another node's to end
+			_ = removeDirs(dir) // fails if there are processes left, which another node has to end
 		}
 	}
 	return nil
 }
 
-// errNone is why a nil Tree is not available.
+// errNone is the error of a nil Tree.
 var errNone = errors.New("control groups are not used")
 
-// Err returns why there are no control groups; nil if there are.
+// Err returns the reason that there are no control groups; nil if there are.
 func (t *Tree) Err() error {
 	if t == nil {
 		return errNone
@@ -112,12 +112,12 @@ func (t *Tree) Err() error {
 	return t.err
 }
 
-// Make makes a group below the root of the tree. It returns nil if the tree is not available.
+// Make creates a group below the root of the tree. It returns nil if the tree is not available.
 func (t *Tree) Make(name string, l Limits) (*Group, error) {
 	return t.available().Make(name, l)
 }
 
-// available is the root of the tree, nil if it is not available.
+// available returns the root of the tree, nil if the tree is not available.
 func (t *Tree) available() *Group {
 	if t == nil || t.err != nil {
 		return nil
@@ -125,10 +125,10 @@ func (t *Tree) available() *Group {
 	return t.root
 }
 
-// Close ends everything in the tree and removes it.
+// Close ends all processes in the tree and removes it.
 func (t *Tree) Close() error { return t.available().Remove() }
 
-// Make makes a group below g, whose own processes, if it has any, must be in other children.
+// Make creates a group below g. g itself must have no processes: they must be in other children.
 func (g *Group) Make(name string, l Limits) (*Group, error) {
 	if g == nil {
 		return nil, nil //nolint:nilnil // a nil Group does nothing
@@ -149,7 +149,8 @@ func (g *Group) Make(name string, l Limits) (*Group, error) {
 	return child, nil
 }
 
-// passOn lets the children of a group of version 2 be bounded.
+// passOn delegates the controllers to the children of a group of version 2, so that they can be
+// bounded.
 func (h *hierarchy) passOn(dir string) error {
 	if !h.v2 || len(h.controllers) == 0 {
 		return nil
@@ -179,7 +180,8 @@ func (g *Group) create(l Limits) error {
 	return nil
 }
 
-// Add puts a process and all its threads into the group. What it starts later is there, too.
+// Add moves a process and all its threads into the group. Processes that it starts later belong to
+// the group, too.
 func (g *Group) Add(pid int) error {
 	if g == nil {
 		return nil
@@ -204,7 +206,7 @@ func (g *Group) Contains(pid int) bool {
 			found = true
 			return fs.SkipAll
 		}
-		return nil // A group that is gone has no processes.
+		return nil // a group that is gone has no processes
 	})
 	return found
 }
@@ -229,8 +231,8 @@ func (g *Group) Kill() {
 	}
 }
 
-// killProcesses ends the processes of one group that it can't end as one. They can't start
-// others meanwhile if there is a pids controller.
+// killProcesses ends the processes of a group one by one, on a kernel that can't end them together.
+// If there is a pids controller they can't start others meanwhile.
 func killProcesses(dir string) {
 	_ = write(filepath.Join(dir, "pids.max"), "0")
 	for _, pid := range processes(dir) {
@@ -252,8 +254,8 @@ func processes(dir string) []int {
 	return pids
 }
 
-// removeLimit is how long processes that were killed may take to end. One that waits for a
-// device in its driver can't be ended earlier.
+// removeLimit is how long killed processes may take to end. A process that waits for a device in
+// its driver can't be ended earlier.
 const removeLimit = 5 * time.Second
 
 // Remove ends every process of the group and removes it, with the groups below it.
@@ -301,8 +303,8 @@ func removeDirs(dir string) error {
 	return nil
 }
 
-// Killed returns how many processes of the group the kernel has ended because the group's
-// memory ran out.
+// Killed returns how many processes of the group the kernel has killed because the group's memory
+// ran out.
 func (g *Group) Killed() int {
 	if g == nil {
 		return 0
@@ -315,7 +317,7 @@ func (g *Group) Killed() int {
 			}
 			for line := range strings.Lines(string(text)) {
 				if name, value, _ := strings.Cut(strings.TrimSpace(line), " "); name == "oom_kill" {
-					n, _ := strconv.Atoi(value) // the kernel writes numbers
+					n, _ := strconv.Atoi(value) // the kernel writes valid numbers
 					return n
 				}
 			}
@@ -324,7 +326,7 @@ func (g *Group) Killed() int {
 	return 0
 }
 
-// write writes to a file that exists: the kernel makes them.
+// write writes to an existing file: the kernel creates the files.
 func write(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

@@ -10,19 +10,18 @@ import (
 	"strings"
 )
 
-// useful are the controllers that groups are bounded by. A tree without the first two is
-// not used.
+// useful are the controllers that bound groups. A tree without the first two is not used.
 var useful = []string{"memory", "pids", "cpu"}
 
 // mount is a file system of control groups, and this process's group in it.
 type mount struct {
 	point       string
-	own         string // below point
+	own         string // relative to point
 	controllers []string
 	v2          bool
 }
 
-// find finds the hierarchies in which this process may make groups.
+// find returns the hierarchies in which this process may create groups.
 func find() ([]*hierarchy, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -35,8 +34,8 @@ func find() ([]*hierarchy, error) {
 	return choose(parse(string(mounts), string(own)))
 }
 
-// choose prefers version 2, and takes it for ending groups as one even where the controllers
-// are those of version 1.
+// choose prefers version 2, and uses it to end groups together even if the controllers are those of
+// version 1.
 func choose(mounts []mount) ([]*hierarchy, error) {
 	var found []*hierarchy
 	have := map[string]bool{}
@@ -72,7 +71,7 @@ func choose(mounts []mount) ([]*hierarchy, error) {
 		return nil, errors.New("no control groups with the controllers memory and pids are mounted: mount cgroup2 on /sys/fs/cgroup")
 	}
 	if two != nil && writable(two.own) {
-		found = append(found, &hierarchy{parent: two.own, v2: true}) // to end groups as one
+		found = append(found, &hierarchy{parent: two.own, v2: true}) // to end groups together
 	}
 	for _, h := range found {
 		if !writable(h.parent) {
@@ -82,17 +81,17 @@ func choose(mounts []mount) ([]*hierarchy, error) {
 	return found, nil
 }
 
-// writable reports whether this process can make groups in a folder, by making one.
+// writable reports whether this process can create groups in a folder, by creating one.
 func writable(dir string) bool {
 	probe := filepath.Join(dir, "outboard-probe-"+strconv.Itoa(os.Getpid()))
 	return os.Mkdir(probe, 0o755) == nil && os.Remove(probe) == nil
 }
 
-// nodeGroup is the name of the group that a node moves itself to where its own was delegated
-// to it: a group of version 2 that has processes can't pass controllers on.
+// nodeGroup is the name of the group to which a node moves itself if its own group was delegated to
+// it: a group of version 2 that has processes can't delegate controllers.
 const nodeGroup = "outboard-node"
 
-// delegate finds the folder of version 2 in which groups can be made and bounded.
+// delegate returns the folder of version 2 in which groups can be created and bounded.
 func (m *mount) delegate() (*hierarchy, error) {
 	h := &hierarchy{v2: true, controllers: map[string]bool{}}
 	for _, c := range useful {
@@ -109,10 +108,10 @@ func (m *mount) delegate() (*hierarchy, error) {
 		"or by `systemd-run --user --scope -p Delegate=yes outboard up`", m.own)
 }
 
-// useOwn makes groups in this process's own group, if no strangers are in it.
+// useOwn creates groups in this process's own group, if that has no processes of others.
 func (m *mount) useOwn(h *hierarchy) error {
 	if filepath.Base(m.own) == nodeGroup {
-		h.parent = filepath.Dir(m.own) // an earlier program of this process has moved
+		h.parent = filepath.Dir(m.own) // an earlier program of this process has moved there
 		return h.passOn(h.parent)
 	}
 	h.parent = m.own
@@ -126,19 +125,19 @@ func (m *mount) useOwn(h *hierarchy) error {
 		return err
 	}
 	for _, pid := range processes(m.own) {
-		// One that has just ended is none any more.
+		// An error means that the process has just ended.
 		_ = write(filepath.Join(leaf, "cgroup.procs"), strconv.Itoa(pid))
 	}
 	return h.passOn(h.parent)
 }
 
-// useRoot makes groups in the root of the hierarchy, which only root may.
+// useRoot creates groups in the root of the hierarchy, which only root may.
 func (m *mount) useRoot(h *hierarchy) error {
 	h.parent = m.point
 	return h.passOn(h.parent)
 }
 
-// descends reports whether a process is this one or comes of it.
+// descends reports whether a process is this one or descends from it.
 func descends(pid int) bool {
 	for range 100 {
 		if pid == os.Getpid() {
@@ -146,7 +145,7 @@ func descends(pid int) bool {
 		}
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 		if err != nil {
-			return errors.Is(err, os.ErrNotExist) // it has ended
+			return errors.Is(err, os.ErrNotExist) // the process has ended
 		}
 		_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')'):]), ") ")
 		fields := strings.Fields(rest)
@@ -160,7 +159,7 @@ func descends(pid int) bool {
 	return false
 }
 
-// parse reads /proc/self/mountinfo and /proc/self/cgroup (proc(5), cgroups(7)).
+// parse parses /proc/self/mountinfo and /proc/self/cgroup (proc(5), cgroups(7)).
 func parse(mountinfo, own string) []mount {
 	paths := map[string]string{} // by controller; "" is version 2
 	for line := range strings.Lines(own) {
@@ -202,11 +201,11 @@ func parse(mountinfo, own string) []mount {
 	return mounts
 }
 
-// unescape undoes how mountinfo writes blanks.
+// unescape decodes the escapes of mountinfo.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// below is where a group lies under a mount that shows the hierarchy from root on. A group
-// outside of what is shown is that of another namespace: the mount's own is used.
+// below returns the path of a group under a mount that shows the hierarchy from root on. A group
+// outside of that belongs to another namespace: the mount point is used instead.
 func below(point, root, path string) string {
 	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(root, "/"))
 	if !ok || strings.HasPrefix(path, "/..") {

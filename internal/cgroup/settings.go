@@ -2,17 +2,17 @@ package cgroup
 
 import "strconv"
 
-// setting is a file of a control group and what is written to it. An optional one may not
-// exist on every kernel.
+// setting is a file of a control group and the text written to it. An optional file may not exist
+// on every kernel.
 type setting struct {
 	file, text string
 	optional   bool
 }
 
-// defaultShares is the weight of a group of version 1 that has no other.
+// defaultShares is the default weight of a group of version 1.
 const defaultShares = 1024
 
-// settings are the files that set limits, as the kernel documents them:
+// settings returns the files that set limits, as the kernel documents them:
 // Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/.
 func (h *hierarchy) settings(l Limits) []setting {
 	var list []setting
