@@ -10,8 +10,8 @@ import (
 // [Ring]'s.
 type Bell struct {
 	Word, Sleeper *atomic.Uint32
-	// Notify wakes a goroutine of the other process that has parked (see Park); nil: it never
-	// parks. It must not block: the other process can claim at any time that it has parked.
+	// Notify wakes a goroutine of the other process that has parked (see Park); nil: that goroutine
+	// never parks. It must not block: the other process can claim at any time that it has parked.
 	Notify func()
 }
 

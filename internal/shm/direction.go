@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// direction has the shared words of one direction, each on a cache line of its own.
+// direction has the shared words of one direction, each on its own cache line.
 type direction struct {
 	head, tail                *atomic.Uint64
 	data, space               *atomic.Uint32 // bells

@@ -18,9 +18,8 @@ const (
 	futexWake = 1
 )
 
-// heldProcessors counts the goroutines of this process that hold a processor (a P of
-// Go's scheduler) while they sleep or spin. It extends the scheduler's state, of which
-// a process has one.
+// heldProcessors counts the goroutines of this process that hold a processor (a P of Go's
+// scheduler) while they sleep or spin. It is global like the scheduler's state, which it extends.
 //
 //nolint:gochecknoglobals // see above
 var heldProcessors atomic.Int32
@@ -28,14 +27,14 @@ var heldProcessors atomic.Int32
 // maxHold is how long a sleeping goroutine may hold its processor.
 const maxHold = time.Millisecond
 
-// wait sleeps while the bell's counter is old, at most for limit. It may
-// return early for any reason, so the caller checks its condition again.
+// wait sleeps while the bell's counter is old, at most for limit. It may return early for any
+// reason, so the caller checks its condition again.
 //
-// A goroutine that holds its processor while it sleeps resumes sooner: a round trip between
-// two processes takes 3.5 us against 10, and one through two relays 58 against
-// 100 (measured). But while sleepers hold all processors no other goroutine runs,
-// not even one that would wake them. So at least one processor always remains free, and a
-// sleep longer than maxHold releases its own.
+// A goroutine that holds its processor while it sleeps resumes sooner: a round trip between two
+// processes takes 3.5 us against 10, and one through two relays 58 against 100 (measured). But
+// while sleepers hold all processors no other goroutine runs, not even a goroutine that would wake
+// them. So at least one processor always remains free, and a sleep longer than maxHold releases its
+// own.
 func wait(bell *atomic.Uint32, old uint32, limit time.Duration) {
 	if heldProcessors.Add(1) < int32(runtime.GOMAXPROCS(0)) {
 		ts := unix.NsecToTimespec(int64(min(maxHold, limit)))

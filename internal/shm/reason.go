@@ -11,7 +11,7 @@ import (
 // any other value is 1 + an [outboard.Kind].
 type Reason uint32
 
-// The reasons that the ring itself uses. All others come from kinds.
+// The reasons that the ring itself uses. All other reasons come from kinds.
 const (
 	// Done is a clean close: committed bytes can still be read.
 	Done Reason = 0

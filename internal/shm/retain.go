@@ -2,12 +2,12 @@ package shm
 
 import "time"
 
-// The methods below let one goroutine read a ring while another releases what was read, for
+// The methods below let one goroutine read a ring while another releases the bytes read, for
 // consumers that keep bytes until their receipt is acknowledged. The goroutines must not call
 // TryNext, Release and AnnounceSpace at the same time; AwaitBeyond may run beside any of them.
 
 // AwaitBeyond waits until the peer has published more than n bytes since this end was opened, the
-// ring is closed, Wake is called, or a second has passed. The caller looks again with TryNext.
+// ring is closed, Wake is called, or a second has passed. The caller then checks with TryNext.
 func (r *Ring) AwaitBeyond(n uint64) {
 	c := &r.in
 	ready := func() bool {
@@ -25,13 +25,13 @@ func (r *Ring) AwaitBeyond(n uint64) {
 func (r *Ring) Wake() { ringAlways(r.in.data, r.in.dataSleeper) }
 
 // AwaitSpace waits until at least least bytes are free, the ring is closed, or 10 ms have passed.
-// The caller looks again with TryReserve.
+// The caller then checks with TryReserve.
 func (r *Ring) AwaitSpace(least int) { r.awaitSpace(uint64(max(least, 1))) }
 
-// AnnounceSpace tells the peer of all space that was released.
+// AnnounceSpace tells the peer about all released space.
 func (r *Ring) AnnounceSpace() { r.announceSpace() }
 
-// Err is nil while the ring is open, io.EOF after a clean close, and otherwise an error of the
+// Err returns nil while the ring is open, io.EOF after a clean close, and otherwise an error of the
 // reason's kind.
 func (r *Ring) Err() error {
 	reason, closed := r.Closed()

@@ -109,7 +109,7 @@ func (r *Ring) adopt() {
 	r.in.head, r.in.opened = r.in.tail, r.in.tail
 }
 
-// Received is the number of bytes that the peer has published since this end was opened,
+// Received returns the number of bytes that the peer has published since this end was opened,
 // whether Next has returned them or not. Any goroutine may call it until Unmap.
 func (r *Ring) Received() uint64 { return r.in.direction.head.Load() - r.in.opened }
 
@@ -121,7 +121,7 @@ func (r *Ring) File() *os.File { return r.file }
 // Reserve.
 func (r *Ring) Area() int { return int(r.area) }
 
-// Closed reports whether the ring is closed, and why.
+// Closed reports whether the ring is closed, and returns the reason.
 func (r *Ring) Closed() (Reason, bool) {
 	word := r.closed.Load()
 	if word == 0 {
@@ -228,7 +228,7 @@ func (r *Ring) readable() []byte {
 
 func (r *Ring) awaitData(want uint64) {
 	c := &r.in
-	r.announceSpace() // the peer may need space before it can send the bytes we wait for
+	r.announceSpace() // the peer may need space before it can send the awaited bytes
 	ready := func() bool {
 		_, closed := r.Closed()
 		return closed || c.direction.head.Load()-c.tail >= want

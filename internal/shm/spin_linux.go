@@ -7,17 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An idle processor takes 20 to 40 us to wake on a virtual machine, longer than many replies
-// take to arrive. So while recent waits were that short, a wait starts by spinning, and yields
-// the processor to other threads between its checks. It spins for up to twice the average
-// wait, within bounds: large messages take longer than small ones, and both sides lose the
-// time that a sleeper takes to wake.
+// An idle processor takes 20 to 40 us to wake on a virtual machine, longer than many replies take
+// to arrive. So while recent waits were that short, a wait starts by spinning, and yields the
+// processor to other threads between its checks. It spins for up to twice the average wait, within
+// bounds: large messages take longer than small ones, and both sides lose the time that a sleeper
+// takes to wake.
 //
 // On a busy machine a spinning thread uses up its share of a processor that the other end, or a
 // thread of the driver, waits for. So waits that spin and waits that sleep at once are measured
-// apart, and the other way is tried now and then. A wait sleeps at once while waits that spin take
-// more than spinMargin times as long: a few disturbed waits don't make it so. The library's end does
-// the same (cmd/libsession/ring/spin.h).
+// apart, and the kind not chosen is tried now and then. A wait sleeps at once while waits that spin
+// take more than spinMargin times as long: a few disturbed waits don't make it so. The library's
+// end does the same (cmd/libsession/ring/spin.h).
 const (
 	minSpin    = 60 * time.Microsecond
 	maxSpin    = 150 * time.Microsecond
@@ -34,12 +34,12 @@ type AdaptiveWait struct {
 	short   int           // short waits in excess of long ones, weighted
 	average time.Duration // moving average of waits, each counted up to shortWait
 
-	spun, slept time.Duration // the same of waits that spun, and of those that slept at once
+	spun, slept time.Duration // the same for waits that spun, and for waits that slept at once
 	waits       uint          // that could spin
 	spins       bool          // the wait in progress spins
 }
 
-// decide reports whether the wait that begins is to spin.
+// decide reports whether the wait that begins should spin.
 func (p *AdaptiveWait) decide() bool {
 	if p.short <= 0 {
 		return false

@@ -1,8 +1,9 @@
-// Package memfd creates sealed files of memory, and verifies the seals of those that other
-// processes pass.
+// Package memfd creates sealed memory files, and verifies the seals of files that other processes
+// pass.
 //
-// A process that maps a file of another one relies on its size: an access to a page that was cut
-// off ends the process with SIGBUS. The kernel's seals rule that out (memfd_create(2), fcntl(2)).
+// A process that maps a file of another process relies on its size: an access to a page that was
+// cut off ends the process with SIGBUS. The kernel's seals rule that out (memfd_create(2),
+// fcntl(2)).
 package memfd
 
 import (
@@ -15,20 +16,20 @@ import (
 )
 
 const (
-	// sizeSeals are required of memory that two processes map.
+	// sizeSeals are the seals required of memory that two processes map.
 	sizeSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
-	// writeSeals must be missing from memory that both processes write to.
+	// writeSeals are the seals forbidden on memory that both processes write to.
 	writeSeals = unix.F_SEAL_WRITE | unix.F_SEAL_FUTURE_WRITE
 )
 
-// New returns a file of size bytes of memory, all zero, whose size can't change. name is shown in
+// New returns a memory file of size bytes, all zero, whose size can't change. name is shown in
 // /proc. The caller closes the file.
 func New(name string, size int64) (*os.File, error) {
 	return create(name, sizeSeals, func(f *os.File) error { return f.Truncate(size) })
 }
 
-// NewImmutable returns a file of memory with the content that write has written to it, which
-// nobody can change. write must not map the file for writing. The caller closes the file.
+// NewImmutable returns a memory file with the content that write has written to it, which no
+// process can change. write must not map the file for writing. The caller closes the file.
 func NewImmutable(name string, write func(*os.File) error) (*os.File, error) {
 	return create(name, sizeSeals|unix.F_SEAL_WRITE, write)
 }
@@ -49,8 +50,8 @@ func create(name string, seals int, write func(*os.File) error) (*os.File, error
 	return f, nil
 }
 
-// VerifyShared verifies that a file that another process has passed is memory which this process
-// may map and write to without a fault, and returns its size in bytes. The error is of kind
+// VerifyShared verifies that a file passed by another process is memory that this process may map
+// and write to without a fault, and returns its size in bytes. The error is of kind
 // outboard.Protocol if the file can change its size or can't be written to.
 func VerifyShared(f *os.File) (int64, error) {
 	seals, err := sealsOf(f)
@@ -69,14 +70,14 @@ func VerifyShared(f *os.File) (int64, error) {
 	return info.Size(), nil
 }
 
-// Verify verifies that a file that another process has passed is memory, sealed or not: reading a
-// pipe or a device could block for ever. The error is of kind outboard.Protocol if it is not.
+// Verify verifies that a file passed by another process is memory, sealed or not: reading a pipe or
+// a device could block for ever. The error is of kind outboard.Protocol if it is not.
 func Verify(f *os.File) error {
 	_, err := sealsOf(f)
 	return err
 }
 
-// sealsOf returns the seals of a file, and leaves its blocking mode as it is.
+// sealsOf returns the seals of a file, and leaves its blocking mode unchanged.
 func sealsOf(f *os.File) (seals int, err error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
