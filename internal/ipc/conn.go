@@ -15,12 +15,12 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Options of a Conn; the zero value works.
+// Options are the options of a Conn; the zero value works.
 type Options struct {
 	// MaxBody bounds a body in bytes; 0: 64 MiB.
 	MaxBody int
-	// MaxReceived bounds a message that is received, with a body that came as a file; 0: the
-	// bounds of a packet and of MaxBody. A small one makes the buffer of Receive small as well.
+	// MaxReceived bounds a received message, including a body passed as a file; 0: the bounds of a
+	// packet and of MaxBody. A small bound makes the buffer of Receive small as well.
 	MaxReceived int
 	// WriteTimeout is how long a message may wait for a peer that does not read; 0: 10 s.
 	WriteTimeout time.Duration
@@ -43,7 +43,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// ErrClosed says that the peer has closed the connection or has ended.
+// ErrClosed is the error of a connection that the peer has closed, or whose peer has ended.
 var ErrClosed = outboard.Errorf(outboard.Unreachable, "local protocol", "the process at the other end has ended")
 
 // A Conn is one end of a connection. All methods but Receive and Serve may be called by any
@@ -56,26 +56,26 @@ type Conn struct {
 	write sync.Mutex // one packet at a time, with its deadline
 
 	mu      sync.Mutex
-	last    uint64 // request number
+	last    uint64 // the number of the last request
 	pending map[uint64]chan *Message
 	ended   bool
 	done    chan struct{}
 }
 
-// New makes a Conn of a socket of packets, which the Conn closes.
+// New returns a Conn on a SOCK_SEQPACKET socket, which the Conn closes.
 func New(socket *net.UnixConn, opts Options) *Conn {
 	opts.setDefaults()
 	return &Conn{socket: socket, opts: opts, pending: map[uint64]chan *Message{}, done: make(chan struct{})}
 }
 
-// FromFile makes a Conn of an inherited or passed socket of packets. It closes file.
+// FromFile returns a Conn on an inherited or passed SOCK_SEQPACKET socket. It closes file.
 func FromFile(file *os.File, opts Options) (*Conn, error) {
 	defer file.Close()
 	return FromOpenFile(file, opts)
 }
 
-// FromOpenFile is FromFile for a file that stays open: a program that this process executes
-// receives the messages that this Conn has not.
+// FromOpenFile is FromFile for a file that stays open: a program that this process executes then
+// receives the messages that this Conn has not received.
 func FromOpenFile(file *os.File, opts Options) (*Conn, error) {
 	const op = "local protocol"
 	c, err := net.FileConn(file)
@@ -89,7 +89,7 @@ func FromOpenFile(file *os.File, opts Options) (*Conn, error) {
 	return New(socket, opts), nil
 }
 
-// Close closes the socket: Receive and Serve return, and requests that wait fail.
+// Close closes the socket: Receive and Serve return, and pending requests fail.
 func (c *Conn) Close() error {
 	err := c.socket.Close()
 	c.end()
@@ -99,7 +99,8 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// Done is closed when the connection has ended: it was closed, or Receive has seen its end.
+// Done returns a channel that is closed when the connection has ended: it was closed, or Receive
+// has seen its end.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // CloseWrite tells the peer that no more messages come; its Receive returns io.EOF.
@@ -114,9 +115,9 @@ func (c *Conn) end() {
 	}
 }
 
-// Serve calls handle with each message, in their order, until the connection ends, and closes
-// it then. Replies go to their Calls instead. handle must not block: no reply is delivered
-// meanwhile. It owns the message's files.
+// Serve calls handle with each message, in their order, until the connection ends, and then closes
+// it. Replies go to their Calls instead. handle must not block: no reply is delivered meanwhile. It
+// owns the message's files.
 func (c *Conn) Serve(handle func(*Message)) {
 	defer c.Close()
 	for {
@@ -128,9 +129,9 @@ func (c *Conn) Serve(handle func(*Message)) {
 	}
 }
 
-// Receive waits for the next message that is no reply, or until ctx is done. io.EOF says that
-// the peer has closed the connection; any error but that of ctx ends it. One goroutine at a
-// time may call Receive.
+// Receive waits for the next message that is not a reply, or until ctx is done. io.EOF means that
+// the peer has closed the connection; any error but that of ctx ends the connection. One goroutine
+// at a time may call Receive.
 func (c *Conn) Receive(ctx context.Context) (*Message, error) {
 	if ctx.Done() != nil {
 		_ = c.socket.SetReadDeadline(time.Time{})
@@ -169,12 +170,12 @@ func (c *Conn) receive() (*Message, error) {
 	rights := make([]byte, unix.CmsgSpace(4*MaxFiles))
 	n, got, flags, _, err := c.socket.ReadMsgUnix(c.buffer, rights)
 	if errors.Is(err, unix.ECONNRESET) {
-		// The peer closed without having read all: the kernel reports that once, and before
-		// the messages that the peer has sent.
+		// The peer closed without having read all data: the kernel reports that once, before the
+		// messages that the peer has sent.
 		n, got, flags, _, err = c.socket.ReadMsgUnix(c.buffer, rights)
 	}
 	if errors.Is(err, io.EOF) {
-		return nil, io.EOF // without the address
+		return nil, io.EOF // without the address in the error's text
 	}
 	if err != nil {
 		return nil, err
@@ -201,7 +202,7 @@ func (c *Conn) receive() (*Message, error) {
 	return m, nil
 }
 
-// parseFiles returns the files of a control message; those of a malformed one are closed.
+// parseFiles returns the files of a control message. It closes the files of a malformed one.
 func parseFiles(rights []byte) ([]*os.File, error) {
 	if len(rights) == 0 {
 		return nil, nil
@@ -223,7 +224,7 @@ func parseFiles(rights []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-// Send sends a message that wants no reply. Its files stay the caller's.
+// Send sends a message without a reply. The caller still owns the files.
 func (c *Conn) Send(kind string, body any, files ...*os.File) error {
 	return c.send(Header{Type: kind}, body, files)
 }
@@ -250,9 +251,9 @@ func (c *Conn) send(h Header, body any, files []*os.File) error {
 	return nil
 }
 
-// writePacket writes a packet. Only a full socket makes it wait until the deadline: on a busy machine this
-// goroutine may get a processor after it, and a write with a deadline that is over fails although the
-// peer has read everything.
+// writePacket writes a packet. It waits until the deadline only while the socket is full: on a busy
+// machine this goroutine may run only after the deadline, and a write with an expired deadline
+// fails even if the peer has read all data.
 func (c *Conn) writePacket(packet, rights []byte, deadline time.Time) error {
 	raw, err := c.socket.SyscallConn()
 	if err != nil {
@@ -272,7 +273,8 @@ func (c *Conn) writePacket(packet, rights []byte, deadline time.Time) error {
 	return err
 }
 
-// encodeFiles does not use File.Fd, which would make the file block for all its users.
+// encodeFiles encodes the descriptors of files as a control message. It does not use File.Fd, which
+// would make the file block for all its users.
 func encodeFiles(files []*os.File) ([]byte, error) {
 	if len(files) > MaxFiles {
 		return nil, outboard.Errorf(outboard.Exhausted, "local protocol", "%d files, and %d are allowed", len(files), MaxFiles)
@@ -293,7 +295,7 @@ func encodeFiles(files []*os.File) ([]byte, error) {
 	return unix.UnixRights(fds...), nil
 }
 
-// Call sends a request and waits for its reply, whose files are the caller's. It fails with the
+// Call sends a request and waits for its reply, whose files belong to the caller. It fails with the
 // error of the reply, with ErrClosed, or with the cause of ctx. Another goroutine has to be in
 // Serve or Receive.
 func (c *Conn) Call(ctx context.Context, kind string, body any, files ...*os.File) (*Message, error) {
@@ -356,7 +358,7 @@ func (c *Conn) forget(id uint64) {
 	delete(c.pending, id)
 }
 
-// deliver hands a reply to its Call; one that nobody waits for is dropped.
+// deliver passes a reply to its Call. It drops a reply for which no Call waits.
 func (c *Conn) deliver(m *Message) {
 	c.mu.Lock()
 	reply := c.pending[m.ID]
@@ -369,9 +371,9 @@ func (c *Conn) deliver(m *Message) {
 	reply <- m
 }
 
-// Reply answers a request, with an error if err is not nil. Its files stay the caller's. It does
-// nothing for a message that wants no reply. An error says that the peer is gone, or that the
-// body can't be sent: then the peer was told so.
+// Reply replies to a request, with an error if err is not nil. The caller still owns the files. It
+// does nothing for a message that expects no reply. It fails if the peer is gone, or if the body
+// can't be sent: then the peer gets that error.
 func (c *Conn) Reply(to *Message, body any, err error, files ...*os.File) error {
 	if to.ID == 0 {
 		return nil
@@ -389,7 +391,7 @@ func (c *Conn) Reply(to *Message, body any, err error, files ...*os.File) error 
 	return sent
 }
 
-// maxError bounds the text of an error: JSON makes at most six bytes of one.
+// maxError bounds the text of an error: JSON encodes a byte as at most six.
 const maxError = 16 << 10
 
 func shortened(text string) string {
@@ -399,14 +401,14 @@ func shortened(text string) string {
 	return text[:min(len(text), maxError)]
 }
 
-// Peer is the process that made the other end, as the kernel knows it.
+// Peer is the process at the other end, as the kernel reports it.
 type Peer struct {
 	PID      int
 	UID, GID uint32
 }
 
-// Peer returns the credentials of the other end: of the process that connected or listened, and
-// for a socket pair of the one that made it.
+// Peer returns the credentials of the other end: of the process that connected or listened or, for
+// a socket pair, that created it.
 func (c *Conn) Peer() (Peer, error) {
 	raw, err := c.socket.SyscallConn()
 	if err != nil {

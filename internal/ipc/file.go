@@ -9,8 +9,8 @@ import (
 	"github.com/outboard-run/outboard/internal/shm/memfd"
 )
 
-// NewFile returns a sealed file of memory with a content; name is shown in /proc. The caller
-// closes the file.
+// NewFile returns a sealed memory file with a content; name is shown in /proc. The caller closes
+// the file.
 func NewFile(name string, content []byte) (*os.File, error) {
 	return memfd.NewImmutable(name, func(f *os.File) error {
 		_, err := f.Write(content)
@@ -18,8 +18,8 @@ func NewFile(name string, content []byte) (*os.File, error) {
 	})
 }
 
-// ReadFile reads a file that another process has passed, at most limit bytes of it. It refuses
-// anything but memory, because a pipe or a device could block the reader for ever.
+// ReadFile reads a file passed by another process, at most limit bytes of it. It refuses files that
+// are not memory, because a pipe or a device could block the reader for ever.
 func ReadFile(f *os.File, limit int64) ([]byte, error) {
 	const op = "local protocol"
 	if err := memfd.Verify(f); err != nil {

@@ -14,39 +14,40 @@ import (
 const (
 	// MaxPacket bounds one packet. A larger body is passed as a file.
 	MaxPacket = 160 << 10
-	// MaxFiles is the most open files of one message.
+	// MaxFiles bounds the open files of one message.
 	MaxFiles = 4
 	// replyType is the type of a reply.
 	replyType = "answer"
 )
 
-// A Header is what the protocol itself reads of a message. Its members are append-only, and
-// receivers ignore members that they don't know.
+// A Header is the part of a message that the protocol itself reads. Its members are append-only,
+// and receivers ignore unknown members.
 type Header struct {
 	Type string `json:"type"`
-	// ID numbers a request that wants a reply, and its reply; 0: no reply is wanted.
+	// ID is the number of a request, and of its reply; 0: no reply is expected.
 	ID uint64 `json:"seq,omitempty"`
-	// Error and Kind are why a request failed; of replies.
+	// Error and Kind are the error of a failed request; in replies.
 	Error string        `json:"error,omitempty"`
 	Kind  outboard.Kind `json:"kind,omitempty"`
-	// TimeoutMS is how long the sender waits for the reply; 0: it does not say.
+	// TimeoutMS is how long the sender waits for the reply; 0: not stated.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 	// BodyFile says that the message's last file holds the body.
 	BodyFile bool `json:"body_file,omitempty"`
 }
 
-// A Message was received. Its files are the receiver's: Close closes those that were not taken.
+// A Message is a received message. Its files belong to the receiver: Close closes the remaining
+// ones.
 type Message struct {
 	Header
 	body  []byte
 	files []*os.File
-	// lost is why the message came without its files: this process has no free descriptors.
-	// The connection goes on.
+	// lost is the reason that the message came without its files: this process has no free
+	// descriptors. The connection stays usable.
 	lost error
 }
 
-// Lost returns an error if this process had no free descriptors for the files that came with the
-// message. Then it has no files, and no body if that was one of them.
+// Lost returns an error if this process had no free descriptors for the message's files. Then the
+// message has no files, and no body if that was in a file.
 func (m *Message) Lost() error { return m.lost }
 
 // Decode reads the body into v. Members that v does not have are ignored.
@@ -60,7 +61,7 @@ func (m *Message) Decode(v any) error {
 	return nil
 }
 
-// Timeout is how long the sender waits for the reply, at most limit.
+// Timeout returns how long the sender waits for the reply, at most limit.
 func (m *Message) Timeout(limit time.Duration) time.Duration {
 	if m.TimeoutMS <= 0 || m.TimeoutMS > limit.Milliseconds() {
 		return limit
@@ -68,7 +69,8 @@ func (m *Message) Timeout(limit time.Duration) time.Duration {
 	return time.Duration(m.TimeoutMS) * time.Millisecond
 }
 
-// File takes the first of the remaining files, nil when there is none.
+// File removes the first of the remaining files from the message and returns it, nil if there is
+// none.
 func (m *Message) File() *os.File {
 	if len(m.files) == 0 {
 		return nil
@@ -78,21 +80,21 @@ func (m *Message) File() *os.File {
 	return f
 }
 
-// Files takes all remaining files.
+// Files removes all remaining files from the message and returns them.
 func (m *Message) Files() []*os.File {
 	files := m.files
 	m.files = nil
 	return files
 }
 
-// Close closes the files that were not taken.
+// Close closes the remaining files.
 func (m *Message) Close() {
 	for _, f := range m.Files() {
 		_ = f.Close()
 	}
 }
 
-// failure is the error that a reply carries, or why it lacks its files.
+// failure returns the error that a reply carries, or the reason that it lacks its files.
 func (m *Message) failure() error {
 	if m.Error == "" {
 		return m.lost
@@ -100,7 +102,7 @@ func (m *Message) failure() error {
 	return &outboard.Error{Kind: m.Kind, Err: errors.New(m.Error)}
 }
 
-// encode makes a packet of a header and a body, which is nil or marshals to a JSON object. A
+// encode encodes a header and a body, which is nil or marshals to a JSON object, as a packet. A
 // body that does not fit is returned as a file, which the caller closes.
 func encode(h Header, body any, maxBody int) (packet []byte, file *os.File, err error) {
 	packet, err = json.Marshal(h)
@@ -128,7 +130,7 @@ func encode(h Header, body any, maxBody int) (packet []byte, file *os.File, err 
 	return packet, file, err
 }
 
-// join appends the members of one JSON object to those of another that is not empty.
+// join appends the members of one JSON object to another, non-empty one.
 func join(object, more []byte) []byte {
 	if bytes.Equal(more, []byte("{}")) {
 		return object
@@ -136,7 +138,7 @@ func join(object, more []byte) []byte {
 	return slices.Concat(object[:len(object)-1], []byte(","), more[1:])
 }
 
-// decode reads a packet. The files belong to the message, also when there is an error.
+// decode decodes a packet. The files belong to the message, also after an error.
 func decode(packet []byte, files []*os.File, maxBody int) (*Message, error) {
 	m := &Message{files: files}
 	if err := m.parse(packet); err != nil || !m.BodyFile {
@@ -154,7 +156,7 @@ func decode(packet []byte, files []*os.File, maxBody int) (*Message, error) {
 	return m, err
 }
 
-// decodeShort reads a packet whose files were lost because this process has no free descriptors.
+// decodeShort decodes a packet whose files were lost because this process has no free descriptors.
 func decodeShort(packet []byte) (*Message, error) {
 	m := &Message{}
 	if err := m.parse(packet); err != nil {
@@ -164,7 +166,7 @@ func decodeShort(packet []byte) (*Message, error) {
 	return m, nil
 }
 
-// parse reads the header, and keeps the packet as the body.
+// parse parses the header, and keeps the packet as the body.
 func (m *Message) parse(packet []byte) error {
 	if err := json.Unmarshal(packet, &m.Header); err != nil {
 		return outboard.Errorf(outboard.Protocol, "local protocol", "packet: %w", err)

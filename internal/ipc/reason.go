@@ -2,14 +2,14 @@ package ipc
 
 import "github.com/outboard-run/outboard"
 
-// A Reason is the body of a message that says why something ended; its zero value says that it
-// ended as it should.
+// A Reason is the body of a message that reports why a session or a lease was refused or has ended;
+// its zero value is a regular end.
 type Reason struct {
 	Kind  outboard.Kind `json:"reason_kind,omitempty"`
 	Error string        `json:"reason,omitempty"`
 }
 
-// ReasonOf returns the Reason of an error, of nil as well.
+// ReasonOf returns the Reason of an error, the zero value for nil.
 func ReasonOf(err error) Reason {
 	if err == nil {
 		return Reason{}

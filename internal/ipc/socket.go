@@ -13,10 +13,10 @@ import (
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// Listen makes a socket of packets at path that only its owner may connect to.
+// Listen creates a SOCK_SEQPACKET socket at path to which only its owner may connect.
 func Listen(path string) (*net.UnixListener, error) { return unixsock.ListenPacket(path) }
 
-// Dial connects to a socket that Listen made.
+// Dial connects to a socket that Listen created.
 func Dial(ctx context.Context, path string, opts Options) (*Conn, error) {
 	socket, err := unixsock.DialPacket(ctx, path)
 	if err != nil {
@@ -26,7 +26,7 @@ func Dial(ctx context.Context, path string, opts Options) (*Conn, error) {
 }
 
 // Pair returns the two ends of a connection: a Conn, and a file for another process, which the
-// caller closes once that has it.
+// caller closes once the process has it.
 func Pair(opts Options) (*Conn, *os.File, error) {
 	near, far, err := socketPair(unix.SOCK_SEQPACKET)
 	if err != nil {
@@ -52,7 +52,7 @@ func ConnPair(a, b Options) (*Conn, *Conn, error) {
 	return near, far, nil
 }
 
-// StreamPair returns the two ends of a connection of bytes, to be passed to other processes.
+// StreamPair returns the two ends of a byte stream (SOCK_STREAM), to be passed to other processes.
 func StreamPair() (a, b *os.File, err error) { return socketPair(unix.SOCK_STREAM) }
 
 func socketPair(kind int) (a, b *os.File, err error) {
@@ -63,10 +63,11 @@ func socketPair(kind int) (a, b *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "pair"), os.NewFile(uintptr(fds[1]), "pair"), nil
 }
 
-// errNoFile says that a message lacks the file that its type demands.
+// errNoFile is the error of a message without the file that its type requires.
 var errNoFile = outboard.Errorf(outboard.Protocol, "local protocol", "no file came along")
 
-// NetConn makes a network connection of a file that a message brought, and closes the file.
+// NetConn returns a network connection on a file that was received in a message, and closes the
+// file.
 func NetConn(f *os.File) (net.Conn, error) {
 	if f == nil {
 		return nil, errNoFile
@@ -75,8 +76,8 @@ func NetConn(f *os.File) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// OpenStream passes the far end of a new connection of bytes in a message of a type and returns
-// the near end.
+// OpenStream passes the far end of a new byte stream in a message of the given type and returns the
+// near end.
 func (c *Conn) OpenStream(kind string, body any) (net.Conn, error) {
 	near, far, err := StreamPair()
 	if err != nil {
