@@ -18,8 +18,8 @@ const Absent = ^uint64(0)
 // ErrTruncated reports that a body ends before its last field.
 var ErrTruncated = errors.New("body is truncated")
 
-// A Decoder reads the fields of a body. The first error sticks: later reads
-// return zero values, and Err or Done returns the error.
+// A Decoder reads the fields of a body. The first error is kept: later reads return zero values,
+// and Err or Done returns the error.
 type Decoder struct {
 	rest []byte
 	err  error
@@ -71,7 +71,7 @@ func (d *Decoder) I32() int32 {
 // I64 reads a signed word.
 func (d *Decoder) I64() int64 { return int64(d.U64()) }
 
-// Bytes reads an array of bytes, nil when absent. It shares the body's memory.
+// Bytes reads an array of bytes, nil if absent. It shares the body's memory.
 func (d *Decoder) Bytes() []byte { return d.array(1) }
 
 // String reads an array of bytes as text, and reports whether it is present.
@@ -80,7 +80,7 @@ func (d *Decoder) String() (string, bool) {
 	return string(b), b != nil
 }
 
-// Words reads an array of 8-byte elements, nil when absent.
+// Words reads an array of 8-byte elements, nil if absent.
 func (d *Decoder) Words() []uint64 {
 	raw := d.array(8)
 	if raw == nil {
@@ -93,7 +93,7 @@ func (d *Decoder) Words() []uint64 {
 	return words
 }
 
-// Halves reads an array of 4-byte elements, nil when absent.
+// Halves reads an array of 4-byte elements, nil if absent.
 func (d *Decoder) Halves() []uint32 {
 	raw := d.array(4)
 	if raw == nil {
