@@ -1,4 +1,4 @@
-// Package proctree reports which processes of this machine descend from others.
+// Package proctree determines whether processes of this machine descend from others.
 package proctree
 
 import (
@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Descends reports whether a process is one of roots, is in the process group of one, or
-// descends from one without leaving this process's tree: a child that has made a session of its
-// own does, one whose parent has ended does not. For a process that is gone already it reports
-// true, for it may have been one.
+// Descends reports whether a process is one of roots, is in the process group of a root, or
+// descends from a root within this process's tree. A child that has started its own session still
+// descends, but a process whose parent has ended does not. For a process that has ended it reports
+// true, since the process may have descended.
 func Descends(pid int, roots []int) bool {
 	if len(roots) == 0 {
 		return false
@@ -22,7 +22,7 @@ func Descends(pid int, roots []int) bool {
 	if err != nil || slices.Contains(roots, group) {
 		return true
 	}
-	// No chain of processes is endless, but it may change while it is followed.
+	// The bound ends the walk if the chain of processes changes meanwhile.
 	for range 1000 {
 		if slices.Contains(roots, pid) {
 			return true
@@ -39,13 +39,13 @@ func Descends(pid int, roots []int) bool {
 	return slices.Contains(roots, pid)
 }
 
-// parentOf reads /proc/PID/stat: number, name in brackets, state, parent.
+// parentOf reads the parent from /proc/PID/stat: number, name in brackets, state, parent.
 func parentOf(pid int) (int, bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0, false
 	}
-	// The name may have brackets and spaces of its own.
+	// The name may contain brackets and spaces.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 2 {
 		return 0, false
