@@ -1,5 +1,5 @@
-// Package timeslice sets how long the kernel's scheduler lets the threads of this process run
-// while others want their processor.
+// Package timeslice sets how long the kernel's scheduler lets the threads of this process run while
+// other threads wait for their processor.
 package timeslice
 
 import (
@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Short is the slice of processes that serve short requests of several tenants. A thread that
-// wakes waits for the slices of those that run: with the kernel's 3 ms a request of 0.1 ms took
-// 30 times as long beside a tenant that used all processors, whatever its share of them.
+// Short is the slice of processes that serve short requests of several tenants. A thread that wakes
+// waits for the slices of the running threads: with the kernel's 3 ms a request of 0.1 ms took 30
+// times as long beside a tenant that used all processors, whatever its share of them.
 const Short = 200 * time.Microsecond
 
-// Set sets the slice of all threads of this process, which those that they start inherit, and so
-// do the processes; 0 is the kernel's default. Linux heeds it from 6.12 on (EEVDF's slices, the
-// field runtime of sched_setattr(2)); before, it changes nothing.
+// Set sets the slice of all threads of this process. Threads and processes that they start later
+// inherit it. 0 is the kernel's default. Linux supports it from 6.12 on (EEVDF's slices, the field
+// runtime of sched_setattr(2)); earlier versions ignore it.
 func Set(slice time.Duration) error {
 	set := map[int]bool{}
-	for { // until no thread has been started by one that was not set yet
+	for { // until no thread was started by a thread not set yet
 		tasks, err := os.ReadDir("/proc/self/task")
 		if err != nil {
 			return fmt.Errorf("set the time slice: %w", err)
@@ -43,8 +43,8 @@ func Set(slice time.Duration) error {
 	}
 }
 
-// setThread sets the slice of a thread that is scheduled as most are. One that has ended, and one
-// that somebody gave another policy, stays as it is.
+// setThread sets the slice of a thread with the normal scheduling policy. It ignores a thread that
+// has ended, and a thread with another policy.
 func setThread(id int, slice time.Duration) error {
 	attr, err := unix.SchedGetAttr(id, 0)
 	if err == nil && attr.Policy == unix.SCHED_NORMAL {
