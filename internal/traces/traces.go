@@ -1,5 +1,4 @@
-// Package traces exports spans to the OpenTelemetry collector that the environment names, if
-// it names one.
+// Package traces exports spans to the OpenTelemetry collector that the environment names, if any.
 package traces
 
 import (
@@ -36,8 +35,8 @@ type Provider struct {
 	log *slog.Logger
 }
 
-// Open creates a Provider whose spans carry node as service.instance.id. It returns nil where
-// the environment names no collector.
+// Open creates a Provider whose spans carry node as service.instance.id. It returns nil if the
+// environment names no collector.
 func Open(ctx context.Context, node string, log *slog.Logger) (*Provider, error) {
 	if !configured() {
 		return nil, nil //nolint:nilnil // no collector is configured, which is no error
@@ -68,7 +67,7 @@ func (p *Provider) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
 	if err := p.Shutdown(ctx); err != nil {
-		// An unreachable collector is no failure of the node.
+		// An unreachable collector is not a failure of the node.
 		p.log.Warn("the last traces could not be sent to the collector", "error", err)
 	}
 	return nil
