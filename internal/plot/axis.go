@@ -5,13 +5,13 @@ import "math"
 // Axis is one direction of a figure.
 type Axis struct {
 	Title string
-	// Format writes a value with its unit.
+	// Format formats a value with its unit.
 	Format func(float64) string
 	// Log spaces values by their logarithms.
 	Log bool
-	// Unlimited is the value, if not 0, that stands for no limit; it is drawn at the end.
+	// Unlimited, if not 0, is the value that stands for no limit; it is drawn at the end.
 	Unlimited float64
-	// Least and Most, where they differ, are values that a chart's axis reaches at least.
+	// Least and Most, if they differ, are values that a chart's axis includes in any case.
 	Least, Most float64
 }
 
@@ -40,10 +40,10 @@ func (s scale) at(v float64) float64 {
 	return s.from + (v-low)/(high-low)*(s.to-s.from)
 }
 
-// tickCount is about how many ticks an axis has.
+// tickCount is the approximate number of ticks of an axis.
 const tickCount = 8
 
-// ticks are round values between low and high, about tickCount of them.
+// ticks returns round values between low and high, about tickCount of them.
 func (s scale) ticks() []float64 {
 	if s.axis.Log {
 		return s.logTicks()
@@ -66,7 +66,7 @@ func (s scale) ticks() []float64 {
 	return out
 }
 
-// logTicks are powers of ten, with their twofold and fivefold where there is room.
+// logTicks returns powers of ten, with their twofold and fivefold if there is space.
 func (s scale) logTicks() []float64 {
 	decades := math.Log10(s.high / s.low)
 	factors := []float64{1}

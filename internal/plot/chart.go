@@ -17,7 +17,7 @@ type Chart struct {
 	Above, Below string
 }
 
-// Series is a line, or with Scatter points alone.
+// Series is a line, or with Scatter separate points.
 type Series struct {
 	Name    string
 	Points  []Point
@@ -29,7 +29,7 @@ type Point struct {
 	X, Y float64
 	// Low and High, if they differ, are an interval around Y.
 	Low, High float64
-	// Name is shown when the point is pointed at.
+	// Name is shown as the point's tooltip.
 	Name string
 }
 
@@ -42,7 +42,8 @@ var (
 
 func (c *Chart) text() Text { return c.Text }
 
-// bounds are the least and greatest values of the points along one axis, and what the axis reaches.
+// bounds returns the least and greatest values of the points along one axis, and the values that
+// the axis includes in any case.
 func (c *Chart) bounds(axis Axis, of func(Point) []float64) (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
 	if axis.Least != axis.Most {
@@ -82,7 +83,7 @@ func (c *Chart) scales(top, bottom float64) (x, y scale) {
 	return x, y
 }
 
-// pad leaves some room at both ends.
+// pad adds space at both ends.
 func (s *scale) pad() {
 	if s.axis.Log {
 		f := max(math.Pow(s.high/s.low, 0.04), 1.02)
@@ -148,7 +149,7 @@ func (c *Chart) drawSides(k *canvas, x, y scale) {
 	}
 }
 
-// legend names the series, and returns its height.
+// legend draws the names of the series, and returns its height.
 func (c *Chart) legend(k *canvas, top float64) int {
 	if len(c.Series) < 2 {
 		return 0

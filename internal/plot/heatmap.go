@@ -13,7 +13,7 @@ type HeatMap struct {
 	// Xs and Ys are the quantities' values, ascending; Values[i][j] belongs to Ys[i] and Xs[j].
 	Xs, Ys []float64
 	Values [][]float64
-	// Format writes a value.
+	// Format formats a value.
 	Format func(float64) string
 	// Least and Most are the values of the lightest and the darkest cell. Log shades by
 	// logarithms.
@@ -83,7 +83,7 @@ func (h *HeatMap) drawCell(c *canvas, v, x, y, w float64, tip string) {
 	c.add(`<text x="%.1f" y="%.1f" class="%s" pointer-events="none">%s</text>`, x+w/2, y+cellHeight/2+4, class, escape(h.Format(v)))
 }
 
-// drawMarks draws the marks with their names, which get out of each other's way.
+// drawMarks draws the marks with their names, which it places without overlap.
 func (h *HeatMap) drawMarks(c *canvas, w, bottom float64) {
 	var taken []float64
 	for i, m := range h.Marks {

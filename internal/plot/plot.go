@@ -1,8 +1,8 @@
-// Package plot draws figures as SVG, and as one HTML file that needs nothing else: heat maps,
-// charts and timelines.
+// Package plot draws figures as SVG, and as one self-contained HTML file: heat maps, charts and
+// timelines.
 //
-// Figures are readable in greyscale: heat maps darken with the value and print it, series differ
-// by their dashes and marks. They are readable by screen readers: each SVG has a title and a
+// Figures are readable in greyscale: heat maps darken with the value and print it, series differ by
+// their dashes and marks. They are readable by screen readers: each SVG has a title and a
 // description, and HTML has the data as a table beside the figure.
 package plot
 
@@ -12,20 +12,20 @@ import (
 	"strings"
 )
 
-// Figure is something that can be drawn.
+// Figure is a heat map, a chart or a timeline.
 type Figure interface {
-	// draw returns the figure's size and its elements.
+	// draw draws the figure, and returns its size and elements.
 	draw() *canvas
-	// text is what a reader who does not see the figure needs.
+	// text returns the figure's text for readers who do not see it.
 	text() Text
-	// table is the data of the figure.
+	// table returns the data of the figure.
 	table() table
 }
 
-// Text is a figure's words.
+// Text is the title and the description of a figure.
 type Text struct {
 	Title string
-	// Description says in a sentence or two what the figure shows.
+	// Description describes the contents of the figure in a sentence or two.
 	Description string
 }
 
@@ -35,7 +35,7 @@ type table struct {
 	rows   [][]string
 }
 
-// The look of a figure; all sizes are in CSS pixels.
+// The dimensions of a figure; all sizes are in CSS pixels.
 const (
 	width      = 760
 	fontSize   = 13
@@ -70,8 +70,8 @@ const svgStyle = `text{font:13px system-ui,sans-serif;fill:#111}.h{font-weight:6
 	`.m{text-anchor:middle}.e{text-anchor:end}.w{fill:#fff}.k{fill:#111}.x{stroke:#111;fill:none}.g{stroke:#ddd;fill:none}` +
 	`.o{stroke:#fff;stroke-width:3.5;stroke-linejoin:round;paint-order:stroke}[data-tip]:hover{stroke:#111;stroke-width:2}`
 
-// HTML writes figures into one file without references to others. Pointing at a value shows it;
-// each figure's data is a table below it.
+// HTML writes figures into one file without references to others. Each value has a tooltip; each
+// figure's data is a table below it.
 func HTML(w io.Writer, title string, figures ...Figure) error {
 	if _, err := fmt.Fprintf(w, htmlHead, escape(title), svgStyle, escape(title)); err != nil {
 		return err
@@ -130,7 +130,7 @@ th,td{padding:.15em .7em;text-align:right;border-bottom:1px solid #ddd}th{font-w
 </style></head><body><h1>%s</h1><div id="tip" role="status"></div>
 `
 
-// htmlEnd shows the description of what the pointer or the keyboard's focus is on.
+// htmlEnd shows the tooltip of the element under the pointer or with the keyboard's focus.
 const htmlEnd = `<script>
 const tip=document.getElementById("tip");
 function show(e,x,y){tip.textContent=e.dataset.tip;tip.style.display="block";

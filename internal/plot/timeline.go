@@ -2,30 +2,30 @@ package plot
 
 import "fmt"
 
-// Timeline shows when rows were busy, in groups below each other: the same work done in two
-// ways, say.
+// Timeline shows when rows were busy, in groups below each other, for example to compare two
+// executions of the same work.
 type Timeline struct {
 	Text
 	Groups []TimelineGroup
-	// Kinds are the names of what a row may be busy with, at most eight; Span.Kind is an index.
+	// Kinds are the names of the activities of a row, at most eight; Span.Kind is an index.
 	Kinds []string
-	// Format writes a time.
+	// Format formats a time.
 	Format func(float64) string
 }
 
-// TimelineGroup is rows that belong together.
+// TimelineGroup is a group of rows.
 type TimelineGroup struct {
 	Name string
 	Rows []TimelineRow
 }
 
-// TimelineRow is one resource.
+// TimelineRow is the row of one resource.
 type TimelineRow struct {
 	Name  string
 	Spans []Span
 }
 
-// Span is a time in which a row was busy.
+// Span is an interval in which a row was busy.
 type Span struct {
 	Begin, End float64
 	Kind       int
@@ -47,7 +47,7 @@ func (t *Timeline) end() (last float64) {
 	return last
 }
 
-// fill is the look of a kind: shades that differ in greyscale.
+// fill returns the colour of a kind: the shades differ in greyscale.
 func (t *Timeline) fill(kind int) string {
 	return shade(0.15 + 0.8*float64(kind)/float64(max(1, len(t.Kinds)-1)))
 }
