@@ -1,4 +1,4 @@
-// Package spell suggests the known word that is closest to a misspelt one.
+// Package spell suggests the known word that is closest to a misspelt word.
 package spell
 
 import (
@@ -9,7 +9,7 @@ import (
 
 const (
 	maxListed = 24 // words that a hint lists
-	maxLength = 64 // bytes of a word that is compared
+	maxLength = 64 // bytes of a word to compare
 )
 
 // Hint returns the part of an error message that suggests a correction of got and lists the
@@ -53,8 +53,8 @@ func list(words []string) string {
 }
 
 // distance returns the Levenshtein distance between a and b: the least number of insertions,
-// deletions and substitutions of characters that turns one into the other. It is the
-// algorithm of Wagner and Fischer with one row of the table in memory.
+// deletions and substitutions of characters that turns a into b. It is the algorithm of Wagner and
+// Fischer with one row of the table in memory.
 func distance(a, b string) int {
 	from, to := []rune(a), []rune(b)
 	row := make([]int, len(to)+1)
