@@ -4,17 +4,17 @@ import "fmt"
 
 // Instruction is one instruction of an expression.
 type Instruction struct {
-	// At is the offset of its opcode, and End the offset behind its immediates.
+	// At is the offset of the opcode, and End the offset after the immediates.
 	At, End int
-	// Op is its first byte, and Sub the number behind a prefix (OpPrefixMisc, ...).
+	// Op is the first byte, and Sub the number after a prefix (OpPrefixMisc, ...).
 	Op  byte
 	Sub uint32
-	// Immediate is what follows the opcode.
+	// Immediate is the kind of the immediates.
 	Immediate Immediate
 }
 
-// Opcode is Op or, behind a prefix, the prefix times 256 plus Sub, which is below 256 in every opcode
-// that is known.
+// Opcode returns Op or, after a prefix, the prefix times 256 plus Sub, which is below 256 in every
+// known opcode.
 func (i Instruction) Opcode() uint32 {
 	if !i.prefixed() {
 		return uint32(i.Op)
@@ -102,7 +102,7 @@ func (r *Reader) rareImmediates(i Instruction) {
 
 func (i Instruction) prefixed() bool { return i.Op >= OpPrefixMisc && i.Op <= OpPrefixAtomic }
 
-// Name is the opcode in hexadecimal, for messages.
+// Name returns the opcode in hexadecimal, for messages.
 func (i Instruction) Name() string {
 	if !i.prefixed() {
 		return fmt.Sprintf("0x%02x", i.Op)
@@ -118,8 +118,8 @@ func (r *Reader) blockType() {
 	}
 }
 
-// catchClauses reads the clauses of a try_table and calls f for each label, which is relative to the
-// block around the try_table.
+// catchClauses reads the clauses of a try_table and calls f for each label, which is relative to
+// the block around the try_table.
 func (r *Reader) catchClauses(f func(label uint32)) {
 	for range r.Count(2) {
 		switch kind := r.Byte(); kind {
@@ -133,8 +133,8 @@ func (r *Reader) catchClauses(f func(label uint32)) {
 	}
 }
 
-// EachLabel calls f for every label that an instruction of data may branch to. Labels are relative to
-// the place of the instruction.
+// EachLabel calls f for every label to which an instruction of data may branch. Labels are relative
+// to the place of the instruction.
 func (i Instruction) EachLabel(data []byte, f func(label uint32)) {
 	r := Reader{Data: data, Off: i.At + 1}
 	switch i.Immediate {

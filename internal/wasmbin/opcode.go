@@ -1,6 +1,6 @@
 package wasmbin
 
-// The opcodes that have a name here (section 5.4).
+// The opcodes that this package names (section 5.4).
 const (
 	OpUnreachable  = 0x00
 	OpNop          = 0x01
@@ -79,17 +79,17 @@ const (
 	OpBrOnNull     = 0xd5
 	OpBrOnNonNull  = 0xd6
 
-	// OpPrefixMisc begins the opcodes of saturating conversions, bulk memory and tables.
+	// OpPrefixMisc is the prefix of the opcodes of saturating conversions, bulk memory and tables.
 	OpPrefixMisc = 0xfc
-	// OpPrefixVector begins the opcodes of 128-bit vectors.
+	// OpPrefixVector is the prefix of the opcodes of 128-bit vectors.
 	OpPrefixVector = 0xfd
-	// OpPrefixAtomic begins the opcodes of threads.
+	// OpPrefixAtomic is the prefix of the opcodes of threads.
 	OpPrefixAtomic = 0xfe
 
-	// SubV128Const is the opcode of v128.const behind OpPrefixVector.
+	// SubV128Const is the opcode of v128.const after OpPrefixVector.
 	SubV128Const = 12
 
-	// OpMemoryInit, ... are Instruction.Opcode of opcodes behind OpPrefixMisc.
+	// OpMemoryInit, ... are the values of Instruction.Opcode for opcodes after OpPrefixMisc.
 	OpMemoryInit = 0xfc08
 	OpDataDrop   = 0xfc09
 	OpMemoryCopy = 0xfc0a
@@ -102,13 +102,13 @@ const (
 	OpTableFill  = 0xfc11
 )
 
-// Immediate says what follows an opcode.
+// Immediate is the kind of the immediates after an opcode.
 type Immediate uint8
 
 // The immediates.
 const (
 	NoImmediate           Immediate = iota
-	UnknownImmediate                // the opcode is of no feature that this package knows
+	UnknownImmediate                // the opcode belongs to no feature known to this package
 	BlockImmediate                  // a block type: a block or an if begins
 	LoopImmediate                   // a block type: a loop begins
 	TryTableImmediate               // a block type and a vector of catch clauses
@@ -116,9 +116,9 @@ const (
 	EndMark                         // nothing: a block or the expression ends
 	LabelImmediate                  // a label
 	LabelsImmediate                 // a vector of labels and one more
-	CallImmediate                   // the index of a function that is called
-	CallRefImmediate                // the index of the type of a function that is called
-	CallIndirectImmediate           // the type and the table of a function that is called
+	CallImmediate                   // the index of the called function
+	CallRefImmediate                // the index of the called function's type
+	CallIndirectImmediate           // the type of the called function, and the table
 	IndexImmediate                  // an index
 	TwoIndexesImmediate             // two indexes
 	FunctionImmediate               // the index of a function
@@ -246,7 +246,8 @@ func miscImmediate(sub uint32) Immediate {
 	return UnknownImmediate
 }
 
-// vectorImmediate is for the vector instructions of the core specification 2.0 (section 5.4.8).
+// vectorImmediate returns the immediate of a vector instruction of the core specification 2.0
+// (section 5.4.8).
 func vectorImmediate(sub uint32) Immediate {
 	switch {
 	case sub <= 11, sub == 92, sub == 93:

@@ -26,7 +26,7 @@ func (r *Reader) Failf(format string, args ...any) {
 // More reports whether there are bytes left and no error.
 func (r *Reader) More() bool { return r.Err == nil && r.Off < len(r.Data) }
 
-// Left is the number of bytes that are left.
+// Left returns the number of remaining bytes.
 func (r *Reader) Left() int { return len(r.Data) - r.Off }
 
 // Byte reads one byte.
@@ -40,7 +40,7 @@ func (r *Reader) Byte() byte {
 	return b
 }
 
-// Bytes reads n bytes. The result is a part of Data, and not nil unless there is an error.
+// Bytes reads n bytes. The result is a part of Data, and nil only after an error.
 func (r *Reader) Bytes(n int) []byte {
 	if r.Err != nil || n < 0 || n > r.Left() {
 		r.Failf("%w", ErrTruncated)
@@ -89,8 +89,8 @@ func (r *Reader) Signed(bits int) int64 {
 	return 0
 }
 
-// Count reads the length of a vector whose elements take at least size bytes each. A vector cannot
-// be announced longer than the bytes that are left.
+// Count reads the length of a vector whose elements take at least size bytes each. A length beyond
+// the remaining bytes is an error.
 func (r *Reader) Count(size int) int {
 	n := r.U32()
 	if r.Err == nil && uint64(n)*uint64(size) > uint64(r.Left()) {
@@ -144,13 +144,13 @@ func (r *Reader) ValueTypes() int {
 
 // Locals are the declarations of a function's local variables (section 5.4.7).
 type Locals struct {
-	Groups int    // of variables of one type
+	Groups int    // number of groups of variables of one type
 	At     int    // offset of the first group
-	Count  uint64 // variables, without the parameters
+	Count  uint64 // number of variables, without the parameters
 }
 
-// Locals reads the declarations that begin a function body. Their number is not bounded: a few bytes
-// can declare 2^32 variables for each group.
+// Locals reads the declarations at the beginning of a function body. Their number is not bounded: a
+// few bytes can declare 2^32 variables for each group.
 func (r *Reader) Locals() Locals {
 	l := Locals{Groups: r.Count(2)}
 	l.At = r.Off

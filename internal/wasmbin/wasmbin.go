@@ -2,10 +2,10 @@
 // instructions (WebAssembly core specification 2.0, chapter 5, with the proposals for tail calls,
 // exception handling and typed function references).
 //
-// The bytes are hostile: every length, count and index is checked against the bytes that are left
-// before it is used, so nothing is allocated for what a file only announces. The package checks the
-// format, not the types: validation (chapter 3) is the engine's. Modules with several memories are
-// refused.
+// The bytes are hostile: every length, count and index is checked against the remaining bytes
+// before it is used, so no memory is allocated for elements that a file announces but lacks. The
+// package checks the format, not the types: the engine does the validation (chapter 3). Modules
+// with several memories are refused.
 package wasmbin
 
 import (
@@ -14,7 +14,7 @@ import (
 	"fmt"
 )
 
-// Preamble is the magic number and the version that begin every module (section 5.5.16).
+// Preamble is the magic number and the version at the beginning of every module (section 5.5.16).
 const Preamble = "\x00asm\x01\x00\x00\x00"
 
 // The section identifiers (section 5.5.2).
@@ -37,7 +37,7 @@ const (
 	Sections
 )
 
-// SectionOrder is the order in which the sections other than custom ones stand in a module.
+// SectionOrder is the order of the sections in a module, except for custom ones.
 var SectionOrder = [...]byte{
 	SectionType, SectionImport, SectionFunction, SectionTable, SectionMemory, SectionTag, SectionGlobal, SectionExport,
 	SectionStart, SectionElement, SectionDataCount, SectionCode, SectionData,
@@ -55,7 +55,7 @@ const (
 	TypeExn     = 0x69
 	TypeRef     = 0x64
 	TypeRefNull = 0x63
-	// TypeFunction begins a function type.
+	// TypeFunction is the first byte of a function type.
 	TypeFunction = 0x60
 	// TypeVoid is the block type of a block without parameters and results.
 	TypeVoid = 0x40
@@ -67,7 +67,7 @@ type Section struct {
 	Body []byte // a part of the file, never nil
 }
 
-// SectionName is the name of a section for messages.
+// SectionName returns the name of a section for messages.
 func SectionName(id int) string {
 	return [...]string{
 		"custom section", "types", "imports", "functions", "tables", "memory", "globals", "exports", "start function",
@@ -75,7 +75,7 @@ func SectionName(id int) string {
 	}[id]
 }
 
-// Split cuts a module into its sections, in the order of the file. Each section other than custom
+// Split splits a module into its sections, in the order of the file. Each section other than custom
 // ones occurs at most once and in SectionOrder.
 func Split(file []byte) ([]Section, error) {
 	if err := checkPreamble(file); err != nil {

@@ -33,8 +33,8 @@ func AppendSection(b []byte, id byte, body []byte) []byte {
 // PaddedSize is the size of the number that PutPaddedU32 writes.
 const PaddedSize = 5
 
-// PutPaddedU32 writes a number as LEB128 of PaddedSize bytes to the beginning of b: for a length that
-// is known only after what it is the length of.
+// PutPaddedU32 writes a number as LEB128 of PaddedSize bytes to the beginning of b: for a length
+// that is known only after its contents are written.
 func PutPaddedU32(b []byte, v uint32) {
 	_ = b[PaddedSize-1]
 	for i := range PaddedSize - 1 {
