@@ -9,7 +9,7 @@ import (
 // A KV is a bucket: a key-value store of the pool.
 type KV struct{ Resource }
 
-// Bucket names a bucket of the app.
+// Bucket returns the app's bucket of that name.
 func Bucket(name string) *KV { return &KV{Resource{name: "bucket:" + name}} }
 
 // Get returns a key's value and its revision, 0 if there is no such key.

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// A Device is an accelerator of the pool that runs kernels in OpenCL C. Commands are
-// recorded, and sent together by a read or by Wait: so a chain of kernels costs one round
-// trip to the device. Errors of recorded commands are returned there, too.
+// A Device is an accelerator of the pool that runs kernels in OpenCL C. Commands are recorded, and
+// sent together by a read or by Wait, which return their errors: so a chain of kernels costs one
+// round trip to the device.
 //
 //	gpu, err := guest.ImportDevice("gpu")
 //	...
@@ -24,22 +24,22 @@ import (
 type Device struct {
 	Resource
 	list     []byte   // recorded commands
-	memory   [][]byte // memory that they refer to
+	memory   [][]byte // memory to which the commands refer
 	commands int
 	last     uint32 // number of a buffer or program
 	err      error  // the first error in the recorded commands
 }
 
-// ImportDevice imports a device of the app: a lease of one of the pool's devices that
-// match. It waits in the queue for devices. The error says what the manifest lacks, or
-// which leases hold the devices.
+// ImportDevice imports a device of the app: a lease of one of the pool's matching devices. It waits
+// in the queue for devices. The error names the missing line of the manifest, or the leases that
+// hold the devices.
 func ImportDevice(name string) (*Device, error) {
 	d := &Device{Resource: Resource{name: "device:" + name}}
 	_, err := d.open()
 	return d, err
 }
 
-// Info describes the device, as JSON: see DeviceInfo.
+// Info returns the device's description in JSON: see DeviceInfo.
 func (d *Device) Info() ([]byte, error) {
 	handle, err := d.open()
 	if err != nil {
@@ -50,7 +50,7 @@ func (d *Device) Info() ([]byte, error) {
 
 // DeviceInfo is the content of Info. Sizes are in bytes.
 type DeviceInfo struct {
-	// Device is its id in the pool, NODE/API/INDEX.
+	// Device is the device's ID in the pool, NODE/API/INDEX.
 	Device string `json:"device"`
 	Node   string `json:"node"`
 	// Type is gpu, cpu, accelerator or custom.
@@ -67,7 +67,7 @@ type DeviceInfo struct {
 	WorkGroup   int    `json:"work_group"`
 }
 
-// The commands, as docs/design/0007 numbers them.
+// The commands, as numbered in docs/design/0007.
 const (
 	commandBuffer byte = iota + 1
 	commandWrite
@@ -87,14 +87,14 @@ const (
 )
 
 const (
-	// inlined is the largest size of data that is copied into the list of commands.
+	// inlined bounds data that is copied into the list of commands.
 	inlined = 32 << 10
-	// mostNoted is the size at which a list of commands is sent.
+	// mostNoted is the size from which a list of commands is sent.
 	mostNoted    = 1 << 20
 	mostCommands = 1 << 12
 )
 
-// Buffer allocates a buffer on the device, whose contents are zero.
+// Buffer allocates a buffer on the device, filled with zeros.
 func (d *Device) Buffer(size int) *Buffer {
 	b := &Buffer{device: d, number: d.number(), size: size}
 	d.begin(commandBuffer, b.number)
@@ -118,9 +118,9 @@ func (d *Device) Program(source string, options ...string) *Program {
 	return p
 }
 
-// Wait sends the recorded commands and waits until the device has executed them. The
-// commands of a list that fails are discarded, and the buffers that it allocates do not
-// exist.
+// Wait sends the recorded commands and waits until the device has executed them. If a command
+// fails, the other commands of the list are discarded, and the buffers that the list allocates do
+// not exist.
 func (d *Device) Wait() error {
 	_, err := d.send()
 	return err
@@ -151,7 +151,7 @@ func (d *Device) number() uint32 {
 	return d.last
 }
 
-// begin records a command. If the list is large already, it is sent first.
+// begin records a command. If the list is large already, begin sends it first.
 func (d *Device) begin(command byte, number uint32) {
 	if d.err == nil && (len(d.list) > mostNoted || d.commands >= mostCommands) {
 		if err := d.Wait(); err != nil {
@@ -239,13 +239,14 @@ type Program struct {
 // A Grid is the number of work items in one to three dimensions.
 type Grid struct{ global, local []int }
 
-// Items returns a grid of that many items in each dimension. The driver chooses the groups.
+// Items returns a grid with the given number of items in each dimension. The driver chooses the
+// groups.
 func Items(global ...int) Grid { return Grid{global: global} }
 
-// Groups returns the same grid with groups of that many items in each dimension.
+// Groups returns the same grid with groups of the given number of items in each dimension.
 func (g Grid) Groups(local ...int) Grid { return Grid{g.global, local} }
 
-// Local is a kernel's argument: that many bytes of local memory for each work group.
+// Local is a kernel's argument: the given number of bytes of local memory for each work group.
 type Local int
 
 // Launch runs a kernel for each item. Arguments are a *Buffer, a Local, an int8 to int64,

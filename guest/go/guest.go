@@ -1,4 +1,5 @@
-// Package guest implements functions in Go: handlers, and access to the app's resources. A function is built with
+// Package guest implements functions in Go: handlers, and access to the app's resources. A function
+// is built with
 //
 //	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -o app.wasm
 //
@@ -10,23 +11,22 @@
 //
 //	func main() {}
 //
-// Every request begins with the memory as it was after init, so nothing that a
-// handler leaves in a variable is seen by the next request. What init drew from
-// math/rand is in that memory too: all requests draw the same numbers from it.
-// Rand gives numbers that differ.
+// Every request begins with the memory in its state after init, so a request never sees values that
+// an earlier request left in variables. The state of math/rand is part of that memory too: all
+// requests draw the same numbers from it. Rand returns different numbers.
 //
-// For the same reason lazy initialisation belongs into init, or each request would repeat
-// it. Much of it is implicit: encoding/json analyses a type, html/template escapes a
-// template, regexp compiles an expression when they are first used. So use them there, with
-// the types and templates that the handler will use:
+// For the same reason lazy initialisation belongs into init, or each request would repeat it. Much
+// of it is implicit: encoding/json analyses a type, html/template escapes a template, regexp
+// compiles an expression when they are first used. So use them there, with the types and templates
+// that the handler will use:
 //
 //	func init() {
 //		guest.Handle(greet)
 //		guest.Warm(func() { _, _ = greet([]byte(`{"name": "nobody"}`)) })
 //	}
 //
-// A handler that reads and writes a few fields of JSON becomes five times as fast, one that
-// renders a small page of html/template ten times.
+// A handler that reads and writes a few fields of JSON becomes five times as fast, one that renders
+// a small page of html/template ten times.
 //
 // The request is valid until the handler returns.
 package guest
@@ -53,9 +53,9 @@ func Call(request []byte) ([]byte, error) {
 	return collect(handler, request)
 }
 
-// Warm runs f now, and again when all init functions have run, just before the image is
-// taken: the garbage collection in between empties each sync.Pool, so the second run makes
-// its contents available to each request. It is for lazy initialisation; see above.
+// Warm runs f now, and again when all init functions have run, just before the image is taken: the
+// garbage collection in between empties each sync.Pool, so the second run makes its contents
+// available to each request. It is for lazy initialisation; see the package's documentation.
 func Warm(f func()) {
 	f()
 	rehearsals = append(rehearsals, f)

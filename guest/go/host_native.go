@@ -15,18 +15,17 @@ type Host interface { //nolint:interfacebloat // It is the whole ABI.
 	Drop(handle int32)
 	Call(handle int32, request []byte) ([]byte, error)
 	Get(handle int32, key string) (value []byte, revision int64, err error)
-	// Txn executes the encoded operations and returns the index of one whose condition
-	// is not met, or -1.
+	// Txn executes the encoded operations and returns the index of an operation whose condition is
+	// not met, or -1.
 	Txn(handle int32, ops []byte) (failed int, err error)
 	Secret(handle int32) ([]byte, error)
 	Arena(handle int32) ([]byte, error)
 	// DeviceInfo describes a device.
 	DeviceInfo(handle int32) ([]byte, error)
-	// DeviceDo executes encoded commands. The function resolves the memory that they
-	// refer to.
+	// DeviceDo executes encoded commands. memory returns the memory to which they refer.
 	DeviceDo(handle int32, list []byte, memory func(at, size uint32) ([]byte, bool)) (read []byte, err error)
 	Meta(name string) (string, bool)
-	// BodyRead reads what follows the request. io.EOF is its end.
+	// BodyRead reads the rest of the request. io.EOF is its end.
 	BodyRead(b []byte) (int, error)
 }
 
@@ -42,7 +41,7 @@ func Behind(h Host) Host {
 	return before
 }
 
-// absentHost is the host while there is none.
+// absentHost is the host in a process without one.
 type absentHost struct{}
 
 var errNoHost = errors.New("no host: this is a native build; in tests use guesttest.Start")
@@ -74,7 +73,7 @@ func hostMeta(name string) (string, bool)                     { return host.Meta
 
 func hostBodyRead(b []byte) (int, error) { return host.BodyRead(b) }
 
-// sent is what the present call has sent of its response.
+// sent is the part of the response that the present call has sent.
 var sent []byte
 
 func hostSend(b []byte) error {
@@ -82,7 +81,7 @@ func hostSend(b []byte) error {
 	return nil
 }
 
-// collect runs a handler and returns all of its response.
+// collect runs a handler and returns its whole response.
 func collect(h Handler, request []byte) ([]byte, error) {
 	sent = nil
 	b, err := h(request)

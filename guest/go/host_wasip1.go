@@ -154,8 +154,8 @@ func result() []byte {
 	return b
 }
 
-// texts is the memory of the first results that are strings, and textsUsed how much of it is. As
-// with small, a request gets it as it was in the image.
+// texts is the memory for the first results that are strings, and textsUsed its used length. As
+// with small, each request gets it in the state of the image.
 var (
 	texts     [1 << 10]byte
 	textsUsed int
@@ -169,7 +169,7 @@ func resultText() string {
 		return unsafe.String(unsafe.SliceData(left), n)
 	}
 	b := result()
-	return unsafe.String(unsafe.SliceData(b), len(b)) // b has no other reference
+	return unsafe.String(unsafe.SliceData(b), len(b)) // there is no other reference to b
 }
 
 func resultError() error { return errors.New(resultText()) }
@@ -245,7 +245,7 @@ func hostDevice(handle int32) ([]byte, error) {
 	return result(), nil
 }
 
-// hostDo executes a list of commands. The memory that they refer to must not move meanwhile.
+// hostDo executes a list of commands. The memory to which they refer must not move meanwhile.
 func hostDo(handle int32, list []byte, memory [][]byte) ([]byte, error) {
 	status := deviceDo(handle, at(list), int32(len(list)))
 	runtime.KeepAlive(list)
@@ -293,10 +293,10 @@ func hostSend(b []byte) error {
 	return nil
 }
 
-// collect runs a handler. The host has what it sent.
+// collect runs a handler. The host has the parts of the response that were sent.
 func collect(h Handler, request []byte) ([]byte, error) { return h(request) }
 
-// errTooLarge ends the call anyway.
+// errTooLarge is the error of a response beyond its limit. The host ends the call anyway.
 var errTooLarge = errors.New("the response is larger than the function's response limit")
 
 func hostRandom() uint64 {

@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// Work that Go's runtime does once in a long-lived process would be repeated by each call.
-// So it is done here: this is the last code that runs before the image is taken.
+// Go's runtime does some work once in a long-lived process that each call would repeat. So it is
+// done here, by the last code that runs before the image is taken.
 
 // readyForImage prepares the heap and the stack for the image. It gets the window's size.
 func readyForImage(window int) {
@@ -19,11 +19,12 @@ func readyForImage(window int) {
 	fillCaches()
 }
 
-// collectionHeadroom is the number of bytes that may be allocated beside the window before the collector runs.
+// collectionHeadroom is the number of bytes that may be allocated beside the window before the
+// collector runs.
 const collectionHeadroom = 16 << 20
 
-// collectAsBefore ends the collection that the large allocation began, or each call would
-// start in the middle of it. It also excludes the window from the live heap, or garbage
+// collectAsBefore ends the collection that the large allocation began: otherwise each call would
+// start in the middle of it. It also excludes the window from the live heap: otherwise garbage
 // could grow as large as the window.
 func collectAsBefore(size int) {
 	runtime.GC()
@@ -36,10 +37,10 @@ var kept struct {
 	pointers []*byte
 }
 
-// fillCaches allocates an object of each size class, with and without pointers, up to
-// large. The collection has emptied the allocator's caches (mcache), and each call would
-// refill those that it needs. In spans whose last page holds the heap bitmap, the next
-// allocation is to lie in that page too: then a call dirties one page instead of two.
+// fillCaches allocates an object of each size class, with and without pointers, up to large. The
+// collection has emptied the allocator's caches (mcache), and each call would refill those that it
+// needs. In spans whose last page holds the heap bitmap, the next allocation should lie in that
+// page too: then a call dirties one page instead of two.
 func fillCaches() {
 	for size := 8; size <= large; size += max(8, size/16) {
 		kept.bytes = make([]byte, size)
@@ -56,9 +57,9 @@ const (
 	described = 512 // larger objects have a type header instead of a bitmap
 )
 
-// growStack grows the stack to 64 KiB: calls run on this goroutine's stack, which the
-// collection has shrunk to what is in use. Growing it three times took a third of the time
-// of a handler that works on JSON. Unused pages stay zero and cost nothing.
+// growStack grows the stack to 64 KiB: calls run on this goroutine's stack, which the collection
+// has shrunk to the used size. Growing it three times took a third of the time of a handler that
+// works on JSON. Unused pages stay zero and cost nothing.
 //
 //go:noinline
 func growStack(at int) byte {

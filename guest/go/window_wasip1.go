@@ -9,9 +9,9 @@ func responsePlace(offset, size int32) int32
 //go:wasmimport outboard arena_alloc
 func arenaAlloc(size int32) int32
 
-// window is where the host maps the arena of an execution. It is allocated once,
-// before the image is taken, and its address never changes: Go's collector does not move
-// objects, and this variable keeps it reachable.
+// window is the memory over which the host maps the arena of an execution. It is allocated once,
+// before the image is taken, and its address never changes: Go's collector does not move objects,
+// and this variable keeps it reachable.
 var window []byte
 
 const pageSize = 4096

@@ -53,7 +53,7 @@ func (b *Bucket) putUntil(key string, value []byte, expires time.Time) {
 	b.entries[key] = entry{slices.Clone(value), b.revision, expires}
 }
 
-// The operations of a transaction, as docs/design/0007 numbers them.
+// The operations of a transaction, as numbered in docs/design/0007.
 const (
 	opPut byte = iota + 1
 	opDelete
@@ -76,7 +76,7 @@ var (
 	errTTL = errors.New("transaction: a key is put for less than a second")
 )
 
-// decode reads the operations that package guest wrote.
+// decode decodes the operations that package guest has encoded.
 func decode(b []byte) ([]op, error) {
 	var ops []op
 	for len(b) > 0 {

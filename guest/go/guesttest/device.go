@@ -8,10 +8,10 @@ import (
 	"fmt"
 )
 
-// A Device runs kernels that are written in Go, since there is no compiler for OpenCL C: the
-// source of a program is ignored, and every program has all kernels of the device.
+// A Device runs kernels that are written in Go, since there is no compiler for OpenCL C: a
+// program's source is ignored, and every program has all kernels of the device.
 type Device struct {
-	// Info is the device's description, as JSON.
+	// Info is the device's description in JSON.
 	Info string
 	// Kernels are the kernels by name.
 	Kernels map[string]func(Launch)
@@ -21,8 +21,8 @@ type Device struct {
 
 // A Launch is one launch of a kernel. The kernel is called once for all items.
 type Launch struct {
-	// Global and Local are the sizes of the grid and of its groups, which are 0 when the
-	// driver may choose.
+	// Global and Local are the sizes of the grid and of its groups; Local is empty if the driver
+	// may choose.
 	Global, Local []int
 	// Args are the arguments: the contents of a buffer, which the kernel may change, the
 	// bytes of a scalar, or local memory of the requested size.
@@ -35,7 +35,7 @@ type holder struct {
 	programs map[uint32]bool
 }
 
-// Device returns the device of that name, and allows to import it.
+// Device returns the device of that name, and allows the function to import it.
 func (h *Host) Device(name string) *Device {
 	if h.devices[name] == nil {
 		h.devices[name] = &Device{Info: "{}", Kernels: map[string]func(Launch){}, holders: map[int32]*holder{}}
@@ -59,7 +59,7 @@ func (d *Device) do(handle int32, list []byte, memory func(at, size uint32) ([]b
 	return w.read, nil
 }
 
-// work is a list of commands that is executed.
+// work is a list of commands in execution.
 type work struct {
 	device *Device
 	holder *holder
@@ -136,7 +136,7 @@ func (w *work) buffer(number uint32) error {
 	return w.err()
 }
 
-// move copies into or out of a part of a buffer.
+// move copies data into or out of a part of a buffer.
 func (w *work) move(number uint32, offset uint64, data []byte, in bool) error {
 	b := w.holder.buffers[number]
 	switch size := uint64(len(data)); {

@@ -1,14 +1,14 @@
 //go:build !wasip1
 
-// Package guesttest provides an in-memory host for a function's own tests, which run natively and without
-// Outboard: buckets, functions, secrets, arenas and devices.
+// Package guesttest provides an in-memory host for a function's own tests, which run natively and
+// without Outboard: buckets, functions, secrets, arenas and devices.
 //
 //	host := guesttest.Start(t)
 //	host.Bucket("seats").Set("math", "2")
 //	response, err := guest.Call(request)
 //
-// A function may import what the test has created, and nothing else, as with the imports of
-// an app's manifest.
+// A function may import only the resources that the test has created, as with the imports of an
+// app's manifest.
 package guesttest
 
 import (
@@ -29,19 +29,19 @@ import (
 type Host struct {
 	// Functions are the functions that may be called.
 	Functions map[string]guest.Handler
-	// Outgoing are the hosts that may be sent requests, by "NAME" or "NAME:PORT", with what answers
-	// for them.
+	// Outgoing are the hosts to which requests may be sent, by "NAME" or "NAME:PORT", with their
+	// handlers.
 	Outgoing map[string]http.Handler
 	// Secrets and Arenas may be imported.
 	Secrets, Arenas map[string][]byte
-	// Values is the metadata of a call: "method", headers, parameters of its path.
+	// Values is the metadata of a call: "method", headers, parameters of the route's path.
 	Values map[string]string
-	// More is what follows the request, for functions that read it as a stream.
+	// More is the rest of the request, for functions that read it as a stream.
 	More io.Reader
 
 	buckets map[string]*Bucket
 	devices map[string]*Device
-	handles []string // the name of handle i+1, "" once it was dropped
+	handles []string // the name of handle i+1, "" once dropped
 }
 
 // Start installs a new Host until the test ends.
@@ -55,7 +55,7 @@ func Start(t testing.TB) *Host {
 	return h
 }
 
-// Bucket returns the bucket of that name, and allows to import it.
+// Bucket returns the bucket of that name, and allows the function to import it.
 func (h *Host) Bucket(name string) *Bucket {
 	if h.buckets[name] == nil {
 		h.buckets[name] = &Bucket{entries: map[string]entry{}}
@@ -68,7 +68,7 @@ func (h *Host) Held() []string {
 	return slices.DeleteFunc(slices.Clone(h.handles), func(name string) bool { return name == "" })
 }
 
-// Import is for package guest, as are the methods below.
+// Import is called by package guest, as are the methods below.
 func (h *Host) Import(name string) (int32, error) {
 	if !h.has(name) {
 		return 0, errors.New("import " + name + ": the test's host has none")
@@ -130,7 +130,7 @@ func (h *Host) Call(handle int32, request []byte) ([]byte, error) {
 	return h.Functions[name](slices.Clone(request))
 }
 
-// serve answers an HTTP message by a handler.
+// serve returns a handler's response to an HTTP message.
 func serve(handler http.Handler, message []byte) ([]byte, error) {
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(slices.Clone(message))))
 	if err != nil {
@@ -192,7 +192,7 @@ func (h *Host) DeviceDo(handle int32, list []byte, memory func(at, size uint32) 
 	return h.devices[name].do(handle, list, memory)
 }
 
-// BodyRead reads More.
+// BodyRead reads the rest of the request from More.
 func (h *Host) BodyRead(b []byte) (int, error) {
 	if h.More == nil {
 		return 0, io.EOF

@@ -2,11 +2,11 @@
 
 package nn
 
-// Fake computes the outputs of models in native builds, for a function's own tests. Without one
+// Fake computes the outputs of models in native builds, for a function's own tests. While it is nil
 // every call fails.
 var Fake func(model string, inputs []Tensor) (outputs [][]byte, err error)
 
-// The graphs and contexts of native builds, whose numbers are indexes from 1.
+// The graphs and contexts of native builds, numbered by their indexes, from 1.
 var (
 	graphs   []string
 	contexts []nativeContext

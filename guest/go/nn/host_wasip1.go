@@ -26,7 +26,7 @@ func resultSize() int32
 //go:wasmimport outboard result_read
 func resultRead(to unsafe.Pointer, size, offset int32) int32
 
-// check returns the error of a call, whose text Outboard has as its result.
+// check returns the error of a call, whose text is the host's result.
 func check(op string, code uint32) error {
 	if code == 0 {
 		return nil
@@ -53,7 +53,7 @@ func addressOf[T any](list []T) uint32 {
 	return uint32(uintptr(unsafe.Pointer(unsafe.SliceData(list))))
 }
 
-// input keeps the arrays of a tensor out of the stack, which may move while their addresses are used.
+// input keeps the arrays of a tensor off the stack, which may move while their addresses are used.
 var input *Tensor
 
 func setInput(context, index uint32, t *Tensor) error {

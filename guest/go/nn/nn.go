@@ -52,7 +52,7 @@ func ParseFloats(data []byte) []float32 {
 	return values
 }
 
-// A Code is why a call failed ($nn_errno of wasi-nn).
+// A Code is the cause of a failed call ($nn_errno of wasi-nn).
 type Code uint16
 
 // The codes of wasi-nn.
@@ -67,7 +67,7 @@ const (
 	NotFound
 )
 
-// An Error is the failure of a call.
+// An Error is the error of a failed call.
 type Error struct {
 	Op   string
 	Code Code
@@ -84,7 +84,7 @@ type Model struct {
 	context uint32 // of Infer; 0: none yet
 }
 
-// Load returns a model by its name or alias. The error names the line that the manifest lacks.
+// Load returns a model by its name or alias. The error names the line missing in the manifest.
 func Load(name string) (*Model, error) {
 	graph, err := loadByName(name)
 	if err != nil {
@@ -96,8 +96,8 @@ func Load(name string) (*Model, error) {
 // Name returns the name by which the model was loaded.
 func (m *Model) Name() string { return m.name }
 
-// Infer computes the model's first output from its inputs, which are in the model's order. size is
-// the most bytes that the output may have.
+// Infer computes the model's first output from its inputs, in the model's order. size bounds the
+// output in bytes.
 func (m *Model) Infer(size int, inputs ...Tensor) ([]byte, error) {
 	if m.context == 0 {
 		var err error
@@ -119,8 +119,8 @@ func (m *Model) Infer(size int, inputs ...Tensor) ([]byte, error) {
 	return output[:n], err
 }
 
-// Context returns an execution context of its own, for models with several outputs and for inputs
-// that are used again.
+// Context returns a new execution context, for models with several outputs and for inputs that are
+// used again.
 func (m *Model) Context() (*Context, error) {
 	number, err := initContext(m.graph)
 	if err != nil {
@@ -129,7 +129,7 @@ func (m *Model) Context() (*Context, error) {
 	return &Context{number}, nil
 }
 
-// A Context has inputs that were set, and the outputs of the last computation.
+// A Context holds the inputs that were set, and the outputs of the last computation.
 type Context struct{ number uint32 }
 
 // SetInput sets the input with an index, in the model's order. The data are copied.
@@ -137,10 +137,10 @@ func (c *Context) SetInput(index int, t Tensor) error {
 	return setInput(c.number, uint32(index), &t)
 }
 
-// Compute computes all outputs. It fails when the function's deadline passes.
+// Compute computes all outputs. It fails if the function's deadline passes.
 func (c *Context) Compute() error { return compute(c.number) }
 
-// Output copies the output with an index to a buffer, and returns the number of its bytes.
+// Output copies the output with an index to a buffer, and returns its number of bytes.
 func (c *Context) Output(index int, buffer []byte) (int, error) {
 	return getOutput(c.number, uint32(index), buffer)
 }

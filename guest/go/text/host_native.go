@@ -8,11 +8,11 @@ import (
 	"github.com/outboard-run/outboard/guest/go/nn"
 )
 
-// Fake answers in native builds, for a function's own tests: it returns the texts of the chunks.
-// Without one every call fails.
+// Fake answers requests in native builds, for a function's own tests: it returns the texts of the
+// chunks. While it is nil every call fails.
 var Fake func(model string, r Request) (chunks []string, err error)
 
-// loaded are the models of native builds, whose handles are indexes from 1.
+// loaded are the models of native builds, whose handles are their indexes, from 1.
 var loaded []string
 
 func load(name string) (int32, error) {

@@ -27,7 +27,7 @@ func resultSize() int32
 //go:wasmimport outboard result_read
 func resultRead(to unsafe.Pointer, size, offset int32) int32
 
-// result returns what the last call has as its result.
+// result returns the host's result of the last call.
 func result() []byte {
 	b := make([]byte, resultSize())
 	if len(b) == 0 {
@@ -36,7 +36,7 @@ func result() []byte {
 	return b[:resultRead(unsafe.Pointer(unsafe.SliceData(b)), int32(len(b)), 0)]
 }
 
-// check returns the error of a call, whose text is the result.
+// check returns the error of a call, whose text is the host's result.
 func check(op string, code uint32) error {
 	if code == 0 {
 		return nil

@@ -1,4 +1,4 @@
-// Package text has the language models of the pool answer, as a whole or in chunks.
+// Package text requests answers from the language models of the pool, as a whole or in chunks.
 //
 // The app's manifest names the models that a function may use:
 //
@@ -18,7 +18,7 @@ import (
 	"github.com/outboard-run/outboard/guest/go/nn"
 )
 
-// A Message is one of a conversation. Role is "system", "user" or "assistant".
+// A Message is a message of a conversation. Role is "system", "user" or "assistant".
 type Message struct {
 	Role    string `json:"role"`
 	Content string `json:"content"`
@@ -27,7 +27,7 @@ type Message struct {
 // A Request is a conversation that a model continues.
 type Request struct {
 	Messages []Message
-	// MaxTokens bounds the answer; 0: the model's context does.
+	// MaxTokens bounds the answer; 0: only the model's context bounds it.
 	MaxTokens int
 	// Options are further members of OpenAI's chat/completions: "temperature", "seed", "stop",
 	// "response_format", "tools" and others.
@@ -39,7 +39,7 @@ func Prompt(content string) Request {
 	return Request{Messages: []Message{{Role: "user", Content: content}}}
 }
 
-// encode returns the request as the host takes it.
+// encode returns the request in the host's format.
 func (r *Request) encode() ([]byte, error) {
 	members := maps.Clone(r.Options)
 	if members == nil {
@@ -54,16 +54,17 @@ func (r *Request) encode() ([]byte, error) {
 
 // A Chunk is a part of an answer.
 type Chunk struct {
-	// Text follows that of the chunks before.
+	// Text follows the text of the earlier chunks.
 	Text string
-	// Finish is why the answer ends: "stop", "length" or "tool_calls"; "" before the last chunk.
+	// Finish is the reason of the answer's end: "stop", "length" or "tool_calls"; "" before the
+	// last chunk.
 	Finish string
-	// Raw is the chat.completion.chunk as JSON, which has log-probabilities, calls of tools and the
-	// usage of tokens where the request asks for them.
+	// Raw is the chat.completion.chunk in JSON, which has log-probabilities, calls of tools and the
+	// usage of tokens if the request asks for them.
 	Raw json.RawMessage
 }
 
-// parseChunk reads a chat.completion.chunk. Of several choices it takes the first.
+// parseChunk parses a chat.completion.chunk. Of several choices it uses the first.
 func parseChunk(raw []byte) (Chunk, error) {
 	var body struct {
 		Choices []struct {
@@ -87,8 +88,8 @@ func parseChunk(raw []byte) (Chunk, error) {
 	return c, nil
 }
 
-// An Error is the failure of a call. Its codes are those of wasi-nn: nn.Busy where the model refuses
-// requests.
+// An Error is the error of a failed call. Its codes are those of wasi-nn: nn.Busy if the model
+// refuses requests.
 type Error struct {
 	Op   string
 	Code nn.Code
@@ -104,7 +105,7 @@ type Model struct {
 	handle int32
 }
 
-// Load returns a model by its name or alias. The error names the line that the manifest lacks.
+// Load returns a model by its name or alias. The error names the line missing in the manifest.
 func Load(name string) (*Model, error) {
 	handle, err := load(name)
 	if err != nil {
@@ -116,7 +117,7 @@ func Load(name string) (*Model, error) {
 // Name returns the name by which the model was loaded.
 func (m *Model) Name() string { return m.name }
 
-// Complete returns the whole answer to a request. It fails when the function's deadline passes.
+// Complete returns the whole answer to a request. It fails if the function's deadline passes.
 func (m *Model) Complete(r Request) (string, error) {
 	var answer strings.Builder
 	for chunk, err := range m.Chunks(r) {
@@ -128,7 +129,7 @@ func (m *Model) Complete(r Request) (string, error) {
 	return answer.String(), nil
 }
 
-// Chunks yields the answer to a request as it is generated. An error is the last that it yields.
+// Chunks yields the answer to a request while it is generated. After an error it yields no more.
 // Leaving the loop ends the generation.
 func (m *Model) Chunks(r Request) iter.Seq2[Chunk, error] {
 	return func(yield func(Chunk, error) bool) {

@@ -7,23 +7,23 @@ import (
 	"unsafe"
 )
 
-// exchange is the memory of one request and its response. Every request begins with the memory as
-// it was after init, so what Handle has prepared then is a request's own, and costs it no allocation
-// and few pages: it is one of them.
+// exchange is the memory of one request and its response. Handle prepares one during init: every
+// request begins with the memory in its state after init, so each request has the prepared exchange
+// to itself, without an allocation and with few dirty pages.
 type exchange struct {
 	request  http.Request
 	url      url.URL
 	content  body
 	response response
 
-	head    [768]byte   // of the request's message
+	head    [768]byte   // of the request message
 	fields  http.Header // of the request
 	values  [16]string  // of the fields
 	message [1 << 10]byte
 	body    [1 << 10]byte // of the response
 }
 
-// usualFields is how many fields most headers have.
+// usualFields is the usual bound of the number of header fields.
 const usualFields = 8
 
 // prepared is an exchange for the next request, nil if it is taken.
@@ -31,12 +31,12 @@ var prepared *exchange
 
 func newExchange() *exchange {
 	x := &exchange{fields: make(http.Header, usualFields)}
-	x.request.SetPathValue("", "") // it makes the map
+	x.request.SetPathValue("", "") // creates the map
 	x.response = response{header: make(http.Header, usualFields), sent: *bytes.NewBuffer(x.message[:0]), body: x.body[:0]}
 	return x
 }
 
-// takeExchange returns the prepared exchange, or else another.
+// takeExchange returns the prepared exchange, or a new one if that is taken.
 func takeExchange() *exchange {
 	x := prepared
 	if prepared = nil; x == nil {
@@ -51,7 +51,7 @@ func (x *exchange) text(b []byte) string {
 		return string(b)
 	}
 	copy(x.head[:], b)
-	return unsafe.String(&x.head[0], len(b)) // nothing else writes to it
+	return unsafe.String(&x.head[0], len(b)) // no other code writes to it
 }
 
 // reader returns content as a request's body.

@@ -15,8 +15,8 @@ import (
 
 var errMessage = errors.New("read request: not a message of HTTP/1.1")
 
-// readRequest parses a message of the host. The message is complete, and the host has
-// decoded its transfer encoding. So this is a fraction of http.ReadRequest, which takes
+// readRequest parses a message of the host. The message is complete, and the host has decoded its
+// transfer encoding. So readRequest does a fraction of the work of http.ReadRequest, which takes
 // three times as long.
 func readRequest(message []byte, x *exchange) (*http.Request, error) {
 	head, content, ok := cutHead(message)
@@ -51,8 +51,8 @@ func readRequest(message []byte, x *exchange) (*http.Request, error) {
 	return r, nil
 }
 
-// parseTarget is url.ParseRequestURI, with u as the memory of the result. Most targets are a path, and
-// perhaps a query, in which nothing needs an escape.
+// parseTarget is url.ParseRequestURI, with u as the memory of the result. Most targets are a path,
+// and perhaps a query, without escapes.
 func parseTarget(target string, u *url.URL) (*url.URL, error) {
 	path, query, _ := strings.Cut(target, "?")
 	if !isPlainPath(path) || !isPlainQuery(query) || strings.HasSuffix(target, "?") {
@@ -62,8 +62,8 @@ func parseTarget(target string, u *url.URL) (*url.URL, error) {
 	return u, nil
 }
 
-// isPlainPath reports whether a path stands for itself: it is absolute, it is no authority, and it
-// has no escapes nor what would be written with them.
+// isPlainPath reports whether a path needs no decoding: it is absolute, does not begin with an
+// authority, and has only characters that need no escape.
 func isPlainPath(path string) bool {
 	if len(path) == 0 || path[0] != '/' || strings.HasPrefix(path, "//") {
 		return false
@@ -79,8 +79,7 @@ func isPlainPath(path string) bool {
 	return true
 }
 
-// isPlainQuery reports whether a query has printable ASCII only. Its parts are parsed when they are
-// asked for.
+// isPlainQuery reports whether a query has printable ASCII only. Its parts are parsed on demand.
 func isPlainQuery(query string) bool {
 	for i := range len(query) {
 		if c := query[i]; c <= ' ' || c >= 0x7f || c == '#' {
@@ -90,8 +89,8 @@ func isPlainQuery(query string) bool {
 	return true
 }
 
-// streamBody makes the body what follows the message, if the message lacks it: then its head
-// announces more than came, or chunks, which the host has decoded.
+// streamBody sets the body to the rest of the request if the message does not have all of it: if
+// the head announces more bytes than were passed, or chunks, which the host has decoded.
 func streamBody(r *http.Request, content []byte) {
 	announced, err := strconv.ParseInt(r.Header.Get("Content-Length"), 10, 64)
 	switch {
@@ -106,19 +105,19 @@ func streamBody(r *http.Request, content []byte) {
 	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(content), following{}))
 }
 
-// following reads what follows the message.
+// following reads the part of the request after the message.
 type following struct{}
 
 // Read implements io.Reader.
 func (following) Read(b []byte) (int, error) { return guest.ReadMore(b) }
 
-// body is a request's content as a stream.
+// body is a request's content as an io.ReadCloser.
 type body struct{ bytes.Reader }
 
 func (*body) Close() error { return nil }
 
-// cutHead splits a message at the first empty line into head and body. It looks for the ends of
-// lines only: a search for "\r\n\r\n" takes several times as long in WebAssembly.
+// cutHead splits a message at the first empty line into head and body. It searches for line ends
+// only: a search for "\r\n\r\n" takes several times as long in WebAssembly.
 func cutHead(message []byte) (head, content []byte, ok bool) {
 	for at := 0; ; {
 		length := bytes.IndexByte(message[at:], '\n')
@@ -142,7 +141,7 @@ type header struct {
 	fields http.Header // without Host
 	host   string
 	framed bool // it has a Content-Length or a Transfer-Encoding
-	// trailed: it has a Trailer.
+	// trailed says that it has a Trailer.
 	trailed bool
 }
 

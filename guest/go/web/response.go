@@ -14,13 +14,13 @@ type response struct {
 	header http.Header
 	status int // 0 until WriteHeader
 	sent   bytes.Buffer
-	length string // the Content-Length of the handler
+	length string // the Content-Length set by the handler
 	typed  bool   // the handler has set Content-Type or Content-Encoding
 	body   []byte
 	head   bool // the request's method is HEAD
-	// streams says that the client takes the response in parts.
+	// streams says that the client accepts the response in parts.
 	streams  bool
-	trailers []string // the names that the header Trailer has announced
+	trailers []string // the names that the header Trailer announces
 	begun    bool     // the head and a part of the body were sent
 	err      error    // of sending
 }
@@ -50,7 +50,7 @@ func (w *response) WriteHeader(status int) {
 	w.length = w.header.Get("Content-Length")
 	excluded := ours
 	if w.header["Trailer"] != nil {
-		w.streams = false // the gateway frames a response in parts, and would have nowhere to put them
+		w.streams = false // the gateway frames a response in parts and can't add trailers
 		w.trailers = trailerNames(w.header)
 		excluded = withNames(ours, w.trailers)
 	}
@@ -78,7 +78,7 @@ func (w *response) WriteString(s string) (int, error) {
 	return len(s), w.sendLarge()
 }
 
-// sendLarge sends what was written if it is large.
+// sendLarge sends the buffered response if it is large.
 func (w *response) sendLarge() error {
 	if !w.streams || len(w.body) < partSize {
 		return w.err
@@ -89,8 +89,8 @@ func (w *response) sendLarge() error {
 // Flush implements http.Flusher.
 func (w *response) Flush() { _ = w.FlushError() }
 
-// FlushError sends what was written; it waits for a client that reads slowly. It implements what
-// http.ResponseController looks for.
+// FlushError sends the buffered response; it waits for a client that reads slowly. It implements
+// the optional interface of http.ResponseController.
 func (w *response) FlushError() error {
 	if !w.streams || w.err != nil {
 		return w.err
@@ -131,7 +131,8 @@ func bodied(status int) bool {
 	return status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// message returns the response in the host's format. A large one is in the arena if there is one.
+// message returns the response in the host's format. A large response lies in the arena if there is
+// one.
 func (w *response) message() []byte {
 	if w.begun {
 		return w.body // the rest
@@ -158,7 +159,7 @@ func (w *response) bodyLength() string {
 	case !bodied(w.status):
 		return ""
 	case w.head && len(w.body) == 0:
-		return w.length // a response to HEAD has the length without the body
+		return w.length // a response to HEAD has the length of the absent body
 	}
 	return strconv.Itoa(len(w.body))
 }

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// sniffed is how much of a body http.DetectContentType looks at.
+// sniffed is the number of bytes that http.DetectContentType examines.
 const sniffed = 512
 
 // detectType is http.DetectContentType, which compares a body with some thirty signatures. Most
-// bodies begin with a character that no signature begins with, and are text.
+// bodies are text, and begin with a character with which no signature begins.
 func detectType(body []byte) string {
 	if len(body) == 0 || !isPlainText(body[:min(len(body), sniffed)]) {
 		return http.DetectContentType(body)
@@ -17,7 +17,7 @@ func detectType(body []byte) string {
 	return "text/plain; charset=utf-8"
 }
 
-// isPlainText reports whether b is printable ASCII and resembles no signature.
+// isPlainText reports whether b is printable ASCII and matches no signature.
 func isPlainText(b []byte) bool {
 	if strings.IndexByte("%.<BFGMOPRotw", b[0]) >= 0 || b[0] <= ' ' {
 		return false

@@ -33,8 +33,8 @@ func withNames(set map[string]bool, names []string) map[string]bool {
 	return set
 }
 
-// trailer returns the trailer fields of the response, as net/http finds them: those that the header
-// Trailer has announced, and those whose names begin with http.TrailerPrefix.
+// trailer returns the trailer fields of the response by the rules of net/http: the fields that the
+// header Trailer announces, and those whose names begin with http.TrailerPrefix.
 func (w *response) trailer() http.Header {
 	var trailer http.Header // most responses have none
 	add := func(name string, values []string) {
@@ -56,7 +56,7 @@ func (w *response) trailer() http.Header {
 	return trailer
 }
 
-// chunked frames a body as one chunk, with the trailer behind it.
+// chunked frames a body as one chunk, followed by the trailer.
 func chunked(body []byte, trailer http.Header) []byte {
 	var b bytes.Buffer
 	if len(body) > 0 {
@@ -70,8 +70,8 @@ func chunked(body []byte, trailer http.Header) []byte {
 	return b.Bytes()
 }
 
-// readTrailers makes the request's trailers as net/http does: announced ones are keys from the
-// start, and all have their values when the body was read to its end.
+// readTrailers sets the request's trailers by the rules of net/http: announced ones are keys from
+// the start, and all have their values once the body has been read to its end.
 func readTrailers(r *http.Request, announced bool) {
 	if !announced && r.TransferEncoding == nil {
 		return // most requests
@@ -86,7 +86,7 @@ func readTrailers(r *http.Request, announced bool) {
 	r.Body = &trailedBody{body: r.Body, request: r}
 }
 
-// trailedBody is a body behind which trailers may follow.
+// trailedBody is a body that trailers may follow.
 type trailedBody struct {
 	body    io.ReadCloser
 	request *http.Request
@@ -106,7 +106,7 @@ func (b *trailedBody) Read(p []byte) (int, error) {
 // Close implements io.Closer.
 func (b *trailedBody) Close() error { return b.body.Close() }
 
-// setTrailers asks the host for the trailers that have come.
+// setTrailers requests the received trailers from the host.
 func setTrailers(r *http.Request) {
 	names, ok := guest.Meta("trailers")
 	if !ok {

@@ -10,8 +10,8 @@ import (
 	guest "github.com/outboard-run/outboard/guest/go"
 )
 
-// Transport sends a function's outgoing requests through the host. It implements
-// http.RoundTripper, so an ordinary http.Client works with it:
+// Transport sends a function's outgoing requests through the host. It implements http.RoundTripper,
+// so an ordinary http.Client works with it:
 //
 //	client := http.Client{Transport: web.Transport{}}
 //	resp, err := client.Get("https://api.example.com/v1/orders")
@@ -19,7 +19,7 @@ import (
 // The manifest lists the host in outgoing, and in the function's imports. The host of the function
 // sends the request, verifies the server's certificate, and refuses private addresses unless the
 // manifest and the operator allow them. Request and response are each passed as a whole, with a
-// body of 16 MiB at most; a request takes at most 30 seconds, and no longer than the call has.
+// body of 16 MiB at most; a request may take 30 seconds, but not longer than the call's deadline.
 type Transport struct{}
 
 // RoundTrip sends one request.

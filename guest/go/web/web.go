@@ -6,18 +6,16 @@
 //
 //	func main() {}
 //
-// It is separate from package guest since net/http makes a module of 1.8 MB one of more than
-// 5 MB.
+// It is separate from package guest since net/http makes a module of 1.8 MB one of more than 5 MB.
 //
-// There is no server in it: Hijack and 1xx responses are not supported. The host passes a small
+// The package has no server: Hijack and 1xx responses are not supported. The host passes a small
 // request as one message; a body of more than 32 KiB, or of unknown length, is read while the
-// handler reads it, and trailers follow it. A response is sent when the handler returns, and in
-// parts from its first Flush or its first 32 KiB on; one that announces trailers is sent as a
-// whole.
+// handler reads it, and trailers follow it. A response is sent when the handler returns, or in
+// parts from its first Flush or its first 32 KiB on; a response that announces trailers is sent as
+// a whole.
 //
-// A handler that uses encoding/json, html/template and the like should use them once in
-// init, with the types and templates of its requests: see package guest. Warm does so with
-// a made-up request.
+// A handler that uses encoding/json, html/template and the like should use them once in init, with
+// the types and templates of its requests: see package guest. Warm does so with a made-up request.
 package web
 
 import (
@@ -28,10 +26,10 @@ import (
 	guest "github.com/outboard-run/outboard/guest/go"
 )
 
-// Handle registers the handler of this function; nil means http.DefaultServeMux. If the
-// request is not an HTTP message (of another function, or of `outboard invoke`), the handler
-// gets it as the body of POST /, and the caller gets the response's body, or an error for a
-// status of 400 or more.
+// Handle registers the handler of this function; nil means http.DefaultServeMux. If the request is
+// not an HTTP message (it is of another function, or of `outboard invoke`), the handler gets it as
+// the body of POST /, and the caller gets the response's body, or an error for a status of 400 or
+// more.
 func Handle(h http.Handler) {
 	if h == nil {
 		h = http.DefaultServeMux
@@ -42,7 +40,7 @@ func Handle(h http.Handler) {
 	guest.Handle(func(message []byte) ([]byte, error) { return answer(h, message) })
 }
 
-// registered is the handler of Handle.
+// registered is the handler that Handle registered.
 var registered http.Handler
 
 func answer(h http.Handler, message []byte) ([]byte, error) {

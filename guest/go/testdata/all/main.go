@@ -1,5 +1,5 @@
-// Command all is a function for tests that uses everything in package guest: the first
-// word of a request selects the operation.
+// Command all is a function for tests that uses all of package guest: the first word of a request
+// selects the operation.
 package main
 
 import (
@@ -42,7 +42,7 @@ var (
 func handle(request []byte) ([]byte, error) {
 	verb, rest, _ := bytes.Cut(request, []byte(" "))
 	switch string(verb) {
-	case "copy": // the answer begins in the arena
+	case "copy": // the response begins in the arena
 		b := guest.Alloc(len(rest))
 		copy(b, rest)
 		return b, nil
@@ -53,14 +53,14 @@ func handle(request []byte) ([]byte, error) {
 	case "align":
 		a, b := guest.Alloc(3), guest.Alloc(5)
 		return fmt.Append(nil, address(a)%16, address(b)%16, len(a), cap(b)), nil
-	case "fill": // more than there is
+	case "fill": // more than the arena has
 		for range 3 {
 			kept = append(kept, guest.Alloc(40<<20))
 		}
 		return fmt.Append(nil, len(kept[2])), nil
 	case "garbage":
 		return garbage()
-	case "depth": // does the stack move when it is used?
+	case "depth": // whether the stack moves when it is used
 		return stack()
 	case "warm":
 		return fmt.Append(nil, warmed.runs, collections()-warmed.after), nil
@@ -98,8 +98,8 @@ func handle(request []byte) ([]byte, error) {
 	return nil, errors.New("no verb " + string(verb))
 }
 
-// stack says where a variable is before and after a deep call: Go copies a stack that
-// has to grow elsewhere.
+// stack returns the address of a variable before and after a deep call: Go copies a growing stack
+// to another place.
 func stack() ([]byte, error) {
 	var here byte
 	before := place(&here)
@@ -161,7 +161,7 @@ func book(who string) ([]byte, error) {
 	if err == nil {
 		err = seats.Txn(guest.At("free", revision), guest.Delete("never"))
 	}
-	return fmt.Append(nil, string(free), " 0"), err // 0 operations did not hold
+	return fmt.Append(nil, string(free), " 0"), err // none of the 0 operations failed
 }
 
 // kernel converts a text to capitals on a device, and counts its letters.
