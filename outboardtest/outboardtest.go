@@ -35,7 +35,7 @@ const (
 	programArg = "outboardtest-program"
 )
 
-// Main runs the tests, or the program that the test binary was started as.
+// Main runs the tests, or the program as which the test binary was started.
 func Main(m *testing.M) {
 	// Under the race detector a process sleeps for a second before it exits, by default.
 	if os.Getenv("GORACE") == "" {
@@ -69,12 +69,12 @@ func Program(args ...string) []string { return append([]string{os.Args[0], progr
 type Spec struct {
 	// Name is the node's name.
 	Name outboard.NodeID
-	// NoDevices makes it a node without devices.
+	// NoDevices starts the node without devices.
 	NoDevices bool
-	// Models serves the interfaces of models on a port of their own, which Client().Status names.
+	// Models serves the interfaces of models on a separate port, which Client().Status names.
 	Models bool
-	// Process runs the node in a process of its own, which Kill ends. Its LeaseTTL, DeadAfter and
-	// Log are the defaults.
+	// Process runs the node in a separate process, which Kill ends. Its LeaseTTL, DeadAfter and Log
+	// are the defaults.
 	Process bool
 }
 
@@ -82,10 +82,11 @@ type Spec struct {
 type Options struct {
 	// Nodes are started in order; the first founds the pool.
 	Nodes []Spec
-	// Jobs says which ranks of training jobs the nodes run: "confined" or "trusted"; "" means none.
+	// Jobs determines which ranks of training jobs the nodes run: "confined" or "trusted"; "" means
+	// none.
 	Jobs string
-	// Objects is the bucket in which the nodes keep datasets and checkpoints, as `outboard up --objects`
-	// reads it; its credentials are the AWS_* variables of the environment.
+	// Objects is the bucket in which the nodes store datasets and checkpoints, in the format of
+	// `outboard up --objects`; its credentials are the AWS_* variables of the environment.
 	Objects string
 	// LeaseTTL and DeadAfter replace the nodes' defaults, so that tests need not wait as
 	// long; 0 means the defaults.
@@ -112,7 +113,7 @@ type Node struct {
 	// objects is Options.Objects.
 	objects string
 	stop    func() error
-	// process is the node's process, nil if it has none of its own or does not run.
+	// process is the node's separate process, nil if there is none or it does not run.
 	process *nodeProcess
 	spec    Spec
 }
@@ -249,7 +250,8 @@ func (n *Node) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// startLimit bounds how long a node may take to start and to see the others, on a busy machine.
+// startLimit bounds how long a node may take to start and to see the other nodes, on a busy
+// machine.
 const startLimit = 2 * time.Minute
 
 // await polls ok until it returns true, and fails the test after startLimit.

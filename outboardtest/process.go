@@ -17,8 +17,8 @@ type nodeProcess struct {
 	errors tail
 }
 
-// Kill ends the process of a node at once (SIGKILL), as a loss of power ends a machine, and returns
-// when it has ended. Start starts the node again. The node must have a process of its own.
+// Kill ends the process of a node at once (SIGKILL), as a loss of power does, and returns when it
+// has ended. Start starts the node again. The node must run in a separate process.
 func (n *Node) Kill() {
 	n.t.Helper()
 	if !n.spec.Process {
@@ -36,13 +36,13 @@ func (n *Node) startProcess() {
 	started := make(chan error, 1)
 	go func() {
 		defer close(p.exited)
-		// The kernel sends the signal when the thread ends that started the process.
+		// The kernel sends the parent-death signal when the thread that started the process ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()
 		started <- err
 		if err == nil {
-			_ = p.cmd.Wait() // A node that is killed ends with an error.
+			_ = p.cmd.Wait() // a node that is killed ends with an error
 		}
 	}()
 	if err := <-started; err != nil {
@@ -65,12 +65,12 @@ func (n *Node) startProcess() {
 	})
 }
 
-// stopProcess ends the node's process, if it has one that runs.
+// stopProcess ends the node's process, if it runs.
 func (n *Node) stopProcess(signal syscall.Signal) {
 	if n.process == nil {
 		return
 	}
-	_ = syscall.Kill(-n.process.cmd.Process.Pid, signal) // It may have ended.
+	_ = syscall.Kill(-n.process.cmd.Process.Pid, signal) // it may have ended
 	<-n.process.exited
 	n.process = nil
 }
