@@ -1,5 +1,5 @@
-// Outboard lends the accelerators of many machines to programs that run on
-// others. See `outboard --help`.
+// Outboard lends the accelerators of many machines to programs that run on other machines. See
+// `outboard --help`.
 package main
 
 import (
