@@ -1,5 +1,5 @@
-// Package stage deploys an example to a node of its own, for the example's test: it builds
-// the functions, starts a node and deploys the app, as described in the example's README.
+// Package stage deploys an example to a separate node, for the example's test: it builds the
+// functions, starts a node and deploys the app, as described in the example's README.
 package stage
 
 import (
@@ -14,12 +14,12 @@ import (
 	"github.com/outboard-run/outboard/internal/need"
 )
 
-// program is `outboard`, from an example's folder.
+// program is the path of `outboard`, from an example's folder.
 const program = "../../bin/outboard"
 
 // App is a deployed example.
 type App struct {
-	// URL is the prefix of its routes, without a slash at the end.
+	// URL is the prefix of the app's routes, without a slash at the end.
 	URL string
 	// Node is a node of the pool.
 	Node *rig.Node
@@ -69,7 +69,7 @@ func copied(t *testing.T) string {
 
 func start(t *testing.T, devices string) *rig.Node {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "stage") // sockets lie in it, and their paths are short
+	dir, err := os.MkdirTemp("", "stage") // sockets lie in it, and their paths must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func build(t *testing.T) string {
 
 var route = regexp.MustCompile(`\S+://(\S+?/[a-z0-9-]+)`)
 
-// address finds the app's address in what `outboard deploy` prints.
+// address finds the app's address in the output of `outboard deploy`.
 func address(t *testing.T, printed string) string {
 	t.Helper()
 	found := route.FindStringSubmatch(printed)

@@ -1,5 +1,5 @@
-// Command train writes a small language model, which the example asks: it counts the pairs of
-// letters of a text, and knows nothing else.
+// Command train writes a small language model, for the example's questions: it counts the pairs of
+// letters of a text, and knows only these counts.
 //
 //	train FILE.gguf
 package main
@@ -13,13 +13,14 @@ import (
 	"github.com/outboard-run/outboard/internal/model/gguf"
 )
 
-// context is the longest conversation in tokens, which are letters here.
+// context bounds a conversation in tokens, which are letters here.
 const context = 4096
 
-// template writes the messages one below the other. After the last line comes the answer.
+// template writes the messages one below the other. The answer follows the last line.
 const template = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
 
-// story is what the model has read. An answer begins as its lines do, and may end at a full stop.
+// story is the text from which the model learns. An answer begins like its lines, and may end at a
+// full stop.
 const story = `
 The ferry leaves the harbour at noon and is at the island an hour later.
 It takes forty people, two carts and the post, and it does not wait.
@@ -42,14 +43,14 @@ func write(path string) error {
 		return err
 	}
 	if err := train(f); err != nil {
-		_ = f.Close() // it is incomplete anyway
+		_ = f.Close() // the file is incomplete anyway
 		return err
 	}
 	return f.Close()
 }
 
-// train writes the model. Questions may have all printable letters of ASCII, so it knows those, too,
-// that the story lacks.
+// train writes the model. Questions may have all printable letters of ASCII, so the vocabulary
+// includes letters that the story lacks.
 func train(w io.Writer) error {
 	var lacking []byte
 	for c := byte(' '); c <= '~'; c++ {

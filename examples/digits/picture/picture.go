@@ -1,5 +1,5 @@
-// Package picture prepares pictures of digits for the example's model, as MNIST's are: the digit is
-// scaled to a square of 20 x 20, whose center of mass is the center of 28 x 28.
+// Package picture prepares pictures of digits for the example's model in the form of MNIST: the
+// digit is scaled to a square of 20 x 20, whose center of mass is the center of 28 x 28.
 package picture
 
 import (
@@ -14,8 +14,8 @@ const (
 	inner  = 20
 )
 
-// Prepare returns the ink of each pixel of the prepared picture, from 0 to 1, row by row. Ink is dark
-// in p. It is not ok without ink.
+// Prepare returns the ink of each pixel of the prepared picture, from 0 to 1, row by row. Ink is
+// dark in p. ok is false if there is no ink.
 func Prepare(p image.Image) (values []float32, ok bool) {
 	ink, width, height := crop(p)
 	if width == 0 {
@@ -24,13 +24,13 @@ func Prepare(p image.Image) (values []float32, ok bool) {
 	return center(scale(ink, width, height)), true
 }
 
-// darkness returns how dark a color is, from 0 to 1; what is transparent is not.
+// darkness returns how dark a color is, from 0 to 1; transparent pixels are not dark.
 func darkness(c color.Color) float32 {
 	r, g, b, a := c.RGBA()
 	return (float32(a) - (0.299*float32(r) + 0.587*float32(g) + 0.114*float32(b))) / 0xffff
 }
 
-// crop returns the ink of the smallest rectangle that has all of it.
+// crop returns the ink in its bounding box.
 func crop(p image.Image) (ink []float32, width, height int) {
 	const faint = 0.1
 	b := p.Bounds()
@@ -50,7 +50,7 @@ func crop(p image.Image) (ink []float32, width, height int) {
 	return ink, box.Dx(), box.Dy()
 }
 
-// scale fits ink into inner x inner, each pixel the average of those that it covers.
+// scale scales ink to inner x inner, each pixel the average of those that it covers.
 func scale(ink []float32, width, height int) []float32 {
 	out := make([]float32, inner*inner)
 	side := max(width, height)
@@ -73,7 +73,7 @@ func scale(ink []float32, width, height int) []float32 {
 	return out
 }
 
-// center puts the center of mass of inner x inner into the center of Size x Size.
+// center moves the center of mass of inner x inner to the center of Size x Size.
 func center(in []float32) []float32 {
 	var sum, sx, sy float32
 	for i, v := range in {

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 )
 
-// A point is in the unit square, with y downwards.
+// A point is a point in the unit square, with y downwards.
 type point struct{ x, y float64 }
 
 // arc returns points of an ellipse from one angle to another, in degrees: 0 is right, 90 is down.
@@ -29,7 +29,7 @@ func join(parts ...[]point) []point {
 	return all
 }
 
-// strokes are the ways in which people write each digit.
+// strokes returns the strokes of a digit in one of its usual forms.
 func strokes(digit int, r *rand.Rand) [][]point {
 	alternative := r.IntN(2) == 0
 	switch digit {
@@ -67,7 +67,7 @@ func strokes(digit int, r *rand.Rand) [][]point {
 // canvas is the side of a drawn picture in pixels.
 const canvas = 56
 
-// Draw draws a digit as somebody might, dark on white.
+// Draw draws a digit like handwriting, dark on white.
 func Draw(digit int, r *rand.Rand) image.Image {
 	vary := func(by float64) float64 { return (2*r.Float64() - 1) * by }
 	angle, shear := vary(.22), vary(.25)
@@ -94,7 +94,7 @@ func Draw(digit int, r *rand.Rand) image.Image {
 	return out
 }
 
-// line inks what is nearer than width to the line from a to b.
+// line inks the pixels that are nearer than width to the line from a to b.
 func line(ink []float64, a, b point, width float64) {
 	dx, dy := b.x-a.x, b.y-a.y
 	length := dx*dx + dy*dy

@@ -9,8 +9,8 @@ import (
 	"github.com/outboard-run/outboard/examples/digits/picture"
 )
 
-// writePictures writes pictures for other programs to learn from: for each a byte with the digit
-// and one for each pixel, from 0 (paper) to 255 (ink).
+// writePictures writes pictures as training data for other programs: for each picture a byte with
+// the digit and one for each pixel, from 0 (paper) to 255 (ink).
 func writePictures(count int, file string) error {
 	r := source(1)
 	records := make([]byte, 0, count*(1+picture.Pixels))
@@ -24,7 +24,7 @@ func writePictures(count int, file string) error {
 	return os.WriteFile(file, records, 0o644) //nolint:gosec // pictures are no secret
 }
 
-// writeWeights writes the model with weights that another program has learned, and tells how many
+// writeWeights writes the model with weights that another program has learned, and prints how many
 // pictures it recognizes.
 func writeWeights(weights, file string) error {
 	data, err := os.ReadFile(weights)

@@ -1,5 +1,5 @@
-// Command train makes the model of the example digits: it draws digits as people might write them,
-// trains a small network with them, and writes it as ONNX. The same program writes the same file.
+// Command train creates the model of the example digits: it draws digits like handwriting, trains a
+// small network with them, and writes it as ONNX. The same program always writes the same file.
 //
 //	go run ./train digits.onnx
 package main

@@ -8,7 +8,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/onnxfile"
 )
 
-// A layer multiplies with weights, in columns x outputs, and adds a bias.
+// A layer multiplies its inputs with weights, inputs x outputs, and adds a bias.
 type layer struct {
 	inputs, outputs int
 	weights, bias   []float32
@@ -34,8 +34,8 @@ func (l *layer) forward(in, out []float32) {
 	}
 }
 
-// backward takes a step against the gradient of the outputs. It adds that of the inputs to before,
-// unless that is nil.
+// backward takes a step against the gradient of the outputs. It adds the gradient of the inputs to
+// before, unless that is nil.
 func (l *layer) backward(in, gradient, before []float32, rate float32) {
 	for i, v := range in {
 		row := l.weights[i*l.outputs : (i+1)*l.outputs]
@@ -103,7 +103,7 @@ func (n *network) learn(in []float32, digit int, rate float32) {
 	n.first.backward(in, before, nil, rate)
 }
 
-// guess returns the likeliest digit.
+// guess returns the most probable digit.
 func (n *network) guess(in []float32) int {
 	probabilities, _ := n.infer(in)
 	best := 0
@@ -132,7 +132,7 @@ func (n *network) graph() *onnxfile.Graph {
 	return g
 }
 
-// tensors returns the weights and the bias of a layer as ONNX has them.
+// tensors returns the weights and the bias of a layer as tensors of ONNX.
 func (l *layer) tensors(name string) []model.Tensor {
 	return []model.Tensor{
 		onnxfile.Floats(name+".weight", []int64{int64(l.inputs), int64(l.outputs)}, l.weights...),

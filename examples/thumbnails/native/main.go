@@ -1,4 +1,4 @@
-// Command native makes thumbnails of all photographs in a folder, in one process. It is the
+// Command native creates thumbnails of all photographs in a folder, in one process. It is the
 // reference for the workflow.
 package main
 

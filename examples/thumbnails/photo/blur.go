@@ -32,7 +32,7 @@ func blurRow(to, from []byte) {
 	}
 }
 
-// blurColumns keeps a sum for each column and goes down all of them at once.
+// blurColumns keeps a sum for each column and processes all columns row by row.
 func blurColumns(to, from plane) {
 	sums := make([]uint32, from.width)
 	for y := -Radius; y < Radius; y++ {

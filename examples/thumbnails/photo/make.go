@@ -8,8 +8,8 @@ import (
 	"math/rand/v2"
 )
 
-// Make makes a photograph from a number, the same one each time: hills before a sky,
-// with the grain of a camera.
+// Make draws a photograph from a number, the same one each time: hills before a sky, with the grain
+// of a camera.
 func Make(seed uint64, width, height int) ([]byte, error) {
 	numbers := rand.New(rand.NewPCG(seed, 0))
 	m := image.NewRGBA(image.Rect(0, 0, width, height))
@@ -28,7 +28,7 @@ func Make(seed uint64, width, height int) ([]byte, error) {
 	return file.Bytes(), err
 }
 
-// ridge is a line of hills; what is below it has its colour.
+// ridge is a line of hills; the area below it has its colour.
 type ridge struct {
 	level, swing, wave, phase float64
 	colour                    [3]float64

@@ -13,8 +13,8 @@ import (
 
 // The parameters of a thumbnail.
 const (
-	Width   = 320 // its width; its height follows
-	Radius  = 2   // how far the blur reaches
+	Width   = 320 // the height follows
+	Radius  = 2   // the radius of the blur
 	Quality = 85
 )
 
@@ -24,19 +24,19 @@ type Alloc func(size int) []byte
 // Heap allocates ordinary memory.
 func Heap(size int) []byte { return make([]byte, size) }
 
-// header is what is before the pixels of a picture: its width, its height and how its
-// colours are sampled, four bytes each, little-endian, and four that keep it aligned.
+// header is the size of a picture's header: its width, its height and the subsampling of its
+// colours, four bytes each, little-endian, and four bytes of padding.
 const header = 16
 
-// Picture is a photograph without compression, in one piece, as one step hands it to
-// the next: brightness, then the two colours, as JPEG has them, each a byte for a pixel,
-// row by row. Mostly there is one pixel of colour for four of brightness.
+// Picture is an uncompressed photograph in one piece, as passed from step to step: brightness, then
+// the two colours, as in JPEG, each a byte for a pixel, row by row. Usually there is one pixel of
+// colour for four of brightness.
 type Picture []byte
 
 // maxSide bounds a picture's width and height: JPEG has 16 bits for each.
 const maxSide = 1<<16 - 1
 
-// New makes a picture. Its sides are at most maxSide long.
+// New returns a new picture. Its sides are at most maxSide long.
 func New(alloc Alloc, width, height int, ratio image.YCbCrSubsampleRatio) Picture {
 	p := Picture(alloc(size(width, height, ratio)))
 	binary.LittleEndian.PutUint32(p, uint32(width))
@@ -50,7 +50,7 @@ func size(width, height int, ratio image.YCbCrSubsampleRatio) int {
 	return header + width*height + 2*w*h
 }
 
-// colours is the size of the planes of colour.
+// colours returns the size of the planes of colour.
 func colours(width, height int, ratio image.YCbCrSubsampleRatio) (w, h int) {
 	across, down := 1, 1
 	switch ratio {
@@ -71,7 +71,7 @@ func colours(width, height int, ratio image.YCbCrSubsampleRatio) (w, h int) {
 
 var errPicture = errors.New("read picture: its size does not match")
 
-// Check validates that b is a picture.
+// Check returns b as a picture, or an error if it is none.
 func Check(b []byte) (Picture, error) {
 	if len(b) < header {
 		return nil, errPicture
@@ -95,7 +95,7 @@ func (p Picture) Size() (width, height int) {
 	return width, height
 }
 
-// plane is one of a picture's three.
+// plane is one of a picture's three planes.
 type plane struct {
 	width, height int
 	pixels        []byte
@@ -125,7 +125,7 @@ func (p Picture) image() *image.YCbCr {
 	}
 }
 
-// Decode reads a JPEG.
+// Decode decodes a JPEG.
 func Decode(alloc Alloc, file []byte) (Picture, error) {
 	decoded, err := jpeg.Decode(bytes.NewReader(file))
 	if err != nil {
@@ -167,7 +167,7 @@ func fromAny(alloc Alloc, m image.Image) Picture {
 	return p
 }
 
-// Encode writes a JPEG.
+// Encode encodes a picture as a JPEG.
 func Encode(alloc Alloc, p Picture) ([]byte, error) {
 	var file bytes.Buffer
 	if err := jpeg.Encode(&file, p.image(), &jpeg.Options{Quality: Quality}); err != nil {

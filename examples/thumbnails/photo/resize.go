@@ -1,7 +1,7 @@
 package photo
 
-// Resize makes a picture of the width Width; each of its pixels is the mean of those
-// that it stands for. A picture that is not wider stays as it is.
+// Resize scales a picture to the width Width; each of its pixels is the mean of the pixels that it
+// replaces. A picture that is not wider stays unchanged.
 func Resize(alloc Alloc, p Picture) Picture {
 	width, height, ratio := p.about()
 	if width <= Width {
@@ -15,7 +15,7 @@ func Resize(alloc Alloc, p Picture) Picture {
 	return small
 }
 
-// shrink adds up the rows that become one, and then the columns.
+// shrink adds up the rows that become one row, and then the columns.
 func shrink(to, from plane) {
 	columns, sums := cuts(from.width, to.width), make([]uint32, from.width)
 	for y := range to.height {
@@ -28,8 +28,8 @@ func shrink(to, from plane) {
 	}
 }
 
-// cuts says where each of n parts of a line of the given length begins, and where the
-// last one ends.
+// cuts returns where each of n parts of a line of the given length begins, and where the last part
+// ends.
 func cuts(length, n int) []int {
 	at := make([]int, n+1)
 	for i := range at {

@@ -14,7 +14,7 @@ import (
 
 func init() {
 	guest.Handle(handle)
-	guest.Warm(func() { _, _ = handle(nil) }) // encoding/json learns the types
+	guest.Warm(func() { _, _ = handle(nil) }) // encoding/json analyses the types
 }
 
 func main() {}

@@ -1,4 +1,4 @@
-// Command page serves the page of the digits example, on which one draws.
+// Command page serves the page of the digits example, on which users draw digits.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command recognize says which digit a picture shows.
+// Command recognize recognizes the digit in a picture.
 //
 //	POST /recognize      a PNG, dark ink on white; the answer is {"digit": 7, "probabilities": [...]}
 package main

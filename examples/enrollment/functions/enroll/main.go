@@ -55,7 +55,7 @@ func readSeats(course string) ([]byte, error) {
 	return respond(200, `{"course":"`+course+`","free":`+string(free)+`}`), nil
 }
 
-// enroll takes a seat and records the student and the response, all in one transaction.
+// enroll reserves a seat and records the student and the response, all in one transaction.
 func enroll(course string) ([]byte, error) {
 	student, _ := guest.Meta("student")
 	id, _ := guest.Meta("Request-Id")

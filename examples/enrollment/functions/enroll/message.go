@@ -5,8 +5,7 @@ import (
 	"strconv"
 )
 
-// This function is called so often that it encodes HTTP by itself. Other functions use
-// package web.
+// This function is called so often that it encodes HTTP itself. Other functions use package web.
 
 func body(message []byte) []byte {
 	_, body, _ := bytes.Cut(message, []byte("\r\n\r\n"))

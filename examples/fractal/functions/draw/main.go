@@ -77,7 +77,7 @@ func (v view) draw() ([]byte, error) {
 
 const (
 	largest = 2048
-	finest  = 1e-5 // the precision of float32 does not suffice below it
+	finest  = 1e-5 // below it the precision of float32 does not suffice
 )
 
 // read parses the view from the request's query.

@@ -1,4 +1,4 @@
-// Command decode is the step of the thumbnails example that makes pixels of a JPEG.
+// Command decode is the step of the thumbnails example that decodes a JPEG to pixels.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command encode is the step of the thumbnails example that makes a JPEG of pixels.
+// Command encode is the step of the thumbnails example that encodes pixels as a JPEG.
 package main
 
 import (

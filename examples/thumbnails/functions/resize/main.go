@@ -1,4 +1,4 @@
-// Command resize is the step of the thumbnails example that makes a picture small.
+// Command resize is the step of the thumbnails example that reduces a picture.
 package main
 
 import (
