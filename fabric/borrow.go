@@ -8,8 +8,8 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// WithBorrowedRequests lets the handlers of a server's unary methods read large requests where they
-// are. A bytes field of 8 KiB or more, in a request that came over shared memory, points into that
+// WithBorrowedRequests lets the handlers of a server's unary methods read large requests in place.
+// A bytes field of 8 KiB or more, in a request that came over shared memory, points into that
 // memory. It is valid until the handler, with all its interceptors, has returned, and the response
 // was marshalled: a response may hold the request's bytes. A handler that needs the bytes for
 // longer clones them. It must not write to them, and the process that sent them can change them

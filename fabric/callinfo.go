@@ -24,7 +24,7 @@ type priorityCallOption struct {
 	Priority call.Priority
 }
 
-// WithPriority gives a call a priority.
+// WithPriority sets the priority of a call.
 func WithPriority(p call.Priority) grpc.CallOption { return priorityCallOption{Priority: p} }
 
 // callInfo holds the settings that the options of one call make for its beginning.

@@ -174,7 +174,7 @@ func (r *redial) recordFailure(err error) {
 	r.next = time.Now().Add(time.Duration(pause * jitter))
 }
 
-// contextError is the status of a call that ended before there was a link.
+// contextError returns the status of a call that ended before there was a link.
 func (r *redial) contextError(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

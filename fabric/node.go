@@ -120,8 +120,8 @@ func (l *nodeListener) serveConn(ctx context.Context, s *Server, conn *shared.Co
 	_ = conn.Close()
 }
 
-// drain asks the node to withdraw the services, and serves until the node has no call in
-// flight and closes the connection. The time is limited unless GracefulStop waits for calls.
+// drain requests the node to withdraw the services, and serves until the node has no call in flight
+// and closes the connection. The time is limited unless GracefulStop waits for calls.
 func (l *nodeListener) drain(s *Server, conn *shared.Conn) {
 	conn.Drain()
 	limit := time.NewTimer(s.options.drainTimeout)

@@ -35,8 +35,8 @@ type piece struct {
 }
 
 // split extracts fields of at least the given number of bytes. It returns false if no field was
-// extracted: the message has no such field, is too large or nested too deeply, is not well formed,
-// or has a field twice.
+// extracted: the message has no such field, has too many other bytes, is not well formed, or has a
+// field twice.
 func split(data []byte, d protoreflect.MessageDescriptor, least int) (*splitter, bool) {
 	s := &splitter{minSize: least, rest: make([]byte, 0, 128)}
 	return s, s.message(data, d) && len(s.pieces) > 0

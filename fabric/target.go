@@ -18,15 +18,15 @@ import (
 // localWait is the wait before a target on this machine is dialled again after a failure.
 const localWait = 10 * time.Millisecond
 
-// headroom is added to the limit of the call for the transport's limit, so that the limit of the
-// call is reached first.
+// headroom is the least message limit of the transports. It is above the usual limits of calls, so
+// that the limit of the call is reached first.
 const headroom = 64 << 20
 
 // transportLimit returns the message limit for the transports: callers may raise the limit of a
 // call.
 func (o *options) transportLimit() int { return max(o.maxReceive, headroom) }
 
-// Dial makes calls to target:
+// Dial returns a connection to target:
 //
 //	inproc:NAME     a server in this process, see [WithNetwork]
 //	unix:PATH       a server on this machine, over shared memory

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// A Head describes a call before its first message. Its receiver must not change it, but a copy
+// A Head describes a call before its first message. Its receiver must not change it, only a copy
 // made by [Head.Clone].
 type Head struct {
 	// Method is "/package.Service/Method".
