@@ -167,7 +167,7 @@ func (c *child) getJSON(ctx context.Context, path string, into any) error {
 	return c.request(ctx, http.MethodGet, path, nil, decodeInto(into))
 }
 
-// request makes an HTTP request of the process, on a connection of its own.
+// request makes an HTTP request to the process, on a new connection.
 func (c *child) request(ctx context.Context, method, path string, body []byte, read func(io.Reader) error) error {
 	transport := &http.Transport{
 		DisableKeepAlives: true,
