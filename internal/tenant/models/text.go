@@ -30,7 +30,7 @@ func (m *model) Complete(ctx context.Context, request []byte) (function.TextStre
 	if err == nil {
 		err = errors.Join(stream.SendMsg(wrapperspb.Bytes(encoded)), stream.CloseSend())
 	}
-	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: the stream has ended, and Next returns the reason
+	if err != nil && !errors.Is(err, io.EOF) { // io.EOF: the stream has ended, Next has the reason
 		cancel()
 		return nil, errorOf(err)
 	}
