@@ -37,7 +37,7 @@ type deadline struct {
 	expired bool      // it is applied to the connection
 }
 
-// past is a time in the past.
+// past returns a time in the past.
 func past() time.Time { return time.Unix(1, 0) }
 
 // immediateBefore separates deadlines from times in the past, before it, that end a read or write

@@ -169,6 +169,6 @@ func (s *pacedStream) within(n int, f func() error) error {
 	}
 	err := f()
 	err = s.pace.wrote(n, time.Since(begin), err)
-	_ = s.control.SetWriteDeadline(time.Time{}) // a stream that waits for its handler has no deadline
+	_ = s.control.SetWriteDeadline(time.Time{}) // none while the handler works
 	return err
 }

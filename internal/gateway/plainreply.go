@@ -139,8 +139,8 @@ func (w *reply) send(b []byte) (int, error) {
 	return n, w.err
 }
 
-// writeWhole sends a response with a complete body. It saves the map of header fields that the
-// other methods need.
+// writeWhole sends a response with a complete body. Unlike the other methods it needs no map of
+// header fields.
 func (w *reply) writeWhole(status int, contentType string, body []byte) {
 	w.status, w.sent = status, true
 	w.out = w.appendStatus(w.out[:0])

@@ -27,7 +27,7 @@ type Problem struct {
 func NewProblem(err error) Problem {
 	p := problem(Status(err), detailOf(err))
 	if isFileError(err) {
-		p.Detail = "this node can't store or read what the request needs at the moment" // its text has paths
+		p.Detail = "this node can't store or read what the request needs at the moment" // err names paths
 	}
 	p.Kind, p.Limit = outboard.KindOf(err).String(), limitOf(err)
 	return p
