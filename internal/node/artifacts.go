@@ -83,7 +83,7 @@ func (a *artifactAPI) get(w http.ResponseWriter, r *http.Request) {
 		api.Refuse(w, err)
 		return
 	}
-	_, _ = a.store.Has(r.PathValue("digest")) // the file counts as new again: the client is about to reference it
+	_, _ = a.store.Has(r.PathValue("digest")) // counts as new again: a reference follows
 	w.Header().Set("Content-Type", "application/octet-stream")
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }

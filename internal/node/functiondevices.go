@@ -79,8 +79,8 @@ func (b *deviceBroker) lend(ctx context.Context, conn *ipc.Conn) error {
 	return l.serve(wanted)
 }
 
-// programName names a function in the pool. The tenant is part of it: the device's node keeps
-// a cache of compiled kernels for each program of a holder.
+// programName returns the pool's name for a function. The tenant is part of it: the device's node
+// keeps a cache of compiled kernels for each program of a holder.
 func programName(tenant string, r appdevice.DeviceRequest) string {
 	return tenant + "/" + r.App + "/" + r.Function
 }

@@ -46,7 +46,7 @@ func (a *jobsAPI) chunk(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
-	_, _ = w.Write(content) // an error means that the client has disconnected
+	_, _ = w.Write(content) // an error means that the client has left
 }
 
 // post submits a job. Unless it is detached it lasts as long as the request.
@@ -96,7 +96,7 @@ func (a *jobsAPI) streamEvents(ctx context.Context, events *jobEvents, id string
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		_ = events.send(client.JobEvent{Failed: client.FailureOf(err)}) // the client has disconnected
+		_ = events.send(client.JobEvent{Failed: client.FailureOf(err)}) // the client has left
 	}
 }
 

@@ -179,7 +179,7 @@ func (m *models) addr() string {
 // runPeers serves requests of other nodes until ctx ends.
 func (m *models) runPeers(ctx context.Context, ready func()) error { return m.remote.Run(ctx, ready) }
 
-// Bounds of a connection of HTTP/2 at --models: its streams, and what it buffers in bytes.
+// Bounds of a connection of HTTP/2 at --models: its streams, and its buffered bytes.
 const (
 	maxModelStreams = 250
 	modelWindow     = 2 << 20

@@ -236,7 +236,7 @@ func New(opts Options) (*Node, error) {
 // Name implements lifecycle.Service.
 func (n *Node) Name() string { return "node" }
 
-// Run runs the node until ctx ends or the local API is asked to stop it.
+// Run runs the node until ctx ends or a request on the local API stops it.
 func (n *Node) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

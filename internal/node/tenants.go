@@ -34,7 +34,7 @@ func (k *tenantKeeper) run(ctx context.Context, ready func()) error {
 				names = append(names, v.App.Tenant)
 			}
 		}
-		k.tenants.SetMembers(ctx, k.pool.Nodes()) // before SetTenants: the processes that it starts know the members
+		k.tenants.SetMembers(ctx, k.pool.Nodes()) // first, for processes that SetTenants starts
 		k.tenants.SetTenants(names)
 		select {
 		case <-ctx.Done():
