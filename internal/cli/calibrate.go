@@ -221,7 +221,7 @@ func (c *calibrationWays) sample(ctx context.Context, rounds int) error {
 			}
 			way := w.way
 			if i == 0 {
-				way = &calibrate.Way{} // the first round compiles the kernel, and drivers cache the result
+				way = &calibrate.Way{} // the first round fills kernel caches
 			}
 			if err := c.env.measureWay(ctx, way, w.device); err != nil {
 				return err

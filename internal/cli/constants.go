@@ -57,7 +57,7 @@ func readCalibration(data string) (calibration, error) {
 	if err != nil {
 		return calibration{}, err
 	}
-	c := calibration{Constants: overhead.DefaultConstants()} // defaults for constants that an older file lacks
+	c := calibration{Constants: overhead.DefaultConstants()} // defaults for an older file
 	if err := json.Unmarshal(text, &c); err != nil {
 		return calibration{}, fmt.Errorf("%s: %w: run `outboard calibrate` again", path, err)
 	}

@@ -13,5 +13,5 @@ func (f *limitsFlag) Set(text string) (err error) {
 
 func (f *limitsFlag) String() string { return f.limits.String() }
 
-// Type names the value in help texts.
+// Type returns the name of the value in help texts.
 func (f *limitsFlag) Type() string { return "limits" }

@@ -78,8 +78,8 @@ func unprintable(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
 }
 
-// printSafe is writeSafe for messages: if the terminal fails, there is no other place to report the
-// error.
+// printSafe is writeSafe for messages: if the terminal fails, the error can't be reported
+// elsewhere.
 func printSafe(w io.Writer, format string, args ...any) { _ = writeSafe(w, format, args...) }
 
 // writeSafe formats a text with names or messages of other machines, cleans it, and writes it with

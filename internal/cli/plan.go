@@ -227,5 +227,5 @@ func (p *percentage) String() string {
 	return strconv.FormatFloat(float64(*p)*100, 'g', -1, 64) + "%"
 }
 
-// Type names the value in help texts.
+// Type returns the name of the value in help texts.
 func (p *percentage) Type() string { return "percentage" }

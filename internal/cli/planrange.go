@@ -48,7 +48,7 @@ func (r *durationRange) String() string {
 	return r.low.String()
 }
 
-// Type names the value in help texts.
+// Type returns the name of the value in help texts.
 func (r *durationRange) Type() string { return "time" }
 
 // values returns n times, evenly spaced by their logarithms, or the single one.
@@ -121,7 +121,7 @@ func (r *bandwidthRange) String() string {
 	return bitRate(r.low)
 }
 
-// Type names the value in help texts.
+// Type returns the name of the value in help texts.
 func (r *bandwidthRange) Type() string { return "bandwidth" }
 
 func (r *bandwidthRange) values(n int) []float64 { return spaced(r.low, r.high, n) }

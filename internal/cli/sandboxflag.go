@@ -75,5 +75,5 @@ func (f *sandboxFlag) setCache(value string) error {
 
 func (f *sandboxFlag) String() string { return strings.Join(f.settings, ";") }
 
-// Type names the value in help texts.
+// Type returns the name of the value in help texts.
 func (f *sandboxFlag) Type() string { return "settings" }

@@ -12,7 +12,7 @@ import (
 // A statusCheck finds problems of one kind in a status.
 type statusCheck func(*poolStatus) []statusProblem
 
-// statusChecks are the checks of `outboard status`, the gravest first.
+// statusChecks returns the checks of `outboard status`, the gravest first.
 func statusChecks() []statusCheck {
 	return []statusCheck{checkHealth, checkStateCopies, checkApps, checkCallErrors, checkUnservedCalls}
 }

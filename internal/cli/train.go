@@ -180,7 +180,7 @@ func rankEnviron(environ []string, resources launch.Resources, rank, count, port
 	for _, v := range environ {
 		name, value, _ := strings.Cut(v, "=")
 		if name == "PYTHONPATH" && value != "" {
-			packages = value + string(filepath.ListSeparator) + packages // the user's own path comes first
+			packages = value + string(filepath.ListSeparator) + packages // the user's comes first
 			continue
 		}
 		if name == "OMP_NUM_THREADS" && resources.Threads == "" {

@@ -209,7 +209,7 @@ func (f *deviceFilter) String() string {
 	return f.selector.String()
 }
 
-// Type names the value in help texts.
+// Type returns the name of the value in help texts.
 func (f *deviceFilter) Type() string { return "selector" }
 
 func (f *deviceFilter) fits(d outboard.Device) bool { return !f.none && f.selector.Match(d) }
