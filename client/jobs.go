@@ -128,7 +128,8 @@ func (c *Client) Dataset(ctx context.Context, name string) (Dataset, error) {
 	return get[Dataset](ctx, c, "/v1/data/"+url.PathEscape(name))
 }
 
-// PutDataset names a manifest whose chunks are artifacts of this node.
+// PutDataset stores a dataset under a name, given its manifest, whose chunks are artifacts of this
+// node.
 func (c *Client) PutDataset(ctx context.Context, name, digest string) (Dataset, error) {
 	var d Dataset
 	err := c.do(ctx, http.MethodPut, "/v1/data/"+url.PathEscape(name)+"?"+url.Values{"digest": {digest}}.Encode(), nil, &d)

@@ -30,7 +30,7 @@ type ModelKey struct {
 	Token string `json:"token,omitempty"`
 }
 
-// A ModelKeyRequest asks for a new key. Life is how long it is valid, 0 for ever.
+// A ModelKeyRequest requests a new key. Life is how long it is valid, 0 for ever.
 type ModelKeyRequest struct {
 	Name              string   `json:"name"`
 	Life              Duration `json:"life,omitempty"`
