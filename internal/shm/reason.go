@@ -7,8 +7,8 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Reason says why a ring was closed. It is part of the layout: 0 is a clean close,
-// any other value is 1 + an [outboard.Kind].
+// Reason is the reason that a ring was closed. It is part of the layout: 0 is a clean close, any
+// other value is 1 + an [outboard.Kind].
 type Reason uint32
 
 // The reasons that the ring itself uses. All other reasons come from kinds.
