@@ -73,10 +73,10 @@ func Add(key string, delta, least int64) Op {
 	return Op{code: opAdd, key: key, number: delta, value: strconv.AppendInt(nil, least, 10)}
 }
 
-// Missing is the condition that the key does not exist.
+// Missing returns the condition that the key does not exist.
 func Missing(key string) Op { return Op{code: opMissing, key: key} }
 
-// At is the condition that the key has this revision.
+// At returns the condition that the key has this revision.
 func At(key string, revision int64) Op { return Op{code: opAt, key: key, number: revision} }
 
 // PutNew sets a key's value, on the condition that the key does not exist.

@@ -15,8 +15,8 @@
 // an earlier request left in variables. The state of math/rand is part of that memory too: all
 // requests draw the same numbers from it. Rand returns different numbers.
 //
-// For the same reason lazy initialisation belongs into init, or each request would repeat it. Much
-// of it is implicit: encoding/json analyses a type, html/template escapes a template, regexp
+// For the same reason lazy initialisation belongs in init: otherwise each request would repeat it.
+// Much of it is implicit: encoding/json analyses a type, html/template escapes a template, regexp
 // compiles an expression when they are first used. So use them there, with the types and templates
 // that the handler will use:
 //

@@ -79,7 +79,7 @@ func deviceDo(handle int32, from unsafe.Pointer, size int32) int32
 //go:noescape
 func metaOf(name unsafe.Pointer, size int32) int32
 
-// WASI's own function instead of crypto/rand, which would add half a megabyte.
+// randomGet is WASI's own function, instead of crypto/rand, which would add half a megabyte.
 //
 //go:wasmimport wasi_snapshot_preview1 random_get
 //go:noescape

@@ -44,7 +44,7 @@ func part(begin, size int64) ([]byte, bool) {
 	return window[begin : begin+size : begin+size], true
 }
 
-// respondInPlace makes b the response, without a copy, if b is a part of the window.
+// respondInPlace responds with b without a copy, and returns true, if b is a part of the window.
 func respondInPlace(b []byte) bool {
 	if len(b) == 0 || len(window) == 0 {
 		return false
