@@ -137,7 +137,7 @@ func (c *localCall) run() error {
 		return err
 	}
 	if m.unary == nil {
-		return c.solo()
+		return c.serveStreaming()
 	}
 	c.reply, err = m.unary.Handler(m.impl, c, c.decode, c.server.unaryServer)
 	if c.failure != nil {
@@ -162,8 +162,8 @@ func (c *localCall) checkReply() error {
 	return c.form.checkSend(proto.Size(m))
 }
 
-// solo serves the call with a handler that expects a stream.
-func (c *localCall) solo() error {
+// serveStreaming serves the call with a handler that expects a stream.
+func (c *localCall) serveStreaming() error {
 	c.request.mu.Lock()
 	request := detach(&call.Message{Value: c.request.value, Encode: encodeProto})
 	c.request.mu.Unlock()

@@ -31,8 +31,8 @@ type Host interface { //nolint:interfacebloat // It is the whole ABI.
 
 var host Host = absentHost{}
 
-// Behind sets the host and returns the previous one. nil means none.
-func Behind(h Host) Host {
+// SetHost sets the host and returns the previous one. nil means none.
+func SetHost(h Host) Host {
 	before := host
 	host = h
 	if h == nil {

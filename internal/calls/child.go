@@ -164,9 +164,9 @@ func (c *child) handle(m *ipc.Message) {
 		h.running.Go(func() { c.link(m, b.Process) })
 	case msgLeft:
 		h.running.Go(func() { c.reply(m, nil, h.totals.add(c, detachFile(m))) })
-	case msgHeld:
+	case msgInFlight:
 		h.storeHeld(c, detachFile(m))
-	case msgWhere:
+	case msgLocate:
 		h.running.Go(func() { c.reply(m, &body{ID: h.locateStream(c, b.ID)}, nil) })
 	default:
 		m.Close()
@@ -196,7 +196,7 @@ func (c *child) link(m *ipc.Message, process int) {
 	}
 	defer near.Close()
 	defer far.Close()
-	c.reply(m, nil, sibling.conn.Send(msgNear, nil, far), near)
+	c.reply(m, nil, sibling.conn.Send(msgSibling, nil, far), near)
 }
 
 // identify returns the identity that a credential proves, "" for none.
@@ -226,7 +226,7 @@ func (h *Host) locateStream(exclude *child, stream string) string {
 			continue
 		}
 		// An error means that the process has ended, and with it the stream.
-		m, err := c.conn.Call(ctx, msgWhere, &body{ID: stream})
+		m, err := c.conn.Call(ctx, msgLocate, &body{ID: stream})
 		if err != nil {
 			continue
 		}

@@ -39,5 +39,5 @@ func (h *Host) sendHeld() {
 	}
 	defer f.Close()
 	// An error means that the process has ended: the next process gets the calls.
-	_ = h.current.conn.Send(msgHeld, nil, f)
+	_ = h.current.conn.Send(msgInFlight, nil, f)
 }

@@ -16,17 +16,17 @@ import (
 
 // The requests of a node, and their replies.
 const (
-	msgStart = "start" // begin to follow the pool: Ready
-	msgServe = "serve" // accept connections on the files: empty
-	msgPause = "pause" // accept none: a file with the state of the policies
-	msgTake  = "take"  // restore the state of the policies from the file: empty
-	msgHeld  = "held"  // a file with the calls in flight in other processes; no reply
-	msgDrain = "drain" // send callers elsewhere, and end after the last call: InFlight
-	msgMoved = "moved" // another process reaches the program of the endpoint ID now; no reply
-	msgPeer  = "peer"  // a node's connection, from which Data was read; no reply
-	msgNear  = "near"  // a sibling's link; no reply
-	msgHTTP  = "http"  // a connection for the tables; no reply
-	msgWhere = "where" // find the endpoint of the stream ID: its ID, or "". Also from process to node
+	msgStart    = "start" // begin to follow the pool: Ready
+	msgServe    = "serve" // accept connections on the files: empty
+	msgPause    = "pause" // accept none: a file with the state of the policies
+	msgRestore  = "take"  // restore the state of the policies from the file: empty
+	msgInFlight = "held"  // a file with the calls in flight in other processes; no reply
+	msgDrain    = "drain" // send callers elsewhere, and end after the last call: InFlight
+	msgMoved    = "moved" // another process reaches the program of the endpoint ID now; no reply
+	msgPeer     = "peer"  // a node's connection, from which Data was read; no reply
+	msgSibling  = "near"  // a sibling's link; no reply
+	msgHTTP     = "http"  // a connection for the tables; no reply
+	msgLocate   = "where" // find the endpoint of the stream ID: its ID, or "". Also from process to node
 )
 
 // The requests of a process.

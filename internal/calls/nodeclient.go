@@ -20,7 +20,7 @@ func (p *process) link(ctx context.Context, process int) (net.Conn, error) {
 
 // locateStream returns the endpoint of a stream that a sibling carries, "" for none.
 func (p *process) locateStream(ctx context.Context, stream string) string {
-	m, err := p.node.Call(ctx, msgWhere, &body{ID: stream})
+	m, err := p.node.Call(ctx, msgLocate, &body{ID: stream})
 	if err != nil {
 		return ""
 	}

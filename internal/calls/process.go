@@ -154,9 +154,9 @@ func (p *process) handle(m *ipc.Message) {
 		p.reply(m, nil, p.serve(m))
 	case msgPause:
 		p.pause(m)
-	case msgTake:
+	case msgRestore:
 		p.reply(m, nil, p.restorePolicies(detachFile(m)))
-	case msgHeld:
+	case msgInFlight:
 		p.countHeld(detachFile(m))
 	case msgDrain:
 		inFlight := p.plane.InFlight()
@@ -164,7 +164,7 @@ func (p *process) handle(m *ipc.Message) {
 		p.reply(m, &body{InFlight: &inFlight}, nil)
 	case msgMoved:
 		p.plane.Moved(b.ID)
-	case msgWhere:
+	case msgLocate:
 		p.reply(m, &body{ID: p.plane.router.Endpoint(b.ID)}, nil)
 	default:
 		p.handleConn(m, b)
@@ -180,7 +180,7 @@ func (p *process) handleConn(m *ipc.Message, b body) {
 			return
 		}
 		p.running.Go(func() { p.servePeer(detachFile(m), b.Data) })
-	case msgNear:
+	case msgSibling:
 		p.running.Go(func() { p.serveSibling(detachFile(m)) })
 	case msgHTTP:
 		p.running.Go(func() { p.serveHTTP(detachFile(m)) })

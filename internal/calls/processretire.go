@@ -125,7 +125,7 @@ func (p *process) reportHeld(done <-chan struct{}) {
 			continue
 		}
 		// An error means that the node is gone, and with it this process.
-		_ = p.node.Send(msgHeld, nil, f)
+		_ = p.node.Send(msgInFlight, nil, f)
 		_ = f.Close()
 	}
 }

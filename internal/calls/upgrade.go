@@ -84,7 +84,7 @@ func (c *child) restorePolicies(ctx context.Context, paused *ipc.Message) {
 		return
 	}
 	defer f.Close()
-	m, err := c.conn.Call(ctx, msgTake, nil, f)
+	m, err := c.conn.Call(ctx, msgRestore, nil, f)
 	if err != nil {
 		c.host.log.Warn("the policies begin without state in the process that takes over", "error", err)
 		return

@@ -138,7 +138,7 @@ func (g *Group) Make(name string, l Limits) (*Group, error) {
 	}
 	child := &Group{hierarchies: g.hierarchies}
 	for i, h := range g.hierarchies {
-		if err := h.passOn(g.dirs[i]); err != nil {
+		if err := h.delegateControllers(g.dirs[i]); err != nil {
 			return nil, err
 		}
 		child.dirs = append(child.dirs, filepath.Join(g.dirs[i], name))
@@ -149,9 +149,9 @@ func (g *Group) Make(name string, l Limits) (*Group, error) {
 	return child, nil
 }
 
-// passOn delegates the controllers to the children of a group of version 2, so that they can be
+// delegateControllers delegates the controllers to the children of a group of version 2, so that they can be
 // bounded.
-func (h *hierarchy) passOn(dir string) error {
+func (h *hierarchy) delegateControllers(dir string) error {
 	if !h.v2 || len(h.controllers) == 0 {
 		return nil
 	}

@@ -112,7 +112,7 @@ func (m *mount) delegate() (*hierarchy, error) {
 func (m *mount) useOwn(h *hierarchy) error {
 	if filepath.Base(m.own) == nodeGroup {
 		h.parent = filepath.Dir(m.own) // an earlier program of this process has moved there
-		return h.passOn(h.parent)
+		return h.delegateControllers(h.parent)
 	}
 	h.parent = m.own
 	for _, pid := range processes(m.own) {
@@ -128,13 +128,13 @@ func (m *mount) useOwn(h *hierarchy) error {
 		// An error means that the process has just ended.
 		_ = write(filepath.Join(leaf, "cgroup.procs"), strconv.Itoa(pid))
 	}
-	return h.passOn(h.parent)
+	return h.delegateControllers(h.parent)
 }
 
 // useRoot creates groups in the root of the hierarchy, which only root may.
 func (m *mount) useRoot(h *hierarchy) error {
 	h.parent = m.point
-	return h.passOn(h.parent)
+	return h.delegateControllers(h.parent)
 }
 
 // descends reports whether a process is this one or descends from it.

@@ -56,7 +56,7 @@ func runCalibrate(ctx context.Context, env *Env, opts calibrateOptions) error {
 	if opts.rounds < 1 || opts.rounds > 100 {
 		return usage("--rounds %d: want 1 to 100", opts.rounds)
 	}
-	c, err := env.findWays(ctx)
+	c, err := env.findPaths(ctx)
 	if err != nil {
 		return err
 	}
@@ -128,16 +128,16 @@ func constantRows(c *overhead.Constants) [][]string {
 	}
 }
 
-// calibrationWays are the paths to devices, with the commands that measure them.
-type calibrationWays struct {
+// calibrationPaths are the paths to devices, with the commands that measure them.
+type calibrationPaths struct {
 	env            *Env
-	direct, ring   calibrate.Way
-	network        *calibrate.Way
+	direct, ring   calibrate.Path
+	network        *calibrate.Path
 	own, elsewhere string
 }
 
-// findWays chooses a device of this node and one of another node.
-func (env *Env) findWays(ctx context.Context) (*calibrationWays, error) {
+// findPaths chooses a device of this node and one of another node.
+func (env *Env) findPaths(ctx context.Context) (*calibrationPaths, error) {
 	node := env.client()
 	self, err := node.Status(ctx)
 	if err != nil {
@@ -147,7 +147,7 @@ func (env *Env) findWays(ctx context.Context) (*calibrationWays, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &calibrationWays{env: env}
+	c := &calibrationPaths{env: env}
 	var far *client.Device
 	for i := range devices {
 		switch {
@@ -159,7 +159,7 @@ func (env *Env) findWays(ctx context.Context) (*calibrationWays, error) {
 	}
 	if far != nil {
 		c.elsewhere = string(far.ID)
-		c.network = &calibrate.Way{RTT: env.roundTripTo(ctx, far.Node)}
+		c.network = &calibrate.Path{RTT: env.roundTripTo(ctx, far.Node)}
 	}
 	if c.own == "" && far == nil {
 		return nil, outboard.Errorf(outboard.NoDevice, "calibrate", "neither this node nor another one of the pool offers a device")
@@ -207,13 +207,13 @@ func (env *Env) connectTime(ctx context.Context, node outboard.NodeID) time.Dura
 }
 
 // sample measures all paths in turn.
-func (c *calibrationWays) sample(ctx context.Context, rounds int) error {
+func (c *calibrationPaths) sample(ctx context.Context, rounds int) error {
 	for i := range rounds + 1 {
 		if c.env.Terminal {
 			fmt.Fprintf(c.env.Stderr, "\r\x1b[Kcalibrating: round %d of %d", i, rounds)
 		}
 		for _, w := range []struct {
-			way    *calibrate.Way
+			way    *calibrate.Path
 			device string
 		}{{&c.direct, ""}, {&c.ring, c.own}, {c.network, c.elsewhere}} {
 			if w.way == nil || w.way == &c.ring && c.own == "" {
@@ -221,9 +221,9 @@ func (c *calibrationWays) sample(ctx context.Context, rounds int) error {
 			}
 			way := w.way
 			if i == 0 {
-				way = &calibrate.Way{} // the first round fills kernel caches
+				way = &calibrate.Path{} // the first round fills kernel caches
 			}
-			if err := c.env.measureWay(ctx, way, w.device); err != nil {
+			if err := c.env.measurePath(ctx, way, w.device); err != nil {
 				return err
 			}
 		}
@@ -238,8 +238,8 @@ func (c *calibrationWays) sample(ctx context.Context, rounds int) error {
 	return nil
 }
 
-// measureWay runs the calibrating programs on a device, or on this machine's own driver.
-func (env *Env) measureWay(ctx context.Context, w *calibrate.Way, device string) error {
+// measurePath runs the calibrating programs on a device, or on this machine's own driver.
+func (env *Env) measurePath(ctx context.Context, w *calibrate.Path, device string) error {
 	var s calibrate.Sample
 	took, err := env.runCalibration(ctx, &s, "calibrate", device)
 	if err != nil {

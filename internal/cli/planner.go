@@ -189,7 +189,7 @@ func (p *planner) devices(ctx context.Context) error {
 		return outboard.Errorf(outboard.NoDevice, "plan", "the pool has no device; name a network with --rtt and --bandwidth")
 	}
 	var unknown []string
-	defer func() { p.sayUnknownSpeeds(unknown) }()
+	defer func() { p.printUnknownSpeeds(unknown) }()
 	// Programs share the processors with a device on their own machine.
 	for _, same := range []bool{true, false} {
 		var links []overhead.Link
@@ -218,8 +218,8 @@ func (p *planner) devices(ctx context.Context) error {
 	return nil
 }
 
-// sayUnknownSpeeds names the devices that are assumed to be as fast as the recorded one.
-func (p *planner) sayUnknownSpeeds(devices []string) {
+// printUnknownSpeeds names the devices that are assumed to be as fast as the recorded one.
+func (p *planner) printUnknownSpeeds(devices []string) {
 	if len(devices) > 0 && p.calibrated {
 		fmt.Fprintf(p.env.Stderr, "outboard: taken to be as fast as the recorded device, since `outboard calibrate` has not compared them: %s\n", strings.Join(devices, ", "))
 	}

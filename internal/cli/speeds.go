@@ -17,7 +17,7 @@ const maxSpeeds = 16
 
 // speeds returns the speeds of the devices that the calibration has measured anyway, and of further
 // devices of the pool, one of each driver and node.
-func (c *calibrationWays) speeds(ctx context.Context, devices []client.Device) []deviceSpeed {
+func (c *calibrationPaths) speeds(ctx context.Context, devices []client.Device) []deviceSpeed {
 	all := []deviceSpeed{{Speed: c.direct.Speed()}}
 	if c.own != "" {
 		all = append(all, deviceSpeed{c.own, c.ring.Speed()})

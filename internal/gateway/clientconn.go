@@ -97,7 +97,7 @@ func (c *clientConn) writePiece(b []byte) (int, error) {
 		return 0, err
 	}
 	n, err := c.Conn.Write(b)
-	if err := c.pace.wrote(n, c.watch.clock().Sub(begin), err); err != nil {
+	if err := c.pace.charge(n, c.watch.clock().Sub(begin), err); err != nil {
 		return n, err
 	}
 	return n, c.SetWriteDeadline(time.Time{})

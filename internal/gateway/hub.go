@@ -166,7 +166,7 @@ func openEnvelope(b []byte) (name string, m outgoing, ok bool) {
 func (h *hub) toRoom(ctx context.Context, name string, m outgoing) error {
 	h.mu.Lock()
 	if r := h.rooms[name]; r != nil {
-		r.broadcast(h.weigh(m))
+		r.broadcast(h.withCharge(m))
 	}
 	h.mu.Unlock()
 	return h.publish(ctx, h.roomSubject(name), envelope(h.sockets.node(), m))
@@ -202,7 +202,7 @@ func (h *hub) deliverLocal(id string, m outgoing) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s := h.byID[id]; s != nil {
-		s.send(h.weigh(m))
+		s.send(h.withCharge(m))
 	}
 }
 
@@ -215,7 +215,7 @@ func (h *hub) receiveForRoom(r *room, message Message) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r.broadcast(h.weigh(m))
+	r.broadcast(h.withCharge(m))
 }
 
 func (h *hub) receiveForSocket(message Message) {

@@ -10,8 +10,8 @@ import (
 type outgoing struct {
 	data   []byte
 	binary bool
-	weight *weight // nil: it is not charged
-	// charged says that the socket whose outbox has the message holds the weight.
+	charge *charge // nil: it is not charged
+	// charged says that the socket whose outbox has the message holds the charge.
 	charged bool
 }
 
@@ -22,10 +22,10 @@ func (m outgoing) letter() byte {
 	return 't'
 }
 
-// release releases the message's weight when it leaves an outbox.
+// release releases the message's charge when it leaves an outbox.
 func (m outgoing) release() {
 	if m.charged {
-		m.weight.release()
+		m.charge.release()
 	}
 }
 
@@ -33,9 +33,9 @@ func (m outgoing) release() {
 // even when slow clients have used up the tenant's budget.
 const freeOutbox = 64 << 10
 
-// weight reserves the bytes of a message while outboxes hold it. The members of a room share the
+// charge reserves the bytes of a message while outboxes hold it. The members of a room share the
 // message, which is charged once.
-type weight struct {
+type charge struct {
 	budget *quota.Budget
 	size   int64
 
@@ -43,14 +43,14 @@ type weight struct {
 	held int // number of outboxes
 }
 
-// weigh returns a message whose bytes are charged while outboxes hold it.
-func (h *hub) weigh(m outgoing) outgoing {
-	m.weight = &weight{budget: h.sockets.gateway.opts.Buffers, size: int64(len(m.data))}
+// withCharge returns a message whose bytes are charged while outboxes hold it.
+func (h *hub) withCharge(m outgoing) outgoing {
+	m.charge = &charge{budget: h.sockets.gateway.opts.Buffers, size: int64(len(m.data))}
 	return m
 }
 
 // retain reserves the bytes for one more outbox. It returns false if the budget is used up.
-func (w *weight) retain() bool {
+func (w *charge) retain() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.held == 0 && w.budget.TryReserve(w.size) != nil {
@@ -60,7 +60,7 @@ func (w *weight) retain() bool {
 	return true
 }
 
-func (w *weight) release() {
+func (w *charge) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.held--; w.held == 0 {
@@ -87,8 +87,8 @@ func (s *socket) enqueue(m outgoing) bool {
 		s.queuedBytes.Add(-int64(len(m.data)))
 		return false
 	}
-	m.charged = queued > freeOutbox && m.weight != nil
-	if m.charged && !m.weight.retain() {
+	m.charged = queued > freeOutbox && m.charge != nil
+	if m.charged && !m.charge.retain() {
 		s.queuedBytes.Add(-int64(len(m.data)))
 		return false
 	}

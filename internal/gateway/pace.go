@@ -24,17 +24,17 @@ const DefaultClientTimeout = 30 * time.Second
 // each write complete in time, and would otherwise hold its call for ever.
 type pace struct {
 	timeout time.Duration
-	waited  atomic.Int64 // in nanoseconds, beyond the worth of the written bytes
+	waited  atomic.Int64 // in nanoseconds, beyond the allowance for the written bytes
 }
 
 // left returns how long the next write of n bytes may take.
 func (p *pace) left(n int) time.Duration {
-	return p.timeout - time.Duration(p.waited.Load()) + worth(n)
+	return p.timeout - time.Duration(p.waited.Load()) + allowance(n)
 }
 
-// wrote charges a write of n bytes, and returns the error of a write that took too long.
-func (p *pace) wrote(n int, took time.Duration, err error) error {
-	p.waited.Store(max(0, p.waited.Load()+int64(took-worth(n))))
+// charge charges a write of n bytes, and returns the error of a write that took too long.
+func (p *pace) charge(n int, took time.Duration, err error) error {
+	p.waited.Store(max(0, p.waited.Load()+int64(took-allowance(n))))
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return &slowReaderError{p.timeout, err}
 	}
@@ -45,8 +45,8 @@ func (p *pace) wrote(n int, took time.Duration, err error) error {
 // its processor within a write, which the client of a stream of small messages must not pay for.
 const leastWorth = 5 * time.Millisecond
 
-// worth is how long a client may take for n bytes.
-func worth(n int) time.Duration {
+// allowance is how long a client may take for n bytes.
+func allowance(n int) time.Duration {
 	return max(leastWorth, time.Duration(n)*time.Second>>slowest)
 }
 
@@ -86,7 +86,7 @@ func (c *pacedConn) Write(b []byte) (n int, err error) {
 			return n, err
 		}
 		m, err := c.Conn.Write(part)
-		err = c.pace.wrote(m, time.Since(begin), err)
+		err = c.pace.charge(m, time.Since(begin), err)
 		if n += m; err != nil || n == len(b) {
 			return n, err
 		}
@@ -168,7 +168,7 @@ func (s *pacedStream) within(n int, f func() error) error {
 		return err
 	}
 	err := f()
-	err = s.pace.wrote(n, time.Since(begin), err)
+	err = s.pace.charge(n, time.Since(begin), err)
 	_ = s.control.SetWriteDeadline(time.Time{}) // none while the handler works
 	return err
 }

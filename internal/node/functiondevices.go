@@ -124,7 +124,7 @@ const specLimit = 2 * time.Second
 // grants.
 func (b *deviceBroker) authorize(ctx context.Context, r appdevice.DeviceRequest) (owner string, spec manifest.Device, err error) {
 	op := "lease of " + r.App + "/" + r.Function
-	owner, ok := b.tenants.Whose(r.Key)
+	owner, ok := b.tenants.TenantOfKey(r.Key)
 	if !ok {
 		return "", spec, outboard.Errorf(outboard.Denied, op, "no process of this node has this key")
 	}

@@ -27,7 +27,7 @@ func (i *identities) identify(credential string) string {
 	if tenants == nil || credential == "" {
 		return "" // no process was started yet
 	}
-	tenant, ok := tenants.Whose(credential)
+	tenant, ok := tenants.TenantOfKey(credential)
 	if !ok {
 		return ""
 	}

@@ -33,13 +33,13 @@ type modelBodies struct {
 	clients map[string]int64
 }
 
-// weigh has the body of a request counted for a client as it is read, until the returned function
+// countBody has the body of a request counted for a client as it is read, until the returned function
 // is called.
-func (b *modelBodies) weigh(w http.ResponseWriter, r *http.Request, client string) (release func()) {
+func (b *modelBodies) countBody(w http.ResponseWriter, r *http.Request, client string) (release func()) {
 	if r.Body == nil || r.Body == http.NoBody || strings.HasSuffix(r.URL.Path, "/ModelStreamInfer") { // a stream counts its own messages
 		return func() {}
 	}
-	body := &weighedBody{ReadCloser: r.Body, all: b, client: client, control: http.NewResponseController(w)}
+	body := &countedBody{ReadCloser: r.Body, all: b, client: client, control: http.NewResponseController(w)}
 	r.Body = body
 	return body.release
 }
@@ -68,8 +68,8 @@ func (b *modelBodies) release(client string, n int64) {
 	}
 }
 
-// A weighedBody is a body whose bytes are counted.
-type weighedBody struct {
+// A countedBody is a body whose bytes are counted.
+type countedBody struct {
 	io.ReadCloser
 	all     *modelBodies
 	client  string
@@ -82,7 +82,7 @@ type weighedBody struct {
 }
 
 // Read implements io.Reader.
-func (b *weighedBody) Read(p []byte) (int, error) {
+func (b *countedBody) Read(p []byte) (int, error) {
 	_ = b.control.SetReadDeadline(time.Now().Add(bodyTimeout)) // a ResponseRecorder has none
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
@@ -97,7 +97,7 @@ func (b *weighedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *weighedBody) count(n int64) error {
+func (b *countedBody) count(n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.read += n
@@ -112,7 +112,7 @@ func (b *weighedBody) count(n int64) error {
 	return nil
 }
 
-func (b *weighedBody) release() {
+func (b *countedBody) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.released = true

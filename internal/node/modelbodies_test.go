@@ -27,7 +27,7 @@ func TestBodiesForModelsAreWeighed(t *testing.T) {
 	b := &modelBodies{}
 	open := func(client, path string, size zeros) (*http.Request, func()) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, &size)
-		return r, b.weigh(httptest.NewRecorder(), r, client)
+		return r, b.countBody(httptest.NewRecorder(), r, client)
 	}
 	read := func(r *http.Request) error {
 		_, err := io.Copy(io.Discard, r.Body)

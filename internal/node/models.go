@@ -299,7 +299,7 @@ func countTokens(ctx context.Context, prompt, generated int) {
 
 // route serves the interface to which a path belongs.
 func (m *models) route(w http.ResponseWriter, r *http.Request) {
-	defer m.bodies.weigh(w, r, ownerOf(r.Context()))()
+	defer m.bodies.countBody(w, r, ownerOf(r.Context()))()
 	if oip.IsGRPC(r) {
 		m.grpc.ServeHTTP(w, r)
 		return

@@ -286,7 +286,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 			return n.sockets.serve(ctx, DevicesSocket, ipc.Listen, ready, n.broker.serve)
 		}),
 		lifecycle.Func("tenants' keeper", func(ctx context.Context, ready func()) error {
-			return (&tenantKeeper{apps: n.apps, pool: n.pool, tenants: n.tenants}).run(ctx, ready)
+			return (&tenantSupervisor{apps: n.apps, pool: n.pool, tenants: n.tenants}).run(ctx, ready)
 		}),
 		lifecycle.Func("health", func(ctx context.Context, ready func()) error {
 			return (&processHealth{calls: n.calls, tenants: n.tenants, board: n.health}).run(ctx, ready)

@@ -55,7 +55,7 @@ func (s *stateLender) identify(conn *net.UnixConn) (tenant string, err error) {
 		return "", outboard.Errorf(outboard.Protocol, "the pool's state", "the process sent no key: %w", err)
 	}
 	if tenants := s.tenants.Load(); tenants != nil {
-		tenant, _ = tenants.Whose(string(key))
+		tenant, _ = tenants.TenantOfKey(string(key))
 	}
 	if tenant == "" {
 		return "", outboard.Errorf(outboard.Denied, "the pool's state", "no process of this node has this key")

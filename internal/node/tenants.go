@@ -15,16 +15,16 @@ const (
 	artifactsDir = "artifacts"
 )
 
-// tenantKeeper maintains a process for each tenant that has an app, and sends all of them the nodes
+// tenantSupervisor maintains a process for each tenant that has an app, and sends all of them the nodes
 // of the pool.
-type tenantKeeper struct {
+type tenantSupervisor struct {
 	apps    *catalog.Catalog
 	pool    *pool.Pool
 	tenants *host.Host
 }
 
 // run maintains the processes until ctx ends.
-func (k *tenantKeeper) run(ctx context.Context, ready func()) error {
+func (k *tenantSupervisor) run(ctx context.Context, ready func()) error {
 	ready()
 	for {
 		changed, moved := k.apps.Changed(), k.pool.Changed()

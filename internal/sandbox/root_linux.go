@@ -89,7 +89,7 @@ func enterRoot(c *Config) (layered bool, err error) {
 		return false, fmt.Errorf("root: %w", err)
 	}
 	for _, path := range c.readable() {
-		if err := r.show(path); err != nil {
+		if err := r.bindReadOnly(path); err != nil {
 			return false, err
 		}
 	}
@@ -169,7 +169,7 @@ func (r root) system(c *Config) error {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := unix.Mount("proc", r.at("proc"), "proc", flags|unix.MS_RDONLY, ""); err != nil {
 		// Mounting fails in a container that covers parts of its own /proc.
-		if err := r.show("/proc"); err != nil {
+		if err := r.bindReadOnly("/proc"); err != nil {
 			return err
 		}
 	}
@@ -273,15 +273,15 @@ func (r root) writable(c *Config) error {
 
 func (r root) at(path string) string { return filepath.Join(r.dir, path) }
 
-// show adds a path of the host, read-only. A path that does not exist is left out; a symbolic link
+// bindReadOnly adds a path of the host, read-only. A path that does not exist is left out; a symbolic link
 // is added as such, together with its target.
-func (r root) show(path string) error {
+func (r root) bindReadOnly(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return nil //nolint:nilerr // not on this machine
 	}
 	if _, err := os.Lstat(r.at(path)); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		return nil // shown by a folder above it
+		return nil // isVisible by a folder above it
 	}
 	if info.Mode()&fs.ModeSymlink != 0 {
 		target, err := os.Readlink(path)
@@ -294,12 +294,12 @@ func (r root) show(path string) error {
 		if err := os.Symlink(target, r.at(path)); err != nil {
 			return err
 		}
-		if real, err := filepath.EvalSymlinks(path); err == nil && !r.shown(real) {
-			return r.show(real)
+		if real, err := filepath.EvalSymlinks(path); err == nil && !r.isVisible(real) {
+			return r.bindReadOnly(real)
 		}
 		return nil
 	}
-	if r.shown(path) {
+	if r.isVisible(path) {
 		return nil
 	}
 	if err := r.bind(path, path); err != nil {
@@ -312,8 +312,8 @@ func (r root) show(path string) error {
 	return nil
 }
 
-// shown reports whether path is visible inside already.
-func (r root) shown(path string) bool {
+// isVisible reports whether path is visible inside already.
+func (r root) isVisible(path string) bool {
 	var inside, outside unix.Stat_t
 	return unix.Stat(r.at(path), &inside) == nil && unix.Stat(path, &outside) == nil &&
 		inside.Dev == outside.Dev && inside.Ino == outside.Ino

@@ -66,8 +66,8 @@ func known(err error) error {
 	return err
 }
 
-// knownOf returns an error that names the missing execution, if err is that there is none.
-func knownOf(id engine.ID, err error) error {
+// notFoundError returns an error that names the missing execution, if err is that there is none.
+func notFoundError(id engine.ID, err error) error {
 	if errors.Is(err, engine.ErrNotFound) {
 		return outboard.Errorf(outboard.NotFound, "", "there is no execution %s: `outboard executions` lists them", id)
 	}
@@ -84,7 +84,7 @@ func (a *executionsAPI) getExecution(r *http.Request) (client.Execution, error) 
 
 func (a *executionsAPI) postCancel(r *http.Request) (client.Execution, error) {
 	if err := a.engine.Cancel(r.Context(), idOf(r), "it was cancelled by `outboard executions cancel`"); err != nil {
-		return client.Execution{}, knownOf(idOf(r), err)
+		return client.Execution{}, notFoundError(idOf(r), err)
 	}
 	e, err := a.execution(r.Context(), idOf(r), false)
 	if err == nil && e.Node != a.self {
@@ -110,7 +110,7 @@ func (a *executionsAPI) notifyCancelled(ctx context.Context, e client.Execution)
 func (a *executionsAPI) execution(ctx context.Context, id engine.ID, why bool) (client.Execution, error) {
 	e, err := a.engine.Get(ctx, id)
 	if err != nil {
-		return client.Execution{}, knownOf(id, err)
+		return client.Execution{}, notFoundError(id, err)
 	}
 	out := a.describe(&e)
 	if out.Input = e.Input; e.InputValue != nil {

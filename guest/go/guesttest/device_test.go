@@ -168,7 +168,7 @@ func TestDeviceIsImportedAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	gpu.Close()
-	if held := host.Held(); len(held) != 0 {
+	if held := host.OpenImports(); len(held) != 0 {
 		t.Errorf("%v are held", held)
 	}
 	if _, err := b.Read(0, 8); err == nil {

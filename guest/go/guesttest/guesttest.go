@@ -36,8 +36,8 @@ type Host struct {
 	Secrets, Arenas map[string][]byte
 	// Values is the metadata of a call: "method", headers, parameters of the route's path.
 	Values map[string]string
-	// More is the rest of the request, for functions that read it as a stream.
-	More io.Reader
+	// Rest is the rest of the request, for functions that read it as a stream.
+	Rest io.Reader
 
 	buckets map[string]*Bucket
 	devices map[string]*Device
@@ -50,8 +50,8 @@ func Start(t testing.TB) *Host {
 		Functions: map[string]guest.Handler{}, Outgoing: map[string]http.Handler{}, Secrets: map[string][]byte{}, Arenas: map[string][]byte{},
 		Values: map[string]string{}, buckets: map[string]*Bucket{}, devices: map[string]*Device{},
 	}
-	before := guest.Behind(h)
-	t.Cleanup(func() { guest.Behind(before) })
+	before := guest.SetHost(h)
+	t.Cleanup(func() { guest.SetHost(before) })
 	return h
 }
 
@@ -63,8 +63,8 @@ func (h *Host) Bucket(name string) *Bucket {
 	return h.buckets[name]
 }
 
-// Held returns the names of imports that are not closed.
-func (h *Host) Held() []string {
+// OpenImports returns the names of imports that are not closed.
+func (h *Host) OpenImports() []string {
 	return slices.DeleteFunc(slices.Clone(h.handles), func(name string) bool { return name == "" })
 }
 
@@ -96,8 +96,8 @@ func (h *Host) has(name string) bool {
 	return false
 }
 
-// behind returns the name of a handle's resource, without its kind.
-func (h *Host) behind(handle int32, kind string) (string, error) {
+// resourceOf returns the name of a handle's resource, without its kind.
+func (h *Host) resourceOf(handle int32, kind string) (string, error) {
 	if handle < 1 || int(handle) > len(h.handles) {
 		return "", errors.New("no such handle")
 	}
@@ -110,7 +110,7 @@ func (h *Host) behind(handle int32, kind string) (string, error) {
 
 // Drop releases a handle.
 func (h *Host) Drop(handle int32) {
-	if name, err := h.behind(handle, "device"); err == nil && name != "" {
+	if name, err := h.resourceOf(handle, "device"); err == nil && name != "" {
 		h.devices[name].drop(handle)
 	}
 	if handle >= 1 && int(handle) <= len(h.handles) {
@@ -120,10 +120,10 @@ func (h *Host) Drop(handle int32) {
 
 // Call calls a function, or sends a request.
 func (h *Host) Call(handle int32, request []byte) ([]byte, error) {
-	if name, err := h.behind(handle, "outgoing"); err == nil {
+	if name, err := h.resourceOf(handle, "outgoing"); err == nil {
 		return serve(h.Outgoing[name], request)
 	}
-	name, err := h.behind(handle, "function")
+	name, err := h.resourceOf(handle, "function")
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func serve(handler http.Handler, message []byte) ([]byte, error) {
 
 // Get reads a key.
 func (h *Host) Get(handle int32, key string) ([]byte, int64, error) {
-	name, err := h.behind(handle, "bucket")
+	name, err := h.resourceOf(handle, "bucket")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -155,7 +155,7 @@ func (h *Host) Get(handle int32, key string) ([]byte, int64, error) {
 
 // Txn executes a transaction.
 func (h *Host) Txn(handle int32, ops []byte) (int, error) {
-	name, err := h.behind(handle, "bucket")
+	name, err := h.resourceOf(handle, "bucket")
 	if err != nil {
 		return 0, err
 	}
@@ -164,19 +164,19 @@ func (h *Host) Txn(handle int32, ops []byte) (int, error) {
 
 // Secret reads a secret.
 func (h *Host) Secret(handle int32) ([]byte, error) {
-	name, err := h.behind(handle, "secret")
+	name, err := h.resourceOf(handle, "secret")
 	return h.Secrets[name], err
 }
 
 // Arena returns an arena.
 func (h *Host) Arena(handle int32) ([]byte, error) {
-	name, err := h.behind(handle, "arena")
+	name, err := h.resourceOf(handle, "arena")
 	return h.Arenas[name], err
 }
 
 // DeviceInfo describes a device.
 func (h *Host) DeviceInfo(handle int32) ([]byte, error) {
-	name, err := h.behind(handle, "device")
+	name, err := h.resourceOf(handle, "device")
 	if err != nil {
 		return nil, err
 	}
@@ -185,19 +185,19 @@ func (h *Host) DeviceInfo(handle int32) ([]byte, error) {
 
 // DeviceDo executes a list of commands.
 func (h *Host) DeviceDo(handle int32, list []byte, memory func(at, size uint32) ([]byte, bool)) ([]byte, error) {
-	name, err := h.behind(handle, "device")
+	name, err := h.resourceOf(handle, "device")
 	if err != nil {
 		return nil, err
 	}
 	return h.devices[name].do(handle, list, memory)
 }
 
-// BodyRead reads the rest of the request from More.
+// BodyRead reads the rest of the request from Rest.
 func (h *Host) BodyRead(b []byte) (int, error) {
-	if h.More == nil {
+	if h.Rest == nil {
 		return 0, io.EOF
 	}
-	return h.More.Read(b)
+	return h.Rest.Read(b)
 }
 
 // Meta returns the value of a metadata key.

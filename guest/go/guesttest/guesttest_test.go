@@ -120,12 +120,12 @@ func TestClose(t *testing.T) {
 		if err := seats.Put("a", nil); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff([]string{"bucket:seats"}, host.Held()); diff != "" {
+		if diff := cmp.Diff([]string{"bucket:seats"}, host.OpenImports()); diff != "" {
 			t.Error(diff)
 		}
 		seats.Close()
 		seats.Close()
-		if held := host.Held(); len(held) > 0 {
+		if held := host.OpenImports(); len(held) > 0 {
 			t.Errorf("%v is held", held)
 		}
 	}

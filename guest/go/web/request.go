@@ -102,14 +102,14 @@ func streamBody(r *http.Request, content []byte) {
 	default:
 		r.ContentLength = announced
 	}
-	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(content), following{}))
+	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(content), remainder{}))
 }
 
-// following reads the part of the request after the message.
-type following struct{}
+// remainder reads the part of the request after the message.
+type remainder struct{}
 
 // Read implements io.Reader.
-func (following) Read(b []byte) (int, error) { return guest.ReadMore(b) }
+func (remainder) Read(b []byte) (int, error) { return guest.ReadMore(b) }
 
 // body is a request's content as an io.ReadCloser.
 type body struct{ bytes.Reader }

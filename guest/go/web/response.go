@@ -48,17 +48,17 @@ func (w *response) WriteHeader(status int) {
 	}
 	w.typed = w.header["Content-Type"] != nil || w.header["Content-Encoding"] != nil
 	w.length = w.header.Get("Content-Length")
-	excluded := ours
+	excluded := framingFields
 	if w.header["Trailer"] != nil {
 		w.streams = false // the gateway frames a response in parts and can't add trailers
 		w.trailers = trailerNames(w.header)
-		excluded = withNames(ours, w.trailers)
+		excluded = withNames(framingFields, w.trailers)
 	}
 	_ = w.header.WriteSubset(&w.sent, excluded) // a buffer returns no error
 }
 
-// ours are the fields of message framing, which the handler can't set.
-var ours = map[string]bool{"Content-Length": true, "Transfer-Encoding": true, "Connection": true, "Trailer": true}
+// framingFields are the fields of message framing, which the handler can't set.
+var framingFields = map[string]bool{"Content-Length": true, "Transfer-Encoding": true, "Connection": true, "Trailer": true}
 
 func (w *response) Write(b []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)

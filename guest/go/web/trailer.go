@@ -44,7 +44,7 @@ func (w *response) trailer() http.Header {
 		trailer[name] = values
 	}
 	for _, name := range w.trailers {
-		if values := w.header[name]; values != nil && !ours[name] {
+		if values := w.header[name]; values != nil && !framingFields[name] {
 			add(name, values)
 		}
 	}

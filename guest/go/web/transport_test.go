@@ -37,7 +37,7 @@ func TestTransport(t *testing.T) {
 	if _, err := client.Get("https://other.example.com/"); err == nil || !strings.Contains(err.Error(), "outgoing:other.example.com") { //nolint:bodyclose // there is none
 		t.Errorf("another host: %v", err)
 	}
-	if held := host.Held(); len(held) > 0 {
+	if held := host.OpenImports(); len(held) > 0 {
 		t.Errorf("held: %v", held)
 	}
 }

@@ -101,7 +101,7 @@ func TestRequestTrailers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := guesttest.Start(t)
-			host.Values["http"], host.More = "1", strings.NewReader(c.more)
+			host.Values["http"], host.Rest = "1", strings.NewReader(c.more)
 			maps.Copy(host.Values, c.values)
 			exchange(t, func(w http.ResponseWriter, r *http.Request) {
 				before := r.Trailer.Clone()
@@ -358,7 +358,7 @@ func TestStreams(t *testing.T) {
 				}
 				fmt.Fprint(w, strings.Repeat("x", 100_000))
 			}))
-			host.More = strings.NewReader(test.more)
+			host.Rest = strings.NewReader(test.more)
 			message := "POST / HTTP/1.1\r\nHost: x\r\n" + test.framing + "\r\n\r\ntwo "
 			b, err := guest.Call([]byte(message))
 			resp, readErr := http.ReadResponse(bufio.NewReader(bytes.NewReader(b)), nil)

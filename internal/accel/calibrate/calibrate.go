@@ -72,7 +72,7 @@ func Ratio(from, to Speed) (multiple, spread float64, ok bool) {
 const speedError = 0.1
 
 // Speed is the best of the samples' speeds: what else uses the device only makes it slower.
-func (w *Way) Speed() Speed {
+func (w *Path) Speed() Speed {
 	var best Speed
 	for i := range w.Samples {
 		s := &w.Samples[i].Speed
@@ -81,8 +81,8 @@ func (w *Way) Speed() Speed {
 	return best
 }
 
-// Way is the samples of one way to a device, taken in turn with those of the others.
-type Way struct {
+// Path is the samples of one way to a device, taken in turn with those of the others.
+type Path struct {
 	Samples []Sample
 	Waits   []Waits
 	// RTT is the network's round trip as its transport measures it.
@@ -91,18 +91,18 @@ type Way struct {
 
 // lower is the lower quartile of a time over the samples: what else the machine does makes a time
 // only longer, and may disturb most of the samples.
-func (w *Way) lower(of func(*Sample) float64) float64 { return w.quantile(of, 1) }
+func (w *Path) lower(of func(*Sample) float64) float64 { return w.quantile(of, 1) }
 
 // upper is the upper quartile of a rate, for the same reason.
-func (w *Way) upper(of func(*Sample) float64) float64 { return w.quantile(of, 3) }
+func (w *Path) upper(of func(*Sample) float64) float64 { return w.quantile(of, 3) }
 
 // quantile is the value that so many quarters of the samples are below.
-func (w *Way) quantile(of func(*Sample) float64, quarters int) float64 {
+func (w *Path) quantile(of func(*Sample) float64, quarters int) float64 {
 	return quantile(w.sorted(of), quarters)
 }
 
 // sorted is a quantity of all samples, in order.
-func (w *Way) sorted(of func(*Sample) float64) []float64 {
+func (w *Path) sorted(of func(*Sample) float64) []float64 {
 	var values []float64
 	for i := range w.Samples {
 		values = append(values, of(&w.Samples[i]))
@@ -112,7 +112,7 @@ func (w *Way) sorted(of func(*Sample) float64) []float64 {
 }
 
 // wait is the lower quartile of a time of waits after a pause.
-func (w *Way) wait(pause int, of func(*Wait) float64) float64 {
+func (w *Path) wait(pause int, of func(*Wait) float64) float64 {
 	var values []float64
 	for i := range w.Waits {
 		values = append(values, of(&w.Waits[i][pause]))
@@ -131,7 +131,7 @@ func quantile(values []float64, quarters int) float64 {
 // Constants derives the constants from three ways: the machine's own driver, a session on this
 // machine, and a session to another one, or nil when there is none. Then what only the network's
 // relays cost stays as it is in fallback.
-func Constants(direct, ring, network *Way, spread float64, fallback overhead.Constants) (overhead.Constants, error) {
+func Constants(direct, ring, network *Path, spread float64, fallback overhead.Constants) (overhead.Constants, error) {
 	if len(direct.Samples) == 0 || len(ring.Samples) == 0 {
 		return fallback, errors.New("calibrate: no samples")
 	}
@@ -169,7 +169,7 @@ func Constants(direct, ring, network *Way, spread float64, fallback overhead.Con
 func driverTime(w *Wait) float64 { return w.Driver }
 
 // setWakes sets the wake-ups on the way to another machine after each pause.
-func setWakes(c *overhead.Constants, network *Way) {
+func setWakes(c *overhead.Constants, network *Path) {
 	for i := range c.Wakes {
 		c.Wakes[i] = overhead.WakeUp{
 			Pause: positive(network.wait(i, func(w *Wait) float64 { return w.Pause + w.Driver })),
@@ -188,7 +188,7 @@ func setWakes(c *overhead.Constants, network *Way) {
 // wake is what a message takes each way after a pause beyond the round trip of the network and what
 // it occupies relays, worker and program. The driver takes longer after a pause, too, since the
 // processor's caches are cold: that counts here.
-func wake(c *overhead.Constants, w *Way, pause int, relay time.Duration) time.Duration {
+func wake(c *overhead.Constants, w *Path, pause int, relay time.Duration) time.Duration {
 	cold := max(0, w.wait(pause, driverTime)-w.wait(0, driverTime))
 	wire := w.wait(pause, func(w *Wait) float64 { return w.Wire })
 	return positive((wire + cold - float64(w.RTT+c.Receive+c.Dispatch+2*relay)) / 2)

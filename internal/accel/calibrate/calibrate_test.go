@@ -10,10 +10,10 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/trace"
 )
 
-func way(s Sample, rtt time.Duration) *Way { return &Way{Samples: []Sample{s, s, s}, RTT: rtt} }
+func way(s Sample, rtt time.Duration) *Path { return &Path{Samples: []Sample{s, s, s}, RTT: rtt} }
 
 // waiting gives a way waits with a time in the driver and on the wire, the same after all pauses.
-func waiting(w *Way, driver, wire float64) *Way {
+func waiting(w *Path, driver, wire float64) *Path {
 	var all Waits
 	for i := range all {
 		all[i] = Wait{Pause: float64(pauses[i]), Driver: driver, Wire: wire}
@@ -49,7 +49,7 @@ func TestConstantsAreTheDifferences(t *testing.T) {
 	if alone.Wake != fallback.Wake || alone.RelayRate != fallback.RelayRate || alone.RingWake != want.RingWake || alone.Wait != 1000 {
 		t.Errorf("without a network: %+v", alone)
 	}
-	if _, err := Constants(&Way{}, ring, nil, 0, fallback); err == nil {
+	if _, err := Constants(&Path{}, ring, nil, 0, fallback); err == nil {
 		t.Error("no samples: no error")
 	}
 }
@@ -57,7 +57,7 @@ func TestConstantsAreTheDifferences(t *testing.T) {
 // Wake-ups grow with the pause, whatever disturbed one of them, and what the driver takes longer after
 // a pause counts as one.
 func TestWakeUpsGrow(t *testing.T) {
-	network := waiting(&Way{RTT: 100 * time.Microsecond}, 3000, 143_000)
+	network := waiting(&Path{RTT: 100 * time.Microsecond}, 3000, 143_000)
 	for i := range network.Waits {
 		w := &network.Waits[i]
 		w[1].Pause, w[2].Pause = 99_000, 80_000 // the third pause is shorter than the second
@@ -141,7 +141,7 @@ func TestConstantsIgnoreDisturbances(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Constants(direct, &Way{Samples: []Sample{late, calm, late, calm, late}}, nil, 0.01, overhead.DefaultConstants())
+	got, err := Constants(direct, &Path{Samples: []Sample{late, calm, late, calm, late}}, nil, 0.01, overhead.DefaultConstants())
 	if got.ForwardingSpread < 0.5 || got.StartUpSpread < 0.5 {
 		t.Errorf("spreads %g and %g of samples that differ much", got.ForwardingSpread, got.StartUpSpread)
 	}
@@ -154,7 +154,7 @@ func TestConstantsIgnoreDisturbances(t *testing.T) {
 // Samples that differ by 1 % give a spread of 1 %, and more where they are few, whatever one of them
 // is; each constant has that of the samples it comes from.
 func TestSpreadsAreThoseOfTheSamples(t *testing.T) {
-	var direct, network Way
+	var direct, network Path
 	for i := range 5 {
 		off := 1 + 0.01*normalScore(i, 5) // five numbers with a standard deviation of 1 %
 		if i == 4 {
@@ -206,7 +206,7 @@ func TestRatio(t *testing.T) {
 	if multiple, spread, ok := Ratio(slow, Speed{Arithmetic: 1.05e9, Memory: 0.95e9}); multiple != 1 || spread != 0 || !ok {
 		t.Errorf("two measurements of one device differ by %g, %g", multiple, spread)
 	}
-	w := Way{Samples: []Sample{{Speed: slow}, {Speed: Speed{Name: "d", Arithmetic: 2e9, Memory: 5e8}}}}
+	w := Path{Samples: []Sample{{Speed: slow}, {Speed: Speed{Name: "d", Arithmetic: 2e9, Memory: 5e8}}}}
 	if got := w.Speed(); got != (Speed{Name: "d", Arithmetic: 2e9, Memory: 1e9}) {
 		t.Errorf("the best of two is %+v", got)
 	}

@@ -10,7 +10,7 @@ import (
 
 // setSpreads sets the relative standard deviations of the constants, and of the work that they
 // stand for: how much the samples differ, each of which is a process of its own.
-func setSpreads(c *overhead.Constants, direct, ring, network *Way) {
+func setSpreads(c *overhead.Constants, direct, ring, network *Path) {
 	c.Spread = max(c.Spread, direct.spread(func(s *Sample) float64 { return s.Stream }))
 	c.DeviceSpread = max(
 		direct.spread(func(s *Sample) float64 { return s.Speed.Arithmetic }),
@@ -37,7 +37,7 @@ const mostSpread = 0.5
 // spread is the relative standard deviation of a quantity over the samples, as wide as so few of
 // them demand; 0 where there are fewer than three. It comes from their quartiles: one sample of five
 // that something else disturbed does not count.
-func (w *Way) spread(of func(*Sample) float64) float64 {
+func (w *Path) spread(of func(*Sample) float64) float64 {
 	n, median := len(w.Samples), w.median(of)
 	if n < 3 || median <= 0 {
 		return 0
@@ -48,7 +48,7 @@ func (w *Way) spread(of func(*Sample) float64) float64 {
 	return min(mostSpread, (values[high]-values[low])/distance/median*studentFactor(n-1))
 }
 
-func (w *Way) median(of func(*Sample) float64) float64 { return w.quantile(of, 2) }
+func (w *Path) median(of func(*Sample) float64) float64 { return w.quantile(of, 2) }
 
 // normalScore is the expected value, in standard deviations, of the i-th smallest, from 0, of n numbers
 // that are normally distributed (Blom, "Statistical Estimates and Transformed Beta-Variables", 1958).

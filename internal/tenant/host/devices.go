@@ -11,8 +11,8 @@ const KeySize = 26
 // newKey returns a new key, by which a process proves its tenant to its node.
 func newKey() string { return rand.Text() }
 
-// Whose returns the tenant whose process has a key.
-func (h *Host) Whose(key string) (tenant string, ok bool) {
+// TenantOfKey returns the tenant whose process has a key.
+func (h *Host) TenantOfKey(key string) (tenant string, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name, k := range h.tenants {

@@ -17,13 +17,13 @@ const maxTasks = 8192
 
 // enterGroup moves a process that waits for its configuration into a control group of its tenant.
 // All tenants have the same weight, and none gets the machine's whole memory.
-func (k *keeper) enterGroup(proc Launched) (*cgroup.Group, error) {
+func (s *supervisor) enterGroup(proc Launched) (*cgroup.Group, error) {
 	numbered, ok := proc.(interface{ PID() int })
 	if !ok {
 		return nil, nil //nolint:nilnil // it is no process of its own
 	}
-	sum := sha256.Sum256([]byte(k.config.Tenant))
-	group, err := k.host.opts.Groups.Make("tenant-"+hex.EncodeToString(sum[:8]), cgroup.Limits{Memory: cmp.Or(int64(k.config.Limits[quota.Memory]), maxMemory()), Tasks: maxTasks, Weight: 100})
+	sum := sha256.Sum256([]byte(s.config.Tenant))
+	group, err := s.host.opts.Groups.Make("tenant-"+hex.EncodeToString(sum[:8]), cgroup.Limits{Memory: cmp.Or(int64(s.config.Limits[quota.Memory]), maxMemory()), Tasks: maxTasks, Weight: 100})
 	if err != nil {
 		return nil, err
 	}

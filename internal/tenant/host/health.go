@@ -44,18 +44,18 @@ func (h *Host) Health(ctx context.Context) error {
 }
 
 // health checks the process.
-func (k *keeper) health(ctx context.Context) error {
-	k.mu.Lock()
-	ready, err := k.ready, k.err
-	k.mu.Unlock()
-	name := k.config.Tenant
+func (s *supervisor) health(ctx context.Context) error {
+	s.mu.Lock()
+	ready, err := s.ready, s.err
+	s.mu.Unlock()
+	name := s.config.Tenant
 	switch {
 	case err != nil && ctx.Err() == nil:
 		return outboard.Errorf(outboard.KindOf(err), "the process of tenant "+name, "%w", err)
 	case !ready:
 		return nil
 	}
-	err = k.host.Get(ctx, name, "/v1/health", &api.Nothing{})
+	err = s.host.Get(ctx, name, "/v1/health", &api.Nothing{})
 	if errors.Is(err, context.DeadlineExceeded) {
 		return outboard.Errorf(outboard.Unreachable, "the process of tenant "+name, "it does not answer")
 	}

@@ -74,7 +74,7 @@ type Host struct {
 	passing sync.RWMutex // held while a connection is passed
 
 	mu      sync.Mutex
-	tenants map[string]*keeper
+	tenants map[string]*supervisor
 	shared  bool            // see Share
 	members []outboard.Node // sent to processes
 }
@@ -85,7 +85,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("tenants' folder: %w", err)
 	}
-	h := &Host{opts: opts, log: opts.Logger, tenants: make(map[string]*keeper)}
+	h := &Host{opts: opts, log: opts.Logger, tenants: make(map[string]*supervisor)}
 	h.life, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return h, nil
 }
@@ -119,32 +119,32 @@ func (h *Host) SetTenants(names []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name, k := range h.tenants {
-		if !slices.Contains(names, name) && time.Since(k.asked) > idle {
+		if !slices.Contains(names, name) && time.Since(k.lastRequested) > idle {
 			k.cancel()
 			delete(h.tenants, name)
 		}
 	}
 	for _, name := range names {
-		h.keeperLocked(name)
+		h.supervisorLocked(name)
 	}
 }
 
 // Config returns the configuration of a tenant's process. It waits until the process is ready, and
 // starts it if there is none.
 func (h *Host) Config(ctx context.Context, name string) (tenant.Config, error) {
-	k, err := h.awaitKeeper(ctx, name)
+	k, err := h.awaitSupervisor(ctx, name)
 	if k == nil {
 		return tenant.Config{}, err
 	}
 	return k.config, err
 }
 
-// awaitKeeper returns the keeper of a tenant's process, once that is ready.
-func (h *Host) awaitKeeper(ctx context.Context, name string) (*keeper, error) {
+// awaitSupervisor returns the supervisor of a tenant's process, once that is ready.
+func (h *Host) awaitSupervisor(ctx context.Context, name string) (*supervisor, error) {
 	h.mu.Lock()
-	k := h.keeperLocked(name)
+	k := h.supervisorLocked(name)
 	if k != nil {
-		k.asked = time.Now()
+		k.lastRequested = time.Now()
 	}
 	h.mu.Unlock()
 	if k == nil {
@@ -153,12 +153,12 @@ func (h *Host) awaitKeeper(ctx context.Context, name string) (*keeper, error) {
 	return k, k.await(ctx)
 }
 
-// keeperLocked returns a tenant's keeper, a new one if there is none, or nil if the host is closed.
-func (h *Host) keeperLocked(name string) *keeper {
+// supervisorLocked returns a tenant's supervisor, a new one if there is none, or nil if the host is closed.
+func (h *Host) supervisorLocked(name string) *supervisor {
 	if k := h.tenants[name]; k != nil || h.life.Err() != nil {
 		return k
 	}
-	k := &keeper{host: h, config: h.opts.Config, changed: make(chan struct{})}
+	k := &supervisor{host: h, config: h.opts.Config, changed: make(chan struct{})}
 	k.config.Protocol, k.config.Tenant, k.config.Dir, k.config.DevicesKey = tenant.Protocol, name, filepath.Join(h.opts.Dir, name), newKey()
 	ctx, cancel := context.WithCancel(h.life)
 	k.cancel = cancel

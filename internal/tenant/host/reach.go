@@ -53,7 +53,7 @@ func (h *Host) Share(ctx context.Context) {
 // the process is ready. After an error the connection still belongs to the caller; ErrShared means
 // that there is another tenant now.
 func (h *Host) PassConn(ctx context.Context, tenant string, conn *net.TCPConn) error {
-	k, err := h.awaitKeeper(ctx, tenant)
+	k, err := h.awaitSupervisor(ctx, tenant)
 	if err != nil {
 		return err
 	}
@@ -74,8 +74,8 @@ func (h *Host) PassConn(ctx context.Context, tenant string, conn *net.TCPConn) e
 }
 
 // passConn passes a connection to the process. The process does not confirm it.
-func (k *keeper) passConn(conn *os.File) error {
-	process, err := k.conn()
+func (s *supervisor) passConn(conn *os.File) error {
+	process, err := s.conn()
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (k *keeper) passConn(conn *os.File) error {
 // closeConns has all processes except but's read no more requests on the connections passed to
 // them: but's tenant is about to have a process, and clients may send its requests on those
 // connections. A process that does not confirm is killed.
-func (h *Host) closeConns(ctx context.Context, but *keeper) {
+func (h *Host) closeConns(ctx context.Context, but *supervisor) {
 	h.passing.Lock()   // a connection that is being passed is closed as well
 	h.passing.Unlock() //nolint:staticcheck,gocritic // an empty critical section: a barrier
 	var closing sync.WaitGroup
@@ -106,11 +106,11 @@ func (h *Host) closeConns(ctx context.Context, but *keeper) {
 	closing.Wait()
 }
 
-// others returns all keepers except but.
-func (h *Host) others(but *keeper) []*keeper {
+// others returns all supervisors except but.
+func (h *Host) others(but *supervisor) []*supervisor {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var all []*keeper
+	var all []*supervisor
 	for _, k := range h.tenants {
 		if k != but {
 			all = append(all, k)

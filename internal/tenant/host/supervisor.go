@@ -14,12 +14,12 @@ import (
 	"github.com/outboard-run/outboard/internal/tenant"
 )
 
-// keeper supervises one tenant's process: it starts the process again when it ends.
-type keeper struct {
-	host   *Host
-	config tenant.Config
-	cancel context.CancelFunc
-	asked  time.Time // when the process was last requested, under Host.mu
+// supervisor supervises one tenant's process: it starts the process again when it ends.
+type supervisor struct {
+	host          *Host
+	config        tenant.Config
+	cancel        context.CancelFunc
+	lastRequested time.Time // when the process was last requested, under Host.mu
 
 	mu      sync.Mutex
 	ready   bool
@@ -31,35 +31,35 @@ type keeper struct {
 }
 
 // kill ends the process, which is then started again.
-func (k *keeper) kill() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.process != nil {
-		k.process.Kill()
+func (s *supervisor) kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process != nil {
+		s.process.Kill()
 	}
 }
 
-func (k *keeper) setProcess(p Launched) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.process = p
+func (s *supervisor) setProcess(p Launched) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.process = p
 }
 
 // setConn sets the connection to the process, nil for none.
-func (k *keeper) setConn(c *ipc.Conn) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.node = c
+func (s *supervisor) setConn(c *ipc.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.node = c
 }
 
 // conn returns the connection to the process, or an error if it is not ready.
-func (k *keeper) conn() (*ipc.Conn, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.node == nil {
-		return nil, outboard.Errorf(outboard.Unreachable, "the process of tenant "+k.config.Tenant, "it has ended, and is started again")
+func (s *supervisor) conn() (*ipc.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.node == nil {
+		return nil, outboard.Errorf(outboard.Unreachable, "the process of tenant "+s.config.Tenant, "it has ended, and is started again")
 	}
-	return k.node, nil
+	return s.node, nil
 }
 
 const (
@@ -70,20 +70,20 @@ const (
 )
 
 // run supervises the process until ctx ends.
-func (k *keeper) run(ctx context.Context) {
-	k.host.closeConns(ctx, k)
+func (s *supervisor) run(ctx context.Context) {
+	s.host.closeConns(ctx, s)
 	for pause := firstPause; ; {
 		begin := time.Now()
-		err := k.once(ctx)
+		err := s.once(ctx)
 		if ctx.Err() != nil {
-			k.set(false, outboard.Errorf(outboard.SessionLost, "", "this node is stopping"))
+			s.set(false, outboard.Errorf(outboard.SessionLost, "", "this node is stopping"))
 			return
 		}
 		if err == nil {
 			err = errors.New("it ended by itself")
 		}
-		k.host.log.Error("a tenant's process ended, and is started again", "tenant", k.config.Tenant, "error", err)
-		k.set(false, err)
+		s.host.log.Error("a tenant's process ended, and is started again", "tenant", s.config.Tenant, "error", err)
+		s.set(false, err)
 		if time.Since(begin) > lastPause {
 			pause = firstPause
 		}
@@ -96,47 +96,47 @@ func (k *keeper) run(ctx context.Context) {
 }
 
 // once starts a process and waits for its end.
-func (k *keeper) once(ctx context.Context) (err error) {
-	if err := os.MkdirAll(k.config.Dir, 0o700); err != nil {
+func (s *supervisor) once(ctx context.Context) (err error) {
+	if err := os.MkdirAll(s.config.Dir, 0o700); err != nil {
 		return err
 	}
-	near, far, err := ipc.Pair(ipc.Options{MaxReceived: maxReady, WriteTimeout: k.host.opts.ReportInterval})
+	near, far, err := ipc.Pair(ipc.Options{MaxReceived: maxReady, WriteTimeout: s.host.opts.ReportInterval})
 	if err != nil {
 		return err
 	}
 	defer near.Close()
-	proc, err := k.host.opts.Launch(far)
+	proc, err := s.host.opts.Launch(far)
 	if err := errors.Join(err, far.Close()); err != nil {
 		return err
 	}
-	group, err := k.enterGroup(proc)
+	group, err := s.enterGroup(proc)
 	defer func() { err = errors.Join(err, group.Remove()) }()
 	if err != nil {
 		proc.Kill()
 		return errors.Join(err, proc.Wait())
 	}
-	k.setProcess(proc)
-	defer k.setProcess(nil)
+	s.setProcess(proc)
+	defer s.setProcess(nil)
 	ended := make(chan error, 1)
 	go func() { ended <- proc.Wait() }()
 	unblock := context.AfterFunc(ctx, func() { _ = near.Close() })
-	err = k.start(ctx, near)
+	err = s.start(ctx, near)
 	unblock()
 	if err != nil {
 		proc.Kill()
-		return whyNot(err, <-ended)
+		return joinReasons(err, <-ended)
 	}
-	k.setConn(near)
-	k.set(true, nil)
-	defer k.setConn(nil)
-	k.host.running.Go(func() { near.Serve((*ipc.Message).Close) }) // receives replies
-	k.host.running.Go(func() { k.host.sendMembers(ctx, k.config.Tenant) })
+	s.setConn(near)
+	s.set(true, nil)
+	defer s.setConn(nil)
+	s.host.running.Go(func() { near.Serve((*ipc.Message).Close) }) // receives replies
+	s.host.running.Go(func() { s.host.sendMembers(ctx, s.config.Tenant) })
 	select {
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
 	}
-	k.set(false, outboard.Errorf(outboard.SessionLost, "", "the tenant has no apps any more"))
+	s.set(false, outboard.Errorf(outboard.SessionLost, "", "the tenant has no apps any more"))
 	return end(near, proc, ended)
 }
 
@@ -156,9 +156,9 @@ func end(near *ipc.Conn, proc Launched, ended <-chan error) error {
 // reason.
 var errGone = errors.New("it ended before it was ready")
 
-// whyNot joins the error that kept a process from being ready with the error of its end, in one
+// joinReasons joins the error that kept a process from being ready with the error of its end, in one
 // line.
-func whyNot(err, end error) error {
+func joinReasons(err, end error) error {
 	switch {
 	case end == nil:
 		return err
@@ -169,22 +169,22 @@ func whyNot(err, end error) error {
 }
 
 // start sends the process its configuration, and waits until it is ready.
-func (k *keeper) start(ctx context.Context, near *ipc.Conn) error {
-	config := k.config
-	config.Members = k.host.known()
+func (s *supervisor) start(ctx context.Context, near *ipc.Conn) error {
+	config := s.config
+	config.Members = s.host.known()
 	if err := near.Send(tenant.TypeConfig, config); err != nil {
 		return fmt.Errorf("%w: tell it what it is: %w", errGone, err)
 	}
 	begin := time.Now()
 	for {
-		r, err := receiveReady(near, k.host.opts.ReportInterval)
+		r, err := receiveReady(near, s.host.opts.ReportInterval)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, context.DeadlineExceeded):
-			k.host.log.Warn("a tenant's process is not ready yet", "tenant", k.config.Tenant, "after", time.Since(begin).Round(time.Second), "doing", k.doesNow())
-			if time.Since(begin) >= k.host.opts.StartLimit {
-				return fmt.Errorf("it was not ready after %v, and was ended: %s", k.host.opts.StartLimit, k.doesNow())
+			s.host.log.Warn("a tenant's process is not ready yet", "tenant", s.config.Tenant, "after", time.Since(begin).Round(time.Second), "doing", s.activity())
+			if time.Since(begin) >= s.host.opts.StartLimit {
+				return fmt.Errorf("it was not ready after %v, and was ended: %s", s.host.opts.StartLimit, s.activity())
 			}
 			continue
 		case outboard.KindOf(err) == outboard.Protocol:
@@ -196,9 +196,9 @@ func (k *keeper) start(ctx context.Context, near *ipc.Conn) error {
 		case r.Error != "":
 			return errors.New(r.Error)
 		case r.Doing != "":
-			k.does(r.Doing)
+			s.setActivity(r.Doing)
 		default:
-			k.host.log.Info("a tenant's process is up", "tenant", k.config.Tenant, "pid", r.PID)
+			s.host.log.Info("a tenant's process is up", "tenant", s.config.Tenant, "pid", r.PID)
 			return nil
 		}
 	}
@@ -223,53 +223,53 @@ func receiveReady(near *ipc.Conn, within time.Duration) (tenant.Ready, error) {
 	return r, m.Decode(&r)
 }
 
-func (k *keeper) set(ready bool, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.ready, k.err, k.doing = ready, err, ""
-	close(k.changed)
-	k.changed = make(chan struct{})
+func (s *supervisor) set(ready bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ready, s.err, s.doing = ready, err, ""
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
-func (k *keeper) isReady() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.ready
+func (s *supervisor) isReady() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ready
 }
 
-// does records what the process does before it is ready.
-func (k *keeper) does(what string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.doing = what
+// setActivity records what the process does before it is ready.
+func (s *supervisor) setActivity(activity string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.doing = activity
 }
 
-// doesNow returns what the process does now.
-func (k *keeper) doesNow() string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return cmp.Or(k.doing, "it has not said yet what it does")
+// activity returns what the process does now.
+func (s *supervisor) activity() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return cmp.Or(s.doing, "it has not said yet what it does")
 }
 
 // await waits until the process is ready, could not be started, or takes too long.
-func (k *keeper) await(ctx context.Context) error {
-	late := time.NewTimer(k.host.opts.ReadyTimeout)
+func (s *supervisor) await(ctx context.Context) error {
+	late := time.NewTimer(s.host.opts.ReadyTimeout)
 	defer late.Stop()
 	for {
-		k.mu.Lock()
-		ready, err, changed := k.ready, k.err, k.changed
-		k.mu.Unlock()
+		s.mu.Lock()
+		ready, err, changed := s.ready, s.err, s.changed
+		s.mu.Unlock()
 		switch {
 		case ready:
 			return nil
 		case err != nil:
-			return outboard.Errorf(outboard.Unreachable, "the process of tenant "+k.config.Tenant, "%w", err)
+			return outboard.Errorf(outboard.Unreachable, "the process of tenant "+s.config.Tenant, "%w", err)
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-late.C:
-			return outboard.Errorf(outboard.Unreachable, "the process of tenant "+k.config.Tenant, "it is not ready after %v: %s; try again later", k.host.opts.ReadyTimeout, k.doesNow())
+			return outboard.Errorf(outboard.Unreachable, "the process of tenant "+s.config.Tenant, "it is not ready after %v: %s; try again later", s.host.opts.ReadyTimeout, s.activity())
 		case <-changed:
 		}
 	}
