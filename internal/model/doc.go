@@ -1,3 +1,3 @@
-// Package model is the vocabulary of served models: tensors, what a model takes and
-// returns, and why a request is refused.
+// Package model defines the vocabulary of served models: tensors, the signatures of a model's
+// inputs and outputs, and the reasons for which a request is refused.
 package model

@@ -16,10 +16,10 @@ func Float16(v float32) uint16 {
 		if exponent < -10 {
 			return sign
 		}
-		// A subnormal number: the leading one is written out.
+		// A subnormal number: its leading bit is explicit.
 		return sign | uint16(roundShift(fraction|0x800000, uint(14-exponent)))
 	}
-	// Rounding may carry into the exponent, which is then right.
+	// Rounding may carry into the exponent, which is correct then.
 	return sign + uint16(uint32(exponent)<<10+roundShift(fraction, 13))
 }
 
@@ -50,7 +50,7 @@ func FromFloat16(h uint16) float32 {
 func BFloat16(v float32) uint16 {
 	bits := math.Float32bits(v)
 	if bits&0x7fffffff > 0x7f800000 {
-		return uint16(bits>>16) | 0x40 // NaN stays one
+		return uint16(bits>>16) | 0x40 // a NaN stays a NaN
 	}
 	return uint16(roundShift(bits, 16))
 }

@@ -5,11 +5,11 @@ import (
 	"math"
 )
 
-// A DataType is the type of a tensor's elements, as the Open Inference Protocol v2 names
-// them ("Tensor Data Types").
+// A DataType is the type of a tensor's elements, named as in the Open Inference Protocol v2
+// ("Tensor Data Types").
 type DataType uint8
 
-// The data types. BF16 is not in the protocol's table, but in its messages.
+// The data types. BF16 is missing in the protocol's table, but occurs in its messages.
 const (
 	Invalid DataType = iota
 	Bool
@@ -72,7 +72,7 @@ func (t *DataType) UnmarshalText(name []byte) error {
 	return err
 }
 
-// Size returns the bytes of one element, 0 for Bytes, whose elements vary.
+// Size returns the size of one element in bytes, 0 for Bytes, whose elements vary in size.
 func (t DataType) Size() int {
 	if int(t) >= len(dataTypes) {
 		return 0
@@ -80,8 +80,8 @@ func (t DataType) Size() int {
 	return dataTypes[t].size
 }
 
-// A Tensor is a named array of Shape elements of Type. Data holds them row-major,
-// little-endian and without padding; it is len(Data) == Elements(Shape)*Type.Size() for all
+// A Tensor is a named array of elements of Type with the dimensions Shape. Data holds them
+// row-major, little-endian and without padding; len(Data) == Elements(Shape)*Type.Size() for all
 // types but Bytes.
 type Tensor struct {
 	Name  string
@@ -90,7 +90,7 @@ type Tensor struct {
 	Data  []byte
 }
 
-// Elements returns the number of elements of a tensor of shape, and false where a dimension is
+// Elements returns the number of elements of a tensor with a shape, and false if a dimension is
 // negative or the number does not fit an int.
 func Elements(shape []int64) (int, bool) {
 	n := int64(1)
@@ -103,7 +103,7 @@ func Elements(shape []int64) (int, bool) {
 	return int(n), true
 }
 
-// A Signature describes one input or output of a model. A dimension of -1 varies.
+// A Signature describes one input or output of a model. A dimension of -1 is variable.
 type Signature struct {
 	Name  string   `json:"name"`
 	Type  DataType `json:"type"`

@@ -1,5 +1,5 @@
-// Package engine is the contract between the serving of models and the libraries that execute
-// them: ONNX Runtime, llama.cpp, a server of somebody else's.
+// Package engine is the contract between the serving of models and the libraries that execute them:
+// ONNX Runtime, llama.cpp, a third party's server.
 //
 // An engine runs in a worker process of its own, one process for each loaded version of a
 // model, and may be slow, hang or crash there. Package enginetest holds every engine to this
@@ -19,14 +19,14 @@ import (
 type Engine interface {
 	// Name returns the engine's name in configuration files: "onnx", "llama".
 	Name() string
-	// Version returns the version of the library, as the library says it.
+	// Version returns the version of the library, as the library reports it.
 	Version() string
-	// Load reads the model and makes it ready to be called. An error names the operator, field
-	// or tensor that is wrong with the file. Load may run for minutes; ctx ends it.
+	// Load loads the model and prepares it for calls. An error names the operator, field or tensor
+	// that is wrong with the file. Load may run for minutes; ctx ends it.
 	Load(ctx context.Context, m Source, o Options) (Model, error)
 }
 
-// A Source is the files of a model: a folder's worth of artifacts, by name.
+// A Source is the files of one model: the main file and the folder of the files that it refers to.
 type Source struct {
 	// Path is the main file.
 	Path string
@@ -34,21 +34,22 @@ type Source struct {
 	Folder string
 }
 
-// Options limit what a loaded model takes.
+// Options limit the resources of a loaded model.
 type Options struct {
-	// Threads is how many processors one call may use; 0 lets the engine decide.
+	// Threads is the number of processors that one call may use; 0 lets the engine decide.
 	Threads int
 	// Memory is the most bytes that the model may hold, 0 for no limit.
 	Memory int64
 	// Device is the accelerator of the lease, "" for the processor.
 	Device string
-	// Library is the user's own build of the engine's library, "" for the one that is embedded.
+	// Library is the path of the user's own build of the engine's library, "" for the embedded
+	// library.
 	Library string
 	// Server is the name of the server that executes the model, for the engine "process".
 	Server string
 	// Context is the most tokens of a sequence, for text; 0 takes the model's own.
 	Context int
-	// Sequences is the most sequences that are decoded at once, for text.
+	// Sequences is the most sequences that are decoded at once, for text; 0 lets the engine decide.
 	Sequences int
 }
 
@@ -57,27 +58,27 @@ type Options struct {
 type Model interface {
 	// Info describes the model.
 	Info() Info
-	// Close unloads the model. Calls under way end with an error.
+	// Close unloads the model. Calls in progress end with an error.
 	Close() error
 }
 
 // Info describes a loaded model.
 type Info struct {
-	// Platform is the protocol's platform string: "onnx_onnxv1", "gguf".
+	// Platform is the platform string of the Open Inference Protocol: "onnx_onnxv1", "gguf".
 	Platform string
 	Inputs   []model.Signature
 	Outputs  []model.Signature
-	// BatchDimension says that the first dimension of all inputs and outputs counts
-	// independent requests, which may be put together.
+	// BatchDimension reports whether the first dimension of all inputs and outputs counts
+	// independent requests, which may be combined into a batch.
 	BatchDimension bool
-	// Memory is what the model holds, in bytes, as far as the engine knows.
+	// Memory is the size of the model in memory, in bytes, as far as the engine knows.
 	Memory int64
 	// Context, Vocabulary and Embedding are for text: the most tokens of a sequence, the number
 	// of tokens, the size of an embedding.
 	Context, Vocabulary, Embedding int
-	// Sequences is how many generations are decoded at once, 0 if that is not known.
+	// Sequences is the number of generations that are decoded at once, 0 if it is not known.
 	Sequences int
-	// ChatTemplate is the model's template for conversations (Jinja), "" for none.
+	// ChatTemplate is the model's template for conversations (Jinja), "" if it has none.
 	ChatTemplate string
 }
 
@@ -107,14 +108,14 @@ type TextModel interface {
 	// Tokenize returns the tokens of text. Special parses the names of special tokens in text.
 	Tokenize(text string, special bool) ([]int32, error)
 	// Render returns the prompt of a conversation by the model's own template, which is as hostile
-	// as the rest of its file and therefore runs where the engine does. An error that wraps
-	// ErrNoTemplate says that the model has none.
+	// as the rest of its file and therefore runs in the engine's process. An error that wraps
+	// ErrNoTemplate means that the model has none.
 	Render(ctx context.Context, c Conversation) (string, error)
 	// Generate continues the prompt and calls emit for each token, in order, from one
 	// goroutine; an error of emit ends the generation and is returned. When ctx ends, the
 	// generation ends within one micro-batch, and Generate returns ctx's error.
 	Generate(ctx context.Context, r Generation, emit func(Token) error) (Usage, error)
-	// Stats describes what the model does now, for reports of load and metrics.
+	// Stats describes the model's present load, for reports of load and metrics.
 	Stats() TextStats
 	// Embed returns one embedding of Info.Embedding elements for the tokens.
 	Embed(ctx context.Context, tokens []int32) ([]float32, error)
@@ -125,14 +126,15 @@ type TextModel interface {
 type TextStats struct {
 	Running, Waiting              int // generations
 	Cells, UsedCells, CachedCells int
-	// The rest are sums over all generations that have ended, and over micro-batches.
+	// The other counters are sums over all generations that have ended, and over micro-batches.
 	PromptTokens, CachedTokens, GeneratedTokens, MicroBatches int64
 
-	// Pending are tokens of prompts that are not computed yet. PerToken is how long one takes, and
-	// Lifetime how long a generation runs: moving averages, 0 before the first.
+	// Pending counts the tokens of prompts that are not computed yet. PerToken is the time to
+	// compute one of them, and Lifetime the time that a generation runs: moving averages, 0 before
+	// the first sample.
 	Pending            int
 	PerToken, Lifetime time.Duration
-	// Prefixes are of the attention state that is kept, those that were used last first; at most
+	// Prefixes identify the prefixes whose attention state is kept, the last used first; at most
 	// MaxPrefixes.
 	Prefixes Prefixes `json:",omitempty"`
 }
@@ -143,11 +145,11 @@ const MaxPrefixes = 512
 // ErrNoTemplate is returned for a conversation with a model that has no template.
 var ErrNoTemplate = errors.New("the model has no chat template")
 
-// A Conversation is what a chat template is rendered with. Messages and Tools are JSON, arrays
-// of objects as OpenAI's interface has them: their fields are the template's variables.
+// A Conversation is the input of a chat template. Messages and Tools are JSON, arrays of objects as
+// in OpenAI's interface: their fields are the template's variables.
 type Conversation struct {
 	Messages, Tools json.RawMessage
-	// Prompt asks for the beginning of the assistant's answer (add_generation_prompt).
+	// Prompt requests the beginning of the assistant's answer (add_generation_prompt).
 	Prompt bool
 	// Variables are further variables of the template (chat_template_kwargs), a JSON object.
 	Variables json.RawMessage
@@ -156,28 +158,30 @@ type Conversation struct {
 // A Generation is a request to continue a prompt.
 type Generation struct {
 	Prompt []int32
-	// Continued is how many of the last tokens of Prompt were generated before, on another node:
-	// stop texts, the grammar and incomplete UTF-8 sequences go on from them, and what they have
-	// already added to the text is not emitted again.
+	// Continued is the number of the last tokens of Prompt that another node generated before: stop
+	// texts, the grammar and incomplete UTF-8 sequences continue from them, and text that they have
+	// already completed is not emitted again.
 	Continued int
-	// MaxTokens is the most tokens to generate, 0 as many as the context has.
+	// MaxTokens is the most tokens to generate, 0 for as many as the context has room for.
 	MaxTokens int
 	Sampling  Sampling
-	// Stop are texts that end the generation; they are not emitted, nor is what follows them.
+	// Stop are texts that end the generation; neither they nor the text that follows them is
+	// emitted.
 	Stop []string
 	// Grammar constrains the text (GBNF), "" for none.
 	Grammar string
-	// LogProbs is how many of the most likely tokens are told with each token, -1 for none.
+	// LogProbs is the number of the most likely tokens that are reported with each token, -1 for
+	// none.
 	LogProbs int
-	// Priority orders generations that wait for a place in the batch: higher first.
+	// Priority orders generations that wait for a slot in the batch: higher first.
 	Priority int
-	// CacheScope names the client whose earlier prompts this one may share attention state with. What
-	// is shared is seen in Usage.CachedTokens and in the time to the first token: across clients, it
-	// would tell one what another has asked.
+	// CacheScope names the client whose earlier prompts this prompt may share attention state with.
+	// Sharing is visible in Usage.CachedTokens and in the time to the first token: across clients,
+	// it would disclose to one client the prompts of another.
 	CacheScope string
 }
 
-// Sampling says how a token is chosen. The zero value is greedy.
+// Sampling configures how a token is chosen. The zero value is greedy.
 type Sampling struct {
 	Temperature      float32 // 0 takes the most likely token
 	TopK             int     // 0 for all
@@ -186,8 +190,8 @@ type Sampling struct {
 	RepeatPenalty    float32 // 0 or 1 for none
 	FrequencyPenalty float32
 	PresencePenalty  float32
-	// Seed makes the choice repeatable: a token depends on Seed, its position in the sequence
-	// (the prompt's tokens counted) and the logits alone, so that another node can go on in the
+	// Seed makes the choice repeatable: a token depends on Seed, its position in the sequence (the
+	// prompt's tokens counted) and the logits alone, so that another node can continue in the
 	// middle of a generation. Penalties count the last 64 tokens of the sequence.
 	Seed uint64
 	// Bias is added to the logits of tokens.
@@ -197,14 +201,14 @@ type Sampling struct {
 // A Token is one token of a generation.
 type Token struct {
 	ID int32
-	// Text is what the token adds to the text: whole UTF-8 sequences; a token that ends
-	// within one adds nothing, and the token that completes it adds all of it.
+	// Text is the text that the token adds: whole UTF-8 sequences; a token that ends within a
+	// sequence adds nothing, and the token that completes it adds all of it.
 	Text string
-	// LogProb is the logarithm of the token's probability; Top are the most likely ones, most
-	// likely first. Both are set if the generation asks for them.
+	// LogProb is the logarithm of the token's probability; Top are the most likely tokens, most
+	// likely first. Both are set if the generation requests them.
 	LogProb float32
 	Top     []Candidate
-	// Last says why the generation ends after this token, "" if it goes on.
+	// Last is the reason for which the generation ends after this token, "" if it continues.
 	Last FinishReason
 }
 
@@ -215,7 +219,7 @@ type Candidate struct {
 	LogProb float32
 }
 
-// A FinishReason says why a generation ended.
+// A FinishReason is the reason for which a generation ended.
 type FinishReason string
 
 // The reasons.
@@ -224,10 +228,10 @@ const (
 	FinishLength FinishReason = "length" // MaxTokens, or the context is full
 )
 
-// Usage counts a generation.
+// Usage counts the tokens of a generation and measures its stages.
 type Usage struct {
 	PromptTokens int
-	// CachedTokens are those of the prompt whose state was reused.
+	// CachedTokens are the tokens of the prompt whose state was reused.
 	CachedTokens    int
 	GeneratedTokens int
 	// Queued, Prefill and Decode are the times of the generation's stages.

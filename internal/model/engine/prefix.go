@@ -5,12 +5,12 @@ import (
 	"encoding/binary"
 )
 
-// PrefixBlock is how many tokens one hash of a prefix stands for.
+// PrefixBlock is the number of tokens that each further hash of a prefix covers.
 const PrefixBlock = 32
 
-// Prefixes identify beginnings of prompts whose attention state a model has: one hash for each
-// whole block of tokens and all that are before it. In JSON they are base64 of little-endian
-// numbers.
+// Prefixes identify beginnings of prompts whose attention state a model holds: one hash for each
+// whole block of tokens together with all blocks before it. In JSON they are base64 of
+// little-endian numbers.
 type Prefixes []uint32
 
 // PrefixHashes returns the hashes of the beginnings of tokens in a CacheScope, of one block, two

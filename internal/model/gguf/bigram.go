@@ -2,10 +2,10 @@ package gguf
 
 import "math"
 
-// A Bigram is a model that counts: the probability of a token depends on the one before it
-// alone, and is the share of that pair among the pairs of a text. The file computes it by a
-// one-hot embedding of the vocabulary's size, a layer whose weights are zero, since llama.cpp
-// requires one, and an output matrix of logarithms. What an engine answers is known in closed form.
+// A Bigram is a model that counts: the probability of a token depends on the preceding token alone,
+// and is the share of that pair among the pairs of a text. The file computes it by a one-hot
+// embedding of the vocabulary's size, a layer whose weights are zero, since llama.cpp requires one,
+// and an output matrix of logarithms. An engine's answers are known in closed form.
 type Bigram struct {
 	// Letters are the distinct bytes of the text, in order; token First+i is Letters[i].
 	Letters []byte
@@ -15,7 +15,7 @@ type Bigram struct {
 	template    string
 }
 
-// smoothing is what each pair counts beside its occurrences, so that no logarithm is infinite.
+// smoothing is added to the count of each pair, so that no logarithm is infinite.
 const smoothing = 1e-3
 
 // CountBigram counts the pairs of adjacent bytes of text, whose end is followed by the end
@@ -97,7 +97,7 @@ func (m *Bigram) Builder() *Builder {
 	for _, c := range m.Letters {
 		piece := string(rune(c))
 		if c == ' ' {
-			piece = "\u2581" // SentencePiece writes spaces so
+			piece = "\u2581" // SentencePiece's representation of a space
 		}
 		v.add(piece, 0, tokenNormal)
 	}
@@ -105,8 +105,8 @@ func (m *Bigram) Builder() *Builder {
 
 	embedding := make([]float32, width*n)
 	output := make([]float32, width*n)
-	// The norm divides by the root of the mean square: for a one-hot vector it multiplies by
-	// the root of width, but for epsilon, which its weight takes back.
+	// The norm divides by the root of the mean square: it multiplies a one-hot vector by the root
+	// of width, apart from epsilon, which the norm's weight compensates.
 	norm := constant(width, float32(math.Sqrt(1/float64(width)+epsilon)))
 	for a := range n {
 		embedding[a*width+a] = 1

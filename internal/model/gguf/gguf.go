@@ -1,4 +1,4 @@
-// Package gguf reads the headers of GGUF files, and writes files.
+// Package gguf reads the headers of GGUF files, and writes GGUF files.
 //
 // The format is specified in the ggml project, docs/gguf.md; versions 2 and 3 are read,
 // version 3 is written.
@@ -41,7 +41,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind %d", uint32(k))
 }
 
-// size returns the bytes of a value of fixed size, 0 for strings and arrays.
+// size returns the size in bytes of a value of fixed size, 0 for strings and arrays.
 func (k Kind) size() int {
 	switch k {
 	case Uint8, Int8, Bool:
@@ -65,14 +65,14 @@ type Pair struct {
 	Value any
 }
 
-// An ArrayHeader stands for an array that the reader has passed over since it exceeds
-// Limits.Array: vocabularies have hundreds of thousands of elements.
+// An ArrayHeader stands for an array that the reader has skipped since it exceeds Limits.Array:
+// vocabularies have hundreds of thousands of elements.
 type ArrayHeader struct {
 	Kind   Kind
 	Length uint64
 }
 
-// A TensorType is the type of a tensor's elements: single ones or quantized blocks.
+// A TensorType is the type of a tensor's elements: scalars or quantized blocks.
 type TensorType uint32
 
 // The tensor types that this package writes.
@@ -82,7 +82,7 @@ const (
 	Q8_0 TensorType = 8
 )
 
-// blocks are the elements and the bytes of a block of each type that is known.
+// blocks are the numbers of elements and bytes in a block of each known type.
 var blocks = map[TensorType]struct{ elements, bytes uint64 }{
 	F32: {1, 4}, F16: {1, 2}, 2: {32, 18}, 3: {32, 20}, 6: {32, 22}, 7: {32, 24}, Q8_0: {32, 34}, 9: {32, 36},
 	10: {256, 84}, 11: {256, 110}, 12: {256, 144}, 13: {256, 176}, 14: {256, 210}, 15: {256, 292},
@@ -90,16 +90,16 @@ var blocks = map[TensorType]struct{ elements, bytes uint64 }{
 	24: {1, 1}, 25: {1, 2}, 26: {1, 4}, 27: {1, 8}, 28: {1, 8}, 29: {256, 56}, 30: {1, 2}, 34: {256, 54}, 35: {256, 66}, 39: {32, 17},
 }
 
-// A Tensor describes one tensor. Its dimensions are the format's: the first one is contiguous.
+// A Tensor describes one tensor. Its dimensions are in the format's order: the first is contiguous.
 type Tensor struct {
 	Name       string
 	Type       TensorType
 	Dimensions []uint64
-	// Offset is the position of the data from File.DataOffset.
+	// Offset is the position of the data relative to File.DataOffset.
 	Offset uint64
 }
 
-// Elements returns the number of elements, and false where it exceeds 64 bits.
+// Elements returns the number of elements, and false if it exceeds 64 bits.
 func (t *Tensor) Elements() (uint64, bool) {
 	n := uint64(1)
 	for _, d := range t.Dimensions {
@@ -112,8 +112,8 @@ func (t *Tensor) Elements() (uint64, bool) {
 	return n, true
 }
 
-// Bytes returns the size of the data, and false where the type is unknown or the shape does
-// not consist of whole blocks.
+// Bytes returns the size of the data, and false if the type is unknown or the shape does not
+// consist of whole blocks.
 func (t *Tensor) Bytes() (uint64, bool) {
 	b, known := blocks[t.Type]
 	n, ok := t.Elements()
@@ -145,14 +145,14 @@ func (f *File) Lookup(key string) any {
 	return nil
 }
 
-// Text returns the string value of a key, "" for none.
+// Text returns the string value of a key, "" if there is none.
 func (f *File) Text(key string) string {
 	s, _ := f.Lookup(key).(string)
 	return s
 }
 
-// Number returns the value of a key that holds a non-negative integer of any size, and whether
-// the file has it. For an array of integers, one for each layer, it is the largest.
+// Number returns the value of a key that holds a non-negative integer of any size, and reports
+// whether the file has it. For an array of integers, one for each layer, it is the largest.
 func (f *File) Number(key string) (uint64, bool) {
 	switch v := f.Lookup(key).(type) {
 	case []uint32:
@@ -191,7 +191,7 @@ func largest[T uint32 | int32](list []T) (uint64, bool) {
 	return uint64(most), len(list) > 0
 }
 
-// Architecture returns general.architecture, for example "llama" or "qwen3".
+// Architecture returns the value of general.architecture, for example "llama" or "qwen3".
 func (f *File) Architecture() string { return f.Text("general.architecture") }
 
 // Of returns the number of the architecture's own key, "context_length" for example.
@@ -214,7 +214,8 @@ var typeNames = map[TensorType]string{
 	34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
 }
 
-// Quantization returns the name of the type that most weights have, "" for none or an unknown one.
+// Quantization returns the name of the type that most weights have, "" if it is unknown or there
+// are no tensors.
 func (f *File) Quantization() string {
 	counts := map[TensorType]uint64{}
 	var most TensorType
@@ -231,8 +232,8 @@ func (f *File) Quantization() string {
 	return typeNames[most]
 }
 
-// StateBytes returns the bytes of attention state (keys and values of 16 bits) of one token, 0
-// where the header does not tell.
+// StateBytes returns the size in bytes of the attention state (keys and values of 16 bits) of one
+// token, 0 if the header does not determine it.
 func (f *File) StateBytes() int64 {
 	layers, _ := f.Of("block_count")
 	heads, _ := f.Of("attention.head_count")

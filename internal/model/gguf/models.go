@@ -13,15 +13,15 @@ type Shape struct {
 	Layers, Width, FeedForward, Heads, SharedHeads int
 	// Context is the longest sequence in tokens.
 	Context int
-	// Type is F32 or Q8_0, for the matrices.
+	// Type is the type of the matrices, F32 or Q8_0.
 	Type TensorType
-	// Words are pieces of text that are tokens beside the 256 bytes.
+	// Words are texts that are tokens in addition to the 256 bytes.
 	Words []string
-	// ChatTemplate is the model's template (Jinja), "" for none.
+	// ChatTemplate is the model's template (Jinja), "" if it has none.
 	ChatTemplate string
 }
 
-// epsilon is what normalization adds to the mean square.
+// epsilon is added to the mean square in normalization.
 const epsilon = 1e-5
 
 // Random returns a model with weights drawn from seed. Its vocabulary is <unk>, <s>, </s>, the
@@ -51,7 +51,7 @@ func Random(s Shape, seed uint64) *Builder {
 	return b
 }
 
-// addLayer adds the tensors of a layer, whose matrices are made by the function.
+// addLayer adds the tensors of a layer, with matrices that the function creates.
 func (s *Shape) addLayer(b *Builder, i int, matrix func(name string, columns, rows uint64)) {
 	width, hidden, state := uint64(s.Width), uint64(s.FeedForward), uint64(s.Width/s.Heads*s.SharedHeads)
 	layer := fmt.Sprintf("blk.%d.", i)
@@ -102,7 +102,7 @@ const (
 	First = 3
 )
 
-// A vocabulary is that of SentencePiece: longer pieces have higher scores, so that words are
+// A vocabulary is a SentencePiece vocabulary: longer pieces have higher scores, so that words are
 // merged from their letters.
 type vocabulary struct {
 	tokens []string

@@ -10,16 +10,16 @@ import (
 	"os"
 )
 
-// Limits bound what Read accepts. The zero value is meant for files of strangers.
+// Limits bound the headers that Read accepts. The zero value is meant for untrusted files.
 type Limits struct {
 	// Header is the most bytes of a header, 256 MiB if it is 0.
 	Header int64
-	// Pairs and Tensors are the most of each, 65,536 if they are 0.
+	// Pairs and Tensors are the most pairs and tensors, 65,536 if they are 0.
 	Pairs, Tensors uint64
-	// Array is the most elements of an array that is kept; longer ones are passed over. 4,096
-	// if it is 0.
+	// Array is the most elements of an array that is kept, 4,096 if it is 0; longer arrays are
+	// skipped.
 	Array uint64
-	// String is the longest string, 16 MiB if it is 0: chat templates are the longest.
+	// String is the longest string, in bytes, 16 MiB if it is 0: chat templates are the longest.
 	String uint64
 }
 
@@ -38,7 +38,7 @@ func orElse[T int64 | uint64](value, otherwise T) T {
 	return value
 }
 
-// ErrNotGGUF is returned for a file that does not begin as a GGUF file does.
+// ErrNotGGUF is returned for a file that does not begin with the format's magic number.
 var ErrNotGGUF = errors.New("not a GGUF file")
 
 const (
@@ -48,8 +48,8 @@ const (
 	maxDimensions    = 4
 )
 
-// Open reads the header of the file at path and checks that the file holds the data of all of
-// its tensors.
+// Open reads the header of the file at path and checks that the file holds the data of all its
+// tensors.
 func Open(path string, limits Limits) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -331,7 +331,7 @@ func (d *decoder) text(most uint64) string {
 	if d.err != nil {
 		return ""
 	}
-	// The length is a claim: memory grows with what is really there.
+	// The length is unverified: memory grows only with the bytes that are read.
 	b, err := io.ReadAll(io.LimitReader(d.in, int64(n)))
 	d.read += uint64(len(b))
 	if err == nil && uint64(len(b)) < n {

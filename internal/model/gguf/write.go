@@ -8,7 +8,7 @@ import (
 	"math"
 )
 
-// A Builder collects metadata and tensors of a file that WriteTo writes. Its zero value is
+// A Builder collects the metadata and tensors of a file that WriteTo writes. Its zero value is
 // empty.
 type Builder struct {
 	pairs   []Pair
@@ -57,8 +57,8 @@ func quantize(values []float32) []byte {
 	return out
 }
 
-// half returns the bits of the half-precision number next to v, which is not negative; what is
-// below the smallest normal number becomes 0.
+// half returns the bits of the half-precision number nearest to v, which is not negative; values
+// below the smallest normal number become 0.
 func half(v float32) uint16 {
 	bits := math.Float32bits(v)
 	exponent := int(bits>>23) - 127 + 15

@@ -13,16 +13,16 @@ import (
 const (
 	maxSchema = 256 << 10 // bytes
 	maxRules  = 4096
-	// maxSteps bounds how often a schema is compiled, references counted.
+	// maxSteps bounds the number of schemas that are compiled, references counted.
 	maxSteps = 20000
-	// maxRepeat is how often something is repeated at most where a schema allows more.
+	// maxRepeat bounds repetitions where a schema allows more.
 	maxRepeat = 1000
-	// anyDepth is how deep values nest that a schema does not describe.
+	// anyDepth is the nesting depth of values that a schema does not describe.
 	anyDepth = 3
 )
 
-// FromSchema returns a grammar for the values that a JSON schema describes (draft 2020-12, the
-// keywords that the package names). Errors name the path of the keyword.
+// FromSchema returns a grammar for the values that a JSON schema describes (draft 2020-12,
+// supported keywords only). Errors name the path of the keyword.
 func FromSchema(schema []byte) (string, error) {
 	if len(schema) > maxSchema {
 		return "", refuse("#", "it has %d bytes: %d are accepted", len(schema), maxSchema)
@@ -50,7 +50,8 @@ type Option struct {
 	Suffix string
 }
 
-// OneOf returns the grammar of one of several options. Each schema's references are within it.
+// OneOf returns the grammar of one of several options. Each schema's references are within that
+// schema.
 func OneOf(options []Option) (string, error) {
 	c := &compiler{refs: map[string]ref{}}
 	var all choice
@@ -100,7 +101,7 @@ type compiler struct {
 	root  value
 	rules []rule
 	refs  map[string]ref // by the target's path
-	basic bool           // the rules of basic values are there
+	basic bool           // the rules of basic values are defined
 	names int
 	steps int
 }
@@ -123,7 +124,7 @@ func (c *compiler) define(n node, path string) ref {
 	return ref(name)
 }
 
-// annotations are keywords without an effect on what is valid.
+// annotations are keywords that have no effect on validity.
 var annotations = []string{
 	"title", "description", "default", "examples", "$schema", "$id", "$comment", "$anchor", "deprecated", "readOnly", "writeOnly",
 	"$defs", "definitions", "contentMediaType", "contentEncoding", "strict", "name",
@@ -197,7 +198,8 @@ func (c *compiler) reference(o *object, path string) (node, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The rule's name is known before its schema is compiled, which may refer to itself.
+	// The rule's name is defined before its schema is compiled, since the schema may refer to
+	// itself.
 	r := c.define(nil, target)
 	i := len(c.rules) - 1
 	c.refs[target] = r
@@ -209,7 +211,7 @@ func (c *compiler) reference(o *object, path string) (node, error) {
 	return r, err
 }
 
-// resolve returns what a reference within the schema points to (RFC 6901).
+// resolve returns the schema that a reference within the root schema points to (RFC 6901).
 func (c *compiler) resolve(target, at string) (value, error) {
 	rest, local := strings.CutPrefix(target, "#")
 	if !local {
@@ -272,7 +274,7 @@ func (c *compiler) enumeration(o *object, path string) (node, error) {
 	return options, nil
 }
 
-// typeAllows reports whether the keyword type, if it is there, allows v.
+// typeAllows reports whether the keyword type, if the schema has it, allows v.
 func (c *compiler) typeAllows(o *object, v value) bool {
 	if _, there := o.get("type"); !there {
 		return true
@@ -345,7 +347,7 @@ func (c *compiler) anyOf(o *object, path string) (node, error) {
 }
 
 // distinct reports whether no value can satisfy two of the schemas, as far as types and constants
-// tell.
+// determine.
 func distinct(list []value) bool {
 	seen := map[string]bool{}
 	for _, v := range list {
@@ -373,7 +375,7 @@ func distinct(list []value) bool {
 	return true
 }
 
-// allOf merges schemas of objects; others stand alone.
+// allOf merges schemas of objects; a schema of another type must be the only one.
 func (c *compiler) allOf(o *object, path string) (node, error) {
 	list, _ := o.values["allOf"].([]value)
 	at := step(path, "allOf")

@@ -1,7 +1,8 @@
-// Package grammar turns JSON schemas into grammars (GBNF), so that a text that a model generates
-// within one is always valid.
+// Package grammar converts JSON schemas to grammars (GBNF), so that a text that a model generates
+// within a grammar is always valid.
 //
-// A grammar may accept less than its schema does: properties come in the schema's order, and
-// none beside the declared ones. It never accepts more. What it cannot express, such as patterns
-// of strings, is refused with the path of the keyword, as are schemas that nothing satisfies.
+// A grammar may accept less than its schema does: properties come in the schema's order, and no
+// others than the declared ones. It never accepts more. Keywords that it cannot express, such as
+// patterns of strings, are refused with the path of the keyword, as are schemas that no value
+// satisfies.
 package grammar

@@ -2,7 +2,7 @@ package grammar
 
 import "strconv"
 
-// maxInteger bounds generated integers: all of them are exact as 64-bit floats.
+// maxInteger bounds generated integers: all within it are exact as 64-bit floats.
 const maxInteger = 999_999_999_999_999
 
 // integers returns an expression for the integers from low to high, both within ±maxInteger.
@@ -33,7 +33,7 @@ func naturals(low, high int64) node {
 	return c
 }
 
-// digits returns an expression for the numbers from low to high, which have as many digits.
+// digits returns an expression for the numbers from low to high, which have equally many digits.
 func digits(low, high string) node {
 	switch {
 	case low == "":

@@ -11,13 +11,14 @@ import (
 type node interface {
 	// write appends the expression in GBNF.
 	write(b *strings.Builder)
-	// ends reports whether a finite text matches, given which rules are known to.
+	// ends reports whether a finite text matches the expression, given the rules that are known to
+	// match one.
 	ends(rules map[string]bool) bool
 }
 
 type (
-	literal  string // the text itself
-	charset  string // in GBNF's form, with brackets
+	literal  string // all nodes, in order
+	charset  string // one of the nodes
 	sequence []node // all of them, in order
 	choice   []node // one of them
 	ref      string // a rule, by its name
@@ -110,11 +111,11 @@ func (c choice) ends(rules map[string]bool) bool {
 type rule struct {
 	name string
 	node node
-	path string // of the schema that it was made from
+	path string // of the schema from which the rule was compiled
 }
 
-// unending returns the path of the first rule that no finite text matches, and whether there is
-// one: the least fixed point of ends.
+// unending returns the path of the first rule that no finite text matches, and reports whether
+// there is one: the least fixed point of ends.
 func unending(rules []rule) (string, bool) {
 	known := make(map[string]bool, len(rules))
 	for changed := true; changed; {
@@ -125,7 +126,7 @@ func unending(rules []rule) (string, bool) {
 			}
 		}
 	}
-	// A rule that never ends is harmless while a choice avoids it; the root cannot.
+	// A rule that never ends is harmless while a choice avoids it; the root cannot be avoided.
 	if known["root"] {
 		return "", false
 	}

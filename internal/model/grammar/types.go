@@ -20,7 +20,7 @@ var keywordsOf = map[string][]string{
 	"null":    nil,
 }
 
-// typed compiles a schema by its type, or by the keywords that it has.
+// typed compiles a schema by its type, or by the type to which its keywords belong.
 func (c *compiler) typed(o *object, path string) (node, error) {
 	types := typesOf(o)
 	if _, there := o.get("type"); !there {
@@ -56,8 +56,8 @@ func (c *compiler) typed(o *object, path string) (node, error) {
 	return options, nil
 }
 
-// guessTypes returns the type whose keywords a schema without one has: a value of that type
-// satisfies it as one of any other would.
+// guessTypes returns the type to which the keywords of a schema without a type belong: values of
+// other types satisfy the schema too, but generating values of this type suffices.
 func (c *compiler) guessTypes(o *object) []string {
 	for _, t := range []string{"object", "array", "string", "number"} {
 		for _, key := range keywordsOf[t] {
@@ -89,14 +89,14 @@ func (c *compiler) ofType(t string, o *object, path string) (node, error) {
 	}
 }
 
-// addBasic defines the rules that schemas share.
+// addBasic defines the rules of basic values, which schemas share.
 func (c *compiler) addBasic() {
 	if c.basic {
 		return
 	}
 	c.basic = true
 	hex := charset("[0-9a-fA-F]")
-	// A surrogate alone is no character: \uD800 to \uDFFF are left out.
+	// A lone surrogate is no character: \uD800 to \uDFFF are excluded.
 	unicode := choice{
 		sequence{charset("[0-9a-cA-CefEF]"), hex, hex, hex},
 		sequence{charset("[dD]"), charset("[0-7]"), hex, hex},
@@ -112,7 +112,7 @@ func (c *compiler) addBasic() {
 	)
 }
 
-// any returns an expression for any value that nests at most depth deep.
+// any returns an expression for any value that nests at most depth levels deep.
 func (c *compiler) any(depth int) node {
 	c.addBasic()
 	options := choice{ref("string"), ref("number"), literal("true"), literal("false"), literal("null")}
@@ -138,7 +138,7 @@ func (c *compiler) anyObject(inner node) node {
 	return sequence{literal("{"), repeated{sequence{member, repeated{sequence{ref("comma"), member}, 0, -1}}, 0, 1}, literal("}")}
 }
 
-// list returns an expression for an array of low to high values, -1 for any number.
+// list returns an expression for an array of low to high values; high is -1 for any number.
 func list(item node, low, high int) node {
 	if high == 0 {
 		return literal("[]")
@@ -185,7 +185,8 @@ func (c *compiler) object(o *object, path string) (node, error) {
 		}
 		members[i] = sequence{name, ref("colon"), n}
 	}
-	// From the last property on: what may follow if a property came before, and if none did.
+	// Built from the last property on: the rest after an earlier property, and the rest without
+	// one.
 	var after, begin node = sequence{}, sequence{}
 	for i, m := range slices.Backward(members) {
 		if m == nil {
@@ -202,7 +203,7 @@ func (c *compiler) object(o *object, path string) (node, error) {
 	return sequence{literal("{"), begin, literal("}")}, nil
 }
 
-// required returns the names of required properties, all of which are declared.
+// required returns the names of required properties, all of which must be declared.
 func (c *compiler) required(o, properties *object, path string) ([]string, error) {
 	v, there := o.get("required")
 	if !there {
@@ -264,7 +265,7 @@ func (c *compiler) array(o *object, path string) (node, error) {
 	return list(item, low, high), nil
 }
 
-// tuple compiles an array with a schema for each of its first items; it has just these.
+// tuple compiles an array with a schema for each of its items; it has exactly as many items.
 func (c *compiler) tuple(o *object, path string, low, high int) (node, error) {
 	at := step(path, "prefixItems")
 	schemas, ok := o.values["prefixItems"].([]value)
@@ -288,7 +289,7 @@ func (c *compiler) tuple(o *object, path string, low, high int) (node, error) {
 	return append(s, literal("]")), nil
 }
 
-// bounds reads two keywords that are counts; the second is -1 if it is not there.
+// bounds reads two keywords that are counts; high is -1 if the second is missing.
 func bounds(o *object, path, lowest, highest string) (low, high int, err error) {
 	high = -1
 	for key, to := range map[string]*int{lowest: &low, highest: &high} {
@@ -315,11 +316,11 @@ func bounds(o *object, path, lowest, highest string) (low, high int, err error) 
 	return low, high, nil
 }
 
-// formats are expressions of the supported formats, within quotes.
+// formats returns the expressions of the supported formats, without the quotes.
 func formats() map[string]node {
 	two := digits
 	d, hex := charset("[0-9]"), charset("[0-9a-f]")
-	// The 29th is not in every month.
+	// The 29th is left out, since not every month has it.
 	date := sequence{repeated{d, 4, 4}, literal("-"), two("01", "12"), literal("-"), two("01", "28")}
 	clock := sequence{two("00", "23"), literal(":"), two("00", "59"), literal(":"), two("00", "59"), literal("Z")}
 	byteValue := naturals(0, 255)
@@ -371,7 +372,7 @@ func integerLimit(o *object, path, inclusive, exclusive string, otherwise int64,
 		if !ok {
 			return 0, refuse(step(path, key), "it must be a number")
 		}
-		// The floor of r; for a lower limit, its ceiling.
+		// The floor of r is the upper limit; the lower limit is its ceiling.
 		quotient := new(big.Int).Div(r.Num(), r.Denom())
 		exact := r.IsInt()
 		if up && !exact {
@@ -417,8 +418,8 @@ func (c *compiler) integer(o *object, path string) (node, error) {
 	return integers(low, high), nil
 }
 
-// number compiles a number. Between limits it has a whole part from the smallest to the largest,
-// and a fraction where the next integer is also within them.
+// number compiles a number. Between limits it has a whole part from the smallest to the largest
+// integer, and a fraction if the next integer is also within the limits.
 func (c *compiler) number(o *object, path string) (node, error) {
 	if !limited(o) {
 		return ref("number"), nil

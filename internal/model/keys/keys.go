@@ -1,9 +1,9 @@
-// Package keys makes, checks, limits, counts and revokes the API keys of a pool's models.
+// Package keys creates, checks, limits, counts and revokes the API keys of a pool's models.
 //
 // The pool's table has one record for each key, `model-keys/NODE/ID`, with the digest of its
-// secret; the secret itself is shown once. NODE made the key: it and the nodes that keep the pool's
-// state may change the record. Each node limits the requests that it accepts, and adds what it
-// has counted to the table, `model-usage/ID/NODE`.
+// secret; the secret itself is shown once. NODE created the key: it and the nodes that keep the
+// pool's state may change the record. Each node limits the requests that it accepts, and adds its
+// counts to the table, `model-usage/ID/NODE`.
 package keys
 
 import (
@@ -40,26 +40,26 @@ type Key struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"`
 	Created time.Time `json:"created"`
-	// Expires is when the key is refused, zero for never.
+	// Expires is the time from which the key is refused, zero for never.
 	Expires time.Time `json:"expires,omitzero"`
 	// Digest is the SHA-256 of the secret, in hexadecimal.
 	Digest string `json:"digest"`
 	Limits
 }
 
-// Limits bound what each node accepts with a key; 0 means no limit.
+// Limits bound the requests that each node accepts with a key; 0 means no limit.
 type Limits struct {
-	// Models are the names that the key may use, none for all.
+	// Models are the names of the models that the key may use, empty for all.
 	Models []string `json:"models,omitempty"`
-	// RequestsPerMinute and TokensPerMinute count prompts and answers.
+	// TokensPerMinute counts the tokens of prompts and answers.
 	RequestsPerMinute int `json:"requests_per_minute,omitempty"`
 	TokensPerMinute   int `json:"tokens_per_minute,omitempty"`
-	// Admin says that the key may load and unload models, for all clients. Keys without it use
-	// them only.
+	// Admin reports whether the key may load and unload models, for all clients. Other keys may
+	// only use them.
 	Admin bool `json:"admin,omitempty"`
 }
 
-// Usage counts what was done with a key.
+// Usage counts the requests that were made with a key, and their tokens.
 type Usage struct {
 	Requests        int64     `json:"requests"`
 	Refused         int64     `json:"refused"`
@@ -78,7 +78,7 @@ func (u *Usage) add(v Usage) {
 	}
 }
 
-// Options of Keys.
+// Options configure Keys.
 type Options struct {
 	State *state.State
 	Self  outboard.NodeID
@@ -92,7 +92,7 @@ type Keys struct {
 	opts Options
 	view *state.Follower
 
-	// Below view's lock.
+	// keys and usage are guarded by view's lock.
 	keys  map[string]record
 	usage map[string]map[string]Usage // by key and node
 
@@ -104,7 +104,7 @@ type Keys struct {
 
 type record struct {
 	Key
-	path     string // of its key of the table, below keyPrefix: NODE/ID, or ID in earlier versions
+	path     string // its key in the table, below keyPrefix: NODE/ID, or ID in earlier versions
 	revision uint64
 }
 
@@ -127,7 +127,7 @@ func Open(ctx context.Context, opts Options) (*Keys, error) {
 	return k, nil
 }
 
-// Close stops following, after the last counts were written.
+// Close stops following the table, after it has written the last counts.
 func (k *Keys) Close() error {
 	k.stop()
 	k.running.Wait()
@@ -180,15 +180,15 @@ func (k *Keys) applyKey(id, path string, e state.Entry) (bool, error) {
 	return true, nil
 }
 
-// Any reports whether the pool has keys, so that every request must name one. Keys that have
-// expired count: a pool does not open up when its last key expires.
+// Any reports whether the pool has keys, so that every request must name one. Expired keys count: a
+// pool does not become open when its last key expires.
 func (k *Keys) Any() bool {
 	k.view.Lock()
 	defer k.view.Unlock()
 	return len(k.keys) > 0
 }
 
-// Create makes a key and returns it with its secret token, which cannot be read again. It returns
+// Create creates a key and returns it with its secret token, which cannot be read again. It returns
 // when this node knows the key.
 func (k *Keys) Create(ctx context.Context, name string, life time.Duration, limits Limits) (Key, string, error) {
 	const op = "create key"
@@ -213,7 +213,7 @@ func (k *Keys) Create(ctx context.Context, name string, life time.Duration, limi
 	return key, tokenPrefix + key.ID + "_" + secret, k.await(ctx, key.ID, true)
 }
 
-// await returns when this node's view has a key, or has it no more.
+// await waits until this node's view has a key or, if there is false, has it no longer.
 func (k *Keys) await(ctx context.Context, id string, there bool) error {
 	for {
 		changed := k.view.Changed()
@@ -235,8 +235,8 @@ func (k *Keys) find(id string) (record, bool) {
 	return r, ok
 }
 
-// Revoke deletes the key with that identifier or, where one key has it, that name. It returns when
-// this node refuses the key.
+// Revoke deletes the key with that identifier or, if only one key has it, that name. It returns
+// when this node refuses the key.
 func (k *Keys) Revoke(ctx context.Context, name string) (Key, error) {
 	const op = "revoke key"
 	var found []record
@@ -259,7 +259,7 @@ func (k *Keys) Revoke(ctx context.Context, name string) (Key, error) {
 	return found[0].Key, k.await(ctx, found[0].ID, false)
 }
 
-// A Listed key is one with what was done with it on all nodes.
+// A Listed key is a key with its usage on all nodes.
 type Listed struct {
 	Key
 	Usage Usage `json:"usage"`
@@ -284,8 +284,8 @@ func (k *Keys) List() []Listed {
 	return list
 }
 
-// counted returns what this node has counted, also before it was started. The view's lock must be
-// held.
+// counted returns the counts of this node, including those from before its last start. The view's
+// lock must be held.
 func (k *Keys) counted(id string) Usage {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -295,7 +295,7 @@ func (k *Keys) counted(id string) Usage {
 	return k.usage[id][string(k.opts.Self)]
 }
 
-// errNoKey and errWrongKey don't tell which part of a key is wrong.
+// errNoKey and errWrongKey don't disclose which part of a key is wrong.
 func errNoKey() error {
 	return outboard.Errorf(outboard.Denied, "", "the pool has API keys, and the request names none: send the header `Authorization: Bearer KEY`")
 }
@@ -304,8 +304,8 @@ func errWrongKey() error {
 	return outboard.Errorf(outboard.Denied, "", "the API key is unknown, revoked or has expired: `outboard key create NAME` makes one")
 }
 
-// Admit checks a token and takes one request from its limits. With an empty token it returns no
-// grant if the pool has no keys.
+// Admit checks a token and takes one request from its limits. If the token is empty and the pool
+// has no keys, it returns no grant and no error.
 func (k *Keys) Admit(token string) (*Grant, error) {
 	if token == "" {
 		if k.Any() {
@@ -317,7 +317,7 @@ func (k *Keys) Admit(token string) (*Grant, error) {
 	r, ok := k.find(id)
 	if !ok {
 		if !k.Any() {
-			return nil, nil // clients must send some key, and any will do
+			return nil, nil // clients must send some key: any is accepted
 		}
 		return nil, errWrongKey()
 	}

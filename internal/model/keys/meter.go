@@ -12,20 +12,20 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// A meter limits and counts one key on this node. Keys.mu guards it.
+// A meter limits and counts the requests of one key on this node. Keys.mu guards it.
 type meter struct {
 	requests, tokens tokenBucket
 	usage, written   Usage
 }
 
-// A tokenBucket holds what may still be taken, at most what flows in during a minute. It may be in
-// debt: the tokens of an answer are known when it has ended.
+// A tokenBucket holds the requests or tokens that may still be used, at most the inflow of a
+// minute. It may be in debt: the tokens of an answer are known when it has ended.
 type tokenBucket struct {
 	left float64
 	at   time.Time
 }
 
-// refill adds what has flowed in, at a rate per minute.
+// refill adds the inflow since the last call, at a rate per minute.
 func (b *tokenBucket) refill(rate int, now time.Time) {
 	if b.at.IsZero() {
 		b.left = float64(rate)
@@ -35,7 +35,7 @@ func (b *tokenBucket) refill(rate int, now time.Time) {
 	b.at = now
 }
 
-// A Grant is an admitted request's right to use models. A nil one is that of a pool without keys.
+// A Grant is an admitted request's right to use models. A nil Grant is that of a pool without keys.
 type Grant struct {
 	keys *Keys
 	Key  Key
@@ -97,10 +97,10 @@ func (g *Grant) Count(prompt, generated int) {
 	m.tokens.left -= float64(prompt + generated)
 }
 
-// reportInterval is how often counts are written to the table.
+// reportInterval is the interval at which counts are written to the table.
 const reportInterval = 10 * time.Second
 
-// report writes counts until ctx ends, and once more then.
+// report writes counts at each interval, and once more when ctx has ended.
 func (k *Keys) report(ctx context.Context) {
 	ticker := time.NewTicker(reportInterval)
 	defer ticker.Stop()
@@ -145,14 +145,14 @@ func (k *Keys) unwritten() map[string]Usage {
 
 type grantKey struct{}
 
-// FromContext returns the grant of a request that Guard admitted, nil for none.
+// FromContext returns the grant of a request that Guard admitted, nil if there is none.
 func FromContext(ctx context.Context) *Grant {
 	g, _ := ctx.Value(grantKey{}).(*Grant)
 	return g
 }
 
-// AdmitContext admits a call that names a key in its headers, or any call of this machine while the
-// pool has no keys. The context that it returns has the call's grant.
+// AdmitContext admits a call that names a key in its headers, or any call from this machine while
+// the pool has no keys. The context that it returns has the call's grant.
 func (k *Keys) AdmitContext(ctx context.Context, h http.Header, isLocal bool) (context.Context, error) {
 	g, err := k.Admit(TokenOf(h))
 	if err == nil && g == nil && !isLocal {
@@ -164,8 +164,8 @@ func (k *Keys) AdmitContext(ctx context.Context, h http.Header, isLocal bool) (c
 // errRemote refuses clients of other machines while there are no keys.
 var errRemote = outboard.Errorf(outboard.Denied, "", "models are served to this machine only while the pool has no API key: `outboard keys create NAME` makes one")
 
-// Guard admits requests: those that name a valid key and, while the pool has no keys, those from
-// this machine that name one of its own addresses. Refuse answers the others.
+// Guard admits requests that name a valid key and, while the pool has no keys, requests from this
+// machine to one of its own addresses. Refuse answers the other requests.
 func (k *Keys) Guard(next http.Handler, refuse func(http.ResponseWriter, *http.Request, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g, err := k.Admit(TokenOf(r.Header))
@@ -180,8 +180,8 @@ func (k *Keys) Guard(next http.Handler, refuse func(http.ResponseWriter, *http.R
 	})
 }
 
-// TokenOf returns the token of a request's headers, "" for none: a bearer token (RFC 6750), or
-// the header X-Api-Key.
+// TokenOf returns the token in a request's headers, "" if there is none: a bearer token (RFC 6750),
+// or the header X-Api-Key.
 func TokenOf(h http.Header) string {
 	if scheme, token, ok := strings.Cut(h.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
 		return strings.TrimSpace(token)
@@ -189,14 +189,14 @@ func TokenOf(h http.Header) string {
 	return h.Get("X-Api-Key")
 }
 
-// crossOrigin tells requests that a page of another origin has a browser send, by Sec-Fetch-Site and
-// Origin, from those of other clients, which send neither.
+// crossOrigin distinguishes requests that a page of another origin makes a browser send, by
+// Sec-Fetch-Site and Origin, from those of other clients, which send neither header.
 var crossOrigin = http.NewCrossOriginProtection()
 
-// localOnly refuses clients of other machines, and what a page in a browser of this machine could
-// send: names of hosts that are not this machine's, which the page could have resolve to the loopback
-// address, and requests of another origin that change or compute something. A browser sends those
-// without asking first (CORS), though it shows the page no answer.
+// localOnly refuses clients of other machines, and requests that a page in a browser of this
+// machine could send: to host names that are not this machine's, which the page could have resolved
+// to the loopback address, and requests of another origin that change or compute something. A
+// browser sends such requests without asking first (CORS), though it shows the page no answer.
 func localOnly(r *http.Request) error {
 	if crossOrigin.Check(r) != nil {
 		return outboard.Errorf(outboard.Denied, "", "a page of another site may not use the models while the pool has no API key: `outboard keys create NAME` makes one")

@@ -20,8 +20,8 @@ const (
 	maxRank   = 32
 )
 
-// types are the data types by NumPy's descriptions. BF16 has none; it is read and written as the
-// two bytes that it is.
+// types are the data types by NumPy's descriptions. BF16 has none; it is read and written as two
+// raw bytes.
 //
 //nolint:gochecknoglobals // a table
 var types = map[string]model.DataType{
@@ -40,7 +40,7 @@ func invalid(format string, args ...any) error {
 	return outboard.Errorf(outboard.Invalid, "npy", format, args...)
 }
 
-// Read reads an array of at most limit bytes. Its name is "".
+// Read reads an array of at most limit bytes. The tensor's name is "".
 func Read(r io.Reader, limit int64) (model.Tensor, error) {
 	header, err := readHeader(r)
 	if err != nil {
@@ -55,7 +55,7 @@ func Read(r io.Reader, limit int64) (model.Tensor, error) {
 	if !ok || size/int64(t.Type.Size()) != int64(n) || size > limit {
 		return t, invalid("an array of %v %v is larger than the %d bytes that are allowed", t.Shape, t.Type, limit)
 	}
-	// The data grow as they come: a header may promise more than the file has.
+	// The buffer grows as data arrive: a header may declare more than the file has.
 	var data bytes.Buffer
 	if _, err := io.Copy(&data, io.LimitReader(r, size+1)); err != nil {
 		return t, err
@@ -90,7 +90,7 @@ func readHeader(r io.Reader) (string, error) {
 	return string(header), nil
 }
 
-// parseHeader reads the header, a literal of Python.
+// parseHeader parses the header, a literal of Python.
 func parseHeader(header string) (t model.Tensor, err error) {
 	descr, fortran, shape := descrPattern.FindStringSubmatch(header), fortranPattern.FindStringSubmatch(header), shapePattern.FindStringSubmatch(header)
 	if descr == nil || fortran == nil || shape == nil {

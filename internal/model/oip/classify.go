@@ -11,8 +11,8 @@ import (
 	"github.com/outboard-run/outboard/internal/model"
 )
 
-// classify answers the extension classification: of each row of an output the n largest elements,
-// as texts "VALUE:INDEX".
+// classify implements the extension classification: it returns for each row of an output the n
+// largest elements, as texts "VALUE:INDEX".
 func classify(t model.Tensor, parameters map[string]json.RawMessage) (model.Tensor, error) {
 	n, ok, err := parameter[int](parameters, "classification")
 	if err != nil || !ok || n == 0 {

@@ -14,7 +14,7 @@ import (
 )
 
 // EncodeRequest returns the body and the header of an infer request with binary tensors, which
-// asks for binary outputs. A timeout of 0 leaves it to the model's configuration.
+// requests binary outputs. With a timeout of 0 the model's configuration determines it.
 func EncodeRequest(inputs []model.Tensor, outputs []string, timeout time.Duration) ([]byte, http.Header, error) {
 	type tensor struct {
 		Name       string         `json:"name"`
@@ -47,7 +47,7 @@ func EncodeRequest(inputs []model.Tensor, outputs []string, timeout time.Duratio
 	return append(head, tail.Bytes()...), header, nil
 }
 
-// DecodeResponse reads the outputs of a response, binary or JSON.
+// DecodeResponse parses the outputs of a response, binary or JSON.
 func DecodeResponse(body []byte, header http.Header) ([]model.Tensor, error) {
 	q, err := parseInfer(body, header.Get(lengthHeader))
 	if err != nil {
@@ -72,7 +72,7 @@ func DecodeResponse(body []byte, header http.Header) ([]model.Tensor, error) {
 	return list, nil
 }
 
-// ErrorOf returns the error of a response that is not OK.
+// ErrorOf returns the error in a response whose status is not OK.
 func ErrorOf(status int, body []byte) error {
 	var e struct {
 		Error string `json:"error"`
@@ -94,7 +94,7 @@ func ErrorOf(status int, body []byte) error {
 	return outboard.Errorf(kind, "", "%s", e.Error)
 }
 
-// MarshalTensors returns tensors as a JSON array, with their data as the protocol has them.
+// MarshalTensors returns tensors as a JSON array, with their data in the protocol's form.
 func MarshalTensors(list []model.Tensor) ([]byte, error) {
 	b := []byte{'['}
 	for i := range list {
@@ -112,8 +112,8 @@ func MarshalTensors(list []model.Tensor) ([]byte, error) {
 	return append(b, ']'), nil
 }
 
-// ParseTensor reads a nested JSON array as a value for an input. Its shape is that of the nesting,
-// or the input's if the array is flat and its dimensions tell them.
+// ParseTensor parses a nested JSON array as a value for an input. Its shape is that of the nesting,
+// or the input's if the array is flat and the input's dimensions determine it.
 func ParseTensor(text []byte, want *model.Signature) (model.Tensor, error) {
 	t := model.Tensor{Name: want.Name, Type: want.Type}
 	var value any
@@ -142,8 +142,8 @@ func ParseTensor(text []byte, want *model.Signature) (model.Tensor, error) {
 	return t, err
 }
 
-// fillShape returns a declared shape with its first dimension that varies such that it has n
-// elements; the others that vary are 1.
+// fillShape returns a declared shape whose first variable dimension is set so that the shape has n
+// elements; the other variable dimensions are 1.
 func fillShape(declared []int64, n int64) []int64 {
 	shape, known, first := make([]int64, len(declared)), int64(1), -1
 	for d, size := range declared {

@@ -17,8 +17,8 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// userOf returns the user whose process is at the other end of a request's connection. It is known
-// for connections over a loopback address: other machines share no memory with this one.
+// userOf returns the user of the process at the other end of a request's connection. The user is
+// known only for connections over a loopback address: other machines share no memory with this one.
 func userOf(ctx context.Context) (uid uint32, err error) {
 	client, server, ok := endsOf(ctx)
 	if !ok || !client.Addr().IsLoopback() {

@@ -14,8 +14,8 @@ type integer interface {
 	~int32 | ~uint32 | ~int64 | ~uint64
 }
 
-// typedData returns the bytes of n elements of typed contents. The protocol has none for FP16 and
-// BF16.
+// typedData returns the bytes of n elements of typed contents. The protocol has no typed contents
+// for FP16 and BF16.
 func typedData(c *inference.InferTensorContents, kind model.DataType, n int) ([]byte, error) {
 	data, count, err := convertContents(c, kind)
 	switch {
@@ -73,7 +73,7 @@ func boolByte(v bool) byte {
 	return 0
 }
 
-// narrow returns integers as elements of a data type, or an error if one does not fit it.
+// narrow returns integers as elements of a data type, or an error if an integer does not fit it.
 func narrow[T integer](list []T, kind model.DataType) ([]byte, error) {
 	size := kind.Size()
 	data := make([]byte, 0, len(list)*size)
@@ -88,7 +88,7 @@ func narrow[T integer](list []T, kind model.DataType) ([]byte, error) {
 	return data, nil
 }
 
-// widen returns the integer that the low bytes of v are as an element of a data type.
+// widen returns the integer that the low bytes of v represent in a data type.
 func widen[T integer](v uint64, kind model.DataType) T {
 	unused := 64 - 8*kind.Size()
 	if kind >= model.Int8 && kind <= model.Int64 {

@@ -40,7 +40,7 @@ type dataParser struct {
 	count int
 }
 
-// parse reads the whole array. The text is known to be valid JSON.
+// parse parses the whole array. The text is known to be valid JSON.
 func (p *dataParser) parse() error {
 	depth := 0
 	for ; p.at < len(p.text); p.at++ {
@@ -65,7 +65,7 @@ func (p *dataParser) parse() error {
 	return nil
 }
 
-// element reads one element, which begins with c, and leaves the position at its last byte.
+// element parses one element, which begins with c, and leaves the position at its last byte.
 func (p *dataParser) element(c byte) error {
 	end := p.at
 	if c == '"' {
@@ -159,7 +159,7 @@ func (p *dataParser) appendFloat(token []byte) error {
 	return nil
 }
 
-// appendData writes the elements of a tensor as a flat array of JSON.
+// appendData appends the elements of a tensor as a flat JSON array.
 func appendData(b []byte, t *model.Tensor) ([]byte, error) {
 	b = append(b, '[')
 	size := t.Type.Size()

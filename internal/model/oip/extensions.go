@@ -11,7 +11,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/serve"
 )
 
-// An indexEntry is a model in the index of the repository.
+// An indexEntry is a model in the repository's index.
 type indexEntry struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
@@ -33,7 +33,7 @@ func entryOf(x *serve.Index) indexEntry {
 	return e
 }
 
-// indexEntries are the models that a client may use, only those that are ready if ready is set.
+// indexEntries returns the models that a client may use, only the ready models if ready is set.
 func (h *Handler) indexEntries(ctx context.Context, ready bool) []indexEntry {
 	list := []indexEntry{}
 	for _, x := range h.opts.Models.Index() {
@@ -44,7 +44,7 @@ func (h *Handler) indexEntries(ctx context.Context, ready bool) []indexEntry {
 	return list
 }
 
-// A duration counts and sums times as Triton's statistics do.
+// A duration is a count and a sum of times, as in Triton's statistics.
 type duration struct {
 	Count uint64 `json:"count"`
 	NS    uint64 `json:"ns"`
@@ -69,7 +69,7 @@ type modelStats struct {
 	Batches    []batchStats        `json:"batch_stats"`
 }
 
-// statsOf converts the counts of a model. What copying takes is part of compute_infer.
+// statsOf converts the counts of a model. The time for copying is part of compute_infer.
 func statsOf(s *serve.ModelStats) modelStats {
 	failed := s.Failed + s.Cancelled + s.Expired + s.RefusedFull + s.RefusedDeadline
 	m := modelStats{
@@ -90,7 +90,7 @@ func statsOf(s *serve.ModelStats) modelStats {
 	return m
 }
 
-// statistics returns the counts of a model on this node, of all loaded ones for the name "".
+// statistics returns the counts of a model on this node, of all loaded models for the name "".
 func (h *Handler) statistics(ctx context.Context, name, version string) ([]modelStats, error) {
 	if name != "" {
 		if _, err := h.opts.Models.Ready(name, version); err != nil {

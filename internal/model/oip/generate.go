@@ -14,7 +14,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/text"
 )
 
-// A generateRequest is a request of the extension generate.
+// A generateRequest is a request of the protocol's extension generate.
 type generateRequest struct {
 	ID         string                     `json:"id"`
 	Text       string                     `json:"text_input"`
@@ -105,7 +105,8 @@ func (h *Handler) open(w http.ResponseWriter, r *http.Request) (*generateRequest
 	return q, g, m, m.Release, nil
 }
 
-// generating is a model for text whose generations go on from another node when one is lost.
+// generating is a model for text whose generations continue on another node when their node is
+// lost.
 type generating struct {
 	*text.Resuming
 	version *repository.Version
@@ -178,7 +179,7 @@ func (h *Handler) generateStream(w http.ResponseWriter, r *http.Request) {
 	h.opts.Count(r.Context(), usage.PromptTokens, usage.GeneratedTokens)
 	switch {
 	case err == nil:
-		_ = send(reply("", true)) // the client may be gone
+		_ = send(reply("", true)) // the client may have disconnected
 	case r.Context().Err() == nil:
 		_ = send(map[string]string{"error": err.Error()})
 	}

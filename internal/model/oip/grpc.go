@@ -20,11 +20,12 @@ import (
 // ServiceName is the name of the protocol's service over gRPC.
 const ServiceName = "inference.GRPCInferenceService"
 
-// TenantServicePrefix begins the name of the same service for the tenants of a node, whose name
-// follows. It is reserved: any program may offer ServiceName, and would get what functions send.
+// TenantServicePrefix is the prefix of the name of the same service for the tenants of a node,
+// followed by the node's name. It is reserved: any program may offer ServiceName, and would receive
+// the inputs that functions send.
 const TenantServicePrefix = "outboard.tensors."
 
-// RegisterGRPC registers the protocol's service with a server of gRPC or of the fabric, whose
+// RegisterGRPC registers the protocol's service with a gRPC server or a server of the fabric, whose
 // interceptors admit the callers. Options.Allow and Count get the contexts of the calls.
 func (h *Handler) RegisterGRPC(to grpc.ServiceRegistrar) { h.register(to, ServiceName) }
 
@@ -73,7 +74,7 @@ func unary[Q, A any](name string, f func(context.Context, *Q) (*A, error)) grpc.
 	}}
 }
 
-// grpcCodes are the codes of Triton, which calls a full queue unavailable.
+// grpcCodes are the status codes of Triton, which reports a full queue as unavailable.
 //
 //nolint:gochecknoglobals // a table
 var grpcCodes = map[outboard.Kind]codes.Code{
@@ -83,7 +84,7 @@ var grpcCodes = map[outboard.Kind]codes.Code{
 	outboard.NoDevice: codes.Unavailable,
 }
 
-// grpcError returns the status of gRPC for an error.
+// grpcError returns the gRPC status of an error.
 func grpcError(err error) error {
 	code, ok := grpcCodes[outboard.KindOf(err)]
 	switch {
@@ -110,7 +111,7 @@ func RefusalStatus(err error) error {
 	}
 }
 
-// IsGRPC reports whether a request of HTTP is a call of gRPC.
+// IsGRPC reports whether an HTTP request is a gRPC call.
 func IsGRPC(r *http.Request) bool {
 	return r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
 }

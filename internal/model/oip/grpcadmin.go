@@ -21,7 +21,7 @@ func (s *grpcService) modelConfig(ctx context.Context, q *inference.ModelConfigR
 	return &inference.ModelConfigResponse{Config: configMessage(d)}, nil
 }
 
-// configMessage is a model's configuration in the words of Triton's ModelConfig.
+// configMessage returns a model's configuration as Triton's ModelConfig.
 func configMessage(d *serve.Description) *inference.ModelConfig {
 	c := &d.Version.Config
 	config := &inference.ModelConfig{
@@ -97,7 +97,8 @@ func (s *grpcService) repositoryIndex(ctx context.Context, q *inference.Reposito
 	return reply, nil
 }
 
-// checkLoad refuses what the requests of Triton's repository can ask for and this one has not.
+// checkLoad refuses parameters of Triton's repository requests that this repository lacks, and
+// clients that may not load the model.
 func (s *grpcService) checkLoad(ctx context.Context, name string, parameters map[string]*inference.ModelRepositoryParameter) error {
 	for p := range parameters {
 		if p != "unload_dependents" { // no model depends on another

@@ -32,7 +32,7 @@ func (s *grpcService) modelInfer(ctx context.Context, q *inference.ModelInferReq
 	return s.grpcResponse(ctx, q, response)
 }
 
-// parametersOf converts the parameters of a message to those of REST, nil for none.
+// parametersOf converts the parameters of a message to those of REST, nil if there are none.
 func parametersOf(all map[string]*inference.InferParameter) (map[string]json.RawMessage, error) {
 	var list map[string]json.RawMessage
 	for name, p := range all {
@@ -93,8 +93,8 @@ func (s *grpcService) grpcRequest(ctx context.Context, q *inference.ModelInferRe
 	return r, nil
 }
 
-// grpcInput converts an input. Its data are the first entry of raw, if the request has raw
-// contents, or in shared memory, or typed.
+// grpcInput converts an input. Its data are the first entry of raw if the request has raw contents,
+// and otherwise in shared memory or typed contents.
 func (s *grpcService) grpcInput(ctx context.Context, in *inference.ModelInferRequest_InferInputTensor, raw *[][]byte, isRaw bool) (model.Tensor, error) {
 	kind, err := model.ParseDataType(in.GetDatatype())
 	if err != nil {
@@ -128,7 +128,8 @@ func (s *grpcService) grpcInput(ctx context.Context, in *inference.ModelInferReq
 	return t, err
 }
 
-// grpcResponse converts a response: typed contents answer typed contents, raw ones all others.
+// grpcResponse converts a response: with typed contents if the request has them, otherwise with raw
+// contents.
 func (s *grpcService) grpcResponse(ctx context.Context, q *inference.ModelInferRequest, response *serve.Response) (*inference.ModelInferResponse, error) {
 	reply := &inference.ModelInferResponse{ModelName: response.Model, ModelVersion: strconv.Itoa(response.Version), Id: q.GetId()}
 	typed := isTyped(q)
@@ -175,7 +176,7 @@ func isTyped(q *inference.ModelInferRequest) bool {
 	return false
 }
 
-// requestedOf returns the parameters that a request has for an output.
+// requestedOf returns the parameters of a request for an output.
 func requestedOf(q *inference.ModelInferRequest, name string) (map[string]json.RawMessage, error) {
 	for _, out := range q.GetOutputs() {
 		if out.GetName() == name {
@@ -185,13 +186,13 @@ func requestedOf(q *inference.ModelInferRequest, name string) (map[string]json.R
 	return nil, nil
 }
 
-// maxStreamed is how many requests of one stream are executed at a time.
+// maxStreamed is the number of requests of one stream that are executed concurrently.
 const maxStreamed = 16
 
-// modelStreamInfer executes the requests of a stream at the same time and answers them in their
-// order. The error of a request is its answer, after which the stream goes on. What the streams of
-// all connections hold is bounded: a stream with much in flight is not read, and a request beyond
-// the bound is refused.
+// modelStreamInfer executes the requests of a stream concurrently and answers them in their order.
+// The error of a request is its answer, after which the stream continues. The memory of the
+// requests and responses of all connections' streams is bounded: a stream with much in flight is
+// not read, and a request beyond the bound is refused.
 func (s *grpcService) modelStreamInfer(_ any, stream grpc.ServerStream) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
@@ -224,13 +225,13 @@ func (s *grpcService) modelStreamInfer(_ any, stream grpc.ServerStream) error {
 	return err
 }
 
-// A streamedAnswer is the answer to a request of a stream, with the bytes that both hold.
+// A streamedAnswer is the answer to a request of a stream, with the size of both in bytes.
 type streamedAnswer struct {
 	reply *inference.ModelStreamInferResponse
 	bytes int64
 }
 
-// receiveStream starts the requests of a stream until it ends.
+// receiveStream receives and starts the requests of a stream until it ends.
 func (s *grpcService) receiveStream(ctx context.Context, stream grpc.ServerStream, share *streamShare, answers chan<- chan streamedAnswer) error {
 	order := sequenceOrder{}
 	for share.wait() {
@@ -266,15 +267,15 @@ func (s *grpcService) receiveStream(ctx context.Context, stream grpc.ServerStrea
 	return ctx.Err()
 }
 
-// A sequenceOrder has, for each sequence of a stream, the end of its last request: requests of a
-// sequence are executed in the order in which they came. Those that have ended are forgotten.
+// A sequenceOrder holds, for each sequence of a stream, the end of its last request: requests of a
+// sequence are executed in the order of their arrival. Ended requests are removed.
 type sequenceOrder map[string]ended
 
-// ended is closed when a request has been executed; nil counts as closed.
+// ended is closed when a request has been executed; a nil channel counts as closed.
 type ended chan struct{}
 
-// join adds a request, and returns the end of the one before in its sequence and its own, which the
-// caller closes.
+// join adds a request, and returns the end of its predecessor in its sequence and its own, which
+// the caller closes.
 func (o sequenceOrder) join(q *inference.ModelInferRequest) (before, own ended) {
 	own = make(ended)
 	id := sequenceOf(q)
@@ -287,12 +288,12 @@ func (o sequenceOrder) join(q *inference.ModelInferRequest) (before, own ended) 
 	return before, own
 }
 
-// sequenceOf returns the name of a request's sequence, "" for none.
+// sequenceOf returns the name of a request's sequence, "" if it has none.
 func sequenceOf(q *inference.ModelInferRequest) string {
 	var sequence serve.Sequence
 	parameters, err := parametersOf(q.GetParameters())
 	if err != nil || readSequence(parameters, &sequence) != nil {
-		return "" // it is refused
+		return "" // the request will be refused
 	}
 	return sequence.ID
 }
@@ -324,7 +325,7 @@ func (s *grpcService) streamAnswer(ctx context.Context, q *inference.ModelInferR
 	return &inference.ModelStreamInferResponse{InferResponse: reply}
 }
 
-// streamError is the answer to a request that failed.
+// streamError returns the answer to a request that failed.
 func streamError(q *inference.ModelInferRequest, err error) *inference.ModelStreamInferResponse {
 	return &inference.ModelStreamInferResponse{
 		ErrorMessage: err.Error(), InferResponse: &inference.ModelInferResponse{ModelName: q.GetModelName(), ModelVersion: q.GetModelVersion(), Id: q.GetId()},

@@ -39,13 +39,13 @@ type inferOutput struct {
 	Parameters map[string]json.RawMessage `json:"parameters"`
 }
 
-// Bounds of a request.
+// Limits of a request.
 const (
 	maxTensors = 1024
 	maxRank    = 32
 )
 
-// parameter reads a parameter into a value. It is not ok if there is none.
+// parameter decodes a parameter. ok is false if there is none.
 func parameter[T any](all map[string]json.RawMessage, name string) (v T, ok bool, err error) {
 	text, ok := all[name]
 	if !ok {
@@ -84,7 +84,7 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readBody reads a body, with one allocation where its length is known.
+// readBody reads a body, with one allocation if its length is known.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	in := http.MaxBytesReader(w, r.Body, limit)
 	if r.ContentLength > limit {
@@ -92,7 +92,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	}
 	var body bytes.Buffer
 	if r.ContentLength > 0 && r.ContentLength <= 16<<20 {
-		body.Grow(int(r.ContentLength) + bytes.MinRead) // larger ones grow as they come
+		body.Grow(int(r.ContentLength) + bytes.MinRead) // larger buffers grow as data arrive
 	}
 	_, err := body.ReadFrom(in)
 	if outboard.KindOf(err) == outboard.Busy {
@@ -104,14 +104,14 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	return body.Bytes(), nil
 }
 
-// parsedRequest is a request with its binary part.
+// A parsedRequest is a request with its binary part.
 type parsedRequest struct {
 	inferRequest
 	binary []byte
 }
 
-// parseInfer splits a body into JSON and binary tensors. length is the header with the length of
-// the JSON, "" if all of it is JSON.
+// parseInfer splits a body into JSON and binary tensors. length is the value of lengthHeader, "" if
+// the whole body is JSON.
 func parseInfer(body []byte, length string) (*parsedRequest, error) {
 	q := &parsedRequest{}
 	text := body
@@ -158,7 +158,7 @@ func (h *Handler) request(ctx context.Context, q *parsedRequest) (*serve.Request
 	return r, nil
 }
 
-// readParameters reads the parameters of a request that are its own.
+// readParameters reads the parameters of the request itself, not of its tensors.
 func (h *Handler) readParameters(ctx context.Context, parameters map[string]json.RawMessage, r *serve.Request) error {
 	if err := readPolicy(parameters, r); err != nil {
 		return err
@@ -167,7 +167,7 @@ func (h *Handler) readParameters(ctx context.Context, parameters map[string]json
 	return readSequence(parameters, &r.Sequence)
 }
 
-// maxSequenceID is how many bytes the name of a sequence has at most.
+// maxSequenceID is the most bytes of a sequence's name.
 const maxSequenceID = 128
 
 // readSequence reads the parameters of the extension sequence: sequence_id, a number or a text, of
@@ -210,8 +210,8 @@ func readPolicy(parameters map[string]json.RawMessage, r *serve.Request) error {
 	return err
 }
 
-// priorityOf converts a priority of Triton, where 1 is the highest and 0 the default, to one where
-// higher is first.
+// priorityOf converts a priority of Triton, where 1 is the highest and 0 the default, to a priority
+// where higher is first.
 func priorityOf(p int64) int {
 	if p <= 0 {
 		return 0
@@ -219,7 +219,7 @@ func priorityOf(p int64) int {
 	return int(max(1, 1<<20-min(p, 1<<20)))
 }
 
-// input converts an input. Its binary data are taken from the beginning of rest.
+// input converts an input. It takes the input's binary data from the beginning of rest.
 func (h *Handler) input(ctx context.Context, in *inferInput, rest *[]byte) (model.Tensor, error) {
 	kind, err := model.ParseDataType(in.Type)
 	if err != nil {
@@ -255,7 +255,7 @@ func (h *Handler) input(ctx context.Context, in *inferInput, rest *[]byte) (mode
 	return t, err
 }
 
-// writeResponse writes the outputs as JSON or binary, as the request asks for each of them.
+// writeResponse writes the outputs as JSON or binary, as the request specifies for each output.
 func (h *Handler) writeResponse(ctx context.Context, w http.ResponseWriter, q *parsedRequest, response *serve.Response) error {
 	all, _, err := parameter[bool](q.Parameters, "binary_data_output")
 	if err != nil {
@@ -291,7 +291,7 @@ func (h *Handler) writeResponse(ctx context.Context, w http.ResponseWriter, q *p
 }
 
 // appendOutput appends an output to the JSON of a response. It returns the output's data if they
-// follow the JSON; asBinary says whether they do where the request does not say it.
+// follow the JSON; asBinary determines that for outputs for which the request does not.
 func (h *Handler) appendOutput(ctx context.Context, head []byte, q *parsedRequest, output *model.Tensor, asBinary bool) (_, binary []byte, err error) {
 	wanted := requested(q, output.Name)
 	t, err := classify(*output, wanted)
@@ -330,8 +330,8 @@ func (h *Handler) appendOutput(ctx context.Context, head []byte, q *parsedReques
 	return append(head, '}'), binary, nil
 }
 
-// writeParts writes the JSON of a response, and the binary data that follow it. An error means
-// that the client is gone: the response has no other reader.
+// writeParts writes the JSON of a response, and the binary data that follow it. It ignores errors,
+// which mean that the client has disconnected.
 func writeParts(w http.ResponseWriter, head []byte, binary [][]byte) {
 	size := len(head)
 	for _, b := range binary {
@@ -351,7 +351,7 @@ func writeParts(w http.ResponseWriter, head []byte, binary [][]byte) {
 	}
 }
 
-// requested returns the parameters that a request has for an output.
+// requested returns the parameters of a request for an output.
 func requested(q *parsedRequest, name string) map[string]json.RawMessage {
 	for i := range q.Outputs {
 		if q.Outputs[i].Name == name {

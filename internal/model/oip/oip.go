@@ -10,7 +10,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/serve"
 )
 
-// Models is what the protocol needs of the models of a node; serve.Server implements it.
+// Models are the operations on a node's models that the protocol needs; serve.Server implements it.
 type Models interface {
 	Infer(ctx context.Context, r *serve.Request) (*serve.Response, error)
 	Describe(ctx context.Context, name, version string) (*serve.Description, error)
@@ -22,41 +22,43 @@ type Models interface {
 	OpenText(ctx context.Context, name, version string, exclude ...outboard.NodeID) (*serve.Text, func(), error)
 }
 
-// Options of a Handler.
+// Options configure a Handler.
 type Options struct {
 	Models Models
-	// Version is that of this program.
+	// Version is the version of this program.
 	Version string
-	// MaxBody bounds a request in bytes; 0: 256 MiB.
+	// MaxBody bounds a request in bytes; 0 means 256 MiB.
 	MaxBody int64
-	// StreamBytes bounds what the requests and responses of all ModelStreamInfer calls hold, in bytes;
-	// 0: 1 GiB.
+	// StreamBytes bounds the requests and responses in flight of all ModelStreamInfer calls, in
+	// bytes; 0 means 1 GiB.
 	StreamBytes int64
-	// SharedMemory lets clients register system shared memory. It is off by default: a client can
-	// then name any region of /dev/shm that the node may open.
+	// SharedMemory lets clients register system shared memory. It is off by default, since a client
+	// can then name any region of /dev/shm that the node may open.
 	SharedMemory bool
-	// Allow returns an error unless the client of a request may use a model; nil allows all.
+	// Allow returns an error unless the client of a request may use a model; nil allows all models.
 	Allow func(ctx context.Context, model string) error
 	// Administer returns an error unless the client of a request may load and unload models; nil
-	// allows all.
+	// allows all clients.
 	Administer func(ctx context.Context) error
 	// Owner names the client of a request by its API key: a region of shared memory belongs to the
-	// client that has registered it. Nil, or "": the user on this machine is the client.
+	// client that has registered it. If Owner is nil or returns "", the client is the user on this
+	// machine.
 	Owner func(ctx context.Context) string
-	// CacheScope returns that of a request's generations (engine.Generation); nil: all have the same.
+	// CacheScope returns the scope of a request's generations (engine.Generation); if it is nil,
+	// all requests have the same scope.
 	CacheScope func(ctx context.Context) string
-	// Count counts the tokens of a generation for the client of its request; nil counts none.
+	// Count counts the tokens of a generation for the client of its request; nil counts nothing.
 	Count func(ctx context.Context, prompt, generated int)
 	Log   *slog.Logger
 }
 
-// A Handler serves REST on /v2, and gRPC where RegisterGRPC registers it.
+// A Handler serves REST on /v2, and gRPC on the servers to which RegisterGRPC adds it.
 type Handler struct {
 	opts    Options
 	mux     *http.ServeMux
 	regions *regions
 
-	streamed streamBytes // of ModelStreamInfer
+	streamed streamBytes // of all ModelStreamInfer calls
 }
 
 // New returns a Handler.
@@ -100,7 +102,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r)
 }
 
-// extensions are those of the protocol that are served.
+// extensions returns the extensions of the protocol that are served.
 func (h *Handler) extensions() []string {
 	list := []string{
 		"classification", "binary_tensor_data", "model_repository", "model_configuration", "schedule_policy", "sequence", "statistics", "parameters", "generate",

@@ -21,13 +21,13 @@ func writeJSON(w http.ResponseWriter, status int, value any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(text) // the client may be gone
+	_, _ = w.Write(text) // the client may have disconnected
 }
 
-// refuse answers with an error as the protocol has it.
+// refuse answers with an error in the protocol's form.
 func refuse(w http.ResponseWriter, err error) {
 	if errors.Is(err, context.Canceled) {
-		return // the client is gone
+		return // the client has disconnected
 	}
 	writeJSON(w, statusOf(err), map[string]string{"error": err.Error()})
 }
@@ -115,7 +115,7 @@ func (h *Handler) ready(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// maxBatch is the most rows of a batch, 0 for a model without a batch dimension.
+// maxBatch returns the most rows of a batch, 0 for a model without a batch dimension.
 func maxBatch(d *serve.Description) int {
 	if !d.Info.BatchDimension {
 		return 0
@@ -123,7 +123,8 @@ func maxBatch(d *serve.Description) int {
 	return cmp.Or(d.Version.Config.Batching.Max, serve.DefaultMaxBatch)
 }
 
-// dimensions are those of an input or output in a model's configuration, without the batch's.
+// dimensions returns the dimensions of an input or output in a model's configuration, without the
+// batch dimension.
 func dimensions(d *serve.Description, s *model.Signature) []int64 {
 	if d.Info.BatchDimension && len(s.Shape) > 0 {
 		return s.Shape[1:]
@@ -131,7 +132,7 @@ func dimensions(d *serve.Description, s *model.Signature) []int64 {
 	return s.Shape
 }
 
-// modelConfig is a model's configuration in the words of Triton's ModelConfig.
+// modelConfig returns a model's configuration as Triton's ModelConfig.
 func modelConfig(d *serve.Description) map[string]any {
 	c := &d.Version.Config
 	tensors := func(list []model.Signature) []map[string]any {
@@ -155,7 +156,7 @@ func modelConfig(d *serve.Description) map[string]any {
 	return config
 }
 
-// tritonType is the name of a data type in Triton's model configuration.
+// tritonType returns the name of a data type in Triton's model configuration.
 func tritonType(t model.DataType) string {
 	if t == model.Bytes {
 		return "STRING"
@@ -172,7 +173,7 @@ func (h *Handler) config(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, modelConfig(d))
 }
 
-// index answers the model repository extension.
+// index implements the model repository extension's index.
 func (h *Handler) index(w http.ResponseWriter, r *http.Request) {
 	var q struct {
 		Ready bool `json:"ready"`
@@ -216,7 +217,7 @@ func (h *Handler) unload(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// maxSmall bounds a request without tensors in bytes.
+// maxSmall bounds a request without tensors, in bytes.
 const maxSmall = 1 << 20
 
 // readSmall reads a JSON body that may be empty.

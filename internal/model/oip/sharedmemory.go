@@ -21,18 +21,18 @@ import (
 	"github.com/outboard-run/outboard/internal/model/oip/inference"
 )
 
-// shmFolder is where POSIX shared memory has its names.
+// shmFolder is the folder of the names of POSIX shared memory.
 const shmFolder = "/dev/shm"
 
-// Bounds of the regions that are registered at once, by all clients and by one.
+// Limits of the regions that are registered at once, by all clients and by one client.
 const (
 	maxRegions      = 256
 	maxOwnedRegions = 64
 )
 
-// regions are the system shared memory that clients have registered. Memory is read and written
-// by system calls instead of being mapped: a client that truncates it makes a request fail, not
-// the node.
+// regions are the regions of system shared memory that clients have registered. Memory is read and
+// written by system calls instead of being mapped: a client that truncates it makes a request fail,
+// not the node.
 type regions struct {
 	enabled bool
 	// key names the client of a request by its API key, "" for none.
@@ -42,7 +42,7 @@ type regions struct {
 	all map[regionName]*region
 }
 
-// A regionName is the name that a client gave to a region: no client sees those of another.
+// A regionName is the name that a client gave to a region: a client sees only its own regions.
 type regionName struct{ owner, name string }
 
 // A region is part of a shared memory object.
@@ -58,20 +58,21 @@ func newRegions(enabled bool, key func(context.Context) string) *regions {
 	return &regions{enabled: enabled, key: key, all: map[regionName]*region{}}
 }
 
-// owner names the client of a request: by its API key, or else by its user on this machine.
+// owner returns the name of a request's client: by its API key, or else by its user on this
+// machine.
 func (r *regions) owner(ctx context.Context) string {
 	if key := r.key(ctx); key != "" {
 		return "key:" + key
 	}
 	uid, err := userOf(ctx)
 	if err != nil {
-		return "" // It has registered nothing.
+		return "" // The client cannot have registered any region.
 	}
 	return "uid:" + strconv.FormatUint(uint64(uid), 10)
 }
 
-// register opens the memory that a client names. It must belong to the client's user, or be open to
-// all: the node may open what others of this machine may not.
+// register opens the memory that a client names. It must belong to the client's user, or be
+// accessible to all users: the node may open memory that other users of this machine may not.
 func (r *regions) register(ctx context.Context, x region) error {
 	const op = "register shared memory"
 	key := strings.TrimPrefix(x.Key, "/")
@@ -135,7 +136,7 @@ func (r *regions) add(owner string, x *region) error {
 	return nil
 }
 
-// unregister closes a client's region, all of them for the name "".
+// unregister closes a client's region, or all its regions for the name "".
 func (r *regions) unregister(ctx context.Context, name string) error {
 	if !r.enabled {
 		return errNoSharedMemory
@@ -152,7 +153,7 @@ func (r *regions) unregister(ctx context.Context, name string) error {
 	return nil
 }
 
-// list returns a client's regions by name, one of them if it is named.
+// list returns a client's regions ordered by name, only the named one unless name is "".
 func (r *regions) list(ctx context.Context, name string) ([]region, error) {
 	if !r.enabled {
 		return nil, errNoSharedMemory
@@ -173,13 +174,13 @@ func (r *regions) list(ctx context.Context, name string) ([]region, error) {
 	return list, nil
 }
 
-// A regionUse is where in a region a tensor lies.
+// A regionUse is the place of a tensor in a region.
 type regionUse struct {
 	name         string
 	offset, size uint64
 }
 
-// readRegion reads the parameters of the extension. It is not ok for a tensor elsewhere.
+// readRegion reads the extension's parameters. ok is false for a tensor outside of shared memory.
 func readRegion(parameters map[string]json.RawMessage) (u regionUse, ok bool, err error) {
 	if u.name, ok, err = parameter[string](parameters, "shared_memory_region"); err != nil || !ok {
 		return u, ok, err
@@ -201,7 +202,7 @@ func (u *regionUse) json() string {
 	return fmt.Sprintf(`,"parameters":{"shared_memory_region":%s,"shared_memory_offset":%d,"shared_memory_byte_size":%d}`, name, u.offset, u.size)
 }
 
-// message is what json is, for gRPC.
+// message returns the place in gRPC's form, as json does for REST.
 func (u *regionUse) message() map[string]*inference.InferParameter {
 	number := func(n uint64) *inference.InferParameter {
 		return &inference.InferParameter{ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: int64(n)}}
@@ -212,7 +213,7 @@ func (u *regionUse) message() map[string]*inference.InferParameter {
 	}
 }
 
-// at returns a region and the offset in its file of what a tensor uses.
+// at returns the file of a region, and the offset in it of the place that a tensor uses.
 func (r *regions) at(ctx context.Context, u *regionUse, size uint64) (*os.File, int64, error) {
 	if !r.enabled {
 		return nil, 0, errNoSharedMemory

@@ -6,14 +6,16 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Bounds of what streams of requests hold, in bytes.
+// Limits of the memory of streams of requests, in bytes.
 const (
 	maxStreamBytes = 1 << 30
-	// ownStreamBytes is how much a stream holds before its next request is read.
+	// ownStreamBytes is the size of a stream's requests and responses above which its next request
+	// is not read.
 	ownStreamBytes = maxStreamBytes / 16
 )
 
-// streamBytes counts the requests and responses that the streams of all connections hold.
+// streamBytes counts the bytes of the requests and responses that the streams of all connections
+// hold.
 type streamBytes struct {
 	limit int64
 
@@ -21,7 +23,7 @@ type streamBytes struct {
 	held int64
 }
 
-// reserve counts a request, or returns an error if the streams hold too much.
+// reserve counts a request, or returns an error if the streams would hold more than the limit.
 func (b *streamBytes) reserve(n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -33,14 +35,14 @@ func (b *streamBytes) reserve(n int64) error {
 	return nil
 }
 
-// add counts bytes that exist already, or, if n is negative, that do no more.
+// add counts bytes that are already in memory or, if n is negative, that were freed.
 func (b *streamBytes) add(n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.held += n
 }
 
-// A streamShare is what one stream holds of all bytes.
+// A streamShare counts the bytes that one stream holds, and adds them to those of all streams.
 type streamShare struct {
 	all *streamBytes
 
@@ -56,8 +58,8 @@ func newStreamShare(all *streamBytes) *streamShare {
 	return s
 }
 
-// wait waits until the stream holds little, or nothing, so that another request may be read. It
-// reports whether the stream goes on.
+// wait waits until the stream holds little enough that another request may be read. It reports
+// whether the stream continues.
 func (s *streamShare) wait() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +84,7 @@ func (s *streamShare) add(n int64) {
 	s.change(n)
 }
 
-// release counts a request and its response as gone.
+// release subtracts a request and its response.
 func (s *streamShare) release(n int64) {
 	s.all.add(-n)
 	s.change(-n)
@@ -95,7 +97,7 @@ func (s *streamShare) change(n int64) {
 	s.freed.Broadcast()
 }
 
-// close ends the wait of a stream that has failed.
+// close ends the waiting of a stream that has failed.
 func (s *streamShare) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -53,8 +53,8 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// embedText returns an embedding, and how many tokens the text has. It cuts a text that exceeds the
-// context if that is wanted.
+// embedText returns the embedding of a text, and its number of tokens. If truncate is set, it cuts
+// a text that exceeds the context.
 func embedText(r *http.Request, m text.Model, input string, truncate bool) ([]float32, int, error) {
 	tokens, err := m.Tokenize(input, false)
 	if err != nil {
@@ -67,7 +67,7 @@ func embedText(r *http.Request, m text.Model, input string, truncate bool) ([]fl
 	return v, len(tokens), err
 }
 
-// embedOne is the older call, whose result is not normalized.
+// embedOne implements the older call, whose result is not normalized.
 func (s *Server) embedOne(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Model  string `json:"model"`

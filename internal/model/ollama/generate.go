@@ -47,7 +47,7 @@ type toolCall struct {
 	} `json:"function"`
 }
 
-// runOptions are Ollama's options; those of its runner are ignored.
+// runOptions are Ollama's options; the options of its runner are ignored.
 type runOptions struct {
 	NumPredict       *int     `json:"num_predict"`
 	Temperature      *float32 `json:"temperature"`
@@ -69,7 +69,7 @@ const (
 	maxStops           = 16
 )
 
-// generation returns the generation that the options ask for, without a prompt.
+// generation returns the generation that the options specify, without a prompt.
 func (q *request) generation() (engine.Generation, error) {
 	o := &q.Options
 	g := engine.Generation{LogProbs: -1, Stop: o.Stop, Sampling: engine.Sampling{
@@ -109,7 +109,7 @@ func (q *request) generation() (engine.Generation, error) {
 
 func (q *request) streamed() bool { return q.Stream == nil || *q.Stream }
 
-// A turn is one request for text that is being answered.
+// A turn is one request for text while it is being answered.
 type turn struct {
 	name  string
 	begin time.Time
@@ -272,7 +272,7 @@ func encodeCalls(calls []text.Call) []toolCall {
 	return list
 }
 
-// line returns a line of a reply; the last one has a reason and counts.
+// line returns a line of a reply; the last line has a reason and counts.
 func (t *turn) line(content string, calls []toolCall, reason string, u engine.Usage) map[string]any {
 	v := t.reply(content, calls)
 	v["model"], v["created_at"], v["done"] = t.name, time.Now().UTC(), reason != ""
@@ -289,7 +289,7 @@ func (t *turn) line(content string, calls []toolCall, reason string, u engine.Us
 	return v
 }
 
-// lines writes a stream of JSON values, one a line.
+// lines writes a stream of JSON values, one on each line.
 type lines struct {
 	w       http.ResponseWriter
 	flush   *http.ResponseController
@@ -319,15 +319,15 @@ func (l *lines) last(v any) error {
 		writeJSON(l.w, http.StatusOK, v)
 		return nil
 	}
-	_ = l.send(v) // the client may be gone
+	_ = l.send(v) // the client may have disconnected
 	return nil
 }
 
-// fail returns the error where nothing was sent yet, and sends it as a line otherwise.
+// fail returns the error if nothing was sent yet, and otherwise sends it as a line.
 func (l *lines) fail(err error) error {
 	if !l.started {
 		return err
 	}
-	_ = l.send(map[string]string{"error": err.Error()}) // the client may be gone
+	_ = l.send(map[string]string{"error": err.Error()}) // the client may have disconnected
 	return nil
 }

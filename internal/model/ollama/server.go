@@ -15,10 +15,10 @@ import (
 	"github.com/outboard-run/outboard/internal/model/text"
 )
 
-// Options of a Server.
+// Options configure a Server.
 type Options struct {
 	Models text.Backend
-	// Version is told to clients, some of which require one.
+	// Version is reported to clients, some of which require one.
 	Version string
 	Log     *slog.Logger
 }
@@ -29,13 +29,13 @@ type Server struct {
 	mux  *http.ServeMux
 }
 
-// defaultVersion is the version of Ollama whose interface this is.
+// defaultVersion is the version of Ollama whose interface is served.
 const defaultVersion = "0.17.4"
 
-// maxBody bounds a request.
+// maxBody bounds a request, in bytes.
 const maxBody = 16 << 20
 
-// New makes a server.
+// New returns a server.
 func New(opts Options) *Server {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -72,7 +72,7 @@ func (s *Server) handle(f func(http.ResponseWriter, *http.Request) error) http.H
 	}
 }
 
-// statuses are the statuses of errors, by their kind.
+// statuses are the HTTP statuses of errors, by their kind.
 var statuses = map[outboard.Kind]int{
 	outboard.Invalid: http.StatusBadRequest, outboard.NotFound: http.StatusNotFound, outboard.Denied: http.StatusUnauthorized,
 	outboard.Busy: http.StatusServiceUnavailable, outboard.Exhausted: http.StatusServiceUnavailable,
@@ -94,7 +94,7 @@ func Refuse(w http.ResponseWriter, err error) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+	_ = json.NewEncoder(w).Encode(v) // the client may have disconnected
 }
 
 func decode(r *http.Request, v any) error {
@@ -138,7 +138,7 @@ func detailsOf(d text.Description) details {
 	return details{Format: "gguf", Family: d.Architecture, Families: []string{d.Architecture}, ParameterSize: size(d.Parameters), QuantizationLevel: d.Quantization}
 }
 
-// size writes a number of weights as Ollama does: "8.0B".
+// size formats a number of weights as Ollama does: "8.0B".
 func size(n uint64) string {
 	switch {
 	case n >= 1e9:
@@ -183,7 +183,7 @@ func (s *Server) running(w http.ResponseWriter, r *http.Request) error {
 		if d.Loaded {
 			models = append(models, map[string]any{
 				"name": d.Name + ":latest", "model": d.Name + ":latest", "size": d.Memory, "digest": d.Digest, "details": detailsOf(d),
-				// Outboard unloads what is unused; it promises no time.
+				// Outboard unloads unused models, but promises no time.
 				"expires_at": time.Now().Add(time.Hour), "size_vram": 0, "context_length": d.Context,
 			})
 		}

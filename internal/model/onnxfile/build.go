@@ -82,8 +82,8 @@ func MLP(seed uint64, sizes ...int64) *Graph {
 	return g
 }
 
-// Slow returns a graph that multiplies a matrix of size x size, "x", by itself count times,
-// which takes long and can be interrupted between the multiplications. Its output is "y".
+// Slow returns a graph that multiplies a matrix of size x size, "x", by itself count times, which
+// takes long and can be interrupted between the multiplications. Its output is "y".
 func Slow(size, count int) *Graph {
 	g := &Graph{
 		Name:    "slow",

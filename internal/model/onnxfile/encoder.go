@@ -15,8 +15,8 @@ type EncoderShape struct {
 	Sequence int
 }
 
-// MiniLM is the shape of MiniLM-L6 for sequences of 128 tokens, with a smaller vocabulary: the
-// size of the embedding table costs memory and no time.
+// MiniLM is the shape of MiniLM-L6 for sequences of 128 tokens, with a smaller vocabulary: the size
+// of the embedding table costs memory but no time.
 //
 //nolint:gochecknoglobals // a constant
 var MiniLM = EncoderShape{Layers: 6, Width: 384, Heads: 12, FeedForward: 1536, Vocabulary: 1024, Sequence: 128}
@@ -92,7 +92,7 @@ func (e *encoder) attention(layer, from string) string {
 	return e.linear(layer+"projection", joined, e.Width, e.Width)
 }
 
-// feedForward is two linear layers with a GELU between them.
+// feedForward adds two linear layers with a GELU between them.
 func (e *encoder) feedForward(layer, from string) string {
 	up := e.linear(layer+"up", from, e.Width, e.FeedForward)
 	erf := e.node("Erf", layer+"erf", nil, e.node("Mul", layer+"root", nil, up, "root"))

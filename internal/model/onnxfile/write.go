@@ -1,5 +1,5 @@
-// Package onnxfile writes ONNX files for tests, examples and benchmarks, and reads what the
-// node wants to know of one before an engine loads it.
+// Package onnxfile writes ONNX files for tests, examples and benchmarks, and reads the properties
+// of a file that the node needs before an engine loads it.
 //
 // The format is protocol buffers, specified by onnx.proto of the ONNX project (IR version 8).
 package onnxfile
@@ -43,7 +43,7 @@ type Node struct {
 type Value struct {
 	Name string
 	Type model.DataType
-	// Shape has one element for each dimension: its size, or a name for one that varies.
+	// Shape has one element for each dimension: its size, or the name of a variable dimension.
 	Shape []any
 }
 
@@ -127,8 +127,8 @@ func encodeAttribute(name string, value any) []byte {
 	return m
 }
 
-// encodeTensor writes the elements as they lie in memory, except for strings, which have a
-// field of their own.
+// encodeTensor writes the elements in their memory layout, except for strings, which have a
+// separate field.
 func encodeTensor(t *model.Tensor) []byte {
 	var m message
 	for _, d := range t.Shape {
@@ -172,7 +172,7 @@ func (v *Value) encode() []byte {
 	return m
 }
 
-// A message is an encoded message of protocol buffers.
+// A message is an encoded protocol buffer message.
 type message []byte
 
 func (m *message) tag(field protowire.Number, kind protowire.Type) {

@@ -44,7 +44,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// prepareChat checks a request and makes its prompt.
+// prepareChat checks a request and renders its prompt.
 func (s *Server) prepareChat(ctx context.Context, q *chatRequest) (*job, error) {
 	if q.MaxCompletionTokens != nil {
 		q.MaxTokens = q.MaxCompletionTokens
@@ -88,7 +88,7 @@ func (s *Server) prepareChat(ctx context.Context, q *chatRequest) (*job, error) 
 	return j, nil
 }
 
-// streamChat sends the choices as they are generated, as server-sent events.
+// streamChat sends the choices as server-sent events while they are generated.
 func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, j *job, q *chatRequest) error {
 	out := newEvents(w)
 	if err := j.sendChunks(r.Context(), q, out.send); err != nil {
@@ -97,7 +97,8 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, j *job, q *c
 	return out.done()
 }
 
-// sendChunks passes the choices to send as they are generated, in the form chat.completion.chunk.
+// sendChunks passes the choices to send while they are generated, in the form
+// chat.completion.chunk.
 func (j *job) sendChunks(ctx context.Context, q *chatRequest, sendChunk func(any) error) error {
 	chunk := func(choices []map[string]any) map[string]any {
 		c := map[string]any{"id": j.id, "object": "chat.completion.chunk", "created": j.created, "model": q.Model, "choices": choices, "system_fingerprint": nil}
@@ -164,7 +165,7 @@ func newTokenProb(token string, p float32) tokenProb {
 	return t
 }
 
-// chatLogProbs returns the member logprobs of a choice, nil if the request does not ask for it.
+// chatLogProbs returns the field logprobs of a choice, nil if the request does not ask for it.
 func chatLogProbs(tokens []engine.Token, j *job) any {
 	if !j.logprobs() {
 		return nil
@@ -188,7 +189,7 @@ func chatLogProbs(tokens []engine.Token, j *job) any {
 	return map[string]any{"content": list, "refusal": nil}
 }
 
-// tokenText returns the text of a token, also where it added nothing to the answer's text.
+// tokenText returns the text of a token, even if it added nothing to the answer's text.
 func tokenText(t engine.Token) string {
 	for _, c := range t.Top {
 		if c.ID == t.ID {

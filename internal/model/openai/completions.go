@@ -17,7 +17,7 @@ import (
 // maxPrompts bounds the prompts of a request.
 const maxPrompts = 256
 
-// A promptList is a text, an array of texts, of tokens, or of arrays of tokens.
+// A promptList is a text, an array of texts, an array of tokens, or an array of arrays of tokens.
 type promptList struct {
 	texts  []string
 	tokens [][]int32
@@ -76,7 +76,7 @@ type completionRequest struct {
 	BestOf   *int       `json:"best_of"`
 }
 
-// defaultCompletion is how many tokens OpenAI generates by default for a completion.
+// defaultCompletion is OpenAI's default number of tokens to generate for a completion.
 const defaultCompletion = 16
 
 func (s *Server) complete(w http.ResponseWriter, r *http.Request) error {
@@ -189,13 +189,13 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, j *job
 		last := chunk([]map[string]any{})
 		last["usage"] = j.usage(answers)
 		if err := out.send(last); err != nil {
-			return nil //nolint:nilerr // the client has gone
+			return nil //nolint:nilerr // the client has disconnected
 		}
 	}
 	return out.done()
 }
 
-// completionLogProbs returns the member logprobs of a completion's choice.
+// completionLogProbs returns the field logprobs of a completion's choice.
 func completionLogProbs(list []engine.Token, j *job, offset int) any {
 	if !j.logprobs() {
 		return nil

@@ -44,15 +44,15 @@ func (e *events) write(b []byte) error {
 }
 
 func (e *events) done() error {
-	_ = e.write([]byte("data: [DONE]\n\n")) // the client may be gone
+	_ = e.write([]byte("data: [DONE]\n\n")) // the client may have disconnected
 	return nil
 }
 
-// fail returns the error where nothing was sent yet, and sends it as an event otherwise.
+// fail returns the error if nothing was sent yet, and otherwise sends it as an event.
 func (e *events) fail(err error) error {
 	if !e.started {
 		return err
 	}
-	_ = e.send(map[string]any{"error": toAPIError(err)}) // the client may be gone
+	_ = e.send(map[string]any{"error": toAPIError(err)}) // the client may have disconnected
 	return nil
 }

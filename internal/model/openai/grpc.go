@@ -26,19 +26,20 @@ const (
 	StreamMethod = "Stream"
 )
 
-// TenantServicePrefix begins the name of the same service for the tenants of a node, whose name
-// follows. It is reserved: any program may offer ServiceName, and would get what functions send.
+// TenantServicePrefix is the prefix of the name of the same service for the tenants of a node,
+// followed by the node's name. It is reserved: any program may offer ServiceName, and would receive
+// the requests that functions send.
 const TenantServicePrefix = "outboard.chats."
 
-// A ChatCall is a request of the service. Model is the model that answers; the member "model" of
+// A ChatCall is a request of the service. Model is the model that answers; the field "model" of
 // Request, which is the JSON of chat/completions, is ignored.
 type ChatCall struct {
 	Model   string          `json:"model"`
 	Request json.RawMessage `json:"request"`
 }
 
-// RegisterGRPC registers the service with a server of gRPC or of the fabric, whose interceptors
-// admit the callers. Options.Models get the contexts of the calls.
+// RegisterGRPC registers the service with a gRPC server or a server of the fabric, whose
+// interceptors admit the callers. Options.Models get the contexts of the calls.
 func (s *Server) RegisterGRPC(to grpc.ServiceRegistrar) { s.register(to, ServiceName) }
 
 // RegisterForTenants registers the service for the tenants of a node with a server of the fabric.
@@ -54,7 +55,7 @@ func (s *Server) register(to grpc.ServiceRegistrar, name string) {
 }
 
 // describeService registers the service's descriptor, which reflection and policies on fields need,
-// and returns the name of its file, "" where it is not registered.
+// and returns the name of its file, "" if it could not be registered.
 //
 //nolint:gochecknoglobals // registered once
 var describeService = sync.OnceValue(func() string {
@@ -72,7 +73,7 @@ var describeService = sync.OnceValue(func() string {
 		err = protoregistry.GlobalFiles.RegisterFile(file)
 	}
 	if err != nil {
-		return "" // the service is served without
+		return "" // the service works without a descriptor
 	}
 	return name
 })
@@ -96,7 +97,7 @@ func (s *Server) serveStream(_ any, stream grpc.ServerStream) error {
 	return statusOf(err)
 }
 
-// streamCall answers a ChatCall; send gets the chunks.
+// streamCall answers a ChatCall by passing the chunks to send.
 func (s *Server) streamCall(ctx context.Context, encoded []byte, send func(any) error) error {
 	q, err := parseCall(encoded)
 	if err != nil {
@@ -110,7 +111,7 @@ func (s *Server) streamCall(ctx context.Context, encoded []byte, send func(any) 
 	return j.sendChunks(ctx, q, send)
 }
 
-// parseCall reads a ChatCall.
+// parseCall decodes a ChatCall.
 func parseCall(encoded []byte) (*chatRequest, error) {
 	var c ChatCall
 	var q chatRequest
@@ -127,7 +128,7 @@ func parseCall(encoded []byte) (*chatRequest, error) {
 	return &q, nil
 }
 
-// statusCodes are the codes of gRPC for the statuses of HTTP; all others are INTERNAL.
+// statusCodes are the gRPC codes for HTTP statuses; all others are INTERNAL.
 //
 //nolint:gochecknoglobals // a table
 var statusCodes = map[int]codes.Code{
@@ -136,7 +137,7 @@ var statusCodes = map[int]codes.Code{
 	http.StatusTooManyRequests: codes.ResourceExhausted, http.StatusServiceUnavailable: codes.Unavailable,
 }
 
-// statusOf returns an error as gRPC has them.
+// statusOf converts an error to a gRPC status.
 func statusOf(err error) error {
 	if err == nil {
 		return nil

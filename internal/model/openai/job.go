@@ -23,7 +23,7 @@ func newJob(prefix string, m text.Model, release func(), o *options, prompts []e
 	j := &job{id: identifier(prefix), created: now(), model: m, release: release, prompts: len(prompts)}
 	for _, g := range prompts {
 		for i := range o.count() {
-			// Each choice has a seed of its own; the first has the request's.
+			// Each choice has its own seed; the first has the request's seed.
 			g.Sampling.Seed += uint64(min(i, 1))
 			j.generations = append(j.generations, g)
 		}
@@ -42,7 +42,7 @@ type answer struct {
 	usage   engine.Usage
 }
 
-// A piece is what one token adds to an answer.
+// A piece is the part of an answer that one token adds.
 type piece struct {
 	content string
 	calls   []text.Call
@@ -55,8 +55,8 @@ func (j *job) collect(ctx context.Context) ([]*answer, error) {
 	return j.run(ctx, nil, func(int, *answer, piece) error { return nil })
 }
 
-// run runs the generations at once. Emit is called for one piece at a time; begin, which may be
-// nil, before the first piece of each choice.
+// run runs the generations concurrently. Calls of emit, one for each piece, are serialized; begin,
+// which may be nil, is called before the first piece of each choice.
 func (j *job) run(ctx context.Context, begin func(int) error, emit func(int, *answer, piece) error) ([]*answer, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -67,7 +67,7 @@ func (j *job) run(ctx context.Context, begin func(int) error, emit func(int, *an
 		answers[i] = &answer{}
 		wait.Go(func() {
 			if err := j.runOne(ctx, i, answers[i], begin, emit, &mu); err != nil {
-				cancel(err) // the first one ends the others
+				cancel(err) // the first error ends the other generations
 			}
 		})
 	}
@@ -113,7 +113,7 @@ func (j *job) runOne(ctx context.Context, i int, a *answer, begin func(int) erro
 	return err
 }
 
-// usage sums up what the request took; a prompt counts once.
+// usage sums up the tokens of the request; each prompt counts once.
 func (j *job) usage(answers []*answer) map[string]any {
 	var prompt, cached, generated int
 	for i, a := range answers {

@@ -13,8 +13,8 @@ import (
 	"github.com/outboard-run/outboard/internal/model/text"
 )
 
-// options are the members that chat and text completions share. TopK, MinP and
-// RepetitionPenalty are vLLM's additions.
+// options are the fields that chat and text completions share. TopK, MinP and RepetitionPenalty are
+// vLLM's extensions.
 type options struct {
 	Model             string             `json:"model"`
 	MaxTokens         *int               `json:"max_tokens"`
@@ -69,7 +69,7 @@ const (
 	maxTop      = 20
 )
 
-// generation returns the generation that the options ask for, without a prompt.
+// generation returns the generation that the options specify, without a prompt.
 func (o *options) generation() (engine.Generation, error) {
 	g := engine.Generation{LogProbs: -1, Stop: o.Stop, Priority: o.Priority, Sampling: engine.Sampling{Temperature: 1, Seed: rand.Uint64()}}
 	if len(o.Stop) > maxStops {
@@ -179,7 +179,7 @@ type chatMessage struct {
 	ToolCallID string          `json:"tool_call_id"`
 }
 
-// messages returns the conversation for a template.
+// messages returns the conversation for the chat template.
 func (q *chatRequest) messages() ([]text.Message, error) {
 	if len(q.Messages) == 0 || len(q.Messages) > maxMessages {
 		return nil, invalid("messages", fmt.Sprintf("there are %d messages: from 1 to %d are accepted", len(q.Messages), maxMessages))
@@ -228,8 +228,8 @@ func (m *chatMessage) text(param string) (string, error) {
 	return b.String(), nil
 }
 
-// templateCalls returns earlier calls with arguments as objects, which templates expect; OpenAI's
-// interface has them as strings.
+// templateCalls returns earlier calls with their arguments as objects, which templates expect; in
+// OpenAI's interface the arguments are strings.
 func templateCalls(calls json.RawMessage) (json.RawMessage, error) {
 	if len(calls) == 0 || string(calls) == "null" {
 		return nil, nil
@@ -269,8 +269,8 @@ func (q *chatRequest) tools() ([]text.Tool, json.RawMessage, error) {
 	return list, encoded, err
 }
 
-// choose applies tool_choice: it returns the tools that may be called, and sets a grammar where one
-// must be.
+// choose applies tool_choice: it returns the tools that may be called, and sets a grammar if one of
+// them must be called.
 func (q *chatRequest) choose(tools []text.Tool, g *engine.Generation) ([]text.Tool, error) {
 	choice := "auto"
 	var named struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/text"
 )
 
-// Options of a Server.
+// Options configure a Server.
 type Options struct {
 	Models text.Backend
 	Log    *slog.Logger
@@ -27,10 +27,10 @@ type Server struct {
 	mux  *http.ServeMux
 }
 
-// maxBody bounds a request.
+// maxBody bounds a request, in bytes.
 const maxBody = 16 << 20
 
-// New makes a server.
+// New returns a server.
 func New(opts Options) *Server {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -50,7 +50,7 @@ func New(opts Options) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
-// handle turns a function that answers or fails into a handler.
+// handle converts a function that answers or returns an error to a handler.
 func (s *Server) handle(f func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
@@ -60,7 +60,7 @@ func (s *Server) handle(f func(http.ResponseWriter, *http.Request) error) http.H
 	}
 }
 
-// An apiError is an error in the form of OpenAI's.
+// An apiError is an error in OpenAI's form.
 type apiError struct {
 	status  int
 	Message string `json:"message"`
@@ -84,7 +84,7 @@ func Refuse(w http.ResponseWriter, err error) { writeError(w, toAPIError(err)) }
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+	_ = json.NewEncoder(w).Encode(v) // the client may have disconnected
 }
 
 func invalid(param, message string) *apiError {
@@ -95,7 +95,7 @@ func invalid(param, message string) *apiError {
 	return e
 }
 
-// statuses are the status, type and code of errors, by their kind.
+// statuses are the HTTP status, type and code of errors, by their kind.
 var statuses = map[outboard.Kind]struct {
 	status     int
 	name, code string

@@ -10,8 +10,9 @@ import (
 	"github.com/outboard-run/outboard/internal/model"
 )
 
-// batchKey names what the requests of one batch have in common: outputs, and names, types and
-// shapes of inputs without the first dimension. With padding only the ranks have to be equal.
+// batchKey returns a string that is the same for all requests of a batch: of their outputs, and of
+// names, types and shapes of inputs without the first dimension. With padding only the ranks have
+// to be equal.
 func batchKey(r *Request, pad bool) string {
 	var key strings.Builder
 	for i := range r.Inputs {
@@ -70,7 +71,7 @@ func largestShape(batch []*item, i int) []int64 {
 	return shape
 }
 
-// padRows returns the elements of t in a larger shape, with zeros in the rest.
+// padRows returns the elements of t in a larger shape, with zeros in the remaining places.
 func padRows(t *model.Tensor, shape []int64) ([]byte, error) {
 	if t.Type == model.Bytes {
 		return nil, outboard.Errorf(outboard.Invalid, "infer", "input %q: elements of %v can't be padded", t.Name, t.Type)
@@ -81,7 +82,7 @@ func padRows(t *model.Tensor, shape []int64) ([]byte, error) {
 	}
 	padded := make([]byte, t.Shape[0]*outer)
 	last := len(shape) - 1
-	line := t.Shape[last] * inner // contiguous bytes in both
+	line := t.Shape[last] * inner // contiguous bytes in both tensors
 	index := make([]int64, last)
 	for from := int64(0); from < int64(len(t.Data)); from += line {
 		at := int64(0)
@@ -100,7 +101,7 @@ func padRows(t *model.Tensor, shape []int64) ([]byte, error) {
 	return padded, nil
 }
 
-// shapeAt returns a dimension of the padded shape; the first one is the request's own.
+// shapeAt returns a dimension of the padded shape; the first dimension is the request's own.
 func shapeAt(padded, own []int64, d int) int64 {
 	if d == 0 {
 		return own[0]
@@ -108,7 +109,7 @@ func shapeAt(padded, own []int64, d int) int64 {
 	return padded[d]
 }
 
-// splitOutputs gives each request of a batch its rows of the outputs, which share memory.
+// splitOutputs assigns each request of a batch its rows of the outputs, which share memory.
 func splitOutputs(batch []*item, outputs []model.Tensor) error {
 	if len(batch) == 1 {
 		batch[0].outputs = outputs

@@ -1,5 +1,5 @@
-// Package queue is the bounded queue in front of a model for tensors: it orders requests by
-// priority, refuses those whose deadline can't be met, and forms the batches.
+// Package queue implements the bounded queue in front of a model for tensors: it orders requests by
+// priority, refuses requests whose deadline can't be met, and forms the batches.
 package queue
 
 import (
@@ -13,22 +13,23 @@ import (
 	"github.com/outboard-run/outboard/internal/model"
 )
 
-// Options of a Queue.
+// Options configure a Queue.
 type Options struct {
-	// Size is the most requests that wait; 0: 256.
+	// Size is the most waiting requests; 0 means 256.
 	Size int
-	// Instances is how many batches are executed at once; 0: 1.
+	// Instances is the number of batches that are executed concurrently; 0 means 1.
 	Instances int
-	// MaxBatch is the most rows of a batch; 0 or 1: requests are executed one by one.
+	// MaxBatch is the most rows of a batch; with 0 or 1 requests are executed one by one.
 	MaxBatch int
-	// Delay is how long a request may wait for others while the batch is not full. 0: while requests
-	// share batches anyway, as long as a batch takes and at most maxGather; otherwise not at all.
+	// Delay is how long a request may wait for others while the batch is not full. With 0 it waits
+	// as long as a batch takes, at most maxGather, while recent batches had several rows, and
+	// otherwise not at all.
 	Delay time.Duration
-	// Preferred are sizes of batches for which a delay ends early.
+	// Preferred are batch sizes at which the delay ends early.
 	Preferred []int
-	// Goal is the latency that batches are kept small for; 0: none.
+	// Goal is the latency for which batches are kept small; 0 means none.
 	Goal time.Duration
-	// Pad lets requests of different shapes share a batch: the smaller ones are filled with zeros
+	// Pad lets requests of different shapes share a batch: the smaller shapes are filled with zeros
 	// at the end of each dimension.
 	Pad bool
 }
@@ -52,37 +53,37 @@ type Input struct {
 // An Executor computes the outputs of a batch.
 type Executor func(ctx context.Context, inputs []Input, outputs []string) ([]model.Tensor, error)
 
-// A Request is what a client asks for.
+// A Request is a client's request for outputs.
 type Request struct {
 	Inputs  []model.Tensor
 	Outputs []string
-	// Rows is the size of the first dimension of all inputs where the model has a batch
-	// dimension, otherwise 0: the request is then executed alone.
+	// Rows is the size of the first dimension of all inputs if the model has a batch dimension,
+	// otherwise 0: the request is then executed alone.
 	Rows int
-	// Priority orders requests: higher first, equal ones as they came.
+	// Priority orders requests: higher first, equal priorities in the order of arrival.
 	Priority int
 }
 
-// Times are the stages of a request.
+// Times are the durations of a request's stages.
 type Times struct {
 	Queue, Compute time.Duration
-	// Rows is the size of the batch that the request was in.
+	// Rows is the size of the batch that included the request.
 	Rows int
 }
 
-// A Queue may be used by any number of goroutines.
+// A Queue orders and batches requests. It may be used by any number of goroutines.
 type Queue struct {
 	opts    Options
 	execute Executor
 
 	mu       sync.Mutex
 	waiting  waiting
-	rows     int // of the requests that wait
+	rows     int // of the waiting requests
 	last     uint64
-	idle     int           // instances that execute nothing
-	together int           // rows of a batch lately
-	running  int           // batches
-	arrived  chan struct{} // has a value after a request came, for instances that wait for more
+	idle     int           // idle instances
+	together int           // rows of recent batches
+	running  int           // batches being executed
+	arrived  chan struct{} // has a value after a request arrived, for instances that wait for more
 	closed   bool
 	estimate estimate
 	margin   margin
@@ -99,11 +100,11 @@ func New(opts Options, execute Executor) *Queue {
 	return q
 }
 
-// An item is a request that waits or is executed.
+// An item is a request that is waiting or being executed.
 type item struct {
 	*Request
 	ctx      context.Context //nolint:containedctx // of the request
-	key      string          // requests of one batch have the same
+	key      string          // equal for requests that may share a batch
 	arrived  time.Time
 	deadline time.Time
 	number   uint64
@@ -114,7 +115,7 @@ type item struct {
 	err      error
 }
 
-// The reasons why a request is refused.
+// Errors of refused and expired requests.
 var (
 	errClosed = outboard.Errorf(outboard.Unreachable, "infer", "the model is being unloaded")
 	// ErrExpired is the result of a request whose deadline passed while it waited.
@@ -144,7 +145,7 @@ func (q *Queue) Do(ctx context.Context, r *Request) ([]model.Tensor, Times, erro
 		if q.withdraw(it) {
 			return nil, it.times, it.err
 		}
-		<-it.done // its batch is cancelled, or goes on for others
+		<-it.done // its batch is cancelled, or continues for others
 	}
 	return it.outputs, it.times, it.err
 }
@@ -191,7 +192,7 @@ func (q *Queue) admit(it *item) (direct bool, err error) {
 	return false, nil
 }
 
-// withdraw removes a request that still waits. It reports false if a batch has it.
+// withdraw removes a waiting request. It reports false if a batch includes the request already.
 func (q *Queue) withdraw(it *item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -209,13 +210,13 @@ func (q *Queue) withdraw(it *item) bool {
 	return true
 }
 
-// remove takes a request out of the heap. mu must be held.
+// remove removes a request from the heap. mu must be held.
 func (q *Queue) remove(it *item) {
 	heap.Remove(&q.waiting, it.index)
 	q.rows -= max(it.Rows, 1)
 }
 
-// next executes batches with one instance until nothing waits.
+// next executes batches with one instance until no requests wait.
 func (q *Queue) next() {
 	for {
 		batch := q.form()
@@ -226,7 +227,7 @@ func (q *Queue) next() {
 	}
 }
 
-// release makes an instance idle, or has it execute what waits.
+// release makes an instance idle, or makes it execute the waiting requests.
 func (q *Queue) release() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -237,8 +238,8 @@ func (q *Queue) release() {
 	q.idle++
 }
 
-// form takes the next batch from the queue. It returns nil, and the instance is idle, if nothing
-// waits.
+// form removes the next batch from the queue. If no requests wait, it marks the instance as idle
+// and returns nil.
 func (q *Queue) form() []*item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -270,13 +271,13 @@ func (q *Queue) form() []*item {
 	}
 }
 
-// maxGather bounds how long requests wait for others where the options name no delay.
+// maxGather bounds how long requests wait for others if the options set no delay.
 const maxGather = time.Millisecond
 
-// delay is how long a request may wait for others. A batch costs a change between processes and a
-// call of the engine however small it is, so while several clients use an engine that is not busy
-// it gathers their requests for about as long as it then computes. A sole client never waits. mu
-// must be held.
+// delay returns how long a request may wait for others. A batch costs a switch between processes
+// and a call of the engine however small it is, so while several clients use an engine that is not
+// busy, it gathers their requests for about as long as their computation takes. A sole client never
+// waits. mu must be held.
 func (q *Queue) delay() time.Duration {
 	if q.opts.Delay > 0 || q.opts.MaxBatch == 1 || q.together <= 1 {
 		return q.opts.Delay
@@ -319,7 +320,7 @@ func (q *Queue) collect(head *item) []*item {
 	return batch
 }
 
-// largest is the most rows of a batch with the given head: as many as the goal of latency allows.
+// largest returns the most rows of a batch with the given head: as many as the latency goal allows.
 func (q *Queue) largest(head *item) int {
 	most := q.opts.MaxBatch
 	if q.opts.Goal > 0 {
@@ -343,8 +344,7 @@ func rowsOf(batch []*item) int {
 	return rows
 }
 
-// inOrder returns the waiting requests in the order of their execution, at most as many as a
-// batch can have. mu must be held.
+// inOrder returns the waiting requests in the order of their execution. mu must be held.
 func (q *Queue) inOrder() []*item {
 	list := slices.Clone(q.waiting)
 	slices.SortFunc(list, compareItems)
@@ -401,7 +401,7 @@ func (q *Queue) runBatch(ctx context.Context, batch []*item) error {
 	return splitOutputs(batch, outputs)
 }
 
-// joinContexts returns a context that ends when those of all requests have ended.
+// joinContexts returns a context that ends when the contexts of all requests have ended.
 func joinContexts(batch []*item) (context.Context, func()) {
 	if len(batch) == 1 {
 		return batch[0].ctx, func() {}
@@ -427,8 +427,7 @@ func joinContexts(batch []*item) (context.Context, func()) {
 	}
 }
 
-// Close refuses new requests, and waits until those that were accepted have been executed or ctx
-// ends.
+// Close refuses new requests, and waits until the accepted ones have been executed or ctx ends.
 func (q *Queue) Close(ctx context.Context) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -448,7 +447,7 @@ func (q *Queue) Close(ctx context.Context) error {
 	return nil
 }
 
-// waiting is a heap of requests, the next one first.
+// waiting is a heap of requests, with the next one first.
 type waiting []*item
 
 func compareItems(a, b *item) int {

@@ -8,34 +8,36 @@ import (
 	"time"
 )
 
-// Stats count the requests of a queue. Every request is in exactly one of Succeeded, Failed,
-// Cancelled, Expired, RefusedFull and RefusedDeadline in the end.
+// Stats count the requests of a queue. Every request is eventually counted in exactly one of
+// Succeeded, Failed, Cancelled, Expired, RefusedFull and RefusedDeadline.
 type Stats struct {
 	Succeeded, Failed uint64
-	// Cancelled are those whose client went away, Expired those whose deadline passed while they
-	// waited, the others were refused at once.
+	// Cancelled counts requests whose client disconnected, Expired those whose deadline passed
+	// while they waited. RefusedFull and RefusedDeadline count requests that were refused on
+	// arrival.
 	Cancelled, Expired           uint64
 	RefusedFull, RefusedDeadline uint64
-	// Rows are those of the requests that succeeded, Executions the batches.
+	// Rows counts the rows of successful requests, Executions the batches.
 	Rows, Executions uint64
-	// The times are sums over the requests that succeeded or, for Failed, failed.
+	// The times are sums over successful requests; FailedTime is the sum over failed ones.
 	Total, Queue, Compute, FailedTime time.Duration
-	// Batches are by their rows.
+	// Batches are the executions by their number of rows.
 	Batches map[int]BatchStats
 	Last    time.Time
-	// Waiting and Running are now: requests, and batches.
+	// Waiting and Running are the present numbers of waiting requests and of batches being
+	// executed.
 	Waiting, Running int
-	// Expected is how long a request that came now would wait, and Service its execution.
+	// Expected is the expected wait of a request that arrives now, and Service its execution time.
 	Expected, Service time.Duration
 }
 
-// BatchStats count the executions of one size.
+// BatchStats count the executions of batches of one size.
 type BatchStats struct {
 	Count   uint64
 	Compute time.Duration
 }
 
-// maxBatchSizes bounds the sizes that are counted apart.
+// maxBatchSizes bounds the number of sizes that are counted separately.
 const maxBatchSizes = 1024
 
 // record counts a batch. mu must be held.
@@ -84,21 +86,21 @@ func (q *Queue) Stats() Stats {
 	return s
 }
 
-// Expect returns the requests that wait, how long one that came now would wait, and how long its
-// execution takes.
+// Expect returns the number of waiting requests, and the expected wait and execution time of a
+// request that arrives now.
 func (q *Queue) Expect() (waiting int, wait, service time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.waiting), q.estimate.wait(q.rows, q.opts.MaxBatch, q.opts.Instances, q.running), q.estimate.service(1)
 }
 
-// An estimate predicts execution times from those that were measured: a moving average for each
-// power of two of rows.
+// An estimate predicts execution times from measured ones: a moving average for each power of two
+// of rows.
 type estimate struct {
 	times [32]time.Duration // by bits.Len(rows); 0: unknown
 }
 
-// weight is that of a new measurement: 1 in weight.
+// weight is the inverse weight of a new measurement.
 const weight = 8
 
 func (e *estimate) add(rows int, took time.Duration) {
@@ -110,11 +112,12 @@ func (e *estimate) add(rows int, took time.Duration) {
 	*at += (took - *at) / weight
 }
 
-// service predicts the execution of a batch. It is 0 before the first measurement.
+// service predicts the execution time of a batch. It returns 0 before the first measurement.
 func (e *estimate) service(rows int) time.Duration {
 	at := min(bits.Len(uint(max(rows, 1))), len(e.times)-1)
 	for d := range e.times {
-		// Smaller batches take less, larger ones at most in proportion: the nearest known one.
+		// Smaller batches take less time, larger ones at most proportionally more: the nearest
+		// known time serves.
 		if i := at - d; i >= 0 && e.times[i] > 0 {
 			return e.times[i]
 		}
@@ -132,7 +135,7 @@ func (e *estimate) wait(rows, most, instances, running int) time.Duration {
 	}
 	batches := (rows + most - 1) / most
 	size := min(max(rows, 1), most)
-	// Of a batch that is being executed half is left on average.
+	// Half of the execution of the current batch remains on average.
 	return (e.service(size)*time.Duration(batches)*2 + e.service(size)) / 2 / time.Duration(instances)
 }
 
@@ -147,23 +150,23 @@ func (e *estimate) rowsWithin(left time.Duration, limit int) int {
 		}
 		most = rows
 		if known == 0 {
-			return most // the next size is tried when this one is known
+			return most // the next size is tried once this one is known
 		}
 	}
 	return limit
 }
 
-// A margin is the factor by which expected waits are extended before they are compared with
-// deadlines. A request that is accepted and then misses its deadline raises the factor, one that
-// meets it lowers the factor a little (a feedback loop): engines are slower at times than their
-// average says, and a client that is refused at once can go elsewhere.
+// A margin is the factor by which expected waits are multiplied before they are compared with
+// deadlines. An accepted request that misses its deadline raises the factor, one that meets it
+// lowers the factor a little (a feedback loop): engines are at times slower than their average, and
+// a client that is refused at once can try another node.
 type margin struct {
-	excess float64 // of the factor above leastMargin
+	excess float64 // the factor above leastMargin
 	raised time.Time
 }
 
-// The factor is between leastMargin and leastMargin+mostExcess. One missed deadline weighs as much as
-// 1,000 that were met: far fewer than one per cent of the accepted requests may miss theirs.
+// The factor is between leastMargin and leastMargin+mostExcess. One missed deadline weighs as much
+// as 1,000 met ones: far fewer than one per cent of the accepted requests may miss theirs.
 const (
 	leastMargin = 1.25
 	mostExcess  = 3
@@ -175,7 +178,7 @@ func (m *margin) add(wait time.Duration) time.Duration {
 	return time.Duration(float64(wait) * (leastMargin + m.excess))
 }
 
-// missed raises the factor, once for all requests that were accepted before it was raised.
+// missed raises the factor, once for all requests that arrived before it was last raised.
 func (m *margin) missed(arrived time.Time) {
 	if arrived.After(m.raised) {
 		m.excess, m.raised = min(m.excess+missStep, mostExcess), time.Now()

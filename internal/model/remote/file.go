@@ -12,20 +12,20 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// readAhead is how many parts of a file are received while one is hashed and written.
+// readAhead is the number of parts of a file that are received while one is hashed and written.
 const readAhead = 4
 
-// A fileReader reads the parts of a file, and receives the next ones meanwhile. One goroutine at a
-// time may use it.
+// A fileReader reads the parts of a file while it receives the next ones. One goroutine at a time
+// may use it.
 type fileReader struct {
 	parts     chan []byte
 	receiving sync.WaitGroup
 	cancel    context.CancelFunc
-	err       error // why there are no more parts; set before parts is closed
+	err       error // reason that there are no more parts; set before parts is closed
 	rest      []byte
 }
 
-// newFileReader reads a stream of parts. cancel ends ctx, which is the stream's.
+// newFileReader reads a stream of parts. cancel cancels ctx, which is the stream's context.
 func newFileReader(ctx context.Context, stream grpc.ClientStream, cancel context.CancelFunc, node outboard.NodeID) *fileReader {
 	r := &fileReader{parts: make(chan []byte, readAhead), cancel: cancel}
 	r.receiving.Go(func() {
@@ -63,7 +63,7 @@ func (r *fileReader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Close implements io.Closer. It waits until nothing is received any more.
+// Close implements io.Closer. It waits until the receiving goroutine has ended.
 func (r *fileReader) Close() error {
 	r.cancel()
 	r.receiving.Wait()

@@ -1,5 +1,5 @@
 // Package remote carries requests for models between the nodes of a pool, over the fabric, and the
-// reports by which they choose each other.
+// reports by which nodes choose each other.
 package remote
 
 import (
@@ -34,28 +34,28 @@ import (
 const (
 	// maxMessage bounds a request or a result in bytes.
 	maxMessage = 1 << 30
-	// Identity is that of the nodes' own requests for models.
+	// Identity is the identity of the nodes' own requests for models.
 	Identity = "node:models"
 
-	// ServicePrefix begins the name of the service that each node has for the others.
+	// ServicePrefix is the prefix of the name of the service that each node offers to the others.
 	ServicePrefix = "outboard.models."
 
 	reportPrefix = "modelreports/"
-	// reportTTL is how long the report of a silent node counts, reportRenewal how often an
-	// unchanged one is published.
+	// reportTTL is the time after which a silent node's report expires, reportRenewal the interval
+	// at which an unchanged report is published.
 	reportTTL     = 30 * time.Second
 	reportRenewal = 10 * time.Second
 )
 
 func serviceName(node outboard.NodeID) string { return ServicePrefix + string(node) }
 
-// Options of a Peers.
+// Options configure Peers.
 type Options struct {
 	Self outboard.NodeID
-	// Socket is the node's socket for calls, Credential proves there that a call is a node's own.
+	// Socket is the node's socket for calls; Credential proves there that a call is the node's own.
 	Socket, Credential string
 	State              *state.State
-	// Members returns the nodes that live.
+	// Members returns the live nodes.
 	Members func() []outboard.Node
 	Log     *slog.Logger
 }
@@ -73,7 +73,7 @@ type Peers struct {
 
 var _ serve.Peers = (*Peers)(nil)
 
-// Open follows the reports of the other nodes and connects to the node's own calls.
+// Open follows the reports of the other nodes and connects to the node's own socket for calls.
 func Open(ctx context.Context, opts Options) (*Peers, error) {
 	p := &Peers{opts: opts, reports: map[outboard.NodeID]serve.Report{}}
 	var err error
@@ -91,7 +91,7 @@ func Open(ctx context.Context, opts Options) (*Peers, error) {
 // Close disconnects.
 func (p *Peers) Close() error { return errors.Join(p.view.Close(), p.conn.Close()) }
 
-// A credential proves to the node that a call is its own.
+// A credential proves to the node that a call is the node's own.
 type credential string
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.
@@ -99,10 +99,10 @@ func (c credential) GetRequestMetadata(context.Context, ...string) (map[string]s
 	return map[string]string{offer.CredentialKey: string(c)}, nil
 }
 
-// RequireTransportSecurity implements credentials.PerRPCCredentials: the socket is this machine's.
+// RequireTransportSecurity implements credentials.PerRPCCredentials: the socket is on this machine.
 func (credential) RequireTransportSecurity() bool { return false }
 
-// maxReport bounds a report in bytes.
+// maxReport bounds a report, in bytes.
 const maxReport = 512 << 10
 
 func (p *Peers) apply(e state.Entry) (bool, error) {
@@ -147,9 +147,10 @@ func (p *Peers) Reports() []serve.Report {
 	return list
 }
 
-// Publish implements serve.Peers. It writes only what has changed. One goroutine calls it.
+// Publish implements serve.Peers. It writes a report only if it has changed or its renewal is due.
+// Only one goroutine may call it.
 func (p *Peers) Publish(ctx context.Context, r serve.Report) error {
-	r.Free &^= 256<<20 - 1 // small changes are no news
+	r.Free &^= 256<<20 - 1 // small changes are not published
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err
@@ -184,8 +185,8 @@ func errorOf(node outboard.NodeID, err error) error {
 	return outboard.Errorf(kind, "node "+string(node), "%s", status.Convert(err).Message())
 }
 
-// statusCodes are those of the kinds of errors between nodes; all others are UNAVAILABLE, which a
-// caller may try elsewhere.
+// statusCodes are the gRPC codes for the kinds of errors between nodes; all others are UNAVAILABLE,
+// after which a caller may try another node.
 //
 //nolint:gochecknoglobals // a table
 var statusCodes = map[outboard.Kind]codes.Code{
@@ -209,7 +210,7 @@ func statusOf(err error) error {
 	return status.Error(code, err.Error())
 }
 
-// Parameters of a request with which a node passes its serve.Sequence on.
+// Parameters of a request by which a node forwards its serve.Sequence.
 const (
 	sequenceID     = "sequence_id"
 	sequenceClient = "sequence_client"
@@ -278,7 +279,7 @@ func (p *Peers) Load(ctx context.Context, node outboard.NodeID, name string, ver
 	return p.invoke(ctx, node, "Load", request, new(inference.ModelReadyResponse))
 }
 
-// Fetch implements artifact.Source: it reads a file from a node that has it.
+// Fetch implements artifact.Source: it reads a file from another node that has it.
 func (p *Peers) Fetch(ctx context.Context, digest string) (io.ReadCloser, error) {
 	var last error
 	for _, n := range p.opts.Members() {

@@ -22,7 +22,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/serve"
 )
 
-// Models are the models of this node, a serve.Server.
+// Models are the operations on this node's models; serve.Server implements it.
 type Models interface {
 	Infer(ctx context.Context, r *serve.Request) (*serve.Response, error)
 	TextHere(ctx context.Context, name, version string) (engine.TextModel, func(), error)
@@ -37,13 +37,13 @@ type Server struct {
 	Models Models
 	// Open opens a file of the node's artifacts.
 	Open func(digest string) (*os.File, error)
-	// Socket and Credential are those of Options.
+	// Socket and Credential are as in Options.
 	Socket, Credential string
 	Log                *slog.Logger
 }
 
-// drainTimeout bounds how long a node that stops serves the calls of others. It also waits for
-// that long where the pool's state does not answer to the withdrawal of the service.
+// drainTimeout bounds how long a stopping node serves the calls of others. The node also waits that
+// long if the pool's state does not confirm the withdrawal of the service.
 const drainTimeout = 2 * time.Second
 
 // Run serves other nodes until ctx ends.
@@ -55,8 +55,8 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	return s.run(ctx, server, fabric.WithPerRPCCredentials(credential(s.Credential)))
 }
 
-// Serve serves a service of every program, which the interceptors admit, over the fabric until ctx
-// ends. limit bounds a message in bytes.
+// Serve offers a service to all programs over the fabric until ctx ends; the interceptors admit the
+// callers. limit bounds a message in bytes.
 func (s *Server) Serve(ctx context.Context, register func(grpc.ServiceRegistrar), limit int, unary grpc.UnaryServerInterceptor, stream grpc.StreamServerInterceptor) error {
 	server := fabric.NewServer(fabric.WithMaxReceive(limit), fabric.WithMaxSend(limit), fabric.WithLogger(s.Log), fabric.WithDrainTimeout(drainTimeout),
 		fabric.WithUnaryServerInterceptor(unary), fabric.WithStreamServerInterceptor(stream))
@@ -64,15 +64,16 @@ func (s *Server) Serve(ctx context.Context, register func(grpc.ServiceRegistrar)
 	return s.run(ctx, server)
 }
 
-// ServeTenants serves services for the tenants of this node over the fabric until ctx ends. The fabric
-// admits nobody else to them, and no other process may offer them. limit bounds a message in bytes.
+// ServeTenants serves services for the tenants of this node over the fabric until ctx ends. The
+// fabric admits no other callers to them, and no other process may offer them. limit bounds a
+// message in bytes.
 func (s *Server) ServeTenants(ctx context.Context, register func(to grpc.ServiceRegistrar, node outboard.NodeID), limit int) error {
 	server := fabric.NewServer(fabric.WithMaxReceive(limit), fabric.WithMaxSend(limit), fabric.WithLogger(s.Log), fabric.WithDrainTimeout(drainTimeout))
 	register(server, s.Self)
 	return s.run(ctx, server, fabric.WithPerRPCCredentials(credential(s.Credential)))
 }
 
-// run offers a server to the node until ctx ends.
+// run offers a server on the node's socket until ctx ends.
 func (s *Server) run(ctx context.Context, server *fabric.Server, more ...fabric.Option) error {
 	listener, err := fabric.Listen("node:"+s.Socket, append(more, fabric.WithLogger(s.Log))...)
 	if err != nil {
@@ -86,8 +87,8 @@ func (s *Server) run(ctx context.Context, server *fabric.Server, more ...fabric.
 	return err
 }
 
-// service describes the methods. There is no generated code for it, since the service's name
-// depends on the node.
+// service describes the methods of the service. There is no generated code for them, since the
+// service's name depends on the node.
 func (s *Server) service() *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: serviceName(s.Self), HandlerType: (*any)(nil),
@@ -132,8 +133,8 @@ func serverStream[Q any](name string, f func(*Q, grpc.ServerStream) error) grpc.
 	}}
 }
 
-// checkCaller refuses callers that are not nodes. The fabric has checked the caller's identity
-// where the call began.
+// checkCaller refuses callers that are not nodes. The fabric has checked the caller's identity at
+// the call's origin.
 func checkCaller(ctx context.Context) error {
 	if c, ok := fabric.CallerFromContext(ctx); !ok || c.Tenant != Identity {
 		return status.Error(codes.PermissionDenied, "only nodes of the pool may call this")
@@ -193,7 +194,7 @@ func (s *Server) load(ctx context.Context, q *inference.ModelReadyRequest) (*inf
 	return &inference.ModelReadyResponse{Ready: err == nil}, err
 }
 
-// filePart is the size of a message with a part of a file.
+// filePart is the size of a message with a part of a file, in bytes.
 const filePart = 1 << 20
 
 func (s *Server) readFile(q *wrapperspb.StringValue, stream grpc.ServerStream) error {

@@ -15,8 +15,8 @@ import (
 	"github.com/outboard-run/outboard/internal/model/engine"
 )
 
-// A textRequest is a call of an engine.TextModel, as JSON. One member besides Model and Version is
-// set.
+// A textRequest is a call of an engine.TextModel, as JSON. Exactly one field besides Model and
+// Version is set.
 type textRequest struct {
 	Model   string `json:"model"`
 	Version int    `json:"version"`
@@ -44,7 +44,7 @@ type textReply struct {
 	Stats *engine.TextStats `json:"stats,omitempty"`
 }
 
-// A generatePart is a message of a generation's stream; the last one has Usage.
+// A generatePart is a message of a generation's stream; the last message has Usage.
 type generatePart struct {
 	Tokens []engine.Token `json:"tokens,omitempty"`
 	Usage  *engine.Usage  `json:"usage,omitempty"`
@@ -81,7 +81,7 @@ func (m *textModel) call(ctx context.Context, r textRequest) (textReply, error) 
 	return reply, json.Unmarshal(answer.GetValue(), &reply)
 }
 
-// Describe asks the node what the model is; it loads the model there.
+// Describe returns the description of a model by a node; it loads the model there.
 func (p *Peers) Describe(ctx context.Context, node outboard.NodeID, name string, version int) (engine.Info, error) {
 	r, err := (&textModel{peers: p, node: node, name: name, version: version}).call(ctx, textRequest{Describe: true})
 	if err != nil || r.Info == nil {
@@ -124,7 +124,7 @@ func (m *textModel) Stats() engine.TextStats {
 	defer cancel()
 	r, err := m.call(ctx, textRequest{Stats: true})
 	if err != nil || r.Stats == nil {
-		return engine.TextStats{} // a node that is gone has none
+		return engine.TextStats{} // an unreachable node has no statistics
 	}
 	return *r.Stats
 }
@@ -170,7 +170,7 @@ func (m *textModel) Generate(ctx context.Context, g engine.Generation, emit func
 	}
 }
 
-// text answers a call of a textModel.
+// text answers the calls of a textModel.
 func (s *Server) text(ctx context.Context, q *wrapperspb.BytesValue) (*wrapperspb.BytesValue, error) {
 	var r textRequest
 	if err := json.Unmarshal(q.GetValue(), &r); err != nil {
@@ -205,7 +205,7 @@ func (s *Server) text(ctx context.Context, q *wrapperspb.BytesValue) (*wrappersp
 	return wrapperspb.Bytes(text), err
 }
 
-// describe answers Peers.Describe, for models for tensors too.
+// describe answers Peers.Describe, also for models for tensors.
 func (s *Server) describe(ctx context.Context, r *textRequest) (*wrapperspb.BytesValue, error) {
 	info, err := s.Models.InfoHere(ctx, r.Model, versionText(r.Version))
 	if err != nil {
@@ -222,7 +222,7 @@ func versionText(n int) string {
 	return strconv.Itoa(n)
 }
 
-// generate answers Generate of a textModel.
+// generate answers the method Generate of a textModel.
 func (s *Server) generate(q *wrapperspb.BytesValue, stream grpc.ServerStream) error {
 	var r textRequest
 	if err := json.Unmarshal(q.GetValue(), &r); err != nil || r.Generate == nil {

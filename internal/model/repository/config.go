@@ -18,34 +18,36 @@ import (
 
 // Config is a model's configuration file, model.yaml. Its zero value serves any model.
 type Config struct {
-	// Engine is the name of the engine; "" chooses it by the file's ending.
+	// Engine is the name of the engine; "" chooses it by the main file's extension.
 	Engine string `json:"engine,omitempty" yaml:"engine"`
-	// Aliases are further names of the model.
+	// Aliases are additional names of the model.
 	Aliases []string `json:"aliases,omitempty" yaml:"aliases"`
-	// Replicas is how many nodes load the model; 0: 1.
+	// Replicas is the number of nodes that load the model; 0 means 1.
 	Replicas int `json:"replicas,omitempty" yaml:"replicas"`
-	// Nodes are those that may load the model; none: all.
+	// Nodes are the nodes that may load the model; empty means all.
 	Nodes []string `json:"nodes,omitempty" yaml:"nodes"`
-	// Threads is how many processors one execution uses, Instances how many executions run at
-	// once; 0: as the engine decides.
+	// Threads is the number of processors that one execution uses, Instances the number of
+	// concurrent executions; 0 lets the engine decide.
 	Threads   int `json:"threads,omitempty" yaml:"threads"`
 	Instances int `json:"instances,omitempty" yaml:"instances"`
-	// Memory is the most that the model's process may hold; 0: no limit.
+	// Memory bounds the memory of the model's process; 0 means no limit.
 	Memory Size `json:"memory,omitempty" yaml:"memory"`
-	// Device is where the engine computes: "cpu", "cuda", "cuda/INDEX".
+	// Device is the device on which the engine computes: "cpu", "cuda", "cuda/INDEX".
 	Device string `json:"device,omitempty" yaml:"device"`
-	// Library is another build of the engine's library, a path on the nodes.
+	// Library is the path on the nodes of another build of the engine's library.
 	Library string `json:"library,omitempty" yaml:"library"`
-	// Server is the name of the server that executes the model, for the engine "process". Nodes
-	// have servers by that name if their operators have defined them.
+	// Server is the name of the server that executes the model, for the engine "process". A node
+	// has a server with that name if its operator has defined it.
 	Server string `json:"server,omitempty" yaml:"server"`
-	// Idle is how long an unused model stays loaded; 0: a quarter of an hour, negative: for ever.
+	// Idle is how long an unused model stays loaded; 0 means a quarter of an hour, a negative value
+	// no limit.
 	Idle Duration `json:"idle,omitempty" yaml:"idle"`
-	// NaN says whether inputs with a NaN or an infinity are refused: "refuse" or "allow" (default).
+	// NaN determines whether inputs with a NaN or an infinity are refused: "refuse" or "allow"
+	// (default).
 	NaN string `json:"nan,omitempty" yaml:"nan"`
 	// Pairs is the name of one of the model's files, with recorded requests and results that each
-	// instance must repeat before it gets requests. Tolerance is how much an element of an output may
-	// differ, relative to its size; 0: a thousandth.
+	// instance must reproduce before it gets requests. Tolerance is the allowed deviation of an
+	// element of an output, relative to its size; 0 means a thousandth.
 	Pairs     string  `json:"pairs,omitempty" yaml:"pairs"`
 	Tolerance float64 `json:"tolerance,omitempty" yaml:"tolerance"`
 	// Context and Sequences are for text: the most tokens of a sequence, and the most sequences
@@ -57,30 +59,31 @@ type Config struct {
 	Queue    Queue    `json:"queue,omitzero" yaml:"queue"`
 }
 
-// Batching is how requests are put together.
+// Batching configures how requests are combined into batches.
 type Batching struct {
-	// Max is the most rows of a batch; 0: 32 for a model with a batch dimension; 1: no batches.
+	// Max is the most rows of a batch; 0 means 32 for a model with a batch dimension; 1 disables
+	// batches.
 	Max int `json:"max,omitempty" yaml:"max"`
-	// Delay is how long a request waits for others; 0: while several clients share batches, as long as
-	// a batch takes and at most 1 ms.
+	// Delay is how long a request waits for others; with 0 it waits as long as a batch takes, at
+	// most 1 ms, while several clients share batches.
 	Delay Duration `json:"delay,omitempty" yaml:"delay"`
-	// Preferred are sizes for which a delay ends early; they are warmed, as is Max.
+	// Preferred are batch sizes at which the delay ends early; they are warmed up, as is Max.
 	Preferred []int `json:"preferred,omitempty" yaml:"preferred"`
-	// Goal is the latency that batches are kept small for.
+	// Goal is the latency for which batches are kept small.
 	Goal Duration `json:"goal,omitempty" yaml:"goal"`
-	// Pad lets requests of different shapes share a batch, filled with zeros.
+	// Pad lets requests of different shapes share a batch by padding them with zeros.
 	Pad bool `json:"pad,omitempty" yaml:"pad"`
 }
 
-// Queue bounds the requests that wait.
+// Queue bounds the waiting requests.
 type Queue struct {
-	// Size is the most of them; 0: 256.
+	// Size is the most waiting requests; 0 means 256.
 	Size int `json:"size,omitempty" yaml:"size"`
-	// Timeout is the deadline of requests that name none; 0: one minute.
+	// Timeout is the deadline of requests that set none; 0 means one minute.
 	Timeout Duration `json:"timeout,omitempty" yaml:"timeout"`
 }
 
-// A Duration is written as Go writes it: "5ms".
+// A Duration is written in Go's syntax: "5ms".
 type Duration time.Duration
 
 // UnmarshalYAML implements yaml.Unmarshaler.
@@ -106,7 +109,7 @@ func (s *Size) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// The bounds of a configuration.
+// Limits of a configuration.
 const (
 	maxConfig    = 64 << 10 // bytes of the file
 	maxInstances = 1024
@@ -115,7 +118,7 @@ const (
 	maxAliases   = 16
 )
 
-// ParseConfig reads a configuration file. Its errors name file and line.
+// ParseConfig parses a configuration file. Its errors name file and line.
 func ParseConfig(file string, text []byte) (Config, error) {
 	var c Config
 	if len(text) > maxConfig {
@@ -134,7 +137,7 @@ func ParseConfig(file string, text []byte) (Config, error) {
 
 var lineError = regexp.MustCompile(`line (\d+): (.*)`)
 
-// locate writes an error of the decoder as FILE:LINE: reason, one line for each.
+// locate formats an error of the decoder as FILE:LINE: reason, one line for each mistake.
 func locate(file string, err error) string {
 	texts := []string{err.Error()}
 	if many, ok := errors.AsType[*yaml.TypeError](err); ok {
@@ -163,7 +166,7 @@ func lineOf(text []byte, field string) int {
 	return 1
 }
 
-// A fieldError says what is wrong with a setting.
+// A fieldError describes a mistake in a setting.
 type fieldError struct{ field, text string }
 
 func (e *fieldError) Error() string { return e.field + ": " + e.text }

@@ -1,8 +1,8 @@
 // Package repository keeps the versions of models in the pool's table, and their files as
 // artifacts.
 //
-// One key has one model, `models/NAME`, with its last versions; it is written by
-// compare-and-swap. The last version is in force.
+// The key `models/NAME` holds one model, with its last versions; it is written by compare-and-swap.
+// The last version is in force.
 package repository
 
 import (
@@ -26,14 +26,14 @@ import (
 
 const (
 	prefix = "models/"
-	// maxVersion bounds a version in JSON, in bytes.
+	// maxVersion bounds a version encoded in JSON, in bytes.
 	maxVersion   = 64 << 10
 	keptVersions = 8
 	keptBytes    = 4 * maxVersion
 	maxFiles     = 64
 )
 
-// Version is a model as it was pushed once.
+// Version is the state of a model as it was pushed.
 type Version struct {
 	Number int    `json:"number"`
 	Name   string `json:"name"`
@@ -44,11 +44,12 @@ type Version struct {
 	// Files are the artifacts of the model, by their names in its folder.
 	Files map[string]File `json:"files"`
 	// Canary is the percentage of requests that this version gets; the others go to the version
-	// that was in force before. 0 and 100 mean all.
+	// that was in force before it. 0 and 100 mean all requests.
 	Canary  int             `json:"canary,omitempty"`
 	Applied time.Time       `json:"applied"`
 	By      outboard.NodeID `json:"by"`
-	// Of is the version whose content this one brought back, 0 for none.
+	// Of is the number of the earlier version whose content this version restored, 0 if it restored
+	// none.
 	Of int `json:"of,omitempty"`
 
 	content string // Content, of versions that the repository returns
@@ -69,8 +70,8 @@ func (v *Version) Bytes() int64 {
 	return total
 }
 
-// Content identifies what the version consists of: two versions of a model with the same content
-// are interchangeable. The versions that Get and List return must not be changed.
+// Content identifies the content of the version: two versions of a model with the same content are
+// interchangeable. The versions that Get and List return must not be changed.
 func (v *Version) Content() string {
 	if v.content != "" {
 		return v.content
@@ -104,25 +105,25 @@ func (v *Version) Size() int {
 	return len(text)
 }
 
-// Model is the versions of a model that are kept, oldest first.
+// Model is the history of a model: the kept versions, oldest first.
 type Model = versions.History[Version, *Version]
 
-// Options of a Repository.
+// Options configure a Repository.
 type Options struct {
 	State  *state.State
 	Self   outboard.NodeID
 	Logger *slog.Logger
 }
 
-// A Repository is a node's view of the models, and its way to change them. Any number of
-// goroutines may use it.
+// A Repository is a node's view of the models, and changes them. Any number of goroutines may use
+// it.
 type Repository struct {
 	opts   Options
 	view   *state.Follower
 	models map[string]Model // under view's lock
 }
 
-// Open follows the table. It returns when the first view is complete.
+// Open follows the table. It returns when the view is complete for the first time.
 func Open(ctx context.Context, opts Options) (*Repository, error) {
 	r := &Repository{opts: opts, models: map[string]Model{}}
 	var err error
@@ -132,10 +133,10 @@ func Open(ctx context.Context, opts Options) (*Repository, error) {
 	return r, nil
 }
 
-// Close stops following.
+// Close stops following the table.
 func (r *Repository) Close() error { return r.view.Close() }
 
-// Changed is closed at the next change of what the Repository returns.
+// Changed returns a channel that is closed at the next change of a model.
 func (r *Repository) Changed() <-chan struct{} { return r.view.Changed() }
 
 func (r *Repository) apply(e state.Entry) (bool, error) {
@@ -151,7 +152,7 @@ func (r *Repository) apply(e state.Entry) (bool, error) {
 		if v := &m.Versions[i]; v.Name != name || v.Files[v.Main].Digest == "" {
 			return false, fmt.Errorf("version %d of model %s is malformed", v.Number, name)
 		}
-		// Each request compares contents: they are computed once.
+		// Each request compares contents, so they are computed once.
 		m.Versions[i].content = m.Versions[i].Content()
 	}
 	r.models[name] = m
@@ -193,7 +194,7 @@ func (r *Repository) Get(name string) (Model, error) {
 	return Model{}, outboard.Errorf(outboard.NotFound, "", "there is no model %q: there are %s", name, strings.Join(names, ", "))
 }
 
-// Files returns the digests of the artifacts that the versions need.
+// Files returns the digests of the artifacts that the kept versions need.
 func (r *Repository) Files() map[string]bool {
 	files := map[string]bool{}
 	for _, m := range r.List() {
@@ -241,8 +242,8 @@ func (r *Repository) Push(ctx context.Context, v Version) (Version, error) {
 	})
 }
 
-// Rollout puts a version that is kept in force again; canary is the percentage of requests that
-// it gets, 0 for all.
+// Rollout puts a kept version in force again; canary is the percentage of requests that it gets, 0
+// for all.
 func (r *Repository) Rollout(ctx context.Context, name string, number, canary int) (Version, error) {
 	op := fmt.Sprintf("roll out version %d of %s", number, name)
 	if canary < 0 || canary > 100 {
@@ -270,7 +271,7 @@ func numbers(m Model) string {
 	return strings.Join(list, ", ")
 }
 
-// Rollback puts the version before the one in force in force again.
+// Rollback puts the version that preceded the one in force in force again.
 func (r *Repository) Rollback(ctx context.Context, name string) (Version, error) {
 	op := "roll back " + name
 	return r.history(name).Push(ctx, op, func(m Model) (Version, error) {
@@ -283,7 +284,8 @@ func (r *Repository) Rollback(ctx context.Context, name string) (Version, error)
 	})
 }
 
-// RevertCanary puts the version before a canary in force, if the canary is the current version.
+// RevertCanary puts the version that preceded a canary in force, if the canary is the current
+// version.
 func (r *Repository) RevertCanary(ctx context.Context, name string, number int) (Version, error) {
 	op := "take back " + name
 	return r.history(name).Push(ctx, op, func(m Model) (Version, error) {
@@ -301,10 +303,10 @@ func (r *Repository) RevertCanary(ctx context.Context, name string, number int) 
 	})
 }
 
-// pushedAs is the number with which the content of a version was pushed.
+// pushedAs returns the number with which the content of a version was pushed.
 func (v *Version) pushedAs() int { return cmp.Or(v.Of, v.Number) }
 
-// Remove removes a model. One that is pushed under its name later has greater numbers.
+// Remove removes a model. A model that is pushed under its name later has greater numbers.
 func (r *Repository) Remove(ctx context.Context, name string) error {
 	op := "remove " + name
 	return r.history(name).Remove(ctx, op, func(m Model) error {
@@ -316,7 +318,7 @@ func (r *Repository) Remove(ctx context.Context, name string) error {
 	})
 }
 
-// Await waits until this view of the pool has a version of a model, or a later one.
+// Await waits until this view has the version of a model, or a later one.
 func (r *Repository) Await(ctx context.Context, name string, number int) error {
 	for {
 		changed := r.Changed()

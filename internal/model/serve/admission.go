@@ -12,14 +12,14 @@ import (
 	"github.com/outboard-run/outboard/internal/model/repository"
 )
 
-// defaultQueue is the most generations that wait for a slot.
+// defaultQueue is the default number of generations that may wait for a slot.
 const defaultQueue = 256
 
-// A textGate admits generations to a model: it bounds those that wait, and refuses those whose first
-// token can't come in time.
+// A textGate admits generations to a model: it bounds the waiting ones, and refuses generations
+// whose first token can't come in time.
 type textGate struct {
 	slots, size int
-	// timeout is how long the first token may take, 0 for as long as it takes.
+	// timeout bounds the time to the first token, 0 for no bound.
 	timeout time.Duration
 
 	mu       sync.Mutex
@@ -28,15 +28,17 @@ type textGate struct {
 	counts   TextCounts
 }
 
-// TextCounts count the generations of a model on this node. Every one is in exactly one of them in
-// the end.
+// TextCounts count the generations of a model on this node. Each generation is eventually counted
+// in exactly one field.
 type TextCounts struct {
 	Done, Failed uint64
-	// Late are those whose first token did not come in time; the others were refused at once.
+	// Late counts generations whose first token did not come in time; RefusedFull and
+	// RefusedDeadline count generations that were refused at once.
 	Late, RefusedFull, RefusedDeadline uint64
 }
 
-// newTextGate returns the gate of a model that decodes so many sequences at once; 0 is not known.
+// newTextGate returns the gate of a model that decodes so many sequences at once; 0 means that the
+// number is not known.
 func newTextGate(c *repository.Config, sequences int) *textGate {
 	return &textGate{slots: cmp.Or(sequences, c.Sequences, 1), size: cmp.Or(c.Queue.Size, defaultQueue), timeout: time.Duration(c.Queue.Timeout)}
 }
@@ -89,7 +91,7 @@ func (g *textGate) stats() TextCounts {
 	return g.counts
 }
 
-// admitted is a model whose generations pass a gate.
+// admitted is a model whose generations must be admitted by a gate.
 type admitted struct {
 	engine.TextModel
 	gate     *textGate

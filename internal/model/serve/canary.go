@@ -11,28 +11,29 @@ import (
 	"github.com/outboard-run/outboard/internal/model/repository"
 )
 
-// A canary is a version that gets some of a model's requests, as this node has seen them.
+// A canary is a version that gets some of a model's requests, with this node's counts of them.
 type canary struct {
 	number   int    // of the version
 	requests uint64 // for text, which are divided where they are accepted
-	// The outcomes of the canary and of the version before.
+	// own and before are the outcomes of the canary and of the preceding version.
 	own, before outcomes
 	reverting   bool
 }
 
-// outcomes count the requests of one version of a canary's pair on this node.
+// outcomes count the requests of a canary or of its preceding version on this node.
 type outcomes struct{ requests, failed uint64 }
 
-// canaryFailures is how many requests of a canary must fail before it is rolled back. They must also
-// be a tenth of its requests, and twice the share that fails with the version before.
+// canaryFailures is the number of requests of a canary that must fail before it is rolled back.
+// They must also be a tenth of its requests, and its share of failures twice that of the preceding
+// version.
 const canaryFailures = 5
 
 func (o *outcomes) isWorseThan(before *outcomes) bool {
 	return o.failed >= canaryFailures && 10*o.failed >= o.requests && o.failed*before.requests >= 2*before.failed*o.requests
 }
 
-// isFault reports whether an error is the fault of a version. What is wrong with a request, a full
-// queue, a deadline and a client that is gone are not.
+// isFault reports whether an error is the fault of a version. A wrong request, a full queue, an
+// expired deadline and a client that disconnected are not.
 func isFault(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
@@ -44,11 +45,11 @@ func isFault(ctx context.Context, err error) bool {
 // isCanary reports whether a version in force gets only some of the requests.
 func isCanary(v *repository.Version) bool { return v.Canary > 0 && v.Canary < 100 }
 
-// isForCanary reports whether the n-th request is one of a canary's, which are spread evenly: of any
-// 100 requests in a row, percent are.
+// isForCanary reports whether the n-th request belongs to a canary. Its requests are spread evenly:
+// percent of any 100 consecutive requests.
 func isForCanary(n uint64, percent int) bool { return n*uint64(percent)%100 < uint64(percent) }
 
-// canaryOf returns what was counted of a canary. mu must be held.
+// canaryOf returns the counts of a canary. mu must be held.
 func canaryOf(s *Server, v *repository.Version) *canary {
 	c := s.canaries[v.Name]
 	if c == nil || c.number != v.Number {
@@ -58,7 +59,8 @@ func canaryOf(s *Server, v *repository.Version) *canary {
 	return c
 }
 
-// beforeCanary returns the version that gets the requests that a canary does not get, nil for none.
+// beforeCanary returns the version that gets the requests that a canary does not get, nil if there
+// is none.
 func beforeCanary(s *Server, v *repository.Version) *repository.Version {
 	m, err := s.opts.Repository.Get(v.Name)
 	if err != nil {
@@ -72,8 +74,8 @@ func beforeCanary(s *Server, v *repository.Version) *repository.Version {
 	return nil
 }
 
-// chooseVersion divides generations between a canary, v, and the version before. The number is "" if
-// there is no canary: then the version that serves at the moment executes the generation.
+// chooseVersion divides generations between a canary, v, and the preceding version. number is "" if
+// there is no canary: then the version that serves at present executes the generation.
 func chooseVersion(s *Server, v *repository.Version) (chosen *repository.Version, number string) {
 	if !isCanary(v) {
 		return v, ""
@@ -90,8 +92,8 @@ func chooseVersion(s *Server, v *repository.Version) (chosen *repository.Version
 	return chosen, strconv.Itoa(chosen.Number)
 }
 
-// countOutcome counts a request of the version in force, v, or of the one before, which got it since
-// v is a canary. It takes a canary back that fails more often than the version before.
+// countOutcome counts a request of the version in force, v, or of the preceding one, which got it
+// because v is a canary. It reverts a canary that fails more often than the preceding version.
 func countOutcome(s *Server, v *repository.Version, before, fault bool) {
 	if !isCanary(v) {
 		return
@@ -115,7 +117,7 @@ func countOutcome(s *Server, v *repository.Version, before, fault bool) {
 	s.serving.Go(func() { revertCanary(s, v.Name, v.Number, failed, requests) })
 }
 
-// revertLimit is how long the pool's state may take to take a canary back.
+// revertLimit bounds the time to revert a canary in the pool's state.
 const revertLimit = time.Minute
 
 func revertCanary(s *Server, name string, number int, failed, requests uint64) {

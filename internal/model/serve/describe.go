@@ -12,7 +12,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/repository"
 )
 
-// ModelStats are the counts of one version on this node.
+// ModelStats are the counts of one version of a model on this node.
 type ModelStats struct {
 	Name    string
 	Version int
@@ -21,7 +21,7 @@ type ModelStats struct {
 	Text TextCounts
 }
 
-// Stats returns the counts of the models that are loaded on this node.
+// Stats returns the counts of the models loaded on this node.
 func (s *Server) Stats() []ModelStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,8 +42,8 @@ func (s *Server) Stats() []ModelStats {
 	return list
 }
 
-// An Index is a model of the repository with its state on this node or, where another node has it
-// ready, there.
+// An Index is a model of the repository with its state on this node or, if another node has it
+// ready, on that node.
 type Index struct {
 	Version repository.Version
 	State   State
@@ -60,7 +60,7 @@ func (s *Server) Index() []Index {
 	return list
 }
 
-// indexOf returns the best state that a version has on any node.
+// indexOf returns a version with the best state that it has on any node.
 func indexOf(s *Server, v *repository.Version) Index {
 	x := Index{Version: *v, State: StateUnloaded}
 	for _, c := range s.Explain(v) {
@@ -77,7 +77,7 @@ func indexOf(s *Server, v *repository.Version) Index {
 	return x
 }
 
-// Ready reports whether a model can take requests: it is loaded, or it is loaded on demand and has
+// Ready reports whether a model can serve requests: it is loaded, or it is loaded on demand and has
 // not failed.
 func (s *Server) Ready(name, version string) (bool, error) {
 	v, err := s.version(name, version)
@@ -87,18 +87,18 @@ func (s *Server) Ready(name, version string) (bool, error) {
 	return len(s.candidates(v)) > 0, nil
 }
 
-// A Description is what a model takes and returns.
+// A Description describes the inputs and outputs of a version, and lists the kept versions.
 type Description struct {
 	Version  *repository.Version
 	Versions []string
 	Info     engine.Info
 }
 
-// describeLimit is how long a model that isn't loaded may take to be described.
+// describeLimit bounds the time to describe a model that isn't loaded.
 const describeLimit = time.Minute
 
-// Describe describes a model, as the best node for it knows it. That node loads the model if it
-// isn't loaded.
+// Describe returns the description of a model from the best node for it. That node loads the model
+// if it isn't loaded.
 func (s *Server) Describe(ctx context.Context, name, version string) (*Description, error) {
 	v, err := s.version(name, version)
 	if err != nil {
@@ -121,8 +121,8 @@ func (s *Server) Describe(ctx context.Context, name, version string) (*Descripti
 	return d, nil
 }
 
-// infoFromBest asks the nodes that can serve a version what it takes and returns, the best one
-// first.
+// infoFromBest returns the description of a version from the nodes that can serve it, tried in the
+// order of preference.
 func (s *Server) infoFromBest(ctx context.Context, v *repository.Version, version string) (engine.Info, error) {
 	var last error
 	for _, c := range s.candidates(v) {
@@ -141,7 +141,7 @@ func (s *Server) infoFromBest(ctx context.Context, v *repository.Version, versio
 	return engine.Info{}, cmp.Or(last, errNoNode(v.Name))
 }
 
-// InfoHere describes a model on this node, which loads it if it isn't loaded.
+// InfoHere returns the description of a model on this node, which loads it if it isn't loaded.
 func (s *Server) InfoHere(ctx context.Context, name, version string) (engine.Info, error) {
 	v, err := s.version(name, version)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/outboard-run/outboard/internal/model/worker"
 )
 
-// An instance is one content of a model on this node: its files, its worker and its queue. A
-// worker that ends by itself is started again at the next request.
+// An instance is one content of a model on this node: its files, its worker and its queue. A worker
+// that ends by itself is restarted at the next request.
 type instance struct {
 	server *Server
 	spec   repository.Version
@@ -32,27 +32,27 @@ type instance struct {
 	dir    string
 
 	ready chan struct{} // closed when loading has ended
-	err   error         // why it failed; set before ready is closed
+	err   error         // error of loading; set before ready is closed
 
 	mu      sync.Mutex
 	worker  *worker.Worker
 	queue   *queue.Queue
 	info    engine.Info
 	gate    *textGate
-	text    *TextLoad // as it was measured last; nil for a model for tensors
-	users   int       // requests under way
-	used    time.Time // last
+	text    *TextLoad // its last measurement; nil for a model for tensors
+	users   int       // requests in progress
+	used    time.Time // time of the last use
 	began   time.Time
 	loadFor time.Duration
 	crashes int
-	again   chan struct{} // closed when a restart has ended; nil for none
+	again   chan struct{} // closed when a restart has ended; nil if there is none
 	ended   atomic.Bool
 }
 
 // DefaultMaxBatch is the most rows of a batch of a model with a batch dimension.
 const DefaultMaxBatch = 32
 
-// load fetches the files, starts the worker, and warms each size of batch.
+// load fetches the files, starts the worker, and warms up each batch size.
 func (i *instance) load(ctx context.Context) {
 	defer close(i.ready)
 	i.began = time.Now()
@@ -75,7 +75,7 @@ func (i *instance) version() int { return int(i.number.Load()) }
 
 func (i *instance) name() string { return fmt.Sprintf("%s, version %d", i.spec.Name, i.version()) }
 
-// fetch makes the files of the model appear in its folder.
+// fetch links the files of the model into its folder.
 func (i *instance) fetch(ctx context.Context) error {
 	files := filepath.Join(i.dir, "files")
 	for _, dir := range []string{files, filepath.Join(i.dir, "worker")} {
@@ -100,7 +100,7 @@ func (i *instance) removeFiles() {
 	}
 }
 
-// start starts a worker and warms it.
+// start starts a worker and warms it up.
 func (i *instance) start(ctx context.Context) error {
 	s, c := i.server, &i.spec.Config
 	embedded, err := libraries(s, &i.spec)
@@ -146,7 +146,7 @@ func (i *instance) start(ctx context.Context) error {
 	return nil
 }
 
-// launcher returns how the worker of an instance is started.
+// launcher returns the function that starts the worker of an instance.
 func launcher(s *Server, i *instance) helper.Launcher {
 	launch := s.opts.Launch
 	if i.spec.Config.Server != "" {
@@ -156,12 +156,13 @@ func launcher(s *Server, i *instance) helper.Launcher {
 }
 
 // processName returns a name that no other process of this node has had: its control group is
-// killed and removed with the process, also while the model is being loaded again.
+// killed and removed with the process, possibly while the model is being loaded again.
 func processName(s *Server, i *instance) string {
 	return fmt.Sprintf("%s-%d-%d", i.spec.Name, i.version(), s.started.Add(1))
 }
 
-// libraries returns the embedded libraries for a version, none if it names another one.
+// libraries returns the embedded libraries for a version, none if its configuration names another
+// library.
 func libraries(s *Server, v *repository.Version) ([]*os.File, error) {
 	if v.Config.Library != "" || s.opts.Libraries == nil {
 		return nil, nil
@@ -195,7 +196,7 @@ func (i *instance) execute(ctx context.Context, inputs []queue.Input, outputs []
 	return w.InferParts(ctx, list, outputs)
 }
 
-// measureText asks a model for text for its load.
+// measureText updates the load of a model for text.
 func (i *instance) measureText() {
 	i.mu.Lock()
 	w, info := i.worker, i.info
@@ -209,7 +210,7 @@ func (i *instance) measureText() {
 	i.text = newTextLoad(&info, &stats)
 }
 
-// watch notices that the worker has ended.
+// watch waits for the end of the worker, and logs and counts it unless the instance was unloaded.
 func (i *instance) watch(w *worker.Worker) {
 	began := time.Now()
 	<-w.Done()
@@ -264,7 +265,7 @@ func (i *instance) release() {
 	i.used = time.Now()
 }
 
-// unload drains the instance, at most for grace, and ends its worker.
+// unload drains the instance for at most grace, and ends its worker.
 func (i *instance) unload(ctx context.Context, grace time.Duration) {
 	if i.ended.Swap(true) {
 		return
@@ -290,7 +291,7 @@ func (i *instance) unload(ctx context.Context, grace time.Duration) {
 	i.server.log.Info("a model is unloaded", "model", i.spec.Name, "version", i.version())
 }
 
-// drainInterval is how often a drain looks for requests under way.
+// drainInterval is the interval at which a drain checks for requests in progress.
 const drainInterval = 10 * time.Millisecond
 
 func (i *instance) inUse() bool {
@@ -299,8 +300,8 @@ func (i *instance) inUse() bool {
 	return i.users > 0
 }
 
-// warm executes each size of batch that will be used once, with zeros: engines allocate and
-// compile at the first call of a shape. Models whose other dimensions vary are warmed with 1.
+// warm executes each batch size that will be used once, with zeros: engines allocate and compile at
+// the first call of a shape. Other variable dimensions are set to 1.
 func (i *instance) warm(ctx context.Context) error {
 	if !i.worker.Tensors() {
 		return nil
@@ -329,7 +330,7 @@ func (i *instance) warm(ctx context.Context) error {
 		}
 		_, err := i.worker.InferParts(ctx, inputs, nil)
 		if outboard.KindOf(err) == outboard.Unreachable || ctx.Err() != nil {
-			return err // it crashed: zeros are as good an input as any
+			return err // it crashed: zeros are valid inputs
 		}
 	}
 	return nil
@@ -420,8 +421,8 @@ func fits(shape, want []int64) bool {
 	return true
 }
 
-// checkData compares the size of the data with the shape, and looks for elements that are no
-// numbers if the model refuses them.
+// checkData compares the size of the data with the shape, and searches for NaNs and infinities if
+// the model refuses them.
 func checkData(t *model.Tensor, refuseNaN bool) error {
 	elements, ok := model.Elements(t.Shape)
 	if !ok || elements > math.MaxInt/8 {

@@ -8,12 +8,12 @@ import (
 	"github.com/outboard-run/outboard/internal/model/queue"
 )
 
-// metrics are those of the models on this node. The names that begin with nv_ are Triton's.
+// metrics are the metrics of the models on this node. The names that begin with nv_ are Triton's.
 type metrics struct {
 	server  *Server
 	crashes *prometheus.CounterVec
 	retries *prometheus.CounterVec
-	// reverted counts the canaries that this node has taken back.
+	// reverted counts the canaries that this node has reverted.
 	reverted *prometheus.CounterVec
 	latency  *prometheus.HistogramVec
 	queued   *prometheus.HistogramVec

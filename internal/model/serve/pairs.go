@@ -20,7 +20,7 @@ import (
 )
 
 // A pair is a recorded request with its result: tensors by their names, or a prompt with the text
-// that greedy decoding continues it with.
+// by which greedy decoding continues it.
 type pair struct {
 	Inputs  map[string]json.RawMessage `json:"inputs"`
 	Outputs map[string]json.RawMessage `json:"outputs"`
@@ -28,7 +28,7 @@ type pair struct {
 	Text    string                     `json:"text"`
 }
 
-// The bounds of recorded pairs, and the tolerance where the configuration has none.
+// Limits of recorded pairs, and the tolerance if the configuration has none.
 const (
 	maxPairs         = 1000
 	maxPairsFile     = 64 << 20 // bytes
@@ -36,7 +36,8 @@ const (
 	defaultTolerance = 1e-3
 )
 
-// checkPairs has a loaded model repeat its recorded pairs. The error names the first that differs.
+// checkPairs makes a loaded model repeat its recorded pairs. The error names the first pair that
+// differs.
 func (i *instance) checkPairs(ctx context.Context, w *worker.Worker) error {
 	name := i.spec.Config.Pairs
 	if name == "" {
@@ -74,7 +75,7 @@ func readPairs(path string) ([]pair, error) {
 	return parsePairs(text)
 }
 
-// parsePairs reads an array of pairs.
+// parsePairs parses an array of pairs.
 func parsePairs(text []byte) ([]pair, error) {
 	var list []pair
 	decoder := json.NewDecoder(bytes.NewReader(text))
@@ -95,7 +96,7 @@ func parsePairs(text []byte) ([]pair, error) {
 	return list, nil
 }
 
-// checkTensors computes a pair's outputs.
+// checkTensors computes a pair's outputs and compares them with the recorded ones.
 func (i *instance) checkTensors(ctx context.Context, w *worker.Worker, p *pair) error {
 	if !w.Tensors() || i.server.opts.ParseTensor == nil {
 		return outboard.Errorf(outboard.Invalid, "", "the model takes no tensors: want prompt and text")
@@ -133,7 +134,7 @@ func (i *instance) checkTensors(ctx context.Context, w *worker.Worker, p *pair) 
 	return nil
 }
 
-// parseTensors reads the values of a pair in the order of the model's signatures.
+// parseTensors parses the values of a pair in the order of the model's signatures.
 func parseTensors(s *Server, values map[string]json.RawMessage, signatures []model.Signature) ([]model.Tensor, error) {
 	var list []model.Tensor
 	for n := range signatures {
@@ -175,8 +176,8 @@ func compareTensors(got, want *model.Tensor, tolerance float64) error {
 	return nil
 }
 
-// floatDecoder returns how an element of a type is read, nil for a type of other elements than
-// floating-point numbers.
+// floatDecoder returns a function that decodes an element of a floating-point type, nil for other
+// types.
 func floatDecoder(t model.DataType) func([]byte) float64 {
 	switch t { //nolint:exhaustive // the others are no floating-point numbers
 	case model.FP64:
@@ -191,7 +192,8 @@ func floatDecoder(t model.DataType) func([]byte) float64 {
 	return nil
 }
 
-// checkText continues a pair's prompt by greedy decoding.
+// checkText continues a pair's prompt by greedy decoding and compares the text with the recorded
+// one.
 func checkText(ctx context.Context, w *worker.Worker, p *pair) error {
 	if !w.Text() {
 		return outboard.Errorf(outboard.Invalid, "", "the model is for tensors: want inputs and outputs")

@@ -15,39 +15,40 @@ import (
 	"github.com/outboard-run/outboard/internal/model/repository"
 )
 
-// A Report is what a node says of its models. It is published in the pool's state.
+// A Report describes the models of a node. It is published in the pool's state.
 type Report struct {
 	Node outboard.NodeID `json:"node"`
-	// Free is the memory of the machine that is available, in bytes.
+	// Free is the available memory of the machine, in bytes.
 	Free int64 `json:"free"`
-	// Loaded is the number of models that are.
+	// Loaded is the number of loaded models.
 	Loaded int `json:"loaded"`
-	// Servers are those that the node has for the engine "process".
+	// Servers are the names of the node's servers for the engine "process".
 	Servers []string `json:"servers,omitempty"`
-	// Models are the contents that are loaded or that were measured here.
+	// Models are the contents that are loaded or were measured on the node.
 	Models []ModelReport `json:"models"`
 }
 
-// A ModelReport is about one content of a model on a node.
+// A ModelReport describes one content of a model on a node.
 type ModelReport struct {
 	Name    string `json:"name"`
 	Content string `json:"content"`
 	Version int    `json:"version"`
 	State   State  `json:"state"`
 	Reason  string `json:"reason,omitempty"`
-	// Files says that the artifacts are on the node.
+	// Files reports whether the artifacts are on the node.
 	Files bool `json:"files,omitempty"`
-	// Waiting are requests, Expected how long a new one waits, and Service how long one takes.
+	// Waiting counts requests, Expected is how long a new request waits, and Service how long it
+	// takes.
 	Waiting  int           `json:"waiting,omitempty"`
 	Expected time.Duration `json:"expected,omitempty"`
 	Service  time.Duration `json:"service,omitempty"`
-	// Load is how long loading took.
+	// Load is the duration of loading.
 	Load time.Duration `json:"load,omitempty"`
 	// Text is set for a model for text that is ready.
 	Text *TextLoad `json:"text,omitempty"`
 }
 
-// A State is that of a model on a node.
+// A State is the state of a model on a node.
 type State string
 
 // The states.
@@ -58,10 +59,10 @@ const (
 	StateFailed   State = "failed"
 )
 
-// A speed was measured.
+// A speed holds the measured durations of executing a request and of loading a content.
 type speed struct{ service, load time.Duration }
 
-// remember keeps what was measured of an instance.
+// remember records the measured speeds of an instance.
 func remember(s *Server, i *instance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +82,7 @@ type Candidate struct {
 	Node outboard.NodeID `json:"node"`
 	// Cost is the expected time to a result.
 	Cost time.Duration `json:"cost"`
-	// Why says how the cost comes about, or why the node is excluded.
+	// Why explains how the cost comes about, or why the node is excluded.
 	Why      string `json:"why"`
 	Excluded bool   `json:"excluded,omitempty"`
 	State    State  `json:"state"`
@@ -89,7 +90,7 @@ type Candidate struct {
 	text *TextLoad
 }
 
-// What is assumed where nothing was measured.
+// Assumptions where nothing was measured.
 const (
 	networkCost   = 500 * time.Microsecond // to another node and back
 	assumedLoad   = 300 * time.Millisecond
@@ -102,7 +103,7 @@ func (s *Server) candidates(v *repository.Version) []Candidate {
 	return slices.DeleteFunc(judgeAll(s, v, false), func(c Candidate) bool { return c.Excluded })
 }
 
-// Explain returns what speaks for and against each node, the best one first.
+// Explain returns the reasons for and against each node, the best node first.
 func (s *Server) Explain(v *repository.Version) []Candidate { return judgeAll(s, v, true) }
 
 // judgeAll judges each node. Candidates for one request need no reasons in words.
@@ -129,7 +130,7 @@ func judgeAll(s *Server, v *repository.Version, inWords bool) []Candidate {
 	return list
 }
 
-// judge estimates how long a request takes on a node, and says why if the caller wants it in words.
+// judge estimates how long a request takes on a node, and explains it if inWords is set.
 func judge(self outboard.NodeID, v *repository.Version, key contentKey, r *Report, inWords bool) Candidate {
 	c := Candidate{Node: r.Node, State: StateUnloaded}
 	if len(v.Config.Nodes) > 0 && !slices.Contains(v.Config.Nodes, string(r.Node)) {
@@ -141,7 +142,7 @@ func judge(self outboard.NodeID, v *repository.Version, key contentKey, r *Repor
 		return c
 	}
 	var m ModelReport
-	var before *ModelReport // that is ready
+	var before *ModelReport // the preceding version, if it is ready
 	for i := range r.Models {
 		if r.Models[i].Name == v.Name && (r.Models[i].Content == key.content || m.Name == "") {
 			m = r.Models[i]
@@ -150,8 +151,8 @@ func judge(self outboard.NodeID, v *repository.Version, key contentKey, r *Repor
 			before = &r.Models[i]
 		}
 	}
-	// An earlier version that is ready serves while the one in force is being loaded, and when that
-	// could not be.
+	// An earlier version that is ready serves while the one in force is being loaded, and if
+	// loading it failed.
 	c.State = cmp.Or(m.State, StateUnloaded)
 	var why []string
 	add := func(cost time.Duration, format string, args ...any) {
@@ -199,7 +200,7 @@ func judge(self outboard.NodeID, v *repository.Version, key contentKey, r *Repor
 	return c
 }
 
-// report describes this node.
+// report returns the report of this node.
 func (s *Server) report() Report {
 	s.free.Store(availableMemory())
 	measureTexts(s)
@@ -217,7 +218,7 @@ func countLoaded(s *Server) int {
 	return len(s.loaded)
 }
 
-// measureTexts asks the models for text of this node for their load.
+// measureTexts measures the load of this node's models for text.
 func measureTexts(s *Server) {
 	s.mu.Lock()
 	all := slices.Collect(maps.Values(s.loaded))
@@ -229,7 +230,7 @@ func measureTexts(s *Server) {
 	}
 }
 
-// describeVersion reports what is loaded of a model, or that nothing is.
+// describeVersion reports the loaded contents of a model, and v's content even if it isn't loaded.
 func describeVersion(s *Server, v *repository.Version, key contentKey) []ModelReport {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,7 +267,7 @@ func (i *instance) report() ModelReport {
 	return r
 }
 
-// availableMemory returns the memory that can be had without swapping, 0 if it is not known.
+// availableMemory returns the memory available without swapping, in bytes, 0 if it is not known.
 func availableMemory() int64 {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -281,7 +282,7 @@ func availableMemory() int64 {
 	return kib << 10
 }
 
-// publishInterval is how often a report is published that has changed.
+// publishInterval is the interval at which changed reports are published.
 const publishInterval = time.Second
 
 // publish publishes the reports of this node.
@@ -303,7 +304,7 @@ func (s *Server) publish() {
 	}
 }
 
-// announce has the report of this node published at once.
+// announce triggers the publication of this node's report.
 func announce(s *Server) {
 	select {
 	case s.reportChanged <- struct{}{}:
@@ -311,12 +312,12 @@ func announce(s *Server) {
 	}
 }
 
-// reportLimit is how long a version waits for the reports of as many nodes as it wants: a node that
-// has just joined has not reported yet.
+// reportLimit is how long the placement of a version waits for the reports of as many nodes as it
+// wants: a node that has just joined has not reported yet.
 const reportLimit = 5 * time.Second
 
 // awaitCandidates returns the nodes that can execute a version's requests. It waits until as many
-// have reported as are wanted, and no longer than reportLimit: the pool may have fewer.
+// nodes have reported as are wanted, but no longer than reportLimit, since the pool may have fewer.
 func awaitCandidates(ctx context.Context, s *Server, v *repository.Version, want int) []Candidate {
 	if n := len(v.Config.Nodes); n > 0 {
 		want = min(want, n)
@@ -340,8 +341,8 @@ func awaitCandidates(ctx context.Context, s *Server, v *repository.Version, want
 	}
 }
 
-// Place has the best nodes load a version: as many as its configuration wants. It returns those
-// that have loaded it, and an error if there is none.
+// Place makes the best nodes load a version: as many as its configuration wants. It returns the
+// nodes that have loaded it, and an error if there are none.
 func (s *Server) Place(ctx context.Context, v *repository.Version) ([]outboard.NodeID, error) {
 	want := max(v.Config.Replicas, 1)
 	var nodes []outboard.NodeID
@@ -362,7 +363,7 @@ func (s *Server) Place(ctx context.Context, v *repository.Version) ([]outboard.N
 		}
 		last = err
 		if outboard.KindOf(err) == outboard.Invalid || ctx.Err() != nil {
-			break // it is wrong everywhere
+			break // it would fail on all nodes
 		}
 	}
 	switch {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Restarts of a worker that ends by itself are delayed more and more, until one has run for
+// Restarts of a worker that ends by itself are delayed exponentially, until a worker has run for
 // stableRun.
 const (
 	firstRestart = 100 * time.Millisecond
@@ -13,7 +13,7 @@ const (
 	stableRun    = 2 * lastRestart
 )
 
-// countCrash counts the end of a worker that has run for a time.
+// countCrash counts the end of a worker that ran for so long.
 func (i *instance) countCrash(ran time.Duration) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -23,7 +23,7 @@ func (i *instance) countCrash(ran time.Duration) {
 	i.crashes++
 }
 
-// restartDelay returns how long the next restart waits.
+// restartDelay returns how long the next restart is delayed.
 func (i *instance) restartDelay() time.Duration {
 	return min(firstRestart<<min(i.crashes, 16), lastRestart)
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/outboard-run/outboard/internal/model/repository"
 )
 
-// keyOf returns what identifies the content of a version.
+// keyOf returns the key of a version's content.
 func keyOf(v *repository.Version) contentKey {
 	return contentKey{v.Name, v.Content()}
 }
 
 var errStopping = outboard.Errorf(outboard.Unreachable, "", "this node is stopping")
 
-// instanceOf returns the instance of a version, and begins to load it if there is none. mu must
-// be held.
+// instanceOf returns the instance of a version, and begins to load it if there is none. mu must be
+// held.
 func (s *Server) instanceOf(v *repository.Version) (*instance, error) {
 	key := keyOf(v)
 	if i := s.loaded[key]; i != nil {
@@ -41,7 +41,7 @@ func (s *Server) instanceOf(v *repository.Version) (*instance, error) {
 			remember(s, i)
 			return
 		}
-		// The next request after a while tries again.
+		// After the failure's retention the next request loads it again.
 		select {
 		case <-time.After(failureRetention):
 		case <-s.life.Done():
@@ -51,11 +51,11 @@ func (s *Server) instanceOf(v *repository.Version) (*instance, error) {
 	return i, nil
 }
 
-// failureRetention is how long the error of a model that could not be loaded is the answer to
-// requests, before it is tried again.
+// failureRetention is how long requests are answered with the error of a model that could not be
+// loaded, before it is loaded again.
 const failureRetention = 15 * time.Second
 
-// drop forgets an instance.
+// drop removes an instance from the loaded ones and from the routes.
 func (s *Server) drop(i *instance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,9 +75,9 @@ func (s *Server) drop(i *instance) {
 	}
 }
 
-// acquire returns the instance for a request, loaded and counted as in use. exact demands the
-// content of v; otherwise the version that serves at the moment is taken, which may be an earlier
-// one while v is being loaded.
+// acquire returns the instance for a request, loaded and counted as in use. exact requires the
+// content of v; otherwise the version that serves at present is used, which may be an earlier one
+// while v is being loaded.
 func (s *Server) acquire(ctx context.Context, v *repository.Version, exact bool) (*instance, error) {
 	for {
 		i, err := s.pick(v, exact)
@@ -96,7 +96,7 @@ func (s *Server) acquire(ctx context.Context, v *repository.Version, exact bool)
 		if !i.ended.Load() {
 			return i, nil
 		}
-		i.release() // it was unloaded meanwhile
+		i.release() // it was unloaded in the meantime
 		s.drop(i)
 	}
 }
@@ -128,7 +128,7 @@ func (s *Server) pick(v *repository.Version, exact bool) (*instance, error) {
 	return r.current, nil
 }
 
-// isUsable reports whether an instance has been loaded and takes requests.
+// isUsable reports whether an instance has been loaded and serves requests.
 func isUsable(i *instance) bool {
 	return i != nil && isDone(i.ready) && i.err == nil && !i.ended.Load()
 }
@@ -146,8 +146,8 @@ func addCanary(s *Server, r *route, v *repository.Version) {
 	}
 }
 
-// reconcile follows the repository: it switches models that are loaded here to new versions, and
-// unloads those that are removed or were not used for long.
+// reconcile follows the repository: it switches loaded models to new versions, and unloads models
+// that are removed or were unused for long.
 func (s *Server) reconcile() {
 	ticker := time.NewTicker(idleInterval)
 	defer ticker.Stop()
@@ -165,10 +165,10 @@ func (s *Server) reconcile() {
 	}
 }
 
-// idleInterval is how often models that were not used for long are looked for.
+// idleInterval is the interval between checks for models that were unused for long.
 const idleInterval = 2 * time.Second
 
-// update compares the routes with the repository.
+// update brings the routes in line with the repository.
 func (s *Server) update() {
 	current := map[string]*repository.Version{}
 	for _, m := range s.opts.Repository.List() {
@@ -206,8 +206,8 @@ func (s *Server) beginSwitch(r *route, v *repository.Version) {
 	if err != nil {
 		return
 	}
-	// The version that serves goes on until the new one is ready, also if there was one between them
-	// that could not be loaded, or not yet.
+	// The version that serves continues until the new one is ready, even if there was another
+	// between them that was not loaded, or not yet.
 	old, unused := r.current, r.previous
 	if !isUsable(old) && isUsable(unused) {
 		old, unused = unused, old
@@ -225,10 +225,10 @@ func (s *Server) beginSwitch(r *route, v *repository.Version) {
 	})
 }
 
-// finishSwitch retires the version before, or keeps it for a canary. mu must be held.
+// finishSwitch retires the preceding version, or keeps it for a canary. mu must be held.
 func (s *Server) finishSwitch(r *route, v *repository.Version) {
 	if !isDone(r.current.ready) || r.current.err != nil {
-		return // the version before goes on
+		return // the preceding version continues to serve
 	}
 	addCanary(s, r, v)
 	if r.canary == 0 && r.previous != nil {
@@ -237,7 +237,7 @@ func (s *Server) finishSwitch(r *route, v *repository.Version) {
 	}
 }
 
-// drainLimit is how long requests of a version that is retired may take.
+// drainLimit bounds the drain of a retired version's requests.
 const drainLimit = 5 * time.Minute
 
 // retire unloads an instance when its requests have ended. mu must be held.
@@ -252,7 +252,7 @@ func (s *Server) retire(i *instance) {
 // defaultIdle is how long an unused model stays loaded.
 const defaultIdle = 15 * time.Minute
 
-// unloadIdle unloads what was not used for long.
+// unloadIdle unloads the models that were unused for long.
 func (s *Server) unloadIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -292,13 +292,13 @@ func (s *Server) Load(ctx context.Context, name, version string) error {
 	}
 	defer i.release()
 	if version == "" {
-		s.update() // so that the next request here gets it
+		s.update() // so that the next request here uses it
 		_, err = s.pick(v, false)
 	}
 	return err
 }
 
-// Unload unloads a model on this node. It is loaded again when a request comes.
+// Unload unloads a model on this node. The next request loads it again.
 func (s *Server) Unload(name string) error {
 	v, err := s.version(name, "")
 	if err != nil {

@@ -11,17 +11,17 @@ import (
 	"github.com/outboard-run/outboard/internal/model/worker"
 )
 
-// A Sequence names the sequence of requests that a Request belongs to. All of them are executed by
-// the instance that executed the first, one after the other.
+// A Sequence names the sequence to which a Request belongs. The instance that executed its first
+// request executes all of them, one after the other.
 type Sequence struct {
-	// ID is what the client calls it, "" for a request that belongs to none. Client tells sequences of
-	// different clients apart.
+	// ID is the client's name of the sequence, "" for a request that belongs to none. Client
+	// distinguishes sequences of different clients.
 	ID, Client string
-	// Start and End mark the first request and the last.
+	// Start and End mark the first and the last request.
 	Start, End bool
 }
 
-// Bounds of the sequences that a node knows, of all clients and of one, and how long the node waits
+// Limits of the sequences on a node, of all clients and of one client, and how long the node waits
 // for a sequence's next request.
 const (
 	maxSequences       = 4096
@@ -35,25 +35,25 @@ func keyOfSequence(r *Request) sequenceKey {
 	return sequenceKey{r.Sequence.Client, r.Model, r.Version, r.Sequence.ID}
 }
 
-// A sequence is one whose requests this node executes or sends to another.
+// A sequence is a sequence whose requests this node executes or sends to another node.
 type sequence struct {
 	turn chan struct{} // of capacity 1: held while a request is executed
-	// Only the holder of turn uses those that follow.
-	node     outboard.NodeID // that executes the requests
-	instance *instance       // in use, if that is this node
-	process  *worker.Worker  // the instance's at the start
+	// Only the holder of turn uses the fields that follow.
+	node     outboard.NodeID // node that executes the requests
+	instance *instance       // in use, if the node is this one
+	process  *worker.Worker  // the instance's process at the start
 	ended    bool
 }
 
-// sequences are those that a node knows. Its zero value is empty.
+// sequences are the sequences of a node. Its zero value is empty.
 type sequences struct {
 	mu      sync.Mutex
 	all     map[sequenceKey]*sequence
-	used    map[sequenceKey]time.Time // end of the last request
+	used    map[sequenceKey]time.Time // times of the last requests
 	clients map[string]int            // sequences of each client
 }
 
-// open returns the sequence of a request: a new one for the first.
+// open returns the sequence of a request, which it creates for the first request.
 func (s *sequences) open(r *Request) (*sequence, error) {
 	key := keyOfSequence(r)
 	s.mu.Lock()
@@ -83,7 +83,7 @@ func errNoSequence(r *Request) error {
 		r.Sequence.ID, r.Model, sequenceIdle)
 }
 
-// end forgets a sequence. The caller holds its turn.
+// end removes a sequence. The caller holds its turn.
 func (s *sequences) end(key sequenceKey, q *sequence) {
 	q.ended = true
 	q.leave()
@@ -99,7 +99,7 @@ func (s *sequences) end(key sequenceKey, q *sequence) {
 	}
 }
 
-// endIdle forgets the sequences whose last request was before a time.
+// endIdle removes the sequences whose last request was before a time.
 func (s *sequences) endIdle(before time.Time) {
 	s.mu.Lock()
 	idle := map[sequenceKey]*sequence{}
@@ -119,7 +119,7 @@ func (s *sequences) endIdle(before time.Time) {
 	}
 }
 
-// leave lets the instance of a sequence be unloaded.
+// leave releases the instance of a sequence, so that it can be unloaded.
 func (q *sequence) leave() {
 	if q.instance != nil {
 		q.instance.release()
@@ -127,7 +127,7 @@ func (q *sequence) leave() {
 	q.instance, q.node = nil, ""
 }
 
-// inferSequence executes a request of a sequence after those before it.
+// inferSequence executes a request of a sequence after the preceding ones.
 func inferSequence(ctx context.Context, s *Server, r *Request, v *repository.Version) (*Response, error) {
 	q, err := acquireSequence(ctx, s, r)
 	if err != nil {
@@ -135,7 +135,7 @@ func inferSequence(ctx context.Context, s *Server, r *Request, v *repository.Ver
 	}
 	defer func() { <-q.turn }()
 	if r.Sequence.Start {
-		q.leave() // its client may start it anew
+		q.leave() // its client may restart it
 	}
 	response, err := inferNext(ctx, s, q, r, v)
 	if r.Sequence.End || q.node == "" {
@@ -144,7 +144,7 @@ func inferSequence(ctx context.Context, s *Server, r *Request, v *repository.Ver
 	return response, err
 }
 
-// acquireSequence returns the sequence of a request when its turn has come.
+// acquireSequence returns the sequence of a request when it is the request's turn.
 func acquireSequence(ctx context.Context, s *Server, r *Request) (*sequence, error) {
 	for {
 		q, err := s.sequences.open(r)
@@ -159,11 +159,11 @@ func acquireSequence(ctx context.Context, s *Server, r *Request) (*sequence, err
 		if !q.ended {
 			return q, nil
 		}
-		<-q.turn // it ended meanwhile
+		<-q.turn // it ended in the meantime
 	}
 }
 
-// inferNext executes a request of a sequence whose turn it is, the first one on the best node.
+// inferNext executes a request of a sequence in its turn, the first request on the best node.
 func inferNext(ctx context.Context, s *Server, q *sequence, r *Request, v *repository.Version) (*Response, error) {
 	if q.node != "" {
 		return inferAt(ctx, s, q, r, v)
@@ -208,14 +208,14 @@ func inferAt(ctx context.Context, s *Server, q *sequence, r *Request, v *reposit
 		return nil, errLostSequence(r)
 	}
 	response, err := inferOn(ctx, s, q.instance, r, v)
-	if q.instance.process() != q.process { // it ended before the request came
+	if q.instance.process() != q.process { // it ended before the request arrived
 		q.leave()
 		return nil, errLostSequence(r)
 	}
 	return response, err
 }
 
-// isLost reports whether the process has ended that executed the sequence's first request.
+// isLost reports whether the process that executed the sequence's first request has ended.
 func (q *sequence) isLost() bool {
 	return q.instance.process() != q.process || isDone(q.process.Done())
 }

@@ -1,4 +1,4 @@
-// Package serve runs the models of a node: it loads them into workers, warms, switches, drains
+// Package serve runs the models of a node: it loads them into workers, warms up, switches, drains
 // and unloads them, and sends each request to the best node of the pool.
 package serve
 
@@ -26,53 +26,54 @@ import (
 	"github.com/outboard-run/outboard/internal/model/worker"
 )
 
-// Artifacts are the files of models on this node.
+// Artifacts are the artifacts on this node.
 type Artifacts interface {
-	// Ensure fetches a file from another node or a registry unless it is here.
+	// Ensure fetches a file from another node or a registry unless this node has it.
 	Ensure(ctx context.Context, digest string) error
-	// Link makes a file appear at a path.
+	// Link links a file at a path.
 	Link(ctx context.Context, digest, path string) error
 	Has(digest string) (bool, error)
 }
 
 // Peers are the other nodes of the pool.
 type Peers interface {
-	// Infer has a node execute a request.
+	// Infer executes a request on a node.
 	Infer(ctx context.Context, node outboard.NodeID, r *Request) (*Response, error)
-	// Load has a node load a version of a model.
+	// Load makes a node load a version of a model.
 	Load(ctx context.Context, node outboard.NodeID, name string, version int) error
 	// Text returns a model for text on a node.
 	Text(node outboard.NodeID, name string, version int, info engine.Info) engine.TextModel
-	// Describe returns what a model takes and returns on a node, which loads it.
+	// Describe returns the description of a model from a node, which loads it.
 	Describe(ctx context.Context, node outboard.NodeID, name string, version int) (engine.Info, error)
-	// Reports returns the last reports of the nodes that live.
+	// Reports returns the last reports of the live nodes.
 	Reports() []Report
 	// Changed returns a channel that is closed when a report changes.
 	Changed() <-chan struct{}
-	// Publish reports what this node serves.
+	// Publish publishes the report of this node.
 	Publish(ctx context.Context, r Report) error
 }
 
-// Options of a Server.
+// Options configure a Server.
 type Options struct {
 	Self       outboard.NodeID
 	Repository *repository.Repository
 	Artifacts  Artifacts
 	Peers      Peers
 	// Dir is a folder of the node for the files of loaded models, on the file system of the
-	// artifacts. It is emptied.
+	// artifacts. Open empties it.
 	Dir string
-	// Launch returns how a worker is started, and Confine its sandbox, nil for none: its arguments
-	// are an empty folder, the folder of the model's files, and what else it reads.
+	// Launch returns the function that starts a worker, and Confine the worker's sandbox, nil for
+	// none: its arguments are an empty folder, the folder of the model's files, and other readable
+	// folders.
 	Launch  func(name string, memory int64) helper.Launcher
 	Confine func(dir, files string, readable []string) *worker.Confinement
-	// Servers are the names of the servers that this node has for the engine "process", whose
-	// workers LaunchServer starts.
+	// Servers are the names of this node's servers for the engine "process", whose workers
+	// LaunchServer starts.
 	Servers      []string
 	LaunchServer func(name string, memory int64) helper.Launcher
 	// Libraries returns the embedded libraries of an engine, unpacked; the process owns the files.
 	Libraries func(engine string) ([]*os.File, error)
-	// ParseTensor reads a nested JSON array as a value of an input or output, for recorded pairs.
+	// ParseTensor parses a nested JSON array as a value of an input or output, for recorded pairs.
 	ParseTensor func(text []byte, want *model.Signature) (model.Tensor, error)
 	// Tracer records the spans of requests and of their stages; nil records none.
 	Tracer  trace.Tracer
@@ -100,15 +101,15 @@ type Server struct {
 	canaries      map[string]*canary
 	closed        bool
 	reportChanged chan struct{}          // has a value when the report of this node has changed
-	speeds        map[string]speed       // what was measured of contents, also after they were unloaded
-	infos         map[string]engine.Info // of contents, as other nodes described them
+	speeds        map[string]speed       // of contents, also after they were unloaded
+	infos         map[string]engine.Info // of contents, by the descriptions of other nodes
 }
 
-// A contentKey identifies a model and what a version of it consists of: versions with the same
-// content share an instance.
+// A contentKey identifies a model and the content of a version: versions with the same content
+// share an instance.
 type contentKey struct{ name, content string }
 
-// A route is where the requests of a model go on this node.
+// A route holds the instances to which the requests of a model go on this node.
 type route struct {
 	current  *instance
 	previous *instance // for a canary, and while current is being loaded
@@ -116,7 +117,7 @@ type route struct {
 	requests uint64
 }
 
-// Open starts to serve.
+// Open starts to serve the models.
 func Open(ctx context.Context, opts Options) (*Server, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -155,24 +156,25 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// A Request asks for the outputs of a model for tensors.
+// A Request is a request for outputs of a model for tensors.
 type Request struct {
-	// Model is its name or an alias. Version is the number of a version, "" for the one in force.
+	// Model is the model's name or an alias. Version is the number of a version, "" for the one in
+	// force.
 	Model, Version string
 	ID             string
 	Inputs         []model.Tensor
-	// Outputs are the names of those that are wanted, none for all.
+	// Outputs are the names of the requested outputs, none for all.
 	Outputs []string
-	// Priority orders requests that wait: higher first.
+	// Priority orders waiting requests: higher first.
 	Priority int
-	// Timeout is how long the request may take; 0: as the model's configuration says.
+	// Timeout bounds the time of the request; 0 uses the model's configuration.
 	Timeout time.Duration
-	// Local keeps the request on this node: another node has sent it here.
+	// Local keeps the request on this node: another node has forwarded it.
 	Local    bool
 	Sequence Sequence
 }
 
-// A Response has the outputs of a Request.
+// A Response contains the outputs of a Request.
 type Response struct {
 	Model   string
 	Version int
@@ -181,10 +183,10 @@ type Response struct {
 	Times   queue.Times
 }
 
-// defaultTimeout is the deadline of requests that name none.
+// defaultTimeout is the deadline of requests that set none.
 const defaultTimeout = time.Minute
 
-// Infer executes a request here or on another node.
+// Infer executes a request on this or another node.
 func (s *Server) Infer(ctx context.Context, r *Request) (*Response, error) {
 	v, err := s.version(r.Model, r.Version)
 	if err != nil {
@@ -226,7 +228,8 @@ func errNoNode(name string) error {
 	return outboard.Errorf(outboard.Unreachable, "", "no node of the pool can serve the model %s: see `outboard models show %s --why`", name, name)
 }
 
-// maxAttempts bounds how many nodes a request is tried on. To compute outputs twice is safe.
+// maxAttempts bounds the number of nodes on which a request is tried. To compute outputs twice is
+// safe.
 const maxAttempts = 3
 
 func isRetriable(ctx context.Context, err error) bool {
@@ -237,7 +240,7 @@ func errTimeout(name string, limit time.Duration) error {
 	return outboard.Errorf(outboard.Exhausted, "infer", "the model %s did not answer within %v", name, limit)
 }
 
-// version returns a version of a model, for the number "" the one in force.
+// version returns a version of a model by its number, for "" the one in force.
 func (s *Server) version(name, number string) (*repository.Version, error) {
 	m, err := s.opts.Repository.Get(name)
 	if err != nil {
@@ -254,7 +257,7 @@ func (s *Server) version(name, number string) (*repository.Version, error) {
 	return nil, outboard.Errorf(outboard.NotFound, "", "the model %s has no version %q: the last is %d", name, number, m.Current().Number)
 }
 
-// inferHere executes a request on this node, and loads the model if necessary.
+// inferHere executes a request on this node, which loads the model if necessary.
 func (s *Server) inferHere(ctx context.Context, r *Request, v *repository.Version) (*Response, error) {
 	i, err := s.acquire(ctx, v, r.Version != "")
 	if err != nil {
@@ -264,7 +267,7 @@ func (s *Server) inferHere(ctx context.Context, r *Request, v *repository.Versio
 	return inferOn(ctx, s, i, r, v)
 }
 
-// inferOn executes a request by an instance, which is in use.
+// inferOn executes a request on an instance that is in use.
 func inferOn(ctx context.Context, s *Server, i *instance, r *Request, v *repository.Version) (*Response, error) {
 	ctx, span := startSpan(ctx, i)
 	outputs, times, err := i.infer(ctx, r)

@@ -12,7 +12,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/queue"
 )
 
-// A stage is a part of a request, in the order of a list of them.
+// A stage is a part of a request; a list of stages is in their order.
 type stage struct {
 	name string
 	took time.Duration
@@ -27,7 +27,7 @@ type requestSpan struct {
 	began  time.Time
 }
 
-// startSpan begins the span of a request, as a part of the trace that ctx has.
+// startSpan begins the span of a request, as a part of the trace in ctx.
 func startSpan(ctx context.Context, i *instance) (context.Context, *requestSpan) {
 	if i == nil || i.server.opts.Tracer == nil {
 		return ctx, nil
@@ -40,13 +40,13 @@ func startSpan(ctx context.Context, i *instance) (context.Context, *requestSpan)
 	return ctx, r
 }
 
-// endInfer ends the span of a request for tensors. Computing has the copies into and out of the
-// worker's memory.
+// endInfer ends the span of a request for tensors. The stage compute includes the copies into and
+// out of the worker's memory.
 func (r *requestSpan) endInfer(times queue.Times, err error) {
 	r.end([]stage{{"queue", times.Queue}, {"compute", times.Compute}}, err, attribute.Int("outboard.rows", times.Rows))
 }
 
-// endText ends the span of a generation, whose first token came after first, 0 for never.
+// endText ends the span of a generation, whose first token came after first, 0 if none came.
 func (r *requestSpan) endText(u engine.Usage, first time.Duration, err error) {
 	r.end([]stage{{"queue", u.Queued}, {"prefill", u.Prefill}, {"decode", u.Decode}}, err,
 		attribute.Int("gen_ai.usage.input_tokens", u.PromptTokens), attribute.Int("gen_ai.usage.output_tokens", u.GeneratedTokens),

@@ -15,30 +15,29 @@ import (
 // Text is a model for text on a node of the pool.
 type Text struct {
 	engine.TextModel
-	// Version is the one that serves, Node where it does.
+	// Version is the version that serves, Node the node on which it does.
 	Version *repository.Version
 	Node    outboard.NodeID
-	// Pinned is the number with which the same version is opened again: a generation and what it
-	// resumes as belong to one version. It is "" where there is no canary.
+	// Pinned is the number by which the same version is opened again, since a generation and its
+	// resumption use one version. It is "" if there is no canary.
 	Pinned string
 }
 
 // OpenText returns the model for text with a name on the best node, and a function that the caller
-// calls when it needs the model no more. Nodes of which the caller knows that they failed are
-// excluded.
+// calls when it no longer needs the model. The caller excludes nodes that have failed.
 func (s *Server) OpenText(ctx context.Context, name, version string, exclude ...outboard.NodeID) (*Text, func(), error) {
 	return OpenTextFor(ctx, s, name, version, Prompt{}, exclude...)
 }
 
-// A Prompt is what a text is to be generated from.
+// A Prompt is a prompt from which a text is to be generated.
 type Prompt struct {
 	Tokens []int32
-	// CacheScope is that of the generation.
+	// CacheScope is the cache scope of the generation.
 	CacheScope string
 }
 
-// OpenTextFor is OpenText on the node where the first token of a prompt is expected soonest: by
-// what waits there, the model's speed, and how much of the prompt has its state there.
+// OpenTextFor is OpenText on the node where the first token of a prompt is expected soonest: by the
+// work that waits there, the model's speed, and how much of the prompt has its state there.
 func OpenTextFor(ctx context.Context, s *Server, name, version string, prompt Prompt, exclude ...outboard.NodeID) (*Text, func(), error) {
 	v, err := s.version(name, version)
 	if err != nil {
@@ -71,7 +70,8 @@ func OpenTextFor(ctx context.Context, s *Server, name, version string, prompt Pr
 	return nil, nil, cmp.Or(last, errNoNode(v.Name))
 }
 
-// judgeText has the generations of a model counted if it is a canary or gets what a canary does not get.
+// judgeText counts the outcomes of a model's generations if it is a canary or the version that gets
+// the other requests.
 func judgeText(s *Server, t *Text) {
 	v, err := s.version(t.Version.Name, "")
 	if err != nil || !isCanary(v) {
@@ -86,7 +86,7 @@ func judgeText(s *Server, t *Text) {
 	}
 }
 
-// openTextAt opens a model on a node.
+// openTextAt opens a model for text on a node.
 func openTextAt(ctx context.Context, s *Server, v *repository.Version, version string, c Candidate) (*Text, func(), error) {
 	if c.Node == s.opts.Self {
 		m, release, err := s.TextHere(ctx, v.Name, version)
@@ -99,8 +99,8 @@ func openTextAt(ctx context.Context, s *Server, v *repository.Version, version s
 	return &Text{TextModel: s.opts.Peers.Text(c.Node, v.Name, v.Number, info), Version: v, Node: c.Node}, func() {}, nil
 }
 
-// describeText describes a model for text on another node. A model that is ready there is described
-// once: the content decides what it is.
+// describeText returns the description of a model for text on another node. It requests the
+// description of a model that is ready there only once: the content determines it.
 func describeText(ctx context.Context, s *Server, v *repository.Version, c Candidate) (engine.Info, error) {
 	key := keyOf(v).content
 	if c.State == StateReady {
@@ -127,17 +127,17 @@ func describeText(ctx context.Context, s *Server, v *repository.Version, c Candi
 	return info, nil
 }
 
-// maxInfos bounds the contents of which descriptions are remembered.
+// maxInfos bounds the number of contents whose descriptions are cached.
 const maxInfos = 1024
 
-// A textCandidate is a node with the tokens of a prompt that have their state there.
+// A textCandidate is a node with the number of a prompt's tokens that have their state there.
 type textCandidate struct {
 	Candidate
 	cached int
 }
 
-// textCandidates returns the nodes that can continue a prompt, the one with the soonest first token
-// first.
+// textCandidates returns the nodes that can continue a prompt, ordered by the expected time of the
+// first token.
 func textCandidates(s *Server, v *repository.Version, hashes engine.Prefixes, tokens int) []textCandidate {
 	var list []textCandidate
 	content := keyOf(v).content
@@ -154,7 +154,7 @@ func textCandidates(s *Server, v *repository.Version, hashes engine.Prefixes, to
 	return list
 }
 
-// explain adds what a model for text waits for to the explanation of a candidate.
+// explain adds the waiting time of a model for text to the explanation of a candidate.
 func (l *TextLoad) explain(add func(cost time.Duration, format string, args ...any)) {
 	if wait := l.wait(); wait > 0 {
 		add(wait, "%d generations run and %d wait: %v", l.Running, l.Waiting, wait.Round(time.Microsecond))
@@ -167,7 +167,7 @@ func (l *TextLoad) explain(add func(cost time.Duration, format string, args ...a
 	}
 }
 
-// TextHere returns a model for text on this node, which is loaded if it isn't.
+// TextHere returns a model for text on this node, which loads it if it isn't loaded.
 func (s *Server) TextHere(ctx context.Context, name, version string) (engine.TextModel, func(), error) {
 	v, err := s.version(name, version)
 	if err != nil {

@@ -9,19 +9,20 @@ import (
 	"github.com/outboard-run/outboard/internal/model/engine"
 )
 
-// A TextLoad is what a node reports of a model for text, so that others can tell when the first
+// A TextLoad is a node's report on a model for text, from which other nodes estimate when the first
 // token of a prompt would come there.
 type TextLoad struct {
-	// Running and Waiting are generations, Slots how many run at once; 0 is not known.
+	// Running and Waiting count generations, Slots is the number that run at once; 0 means not
+	// known.
 	Running int `json:"running,omitempty"`
 	Waiting int `json:"waiting,omitempty"`
 	Slots   int `json:"slots,omitempty"`
-	// Pending are tokens of prompts that are not computed yet. PerToken is how long one takes,
-	// Lifetime how long a generation runs.
+	// Pending counts the tokens of prompts that are not computed yet. PerToken is the time to
+	// compute one of them, Lifetime the time that a generation runs.
 	Pending  int           `json:"pending,omitempty"`
 	PerToken time.Duration `json:"per_token,omitempty"`
 	Lifetime time.Duration `json:"lifetime,omitempty"`
-	// Prefixes are beginnings of prompts whose state is there.
+	// Prefixes identify beginnings of prompts whose state the node has.
 	Prefixes engine.Prefixes `json:"prefixes,omitempty"`
 }
 
@@ -32,10 +33,10 @@ func newTextLoad(info *engine.Info, s *engine.TextStats) *TextLoad {
 	}
 }
 
-// assumedToken is the time per token of a prompt where nothing was measured.
+// assumedToken is the time per token of a prompt if nothing was measured.
 const assumedToken = time.Millisecond
 
-// wait returns how long a new generation waits for a slot, and for the prompts before it.
+// wait returns how long a new generation waits for a slot, and for the prompts ahead of it.
 func (l *TextLoad) wait() time.Duration {
 	wait := time.Duration(l.Pending) * l.perToken()
 	if ahead := l.Running + l.Waiting - l.Slots + 1; l.Slots > 0 && ahead > 0 {
@@ -51,7 +52,7 @@ func (l *TextLoad) perToken() time.Duration {
 	return assumedToken
 }
 
-// cachedTokens returns how many tokens of a prompt have their state in a set of prefixes.
+// cachedTokens returns the number of a prompt's tokens that have their state in a set of prefixes.
 func cachedTokens(hashes engine.Prefixes, has func(uint32) bool) int {
 	n := 0
 	for n < len(hashes) && has(hashes[n]) {
@@ -60,38 +61,38 @@ func cachedTokens(hashes engine.Prefixes, has func(uint32) bool) int {
 	return n * engine.PrefixBlock
 }
 
-// reportDelay is how old the report of a node may be that does not tell of a generation that was
-// sent there.
+// reportDelay is the greatest age of a node's report that does not yet include a generation that
+// was sent there.
 const reportDelay = 3 * publishInterval
 
-// maxSent bounds the prefixes that are remembered for a node.
+// maxSent bounds the number of prefixes that are remembered for a node.
 const maxSent = 4096
 
-// A sentKey is where generations were sent.
+// A sentKey is a node and a content to which generations were sent.
 type sentKey struct {
 	node    outboard.NodeID
 	content string
 }
 
-// sentPrompts remember the prompts that this node has sent to nodes, since they are in no report
-// yet. Its zero value is ready.
+// sentPrompts remember the prompts that this node has sent to nodes whose reports do not include
+// them yet. Its zero value is ready.
 type sentPrompts struct {
 	mu     sync.Mutex
 	byNode map[sentKey]*sentTo
 }
 
 type sentTo struct {
-	prefixes map[uint32]time.Time // when the last prompt with them was sent
+	prefixes map[uint32]time.Time // times at which the last prompts with them were sent
 	prompts  []*sentPrompt        // in the order of time
 }
 
 type sentPrompt struct {
 	at     time.Time
-	tokens int // that were not cached, 0 once the generation has ended
+	tokens int // that were not cached; 0 once the generation has ended
 }
 
-// add remembers a prompt of which so many tokens have to be computed. The caller calls ended when
-// nothing of the prompt is left to compute; its prefixes stay.
+// add records a prompt of which so many tokens have to be computed. The caller calls ended when no
+// token of the prompt is left to compute; its prefixes stay.
 func (s *sentPrompts) add(key sentKey, hashes engine.Prefixes, tokens int) (ended func()) {
 	now := time.Now()
 	s.mu.Lock()
@@ -117,8 +118,8 @@ func (s *sentPrompts) add(key sentKey, hashes engine.Prefixes, tokens int) (ende
 	}
 }
 
-// recent returns what was sent so lately that no report tells of it: whether a prefix was, and the
-// tokens to compute.
+// recent returns the prompts that were sent so recently that no report includes them: whether a
+// prefix was sent, and the number of tokens to compute.
 func (s *sentPrompts) recent(key sentKey) (has func(uint32) bool, tokens int) {
 	now := time.Now()
 	s.mu.Lock()

@@ -14,14 +14,15 @@ type Call struct {
 
 const toolCalls = "[TOOL_CALLS]"
 
-// callMarks begin and end the calls of tools in models' texts: Qwen's and Hermes', Mistral's, Llama's.
+// callMarks are the texts that begin and end calls of tools in models' texts: Qwen's and Hermes',
+// Mistral's, Llama's.
 var callMarks = []struct{ begin, end string }{
 	{"<tool_call>", "</tool_call>"},
 	{toolCalls, ""},
 	{"<|python_tag|>", ""},
 }
 
-// Calls separates calls of tools from the rest of a model's text as it is written. The zero
+// Calls separates calls of tools from the other text of a model while it is generated. The zero
 // value knows no tools and passes all text on.
 type Calls struct {
 	// Tools are the names of the tools that may be called.
@@ -30,10 +31,10 @@ type Calls struct {
 	held   string
 	inCall bool
 	end    string
-	begun  bool // some content or call came before
+	begun  bool // some content or call preceded
 }
 
-// Push adds text, and returns the content and the calls that are certain now.
+// Push adds text, and returns the content and the calls that are now certain.
 func (c *Calls) Push(text string) (content string, calls []Call) {
 	if len(c.Tools) == 0 {
 		return text, nil
@@ -55,7 +56,7 @@ func (c *Calls) Push(text string) (content string, calls []Call) {
 	}
 }
 
-// findCall returns the content before the next call, and whether a call begins.
+// findCall returns the content before the next call, and reports whether a call begins.
 func (c *Calls) findCall() (content string, found bool) {
 	if trimmed := strings.TrimLeft(c.held, " \n\r\t"); !c.begun {
 		if trimmed == "" {
@@ -80,14 +81,15 @@ func (c *Calls) findCall() (content string, found bool) {
 			}
 		}
 	}
-	// White space before a call is not content, so it waits for what follows.
+	// White space before a call is not content, so it is held until the text after it arrives.
 	content = strings.TrimRight(c.held[:len(c.held)-held], " \n\r\t")
 	c.held = c.held[len(content):]
 	c.begun = c.begun || strings.TrimSpace(content) != ""
 	return content, false
 }
 
-// finishCall returns the calls at the beginning of what is held, and whether they are complete.
+// finishCall returns the calls at the beginning of the held text, and reports whether they are
+// complete.
 func (c *Calls) finishCall() (calls []Call, complete bool) {
 	in := json.NewDecoder(strings.NewReader(c.held))
 	var value json.RawMessage
@@ -105,7 +107,7 @@ func (c *Calls) finishCall() (calls []Call, complete bool) {
 	return calls, true
 }
 
-// parse returns the calls of a JSON value, nil if it is none.
+// parse returns the calls in a JSON value, nil if it contains anything else.
 func (c *Calls) parse(value json.RawMessage) []Call {
 	if bytes.HasPrefix(value, []byte("[")) {
 		var list []json.RawMessage
@@ -138,14 +140,14 @@ func (c *Calls) parse(value json.RawMessage) []Call {
 	return []Call{{call.Name, arguments}}
 }
 
-// Flush returns what is left at the end of the text, which is content if it is no complete call.
+// Flush returns the held text at the end of the model's text: an incomplete call is content.
 func (c *Calls) Flush() string {
 	held := c.held
 	c.held, c.inCall = "", false
 	return held
 }
 
-// mayBegin reports whether text begins with mark, as far as it has come.
+// mayBegin reports whether text begins with mark, or is a prefix of it.
 func mayBegin(text, mark string) bool {
 	n := min(len(text), len(mark))
 	return text[:n] == mark[:n]

@@ -12,25 +12,25 @@ import (
 type Replica struct {
 	Model
 	Node outboard.NodeID
-	// Release says that the replica is no longer needed.
+	// Release releases the replica when it is no longer needed.
 	Release func()
 }
 
-// An Opener returns a replica on the best node that is not excluded.
+// An Opener opens a replica on the best node that is not excluded.
 type Opener func(ctx context.Context, exclude []outboard.NodeID) (Replica, error)
 
-// maxReplicas is on how many nodes a generation is tried.
+// maxReplicas bounds the number of nodes on which a generation is tried.
 const maxReplicas = 4
 
-// A Resuming model is a replica whose generations go on from another one when its node or worker
-// is lost, with the same tokens: the next replica continues the prompt and what was generated.
+// A Resuming model is a replica whose generations continue on another one when its node or worker
+// is lost, with the same tokens: the next replica continues the prompt and the generated tokens.
 type Resuming struct {
 	Replica
 	open Opener
-	// Place returns the replica where the first token of a prompt is expected soonest; nil leaves
-	// all generations to the first one.
+	// Place returns the replica where the first token of a prompt is expected soonest; with nil the
+	// first replica executes all generations.
 	Place func(ctx context.Context, prompt []int32) (Replica, error)
-	// Resumed is called when a generation goes on elsewhere; nil is allowed.
+	// Resumed is called when a generation continues on another node. It may be nil.
 	Resumed func(lost, next outboard.NodeID)
 }
 
@@ -43,7 +43,7 @@ func OpenResuming(ctx context.Context, open Opener) (*Resuming, error) {
 	return &Resuming{Replica: first, open: open}, nil
 }
 
-// Generate continues a prompt, on other replicas where one is lost.
+// Generate continues a prompt, on another replica if one is lost.
 func (m *Resuming) Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
 	var total engine.Usage
 	prompt := len(g.Prompt)
@@ -65,7 +65,7 @@ func (m *Resuming) Generate(ctx context.Context, g engine.Generation, emit func(
 		add(&total, usage)
 		total.PromptTokens, total.GeneratedTokens = prompt, len(g.Prompt)-prompt
 		if finished && refused == nil {
-			return total, nil // the tokens are complete, whatever happened afterwards
+			return total, nil // the tokens are complete: later errors do not matter
 		}
 		if err == nil || refused != nil || ctx.Err() != nil || outboard.KindOf(err) != outboard.Unreachable {
 			return total, err
@@ -89,8 +89,8 @@ func (m *Resuming) Generate(ctx context.Context, g engine.Generation, emit func(
 	}
 }
 
-// openSoonest returns the replica for a prompt, and a function that releases it if it is another one than
-// the first.
+// openSoonest returns the replica for a prompt, and a function that releases it unless it is the
+// first replica.
 func (m *Resuming) openSoonest(ctx context.Context, prompt []int32) (_ Replica, release func()) {
 	if m.Place == nil {
 		return m.Replica, func() {}

@@ -1,5 +1,5 @@
-// Package text is what the protocols for language models share: where models come from,
-// conversations as prompts, and calls of tools in what a model has written.
+// Package text contains the common parts of the protocols for language models: sources of models,
+// conversations as prompts, and calls of tools in a model's text.
 package text
 
 import (
@@ -15,11 +15,11 @@ import (
 	"github.com/outboard-run/outboard/internal/model/grammar"
 )
 
-// A Backend has the models of the pool.
+// A Backend provides the text models of the pool.
 type Backend interface {
-	// Open returns the text model of that name, which it loads where it is not loaded yet. An
-	// error of kind outboard.NotFound says that there is none. The caller calls release when it
-	// needs the model no more.
+	// Open returns the text model with that name, which it loads if it is not loaded yet. An error
+	// of kind outboard.NotFound means that there is none. The caller calls release when it no
+	// longer needs the model.
 	Open(ctx context.Context, name string) (m Model, release func(), err error)
 	// List describes all text models.
 	List(ctx context.Context) ([]Description, error)
@@ -38,7 +38,7 @@ type Model interface {
 type Description struct {
 	Name     string
 	Modified time.Time
-	// Size is that of the file in bytes, Digest its SHA-256 in hexadecimal.
+	// Size is the size of the file in bytes, Digest its SHA-256 in hexadecimal.
 	Size   int64
 	Digest string
 	// Architecture is general.architecture of the file, Parameters its number of weights.
@@ -48,12 +48,12 @@ type Description struct {
 	Quantization string
 	ChatTemplate string
 	Context      int
-	// Loaded says that a worker has the model, Memory what it holds in bytes.
+	// Loaded reports whether a worker has the model, Memory is its size in memory, in bytes.
 	Loaded bool
 	Memory int64
 }
 
-// A Message is one of a conversation, in the form that chat templates expect.
+// A Message is a message of a conversation, in the form that chat templates expect.
 type Message struct {
 	Role    string `json:"role"`
 	Content string `json:"content"`
@@ -81,7 +81,7 @@ func Prompt(ctx context.Context, m Model, messages []Message, tools, variables j
 	return m.Tokenize(prompt, true)
 }
 
-// plain writes a conversation as a script, for models that were not trained on conversations.
+// plain formats a conversation as a script, for models that were not trained on conversations.
 func plain(messages []Message) string {
 	var b strings.Builder
 	for _, m := range messages {

@@ -8,7 +8,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/engine"
 )
 
-// metrics have vLLM's names, with the prefix of the pool's.
+// metrics are metrics with vLLM's names, with the prefix of the pool's metrics.
 type metrics struct {
 	prompt, cached, generated *prometheus.CounterVec
 	finished                  *prometheus.CounterVec

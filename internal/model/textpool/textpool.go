@@ -1,5 +1,5 @@
-// Package textpool offers the text models of the pool to the protocols: a generation goes on from
-// another node when one is lost, and API keys limit and count what is used.
+// Package textpool offers the text models of the pool to the protocols: a generation continues on
+// another node when its node is lost, and API keys limit and count the use of models.
 package textpool
 
 import (
@@ -22,10 +22,11 @@ import (
 	"github.com/outboard-run/outboard/internal/model/text"
 )
 
-// Options of a Pool.
+// Options configure a Pool.
 type Options struct {
 	Server *serve.Server
-	// CacheScope returns that of a request's generations; nil: all have the same.
+	// CacheScope returns the scope of a request's generations; if it is nil, all requests have the
+	// same scope.
 	CacheScope func(ctx context.Context) string
 	// Open opens an artifact that is on this node.
 	Open    func(digest string) (*os.File, error)
@@ -33,18 +34,18 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// A Pool has the text models of the pool. Any number of goroutines may use it.
+// A Pool provides the text models of the pool. Any number of goroutines may use it.
 type Pool struct {
 	opts    Options
 	metrics *metrics
 
 	mu      sync.Mutex
-	headers map[string]*gguf.File // by digest; nil for a file that is none
+	headers map[string]*gguf.File // by digest; nil for a file that is not GGUF
 }
 
 var _ text.Backend = (*Pool)(nil)
 
-// New makes a Pool.
+// New returns a Pool.
 func New(opts Options) *Pool {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -55,14 +56,14 @@ func New(opts Options) *Pool {
 	return &Pool{opts: opts, metrics: newMetrics(opts.Metrics), headers: map[string]*gguf.File{}}
 }
 
-// Open implements text.Backend. The request's grant is in ctx.
+// Open implements text.Backend. ctx has the request's grant.
 func (p *Pool) Open(ctx context.Context, name string) (text.Model, func(), error) {
 	grant := keys.FromContext(ctx)
 	if err := grant.Allows(name); err != nil {
 		return nil, nil, err
 	}
 	scope := p.opts.CacheScope(ctx)
-	var version atomic.Pointer[string] // of a canary's pair, the one that the first replica has
+	var version atomic.Pointer[string] // of a canary's pair, the version of the first replica
 	open := func(ctx context.Context, prompt []int32, exclude []outboard.NodeID) (text.Replica, error) {
 		t, release, err := serve.OpenTextFor(ctx, p.opts.Server, name, *cmp.Or(version.Load(), new(string)), serve.Prompt{Tokens: prompt, CacheScope: scope}, exclude...)
 		if err != nil {
@@ -85,7 +86,7 @@ func (p *Pool) Open(ctx context.Context, name string) (text.Model, func(), error
 	return &counted{m, p.metrics, grant, name, scope}, m.Release, nil
 }
 
-// counted is a model whose generations are counted.
+// counted is a model whose generations are counted and measured.
 type counted struct {
 	text.Model
 	metrics *metrics
@@ -150,7 +151,7 @@ func (p *Pool) describe(x *serve.Index) text.Description {
 	return d
 }
 
-// header returns the header of a file on this node, nil for a file that isn't here.
+// header returns the header of a file on this node, nil for a file that isn't on it.
 func (p *Pool) header(digest string) *gguf.File {
 	p.mu.Lock()
 	defer p.mu.Unlock()

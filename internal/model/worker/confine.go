@@ -15,32 +15,32 @@ import (
 
 // Confinement is the sandbox of a worker.
 type Confinement struct {
-	// Namespaces are those that the launcher starts processes in.
+	// Namespaces are the namespaces in which the launcher starts processes.
 	Namespaces sandbox.Namespaces
-	// UID is the user that a worker of a node that is root becomes; 0 keeps it.
+	// UID is the user to which a worker changes if the node runs as root; 0 keeps the user.
 	UID int
 	// Dir is an empty folder of the node for the worker's root and temporary files.
 	Dir string
 	// Files is the folder with the model's files.
 	Files string
-	// Readable are folders with a library of the user's.
+	// Readable are folders that contain a library of the user.
 	Readable []string
-	// Devices are patterns of device files beyond the known accelerators'.
+	// Devices are patterns of device files in addition to those of the known accelerators.
 	Devices []string
-	// Require are mechanisms without which no model is loaded.
+	// Require are mechanisms without which models are not loaded.
 	Require []sandbox.Mechanism
 }
 
-// What a worker may use beside memory.
+// Limits of a worker's resources besides memory.
 const (
 	tmpSize     = 256 << 20 // of /tmp
 	shmSize     = 64 << 20  // of /dev/shm
 	maxFiles    = 4096
-	maxFileSize = 8 << 30 // tensors are files of memory
+	maxFileSize = 8 << 30 // tensors are in memory files
 	maxTasks    = 4096
 )
 
-// send has the process isolate itself.
+// send makes the process isolate itself.
 func (c *Confinement) send(conn *ipc.Conn) error {
 	scratch, tmp := filepath.Join(c.Dir, "root"), filepath.Join(c.Dir, "tmp")
 	for _, dir := range []string{scratch, tmp} {
@@ -59,18 +59,18 @@ func (c *Confinement) send(conn *ipc.Conn) error {
 	})
 }
 
-// Environment of the second execution: it is set, and where the node's folder with the model's
-// files lies inside, "" for where it was.
+// Variables of the environment of the second execution: the first marks it, the second is the path
+// inside the sandbox of the folder with the model's files, "" if it is unchanged.
 const (
 	isolatedVariable = "OUTBOARD_MODEL_WORKER_ISOLATED"
 	filesVariable    = "OUTBOARD_MODEL_WORKER_FILES"
 )
 
-// filesDir is where the model's files are inside a root of the worker's own.
+// filesDir is the folder of the model's files if the worker has its own root.
 const filesDir = "/model"
 
-// Main is the program of a worker's process: it isolates itself as the node says on socket,
-// executes itself again with the socket as the same descriptor, and then is Run.
+// Main is the program of a worker's process: it isolates itself by the settings that the node sends
+// on socket, executes itself again with the socket as the same descriptor, and then calls Run.
 func Main(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	if os.Getenv(isolatedVariable) != "" {
 		opts.files = os.Getenv(filesVariable)
@@ -95,7 +95,7 @@ func Main(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	return inside.Exec(os.Args, environ, socket)
 }
 
-// receiveConfinement reads the first message and leaves the socket as it is.
+// receiveConfinement receives the first message and leaves the socket open.
 func receiveConfinement(ctx context.Context, socket *os.File) (c confinement, err error) {
 	own, err := duplicate(socket)
 	if err != nil {
@@ -118,10 +118,12 @@ func receiveConfinement(ctx context.Context, socket *os.File) (c confinement, er
 	return c, errors.Join(m.Decode(&c), conn.Close())
 }
 
-// workerEnviron is the environment without what names the node's secrets or proxies.
+// workerEnviron returns the environment without the variables that contain the node's secrets or
+// proxies.
 func workerEnviron() []string {
-	// llama.cpp would start a debugger when it aborts. It also clears all of its attention state when
-	// it loads a model: huge pages make that several times faster (glibc 2.35 and later, mallopt(3)).
+	// llama.cpp would start a debugger when it aborts. It also clears its whole attention state
+	// when it loads a model: huge pages make that several times faster (glibc 2.35 and later,
+	// mallopt(3)).
 	env := []string{isolatedVariable + "=1", "GGML_NO_BACKTRACE=1", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1", "TMPDIR=" + sandbox.TmpDir, "HOME=" + sandbox.TmpDir}
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")

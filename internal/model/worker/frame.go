@@ -12,7 +12,8 @@ import (
 	"github.com/outboard-run/outboard/internal/wire"
 )
 
-// Frames in the ring: a length of 8 bytes, and a body of words as internal/wire encodes them.
+// Frames in the ring consist of a length of 8 bytes, and a body of words as internal/wire encodes
+// them.
 const (
 	ringArea = 512 << 10
 	maxFrame = ringArea / 4
@@ -32,16 +33,17 @@ type request struct {
 	op      uint64
 	id      uint64
 	segment uint64
-	// outputOffset is where the memory for outputs begins in the segment.
+	// outputOffset is the offset in the segment at which the memory for outputs begins.
 	outputOffset uint64
 	inputs       []placed
 	outputs      []string
 }
 
-// A placed tensor is one whose data lies in a segment.
+// A placed tensor is a tensor whose data lies in a segment.
 type placed struct {
 	model.Tensor
-	// extra is the number of the worker's own memory plus one, 0 for the segment of the call.
+	// extra is the index of a segment that the worker created plus one, 0 for the segment of the
+	// call.
 	extra        uint64
 	offset, size uint64
 }
@@ -118,7 +120,7 @@ func encodePlaced(e *wire.Encoder, list []placed) {
 
 var errFrame = outboard.Errorf(outboard.Protocol, "tensors in shared memory", "a malformed frame")
 
-// decodePlaced reads tensors without their data. It checks the shapes against the sizes.
+// decodePlaced decodes tensors without their data. It checks the shapes against the sizes.
 func decodePlaced(d *wire.Decoder) ([]placed, error) {
 	n := d.U64()
 	if n > maxTensors {
@@ -146,7 +148,7 @@ func decodePlaced(d *wire.Decoder) ([]placed, error) {
 	return list, d.Err()
 }
 
-// within returns the bytes of a tensor in memory, or an error if they are not in it.
+// within returns the bytes of a tensor in mem, or an error if they are not within it.
 func (p *placed) within(mem []byte) ([]byte, error) {
 	if p.offset > uint64(len(mem)) || p.size > uint64(len(mem))-p.offset {
 		return nil, errFrame
@@ -196,7 +198,7 @@ func (c *channel) receive(handle func(d wire.Decoder) error) error {
 		if b, err = c.ring.Next(8 + int(size)); err != nil {
 			return err
 		}
-		body := slices.Clone(b[8 : 8+size]) // the peer may change it
+		body := slices.Clone(b[8 : 8+size]) // the peer may change the ring's memory
 		c.ring.Release(8 + int(size))
 		if err := handle(wire.NewDecoder(body)); err != nil {
 			return errors.Join(err, c.ring.Close(shm.Corrupt))

@@ -24,8 +24,8 @@ import (
 	"github.com/outboard-run/outboard/internal/sandbox"
 )
 
-// duplicate copies a file's descriptor. It does not use File.Fd, which would make the file
-// block for all its users.
+// duplicate duplicates a file's descriptor. It does not use File.Fd, which would make the file
+// blocking for all its users.
 func duplicate(f *os.File) (*os.File, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -41,15 +41,15 @@ func duplicate(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(own), f.Name()), nil
 }
 
-// A Spawner starts workers from a thread of its own: the kernel kills a worker when the thread
-// that started it ends (PR_SET_PDEATHSIG means the thread, not the process), and Go may end any
-// thread but one that a goroutine keeps.
+// A Spawner starts workers from a dedicated thread: the kernel kills a worker when the thread that
+// started it ends (PR_SET_PDEATHSIG refers to the thread, not the process), and Go may end any
+// thread that no goroutine has locked.
 type Spawner struct {
 	// Command is the program of a worker with its arguments.
 	Command []string
-	// Namespaces are those that workers start in.
+	// Namespaces are the namespaces in which workers start.
 	Namespaces sandbox.Namespaces
-	// Groups bounds the memory of workers; nil does not.
+	// Groups bounds the memory of workers; nil sets no bound.
 	Groups *cgroup.Tree
 	Log    *slog.Logger
 
@@ -69,14 +69,14 @@ func (s *Spawner) Open() {
 	}()
 }
 
-// Close ends the thread, and so every worker that it started.
+// Close ends the thread, and thereby every worker that it started.
 func (s *Spawner) Close() {
 	close(s.jobs)
 	<-s.done
 }
 
-// Launcher returns how a worker of the given name is started. memory is the most bytes that it
-// may hold, 0 for no limit; name is unique on the node.
+// Launcher returns a function that starts a worker with the given name. memory is the most bytes
+// that it may use, 0 for no limit; name is unique on the node.
 func (s *Spawner) Launcher(name string, memory int64) helper.Launcher {
 	return func(_ string, socket *os.File) (helper.Process, error) { return s.start(name, memory, socket) }
 }
@@ -92,8 +92,8 @@ func (s *Spawner) start(name string, memory int64, socket *os.File) (helper.Proc
 	return s.startCommand(name, memory, cmd)
 }
 
-// StartServer starts a server of somebody else's, in the node's own namespaces, with the variables
-// of environment beside the few that it gets of the node's.
+// StartServer starts a third-party server in the node's own namespaces, with the variables of
+// environment in addition to a few of the node's variables.
 func (s *Spawner) StartServer(name string, memory int64, command, environment []string) (helper.Process, error) {
 	path, err := exec.LookPath(command[0])
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *Spawner) StartServer(name string, memory int64, command, environment []
 	return s.startCommand(name, memory, &exec.Cmd{Path: path, Args: command, Env: append(serverEnviron(), environment...), SysProcAttr: &syscall.SysProcAttr{}})
 }
 
-// serverEnviron is the node's environment without what names its secrets.
+// serverEnviron returns the node's environment without the variables that contain its secrets.
 func serverEnviron() []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "TMPDIR"} {
@@ -113,7 +113,7 @@ func serverEnviron() []string {
 	return env
 }
 
-// startCommand starts a command in a control group, from the thread whose end ends it.
+// startCommand starts a command in a control group, from the thread whose end kills it.
 func (s *Spawner) startCommand(name string, memory int64, cmd *exec.Cmd) (helper.Process, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -144,7 +144,7 @@ func (s *Spawner) startCommand(name string, memory int64, cmd *exec.Cmd) (helper
 	return c, nil
 }
 
-// A child is a worker's process.
+// A child is the process of a worker or a server.
 type child struct {
 	cmd     *exec.Cmd
 	group   *cgroup.Group
@@ -155,15 +155,15 @@ type child struct {
 	exited  chan struct{}
 
 	mu       sync.Mutex
-	last     string // line of standard error
-	exceeded bool   // the limit of memory
+	last     string // last line of standard error
+	exceeded bool   // it exceeded the limit of memory
 	reaped   bool
 }
 
 // PID returns the process's number.
 func (c *child) PID() int { return c.cmd.Process.Pid }
 
-// Kill implements helper.Process. It ends the whole group of processes.
+// Kill implements helper.Process. It kills the whole process group.
 func (c *child) Kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,7 +176,7 @@ func (c *child) Kill() {
 // Wait implements helper.Process.
 func (c *child) Wait() error {
 	for {
-		// The process is left to be reaped, so that its number is not used again yet.
+		// The process is not reaped yet, so that its number is not reused.
 		err := unix.Waitid(unix.P_PID, c.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		if !errors.Is(err, unix.EINTR) {
 			break
@@ -197,7 +197,7 @@ func (c *child) Wait() error {
 	return c.exitError(err, killed)
 }
 
-// exitError says how the process ended; nil if all was well.
+// exitError returns the error by which the process ended; nil if it succeeded.
 func (c *child) exitError(err error, killed bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -213,7 +213,7 @@ func (c *child) exitError(err error, killed bool) error {
 // maxLine bounds a line of a worker's log.
 const maxLine = 4 << 10
 
-// readStderr logs what the process writes and keeps the last line.
+// readStderr logs the process's standard error and keeps the last line.
 func (c *child) readStderr() {
 	defer c.stderr.Close()
 	in := bufio.NewReaderSize(c.stderr, maxLine)
@@ -237,10 +237,10 @@ func (c *child) readStderr() {
 	}
 }
 
-// memoryInterval is how often the memory of a process is read.
+// memoryInterval is the interval at which the memory of a process is measured.
 const memoryInterval = 250 * time.Millisecond
 
-// watchMemory kills the process when it holds too much memory, where no control group does.
+// watchMemory kills the process when it uses too much memory, in case no control group does.
 func (c *child) watchMemory() {
 	ticker := time.NewTicker(memoryInterval)
 	defer ticker.Stop()
@@ -260,8 +260,8 @@ func (c *child) watchMemory() {
 	}
 }
 
-// residentMemory returns the private memory of a process and its children in bytes, 0 if it
-// can't be read. A process in a PID namespace of its own is an init with one child.
+// residentMemory returns the private memory of a process and its children in bytes, 0 if it can't
+// be read. A process in its own PID namespace is an init with one child.
 func residentMemory(pid int) int64 {
 	total := anonymousMemory(pid)
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))

@@ -18,15 +18,16 @@ import (
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
-// ProcessOptions of Run.
+// ProcessOptions configure Run.
 type ProcessOptions struct {
-	// Engines are those that the program has.
+	// Engines are the engines of the program.
 	Engines []engine.Engine
-	// Library sets a library of an engine to a file that the node passed; nil ignores it.
+	// Library sets the path of a library of an engine to a file that the node passed; nil ignores
+	// it.
 	Library func(engine, name, path string)
 	Log     *slog.Logger
 
-	files string // where the model's files are, "" for where the node says
+	files string // folder of the model's files, "" for the path that the node sends
 }
 
 // process is the worker's state.
@@ -38,11 +39,11 @@ type process struct {
 	engineModel engine.Model
 	tensors     *tensorServer // nil before typeLoad and for models without tensors
 	texts       *textServer
-	libraries   []*os.File // that the node passed, open as long as the process lives
+	libraries   []*os.File // passed by the node, open as long as the process lives
 	calls       sync.WaitGroup
 }
 
-// Run serves one model as the node says on socket, until the node closes it.
+// Run serves one model for the node at the other end of socket, until the node closes it.
 func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -60,7 +61,7 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	return p.close()
 }
 
-// handle starts what a message asks for; it does not block.
+// handle starts the operation that a message requests; it does not block.
 func (p *process) handle(m *ipc.Message) {
 	switch m.Type {
 	case typeLibrary:
@@ -85,12 +86,12 @@ func (p *process) handle(m *ipc.Message) {
 	}
 }
 
-// spawn runs a handler, whose result is the reply.
+// spawn runs a handler, whose result becomes the reply.
 func (p *process) spawn(m *ipc.Message, handler func(ctx context.Context, m *ipc.Message) (any, error)) {
 	p.calls.Go(func() {
 		defer m.Close()
 		body, err := handler(p.life, m)
-		_ = p.conn.Reply(m, body, err) // the node may be gone
+		_ = p.conn.Reply(m, body, err) // the node may have ended
 	})
 }
 
@@ -107,11 +108,12 @@ func (p *process) close() error {
 	return err
 }
 
-// addLibrary has an engine use a library that the node passed. An engine without it unpacks its own.
+// addLibrary makes an engine use a library that the node passed. Without it the engine unpacks its
+// own.
 func (p *process) addLibrary(m *ipc.Message) {
 	defer m.Close()
 	var r libraryMessage
-	file := m.File() // stays open: the engine loads it by its number
+	file := m.File() // stays open: the engine loads it by its descriptor
 	if file == nil || p.opts.Library == nil || m.Decode(&r) != nil {
 		return
 	}
@@ -119,7 +121,7 @@ func (p *process) addLibrary(m *ipc.Message) {
 	p.opts.Library(r.Engine, r.Name, fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
 }
 
-// load loads the model. The node sends it once.
+// load loads the model. The node requests it once.
 func (p *process) load(ctx context.Context, m *ipc.Message) (any, error) {
 	var r loadRequest
 	if err := m.Decode(&r); err != nil {
@@ -188,17 +190,17 @@ func (p *process) handleText(ctx context.Context, m *ipc.Message) (any, error) {
 	return p.texts.handle(ctx, m)
 }
 
-// startGeneration registers a generation before the next message is read, which may cancel it.
+// startGeneration registers a generation before the next message, which may cancel it, is read.
 func (p *process) startGeneration(m *ipc.Message) {
 	defer m.Close()
 	var r generateRequest
 	if m.Decode(&r) != nil {
-		return // the node breaks the protocol
+		return // the node violates the protocol
 	}
 	if p.texts == nil {
 		_ = p.conn.Send(typeGenerated, generatedMessage{
 			Generation: r.Generation, Error: "the model is none for text", Kind: outboard.Invalid,
-		}) // the node may be gone
+		}) // the node may have ended
 		return
 	}
 	ctx := p.texts.register(p.life, r.Generation)

@@ -8,7 +8,7 @@ import (
 	"github.com/outboard-run/outboard/internal/sandbox"
 )
 
-// The types of messages. Requests go from the node to the worker unless said otherwise.
+// The types of messages. Requests go from the node to the worker unless noted otherwise.
 const (
 	typeConfine   = "confine"   // confinement: the first message
 	typeLibrary   = "library"   // libraryMessage, with the file; before typeLoad, without a reply
@@ -16,7 +16,7 @@ const (
 	typeSegment   = "segment"   // segmentMessage, with its memory
 	typeRelease   = "release"   // segmentMessage: the node is about to unmap it
 	typeOutput    = "output"    // from the worker: outputMessage, with its memory
-	typePing      = "ping"      // whether the process is alive
+	typePing      = "ping"      // checks whether the process responds
 	typeTokenize  = "tokenize"  // tokenizeRequest
 	typeRender    = "render"    // engine.Conversation
 	typeEmbed     = "embed"     // embedRequest
@@ -27,11 +27,12 @@ const (
 	typeGenerated = "generated" // from the worker: generatedMessage
 )
 
-// confinement has what the process does before it loads anything.
+// confinement contains the settings of the sandbox that the process enters before it loads
+// anything.
 type confinement struct {
 	Sandbox sandbox.Config      `json:"sandbox"`
 	Require []sandbox.Mechanism `json:"require,omitempty"`
-	// None leaves the process as it is: for tests, where it is a goroutine.
+	// None leaves the process unconfined: for tests, where it is a goroutine.
 	None bool `json:"none,omitempty"`
 }
 
@@ -41,7 +42,7 @@ type loadRequest struct {
 	Options engine.Options `json:"options"`
 }
 
-// libraryMessage passes a library that is built into the program and that the node has unpacked.
+// libraryMessage passes an embedded library that the node has unpacked.
 type libraryMessage struct {
 	Engine string `json:"engine"`
 	Name   string `json:"name"`
@@ -50,7 +51,7 @@ type libraryMessage struct {
 type loadReply struct {
 	Info    engine.Info `json:"info"`
 	Version string      `json:"version"`
-	// Tensors and Text are what the model is.
+	// Tensors and Text report whether the model is for tensors and for text.
 	Tensors bool `json:"tensors,omitempty"`
 	Text    bool `json:"text,omitempty"`
 }
@@ -59,7 +60,7 @@ type segmentMessage struct {
 	ID uint64 `json:"id"`
 }
 
-// outputMessage passes memory for the outputs of a call; the reply refers to it by its number.
+// outputMessage passes memory for the outputs of a call; the reply refers to it by its index.
 type outputMessage struct {
 	Call uint64 `json:"call"`
 }
@@ -75,7 +76,7 @@ type tokensReply struct {
 
 type textReply struct {
 	Text string `json:"text"`
-	// NoTemplate says that the model has no template for conversations.
+	// NoTemplate reports that the model has no template for conversations.
 	NoTemplate bool `json:"no_template,omitempty"`
 }
 
@@ -88,14 +89,14 @@ type embedReply struct {
 	Embedding []byte `json:"embedding"`
 }
 
-// A generateRequest starts a generation. Its tokens come in tokensMessages with its number,
-// and a generatedMessage after all of them.
+// A generateRequest starts a generation. Its tokens are sent in tokensMessages with its number,
+// followed by a generatedMessage.
 type generateRequest struct {
 	Generation uint64            `json:"generation"`
 	Request    engine.Generation `json:"request"`
 }
 
-// A generatedMessage ends a generation. Error is "" for one that ended well.
+// A generatedMessage ends a generation. Error is "" if it succeeded.
 type generatedMessage struct {
 	Generation uint64        `json:"generation"`
 	Usage      engine.Usage  `json:"usage"`
@@ -103,12 +104,12 @@ type generatedMessage struct {
 	Kind       outboard.Kind `json:"failure_kind,omitempty"`
 }
 
-// cancelMessage ends a generation or another request about text.
+// cancelMessage cancels a generation.
 type cancelMessage struct {
 	Generation uint64 `json:"generation"`
 }
 
-// A tokensMessage has all tokens that the worker has not sent yet, of all generations.
+// A tokensMessage contains all tokens that the worker has not sent yet, of all generations.
 type tokensMessage struct {
 	Batch []generatedTokens `json:"batch"`
 }
@@ -118,21 +119,21 @@ type generatedTokens struct {
 	Tokens     []engine.Token `json:"tokens"`
 }
 
-// Limits of time.
+// Time limits.
 const (
-	// confineLimit is how long a process may take until it is isolated.
+	// confineLimit bounds the time until a process is isolated.
 	confineLimit = 20 * time.Second
-	// segmentLimit is how long the other end may take to map memory.
+	// segmentLimit bounds the time in which the peer must map memory.
 	segmentLimit = 20 * time.Second
-	// cancelGrace is how long a call may go on after it was cancelled before its worker counts
+	// cancelGrace is how long a call may continue after it was cancelled before its worker counts
 	// as hung. One operator of a model cannot be interrupted.
 	cancelGrace = 10 * time.Second
-	// closeGrace is how long a worker may take to end by itself.
+	// closeGrace is the time in which a worker must end by itself.
 	closeGrace = 3 * time.Second
 )
 
-// maxMessage bounds a message between the two: a prompt of a million tokens in JSON.
+// maxMessage bounds a message between node and worker: a prompt of a million tokens in JSON.
 const maxMessage = 64 << 20
 
-// errHung is why a worker is killed that does not end a call.
+// errHung is the reason for which a worker is killed that does not end a cancelled call.
 var errHung = outboard.Errorf(outboard.Unreachable, "", "the model did not stop a call that had been cancelled %v before, so its process was killed", cancelGrace)

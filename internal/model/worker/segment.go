@@ -13,9 +13,9 @@ import (
 
 const (
 	minSegment = 64 << 10
-	// maxSegment bounds the inputs or the outputs of one call in bytes.
+	// maxSegment bounds the inputs or the outputs of one call, in bytes.
 	maxSegment = 4 << 30
-	// alignment is that of tensors in a segment: a cache line, and a vector of AVX-512.
+	// alignment is the alignment of tensors in a segment: a cache line, and a vector of AVX-512.
 	alignment = 64
 )
 
@@ -23,10 +23,10 @@ const (
 type segment struct {
 	id   uint64
 	mem  []byte
-	file *os.File // nil once the peer has it
+	file *os.File // nil once the peer has mapped the memory
 }
 
-// newSegment creates memory of at least size bytes: a power of two.
+// newSegment creates memory of at least size bytes, rounded up to a power of two.
 func newSegment(id uint64, size int) (*segment, error) {
 	if size > maxSegment {
 		return nil, outboard.Errorf(outboard.Exhausted, "", "tensors of %v: a call has %v at most", outboard.Bytes(size), outboard.Bytes(maxSegment))
@@ -44,8 +44,9 @@ func newSegment(id uint64, size int) (*segment, error) {
 	return s, nil
 }
 
-// openSegment maps memory that the peer may have created. It refuses a file that is not memory
-// or that could still shrink, so that no access faults. The segment owns f if there is no error.
+// openSegment maps memory that the peer may have created. It refuses a file that is not a memory
+// file or that could still shrink, so that no access faults. The segment owns f if there is no
+// error.
 func openSegment(id uint64, f *os.File) (*segment, error) {
 	const op = "shared tensors"
 	size, err := memfd.VerifyShared(f)
@@ -70,7 +71,7 @@ func (s *segment) closeFile() {
 	}
 }
 
-// unmap must be called only when no slice of the memory is in use.
+// unmap unmaps the memory. It must be called only when no slice of the memory is in use.
 func (s *segment) unmap() {
 	s.closeFile()
 	_ = unix.Munmap(s.mem)

@@ -15,7 +15,7 @@ import (
 	"github.com/outboard-run/outboard/internal/wire"
 )
 
-// An Input is a tensor whose data is in several parts, such as the requests of a batch.
+// An Input is a tensor whose data are in several parts, such as the requests of a batch.
 type Input struct {
 	Name  string
 	Type  model.DataType
@@ -45,7 +45,7 @@ type tensorClient struct {
 	worker  *Worker
 	channel channel
 	reading sync.WaitGroup
-	// outputs is the most bytes of outputs of a call so far.
+	// outputs is the largest size of a call's outputs so far, in bytes.
 	outputs atomic.Int64
 
 	mu      sync.Mutex
@@ -60,9 +60,9 @@ type tensorClient struct {
 // A tensorCall waits for its reply.
 type tensorCall struct {
 	memory *segment
-	extra  []*segment // the worker's own
+	extra  []*segment // segments that the worker created
 	reply  chan *reply
-	// abandoned is set when nobody waits; the reply then frees the memory.
+	// abandoned is set when the caller no longer waits; the reply then frees the memory.
 	abandoned bool
 	hung      *time.Timer
 }
@@ -90,8 +90,8 @@ func (w *Worker) Infer(ctx context.Context, inputs []model.Tensor, outputs []str
 	return w.InferParts(ctx, list, outputs)
 }
 
-// InferParts is Infer with inputs in parts, which are copied once, to where the engine reads
-// them.
+// InferParts is Infer with inputs in parts, which are copied once, to the memory from which the
+// engine reads them.
 func (w *Worker) InferParts(ctx context.Context, inputs []Input, outputs []string) ([]model.Tensor, error) {
 	if w.tensors == nil {
 		return nil, outboard.Errorf(outboard.Invalid, "infer", "the model takes no tensors")
@@ -144,7 +144,7 @@ func (c *tensorClient) call(ctx context.Context, r *request, memory *segment) ([
 	case answer := <-call.reply:
 		return c.results(call, answer)
 	case <-c.worker.done:
-		// The memory is freed with the client's.
+		// The memory is freed with the client's memory.
 		return nil, c.worker.why
 	case <-ctx.Done():
 		c.abandon(r.id)
@@ -152,7 +152,7 @@ func (c *tensorClient) call(ctx context.Context, r *request, memory *segment) ([
 	}
 }
 
-// failure returns why the process ended, if that is the reason for err.
+// failure returns the reason of the process's end if it has ended, and err otherwise.
 func (c *tensorClient) failure(err error) error {
 	select {
 	case <-c.worker.done:
@@ -162,7 +162,7 @@ func (c *tensorClient) failure(err error) error {
 	}
 }
 
-// register numbers a call. The caller calls sending.Done after it has sent the request.
+// register assigns a number to a call. The caller calls sending.Done after it has sent the request.
 func (c *tensorClient) register(r *request, call *tensorCall) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,7 +192,7 @@ func (c *tensorClient) forget(id uint64) {
 func (c *tensorClient) abandon(id uint64) {
 	c.mu.Lock()
 	call := c.calls[id]
-	if call == nil || c.closed != nil { // the reply has come
+	if call == nil || c.closed != nil { // the reply has arrived
 		c.mu.Unlock()
 		return
 	}
@@ -251,7 +251,7 @@ func (c *tensorClient) results(call *tensorCall, answer *reply) ([]model.Tensor,
 			return nil, err
 		}
 		outputs[i] = p.Tensor
-		outputs[i].Data = slices.Clone(data) // the worker may change it
+		outputs[i].Data = slices.Clone(data) // the worker may change the segment
 		total += int64(align(len(data)))
 	}
 	for old := c.outputs.Load(); total > old && !c.outputs.CompareAndSwap(old, total); old = c.outputs.Load() {
@@ -259,7 +259,7 @@ func (c *tensorClient) results(call *tensorCall, answer *reply) ([]model.Tensor,
 	return outputs, nil
 }
 
-// addOutput adopts memory of the worker's own for the outputs of a call.
+// addOutput maps memory that the worker created for the outputs of a call.
 func (c *tensorClient) addOutput(m *ipc.Message) error {
 	var o outputMessage
 	if err := m.Decode(&o); err != nil {
@@ -315,7 +315,7 @@ func (c *tensorClient) acquire(ctx context.Context, size int) (*segment, error) 
 	return s, nil
 }
 
-// recycle keeps the memory of a call for the next, if there is not too much of it.
+// recycle keeps the memory of a call for later calls, up to maxPooled bytes.
 func (c *tensorClient) recycle(call *tensorCall) {
 	for _, s := range call.extra {
 		s.unmap()
@@ -340,7 +340,7 @@ func (c *tensorClient) recycle(call *tensorCall) {
 	}
 }
 
-// close fails the calls and unmaps the memory. The process has ended.
+// close fails the calls and unmaps the memory. The process must have ended.
 func (c *tensorClient) close(why error) {
 	_ = c.channel.ring.Close(shm.Done)
 	c.reading.Wait()

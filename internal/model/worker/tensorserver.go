@@ -11,7 +11,7 @@ import (
 	"github.com/outboard-run/outboard/internal/wire"
 )
 
-// tensorServer executes the calls that come through the ring, in the worker.
+// tensorServer executes, in the worker, the calls that arrive through the ring.
 type tensorServer struct {
 	process *process
 	model   engine.TensorModel
@@ -31,7 +31,7 @@ func newTensorServer(p *process, m engine.TensorModel, ring *shm.Ring) *tensorSe
 	}
 	s.reading.Go(func() {
 		if err := s.channel.receive(s.handle); err != nil && p.life.Err() == nil {
-			_ = p.conn.Close() // the node has closed the ring, or is broken
+			_ = p.conn.Close() // the node has closed the ring, or violates the protocol
 		}
 	})
 	return s
@@ -54,7 +54,7 @@ func (s *tensorServer) add(m *segment) {
 	s.segments[m.id] = m
 }
 
-// release unmaps a segment, which no call uses.
+// release unmaps a segment that no call uses.
 func (s *tensorServer) release(id uint64) {
 	s.mu.Lock()
 	m := s.segments[id]
@@ -65,7 +65,7 @@ func (s *tensorServer) release(id uint64) {
 	}
 }
 
-// handle starts the call of a frame, or ends one.
+// handle starts the call of a frame, or cancels a call.
 func (s *tensorServer) handle(d wire.Decoder) error {
 	var r request
 	if err := r.decode(&d); err != nil {
@@ -88,7 +88,7 @@ func (s *tensorServer) handle(d wire.Decoder) error {
 			s.mu.Lock()
 			delete(s.running, r.id)
 			s.mu.Unlock()
-			_ = s.channel.send(answer) // the node may be gone
+			_ = s.channel.send(answer) // the node may have ended
 		})
 	default:
 		return errFrame
@@ -96,7 +96,7 @@ func (s *tensorServer) handle(d wire.Decoder) error {
 	return nil
 }
 
-// infer executes a call. Its outputs are in the call's segment, as far as they fit.
+// infer executes a call. The outputs that fit are in the call's segment.
 func (s *tensorServer) infer(ctx context.Context, r *request, memory *segment) *reply {
 	answer := &reply{id: r.id}
 	err := func() error {
@@ -152,7 +152,7 @@ type outputMemory struct {
 	memory *segment
 	used   int // bytes of memory
 	blocks []block
-	extra  []*segment // the worker's own
+	extra  []*segment // segments that the worker created
 }
 
 // A block is memory that was allocated for an output.
@@ -182,8 +182,8 @@ func (o *outputMemory) allocate(size int) ([]byte, error) {
 	return m.mem[:size:size], nil
 }
 
-// passOutputs passes memory of the worker's own to the node, and returns where the outputs are. An
-// output that an engine has put elsewhere is copied.
+// passOutputs passes the segments that the worker created to the node, and returns the places of
+// the outputs. It copies an output that an engine has put elsewhere.
 func (o *outputMemory) passOutputs(outputs []model.Tensor) ([]placed, error) {
 	list := make([]placed, len(outputs))
 	for i := range outputs {
@@ -216,7 +216,7 @@ func (o *outputMemory) passOutputs(outputs []model.Tensor) ([]placed, error) {
 	return list, nil
 }
 
-// find returns the block that begins where data does, or nil.
+// find returns the block that begins with the first byte of data, or nil.
 func (o *outputMemory) find(data []byte) *block {
 	for i := range o.blocks {
 		if &o.blocks[i].data[0] == &data[0] && len(o.blocks[i].data) >= len(data) {

@@ -22,7 +22,7 @@ type textClient struct {
 
 func (c *textClient) init(conn *ipc.Conn) { c.conn, c.streams = conn, map[uint64]*tokenStream{} }
 
-// A tokenStream is the tokens of one generation that were not emitted yet.
+// A tokenStream holds the tokens of one generation that were not emitted yet.
 type tokenStream struct {
 	mu      sync.Mutex
 	waiting []engine.Token
@@ -33,7 +33,7 @@ type tokenStream struct {
 	err   error
 }
 
-// add queues tokens: at most as many as the model's context has.
+// add queues tokens. Their number is bounded by the model's context.
 func (s *tokenStream) add(tokens []engine.Token) {
 	s.mu.Lock()
 	s.waiting = append(s.waiting, tokens...)
@@ -52,7 +52,7 @@ func (s *tokenStream) drain() []engine.Token {
 	return tokens
 }
 
-// deliver distributes the tokens of a message.
+// deliver adds the tokens of a message to the streams of their generations.
 func (c *textClient) deliver(m *ipc.Message) {
 	var t tokensMessage
 	if m.Decode(&t) != nil {
@@ -67,7 +67,7 @@ func (c *textClient) deliver(m *ipc.Message) {
 	}
 }
 
-// end ends a generation as the worker says.
+// end ends the stream of a generation with the result that the worker sent.
 func (c *textClient) end(m *ipc.Message) {
 	var e generatedMessage
 	if m.Decode(&e) != nil {
@@ -105,7 +105,7 @@ func (w *Worker) request(ctx context.Context, kind string, body, v any) error {
 	return m.Decode(v)
 }
 
-// tokenizeLimit bounds requests without a context of their own.
+// tokenizeLimit bounds requests to tokenize, which have no context.
 const tokenizeLimit = 30 * time.Second
 
 // Tokenize implements engine.TextModel.
@@ -117,7 +117,7 @@ func (w *Worker) Tokenize(text string, special bool) ([]int32, error) {
 	return r.Tokens, err
 }
 
-// statsLimit bounds a request for statistics: a worker that is slow has none.
+// statsLimit bounds a request for statistics: a slow worker has none.
 const statsLimit = time.Second
 
 // Stats implements engine.TextModel.
@@ -125,7 +125,7 @@ func (w *Worker) Stats() engine.TextStats {
 	ctx, cancel := context.WithTimeout(context.Background(), statsLimit)
 	defer cancel()
 	var s engine.TextStats
-	_ = w.request(ctx, typeStats, struct{}{}, &s) // a worker that ended has none
+	_ = w.request(ctx, typeStats, struct{}{}, &s) // a worker that has ended has none
 	return s
 }
 
@@ -162,7 +162,7 @@ func (w *Worker) Generate(ctx context.Context, g engine.Generation, emit func(en
 			if err := emitAll(stream.drain(), emit); err != nil {
 				return engine.Usage{}, w.cancelGeneration(id, stream, err)
 			}
-		case <-stream.ended: // after the last tokens
+		case <-stream.ended: // closed after the last tokens were added
 			w.texts.close(id)
 			if err := emitAll(stream.drain(), emit); err != nil {
 				return stream.usage, err
@@ -177,7 +177,7 @@ func (w *Worker) Generate(ctx context.Context, g engine.Generation, emit func(en
 	}
 }
 
-// cancelGeneration ends a generation and returns err. A worker that goes on with it is killed.
+// cancelGeneration cancels a generation and returns err. A worker that continues it is killed.
 func (w *Worker) cancelGeneration(id uint64, s *tokenStream, err error) error {
 	_ = w.conn.Send(typeCancel, cancelMessage{id}) // the worker may have ended
 	hung := time.AfterFunc(cancelGrace, func() { w.Kill(errHung) })
@@ -201,7 +201,7 @@ func emitAll(tokens []engine.Token, emit func(engine.Token) error) error {
 	return nil
 }
 
-// maxStreams bounds the generations of one model at once.
+// maxStreams bounds the concurrent generations of one model.
 const maxStreams = 4096
 
 func (c *textClient) open() (uint64, *tokenStream, error) {

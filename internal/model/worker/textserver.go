@@ -56,7 +56,7 @@ func (s *textServer) handle(ctx context.Context, m *ipc.Message) (any, error) {
 	return nil, outboard.Errorf(outboard.Protocol, "text", "unknown message %.40q", m.Type)
 }
 
-// register returns the context of a generation, which typeCancel ends.
+// register returns the context of a generation, which a message of typeCancel cancels.
 func (s *textServer) register(life context.Context, generation uint64) context.Context {
 	ctx, cancel := context.WithCancel(life)
 	s.mu.Lock()
@@ -76,10 +76,10 @@ func (s *textServer) generate(ctx context.Context, r *generateRequest) {
 	if err = errors.Join(s.out.flush(), err); err != nil {
 		end.Error, end.Kind = shorten(err.Error()), outboard.KindOf(err)
 	}
-	_ = s.conn.Send(typeGenerated, end) // the node may be gone
+	_ = s.conn.Send(typeGenerated, end) // the node may have ended
 }
 
-// cancel ends a generation.
+// cancel cancels a generation.
 func (s *textServer) cancel(m *ipc.Message) {
 	var c cancelMessage
 	if m.Decode(&c) != nil {
@@ -92,8 +92,8 @@ func (s *textServer) cancel(m *ipc.Message) {
 	}
 }
 
-// An outbox collects tokens while a message is being sent, so that the tokens of one step of
-// all generations leave in few messages.
+// An outbox collects tokens while a message is being sent, so that the tokens of one step of all
+// generations are sent in few messages.
 type outbox struct {
 	conn *ipc.Conn
 
@@ -107,7 +107,7 @@ type outbox struct {
 // maxWaiting bounds the generations in one message.
 const maxWaiting = 4096
 
-// add queues a token, and sends what waits unless another goroutine does so already.
+// add queues a token, and sends the queued tokens unless another goroutine is sending.
 func (o *outbox) add(generation uint64, t engine.Token) error {
 	o.mu.Lock()
 	if o.err != nil {
@@ -135,8 +135,9 @@ func (o *outbox) add(generation uint64, t engine.Token) error {
 	}
 	o.sending = true
 	defer o.mu.Unlock()
-	// The engine computes the next step meanwhile: its tokens wait for their delivery, not for
-	// this goroutine. What comes while it sends is left to another one.
+	// The engine computes the next step in the meantime: its tokens wait for the current message,
+	// but not for this goroutine, which leaves tokens that are queued while it sends to another
+	// one.
 	o.send()
 	if len(o.waiting) > 0 && o.err == nil {
 		go o.drain()
@@ -146,7 +147,7 @@ func (o *outbox) add(generation uint64, t engine.Token) error {
 	return o.err
 }
 
-// drain sends until nothing waits.
+// drain sends until no tokens are queued.
 func (o *outbox) drain() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -156,7 +157,7 @@ func (o *outbox) drain() {
 	o.finish()
 }
 
-// send sends what waits. mu must be held, and is not held during the sending.
+// send sends the queued tokens. mu must be held, and is not held during the sending.
 func (o *outbox) send() {
 	batch := o.waiting
 	o.waiting = nil
@@ -172,7 +173,7 @@ func (o *outbox) finish() {
 	o.condition().Broadcast()
 }
 
-// flush waits until everything has been sent.
+// flush waits until all tokens have been sent.
 func (o *outbox) flush() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -19,27 +19,27 @@ import (
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
-// Options of a Worker.
+// Options configure a Worker.
 type Options struct {
-	// Launch starts the process; see Launcher. Tests run it in a goroutine.
+	// Launch starts the process; see Spawner.Launcher. Tests run it in a goroutine.
 	Launch helper.Launcher
-	// Confine has the process isolate itself, with these settings; nil leaves it as it is.
+	// Confine makes the process isolate itself with these settings; nil leaves it unconfined.
 	Confine *Confinement
-	// Engine names the engine, Source and Options are what it loads.
+	// Engine names the engine that loads Source with Options.
 	Engine  string
 	Source  engine.Source
 	Options engine.Options
-	// Libraries are files with the engine's libraries that the process gets, named as the engine
-	// knows them. They stay the caller's.
+	// Libraries are files with the engine's libraries that are passed to the process, named as in
+	// the engine. The caller keeps their ownership.
 	Libraries []*os.File
-	// LoadLimit bounds the time of loading; 0: ten minutes.
+	// LoadLimit bounds the time of loading; 0 means ten minutes.
 	LoadLimit time.Duration
 	Log       *slog.Logger
 }
 
-// A Worker is the node's end of a process with a loaded model. It implements
-// engine.TensorModel and engine.TextModel; Tensors and Text say which of them the model is.
-// Any number of goroutines may use it.
+// A Worker is the node's end of a process with a loaded model. It implements engine.TensorModel and
+// engine.TextModel; Tensors and Text report which of them the model is. Any number of goroutines
+// may use it.
 type Worker struct {
 	opts    Options
 	process helper.Process
@@ -62,8 +62,7 @@ var (
 	_ engine.TextModel   = (*Worker)(nil)
 )
 
-// Start starts a process and has it load a model. ctx bounds both; the worker lives until
-// Close.
+// Start starts a process and makes it load a model. ctx bounds both; the worker lives until Close.
 func Start(ctx context.Context, opts Options) (*Worker, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -90,7 +89,7 @@ func Start(ctx context.Context, opts Options) (*Worker, error) {
 	return w, nil
 }
 
-// load isolates the process and has it load the model.
+// load isolates the process and makes it load the model.
 func (w *Worker) load(ctx context.Context) error {
 	if w.opts.Confine != nil {
 		if err := w.opts.Confine.send(w.conn); err != nil {
@@ -132,7 +131,7 @@ func (w *Worker) Tensors() bool { return w.loaded.Tensors }
 // Text reports whether the model is a TextModel.
 func (w *Worker) Text() bool { return w.loaded.Text }
 
-// PID returns the number of the process, 0 where it is none.
+// PID returns the process's number, 0 if the worker runs in no process.
 func (w *Worker) PID() int {
 	if p, ok := w.process.(interface{ PID() int }); ok {
 		return p.PID()
@@ -140,20 +139,20 @@ func (w *Worker) PID() int {
 	return 0
 }
 
-// Done is closed when the process has ended.
+// Done returns a channel that is closed when the process has ended.
 func (w *Worker) Done() <-chan struct{} { return w.done }
 
-// Err returns why the process ended. It must be called only after Done is closed.
+// Err returns the reason of the process's end. It must be called only after Done is closed.
 func (w *Worker) Err() error { return w.why }
 
-// Kill ends the process at once, for a reason that its calls are told.
+// Kill kills the process; reason becomes the error of its calls.
 func (w *Worker) Kill(reason error) {
 	w.reason.CompareAndSwap(nil, &reason)
 	w.process.Kill()
 }
 
-// Close implements engine.Model. It ends calls under way, and the process, which is killed if
-// it does not end by itself.
+// Close implements engine.Model. It ends calls in progress, and the process, which is killed if it
+// does not end by itself.
 func (w *Worker) Close() error {
 	if !w.closing.Swap(true) {
 		_ = w.conn.CloseWrite()
@@ -164,7 +163,7 @@ func (w *Worker) Close() error {
 	return nil
 }
 
-// wait waits for the end of the process and fails what waits for it.
+// wait waits for the end of the process and fails the calls that wait for it.
 func (w *Worker) wait() {
 	err := w.process.Wait()
 	switch reason := w.reason.Load(); {
@@ -189,7 +188,7 @@ var errSilent = errors.New("it gave no reason")
 // exitLimit is how long an error of the connection waits for the exit status that explains it.
 const exitLimit = time.Second
 
-// explain replaces an error of the connection by the reason why the process ended.
+// explain replaces an error of the connection by the reason of the process's end.
 func (w *Worker) explain(err error) error {
 	if !errors.Is(err, ipc.ErrClosed) {
 		return err
@@ -202,7 +201,7 @@ func (w *Worker) explain(err error) error {
 	}
 }
 
-// handle reads a message of the process.
+// handle handles a message of the process.
 func (w *Worker) handle(m *ipc.Message) {
 	switch {
 	case m.Type == typeTokens:

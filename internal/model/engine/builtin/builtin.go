@@ -1,4 +1,4 @@
-// Package builtin lists the engines that this program has.
+// Package builtin lists the engines that are built into this program.
 package builtin
 
 import (
@@ -21,7 +21,7 @@ type Engines struct {
 // List returns the engines.
 func (e *Engines) List() []engine.Engine { return []engine.Engine{&e.onnx, &e.llama} }
 
-// SetLibrary sets a library of an engine to a file that the node passed.
+// SetLibrary sets the path of a library of an engine: a file that the node passed.
 func (e *Engines) SetLibrary(engine, name, path string) {
 	switch engine {
 	case e.onnx.Name():
@@ -50,7 +50,7 @@ func Libraries(name string) ([]*os.File, error) {
 	return nil, nil
 }
 
-// For returns the name of the engine for a file, by its ending.
+// For returns the name of the engine for a file, by the file's extension.
 func For(file string) (string, error) {
 	switch strings.ToLower(filepath.Ext(file)) {
 	case ".onnx":

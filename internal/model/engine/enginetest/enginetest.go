@@ -1,4 +1,4 @@
-// Package enginetest holds engines to the contract of package engine.
+// Package enginetest tests engines against the contract of package engine.
 package enginetest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/onnxfile"
 )
 
-// Tensors is an engine for tensors with the models that the contract is tested with.
+// Tensors is an engine for tensors, together with the loader of the contract's test models.
 type Tensors struct {
 	Engine  engine.Engine
 	Options engine.Options
@@ -43,7 +43,7 @@ func (e *Tensors) Test(t *testing.T) {
 	}
 }
 
-// limit is how long something may take that must not hang.
+// limit bounds an operation that must not hang.
 const limit = time.Minute
 
 func (e *Tensors) open(t *testing.T, g *onnxfile.Graph) engine.TensorModel {
@@ -108,7 +108,7 @@ func testValues(t *testing.T, e *Tensors) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	// A row has the same result alone as in a batch of the same size, to the bit.
+	// A request has the same result each time, to the bit.
 	mlp := e.open(t, onnxfile.MLP(7, 4, 16, 3))
 	row := onnxfile.Floats("input", []int64{1, 4}, .1, -.2, .3, -.4)
 	first, second := mustInfer(t, mlp, row), mustInfer(t, mlp, row)
@@ -196,7 +196,7 @@ func testConcurrent(t *testing.T, e *Tensors) {
 	all.Wait()
 }
 
-// slow is a call that takes minutes.
+// slow returns a model and an input whose inference takes minutes.
 func slow(t *testing.T, e *Tensors) (engine.TensorModel, model.Tensor) {
 	t.Helper()
 	const size = 1024

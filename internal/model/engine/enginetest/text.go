@@ -15,7 +15,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/gguf"
 )
 
-// Sentence is the text of which the oracle's pairs are counted.
+// Sentence is the text from which the oracle's pairs are counted.
 const Sentence = "the quick brown fox jumps over the lazy dog and then the dog sleeps in the sun"
 
 // WriteModel writes a GGUF file into a folder of the test and returns it as a source.
@@ -33,26 +33,26 @@ func WriteModel(t testing.TB, b *gguf.Builder) engine.Source {
 	return engine.Source{Path: path}
 }
 
-// Text holds an engine to the contract of text models. Load loads a GGUF model; the test closes
-// it.
+// Text tests an engine against the contract of text models. Load loads a GGUF model; the test
+// closes it.
 func Text(t *testing.T, load func(*testing.T, engine.Source, engine.Options) engine.TextModel) {
 	TextOf(t, Library, load)
 }
 
-// Oracle is the model of the contract tests: its answers are known in advance.
+// Oracle returns the model of the contract tests: its answers are known in advance.
 func Oracle() *gguf.Bigram { return gguf.CountBigram(Sentence, 256, "") }
 
-// A Kind of engine says which promises it can make.
+// A Kind of engine determines which parts of the contract it can meet.
 type Kind int
 
 // The kinds of engines.
 const (
-	// Library is an engine whose sampling is ours: all promises.
+	// Library is an engine that samples with our code, and meets the whole contract.
 	Library Kind = iota
-	// Server is another's server: its seeded sampling depends on more than a token's position,
-	// and embeddings need a server that was started for them.
+	// Server is a third party's server: its seeded sampling depends on more than a token's
+	// position, and embeddings need a server that was started for them.
 	Server
-	// PlainServer is one whose log-probabilities name texts instead of tokens.
+	// PlainServer is a server whose log-probabilities name texts instead of tokens.
 	PlainServer
 )
 
@@ -93,7 +93,7 @@ type textCases struct {
 	open   func(*testing.T, engine.Options) engine.TextModel
 }
 
-// An Answer is what a generation emitted.
+// An Answer is the output of a generation.
 type Answer struct {
 	Tokens []engine.Token
 	Usage  engine.Usage
@@ -183,7 +183,7 @@ func (c *textCases) logProbs(t *testing.T) {
 	}
 }
 
-// concurrent decodes more sequences than run at a time; each has its own answer.
+// concurrent decodes more sequences than can run at once; each has its own answer.
 func (c *textCases) concurrent(t *testing.T) {
 	m := c.open(t, engine.Options{Sequences: 4})
 	var wait sync.WaitGroup
@@ -200,7 +200,7 @@ func (c *textCases) concurrent(t *testing.T) {
 	wait.Wait()
 }
 
-// sampledShares compares how often tokens are chosen with their probabilities.
+// sampledShares compares the frequencies with which tokens are chosen with their probabilities.
 func (c *textCases) sampledShares(t *testing.T) {
 	m := c.open(t, engine.Options{})
 	prompt := mustTokenize(t, m, "the")
@@ -219,7 +219,7 @@ func (c *textCases) sampledShares(t *testing.T) {
 	}
 }
 
-// goesOnElsewhere ends a seeded generation in the middle and goes on with another model.
+// goesOnElsewhere stops a seeded generation in the middle and continues it with another model.
 func (c *textCases) goesOnElsewhere(t *testing.T) {
 	a, b := c.open(t, engine.Options{}), c.open(t, engine.Options{})
 	g := engine.Generation{
@@ -257,7 +257,7 @@ func (c *textCases) stop(t *testing.T) {
 	}
 }
 
-// long is a generation that does not end by itself for a while.
+// long returns a generation that runs for a while before it ends.
 func (c *textCases) long(t *testing.T, m engine.TextModel) engine.Generation {
 	return engine.Generation{
 		Prompt: mustTokenize(t, m, "the"), LogProbs: -1,
@@ -265,7 +265,7 @@ func (c *textCases) long(t *testing.T, m engine.TextModel) engine.Generation {
 	}
 }
 
-// cancel ends one generation while another goes on.
+// cancel ends one generation while another continues.
 func (c *textCases) cancel(t *testing.T) {
 	m := c.open(t, engine.Options{})
 	g := c.long(t, m)
@@ -355,7 +355,7 @@ func (c *textCases) badRequests(t *testing.T) {
 	mustGenerate(t, m, engine.Generation{Prompt: prompt, MaxTokens: 1, LogProbs: -1})
 }
 
-// closing unloads a model with generations under way.
+// closing unloads a model while generations are in progress.
 func (c *textCases) closing(t *testing.T) {
 	m := c.open(t, engine.Options{Sequences: 1})
 	g := c.long(t, m)

@@ -21,23 +21,23 @@ const (
 	attributeUserDefined = 1 << 4
 )
 
-// space is what SentencePiece writes for a space.
+// space is the character by which SentencePiece represents a space.
 const space = "\u2581"
 
-// An alphabet is what a SentencePiece vocabulary without a token for each byte can express. Its
-// tokenizer aborts the process at any other text, while those of other types use an unknown token
-// or pass over it. (llama.cpp 0.5.0, src/llama-vocab.cpp: llm_tokenizer_spm_session and
-// tokenizer_st_partition.)
+// An alphabet is the set of texts that a SentencePiece vocabulary without a token for each byte can
+// express. Its tokenizer aborts the process at any other text, while tokenizers of other types use
+// an unknown token or pass over it. (llama.cpp 0.5.0, src/llama-vocab.cpp:
+// llm_tokenizer_spm_session and tokenizer_st_partition.)
 type alphabet struct {
 	bytes      [256]bool
-	characters map[string]bool // that are tokens
-	special    map[string]bool // texts that are recognized before others; true for user-defined ones
-	lengths    []int           // of the texts in special, distinct
-	first      [256]bool       // bytes with which they begin
+	characters map[string]bool // characters that are tokens
+	special    map[string]bool // texts recognized before others; true for user-defined tokens
+	lengths    []int           // lengths of the texts in special, distinct
+	first      [256]bool       // bytes with which the texts in special begin
 	prefixed   bool            // the tokenizer puts a space before each stretch of text
 }
 
-// newAlphabet returns what a model's vocabulary can express, nil if that is every text.
+// newAlphabet returns the alphabet of a model's vocabulary, nil if it can express every text.
 func (m *textModel) newAlphabet() (*alphabet, error) {
 	switch int32(m.lib.call(fnVocabType, m.vocabulary)) {
 	case vocabularyNone:
@@ -63,7 +63,7 @@ func (m *textModel) newAlphabet() (*alphabet, error) {
 	return a, nil
 }
 
-// add adds a token.
+// add adds a token with its attributes.
 func (a *alphabet) add(text string, attributes int32) {
 	if text == "" {
 		return
@@ -106,8 +106,8 @@ func (a *alphabet) expressible() bool {
 	return true
 }
 
-// check returns an error that names the first character of a text that has no token. Special tells
-// whether the texts of control tokens are recognized.
+// check returns an error that names the first character of a text that has no token. Special
+// reports whether the texts of control tokens are recognized.
 func (a *alphabet) check(text string, special bool) error {
 	if a == nil {
 		return nil
@@ -133,7 +133,7 @@ func errCharacter(c rune) error {
 		"the model's vocabulary has no token for %q (%U): leave the character out, or use a model whose vocabulary has a token for each byte", c, c)
 }
 
-// has reports whether a character is a token, or its bytes are.
+// has reports whether a character is a token, or all its bytes are.
 func (a *alphabet) has(c rune) bool {
 	text := string(c)
 	if c == ' ' {
@@ -150,9 +150,9 @@ func (a *alphabet) has(c rune) bool {
 	return true
 }
 
-// plain returns the stretches of a text that are surely or possibly outside of special tokens. The
-// library recognizes special tokens in an order that it does not tell, and may drop spaces beside
-// them: only where no other one overlaps is a special token certain.
+// plain returns the parts of a text that are certainly or possibly outside of special tokens. The
+// library recognizes special tokens in an unspecified order, and may drop spaces beside them: a
+// special token is certain only where no other special token overlaps it.
 func (a *alphabet) plain(text string, special bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		from := 0
@@ -181,7 +181,8 @@ func (a *alphabet) plain(text string, special bool) iter.Seq[string] {
 	}
 }
 
-// specialAt returns how many special tokens begin at byte i of a text, and where the longest ends.
+// specialAt returns the number of special tokens that begin at byte i of a text, and the end of the
+// longest.
 func (a *alphabet) specialAt(text string, i int, special bool) (end, count int) {
 	if !a.first[text[i]] {
 		return i, 0

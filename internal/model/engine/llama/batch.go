@@ -4,10 +4,10 @@ package llama
 type batch struct {
 	tokens    *pinned[int32]
 	positions *pinned[int32]
-	counts    *pinned[int32] // of sequences of each token: always 1
+	counts    *pinned[int32] // the number of sequences of each token: always 1
 	owners    *pinned[int32] // the sequence of each token
 	pointers  *pinned[uintptr]
-	outputs   *pinned[int8] // whether logits of the token are wanted
+	outputs   *pinned[int8] // whether logits of the token are requested
 	n         int
 }
 
@@ -33,7 +33,7 @@ func (b *batch) free() {
 
 func (b *batch) reset() { b.n = 0 }
 
-// available returns how many tokens still fit.
+// available returns the number of tokens that still fit.
 func (b *batch) available() int { return len(b.tokens.values) - b.n }
 
 // add adds a token and returns its index.

@@ -49,7 +49,7 @@ const (
 	fnSamplerAccept
 	fnSamplerFree
 	fnAttachThreads
-	fnThreadParams // this one and those that follow are optional (see newThreadPool)
+	fnThreadParams // this function and all that follow are optional (see newThreadPool)
 	fnDeviceByType
 	fnDeviceRegistry
 	fnRegistryFunction
@@ -70,7 +70,7 @@ var functionNames = [functionCount]string{
 	"ggml_backend_dev_by_type", "ggml_backend_dev_backend_reg", "ggml_backend_reg_get_proc_address",
 }
 
-// A library is llama.cpp, loaded into this process for good.
+// A library is llama.cpp, loaded into this process and never unloaded.
 type library struct {
 	version   string
 	functions [functionCount]uintptr
@@ -82,11 +82,11 @@ type library struct {
 //nolint:gochecknoglobals // libraries belong to the process
 var (
 	librariesMu sync.Mutex
-	libraries   = map[string]*library{} // by path, "" for the embedded one
+	libraries   = map[string]*library{} // by path, "" for the embedded library
 )
 
-// openLibrary returns the library at path, "" for the embedded one, loaded once per process. passed
-// are paths of embedded libraries that are unpacked already.
+// openLibrary returns the library at path, "" for the embedded library, loaded once per process.
+// passed has the paths of embedded libraries that are unpacked already.
 func openLibrary(path string, passed map[string]string) (*library, error) {
 	librariesMu.Lock()
 	defer librariesMu.Unlock()
@@ -194,7 +194,7 @@ func (p *pinned[T]) address() uintptr {
 
 func (p *pinned[T]) free() { p.pinner.Unpin() }
 
-// maxCString is longer than any string of the library that goString reads.
+// maxCString is longer than any string of the library that is read.
 const maxCString = 1 << 24
 
 // goString copies a C string that the library owns.
@@ -212,8 +212,8 @@ func goString(address uintptr) string {
 
 // memory returns n values at an address that the library owns, without copying them.
 func memory[T any](address uintptr, n int) []T {
-	// The address does not point into Go's heap, so the conversion is safe; the indirection
-	// keeps vet's check for the ones that are not.
+	// The address does not point into Go's heap, so the conversion is safe; the indirection hides
+	// only this conversion from vet's check.
 	return unsafe.Slice((*T)(*(*unsafe.Pointer)(unsafe.Pointer(&address))), n)
 }
 

@@ -6,16 +6,17 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Ways to make one embedding of a sequence's (llama_pooling_type).
+// Methods of pooling a sequence's embeddings into one (llama_pooling_type).
 const (
 	poolingNone = 0
 	poolingMean = 1
 )
 
-// maxEmbedded is the most tokens of a text to embed: encoders see all of them at once.
+// maxEmbedded is the most tokens of a text to embed: encoders process all of them at once.
 const maxEmbedded = 8192
 
-// Embed returns the embedding of tokens, pooled as the model says, by their mean if it does not.
+// Embed returns the embedding of tokens, pooled by the model's method, or by the mean if it has
+// none.
 func (m *textModel) Embed(ctx context.Context, tokens []int32) ([]float32, error) {
 	if err := checkTokens(tokens, m.info.Vocabulary); err != nil {
 		return nil, err

@@ -14,10 +14,11 @@ import (
 	"github.com/outboard-run/outboard/internal/model/gguf"
 )
 
-// Engine is llama.cpp. Its zero value is ready; the library is loaded with the first model.
+// Engine is the engine llama.cpp. Its zero value is ready; the library is loaded with the first
+// model.
 type Engine struct {
 	// Libraries are paths of embedded libraries that are unpacked already, by their names in the
-	// archive (see Embedded). The engine unpacks those that are missing.
+	// archive (see Embedded). The engine unpacks the missing libraries.
 	Libraries map[string]string
 }
 
@@ -39,13 +40,13 @@ func (e Engine) Version() string {
 const (
 	defaultSequences = 8
 	maxSequences     = 64
-	// cachedSequences is how many sequences are kept beside those that run. The library holds
-	// logits for each of them, though they have none.
+	// cachedSequences is the number of sequences that are kept beside the running ones. The library
+	// holds logits for each of them, though they have none.
 	cachedSequences = 56
-	// microBatch is how many tokens are decoded at once at most; it is what a cancelled
-	// generation may still cost.
+	// microBatch is the most tokens that are decoded at once; a cancelled generation may still
+	// compute as many.
 	microBatch = 256
-	// defaultState bounds attention state where options give no memory.
+	// defaultState bounds attention state, in bytes, where options give no memory.
 	defaultState = 1 << 30
 	minContext   = 32
 )
@@ -82,7 +83,7 @@ func (e Engine) Load(ctx context.Context, source engine.Source, o engine.Options
 	return m, nil
 }
 
-// checkHeader refuses files that llama.cpp would abort the process for.
+// checkHeader refuses files at which llama.cpp would abort the process.
 func checkHeader(h *gguf.File) error {
 	const maxLayers, maxContext = 512, 1 << 24
 	if h.Architecture() == "" {
@@ -99,7 +100,7 @@ func checkHeader(h *gguf.File) error {
 	return nil
 }
 
-// loads are the loads under way, by the number that is their callback's data.
+// loads are the loads in progress, by the number that is their callback's data.
 //
 //nolint:gochecknoglobals // C can call a function with a number, not a closure
 var loads struct {
@@ -162,7 +163,7 @@ func (m *textModel) load(ctx context.Context, path string, o engine.Options) err
 	return nil
 }
 
-// lastMessage returns what the library has logged since messages.take, or otherwise.
+// lastMessage returns the text that the library has logged since messages.drain, or otherwise.
 func lastMessage(otherwise string) string {
 	text := strings.TrimSpace(strings.Join(messages.drain(), ""))
 	if text == "" {
@@ -172,7 +173,7 @@ func lastMessage(otherwise string) string {
 	return strings.ReplaceAll(text[:min(len(text), most)], "\n", "; ")
 }
 
-// open makes the context: the cells of attention state, and the memory of micro-batches.
+// open creates the context: the cells of attention state, and the memory of micro-batches.
 func (m *textModel) open(o engine.Options) error {
 	sequences := min(max(o.Sequences, 0), maxSequences)
 	if sequences == 0 {
@@ -184,7 +185,7 @@ func (m *textModel) open(o engine.Options) error {
 	}
 	m.sequences, m.cached = sequences, cachedSequences
 	if m.lib.bool(fnModelRecurrent, m.model) || m.lib.bool(fnModelHybrid, m.model) {
-		m.cached = 0 // their state is of a sequence's end, and cannot be shared
+		m.cached = 0 // a recurrent state is that of a sequence's end, and cannot be shared
 	}
 	m.chunk = min(microBatch, cells)
 	l := m.lib.layout

@@ -72,14 +72,15 @@ func (g *grammar) allows(token int32) bool {
 	return !math.IsInf(float64(g.tokens.values[0].logit), -1) && g.keepsUTF8(token)
 }
 
-// keepsUTF8 reports whether the text is still valid, or the beginning of what is, with the token.
+// keepsUTF8 reports whether the text is still valid, or the beginning of a valid text, with the
+// token.
 func (g *grammar) keepsUTF8(token int32) bool {
 	_, ok := cutRunes(append(slices.Clone(g.partial), g.piece(token)...))
 	return ok
 }
 
-// cutRunes returns the incomplete sequence at the end of b, and whether what is before it is
-// valid UTF-8.
+// cutRunes returns the incomplete sequence at the end of b, and reports whether the bytes before it
+// are valid UTF-8.
 func cutRunes(b []byte) (rest []byte, ok bool) {
 	for len(b) > 0 && utf8.FullRune(b) {
 		r, n := utf8.DecodeRune(b)
@@ -91,14 +92,14 @@ func cutRunes(b []byte) (rest []byte, ok bool) {
 	return b, true
 }
 
-// accept moves the grammar on by a token that it allows.
+// accept advances the grammar by a token that it allows.
 func (g *grammar) accept(token int32) {
 	g.lib.call(fnSamplerAccept, g.sampler, uintptr(token))
 	g.partial, _ = cutRunes(append(g.partial, g.piece(token)...))
 }
 
 // choose returns a token that the grammar allows: the sampler's choice among all tokens if it is
-// allowed, which is cheap, and otherwise its choice among the allowed ones.
+// allowed, which is cheap, and otherwise its choice among the allowed tokens.
 func (g *grammar) choose(s *sampler, logits []float32, sequence []int32, p *engine.Sampling) (int32, error) {
 	token := s.choose(logits, sequence, p)
 	if !g.allows(token) {

@@ -8,9 +8,9 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// A layout is where the fields of llama.cpp's parameter structs are (llama.h), in bytes. They
-// are passed by value and change in the middle between versions, so a version that is not in the
-// table is refused: a guess would write one field into another.
+// A layout holds the offsets of fields in llama.cpp's parameter structs (llama.h), in bytes. The
+// structs are passed by value and change in the middle between versions, so a version that is not
+// in the table is refused: a guess would write one field into another.
 type layout struct {
 	modelSize, contextSize int
 
@@ -20,7 +20,7 @@ type layout struct {
 	keyType, valueType, embeddings, fullWindow, unified                          int
 }
 
-// layouts are by the version that llama_version returns.
+// layouts are the layouts by the version that llama_version returns.
 //
 //nolint:gochecknoglobals // a table
 var layouts = map[string]layout{"0.5.0": layout050, "0.5.0-dev": layout050}
@@ -61,8 +61,8 @@ func (p params) words() []uintptr {
 // maxParams is larger than any parameter struct.
 const maxParams = 1024
 
-// defaults calls a function that returns a struct of defaults, with the struct's memory filled in
-// two ways before: what neither call changed lies beyond its end.
+// defaults calls a function that returns a struct of defaults, with the struct's memory filled
+// beforehand in two ways: bytes that neither call changed lie beyond its end.
 func defaults(function func(to []byte)) params {
 	a, b := bytes.Repeat([]byte{0xaa}, maxParams), bytes.Repeat([]byte{0x55}, maxParams)
 	function(a)
@@ -73,7 +73,7 @@ func defaults(function func(to []byte)) params {
 			size = i + 1
 		}
 	}
-	// Padding within the struct may be left alone: it must be the same in both.
+	// Padding within the struct may be left unchanged: it must be the same in both.
 	for i := range size {
 		if a[i] == 0xaa && b[i] == 0x55 {
 			a[i] = 0

@@ -30,7 +30,7 @@ const (
 	maxLibrary = 64 << 20 // bytes of an unpacked library
 )
 
-// openArchive returns the archive of the libraries that are built into this program.
+// openArchive returns the archive of the libraries that are embedded in this program.
 func openArchive() (*zip.Reader, error) {
 	packed, err := lib.ReadFile(embedded)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -54,10 +54,10 @@ func openArchive() (*zip.Reader, error) {
 var core = []string{"libbarrier.", "libggml-base", "libggml.", "libllama."}
 
 // Embedded returns sealed files of memory with the libraries that a worker on this machine loads,
-// named as in the archive: the common ones, and the backend that suits the processor best. They are
-// unpacked once per process: the node passes them to all its workers, which then share the pages.
-// The process owns the files; callers must not close them. Their checksums are verified. The error
-// is of kind outboard.NotFound if this program was built without the libraries.
+// named as in the archive: the common libraries, and the backend that suits the processor best.
+// They are unpacked once per process: the node passes them to all its workers, which then share the
+// pages. The process owns the files; callers must not close them. Their checksums are verified. The
+// error is of kind outboard.NotFound if this program was built without the libraries.
 func Embedded() ([]*os.File, error) { return embeddedOnce() }
 
 //nolint:gochecknoglobals // of the process, as the libraries are
@@ -77,9 +77,8 @@ var embeddedOnce = sync.OnceValues(func() ([]*os.File, error) {
 	return files, nil
 })
 
-// loadEmbedded loads the libraries that are built into this program from sealed memory, and the
-// variant of the processor's backend that suits this processor best. It unpacks those of which
-// passed has no path.
+// loadEmbedded loads the embedded libraries from sealed memory, and the variant of the processor's
+// backend that suits this processor best. It unpacks the libraries of which passed has no path.
 func loadEmbedded(passed map[string]string) (uintptr, error) {
 	archive, err := openArchive()
 	if err != nil {
@@ -91,7 +90,7 @@ func loadEmbedded(passed map[string]string) (uintptr, error) {
 		if err != nil {
 			return 0, err
 		}
-		// Libraries that need an earlier one find it by its SONAME, since it is loaded.
+		// Libraries that need an earlier library find it by its SONAME, since it is loaded.
 		if handle, err = purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL); err != nil {
 			return 0, fmt.Errorf("load llama.cpp: %w (on Debian, libstdc++6 and libgcc-s1 are needed)", err)
 		}
@@ -100,7 +99,7 @@ func loadEmbedded(passed map[string]string) (uintptr, error) {
 }
 
 // libraryPath returns the path of the library whose name begins with prefix: of a file that the
-// node passed, or of one that is unpacked now, which stays open as long as the process lives.
+// node passed, or of a file that is unpacked now, which stays open as long as the process lives.
 func libraryPath(archive *zip.Reader, passed map[string]string, prefix string) (string, error) {
 	for name, path := range passed {
 		if strings.HasPrefix(name, prefix) {
@@ -111,7 +110,7 @@ func libraryPath(archive *zip.Reader, passed map[string]string, prefix string) (
 	if err != nil {
 		return "", err
 	}
-	// No finalizer closes a duplicate that is not an os.File.
+	// No finalizer closes the duplicate, since it is not an os.File.
 	fd, err := unix.FcntlInt(library.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	return fmt.Sprintf("/proc/self/fd/%d", fd), errors.Join(err, library.Close())
 }
@@ -126,7 +125,7 @@ func unpack(archive *zip.Reader, prefix string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		// The end of the content is read too, where the archive's checksum is compared.
+		// Copying reads the content to its end, where the archive's checksum is compared.
 		return memfd.NewImmutable(f.Name, func(out *os.File) error {
 			_, err := io.Copy(out, io.LimitReader(in, maxLibrary))
 			return err
@@ -135,12 +134,12 @@ func unpack(archive *zip.Reader, prefix string) (*os.File, error) {
 	return nil, fmt.Errorf("the embedded archive has no %s*: run `make clean build`", prefix)
 }
 
-// backendPrefix is how the names of the processor's backends begin.
+// backendPrefix is the common prefix of the names of the processor's backends.
 const backendPrefix = "libggml-cpu-"
 
 // variants returns the variants of the processor's backend that this processor could execute, best
-// first. Each refuses a processor that lacks one of its instructions, so the first one that loads is
-// taken. (llama.cpp, ggml/src/CMakeLists.txt.)
+// first. Each refuses a processor that lacks one of its instructions, so the first variant that
+// loads is used. (llama.cpp, ggml/src/CMakeLists.txt.)
 func variants() []string {
 	x := &cpu.X86
 	avx2 := x.HasAVX2 && x.HasFMA && x.HasBMI2
@@ -197,7 +196,7 @@ func loadVariant(archive *zip.Reader, passed map[string]string, handle uintptr) 
 	return outboard.Errorf(outboard.NoDevice, "llama.cpp", "none of its builds runs on this processor")
 }
 
-// supports reports whether a backend's library runs on this processor, by its own judgement.
+// supports reports whether a backend's library runs on this processor, by the library's own score.
 func supports(path string) bool {
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
 	if err != nil {

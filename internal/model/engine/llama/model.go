@@ -17,21 +17,21 @@ type textModel struct {
 	info       engine.Info
 	model      uintptr   // llama_model
 	vocabulary uintptr   // llama_vocab
-	alphabet   *alphabet // what the vocabulary can express, nil if that is every text
+	alphabet   *alphabet // of the vocabulary, nil if it can express every text
 	context    uintptr   // llama_context, 0 for a model that only makes embeddings
 	memory     uintptr   // llama_memory_t of the context
 	cells      int       // tokens of attention state
-	sequences  int       // that run at a time
-	cached     int       // that are kept at most
+	sequences  int       // sequences that run at once
+	cached     int       // sequences that are kept at most
 	chunk      int       // tokens of a micro-batch
 	threads    int
-	pool       *threadPool // of the context, nil if the library's build has none
+	pool       *threadPool // of the context, nil if the library's build has no pools
 	pieces     []string    // text of tokens, owned by the scheduler's goroutine
 
 	scheduler *scheduler
 	closing   sync.Once
 
-	// mu guards the context for embeddings, which is made at the first use.
+	// mu guards the context for embeddings, which is created at the first use.
 	mu       sync.RWMutex
 	embedMu  sync.Mutex
 	embedder uintptr
@@ -49,7 +49,7 @@ func (m *textModel) Info() engine.Info { return m.info }
 // maxText is the longest text that is tokenized.
 const maxText = 16 << 20
 
-// Tokenize returns the tokens of text, with the beginning-of-sequence token where the model wants
+// Tokenize returns the tokens of text, with the beginning-of-sequence token if the model expects
 // one and text does not have it. A character that the vocabulary cannot express is an error.
 func (m *textModel) Tokenize(text string, special bool) ([]int32, error) {
 	if len(text) > maxText {
@@ -79,8 +79,8 @@ func (m *textModel) Tokenize(text string, special bool) ([]int32, error) {
 	}
 }
 
-// oneBeginning removes the first of two beginning-of-sequence tokens: chat templates write one,
-// and so does the tokenizer.
+// oneBeginning removes the first of two beginning-of-sequence tokens: both chat templates and the
+// tokenizer write one.
 func (m *textModel) oneBeginning(tokens []int32) []int32 {
 	adds := m.lib.bool(fnVocabAddBOS, m.vocabulary)
 	if adds && len(tokens) > 1 && tokens[0] == tokens[1] {
@@ -163,7 +163,7 @@ func (m *textModel) newSequence(ctx context.Context, g engine.Generation) (*sequ
 	return newSequence(ctx, g), nil
 }
 
-// Stats describes what the model does now.
+// Stats describes the model's present load.
 func (m *textModel) Stats() engine.TextStats {
 	if m.scheduler == nil {
 		return engine.TextStats{}

@@ -12,9 +12,9 @@ import (
 // (engine.Generation.CacheScope): sequences of a scope with a common beginning share its node, as
 // they share its cells.
 type prefixTree struct {
-	roots map[string]*prefixNode // of the scopes that have sequences
-	ends  map[int32]*prefixNode  // where each sequence ends, by its identifier
-	used  map[int32]uint64       // when each sequence was last used
+	roots map[string]*prefixNode // by the scopes that have sequences
+	ends  map[int32]*prefixNode  // the node at which each sequence ends, by its identifier
+	used  map[int32]uint64       // the clock of each sequence's last use
 	clock uint64
 	cells int // tokens of all nodes
 	// hashes identify the beginnings of each sequence.
@@ -26,13 +26,13 @@ type prefixNode struct {
 	tokens   []int32
 	parent   *prefixNode
 	children map[int32]*prefixNode // by their first token
-	sequence int32                 // the one that ends here, noSequence for none
+	sequence int32                 // the sequence that ends here, noSequence for none
 	scope    string                // of a root
 }
 
 const noSequence = -1
 
-// newPrefixTree returns an empty tree whose budget is from least to most cells.
+// newPrefixTree returns an empty tree with a budget from least to most cells.
 func newPrefixTree(least, most int) *prefixTree {
 	return &prefixTree{
 		roots: map[string]*prefixNode{}, ends: map[int32]*prefixNode{}, used: map[int32]uint64{},
@@ -79,8 +79,8 @@ func (n *prefixNode) anySequence() int32 {
 	return n.sequence
 }
 
-// insert adds tokens, of which there must be some, as the sequence of that identifier. It returns the
-// sequences that became beginnings of others and are no longer needed.
+// insert adds tokens, at least one, as the sequence of that identifier. It returns the sequences
+// that became beginnings of others and are no longer needed.
 func (t *prefixTree) insert(sequence int32, scope string, tokens []int32) (redundant []int32) {
 	node := t.roots[scope]
 	if node == nil {
@@ -119,8 +119,8 @@ func (n *prefixNode) addChild(tokens []int32) *prefixNode {
 	return child
 }
 
-// split makes n end after its first length tokens; the rest moves to a child, and with it the
-// sequence that ends there.
+// split makes n end after its first length tokens; the other tokens move to a child, and with them
+// the sequence that ends there.
 func (t *prefixTree) split(n *prefixNode, length int) {
 	rest := &prefixNode{tokens: n.tokens[length:], parent: n, children: n.children, sequence: n.sequence}
 	for _, child := range rest.children {
@@ -133,8 +133,7 @@ func (t *prefixTree) split(n *prefixNode, length int) {
 	n.children = map[int32]*prefixNode{rest.tokens[0]: rest}
 }
 
-// evict removes the sequence that was not used for the longest time and returns it, noSequence
-// if the tree is empty.
+// evict removes the least recently used sequence and returns it, noSequence if the tree is empty.
 func (t *prefixTree) evict() int32 {
 	oldest := int32(noSequence)
 	for sequence, at := range t.used {
@@ -156,7 +155,7 @@ func (t *prefixTree) forget(sequence int32) {
 	delete(t.hashes, sequence)
 }
 
-// prefixes identifies the beginnings that the tree has, those that were used last first.
+// prefixes identifies the beginnings that the tree has, the last used first.
 func (t *prefixTree) prefixes() engine.Prefixes {
 	sequences := slices.SortedFunc(maps.Keys(t.hashes), func(a, b int32) int { return cmp.Compare(t.used[b], t.used[a]) })
 	var all engine.Prefixes

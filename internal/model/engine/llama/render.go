@@ -41,7 +41,7 @@ func (m *textModel) Render(ctx context.Context, c engine.Conversation) (string, 
 		text string
 		err  error
 	}
-	// The renderer cannot be interrupted: a template that never ends keeps a goroutine of this
+	// The renderer cannot be interrupted: a template that never ends occupies a goroutine of this
 	// worker, whose memory is limited.
 	done := make(chan result, 1)
 	go func() {
@@ -59,7 +59,7 @@ func (m *textModel) Render(ctx context.Context, c engine.Conversation) (string, 
 	}
 }
 
-// variables returns what the template may refer to.
+// variables returns the variables that the template may refer to.
 func (m *textModel) variables(c engine.Conversation) (map[string]any, error) {
 	v := map[string]any{"add_generation_prompt": c.Prompt, "bos_token": m.specialToken("bos"), "eos_token": m.specialToken("eos"), "tools": nil}
 	for _, field := range []struct {

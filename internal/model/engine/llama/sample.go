@@ -8,11 +8,11 @@ import (
 	"github.com/outboard-run/outboard/internal/model/engine"
 )
 
-// penaltyWindow is how many of a sequence's last tokens penalties count.
+// penaltyWindow is the number of a sequence's last tokens that penalties count.
 const penaltyWindow = 64
 
-// negligible is the distance from the largest logit, after temperature, beyond which a token is
-// not a candidate: its probability is below 1e-13 of the most likely one's.
+// negligible is the distance from the largest logit, after temperature, beyond which a token is not
+// a candidate: its probability is below 1e-13 of that of the most likely token.
 const negligible = 30
 
 // A candidate is a token that may be chosen.
@@ -21,7 +21,7 @@ type candidate struct {
 	logit float64
 }
 
-// A sampler chooses tokens. It keeps memory between calls, and nothing else.
+// A sampler chooses tokens. It keeps memory between calls, but no state.
 type sampler struct {
 	logits     []float32
 	candidates []candidate
@@ -48,7 +48,7 @@ func (s *sampler) choose(logits []float32, sequence []int32, p *engine.Sampling)
 	return list[0].id
 }
 
-// adjust returns the logits with biases and penalties.
+// adjust returns the logits after biases and penalties.
 func (s *sampler) adjust(logits []float32, sequence []int32, p *engine.Sampling) []float32 {
 	repeat := p.RepeatPenalty
 	if repeat == 0 {
@@ -98,8 +98,8 @@ func argmax(logits []float32) int {
 	return best
 }
 
-// filter returns the candidates, most likely first, that TopK, TopP and MinP leave, with logits
-// divided by the temperature. There is at least one.
+// filter returns the candidates that TopK, TopP and MinP leave, most likely first, with logits
+// divided by the temperature. There is at least one candidate.
 func (s *sampler) filter(logits []float32, p *engine.Sampling) []candidate {
 	most, scale := float64(logits[argmax(logits)]), 1/float64(p.Temperature)
 	list := s.candidates[:0]
@@ -154,8 +154,8 @@ func mix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// logProbabilities returns the logarithm of the probability of token, and the n most likely
-// tokens with theirs, by the model's own logits: before temperature, biases and penalties.
+// logProbabilities returns the logarithm of the probability of token, and the n most likely tokens
+// with their logarithms, by the model's own logits: before temperature, biases and penalties.
 func logProbabilities(logits []float32, token int32, n int) (float32, []candidate) {
 	most := float64(logits[argmax(logits)])
 	var sum float64

@@ -11,9 +11,10 @@ import (
 	"github.com/outboard-run/outboard/internal/model/engine"
 )
 
-// chunkBeside is how many tokens of long prompts are computed in a micro-batch beside sequences that
-// decode, so that these don't wait long for their next token. Prompts that fit into one micro-batch
-// together are computed in one: several would delay as many tokens of each sequence that decodes.
+// chunkBeside is the number of tokens of long prompts that are computed in a micro-batch beside
+// sequences that decode, so that these don't wait long for their next token. Prompts that fit into
+// one micro-batch together are computed in one: several would delay as many tokens of each sequence
+// that decodes.
 const chunkBeside = 64
 
 // A scheduler runs the sequences of a model in common micro-batches. Its goroutine alone calls
@@ -24,7 +25,7 @@ type scheduler struct {
 	sampler     sampler
 	tree        *prefixTree
 	running     []*sequence
-	slots       []int32 // that are free to run
+	slots       []int32 // identifiers of the library that are free for running sequences
 	freeTreeIDs []int32 // identifiers that are free for sequences of the tree
 
 	mu      sync.Mutex
@@ -82,7 +83,7 @@ func (s *scheduler) submit(q *sequence) error {
 	return nil
 }
 
-// wake makes the scheduler look at its queue and at contexts that have ended.
+// wake makes the scheduler check its queue and the contexts that have ended.
 func (s *scheduler) wake() {
 	select {
 	case s.woken <- struct{}{}:
@@ -129,8 +130,8 @@ func (s *scheduler) run() {
 	}
 }
 
-// sweep ends the sequences whose context has ended, all of them when the model is being closed,
-// which it reports.
+// sweep ends the sequences whose context has ended, or all sequences when the model is being
+// closed, and reports whether it is.
 func (s *scheduler) sweep() (closed bool) {
 	s.mu.Lock()
 	closed = s.closed
@@ -185,8 +186,8 @@ func (s *scheduler) admit() {
 	}
 }
 
-// reserve makes n cells free, and reports whether that is possible now. A sequence counts with
-// all cells that it may need, also with those that it shares.
+// reserve evicts cached sequences until n cells are free, and reports whether that is possible now.
+// A sequence counts with all cells that it may need, including the cells that it shares.
 func (s *scheduler) reserve(n int) bool {
 	used := 0
 	for _, q := range s.running {
@@ -224,7 +225,7 @@ func (s *scheduler) shareCells(from, to int32, begin, end int) {
 	s.m.lib.call(fnMemoryCopy, s.m.memory, uintptr(from), uintptr(to), uintptr(begin), uintptr(end))
 }
 
-// start gives a sequence its slot and the state that others have already computed.
+// start assigns a sequence its slot and the state that other sequences have already computed.
 func (s *scheduler) start(q *sequence) {
 	q.started = time.Now()
 	q.usage.Queued = q.started.Sub(q.queued)
@@ -241,7 +242,7 @@ func (s *scheduler) start(q *sequence) {
 	}
 }
 
-// prepare replays the tokens that another node has generated.
+// prepare creates the grammar and replays the tokens that another node has generated.
 func (s *scheduler) prepare(q *sequence) error {
 	var err error
 	if q.request.Grammar != "" {
@@ -262,8 +263,8 @@ func (s *scheduler) prepare(q *sequence) error {
 	return nil
 }
 
-// reuse shares the longest beginning of the prompt that was computed before in its scope. The prompt's last
-// token is always computed, for its logits.
+// reuse shares the longest beginning of the prompt that was computed before in its scope. The
+// prompt's last token is always computed, for its logits.
 func (s *scheduler) reuse(q *sequence) {
 	prompt := q.tokens[:len(q.tokens)-1]
 	source, length := s.tree.match(q.request.CacheScope, prompt)
@@ -306,7 +307,7 @@ func (s *scheduler) fill() {
 	}
 }
 
-// pendingTokens returns how many tokens the running sequences have yet to compute.
+// pendingTokens returns the number of tokens that the running sequences have yet to compute.
 func (s *scheduler) pendingTokens() int {
 	n := 0
 	for _, q := range s.running {
@@ -315,7 +316,7 @@ func (s *scheduler) pendingTokens() int {
 	return n
 }
 
-// fillChunk adds at most available tokens of a prompt and returns how many.
+// fillChunk adds at most available tokens of a prompt and returns their number.
 func (s *scheduler) fillChunk(q *sequence, available int) int {
 	n := min(available, len(q.tokens)-q.computed, q.chunkLimit())
 	for range n {
@@ -350,7 +351,7 @@ func (s *scheduler) decode() {
 // failAll ends all sequences after an error that left the library's state undefined.
 func (s *scheduler) failAll(err error) {
 	for _, q := range slices.Clone(s.running) {
-		q.computed = 0 // nothing of it is kept
+		q.computed = 0 // none of its state is kept
 		s.end(q, err)
 	}
 	for s.tree.cells > 0 {
@@ -391,7 +392,7 @@ func (s *scheduler) choose(q *sequence, logits []float32) (int32, error) {
 	return s.sampler.choose(logits, q.tokens, &q.request.Sampling), nil
 }
 
-// advance sets the token's text and whether it is the last.
+// advance sets the token's text, and the finish reason if it is the last.
 func (s *scheduler) advance(q *sequence, t *engine.Token) {
 	if s.m.isEnd(t.ID) {
 		t.Text, t.Last = q.text.flush(), engine.FinishStop
@@ -415,7 +416,7 @@ func (s *scheduler) describe(t *engine.Token, logits []float32, n int) {
 	}
 }
 
-// end takes a sequence out and keeps its state for later prompts.
+// end removes a sequence from the running ones and keeps its state for later prompts.
 func (s *scheduler) end(q *sequence, err error) {
 	s.running = slices.DeleteFunc(s.running, func(r *sequence) bool { return r == q })
 	q.grammar.close()
@@ -433,8 +434,8 @@ func (s *scheduler) end(q *sequence, err error) {
 	q.finish(err)
 }
 
-// cacheComputed moves the computed tokens of a sequence into the tree, which shares the cells of
-// the prefix that it holds already.
+// cacheComputed moves the computed tokens of a sequence into the tree, and shares the cells of the
+// prefix that the tree holds already.
 func (s *scheduler) cacheComputed(q *sequence) {
 	computed := q.tokens[:q.computed]
 	if s.m.cached == 0 || len(computed) == 0 {

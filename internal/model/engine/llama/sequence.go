@@ -17,8 +17,8 @@ type sequence struct {
 	arrival uint64
 
 	slot      int32   // the library's identifier of the sequence
-	tokens    []int32 // the prompt and what was generated
-	computed  int     // tokens whose attention state is there
+	tokens    []int32 // the prompt and the generated tokens
+	computed  int     // tokens whose attention state is computed
 	generated int
 	output    int // index of the logits in the micro-batch, -1 for none
 	text      textStream
@@ -46,16 +46,17 @@ func newSequence(ctx context.Context, g engine.Generation) *sequence {
 	return s
 }
 
-// cells returns how many cells of attention state the generation may need.
+// cells returns the number of cells of attention state that the generation may need.
 func (s *sequence) cells() int { return len(s.request.Prompt) + s.request.MaxTokens }
 
 // maxReplayed is the most generated tokens that are computed again one by one, which takes as long
 // as generating them.
 const maxReplayed = 1024
 
-// chunkLimit returns how many tokens from the next one on may be computed in a micro-batch. Tokens
-// that another node has generated are computed as they were there, one by one: the library's
-// kernels for several tokens round differently, which could change the tokens that follow.
+// chunkLimit returns the number of tokens from the next one on that may be computed in a
+// micro-batch. Tokens that another node has generated are computed as they were there, one by one:
+// the library's kernels for several tokens round differently, which could change the tokens that
+// follow.
 func (s *sequence) chunkLimit() int {
 	prompt := len(s.request.Prompt) - s.request.Continued
 	switch {
@@ -67,7 +68,8 @@ func (s *sequence) chunkLimit() int {
 	return 1
 }
 
-// publish hands a token to the caller. It never blocks: a generation has an end.
+// publish queues a token for the caller. It never blocks: the queue is bounded by the generation's
+// length.
 func (s *sequence) publish(t engine.Token) {
 	s.mu.Lock()
 	s.pending = append(s.pending, t)

@@ -5,11 +5,11 @@ import (
 	"unicode/utf8"
 )
 
-// A textStream turns the bytes of tokens into text: whole UTF-8 sequences only, without stop
-// texts and what follows them.
+// A textStream converts the bytes of tokens to text: whole UTF-8 sequences only, without stop texts
+// and the text that follows them.
 type textStream struct {
 	stop []string
-	// held is what was not given out yet: the beginning of a UTF-8 sequence, or of a stop text.
+	// held are the bytes not yet returned: the beginning of a UTF-8 sequence, or of a stop text.
 	held []byte
 	// stopped is set once a stop text was found.
 	stopped bool
@@ -40,7 +40,7 @@ func (s *textStream) flush() string {
 	return text
 }
 
-// find returns where the first stop text begins, -1 for none.
+// find returns the index of the first stop text, -1 for none.
 func (s *textStream) find(text string) int {
 	first := -1
 	for _, stop := range s.stop {

@@ -7,7 +7,7 @@ import (
 )
 
 // A threadPool is a ggml_threadpool: threads that compute the micro-batches of one context. Without
-// one, the library starts and ends its threads with each micro-batch.
+// it, the library starts and ends its threads with each micro-batch.
 type threadPool struct {
 	lib     *library
 	address uintptr
@@ -19,14 +19,15 @@ const (
 	poolThreads   = 512
 	poolPoll      = 520
 	poolParamSize = 528
-	// defaultPoll is the value of poll that ggml_threadpool_params_init sets, by which the layout
-	// is recognized.
+	// defaultPoll is the value of poll that ggml_threadpool_params_init sets, which serves to
+	// recognize the layout.
 	defaultPoll = 50
 )
 
 // newThreadPool starts threads that sleep between micro-batches. With the library's default they
-// would spin there for about 0.2 s and occupy the cores that the next token's way to its client
-// needs. It returns nil where one thread suffices, or where the library's build offers no pools.
+// would spin there for about 0.2 s and occupy cores that are needed to deliver the next token to
+// its client. It returns nil where one thread suffices, or where the library's build offers no
+// pools.
 func (l *library) newThreadPool(threads int) *threadPool {
 	create, release := l.backendFunction("ggml_threadpool_new"), l.backendFunction("ggml_threadpool_free")
 	if threads < 2 || create == 0 || release == 0 {
@@ -69,7 +70,7 @@ func (p *threadPool) attach(context uintptr) {
 	}
 }
 
-// free ends the threads. The context must be freed.
+// free ends the threads. The context must be freed before.
 func (p *threadPool) free() {
 	if p != nil {
 		purego.SyscallN(p.release, p.address)

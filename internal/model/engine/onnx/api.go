@@ -61,8 +61,8 @@ const (
 	tableSize = fnAddSessionConfigEntry + 1
 )
 
-// The versions of the API that this binding knows: all indices above are in the oldest. A
-// library is asked for the newest one first.
+// The versions of the API that this binding knows: the oldest has all indices above. The newest
+// version that a library has is used.
 const (
 	newestAPI = 28
 	oldestAPI = 16
@@ -131,7 +131,7 @@ func loadLibrary(path string) (*library, error) {
 	return l, l.prepare()
 }
 
-// prepare creates what all sessions share.
+// prepare creates the objects that all sessions share.
 func (l *library) prepare() error {
 	var pins runtime.Pinner
 	defer pins.Unpin()
@@ -147,7 +147,7 @@ func (l *library) prepare() error {
 	)
 }
 
-// codes are the kinds of OrtErrorCode.
+// codes are the kinds of errors by their OrtErrorCode.
 //
 //nolint:gochecknoglobals // a table
 var codes = map[uintptr]outboard.Kind{
@@ -174,7 +174,7 @@ func (l *library) statusError(status uintptr) error {
 	return err
 }
 
-// release calls a function that frees an object, if there is one.
+// release calls a function that frees an object, unless object is 0.
 func (l *library) release(fn int, object uintptr) {
 	if object != 0 {
 		_, _, _ = purego.SyscallN(l.functions[fn], object)
@@ -182,8 +182,8 @@ func (l *library) release(fn int, object uintptr) {
 }
 
 // pin returns the address of v, which neither moves nor is freed until pins.Unpin. Every pointer
-// that crosses into the library is pinned: converting one to uintptr does not keep the variable
-// on the heap, and a goroutine's stack may move during the call.
+// that is passed to the library is pinned: converting a pointer to uintptr does not keep the
+// variable on the heap, and a goroutine's stack may move during the call.
 func pin[T any](pins *runtime.Pinner, v *T) uintptr {
 	pins.Pin(v)
 	return uintptr(unsafe.Pointer(v))
@@ -202,10 +202,10 @@ func cString(pins *runtime.Pinner, text string) uintptr {
 	return pinSlice(pins, append([]byte(text), 0))
 }
 
-// maxText bounds texts of the library.
+// maxText bounds the length of the library's texts.
 const maxText = 16 << 10
 
-// goString copies a text of the library.
+// goString copies a C string of the library.
 func goString(address uintptr) string {
 	if address == 0 {
 		return ""

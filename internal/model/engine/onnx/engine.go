@@ -1,5 +1,5 @@
 // Package onnx executes ONNX models with ONNX Runtime, which it loads without cgo: the library
-// that is embedded in this program, or another build that the user names.
+// embedded in this program, or another build that the user names.
 //
 // A hostile model or library can crash the process: the package belongs in a worker.
 package onnx
@@ -26,7 +26,8 @@ const Platform = "onnx_onnxv1"
 
 // An Engine loads ONNX models. Its zero value uses the embedded library.
 type Engine struct {
-	// Library is the library that is used where Options name none, "" for the embedded one.
+	// Library is the path of the library that is used where Options name none, "" for the embedded
+	// library.
 	Library string
 }
 
@@ -35,7 +36,7 @@ var _ engine.Engine = (*Engine)(nil)
 // Name implements engine.Engine.
 func (e *Engine) Name() string { return "onnx" }
 
-// Version implements engine.Engine. It is "" if the library can't be loaded.
+// Version implements engine.Engine. It returns "" if the library can't be loaded.
 func (e *Engine) Version() string {
 	l, err := e.open("")
 	if err != nil {
@@ -87,7 +88,7 @@ func (e *Engine) Load(ctx context.Context, m engine.Source, o engine.Options) (e
 	}
 }
 
-// loadModel creates a session and reads what it takes and returns.
+// loadModel creates a session and reads its inputs and outputs.
 func (l *library) loadModel(source engine.Source, o engine.Options) (_ *Model, err error) {
 	const op = "load ONNX model"
 	file, err := os.Stat(source.Path)
@@ -114,8 +115,8 @@ func (l *library) loadModel(source engine.Source, o engine.Options) (_ *Model, e
 	return m, nil
 }
 
-// createSession loads a file. Threads that wait for work do not spin: on busy processors
-// spinning makes a model several times slower.
+// createSession loads a file. Threads that wait for work do not spin: spinning on busy processors
+// makes a model several times slower.
 func (l *library) createSession(path string, threads int, device string) (session uintptr, err error) {
 	var pins runtime.Pinner
 	defer pins.Unpin()

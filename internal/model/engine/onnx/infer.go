@@ -22,11 +22,11 @@ type Model struct {
 	inputs  []signature
 	outputs []signature
 
-	places  chan struct{}  // bounds the calls at once: each blocks a thread
+	places  chan struct{}  // bounds the concurrent calls: each blocks a thread
 	running sync.WaitGroup // calls
 	mu      sync.Mutex
-	runs    map[*run]struct{} // those that execute; nil after Close
-	// loose is set when an output's shape was not the one that its signature promised.
+	runs    map[*run]struct{} // runs that execute; nil after Close
+	// loose is set when an output's shape differed from the shape in its signature.
 	loose atomic.Bool
 }
 
@@ -38,7 +38,7 @@ var (
 // Info implements engine.Model.
 func (m *Model) Info() engine.Info { return m.info }
 
-// Close implements engine.Model. It ends calls that run and waits for them.
+// Close implements engine.Model. It terminates running calls and waits for them.
 func (m *Model) Close() error {
 	m.mu.Lock()
 	closed := m.runs == nil
@@ -66,7 +66,7 @@ func (m *Model) begin(r *run) bool {
 	return true
 }
 
-// end reports whether the model was closed while the call was running.
+// end removes a call, and reports whether the model was closed while it was running.
 func (m *Model) end(r *run) (closed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,8 +83,8 @@ func (m *Model) Infer(ctx context.Context, inputs []model.Tensor, outputs []stri
 	return m.InferInto(ctx, inputs, outputs, func(size int) ([]byte, error) { return make([]byte, size), nil })
 }
 
-// InferInto implements engine.OutputAllocator. Outputs whose shapes are known before the call
-// are written to their memory by the library itself, others are copied once.
+// InferInto implements engine.OutputAllocator. The library itself writes outputs whose shapes are
+// known before the call to the allocated memory; other outputs are copied once.
 func (m *Model) InferInto(ctx context.Context, inputs []model.Tensor, outputs []string, allocate engine.Allocate) ([]model.Tensor, error) {
 	select {
 	case m.places <- struct{}{}:
@@ -154,7 +154,7 @@ func (m *Model) outputNames() string {
 	return strings.Join(names, ", ")
 }
 
-// kindOf returns ONNX Runtime's number of a data type.
+// kindOf returns ONNX Runtime's number for a data type.
 func kindOf(t model.DataType) uintptr {
 	for kind, known := range elementTypes {
 		if known == t {
@@ -186,12 +186,12 @@ func (r *run) addInput(t *model.Tensor) error {
 	return nil
 }
 
-// wrap makes a value of memory, which stays pinned until the run is released.
+// wrap creates a value from memory, which stays pinned until the run is released.
 func (r *run) wrap(data []byte, shape []int64, kind uintptr) (value uintptr, err error) {
 	out := new(uintptr)
 	address := pinSlice(&r.pins, data)
 	if address == 0 {
-		address = pin(&r.pins, new(uint64)) // the library wants an address even of no elements
+		address = pin(&r.pins, new(uint64)) // the library requires an address even for no elements
 	}
 	err = r.library.call(fnCreateTensorWithDataAsOrtValue, r.library.memory, address, uintptr(len(data)),
 		pinSlice(&r.pins, shape), uintptr(len(shape)), kind, pin(&r.pins, out))
@@ -219,8 +219,8 @@ func (r *run) addOutput(s *signature, inputs []model.Tensor, allocate engine.All
 	return nil
 }
 
-// resolve returns the shape and size in bytes of an output for given inputs. The size is 0 if
-// they are not known before the computation.
+// resolve returns the shape and size in bytes of an output for given inputs. The size is 0 if they
+// are not known before the computation.
 func (s *signature) resolve(declared []signature, inputs []model.Tensor) ([]int64, int) {
 	shape := slices.Clone(s.Shape)
 	for i, d := range shape {
@@ -238,10 +238,10 @@ func (s *signature) resolve(declared []signature, inputs []model.Tensor) ([]int6
 	return shape, n * s.Type.Size()
 }
 
-// maxOutput is the most elements of an output that is allocated by what a file declares.
+// maxOutput is the most elements of an output that is allocated by the shape that a file declares.
 const maxOutput = 1 << 28
 
-// symbolValue returns the size of the dimension that the inputs give a name, or -1.
+// symbolValue returns the size of the dimension with a symbolic name by the inputs, or -1.
 func symbolValue(symbol string, declared []signature, inputs []model.Tensor) int64 {
 	if symbol == "" {
 		return -1
@@ -260,7 +260,7 @@ func symbolValue(symbol string, declared []signature, inputs []model.Tensor) int
 	return -1
 }
 
-// unbind has the library allocate all outputs.
+// unbind makes the library allocate all outputs.
 func (r *run) unbind() {
 	for i := range r.outputs {
 		r.library.release(fnReleaseValue, r.values[r.inputs+i])
@@ -284,7 +284,7 @@ func (r *run) execute(ctx context.Context) error {
 	names, values := pinSlice(&r.pins, r.names), pinSlice(&r.pins, r.values)
 	err := r.library.call(fnRun, r.model.session, r.options, names, values, in, names+in*pointerSize, out, values+in*pointerSize)
 	if !stop() {
-		<-passed // it uses the options
+		<-passed // terminate uses the options
 	}
 	closed := r.model.end(r)
 	switch {
@@ -296,10 +296,10 @@ func (r *run) execute(ctx context.Context) error {
 	return err
 }
 
-// terminate has the library end the call.
+// terminate makes the library end the call.
 func (r *run) terminate() { _ = r.library.call(fnRunOptionsSetTerminate, r.options) }
 
-// results returns the outputs; those that the library allocated are copied.
+// results returns the outputs; it copies the outputs that the library allocated.
 func (r *run) results(allocate engine.Allocate) ([]model.Tensor, error) {
 	for i := range r.outputs {
 		if out := &r.outputs[i]; out.Data == nil {
@@ -347,7 +347,7 @@ func (r *run) copyOutput(t *model.Tensor, value uintptr, allocate engine.Allocat
 	return nil
 }
 
-// release frees what the run holds.
+// release frees the objects and the pinned memory of the run.
 func (r *run) release() {
 	for _, v := range r.values {
 		r.library.release(fnReleaseValue, v)

@@ -76,7 +76,7 @@ func unpack(packed []byte, digest string) (*os.File, error) {
 	return f, nil
 }
 
-// libraryPath returns the path of the library to load: the user's, or the embedded one.
+// libraryPath returns the path of the library to load: the user's, or that of the embedded library.
 func libraryPath(named string) (string, error) {
 	if named != "" {
 		return named, nil

@@ -9,15 +9,15 @@ import (
 	"github.com/outboard-run/outboard/internal/model"
 )
 
-// A signature is that of an input or output, with the names of the dimensions that vary, ""
-// where one has no name.
+// A signature is the signature of an input or output, with the names of the variable dimensions, ""
+// for a dimension without a name.
 type signature struct {
 	model.Signature
 	symbols []string
 	kind    uintptr // ONNXTensorElementDataType
 }
 
-// Bounds of what a hostile file may declare.
+// Limits of the declarations in a hostile file.
 const (
 	maxValues = 4096
 	maxRank   = 64
@@ -81,8 +81,8 @@ func (l *library) readSignature(s *signature, session, i uintptr, name, typeInfo
 	return l.readSymbols(s, tensor)
 }
 
-// readShape returns the element type and the dimensions, -1 for those that vary, of a
-// description, which stays the caller's.
+// readShape returns the element type and the dimensions, -1 for variable ones, of a description,
+// which the caller still owns.
 func (l *library) readShape(tensor uintptr) (kind uintptr, shape []int64, err error) {
 	var pins runtime.Pinner
 	defer pins.Unpin()

@@ -11,7 +11,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/engine"
 )
 
-// stringValue makes a value with copies of the n elements of a tensor of BYTES.
+// stringValue creates a value with copies of the n elements of a tensor of BYTES.
 func (r *run) stringValue(t *model.Tensor, n int) (uintptr, error) {
 	texts := make([]uintptr, 0, min(n, len(t.Data)/4))
 	rest := t.Data
@@ -54,7 +54,7 @@ func cutElement(data []byte) (element, rest []byte, err error) {
 	return rest[:size], rest[size:], nil
 }
 
-// strings copies the n elements of a value as the data of a tensor of BYTES.
+// strings copies the n elements of a value to the data of a tensor of BYTES.
 func (r *run) strings(value uintptr, n int, allocate engine.Allocate) ([]byte, error) {
 	if n == 0 {
 		return allocate(0)

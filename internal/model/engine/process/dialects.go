@@ -12,20 +12,20 @@ import (
 
 // A dialect is the HTTP interface of one kind of server.
 type dialect interface {
-	// describe asks the server what its model is.
+	// describe requests the description of the server's model.
 	describe(ctx context.Context, m *textModel) (engine.Info, error)
 	tokenize(ctx context.Context, m *textModel, text string, special bool) ([]int32, error)
 	render(ctx context.Context, m *textModel, c engine.Conversation) (string, error)
 	// request returns the path and the body of a request for a stream.
 	request(m *textModel, g *engine.Generation) (path string, body map[string]any)
-	// event reads an event of the stream. errStopped says that it was the last one.
+	// event parses an event of the stream. errStopped reports the last event.
 	event(m *textModel, a *answer, data []byte) ([]engine.Token, error)
 }
 
 //nolint:gochecknoglobals // a table
 var dialects = map[string]dialect{"llama-server": llamaServer{}, "vllm": vllm{}}
 
-// conversation returns the members of a request that describe a conversation.
+// conversation returns the fields of a request that describe a conversation.
 func conversation(c engine.Conversation) map[string]any {
 	body := map[string]any{"messages": c.Messages, "add_generation_prompt": c.Prompt}
 	if len(c.Tools) > 0 {
@@ -37,7 +37,7 @@ func conversation(c engine.Conversation) map[string]any {
 	return body
 }
 
-// finish returns the reason for an end.
+// finish returns the finish reason: length if a limit ended the text, stop otherwise.
 func finish(limit bool) engine.FinishReason {
 	if limit {
 		return engine.FinishLength
@@ -45,7 +45,7 @@ func finish(limit bool) engine.FinishReason {
 	return engine.FinishStop
 }
 
-// An eventError is what a server sends in a stream instead of a token.
+// An eventError is an error that a server sends in a stream instead of a token.
 type eventError struct {
 	Error json.RawMessage `json:"error"`
 }
@@ -142,7 +142,7 @@ func (llamaServer) request(_ *textModel, g *engine.Generation) (path string, bod
 	return "/completion", body
 }
 
-// orOne returns the value that means no restriction for 0.
+// orOne returns v, or for 0 the value 1, which means no restriction.
 func orOne(v float32) float32 {
 	if v == 0 {
 		return 1
@@ -191,7 +191,7 @@ func (llamaServer) event(_ *textModel, a *answer, data []byte) ([]engine.Token, 
 	return endTokens(tokens, part.Content, finish(part.StopType == "limit")), nil
 }
 
-// joinTokens makes the tokens of an event, whose text belongs to the last one.
+// joinTokens returns the tokens of an event, whose text belongs to the last one.
 func joinTokens(ids []int32, text string) []engine.Token {
 	tokens := make([]engine.Token, len(ids))
 	for i, id := range ids {
@@ -203,10 +203,10 @@ func joinTokens(ids []int32, text string) []engine.Token {
 	return tokens
 }
 
-// noToken is the identifier of the end of a text that the server has not told as a token.
+// noToken is the identifier of the end of a text for which the server reported no token.
 const noToken = -1
 
-// endTokens marks the last token. An end without a token gets one without an identifier.
+// endTokens marks the last token. If the end has no token, it adds a token without an identifier.
 func endTokens(tokens []engine.Token, text string, reason engine.FinishReason) []engine.Token {
 	if len(tokens) == 0 {
 		tokens = []engine.Token{{ID: noToken, Text: text}}

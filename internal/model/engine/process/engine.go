@@ -1,5 +1,5 @@
-// Package process is the engine of servers that somebody else wrote (llama-server, vLLM): it starts
-// and watches one, or uses one that runs already, and speaks its HTTP interface.
+// Package process is the engine of third-party servers (llama-server, vLLM): it starts and watches
+// a server, or uses a running one, and speaks its HTTP interface.
 package process
 
 import (
@@ -20,7 +20,7 @@ import (
 type Process interface {
 	// Kill ends the process and its children at once.
 	Kill()
-	// Wait waits for the end of the process and returns why it ended.
+	// Wait waits for the end of the process and returns the reason of its end.
 	Wait() error
 }
 
@@ -28,7 +28,7 @@ type Process interface {
 type Engine struct {
 	// Servers are the definitions, by name.
 	Servers map[string]Server
-	// Start starts a command with further variables of the environment.
+	// Start starts a command with additional variables of the environment.
 	Start func(command, environment []string) (Process, error)
 	// Exited is called when a server that was started has ended by itself and Load does not start
 	// another one; nil is allowed.
@@ -40,10 +40,11 @@ var _ engine.Engine = (*Engine)(nil)
 // Name returns "process".
 func (*Engine) Name() string { return "process" }
 
-// Version returns "": servers tell theirs in their own ways.
+// Version returns "": each kind of server reports its version in its own way.
 func (*Engine) Version() string { return "" }
 
-// Load starts the server that options name, unless it runs already, and waits until it is ready.
+// Load starts the server that options name, unless it is running already, and waits until it is
+// ready.
 func (e *Engine) Load(ctx context.Context, source engine.Source, o engine.Options) (engine.Model, error) {
 	server, known := e.Servers[o.Server]
 	if !known {
@@ -170,7 +171,7 @@ func (s *Server) command(port string, source engine.Source, o engine.Options) []
 	return list
 }
 
-// visible are the variables by which servers are given an accelerator, by its API.
+// visible are the variables that give a server its accelerators, by their API.
 //
 //nolint:gochecknoglobals // a table
 var visible = map[string]string{"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES", "vulkan": "GGML_VK_VISIBLE_DEVICES"}
@@ -186,13 +187,13 @@ func (s *Server) environ(o engine.Options) []string {
 		if known == api {
 			list = append(list, variable+"="+index)
 		} else {
-			list = append(list, variable+"=") // none of another kind
+			list = append(list, variable+"=") // no devices of other kinds
 		}
 	}
 	return list
 }
 
-// awaitReady waits until the server says that it is ready.
+// awaitReady waits until the server reports that it is ready.
 func (m *textModel) awaitReady(ctx context.Context) error {
 	for {
 		err := m.checkHealth(ctx)

@@ -20,17 +20,17 @@ type Server struct {
 	// Kind is the interface that the server speaks: "llama-server" or "vllm".
 	Kind string `yaml:"kind"`
 	// Command starts the server; {port}, {model}, {folder}, {context}, {sequences} and {threads}
-	// stand for values. URL is the address of a server that runs already. One of them is set.
+	// stand for values. URL is the address of a running server. Exactly one of them is set.
 	Command []string `yaml:"command"`
 	URL     string   `yaml:"url"`
-	// Environment are further variables of the command.
+	// Environment are additional environment variables of the command.
 	Environment map[string]string `yaml:"environment"`
 }
 
-// maxServers bounds a file with definitions in bytes.
+// maxServers bounds a file of definitions, in bytes.
 const maxServers = 64 << 10
 
-// ReadServers reads a file with definitions, a mapping from names.
+// ReadServers reads a file of definitions, a mapping from names.
 func ReadServers(path string) (map[string]Server, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

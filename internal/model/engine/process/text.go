@@ -18,7 +18,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/engine"
 )
 
-// A textModel is a model that a server has.
+// A textModel is a model that a server executes.
 type textModel struct {
 	server  Server
 	dialect dialect
@@ -26,9 +26,9 @@ type textModel struct {
 	port    int // of a server that was started
 	client  *http.Client
 	info    engine.Info
-	name    string // of the model, as the server calls it
+	name    string // the server's name of the model
 
-	process Process       // nil for a server that ran already
+	process Process       // nil for a server that Load has not started
 	exited  chan struct{} // closed when process has ended
 	ended   error         // set before exited is closed
 	closing atomic.Bool
@@ -50,7 +50,7 @@ func (m *textModel) Close() error {
 	return nil
 }
 
-// Limits of what a server answers.
+// Limits of a server's answers.
 const (
 	maxAnswer = 64 << 20
 	maxEvent  = 4 << 20
@@ -99,8 +99,8 @@ func (m *textModel) post(ctx context.Context, path string, in any) (*http.Respon
 		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	// The request may be sent again where the server has just closed an idle connection; net/http
-	// wants this key for that, and does not send it without a value.
+	// The request may be sent again if the server has just closed an idle connection; net/http
+	// requires this key for that, and does not send it without a value.
 	request.Header["Idempotency-Key"] = nil
 	return m.do(request)
 }
@@ -125,9 +125,9 @@ func (m *textModel) do(request *http.Request) (*http.Response, error) {
 
 var errClosed = outboard.Errorf(outboard.Unreachable, "", "the model is being unloaded")
 
-// statusError returns the error that a server answered with.
+// statusError returns the error of a server's response.
 func statusError(r *http.Response) error {
-	text, _ := io.ReadAll(io.LimitReader(r.Body, maxReason)) // what there is
+	text, _ := io.ReadAll(io.LimitReader(r.Body, maxReason)) // the part that could be read
 	kind := outboard.Other
 	switch {
 	case r.StatusCode == http.StatusTooManyRequests:
@@ -215,15 +215,15 @@ type answer struct {
 	usage    engine.Usage
 	limit    int
 	finished bool
-	// held is the last token that the limit allows, until the server says why the text ends: it
-	// does so in an event of its own.
+	// held is the last token that the limit allows, until the server reports the finish reason,
+	// which it does in a separate event.
 	held *engine.Token
 }
 
-// add counts a token, and reports whether it is certain whether it is the last one.
+// add counts a token, and reports whether it is known whether the token is the last.
 func (a *answer) add(t engine.Token) (engine.Token, bool) {
 	if a.finished {
-		return t, false // what a server says after the end
+		return t, false // ignore events after the end
 	}
 	if a.held != nil {
 		a.held.Text, a.held.Last = a.held.Text+t.Text, t.Last
@@ -239,7 +239,7 @@ func (a *answer) add(t engine.Token) (engine.Token, bool) {
 	return t, true
 }
 
-// check refuses what servers would misunderstand.
+// check refuses requests that servers would misunderstand.
 func (m *textModel) check(g *engine.Generation) error {
 	invalid := func(format string, args ...any) error {
 		return outboard.Errorf(outboard.Invalid, "generate", format, args...)
@@ -299,7 +299,7 @@ func events(ctx context.Context, body io.Reader, f func(data []byte) error) erro
 	return nil
 }
 
-// Stats implements engine.TextModel, by the server's metrics.
+// Stats implements engine.TextModel, with the server's metrics.
 func (m *textModel) Stats() engine.TextStats {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -309,7 +309,7 @@ func (m *textModel) Stats() engine.TextStats {
 	}
 	r, err := m.do(request)
 	if err != nil {
-		return engine.TextStats{} // it has none
+		return engine.TextStats{} // the server has no metrics
 	}
 	defer r.Body.Close()
 	return parseMetrics(io.LimitReader(r.Body, maxAnswer))

@@ -9,7 +9,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/engine"
 )
 
-// vllm is vLLM's OpenAI interface with its additions: token identifiers, /tokenize and
+// vllm is vLLM's OpenAI interface with its extensions: token identifiers, /tokenize and
 // /detokenize, structured_outputs.
 type vllm struct{}
 
@@ -42,7 +42,7 @@ func (vllm) tokens(ctx context.Context, m *textModel, body map[string]any) ([]in
 	return reply.Tokens, err
 }
 
-// render has the server render the conversation into tokens and returns their text.
+// render makes the server render the conversation into tokens and returns their text.
 func (v vllm) render(ctx context.Context, m *textModel, c engine.Conversation) (string, error) {
 	body := conversation(c)
 	body["model"] = m.name

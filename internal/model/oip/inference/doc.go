@@ -1,4 +1,4 @@
-// Package inference has the messages of the Open Inference Protocol v2 over gRPC.
+// Package inference contains the messages of the Open Inference Protocol v2 over gRPC.
 package inference
 
 //go:generate ./generate.sh

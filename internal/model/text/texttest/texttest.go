@@ -1,4 +1,4 @@
-// Package texttest has a model that answers as a test says, for tests of protocols.
+// Package texttest provides a model that answers with a text of the test, for tests of protocols.
 package texttest
 
 import (
@@ -15,16 +15,17 @@ import (
 // A Backend has one model, whose name is "small". Its tokens are bytes; it generates its answer in
 // pieces of three bytes.
 type Backend struct {
-	// Answer is the text that is generated; Err ends generations instead, after Pieces pieces.
+	// Answer is the generated text; if Err is set, generations end with it after Pieces pieces.
 	Answer string
 	Err    error
 	Pieces int
-	// Block makes a generation wait for its context after the first piece.
+	// Block makes a generation wait for the end of its context after the first piece.
 	Block bool
 
 	mu       sync.Mutex
 	Requests []engine.Generation
-	// Prompts are the texts that were tokenized, Conversations those that were rendered.
+	// Prompts are the texts that were tokenized, Conversations the conversations that were
+	// rendered.
 	Prompts       []string
 	Conversations []engine.Conversation
 	Released      int
