@@ -9,7 +9,8 @@ import (
 	"github.com/outboard-run/outboard/bench/paired"
 )
 
-// reload measures the first token of a model that was unloaded, and the fetching of a model.
+// reload measures the first token of a model that was unloaded, and the fetching of a model's
+// files.
 func (b *bench) reload(ctx context.Context) error {
 	file, err := b.largeText()
 	if err != nil {
@@ -56,7 +57,7 @@ func (b *bench) fetch(ctx context.Context, p *pool, file string, link netem.Link
 	}
 	for round := range b.Rounds(5, 1) {
 		name, content := fmt.Sprintf("far%d", round), fmt.Sprintf("far%d.gguf", round)
-		// Each has a content of its own, which the second node has never seen.
+		// Each file has different content, which the second node has never seen.
 		other, err := distinct(b.Dir, content, file, round)
 		if err != nil {
 			return err

@@ -14,7 +14,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/onnxfile"
 )
 
-// graphFile writes an ONNX file into the folder of the run, once.
+// graphFile writes an ONNX file into the folder of the run unless it exists.
 func (b *bench) graphFile(name string, make func() *onnxfile.Graph) (string, error) {
 	path := filepath.Join(b.Dir, name)
 	if _, err := os.Stat(path); err == nil {
@@ -48,7 +48,7 @@ func words(n int) []string {
 	return list
 }
 
-// textFile writes a GGUF file into the folder of the run, once.
+// textFile writes a GGUF file into the folder of the run unless it exists.
 func (b *bench) textFile(name string, s gguf.Shape) (path string, err error) {
 	path = filepath.Join(b.Dir, name)
 	if _, err := os.Stat(path); err == nil {
@@ -67,7 +67,7 @@ func (b *bench) largeText() (string, error)  { return b.textFile("large.gguf", l
 func (b *bench) mediumText() (string, error) { return b.textFile("medium.gguf", medium) }
 func (b *bench) smallText() (string, error)  { return b.textFile("small.gguf", small) }
 
-// prompt returns n tokens of words, which depend on seed alone.
+// prompt returns n tokens of words that depend on seed alone.
 func prompt(seed uint64, n int) []int32 {
 	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // words for a prompt
 	list := make([]int32, n)

@@ -78,14 +78,14 @@ func (p *pool) deployFunction(ctx context.Context) error {
 	return err
 }
 
-// computations are what the function and this process compute in turn.
+// computations are the computations that the function and this process execute in turn.
 type computations struct {
 	name, file    string // of the model
 	rounds, calls int
 	input         model.Tensor
 }
 
-// functionTimes has the function and this process compute in turn, and returns the median of each
+// functionTimes makes the function and this process compute in turn, and returns the median of each
 // turn in milliseconds.
 func functionTimes(ctx context.Context, p *pool, c computations) (served, alone []float64, err error) {
 	own, err := direct(ctx, "onnx", c.file, engine.Options{Threads: 1})

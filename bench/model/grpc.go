@@ -12,13 +12,14 @@ import (
 	"github.com/outboard-run/outboard/internal/model/oip/inference"
 )
 
-// An oipCaller sends one request again and again over gRPC.
+// An oipCaller sends one request repeatedly over gRPC.
 type oipCaller struct {
 	conn    *grpc.ClientConn
 	request *inference.ModelInferRequest
 }
 
-// dialOIP connects to a node's gRPC. An error says that the node does not serve it.
+// dialOIP connects to a node's gRPC server. An error means that the node does not serve the
+// protocol.
 func dialOIP(ctx context.Context, addr, name string, input model.Tensor) (*oipCaller, error) {
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

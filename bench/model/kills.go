@@ -11,17 +11,17 @@ import (
 	"github.com/outboard-run/outboard/bench/paired"
 )
 
-// A victim is what is killed in the middle of a stream.
+// A victim is a part of the pool that is killed in the middle of a stream.
 type victim struct {
 	name  string
-	count int // how often in a whole run: 100 times together
+	count int // kills in a whole run: 100 for all victims together
 	kill  func(p *pool, node string) error
 	// repair undoes the kill once the stream has ended.
 	repair func(ctx context.Context, p *pool, node string) error
 }
 
-// killBudget ends the kills of a victim on a machine that is slow or busy, so that the section
-// keeps within three minutes.
+// killBudget bounds the kills of a victim on a machine that is slow or busy, so that the section
+// takes at most three minutes.
 const killBudget = 50 * time.Second
 
 //nolint:gochecknoglobals // a table
@@ -52,7 +52,8 @@ func repairLink(_ context.Context, p *pool, node string) error {
 	return nil
 }
 
-// unload has the next load begin anew: the node delays the restarts of an engine that ends often.
+// unload makes the next load start afresh: the node delays the restarts of an engine that ends
+// often.
 func unload(ctx context.Context, p *pool, node string) error {
 	return p.repository(ctx, slices.Index(p.names, node), "text", "unload")
 }
@@ -61,7 +62,7 @@ func restart(ctx context.Context, p *pool, node string) error {
 	return p.Node(node).Up(ctx, "--http", "127.0.0.1:0", "--grpc", "none")
 }
 
-// A killTally counts the ends of streams in whose middle something was killed.
+// A killTally counts the ends of streams in whose middle a victim was killed.
 type killTally struct {
 	same, other, clear, slow int
 	pauses                   []float64 // the longest of each stream, in milliseconds
@@ -83,7 +84,7 @@ func (b *bench) kill(ctx context.Context) error {
 		return err
 	}
 	defer p.Close()
-	// The client's node serves nothing itself.
+	// The client's node executes no model.
 	if err := p.push(ctx, "text", file, "threads: 1\nsequences: 1\nidle: -1s\nnodes: [dinghy, ketch]\nreplicas: 2\n"); err != nil {
 		return err
 	}

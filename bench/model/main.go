@@ -1,11 +1,11 @@
 // Command model measures the serving of models against direct calls of the same libraries, and
 // beside llama-server and MLServer, and writes docs/bench/models.md and models.json.
 //
-// Nodes are `outboard up` processes of their own on the loopback device. The direct calls run in
-// this process, with the same engine and the same number of threads. What is compared takes turns.
+// Nodes are separate `outboard up` processes on the loopback device. The direct calls run in this
+// process, with the same engine and the same number of threads. Compared measurements take turns.
 //
-// BENCH_QUICK=1 keeps it near four minutes: few and short turns. A whole run takes about a quarter of an
-// hour; -only SECTION measures a part, for example -only mlp or -only kill.
+// BENCH_QUICK=1 keeps it near four minutes: few and short turns. A whole run takes about a quarter
+// of an hour; -only SECTION measures a part, for example -only mlp or -only kill.
 package main
 
 import (

@@ -16,7 +16,7 @@ import (
 	"github.com/outboard-run/outboard/bench/paired"
 )
 
-// mlserverWheels are the packages of the peer for tensors.
+// mlserverWheels are the Python packages of the peer for tensors.
 //
 //nolint:gochecknoglobals // a table
 var mlserverWheels = []string{"mlserver==1.7.1", "onnxruntime==1.32.0"}
@@ -64,7 +64,7 @@ func mlserver(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// besideMLServer measures the rate and the latency that a number of clients see.
+// besideMLServer measures the rate and the latency for a number of clients.
 func besideMLServer(ctx context.Context, b *bench, clients int, name string, callers ...*oipCaller) error {
 	rates, times := make([][]float64, len(callers)), make([][]float64, len(callers))
 	for round := range b.Rounds(7, 2) + 1 {
@@ -128,7 +128,7 @@ func writeSettings(dir string, settings, model any) error {
 	return os.WriteFile(filepath.Join(dir, "network.py"), mlserverModel, 0o600)
 }
 
-// freePorts returns n ports of the loopback device on which nothing listens.
+// freePorts returns n ports of the loopback device on which no process listens.
 func freePorts(ctx context.Context, n int) ([]int, error) {
 	if n == 0 {
 		return nil, nil
@@ -137,7 +137,7 @@ func freePorts(ctx context.Context, n int) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer l.Close() // after the others have theirs
+	defer l.Close() // after the other ports are chosen
 	ports, err := freePorts(ctx, n-1)
 	return append(ports, l.Addr().(*net.TCPAddr).Port), err //nolint:errcheck,forcetypeassert // of a TCP listener
 }

@@ -17,13 +17,13 @@ import (
 type outcomes struct {
 	mu                       sync.Mutex
 	done, late, refused, bad int
-	work                     int             // of the requests that were done: requests, or tokens
-	refusals                 []time.Duration // how long they took
+	work                     int             // of the requests that succeeded: requests, or tokens
+	refusals                 []time.Duration // durations of the refusals
 	reason                   error
 }
 
-// count adds a request that began at sent. late says that its result, or first token, came after
-// its deadline.
+// count counts a request that began at sent. late reports that its result, or first token, came
+// after its deadline.
 func (o *outcomes) count(sent time.Time, late bool, work int, err error) {
 	now := time.Now()
 	o.mu.Lock()
@@ -45,7 +45,7 @@ func (o *outcomes) count(sent time.Time, late bool, work int, err error) {
 	}
 }
 
-// overloadRows reports an overload.
+// overloadRows adds the rows of an overload.
 func (b *bench) overloadRows(what, unit string, o *outcomes, capacity, throughput []float64) {
 	b.Row(paired.NewRow(what+" at three times the capacity: throughput", unit, "capacity", throughput, capacity, paired.Goal{MinRatio: 0.95}).
 		Because("three times as many connections take processor time from the engine on this machine"))

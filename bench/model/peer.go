@@ -13,20 +13,20 @@ import (
 	"syscall"
 )
 
-// peerWheel is the package that brings llama-server, of the same generation as the engine's
-// library.
+// peerWheel is the Python package that contains llama-server, of the same generation as the
+// engine's library.
 const peerWheel = "xllamacpp==2026.10.11549"
 
 //go:embed peer.py
 var peerProgram []byte
 
-// A peer is a running llama-server.
+// A peer is a running server that is compared with a node.
 type peer struct {
 	name, url string
 	cmd       *exec.Cmd
 }
 
-// install makes an environment of Python below the run's folder and installs packages into it.
+// install creates a Python environment below the run's folder and installs packages into it.
 func install(ctx context.Context, b *bench, name string, packages ...string) (venv string, err error) {
 	venv = filepath.Join(b.Dir, name)
 	for _, args := range [][]string{

@@ -21,11 +21,11 @@ type pool struct {
 	*rig.Rig
 	dir   string
 	names []string
-	urls  []string // of HTTP, by node
+	urls  []string // base URLs of HTTP, by node
 	grpcs []string // addresses for gRPC, by node
 }
 
-// start starts a pool of count nodes. Connections to the first one have the link, if there is one.
+// start starts a pool of count nodes. Connections to the first node use link unless it is nil.
 func (b *bench) start(ctx context.Context, count int, link *netem.Link) (*pool, error) {
 	return b.startLinked(ctx, count, func(i int) *netem.Link {
 		if i == 0 {
@@ -35,7 +35,7 @@ func (b *bench) start(ctx context.Context, count int, link *netem.Link) (*pool, 
 	})
 }
 
-// startLinked starts a pool of count nodes. Connections to node i have the link that link returns.
+// startLinked starts a pool of count nodes. Connections to node i use the link that link returns.
 func (b *bench) startLinked(ctx context.Context, count int, link func(i int) *netem.Link) (*pool, error) {
 	dir, err := os.MkdirTemp(b.Dir, "pool")
 	if err != nil {
@@ -60,7 +60,7 @@ func (b *bench) startLinked(ctx context.Context, count int, link func(i int) *ne
 	return p, nil
 }
 
-// findURL asks a node for the addresses of its ports for HTTP and for models.
+// findURL requests the addresses of a node's ports for HTTP and for models.
 func (p *pool) findURL(ctx context.Context, i int) error {
 	status, err := (&client.Client{Data: p.Node(p.names[i]).Data()}).Status(ctx)
 	if err != nil {

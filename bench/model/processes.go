@@ -35,7 +35,7 @@ func (p *pool) workerTimes(names []string) map[string]time.Duration {
 	return times
 }
 
-// busiest returns the one of the nodes whose workers have used most processor time since before.
+// busiest returns the node whose workers have used most processor time since before.
 func (p *pool) busiest(names []string, before map[string]time.Duration) string {
 	now := p.workerTimes(names)
 	return slices.MaxFunc(names, func(a, b string) int { return cmp.Compare(now[a]-before[a], now[b]-before[b]) })
@@ -60,7 +60,7 @@ func scheduledTime(pid int) (total time.Duration) {
 	return total
 }
 
-// refind reads the addresses of nodes again, which change when a node starts again.
+// refind updates the addresses of nodes, which change when a node restarts. It returns false.
 func (p *pool) refind(ctx context.Context) bool {
 	for i := range p.names {
 		_ = p.findURL(ctx, i) // a node that is starting has none
@@ -83,7 +83,7 @@ func (p *pool) knows(ctx context.Context, node int, name string) bool {
 	return err == nil && bytes.Contains(text, []byte(`"`+name+`"`))
 }
 
-// distinct copies a GGUF file with a last weight of its own.
+// distinct copies a GGUF file with a different last weight.
 func distinct(dir, name, file string, n int) (string, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {

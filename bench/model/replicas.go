@@ -20,7 +20,7 @@ func (b *bench) replicas(ctx context.Context) error {
 		return err
 	}
 	defer p.Close()
-	// Each replica's cells hold the prefixes of three of the twelve groups.
+	// Each replica's cells have room for the prefixes of three of the twelve groups.
 	const (
 		config = "context: 512\nsequences: 3\nthreads: 1\nidle: -1s\n"
 		groups = 12
@@ -55,7 +55,7 @@ func (b *bench) replicas(ctx context.Context) error {
 				return err
 			}
 			if turn == 0 {
-				continue // the first time nothing is cached
+				continue // nothing is cached the first time
 			}
 			placed, round = append(placed, milliseconds(a.first)), append(round, milliseconds(c.first))
 			cached[0], cached[1] = cached[0]+a.cached, cached[1]+c.cached

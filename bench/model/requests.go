@@ -16,7 +16,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/oip"
 )
 
-// A statusError is an answer that is no success.
+// A statusError is an answer whose status is not OK.
 type statusError struct {
 	status int
 	text   string
@@ -29,7 +29,7 @@ func (e *statusError) Error() string { return fmt.Sprintf("%d: %s", e.status, e.
 //nolint:gochecknoglobals // as the standard library's
 var httpClient = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}
 
-// post sends a request and reads the answer.
+// post sends a request and reads the answer to its end.
 func post(ctx context.Context, url string, header http.Header, body []byte) error {
 	r, err := open(ctx, url, header, body)
 	if err != nil {
@@ -96,12 +96,12 @@ func newCompletion(model string, prompt []int32, tokens int) *completion {
 	}
 }
 
-// A stream is what a client saw of an answer.
+// A stream records a client's view of an answer.
 type stream struct {
 	sent     time.Time
 	first    time.Duration   // until the first part
-	between  []time.Duration // parts
-	tokens   int             // as the answer counts them
+	between  []time.Duration // times between parts
+	tokens   int             // by the answer's usage
 	cached   int
 	text     strings.Builder
 	finished bool
@@ -149,7 +149,7 @@ func complete(ctx context.Context, url string, q *completion, emit func(*stream)
 	}
 }
 
-// add reads a part, and reports whether it has a token.
+// add parses a part, and reports whether it has a token.
 func (s *stream) add(data string) (counted bool, err error) {
 	var part struct {
 		Error   json.RawMessage `json:"error"`

@@ -10,7 +10,7 @@ import (
 	"github.com/outboard-run/outboard/bench/paired"
 )
 
-// rollout replaces a model again and again while clients use it.
+// rollout replaces a model repeatedly while clients use it.
 func (b *bench) rollout(ctx context.Context) error {
 	p, err := b.start(ctx, 1, nil)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// percentile99 returns the 99th percentile of durations in milliseconds, 0 for none.
+// percentile99 returns the 99th percentile of durations in milliseconds, 0 if there are none.
 func percentile99(list []time.Duration) float64 {
 	if len(list) == 0 {
 		return 0
@@ -23,14 +23,14 @@ func percentile99(list []time.Duration) float64 {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// timed returns how long f took, in milliseconds.
+// timed returns the duration of f, in milliseconds.
 func timed(f func() error) (float64, error) {
 	began := time.Now()
 	err := f()
 	return milliseconds(time.Since(began)), err
 }
 
-// A load is what clients in a closed loop saw.
+// A load holds the results of clients in a closed loop.
 type load struct {
 	done    int
 	failed  []error
@@ -39,7 +39,7 @@ type load struct {
 	elapsed time.Duration
 }
 
-// closedLoop has clients send one request after the other for a time.
+// closedLoop makes clients send one request after another for a time.
 func closedLoop(ctx context.Context, clients int, turn time.Duration, request func(context.Context) error) *load {
 	var l load
 	var mu sync.Mutex
@@ -68,7 +68,8 @@ func closedLoop(ctx context.Context, clients int, turn time.Duration, request fu
 	return &l
 }
 
-// openLoop sends requests at a rate for a time, however long they take, and waits for all.
+// openLoop sends requests at a rate for a time, regardless of how long they take, and waits for
+// all.
 func openLoop(ctx context.Context, rate float64, turn time.Duration, request func(context.Context)) (elapsed time.Duration) {
 	var wait sync.WaitGroup
 	var sent int64

@@ -12,12 +12,13 @@ import (
 	"github.com/outboard-run/outboard/internal/model/engine"
 )
 
-// oneThread is the configuration of a model on the first node with the threads of the direct calls.
+// oneThread returns the configuration of a model on the first node with the threads of the direct
+// calls.
 func oneThread(more ...string) string {
 	return lines(append([]string{"nodes: [harbour]", "threads: 1", "idle: -1s"}, more...)...)
 }
 
-// inTurns calls each of ways rounds times in turn, after a first time that does not count, and
+// inTurns calls each of ways in turn, rounds times after a first time that does not count, and
 // returns their times in milliseconds.
 func inTurns(rounds int, ways ...func() error) ([][]float64, error) {
 	times := make([][]float64, len(ways))
@@ -35,7 +36,7 @@ func inTurns(rounds int, ways ...func() error) ([][]float64, error) {
 	return times, nil
 }
 
-// encoder measures what a request adds to a call of about 30 ms.
+// encoder measures the time that a request adds to a call of about 30 ms.
 func (b *bench) encoder(ctx context.Context) error {
 	file, err := b.encoderFile()
 	if err != nil {
@@ -85,7 +86,7 @@ func (b *bench) encoder(ctx context.Context) error {
 }
 
 // encoderTime compares the processor time of the node with that of direct calls, which other
-// programs of the machine disturb less.
+// programs on the machine disturb less than wall time.
 func (b *bench) encoderTime(p *pool, alone, served func() error) error {
 	const calls = 25
 	var times, own []float64
@@ -106,7 +107,7 @@ func (b *bench) encoderTime(p *pool, alone, served func() error) error {
 	return nil
 }
 
-// added returns base with the difference of two ways that took turns.
+// added returns base plus the difference of the medians of two measurements that took turns.
 func added(base, more, less []float64) []float64 {
 	list := make([]float64, len(base))
 	difference := paired.Median(more) - paired.Median(less)
@@ -122,10 +123,10 @@ func infer(ctx context.Context, m engine.Model, inputs ...model.Tensor) error {
 	return err
 }
 
-// batchRows is the size of the batches that are compared with direct calls.
+// batchRows is the number of rows of the batches that are compared with direct calls.
 const batchRows = 32
 
-// mlp measures what batches are worth for a small network with 64 clients.
+// mlp measures the benefit of batches for a small network with 64 clients.
 func (b *bench) mlp(ctx context.Context) error {
 	file, err := b.mlpFile(1)
 	if err != nil {
@@ -167,7 +168,8 @@ func (b *bench) mlp(ctx context.Context) error {
 				rates[way.name] = append(rates[way.name], l.perSec)
 			}
 		}
-		// A few calls are under way, so that nothing waits for a wake-up of the way between the nodes.
+		// A few calls are in progress at a time, so that none waits for a wake-up between the
+		// nodes.
 		l := closedLoop(ctx, 4, turn, func(ctx context.Context) error { return requestBatch(ctx, 1, "batched") })
 		if err := errors.Join(l.failed...); err != nil {
 			return err
@@ -186,8 +188,8 @@ func (b *bench) mlp(ctx context.Context) error {
 	return nil
 }
 
-// mlpClients returns how a client requests the MLP: over gRPC where nodes serve it.
-// Each request has a number of rows.
+// mlpClients returns a function by which a client requests the MLP: over gRPC if the nodes serve
+// it. Each request has a number of rows.
 func mlpClients(ctx context.Context, p *pool, rows int) (protocol string, request func(context.Context, int, string) error, stop func()) {
 	input := mlpInput(rows)
 	callers := map[string]*oipCaller{}
@@ -211,7 +213,7 @@ func mlpClients(ctx context.Context, p *pool, rows int) (protocol string, reques
 	}, stop
 }
 
-// link measures an engine of another node through an emulated link.
+// link measures an engine on another node through an emulated link.
 func (b *bench) link(ctx context.Context) error {
 	file, err := b.encoderFile()
 	if err != nil {

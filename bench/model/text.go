@@ -34,7 +34,7 @@ func ownTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// token measures what a streamed token costs beside decoding it.
+// token measures the cost of a streamed token beyond decoding it.
 func (b *bench) token(ctx context.Context) error {
 	p, file, err := b.serveLarge(ctx, "threads: 1", "sequences: 1")
 	if err != nil {
@@ -95,8 +95,8 @@ func decode(ctx context.Context, m engine.Model, prompt []int32, tokens int) (be
 	return between, err
 }
 
-// streams has a number of clients stream at once and returns tokens per second, and the times
-// between tokens.
+// streams makes a number of clients stream concurrently and returns the tokens per second, and the
+// times between tokens.
 func streams(ctx context.Context, url string, n, tokens int, seed uint64) (perSec float64, between []time.Duration, err error) {
 	var wait sync.WaitGroup
 	var mu sync.Mutex
@@ -158,7 +158,7 @@ func (b *bench) llamaServer(ctx context.Context) error {
 	return nil
 }
 
-// prefix measures a prompt of which the first 512 tokens were seen before.
+// prefix measures a prompt whose first 512 tokens are cached.
 func (b *bench) prefix(ctx context.Context) error {
 	p, _, err := b.serveLarge(ctx, "threads: 2")
 	if err != nil {
@@ -193,7 +193,8 @@ func (b *bench) prefix(ctx context.Context) error {
 	return nil
 }
 
-// cancel measures when the engine is free after a client has gone in the middle of a prompt.
+// cancel measures when the engine is free after a client has disconnected in the middle of a
+// prompt.
 func (b *bench) cancel(ctx context.Context) error {
 	p, _, err := b.serveLarge(ctx, "threads: 2", "sequences: 4")
 	if err != nil {
@@ -204,7 +205,7 @@ func (b *bench) cancel(ctx context.Context) error {
 	hit := 0
 	for round := range b.Rounds(100, 5) {
 		seed := uint64(round) * 10
-		// What is there already: a stream whose client stays.
+		// Another stream is in progress, whose client stays.
 		var beside sync.WaitGroup
 		started := make(chan struct{})
 		beside.Go(func() {
@@ -223,11 +224,11 @@ func (b *bench) cancel(ctx context.Context) error {
 			return ctx.Err()
 		}
 		going, leave := context.WithTimeout(ctx, 100*time.Millisecond)
-		_, _ = complete(going, p.urls[0], newCompletion("text", prompt(seed+1, 3000), 1), nil) // its client goes
+		_, _ = complete(going, p.urls[0], newCompletion("text", prompt(seed+1, 3000), 1), nil) // its client disconnects
 		leave()
 		beside.Wait()
 		going, leave = context.WithTimeout(ctx, 200*time.Millisecond)
-		_, _ = complete(going, p.urls[0], newCompletion("text", prompt(seed+2, 3000), 1), nil) // again, with nothing beside it
+		_, _ = complete(going, p.urls[0], newCompletion("text", prompt(seed+2, 3000), 1), nil) // again, with no other stream
 		leave()
 		after, err := complete(ctx, p.urls[0], newCompletion("text", prompt(seed+3, 8), 1), nil)
 		if err != nil {

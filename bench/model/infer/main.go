@@ -1,5 +1,5 @@
-// Command infer is the function that the bench of models calls: it computes with a model a number of
-// times and answers how long each took.
+// Command infer is the function that the benchmark of models calls: it computes with a model a
+// number of times and answers with the duration of each.
 package main
 
 import (
@@ -18,7 +18,7 @@ func init() { //nolint:gochecknoinits // a function's handler is there before ma
 
 func main() {}
 
-// maxOutput is larger than the outputs of the bench's models, in bytes.
+// maxOutput is larger than the outputs of the benchmark's models, in bytes.
 const maxOutput = 1 << 20
 
 // infer computes with the model of the query, n times, and answers with the times in milliseconds.
