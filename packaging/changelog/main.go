@@ -1,6 +1,6 @@
 // Command changelog writes CHANGELOG.md from the files below changelog/: one file for each change
-// that a user notices, in unreleased/ or in VERSION_DATE/. A file is a line "# Heading", an empty line and a text; without
-// the line its name is the heading.
+// that a user notices, in unreleased/ or in VERSION_DATE/. A file consists of a line "# Heading",
+// an empty line and a text; without that line the file's name is the heading.
 package main
 
 import (
@@ -66,12 +66,12 @@ func newestFirst(a, b string) int {
 	return cmp.Or(compareVersions(b, a), strings.Compare(b, a))
 }
 
-// compareVersions compares the numbers of two folders' versions, one by one.
+// compareVersions compares the numbers of two release folders' versions, one by one.
 func compareVersions(a, b string) int {
 	numbers := func(release string) (all []int) {
 		version, _, _ := strings.Cut(release, "_")
 		for part := range strings.SplitSeq(version, ".") {
-			n, _ := strconv.Atoi(part) // no number counts as 0; the names are compared then
+			n, _ := strconv.Atoi(part) // no number counts as 0; then names decide
 			all = append(all, n)
 		}
 		return all
@@ -79,7 +79,7 @@ func compareVersions(a, b string) int {
 	return slices.Compare(numbers(a), numbers(b))
 }
 
-// title is "0.2.0 (2026-12-01)" for the folder 0.2.0_2026-12-01.
+// title returns "0.2.0 (2026-12-01)" for the folder 0.2.0_2026-12-01.
 func title(release string) string {
 	if release == unreleased {
 		return "Unreleased"
@@ -115,7 +115,7 @@ func addChanges(b *strings.Builder, dir string) error {
 	return nil
 }
 
-// headingOf makes a heading of a file's name: "Gateway" of "0014-gateway.md".
+// headingOf derives a heading from a file's name: "Gateway" from "0014-gateway.md".
 func headingOf(file string) string {
 	name := strings.TrimLeft(strings.TrimSuffix(filepath.Base(file), ".md"), "0123456789-")
 	if name == "" {

@@ -20,7 +20,7 @@ import (
 	"text/template"
 )
 
-// writeTar writes the tree below a folder of the release's name.
+// writeTar writes the tree to a tar file, below a folder with the release's name.
 func (r *release) writeTar(arch string, tree []entry) (err error) {
 	name := fmt.Sprintf("outboard-%s-linux-%s", r.number(), arch)
 	f, err := os.Create(filepath.Join(r.out, name+".tar.gz"))
@@ -48,7 +48,7 @@ func (r *release) writeTar(arch string, tree []entry) (err error) {
 	return errors.Join(archive.Close(), packed.Close())
 }
 
-// writeDeb writes the tree as a Debian package. dir is a folder to prepare it in.
+// writeDeb writes the tree as a Debian package, which it prepares in the folder dir.
 func (r *release) writeDeb(ctx context.Context, arch string, tree []entry, dir string) error {
 	size := 0
 	for _, e := range tree {
@@ -76,8 +76,8 @@ func (r *release) writeDeb(ctx context.Context, arch string, tree []entry, dir s
 	return cmd.Run()
 }
 
-// debian changes a file where Debian's policy wants another form: compressed manual pages and
-// changelog, and the licence under the name copyright.
+// debian changes files for which Debian's policy requires another form: manual pages and changelog
+// are compressed, and the licence is named copyright.
 func debian(e entry) entry {
 	switch {
 	case strings.HasPrefix(e.path, "share/man/"):
@@ -95,7 +95,7 @@ func debian(e entry) entry {
 func compress(content []byte) []byte {
 	var b bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level exists
-	_, _ = w.Write(content)                               // a buffer takes everything
+	_, _ = w.Write(content)                               // a buffer accepts all data
 	_ = w.Close()
 	return b.Bytes()
 }
@@ -128,7 +128,7 @@ func (r *release) putControl(arch string, size int, dir string) error {
 	return nil
 }
 
-// put writes a file with exactly this mode, and folders that everybody may read.
+// put writes a file with exactly this mode, in folders that all users may read.
 func put(file string, content []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // for everybody to read
 		return err
@@ -139,7 +139,7 @@ func put(file string, content []byte, mode os.FileMode) error {
 	return os.Chmod(file, mode)
 }
 
-// writeChecksums writes SHA256SUMS of every other file of the folder.
+// writeChecksums writes SHA256SUMS with the checksums of all other files of the folder.
 func writeChecksums(dir string) (err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 )
 
-// embedded is where the program embeds its driver library.
+// embedded is the path at which the program embeds its driver library.
 const embedded = "internal/accel/opencl/driver/lib/libopencl.so.gz"
 
-// build compiles the program. An overlay embeds the architecture's libraries in place of those
-// that `make build` left in the tree.
+// build compiles the program. An overlay embeds the architecture's libraries in place of the
+// libraries that `make build` left in the tree.
 func (r *release) build(ctx context.Context, arch, binary string) error {
 	replace := map[string]string{}
 	libraries := maps.Clone(r.engines[arch])

@@ -1,4 +1,4 @@
-// Command dist writes what a release consists of: for each architecture a tar file and a Debian
+// Command dist writes the files of a release: for each architecture a tar file and a Debian
 // package, then a bill of materials and checksums. The same sources and version give the same
 // bytes: times are that of the commit, owners are root, and paths are trimmed.
 package main
@@ -16,15 +16,15 @@ import (
 	"time"
 )
 
-// release is what all files of a release share.
+// release holds the properties that all files of a release share.
 type release struct {
 	version string
 	time    time.Time // of the commit
 	out     string    // the folder of the release
-	// libraries are the driver libraries, compressed, by architecture.
+	// libraries are the files of the compressed driver libraries, by architecture.
 	libraries map[string]string
-	// engines are the engines' libraries, compressed, by architecture and then by the place in
-	// the tree where the program embeds them.
+	// engines are the files of the engines' compressed libraries, by architecture and then by the
+	// path in the tree at which the program embeds them.
 	engines map[string]map[string]string
 }
 
@@ -111,11 +111,12 @@ func (r *release) makeArch(ctx context.Context, arch string) error {
 	return r.writeDeb(ctx, arch, tree, filepath.Join(work, "deb"))
 }
 
-// number is the version without its leading v: "0.2.0", or the commit of a tree without tags.
+// number returns the version without its leading v: "0.2.0", or the commit of a tree without tags.
 func (r *release) number() string { return strings.TrimPrefix(r.version, "v") }
 
-// debVersion is the version by Debian's rules, where a later commit of a tree without tags sorts
-// after an earlier one: "0.2.0", "0.2.0+5.gabc" (five commits later), or "0~20261122120000.gabc".
+// debVersion returns the version by Debian's rules, where a later commit of a tree without tags
+// sorts after an earlier one: "0.2.0", "0.2.0+5.gabc" (five commits later), or
+// "0~20261122120000.gabc".
 func (r *release) debVersion() string {
 	number := r.number()
 	if _, err := strconv.Atoi(strings.SplitN(number, ".", 2)[0]); err != nil || !strings.Contains(number, ".") {

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// manual returns the manual pages of a command and all below it, by file name, in the man macros
-// of groff_man(7).
+// manual returns the manual pages of a command and all commands below it, by file name, in the man
+// macros of groff_man(7).
 func manual(root *cobra.Command, version string, date time.Time) map[string]string {
 	pages := map[string]string{}
 	var add func(cmd *cobra.Command)
@@ -51,7 +51,7 @@ func page(cmd *cobra.Command, name, version string, date time.Time) string {
 	return b.String()
 }
 
-// paragraphs keeps blank lines as breaks, and indented lines as they are.
+// paragraphs converts blank lines to paragraph breaks, and keeps indented paragraphs unchanged.
 func paragraphs(text string) string {
 	var b strings.Builder
 	for i, p := range strings.Split(strings.TrimSpace(text), "\n\n") {
@@ -106,7 +106,7 @@ func writeFlags(b *strings.Builder, title string, flags *pflag.FlagSet) {
 	})
 }
 
-// related names the pages above and below a command.
+// related returns references to the pages of the parent and the subcommands of a command.
 func related(cmd *cobra.Command) []string {
 	var all []string
 	if cmd.HasParent() {
@@ -124,7 +124,7 @@ func related(cmd *cobra.Command) []string {
 	return all
 }
 
-// escape makes text safe for roff: backslashes, hyphens, and lines that begin with a control
+// escape escapes text for roff: backslashes, hyphens, and lines that begin with a control
 // character.
 func escape(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "`", "").Replace(text)

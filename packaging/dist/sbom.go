@@ -87,7 +87,7 @@ func (r *release) sbom(linked []modules.Module) spdxDocument {
 	return d
 }
 
-// unfit matches what an SPDX identifier may not have.
+// unfit matches characters that an SPDX identifier may not contain.
 var unfit = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
 
 func modulePackage(m modules.Module) spdxPackage {

@@ -20,10 +20,10 @@ type entry struct {
 	content []byte
 }
 
-// unitPath is where systemd finds the unit below /usr.
+// unitPath is the path below /usr at which systemd finds the unit.
 const unitPath = "lib/systemd/system/outboard.service"
 
-// tree is every file that an installation has, in the order of their paths.
+// tree returns all files of an installation, ordered by path.
 func (r *release) tree(binary string) ([]entry, error) {
 	var tree []entry
 	add := func(to, from string, mode os.FileMode) error {
@@ -57,7 +57,8 @@ func (r *release) tree(binary string) ([]entry, error) {
 	return tree, nil
 }
 
-// completions are the completions of shells, each where a distribution's shell looks for it.
+// completions returns the completions of shells, each at the path at which a distribution's shell
+// finds it.
 func completions(root *cobra.Command) ([]entry, error) {
 	var all []entry
 	for _, shell := range []struct {

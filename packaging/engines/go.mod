@@ -1,6 +1,6 @@
-// The libraries of engines, which Go modules bring. It is a module of its own, so that programs
-// that import Outboard's packages don't see them. No Go file imports them (their own files need
-// cgo): `go mod tidy` would drop the requirements and must not be used here.
+// The libraries of engines that are distributed as Go modules. This is a separate module, so that
+// programs that import Outboard's packages don't depend on them. No Go file imports them (their own
+// files need cgo): `go mod tidy` would drop the requirements and must not be used here.
 module github.com/outboard-run/outboard/packaging/engines
 
 go 1.26.0

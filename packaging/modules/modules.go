@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// A Module is a module whose code is in the program.
+// A Module is a module whose code is linked into the program.
 type Module struct {
 	Path    string
 	Version string
@@ -32,7 +32,7 @@ type Text struct{ Name, Content string }
 // Standard is the path under which Linked lists Go's standard library.
 const Standard = "go"
 
-// Linked lists the modules that the package at path links for linux on each architecture, with
+// Linked returns the modules that the package at path links for linux on each architecture, with
 // Go's standard library first. The modules must be in the module cache.
 func Linked(ctx context.Context, path string, architectures ...string) ([]Module, error) {
 	found := map[string]listed{}
@@ -91,7 +91,7 @@ func list(ctx context.Context, path, arch string, found map[string]listed) error
 	}
 }
 
-// standard is Go's standard library and runtime.
+// standard returns Go's standard library and runtime as a module.
 func standard(ctx context.Context) (Module, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT", "GOVERSION").Output()
 	if err != nil {
@@ -130,7 +130,7 @@ func read(m Module, dir string) (Module, error) {
 	return m, nil
 }
 
-// marks are phrases that a licence's text has, the most specific licence first.
+// marks are phrases in the texts of licences, the most specific licence first.
 var marks = []struct {
 	id      string
 	phrases []string
@@ -144,7 +144,8 @@ var marks = []struct {
 	{"CC0-1.0", []string{"CC0 1.0 Universal"}},
 }
 
-// identify returns the SPDX expression of the licences that a text states, "" for unknown ones.
+// identify returns the SPDX expression of the licences that a text states, "" if it states none
+// that is known.
 func identify(text string) string {
 	flat := strings.Join(strings.Fields(text), " ")
 	var ids []string

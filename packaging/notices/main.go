@@ -1,6 +1,6 @@
 // Command notices writes NOTICE: the copyright and licence of Outboard and of every Go module that
-// is linked into the program. The file has no versions, so that it changes only with the modules
-// or their licences; versions are in the bill of materials that `make dist` writes.
+// is linked into the program. The file contains no versions, so that it changes only with the
+// modules or their licences; versions are in the bill of materials that `make dist` writes.
 package main
 
 import (
@@ -44,7 +44,7 @@ func run(ctx context.Context, out string) error {
 	return os.WriteFile(out, []byte(text), 0o644) //nolint:gosec // for everybody to read
 }
 
-// notice is the text of NOTICE for the program at path.
+// notice returns the text of NOTICE for the program at path.
 func notice(ctx context.Context, path string) (string, error) {
 	linked, err := modules.Linked(ctx, path, "amd64", "arm64")
 	if err != nil {
@@ -53,7 +53,7 @@ func notice(ctx context.Context, path string) (string, error) {
 	return format(linked), nil
 }
 
-// format lists modules, and each text once with the modules that have it.
+// format lists the modules, and then each text once with the modules that contain it.
 func format(linked []modules.Module) string {
 	var b strings.Builder
 	b.WriteString(header + "\n")
