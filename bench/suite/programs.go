@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// FFmpeg filters a generated video on the device and prints the MD5 of the
+// FFmpeg returns a program that filters a generated video on the device and prints the MD5 of the
 // result's frames.
 func FFmpeg(filter string, frames int) Program {
 	return Program{
@@ -28,19 +28,19 @@ var (
 	counts  = regexp.MustCompile(`^\s*\d+ test\(s\) (passed|skipped|failed)|Starting tests for|All tests skipped|Pass rate`)
 )
 
-// CLBlast is one of CLBlast's own test programs: it checks the device's
-// results against a reference by itself.
+// CLBlast returns one of CLBlast's test programs, which checks the device's results against a
+// reference.
 func CLBlast(name string, args ...string) Program {
 	return Program{
 		Name: "clblast " + name,
 		Args: append([]string{"/usr/bin/clblast_test_" + name}, args...),
-		// The programs' exit status counts failed tests: not an error of the run.
+		// The program's exit status counts failed tests; it is not an error of the run.
 		Essence: func(r Result) (string, error) { return essence(colours.ReplaceAllString(r.Stdout, ""), counts) },
 		Limit:   time.Hour, // some compile for many minutes
 	}
 }
 
-// CLBlastTests are the names of all test programs that are installed.
+// CLBlastTests returns the names of all installed test programs.
 func CLBlastTests() []string {
 	paths, _ := filepath.Glob("/usr/bin/clblast_test_*")
 	names := make([]string, len(paths))
@@ -51,7 +51,8 @@ func CLBlastTests() []string {
 	return names
 }
 
-// CLPeak measures the device. Its numbers differ; what it measured must not.
+// CLPeak returns a program that measures the device. Its numbers may differ; the names of its
+// measurements must not.
 func CLPeak(args ...string) Program {
 	numbers := regexp.MustCompile(`\s*: [\d.]+.*$`)
 	return Program{
@@ -71,8 +72,8 @@ func CLPeak(args ...string) Program {
 	}
 }
 
-// CLInfo prints all that queries tell. Lines that may differ are left out, and
-// so is the block of the extension of command buffers.
+// CLInfo returns a program that prints the results of all queries. Lines that match differ are left
+// out, as is the block of the extension of command buffers.
 func CLInfo(differ *regexp.Regexp) Program {
 	commandBuffers := regexp.MustCompile(`(?m)^ +Command buffer capabilities .*\n( +Required queue properties for command buffer *\n.*\n.*\n)?`)
 	return Program{
@@ -89,8 +90,8 @@ func CLInfo(differ *regexp.Regexp) Program {
 	}
 }
 
-// Hashcat recovers the plaintext "boat7" from its MD5. Its home folder keeps
-// the compiled kernels: a second run finds them warm.
+// Hashcat returns a program that recovers the plaintext "boat7" from its MD5. Its home folder keeps
+// the compiled kernels, which a second run reuses.
 func Hashcat() Program {
 	const hash = "dd9391ea662c5bae9525adfd9c446c28"
 	return Program{
@@ -103,7 +104,7 @@ func Hashcat() Program {
 	}
 }
 
-// matching takes the lines that match, of runs that ended well.
+// matching returns an Essence that keeps the lines that match, of successful runs.
 func matching(want *regexp.Regexp) func(Result) (string, error) {
 	return func(r Result) (string, error) {
 		if r.Err != nil {

@@ -14,20 +14,20 @@ import (
 	"time"
 )
 
-// A Program is one command and what of its output must be the same everywhere.
+// A Program is a command and the part of its output that must be the same everywhere.
 type Program struct {
 	Name string
 	Args []string
-	// Essence reduces a run's output to what must not differ.
+	// Essence reduces a run's output to the part that must not differ.
 	Essence func(Result) (string, error)
-	// Home gives the program a fresh home folder, for those that keep caches
-	// there; runs with the same folder find them warm.
+	// Home gives the program a fresh home folder, for programs that keep caches there; runs with
+	// the same folder reuse them.
 	Home bool
-	// Limit ends a run that hangs.
+	// Limit bounds a run, which may hang; 0 means 15 minutes.
 	Limit time.Duration
 }
 
-// A Result is one run.
+// A Result is the result of one run.
 type Result struct {
 	Stdout, Stderr string
 	Wall           time.Duration
@@ -36,7 +36,7 @@ type Result struct {
 	Err error
 }
 
-// ExitStatus is the program's, -1 if it has none.
+// ExitStatus returns the program's exit status, -1 if it has none.
 func (r Result) ExitStatus() int {
 	if r.Err == nil {
 		return 0
@@ -47,22 +47,23 @@ func (r Result) ExitStatus() int {
 	return -1
 }
 
-// A Launcher starts a command: Local as it is, or through `outboard run`.
+// A Launcher starts a command: Local directly, others through `outboard run`.
 type Launcher func(ctx context.Context, name string, args ...string) *exec.Cmd
 
-// Local starts a command as it is.
+// Local starts a command directly.
 func Local(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, name, args...)
 }
 
-// Run runs the program once. home is its home folder when it wants one.
+// Run runs the program once. home is its home folder if it needs one.
 func (p Program) Run(ctx context.Context, launcher Launcher, home string) Result {
 	ctx, cancel := context.WithTimeout(ctx, p.limit())
 	defer cancel()
 	cmd := launcher(ctx, p.Args[0], p.Args[1:]...)
 	cmd.WaitDelay = 5 * time.Second
 	if p.Home {
-		// Hashcat takes the folder of its data from the user's entry, which may name none that exists.
+		// Hashcat takes the folder of its data from the user's entry, which may name a folder that
+		// does not exist.
 		cmd.Env = append(environment(cmd), "HOME="+home, "XDG_CACHE_HOME="+filepath.Join(home, "cache"), "XDG_DATA_HOME="+filepath.Join(home, "data"))
 		cmd.Dir = home
 	}
@@ -97,7 +98,7 @@ func (p Program) limit() time.Duration {
 	return 15 * time.Minute
 }
 
-// Compare says how two runs differ, or nil.
+// Compare returns an error that describes how two runs differ, nil if they do not.
 func (p Program) Compare(local, borrowed Result) error {
 	want, err := p.Essence(local)
 	if err != nil {
@@ -114,7 +115,7 @@ func (p Program) Compare(local, borrowed Result) error {
 	return nil
 }
 
-// difference shows the first lines that differ.
+// difference returns the first line that differs.
 func difference(want, got string) string {
 	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")
 	for i := range max(len(a), len(b)) {
