@@ -12,10 +12,10 @@ import (
 	"sync/atomic"
 )
 
-// A network keeps the nodes apart.
+// A network separates the nodes.
 type network interface {
 	addr(i int) string
-	// namespace is empty when the nodes share this process's.
+	// namespace returns the network namespace of node i, "" if the nodes share this process's.
 	namespace(i int) string
 	where() string
 	close() error
@@ -30,19 +30,18 @@ func newNetwork(ctx context.Context, count int, loopback bool) (network, error) 
 	return newLoopback(ctx, count)
 }
 
-// ports are addresses of the loopback device, each with a free port above it for the
-// state of the pool.
+// ports are addresses of the loopback device, each followed by a free port for the pool's state.
 type ports []string
 
-// Ports of nodes are below those that Linux gives to outgoing connections (32768 and
-// more), so that no connection takes one before its node listens.
+// Ports of nodes are below the ports that Linux assigns to outgoing connections (32768 and more),
+// so that no connection occupies a port before its node listens.
 const (
 	firstPort = 10000
 	lastPort  = 32000
 )
 
-// nextPort is where this process looks for the next free pair of ports. Each process
-// begins elsewhere, so that two of them seldom try the same port at the same time.
+// nextPort is the port at which this process continues its search for a free pair of ports. Each
+// process begins at another port, so that two of them seldom try the same port at the same time.
 var nextPort atomic.Int64
 
 func newLoopback(ctx context.Context, count int) (ports, error) {
@@ -72,8 +71,8 @@ func (ports) namespace(int) string { return "" }
 func (ports) where() string        { return "on loopback ports of this machine" }
 func (ports) close() error         { return nil }
 
-// namespaces gives each node a network namespace; a bridge in one more of them
-// joins all, so nothing touches this machine's own interfaces.
+// namespaces gives each node a network namespace; a bridge in another namespace connects all, so
+// that this machine's own interfaces are not touched.
 type namespaces struct {
 	prefix string
 	count  int

@@ -13,17 +13,18 @@ import (
 // clockTick is the unit of processor times in /proc (USER_HZ, the same on all Linux machines).
 const clockTick = 10 * time.Millisecond
 
-// Processor is the processor time of the node's process: its own, and that of the children that
-// have ended.
+// Processor returns the processor time of the node's process: its own, and that of its children
+// that have ended.
 func (n *Node) Processor() (own, children time.Duration, err error) {
 	return processor(strconv.Itoa(n.PID()))
 }
 
-// ProcessorOfAll is the processor time of the node's process and of all that it has started, whether
-// it has ended or not.
+// ProcessorOfAll returns the processor time of the node's process and of all processes that it has
+// started, whether they have ended or not.
 func (n *Node) ProcessorOfAll() time.Duration { return processorOfTree(strconv.Itoa(n.PID())) }
 
-// processorOfTree leaves out what has ended meanwhile.
+// processorOfTree returns the processor time of a process and its descendants, without processes
+// that end in the meantime.
 func processorOfTree(pid string) (all time.Duration) {
 	own, ended, err := processor(pid)
 	if err != nil {
@@ -36,7 +37,7 @@ func processorOfTree(pid string) (all time.Duration) {
 	return all
 }
 
-// children are the processes that a process has started and that run.
+// children returns the running child processes of a process.
 func children(pid string) (ids []string) {
 	paths, err := filepath.Glob("/proc/" + pid + "/task/*/children")
 	if err != nil {
@@ -52,7 +53,8 @@ func children(pid string) (ids []string) {
 	return ids
 }
 
-// MachineProcessor is the processor time of all processes of this machine since it was started.
+// MachineProcessor returns the processor time of all processes on this machine since it was
+// started.
 func MachineProcessor() (time.Duration, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -81,7 +83,7 @@ func processor(pid string) (own, children time.Duration, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	// The name, in parentheses, may have any character.
+	// The name, in parentheses, may contain any character.
 	_, rest, found := strings.Cut(string(text), ") ")
 	fields := strings.Fields(rest)
 	if !found || len(fields) < 15 {
@@ -108,7 +110,7 @@ func (n *Node) workers() (count int) {
 }
 
 // WaitIdle waits until the node has had no worker for a second: sessions have ended, and the
-// kernels that they used are compiled for the next ones.
+// kernels that they used are compiled for later sessions.
 func (n *Node) WaitIdle(ctx context.Context) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

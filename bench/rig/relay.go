@@ -41,16 +41,16 @@ func (n *Node) dial(ctx context.Context) (conn net.Conn, err error) {
 	return conn, err
 }
 
-// SetLink changes the network path that connections of other nodes and their programs to this
-// one emulate which are made from now on. The node's Spec needs a Link.
+// SetLink changes the emulated network path of connections that other nodes and their programs make
+// to this node from now on. The node's Spec needs a Link.
 func (n *Node) SetLink(link netem.Link) { n.relay.SetLink(link) }
 
-// CutLink interrupts the connections that other nodes and their programs have made to this one, or
-// repairs them. The node's Spec needs a Link.
+// CutLink interrupts the connections of other nodes and their programs to this node, or repairs
+// them. The node's Spec needs a Link.
 func (n *Node) CutLink(down bool) { n.relay.Cut(down) }
 
-// LinkBytes counts what other nodes and their programs have sent to this one through its Link so
-// far, and what they got back.
+// LinkBytes returns the number of bytes that other nodes and their programs have sent to this node
+// through its Link so far, and the number of bytes that they received.
 func (n *Node) LinkBytes() (up, down int64) { return n.relay.Bytes() }
 
 // inNamespace calls f, which must not start goroutines that open sockets, on a thread in a

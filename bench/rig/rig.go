@@ -1,9 +1,8 @@
-// Package rig starts a small pool of real `outboard` processes on this machine,
-// and removes all of it afterwards.
+// Package rig starts a small pool of real `outboard` processes on this machine, and removes all of
+// it afterwards.
 //
-// Each node gets a network namespace of its own where the caller may make
-// them, joined by a bridge; otherwise the nodes share the loopback device and
-// differ by their ports. Where says which.
+// Each node gets its own network namespace if the caller may create namespaces, joined by a bridge;
+// otherwise the nodes share the loopback device and differ by their ports. Rig.Where reports which.
 package rig
 
 import (
@@ -24,7 +23,7 @@ import (
 	"github.com/outboard-run/outboard/client"
 )
 
-// Options say what to start.
+// Options describe the pool to start.
 type Options struct {
 	// Binary is the outboard program.
 	Binary string
@@ -32,7 +31,7 @@ type Options struct {
 	Dir string
 	// Nodes are started in order; the first founds the pool.
 	Nodes []Spec
-	// Loopback keeps the nodes out of namespaces even where they are allowed.
+	// Loopback keeps the nodes out of namespaces even if these are allowed.
 	Loopback bool
 	// Env is added to every node's environment.
 	Env []string
@@ -43,18 +42,17 @@ type Options struct {
 // A Spec describes one node.
 type Spec struct {
 	Name string
-	// Devices is the value of --devices; empty offers all.
+	// Devices is the value of --devices; "" offers all devices.
 	Devices string
 	// Args are added to `outboard up`.
 	Args []string
-	// Alone keeps the node from joining the first one: its arguments say where
-	// its pool is.
+	// Alone keeps the node from joining the first node: its arguments determine its pool.
 	Alone bool
-	// Bare makes it a place in the network alone, for Exec: no `outboard up` runs there.
+	// Bare makes the node a place in the network only, for Exec: no `outboard up` runs there.
 	Bare bool
-	// Link, if set, is the network path that connections of other nodes and their programs to
-	// this one emulate. Connections pass through a relay in this process; Node.SetLink changes
-	// the path.
+	// Link, if not nil, is the emulated network path of connections that other nodes and their
+	// programs make to this node. Connections pass through a relay in this process; Node.SetLink
+	// changes the path.
 	Link *netem.Link
 }
 
@@ -77,7 +75,7 @@ type Node struct {
 	relay      *netem.Relay
 }
 
-// Start brings the pool up and waits until every node sees every other.
+// Start starts the pool and waits until every node sees every other node.
 func Start(ctx context.Context, opts Options) (*Rig, error) {
 	r := &Rig{opts: opts, nodes: map[string]*Node{}}
 	if err := r.start(ctx); err != nil {
@@ -129,8 +127,8 @@ func (r *Rig) startNode(ctx context.Context, i int, spec Spec) error {
 	return nil
 }
 
-// Up starts the node's process: the first time with the arguments that join the
-// pool, later, after Kill, with none.
+// Up starts the node's process: the first time with the arguments that join the pool, and after
+// Kill without arguments.
 func (n *Node) Up(ctx context.Context, args ...string) error {
 	up := append([]string{"up", "--name", n.Name, "--listen", n.Addr}, args...)
 	if n.relay != nil {
@@ -151,8 +149,8 @@ func (n *Node) Up(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// waitFor waits until the node sees count nodes. It asks over the node's socket: a command for each
-// attempt would keep a processor from the nodes that start.
+// waitFor waits until the node sees count nodes. It queries the node's socket: a command for each
+// attempt would occupy a processor that the starting nodes need.
 func (n *Node) waitFor(ctx context.Context, count int) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
@@ -177,17 +175,17 @@ func (n *Node) waitFor(ctx context.Context, count int) error {
 // Node returns the node of that name.
 func (r *Rig) Node(name string) *Node { return r.nodes[name] }
 
-// Where says how the nodes are kept apart.
+// Where describes how the nodes are separated.
 func (r *Rig) Where() string { return r.network.where() }
 
-// Command is an outboard command that talks to the node, in its namespace.
+// Command returns an outboard command that connects to the node, in its namespace.
 func (n *Node) Command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := n.Exec(ctx, n.rig.opts.Binary, args...)
 	cmd.Env = append(cmd.Env, "OUTBOARD_DATA="+n.Data())
 	return cmd
 }
 
-// Exec is any command in the node's namespace.
+// Exec returns a command in the node's namespace.
 func (n *Node) Exec(ctx context.Context, name string, args ...string) *exec.Cmd {
 	if n.namespace != "" {
 		args = append([]string{"netns", "exec", n.namespace, name}, args...)
@@ -208,19 +206,19 @@ func (n *Node) Output(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
-// Data is the folder of the node's state.
+// Data returns the folder of the node's state.
 func (n *Node) Data() string { return filepath.Join(n.rig.opts.Dir, n.Name) }
 
-// PID is the process of `outboard up`.
+// PID returns the process number of `outboard up`.
 func (n *Node) PID() int { return n.up.Process.Pid }
 
-// Kill ends the node at once, as a loss of power would.
+// Kill kills the node's processes, as a loss of power would.
 func (n *Node) Kill() error { return n.end(syscall.SIGKILL) }
 
-// Stop ends the node in good order.
+// Stop stops the node gracefully.
 func (n *Node) Stop() error { return n.end(syscall.SIGTERM) }
 
-// stopLimit is how long a node may take to stop on a busy machine.
+// stopLimit bounds the time in which a node must stop, on a busy machine.
 const stopLimit = time.Minute
 
 func (n *Node) end(sig syscall.Signal) error {
@@ -243,7 +241,7 @@ func (n *Node) end(sig syscall.Signal) error {
 	return nil
 }
 
-// Close stops all nodes, the last one first, and removes everything.
+// Close stops all nodes, the last one first, and removes the network and the nodes' folders.
 func (r *Rig) Close() error {
 	var errs []error
 	for _, spec := range slices.Backward(r.opts.Nodes) {

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// The token buckets of Shape: frames are long, so that nearly all bytes that a bucket counts are
-// those of connections, and a bucket is small, so that short messages do not pass for free.
+// The token buckets of Shape: frames are long, so that nearly all counted bytes are payload of
+// connections, and buckets are small, so that short messages do not pass unbounded.
 const (
 	frameSize = 9000
-	// BucketSize is that of each bucket, in bytes.
+	// BucketSize is the size of each bucket, in bytes.
 	BucketSize = 16 << 10
 )
 
-// Shape bounds what each node sends by a token bucket of so many bits per second (tc-tbf(8)), in
-// the kernel. It needs namespaces, and can be called again; Unshape takes the bounds away.
+// Shape bounds the rate at which each node sends, in bits per second, by a token bucket (tc-tbf(8))
+// in the kernel. It needs namespaces, and can be called again; Unshape removes the bounds.
 func (r *Rig) Shape(ctx context.Context, bitsPerSecond float64) error {
 	n, ok := r.network.(*namespaces)
 	if !ok {
@@ -42,8 +42,8 @@ func (r *Rig) Shape(ctx context.Context, bitsPerSecond float64) error {
 	return nil
 }
 
-// Shape bounds what the node sends, and what it receives, each by a token bucket of so many bits per
-// second. It needs namespaces, and stays until the rig is closed.
+// Shape bounds the rates at which the node sends and receives, in bits per second, each by a token
+// bucket. It needs namespaces, and stays in force until the rig is closed.
 func (n *Node) Shape(ctx context.Context, bitsPerSecond float64) error {
 	net, ok := n.rig.network.(*namespaces)
 	if !ok {
@@ -61,7 +61,7 @@ func (n *Node) Shape(ctx context.Context, bitsPerSecond float64) error {
 	return nil
 }
 
-// Unshape takes the token buckets of Shape away.
+// Unshape removes the token buckets of Shape.
 func (r *Rig) Unshape(ctx context.Context) error {
 	n, ok := r.network.(*namespaces)
 	if !ok {
