@@ -1,8 +1,8 @@
-// Package paired measures two implementations in turn, A B A B, and reports the
-// ratio of their medians.
+// Package paired measures two implementations in turn, A B A B, and reports the ratio of their
+// medians.
 //
-// Absolute times of a small shared machine mean little; the ratio of two
-// measurements within the same minute is reproducible.
+// Absolute times on a small shared machine mean little; the ratio of two measurements within the
+// same minute is reproducible.
 package paired
 
 import (
@@ -33,7 +33,7 @@ type Row struct {
 	Runs   int     `json:"runs"`
 	// Spread is the least and the greatest value.
 	Spread [2]float64 `json:"spread"`
-	// Reason says why a row misses its goal, if it is known.
+	// Reason explains why a row misses its goal, if it is known.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -43,7 +43,7 @@ type Goal struct {
 	Max, Min, MaxRatio, MinRatio float64
 }
 
-// String is the goal in the table's words.
+// String returns the goal as the table shows it.
 func (g Goal) String() string {
 	var parts []string
 	for _, p := range []struct {
@@ -62,7 +62,7 @@ func (g Goal) holds(r Row) bool {
 		(g.MaxRatio == 0 || r.Ratio <= g.MaxRatio) && (g.MinRatio == 0 || r.Ratio >= g.MinRatio) && !math.IsNaN(r.Value)
 }
 
-// NewRow makes a row of the values of two ways, taken in turn.
+// NewRow returns a row with the values of two measurements that took turns.
 func NewRow(name, unit, referenceName string, values, references []float64, goal Goal) Row {
 	r := Row{
 		Name: name, Unit: unit, ReferenceName: referenceName, Wanted: goal.String(), Runs: len(values),
@@ -75,7 +75,7 @@ func NewRow(name, unit, referenceName string, values, references []float64, goal
 	return r
 }
 
-// Median returns the middle of values, 0 for none.
+// Median returns the middle of values, 0 if there are none.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -94,7 +94,7 @@ func spread(values []float64) [2]float64 {
 	return [2]float64{slices.Min(values), slices.Max(values)}
 }
 
-// A Report is all rows of a plane, and where and when they were measured.
+// A Report contains all rows of a plane, and where and when they were measured.
 type Report struct {
 	Plane   string    `json:"plane"`
 	Machine string    `json:"machine"`
@@ -121,7 +121,7 @@ func Machine() string {
 	return fmt.Sprintf("%d cores of %s, Linux %s, %s", runtime.NumCPU(), model, strings.TrimSpace(string(kernel)), runtime.Version())
 }
 
-// Write puts PLANE.json and PLANE.md into dir.
+// Write writes PLANE.json and PLANE.md into dir.
 func (r Report) Write(dir string) error {
 	raw, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -138,7 +138,7 @@ func (r Report) Write(dir string) error {
 	return f.Close()
 }
 
-// Markdown prints the report for people.
+// Markdown writes the report as Markdown.
 func (r Report) Markdown(w io.Writer) {
 	fmt.Fprintf(w, "# %s\n\n%s; commit %s; %s.", r.Plane, r.Machine, r.Commit, r.Date.Format(time.DateOnly))
 	if r.Quick {
@@ -151,7 +151,7 @@ func (r Report) Markdown(w io.Writer) {
 	}
 }
 
-// WriteRows prints rows as a table, with the reasons under it.
+// WriteRows writes rows as a table, followed by their reasons.
 func WriteRows(w io.Writer, rows []Row) {
 	fmt.Fprint(w, "| what | unit | value | spread | reference | | ratio | wanted | holds | runs |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for i := range rows {

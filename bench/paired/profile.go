@@ -10,8 +10,8 @@ import (
 	"runtime/pprof"
 )
 
-// Profile is where something that is measured next writes its CPU profile, "" for
-// nowhere.
+// Profile returns the file for the CPU profile of the next measurement, "" if no profiles are
+// written.
 func (r *Run) Profile(name string) string {
 	if r.Profiles == "" {
 		return ""
@@ -21,7 +21,7 @@ func (r *Run) Profile(name string) string {
 	return path
 }
 
-// printProfiles prints where the run spent its time.
+// printProfiles prints the heads of the profiles that the run has written.
 func (r *Run) printProfiles(ctx context.Context) error {
 	for _, path := range r.profiled {
 		out, err := exec.CommandContext(ctx, "go", "tool", "pprof", "-top", "-nodecount=30", path).Output()
@@ -33,8 +33,8 @@ func (r *Run) printProfiles(ctx context.Context) error {
 	return nil
 }
 
-// WriteProfile writes this process's CPU profile to path until stop, nothing where path
-// is "".
+// WriteProfile writes this process's CPU profile to path until stop is called. It does nothing if
+// path is "".
 func WriteProfile(path string) (stop func() error, err error) {
 	if path == "" {
 		return func() error { return nil }, nil

@@ -17,14 +17,14 @@ import (
 // A Run is one run of a benchmark command: its sections, which are measured in order, and
 // their report.
 type Run struct {
-	// Out is the folder of the report. Only chooses the sections whose names have it in
-	// them; such a part is no report.
+	// Out is the folder of the report. Only selects the sections whose names contain it; such a
+	// part writes no report.
 	Out, Only string
-	// Quick wants few and short turns.
+	// Quick requests few and short turns.
 	Quick bool
 	// Profiles is a folder for CPU profiles, "" for none.
 	Profiles string
-	// Dir is everything that the run makes. Its path is short, for sockets.
+	// Dir is the folder of all files of the run. Its path is short, for sockets.
 	Dir    string
 	Report Report
 
@@ -36,23 +36,23 @@ type Run struct {
 type Section struct {
 	Name string
 	Run  func(context.Context) error
-	// Setup sections run whatever Only names: the others use what they prepare.
+	// Setup sections run regardless of Only: the others use their results.
 	Setup bool
 }
 
-// Flags declares what all commands can be told.
+// Flags declares the flags that all commands have.
 func (r *Run) Flags() {
 	r.Quick = os.Getenv("BENCH_QUICK") != ""
 	flag.StringVar(&r.Out, "out", "docs/bench", "where the report goes")
 	flag.StringVar(&r.Only, "only", "", "measure only the sections whose name has this in it")
 }
 
-// ProfileFlag declares that a command can write profiles.
+// ProfileFlag declares the flag of commands that can write profiles.
 func (r *Run) ProfileFlag() {
 	flag.StringVar(&r.Profiles, "profile", "", "a folder for CPU profiles of what is measured, whose heads are printed")
 }
 
-// Main reads the command line, does all until it is interrupted, and returns the exit
+// Main parses the command line, runs do until it returns or is interrupted, and returns the exit
 // status.
 func Main(do func(context.Context) error) (status int) {
 	flag.Parse()
@@ -65,7 +65,7 @@ func Main(do func(context.Context) error) (status int) {
 	return 0
 }
 
-// Begin makes the folders, and the head of the report. end removes what is not to stay.
+// Begin creates the run's folders and the head of the report. end removes the temporary ones.
 func (r *Run) Begin(ctx context.Context, plane string, notes ...string) (end func() error, err error) {
 	r.Report = Report{Plane: plane, Machine: Machine(), Commit: commit(ctx), Date: time.Now().UTC(), Quick: r.Quick, Notes: notes}
 	if r.Profiles != "" {
@@ -88,8 +88,8 @@ func commit(ctx context.Context) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Measure runs the sections, and fails when one of them did, after the others. The report
-// is written after each: a run that is cut short has one too.
+// Measure runs the sections, and returns the errors of all at the end. The report is written after
+// each section: an interrupted run has one, too.
 func (r *Run) Measure(ctx context.Context, sections []Section) error {
 	chosen, err := r.choose(sections)
 	if err != nil {
@@ -114,7 +114,8 @@ func (r *Run) Measure(ctx context.Context, sections []Section) error {
 	return errors.Join(errs...)
 }
 
-// choose returns the sections that Only names, which are some.
+// choose returns the sections that Only selects and the Setup sections. It is an error if Only
+// selects none.
 func (r *Run) choose(sections []Section) (chosen []Section, err error) {
 	var names []string
 	found := false
@@ -142,7 +143,7 @@ func (r *Run) write() error {
 	return r.Report.Write(r.Out)
 }
 
-// Rounds is how often each way has its turn, besides the first that does not count.
+// Rounds returns the number of turns of each measurement, without the first, which does not count.
 func (r *Run) Rounds(full, quick int) int {
 	if r.Quick {
 		return quick
@@ -150,7 +151,7 @@ func (r *Run) Rounds(full, quick int) int {
 	return full
 }
 
-// Turn is how long one way has its turn.
+// Turn returns the duration of a turn.
 func (r *Run) Turn(full, quick time.Duration) time.Duration {
 	if r.Quick {
 		return quick
@@ -165,7 +166,7 @@ func (r *Run) Row(row Row) {
 		row.ReferenceName, Number(row.Reference), Number(row.Ratio), row.Wanted)
 }
 
-// None adds a row that wants no single one of what was counted.
+// None adds a row of counts whose goal is that all are 0.
 func (r *Run) None(name, unit string, values ...float64) {
 	row := NewRow(name, unit, "", values, nil, Goal{})
 	row.Value = 0
@@ -176,7 +177,7 @@ func (r *Run) None(name, unit string, values ...float64) {
 	r.Row(row)
 }
 
-// Because gives a row that falls short its reason.
+// Because adds the reason to a row that misses its goal.
 func (r Row) Because(reason string) Row {
 	if !r.Holds {
 		r.Reason = reason
