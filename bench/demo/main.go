@@ -1,5 +1,5 @@
 // Command demo shows a borrowed device: it starts two nodes, harbour with the device and dinghy
-// without, runs real programs on dinghy's side, and compares results and times with local runs. Then
+// without, runs real programs on dinghy, and compares results and times with local runs. Then
 // dinghy uses a model that harbour serves. It takes about a minute and reports each step.
 package main
 
@@ -98,7 +98,7 @@ func compare(ctx context.Context, r *rig.Rig, dir string, out io.Writer) error {
 		for _, way := range []suite.Launcher{suite.Local, borrowed} {
 			p.Run(ctx, way, dir)
 		}
-		// What a session compiles, harbour compiles once more into the program's cache, after it.
+		// After a session, harbour compiles its kernels once more into the program's cache.
 		if err := r.Node("harbour").WaitIdle(ctx); err != nil {
 			return err
 		}

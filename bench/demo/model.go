@@ -17,8 +17,8 @@ import (
 	"github.com/outboard-run/outboard/examples/digits/picture"
 )
 
-// showModel trains the model of examples/digits, pushes it to harbour, and has it recognize digits
-// that dinghy sends.
+// showModel trains the model of examples/digits, pushes it to harbour, and makes it recognize
+// digits that dinghy sends.
 func showModel(ctx context.Context, r *rig.Rig, dir string, out io.Writer) error {
 	fmt.Fprintln(out, "[4/4] A model: harbour serves a network that recognizes drawn digits, and dinghy asks for results.")
 	train := filepath.Join(dir, "train")
@@ -58,7 +58,7 @@ func runGo(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// recognize draws a digit and returns what the pool's model says that it is.
+// recognize draws a digit and returns the digit that the pool's model recognizes.
 func recognize(ctx context.Context, r *rig.Rig, train, dir string, digit int) (recognized int, probability float64, err error) {
 	drawn := filepath.Join(dir, strconv.Itoa(digit)+".png")
 	if text, err := exec.CommandContext(ctx, train, "--draw", strconv.Itoa(digit), drawn).CombinedOutput(); err != nil {
