@@ -9,10 +9,10 @@ import (
 	"github.com/outboard-run/outboard/bench/paired"
 )
 
-// loops is how many busy loops the measurements of the section run beside.
+// loops is the number of busy loops beside which the section measures.
 const loops = 2
 
-// busyGoals are small synchronous calls. What they cost beside busy loops is mostly what the
+// busyGoals are small synchronous calls. Their cost beside busy loops is mostly the time that the
 // scheduler takes to run each thread that a call wakes.
 var busyGoals = []goal{
 	{shared, "read_small", "smallest blocking read", "us", paired.Goal{}, ""},
@@ -41,7 +41,7 @@ func (b *bench) busy(ctx context.Context) error {
 	values := samples{}
 	for round := range b.Rounds(5, 2) + 1 {
 		into := values
-		if round == 0 { // warms the caches of kernels
+		if round == 0 { // warms the kernel caches
 			into = samples{}
 		}
 		for _, way := range []string{local, shared, network} {

@@ -15,7 +15,7 @@ import (
 	"github.com/outboard-run/outboard/bench/suite"
 )
 
-// samples are the values of one measurement, by way and name.
+// samples are the values of one measurement, by path to the device and name.
 type samples map[string]map[string][]float64
 
 func (s samples) add(transport, name string, v float64) {
@@ -95,7 +95,7 @@ func (b *bench) calls(ctx context.Context) error {
 		ways = append(ways, remote)
 	}
 	values := samples{}
-	// One round that does not count warms the caches of kernels.
+	// A first round, which does not count, warms the kernel caches.
 	for round := range b.Rounds(5, 2) + 1 {
 		into := values
 		if round == 0 {
@@ -116,10 +116,10 @@ func (b *bench) calls(ctx context.Context) error {
 	return nil
 }
 
-// callArgs keeps a run of the small measurements at about two seconds.
+// callArgs returns arguments that limit a run of the small measurements to about two seconds.
 func (b *bench) callArgs(transport string) []string {
 	args := []string{"-reads", "1000", "-alternate", "500", "-launches", "500", "-small", "300", "-streams", "10", "-hundreds", "0", "-transfers", "3"}
-	if transport == remote { // it needs 43 ms for each
+	if transport == remote { // each takes 43 ms
 		args = append(args, "-alternate", "20", "-streams", "2")
 	}
 	return args
@@ -133,9 +133,9 @@ func (b *bench) peerRows(values samples) {
 	}
 }
 
-// delayed measures at a round trip of 10 ms, and counts round trips at one that
-// is so long that the spread of a build's time does not blur the count. Its pool has a relay
-// between the nodes, which the other measurements would pay for.
+// delayed measures at a round trip of 10 ms, and counts round trips at a round-trip time so long
+// that the spread of a build's time does not blur the count. Its pool has a relay between the
+// nodes, which would slow the other measurements.
 func (b *bench) delayed(ctx context.Context) (err error) {
 	pool, err := b.startPool(ctx, "distant", &netem.Link{})
 	if err != nil {

@@ -1,8 +1,8 @@
-// Command accel measures what borrowing a device costs, against the local
-// driver in the same minutes, and writes docs/bench/accel.md and accel.json.
+// Command accel measures the cost of borrowing a device, against the local driver in the same
+// minutes, and writes docs/bench/accel.md and accel.json.
 //
-// BENCH_QUICK=1 keeps it under a minute, at the price of wide intervals and of
-// the long programs.
+// BENCH_QUICK=1 keeps it under a minute, at the price of wide intervals and without the long
+// programs.
 package main
 
 import (
@@ -37,7 +37,7 @@ type bench struct {
 	rig    *rig.Rig
 }
 
-// sections are measured in this order.
+// sections returns the sections in the order in which they are measured.
 func (b *bench) sections() []paired.Section {
 	return []paired.Section{
 		{Name: "calls", Run: b.calls},
@@ -83,7 +83,7 @@ func (b *bench) start(ctx context.Context) error {
 	return err
 }
 
-// startPool starts harbour, which has the device, and dinghy, which reaches it over link.
+// startPool starts harbour, which has the device, and dinghy, which reaches harbour over link.
 func (b *bench) startPool(ctx context.Context, dir string, link *netem.Link) (*rig.Rig, error) {
 	return rig.Start(ctx, rig.Options{
 		Binary: b.binary, Dir: filepath.Join(b.Dir, dir),
@@ -91,7 +91,7 @@ func (b *bench) startPool(ctx context.Context, dir string, link *netem.Link) (*r
 	})
 }
 
-// compile builds a C program of the repository, whose root is the working folder.
+// compile builds a C program of the repository, whose root is the working directory.
 func compile(ctx context.Context, to, sources string) error {
 	out, err := exec.CommandContext(ctx, "bash", "-c", "cc -O2 -o "+to+" "+sources+" -lOpenCL -lpthread").CombinedOutput()
 	if err != nil {
@@ -120,7 +120,7 @@ func (b *bench) launcher(name string) suite.Launcher {
 	return borrowing(b.rig.Node(node))
 }
 
-// borrowing returns how commands are started with a device that node borrows.
+// borrowing returns a launcher of commands with a device that node borrows.
 func borrowing(node *rig.Node, flags ...string) suite.Launcher {
 	return func(ctx context.Context, name string, args ...string) *exec.Cmd {
 		return node.Command(ctx, slices.Concat([]string{"run"}, flags, []string{"--", name}, args)...)

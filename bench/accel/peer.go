@@ -21,7 +21,7 @@ const peerPort = "17171"
 
 func (p *peer) isInstalled() bool { return p.server != "" && p.library != "" }
 
-// start runs its server on the loopback device until this process ends.
+// start starts its server on the loopback device; it runs until this process ends.
 func (p *peer) start(dir string) error {
 	if !p.isInstalled() {
 		return nil

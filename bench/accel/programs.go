@@ -30,8 +30,8 @@ func (b *bench) ffmpeg(ctx context.Context) error {
 	return nil
 }
 
-// programs measures whole programs. A quick run leaves them out: to compile their kernels
-// takes longer than all that it measures.
+// programs measures whole programs. A quick run leaves them out: compiling their kernels takes
+// longer than all its measurements.
 func (b *bench) programs(ctx context.Context) error {
 	if b.Quick {
 		b.Report.Notes = append(b.Report.Notes, "CLBlast, clpeak and hashcat were not measured: a quick run has no time to compile their kernels.")
@@ -51,13 +51,13 @@ func (b *bench) programs(ctx context.Context) error {
 	return nil
 }
 
-// reasons explain the programs that may miss their goal.
+// reasons explain why programs may miss their goals.
 var reasons = map[string]string{
 	"clblast xgemm": "The program makes more than 300,000 calls, which take 600 MB to the device and 200 MB back: what it takes longer is 8 us for each.",
 }
 
-// compare times whole runs of p in turn, and fails when a borrowed run differs. Before it,
-// warmUp compiles the kernels that p needs, in every cache: a cold cache is never compared
+// compare times whole runs of p in turn, and fails when a borrowed run has another result. Before
+// that, warmUp compiles the kernels that p needs, in every cache: a cold cache is never compared
 // with a warm one.
 func (b *bench) compare(ctx context.Context, warmUp, p suite.Program, rounds int, goals map[string]paired.Goal) error {
 	homes, err := b.homes()
@@ -88,8 +88,8 @@ func (b *bench) compare(ctx context.Context, warmUp, p suite.Program, rounds int
 	return nil
 }
 
-// runInTurn runs p once over the local driver and once over each way that has a goal, and
-// returns the wall time of each, in seconds.
+// runInTurn runs p once over the local driver and once over each path that has a goal, and returns
+// the wall time of each, in seconds.
 func (b *bench) runInTurn(ctx context.Context, p suite.Program, homes map[string]string, goals map[string]paired.Goal) (map[string]float64, error) {
 	first := p.Run(ctx, suite.Local, homes[local])
 	seconds := map[string]float64{local: first.Wall.Seconds()}
@@ -115,8 +115,8 @@ func (b *bench) homes() (map[string]string, error) {
 	return homes, nil
 }
 
-// cuts takes dinghy's link down while programs wait for a blocking call, and counts the
-// programs whose call returned an error within 5 s.
+// cuts takes dinghy's link down while programs wait in a blocking call, and counts the programs
+// whose call returned an error within 5 s.
 func (b *bench) cuts(ctx context.Context) error {
 	if b.rig.Node("dinghy").Cut(ctx, false) != nil {
 		b.Report.Notes = append(b.Report.Notes, "The cut link was not measured: it needs network namespaces.")
@@ -167,7 +167,8 @@ func (b *bench) cutOnce(ctx context.Context, count int) ([]float64, error) {
 	return seconds, node.Cut(ctx, false)
 }
 
-// measureCut runs `hold` and returns how long after the cut its call ended.
+// measureCut runs `hold` and returns the time from the cut to the end of its call in seconds, or a
+// little more.
 func measureCut(cmd *exec.Cmd, ready func()) (float64, error) {
 	stdout, err := cmd.StdoutPipe()
 	if err == nil {
@@ -186,7 +187,7 @@ func measureCut(cmd *exec.Cmd, ready func()) (float64, error) {
 	if holding && lines.Scan() {
 		_, err = fmt.Sscanf(lines.Text(), "ended %d %f", &code, &seconds)
 	}
-	_ = cmd.Wait() // its status says that the session was lost
+	_ = cmd.Wait() // its status reports that the session was lost
 	if !holding || err != nil || code >= 0 {
 		return 0, fmt.Errorf("hold did not end with an error: %w", err)
 	}
