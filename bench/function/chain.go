@@ -19,8 +19,8 @@ const (
 	chainSize  = 1 << 20
 )
 
-// chain hands 1 MiB through four functions: by its place in an arena, with a copy in
-// and a copy out of each, and over HTTP. Each step has fresh state.
+// chain passes 1 MiB through four functions: as a place in an arena, with a copy into and out of
+// each function, and over HTTP. Each step has fresh state.
 func (b *bench) chain(ctx context.Context) error {
 	return b.withRuntime(ctx, func(r *function.Runtime) error {
 		c, err := b.newChain(ctx, r)
@@ -37,7 +37,7 @@ type chainOf struct {
 	place   function.Extent
 	value   []byte
 	steps   []*function.Function
-	copies  []*function.Function // these see no arena
+	copies  []*function.Function // functions without an arena
 	servers []*loopbackServer
 	client  http.Client
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/outboard-run/outboard/internal/function"
 )
 
-// work is a request that a handler gets: a few kilobytes of JSON.
+// work returns a request for a handler: a few kilobytes of JSON.
 func work() ([]byte, error) {
 	type item struct {
 		Name  string   `json:"name"`
@@ -27,11 +27,11 @@ func work() ([]byte, error) {
 	return append([]byte("work "), body...), err
 }
 
-// deployments is how many of a function are measured: each draws seeds of its own, for
-// its hash tables, and is some hundredths faster or slower by them.
+// deployments is the number of deployments of a function that are measured: each draws its own
+// seeds for its hash tables, which make it some hundredths faster or slower.
 const deployments = 3
 
-// checks is what it costs to have a deadline and fuel.
+// checks measures the cost of a deadline and of fuel.
 func (b *bench) checks(ctx context.Context) error {
 	return b.withRuntime(ctx, func(r *function.Runtime) error {
 		request, err := work()
@@ -65,7 +65,7 @@ func (b *bench) checks(ctx context.Context) error {
 
 const checksStay = "A check is a counter in memory and a way to the host that comes back. At each loop it costs a few instructions, and the engine reads memory's place and size again behind it."
 
-// inTurn calls the next of some functions in each turn.
+// inTurn returns a measurement that calls the next of some functions in each turn.
 func inTurn(turn time.Duration, request []byte, functions []*function.Function) measurement {
 	next := 0
 	return func(ctx context.Context) (float64, error) {

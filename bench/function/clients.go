@@ -67,7 +67,7 @@ func (m *memory) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// SetReadDeadline is what the gateway finds at a connection.
+// SetReadDeadline is the method of a connection that the gateway needs.
 func (m *memory) SetReadDeadline(time.Time) error { return nil }
 
 // A connClient sends its requests over one connection.

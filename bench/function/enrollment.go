@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	wantedRate     = 12_000 // requests a second, which the reference system reported
+	wantedRate     = 12_000 // requests a second, as reported by the reference system
 	processClients = 128    // clients in this process
 	connClients    = 64     // clients over connections
 )
 
-// enrollment is the example of that name under load: seats that must not be oversold,
-// and requests that must count once though they come again.
+// enrollment measures the example of that name under load: seats must not be oversold, and repeated
+// requests must count once.
 func (b *bench) enrollment(ctx context.Context) error {
 	a, err := b.example(ctx, "enrollment")
 	if err != nil {
@@ -70,10 +70,10 @@ func (b *bench) auditRows(ctx context.Context, o *enrollmentLoad) error {
 	return nil
 }
 
-// An enrollmentLoad is the app under load, and the responses of its clients.
+// An enrollmentLoad is the app under load, with the recorded responses of its clients.
 type enrollmentLoad struct {
 	stage *stage
-	at    string // the address that clients connect to
+	at    string // the address to which clients connect
 	term  term
 	last  atomic.Int64 // the last student's number
 
@@ -101,7 +101,7 @@ func (o *enrollmentLoad) open(ctx context.Context) error {
 
 func (o *enrollmentLoad) close() {
 	for _, c := range o.conns {
-		_ = c.conn.Close() // it served
+		_ = c.conn.Close() // the connection is not used any more
 	}
 }
 
@@ -159,7 +159,7 @@ func (o *enrollmentLoad) recordResponses(clients []*applicant) int {
 	return count
 }
 
-// register reads the bucket, by another owner than the app's.
+// register reads the bucket, as another owner than the app.
 func (o *enrollmentLoad) register(ctx context.Context) (register, error) {
 	in := register{free: map[string]int{}, students: map[string]map[string]bool{}, requests: map[string]bool{}}
 	bk, err := bucket.Open(ctx, bucket.Options{State: o.stage.state, Tenant: manifest.DefaultTenant, App: "enrollment", Name: "seats"})

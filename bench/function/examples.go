@@ -11,7 +11,7 @@ import (
 	"github.com/outboard-run/outboard/internal/app/manifest"
 )
 
-// root is the module's folder.
+// root returns the module's folder.
 func root(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", strings.TrimSuffix(module, "/")).Output()
 	if err != nil {
@@ -20,8 +20,8 @@ func root(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// example is the app of a folder in examples, whose functions lie in its folder
-// functions under the names that the manifest has for them.
+// example returns the app of a folder in examples, whose functions lie in its folder functions
+// under their names in the manifest.
 func (b *bench) example(ctx context.Context, name string) (app, error) {
 	dir, err := root(ctx)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 
 const module = "github.com/outboard-run/outboard/"
 
-// The functions that are measured.
+// The packages of the functions that are measured.
 const (
-	smallGuest = module + "bench/function/testdata/small" // the least that Go makes, with something on its heap
+	smallGuest = module + "bench/function/testdata/small" // the smallest of Go, with data on its heap
 	gateGuest  = module + "bench/function/testdata/gate"
 	helloGuest = module + "bench/function/testdata/hello"
 	greetGuest = module + "bench/function/testdata/greet"
@@ -41,7 +41,7 @@ type guests struct {
 	built map[string][]byte
 }
 
-// build builds guests, some at a time: a linker uses one core.
+// build builds guests concurrently: a linker uses one core.
 func (g *guests) build(ctx context.Context, pkgs []string) error {
 	return each(len(pkgs), runtime.NumCPU(), func(i int) error {
 		_, err := g.bytes(ctx, pkgs[i])
@@ -49,7 +49,7 @@ func (g *guests) build(ctx context.Context, pkgs []string) error {
 	})
 }
 
-// file is a guest's module in a file.
+// file writes a guest's module to a file and returns the file's path.
 func (g *guests) file(ctx context.Context, pkg string) (string, error) {
 	b, err := g.bytes(ctx, pkg)
 	if err != nil {
@@ -59,7 +59,7 @@ func (g *guests) file(ctx context.Context, pkg string) (string, error) {
 	return file, os.WriteFile(file, b, 0o600)
 }
 
-// bytes is a guest's module.
+// bytes returns a guest's module, and builds it if necessary.
 func (g *guests) bytes(ctx context.Context, pkg string) ([]byte, error) {
 	if b := g.get(pkg); b != nil {
 		return b, nil
@@ -96,7 +96,7 @@ func (g *guests) store(pkg string, b []byte) {
 	g.built[pkg] = b
 }
 
-// cache keeps compiled code, so that no section compiles what another one did.
+// cache returns the folder of compiled code, which all sections share.
 func (g *guests) cache() string { return filepath.Join(g.dir, "compiled") }
 
 // withRuntime runs measure with a runtime for functions.
@@ -112,7 +112,7 @@ func (b *bench) withRuntime(ctx context.Context, measure func(*function.Runtime)
 	return err
 }
 
-// deploy makes a function of a guest.
+// deploy deploys a function of a guest.
 func (b *bench) deploy(ctx context.Context, r *function.Runtime, pkg string, s function.Settings) (*function.Function, error) {
 	code, err := b.guests.bytes(ctx, pkg)
 	if err != nil {

@@ -20,7 +20,7 @@ workflows:
   noted: noted.yaml
 `
 
-// fourSteps is a workflow of one function.
+// fourSteps returns a workflow that calls one function in four steps.
 func fourSteps(name, function string) []byte {
 	text := fmt.Appendf(nil, "document: {dsl: 1.0.0, namespace: bench, name: %s, version: 1.0.0}\ndo:\n", name)
 	for _, step := range []string{"first", "second", "third", "fourth"} {
@@ -29,9 +29,9 @@ func fourSteps(name, function string) []byte {
 	return text
 }
 
-// handover is the time from the end of one step of a durable workflow to the start of
-// the next. What has effects outside starts when the step before is recorded, what has
-// none may start beside that.
+// handover measures the time from the end of one step of a durable workflow to the start of the
+// next. A step with external effects starts when the preceding step is recorded, a step without
+// effects may start before that.
 func (b *bench) handover(ctx context.Context) error {
 	a, err := b.app(ctx, stepsApp, map[string]string{"pass.wasm": passGuest})
 	if err != nil {
@@ -63,8 +63,8 @@ func (b *bench) handoverRows(ctx context.Context, s *stage, workflow, of string)
 	return nil
 }
 
-// hops runs n executions, and returns the milliseconds of all hand-overs and of all
-// executions.
+// hops runs n executions, and returns the durations of all hand-overs and of all executions in
+// milliseconds.
 func (s *stage) hops(ctx context.Context, workflow string, n int) (hops, took []float64, err error) {
 	for i := range n {
 		e, err := s.run(ctx, "steps", workflow, map[string]int{"n": i})
@@ -81,7 +81,7 @@ func (s *stage) hops(ctx context.Context, workflow string, n int) (hops, took []
 	return hops, took, nil
 }
 
-// hopsOf are the times between the calls of steps.
+// hopsOf returns the times between the calls of steps, in milliseconds.
 func hopsOf(steps []client.Step) ([]float64, error) {
 	var calls []client.Step
 	for i := range steps {
@@ -103,7 +103,7 @@ func hopsOf(steps []client.Step) ([]float64, error) {
 
 func milli(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// quantile is the value that a part of values are not greater than.
+// quantile returns the smallest of values that at least a part of them do not exceed.
 func quantile(values []float64, part float64) float64 {
 	s := slices.Sorted(slices.Values(values))
 	return s[min(len(s)-1, int(part*float64(len(s))))]

@@ -24,7 +24,7 @@ routes:
 
 const connections = 8
 
-// http is requests a second to functions with fresh state for each, through the
+// http measures requests a second to functions with fresh state for each request, through the
 // gateway, beside the same handlers in net/http's server.
 func (b *bench) http(ctx context.Context) error {
 	a, err := b.app(ctx, helloApp, map[string]string{"hello.wasm": helloGuest, "greet.wasm": greetGuest, "pass.wasm": passGuest})
@@ -40,7 +40,7 @@ func (b *bench) http(ctx context.Context) error {
 	})
 }
 
-// app is a manifest with its guests.
+// app returns an app of a manifest with its guests.
 func (b *bench) app(ctx context.Context, text string, modules map[string]string) (app, error) {
 	a := app{text: text, files: map[string][]byte{}}
 	for name, pkg := range modules {
@@ -53,7 +53,7 @@ func (b *bench) app(ctx context.Context, text string, modules map[string]string)
 	return a, nil
 }
 
-// nativeHandlers do what the app does.
+// nativeHandlers returns native handlers for the routes of the app.
 func nativeHandlers() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /hello/orders/{id}", hello.Handler)
@@ -67,7 +67,7 @@ func nativeHandlers() http.Handler {
 	return mux
 }
 
-// Why the rows fall short where they do.
+// The reasons of rows that may miss their goals.
 const (
 	slowHandler = "What the handler does runs as WebAssembly: to read the request's head and its JSON, and to write both for the answer, takes some 50,000 instructions, " +
 		"and they write to 26 pages of memory, which are written back: 28 us in a loop, where native code takes 2. What gateway, fresh state and function add beside that is in the row of the echo."
@@ -107,8 +107,8 @@ func (b *bench) measureHTTP(ctx context.Context, s *stage, native *loopbackServe
 	return nil
 }
 
-// withoutConnections is what the echo takes within the process: what it adds to a
-// request of any size and client.
+// withoutConnections measures the duration of an echo within the process: the part of a request
+// that does not depend on its size and client.
 func (b *bench) withoutConnections(ctx context.Context, s *stage) error {
 	body := []byte(`{"course":"algebra","student":"s1","seats":2}`)
 	within := func(h http.Handler) measurement {

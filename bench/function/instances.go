@@ -19,8 +19,7 @@ import (
 	"github.com/outboard-run/outboard/internal/function"
 )
 
-// instances is how many live instances, each of which has served a call, fit into
-// memory.
+// instances measures how many live instances, each of which has served a call, fit into memory.
 func (b *bench) instances(ctx context.Context) error {
 	module, err := b.guests.file(ctx, gateGuest)
 	if err != nil {
@@ -39,7 +38,7 @@ func (b *bench) instances(ctx context.Context) error {
 	return nil
 }
 
-// perGiB has a process of its own make a crowd.
+// perGiB returns a measurement that makes a separate process create a crowd.
 func (b *bench) perGiB(c crowd) measurement {
 	return func(ctx context.Context) (float64, error) {
 		role, err := json.Marshal(c)
@@ -56,14 +55,14 @@ func (b *bench) perGiB(c crowd) measurement {
 	}
 }
 
-// A crowd is instances that live at a time.
+// A crowd is a number of instances that live at the same time.
 type crowd struct {
 	Module, Cache string
 	Instances     int
 	Plain         bool
 }
 
-// gather makes the instances and says how many bytes each takes.
+// gather creates the instances and returns the memory of each in bytes.
 func (c *crowd) gather(ctx context.Context) (float64, error) {
 	module, err := os.ReadFile(c.Module)
 	if err != nil {
@@ -122,7 +121,8 @@ func (c *crowd) gatherSlots(ctx context.Context, module []byte) (size float64, e
 	return float64(after-before) / float64(c.Instances), err
 }
 
-// callAll calls the function so often at a time: no call ends before all began.
+// callAll calls the function concurrently, once for each instance: no call ends before all have
+// begun.
 func (c *crowd) callAll(ctx context.Context, f *function.Function) error {
 	var calls sync.WaitGroup
 	var came atomic.Int64
@@ -138,7 +138,7 @@ func (c *crowd) callAll(ctx context.Context, f *function.Function) error {
 	for i := range c.Instances {
 		calls.Go(func() {
 			if _, errs[i] = f.Call(ctx, function.Request{Body: []byte("key7"), Meta: wait}); errs[i] != nil {
-				gate() // the gate must not wait for an instance that failed
+				gate() // the calls must not wait for an instance that failed
 			}
 		})
 	}
@@ -146,7 +146,8 @@ func (c *crowd) callAll(ctx context.Context, f *function.Function) error {
 	return errors.Join(errs...)
 }
 
-// resident is the memory of this process; what it shares with others counts in parts.
+// resident returns the memory of this process in bytes; memory shared with other processes counts
+// in parts.
 func resident() (int, error) {
 	runtime.GC()
 	debug.FreeOSMemory()
@@ -157,7 +158,7 @@ func resident() (int, error) {
 	return proportional(text)
 }
 
-// proportional reads the proportional set size.
+// proportional parses the proportional set size.
 func proportional(smaps []byte) (int, error) {
 	for line := range bytes.Lines(smaps) {
 		if rest, ok := bytes.CutPrefix(line, []byte("Pss:")); ok {

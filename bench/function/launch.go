@@ -27,8 +27,8 @@ func (b *bench) launchTimes(context.Context) error {
 	return nil
 }
 
-// launchRows are those of one graph. The third policy has to be as fast as eager
-// launches, and to hold no more memory than they do.
+// launchRows adds the rows of one graph. The policy nimble must be as fast as eager launches, and
+// hold no more memory than they do.
 func (b *bench) launchRows(graph string, rows map[placement.Policy]placement.Row) {
 	nimble := rows[placement.Nimble]
 	for _, other := range []placement.Policy{placement.Lazy, placement.Eager} {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A load is equal requests over some connections.
+// A load is a number of equal requests over some connections.
 type load struct {
 	addr, path  string
 	body, want  []byte
@@ -28,13 +28,13 @@ type caller interface {
 	close() error
 }
 
-// through is a way that measures requests a second over kept connections.
+// through returns a measurement of requests a second over persistent connections.
 func (l load) through(open func(context.Context, load) (caller, error)) measurement {
 	return func(ctx context.Context) (float64, error) {
 		var callers []caller
 		defer func() {
 			for _, c := range callers {
-				_ = c.close() // it served its turn
+				_ = c.close() // the connection is not used any more
 			}
 		}()
 		for range l.connections {
@@ -43,7 +43,7 @@ func (l load) through(open func(context.Context, load) (caller, error)) measurem
 				return 0, err
 			}
 			callers = append(callers, c)
-			if err := c.call(ctx); err != nil { // until a connection is where it belongs
+			if err := c.call(ctx); err != nil { // the first request establishes the connection
 				return 0, err
 			}
 		}
@@ -71,8 +71,8 @@ func (l load) run(ctx context.Context, callers []caller) (float64, error) {
 	return float64(total) / took.Seconds(), errors.Join(errs...)
 }
 
-// A lean caller is a client that costs next to nothing: it writes the same bytes each
-// time and looks for the end of the answer. What is measured with it is the server.
+// A lean caller is a client of negligible cost: it writes the same bytes each time and searches for
+// the end of the answer. It is used to measure the server alone.
 type lean struct {
 	conn    net.Conn
 	from    *bufio.Reader
@@ -120,7 +120,7 @@ func expect(got, want []byte) error {
 	return nil
 }
 
-// readHead reads an answer's head, and returns how long its body is.
+// readHead reads an answer's head, and returns its status and the size of its body.
 func readHead(from *bufio.Reader) (status, size int, err error) {
 	line, err := from.ReadSlice('\n')
 	if err != nil {
@@ -137,7 +137,7 @@ func readHead(from *bufio.Reader) (status, size int, err error) {
 	return status, size, err
 }
 
-// readLength reads the headers, of which one has to say how long the body is.
+// readLength reads the headers, one of which must be the length of the body.
 func readLength(from *bufio.Reader) (size int, err error) {
 	for size = -1; ; {
 		line, err := from.ReadSlice('\n')
@@ -160,7 +160,7 @@ func readLength(from *bufio.Reader) (size int, err error) {
 	return size, nil
 }
 
-// A full caller is net/http's client, as programs have it.
+// A full caller is net/http's client, as programs use it.
 type full struct {
 	client http.Client
 	load   load

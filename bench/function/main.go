@@ -24,7 +24,7 @@ type bench struct {
 	guests guests
 }
 
-// sections are measured in this order.
+// sections returns the sections in the order in which they are measured.
 func (b *bench) sections() []paired.Section {
 	return []paired.Section{
 		{Name: "http", Run: b.http},

@@ -12,7 +12,7 @@ import (
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 )
 
-// A plain is a module in the engine as it is, with what a call needs of the host: a
+// A plain is a module in the unmodified engine, with the host functions that a call needs: a
 // request and a response. One goroutine uses it.
 type plain struct {
 	engine   wazero.Runtime
@@ -21,7 +21,7 @@ type plain struct {
 	request, response []byte
 }
 
-// hostModule is what our functions import.
+// hostModule is the module of the host functions that our functions import.
 const hostModule = "outboard"
 
 func newPlain(ctx context.Context, module []byte) (*plain, error) {
@@ -50,7 +50,7 @@ func (p *plain) prepare(ctx context.Context, module []byte) (err error) {
 	return err
 }
 
-// function is one of the host's. Those that a small call does not need do nothing.
+// function returns a host function. Host functions that a small call does not need do nothing.
 func (p *plain) function(name string) api.GoModuleFunc {
 	switch name {
 	case "request_size":
@@ -77,7 +77,7 @@ func (p *plain) function(name string) api.GoModuleFunc {
 	}
 }
 
-// start makes an instance, initialises it and calls it once.
+// start creates an instance, initialises it and calls it once.
 func (p *plain) start(ctx context.Context, request []byte) (api.Module, error) {
 	m, err := p.engine.InstantiateModule(ctx, p.compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize"))
 	if err != nil {

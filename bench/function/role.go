@@ -8,13 +8,13 @@ import (
 	"os/exec"
 )
 
-// roleVariable holds what a process shall do that this program started.
+// roleVariable holds the role of a process that this program started.
 const roleVariable = "OUTBOARD_BENCH_ROLE"
 
-// A launch has another process do something, and returns what it printed.
+// A launch runs a role in another process, and returns its output.
 type launch func(ctx context.Context, role string) ([]byte, error)
 
-// launchProcess starts this program anew.
+// launchProcess runs this program in a new process with a role.
 func launchProcess(ctx context.Context, role string) ([]byte, error) {
 	self, err := os.Executable()
 	if err != nil {

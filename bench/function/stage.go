@@ -26,8 +26,8 @@ import (
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// A stage is a node as far as apps need one, in this process: the pool's state, a
-// tenant's process with all its parts, and a port that hands connections over to it.
+// A stage contains the parts of a node that apps need, in this process: the pool's state, a
+// complete tenant's process, and a port that hands connections over to it.
 type stage struct {
 	config    tenant.Config
 	tenant    *tenant.Tenant
@@ -43,7 +43,7 @@ type stage struct {
 
 const stageNode = outboard.NodeID("bench")
 
-// openStage makes a stage in a new folder.
+// openStage opens a stage in a new folder.
 func (b *bench) openStage(ctx context.Context) (*stage, error) {
 	dir, err := os.MkdirTemp(b.Dir, "stage")
 	if err != nil {
@@ -62,7 +62,7 @@ func (b *bench) openStage(ctx context.Context) (*stage, error) {
 	return s, nil
 }
 
-// prepare makes the folders. Compiled code is shared by all stages.
+// prepare creates the folders. Compiled code is shared by all stages.
 func (s *stage) prepare(dir, cache string) (err error) {
 	for _, d := range []string{s.config.Dir, filepath.Join(dir, "state"), cache} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
@@ -170,10 +170,10 @@ func (s *stage) passConn(conn *net.TCPConn) error {
 	return s.node.Send(tenant.TypeConn, nil, file)
 }
 
-// addr is the address at which requests to apps are accepted.
+// addr returns the address at which requests to apps are accepted.
 func (s *stage) addr() string { return s.web.Addr().String() }
 
-// callAPI uses the tenant's local API.
+// callAPI calls the tenant's local API.
 func (s *stage) callAPI(ctx context.Context, method, path string, body, answer any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -218,7 +218,7 @@ func (s *stage) deploy(ctx context.Context, a app) error {
 	return s.callAPI(ctx, http.MethodPost, "/v1/apps", d, nil)
 }
 
-// run starts an execution and waits until it has ended well.
+// run starts an execution and waits until it has completed.
 func (s *stage) run(ctx context.Context, app, workflow string, input any) (client.Execution, error) {
 	var e client.Execution
 	path := fmt.Sprintf("/v1/apps/%s/workflows/%s/executions?wait=true", app, workflow)
@@ -237,7 +237,7 @@ func (b *bench) withStage(ctx context.Context, a app, measure func(*stage) error
 	if err != nil {
 		return err
 	}
-	// A first deployment compiles.
+	// The first deployment compiles the modules.
 	patient, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	if err = s.deploy(patient, a); err == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/outboard-run/outboard/internal/function"
 )
 
-// start is the price of fresh state for one small call: an instance that is reset, one
-// that is cloned, and one that the engine makes and that initialises itself.
+// start measures the cost of fresh state for one small call: with an instance that is reset, one
+// that is cloned, and one that the engine creates and that initialises itself.
 func (b *bench) start(ctx context.Context) error {
 	return b.withRuntime(ctx, func(r *function.Runtime) error {
 		for _, g := range []struct {
@@ -33,7 +33,7 @@ func (b *bench) start(ctx context.Context) error {
 	})
 }
 
-// starts are the ways to begin a call of one module.
+// starts are the functions by which a call of one module can begin.
 type starts struct {
 	size          int // of the module
 	reset, cloned *function.Function
@@ -74,7 +74,7 @@ func (s *starts) call(ctx context.Context, f *function.Function) error {
 	return s.check(p.Body, err)
 }
 
-// onAnotherSlot calls an instance that did not exist before.
+// onAnotherSlot calls a new instance.
 func (s *starts) onAnotherSlot(ctx context.Context) error {
 	err := s.call(ctx, s.cloned)
 	s.cloned.Trim(0)

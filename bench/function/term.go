@@ -7,10 +7,10 @@ import (
 	"strconv"
 )
 
-// A term is what students want: request k is that of the student sK for the course
-// k modulo courses. Some courses have few seats, so that many requests are refused.
+// A term defines the requests of students: request k is that of the student sK for the course k
+// modulo courses. Some courses have few seats, so that many requests are refused.
 type term struct {
-	courses, scarce int // the first ones are scarce
+	courses, scarce int // the first courses are scarce
 	few, many       int // seats
 }
 
@@ -43,7 +43,7 @@ type enroller interface {
 	enroll(k int) (status int, body []byte, err error)
 }
 
-// An applicant makes requests for new students, and some of them again.
+// An applicant makes requests for new students, and repeats some of them.
 type applicant struct {
 	term     term
 	enroller enroller
@@ -53,8 +53,8 @@ type applicant struct {
 	count    int
 }
 
-// How often requests come again: after their answer, as when that was lost, and while
-// another client may still wait for the first one's answer.
+// How often requests are repeated: after their answer, as if it was lost, and while another client
+// may still wait for the first answer.
 const (
 	repeats = 10
 	after   = 3
@@ -84,7 +84,7 @@ func (c *applicant) step() error {
 	return err
 }
 
-// again is the answer to a request that was answered before.
+// again returns the expected status of a repeated request.
 func again(status int) int {
 	if status == http.StatusCreated {
 		return http.StatusOK
@@ -116,22 +116,22 @@ func (c *applicant) send(k int) (int, error) {
 	return status, nil
 }
 
-// A register is what the bucket holds in the end.
+// A register is the content of the bucket at the end.
 type register struct {
 	free     map[string]int             // seats left, by course
 	students map[string]map[string]bool // enrolled, by course
-	requests map[string]bool            // that got a seat
+	requests map[string]bool            // that were granted a seat
 }
 
-// An audit is how often a promise was broken.
+// An audit counts the violations of promises.
 type audit struct {
-	oversold int // seats beyond those that a course has, or lost
-	twice    int // requests that were told to have got a seat twice
-	missing  int // requests that were told so and are not in the bucket
-	unknown  int // enrolled by no request that was told so
+	oversold int // seats beyond a course's seats, or lost
+	twice    int // requests that were granted a seat twice by their answers
+	missing  int // requests that were granted a seat by their answer and are not in the bucket
+	unknown  int // enrolled students without a request that was granted by its answer
 }
 
-// audit compares what clients were told with what the bucket holds.
+// audit compares the answers that clients received with the content of the bucket.
 func (t term) audit(seated []int, in register) audit {
 	var a audit
 	told := map[int]int{}

@@ -18,8 +18,8 @@ import (
 	"github.com/outboard-run/outboard/examples/thumbnails/photo"
 )
 
-// thumbnails is the example of that name: photographs through a workflow of four
-// functions, beside a native program of the same code.
+// thumbnails measures the example of that name: photographs through a workflow of four functions,
+// beside a native program of the same code.
 func (b *bench) thumbnails(ctx context.Context) error {
 	a, err := b.example(ctx, "thumbnails")
 	if err != nil {
@@ -35,7 +35,7 @@ func (b *bench) thumbnails(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// "One native Go program" may mean either: both have the goal.
+		// "One native Go program" may mean either reference: both have the goal.
 		const reference, plain = "native program on all cores", "native program, a photograph after the other"
 		name := fmt.Sprintf("thumbnails of %d photographs by a workflow", n)
 		b.Row(paired.NewRow(name, "s", reference, all[0].values, all[1].values, paired.Goal{MaxRatio: 2}).Because(slowWebAssembly))
@@ -76,7 +76,7 @@ func (b *bench) newAlbum(ctx context.Context, n, width, height int) (*album, err
 	return a, err
 }
 
-// each does n things, some at a time.
+// each calls do for n indexes, with as many concurrent calls as workers.
 func each(n, workers int, do func(i int) error) error {
 	next := make(chan int)
 	errs := make([]error, workers)
@@ -98,8 +98,8 @@ func each(n, workers int, do func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// byProgram has the native program work on some photographs at a time, and measures
-// seconds.
+// byProgram returns a measurement in which the native program works on some photographs at a time,
+// in seconds.
 func (a *album) byProgram(workers int) measurement {
 	return func(ctx context.Context) (float64, error) {
 		begin := time.Now()
@@ -110,12 +110,12 @@ func (a *album) byProgram(workers int) measurement {
 	}
 }
 
-// senders is how many photographs are under way at a time: one more than cores keeps
+// senders returns the number of photographs that are processed at a time: one more than cores keeps
 // these busy while another photograph is sent or recorded.
 func senders() int { return runtime.NumCPU() + 1 }
 
-// byWorkflow has the workflow work, and measures seconds. The thumbnails have to be
-// those of the native code.
+// byWorkflow returns a measurement of the workflow, in seconds. The thumbnails must equal those of
+// the native code.
 func (a *album) byWorkflow(s *stage) measurement {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: senders()}}
 	return func(ctx context.Context) (float64, error) {

@@ -14,14 +14,14 @@ import (
 // A measurement runs for one turn and returns the value that it measured.
 type measurement func(ctx context.Context) (float64, error)
 
-// A series has the values of one measurement, by turn.
+// A series holds the values of one measurement, by turn.
 type series struct {
 	values []float64
-	cores  []float64 // that this process and its children used meanwhile, on average
+	cores  []float64 // average number of cores that this process and its children used in the turn
 }
 
-// turns runs the measurements in turn, rounds times, after a first turn of each that does
-// not count. It returns their values.
+// turns runs the measurements in turn, rounds times, after a first turn of each that does not
+// count. It returns their values.
 func (b *bench) turns(ctx context.Context, rounds int, measurements ...measurement) (all []series, err error) {
 	stop, err := paired.WriteProfile(b.Profile("turns"))
 	if err != nil {
@@ -53,8 +53,8 @@ func (s *series) turn(ctx context.Context, w measurement, counts bool) error {
 	return err
 }
 
-// each is the processor time in microseconds for each operation, where values are operations
-// a second. It is the better measure on a machine with other load.
+// each returns the processor time of each operation in microseconds, where values are operations a
+// second. It is the better measure on a machine with other load.
 func (s *series) each() []float64 {
 	times := make([]float64, len(s.values))
 	for i, v := range s.values {
@@ -63,7 +63,7 @@ func (s *series) each() []float64 {
 	return times
 }
 
-// whole is the processor time in seconds of each turn, where values are seconds.
+// whole returns the processor time of each turn in seconds, where values are seconds.
 func (s *series) whole() []float64 {
 	times := make([]float64, len(s.values))
 	for i, v := range s.values {
@@ -72,7 +72,8 @@ func (s *series) whole() []float64 {
 	return times
 }
 
-// processorTime is the processor time of this process so far and of its children that ended.
+// processorTime returns the processor time of this process so far and of its children that have
+// ended.
 func processorTime() (all time.Duration) {
 	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
 		var u unix.Rusage
@@ -100,7 +101,8 @@ func perCall(turn time.Duration, do func() error) measurement {
 
 func micro(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// faster is a row of how many times as long the reference takes, which has to be least.
+// faster returns a row with the ratio of the reference's times to the values, which must be at
+// least least.
 func faster(name, referenceName string, values, references []float64, least float64) paired.Row {
 	times := make([]float64, len(values))
 	for i, v := range values {

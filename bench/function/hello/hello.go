@@ -1,5 +1,5 @@
-// Package hello is an HTTP handler as applications have them: it reads JSON, decides
-// something and writes JSON. The same code runs in a function and natively.
+// Package hello is a typical HTTP handler of an application: it reads JSON, makes a decision and
+// writes JSON. The same code runs in a function and natively.
 package hello
 
 import (
@@ -8,14 +8,14 @@ import (
 	"net/http"
 )
 
-// An Order is what comes in.
+// An Order is the body of a request.
 type Order struct {
 	Course  string `json:"course"`
 	Student string `json:"student"`
 	Seats   int    `json:"seats"`
 }
 
-// A Receipt is what goes out.
+// A Receipt is the body of a response.
 type Receipt struct {
 	ID       string `json:"id"`
 	Course   string `json:"course"`

@@ -1,5 +1,5 @@
-// Command gate is a function that waits in the host until it may go on, so that many
-// calls of it are there at a time.
+// Command gate is a function that waits in the host until it may continue, so that many of its
+// calls are in progress at the same time.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command greet is hello.Greet as a function: what `outboard new go` creates.
+// Command greet is hello.Greet as a function: the template of `outboard new go`.
 package main
 
 import (

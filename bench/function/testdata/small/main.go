@@ -1,4 +1,4 @@
-// Command small is the least function in Go, with a heap that its start filled.
+// Command small is the smallest function in Go, with a heap that its start filled.
 package main
 
 import (
@@ -18,8 +18,8 @@ func init() {
 
 func main() {}
 
-// count looks a key up and counts it. It says 1 more than was there at the start: state
-// of another request would show.
+// count looks a key up and counts it. It returns 1 more than the count at the start: the state of
+// another request would show.
 func count(key []byte) ([]byte, error) {
 	seen[string(key)]++
 	return strconv.AppendInt(nil, int64(seen[string(key)]), 10), nil
