@@ -1,6 +1,6 @@
 package main
 
-// attacks lists what is tried, by attacker.
+// attacks lists the attacks, by attacker.
 func attacks() []Attack {
 	const (
 		sandbox = "internal/sandbox"

@@ -25,7 +25,7 @@ import (
 	"github.com/outboard-run/outboard/bench/rig"
 )
 
-// appOf is the app of a tenant, victim or attacker.
+// appOf is the manifest of a tenant's app, victim or attacker.
 const appOf = `app: %[1]s
 tenant: %[1]s
 functions:
@@ -44,7 +44,8 @@ do:
   - second: {call: work}
 `
 
-// functionAttackers are what clients of one tenant's app saturate beside another tenant's.
+// functionAttackers are the resources that clients of one tenant's app saturate beside another
+// tenant's.
 var functionAttackers = []struct{ what, flood string }{
 	{"the gateway", "small"},
 	{"request bodies", "bodies"},
@@ -54,7 +55,7 @@ var functionAttackers = []struct{ what, flood string }{
 	{"the log", "log"},
 }
 
-// functionVictims are what a client of the victim's app does, again and again.
+// functionVictims are the operations that a client of the victim's app repeats.
 var functionVictims = []struct {
 	what string
 	open func(ctx context.Context, addr string) (request func(context.Context) error, closing func(), err error)
@@ -65,7 +66,7 @@ var functionVictims = []struct {
 }
 
 // functions measures functions, WebSockets and workflows of one tenant beside clients of another
-// one on the same node.
+// tenant on the same node.
 func (b *bench) functions(ctx context.Context) (err error) {
 	addr, err := freeAddr(ctx)
 	if err != nil {
@@ -99,7 +100,7 @@ func (b *bench) functions(ctx context.Context) (err error) {
 	return nil
 }
 
-// freeAddr is a loopback address at which nothing listens.
+// freeAddr returns a loopback address on which no process listens.
 func freeAddr(ctx context.Context) (string, error) {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
@@ -129,7 +130,7 @@ func (b *bench) deploy(ctx context.Context, node *rig.Node, tenant string) error
 	return err
 }
 
-// besideFlood measures all victims beside one attacker, alone and beside in turn.
+// besideFlood measures all victims alone and beside one attacker, in turn.
 func (b *bench) besideFlood(ctx context.Context, addr, what, flood string) error {
 	type sample struct{ beside, alone [2][]float64 } // p50 and p99
 	samples := make([]sample, len(functionVictims))
@@ -163,7 +164,7 @@ func (b *bench) besideFlood(ctx context.Context, addr, what, flood string) error
 	return nil
 }
 
-// eachVictim runs each victim for a while and passes its latencies in microseconds on.
+// eachVictim runs each victim for a while and passes its latencies in microseconds to measured.
 func (b *bench) eachVictim(ctx context.Context, addr string, measured func(i int, latencies []float64)) error {
 	for i, v := range functionVictims {
 		request, closing, err := v.open(ctx, addr)
@@ -226,10 +227,11 @@ func openSocket(ctx context.Context, addr string) (request func(context.Context)
 		}
 		_, _, err := conn.Read(ctx)
 		return err
-	}, func() { _ = conn.CloseNow() }, nil // it served its turn
+	}, func() { _ = conn.CloseNow() }, nil // the connection is not used any more
 }
 
-// floodVariable says which flood a process of a measurement is, floodAddr whither.
+// floodVariable holds the kind of flood of a measurement's process, floodAddr the address that it
+// floods.
 const (
 	floodVariable = "OUTBOARD_BENCH_FLOOD"
 	floodAddr     = "OUTBOARD_BENCH_FLOOD_ADDR"
@@ -261,8 +263,9 @@ func startFlood(ctx context.Context, addr, flood string) (stop func(), err error
 	return stop, nil
 }
 
-// runFlood floods the attacker's app until it is killed. It takes processors only when nothing
-// else wants them: clients are elsewhere, and it is what they have others do that is measured.
+// runFlood floods the attacker's app until it is killed. It uses processors only when no other
+// process wants them: clients run elsewhere, and only the load that they cause on the node is
+// measured.
 func runFlood(flood, addr string) int {
 	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 19) // without it the flood is larger
 	var first sync.Once
@@ -281,7 +284,7 @@ func runFlood(flood, addr string) int {
 	return 1
 }
 
-// floodRequests posts without a pause. Refusals are answers, too.
+// floodRequests posts without a pause. Refusals count as answers.
 func floodRequests(addr, flood string, ready func()) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}}
 	body := []byte("{}")
@@ -296,7 +299,7 @@ func floodRequests(addr, flood string, ready func()) {
 	}
 }
 
-// floodSocket sends messages without reading the answers, on one connection after the other.
+// floodSocket sends messages without reading the answers, on one connection after another.
 func floodSocket(addr string, ready func()) {
 	ctx := context.Background()
 	for {

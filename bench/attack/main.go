@@ -1,9 +1,9 @@
-// Command attack carries out every attack that is known against Outboard and writes what
-// held into docs/bench/isolation.md and isolation.json.
+// Command attack carries out every known attack against Outboard and writes the verdicts to
+// docs/bench/isolation.md and isolation.json.
 //
-// An attack is a test of the package that it is made on, so that `make test` runs it too;
-// attacks.go says which attacker tries what on which victim. Attackers and victims are
-// paired after Husky (NSDI'23).
+// An attack is a test of the attacked package, so that `make test` runs it too; attacks.go lists
+// which attacker tries which attack on which victim. Attackers and victims are paired after Husky
+// (NSDI'23).
 package main
 
 import (
@@ -40,44 +40,43 @@ func main() {
 	os.Exit(paired.Main(b.run))
 }
 
-// bench carries out attacks and measures what isolation costs, and what it is worth to those
-// who are attacked.
+// bench carries out attacks and measures the cost of isolation, and its benefit for victims.
 type bench struct {
 	paired.Run
 	binary, only, beside string
 	measureOnly          bool
 }
 
-// A Verdict says what became of an attack.
+// A Verdict is the outcome of an attack.
 type Verdict string
 
-// The verdicts. A test that fails, or that did not run, is open.
+// The verdicts. An attack whose test fails, or did not run, is open.
 const (
 	Held    Verdict = "held"
 	Bounded Verdict = "bounded"
 	Open    Verdict = "open"
 )
 
-// An Attack is one thing that an attacker tries on a victim.
+// An Attack is one attempt of an attacker on a victim.
 type Attack struct {
 	Attacker string `json:"attacker"`
 	Victim   string `json:"victim"`
-	// What is tried, and for a bounded one up to which bound it succeeds.
+	// What describes the attempt and, for a bounded attack, the bound up to which it succeeds.
 	What string `json:"what"`
-	// Test is the test that carries it out, in the package at Dir.
+	// Test is the test that carries out the attack, in the package at Dir.
 	Dir  string `json:"dir"`
 	Test string `json:"test"`
-	// Verdict is what the test shows when it passes. An open attack has no test.
+	// Verdict is the verdict if the test passes. An open attack has no test.
 	Verdict Verdict `json:"verdict"`
 }
 
-// A report is what isolation.json holds.
+// A report is the content of isolation.json.
 type report struct {
 	Machine string    `json:"machine"`
 	Commit  string    `json:"commit"`
 	Date    time.Time `json:"date"`
 	Attacks []Attack  `json:"attacks"`
-	// Rows are measurements.
+	// Rows are the measurements.
 	Rows []paired.Row `json:"rows"`
 }
 
@@ -96,7 +95,7 @@ func (b *bench) run(ctx context.Context) error {
 		return ctx.Err()
 	}
 	if b.only != "" {
-		return err // a part is no report
+		return err // a subset is no report
 	}
 	err = errors.Join(err, b.measure(ctx))
 	r.Rows = b.Report.Rows
@@ -115,7 +114,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	return errors.Join(b.sandboxCost(ctx), b.victims(ctx), b.functions(ctx), end())
 }
 
-// printBeside measures functions beside the attackers that were chosen.
+// printBeside measures functions beside the chosen attackers.
 func (b *bench) printBeside(ctx context.Context) (err error) {
 	if b.binary, err = filepath.Abs(b.binary); err != nil {
 		return err
@@ -131,7 +130,7 @@ func (b *bench) printBeside(ctx context.Context) (err error) {
 	return err
 }
 
-// carryOut carries out the attacks whose test matches. An error says how many succeeded.
+// carryOut carries out the attacks whose test matches. The error counts the attacks that succeeded.
 func carryOut(ctx context.Context, only string) ([]Attack, error) {
 	match, err := regexp.Compile(only)
 	if err != nil {
@@ -158,7 +157,7 @@ func carryOut(ctx context.Context, only string) ([]Attack, error) {
 	return tried, nil
 }
 
-// read reads the report that is there.
+// read reads the existing report.
 func (r *report) read(dir string) error {
 	raw, err := os.ReadFile(filepath.Join(dir, "isolation.json"))
 	if err != nil {
@@ -189,8 +188,8 @@ func testsOf(tried []Attack, dir string) []string {
 	return slices.Compact(names)
 }
 
-// runTests runs the named tests of the package at dir and returns those that passed. Their
-// output goes to standard error when one fails.
+// runTests runs the named tests of the package at dir and returns the tests that passed. The output
+// of all goes to standard error if one of them fails.
 func runTests(ctx context.Context, dir string, names []string) (passed map[string]bool, err error) {
 	fmt.Fprintf(os.Stderr, "%s: %s\n", dir, strings.Join(names, ", "))
 	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-timeout", "10m", "-run", "^("+strings.Join(names, "|")+")$", ".")

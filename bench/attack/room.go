@@ -19,14 +19,14 @@ import (
 	"github.com/outboard-run/outboard/internal/sandbox"
 )
 
-// What this program does when it measures itself: the first process enters the sandbox if its
-// configuration says so, and both execute the program again, as a worker does.
+// Variables of the environment by which this program measures itself: the first process enters the
+// sandbox if its configuration says so, and executes the program again, as a worker does.
 const (
 	enterVariable = "OUTBOARD_BENCH_ENTER"
 	workVariable  = "OUTBOARD_BENCH_WORK"
 )
 
-// role carries out what a process of a measurement is for, and reports whether it was one.
+// role plays the role of a measurement's process, and reports whether this process has one.
 func role() (status int, ok bool) {
 	if os.Getenv(workVariable) != "" {
 		work()
@@ -61,8 +61,8 @@ func failed(err error) int {
 	return 1
 }
 
-// work does nothing for "0" rounds, and otherwise computes and copies memory for about a
-// quarter of a second, as kernels do, and prints how long that took.
+// work does nothing for "0" rounds, and otherwise computes and copies memory for about a quarter of
+// a second, as kernels do, and prints how long that took.
 func work() {
 	if os.Getenv(workVariable) == "0" {
 		return
@@ -79,7 +79,7 @@ func work() {
 	fmt.Fprintln(os.Stdout, time.Since(began).Seconds(), x&1)
 }
 
-// sandboxCost measures what a worker's sandbox and control group cost.
+// sandboxCost measures the cost of a worker's sandbox and control group.
 func (b *bench) sandboxCost(ctx context.Context) error {
 	groups := cgroup.Open("attackbench")
 	defer groups.Close()
@@ -113,8 +113,8 @@ func (b *bench) sandboxCost(ctx context.Context) error {
 	return nil
 }
 
-// startProcess starts a process that executes itself again, isolated or not. took is how many
-// milliseconds all of it lasted, speed the seconds that its work took.
+// startProcess starts a process that executes itself again, isolated or not. took is its whole
+// duration in milliseconds, speed the duration of its work in seconds.
 func (b *bench) startProcess(ctx context.Context, groups *cgroup.Tree, isolate bool, rounds string) (took, speed float64, err error) {
 	began := time.Now()
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
@@ -148,7 +148,8 @@ func (b *bench) startProcess(ctx context.Context, groups *cgroup.Tree, isolate b
 	return took, speed, err
 }
 
-// sandboxConfig is a sandbox as a worker's, in whose namespaces cmd is started.
+// sandboxConfig returns a configuration as that of a worker's sandbox, and makes cmd start in its
+// namespaces.
 func (b *bench) sandboxConfig(cmd *exec.Cmd) (string, error) {
 	n := sandbox.DetectNamespaces()
 	n.Apply(cmd.SysProcAttr)

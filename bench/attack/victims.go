@@ -17,9 +17,9 @@ import (
 	"github.com/outboard-run/outboard/bench/rig"
 )
 
-// attackers take all that they can get of something: modes of testdata/load.c, and the node on
-// which each runs. harbour has the device. The first one is no attacker: it does what the victim does,
-// and shows what a fair half of the device means here.
+// attackers use as much as they can of a resource: modes of testdata/load.c, and the node on which
+// each runs. harbour has the device. The first is no attacker: it does the same as the victim, and
+// shows the effect of a fair half of the device.
 var attackers = []struct{ what, mode, node string }{
 	{"nothing (an equal session)", "peer", "harbour"},
 	{"the device", "device", "harbour"},
@@ -29,8 +29,8 @@ var attackers = []struct{ what, mode, node string }{
 	{"printing", "log", "harbour"},
 }
 
-// victims measures a session beside attackers that have a lease of the same weight. Alone it
-// has the device to itself: with a fair half of it everything takes twice as long.
+// victims measures a session beside attackers that have a lease of the same weight. Alone it has
+// the whole device: with a fair half of it every operation takes twice as long.
 func (b *bench) victims(ctx context.Context) (err error) {
 	load := filepath.Join(b.Dir, "load")
 	if out, err := exec.CommandContext(ctx, "cc", "-O2", "-o", load, "bench/attack/testdata/load.c", "-lOpenCL").CombinedOutput(); err != nil {
@@ -109,7 +109,7 @@ func startAttacker(ctx context.Context, node *rig.Node, load, mode string) (stop
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	pipe := cmd.StdoutPipe
 	if mode == "log" {
-		pipe = cmd.StderrPipe // what kernels print goes to standard output
+		pipe = cmd.StderrPipe // the output of kernels goes to standard output
 	}
 	out, err := pipe()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command guest is the function of victims and attackers: the path of a request, or the text of
-// a message, says what it takes a lot of.
+// Command guest is the function of victims and attackers: the path of a request, or the text of a
+// message, selects the resource that it uses heavily.
 package main
 
 import (
@@ -14,7 +14,7 @@ func init() { guest.Handle(handle) }
 
 func main() {}
 
-// line is what an attacker prints.
+// line is the line that an attacker prints.
 var line = strings.Repeat("0123456789", 100)
 
 func handle(request []byte) ([]byte, error) {
