@@ -1,9 +1,9 @@
-// Package deptest reads the sources of the module and reports what breaks the rules of
-// the house: imports against the direction of the layers, types and packages that have
-// grown into several things, and places that the documentation names and that are gone.
+// Package deptest reads the sources of the module and reports violations of its architecture:
+// imports against the direction of the layers, types and packages that have grown too large, and
+// references in the documentation that do not exist.
 //
-// It parses files instead of asking `go list`, so that every build tag is covered and no
-// cached answer can pass for a fresh one.
+// It parses files instead of running `go list`, so that every build tag is covered and no cached
+// answer is used.
 package deptest
 
 import (
@@ -23,7 +23,7 @@ import (
 type Package struct {
 	// Dir is the folder relative to the root of the module, "." for the root itself.
 	Dir string
-	// Imports are the packages of the module that it imports, as folders, sorted.
+	// Imports are the folders of the module's packages that it imports, sorted.
 	Imports []string
 	// Synopsis is the first sentence of the package comment, without "Package name".
 	Synopsis string
@@ -31,7 +31,7 @@ type Package struct {
 	Methods map[string]int
 }
 
-// Load reads the packages below root, the folder of module.
+// Load reads the packages below root, the folder of the module.
 func Load(root, module string) ([]Package, error) {
 	found := map[string]*Package{}
 	err := walkSources(root, func(dir, file string) error {
@@ -50,8 +50,8 @@ func Load(root, module string) ([]Package, error) {
 	return packages, err
 }
 
-// walkSources calls visit for every Go file below root that is not a test, with its
-// folder relative to root.
+// walkSources calls visit for every Go file below root that is not a test, with its folder relative
+// to root.
 func walkSources(root string, visit func(dir, file string) error) error {
 	return filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
 		switch {
@@ -102,8 +102,8 @@ func (p *Package) add(file, module string) error {
 	return nil
 }
 
-// synopsis returns the first sentence of a package comment that begins as Go's
-// convention wants it; a command's comment may begin as it likes.
+// synopsis returns the first sentence of a package comment that begins by Go's convention; a
+// command's comment may begin in any way.
 func synopsis(file *ast.File) string {
 	text := file.Doc.Text()
 	rest, ok := strings.CutPrefix(text, "Package "+file.Name.Name+" ")
@@ -120,7 +120,7 @@ func synopsis(file *ast.File) string {
 	return strings.TrimSuffix(rest, ".")
 }
 
-// receiver returns the name of the type that f is a method of.
+// receiver returns the name of the receiver type of the method f.
 func receiver(f *ast.FuncDecl) string {
 	t := f.Recv.List[0].Type
 	for {

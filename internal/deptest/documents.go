@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// Width is how many columns a line of a document has at most. Tables, listings and lines
-// without a blank to wrap at may be longer.
+// Width is the greatest number of columns of a document's line. Tables, listings and lines without
+// a blank at which to wrap may be longer.
 const Width = 100
 
 // sourcePath matches a path in the sources as documents write it.
 var sourcePath = regexp.MustCompile("`((?:internal|fabric|cmd|bench|test|guest|client|examples|packaging|scripts)/[A-Za-z0-9_./-]+)`")
 
-// CheckDocument returns one line for every line of the document, a file below root, that is
-// too long, and for every path in the sources that it names and that is not there.
+// CheckDocument returns one line for every line of the document, a file below root, that is too
+// long, and for every path in the sources that it names and that does not exist.
 func CheckDocument(root, document string) ([]string, error) {
 	text, err := os.ReadFile(filepath.Join(root, document))
 	if err != nil {
@@ -42,7 +42,7 @@ func CheckDocument(root, document string) ([]string, error) {
 	return wrong, nil
 }
 
-// canWrap reports whether a line is prose with a blank to wrap at: no row of a table, no
+// canWrap reports whether a line is prose with a blank at which to wrap: no row of a table, no
 // indented listing.
 func canWrap(line string) bool {
 	text := strings.TrimLeft(line, " -*")

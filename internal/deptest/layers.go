@@ -2,19 +2,19 @@ package deptest
 
 import "fmt"
 
-// A Layer is a row of the house: its packages may import those of lower rows.
+// A Layer is a layer of the architecture: its packages may import packages of lower layers.
 type Layer struct {
 	Name string
-	// Groups are the parts of the layer. Packages of one group may import each other,
-	// packages of two groups of one layer never do.
+	// Groups are the parts of the layer. Packages of one group may import each other, packages of
+	// two groups of one layer must not.
 	Groups []Group
 }
 
-// A Group is a set of trees, folders relative to the root of the module; "." is the root
-// package alone, every other tree has everything below it.
+// A Group is a set of trees, folders relative to the root of the module; "." is the root package
+// alone, every other tree includes everything below it.
 type Group []string
 
-// Layers is the direction of the imports, lowest first.
+// Layers returns the layers, lowest first.
 func Layers() []Layer {
 	return []Layer{
 		{Name: "vocabulary", Groups: []Group{{"."}}},
@@ -40,8 +40,8 @@ func Layers() []Layer {
 	}
 }
 
-// Check returns one line for every package that has no comment, belongs to no layer, or
-// imports against the direction of layers.
+// Check returns one line for every package that has no comment, belongs to no layer, or imports a
+// package against the direction of layers.
 func Check(packages []Package, layers []Layer) []string {
 	var wrong []string
 	for _, p := range packages {
@@ -62,7 +62,7 @@ func Check(packages []Package, layers []Layer) []string {
 	return wrong
 }
 
-// forbidden returns why a package at from may not import one at to, or "".
+// forbidden returns the reason for which a package at from may not import a package at to, or "".
 func forbidden(layers []Layer, from, to position) string {
 	switch {
 	case to.layer < 0:
@@ -75,10 +75,10 @@ func forbidden(layers []Layer, from, to position) string {
 	return ""
 }
 
-// A position is where a package stands in the layers; its layer is -1 when it has none.
+// A position is the position of a package in the layers; its layer is -1 if it belongs to none.
 type position struct{ layer, group int }
 
-// locate returns the position of dir: the one with the longest tree that holds it.
+// locate returns the position of dir: that of the longest tree that includes it.
 func locate(layers []Layer, dir string) position {
 	found, longest := position{-1, -1}, ""
 	for i, l := range layers {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Map returns the map of the packages as Markdown: a table for each layer, a row for each
-// package with its synopsis. Packages of commands, benches and examples are left out.
+// Map returns the map of the packages as Markdown: a table for each layer, a row for each package
+// with its synopsis. Packages of commands, benchmarks and examples are left out.
 func Map(packages []Package, layers []Layer) string {
 	var b strings.Builder
 	for i, layer := range layers[:len(layers)-1] {
@@ -36,12 +36,12 @@ func mapName(dir string) string {
 	return dir
 }
 
-// reference matches a place in the sources as a document names it: the name of a
-// declaration, linked to its file, as in [`Pool.Acquire`](../internal/pool/acquire.go).
+// reference matches a reference to the sources in a document: the name of a declaration, linked to
+// its file, as in [`Pool.Acquire`](../internal/pool/acquire.go).
 var reference = regexp.MustCompile("\\[`([^`]+)`\\]\\(([^)#]+\\.(?:go|c|h|api|proto))\\)")
 
-// CheckReferences returns one line for every place that the document names and that is
-// not in the sources: a file that is missing, or a name that the file does not declare.
+// CheckReferences returns one line for every reference of the document that is wrong: a file that
+// does not exist, or a name that the file does not declare.
 func CheckReferences(document string) ([]string, error) {
 	text, err := os.ReadFile(document)
 	if err != nil {
@@ -57,8 +57,8 @@ func CheckReferences(document string) ([]string, error) {
 	return wrong, nil
 }
 
-// declared reports an error unless file declares name. A name that is the file's own is
-// a reference to the file as a whole.
+// declared returns an error unless file declares name. A name that is the file's own is a reference
+// to the whole file.
 func declared(file, name string) error {
 	source, err := os.ReadFile(file)
 	switch {

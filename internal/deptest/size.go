@@ -6,19 +6,19 @@ import (
 	"slices"
 )
 
-// Limits bound what one type and one package may grow to before it is several things.
+// Limits bound the size of a type and a package, above which they should be split.
 type Limits struct {
-	// Methods is the largest number of methods of a type.
+	// Methods is the largest allowed number of methods of a type.
 	Methods int
-	// Imports is the largest number of packages of the module that a package imports.
+	// Imports is the largest allowed number of the module's packages that a package imports.
 	Imports int
-	// Exempt has the reason why a package ("internal/node") or a type
-	// ("internal/node.Node") may exceed the limit.
+	// Exempt holds the reasons for which a package ("internal/node") or a type
+	// ("internal/node.Node") may exceed the limits.
 	Exempt map[string]string
 }
 
-// CheckSize returns one line for every type and package beyond limits, and one for every
-// exemption that nothing needs any more.
+// CheckSize returns one line for every type and package beyond limits, and one for every exemption
+// that is no longer needed.
 func CheckSize(packages []Package, limits Limits) []string {
 	var wrong []string
 	needed := map[string]bool{}
