@@ -12,8 +12,8 @@ var (
 	metricSuffix = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 
-// Documented fails the test for each metric of this project that has no row in the
-// tables of a document. A row with several metrics may write the common prefix only once:
+// Documented fails the test for each metric of this project that has no row in the tables of a
+// document. A row with several metrics may write their common prefix only once:
 // `outboard_pool_nodes`, `_leases`.
 func Documented(t testing.TB, document string, metrics []string) {
 	t.Helper()
