@@ -1,7 +1,7 @@
-// Package metricstest compares gathered Prometheus metrics with the text that they should be.
+// Package metricstest compares gathered Prometheus metrics with an expected text.
 //
-// It does what a test needs of client_golang's testutil, which brings another module into
-// the graph of everybody who imports this one.
+// It implements the part of client_golang's testutil that tests need, since testutil brings another
+// module into the graph of every module that imports this one.
 package metricstest
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Compare gathers the metrics called names, or all without names, and returns an error that
-// shows both unless they are those of want, in the text exposition format.
+// Compare gathers the metrics called names, or all if there are no names, and returns an error that
+// shows both texts unless the metrics equal those of want, in the text exposition format.
 func Compare(from prometheus.Gatherer, want io.Reader, names ...string) error {
 	got, err := text(from, names)
 	if err != nil {
@@ -44,7 +44,8 @@ func Compare(from prometheus.Gatherer, want io.Reader, names ...string) error {
 	return nil
 }
 
-// Count returns how many metrics, not families, are called names, or how many there are.
+// Count returns the number of metrics, not families, called names, or of all metrics if there are
+// no names.
 func Count(from prometheus.Gatherer, names ...string) (int, error) {
 	families, err := gather(from, names)
 	n := 0
