@@ -189,7 +189,7 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, j *job
 		last := chunk([]map[string]any{})
 		last["usage"] = j.usage(answers)
 		if err := out.send(last); err != nil {
-			return nil //nolint:nilerr // the client has disconnected
+			return nil //nolint:nilerr // the client has gone
 		}
 	}
 	return out.done()

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes inference.pb.go with the generator that go.mod names. The line with the version
-# of protoc is left out: it differs from one Debian to the next.
+# Generates inference.pb.go with the generator that go.mod names. The line with the version of protoc
+# is removed, since it differs between releases of Debian.
 set -eu
 plugin=$(mktemp)
 trap 'rm -f "$plugin"' EXIT
