@@ -224,11 +224,11 @@ func (b *bench) cancel(ctx context.Context) error {
 			return ctx.Err()
 		}
 		going, leave := context.WithTimeout(ctx, 100*time.Millisecond)
-		_, _ = complete(going, p.urls[0], newCompletion("text", prompt(seed+1, 3000), 1), nil) // its client disconnects
+		_, _ = complete(going, p.urls[0], newCompletion("text", prompt(seed+1, 3000), 1), nil) // cancelled
 		leave()
 		beside.Wait()
 		going, leave = context.WithTimeout(ctx, 200*time.Millisecond)
-		_, _ = complete(going, p.urls[0], newCompletion("text", prompt(seed+2, 3000), 1), nil) // again, with no other stream
+		_, _ = complete(going, p.urls[0], newCompletion("text", prompt(seed+2, 3000), 1), nil) // again, alone
 		leave()
 		after, err := complete(ctx, p.urls[0], newCompletion("text", prompt(seed+3, 8), 1), nil)
 		if err != nil {
