@@ -10,27 +10,27 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// What things are taken to cost in this process's memory: what we keep, and what
-// a driver is known to keep. Too much is better than too little here.
+// Estimates of the memory of this process that objects and commands occupy, in the worker and in
+// known drivers. They err on the high side.
 const (
 	objectCost  = 512
 	commandCost = 1 << 10
 	programCost = 256 << 10 // compiled, with its log and its kernels
 )
 
-// hostSlack is what a session may hold beyond its lease's memory, so that one with
-// hardly any can have objects.
+// hostSlack is the host memory that a session may use beyond its lease's memory, so that a session
+// with hardly any device memory can create objects.
 const hostSlack = 64 << 20
 
-// budget bounds the host memory that a client can make the worker hold:
-// staging memory, objects, commands that are not known to be done.
+// budget bounds the host memory that a client can make the worker allocate: staging memory,
+// objects, commands that are not known to be done.
 type budget struct {
 	limit int64
 	used  atomic.Int64
 }
 
-// hostLimit is the budget of a session that may use memory bytes of the device: as
-// much again of the host, but no more than a quarter of what the machine has.
+// hostLimit returns the budget of a session that may use memory bytes of the device: the same
+// amount of host memory, but at most a quarter of the machine's.
 func hostLimit(memory uint64) outboard.Bytes {
 	var info unix.Sysinfo_t
 	machine := uint64(math.MaxInt64)
@@ -40,8 +40,8 @@ func hostLimit(memory uint64) outboard.Bytes {
 	return outboard.Bytes(min(memory, machine/4) + hostSlack)
 }
 
-// reserve adds n bytes if the limit allows. What it refuses is never counted, not
-// even for a moment: another goroutine's smaller reservation would be refused for it.
+// reserve adds n bytes if the limit allows. A refused reservation is never counted, not even for a
+// moment: another goroutine's smaller reservation would be refused for it.
 func (b *budget) reserve(n int64) bool {
 	for {
 		used := b.used.Load()
@@ -54,12 +54,12 @@ func (b *budget) reserve(n int64) bool {
 	}
 }
 
-// add counts n bytes that exist already.
+// add counts n bytes that are allocated already.
 func (b *budget) add(n int64) { b.used.Add(n) }
 
 func (b *budget) release(n int64) { b.used.Add(-n) }
 
-// product multiplies sizes that a client sent; too large is the largest number.
+// product multiplies sizes that a client sent, saturating at the largest number.
 func product(factors ...uint64) uint64 {
 	p := uint64(1)
 	for _, f := range factors {

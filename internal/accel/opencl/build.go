@@ -7,8 +7,8 @@ import (
 	"github.com/outboard-run/outboard/internal/wire"
 )
 
-// buildCall is a call in which the compiler may run for long. Its arguments lie in memory of
-// its own.
+// buildCall is a call in which the compiler may run for long. Its arguments lie in a frame of its
+// own.
 type buildCall struct {
 	ticket  ticket
 	frame   *driver.Frame
@@ -16,11 +16,11 @@ type buildCall struct {
 	program uintptr
 	state   *programState
 	call    func() int32
-	// encode makes the reply.
+	// encode encodes the reply.
 	encode func(facts []byte) []byte
 }
 
-// startBuild runs a build, here when the client is alone, else beside the dispatcher.
+// startBuild runs a build: on the dispatcher when the client is alone, else beside it.
 func (ps *programs) startBuild(m *message, b buildCall) error {
 	run := func() error {
 		defer ps.frames.put(b.frame)
@@ -34,9 +34,9 @@ func (ps *programs) startBuild(m *message, b buildCall) error {
 	})
 }
 
-// runCompiler runs a call in which the driver may compile the program: on the dispatcher when
-// the client waits for nothing else, otherwise beside it. It calls refuse when too many calls
-// run there already.
+// runCompiler runs a call in which the driver may compile the program: on the dispatcher when the
+// client waits for nothing else, otherwise beside it. It calls refuse when too many calls run there
+// already.
 func (ps *programs) runCompiler(m *message, program uintptr, run, refuse func() error) error {
 	if alone(m) {
 		return run()
@@ -77,7 +77,7 @@ func (ps *programs) doClBuildProgram(m *message, a *argsClBuildProgram) error {
 
 // refuseBuild answers a build that could not begin.
 func (ps *programs) refuseBuild(c *call, encode func([]byte) []byte) error {
-	c.fail(invalid[kindProgram]) // unless it has a reason already
+	c.fail(invalid[kindProgram]) // unless another failure is set already
 	return ps.caller.reply(c, c.status, encode([]byte{}))
 }
 
@@ -108,7 +108,7 @@ func (ps *programs) doClCompileProgram(m *message, a *argsClCompileProgram) erro
 	})
 }
 
-// texts makes an array of C strings from count arrays of bytes.
+// texts builds an array of C strings from count arrays of bytes.
 func (c *call) texts(packed []byte, count int) (uintptr, error) {
 	if count == 0 {
 		return 0, nil
@@ -125,7 +125,7 @@ func (c *call) texts(packed []byte, count int) (uintptr, error) {
 	return c.words(pointers), d.Done()
 }
 
-// doClLinkProgram makes a program; later messages that name it wait for it.
+// doClLinkProgram creates a program; later messages that name the program wait for it.
 func (ps *programs) doClLinkProgram(m *message, a *argsClLinkProgram) error {
 	c := ps.caller.beginOwnFrame(m)
 	context, devices := c.handle(kindContext, a.Context), c.handles(kindDevice, a.DeviceList)
@@ -193,8 +193,8 @@ type linkCall struct {
 
 func (l *linkCall) run() error { return l.end(l.call()) }
 
-// end enters the program and answers. One that failed to link still exists when
-// the driver says so: it has the log.
+// end adds the program to the table and answers. A program that failed to link still exists if the
+// driver returned it: it holds the log.
 func (l *linkCall) end(handle uintptr, status int32) error {
 	defer l.programs.frames.put(l.frame)
 	facts := []byte{}

@@ -7,9 +7,8 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
-// call is a message on its way into the driver. Its methods turn the fields
-// of the message into the driver's arguments; the first that can't be sets the
-// status that the call then has.
+// call is a message that is being executed by the driver. Its methods convert the message's fields
+// to the driver's arguments; the first field that can't be converted sets the status of the call.
 type call struct {
 	caller *caller
 	m      *session.Message
@@ -18,19 +17,19 @@ type call struct {
 	broken error // the client broke the protocol
 
 	queue *queue
-	event uint64 // to be made by a command
-	// unnamed: the client has no id for the command's event.
+	event uint64 // id of the event that the command creates
+	// unnamed reports that the client has no id for the command's event.
 	unnamed bool
-	// timed: the command's event is made for its times alone.
+	// timed reports that the command's event is created only for its times.
 	timed bool
-	// profiled: the queue that is made gets profiling which the client did not ask for.
+	// profiled reports that the created queue gets profiling that the client did not ask for.
 	profiled bool
-	object   uint64 // to be made by a creation
+	object   uint64 // id of the object that the call creates
 
 	eventOut, errOut []byte
 	outs             [4][]byte
 	outCount         int
-	body             []byte // for the reply
+	body             []byte // of the reply
 }
 
 func (c *call) fail(status int32) uintptr {
@@ -40,7 +39,7 @@ func (c *call) fail(status int32) uintptr {
 	return 0
 }
 
-// memory is n bytes that the driver may use during the call.
+// memory returns n bytes that the driver may use during the call.
 func (c *call) memory(n int) []byte {
 	b, err := c.frame.Bytes(n)
 	if err != nil {
@@ -50,7 +49,7 @@ func (c *call) memory(n int) []byte {
 	return b
 }
 
-// optional is handle for where the API has a meaning for NULL, which is id 0.
+// optional returns the handle of an id, or NULL for id 0, where the API gives NULL a meaning.
 func (c *call) optional(kind session.Kind, id uint64) uintptr {
 	if id == 0 {
 		return 0
@@ -58,7 +57,7 @@ func (c *call) optional(kind session.Kind, id uint64) uintptr {
 	return c.handle(kind, id)
 }
 
-// handle looks an object up.
+// handle returns the handle of an object.
 func (c *call) handle(kind session.Kind, id uint64) uintptr {
 	if len(c.caller.objects.creating) > 0 {
 		c.caller.objects.await(id)
@@ -84,7 +83,7 @@ func (c *call) handle(kind session.Kind, id uint64) uintptr {
 	return e.Handle
 }
 
-// handles is an array of handles, NULL when there are none.
+// handles returns the address of an array of handles, NULL when there are none.
 func (c *call) handles(kind session.Kind, ids []uint64) uintptr {
 	if len(ids) == 0 {
 		return 0
@@ -110,7 +109,8 @@ func (c *call) words(words []uint64) uintptr {
 	return c.array(words, 0)
 }
 
-// props is a list with a closing zero, whether the client sent that or not.
+// props returns the address of a list of properties with a closing zero, whether or not the client
+// sent the zero.
 func (c *call) props(words []uint64) uintptr {
 	if c.m.Op == opClCreateCommandQueueWithProperties && c.caller.tracer.on {
 		words, c.profiled = withProfiling(words)
@@ -132,7 +132,7 @@ func (c *call) array(words []uint64, zeros int) uintptr {
 	return driver.Address(b)
 }
 
-// bytes hands on the body's own memory, which is outside Go's heap.
+// bytes passes the address of the body's own memory, which is outside Go's heap.
 func (c *call) bytes(b []byte) uintptr {
 	if b == nil {
 		return 0
@@ -140,7 +140,7 @@ func (c *call) bytes(b []byte) uintptr {
 	return driver.Address(b)
 }
 
-// exactWords is an array of which the driver reads exactly n elements.
+// exactWords returns the address of an array of which the driver reads exactly n elements.
 func (c *call) exactWords(words []uint64, n int) uintptr {
 	if len(words) != n {
 		return c.fail(clInvalidValue)
@@ -148,7 +148,7 @@ func (c *call) exactWords(words []uint64, n int) uintptr {
 	return c.array(words, 0)
 }
 
-// exactBytes is bytes of which the driver reads exactly n.
+// exactBytes returns the address of bytes of which the driver reads exactly n.
 func (c *call) exactBytes(b []byte, n int) uintptr {
 	if len(b) != n {
 		return c.fail(clInvalidValue)
@@ -156,7 +156,7 @@ func (c *call) exactBytes(b []byte, n int) uintptr {
 	return driver.Address(b)
 }
 
-// required is bytes for an argument that must not be NULL: some drivers do not check.
+// required returns the address for an argument that must not be NULL: some drivers do not check.
 func (c *call) required(b []byte) uintptr {
 	if b == nil {
 		return c.fail(clInvalidValue)
@@ -180,9 +180,9 @@ func (c *call) text(t text) uintptr {
 	return driver.Address(b)
 }
 
-// commandEvent is where the driver puts the event of a command, NULL for none. While a user
-// event can still fail it is never NULL: PoCL releases a failed command whose event has no
-// other reference, and then reads it once more.
+// commandEvent returns the address where the driver stores the event of a command, NULL for no
+// event. While a user event can still fail it is never NULL: PoCL releases a failed command whose
+// event has no other reference, and then reads it once more.
 func (c *call) commandEvent(_ session.Kind, id uint64) uintptr {
 	if id == 0 && len(c.caller.events.unresolved) > 0 {
 		c.unnamed = true
@@ -195,7 +195,8 @@ func (c *call) commandEvent(_ session.Kind, id uint64) uintptr {
 	return c.clientEvent(id)
 }
 
-// clientEvent is where the driver puts an event that the client has an id for, NULL for id 0.
+// clientEvent returns the address where the driver stores an event for which the client has an id,
+// NULL for id 0.
 func (c *call) clientEvent(id uint64) uintptr {
 	if id == 0 {
 		return 0
@@ -223,7 +224,7 @@ func (c *call) outWord() uintptr {
 
 func (c *call) out(i int) uint64 { return firstWord(c.outs[i]) }
 
-// firstWord is the word at the start of b, 0 when there is none.
+// firstWord returns the word at the start of b, 0 when b is shorter.
 func firstWord(b []byte) uint64 {
 	if len(b) < 8 {
 		return 0

@@ -8,9 +8,9 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
-// caller calls the driver for the message at hand: it translates ids to handles,
-// reserves what the call needs, records what it creates and answers the client. Only the
-// dispatcher uses it.
+// caller calls the driver for the current message: it translates ids to handles, reserves what the
+// call needs, records the objects that it creates and answers the client. Only the dispatcher uses
+// it.
 type caller struct {
 	drv    *driver.Table
 	gate   Gate
@@ -28,20 +28,19 @@ type caller struct {
 	call call
 }
 
-// begin starts the next call of the dispatcher.
+// begin starts a call of the dispatcher.
 func (k *caller) begin(m *session.Message) *call {
 	k.frames.current.Reset()
 	k.call = call{caller: k, m: m, frame: k.frames.current}
 	return &k.call
 }
 
-// beginOwnFrame begins a call whose arguments outlive the dispatcher's frame.
+// beginOwnFrame starts a call whose arguments outlive the dispatcher's frame.
 func (k *caller) beginOwnFrame(m *message) *call {
 	return &call{caller: k, m: m, frame: k.frames.get()}
 }
 
-// invoke calls a function that returns its status, and takes charge of the
-// event that it makes.
+// invoke calls a function that returns its status, and tracks the event that the function creates.
 func (k *caller) invoke(c *call, fn int, args ...uintptr) int32 {
 	switch {
 	case c.status != clSuccess:
@@ -63,8 +62,8 @@ func (k *caller) invoke(c *call, fn int, args ...uintptr) int32 {
 	return status
 }
 
-// create calls a function that returns a new object. The last argument is where
-// its status goes.
+// create calls a function that returns a new object. The last argument is the address of its
+// status.
 func (k *caller) create(c *call, fn int, kind session.Kind, id uint64, args ...uintptr) int32 {
 	c.object = id
 	handle, status := uintptr(0), c.status
@@ -84,7 +83,7 @@ func (k *caller) create(c *call, fn int, kind session.Kind, id uint64, args ...u
 		if handle == 0 && status == clSuccess {
 			status = clOutOfResources
 		}
-		k.budget.release(costOf(kind)) // enter counts it
+		k.budget.release(costOf(kind)) // objects.add counts it
 	}
 	k.objects.add(c, kind, id, handle, status)
 	if status == clSuccess && kind == kindQueue && c.broken == nil {
@@ -96,7 +95,7 @@ func (k *caller) create(c *call, fn int, kind session.Kind, id uint64, args ...u
 	return status
 }
 
-// costOf is what the budget counts for an object.
+// costOf returns the bytes that the budget counts for an object.
 func costOf(kind session.Kind) int64 {
 	if kind == kindProgram {
 		return programCost
@@ -104,7 +103,7 @@ func costOf(kind session.Kind) int64 {
 	return objectCost
 }
 
-// query asks for a value of unknown size.
+// query returns a value of unknown size.
 func (k *caller) query(c *call, fn int, args ...uintptr) (int32, []byte) {
 	if c.status != clSuccess {
 		return c.status, nil
@@ -116,7 +115,7 @@ func (k *caller) query(c *call, fn int, args ...uintptr) (int32, []byte) {
 	return status, value
 }
 
-// list asks for an array whose elements have the given size.
+// list returns an array whose elements have the given size.
 func (k *caller) list(c *call, fn, element int, args ...uintptr) (int32, []byte) {
 	switch {
 	case c.status != clSuccess:
@@ -134,8 +133,8 @@ func (k *caller) list(c *call, fn, element int, args ...uintptr) (int32, []byte)
 	return int32(k.drv.Call(fn, append(slices.Clip(args), uintptr(n), driver.Address(b), 0)...)), b
 }
 
-// submit precedes every command: it waits for the session's turn and reserves memory for the
-// command. When there is none the command has failed.
+// submit must precede every command: it waits for the session's turn and reserves memory for the
+// command. When there is no memory, the command fails.
 func (k *caller) submit(c *call) bool {
 	if k.gate != nil {
 		k.gate.Submit()
@@ -150,7 +149,7 @@ func (k *caller) submit(c *call) bool {
 // cancelSubmit releases the reservation of a command that the driver refused.
 func (k *caller) cancelSubmit() { k.budget.release(commandCost) }
 
-// recordSubmit follows every command that the driver accepted.
+// recordSubmit must follow every command that the driver accepted.
 func (k *caller) recordSubmit(c *call) {
 	q := c.queue
 	if q == nil {
@@ -189,14 +188,14 @@ func (k *caller) addOwnEvent(c *call, handle uintptr) {
 	k.events.pending.add(item)
 }
 
-// track tracks a command that was submitted with its event in eventOut.
+// track tracks a submitted command, whose event is in eventOut.
 func (k *caller) track(c *call, item *pendingCommand) {
 	item.event = uintptr(firstWord(c.eventOut))
 	id := c.event
 	if id != 0 {
 		k.objects.add(c, kindEvent, id, item.event, clSuccess)
 	}
-	c.event = 0 // it is taken care of
+	c.event = 0 // added above
 	k.recordSubmit(c)
 	c.event = id
 	item.recordPosition()
@@ -224,7 +223,7 @@ func (k *caller) reply(c *call, status int32, body []byte) error {
 	return k.client.answer(c.ticket(), status, body)
 }
 
-// finish ends a call that returns nothing but its status.
+// finish ends a call that returns only its status.
 func (k *caller) finish(c *call, status int32) error {
 	switch {
 	case c.broken != nil:
@@ -237,8 +236,8 @@ func (k *caller) finish(c *call, status int32) error {
 	return nil
 }
 
-// reportFailure reports that an early call failed. The event that the call would have created
-// exists all the same, as failed: commands that wait for it fail too.
+// reportFailure reports the failure of a call for which the client does not wait. The event that
+// the call would have created exists nevertheless, as failed: commands that wait for it fail too.
 func (k *caller) reportFailure(c *call, status int32) error {
 	n := argsFailed{Serial: c.m.Serial, Op: uint32(c.m.Op), Status: status, Event: c.event, Object: c.object}
 	if c.queue != nil {

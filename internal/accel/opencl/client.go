@@ -8,8 +8,8 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
-// client is the session's other end: the messages that it sends, the answers and
-// notices that it receives, and the error that ends the session.
+// client is the client's end of the session: the messages that it sends, the answers and notices
+// that it receives, and the error that ends the session.
 type client struct {
 	in     *session.Reader
 	out    *session.Writer

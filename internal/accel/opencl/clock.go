@@ -6,7 +6,7 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/driver"
 )
 
-// clock places the device's times on this machine's CLOCK_MONOTONIC.
+// clock converts the device's times to this machine's CLOCK_MONOTONIC.
 type clock struct {
 	offset int64
 	known  bool
@@ -22,7 +22,7 @@ func readClock(id int32) uint64 {
 	return uint64(t.Nano())
 }
 
-// init compares the clocks, where the driver can tell its own.
+// init compares the clocks, if the driver can read the device's.
 func (k *clock) init(drv *driver.Table, frame *driver.Frame, device uintptr) {
 	if !drv.Has(fnClGetDeviceAndHostTimer) {
 		return
@@ -40,8 +40,8 @@ func (k *clock) init(drv *driver.Table, frame *driver.Frame, device uintptr) {
 	k.offset, k.known = int64(before+(after-before)/2)-int64(firstWord(b)), true
 }
 
-// maxClockDistance is how far a device's time may be from a clock of ours to be its reading,
-// in ns.
+// maxClockDistance is how far a device's time may be from a clock of this machine to count as its
+// reading, in ns.
 const maxClockDistance = 10e9
 
 // guessSource finds the clock of this machine that a driver without clGetDeviceAndHostTimer

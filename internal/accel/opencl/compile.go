@@ -9,21 +9,21 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/driver"
 )
 
-// CompileOptions say on which device a recipe is carried out.
+// CompileOptions configure the execution of a recipe.
 type CompileOptions struct {
 	Driver     *driver.Table
 	Device     int
 	DeviceName string
-	// IncludeDir is where header files are put, as for a session.
+	// IncludeDir is the folder for header files, as for a session.
 	IncludeDir string
-	// Binaries has the driver compile what the program's binaries need of kernel number Kernel.
+	// Binaries has the driver compile kernel number Kernel as the program's binaries contain it.
 	Binaries bool
 	Kernel   int
 }
 
-// Compile builds a program as its recipe says and, if launch is not nil, has the driver
-// compile a kernel for that launch. The caller makes sure that the driver can't execute what
-// it has compiled: PoCL ends the process then.
+// Compile builds a program as its recipe says and, if launch is not nil, has the driver compile a
+// kernel for that launch. The caller ensures that the driver can't execute the compiled code: PoCL
+// ends the process then.
 func Compile(opts CompileOptions, program *ProgramRecipe, launch *LaunchRecipe) error {
 	frame, err := driver.NewFrame()
 	if err != nil {
@@ -59,8 +59,7 @@ func compilesAtLaunch(platform string) bool {
 	return strings.Contains(platform, "Portable Computing Language")
 }
 
-// compiler calls a driver in a process that has nothing else to do: what it makes ends with
-// the process.
+// compiler calls a driver in a process that does nothing else: the process's end frees its objects.
 type compiler struct {
 	drv                      *driver.Table
 	frame                    *driver.Frame
@@ -71,7 +70,7 @@ type compiler struct {
 	described uintptr
 }
 
-// bytes copies b to where the driver can read it.
+// bytes copies b to memory that the driver can read.
 func (c *compiler) bytes(b []byte) uintptr {
 	m, err := c.frame.Bytes(len(b) + 1)
 	if err != nil {
@@ -125,7 +124,7 @@ func (c *compiler) build(includeDir string, p *ProgramRecipe) (err error) {
 	return err
 }
 
-// buildProgram builds the source with some options.
+// buildProgram builds the source with the given options.
 func (c *compiler) buildProgram(options text) (uintptr, error) {
 	source, length := c.words(uint64(c.bytes(c.source))), c.words(uint64(len(c.source)))
 	program, err := c.create("program", fnClCreateProgramWithSource, c.context, 1, source, length)
@@ -139,8 +138,8 @@ func (c *compiler) buildProgram(options text) (uintptr, error) {
 	return program, c.check("build", fnClBuildProgram, program, 1, c.words(uint64(c.device)), list, 0, 0)
 }
 
-// launch compiles a kernel for a launch: with arguments of the same forms and sizes, but none
-// of the contents.
+// launch compiles a kernel for a launch: with arguments of the same forms and sizes, but without
+// their contents.
 func (c *compiler) launch(l *LaunchRecipe) error {
 	kernel, err := c.create("kernel", fnClCreateKernel, c.program, c.bytes([]byte(l.Kernel)))
 	if err != nil {
@@ -154,7 +153,7 @@ func (c *compiler) launch(l *LaunchRecipe) error {
 	return c.launchKernel(kernel, l)
 }
 
-// dummySize is the size of the buffers that stand for a launch's own.
+// dummySize is the size of the buffers that replace those of a launch.
 const dummySize = 4096
 
 func (c *compiler) setArg(kernel, index uintptr, a ArgRecipe) error {
@@ -163,7 +162,7 @@ func (c *compiler) setArg(kernel, index uintptr, a ArgRecipe) error {
 	case formLocal:
 		return c.check("argument", fnClSetKernelArg, kernel, index, uintptr(a.Size), 0)
 	case formMem:
-		// PoCL takes a buffer for an image, and refuses the launch then.
+		// PoCL accepts a buffer for an image, and then refuses the launch.
 		if strings.HasPrefix(c.argType(kernel, index), "image") {
 			objects = append(objects, c.image)
 			break
@@ -196,7 +195,7 @@ func (c *compiler) buffer() (uintptr, error) {
 	return c.create("buffer", fnClCreateBuffer, c.context, 1, dummySize, 0)
 }
 
-// image makes an image of one RGBA pixel.
+// image creates an image of one RGBA pixel.
 func (c *compiler) image() (uintptr, error) {
 	const rgba, unormInt8, image2D = 0x10B5, 0x10D2, 0x10F1
 	format := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, rgba), unormInt8)

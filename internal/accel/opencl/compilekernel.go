@@ -5,11 +5,11 @@ import (
 	"errors"
 )
 
-// ErrNoKernel says that a program has no kernel of that number, or cannot be built.
+// ErrNoKernel reports that a program has no kernel of that number, or cannot be built.
 var ErrNoKernel = errors.New("compile: no such kernel")
 
-// GenericKernels is the environment that has PoCL compile launched kernels for any size of a work
-// group. A program's binaries contain kernels in this form.
+// GenericKernels is the environment variable that makes PoCL compile launched kernels for work
+// groups of any size. A program's binaries contain kernels in this form.
 const GenericKernels = "POCL_WORK_GROUP_SPECIALIZATION=0"
 
 const (
@@ -22,8 +22,8 @@ const (
 )
 
 // compileKernel has the driver compile a kernel of the program, numbered from 0, by launching it.
-// Asking for the program's binaries instead would get no further than the first kernel: PoCL loads
-// each one before it compiles the next.
+// Querying the program's binaries instead would compile only the first kernel: PoCL loads each
+// kernel before it compiles the next.
 func (c *compiler) compileKernel(number int) error {
 	kernels, status := handleList(c.drv, c.frame, fnClCreateKernelsInProgram, c.program)
 	if status != clSuccess || number < 0 || number >= len(kernels) {
@@ -43,8 +43,8 @@ func (c *compiler) compileKernel(number int) error {
 	return c.launchKernel(kernel, &LaunchRecipe{Global: c.requiredSize(kernel), Local: c.requiredSize(kernel)})
 }
 
-// requiredSize returns the size of a work group that the kernel's source requires, or one of a
-// single item.
+// requiredSize returns the work-group size that the kernel's source requires, or a size of one
+// item.
 func (c *compiler) requiredSize(kernel uintptr) []uint64 {
 	_, b := query(c.drv, c.frame, fnClGetKernelWorkGroupInfo, kernel, c.device, clKernelCompileWorkGroupSize)
 	if len(b) != 3*8 || firstWord(b) == 0 {
@@ -53,7 +53,7 @@ func (c *compiler) requiredSize(kernel uintptr) []uint64 {
 	return []uint64{firstWord(b), firstWord(b[8:]), firstWord(b[16:])}
 }
 
-// setAnyArg sets an argument to anything that the driver accepts for it.
+// setAnyArg sets an argument to any value that the driver accepts for it.
 func (c *compiler) setAnyArg(kernel, index uintptr) (err error) {
 	space := c.argInfo(kernel, index, clKernelArgAddressQualifier)
 	switch {
@@ -78,9 +78,10 @@ func (c *compiler) argType(kernel, index uintptr) string {
 	return cString(c.argInfo(kernel, index, clKernelArgTypeName))
 }
 
-// argInfo returns what the driver knows of an argument, nil if it knows nothing. Drivers keep it of
-// programs that were built with -cl-kernel-arg-info: a program that was not is built once more with
-// it, since the driver's cache would keep a kernel of that one under another name.
+// argInfo returns what the driver knows of an argument, nil if it knows nothing. Drivers have the
+// information only for programs built with -cl-kernel-arg-info. A program built without the option
+// is built a second time with it: with the option in the first build, the driver's cache would
+// store the kernel under another name.
 func (c *compiler) argInfo(kernel, index, param uintptr) []byte {
 	status, value := query(c.drv, c.frame, fnClGetKernelArgInfo, kernel, index, param)
 	if status == clKernelArgInfoNotAvailable && c.describe(kernel) == nil {
@@ -89,7 +90,7 @@ func (c *compiler) argInfo(kernel, index, param uintptr) []byte {
 	return value
 }
 
-// describe makes the kernel of the same name whose arguments are described.
+// describe creates the kernel of the same name in a program built with -cl-kernel-arg-info.
 func (c *compiler) describe(kernel uintptr) error {
 	if c.described != 0 {
 		return nil

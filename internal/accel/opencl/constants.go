@@ -68,7 +68,7 @@ const (
 	profilingTimes           = 5
 )
 
-// isCommand holds, by function number, whether the function enqueues a command.
+// isCommand tells, by function number, whether the function enqueues a command.
 var isCommand = func() []bool {
 	table := make([]bool, len(functionNames))
 	for i, name := range functionNames {

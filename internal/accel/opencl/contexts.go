@@ -7,7 +7,7 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/driver"
 )
 
-// contexts keeps the devices and the error reports of the session's contexts.
+// contexts holds the devices and forwards the error reports of the session's contexts.
 type contexts struct {
 	caller    *caller
 	client    *client
@@ -26,12 +26,12 @@ type deviceRef struct {
 	handle uintptr
 }
 
-// contextState is what the dispatcher knows of a context.
+// contextState is the dispatcher's state of a context.
 type contextState struct {
 	handle  uintptr
 	devices []deviceRef
 	token   uintptr // of the callback for its errors
-	upload  uintptr // a queue of our own, made when it is needed
+	upload  uintptr // the worker's own queue, created when it is needed
 }
 
 func (cs *contexts) require(c *call, id uint64) {
@@ -56,7 +56,7 @@ func (cs *contexts) doClCreateContext(m *message, a *argsClCreateContext) error 
 	properties := append([]uint64(nil), a.Properties...)
 	for i := 0; i+1 < len(properties) && properties[i] != 0; i += 2 {
 		if properties[i] == clContextPlatform {
-			properties[i+1] = uint64(cs.device.platform) // whatever stood for it at the client
+			properties[i+1] = uint64(cs.device.platform) // replaces the client's own handle
 		}
 	}
 	addr, token := uintptr(0), uintptr(0)
@@ -86,11 +86,10 @@ type contextError struct {
 	private []byte
 }
 
-// maxContextErrors is how many reports may wait to be sent; more are discarded.
+// maxContextErrors bounds the reports that wait to be sent; further ones are discarded.
 const maxContextErrors = 64
 
-// report queues an error report. The driver's threads call it, which must not wait for the
-// ring.
+// report queues an error report. The driver's threads call it, and they must not wait for the ring.
 func (cs *contexts) report(id uint64, text string, private []byte) {
 	select {
 	case cs.errors <- contextError{id, text, private}:

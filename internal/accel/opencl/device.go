@@ -23,8 +23,8 @@ func (d *device) writeFacts(n *factWriter, id uint64, handle uintptr) {
 	}
 }
 
-// adjustInfo makes a device's answer true for a session: the lease's memory, no
-// capability that does not cross, no extension that needs functions of its own.
+// adjustInfo corrects a device's answer for a session: the lease's memory, no capability that is
+// not forwarded, no extension that needs functions of its own.
 func (d *device) adjustInfo(param uint32, value []byte) []byte {
 	switch param {
 	case clDeviceGlobalMemSize, clDeviceMaxMemAllocSize:
@@ -48,8 +48,8 @@ func (d *device) adjustInfo(param uint32, value []byte) []byte {
 	return value
 }
 
-// forwardable are the extensions that work across a session: those of the
-// kernel language, and those whose host side is in the calls we forward.
+// forwardable are the extensions that work across a session: extensions of the kernel language, and
+// extensions whose host side consists of calls that are forwarded.
 var forwardable = map[string]bool{
 	"cl_khr_byte_addressable_store": true, "cl_khr_fp16": true, "cl_khr_fp64": true, "cl_amd_fp64": true,
 	"cl_khr_int64_base_atomics": true, "cl_khr_int64_extended_atomics": true,

@@ -2,7 +2,7 @@ package opencl
 
 import "context"
 
-// maxDiagnostics is how many lines wait for a client that does not read; further ones are dropped.
+// maxDiagnostics bounds the lines queued for a client that does not read; further ones are dropped.
 const maxDiagnostics = 64
 
 // diagnostics are lines that the driver wrote to standard error, which the node reads and returns.
@@ -11,8 +11,8 @@ type diagnostics struct {
 	lines  chan string
 }
 
-// ReportDiagnostic sends a line to the program's standard error. It does not wait, and may be called
-// by any goroutine.
+// ReportDiagnostic sends a line to the program's standard error. It does not wait, and any
+// goroutine may call it.
 func (w *Worker) ReportDiagnostic(line string) {
 	select {
 	case w.diagnostics.lines <- line:

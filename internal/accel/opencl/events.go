@@ -10,8 +10,8 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
-// events tracks commands until they are complete, and then reports them to the client
-// and frees what they hold.
+// events tracks commands until they are complete, and then reports them to the client and frees
+// their memory.
 type events struct {
 	drv       *driver.Table
 	callbacks *driver.Callbacks
@@ -24,39 +24,40 @@ type events struct {
 	failed    failedEvents
 
 	pending    pendingList
-	unresolved map[uint64]bool // user events that the client has not set yet; the dispatcher's
-	gated      atomic.Bool     // whether there are any
+	unresolved map[uint64]bool // user events that the client has not set yet; dispatcher only
+	gated      atomic.Bool     // whether unresolved has any
 }
 
-// pendingCommand is a command whose completion has effects: a notice to the client, data to
-// send, memory to free.
+// pendingCommand is a command whose completion has effects: a notice to the client, data to send,
+// memory to free.
 type pendingCommand struct {
 	queue *queue
 	event uintptr
-	// owned says that the event is ours to release: the client has none, or no more.
+	// owned reports that the worker must release the event: the client never had it, or has
+	// released it.
 	owned   bool
 	id      uint64 // the client's event; 0: none, or released
 	watched bool
 
 	serial uint64 // of a non-blocking read
-	data   []byte // what it read
-	block  []byte // staging memory to give back
+	data   []byte // the data that it read
+	block  []byte // staging memory to free
 
-	last   int64 // how many commands of an in-order queue are done with it
+	last   int64 // number of commands of an in-order queue that are done with it
 	done   bool
 	status int32
 }
 
-// recordPosition notes how many commands of an in-order queue are done when this one is.
+// recordPosition records how many commands of an in-order queue are done when this one is.
 func (p *pendingCommand) recordPosition() {
 	if p.queue != nil && p.queue.inOrder {
 		p.last = p.queue.submitted
 	}
 }
 
-// pendingList is the commands in the order of their submission. Its lock is held while notices
-// about them are sent: once reportCompleted returns, everything that was complete before has
-// been sent.
+// pendingList holds the commands in the order of their submission. Its lock is held while notices
+// about them are sent: once reportCompleted returns, the notices of all commands that were complete
+// before have been sent.
 type pendingList struct {
 	count atomic.Int32
 	wake  chan struct{}
@@ -65,8 +66,8 @@ type pendingList struct {
 	list    []*pendingCommand
 	byID    map[uint64]*pendingCommand
 	scratch []byte // for the driver's answers
-	// failing says that a command has failed since all were looked at: those
-	// that fail with it need not wait for what is before them in their queue.
+	// failing reports that a command has failed since the last full search: commands that fail with
+	// it need not wait for earlier commands of their queue.
 	failing bool
 }
 
@@ -112,8 +113,8 @@ func (ev *events) runCompleter(ctx context.Context) {
 	}
 }
 
-// synchronize sends what must precede a reply that reports commands as done: their output,
-// their data, their events.
+// synchronize sends everything that must precede a reply that reports commands as done: their
+// output, their data, their events.
 func (ev *events) synchronize() error {
 	if err := ev.output.drain(); err != nil {
 		return err
@@ -129,7 +130,7 @@ func (ev *events) synchronizeAndAnswer(t ticket, status int32, body []byte, bulk
 	return ev.client.answer(t, status, body, bulk...)
 }
 
-// reportCompleted sends the notices of complete commands and frees what the commands hold.
+// reportCompleted sends the notices of complete commands and frees the commands' memory.
 func (ev *events) reportCompleted() error {
 	p := &ev.pending
 	if p.count.Load() == 0 {
@@ -137,9 +138,9 @@ func (ev *events) reportCompleted() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// A command that is seen complete may depend on one that was looked at
-	// before and was not: only when a whole pass finds nothing new is
-	// everything found that the found ones depend on.
+	// A command that is found complete may depend on a command that was checked earlier and was not
+	// complete then: only when a whole pass finds nothing new are all dependencies of the found
+	// commands found as well.
 	for ev.findCompleted() {
 	}
 	p.failing = false
@@ -200,7 +201,7 @@ func (ev *events) status(event uintptr) int32 {
 	return int32(uint32(firstWord(b)))
 }
 
-// reportCommand sends the notices of a complete command: its data first.
+// reportCommand sends the notices of a complete command, its data first.
 func (ev *events) reportCommand(item *pendingCommand) error {
 	if item.serial != 0 {
 		n := argsData{Serial: item.serial, Status: item.status}
@@ -238,7 +239,7 @@ func (ev *events) times(event uintptr) []uint64 {
 		case status == clSuccess:
 			times = append(times, firstWord(b))
 		case clProfilingCommandQueued+i > clProfilingCommandEnd:
-			times = append(times, times[len(times)-1]) // before OpenCL 2.0: complete is end
+			times = append(times, times[len(times)-1]) // before OpenCL 2.0: complete = end
 		default:
 			return nil
 		}
@@ -264,9 +265,9 @@ func (ev *events) drop(item *pendingCommand) {
 	}
 }
 
-// hasFailed reports whether an event's command is known to have failed since the driver
-// accepted it. A command that depends on it must not reach the driver: some drivers never
-// complete a command whose wait list had failed before. It belongs to the dispatcher.
+// hasFailed reports whether an event's command is known to have failed since the driver accepted
+// it. A command that depends on it must not reach the driver: some drivers never complete a command
+// whose wait list had failed before. Only the dispatcher calls it.
 func (ev *events) hasFailed(id uint64) bool {
 	p := &ev.pending
 	if p.count.Load() > 0 {
@@ -291,24 +292,24 @@ func (ev *events) notifyOnCompletion(event uintptr) {
 	}
 }
 
-// markResolved notes that a user event is set.
+// markResolved records that a user event is set.
 func (ev *events) markResolved(id uint64) {
 	delete(ev.unresolved, id)
 	ev.gated.Store(len(ev.unresolved) > 0)
 }
 
-// failedUserEvent is the status of a user event that was given up, as the driver
-// takes it.
+// failedUserEvent is the status, as the driver's argument, of a user event that the client released
+// before setting it.
 const failedUserEvent = ^uintptr(0)
 
-// release drops the client's reference to an event. A command that is still pending keeps the
-// handle until it is complete.
+// release drops the client's reference to an event. A pending command keeps the handle until it is
+// complete.
 func (ev *events) release(id uint64, handle uintptr) {
 	p := &ev.pending
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if ev.unresolved[id] {
-		// It can't be set any more: commands that wait for it would never end.
+		// The client can't set the event any more: commands that wait for it would never end.
 		ev.drv.Call(fnClSetUserEventStatus, handle, failedUserEvent)
 		ev.markResolved(id)
 		p.failing = true
@@ -323,8 +324,7 @@ func (ev *events) release(id uint64, handle uintptr) {
 	item.id, item.owned = 0, true
 }
 
-// waitFor waits for events that the caller has retained. It is for goroutines
-// other than the dispatcher's.
+// waitFor waits for events that the caller has retained. The dispatcher must not call it.
 func (ev *events) waitFor(events ...uintptr) int32 {
 	frame := ev.frames.get()
 	defer ev.frames.put(frame)

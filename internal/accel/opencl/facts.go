@@ -10,12 +10,12 @@ import (
 	"github.com/outboard-run/outboard/internal/wire"
 )
 
-// AnsweredInAdvance reports whether a worker tells the answer to a query before a client asks: op
+// AnsweredInAdvance reports whether a worker sends the answer to a query before a client asks: op
 // is the function, param the queried parameter.
 func AnsweredInAdvance(op uint16, param uint32) bool { return slices.Contains(facts[op], param) }
 
-// firstAnswer is the room for an answer before its size is known: most fit, and
-// one call is then enough.
+// firstAnswer is the capacity for an answer before its size is known: most answers fit, and one
+// call suffices.
 const firstAnswer = 1 << 10
 
 // query calls fn(args..., size, value, size_ret). The value lies in frame.
@@ -48,8 +48,8 @@ func query(drv *driver.Table, frame *driver.Frame, fn int, args ...uintptr) (int
 // maxAnswer bounds the size that a driver may report for an answer.
 const maxAnswer = 48 << 20
 
-// factWriter collects facts. It has its own memory for the driver, so that it may be used
-// beside the dispatcher.
+// factWriter collects facts. It has its own memory for the driver, so that it may be used beside
+// the dispatcher.
 type factWriter struct {
 	drv      *driver.Table
 	device   *device
@@ -58,7 +58,7 @@ type factWriter struct {
 	e        wire.Encoder
 }
 
-// factKey identifies a fact, beside its query's parameter.
+// factKey identifies a fact, together with its query's parameter.
 type factKey struct {
 	op, index      uint16
 	object, device uint64
@@ -91,7 +91,7 @@ func cString(b []byte) string {
 	return string(b)
 }
 
-// facts are what a client can ask about a program after it was built.
+// facts returns everything that a client can query about a program after it was built.
 func (ps *programs) facts(id uint64, p *programState, handle uintptr) []byte {
 	frame := ps.frames.get()
 	defer ps.frames.put(frame)
@@ -120,7 +120,7 @@ func (ps *programs) kernelFacts(n *factWriter, number uint64, p *programState, h
 	n.frame.Reset()
 	b, err := n.frame.Bytes(len(name) + 1)
 	if err != nil {
-		return // no fact: the client asks when it needs one
+		return // without facts the client asks when it needs them
 	}
 	copy(b, name)
 	kernel := ps.drv.Call(fnClCreateKernel, handle, driver.Address(b), 0)

@@ -10,18 +10,18 @@ import (
 // the driver's memory.
 const maxFailedEvents = 1 << 14
 
-// failedEvents keeps the events of failed commands from being freed. PoCL ends a command as
-// soon as one event of its wait list has failed, and leaves it in the notify lists of the
-// others: when one of these ends later, PoCL locks the failed command's event
-// (pocl_broadcast), which aborts the process if the event is freed by then. Commands seldom
-// fail, so the session keeps the latest maxFailedEvents of them until it ends.
+// failedEvents keeps the events of failed commands from being freed. PoCL ends a command as soon as
+// one event of its wait list has failed, and leaves it in the notify lists of the other events:
+// when one of these ends later, PoCL locks the failed command's event (pocl_broadcast), which
+// aborts the process if the event is freed by then. Commands seldom fail, so the session keeps the
+// latest maxFailedEvents of them until it ends.
 type failedEvents struct {
 	drv    *driver.Table
 	frames *framePool
 
 	mu     sync.Mutex
 	kept   []uintptr
-	oldest int // once maxFailedEvents are kept
+	oldest int // index of the oldest event, once maxFailedEvents are kept
 }
 
 // release drops a reference to an event, or keeps it when the event's command has failed. Any
@@ -46,7 +46,7 @@ func (f *failedEvents) failed(event uintptr) bool {
 	return status == clSuccess && int32(uint32(firstWord(b))) < 0
 }
 
-// retain keeps an event and returns the one that it replaces, or 0.
+// retain keeps an event and returns the event that it replaces, or 0.
 func (f *failedEvents) retain(event uintptr) (replaced uintptr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/driver"
 )
 
-// frames is memory outside Go's heap for a call's arguments and answers: one frame for
-// the dispatcher, and a pool for the goroutines beside it.
+// frames is memory outside Go's heap for the arguments and answers of calls: one frame for the
+// dispatcher, and a pool for the goroutines beside it.
 type frames struct {
 	current *driver.Frame
 	framePool
@@ -29,7 +29,7 @@ func (p *framePool) get() *driver.Frame {
 	}
 	f, err := driver.NewFrame()
 	if err != nil {
-		return &driver.Frame{} // every request of it asks the system, and fails there
+		return &driver.Frame{} // each allocation from it tries the system again, and fails there
 	}
 	return f
 }

@@ -2,7 +2,7 @@ package opencl
 
 import "fmt"
 
-// Protocol is the version of opencl.api that this worker speaks.
+// Protocol is the version of opencl.api that this worker implements.
 const Protocol = 1
 
 func errProtocolVersion(got uint32) error {

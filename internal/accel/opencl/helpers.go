@@ -2,8 +2,8 @@ package opencl
 
 import "sync"
 
-// helpers are the goroutines that wait for the driver beside the dispatcher. A driver
-// may never return, so the session ends without them, and their process after it.
+// helpers are the goroutines that wait for the driver beside the dispatcher. A driver call may
+// never return, so the session ends without waiting for them; the end of the process ends them.
 type helpers struct {
 	events *events
 	queues *queues
@@ -31,7 +31,7 @@ func (h *helpers) acquireSlot() bool {
 	return true
 }
 
-// run runs a function on a goroutine of its own when there is a slot.
+// run runs a function on a new goroutine, or returns false when there is no free slot.
 func (h *helpers) run(run func()) bool {
 	if !h.acquireSlot() {
 		return false
@@ -40,7 +40,7 @@ func (h *helpers) run(run func()) bool {
 	return true
 }
 
-// spawn runs a function in a slot that was taken.
+// spawn runs a function in a slot that the caller has acquired.
 func (h *helpers) spawn(run func()) {
 	h.group.Go(func() {
 		defer func() { <-h.slots }()

@@ -10,8 +10,8 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/driver"
 )
 
-// hostMemory reserves memory of this process for the client's transfers, commands and
-// objects, and waits for commands to complete when there is too little.
+// hostMemory reserves memory of this process for the client's transfers, commands and objects, and
+// waits for commands to complete when there is too little.
 type hostMemory struct {
 	client  *client
 	budget  *budget
@@ -23,8 +23,8 @@ type hostMemory struct {
 	searched time.Time // when completed commands were last searched for memory
 }
 
-// reserve reserves n bytes for the client, and waits for the device when that can help. It
-// reports false when the call has to fail.
+// reserve reserves n bytes for the client, and waits for the device when that can help. It reports
+// false when the call must fail.
 func (h *hostMemory) reserve(n int64) bool {
 	for tries := 0; ; tries++ {
 		if h.budget.reserve(n) {
@@ -40,8 +40,8 @@ func (h *hostMemory) reserve(n int64) bool {
 	}
 }
 
-// waitForCommands waits for all commands, so that what they hold is freed. It reports false
-// without waiting when they depend on the client.
+// waitForCommands waits for all commands, so that their memory is freed. It reports false without
+// waiting when they depend on the client.
 func (h *hostMemory) waitForCommands() bool {
 	if len(h.events.unresolved) > 0 {
 		return false
@@ -51,7 +51,7 @@ func (h *hostMemory) waitForCommands() bool {
 	return true
 }
 
-// searchEvery is how long a search for memory that was in vain is not repeated.
+// searchEvery is the shortest time between two searches for completed commands.
 const searchEvery = 20 * time.Millisecond
 
 // stage returns staging memory. It frees what can be freed, and waits for the device when that
@@ -60,7 +60,7 @@ func (h *hostMemory) stage(size int) []byte {
 	if b := h.staging.get(size); b != nil {
 		return b
 	}
-	// A long list of commands that can't go on is not searched for each more.
+	// A long list of blocked commands is not searched for every further request.
 	if now := time.Now(); now.Sub(h.searched) > searchEvery {
 		h.searched = now
 		h.client.fail(h.events.reportCompleted())
@@ -74,8 +74,8 @@ func (h *hostMemory) stage(size int) []byte {
 	return h.staging.get(size)
 }
 
-// gatherBulk copies the message's bulk to staging memory, nil when there is none: then the
-// call has failed.
+// gatherBulk copies the message's bulk to staging memory. It returns nil when there is none: then
+// the call has failed.
 func (h *hostMemory) gatherBulk(c *call) ([]byte, error) {
 	if c.m.Bulk > h.memory.limit || c.m.Bulk > 1<<40 {
 		c.fail(clAllocationFailure)
@@ -98,18 +98,18 @@ func (h *hostMemory) gatherBulk(c *call) ([]byte, error) {
 	}
 }
 
-// staging is host memory for transfers that outlive their call. Blocks are used
-// again, so that their pages stay mapped.
+// staging is host memory for transfers that outlive their call. Blocks are reused, so that their
+// pages stay mapped.
 type staging struct {
-	host *budget // blocks given out or kept count
+	host *budget // it counts blocks in use and free blocks
 	mu   sync.Mutex
 	free map[int][][]byte
 }
 
 const (
 	smallestBlock = 4 << 10
-	// largestKept is the largest block that is kept: what is larger takes so
-	// long to move that fresh pages do not count.
+	// largestKept is the largest block that is kept: a larger transfer takes so long that fresh
+	// pages do not matter.
 	largestKept = 64 << 20
 )
 
@@ -159,7 +159,7 @@ func (s *staging) put(b []byte) {
 	s.free[class] = append(s.free[class], b)
 }
 
-// trim returns the kept blocks to the system.
+// trim returns the free blocks to the system.
 func (s *staging) trim() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,7 +23,8 @@ func readImageDesc(b []byte) imageDesc {
 	}
 }
 
-// pixels counts them; dimensions that a kind of image does not use may be anything.
+// pixels returns the number of pixels; dimensions that an image type does not use may have any
+// value.
 func (d imageDesc) pixels() uint64 {
 	switch d.kind {
 	case 0x10F1: // 2D
@@ -38,7 +39,8 @@ func (d imageDesc) pixels() uint64 {
 	return d.width
 }
 
-// channels and widths of cl_image_format: CL_R and so on, CL_SNORM_INT8 and so on.
+// The channels and channel widths of cl_image_format by channel order (CL_R, ...) and channel type
+// (CL_SNORM_INT8, ...).
 var (
 	channelCounts = map[uint32]uint64{
 		0x10B0: 1, 0x10B1: 1, 0x10B2: 2, 0x10B3: 2, 0x10B4: 3, 0x10B5: 4, 0x10B6: 4, 0x10B7: 4, 0x10B8: 1, 0x10B9: 1,
@@ -51,7 +53,7 @@ var (
 	packedWidths = map[uint32]uint64{0x10D4: 2, 0x10D5: 2, 0x10D6: 4, 0x10E0: 4} // whole pixels
 )
 
-// elementSize is a pixel's size; 0 for a format that we don't know.
+// elementSize returns a pixel's size in bytes; 0 for an unknown format.
 func elementSize(format []byte) uint64 {
 	order, kind := binary.LittleEndian.Uint32(format), binary.LittleEndian.Uint32(format[4:])
 	if n := packedWidths[kind]; n > 0 {

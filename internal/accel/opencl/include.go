@@ -18,8 +18,7 @@ import (
 // maxIncludes bounds the header files of one build.
 const maxIncludes = 10000
 
-// includePrefix stands for the folder of a build's header files, in what
-// travels: options and logs.
+// includePrefix stands for the folder of a build's header files in forwarded options and logs.
 const includePrefix = "/outboard-include"
 
 // install writes a build's header files to a folder of their own and replaces the prefix in
@@ -110,8 +109,8 @@ func (in *includes) hide(log []byte) []byte {
 	return folder.ReplaceAllLiteral(log, []byte(includePrefix))
 }
 
-// writeInclude writes one file under root; a name that leads out of root is taken as relative
-// to it.
+// writeInclude writes one file under root; a name that leads out of root is interpreted relative to
+// it.
 func writeInclude(root, name string, content []byte) error {
 	path := filepath.Join(root, filepath.Clean("/"+name))
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -123,7 +122,7 @@ func writeInclude(root, name string, content []byte) error {
 	return nil
 }
 
-// includes keeps the header files of builds.
+// includes stores the header files of builds.
 type includes struct {
 	dir    string
 	output *output

@@ -27,7 +27,7 @@ func (ks *kernels) doClSetKernelArg(m *message, a *argsClSetKernelArg) error {
 	switch {
 	case a.Form == formShared:
 	case a.Form == formBytes:
-		// The driver reads as much as the size says.
+		// The driver reads as many bytes as the size says.
 		if a.Value != nil && uint64(len(a.Value)) < a.ArgSize {
 			return malformed(m, fmt.Errorf("argument of %d bytes with %d", a.ArgSize, len(a.Value)))
 		}
@@ -55,7 +55,8 @@ func (ks *kernels) doClSetKernelArg(m *message, a *argsClSetKernelArg) error {
 	return ks.caller.finish(c, status)
 }
 
-// setArg passes an argument to the driver; value is where its bytes are, for forms that have some.
+// setArg passes an argument to the driver; value is the address of its bytes, for forms that have
+// bytes.
 func (ks *kernels) setArg(c *call, kernel uintptr, a *argsClSetKernelArg, value uintptr) (int32, error) {
 	if a.Form == formShared {
 		return ks.sharedMemory.setKernelArg(c, kernel, a)
@@ -68,14 +69,15 @@ func (ks *kernels) doClSetKernelExecInfo(m *message, a *argsClSetKernelExecInfo)
 	return ks.caller.finish(c, ks.sharedMemory.setExecInfo(c, a))
 }
 
-// locals is the local memory that a kernel and its arguments need. Drivers should
-// refuse to launch what needs too much; PoCL aborts.
+// locals is the local memory that a kernel and its arguments need. Drivers should refuse a launch
+// that needs too much; PoCL aborts.
 type locals struct {
 	own, sum uint64
 	sizes    map[uint32]uint64
 }
 
-// localMemoryOf asks for a kernel's own need before it has arguments of local memory.
+// localMemoryOf returns the local memory of a kernel. It queries the kernel's own need before the
+// kernel has arguments in local memory.
 func (ks *kernels) localMemoryOf(id uint64, handle uintptr) *locals {
 	l := ks.locals[id]
 	if l == nil {
@@ -102,7 +104,7 @@ func (l *locals) set(a *argsClSetKernelArg) {
 func (ks *kernels) doClEnqueueNDRangeKernel(m *message, a *argsClEnqueueNDRangeKernel) error {
 	c := ks.caller.begin(m)
 	for _, sizes := range [][]uint64{a.GlobalWorkOffset, a.GlobalWorkSize, a.LocalWorkSize} {
-		// The driver reads as many as there are dimensions.
+		// The driver reads one element per dimension.
 		if sizes != nil && len(sizes) < int(min(a.WorkDim, maxWorkDim)) {
 			return malformed(m, fmt.Errorf("%d sizes for %d dimensions", len(sizes), a.WorkDim))
 		}
@@ -138,7 +140,7 @@ type kernels struct {
 	frames *frames
 	device *device
 
-	locals       map[uint64]*locals // of kernels that have arguments in local memory
+	locals       map[uint64]*locals // by the id of a kernel that has arguments in local memory
 	recorder     *recorder
 	sharedMemory *sharedMemory
 }

@@ -5,9 +5,9 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
-// Devices whose memory is the host's give a buffer's own memory when it is mapped.
-// A large transfer then needs no thread of the driver: the goroutine at hand copies
-// between ring and buffer, which saves a change of threads for each piece.
+// Devices that share the host's memory return a buffer's own memory when it is mapped. A large
+// transfer then needs no thread of the driver: the current goroutine copies between ring and
+// buffer, which saves a context switch per piece.
 
 // shouldMap reports whether a transfer should map its buffer. The event of a mapped transfer
 // has no meaningful times, and on an out-of-order queue the unmap could come after commands
@@ -64,7 +64,7 @@ func (s *stream) runMapped() (int32, error) {
 		}
 		rest = rest[n:]
 	}
-	// The reply is gone, but what the client sends next is still to come.
+	// The reply is sent, but the client's next message is still to come.
 	if status := s.reads.mover.unmapBuffer(t, mapped, s.event); status != clSuccess {
 		return status, statusError("end of a mapping", status)
 	}
@@ -77,7 +77,7 @@ type bufferPart struct {
 	offset uint64
 }
 
-// mapFlags of clEnqueueMapBuffer.
+// The map_flags of clEnqueueMapBuffer.
 const (
 	mapRead  = 1 << 0
 	mapWrite = 1 << 1

@@ -25,16 +25,16 @@ type memObjects struct {
 	objects    *objects
 	contexts   *contexts
 
-	elements map[uint64]uint64 // element size of images
-	sizes    map[uint64]uint64 // of objects whose destruction the driver does not report
+	elements map[uint64]uint64 // element sizes, by image
+	sizes    map[uint64]uint64 // by object whose destruction the driver does not report
 }
 
-// stagedUpload is the most initial data of an object that is gathered in host
-// memory before the object is made; more goes to the device piece by piece.
+// stagedUpload is the largest initial content that is gathered in host memory before the object is
+// created; a larger one is sent to the device piece by piece.
 const stagedUpload = 4 << 20
 
-// create creates a memory object within the lease's limit. estimate is its size as far as it
-// is known in advance; make calls the driver.
+// create creates a memory object within the lease's limit. estimate is its size as far as it is
+// known in advance; make calls the driver.
 func (ms *memObjects) create(c *call, id, estimate uint64, make func() int32) int32 {
 	c.object = id
 	if c.status == clSuccess && !ms.memory.reserve(estimate) {
@@ -54,9 +54,10 @@ func (ms *memObjects) create(c *call, id, estimate uint64, make func() int32) in
 	return status
 }
 
-// account replaces the estimate by the size that the driver reports, and returns it to the
-// limit when the driver destroys the object, which may outlive the client's handle. With a
-// driver that does not report destruction, the size is returned with the handle.
+// account replaces the estimate by the size that the driver reports, and has the size returned to
+// the limit when the driver destroys the object, which may outlive the client's handle. With a
+// driver that does not report destruction, the size is returned when the client releases the
+// handle.
 func (ms *memObjects) account(id uint64, handle uintptr, estimate uint64) {
 	size := estimate
 	if status, value := query(ms.drv, ms.frames.current, fnClGetMemObjectInfo, handle, clMemSize); status == clSuccess && len(value) == 8 {
@@ -87,8 +88,8 @@ func (ms *memObjects) doClCreateBufferWithProperties(m *message, a *argsClCreate
 	})
 }
 
-// createBuffer makes a buffer whose initial content, if it has one, is the
-// message's bulk. Host pointers are the client's affair.
+// createBuffer creates a buffer whose initial content, if it has one, is the message's bulk. The
+// client handles host pointers.
 func (ms *memObjects) createBuffer(c *call, context, flags, size, id uint64, create func(flags, host uintptr) int32) error {
 	if c.m.Bulk > 0 && c.m.Bulk != size {
 		return malformed(c.m, fmt.Errorf("%d bytes for a buffer of %d", c.m.Bulk, size))
@@ -116,7 +117,7 @@ func (ms *memObjects) createBuffer(c *call, context, flags, size, id uint64, cre
 	return ms.caller.finish(c, status)
 }
 
-// upload fills a new buffer from the message's bulk through a queue of our own.
+// upload fills a new buffer from the message's bulk through a queue of the worker's own.
 func (ms *memObjects) upload(context, id uint64) (int32, error) {
 	s := ms.contexts.byID[context]
 	e, _ := ms.objects.table.Get(id, kindMem)
@@ -168,7 +169,7 @@ func (ms *memObjects) doClCreateImage(m *message, a *argsClCreateImage) error {
 	copy(raw, a.ImageDesc)
 	binary.LittleEndian.PutUint64(raw[desc.memAt:], uint64(c.optional(kindMem, a.MemObject)))
 	if a.MemObject == 0 {
-		// The client sends its pixels packed.
+		// The client sends the pixels packed.
 		clear(raw[desc.rowPitchAt : desc.slicePitchOffset+8])
 	}
 	flags := a.Flags &^ (clMemUseHostPtr | clMemCopyHostPtr)

@@ -10,24 +10,24 @@ import (
 
 // Quota is a source of device memory that the sessions of a lease share.
 type Quota interface {
-	// Reserve asks for more bytes, waits for the answer and returns what was granted: all
-	// of them or 0. The dispatcher calls it.
+	// Reserve requests more bytes, waits for the answer and returns the granted number: all of them
+	// or 0. Only the dispatcher calls it.
 	Reserve(bytes uint64) (granted uint64)
 }
 
-// deviceMemory counts what the session has allocated on the device, within the lease's
-// limit and, where several sessions share the lease, within the session's quota.
+// deviceMemory counts the session's allocations on the device, within the lease's limit and, where
+// several sessions share the lease, within the session's quota.
 type deviceMemory struct {
 	limit  uint64
-	source Quota // nil: the whole limit is the session's
+	source Quota // nil: the session may use the whole limit
 	used   atomic.Uint64
 
 	mu     sync.Mutex
 	quota  uint64
-	wanted uint64 // what the allocation at hand needs beyond used
+	wanted uint64 // bytes that the current allocation needs beyond used
 }
 
-// quotaUnit is what a session reserves at least, so that small allocations don't wait.
+// quotaUnit is the smallest amount that a session requests, so that small allocations don't wait.
 const quotaUnit = 1 << 20
 
 func (m *deviceMemory) init(lease, device outboard.Bytes) {
@@ -53,7 +53,7 @@ func (m *deviceMemory) reserve(size uint64) bool {
 	}
 	missing := m.missing(size)
 	defer m.setWanted(0)
-	// What others hold may be less than a unit.
+	// The quota that other sessions can return may be less than a unit.
 	for _, bytes := range []uint64{max(missing, quotaUnit), missing} {
 		if missing == 0 {
 			break
@@ -72,7 +72,7 @@ func (m *deviceMemory) reserve(size uint64) bool {
 	return true
 }
 
-// missing notes that size bytes are wanted, and returns how many the quota lacks.
+// missing records that size bytes are wanted, and returns how many of them the quota lacks.
 func (m *deviceMemory) missing(size uint64) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
-// objects maps the client's ids to the driver's handles. It belongs to the dispatcher,
-// but for updates.
+// objects maps the client's ids to the driver's handles. Only the dispatcher uses it, except
+// updates.
 type objects struct {
 	budget   *budget
 	table    *session.Table
@@ -16,7 +16,7 @@ type objects struct {
 	updates  objectUpdates
 }
 
-// add puts a new object into the table; one that failed keeps its reason.
+// add adds a new object to the table; the entry of a failed one keeps its status.
 func (o *objects) add(c *call, kind session.Kind, id uint64, handle uintptr, status int32) {
 	e := session.Entry{Kind: kind, Handle: handle}
 	if status != clSuccess {
@@ -31,7 +31,7 @@ func (o *objects) add(c *call, kind session.Kind, id uint64, handle uintptr, sta
 	}
 }
 
-// applyUpdates brings the table of objects up to date.
+// applyUpdates applies the queued updates to the table of objects.
 func (o *objects) applyUpdates() {
 	if o.updates.count.Load() == 0 {
 		return
@@ -74,8 +74,8 @@ func (o *objects) promise(c *call, kind session.Kind, id uint64) (resolve func(h
 	}
 }
 
-// objectUpdates are changes to the table of objects that goroutines beside the dispatcher
-// have found out about; the dispatcher applies them.
+// objectUpdates are changes to the table of objects that other goroutines queue for the dispatcher
+// to apply.
 type objectUpdates struct {
 	count   atomic.Int32
 	mu      sync.Mutex
@@ -86,7 +86,7 @@ type objectUpdates struct {
 type objectUpdate struct {
 	id    uint64
 	entry session.Entry
-	// failed: the object keeps its handle, but calls that use it have to fail.
+	// failed reports that the object keeps its handle, but calls that use it must fail.
 	failed bool
 }
 

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// output is what kernels print: the reading end of the pipe that is the
+// output forwards the text that kernels print: it holds the reading end of the pipe that is the
 // process's standard output.
 type output struct {
 	client *client
 	pipe   int // -1: none
 	// wanted is set once a program may print; until then the pipe is not read.
 	wanted atomic.Bool
-	mu     sync.Mutex // held while output is read and sent, so that it stays in order
+	mu     sync.Mutex // held while output is read and sent, which keeps it in order
 	buf    []byte
 }
 
@@ -27,13 +27,13 @@ func newOutput(f *os.File, cl *client) *output {
 	if f != nil {
 		o.pipe = int(f.Fd())
 		o.buf = make([]byte, 64<<10)
-		// A pipe of our own that was just made: it can be made non-blocking.
+		// The pipe is new and the worker's own: it can be made non-blocking.
 		_ = unix.SetNonblock(o.pipe, true)
 	}
 	return o
 }
 
-// drain sends everything that was printed so far.
+// drain sends all text printed so far.
 func (o *output) drain() error {
 	if o.pipe < 0 || !o.wanted.Load() {
 		return nil
@@ -59,14 +59,14 @@ func (o *output) drainLocked() error {
 	}
 }
 
-// pending reports whether something was printed that is not sent yet. It
-// does not block and may be called while the writer is locked.
+// pending reports whether printed text is not sent yet. It does not block and may be called while
+// the writer is locked.
 func (o *output) pending() bool {
 	if o.pipe < 0 || !o.wanted.Load() {
 		return false
 	}
 	if !o.mu.TryLock() {
-		return true // another goroutine is about to send some
+		return true // another goroutine is about to send
 	}
 	defer o.mu.Unlock()
 	fds := []unix.PollFd{{Fd: int32(o.pipe), Events: unix.POLLIN}}
@@ -74,8 +74,8 @@ func (o *output) pending() bool {
 	return err == nil && n > 0
 }
 
-// watch keeps the pipe from filling up while a kernel that prints much
-// runs, and shows what it prints meanwhile.
+// watch keeps the pipe from filling up while a kernel that prints much runs, and forwards its
+// output meanwhile.
 func (o *output) watch(ctx context.Context) {
 	if o.pipe < 0 {
 		return
@@ -99,5 +99,5 @@ func (o *output) watch(ctx context.Context) {
 	}
 }
 
-// watchEvery is how often the watcher looks whether it should end.
+// watchEvery is how often watch checks whether it should end.
 const watchEvery = 200 * time.Millisecond

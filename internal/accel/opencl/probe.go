@@ -15,7 +15,7 @@ type platformDevice struct {
 	info             outboard.Device
 }
 
-// Probe lists every device of every platform but our own. The order is that of
+// Probe lists every device of every platform except Outboard's own. The order is that of
 // Options.Device. ID and Node are left to the node.
 func Probe(drv *driver.Table) ([]outboard.Device, error) {
 	all, err := listDevices(drv)
@@ -26,8 +26,8 @@ func Probe(drv *driver.Table) ([]outboard.Device, error) {
 	return devices, err
 }
 
-// listDevices lists the devices of all platforms. A platform without devices, or one that
-// fails, does not hide the others.
+// listDevices lists the devices of all platforms. A platform that has no devices, or that fails,
+// does not hide the others.
 func listDevices(drv *driver.Table) ([]platformDevice, error) {
 	frame, err := driver.NewFrame()
 	if err != nil {
@@ -57,7 +57,7 @@ func listDevices(drv *driver.Table) ([]platformDevice, error) {
 
 const clPlatformNotFound int32 = -1001
 
-// OwnSuffix is what our own platform answers for CL_PLATFORM_ICD_SUFFIX_KHR.
+// OwnSuffix is Outboard's own answer for CL_PLATFORM_ICD_SUFFIX_KHR.
 const OwnSuffix = "OUTBOARD"
 
 func ownPlatform(drv *driver.Table, frame *driver.Frame, platform uintptr, name string) bool {
@@ -122,7 +122,7 @@ func handleList(drv *driver.Table, frame *driver.Frame, fn int, args ...uintptr)
 	return handles, clSuccess
 }
 
-// statusError is a failed call as an error.
+// statusError returns the error of a failed call.
 func statusError(function string, status int32) error {
 	return fmt.Errorf("%s: OpenCL error %d", function, status)
 }

@@ -28,8 +28,8 @@ type programs struct {
 	recorder *recorder
 }
 
-// programState is what the dispatcher knows of a program: the devices that it
-// may be built for, and how long its text or its binaries are. It never changes.
+// programState is the dispatcher's state of a program: the devices that it may be built for, and
+// the size of its text or its binaries. It never changes.
 type programState struct {
 	devices []deviceRef
 	size    int64
@@ -44,7 +44,7 @@ func (ps *programs) add(id, context uint64) *programState {
 	return p
 }
 
-// state returns the state of a program, made by whatever call.
+// state returns the state of a program, whichever call created it.
 func (ps *programs) state(id uint64) *programState {
 	if p := ps.byID[id]; p != nil {
 		return p
@@ -62,7 +62,7 @@ func (ps *programs) doClCreateProgramWithSource(m *message, a *argsClCreateProgr
 		c.fail(clInvalidValue)
 	}
 	if len(source) == 0 {
-		source = c.memory(1) // length 0 means that it ends with a zero
+		source = c.memory(1) // a length of 0 means that the source ends with a zero
 	}
 	binary.LittleEndian.PutUint64(b, uint64(c.bytes(source)))
 	binary.LittleEndian.PutUint64(b[8:], uint64(len(a.Source)))
@@ -74,7 +74,7 @@ func (ps *programs) doClCreateProgramWithSource(m *message, a *argsClCreateProgr
 	return ps.caller.finish(c, status)
 }
 
-// reserveText takes room for what the driver keeps of a program that it is given.
+// reserveText reserves the memory that the driver keeps for the text or the binaries of a program.
 func (ps *programs) reserveText(c *call, size int) int64 {
 	if c.status != clSuccess {
 		return 0
@@ -123,7 +123,7 @@ func (ps *programs) doClCreateProgramWithBuiltInKernels(m *message, a *argsClCre
 	return ps.caller.reply(c, status, r.encode(c.body))
 }
 
-// factsOfNew are the facts of a program that the dispatcher has just made.
+// factsOfNew returns the facts of a program that the dispatcher has just created.
 func (ps *programs) factsOfNew(id uint64, status int32) []byte {
 	e, ok := ps.objects.table.Get(id, kindProgram)
 	if status != clSuccess || !ok {
@@ -132,8 +132,8 @@ func (ps *programs) factsOfNew(id uint64, status int32) []byte {
 	return ps.facts(id, ps.state(id), e.Handle)
 }
 
-// doClGetProgramInfo answers a query of a program. One for its binaries may take
-// as long as a build: PoCL compiles only then what no launch has needed yet.
+// doClGetProgramInfo answers a query of a program. A query for the binaries may take as long as a
+// build: only then does PoCL compile the kernels that no launch has needed yet.
 func (ps *programs) doClGetProgramInfo(m *message, a *argsClGetProgramInfo) error {
 	c := ps.caller.beginOwnFrame(m)
 	program, param, t := c.handle(kindProgram, a.Program), a.ParamName, c.ticket()
@@ -149,8 +149,8 @@ func (ps *programs) doClGetProgramInfo(m *message, a *argsClGetProgramInfo) erro
 	return ps.runCompiler(m, program, run, run)
 }
 
-// info answers CL_PROGRAM_BINARIES with the binaries themselves: the API's
-// own answer is an array of pointers.
+// info answers CL_PROGRAM_BINARIES with the binaries themselves: the answer of the API is an array
+// of pointers.
 func (ps *programs) info(c *call, program uintptr, param uint32) (int32, []byte) {
 	if c.status == clSuccess && param == clProgramBinaries {
 		return ps.binaries(c, program)

@@ -6,8 +6,8 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/driver"
 )
 
-// queues keeps the session's command queues and what was submitted to them. It belongs
-// to the dispatcher, but for awaits.
+// queues holds the session's command queues and counts their commands. Only the dispatcher uses it,
+// except waiting.
 type queues struct {
 	drv     *driver.Table
 	frames  *frames
@@ -20,7 +20,7 @@ type queues struct {
 	waiting   atomic.Bool // the dispatcher waits for the device
 }
 
-// queue is what the dispatcher knows of a command queue.
+// queue is the dispatcher's state of a command queue.
 type queue struct {
 	id        uint64
 	handle    uintptr
@@ -29,20 +29,20 @@ type queue struct {
 	inOrder   bool
 	profiling bool
 	unflushed bool
-	busy      bool // something may still run
-	// hold is open while a transfer beside the dispatcher has the queue for
-	// itself: what comes after it must not get between its pieces.
+	busy      bool // a command may still run
+	// transferDone is open while a transfer beside the dispatcher has exclusive use of the queue:
+	// no later command may get between its pieces.
 	transferDone chan struct{}
-	// submitted counts commands; of the first reached it is known that they are
-	// done. The budget holds room for those in between.
+	// submitted counts commands; the first reached of them are known to be done. The budget
+	// reserves memory for the commands in between.
 	submitted int64
 	reached   atomic.Int64
-	// flushes counts those that were asked for since the one that runs began.
+	// flushes counts the flushes that were requested since the running one began.
 	flushes atomic.Int32
 }
 
-// markReached notes that the first count commands of the queue are done. Any goroutine may
-// call it.
+// markReached records that the first count commands of the queue are done. Any goroutine may call
+// it.
 func (q *queue) markReached(count int64) {
 	for {
 		old := q.reached.Load()
@@ -56,7 +56,7 @@ func (q *queue) markReached(count int64) {
 	}
 }
 
-// markIdle notes that all commands of a queue are done.
+// markIdle records that all commands of a queue are done.
 func (q *queue) markIdle() {
 	q.busy = false
 	q.markReached(q.submitted)
@@ -91,8 +91,8 @@ func (qs *queues) flushAll() {
 	qs.unflushed = qs.unflushed[:0]
 }
 
-// flush submits a queue's commands to the device. It does not wait for the driver while the
-// client can hold commands back: some drivers execute on flush. Then one goroutine per queue
+// flush submits a queue's commands to the device. It does not wait for the driver while the client
+// can hold commands back: some drivers execute commands in flush. One goroutine per queue then
 // flushes until no flush was requested meanwhile.
 func (qs *queues) flush(q *queue) {
 	handle := q.handle
@@ -114,14 +114,14 @@ func (qs *queues) flush(q *queue) {
 		qs.drv.Call(fnClReleaseCommandQueue, handle)
 	}
 	if !qs.helpers.run(run) {
-		// The queue of helpers is full, so this flush is dropped: the next wait for
-		// the queue flushes it.
+		// All slots for helpers are taken, so this flush is dropped: the next wait for the queue
+		// flushes it.
 		q.flushes.Store(0)
 		qs.drv.Call(fnClReleaseCommandQueue, handle)
 	}
 }
 
-// trackRemaining counts the commands of a queue that the client has released.
+// trackRemaining tracks the pending commands of a queue that the client has released.
 func (qs *queues) trackRemaining(q *queue) {
 	if q.reached.Load() >= q.submitted {
 		return
@@ -129,7 +129,7 @@ func (qs *queues) trackRemaining(q *queue) {
 	qs.frames.current.Reset()
 	b, err := qs.frames.current.Bytes(8)
 	if err != nil || int32(qs.drv.Call(fnClEnqueueMarkerWithWaitList, q.handle, 0, 0, driver.Address(b))) != clSuccess {
-		return // what it holds stays held
+		return // the memory reserved for its commands stays reserved
 	}
 	qs.flush(q)
 	item := &pendingCommand{queue: q, event: uintptr(firstWord(b)), owned: true, last: q.submitted}
@@ -156,7 +156,7 @@ func (qs *queues) drain() {
 	}
 }
 
-// callAndWait calls the driver for something that returns when the device has done its work.
+// callAndWait calls a function that returns when the device has done its work.
 func (qs *queues) callAndWait(fn int, args ...uintptr) int32 {
 	qs.waiting.Store(true)
 	defer qs.waiting.Store(false)
@@ -173,6 +173,6 @@ func (qs *queues) forget(id uint64) {
 		qs.flush(q)
 	}
 	qs.trackRemaining(q)
-	q.handle = 0 // a pending command may still point here
+	q.handle = 0 // a pending command may still point to it
 	delete(qs.byID, id)
 }

@@ -22,8 +22,8 @@ type reads struct {
 	mover      *mover
 }
 
-// directRead is the size from which a read goes straight from the driver into the ring
-// even if other threads of the client must wait meanwhile.
+// directRead is the size from which the driver writes a read directly into the ring even if other
+// threads of the client must wait meanwhile.
 const directRead = 1 << 20
 
 func (rd *reads) doClEnqueueReadBuffer(m *message, a *argsClEnqueueReadBuffer) error {
@@ -51,8 +51,8 @@ func (rd *reads) doClEnqueueReadImage(m *message, a *argsClEnqueueReadImage) err
 	return rd.read(c, t, a.BlockingRead != 0, a.EventWaitList, a.Event)
 }
 
-// read executes a read. A blocking one is answered with the data, another one is followed by a
-// data notice.
+// read executes a read. A blocking read is answered with the data, a non-blocking one is followed
+// by a data notice.
 func (rd *reads) read(c *call, t transfer, blocking bool, waits []uint64, event uint64) error {
 	list := c.waitList(waits)
 	out := c.clientEvent(event)
@@ -80,8 +80,7 @@ func (rd *reads) read(c *call, t transfer, blocking bool, waits []uint64, event 
 	return rd.refuse(c, clOutOfHostMemory)
 }
 
-// refuse answers a read that did not begin: a non-blocking one by a data notice with its
-// status.
+// refuse answers a read that did not begin: a non-blocking read by a data notice with its status.
 func (rd *reads) refuse(c *call, status int32) error {
 	if c.m.Flags&session.WantReply != 0 || c.broken != nil {
 		return rd.caller.finish(c, status)
@@ -94,8 +93,8 @@ func (rd *reads) refuse(c *call, status int32) error {
 	return rd.client.notify(opData, (&argsData{Serial: c.m.Serial, Status: status}).encode(nil))
 }
 
-// readDirect has the driver write into the ring. The dispatcher does it when the
-// client is alone; else a goroutine that has the queue for itself meanwhile.
+// readDirect has the driver write into the ring: on the dispatcher when the client is alone, else
+// on a goroutine that has exclusive use of the queue meanwhile.
 func (rd *reads) readDirect(c *call, t transfer, waits []uint64, list waitList, out uintptr) error {
 	rd.queues.flushAll()
 	s := stream{reads: rd, transfer: t, ticket: c.ticket(), alone: alone(c.m), serial: c.m.Serial, waits: list, event: out, queue: c.queue, id: c.event}
@@ -103,7 +102,7 @@ func (rd *reads) readDirect(c *call, t transfer, waits []uint64, list waitList, 
 		s.ticket = ticket{}
 	}
 	if alone(c.m) {
-		defer rd.caller.cancelSubmit() // it is done when this is
+		defer rd.caller.cancelSubmit() // the command is done when this function is
 		status, err := s.run()
 		switch {
 		case err != nil:
@@ -122,8 +121,8 @@ func (rd *reads) readDirect(c *call, t transfer, waits []uint64, list waitList, 
 	return rd.readConcurrently(c, &s, waits)
 }
 
-// readConcurrently runs a stream beside the dispatcher. Its arguments stay where they
-// are: the dispatcher goes on with another frame.
+// readConcurrently runs a stream beside the dispatcher. Its arguments stay in their frame: the
+// dispatcher continues with another one.
 func (rd *reads) readConcurrently(c *call, s *stream, waits []uint64) error {
 	keep := func(uintptr, int32) {}
 	if c.event != 0 {
@@ -159,7 +158,7 @@ func (rd *reads) readConcurrently(c *call, s *stream, waits []uint64) error {
 	return nil
 }
 
-// retainTransfer keeps what a transfer uses alive until release is called.
+// retainTransfer keeps the objects of a transfer alive until release is called.
 func (rd *reads) retainTransfer(s *stream, waits []uint64) (release func()) {
 	queue, mem := s.queue.handle, s.transfer.mem
 	rd.drv.Call(fnClRetainCommandQueue, queue)

@@ -11,31 +11,31 @@ import (
 	"io"
 )
 
-// A Recipe is what a compile step needs to compile a program, or a kernel of it for one
-// launch, in a process that executes no kernel. It comes from a worker, which may have
-// executed any code, so it is data of a stranger. All that a false one can do is to have
-// another program compiled: a cache is addressed by the contents of programs.
+// A Recipe contains everything that a compile step needs to compile a program, or a kernel of it
+// for one launch, in a process that executes no kernel. It comes from a worker, which may have
+// executed any code, so it is untrusted data. A forged recipe can only have another program
+// compiled: a cache is addressed by the contents of programs.
 type Recipe struct {
-	// Key is a hash of the rest.
+	// Key is a hash of the other fields.
 	Key     string         `json:"key"`
 	Program *ProgramRecipe `json:"program,omitempty"`
 	Launch  *LaunchRecipe  `json:"launch,omitempty"`
-	// Binaries is the key of a program's recipe whose binaries are wanted: PoCL compiles only then
-	// what no launch has needed.
+	// Binaries is the key of a program's recipe whose binaries are needed: only then does PoCL
+	// compile the kernels that no launch has needed.
 	Binaries string `json:"binaries,omitempty"`
 }
 
-// ProgramRecipe is a program and how it was built.
+// ProgramRecipe is a program's source with the options and header files of its build.
 type ProgramRecipe struct {
 	Source   []byte  `json:"source"`
 	Options  *string `json:"options,omitempty"`
 	Includes []byte  `json:"includes,omitempty"`
 }
 
-// LaunchRecipe is a launch of a kernel. Drivers such as PoCL compile kernels for the sizes
-// that they are launched with.
+// LaunchRecipe is a launch of a kernel. Drivers such as PoCL compile a kernel for the sizes of its
+// launch.
 type LaunchRecipe struct {
-	// Program is the key of the program's recipe, which comes before.
+	// Program is the key of the program's recipe, which precedes this one.
 	Program string      `json:"program"`
 	Kernel  string      `json:"kernel"`
 	Args    []ArgRecipe `json:"args"`
@@ -54,16 +54,16 @@ type ArgRecipe struct {
 const (
 	// maxRecipes bounds the recipes of one session in bytes.
 	maxRecipes = 32 << 20
-	// maxRecipe bounds one of them, and so the source of a program that is compiled again.
+	// maxRecipe bounds one recipe, and so the source of a program that is compiled again.
 	maxRecipe = 8 << 20
 	// maxKeptSources bounds the sources that a worker keeps until they are built.
 	maxKeptSources = 32 << 20
-	// maxRecipeArgs bounds the arguments of a kernel, maxArgSize each one's size.
+	// maxRecipeArgs bounds the arguments of a kernel, maxArgSize the size of each.
 	maxRecipeArgs = 256
 	maxArgSize    = 64 << 10
 )
 
-// ReadRecipes reads recipes until their end, or until there are too many.
+// ReadRecipes reads recipes until end of file, or until they exceed maxRecipes.
 func ReadRecipes(r io.Reader) ([]Recipe, error) {
 	lines := bufio.NewScanner(io.LimitReader(r, maxRecipes))
 	lines.Buffer(make([]byte, 0, 64<<10), maxRecipe*3/2)
@@ -110,7 +110,7 @@ func (r *Recipe) validate() error {
 // keyLength is the length of a key in characters.
 const keyLength = 32
 
-// keyOf hashes parts, with their lengths.
+// keyOf hashes the parts and their lengths.
 func keyOf(parts ...[]byte) string {
 	h := sha256.New()
 	var length [8]byte

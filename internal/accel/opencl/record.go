@@ -13,14 +13,14 @@ type role int
 
 const (
 	roleNone    role = iota
-	roleCreate       // makes the object in its field "result"
+	roleCreate       // creates the object in its field "result"
 	roleSet          // changes the object in its first field
-	roleCommand      // goes into the queue in its first field
+	roleCommand      // is enqueued in the queue in its first field
 	roleSync         // waits for the queue in its first field
 )
 
-// setters are the calls that change an object, and whether their second field
-// says which part of it.
+// setters are the calls that change an object, and whether their second field identifies the part
+// of it.
 var setters = map[uint16]bool{
 	opClSetKernelArg: true, opClSetKernelExecInfo: true, opClSetProgramSpecializationConstant: true, opClBuildProgram: false, opClCompileProgram: false,
 	opClSetUserEventStatus: false, opClSetDefaultDeviceCommandQueue: false,
@@ -43,7 +43,7 @@ var roles = func() map[uint16]role {
 	return table
 }()
 
-// record keeps what the log needs of a message.
+// record passes a message to the log.
 func (w *Worker) record(m *session.Message) {
 	log := w.opts.Log
 	switch roles[m.Op] {
@@ -75,7 +75,8 @@ func (w *Worker) record(m *session.Message) {
 	}
 }
 
-// blockingRead: on an in-order queue everything before it is done with it.
+// blockingRead reports whether m is a blocking read. On an in-order queue all earlier commands are
+// done with it.
 func blockingRead(m *session.Message) bool {
 	switch m.Op {
 	case opClEnqueueReadBuffer, opClEnqueueReadBufferRect, opClEnqueueReadImage:
@@ -84,8 +85,8 @@ func blockingRead(m *session.Message) bool {
 	return false
 }
 
-// slotOf numbers the parts of an object that calls change: one for each call
-// and, where it has one, part.
+// slotOf returns the number of the part of an object that a call changes: one per call and, where
+// it has one, part.
 func slotOf(m *session.Message, fields []uint64) uint64 {
 	slot := uint64(m.Op) << 32
 	if setters[m.Op] && len(fields) > 1 {
@@ -94,7 +95,7 @@ func slotOf(m *session.Message, fields []uint64) uint64 {
 	return slot
 }
 
-// objectsOf reads the message's words, and all that may be ids of objects.
+// objectsOf reads the message's words, and all values that may be ids of objects.
 func objectsOf(m *session.Message) (fields, names []uint64) {
 	d := wire.NewDecoder(m.Body)
 	for _, f := range TraceTable[m.Op].Fields {

@@ -9,14 +9,14 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
-// recorder writes recipes of what the session has its driver compile, for the compile step
-// that fills the program's cache after the session. A nil recorder records nothing. Only the
-// dispatcher uses it.
+// recorder writes a recipe of every program and kernel that the session has its driver compile, for
+// the compile step that fills the program's cache after the session. A nil recorder records
+// nothing. Only the dispatcher uses it.
 type recorder struct {
 	out io.Writer
 	// known are the keys of recipes that need not be recorded.
 	known map[string]bool
-	// launches is set for drivers that compile at launch.
+	// launches reports that the driver compiles at launch.
 	launches bool
 	left     int // bytes that may still be written
 	kept     int // bytes of sources
@@ -26,7 +26,7 @@ type recorder struct {
 	kernels  map[uint64]*recordedKernel
 }
 
-// recordedKernel is what a launch of a kernel depends on.
+// recordedKernel is a kernel with the state that determines how the driver compiles its launches.
 type recordedKernel struct {
 	program, name string
 	args          []ArgRecipe
@@ -34,14 +34,14 @@ type recordedKernel struct {
 	seen          map[launchSizes]bool
 }
 
-// launchSizes tell apart the launches for which a driver compiles a kernel anew.
+// launchSizes distinguish the launches for which a driver compiles a kernel anew.
 type launchSizes struct {
 	dims          uint32
 	local, global [3]uint64 // global: only without a local size
 	offset, large bool
 }
 
-// manyLaunches bounds the launches of a kernel that are recorded.
+// manyLaunches bounds the recorded launches of a kernel.
 const manyLaunches = 64
 
 func newRecorder(out io.Writer, known map[string]bool, launches bool) *recorder {
@@ -63,7 +63,7 @@ func (r *recorder) write(recipe Recipe) {
 	}
 	r.left -= len(line) + 1
 	if _, err := r.out.Write(append(line, '\n')); err != nil {
-		r.left = 0 // a cold cache next time is all that follows
+		r.left = 0 // the only effect is a cold cache next time
 	}
 }
 
@@ -90,7 +90,7 @@ func (r *recorder) build(program uint64, options text, includes []byte) {
 	r.write(Recipe{Key: key, Program: p})
 }
 
-// binaries records that a program's binaries are wanted.
+// binaries records that a program's binaries are needed.
 func (r *recorder) binaries(program uint64) {
 	if r == nil || !r.launches || r.programs[program] == "" {
 		return
@@ -99,7 +99,7 @@ func (r *recorder) binaries(program uint64) {
 	r.write(Recipe{Key: keyOf([]byte(key), []byte("binaries")), Binaries: key})
 }
 
-// observe notes the creation of a kernel, which no part but the driver handles.
+// observe records the creation of a kernel, a call that no other part intercepts.
 func (r *recorder) observe(m *session.Message) {
 	if r == nil || m.Op != opClCreateKernel || !r.launches {
 		return
@@ -126,7 +126,7 @@ func (r *recorder) setArg(a *argsClSetKernelArg) {
 	}
 	form := a.Form
 	if form == formShared {
-		form = formMem // drivers compile a kernel for both alike
+		form = formMem // drivers compile a kernel alike for both
 	}
 	k.args[a.ArgIndex] = ArgRecipe{form, a.ArgSize}
 }

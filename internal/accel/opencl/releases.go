@@ -5,16 +5,16 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
-// releases ends the lives of objects that the client has released.
+// releases executes the client's releases of objects.
 type releases struct {
 	drv     *driver.Table
 	budget  *budget
 	objects *objects
 	events  *events
 	queues  *queues
-	// sharedMemory frees the storage of the buffers that have been made over it.
+	// sharedMemory frees the storage of the buffers over it.
 	sharedMemory *sharedMemory
-	// forget drops what a part knows of an object, before the driver releases it.
+	// forget drops a part's state of an object, before the driver releases it.
 	forget map[session.Kind]func(id uint64)
 }
 
@@ -25,8 +25,8 @@ var releasers = map[uint32]int{
 	uint32(kindKernel): fnClReleaseKernel,
 }
 
-// doRelease releases an object. An object whose creation failed is no error here: the
-// failure was reported when it happened.
+// doRelease releases an object. It is no error if the object's creation had failed: that failure
+// was reported when it happened.
 func (rs *releases) doRelease(m *message, a *argsRelease) error {
 	if a.Kind > 255 {
 		return nil

@@ -7,9 +7,9 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/driver"
 )
 
-// sharedMemory allocates shared virtual memory (coarse-grained). Each allocation has a buffer
-// over it, under the id that the client chose, by which its contents cross. The addresses are
-// the driver's: the client reserves the same ones in the program, or asks again.
+// sharedMemory allocates shared virtual memory (coarse-grained). Each allocation has a buffer over
+// it, under an id that the client chose, through which its contents are transferred. The driver
+// chooses the addresses: the client reserves the same ones in the program, or asks again.
 type sharedMemory struct {
 	drv      *driver.Table
 	caller   *caller
@@ -24,11 +24,11 @@ type sharedMemory struct {
 	freed []sharedAllocation
 }
 
-// sharedAllocation is memory of the driver's clSVMAlloc.
+// sharedAllocation is memory that the driver's clSVMAlloc returned.
 type sharedAllocation struct {
 	context uintptr // retained
 	address uintptr
-	size    uint64 // that the client uses
+	size    uint64 // bytes that the client uses
 	counted uint64 // bytes, with the padding
 }
 
@@ -36,14 +36,14 @@ const (
 	clKernelExecInfoSVMPtrs = 0x11B6
 	svmCoarseGrainBuffer    = 1 << 0
 	// largestAlignment is the size of OpenCL's largest data type (long16), to which drivers align
-	// without being asked. Fills rely on it.
+	// by default. Fills rely on it.
 	largestAlignment = 128
-	// maxPadding bounds what a client may ask for beyond the allocation.
+	// maxPadding bounds the padding that a client may request beyond the allocation.
 	maxPadding = 64 << 20
 )
 
-// sharesMemory reports whether the driver's device has coarse-grained shared virtual memory,
-// with every function that it takes.
+// sharesMemory reports whether the driver's device has coarse-grained shared virtual memory, with
+// every function that it requires.
 func sharesMemory(drv *driver.Table, frame *driver.Frame, handle uintptr) bool {
 	for _, fn := range []int{fnClSVMAlloc, fnClSVMFree, fnClSetKernelArgSVMPointer, fnClSetKernelExecInfo} {
 		if !drv.Has(fn) {
@@ -72,8 +72,9 @@ func (s *sharedMemory) doSvmAlloc(m *message, a *argsSvmAlloc) error {
 	return s.caller.reply(c, status, (&replySvmAlloc{Address: uint64(s.allocations[a.Result].address)}).encode(c.body))
 }
 
-// allocate makes the allocation and its buffer, which may be read and written whatever kernels may do
-// with the allocation. When it fails the id is that of a failed object.
+// allocate creates the allocation and its buffer, which may be read and written regardless of the
+// access that kernels have to the allocation. When it fails, the id becomes that of a failed
+// object.
 func (s *sharedMemory) allocate(c *call, a *argsSvmAlloc, context uintptr) int32 {
 	n := sharedAllocation{context: context, size: a.Size, counted: a.Size + a.Padding}
 	if c.status == clSuccess && !s.memory.reserve(n.counted) {
@@ -101,7 +102,7 @@ func (s *sharedMemory) allocate(c *call, a *argsSvmAlloc, context uintptr) int32
 	return status
 }
 
-// alignment is what the driver is asked for.
+// alignment returns the alignment argument for clSVMAlloc, 0 where the default suffices.
 func alignment(wanted uint32) uintptr {
 	if wanted <= largestAlignment {
 		return 0
@@ -109,7 +110,7 @@ func alignment(wanted uint32) uintptr {
 	return uintptr(wanted)
 }
 
-// released follows the release of a buffer.
+// released frees the allocation of a buffer that has been released.
 func (s *sharedMemory) released(id uint64) {
 	n, ok := s.allocations[id]
 	if !ok {
@@ -120,8 +121,9 @@ func (s *sharedMemory) released(id uint64) {
 	s.freeUnused()
 }
 
-// freeUnused frees what the client has freed, once no command can use it any more. Commands that
-// a user event holds back are not waited for: a later call tries again. Until then the bytes count.
+// freeUnused frees the allocations that the client has freed, once no command can use them any
+// more. It does not wait for commands that a user event holds back: a later call tries again. Until
+// then the bytes count.
 func (s *sharedMemory) freeUnused() {
 	if len(s.freed) == 0 || len(s.events.unresolved) > 0 {
 		return
@@ -135,7 +137,8 @@ func (s *sharedMemory) freeUnused() {
 	s.freed = s.freed[:0]
 }
 
-// pointer is the address of a place in an allocation. Its end is a place, too: programs pass it.
+// pointer returns the address of an offset in an allocation. The end is a valid offset: programs
+// pass it.
 func (s *sharedMemory) pointer(c *call, id, offset uint64) uintptr {
 	n, ok := s.allocations[id]
 	if !ok || offset > n.size {
@@ -156,7 +159,7 @@ func (s *sharedMemory) setKernelArg(c *call, kernel uintptr, a *argsClSetKernelA
 	return s.caller.invoke(c, fnClSetKernelArgSVMPointer, kernel, uintptr(a.ArgIndex), address), nil
 }
 
-// setExecInfo names the allocations that a kernel reaches by pointers that are no arguments.
+// setExecInfo passes the allocations that a kernel reaches through pointers that are not arguments.
 func (s *sharedMemory) setExecInfo(c *call, a *argsClSetKernelExecInfo) int32 {
 	kernel := c.handle(kindKernel, a.Kernel)
 	if a.ParamName != clKernelExecInfoSVMPtrs || len(a.Objects) == 0 {

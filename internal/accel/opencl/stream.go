@@ -7,35 +7,33 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
-// stream is a read that goes straight from the driver into the ring.
+// stream is a read that the driver writes directly into the ring.
 type stream struct {
 	reads    *reads
 	transfer transfer
-	alone    bool   // the client has nothing else to do
+	alone    bool   // the client waits for nothing else
 	ticket   ticket // zero: the read is not blocking, and the data is sent as a notice
 	serial   uint64
 	waits    waitList
-	event    uintptr // where the last piece's goes, or 0
+	event    uintptr // address for the last piece's event, or 0
 	queue    *queue
 	id       uint64 // of the event
 }
 
-// pieceSize is the most that goes out at a time: small enough to stay in a core's
-// cache and to keep the client busy with the next piece, large enough that a
-// driver call a piece does not matter.
+// pieceSize is the largest piece that is sent at a time: small enough to stay in a core's cache and
+// to keep the client busy with the next piece, large enough that one driver call per piece does not
+// matter.
 const pieceSize = 512 << 10
 
-// errOthersFirst stops a first piece: notices about earlier commands have to be sent before
-// it.
+// errOthersFirst stops a first piece: notices about earlier commands must be sent before it.
 var errOthersFirst = errors.New("something else goes first")
 
 type errStatus int32
 
 func (e errStatus) Error() string { return statusError("transfer", int32(e)).Error() }
 
-// run sends the data piece by piece. What the client could conclude from them is
-// sent before. The status is that of the piece that failed: nothing has been sent
-// since the one before it.
+// run sends the data piece by piece, after the notices of everything that the client could conclude
+// from it. The status is that of the piece that failed: nothing was sent after the piece before it.
 func (s *stream) run() (int32, error) {
 	t := &s.transfer
 	if s.reads.mover.shouldMap(s.queue, t) {
@@ -59,8 +57,8 @@ func (s *stream) run() (int32, error) {
 	return clSuccess, nil
 }
 
-// wait waits for the read's wait list while other goroutines may still send: the answers to
-// other threads, and kernels' output, on which the wait list may depend.
+// wait waits for the read's wait list while other goroutines may still send: the answers to other
+// threads, and kernels' output, on which the wait list may depend.
 func (s *stream) wait() int32 {
 	if s.alone && !s.reads.output.wanted.Load() || !s.queue.inOrder && s.waits.count == 0 {
 		return clSuccess
@@ -120,7 +118,7 @@ func (s *stream) piece(at uint64, n int) error {
 	return s.reads.client.out.Piece(h, body, n, fill)
 }
 
-// head begins a message of the read.
+// head returns the header and body of a message of the read.
 func (s *stream) head(status int32) (session.Header, []byte) {
 	if s.ticket.call != 0 {
 		return s.ticket.header(status), nil
@@ -128,7 +126,7 @@ func (s *stream) head(status int32) (session.Header, []byte) {
 	return session.Header{Op: opData}, (&argsData{Serial: s.serial, Status: status}).encode(nil)
 }
 
-// fail ends the read.
+// fail ends the read with a status.
 func (s *stream) fail(status int32) error {
 	h, body := s.head(status)
 	return s.reads.client.out.Send(h, body)

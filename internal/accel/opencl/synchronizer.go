@@ -20,7 +20,7 @@ func (s *synchronizer) doClFlush(m *message, a *argsClFlush) error {
 	if c.status != clSuccess || handle == 0 {
 		return s.caller.finish(c, s.caller.invoke(c, fnClFlush, handle))
 	}
-	s.queues.flushAll() // commands of other queues may be what this one's wait for
+	s.queues.flushAll() // this queue's commands may wait for commands of other queues
 	s.queues.flush(c.queue)
 	return s.caller.finish(c, clSuccess)
 }
@@ -40,8 +40,8 @@ func (s *synchronizer) doClFinish(m *message, a *argsClFinish) error {
 		}
 		return s.caller.finish(c, status)
 	}
-	// The marker stands for what was queued before: what other threads queue
-	// later is not waited for.
+	// The marker stands for the commands queued so far: the call does not wait for commands that
+	// other threads queue later.
 	out := c.memory(8)
 	status := c.status
 	if status == clSuccess {
@@ -116,7 +116,7 @@ func (s *synchronizer) doClSetUserEventStatus(m *message, a *argsClSetUserEventS
 	c := s.caller.begin(m)
 	handle := c.handle(kindEvent, a.Event)
 	if c.status == clSuccess && !s.events.unresolved[a.Event] {
-		c.fail(clInvalidOperation) // it is set already, or a command's
+		c.fail(clInvalidOperation) // the event is set already, or belongs to a command
 	}
 	status := s.setUserEvent(c, handle, a.ExecutionStatus)
 	if status == clSuccess {
@@ -125,16 +125,16 @@ func (s *synchronizer) doClSetUserEventStatus(m *message, a *argsClSetUserEventS
 			e, _ := s.objects.table.Any(a.Event)
 			e.Failed = clExecStatusError
 			s.objects.table.Replace(a.Event, e)
-			// PoCL invokes no callback for commands that fail with it.
+			// PoCL invokes no callback for commands that fail with the event.
 			s.events.pending.wakeCompleter()
 		}
 	}
 	return s.caller.finish(c, status)
 }
 
-// setUserEvent sets a user event's status. A failure runs through all commands that wait for
+// setUserEvent sets a user event's status. A failure propagates through all commands that wait for
 // the event before the driver returns, and PoCL reads the events of that chain after it has
-// released them: no last reference to one may be dropped meanwhile.
+// released them: no last reference to one of them may be dropped meanwhile.
 func (s *synchronizer) setUserEvent(c *call, handle uintptr, status int32) int32 {
 	p := &s.events.pending
 	p.mu.Lock()
@@ -143,8 +143,7 @@ func (s *synchronizer) setUserEvent(c *call, handle uintptr, status int32) int32
 	return s.caller.invoke(c, fnClSetUserEventStatus, handle, uintptr(status))
 }
 
-// doWatch makes an event's completion be reported at once instead of with the next
-// synchronization.
+// doWatch has an event's completion reported at once instead of at the next synchronization.
 func (s *synchronizer) doWatch(m *message, a *argsWatch) error {
 	c := s.caller.begin(m)
 	handle := c.handle(kindEvent, a.Event)
@@ -159,7 +158,8 @@ func (s *synchronizer) doWatch(m *message, a *argsWatch) error {
 	}
 	p.mu.Unlock()
 	if item == nil {
-		// Complete and settled, or a user event, of which the client knows.
+		// The command is complete and reported, or the event is a user event, whose status the
+		// client knows.
 		if err := s.events.synchronize(); err != nil {
 			return err
 		}

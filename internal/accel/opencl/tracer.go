@@ -11,34 +11,34 @@ import (
 )
 
 // The kinds of entries that a worker sends of a recording. All times are ns of the worker's
-// CLOCK_MONOTONIC. Numbers are varints, differences to those of the message before.
+// CLOCK_MONOTONIC. Numbers are varints, differences to the values of the message before.
 const (
-	// entryMessage: serial, when it was received, how long it was executed, how much of that
+	// entryMessage: serial, time of its receipt, duration of its execution, part of that in which
 	// the dispatcher waited for the rest of the message.
 	entryMessage = 1
-	// entryReply: serial, when the reply was sent.
+	// entryReply: serial, time when the reply was sent.
 	entryReply = 2
-	// entryDevice: serial, when the device began with the command, how long that took.
+	// entryDevice: serial, time when the device began to execute the command, duration.
 	entryDevice = 3
 )
 
 // The bounds of a recording in a worker.
 const (
 	flushEntries      = 4 << 10 // bytes at which the entries are sent
-	flushIdle         = 512     // the same while the client sends nothing
+	flushIdle         = 512     // the same, while the client sends nothing
 	collectBatch      = 64
 	maxTracedCommands = 1 << 16 // commands whose times are awaited
 	maxUnreplied      = 1 << 16
 )
 
-// tracedCommand is a command whose times the device is asked for when it is complete.
+// tracedCommand is a command whose times are read when it is complete.
 type tracedCommand struct {
 	serial uint64
-	event  uintptr // held
+	event  uintptr // retained
 }
 
-// tracer records, for a trace, what the worker does with each message. It belongs to the
-// dispatcher, but for replies, which helpers send as well.
+// tracer records the worker's handling of each message, for a trace. Only the dispatcher uses it,
+// except replied, which helpers call as well.
 type tracer struct {
 	drv    *driver.Table
 	client *client
@@ -56,7 +56,7 @@ type tracer struct {
 	unreplied map[uint32]uint64 // serials by call
 }
 
-// doRecord begins a recording, or sends the rest of it.
+// doRecord begins a recording, or ends it and sends its remaining entries.
 func (w *Worker) doRecord(m *message, a *argsRecord) error {
 	c := w.caller.begin(m)
 	if err := w.caller.finish(c, clSuccess); err != nil {
@@ -120,7 +120,7 @@ func (r *tracer) step(m *session.Message, execute func(*session.Message) error) 
 	return err
 }
 
-// rest is called when the client has sent nothing more.
+// rest collects and sends entries. It is called when the client has sent nothing more.
 func (r *tracer) rest() error {
 	r.collect(len(r.commands))
 	r.mu.Lock()
@@ -160,8 +160,8 @@ func (r *tracer) replied(call uint32) {
 	r.entries = binary.AppendVarint(r.entries, now-r.received)
 }
 
-// command has the times of a command recorded. The event is retained unless it is the
-// tracer's already.
+// command has the times of a command recorded. The event is retained unless the tracer owns it
+// already.
 func (r *tracer) command(serial uint64, event uintptr, owned bool) {
 	if len(r.commands) >= maxTracedCommands {
 		r.collect(len(r.commands))
@@ -194,8 +194,8 @@ func (r *tracer) collect(n int) {
 	r.commands = append(kept, r.commands[n:]...)
 }
 
-// record records the times of a command and drops its event, or returns false while it is not
-// complete.
+// record records the times of a command and releases its event, or returns false while the command
+// is not complete.
 func (r *tracer) record(c tracedCommand) bool {
 	status := int32(-1)
 	if v, ok := r.info(fnClGetEventInfo, c.event, clEventExecutionStatus, 4); ok {
@@ -229,9 +229,9 @@ func (r *tracer) info(fn int, event uintptr, param, size uintptr) (uint64, bool)
 	return firstWord(r.scratch), status == clSuccess
 }
 
-// withProfiling returns the properties of a queue with profiling added, and whether the client
-// had not asked for it. A queue on the device, or with properties that only such a one may have,
-// stays as it is.
+// withProfiling returns the properties of a queue with profiling added, and whether it was added.
+// The properties of a queue on the device, or properties that only such a queue may have, stay as
+// they are.
 func withProfiling(list []uint64) (with []uint64, added bool) {
 	for i := 0; i+1 < len(list) && list[i] != 0; i += 2 {
 		if list[i] != clQueueProperties {

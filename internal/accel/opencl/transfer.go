@@ -6,15 +6,14 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/driver"
 )
 
-// transfer is a command that moves bytes between ring and device. Pieces of it
-// can be moved one after the other.
+// transfer is a command that copies bytes between ring and device. It can be executed piece by
+// piece.
 type transfer struct {
 	mem   uintptr
-	place *bufferPart // of a contiguous part of a buffer
+	place *bufferPart // set for a contiguous part of a buffer
 	total uint64
 	unit  int // pieces are multiples of this
-	// move enqueues a piece: nWaits and waits hold the first part back, event is
-	// made by the last.
+	// move enqueues a piece: the first piece waits for nWaits and waits, the last creates event.
 	move func(ptr uintptr, offset uint64, size int, blocking, nWaits, waits, event uintptr) int32
 }
 
@@ -26,10 +25,10 @@ type span struct {
 
 func (s *span) bytes() uint64 { return product(s.row, s.region[1], s.region[2]) }
 
-// each cuts size bytes at offset, whole rows both, into boxes.
+// each splits size bytes at offset, both whole rows, into boxes.
 func (s *span) each(offset uint64, size int, box func(origin, region [3]uint64, at uint64, last bool) int32) int32 {
 	if s.bytes() == 0 {
-		return box(s.origin, s.region, 0, true) // the driver has a word for it
+		return box(s.origin, s.region, 0, true) // the driver has an error for it
 	}
 	height := s.region[1]
 	first, rows, at := offset/s.row, uint64(size)/s.row, uint64(0)
@@ -57,7 +56,8 @@ func (mv *mover) bufferTransfer(fn int, queue, mem uintptr, offset, size uint64)
 	}}
 }
 
-// spanTransfer moves the boxes of s; pitches stand between region and pointer.
+// spanTransfer returns a transfer of the boxes of s. call passes the pitches, if any, to the
+// driver.
 func (mv *mover) spanTransfer(c *call, mem uintptr, s span, call func(origin, region, ptr, blocking, nWaits, waits, event uintptr) int32) transfer {
 	origin, region := c.memory(24), c.memory(24)
 	return transfer{mem: mem, total: s.bytes(), unit: int(min(max(s.row, 1), 1<<40)), move: func(ptr uintptr, at uint64, n int, blocking, nWaits, waits, event uintptr) int32 {
@@ -112,19 +112,19 @@ func putWords(b []byte, words []uint64) {
 	}
 }
 
-// waitList is a command's wait list as the driver takes it.
+// waitList is a command's wait list as the driver's arguments.
 type waitList struct{ count, list uintptr }
 
 func (c *call) waitList(ids []uint64) waitList {
 	return waitList{uintptr(len(ids)), c.handles(kindEvent, ids)}
 }
 
-// mover makes the driver's calls that move bytes: copies of buffers, rectangles and
-// images, and maps.
+// mover calls the driver's functions that move bytes: copies of buffers, rectangles and images, and
+// maps.
 type mover struct {
 	drv        *driver.Table
 	frames     *frames
 	device     *device
 	memObjects *memObjects
-	area       int // of each direction of the ring
+	area       int // size of each direction of the ring
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/driver"
 )
 
-// newSince are the functions that came after OpenCL 1.1, by version. A loader
-// has all of them; behind one that the platform's own table is too short for
-// lies whatever comes after that table in memory.
+// newSince lists the functions that were added after OpenCL 1.1, by version. A loader has all of
+// them; a call of a function beyond the end of a platform's own dispatch table jumps to whatever
+// follows that table in memory.
 var newSince = map[int][]string{
 	12: {
 		"clCreateSubDevices", "clRetainDevice", "clReleaseDevice", "clCreateImage", "clCreateProgramWithBuiltInKernels",
@@ -28,7 +28,7 @@ var newSince = map[int][]string{
 	30: {"clCreateBufferWithProperties", "clCreateImageWithProperties", "clSetContextDestructorCallback"},
 }
 
-// functionsOf leaves of a driver's functions those that a platform has.
+// functionsOf removes from a driver's functions those that the platform's version lacks.
 func functionsOf(drv *driver.Table, platform uintptr, frame *driver.Frame) *driver.Table {
 	version := platformVersion(queryText(drv, frame, fnClGetPlatformInfo, platform, clPlatformVersion))
 	var missing []string
@@ -42,7 +42,7 @@ func functionsOf(drv *driver.Table, platform uintptr, frame *driver.Frame) *driv
 
 const clPlatformVersion = 0x0901
 
-// platformVersion reads "OpenCL 1.2 ..." as 12. What can't be read is as old as can be.
+// platformVersion parses "OpenCL 1.2 ..." as 12. A version that can't be parsed counts as 1.0.
 func platformVersion(text string) int {
 	var major, minor int
 	if _, err := fmt.Sscanf(text, "OpenCL %d.%d", &major, &minor); err != nil {

@@ -18,8 +18,7 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
-// Gate is asked before a command is given to the device. Its methods are
-// called by the dispatcher only.
+// Gate controls the session's access to a shared device. Only the dispatcher calls its methods.
 type Gate interface {
 	// Submit waits until the session may use the device.
 	Submit()
@@ -34,49 +33,49 @@ type Ring interface {
 	Area() int
 }
 
-// Options of a Worker.
+// Options configure a Worker.
 type Options struct {
-	// Driver is the driver's functions, as Functions names them.
+	// Driver contains the driver's functions, in the order of Functions.
 	Driver *driver.Table
-	// Callbacks are the process's; nil for a driver without callbacks.
+	// Callbacks are the process's callbacks; nil for a driver without callbacks.
 	Callbacks *driver.Callbacks
 	Ring      Ring
-	// Device is its index in the order of Probe, DeviceName what it should be called.
+	// Device is the device's index in the order of Probe, DeviceName the name that it must have.
 	Device     int
 	DeviceName string
-	// Memory is what the session may allocate; 0: all that the device has.
+	// Memory bounds the session's allocations; 0: all memory of the device.
 	Memory outboard.Bytes
-	// Quota is where the session gets more of Memory than InitialQuota; nil: Memory is the
-	// session's alone.
+	// Quota is the source of quota beyond InitialQuota, up to Memory; nil: Memory is the session's
+	// alone.
 	Quota        Quota
 	InitialQuota outboard.Bytes
-	// Host is what the session may hold of this process's memory: transfers on
-	// their way, objects, commands that are not done. 0: as much as of the
-	// device's, at most a quarter of the machine's, and a little.
+	// Host bounds the memory of this process that the session may use: running transfers, objects,
+	// pending commands. 0: as much as of the device's, at most a quarter of the machine's, and a
+	// little more.
 	Host outboard.Bytes
-	// IncludeDir is where header files of builds go, and stay.
+	// IncludeDir is the folder for the header files of builds, which outlive the session.
 	IncludeDir string
-	// Output is what the driver writes to its standard output; nil: nothing.
+	// Output is the reading end of the driver's standard output; nil: nothing is read.
 	Output *os.File
-	// Gate shares the device; nil: the session has it for itself.
+	// Gate shares the device; nil: the session has exclusive use of it.
 	Gate Gate
-	// Recipes gets what a compile step needs to compile the session's kernels again, but for
-	// those whose keys are in KnownRecipes; nil: nothing is recorded.
+	// Recipes receives the recipes that a compile step needs to compile the session's kernels
+	// again, except those with keys in KnownRecipes; nil: nothing is recorded.
 	Recipes      io.Writer
 	KnownRecipes map[string]bool
-	// Log keeps what is needed to rebuild the session; nil: nothing is kept.
+	// Log records the messages that are needed to rebuild the session; nil: nothing is recorded.
 	Log *session.Log
 }
 
-// Library is the loader that finds the system's drivers.
+// Library is the name of the loader that finds the system's drivers.
 const Library = "libOpenCL.so.1"
 
-// Functions are the names of the driver's functions, in the order in which
-// Options.Driver has to have them.
+// Functions returns the names of the driver's functions, in the order that Options.Driver must
+// have.
 func Functions() []string { return functionNames }
 
-// Worker executes one session: it takes messages off the ring and has each executed by the
-// part that owns what the message is about.
+// Worker executes one session: it reads messages from the ring and dispatches each to the part that
+// handles it.
 type Worker struct {
 	opts  Options
 	drv   *driver.Table
@@ -92,8 +91,8 @@ type Worker struct {
 	// diagnostics are lines for the program's standard error.
 	diagnostics diagnostics
 
-	// State of the session, from the bottom up: a part uses those above it. The
-	// exceptions are where one part has to wait for commands that another one tracks.
+	// State of the session, from the bottom up: a part uses those above it. The exceptions are
+	// parts that wait for commands that another part tracks.
 	objects    *objects
 	events     *events
 	queues     *queues
@@ -115,7 +114,7 @@ type Worker struct {
 	recorder     *recorder
 }
 
-// New finds the device and returns a worker for it that has not sent anything yet.
+// New finds the device and returns a worker for it. The worker has not sent anything yet.
 func New(opts Options) (*Worker, error) {
 	if opts.Callbacks == nil {
 		opts.Callbacks = &driver.Callbacks{}
@@ -144,7 +143,7 @@ func New(opts Options) (*Worker, error) {
 	return w, w.addFixedObjects()
 }
 
-// newState makes the parts that keep the session's state.
+// newState creates the parts that hold the session's state.
 func (w *Worker) newState() error {
 	opts, cl := &w.opts, w.client
 	staging := &staging{host: w.budget}
@@ -170,7 +169,7 @@ func (w *Worker) newState() error {
 	return w.events.pending.init()
 }
 
-// newCalls makes the parts that execute calls.
+// newCalls creates the parts that execute calls.
 func (w *Worker) newCalls() {
 	opts, cl, k := &w.opts, w.client, w.caller
 	if opts.Recipes != nil {
@@ -219,7 +218,7 @@ func (w *Worker) newCalls() {
 	}
 }
 
-// The ids that the description gives to the two objects that are always there.
+// The ids that the description gives to the two predefined objects.
 const (
 	platformID = 1
 	deviceID   = 2
@@ -264,8 +263,8 @@ func (w *Worker) addFixedObjects() error {
 	return w.objects.table.Add(deviceID, session.Entry{Kind: kindDevice, Handle: w.device.handle})
 }
 
-// Run sends the snapshot and then executes what comes until the ring is closed,
-// which gives nil, or something breaks. The goroutine stays on one thread.
+// Run sends the snapshot and then executes messages until the ring is closed, for which it returns
+// nil, or until an error. The goroutine stays on one thread.
 func (w *Worker) Run(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -276,7 +275,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	helpers.Go(func() { w.events.runCompleter(ctx) })
 	helpers.Go(func() { w.output.watch(ctx) })
 	helpers.Go(func() { w.contexts.forwardErrors(ctx) })
-	if err := w.sendSnapshot(); err != nil { // it comes first
+	if err := w.sendSnapshot(); err != nil { // it must be the first message
 		return err
 	}
 	helpers.Go(func() { w.diagnostics.forward(ctx) })
@@ -324,35 +323,35 @@ func (w *Worker) step() error {
 	return w.dispatch(&m)
 }
 
-// Working reports whether the device works for the client, as far as that is known
-// without asking the driver: what depends on the client may be pending for ever. Any
-// goroutine may ask.
+// Working reports whether the device works for the client, as far as that is known without asking
+// the driver. Commands that depend on the client don't count: they may be pending for ever. Any
+// goroutine may call it.
 func (w *Worker) Working() bool {
 	return w.queues.waiting.Load() || w.events.pending.count.Load() > 0 && !w.events.gated.Load()
 }
 
-// Stats are what the session has done so far; any goroutine may ask.
+// Stats returns the session's totals so far. Any goroutine may call it.
 func (w *Worker) Stats() control.Stats {
 	in, out := w.client.in.Bytes(), w.client.out.Bytes()
 	return control.Stats{Memory: outboard.Bytes(w.memory.inUse()), Calls: w.calls.Load(), BytesIn: in, BytesOut: out}
 }
 
-// GrantMemory adds to the session's quota of device memory, ReclaimMemory takes back and
-// returns what is not in use. Any goroutine may call them.
+// GrantMemory adds to the session's quota of device memory; ReclaimMemory takes its unused part
+// back and returns the number of bytes. Any goroutine may call them.
 func (w *Worker) GrantMemory(bytes uint64) { w.memory.grant(bytes) }
 
 // ReclaimMemory is described at GrantMemory.
 func (w *Worker) ReclaimMemory() (bytes uint64) { return w.memory.reclaim() }
 
-// Drain waits until the device has done all that it was given, unless that
-// depends on the client. Only the dispatcher's Gate may call it.
+// Drain waits until the device has executed all submitted commands, unless they depend on the
+// client. Only the dispatcher's Gate may call it.
 func (w *Worker) Drain() {
 	if len(w.events.unresolved) == 0 {
 		w.queues.drain()
 	}
 }
 
-// Busy reports whether the device may be working for us.
+// Busy reports whether the device may be working for the session.
 func (w *Worker) Busy() bool {
 	for _, q := range w.queues.byID {
 		if q.busy {

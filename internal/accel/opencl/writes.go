@@ -19,9 +19,8 @@ type writes struct {
 	mover      *mover
 }
 
-// directWrite is the size from which a write goes straight from the ring into the
-// driver, blocking: smaller ones are cheaper to copy aside, so that the device keeps
-// working.
+// directWrite is the size from which a write passes the ring's memory to the driver, blocking:
+// copying a smaller write to staging memory is cheaper and keeps the device working.
 const directWrite = 64 << 10
 
 func (wr *writes) doClEnqueueWriteBuffer(m *message, a *argsClEnqueueWriteBuffer) error {
@@ -78,9 +77,9 @@ func (wr *writes) write(c *call, t transfer, waits []uint64, event uint64) error
 	return wr.caller.finish(c, status)
 }
 
-// writeBulk chooses how the data reaches the driver. Directly from the ring is the shortest,
-// but blocks until the command's wait list is complete: the data of a client with several
-// threads is copied to staging memory when there is some.
+// writeBulk chooses how the data reaches the driver. Passing it directly from the ring is the
+// fastest, but blocks until the command's wait list is complete: the data of a client with several
+// threads is copied to staging memory while there is some.
 func (wr *writes) writeBulk(c *call, t transfer, list waitList, out uintptr) (int32, error) {
 	idle := c.queue != nil && !c.queue.busy && list.count == 0
 	direct := len(wr.events.unresolved) == 0 && t.unit <= wr.mover.area/4
@@ -101,10 +100,10 @@ func (wr *writes) writeBulk(c *call, t transfer, list waitList, out uintptr) (in
 	return c.status, nil
 }
 
-// writeDirect hands ring memory to the driver.
+// writeDirect passes ring memory to the driver.
 func (wr *writes) writeDirect(c *call, t transfer, list waitList, out uintptr) (int32, error) {
-	defer wr.caller.cancelSubmit() // it is done when this is
-	wr.queues.flushAll()           // what the wait list names may be in other queues
+	defer wr.caller.cancelSubmit() // the command is done when this function is
+	wr.queues.flushAll()           // the commands of the wait list may be in other queues
 	write := wr.writePieces
 	if wr.mover.shouldMap(c.queue, &t) {
 		write = wr.writeMapped
@@ -162,7 +161,7 @@ func (wr *writes) writeMapped(t *transfer, list waitList, out uintptr) (int32, e
 	return wr.mover.unmapBuffer(t, mapped, out), nil
 }
 
-// writeStaged lets the driver take the data from where it was copied to.
+// writeStaged enqueues a write whose data is in staging memory.
 func (wr *writes) writeStaged(c *call, t transfer, block []byte, list waitList, out uintptr) int32 {
 	item := &pendingCommand{queue: c.queue, block: block, id: c.event}
 	if out == 0 {

@@ -19,15 +19,15 @@ import (
 //go:embed c/*.c c/*.h
 var sources embed.FS
 
-// Source files that programs are linked with. Those of the second list call
-// OpenCL; the programs that are not linked with OpenCL do without them.
+// Source files that are linked into the programs. openclParts call OpenCL and are linked only into
+// programs that are linked with OpenCL.
 var (
 	plainParts  = []string{"child.c", "clt.c", "names.c"}
 	openclParts = []string{"opencl.c", "work.c"}
 	unlinked    = []string{"unload"}
 )
 
-// Suite is the programs, built.
+// Suite is the set of built test programs.
 type Suite struct {
 	dir      string
 	programs []string
@@ -44,8 +44,8 @@ func Build(t testing.TB) *Suite {
 	return BuildIn(t, t.TempDir())
 }
 
-// BuildIn is Build with a folder that may outlast the test, so that several tests use the programs and
-// what they print over the local driver.
+// BuildIn is Build with a folder that may outlast the test, so that several tests share the
+// programs and their output over the local driver.
 func BuildIn(t testing.TB, dir string) *Suite {
 	t.Helper()
 	requireTools(t)
@@ -71,12 +71,12 @@ func BuildIn(t testing.TB, dir string) *Suite {
 	return suite
 }
 
-// Programs lists the test programs; the benchmark is not one of them.
+// Programs lists the test programs, without the benchmark.
 func (s *Suite) Programs() []string {
 	return slices.DeleteFunc(slices.Clone(s.programs), func(name string) bool { return name == "bench" })
 }
 
-// Path is where a built program is. Path("bench") is the benchmark.
+// Path returns the path of a built program. Path("bench") is the benchmark's.
 func (s *Suite) Path(program string) string { return filepath.Join(s.dir, program) }
 
 // compileAll compiles the shared parts once, and then the programs.

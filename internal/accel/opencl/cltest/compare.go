@@ -11,34 +11,32 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Options say how the programs are run the other way.
+// Options configure a comparison.
 type Options struct {
 	// Driver is the local driver to compare with; nil means PoCL.
 	Driver *Driver
 
-	// Through changes a command, ready to run over the local driver, so that
-	// it runs the other way. Nil compares nothing: the cases' own checks must
-	// hold over the local driver.
+	// Through changes a command that is ready to run over the local driver, so that it runs the
+	// other way. Nil compares nothing: the cases' own checks must hold over the local driver.
 	Through func(*exec.Cmd)
 
-	// Programs to run; empty means all that
-	// make sense with the driver.
+	// Programs are the programs to run; empty means all that make sense with the driver.
 	Programs []string
 
-	// InTurn runs one program after the other. Programs that run beside each other wait for
-	// places among the parallel tests, so a test that holds a lock which those wait for needs it.
+	// InTurn runs one program after the other. Programs that run in parallel wait for slots among
+	// the parallel tests, so a test that holds a lock for which the tests in these slots wait needs
+	// InTurn.
 	InTurn bool
 
-	// Limit ends a run of one program that hangs. Zero means five minutes.
+	// Limit bounds the run of one program, which may hang. Zero means five minutes.
 	Limit time.Duration
 
-	// Differs names lines that may differ, with the reason: the key is
-	// "program/case" for a whole case, or "program/case what" for the lines
-	// that begin so.
+	// Differs lists lines that may differ, with the reason: the key is "program/case" for a whole
+	// case, or "program/case what" for the lines that begin so.
 	Differs map[string]string
 
-	// Skip names cases, as "program/case", that are not run the other way, with
-	// the reason: they kill the driver there, and all later cases with it.
+	// Skip lists cases, as "program/case", that are not run the other way, with the reason: they
+	// kill the driver there, and all later cases with it.
 	Skip map[string]string
 }
 
@@ -90,7 +88,7 @@ func (s *Suite) compareProgram(t *testing.T, program string, options Options) {
 	}
 }
 
-// runNative runs a program's cases, but for the odd ones, once for each suite.
+// runNative runs a program's cases over the local driver, except the odd ones, once per suite.
 func (s *Suite) runNative(program string, names []string, options Options) *result {
 	driver, key := options.Driver, options.Driver.name+"/"+program
 	s.mu.Lock()
@@ -123,7 +121,7 @@ func compareCase(t *testing.T, key string, got, want *caseResult, differs map[st
 	}
 }
 
-// compared leaves out failures, which are reported by themselves, and lines
+// compared returns the lines to compare: not failures, which are reported separately, and not lines
 // that may differ.
 func compared(key string, r *caseResult, differs map[string]string) []string {
 	program, _, _ := strings.Cut(key, "/")

@@ -12,9 +12,9 @@ import (
 // Driver is a local OpenCL driver that serves as the oracle.
 type Driver struct {
 	name     string
-	vendors  string            // for OCL_ICD_VENDORS; empty leaves it
-	programs []string          // those that make sense with it; empty means all
-	odd      map[string]string // cases that it does not pass, with the reason
+	vendors  string            // value of OCL_ICD_VENDORS; empty leaves the variable
+	programs []string          // programs that make sense with the driver; empty means all
+	odd      map[string]string // cases that the driver does not pass, with the reason
 }
 
 // choose makes a command use the driver.
@@ -24,8 +24,7 @@ func (d *Driver) choose(cmd *exec.Cmd) {
 	}
 }
 
-// PoCL is the driver that the tests know best: the system's, found as any
-// program finds it.
+// PoCL is the main oracle: the system's driver, found as any program finds it.
 func PoCL() *Driver {
 	odd := maps.Clone(oddWithPoCL)
 	for _, row := range oddOrders {
@@ -38,9 +37,9 @@ func PoCL() *Driver {
 
 const oclgrindLibrary = "/usr/lib/oclgrind/liboclgrind-rt-icd.so"
 
-// Oclgrind is the second driver: an interpreter of OpenCL 1.2 that may be used
-// from one thread only and runs nothing before it is waited for. Without it
-// the test is skipped, unless need.Variable names "oclgrind".
+// Oclgrind is the second driver: an interpreter of OpenCL 1.2 that may be used from one thread only
+// and executes nothing before a program waits for it. Without it the test is skipped, unless
+// need.Variable names "oclgrind".
 func Oclgrind(t testing.TB) *Driver {
 	t.Helper()
 	need.Program(t, "oclgrind")
@@ -52,7 +51,7 @@ func Oclgrind(t testing.TB) *Driver {
 	}
 }
 
-// oddOrders names the functions that do not report errors in the specification's order over PoCL,
+// oddOrders lists the functions that do not report errors in the specification's order over PoCL,
 // with the reason.
 var oddOrders = []struct{ functions, reason string }{
 	{reason: "PoCL 3.1 checks in another order, or not at all", functions: `
@@ -74,7 +73,7 @@ var oddOrders = []struct{ functions, reason string }{
 	{reason: "PoCL 3.1 has what a borrowed device has not", functions: `clEnqueueNativeKernel`},
 }
 
-// On a borrowed device these cases' own checks must hold.
+// Cases that fail over the local driver. On a borrowed device their own checks must hold.
 var (
 	oddWithPoCL = map[string]string{
 		"event/callback_of_failure":   "PoCL 3.1 never calls back for a command whose wait list failed",

@@ -14,7 +14,7 @@ import (
 
 // caseResult is the output of one case.
 type caseResult struct {
-	lines []string // without the last
+	lines []string // without the last line
 	last  string   // "ok", "FAILED", "skipped (...)"; empty: the program died in it
 	died  string   // how, when it died
 }
@@ -25,7 +25,7 @@ type result struct {
 	order []string
 }
 
-// maxDeaths is how often a program is started again in one run.
+// maxDeaths is how often a program is restarted in one run.
 const maxDeaths = 8
 
 // run runs the wanted cases of a program. When the program dies in a case, it
@@ -80,8 +80,8 @@ func list(path string) ([]string, error) {
 	return strings.Fields(string(output)), nil
 }
 
-// execute runs a command and answers its standard output. The command and
-// everything it started in its group ends with the limit.
+// execute runs a command and returns its standard output. At the limit it kills the command's
+// process group.
 func execute(path string, args []string, through func(*exec.Cmd), limit time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -111,9 +111,8 @@ func execute(path string, args []string, through func(*exec.Cmd), limit time.Dur
 	return stdout.Bytes(), err
 }
 
-// parse sorts lines by case: "case what: value", "case FAILED where: what" and
-// the last one "case: ok". Lines of no wanted case belong to the case that is
-// running, as what a kernel prints does.
+// parse sorts lines by case: "case what: value", "case FAILED where: what" and the last one "case:
+// ok". Lines of no wanted case, such as the output of a kernel, belong to the case that is running.
 func parse(output []byte, wanted []string) map[string]*caseResult {
 	found := map[string]*caseResult{}
 	at := 0

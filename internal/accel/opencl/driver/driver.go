@@ -1,8 +1,8 @@
-// Package driver carries the OpenCL driver library that programs load.
+// Package driver contains the OpenCL driver library that programs load.
 //
-// The library is not made by `go build`: `make build` compiles it and puts it,
-// compressed, into the folder lib before the Go program is linked. A program
-// built without it works in everything but running OpenCL programs.
+// `go build` does not make the library: `make build` compiles it and writes it, compressed, to the
+// folder lib before the Go program is linked. A program built without it can do everything but run
+// OpenCL programs.
 package driver
 
 import (
@@ -28,10 +28,9 @@ const Name = "libopencl.so"
 
 const op = "driver library"
 
-// Extract writes the library below dir, unless it is there already, and returns
-// the folder for OCL_ICD_VENDORS: it names this
-// library and no other. Each build of the library has a folder of its own, so
-// that running programs keep theirs.
+// Extract writes the library below dir, unless it is there already, and returns the folder for
+// OCL_ICD_VENDORS, which names this library and no other. Each build of the library has a folder of
+// its own, so that running programs keep theirs.
 func Extract(dir string) (vendors string, err error) {
 	packed, err := lib.ReadFile("lib/" + Name + ".gz")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -45,8 +44,8 @@ func Extract(dir string) (vendors string, err error) {
 
 func extract(packed []byte, dir string) (vendors string, err error) {
 	sum := sha256.Sum256(packed)
-	// The loaders put the name of the folder and of the library together
-	// without looking for relative paths.
+	// The loaders concatenate the names of the folder and of the library and do not handle relative
+	// paths.
 	home, err := filepath.Abs(filepath.Join(dir, hex.EncodeToString(sum[:8])))
 	if err != nil {
 		return "", &outboard.Error{Op: op, Err: err}
@@ -61,8 +60,7 @@ func extract(packed []byte, dir string) (vendors string, err error) {
 	return vendors, nil
 }
 
-// install creates the folder under a temporary name first, so that it appears
-// complete.
+// install creates the folder under a temporary name first, so that it appears complete.
 func install(packed []byte, home string) error {
 	if err := os.MkdirAll(filepath.Dir(home), 0o755); err != nil {
 		return err

@@ -66,8 +66,8 @@ static double since_us(uint64_t start) { return (double)(clt_now() - start) / 1e
 
 static const char *const source = "kernel void add(global uint *at, uint value) { at[get_global_id(0)] += value; }";
 
-// The waits that the program itself asks for: the build and the last read. All other calls need no answer of the device
-// that was not known before.
+// The waits that the program itself requests: the build and the last read. All other calls need no
+// answer of the device that was not known before.
 enum { own_waits = 2 };
 
 static void start(bool quiet) {
@@ -137,14 +137,14 @@ static void launches(int count) {
 	DO(clFinish(cl.queue));
 }
 
-// What PyOpenCL's small programs do: launch, and read an array of 4 KiB.
+// A launch and a read of an array of 4 KiB, as PyOpenCL's small programs do.
 static void launch_and_read(void) {
 	static unsigned char page[4096];
 	launch();
 	DO(clEnqueueReadBuffer(cl.queue, cl.page, CL_TRUE, 0, sizeof page, page, 0, NULL, NULL));
 }
 
-// What OpenCL-CTS does with images: map one, write it, and unmap it.
+// Maps an image, writes it and unmaps it, as OpenCL-CTS does.
 static void map_image(void) {
 	static const size_t origin[3], region[3] = {side, side, 1};
 	static cl_uchar value;
@@ -158,7 +158,7 @@ static void map_image(void) {
 	DO(clEnqueueUnmapMemObject(cl.queue, cl.image, at, 0, NULL, NULL));
 }
 
-// The same, and a command on the device writes the image in between.
+// The same, with a command on the device that writes the image in between.
 static void map_copied_image(void) {
 	static const size_t origin[3], region[3] = {side, side, 1};
 	size_t pitch;
@@ -191,7 +191,7 @@ static void thousand_launches(void) { launches(1000); }
 
 static void hundred_launches(void) { launches(100); }
 
-// measure times a thing, after having done it a few times.
+// measure times a function, after some warm-up runs.
 static void measure(const char *name, void (*thing)(void), long count, long warm, double divisor) {
 	double *values = room(count);
 	for (long i = 0; i < warm; i++)
@@ -205,7 +205,7 @@ static void measure(const char *name, void (*thing)(void), long count, long warm
 	free(values);
 }
 
-// The enqueueing alone of 1,000 launches, without the wait for them.
+// Measures the enqueueing alone of 1,000 launches, without the wait for them.
 static void enqueue_only(long count) {
 	double *values = room(count);
 	for (long i = 0; i < count; i++) {
@@ -230,7 +230,7 @@ static void transfers(long megabytes, long count) {
 	double *write = room(count), *read = room(count);
 	if (!host)
 		exit(1);
-	clt_fill(host, bytes, 1); // random bytes: nothing on the way may profit from zeros
+	clt_fill(host, bytes, 1); // random bytes: no layer may profit from zeros
 	uint64_t hash = clt_hash(host, bytes);
 	for (long i = -1; i < count; i++) { // the first one touches the memory of both sides
 		uint64_t begin = clt_now();

@@ -1,4 +1,5 @@
-// Events: wait lists, user events, callbacks, markers and barriers, failures that spread, profiling, queues.
+// Events: wait lists, user events, callbacks, markers and barriers, failures that propagate,
+// profiling, queues.
 #define _GNU_SOURCE
 #include "clt.h"
 
@@ -26,7 +27,7 @@ static cl_event user_event(void) {
 	return event;
 }
 
-// await polls an atomic until it has the value, or patience ends.
+// await polls an atomic until it has the value, or until patience_s seconds have passed.
 static bool await(atomic_int *value, int wanted) {
 	uint64_t until = clt_now() + patience_s * 1000000000ull;
 	while (atomic_load(value) != wanted)
@@ -35,7 +36,7 @@ static bool await(atomic_int *value, int wanted) {
 	return true;
 }
 
-// poll asks for the state again and again, as many programs do, until the command has ended.
+// poll_until_ended polls the command's state, as many programs do, until the command has ended.
 static cl_int poll_until_ended(cl_event event) {
 	uint64_t until = clt_now() + patience_s * 1000000000ull;
 	cl_int last = CL_QUEUED, now;
@@ -77,7 +78,7 @@ static cl_uint first_word(cl_mem at) {
 
 // --- order --------------------------------------------------------------------------------------
 
-// A chain of commands that hops between queues is ordered by its events alone.
+// A chain of commands over several queues is ordered by its events alone.
 static void chain(void) {
 	cl_command_queue queues[4];
 	for (size_t i = 0; i < 4; i++)
@@ -109,7 +110,7 @@ static void chain(void) {
 	MUST(clReleaseMemObject(at));
 }
 
-// Many to one and one to many.
+// Many commands wait for one, and one waits for many.
 static void fan(void) {
 	enum { wide = 64 };
 	cl_command_queue queue = clt_new_queue(clt_context(), CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
@@ -186,7 +187,7 @@ static void *open_gate(void *gate) {
 	return NULL;
 }
 
-// One thread waits in a blocking call for what another will allow.
+// One thread waits in a blocking call for a user event that another thread sets.
 static void gate_from_thread(void) {
 	for (int how = 0; how < 4; how++) {
 		cl_mem at = zeros();
@@ -212,7 +213,7 @@ static void gate_from_thread(void) {
 	}
 }
 
-// A gate holds commands on two queues; nothing of them may have run before.
+// A gate holds commands on two queues back; none of them may run before it opens.
 static void gate_two_queues(void) {
 	cl_command_queue second = clt_new_queue(clt_context(), 0);
 	cl_mem a = zeros(), b = zeros();
@@ -237,7 +238,7 @@ static void gate_two_queues(void) {
 	MUST(clReleaseMemObject(b));
 }
 
-// A gate that fails takes what waits for it along, and only that.
+// A gate that fails also fails the commands that wait for it, and only those.
 static void gate_fails(void) {
 	cl_command_queue queue = clt_new_queue(clt_context(), CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
 	cl_mem at = zeros(), free_ = zeros();
@@ -328,7 +329,7 @@ static void callbacks(void) {
 	MUST(clReleaseMemObject(at));
 }
 
-// Set on a command that has ended, a callback is called all the same.
+// A callback that is set on a command that has ended is called nevertheless.
 static void callback_late(void) {
 	cl_mem at = zeros();
 	cl_event done;
@@ -418,7 +419,7 @@ static void polling(void) {
 	MUST(clReleaseMemObject(at));
 }
 
-// A read that does not block has put its bytes where they belong when its event says complete.
+// When the event of a non-blocking read says complete, the bytes are in the program's memory.
 static void polled_read(void) {
 	cl_mem at = zeros();
 	for (cl_uint i = 1; i <= 50; i++) {
@@ -443,7 +444,8 @@ static cl_ulong stamp(cl_event event, cl_profiling_info name) {
 	return value;
 }
 
-// The clocks that a driver may take its times from. Times of another machine's clock must have been moved to one of them.
+// The clocks from which a driver may take its times. Times of another machine's clock must have
+// been converted to one of them.
 static const clockid_t clocks[] = {CLOCK_MONOTONIC_RAW, CLOCK_MONOTONIC, CLOCK_REALTIME};
 
 static void read_clocks(uint64_t *now) {
@@ -454,7 +456,8 @@ static void read_clocks(uint64_t *now) {
 	}
 }
 
-// The four times are in order and fit between the program's own readings of one of its clocks before and after.
+// The four times are in order and lie between the program's own readings of one of its clocks
+// before and after.
 static void check_times(cl_event event, const uint64_t *before, const uint64_t *after) {
 	cl_ulong queued = stamp(event, CL_PROFILING_COMMAND_QUEUED), submitted = stamp(event, CL_PROFILING_COMMAND_SUBMIT);
 	cl_ulong start = stamp(event, CL_PROFILING_COMMAND_START), end = stamp(event, CL_PROFILING_COMMAND_END);
@@ -686,7 +689,7 @@ static void queues_with_properties(void) {
 	MUST(clReleaseCommandQueue(queue));
 }
 
-// A queue that is released first still runs what was put in it.
+// The commands of a queue that is released early still run.
 static void queue_released(void) {
 	cl_mem at = zeros();
 	for (int i = 0; i < 20; i++) {

@@ -1,4 +1,5 @@
-// Commands that fail: at once, or later by what they wait for; where the error shows; and that the rest goes on.
+// Commands that fail, at once or through their wait list; where the error shows; and that other
+// commands continue.
 #include "clt.h"
 
 enum { size = 4096, refused = CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST };
@@ -51,7 +52,8 @@ static cl_event failed_event(cl_int status) {
 	return event;
 }
 
-// What is enqueued after its wait list has failed. PoCL 3.1 never starts or ends such a command.
+// Commands that are enqueued after their wait list has failed. PoCL 3.1 never starts or ends such a
+// command.
 static void after_failure(void) {
 	cl_command_queue queue = clt_new_queue(clt_context(), CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
 	cl_event bad = failed_event(-5), done = NULL;
@@ -73,7 +75,7 @@ static void after_failure(void) {
 	MUST(clReleaseCommandQueue(queue));
 }
 
-// On an in-order queue, what comes after a failed command without waiting for it.
+// A command after a failed command on an in-order queue, without waiting for it.
 static void in_order(void) {
 	cl_command_queue queue = clt_new_queue(clt_context(), 0);
 	cl_event gate = user_event(), bad, next;
@@ -98,7 +100,7 @@ static void in_order(void) {
 	MUST(clReleaseCommandQueue(queue));
 }
 
-// A failure runs along a chain over two queues and every kind of command.
+// A failure propagates along a chain over two queues and every kind of command.
 static void chain(void) {
 	cl_command_queue a = clt_new_queue(clt_context(), CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
 	cl_command_queue b = clt_new_queue(clt_context(), CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
@@ -142,7 +144,8 @@ static void profile_of_failed(void) {
 	MUST(clReleaseCommandQueue(queue));
 }
 
-// Buffers until there is no more room: an error with a name, and all is well when they are released.
+// Buffers until memory is exhausted: an error with a name, and success again when they are
+// released.
 static void out_of_memory(void) {
 	enum { most = 64 };
 	cl_mem buffers[most];
@@ -167,7 +170,7 @@ static void out_of_memory(void) {
 	MUST(clReleaseMemObject(at));
 }
 
-// An error of one command leaves no trace in the next ones, of this and of other queues.
+// An error of one command does not affect later commands, of the same queue or of others.
 static void nothing_sticks(void) {
 	cl_mem at = zeros();
 	for (int i = 0; i < 50; i++) {

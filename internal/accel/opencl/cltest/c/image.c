@@ -79,7 +79,8 @@ static void read_image(cl_mem image, const size_t *origin, const size_t *region,
 
 static const size_t zero[3];
 
-// Lines of texels are copied between packed memory of the whole image and packed memory of a region.
+// take_region copies lines of texels between packed memory of the whole image and packed memory of
+// a region.
 static void take_region(unsigned char *to, const unsigned char *whole, const size_t *size, const size_t *origin, const size_t *region,
 	size_t bytes, bool put) {
 	for (size_t z = 0; z < region[2]; z++)
@@ -343,7 +344,7 @@ static unsigned char *map(cl_mem image, cl_map_flags how, const size_t *origin, 
 	return p;
 }
 
-// each_line calls memcmp or writes for every line of a mapped region.
+// lines_equal calls memcmp for every line of a mapped region.
 static bool lines_equal(const unsigned char *p, size_t row, size_t slice, const unsigned char *packed, const size_t *region, size_t bytes) {
 	for (size_t z = 0; z < region[2]; z++)
 		for (size_t y = 0; y < region[1]; y++)
@@ -507,7 +508,7 @@ static void sample_one(cl_kernel kernel, cl_mem out, cl_bool normalized, cl_addr
 	MUST(clSetKernelArg(kernel, 1, sizeof sampler, &sampler));
 	MUST(clEnqueueNDRangeKernel(clt_queue(), kernel, 2, NULL, items, NULL, 0, NULL, NULL));
 	MUST(clEnqueueReadBuffer(clt_queue(), out, CL_TRUE, 0, 4096, other, 0, NULL, NULL));
-	MUST(clReleaseSampler(sampler)); // kernels hold no references to what they are given
+	MUST(clReleaseSampler(sampler)); // kernels hold no references to their arguments
 	clt_say("samples", "%016llx", (unsigned long long)clt_hash(other, 4096));
 }
 

@@ -203,7 +203,7 @@ static void null_buffers(void) {
 	MUST(clReleaseProgram(program));
 }
 
-// A launch uses the values that its arguments had when it was enqueued.
+// A launch uses the values that its arguments had when the launch was enqueued.
 static void set_again(void) {
 	enum { rounds = 300 };
 	cl_program program = clt_build("kernel void put(global uint *out, uint at, uint value) { out[at] = value; }", NULL);
@@ -630,8 +630,9 @@ static void create_refused(void) {
 	MUST(clReleaseProgram(program));
 }
 
-/* A source in the manner of OpenCV: several definitions of one kernel, of which macros choose one, and parameters in macros.
- * Definitions in inactive parts have as many parameters as the active one, of other types. */
+/* A source in the manner of OpenCV: several definitions of one kernel, of which macros select one,
+ * and parameters in macros. Definitions in inactive parts have as many parameters as the active
+ * one, of other types. */
 static const char *macro_source =
 	"#if defined OP_ADDW\n"
 	"#define EXTRA , scaleT alpha, scaleT beta\n"

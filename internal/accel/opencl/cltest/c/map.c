@@ -96,7 +96,7 @@ static void untouched(void) {
 	}
 }
 
-// Two maps of overlapping regions are two views of one memory.
+// Two maps of overlapping regions are two views of the same memory.
 static void overlapping(void) {
 	for (size_t k = 0; k < kind_count; k++) {
 		cl_mem buffer = kind_of_buffer(k);
@@ -115,7 +115,7 @@ static void overlapping(void) {
 	}
 }
 
-// The same region mapped three times answers the same pointer, and needs three unmaps.
+// Mapping the same region three times returns the same pointer, and needs three unmaps.
 static void nested(void) {
 	for (size_t k = 0; k < kind_count; k++) {
 		cl_mem buffer = kind_of_buffer(k);
@@ -136,7 +136,7 @@ static void nested(void) {
 	}
 }
 
-// Disjoint maps for writing may be held at once and given back in any order.
+// Disjoint maps for writing may be held at once and unmapped in any order.
 static void disjoint(void) {
 	for (size_t k = 0; k < kind_count; k++) {
 		cl_mem buffer = kind_of_buffer(k);
@@ -165,7 +165,7 @@ static void launch_twice(cl_mem buffer, size_t items) {
 	MUST(clEnqueueNDRangeKernel(clt_queue(), kernel, 1, NULL, &items, NULL, 0, NULL, NULL));
 }
 
-// Kernels see what a map wrote, maps see what kernels wrote.
+// Kernels see the writes through a map, maps see the writes of kernels.
 static void kernels_between(void) {
 	for (size_t k = 0; k < kind_count; k++) {
 		cl_mem buffer = kind_of_buffer(k);
@@ -264,7 +264,7 @@ static void say_command(cl_event event, const char *what) {
 	clt_say(what, "%#x", (unsigned)type);
 }
 
-// A map that does not block gives the pointer at once; its content counts when the event is complete.
+// A non-blocking map returns the pointer at once; its content is valid when the event is complete.
 static void not_blocking(void) {
 	for (size_t k = 0; k < kind_count; k++) {
 		cl_mem buffer = kind_of_buffer(k);
@@ -292,7 +292,8 @@ static void not_blocking(void) {
 	}
 }
 
-// Many maps that overlap in time with launches on an in-order queue, none of them waited for alone.
+// Many maps that overlap in time with launches on an in-order queue, without a wait for any of
+// them.
 static void pipeline(void) {
 	cl_mem buffer = kind_of_buffer(0);
 	for (int round = 0; round < 200; round++) {

@@ -225,7 +225,7 @@ static void transfer(void) {
 	MUST(clReleaseMemObject(buffer));
 }
 
-// Larger than any queue or ring on the way, and not a multiple of anything.
+// Larger than any queue or ring on the path, and not a multiple of any block size.
 static void transfer_large(void) {
 	size_t bytes = 37 * 1024 * 1024 + 13;
 	unsigned char *in = malloc(bytes), *out = calloc(1, bytes);

@@ -1,4 +1,4 @@
-// The objects that the cases share, and short forms of making new ones.
+// The objects that the cases share, and short forms for creating new ones.
 #include "clt.h"
 
 cl_platform_id clt_platform(void) {

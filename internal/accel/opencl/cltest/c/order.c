@@ -1,7 +1,7 @@
-// Which error is due when several hold: one case for each function of the API description
-// (TestOrderIsWhole). A row lists the function's faults in the order in which the specification
-// lists the errors of the function; each fault alone must give its error, and of each pair of faults the
-// one that is listed first must be reported. Faults of the same argument are not combined.
+// Which error must be reported when several apply: one case for each function of the API
+// description (TestOrderIsWhole). A row lists the function's faults in the order in which the
+// specification lists the errors of the function; each fault alone must give its error, and of each
+// pair of faults the first listed must be reported. Faults of the same argument are not combined.
 #include "clt.h"
 
 struct fault {
@@ -9,16 +9,16 @@ struct fault {
 	cl_int code;
 };
 
-static unsigned faults; // in force, by position in the row
+static unsigned faults; // active faults, by position in the row
 #define BAD(fault, wrong, right) ((faults & 1u << (fault)) ? (wrong) : (right))
 
 static cl_context context, other;
 static cl_device_id device;
 static cl_command_queue queue;
-static cl_mem buffer, foreign, unreadable, unwritable; // of the host
+static cl_mem buffer, foreign, unreadable, unwritable; // restricted in the host's access
 static cl_mem image, foreign_image, unreadable_image, unwritable_image, other_format;
 static cl_sampler sampler;
-static cl_program program, fresh; // built and not
+static cl_program program, fresh; // built and not built
 static cl_kernel kernel, bare, foreign_kernel; // with all arguments, without, of the other context
 static cl_event event, user, foreign_event;
 static unsigned char bytes[4096];
@@ -45,8 +45,8 @@ static size_t pitches[2];
 static const unsigned char not_a_binary[8], *binaries[1] = {not_a_binary}, *no_binaries[1];
 static const size_t lengths[1] = {8};
 
-// WRONG is what no valid handle of the type is: over a borrowed device a living object of another kind. PoCL
-// crashes on those, and gets NULL.
+// WRONG is an invalid handle of the type: over a borrowed device a live object of another kind.
+// PoCL crashes on such objects, so it gets NULL.
 #define WRONG(type) ((type)(getenv("OUTBOARD_SOCKET") ? _Generic((type)0, cl_event: (void *)context, default: (void *)user) : NULL))
 
 static cl_mem new_image(cl_context in, cl_mem_flags flags, const cl_image_format *format) {
@@ -129,7 +129,8 @@ static void check_row(cl_int (*call)(void), const struct fault *row, size_t coun
 				check_pair(call, row, a, b);
 }
 
-// ORDER is a row: the call, which stores its error in code, and its faults as {argument, error}.
+// ORDER is a row: the call, which stores its error in code, and the faults of the call as
+// {argument, error}.
 #define ORDER(function, call, ...) \
 	static cl_int call_##function(void) { \
 		cl_int code = CL_SUCCESS; \
@@ -145,19 +146,19 @@ static void check_row(cl_int (*call)(void), const struct fault *row, size_t coun
 #define INFO(function, type, object, invalid) \
 	ORDER(function, code = function(BAD(0, WRONG(type), object), BAD(1, 0xffff, BAD(2, 0, 0xffff)), 8, bytes, NULL), {0, invalid}, {1, CL_INVALID_VALUE})
 
-// A wait list of no event, of one that is none, and of one of another context.
+// A wait list of no events, with an invalid event, and with an event of another context.
 #define WAITS(none, alien) BAD(none, 1, BAD(alien, 1, 0)), BAD(none, NULL, BAD(alien, alien_list(), NULL)), NULL
 
 static const cl_event *alien_list(void) { return &foreign_event; }
 
-// The loader dereferences the devices of clCreateContext.
+// The loader dereferences the devices of clCreateContext, so they can't be invalid pointers.
 static const cl_device_id *no_device(void) {
 	static cl_device_id list[1];
 	list[0] = WRONG(cl_device_id);
 	return list;
 }
 
-// The loader wants a platform in the list.
+// The loader requires a platform in the list.
 static const cl_context_properties *no_typed_property(void) {
 	static cl_context_properties list[] = {CL_CONTEXT_PLATFORM, 0, 0x7777, 1, 0};
 	list[1] = (cl_context_properties)clt_platform();
@@ -180,7 +181,7 @@ ORDER(clGetDeviceIDs, code = clGetDeviceIDs(BAD(0, WRONG(cl_platform_id), clt_pl
 INFO(clGetDeviceInfo, cl_device_id, device, CL_INVALID_DEVICE)
 ORDER(clCreateSubDevices, code = clCreateSubDevices(BAD(0, WRONG(cl_device_id), device), BAD(1, NULL, partition), 1, BAD(2, NULL, (cl_device_id *)bytes), NULL),
       {0, CL_INVALID_DEVICE}, {1, CL_INVALID_VALUE})
-// No device of ours can replace its default queue: the queue need not be looked at.
+// No borrowed device can replace its default queue: the queue need not be checked.
 ORDER(clSetDefaultDeviceCommandQueue,
       code = clSetDefaultDeviceCommandQueue(BAD(0, WRONG(cl_context), context), BAD(1, NULL, device), BAD(3, NULL, queue)), {0, CL_INVALID_CONTEXT},
       {1, CL_INVALID_DEVICE}, {2, CL_INVALID_OPERATION}, {3, CL_INVALID_OPERATION})
@@ -227,7 +228,7 @@ ORDER(clCreateImage2D, clCreateImage2D(BAD(0, WRONG(cl_context), context), BAD(1
       {0, CL_INVALID_CONTEXT}, {1, CL_INVALID_VALUE}, {2, CL_INVALID_IMAGE_FORMAT_DESCRIPTOR}, {3, CL_INVALID_IMAGE_SIZE}, {4, CL_INVALID_HOST_PTR})
 ORDER(clCreateImage3D, clCreateImage3D(BAD(0, WRONG(cl_context), context), BAD(1, 1ul << 40, 0), BAD(2, NULL, &rgba), BAD(3, 0, 4), 4, 2, 0, 0, BAD(4, bytes, NULL), &code),
       {0, CL_INVALID_CONTEXT}, {1, CL_INVALID_VALUE}, {2, CL_INVALID_IMAGE_FORMAT_DESCRIPTOR}, {3, CL_INVALID_IMAGE_SIZE}, {4, CL_INVALID_HOST_PTR})
-// Without pipes the device refuses whatever else is wrong.
+// Without pipes the device refuses the call whatever else is wrong.
 ORDER(clCreatePipe, clCreatePipe(BAD(0, WRONG(cl_context), context), BAD(2, 1ul << 40, 0), BAD(3, 0, 4), 4, NULL, &code), {0, CL_INVALID_CONTEXT},
       {1, CL_INVALID_OPERATION}, {2, CL_INVALID_OPERATION}, {3, CL_INVALID_OPERATION})
 ORDER(clGetPipeInfo, code = clGetPipeInfo(BAD(0, WRONG(cl_mem), buffer), 0xffff, 8, bytes, NULL), {0, CL_INVALID_MEM_OBJECT}, {1, CL_INVALID_MEM_OBJECT})
@@ -294,7 +295,7 @@ ORDER(clGetKernelWorkGroupInfo,
       code = clGetKernelWorkGroupInfo(BAD(0, WRONG(cl_kernel), kernel), BAD(1, WRONG(cl_device_id), device), BAD(2, 0xffff, CL_KERNEL_WORK_GROUP_SIZE), 8, bytes, NULL),
       {0, CL_INVALID_KERNEL}, {1, CL_INVALID_DEVICE}, {2, CL_INVALID_VALUE})
 
-// No device of ours has sub-groups.
+// No borrowed device has sub-groups.
 ORDER(clGetKernelSubGroupInfo,
       code = clGetKernelSubGroupInfo(BAD(0, WRONG(cl_kernel), kernel), BAD(1, WRONG(cl_device_id), device), 0xffff, BAD(2, 8, 0), NULL, 8, bytes, NULL),
       {0, CL_INVALID_KERNEL}, {1, CL_INVALID_DEVICE}, {2, CL_INVALID_OPERATION})
@@ -391,7 +392,7 @@ ORDER(clEnqueueMarker, code = clEnqueueMarker(BAD(0, WRONG(cl_command_queue), qu
 ORDER(clEnqueueWaitForEvents, code = clEnqueueWaitForEvents(BAD(0, WRONG(cl_command_queue), queue), BAD(1, 0, 1), BAD(2, alien_list(), BAD(3, no_events, &event))),
       {0, CL_INVALID_COMMAND_QUEUE}, {1, CL_INVALID_VALUE}, {2, CL_INVALID_CONTEXT}, {2, CL_INVALID_EVENT})
 
-// ---- shared virtual memory. A wait list is due before the pointers.
+// ---- shared virtual memory. An error of the wait list precedes one of the pointers.
 
 #define SVM_QUEUE BAD(0, WRONG(cl_command_queue), queue)
 #define SVM_FAULTS {0, CL_INVALID_COMMAND_QUEUE}, {1, CL_INVALID_EVENT_WAIT_LIST}, {1, CL_INVALID_CONTEXT}, {3, CL_INVALID_VALUE}
@@ -409,7 +410,7 @@ ORDER(clSetKernelArgSVMPointer, code = clSetKernelArgSVMPointer(BAD(0, WRONG(cl_
 ORDER(clSetKernelExecInfo, code = clSetKernelExecInfo(BAD(0, WRONG(cl_kernel), kernel), BAD(1, 0xffff, CL_KERNEL_EXEC_INFO_SVM_PTRS), 8, &shared),
       {0, CL_INVALID_KERNEL}, {1, CL_INVALID_VALUE})
 
-// ---- functions that every device of ours refuses: the first object is checked, and nothing after it
+// ---- functions that every borrowed device refuses: only the first object is checked
 
 #define REFUSED(function, type, object, invalid, ...) \
 	ORDER(function, code = function(BAD(0, WRONG(type), object), __VA_ARGS__), {0, invalid}, {1, CL_INVALID_OPERATION})

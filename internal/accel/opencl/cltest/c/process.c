@@ -1,5 +1,5 @@
-// What programs do with processes: fork, exec, exit in every way, close all files. The process that runs the cases
-// never uses OpenCL itself; each case does so in a child.
+// Programs' handling of processes: fork, exec, exit in every way, close all files. The process that
+// runs the cases never uses OpenCL itself; each case does so in a child.
 #define _GNU_SOURCE
 #include "child.h"
 #include "work.h"
@@ -48,7 +48,8 @@ static int forks_exiting(void *nothing) {
 	return work_round(&used, 2) == CL_SUCCESS && work_close(&used) == CL_SUCCESS ? 0 : 3;
 }
 
-// A forked child that only exits, by exit() with all its handlers, ends with its status; its parent goes on.
+// A forked child that only exits, by exit() with all its handlers, ends with its status; its parent
+// continues.
 static void fork_exits(void) { child_must(0, forks_exiting, NULL); }
 
 static int call_everything(void *nothing) {
@@ -81,7 +82,8 @@ static int forks_calling(void *nothing) {
 	return work_round(&used, 5) == CL_SUCCESS && work_close(&used) == CL_SUCCESS ? 0 : 4;
 }
 
-// A forked child that calls OpenCL gets errors, or results; it never hangs, and never disturbs its parent.
+// A forked child that calls OpenCL gets errors or results; it never hangs and never disturbs its
+// parent.
 static void fork_calls(void) { child_must(0, forks_calling, NULL); }
 
 static const char self[] = "/proc/self/exe";
@@ -277,8 +279,8 @@ static void end_in_flight(void) {
 	}
 }
 
-// A thread ends the process while another one is inside calls. With exit() the handlers of the library run at the
-// same time as its calls.
+// A thread ends the process while another one is inside calls. With exit() the library's handlers
+// run concurrently with its calls.
 static void end_from_thread(void) {
 	for (int i = by_exit; i < ending_count; i++)
 		for (int k = 0; k < 3; k++) {
@@ -309,7 +311,7 @@ static int ends_while_blocked(void *how) {
 	return 31;
 }
 
-// The process ends while a thread waits for what will never come.
+// The process ends while a thread waits for an event that never completes.
 static void end_while_blocked(void) {
 	for (int i = 0; i < ending_count; i++) {
 		int status = child_run(ends_while_blocked, (void *)(intptr_t)endings[i].how);
@@ -406,7 +408,8 @@ static void close_before(void) { child_must(0, closes_before, NULL); }
 
 enum { foreign_count = 24 };
 
-// foreign opens pipes and files on the numbers that were just closed. Each pipe has a byte in it, each file is empty.
+// foreign opens pipes and files on the numbers that were just closed. Each pipe contains a byte,
+// each file is empty.
 static void foreign(int pipes[][2], int *files) {
 	for (int i = 0; i < foreign_count; i++) {
 		char name[64];
@@ -418,7 +421,7 @@ static void foreign(int pipes[][2], int *files) {
 	}
 }
 
-// untouched says whether the foreign files were neither read, written, truncated nor closed.
+// untouched reports whether the foreign files were neither read, written, truncated nor closed.
 static bool untouched(int pipes[][2], const int *files) {
 	for (int i = 0; i < foreign_count; i++) {
 		char bytes[8];
@@ -447,8 +450,8 @@ static int closes_after(void *exit_too) {
 	return untouched(pipes, files) ? 0 : 3;
 }
 
-// A program that closes files that it never opened gets errors, or goes on; it never hangs, and the library
-// never touches the files that got those numbers afterwards.
+// A program that closes files that it never opened gets errors, or continues; it never hangs, and
+// the library never touches the files that get those numbers afterwards.
 static void close_after(void) {
 	child_must(0, closes_after, NULL);
 	child_must(0, closes_after, (void *)1);
@@ -469,7 +472,7 @@ static int counts_files(void *nothing) {
 	return after == before ? 0 : 3;
 }
 
-// Contexts that come and go leave no files open.
+// Creating and releasing contexts leaves no files open.
 static void files_constant(void) { child_must(0, counts_files, NULL); }
 
 static int keeps_files(void *nothing) {
@@ -487,12 +490,12 @@ static int keeps_files(void *nothing) {
 	return 0;
 }
 
-// What the library opens is not handed on to programs that this one starts.
+// The library's files are not inherited by programs that this one starts.
 static void files_kept(void) { child_must(0, keeps_files, NULL); }
 
-// --- the driver's own death ---------------------------------------------------------------------
+// --- the driver's own crash ---------------------------------------------------------------------
 
-// More local memory than the device has: PoCL 3.1 takes the launch and then ends the process that it lives in.
+// More local memory than the device has: PoCL 3.1 accepts the launch and then aborts its process.
 static int kills_driver(void *nothing) {
 	(void)nothing;
 	cl_int code;
@@ -513,11 +516,11 @@ static int kills_driver(void *nothing) {
 		code = clFinish(used.queue);
 	if (code == CL_SUCCESS)
 		code = work_round(&used, 1);
-	call_everything(NULL); // answers, whatever it answers
+	call_everything(NULL); // the calls return, with any result
 	return code == CL_SUCCESS ? 3 : 0;
 }
 
-// The program lives, is told by an error, and every call after that returns.
+// The program survives, gets an error, and every later call returns.
 static void driver_dies(void) { child_must(0, kills_driver, NULL); }
 
 int main(int argc, char **argv) {

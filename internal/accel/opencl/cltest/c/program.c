@@ -297,7 +297,7 @@ static void include_relative(void) {
 	CHECK(chdir(before) == 0);
 }
 
-// A header that changes between two builds is seen as it is at each build.
+// A build sees a header as it is at that time, also when it has changed since the last build.
 static void include_changed(void) {
 	clt_write(under("change/value.h"), "#define VALUE 1\n");
 	char options_text[PATH_MAX];
@@ -533,7 +533,7 @@ static void link_refused(void) {
 	MUST(clReleaseProgram(plain));
 }
 
-/* Programs that choose their source at run time build empty ones, too. */
+/* Programs that choose their source at run time also build empty ones. */
 static void empty_source(void) {
 	static const char *const texts[] = {"", "\n", "  ", "// nothing"};
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {

@@ -1,5 +1,5 @@
-// Signals: storms of them on the stack that is there, masks changed at any time, sigwait, stop and continue.
-// Every case runs in a child, so that masks and handlers of one do not reach the next.
+// Signals: storms of them on the current stack, masks changed at any time, sigwait, stop and
+// continue. Every case runs in a child, so that its masks and handlers do not reach the next case.
 #define _GNU_SOURCE
 #include "child.h"
 #include "work.h"
@@ -15,7 +15,7 @@
 
 static atomic_int ticks;
 
-// count_tick uses as much stack as a handler that prints something.
+// count_tick uses as much stack as a handler that prints.
 static void count_tick(int signal) {
 	char *room = alloca(6000);
 	memset(room, signal, 6000);
@@ -91,7 +91,7 @@ static int shoot_threads(void *nothing) {
 	struct target targets[4] = {0};
 	if (work_open(&targets[0].work) != CL_SUCCESS)
 		return 1;
-	handle(SIGUSR1, 0); // a compiler in the driver may have set its own
+	handle(SIGUSR1, 0); // a compiler in the driver may have installed its own handler
 	for (int i = 1; i < 4; i++)
 		if (work_share(&targets[i].work, &targets[0].work) != CL_SUCCESS)
 			return 2;
@@ -113,7 +113,7 @@ static int shoot_threads(void *nothing) {
 
 static void threads_shot(void) { child_must(0, shoot_threads, NULL); }
 
-// A signal that interrupts a call which waits long is handled at once, not when the call returns.
+// A signal that interrupts a long wait in a call is handled at once, not when the call returns.
 static int interrupt_wait(void *nothing) {
 	(void)nothing;
 	struct work w;
@@ -157,10 +157,10 @@ static int block_then_wait(void *late) {
 	return work_close(&w) == CL_SUCCESS ? 0 : 4;
 }
 
-// Signals that the program blocks everywhere reach its sigwait, and no thread of the library.
+// Signals that the program blocks in all threads reach its sigwait, and no thread of the library.
 static void sigwait_early(void) { child_must(0, block_then_wait, NULL); }
 
-// The same when it blocks them only after OpenCL was used.
+// The same when the program blocks them only after it has used OpenCL.
 static void sigwait_late(void) { child_must(0, block_then_wait, (void *)1); }
 
 static int block_all(void *nothing) {
@@ -196,7 +196,7 @@ static int keep_settings(void *nothing) {
 	return 0;
 }
 
-// OpenCL leaves the thread's mask and the process's handlers as they were.
+// OpenCL leaves the thread's mask and the process's handlers unchanged.
 static void settings_kept(void) { child_must(0, keep_settings, NULL); }
 
 static int work_for_long(void *nothing) {
@@ -236,7 +236,7 @@ static int alternate_stack(void *nothing) {
 	return result;
 }
 
-// A program that has a stack for its handlers still has it afterwards.
+// A program with an alternate stack for its handlers still has it afterwards.
 static void alternate_stack_kept(void) { child_must(0, alternate_stack, NULL); }
 
 int main(int argc, char **argv) {

@@ -1,4 +1,5 @@
-// Shared virtual memory, coarse-grained: the same addresses for host and device, contents that cross at map, unmap and copies.
+// Shared virtual memory, coarse-grained: the same addresses for host and device, contents that are
+// transferred at map, unmap and copies.
 #include "clt.h"
 
 #include <pthread.h>
@@ -57,14 +58,14 @@ static void add(cl_kernel kernel, cl_int *at, size_t items, cl_int by) {
 	MUST(clEnqueueNDRangeKernel(clt_queue(), kernel, 1, NULL, &items, NULL, 0, NULL, NULL));
 }
 
-// A kernel that gets a pointer into the middle of the memory.
+// A kernel that gets a pointer into the middle of an allocation.
 static void kernels(void) {
 	cl_int *a = allocate(size);
 	cl_kernel kernel = kernel_of("add");
 	number(a);
 	add(kernel, a, count, 5);
 	add(kernel, a + 100, 10, 1000);
-	add(kernel, a + 100, 10, 1000); // nothing but the memory has changed
+	add(kernel, a + 100, 10, 1000); // only the memory has changed
 	map(a, CL_MAP_READ | CL_MAP_WRITE, size);
 	for (int i = 0; i < count; i++)
 		CHECK(a[i] == i + 5 + (i >= 100 && i < 110 ? 2000 : 0));
@@ -117,7 +118,7 @@ static void pointers(void) {
 	release(sum);
 }
 
-// Copies in every direction, blocking or not, between places in the middle.
+// Copies in every direction, blocking or not, between offsets in the middle of allocations.
 static void copies(void) {
 	static unsigned char from[size], to[size], other[size];
 	unsigned char *a = allocate(size), *b = allocate(size);
@@ -229,7 +230,7 @@ static void buffers(void) {
 	MUST(code);
 	CHECK(p == a + 10 && p[0] == 111 && p[1] == 7);
 	MUST(clEnqueueUnmapMemObject(clt_queue(), buffer, p, 0, NULL, NULL));
-	add(kernel, a, count, 1); // a kernel that the buffer knows nothing of
+	add(kernel, a, count, 1); // a kernel whose arguments do not include the buffer
 	p = clEnqueueMapBuffer(clt_queue(), buffer, CL_TRUE, CL_MAP_READ, 0, size, 0, NULL, NULL, &code);
 	MUST(code);
 	CHECK(p[10] == 112 && p[11] == 8);
@@ -240,7 +241,7 @@ static void buffers(void) {
 	release(a);
 }
 
-// Many allocations of all sizes keep apart.
+// Many allocations of all sizes do not overlap.
 static void many(void) {
 	enum { blocks = 300 };
 	static unsigned char *all[blocks];
@@ -268,7 +269,7 @@ static void many(void) {
 	}
 }
 
-// Larger than what a ring holds, and aligned as asked.
+// Larger than the capacity of a ring, and aligned as requested.
 static void large(void) {
 	size_t bytes = 20 << 20;
 	allocate(1);
@@ -325,7 +326,7 @@ static void refused(void) {
 	clt_code(clEnqueueSVMMemFill(clt_queue(), a, &one, 3, 9, 0, NULL, NULL), "pattern of 3");
 	clt_code(clEnqueueSVMMemFill(clt_queue(), NULL, &one, 4, 8, 0, NULL, NULL), "fill of NULL");
 	clt_code(clSetKernelArgSVMPointer(kernel, 99, a), "argument 99");
-	if (getenv("OUTBOARD_SOCKET")) { // PoCL takes these
+	if (getenv("OUTBOARD_SOCKET")) { // PoCL accepts these
 		CHECK(clEnqueueSVMMap(clt_queue(), CL_TRUE, CL_MAP_READ, host, 4, 0, NULL, NULL) == CL_INVALID_VALUE);
 		CHECK(clEnqueueSVMMap(clt_queue(), CL_TRUE, CL_MAP_READ, a, size + 1, 0, NULL, NULL) == CL_INVALID_VALUE);
 		CHECK(clEnqueueSVMUnmap(clt_queue(), a, 0, NULL, NULL) == CL_INVALID_VALUE);

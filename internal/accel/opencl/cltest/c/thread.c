@@ -1,4 +1,4 @@
-// Threads: many of them, sharing contexts and queues, with small stacks; and what kernels print.
+// Threads: many of them, sharing contexts and queues, with small stacks; and the output of kernels.
 #define _GNU_SOURCE
 #include "work.h"
 
@@ -116,7 +116,7 @@ static void shared_objects(void) { with_shared(16, objects_only, 300, 0); }
 // 64 KiB is four times the least that a thread may have. Builds are left out: compilers need more.
 static void small_stack(void) { with_shared(4, own_queue, 20, 64 * 1024); }
 
-// Threads come and go while the library lives; each uses it once.
+// Threads start and end while the library is loaded; each uses it once.
 static void short_lived(void) {
 	struct work w;
 	MUST(work_open(&w));
@@ -136,14 +136,14 @@ static void *first_call(void *data) {
 	return NULL;
 }
 
-// The program's very first OpenCL calls come from eight threads at once: this case must be the first.
-// PoCL 3.1 is not ready for that.
+// The program's very first OpenCL calls come from eight threads at once: this case must be the
+// first. PoCL 3.1 does not support that.
 static void first_calls(void) {
 	atomic_store(&together, 0);
 	run_all(8, first_call, NULL, 0, 0);
 }
 
-// A thread that waits does not hold up the others.
+// A thread that waits does not block the others.
 static void *wait_finish(void *data) {
 	struct job *job = data;
 	job->code = clFinish(job->shared->queue);
@@ -171,7 +171,7 @@ static void waiting_beside(void) {
 	MUST(work_close(&w));
 }
 
-// --- what kernels print -------------------------------------------------------------------------
+// --- kernels' output ----------------------------------------------------------------------------
 
 static void launch_named(cl_program program, const char *name, cl_uint value, size_t items) {
 	cl_kernel kernel = clt_kernel(program, name);
@@ -192,7 +192,7 @@ static const char *const print_source =
 	"kernel void lines(uint n) { for (uint i = 0; i < n; i++) printf(\"line %u of many that are here to be counted\\n\", i); }\n"
 	"kernel void nothing(uint n) { if (n == 12345) printf(\"never\\n\"); }\n";
 
-// What a kernel printed is on standard output when clFinish returns, before what the program prints next.
+// A kernel's output is on standard output when clFinish returns, before the program's next output.
 static void print_order(void) {
 	cl_program program = clt_build(print_source, NULL);
 	for (cl_uint i = 0; i < 10; i++) {
@@ -225,7 +225,7 @@ static void print_many(void) {
 	MUST(clReleaseProgram(program));
 }
 
-// A blocking read and a wait for an event bring the output too, as the specification has it.
+// A blocking read and a wait for an event flush the output too, as the specification requires.
 static void print_blocking(void) {
 	cl_program program = clt_build(print_source, NULL);
 	cl_mem buffer = clt_buffer(0, 64, NULL);
@@ -238,7 +238,8 @@ static void print_blocking(void) {
 	MUST(clReleaseProgram(program));
 }
 
-// Output goes where descriptor 1 leads when the kernel runs, as a program that changes it expects.
+// Output goes to the file of descriptor 1 at the time when the kernel runs, as a program that
+// redirects it expects.
 static void print_redirected(void) {
 	cl_program program = clt_build(print_source, NULL);
 	char path[4200], text[256] = "";

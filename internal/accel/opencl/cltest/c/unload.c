@@ -1,4 +1,5 @@
-// Programs that open the OpenCL library by name and close it again. This one is not linked with it.
+// Programs that open the OpenCL library by name and close it again. This program is not linked with
+// it.
 #define _GNU_SOURCE
 #include "child.h"
 
@@ -38,7 +39,7 @@ static void CL_CALLBACK called(cl_event event, cl_int status, void *data) {
 	__atomic_store_n((int *)data, 1, __ATOMIC_SEQ_CST);
 }
 
-// use answers 0 when everything worked. With leave nothing is released.
+// use returns 0 when everything worked. With leave it releases nothing.
 static int use(const struct library *l, bool leave) {
 	cl_platform_id platform;
 	cl_device_id device;
@@ -87,7 +88,7 @@ static int load_often(void *leave) {
 
 static void again(void) { child_must(0, load_often, NULL); }
 
-// Objects that are still there when the library goes.
+// Objects that still exist when the library is closed.
 static void leaving_objects(void) { child_must(0, load_often, (void *)1); }
 
 static int load_unused(void *nothing) {
@@ -110,7 +111,7 @@ static void *in_thread(void *nothing) {
 	return NULL;
 }
 
-// The thread that loaded the library is gone when the process ends.
+// The thread that loaded the library has ended before the process ends.
 static int load_from_thread(void *nothing) {
 	(void)nothing;
 	pthread_t thread;
@@ -135,10 +136,11 @@ static int load_then_sigwait(void *nothing) {
 	return sigwait(&set, &got) == 0 && got == SIGTERM ? 0 : 2;
 }
 
-// After the library is closed no thread of it takes the program's signals.
+// After the library is closed, no thread of it receives the program's signals.
 static void sigwait_after(void) { child_must(0, load_then_sigwait, NULL); }
 
-// A loader may keep what it has loaded: then the child finds a used library, and may find no platform, but not a hang.
+// A loader may keep a library loaded: then the child inherits a used library, and may find no
+// platform, but must not hang.
 static int fork_after_close(void *nothing) {
 	int bad = load_often(NULL);
 	if (bad)

@@ -1,4 +1,4 @@
-// A small piece of traffic with a known result, to be run from many threads and in odd places.
+// A small OpenCL workload with a known result, to be run from many threads and in unusual contexts.
 #ifndef WORK_H
 #define WORK_H
 
@@ -6,7 +6,8 @@
 
 enum { work_items = 256 };
 
-// Every function answers an OpenCL code and never ends a case, so it may run on any thread and in any child.
+// Every function returns an OpenCL code and never ends a case, so it may run on any thread and in
+// any child.
 struct work {
 	cl_context context;
 	cl_command_queue queue;
@@ -18,13 +19,14 @@ struct work {
 
 cl_int work_open(struct work *w);
 
-// work_share makes a queue, a kernel and a buffer of its own in the context and program of another.
+// work_share creates a queue, a kernel and a buffer of its own in the context and program of
+// another workload.
 cl_int work_share(struct work *w, const struct work *from);
 
-// work_round writes, launches and reads; it answers 1 when the bytes are wrong.
+// work_round writes, launches and reads; it returns 1 when the bytes are wrong.
 cl_int work_round(struct work *w, cl_uint seed);
 
-// work_load enqueues commands that take a while in all (some 100 ms) and does not wait for them.
+// work_load enqueues commands that take some 100 ms in all, and does not wait for them.
 cl_int work_load(struct work *w);
 
 cl_int work_close(struct work *w);
