@@ -18,9 +18,9 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/control"
 )
 
-// caches are the folders in which drivers find compiled kernels: one for each holder and
-// program. A folder has generations, of which the latest one is the program's cache. Sessions
-// can't change a generation: kernels run there. A compile step makes the next one. Each is
+// caches are the folders of compiled kernels that drivers use: one per holder and program. A folder
+// has generations, of which the latest one is the program's cache. Sessions can't change a
+// generation, because kernels run in them. A compile step creates the next one. Each generation is
 // bounded; the least recently used caches are removed when there are too many.
 type caches struct {
 	dir   string
@@ -28,34 +28,34 @@ type caches struct {
 	uids  uidRange
 
 	mu   sync.Mutex
-	used map[string]int // sessions and compile steps that use a cache or a generation, by its path below dir
+	used map[string]int // users of a cache or a generation, by its path below dir
 }
 
 // cacheUse is a session's or a compile step's use of a generation of a cache.
 type cacheUse struct {
 	name string // of the cache
 	dir  string // of the generation
-	uid  int    // that owns it; 0: this process's user
+	uid  int    // its owner; 0: this process's user
 }
 
-// draftName is the name of a generation that a compile step is making. There is one compile
-// step at a time.
+// draftName is the name of a generation that a compile step is creating. Only one compile step runs
+// at a time.
 const draftName = "draft"
 
-// maxCaches is how many caches are kept.
+// maxCaches bounds the kept caches.
 const maxCaches = 128
 
-// uidRange is a range of users that workers of a node that is root become, one for each
-// cache: sessions of other programs can't read or signal each other. 0: none.
+// uidRange is a range of users for the workers of a node that runs as root, one per cache: sessions
+// of other programs can't read or signal each other. 0: none.
 type uidRange struct{ first, count int }
 
-// cacheName is the name of a program's cache. It is a hash: the parts come from peers.
+// cacheName returns the name of a program's cache. It is a hash: peers choose its parts.
 func cacheName(lease outboard.Lease) string {
 	sum := sha256.Sum256([]byte(string(lease.Holder) + "\x00" + lease.Program))
 	return hex.EncodeToString(sum[:16])
 }
 
-// acquire makes or reuses the cache of a lease's program and returns its latest generation.
+// acquire creates or reuses the cache of a lease's program and returns its latest generation.
 func (c *caches) acquire(lease outboard.Lease) (use cacheUse, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +86,7 @@ func (c *caches) acquire(lease outboard.Lease) (use cacheUse, err error) {
 	return use, nil
 }
 
-// own gives a new file or folder to the user that workers of the cache are.
+// own changes the owner of a new file or folder to the user of the cache's workers.
 func (u *cacheUse) own(path string) error {
 	if u.uid == 0 {
 		return nil
@@ -94,8 +94,8 @@ func (u *cacheUse) own(path string) error {
 	return os.Lchown(path, u.uid, u.uid)
 }
 
-// latest is the number of the latest generation of a cache. It removes earlier ones that
-// nobody uses, and whatever is none.
+// latest returns the number of the latest generation of a cache. It removes unused earlier
+// generations, and all other files.
 func (c *caches) latest(name string) int {
 	entries, err := os.ReadDir(filepath.Join(c.dir, name))
 	if err != nil {
@@ -116,8 +116,8 @@ func (c *caches) latest(name string) int {
 	return latest
 }
 
-// draft copies a generation to a new one, for a compile step to add to. The caller ends it by
-// commit or discard.
+// draft copies a generation to a new one, to which a compile step adds kernels. The caller must end
+// it by commit or discard.
 func (c *caches) draft(from *cacheUse) (*cacheUse, error) {
 	d := &cacheUse{name: from.name, uid: from.uid, dir: filepath.Join(c.dir, from.name, draftName)}
 	c.mu.Lock()
@@ -130,7 +130,7 @@ func (c *caches) draft(from *cacheUse) (*cacheUse, error) {
 	return d, nil
 }
 
-// copyTree copies files and folders to a draft, and nothing else that may lie there.
+// copyTree copies regular files and folders to a draft, and skips all others.
 func copyTree(from string, to *cacheUse) error {
 	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -170,7 +170,7 @@ func copyFile(from, to string) error {
 // commit makes a draft the latest generation.
 func (c *caches) commit(d *cacheUse) error {
 	if shrink(d.dir, c.limit) {
-		// What was removed is compiled again only if its recipe is not known.
+		// Removed kernels are compiled again only if their recipes are not known.
 		_ = os.Remove(filepath.Join(d.dir, control.RecipesFile))
 	}
 	c.mu.Lock()
@@ -190,9 +190,9 @@ func (c *caches) discard(d *cacheUse) {
 	delete(c.used, d.dir)
 }
 
-// owner returns the user that owns a cache, and gives a new cache a user that no other
-// cache has. It empties a cache of another kind of user, from a time when workers were
-// isolated otherwise: its files are out of the worker's reach.
+// owner returns the user that owns a cache, and assigns a new cache a user that no other cache has.
+// It empties a cache whose owner is outside of the current range, from a time when workers were
+// isolated in another way: workers can't access its files.
 func (c *caches) owner(dir string) (int, error) {
 	uid := ownerOf(dir)
 	switch {
@@ -269,8 +269,8 @@ func modified(e fs.DirEntry) time.Time {
 	return info.ModTime()
 }
 
-// shrink removes the oldest entries of a folder until at most limit bytes are left. The
-// entries are what drivers make: a folder for each program. It reports whether it removed any.
+// shrink removes the oldest entries of a folder until at most limit bytes are left. Drivers create
+// the entries: a folder per program. It reports whether it removed any.
 func shrink(dir string, limit int64) (shrunk bool) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -290,7 +290,7 @@ func shrink(dir string, limit int64) (shrunk bool) {
 	return shrunk
 }
 
-// sizeOf is what a file or folder takes on the disk. It follows no links.
+// sizeOf returns the disk space of a file or folder in bytes. It follows no links.
 func sizeOf(path string) (total int64) {
 	_ = filepath.WalkDir(path, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/outboard-run/outboard/internal/cgroup"
 )
 
-// compiles fills caches of compiled kernels after sessions. A session says in recipes what its
-// driver compiled; a process that executes no kernel compiles that again into the cache. One
-// runs at a time, and gives way to everything else.
+// compiles fills caches of compiled kernels after sessions. A session records in recipes which
+// programs and kernels its driver compiled; a process that executes no kernel compiles them again
+// into the cache. One such process runs at a time, with low priority.
 type compiles struct {
 	host *Host
 	done chan struct{}
@@ -29,7 +29,7 @@ type compiles struct {
 	current *compileJob
 }
 
-// compileJob is a compile step.
+// compileJob is a queued or running compile step.
 type compileJob struct {
 	spec    Spec
 	cache   cacheUse
@@ -40,12 +40,12 @@ type compileJob struct {
 }
 
 const (
-	// maxCompileJobs bounds the jobs that wait: a session whose job has no place has its
-	// kernels compiled again next time.
+	// maxCompileJobs bounds the queued jobs: when a session's job is refused, its kernels are
+	// compiled again next time.
 	maxCompileJobs = 32
-	// compileLimit is how long a job may take. What it has done by then is kept.
+	// compileLimit is how long a job may take. Its results up to then are kept.
 	compileLimit = 2 * time.Minute
-	// compileWeight is its share of processor time, against 100 of a session.
+	// compileWeight is a job's share of processor time, against 100 of a session.
 	compileWeight = 10
 	// maxRecipes bounds the recipes of a session in bytes.
 	maxRecipes = 32 << 20
@@ -58,14 +58,14 @@ func newCompiles(h *Host) *compiles {
 	return c
 }
 
-// close ends the job that runs and drops the others.
+// close stops the running job and drops the others.
 func (c *compiles) close() {
 	c.stop()
 	<-c.done
 }
 
-// newRecipes makes the file for a session's recipes; nil where no compile step can follow: it
-// needs a cache that is kept and that only it can change.
+// newRecipes creates the file for a session's recipes; nil where no compile step can follow: it
+// needs a cache that is kept and that only compile steps can change.
 func (h *Host) newRecipes() *os.File {
 	if h.opts.Sandbox.NoCache || !h.isolation.Layered {
 		return nil
@@ -77,7 +77,7 @@ func (h *Host) newRecipes() *os.File {
 	return os.NewFile(uintptr(fd), "recipes")
 }
 
-// enqueue has the recipes of a session that has ended carried out, if there are any.
+// enqueue queues a compile step for the recipes of an ended session, if there are any.
 func (c *compiles) enqueue(s *Session) {
 	if s.recipes == nil {
 		return
@@ -98,9 +98,9 @@ func (c *compiles) accept(job *compileJob) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	name := job.cache.name // who takes the job changes it
+	name := job.cache.name // run changes job.cache
 	if c.queued[name] {
-		return false // the next session records what is missing then
+		return false // the next session records the kernels that are missing then
 	}
 	select {
 	case c.jobs <- job:
@@ -131,7 +131,7 @@ func (c *compiles) run(ctx context.Context) {
 	}
 }
 
-// carryOut makes the next generation of a cache.
+// carryOut creates the next generation of a cache.
 func (c *compiles) carryOut(ctx context.Context, job *compileJob) error {
 	h := c.host
 	from, err := h.caches.acquire(job.spec.Lease)
@@ -152,7 +152,7 @@ func (c *compiles) carryOut(ctx context.Context, job *compileJob) error {
 	return h.caches.commit(job.draft)
 }
 
-// compile runs the compile step's process until it has done everything or its time is over.
+// compile runs the compile step's process until it has finished or exceeded compileLimit.
 func (c *compiles) compile(ctx context.Context, job *compileJob, tmp string) error {
 	h := c.host
 	config, err := h.sandboxConfig(tmp, job.cache.uid)
@@ -209,7 +209,7 @@ func (c *compiles) converse(ctx context.Context, conn *control.Conn, job *compil
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			return nil // its time was over; the programs that it has compiled are complete
+			return nil // it was killed; the programs that it has compiled are complete
 		case m.Type == control.TypeFinal && m.Reason != "":
 			return outboard.Errorf(m.Kind, "compile", "%s", m.Reason)
 		case m.Type == control.TypeFinal:
@@ -224,7 +224,7 @@ func (c *compiles) setCurrent(job *compileJob) {
 	c.current = job
 }
 
-// watch ends a compile step that writes without bound.
+// watch kills a compile step that writes too much.
 func (c *compiles) watch() {
 	c.mu.Lock()
 	job := c.current

@@ -7,18 +7,18 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/control"
 )
 
-// maxEarly bounds the lines that are kept for a worker that is not ready yet.
+// maxEarly bounds the lines that are queued for a worker that is not ready yet.
 const maxEarly = 32
 
-// diagnostics is what a worker's driver wrote to standard error, on its way to the program. The
-// session's lock guards it.
+// diagnostics is the state of forwarding the standard error of a worker's driver to the program.
+// The session's lock guards it.
 type diagnostics struct {
-	serving bool     // the worker is ready: it takes lines
-	early   []string // those from before
+	serving bool     // the worker is ready: it accepts lines
+	early   []string // lines from before
 }
 
-// reportStderr reports a line of the worker's standard error in the log and to the program, which a
-// local driver's would reach, too. Both are bounded by what the lease may log.
+// reportStderr forwards a line of the worker's standard error to the log and to the program, as a
+// local driver's would be seen. The lease's log rate bounds both.
 func (s *Session) reportStderr(line string) {
 	text := s.log(control.Message{Level: "stderr", Text: line})
 	if text = printable(text); text == "" {
@@ -43,13 +43,13 @@ func (s *Session) forwardEarly() {
 	s.serving, s.early = true, nil
 }
 
-// forwardLine passes a line to the worker, which has the client's ring. A worker that has ended needs
-// none.
+// forwardLine sends a line to the worker, which writes it to the client's ring. The line is dropped
+// if the worker has ended.
 func (s *Session) forwardLine(text string) {
 	_ = s.control.Send(control.Message{Type: control.TypeStderr, Text: text})
 }
 
-// printable replaces what a terminal would execute.
+// printable replaces control characters, which a terminal would interpret.
 func printable(text string) string {
 	return strings.Map(func(c rune) rune {
 		if c != '\t' && (unicode.IsControl(c) || unicode.Is(unicode.Cf, c)) {

@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// driverVariables are the environment variables that a worker gets: those of loaders,
-// drivers and their compilers, and of Go's runtime. A name that ends in "_" stands for all
-// that begin with it.
+// driverVariables are the environment variables that are passed to a worker: variables of loaders,
+// drivers and their compilers, and of Go's runtime. A name that ends in "_" is a prefix.
 var driverVariables = []string{
 	"PATH", "LD_LIBRARY_PATH", "LANG", "LANGUAGE", "LC_", "TZ",
 	"GODEBUG", "GOMAXPROCS", "GOMEMLIMIT", "GOTRACEBACK", "GORACE", "GOCOVERDIR",
@@ -17,9 +16,9 @@ var driverVariables = []string{
 	"ZE_", "ZES_", "NEO_", "IGC_", "INTEL_", "SYCL_", "OMP_", "KMP_",
 }
 
-// workerEnviron is the environment that a worker is started with: of this process's what
-// drivers are known to need, and the names that the operator adds. What `outboard run` set
-// for this process is dropped: a worker loads the machine's own drivers.
+// workerEnviron returns the environment of a worker: the variables of this process that drivers are
+// known to need, and those that the operator names. Variables that `outboard run` set for this
+// process are dropped: a worker loads the machine's own drivers.
 func workerEnviron(environ, more []string) []string {
 	borrowed := slices.ContainsFunc(environ, func(v string) bool { return strings.HasPrefix(v, "OUTBOARD_SOCKET=") })
 	return slices.DeleteFunc(slices.Clone(environ), func(v string) bool {
@@ -35,12 +34,13 @@ func allowsVariable(names []string, name string) bool {
 	})
 }
 
-// exitLine returns the line of the end of a process's standard error that says why it ended.
+// exitLine returns the line at the end of a process's standard error that says why the process
+// ended.
 func exitLine(tail []byte) string {
 	lines := bytes.Split(bytes.TrimSpace(tail), []byte("\n"))
 	best := lines[len(lines)-1]
 	for _, l := range lines {
-		// Go's runtime puts the reason first and the stacks after it.
+		// Go's runtime prints the reason first and the stacks after it.
 		if bytes.HasPrefix(l, []byte("panic: ")) || bytes.HasPrefix(l, []byte("fatal error: ")) {
 			best = l
 			break

@@ -7,13 +7,13 @@ import (
 	"github.com/outboard-run/outboard/internal/cgroup"
 )
 
-// Control groups are nested: one for each lease, which weighs its processor time against
-// other leases', and in it one for each session, whose processes end with it.
+// Control groups are nested: one per lease, whose weight sets its share of processor time, and in
+// it one per session, whose processes end with it.
 
 // maxLeaseTasks bounds the processes and threads of all sessions of a lease.
 const maxLeaseTasks = 4 * maxTasks
 
-// machineMemory is the memory of this machine.
+// machineMemory returns the memory of this machine.
 func machineMemory() outboard.Bytes {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
@@ -22,9 +22,9 @@ func machineMemory() outboard.Bytes {
 	return outboard.Bytes(info.Totalram) * outboard.Bytes(info.Unit)
 }
 
-// groupMemory bounds the control group of sessions that may use host memory beyond the device
-// memory of their lease: a device may be the machine's processor, and its memory the
-// machine's. The node keeps an eighth of the machine's memory in any case.
+// groupMemory returns the memory limit of the control group of sessions that may use host memory
+// beyond the device memory of their lease: a device may be the machine's processor, and its memory
+// the machine's. The node always keeps an eighth of the machine's memory.
 func groupMemory(spec *Spec, host outboard.Bytes) int64 {
 	device := spec.Lease.Memory
 	if device == 0 {
@@ -37,9 +37,9 @@ func groupMemory(spec *Spec, host outboard.Bytes) int64 {
 	return int64(device + host)
 }
 
-// GroupMemory bounds, in bytes, the control group of processes outside of sessions that use the
-// devices of leases together: each lease adds its device memory and what a session may use of the
-// host's, up to seven eighths of the machine's memory.
+// GroupMemory returns the memory limit, in bytes, of the control group of processes outside of
+// sessions that use the devices of several leases: each lease adds its device memory and a
+// session's limit of host memory, up to seven eighths of the machine's memory.
 func (h *Host) GroupMemory(specs []Spec) int64 {
 	var sum int64
 	for i := range specs {
@@ -48,7 +48,8 @@ func (h *Host) GroupMemory(specs []Spec) int64 {
 	return min(sum, int64(machineMemory()/8*7))
 }
 
-// makeGroup makes the control group of a session, and that of its lease for its first one.
+// makeGroup creates the control group of a session, and for the lease's first session that of the
+// lease.
 func (s *Session) makeGroup() (*cgroup.Group, error) {
 	host := s.host.opts.Sandbox.Memory
 	s.lease.grouping.Lock()
@@ -65,11 +66,11 @@ func (s *Session) makeGroup() (*cgroup.Group, error) {
 	return s.lease.group.Make("session-"+string(s.ID), cgroup.Limits{Memory: groupMemory(&s.Spec, host), Tasks: maxTasks})
 }
 
-// weight is the lease's share of the device's and the processor's time. It comes from the
-// holder's node.
+// weight returns the lease's share of the device's and the processor's time. The holder's node
+// chooses it.
 func (s *Session) weight() int { return min(max(s.Lease.Weight, 1), outboard.MaxWeight) }
 
-// inspectGroups puts a process into a control group, and reports why it can't.
+// inspectGroups adds a process to a control group, or returns why it can't.
 func (h *Host) inspectGroups(p *process) error {
 	if err := h.opts.Groups.Err(); err != nil {
 		return err

@@ -15,8 +15,8 @@ import (
 	"github.com/outboard-run/outboard/internal/sandbox"
 )
 
-// Sandbox is how an operator changes the isolation of workers. The zero value is the
-// strongest that the machine allows.
+// Sandbox configures the isolation of workers. The zero value is the strongest that the machine
+// allows.
 type Sandbox struct {
 	// Require are mechanisms without which no session starts.
 	Require []sandbox.Mechanism
@@ -26,18 +26,18 @@ type Sandbox struct {
 	Devices []string
 	// Environ are names of environment variables beyond the known drivers'.
 	Environ []string
-	// Calls are numbers of system calls beyond the allow-list.
+	// Calls are numbers of system calls added to the allow-list.
 	Calls []uint32
-	// FirstUID and UIDs are the range of users for workers of a node that is root; 0 means
+	// FirstUID and UIDs are the range of users for workers of a node that runs as root; 0 means
 	// 65,536 users from 0x70000000.
 	FirstUID, UIDs int
 	// Cache bounds a program's cache of compiled kernels; 0 means 512 MiB.
 	Cache outboard.Bytes
 	// NoCache keeps no compiled kernels: each session compiles its own, and no compile step runs.
 	NoCache bool
-	// Memory bounds the machine's memory that a session's control group may use beyond the
-	// device memory of its lease; 0 means 2 GiB and a quarter of the machine's memory. All
-	// sessions of a lease together may use twice that.
+	// Memory bounds the machine's memory that a session's control group may use beyond the device
+	// memory of its lease; 0 means 2 GiB and a quarter of the machine's memory. All sessions of a
+	// lease together may use twice that.
 	Memory outboard.Bytes
 }
 
@@ -53,7 +53,7 @@ func (s *Sandbox) setDefaults() {
 	}
 }
 
-// What a worker may use, beside its lease.
+// Limits of a worker, beside those of its lease.
 const (
 	tmpSize     = 512 << 20 // of /tmp
 	shmSize     = 64 << 20  // of /dev/shm
@@ -62,7 +62,8 @@ const (
 	maxTasks    = 4096 // processes and threads of one user
 )
 
-// sandboxConfig is the sandbox of a session whose temporary folder and user are given.
+// sandboxConfig returns the sandbox configuration of a session with the given temporary folder and
+// user.
 func (h *Host) sandboxConfig(tmp string, uid int) (sandbox.Config, error) {
 	s := &h.opts.Sandbox
 	scratch := filepath.Join(tmp, "root")
@@ -79,7 +80,7 @@ func (h *Host) sandboxConfig(tmp string, uid int) (sandbox.Config, error) {
 // inspectLimit is how long a worker may take to report its isolation.
 const inspectLimit = 10 * time.Second
 
-// inspect starts a worker that only reports how it is isolated.
+// inspect starts a worker that only reports its isolation, and records the report.
 func (h *Host) inspect(ctx context.Context) error {
 	tmp := filepath.Join(h.tmp(), "inspect")
 	cache := filepath.Join(tmp, "cache")
@@ -142,7 +143,7 @@ func errorOf(text string) error {
 	return errors.New(text)
 }
 
-// reportIsolation logs how workers are isolated.
+// reportIsolation logs the isolation of workers.
 func (h *Host) reportIsolation() {
 	log := h.opts.Log
 	log.Info("workers are isolated", "mechanisms", h.isolation.Mechanisms)
@@ -154,8 +155,8 @@ func (h *Host) reportIsolation() {
 	}
 }
 
-// Isolation names the mechanisms that workers of this host are isolated with, with commas
-// between.
+// Isolation returns the names of the mechanisms that isolate this host's workers, separated by
+// commas.
 func (h *Host) Isolation() string {
 	names := make([]string, len(h.isolation.Mechanisms))
 	for i, m := range h.isolation.Mechanisms {

@@ -9,15 +9,15 @@ import (
 	"github.com/outboard-run/outboard/internal/cgroup"
 )
 
-// leaseState is what all sessions of one lease share: device memory, log lines and the
-// number of sessions. A program's processes each have a session, so a limit per session
-// would be none.
+// leaseState is the state that all sessions of one lease share: device memory, log lines and the
+// number of sessions. Each of a program's processes has a session, so a limit per session would not
+// bound the program.
 type leaseState struct {
 	memory  outboard.Bytes // of the device; 0: no limit
 	members int            // the host's lock guards it
 
 	grouping sync.Mutex
-	group    *cgroup.Group // of all its sessions; nil before the first one
+	group    *cgroup.Group // of all its sessions; nil before the first one starts
 
 	mu      sync.Mutex
 	granted map[outboard.SessionID]outboard.Bytes
@@ -29,7 +29,7 @@ type leaseState struct {
 	dropped int
 }
 
-// memoryRequest is a worker's request for device memory that others may return.
+// memoryRequest is a worker's request for device memory that other sessions may return.
 type memoryRequest struct {
 	session outboard.SessionID
 	bytes   outboard.Bytes
@@ -37,11 +37,11 @@ type memoryRequest struct {
 }
 
 const (
-	// reclaimLimit is how long a request waits for memory that other sessions of the lease
-	// hold without using it.
+	// reclaimLimit is how long a request waits for memory that other sessions of the lease have
+	// reserved but do not use.
 	reclaimLimit = 250 * time.Millisecond
-	// logBurst and logInterval bound the log lines of a lease: so many at once, and then
-	// one each interval.
+	// logBurst and logInterval bound the log lines of a lease: a burst of logBurst lines, and then
+	// one per interval.
 	logBurst    = 100
 	logInterval = 100 * time.Millisecond
 )
@@ -53,8 +53,8 @@ func newLeaseState(memory outboard.Bytes) *leaseState {
 	}
 }
 
-// join adds a session and returns its first share of the lease's memory: everything that
-// is free; nil without a limit. Other sessions get it back when they need it.
+// join adds a session and returns its initial grant of the lease's memory: everything that is free;
+// nil without a limit. Other sessions reclaim the unused part when they need it.
 func (l *leaseState) join(id outboard.SessionID, worker *control.Conn) *outboard.Bytes {
 	if l.memory == 0 {
 		return nil
@@ -81,7 +81,7 @@ func (l *leaseState) leave(id outboard.SessionID) {
 	l.serve()
 }
 
-// free is the memory that no session has been granted.
+// free returns the memory that is not granted to any session.
 func (l *leaseState) free() outboard.Bytes {
 	free := l.memory
 	for _, n := range l.granted {
@@ -90,7 +90,7 @@ func (l *leaseState) free() outboard.Bytes {
 	return free
 }
 
-// handleMessage executes a worker's message about memory, and reports whether it was one.
+// handleMessage handles a worker's message about memory, and reports whether it was one.
 func (l *leaseState) handleMessage(id outboard.SessionID, m control.Message) bool {
 	switch m.Type {
 	case control.TypeReserve:
@@ -103,8 +103,8 @@ func (l *leaseState) handleMessage(id outboard.SessionID, m control.Message) boo
 	return true
 }
 
-// reserve answers a request at once if there is enough, and otherwise asks the other
-// sessions for what they hold unused.
+// reserve answers a request at once if enough memory is free, and otherwise asks the other sessions
+// for their unused memory.
 func (l *leaseState) reserve(id outboard.SessionID, bytes outboard.Bytes) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,7 +130,7 @@ func (l *leaseState) reserve(id outboard.SessionID, bytes outboard.Bytes) {
 	}
 }
 
-// release returns memory that a session has been granted.
+// release returns memory that was granted to a session.
 func (l *leaseState) release(id outboard.SessionID, bytes outboard.Bytes) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +140,7 @@ func (l *leaseState) release(id outboard.SessionID, bytes outboard.Bytes) {
 	}
 }
 
-// serve grants the requests that can be granted. Those that never can be are refused.
+// serve grants every request that can be granted, and refuses every request that never can be.
 func (l *leaseState) serve() {
 	kept := l.waiting[:0]
 	for _, r := range l.waiting {
@@ -162,12 +162,12 @@ func (l *leaseState) answer(r *memoryRequest, bytes outboard.Bytes) {
 	r.timer.Stop()
 	l.granted[r.session] += bytes
 	if worker := l.workers[r.session]; worker != nil {
-		// A worker that does not read ends by its own reader's error.
+		// A worker that does not read its socket ends by its own reader's error.
 		_ = worker.Send(control.Message{Type: control.TypeQuota, Bytes: bytes})
 	}
 }
 
-// expire refuses a request for which nothing was returned in time.
+// expire refuses a request for which no memory was returned in time.
 func (l *leaseState) expire(r *memoryRequest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,8 +180,8 @@ func (l *leaseState) expire(r *memoryRequest) {
 	}
 }
 
-// allowLine reports whether the lease may write another line to the log, and how many
-// were dropped since the last one.
+// allowLine reports whether the lease may write another line to the log, and how many lines were
+// dropped since the last one.
 func (l *leaseState) allowLine(now time.Time) (dropped int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

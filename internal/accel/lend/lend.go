@@ -1,11 +1,10 @@
-// Package lend runs the workers of a device's node: one process for each
-// session, and nothing of it left when the session ends.
+// Package lend runs the workers of a device's node: one process per session, of which nothing
+// remains when the session ends.
 //
-// A [Host] owns the folders and the thread that workers are started from. A
-// [Session] is a worker and its ring. A session ends when its worker exits, when
-// [Session.End] is called, or when the node dies: then the kernel kills the
-// worker. The program at the other end of the ring always learns why, by the
-// ring's reason.
+// A [Host] owns the folders and the thread from which workers are started. A [Session] is a worker
+// and its ring. A session ends when its worker exits, when [Session.End] is called, or when the
+// node dies: then the kernel kills the worker. The program at the other end of the ring always
+// learns the reason from the ring.
 package lend
 
 import (
@@ -26,26 +25,25 @@ import (
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
-// Options of a Host.
+// Options configure a Host.
 type Options struct {
 	// Dir holds the sessions' temporary folders and the holders' caches.
 	Dir string
 	// Command starts a worker: a program and its arguments.
 	Command []string
-	// Environ is the environment that workers get; nil means this process's.
+	// Environ is the environment of which workers get a part; nil means this process's.
 	Environ []string
 	// Area is the size of each direction of a ring; 0 means shm.DefaultArea.
 	Area int
-	// MaxSessions bounds the sessions that live at one time; 0 means 256.
+	// MaxSessions bounds the live sessions of the host; 0 means 256.
 	MaxSessions int
 	// MaxLeaseSessions bounds the sessions of one lease; 0 means 64.
 	MaxLeaseSessions int
 	// Sandbox changes the isolation of workers.
 	Sandbox Sandbox
-	// Groups is where workers get control groups; nil: nowhere.
+	// Groups is the tree in which workers get control groups; nil: they get none.
 	Groups *cgroup.Tree
-	// Grace is how long a worker may take to end by itself once its ring is
-	// closed; 0 means 500ms.
+	// Grace is how long a worker may take to exit once its ring is closed; 0 means 500ms.
 	Grace   time.Duration
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
@@ -92,7 +90,7 @@ type Host struct {
 	// compiles runs compile steps.
 	compiles *compiles
 
-	stop, watched chan struct{} // of watchCaches
+	stop, watched chan struct{} // stop and stopped signal of watchCaches
 
 	namespaces sandbox.Namespaces
 	isolation  control.Isolation
@@ -101,15 +99,15 @@ type Host struct {
 
 	mu       sync.Mutex
 	closed   bool
-	reserved int // sessions that live, start or end
+	reserved int // sessions that are live, starting or ending
 	sessions map[outboard.SessionID]*Session
 	// turns are the arbiters of the devices that have sessions.
 	turns map[outboard.DeviceID]*deviceTurns
-	// leases are those that have sessions.
+	// leases are the states of the leases that have sessions.
 	leases map[outboard.LeaseID]*leaseState
 }
 
-// Open prepares the folders, removing what a node that was killed left in them.
+// Open prepares the folders and removes the remains of a killed node from them.
 func Open(ctx context.Context, opts Options) (*Host, error) {
 	opts.setDefaults()
 	if err := opts.validate(); err != nil {
@@ -141,13 +139,13 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	}
 	h.metrics, h.spawner = m, newSpawner()
 	if err := h.inspect(ctx); err != nil {
-		// Each session gets an error of its own.
+		// Starting a session returns an error of its own.
 		opts.Log.Error("workers do not start", "error", err)
 	} else {
 		h.reportIsolation()
 		if !slices.Contains(h.isolation.Mechanisms, sandbox.Identity) {
-			// Workers keep this process's user and have no capabilities: another user's
-			// cache would be out of their reach.
+			// Workers keep this process's user and have no capabilities: they could not access
+			// another user's cache.
 			h.caches.uids = uidRange{}
 		}
 	}
@@ -166,7 +164,7 @@ func (h *Host) count() int {
 	return len(h.sessions)
 }
 
-// Sessions returns the sessions that live, oldest first.
+// Sessions returns the live sessions, oldest first.
 func (h *Host) Sessions() []*Session {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -190,13 +188,13 @@ func (h *Host) Kill(id outboard.SessionID, err error) error {
 	return nil
 }
 
-// Close ends every session and waits until all workers have gone.
+// Close ends every session and waits until all workers have exited.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	already := h.closed
 	h.closed = true
 	h.mu.Unlock()
-	// Those that are just starting end by themselves: see publish.
+	// Sessions that are just starting end by themselves: see addSession.
 	h.starting.Wait()
 	sessions := h.Sessions()
 	for _, s := range sessions {
@@ -217,12 +215,11 @@ func (h *Host) Close() error {
 }
 
 // watchInterval is how often the sizes of the folders of sessions and of the compile step are
-// checked. What is written meanwhile is bounded by the disk alone. A session that has a root of
-// its own writes only to memory.
+// checked. Between two checks only the disk bounds their writes. A session that has a root of its
+// own writes only to memory.
 const watchInterval = 2 * time.Second
 
-// watchCaches ends sessions and compile steps that write without bound, until the host is
-// closed.
+// watchCaches ends sessions and compile steps that write too much, until the host is closed.
 func (h *Host) watchCaches() {
 	defer close(h.watched)
 	ticker := time.NewTicker(watchInterval)
@@ -242,10 +239,10 @@ func (h *Host) watchCaches() {
 	}
 }
 
-// errHostClosed is what sessions end with when their node does.
+// errHostClosed is the error of sessions whose node stops.
 var errHostClosed = outboard.Errorf(outboard.SessionLost, "session", "the device's node stopped")
 
-// reserveSession counts a session of a lease unless the host is full or closed.
+// reserveSession counts a session of a lease, unless the host is full or closed.
 func (h *Host) reserveSession(spec *Spec) (*deviceTurns, *leaseState, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -275,8 +272,7 @@ func (h *Host) reserveSession(spec *Spec) (*deviceTurns, *leaseState, error) {
 	return t, l, nil
 }
 
-// addSession publishes a session that has started. If the host was closed meanwhile the
-// session ends.
+// addSession publishes a started session. If the host was closed meanwhile, the session ends.
 func (h *Host) addSession(s *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

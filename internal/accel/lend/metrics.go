@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics count sessions on the device's side.
+// metrics count the sessions of a device's node.
 type metrics struct {
 	registry prometheus.Registerer
 	started  prometheus.Counter

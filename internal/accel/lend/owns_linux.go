@@ -2,9 +2,9 @@ package lend
 
 import "github.com/outboard-run/outboard/internal/proctree"
 
-// Owns reports whether a process is a worker or comes of one: it is in a worker's
-// group, which workers can't leave where the kernel filters their system calls,
-// or descends from one. A process that is gone already may have been one.
+// Owns reports whether a process is a worker or a worker's descendant: it is in a worker's process
+// group, which workers can't leave where the kernel filters their system calls, or descends from a
+// worker. It also returns true for some processes that have ended.
 func (h *Host) Owns(pid int) bool { return proctree.Descends(pid, h.workers()) }
 
 func (h *Host) workers() []int {

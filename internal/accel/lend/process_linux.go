@@ -17,9 +17,9 @@ import (
 	"github.com/outboard-run/outboard/internal/sandbox"
 )
 
-// spawner starts processes from a thread of its own: the kernel kills a worker
-// when the thread that started it ends (PR_SET_PDEATHSIG looks at the thread, not
-// the process), and Go may end any thread but one that a goroutine keeps.
+// spawner starts processes from a thread of its own: the kernel kills a worker when the thread that
+// started it ends (PR_SET_PDEATHSIG refers to the thread, not the process), and Go may end any
+// thread that no goroutine has locked.
 type spawner struct {
 	jobs chan func()
 	done chan struct{}
@@ -33,15 +33,14 @@ func newSpawner() *spawner {
 
 func (s *spawner) run() {
 	defer close(s.done)
-	// Never unlocked: the thread ends with the goroutine, and with it what it
-	// started.
+	// Never unlocked: the thread ends with the goroutine, and the kernel then kills its processes.
 	runtime.LockOSThread()
 	for job := range s.jobs {
 		job()
 	}
 }
 
-// close ends the thread, and so every process that it started.
+// close ends the thread, and with it every process that it started.
 func (s *spawner) close() {
 	close(s.jobs)
 	<-s.done
@@ -51,12 +50,12 @@ func (s *spawner) close() {
 type command struct {
 	args, environ []string
 	dir           string
-	// files become descriptors 3, 4, ...
+	// files are inherited as descriptors 3, 4, ...
 	files      []*os.File
 	namespaces sandbox.Namespaces
 }
 
-// startProcess starts a worker that inherits its ring, its control socket, and more.
+// startProcess starts a worker that inherits its ring, its control socket, and further files.
 func (h *Host) startProcess(dir string, files ...*os.File) (*process, error) {
 	return h.spawner.start(command{
 		args: h.opts.Command, environ: workerEnviron(h.opts.Environ, h.opts.Sandbox.Environ),
@@ -64,7 +63,7 @@ func (h *Host) startProcess(dir string, files ...*os.File) (*process, error) {
 	})
 }
 
-// start starts a process that is the leader of a new session, and so without a terminal.
+// start starts a process that is the leader of a new session, and therefore has no terminal.
 func (s *spawner) start(c command) (*process, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -90,7 +89,7 @@ func (s *spawner) start(c command) (*process, error) {
 	return p, nil
 }
 
-// process is a worker and the end of what it writes to standard error.
+// process is a worker and the end of its standard error.
 type process struct {
 	cmd        *exec.Cmd
 	stderr     *os.File
@@ -99,12 +98,12 @@ type process struct {
 
 	mu     sync.Mutex
 	tail   []byte
-	line   []byte            // the beginning of a line whose end has not come
-	report func(line string) // of each line, nil for none
+	line   []byte            // an incomplete line
+	report func(line string) // called for each line; nil for none
 	reaped bool
 }
 
-// tailSize bounds what is kept of a worker's standard error.
+// tailSize bounds the kept end of a worker's standard error.
 const tailSize = 4 << 10
 
 // readStderr reads standard error and keeps its end.
@@ -132,15 +131,15 @@ func (p *process) readStderr() {
 	}
 }
 
-// reportLines has each further line of standard error reported, by one goroutine.
+// reportLines has report called with each further line of standard error, from one goroutine.
 func (p *process) reportLines(report func(line string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.report = report
 }
 
-// cutLines returns the lines that end with new bytes, without blank ones. A line is cut at
-// maxLogText bytes; ended ends the last one. The lock is held.
+// cutLines returns the lines that the new bytes complete, without blank ones. A line is cut at
+// maxLogText bytes; ended completes the last line. The caller holds p.mu.
 func (p *process) cutLines(b []byte, ended bool) []string {
 	var lines []string
 	add := func() {
@@ -165,15 +164,15 @@ func (p *process) cutLines(b []byte, ended bool) []string {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// suspend stops all threads of the process and of those that it started, wherever they are.
-// They can't leave the process group: the sandbox refuses setpgid and setsid.
+// suspend stops all threads of the process and of its descendants. They can't leave the process
+// group: the sandbox refuses setpgid and setsid.
 func (p *process) suspend() { p.signal(syscall.SIGSTOP) }
 
-// resume continues them.
+// resume continues the suspended threads.
 func (p *process) resume() { p.signal(syscall.SIGCONT) }
 
-// kill ends the whole control group and process group. The process group's number stays taken
-// while any process of it lives, and the leader is reaped only after the last kill.
+// kill ends the whole control group and process group. The process group's number stays in use
+// while any process of the group is alive, and the leader is reaped only after the last kill.
 func (p *process) kill() {
 	p.group.Kill()
 	p.signal(syscall.SIGKILL)
@@ -188,8 +187,8 @@ func (p *process) signal(sig syscall.Signal) {
 	}
 }
 
-// wait waits for the process to end, ends what it left in its group, and reaps
-// it. The error tells how it ended, nil if all was well.
+// wait waits for the process to end, kills the rest of its group, and reaps it. The error says how
+// the process ended, nil for exit status 0.
 func (p *process) wait() error {
 	waitExited(p.cmd.Process.Pid)
 	p.kill()
@@ -197,7 +196,7 @@ func (p *process) wait() error {
 	p.reaped = true
 	p.mu.Unlock()
 	err := p.cmd.Wait()
-	// Something that left the group may still hold the other end of the pipe.
+	// A process that left the group may still hold the other end of the pipe.
 	_ = p.stderr.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	<-p.stderrDone
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -206,8 +205,8 @@ func (p *process) wait() error {
 	return err
 }
 
-// waitExited waits until the process has ended, and leaves it to be reaped, so that its number
-// is not used again yet.
+// waitExited waits until the process has ended, without reaping it, so that its number is not
+// reused yet.
 func waitExited(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -217,13 +216,13 @@ func waitExited(pid int) {
 	}
 }
 
-// exitMessage is the line of its standard error that says why the process ended.
+// exitMessage returns the line of standard error that says why the process ended.
 func (p *process) exitMessage() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return exitLine(p.tail)
 }
 
-// outOfMemory reports whether the kernel has ended a process of the control group because its
-// memory ran out.
+// outOfMemory reports whether the kernel has killed a process of the control group because its
+// memory was exhausted.
 func (p *process) outOfMemory() bool { return p.group.Killed() > 0 }

@@ -21,9 +21,9 @@ import (
 type Spec struct {
 	Lease  outboard.Lease
 	Device outboard.Device
-	// Index is the device's number among those that the node's probe found.
+	// Index is the device's index in the result of the node's probe.
 	Index int
-	// Via says how the program's data comes, "shm" or "tcp".
+	// Via is the transport of the program's data, "shm" or "tcp".
 	Via string
 }
 
@@ -46,13 +46,13 @@ type Session struct {
 
 	mu    sync.Mutex
 	ended bool
-	err   error // why it ended; nil for a clean end
+	err   error // why the session ended; nil for a clean end
 	stats *control.Stats
 	final *control.Message
 	diagnostics
 }
 
-// Start starts a worker. The caller must call Close in the end.
+// Start starts a worker. The caller must call Close on the session.
 func (h *Host) Start(spec Spec) (*Session, error) {
 	if err := h.Refused(); err != nil {
 		return nil, err
@@ -114,7 +114,8 @@ func (s *Session) start() (err error) {
 	}
 	s.process, err = s.host.startProcess(s.tmp(), files...)
 	if err == nil {
-		// The driver writes there what its users should see, such as warnings of its compiler.
+		// The driver writes messages for its users to standard error, such as warnings of its
+		// compiler.
 		s.process.reportLines(func(line string) { s.reportStderr(line) })
 		err = s.enterGroup()
 	}
@@ -129,7 +130,7 @@ func (s *Session) start() (err error) {
 	return nil
 }
 
-// abortStart undoes start.
+// abortStart reverses the completed part of start.
 func (s *Session) abortStart() {
 	if s.process != nil {
 		s.process.kill()
@@ -137,11 +138,11 @@ func (s *Session) abortStart() {
 		_ = s.process.group.Remove()
 	}
 	_ = s.control.Close()
-	_ = s.recipes.Close() // of nil as well
+	_ = s.recipes.Close() // a nil file is no error
 	s.ring.Unmap()
 }
 
-// enterGroup puts the worker, which waits for its configuration, into a control group.
+// enterGroup adds the worker, which waits for its configuration, to a control group.
 func (s *Session) enterGroup() error {
 	group, err := s.makeGroup()
 	if err != nil {
@@ -166,10 +167,10 @@ func (s *Session) configure() error {
 	}})
 }
 
-// Ring is the client's end of the session's ring. It is mapped until Close.
+// Ring returns the client's end of the session's ring. It is mapped until Close.
 func (s *Session) Ring() *shm.Ring { return s.ring }
 
-// Worker is the process id of the worker.
+// Worker returns the process id of the worker.
 func (s *Session) Worker() int { return s.process.pid() }
 
 // Stats returns the worker's last report, nil before the first.
@@ -179,8 +180,8 @@ func (s *Session) Stats() *control.Stats {
 	return s.stats
 }
 
-// End begins the session's end: its program gets err, and the worker has a short
-// grace to end by itself. A nil err is a clean end. The first End counts.
+// End begins the session's end: its program gets err, and the worker has a short grace period to
+// exit. A nil err is a clean end. Later calls have no effect.
 func (s *Session) End(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,21 +193,22 @@ func (s *Session) End(err error) {
 	close(s.ending)
 }
 
-// Ending is closed when the session's end began; Err then returns the reason.
+// Ending returns a channel that is closed when the session's end begins; Err then returns the
+// reason.
 func (s *Session) Ending() <-chan struct{} { return s.ending }
 
-// Done is closed when the worker and all that it started have gone.
+// Done returns a channel that is closed when the worker and all its descendants have ended.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
-// Err is why the session ended; nil while it lives and after a clean end.
+// Err returns why the session ended; nil while it is live and after a clean end.
 func (s *Session) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// Close ends the session, waits for its worker and unmaps its ring, which must not be in use
-// any more.
+// Close ends the session, waits for its worker and unmaps its ring, which must not be in use any
+// more.
 func (s *Session) Close() error {
 	s.End(nil)
 	<-s.done
@@ -226,8 +228,8 @@ func (s *Session) supervise() {
 	go func() { exited <- s.process.wait() }()
 	select {
 	case err := <-exited:
-		// Its last words may still be in the socket. Nothing of its group
-		// lives any more, so the end of file is there too.
+		// Its last messages may still be in the socket. No process of its group is alive, so the
+		// end of file is in the socket too.
 		waitTimeout(controlDone, time.Second)
 		s.End(s.exitError(err))
 	case <-s.ending:
@@ -243,7 +245,7 @@ func (s *Session) supervise() {
 	s.recordEnd()
 }
 
-// removeGroup removes the session's control group, and ends what is left in it.
+// removeGroup removes the session's control group, and kills the processes in it.
 func (s *Session) removeGroup() {
 	if err := s.process.group.Remove(); err != nil {
 		s.host.opts.Log.Error("a session's processes are left", "session", s.ID, "error", err)
@@ -261,7 +263,7 @@ func waitTimeout(done <-chan struct{}, limit time.Duration) {
 
 // stopWorker lets the worker end by itself during the grace period and then kills it.
 func (s *Session) stopWorker(exited <-chan error) {
-	s.turns.leave(s.ID) // it is not suspended any more
+	s.turns.leave(s.ID) // this also ends a suspension
 	s.process.resume()
 	grace := time.NewTimer(s.host.opts.Grace)
 	defer grace.Stop()
@@ -274,7 +276,7 @@ func (s *Session) stopWorker(exited <-chan error) {
 	<-exited
 }
 
-// exitError is the session's error for a worker that ended by itself.
+// exitError returns the session's error for a worker that exited.
 func (s *Session) exitError(exit error) error {
 	const op = "session"
 	s.mu.Lock()
@@ -346,7 +348,7 @@ func (s *Session) handleMessage(m control.Message) {
 		s.mu.Lock()
 		s.stats = m.Stats
 		s.mu.Unlock()
-	case control.TypeIsolation: // as inspect has found it
+	case control.TypeIsolation: // inspect has determined it
 	default:
 		if !s.lease.handleMessage(s.ID, m) {
 			s.turns.handleMessage(s.ID, m)
@@ -357,8 +359,8 @@ func (s *Session) handleMessage(m control.Message) {
 // maxLogText bounds a worker's line in the node's log.
 const maxLogText = 1 << 10
 
-// log writes a worker's line to the node's log, as far as its lease may. It returns the text as it
-// was written, "" if the lease has written too much.
+// log writes a worker's line to the node's log, unless its lease has exceeded its rate. It returns
+// the logged text, "" if the line was dropped.
 func (s *Session) log(m control.Message) (text string) {
 	dropped, ok := s.lease.allowLine(time.Now())
 	if dropped > 0 {

@@ -27,9 +27,9 @@ type turnWorker struct {
 	process *process
 }
 
-// newTurns makes the arbiter of a device. Where the device is the machine's processor, kernels
-// run in their worker's own threads, and so a stopped worker is a suspended kernel. The kernels
-// of other devices can't be interrupted from outside their driver.
+// newTurns creates the arbiter of a device. Where the device is the machine's processor, kernels
+// run in their worker's own threads, so stopping the worker suspends its kernel. The kernels of
+// other devices can't be interrupted from outside their driver.
 func newTurns(device outboard.DeviceType) *deviceTurns {
 	return &deviceTurns{
 		epoch: time.Now(), arbiter: arbiter.New(arbiter.Options{Preemptive: device == outboard.CPU}),
@@ -45,7 +45,7 @@ func (t *deviceTurns) join(id outboard.SessionID, lease outboard.LeaseID, weight
 	t.arbiter.Join(id, lease, weight)
 }
 
-// leave forgets a session.
+// leave removes a session.
 func (t *deviceTurns) leave(id outboard.SessionID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,7 +66,7 @@ func (t *deviceTurns) handleMessage(id outboard.SessionID, m control.Message) {
 		t.apply(t.arbiter.Request(id, m.Used, t.now()))
 	case control.TypeEnd:
 		t.apply(t.arbiter.End(id, m.Used, t.now()))
-	default: // a newer worker may say more
+	default: // a newer worker may send other messages
 	}
 }
 
@@ -78,8 +78,7 @@ func (t *deviceTurns) tick() {
 
 func (t *deviceTurns) now() time.Duration { return time.Since(t.epoch) }
 
-// apply sends the arbiter's decisions to the workers, and sets the timer for its next
-// decision.
+// apply sends the arbiter's decisions to the workers, and sets the timer for its next decision.
 func (t *deviceTurns) apply(actions []arbiter.Action) {
 	for _, a := range actions {
 		if worker, ok := t.workers[a.Session]; ok {
@@ -95,8 +94,8 @@ func (t *deviceTurns) apply(actions []arbiter.Action) {
 	}
 }
 
-// execute carries out a decision of the arbiter. A worker that does not read ends by its own
-// reader's error.
+// execute carries out a decision of the arbiter. A worker that does not read its socket ends by its
+// own reader's error.
 func (w *turnWorker) execute(a arbiter.Action) {
 	switch a.Verb {
 	case arbiter.Contend:

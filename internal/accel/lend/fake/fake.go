@@ -1,5 +1,5 @@
-// Package fake is a worker without a driver: it sends back what it gets. Tests
-// of everything around a worker start it as a process of their own.
+// Package fake is a worker without a driver: it echoes its input. Tests of everything around a
+// worker start it as a process of their own.
 package fake
 
 import (
@@ -25,36 +25,37 @@ import (
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// Orders that the worker obeys instead of sending them back. Each must be what
-// one Next of the ring returns.
+// Orders that the worker obeys instead of echoing them. One Next of the ring must return a whole
+// order.
 const (
-	// Crash makes it end with a bad status and a line on standard error.
+	// Crash makes the worker end with a bad status and a line on standard error.
 	Crash = "!crash"
-	// Fail makes it end with a reason on its control socket.
+	// Fail makes the worker end with a reason on its control socket.
 	Fail = "!fail"
-	// Hang makes it ignore everything until it is killed.
+	// Hang makes the worker ignore everything until it is killed.
 	Hang = "!hang"
-	// Child makes it start a process that would outlive it, and answer with
-	// its number.
+	// Child makes the worker start a process that would outlive it, and answer with that process's
+	// id.
 	Child = "!child"
-	// Dial, with the path of a unix socket behind it, makes it connect there, ask
-	// for the status of a node, and answer with the first line that comes back.
+	// Dial, followed by the path of a unix socket, makes the worker connect to it, request the
+	// status of a node, and answer with the first line of the response.
 	Dial = "!dial "
-	// Environ makes it answer with its environment, each variable ended by NUL.
+	// Environ makes the worker answer with its environment, each variable ended by NUL.
 	Environ = "!environ"
-	// Eat makes it use memory until it is ended.
+	// Eat makes the worker allocate memory until it is killed.
 	Eat = "!eat"
-	// Say, with a text behind it, makes it write the text to standard error, as a driver may.
+	// Say, followed by a text, makes the worker write the text to standard error, as a driver may.
 	Say = "!say "
-	// Told makes it answer with the next line that the node has returned to it for its client.
+	// Told makes the worker answer with the next line that the node has returned to it for its
+	// client.
 	Told = "!told"
 	// Compiled is the file that a compile step writes into the cache.
 	Compiled = "compiled"
-	// Config makes it answer with the session, owner and device that it was given.
+	// Config makes the worker answer with the session, owner and device of its configuration.
 	Config = "!config"
 )
 
-// Devices is what the fake's probe finds.
+// Devices returns the devices of the fake's probe.
 func Devices(context.Context) ([]outboard.Device, error) {
 	return []outboard.Device{
 		{API: outboard.OpenCL, Type: outboard.CPU, Name: "Fake CPU", Vendor: "Fake", Platform: "Fake", Memory: 1 << 30, Units: 2},
@@ -62,8 +63,8 @@ func Devices(context.Context) ([]outboard.Device, error) {
 	}, nil
 }
 
-// Helper is a node's helper process: `probe API` or `worker`. It returns its exit
-// status.
+// Helper is the main function of a node's helper process: `probe API` or `worker`. It returns its
+// exit status.
 func Helper(args []string) int {
 	switch {
 	case len(args) == 2 && args[0] == "probe":
@@ -83,8 +84,8 @@ func Helper(args []string) int {
 	return 2
 }
 
-// Worker serves the ring on descriptor 3 and the control socket on descriptor 4,
-// as a real one does, and returns its exit status.
+// Worker serves the ring on descriptor 3 and the control socket on descriptor 4, as a real worker
+// does, and returns its exit status.
 func Worker() int {
 	if err := work(); err != nil {
 		fmt.Fprintln(os.Stderr, "fake worker:", err)
@@ -103,7 +104,7 @@ func work() error {
 		return fmt.Errorf("no configuration: %w", err)
 	}
 	if first.Config.Inspect {
-		// A fake enters no sandbox; it takes the namespaces that it was started in for one.
+		// A fake enters no sandbox; it reports the namespaces in which it was started.
 		have := first.Config.Sandbox.Namespaces
 		if first.Config.Cgroup {
 			have = append(have, sandbox.Cgroup)
@@ -124,7 +125,7 @@ func work() error {
 	}
 	printed := make(chan string, 100)
 	go func() {
-		// The node's end of file means: end at once.
+		// End of file from the node means: exit at once.
 		for err == nil {
 			var m control.Message
 			if m, err = conn.Receive(); m.Type == control.TypeStderr {
@@ -160,8 +161,8 @@ func work() error {
 	}
 }
 
-// compile is a compile step. The recipes on descriptor 3 are one of the orders, or a text that is
-// written into the cache.
+// compile executes a compile step. The recipes on descriptor 3 are one of the orders, or a text
+// that is written into the cache.
 func compile(conn *control.Conn, config *control.Config) error {
 	recipes, err := io.ReadAll(os.NewFile(3, "recipes"))
 	if err == nil {
@@ -209,7 +210,7 @@ func execute(conn *control.Conn, config *control.Config, order string) (string, 
 	return order, nil
 }
 
-// hostPID is the number of a child outside of the worker's namespaces, whose /proc it sees.
+// hostPID returns the id of a child outside of the worker's namespaces, whose /proc it sees.
 func hostPID(pid int) string {
 	statuses, _ := filepath.Glob("/proc/[0-9]*/status") // the pattern is valid
 	for _, path := range statuses {

@@ -12,12 +12,11 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/borrow"
 )
 
-// Program is a program that uses a fake device: it prints the answer to each
-// argument, one a line, and returns its exit status. Some arguments mean something
-// else:
+// Program is the main function of a program that uses a fake device: it prints the answer to each
+// argument, one per line, and returns its exit status. Some arguments have other meanings:
 //
-//	lease=N   go on with a session of lease N
-//	leases    print how many leases there are
+//	lease=N   continue with a session of lease N
+//	leases    print the number of leases
 //	wait      wait until the session ends
 func Program(args []string) int {
 	if err := run(args); err != nil {
@@ -76,8 +75,8 @@ func step(session *borrow.Session, arg string) error {
 	return nil
 }
 
-// Exchange sends an order and returns the answer, which must be as long as the order
-// if it is none of the worker's own.
+// Exchange sends an order and returns the answer. The answer to a text that is no order must be as
+// long as the text.
 func Exchange(session *borrow.Session, order string) (string, error) {
 	if err := send(session.Ring, order); err != nil {
 		return "", err
