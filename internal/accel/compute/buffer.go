@@ -44,8 +44,8 @@ func (h *Holder) bufferRange(number uint32, offset, size uint64) (*buffer, error
 
 const (
 	memReadWrite = 1 << 0 // CL_MEM_READ_WRITE
-	// piece is the most that one message writes: a call that gives up has to wait until the
-	// message at hand is in the ring.
+	// piece is the most that one message writes: a cancelled call must wait until its current
+	// message is in the ring.
 	piece = 1 << 20
 )
 
@@ -73,8 +73,8 @@ func (r *run) write(i int, c *Command) error {
 	return nil
 }
 
-// zero fills a buffer that nothing has been written to with zeros, so that a holder can't read
-// what the memory contained before.
+// zero fills an uninitialized buffer with zeros, so that a holder can't read the memory's previous
+// contents.
 func (r *run) zero(i int, b *buffer) error {
 	if b.initialized {
 		return nil

@@ -6,12 +6,12 @@ import (
 	"fmt"
 )
 
-// What one list of commands may have.
+// Limits of one list of commands.
 const (
-	// MaxList is how long a list may be, in bytes. More data than that lies in the
-	// program's memory, and the list says where.
+	// MaxList bounds the length of a list, in bytes. Larger data lies in the program's memory, and
+	// the list contains its place.
 	MaxList = 16 << 20
-	// MaxResult is how many bytes may be read into the result.
+	// MaxResult bounds the bytes that a list reads into the result.
 	MaxResult = 16 << 20
 
 	maxCommands = 1 << 16
@@ -22,7 +22,7 @@ const (
 	maxOptions  = 64 << 10
 )
 
-// op is what a command does.
+// op is the operation of a command.
 type op uint8
 
 const (
@@ -47,14 +47,14 @@ const (
 	argLocal
 )
 
-// Command is one of a list. Its bytes are the list's.
+// Command is a command of a list. Its bytes are part of the list.
 type Command struct {
 	op     op
 	number uint32 // of a buffer or a program
-	size   uint64 // of a new buffer, and of what is read
+	size   uint64 // of a new buffer, or of the data
 	offset uint64
-	bytes  []byte // that are written
-	at     uint32 // the place in the program's memory
+	bytes  []byte // to be written
+	at     uint32 // address in the program's memory
 
 	source, options, kernel string
 	global, local           []uint64
@@ -70,7 +70,7 @@ type arg struct {
 
 var errTruncated = errors.New("it is cut short")
 
-// Decode reads a list of commands. The list may change meanwhile: each number is read
+// Decode decodes a list of commands. The list's memory may change meanwhile: each number is read
 // once.
 func Decode(list []byte) ([]Command, error) {
 	if len(list) > MaxList {
@@ -91,7 +91,7 @@ func Decode(list []byte) ([]Command, error) {
 	return commands, nil
 }
 
-// decoder reads numbers. The first failure sticks.
+// decoder reads numbers. The first error is kept.
 type decoder struct {
 	rest []byte
 	err  error

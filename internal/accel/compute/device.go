@@ -13,33 +13,32 @@ import (
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
-// Protocol is the version of opencl.api that this client speaks.
+// Protocol is the version of opencl.api that this client implements.
 const Protocol = 1
 
-// The ids of what every session has, and the first that a client may give.
+// The id of the device that every session has, and the first id that a client may assign.
 const (
 	deviceID = 2
 	firstID  = 0x100
 )
 
-// Options of a Device.
+// Options configure a Device.
 type Options struct {
-	// Ring is the client's end. Its owner unmaps it, after Close.
+	// Ring is the client's end of the ring. Its owner unmaps it, after Close.
 	Ring *shm.Ring
-	// Shared says that there may be several holders. One alone is served a little
-	// faster.
+	// Shared allows several holders. A single holder is served a little faster without it.
 	Shared bool
-	// Why makes more of the error with which the session ended, for one that knows
-	// more than the ring. It may be nil.
+	// Why returns a more detailed error than that with which the ring reports the session's end, if
+	// the caller has more information. It may be nil.
 	Why func(error) error
 }
 
 // Facts are the properties of the device that the worker reports.
 type Facts struct {
-	// Memory is what the session may allocate.
+	// Memory bounds the session's allocations.
 	Memory outboard.Bytes
-	// WorkGroup is the largest work group, LocalMemory what one may share, Buffer the
-	// largest buffer.
+	// WorkGroup is the size of the largest work group, LocalMemory the local memory of a work
+	// group, Buffer the size of the largest buffer.
 	WorkGroup   int
 	LocalMemory outboard.Bytes
 	Buffer      outboard.Bytes
@@ -54,19 +53,19 @@ type Device struct {
 	facts   Facts
 	context uint64
 	library library
-	ready   chan struct{} // closed when the snapshot is there
+	ready   chan struct{} // closed when the snapshot has arrived
 	done    chan struct{} // closed when the session has ended
 
 	sending sync.Mutex
 	serial  uint64 // of the last message
-	body    []byte // of the message that is sent
+	body    []byte // of the message that is being sent
 
 	mu      sync.Mutex
 	ids     uint64
 	calls   uint32
 	waits   map[uint32]*wait
 	owners  map[uint64]owner // of messages that may fail, by serial
-	runs    map[*run]bool    // under way
+	runs    map[*run]bool    // runs that capture output
 	stuck   bool
 	stalled bool
 	closed  bool
@@ -80,7 +79,7 @@ type owner struct {
 	index int
 }
 
-// Open begins a session: it waits until the worker has described the device.
+// Open begins a session: it waits until the worker has sent the device's facts.
 func Open(ctx context.Context, opts Options) (*Device, error) {
 	d := &Device{
 		opts: opts, out: session.NewWriter(opts.Ring, opts.Ring.Area()), ids: firstID - 1,
@@ -119,28 +118,28 @@ func (d *Device) begin(ctx context.Context) error {
 	}
 }
 
-// Facts are what the worker said.
+// Facts returns the facts that the worker sent.
 func (d *Device) Facts() Facts { return d.facts }
 
-// Done is closed when the session has ended.
+// Done returns a channel that is closed when the session has ended.
 func (d *Device) Done() <-chan struct{} { return d.done }
 
-// Err is why the session ended; nil while it lives.
+// Err returns why the session ended; nil while it is live.
 func (d *Device) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.err
 }
 
-// Stuck reports whether a caller gave up while the device worked for it, possibly for ever.
-// Such a session should get no new holders.
+// Stuck reports whether a caller gave up while the device worked for it, possibly for ever. Such a
+// session should get no new holders. It also returns true for an ended session.
 func (d *Device) Stuck() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.stuck || d.closed || d.err != nil {
 		return true
 	}
-	_, ended := d.opts.Ring.Closed() // which the reader may not know yet
+	_, ended := d.opts.Ring.Closed() // the reader may not have seen that yet
 	return ended
 }
 
@@ -157,7 +156,7 @@ func (d *Device) Close() error {
 	return d.in.Close()
 }
 
-// newID returns an unused number for an object.
+// newID returns an unused id for an object.
 func (d *Device) newID() uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -165,10 +164,10 @@ func (d *Device) newID() uint64 {
 	return d.ids
 }
 
-// encoder is what all generated arguments are.
+// encoder is implemented by all generated arguments.
 type encoder interface{ encode(buf []byte) []byte }
 
-// send sends a call without waiting for its answer. A failure is reported to its owner.
+// send sends a call without waiting for its reply. A failure is reported to its owner.
 func (d *Device) send(op uint16, args encoder, o owner, bulk ...[]byte) error {
 	return d.post(session.Header{Op: op, Flags: d.flags}, args, o, bulk...)
 }
@@ -217,7 +216,7 @@ func (d *Device) post(h session.Header, args encoder, o owner, bulk ...[]byte) e
 	return nil
 }
 
-// largestKept is the most memory that is kept for bodies: only sources need more.
+// largestKept bounds the memory that is kept for bodies: only sources need more.
 const largestKept = 64 << 10
 
 // abandonWait ends a wait whose caller has given up.
@@ -235,14 +234,14 @@ func (d *Device) clearOwners(serials []uint64) {
 	}
 }
 
-// markStuck notes that a caller gave up while the device worked for it.
+// markStuck records that a caller gave up while the device worked for it.
 func (d *Device) markStuck() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stuck = true
 }
 
-// sessionError is the error that callers get for an error of the ring.
+// sessionError returns the error for callers after an error of the ring.
 func (d *Device) sessionError(err error) error {
 	d.mu.Lock()
 	stalled := d.stalled
@@ -259,7 +258,7 @@ func (d *Device) sessionError(err error) error {
 	return err
 }
 
-// read is the life of the reading end.
+// read receives messages until an error, which it delivers to all waiting callers.
 func (d *Device) read() {
 	err := d.receive()
 	for err == nil {
@@ -278,7 +277,7 @@ func (d *Device) read() {
 	close(d.done)
 }
 
-// receive takes one message.
+// receive receives and handles one message.
 func (d *Device) receive() error {
 	h, body, err := d.in.Next()
 	if err != nil {
@@ -295,7 +294,7 @@ func (d *Device) receive() error {
 	case opOutput:
 		return d.capture(body)
 	}
-	return nil // it is about nothing that we asked for
+	return nil // a notice that this client does not need
 }
 
 func (d *Device) deliverReply(h session.Header, body []byte) error {
@@ -366,8 +365,8 @@ func (d *Device) recordFailure(body []byte) error {
 
 var errStalled = outboard.Errorf(outboard.SessionLost, "session", "a call ended while the device's node took nothing more")
 
-// failStalled ends a session whose worker does not read. After Close it does nothing: the ring
-// may be unmapped.
+// failStalled ends a session whose worker does not read. After Close it does nothing: the ring may
+// be unmapped.
 func (d *Device) failStalled() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -377,9 +376,8 @@ func (d *Device) failStalled() {
 	}
 }
 
-// startCapture begins to collect what kernels print for a run. Text that the worker sent
-// before, and that is still in the ring, is not part of it. On a Device that is closed
-// nothing is captured.
+// startCapture begins to collect kernels' output for a run. Text that the worker sent before, and
+// that is still in the ring, is not part of it. On a closed Device nothing is captured.
 func (d *Device) startCapture(r *run) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -390,7 +388,7 @@ func (d *Device) startCapture(r *run) {
 	d.runs[r] = true
 }
 
-// stopCapture returns what was collected since startCapture.
+// stopCapture returns the output since startCapture.
 func (d *Device) stopCapture(r *run) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -398,8 +396,8 @@ func (d *Device) stopCapture(r *run) []byte {
 	return r.printed
 }
 
-// capture adds a text that kernels printed to every run that is capturing: the worker does not
-// report which kernel printed it.
+// capture adds kernels' output to every run that is capturing: the worker does not report which
+// kernel printed it.
 func (d *Device) capture(body []byte) error {
 	var o argsOutput
 	if err := o.decode(body); err != nil {

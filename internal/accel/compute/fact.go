@@ -18,7 +18,7 @@ const (
 	kernelArgSpace     = 0x1196
 )
 
-// fact is an answer that the worker sends without being asked, in the format of record 0004.
+// fact is an answer that the worker sends in advance, in the format of record 0004.
 type fact struct {
 	op     uint16
 	param  uint32
@@ -33,7 +33,7 @@ func (f *fact) uint64Value() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// text is the value as a C string.
+// text returns the value as a C string.
 func (f *fact) text() string {
 	for i, c := range f.value {
 		if c == 0 {
@@ -45,7 +45,7 @@ func (f *fact) text() string {
 
 const factHead = 32
 
-// eachFact gives each fact to f.
+// eachFact calls f for each fact.
 func eachFact(b []byte, f func(fact)) error {
 	for len(b) > 0 {
 		if len(b) < factHead {

@@ -6,24 +6,25 @@ import (
 	"time"
 )
 
-// What one holder may have at a time.
+// Limits of one holder.
 const (
 	maxBuffers  = 4096
 	maxPrograms = 256
 )
 
-// ErrGivenUp is the error of a holder whose earlier commands did not end in time: the state of
-// its objects is unknown.
+// ErrGivenUp is the error of a holder whose earlier commands did not end in time: the state of its
+// objects is unknown.
 var ErrGivenUp = errors.New("earlier commands did not end in time: import the device again")
 
-// Holder is one user of a Device, with buffers and programs of its own. One goroutine uses it.
+// Holder is one user of a Device, with buffers and programs of its own. Only one goroutine may use
+// it.
 type Holder struct {
 	device    *Device
 	queue     uint64
 	buffers   map[uint32]*buffer
 	programs  map[uint32]*program
 	abandoned bool
-	posting   atomic.Bool // a message is on its way into the ring
+	posting   atomic.Bool // a message is being written to the ring
 }
 
 type buffer struct {
@@ -37,11 +38,11 @@ type program struct {
 }
 
 type kernel struct {
-	id     uint64 // 0: not made yet
+	id     uint64 // 0: not created yet
 	params parameters
 }
 
-// Holder begins to use the device.
+// Holder adds a user of the device.
 func (d *Device) Holder() (*Holder, error) {
 	h := &Holder{device: d, queue: d.newID(), buffers: map[uint32]*buffer{}, programs: map[uint32]*program{}}
 	return h, d.send(opClCreateCommandQueue, &argsClCreateCommandQueue{Context: d.context, Device: deviceID, Result: h.queue}, owner{})
@@ -50,7 +51,7 @@ func (d *Device) Holder() (*Holder, error) {
 // Close releases the holder's objects.
 func (h *Holder) Close() {
 	if h.abandoned {
-		return // what it has may be in use; it goes with the session
+		return // its objects may be in use; the end of the session releases them
 	}
 	limit := time.AfterFunc(closeLimit, h.device.failStalled)
 	defer limit.Stop()
@@ -68,11 +69,11 @@ func (h *Holder) Close() {
 	h.release(kindQueue, h.queue)
 }
 
-// closeLimit is how long the few messages of Close may take to find room.
+// closeLimit is how long the few messages of Close may wait for space in the ring.
 const closeLimit = time.Second
 
 func (h *Holder) release(kind uint32, id uint64) {
 	if id != 0 {
-		_ = h.device.send(opRelease, &argsRelease{Kind: kind, Object: id}, owner{}) // a session that has ended released all
+		_ = h.device.send(opRelease, &argsRelease{Kind: kind, Object: id}, owner{}) // the end of a session releases all
 	}
 }

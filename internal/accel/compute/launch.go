@@ -32,7 +32,7 @@ func (r *run) program(i int, c *Command) error {
 	return nil
 }
 
-// build builds a program on the device. Of one that can't be built nothing is left.
+// build builds a program on the device. It releases a program that can't be built.
 func (r *run) build(i int, c *Command, b *built) error {
 	h := r.holder
 	b.id = h.device.newID()
@@ -64,7 +64,7 @@ func (r *run) build(i int, c *Command, b *built) error {
 	return nil
 }
 
-// mostLog is how much of a build's log an error has.
+// mostLog bounds the part of a build's log in an error.
 const mostLog = 16 << 10
 
 // readReply reads the facts that the worker reports about a build: the kernels, their
@@ -91,7 +91,7 @@ func (b *built) readReply(body []byte) (log string, err error) {
 			log = strings.TrimSpace(strings.ToValidUTF8(f.text(), "?"))
 			log = log[:min(len(log), mostLog)]
 		case f.op == opClGetProgramBuildInfo && f.param == programVariables:
-			b.private = f.uint64Value() > 0 // what one holder leaves there another one would find
+			b.private = f.uint64Value() > 0 // another holder would read the data of this one
 		case f.op == opClGetProgramInfo && f.param == programKernelNames && f.text() != "":
 			names = strings.Split(f.text(), ";")
 		case f.op == opClGetKernelInfo && f.param == kernelNumArgs:
@@ -150,7 +150,7 @@ const (
 	formMem
 )
 
-// Where a parameter lies, from CL/cl.h.
+// The address spaces of parameters, from CL/cl.h.
 const (
 	spaceGlobal   = 0x119B
 	spaceLocal    = 0x119C
@@ -158,8 +158,8 @@ const (
 	spacePrivate  = 0x119E
 )
 
-// check reports whether an argument has the form that its parameter requires. Some drivers
-// take any value for a buffer's handle.
+// check returns an error unless an argument has the form that its parameter requires. Some drivers
+// accept any value for a buffer's handle.
 func (p *parameters) check(n int, a *arg) error {
 	space := p.spaces[uint16(n)]
 	switch {

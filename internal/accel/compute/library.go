@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// library is the programs that were built in a session. Holders with the same source share one
+// library holds the programs that were built in a session. Holders with the same source share one
 // program, which is kept for a while after its last use.
 type library struct {
 	mu    sync.Mutex
@@ -15,7 +15,7 @@ type library struct {
 	idle  []*built // unused; the first has been idle longest
 }
 
-// maxIdle is how many unused programs are kept.
+// maxIdle bounds the unused programs that are kept.
 const maxIdle = 32
 
 type sourceKey [sha256.Size]byte
@@ -33,16 +33,16 @@ type built struct {
 	key     sourceKey
 	id      uint64
 	kernels map[string]parameters
-	ready   chan struct{} // closed when it was built, or could not be
-	// private: it has variables, or could not be built; it is not shared.
+	ready   chan struct{} // closed when the program was built, or could not be
+	// private reports that the program has variables, or could not be built; it is not shared.
 	private bool
 	users   int // under library.mu
 }
 
-// parameters are what a kernel wants.
+// parameters describes the parameters of a kernel.
 type parameters struct {
 	count  int               // -1: unknown
-	spaces map[uint16]uint32 // where they lie, by their index, as far as that is known
+	spaces map[uint16]uint32 // address spaces by index, as far as known
 }
 
 // acquire returns the program of a source. The caller must build it and publish the result if

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Memory is the program's: it gives the part at an address, or false if there is none.
+// Memory returns the part of the program's memory at an address, or false if there is none.
 type Memory func(at, size uint32) ([]byte, bool)
 
-// part is no memory where there is none.
+// part returns the part at an address, or false for a nil Memory.
 func (m Memory) part(at, size uint32) ([]byte, bool) {
 	if m == nil {
 		return nil, false
@@ -18,25 +18,25 @@ func (m Memory) part(at, size uint32) ([]byte, bool) {
 	return m(at, size)
 }
 
-// Result is what a list of commands brought.
+// Result is the result of a list of commands.
 type Result struct {
-	// Read is what it read, one after the other.
+	// Read contains the data of the list's reads, one after the other.
 	Read []byte
-	// Moved counts the bytes that went to the device and came back.
+	// Moved counts the bytes sent to and read from the device.
 	Moved int64
-	// Printed is the beginning of what kernels printed meanwhile: those of the list, and
-	// where several holders use the device at once theirs, too. There may be some beside
-	// an error.
+	// Printed is the beginning of the kernels' output meanwhile: of the list's kernels, and where
+	// several holders use the device at once, of their kernels too. It may be set in addition to an
+	// error.
 	Printed []byte
 }
 
 // MaxPrinted bounds Result.Printed.
 const MaxPrinted = 64 << 10
 
-// Do does a list of commands, and waits for them. Only during the call does it look at
-// the list and at memory.
+// Do executes a list of commands, and waits for them. It accesses the list and memory only during
+// the call.
 //
-// Errors: what is wrong with the list, a StatusError, or why the session ended.
+// It returns an error in the list, a StatusError, or the reason of the session's end.
 func (h *Holder) Do(ctx context.Context, list []byte, memory Memory) (Result, error) {
 	commands, err := Decode(list)
 	if err != nil {
@@ -56,30 +56,30 @@ func (h *Holder) Do(ctx context.Context, list []byte, memory Memory) (Result, er
 	return result, err
 }
 
-// run is a list of commands under way.
+// run is the execution of a list of commands.
 type run struct {
 	holder *Holder
 	ctx    context.Context //nolint:containedctx // of one Do
 	memory Memory
 
-	read           []byte // where reads into the result go
+	read           []byte // result of reads, with the capacity for all of them
 	bytesMoved     int64
 	serials        []uint64
 	waits          []*wait
-	overwritten    []*buffer // whose contents the run is to replace
-	createdBuffers []uint32  // buffers
+	overwritten    []*buffer // buffers whose contents the run is to replace
+	createdBuffers []uint32  // by number
 	createdKernels []*kernel // that it made
 
-	// Under Device.mu: the first command that failed, what was printed, and how much the
-	// worker had sent when the run began.
+	// Under Device.mu: the first command that failed, the output, and the position in the ring at
+	// which the run began.
 	failedAt int
 	failure  error
 	printed  []byte
 	start    uint64
 }
 
-// validate checks what can be checked before any command is executed, and resolves the
-// commands' places in the program's memory.
+// validate performs the checks that need no execution, and resolves the commands' places in the
+// program's memory.
 func (r *run) validate(commands []Command) error {
 	total := uint64(0)
 	for i := range commands {
@@ -119,7 +119,7 @@ func (r *run) watchContext() (stop func()) {
 	h, over := r.holder, make(chan struct{})
 	cancel := context.AfterFunc(r.ctx, func() {
 		if !h.posting.Load() {
-			return // the next one is not begun
+			return // no further message is begun
 		}
 		timer := time.NewTimer(stallLimit)
 		defer timer.Stop()
@@ -135,7 +135,7 @@ func (r *run) watchContext() (stop func()) {
 	}
 }
 
-// do sends the commands and waits for the last.
+// do sends the commands and waits for the last one.
 func (r *run) do(commands []Command) (Result, error) {
 	for i := range commands {
 		if err := r.command(i, &commands[i]); err != nil {
@@ -152,7 +152,7 @@ func (r *run) do(commands []Command) (Result, error) {
 	return Result{Read: r.read, Moved: r.bytesMoved}, nil
 }
 
-// undo removes objects that the run may not have created although it sent their creation, and
+// undo releases objects that the run may not have created although it sent their creation, and
 // marks buffers whose contents it may not have replaced.
 func (r *run) undo() {
 	h := r.holder
@@ -177,7 +177,7 @@ func (r *run) release(kind uint32, id uint64) error {
 	})
 }
 
-// recordError keeps the error of the first command that failed.
+// recordError stores the error of the first command that failed.
 func (r *run) recordError(index int, err error) {
 	d := r.holder.device
 	d.mu.Lock()
@@ -234,7 +234,7 @@ func (r *run) firstError(commands []Command) error {
 	case r.failure == nil:
 		return nil
 	case d.err != nil:
-		return d.err // whatever failed, failed because of that
+		return d.err // every other failure follows from that
 	}
 	return r.commandError(r.failedAt, &commands[r.failedAt], r.failure)
 }

@@ -2,7 +2,7 @@ package compute
 
 import "fmt"
 
-// statusNames are what OpenCL calls its result codes.
+// statusNames are OpenCL's names of its result codes.
 var statusNames = map[int32]string{
 	-1: "CL_DEVICE_NOT_FOUND", -2: "CL_DEVICE_NOT_AVAILABLE", -3: "CL_COMPILER_NOT_AVAILABLE",
 	-4: "CL_MEM_OBJECT_ALLOCATION_FAILURE", -5: "CL_OUT_OF_RESOURCES", -6: "CL_OUT_OF_HOST_MEMORY",
@@ -16,7 +16,7 @@ var statusNames = map[int32]string{
 	-59: "CL_INVALID_OPERATION", -61: "CL_INVALID_BUFFER_SIZE", -63: "CL_INVALID_GLOBAL_WORK_SIZE",
 }
 
-// advice is what some result codes mean here.
+// advice explains some result codes.
 var advice = map[int32]string{
 	-4:  "the device, or the lease's share of its memory, is full",
 	-5:  "the device has too little of something, local memory among others",
@@ -25,7 +25,7 @@ var advice = map[int32]string{
 	-54: "the global sizes have to be multiples of the local ones, which the device bounds",
 }
 
-// StatusError is what the device's driver said.
+// StatusError is a result code of the device's driver.
 type StatusError int32
 
 func (e StatusError) Error() string {

@@ -17,13 +17,13 @@ type wait struct {
 	done  chan struct{}
 
 	mu     sync.Mutex
-	to     []byte // where the rest of the bulk goes; nil after abandon
+	to     []byte // destination of the rest of the bulk; nil after abandon
 	status int32
 	body   []byte
 	err    error
 }
 
-// fill copies the bulk of a message. The reader skips bytes that no caller wants.
+// fill copies the bulk of a message to the caller's memory. The reader skips bytes beyond that.
 func (w *wait) fill(in *session.Reader) error {
 	for {
 		b, err := in.NextBulk()
@@ -43,7 +43,7 @@ func (w *wait) fill(in *session.Reader) error {
 	}
 }
 
-// abandon has nothing more be written to where the bytes should have gone.
+// abandon prevents further writes to the caller's memory.
 func (w *wait) abandon() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,7 +60,7 @@ func (w *wait) end(status int32, body []byte, err error) {
 	close(w.done)
 }
 
-// result is what came of it, once done is closed.
+// result returns the outcome of the call, once done is closed.
 func (w *wait) result() (body []byte, err error) {
 	switch {
 	case w.err != nil:
