@@ -6,19 +6,19 @@ import (
 	"slices"
 )
 
-// Record is a message as a Log keeps it. Bulk is counted, not kept: what
-// objects contain is not the Log's business.
+// Record is a message in a Log. The size of its bulk is recorded, not its contents: a Log does not
+// restore the contents of objects.
 type Record struct {
 	Header
 	Body []byte
 }
 
-// Log is the journal of a session: how every living object was made and
-// changed, and which commands were given to a queue since it was last waited
-// for. Replayed in order on a fresh driver it rebuilds the session's objects.
+// Log is the journal of a session: the creation and the changes of every live object, and the
+// commands that were enqueued in a queue since the client last waited for it. Replayed in order on
+// a fresh driver it rebuilds the session's objects.
 //
-// A record lives as long as its object does, or as another living object's
-// records name it. The Log belongs to one goroutine.
+// A record is kept as long as its object is live, or is named by records of another live object.
+// Only one goroutine may use a Log.
 type Log struct {
 	limit, size int
 	truncated   bool
@@ -29,7 +29,7 @@ type Log struct {
 type loggedObject struct {
 	created    *entry
 	set        map[uint64]*entry
-	references int // by how many entries of others it is named
+	references int // number of entries of other objects that name it
 	release    *Record
 }
 
@@ -38,22 +38,22 @@ type entry struct {
 	names  []uint64
 }
 
-// NewLog makes a log that keeps at most limit bytes.
+// NewLog creates a log that keeps at most limit bytes.
 func NewLog(limit int) *Log {
 	return &Log{limit: limit, objects: make(map[uint64]*loggedObject), commands: make(map[uint64][]Record)}
 }
 
-// Complete reports whether everything that belongs into the log is in it.
+// Complete reports whether no record was dropped because of the limit.
 func (l *Log) Complete() bool { return !l.truncated }
 
-// Create records how object id was made, and from which others.
+// Create records the creation of object id, and the objects that it names.
 func (l *Log) Create(id uint64, m *Message, names []uint64) {
 	if e := l.entry(m, names); e != nil && l.objects[id] == nil {
 		l.objects[id] = &loggedObject{created: e}
 	}
 }
 
-// Set records a change of an object that replaces the last one of the same slot.
+// Set records a change of an object. It replaces the last change of the same slot.
 func (l *Log) Set(id, slot uint64, m *Message, names []uint64) {
 	o := l.objects[id]
 	if o == nil {
@@ -71,7 +71,7 @@ func (l *Log) Set(id, slot uint64, m *Message, names []uint64) {
 	l.dropEntry(old)
 }
 
-// Release records the end of the client's hold of an object.
+// Release records that the client has released an object.
 func (l *Log) Release(id uint64, m *Message) {
 	o := l.objects[id]
 	if o == nil || o.release != nil {
@@ -98,7 +98,7 @@ func (l *Log) Synced(queue uint64) {
 	delete(l.commands, queue)
 }
 
-// Records returns what there is in the order in which it came.
+// Records returns all records in the order of their receipt.
 func (l *Log) Records() []Record {
 	var all []Record
 	for _, o := range l.objects {
@@ -117,7 +117,7 @@ func (l *Log) Records() []Record {
 	return all
 }
 
-// recordCost is about what a record takes beside its body.
+// recordCost is the approximate memory of a record beside its body.
 const recordCost = 200
 
 func cost(body []byte) int { return len(body) + recordCost }
@@ -156,7 +156,7 @@ func (l *Log) dropEntry(e *entry) {
 	}
 }
 
-// collect removes an object that is neither held by the client nor named by another record.
+// collect removes an object that the client has released and no other record names.
 func (l *Log) collect(id uint64) {
 	o := l.objects[id]
 	if o == nil || o.release == nil || o.references > 0 {

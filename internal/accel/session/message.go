@@ -11,38 +11,38 @@ import (
 // HeaderSize is the size of a header on the wire.
 const HeaderSize = 32
 
-// MaxSize is the largest header and body together.
+// MaxSize bounds the size of header and body together.
 const MaxSize = 64 << 20
 
-// MaxBulk is the most bulk that one message may carry.
+// MaxBulk bounds the bulk of one message.
 const MaxBulk = 1 << 42
 
-// Notices is the first op that is ours and not a function of the API.
+// Notices is the first op that is not a function of the API but a notice of the protocol.
 const Notices = 0x8000
 
 // Flags of a message.
 const (
 	// WantReply marks a message whose sender waits for a message with the same Call.
 	WantReply uint16 = 1
-	// IsReply marks that message.
+	// IsReply marks the message that answers it.
 	IsReply uint16 = 2
 	// Alone allows the receiver to block: the client has no other thread that could send
 	// meanwhile.
 	Alone uint16 = 4
-	// More marks a message whose bulk continues in another one of the same call or, in a notice,
-	// of the same serial. The status of the last one counts.
+	// More marks a message whose bulk continues in another one of the same call or, in a notice, of
+	// the same serial. The status of the last one counts.
 	More uint16 = 8
 
 	knownFlags = WantReply | IsReply | Alone | More
 )
 
-// Header is what stands before a message's body.
+// Header is the header of a message.
 type Header struct {
-	// Size is that of header and body. A Writer sets it.
+	// Size is the size of header and body. A Writer sets it.
 	Size  uint32
 	Op    uint16
 	Flags uint16
-	// Call joins a reply to its request. 0: no reply is wanted.
+	// Call is the number that relates a reply to its request. 0: no reply is wanted.
 	Call uint32
 	// Status is a reply's result code.
 	Status int32
@@ -63,7 +63,7 @@ func (h *Header) put(b []byte) {
 	binary.LittleEndian.PutUint64(b[24:], h.Serial)
 }
 
-// get copies the header out of b first: the peer may change b at any time.
+// get copies the header out of b before decoding it: the peer may change b at any time.
 func (h *Header) get(b []byte) {
 	raw := [HeaderSize]byte(b)
 	h.Size = binary.LittleEndian.Uint32(raw[:])
@@ -95,10 +95,10 @@ func protocolError(format string, args ...any) error {
 	return &outboard.Error{Op: "session", Kind: outboard.Protocol, Err: fmt.Errorf(format, args...)}
 }
 
-// padding is what follows n bytes up to the next multiple of 8.
+// padding returns the number of bytes from n to the next multiple of 8.
 func padding(n uint64) int { return int(-n & 7) }
 
-// clampInt is n, or the largest int that fits when n is larger.
+// clampInt returns the smaller of n and limit.
 func clampInt(n uint64, limit int) int {
 	if n > math.MaxInt || int(n) > limit {
 		return limit
@@ -106,7 +106,7 @@ func clampInt(n uint64, limit int) int {
 	return int(n)
 }
 
-// Message is one message as it was received.
+// Message is a received message.
 type Message struct {
 	Header
 	Body []byte

@@ -11,26 +11,26 @@ import (
 
 // Source is the reading end of a ring.
 type Source interface {
-	// Next waits until at least n bytes can be read and returns all that can,
-	// as one stretch of ring memory.
+	// Next waits until at least n bytes can be read and returns all readable bytes, as one
+	// contiguous part of ring memory.
 	Next(n int) ([]byte, error)
-	// TryNext returns what can be read without waiting.
+	// TryNext returns the readable bytes without waiting.
 	TryNext() []byte
-	// Release gives n bytes back to the sender.
+	// Release returns the space of n bytes to the sender.
 	Release(n int)
 }
 
 const (
-	// inlineBody is the largest body that is copied out of the ring at once.
-	// The copy is cheap, frees the ring, and cannot change under its reader.
+	// inlineBody is the largest body that is copied out of the ring at once. The copy is cheap,
+	// frees the ring's space, and cannot change while it is decoded.
 	inlineBody = 64 << 10
-	// pieceSize is the most that NextBulk returns in one piece: small
-	// enough to stay in a core's cache and to keep the peer busy with the next
-	// piece, large enough that a driver call per piece does not matter.
+	// pieceSize is the largest piece that NextBulk returns: small enough to stay in a core's cache
+	// and to keep the peer busy with the next piece, large enough that a driver call per piece does
+	// not matter.
 	pieceSize = 512 << 10
 )
 
-// Reader takes messages off a ring. One goroutine uses it.
+// Reader reads messages from a ring. Only one goroutine may use it.
 type Reader struct {
 	src    Source
 	area   int
@@ -38,16 +38,16 @@ type Reader struct {
 	bytes  atomic.Uint64
 
 	scratch []byte // body of small messages; memory that Go's runtime never moves
-	large   []byte // body of the message at hand, when it needed memory of its own
-	held    int    // bytes of the ring that the message at hand still covers
-	bulk    uint64 // bulk bytes of the message at hand that are not yet taken
-	pad     int    // padding after them
+	large   []byte // body of the current message, when it needed memory of its own
+	held    int    // bytes of the ring that the current message still covers
+	bulk    uint64 // bulk bytes of the current message that are not yet read
+	pad     int    // padding after the bulk
 	waited  time.Duration
-	start   uint64 // where the message at hand begins, in bytes since the Reader was made
-	end     uint64 // where it ends
+	start   uint64 // where the current message begins, in bytes since the Reader was created
+	end     uint64 // where the current message ends
 }
 
-// NewReader reads from src, the reading end of a ring whose area has area bytes.
+// NewReader returns a Reader of src, the reading end of a ring whose area has area bytes.
 func NewReader(src Source, area int) (*Reader, error) {
 	scratch, err := memory(inlineBody)
 	if err != nil {
@@ -67,14 +67,15 @@ func (r *Reader) Close() error {
 	return err
 }
 
-// Bytes counts what was received, without padding. Any goroutine may ask.
+// Bytes returns the number of received bytes, without padding. Any goroutine may call it.
 func (r *Reader) Bytes() uint64 { return r.bytes.Load() }
 
-// Position is where the message at hand begins: the number of bytes, with padding, that
-// the peer has sent before it.
+// Position returns where the current message begins: the number of bytes, with padding, that the
+// peer has sent before it.
 func (r *Reader) Position() uint64 { return r.start }
 
-// Waited is how long the Reader has waited for bulk that the peer had announced and not yet sent.
+// Waited returns how long the Reader has waited for bulk that the peer had announced and not yet
+// sent.
 func (r *Reader) Waited() time.Duration { return r.waited }
 
 // Idle reports whether Next would have to wait for the peer.
@@ -82,8 +83,8 @@ func (r *Reader) Idle() bool {
 	return len(r.src.TryNext()) < r.held+int(min(r.bulk, HeaderSize))+HeaderSize
 }
 
-// Next ends the message at hand, skipping bulk that was not read, and waits for the next one.
-// The body lies outside Go's heap and may be passed to a driver.
+// Next ends the current message, skipping bulk that was not read, and waits for the next one. The
+// body lies outside Go's heap and may be passed to a driver.
 func (r *Reader) Next() (Header, []byte, error) {
 	if err := r.finish(); err != nil {
 		return Header{}, nil, err
@@ -105,8 +106,8 @@ func (r *Reader) Next() (Header, []byte, error) {
 	return h, body, err
 }
 
-// body returns the body of a message of the given size. One that is followed by
-// bulk never stays in the ring, so that the bulk can be released in pieces.
+// body returns the body of a message of the given size. A body that is followed by bulk never stays
+// in the ring, so that the bulk can be released in pieces.
 func (r *Reader) body(size int, bulk bool) ([]byte, error) {
 	switch {
 	case size-HeaderSize <= inlineBody && size <= r.area/2:
@@ -128,8 +129,8 @@ func (r *Reader) body(size int, bulk bool) ([]byte, error) {
 	return r.assemble(size)
 }
 
-// assemble copies a body that is too large to wait for in the ring. Its memory
-// grows with what arrives, not with what the header claims.
+// assemble copies a body that is too large to be contained in the ring as a whole. Its memory grows
+// with the received bytes, not with the size in the header.
 func (r *Reader) assemble(size int) ([]byte, error) {
 	r.src.Release(HeaderSize)
 	need, have := size-HeaderSize, 0
@@ -164,22 +165,22 @@ func (r *Reader) growLarge(used, want, most int) error {
 
 func (r *Reader) dropLarge() {
 	if r.large != nil {
-		_ = unix.Munmap(r.large) // memory of our own: it cannot fail
+		_ = unix.Munmap(r.large) // the Reader's own memory: it cannot fail
 		r.large = nil
 	}
 }
 
-// NextBulk returns the next piece of the message's bulk: ring memory, at least
-// one byte. It returns io.EOF when the bulk is at its end.
+// NextBulk returns the next piece of the message's bulk: ring memory, at least one byte. It returns
+// io.EOF at the end of the bulk.
 func (r *Reader) NextBulk() ([]byte, error) {
 	return r.NextBulkOf(1)
 }
 
-// NextBulkOf is NextBulk for pieces whose size is a multiple of unit, which has
-// to be no larger than a quarter of the area; only the last piece may be smaller.
+// NextBulkOf is NextBulk for pieces whose size is a multiple of unit, which must not exceed a
+// quarter of the area; only the last piece may be smaller.
 func (r *Reader) NextBulkOf(unit int) ([]byte, error) {
 	if r.bulk == 0 {
-		return nil, io.EOF // what is held may be the body: it stays until Next
+		return nil, io.EOF // the held part may be the body: it stays until Next
 	}
 	r.release()
 	if unit < 1 || unit > r.area/4 {
@@ -195,7 +196,7 @@ func (r *Reader) NextBulkOf(unit int) ([]byte, error) {
 	return b[:want:want], nil
 }
 
-// nextPiece waits for want bytes, and counts the time if there are fewer.
+// nextPiece waits for want bytes, and measures the wait if there are fewer.
 func (r *Reader) nextPiece(want int) ([]byte, error) {
 	if b := r.src.TryNext(); len(b) >= want {
 		return b, nil
@@ -206,7 +207,7 @@ func (r *Reader) nextPiece(want int) ([]byte, error) {
 	return b, err
 }
 
-// BulkLeft is the number of bulk bytes that NextBulk has still to return.
+// BulkLeft returns the number of bulk bytes that NextBulk has still to return.
 func (r *Reader) BulkLeft() uint64 { return r.bulk }
 
 func (r *Reader) release() {
@@ -238,7 +239,7 @@ func (r *Reader) finish() error {
 	return nil
 }
 
-// memory is zeroed memory outside Go's heap.
+// memory allocates zeroed memory outside Go's heap.
 func memory(n int) ([]byte, error) {
 	m, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {

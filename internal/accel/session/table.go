@@ -7,34 +7,33 @@ import (
 
 // Errors of a Table.
 var (
-	// ErrNoObject is an id that names nothing, or something of another kind.
+	// ErrNoObject is the error of an id that names no object, or an object of another kind.
 	ErrNoObject = errors.New("no such object")
-	// ErrIDUsed is an id that was used before.
+	// ErrIDUsed is the error of an id that was used before.
 	ErrIDUsed = errors.New("id was used before")
-	// ErrTableFull is a session with too many living objects.
+	// ErrTableFull is the error of a session with too many live objects.
 	ErrTableFull = errors.New("too many objects")
 )
 
-// MaxObjects bounds the living objects of a session.
+// MaxObjects bounds the live objects of a session.
 const MaxObjects = 4 << 20
 
-// Kind says what an object is; its numbers come from the API's description.
+// Kind is the kind of an object; the API's description assigns its values.
 type Kind uint8
 
-// Entry is what an id stands for: a driver's handle, or why there is none.
+// Entry is the object of an id: a driver's handle, or the reason why there is none.
 type Entry struct {
 	Kind   Kind
 	Handle uintptr
-	// Failed is the result of the call that should have made the object.
+	// Failed is the result of the call that failed to create the object.
 	Failed int32
 }
 
-// Table maps the ids that a client mints to a driver's handles. It belongs to
-// one goroutine.
+// Table maps the ids that a client assigns to a driver's handles. Only one goroutine may use it.
 //
-// Ids are never used twice. Clients count them up, but several threads may send
-// theirs a little out of order: the Table remembers exactly which of the last
-// usedWindow ids below the highest were used, and takes all older ones for used.
+// Ids are never reused. Clients count them up, but several threads may send theirs a little out of
+// order: the Table records exactly which of the last usedWindow ids below the highest were used,
+// and treats all older ones as used.
 type Table struct {
 	objects map[uint64]Entry
 	limit   int
@@ -44,7 +43,7 @@ type Table struct {
 
 const usedWindow = 1 << 16
 
-// NewTable makes a table for at most limit living objects; 0 means MaxObjects.
+// NewTable creates a table for at most limit live objects; 0 means MaxObjects.
 func NewTable(limit int) *Table {
 	if limit <= 0 {
 		limit = MaxObjects
@@ -52,7 +51,7 @@ func NewTable(limit int) *Table {
 	return &Table{objects: make(map[uint64]Entry), limit: limit}
 }
 
-// Add enters a new object.
+// Add adds a new object.
 func (t *Table) Add(id uint64, e Entry) error {
 	switch {
 	case id == 0:
@@ -78,14 +77,14 @@ func (t *Table) Any(id uint64) (Entry, bool) {
 	return e, ok
 }
 
-// Replace changes what a living id stands for.
+// Replace changes the entry of an id, if it has one.
 func (t *Table) Replace(id uint64, e Entry) {
 	if _, ok := t.objects[id]; ok {
 		t.objects[id] = e
 	}
 }
 
-// Remove forgets an object and returns what it was.
+// Remove removes an object and returns its entry.
 func (t *Table) Remove(id uint64, kind Kind) (Entry, bool) {
 	e, ok := t.Get(id, kind)
 	if ok {
@@ -94,10 +93,10 @@ func (t *Table) Remove(id uint64, kind Kind) (Entry, bool) {
 	return e, ok
 }
 
-// Len is the number of living objects.
+// Len returns the number of live objects.
 func (t *Table) Len() int { return len(t.objects) }
 
-// All visits the living objects in no order.
+// All calls visit for each live object, in no particular order, until visit returns false.
 func (t *Table) All(visit func(id uint64, e Entry) bool) {
 	for id, e := range t.objects {
 		if !visit(id, e) {
@@ -106,7 +105,7 @@ func (t *Table) All(visit func(id uint64, e Entry) bool) {
 	}
 }
 
-// markUsed reports whether id was unused, and remembers it.
+// markUsed reports whether id was unused, and marks it as used.
 func (t *Table) markUsed(id uint64) bool {
 	if id > t.highest {
 		t.slide(id)

@@ -8,20 +8,20 @@ import (
 
 // Sink is the writing end of a ring.
 type Sink interface {
-	// Reserve waits until at least n bytes can be written and returns all that
-	// can, as one stretch of ring memory.
+	// Reserve waits until at least n bytes can be written and returns all writable bytes, as one
+	// contiguous part of ring memory.
 	Reserve(n int) ([]byte, error)
-	// Commit hands the first n bytes of the last Reserve to the reader.
+	// Commit passes the first n bytes of the last Reserve to the reader.
 	Commit(n int)
 }
 
-// Writer puts messages onto a ring. Its methods may be called by several
-// goroutines; each message goes out whole.
+// Writer writes messages to a ring. Several goroutines may call its methods; messages are never
+// interleaved.
 type Writer struct {
 	area  int
 	bytes atomic.Uint64
 
-	// onReply is called with the call's number when the last message of a reply goes out.
+	// onReply is called with the call's number when the last message of a reply is sent.
 	onReply atomic.Pointer[func(call uint32)]
 
 	mu     sync.Mutex
@@ -30,14 +30,14 @@ type Writer struct {
 	broken error
 }
 
-// NewWriter writes to sink, the writing end of a ring whose area has area bytes.
+// NewWriter returns a Writer to sink, the writing end of a ring whose area has area bytes.
 func NewWriter(sink Sink, area int) *Writer { return &Writer{sink: sink, area: area} }
 
-// Bytes counts what was sent, without padding.
+// Bytes returns the number of sent bytes, without padding.
 func (w *Writer) Bytes() uint64 { return w.bytes.Load() }
 
-// OnReply has f called whenever the last message of a reply goes out, with the number of its
-// call; f must neither wait nor send. nil ends that.
+// OnReply has f called whenever the last message of a reply is sent, with the number of its call; f
+// must neither wait nor send. A nil f ends that.
 func (w *Writer) OnReply(f func(call uint32)) {
 	if f == nil {
 		w.onReply.Store(nil)
@@ -95,9 +95,9 @@ func (w *Writer) sendSmall(head *[HeaderSize]byte, body []byte, bulk [][]byte, t
 	return nil
 }
 
-// Piece writes one message whose n bytes of bulk fill puts straight into ring
-// memory. When fill fails nothing is sent, and the caller may send another message
-// instead. Other senders wait while fill runs, so fill must not wait for them.
+// Piece writes one message with n bytes of bulk, which fill writes directly into ring memory. When
+// fill fails nothing is sent, and the caller may send another message instead. Other senders wait
+// while fill runs, so fill must not wait for them.
 func (w *Writer) Piece(h Header, body []byte, n int, fill func(piece []byte) error) error {
 	start := HeaderSize + len(body)
 	if n < 1 || start+n > w.area/2 {
@@ -145,7 +145,7 @@ func (w *Writer) begin(h *Header, body []byte) (head [HeaderSize]byte, err error
 	return head, nil
 }
 
-// copy writes parts as they fit.
+// copy writes the parts, as space becomes available.
 func (w *Writer) copy(parts ...[]byte) error {
 	for _, p := range parts {
 		for len(p) > 0 {
@@ -161,7 +161,7 @@ func (w *Writer) copy(parts ...[]byte) error {
 	return nil
 }
 
-// fail remembers that a message may be cut: nothing may follow it.
+// fail records that a message may be truncated: no message may follow it.
 func (w *Writer) fail(err error) error {
 	w.broken = err
 	return err
