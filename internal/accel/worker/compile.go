@@ -17,15 +17,15 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/opencl"
 )
 
-// The compile step fills a program's cache of compiled kernels after a session. It has the
-// sandbox of a worker, but nothing that it writes can be executed there, so that no kernel
-// runs where the cache can be changed. Each recipe is carried out by a process of its own: a
-// driver may end it, as PoCL does when it can't execute what it has compiled.
+// The compile step fills a program's cache of compiled kernels after a session. It has the sandbox
+// of a worker, but can't execute any file that it writes, so that no kernel runs where the cache
+// can be changed. Each recipe is executed by a process of its own: a driver may end it, as PoCL
+// does when it can't execute the compiled code.
 
-// stepVariable makes this program carry out the recipe on its standard input.
+// stepVariable makes this program execute the recipe on its standard input.
 const stepVariable = "OUTBOARD_WORKER_STEP"
 
-// compileNice is the nice value of the compile step: sessions go first.
+// compileNice is the nice value of the compile step: sessions have priority.
 const compileNice = 15
 
 // maxKnown bounds the recipes of a cache.
@@ -39,12 +39,13 @@ type step struct {
 	Config  control.Config        `json:"config"`
 	Program *opencl.ProgramRecipe `json:"program"`
 	Launch  *opencl.LaunchRecipe  `json:"launch,omitempty"`
-	// Binaries wants what the binaries of the program need of kernel number Kernel.
+	// Binaries requests the compilation of kernel number Kernel as the program's binaries contain
+	// it.
 	Binaries bool `json:"binaries,omitempty"`
 	Kernel   int  `json:"kernel,omitempty"`
 }
 
-// compile carries out recipes. One that fails is not tried again.
+// compile executes recipes. A recipe that fails is not tried again.
 func compile(ctx context.Context, cfg control.Config, recipes io.Reader) error {
 	if cfg.CacheDir != cacheDir {
 		return errors.New("compile: not without a root of its own")
@@ -89,7 +90,7 @@ func compile(ctx context.Context, cfg control.Config, recipes io.Reader) error {
 // maxKernels bounds the kernels of one program that are compiled for its binaries.
 const maxKernels = 256
 
-// runAll carries one recipe out: for binaries with a process for each kernel.
+// runAll executes one recipe: for binaries with one process per kernel.
 func (s *step) runAll(ctx context.Context) {
 	for s.Kernel = range maxKernels {
 		if last := s.run(ctx); last || !s.Binaries || ctx.Err() != nil {
@@ -98,8 +99,8 @@ func (s *step) runAll(ctx context.Context) {
 	}
 }
 
-// run carries one recipe out. How the process ends says little, see above, but that it ended well
-// when the program has no kernel of that number.
+// run executes one recipe in a process. For binaries, exit status 0 means that the program has no
+// kernel of that number; another status says little, since the driver may have ended the process.
 func (s *step) run(ctx context.Context) (last bool) {
 	ctx, cancel := context.WithTimeout(ctx, stepLimit)
 	defer cancel()
@@ -116,7 +117,7 @@ func (s *step) run(ctx context.Context) (last bool) {
 	return cmd.Run() == nil
 }
 
-// runStep is the process of one recipe.
+// runStep is the main function of the process of one recipe.
 func runStep(in io.Reader) error {
 	var s step
 	if err := json.NewDecoder(in).Decode(&s); err != nil {
@@ -139,7 +140,7 @@ func runStep(in io.Reader) error {
 	return err
 }
 
-// knownRecipes are the recipes that a cache has the results of.
+// knownRecipes returns the keys of the recipes whose results are in a cache.
 func knownRecipes(dir string) map[string]bool {
 	known := map[string]bool{}
 	f, err := os.Open(filepath.Join(dir, control.RecipesFile))

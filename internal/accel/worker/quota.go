@@ -7,9 +7,9 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/control"
 )
 
-// nodeQuota reserves device memory at the node, which counts it for the whole lease. An
-// answer is added to the worker's quota by the reader of the control connection, so that
-// it can't be overtaken by a reclaim that the node sent later.
+// nodeQuota requests device memory from the node, which counts it for the whole lease. The reader
+// of the control connection adds an answer to the worker's quota, so that a reclaim that the node
+// sent later can't overtake it.
 type nodeQuota struct {
 	ctx     context.Context //nolint:containedctx // of the session: the dispatcher has none
 	conn    *control.Conn
@@ -28,7 +28,7 @@ func (q *nodeQuota) Reserve(bytes uint64) (granted uint64) {
 	return granted
 }
 
-// deliver passes an answer on. The node answers only requests.
+// deliver passes an answer to Reserve. The node answers only requests.
 func (q *nodeQuota) deliver(bytes uint64) {
 	select {
 	case q.answers <- bytes:

@@ -16,21 +16,22 @@ import (
 	"github.com/outboard-run/outboard/internal/sandbox"
 )
 
-// Environment of the second start.
+// Environment variables of the second start.
 const (
 	configVariable    = "OUTBOARD_WORKER_CONFIG"
 	isolationVariable = "OUTBOARD_WORKER_ISOLATION"
 )
 
-// cacheDir is where the cache of compiled kernels is inside a root of the worker's own. The
-// path is the same in every session: drivers cache programs by their options, which name
-// folders below it.
+// cacheDir is the path of the cache of compiled kernels inside a root of the worker's own. The path
+// is the same in every session: drivers cache programs by their options, which name folders below
+// it.
 const cacheDir = "/cache"
 
-// defaultCacheSize bounds what a session adds to its cache if its node does not.
+// defaultCacheSize bounds a session's additions to its cache if its node does not.
 const defaultCacheSize = 64 << 20
 
-// inheritedConfig returns the configuration if the process is isolated already.
+// inheritedConfig returns the configuration from the environment if the process is isolated
+// already.
 func inheritedConfig() (cfg control.Config, isolation control.Isolation, isolated bool, err error) {
 	text, ok := os.LookupEnv(configVariable)
 	if !ok {
@@ -48,8 +49,8 @@ func inheritedConfig() (cfg control.Config, isolation control.Isolation, isolate
 	return cfg, isolation, true, err
 }
 
-// isolateAndRestart enters the sandbox and executes the program again. It returns only
-// when it fails.
+// isolateAndRestart enters the sandbox and executes the program again. It returns only when it
+// fails.
 func isolateAndRestart(cfg control.Config, inherit ...*os.File) error {
 	if cfg.Compile {
 		runtime.LockOSThread() // Exec makes this thread's priority that of the process
@@ -79,11 +80,12 @@ func isolateAndRestart(cfg control.Config, inherit ...*os.File) error {
 	return inside.Exec(os.Args, environ, inherit...)
 }
 
-// sandboxConfig completes the node's sandbox configuration by what only this process knows.
+// sandboxConfig completes the node's sandbox configuration with settings that only this process
+// knows.
 func sandboxConfig(cfg *control.Config) sandbox.Config {
 	c := cfg.Sandbox
 	if cfg.Compile {
-		// What a driver compiles it can't execute here.
+		// A driver can't execute here the code that it compiles.
 		c.NoExec, c.Writable = true, []sandbox.Bind{{Source: cfg.CacheDir, Target: cacheDir, NoExec: true}}
 	} else {
 		c.Layers = []sandbox.Layer{{Source: cfg.CacheDir, Target: cacheDir, Size: int64(cmp.Or(cfg.CacheSize, defaultCacheSize))}}
@@ -100,8 +102,8 @@ func sandboxConfig(cfg *control.Config) sandbox.Config {
 	return c
 }
 
-// privateCache makes an empty cache in the session's own folder, for a machine on which a
-// session can't see its program's cache without being able to change it.
+// privateCache creates an empty cache in the session's own folder, for a machine on which a session
+// can't read its program's cache without being able to change it.
 func privateCache(cfg *control.Config) (string, error) {
 	dir := filepath.Join(cfg.TmpDir, "cache")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -118,8 +120,8 @@ func isolationOf(inside *sandbox.Inside) control.Isolation {
 	return isolation
 }
 
-// environment is that of the second start: the folders of drivers lead to the session's
-// own.
+// environment returns the environment of the second start: the variables of drivers name the
+// session's own folders.
 func environment(cfg control.Config, isolation control.Isolation) ([]string, error) {
 	config, err := json.Marshal(cfg)
 	if err != nil {

@@ -9,24 +9,23 @@ import (
 )
 
 const (
-	// linger is how long a turn is kept while the client prepares its next
-	// command: a program that launches and waits in a loop would lose it after
-	// each launch otherwise.
+	// linger is how long a turn is kept while the client prepares its next command: a program that
+	// launches and waits in a loop would otherwise lose it after each launch.
 	linger = 300 * time.Microsecond
 	// idleAfter is the least time without work after which a session reports itself idle.
 	idleAfter = 50 * time.Millisecond
-	// mostBatch bounds the commands that are given to a contended device before
-	// they are waited for.
+	// mostBatch bounds the commands that are submitted to a contended device before the session
+	// waits for them.
 	mostBatch = 64
 )
 
 // drainer is the part of a Worker that a turnGate needs.
 type drainer interface {
-	// Drain waits for what was submitted. Only the dispatcher calls it.
+	// Drain waits for the submitted commands. Only the dispatcher calls it.
 	Drain()
-	// Busy reports whether something was submitted since. Only the dispatcher calls it.
+	// Busy reports whether commands were submitted since. Only the dispatcher calls it.
 	Busy() bool
-	// Working reports whether the device has something to do. Any goroutine may ask.
+	// Working reports whether the device works for the session. Any goroutine may call it.
 	Working() bool
 }
 
@@ -35,7 +34,7 @@ type sender interface {
 	Send(control.Message) error
 }
 
-// turnGate keeps the session to the order in which the node shares a device. While the session
+// turnGate makes the session keep to the turns in which the node shares a device. While the session
 // is the only active one, Submit is one atomic load and one add.
 type turnGate struct {
 	conn   sender
@@ -53,11 +52,11 @@ type turnGate struct {
 	holds     bool
 	since     time.Time
 	quantum   time.Duration
-	yield     time.Duration // of the quantum: a session that waits for its client ends its turn then
-	seen      uint64        // submits when the ticker last looked
+	yield     time.Duration // part of the quantum after which a session that waits for its client ends its turn
+	seen      uint64        // a session that waits for its client ends its turn after this
 	rest      *time.Timer
 
-	// The dispatcher's own.
+	// Only for the dispatcher.
 	batch, count int
 	started      time.Time     // of the batch
 	perCommand   time.Duration // of the last batch; 0: unknown
@@ -117,7 +116,7 @@ func (t *turnGate) endBatch() {
 	}
 }
 
-// fittingBatch is how many commands of the length of the last ones fill half of what is left of
+// fittingBatch returns how many commands of the duration of the last ones fill half of the rest of
 // the turn.
 func (t *turnGate) fittingBatch() int {
 	if t.perCommand == 0 {
@@ -126,8 +125,8 @@ func (t *turnGate) fittingBatch() int {
 	return min(max(int((t.quantum-time.Since(t.since))/2/t.perCommand), 1), mostBatch)
 }
 
-// drain waits for the device with the lock open: grants and the end of the
-// contention must get through.
+// drain waits for the device with the lock released: grants and the end of the contention must be
+// received meanwhile.
 func (t *turnGate) drain() {
 	t.mu.Unlock()
 	t.worker.Drain()
@@ -143,7 +142,7 @@ func (t *turnGate) request() {
 	t.send(control.Message{Type: control.TypeRequest, Used: t.used()})
 }
 
-// used returns how long the turn lasted; no other session used the device meanwhile.
+// used returns the duration of the turn; no other session used the device meanwhile.
 func (t *turnGate) used() time.Duration {
 	if t.since.IsZero() {
 		return 0
@@ -153,7 +152,7 @@ func (t *turnGate) used() time.Duration {
 	return used
 }
 
-// Rest is called when the client has nothing more for us.
+// Rest is called when the client has sent nothing more.
 func (t *turnGate) Rest() {
 	if t.free.Load() {
 		return
@@ -177,13 +176,13 @@ func (t *turnGate) Rest() {
 	t.rest = time.AfterFunc(linger, func() { t.endUnlessUsed(submits) })
 }
 
-// end gives the turn back.
+// end ends the turn.
 func (t *turnGate) end() {
 	t.holds = false
 	t.send(control.Message{Type: control.TypeEnd, Used: t.used()})
 }
 
-// endUnlessUsed gives the turn back unless something was submitted since.
+// endUnlessUsed ends the turn unless commands were submitted since.
 func (t *turnGate) endUnlessUsed(submits uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -192,9 +191,9 @@ func (t *turnGate) endUnlessUsed(submits uint64) {
 	}
 }
 
-// checkIdle runs periodically while the session is active, and reports to the node when the
-// session no longer is. A session that waits for a turn or for the device is active: otherwise
-// others would submit without limit beside it.
+// checkIdle runs periodically while the session is active, and reports to the node when the session
+// no longer is. A session that waits for a turn or for the device is active: otherwise other
+// sessions would submit without limit meanwhile.
 func (t *turnGate) checkIdle() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -209,7 +208,7 @@ func (t *turnGate) checkIdle() {
 	t.send(control.Message{Type: control.TypeIdle})
 }
 
-// setContended begins or ends the contention for the device, as the node reports it.
+// setContended records whether the device is contended, as the node reports it.
 func (t *turnGate) setContended(on bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -233,5 +232,5 @@ func (t *turnGate) grant(quantum, yield time.Duration) {
 	t.cond.Broadcast()
 }
 
-// send may fail when the node is gone; the connection's reader ends us then.
+// send may fail when the node has ended; the connection's reader then ends the process.
 func (t *turnGate) send(m control.Message) { _ = t.conn.Send(m) }

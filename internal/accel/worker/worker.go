@@ -23,19 +23,19 @@ import (
 // logLimit bounds the session's log, which is not part of its budget.
 const logLimit = 32 << 20
 
-// statsEvery is how often a worker reports what it has done, if it did anything.
+// statsEvery is how often a worker reports its totals, if they have changed.
 const statsEvery = time.Second
 
-// Main is the whole life of a worker: ring and socket are inherited, the
-// worker's end of its ring and of its control connection. It returns when the
-// session has ended, nil if its client ended it.
+// Main is the main function of a worker: ring and socket are the inherited worker's ends of its
+// ring and of its control connection. It returns when the session has ended, nil if its client
+// ended it.
 //
-// It runs twice. The first time it reads its configuration, enters the sandbox and
-// executes the program again, which makes the sandbox that of the process; the second
-// time it does the work.
+// It runs twice. The first time it reads its configuration, enters the sandbox and executes the
+// program again, so that the sandbox covers the whole process; the second time it executes the
+// session.
 //
-// A process for which the configuration says so compiles recipes instead, which it gets
-// instead of the ring.
+// If the configuration says so, the process compiles recipes instead, which it inherits in place of
+// the ring.
 func Main(ctx context.Context, ring, socket *os.File) error {
 	if os.Getenv(stepVariable) != "" {
 		return runStep(os.Stdin)
@@ -61,14 +61,14 @@ func Main(ctx context.Context, ring, socket *os.File) error {
 	return serve(ctx, cfg, isolation, ring, socket)
 }
 
-// recipesDescriptor is that of the file for recipes, after the ring and the socket.
+// recipesDescriptor is the descriptor of the file for recipes, after the ring and the socket.
 const recipesDescriptor = 5
 
-// errNodeGone is why a session ends whose node did.
+// errNodeGone is the error of a session whose node has ended.
 var errNodeGone = &outboard.Error{Op: "session", Kind: outboard.SessionLost, Err: errors.New("the node of the device ended")}
 
 func serve(ctx context.Context, cfg control.Config, isolation control.Isolation, ringFile, socket *os.File) error {
-	// When the driver crashes, a stack trace of our code does not explain it.
+	// When the driver crashes, a stack trace of Go code does not explain it.
 	debug.SetTraceback("none")
 	conn, err := control.FromFile(socket)
 	if err != nil {
@@ -76,7 +76,7 @@ func serve(ctx context.Context, cfg control.Config, isolation control.Isolation,
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer conn.Close()
-	defer cancel() // first, so that the end of the connection is known to be ours
+	defer cancel() // first, so that the reader can tell that this process closed the connection
 	if err := conn.Send(control.Message{Type: control.TypeIsolation, Isolation: &isolation}); err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func Probe(context.Context) ([]outboard.Device, error) {
 	return opencl.Probe(table)
 }
 
-// controlReader executes the node's messages.
+// controlReader receives and executes the node's messages.
 type controlReader struct {
 	conn   *control.Conn
 	ring   *shm.Ring
@@ -179,7 +179,7 @@ func (r *controlReader) run(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			// No reader is left for a reason, and the driver may never return.
+			// Only the node's end closes the connection, and the driver may never return.
 			if !errors.Is(err, io.EOF) {
 				fmt.Fprintln(os.Stderr, "outboard worker:", err)
 			}
@@ -205,7 +205,7 @@ func (r *controlReader) execute(m control.Message) {
 		if bytes := r.worker.ReclaimMemory(); bytes > 0 {
 			_ = r.conn.Send(control.Message{Type: control.TypeRelease, Bytes: outboard.Bytes(bytes)})
 		}
-	default: // a newer node may say more
+	default: // a newer node may send other messages
 	}
 }
 
@@ -228,8 +228,8 @@ func reportStats(ctx context.Context, conn *control.Conn, w *opencl.Worker) {
 	}
 }
 
-// captureOutput makes the process's standard output a pipe and returns its
-// reading end: what kernels print goes to the client.
+// captureOutput makes the process's standard output a pipe and returns its reading end: kernels'
+// output is sent to the client.
 func captureOutput() (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -241,7 +241,7 @@ func captureOutput() (*os.File, error) {
 	return r, w.Close()
 }
 
-// ExitReason describes why a worker ended that sent no final message.
+// ExitReason describes the end of a worker that sent no final message.
 func ExitReason(state *os.ProcessState) string {
 	status, ok := state.Sys().(interface {
 		Signaled() bool
@@ -256,5 +256,5 @@ func ExitReason(state *os.ProcessState) string {
 	return "the session's worker ended: " + state.String()
 }
 
-// crashStatus is how Go's runtime exits after a signal that it can't handle.
+// crashStatus is the exit status of Go's runtime after a signal that it can't handle.
 const crashStatus = 2
