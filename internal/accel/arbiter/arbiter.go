@@ -1,34 +1,32 @@
-// Package arbiter decides which session may use a device next when several want
-// to: weighted fair sharing in turns. It is pure: no clock, no I/O, no goroutine.
+// Package arbiter decides which of several competing sessions may use a device next: weighted fair
+// sharing in turns. It is pure: no clock, no I/O, no goroutine.
 //
 // # Model
 //
-// A session is active while it has work for the device. While one alone is
-// active nobody asks for anything. From the second active session on the device
-// is contended: each session asks for a turn before it submits work, gets it
-// together with a quantum of device time, stops submitting when the quantum is
-// spent, waits for what it submitted, and ends the turn by saying how long the
-// device was busy.
+// A session is active while it has work for the device. A single active session needs no turns.
+// From the second active session on the device is contended: each session requests a turn before it
+// submits work, gets it together with a quantum of device time, stops submitting when the quantum
+// is spent, waits for its submitted work, and ends the turn by reporting how long the device was
+// busy.
 //
-// A kernel may run past its session's turn. On a preemptive device, one whose work the caller
-// can suspend, the turn then ends nevertheless: the session is suspended in the middle of its
-// kernel and continues with its next turn. On other devices the turn ends with the kernel.
+// A kernel may run past its session's turn. On a preemptive device, whose work the caller can
+// suspend, the turn then ends nevertheless: the session is suspended in the middle of its kernel
+// and continues with its next turn. On other devices the turn ends with the kernel.
 //
-// Each lease has a virtual time, which its sessions share: the device time that they used,
-// divided by the lease's weight. The waiting session with the least virtual time gets the next turn.
-// One that becomes active again starts at the least virtual time of those that
-// are, so that idleness earns nothing; one that is active but asks for nothing earns
-// little.
+// Each lease has a virtual time, which its sessions share: the device time that they used, divided
+// by the lease's weight. The waiting session with the least virtual time gets the next turn. A
+// session that becomes active again starts at the least virtual time of the active sessions, so
+// that idleness earns nothing; an active session that makes no request earns little.
 //
-// A turn lasts until its session's virtual time is half a quantum past that of the session that
-// waits with the least. So a session that computes without a pause runs, between two turns of
-// one that waits for each of its short kernels, as long as those kernels take, and not a whole
-// quantum: beside it the latency of the other one doubles, which is its fair share. This is
-// start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) with a bounded lag.
+// A turn lasts until its session's virtual time is half a quantum past the least virtual time of
+// the waiting sessions. So between two turns of a session that waits for each of its short kernels,
+// a session that computes without a pause runs as long as those kernels take, and not a whole
+// quantum: the latency of the first one doubles, which is its fair share. This is start-time fair
+// queueing (Goyal, Vin and Cheng, SIGCOMM 1996) with a bounded lag.
 //
-// A session is not quite trusted: what it reports is charged within what the
-// caller's clock allows, and one that keeps its turn past Patience loses it, so
-// that the others go on.
+// A session is not fully trusted: its reported time is charged within the limits that the caller's
+// clock allows, and a session that keeps its turn past Patience loses it, so that the others
+// continue.
 package arbiter
 
 import (
@@ -40,14 +38,15 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Options of an Arbiter. The zero value works.
+// Options configure an Arbiter. The zero value works.
 type Options struct {
-	// Quantum is the most device time of one turn; 2 ms by default.
+	// Quantum is the maximum device time of one turn; 2 ms by default.
 	Quantum time.Duration
-	// Patience is how long a turn may last while others wait on a device that is not
-	// preemptive; 1 s by default. Its work is then shared as the driver does it.
+	// Patience is how long a turn may last while other sessions wait on a device that is not
+	// preemptive; 1 s by default. Afterwards the driver shares the device between the session's
+	// work and that of others.
 	Patience time.Duration
-	// Preemptive says that the caller carries out Suspend and Resume.
+	// Preemptive reports that the caller executes Suspend and Resume.
 	Preemptive bool
 }
 
@@ -61,15 +60,15 @@ type Verb int
 
 // The verbs.
 const (
-	// Contend: ask for a turn before you submit work.
+	// Contend: the session must request a turn before it submits work.
 	Contend Verb = iota + 1
-	// Relax: submit as you like; a turn that you wait for or hold is void.
+	// Relax: the session may submit freely; a turn that it waits for or holds is void.
 	Relax
-	// Grant: the turn is yours.
+	// Grant: the session has the turn.
 	Grant
 	// Suspend: the caller suspends the session's work on the device.
 	Suspend
-	// Resume: the caller lets suspended work continue. No turn comes with it.
+	// Resume: the caller lets suspended work continue. It grants no turn.
 	Resume
 )
 
@@ -77,8 +76,8 @@ const (
 type Action struct {
 	Session outboard.SessionID
 	Verb    Verb
-	// Quantum comes with a Grant, and Yield: how much of it a session keeps that has nothing
-	// to submit for the moment.
+	// Quantum and Yield are set in a Grant. Yield is the part of Quantum after which a session that
+	// has nothing to submit at the moment ends its turn.
 	Quantum, Yield time.Duration
 }
 
@@ -96,14 +95,14 @@ type session struct {
 	used  time.Duration // device time, for the order among the lease's sessions
 	*account
 	active    bool
-	notified  bool // that the device is contended
+	notified  bool // of the device's contention
 	waiting   bool
-	suspended bool          // in the middle of a turn, and waiting for the next
-	grantedAt time.Duration // of the turn that it holds; the caller's clock
+	suspended bool          // in the middle of a turn, and waiting for the next one
+	grantedAt time.Duration // start of the turn that it holds; the caller's clock
 	holds     bool
-	overruns  bool          // its turn was revoked, and its work goes on
-	overrunAt time.Duration // since when
-	endedAt   time.Duration // of its last turn
+	overruns  bool          // its turn was revoked, and its work continues
+	overrunAt time.Duration // time of the revocation
+	endedAt   time.Duration // end of its last turn
 }
 
 // Arbiter serves one device. Times are readings of any monotonic clock.
@@ -111,17 +110,17 @@ type Arbiter struct {
 	opts     Options
 	sessions map[outboard.SessionID]*session
 	accounts map[outboard.LeaseID]*account
-	// overrunEnd is when the last work that went on after its turn was done.
+	// overrunEnd is when the last work that continued after its turn ended.
 	overrunEnd time.Duration
 }
 
-// New makes an arbiter of a device without sessions.
+// New creates an arbiter of a device without sessions.
 func New(opts Options) *Arbiter {
 	opts.setDefaults()
 	return &Arbiter{opts: opts, sessions: make(map[outboard.SessionID]*session), accounts: make(map[outboard.LeaseID]*account)}
 }
 
-// Join adds an idle session of a lease. Weight is the lease's, at least 1.
+// Join adds an idle session of a lease. The weight is the lease's, at least 1.
 func (a *Arbiter) Join(id outboard.SessionID, lease outboard.LeaseID, weight int) {
 	shared := a.accounts[lease]
 	if shared == nil {
@@ -132,8 +131,7 @@ func (a *Arbiter) Join(id outboard.SessionID, lease outboard.LeaseID, weight int
 	a.sessions[id] = &session{id: id, lease: lease, account: shared}
 }
 
-// Leave forgets a session that ended, in whatever state it was. The caller ends what is
-// suspended.
+// Leave removes a session in any state. The caller ends its suspended work.
 func (a *Arbiter) Leave(id outboard.SessionID, now time.Duration) []Action {
 	if s := a.sessions[id]; s != nil {
 		a.endOverrun(s, now)
@@ -145,7 +143,7 @@ func (a *Arbiter) Leave(id outboard.SessionID, now time.Duration) []Action {
 	return a.schedule(now)
 }
 
-// Active notes that the session has work.
+// Active records that the session has work.
 func (a *Arbiter) Active(id outboard.SessionID, now time.Duration) []Action {
 	s := a.sessions[id]
 	if s == nil || s.active {
@@ -163,7 +161,7 @@ func (a *Arbiter) Active(id outboard.SessionID, now time.Duration) []Action {
 	return a.schedule(now)
 }
 
-// Idle notes that the session has no work.
+// Idle records that the session has no work.
 func (a *Arbiter) Idle(id outboard.SessionID, now time.Duration) []Action {
 	s := a.sessions[id]
 	if s == nil || !s.active {
@@ -174,8 +172,8 @@ func (a *Arbiter) Idle(id outboard.SessionID, now time.Duration) []Action {
 	return append(actions, a.schedule(now)...)
 }
 
-// Request ends the session's turn, if it has one, and asks for another. Used is
-// how long the device worked in the turn.
+// Request ends the session's turn, if it has one, and requests another. Used is how long the device
+// worked in the turn.
 func (a *Arbiter) Request(id outboard.SessionID, used, now time.Duration) []Action {
 	s := a.sessions[id]
 	if s == nil {
@@ -190,7 +188,7 @@ func (a *Arbiter) Request(id outboard.SessionID, used, now time.Duration) []Acti
 	return append(wake, a.schedule(now)...)
 }
 
-// End ends the session's turn without asking for another.
+// End ends the session's turn without requesting another.
 func (a *Arbiter) End(id outboard.SessionID, used, now time.Duration) []Action {
 	s := a.sessions[id]
 	if s == nil {
@@ -201,8 +199,8 @@ func (a *Arbiter) End(id outboard.SessionID, used, now time.Duration) []Action {
 	return append(actions, a.schedule(now)...)
 }
 
-// endTurn ends the turn of s, or what is left of one that was revoked: the session says itself
-// that it has nothing on the device any more.
+// endTurn ends the turn of s, or the rest of a revoked one: the session itself reports that it has
+// no work on the device any more.
 func (a *Arbiter) endTurn(s *session, used, now time.Duration) []Action {
 	a.endOverrun(s, now)
 	a.charge(s, used, now)
@@ -213,7 +211,8 @@ func (a *Arbiter) endTurn(s *session, used, now time.Duration) []Action {
 	return []Action{{Session: s.id, Verb: Resume}}
 }
 
-// Tick revokes a turn that lasts too long. Call it at the time that Deadline returns.
+// Tick revokes a turn that lasts too long. The caller must call it at the time that Deadline
+// returns.
 func (a *Arbiter) Tick(now time.Duration) []Action {
 	if a.firstWaiting() == nil {
 		return nil
@@ -234,7 +233,7 @@ func (a *Arbiter) Tick(now time.Duration) []Action {
 	return append(actions, a.schedule(now)...)
 }
 
-// Deadline is when Tick has something to do, if nothing happens before.
+// Deadline returns when Tick must be called, unless another event comes first.
 func (a *Arbiter) Deadline() (time.Duration, bool) {
 	for _, s := range a.sessions {
 		if s.holds && a.firstWaiting() != nil {
@@ -244,11 +243,11 @@ func (a *Arbiter) Deadline() (time.Duration, bool) {
 	return 0, false
 }
 
-// overhead is what it takes a session to end its turn by itself, and what of a turn may pass
-// before the session knows of it.
+// overhead is the time that a session needs to end its turn, and the part of a turn that may pass
+// before the session learns of it.
 const overhead = 100 * time.Microsecond
 
-// turnEnd is when the turn of s is revoked if other sessions wait.
+// turnEnd returns when the turn of s is revoked if other sessions wait.
 func (a *Arbiter) turnEnd(s *session) time.Duration {
 	if !a.opts.Preemptive {
 		return s.grantedAt + a.opts.Patience
@@ -257,9 +256,9 @@ func (a *Arbiter) turnEnd(s *session) time.Duration {
 	return s.grantedAt + quantum + overhead
 }
 
-// turnLength is the device time of the turn of s, as long as no other session begins to wait: a
-// quantum if none waits, or is about to: one that has just ended a turn waits for its client.
-// Yield is the least device time of a session that is not behind.
+// turnLength returns the device time of the turn of s, as long as no other session begins to wait:
+// a full quantum if no session waits or is about to. A session that has just ended a turn is about
+// to: it waits for its client. Yield is the least device time of a session that is not behind.
 func (a *Arbiter) turnLength(s *session) (quantum, yield time.Duration) {
 	var next *session
 	for _, o := range a.sessions {
@@ -272,7 +271,7 @@ func (a *Arbiter) turnLength(s *session) (quantum, yield time.Duration) {
 	if next == nil {
 		return most, most
 	}
-	// The difference of very different weights' virtual times may be large.
+	// The difference between virtual times of very different weights may be large.
 	behind := min(next.virtual-s.virtual, 2*most) * time.Duration(s.weight)
 	return min(max(behind+lead, least), most), min(max(behind-lead, least), most)
 }
@@ -288,9 +287,9 @@ func (a *Arbiter) Contended() bool {
 	return count > 1
 }
 
-// charge ends the turn of s and adds to its virtual time what it reports as used, but no less
-// than the turn's duration, less what a message takes, and no more. What another session's
-// overrun took of the turn is charged to that session.
+// charge ends the turn of s and adds the reported time to its virtual time, but no less than the
+// turn's duration without the messages' delays, and no more than the duration. The part of the turn
+// in which another session overran is charged to that session.
 func (a *Arbiter) charge(s *session, used, now time.Duration) {
 	if !s.holds {
 		return
@@ -305,7 +304,7 @@ func (a *Arbiter) use(s *session, used time.Duration) {
 	s.virtual += used / time.Duration(s.weight)
 }
 
-// endOverrun charges the work that went on after the turn of s was revoked.
+// endOverrun charges the work that continued after the turn of s was revoked.
 func (a *Arbiter) endOverrun(s *session, now time.Duration) {
 	if !s.overruns {
 		return
@@ -315,7 +314,7 @@ func (a *Arbiter) endOverrun(s *session, now time.Duration) {
 	a.overrunEnd = max(a.overrunEnd, now)
 }
 
-// overrun is for how long between from and to a session overran its turn.
+// overrun returns how long a session overran its turn between from and to.
 func (a *Arbiter) overrun(from, to time.Duration) time.Duration {
 	for _, s := range a.sessions {
 		if s.overruns {
@@ -325,8 +324,8 @@ func (a *Arbiter) overrun(from, to time.Duration) time.Duration {
 	return max(min(to, a.overrunEnd)-from, 0)
 }
 
-// schedule computes the actions that follow from a change: which sessions learn of contention
-// or of its end, and which one gets the turn.
+// schedule computes the actions that follow from a change: which sessions are notified of
+// contention or its end, and which session gets the turn.
 func (a *Arbiter) schedule(now time.Duration) []Action {
 	contended := a.Contended()
 	var actions []Action
@@ -347,7 +346,7 @@ func (a *Arbiter) schedule(now time.Duration) []Action {
 	return actions
 }
 
-// grant gives the turn to a session that waits.
+// grant grants the turn to a waiting session.
 func (a *Arbiter) grant(s *session, now time.Duration) []Action {
 	var actions []Action
 	if s.suspended {
@@ -358,8 +357,8 @@ func (a *Arbiter) grant(s *session, now time.Duration) []Action {
 	return append(actions, Action{Session: s.id, Verb: Grant, Quantum: quantum, Yield: yield})
 }
 
-// nextHolder returns the session to grant the turn to, nil if no session waits or another one
-// holds the turn.
+// nextHolder returns the session to grant the turn to, nil if no session waits or a session holds
+// the turn.
 func (a *Arbiter) nextHolder() *session {
 	for _, s := range a.sessions {
 		if s.holds {
@@ -369,8 +368,8 @@ func (a *Arbiter) nextHolder() *session {
 	return a.firstWaiting()
 }
 
-// firstWaiting returns the waiting session with the least virtual time, and of one lease's the
-// one that has used the least; nil if none waits.
+// firstWaiting returns the waiting session with the least virtual time, and of one lease's sessions
+// the least used one; nil if none waits.
 func (a *Arbiter) firstWaiting() *session {
 	var first *session
 	for _, s := range a.sessions {
@@ -381,13 +380,14 @@ func (a *Arbiter) firstWaiting() *session {
 	return first
 }
 
-// maxCredit is how many quanta of virtual time a session keeps that asks for nothing for a
-// while. Between two commands a program's own work should cost it no turns; but other sessions
-// wait while credit is spent, and one that rests in order to save must not starve them.
+// maxCredit bounds, in quanta of virtual time, the credit of a session that makes no request for a
+// while. A program's own work between two commands should cost it no turns; but other sessions wait
+// while credit is spent, and a session that rests in order to accumulate credit must not starve
+// them.
 const maxCredit = 2
 
-// capCredit bounds the virtual time that a session has saved while it did not ask for turns to
-// maxCredit quanta behind the least of the others.
+// capCredit bounds the credit that a session has accumulated while it requested no turns to
+// maxCredit quanta behind the least virtual time of the others.
 func (a *Arbiter) capCredit(s *session) {
 	var least time.Duration
 	others := false
@@ -410,7 +410,7 @@ func (a *Arbiter) leastVirtual() (least time.Duration, ok bool) {
 	return least, ok
 }
 
-// ordered is the sessions in an order that does not depend on the map's.
+// ordered returns the sessions in an order that does not depend on the map's.
 func (a *Arbiter) ordered() []*session {
 	return slices.SortedFunc(maps.Values(a.sessions), func(x, y *session) int { return cmp.Compare(x.id, y.id) })
 }
