@@ -2,15 +2,15 @@
 // internal/ipc. No message is a reply:
 //
 //	node -> worker    config, first and once
-//	                  contended {on}: ask for turns from now on, or no longer
-//	                  grant {quantum_ns, yield_ns}: a turn, and how much of it a worker that
-//	                  waits for its client may keep
+//	                  contended {on}: request turns from now on, or no longer
+//	                  grant {quantum_ns, yield_ns}: a turn, and the part of it after which a
+//	                  worker that waits for its client ends it
 //	                  quota {bytes}: more device memory, the answer to reserve; 0: none
-//	                  reclaim: release what is not in use
+//	                  reclaim: release the memory that is not in use
 //	                  stderr {text}: a line that the worker's process wrote to standard error,
 //	                  for the client; only after ready
-//	worker -> node    isolation {mechanisms, gaps}: how it is isolated, first
-//	                  ready, or final when it could not get ready
+//	worker -> node    isolation {mechanisms, gaps}: the worker's isolation, first
+//	                  ready, or final when the worker failed to start
 //	                  active, idle: the session has work for the device, or none
 //	                  request {used_ns}, end {used_ns}: a turn is over; another one is wanted, or not
 //	                  stats {memory, calls, bytes_in, bytes_out}
@@ -19,9 +19,9 @@
 //	                  log {level, text}
 //	                  final {final_kind, reason}: why the session ends; the last message
 //
-// The end of the connection from the node means: end at once. A worker that ends without a
-// final message crashed. An end whose messages the other one does not read for WriteTimeout
-// closes the connection.
+// When the node closes the connection, the worker must exit at once. A worker that exits without a
+// final message has crashed. An end whose messages are not read for WriteTimeout closes the
+// connection.
 package control
 
 import (
@@ -39,21 +39,21 @@ import (
 const (
 	// MaxMessage bounds a message in bytes.
 	MaxMessage = 64 << 10
-	// maxText bounds a text in a message in bytes: JSON makes at most six of one.
+	// maxText bounds a text in a message in bytes: JSON encodes a byte in at most six.
 	maxText = MaxMessage / 8
-	// WriteTimeout is how long a node waits for a worker to read. It sends little, so a full
-	// socket means a worker that does not read.
+	// WriteTimeout is how long a node waits for a worker to read. The node sends little, so a full
+	// socket means that the worker does not read.
 	WriteTimeout = 50 * time.Millisecond
 )
 
-// RecipesFile is the file of a cache that holds the keys of the recipes that the cache has the
-// results of, a line each.
+// RecipesFile is the file of a cache with the keys of the recipes whose results are in the cache,
+// one per line.
 const RecipesFile = "outboard-recipes"
 
-// Type names a message.
+// Type is the type of a message.
 type Type string
 
-// The messages.
+// The types of messages.
 const (
 	TypeConfig    Type = "config"
 	TypeContended Type = "contended"
@@ -74,71 +74,71 @@ const (
 	TypeStderr    Type = "stderr"
 )
 
-// Config is all that a worker needs to know.
+// Config is the configuration of a worker.
 type Config struct {
 	Session outboard.SessionID `json:"session"`
-	// Memory is what the lease may allocate on the device. 0: no limit.
+	// Memory bounds the lease's allocations on the device. 0: no limit.
 	Memory outboard.Bytes `json:"memory,omitempty"`
-	// Quota is how much of it the session may allocate before it has to reserve more; nil:
-	// all of it is the session's.
+	// Quota is the part of it that the session may allocate before it must reserve more; nil: the
+	// whole.
 	Quota *outboard.Bytes `json:"quota,omitempty"`
 	// Weight is the lease's share of device time, for the log.
 	Weight int          `json:"weight,omitempty"`
 	API    outboard.API `json:"api"`
-	// Device is the index of the device as Probe lists it.
+	// Device is the index of the device in the result of Probe.
 	Device int `json:"device"`
-	// DeviceName guards against drivers that changed since: the session is
-	// refused when the device at the index has another name. Empty: not checked.
+	// DeviceName guards against drivers that have changed meanwhile: the session is refused when
+	// the device at the index has another name. Empty: not checked.
 	DeviceName string `json:"device_name,omitempty"`
-	// CacheDir holds what a driver keeps between sessions, compiled kernels. A session can't
+	// CacheDir holds compiled kernels, which a driver keeps between sessions. A session can't
 	// change it: see package lend. It must not be shared between tenants or programs.
 	CacheDir string `json:"cache_dir"`
 	// TmpDir is the session's own folder; the node removes it afterwards.
 	TmpDir string `json:"tmp_dir"`
-	// ReadPaths are files and folders that the driver needs to read beyond the
-	// system's own.
+	// ReadPaths are files and folders that the driver needs to read beyond the system's own.
 	ReadPaths []string `json:"read_paths,omitempty"`
-	// Owner names the owner of the session, for the log.
+	// Owner is the owner of the session, for the log.
 	Owner string `json:"owner,omitempty"`
-	// Host bounds what the worker holds of the node's own memory for its client.
-	// 0: as much as of the device's, at most a quarter of the machine's, and a little.
+	// Host bounds the node's own memory that the worker uses for its client. 0: as much as of the
+	// device's, at most a quarter of the machine's, and a little more.
 	Host outboard.Bytes `json:"host,omitempty"`
-	// Sandbox is what the worker is isolated with, Require what it refuses to run without.
+	// Sandbox configures the worker's isolation, Require lists the mechanisms without which it
+	// refuses to run.
 	Sandbox sandbox.Config      `json:"sandbox"`
 	Require []sandbox.Mechanism `json:"require,omitempty"`
-	// Cgroup says that the node has put the worker into a control group of its own.
+	// Cgroup reports that the node has put the worker into a control group of its own.
 	Cgroup bool `json:"cgroup,omitempty"`
-	// Compile makes the process compile recipes into CacheDir instead of serving a session.
-	// It gets them instead of the ring.
+	// Compile makes the process compile recipes into CacheDir instead of serving a session. It
+	// inherits the recipes in place of the ring.
 	Compile bool `json:"compile,omitempty"`
-	// CacheSize bounds what a session may add to its cache, which vanishes with it, in bytes.
+	// CacheSize bounds the session's additions to its cache, which are lost at its end, in bytes.
 	CacheSize outboard.Bytes `json:"cache_size,omitempty"`
-	// Recipes says that the worker has inherited a third file, for what a compile step needs
-	// to compile its kernels again.
+	// Recipes reports that the worker has inherited a third file, for the recipes from which a
+	// compile step compiles its kernels again.
 	Recipes bool `json:"recipes,omitempty"`
 	// Inspect ends the worker once it has reported its isolation.
 	Inspect bool `json:"inspect,omitempty"`
 }
 
-// Isolation is how a worker is isolated.
+// Isolation describes a worker's isolation.
 type Isolation struct {
 	Mechanisms []sandbox.Mechanism `json:"mechanisms"`
-	// Layered says that sessions see what an earlier compile step has put into their cache.
+	// Layered reports that sessions see the additions of earlier compile steps to their cache.
 	Layered bool `json:"layered,omitempty"`
 	// Gaps are the mechanisms that this machine lacks, with the reasons.
 	Gaps []string `json:"gaps,omitempty"`
 }
 
-// Stats are counted since the session's start, but for Memory.
+// Stats are totals since the session's start, except Memory.
 type Stats struct {
-	// Memory is what the session has allocated now.
+	// Memory is the memory that the session has currently allocated.
 	Memory   outboard.Bytes `json:"memory"`
 	Calls    uint64         `json:"calls"`
 	BytesIn  uint64         `json:"bytes_in"`
 	BytesOut uint64         `json:"bytes_out"`
 }
 
-// Message is one message. Type says which of the other fields count.
+// Message is one message. Type determines which of the other fields are set.
 type Message struct {
 	Type    Type          `json:"-"` // in the header
 	Config  *Config       `json:"config,omitempty"`
@@ -146,10 +146,10 @@ type Message struct {
 	Quantum time.Duration `json:"quantum_ns,omitempty"`
 	Yield   time.Duration `json:"yield_ns,omitempty"`
 	Used    time.Duration `json:"used_ns,omitempty"`
-	// Bytes are device memory of the lease.
+	// Bytes is an amount of the lease's device memory.
 	Bytes outboard.Bytes `json:"bytes,omitempty"`
 	Stats *Stats         `json:"stats,omitempty"`
-	// Isolation is how the worker is isolated.
+	// Isolation describes the worker's isolation.
 	Isolation *Isolation    `json:"isolation,omitempty"`
 	Level     string        `json:"level,omitempty"`
 	Text      string        `json:"text,omitempty"`
@@ -167,14 +167,13 @@ func (m *Message) validate() error {
 	return nil
 }
 
-// Conn is one end of the connection. Send may be called by several
-// goroutines, Receive by one.
+// Conn is one end of the connection. Several goroutines may call Send, one may call Receive.
 type Conn struct{ conn *ipc.Conn }
 
 var options = ipc.Options{MaxBody: MaxMessage, MaxReceived: MaxMessage}
 
-// Pair returns the node's end of a connection, and the file of the worker's, which the caller
-// closes once the worker has it.
+// Pair returns the node's end of a connection, and the file of the worker's end, which the caller
+// closes once the worker has inherited it.
 func Pair() (node *Conn, worker *os.File, err error) {
 	opts := options
 	opts.WriteTimeout = WriteTimeout
@@ -185,7 +184,7 @@ func Pair() (node *Conn, worker *os.File, err error) {
 	return &Conn{conn}, worker, nil
 }
 
-// FromFile returns the worker's end of a connection, of an inherited socket. It closes f.
+// FromFile returns the worker's end of a connection, from an inherited socket. It closes f.
 func FromFile(f *os.File) (*Conn, error) {
 	conn, err := ipc.FromFile(f, options)
 	if err != nil {
@@ -195,7 +194,7 @@ func FromFile(f *os.File) (*Conn, error) {
 }
 
 // ReadConfig receives the first message from an inherited socket, which stays open: the program
-// that this process executes next receives the others.
+// that this process executes next receives the later messages.
 func ReadConfig(f *os.File) (Config, error) {
 	conn, err := ipc.FromOpenFile(f, options)
 	if err != nil {
@@ -212,7 +211,7 @@ func ReadConfig(f *os.File) (Config, error) {
 	return *m.Config, nil
 }
 
-// Send sends one message. The connection ends when the other end does not read.
+// Send sends one message. It closes the connection when the other end does not read.
 func (c *Conn) Send(m Message) error {
 	err := c.conn.Send(string(m.Type), &m)
 	if outboard.KindOf(err) == outboard.Unreachable {
@@ -221,8 +220,8 @@ func (c *Conn) Send(m Message) error {
 	return err
 }
 
-// Receive waits for the next message; io.EOF says that the other end is gone.
-// Types that it does not know come through: newer ends may say more.
+// Receive waits for the next message; it returns io.EOF when the other end has closed the
+// connection. It returns messages of unknown types: newer ends may send them.
 func (c *Conn) Receive() (Message, error) {
 	received, err := c.conn.Receive(context.Background())
 	if err != nil {
@@ -236,13 +235,13 @@ func (c *Conn) Receive() (Message, error) {
 	return m, m.validate()
 }
 
-// Log sends a line for the node's log. A lost connection is no error here: the
-// reader of the connection finds out.
+// Log sends a line for the node's log. A lost connection is no error here: the reader of the
+// connection detects it.
 func (c *Conn) Log(level, text string) {
 	_ = c.Send(Message{Type: TypeLog, Level: level, Text: text[:min(len(text), maxText)]})
 }
 
-// Final says why the session ends.
+// Final sends the last message, with the reason of the session's end.
 func (c *Conn) Final(err error) {
 	m := Message{Type: TypeFinal}
 	if err != nil {
@@ -252,5 +251,5 @@ func (c *Conn) Final(err error) {
 	_ = c.Send(m)
 }
 
-// Close closes the connection; a Receive that waits returns.
+// Close closes the connection; a waiting Receive returns.
 func (c *Conn) Close() error { return c.conn.Close() }
