@@ -9,15 +9,15 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 )
 
-// An acknowledger sends the number of bytes that have arrived over some streams: at once when
-// they are a notable share of the ring, otherwise with a delay.
+// An acknowledger sends the number of bytes that have arrived over some streams: at once when they
+// are a notable share of the ring, otherwise with a delay.
 type acknowledger struct {
 	half    *Half
 	streams Streams
 	share   uint64
 
 	pending atomic.Bool   // first was signalled, and no acknowledgement was sent since
-	acked   atomic.Uint64 // the last position that was sent
+	acked   atomic.Uint64 // the position that was sent last
 	first   chan struct{}
 	many    chan struct{}
 	quit    chan struct{}
@@ -32,7 +32,7 @@ func newAcknowledger(h *Half, s Streams) *acknowledger {
 	return a
 }
 
-// add is told that the ring has received bytes up to a position. It does not block.
+// add records that the ring has received bytes up to a position. It does not block.
 func (a *acknowledger) add(position uint64) {
 	if !a.pending.Swap(true) {
 		signal(a.first)
@@ -49,7 +49,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// run sends until quit is closed or the stream fails.
+// run sends acknowledgements until quit is closed or the stream fails.
 func (a *acknowledger) run() {
 	delay := time.NewTimer(0)
 	defer delay.Stop()
@@ -89,8 +89,7 @@ func (h *Half) readAcks(s Streams) {
 	}
 }
 
-// acknowledgeFor handles an acknowledgement that came over streams. Those that were replaced
-// acknowledge nothing.
+// acknowledgeFor handles an acknowledgement that arrived over streams. It ignores replaced streams.
 func (h *Half) acknowledgeFor(s Streams, position uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 )
 
-// A Ring is what a Half needs of its ring of shared memory. *shm.Ring implements it.
+// A Ring is the part of a ring of shared memory that a Half needs. *shm.Ring implements it.
 type Ring interface {
 	TryNext() []byte
 	AwaitBeyond(n uint64)
@@ -25,7 +25,7 @@ type Ring interface {
 	Commit(n int)
 
 	Area() int
-	// Err is why the ring is closed: nil while it is open, io.EOF after a clean close.
+	// Err returns why the ring is closed: nil while it is open, io.EOF after a clean close.
 	Err() error
 	Fail(err error) error
 }
@@ -33,7 +33,7 @@ type Ring interface {
 // Streams are a session's streams of one connection.
 type Streams struct{ Data, Acks *framed.Stream }
 
-// lost reports whether the connection has ended without the will of either side.
+// lost reports whether the connection has ended without a close by either side.
 func (s Streams) lost() bool { return s.Data.Conn().Lost() }
 
 // Peer reads the answer to streams of kind Resume: the number of bytes that have arrived at the
@@ -49,22 +49,22 @@ func (s Streams) Reset(err error) {
 	s.Acks.Reset(err)
 }
 
-// A Reconnect replaces the streams of a lost connection. It gets the number of bytes that have
-// arrived here, and returns the number of those that have arrived at the peer. An error ends the
-// session; cause is why the connection was lost.
+// A Reconnect replaces the streams of a lost connection. Its argument is the number of bytes that
+// have arrived here, and it returns the number of bytes that have arrived at the peer. An error
+// ends the session; cause is why the connection was lost.
 type Reconnect func(received uint64, cause error) (Streams, uint64, error)
 
 const (
 	// sendPiece bounds one step of the sender, so that both ends work in parallel and the bytes
 	// are still in the cache when the other end reads them.
 	sendPiece = 512 << 10
-	// ackDelay is how long an acknowledgement of few bytes is delayed: each one wakes a goroutine on
-	// both ends. Many bytes are acknowledged at once, since the sender's ring has no space for others
-	// before.
+	// ackDelay is how long an acknowledgement of few bytes is delayed: each one wakes a goroutine
+	// on both ends. Many bytes are acknowledged at once, since the sender's ring needs their space
+	// for further bytes.
 	ackDelay = 20 * time.Millisecond
 	// ackShare is the share of a ring's area whose receipt is acknowledged at once.
 	ackShare = 8
-	// lingerLimit is how long the last bytes of a session that ends may take.
+	// lingerLimit is how long the transfer of a session's last bytes may take.
 	lingerLimit = 5 * time.Second
 )
 
@@ -78,14 +78,14 @@ type Half struct {
 	changed    sync.Cond
 	streams    *Streams // nil: the connection is lost
 	acked      uint64   // bytes of the ring that have arrived at the peer, and were released
-	sent       uint64   // bytes of the ring that were sent over streams, or that Write sends now
-	unsent     *Streams // streams over which nothing more is sent
-	superseded *Streams // streams that were replaced while their connection seemed to live
+	sent       uint64   // bytes of the ring that were sent over streams, or are being sent
+	unsent     *Streams // streams over which no more bytes are sent
+	superseded *Streams // streams that were replaced before their connection was known to be lost
 	over       bool
 }
 
-// NewHalf returns one end of a session that uses a ring. explain, if it is not nil, replaces the
-// kind of error for which the ring was closed by the reason; it may block for a moment.
+// NewHalf returns one end of a session that uses a ring. explain, if it is not nil, returns the
+// reason for the kind of error with which the ring was closed; it may block for a moment.
 func NewHalf(ring Ring, explain func(error) error) *Half {
 	if explain == nil {
 		explain = func(err error) error { return err }
@@ -95,9 +95,9 @@ func NewHalf(ring Ring, explain func(error) error) *Half {
 	return h
 }
 
-// Run moves bytes until either side ends. Like framed.Relay it ends the ring for the same reason
-// as the streams and the other way round, and returns nil after a clean end, else that reason.
-// When ctx is done the last bytes have some seconds, then the streams are reset.
+// Run moves bytes until either side ends. Like framed.Relay it closes the ring for the same reason
+// as the streams and vice versa, and returns nil after a clean end, else that reason. When ctx is
+// done, it has lingerLimit for the last bytes, then it resets the streams.
 func (h *Half) Run(ctx context.Context, s Streams, reconnect Reconnect) error {
 	var sending sync.WaitGroup
 	sending.Go(h.send)
@@ -110,7 +110,7 @@ func (h *Half) Run(ctx context.Context, s Streams, reconnect Reconnect) error {
 	return err
 }
 
-// run attaches streams, the next ones when a connection is lost, until the session ends.
+// run attaches streams, new ones when a connection is lost, until the session ends.
 func (h *Half) run(s Streams, reconnect Reconnect) error {
 	for peer := uint64(0); ; {
 		err := h.attach(s, peer)
@@ -131,15 +131,15 @@ func (h *Half) run(s Streams, reconnect Reconnect) error {
 		}
 		if s, peer, err = reconnect(h.received.Load(), err); err != nil {
 			if reason := h.ring.Err(); reason != nil && !isBroken(reason) {
-				return nil // the end of the ring was clean, and no other bytes are wanted
+				return nil // the end of the ring was clean, and no further bytes are wanted
 			}
 			return err
 		}
 	}
 }
 
-// Interrupt declares the current streams lost, because the peer has opened others, unless those
-// are the current ones already.
+// Interrupt declares the current streams lost because the peer has opened others, unless these are
+// the current ones already.
 func (h *Half) Interrupt(others Streams) {
 	h.mu.Lock()
 	s := h.streams
@@ -154,7 +154,7 @@ func (h *Half) Interrupt(others Streams) {
 
 var errSuperseded = outboard.Errorf(outboard.SessionLost, "session", "the program has connected anew")
 
-// attach makes streams the current ones. peer is the number of bytes that have arrived there.
+// attach sets the current streams. peer is the number of bytes that have arrived at the peer.
 func (h *Half) attach(s Streams, peer uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -167,7 +167,7 @@ func (h *Half) attach(s Streams, peer uint64) error {
 	return nil
 }
 
-// detach reports whether streams were lost, and others may replace them.
+// detach unsets the current streams. It reports whether they were lost and others may replace them.
 func (h *Half) detach(s Streams) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -178,10 +178,10 @@ func (h *Half) detach(s Streams) bool {
 	return !h.over && (superseded || s.lost())
 }
 
-// isBroken reports whether a ring was closed for another reason than its end.
+// isBroken reports whether a ring was closed for another reason than a clean end.
 func isBroken(err error) bool { return err != nil && !errors.Is(err, io.EOF) }
 
-// acknowledge releases the bytes of the ring before a position. Locks: h.mu is held.
+// acknowledge releases the bytes of the ring before a position. The caller holds h.mu.
 func (h *Half) acknowledge(position uint64) error {
 	if position < h.acked || position > h.sent {
 		return outboard.Errorf(outboard.Protocol, "session", "byte %d is acknowledged: %d to %d were sent", position, h.acked, h.sent)
@@ -207,7 +207,7 @@ func (h *Half) finish() {
 	h.ring.Wake()
 }
 
-// linger ends the session after some seconds, if it has not ended before.
+// linger ends the session after lingerLimit, if it has not ended before.
 func (h *Half) linger() {
 	time.AfterFunc(lingerLimit, func() {
 		h.mu.Lock()
@@ -228,7 +228,7 @@ var errLingered = outboard.Errorf(outboard.SessionLost, "session", "its end took
 // send sends the ring's bytes until the session is over.
 func (h *Half) send() {
 	for {
-		reason := h.ring.Err() // before the bytes: those that were published earlier are visible then
+		reason := h.ring.Err() // before the bytes: bytes published earlier are visible then
 		s, piece, position := h.nextPiece()
 		switch {
 		case s == nil:
@@ -249,8 +249,8 @@ func (h *Half) send() {
 	}
 }
 
-// nextPiece waits for streams, and returns them with the bytes to send next, or none, and the
-// position behind them. No streams are returned when the session is over.
+// nextPiece waits for streams, and returns them with the next bytes to send, if any, and the
+// position after them. It returns no streams when the session is over.
 func (h *Half) nextPiece() (*Streams, []byte, uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -269,7 +269,7 @@ func (h *Half) nextPiece() (*Streams, []byte, uint64) {
 	return h.streams, piece, h.sent
 }
 
-// endSending records that nothing more is sent over streams, and waits until they are replaced.
+// endSending records that no more bytes are sent over streams, and waits until they are replaced.
 func (h *Half) endSending(s *Streams) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -280,7 +280,7 @@ func (h *Half) endSending(s *Streams) {
 	}
 }
 
-// awaitSent waits until everything was sent over the current streams, or nothing more can be.
+// awaitSent waits until all bytes were sent over the current streams, or no more can be sent.
 func (h *Half) awaitSent() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -289,8 +289,8 @@ func (h *Half) awaitSent() {
 	}
 }
 
-// receive moves the peer's bytes into the ring until the streams end, and returns why: nil after
-// the peer's end, when the rest of the ring has been sent, too.
+// receive moves the peer's bytes into the ring until the streams end, and returns the reason: nil
+// after the peer's clean end, when the rest of the ring has been sent as well.
 func (h *Half) receive(s Streams) error {
 	a := newAcknowledger(h, s)
 	var acks sync.WaitGroup
@@ -298,7 +298,7 @@ func (h *Half) receive(s Streams) error {
 	acks.Go(func() { h.readAcks(s) })
 	err := s.Data.CopyTo(&sink{half: h, streams: s, acks: a})
 	if errors.Is(err, io.EOF) {
-		_ = h.ring.Fail(nil) // which is the sender's end, too
+		_ = h.ring.Fail(nil) // which also ends the sender
 		h.awaitSent()
 		err = nil
 	}
@@ -308,16 +308,16 @@ func (h *Half) receive(s Streams) error {
 	return err
 }
 
-// errRing says that the ring was closed; its Err has the reason.
+// errRing reports that the ring was closed; its Err returns the reason.
 var errRing = errors.New("the ring is closed")
 
-// A sink receives the peer's bytes into the ring, and counts them. Once the ring has ended
-// cleanly it discards them: its reader wants no more.
+// A sink receives the peer's bytes into the ring, and counts them. Once the ring has ended cleanly
+// it discards them: the ring's reader needs no more.
 type sink struct {
 	half    *Half
 	streams Streams
 	acks    *acknowledger
-	discard []byte // nil: the ring takes the bytes
+	discard []byte // nil: the bytes go to the ring
 }
 
 const discardSize = 64 << 10
@@ -360,7 +360,7 @@ func (k *sink) Commit(n int) {
 	k.acks.add(k.half.received.Add(uint64(n))) //nolint:gosec // Not negative.
 }
 
-// isReplaced reports whether streams were given up.
+// isReplaced reports whether streams were replaced, or the session is over.
 func (h *Half) isReplaced(s Streams) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

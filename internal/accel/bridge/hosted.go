@@ -12,8 +12,8 @@ import (
 // pairLimit is how long the second stream of a pair may take to arrive.
 const pairLimit = 10 * time.Second
 
-// A Host has the sessions on a device's node, and passes to each the streams that belong to it.
-// The zero value has none.
+// A Host holds the sessions on a device's node, and passes each stream to its session. The zero
+// value has no sessions.
 type Host struct {
 	mu       sync.Mutex
 	sessions map[Token]*Hosted
@@ -40,7 +40,7 @@ type offer struct {
 	received uint64
 }
 
-// Add adds a session that a stream of kind Open begins. owner is the peer's identity: no other
+// Add adds a session that a stream of kind Open begins. owner is the peer's identity: no other peer
 // may continue the session. The caller must call Remove.
 func (h *Host) Add(o Opening, owner string, data *framed.Stream) (*Hosted, error) {
 	h.mu.Lock()
@@ -131,14 +131,14 @@ func (d *Hosted) offer(o Opening, s *framed.Stream) error {
 	}
 	complete := d.next
 	d.next = offer{}
-	d.offers <- complete // d.mu: there is room
+	d.offers <- complete // never blocks: d.mu is held, and the channel was emptied above
 	if d.half != nil {
 		d.half.Interrupt(complete.streams)
 	}
 	return nil
 }
 
-// reset ends the streams that there are; the peer gets the error.
+// reset ends the streams that are set; the peer gets the error.
 func (o offer) reset(err error) {
 	for _, s := range []*framed.Stream{o.streams.Data, o.streams.Acks} {
 		if s != nil {
@@ -147,8 +147,8 @@ func (o offer) reset(err error) {
 	}
 }
 
-// Run moves the session's bytes until it ends, and returns why: see Half.Run. ctx is done when the
-// session's end has begun.
+// Run moves the session's bytes until the session ends, and returns the reason: see Half.Run. ctx
+// is done when the session's end has begun.
 func (d *Hosted) Run(ctx context.Context, half *Half) error {
 	first, err := d.await(ctx, pairLimit, errNoPair)
 	if err != nil {
@@ -172,7 +172,7 @@ func (d *Hosted) Run(ctx context.Context, half *Half) error {
 
 var errNoPair = outboard.Errorf(outboard.Protocol, "session", "its stream of acknowledgements is missing")
 
-// await waits for streams of a connection. late is the error after the limit.
+// await waits for the streams of a connection. late is the error after the limit.
 func (d *Hosted) await(ctx context.Context, limit time.Duration, late error) (offer, error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -186,7 +186,7 @@ func (d *Hosted) await(ctx context.Context, limit time.Duration, late error) (of
 	}
 }
 
-// Remove removes the session, which ended or was refused because of err.
+// Remove removes the session, which ended with or was refused with err.
 func (d *Hosted) Remove(err error) {
 	if err == nil {
 		err = errEnded

@@ -8,29 +8,29 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Version is the version of what a session's bytes mean: the ring's layout, the messages and the
-// openings. Both sides must have the same; it is raised with every change.
+// Version is the version of the format of a session's bytes: the ring's layout, the messages and
+// the openings. Both sides must have the same; every change increments it.
 const Version = 3
 
 // Method is the fabric's method of a session's streams.
 const Method = "session"
 
-// A Kind says what a stream of a session is for.
+// A Kind is the purpose of a session's stream.
 type Kind byte
 
 // The kinds of streams.
 const (
 	// Open begins a session; the stream carries its bytes.
 	Open Kind = iota
-	// Resume carries the bytes of a session whose connection was lost. The answer begins with
-	// the number of bytes that the device's side has received, in eight bytes.
+	// Resume carries the bytes of a session whose connection was lost. The answer begins with the
+	// number of bytes that the device's side has received, in eight bytes.
 	Resume
 	// Acks carries acknowledgements, in both directions.
 	Acks
 	kinds
 )
 
-// A Token identifies a session towards its device's node, and is secret.
+// A Token identifies a session to its device's node, and is secret.
 type Token [16]byte
 
 // NewToken returns a random token.
@@ -49,16 +49,16 @@ type Opening struct {
 	Received uint64
 	// Patience is how long the device's side keeps the session without a connection.
 	Patience time.Duration
-	// Claim is the lease's, in streams of kind Open.
+	// Claim is the lease's claim, in streams of kind Open.
 	Claim []byte
 }
 
 const openingSize = 2 + len(Token{}) + 8 + 4
 
-// maxPatience bounds what a program may demand of a device's node.
+// maxPatience bounds the Patience that a program may request from a device's node.
 const maxPatience = 10 * time.Minute
 
-// Marshal returns the header.
+// Marshal returns the encoded header.
 func (o Opening) Marshal() []byte {
 	b := make([]byte, 0, openingSize+len(o.Claim))
 	b = append(b, Version, byte(o.Kind))
@@ -68,7 +68,7 @@ func (o Opening) Marshal() []byte {
 	return append(b, o.Claim...)
 }
 
-// ParseOpening reads a header. The claim is a part of it.
+// ParseOpening decodes a header. The claim aliases b.
 func ParseOpening(b []byte) (Opening, error) {
 	var o Opening
 	if len(b) == 0 {
@@ -88,8 +88,7 @@ func ParseOpening(b []byte) (Opening, error) {
 	return o, nil
 }
 
-// CheckVersion returns an error with a remedy when the other side's sessions are of another
-// version.
+// CheckVersion returns an error with a remedy when the other side has another version of sessions.
 func CheckVersion(version int) error {
 	if version == Version {
 		return nil
