@@ -1,10 +1,9 @@
-// Package borrow is the holder's side of sessions: it gives every process below
-// `outboard run` that loads the driver library a ring to a worker on the leased
-// device's node.
+// Package borrow is the holder's side of sessions: it provides every process below `outboard run`
+// that loads the driver library with a ring to a worker on the leased device's node.
 //
-// A [Server] listens on a unix socket. Each connection of a process is one
-// session of one of the leases, and lives as long as the connection. A [Link] is
-// where a session's data goes: [Local] on this machine, [Remote] over the fabric.
+// A [Server] listens on a unix socket. Each connection of a process is one session of one of the
+// leases; the session ends with the connection. A [Link] carries the data of a session: [Local] on
+// this machine, [Remote] over the fabric.
 package borrow
 
 import (
@@ -26,34 +25,33 @@ import (
 
 // Link is an open session.
 type Link interface {
-	// File is the ring's memory for the program. It stays the link's.
+	// File returns the ring's memory for the program. The link owns it.
 	File() *os.File
-	// Done is closed when the session ended, from whichever side. The ring
-	// then has the reason.
+	// Done returns a channel that is closed when either side has ended the session. The ring then
+	// has the reason.
 	Done() <-chan struct{}
-	// Err is why the session ended; nil while it lives and after a clean end.
+	// Err returns why the session ended; nil while it is live and after a clean end.
 	Err() error
-	// Close ends the session and gives everything back.
+	// Close ends the session and frees its resources.
 	Close() error
 }
 
 // Lease is one of the program's devices.
 type Lease struct {
-	// Name is what the device is called when its session is lost; it may be empty.
+	// Name is the device's name in the error of a lost session; it may be empty.
 	Name string
-	// Memory is what a session may allocate.
+	// Memory bounds the allocations of a session.
 	Memory outboard.Bytes
 	// Dial opens a session.
 	Dial func(ctx context.Context) (Link, error)
 }
 
-// Options of a Server.
+// Options configure a Server.
 type Options struct {
-	// Socket is the path to listen at. Its folder must be the owner's alone.
+	// Socket is the path to listen at. Only the owner may have access to its folder.
 	Socket string
 	Leases []Lease
-	// DeadAfter is reported to processes: how long a silent session counts as
-	// living.
+	// DeadAfter is reported to processes: how long a silent session counts as live.
 	DeadAfter time.Duration
 	Log       *slog.Logger
 }
@@ -79,7 +77,7 @@ type Server struct {
 	loss     error // set before lost is closed
 }
 
-// Open begins to listen. The server lives until Close; ctx is only for opening.
+// Open begins to listen. The server runs until Close; ctx is only for opening.
 func Open(ctx context.Context, opts Options) (*Server, error) {
 	opts.setDefaults()
 	listener, err := unixsock.Listen(opts.Socket)
@@ -94,10 +92,11 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 	return s, nil
 }
 
-// Lost is closed when a session ended under a living process, or could not begin.
+// Lost returns a channel that is closed when the session of a running process has ended, or could
+// not begin.
 func (s *Server) Lost() <-chan struct{} { return s.lost }
 
-// Loss is why the first of them did, once Lost is closed.
+// Loss returns the reason of the first lost session, once Lost is closed.
 func (s *Server) Loss() error { return s.loss }
 
 // Close ends all sessions.
@@ -110,10 +109,10 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// helloLimit is how long a process may take for its first 32 bytes.
+// helloLimit is how long a process may take to send its first 32 bytes.
 const helloLimit = 10 * time.Second
 
-// serve is the life of one connection.
+// serve serves one connection until its end.
 func (s *Server) serve(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
@@ -162,7 +161,7 @@ func (s *Server) watch(ctx context.Context, conn *net.UnixConn, link Link, lease
 	hungUp := make(chan struct{})
 	s.running.Go(func() {
 		defer close(hungUp)
-		// A process says nothing more: the first byte is the end of file.
+		// A process sends nothing more: Read returns at end of file.
 		_, _ = conn.Read(make([]byte, 1))
 	})
 	select {
@@ -170,7 +169,7 @@ func (s *Server) watch(ctx context.Context, conn *net.UnixConn, link Link, lease
 	case <-ctx.Done():
 	case <-link.Done():
 	}
-	// A process that sees its ring fail may end before the reason has come.
+	// A process that sees its ring fail may end before the reason has arrived.
 	if failed(link.File()) {
 		awaitReason(link)
 	}
@@ -179,7 +178,7 @@ func (s *Server) watch(ctx context.Context, conn *net.UnixConn, link Link, lease
 	}
 }
 
-// reasonLimit is how long the reason of a failed session may take to come.
+// reasonLimit is how long the reason of a failed session may take to arrive.
 const reasonLimit = time.Second
 
 func awaitReason(link Link) {
@@ -191,10 +190,10 @@ func awaitReason(link Link) {
 	}
 }
 
-// recordLoss keeps the reason of the first session that was lost, and closes lost.
+// recordLoss stores the reason of the first lost session, and closes lost.
 func (s *Server) recordLoss(lease Lease, err error) {
 	s.lossOnce.Do(func() {
-		// A cut connection knows an address, and no device.
+		// The error of a cut connection contains an address, but no device.
 		if !strings.Contains(err.Error(), lease.Name) {
 			err = fmt.Errorf("%s: %w", lease.Name, err)
 		}

@@ -15,8 +15,7 @@ import (
 // Session is a process's end of a session.
 type Session struct {
 	Ring *shm.Ring
-	// Leases is how many leases the program has, Memory what this session may
-	// allocate.
+	// Leases is the number of the program's leases, Memory the limit of this session's allocations.
 	Leases int
 	Memory outboard.Bytes
 
@@ -24,8 +23,8 @@ type Session struct {
 	watched chan struct{}
 }
 
-// Connect opens a session as the driver library does. It is for programs in Go
-// that speak with workers themselves, tests above all.
+// Connect opens a session as the driver library does. It is for Go programs that exchange messages
+// with workers themselves, mainly tests.
 func Connect(ctx context.Context, socket string, lease int) (*Session, error) {
 	conn, err := unixsock.Dial(ctx, socket)
 	if err != nil {
@@ -69,7 +68,7 @@ func connect(conn *net.UnixConn, hello []byte) (*Session, error) {
 	return s, nil
 }
 
-// watch ends the session when the other end of the socket closes: no process is left to close
+// watch ends the session when the other end of the socket closes: then no process is left to close
 // the ring.
 func (s *Session) watch() {
 	defer close(s.watched)
@@ -77,8 +76,7 @@ func (s *Session) watch() {
 	_ = s.Ring.Close(1 + shm.Reason(outboard.SessionLost))
 }
 
-// readWelcome understands a welcome whose fixed part is there. A refusal is an
-// error.
+// readWelcome decodes a welcome whose fixed part has been read. It returns a refusal as an error.
 func readWelcome(conn io.Reader, first []byte) (welcome, error) {
 	w, kind, size, err := parseWelcome(first)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dup gives a second descriptor of a file.
+// dup returns a second descriptor of a file.
 func dup(f *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 	maxText     = 4096
 )
 
-// hello is what a program's process asks for.
+// hello is a process's request for a session.
 type hello struct {
 	PID   uint32
 	Lease uint32
@@ -64,7 +64,7 @@ func (w welcome) marshal() []byte {
 	return b
 }
 
-// parseWelcome reads the fixed part of a welcome, and how long its text is.
+// parseWelcome decodes the fixed part of a welcome, and returns the length of its text.
 func parseWelcome(b []byte) (w welcome, kind outboard.Kind, text int, err error) {
 	if len(b) != welcomeSize {
 		return w, 0, 0, fmt.Errorf("welcome of %d bytes", len(b))

@@ -19,31 +19,31 @@ import (
 const (
 	// TypeOpen is the first message to the node: a LocalRequest.
 	TypeOpen = "open"
-	// TypeOpened is the node's message that there is a session: a LocalSession. The file is the
+	// TypeOpened is the node's message that a session was opened: a LocalSession. The file is the
 	// memory of its ring.
 	TypeOpened = "opened"
-	// TypeEnded is the node's last message: the ipc.Reason why there is no session, or why it
+	// TypeEnded is the node's last message: the ipc.Reason why no session was opened, or why it
 	// ended.
 	TypeEnded = "ended"
 )
 
-// LocalOptions are those of both ends of a connection to a node's session socket.
+// LocalOptions configure both ends of a connection to a node's session socket.
 var LocalOptions = ipc.Options{MaxBody: 16 << 10, MaxReceived: 32 << 10}
 
-// LocalRequest asks for a session.
+// LocalRequest requests a session.
 type LocalRequest struct {
-	// Sessions is the version of what a session's bytes mean.
+	// Sessions is the version of the format of a session's bytes.
 	Sessions int    `json:"sessions"`
 	Claim    []byte `json:"claim"`
 }
 
-// LocalSession is a session that was opened.
+// LocalSession is an opened session.
 type LocalSession struct {
 	Session outboard.SessionID `json:"session"`
 }
 
-// local is a session with a worker on this machine: program and worker share
-// the ring, and the node's socket only tells of death.
+// local is a session with a worker on this machine: program and worker share the ring, and the
+// node's socket only reports the session's end.
 type local struct {
 	conn *ipc.Conn
 	file *os.File
@@ -102,7 +102,7 @@ func receive(ctx context.Context, conn *ipc.Conn) (*ipc.Message, error) {
 	return m, err
 }
 
-// ended returns why a session ended, if a message says that it did for a reason.
+// ended returns why a session ended, if the message reports its end with a reason.
 func ended(m *ipc.Message) error {
 	if m.Type != TypeEnded {
 		return nil
@@ -114,7 +114,7 @@ func ended(m *ipc.Message) error {
 	return why.Err()
 }
 
-// waitForEnd receives the reason for which the session ended.
+// waitForEnd receives the reason of the session's end.
 func (l *local) waitForEnd() {
 	defer close(l.done)
 	m, err := receive(context.Background(), l.conn)
@@ -129,7 +129,7 @@ func (l *local) waitForEnd() {
 	err = l.err
 	l.mu.Unlock()
 	if err != nil {
-		// The node closed the ring as well, unless it died.
+		// The node has closed the ring as well, unless it crashed.
 		failRing(l.file, err)
 	}
 }
@@ -139,7 +139,7 @@ func failRing(file *os.File, err error) {
 	withMappedRing(file, func(ring *shm.Ring) { _ = ring.Fail(err) })
 }
 
-// failed reports whether a ring was closed for a reason.
+// failed reports whether a ring was closed with an error.
 func failed(file *os.File) (yes bool) {
 	withMappedRing(file, func(ring *shm.Ring) {
 		reason, closed := ring.Closed()

@@ -20,23 +20,24 @@ import (
 // Protocol is the TLS application protocol of the fabric.
 const Protocol = "outboard/1"
 
-// RemoteOptions say how to reach a device's node.
+// RemoteOptions configure the connection to a device's node.
 type RemoteOptions struct {
-	// Addr is where the node listens.
+	// Addr is the address of the node.
 	Addr string
-	// TLS is asked before each new connection.
+	// TLS is called for each new connection.
 	TLS func() (*tls.Config, error)
-	// Dialed, when set, gets each new connection before the handshake. An error ends the dial.
+	// Dialed, when set, is called with each new connection before the handshake. An error ends the
+	// dial.
 	Dialed func(net.Conn) error
-	// DeadAfter is how long the node may be out of reach before its sessions are lost: cuts of
-	// the network that are shorter are bridged. 0 means 5 s.
+	// DeadAfter is how long the node may be unreachable before its sessions are lost: shorter
+	// interruptions of the network are bridged. 0 means 5 s.
 	DeadAfter time.Duration
 	// Area is the size of each direction of a ring; 0 means shm.DefaultArea.
 	Area int
 }
 
-// Remote is a connection to one device's node, shared by the sessions there.
-// It is made when the first session needs it, and again after it was lost.
+// Remote is a connection to one device's node, shared by the sessions there. It is made when the
+// first session needs it, and made again after it was lost.
 type Remote struct {
 	opts RemoteOptions
 
@@ -44,7 +45,7 @@ type Remote struct {
 	conn *framed.Conn
 }
 
-// NewRemote connects to nothing yet.
+// NewRemote returns a Remote that is not connected yet.
 func NewRemote(opts RemoteOptions) *Remote {
 	if opts.Area == 0 {
 		opts.Area = shm.DefaultArea
@@ -52,8 +53,8 @@ func NewRemote(opts RemoteOptions) *Remote {
 	return &Remote{opts: opts}
 }
 
-// Dial opens a session. It waits for the network only when there is no
-// connection yet: what is wrong with the claim shows at the ring's first use.
+// Dial opens a session. It waits for the network only when there is no connection yet: an error of
+// the claim is reported at the ring's first use.
 func (r *Remote) Dial(ctx context.Context, claim []byte) (Link, error) {
 	conn, err := r.connect(ctx, r.deadAfter())
 	if err != nil {
@@ -79,10 +80,10 @@ func (r *Remote) Dial(ctx context.Context, claim []byte) (Link, error) {
 	return l, nil
 }
 
-// Warm makes the connection ahead of its first session. An error shows there.
+// Warm connects ahead of the first session. Dial reports its errors.
 func (r *Remote) Warm(ctx context.Context) { _, _ = r.connect(ctx, r.deadAfter()) }
 
-// connect returns the connection that lives, or makes one within a time limit.
+// connect returns the live connection, or makes one within a time limit.
 func (r *Remote) connect(ctx context.Context, limit time.Duration) (*framed.Conn, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,14 +121,14 @@ func (r *Remote) connect(ctx context.Context, limit time.Duration) (*framed.Conn
 	return conn, nil
 }
 
-// deadAfter is how long the node may be out of reach.
+// deadAfter returns how long the node may be unreachable.
 func (r *Remote) deadAfter() time.Duration { return cmp.Or(r.opts.DeadAfter, 5*time.Second) }
 
-// minSilence keeps a busy machine from being taken for a cut network all the time.
+// minSilence prevents a busy machine from being mistaken for a cut network.
 const minSilence = 300 * time.Millisecond
 
-// silence is how long the node may be silent until the connection counts as lost and another one
-// is tried.
+// silence returns how long the node may be silent until the connection counts as lost and another
+// one is tried.
 func (r *Remote) silence() time.Duration {
 	return max(r.deadAfter()/5, min(minSilence, r.deadAfter()/2))
 }
@@ -186,14 +187,14 @@ func (l *remote) run(streams bridge.Streams) {
 }
 
 const (
-	// redialLimit bounds one attempt to connect: the next one gets through when the network is
-	// there again, while the system would wait longer and longer to repeat this one's packets.
+	// redialLimit bounds one attempt to connect: the next attempt succeeds once the network is
+	// back, while the system would repeat the packets of this one at growing intervals.
 	redialLimit = 400 * time.Millisecond
 	redialPause = 50 * time.Millisecond
 )
 
 // reconnect continues the session over another connection, which it tries to make until the node
-// has been out of reach for DeadAfter. The error is the cause then.
+// has been unreachable for DeadAfter. It then returns cause.
 func (l *remote) reconnect(received uint64, cause error) (bridge.Streams, uint64, error) {
 	ctx, cancel := context.WithTimeout(l.life, l.to.deadAfter()-l.to.silence())
 	defer cancel()
@@ -209,7 +210,7 @@ func (l *remote) reconnect(received uint64, cause error) (bridge.Streams, uint64
 			}
 		}
 		if errors.Is(err, syscall.ECONNREFUSED) || outboard.KindOf(err) == outboard.Denied {
-			break // no process listens there: the session is gone with it
+			break // no process listens there: the session has ended with the node
 		}
 		select {
 		case <-ctx.Done():
@@ -219,7 +220,8 @@ func (l *remote) reconnect(received uint64, cause error) (bridge.Streams, uint64
 	return bridge.Streams{}, 0, cause
 }
 
-// resume opens the session's streams on another connection, and reads how many bytes the node has.
+// resume opens the session's streams on another connection, and reads how many bytes the node has
+// received.
 func (l *remote) resume(ctx context.Context, conn *framed.Conn, received uint64) (bridge.Streams, uint64, error) {
 	streams, err := l.open(ctx, conn, bridge.Opening{Kind: bridge.Resume, Received: received})
 	if err != nil {
@@ -252,7 +254,7 @@ func (l *remote) Close() error {
 		<-l.done
 		return nil
 	}
-	// A program that closed its ring has said all; otherwise it is gone.
+	// A program that closed its ring has sent everything; otherwise the program has ended.
 	_ = l.ring.Close(shm.Done)
 	l.end()
 	<-l.done
