@@ -1,5 +1,5 @@
-// Package appdevice leases devices from the node for the functions of an app: one lease for
-// each call, or one that calls share.
+// Package appdevice leases devices from the node for the functions of an app: one lease per call,
+// or one that several calls share.
 package appdevice
 
 import (
@@ -14,19 +14,19 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/compute"
 )
 
-// Options of an app's Leases.
+// Options configure an app's Leases.
 type Options struct {
 	App string
-	// Socket is where the node leases devices, "" where there is no node, and Key what this
-	// process authenticates with there.
+	// Socket is the node's socket for leasing devices, "" without a node, and Key authenticates
+	// this process there.
 	Socket, Key string
-	// Life ends all leases, and Go runs a function that the process waits for before it ends.
+	// Life ends all leases. Go runs a function for which the process waits before it ends.
 	Life context.Context //nolint:containedctx // leases outlive the calls that open them
 	Go   func(func())
 }
 
-// Leases are the devices that an app has on lease on this node. All methods may be called by
-// several goroutines.
+// Leases are the devices that an app has leased on this node. Several goroutines may call its
+// methods.
 type Leases struct {
 	opts Options
 
@@ -35,7 +35,7 @@ type Leases struct {
 	closing map[*use]bool // being returned to the node
 }
 
-// New returns Leases that hold no device yet.
+// New returns Leases without a device.
 func New(o Options) *Leases { return &Leases{opts: o} }
 
 // Spec is a device as a manifest describes it, with the fields of manifest.Device.
@@ -43,15 +43,15 @@ type Spec struct {
 	Selector string
 	Memory   outboard.Bytes
 	Weight   int
-	// Timeout is how long an import waits for a device, 0 for nearly as long as the call may
-	// take; with NoWait it does not wait for leases of others.
+	// Timeout is how long an import waits for a device, 0 for nearly the rest of the call's time;
+	// with NoWait it does not wait for other leases to end.
 	Timeout time.Duration
 	NoWait  bool
 	// Keep is how long an idle shared lease is kept for the next call.
 	Keep time.Duration
 }
 
-// Caller is the function that imports a device, and the device as its manifest names it.
+// Caller is the function that imports a device, and the device by its name in the manifest.
 type Caller struct {
 	Version  int
 	Function string
@@ -70,12 +70,12 @@ type Device struct {
 // Release ends the call's use of the device.
 func (d *Device) Release() {
 	if d.use.shared {
-		d.holder.Close() // otherwise the whole session ends
+		d.holder.Close() // a lease that is not shared ends as a whole
 	}
 	d.use.release()
 }
 
-// Info describes the device in JSON.
+// Info returns a description of the device in JSON.
 func (d *Device) Info() []byte { return d.info }
 
 // Do executes a list of commands, as compute.Holder.Do does.
@@ -83,7 +83,7 @@ func (d *Device) Do(ctx context.Context, list []byte, memory compute.Memory) (co
 	return d.holder.Do(ctx, list, memory)
 }
 
-// describe is what a function reads about a device.
+// describe returns the description of a device for functions.
 func describe(name string, l *lease) ([]byte, error) {
 	d, facts := l.granted.Device, l.device.Facts()
 	return json.Marshal(struct {
@@ -105,32 +105,32 @@ func describe(name string, l *lease) ([]byte, error) {
 	})
 }
 
-// leaseKey is a device of the manifest: the same name may have another meaning in another
+// leaseKey identifies a device of the manifest: the same name may mean another device in another
 // version.
 type leaseKey struct {
 	name string
 	spec Spec
 }
 
-// use is a lease, granted or awaited, with the number of calls that use it.
+// use is a granted or requested lease, with the number of calls that use it.
 type use struct {
 	leases *Leases
 	key    leaseKey
 	shared bool
-	cancel context.CancelFunc // of the wait
+	cancel context.CancelFunc // cancels the request
 	ready  chan struct{}      // closed when the node has answered
 	lease  *lease             // set before ready is closed
-	err    error              // why there is none
+	err    error              // why there is no lease
 	closed chan struct{}      // closed when the lease was returned
 
 	// Guarded by leases.mu.
 	users   int
-	waiting string        // what the node is waiting for
-	idle    chan struct{} // while the lease is kept for the next call; closed when that comes
+	waiting string        // reason of the node's last Waiting
+	idle    chan struct{} // open while the lease is kept for the next call; closed by that call
 }
 
-// Import returns a device for a call, which releases it. A shared lease may be lost just now:
-// then another one is tried.
+// Import returns a device for a call, which must release it. A shared lease may be lost at that
+// moment: then Import tries another one.
 func (l *Leases) Import(ctx context.Context, c Caller) (*Device, error) {
 	u, fresh := l.join(c)
 	d, err := u.begin(ctx)
@@ -146,7 +146,7 @@ func (l *Leases) Import(ctx context.Context, c Caller) (*Device, error) {
 	return d, nil
 }
 
-// lost reports whether a lease was granted and can't be used any more.
+// lost reports whether the lease was granted and can't be used any more.
 func (u *use) lost() bool {
 	select {
 	case <-u.ready:
@@ -156,7 +156,7 @@ func (u *use) lost() bool {
 	}
 }
 
-// begin waits for the lease and begins to use it.
+// begin waits for the lease and creates the call's holder on it.
 func (u *use) begin(ctx context.Context) (*Device, error) {
 	if err := u.await(ctx); err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (u *use) begin(ctx context.Context) (*Device, error) {
 	return &Device{use: u, holder: holder, info: info}, err
 }
 
-// join returns the shared lease, if a usable one is there, or a new one.
+// join returns the shared lease, if there is a usable one, or a new one.
 func (l *Leases) join(c Caller) (u *use, fresh bool) {
 	key := leaseKey{c.Name, c.Spec}
 	l.mu.Lock()
@@ -195,7 +195,7 @@ func (l *Leases) join(c Caller) (u *use, fresh bool) {
 	return u, true
 }
 
-// usable reports whether another call may use the lease, granted or awaited.
+// usable reports whether another call may use the granted or requested lease.
 func (u *use) usable() bool {
 	select {
 	case <-u.ready:
@@ -217,8 +217,9 @@ func (u *use) open(ctx context.Context, r DeviceRequest) {
 	})
 }
 
-// awaitReturns waits until the leases that are being returned are: a caller that does not want
-// to wait for others' leases would be refused because of those of its own app's last calls.
+// awaitReturns waits until the leases that are currently being returned have been returned: a
+// caller that does not wait for other leases to end would otherwise be refused because of the
+// leases of its own app's last calls.
 func (l *Leases) awaitReturns(ctx context.Context) {
 	l.mu.Lock()
 	closing := slices.Collect(maps.Keys(l.closing))
@@ -232,8 +233,8 @@ func (l *Leases) awaitReturns(ctx context.Context) {
 	}
 }
 
-// await waits for the lease, for nine tenths of the time that the call has left: so the
-// function can still read why there is none.
+// await waits for the lease, for nine tenths of the call's remaining time, so that the function can
+// still read why there is none.
 func (u *use) await(ctx context.Context) error {
 	begin, limit := time.Now(), u.key.spec.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
@@ -287,7 +288,7 @@ func (u *use) release() {
 	u.closeLocked()
 }
 
-// granted reports whether there is a lease that other calls can use.
+// granted reports whether the lease was granted and other calls can use it.
 func (u *use) granted() bool {
 	select {
 	case <-u.ready:
@@ -297,7 +298,7 @@ func (u *use) granted() bool {
 	}
 }
 
-// closeWhenUnused returns an idle lease that no call has used for as long as the manifest says.
+// closeWhenUnused returns an idle lease that no call has used for as long as the manifest's Keep.
 func (u *use) closeWhenUnused(idle chan struct{}) {
 	timer := time.NewTimer(u.key.spec.Keep)
 	defer timer.Stop()
@@ -315,7 +316,7 @@ func (u *use) closeWhenUnused(idle chan struct{}) {
 	}
 }
 
-// Close returns the idle leases. Others are returned when the calls that use them end.
+// Close returns the idle leases. The others are returned when their calls end.
 func (l *Leases) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -327,7 +328,7 @@ func (l *Leases) Close() {
 	}
 }
 
-// closeLocked begins to return the lease. The caller has leases.mu.
+// closeLocked begins to return the lease. The caller holds leases.mu.
 func (u *use) closeLocked() {
 	l := u.leases
 	u.idle = nil

@@ -18,21 +18,21 @@ import (
 const (
 	// TypeLease is the first message to the node: a DeviceRequest.
 	TypeLease = "lease"
-	// TypeWaiting is the node's message of what the request waits for: a Waiting. The node sends
-	// it when that changes.
+	// TypeWaiting is the node's message why the request waits: a Waiting. The node sends it when
+	// the reason changes.
 	TypeWaiting = "waiting"
 	// TypeGranted is the node's message that the lease is granted: a GrantedDevice. The file is
 	// the memory of a session's ring.
 	TypeGranted = "granted"
 	// TypeEnded is the node's last message: the ipc.Reason why the lease was refused or ended,
-	// of which no field is set when the process returned it.
+	// without any field set when the process returned it.
 	TypeEnded = "ended"
 )
 
-// LeaseOptions are those of both ends of a connection to a node's socket for devices.
+// LeaseOptions configure both ends of a connection to a node's socket for devices.
 var LeaseOptions = ipc.Options{MaxBody: 16 << 10, MaxReceived: 32 << 10}
 
-// DeviceRequest asks for a device.
+// DeviceRequest requests a device.
 type DeviceRequest struct {
 	// Key authenticates the process.
 	Key      string `json:"key"`
@@ -42,12 +42,12 @@ type DeviceRequest struct {
 	Device   string `json:"device"`
 }
 
-// Waiting is what a request waits for.
+// Waiting describes what a request waits for.
 type Waiting struct {
 	Text string `json:"text"`
 }
 
-// GrantedDevice is a device on lease.
+// GrantedDevice is a leased device.
 type GrantedDevice struct {
 	Lease  outboard.LeaseID `json:"lease"`
 	Memory outboard.Bytes   `json:"memory"`
@@ -61,13 +61,13 @@ type lease struct {
 	conn    *ipc.Conn
 	ring    *shm.Ring
 	closing atomic.Bool
-	ended   chan struct{} // closed when the lease ended
-	err     error         // why; set before ended is closed
+	ended   chan struct{} // closed when the lease has ended
+	err     error         // why the lease ended; set before ended is closed
 	done    chan struct{} // closed when the node has closed the connection
 }
 
-// open has the node lease a device, and waits for it. It calls waiting with what the request
-// waits for.
+// open has the node lease a device, and waits for it. It calls waiting with a description of what
+// the request waits for.
 func (ls *Leases) open(ctx context.Context, r DeviceRequest, shared bool, waiting func(string)) (*lease, error) {
 	if ls.opts.Socket == "" {
 		return nil, outboard.Errorf(outboard.NoDevice, "", "this process has no node that leases devices")
@@ -112,8 +112,8 @@ func requestLease(ctx context.Context, conn *ipc.Conn, r DeviceRequest, waiting 
 	}
 }
 
-// newLease returns the lease that a message grants, or nil if the message says what the request
-// waits for.
+// newLease returns the lease that a message grants, or nil if the message only reports what the
+// request waits for.
 func newLease(conn *ipc.Conn, m *ipc.Message, waiting func(string)) (*lease, error) {
 	switch m.Type {
 	case TypeWaiting:
@@ -144,7 +144,7 @@ func newLease(conn *ipc.Conn, m *ipc.Message, waiting func(string)) (*lease, err
 	return l, nil
 }
 
-// endOf returns the reason of a message that a lease ended.
+// endOf returns the reason in a message that a lease ended.
 func endOf(m *ipc.Message) error {
 	var why ipc.Reason
 	if err := m.Decode(&why); err != nil {
@@ -179,7 +179,7 @@ func (l *lease) awaitEnd() {
 	case m.Type == TypeEnded:
 		l.err = endOf(m)
 	}
-	_ = l.ring.Fail(l.err) // the node has closed it as well, unless it crashed
+	_ = l.ring.Fail(l.err) // the node has closed the ring as well, unless it crashed
 	close(l.ended)
 	for err == nil { // until the node has closed the connection
 		m.Close()
@@ -215,7 +215,7 @@ const returnTimeout = 5 * time.Second
 func (l *lease) close() {
 	l.closing.Store(true)
 	if l.device != nil {
-		_ = l.device.Close() // what it held is gone with the session
+		_ = l.device.Close() // its objects are released with the session
 	} else {
 		_ = l.ring.Close(shm.Done)
 	}
