@@ -6,12 +6,12 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Callbacks are the addresses that a driver may call, one per signature: a
-// process can only ever have a limited number of them. Which Go function a call
-// is for is told by its user_data, a token.
+// Callbacks are the addresses of functions that a driver may call, one per signature: a process can
+// only have a limited number of them. The user_data of a call, a token, identifies the Go function
+// to run.
 //
-// A driver calls from threads of its own, possibly holding its locks: what is
-// registered must neither block nor call the driver.
+// A driver calls from threads of its own, possibly while it holds its locks: a registered function
+// must neither block nor call the driver.
 //
 // The zero value is for drivers without callbacks: its addresses are 0.
 type Callbacks struct {
@@ -27,7 +27,7 @@ type callback struct {
 	call func(a, b, c uintptr)
 }
 
-// NewCallbacks makes the addresses. Make one per process.
+// NewCallbacks creates the addresses. Call it once per process.
 func NewCallbacks() *Callbacks {
 	c := &Callbacks{funcs: make(map[uintptr]callback)}
 	c.event = purego.NewCallback(func(event, status, token uintptr) uintptr {
@@ -45,18 +45,18 @@ func NewCallbacks() *Callbacks {
 	return c
 }
 
-// Event has the signature void (*)(handle, int32, token); it fires once.
+// Event registers a callback of the signature void (*)(handle, int32, token); it is called once.
 func (c *Callbacks) Event(call func(status int32)) (addr, token uintptr) {
 	return c.event, c.add(true, func(_, status, _ uintptr) { call(int32(status)) })
 }
 
-// Build has the signature void (*)(handle, token); it fires once.
+// Build registers a callback of the signature void (*)(handle, token); it is called once.
 func (c *Callbacks) Build(call func()) (addr, token uintptr) {
 	return c.build, c.add(true, func(_, _, _ uintptr) { call() })
 }
 
-// Context has the signature void (*)(text, private, size, token); it fires
-// until Drop. What it is given is only valid during the call.
+// Context registers a callback of the signature void (*)(text, private, size, token); it is called
+// until Drop. Its arguments are copies.
 func (c *Callbacks) Context(call func(text string, private []byte)) (addr, token uintptr) {
 	return c.context, c.add(false, func(text, private, size uintptr) {
 		call(String(text, maxErrorText), append([]byte(nil), Bytes(private, min(int(size), maxErrorText))...))
@@ -76,7 +76,7 @@ func (c *Callbacks) add(once bool, call func(a, b, c uintptr)) uintptr {
 	return c.next
 }
 
-// Drop forgets a token; calls with it do nothing from now on.
+// Drop removes a token; later calls with it have no effect.
 func (c *Callbacks) Drop(token uintptr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

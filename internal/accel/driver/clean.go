@@ -10,12 +10,13 @@ import (
 // program.
 const ownMark = "outboard"
 
-// vendorVariables say where an OpenCL loader looks for drivers.
+// vendorVariables are the environment variables from which an OpenCL loader reads the places of
+// drivers.
 var vendorVariables = []string{"OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "OPENCL_VENDOR_PATH"}
 
-// Clean takes out of the process's environment what would make the system's
-// loader load our own driver library: a worker that served itself would wait
-// for itself. It leaves a vendor's path alone that leads elsewhere.
+// Clean removes the variables from the process's environment that would make the system's loader
+// load Outboard's own driver library: a worker that served itself would wait for itself. It keeps a
+// vendor's path that leads elsewhere.
 func Clean() error {
 	inside := os.Getenv("OUTBOARD_SOCKET") != ""
 	if err := os.Unsetenv("OUTBOARD_SOCKET"); err != nil {
@@ -31,7 +32,7 @@ func Clean() error {
 	return nil
 }
 
-// pointsToOurLibrary reports whether value, a path or a folder of .icd files, names our
+// pointsToOurLibrary reports whether value, a path or a folder of .icd files, names Outboard's
 // library.
 func pointsToOurLibrary(value string) bool {
 	for path := range strings.SplitSeq(value, ":") {

@@ -10,18 +10,18 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// MaxArgs is the most arguments that a call may have.
+// MaxArgs is the maximum number of a call's arguments.
 const MaxArgs = 16
 
-// Library is a driver that is loaded.
+// Library is a loaded driver.
 type Library struct {
 	name   string
 	handle uintptr
 	frames sync.Pool
 }
 
-// Open loads the library of the given name as the system's loader finds it.
-// Call Clean first, so that the loader does not find us.
+// Open loads the library of the given name as the system's loader finds it. Call Clean first, so
+// that the loader does not find Outboard's own library.
 func Open(name string) (*Library, error) {
 	handle, err := purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
@@ -36,7 +36,7 @@ func Open(name string) (*Library, error) {
 	return l, nil
 }
 
-// Lookup returns the address of a function, or 0 when the library has none.
+// Lookup returns the address of a function, or 0 if the library lacks it.
 func (l *Library) Lookup(function string) uintptr {
 	addr, err := purego.Dlsym(l.handle, function)
 	if err != nil {
@@ -47,8 +47,7 @@ func (l *Library) Lookup(function string) uintptr {
 
 // Call calls the function at addr. Only integers and pointers may be passed.
 func (l *Library) Call(addr uintptr, args ...uintptr) uintptr {
-	// SyscallN makes its argument slice escape; one from a pool costs no
-	// allocation per call.
+	// SyscallN makes its argument slice escape; a pooled slice costs no allocation per call.
 	frame := l.frames.Get().(*[MaxArgs]uintptr)
 	n := copy(frame[:], args)
 	r, _, _ := purego.SyscallN(addr, frame[:n]...)
@@ -56,7 +55,7 @@ func (l *Library) Call(addr uintptr, args ...uintptr) uintptr {
 	return r
 }
 
-// Table is the functions of an API, by number. Its zero value has none.
+// Table contains the functions of an API, by number. Its zero value has none.
 type Table struct {
 	library   *Library
 	names     []string
@@ -64,7 +63,7 @@ type Table struct {
 	fake      func(function int, args []uintptr) uintptr
 }
 
-// Bind looks the named functions up; those that the library lacks stay absent.
+// Bind looks up the named functions; functions that the library lacks are absent from the table.
 func (l *Library) Bind(names []string) *Table {
 	t := &Table{library: l, names: names, addresses: make([]uintptr, len(names))}
 	for i, name := range names {
@@ -87,7 +86,7 @@ func (t *Table) Without(names []string) *Table {
 	return &less
 }
 
-// Fake is a table whose calls all go to f: a driver made of Go, for tests.
+// Fake returns a table whose calls all go to f: a driver in Go, for tests.
 func Fake(names []string, f func(function int, args []uintptr) uintptr) *Table {
 	t := &Table{names: names, addresses: make([]uintptr, len(names)), fake: f}
 	for i := range names {
@@ -101,7 +100,7 @@ func (t *Table) Has(function int) bool {
 	return function >= 0 && function < len(t.addresses) && t.addresses[function] != 0
 }
 
-// Name is the function's name.
+// Name returns the function's name.
 func (t *Table) Name(function int) string { return t.names[function] }
 
 // Call calls a function that the driver has.

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Alloc returns zeroed memory outside Go's heap, for data that a driver uses
-// after a call returns. Free gives it back.
+// Alloc returns zeroed memory outside Go's heap, for data that a driver uses after a call returns.
+// Free frees it.
 func Alloc(size int) ([]byte, error) {
 	m, err := unix.Mmap(-1, 0, max(size, 1), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -17,19 +17,19 @@ func Alloc(size int) ([]byte, error) {
 	return m[:size:len(m)], nil
 }
 
-// Free returns what Alloc gave.
+// Free frees memory from Alloc.
 func Free(m []byte) {
 	if cap(m) > 0 {
 		_ = unix.Munmap(m[:cap(m)]) // fails only for memory that is not Alloc's
 	}
 }
 
-// Address is where b starts, 0 for no bytes. b must not be on a goroutine's stack.
+// Address returns the address of b, 0 if b has no memory. b must not be on a goroutine's stack.
 func Address(b []byte) uintptr {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 }
 
-// Bytes is size bytes of a driver's memory at addr.
+// Bytes returns size bytes of a driver's memory at addr.
 func Bytes(addr uintptr, size int) []byte {
 	if addr == 0 || size <= 0 {
 		return nil
@@ -37,7 +37,7 @@ func Bytes(addr uintptr, size int) []byte {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), size)
 }
 
-// String copies the NUL-terminated string at addr, at most limit bytes of it.
+// String copies the NUL-terminated string at addr, at most limit bytes.
 func String(addr uintptr, limit int) string {
 	if addr == 0 {
 		return ""
@@ -49,19 +49,18 @@ func String(addr uintptr, limit int) string {
 	return string(Bytes(addr, n))
 }
 
-// Frame is memory for the small things of a call: out-parameters, arrays,
-// names. It lies outside Go's heap and is used again after Reset. It belongs to
-// one goroutine.
+// Frame is memory for the small data of a call: out-parameters, arrays, names. It lies outside Go's
+// heap and is reused after Reset. Only one goroutine may use it.
 type Frame struct {
 	mem  []byte
 	used int
 	more [][]byte
 }
 
-// frameSize is enough for any ordinary call.
+// frameSize suffices for any ordinary call.
 const frameSize = 64 << 10
 
-// NewFrame makes a frame. Close gives its memory back.
+// NewFrame creates a frame. Close frees it.
 func NewFrame() (*Frame, error) {
 	m, err := Alloc(frameSize)
 	return &Frame{mem: m}, err
@@ -83,7 +82,7 @@ func (f *Frame) Bytes(n int) ([]byte, error) {
 	return b, nil
 }
 
-// Reset makes everything that the frame gave out free again.
+// Reset frees all memory that the frame has returned.
 func (f *Frame) Reset() {
 	f.used = 0
 	for _, m := range f.more {
