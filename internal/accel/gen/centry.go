@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// cPrototype is a function with the call's own C signature. Callbacks have
-// the type PFN_call_name, which the API's own header api.h takes from the
-// installed headers' prototypes.
+// cPrototype returns the prototype of a function with the call's own C signature. Callbacks have
+// the type PFN_call_name, which the hand-written header api.h takes from the installed headers'
+// prototypes.
 func (c *Call) cPrototype(name string) string {
 	return fmt.Sprintf("%s %s(%s)", c.Result, name, c.cParams())
 }
@@ -43,7 +43,7 @@ func (c *Call) arguments() string {
 	return strings.Join(names, ", ")
 }
 
-// cFailure is the statement that returns an error in the call's own way.
+// cFailure returns the statement that returns an error in the call's own way.
 func (c *Call) cFailure(status string) string {
 	if c.Result == "cl_int" || c.Result == "int" {
 		return "return " + status + ";"
@@ -122,8 +122,8 @@ func (w *cWriter) entry(c *Call) {
 	}
 }
 
-// auto writes a command of a queue: its objects are made present on the
-// queue's link, its wait list is resolved there, its event is created.
+// auto writes the entry point of a command of a queue: it makes the command's objects present on
+// the queue's link, resolves its wait list there and creates its event.
 func (w *cWriter) auto(c *Call) {
 	if c.Check {
 		w.p("\tstatus = check_%s(%s);\n\tif (status != 0)\n\t\treturn status;", c.Name, c.arguments())

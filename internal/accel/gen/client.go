@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// Client generates the numbers and bodies of some calls, messages and notices, for a
-// client in Go.
+// Client generates the numbers and bodies of some calls, messages and notices, for a client in Go.
 func (a *API) Client(pkg string, names []string) ([]byte, error) {
 	s := &source{}
 	s.p(marker+"package %s\n", a.Name, pkg)
@@ -54,7 +53,7 @@ func (a *API) named(names []string) ([]*Call, error) {
 	return found, nil
 }
 
-// goHalf writes a struct that travels in one direction.
+// goHalf writes a struct that is sent in one direction only.
 func (s *source) goHalf(c *Call, role, doc string, fields []*Param, half func(*source, string, []*Param)) {
 	name := structName(c, role)
 	s.goFields(name, doc, fields)

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// recorders writes the functions that record a call around its next implementation: the entry
-// points of this library, or a driver's behind a loader's layer.
+// recorders writes the functions that record a call around its next implementation: this library's
+// entry point, or the driver's function behind a loader's layer.
 func (w *cWriter) recorders() {
 	w.p("/* zz_record.c: records each call around its next implementation. Layer: entry. */")
 	w.p("#include \"entry.h\"\n\n#include <string.h>\n")
@@ -95,7 +95,7 @@ func returns(c *Call) string {
 	return "return result;"
 }
 
-// details writes what is recorded of a call beside its times.
+// details writes the code that records properties of a call beside its times.
 func (w *cWriter) details(c *Call, event *Param) {
 	switch {
 	case c.Result == "cl_int":
@@ -147,8 +147,8 @@ func (w *cWriter) details(c *Call, event *Param) {
 	}
 }
 
-// recordedObject is the object whose references a call changes: the one that it creates, retains
-// or releases; "" for other calls.
+// recordedObject returns the object whose references a call changes: the object that it creates,
+// retains or releases; "" for other calls.
 func (c *Call) recordedObject(api *API) string {
 	switch {
 	case strings.Contains(c.Name, "Create") && api.kind(c.Result) != nil:
@@ -159,7 +159,7 @@ func (c *Call) recordedObject(api *API) string {
 	return ""
 }
 
-// query is the parameter that says what a query asks; "" for other calls.
+// query returns the parameter that selects the queried value; "" for other calls.
 func (c *Call) query() string {
 	for _, p := range c.Params {
 		if strings.HasSuffix(p.CType, "_info") && c.answered() != "" {
@@ -169,7 +169,8 @@ func (c *Call) query() string {
 	return ""
 }
 
-// answered lists the parameters of a query's answer: size, value and size_ret; "" for other calls.
+// answered returns the parameters of a query's answer: size, value and size_ret; "" for other
+// calls.
 func (c *Call) answered() string {
 	for i, p := range c.Params {
 		if p.Treatment == Query && i+2 < len(c.Params) {
@@ -179,7 +180,7 @@ func (c *Call) answered() string {
 	return ""
 }
 
-// wireSize is a C expression for the size of the request, without the fields that only the
+// wireSize returns a C expression for the size of the request, without the fields that only the
 // wire has and without bulk; "" for a call that is not sent.
 func (c *Call) wireSize(api *API) string {
 	if c.Answer == Local || c.Answer == Refused || c.Answer == Cached {
@@ -206,7 +207,7 @@ func (c *Call) wireSize(api *API) string {
 	return strings.Join(append([]string{fmt.Sprint(32 + 8*words)}, sizes...), " + ")
 }
 
-// pointerTo is the parameter through which the call returns a handle of a type.
+// pointerTo returns the parameter through which the call returns a handle of a type.
 func (c *Call) pointerTo(ctype string) *Param {
 	if len(c.Params) == 0 || c.Params[0].CType != "cl_command_queue" {
 		return nil

@@ -1,9 +1,8 @@
-// Package gen turns the description of an accelerator API into the code that
-// forwards it.
+// Package gen generates the code that forwards an accelerator API from the API's description.
 //
-// A description is a text file, one statement a line; parameters are indented
-// below their call. What a line leaves out follows from the C type: an
-// object kind travels as its id, a scalar as a word.
+// A description is a text file with one statement per line; parameters are indented below their
+// call. Omitted parts of a line follow from the C type: an object kind is sent as its id, a scalar
+// as a word.
 //
 //	api NAME PREFIX            headers H...  the first declares the functions
 //	table HEADER STRUCT        driver SONAME
@@ -14,25 +13,24 @@
 //	    CTYPE NAME [: TREATMENT]
 //	    callback NAME          a function pointer; stays with the client
 //	    + NAME : TREATMENT     a field that only the wire has
-//	message NAME ANSWER        a message of our own, client to worker
-//	notice NAME                a message of our own, worker to client
+//	message NAME ANSWER        a message of the protocol, client to worker
+//	notice NAME                a message of the protocol, worker to client
 //	facts CALL FORM CONSTANT...  queries answered in advance; FORM is text, list or a size
 //	part [NAME]                the field of the worker that executes the `worker` calls
 //	                           below; without a name the worker itself
 //
-// ANSWER says which side answers a call and when:
+// ANSWER determines which side answers a call and when:
 //
 //	local         the client alone
-//	cached        the client, from facts it was sent; else as wait
+//	cached        the client, from facts that it has received; else as wait
 //	early         the client at once; the worker executes it later, in order
 //	wait          the worker; the client waits
 //	wait(PARAM)   wait when PARAM is true, else early
 //	refused       the client, with the error that the API has for it
 //
-// auto makes the client's entry point wholly from the description, for commands
-// of a queue; check adds a call of a hand-written check of its arguments.
-// worker says that the worker's side is written by hand; recorded, that a hand-written
-// function adds to the record that a trace has of the call.
+// auto generates the client's entry point wholly from the description, for commands of a queue;
+// check adds a call of a hand-written check of its arguments. worker means that the worker's side
+// is written by hand; recorded, that a hand-written function adds to the call's record in a trace.
 //
 // TREATMENT:
 //
@@ -42,13 +40,13 @@
 //	reads | writes                                  a handle, and how a command accesses the object
 //	late                                            a handle that the function checks itself, after other errors
 //	count                                           implied by an array
-//	new                                             pointer to a handle that the client mints
+//	new                                             pointer to a handle that the client assigns
 //	errcode                                         pointer to the result code
 //	query                                           with the next two: size, value, size_ret
 //	list SIZE                                       with the next two: entries, array, count_ret
 //	out value TYPE | out bytes | out array u32
 //	local                                           stays with the client
 //
-// Names and C types are checked against the installed headers: names by
-// reading them, types by compiling assertions with the C compiler.
+// Names and C types are checked against the installed headers: names by parsing the headers, types
+// by compiling assertions with the C compiler.
 package gen

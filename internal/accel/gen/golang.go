@@ -16,8 +16,8 @@ type goWriter struct {
 	api *API
 }
 
-// Go makes the worker's side: tables, codecs and the dispatcher. constants are
-// the values of the headers' macros.
+// Go generates the worker's side: tables, codecs and the dispatcher. constants are the values of
+// the headers' macros.
 func (a *API) Go(constants map[string]int64) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for name, write := range map[string]func(*goWriter){
@@ -141,7 +141,7 @@ func (w *goWriter) codec() {
 	}
 }
 
-// codecList lists the structs of codec for its test.
+// codecList writes the list of codec's structs for its test.
 func (w *goWriter) codecList() {
 	w.p("// codecs make the fields of each message as they travel.\nvar codecs = []func() codec{")
 	for _, c := range append(w.api.wire(), w.api.Notices...) {
@@ -193,7 +193,7 @@ func (p *Param) goEncode() string {
 	return fmt.Sprintf("e.String(%s.value, %s.present)", f, f)
 }
 
-// describe says in words how the parameter travels.
+// describe describes the parameter's encoding in words.
 func (p *Param) describe() string {
 	text := string(p.Treatment)
 	switch p.Treatment {
@@ -221,9 +221,9 @@ func (p *Param) describe() string {
 	return text
 }
 
-// dispatch writes the switch over operations. A call that the description calls
-// `worker` is a method of the part that the description names; every other call is a
-// function that forwards it to the driver.
+// dispatch writes the switch over operations. A call that the description calls `worker` is a
+// method of the part that the description names; every other call is a function that forwards it to
+// the driver.
 func (w *goWriter) dispatch() {
 	w.p("import \"github.com/outboard-run/outboard/internal/accel/session\"\n")
 	w.p("// dispatch executes one message. An error ends the session: the client violated the protocol.")
@@ -244,7 +244,7 @@ func (w *goWriter) dispatch() {
 	}
 }
 
-// method is the method that executes a call, as the dispatcher names it.
+// method returns the expression of the method that executes a call.
 func method(c *Call) string {
 	receiver := "w"
 	if c.Part != "" {
@@ -253,7 +253,7 @@ func method(c *Call) string {
 	return receiver + ".do" + camel(c.Name)
 }
 
-// forward writes a function that passes a call on to the driver unchanged.
+// forward writes a function that passes a call to the driver unchanged.
 func (w *goWriter) forward(c *Call) {
 	w.p("func forward%s(k *caller, m *session.Message) error {\nvar a %s", camel(c.Name), structName(c, "args"))
 	w.p("if err := a.decode(m.Body); err != nil { return malformed(m, err) }\nc := k.begin(m)")
@@ -289,14 +289,14 @@ func (w *goWriter) forward(c *Call) {
 	}
 }
 
-// fixed reports whether a driver reads a number of elements that no argument of
-// the call tells it.
+// fixed reports whether a driver reads a number of elements that no argument of the call
+// determines.
 func fixed(p *Param) bool {
 	_, err := strconv.Atoi(p.Len)
 	return err == nil && !p.Null
 }
 
-// argument is the expression that makes the driver's argument.
+// argument returns the expression of the driver's argument.
 func (w *goWriter) argument(c *Call, p *Param) string {
 	f := "a." + camel(p.Name)
 	switch p.Treatment {

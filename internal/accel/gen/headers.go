@@ -17,10 +17,10 @@ type TableEntry struct{ Name, Result string }
 
 // Headers are the installed C headers of the API.
 type Headers struct {
-	// Dir is where they lie, such as /usr/include.
+	// Dir is the folder of the headers, such as /usr/include.
 	Dir string
-	// text is all headers' text, functions that of the first one, which
-	// declares the API's functions.
+	// text is the text of all headers, functions that of the first one, which declares the API's
+	// functions.
 	text, functions string
 	// Table is the loader's dispatch table, in order.
 	Table []TableEntry
@@ -35,9 +35,9 @@ var (
 	callback  = regexp.MustCompile(`\(\s*CL_CALLBACK\s*\*\s*(\w+)\s*\)`)
 )
 
-// ReadHeaders reads the description's headers and checks the description
-// against them: every function there is described here and the reverse, with
-// the same parameter names, and every C type is what the compiler says.
+// ReadHeaders reads the description's headers and checks the description against them: both must
+// have the same functions with the same parameter names, and every C type must be as the compiler
+// reports it.
 func (a *API) ReadHeaders(dir string) (*Headers, error) {
 	h := &Headers{Dir: dir}
 	for _, name := range a.Headers {
@@ -141,7 +141,7 @@ func (a *API) readTable(h *Headers) error {
 		return fmt.Errorf("%s has no struct %s", a.TableHeader, a.TableStruct)
 	}
 	body, _, _ = strings.Cut(body, "}")
-	// Tables of other systems stand between preprocessor conditions.
+	// The tables of other systems stand between preprocessor conditions.
 	body = regexp.MustCompile(`(?s)#if(def|\s+defined\()?\s*\(?_WIN32\)?.*?#else(.*?)#endif`).ReplaceAllString(body, "$2")
 	results := map[string]string{}
 	for _, m := range entryResult.FindAllStringSubmatch(h.text, -1) {
@@ -153,8 +153,8 @@ func (a *API) readTable(h *Headers) error {
 	return nil
 }
 
-// checkTypes lets the C compiler compare the description's prototypes and
-// scalar sizes with the headers'.
+// checkTypes has the C compiler compare the description's prototypes and scalar sizes with the
+// headers'.
 func (a *API) checkTypes(dir string) error {
 	s := &source{}
 	s.p("#define CL_TARGET_OPENCL_VERSION 300\n#define CL_USE_DEPRECATED_OPENCL_1_0_APIS\n#define CL_USE_DEPRECATED_OPENCL_1_1_APIS")

@@ -18,7 +18,7 @@ type API struct {
 	Facts    []Fact
 }
 
-// A Kind is a sort of object that has handles.
+// A Kind is a kind of object that has handles.
 type Kind struct{ CType, Name, Error string }
 
 // A Fact is a query that the worker answers in advance.
@@ -30,14 +30,14 @@ type Fact struct {
 	Size int
 }
 
-// A Call is one function of the API, or one message of our own.
+// A Call is one function of the API, or one message of the protocol.
 type Call struct {
 	Name, Result, Since string
 	Answer              Answer
-	// When is the parameter that decides an answer of wait(PARAM).
+	// When is the parameter that decides whether wait(PARAM) waits.
 	When                string
 	Auto, Check, Worker bool
-	// Recorded says that a function written by hand adds to the call's record.
+	// Recorded reports that a hand-written function adds to the call's record.
 	Recorded bool
 	Command  string
 	Params   []*Param
@@ -48,7 +48,7 @@ type Call struct {
 	Part string
 }
 
-// An Answer says which side answers a call, and when.
+// An Answer determines which side answers a call, and when.
 type Answer string
 
 // The answers.
@@ -69,7 +69,7 @@ func (c *Call) Streams() bool { return c.Answer == Early || c.When != "" }
 // Waits reports whether the call can wait for a reply.
 func (c *Call) Waits() bool { return c.Answer == Wait || c.Answer == Cached }
 
-// A Treatment says how a parameter travels.
+// A Treatment determines how a parameter is sent.
 type Treatment string
 
 // The treatments.
@@ -104,16 +104,16 @@ type Param struct {
 	Scalar string
 	// Kind is the object kind of handles.
 	Kind string
-	// Len is the parameter or number that says how many.
+	// Len is the parameter or number that gives the number of elements.
 	Len string
-	// Null says that NULL means something.
+	// Null reports that NULL has a meaning.
 	Null bool
 	// Access is reads or writes, for objects that a command uses.
 	Access string
-	// Late reports whether the function itself checks the handle: another error is
-	// due before that of an invalid handle.
+	// Late reports whether the function itself checks the handle: another error precedes that of an
+	// invalid handle.
 	Late bool
-	// Extra says that only the wire has it.
+	// Extra reports that only the wire has the parameter.
 	Extra bool
 }
 
@@ -135,7 +135,7 @@ func (p *Param) Out() bool {
 	return false
 }
 
-// In returns the fields of the request, a minted result last.
+// In returns the fields of the request, the id of a new object last.
 func (c *Call) In(api *API) []*Param {
 	var in []*Param
 	for _, p := range c.Params {
@@ -199,7 +199,7 @@ func (a *API) wire() []*Call {
 	return append(calls, a.Messages...)
 }
 
-// camel turns snake_case and clCamel into an exported Go name.
+// camel converts snake_case and clCamel to an exported Go name.
 func camel(name string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(name, "_") {

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// The first op of our own messages and notices.
+// The first op of the protocol's own messages and notices.
 const (
 	FirstMessage = 0x8000
 	FirstNotice  = 0x8100
 )
 
-// Parse reads a description. An error names its line.
+// Parse parses a description. An error contains the line number.
 func Parse(text string) (*API, error) {
 	p := parser{api: &API{Scalars: map[string]string{}}}
 	for i, line := range strings.Split(text, "\n") {
@@ -116,7 +116,7 @@ func (p *parser) scalar(w []string) error {
 }
 
 func (p *parser) apiCall(w []string) error {
-	// A result such as `void*` is one word; names hold no space.
+	// A result such as `void*` is one word; names contain no space.
 	if len(w) < 4 {
 		return fmt.Errorf("want: call RESULT NAME SINCE ANSWER [auto] [check] [worker] [recorded] [command CONSTANT]")
 	}
@@ -217,7 +217,7 @@ func (p *parser) param(text string) (*Param, error) {
 	return param, p.infer(param)
 }
 
-// infer finds a parameter's treatment from its type and its neighbours.
+// infer determines a parameter's treatment from its type and its neighbours.
 func (p *parser) infer(param *Param) error {
 	last := func(back int) Treatment {
 		if n := len(p.call.Params) - back; n >= 0 {
@@ -342,7 +342,7 @@ func (a *API) completeCall(c *Call) error {
 	}
 	for _, p := range c.Params {
 		if size := c.param(p.Len); p.Treatment == Bytes && size != nil && size.Treatment == Value {
-			size.Treatment = Count // the bytes' own count word says it
+			size.Treatment = Count // the count word of the bytes gives it
 		}
 		if p.Len != "" && p.Treatment != List && !isNumber(p.Len) && !has(p.Len) && !p.Extra && p.Treatment != OutArray {
 			return fmt.Errorf("%s: it has no parameter %q to count by", p.Name, p.Len)

@@ -1,5 +1,5 @@
-// Command apigen makes the code that forwards an accelerator API from its
-// description: `go generate ./internal/accel/...` runs it.
+// Command apigen generates the code that forwards an accelerator API from its description: `go
+// generate ./internal/accel/...` runs it.
 package main
 
 import (
@@ -60,7 +60,7 @@ func run(o options) error {
 	return os.WriteFile(o.docs, api.Docs(o.title), 0o644)
 }
 
-// client makes the messages of a client in Go.
+// client generates the messages of a client in Go.
 func client(o options, api *gen.API) error {
 	dir, err := filepath.Abs(o.client)
 	if err != nil {
