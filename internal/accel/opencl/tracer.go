@@ -182,7 +182,7 @@ func (r *tracer) command(serial uint64, event uintptr, owned bool) {
 	r.commands = append(r.commands, tracedCommand{serial, event})
 }
 
-// collect records the times of those of the oldest n commands that are complete.
+// collect records the times of the complete commands among the oldest n.
 func (r *tracer) collect(n int) {
 	n = min(n, len(r.commands))
 	kept := r.commands[:0]
