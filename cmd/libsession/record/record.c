@@ -20,7 +20,7 @@ enum { UNOPENED, RECORDING, ENDED };
 #define DEFAULT_LIMIT (UINT64_C(4) << 30)
 
 struct stream {
-	struct chunk_head *chunk;  /* NULL before the first record and after a lack of room */
+	struct chunk_head *chunk;  /* NULL before the first record, and after one was dropped */
 	uint64_t used;
 	uint64_t calls;
 	uint64_t lost;
@@ -48,7 +48,8 @@ static _Thread_local struct stream *thread_stream;
 
 int record_on(void) { return atomic_load_explicit(&file.state, memory_order_relaxed) == RECORDING; }
 
-/* A thread that ends leaves its stream, and the chunk that is mapped for it, to the next new one. */
+/* A thread that ends leaves its stream, and the chunk that is mapped for it, to the next new
+ * thread. */
 static void thread_ended(void *arg) {
 	struct stream *s = arg;
 	pthread_mutex_lock(&file.lock);
@@ -109,13 +110,15 @@ void record_close(void) {
 		(void)pthread_key_delete(file.key); /* the destructor's code may be unloaded */
 }
 
-/* still_ours is false when the program has closed the descriptor, and its number may mean another file. */
+/* still_ours returns 0 when the program has closed the descriptor, and its number may mean another
+ * file. */
 static int still_ours(void) {
 	struct stat st;
 	return fstat(file.fd, &st) == 0 && st.st_dev == file.dev && st.st_ino == file.ino;
 }
 
-/* add_chunk appends a chunk to the file. Its blocks are reserved first: a full disk must not be a SIGBUS in the program. */
+/* add_chunk appends a chunk to the file. It reserves the chunk's blocks first: otherwise a full
+ * disk would cause a SIGBUS in the program. */
 static struct chunk_head *add_chunk(void) {
 	if (file.full || !still_ours())
 		return NULL;
@@ -151,7 +154,7 @@ static int next_chunk(struct stream *s) {
 	return c != NULL;
 }
 
-/* reserve returns room for a record, NULL when there is none; commit makes it valid. */
+/* reserve returns space for a record, NULL when there is none; commit makes the record valid. */
 static void *reserve(struct stream *s, size_t size) {
 	if ((!s->chunk || s->used + size > RECORD_CHUNK) && !next_chunk(s)) {
 		s->lost++;
@@ -230,7 +233,7 @@ void record_end(struct record_call *c, uint32_t count, const void *const *waits)
 			memcpy(to + sizeof *c, waits, 8 * count);
 		commit(s, c->head.size);
 	}
-	record_current = NULL; /* last: a signal's handler may call, too */
+	record_current = NULL; /* last: a signal handler may make calls as well */
 }
 
 void record_device(uint64_t number, uint64_t queued, uint64_t start, uint64_t end) {

@@ -1,9 +1,10 @@
-/* record.h: the recording of a process's calls into a file, for `outboard run --trace`. Layer: record.
+/* record.h: the recording of a process's calls into a file, for `outboard run --trace`. Layer:
+ * record.
  *
- * The file is mapped, so a record costs no system call and survives the process. It consists of chunks of CHUNK bytes; a chunk
- * belongs to one stream: that of a thread, or that of a link's worker. internal/accel/record reads it; file.go there has the
- * same layout. No function changes errno.
- */
+ * The file is mapped, so a record costs no system call and survives the process. It consists of
+ * chunks of RECORD_CHUNK bytes; a chunk belongs to one stream: of a thread, of a link's worker, or
+ * of names. internal/accel/recording reads the file; file.go there has the same layout. No function
+ * changes errno. */
 #ifndef OUTBOARD_RECORD_H
 #define OUTBOARD_RECORD_H
 
@@ -21,10 +22,10 @@ struct chunk_head {
 	char magic[4];
 	uint16_t version, kind;
 	uint32_t stream, index;
-	uint32_t pid, link;      /* link: of the stream of a worker */
+	uint32_t pid, link;      /* link: in the stream of a worker */
 	uint64_t opened;         /* when the process opened the recording, ns of CLOCK_MONOTONIC */
 	_Atomic uint64_t used;
-	_Atomic uint64_t lost;   /* records of the stream that found no room */
+	_Atomic uint64_t lost;   /* records of the stream that were dropped for lack of space */
 	uint64_t reserved[2];
 };
 _Static_assert(sizeof(struct chunk_head) == 64, "the head's layout is the file's");
@@ -44,8 +45,8 @@ struct record_call {
 	uint64_t begin, duration;
 	uint64_t queue, event, object, detail;
 	uint64_t forward, backward;
-	uint64_t serial;         /* of the last message of the call */
-	uint64_t encode;         /* from begin until that message was handed to the ring */
+	uint64_t serial;         /* of the call's last message */
+	uint64_t encode;         /* from begin until that message was written to the ring */
 	uint64_t blocked;
 };
 
@@ -55,7 +56,7 @@ struct record_device {
 	uint64_t number, queued, start, end;
 };
 
-/* What a link's worker has recorded: size bytes follow. */
+/* Entries recorded by a link's worker: size bytes follow. */
 struct record_worker {
 	struct record_head head;
 	uint64_t size;
@@ -63,7 +64,7 @@ struct record_worker {
 
 /* The name of a device: size bytes follow. */
 struct record_name {
-	struct record_head head; /* op: what kind of device, by the API's own numbers */
+	struct record_head head; /* op: the device's type, in the API's numbers */
 	uint64_t object, size;
 };
 
@@ -73,13 +74,13 @@ struct record_clock {
 	uint64_t theirs, before, after;
 };
 
-/* Opens the process's file in the folder that OUTBOARD_TRACE names. 1 when calls are recorded from now on. A second call changes
- * nothing. */
+/* Opens the process's file in the folder that OUTBOARD_TRACE names. 1 when calls are recorded from
+ * now on. A second call has no effect. */
 int record_open(void);
 int record_on(void);
-/* In a forked child: nothing is recorded there. */
+/* For a forked child: nothing is recorded there. */
 void record_forked(void);
-/* Unmaps nothing, since other threads may be inside calls, but ends the recording. */
+/* Ends the recording. Unmaps nothing, since other threads may be inside calls. */
 void record_close(void);
 
 /* The call that the thread is recording, NULL for none: lower layers add to it. */
@@ -93,17 +94,18 @@ static inline uint64_t record_now(void) {
 
 /* Begins a call of the thread. 0 for a call from within another one, which is not recorded by itself. */
 int record_begin(struct record_call *, uint16_t op);
-/* The call has returned: what follows is not part of its duration. */
+/* The call has returned: later time is not part of its duration. */
 void record_returned(struct record_call *);
 /* Stores the call with the events that it waits for. */
 void record_end(struct record_call *, uint32_t count, const void *const *waits);
 /* Stores the device's times of a call. */
 void record_device(uint64_t number, uint64_t queued, uint64_t start, uint64_t end);
-/* Stores what link's worker has sent. One thread at a time. */
+/* Stores the entries that link's worker has sent. One thread at a time. */
 void record_worker(uint32_t link, const void *data, size_t size);
-/* Stores a reading of the clock of link's worker between two of ours: the offset, and a round trip. One thread at a time. */
+/* Stores a reading of the clock of link's worker between two readings of this process's clock: for
+ * the offset, and a round trip. One thread at a time. */
 void record_clock(uint32_t link, uint64_t theirs, uint64_t before, uint64_t after);
-/* Stores what the device at an address is called, once for each address. */
+/* Stores the name of the device at an address, once for each address. */
 void record_name(uint64_t object, uint16_t kind, const char *name);
 
 #endif

@@ -38,8 +38,7 @@ enum {
 
 enum { DATA_LIMIT_MS = 1000, SPACE_LIMIT_MS = 10 };
 
-/* Futex operations without the private flag: that would not match across
- * processes. */
+/* Futex operations without the private flag, which would not match across processes. */
 enum { OP_WAIT = 0, OP_WAKE = 1 };
 
 typedef _Atomic uint32_t word;
@@ -61,15 +60,15 @@ struct ring {
 	word closed;         /* the accepted value: once set it stays */
 	word kicked;
 	struct direction out, in;
-	/* Our own positions and the greatest accepted ones of the peer. The words
-	 * in shared memory that we write are only for the peer to read. */
+	/* This end's own positions, and the greatest accepted positions of the peer. The peer only
+	 * reads the words in shared memory that this end writes. */
 	uint64_t out_head, out_tail;
 	uint64_t in_tail, in_head;
 	uint64_t unsignalled; /* bytes released since the space bell was last changed */
 	struct spin spin;
 };
 
-/* futex_wait sleeps while *bell is old, for at most limit_ms. */
+/* futex_wait sleeps while *bell is old, at most limit_ms milliseconds. */
 static void futex_wait(word *bell, uint32_t old, int limit_ms)
 {
 	struct timespec ts = { limit_ms / 1000, (limit_ms % 1000) * 1000000L };
@@ -85,7 +84,8 @@ static void futex_wake_all(word *bell)
 	errno = saved;
 }
 
-/* signal_sleeper announces a change to the other end; a system call only if that end sleeps. */
+/* signal_sleeper announces a change to the other end; it makes a system call only if that end
+ * sleeps. */
 static void signal_sleeper(word *bell, word *sleeper)
 {
 	atomic_fetch_add(bell, 1);
@@ -112,7 +112,8 @@ static int64_t now_ms(void)
 	return now_ns() / 1000000;
 }
 
-/* next_wait is the time to sleep now: up to limit, within the deadline. 0: the deadline has passed. */
+/* next_wait returns the time to sleep now: up to limit, within the deadline; 0 when the deadline
+ * has passed. */
 static int next_wait(int timeout_ms, int64_t deadline, int limit)
 {
 	if (timeout_ms < 0)
@@ -163,8 +164,8 @@ static int validate(int fd, uint64_t *area)
 	return 0;
 }
 
-/* map_twice maps the area at offset twice, back to back, so that any range of
- * its bytes is contiguous. */
+/* map_twice maps the area at offset twice, back to back, so that any range of its bytes is
+ * contiguous. */
 static unsigned char *map_twice(int fd, off_t offset, size_t area)
 {
 	unsigned char *base = mmap(NULL, 2 * area, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -240,7 +241,7 @@ size_t ring_area(const ring *r)
 	return (size_t)r->area;
 }
 
-/* latch stores a close reason in our own memory; the first one wins. */
+/* latch stores a close reason in this process's own memory; the first one wins. */
 static uint32_t latch(ring *r, uint32_t value)
 {
 	uint32_t none = 0;
@@ -292,7 +293,8 @@ static void wait_for_space(ring *r, uint64_t min, int ms)
 {
 	uint32_t old = atomic_load(r->out.space);
 	atomic_store(r->out.space_sleeper, 1);
-	/* Check again: a worker that released space in between saw the flag, or we see its tail. */
+	/* Check again: a worker that released space in between saw the flag, or this thread sees its
+	 * tail. */
 	if (ring_closed(r) != 0 || r->area - (r->out_head - atomic_load(r->out.tail)) >= min) {
 		atomic_store(r->out.space_sleeper, 0);
 		return;
@@ -370,8 +372,8 @@ static void sleep_for_data(ring *r, uint64_t min, int ms)
 		futex_wait(r->in.data, old, ms);
 }
 
-/* spin is 1 when the data has arrived. The other end spins too (internal/shm/spin_linux.go), for a shorter time: it waits for the program, not for a device or a
- * network. */
+/* spin returns 1 when the data has arrived. The other end spins too (internal/shm/spin_linux.go),
+ * for a shorter time: it waits for the program, not for a device or a network. */
 static int spin(ring *r, uint64_t min, int64_t begin)
 {
 	do {
@@ -402,7 +404,7 @@ const void *ring_next(ring *r, size_t min, size_t *got, int timeout_ms)
 		min = 1;
 	int64_t deadline = timeout_ms > 0 ? now_ms() + timeout_ms : 0;
 	for (;;) {
-		/* Read before the head, so that bytes committed before closing are seen. */
+		/* Read before the head, so that bytes committed before the close are seen. */
 		uint32_t closed = ring_closed(r);
 		if (closed == 1 + RING_CORRUPT)
 			return NULL;

@@ -24,32 +24,31 @@ enum {
 	RING_CORRUPT = 10
 };
 
-/* Maps the ring in fd and sets *out. Returns 0 or -errno: -EINVAL when fd is no
- * ring or could be resized, -EPROTONOSUPPORT for another layout version. The
- * descriptor is not kept: the caller may close it. */
+/* Maps the ring in fd and sets *out. Returns 0 or -errno: -EINVAL when fd is no ring or could be
+ * resized, -EPROTONOSUPPORT for another layout version. The caller may close the descriptor
+ * afterwards. */
 int ring_open(int fd, ring **out);
 
-/* Bytes of one direction: the largest min of ring_reserve and ring_next. When one
- * end waits for more bytes than are there and the other for more space than is
- * free, both wait for ever: a message of more than half of this is sent and read
- * in pieces. */
+/* Bytes of one direction: the largest min of ring_reserve and ring_next. When one end waits for
+ * more bytes than are in the ring and the other for more space than is free, both wait for ever: a
+ * message of more than half of this is sent and read in pieces. */
 size_t ring_area(const ring *r);
 
-/* Waits until at least min bytes (at least one) are free; returns where to write
- * and sets *got to all that are free. NULL after timeout_ms (negative: no limit),
- * when the ring is closed (see ring_closed), or for min above ring_area. */
+/* Waits until at least min bytes (at least one) are free; returns the address to write to and sets
+ * *got to the number of free bytes. NULL after timeout_ms (negative: no limit), when the ring is
+ * closed (see ring_closed), or for min above ring_area. */
 void *ring_reserve(ring *r, size_t min, size_t *got, int timeout_ms);
 
-/* Publishes the first n bytes of what ring_reserve returned. */
+/* Publishes the first n bytes that ring_reserve returned. */
 void ring_commit(ring *r, size_t n);
 
-/* Waits until at least min bytes (at least one) can be read; returns where and
- * sets *got to all that can. NULL after timeout_ms, after ring_kick, when the
- * ring is closed and fewer are left, or for min above ring_area. The worker may
- * change the bytes at any time: copy what you check. */
+/* Waits until at least min bytes (at least one) can be read; returns their address and sets *got to
+ * the number of readable bytes. NULL after timeout_ms, after ring_kick, when the ring is closed and
+ * fewer are left, or for min above ring_area. The worker may change the bytes at any time: copy
+ * before checking. */
 const void *ring_next(ring *r, size_t min, size_t *got, int timeout_ms);
 
-/* Releases the first n bytes of what ring_next returned. */
+/* Releases the first n bytes that ring_next returned. */
 void ring_release(ring *r, size_t n);
 
 /* 0 while the ring is open, else 1 + the reason. */
@@ -59,7 +58,7 @@ uint32_t ring_closed(const ring *r);
  * reason wins. */
 void ring_close(ring *r, uint32_t reason);
 
-/* Makes the running or else the next ring_next that would sleep return NULL. */
+/* Makes the current ring_next, or else the next one that would sleep, return NULL. */
 void ring_kick(ring *r);
 
 /* Unmaps. No thread may be inside another function of the ring, or call one later. */

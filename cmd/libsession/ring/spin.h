@@ -1,10 +1,11 @@
 /* spin.h: decides whether a wait for data begins by spinning (adaptive spinning). Layer: ring.
  *
- * An idle processor takes 20 to 40 us to wake on a virtual machine, longer than many replies take, so while recent waits were short
- * a wait may begin by polling and yielding the processor. On a busy machine that is the wrong thing: the spinning thread uses up its
- * share of a processor that the other end waits for. So both ways are measured, and the other one is tried now and then. A wait
- * sleeps at once while waits that spin take more than SPIN_MARGIN times as long: a few disturbed waits don't make it so.
- */
+ * An idle processor takes 20 to 40 us to wake on a virtual machine, longer than many replies take,
+ * so while recent waits were short a wait may begin by polling and yielding the processor. On a
+ * busy machine that is harmful: the spinning thread uses up its share of a processor that the other
+ * end waits for. So both methods are measured, and the slower one is tried now and then. A wait
+ * sleeps at once while waits that spin take more than SPIN_MARGIN times as long: a few disturbed
+ * waits have no effect. */
 #ifndef OUTBOARD_SPIN_H
 #define OUTBOARD_SPIN_H
 
@@ -16,11 +17,11 @@ enum { SPIN_TRY_EVERY = 32, SPIN_SMOOTHING = 4, SPIN_MARGIN = 2 };
 /* The zero value spins after the first short wait. */
 struct spin {
 	int credit;         /* above 0 while recent waits were short */
-	unsigned waits;     /* that could have spun */
-	int64_t average[2]; /* moving averages of waits that slept at once and of those that spun, ns, each wait counted up to SHORT_NS */
+	unsigned waits;     /* number of waits that could have spun */
+	int64_t average[2]; /* moving averages, ns: slept at once, spun; up to SHORT_NS per wait */
 };
 
-/* True when the wait that begins now is to spin. */
+/* True when the wait that begins now should spin. */
 static inline int spin_begin(struct spin *s)
 {
 	if (s->credit <= 0)
@@ -29,7 +30,7 @@ static inline int spin_begin(struct spin *s)
 	return ++s->waits % SPIN_TRY_EVERY == 0 ? !spins : spins;
 }
 
-/* Records the duration of a wait that has spun, or not. */
+/* Records the duration of a wait, and whether it has spun. */
 static inline void spin_end(struct spin *s, int spun, int64_t waited_ns)
 {
 	int64_t counted = waited_ns < SHORT_NS ? waited_ns : SHORT_NS;

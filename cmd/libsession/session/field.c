@@ -1,4 +1,5 @@
-/* field.c: the fields of a body: words and arrays, with every size checked against the bytes that are there. Layer: session. */
+/* field.c: the fields of a body: words and arrays, with every size checked against the remaining
+ * bytes. Layer: session. */
 #include "state.h"
 
 #include <stdlib.h>

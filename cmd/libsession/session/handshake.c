@@ -1,10 +1,10 @@
-/* handshake.c: the socket to outboard run, which sends the ring's memory and whose end of file is the end of outboard run.
- * Layer: session.
+/* handshake.c: the socket to outboard run, which sends the ring's memory and whose end of file
+ * means the end of outboard run. Layer: session.
  *
- * The client sends 32 bytes: magic, u32 pid, u32 index of the lease, zeros. The answer is 64 bytes: u32 status (0, else 1 + the
- * outboard.Kind), u32 number of leases, u64 memory limit, u32 time in ms after which outboard run declares a silent peer dead and
- * closes the ring, u32 length of the text that follows, zeros. The ring's descriptor comes with the answer's first byte.
- */
+ * The client sends 32 bytes: magic, u32 pid, u32 index of the lease, zeros. The answer is 64 bytes:
+ * u32 status (0, else 1 + the outboard.Kind), u32 number of leases, u64 memory limit, u32 time in
+ * ms after which outboard run declares a silent peer dead and closes the ring, u32 length of the
+ * text that follows, zeros. The ring's descriptor comes with the answer's first byte. */
 #include "state.h"
 
 #include <errno.h>
@@ -34,7 +34,8 @@ struct answer {
 };
 _Static_assert(sizeof(struct hello) == 32 && sizeof(struct answer) == 64, "the handshake's layout is the wire's");
 
-/* poll without glibc's cancellation point: a thread that was cancelled here would stay the leader. */
+/* poll_now is poll without glibc's cancellation point: a thread cancelled here would remain the
+ * leader. */
 static int poll_now(struct pollfd *p, int ms) {
 	struct timespec ts = {ms / 1000, ms % 1000 * 1000000L};
 	return (int)syscall(SYS_ppoll, p, 1, &ts, NULL, 0);
@@ -104,7 +105,8 @@ static void receive_fd(struct msghdr *m, int *memory) {
 	}
 }
 
-/* read_exactly reads n bytes before the deadline. 0, or an errno (0xdead00 for an end of file). */
+/* read_exactly reads n bytes before the deadline. Returns 0, or an errno (END_OF_FILE for an end of
+ * file). */
 enum { END_OF_FILE = 0xdead00 };
 static int read_exactly(int fd, void *to, size_t n, int64_t deadline, int *memory) {
 	for (size_t done = 0; done < n;) {
@@ -195,7 +197,8 @@ void socket_store(struct session *s, int fd) {
 	}
 }
 
-/* socket_is_ours is false when the program has closed the descriptor, and its number may mean another file. */
+/* socket_is_ours returns 0 when the program has closed the descriptor, and its number may mean
+ * another file. */
 static int socket_is_ours(struct session *s) {
 	struct stat st;
 	return s->socket >= 0 && fstat(s->socket, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_dev == s->socket_dev && st.st_ino == s->socket_ino;

@@ -32,7 +32,7 @@ struct cursor cursor_at(const struct layout *l, uint64_t offset) {
 	return c;
 }
 
-/* next_run returns the next contiguous piece at the cursor, and advances the cursor behind it. */
+/* next_run returns the next contiguous piece at the cursor, and advances the cursor past it. */
 static unsigned char *next_run(struct cursor *c, size_t limit, size_t *n) {
 	const struct layout *l = c->layout;
 	unsigned char *at = l->base + c->slice * l->slice_pitch + c->row * l->row_pitch + c->column;

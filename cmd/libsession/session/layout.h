@@ -14,7 +14,7 @@ static inline struct layout layout_flat(const void *base, uint64_t size) {
 	return (struct layout){(unsigned char *)base, size, 1, size, 1, size};
 }
 static inline uint64_t layout_size(const struct layout *l) { return l ? l->row * l->rows * l->slices : 0; }
-/* The same bytes as fewer, longer rows, where the pitches leave no gaps. */
+/* Returns the same bytes as fewer, longer rows, where the pitches leave no gaps. */
 struct layout layout_coalesce(struct layout);
 
 /* A position in a layout. */

@@ -1,9 +1,10 @@
-/* listener.c: the library's own thread, which reads while no other thread does and runs the program's callbacks. Layer: session.
+/* listener.c: the library's own thread, which reads while no other thread does and runs the
+ * program's callbacks. Layer: session.
  *
- * A calling thread takes the leadership from the listener and reads its own reply, so that a call costs no thread switch. When the
- * caller resigns the listener is not woken at once, because another call is likely to follow: it polls every millisecond, and
- * with exponential back-off while other threads lead; only out of a longer sleep must it be woken.
- */
+ * A calling thread takes the leadership from the listener and reads its own reply, so that a call
+ * costs no thread switch. When the caller resigns, the listener is not woken at once, because
+ * another call is likely to follow: it polls every millisecond, and with exponential back-off while
+ * other threads lead; a longer sleep must be interrupted by a wake-up. */
 #include "state.h"
 
 #include <errno.h>
@@ -29,7 +30,8 @@ static int state(struct session *s) {
 	return now;
 }
 
-/* run_callbacks runs options.listener, unless the session is being closed: the program's code may then be unmapped. */
+/* run_callbacks runs options.listener, unless the session is being closed: the program's code may
+ * then be unmapped. */
 static void run_callbacks(struct session *s) {
 	if (atomic_exchange(&s->nudged, 0) == 0 || !s->options.listener)
 		return;
@@ -45,7 +47,7 @@ static void run_callbacks(struct session *s) {
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* must_yield is true when another thread waits, callbacks are due, or the thread must stop. */
+/* must_yield returns 1 when another thread waits, callbacks are due, or the thread must stop. */
 static int must_yield(struct session *s) {
 	pthread_mutex_lock(&s->lock);
 	int others = s->waiters != NULL;
@@ -137,7 +139,8 @@ int session_listen(struct session *s) {
 	return err;
 }
 
-/* listener_stop waits for the thread to end, unless it is the calling thread or is inside the program's code. */
+/* listener_stop waits for the thread to end, unless it is the calling thread or is running the
+ * program's code. */
 void listener_stop(struct session *s) {
 	pthread_mutex_lock(&s->lock);
 	int runs = s->listener_state == LISTENER_RUNS;

@@ -19,7 +19,8 @@ static int receive_body(struct session *s, struct reply *r, size_t size) {
 	return stream_copy(s, r->body.data, NULL, size);
 }
 
-/* fits checks the size of bulk data: a success carries exactly the requested bytes, in one or several messages; a failure carries none. */
+/* fits checks the size of bulk data: a success carries exactly the requested bytes, in one or
+ * several messages; a failure carries none. */
 static int fits(const struct header *h, const struct layout *into, uint64_t have, int32_t status) {
 	uint64_t left = layout_size(into) - have;
 	if (h->flags & FLAG_MORE)
@@ -56,7 +57,8 @@ static int receive_reply(struct session *s, const struct header *h) {
 		reply_free(w->reply);
 		*w->reply = (struct reply){.status = s->options.dead_status};
 	}
-	/* Once DONE is set the waiter's stack frame may be gone. The wake-up uses only its address. */
+	/* Once DONE is set, the waiter's stack frame may have been reused. The wake-up uses only its
+	 * address. */
 	int own = w == s->leader;
 	_Atomic uint32_t *bell = &w->bell;
 	atomic_fetch_or(bell, DONE);
@@ -84,7 +86,8 @@ static void run_handler(struct session *s, struct deferred *d) {
 	session_thread.dispatching--;
 }
 
-/* receive_deferred tells what could not be handled when it came. The leader calls it before anything new. */
+/* receive_deferred runs the handlers of the notices for which none could run on arrival. The leader
+ * calls it before it reads a new message. */
 void receive_deferred(struct session *s) {
 	if (!atomic_load_explicit(&s->has_deferred, memory_order_relaxed))
 		return;
@@ -130,7 +133,8 @@ static struct track *remove_track(struct session *s, uint64_t serial) {
 	return t;
 }
 
-/* return_track puts a track whose data is incomplete back into the list. 0: the session has died, and nothing would remove it again. */
+/* return_track puts a track whose data is incomplete back into the list. It returns 0 when the
+ * session has died, and nothing would remove the track again. */
 static int return_track(struct session *s, struct track *t) {
 	pthread_mutex_lock(&s->lock);
 	int dead = session_dead(s);
@@ -143,7 +147,8 @@ static int return_track(struct session *s, struct track *t) {
 	return !dead;
 }
 
-/* receive_data copies a track's data to its destination. 1: the caller frees d; 0: d is deferred; -1: the stream is broken. */
+/* receive_data copies a track's data to its destination. It returns 1 when the caller must free d,
+ * 0 when d is deferred, -1 when the stream is broken. */
 static int receive_data(struct session *s, const struct header *h, struct deferred *d, int dispatch) {
 	struct reply fields = {.at = d->body, .left = d->size};
 	uint64_t serial = get_word(&fields);
@@ -168,7 +173,7 @@ static int receive_data(struct session *s, const struct header *h, struct deferr
 	}
 	t->status = err == 0 ? status : s->options.dead_status;
 	d->track = t;
-	d->bulk = 0; /* it has been received */
+	d->bulk = 0; /* received above */
 	if (dispatch)
 		run_handler(s, d);
 	else
@@ -202,7 +207,8 @@ static void dispatch_notice(struct session *s, const struct header *h, struct de
 	s->bulk_left = 0;
 }
 
-/* receive_notice returns 0, or -1 when the stream is broken. Small notices that are dispatched at once stay on the stack. */
+/* receive_notice returns 0, or -1 when the stream is broken. Small notices that are dispatched at
+ * once stay on the stack. */
 static int receive_notice(struct session *s, const struct header *h, int dispatch) {
 	size_t size = h->size - HEADER;
 	_Alignas(struct deferred) unsigned char room[sizeof(struct deferred) + 256];

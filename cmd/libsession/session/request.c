@@ -1,8 +1,7 @@
 /* request.c: requests to the worker. Layer: session.
  *
- * A message of up to half of the ring is built in place. A larger body is built on the heap and copied in pieces; bulk is
- * gathered from the program's memory into whatever space is free.
- */
+ * A message of up to half of the ring is built in place. A larger body is built on the heap and
+ * copied in pieces; bulk is gathered from the program's memory into the free space. */
 #include "state.h"
 
 #include <errno.h>
@@ -94,7 +93,7 @@ static int copy_to_ring(struct session *s, const unsigned char *from, struct cur
 	return 0;
 }
 
-/* commit_inline completes a message whose bulk lies behind its body in the ring. */
+/* commit_inline completes a message whose bulk follows its body in the ring. */
 static void commit_inline(struct request *r, struct cursor *c) {
 	unsigned char *bulk = r->start + HEADER + r->size;
 	size_t n = (size_t)r->bulk, padded = wire_padded(n);
@@ -104,7 +103,7 @@ static void commit_inline(struct request *r, struct cursor *c) {
 	ring_commit(r->s->ring, r->room);
 }
 
-/* record_sent adds a message that was sent to the record of the thread's call. */
+/* record_sent adds a sent message to the record of the thread's call. */
 static void record_sent(const struct request *r) {
 	struct record_call *c = record_current;
 	if (!c)
@@ -119,7 +118,7 @@ static void record_sent(const struct request *r) {
 		c->backward += HEADER + 16 + wire_padded(layout_size(&r->track->into));
 }
 
-/* record_received adds a reply, for which the thread has waited since `begin`. */
+/* record_received adds a reply, for which the thread has waited since `begin`, to that record. */
 static void record_received(const struct reply *reply, const struct layout *into, uint64_t begin) {
 	struct record_call *c = record_current;
 	if (!c)
@@ -160,7 +159,7 @@ static void track_add(struct session *s, struct track *t) {
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* track_cancel is 1 when the track was in the list: its done will not be called. */
+/* track_cancel returns 1 when the track was in the list: its done will not be called. */
 static int track_cancel(struct session *s, struct track *t) {
 	struct track **at;
 	pthread_mutex_lock(&s->lock);
@@ -186,7 +185,8 @@ int32_t request_send(struct request *r, const struct layout *bulk) {
 	pthread_mutex_unlock(&s->send);
 	record_sent(r);
 	errno = saved;
-	/* When the death has removed the track, its done reports the failure, and the call counts as sent. */
+	/* When session_die has removed the track, its done reports the failure, and the call counts as
+	 * sent. */
 	if (err != 0 && (!t || track_cancel(s, t)))
 		return s->options.dead_status;
 	return 0;

@@ -56,7 +56,8 @@ struct session *session_open(const struct session_options *options, uint32_t *le
 	return s;
 }
 
-/* acquire_roles becomes sender and leader, so that no other thread touches the ring. 0 after CLOSE_MS. */
+/* acquire_roles acquires the roles of sender and leader, so that no other thread uses the ring. It
+ * returns 0 after CLOSE_MS. */
 static int acquire_roles(struct session *s) {
 	int64_t deadline = now_ms() + CLOSE_MS;
 	while (pthread_mutex_trylock(&s->send) != 0) {
@@ -74,8 +75,8 @@ static int acquire_roles(struct session *s) {
 	return 1;
 }
 
-/* lock_is_free is 0 when a lock that is held for a few instructions stays held: its holder was interrupted by the signal handler
- * that now exits the process. */
+/* lock_is_free returns 0 when a lock that is only held for a few instructions stays held: its
+ * holder was interrupted by the signal handler that now exits the process. */
 static int lock_is_free(pthread_mutex_t *lock) {
 	for (int64_t deadline = now_ms() + CLOSE_MS; pthread_mutex_trylock(lock) != 0; usleep(200))
 		if (now_ms() > deadline)
@@ -111,7 +112,8 @@ void session_close(struct session *s) {
 	errno = saved;
 }
 
-/* The child shares the ring's memory with its parent and has none of the parent's threads: it touches neither ring nor locks. */
+/* The child shares the ring's memory with its parent and has none of the parent's threads: it uses
+ * neither ring nor locks. */
 void session_forked(struct session *s) {
 	atomic_store(&s->death, DEAD_FORKED);
 	socket_close(s);

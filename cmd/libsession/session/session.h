@@ -26,15 +26,16 @@ struct blob {
 	size_t size;
 };
 
-/* The destination of an early call's data, which arrives with a data notice that names the call's serial. done is called once, as a
- * handler, when the data is complete or the session is dead; until then the session uses the track. request_begin sets serial.
- * When request_begin or request_send fails, done is never called. */
+/* The destination of an early call's data, which arrives with a data notice that contains the
+ * call's serial. done is called once, as a handler, when the data is complete or the session is
+ * dead; until then the session uses the track. request_begin sets serial. When request_begin or
+ * request_send fails, done is never called. */
 struct track {
 	uint64_t serial;
 	struct layout into;
 	void (*done)(struct track *, int32_t status);
 	void *user;
-	struct track *next; /* private to the session, as what follows */
+	struct track *next; /* private to the session, as the fields below */
 	uint64_t have;      /* bytes of into that have arrived */
 	int32_t status;
 };
@@ -51,9 +52,9 @@ struct session;
 
 struct session_options {
 	const char *socket;     /* path of outboard run's socket */
-	uint32_t lease;         /* which of the program's leases */
-	int32_t dead_status;    /* what calls return once the session is dead */
-	int32_t memory_status;  /* what calls return when a message is too large or there is no memory for it */
+	uint32_t lease;         /* index of the program's lease */
+	int32_t dead_status;    /* the result of calls once the session is dead */
+	int32_t memory_status;  /* the result of calls without memory for a message */
 	uint16_t data_op;       /* notices with this op {u64 serial, i32 status} carry a track's data and are not passed to the handler */
 	void (*notice)(void *user, const struct notice *); /* a handler */
 	void (*died)(void *user);                          /* a handler; once */
@@ -61,24 +62,27 @@ struct session_options {
 	void *user;
 };
 
-/* Connects. On failure returns NULL and a text for the user. leases and memory_limit are outputs. */
+/* Connects. On failure returns NULL and sets a text for the user. leases and memory_limit are
+ * outputs. */
 struct session *session_open(const struct session_options *, uint32_t *leases, uint64_t *memory_limit, char *why, size_t why_size);
-/* Ends the session and wakes all waiters; calls then return the dead status. The listener has ended when this returns, unless it
- * is inside the program's code. The ring is unmapped unless a thread uses it for too long. The struct is not freed. */
+/* Ends the session and wakes all waiters; calls then return the dead status. The listener has ended
+ * when this returns, unless it is running the program's code. The ring is unmapped unless a thread
+ * uses it for too long. The struct is not freed. */
 void session_close(struct session *);
-/* In a forked child: closes the child's copy of the socket and marks the session dead. Touches nothing else. */
+/* For a forked child: closes the child's copy of the socket and marks the session dead. Changes
+ * nothing else. */
 void session_forked(struct session *);
 int session_dead(const struct session *);
 int32_t session_dead_status(const struct session *);
-/* From now on more than one thread calls: messages no longer carry the flag "alone". */
+/* Records that more than one thread calls: messages no longer carry the flag "alone". */
 void session_shared(struct session *);
 /* Starts the listener thread, for callbacks and polled events. 0, or an errno. */
 int session_listen(struct session *);
 /* Makes the listener thread call options.listener soon. Never waits. Needs session_listen first. */
 void session_nudge(struct session *);
-void session_poll(struct session *);          /* reads what has arrived, without waiting */
+void session_poll(struct session *);          /* reads the received messages, without waiting */
 uint64_t session_serial(const struct session *); /* serial of the last message that this thread sent on any session */
-uint64_t session_answered(void);                 /* serial of the last one whose reply this thread waited for */
+uint64_t session_answered(void);                 /* serial of the last message for whose reply this thread waited */
 /* Waits until ready(arg) is true, reading meanwhile; 0, or the dead status. ready is called under no lock. */
 int32_t session_wait_until(struct session *, int (*ready)(void *), void *arg);
 /* Makes the threads in session_wait_until check their conditions again. */
@@ -96,8 +100,8 @@ struct request {
 	size_t size;          /* of the body */
 	unsigned char *start; /* header */
 	unsigned char *at;
-	unsigned char *heap;  /* when too large for the ring in one piece */
-	size_t room;          /* bytes of the ring that start has, 0 on the heap */
+	unsigned char *heap;  /* for a message that is too large for the ring in one piece */
+	size_t room;          /* bytes of the ring at start, 0 on the heap */
 	uint16_t op;
 };
 

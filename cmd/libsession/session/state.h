@@ -39,13 +39,14 @@ struct header {
 };
 _Static_assert(sizeof(struct header) == HEADER, "the header's layout is the wire's");
 
-/* A waiting thread: for the reply to the call with that number, or (call 0) until ready returns true. On the thread's stack. */
+/* A thread that waits for the reply to the call with that number, or (call 0) until ready returns
+ * true. It lies on the thread's stack. */
 struct waiter {
 	struct waiter *next, **at;
 	uint32_t call;
 	struct reply *reply;
 	const struct layout *into;
-	uint64_t have; /* of into, when the reply comes in several messages */
+	uint64_t have; /* bytes of into that have arrived, when the reply comes in several messages */
 	int (*ready)(void *);
 	void *arg;
 	_Atomic uint32_t bell; /* futex word: changed to make the thread check again; DONE: the reply is complete */
@@ -71,10 +72,10 @@ struct session {
 	size_t area;
 	_Atomic uint32_t death;
 	_Atomic uint32_t death_reported;   /* the handlers of the death have run */
-	_Atomic uint32_t shared;   /* more than one thread, or a listener */
+	_Atomic uint32_t shared;   /* several threads, or a listener, use the session */
 	_Atomic int64_t socket_checked_ms; /* when socket_closed last polled the socket */
 
-	/* The socket. Its end of file is the death of outboard run. */
+	/* The socket. Its end of file means the end of outboard run. */
 	pthread_mutex_t socket_lock;
 	int socket;
 	dev_t socket_dev;
@@ -91,7 +92,7 @@ struct session {
 	struct track *tracks, **tracks_end;
 
 	/* Used by the leader only. */
-	struct waiter *leader;     /* NULL when the leader waits for nothing itself */
+	struct waiter *leader;     /* NULL when the leader itself waits for no reply or condition */
 	uint64_t received;         /* serial of the last message */
 	struct deferred *deferred, **deferred_end;
 	size_t deferred_bytes;
@@ -111,7 +112,7 @@ struct session {
 /* ---- liveness.c */
 struct thread {
 	uint64_t serial;  /* of the last message that the thread sent */
-	uint64_t answered; /* of the last one whose reply it waited for */
+	uint64_t answered; /* of the last message for whose reply it waited */
 	int dispatching;  /* handlers on the thread's stack */
 };
 extern _Thread_local struct thread session_thread;
@@ -121,9 +122,10 @@ void waiter_wake(struct waiter *);
 void listener_wake(struct session *);
 
 /* ---- handshake.c */
-/* Connects to outboard run. The socket, or -1 and a text in why. *memory is the ring's descriptor. */
+/* Connects to outboard run. Returns the socket, or -1 and a text in why. *memory is the ring's
+ * descriptor. */
 int handshake(const char *path, uint32_t lease, int *memory, uint32_t *leases, uint64_t *limit, char *why, size_t why_size);
-/* True while the socket is connected, and when its number no longer means our socket. */
+/* True while the socket is connected, and when its number no longer means this socket. */
 int socket_alive(struct session *);
 void socket_store(struct session *, int fd);
 void socket_close(struct session *);
@@ -140,7 +142,8 @@ int leader_try(struct session *); /* becomes the leader when there is none; neve
 void leader_resign(struct session *);
 
 /* ---- stream.c: for the leader, except session_check_end */
-/* Called when nothing was received or could be sent: 1 when the session is dead, or dies of what is found. In either role. */
+/* Called when no message was received or no space was free: 1 when the session is dead, or has been
+ * found ended and marked dead. In either role. */
 int session_check_end(struct session *);
 void stream_corrupt(struct session *, const char *violation);
 /* Copies n bytes of the stream: into memory, through a cursor, or (both NULL) nowhere. 0, or -1 when the session has died. */
@@ -155,7 +158,7 @@ void receive_deferred(struct session *);
 
 /* ---- wait.c */
 void waiter_wait(struct session *, struct waiter *);
-/* Reads what has arrived, for a sender that waits for space. */
+/* Reads the received messages, for a sender that waits for space. */
 void receive_while_sending(struct session *);
 /* Runs the handlers of a death, once. Called where handlers may run. */
 void session_report_death(struct session *);

@@ -51,7 +51,7 @@ int session_check_end(struct session *s) {
 	return 1;
 }
 
-/* wait_for_bytes waits for the rest of a message that has begun, for as long as the session lives. */
+/* wait_for_bytes waits for the rest of a message that has begun, while the session is alive. */
 static const unsigned char *wait_for_bytes(struct session *s, size_t min, size_t *got) {
 	for (;;) {
 		const unsigned char *p = ring_next(s->ring, min, got, TICK_MS);

@@ -1,8 +1,7 @@
 /* wait.c: threads that wait for a reply or a condition, and read meanwhile. Layer: session.
  *
- * A thread that waits becomes the leader when there is none; otherwise it sleeps until the leader wakes it. The handlers of a
- * session's death run here, too.
- */
+ * A thread that waits becomes the leader when there is none; otherwise it sleeps until the leader
+ * wakes it. The handlers of a session's death also run here. */
 #include "state.h"
 
 #include <errno.h>
@@ -46,18 +45,20 @@ static void lead_until(struct session *s, struct waiter *w) {
 	s->leader = NULL;
 }
 
-/* wait_for_leader sleeps until the leader changes w->bell from the value that was read before w was last checked. */
+/* wait_for_leader sleeps until the leader changes w->bell from the value that was read before w was
+ * last checked. */
 static void wait_for_leader(struct session *s, struct waiter *w, uint32_t bell) {
 	pthread_mutex_lock(&s->lock);
 	int busy = s->leading;
 	if (busy && s->listener_leads && s->ring)
-		ring_kick(s->ring); /* it gives up the lead_until, and this thread reads its reply itself */
+		ring_kick(s->ring); /* the listener resigns, and this thread reads its reply itself */
 	pthread_mutex_unlock(&s->lock);
 	if (busy)
 		futex_sleep(&w->bell, bell, FOLLOWER_WAIT_MS);
 }
 
-/* reply_impossible is false for a call whose reply the leader is copying in: such a call has left the list, and must be waited for. */
+/* reply_impossible returns 0 for a call whose reply the leader is copying: such a call is no longer
+ * in the list, and must be waited for. */
 static int reply_impossible(struct session *s, struct waiter *w) {
 	if (!session_dead(s))
 		return 0;
@@ -113,7 +114,7 @@ void session_wake(struct session *s) {
 	waiters_recheck(s);
 	pthread_mutex_lock(&s->lock);
 	if (s->leading && s->ring)
-		ring_kick(s->ring); /* the leader may be one of them */
+		ring_kick(s->ring); /* the leader may wait for a condition itself */
 	pthread_mutex_unlock(&s->lock);
 }
 

@@ -1,5 +1,5 @@
-/* The client end in the tests of the C ring: does what its arguments say over
- * the ring in descriptor 3, while a timer interrupts it.
+/* The client end in the tests of the C ring: executes its arguments over the ring in descriptor 3,
+ * while a timer interrupts it.
  *
  *   echo N SEED     reads N bytes and writes them back, in pieces of random size
  *   source N SEED   writes N bytes of the pattern

@@ -48,7 +48,7 @@ static void notice(void *user, const struct notice *n) {
 	struct reply fields = {.at = n->body, .left = n->size};
 	uint64_t number = get_word(&fields);
 	CHECK(!fields.bad && number == atomic_load(&told));
-	if (n->bulk && number % 2 == 0) { /* the others throw it away */
+	if (n->bulk && number % 2 == 0) { /* the bulk of the others is discarded */
 		unsigned char *room = malloc(n->bulk);
 		struct layout l = layout_flat(room, n->bulk);
 		notice_bulk(s, n, &l);
@@ -253,7 +253,7 @@ static void mode_notices(uint64_t count, uint64_t size, uint64_t bulk) {
 	printf("%llu of %llu\n", (unsigned long long)told, (unsigned long long)told_bulk);
 }
 
-/* While the worker says more than fits, this end says more than fits. */
+/* While the worker sends more than fits into the ring, this end sends more than fits. */
 static void mode_flood(uint64_t count, uint64_t size) {
 	unsigned char *data = calloc(1, size);
 	struct layout l = layout_flat(data, size);
@@ -371,7 +371,7 @@ static void mode_death(uint16_t op, uint64_t arg, int listener) {
 	if (op != MISBEHAVE)
 		for (int i = 0; i < 4; i++)
 			pthread_create(&waiting[i], NULL, i < 2 ? wait_in_vain : wait_for_nothing, NULL);
-	struct request r; /* an early call whose data will never come */
+	struct request r; /* an early call whose data never arrives */
 	CHECK(request_begin(&r, s, EARLY, 8, 0, &lost.track) == 0);
 	put_word(&r, 0);
 	CHECK(request_send(&r, NULL) == 0);
@@ -401,12 +401,12 @@ static void mode_close_all(void) {
 	echo(8, 1);
 	close_all();
 	for (int i = 0; i < 1000 && plain_call(ECHO, 0) != DEAD; i++)
-		usleep(1000); /* answers go on until outboard run sees the end */
+		usleep(1000); /* replies arrive until outboard run sees the end of file */
 	CHECK(plain_call(HANG, 0) == DEAD);
 	session_close(s);
 }
 
-/* All numbers are taken by files of the program before the session ends. */
+/* Files of the program take all numbers before the session ends. */
 static void mode_reuse(void) {
 	int pipes[2];
 	echo(8, 1);

@@ -1,4 +1,4 @@
-/* spin.c: when a wait spins, from the outcomes of the waits before it. */
+/* spin.c: checks when a wait spins, after given durations of earlier waits. */
 #include "spin.h"
 
 #include <stdio.h>
@@ -14,7 +14,8 @@
 
 enum { WAITS = 10000, LONG = 1000000 };
 
-/* Runs waits of those durations, in ns, with a spin and without. Returns how many of them spun. */
+/* Runs waits of the given durations, in ns, with a spin and without. Returns how many of them
+ * spun. */
 static int run(struct spin *s, int waits, int64_t with_spin, int64_t without) {
 	int spun = 0;
 	for (int i = 0; i < waits; i++) {
