@@ -1,18 +1,18 @@
-/* barrier.c: the barrier of ggml's threads, which sleep when they have waited long.
+/* barrier.c: a barrier for ggml's threads that sleeps after a long wait.
  *
  * The barrier of llama.cpp's library (ggml-cpu.c, built without OpenMP) spins until all threads
- * have arrived. On a machine whose cores others use too, the thread that is waited for has often
- * been preempted, and the waiting thread keeps it from the core that it occupies, for a time slice
- * at each of some 250 barriers of a token. This barrier spins briefly, then offers its core to
- * other threads between short spins, and at last sleeps on a futex. Loaded before ggml's library,
- * and with its symbols global, it replaces ggml_barrier there, which is called through the
- * procedure linkage table.
+ * have arrived. On a machine whose cores other processes use too, the awaited thread has often been
+ * preempted, and a spinning thread occupies the core that it needs, for a time slice at each of
+ * some 250 barriers of a token. This barrier spins briefly, then yields its core to other threads
+ * between short spins, and finally sleeps on a futex. When it is loaded before ggml's library, with
+ * global symbols, it replaces ggml_barrier there, which is called through the procedure linkage
+ * table.
  *
- * Where no other thread wants the core, sched_yield returns within half a microsecond and the
- * thread goes on spinning. Sleeping that early would be dear: threads wait for one another for up
- * to some 100 us where the parts of a matrix product differ, and a sleeper needs as long to be
- * woken. A limit of spinning that shrank with each such wait made eight sequences 1.6 times slower.
- */
+ * Where no other thread needs the core, sched_yield returns within half a microsecond and the
+ * thread continues to spin. Sleeping that early would be expensive: threads wait for one another
+ * for up to some 100 us where the parts of a matrix product differ, and waking a sleeper takes as
+ * long. A limit of spinning that shrank with each such wait made eight sequences 1.6 times
+ * slower. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -27,19 +27,19 @@
 
 enum { WAIT_PRIVATE = 0 | 128, WAKE_PRIVATE = 1 | 128 };
 
-/* How long a thread waits before it sleeps: BRIEF pauses, then TURNS times a sched_yield and
- * BETWEEN pauses. A pause takes 10 to 50 ns, so that it sleeps after 1 to 4 ms. */
+/* The wait before a thread sleeps: BRIEF pauses, then TURNS times a sched_yield and BETWEEN pauses.
+ * A pause takes 10 to 50 ns, so a thread sleeps after 1 to 4 ms. */
 enum { BRIEF = 256, TURNS = 1000, BETWEEN = 64 };
 
 /* pool is the part of ggml_threadpool that the barrier uses. packaging/llama refuses a library
  * whose ggml_barrier is not the machine code from which these offsets were read. */
 struct pool {
 	char before[0x68];
-	_Atomic int32_t graph; /* the low 16 bits: threads that compute */
+	_Atomic int32_t graph; /* the low 16 bits: number of computing threads */
 	char between[0x80 - 0x6c];
 	_Atomic int32_t arrived;
 	char between_lines[0xc0 - 0x84];
-	_Atomic int32_t passed; /* barriers that all threads have reached */
+	_Atomic int32_t passed; /* number of barriers that all threads have reached */
 };
 
 _Static_assert(offsetof(struct pool, graph) == 0x68, "n_graph");
@@ -62,7 +62,8 @@ static void relax(void) {
 #endif
 }
 
-/* spin waits for a change of word from old, and reports whether it came within that many pauses. */
+/* spin waits for a change of word from old, and reports whether it occurred within that many
+ * pauses. */
 static int spin(_Atomic int32_t *word, int32_t old, int pauses) {
 	for (int i = 0; i < pauses; i++) {
 		if (atomic_load_explicit(word, memory_order_acquire) != old)
@@ -72,7 +73,8 @@ static int spin(_Atomic int32_t *word, int32_t old, int pauses) {
 	return 0;
 }
 
-/* poll waits for a change of word from old, and reports whether it came before the thread has to sleep. */
+/* poll waits for a change of word from old, and reports whether it occurred before the thread must
+ * sleep. */
 static int poll(_Atomic int32_t *word, int32_t old) {
 	if (spin(word, old, BRIEF))
 		return 1;
