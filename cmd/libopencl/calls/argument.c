@@ -1,5 +1,5 @@
-/* argument.c: clSetKernelArg. What the driver would reject is rejected here; an unchanged argument is not sent again.
- * Layer: calls. */
+/* argument.c: clSetKernelArg. Arguments that the driver would reject are rejected here; an
+ * unchanged argument is not sent again. Layer: calls. */
 #include "calls.h"
 #include "svm.h"
 
@@ -57,7 +57,8 @@ static int32_t set_value(struct setting *s, const struct arg_shape *a, const voi
 	return 0;
 }
 
-/* The argument's type is unknown: a value that is a living handle is sent as one, anything else unchanged, and the driver decides. */
+/* The argument's type is unknown: a value that is a live handle is sent as a handle, any other
+ * value unchanged, and the driver decides. */
 static int32_t set_unknown(struct setting *s, const void *value) {
 	static const enum arg_form forms[KINDS] = {[KIND_MEM] = FORM_MEM, [KIND_SAMPLER] = FORM_SAMPLER, [KIND_QUEUE] = FORM_QUEUE};
 	s->form = value ? FORM_BYTES : FORM_LOCAL;
@@ -95,7 +96,7 @@ static int is_same(const struct arg *a, const struct setting *s) {
 	return a->set && a->form == s->form && a->size == s->size && a->object == s->object && (!s->value || memcmp(a->value, s->value, s->size) == 0);
 }
 
-/* Allocates memory for the bytes, before anything is sent. */
+/* Allocates memory for the bytes, before any message is sent. */
 static int reserve_value(struct arg *a, const struct setting *s) {
 	int fits = a->value && a->value != a->small && a->form == FORM_BYTES && a->size >= s->size;
 	if (!s->value || fits)

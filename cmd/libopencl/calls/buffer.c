@@ -1,4 +1,5 @@
-/* buffer.c: creates buffers and sub-buffers. No call waits: what a driver could reject is rejected here first. Layer: calls. */
+/* buffer.c: creates buffers and sub-buffers. No call waits: requests that a driver could reject are
+ * rejected here first. Layer: calls. */
 #include "calls.h"
 #include "svm.h"
 
@@ -34,7 +35,7 @@ static cl_mem buffer_new(cl_context context, const cl_mem_properties *properties
 	return mem_created(m, &creation, errcode_ret);
 }
 
-/* The links with at least one device that can address a part at that origin. */
+/* Returns the links with at least one device that can address a part at that origin. */
 static uint64_t aligned_links(cl_context context, size_t origin) {
 	uint64_t links = 0;
 	for (cl_uint i = 0; i < context->device_count; i++) {
@@ -45,7 +46,7 @@ static uint64_t aligned_links(cl_context context, size_t origin) {
 	return links;
 }
 
-/* Drivers know parts of whole buffers only. */
+/* Drivers accept parts of whole buffers only. */
 static void part_send(cl_mem m, uint64_t flags, struct creation *creation) {
 	struct link *link;
 	cl_buffer_region region = {m->offset, m->size};
@@ -54,7 +55,7 @@ static void part_send(cl_mem m, uint64_t flags, struct creation *creation) {
 			m->o.id));
 }
 
-/* A buffer over shared virtual memory is a part of the allocation's own buffer. */
+/* Creates a buffer over shared virtual memory: a part of the allocation's own buffer. */
 static cl_mem buffer_over_svm(cl_mem whole, size_t offset, cl_mem_flags flags, size_t size, cl_int *errcode_ret) {
 	int32_t status = 0;
 	uint64_t links = whole->o.links & aligned_links(whole->context, offset);
@@ -70,7 +71,7 @@ static cl_mem buffer_over_svm(cl_mem whole, size_t offset, cl_mem_flags flags, s
 	return mem_created(m, &creation, errcode_ret);
 }
 
-/* A buffer with the program's memory as its storage. */
+/* Creates a buffer, which may have the program's memory as its storage. */
 static cl_mem buffer_use(cl_context context, const cl_mem_properties *properties, cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret) {
 	size_t offset;
 	cl_mem whole = flags & CL_MEM_USE_HOST_PTR ? svm_find(context, host_ptr, 1, &offset) : NULL;

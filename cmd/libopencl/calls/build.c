@@ -10,7 +10,7 @@ struct build {
 	enum step step;
 	cl_program program;        /* held */
 	cl_uint device_count;
-	cl_device_id *devices;     /* NULL: all of the program */
+	cl_device_id *devices;     /* NULL: all devices of the program */
 	uint64_t links;
 	struct build_text *text;
 	cl_program *inputs;        /* headers or programs; held */
@@ -60,12 +60,13 @@ static void *build_part(void *argument) {
 	return NULL;
 }
 
-/* True when the driver has started the build, which discards the program's earlier state. */
+/* Returns true when the driver has started the build, which discards the program's earlier
+ * state. */
 static int began(const struct part *t) {
 	return t->facts.size || (t->build->step != LINK && t->status != CL_INVALID_OPERATION && t->status != CL_INVALID_VALUE && !session_dead(t->link->session));
 }
 
-/* Without facts, queries go to the worker. */
+/* Stores the outcome of a link. Without facts, queries go to the worker. */
 static void store_part(struct part *t) {
 	struct build *b = t->build;
 	struct outcome *o = began(t) ? outcome_new(t->link, &t->facts, b->text) : NULL;
@@ -73,7 +74,7 @@ static void store_part(struct part *t) {
 		program_set_outcome(b->program, t->link->index, o);
 	if (t->status == 0 && (!o || !o->facts))
 		t->status = CL_OUT_OF_HOST_MEMORY;
-	if (b->step == LINK && !o) /* there is no such program */
+	if (b->step == LINK && !o) /* no program was created on the link */
 		b->program->o.links &= ~t->link->bit;
 }
 
@@ -99,7 +100,7 @@ static int32_t build_all(struct build *b) {
 	return status;
 }
 
-/* Too many headers: a failed build with the reason in its log. */
+/* Stores a failed build with the reason in its log: there are too many headers. */
 static int32_t build_refused(struct build *b) {
 	struct link *l;
 	FOR_LINKS(l, b->links) {
@@ -175,7 +176,7 @@ static int copy_inputs(struct build *b, cl_uint count, const cl_program *inputs)
 	return 0;
 }
 
-/* A count, then each name as an array of bytes. */
+/* Encodes a count, then each name as an array of bytes. */
 static int copy_names(struct build *b, cl_uint count, const char **names) {
 	size_t size = 8;
 	for (cl_uint i = 0; i < count; i++)
@@ -212,8 +213,9 @@ static int find_headers(struct build *b, const char *options) {
 	return status;
 }
 
-/* Requests the types of kernel arguments, without which clSetKernelArg could not check its arguments: many drivers keep them only
- * with this option. clGetKernelArgInfo does not show them to a program that has not requested them. */
+/* Requests the types of kernel arguments, without which clSetKernelArg could not check its
+ * arguments: many drivers keep them only with this option. clGetKernelArgInfo hides them from a
+ * program that has not requested them. */
 static int add_arg_info(struct build *b) {
 	static const char option[] = "-cl-kernel-arg-info";
 	cl_program p = b->program;
@@ -269,7 +271,7 @@ struct build_args {
 	void *user_data;
 };
 
-/* NULL when there is no memory. */
+/* Returns NULL when there is no memory. */
 static struct build *build_new(cl_program p, const struct build_args *w) {
 	struct build *b = calloc(1, sizeof *b);
 	if (!b)
@@ -306,7 +308,7 @@ static int32_t check_inputs(cl_uint count, const cl_program *inputs) {
 	return 0;
 }
 
-/* One build at a time, and none while the program has kernels. */
+/* Refuses a second build at a time, and any build while the program has kernels. */
 static int32_t build_start(cl_program p, const struct build_args *w) {
 	int32_t status = check_devices(p, w->device_count, w->devices);
 	if (status != 0)

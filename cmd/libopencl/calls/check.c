@@ -1,9 +1,10 @@
-/* check.c: checks the arguments of copies and fills, and those that they share with transfers and maps. Layer: calls.
+/* check.c: checks the arguments of copies and fills, and the arguments that they share with
+ * transfers and maps. Layer: calls.
  *
- * A forwarded command returns before its driver has seen it, so every error that the specification assigns to the call is
- * detected here. When several hold, the one that the specification lists first for the function is returned
- * (internal/accel/opencl/cltest/c/order.c).
- */
+ * A forwarded command returns before its driver has received it, so every error that the
+ * specification assigns to the call is detected here. When several errors apply, the one that the
+ * specification lists first for the function is returned
+ * (internal/accel/opencl/cltest/c/order.c). */
 #include "calls.h"
 
 int32_t check_buffer(cl_command_queue queue, cl_mem m) {
@@ -31,7 +32,7 @@ int32_t check_range(cl_mem m, size_t offset, size_t size) {
 	return offset <= m->size && size <= m->size - offset ? 0 : CL_INVALID_VALUE;
 }
 
-/* *a += b * c; 0 when that is too large. */
+/* Computes *a += b * c; returns 0 when that overflows. */
 static int add_product(size_t *a, size_t b, size_t c) {
 	size_t product;
 	return !__builtin_mul_overflow(b, c, &product) && !__builtin_add_overflow(*a, product, a);
@@ -57,7 +58,8 @@ int32_t check_rectangle(size_t size, const size_t *origin, const size_t *region,
 
 static int overlap(size_t a, size_t b, size_t size) { return a < b ? b - a < size : a - b < size; }
 
-/* True when both share memory: the same object, or two parts of one buffer; then *a_start and *b_start are offsets in it. */
+/* Returns true when both objects share memory: the same object, or two parts of one buffer; then
+ * *a_start and *b_start are offsets in it. */
 static int same_memory(cl_mem a, cl_mem b, size_t *a_start, size_t *b_start) {
 	*a_start = a->offset;
 	*b_start = b->offset;
@@ -97,12 +99,14 @@ int32_t check_clEnqueueCopyBuffer(cl_command_queue queue, cl_mem src, cl_mem dst
 	return same_memory(src, dst, &a, &b) && overlap(a + src_offset, b + dst_offset, size) ? CL_MEM_COPY_OVERLAP : 0;
 }
 
-/* True when rows (or slices) of one rectangle lie beside those of the other, within the pitch. */
+/* Returns true when rows (or slices) of one rectangle lie beside those of the other, within the
+ * pitch. */
 static int beside(size_t a, size_t b, size_t size, size_t pitch) {
 	return (b >= a + size && b + size <= a + pitch) || (a >= b + size && a + size <= b + pitch);
 }
 
-/* The algorithm of the specification's appendix, for rectangles of equal pitches that start at bytes a and b. */
+/* Implements the algorithm of the specification's appendix, for rectangles of equal pitches that
+ * start at bytes a and b. */
 static int boxes_overlap(size_t a, size_t b, const size_t *region, size_t row_pitch, size_t slice_pitch) {
 	size_t slice = (region[1] - 1) * row_pitch + region[0];
 	size_t block = (region[2] - 1) * slice_pitch + slice;
@@ -156,7 +160,7 @@ int32_t check_clEnqueueCopyImage(cl_command_queue queue, cl_mem src, cl_mem dst,
 	return CL_MEM_COPY_OVERLAP;
 }
 
-/* An image's region beside tightly packed bytes of a buffer. */
+/* Checks an image's region and a buffer that holds its bytes tightly packed. */
 static int32_t check_image_and_buffer(cl_command_queue queue, cl_mem image, cl_mem buffer, const size_t *origin, const size_t *region, size_t offset) {
 	int32_t status = check_image(queue, image);
 	if (status == 0)

@@ -37,7 +37,8 @@ static cl_int check_properties(const cl_context_properties *p) {
 	return CL_SUCCESS;
 }
 
-/* keep_devices omits duplicates, which the specification says are ignored. */
+/* keep_devices stores the devices without duplicates, which the specification requires to
+ * ignore. */
 static int keep_devices(cl_context c, cl_uint count, const cl_device_id *devices) {
 	c->devices = calloc(count, sizeof *c->devices);
 	if (!c->devices)
@@ -78,7 +79,7 @@ static cl_int send_create(cl_context c, const cl_context_properties *properties)
 	struct link *link;
 	FOR_LINKS(link, c->o.links) {
 		if (c->notify)
-			session_listen(link->session); /* errors are reported also between calls */
+			session_listen(link->session); /* errors are also reported between calls */
 		cl_int one = send_to(link, c, properties ? wire : NULL, n + 1);
 		status = one ? one : status;
 	}

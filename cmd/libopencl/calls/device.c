@@ -37,7 +37,7 @@ cl_int ob_clGetDeviceIDs(cl_platform_id platform, cl_device_type device_type, cl
 	return found ? CL_SUCCESS : CL_DEVICE_NOT_FOUND;
 }
 
-/* query_worker is for parameters outside the snapshot: the driver's own extensions. */
+/* query_worker queries parameters outside the snapshot: the driver's own extensions. */
 static cl_int query_worker(cl_device_id d, cl_device_info param_name, size_t param_value_size, void *param_value, size_t *param_value_size_ret) {
 	struct blob value = {NULL, 0};
 	int32_t status = device_refusal(d, param_name);
@@ -87,7 +87,7 @@ static cl_device_id sub_device_new(cl_device_id parent, uint64_t id, struct fact
 
 static uint64_t list_length(const cl_device_partition_property *list) {
 	uint64_t n = 0;
-	/* Counts have a terminating zero of their own before the list's. */
+	/* A list of counts has a terminating zero of its own before the list's. */
 	if (list[0] == CL_DEVICE_PARTITION_BY_COUNTS)
 		for (n = 2; list[n - 1] != CL_DEVICE_PARTITION_BY_COUNTS_LIST_END; n++)
 			;
@@ -96,7 +96,8 @@ static uint64_t list_length(const cl_device_partition_property *list) {
 	return n;
 }
 
-/* new_sub_devices creates an object for each sub-device of the worker, since those that are not returned must be released. */
+/* new_sub_devices creates an object for each of the worker's sub-devices, since those that are not
+ * returned must be released. */
 static cl_int new_sub_devices(cl_device_id parent, uint64_t first, cl_uint count, struct facts *facts, const struct blob *partition, cl_device_id *all) {
 	cl_int status = CL_SUCCESS;
 	for (cl_uint i = 0; i < count; i++) {
@@ -139,7 +140,7 @@ cl_int ob_clCreateSubDevices(cl_device_id parent, const cl_device_partition_prop
 		return CL_INVALID_VALUE;
 	if (max == 0)
 		max = (cl_uint)device_number(parent, CL_DEVICE_MAX_COMPUTE_UNITS);
-	if (max == 0 || max > MAX_SUB_DEVICES) /* a number of the worker's */
+	if (max == 0 || max > MAX_SUB_DEVICES) /* the worker reported this number */
 		max = max ? MAX_SUB_DEVICES : 1;
 	cl_int status = make_sub_devices(parent, properties, max, num_devices, out_devices, &count);
 	if (status == 0 && num_devices_ret)

@@ -5,7 +5,7 @@ cl_int ob_clRetainEvent(cl_event e) { return object_retain(e); }
 
 cl_int ob_clReleaseEvent(cl_event e) { return object_release(e); }
 
-/* poll_status subscribes at the first poll; further ones only read the notices that have arrived. */
+/* poll_status subscribes at the first poll; later polls only read the notices that have arrived. */
 static int32_t poll_status(cl_event e) {
 	int32_t status = event_status(e);
 	if (status <= 0 || !e->queue)
@@ -31,7 +31,7 @@ cl_int ob_clGetEventInfo(cl_event e, cl_event_info param_name, size_t param_valu
 	return CL_INVALID_VALUE;
 }
 
-/* fetch queries the worker for times that have not arrived, after it has subscribed to them. */
+/* fetch queries the worker for times that have not arrived, after subscribing to them. */
 static cl_int fetch(cl_event e, cl_profiling_info param, cl_ulong *value) {
 	struct blob raw = {NULL, 0};
 	event_watch(e);
@@ -94,7 +94,7 @@ cl_event ob_clCreateUserEvent(cl_context context, cl_int *errcode_ret) {
 	struct link *link;
 	if (e)
 		FOR_LINKS(link, e->o.links) {
-			session_shared(link->session); /* a worker that blocks for one thread would not receive the event from another */
+			session_shared(link->session); /* a worker that blocks for one thread does not receive the event from another */
 			cl_int one = send_clCreateUserEvent(link->session, NULL, context->o.id, e->o.id);
 			status = one ? one : status;
 		}

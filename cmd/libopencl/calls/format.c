@@ -14,7 +14,7 @@ static size_t channel_bytes(cl_channel_type type) {
 	}
 }
 
-/* Types of which one value holds all channels. */
+/* Types whose one value holds all channels. */
 static size_t packed_bytes(cl_channel_type type) {
 	switch (type) {
 	case CL_UNORM_SHORT_565: case CL_UNORM_SHORT_555:
@@ -49,7 +49,8 @@ size_t format_element(const cl_image_format *format) {
 	return packed && n ? packed : n * channel_bytes(type);
 }
 
-/* The cache is one allocation, freed with the context's blob: for each query a head, followed by the formats. */
+/* The cache is one allocation, freed with the context's blob: for each query a head, followed by
+ * the formats. */
 struct formats {
 	uint64_t flags;
 	uint32_t type, link, count, pad;
@@ -78,7 +79,7 @@ static int cache_add(cl_context context, struct formats *key, const struct blob 
 	return 1;
 }
 
-/* The formats of a link, queried once. The context's lock is held when it returns 0. */
+/* Returns the formats of a link, queried once. The context's lock is held when it returns 0. */
 static int32_t formats_of(cl_context context, struct link *link, uint64_t flags, cl_mem_object_type type, const struct formats **found) {
 	struct formats key = {.flags = flags, .type = type, .link = link->index};
 	pthread_mutex_lock(&context->lock);
@@ -129,7 +130,7 @@ int32_t format_links(cl_context context, cl_mem_flags flags, cl_mem_object_type 
 	return *links ? 0 : status;
 }
 
-/* Formats that any link supports, each once. */
+/* Adds a link's formats to those that any link supports, each once. */
 static int32_t union_add(struct blob *all, cl_context context, struct link *link, uint64_t flags, cl_mem_object_type type) {
 	const struct formats *f;
 	int32_t status = formats_of(context, link, flags, type, &f);

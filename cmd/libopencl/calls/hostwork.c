@@ -1,8 +1,7 @@
 /* hostwork.c: commands that the program's own process executes. Layer: calls.
  *
- * The command is two markers. When the first one is complete its turn has come; the second one, whose event the program gets, waits
- * for a user event that is set when the work is done.
- */
+ * The command is two markers. When the first one is complete, the command may run; the second one,
+ * whose event the program gets, waits for a user event that is set when the work is done. */
 #include "calls.h"
 
 struct work {
@@ -19,7 +18,7 @@ static void work_due(void *arg, int32_t status) {
 	free(w);
 }
 
-/* Takes over w when it succeeds. */
+/* Takes ownership of w when it succeeds. */
 static int32_t enqueue(cl_command_queue queue, cl_command_type type, struct work *w, cl_event turn, cl_event *event) {
 	int32_t status = enqueue_mark(queue, type, 1, &w->done, event);
 	if (status != 0)

@@ -19,7 +19,8 @@ int image_sliced(cl_mem_object_type type) {
 	return type == CL_MEM_OBJECT_IMAGE3D || type == CL_MEM_OBJECT_IMAGE2D_ARRAY || type == CL_MEM_OBJECT_IMAGE1D_ARRAY;
 }
 
-/* Bounds in the order of origins and regions; sizes that the type does not have are ignored. 0 for an unknown type. */
+/* Computes the bounds in the order of origins and regions; ignores sizes that the type does not
+ * have. Returns 0 for an unknown type. */
 static int extents(const cl_image_desc *d, size_t *e) {
 	e[0] = d->image_width;
 	e[1] = e[2] = 1;
@@ -90,7 +91,7 @@ static int device_takes(cl_device_id device, const struct plan *p) {
 	}
 }
 
-/* Links whose devices accept the size; an error when there are none. */
+/* Finds the links whose devices accept the size; returns an error when there are none. */
 static int32_t plan_links(struct plan *p) {
 	for (cl_uint i = 0; i < p->context->device_count; i++)
 		if (device_takes(p->context->devices[i], p))
@@ -178,7 +179,8 @@ static int32_t check_descriptor(struct plan *p) {
 	return 0;
 }
 
-/* The limits on the sizes are the worker's: the bytes are bounded here, so that no product of sizes and pitches overflows. */
+/* The worker checks the limits on the sizes: here only the bytes are bounded, so that no product of
+ * sizes and pitches overflows. */
 static int32_t check_bytes(const struct plan *p) {
 	size_t n = p->element;
 	for (int i = 0; i < 3; i++)
@@ -232,7 +234,8 @@ static void image_facts(cl_mem m, const struct plan *p) {
 	i->shadow_slice = keep && p->slice_pitch ? p->slice_pitch : i->shadow_row * (t == CL_MEM_OBJECT_IMAGE1D_ARRAY ? 1 : p->extent[1]);
 }
 
-/* The descriptor on the wire: only the type's own sizes, and no pitch except that of rows in a buffer. */
+/* Returns the descriptor on the wire: only the type's own sizes, and no pitch except that of rows
+ * in a buffer. */
 static cl_image_desc wire_desc(cl_mem m) {
 	cl_image_desc d;
 	memset(&d, 0, sizeof d);

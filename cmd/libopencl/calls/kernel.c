@@ -5,7 +5,8 @@ cl_int ob_clRetainKernel(cl_kernel k) { return object_retain(k); }
 
 cl_int ob_clReleaseKernel(cl_kernel k) { return object_release(k); }
 
-/* Finds the links where the program has a kernel of that name. Returns their number; 0 with the reason in *status. */
+/* Finds the links where the program has a kernel of that name. Returns their number; 0 with the
+ * reason in *status. */
 static uint32_t find_on(cl_program p, const char *name, struct kernel_on *on, int32_t *status) {
 	uint32_t count = 0;
 	struct link *l;
@@ -30,7 +31,7 @@ static void drop_on(struct kernel_on *on, uint32_t count) {
 		outcome_drop(on[i].outcome);
 }
 
-/* The links must agree on what the arguments are. */
+/* The links must report the same arguments. */
 static int32_t choose_shape(const struct kernel_on *on, uint32_t count, struct shape **chosen) {
 	*chosen = on[0].shape;
 	for (uint32_t i = 1; i < count; i++) {
@@ -93,7 +94,7 @@ static int32_t create_all(cl_program p, const char *names, cl_kernel *kernels) {
 	return status;
 }
 
-/* The names of the first link where there are any; the caller drops *held. */
+/* Returns the names of the first link that has any; the caller drops *held. */
 static const char *program_names(cl_program p, struct outcome **held) {
 	struct link *l;
 	*held = NULL;
@@ -109,7 +110,7 @@ static const char *program_names(cl_program p, struct outcome **held) {
 	return NULL;
 }
 
-/* Without a name the error depends on whether the program has kernels at all. */
+/* Without a name, the error depends on whether the program has any kernels. */
 static int32_t check_unnamed(cl_program p) {
 	struct outcome *held;
 	int32_t status = program_names(p, &held) ? CL_INVALID_VALUE : CL_INVALID_PROGRAM_EXECUTABLE;

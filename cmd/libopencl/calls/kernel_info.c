@@ -11,7 +11,8 @@ static int32_t answer_blob(uint16_t op, uint32_t param, int32_t status, struct b
 	return status;
 }
 
-/* The link that answers what is the same on all: the one with the most complete facts. */
+/* Returns the link that answers queries with the same answer on all links: the one with the most
+ * complete facts. */
 static const struct kernel_on *main_on(cl_kernel k) {
 	for (uint32_t i = 0; i < k->on_count; i++)
 		if (k->on[i].shape == k->shape)
@@ -55,7 +56,7 @@ cl_int ob_clGetKernelArgInfo(cl_kernel k, cl_uint arg_indx, cl_kernel_arg_info p
 	return answer_blob(OP_clGetKernelArgInfo, param_name, status, &value, param_value_size, param_value, param_value_size_ret);
 }
 
-/* The device of a query: NULL is allowed when there is only one. */
+/* Finds the device of a query: NULL is allowed when there is only one. */
 static int32_t find_device(cl_kernel k, cl_device_id *device, const struct kernel_on **on) {
 	if (!*device && k->program->device_count != 1)
 		return CL_INVALID_DEVICE;
@@ -65,7 +66,8 @@ static int32_t find_device(cl_kernel k, cl_device_id *device, const struct kerne
 	return *on ? 0 : CL_INVALID_DEVICE;
 }
 
-/* True for answers that depend on the arguments set, or are not among the facts. */
+/* Returns true for answers that depend on the values of the arguments, or are not among the
+ * facts. */
 static int depends(cl_kernel k, cl_kernel_work_group_info name) {
 	return name == CL_KERNEL_GLOBAL_WORK_SIZE || (name == CL_KERNEL_LOCAL_MEM_SIZE && atomic_load(&k->locals));
 }

@@ -1,8 +1,7 @@
 /* launch.c: enqueues kernels. Layer: calls.
  *
- * What the driver would reject is rejected here, so that the error comes from the call. Unless an event is requested, no lock is
- * acquired and nothing allocated.
- */
+ * Launches that the driver would reject are rejected here, so that the call returns the error.
+ * Unless an event is requested, no lock is acquired and no memory allocated. */
 #include "calls.h"
 
 struct launch {
@@ -26,7 +25,7 @@ static int32_t check_global(struct launch *n, const struct limits *l) {
 	return 0;
 }
 
-/* The specification leaves a local size of 0 open and drivers differ, so the driver decides. */
+/* The specification does not define a local size of 0 and drivers differ, so the driver decides. */
 static int32_t check_local(const struct launch *n, const struct limits *l) {
 	size_t items = 1;
 	for (cl_uint i = 0; i < n->dimensions; i++) {
@@ -84,7 +83,7 @@ static int32_t check(struct launch *n, cl_command_queue queue) {
 
 static int32_t use(struct command *c, const struct arg_shape *a, uint64_t id) {
 	cl_mem m = object_find(id, KIND_MEM);
-	if (!m) /* released since it was set: the driver's object would be freed, too */
+	if (!m) /* released since it was set: the driver's object would be freed as well */
 		return CL_INVALID_KERNEL_ARGS;
 	int32_t status = a->reads || (m->flags & CL_MEM_READ_ONLY) ? command_reads(c, m) : command_writes(c, m);
 	object_drop(m);
@@ -135,6 +134,6 @@ cl_int ob_clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_ui
 cl_int ob_clEnqueueTask(cl_command_queue queue, cl_kernel kernel, cl_uint num_events_in_wait_list, const cl_event *event_wait_list, cl_event *event) {
 	static const size_t one = 1;
 	struct launch n = {kernel, 1, NULL, &one, &one, 0};
-	/* Drivers report a task's command type as that of a launch. */
+	/* Drivers report the command type of a launch for a task. */
 	return enqueue(queue, &n, CL_COMMAND_NDRANGE_KERNEL, num_events_in_wait_list, event_wait_list, event);
 }

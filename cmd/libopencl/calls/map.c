@@ -1,16 +1,18 @@
 /* map.c: maps and unmaps of buffers and images. Layer: calls.
  *
- * A map shows a region of an object in the program's memory: its own with CL_MEM_USE_HOST_PTR, otherwise a shadow of the whole
- * storage, reserved without commit, so that only mapped pages use memory and overlapping maps agree. A map reads its region from
- * the device, also for writing, because unmap writes all of it back; CL_MAP_WRITE_INVALIDATE_REGION reads nothing. By the
- * specification the program has finished its accesses when it enqueues the unmap, so the data is sent then. A region whose read
- * has not arrived by then cannot have been written, and is not written back.
- */
+ * A map makes a region of an object accessible in the program's memory: its own with
+ * CL_MEM_USE_HOST_PTR, otherwise a shadow of the whole storage, reserved without commit, so that
+ * only mapped pages use memory and overlapping maps agree. A map reads its region from the device,
+ * also for writing, because unmap writes all of it back; CL_MAP_WRITE_INVALIDATE_REGION reads
+ * nothing. By the specification the program has finished its accesses when it enqueues the unmap,
+ * so the data is sent then. A region whose read has not arrived by then cannot have been written,
+ * and is not written back. */
 #include "calls.h"
 
 #include <sys/mman.h>
 
-/* The address of the object's first byte in the program's memory; NULL when there is no memory. */
+/* Returns the address of the object's first byte in the program's memory; NULL when there is no
+ * memory. */
 static unsigned char *base_of(cl_mem m) {
 	cl_mem root = m->root;
 	if (m->host_ptr)
@@ -101,14 +103,15 @@ static int32_t map_fetch(const struct map_call *call, struct mapping *p) {
 
 static int queue_idle(cl_command_queue q) { return atomic_load(&q->sent) <= atomic_load(&q->finished); }
 
-/* A blocking map implies that earlier commands are complete. Without a command of its own to wait for, that is a finish. */
+/* A blocking map implies that earlier commands are complete. When the map has no command of its own
+ * to wait for, that requires a finish. */
 static int32_t await_earlier(const struct map_call *call, cl_event own) {
 	if (own)
 		return event_wait(own);
 	return call->blocking && !queue_idle(call->queue) ? ob_clFinish(call->queue) : 0;
 }
 
-/* Reads nothing. A command is sent only for an event or a wait list. */
+/* Maps without reading. A command is sent only for an event or a wait list. */
 static int32_t map_nothing(const struct map_call *call, struct mapping *p) {
 	struct command c;
 	int sends = call->event || call->count;
@@ -206,7 +209,8 @@ void *ob_clEnqueueMapImage(cl_command_queue queue, cl_mem image, cl_bool blockin
 
 static int writes_back(const struct mapping *p) { return p->writes && (!p->fetch || atomic_load(&p->fetch->arrived)); }
 
-/* write_back writes the mapped region to the device. Mapped memory that held all of the contents before holds them afterwards. */
+/* write_back writes the mapped region to the device. If the mapped memory held the whole contents
+ * before, it holds them afterwards. */
 static int32_t write_back(struct command *c, const struct mapping *p) {
 	struct region g = mapping_region(p);
 	cl_mem root = p->object->root;
@@ -221,7 +225,7 @@ static int32_t write_back(struct command *c, const struct mapping *p) {
 	return status;
 }
 
-/* Without data, a command is sent only for an event or a wait list. */
+/* Unmaps. Without data to write back, a command is sent only for an event or a wait list. */
 static int32_t unmap(struct command *c, const struct mapping *p) {
 	if (writes_back(p))
 		return write_back(c, p);

@@ -11,7 +11,7 @@ cl_int ob_clSetMemObjectDestructorCallback(cl_mem m, PFN_clSetMemObjectDestructo
 	struct destructor *d = malloc(sizeof *d);
 	if (!d)
 		return CL_OUT_OF_HOST_MEMORY;
-	/* Through void (*)(void): both sides are called with two object pointers. */
+	/* The cast goes through void (*)(void): both types take two object pointers. */
 	d->call = (void (*)(void *, void *))(void (*)(void))notify;
 	d->user_data = user_data;
 	pthread_mutex_lock(&m->lock);
@@ -21,7 +21,7 @@ cl_int ob_clSetMemObjectDestructorCallback(cl_mem m, PFN_clSetMemObjectDestructo
 	return CL_SUCCESS;
 }
 
-/* Maps are counted at the root, as drivers do. */
+/* Maps are counted at the root, as in drivers. */
 static cl_uint map_count(cl_mem m) { return m == m->root || mem_over_svm(m) ? atomic_load(&m->root->map_count) : 0; }
 
 static size_t offset_in_parent(cl_mem m) { return m->parent && !mem_over_svm(m) ? m->offset - m->parent->offset : 0; }

@@ -1,7 +1,7 @@
 /* pipe.c: pipes. Only kernels access their contents, so a pipe serves the link whose kernels use it. Layer: calls. */
 #include "calls.h"
 
-/* Before OpenCL 3.0 no property says so, but then pipes are not optional. */
+/* Before OpenCL 3.0 no property reports pipes, but there they are not optional. */
 static int has_pipes(cl_device_id device) {
 	return device_bool(device, CL_DEVICE_PIPE_SUPPORT) || (device_number(device, CL_DEVICE_MAX_PIPE_ARGS) > 0
 		&& device_number(device, CL_DEVICE_NUMERIC_VERSION) == 0);

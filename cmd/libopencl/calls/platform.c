@@ -6,7 +6,7 @@ struct text {
 	const char *value;
 };
 
-/* generic holds the answers when the devices belong to different platforms. */
+/* generic contains the answers when the devices belong to different platforms. */
 static const struct text generic[] = {
 	{CL_PLATFORM_PROFILE, "FULL_PROFILE"},
 	{CL_PLATFORM_VERSION, "OpenCL 3.0 Outboard"},

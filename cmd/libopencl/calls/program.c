@@ -35,7 +35,8 @@ static struct blob join(cl_uint count, const char **strings, const size_t *lengt
 	return all;
 }
 
-/* Includes of absolute names are rewritten in the text that is sent, since they have other paths on the device's node. */
+/* Absolute names in includes are rewritten in the text that is sent, since the headers have other
+ * paths on the device's node. */
 static int32_t send_source(cl_program p) {
 	size_t size = p->source.size - 1;
 	char *text = malloc(size + 1);
@@ -44,7 +45,7 @@ static int32_t send_source(cl_program p) {
 	memcpy(text, p->source.data, size);
 	scan_relocate(text, size);
 	if (size == 0)
-		text[size++] = '\n'; /* drivers take a length of 0 for a NUL-terminated text */
+		text[size++] = '\n'; /* drivers treat a length of 0 as a NUL-terminated text */
 	struct link *l;
 	int32_t status = 0;
 	int sent = 0;
@@ -114,7 +115,7 @@ static int32_t binaries_check(cl_context context, const struct binaries *b) {
 	return status;
 }
 
-/* The binaries of one link's devices, one after the other. */
+/* Returns the binaries of one link's devices, one after the other. */
 static struct blob join_binaries(const struct binaries *b, const struct link *l, uint64_t *lengths) {
 	struct blob all = {0};
 	uint64_t n = 0;
@@ -260,7 +261,8 @@ cl_int ob_clSetProgramSpecializationConstant(cl_program p, cl_uint spec_id, size
 	return status;
 }
 
-/* Program-scope destructors, whose end this callback reports, exist in none of the reported versions. */
+/* This callback reports the end of program-scope destructors, which exist in none of the reported
+ * versions. */
 cl_int ob_clSetProgramReleaseCallback(cl_program p, PFN_clSetProgramReleaseCallback notify, void *user_data) {
 	(void)p;
 	(void)notify;

@@ -26,7 +26,7 @@ static int is_good(const struct outcome *o, cl_program p, cl_uint name) {
 	return o && o->facts && facts_find(o->facts, OP_clGetProgramInfo, p->o.id, 0, 0, name, &status, &size) && status == 0;
 }
 
-/* The first link that has an answer, else the first link. */
+/* Returns the first link that has an answer, else the first link. */
 static struct link *best_link(cl_program p, cl_uint name) {
 	struct link *l, *first = NULL;
 	FOR_LINKS(l, p->o.links) {
@@ -40,7 +40,7 @@ static struct link *best_link(cl_program p, cl_uint name) {
 	return first;
 }
 
-/* Copies, since a rebuild may free the facts. */
+/* Copies the answer, since a rebuild may free the facts. */
 static int32_t query(cl_program p, struct link *l, cl_uint name, struct blob *value) {
 	struct outcome *o = program_outcome(p, l->index);
 	int32_t status = 0;
@@ -70,7 +70,8 @@ static int32_t answer_first(cl_program p, const struct query *q) {
 	return answer_blob(q, query(p, l, q->name, &value), &value);
 }
 
-/* The sizes of all devices in the program's order, collected from the links. A link without an answer counts 0. */
+/* Collects the sizes of all devices from the links, in the program's order. A link without an
+ * answer counts 0. */
 static int32_t binary_sizes(cl_program p, size_t *sizes) {
 	struct link *l;
 	int answered = 0;
@@ -90,7 +91,7 @@ static int32_t binary_sizes(cl_program p, size_t *sizes) {
 	return answered ? 0 : status;
 }
 
-/* query_sizes queries the sizes and records them as told. */
+/* query_sizes queries the sizes and records them as returned to the program. */
 static int32_t query_sizes(cl_program p, size_t *sizes) {
 	size_t bytes = p->device_count * sizeof *sizes, *copy = malloc(bytes + 1);
 	int32_t status = copy ? binary_sizes(p, sizes) : CL_OUT_OF_HOST_MEMORY;
@@ -109,8 +110,9 @@ static int32_t query_sizes(cl_program p, size_t *sizes) {
 	return 0;
 }
 
-/* answered_sizes returns the sizes that the program was last told, from which it has allocated its memory. Without any, they are queried
- * and count as told. They are never taken from a later answer of the worker. */
+/* answered_sizes returns the sizes that were last returned to the program, from which it has
+ * allocated its memory. If none were returned, they are queried and recorded as returned. They are
+ * never taken from a later answer of the worker. */
 static int32_t answered_sizes(cl_program p, size_t *sizes) {
 	size_t bytes = p->device_count * sizeof *sizes;
 	pthread_mutex_lock(&p->lock);
@@ -130,7 +132,8 @@ static int32_t answer_binary_sizes(cl_program p, const struct query *q) {
 	return status;
 }
 
-/* Copies the binaries of a link's devices into the program's memory, whose sizes are sizes: other sizes are an error. */
+/* Copies the binaries of a link's devices into the program's memory, which has the given sizes:
+ * other sizes are an error. */
 static int32_t fetch_binaries(cl_program p, struct link *l, const size_t *sizes, unsigned char **to) {
 	struct blob all = {0};
 	int32_t status = call_clGetProgramInfo(l->session, p->o.id, CL_PROGRAM_BINARIES, &all);
@@ -205,7 +208,7 @@ static int32_t answer_log(const struct outcome *o, const struct query *q, const 
 	return status;
 }
 
-/* The headers could not be sent, so no worker knows of that build. */
+/* Answers for a build whose headers could not be sent, so that no worker knows of it. */
 static int32_t answer_refused(const struct outcome *o, const struct query *q) {
 	const char *log = o->text->headers.refusal;
 	cl_build_status status = CL_BUILD_ERROR;

@@ -3,8 +3,9 @@
 
 static const cl_command_queue_properties host_bits = CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE;
 
-/* ---- properties. Plain ones are checked here, and the queue is made without waiting. What else there is (queues on the device,
- * their sizes, hints, what only this driver knows) the driver is asked about. */
+/* ---- properties. Plain properties are checked here, and the queue is created without waiting. For
+ * all others (queues on the device, their sizes, hints, properties that only this driver knows) the
+ * driver's result is awaited. */
 
 struct queue_args {
 	cl_command_queue_properties bits;
@@ -104,7 +105,7 @@ cl_command_queue ob_clCreateCommandQueue(cl_context context, cl_device_id device
 
 cl_int ob_clRetainCommandQueue(cl_command_queue q) { return object_retain(q); }
 
-/* Releasing flushes: the worker does so when its driver's queue goes. */
+/* Releasing flushes: the worker flushes when its driver's queue is released. */
 cl_int ob_clReleaseCommandQueue(cl_command_queue q) { return object_release(q); }
 
 cl_int ob_clGetCommandQueueInfo(cl_command_queue q, cl_command_queue_info param_name, size_t param_value_size, void *param_value, size_t *param_value_size_ret) {

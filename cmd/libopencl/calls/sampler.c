@@ -27,7 +27,8 @@ static void sampler_destroy(void *object) {
 	object_drop(s->context);
 }
 
-/* Sent as clCreateSampler, which every driver has: it expresses all forwarded properties. */
+/* The sampler is sent as clCreateSampler, which every driver has: it can express all forwarded
+ * properties. */
 static cl_sampler sampler_new(cl_context context, const struct sampler_plan *p, const cl_sampler_properties *properties, cl_int *errcode_ret) {
 	int32_t status = check_sampler(context, p);
 	cl_sampler s = status == 0 ? object_new(sizeof *s, KIND_SAMPLER, context->o.links, sampler_destroy) : NULL;

@@ -1,16 +1,17 @@
 /* svm.c: shared virtual memory, coarse-grained. Layer: calls.
  *
- * The worker's driver chooses an allocation's address, and this process reserves the same one. When it is in use here, the worker is
- * asked for another one while the refused ones are kept, with so much padding that the driver does not take it from its heap.
- * A context over several links has none: drivers can't be told an address.
- */
+ * The worker's driver chooses an allocation's address, and this process reserves the same one. When
+ * it is in use here, the worker is asked for another one while the refused ones are kept, with so
+ * much padding that the driver does not allocate it from its heap. A context over several links has
+ * no SVM: drivers can't be given an address. */
 #include "svm.h"
 
 #include "calls.h"
 
 #include <string.h>
 
-/* PADDING_FIRST keeps two allocations from sharing a page; PADDING_NEXT is more than malloc takes from its heap. */
+/* PADDING_FIRST keeps two allocations from sharing a page; PADDING_NEXT is more than malloc
+ * allocates from its heap. */
 enum { ATTEMPTS = 8, PADDING_FIRST = 4096, PADDING_NEXT = 33 << 20, LARGEST_PATTERN = 128 };
 
 static int device_has_svm(cl_device_id d) { return (device_number(d, CL_DEVICE_SVM_CAPABILITIES) & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER) != 0; }
@@ -37,7 +38,8 @@ static int can_allocate(cl_context context, cl_svm_mem_flags flags, size_t size,
 	return 1;
 }
 
-/* An allocation that has its address here, or one without host_ptr when that is in use; NULL when there is no memory. */
+/* Returns an allocation that has its address here, or one without host_ptr when that is in use;
+ * NULL when there is no memory. */
 static cl_mem attempt(cl_context context, cl_svm_mem_flags flags, size_t size, cl_uint alignment, uint64_t padding) {
 	struct link *link = context->devices[0]->link;
 	int32_t status;
@@ -85,7 +87,7 @@ void ob_clSVMFree(cl_context context, void *p) { svm_free(context, p); }
 
 /* ---- commands */
 
-/* What all commands check first: the device, then the wait list. */
+/* The first checks of all commands: the device, then the wait list. */
 static int32_t check_queue(cl_command_queue queue, cl_uint count, const cl_event *list) {
 	return device_has_svm(queue->device) ? command_check_waits(queue->context, count, list) : CL_INVALID_OPERATION;
 }
@@ -128,7 +130,7 @@ cl_int ob_clEnqueueSVMFree(cl_command_queue queue, cl_uint num, void **pointers,
 	return status;
 }
 
-/* A copy; an end without an allocation is the program's own memory. */
+/* A copy; a source or destination without an allocation is the program's own memory. */
 struct copy {
 	void *to;
 	const void *from;
@@ -143,7 +145,7 @@ static void copy_due(void *arg, int32_t status) {
 	free(n);
 }
 
-/* Both ends are the program's own memory. */
+/* Copies between two places in the program's own memory. */
 static int32_t copy_host(cl_command_queue queue, const struct copy *n, cl_uint count, const cl_event *list, cl_event *event) {
 	struct copy *kept = malloc(sizeof *kept);
 	if (!kept)
@@ -169,7 +171,8 @@ static int32_t copy_device(cl_command_queue queue, const struct copy *n, cl_uint
 	return command_end(&c, status);
 }
 
-/* Copies that do not touch the program's memory, or only that: the call waits for the command's event when it blocks. */
+/* Copies that do not access the program's memory, or only that: a blocking call waits for the
+ * command's event. */
 static int32_t copy_apart(cl_command_queue queue, const struct copy *n, cl_bool blocking, cl_uint count, const cl_event *list, cl_event *event) {
 	cl_event own = NULL, *out = event ? event : blocking ? &own : NULL;
 	int32_t status;
@@ -202,7 +205,7 @@ static int overlap(const void *a, const void *b, size_t size) {
 	return (x < y ? y - x : x - y) < size;
 }
 
-/* CL_INVALID_VALUE for bytes that begin in an allocation and end elsewhere. */
+/* Returns CL_INVALID_VALUE for bytes that begin in an allocation and end outside. */
 static int32_t find_ends(cl_context context, struct copy *n) {
 	size_t offset;
 	n->to_mem = svm_find(context, n->to, n->size, &n->to_offset);
@@ -297,7 +300,7 @@ cl_int ob_clEnqueueSVMUnmap(cl_command_queue queue, void *p, cl_uint count, cons
 	return status;
 }
 
-/* A hint: with one link there is nowhere to migrate to. A size of 0 names the whole allocation. */
+/* A hint: with one link there is no place to migrate to. A size of 0 means the whole allocation. */
 cl_int ob_clEnqueueSVMMigrateMem(cl_command_queue queue, cl_uint num, const void **pointers, const size_t *sizes, cl_mem_migration_flags flags, cl_uint count, const cl_event *list, cl_event *event) {
 	static const cl_mem_migration_flags known = CL_MIGRATE_MEM_OBJECT_HOST | CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED;
 	int32_t status = device_has_svm(queue->device) ? 0 : CL_INVALID_OPERATION;
@@ -315,7 +318,7 @@ cl_int ob_clEnqueueSVMMigrateMem(cl_command_queue queue, cl_uint num, const void
 
 /* ---- kernels */
 
-/* Sends which allocations the kernel reaches by pointers that are no arguments. */
+/* Sends the allocations that the kernel reaches through pointers that are not arguments. */
 static int32_t send_pointers(cl_kernel k, void *const *pointers, size_t count) {
 	cl_context context = k->program->context;
 	uint64_t *ids = malloc(count * sizeof *ids);

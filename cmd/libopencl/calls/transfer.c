@@ -1,9 +1,9 @@
 /* transfer.c: reads and writes of buffers, rectangles and images. Layer: calls.
  *
- * A blocking read receives directly into the program's memory. A non-blocking one leaves a track, which a reading thread fills
- * before it processes anything that implies the command's end. A write's data is copied when it is sent, so a blocking write
- * returns without waiting for the device.
- */
+ * A blocking read receives directly into the program's memory. A non-blocking one registers a
+ * track, which a reading thread fills before it processes any message that implies the command's
+ * end. A write's data is copied when it is sent, so a blocking write returns without waiting for
+ * the device. */
 #include "calls.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ static void read_failed(struct read *r, int32_t status) {
 	context_notify(r->queue->context, text, NULL, 0);
 }
 
-/* A handler. */
+/* The handler of a read's track. */
 static void read_ended(struct track *track, int32_t status) {
 	struct read *r = track->user;
 	if (status == 0)
@@ -131,7 +131,8 @@ int32_t read_region(cl_command_queue queue, cl_command_type type, const struct r
 	return region_end(&c, status, blocking, blocking);
 }
 
-/* A blocking write returns early like any other, but fails when an event of its wait list is known to have failed. */
+/* Begins a write. A blocking write returns early like any other, but fails when an event of its
+ * wait list is known to have failed. */
 static int32_t command_begin_write(struct command *c, cl_command_queue queue, cl_command_type type, cl_bool blocking, cl_uint count, const cl_event *list, cl_event *event) {
 	int32_t status = command_begin(c, queue, type, count, list, event);
 	for (cl_uint i = 0; status == 0 && blocking && i < count; i++)

@@ -1,5 +1,5 @@
-/* icd.c: the functions that a loader looks up in a driver library by name (cl_khr_icd). All others are in the dispatch table that
- * every object begins with. Layer: entry. */
+/* icd.c: the functions that a loader looks up in a driver library by name (cl_khr_icd). All others
+ * are in the dispatch table with which every object begins. Layer: entry. */
 #include "calls.h"
 #include "entry.h"
 #include "library.h"
@@ -32,7 +32,8 @@ EXPORTED cl_int CL_API_CALL clGetPlatformInfo(cl_platform_id platform, cl_platfo
 	return chosen()->clGetPlatformInfo(platform, param_name, param_value_size, param_value, param_value_size_ret);
 }
 
-/* clGetExtensionFunctionAddress is what loaders call first, before there is a platform: it opens no session. */
+/* Loaders call clGetExtensionFunctionAddress first, before there is a platform: it opens no
+ * session. */
 EXPORTED void *CL_API_CALL clGetExtensionFunctionAddress(const char *name) {
 	if (name && strcmp(name, "clIcdGetPlatformIDsKHR") == 0)
 		return (void *)clIcdGetPlatformIDsKHR;

@@ -1,8 +1,9 @@
-/* layer.c: the library as a layer of the OpenCL loader, which records the calls of another driver. Layer: entry.
+/* layer.c: the library as a layer of the OpenCL loader, which records the calls of another driver.
+ * Layer: entry.
  *
- * A queue that the program makes gets profiling, so that the device's times can be recorded; the program does not notice: it is
- * told the properties that it asked for, and no times unless it asked for them.
- */
+ * A queue that the program creates gets profiling, so that the device's times can be recorded. This
+ * is not visible to the program: queries return the properties that it requested, and no times
+ * unless it requested them. */
 #include "entry.h"
 
 #include <CL/cl_layer.h>
@@ -19,14 +20,14 @@ struct asked {
 	struct asked *next;
 	cl_command_queue queue;
 	cl_command_queue_properties properties;
-	size_t listed;             /* bytes of list; 0 for a queue that was made without one */
+	size_t listed;             /* bytes of list; 0 for a queue that was created without a list */
 	cl_queue_properties list[MAX_PROPERTIES];
 };
 
 static pthread_mutex_t queues_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct asked *queues;
 
-/* A queue at the address of one that is gone replaces it. */
+/* Adds a queue. It replaces a released queue at the same address. */
 static void queue_add(cl_command_queue queue, cl_command_queue_properties properties, const cl_queue_properties *list) {
 	if (!queue)
 		return;
@@ -52,7 +53,8 @@ static void queue_add(cl_command_queue queue, cl_command_queue_properties proper
 	pthread_mutex_unlock(&queues_lock);
 }
 
-/* 1 when the queue has profiling that the program has not asked for; *asked is what it has asked for. */
+/* Returns 1 when the queue has profiling that the program has not requested; *asked is what the
+ * program requested. */
 static int queue_added(cl_command_queue queue, struct asked *asked) {
 	pthread_mutex_lock(&queues_lock);
 	struct asked *q = queues;
@@ -74,7 +76,8 @@ static cl_command_queue CL_API_CALL create_queue(cl_context context, cl_device_i
 	return q;
 }
 
-/* copy_properties returns the list with profiling, or NULL for one that is too long or for a queue on the device. */
+/* copy_properties returns the list with profiling, or NULL for a list that is too long or for a
+ * queue on the device. */
 static const cl_queue_properties *copy_properties(const cl_queue_properties *list, cl_queue_properties *to, cl_command_queue_properties *asked) {
 	size_t n = 0;
 	int found = 0;
@@ -112,7 +115,7 @@ static cl_command_queue CL_API_CALL create_queue_with(cl_context context, cl_dev
 	return q;
 }
 
-/* answer_list answers CL_QUEUE_PROPERTIES_ARRAY with the list that the program gave. */
+/* answer_list answers CL_QUEUE_PROPERTIES_ARRAY with the program's own list. */
 static cl_int answer_list(const struct asked *asked, size_t size, void *value, size_t *size_ret) {
 	if (value && size < asked->listed)
 		return CL_INVALID_VALUE;

@@ -1,5 +1,6 @@
-/* note.c: what is recorded of single calls beside their times: a queue's properties, sizes of data, mapped memory. In a layer the
- * data's sizes are added to those of the messages. Layer: entry. */
+/* note.c: properties of single calls that are recorded beside their times: a queue's properties,
+ * sizes of data, mapped memory. In a layer the data's sizes are added to those of the messages.
+ * Layer: entry. */
 #include "entry.h"
 
 static void note_bulk(struct record_call *call, uint64_t forward, uint64_t backward) {
@@ -9,7 +10,7 @@ static void note_bulk(struct record_call *call, uint64_t forward, uint64_t backw
 	call->backward += wire_padded(backward);
 }
 
-/* A call that waits for commands has returned. */
+/* Called when a call that waits for commands has returned. */
 static void note_wait(const struct record_call *call) {
 	if (call->head.flags & RECORD_BLOCKING)
 		entry_waited();
@@ -68,7 +69,7 @@ void note_clCreateProgramWithBinary(struct record_call *call, cl_program result,
 	note_bulk(call, result ? lengths[0] : 0, 0);
 }
 
-/* The binaries themselves, not the addresses to which they were copied. */
+/* Returns the size of the binaries themselves, not of the addresses to which they were copied. */
 static uint64_t binaries_size(cl_program program) {
 	size_t sizes[64], size = 0;
 	uint64_t all = 0;
@@ -103,7 +104,7 @@ void note_clSetKernelArg(struct record_call *call, cl_int result, cl_kernel kern
 	UNUSED(result);
 	call->object = (uintptr_t)kernel;
 	note_bulk(call, arg_value ? arg_size : 0, 0);
-	if (entry_sizes) { /* there is no message whose serial could be recorded */
+	if (entry_sizes) { /* there is no message with a serial to record */
 		call->serial = arg_index;
 		call->detail = entry_hash(arg_value, arg_size);
 	}
@@ -164,7 +165,8 @@ void note_clEnqueueWriteImage(struct record_call *call, cl_int result, cl_comman
 	note_wait(call);
 }
 
-/* A map is recorded with its address, its flags, and how much memory it shows; an unmap with the address. */
+/* A map is recorded with its address, its flags, and its size in bytes; an unmap with the
+ * address. */
 static void note_map(struct record_call *call, const void *result, cl_map_flags flags, uint64_t size) {
 	call->object = (uintptr_t)result;
 	call->detail = flags;

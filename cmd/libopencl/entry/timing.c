@@ -1,4 +1,5 @@
-/* timing.c: in a layer, the times of the device and other facts that the driver is asked for. Layer: entry. */
+/* timing.c: in a layer, the device's times and other facts that are queried from the driver. Layer:
+ * entry. */
 #include "entry.h"
 
 const struct _cl_icd_dispatch *entry_next;
@@ -16,7 +17,7 @@ static pthread_mutex_t timed_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct timed *timed;
 static size_t timed_count, timed_room;
 
-/* store_times is 0 while the command is not complete. */
+/* store_times returns 0 while the command is not complete. */
 static int store_times(const struct timed *t) {
 	cl_int status = CL_COMPLETE;
 	cl_ulong queued = 0, start = 0, end = 0;
@@ -33,7 +34,7 @@ static int store_times(const struct timed *t) {
 	return 1;
 }
 
-/* store_complete looks at the oldest commands, at most `most` of them. Called under the lock. */
+/* store_complete checks the oldest commands, at most `most` of them. Called under the lock. */
 static void store_complete(size_t most) {
 	size_t kept = 0, n = timed_count < most ? timed_count : most;
 	for (size_t i = 0; i < n; i++)

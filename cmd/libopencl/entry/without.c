@@ -1,5 +1,6 @@
-/* without.c: runs without the optimisations that hide the distance of the device, to check what `outboard plan --what-if` says
- * of them. OUTBOARD_WITHOUT has their names, such as async,shadow. Layer: entry. */
+/* without.c: runs without the optimisations that hide the distance of the device, to check the
+ * predictions of `outboard plan --what-if`. OUTBOARD_WITHOUT lists their names, such as
+ * async,shadow. Layer: entry. */
 #include "entry.h"
 #include "library.h"
 #include "zz_wire.h"
@@ -21,12 +22,13 @@ void entry_read_without(void) {
 
 uint64_t entry_serial(void) { return session_serial(NULL); }
 
-/* Called by the thread that made the call, which holds no lock. A request without effect is answered after all before it. */
+/* Called by the thread that made the call, which holds no lock. A request without effect is
+ * answered after all earlier ones. */
 void entry_sent(uint64_t before, int kind) {
 	int wait = entry_without & WITHOUT_ASYNC || (kind == CALL_CREATES && entry_without & WITHOUT_SHADOW);
 	uint64_t sent = entry_serial(), clock;
 	struct link *link;
-	if (sent == before) /* the library knew the answer */
+	if (sent == before) /* the library answered the call itself */
 		wait = kind == CALL_ASKS && entry_without & WITHOUT_LOCALITY;
 	else if (sent == session_answered())
 		wait = 0;

@@ -44,7 +44,7 @@ typedef void(CL_CALLBACK *PFN_clEnqueueSVMFree)(cl_command_queue, cl_uint, void 
 static const int32_t api_refusal = CL_INVALID_OPERATION;
 
 enum { LINKS = 64 };                        /* maximum of leases of one program */
-enum { ID_PLATFORM = 1, ID_DEVICE = 2, ID_FIRST = 0x100 }; /* object ids; the client mints from ID_FIRST up */
+enum { ID_PLATFORM = 1, ID_DEVICE = 2, ID_FIRST = 0x100 }; /* object ids; the client assigns ids from ID_FIRST up */
 
 /* A link is one lease: a session with the worker of one device. */
 struct link {
@@ -57,7 +57,7 @@ struct link {
 	_Atomic int64_t clock_offset; /* worker time + offset = the program's CLOCK_MONOTONIC, ns */
 	uint64_t memory_limit;
 	_Atomic uint64_t memory_used;
-	_Atomic int recorded;      /* the worker has sent all that it has recorded */
+	_Atomic int recorded;      /* the worker has sent its whole recording */
 	int malformed;             /* the snapshot could not be decoded */
 };
 
@@ -66,42 +66,44 @@ struct object {
 	const struct _cl_icd_dispatch *dispatch;
 	uint32_t magic, kind;
 	_Atomic uint32_t refs;     /* the program's references, as queries report them */
-	_Atomic uint32_t held;     /* holds: one for all references together, one for each object of this library that needs it */
+	_Atomic uint32_t held;     /* one for all references, one for each object that needs it */
 	uint64_t id;
 	uint64_t links;            /* bits of the links where the object exists */
 	_Atomic int32_t failed;    /* a late failure to create it, or 0 */
-	struct object *next;       /* private to object.c, as what follows */
+	struct object *next;       /* private to object.c, as the fields below */
 	void (*destroy)(void *object);
 	int in_table;
 };
 
-/* New object of size bytes (zeroed), refs 1, with a new id. destroy frees what the kind owns and drops what it holds. NULL when
- * there is no memory. */
+/* Returns a new object of size bytes (zeroed), refs 1, with a new id. destroy frees the kind's own
+ * memory and drops its holds. NULL when there is no memory. */
 void *object_new(size_t size, uint32_t kind, uint64_t links, void (*destroy)(void *object));
 /* The same with a given id and not in the table: object_find does not find it. */
 void *object_new_with_id(size_t size, uint32_t kind, uint64_t links, uint64_t id, void (*destroy)(void *object));
 void object_hold(void *object);
-/* Drops a hold, or the one reference of an object that was never returned to the program. All references together are one hold.
- * Dropping the last hold sends release to the object's links, calls destroy and frees. Inside a handler this is deferred to the
- * next call of object_reap. */
+/* Drops a hold, or the one reference of an object that was never returned to the program. All
+ * references together are one hold. Dropping the last hold sends release to the object's links,
+ * calls destroy and frees the object. Inside a handler this is deferred to the next call of
+ * object_reap. */
 void object_drop(void *object);
-/* The living object with that id and kind (0: any), held; or NULL. */
+/* Returns the live object with that id and kind (0: any), held; or NULL. */
 void *object_find(uint64_t id, uint32_t kind);
 int32_t object_retain(void *object);
 int32_t object_release(void *object);
 
-/* The loader's dispatch table, which every object begins with. Set by the first call. */
+/* The loader's dispatch table, with which every object begins. Set by the first call. */
 extern const struct _cl_icd_dispatch *object_dispatch;
 
 int api_valid(const void *handle, uint32_t kind);
 static inline uint64_t api_id(const void *handle) { return handle ? ((const struct object *)handle)->id : 0; }
-/* Called first by every entry point, with the dispatch table: opens the links on first use, fails in a forked child, notices a
- * second thread. 0, or the status that the call returns. */
+/* Every entry point calls it first, with the dispatch table: it opens the links on first use, fails
+ * in a forked child, and detects a second thread. Returns 0, or the status that the call
+ * returns. */
 int32_t library_enter(const struct _cl_icd_dispatch *);
 
 struct _cl_platform_id {
 	struct object o;
-	struct facts *facts;       /* of the one link, or what all links have in common */
+	struct facts *facts;       /* of the only link, or those common to all links */
 };
 
 struct _cl_device_id {
@@ -109,7 +111,7 @@ struct _cl_device_id {
 	struct link *link;
 	cl_device_id parent;       /* NULL for a root device, which is never freed */
 	struct facts *facts;       /* link->facts, or a sub-device's own */
-	struct blob partition;     /* properties that made a sub-device */
+	struct blob partition;     /* properties with which a sub-device was created */
 	_Atomic(struct refusal *) refused; /* queries that the driver rejects as unknown */
 };
 
@@ -117,7 +119,7 @@ struct _cl_context {
 	struct object o;
 	cl_uint device_count;
 	cl_device_id *devices;
-	struct blob properties;    /* as the program gave them, with the closing 0 */
+	struct blob properties;    /* the program's list, with the closing 0 */
 	PFN_context notify;
 	void *notify_data;
 	struct destructor *destructors;
@@ -146,20 +148,20 @@ struct _cl_command_queue {
 };
 
 struct _cl_event {
-	struct object o;           /* links: where it was minted; bridged ones are added */
+	struct object o;           /* links: where it was created; bridged ones are added */
 	cl_context context;
 	cl_command_queue queue;    /* NULL for user events */
 	cl_command_type command;
 	uint64_t serial;           /* of its command on its link */
 	_Atomic int32_t status;    /* CL_QUEUED .. CL_COMPLETE or an error, as far as known */
 	_Atomic uint32_t watched;
-	_Atomic uint32_t timed;    /* times are there */
+	_Atomic uint32_t timed;    /* times are set */
 	uint64_t times[5];         /* queued, submit, start, end, complete; program's clock */
 	struct event_callback *callbacks;
 	pthread_mutex_t lock;
 };
 
-/* A command on its way to a queue; on the caller's stack. */
+/* A command that is being enqueued; it lies on the caller's stack. */
 struct command {
 	struct session *session;
 	struct link *link;
@@ -174,21 +176,23 @@ struct command {
 
 /* 0, CL_INVALID_EVENT_WAIT_LIST, or CL_INVALID_CONTEXT for an event of another context. */
 int32_t command_check_waits(cl_context, cl_uint count, const cl_event *list);
-/* Checks the wait list, bridges events of other links, creates an event when out is
- * not NULL. A failure leaves nothing to undo. */
+/* Checks the wait list, bridges events of other links, creates an event when out is not NULL. On
+ * failure there is nothing to undo. */
 int32_t command_begin(struct command *, cl_command_queue, cl_command_type, cl_uint count, const cl_event *list, cl_event *out);
-/* Declare that the command uses the object: check its context and its late failure, and make it present and current on the
- * command's link (coherence.c). command_writes also marks every other link's copy as stale. */
+/* Declare that the command uses the object: check its context and its late failure, and make it
+ * present and current on the command's link (coherence.c). command_writes also marks every other
+ * link's copy as stale. */
 int32_t command_reads(struct command *, cl_mem);
 int32_t command_writes(struct command *, cl_mem);
-/* Returns the event to the program, or on a failure drops it. Returns status. To be called in every case after a successful begin. */
+/* Returns the event to the program, or on a failure drops it. Returns status. Must be called in
+ * every case after a successful begin. */
 int32_t command_end(struct command *, int32_t status);
 
-/* New ids, unique in the process, also across links. */
+/* Returns the first of count new ids, unique in the process, also across links. */
 uint64_t mint_ids(uint64_t count);
 struct link *link_at(uint32_t index);
 int32_t link_learn_clock(struct link *);
-/* Loops over the links of a bit mask. */
+/* Iterates over the links of a bit mask. */
 #define FOR_LINKS(l, bits) \
 	for (uint64_t bits_ = (bits); bits_ && ((l) = link_at((uint32_t)__builtin_ctzll(bits_)), 1); bits_ &= bits_ - 1)
 
@@ -206,7 +210,7 @@ int32_t info_answer(const void *value, size_t size, size_t param_value_size, voi
 struct facts *facts_new(const unsigned char *data, size_t size); /* copies; NULL when malformed */
 struct facts *facts_hold(struct facts *);
 void facts_drop(struct facts *);
-/* The fact, or NULL: then the caller queries the worker. */
+/* Returns the fact, or NULL: then the caller queries the worker. */
 const void *facts_find(const struct facts *, uint16_t op, uint64_t object, uint64_t device, uint16_t index, uint32_t param, int32_t *status, size_t *size);
 void facts_replace(struct facts *, uint16_t op, uint64_t object, uint32_t param, const void *value, size_t size);
 
@@ -214,24 +218,26 @@ void facts_replace(struct facts *, uint16_t op, uint64_t object, uint32_t param,
 int device_in_context(cl_context, cl_device_id);
 int32_t device_bool(cl_device_id, cl_device_info);
 int device_version(cl_device_id); /* 12 for OpenCL 1.2 */
-uint64_t device_number(cl_device_id, cl_device_info); /* of 4 or 8 bytes; 0 when unknown */
-/* CL_QUEUED .. CL_COMPLETE or an error, as far as known; sends nothing. */
+uint64_t device_number(cl_device_id, cl_device_info); /* a value of 4 or 8 bytes; 0 when unknown */
+/* Returns CL_QUEUED .. CL_COMPLETE or an error, as far as known; sends nothing. */
 int32_t event_status(cl_event);
-/* Waits until the event is complete or failed. 0 or an error. */
+/* Waits until the event is complete or failed. Returns 0 or an error. */
 int32_t event_wait(cl_event);
-/* The queue's sticky failure, which it clears, or 0. */
+/* Returns the queue's sticky failure, which it clears, or 0. */
 int32_t queue_take_sticky(cl_command_queue);
-/* Records that the command with that serial is complete, and so, in an in-order queue, are all before it. */
+/* Records that the command with that serial is complete, and with it, in an in-order queue, all
+ * earlier ones. */
 void queue_reached(cl_command_queue, uint64_t serial);
 cl_event event_new(cl_context, cl_command_queue, cl_command_type, uint64_t links);
 void event_set_status(cl_event, int32_t status);
-/* Calls run(arg, status) once when the event is complete or failed: on the listener thread, or at once when it already is.
- * 0, or CL_OUT_OF_HOST_MEMORY. */
+/* Calls run(arg, status) once when the event is complete or failed: on the listener thread, or at
+ * once when it already is. Returns 0, or CL_OUT_OF_HOST_MEMORY. */
 int32_t event_then(cl_event, void (*run)(void *arg, int32_t status), void *arg);
 
 /* ---- callback.c */
-/* Runs run(arg) on the listener thread, in the order of the posts. May be called anywhere, also in handlers: for calls into the
- * program, and for work that a handler must not do. 0, or CL_OUT_OF_HOST_MEMORY. */
+/* Runs run(arg) on the listener thread, in the order of the posts. May be called anywhere, also in
+ * handlers: for calls into the program, and for work that a handler must not do. Returns 0, or
+ * CL_OUT_OF_HOST_MEMORY. */
 int32_t callback_post(struct link *, void (*run)(void *arg), void *arg);
 /* Posts a call of the context's error callback, if there is one. May be called anywhere. */
 void context_notify(cl_context, const char *text, const void *private_info, size_t size);

@@ -1,18 +1,19 @@
-/* coherence.c: which links hold the current contents of a memory object, in a context over several links. Layer: objects.
+/* coherence.c: which links hold the current contents of a memory object, in a context over several
+ * links. Layer: objects.
  *
- * A command that uses an object on a link where it is stale first waits, on a link where it is current, for the queues that wrote
- * it, reads it there and writes it to its own link, on internal queues. That wait is longer than the specification asks: a
- * program whose writing command depends on a user event that it sets after this enqueue deadlocks. With one link nothing of
- * this happens.
- */
+ * A command that uses an object on a link where it is stale first waits, on a link where it is
+ * current, for the queues that wrote it, reads it there and writes it to its own link, on internal
+ * queues. That wait is longer than the specification requires: a program whose writing command
+ * depends on a user event that it sets after this enqueue deadlocks. With one link none of this
+ * happens. */
 #include "memory.h"
 
 enum { PIECE = 64 << 20 }; /* bytes of a buffer moved at once */
 
-/* Serialises moves. Neither callbacks nor reading threads acquire it. */
+/* Serialises copies between links. Neither callbacks nor reading threads acquire it. */
 static pthread_mutex_t moving = PTHREAD_MUTEX_INITIALIZER;
 
-/* An in-order queue of a context on a link, by ids: the program does not see it. */
+/* An in-order queue of a context on a link, by ids. It is not visible to the program. */
 struct internal {
 	struct internal *next;
 	struct link *link;
@@ -164,7 +165,7 @@ static int32_t move_read(const struct move *v, size_t offset, size_t size, const
 	return call_clEnqueueReadBuffer(v->from->session, v->from_queue, v->root->o.id, CL_TRUE, offset, size, NULL, 0, 0, at);
 }
 
-/* The write's failure is visible in its event only, since no other code uses its queue. */
+/* A failure of the write is visible only in its event, since no other code uses its queue. */
 static int32_t move_write(const struct move *v, size_t offset, size_t size, const struct layout *at) {
 	static const size_t zero[3];
 	struct session *s = v->to->session;
@@ -195,7 +196,7 @@ static int32_t move_pieces(const struct move *v) {
 	return status;
 }
 
-/* A live link where the contents are current; NULL: they are lost. */
+/* Returns a live link where the contents are current; NULL: they are lost. */
 static struct link *source_of(cl_mem root) {
 	struct link *link;
 	FOR_LINKS(link, atomic_load(&root->current))

@@ -18,7 +18,7 @@ static void forward_status(void *arg, int32_t status) {
 	free(b);
 }
 
-/* create_on_link creates the user event, once. 1 when it is new. */
+/* create_on_link creates the user event, once. Returns 1 when it is new. */
 static int create_on_link(cl_event e, struct link *link, int32_t *status) {
 	pthread_mutex_lock(&e->lock);
 	int new = !(e->o.links & link->bit);
@@ -53,7 +53,7 @@ int32_t command_check_waits(cl_context context, cl_uint count, const cl_event *l
 	return 0;
 }
 
-/* collect_waits omits complete events. */
+/* collect_waits collects the ids of a wait list, without complete events. */
 static int32_t collect_waits(struct command *c, cl_uint count, const cl_event *list) {
 	uint64_t *ids = count <= ROOM ? c->room : (c->heap = malloc(count * sizeof *ids));
 	int32_t status = ids ? 0 : CL_OUT_OF_HOST_MEMORY;
@@ -100,7 +100,7 @@ static void raise_to(_Atomic uint64_t *word, uint64_t value) {
 		;
 }
 
-/* The last message that this thread sent is the command, if it was sent. */
+/* The last message that this thread sent is the command, if the command was sent. */
 int32_t command_end(struct command *c, int32_t status) {
 	uint64_t serial = session_serial(c->session);
 	free(c->heap);
@@ -113,7 +113,7 @@ int32_t command_end(struct command *c, int32_t status) {
 		*c->out = c->minted;
 	} else {
 		if (serial == c->before)
-			c->minted->o.links = 0; /* the worker does not know it */
+			c->minted->o.links = 0; /* the worker does not have it */
 		object_drop(c->minted);
 	}
 	return status;

@@ -1,4 +1,4 @@
-/* device.c: device objects and what is known of them. Layer: objects. */
+/* device.c: device objects and the known answers to queries of them. Layer: objects. */
 #include "library.h"
 
 cl_device_id device_new_root(struct link *link) {

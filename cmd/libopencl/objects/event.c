@@ -1,7 +1,7 @@
-/* event.c: events: what is known of their status, and the callbacks that wait for it. Layer: objects.
+/* event.c: events: the known part of their status, and the callbacks that wait for it. Layer:
+ * objects.
  *
- * A status is learnt from a notice, from a reply that implies it, or from the program itself.
- */
+ * A status is learnt from a notice, from a reply that implies it, or from the program itself. */
 #include "library.h"
 
 struct event_callback {
@@ -11,7 +11,7 @@ struct event_callback {
 	cl_int status;  /* the argument of the call */
 	PFN_clSetEventCallback notify;
 	void *user_data;
-	void (*run)(void *, int32_t); /* the library's own, instead of notify */
+	void (*run)(void *, int32_t); /* the library's own callback, in place of notify */
 };
 
 struct link *event_link(cl_event e) { return e->queue ? e->queue->link : link_at((uint32_t)__builtin_ctzll(e->o.links)); }
@@ -195,7 +195,7 @@ static void record_wait(cl_event e, cl_int status) {
 		event_set_status(e, CL_COMPLETE);
 		queue_reached(e->queue, e->serial);
 	} else if (event_status(e) > 0) {
-		event_watch(e); /* it may be one of those that failed */
+		event_watch(e); /* it may be one of the failed events */
 	}
 }
 

@@ -23,7 +23,7 @@ struct facts {
 	struct entry *entries;
 };
 
-/* step reads the fact at *at and advances behind it. 0 when it does not fit. */
+/* step decodes the fact at *at and advances past it. Returns 0 when the fact is incomplete. */
 static int step(const unsigned char *data, size_t size, size_t *at, struct entry *e) {
 	if (size - *at < sizeof e->head)
 		return 0;
@@ -38,7 +38,7 @@ static int step(const unsigned char *data, size_t size, size_t *at, struct entry
 	return 1;
 }
 
-/* count is the number of facts, or -1 for a malformed blob. */
+/* count returns the number of facts, or -1 for malformed data. */
 static long count(const unsigned char *data, size_t size) {
 	long n = 0;
 	struct entry e;

@@ -1,7 +1,7 @@
-/* handle.c: recognises which eight bytes are a handle, without dereferencing them. Layer: objects.
+/* handle.c: determines whether eight bytes are a handle, without dereferencing them. Layer:
+ * objects.
  *
- * Used where neither the driver nor the source declares a kernel argument's type.
- */
+ * Used where neither the driver nor the source declares a kernel argument's type. */
 #include "kernel.h"
 #include "library.h"
 
@@ -25,7 +25,7 @@ static void remember_if_wanted(void *object, void *wanted) {
 	atomic_store(&recent[slot].id, o->id);
 }
 
-/* The object that was last found at the address, if it is alive. */
+/* Returns the object that was last found at the address, if it is alive. */
 static struct object *recall(const void *address) {
 	size_t slot = slot_of((uintptr_t)address);
 	if (atomic_load(&recent[slot].address) != (uintptr_t)address)

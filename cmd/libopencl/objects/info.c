@@ -11,7 +11,7 @@ int32_t info_answer(const void *value, size_t size, size_t param_value_size, voi
 	return CL_SUCCESS;
 }
 
-/* blob_copy is 0 when there is no memory. */
+/* blob_copy returns 0 when there is no memory. */
 int blob_copy(struct blob *b, const void *data, size_t size) {
 	b->size = size;
 	b->data = size ? malloc(size) : NULL;

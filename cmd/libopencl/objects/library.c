@@ -1,5 +1,5 @@
-/* library.c: the life of the library: the first call opens a session for each lease, exit or dlclose closes them.
- * Layer: objects. */
+/* library.c: the lifetime of the library: the first call opens a session for each lease, exit or
+ * dlclose closes them. Layer: objects. */
 #include "library.h"
 #include "record.h"
 #include "program.h"
@@ -59,7 +59,7 @@ static int exchange_hello(struct link *link) {
 	return link->device != NULL;
 }
 
-/* The workers of all leases start in parallel; then each is waited for. */
+/* The workers of all leases start in parallel; then the library waits for each. */
 static void open_links(void) {
 	const char *path = getenv("OUTBOARD_SOCKET");
 	if (!path || !*path) {
@@ -124,7 +124,8 @@ int32_t library_enter(const struct _cl_icd_dispatch *table) {
 	return 0;
 }
 
-/* Runs at exit or dlclose. Threads of the program may be inside calls: they find dead sessions in valid memory. */
+/* Runs at exit or dlclose. Threads of the program may be inside calls: they find dead sessions in
+ * valid memory. */
 __attribute__((destructor)) static void close_all(void) {
 	if (atomic_load(&library.state) != OPEN)
 		return;

@@ -11,7 +11,7 @@ struct library {
 	_Atomic int state;
 	_Atomic int shared;        /* more than one thread has called */
 	pthread_t first;           /* the thread that called first */
-	int forgetful;             /* sends arguments again that a kernel has already, for tests: set before the first call */
+	int forgetful;             /* sends unchanged arguments again; set before the first call */
 	uint64_t links;            /* bits of the links that are open */
 	cl_platform_id platform;   /* NULL without a link */
 	struct link link[LINKS];
@@ -26,7 +26,8 @@ void object_reap(void);
 /* Records that more than one thread calls. */
 void links_share(void);
 uint64_t clock_ns(void); /* CLOCK_MONOTONIC */
-/* Has the link's worker record for a trace, and compares the clocks; ends that, and waits for the rest. */
+/* link_record has the link's worker record for a trace, and compares the clocks; link_record_end
+ * ends that, and waits for the rest of the recording. */
 void link_record(struct link *);
 void link_record_end(struct link *);
 
@@ -42,20 +43,21 @@ void notice_died(void *user);
 void callback_run_all(void *user);
 
 /* event.c */
-/* The link whose worker knows the event's status. */
+/* Returns the link whose worker knows the event's status. */
 struct link *event_link(cl_event);
-/* Waits for all; the last failure of the links. The status of each event is in the event. */
+/* Waits for all events; returns the last failure of the links. The status of each event is in the
+ * event. */
 int32_t event_wait_all(cl_uint count, const cl_event *list);
 /* Registers a callback of the program. */
 int32_t event_add_callback(cl_event, cl_int type, PFN_clSetEventCallback notify, void *user_data);
 void event_fail(cl_event, int32_t status);
 void event_times(cl_event, struct link *, const uint64_t *times);
 void event_watch(cl_event);
-/* Fails all events of a link that died. */
+/* Fails all events of a link whose session died. */
 void events_died(struct link *);
 
 /* object.c */
-/* Calls visit for each living object, which is held meanwhile. */
+/* Calls visit for each live object, which is held meanwhile. */
 void object_each(uint32_t kind, void (*visit)(void *object, void *arg), void *arg);
 
 /* The destroy functions of kinds whose objects are created in another file. */
@@ -65,7 +67,7 @@ void context_destroy(void *), queue_destroy(void *), device_destroy(void *);
 int32_t device_refusal(cl_device_id, cl_device_info);
 void device_note_refusal(cl_device_id, cl_device_info, int32_t status);
 
-/* queue.c: all commands up to the serial are complete, in whatever order. */
+/* queue.c: records that all commands up to the serial are complete, in any order. */
 void queue_finished(cl_command_queue, uint64_t serial);
 
 /* names.c */
@@ -79,8 +81,9 @@ static inline cl_int set_errcode(cl_int *errcode_ret, cl_int status) {
 	return status;
 }
 int blob_copy(struct blob *, const void *data, size_t size);
-/* Completes a worker's answer to a query so that a program which relies on the specified form reads no further than it: a text gets
- * its NUL, a number of fixed size its missing bytes, as 0. 0 when there is no memory. */
+/* Completes a worker's answer to a query so that a program that relies on the specified form reads
+ * no further: a text gets its NUL, a number of fixed size its missing bytes, as 0. Returns 0 when
+ * there is no memory. */
 int fact_complete(uint16_t op, uint32_t param, struct blob *);
 
 #endif

@@ -15,7 +15,8 @@ uint64_t clock_ns(void) {
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* link_learn_clock measures the offset of the worker's clock, when times are first needed, since it costs a round trip. */
+/* link_learn_clock measures the offset of the worker's clock when times are first needed, since
+ * that costs a round trip. */
 int32_t link_learn_clock(struct link *link) {
 	uint64_t before = clock_ns(), theirs = 0;
 	if (atomic_load(&link->clock_known))
@@ -24,7 +25,8 @@ int32_t link_learn_clock(struct link *link) {
 	uint64_t after = clock_ns();
 	if (status != 0)
 		return status;
-	/* A worker's time between our two readings means the same clock: no two machines started at the same time. */
+	/* A worker's time between the two local readings means the same clock: no two machines started
+	 * at the same time. */
 	if (theirs < before || theirs > after)
 		atomic_store(&link->clock_offset, (int64_t)(before + (after - before) / 2 - theirs));
 	atomic_store(&link->clock_known, 1);
@@ -42,7 +44,7 @@ void links_share(void) {
 
 enum { PINGS = 16, RECORD_END_MS = 2000 };
 
-/* The pings measure the link's round trip, too. */
+/* The pings also measure the link's round trip. */
 void link_record(struct link *link) {
 	if (!record_on() || send_record(link->session, NULL, 1) != 0)
 		return;

@@ -22,7 +22,7 @@ int32_t mem_check_host_ptr(cl_mem_flags flags, const void *host_ptr) {
 	return wanted == (host_ptr != NULL) ? 0 : CL_INVALID_HOST_PTR;
 }
 
-/* No property is forwarded, so none is known. */
+/* No property is forwarded, so every property is unknown. */
 int32_t mem_check_properties(const cl_mem_properties *properties) {
 	return properties && properties[0] != 0 ? CL_INVALID_PROPERTY : 0;
 }
@@ -71,7 +71,8 @@ void mem_uncount(uint64_t links, uint64_t bytes) {
 		atomic_fetch_sub(&link->memory_used, bytes);
 }
 
-/* A limit of 0 is none. Adding before the check keeps two threads from exceeding the limit together. */
+/* A limit of 0 means no limit. Adding before the check keeps two threads from exceeding the limit
+ * together. */
 static int link_count(struct link *link, uint64_t bytes) {
 	uint64_t before = atomic_fetch_add(&link->memory_used, bytes);
 	if (link->memory_limit == 0 || (before <= link->memory_limit && bytes <= link->memory_limit - before))
@@ -102,8 +103,8 @@ static void call_destructors(cl_mem m) {
 }
 
 
-/* The storage is freed first, then the callbacks run (they may free the program's memory), then holds are dropped.
- * No map is left: each holds its object. */
+/* The storage is freed first, then the callbacks run (they may free the program's memory), then
+ * holds are dropped. No map is left: each holds its object. */
 static void mem_destroy(void *object) {
 	cl_mem m = object;
 	writers_drop(m);

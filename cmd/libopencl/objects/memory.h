@@ -1,8 +1,8 @@
 /* memory.h: memory objects. Layer: objects.
  *
- * A memory object in another one's storage (a sub-buffer, an image of a buffer) names that object as its root; a root names
- * itself. What belongs to the storage is in the root alone: where its contents are current, the shadow, the maps.
- */
+ * A memory object in another object's storage (a sub-buffer, an image of a buffer) points to that
+ * object as its root; a root points to itself. The state of the storage is in the root alone: where
+ * its contents are current, the shadow, the maps. */
 #ifndef OUTBOARD_MEMORY_H
 #define OUTBOARD_MEMORY_H
 
@@ -12,7 +12,7 @@
 struct mapping {
 	struct mapping *next;
 	cl_mem object;             /* the object that was mapped; held */
-	unsigned char *pointer;    /* as returned to the program */
+	unsigned char *pointer;    /* the address returned to the program */
 	int writes;                /* unmap writes the region back */
 	struct read *fetch;        /* a read that may be in flight, or NULL */
 	size_t offset, size;       /* of a buffer */
@@ -50,7 +50,7 @@ struct _cl_mem {
 	cl_uint packet_size, max_packets; /* of a pipe */
 	_Atomic uint32_t children; /* objects that use this one as their parent */
 	uint64_t counted;          /* bytes counted on each link of o.links */
-	pthread_mutex_t lock;      /* of what follows */
+	pthread_mutex_t lock;      /* of the fields below */
 	struct destructor *destructors;
 
 	/* Of the storage: valid in roots. */
@@ -90,16 +90,17 @@ int32_t mem_check_flags(cl_mem_flags);
 int32_t mem_check_host_ptr(cl_mem_flags, const void *host_ptr);
 int32_t mem_check_properties(const cl_mem_properties *);
 int32_t mem_check_part_flags(cl_mem whole, cl_mem_flags part);
-/* The kernel's access flags, as sent. */
+/* Returns the kernel's access flags, as they are sent. */
 uint64_t mem_wire_flags(cl_mem_flags);
-/* A part's flags: the program's and those inherited from the parent. */
+/* Returns a part's flags: the program's and those inherited from the parent. */
 cl_mem_flags mem_inherit_flags(cl_mem parent, cl_mem_flags);
-/* Links of the context with a device that accepts an object of that size. */
+/* Returns the links of the context with a device that accepts an object of that size. */
 uint64_t mem_links(cl_context, uint64_t size);
-/* Counts bytes on all those links, or on none: CL_MEM_OBJECT_ALLOCATION_FAILURE. */
+/* Counts bytes on all those links, or on none: then it returns CL_MEM_OBJECT_ALLOCATION_FAILURE. */
 int32_t mem_count(uint64_t links, uint64_t bytes);
 void mem_uncount(uint64_t links, uint64_t bytes);
-/* A new root, with its bytes counted, or a new object in the parent's storage. On failure NULL, and *status. */
+/* Return a new root, with its bytes counted, or a new object in the parent's storage. On failure
+ * NULL, and *status. */
 cl_mem mem_new_root(cl_context, cl_mem_object_type, cl_mem_flags, size_t size, uint64_t storage, uint64_t links, int32_t *status);
 cl_mem mem_new_part(cl_mem parent, cl_mem_object_type, cl_mem_flags, size_t offset, size_t size, uint64_t links, int32_t *status);
 int mem_keep_properties(cl_mem, const cl_mem_properties *);
@@ -114,33 +115,37 @@ static inline void creation_note(struct creation *c, int32_t status) {
 	else
 		c->status = status;
 }
-/* The object, or NULL after a failure on every link. */
+/* Returns the object, or NULL after a failure on every link. */
 cl_mem mem_created(cl_mem, const struct creation *, cl_int *errcode_ret);
 void *mem_fail(int32_t status, cl_int *errcode_ret);
 static inline int mem_misaligned(cl_mem m, cl_device_id device) {
 	uint64_t bits = m->parent ? device_number(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN) : 0;
 	return bits >= 8 && m->offset % (bits / 8) != 0;
 }
-/* The largest value that the context's devices report; true when one of them has a property. */
+/* context_most returns the largest value that the context's devices report; context_has returns
+ * true when one of them has a property. */
 uint64_t context_most(cl_context, cl_device_info);
 int context_has(cl_context, cl_device_info);
 
 #define STALE UINT64_MAX
-/* True when the mapped memory holds the contents as of all commands enqueued so far: a map then reads nothing. */
+/* True when the mapped memory holds the contents after all commands enqueued so far: then a map
+ * reads nothing. */
 static inline int mem_shadow_current(cl_mem root) {
 	return !root->svm && atomic_load(&root->shadow_version) == atomic_load(&root->version);
 }
 /* True for a buffer that the program has created over shared virtual memory. */
 static inline int mem_over_svm(cl_mem m) { return m->parent && m->parent->svm; }
 
-/* Initial state: contents that are undefined, or the program's own memory, need not be read for a map. */
+/* Sets the initial state: contents that are undefined, or in the program's own memory, need not be
+ * read for a map. */
 static inline void mem_created_shadow(cl_mem m, const void *contents) {
 	if (m == m->root && (!contents || m->host_ptr))
 		atomic_store(&m->shadow_version, 0);
 }
 
 /* ---- coherence.c */
-/* As command_writes, for a command that replaces all of the object: its old contents are not copied to the link. */
+/* Like command_writes, for a command that replaces the whole object: its old contents are not
+ * copied to the link. */
 int32_t command_replaces(struct command *, cl_mem);
 void writers_drop(cl_mem root);
 /* Releases the context's internal queues, when it is destroyed. */

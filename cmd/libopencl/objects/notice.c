@@ -22,7 +22,8 @@ static void snapshot(struct link *link, const struct notice *n) {
 	link->malformed = link->facts == NULL;
 }
 
-/* find_on finds an object by id, held, if it exists on the link: a worker affects only the objects of its own session. */
+/* find_on finds an object by id, held, if it exists on the link: a worker may affect only the
+ * objects of its own session. */
 static void *find_on(const struct link *link, uint64_t id, uint32_t kind) {
 	struct object *o = object_find(id, kind);
 	if (o && !(o->links & link->bit)) {
@@ -67,7 +68,7 @@ static void set_failed(const struct link *link, struct object *o, int32_t status
 	}
 }
 
-/* record_failure marks the object; 1 when its context has been notified. */
+/* record_failure marks the object as failed; returns 1 when its context has been notified. */
 static int record_failure(const struct link *link, uint64_t id, int32_t status, int creation, const char *text, int notified) {
 	struct object *o = id ? find_on(link, id, 0) : NULL;
 	if (!o)
@@ -128,15 +129,16 @@ static void write_all(int fd, const unsigned char *text, uint64_t size) {
 	errno = saved;
 }
 
-/* output writes the text that kernels print to the standard output, as a local driver does. */
+/* output writes the text that kernels print to standard output, as a local driver does. */
 static void output(const struct notice *n) {
 	struct notice_output o;
 	if (decode_output(n, &o) == 0)
 		write_all(STDOUT_FILENO, o.text, o.text_size);
 }
 
-/* diagnostic writes what the driver wrote to its standard error to the program's, as a local driver does. Another machine wrote it:
- * bytes that a terminal would execute are replaced. */
+/* diagnostic writes a line of the driver's standard error to the program's, as a local driver does.
+ * The line comes from another machine: control characters, which a terminal would interpret, are
+ * replaced. */
 static void diagnostic(const struct notice *n) {
 	struct notice_diagnostic d;
 	unsigned char line[2048];

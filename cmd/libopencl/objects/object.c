@@ -1,4 +1,5 @@
-/* object.c: the lifetime of all objects: ids, reference counts, and the table that finds them by id. Layer: objects. */
+/* object.c: the lifetime of all objects: ids, reference counts, and the table that maps ids to
+ * objects. Layer: objects. */
 #include "library.h"
 
 enum { MAGIC = 0x6f626a31, FIRST_BUCKETS = 1024 };
@@ -91,7 +92,7 @@ void *object_find(uint64_t id, uint32_t kind) {
 	return o;
 }
 
-/* collect returns the living objects of a kind, held, and their number. */
+/* collect returns the live objects of a kind, held, and their number. */
 static struct object **collect(uint32_t kind, size_t *count) {
 	*count = 0;
 	pthread_mutex_lock(&table.lock);
@@ -146,7 +147,7 @@ static void destroy(struct object *o) {
 	struct link *link;
 	o->magic = 0;
 	FOR_LINKS(link, o->links)
-		(void)send_release(link->session, NULL, o->kind, o->id); /* a dead worker holds nothing */
+		(void)send_release(link->session, NULL, o->kind, o->id); /* a dead worker has no objects */
 	if (o->destroy)
 		o->destroy(o);
 	free(o);

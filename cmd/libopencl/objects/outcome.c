@@ -1,4 +1,4 @@
-/* outcome.c: what the last build of a program left on one link. Layer: objects. */
+/* outcome.c: the result of the last build of a program on one link. Layer: objects. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

@@ -1,4 +1,4 @@
-/* platform.c: the one platform, which has the devices of all leases. Layer: objects. */
+/* platform.c: the only platform, which has the devices of all leases. Layer: objects. */
 #include "library.h"
 
 #include <stdio.h>

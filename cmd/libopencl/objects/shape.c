@@ -1,4 +1,5 @@
-/* shape.c: what is known of a kernel on one link: its arguments' types and the limits of its launches. Layer: objects. */
+/* shape.c: the facts about a kernel on one link: its arguments' types and the limits of its
+ * launches. Layer: objects. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -25,7 +26,7 @@ static uint64_t number_fact(const struct shape *s, uint16_t op, uint64_t device,
 	return otherwise;
 }
 
-/* The type's name without qualifiers, as some drivers give it. */
+/* Returns the type's name without qualifiers, which some drivers include. */
 static const char *type_name(const struct shape *s, cl_uint i, size_t *n) {
 	size_t size;
 	const char *name = fact(s, OP_clGetKernelArgInfo, 0, i, CL_KERNEL_ARG_TYPE_NAME, &size);
@@ -116,7 +117,7 @@ int shape_knows(const struct shape *s) {
 	return 1;
 }
 
-/* True when the name is one of those that semicolons separate; *place is its index. */
+/* Returns true when the name is in a list separated by semicolons; *place is its index. */
 static int is_listed(const char *names, const char *name, uint64_t *place) {
 	size_t n = strlen(name);
 	for (*place = 0; *names; ++*place) {
@@ -145,7 +146,7 @@ static void shapes_free(struct shape *s) {
 	}
 }
 
-/* Numbers have the order of the names; the facts decide whether they begin at 0 or at 1. */
+/* Kernels are numbered in the order of their names; the facts tell whether from 0 or from 1. */
 static uint64_t find_number(struct shape *s, const char *name, uint64_t place) {
 	for (s->number = place; s->number <= place + 1; s->number++) {
 		size_t size;
@@ -200,7 +201,8 @@ static void device_sizes(cl_device_id device, size_t items[3]) {
 		memcpy(items, value, size < 3 * sizeof *items ? size : 3 * sizeof *items);
 }
 
-/* True when the last work-group may be smaller: depends on the language versions of device and program. */
+/* Returns true when the last work-group may be smaller: that depends on the language versions of
+ * device and program. */
 static int may_be_uneven(const struct outcome *o, cl_program p, cl_device_id device) {
 	int version = device_version(device);
 	if (version < 20 || (version >= 30 && !device_bool(device, CL_DEVICE_NON_UNIFORM_WORK_GROUP_SUPPORT)))

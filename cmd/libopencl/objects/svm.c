@@ -16,7 +16,8 @@ static struct {
 
 /* ---- placement */
 
-/* The main thread's stack grows down to its limit, at most a GiB here: what is in its way would end the program later. */
+/* The main thread's stack grows down to its limit, at most a GiB here: a mapping in its way would
+ * end the program later. */
 static int in_stack(uint64_t start, uint64_t end) {
 	uint64_t top = getauxval(AT_RANDOM), room = (uint64_t)1 << 30;
 	struct rlimit limit;
@@ -25,7 +26,8 @@ static int in_stack(uint64_t start, uint64_t end) {
 	return top > room && end > top - room - LOWEST && start < top + LOWEST;
 }
 
-/* The pages of size bytes at the address. 0 for an address that no worker may choose. */
+/* Computes the pages of size bytes at the address. Returns 0 for an address that no worker may
+ * choose. */
 static int pages_of(uint64_t address, size_t size, uint64_t *start, uint64_t *end) {
 	static const uint64_t most = (uint64_t)1 << ADDRESS_BITS;
 	if (address < LOWEST || address >= most || size > most - address)
@@ -35,7 +37,7 @@ static int pages_of(uint64_t address, size_t size, uint64_t *start, uint64_t *en
 	return !in_stack(*start, *end);
 }
 
-/* Kernels before 4.17 take the address for a hint. */
+/* Kernels before 4.17 treat the address as a hint. */
 static void *reserve(uint64_t start, uint64_t end) {
 	void *wanted = (void *)(uintptr_t)start;
 	void *p = mmap(wanted, end - start, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
@@ -56,7 +58,7 @@ void svm_unplace(cl_mem m) {
 
 static unsigned char *base_of(cl_mem m) { return m->host_ptr; }
 
-/* The number of allocations that begin at p or below. */
+/* Returns the number of allocations that begin at p or below. */
 static size_t count_up_to(const unsigned char *p) {
 	size_t low = 0, high = list.count;
 	while (low < high) {

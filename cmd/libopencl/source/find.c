@@ -1,10 +1,11 @@
 /* find.c: finds the headers of the program's machine that its sources include. Layer: source.
  *
- * Searches in the order of compilers: "x" beside the including file, then, as <x>, in the working directory (as PoCL does) and
- * in the -I directories. Headers found are scanned in turn. A header named by a macro is looked up through the macro's
- * definitions, of which options may hold a part of the path (-D INCLUDE_PATH=/usr/share/x with #include TEXT(INCLUDE_PATH/y.h));
- * when that fails, every file below the directories that looks like a header is sent.
- */
+ * Searches in the order of compilers: "x" in the directory of the including file, then, as <x>, in
+ * the working directory (as PoCL does) and in the -I directories. Found headers are scanned in
+ * turn. A header named by a macro is looked up through the macro's definitions, of which options
+ * may contain a part of the path (-D INCLUDE_PATH=/usr/share/x with #include
+ * TEXT(INCLUDE_PATH/y.h)); when that fails, every file below the directories that looks like a
+ * header is sent. */
 #define _GNU_SOURCE
 #include "find.h"
 
@@ -40,7 +41,8 @@ static int add_header(struct finder *f, long base, int quoted, int next, const c
 	return add_from_dirs(f, name, size, next);
 }
 
-/* A path composed by macros that is absolute through a macro of the options, whose value can be replaced. */
+/* A path composed by macros that is absolute because of a macro of the options, whose value can be
+ * replaced. */
 static int add_by_macro(struct finder *f, const char *path) {
 	for (size_t i = 0; i < f->dir_count; i++) {
 		struct search_dir *d = &f->dirs[i];
@@ -89,7 +91,7 @@ static void found_item(void *user, const struct scan_item *item) {
 		add_macro_include(f, item);
 	else if (item->kind != SCAN_DEFINE)
 		add_header(f, f->base, item->kind == SCAN_QUOTED, item->next, item->name, item->name_size);
-	else if (names_header(item->body, item->body_size)) /* most are numbers */
+	else if (names_header(item->body, item->body_size)) /* most definitions are numbers */
 		add_define(f, item->name, item->name_size, item->body, item->body_size);
 }
 
@@ -111,7 +113,7 @@ static const char word_characters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNO
 
 static int resolve_name(struct finder *f, const struct macro_include *w, const char *name, int depth);
 
-/* "x", <x>, or another macro; in options with backslashes before the quotes. */
+/* Resolves "x", <x>, or another macro; in options with backslashes before the quotes. */
 static int resolve_body(struct finder *f, const struct macro_include *w, const char *body, int depth) {
 	body += strspn(body, " \t\\'");
 	if (*body != '"' && *body != '<') {
@@ -134,7 +136,7 @@ static int resolve_name(struct finder *f, const struct macro_include *w, const c
 	return resolved;
 }
 
-/* The value of a macro, without quotes; *size is its length. NULL when it has none. */
+/* Returns the value of a macro, without quotes; *size is its length. NULL when it has none. */
 static const char *value_of(const struct finder *f, const char *name, size_t name_size, size_t *size) {
 	for (size_t i = 0; i < f->define_count; i++) {
 		const struct define *d = &f->defines[i];
@@ -149,7 +151,7 @@ static const char *value_of(const struct finder *f, const char *name, size_t nam
 	return NULL;
 }
 
-/* The text after one pass of macro replacement; NULL when it is too long for a path. */
+/* Returns the text after one pass of macro replacement; NULL when it is too long for a path. */
 static char *expand(const struct finder *f, const char *text) {
 	enum { LONGEST = 4096 };
 	char *out = malloc(LONGEST), *end = out;
@@ -170,7 +172,8 @@ static char *expand(const struct finder *f, const char *text) {
 	return out;
 }
 
-/* #include TEXT(DIRECTORY/x.h): the outer macros are assumed to turn their argument into a string. */
+/* Resolves #include TEXT(DIRECTORY/x.h): the outer macros are assumed to turn their argument into a
+ * string. */
 static int resolve_argument(struct finder *f, const struct macro_include *w) {
 	const char *inner = strrchr(w->argument, '(');
 	char *text = strdup(inner ? inner + 1 : w->argument);
@@ -190,7 +193,8 @@ static int resolve_argument(struct finder *f, const struct macro_include *w) {
 	return 0;
 }
 
-/* A macro's definition may be in a file that another macro names, so all macro includes are tried each time. */
+/* A macro's definition may be in a file that another macro names, so all macro includes are tried
+ * each time. */
 static void resolve_macro_includes(struct finder *f) {
 	for (size_t i = 0; i < f->macro_include_count; i++)
 		f->macro_includes[i].resolved |= f->macro_includes[i].argument ? resolve_argument(f, &f->macro_includes[i]) : resolve_name(f, &f->macro_includes[i], f->macro_includes[i].name, 0);
@@ -238,7 +242,8 @@ static void guess_below(struct guess *g, const char *relative, int depth) {
 	free(full);
 }
 
-/* Of the working directory, which may be a home directory, only the files directly in it are considered. */
+/* Of the working directory, which may be a home directory, only the files directly in it are
+ * considered. */
 static void guess(struct finder *f) {
 	struct guess g = {.f = f, .files = f->tree.count + INCLUDE_GUESSES, .bytes = f->tree.bytes + INCLUDE_GUESS_BYTES};
 	g.files = g.files > INCLUDE_FILES / 2 ? INCLUDE_FILES / 2 : g.files;
@@ -287,7 +292,7 @@ static void add_dir(struct finder *f, const char *directory, const struct option
 	f->dirs[f->dir_count++] = d;
 }
 
-/* The value of a macro, if it is a directory. */
+/* Adds the value of a macro to the search directories, if it is a directory. */
 static void add_macro_dir(struct finder *f, const char *value, size_t size, size_t at) {
 	char *path = strndup(value, size);
 	struct stat st;

@@ -35,8 +35,9 @@ struct finder {
 	int memory_out;
 };
 
-/* Searches, given the compiler options and an absolute working directory. 0, or -1 when there is no memory; finder_free in both cases.
- * Running out of memory during the search sets memory_out or tree.memory_out. */
+/* Searches, given the compiler options and an absolute working directory. Returns 0, or -1 when
+ * there is no memory; call finder_free in both cases. Running out of memory during the search sets
+ * memory_out or tree.memory_out. */
 int finder_run(struct finder *, const char *options, const struct include_source *, size_t count, const char *directory);
 void finder_free(struct finder *);
 

@@ -1,5 +1,5 @@
-/* include.c: the headers that a build sends: their wire form, the options that name their directories, and the names in logs that are
- * translated back. Layer: source. */
+/* include.c: the headers that a build sends: their wire form, the options that name their
+ * directories, and the translation of their names in logs. Layer: source. */
 #define _GNU_SOURCE
 #include "find.h"
 
@@ -10,7 +10,8 @@
 
 static const char prefix[] = "/outboard-include/0";
 
-/* Reduces *common to the length of the directory prefix that the paths share: that part is not sent. */
+/* Reduces *common to the length of the directory prefix that the paths share: that part is not
+ * sent. */
 static void shorten(const char *path, const char *first, size_t *common) {
 	size_t n = 0;
 	while (n < *common && path[n] && path[n] == first[n])
@@ -152,7 +153,7 @@ static int make_result(struct includes *out, const char *options, struct finder 
 	}
 	const char *first;
 	size_t root = common_root(f, &first);
-	if (!first) { /* nothing found, and no directories to replace */
+	if (!first) { /* no header found, and no directories to replace */
 		out->options = options ? strdup(options) : NULL;
 		return options && !out->options ? -1 : 0;
 	}
@@ -184,7 +185,7 @@ static int ends_name(char c) {
 	return !((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-' || c == '+' || c == '=');
 }
 
-/* The name whose wire form stands at `at`, or NULL. */
+/* Returns the name whose wire form begins at `at`, or NULL. */
 static const struct include_name *name_at(const struct includes *in, const char *at, size_t left) {
 	for (size_t i = 0; i < in->name_count; i++) {
 		size_t n = strlen(in->names[i].wire);

@@ -1,7 +1,7 @@
 /* include.h: headers of the program's machine, for a compiler on another one. Layer: source.
  *
- * Knows neither OpenCL nor sessions: strings in, strings and bytes out, so that it can be tested alone.
- */
+ * Independent of OpenCL and sessions: strings in, strings and bytes out, so that it can be tested
+ * alone. */
 #ifndef OUTBOARD_INCLUDE_H
 #define OUTBOARD_INCLUDE_H
 
@@ -24,8 +24,8 @@ struct option_dir {
 };
 
 struct option_define {
-	size_t start, end; /* of what follows -D in the text, including quotes */
-	char *text;        /* the same */
+	size_t start, end; /* of the definition after -D in the text, including quotes */
+	char *text;        /* a copy of that part */
 };
 
 struct options {
@@ -35,10 +35,11 @@ struct options {
 	size_t define_count;
 };
 
-/* 0, or -1 when there is no memory. */
+/* Returns 0, or -1 when there is no memory. */
 int options_parse(struct options *, const char *text);
 void options_free(struct options *);
-/* True when the word is one of the options. A word that ends with '=' matches any value; *value then points behind the '='. */
+/* Returns true when the word is one of the options. A word that ends with '=' matches any value;
+ * *value then points past the '='. */
 int options_have(const char *text, const char *word, const char **value);
 
 /* ---- scan.c */
@@ -54,10 +55,10 @@ struct scan_item {
 	int next;         /* #include_next: the header may be in any directory */
 };
 
-/* Calls found for each item in order. 0, or -1 when there is no memory. */
+/* Calls found for each item in order. Returns 0, or -1 when there is no memory. */
 int scan_source(const char *text, size_t size, void (*found)(void *user, const struct scan_item *), void *user);
-/* Makes the absolute names of #include directives relative to the root, in place: "/a/b.h" becomes  "a/b.h" after a blank, so that
- * nothing else moves. */
+/* Makes the absolute names of #include directives relative to the root, in place: "/a/b.h" becomes
+ * "a/b.h" after a blank, so that no other text moves. */
 void scan_relocate(char *text, size_t size);
 
 /* ---- include.c */
@@ -68,7 +69,7 @@ struct include_name {
 };
 
 struct includes {
-	char *options;              /* sent instead of the program's; NULL when there are none */
+	char *options;              /* sent in place of the program's; NULL when there are none */
 	unsigned char *files;       /* include_files of docs/design/0004, NULL when there are none */
 	size_t files_size;
 	size_t file_count;
@@ -83,10 +84,11 @@ struct include_source {
 	size_t size;
 };
 
-/* Finds the headers that the sources can include, given the options and the working directory (NULL: the process's).
- * 0, or -1 when there is no memory. */
+/* Finds the headers that the sources can include, given the options and the working directory
+ * (NULL: the process's). Returns 0, or -1 when there is no memory. */
 int includes_find(struct includes *, const char *options, const struct include_source *, size_t count, const char *directory);
-/* A copy of the log with the program's names of directories; NULL when there is no memory. */
+/* Returns a copy of the log with the program's names of directories; NULL when there is no
+ * memory. */
 char *includes_restore(const struct includes *, const char *log, size_t size);
 void includes_free(struct includes *);
 

@@ -11,7 +11,7 @@
 
 static int is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\v' || c == '\f'; }
 
-/* Copies the quoted text at `at`, and returns what follows it. */
+/* Copies the quoted text at `at`, and returns the position after it. */
 static const char *read_quoted(const char *at, const char *end, char **out) {
 	char quote = *at++;
 	for (; at < end; at++) {
@@ -22,7 +22,7 @@ static const char *read_quoted(const char *at, const char *end, char **out) {
 	return end + 1;
 }
 
-/* The closing quote, or NULL. */
+/* Returns the closing quote, or NULL. */
 static const char *closing(const char *at) {
 	char quote = *at++;
 	for (; *at && *at != quote; at++)
@@ -31,7 +31,7 @@ static const char *closing(const char *at) {
 	return *at ? at : NULL;
 }
 
-/* Copies one word to out, which has space for all of the text; returns what follows. */
+/* Copies one word to out, which has space for all of the text; returns the position after it. */
 static const char *read_word(const char *at, char *out) {
 	while (*at && !is_space(*at)) {
 		const char *close = *at == '"' || *at == '\'' ? closing(at) : NULL;

@@ -23,7 +23,7 @@ static int starts(const struct scan *s, const char *what) {
 	return (size_t)(s->end - s->at) >= n && memcmp(s->at, what, n) == 0;
 }
 
-/* A copy without line ends that follow a backslash. */
+/* Returns a copy without line ends that follow a backslash. */
 static char *spliced(const char *text, size_t size, size_t *left) {
 	char *copy = malloc(size + 1), *out = copy;
 	for (size_t i = 0; copy && i < size; i++) {
@@ -48,7 +48,7 @@ static void skip_block_comment(struct scan *s) {
 	s->at = s->end - s->at < 2 ? s->end : s->at + 2;
 }
 
-/* White space and comments within a line. */
+/* Skips white space and comments within a line. */
 static void skip_blank(struct scan *s) {
 	while (s->at < s->end) {
 		if (starts(s, "/*"))
@@ -75,7 +75,7 @@ static size_t scan_name(struct scan *s) {
 	return (size_t)(s->at - start);
 }
 
-/* A header's name in quotes or angle brackets; 0 when there is none. */
+/* Scans a header's name in quotes or angle brackets; returns 0 when there is none. */
 static int scan_header(struct scan *s, int next) {
 	if (s->at >= s->end || (*s->at != '"' && *s->at != '<'))
 		return 0;
@@ -121,7 +121,7 @@ static void scan_define(struct scan *s) {
 	s->found(s->user, &item);
 }
 
-/* __has_include in a condition. */
+/* Scans a condition for __has_include. */
 static void scan_condition(struct scan *s) {
 	static const char word[] = "__has_include";
 	while (s->at < s->end && *s->at != '\n') {
@@ -189,7 +189,7 @@ int scan_source(const char *text, size_t size, void (*found)(void *, const struc
 
 static int is_blank(char c) { return c == ' ' || c == '\t'; }
 
-/* The quote behind an #include whose word begins at `at`; NULL when that is no directive. */
+/* Returns the quote after an #include whose word begins at `at`; NULL when that is no directive. */
 static char *include_quote(char *text, char *at, char *end) {
 	char *before = at;
 	while (before > text && is_blank(before[-1]))

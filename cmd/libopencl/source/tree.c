@@ -12,7 +12,7 @@
 
 enum { SLOTS = 4 * INCLUDE_FILES };
 
-/* A file of this name creates its directory, which only a path like "dir/.." mentions. */
+/* A file of this name creates its directory, which occurs only in a path like "dir/..". */
 static const char placeholder_name[] = ".outboard-keep";
 
 int tree_new(struct tree *t) {
@@ -142,7 +142,8 @@ static int append_placeholder(struct tree *t, const char *wire_dir) {
 	return append_file(t, file, slot);
 }
 
-/* dir/name without "." and "..". With placeholder, every directory that ".." leaves is created on the other side. */
+/* Returns dir/name without "." and "..". With placeholder, every directory that ".." leaves is
+ * created on the other side. */
 static char *wire_join(struct tree *t, const char *dir, const char *name, size_t size, int placeholder) {
 	char *out = malloc(strlen(dir) + size + 2);
 	if (!out)
@@ -180,7 +181,7 @@ static unsigned char *read_all(struct tree *t, int fd, size_t size, size_t *got)
 	return data;
 }
 
-/* The contents of a regular file; NULL when there is none or it is too large. */
+/* Returns the contents of a regular file; NULL when there is none or it is too large. */
 static unsigned char *read_file(struct tree *t, const char *path, size_t *size) {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* must not block on a pipe */
 	if (fd < 0)
@@ -220,7 +221,7 @@ int tree_add(struct tree *t, const char *native_dir, const char *wire_dir, const
 		free(file.native), free(file.wire);
 	else
 		there = add_new_file(t, file, slot);
-	if (there) /* for its placeholders */
+	if (there) /* adds its placeholders */
 		free(wire_join(t, wire_dir, name, name_size, 1));
 	return there && !t->refusal;
 }

@@ -1,9 +1,9 @@
 /* tree.h: the headers that are sent, and their paths on the wire. Layer: source.
  *
- * Headers placeholder their positions relative to each other, so that relative includes resolve. A header has two paths: the native one
- * opens it on this machine; the wire path is absolute, without "." and "..", and the directories that options name are spelt in
- * it so that no compiler's quoting rules matter.
- */
+ * Headers keep their positions relative to each other, so that relative includes resolve. A header
+ * has two paths: the native one opens it on this machine; the wire path is absolute, without "."
+ * and "..", and spells the directories that options name so that no compiler's quoting rules
+ * matter. */
 #ifndef OUTBOARD_TREE_H
 #define OUTBOARD_TREE_H
 
@@ -28,13 +28,13 @@ int tree_new(struct tree *);
 void tree_free(struct tree *);
 /* Adds the file dir/name if it exists; 1 when the tree contains it. */
 int tree_add(struct tree *, const char *native_dir, const char *wire_dir, const char *name, size_t name_size);
-/* The parts of a path before the last '/'. Malloc'ed. */
+/* Returns the part of a path before the last '/'. Malloc'ed. */
 char *path_dir(const char *path);
-/* The wire path of an absolute directory. */
+/* Returns the wire path of an absolute directory. */
 char *path_wire(const char *native);
-/* "dir/name". */
+/* Returns "dir/name". */
 char *path_join(const char *dir, const char *name, size_t name_size);
-/* The readable form of a wire path. */
+/* Returns the readable form of a wire path. */
 char *path_unwire(const char *wire);
 
 #endif

@@ -1,7 +1,7 @@
-/* Decodes what a hostile worker could say: reads {u32 size, bytes} from standard input until its end and answers a byte for
- * each. The first byte of an input chooses the decoder, the rest is the body, exactly as long as it is, for the sanitizer.
- * What was decoded is read to its last byte.
- */
+/* Decodes messages of a hostile worker: reads {u32 size, bytes} from standard input until its end
+ * and answers with a byte for each. The first byte of an input selects the decoder, the rest is the
+ * body, in an allocation of exactly its size, for the sanitizer. Decoded values are read to their
+ * last byte. */
 #include "library.h"
 #include "program.h"
 
@@ -23,7 +23,7 @@ static void facts(const struct notice *n) {
 	size_t size;
 	uint64_t key[4] = {0};
 	memcpy(key, n->body, n->size < sizeof key ? n->size : sizeof key);
-	/* The first fact, as its head names it, and one that is hardly there. */
+	/* The first fact, by the key in its head, and a key that hardly any fact has. */
 	for (int i = 0; i < 2; i++) {
 		const void *value = facts_find(f, (uint16_t)key[0], key[1], key[2], (uint16_t)(key[0] >> 16), (uint32_t)(key[0] >> 32) + (uint32_t)i, &status, &size);
 		if (value)

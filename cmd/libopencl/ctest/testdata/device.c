@@ -1,4 +1,4 @@
-/* device.c: see device.h. Only what memory objects send is there. */
+/* device.c: see device.h. It implements only the calls that memory objects send. */
 #include "device.h"
 
 #include <stdarg.h>
@@ -81,7 +81,7 @@ static void scatter(const unsigned char *from, const struct layout *l) {
 			memcpy(at(l, z, y), from, l->row);
 }
 
-/* ---- what the library asks its other files */
+/* ---- functions of the library's other files */
 
 struct link *link_at(uint32_t index) { return &device_links[index]; }
 int session_dead(const struct session *s) { return s->dead; }

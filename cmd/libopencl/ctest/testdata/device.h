@@ -1,5 +1,6 @@
-/* device.h: two pretended links for the tests of memory objects. Commands run at once, except that the data of reads that do
- * not block arrives when device_deliver is called. What was sent is logged, a line each. */
+/* device.h: two simulated links for the tests of memory objects. Commands run at once, except that
+ * the data of non-blocking reads arrives when device_deliver is called. Sent messages are logged,
+ * one per line. */
 #ifndef OUTBOARD_TEST_DEVICE_H
 #define OUTBOARD_TEST_DEVICE_H
 
@@ -20,7 +21,7 @@ extern int device_calls; /* round trips */
 extern int device_pitch_alignment;
 
 void device_log_clear(void);
-/* Lets the data of reads arrive; status is what the worker says. */
+/* Delivers the data of reads; status is the status that the worker reports. */
 int device_deliver(int32_t status);
 /* The bytes of an object on a link, or NULL. */
 unsigned char *device_bytes(int link, cl_mem);

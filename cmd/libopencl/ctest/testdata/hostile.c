@@ -1,8 +1,9 @@
-/* hostile.c: an OpenCL program as written by a careful author, for a worker that answers as it likes. For each line on standard input
- * it forks a child that runs through the API, and prints how the child ended: "ok", or the wait status; after the line "honest" the
- * worker is honest, and every part of the API must succeed. Every size that an answer
- * gives is allocated exactly, every text is read to its NUL and every number has the variable of its type, so that the sanitizers
- * see what an answer can make the library or the program access. */
+/* hostile.c: a carefully written OpenCL program, for a worker with arbitrary answers. For each line
+ * on standard input it forks a child that runs through the API, and prints how the child ended:
+ * "ok", or the wait status; after the line "honest" the worker is honest, and every part of the API
+ * must succeed. Every size in an answer is allocated exactly, every text is read to its NUL and
+ * every number has the variable of its type, so that the sanitizers detect every access that an
+ * answer can cause in the library or the program. */
 #include "calls.h"
 
 #include <stdio.h>
@@ -22,7 +23,7 @@ static const struct form forms[] = {
 };
 
 static volatile size_t sink;
-static unsigned reached; /* places that an honest worker's program passes, a bit each */
+static unsigned reached; /* code paths that the program reaches with an honest worker, a bit each */
 enum { ALL_PLACES = (1 << 12) - 1 };
 static cl_platform_id platform;
 static cl_device_id device;
@@ -64,7 +65,7 @@ static void read_all(query_function *query, void *object, uint16_t op) {
 			read_list(query, object, f->param);
 		else if (query(object, f->param, f->size, value, NULL) == 0)
 			for (size_t k = 0; k < f->size; k++)
-				sink += value[k] ? 1 : 2; /* branches on it */
+				sink += value[k] ? 1 : 2; /* a branch on the value, for the sanitizer */
 		query(object, f->param, 1, value, NULL);
 	}
 }

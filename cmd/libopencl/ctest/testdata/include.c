@@ -1,11 +1,11 @@
-/* Prints what includes_find makes of options, a working directory and a source on standard input, for the Go test.
+/* Prints the results of includes_find for options, a working directory and a source on standard
+ * input, for the Go test.
  *
  *   include DIRECTORY OPTIONS|-          result of a search
- *   include -log DIRECTORY OPTIONS LOG   a log with the names put back
+ *   include -log DIRECTORY OPTIONS LOG   a log with the names restored
  *   include -fuzz SEED COUNT             random texts and options; only crashes and sanitizers matter
  *   include -words OPTIONS               the directories and macros that options name
- *   include -relocate                    the text with its absolute names made relative
- */
+ *   include -relocate                    the text with its absolute names made relative */
 #define _GNU_SOURCE
 #include "include.h"
 
@@ -88,7 +88,7 @@ static int relocate(void) {
 	return 0;
 }
 
-/* Random sequences of pieces that mean something, and of bytes that don't. */
+/* Random sequences of meaningful pieces and of random bytes. */
 static size_t random_text(unsigned *seed, char *out, size_t room) {
 	static const char *const pieces[] = {"#include ", "\"a.h\"", "<sub/b.h>", "\n", "\\\n", "/*", "*/", "//", "\"", "'", "\\", "#define X ", "X", "..", "/",
 		"#if __has_include(", ")", "%:", "#include_next ", " ", "-I", "-Isub", "-I ", "\"my dir\"", "../", "sub/", "-DX=\\\"a.h\\\"", "-DX=/tmp", "X(", "X/a.h", ")", "\t", "-D"};

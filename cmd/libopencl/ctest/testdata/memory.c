@@ -1,4 +1,5 @@
-/* memory.c: tests of memory objects against pretended links. memory CASE runs one; without a case it prints their names. */
+/* memory.c: tests of memory objects against simulated links. memory CASE runs one case; without an
+ * argument it prints the names of the cases. */
 #include "device.h"
 #include "svm.h"
 
@@ -123,7 +124,7 @@ static void refused(void) {
 	ob_clReleaseMemObject(no);
 }
 
-/* Creation waits for nothing, and every byte is counted until the object goes. */
+/* Creation waits for no reply, and every byte is counted until the object is destroyed. */
 static void counted(void) {
 	fill(host, size);
 	cl_mem m = buffer_of(CL_MEM_COPY_HOST_PTR | CL_MEM_READ_ONLY | CL_MEM_HOST_NO_ACCESS, size, host);
@@ -233,7 +234,8 @@ static void rectangles(void) {
 	ob_clReleaseMemObject(m);
 }
 
-/* The specification's overlap test against marking bytes. It may only be wrong on the side of refusing. */
+/* Compares the specification's overlap test with marked bytes. A wrong result may only be a
+ * refusal. */
 static void overlaps(void) {
 	cl_mem m = buffer_of(0, size, NULL);
 	int overlapping = 0;
@@ -274,10 +276,10 @@ static void overlaps(void) {
 	ob_clReleaseMemObject(m);
 }
 
-/* A kernel has written the object. */
+/* Simulates a kernel that has written the object. */
 static void kernel_wrote(cl_mem m) { atomic_fetch_add(&m->root->version, 1); }
 
-/* What the mapped memory holds is not read again, and a map of it with an idle queue sends nothing. */
+/* Current mapped memory is not read again, and mapping it with an idle queue sends nothing. */
 static void current_maps(void) {
 	cl_mem m = buffer_of(0, size, NULL);
 	unsigned char *device = device_bytes(0, m);
@@ -298,7 +300,7 @@ static void current_maps(void) {
 	a = map(m, 1, CL_MAP_READ, 0, 100, NULL);
 	CHECK(strcmp(device_log, "0 read at=0 size=100\n") == 0 && memcmp(a, device, 100) == 0);
 	IS(unmap(m, a), 0);
-	a = map(m, 1, CL_MAP_READ, 0, size, NULL); /* the part that was read does not stand for the whole */
+	a = map(m, 1, CL_MAP_READ, 0, size, NULL); /* the part that was read is not the whole */
 	CHECK(memcmp(a, device, size) == 0);
 	IS(unmap(m, a), 0);
 	device_log_clear();
@@ -347,7 +349,7 @@ static void maps(void) {
 	IS(unmap(m, b), 0);
 	IS(unmap(m, a), 0);
 	CHECK(strcmp(device_log, "0 write at=200 size=10\n0 write at=100 size=10\n") == 0 && memcmp(device, want, size) == 0);
-	/* A map holds its object. */
+	/* A map retains its object. */
 	a = map(m, 1, CL_MAP_READ, 0, 8, NULL);
 	ob_clReleaseMemObject(m);
 	CHECK(device_links[0].memory_used == size && memcmp(a, want, 8) == 0);
@@ -355,7 +357,7 @@ static void maps(void) {
 	CHECK(device_links[0].memory_used == 0);
 }
 
-/* What has not arrived cannot have been written, and must not be pushed. */
+/* Data that has not arrived cannot have been written, and must not be pushed. */
 static void late_maps(void) {
 	cl_mem m = buffer_of(0, size, NULL);
 	unsigned char *device = device_bytes(0, m);
@@ -386,7 +388,7 @@ static void late_maps(void) {
 	IS(ob_clEnqueueWriteBuffer(queue, m, 1, 0, 8, want, 0, NULL, NULL), CL_OUT_OF_RESOURCES);
 	IS(ob_clEnqueueWriteBuffer(queue, m, 1, 0, 8, want, 0, NULL, NULL), 0);
 	object_release(event);
-	/* The data of a read may come when the program has given up everything. */
+	/* The data of a read may arrive after the program has released everything. */
 	IS(ob_clEnqueueReadBuffer(queue, m, 0, 8, 8, other, 0, NULL, &event), 0);
 	a = map(m, 0, CL_MAP_READ, 0, 100, NULL);
 	IS(unmap(m, a), 0);
@@ -447,14 +449,15 @@ static void images_refused(void) {
 	IS(no_image(0, &none, DESC(1D, .image_width = 8), NULL), CL_INVALID_IMAGE_FORMAT_DESCRIPTOR);
 	IS(no_image(0, &absent, DESC(1D, .image_width = 8), NULL), CL_IMAGE_FORMAT_NOT_SUPPORTED);
 	IS(no_image(0, &absent, DESC(1D, .image_width = 9), NULL), CL_IMAGE_FORMAT_NOT_SUPPORTED);
-	CHECK(device_calls == 1); /* the second time the formats were known */
+	CHECK(device_calls == 1); /* the second query is answered from the cache */
 	cl_int status;
 	CHECK(!ob_clCreateImage2D(context, 0, &rgba, 0, 8, 0, NULL, &status) && status == CL_INVALID_IMAGE_SIZE);
 	CHECK(!ob_clCreateImage(context, 0, NULL, NULL, NULL, &status) && status == CL_INVALID_IMAGE_FORMAT_DESCRIPTOR);
 	CHECK(!ob_clCreateImage(context, 0, &rgba, NULL, NULL, &status) && status == CL_INVALID_IMAGE_DESCRIPTOR);
 }
 
-/* One of each type: what is queried, mapped and moved. Expected: pitches, size, slice pitch of a map. */
+/* One image of each type: queries, maps and transfers. Expected: pitches, size, slice pitch of a
+ * map. */
 static void images(void) {
 	static const struct {
 		cl_image_desc desc;
@@ -545,7 +548,8 @@ static void images_of(void) {
 	CHECK(device_links[0].memory_used == 0 && device_objects() == 0);
 }
 
-/* Two links: an object is copied to where it is used, after the commands that wrote it, and only if it has changed. */
+/* Two links: an object is copied to the link that uses it, after the commands that wrote it, and
+ * only if it has changed. */
 static void links(void) {
 	cl_context both = test_context(2);
 	cl_command_queue here = test_queue(both, 0), there = test_queue(both, 1);
@@ -571,7 +575,7 @@ static void links(void) {
 	device_log_clear();
 	IS(command_reads(&c, m), 0);
 	IS(ob_clEnqueueWriteBuffer(there, m, 1, 8, 8, want, 0, NULL, NULL), 0);
-	IS(ob_clEnqueueWriteBuffer(here, m, 1, 0, size, want, 0, NULL, NULL), 0); /* replaces everything: nothing moves */
+	IS(ob_clEnqueueWriteBuffer(here, m, 1, 0, size, want, 0, NULL, NULL), 0); /* replaces everything: nothing is copied */
 	CHECK(strcmp(device_log, "1 write at=8 size=8\n0 write at=0 size=4096\n") == 0);
 	CHECK(m->current == 1);
 	device_sessions[0].dead = 1;
@@ -639,7 +643,7 @@ static void the_rest(void) {
 	object_release(elsewhere);
 }
 
-/* An allocation of that size, not placed yet. */
+/* Creates an allocation of that size, without an address yet. */
 static cl_mem shared_of(size_t n) {
 	int32_t status;
 	cl_mem m = mem_new_root(context, CL_MEM_OBJECT_BUFFER, CL_MEM_USE_HOST_PTR, n, n, 1, &status);
@@ -648,7 +652,8 @@ static cl_mem shared_of(size_t n) {
 	return m;
 }
 
-/* A worker may name any address: none where the program has something is taken, and nothing there is changed. */
+/* A worker may report any address: addresses that the program uses are refused, and the memory
+ * there is not changed. */
 static void shared_places(void) {
 	unsigned char local[64], *heap = malloc(1 << 20);
 	memset(local, 1, sizeof local);
@@ -700,7 +705,7 @@ static void shared_lookups(void) {
 		unsigned char *p = all[i]->host_ptr;
 		CHECK(svm_remove(context, p) == all[i] && !svm_remove(context, p) && !svm_find(context, p, 1, &at));
 		object_drop(all[i]);
-		CHECK(msync((void *)((uintptr_t)p & ~(uintptr_t)4095), 1, MS_ASYNC) != 0); /* the pages are gone */
+		CHECK(msync((void *)((uintptr_t)p & ~(uintptr_t)4095), 1, MS_ASYNC) != 0); /* the pages are unmapped */
 	}
 	CHECK(device_links[0].memory_used == 0);
 }

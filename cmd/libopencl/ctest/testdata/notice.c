@@ -1,5 +1,5 @@
-/* notice.c: what a worker says of commands and objects that are not its own has no effect. The links have no sessions: notices
- * neither send nor wait. */
+/* notice.c: notices of a worker about commands and objects that are not its own have no effect. The
+ * links have no sessions: notices neither send nor wait. */
 #include "calls.h"
 
 #include "library.h"
@@ -47,13 +47,14 @@ int main(void) {
 		CHECK(atomic_load(&all[i]->status) == before[i]);
 	}
 	CHECK(atomic_load(&queue->sticky) == 0 && atomic_load(&queue->o.failed) == 0);
-	/* The worker's own still count, but not for what the program itself completes. */
+	/* Notices about the worker's own events still count, except for events that the program itself
+	 * completes. */
 	says(&links[0], OP_event, (uint64_t[]){user->o.id, CL_COMPLETE, absent}, 3);
 	CHECK(atomic_load(&user->status) == before[2]);
 	says(&links[0], OP_event, (uint64_t[]){own->o.id, CL_COMPLETE, absent}, 3);
 	says(&links[0], OP_event, (uint64_t[]){bridged->o.id, CL_COMPLETE, absent}, 3);
 	CHECK(atomic_load(&own->status) == CL_COMPLETE && atomic_load(&bridged->status) == CL_COMPLETE);
-	/* A line for standard error arrives without what a terminal would execute. */
+	/* A line for standard error is printed without characters that a terminal would interpret. */
 	int ends[2], saved = dup(2);
 	CHECK(pipe(ends) == 0 && dup2(ends[1], 2) == 2);
 	unsigned char body[] = {0, 0, 0, 0, 0, 0, 0, 0, 'a', 0x1b, '[', 0xc2, 0x9b, 0xc3, 0x9f, '\n'};
