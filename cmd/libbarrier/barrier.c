@@ -95,7 +95,8 @@ __attribute__((visibility("default"))) void ggml_barrier(struct pool *p) {
 	if (atomic_fetch_add(&p->arrived, 1) == threads - 1) {
 		atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
 		atomic_fetch_add(&p->passed, 1);
-		/* Sequential consistency: either this thread sees the sleeper, or the sleeper sees passed. */
+		/* Sequential consistency: either this thread sees the sleeper, or the sleeper sees
+		 * passed. */
 		if (atomic_load(&sleepers) > 0)
 			futex(&p->passed, WAKE_PRIVATE, INT_MAX);
 		return;

@@ -1,6 +1,7 @@
 /* build.c: compiles and links programs, on all their links in parallel. Layer: calls.
  *
- * With a callback the call returns at once, and a helper thread waits and calls back; without one the caller waits.
+ * With a callback the call returns at once, and a helper thread waits and calls back; without one
+ * the caller waits.
  */
 #include "calls.h"
 
@@ -78,7 +79,8 @@ static void store_part(struct part *t) {
 		b->program->o.links &= ~t->link->bit;
 }
 
-/* Builds on all but the first link run on threads of their own, or one after the other without threads. */
+/* Builds on all but the first link run on threads of their own, or one after the other without
+ * threads. */
 static int32_t build_all(struct build *b) {
 	struct part parts[LINKS];
 	size_t count = 0;

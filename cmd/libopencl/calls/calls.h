@@ -53,8 +53,8 @@ int region_covers(const struct region *);
  * read_drop. */
 int32_t region_read(struct command *, const struct region *, cl_bool blocking, struct read **kept);
 int32_t region_write(struct command *, const struct region *, cl_bool blocking);
-/* Ends the command. A blocking call returns the failure of an earlier command; a call that has waited for the device also implies that
- * earlier commands are complete. */
+/* Ends the command. A blocking call returns the failure of an earlier command; a call that has
+ * waited for the device also implies that earlier commands are complete. */
 int32_t region_end(struct command *, int32_t status, cl_bool blocking, int waited);
 /* Sends the command as a marker. */
 int32_t command_marks(struct command *);
@@ -76,7 +76,8 @@ struct map_call {
 };
 /* Maps bytes of a buffer that the caller has checked. */
 void *map_bytes(const struct map_call *, cl_mem buffer, size_t offset, size_t size, cl_int *errcode_ret);
-/* Ends the oldest map of the object's storage at the pointer. CL_INVALID_VALUE when there is none. */
+/* Ends the oldest map of the object's storage at the pointer. CL_INVALID_VALUE when there is
+ * none. */
 int32_t map_end(cl_command_queue, cl_command_type, cl_mem, void *pointer, cl_uint count, const cl_event *list, cl_event *event);
 /* Drops all maps of the storage. */
 void maps_drop(cl_mem root);

@@ -1,4 +1,5 @@
-/* context.c: creates and queries contexts. A context exists on each link that one of its devices belongs to. Layer: calls. */
+/* context.c: creates and queries contexts. A context exists on each link that one of its devices
+ * belongs to. Layer: calls. */
 #include "calls.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* format.c: image formats: the size of their elements, and the links that support them. Layer: calls. */
+/* format.c: image formats: the size of their elements, and the links that support them.
+ * Layer: calls. */
 #include "calls.h"
 
 static size_t channel_bytes(cl_channel_type type) {

@@ -1,5 +1,5 @@
-/* image.c: images of every type, also in a buffer's or another image's storage, and the two functions of OpenCL 1.0.
- * Layer: calls. */
+/* image.c: images of every type, also in a buffer's or another image's storage, and the two
+ * functions of OpenCL 1.0. Layer: calls. */
 #include "calls.h"
 
 #define MAX_IMAGE ((size_t)1 << 46) /* bytes */
@@ -101,7 +101,8 @@ static int32_t plan_links(struct plan *p) {
 
 static int pitch_fits(size_t pitch, size_t least, size_t unit) { return pitch == 0 || (pitch >= least && pitch % unit == 0); }
 
-/* Pitches describe the program's memory, so without a host pointer they must be 0, except in a buffer's storage. */
+/* Pitches describe the program's memory, so without a host pointer they must be 0, except in a
+ * buffer's storage. */
 static int32_t plan_pitches(struct plan *p, int own) {
 	cl_image_desc *d = &p->desc;
 	size_t row = p->extent[0] * p->element;

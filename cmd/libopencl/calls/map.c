@@ -86,7 +86,8 @@ static int32_t check_map_access(const struct map_call *call, cl_mem m) {
 	return check_host_access(m, refused, call->count, call->list);
 }
 
-/* Drivers accept flags that the specification forbids (both kinds, none, unknown ones); then the contents are read. */
+/* Drivers accept flags that the specification forbids (both kinds, none, unknown ones); then the
+ * contents are read. */
 static int fetches(cl_map_flags flags) { return !(flags & CL_MAP_WRITE_INVALIDATE_REGION) || (flags & (CL_MAP_READ | CL_MAP_WRITE)); }
 
 static int32_t map_fetch(const struct map_call *call, struct mapping *p) {

@@ -1,4 +1,5 @@
-/* pipe.c: pipes. Only kernels access their contents, so a pipe serves the link whose kernels use it. Layer: calls. */
+/* pipe.c: pipes. Only kernels access their contents, so a pipe serves the link whose kernels use
+ * it. Layer: calls. */
 #include "calls.h"
 
 /* Before OpenCL 3.0 no property reports pipes, but there they are not optional. */

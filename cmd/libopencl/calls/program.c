@@ -1,4 +1,5 @@
-/* program.c: creates programs from source, binaries, built-in kernels and intermediate language. Layer: calls. */
+/* program.c: creates programs from source, binaries, built-in kernels and intermediate language.
+ * Layer: calls. */
 #include "calls.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* program_info.c: queries of programs and builds, answered from the facts of the build where possible. Layer: calls. */
+/* program_info.c: queries of programs and builds, answered from the facts of the build where
+ * possible. Layer: calls. */
 #include "calls.h"
 
 enum { MAX_BINARY = 64 << 20 }; /* no larger binary fits into a reply */

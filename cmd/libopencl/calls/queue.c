@@ -35,7 +35,8 @@ static cl_int check_device(cl_context context, cl_device_id device, struct queue
 	return CL_SUCCESS;
 }
 
-/* creation_result waits for the driver's result: the notice of a failure precedes the reply to any later call. */
+/* creation_result waits for the driver's result: the notice of a failure precedes the reply to any
+ * later call. */
 static cl_int creation_result(cl_command_queue q) {
 	uint64_t clock;
 	cl_int status = call_clock(q->link->session, &clock);

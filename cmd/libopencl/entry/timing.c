@@ -1,5 +1,5 @@
-/* timing.c: in a layer, the device's times and other facts that are queried from the driver. Layer:
- * entry. */
+/* timing.c: in a layer, the device's times and other facts that are queried from the driver.
+ * Layer: entry. */
 #include "entry.h"
 
 const struct _cl_icd_dispatch *entry_next;

@@ -1,7 +1,9 @@
-/* api.h: objects, links and commands, shared by all files of the OpenCL driver library. Layer: objects.
+/* api.h: objects, links and commands, shared by all files of the OpenCL driver library.
+ * Layer: objects.
  *
- * Lock order: library.lock, then a context's, a program's, a queue's or a memory object's own lock, then the session's send lock
- * (acquired inside request_begin). No lock is held while a user's callback runs or while a reply is awaited.
+ * Lock order: library.lock, then a context's, a program's, a queue's or a memory object's own lock,
+ * then the session's send lock (acquired inside request_begin). No lock is held while a user's
+ * callback runs or while a reply is awaited.
  */
 #ifndef OUTBOARD_API_H
 #define OUTBOARD_API_H
@@ -197,7 +199,8 @@ int32_t link_learn_clock(struct link *);
 	for (uint64_t bits_ = (bits); bits_ && ((l) = link_at((uint32_t)__builtin_ctzll(bits_)), 1); bits_ &= bits_ - 1)
 
 /* ---- queries */
-/* Answers a query with size bytes at value, by the OpenCL rules for param_value_size and param_value_size_ret. */
+/* Answers a query with size bytes at value, by the OpenCL rules for param_value_size and
+ * param_value_size_ret. */
 int32_t info_answer(const void *value, size_t size, size_t param_value_size, void *param_value, size_t *param_value_size_ret);
 #define INFO(type, expression) \
 	do { \
@@ -205,8 +208,8 @@ int32_t info_answer(const void *value, size_t size, size_t param_value_size, voi
 		return info_answer(&info_, sizeof info_, param_value_size, param_value, param_value_size_ret); \
 	} while (0)
 
-/* Facts: query answers that the worker sends in advance. Wire: per fact a 32-byte head {u16 op, u16 index, u32 param, u64 object, u64 device,
- * i32 status, u32 size}, then the value padded to 8. */
+/* Facts: query answers that the worker sends in advance. Wire: per fact a 32-byte head {u16 op, u16
+ * index, u32 param, u64 object, u64 device, i32 status, u32 size}, then the value padded to 8. */
 struct facts *facts_new(const unsigned char *data, size_t size); /* copies; NULL when malformed */
 struct facts *facts_hold(struct facts *);
 void facts_drop(struct facts *);

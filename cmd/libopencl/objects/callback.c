@@ -1,5 +1,5 @@
-/* callback.c: a queue of jobs for the listener thread: calls into the program, and work that a handler must not do.
- * Layer: objects. */
+/* callback.c: a queue of jobs for the listener thread: calls into the program, and work that a
+ * handler must not do. Layer: objects. */
 #include "library.h"
 
 struct job {

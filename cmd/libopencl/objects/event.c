@@ -1,5 +1,5 @@
-/* event.c: events: the known part of their status, and the callbacks that wait for it. Layer:
- * objects.
+/* event.c: events: the known part of their status, and the callbacks that wait for it.
+ * Layer: objects.
  *
  * A status is learnt from a notice, from a reply that implies it, or from the program itself. */
 #include "library.h"
@@ -77,7 +77,8 @@ static struct event_callback *remove_due(cl_event e, int32_t status) {
 	return first == rest ? NULL : first;
 }
 
-/* insert keeps the list in the order in which callbacks become due: by descending type, then by registration. */
+/* insert keeps the list in the order in which callbacks become due: by descending type, then by
+ * registration. */
 static void insert(cl_event e, struct event_callback *c) {
 	struct event_callback **at = &e->callbacks;
 	while (*at && (*at)->type >= c->type)
@@ -134,7 +135,8 @@ int32_t event_then(cl_event e, void (*run)(void *arg, int32_t status), void *arg
 
 /* ---- changes of the status */
 
-/* set changes a status that is above floor to a lower one, and posts the callbacks that become due. */
+/* set changes a status that is above floor to a lower one, and posts the callbacks that become
+ * due. */
 static void set(cl_event e, int32_t status, int32_t floor) {
 	struct event_callback *calls = NULL;
 	pthread_mutex_lock(&e->lock);

@@ -1,4 +1,5 @@
-/* facts.c: query answers that the worker sends in advance, sorted, so that a query is a search in memory. Layer: objects. */
+/* facts.c: query answers that the worker sends in advance, sorted, so that a query is a search in
+ * memory. Layer: objects. */
 #include "library.h"
 
 struct fact {
@@ -153,7 +154,8 @@ const void *facts_find(const struct facts *f, uint16_t op, uint64_t object, uint
 	return e->value;
 }
 
-/* facts_replace changes the value of an existing fact, before the facts are shared between threads. */
+/* facts_replace changes the value of an existing fact, before the facts are shared between
+ * threads. */
 void facts_replace(struct facts *f, uint16_t op, uint64_t object, uint32_t param, const void *value, size_t size) {
 	struct fact key = {.op = op, .param = param, .object = object};
 	struct entry *e = find(f, &key);

@@ -1,5 +1,5 @@
-/* handle.c: determines whether eight bytes are a handle, without dereferencing them. Layer:
- * objects.
+/* handle.c: determines whether eight bytes are a handle, without dereferencing them.
+ * Layer: objects.
  *
  * Used where neither the driver nor the source declares a kernel argument's type. */
 #include "kernel.h"

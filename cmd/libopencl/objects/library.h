@@ -1,4 +1,5 @@
-/* library.h: the state of the library: its sessions, and the objects that exist from the start. Layer: objects. */
+/* library.h: the state of the library: its sessions, and the objects that exist from the start.
+ * Layer: objects. */
 #ifndef OUTBOARD_LIBRARY_H
 #define OUTBOARD_LIBRARY_H
 

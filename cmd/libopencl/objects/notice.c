@@ -1,4 +1,5 @@
-/* notice.c: handlers of the worker's notices; they run as handlers of the session, and neither send nor wait. Layer: objects. */
+/* notice.c: handlers of the worker's notices; they run as handlers of the session, and neither send
+ * nor wait. Layer: objects. */
 #include "library.h"
 #include "record.h"
 

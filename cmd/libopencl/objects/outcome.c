@@ -94,7 +94,8 @@ cl_build_status outcome_status(const struct outcome *o, cl_program p, cl_device_
 	return built;
 }
 
-/* A compiled and unlinked program has no kernels, though some drivers list them. Drivers before 1.2 report no binary type. */
+/* A compiled and unlinked program has no kernels, though some drivers list them. Drivers before 1.2
+ * report no binary type. */
 static int has_kernels(const struct outcome *o, cl_program p, cl_device_id device) {
 	int32_t status;
 	size_t size;

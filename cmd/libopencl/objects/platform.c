@@ -29,7 +29,8 @@ static int same_platform(const struct facts *a, const struct facts *b) {
 		strcmp(fact_text(a, CL_PLATFORM_VERSION), fact_text(b, CL_PLATFORM_VERSION)) == 0;
 }
 
-/* filter keeps the forwarded names of a list, and cl_khr_icd, which loaders require of a platform. */
+/* filter keeps the forwarded names of a list, and cl_khr_icd, which loaders require of a
+ * platform. */
 static void filter(struct facts *f) {
 	const char *all = fact_text(f, CL_PLATFORM_EXTENSIONS);
 	size_t room = strlen(all) + sizeof " cl_khr_icd";

@@ -17,7 +17,8 @@ struct build_text {
 	struct includes headers;   /* the headers found, and the options sent */
 };
 
-/* The result of the last build on one link. Kernels hold it, so a rebuild does not free their facts. */
+/* The result of the last build on one link. Kernels hold it, so a rebuild does not free their
+ * facts. */
 struct outcome {
 	_Atomic uint32_t refs;
 	struct link *link;
@@ -81,7 +82,8 @@ int thread_start_blocked(pthread_t *, void *(*run)(void *), void *argument);
 /* Runs a function on a thread of the library, with all signals blocked. Returns 0, or an error when
  * no thread could be created. */
 int helper_start(void (*run)(void *), void *argument);
-/* Waits at most a second for helpers; called when the sessions are closed and the library is unloaded. */
+/* Waits at most a second for helpers; called when the sessions are closed and the library is
+ * unloaded. */
 void helpers_join(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* options.c: finds -I and -D in compiler options. Layer: source.
  *
- * Words are separated by white space. Quotes of both kinds and backslashes have a shell's meaning; a quote without a closing one
- * is an ordinary character.
+ * Words are separated by white space. Quotes of both kinds and backslashes have a shell's meaning;
+ * a quote without a closing one is an ordinary character.
  */
 #define _GNU_SOURCE
 #include "include.h"

@@ -1,6 +1,7 @@
 /* scan.c: scans a source text for headers that it may include. Layer: source.
  *
- * Directives count whether or not an #if around them holds: a superfluous header does no harm, a missing one does.
+ * Directives count whether or not an #if around them holds: a superfluous header does no harm, a
+ * missing one does.
  */
 #define _GNU_SOURCE
 #include "include.h"

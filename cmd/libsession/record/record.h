@@ -1,5 +1,5 @@
-/* record.h: the recording of a process's calls into a file, for `outboard run --trace`. Layer:
- * record.
+/* record.h: the recording of a process's calls into a file, for `outboard run --trace`.
+ * Layer: record.
  *
  * The file is mapped, so a record costs no system call and survives the process. It consists of
  * chunks of RECORD_CHUNK bytes; a chunk belongs to one stream: of a thread, of a link's worker, or
@@ -92,7 +92,8 @@ static inline uint64_t record_now(void) {
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* Begins a call of the thread. 0 for a call from within another one, which is not recorded by itself. */
+/* Begins a call of the thread. 0 for a call from within another one, which is not recorded by
+ * itself. */
 int record_begin(struct record_call *, uint16_t op);
 /* The call has returned: later time is not part of its duration. */
 void record_returned(struct record_call *);

@@ -1,4 +1,5 @@
-/* layout.c: copies bulk bytes between a layout in the program's memory and contiguous memory. Layer: session. */
+/* layout.c: copies bulk bytes between a layout in the program's memory and contiguous memory.
+ * Layer: session. */
 #include "layout.h"
 
 #include <string.h>

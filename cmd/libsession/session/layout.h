@@ -1,4 +1,5 @@
-/* layout.h: bulk bytes in the program's memory: slices of rows, each row a contiguous run of bytes. Layer: session. */
+/* layout.h: bulk bytes in the program's memory: slices of rows, each row a contiguous run of bytes.
+ * Layer: session. */
 #ifndef OUTBOARD_LAYOUT_H
 #define OUTBOARD_LAYOUT_H
 

@@ -1,5 +1,5 @@
-/* liveness.c: whether a session is alive, and the thread-local state of its callers. Layer:
- * session.
+/* liveness.c: whether a session is alive, and the thread-local state of its callers.
+ * Layer: session.
  *
  * Marking a session dead wakes every waiter; the handlers of the death run later (wait.c), on a
  * thread that may run handlers. */

@@ -7,7 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* session_log writes one line with a single system call, so that lines of several threads do not mix. */
+/* session_log writes one line with a single system call, so that lines of several threads do not
+ * mix. */
 void session_log(const char *format, ...) {
 	char line[1024] = "outboard: ";
 	size_t head = strlen(line);

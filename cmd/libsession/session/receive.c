@@ -1,6 +1,8 @@
-/* receive.c: the messages that the leader reads: replies for the waiting threads, notices for the handlers. Layer: session.
+/* receive.c: the messages that the leader reads: replies for the waiting threads, notices for the
+ * handlers. Layer: session.
  *
- * A notice that arrives where no handler may run is copied and deferred until a thread that may run handlers leads.
+ * A notice that arrives where no handler may run is copied and deferred until a thread that may run
+ * handlers leads.
  */
 #include "state.h"
 

@@ -7,12 +7,14 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* PIECE is small enough that the worker starts early, and large enough to make the cost of signalling negligible. */
+/* PIECE is small enough that the worker starts early, and large enough to make the cost of
+ * signalling negligible. */
 enum { PIECE = 256 << 10, SLICE_MS = 1, SLICE_MAX_MS = 8 };
 
 static size_t min_size(uint64_t a, size_t b) { return a < b ? (size_t)a : b; }
 
-/* reserve_space waits for space in the ring and reads meanwhile: a worker whose output is blocked stops reading. */
+/* reserve_space waits for space in the ring and reads meanwhile: a worker whose output is blocked
+ * stops reading. */
 static unsigned char *reserve_space(struct session *s, size_t min, size_t *got) {
 	unsigned char *at = ring_reserve(s->ring, min, got, 0);
 	if (at)
@@ -34,7 +36,8 @@ static int32_t unlock_and_return(struct session *s, int32_t status) {
 	return status;
 }
 
-/* allocate_message reserves memory for the message: in the ring, with its bulk when both are small, or on the heap. */
+/* allocate_message reserves memory for the message: in the ring, with its bulk when both are small,
+ * or on the heap. */
 static int32_t allocate_message(struct request *r, size_t size) {
 	struct session *s = r->s;
 	size_t got, half = s->area / 2;

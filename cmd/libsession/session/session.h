@@ -1,15 +1,18 @@
-/* session.h: a client's session with a worker: requests out, replies and notices in. Layer: session.
+/* session.h: a client's session with a worker: requests out, replies and notices in.
+ * Layer: session.
  *
  * Independent of any accelerator API. The wire is docs/design/0001.
  *
- * Threads: every function may be called from any thread. A request is built and sent under the session's send lock, which
- * request_begin acquires and request_send or request_call releases. Replies and notices are read by one of the waiting threads
- * (leader/followers); session_listen starts a thread, with all signals blocked, that reads while no other thread waits.
- * No function changes errno, and all survive EINTR.
+ * Threads: every function may be called from any thread. A request is built and sent under the
+ * session's send lock, which request_begin acquires and request_send or request_call releases.
+ * Replies and notices are read by one of the waiting threads (leader/followers); session_listen
+ * starts a thread, with all signals blocked, that reads while no other thread waits. No function
+ * changes errno, and all survive EINTR.
  *
- * Handlers (notice, died, a track's done) run on a reading thread that holds none of the session's locks: in request_call,
- * session_wait_until, session_poll, session_open and the listener. Therefore none of these may be called with a lock held that
- * a handler acquires; request_send may. A handler must not send and must not wait: session_dispatching is true inside one.
+ * Handlers (notice, died, a track's done) run on a reading thread that holds none of the session's
+ * locks: in request_call, session_wait_until, session_poll, session_open and the listener.
+ * Therefore none of these may be called with a lock held that a handler acquires; request_send may.
+ * A handler must not send and must not wait: session_dispatching is true inside one.
  */
 #ifndef OUTBOARD_SESSION_H
 #define OUTBOARD_SESSION_H
@@ -83,7 +86,8 @@ void session_nudge(struct session *);
 void session_poll(struct session *);          /* reads the received messages, without waiting */
 uint64_t session_serial(const struct session *); /* serial of the last message that this thread sent on any session */
 uint64_t session_answered(void);                 /* serial of the last message for whose reply this thread waited */
-/* Waits until ready(arg) is true, reading meanwhile; 0, or the dead status. ready is called under no lock. */
+/* Waits until ready(arg) is true, reading meanwhile; 0, or the dead status. ready is called under
+ * no lock. */
 int32_t session_wait_until(struct session *, int (*ready)(void *), void *arg);
 /* Makes the threads in session_wait_until check their conditions again. */
 void session_wake(struct session *);
@@ -114,11 +118,13 @@ struct reply {
 	unsigned char room[64];
 };
 
-/* Acquires the send lock and reserves memory for a body of exactly `body` bytes (a multiple of 8). 0, or a status (lock not held). */
+/* Acquires the send lock and reserves memory for a body of exactly `body` bytes (a multiple of 8).
+ * 0, or a status (lock not held). */
 int32_t request_begin(struct request *, struct session *, uint16_t op, size_t body, uint64_t bulk, struct track *);
 /* Sends without waiting for a reply. */
 int32_t request_send(struct request *, const struct layout *bulk);
-/* Sends, waits for the reply, receives its bulk into `into`; the reply's body is freed by reply_free. Returns the reply's status. */
+/* Sends, waits for the reply, receives its bulk into `into`; the reply's body is freed by
+ * reply_free. Returns the reply's status. */
 int32_t request_call(struct request *, const struct layout *bulk, struct reply *, const struct layout *into);
 
 static inline size_t wire_padded(size_t n) { return (n + 7) & ~(size_t)7; }
@@ -144,7 +150,8 @@ uint64_t get_word(struct reply *);
 /* Points into the body; *count is 0 and the result NULL for an absent array. */
 const void *get_array(struct reply *, uint64_t *count, size_t element);
 struct blob get_blob(struct reply *); /* a copy */
-/* Ends the session after a reply of success whose fields are incomplete. Returns the dead status. */
+/* Ends the session after a reply of success whose fields are incomplete. Returns the dead
+ * status. */
 int32_t reply_malformed(struct session *);
 void reply_free(struct reply *);
 

@@ -2,8 +2,10 @@
  *
  * Two roles, each held by one thread at a time:
  *   sender  holds s->send; only the sender touches the ring's outgoing side and the serial.
- *   leader  has set s->leading; only the leader touches the ring's incoming side and the deferred notices.
- * s->lock guards the rest and is held for a few instructions. Order: send, then lock. A sender never waits for leadership.
+ *   leader  has set s->leading; only the leader touches the ring's incoming side and the deferred
+ *           notices.
+ * s->lock guards the rest and is held for a few instructions. Order: send, then lock. A sender never
+ * waits for leadership.
  */
 #ifndef OUTBOARD_STATE_H
 #define OUTBOARD_STATE_H
@@ -116,7 +118,8 @@ struct thread {
 	int dispatching;  /* handlers on the thread's stack */
 };
 extern _Thread_local struct thread session_thread;
-/* Marks the session dead, once, logs the text (unless format is NULL) and wakes all waiters. Runs no handler. */
+/* Marks the session dead, once, logs the text (unless format is NULL) and wakes all waiters. Runs
+ * no handler. */
 void session_die(struct session *, enum death cause, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void waiter_wake(struct waiter *);
 void listener_wake(struct session *);
@@ -133,7 +136,8 @@ void socket_close(struct session *);
 /* ---- waiter.c */
 void waiter_add(struct session *, struct waiter *);
 void waiter_unlink(struct waiter *); /* under lock; a second call does nothing */
-/* Removes the waiter of a call from the list: its thread now waits until DONE, also when the session dies. NULL: no such call. */
+/* Removes the waiter of a call from the list: its thread now waits until DONE, also when the
+ * session dies. NULL: no such call. */
 struct waiter *waiter_detach(struct session *, uint32_t call);
 int waiter_done(struct waiter *);
 /* Wakes the threads that wait for a condition. */
@@ -146,9 +150,11 @@ void leader_resign(struct session *);
  * found ended and marked dead. In either role. */
 int session_check_end(struct session *);
 void stream_corrupt(struct session *, const char *violation);
-/* Copies n bytes of the stream: into memory, through a cursor, or (both NULL) nowhere. 0, or -1 when the session has died. */
+/* Copies n bytes of the stream: into memory, through a cursor, or (both NULL) nowhere. 0, or -1
+ * when the session has died. */
 int stream_copy(struct session *, unsigned char *to, struct cursor *, uint64_t n);
-/* Receives a message's bulk and its padding into a layout that has space for it from byte `have` on. */
+/* Receives a message's bulk and its padding into a layout that has space for it from byte `have`
+ * on. */
 int stream_bulk(struct session *, uint64_t bulk, const struct layout *into, uint64_t have);
 
 /* ---- receive.c: for the leader */

@@ -1,6 +1,7 @@
 /* stream.c: the bytes that the worker sends, read by the leader. Layer: session.
  *
- * The worker is not trusted: fields are copied before they are checked, and bytes that violate the protocol end the session.
+ * The worker is not trusted: fields are copied before they are checked, and bytes that violate the
+ * protocol end the session.
  */
 #include "state.h"
 

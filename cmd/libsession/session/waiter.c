@@ -1,6 +1,8 @@
-/* waiter.c: the threads that wait for a session, and the leadership among them (leader/followers pattern). Layer: session.
+/* waiter.c: the threads that wait for a session, and the leadership among them (leader/followers
+ * pattern). Layer: session.
  *
- * One thread at a time, the leader, reads the ring for all. A leader that resigns wakes its successor.
+ * One thread at a time, the leader, reads the ring for all. A leader that resigns wakes its
+ * successor.
  */
 #include "state.h"
 

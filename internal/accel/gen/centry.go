@@ -90,7 +90,8 @@ func (e TableEntry) refusal() string {
 	return "handle"
 }
 
-// entry writes the function that the loader calls: the checks that every call needs, then the call itself.
+// entry writes the function that the loader calls: the checks that every call needs, then the call
+// itself.
 func (w *cWriter) entry(c *Call) {
 	w.p("static %s API_CALL entry_%s(%s)\n{", c.Result, c.Name, c.cParams())
 	if c.Answer == Refused {

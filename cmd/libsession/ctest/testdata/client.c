@@ -1,4 +1,5 @@
-/* The program of the session's tests: client SOCKET MODE [ARGS]. Numbers of operations are those of worker_test.go. */
+/* The program of the session's tests: client SOCKET MODE [ARGS]. Numbers of operations are those of
+ * worker_test.go. */
 #define _GNU_SOURCE
 #include "session.h"
 

@@ -1,10 +1,12 @@
 // The small measurements of `make bench-accel`: one JSON object per line,
 //   {"name": ..., "unit": ..., "value": median, "best": ..., "p90": ..., "runs": ...}
-// Flags, each followed by a number (defaults in brackets): -reads [2000], -alternate [1000], -launches [1000], -small [1000],
-// -streams [20] runs of 1,000 launches, -hundreds [20] runs of 100 launches and a finish, -megabytes [256],
-// -transfers [7], -warm [200]; -only NAME measures one thing. 0 leaves a thing out.
+// Flags, each followed by a number (defaults in brackets): -reads [2000], -alternate [1000],
+// -launches [1000], -small [1000], -streams [20] runs of 1,000 launches, -hundreds [20] runs of 100
+// launches and a finish, -megabytes [256], -transfers [7], -warm [200]. -only NAME runs one
+// measurement; the number 0 leaves a measurement out.
 //
-// "startup" is measured before anything is warm, so for a median run the program again and again with -only startup.
+// "startup" is measured before anything is warm, so a median needs several runs of the program with
+// -only startup.
 #define _GNU_SOURCE
 #include "clt.h"
 

@@ -1,5 +1,5 @@
-// Images: every type and many formats, created, read, written, filled, copied and mapped with pitches and origins,
-// used by kernels through samplers, and queried.
+// Images: every type and many formats, created, read, written, filled, copied and mapped with
+// pitches and origins, used by kernels through samplers, and queried.
 #include "clt.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -136,7 +136,8 @@ static void transfer(void) {
 		}
 }
 
-// Rows and slices of the program's memory lie further apart than they are long; nothing between them is touched.
+// Rows and slices of the program's memory lie further apart than they are long; nothing between
+// them is touched.
 static void pitches_one(const struct shape *s) {
 	size_t size[3], bytes = 4;
 	extent(s, size);

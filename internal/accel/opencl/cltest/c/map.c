@@ -1,4 +1,5 @@
-// Maps of buffers: partial, overlapping, nested, invalidating, of sub-buffers, of the program's own memory.
+// Maps of buffers: partial, overlapping, nested, invalidating, of sub-buffers, of the program's own
+// memory.
 #include "clt.h"
 
 enum { size = 8192 };
@@ -186,7 +187,8 @@ static void kernels_between(void) {
 	}
 }
 
-// With CL_MEM_USE_HOST_PTR a map's pointer lies in the program's own memory, which then holds the latest content.
+// With CL_MEM_USE_HOST_PTR a map's pointer lies in the program's own memory, which then holds the
+// latest content.
 static void use_host_pointer(void) {
 	clt_fill(host, size, 33);
 	memcpy(want, host, size);

@@ -1,4 +1,5 @@
-// Buffers: creation with every flag, transfers, rectangles, fills, copies, sub-buffers, queries, callbacks.
+// Buffers: creation with every flag, transfers, rectangles, fills, copies, sub-buffers, queries,
+// callbacks.
 #include "clt.h"
 
 #include <stdatomic.h>
@@ -245,7 +246,8 @@ static void transfer_large(void) {
 	free(out);
 }
 
-// Memory of a non-blocking write may be reused when its event is complete; of a blocking one at once.
+// Memory of a non-blocking write may be reused when its event is complete; of a blocking one at
+// once.
 static void transfer_reuse(void) {
 	cl_mem buffer = clt_buffer(CL_MEM_READ_WRITE, size * 16, NULL);
 	for (unsigned i = 0; i < 16; i++) {

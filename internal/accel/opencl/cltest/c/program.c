@@ -1,4 +1,5 @@
-// Programs: sources in pieces, build options, headers of the program's own machine, logs, binaries, compile and link.
+// Programs: sources in pieces, build options, headers of the program's own machine, logs, binaries,
+// compile and link.
 #define _GNU_SOURCE
 #include "clt.h"
 
@@ -18,7 +19,8 @@ static cl_program from_sources(cl_uint count, const char **sources, const size_t
 
 static cl_program from_source(const char *source) { return from_sources(1, &source, NULL); }
 
-// answer_in runs the kernel "answer(global int *)" of a built program and returns its result, or -1.
+// answer_in runs the kernel "answer(global int *)" of a built program and returns its result, or
+// -1.
 static cl_int answer_in(cl_context context, cl_program program) {
 	cl_command_queue queue = clt_new_queue(context, 0);
 	cl_kernel kernel = clt_kernel(program, "answer");
