@@ -62,7 +62,7 @@ func chunksOf(s *objecttest.Server) []string {
 // that saved it, fewer ranks go on from it on another one. Gradients travel through it if a job asks.
 func TestJobThroughABucket(t *testing.T) {
 	_, err := exec.LookPath("python3")
-	need.That(t, "python3", err == nil, "install python3")
+	need.Require(t, "python3", err == nil, "install python3")
 	s, url := bucket(t)
 	p := outboardtest.Start(t, outboardtest.Options{
 		Nodes: []outboardtest.Spec{{Name: "harbour", NoDevices: true}, {Name: "east"}, {Name: "west"}}, Jobs: "trusted", Objects: url,

@@ -164,7 +164,7 @@ time.sleep(1000)
 // When a node is lost the ranks start again from the last checkpoint, also with fewer of them.
 func TestJobGoesOnFromItsCheckpoint(t *testing.T) {
 	_, err := exec.LookPath("python3")
-	need.That(t, "python3", err == nil, "install python3")
+	need.Require(t, "python3", err == nil, "install python3")
 	p := threeNodes(t, "trusted")
 	n := deviceCount(t, p)
 	spec := client.JobSpec{Ranks: n, MinRanks: n / 2, Args: []string{"python3", "-c", checkpointScript}}
@@ -228,7 +228,7 @@ print("sum", struct.unpack_from("<f", memory.map, 4 * 1000)[0], struct.unpack_fr
 // Gradients travel between nodes as the job says, and what was sent is told.
 func TestJobCompressesGradients(t *testing.T) {
 	_, err := exec.LookPath("python3")
-	need.That(t, "python3", err == nil, "install python3")
+	need.Require(t, "python3", err == nil, "install python3")
 	p := threeNodes(t, "trusted")
 	n := deviceCount(t, p)
 	for gradients, c := range map[string]struct{ sum, why string }{

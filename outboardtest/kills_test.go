@@ -48,7 +48,7 @@ print("result", state, flush=True)
 // is that of an undisturbed run.
 func TestJobIsTheSameAfterKilledRanks(t *testing.T) {
 	_, err := exec.LookPath("python3")
-	need.That(t, "python3", err == nil, "install python3")
+	need.Require(t, "python3", err == nil, "install python3")
 	p := outboardtest.Start(t, outboardtest.Options{Nodes: []outboardtest.Spec{{Name: "harbour"}}, Jobs: "trusted"})
 	run := func(kills ...string) (client.Job, []string) {
 		return submit(t, p.Node("harbour"), client.JobSpec{

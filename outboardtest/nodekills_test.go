@@ -131,7 +131,7 @@ func (k *nodeKiller) startAgain() {
 // with fewer ranks, and the result is that of an undisturbed run.
 func TestJobIsTheSameAfterKilledNodes(t *testing.T) {
 	_, err := exec.LookPath("python3")
-	need.That(t, "python3", err == nil, "install python3")
+	need.Require(t, "python3", err == nil, "install python3")
 	p := outboardtest.Start(t, outboardtest.Options{
 		Nodes: []outboardtest.Spec{{Name: "harbour", NoDevices: true}, {Name: "east", Process: true}, {Name: "west", Process: true}, {Name: "south", Process: true}},
 		Jobs:  "trusted",

@@ -18,7 +18,7 @@ import (
 // over the fabric.
 func TestStageReplicasOverNodes(t *testing.T) {
 	_, err := os.Stat("/usr/lib/python3/dist-packages/torch")
-	need.That(t, "python3-torch", err == nil, "install python3-torch")
+	need.Require(t, "python3-torch", err == nil, "install python3-torch")
 	script, err := os.ReadFile(filepath.Join("..", "test", "e2e", "testdata", "train", "replicas.py"))
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ func (b *bench) enrollment(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return b.withStage(ctx, a, func(s *stage) error {
+	return b.withStage(ctx, a, func(s *testNode) error {
 		o := &enrollmentLoad{stage: s, at: s.addr(), term: theTerm()}
 		if err := o.open(ctx); err != nil {
 			return err
@@ -48,7 +48,7 @@ func (b *bench) enrollment(ctx context.Context) error {
 		b.Row(paired.NewRow("enrolment, clients in the process", "requests/s", "reported by the reference system on 6 machines",
 			all[0].values, reported, paired.Goal{Min: wantedRate}))
 		b.Row(paired.NewRow(fmt.Sprintf("enrolment, %d connections", connClients), "requests/s", "", all[1].values, nil, paired.Goal{}))
-		b.Row(paired.NewRow("enrolment: processor time of everything", "us a request", "", all[0].each(), nil, paired.Goal{}))
+		b.Row(paired.NewRow("enrolment: processor time of everything", "us a request", "", all[0].timePerOperation(), nil, paired.Goal{}))
 		return b.auditRows(ctx, o)
 	})
 }
@@ -58,7 +58,7 @@ func (b *bench) auditRows(ctx context.Context, o *enrollmentLoad) error {
 	if err != nil {
 		return err
 	}
-	found := o.term.audit(o.seated, in)
+	found := o.term.auditAnswers(o.seated, in)
 	for _, w := range o.wrong[:min(len(o.wrong), 10)] {
 		fmt.Fprintln(os.Stderr, "  ", w)
 	}
@@ -72,7 +72,7 @@ func (b *bench) auditRows(ctx context.Context, o *enrollmentLoad) error {
 
 // An enrollmentLoad is the app under load, with the recorded responses of its clients.
 type enrollmentLoad struct {
-	stage *stage
+	stage *testNode
 	at    string // the address to which clients connect
 	term  term
 	last  atomic.Int64 // the last student's number

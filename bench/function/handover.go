@@ -38,7 +38,7 @@ func (b *bench) handover(ctx context.Context) error {
 		return err
 	}
 	a.files["pure.yaml"], a.files["noted.yaml"] = fourSteps("pure", "pass"), fourSteps("noted", "noted")
-	return b.withStage(ctx, a, func(s *stage) error {
+	return b.withStage(ctx, a, func(s *testNode) error {
 		if err := b.handoverRows(ctx, s, "noted", "steps with effects"); err != nil {
 			return err
 		}
@@ -46,7 +46,7 @@ func (b *bench) handover(ctx context.Context) error {
 	})
 }
 
-func (b *bench) handoverRows(ctx context.Context, s *stage, workflow, of string) error {
+func (b *bench) handoverRows(ctx context.Context, s *testNode, workflow, of string) error {
 	var medians, tails, wholes []float64
 	for round := range b.Rounds(7, 3) + 1 {
 		hops, took, err := s.hops(ctx, workflow, b.Rounds(100, 30))
@@ -65,7 +65,7 @@ func (b *bench) handoverRows(ctx context.Context, s *stage, workflow, of string)
 
 // hops runs n executions, and returns the durations of all hand-overs and of all executions in
 // milliseconds.
-func (s *stage) hops(ctx context.Context, workflow string, n int) (hops, took []float64, err error) {
+func (s *testNode) hops(ctx context.Context, workflow string, n int) (hops, took []float64, err error) {
 	for i := range n {
 		e, err := s.run(ctx, "steps", workflow, map[string]int{"n": i})
 		if err != nil {

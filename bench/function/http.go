@@ -31,7 +31,7 @@ func (b *bench) http(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return b.withStage(ctx, a, func(s *stage) error {
+	return b.withStage(ctx, a, func(s *testNode) error {
 		native, err := serveLoopback(ctx, nativeHandlers())
 		if err != nil {
 			return err
@@ -75,7 +75,7 @@ const (
 		"than net/http's does, which pays for call and reset: where processor time says so and the rate does not, others used the machine."
 )
 
-func (b *bench) measureHTTP(ctx context.Context, s *stage, native *loopbackServer) error {
+func (b *bench) measureHTTP(ctx context.Context, s *testNode, native *loopbackServer) error {
 	order := []byte(`{"course":"algebra","student":"s1","seats":2}`)
 	receipt := []byte(`{"id":"17","course":"algebra","accepted":true,"left":38}` + "\n")
 	for _, h := range []struct {
@@ -102,14 +102,14 @@ func (b *bench) measureHTTP(ctx context.Context, s *stage, native *loopbackServe
 			return err
 		}
 		b.Row(paired.NewRow(h.name, "requests/s", "native net/http handler", all[0].values, all[1].values, h.goal).Because(h.reason))
-		b.Row(paired.NewRow(h.name+": processor time of both ends", "us a request", "native net/http handler", all[0].each(), all[1].each(), paired.Goal{}))
+		b.Row(paired.NewRow(h.name+": processor time of both ends", "us a request", "native net/http handler", all[0].timePerOperation(), all[1].timePerOperation(), paired.Goal{}))
 	}
 	return nil
 }
 
 // withoutConnections measures the duration of an echo within the process: the part of a request
 // that does not depend on its size and client.
-func (b *bench) withoutConnections(ctx context.Context, s *stage) error {
+func (b *bench) withoutConnections(ctx context.Context, s *testNode) error {
 	body := []byte(`{"course":"algebra","student":"s1","seats":2}`)
 	within := func(h http.Handler) measurement {
 		var m memory

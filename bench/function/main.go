@@ -10,7 +10,7 @@ import (
 
 func main() {
 	if text := os.Getenv(roleVariable); text != "" {
-		os.Exit(play(text))
+		os.Exit(runRole(text))
 	}
 	b := &bench{launch: launchProcess}
 	b.Flags()

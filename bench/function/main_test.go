@@ -114,10 +114,10 @@ func TestRows(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	s := series{values: []float64{10_000}, cores: []float64{2}}
-	if diff := cmp.Diff([]float64{200}, s.each()); diff != "" {
+	if diff := cmp.Diff([]float64{200}, s.timePerOperation()); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]float64{20_000}, s.whole()); diff != "" {
+	if diff := cmp.Diff([]float64{20_000}, s.timePerTurn()); diff != "" {
 		t.Error(diff)
 	}
 	if got := quantile([]float64{4, 1, 3, 2}, 0.99); got != 4 {
@@ -176,7 +176,7 @@ func TestStage(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.files["pure.yaml"], a.files["noted.yaml"] = fourSteps("pure", "pass"), fourSteps("noted", "noted")
-	err = b.withStage(ctx, a, func(s *stage) error {
+	err = b.withStage(ctx, a, func(s *testNode) error {
 		l := load{addr: s.addr(), path: "/steps/echo", body: []byte("{}"), want: []byte("{}"), connections: 2, turn: 10 * time.Millisecond}
 		for _, open := range []func(context.Context, load) (caller, error){newLean, newFull} {
 			if rate, err := l.through(open)(ctx); err != nil || rate <= 0 {
@@ -348,7 +348,7 @@ func TestRush(t *testing.T) {
 		if err := d.close(); err != nil {
 			t.Error(err)
 		}
-		found := o.term.audit(o.seated, f.register)
+		found := o.term.auditAnswers(o.seated, f.register)
 		if (found == audit{} && len(o.wrong) == 0) != clean {
 			t.Errorf("%q: %+v, wrong answers %.3v", fault, found, o.wrong)
 		}
@@ -380,7 +380,7 @@ func TestAudit(t *testing.T) {
 	} {
 		r, told := right(), []int{1, 2, 3}
 		tt.change(&r, &told)
-		if diff := cmp.Diff(tt.want, tm.audit(told, r), cmp.AllowUnexported(audit{})); diff != "" {
+		if diff := cmp.Diff(tt.want, tm.auditAnswers(told, r), cmp.AllowUnexported(audit{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

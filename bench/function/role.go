@@ -26,8 +26,8 @@ func launchProcess(ctx context.Context, role string) ([]byte, error) {
 	return cmd.Output()
 }
 
-// play is the main function of a process with a role.
-func play(role string) int {
+// runRole is the main function of a process with a role.
+func runRole(role string) int {
 	size, err := perform(context.Background(), role)
 	if err == nil {
 		err = json.NewEncoder(os.Stdout).Encode(size)

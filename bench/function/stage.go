@@ -28,7 +28,7 @@ import (
 
 // A stage contains the parts of a node that apps need, in this process: the pool's state, a
 // complete tenant's process, and a port that hands connections over to it.
-type stage struct {
+type testNode struct {
 	config    tenant.Config
 	tenant    *tenant.Tenant
 	artifacts *artifact.Store
@@ -44,12 +44,12 @@ type stage struct {
 const stageNode = outboard.NodeID("bench")
 
 // openStage opens a stage in a new folder.
-func (b *bench) openStage(ctx context.Context) (*stage, error) {
+func (b *bench) openStage(ctx context.Context) (*testNode, error) {
 	dir, err := os.MkdirTemp(b.Dir, "stage")
 	if err != nil {
 		return nil, err
 	}
-	s := &stage{done: make(chan error, 1), config: tenant.Config{
+	s := &testNode{done: make(chan error, 1), config: tenant.Config{
 		Protocol: tenant.Protocol, Tenant: manifest.DefaultTenant, Node: stageNode, Boot: "1",
 		Dir: filepath.Join(dir, "tenant"), Artifacts: filepath.Join(dir, "artifacts"), StateSocket: filepath.Join(dir, "state.sock"),
 	}}
@@ -63,7 +63,7 @@ func (b *bench) openStage(ctx context.Context) (*stage, error) {
 }
 
 // prepare creates the folders. Compiled code is shared by all stages.
-func (s *stage) prepare(dir, cache string) (err error) {
+func (s *testNode) prepare(dir, cache string) (err error) {
 	for _, d := range []string{s.config.Dir, filepath.Join(dir, "state"), cache} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return err
@@ -82,7 +82,7 @@ func (s *stage) prepare(dir, cache string) (err error) {
 	return nil
 }
 
-func (s *stage) start(ctx context.Context) error {
+func (s *testNode) start(ctx context.Context) error {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.cancel = cancel
 	ready := make(chan struct{})
@@ -105,13 +105,13 @@ func (s *stage) start(ctx context.Context) error {
 	}
 }
 
-func (s *stage) close() error {
+func (s *testNode) close() error {
 	s.control.CloseIdleConnections()
 	s.cancel()
 	return <-s.done
 }
 
-func (s *stage) openState(ctx context.Context) (lifecycle.Resource, error) {
+func (s *testNode) openState(ctx context.Context) (lifecycle.Resource, error) {
 	var err error
 	s.state, err = state.Open(ctx, state.Options{
 		Dir: filepath.Join(filepath.Dir(s.config.Dir), "state"), Name: string(stageNode), TLS: state.FixedTLS(&tls.Config{MinVersion: tls.VersionTLS13}),
@@ -119,7 +119,7 @@ func (s *stage) openState(ctx context.Context) (lifecycle.Resource, error) {
 	return s.state, err
 }
 
-func (s *stage) serveState(ctx context.Context, ready func()) error {
+func (s *testNode) serveState(ctx context.Context, ready func()) error {
 	l, err := unixsock.Listen(s.config.StateSocket)
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (s *stage) serveState(ctx context.Context, ready func()) error {
 }
 
 // serve accepts connections as the node does.
-func (s *stage) serve(ctx context.Context, ready func()) (err error) {
+func (s *testNode) serve(ctx context.Context, ready func()) (err error) {
 	if s.web, err = net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}); err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (s *stage) serve(ctx context.Context, ready func()) (err error) {
 }
 
 // passConn passes a connection to the tenant.
-func (s *stage) passConn(conn *net.TCPConn) error {
+func (s *testNode) passConn(conn *net.TCPConn) error {
 	defer conn.Close()
 	file, err := conn.File()
 	if err != nil {
@@ -171,10 +171,10 @@ func (s *stage) passConn(conn *net.TCPConn) error {
 }
 
 // addr returns the address at which requests to apps are accepted.
-func (s *stage) addr() string { return s.web.Addr().String() }
+func (s *testNode) addr() string { return s.web.Addr().String() }
 
 // callAPI calls the tenant's local API.
-func (s *stage) callAPI(ctx context.Context, method, path string, body, answer any) error {
+func (s *testNode) callAPI(ctx context.Context, method, path string, body, answer any) error {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return err
@@ -206,7 +206,7 @@ type app struct {
 }
 
 // deploy deploys an app and returns when it is served.
-func (s *stage) deploy(ctx context.Context, a app) error {
+func (s *testNode) deploy(ctx context.Context, a app) error {
 	d := client.Deployment{File: "app.yaml", Text: a.text, Files: map[string]string{}}
 	for name, content := range a.files {
 		digest, err := s.artifacts.Put(ctx, content)
@@ -219,7 +219,7 @@ func (s *stage) deploy(ctx context.Context, a app) error {
 }
 
 // run starts an execution and waits until it has completed.
-func (s *stage) run(ctx context.Context, app, workflow string, input any) (client.Execution, error) {
+func (s *testNode) run(ctx context.Context, app, workflow string, input any) (client.Execution, error) {
 	var e client.Execution
 	path := fmt.Sprintf("/v1/apps/%s/workflows/%s/executions?wait=true", app, workflow)
 	if err := s.callAPI(ctx, http.MethodPost, path, input, &e); err != nil {
@@ -232,7 +232,7 @@ func (s *stage) run(ctx context.Context, app, workflow string, input any) (clien
 }
 
 // withStage runs measure on a stage with an app.
-func (b *bench) withStage(ctx context.Context, a app, measure func(*stage) error) error {
+func (b *bench) withStage(ctx context.Context, a app, measure func(*testNode) error) error {
 	s, err := b.openStage(ctx)
 	if err != nil {
 		return err

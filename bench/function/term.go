@@ -132,7 +132,7 @@ type audit struct {
 }
 
 // audit compares the answers that clients received with the content of the bucket.
-func (t term) audit(seated []int, in register) audit {
+func (t term) auditAnswers(seated []int, in register) audit {
 	var a audit
 	told := map[int]int{}
 	for _, k := range seated {

@@ -30,7 +30,7 @@ func (b *bench) thumbnails(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return b.withStage(ctx, a, func(s *stage) error {
+	return b.withStage(ctx, a, func(s *testNode) error {
 		all, err := b.turns(ctx, b.Rounds(3, 1), album.byWorkflow(s), album.byProgram(runtime.NumCPU()), album.byProgram(1))
 		if err != nil {
 			return err
@@ -39,7 +39,7 @@ func (b *bench) thumbnails(ctx context.Context) error {
 		const reference, plain = "native program on all cores", "native program, a photograph after the other"
 		name := fmt.Sprintf("thumbnails of %d photographs by a workflow", n)
 		b.Row(paired.NewRow(name, "s", reference, all[0].values, all[1].values, paired.Goal{MaxRatio: 2}).Because(slowWebAssembly))
-		b.Row(paired.NewRow(name+": processor time", "s", reference, all[0].whole(), all[1].whole(), paired.Goal{}))
+		b.Row(paired.NewRow(name+": processor time", "s", reference, all[0].timePerTurn(), all[1].timePerTurn(), paired.Goal{}))
 		b.Row(paired.NewRow(name, "s", plain, all[0].values, all[2].values, paired.Goal{MaxRatio: 2}))
 		return nil
 	})
@@ -116,7 +116,7 @@ func senders() int { return runtime.NumCPU() + 1 }
 
 // byWorkflow returns a measurement of the workflow, in seconds. The thumbnails must equal those of
 // the native code.
-func (a *album) byWorkflow(s *stage) measurement {
+func (a *album) byWorkflow(s *testNode) measurement {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: senders()}}
 	return func(ctx context.Context) (float64, error) {
 		defer client.CloseIdleConnections()

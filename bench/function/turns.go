@@ -53,9 +53,9 @@ func (s *series) turn(ctx context.Context, w measurement, counts bool) error {
 	return err
 }
 
-// each returns the processor time of each operation in microseconds, where values are operations a
+// timePerOperation returns the processor time of each operation in microseconds, where values are operations a
 // second. It is the better measure on a machine with other load.
-func (s *series) each() []float64 {
+func (s *series) timePerOperation() []float64 {
 	times := make([]float64, len(s.values))
 	for i, v := range s.values {
 		times[i] = s.cores[i] / v * 1e6
@@ -63,8 +63,8 @@ func (s *series) each() []float64 {
 	return times
 }
 
-// whole returns the processor time of each turn in seconds, where values are seconds.
-func (s *series) whole() []float64 {
+// timePerTurn returns the processor time of each turn in seconds, where values are seconds.
+func (s *series) timePerTurn() []float64 {
 	times := make([]float64, len(s.values))
 	for i, v := range s.values {
 		times[i] = s.cores[i] * v

@@ -36,7 +36,7 @@ func Deploy(t *testing.T) *App {
 func DeployWithDevices(t *testing.T) *App {
 	t.Helper()
 	_, err := os.Stat("/etc/OpenCL/vendors/pocl.icd")
-	need.That(t, "opencl", err == nil, "install pocl-opencl-icd")
+	need.Require(t, "opencl", err == nil, "install pocl-opencl-icd")
 	const all = ""
 	return deploy(t, all)
 }
@@ -44,7 +44,7 @@ func DeployWithDevices(t *testing.T) *App {
 func deploy(t *testing.T, devices string) *App {
 	t.Helper()
 	_, err := os.Stat(program)
-	need.That(t, "outboard", err == nil, "run `make build`")
+	need.Require(t, "outboard", err == nil, "run `make build`")
 	node := start(t, devices)
 	out, err := node.Output(t.Context(), "deploy", build(t))
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 func build(t *testing.T) []byte {
 	t.Helper()
 	_, err := os.Stat("node_modules/.bin/asc")
-	need.That(t, "asc", err == nil, "run npm ci in guest/as (`make test` does)")
+	need.Require(t, "asc", err == nil, "run npm ci in guest/as (`make test` does)")
 	need.Program(t, "node")
 	file := filepath.Join(t.TempDir(), "all.wasm")
 	build := exec.CommandContext(t.Context(), "node_modules/.bin/asc", "testdata/all.ts", "-o", file, "-O3", "--runtime", "stub",

@@ -93,7 +93,7 @@ func runMake(t *testing.T, dir, language string) {
 		need.Program(t, "npm")
 		modules, _ := filepath.Abs("../as/node_modules")
 		_, err := os.Stat(modules)
-		need.That(t, "asc", err == nil, "run npm ci in guest/as (`make test` does)")
+		need.Require(t, "asc", err == nil, "run npm ci in guest/as (`make test` does)")
 		if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,7 @@ func newKeysCommand(env *Env) *cobra.Command {
 While the pool has no keys, each node serves models to its own machine only. As soon as it has one,
 every request names a key, as OpenAI's clients do: in the header "Authorization: Bearer KEY".`,
 		Example: `  outboard keys
-  outboard key create website --tokens-per-minute 20000
+  outboard keys create website --tokens-per-minute 20000
   outboard key revoke website`,
 		Args: noArgs,
 		RunE: list,

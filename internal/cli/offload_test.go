@@ -16,7 +16,7 @@ import (
 func runRanks(t *testing.T, script string, args []string, flags ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	_, err := os.Stat("/usr/lib/python3/dist-packages/torch")
-	need.That(t, "python3-torch", err == nil, "install python3-torch")
+	need.Require(t, "python3-torch", err == nil, "install python3-torch")
 	if script, err = filepath.Abs(filepath.Join("testdata", script)); err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func Run(t *testing.T, size outboard.Bytes, test func(t *testing.T, dir string))
 		runNested(t)
 		return
 	case err != nil:
-		need.That(t, "mounts", false, "mount a file system, or allow user namespaces: "+err.Error())
+		need.Require(t, "mounts", false, "mount a file system, or allow user namespaces: "+err.Error())
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
@@ -59,7 +59,7 @@ func runNested(t *testing.T) {
 	}
 	out, err := cmd.CombinedOutput()
 	if _, ran := errors.AsType[*exec.ExitError](err); err != nil && !ran {
-		need.That(t, "mounts", false, "mount a file system, or allow user namespaces: "+err.Error())
+		need.Require(t, "mounts", false, "mount a file system, or allow user namespaces: "+err.Error())
 	}
 	t.Logf("in namespaces of its own:\n%s", out)
 	if err != nil {

@@ -82,7 +82,7 @@ func TestFuelToTheLast(t *testing.T) {
 // faults, and reset without a scan. One that runs for long is not.
 func TestQuietVisits(t *testing.T) {
 	r := open(t, Options{})
-	need.That(t, "pagemap_scan", r.Reset() == image.Scan, "a kernel from Linux 6.7 on has it")
+	need.Require(t, "pagemap_scan", r.Reset() == image.Scan, "a kernel from Linux 6.7 on has it")
 	const calls = 10
 	for name, c := range map[string]struct {
 		from  int32

@@ -39,7 +39,7 @@ func TestGoGuest(t *testing.T) {
 // back: a small request is not allocated, and the allocator's caches are in the image.
 func TestFewPages(t *testing.T) {
 	r := open(t, Options{})
-	need.That(t, "pagemap_scan", r.Reset() == image.Scan, "a kernel from Linux 6.7 on has it")
+	need.Require(t, "pagemap_scan", r.Reset() == image.Scan, "a kernel from Linux 6.7 on has it")
 	const calls = 128
 	for request, most := range map[string]float64{"echo hello": 5, `work [{"name":"x","count":1}]`: 66} {
 		t.Run(request, func(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 // joined by commas, or "all".
 const Variable = "OUTBOARD_TEST_REQUIRE"
 
-// That skips or fails the test unless ok is true. name is the requirement's name in
+// Require skips or fails the test unless ok is true. name is the requirement's name in
 // [Variable]; how tells the user how to meet the requirement.
-func That(t testing.TB, name string, ok bool, how string) {
+func Require(t testing.TB, name string, ok bool, how string) {
 	t.Helper()
 	if ok {
 		return
@@ -32,13 +32,13 @@ func That(t testing.TB, name string, ok bool, how string) {
 func Program(t testing.TB, name string) {
 	t.Helper()
 	_, err := exec.LookPath(name)
-	That(t, name, err == nil, "install it (`make test` does)")
+	Require(t, name, err == nil, "install it (`make test` does)")
 }
 
 // Root requires that the test runs as root, for example to create network namespaces.
 func Root(t testing.TB) {
 	t.Helper()
-	That(t, "root", os.Geteuid() == 0, "run as root")
+	Require(t, "root", os.Geteuid() == 0, "run as root")
 }
 
 func required(name string) bool {

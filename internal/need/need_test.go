@@ -36,7 +36,7 @@ func TestThat(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				That(r, "moon", tt.ok, "wait for night")
+				Require(r, "moon", tt.ok, "wait for night")
 			}()
 			<-done
 			if r.ended != tt.want {

@@ -34,7 +34,7 @@ func TestChroot(t *testing.T) {
 			out, err := cmd.CombinedOutput()
 			exit, exited := errors.AsType[*exec.ExitError](err)
 			missing := errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) || exited && exit.ExitCode() == noMountsStatus
-			need.That(t, "mounts", !missing, fmt.Sprintf("run as root of the machine: %v %s", err, out))
+			need.Require(t, "mounts", !missing, fmt.Sprintf("run as root of the machine: %v %s", err, out))
 			if err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}

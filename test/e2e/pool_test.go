@@ -47,8 +47,8 @@ func TestMain(m *testing.M) {
 // binary is a copy of the program, so that a build meanwhile does not mix two.
 func binary(t testing.TB) string {
 	t.Helper()
-	need.That(t, "outboard", exists("../../bin/outboard"), "run `make build`")
-	need.That(t, "opencl", exists("/etc/OpenCL/vendors/pocl.icd"), "install pocl-opencl-icd")
+	need.Require(t, "outboard", exists("../../bin/outboard"), "run `make build`")
+	need.Require(t, "opencl", exists("/etc/OpenCL/vendors/pocl.icd"), "install pocl-opencl-icd")
 	path, err := copied()
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 func TestStrangerPyOpenCL(t *testing.T) {
 	sharesDevice(t)
 	const python = "/usr/bin/python3" // Debian's, whose packages they are
-	need.That(t, "python3-pyopencl", exists("/usr/lib/python3/dist-packages/pyopencl"), "install python3-pyopencl")
+	need.Require(t, "python3-pyopencl", exists("/usr/lib/python3/dist-packages/pyopencl"), "install python3-pyopencl")
 	script, err := filepath.Abs("testdata/strangers/arrays.py")
 	if err != nil {
 		t.Fatal(err)
@@ -38,14 +38,14 @@ func TestStrangerPyOpenCL(t *testing.T) {
 func TestStrangerCPlusPlus(t *testing.T) {
 	sharesDevice(t)
 	need.Program(t, "c++")
-	need.That(t, "opencl-clhpp-headers", exists("/usr/include/CL/opencl.hpp"), "install opencl-clhpp-headers")
+	need.Require(t, "opencl-clhpp-headers", exists("/usr/include/CL/opencl.hpp"), "install opencl-clhpp-headers")
 	same(t, thirdPartyProgram("opencl.hpp", build(t, "c++", "objects.cpp", "-std=c++17", "-lOpenCL", "-lpthread")))
 }
 
 func TestStrangerCLFFT(t *testing.T) {
 	sharesDevice(t)
 	need.Program(t, "cc")
-	need.That(t, "libclfft-dev", exists("/usr/include/clFFT.h"), "install libclfft-dev")
+	need.Require(t, "libclfft-dev", exists("/usr/include/clFFT.h"), "install libclfft-dev")
 	same(t, thirdPartyProgram("clFFT", build(t, "cc", "transform.c", "-std=gnu11", "-lclFFT", "-lOpenCL", "-lm")))
 }
 

@@ -24,7 +24,7 @@ func train(t *testing.T, ranks, script string, args ...string) (lines []string, 
 // trainWith is train with any flags.
 func trainWith(t *testing.T, flags []string, script string, args ...string) (lines []string, status int) {
 	t.Helper()
-	need.That(t, "python3-torch", exists("/usr/lib/python3/dist-packages/torch"), "install python3-torch")
+	need.Require(t, "python3-torch", exists("/usr/lib/python3/dist-packages/torch"), "install python3-torch")
 	packages, err := filepath.Abs("../../python")
 	if err != nil {
 		t.Fatal(err)

@@ -138,7 +138,7 @@ static int32_t send(cl_kernel k, cl_uint index, const struct setting *s) {
 /* Called under the kernel's lock, so that the last value stored is the last one sent. */
 static int32_t set(cl_kernel k, cl_uint index, const struct setting *s) {
 	struct arg *a = &k->args[index];
-	if (is_same(a, s) && !library.forgetful)
+	if (is_same(a, s) && !library.resend_unchanged_args)
 		return 0;
 	if (reserve_value(a, s) != 0)
 		return CL_OUT_OF_HOST_MEMORY;

@@ -115,7 +115,7 @@ static void drop_all(cl_device_id *all, cl_uint count) {
 }
 
 static cl_int make_sub_devices(cl_device_id parent, const cl_device_partition_property *properties, cl_uint max, cl_uint num_devices, cl_device_id *out, cl_uint *count) {
-	uint64_t first = mint_ids(max), length = list_length(properties);
+	uint64_t first = new_ids(max), length = list_length(properties);
 	struct blob blob = {NULL, 0}, partition = {(unsigned char *)properties, (length + 1) * sizeof *properties};
 	cl_int status = call_clCreateSubDevices(parent->link->session, parent->o.id, (const uint64_t *)properties, length + 1, first, max, count, &blob);
 	struct facts *facts = status == 0 ? facts_new(blob.data, blob.size) : NULL;

@@ -23,7 +23,7 @@ static int32_t enqueue(cl_command_queue queue, cl_command_type type, struct work
 	int32_t status = enqueue_mark(queue, type, 1, &w->done, event);
 	if (status != 0)
 		return status;
-	status = event_then(turn, work_due, w);
+	status = event_on_complete(turn, work_due, w);
 	if (status != 0 && event)
 		object_release(*event);
 	return status;

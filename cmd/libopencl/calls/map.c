@@ -230,7 +230,7 @@ static int32_t write_back(struct command *c, const struct mapping *p) {
 static int32_t unmap(struct command *c, const struct mapping *p) {
 	if (writes_back(p))
 		return write_back(c, p);
-	return c->minted || c->wait_count ? command_marks(c) : 0;
+	return c->created || c->wait_count ? command_marks(c) : 0;
 }
 
 int32_t map_end(cl_command_queue queue, cl_command_type type, cl_mem m, void *pointer, cl_uint count, const cl_event *list, cl_event *event) {

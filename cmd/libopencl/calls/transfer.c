@@ -49,7 +49,7 @@ static struct read *read_new(const struct command *c, cl_mem m, const struct lay
 	atomic_store(&r->owners, 1);
 	object_hold(r->queue = c->queue);
 	object_hold(r->mem = m);
-	if ((r->event = c->minted))
+	if ((r->event = c->created))
 		object_hold(r->event);
 	return r;
 }

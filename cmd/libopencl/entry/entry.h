@@ -22,7 +22,7 @@ extern int entry_sizes;
 /* The optimisations that are off; 0 in a layer. */
 enum { WITHOUT_ASYNC = 1, WITHOUT_SHADOW = 2, WITHOUT_LOCALITY = 4 };
 /* The kind of a call, for entry_sent. */
-enum { CALL_CREATES = 1, CALL_ASKS = 2 };
+enum { CALL_CREATES = 1, CALL_QUERIES = 2 };
 extern int entry_without;
 void entry_read_without(void);
 /* Returns the serial of the thread's last message. */

@@ -16,8 +16,8 @@ enum { MAX_PROPERTIES = 64 };
 
 /* ---- queues */
 
-struct asked {
-	struct asked *next;
+struct requested_queue {
+	struct requested_queue *next;
 	cl_command_queue queue;
 	cl_command_queue_properties properties;
 	size_t listed;             /* bytes of list; 0 for a queue that was created without a list */
@@ -25,14 +25,14 @@ struct asked {
 };
 
 static pthread_mutex_t queues_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct asked *queues;
+static struct requested_queue *queues;
 
 /* Adds a queue. It replaces a released queue at the same address. */
 static void queue_add(cl_command_queue queue, cl_command_queue_properties properties, const cl_queue_properties *list) {
 	if (!queue)
 		return;
 	pthread_mutex_lock(&queues_lock);
-	struct asked *q = queues;
+	struct requested_queue *q = queues;
 	while (q && q->queue != queue)
 		q = q->next;
 	if (!q && (q = calloc(1, sizeof *q))) {
@@ -55,9 +55,9 @@ static void queue_add(cl_command_queue queue, cl_command_queue_properties proper
 
 /* Returns 1 when the queue has profiling that the program has not requested; *asked is what the
  * program requested. */
-static int queue_added(cl_command_queue queue, struct asked *asked) {
+static int queue_added(cl_command_queue queue, struct requested_queue *asked) {
 	pthread_mutex_lock(&queues_lock);
-	struct asked *q = queues;
+	struct requested_queue *q = queues;
 	while (q && q->queue != queue)
 		q = q->next;
 	int added = q && !(q->properties & CL_QUEUE_PROFILING_ENABLE);
@@ -116,7 +116,7 @@ static cl_command_queue CL_API_CALL create_queue_with(cl_context context, cl_dev
 }
 
 /* answer_list answers CL_QUEUE_PROPERTIES_ARRAY with the program's own list. */
-static cl_int answer_list(const struct asked *asked, size_t size, void *value, size_t *size_ret) {
+static cl_int answer_list(const struct requested_queue *asked, size_t size, void *value, size_t *size_ret) {
 	if (value && size < asked->listed)
 		return CL_INVALID_VALUE;
 	if (value)
@@ -127,7 +127,7 @@ static cl_int answer_list(const struct asked *asked, size_t size, void *value, s
 }
 
 static cl_int CL_API_CALL queue_info(cl_command_queue queue, cl_command_queue_info name, size_t size, void *value, size_t *size_ret) {
-	struct asked asked;
+	struct requested_queue asked;
 	cl_int status = entry_driver.clGetCommandQueueInfo(queue, name, size, value, size_ret);
 	if ((name != CL_QUEUE_PROPERTIES && name != CL_QUEUE_PROPERTIES_ARRAY) || !queue_added(queue, &asked))
 		return status;

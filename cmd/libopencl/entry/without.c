@@ -17,7 +17,7 @@ void entry_read_without(void) {
 		entry_without |= WITHOUT_SHADOW;
 	if (names && strstr(names, "locality"))
 		entry_without |= WITHOUT_LOCALITY;
-	library.forgetful = (entry_without & WITHOUT_LOCALITY) != 0;
+	library.resend_unchanged_args = (entry_without & WITHOUT_LOCALITY) != 0;
 }
 
 uint64_t entry_serial(void) { return session_serial(NULL); }
@@ -29,7 +29,7 @@ void entry_sent(uint64_t before, int kind) {
 	uint64_t sent = entry_serial(), clock;
 	struct link *link;
 	if (sent == before) /* the library answered the call itself */
-		wait = kind == CALL_ASKS && entry_without & WITHOUT_LOCALITY;
+		wait = kind == CALL_QUERIES && entry_without & WITHOUT_LOCALITY;
 	else if (sent == session_answered())
 		wait = 0;
 	if (!wait || session_dispatching())

@@ -29,7 +29,7 @@ static cl_int API_CALL record_clGetPlatformInfo(cl_platform_id platform, cl_plat
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetPlatformInfo(platform, param_name, param_value_size, param_value, param_value_size_ret);
 	if (entry_without)
-		entry_sent(before, CALL_ASKS);
+		entry_sent(before, CALL_QUERIES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -68,7 +68,7 @@ static cl_int API_CALL record_clGetDeviceInfo(cl_device_id device, cl_device_inf
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetDeviceInfo(device, param_name, param_value_size, param_value, param_value_size_ret);
 	if (entry_without)
-		entry_sent(before, CALL_ASKS);
+		entry_sent(before, CALL_QUERIES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -147,7 +147,7 @@ static cl_int API_CALL record_clSetDefaultDeviceCommandQueue(cl_context context,
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clSetDefaultDeviceCommandQueue(context, device, command_queue);
 	if (entry_without)
-		entry_sent(before, CALL_ASKS);
+		entry_sent(before, CALL_QUERIES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -168,7 +168,7 @@ static cl_int API_CALL record_clGetDeviceAndHostTimer(cl_device_id device, cl_ul
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetDeviceAndHostTimer(device, device_timestamp, host_timestamp);
 	if (entry_without)
-		entry_sent(before, CALL_ASKS);
+		entry_sent(before, CALL_QUERIES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -189,7 +189,7 @@ static cl_int API_CALL record_clGetHostTimer(cl_device_id device, cl_ulong* host
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetHostTimer(device, host_timestamp);
 	if (entry_without)
-		entry_sent(before, CALL_ASKS);
+		entry_sent(before, CALL_QUERIES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -460,7 +460,7 @@ static cl_int API_CALL record_clFinish(cl_command_queue command_queue)
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clFinish(command_queue);
 	if (entry_without)
-		entry_sent(before, CALL_ASKS);
+		entry_sent(before, CALL_QUERIES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -681,7 +681,7 @@ static cl_int API_CALL record_clGetSupportedImageFormats(cl_context context, cl_
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetSupportedImageFormats(context, flags, image_type, num_entries, image_formats, num_image_formats);
 	if (entry_without)
-		entry_sent(before, CALL_ASKS);
+		entry_sent(before, CALL_QUERIES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1192,7 +1192,7 @@ static cl_int API_CALL record_clBuildProgram(cl_program program, cl_uint num_dev
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clBuildProgram(program, num_devices, device_list, options, pfn_notify, user_data);
 	if (entry_without)
-		entry_sent(before, CALL_ASKS);
+		entry_sent(before, CALL_QUERIES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1213,7 +1213,7 @@ static cl_int API_CALL record_clCompileProgram(cl_program program, cl_uint num_d
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clCompileProgram(program, num_devices, device_list, options, num_input_headers, input_headers, header_include_names, pfn_notify, user_data);
 	if (entry_without)
-		entry_sent(before, CALL_ASKS);
+		entry_sent(before, CALL_QUERIES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1234,7 +1234,7 @@ static cl_program API_CALL record_clLinkProgram(cl_context context, cl_uint num_
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_program result = entry_next->clLinkProgram(context, num_devices, device_list, options, num_input_programs, input_programs, pfn_notify, user_data, errcode_ret);
 	if (entry_without)
-		entry_sent(before, CALL_ASKS);
+		entry_sent(before, CALL_QUERIES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1272,7 +1272,7 @@ static cl_int API_CALL record_clSetProgramSpecializationConstant(cl_program prog
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clSetProgramSpecializationConstant(program, spec_id, spec_size, spec_value);
 	if (entry_without)
-		entry_sent(before, CALL_ASKS);
+		entry_sent(before, CALL_QUERIES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1327,7 +1327,7 @@ static cl_int API_CALL record_clGetProgramInfo(cl_program program, cl_program_in
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetProgramInfo(program, param_name, param_value_size, param_value, param_value_size_ret);
 	if (entry_without)
-		entry_sent(before, CALL_ASKS);
+		entry_sent(before, CALL_QUERIES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1350,7 +1350,7 @@ static cl_int API_CALL record_clGetProgramBuildInfo(cl_program program, cl_devic
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetProgramBuildInfo(program, device, param_name, param_value_size, param_value, param_value_size_ret);
 	if (entry_without)
-		entry_sent(before, CALL_ASKS);
+		entry_sent(before, CALL_QUERIES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1487,7 +1487,7 @@ static cl_int API_CALL record_clGetKernelInfo(cl_kernel kernel, cl_kernel_info p
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetKernelInfo(kernel, param_name, param_value_size, param_value, param_value_size_ret);
 	if (entry_without)
-		entry_sent(before, CALL_ASKS);
+		entry_sent(before, CALL_QUERIES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1509,7 +1509,7 @@ static cl_int API_CALL record_clGetKernelArgInfo(cl_kernel kernel, cl_uint arg_i
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetKernelArgInfo(kernel, arg_indx, param_name, param_value_size, param_value, param_value_size_ret);
 	if (entry_without)
-		entry_sent(before, CALL_ASKS);
+		entry_sent(before, CALL_QUERIES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1531,7 +1531,7 @@ static cl_int API_CALL record_clGetKernelWorkGroupInfo(cl_kernel kernel, cl_devi
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetKernelWorkGroupInfo(kernel, device, param_name, param_value_size, param_value, param_value_size_ret);
 	if (entry_without)
-		entry_sent(before, CALL_ASKS);
+		entry_sent(before, CALL_QUERIES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1553,7 +1553,7 @@ static cl_int API_CALL record_clGetKernelSubGroupInfo(cl_kernel kernel, cl_devic
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetKernelSubGroupInfo(kernel, device, param_name, input_value_size, input_value, param_value_size, param_value, param_value_size_ret);
 	if (entry_without)
-		entry_sent(before, CALL_ASKS);
+		entry_sent(before, CALL_QUERIES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1575,7 +1575,7 @@ static cl_int API_CALL record_clWaitForEvents(cl_uint num_events, const cl_event
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clWaitForEvents(num_events, event_list);
 	if (entry_without)
-		entry_sent(before, CALL_ASKS);
+		entry_sent(before, CALL_QUERIES);
 	if (!recorded)
 		return result;
 	record_returned(&call);
@@ -1710,7 +1710,7 @@ static cl_int API_CALL record_clGetEventProfilingInfo(cl_event event, cl_profili
 	uint64_t before = entry_without ? entry_serial() : 0;
 	cl_int result = entry_next->clGetEventProfilingInfo(event, param_name, param_value_size, param_value, param_value_size_ret);
 	if (entry_without)
-		entry_sent(before, CALL_ASKS);
+		entry_sent(before, CALL_QUERIES);
 	if (!recorded)
 		return result;
 	record_returned(&call);

@@ -172,7 +172,7 @@ struct command {
 	uint64_t wait_count;
 	uint64_t event;            /* its id, 0 without an event */
 	uint64_t before;           /* serial of the thread's last message before the command */
-	cl_event minted, *out;
+	cl_event created, *out;
 	uint64_t room[16], *heap;
 };
 
@@ -191,7 +191,7 @@ int32_t command_writes(struct command *, cl_mem);
 int32_t command_end(struct command *, int32_t status);
 
 /* Returns the first of count new ids, unique in the process, also across links. */
-uint64_t mint_ids(uint64_t count);
+uint64_t new_ids(uint64_t count);
 struct link *link_at(uint32_t index);
 int32_t link_learn_clock(struct link *);
 /* Iterates over the links of a bit mask. */
@@ -235,7 +235,7 @@ cl_event event_new(cl_context, cl_command_queue, cl_command_type, uint64_t links
 void event_set_status(cl_event, int32_t status);
 /* Calls run(arg, status) once when the event is complete or failed: on the listener thread, or at
  * once when it already is. Returns 0, or CL_OUT_OF_HOST_MEMORY. */
-int32_t event_then(cl_event, void (*run)(void *arg, int32_t status), void *arg);
+int32_t event_on_complete(cl_event, void (*run)(void *arg, int32_t status), void *arg);
 
 /* ---- callback.c */
 /* Runs run(arg) on the listener thread, in the order of the posts. May be called anywhere, also in

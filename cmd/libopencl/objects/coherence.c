@@ -59,7 +59,7 @@ static int32_t internal_queue(cl_context context, struct link *link, uint64_t *q
 	struct internal *i = malloc(sizeof *i);
 	if (!i)
 		return CL_OUT_OF_HOST_MEMORY;
-	*i = (struct internal){.link = link, .context = context->o.id, .queue = mint_ids(1)};
+	*i = (struct internal){.link = link, .context = context->o.id, .queue = new_ids(1)};
 	int32_t status = send_clCreateCommandQueue(link->session, NULL, context->o.id, api_id(device_on(context, link)), 0, i->queue);
 	if (status != 0) {
 		free(i);
@@ -106,7 +106,7 @@ void writers_drop(cl_mem root) {
 	root->writers = NULL;
 }
 
-static int32_t writer_note(cl_mem root, cl_command_queue queue, struct link *link) {
+static int32_t writer_add(cl_mem root, cl_command_queue queue, struct link *link) {
 	struct writer *fresh = calloc(1, sizeof *fresh), *w;
 	if (!fresh)
 		return CL_OUT_OF_HOST_MEMORY;
@@ -125,7 +125,7 @@ static int32_t writer_note(cl_mem root, cl_command_queue queue, struct link *lin
 }
 
 /* Removes the writers of one link from the list. */
-static struct writer *writers_take(cl_mem root, const struct link *link) {
+static struct writer *writers_remove(cl_mem root, const struct link *link) {
 	struct writer *taken = NULL;
 	pthread_mutex_lock(&root->lock);
 	for (struct writer **at = &root->writers, *w; (w = *at);) {
@@ -143,7 +143,7 @@ static struct writer *writers_take(cl_mem root, const struct link *link) {
 
 static int32_t writers_finish(cl_mem root, const struct link *link) {
 	int32_t status = 0;
-	for (struct writer *w = writers_take(root, link), *next; w; w = next) {
+	for (struct writer *w = writers_remove(root, link), *next; w; w = next) {
 		next = w->next;
 		if (status == 0)
 			status = call_clFinish(link->session, api_id(w->queue));
@@ -169,7 +169,7 @@ static int32_t move_read(const struct move *v, size_t offset, size_t size, const
 static int32_t move_write(const struct move *v, size_t offset, size_t size, const struct layout *at) {
 	static const size_t zero[3];
 	struct session *s = v->to->session;
-	uint64_t event = mint_ids(1);
+	uint64_t event = new_ids(1);
 	int32_t status;
 	if (mem_is_image(v->root))
 		status = send_clEnqueueWriteImage(s, NULL, v->to_queue, v->root->o.id, CL_FALSE, zero, 3, v->root->image.extent, 3, NULL, 0, event, at);
@@ -243,7 +243,7 @@ static int32_t mark_written(struct command *c, cl_mem root) {
 	atomic_fetch_add(&root->version, 1);
 	if (root->o.links == c->link->bit)
 		return 0;
-	int32_t status = writer_note(root, c->queue, c->link);
+	int32_t status = writer_add(root, c->queue, c->link);
 	if (status == 0)
 		atomic_store(&root->current, c->link->bit);
 	return status;

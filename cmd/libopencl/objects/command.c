@@ -38,7 +38,7 @@ static int32_t bridge(cl_event e, struct link *link) {
 		return CL_OUT_OF_HOST_MEMORY;
 	*b = (struct bridge){link, e};
 	object_hold(e);
-	return event_then(e, forward_status, b);
+	return event_on_complete(e, forward_status, b);
 }
 
 int32_t command_check_waits(cl_context context, cl_uint count, const cl_event *list) {
@@ -79,17 +79,17 @@ int32_t command_begin(struct command *c, cl_command_queue q, cl_command_type typ
 	c->waits = NULL;
 	c->wait_count = c->event = 0;
 	c->heap = NULL;
-	c->minted = NULL;
+	c->created = NULL;
 	c->out = out;
 	if (count && (status = collect_waits(c, count, list)) != 0) {
 		free(c->heap);
 		return status;
 	}
-	if (out && !(c->minted = event_new(q->context, q, type, q->link->bit))) {
+	if (out && !(c->created = event_new(q->context, q, type, q->link->bit))) {
 		free(c->heap);
 		return CL_OUT_OF_HOST_MEMORY;
 	}
-	c->event = api_id(c->minted);
+	c->event = api_id(c->created);
 	c->before = session_serial(c->session);
 	return 0;
 }
@@ -106,15 +106,15 @@ int32_t command_end(struct command *c, int32_t status) {
 	free(c->heap);
 	if (serial != c->before)
 		raise_to(&c->queue->sent, serial);
-	if (!c->minted)
+	if (!c->created)
 		return status;
-	c->minted->serial = serial;
+	c->created->serial = serial;
 	if (status == 0) {
-		*c->out = c->minted;
+		*c->out = c->created;
 	} else {
 		if (serial == c->before)
-			c->minted->o.links = 0; /* the worker does not have it */
-		object_drop(c->minted);
+			c->created->o.links = 0; /* the worker does not have it */
+		object_drop(c->created);
 	}
 	return status;
 }

@@ -116,7 +116,7 @@ int32_t event_add_callback(cl_event e, cl_int type, PFN_clSetEventCallback notif
 	return 0;
 }
 
-int32_t event_then(cl_event e, void (*run)(void *arg, int32_t status), void *arg) {
+int32_t event_on_complete(cl_event e, void (*run)(void *arg, int32_t status), void *arg) {
 	struct event_callback *c = calloc(1, sizeof *c);
 	int32_t status;
 	if (!c)

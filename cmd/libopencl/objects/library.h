@@ -12,7 +12,7 @@ struct library {
 	_Atomic int state;
 	_Atomic int shared;        /* more than one thread has called */
 	pthread_t first;           /* the thread that called first */
-	int forgetful;             /* sends unchanged arguments again; set before the first call */
+	int resend_unchanged_args;             /* sends unchanged arguments again; set before the first call */
 	uint64_t links;            /* bits of the links that are open */
 	cl_platform_id platform;   /* NULL without a link */
 	struct link link[LINKS];

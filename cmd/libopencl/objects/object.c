@@ -16,7 +16,7 @@ const struct _cl_icd_dispatch *object_dispatch;
 
 _Atomic(struct object *) object_reap_list;
 
-uint64_t mint_ids(uint64_t count) { return atomic_fetch_add(&last_id, count) + 1; }
+uint64_t new_ids(uint64_t count) { return atomic_fetch_add(&last_id, count) + 1; }
 
 int api_valid(const void *handle, uint32_t kind) {
 	const struct object *o = handle;
@@ -133,7 +133,7 @@ void *object_new_with_id(size_t size, uint32_t kind, uint64_t links, uint64_t id
 }
 
 void *object_new(size_t size, uint32_t kind, uint64_t links, void (*destroy)(void *)) {
-	struct object *o = object_new_with_id(size, kind, links, mint_ids(1), destroy);
+	struct object *o = object_new_with_id(size, kind, links, new_ids(1), destroy);
 	if (o && !table_add(o)) {
 		free(o);
 		return NULL;

@@ -149,7 +149,7 @@ static void read_refusal(int fd, const struct answer *a, int64_t deadline, char 
 	if (none >= 0)
 		close(none);
 	strip_control(text);
-	snprintf(why, why_size, "%s", text[0] ? text : "outboard run read_refusal the session without a reason");
+	snprintf(why, why_size, "%s", text[0] ? text : "outboard run refused the session without a reason");
 }
 
 static int exchange_hello(int fd, uint32_t lease, struct answer *a, int *memory, char *why, size_t why_size) {

@@ -164,7 +164,7 @@ func nodeLost(err error) error {
 }
 
 func (l *lease) open(ctx context.Context, shared bool) (err error) {
-	l.device, err = compute.Open(ctx, compute.Options{Ring: l.ring, Shared: shared, Why: l.reason})
+	l.device, err = compute.Open(ctx, compute.Options{Ring: l.ring, Shared: shared, ExplainError: l.reason})
 	return err
 }
 

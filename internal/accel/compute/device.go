@@ -28,9 +28,9 @@ type Options struct {
 	Ring *shm.Ring
 	// Shared allows several holders. A single holder is served a little faster without it.
 	Shared bool
-	// Why returns a more detailed error than that with which the ring reports the session's end, if
+	// ExplainError returns a more detailed error than that with which the ring reports the session's end, if
 	// the caller has more information. It may be nil.
-	Why func(error) error
+	ExplainError func(error) error
 }
 
 // Facts are the properties of the device that the worker reports.
@@ -252,8 +252,8 @@ func (d *Device) sessionError(err error) error {
 	if errors.Is(err, io.EOF) {
 		err = outboard.Errorf(outboard.SessionLost, "session", "it was closed")
 	}
-	if d.opts.Why != nil {
-		return d.opts.Why(err)
+	if d.opts.ExplainError != nil {
+		return d.opts.ExplainError(err)
 	}
 	return err
 }

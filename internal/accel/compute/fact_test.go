@@ -80,7 +80,7 @@ func FuzzFacts(f *testing.F) {
 		var e wire.Encoder
 		e.Bytes(facts)
 		var b built
-		if log, err := b.readReply(e.Body()); err == nil && len(log) > mostLog {
+		if log, err := b.readReply(e.Body()); err == nil && len(log) > maxBuildLog {
 			t.Errorf("a log of %d bytes", len(log))
 		}
 	})

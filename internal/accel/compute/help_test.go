@@ -64,7 +64,7 @@ func pair(t testing.TB, area int) (near, far *shm.Ring) {
 func dial(t testing.TB, opts Options, memory outboard.Bytes) *Device {
 	t.Helper()
 	table, err := system()
-	need.That(t, "opencl", err == nil, fmt.Sprint("install pocl-opencl-icd: ", err))
+	need.Require(t, "opencl", err == nil, fmt.Sprint("install pocl-opencl-icd: ", err))
 	near, far := pair(t, 1<<20)
 	w, err := opencl.New(opencl.Options{Driver: table, Callbacks: callbacks(), Ring: far, IncludeDir: t.TempDir(), Memory: memory})
 	if err != nil {

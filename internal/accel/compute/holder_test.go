@@ -163,7 +163,7 @@ func TestHolders(t *testing.T) {
 
 func TestEnd(t *testing.T) {
 	lost := outboard.Errorf(outboard.SessionLost, "session", "the worker crashed")
-	d := dial(t, Options{Why: func(error) error { return lost }}, 0)
+	d := dial(t, Options{ExplainError: func(error) error { return lost }}, 0)
 	h := holder(t, d)
 	if err := d.Close(); err != nil {
 		t.Fatal(err)

@@ -64,8 +64,8 @@ func (r *run) build(i int, c *Command, b *built) error {
 	return nil
 }
 
-// mostLog bounds the part of a build's log in an error.
-const mostLog = 16 << 10
+// maxBuildLog bounds the part of a build's log in an error.
+const maxBuildLog = 16 << 10
 
 // readReply reads the facts that the worker reports about a build: the kernels, their
 // parameters and the build's log.
@@ -89,7 +89,7 @@ func (b *built) readReply(body []byte) (log string, err error) {
 		switch {
 		case f.op == opClGetProgramBuildInfo && f.param == programBuildLog:
 			log = strings.TrimSpace(strings.ToValidUTF8(f.text(), "?"))
-			log = log[:min(len(log), mostLog)]
+			log = log[:min(len(log), maxBuildLog)]
 		case f.op == opClGetProgramBuildInfo && f.param == programVariables:
 			b.private = f.uint64Value() > 0 // another holder would read the data of this one
 		case f.op == opClGetProgramInfo && f.param == programKernelNames && f.text() != "":

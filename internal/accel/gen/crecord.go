@@ -21,7 +21,7 @@ func (w *cWriter) recorders() {
 }
 
 func (w *cWriter) recordHeader() {
-	w.p("/* zz_record.h: what is recorded of calls beside their times, by hand. Layer: entry. */")
+	w.p("/* zz_record.h: values recorded of calls in addition to their times, written by hand. Layer: entry. */")
 	w.p("#ifndef OUTBOARD_ZZ_RECORD_H\n#define OUTBOARD_ZZ_RECORD_H\n\n#include \"api.h\"\n#include \"record.h\"\n")
 	w.p("/* Replaces the recorded entries of a dispatch table that has them. */\nvoid record_overlay(struct %s *);\n", w.api.TableStruct)
 	w.p("/* Called after the call has returned, when it is recorded. */")
@@ -72,7 +72,7 @@ func (w *cWriter) recorder(c *Call) {
 	case strings.HasPrefix(c.Name, w.api.Prefix+"Create"):
 		kind = "CALL_CREATES"
 	case c.Answer == Cached, c.Answer == Wait && c.When == "":
-		kind = "CALL_ASKS"
+		kind = "CALL_QUERIES"
 	}
 	w.p("\tif (entry_without)\n\t\tentry_sent(before, %s);", kind)
 	w.p("\tif (!recorded)\n\t\t%s\n\trecord_returned(&call);", returns(c))

@@ -119,7 +119,7 @@ func (c *compiles) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case job := <-c.jobs:
-			if err := c.carryOut(ctx, job); err != nil && ctx.Err() == nil {
+			if err := c.buildGeneration(ctx, job); err != nil && ctx.Err() == nil {
 				c.host.opts.Log.Warn("kernels are compiled again in the next session", "program", job.spec.Lease.Program, "error", err)
 			}
 			_ = job.recipes.Close()
@@ -131,8 +131,8 @@ func (c *compiles) run(ctx context.Context) {
 	}
 }
 
-// carryOut creates the next generation of a cache.
-func (c *compiles) carryOut(ctx context.Context, job *compileJob) error {
+// buildGeneration creates the next generation of a cache.
+func (c *compiles) buildGeneration(ctx context.Context, job *compileJob) error {
 	h := c.host
 	from, err := h.caches.acquire(job.spec.Lease)
 	if err != nil {

@@ -78,7 +78,7 @@ func TestCompileSteps(t *testing.T) {
 	h := openHost(t, Sandbox{})
 	for recipes, want := range map[string]bool{"three kernels": true, fake.Child: true, fake.Fail: false, fake.Crash: false} {
 		job := &compileJob{spec: specOf(recipes), recipes: recipesFile(t, recipes)}
-		if err := h.compiles.carryOut(t.Context(), job); (err == nil) != want {
+		if err := h.compiles.buildGeneration(t.Context(), job); (err == nil) != want {
 			t.Errorf("%q: %v", recipes, err)
 		}
 		next := acquire(t, &h.caches, job.spec.Lease)

@@ -47,7 +47,7 @@ func needDriver(t testing.TB) *driver.Table {
 			err = outboard.Errorf(outboard.NoDevice, "probe", "no device")
 		}
 	}
-	need.That(t, "opencl", err == nil, "install an OpenCL driver (`make test` does): "+fmt.Sprint(err))
+	need.Require(t, "opencl", err == nil, "install an OpenCL driver (`make test` does): "+fmt.Sprint(err))
 	return table
 }
 

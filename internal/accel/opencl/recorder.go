@@ -41,8 +41,8 @@ type launchSizes struct {
 	offset, large bool
 }
 
-// manyLaunches bounds the recorded launches of a kernel.
-const manyLaunches = 64
+// maxLaunches bounds the recorded launches of a kernel.
+const maxLaunches = 64
 
 func newRecorder(out io.Writer, known map[string]bool, launches bool) *recorder {
 	return &recorder{
@@ -153,7 +153,7 @@ func (r *recorder) launch(a *argsClEnqueueNDRangeKernel) {
 			s.global[i] = a.GlobalWorkSize[i]
 		}
 	}
-	if s == k.last || k.seen[s] || len(k.seen) >= manyLaunches {
+	if s == k.last || k.seen[s] || len(k.seen) >= maxLaunches {
 		return
 	}
 	k.last, k.seen[s] = s, true

@@ -26,7 +26,7 @@ type span struct {
 func (s *span) bytes() uint64 { return product(s.row, s.region[1], s.region[2]) }
 
 // each splits size bytes at offset, both whole rows, into boxes.
-func (s *span) each(offset uint64, size int, box func(origin, region [3]uint64, at uint64, last bool) int32) int32 {
+func (s *span) forEachBox(offset uint64, size int, box func(origin, region [3]uint64, at uint64, last bool) int32) int32 {
 	if s.bytes() == 0 {
 		return box(s.origin, s.region, 0, true) // the driver has an error for it
 	}
@@ -61,7 +61,7 @@ func (mv *mover) bufferTransfer(fn int, queue, mem uintptr, offset, size uint64)
 func (mv *mover) spanTransfer(c *call, mem uintptr, s span, call func(origin, region, ptr, blocking, nWaits, waits, event uintptr) int32) transfer {
 	origin, region := c.memory(24), c.memory(24)
 	return transfer{mem: mem, total: s.bytes(), unit: int(min(max(s.row, 1), 1<<40)), move: func(ptr uintptr, at uint64, n int, blocking, nWaits, waits, event uintptr) int32 {
-		return s.each(at, n, func(o, r [3]uint64, skip uint64, last bool) int32 {
+		return s.forEachBox(at, n, func(o, r [3]uint64, skip uint64, last bool) int32 {
 			putWords(origin, o[:])
 			putWords(region, r[:])
 			out := event

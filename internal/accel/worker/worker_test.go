@@ -102,7 +102,7 @@ func start(t *testing.T, cfg control.Config) *peer {
 func requireDevice(t *testing.T) {
 	t.Helper()
 	devices, err := Probe(t.Context())
-	need.That(t, "opencl", err == nil && len(devices) > 0, fmt.Sprint("install pocl-opencl-icd: ", err))
+	need.Require(t, "opencl", err == nil && len(devices) > 0, fmt.Sprint("install pocl-opencl-icd: ", err))
 }
 
 // isolated completes a configuration as a node does.

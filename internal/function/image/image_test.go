@@ -91,7 +91,7 @@ func TestReset(t *testing.T) {
 // TestStats checks that a reset restores the written pages only.
 func TestStats(t *testing.T) {
 	r, _, err := NewResetter(Scan, 2*PageSize)
-	need.That(t, "pagemap_scan", err == nil, "a kernel from Linux 6.7 on has it")
+	need.Require(t, "pagemap_scan", err == nil, "a kernel from Linux 6.7 on has it")
 	defer r.Close()
 	var p Pool
 	defer p.Close()

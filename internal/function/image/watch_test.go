@@ -51,7 +51,7 @@ func TestQuiet(t *testing.T) {
 // TestWatch checks End after a page fault, after none, and after Leave.
 func TestWatch(t *testing.T) {
 	r, _, err := NewResetter(Scan, 0)
-	need.That(t, "pagemap_scan", err == nil, "a kernel from Linux 6.7 on has it")
+	need.Require(t, "pagemap_scan", err == nil, "a kernel from Linux 6.7 on has it")
 	defer r.Close()
 	if !r.counts {
 		t.Fatal("the kernel does not count page faults by thread")
@@ -105,7 +105,7 @@ func touch(b []byte) { sink += b[0] }
 // TestSweep checks that pages that were written only once are released.
 func TestSweep(t *testing.T) {
 	r, _, err := NewResetter(Scan, 0)
-	need.That(t, "pagemap_scan", err == nil, "a kernel from Linux 6.7 on has it")
+	need.Require(t, "pagemap_scan", err == nil, "a kernel from Linux 6.7 on has it")
 	defer r.Close()
 	var p Pool
 	defer p.Close()

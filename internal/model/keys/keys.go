@@ -301,7 +301,7 @@ func errNoKey() error {
 }
 
 func errWrongKey() error {
-	return outboard.Errorf(outboard.Denied, "", "the API key is unknown, revoked or has expired: `outboard key create NAME` makes one")
+	return outboard.Errorf(outboard.Denied, "", "the API key is unknown, revoked or has expired: `outboard keys create NAME` makes one")
 }
 
 // Admit checks a token and takes one request from its limits. If the token is empty and the pool

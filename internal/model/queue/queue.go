@@ -27,8 +27,8 @@ type Options struct {
 	Delay time.Duration
 	// Preferred are batch sizes at which the delay ends early.
 	Preferred []int
-	// Goal is the latency for which batches are kept small; 0 means none.
-	Goal time.Duration
+	// LatencyGoal is the latency for which batches are kept small; 0 means none.
+	LatencyGoal time.Duration
 	// Pad lets requests of different shapes share a batch: the smaller shapes are filled with zeros
 	// at the end of each dimension.
 	Pad bool
@@ -76,19 +76,19 @@ type Queue struct {
 	opts    Options
 	execute Executor
 
-	mu       sync.Mutex
-	waiting  waiting
-	rows     int // of the waiting requests
-	last     uint64
-	idle     int           // idle instances
-	together int           // rows of recent batches
-	running  int           // batches being executed
-	arrived  chan struct{} // has a value after a request arrived, for instances that wait for more
-	closed   bool
-	estimate estimate
-	margin   margin
-	stats    Stats
-	drained  sync.Cond
+	mu         sync.Mutex
+	waiting    waiting
+	rows       int // of the waiting requests
+	last       uint64
+	idle       int           // idle instances
+	recentRows int           // rows of recent batches
+	running    int           // batches being executed
+	arrived    chan struct{} // has a value after a request arrived, for instances that wait for more
+	closed     bool
+	estimate   estimate
+	margin     margin
+	stats      Stats
+	drained    sync.Cond
 }
 
 // New returns a queue in front of an executor.
@@ -279,12 +279,12 @@ const maxGather = time.Millisecond
 // busy, it gathers their requests for about as long as their computation takes. A sole client never
 // waits. mu must be held.
 func (q *Queue) delay() time.Duration {
-	if q.opts.Delay > 0 || q.opts.MaxBatch == 1 || q.together <= 1 {
+	if q.opts.Delay > 0 || q.opts.MaxBatch == 1 || q.recentRows <= 1 {
 		return q.opts.Delay
 	}
-	gather := min(q.estimate.service(q.together), maxGather)
-	if q.opts.Goal > 0 {
-		gather = min(gather, q.opts.Goal/8)
+	gather := min(q.estimate.service(q.recentRows), maxGather)
+	if q.opts.LatencyGoal > 0 {
+		gather = min(gather, q.opts.LatencyGoal/8)
 	}
 	return gather
 }
@@ -323,8 +323,8 @@ func (q *Queue) collect(head *item) []*item {
 // largest returns the most rows of a batch with the given head: as many as the latency goal allows.
 func (q *Queue) largest(head *item) int {
 	most := q.opts.MaxBatch
-	if q.opts.Goal > 0 {
-		left := q.opts.Goal - time.Since(head.arrived)
+	if q.opts.LatencyGoal > 0 {
+		left := q.opts.LatencyGoal - time.Since(head.arrived)
 		most = q.estimate.rowsWithin(left, most)
 	}
 	return max(most, head.Rows)
@@ -354,7 +354,7 @@ func (q *Queue) inOrder() []*item {
 // startBatch records that a batch is about to be executed. mu must be held.
 func (q *Queue) startBatch(batch []*item) {
 	q.running++
-	q.together = max(rowsOf(batch), q.together/2)
+	q.recentRows = max(rowsOf(batch), q.recentRows/2)
 	now := time.Now()
 	for _, it := range batch {
 		it.index = -1

@@ -131,7 +131,7 @@ func (e elsewhere) Load(ctx context.Context, s engine.Source, o engine.Options) 
 // The contract of models for tensors holds through the fabric.
 func TestTensorContract(t *testing.T) {
 	_, err := onnx.Embedded()
-	need.That(t, "onnxruntime", outboard.KindOf(err) != outboard.NotFound, "make build")
+	need.Require(t, "onnxruntime", outboard.KindOf(err) != outboard.NotFound, "make build")
 	(&enginetest.Tensors{Engine: elsewhere{&onnx.Engine{}, t}, Load: func(t *testing.T, g *onnxfile.Graph) engine.Source {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "model.onnx")
@@ -145,7 +145,7 @@ func TestTensorContract(t *testing.T) {
 // The contract of models for text holds through the fabric.
 func TestTextContract(t *testing.T) {
 	_, err := llama.Embedded()
-	need.That(t, "llama.cpp", outboard.KindOf(err) != outboard.NotFound, "make build")
+	need.Require(t, "llama.cpp", outboard.KindOf(err) != outboard.NotFound, "make build")
 	enginetest.Text(t, func(t *testing.T, s engine.Source, o engine.Options) engine.TextModel {
 		t.Helper()
 		m, err := (llama.Engine{}).Load(t.Context(), s, o)

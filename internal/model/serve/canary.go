@@ -132,14 +132,14 @@ func revertCanary(s *Server, name string, number int, failed, requests uint64) {
 	s.log.Error("a canary was taken back", "model", name, "version", number, "failed", failed, "requests", requests, "now", back.Number, "as", back.Of)
 }
 
-// judged is a model for text whose generations are counted for a canary.
-type judged struct {
+// outcomeCounter is a model for text whose generations are counted for a canary.
+type outcomeCounter struct {
 	engine.TextModel
 	count func(fault bool)
 }
 
 // Generate implements engine.TextModel. An error of emit is the client's.
-func (j *judged) Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
+func (j *outcomeCounter) Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
 	var gone error
 	usage, err := j.TextModel.Generate(ctx, g, func(t engine.Token) error {
 		gone = emit(t)

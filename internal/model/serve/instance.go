@@ -180,7 +180,7 @@ func (i *instance) queueOptions() queue.Options {
 	}
 	return queue.Options{
 		Size: c.Queue.Size, Instances: cmp.Or(c.Instances, 1), MaxBatch: most, Delay: time.Duration(c.Batching.Delay),
-		Preferred: c.Batching.Preferred, Goal: time.Duration(c.Batching.Goal), Pad: c.Batching.Pad,
+		Preferred: c.Batching.Preferred, LatencyGoal: time.Duration(c.Batching.Goal), Pad: c.Batching.Pad,
 	}
 }
 

@@ -62,8 +62,8 @@ const (
 // A speed holds the measured durations of executing a request and of loading a content.
 type speed struct{ service, load time.Duration }
 
-// remember records the measured speeds of an instance.
-func remember(s *Server, i *instance) {
+// recordSpeeds records the measured speeds of an instance.
+func recordSpeeds(s *Server, i *instance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.speeds[i.key.content]
@@ -100,14 +100,14 @@ const (
 
 // candidates returns the nodes that can execute a version's requests, the best one first.
 func (s *Server) candidates(v *repository.Version) []Candidate {
-	return slices.DeleteFunc(judgeAll(s, v, false), func(c Candidate) bool { return c.Excluded })
+	return slices.DeleteFunc(rankCandidates(s, v, false), func(c Candidate) bool { return c.Excluded })
 }
 
 // Explain returns the reasons for and against each node, the best node first.
-func (s *Server) Explain(v *repository.Version) []Candidate { return judgeAll(s, v, true) }
+func (s *Server) Explain(v *repository.Version) []Candidate { return rankCandidates(s, v, true) }
 
-// judgeAll judges each node. Candidates for one request need no reasons in words.
-func judgeAll(s *Server, v *repository.Version, inWords bool) []Candidate {
+// rankCandidates estimates the cost on each node and ranks the nodes. Candidates for one request need no reasons in words.
+func rankCandidates(s *Server, v *repository.Version, inWords bool) []Candidate {
 	key := keyOf(v)
 	own := Report{Node: s.opts.Self, Servers: s.opts.Servers, Free: s.free.Load(), Loaded: countLoaded(s), Models: describeVersion(s, v, key)}
 	reports := append([]Report{own}, s.opts.Peers.Reports()...)
@@ -116,7 +116,7 @@ func judgeAll(s *Server, v *repository.Version, inWords bool) []Candidate {
 		if len(list) > 0 && r.Node == s.opts.Self {
 			continue
 		}
-		list = append(list, judge(s.opts.Self, v, key, &r, inWords))
+		list = append(list, estimateCost(s.opts.Self, v, key, &r, inWords))
 	}
 	slices.SortStableFunc(list, func(a, b Candidate) int {
 		if a.Excluded != b.Excluded {
@@ -130,8 +130,8 @@ func judgeAll(s *Server, v *repository.Version, inWords bool) []Candidate {
 	return list
 }
 
-// judge estimates how long a request takes on a node, and explains it if inWords is set.
-func judge(self outboard.NodeID, v *repository.Version, key contentKey, r *Report, inWords bool) Candidate {
+// estimateCost estimates how long a request takes on a node, and explains it if inWords is set.
+func estimateCost(self outboard.NodeID, v *repository.Version, key contentKey, r *Report, inWords bool) Candidate {
 	c := Candidate{Node: r.Node, State: StateUnloaded}
 	if len(v.Config.Nodes) > 0 && !slices.Contains(v.Config.Nodes, string(r.Node)) {
 		c.Excluded, c.Why = true, "the model's configuration does not name the node"

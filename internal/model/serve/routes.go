@@ -38,7 +38,7 @@ func (s *Server) instanceOf(v *repository.Version) (*instance, error) {
 		i.load(s.life)
 		announce(s)
 		if i.err == nil {
-			remember(s, i)
+			recordSpeeds(s, i)
 			return
 		}
 		// After the failure's retention the next request loads it again.

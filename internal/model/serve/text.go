@@ -55,7 +55,7 @@ func OpenTextFor(ctx context.Context, s *Server, name, version string, prompt Pr
 		t, release, err := openTextAt(ctx, s, v, version, c.Candidate)
 		if err == nil {
 			t.Pinned = version
-			judgeText(s, t)
+			countTextOutcomes(s, t)
 			if len(prompt.Tokens) > 0 {
 				ended := s.sent.add(sentKey{c.Node, keyOf(v).content}, hashes, len(prompt.Tokens)-c.cached)
 				return t, func() { ended(); release() }, nil
@@ -70,9 +70,9 @@ func OpenTextFor(ctx context.Context, s *Server, name, version string, prompt Pr
 	return nil, nil, cmp.Or(last, errNoNode(v.Name))
 }
 
-// judgeText counts the outcomes of a model's generations if it is a canary or the version that gets
+// countTextOutcomes counts the outcomes of a model's generations if it is a canary or the version that gets
 // the other requests.
-func judgeText(s *Server, t *Text) {
+func countTextOutcomes(s *Server, t *Text) {
 	v, err := s.version(t.Version.Name, "")
 	if err != nil || !isCanary(v) {
 		return
@@ -80,9 +80,9 @@ func judgeText(s *Server, t *Text) {
 	before := beforeCanary(s, v)
 	switch key := keyOf(t.Version); {
 	case key == keyOf(v):
-		t.TextModel = &judged{t.TextModel, func(fault bool) { countOutcome(s, v, false, fault) }}
+		t.TextModel = &outcomeCounter{t.TextModel, func(fault bool) { countOutcome(s, v, false, fault) }}
 	case before != nil && key == keyOf(before):
-		t.TextModel = &judged{t.TextModel, func(fault bool) { countOutcome(s, v, true, fault) }}
+		t.TextModel = &outcomeCounter{t.TextModel, func(fault bool) { countOutcome(s, v, true, fault) }}
 	}
 }
 

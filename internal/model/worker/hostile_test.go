@@ -38,10 +38,10 @@ func newSandboxed(t *testing.T) *sandboxed {
 		t.Fatal(err)
 	}
 	_, err = os.Stat(path)
-	need.That(t, "outboard", err == nil, "run `make build`")
+	need.Require(t, "outboard", err == nil, "run `make build`")
 	for _, name := range []string{"onnx", "llama"} {
 		_, err := builtin.Libraries(name)
-		need.That(t, name, outboard.KindOf(err) != outboard.NotFound, "run `make build`")
+		need.Require(t, name, outboard.KindOf(err) != outboard.NotFound, "run `make build`")
 	}
 	s := &sandboxed{t: t, spawner: &worker.Spawner{
 		Command: []string{path, "internal", "model-worker"}, Namespaces: sandbox.DetectNamespaces(), Log: slog.New(slog.DiscardHandler),

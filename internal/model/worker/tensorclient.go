@@ -145,7 +145,7 @@ func (c *tensorClient) call(ctx context.Context, r *request, memory *segment) ([
 		return c.results(call, answer)
 	case <-c.worker.done:
 		// The memory is freed with the client's memory.
-		return nil, c.worker.why
+		return nil, c.worker.exitReason
 	case <-ctx.Done():
 		c.abandon(r.id)
 		return nil, context.Cause(ctx)
@@ -156,7 +156,7 @@ func (c *tensorClient) call(ctx context.Context, r *request, memory *segment) ([
 func (c *tensorClient) failure(err error) error {
 	select {
 	case <-c.worker.done:
-		return c.worker.why
+		return c.worker.exitReason
 	default:
 		return err
 	}

@@ -170,7 +170,7 @@ func (w *Worker) Generate(ctx context.Context, g engine.Generation, emit func(en
 			return stream.usage, stream.err
 		case <-w.done:
 			w.texts.close(id)
-			return engine.Usage{}, w.why
+			return engine.Usage{}, w.exitReason
 		case <-ctx.Done():
 			return engine.Usage{}, w.cancelGeneration(id, stream, context.Cause(ctx))
 		}

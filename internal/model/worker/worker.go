@@ -49,12 +49,12 @@ type Worker struct {
 	tensors *tensorClient // nil for a model without tensors
 	texts   textClient
 
-	serving  sync.WaitGroup
-	done     chan struct{} // closed when the process has ended
-	why      error         // set before done is closed
-	reason   atomic.Pointer[error]
-	closing  atomic.Bool
-	released chan struct{} // closed when the memory is unmapped
+	serving    sync.WaitGroup
+	done       chan struct{} // closed when the process has ended
+	exitReason error         // set before done is closed
+	reason     atomic.Pointer[error]
+	closing    atomic.Bool
+	released   chan struct{} // closed when the memory is unmapped
 }
 
 var (
@@ -143,7 +143,7 @@ func (w *Worker) PID() int {
 func (w *Worker) Done() <-chan struct{} { return w.done }
 
 // Err returns the reason of the process's end. It must be called only after Done is closed.
-func (w *Worker) Err() error { return w.why }
+func (w *Worker) Err() error { return w.exitReason }
 
 // Kill kills the process; reason becomes the error of its calls.
 func (w *Worker) Kill(reason error) {
@@ -168,17 +168,17 @@ func (w *Worker) wait() {
 	err := w.process.Wait()
 	switch reason := w.reason.Load(); {
 	case reason != nil:
-		w.why = *reason
+		w.exitReason = *reason
 	case w.closing.Load():
-		w.why = outboard.Errorf(outboard.Unreachable, "", "the model has been unloaded")
+		w.exitReason = outboard.Errorf(outboard.Unreachable, "", "the model has been unloaded")
 	default:
-		w.why = outboard.Errorf(outboard.Unreachable, "", "the model's process ended: %w", cmp.Or(err, errSilent))
+		w.exitReason = outboard.Errorf(outboard.Unreachable, "", "the model's process ended: %w", cmp.Or(err, errSilent))
 	}
 	close(w.done)
 	_ = w.conn.Close()
 	w.serving.Wait()
 	if w.tensors != nil {
-		w.tensors.close(w.why)
+		w.tensors.close(w.exitReason)
 	}
 	close(w.released)
 }
@@ -195,7 +195,7 @@ func (w *Worker) explain(err error) error {
 	}
 	select {
 	case <-w.done:
-		return w.why
+		return w.exitReason
 	case <-time.After(exitLimit):
 		return err
 	}

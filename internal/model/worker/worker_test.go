@@ -56,7 +56,7 @@ func save(t *testing.T, g *onnxfile.Graph) engine.Source {
 
 func TestContract(t *testing.T) {
 	_, err := onnx.Embedded()
-	need.That(t, "onnxruntime", outboard.KindOf(err) != outboard.NotFound, "make build")
+	need.Require(t, "onnxruntime", outboard.KindOf(err) != outboard.NotFound, "make build")
 	(&enginetest.Tensors{Engine: &engines{&onnx.Engine{}, t}, Load: save}).Test(t)
 }
 

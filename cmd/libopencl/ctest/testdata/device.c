@@ -123,18 +123,18 @@ int32_t command_begin(struct command *c, cl_command_queue queue, cl_command_type
 		return CL_INVALID_EVENT_WAIT_LIST;
 	*c = (struct command){.session = queue->link->session, .link = queue->link, .queue = queue, .out = out};
 	if (out) {
-		c->minted = object_new(sizeof *c->minted, KIND_EVENT, 0, NULL);
-		c->minted->command = type;
-		c->event = c->minted->o.id;
+		c->created = object_new(sizeof *c->created, KIND_EVENT, 0, NULL);
+		c->created->command = type;
+		c->event = c->created->o.id;
 	}
 	return 0;
 }
 
 int32_t command_end(struct command *c, int32_t status) {
-	if (c->minted && status == 0)
-		*c->out = c->minted;
-	else if (c->minted)
-		object_drop(c->minted);
+	if (c->created && status == 0)
+		*c->out = c->created;
+	else if (c->created)
+		object_drop(c->created);
 	return status;
 }
 

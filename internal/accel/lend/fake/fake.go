@@ -80,7 +80,7 @@ func Helper(args []string) int {
 	case len(args) == 1 && args[0] == "worker":
 		return Worker()
 	}
-	fmt.Fprintf(os.Stderr, "fake helper: no such thing: %q\n", args)
+	fmt.Fprintf(os.Stderr, "fake helper: unknown arguments: %q\n", args)
 	return 2
 }
 

@@ -82,8 +82,8 @@ func (s *Suite) Path(program string) string { return filepath.Join(s.dir, progra
 // compileAll compiles the shared parts once, and then the programs.
 func (s *Suite) compileAll(t testing.TB) {
 	t.Helper()
-	s.sideBySide(t, slices.Concat(plainParts, openclParts), func(part string) []string { return []string{"-c", part} })
-	s.sideBySide(t, s.programs, func(program string) []string {
+	s.compileParallel(t, slices.Concat(plainParts, openclParts), func(part string) []string { return []string{"-c", part} })
+	s.compileParallel(t, s.programs, func(program string) []string {
 		args := []string{"-o", program, program + ".c"}
 		for _, part := range plainParts {
 			args = append(args, objectOf(part))
@@ -100,8 +100,8 @@ func (s *Suite) compileAll(t testing.TB) {
 
 func objectOf(part string) string { return strings.TrimSuffix(part, ".c") + ".o" }
 
-// sideBySide runs the compiler for each name, as many at a time as there are processors.
-func (s *Suite) sideBySide(t testing.TB, names []string, arguments func(name string) []string) {
+// compileParallel runs the compiler for each name, as many at a time as there are processors.
+func (s *Suite) compileParallel(t testing.TB, names []string, arguments func(name string) []string) {
 	t.Helper()
 	var (
 		group sync.WaitGroup
@@ -136,7 +136,7 @@ func requireTools(t testing.TB) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	err := exec.CommandContext(ctx, "gcc", "-E", "-x", "c", "-include", "CL/cl.h", os.DevNull).Run()
-	need.That(t, "opencl", err == nil, "install ocl-icd-opencl-dev")
+	need.Require(t, "opencl", err == nil, "install ocl-icd-opencl-dev")
 	icds, _ := filepath.Glob("/etc/OpenCL/vendors/*.icd")
-	need.That(t, "opencl", len(icds) > 0 || os.Getenv("OCL_ICD_VENDORS") != "", "install pocl-opencl-icd")
+	need.Require(t, "opencl", len(icds) > 0 || os.Getenv("OCL_ICD_VENDORS") != "", "install pocl-opencl-icd")
 }

@@ -56,7 +56,7 @@ func TestRecord(t *testing.T) {
 	if diff := cmp.Diff(left, []string{"c"}); diff != "" {
 		t.Errorf("left: got (-) want (+):\n%s", diff)
 	}
-	want := map[string]*caseResult{"a": {last: "ok"}, "b": {lines: []string{"b x: 1"}, died: "why"}}
+	want := map[string]*caseResult{"a": {last: "ok"}, "b": {lines: []string{"b x: 1"}, exitReason: "why"}}
 	if diff := cmp.Diff(r.cases, want, cmp.AllowUnexported(caseResult{})); diff != "" {
 		t.Errorf("cases: got (-) want (+):\n%s", diff)
 	}

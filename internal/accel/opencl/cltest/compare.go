@@ -105,7 +105,7 @@ func (s *Suite) runNative(program string, names []string, options Options) *resu
 func compareCase(t *testing.T, key string, got, want *caseResult, differs map[string]string) {
 	t.Helper()
 	if got.last == "" {
-		t.Fatalf("died: %s", got.died)
+		t.Fatalf("died: %s", got.exitReason)
 	}
 	if failed := got.failures(); len(failed) > 0 {
 		t.Errorf("failed:\n%s", strings.Join(failed, "\n"))
@@ -114,7 +114,7 @@ func compareCase(t *testing.T, key string, got, want *caseResult, differs map[st
 		return
 	}
 	if want.last != "ok" && want.last != got.last {
-		t.Errorf("local driver: %q %s\n%s", want.last, want.died, strings.Join(want.failures(), "\n"))
+		t.Errorf("local driver: %q %s\n%s", want.last, want.exitReason, strings.Join(want.failures(), "\n"))
 	}
 	if diff := cmp.Diff(compared(key, got, differs), compared(key, want, differs)); diff != "" {
 		t.Errorf("other way (-) and local driver (+) differ:\n%s", diff)

@@ -14,9 +14,9 @@ import (
 
 // caseResult is the output of one case.
 type caseResult struct {
-	lines []string // without the last line
-	last  string   // "ok", "FAILED", "skipped (...)"; empty: the program died in it
-	died  string   // how, when it died
+	lines      []string // without the last line
+	last       string   // "ok", "FAILED", "skipped (...)"; empty: the program died in it
+	exitReason string   // how, when it died
 }
 
 // result is the output of one program, by case.
@@ -35,7 +35,7 @@ func run(path string, wanted []string, through func(*exec.Cmd), limit time.Durat
 	for deaths, left := 0, wanted; len(left) > 0; deaths++ {
 		if deaths > maxDeaths {
 			for _, name := range left {
-				all.cases[name] = &caseResult{died: "not run: the program died too often"}
+				all.cases[name] = &caseResult{exitReason: "not run: the program died too often"}
 			}
 			break
 		}
@@ -54,7 +54,7 @@ func (r *result) record(found map[string]*caseResult, names []string, how string
 			r.cases[name] = &caseResult{}
 		}
 		if r.cases[name].last == "" {
-			r.cases[name].died = how
+			r.cases[name].exitReason = how
 			return names[i+1:]
 		}
 	}

@@ -74,7 +74,7 @@ func TextOf(t *testing.T, kind Kind, load func(*testing.T, engine.Source, engine
 	t.Run("Concurrent", c.concurrent)
 	t.Run("SampledShares", c.sampledShares)
 	if kind == Library {
-		t.Run("GoesOnElsewhere", c.goesOnElsewhere)
+		t.Run("ResumesOnAnotherModel", c.resumesOnAnotherModel)
 	}
 	t.Run("Stop", c.stop)
 	t.Run("Cancel", c.cancel)
@@ -219,8 +219,8 @@ func (c *textCases) sampledShares(t *testing.T) {
 	}
 }
 
-// goesOnElsewhere stops a seeded generation in the middle and continues it with another model.
-func (c *textCases) goesOnElsewhere(t *testing.T) {
+// resumesOnAnotherModel stops a seeded generation in the middle and continues it with another model.
+func (c *textCases) resumesOnAnotherModel(t *testing.T) {
 	a, b := c.open(t, engine.Options{}), c.open(t, engine.Options{})
 	g := engine.Generation{
 		Prompt: mustTokenize(t, a, "the "), MaxTokens: 60, LogProbs: -1, Stop: []string{"qqq"},

@@ -16,7 +16,7 @@ import (
 // The node unpacks what a worker loads once, into files that no worker can change.
 func TestEmbeddedAreUnpackedOnce(t *testing.T) {
 	files, err := Embedded()
-	need.That(t, "llama.cpp", outboard.KindOf(err) != outboard.NotFound, "make build")
+	need.Require(t, "llama.cpp", outboard.KindOf(err) != outboard.NotFound, "make build")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestEmbeddedAreUnpackedOnce(t *testing.T) {
 // A library that the node passed is loaded instead of unpacking another one.
 func TestPassedLibraryIsLoaded(t *testing.T) {
 	_, err := Embedded()
-	need.That(t, "llama.cpp", outboard.KindOf(err) != outboard.NotFound, "make build")
+	need.Require(t, "llama.cpp", outboard.KindOf(err) != outboard.NotFound, "make build")
 	if _, err := loadEmbedded(map[string]string{"libggml-base.so": filepath.Join(t.TempDir(), "missing.so")}); err == nil {
 		t.Error("loaded another library")
 	}

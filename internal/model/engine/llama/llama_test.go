@@ -16,7 +16,7 @@ import (
 func load(t *testing.T, source engine.Source, o engine.Options) engine.TextModel {
 	t.Helper()
 	m, err := (llama.Engine{}).Load(t.Context(), source, o)
-	need.That(t, "llama.cpp", outboard.KindOf(err) != outboard.NotFound, "run `make build`")
+	need.Require(t, "llama.cpp", outboard.KindOf(err) != outboard.NotFound, "run `make build`")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func TestBarrierIsReplaced(t *testing.T) {
 func loadLayers(t *testing.T, o engine.Options) *textModel {
 	t.Helper()
 	_, err := openArchive()
-	need.That(t, "llama.cpp", outboard.KindOf(err) != outboard.NotFound, "make build")
+	need.Require(t, "llama.cpp", outboard.KindOf(err) != outboard.NotFound, "make build")
 	path := filepath.Join(t.TempDir(), "model.gguf")
 	f, err := os.Create(path)
 	if err != nil {

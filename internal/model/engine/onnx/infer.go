@@ -26,8 +26,8 @@ type Model struct {
 	running sync.WaitGroup // calls
 	mu      sync.Mutex
 	runs    map[*run]struct{} // runs that execute; nil after Close
-	// loose is set when an output's shape differed from the shape in its signature.
-	loose atomic.Bool
+	// undeclaredShape is set when an output's shape differed from the shape in its signature.
+	undeclaredShape atomic.Bool
 }
 
 var (
@@ -97,9 +97,9 @@ func (m *Model) InferInto(ctx context.Context, inputs []model.Tensor, outputs []
 	if err != nil {
 		return nil, err
 	}
-	if err = r.execute(ctx); err != nil && !m.loose.Load() && strings.Contains(err.Error(), "shape verification failed") {
+	if err = r.execute(ctx); err != nil && !m.undeclaredShape.Load() && strings.Contains(err.Error(), "shape verification failed") {
 		// The file declares another shape than it computes: outputs are copied from now on.
-		m.loose.Store(true)
+		m.undeclaredShape.Store(true)
 		r.unbind()
 		err = r.execute(ctx)
 	}
@@ -204,7 +204,7 @@ func (r *run) addOutput(s *signature, inputs []model.Tensor, allocate engine.All
 	out := model.Tensor{Name: s.Name, Type: s.Type}
 	value := uintptr(0)
 	shape, size := s.resolve(r.model.inputs, inputs)
-	if size > 0 && !r.model.loose.Load() {
+	if size > 0 && !r.model.undeclaredShape.Load() {
 		data, err := allocate(size)
 		if err != nil {
 			return err

@@ -20,7 +20,7 @@ import (
 func needLibrary(tb testing.TB) {
 	tb.Helper()
 	_, err := onnx.Embedded()
-	need.That(tb, "onnxruntime", outboard.KindOf(err) != outboard.NotFound, "make build")
+	need.Require(tb, "onnxruntime", outboard.KindOf(err) != outboard.NotFound, "make build")
 	if err != nil {
 		tb.Fatal(err)
 	}

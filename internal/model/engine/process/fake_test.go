@@ -192,7 +192,7 @@ func vllmEvent(t *engine.Token, u engine.Usage) any {
 func loadFake(t *testing.T, kind string, source engine.Source, o engine.Options) engine.TextModel {
 	t.Helper()
 	own, err := (llama.Engine{}).Load(t.Context(), source, o)
-	need.That(t, "llama.cpp", outboard.KindOf(err) != outboard.NotFound, "run `make build`")
+	need.Require(t, "llama.cpp", outboard.KindOf(err) != outboard.NotFound, "run `make build`")
 	if err != nil {
 		t.Fatal(err)
 	}
