@@ -14,9 +14,9 @@ import (
 // table of bit sets: the matching rules are the intersection over all dimensions.
 type accessRules struct {
 	dimensions [dimensions]dimension
-	words      int // of 64 rules
+	words      int // length of each bit set, in words of 64 rules
 	list       []accessRule
-	allow      bool // what matches no rule
+	allow      bool // the decision on calls that match no rule
 	err        error
 }
 
@@ -29,12 +29,13 @@ type accessStep struct{ *accessRules }
 
 func (r *accessRules) bind(*policy, step, time.Time) step { return &accessStep{r} }
 
-// A dimension is one thing that rules look at. Used says that some do.
+// A dimension is an attribute of calls that rules match, such as the tenant. used reports whether
+// any rule has a pattern for it.
 type dimension struct {
 	used  bool
 	words int
-	all   []uint64            // rules that don't look at it
-	exact map[string][]uint64 // rules that name it, and those of all
+	all   []uint64            // rules that accept any value
+	exact map[string][]uint64 // rules that name the value, and the rules in all
 	globs []globRule
 }
 
@@ -48,7 +49,7 @@ func newDimension(rules int) dimension {
 	return dimension{words: words, all: make([]uint64, words), exact: map[string][]uint64{}}
 }
 
-// add notes what a rule says about the dimension.
+// add records a rule's patterns for the dimension. Without patterns the rule accepts any value.
 func (d *dimension) add(rule int, patterns globs) {
 	if len(patterns) == 0 {
 		d.all[rule/64] |= 1 << (rule % 64)
@@ -71,7 +72,7 @@ func (d *dimension) add(rule int, patterns globs) {
 	}
 }
 
-// of is the rules that name s or don't look at it.
+// of returns the rules that name s or accept any value; matchWord adds the rules with globs.
 func (d *dimension) of(s string) []uint64 {
 	if set := d.exact[s]; set != nil {
 		return set
@@ -79,7 +80,8 @@ func (d *dimension) of(s string) []uint64 {
 	return d.all
 }
 
-// matchWord is 64 of the rules that match s.
+// matchWord returns word w of the set of rules that match s: set, from of, and the rules with
+// globs.
 func (d *dimension) matchWord(set []uint64, s string, w int) uint64 {
 	word := set[w]
 	for i := range d.globs {
@@ -101,7 +103,8 @@ func (s *accessStep) apply(x *Exchange) error {
 	return nil
 }
 
-// decide looks at a dimension only where a rule does.
+// decide reports whether the rules allow the call. It reads an attribute only if a rule has a
+// pattern for it.
 func (r *accessRules) decide(x *Exchange) (bool, error) {
 	var names [dimensions]string
 	var sets [dimensions][]uint64
@@ -124,7 +127,8 @@ func (r *accessRules) decide(x *Exchange) (bool, error) {
 	return r.allow, nil
 }
 
-// first is what the first of the matching rules says, if its condition holds.
+// first returns the decision of the first of the matching rules whose condition holds; yes reports
+// whether there is one.
 func (r *accessRules) first(x *Exchange, w int, matching uint64) (yes, allow bool, err error) {
 	for ; matching != 0; matching &= matching - 1 {
 		rule := &r.list[w*64+bits.TrailingZeros64(matching)]

@@ -10,12 +10,12 @@ import (
 
 type breakerRules struct {
 	per     per
-	ratio   float64       // of failures, that opens it
-	least   int           // calls in the window before it may open
-	window  time.Duration // over which calls count
-	open    time.Duration // before probes
-	probes  int           // that must go well to close it
-	codes   []codes.Code  // that are failures
+	ratio   float64       // ratio of failures that opens the breaker
+	least   int           // calls in the window before the breaker may open
+	window  time.Duration // time over which calls are counted
+	open    time.Duration // time until probes are admitted
+	probes  int           // probes that must succeed to close the breaker
+	codes   []codes.Code  // status codes that count as failures
 	refusal error
 }
 
@@ -43,11 +43,11 @@ func (r *breakerRules) bind(p *policy, old step, now time.Time) step {
 type breaker struct {
 	mu              sync.Mutex
 	phase           phase
-	since           time.Time // of the phase
-	round           uint64    // counts changes of phase: ends of calls of earlier ones don't count
+	since           time.Time // start of the phase
+	round           uint64    // counts changes of phase; outcomes of earlier rounds are ignored
 	slots           [breakerSlots]breakerSlot
-	probesStarted   int // probes
-	probesSucceeded int // probes
+	probesStarted   int // probes admitted in this phase
+	probesSucceeded int // probes that succeeded in this phase
 }
 
 type phase uint8
@@ -107,7 +107,7 @@ func (s *breakerStep) release(_ *Exchange, h acquisition, o Outcome) {
 func (b *breaker) admit(r *breakerRules, now time.Time) (round uint64, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// Probes that don't end are given up for others after the same time.
+	// Probes that don't end within the same time are abandoned, and new probes are admitted.
 	if full := b.phase == open || b.phase == halfOpen && b.probesStarted >= r.probes; full && now.Sub(b.since) >= r.open {
 		b.setPhase(halfOpen, now)
 	}

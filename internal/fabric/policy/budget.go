@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // budget bounds extra attempts: each call deposits a fraction of an attempt, and each extra
 // attempt withdraws a whole one.
-type budget struct{ spent atomic.Int64 } // below the reserve, in thousandths
+type budget struct{ spent atomic.Int64 } // attempts withdrawn from the reserve, in thousandths
 
 const whole = 1000
 

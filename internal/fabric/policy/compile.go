@@ -23,7 +23,7 @@ import (
 // costLimit bounds the cost of an evaluation in CEL's units: about one per visited node.
 const costLimit = 100_000
 
-// inputs are the types of requests that descriptors know, counted from 1.
+// inputs are the request types of the methods in the descriptors, numbered from 1.
 type inputs struct {
 	methods map[string]int
 	known   map[string]protoreflect.MethodDescriptor
@@ -58,7 +58,7 @@ func (in *inputs) add(s protoreflect.ServiceDescriptor, numbers map[protoreflect
 	}
 }
 
-// of is the number of the method's request type; 0: not known.
+// of returns the number of the method's request type; 0 if it is not known.
 func (in *inputs) of(method string) int { return in.methods[method] }
 
 func (in *inputs) descriptor(i int) protoreflect.MessageDescriptor {
@@ -68,7 +68,7 @@ func (in *inputs) descriptor(i int) protoreflect.MessageDescriptor {
 	return in.list[i-1]
 }
 
-// method is one that has this request.
+// method returns the first method, in alphabetical order, that has this request type.
 func (in *inputs) method(input int) string {
 	var names []string
 	for name, number := range in.methods {
@@ -79,7 +79,7 @@ func (in *inputs) method(input int) string {
 	return slices.Min(names)
 }
 
-// selected are the numbers of the types that calls which s selects may have.
+// selected returns the numbers of the request types of the known methods that s selects, in order.
 func (in *inputs) selected(s *selector) []int {
 	var numbers []int
 	for _, path := range in.selectedMethods(s) {
@@ -89,7 +89,7 @@ func (in *inputs) selected(s *selector) []int {
 	return slices.Compact(numbers)
 }
 
-// environments are CEL's, by the number of the request's type.
+// environments are CEL environments, by the number of the request type.
 type environments struct {
 	inputs   *inputs
 	response bool
@@ -140,13 +140,14 @@ func variableNames(response bool) []string {
 type compiler struct {
 	reader
 	inputs  *inputs
-	envs    environments // of calls
-	answers environments // of responses
+	envs    environments // for expressions on calls
+	answers environments // for expressions on responses
 
-	applies  *selector // of the policy's calls
+	applies  *selector // selects the policy's calls
 	selected []int     // the request types of the policy's calls
 	request  bool      // set by an expression that reads the request
-	// selections are what the policy's expressions read, by the number of the request's type.
+	// selections are the fields that the policy's expressions read, by the number of the request
+	// type.
 	selections map[int]selection
 }
 
@@ -156,8 +157,8 @@ type expectedType struct {
 	name string
 }
 
-// compile makes an expression of a scalar. It is checked for every type of request
-// that it may see.
+// compile compiles a scalar to an expression, which is checked for every request type that it may
+// read.
 func (c *compiler) compile(n *yaml.Node, want expectedType) (*expression, error) {
 	if n.Kind != yaml.ScalarNode || n.Value == "" {
 		return nil, c.src.errorf(n, "an expression is text, as in: when: tenant == %q", "gold")
@@ -187,7 +188,7 @@ func (c *compiler) compile(n *yaml.Node, want expectedType) (*expression, error)
 	return e, nil
 }
 
-// reads says whether the expression reads the request.
+// reads reports whether the expression reads the request.
 func (c *compiler) reads(n *yaml.Node) (bool, error) {
 	env, err := c.envs.of(0)
 	if err != nil {
@@ -207,7 +208,7 @@ func (c *compiler) reads(n *yaml.Node) (bool, error) {
 	return reads, nil
 }
 
-// selects adds what an expression reads of a request's type to what the policy reads.
+// selects adds the fields of a request type that an expression reads to the policy's selections.
 func (c *compiler) selects(n *yaml.Node, input int) error {
 	env, err := c.envs.of(input)
 	if err != nil {
@@ -225,7 +226,7 @@ func (c *compiler) selects(n *yaml.Node, input int) error {
 	return nil
 }
 
-// literal is the value of an expression that is nothing else, nil for others.
+// literal returns the value of an expression that is a literal, and nil for other expressions.
 func (c *compiler) literal(n *yaml.Node) (ref.Val, error) {
 	env, err := c.envs.of(0)
 	if err != nil {
@@ -325,7 +326,7 @@ func (c *compiler) celError(n *yaml.Node, input int, tree *cel.Ast, issues *cel.
 	return &Error{c.src.file, line, column, c.explain(first, input, tree)}
 }
 
-// offset is the number of characters before an error.
+// offset returns the number of characters before an error.
 func offset(text string, e *common.Error) int {
 	passed := 0
 	lines := strings.SplitAfter(text, "\n")
@@ -400,8 +401,8 @@ func operand(tree *cel.Ast, id int64) ast.Expr {
 	return found
 }
 
-// messageOf is the type of a path that begins with request; nil where it is another
-// expression, or no message.
+// messageOf returns the message type of a path that begins with request; nil if e is another
+// expression, or not a message.
 func messageOf(request protoreflect.MessageDescriptor, e ast.Expr) protoreflect.MessageDescriptor {
 	switch {
 	case e == nil || request == nil:

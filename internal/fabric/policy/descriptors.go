@@ -11,7 +11,8 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// requestOf declares request as a message of that type; nil: of any.
+// requestOf returns the declaration of the variable request as a message of type d, or of any type
+// if d is nil.
 func requestOf(d protoreflect.MessageDescriptor) ([]cel.EnvOption, error) {
 	if d == nil {
 		return []cel.EnvOption{cel.Variable("request", cel.DynType)}, nil

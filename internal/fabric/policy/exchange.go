@@ -21,7 +21,7 @@ type Exchange struct {
 	Now time.Time
 	// Nodes is the number of nodes that share the rates of the whole pool; 0 is 1.
 	Nodes int
-	// Node is the node on which the caller is: policies apply there.
+	// Node is the caller's node, on which policies apply.
 	Node string
 	// Moved reports a stream that was admitted by another process and continues here.
 	Moved bool
@@ -42,8 +42,8 @@ type Exchange struct {
 	Plan Plan
 
 	chain   *Chain
-	owned   *ownedHead // whose head Head is, once it was changed; else memory for that, or nil
-	changed bool       // the request is not what came
+	owned   *ownedHead // holds Head once that was changed; before, memory for it or nil
+	changed bool       // the request differs from the received request
 	answers []*rewriteStep
 	payload memo[[]byte]
 	request memo[protoreflect.Message]
@@ -75,10 +75,10 @@ type Outcome struct {
 	// Moved reports that the call has not ended: it continues in another process.
 	Moved bool
 
-	refused bool // by a policy: it was never sent
+	refused bool // rejected by a policy and never sent
 }
 
-// Code is the status code of the outcome.
+// Code returns the status code of the outcome.
 func (o Outcome) Code() codes.Code { return status.Code(o.Err) }
 
 // Reset clears the exchange for the next call and keeps its memory. Head, Now, Rand, Payload
@@ -96,7 +96,7 @@ func (x *Exchange) Reset() {
 	x.payload, x.request, x.vars = memo[[]byte]{}, memo[protoreflect.Message]{}, variables{}
 }
 
-// bytes is the encoded request.
+// bytes returns the encoded request.
 func (x *Exchange) bytes() ([]byte, error) {
 	if a := &x.payload; !a.done {
 		a.done = true
@@ -109,7 +109,7 @@ func (x *Exchange) bytes() ([]byte, error) {
 	return x.payload.value, x.payload.err
 }
 
-// message is the decoded request, as far as the chain's expressions read it.
+// message returns the decoded request, with at least the fields that the chain's expressions read.
 func (x *Exchange) message() (protoreflect.Message, error) {
 	if a := &x.request; !a.done {
 		a.done = true
@@ -137,7 +137,7 @@ func (x *Exchange) decode() (protoreflect.Message, error) {
 	return m, nil
 }
 
-// chance draws whether a policy for a fraction of the calls applies to this one.
+// chance draws at random whether a policy for a fraction of the calls applies to this call.
 func (x *Exchange) chance(fraction float64) bool {
 	switch {
 	case fraction >= 1:
@@ -148,7 +148,7 @@ func (x *Exchange) chance(fraction float64) bool {
 	return x.uniform() < fraction
 }
 
-// uniform is a number in [0, 1).
+// uniform returns a random number in [0, 1), or 0 without Rand.
 func (x *Exchange) uniform() float64 {
 	if x.Rand == nil {
 		return 0

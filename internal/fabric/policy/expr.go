@@ -13,13 +13,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// An expression is CEL, compiled for the requests that it may see.
+// An expression is a CEL expression, compiled for the request types that it may read.
 type expression struct {
 	text    string
 	request bool // it reads the request
 	plain   cel.Program
-	typed   map[int]cel.Program // by the number of the request's type; for those that read it
-	literal ref.Val             // of an expression that is nothing but a value; nil for others
+	typed   map[int]cel.Program // by the number of the request type; if request is set
+	literal ref.Val             // value of an expression that is a literal; nil for others
 }
 
 func (e *expression) program(x *Exchange) cel.Program {
@@ -31,7 +31,7 @@ func (e *expression) program(x *Exchange) cel.Program {
 	return e.plain
 }
 
-// eval is the expression's value for a call.
+// eval evaluates the expression for a call.
 func (e *expression) eval(x *Exchange) (ref.Val, error) {
 	if e.literal != nil {
 		return e.literal, nil
@@ -85,8 +85,8 @@ type variables struct {
 	response metadata.MD
 }
 
-// ages is how far away deadline is when there is none: a time that can be subtracted
-// from.
+// ages is the time from now to the value of deadline for a call without a deadline, so that
+// expressions can compute with it.
 const ages = 100 * 365 * 24 * time.Hour
 
 // ResolveName implements cel.Activation.
@@ -128,8 +128,8 @@ func (v *variables) ResolveName(name string) (any, bool) {
 	return nil, false
 }
 
-// identity splits the identity of a caller: a user of its node, the process of a tenant, a node,
-// each with a name; or none, for a caller that proves nothing.
+// identity splits the identity of a caller into its kind (a user of its node, the process of a
+// tenant, a node) and its name. The kind of a caller that is not authenticated is "".
 func identity(tenant string) (kind, name string) {
 	kind, name, ok := strings.Cut(tenant, ":")
 	if !ok {

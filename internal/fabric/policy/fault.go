@@ -9,7 +9,7 @@ import (
 type faultRules struct {
 	fraction float64
 	delay    time.Duration
-	err      error // nil: none
+	err      error // nil: no status
 }
 
 type faultStep struct {
@@ -52,10 +52,10 @@ type Link struct {
 // A wire is one direction of a link.
 type wire struct {
 	origin origin
-	free   atomic.Int64 // when the last byte that was promised has left, from the origin
+	free   atomic.Int64 // when the last scheduled byte leaves, in nanoseconds from the origin
 }
 
-// Direction is the way that a message takes over a link.
+// Direction is the direction of a message over a link.
 type Direction int
 
 // The directions.
@@ -78,10 +78,9 @@ func (s *linkStep) apply(x *Exchange) error {
 	return nil
 }
 
-// Delay is how long a message of so many bytes, given to the link at now, is held
-// up: until the messages before it have left, it has left itself, and has crossed.
-// Messages of one stream stay in order when each waits for its delay before the next
-// one is given to the link.
+// Delay returns how long the link holds up a message of this many bytes that it accepts at now:
+// until the earlier messages have left, the message has left, and has crossed the link. Messages of
+// one stream stay in order if the delay of each has passed before Delay is called for the next.
 func (l *Link) Delay(d Direction, bytes int, now time.Time, random func() uint64) time.Duration {
 	delay := l.rules.latency
 	if l.rules.jitter > 0 && random != nil {

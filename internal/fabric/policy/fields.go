@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// fields is metadata as a map of CEL: from a key to its first value. Nothing is
-// copied before an expression goes through all of it.
+// fields presents metadata as a CEL map from each key to its first value. The metadata is copied
+// only when an expression needs the whole map.
 type fields struct{ md metadata.MD }
 
 var _ traits.Mapper = fields{}

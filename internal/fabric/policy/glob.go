@@ -2,14 +2,14 @@ package policy
 
 import "strings"
 
-// A selector says which calls a policy applies to.
+// A selector selects the calls that a policy applies to.
 type selector struct{ services, methods, tenants globs }
 
 func (s *selector) match(service, method, tenant string) bool {
 	return s.services.match(service) && s.methods.match(method) && s.tenants.match(tenant)
 }
 
-// globs match what one of them matches. None match everything.
+// globs match a text that at least one of them matches. Empty globs match every text.
 type globs []glob
 
 func (g globs) match(s string) bool {
@@ -32,7 +32,7 @@ func (g globs) texts() []string {
 // A glob is a pattern in which * stands for any characters, none included.
 type glob struct {
 	text  string
-	parts []string // between the stars; one: no star
+	parts []string // text between the stars; a single part: no star
 }
 
 func newGlob(text string) glob { return glob{text, strings.Split(text, "*")} }
@@ -56,5 +56,5 @@ func (g *glob) match(s string) bool {
 	return true
 }
 
-// exact is the only text that the glob matches.
+// exact returns the only text that the glob matches, or false if it has a star.
 func (g *glob) exact() (string, bool) { return g.parts[0], len(g.parts) == 1 }

@@ -13,13 +13,13 @@ import (
 type ownedHead struct {
 	head     call.Head
 	metadata metadata.MD
-	values   []string // of metadata
-	is       bool     // head is the exchange's
-	changed  bool     // metadata is the head's
+	values   []string // memory for values of metadata
+	is       bool     // head is the exchange's Head
+	changed  bool     // metadata is the metadata of Head
 }
 
-// Own clones Head on the first call: its fields may be changed then, but not its metadata. A
-// user of Head that outlives the call calls ReleaseHead.
+// Own returns Head, which it clones on the first call: the caller may change its fields, but not
+// its metadata. A user of Head that outlives the call calls ReleaseHead.
 func (x *Exchange) Own() *call.Head {
 	if x.owned == nil {
 		x.owned = new(ownedHead)
@@ -52,7 +52,7 @@ func (x *Exchange) ownMetadata() *call.Head {
 // maxReusedValues bounds the memory for metadata that an exchange retains.
 const maxReusedValues = 64
 
-// value is s as the only value of a key.
+// value returns s as the only value of a key.
 func (o *ownedHead) value(s string) []string {
 	n := len(o.values)
 	o.values = append(o.values, s)

@@ -2,11 +2,11 @@ package policy
 
 import "github.com/outboard-run/outboard/fabric/call"
 
-// per says which calls share a bucket, a count or a breaker.
+// per defines which calls share a bucket, a count or a breaker.
 type per struct {
 	by   perKind
 	expr *expression
-	most int // keys that are remembered
+	most int // greatest number of keys kept
 }
 
 type perKind uint8
@@ -26,7 +26,7 @@ func perNames() map[string]perKind {
 	return map[string]perKind{"all": perAll, "tenant": perTenant, "peer": perPeer, "service": perService, "method": perMethod}
 }
 
-// key is the call's.
+// key returns the key of a call.
 func (p *per) key(x *Exchange) (string, error) {
 	if p.by == perExpression {
 		return p.expr.string(x)

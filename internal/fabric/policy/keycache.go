@@ -10,7 +10,7 @@ import (
 // keyCache holds one value per key, sharded, and evicts the least recently used key that is
 // not pinned.
 type keyCache[T any] struct {
-	most   atomic.Int64 // per shard
+	most   atomic.Int64 // entries per shard
 	seed   maphash.Seed
 	fresh  func(now time.Time) *T
 	shards [keyCacheShards]keyCacheShard[T]
@@ -21,7 +21,7 @@ const keyCacheShards = 8
 type keyCacheShard[T any] struct {
 	mu      sync.Mutex
 	entries map[string]*entry[T]
-	ring    entry[T] // ring.next was asked for last
+	ring    entry[T] // list of the entries; ring.next is the most recently used
 	_       [64]byte
 }
 
@@ -58,7 +58,7 @@ func (k *keyCache[T]) get(key string, now time.Time) *T {
 	return k.find(s, key, now).value
 }
 
-// pin is get, and prevents the eviction of the key until unpin.
+// pin is like get, and prevents the eviction of the key until unpin.
 func (k *keyCache[T]) pin(key string, now time.Time) *entry[T] {
 	s := k.shard(key)
 	s.mu.Lock()
@@ -90,7 +90,7 @@ func (k *keyCache[T]) find(s *keyCacheShard[T], key string, now time.Time) *entr
 	return e
 }
 
-// trim evicts unpinned entries down to the limit. The most recently used one stays.
+// trim evicts unpinned entries down to the limit. The most recently used entry stays.
 func (k *keyCache[T]) trim(s *keyCacheShard[T]) {
 	for e := s.ring.prev; int64(len(s.entries)) > k.most.Load() && e != s.ring.next && e != &s.ring; {
 		older := e

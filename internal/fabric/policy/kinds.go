@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// per are the members that say which calls share something: by what, unless they say
-// something else.
+// per adds to m the members that define which calls share a bucket, a count or a breaker: per, key
+// and keys. by is the default.
 func (p *parser) per(m members, to *per, by perKind) members {
 	to.by, to.most = by, defaultKeys
 	said := false
@@ -105,7 +105,7 @@ func (p *parser) timeout(n *yaml.Node) (rules, error) {
 	return r, nil
 }
 
-// budget is the member that bounds extra attempts.
+// budget returns the parser of the member that bounds extra attempts.
 func (p *parser) budget(to *budgetRules) func(*yaml.Node) error {
 	*to = budgetRules{ratio: whole / 5, reserve: 10 * whole}
 	return func(n *yaml.Node) error {

@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxModuleBytes is the greatest module, in bytes.
+// maxModuleBytes is the greatest size of a module, in bytes.
 const maxModuleBytes = 32 << 20
 
 // Inline replaces the names of WebAssembly modules in a file's text by their code, so that the
@@ -37,10 +37,10 @@ func Inline(name string, text []byte, module func(name string) ([]byte, error)) 
 	return []byte(strings.Join(lines, "")), nil
 }
 
-// A namedModule is where a file names one.
+// A namedModule is a member of a file that names a module.
 type namedModule struct{ key, value *yaml.Node }
 
-// namedModules finds the members module of members wasm, in their order.
+// namedModules returns the members "module" of all members "wasm", in their order.
 func namedModules(n *yaml.Node) []namedModule {
 	var list []namedModule
 	for i, child := range n.Content {
@@ -59,7 +59,7 @@ func namedModules(n *yaml.Node) []namedModule {
 
 var errWritten = errors.New("write it as in: module: name.wasm, on one line, to have it put into the file")
 
-// replace writes code in place of the name.
+// replace writes the module's code in place of its name.
 func (m namedModule) replace(lines []string, code []byte) error {
 	if m.key.Line != m.value.Line || m.key.Line > len(lines) {
 		return errWritten
@@ -81,7 +81,7 @@ func (m namedModule) replace(lines []string, code []byte) error {
 	return nil
 }
 
-// pack makes base64 of a module, compressed.
+// pack compresses a module and encodes it in base64.
 func pack(code []byte) (string, error) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -92,7 +92,7 @@ func pack(code []byte) (string, error) {
 	return base64.StdEncoding.EncodeToString(b.Bytes()), nil
 }
 
-// unpack undoes pack; it takes modules that are not compressed, too.
+// unpack reverses pack. It accepts uncompressed modules as well.
 func unpack(text string) ([]byte, error) {
 	code, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(text), ""))
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/policy/wasm"
 )
 
-// Modules remembers compiled modules for as long as a set uses them, so that a file
-// that is parsed again does not compile them again. Its zero value is empty.
+// Modules caches compiled modules for as long as a set uses them, so that parsing a file again does
+// not compile them again. Its zero value is empty.
 type Modules struct {
 	mu       sync.Mutex
 	compiled map[moduleKey]weak.Pointer[wasm.Module]
@@ -20,7 +20,7 @@ type moduleKey struct {
 	options wasm.Options
 }
 
-// compile compiles a module, unless that was done. A nil Modules remembers nothing.
+// compile returns the compiled module, from the cache if possible. A nil Modules caches nothing.
 func (m *Modules) compile(code []byte, o wasm.Options) (*wasm.Module, error) {
 	if m == nil {
 		return wasm.Compile(code, o)

@@ -42,7 +42,7 @@ func (s *logStep) apply(x *Exchange) error {
 
 func (s *logStep) release(x *Exchange, _ acquisition, o Outcome) {
 	if o.Moved {
-		return // it is written where the call ends
+		return // the process in which the call ends logs it
 	}
 	slow := s.slow > 0 && o.Now.Sub(x.Now) >= s.slow
 	bad := slices.Contains(s.codes, o.Code())
@@ -53,7 +53,7 @@ func (s *logStep) release(x *Exchange, _ acquisition, o Outcome) {
 	s.policy.recordAction(x)
 }
 
-// evaluate makes fields. One that cannot be made says why in its place.
+// evaluate evaluates fields. The value of a field that fails is the error's text after "!".
 func (p *policy) evaluate(x *Exchange, list []valueOf) []Field {
 	fields := make([]Field, 0, len(list))
 	for _, f := range list {
@@ -104,7 +104,7 @@ func asJSON(v ref.Val) string {
 	if err != nil {
 		return "!" + err.Error()
 	}
-	// The library puts spaces where it likes.
+	// The library adds spaces at random.
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, text); err != nil {
 		return "!" + err.Error()
@@ -159,7 +159,7 @@ func (s *traceStep) apply(x *Exchange) error {
 	return nil
 }
 
-// fields is a member of names and expressions of any kind.
+// fields returns the parser of a member that maps names to expressions of any type.
 func (p *parser) fields(to *[]valueOf) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		return p.pairs(n, "names and expressions", func(key, value *yaml.Node) error {

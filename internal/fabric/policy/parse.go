@@ -58,7 +58,7 @@ type parser struct {
 	compiler
 	options Options
 	set     *Set
-	name    string // of the current policy
+	name    string // name of the current policy
 }
 
 func newParser(name string, text []byte, o Options) *parser {

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A Plan is what the executor of a call has to do.
+// A Plan tells the executor of a call how to execute it.
 type Plan struct {
 	// Delay is the time to wait before the request is sent.
 	Delay time.Duration
@@ -46,7 +46,7 @@ type Trace struct {
 // A Log is a line for the log.
 type Log struct {
 	Policy string
-	Slow   bool // it took as long as the policy calls slow
+	Slow   bool // the call took at least the policy's slow
 	Fields []Field
 }
 
@@ -73,13 +73,13 @@ type Retry struct {
 	step *retryStep
 }
 
-// Next reports whether a call is retried that failed with err after a number of attempts, and
-// after which back-off. A retry withdraws from the policy's budget.
+// Next reports whether a call that failed with err after a number of attempts is retried, and
+// returns the back-off. A retry withdraws from the policy's budget.
 func (r *Retry) Next(x *Exchange, attempts int, err error) (wait time.Duration, ok bool) {
 	return r.step.next(x, attempts, err)
 }
 
-// Hedge decides when another attempt is sent beside those without a response.
+// Hedge decides when another attempt is sent beside the attempts that have no response yet.
 type Hedge struct {
 	// Attempts is the greatest number of attempts.
 	Attempts int

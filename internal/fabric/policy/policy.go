@@ -15,10 +15,10 @@ type policy struct {
 	line       int
 	applies    selector
 	when       *expression
-	deny       bool // refuse what cannot be judged
+	deny       bool // reject a call for which the policy cannot be evaluated
 	rules      rules
 	request    bool
-	selections map[int]selection // what expressions read, by the number of the request's type
+	selections map[int]selection // fields that expressions read, by the number of the request type
 	step       step
 	counts     *counts
 }

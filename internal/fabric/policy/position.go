@@ -20,14 +20,14 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Text)
 }
 
-// A source is a file's text by lines.
+// A source is a file's text, split into lines.
 type source struct {
 	file  string
 	lines []string
 }
 
 func newSource(file string, text []byte) *source {
-	// All that YAML takes for an end of line.
+	// These are all line breaks of YAML.
 	ends := strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n")
 	return &source{file, strings.Split(ends.Replace(string(text)), "\n")}
 }
@@ -36,9 +36,9 @@ func (s *source) errorf(n *yaml.Node, format string, arguments ...any) error {
 	return &Error{s.file, n.Line, n.Column, fmt.Sprintf(format, arguments...)}
 }
 
-// inside is the place of the character at offset of a scalar's value. It walks
-// through the value and the file's text together: quotes, indentation and folded
-// lines are in the text only.
+// inside returns the position in the file of the character at offset of a scalar's value. It walks
+// through the value and the file's text together: quotes, indentation and folded lines are in the
+// text only.
 func (s *source) inside(n *yaml.Node, offset int) (line, column int) {
 	c := cursor{s.lines, n.Line - 1, n.Column - 1}
 	c.open(n.Style)
@@ -52,13 +52,13 @@ func (s *source) inside(n *yaml.Node, offset int) (line, column int) {
 	return c.line + 1, c.column + 1
 }
 
-// A cursor is a place in a text. Columns count characters, from 0.
+// A cursor is a position in a text. Columns count characters, from 0.
 type cursor struct {
 	lines        []string
 	line, column int
 }
 
-// rest is what is left of the line.
+// rest returns the rest of the line.
 func (c *cursor) rest() string {
 	if c.line >= len(c.lines) {
 		return ""
@@ -71,7 +71,7 @@ func (c *cursor) rest() string {
 	return text
 }
 
-// open goes from a node's beginning to that of its value.
+// open moves from the start of a node to the start of its value.
 func (c *cursor) open(style yaml.Style) {
 	switch {
 	case style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0:
@@ -81,8 +81,8 @@ func (c *cursor) open(style yaml.Style) {
 	}
 }
 
-// seek goes on to r, over white space that the value has not. A space of the value
-// may be an end of line in the text: it is left to what follows.
+// seek moves to r, past white space that is not in the value. A space of the value may be a line
+// break in the text, so it is left to the next character's seek.
 func (c *cursor) seek(r rune, style yaml.Style) {
 	if r == ' ' || r == '\n' || r == '\t' {
 		return
@@ -99,7 +99,7 @@ func (c *cursor) seek(r rune, style yaml.Style) {
 	}
 }
 
-// pass goes over r as it is written.
+// pass moves past r as the text spells it.
 func (c *cursor) pass(r rune, style yaml.Style) {
 	rest := c.rest()
 	switch {
@@ -116,7 +116,7 @@ func (c *cursor) pass(r rune, style yaml.Style) {
 	}
 }
 
-// escaped is the length of the escape sequence that text begins with.
+// escaped returns the length of the escape sequence that text begins with.
 func escaped(text string) int {
 	if len(text) < 2 {
 		return len(text)

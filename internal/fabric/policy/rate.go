@@ -20,7 +20,7 @@ const unitsPerToken = 1 << 12
 type refillCurve struct {
 	since        int64 // nanoseconds from the origin
 	produced     uint64
-	unitsPerHour uint64 // units made in an hour
+	unitsPerHour uint64 // units produced per hour
 }
 
 func (l *refillCurve) at(now int64) uint64 {
@@ -30,8 +30,8 @@ func (l *refillCurve) at(now int64) uint64 {
 	return l.produced + units
 }
 
-// acquire consumes cost units of a bucket that holds burst units at most, and reports whether
-// there were as many.
+// acquire consumes cost units of a bucket that holds burst units at most, and reports whether there
+// were enough.
 func (b *bucket) acquire(made, burst, cost uint64) bool {
 	for {
 		old := b.consumed.Load()
@@ -52,7 +52,7 @@ type rateRules struct {
 	per          per
 	unitsPerHour uint64 // units an hour
 	burst        uint64 // units
-	pool         bool   // the rate is that of all nodes together
+	pool         bool   // all nodes share the rate
 	err          error
 }
 
@@ -65,7 +65,7 @@ type rateStep struct {
 // rateState is the state of a rate policy, shared by the successive sets that contain it.
 type rateState struct {
 	origin origin
-	all    atomic.Pointer[bucket] // where calls share one
+	all    atomic.Pointer[bucket] // the bucket that all calls share, if they do
 	keys   *keyCache[bucket]
 	by     perKind
 	text   string
@@ -95,7 +95,7 @@ func (p *per) text() string {
 	return ""
 }
 
-// sameKeys reports whether the state's keys are computed as those of p.
+// sameKeys reports whether the state's keys are computed as the keys of p.
 func (s *rateState) sameKeys(p *per) bool { return s.by == p.by && s.text == p.text() }
 
 // newBucket returns a full bucket.
@@ -117,8 +117,8 @@ func (s *rateStep) apply(x *Exchange) error {
 	return nil
 }
 
-// cost is what a call costs, in units: a token, or, of a rate of the whole pool, as many as
-// there are nodes. So each of them admits an equal share of the rate.
+// cost returns the cost of a call in units: one token, or, for a rate of the whole pool, one token
+// per node, so that each node admits an equal share of the rate.
 func (s *rateStep) cost(x *Exchange) uint64 {
 	if !s.pool || x.Nodes < 2 {
 		return unitsPerToken

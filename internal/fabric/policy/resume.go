@@ -12,9 +12,9 @@ type persistent interface {
 	resume(x *Exchange)
 }
 
-// resume admits a stream that another process admitted when it began. Policies about its
-// beginning (access, rates, faults, retries) do not apply again; persistent ones do. It is
-// refused where a policy needs the first message.
+// resume admits a stream that another process admitted when it began. Policies about its beginning
+// (access, rates, faults, retries) do not apply again; persistent ones do. The stream is refused if
+// a policy needs its first message.
 func (c *Chain) resume(x *Exchange) error {
 	for _, p := range c.policies {
 		s, ok := p.step.(persistent)
@@ -34,7 +34,7 @@ func (c *Chain) resume(x *Exchange) error {
 	return nil
 }
 
-// resume counts the stream, though that be one too many: it is under way.
+// resume counts the stream even if that exceeds the limit: the stream is already under way.
 func (s *concurrencyStep) resume(x *Exchange) {
 	if s.per.by == perAll {
 		s.state.all.here.Add(1)
@@ -43,7 +43,7 @@ func (s *concurrencyStep) resume(x *Exchange) {
 	}
 	key, err := s.per.key(x)
 	if err != nil {
-		return // as where it began
+		return // not counted, as in the process where it began
 	}
 	e := s.state.keys.pin(key, x.Now)
 	e.value.here.Add(1)
@@ -54,7 +54,7 @@ func (s *linkStep) resume(x *Exchange) { x.Plan.Links = append(x.Plan.Links, &s.
 
 func (s *logStep) resume(x *Exchange) { x.held = append(x.held, acquisition{owner: s}) }
 
-// resume rewrites what the callee says from now on.
+// resume rewrites the metadata that the callee sends from now on.
 func (s *rewriteStep) resume(x *Exchange) {
 	if s.responds() {
 		x.Plan.Rewrites = true

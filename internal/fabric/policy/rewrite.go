@@ -41,7 +41,7 @@ type valueOf struct {
 // A fieldChange sets or clears a field of the request.
 type fieldChange struct {
 	path []protoreflect.Name
-	expr *expression // nil: clear it
+	expr *expression // nil: clear the field
 }
 
 type rewriteStep struct {
@@ -49,7 +49,7 @@ type rewriteStep struct {
 	policy *policy
 }
 
-// A responder is a rewriting of responses.
+// A responder rewrites the metadata of responses.
 type responder struct {
 	policy *policy
 	step   *rewriteStep
@@ -67,8 +67,8 @@ func (s *rewriteStep) apply(x *Exchange) error {
 			return &evaluationError{err}
 		}
 	}
-	// All values are found before the first change: expressions see the call as it
-	// came to this policy.
+	// All values are computed before the first change: expressions see the call as it reached this
+	// policy.
 	var array [4]string
 	values, err := s.metadata.values(x, array[:0])
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *rewriteStep) apply(x *Exchange) error {
 	if err != nil {
 		return &evaluationError{err}
 	}
-	// What can fail comes first: a call is rewritten as a whole, or not at all.
+	// The change that can fail comes first: a call is rewritten as a whole, or not at all.
 	if err := x.set(s.request, fields); err != nil {
 		return &evaluationError{err}
 	}
@@ -95,7 +95,7 @@ func (s *rewriteStep) apply(x *Exchange) error {
 
 var errPrintable = status.Error(codes.InvalidArgument, "metadata has printable ASCII only, unless its key ends in -bin")
 
-// values are those to set, then those to append.
+// values appends to values the computed values: those to set, then those to append.
 func (c *changes) values(x *Exchange, values []string) ([]string, error) {
 	for _, list := range [...][]valueOf{c.set, c.append} {
 		for i := range list {
@@ -117,7 +117,7 @@ func (v *valueOf) value(x *Exchange) (string, error) {
 	return s, err
 }
 
-// apply changes md. One makes a key's values of its only one.
+// apply changes md. one returns the list of values of a key that has a single value.
 func (c *changes) apply(md metadata.MD, values []string, one func(string) []string) {
 	for _, key := range c.remove {
 		delete(md, key)
@@ -145,7 +145,7 @@ func (s *rewriteStep) fields(x *Exchange) ([]ref.Val, error) {
 	return values, nil
 }
 
-// set changes a copy of the request, which may be shared.
+// set changes a copy of the request, since other users may share the original.
 func (x *Exchange) set(changes []fieldChange, values []ref.Val) error {
 	if len(changes) == 0 {
 		return nil
@@ -201,7 +201,7 @@ func (x *Exchange) encode() error {
 	return nil
 }
 
-// toField makes a field's value of CEL's.
+// toField converts a CEL value to the value of a field.
 func toField(f protoreflect.FieldDescriptor, v ref.Val) (protoreflect.Value, error) {
 	none := protoreflect.Value{}
 	switch v := v.(type) {
@@ -269,9 +269,9 @@ func toFloat(f protoreflect.FieldDescriptor, v float64) (protoreflect.Value, err
 	}
 }
 
-// Response changes a response's metadata as the policies say that applied to the
-// call. Either may be nil, where it is not known yet. A policy that cannot do so
-// leaves it as it is, or refuses the response, as its failure says.
+// Response applies the rewrites of the call's policies to a response's metadata. header or trailer
+// is nil if it is not known yet. A policy whose rewrite fails leaves the metadata as it is or
+// rejects the response, according to its failure mode.
 func (c *Chain) Response(x *Exchange, header, trailer metadata.MD) (metadata.MD, metadata.MD, error) {
 	for _, s := range x.answers {
 		var err error
@@ -321,7 +321,7 @@ type rewriteParser struct {
 	rules *rewriteRules
 }
 
-// inResponse compiles expressions that read response too.
+// inResponse parses changes whose expressions may also read response.
 func (p *rewriteParser) inResponse(to *changes, n *yaml.Node) error {
 	p.envs, p.answers = p.answers, p.envs
 	defer func() { p.envs, p.answers = p.answers, p.envs }()
@@ -358,7 +358,7 @@ func (p *rewriteParser) values(to *[]valueOf, n *yaml.Node) error {
 	})
 }
 
-// pairs is a mapping whose keys are the user's.
+// pairs parses a mapping whose keys the user chooses.
 func (y *reader) pairs(n *yaml.Node, subject string, f func(key, value *yaml.Node) error) error {
 	if n.Kind != yaml.MappingNode {
 		return y.src.errorf(n, "this is a mapping of %s", subject)
@@ -377,7 +377,7 @@ func (y *reader) pairs(n *yaml.Node, subject string, f func(key, value *yaml.Nod
 	return nil
 }
 
-// metadataKey refuses what is no key, or is gRPC's own.
+// metadataKey refuses invalid keys of metadata, and the keys that gRPC reserves.
 func (y *reader) metadataKey(n *yaml.Node) error {
 	if err := y.scalar(n, "a key of metadata"); err != nil {
 		return err
@@ -388,7 +388,7 @@ func (y *reader) metadataKey(n *yaml.Node) error {
 	return nil
 }
 
-// wrongKey says why a key of metadata can't be changed; "" where it can.
+// wrongKey returns why a key of metadata can't be changed, or "" if it can.
 func wrongKey(key string) string {
 	if key == "" || strings.Trim(key, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
 		return fmt.Sprintf("%q is no key of metadata: these have lower-case letters, digits, -, _ and .", key)
@@ -445,7 +445,7 @@ func (p *rewriteParser) setField(key, value *yaml.Node) error {
 	return err
 }
 
-// eachField finds a path in all requests that the policy may see.
+// eachField calls f with the field at a path in each request type of the policy's calls.
 func (p *rewriteParser) eachField(n *yaml.Node, path []protoreflect.Name, f func(protoreflect.FieldDescriptor) error) error {
 	for _, input := range p.selected {
 		d, last := p.inputs.descriptor(input), len(path)-1

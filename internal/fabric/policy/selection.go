@@ -11,11 +11,11 @@ import (
 )
 
 // A selection is the part of a request that expressions read: fields of the message, by number. Nil
-// is all of it.
+// selects the whole message.
 type selection map[protowire.Number]bool
 
 // selectionOf returns which fields of d an expression reads. Any use of the request other than
-// request.FIELD reads all of it.
+// request.FIELD reads the whole message.
 func selectionOf(expr ast.Expr, d protoreflect.MessageDescriptor) selection {
 	selected := selection{}
 	uses, selects := 0, 0
@@ -50,7 +50,7 @@ func (s selection) add(f protoreflect.FieldDescriptor) {
 	}
 }
 
-// union returns what either reads. It changes neither.
+// union returns the fields of both selections. It changes neither.
 func (s selection) union(other selection) selection {
 	if s == nil || other == nil {
 		return nil
@@ -60,8 +60,8 @@ func (s selection) union(other selection) selection {
 	return both
 }
 
-// unmarshal decodes the selected fields. The others are skipped, which costs nothing for their bytes,
-// and are checked for their framing only: the callee decodes them.
+// unmarshal decodes the selected fields. The other fields are skipped without reading their bytes,
+// and only their framing is checked: the callee decodes them.
 func (s selection) unmarshal(data []byte, m proto.Message) error {
 	if s == nil {
 		return proto.Unmarshal(data, m)

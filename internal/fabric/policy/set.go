@@ -21,7 +21,7 @@ type Set struct {
 	cache    chainCache
 }
 
-// Descriptors provides the descriptors of services. A *protoregistry.Files is one.
+// Descriptors provides the descriptors of services. A *protoregistry.Files implements it.
 type Descriptors interface {
 	RangeFiles(func(protoreflect.FileDescriptor) bool)
 }
@@ -89,8 +89,9 @@ type Info struct {
 	When string
 	// Request reports whether it may read the decoded request.
 	Request bool
-	// Calls is the number of calls that it was evaluated for. Acted, Refused and Failed count
-	// those that it affected, rejected, and could not evaluate.
+	// Calls is the number of calls to which the policy was applied. Acted, Refused and Failed count
+	// the calls that it affected, the calls that it rejected, and the calls for which its
+	// evaluation failed.
 	Calls, Acted, Refused, Failed uint64
 }
 
@@ -106,10 +107,10 @@ func (s *Set) Policies() []Info {
 // A Chain is the policies that apply to one service, method and tenant, in their order.
 type Chain struct {
 	policies []*policy
-	index    int                            // of input in the set
-	input    protoreflect.MessageDescriptor // nil where it is not known
+	index    int                            // number of input in the set's inputs
+	input    protoreflect.MessageDescriptor // nil if it is not known
 	request  bool
-	selected selection // what its expressions read of the request; nil: all of it
+	selected selection // fields of the request that its expressions read; nil: all
 	response []*responder
 }
 
@@ -172,7 +173,7 @@ func (f match) chain() *Chain {
 			c.selected = c.selected.union(s)
 		}
 		if r, ok := p.step.(*rewriteStep); ok && len(r.request) > 0 {
-			c.selected = nil // it encodes all of it again
+			c.selected = nil // it encodes the whole request again
 		}
 		if r, ok := p.step.(*rewriteStep); ok && r.responds() {
 			c.response = append(c.response, &responder{policy: p, step: r})

@@ -5,16 +5,17 @@ import (
 	"time"
 )
 
-// What policies hold beyond a call goes along when another process takes the calls
-// over: a bucket stays as empty as it was, a breaker as open, a budget as spent. A
-// step whose kind or key is another one there begins anew, as at a swap.
+// The state that policies keep beyond a call moves to the process that takes over the calls:
+// buckets keep their content, breakers their phase, budgets their spent part. A step whose kind or
+// key differs there starts with fresh state, as at a swap.
 
 // SetState is the exported state of a set's policies, by their names.
 type SetState map[string]State
 
 // A State is the exported state of one policy.
 type State struct {
-	// Kind and Per (the kind and expression of its key) identify what the state belongs to.
+	// Kind and Per (the kind and expression of its key) identify the step that the state belongs
+	// to.
 	Kind, Per string
 	// Tokens are the units in buckets that are not full, by key. All is the content of the
 	// shared bucket, if there is one; it is a slice because gob drops a pointer to 0.
@@ -27,7 +28,7 @@ type State struct {
 	Spent int64
 }
 
-// A BreakerState is an exported circuit breaker. Its times are the machine's.
+// A BreakerState is an exported circuit breaker. Its times are read from the machine's clock.
 type BreakerState struct {
 	Open, HalfOpen bool
 	Since          time.Time
@@ -139,7 +140,7 @@ func (s *breakerStep) exportState(time.Time) State {
 	return c
 }
 
-// exportState omits probes in flight: their outcomes arrive here.
+// exportState omits probes in flight: their outcomes arrive in this process.
 func (b *breaker) exportState() BreakerState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -224,8 +225,8 @@ func (t *Table) InFlightCalls() []InFlight {
 	return list
 }
 
-// HeldElsewhere counts the calls that other processes have under way into the limits,
-// in place of those of the call before.
+// HeldElsewhere counts the calls in flight in other processes towards the limits. It replaces the
+// counts that it set before.
 func (t *Table) HeldElsewhere(list []InFlight, now time.Time) {
 	set := t.Set()
 	if set == nil {
@@ -253,7 +254,7 @@ func (s *concurrencyStep) setRemote(name string, list []InFlight, now time.Time)
 	}
 }
 
-// inFlightCalls counts the calls under way that count together.
+// inFlightCalls counts the calls in flight under one key, in this process and elsewhere.
 type inFlightCalls struct{ here, elsewhere atomic.Int64 }
 
 // admit counts a call unless that would exceed the limit.

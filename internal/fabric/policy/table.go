@@ -22,7 +22,7 @@ type Table struct {
 
 	mu      sync.Mutex
 	history []*Version // oldest first; the last one is in force
-	undo    []*Version // those that were applied and not rolled back; the last one is in force
+	undo    []*Version // applied and not rolled back; the set of the last one is in force
 	next    int
 }
 

@@ -2,7 +2,7 @@ package policy
 
 import "time"
 
-// A timeoutRules shortens the time that calls may take.
+// timeoutRules bounds the duration of calls.
 type timeoutRules struct{ timeout time.Duration }
 
 type timeoutStep struct {

@@ -13,11 +13,11 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/policy/wasm"
 )
 
-// wasmRules show calls to a user's module.
+// wasmRules let a user's module decide about calls.
 type wasmRules struct {
 	module  *wasm.Module
 	config  string
-	payload bool // the module may see the request
+	payload bool // the module may read the request
 }
 
 type wasmStep struct {
@@ -52,8 +52,7 @@ func (s *wasmStep) release(x *Exchange, _ acquisition, o Outcome) {
 	}
 }
 
-// wasmCall is the call that a module sees. Its changes take effect when the module accepts the
-// call.
+// wasmCall is a call as a module sees it. Its changes take effect when the module accepts the call.
 type wasmCall struct {
 	step    *wasmStep
 	x       *Exchange

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A visit is a call in front of a module.
+// A visit is a module's run on one call.
 type visit struct {
 	call    Call
 	verdict Verdict
@@ -21,7 +21,7 @@ type visit struct {
 
 type visitKey struct{}
 
-// The most that a visit may ask for, and the longest words.
+// Limits of a visit: calls of host functions, and bytes of a key, of a value and of a message.
 const (
 	mostAsked = 10_000
 	mostKey   = 1 << 10
@@ -29,7 +29,7 @@ const (
 	mostWords = 4 << 10
 )
 
-// none is what functions return that have no answer.
+// none is the result of a host function that has no answer.
 const none = -1
 
 var (
@@ -38,7 +38,7 @@ var (
 	errNobody  = errors.New("no call is at hand")
 )
 
-// host gives modules the functions of "outboard".
+// host instantiates the host module "outboard", whose functions modules import.
 func host(ctx context.Context, r wazero.Runtime) error {
 	i32, i32s := api.ValueTypeI32, func(n int) []api.ValueType {
 		list := make([]api.ValueType, n)
@@ -60,14 +60,15 @@ func host(ctx context.Context, r wazero.Runtime) error {
 	return nil
 }
 
-// An asking is a module's call of one of the functions.
+// An asking is a module's call of a host function.
 type asking struct {
 	*visit
 	memory api.Memory
 	stack  []uint64
 }
 
-// function finds the visit. What it panics with is a trap to the module.
+// function returns the host function that calls f for the visit of its context. A panic of f traps
+// the module.
 func function(f func(asking)) api.GoModuleFunc {
 	return func(ctx context.Context, m api.Module, stack []uint64) {
 		v, ok := ctx.Value(visitKey{}).(*visit)
@@ -83,7 +84,8 @@ func function(f func(asking)) api.GoModuleFunc {
 
 func (a asking) number(i int) uint32 { return api.DecodeU32(a.stack[i]) }
 
-// text is the bytes that arguments i and i+1 point at, copied.
+// text returns a copy of the bytes whose address and length are arguments i and i+1. A length above
+// most traps.
 func (a asking) text(i, most int) string {
 	length := a.number(i + 1)
 	if length > uint32(most) {
@@ -96,8 +98,8 @@ func (a asking) text(i, most int) string {
 	return string(bytes)
 }
 
-// answer writes s where arguments i and i+1 say, if there is room, and returns its
-// length.
+// answer writes s to the buffer whose address and size are arguments i and i+1, if s fits, and sets
+// the function's result to its length. Without an answer (there is false) the result is none.
 func (a asking) answer(i int, s string, there bool) {
 	if !there {
 		a.result(none)
@@ -130,8 +132,8 @@ func setMetadata(a asking) {
 	a.result(0)
 }
 
-// getPayload writes as much of the request from an offset as there is room for, and
-// returns its whole length.
+// getPayload writes as much of the request, from an offset, as fits the module's buffer. Its result
+// is the length of the request.
 func getPayload(a asking) {
 	payload, err := a.payload()
 	if err != nil {
@@ -160,7 +162,7 @@ func deny(a asking) {
 	a.verdict = Verdict{true, code, strings.ToValidUTF8(a.text(1, mostWords), "?")}
 }
 
-// firstLine is an error without the stack that wazero adds.
+// firstLine returns an error without the stack trace that wazero adds.
 func firstLine(err error) error {
 	line, _, cut := strings.Cut(err.Error(), "\n")
 	if !cut {

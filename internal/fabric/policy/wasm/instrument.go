@@ -9,10 +9,11 @@ import (
 	"github.com/outboard-run/outboard/internal/wasmbin"
 )
 
-// instrument makes a module count its steps and export its state. A new mutable global holds the steps
-// that are left: every function subtracts its cost from it at its entry, and every loop its own at
-// each iteration; below zero they trap. All mutable globals are exported, the new one last, so that
-// they can be restored after a call. The names of the exports are returned.
+// instrument makes a module count its steps and export its state. A new mutable global holds the
+// steps that are left: every function subtracts its cost from it at its entry, and every loop its
+// cost at each iteration; the code traps when it falls below zero. All mutable globals are
+// exported, the new one last, so that they can be restored after a call. instrument returns the
+// names of these exports.
 func instrument(code []byte) ([]byte, []string, error) {
 	sections, err := wasmbin.Split(code)
 	if err != nil {
@@ -48,7 +49,7 @@ type globals struct {
 	mutable []int
 }
 
-// steps is the index of the new global.
+// steps returns the index of the new global.
 func (g *globals) steps() int { return g.defined }
 
 func findGlobals(sections []wasmbin.Section) (*globals, error) {
@@ -120,7 +121,7 @@ func (g *globals) add(sections []wasmbin.Section) []wasmbin.Section {
 	return extend(sections, wasmbin.SectionExport, len(list), exports)
 }
 
-// extend adds elements to a section that is a vector, or makes the section.
+// extend adds elements to a section that is a vector, or creates the section.
 func extend(sections []wasmbin.Section, id byte, elements int, more []byte) []wasmbin.Section {
 	for i, s := range sections {
 		if s.ID == id {
@@ -159,9 +160,9 @@ func instrumentCode(body []byte, steps int) ([]byte, error) {
 	return out, r.Err
 }
 
-// openBlock is a block whose end is not reached.
+// openBlock is a block whose end is not reached yet.
 type openBlock struct {
-	at    int // where it counts, or -1
+	at    int // offset of its counting code; -1: the enclosing block counts for it
 	count int64
 }
 
@@ -202,8 +203,9 @@ func instrumentBody(body []byte, steps int) ([]byte, error) {
 	return insert(body, costs, steps), nil
 }
 
-// refused returns why an instruction is not allowed, or "": vectors, threads, exceptions and tail
-// calls, and those that change tables or drop segments, which could not be undone after a call.
+// refused returns why an instruction is not allowed, or "" if it is. Not allowed are vectors,
+// threads, exceptions, tail calls, and instructions that change tables or drop segments, which
+// could not be undone after a call.
 func refused(i wasmbin.Instruction) string {
 	switch op := i.Opcode(); {
 	case op >= 0x06 && op <= 0x0a, op >= 0x12 && op <= 0x19, op == wasmbin.OpTryTable, op == wasmbin.OpTableSet,
@@ -214,7 +216,7 @@ func refused(i wasmbin.Instruction) string {
 	return ""
 }
 
-// insert writes a body with code that counts at some offsets.
+// insert returns a body with the code that counts steps inserted at the offsets of costs.
 func insert(body []byte, costs map[int]int64, steps int) []byte {
 	out := make([]byte, 0, len(body)+32*len(costs))
 	from := 0
@@ -226,7 +228,7 @@ func insert(body []byte, costs map[int]int64, steps int) []byte {
 	return append(out, body[from:]...)
 }
 
-// appendCounting adds: steps -= cost; if steps < 0 { trap }.
+// appendCounting appends the code of: steps -= cost; if steps < 0 { trap }.
 func appendCounting(out []byte, cost int64, steps int) []byte {
 	get := wasmbin.AppendU32([]byte{wasmbin.OpGlobalGet}, uint32(steps))
 	set := wasmbin.AppendU32([]byte{wasmbin.OpGlobalSet}, uint32(steps))

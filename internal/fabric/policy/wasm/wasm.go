@@ -1,10 +1,10 @@
-// Package wasm runs users' policies: WebAssembly modules that look at one call at a
-// time, and are bounded in memory, time and steps.
+// Package wasm runs users' policies: WebAssembly modules that decide about one call at a time,
+// within bounds on memory, time and steps.
 //
-// A module exports its memory and a function on_request, and where it likes
-// on_response. It imports functions of "outboard", and may import WASI, behind which
-// there are no files, no network, no clock and no randomness. Every call starts from the
-// module's state after _initialize: the changes of a call are undone.
+// A module exports its memory and a function on_request, and optionally on_response. It imports
+// functions of "outboard", and may import WASI, which provides no files, no network, no clock and
+// no randomness. Every call starts from the module's state after _initialize: the changes of a call
+// are undone.
 //
 // docs/policies.md describes the functions for authors of modules.
 package wasm
@@ -24,16 +24,16 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Options bound a module. The zero value is sensible.
+// Options bound a module. The zero value selects the defaults.
 type Options struct {
-	// Memory is how many pages of 64 KiB it may have; 0 means 256, which is 16 MiB.
+	// Memory is the greatest number of pages of 64 KiB; 0 means 256, which is 16 MiB.
 	Memory int
-	// Steps is about how many instructions a call may take; 0 means 10 million. What
-	// loops and calls execute is counted.
+	// Steps is roughly the number of instructions that a call may execute; 0 means 10 million. They
+	// are counted at the entry of each function and at each iteration of a loop.
 	Steps int64
-	// Timeout is how long a call may take; 0 means 50 ms.
+	// Timeout bounds the duration of a call; 0 means 50 ms.
 	Timeout time.Duration
-	// Instances is how many are kept for the next calls; 0 means 4.
+	// Instances is the number of idle instances kept for later calls; 0 means 4.
 	Instances int
 }
 
@@ -52,7 +52,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Starting may take longer than a call: runtimes of languages start.
+// Starting may take longer than a call, since the runtime of the module's language starts.
 const (
 	startTimeout = 10 * time.Second
 	startSteps   = 1 << 32
@@ -64,7 +64,7 @@ type Module struct {
 	options  Options
 	runtime  wazero.Runtime
 	compiled wazero.CompiledModule
-	globals  []string // to be put back after a call
+	globals  []string // exports of the globals to restore after a call
 	responds bool
 
 	mu   sync.Mutex
@@ -119,7 +119,7 @@ func (m *Module) compile(code []byte) error {
 	return nil
 }
 
-// check looks at what the module exports.
+// check verifies the module's exports.
 func (m *Module) check() error {
 	request := m.compiled.ExportedFunctions()["on_request"]
 	switch {
@@ -141,18 +141,18 @@ func (m *Module) check() error {
 	return nil
 }
 
-// Responds says that the module has an on_response.
+// Responds reports whether the module has an on_response.
 func (m *Module) Responds() bool { return m.responds }
 
-// A Call is the call that a module is asked about.
+// A Call is a call that a module decides about.
 type Call interface {
-	// Head is a field of the head: "" and false where there is none.
+	// Head returns a field of the head; "" and false if there is none.
 	Head(name string) (string, bool)
-	// Metadata is the first value of a key.
+	// Metadata returns the first value of a key; "" and false if there is none.
 	Metadata(key string) (string, bool)
-	// SetMetadata sets a key to one value, and says whether it may be.
+	// SetMetadata sets a key to a single value, and reports whether that is allowed.
 	SetMetadata(key, value string) bool
-	// Payload is the encoded request.
+	// Payload returns the encoded request.
 	Payload() ([]byte, error)
 }
 
@@ -163,15 +163,15 @@ type Verdict struct {
 	Message string
 }
 
-// Request shows a call to the module. An error says that there is no verdict: a trap,
-// or too much of something.
+// Request returns the module's verdict on a call. An error means that there is none: the module
+// trapped or exceeded a limit.
 func (m *Module) Request(c Call) (Verdict, error) {
 	v := &visit{call: c}
 	err := m.visit(v, func(i *instance) api.Function { return i.request })
 	return v.verdict, err
 }
 
-// Response shows the module how a call ended, if it has an on_response.
+// Response passes the status code of an ended call to the module's on_response, if it has one.
 func (m *Module) Response(c Call, code codes.Code) error {
 	if !m.responds {
 		return nil
@@ -196,7 +196,7 @@ func (m *Module) visit(v *visit, function func(*instance) api.Function, argument
 	return nil
 }
 
-// An instance is a started module, and how it was when it had started.
+// An instance is a started module, with a copy of its state after the start.
 type instance struct {
 	module            api.Module
 	request, response api.Function
@@ -206,7 +206,7 @@ type instance struct {
 	memory            []byte
 }
 
-// why says what stopped a call.
+// why returns the reason that a call failed.
 func (i *instance) why(err error, ctx context.Context) error { //nolint:revive // the error is the subject
 	switch {
 	case int64(i.steps.Get()) < 0:
@@ -255,7 +255,7 @@ func (m *Module) start() (*instance, error) {
 	return i, nil
 }
 
-// remember notes how the instance is.
+// remember saves the state of the instance, for reset.
 func (i *instance) remember(globals []string) error {
 	for _, name := range globals {
 		g, ok := i.module.ExportedGlobal(name).(api.MutableGlobal)
@@ -275,8 +275,8 @@ func (i *instance) remember(globals []string) error {
 	return nil
 }
 
-// reset makes the instance as it was after its start. Memory that has grown stays so:
-// then the instance is not used again.
+// reset restores the state after the start and releases the instance. Memory that has grown cannot
+// shrink: then the instance is closed instead.
 func (m *Module) reset(i *instance) {
 	memory := i.module.Memory()
 	if int(memory.Size()) != len(i.memory) || !memory.Write(0, i.memory) {
