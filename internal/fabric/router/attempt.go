@@ -59,13 +59,13 @@ type answer struct {
 	ended    time.Time
 	// unsent reports that the callee never saw the call.
 	unsent bool
-	number int // of an attempt of a hedged call, from 0
-	// request is what was not sent, where the transport returned it; the receiver of the answer
-	// sends it again or frees it.
+	number int // number of the attempt of a hedged call, from 0
+	// request is the request of an unsent call, if the transport returned it; the receiver of the
+	// answer sends it again or frees it.
 	request *call.Message
 }
 
-// attempt sends a unary call once. It takes the request over.
+// attempt sends a unary call once. It takes over the request.
 func (r *Router) attempt(ctx context.Context, h *call.Head, request *call.Message, exclude []string, now time.Time) answer {
 	p, err := r.pickReady(ctx, h, exclude, now)
 	if err != nil {
@@ -92,9 +92,9 @@ func (p picked) forward(ctx context.Context, h *call.Head, request *call.Message
 	return a
 }
 
-// outcomeOf is the outcome of an attempt for the balancer. A cancelled attempt says nothing
-// about its endpoint, unless a later attempt has overtaken it: otherwise an endpoint that
-// never answers would never be ejected while calls to it are hedged.
+// outcomeOf returns the outcome of an attempt for the balancer. A cancelled attempt says nothing
+// about its endpoint, unless a later attempt has overtaken it: otherwise an endpoint that never
+// answers would never be ejected while calls to it are hedged.
 func outcomeOf(ctx context.Context, err error) error {
 	if status.Code(err) == codes.Canceled && errors.Is(context.Cause(ctx), errOvertaken) {
 		return status.FromContextError(context.DeadlineExceeded).Err()

@@ -23,14 +23,14 @@ func newDeadlineContext(ctx context.Context, deadline time.Time) *deadlineContex
 	return &deadlineContext{Context: ctx, deadline: deadline}
 }
 
-// restart makes a context that was reset end at a deadline.
+// restart reuses a context that was reset, with a new deadline.
 func (l *deadlineContext) restart(ctx context.Context, deadline time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.Context, l.deadline, l.ended = ctx, deadline, false
 }
 
-// reset prepares for another call; false if a waiter may still hold the context.
+// reset prepares the context for another call. It returns false if a waiter may still hold it.
 func (l *deadlineContext) reset() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

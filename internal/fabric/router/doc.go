@@ -12,11 +12,11 @@
 // flow: a call ends on the chain and the endpoint with which it began, and a removed
 // endpoint is released when its last call has ended.
 //
-// A unary call runs in its caller's goroutine, which may be one that reads a ring.
-// Before it waits for anything but its callee's work (a delay, a back-off, a slow
-// link, a hedged call) it calls Options.Yield, so that the lender of the goroutine can
-// replace it. Streaming calls have one goroutine per direction, which holds one message:
-// back-pressure passes from the receiver to the sender.
+// A unary call runs in its caller's goroutine, which may be the goroutine that reads a ring. Before
+// it waits for anything but its callee's work (a delay, a back-off, a slow link, a hedged call) it
+// calls Options.Yield, so that the lender of the goroutine can replace it. Streaming calls have one
+// goroutine per direction, which holds one message: back-pressure passes from the receiver to the
+// sender.
 //
 // # Ownership
 //
@@ -24,5 +24,5 @@
 // sent several times (retries, hedged calls) is shared by its attempts, which must not write
 // to it, and freed after the last one. Transports belong to the caller of SetService.
 //
-// Locks: Router.mu, then a picker's. None is held while a transport is called.
+// Locks: Router.mu, then a picker's. No lock is held while a transport is called.
 package router

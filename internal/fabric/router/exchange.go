@@ -27,24 +27,24 @@ type exchange struct {
 	router   *Router
 	chain    *policy.Chain
 	method   *method
-	caller   *call.Head    // as it came
-	request  *call.Message // the first one; nil once it was handed over
+	caller   *call.Head    // as received
+	request  *call.Message // the first request; nil once it was handed over
 	began    time.Time
-	ended    time.Time        // of the last attempt
-	deadline *deadlineContext // the context with the plan's timeout, or one for the next; nil: none
-	limited  bool             // deadline is this call's
+	ended    time.Time        // end of the last attempt
+	deadline *deadlineContext // has the plan's timeout, or is kept for a later call; nil: none
+	limited  bool             // this call uses deadline
 	retained bool             // the head and the context may be used after the call
 	span     trace.Span       // nil: none
 
-	streamName string // of a stream that can move
-	movedAway  bool   // it continues on another connection
-	movedIn    bool   // it has come, and its callee has accepted it
+	streamName string // name of a stream that can move
+	movedAway  bool   // the stream continues on another connection
+	movedIn    bool   // the stream has moved here, and its callee has accepted it
 
-	tried    []string  // IDs of endpoints
-	endpoint *endpoint // the last one
+	tried    []string  // IDs of the endpoints of earlier attempts
+	endpoint *endpoint // endpoint of the last attempt
 	attempts int
 
-	// Bound once: a method's value would be made anew for each call.
+	// These method values are bound once: binding them for each call would allocate.
 	payload func() ([]byte, error)
 	message func() (protoreflect.Message, error)
 }
@@ -74,8 +74,8 @@ func (r *Router) chain(h *call.Head) *policy.Chain {
 	return r.empty
 }
 
-// method returns the counters of a method. Methods of unknown services share one, since
-// callers choose the names.
+// method returns the counters of a method. Methods of unknown services share the counters of
+// otherName, since callers choose the names.
 func (r *Router) method(h *call.Head) *method {
 	if (*r.services.Load())[h.Service()] == nil {
 		return r.stats.methods.of(otherName)

@@ -20,13 +20,13 @@ type hedgedCall struct {
 	c       *exchange
 	hedge   *policy.Hedge
 	copier  *sharedMessage
-	answers chan answer               // not buffered: what is sent is received
+	answers chan answer               // unbuffered: each answer that is sent is received
 	over    <-chan struct{}           // closed when answers has no receiver any more
 	ctx     context.Context           //nolint:containedctx // the attempts'
-	cancels []context.CancelCauseFunc // of the attempts, by their numbers
+	cancels []context.CancelCauseFunc // of the attempts, by number
 	running int
 	sent    int
-	last    answer // of those that failed
+	last    answer // the last failed answer
 }
 
 // errOvertaken cancels an attempt that a later attempt has overtaken: its endpoint had the
@@ -54,7 +54,7 @@ func (c *exchange) sendHedged(ctx context.Context) answer {
 	}
 }
 
-// run starts attempts until one decides the call.
+// run starts attempts until an answer decides the call.
 func (f *hedgedCall) run() answer {
 	if !f.startAttempt() {
 		return f.last
@@ -85,7 +85,7 @@ func (f *hedgedCall) run() answer {
 	}
 }
 
-// cancelOvertaken cancels the attempts before the one that decided the call.
+// cancelOvertaken cancels the attempts that were started before the attempt that decided the call.
 func (f *hedgedCall) cancelOvertaken(number int) {
 	for _, cancel := range f.cancels[:number] {
 		cancel(errOvertaken)
@@ -107,8 +107,8 @@ func (f *hedgedCall) sendAnother() bool {
 	return f.startAttempt()
 }
 
-// startAttempt starts an attempt at an endpoint without an earlier one, where there is such an
-// endpoint. Without any endpoint, the error is the last answer.
+// startAttempt starts an attempt at an endpoint that had no earlier attempt, if there is one.
+// Without any endpoint, the error is the last answer.
 func (f *hedgedCall) startAttempt() bool {
 	c, now := f.c, time.Now()
 	f.sent++
@@ -117,7 +117,8 @@ func (f *hedgedCall) startAttempt() bool {
 		f.last = answer{err: err, ended: now}
 		return false
 	}
-	// Everything is taken from the exchange here: it may be over before the attempt.
+	// The attempt gets all values of the exchange here, since the exchange may end before the
+	// attempt.
 	head, request, number := c.Head, f.copier.acquire(), len(f.cancels)
 	ctx, cancel := context.WithCancelCause(f.ctx)
 	if !c.router.spawn(func() { f.attempt(ctx, p, head, request, number) }) {

@@ -19,16 +19,16 @@ type emulatedLink struct {
 	flow      *flow
 	direction policy.Direction
 	send      func(*call.Message) error
-	stop      func() bool // of the watch on the call's end
+	stop      func() bool // stops the watch on the call's end
 	done      chan struct{}
 
 	mu      sync.Mutex
-	changed sync.Cond   // any field below
-	queue   []inTransit // on their way, the first one included
+	changed sync.Cond   // signals a change of any field below
+	queue   []inTransit // messages in transit, the head included
 	size    int
 	used    bool
-	closed  bool  // there will be no more
-	err     error // why nothing is sent any more
+	closed  bool  // no more messages will be pushed
+	err     error // why no more messages are sent
 }
 
 type inTransit struct {
@@ -36,7 +36,7 @@ type inTransit struct {
 	arrives time.Time
 }
 
-// What may be in a lane: a message of any size, or several up to these.
+// The bounds of the messages in transit.
 const (
 	// maxInTransit and maxBytesInTransit bound a link: one message of any size, or several up
 	// to these.
@@ -44,9 +44,9 @@ const (
 	maxBytesInTransit = 1 << 20
 )
 
-// pipeline returns how messages pass in one direction: directly, or through an emulated link
-// where the plan has links. Every pushed message has been delivered or dropped when finish
-// returns.
+// pipeline returns the functions that pass messages in one direction: directly, or through an
+// emulated link if the plan has links. Every pushed message has been delivered or dropped when
+// finish returns.
 func (f *flow) pipeline(d policy.Direction, send func(*call.Message) error) (push func(*call.Message) error, finish func() error) {
 	if len(f.links) == 0 {
 		return send, func() error { return nil }
@@ -102,7 +102,7 @@ func (l *emulatedLink) finish() error {
 	<-l.done
 	l.stop()
 	if empty {
-		// The end crosses the links too.
+		// The end of the stream crosses the links too.
 		now := time.Now()
 		l.fail(wait(l.flow.ctx, linksDelay(l.flow.links, l.direction, 0, now, l.flow.router.options.Random)))
 	}

@@ -29,8 +29,8 @@ func newDescs() *descs {
 	}
 }
 
-// collector shows a router's counts to Prometheus. It reads them when asked, so
-// that calls cost no more than an addition each.
+// collector exports a router's counters to Prometheus. It reads them when Prometheus collects, so
+// that a call costs only the additions.
 type collector struct {
 	*descs
 	router *Router
@@ -40,7 +40,7 @@ func (r *Router) register() {
 	if r.options.Registerer == nil {
 		return
 	}
-	// A second router at one Registerer is not shown; it works all the same.
+	// A second router at one Registerer exports no metrics; it works all the same.
 	if err := r.options.Registerer.Register(&collector{newDescs(), r}); err != nil {
 		r.options.Logger.Warn("metrics refused", "error", err)
 	}

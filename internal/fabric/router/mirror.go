@@ -25,7 +25,8 @@ func (c *exchange) mirror() {
 	}
 }
 
-// mirror is false when there are too many already.
+// mirror sends a copy of the request to a service. It returns false if the mirrored calls are at
+// their bounds.
 func (r *Router) mirror(service string, h *call.Head, request *call.Message) bool {
 	select {
 	case r.mirrors <- struct{}{}:

@@ -15,7 +15,7 @@ import (
 )
 
 // A stream that moves from another router keeps its endpoint. Its policies were applied when it
-// began: only those that hold for its whole duration, and access policies, are applied again.
+// began: only the policies that hold for its whole duration are applied again.
 
 // streams maps the names of movable streams to their endpoints.
 type streams struct {
@@ -23,7 +23,7 @@ type streams struct {
 	all map[string]activeStream
 }
 
-// activeStream is the endpoint of a stream, with the number of its attempts here.
+// activeStream is the endpoint of a stream, with the number of its legs in this router.
 type activeStream struct {
 	endpoint string
 	legs     int
@@ -60,7 +60,7 @@ func (s *streams) of(name string) string {
 	return s.all[name].endpoint
 }
 
-// Endpoint returns the endpoint of a stream that the router carries, "" for others.
+// Endpoint returns the endpoint of a stream that the router carries, or "" for other streams.
 func (r *Router) Endpoint(stream string) string { return r.streams.of(stream) }
 
 // recognize reads the name of a movable stream from its head.
@@ -71,7 +71,8 @@ func (c *streamCall) recognize(h *call.Head) {
 	}
 }
 
-// pick picks the endpoint: the stream's own, or one of the balancer's choice.
+// pick picks the endpoint: the current endpoint of a stream that moved here, or the balancer's
+// choice.
 func (c *streamCall) pick(ctx context.Context) (picked, error) {
 	if !c.Moved {
 		return c.router.pickReady(ctx, c.Head, c.tried, time.Now())
@@ -97,8 +98,8 @@ func (r *Router) endpoint(service, id string) *endpoint {
 	return nil
 }
 
-// responseHeader applies the policies to the callee's header, unless the header is about a
-// stream that moves.
+// responseHeader applies the policies to the callee's header, unless the stream has moved here:
+// then the header is about the move.
 func (c *streamCall) responseHeader(md metadata.MD) (metadata.MD, error) {
 	if c.Moved {
 		return md, nil
@@ -128,7 +129,7 @@ func (c *streamCall) withLateHeader(push func(*call.Message) error) func(*call.M
 
 func isMovedAway(end call.End, err error) bool { return err == nil && transit.MovedOn(end.Trailer) }
 
-// done ends an attempt. A stream that moves away says nothing about its endpoint, and one that
+// done ends an attempt. A stream that moves away says nothing about its endpoint, and a stream that
 // moved in was not picked by the balancer.
 func (c *streamCall) done(p picked, end call.End, err error) {
 	switch {

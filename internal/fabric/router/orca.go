@@ -15,18 +15,18 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// Reports is a source of load reports beside the calls.
+// Reports is a source of out-of-band load reports.
 type Reports interface {
-	// Watch calls got with each report until ctx ends or the source does. An error
-	// with codes.Unimplemented says that there will never be any.
+	// Watch calls got with each report until ctx or the source ends. An error with
+	// codes.Unimplemented means that the source never has reports.
 	Watch(ctx context.Context, got func(*orca.OrcaLoadReport)) error
 }
 
-// loadKey is the trailer that a load report comes in.
+// loadKey is the trailer key of a load report.
 const loadKey = "endpoint-load-metrics-bin"
 
-// OutOfBand asks the peer's ORCA service (xds.service.orca.v3.OpenRcaService) for a
-// report in each interval; zero leaves the interval to the peer.
+// OutOfBand returns a source that gets a report from the peer's ORCA service
+// (xds.service.orca.v3.OpenRcaService) in each interval; zero leaves the interval to the peer.
 func OutOfBand(t call.Transport, interval time.Duration) Reports {
 	return &outOfBand{transport: t, interval: interval}
 }
@@ -70,7 +70,7 @@ func (o *outOfBand) open(ctx context.Context) (call.ClientStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What Send and CloseSend say of a call that has ended, Recv says better.
+	// If the call has ended, Recv returns a better error than Send and CloseSend.
 	if err := s.Send(&call.Message{Data: data}); err == nil {
 		_ = s.CloseSend()
 	}
@@ -93,7 +93,7 @@ func reportIn(m *call.Message) (*orca.OrcaLoadReport, error) {
 	return report, nil
 }
 
-// watch starts to ask an endpoint for its reports. The caller holds Router.mu.
+// watch starts to receive the out-of-band reports of an endpoint. The caller holds Router.mu.
 func (e *endpoint) watch(r *Router) {
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(r.ctx)
@@ -119,11 +119,12 @@ func (e *endpoint) watch(r *Router) {
 	})
 }
 
-// reportEvery bounds how often one endpoint's trailers are parsed: weights are
+// reportEvery is the least time between two trailers of an endpoint that are parsed: weights are
 // computed once a second, and only the last report counts.
 const reportEvery = 20 * time.Millisecond
 
-// reportOf is the load report in a trailer, or nil.
+// reportOf returns the load report in a trailer, or nil if there is none or the last one was parsed
+// less than reportEvery ago.
 func (e *endpoint) reportOf(trailer metadata.MD, now time.Time) *orca.OrcaLoadReport {
 	values := trailer[loadKey]
 	if len(values) == 0 {

@@ -12,8 +12,8 @@ import (
 
 // Calls that wait for ready (grpc/doc/wait-for-ready.md) do not fail while their service has no
 // endpoint, or none to which a connection can be made: they wait for a change, until their
-// deadline. What an endpoint answers, and the loss of one that may have seen the call, ends
-// them as other calls.
+// deadline. The answer of an endpoint, and the loss of an endpoint that may have seen the call, end
+// them like other calls.
 
 // The pauses of a call that waits for ready between attempts at endpoints that can't be reached.
 const (
@@ -31,7 +31,7 @@ func (r *Router) changes() <-chan struct{} {
 	return r.changed
 }
 
-// announceChange wakes the calls that wait. The caller holds Router.mu.
+// announceChange wakes the calls that wait for a change. The caller holds Router.mu.
 func (r *Router) announceChange() {
 	if r.changed != nil {
 		close(r.changed)
@@ -39,7 +39,7 @@ func (r *Router) announceChange() {
 	}
 }
 
-// pickReady is pick that waits for an endpoint, if the call does.
+// pickReady picks an endpoint like pick, and waits until there is one if the call waits for ready.
 func (r *Router) pickReady(ctx context.Context, h *call.Head, exclude []string, now time.Time) (picked, error) {
 	p, err := r.pick(h.Service(), h, exclude, now)
 	if err == nil || !h.WaitForReady {
@@ -65,8 +65,8 @@ func (r *Router) pickReady(ctx context.Context, h *call.Head, exclude []string, 
 // A readyBackoff spaces the attempts of a call that waits for ready.
 type readyBackoff struct{ pause time.Duration }
 
-// next waits for a change or a while before another attempt. It returns false if the call does
-// not wait for ready, or has ended.
+// next waits for a change or a pause before another attempt. It returns false if the call does not
+// wait for ready, or has ended.
 func (b *readyBackoff) next(ctx context.Context, c *exchange) bool {
 	if !c.Head.WaitForReady || ctx.Err() != nil {
 		return false

@@ -18,7 +18,7 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/policy"
 )
 
-// Options of a Router. The zero value works.
+// Options are the options of a Router. The zero value selects the defaults.
 type Options struct {
 	// Policies apply to the calls. The owner of the table applies and rolls back sets.
 	// Default: a table of the router's own.
@@ -32,18 +32,18 @@ type Options struct {
 	// Tracer creates a span for each call, a child of the span that the caller's traceparent
 	// names. Without it the caller's traceparent passes unchanged.
 	Tracer trace.TracerProvider
-	// Slow is how long a call may take before it is logged. Default: no limit.
+	// Slow is the duration from which a call is logged as slow. Default: none is.
 	Slow time.Duration
 	// Yield is called by a unary call before it waits for anything but its callee. Default:
 	// nothing.
 	Yield func(ctx context.Context)
-	// Mirrors bounds the mirrored calls in flight; those above are dropped. Default 256.
+	// Mirrors bounds the mirrored calls in flight; further ones are dropped. Default 256.
 	Mirrors int
-	// Methods bounds how many methods are counted by their names, and Peers how many
-	// callers; those above are counted together as "other". Defaults 1024 and 256.
+	// Methods and Peers bound the methods and the callers that are counted by name; further ones
+	// are counted together as "other". Defaults 1024 and 256.
 	Methods, Peers int
-	// Elsewhere returns the endpoint of a stream that this router does not carry, "" for none:
-	// another process may have carried it so far. Default: none.
+	// Elsewhere returns the endpoint of a stream that this router does not carry, or "" if it is
+	// unknown: another process may have carried it so far. Default: none.
 	Elsewhere func(ctx context.Context, stream string) string
 	// Random returns 64 random bits; it is safe for concurrent use. Default: the runtime's
 	// generator.
@@ -81,16 +81,16 @@ func (o *Options) setDefaults() {
 type Router struct {
 	options   Options
 	policies  *policy.Table
-	empty     *policy.Chain // where there is no set
+	empty     *policy.Chain // chain of all calls while no set is in force
 	services  atomic.Pointer[map[string]*service]
 	stats     *stats
 	tracer    trace.Tracer // nil: no spans
 	exchanges sync.Pool
-	mirrors   chan struct{} // a place for each mirrored call in flight
-	mirrored  atomic.Int64  // their bytes
+	mirrors   chan struct{} // semaphore: has a value for each mirrored call in flight
+	mirrored  atomic.Int64  // bytes of the mirrored calls in flight
 	streams   streams
 
-	mu     sync.Mutex // for changes of services, and closed
+	mu     sync.Mutex // guards changes of services, and closed
 	closed bool
 	// changed is closed at the next change of services or endpoints; nil: no call waits for it.
 	changed chan struct{}
@@ -136,7 +136,7 @@ func (r *Router) Close() error {
 	return nil
 }
 
-// spawn starts a goroutine that Close waits for; false after Close.
+// spawn starts a goroutine that Close waits for. It returns false after Close.
 func (r *Router) spawn(f func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,7 +169,7 @@ func (r *Router) SetService(name string, set Service) error {
 		services[name] = s
 		r.services.Store(&services)
 	}
-	// A call whose endpoint is retired picks among the new ones at its next attempt.
+	// A call whose endpoint is retired picks among the new endpoints at its next attempt.
 	s.retire()
 	r.announceChange()
 	return nil

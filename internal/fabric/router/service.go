@@ -16,8 +16,7 @@ import (
 
 var errClosed = errors.New("router: closed")
 
-// A Service is the set of endpoints that serve a service, and how calls are balanced over
-// them.
+// A Service is the set of endpoints that serve a service, and the balancing of calls over them.
 type Service struct {
 	Endpoints []Endpoint
 	Balance   balance.Config
@@ -118,15 +117,15 @@ func (s *service) retire() {
 type endpoint struct {
 	id        string
 	transport call.Transport
-	unary     call.Unary // nil where the transport has no shorter way
+	unary     call.Unary // nil if the transport provides streams only
 	forgets   bool
 	reports   Reports
 	released  func()
-	stop      context.CancelFunc // of reports; under Router.mu
+	stop      context.CancelFunc // stops the watch of reports; under Router.mu
 	picker    atomic.Pointer[balance.Picker]
 
-	calls    atomic.Int64 // in flight, and removed
-	reported atomic.Int64 // when a report was last read, ns
+	calls    atomic.Int64 // calls in flight, plus removed after the removal
+	reported atomic.Int64 // when a report was last parsed, in ns
 	good     atomic.Uint64
 	bad      atomic.Uint64
 }
@@ -163,8 +162,8 @@ func (e *endpoint) remove() {
 	}
 }
 
-// finish runs when the last call is over. A late acquire that finds the endpoint
-// removed passes here too: the swap lets one through.
+// finish calls released after the last call of a removed endpoint. A late acquire that finds the
+// endpoint removed may run it again; the compare-and-swap succeeds once.
 func (e *endpoint) finish() {
 	if e.calls.CompareAndSwap(removed, 2*removed) && e.released != nil {
 		e.released()

@@ -18,7 +18,7 @@ import (
 // names above the limit share one entry.
 type table[T any] struct {
 	limit int
-	fits  func(name string) bool // what does not is counted as other
+	fits  func(name string) bool // names that don't fit are counted as other
 	make  func(name string) *T
 	found atomic.Pointer[map[string]*T]
 	mu    sync.Mutex
@@ -96,16 +96,16 @@ func (p *peer) record(err error) {
 type method struct {
 	service, name string
 	inFlight      atomic.Int64
-	codes         [codes.Unauthenticated + 2]atomic.Uint64 // the last one: codes that gRPC does not know
+	codes         [codes.Unauthenticated + 2]atomic.Uint64 // the last: codes unknown to gRPC
 	sent          atomic.Uint64                            // bytes to callees
 	received      atomic.Uint64
-	took          atomic.Int64 // ns, the sum
+	took          atomic.Int64 // the sum, in ns
 	times         [len(bounds) + 1]atomic.Uint64
 	windows       [2]window
 	acted         *table[atomic.Uint64]
 }
 
-// bounds are those of the histogram of call times.
+// bounds are the bucket bounds of the histogram of call durations.
 var bounds = [...]time.Duration{
 	10 * time.Microsecond, 25 * time.Microsecond, 50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond,
 	500 * time.Microsecond, time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond,
@@ -113,8 +113,8 @@ var bounds = [...]time.Duration{
 	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
 }
 
-// isMethod says that the name is "/service/method", so that no two of them have the
-// same labels.
+// isMethod reports whether a name has the form "/service/method": no two such names have the same
+// labels.
 func isMethod(name string) bool {
 	return utf8.ValidString(name) && strings.HasPrefix(name, "/") && strings.Count(name, "/") == 2
 }
@@ -150,20 +150,20 @@ func (m *method) countBytes(sent, received int, now time.Time) {
 	}
 }
 
-// windowLength is the time that a live row looks back, twice at most.
+// windowLength is the length of a window. A live row covers between one and two windows.
 const windowLength = 5 * time.Second
 
 // window counts the calls of one interval. A method's two windows alternate.
 type window struct {
-	number         atomic.Int64 // which stretch since the year 1970
-	mu             sync.Mutex   // for turning
+	number         atomic.Int64 // number of the interval since 1970
+	mu             sync.Mutex   // for reset
 	calls, errors  atomic.Uint64
 	sent, received atomic.Uint64
 	times          [buckets]atomic.Uint32
 }
 
-// window returns the window of the current interval, reset when it was an earlier interval's.
-// Calls counted during the reset may be missed.
+// window returns the window of the current interval, and resets it if it has counts of an earlier
+// interval. Calls counted during the reset may be missed.
 func (m *method) window(now time.Time) *window {
 	number := now.UnixNano() / int64(windowLength)
 	w := &m.windows[number&1]
@@ -204,7 +204,8 @@ const (
 	buckets    = 28 << bucketBits
 )
 
-// bucketOf takes the number's highest bit and the three after it.
+// bucketOf returns the bucket of a duration: the highest bit of its microseconds and the three bits
+// after it.
 func bucketOf(d time.Duration) int {
 	us := uint64(max(d, 0) / time.Microsecond)
 	if us < 1<<bucketBits {
@@ -214,7 +215,7 @@ func bucketOf(d time.Duration) int {
 	return min(high<<bucketBits+int(us>>high), buckets-1)
 }
 
-// bucketEnd is the largest value of a bucket.
+// bucketEnd returns the upper bound of a bucket.
 func bucketEnd(i int) time.Duration {
 	if i < 1<<bucketBits {
 		return time.Duration(i+1) * time.Microsecond

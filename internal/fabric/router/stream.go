@@ -30,7 +30,7 @@ func (r *Router) Serve(s call.ServerStream) error {
 	return err
 }
 
-// single serves a call of one message each way that came as a stream.
+// single serves a unary call that arrives as a stream.
 func (c *exchange) single(s call.ServerStream) error {
 	request, err := s.Recv()
 	if errors.Is(err, io.EOF) {
@@ -79,7 +79,7 @@ func (c *streamCall) serve(s call.ServerStream) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.router.ctx, cancel)()
-	// The plan is the exchange's, which the flow may outlast.
+	// The plan belongs to the exchange, which the flow may outlive.
 	f.ctx, f.cancel, f.links = ctx, cancel, append([]*policy.Link(nil), c.Plan.Links...)
 	f.firstMessage, c.request = c.request, nil
 	if c.Moved || c.Plan.Retry == nil || c.Plan.Retry.Attempts < 2 {
@@ -102,7 +102,7 @@ func (c *streamCall) receiveFirst() error {
 	return nil
 }
 
-// runAttempts makes attempts until one has begun to answer, and forwards its answer.
+// runAttempts makes attempts until an endpoint begins to answer, and forwards its answer.
 func (c *streamCall) runAttempts() error {
 	f := c.flow
 	var backoff readyBackoff
@@ -219,7 +219,7 @@ type flow struct {
 	// committed means that there will be no other attempt: sent messages are no longer kept.
 	committed atomic.Bool
 
-	mu           sync.Mutex // for the way to the callee
+	mu           sync.Mutex // guards the direction to the callee
 	up           call.ClientStream
 	replayBuffer []*sharedMessage
 	size         int
@@ -229,8 +229,8 @@ type flow struct {
 // maxReplayBytes bounds the messages of one stream that are kept for another attempt.
 const maxReplayBytes = 256 << 10
 
-// attach connects the upload to a callee, after replaying the messages that earlier attempts
-// were sent. False: the router is closed.
+// attach connects the upload to a callee, after replaying the messages sent to earlier attempts. It
+// returns false if the router is closed.
 func (f *flow) attach(up call.ClientStream) bool {
 	f.mu.Lock()
 	first := f.up == nil
@@ -239,7 +239,8 @@ func (f *flow) attach(up call.ClientStream) bool {
 		f.mu.Unlock()
 		return f.router.spawn(f.upload)
 	}
-	// The callee may want to be read before it reads.
+	// The replay does not block this goroutine: the callee may wait for its own messages to be read
+	// first.
 	ok := f.router.spawn(func() {
 		defer f.mu.Unlock()
 		f.replay(up)
@@ -258,7 +259,7 @@ func (f *flow) replay(up call.ClientStream) {
 		}
 	}
 	if f.closed {
-		// A call that has ended says so to its receiver.
+		// If the call has ended, its receiver gets the error.
 		_ = up.CloseSend()
 	}
 }
@@ -273,11 +274,11 @@ func (f *flow) upload() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed = true
-	// A call that has ended says so to its receiver.
+	// If the call has ended, its receiver gets the error.
 	_ = f.up.CloseSend()
 }
 
-// pump pushes the caller's messages; true at their regular end.
+// pump pushes the caller's messages. It returns true at their regular end.
 func (f *flow) pump(push func(*call.Message) error) bool {
 	if m := f.firstMessage; m != nil {
 		f.firstMessage = nil
@@ -302,7 +303,7 @@ func (f *flow) pump(push func(*call.Message) error) bool {
 	return true
 }
 
-// send sends a message to the callee. An error means that it accepts no more.
+// send sends a message to the callee. An error means that the callee accepts no more messages.
 func (f *flow) send(m *call.Message) error {
 	size := len(m.Data)
 	f.mu.Lock()
@@ -320,14 +321,14 @@ func (f *flow) send(m *call.Message) error {
 		f.discardReplayBuffer()
 	}
 	f.method.countBytes(size, 0, time.Now())
-	// What could not be sent and was kept goes to the next attempt.
+	// A message that could not be sent but was kept is replayed by the next attempt.
 	if err := f.up.Send(m); err != nil && !kept {
 		return err
 	}
 	return nil
 }
 
-// discardReplayBuffer frees what was kept. The caller holds mu.
+// discardReplayBuffer frees the kept messages. The caller holds mu.
 func (f *flow) discardReplayBuffer() {
 	for _, k := range f.replayBuffer {
 		k.release()
@@ -335,8 +336,8 @@ func (f *flow) discardReplayBuffer() {
 	f.replayBuffer = nil
 }
 
-// end releases the flow's resources. The upload, which may still wait for the caller, keeps
-// nothing afterwards.
+// end releases the flow's resources. The upload, which may still wait for the caller, keeps no
+// messages afterwards.
 func (f *flow) end() {
 	f.committed.Store(true)
 	f.cancel()

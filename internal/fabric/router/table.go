@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// A Row is one method's line in the live table: calls of the last 5 to 10 seconds, and those
-// in flight.
+// A Row is one method's line in the live table: calls of the last 5 to 10 seconds, and calls in
+// flight.
 type Row struct {
 	Service, Method string
-	// Rate and Errors are calls that ended in a second, and those of them that ended
-	// with another status than OK.
+	// Rate is the number of calls that ended per second; Errors is the number of them whose status
+	// was not OK.
 	Rate, Errors float64
-	// P50 and P99 are how long calls took, within an eighth; zero without calls.
+	// P50 and P99 are percentiles of the duration of calls, within an eighth; zero without calls.
 	P50, P99 time.Duration
-	// Sent and Received are bytes of messages in a second, to and from endpoints.
+	// Sent and Received are bytes of messages per second, to and from endpoints.
 	Sent, Received float64
 	InFlight       int64
-	// Calls is how many have ended since the router began.
+	// Calls is the number of calls that have ended since the router began.
 	Calls uint64
 	// Acted counts the effects of each policy since the router began.
 	Acted []Acted

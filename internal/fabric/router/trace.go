@@ -19,7 +19,7 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/policy"
 )
 
-// carrier lets W3C's trace context lie in metadata.
+// carrier stores W3C's trace context in metadata.
 type carrier metadata.MD
 
 // Get implements propagation.TextMapCarrier.
@@ -36,9 +36,9 @@ func (c carrier) Set(key, value string) { c[strings.ToLower(key)] = []string{val
 // Keys implements propagation.TextMapCarrier.
 func (c carrier) Keys() []string { return slices.Collect(maps.Keys(c)) }
 
-// trace begins the call's span, a child of the caller's, and names it to the callee.
-// Without a tracer, or where a policy says that the call is not traced, the caller's
-// context passes through unchanged.
+// trace starts the call's span, a child of the caller's span, and passes its trace context to the
+// callee. Without a tracer, or if a policy decides that the call is not traced, the caller's trace
+// context passes unchanged.
 func (c *exchange) trace(ctx context.Context) context.Context {
 	t := c.Plan.Trace
 	if c.router.tracer == nil || t != nil && !t.Sampled {
@@ -87,7 +87,7 @@ func attributeOf(f policy.Field) attribute.KeyValue {
 	return attribute.String(f.Key, fmt.Sprint(f.Value))
 }
 
-// endSpan tells the span how the call ended.
+// endSpan records the outcome of the call in its span, and ends the span.
 func (c *exchange) endSpan(err error) {
 	if c.span == nil {
 		return
@@ -106,8 +106,8 @@ func (c *exchange) endSpan(err error) {
 	c.span.End()
 }
 
-// isServerFault reports that a status is the callee's fault, as the conventions for the server
-// side of RPC have it.
+// isServerFault reports whether a status is the callee's fault, by the conventions for the server
+// side of RPC.
 func isServerFault(code codes.Code) bool {
 	switch code {
 	case codes.Unknown, codes.DeadlineExceeded, codes.Unimplemented, codes.Internal, codes.Unavailable, codes.DataLoss:

@@ -21,7 +21,7 @@ func (r *Router) ServeUnary(ctx context.Context, h *call.Head, request *call.Mes
 	return response, end, err
 }
 
-// unary executes a call of one message each way.
+// unary executes a unary call.
 func (c *exchange) unary(ctx context.Context) (*call.Message, call.End, error) {
 	ctx, err := c.applyPolicies(ctx)
 	if err != nil {
@@ -165,7 +165,7 @@ func (c *exchange) retries(ctx context.Context, attempts int, err error, trailer
 
 // numberAttempt sets the number of the next attempt in the head.
 func (c *exchange) numberAttempt(number int) {
-	// The last attempt's callee may still look at its head.
+	// The last attempt's callee may still read its head.
 	c.Head = c.Head.Clone()
 	c.Head.Attempt = number
 }
@@ -200,7 +200,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	return status.FromContextError(ctx.Err()).Err()
 }
 
-// sleep waits for d; false when ctx ended first.
+// sleep waits for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
