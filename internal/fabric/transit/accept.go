@@ -93,7 +93,7 @@ func (c *callee) switchTo(l *inbound, at position) {
 	old.end()
 }
 
-// end ends a leg whose stream continues on another.
+// end ends a leg whose stream continues on another leg.
 func (l *inbound) end() {
 	l.once.Do(func() {
 		l.unhook()

@@ -12,11 +12,10 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// Callees are the streams that a server serves and that can move. The zero value is
-// ready.
+// Callees holds the streams that a server serves and that can move. The zero value is ready to use.
 type Callees struct {
 	mu  sync.Mutex
-	all map[string]*callee // by their names
+	all map[string]*callee // by name
 }
 
 // Serve serves a leg of a stream that has a name, and returns when the leg has ended. The
@@ -85,13 +84,13 @@ type callee struct {
 	name   string
 
 	mu      sync.Mutex
-	pos     position // of current
+	pos     position // position of current
 	current *inbound // the leg whose end has not been reached
 	next    *inbound // not nil: accepted, and current has not ended yet
 	ended   bool
 	trailer metadata.MD
 
-	headerMu   sync.Mutex // of the header; locked before sending
+	headerMu   sync.Mutex // guards the header; locked before sending
 	headerSent atomic.Bool
 	sending    sync.Mutex
 	out        atomic.Pointer[inbound] // changed under sending, or before the header under headerMu
@@ -221,7 +220,7 @@ func (c *callee) Recv() (*call.Message, error) {
 	return nil, c.err
 }
 
-// advance switches to the next leg, or ends the stream where the leg that ended has none.
+// advance switches to the next leg, or ends the stream if there is none.
 func (c *callee) advance(err error) {
 	c.mu.Lock()
 	next := c.next
@@ -234,7 +233,7 @@ func (c *callee) advance(err error) {
 	c.err = err
 }
 
-// Lend returns memory that the leg sends without a copy, where it has such memory.
+// Lend returns a message in memory that the leg sends without a copy, if it has such memory.
 func (c *callee) Lend(size int) (*call.Message, error) {
 	lender, ok := c.out.Load().ServerStream.(interface {
 		Lend(int) (*call.Message, error)

@@ -19,15 +19,15 @@ type Caller struct {
 	ctx     context.Context //nolint:containedctx // the stream's
 	head    *call.Head      // as received
 	openLeg OpenFunc
-	// forwarding says that a process nearer to the caller named the stream, and may move it
-	// too; forwardingMove that this leg is one of those moves.
+	// forwarding reports that a process nearer to the caller named the stream, and may move it too;
+	// forwardingMove reports that such a move opened this leg.
 	forwarding, forwardingMove bool
 	name                       string
 
 	mu      sync.Mutex
 	unwatch func() bool // undoes the watch of ctx
 	set     *StreamSet
-	pos     position // of the leg that is sent on
+	pos     position // position of the leg that is sent on
 	closed  bool     // CloseSend was called
 	ended   bool
 	decided chan struct{} // not nil: a move is in progress; closed when its outcome is known
@@ -41,7 +41,7 @@ type Caller struct {
 	// Guarded by reading, as the fields of legReader.
 	header      metadata.MD
 	headerKnown chan struct{} // closed when the header is known
-	headerOnce  sync.Once     // of headerKnown
+	headerOnce  sync.Once     // closes headerKnown
 	first       *leg
 }
 
@@ -52,14 +52,14 @@ type leg struct {
 	call.ClientStream
 	cancel       context.CancelFunc
 	sendClosed   bool          // under sending
-	headerInBand bool          // its first message is the header; the reader's
+	headerInBand bool          // its first message is the header; for the reader only
 	empty        chan struct{} // closed when it has been read to its end
 }
 
 func (l *leg) drained() <-chan struct{} { return l.empty }
 
-// Open opens a stream that can move. A name and a position in h are those of the process that
-// forwards the stream. The stream ends with ctx.
+// Open opens a stream that can move. A name and a position in h come from the process that forwards
+// the stream. The stream ends with ctx.
 func Open(ctx context.Context, h *call.Head, openLeg OpenFunc) (*Caller, error) {
 	c := &Caller{
 		ctx: ctx, head: h, openLeg: openLeg, forwarding: true, forwardingMove: IsMove(h), pos: parsePosition(h.Metadata),
@@ -93,7 +93,7 @@ func (c *Caller) join(set *StreamSet) {
 	}
 }
 
-// open opens a leg at a position; moves says that it continues the stream.
+// open opens a leg at a position; moves reports that the leg continues the stream.
 func (c *Caller) open(ctx context.Context, at position, moves bool) (*leg, *StreamSet, error) {
 	h := c.head.Clone()
 	h.Metadata = h.Metadata.Copy()
@@ -113,7 +113,7 @@ func (c *Caller) open(ctx context.Context, at position, moves bool) (*leg, *Stre
 	return &leg{ClientStream: s, cancel: cancel, empty: make(chan struct{})}, set, nil
 }
 
-// Name is the stream's name.
+// Name returns the stream's name.
 func (c *Caller) Name() string { return c.name }
 
 // Send implements call.ClientStream.
@@ -179,7 +179,7 @@ func (c *Caller) decodeHeader(m *call.Message) bool {
 	return true
 }
 
-// advance switches to the next leg, or ends the stream where the leg that ended has none.
+// advance switches to the next leg, or ends the stream if there is none.
 func (c *Caller) advance(err error) {
 	if !errors.Is(err, io.EOF) || !MovedOn(c.in.Trailer()) {
 		c.finish(err)
@@ -266,7 +266,7 @@ func (c *Caller) Trailer() metadata.MD {
 	return c.in.Trailer()
 }
 
-// Lend returns memory that the leg sends without a copy, where it has such memory.
+// Lend returns a message in memory that the leg sends without a copy, if it has such memory.
 func (c *Caller) Lend(size int) (*call.Message, error) {
 	c.sending.Lock()
 	lender, ok := c.out.ClientStream.(interface {

@@ -1,6 +1,6 @@
-// Package transit moves open streams from one path to another while messages flow. What is on
-// the old path (a process that is replaced, a connection that is drained) may then end, and
-// holds no state of the stream.
+// Package transit moves open streams from one path to another while messages flow. The old path (a
+// process that is replaced, a connection that is drained) may then end, and holds no state of the
+// stream.
 //
 // # Protocol
 //
@@ -18,12 +18,12 @@
 //
 // # Concurrent moves
 //
-// A [StreamSet] is the streams of one connection; [StreamSet.Move] moves them all, each by its
-// own [OpenFunc]. A [Caller] is the stream's caller or a proxy between caller and callee, and
-// several of them on the path of a stream may move it at the same time. Each leg has a position:
-// how often each of them has moved the stream, the one nearest to the caller first. A callee
-// accepts a leg only if its position is after that of the current leg, and one at a time; so two
-// concurrent moves can't reorder messages.
+// A [StreamSet] is the streams of one connection; [StreamSet.Move] moves them all, each by its own
+// [OpenFunc]. A [Caller] is the stream's caller or a proxy between caller and callee, and several
+// of them on the path of a stream may move it at the same time. Each leg has a position: how often
+// each Caller has moved the stream, beginning with the Caller nearest to the stream's caller. A
+// callee accepts a leg only if its position is after that of the current leg, and one leg at a
+// time; so two concurrent moves can't reorder messages.
 //
 // # Authorization
 //

@@ -34,7 +34,7 @@ func AppendHeader(md metadata.MD) *call.Message {
 	return &call.Message{Data: b}
 }
 
-// ParseHeader decodes what AppendHeader has encoded. It frees m.
+// ParseHeader decodes a header that AppendHeader has encoded. It frees m.
 func ParseHeader(m *call.Message) (metadata.MD, error) {
 	defer m.Free()
 	data, err := m.Bytes()

@@ -107,7 +107,7 @@ func (c *Caller) startMove() (context.Context, position, bool) {
 	return ctx, at, true
 }
 
-// decide records the outcome of a move: the leg at a position, nil for a failure.
+// decide records the outcome of a move: the new leg with its position, or nil after a failure.
 func (c *Caller) decide(next *leg, at position, set *StreamSet) {
 	c.mu.Lock()
 	old, abandon := c.set, c.abandon
@@ -130,8 +130,8 @@ func (c *Caller) decide(next *leg, at position, set *StreamSet) {
 	old.remove(c)
 }
 
-// awaitAccepted waits for the callee's answer. decodes says that this process decodes a header
-// that is sent in band; otherwise it forwards it.
+// awaitAccepted waits for the callee's answer. decodes reports whether this process decodes a
+// header that is sent in band; otherwise it forwards the header.
 func (l *leg) awaitAccepted(decodes bool) error {
 	header, err := l.Header()
 	switch {

@@ -30,19 +30,20 @@ const (
 	acceptedInBand = "late" // in a header: the handler's header is the first message, if there is any
 )
 
-// IsMove says that a head continues a stream.
+// IsMove reports whether a head continues a stream.
 func IsMove(h *call.Head) bool { return len(h.Metadata[MoveKey]) > 0 }
 
-// MovedOn says that a call that ended with this trailer continues on another leg.
+// MovedOn reports whether a call that ended with this trailer continues on another leg.
 func MovedOn(trailer metadata.MD) bool { return slices.Contains(trailer[MoveKey], moved) }
 
-// HeaderInBand says of the header of a leg that its first message is the header.
+// HeaderInBand reports whether the header of a leg announces the handler's header as the first
+// message.
 func HeaderInBand(header metadata.MD) bool { return slices.Contains(header[MoveKey], acceptedInBand) }
 
-// Name is the stream's name, "" for a call that can't move.
+// Name returns the stream's name, or "" for a call that can't move.
 func Name(h *call.Head) string { return parsePosition(h.Metadata).name }
 
-// Began is when the stream of that name began, as its caller says.
+// Began returns when the stream of that name began, according to its caller.
 func Began(name string) (time.Time, bool) {
 	_, text, _ := strings.Cut(name, "-")
 	ns, err := strconv.ParseInt(text, 16, 64)
@@ -60,7 +61,7 @@ func Strip(md metadata.MD) metadata.MD {
 	return md
 }
 
-// A position orders the legs of one stream: each of path counts the moves of one proxy.
+// A position orders the legs of one stream: each element of path counts the moves of one Caller.
 type position struct {
 	name string
 	path []uint32
@@ -78,7 +79,7 @@ func newName(now time.Time) string {
 	return hex.EncodeToString(random) + "-" + strconv.FormatInt(now.UnixNano(), 16)
 }
 
-// parsePosition reads a position. It returns the zero value for one that is malformed.
+// parsePosition reads a position. It returns the zero value for a malformed position.
 func parsePosition(md metadata.MD) position {
 	values := md[StreamKey]
 	if len(values) != 1 {
@@ -110,7 +111,7 @@ func (p position) String() string {
 	return string(b)
 }
 
-// after says that a leg of p comes after one of q.
+// after reports whether a leg at p comes after a leg at q.
 func (p position) after(q position) bool { return slices.Compare(p.path, q.path) > 0 }
 
 // below returns the position below p of a proxy that has moved the stream n times.

@@ -8,7 +8,7 @@ import (
 )
 
 // An OpenFunc opens a leg on the path that new calls take now. It returns the set of the
-// connection's streams, nil where the leg never has to move.
+// connection's streams, or nil if the leg never has to move.
 type OpenFunc func(ctx context.Context, h *call.Head) (call.ClientStream, *StreamSet, error)
 
 // A StreamSet is the streams of one connection that can move. The zero value is ready.
@@ -19,8 +19,8 @@ type StreamSet struct {
 	toMove  []*Caller     // for Move
 }
 
-// Move moves the streams to the paths that their OpenFuncs choose, those that are added while
-// it runs too. It returns when ctx has ended and no move is in progress; streams that have not
+// Move moves the streams to the paths that their OpenFuncs choose, including streams that are added
+// while it runs. It returns when ctx has ended and no move is in progress; streams that have not
 // moved by then stay.
 func (f *StreamSet) Move(ctx context.Context) {
 	var moving sync.WaitGroup
@@ -38,7 +38,7 @@ func (f *StreamSet) Move(ctx context.Context) {
 	}
 }
 
-// startMoving queues the streams of the set to be moved, and those that are added later. The
+// startMoving queues the streams of the set to be moved, and streams that are added later. The
 // channel that it returns has a value when streams were added.
 func (f *StreamSet) startMoving() <-chan struct{} {
 	f.mu.Lock()
