@@ -6,46 +6,47 @@ import (
 	"time"
 )
 
-// A Method is a way to choose among endpoints that are equally near.
+// A Method chooses among endpoints that are equally near.
 type Method string
 
 // The methods.
 const (
 	// RoundRobin takes turns, in proportion to the operator's weights.
 	RoundRobin Method = "round_robin"
-	// LeastRequests takes two (Choices) by chance and chooses the one with fewer
-	// calls outstanding for its weight. Weights are the operator's, or come from
-	// reports when Reports.Enabled.
+	// LeastRequests samples two endpoints (Choices) and picks the endpoint with fewer outstanding
+	// calls for its weight. Weights are set by the operator, or come from reports if
+	// Reports.Enabled.
 	LeastRequests Method = "least_requests"
-	// Weighted takes turns in proportion to what endpoints report: calls per
-	// second over utilisation (gRFC A58).
+	// Weighted takes turns in proportion to weights from the endpoints' reports: calls per second
+	// over utilisation (gRFC A58).
 	Weighted Method = "weighted"
 )
 
-// A Config composes a Picker. The zero value is round robin over everything.
+// A Config composes a Picker. The zero value is round robin over all endpoints.
 type Config struct {
 	Method Method `yaml:"method"`
-	// Choices is how many endpoints LeastRequests compares. Default 2.
+	// Choices is the number of endpoints that LeastRequests compares. Default 2.
 	Choices   int       `yaml:"choices"`
 	Reports   Reports   `yaml:"reports"`
 	Locality  Locality  `yaml:"locality"`
 	Subset    Subset    `yaml:"subset"`
 	SlowStart SlowStart `yaml:"slow_start"`
 	Ejection  Ejection  `yaml:"ejection"`
-	// Random is safe for concurrent use. Default: the runtime's generator.
+	// Random returns 64 random bits; it is safe for concurrent use. Default: the runtime's
+	// generator.
 	Random func() uint64 `yaml:"-"`
 }
 
-// Reports says how load reports become weights, as in gRFC A58.
+// Reports configures how load reports become weights, as in gRFC A58.
 type Reports struct {
-	// Enabled makes LeastRequests use them; Weighted always does.
+	// Enabled makes LeastRequests use load reports; Weighted always uses them.
 	Enabled bool `yaml:"enabled"`
-	// Blackout is how long an endpoint has to report before its weight counts.
-	// Default 10 s; negative: none.
+	// Blackout is how long an endpoint has to report before its weight is used. Default 10 s;
+	// negative: none.
 	Blackout time.Duration `yaml:"blackout"`
-	// Expiry is when a report no longer counts. Default 3 min.
+	// Expiry is the age at which a report is no longer used. Default 3 min.
 	Expiry time.Duration `yaml:"expiry"`
-	// Period is how often weights are computed anew. Default 1 s.
+	// Period is the time between computations of the weights. Default 1 s.
 	Period time.Duration `yaml:"period"`
 	// Smoothing is the time over which an endpoint's weights are averaged: reports of
 	// short periods are noisy. Default 3 s; negative: none.
@@ -53,64 +54,65 @@ type Reports struct {
 	// ErrorPenalty multiplies errors per call, which add to the utilisation.
 	// Default 1; negative: none.
 	ErrorPenalty float64 `yaml:"error_penalty"`
-	// Metric, when set, is the named metric or utilization of a report that is
-	// taken for the utilisation where it is present, such as "kv_cache".
+	// Metric, if set, is the named metric or utilization of a report that replaces the utilisation
+	// if it is present, such as "kv_cache".
 	Metric string `yaml:"metric"`
 }
 
 // Locality prefers endpoints of the same node, then of the same zone.
 type Locality struct {
-	// Node and Zone are where the picker is. Empty: all are equally near.
+	// Node and Zone are the location of the picker. Empty: all are equally near.
 	Node string `yaml:"node"`
 	Zone string `yaml:"zone"`
-	// Utilization of near endpoints above which calls go further. Default 0.8.
+	// Utilization is the utilisation of near endpoints above which calls go farther. Default 0.8.
 	Utilization float64 `yaml:"utilization"`
-	// Outstanding is how many calls an endpoint may have for each unit of its
-	// weight before further ones are asked. Default 100.
+	// Outstanding is the number of calls per unit of an endpoint's weight above which calls go
+	// farther. Default 100.
 	Outstanding int `yaml:"outstanding"`
 }
 
 func (l *Locality) enabled() bool { return l.Node != "" || l.Zone != "" }
 
-// Subset bounds how many endpoints of each tier one client uses. Clients choose
-// by rendezvous hashing: deterministic, and one endpoint more or less changes
-// each client's subset by one at most.
+// Subset bounds the endpoints of each tier that one client uses. Clients choose by rendezvous
+// hashing: the choice is deterministic, and one endpoint more or less changes each client's subset
+// by one endpoint at most.
 type Subset struct {
-	// Size of the subset; zero: everything.
+	// Size is the size of the subset; zero: all endpoints.
 	Size int `yaml:"size"`
 	// Client names the process that picks.
 	Client string `yaml:"client"`
 }
 
-// SlowStart raises a new endpoint's weight from Least to its full one.
+// SlowStart raises a new endpoint's weight from Least to its full weight.
 type SlowStart struct {
-	// Window is how long that takes; zero: no slow start.
+	// Window is the duration of the rise; zero: no slow start.
 	Window time.Duration `yaml:"window"`
 	// Aggression bends the rise: 1 is linear, more is faster at first. Default 1.
 	Aggression float64 `yaml:"aggression"`
-	// Least is the share to begin with. Default 0.1.
+	// Least is the share at the beginning. Default 0.1.
 	Least float64 `yaml:"least"`
 }
 
-// Ejection takes endpoints that fail out of the picks for a while. The codes
-// Unknown, DeadlineExceeded, Internal, Unavailable and DataLoss blame the
-// endpoint; Canceled tells nothing; everything else is a success.
+// Ejection configures outlier ejection: endpoints that fail are not picked for a while. The codes
+// Unknown, DeadlineExceeded, Internal, Unavailable and DataLoss blame the endpoint; Canceled is not
+// counted; every other code is a success.
 type Ejection struct {
-	// Consecutive is how many failures in a row eject; zero: not looked at.
+	// Consecutive is the number of consecutive failures that ejects an endpoint; zero: none does.
 	Consecutive int `yaml:"consecutive"`
-	// SuccessRate ejects those whose rate of success is this many standard
-	// deviations under the mean, in thousandths (1900 is 1.9); zero: not looked at.
+	// SuccessRate ejects endpoints whose success rate is this many standard deviations below the
+	// mean, in thousandths (1900 is 1.9); zero: rates are not compared.
 	SuccessRate int `yaml:"success_rate"`
-	// Requests and Hosts are how many calls an endpoint needs in an Interval, and
-	// how many such endpoints are needed. Defaults 100, 5 and 10 s.
+	// Requests is the number of calls in an Interval that an endpoint needs for its rate to be
+	// compared; Hosts is the number of such endpoints that is needed. Defaults 100, 5 and 10 s.
 	Requests int           `yaml:"requests"`
 	Hosts    int           `yaml:"hosts"`
 	Interval time.Duration `yaml:"interval"`
-	// Base is for how long the first time; each time adds one Base, up to
-	// Longest, and each Interval without takes one off. Defaults 30 s, 5 min.
+	// Base is the duration of the first ejection. Each ejection adds one Base to the next, up to
+	// Longest, and each Interval without an ejection subtracts one. Defaults 30 s, 5 min.
 	Base    time.Duration `yaml:"base"`
 	Longest time.Duration `yaml:"longest"`
-	// MaxPercent of the endpoints may be ejected at once, never more. Default 50.
+	// MaxPercent is the greatest percentage of the endpoints that may be ejected at once. Default
+	// 50.
 	MaxPercent int `yaml:"max_percent"`
 }
 

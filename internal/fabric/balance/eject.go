@@ -14,8 +14,8 @@ type health struct {
 	ejectedUntil atomic.Int64 // a duration since the picker's epoch
 	ejections    atomic.Uint64
 	consecutive  atomic.Int64
-	good, bad    atomic.Uint64 // in this interval
-	times        int           // how often of late; under picker.mu
+	good, bad    atomic.Uint64 // outcomes in this interval
+	times        int           // recent ejections; under picker.mu
 }
 
 func (h *health) until() time.Duration { return time.Duration(h.ejectedUntil.Load()) }
@@ -60,7 +60,7 @@ func (p *picker) recordOutcome(m *member, err error, at time.Duration) {
 func (p *picker) ejectNow(id string, at time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// It may have been removed, or ejected by another call's failure.
+	// The endpoint may have been removed, or ejected by another call's failure.
 	if s := p.states[id]; s != nil && p.eject(s, at) {
 		p.rebuild(at)
 	}
@@ -80,8 +80,8 @@ func (p *picker) eject(s *state, at time.Duration) bool {
 	return true
 }
 
-// liftEjections ends ejections early when the number of endpoints shrinks, those first that
-// would end first. The caller holds mu.
+// liftEjections ends ejections early when the number of endpoints shrinks, in the order in which
+// they would end. The caller holds mu.
 func (p *picker) liftEjections(at time.Duration) {
 	for p.ejected(at)*100 > p.config.Ejection.MaxPercent*len(p.members) {
 		var first *health

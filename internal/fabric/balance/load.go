@@ -11,11 +11,11 @@ import (
 // load is the last load report of an endpoint.
 type load struct {
 	mu          sync.Mutex
-	weight      float64 // zero: none yet
+	weight      float64 // zero: no weight yet
 	utilization float64
-	at, since   time.Duration // of the last usable report, and of the first in a row
-	usedAt      time.Duration // of the last utilisation
-	known       bool          // there is a utilisation
+	at, since   time.Duration // of the last usable report; of the first after an expiry
+	usedAt      time.Duration // time of the last utilisation
+	known       bool          // a utilisation was reported
 }
 
 // apply converts a report into a weight: calls per second over utilisation, with errors added
@@ -45,8 +45,8 @@ func (l *load) apply(c *Reports, report *orca.OrcaLoadReport, at time.Duration) 
 	if l.weight == 0 {
 		l.since, l.weight = at, weight
 	}
-	// Calls repeat a report until there is a new one: how much one counts depends on
-	// the time since the last, not on how often it comes.
+	// Calls repeat a report until there is a new one: the weight of a report depends on the time
+	// since the last, not on how often it is repeated.
 	old := 0.0
 	if c.Smoothing > 0 {
 		old = math.Exp(-float64(max(at-l.at, 0)) / float64(c.Smoothing))
@@ -98,8 +98,8 @@ func (l *load) utilizationAt(c *Reports, at time.Duration) (float64, bool) {
 	return l.utilization, true
 }
 
-// weigh computes the weights of all members and publishes them for least requests. soon is the
-// time for which they are valid.
+// weigh computes the weights of all members and publishes them for least requests. soon is the time
+// for which the weights are valid.
 func (p *picker) weigh(at time.Duration) (weights []float64, soon time.Duration) {
 	soon = math.MaxInt64 - at
 	weights = make([]float64, len(p.members))
@@ -126,8 +126,8 @@ func (p *picker) weigh(at time.Duration) (weights []float64, soon time.Duration)
 // spread bounds how far a reported weight may be from the mean.
 const spread = 10
 
-// applyReports replaces the operator's weights by reported ones. A member without a report
-// gets the mean of the others; with fewer than two reports all keep the operator's.
+// applyReports replaces the operator's weights by reported ones. A member without a report gets the
+// mean of the others; with fewer than two reports all members keep the operator's weights.
 func (p *picker) applyReports(weights []float64, at time.Duration) {
 	reported := make([]float64, len(weights))
 	sum, count := 0.0, 0.0
@@ -145,12 +145,13 @@ func (p *picker) applyReports(weights []float64, at time.Duration) {
 		if w == 0 {
 			w = mean
 		}
-		// In units of the mean, so that limits per unit of weight keep their sense.
+		// Weights are in units of the mean, so that limits per unit of weight keep their meaning.
 		weights[i] = min(max(w/mean, 1.0/spread), spread)
 	}
 }
 
-// ramp is the fraction of its weight that an endpoint of an age receives.
+// ramp returns the fraction of its weight that an endpoint of an age receives, and whether the
+// fraction still rises.
 func (s *SlowStart) ramp(age time.Duration) (share float64, rising bool) {
 	if s.Window <= 0 || age >= s.Window {
 		return 1, false

@@ -15,7 +15,8 @@ func (l *Locality) tier(e *Endpoint) int {
 	return 2
 }
 
-// spillsOver draws whether this call goes to a farther tier than m's.
+// spillsOver reports whether this call goes to a farther tier than t: by a random draw, or because
+// m is busy.
 func (p *picker) spillsOver(t *tier, m *member) bool {
 	if t.share < 1 && float64(p.config.Random()>>11)/(1<<53) >= t.share {
 		return true
@@ -45,7 +46,7 @@ func (p *picker) spill(s *snapshot, at time.Duration) {
 			*keep = 1
 		case due:
 			ratio := max(p.config.Locality.Utilization, further) / utilization
-			// Reports lag behind what is done about them: no step is large.
+			// Reports lag behind the changes of the fraction, so steps are small.
 			*keep = min(1, max(*keep*min(max(ratio, 0.5), 1.25), 0.02))
 		}
 		t.share = *keep
@@ -53,7 +54,7 @@ func (p *picker) spill(s *snapshot, at time.Duration) {
 	}
 }
 
-// utilization is the mean of the members' reports; zero without any.
+// utilization returns the mean utilisation that the members report; zero without reports.
 func (p *picker) utilization(t *tier, at time.Duration) float64 {
 	sum, count := 0.0, 0.0
 	for _, m := range t.members {

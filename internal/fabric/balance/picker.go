@@ -13,8 +13,8 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// picker is the only Picker. Its times are durations since epoch, which is set before the
-// first snapshot is published and never again.
+// picker is the only implementation of Picker. Its times are durations since epoch, which is set
+// before the first snapshot is published and never again.
 type picker struct {
 	config   Config
 	epoch    time.Time
@@ -23,8 +23,8 @@ type picker struct {
 	mu        sync.Mutex
 	endpoints []Endpoint
 	states    map[string]*state
-	members   []*member // those of the subset, nearest first
-	left      []*member // those that the subset leaves out
+	members   []*member // members in the subset, nearest first
+	left      []*member // members outside the subset
 	shares    [tiers]float64
 	computed  time.Duration // when spill-over was last computed
 	swept     time.Duration // when success rates were last compared
@@ -41,10 +41,10 @@ type member struct {
 type state struct {
 	outstanding atomic.Int64
 	picks       atomic.Uint64
-	share       atomic.Uint64 // float64: its weight, for least requests
+	share       atomic.Uint64 // the weight for least requests, as the bits of a float64
 	load        load
 	health      health
-	since       time.Duration // when it came, for slow start; under picker.mu
+	since       time.Duration // when the endpoint was added, for slow start; under picker.mu
 }
 
 func (s *state) weight() float64 { return math.Float64frombits(s.share.Load()) }
@@ -53,7 +53,7 @@ func (s *state) weight() float64 { return math.Float64frombits(s.share.Load()) }
 type snapshot struct {
 	tiers []tier
 	all   []*member
-	due   time.Duration // when it has to be made anew
+	due   time.Duration // when the snapshot has to be rebuilt
 }
 
 // Update implements Picker.
@@ -130,7 +130,7 @@ func (p *picker) rebuild(at time.Duration) {
 	p.snapshot.Store(s)
 }
 
-// tierOf makes a tier of the members in [begin, end) that are not ejected.
+// tierOf returns a tier of the members in [begin, end) that are not ejected.
 func (p *picker) tierOf(begin, end int, weights []float64, at time.Duration, due *time.Duration) tier {
 	var members []*member
 	var shares []float64
@@ -165,8 +165,8 @@ func (p *picker) Pick(_ *call.Head, exclude []string, now time.Time) (Pick, erro
 	return Pick{picker: p, member: m}, nil
 }
 
-// choose visits the tiers from the nearest. A tier that spills over is skipped; if no farther
-// tier accepts the call, the least loaded member seen so far does.
+// choose visits the tiers from the nearest. A tier that spills over is skipped; if no farther tier
+// accepts the call, choose returns the least loaded member that it has visited.
 func (p *picker) choose(s *snapshot, exclude []string) *member {
 	var spare *member
 	for i := range s.tiers {
@@ -189,7 +189,7 @@ func (p *picker) choose(s *snapshot, exclude []string) *member {
 	return s.pickAny(exclude, p.config.Random())
 }
 
-// pickAny picks a member when all that remain are excluded or ejected.
+// pickAny picks a member when every member is excluded or ejected.
 func (s *snapshot) pickAny(exclude []string, random uint64) *member {
 	for i := range s.tiers {
 		if n := len(s.tiers[i].members); n > 0 {
@@ -205,7 +205,7 @@ func (s *snapshot) pickAny(exclude []string, random uint64) *member {
 	return s.all[random%n]
 }
 
-// pressure is the number of outstanding requests per unit of weight, the next one included.
+// pressure is the number of outstanding requests per unit of weight, the next request included.
 func (s *state) pressure() float64 {
 	return float64(s.outstanding.Load()+1) / s.weight()
 }

@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A Rule says how the calls of some services are balanced.
+// A Rule configures how the calls of some services are balanced.
 type Rule struct {
 	// Services are patterns, as in policies; none means all.
 	Services []string `yaml:"services"`

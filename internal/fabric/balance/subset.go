@@ -36,7 +36,7 @@ func (s *Subset) choose(list []*member) (in, out []*member) {
 	return in, out
 }
 
-// rank is how much the client wants the endpoint.
+// rank returns the client's rank of an endpoint: its subset is the endpoints of the highest ranks.
 func (s *Subset) rank(id string) uint64 {
 	hash := fnv.New64a()
 	hash.Write([]byte(s.Client))

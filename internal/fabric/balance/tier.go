@@ -8,10 +8,10 @@ import (
 // A tier is the set of endpoints that are equally near and not ejected.
 type tier struct {
 	members []*member
-	// weights are the members' shares of the largest, which is full.
+	// weights are the members' weights in proportion to the largest, which is full.
 	weights []uint16
 	next    *atomic.Uint64
-	// keep is the share of the calls that stays here; the rest spills over.
+	// share is the fraction of the calls that stays in the tier; the rest spills over.
 	share float64
 }
 
@@ -19,7 +19,7 @@ const full = 1<<16 - 1
 
 func newTier(members []*member, shares []float64, random uint64) tier {
 	t := tier{members: members, weights: make([]uint16, len(members)), next: new(atomic.Uint64), share: 1}
-	// Clients that begin together do not begin at the same endpoint.
+	// A random start keeps clients that start together from picking the same endpoint.
 	t.next.Store(random % (1 << 32))
 	if len(members) == 0 {
 		return t
@@ -36,7 +36,7 @@ func (t *tier) pick(p *picker, exclude []string) *member {
 	if p.config.Method == LeastRequests {
 		return t.leastRequests(p, exclude)
 	}
-	// With one member every turn is its, whatever the weight.
+	// The tries are bounded: excluded members may take every turn, as a single member does.
 	for range 4 * len(t.members) {
 		if m := t.members[t.nextByStride()]; len(exclude) == 0 || !slices.Contains(exclude, m.ID) {
 			return m
@@ -45,9 +45,10 @@ func (t *tier) pick(p *picker, exclude []string) *member {
 	return t.pickOther(p.config.Random(), exclude)
 }
 
-// nextByStride is a static stride scheduler: of each `full` rounds, an endpoint takes part in
-// as many as its weight. The offset by index keeps members of equal weight from skipping the
-// same rounds. (Static stride as in Google's and grpc-go's weighted round robin.)
+// nextByStride returns the index of the next member by static stride scheduling: of each `full`
+// rounds, an endpoint takes part in as many as its weight. The offset by index keeps members of
+// equal weight from skipping the same rounds. (Static stride as in Google's and grpc-go's weighted
+// round robin.)
 func (t *tier) nextByStride() int {
 	n := uint64(len(t.members))
 	for {
@@ -60,11 +61,11 @@ func (t *tier) nextByStride() int {
 	}
 }
 
-// leastRequests compares Choices different members, sampled at random.
+// leastRequests returns the least loaded of Choices different members, sampled at random.
 func (t *tier) leastRequests(p *picker, exclude []string) *member {
 	random := p.config.Random()
 	var best *member
-	// Few enough are all compared: chance would only leave one out.
+	// So few members are all compared: sampling could only leave one out.
 	if n := len(t.members); n <= p.config.Choices {
 		for i := range n {
 			best = lessLoaded(best, t.members[(random+uint64(i))%uint64(n)], exclude)
@@ -119,7 +120,7 @@ func (t *tier) pickOther(random uint64, exclude []string) *member {
 	return nil
 }
 
-// splitmix64 is a step of splitmix64.
+// splitmix64 is one step of the splitmix64 generator.
 func splitmix64(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
