@@ -21,7 +21,7 @@ const maxIdle = 8
 type callee struct {
 	laneEnd
 	handler    call.Handler
-	unary      call.UnaryHandler // nil: the handler only has streams
+	unary      call.UnaryHandler // nil: the handler serves streams only
 	inline     bool
 	maxMessage int
 	maxCalls   int
@@ -31,10 +31,10 @@ type callee struct {
 	base   context.Context
 	cancel context.CancelCauseFunc
 
-	methods    []string     // indexed by number; owned by the reader
-	plainHeads []*call.Head // of calls without metadata, indexed by method number
+	methods    []string     // names by number; owned by the reader
+	plainHeads []*call.Head // heads of calls without metadata, by method number
 
-	// The mutex guards what follows.
+	// The mutex guards the fields below.
 	calls      map[callID]*served
 	idle       []chan bool // goroutines that wait for the reader's role
 	readerRole readerRole
@@ -48,8 +48,8 @@ func (c *callee) open(conn *Conn, out int) {
 	c.handler, c.inline, c.maxMessage, c.maxCalls = o.Handler, o.Inline, o.MaxMessage, o.MaxCalls
 	c.unary, _ = o.Handler.(call.UnaryHandler)
 	if c.peer = conn.peer.String(); !o.Trust {
-		// The tenant of a call that a trusted peer forwards without one is unknown: it is not
-		// the peer, whose own calls have more rights.
+		// If a trusted peer forwards a call without a tenant, its tenant is unknown: it is not the
+		// peer, whose own calls have more rights.
 		c.tenant = o.Tenant(conn.peer)
 	}
 	c.calls = map[callID]*served{}
@@ -94,7 +94,7 @@ func (c *callee) serve() {
 	}
 }
 
-// next reads the ring until there is a call to serve; nil: the connection has ended.
+// next reads the ring until there is a call to serve. It returns nil if the connection has ended.
 func (c *callee) next() *served {
 	for {
 		old := c.bell.Now()
@@ -132,7 +132,8 @@ func (c *callee) passRoleLocked() {
 	c.conn.spawn(c.serve)
 }
 
-// awaitRole waits until this goroutine is the reader again; false: it is no longer needed.
+// awaitRole waits until this goroutine is the reader again. It returns false if the goroutine is no
+// longer needed.
 func (c *callee) awaitRole() bool {
 	turn := make(chan bool, 1)
 	c.mu.Lock()
@@ -183,7 +184,7 @@ func (c *callee) handleCall(d *desc, slot unsafe.Pointer) error {
 	return nil
 }
 
-// head decodes the call's head and deadline, and returns its heap memory.
+// head decodes the call's head and deadline, and returns the head's block to the peer's heap.
 func (c *callee) head(d *desc, slot unsafe.Pointer) (*call.Head, time.Time, error) {
 	var deadline time.Time
 	if d.extra != 0 {
@@ -263,7 +264,7 @@ func (c *callee) admit(d *desc, h *call.Head, deadline time.Time, m *call.Messag
 	return nil
 }
 
-// register adds a call to the table; nil: the table is full.
+// register adds a call to the table. It returns nil if the table is full.
 func (c *callee) register(id callID, h *call.Head, deadline time.Time) (*served, error) {
 	s := &served{c: c, head: h}
 	s.init(&c.laneEnd, id, c.maxMessage)
@@ -322,8 +323,8 @@ func (c *callee) handleControl(d *desc) error {
 	return nil
 }
 
-// respond ends a call that has no goroutine: at once or, where that would block, from a new
-// goroutine. It frees the response.
+// respond ends a call that has no goroutine: at once or, if that would block, from a new goroutine.
+// It frees the response.
 func (c *callee) respond(id callID, h *call.Head, response *call.Message, e call.End, err error) {
 	large := err == nil && response != nil && len(response.Data) > c.heap.maxBlock()
 	if !large {
@@ -397,7 +398,7 @@ func (c *callee) reportTooLong(ctx context.Context, id callID, p call.Priority, 
 	return c.send(ctx, p, &d, appendOutcome(nil, call.End{}, s), nil)
 }
 
-// maxText is how much of a status message is kept when the whole cannot be sent.
+// maxText is the length in bytes to which a status message is cut if it cannot be sent whole.
 const maxText = 16 << 10
 
 func truncate(text string) string {

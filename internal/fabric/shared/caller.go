@@ -25,7 +25,7 @@ type caller struct {
 	maxMessage, maxCalls int
 	pool                 sync.Pool // of *pending, for unary calls
 
-	// The mutex guards what follows.
+	// The mutex guards the fields below.
 	slots   []slot
 	free    []uint32
 	methods map[string]*method
@@ -190,7 +190,8 @@ func (c *caller) encodeMethod(d *desc, head []byte, name string) (*method, []byt
 	return m, appendString(head, name)
 }
 
-// timeLeft is the deadline as a descriptor carries it; 0: none.
+// timeLeft returns the time until the deadline of ctx in ns, as a descriptor carries it; 0: no
+// deadline.
 func timeLeft(ctx context.Context) (uint64, error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -285,7 +286,7 @@ func (c *caller) abandon(p *pending, why error) {
 	}
 }
 
-// cancel tells the callee, from a new goroutine where that would block.
+// cancel sends the cancellation of a call to the callee, from a new goroutine if that would block.
 func (c *caller) cancel(id callID, p call.Priority) {
 	d := desc{kind: kindCancel, call: id}
 	if err := c.send(nil, p, &d, nil, nil); errors.Is(err, errWouldBlock) { //nolint:staticcheck // nil: do not block
@@ -293,7 +294,7 @@ func (c *caller) cancel(id callID, p call.Priority) {
 	}
 }
 
-// result is the outcome of a closed call.
+// result returns the outcome of a closed call.
 func (p *pending) result() (call.End, error) {
 	if p.localErr != nil {
 		return call.End{}, p.localErr
@@ -312,7 +313,7 @@ func (p *pending) result() (call.End, error) {
 	return e, err
 }
 
-// unary makes a call of one message each way.
+// unary makes a unary call.
 func (c *caller) unary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
 	p := c.pool.Get().(*pending)
 	if err := c.allocateCall(ctx, p, h); err != nil {
@@ -333,7 +334,7 @@ func (c *caller) unary(ctx context.Context, h *call.Head, request *call.Message)
 	return m, end, err
 }
 
-// recycle returns a call without references to the pool.
+// recycle clears the state of a call, and returns it to the pool.
 func (c *caller) recycle(p *pending) {
 	recv, send := p.recv, p.send
 	recv.ready, send.ready = false, false
@@ -400,7 +401,7 @@ func (c *caller) unaryLarge(ctx context.Context, h *call.Head, request *call.Mes
 	return m, end, err
 }
 
-// decodeMetadata decodes a header that came in a descriptor of its own.
+// decodeMetadata decodes a header that arrived in a descriptor of its own.
 func decodeMetadata(b []byte) (metadata.MD, error) {
 	if b == nil {
 		return nil, nil //nolint:nilnil // no metadata is no error

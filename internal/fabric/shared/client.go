@@ -78,8 +78,7 @@ func (s *clientStream) Send(m *call.Message) error {
 	return s.sendError(s.p.write(s.ctx, m))
 }
 
-// sendError converts an error of sending to io.EOF where the call has ended: Recv returns the
-// status.
+// sendError converts an error of sending to io.EOF if the call has ended: Recv returns the status.
 func (s *clientStream) sendError(err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err

@@ -56,9 +56,9 @@ var (
 // call.ServerStream of this package for responses. [LenderFrom] returns the Lender of a
 // call.UnaryHandler's context.
 type Lender interface {
-	// Lend returns a message with size bytes of Data. Fill it, shorten Data to what was written,
-	// and send it or Free it. Data is ordinary memory when size is small, exceeds a heap block,
-	// or the heap is full.
+	// Lend returns a message with size bytes of Data. Fill it, shorten Data to the bytes written,
+	// and send it or Free it. Data is ordinary memory when size is small, exceeds a heap block, or
+	// the heap is full.
 	Lend(size int) (*call.Message, error)
 }
 
@@ -73,7 +73,8 @@ func LenderFrom(ctx context.Context) (Lender, bool) {
 func newConn(socket *net.UnixConn, r *region, s side, theirs hello, peer Peer, o *Options) *Conn {
 	c := &Conn{options: *o, socket: socket, region: r, side: s, serves: theirs.serves, parks: theirs.notifies, peer: peer, done: make(chan struct{}), draining: make(chan struct{})}
 	r.notifyPeer = c.notifyPeer
-	// Directions 0 and 1 are the lane of the dialler's calls, 2 and 3 that of the listener's.
+	// Directions 0 and 1 are the lane of the dialler's calls, 2 and 3 the lane of the listener's
+	// calls.
 	c.caller.open(c, 2*int(s))
 	c.callee.open(c, 3-2*int(s))
 	return c
@@ -88,8 +89,8 @@ func (c *Conn) start() {
 	}
 }
 
-// spawn runs f in a goroutine that Close waits for. It returns false where the connection has ended
-// and f will not run.
+// spawn runs f in a goroutine that Close waits for. It returns false if the connection has ended:
+// then f does not run.
 func (c *Conn) spawn(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,10 +160,10 @@ func (c *Conn) reason() error {
 // Peer returns the peer's credentials.
 func (c *Conn) Peer() Peer { return c.peer }
 
-// Done is closed when the connection has ended; Err then says why.
+// Done returns a channel that is closed when the connection has ended; Err then returns the reason.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err returns why the connection has ended; nil while it lives.
+// Err returns why the connection has ended, or nil while it lives.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,7 +218,8 @@ func (c *Conn) Unary(ctx context.Context, h *call.Head, request *call.Message) (
 	return c.caller.unary(ctx, h, request)
 }
 
-// withHeadDeadline ends ctx at the head's deadline where that is the earlier one.
+// withHeadDeadline returns a context that ends at the head's deadline, if that is before the
+// deadline of ctx.
 func withHeadDeadline(ctx context.Context, h *call.Head) (context.Context, context.CancelFunc) {
 	if h.Deadline.IsZero() {
 		return ctx, func() {}

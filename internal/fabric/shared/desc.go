@@ -7,7 +7,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// kind is what a descriptor carries.
+// kind is the kind of content of a descriptor.
 type kind uint8
 
 const (
@@ -16,7 +16,7 @@ const (
 	kindData                   // a message, or a chunk of a message
 	kindEnd                    // half-close: no message of the caller follows
 	kindCancel                 // the caller cancels the call
-	kindCredit                 // flow control: the receiver may send so many bytes more
+	kindCredit                 // flow control: its receiver may send this many bytes more
 	kindHeader                 // the response header
 	kindReply                  // the only response of a call that ended with OK
 	kindStatus                 // the status of a call
@@ -54,7 +54,7 @@ type ref struct{ unit, gen uint32 }
 type desc struct {
 	kind       kind
 	flags      uint8
-	code       uint16 // of kindStatus
+	code       uint16 // the status code, of kindStatus
 	call       callID
 	method     uint32
 	headLen    uint32

@@ -28,10 +28,10 @@
 //
 // # Zero copy
 //
-// Lend allocates memory for a message: of the Conn or the stream for requests, of the
-// stream or of [LenderFrom] for responses. Marshal into its Data, shorten Data to what was
-// written, and send it: the peer reads it in place. A received message has to be freed: its
-// memory belongs to the sender's heap.
+// Lend allocates memory for a message: of the Conn or the stream for requests, of the stream or of
+// [LenderFrom] for responses. Marshal into its Data, shorten Data to the bytes written, and send
+// it: the peer reads it in place. A received message has to be freed: its memory belongs to the
+// sender's heap.
 //
 // # Bounds
 //

@@ -15,8 +15,8 @@ import (
 // byteDrain: the sender drains the connection.
 const byteDrain = 'D'
 
-// Draining is closed when the peer drains this connection, or the connection has ended. Calls in
-// flight continue, and a call that begins nevertheless is served.
+// Draining returns a channel that is closed when the peer drains this connection, or the connection
+// has ended. Calls in flight continue, and a call that begins nevertheless is served.
 func (c *Conn) Draining() <-chan struct{} { return c.draining }
 
 // Drain asks the peer to make its next calls on another connection. Calls in flight continue
@@ -28,7 +28,7 @@ func (c *Conn) Drain() {
 	})
 }
 
-// Finish refuses new calls to the peer, and waits until those in flight have ended or ctx is
+// Finish refuses new calls to the peer, and waits until the calls in flight have ended or ctx is
 // done. Refused calls fail with [ErrFinished]. The connection and the peer's calls continue.
 func (c *Conn) Finish(ctx context.Context) error {
 	select {
@@ -100,7 +100,8 @@ func (c *Conn) refusalError() error {
 	return c.reason()
 }
 
-// handleSocketByte processes what the peer wrote to the socket.
+// handleSocketByte processes a byte that the peer wrote to the socket. It returns false if the byte
+// is a violation.
 func (c *Conn) handleSocketByte(word byte) bool {
 	switch word {
 	case byteDrain:

@@ -84,7 +84,7 @@ func acceptHandshake(socket *net.UnixConn, o *Options) (*Conn, error) {
 	return newConnOn(socket, f, acceptor, theirs, o)
 }
 
-// dialHandshake is the dialler's side.
+// dialHandshake is the dialler's side of the handshake.
 func dialHandshake(socket *net.UnixConn, o *Options) (*Conn, error) {
 	if err := unixsock.Send(socket, hello{serves: o.Handler != nil, notifies: true}.encode(), nil); err != nil {
 		return nil, fmt.Errorf("handshake: %w", err)
@@ -117,7 +117,7 @@ func receiveHello(socket *net.UnixConn) (hello, *os.File, error) {
 	return h, f, err
 }
 
-// newConnOn maps f, which it takes over, and makes the Conn.
+// newConnOn maps f, which it takes over, and returns the Conn.
 func newConnOn(socket *net.UnixConn, f *os.File, s side, theirs hello, o *Options) (*Conn, error) {
 	peer, err := peerCredentials(socket)
 	if err != nil {

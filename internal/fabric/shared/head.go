@@ -97,7 +97,7 @@ func (s *scanner) end() error {
 	return s.err
 }
 
-// appendHead encodes what the descriptor does not carry: nothing for a plain call.
+// appendHead encodes the parts of a head that the descriptor does not carry: none for a plain call.
 func appendHead(b []byte, h *call.Head) []byte {
 	if len(h.Metadata) == 0 && h.Tenant == "" && h.Peer == "" && h.Encoding == "" && h.Subtype == "" && h.Priority == 0 && h.Attempt == 0 {
 		return b

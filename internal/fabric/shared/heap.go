@@ -9,11 +9,12 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// maxBlock is the largest block of a heap: a fraction, so that one large message leaves space
-// for others.
+// maxBlock returns the size of the largest block of a heap: a fraction, so that one large message
+// leaves space for others.
 func (g geometry) maxBlock() int { return min(1<<20, g.heap/8) }
 
-// order is the power of two of units that hold size bytes.
+// order returns the order of the smallest block that holds size bytes: the block has 1<<order
+// units.
 func order(size int) int { return bits.Len(uint((size - 1) / unit)) }
 
 // The states of a unit, which belong to the block that begins there.
@@ -36,7 +37,7 @@ type allocator struct {
 
 	mu        sync.Mutex
 	reclaimed uint32 // entries read from the ring of returns
-	used      int    // units
+	used      int    // units in allocated blocks
 	blocks    []block
 	lists     [][]uint32 // free blocks of each order; entries may be stale
 	cache     [][]uint32
@@ -94,8 +95,8 @@ func (a *allocator) push(at uint32, order int) {
 	a.lists[order] = append(a.lists[order], at)
 }
 
-// allocateBlock removes a free block: from the cache, which is warm, else the smallest that is large
-// enough, split.
+// allocateBlock removes a free block: from the cache, which is warm, or else from the smallest free
+// block that is large enough, which it splits.
 func (a *allocator) allocateBlock(order int) (uint32, bool) {
 	if k := a.cache[order]; len(k) > 0 {
 		a.cache[order] = k[:len(k)-1]
@@ -123,7 +124,8 @@ func (a *allocator) split(order int) (uint32, bool) {
 	return 0, false
 }
 
-// pop skips stale entries, whose blocks were merged.
+// pop removes a block from the free list of its order. It skips stale entries, whose blocks were
+// merged.
 func (a *allocator) pop(order int) (uint32, bool) {
 	for l := a.lists[order]; len(l) > 0; l = a.lists[order] {
 		at := l[len(l)-1]
@@ -231,7 +233,7 @@ func (a *allocator) reclaim() error {
 	return nil
 }
 
-// bytes is the memory of a block.
+// bytes returns the memory of a block.
 func (a *allocator) bytes(piece ref) []byte {
 	size := unit << a.blocks[piece.unit].order
 	return unsafe.Slice((*byte)(unsafe.Add(a.base, int(piece.unit)*unit)), size)

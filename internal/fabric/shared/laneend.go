@@ -11,12 +11,12 @@ import (
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
-// A laneEnd is this side's half of a lane: what caller and callee have in common.
+// A laneEnd is this side's half of a lane: the state that caller and callee have in common.
 type laneEnd struct {
 	conn     *Conn
 	region   *region
-	bell     shm.Bell         // this side's
-	waits    shm.AdaptiveWait // of the reader
+	bell     shm.Bell         // this side's bell
+	waits    shm.AdaptiveWait // the reader's waits
 	out      *producer
 	in       *consumer
 	heap     *allocator
@@ -25,15 +25,15 @@ type laneEnd struct {
 	handleDesc func(d *desc, slot unsafe.Pointer) error
 	// onClose is called once when the end closes, with the mutex held.
 	onClose func()
-	closed  chan struct{} // closed then
+	closed  chan struct{} // closed when the end closes
 	// rung wakes the parked reader.
 	rung chan struct{}
-	// quiet reports that the last wait ended without a ring: the next one parks. Only the reader
-	// touches it.
+	// quiet reports that the last wait ended without a ring: the next wait parks. Only the reader
+	// uses it.
 	quiet bool
-	// job is a call that the reader leaves its role for. Only the reader touches it.
+	// job is a call that the reader leaves its role for. Only the reader uses it.
 	job     *served
-	current desc // the descriptor in hand; only the reader touches it
+	current desc // the descriptor being processed; only the reader uses it
 
 	// blockedSenders counts senders that wait for a ring slot, heap space or a call slot.
 	blockedSenders atomic.Int32
@@ -47,7 +47,7 @@ type laneEnd struct {
 	readerAsleep atomic.Bool // the reader sleeps or is about to
 	parked       waiterList
 	waiting      [numResources]waitQueue
-	overtakes    [numResources]int // sends since the last one of a sender that had waited
+	overtakes    [numResources]int // overtaking sends since a sender that had waited last sent
 }
 
 func (e *laneEnd) open(c *Conn, out int) {
@@ -58,7 +58,7 @@ func (e *laneEnd) open(c *Conn, out int) {
 	e.in, e.peerHeap = newConsumer(r, out^1), newPeerHeap(r, out^1)
 }
 
-// drain processes all descriptors, or those up to one that the reader has to leave its role for.
+// drain processes all descriptors, or stops after a call that the reader has to leave its role for.
 // Only the reader calls it.
 func (e *laneEnd) drain() {
 	d := &e.current
@@ -87,7 +87,7 @@ func (e *laneEnd) drain() {
 	}
 }
 
-// close ends everything that waits.
+// close closes the end, and wakes all goroutines that wait on it.
 func (e *laneEnd) close(err error) {
 	e.mu.Lock()
 	e.closeLocked(err)
@@ -107,7 +107,8 @@ func (e *laneEnd) closeLocked(err error) {
 	e.onClose()
 }
 
-// peerGone closes the end with err once what the peer has left in the ring is processed.
+// peerGone closes the end with err once the descriptors that the peer has left in the ring are
+// processed.
 func (e *laneEnd) peerGone(err error) {
 	e.mu.Lock()
 	if e.peerErr = err; e.reading {

@@ -19,7 +19,7 @@ type Listener struct {
 	retired atomic.Bool
 }
 
-// Listen makes a socket at path that only its owner may connect to.
+// Listen creates a socket at path that only its owner may connect to.
 func Listen(path string, o Options) (*Listener, error) {
 	o.setDefaults()
 	if err := o.validate(); err != nil {
@@ -32,7 +32,8 @@ func Listen(path string, o Options) (*Listener, error) {
 	return &Listener{socket: socket, options: o}, nil
 }
 
-// ListenFile continues with a listening socket of another process. The caller closes f.
+// ListenFile returns a Listener on a listening socket that another process created. The caller
+// closes f.
 func ListenFile(f *os.File, o Options) (*Listener, error) {
 	o.setDefaults()
 	if err := o.validate(); err != nil {
@@ -57,8 +58,8 @@ func (l *Listener) File() (*os.File, error) { return l.socket.File() }
 // KeepSocket keeps the socket's name when the Listener is closed: a successor listens there.
 func (l *Listener) KeepSocket() { l.socket.SetUnlinkOnClose(false) }
 
-// Retire accepts no more connections and keeps those that Serve has accepted: Serve returns when
-// its ctx ends. The socket's name remains for a successor.
+// Retire stops accepting connections and keeps the connections that Serve has accepted: Serve
+// returns when its ctx ends. The socket's name remains for a successor.
 func (l *Listener) Retire() error {
 	l.retired.Store(true)
 	l.KeepSocket()
@@ -68,9 +69,9 @@ func (l *Listener) Retire() error {
 // Close ends Serve.
 func (l *Listener) Close() error { return l.socket.Close() }
 
-// Serve accepts connections until ctx ends, then closes all that accept was called with and
-// returns nil. Accept runs in a goroutine of its connection and may refuse it with an error;
-// calls are served once it has returned nil.
+// Serve accepts connections until ctx ends, then closes all connections that it has passed to
+// accept and returns nil. accept runs in a goroutine of its connection and may refuse the
+// connection with an error; calls are served once it has returned nil.
 func (l *Listener) Serve(ctx context.Context, accept func(*Conn) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -90,7 +91,7 @@ func (l *Listener) Serve(ctx context.Context, accept func(*Conn) error) error {
 	return nil
 }
 
-// serveConn runs one connection until it ends or ctx does.
+// serveConn runs one connection until the connection or ctx ends.
 func (l *Listener) serveConn(ctx context.Context, socket *net.UnixConn, accept func(*Conn) error) {
 	stop := context.AfterFunc(ctx, func() { _ = socket.Close() })
 	conn, err := acceptHandshake(socket, &l.options)

@@ -7,7 +7,7 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// receive makes the message of d. Data in the slot is copied; data in the peer's heap is read in
+// receive returns the message of d. Data in the slot is copied; data in the peer's heap is read in
 // place, unless the heap is short.
 func (h *peerHeap) receive(d *desc, slot unsafe.Pointer) *call.Message {
 	var m *call.Message
@@ -35,7 +35,7 @@ func copyMessage(b []byte) *call.Message {
 	return m
 }
 
-// newMessage returns a message in private memory, small ones in one allocation.
+// newMessage returns a message in private memory. A small message takes a single allocation.
 func newMessage(size int) *call.Message {
 	switch {
 	case size <= 64:

@@ -11,37 +11,38 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// Options configure one side of a connection. The zero value works.
+// Options configure one side of a connection. The zero value selects the defaults.
 type Options struct {
-	// Handler serves the peer's calls. One that is a call.UnaryHandler too serves unary calls
-	// that way. Nil: the peer's calls are refused.
+	// Handler serves the peer's calls. A Handler that is also a call.UnaryHandler serves unary
+	// calls as such. Nil: the peer's calls are refused.
 	Handler call.Handler
 	// Inline declares that the Handler never blocks: unary calls run in the goroutine that reads
 	// the ring. Without it every call has a goroutine.
 	Inline bool
-	// Trust declares that the peer forwards calls of others: the Tenant of a head is then what
-	// the peer wrote, "" for a caller without identity, and so is Peer where it was written.
+	// Trust declares that the peer forwards calls of other callers: the Tenant of a head is then
+	// the value that the peer sent, "" for a caller without identity, and so is Peer if the peer
+	// sent one.
 	Trust bool
-	// Tenant names the tenant of a peer. Default: "uid:1000".
+	// Tenant returns the tenant of a peer. Default: "uid:1000".
 	Tenant func(Peer) string
-	// Heap is the size of each of the region's four heaps in bytes, a power of two from 64 KiB
-	// to 1 GiB. Memory that is never used is never allocated. Default: 32 MiB. The listener
-	// decides.
+	// Heap is the size of each of the region's four heaps in bytes, a power of two from 64 KiB to 1
+	// GiB. Memory that is never used is never allocated. Default: 32 MiB. The listener's value
+	// applies.
 	Heap int
-	// Slots is the length of each ring, a power of two from 8 to 4096. Default: 256. The
-	// listener decides.
+	// Slots is the length of each ring, a power of two from 8 to 4096. Default: 256. The listener's
+	// value applies.
 	Slots int
-	// MaxCalls bounds the calls in flight each way, and MaxCalls - MaxCalls/4 those of one
-	// service: calls beyond are refused with codes.ResourceExhausted. Default: 16384.
+	// MaxCalls bounds the calls in flight each way, and MaxCalls - MaxCalls/4 bounds the calls of
+	// one service: further calls are refused with codes.ResourceExhausted. Default: 16384.
 	MaxCalls int
 	// MaxBuffered bounds the bytes of streams that were received each way and not read: the
 	// stream that exceeds it ends with codes.ResourceExhausted. Default: 256 MiB.
 	MaxBuffered int
 	// MaxMessage bounds a received message in bytes. Default: 64 MiB.
 	MaxMessage int
-	// Handshake bounds the handshake. Default: 5 s.
+	// Handshake bounds the duration of the handshake. Default: 5 s.
 	Handshake time.Duration
-	// Logger gets connections that broke the protocol. Default: none.
+	// Logger logs peers that broke the protocol. Default: none.
 	Logger *slog.Logger
 
 	maxSleep time.Duration // overridden in tests

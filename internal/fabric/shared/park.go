@@ -7,21 +7,22 @@ import (
 )
 
 // A reader that sleeps on a futex occupies an operating system thread. That is the fastest way to
-// wake it, and a node with thousands of idle programs would have thousands of threads. So a
-// reader that was not rung for parkAfter parks: it waits on a channel, and the peer, which finds
-// "parked" in place of "asleep" in shared memory, writes byteRing to the socket. The goroutine
-// that watches the socket, without a thread, passes it on.
+// wake it, but a node with thousands of idle programs would have thousands of threads. So a reader
+// whose bell did not ring for parkAfter parks: it waits on a channel, and the peer, which finds
+// "parked" in place of "asleep" in shared memory, writes byteRing to the socket. The goroutine that
+// watches the socket, which occupies no thread, wakes the reader.
 const (
 	// parkAfter is how long a reader sleeps on the futex before it parks.
 	parkAfter = 10 * time.Millisecond
-	// parkedSleeps is how many times longer than on the futex a reader stays parked at most. As
-	// with maxSleep, only a peer that tampers with the bells makes the bound necessary.
+	// parkedSleeps bounds how long a reader stays parked, in multiples of its longest sleep on the
+	// futex. As with maxSleep, only a peer that tampers with the bells makes the bound necessary.
 	parkedSleeps = 20
 	// byteRing is the byte on the socket that wakes the parked readers of the receiver.
 	byteRing = 'B'
 )
 
-// sleep waits until the bell rings after old, or for a while. Only the reader calls it.
+// sleep waits until the bell rings after old, or its time limit has passed. Only the reader calls
+// it.
 func (e *laneEnd) sleep(old uint32) {
 	limit := e.conn.options.maxSleep
 	switch {

@@ -3,17 +3,17 @@ package shared
 import "time"
 
 // The reader of a callee's ring serves unary calls itself as long as they come one at a time:
-// passing the reader's role on for every call costs a thread switch, which is most of what a
-// short call costs. A watcher passes the role on when a handler takes long. After calls were
-// seen to wait behind a handler, the role is passed on before the next ones.
+// passing the reader's role on for every call costs a thread switch, which is most of the cost of a
+// short call. A watcher passes the role on when a handler takes long. After calls were seen to wait
+// behind a handler, the role is passed on before the next calls.
 const (
 	// watchInterval is the period of the watcher: a call behind a blocking handler waits at most
 	// twice as long.
 	watchInterval = 200 * time.Microsecond
-	// maxIdleTicks is after how many periods without a call the watcher ends.
+	// maxIdleTicks is the number of periods without a call after which the watcher ends.
 	maxIdleTicks = 100
-	// eagerCalls is for how many calls the role is passed on beforehand after calls were seen to
-	// wait.
+	// eagerCalls is the number of calls before which the role is passed on, after calls were seen
+	// to wait.
 	eagerCalls = 256
 )
 
@@ -26,7 +26,7 @@ type readerRole struct {
 	eager    int
 }
 
-// lendRole decides that the reader serves s without passing its role on.
+// lendRole decides whether the reader serves s without passing its role on.
 func (c *callee) lendRole(s *served) bool {
 	if !s.single || c.readerRole.eager > 0 || c.in.waiting() {
 		c.readerRole.eager = max(0, c.readerRole.eager-1)
@@ -47,7 +47,8 @@ func (c *callee) lendRole(s *served) bool {
 	return true
 }
 
-// reclaimRole ends what lendRole began. It reports whether this goroutine is still the reader.
+// reclaimRole ends the state that lendRole began. It reports whether this goroutine is still the
+// reader.
 func (c *callee) reclaimRole() bool {
 	c.mu.Lock()
 	still := c.readerRole.lent
@@ -56,7 +57,7 @@ func (c *callee) reclaimRole() bool {
 	return still
 }
 
-// detectWaiting notes whether calls arrived while a handler ran. It runs before the response is
+// detectWaiting records whether calls arrived while a handler ran. It runs before the response is
 // sent, since the caller may call again at once. The mutex is held.
 func (c *callee) detectWaiting() {
 	// While the reader runs a handler its position does not change.

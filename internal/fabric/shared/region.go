@@ -35,7 +35,7 @@ func (g geometry) direction() int    { return g.slots*slotSize + 8*g.units() + g
 func (g geometry) size() int         { return pageSize + 4*g.direction() }
 func (g geometry) offset(at int) int { return pageSize + at*g.direction() }
 
-// newRegion makes the memory of a connection, sealed against truncation.
+// newRegion creates the memory of a connection, sealed against truncation.
 func newRegion(g geometry) (*os.File, error) {
 	f, err := memfd.New("outboard-calls", int64(g.size()))
 	if err != nil {
@@ -44,7 +44,7 @@ func newRegion(g geometry) (*os.File, error) {
 	return f, nil
 }
 
-// verifyRegion verifies that f has the size of g and is sealed against changes of it.
+// verifyRegion verifies that f has the size of g and is sealed against changes of its size.
 func verifyRegion(f *os.File, g geometry) error {
 	size, err := memfd.VerifyShared(f)
 	if err != nil {

@@ -15,7 +15,7 @@ type producer struct {
 	slots unsafe.Pointer
 	n     uint32
 	words struct{ taken, want *atomic.Uint32 }
-	bell  shm.Bell // the consumer's
+	bell  shm.Bell // the consumer's bell
 
 	mu                 sync.Mutex
 	produced, consumed uint32 // private copies; the shared words are only trusted within bounds
@@ -31,8 +31,8 @@ func (r *region) bell(direction int) shm.Bell {
 	return shm.Bell{Word: r.word(direction, offBell), Sleeper: r.word(direction, offSleeper), Notify: r.notifyPeer}
 }
 
-// post publishes d with the content of its slot. False: the ring is full, and the consumer rings
-// this side's bell when there is space.
+// post publishes d with the content of its slot. It returns false if the ring is full: then the
+// consumer rings this side's bell when there is space.
 func (p *producer) post(d *desc, head, data []byte) (bool, error) {
 	p.mu.Lock()
 	ok, err := p.hasSpace()
@@ -57,7 +57,7 @@ func (p *producer) hasSpace() (bool, error) {
 	return p.refreshConsumed()
 }
 
-// refreshConsumed reads the consumer's index.
+// refreshConsumed reads the consumer's index, and reports whether there is space.
 func (p *producer) refreshConsumed() (bool, error) {
 	taken := p.words.taken.Load()
 	if taken-p.consumed > p.produced-p.consumed {

@@ -43,7 +43,7 @@ func (e *laneEnd) send(ctx context.Context, p call.Priority, d *desc, head, data
 	return err
 }
 
-// moveToHeap moves to the heap what does not fit into the slot.
+// moveToHeap moves the parts that do not fit into the slot to the heap.
 func (e *laneEnd) moveToHeap(ctx context.Context, p call.Priority, d *desc, head, data *[]byte) error {
 	if len(*data) > inlineSize || len(*head) <= inlineSize && len(*head)+len(*data) > inlineSize {
 		if err := e.copyToHeap(ctx, p, d, &d.data, data); err != nil {

@@ -18,14 +18,14 @@ import (
 const (
 	// window is the flow-control window of a stream in bytes, each way.
 	window = 1 << 20
-	// overhead is what a message costs of the window besides its bytes.
+	// overhead is the cost of a message in the window in addition to its bytes.
 	overhead = slotSize
 	// chunkSize is the size of the chunks of a message that exceeds a heap block.
 	chunkSize = 256 << 10
 )
 
-// A stream is what both sides of a streaming call have in common. The end's mutex guards all but
-// the first fields.
+// A stream is the state that both sides of a streaming call have in common. The end's mutex guards
+// the fields from recv to overflow.
 type stream struct {
 	e        *laneEnd
 	id       callID
@@ -34,11 +34,11 @@ type stream struct {
 
 	recv, send waiter
 	chunks     fifo.Queue[chunk]
-	uncredited int  // cost of what was received and not credited
-	consumed   int  // the part of it that has been read
-	credit     int  // what this side may still send
-	closed     bool // nothing more is received
-	over       bool // nothing more is sent
+	uncredited int  // cost of the chunks that were received and not credited
+	consumed   int  // the part of uncredited that has been read
+	credit     int  // cost of the chunks that this side may still send
+	closed     bool // no more chunks are received
+	over       bool // no more chunks are sent
 	overflow   bool // more was received than the connection may buffer
 
 	sending sync.Mutex
@@ -49,7 +49,7 @@ type chunk struct {
 	m     *call.Message
 	more  bool
 	total uint64
-	// counted is the part of laneEnd.buffered.
+	// counted is the chunk's part of laneEnd.buffered.
 	counted int
 }
 
@@ -94,7 +94,7 @@ func (s *stream) addCredit(n uint64) error {
 	return nil
 }
 
-// next returns the next message; io.EOF: there is none.
+// next returns the next message, or io.EOF if there is none.
 func (s *stream) next(ctx context.Context) (*call.Message, error) {
 	first, err := s.pop(ctx)
 	if err != nil || !first.more {

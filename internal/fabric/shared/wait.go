@@ -9,13 +9,13 @@ import (
 // it necessary.
 const maxSleep = 500 * time.Millisecond
 
-// A waiter is a goroutine that waits for the peer, or could. Its event sets ready. The end's
-// mutex guards all fields.
+// A waiter is a goroutine that waits, or may wait, for an event of the peer. The event sets ready.
+// The end's mutex guards all fields.
 type waiter struct {
 	wake       chan struct{} // has capacity one
 	ready      bool
 	parked     bool
-	seen       uint32 // of a blocked sender: released before its last attempt
+	seen       uint32 // of a blocked sender: the result of released before its last attempt
 	prev, next *waiter
 }
 
@@ -68,8 +68,8 @@ func (q *waiterList) remove(w *waiter) {
 	w.prev, w.next = nil, nil
 }
 
-// await returns nil when w is ready, else why it never will be. Where no goroutine reads the
-// ring, the calling one does.
+// await waits until w is ready. An error is the reason that w will never be ready. If no goroutine
+// reads the ring, the calling goroutine does.
 func (e *laneEnd) await(ctx context.Context, w *waiter) error {
 	e.mu.Lock()
 	err := e.awaitLocked(ctx, w)
@@ -95,8 +95,8 @@ func (e *laneEnd) awaitLocked(ctx context.Context, w *waiter) error {
 	}
 }
 
-// promoteReader makes a waiting goroutine the reader when there is none: the newest, which has
-// the longest to wait, since replies come in order.
+// promoteReader makes a waiting goroutine the reader if there is no reader: the newest goroutine,
+// which has the longest to wait, since replies come in order.
 func (e *laneEnd) promoteReader() {
 	if !e.reading && e.parked.last != nil {
 		e.parked.last.signal()

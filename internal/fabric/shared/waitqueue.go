@@ -57,7 +57,7 @@ func (e *laneEnd) acquire(ctx context.Context, which int, p call.Priority, try f
 	return e.closeOnViolation(e.waitTurn(ctx, which, rank(p), try))
 }
 
-// closeOnViolation ends the connection when err says that the peer broke the protocol.
+// closeOnViolation ends the connection if err reports that the peer broke the protocol.
 func (e *laneEnd) closeOnViolation(err error) error {
 	if err == nil || !isViolation(err) {
 		return err
@@ -66,12 +66,12 @@ func (e *laneEnd) closeOnViolation(err error) error {
 	return e.conn.reason()
 }
 
-// maxOvertakes is how many sends may overtake a waiting sender of their own priority. Without any
-// overtaking, senders that find the ring full once would pass it from one to the other with a
-// goroutine switch for each message (a lock convoy).
+// maxOvertakes is the number of sends that may overtake a waiting sender of their own priority.
+// Without any overtaking, senders that find the ring full once would pass it from one to the other
+// with a goroutine switch for each message (a lock convoy).
 const maxOvertakes = 32
 
-// outranked reports whether a sender of priority p has to queue behind those that wait.
+// outranked reports whether a sender of priority p has to queue behind the waiting senders.
 func (e *laneEnd) outranked(which, p int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -85,7 +85,7 @@ func (e *laneEnd) outranked(which, p int) bool {
 	return false
 }
 
-// waitTurn queues the sender.
+// waitTurn queues the sender, and calls try in its turn until it succeeds.
 func (e *laneEnd) waitTurn(ctx context.Context, which, p int, try func() (bool, error)) error {
 	w := newWaiter()
 	e.mu.Lock()
@@ -116,7 +116,7 @@ func (e *laneEnd) waitTurn(ctx context.Context, which, p int, try func() (bool, 
 	}
 }
 
-// released counts what the peer of e has released of a resource.
+// released returns the count of units of a resource that the peer of e has released.
 func released(e *laneEnd, which int) uint32 {
 	if which == ringSlot {
 		return e.out.words.taken.Load()
@@ -131,9 +131,9 @@ func (e *laneEnd) wakeSenders() {
 	e.mu.Unlock()
 }
 
-// wakeReleased is wakeSenders for what the peer has released since the senders' last attempts. The
-// reader, which calls it, may be the first sender itself: it would never sleep if each attempt led
-// to the next.
+// wakeReleased lets the first sender of each queue try again if the peer has released units since
+// the sender's last attempt. The reader, which calls it, may be the first sender itself: it would
+// never sleep if each attempt led to the next.
 func (e *laneEnd) wakeReleased() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
