@@ -25,7 +25,7 @@ type Conn struct {
 	streams    map[uint32]*Stream
 	lastPeerID uint32 // the greatest stream id that the peer has opened
 	budget     int
-	// acceptors are called for streams of their methods.
+	// acceptors holds the acceptors of streams, by method.
 	acceptors map[string]*acceptor
 
 	peerStreams atomic.Int32  // open streams that the peer began; changed with mu held
@@ -40,7 +40,7 @@ type Conn struct {
 	// handshaken is ready as a flag, which is cheaper to read.
 	handshaken atomic.Bool
 	done       chan struct{}
-	closing    atomic.Bool // by this side
+	closing    atomic.Bool // this side closes the connection
 	failing    sync.Once
 	err        error // set before done is closed
 	// readEnded is closed when the reader has ended.
@@ -51,14 +51,14 @@ type Conn struct {
 // maxUnaccepted bounds the streams that wait for Accept.
 const maxUnaccepted = 256
 
-// Client runs the side of a connection that dialled.
+// Client returns a Conn over nc, as the side that dialled.
 func Client(nc net.Conn, o Options) *Conn { return newConn(nc, o, 1) }
 
-// Server runs the side of a connection that accepted.
+// Server returns a Conn over nc, as the side that accepted.
 func Server(nc net.Conn, o Options) *Conn { return newConn(nc, o, 2) }
 
 // Dial connects to addr over TCP with TLS and waits for the handshake. Both sides present
-// certificates; t has the trusted ones.
+// certificates; t has the trusted certificates.
 func Dial(ctx context.Context, addr string, t *tls.Config, o Options) (*Conn, error) {
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "tcp", addr)
@@ -152,16 +152,16 @@ func (c *Conn) Peer() []*x509.Certificate {
 	return nil
 }
 
-// RTT is the smoothed round-trip time of pings; 0 before the first answer.
+// RTT returns the smoothed round-trip time of pings; 0 before the first answer.
 func (c *Conn) RTT() time.Duration { return time.Duration(c.live.rtt.Load()) }
 
-// Done is closed when the connection has ended.
+// Done returns a channel that is closed when the connection has ended.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// MaxStreams is the limit of open streams in each direction.
+// MaxStreams returns the limit of open streams in each direction.
 func (c *Conn) MaxStreams() int { return c.o.MaxStreams }
 
-// Err returns why the connection ended; nil while it lives.
+// Err returns why the connection ended, or nil while it lives.
 func (c *Conn) Err() error {
 	select {
 	case <-c.done:
@@ -181,7 +181,7 @@ func (c *Conn) Lost() bool {
 // ErrClosed is returned for connections and streams that this side has closed.
 var ErrClosed = &outboard.Error{Op: "fabric", Kind: outboard.Other, Err: net.ErrClosed}
 
-// Close sends what is queued and a GOAWAY, ends all streams and waits for the connection's
+// Close sends the queued frames and a GOAWAY, ends all streams and waits for the connection's
 // goroutines.
 func (c *Conn) Close() error {
 	if c.closing.Swap(true) {
@@ -194,7 +194,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// goAway sends what is queued and a GOAWAY, and waits for a moment until the peer closes:
+// goAway sends the queued frames and a GOAWAY, and waits for a moment until the peer closes:
 // closing at once could discard bytes that the peer has not read yet.
 func (c *Conn) goAway(kind outboard.Kind, text string) {
 	linger := c.o.DeadAfter / 8
@@ -209,11 +209,11 @@ func (c *Conn) goAway(kind outboard.Kind, text string) {
 	}
 }
 
-// fail ends the connection; the first error stands.
+// fail ends the connection. The error of the first call is the connection's.
 func (c *Conn) fail(err error) {
 	c.failing.Do(func() {
 		if c.closing.Load() {
-			err = ErrClosed // the peer closes because of our GOAWAY
+			err = ErrClosed // the peer closes because of this side's GOAWAY
 		}
 		// A handshake that failed is Handshake's error.
 		if outboard.KindOf(err) == outboard.Protocol && c.isReady() {
@@ -295,7 +295,7 @@ func (c *Conn) Accept(ctx context.Context) (*Stream, error) {
 	}
 }
 
-// register adds a stream to the table; false: the connection has ended.
+// register adds a stream to the table. It returns false if the connection has ended.
 func (c *Conn) register(s *Stream) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

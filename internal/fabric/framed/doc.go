@@ -16,10 +16,10 @@
 //
 // # Flow control
 //
-// A receiver grants credit to each stream and accepts nothing beyond it. The goroutine that
-// reads the connection therefore never waits for a slow consumer of one stream: other streams
-// and pings pass, and a stream without credit does not make the peer look dead. A connection
-// buffers at most MaxStreams initial windows plus Options.Budget bytes.
+// A receiver grants credit to each stream and accepts no bytes beyond it. The goroutine that reads
+// the connection therefore never waits for a slow consumer of one stream: other streams and pings
+// pass, and a stream without credit does not make the peer look dead. A connection buffers at most
+// MaxStreams initial windows plus Options.Budget bytes.
 //
 // # Liveness
 //
@@ -35,13 +35,12 @@
 //
 // # Metrics
 //
-// Options.Observer is told of connections, streams, bytes each way and round trips, and of how
-// connections ended. Package connmetrics counts them for Prometheus.
+// Options.Observer observes connections, streams, bytes each way and round trips, and the ends of
+// connections. Package connmetrics counts them for Prometheus.
 //
 // # Concurrency
 //
-// All methods may be called from several goroutines. Reads of one stream exclude each other, and
-// so do its writes. Lock order: receiveSide.turn or sendSide.turn, then Stream.mu;
-// frameWriter.lock, then frameWriter.queue; never one of the first two together with one of the
-// others in the opposite order; Conn.mu is a leaf.
+// All methods may be called from several goroutines. Reads of one stream exclude each other, and so
+// do its writes. Lock order: receiveSide.turn or sendSide.turn, then Stream.mu, then
+// frameWriter.lock, then frameWriter.queue; Conn.mu is a leaf.
 package framed

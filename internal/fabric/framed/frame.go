@@ -38,7 +38,8 @@ const (
 	frameGoAway frameType = 8
 )
 
-// frameLimits are the bounds of each frame type's payload, and whether it belongs to a stream.
+// frameLimits has the bounds of the payload of each frame type, and whether the frame belongs to a
+// stream.
 var frameLimits = [...]struct {
 	least, most int
 	onStream    bool
@@ -82,7 +83,7 @@ func parseHeader(b []byte) (header, error) {
 	return h, nil
 }
 
-// violation is the error for a peer that breaks the protocol.
+// violation returns the error for a peer that breaks the protocol.
 func violation(format string, args ...any) error {
 	return outboard.Errorf(outboard.Protocol, "fabric", format, args...)
 }
@@ -109,7 +110,7 @@ func appendPing(b []byte, typ frameType, stamp uint64) []byte {
 	return binary.LittleEndian.AppendUint64(header{typ, 8, 0}.append(b), stamp)
 }
 
-// appendError encodes RESET and GOAWAY: an error's kind and text.
+// appendError encodes a RESET or a GOAWAY: an error's kind and text.
 func appendError(b []byte, typ frameType, stream uint32, kind outboard.Kind, text string) []byte {
 	for len(text) > maxText || !utf8.ValidString(text) {
 		text = truncateText(text)
@@ -119,7 +120,7 @@ func appendError(b []byte, typ frameType, stream uint32, kind outboard.Kind, tex
 	return append(b, text...)
 }
 
-// truncateText makes text valid UTF-8 that fits.
+// truncateText converts text to valid UTF-8 of at most maxText bytes.
 func truncateText(text string) string {
 	valid := fmt.Sprintf("%.1000q", text) // quoting makes any bytes valid
 	return valid[:min(len(valid), maxText)]

@@ -18,11 +18,11 @@ type handover struct {
 const (
 	// watchInterval is the watcher's period; work that spans two periods is long.
 	watchInterval = time.Millisecond
-	// maxIdleTicks is after how many periods without work the watcher sleeps.
+	// maxIdleTicks is the number of periods without work after which the watcher sleeps.
 	maxIdleTicks = 64
 )
 
-// beginWork precedes the work.
+// beginWork marks the beginning of work, and returns the number that stands for it.
 func (s *handover) beginWork() uint64 {
 	n := s.count.Add(1)
 	if !s.watching.Load() {
@@ -34,7 +34,7 @@ func (s *handover) beginWork() uint64 {
 	return n
 }
 
-// end follows the work that began with n. False: another goroutine reads now.
+// end marks the end of the work that began with n. It returns false if another goroutine reads now.
 func (s *handover) end(n uint64) bool { return s.count.CompareAndSwap(n, n+1) }
 
 // claim ends the work that began with n on behalf of its goroutine.
@@ -80,8 +80,8 @@ func (c *Conn) watchLoop(r *reader) {
 	}
 }
 
-// flushAsReader writes what is queued, or wakes the flush loop where that might block. False:
-// another goroutine reads now.
+// flushAsReader writes the queued frames, or wakes the flush loop if that might block. It returns
+// false if another goroutine reads now.
 func (c *Conn) flushAsReader() bool {
 	if c.out.lock.contended() {
 		c.out.queue.wake()

@@ -10,7 +10,7 @@ import (
 // liveness sends pings, measures round trips and detects a dead peer.
 type liveness struct {
 	conn   *Conn
-	pongs  int          // of the first ones; owned by the reader
+	pongs  int          // received so far; owned by the reader
 	rtt    atomic.Int64 // smoothed, in nanoseconds
 	minRTT atomic.Int64
 }
@@ -68,11 +68,12 @@ func (l *liveness) handlePong(stamp uint64) {
 	}
 }
 
-// initialPings follow each other at the start, while the connection is idle: later pongs queue
-// behind other streams' frames, and an overestimated round trip widens windows until it is one.
+// initialPings is the number of pings that follow each other at the start, while the connection is
+// idle: later pongs queue behind other streams' frames, and an overestimated round trip widens
+// windows until round trips are as long.
 const initialPings = 8
 
-// shortestRTT is the shortest round trip so far, and a second before the first.
+// shortestRTT returns the shortest round trip so far, or a second before the first.
 func (l *liveness) shortestRTT() time.Duration {
 	if least := l.minRTT.Load(); least > 0 {
 		return time.Duration(least)

@@ -15,10 +15,10 @@ type Observer interface {
 	// shutdown in good order, "refused" after a failed handshake, otherwise the kind
 	// of the error.
 	ConnClosed(c *Conn, end string)
-	// StreamOpened tells a stream that this side opened (local) from one of the peer's.
+	// StreamOpened is called for each stream; local reports that this side opened it.
 	StreamOpened(local bool)
 	RoundTrip(d time.Duration)
-	// BytesSent and BytesReceived count what is on the wire, encryption included.
+	// BytesSent and BytesReceived count the bytes on the wire, encryption included.
 	BytesSent(n int)
 	BytesReceived(n int)
 }
@@ -33,7 +33,7 @@ func (noObserver) RoundTrip(time.Duration)  {}
 func (noObserver) BytesSent(int)            {}
 func (noObserver) BytesReceived(int)        {}
 
-// endOf classifies why a connection ended; handshaken says that its handshake was over.
+// endOf classifies why a connection ended; handshaken reports that its handshake was over.
 func endOf(err error, handshaken bool) string {
 	switch {
 	case errors.Is(err, ErrClosed), errors.Is(err, errPeerClosed):
@@ -44,7 +44,7 @@ func endOf(err error, handshaken bool) string {
 	return outboard.KindOf(err).String()
 }
 
-// OpenStreams counts the streams that are open, those of both sides.
+// OpenStreams returns the number of open streams, of both sides.
 func (c *Conn) OpenStreams() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

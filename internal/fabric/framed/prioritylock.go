@@ -18,7 +18,7 @@ const (
 	classes = 4
 )
 
-// maxSkips is how often higher classes may overtake a waiting lower one.
+// maxSkips is the number of times that higher classes may overtake a waiting lower class.
 const maxSkips = 15
 
 // priorityLock is a lock whose holder writes one frame to the connection. The highest waiting
@@ -40,7 +40,7 @@ func (t *priorityLock) init() {
 	}
 }
 
-// announce adds n announced frames of a class; -1 withdraws one.
+// announce announces n more frames of a class; -1 withdraws the announcement of one.
 func (t *priorityLock) announce(class, n int) {
 	t.mu.Lock()
 	t.announced[class] += n
@@ -70,7 +70,7 @@ func (t *priorityLock) lock(class int) {
 	t.granted[class]--
 }
 
-// tryLock is lock without waiting.
+// tryLock acquires the lock if it is free, and reports whether it was.
 func (t *priorityLock) tryLock() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,7 +88,8 @@ func (t *priorityLock) unlock() {
 	t.mu.Unlock()
 }
 
-// grant passes the lock on. Locks: t.mu is held, and the lock free.
+// grant passes the lock to a waiting goroutine, if there is one. Locks: t.mu is held, and the lock
+// free.
 func (t *priorityLock) grant() {
 	class := t.next()
 	if class < 0 {
@@ -124,7 +125,7 @@ func (t *priorityLock) next() int {
 	return t.nextContended(top, lowest)
 }
 
-// nextContended chooses while a class below the highest waits.
+// nextContended chooses the next class, or -1, while a class below the highest waits.
 func (t *priorityLock) nextContended(top, lowest int) int {
 	t.skipped++
 	if t.skipped > maxSkips {

@@ -13,7 +13,7 @@ type queue struct {
 	spaceFreed sync.Cond
 	pending    []byte
 	spare      []byte
-	claimed    bool // some goroutine is responsible for writing what is pending
+	claimed    bool // some goroutine is responsible for writing the pending frames
 	ended      bool
 	next       atomic.Uint32 // the id of the next stream that this side opens
 	wakeup     chan struct{} // wakes the flush loop
@@ -45,9 +45,9 @@ func (q *queue) end() {
 	q.wake()
 }
 
-// open assigns the next id and queues its OPEN together with p, since ids must rise on the wire.
-// With claim set it reports whether the caller has to flush; without, the frames wait for the
-// caller's next write.
+// open assigns the next id to a stream and queues its OPEN together with p, since ids must rise on
+// the wire. With claim set it reports whether the caller has to flush; without, the frames wait for
+// the caller's next write.
 func (q *queue) open(c *Conn, o Opening, p Piece, claim bool) (s *Stream, mine bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -158,8 +158,8 @@ func (q *queue) dequeueAll() []byte {
 	return b
 }
 
-// putBack returns the slice of take. It reports whether frames were added meanwhile; if not, and
-// over is set, the claim ends.
+// putBack gives the slice of dequeueAll back. It reports whether frames were added meanwhile; if
+// not, and over is set, the claim ends.
 func (q *queue) putBack(b []byte, over bool) (more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -45,7 +45,7 @@ func (c *Conn) handshake() error {
 	return nil
 }
 
-// handshakeError classifies a failed handshake. What is neither a broken connection nor a
+// handshakeError classifies a failed handshake. An error that is neither a broken connection nor a
 // foreign protocol is the rejection of a certificate.
 func handshakeError(err error) error {
 	kind := outboard.Denied
@@ -81,7 +81,7 @@ func (r *reader) readPreface() error {
 	head, err := r.in.Peek(headerSize)
 	if err != nil {
 		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
-			return handshakeError(err) // TLS 1.3: the server's rejection of our certificate arrives late
+			return handshakeError(err) // TLS 1.3: the server rejects this side's certificate late
 		}
 		return connectionLost(err)
 	}
@@ -92,7 +92,7 @@ func (r *reader) readPreface() error {
 	return err
 }
 
-// connectionLost converts an end of the connection without GOAWAY.
+// connectionLost converts the error of a connection that ended without GOAWAY.
 func connectionLost(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return &outboard.Error{Op: "fabric", Kind: outboard.Unreachable, Err: errors.New("peer hung up")}
@@ -169,7 +169,7 @@ func connectionLostUnlessNil(err error) error {
 	return connectionLost(err)
 }
 
-// errPeerClosed is the end of a connection that the peer closed in good order.
+// errPeerClosed is the error of a connection that the peer closed in good order.
 var errPeerClosed = errors.New("peer closed the connection")
 
 func parseGoAway(p []byte) error {
@@ -186,8 +186,8 @@ func parseGoAway(p []byte) error {
 	return &outboard.Error{Op: "fabric", Kind: kind, Err: errors.New(text)}
 }
 
-// lookup returns the stream; nil: it has ended, and frames for it may still arrive. An id that
-// was never opened is a violation.
+// lookup returns the stream, or nil if it has ended: frames for it may still arrive. An id that was
+// never opened is a violation.
 func (r *reader) lookup(id uint32) (*Stream, error) {
 	c := r.c
 	c.mu.Lock()
@@ -245,9 +245,9 @@ func (r *reader) handleOpen(id uint32, payload []byte) error {
 	return nil
 }
 
-// enqueueAccept queues s for Accept, or for an acceptor that Handle adds later. It runs under
-// the lock under which the acceptor was looked up, so that Handle, which takes that lock first,
-// finds s. False: the queue is full.
+// enqueueAccept queues s for Accept, or for an acceptor that Handle adds later. It runs under the
+// lock under which the acceptor was looked up, so that Handle, which takes that lock first, finds
+// s. It returns false if the queue is full.
 func (r *reader) enqueueAccept(s *Stream) bool {
 	c := r.c
 	select {
@@ -258,7 +258,7 @@ func (r *reader) enqueueAccept(s *Stream) bool {
 	}
 }
 
-// newPeersStream makes a stream of an OPEN, whose bytes remain the reader's.
+// newPeersStream returns the stream of an OPEN, whose bytes still belong to the reader.
 func newPeersStream(c *Conn, id uint32, to *acceptor, method, head []byte) *Stream {
 	if to != nil {
 		return newStream(c, id, to.method, nil)
@@ -297,7 +297,7 @@ func (r *reader) handleCredit(id, n uint32) error {
 	return nil
 }
 
-// handleEnd returns a receiver that has work to do now.
+// handleEnd processes an END. It returns the stream's receiver if that has work to do now.
 func (r *reader) handleEnd(id uint32) (Receiver, error) {
 	s, err := r.lookup(id)
 	if s == nil || err != nil {

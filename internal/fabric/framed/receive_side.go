@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// receiveSide passes what the peer sends on one stream to Read, to a sink or to a receiver. The stream's
-// mu guards its fields, except turn.
+// receiveSide passes the bytes that the peer sends on one stream to Read, to a sink or to a
+// receiver. The stream's mu guards its fields, except turn.
 type receiveSide struct {
 	stream *Stream
 	turn   sync.Mutex // held by the goroutine that reads the stream
@@ -15,7 +15,7 @@ type receiveSide struct {
 	readBuf  []byte // the slice of a waiting Read; nil: none waits
 	filling  bool   // the connection's reader is writing into readBuf
 	filled   int
-	sink     Sink // commits what the reader has filled instead of waking a Read
+	sink     Sink // commits the bytes that the reader has read, instead of waking a Read
 	window   receiveWindow
 	eof      bool
 	err      error
@@ -45,8 +45,8 @@ func (r *receiveSide) receive(p []byte) (n, grant int, err error) {
 	return n, r.creditFor(n), nil
 }
 
-// waitFilled offers p to the connection's reader until something has arrived. While the reader
-// fills p only the reader ends the wait.
+// waitFilled offers p to the connection's reader until bytes have arrived. While the reader fills p
+// only the reader ends the wait.
 func (r *receiveSide) waitFilled(p []byte) {
 	for r.buffered.size == 0 && r.filled == 0 && r.err == nil && !r.eof || r.filling {
 		r.readBuf = p
@@ -111,7 +111,8 @@ func (r *receiveSide) storeChunk(c *chunk) Receiver {
 	return nil
 }
 
-// copyStep copies buffered bytes, or lets the reader fill the sink until something stops it.
+// copyStep copies buffered bytes, or lets the connection's reader fill the sink until waitForSink
+// returns.
 func (r *receiveSide) copyStep(sink Sink, buffer []byte) error {
 	r.stream.mu.Lock()
 	if r.buffered.size == 0 && r.err == nil && !r.eof {
@@ -137,7 +138,7 @@ func (r *receiveSide) copyStep(sink Sink, buffer []byte) error {
 	return over
 }
 
-// waitForSink returns when the sink is full, data was buffered instead, or the stream has ended.
+// waitForSink waits until the sink is full, data was buffered instead, or the stream has ended.
 // Locks: stream.mu is held.
 func (r *receiveSide) waitForSink(sink Sink, buffer []byte) {
 	r.sink, r.readBuf = sink, buffer[:min(len(buffer), relayPiece)]
@@ -147,8 +148,8 @@ func (r *receiveSide) waitForSink(sink Sink, buffer []byte) {
 	r.sink, r.readBuf = nil, nil
 }
 
-// sinkFilled commits n bytes that the connection's reader has put into the space, and reserves
-// the next. Locks: stream.mu is held.
+// sinkFilled commits n bytes that the connection's reader has read into the reserved space, and
+// reserves more. Locks: stream.mu is held.
 func (r *receiveSide) sinkFilled(n int) error {
 	r.sink.Commit(n)
 	buffer := r.sink.TryReserve()
@@ -164,7 +165,7 @@ func (r *receiveSide) sinkFilled(n int) error {
 	return r.stream.conn.out.queue.push(func(b []byte) []byte { return appendCredit(b, r.stream.id, uint32(grant)) }, false)
 }
 
-// readEnd is why no more bytes follow; nil: more may. Locks: stream.mu is held.
+// readEnd returns why no more bytes follow, or nil if more may. Locks: stream.mu is held.
 func (r *receiveSide) readEnd() error {
 	switch {
 	case r.buffered.size > 0:

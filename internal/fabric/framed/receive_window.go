@@ -7,12 +7,12 @@ type receiveWindow struct {
 	conn      *Conn
 	size      int
 	borrowed  int       // the part of size that comes from the connection's budget
-	credit    int       // what the peer may still send
+	credit    int       // bytes that the peer may still send
 	consumed  int       // bytes read since the last grant
 	lastGrant time.Time // when the window was last considered for growth
 }
 
-// grant returns what was consumed, and by how much the window grows, as credit for the peer.
+// grant returns the bytes consumed, and the growth of the window, as credit for the peer.
 func (w *receiveWindow) grant() int {
 	credit := w.consumed
 	w.consumed = 0
@@ -26,8 +26,8 @@ func (w *receiveWindow) grant() int {
 	return credit
 }
 
-// expect returns the credit with which the peer can send n bytes at once, beyond what it has. The
-// connection's budget and Options.Window bound the widening.
+// expect returns the credit with which the peer can send n bytes at once, in addition to its
+// present credit. The connection's budget and Options.Window bound the widening.
 func (w *receiveWindow) expect(n int) (grant int) {
 	if w.credit >= n {
 		return 0
@@ -43,11 +43,12 @@ func (w *receiveWindow) expect(n int) (grant int) {
 	return grant
 }
 
-// secondWindow is the window of a stream that uses up its first one.
+// secondWindow is the window of a stream that has used up its first window.
 const secondWindow = 512 << 10
 
-// increase is by how much to widen the window. It is wide enough when half of it lasts for more than
-// two round trips: a wider one would only fill queues in front of other streams' frames.
+// increase returns the number of bytes by which to widen the window. A window is wide enough when
+// half of it lasts for more than two round trips: a wider one would only fill queues in front of
+// other streams' frames.
 func (w *receiveWindow) increase() int {
 	most := w.conn.o.Window - w.size
 	if w.conn.o.BothWays {

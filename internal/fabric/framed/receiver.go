@@ -13,17 +13,17 @@ import (
 // goroutine switch for each piece. All methods but Work must return at once. Only Failed may be
 // called concurrently with the others.
 type Receiver interface {
-	// Buffer returns where the next bytes are read into; more is how many there are. Nil: they
-	// are discarded.
+	// Buffer returns the slice into which the next bytes are read; more is the number of these
+	// bytes. Nil: they are discarded.
 	Buffer(more int) []byte
-	// Filled reports that the first n bytes of the last Buffer have been read. It returns for
-	// how many bytes the peer may have credit again; see [Stream.Consumed].
+	// Filled reports that the first n bytes of the last Buffer have been read. It returns the
+	// number of bytes for which the peer may have credit again; see [Stream.Consumed].
 	Filled(n int) (took int)
-	// Ended is the peer's CloseWrite. It returns whether to call Work.
+	// Ended is called on the peer's CloseWrite. It reports whether to call Work.
 	Ended() (work bool)
-	// Work may take its time: then another goroutine continues reading.
+	// Work may take long: then another goroutine continues reading.
 	Work()
-	// Failed is the peer's Reset, or the end of the connection.
+	// Failed is called on the peer's Reset, or at the end of the connection.
 	Failed(err error)
 }
 
@@ -32,7 +32,7 @@ type Receiver interface {
 type Acceptor func(s *Stream, header []byte) (Receiver, error)
 
 // Handle passes streams that the peer opens with method to accept instead of Accept, including
-// those that Accept has not returned yet.
+// streams that Accept has not returned yet.
 func (c *Conn) Handle(method string, accept Acceptor) {
 	c.mu.Lock()
 	if c.acceptors == nil {
@@ -49,7 +49,7 @@ func (c *Conn) Handle(method string, accept Acceptor) {
 	}
 }
 
-// acceptor has the method's name as a string for its streams.
+// acceptor is an Acceptor with its method's name, a string that its streams share.
 type acceptor struct {
 	method string
 	accept Acceptor
@@ -75,7 +75,7 @@ func (c *Conn) reassign(s *Stream, method string, accept Acceptor) {
 
 var errTooMany = outboard.Errorf(outboard.Exhausted, "", "too many streams on one connection")
 
-// attachReceiver passes buffered bytes to r, and all that follow.
+// attachReceiver passes the buffered bytes and all later bytes to r.
 func (s *Stream) attachReceiver(r Receiver) {
 	b := make([]byte, chunkSize)
 	took := 0
@@ -114,7 +114,7 @@ func deliverTo(r Receiver, b []byte) (took int) {
 	return took
 }
 
-// failure is the peer's or the connection's error. Locks: s.mu is held.
+// failure returns the peer's or the connection's error. Locks: s.mu is held.
 func (s *Stream) failure() error {
 	if s.out.err != nil {
 		return s.out.err
@@ -122,9 +122,9 @@ func (s *Stream) failure() error {
 	return s.in.err
 }
 
-// Start is Open for a stream whose bytes o.Receiver consumes, with a first Send: both leave in
-// one write. It waits only while MaxStreams streams are open. An empty piece without an end
-// leaves with the next write, or very soon.
+// Start opens a stream whose bytes o.Receiver consumes, and sends p on it: both leave in one write.
+// It waits only while MaxStreams streams are open. An empty piece without an end leaves with the
+// next write, or very soon.
 func (c *Conn) Start(ctx context.Context, o Opening, p Piece) (*Stream, error) {
 	if err := checkOpen(o.Method, o.Header); err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (c *Conn) Start(ctx context.Context, o Opening, p Piece) (*Stream, error) {
 type Opening struct {
 	Method string
 	Header []byte
-	// Receiver consumes what the peer sends; nil: Read does.
+	// Receiver consumes the bytes that the peer sends; nil: Read does.
 	Receiver Receiver
 	Priority Priority
 	// StreamVar, if set, receives the stream before the first byte arrives on it.
@@ -174,7 +174,7 @@ type Piece struct {
 	Prefix, Data, Suffix []byte
 	// End half-closes the stream.
 	End bool
-	// Later delays a small piece: until the next write where it begins a stream, else until the
+	// Later delays a small piece: until the next write if it begins a stream, otherwise until the
 	// connection's reader waits. Only Receiver.Work may use it for the latter.
 	Later bool
 }
@@ -240,15 +240,15 @@ func (s *Stream) Expect(n int) {
 	}
 	s.mu.Unlock()
 	if grant > 0 {
-		// An error is the peer's, which does not read: it ends the connection at the next frame.
+		// An error means that the peer does not read: it ends the connection at the next frame.
 		_ = s.conn.out.queue.push(func(b []byte) []byte { return appendCredit(b, s.id, uint32(grant)) }, true)
 	}
 }
 
-// SetPriority sets the priority of what the stream sends from now on.
+// SetPriority sets the priority of the frames that the stream sends from now on.
 func (s *Stream) SetPriority(p Priority) { s.out.priority.Store(int32(min(max(p, Low), High))) }
 
-// Refuse is Reset for a Receiver: it does not block.
+// Refuse resets the stream like Reset, without blocking: a Receiver may call it.
 func (s *Stream) Refuse(err error) {
 	kind, text := s.errorFor(err)
 	if s.abort(ErrClosed) {
@@ -275,7 +275,7 @@ func (r *reader) readInto(s *Stream, to Receiver, n int) error {
 	return r.returnCredit(s, took)
 }
 
-// returnCredit returns credit for what a receiver consumed.
+// returnCredit returns credit for the bytes that a receiver consumed.
 func (r *reader) returnCredit(s *Stream, took int) error {
 	if took == 0 {
 		return nil

@@ -89,13 +89,13 @@ func (w *sendSide) sendFrame(prefix, p []byte, end bool) error {
 	return w.stream.conn.Err()
 }
 
-// class is the stream's class in the connection's priorityLock.
+// class returns the stream's class in the connection's priorityLock.
 func (w *sendSide) class() int { return int(w.priority.Load()) + 1 }
 
 func (w *sendSide) appendEnd(b []byte) []byte { return header{frameEnd, 0, w.stream.id}.append(b) }
 
 // acquireCredit waits for credit and takes up to most bytes of it. A caller that has announced
-// frames of a class withdraws the announcement while it waits; -1: it has not.
+// frames of a class withdraws the announcement while it waits; class -1: it has announced none.
 func (w *sendSide) acquireCredit(most, class int) (int, error) {
 	w.stream.mu.Lock()
 	defer w.stream.mu.Unlock()

@@ -5,7 +5,7 @@ package framed
 type Sink interface {
 	// Reserve waits until at least least bytes are free and returns all free space.
 	Reserve(least int) ([]byte, error)
-	// TryReserve returns the space that is free now; nil: none.
+	// TryReserve returns the space that is free now, or nil if there is none.
 	TryReserve() []byte
 	// Commit publishes the first n bytes of the space.
 	Commit(n int)

@@ -22,7 +22,7 @@ type socket struct {
 
 	beforeRead func() // called before a system call that may block
 
-	readBuf   []byte // what was read ahead
+	readBuf   []byte // bytes read ahead
 	readSpace []byte
 }
 
@@ -48,7 +48,7 @@ func newSocket(nc net.Conn, events Observer) *socket {
 	return &socket{Conn: nc, vectored: vectors, raw: raw, events: events, readSpace: make([]byte, readAhead)}
 }
 
-// Read returns what was read ahead, or reads what is available.
+// Read returns bytes that were read ahead, or reads the available bytes.
 func (p *socket) Read(b []byte) (n int, err error) {
 	if len(p.readBuf) > 0 {
 		n = copy(b, p.readBuf)
@@ -72,7 +72,7 @@ func (p *socket) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// writable reports that a small write would not block. It is false where that is unknown.
+// writable reports whether a small write would not block. It returns false if that is unknown.
 func (p *socket) writable() bool { return p.raw != nil && writable(p.raw) }
 
 // Write sends b, or copies it while the socket buffers.
@@ -94,7 +94,7 @@ func (p *socket) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// writeBoth sends what is buffered and b in one system call.
+// writeBoth sends the buffered bytes and b in one system call.
 func (p *socket) writeBoth(b []byte) error {
 	both := net.Buffers{p.writeBuf, b}
 	n, err := both.WriteTo(p.Conn)

@@ -35,17 +35,17 @@ func newStream(c *Conn, id uint32, method string, head []byte) *Stream {
 	return s
 }
 
-// Conn is the connection that the stream belongs to.
+// Conn returns the connection that the stream belongs to.
 func (s *Stream) Conn() *Conn { return s.conn }
 
-// Method is the name that the stream was opened with.
+// Method returns the name that the stream was opened with.
 func (s *Stream) Method() string { return s.method }
 
-// Header is what the opener sent with the method. It must not be changed.
+// Header returns the bytes that the opener sent with the method. They must not be changed.
 func (s *Stream) Header() []byte { return s.head }
 
-// Read waits for at least one byte. After the peer's CloseWrite it returns io.EOF, after its
-// Reset that error, in both cases once everything before it is read.
+// Read waits for at least one byte. After the peer's CloseWrite it returns io.EOF, after its Reset
+// that error, in both cases once all earlier bytes are read.
 func (s *Stream) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -81,16 +81,15 @@ func (s *Stream) flushOpen() {
 // Write sends p, waiting for credit. It does not keep p.
 func (s *Stream) Write(p []byte) (int, error) { return s.out.send(nil, p, false) }
 
-// copyPiece is the buffer of ReadFrom and WriteTo: several frames, so that some arrive while
-// others are written.
+// copyPiece is the size of the buffer of ReadFrom and WriteTo: several frames, so that some arrive
+// while others are written.
 const copyPiece = 4 * maxData
 
-// ReadFrom writes all that r gives. It implements io.ReaderFrom with pieces that
-// suit the wire.
+// ReadFrom writes all bytes that it reads from r. It implements io.ReaderFrom with pieces that suit
+// the wire.
 func (s *Stream) ReadFrom(r io.Reader) (int64, error) { return transfer(s.Write, r.Read) }
 
-// WriteTo reads until the peer's end and writes all to w. It implements
-// io.WriterTo.
+// WriteTo reads until the peer's end and writes all bytes to w. It implements io.WriterTo.
 func (s *Stream) WriteTo(w io.Writer) (int64, error) { return transfer(w.Write, s.Read) }
 
 func transfer(write, read func([]byte) (int, error)) (total int64, err error) {
@@ -123,8 +122,8 @@ func (s *Stream) CloseWrite() error {
 	return s.out.sendEnd()
 }
 
-// Close is CloseWrite for what was written, and discards what was not read. A Write that waits
-// for credit is aborted.
+// Close half-closes the stream, as CloseWrite does, and discards the bytes that were not read. A
+// Write that waits for credit is aborted.
 func (s *Stream) Close() error {
 	if s.out.turn.TryLock() {
 		_ = s.out.sendEnd()
@@ -134,8 +133,8 @@ func (s *Stream) Close() error {
 	return nil
 }
 
-// Reset ends both directions at once. The peer's calls return an error of err's kind with its
-// text; nil is Close.
+// Reset ends both directions at once. The peer's calls return an error of err's kind with its text;
+// a nil err means Close.
 func (s *Stream) Reset(err error) {
 	if err == nil {
 		_ = s.Close()
@@ -193,7 +192,7 @@ func (s *Stream) updatedUnlock() {
 	}
 }
 
-// peerReset is the peer's RESET. Bytes that came before it can still be read.
+// peerReset processes the peer's RESET. Bytes that came before it can still be read.
 func (s *Stream) peerReset(kind outboard.Kind, text string) {
 	err := &outboard.Error{Op: s.method, Kind: kind, Err: errors.New(text)}
 	if text == "" {

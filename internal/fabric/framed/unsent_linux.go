@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxUnsent bounds what the operating system queues unsent (TCP_NOTSENT_LOWAT): later frames of
-// higher priority wait behind it.
+// maxUnsent bounds the unsent bytes that the operating system queues (TCP_NOTSENT_LOWAT): later
+// frames of higher priority wait behind them.
 const maxUnsent = 256 << 10
 
 func limitUnsent(nc *net.TCPConn) {
@@ -17,12 +17,12 @@ func limitUnsent(nc *net.TCPConn) {
 		return
 	}
 	_ = raw.Control(func(fd uintptr) {
-		// Where it is not supported, small frames only wait longer.
+		// If it is not supported, small frames only wait longer.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent)
 	})
 }
 
-// writable reports that a small write would not block: the kernel reports POLLOUT when a third
+// writable reports whether a small write would not block: the kernel reports POLLOUT when a third
 // of its buffer is free.
 func writable(raw syscall.RawConn) (ok bool) {
 	err := raw.Control(func(fd uintptr) {

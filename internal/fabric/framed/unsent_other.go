@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// limitUnsent does nothing where there is no such option.
+// limitUnsent does nothing: there is no such option.
 func limitUnsent(*net.TCPConn) {}
 
-// writable is never sure where there is no such call.
+// writable always returns false: there is no such system call.
 func writable(syscall.RawConn) bool { return false }

@@ -5,24 +5,25 @@ import (
 	"runtime"
 )
 
-// frameWriter writes frames to the connection: small ones collected in a queue, large ones
-// from their senders' slices. Each goroutine that sends writes what others have queued.
+// frameWriter writes frames to the connection: small frames collected in a queue, large frames from
+// their senders' slices. Each goroutine that sends also writes the frames that others have queued.
 type frameWriter struct {
 	conn  *Conn
 	lock  priorityLock // held by the goroutine that writes to conn.rw
 	queue queue
 }
 
-// yieldStreams is from how many open streams on yieldToSenders yields. With fewer, the goroutine
-// that runs next is more likely a long computation than a sender.
+// yieldStreams is the number of open streams from which on yieldToSenders yields. With fewer
+// streams, the goroutine that runs next is more likely a long computation than a sender.
 const yieldStreams = 4
 
-// burstBytes is how much of a burst is queued before its sender writes it: nearly a TLS record.
+// burstBytes is the number of bytes of a burst that are queued before its sender writes them:
+// nearly a TLS record.
 const burstBytes = 15 << 10
 
 // flushBeforeRead writes pending frames before the reader waits for more of a frame. The reader
-// must not block on writing: where it might, or another goroutine writes, the flush loop does
-// it.
+// must not block on writing: if it might block, or another goroutine writes, the flush loop writes
+// them.
 func (w *frameWriter) flushBeforeRead() {
 	if !w.queue.hasUnclaimed() {
 		return
@@ -39,7 +40,7 @@ func (w *frameWriter) flushBeforeRead() {
 	w.queue.unclaim()
 }
 
-// writePending writes what is queued, and releases the lock. It reports whether frames were
+// writePending writes the queued frames, and releases the lock. It reports whether frames were
 // added meanwhile that the claiming goroutine has to write.
 func (w *frameWriter) writePending() (more bool) {
 	b := w.queue.dequeueAll()
@@ -69,15 +70,15 @@ func (w *frameWriter) flushLoop() {
 	}
 }
 
-// flush writes what is pending unless another goroutine is responsible.
+// flush writes the pending frames unless another goroutine is responsible.
 func (w *frameWriter) flush() {
 	if w.queue.claim(math.MaxInt) {
 		w.flushClaimed()
 	}
 }
 
-// flushClaimed writes what the caller has claimed, and after some rounds leaves the rest to the
-// flush loop.
+// flushClaimed writes the frames that the caller has claimed, and after some rounds leaves the rest
+// to the flush loop.
 func (w *frameWriter) flushClaimed() {
 	if !w.waitReady() {
 		return
@@ -133,7 +134,7 @@ func (w *frameWriter) sendSmall(fill func([]byte) []byte) {
 	}
 }
 
-// sendLarge writes one DATA frame from the caller's slices, after everything that is queued.
+// sendLarge writes one DATA frame from the caller's slices, after all queued frames.
 func (w *frameWriter) sendLarge(s *Stream, prefix, p []byte) error {
 	if !w.waitReady() {
 		return w.conn.err
@@ -159,7 +160,7 @@ func (w *frameWriter) sendLarge(s *Stream, prefix, p []byte) error {
 }
 
 // sendPiece queues a small piece, and ensures that it is written: by the caller or, for a piece of
-// a burst, by the flush loop together with those that follow, until a TLS record is full.
+// a burst, by the flush loop together with the pieces that follow, until a TLS record is full.
 func (w *frameWriter) sendPiece(id uint32, p Piece, burst bool) error {
 	q := &w.queue
 	q.mu.Lock()
