@@ -17,8 +17,8 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 )
 
-// callee is the callee's side of a call. The reader has it until it gives it to
-// a handler.
+// callee is the callee's side of a call. It belongs to the connection's reader until it is passed
+// to a handler.
 type callee struct {
 	inbox
 	conn   *Conn
@@ -26,16 +26,17 @@ type callee struct {
 	method *method
 	ctx    callContext
 
-	claimed atomic.Bool // a handler has it, or never will
+	claimed atomic.Bool // a handler has the call, or no handler ever will
 	timer   *time.Timer
 
-	replyMu    sync.Mutex // guards what follows
+	replyMu    sync.Mutex // guards the fields below
 	headerSent bool       // the header is sent, or held
-	heldReply  []byte     // of a call without streaming, until its status is known
+	heldReply  []byte     // reply to a call without streaming, until its status is known
 	tail       metadata.MD
 }
 
-// maxHeldReply bounds what waits for the status, so that all leaves in one write.
+// maxHeldReply bounds the reply that is held until the status is known, so that both leave in one
+// write.
 const maxHeldReply = 4 << 10
 
 var (
@@ -83,7 +84,7 @@ func (c *Conn) accept(s *framed.Stream, header []byte) (framed.Receiver, error) 
 	return x, nil
 }
 
-// errCallOver is what Recv says when the handler has returned.
+// errCallOver is the error of Recv after the handler has returned.
 var errCallOver = status.Error(codes.Canceled, "the call is over")
 
 // endPeerCall counts a call of the peer as over.
@@ -96,7 +97,7 @@ func (c *Conn) endPeerCall() {
 	}
 }
 
-// startHandler gives the call to a handler in a goroutine of its own.
+// startHandler passes the call to a handler in a goroutine of its own.
 func (x *callee) startHandler() {
 	if x.claimed.Swap(true) {
 		return
@@ -118,7 +119,8 @@ func (x *callee) serve() {
 
 func (x *callee) isUnary() bool { return x.conn.unary != nil && !x.head.Streaming }
 
-// serveUnary serves the call on the short way; inReader says in which goroutine.
+// serveUnary serves the call by the UnaryHandler; inReader reports whether the connection's reader
+// does so.
 func (x *callee) serveUnary(inReader bool) {
 	request, err := x.receiveRequest()
 	if err != nil {
@@ -133,7 +135,7 @@ func (x *callee) serveUnary(inReader bool) {
 	x.release()
 }
 
-// receiveRequest is the request of a unary call, which has ended.
+// receiveRequest returns the request of a unary call, which must be its only message.
 func (x *callee) receiveRequest() (*call.Message, error) {
 	m, err := x.Recv()
 	if err == nil {
@@ -148,7 +150,7 @@ func (x *callee) receiveRequest() (*call.Message, error) {
 	return nil, err
 }
 
-// respond sends all of a unary call's end at once.
+// respond sends the header, response and status of a unary call at once.
 func (x *callee) respond(response *call.Message, end call.End, err error, inReader bool) {
 	buffer := headBuffers.Get().(*[512]byte)
 	defer headBuffers.Put(buffer)
@@ -192,7 +194,7 @@ func (x *callee) finish(err error) {
 	x.release()
 }
 
-// release frees what the call held, and stops a caller that is still sending.
+// release frees the resources of the call, and stops a caller that is still sending.
 func (x *callee) release() {
 	if x.timer != nil {
 		x.timer.Stop()
@@ -206,7 +208,7 @@ func (x *callee) release() {
 	x.conn.endPeerCall()
 }
 
-// deadlineExceeded is the deadline of a streaming call, whose caller has given up by then.
+// deadlineExceeded ends a streaming call at its deadline. Its caller has given up by then.
 func (x *callee) deadlineExceeded() {
 	x.ctx.end(context.DeadlineExceeded)
 	err := status.FromContextError(context.DeadlineExceeded).Err()
@@ -244,11 +246,11 @@ func (x *callee) Failed(err error) {
 	x.ctx.end(context.Canceled)
 	x.discard(callerGone(err))
 	if !x.claimed.Swap(true) {
-		x.conn.endPeerCall() // its request never came
+		x.conn.endPeerCall() // its request never arrived
 	}
 }
 
-// callerGone is what Recv and Send of a handler say of a caller that is gone.
+// callerGone returns the error of a handler's Recv and Send for a caller that is gone.
 func callerGone(err error) error {
 	if errors.Is(err, io.ErrClosedPipe) {
 		return status.Error(codes.Canceled, "the caller has given up")
@@ -298,8 +300,8 @@ func (x *callee) Send(m *call.Message) error {
 	return x.sendError(sendMessage(x.stream, before, m, nil, false))
 }
 
-// hold keeps a copy of a small response until the status is known. Otherwise it
-// returns what goes before the message.
+// hold keeps a copy of a small response until the status is known. Otherwise it returns the held
+// bytes that go before the message.
 func (x *callee) hold(m *call.Message) (before []byte, held bool) {
 	x.replyMu.Lock()
 	defer x.replyMu.Unlock()

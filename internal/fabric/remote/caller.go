@@ -17,7 +17,7 @@ import (
 
 func isTooLong(err error) bool { return errors.Is(err, errTooLong) }
 
-// codeOfEncoding is the code of a call whose metadata cannot be sent.
+// codeOfEncoding returns the code of a call whose metadata cannot be sent.
 func codeOfEncoding(err error) codes.Code {
 	if isTooLong(err) {
 		return codes.ResourceExhausted
@@ -25,22 +25,22 @@ func codeOfEncoding(err error) codes.Code {
 	return codes.Internal
 }
 
-// What calls end with that the peer never heard of.
+// The errors of calls that the peer never saw.
 var (
 	errDraining error = unsentError{"peer takes no more calls on this connection"}
 	errClosed   error = unsentError{"connection is closed"}
 )
 
-// unsentError is a call that the peer never heard of, so that it can be made again on
+// unsentError is the error of a call that the peer never saw, so that the call can be made on
 // another connection.
 type unsentError struct{ text string }
 
 func (u unsentError) Error() string { return u.text }
 
-// GRPCStatus is how the package status sees it.
+// GRPCStatus implements the interface of package status.
 func (u unsentError) GRPCStatus() *status.Status { return status.New(codes.Unavailable, u.Error()) }
 
-// Unsent says that the callee never saw the call.
+// Unsent reports that the callee never saw the call.
 func (unsentError) Unsent() bool { return true }
 
 func isUnsent(err error) bool {
@@ -48,7 +48,7 @@ func isUnsent(err error) bool {
 	return errors.As(err, &u)
 }
 
-// newOpening is how each call begins. b is for the head.
+// newOpening returns the opening of a call's stream. The head is appended to b.
 func (c *Conn) newOpening(ctx context.Context, h *call.Head, b []byte) (framed.Opening, error) {
 	if err := ctx.Err(); err != nil {
 		return framed.Opening{}, status.FromContextError(err).Err()
@@ -66,7 +66,7 @@ func (c *Conn) newOpening(ctx context.Context, h *call.Head, b []byte) (framed.O
 	return framed.Opening{Method: callMethod, Header: head, Priority: framed.Priority(h.Priority), CancelIf: &c.drained}, nil
 }
 
-// openError is the status of a call that the peer never heard of.
+// openError returns the status of a call whose stream could not be opened.
 func (c *Conn) openError(err error) error {
 	if errors.Is(err, framed.ErrClosed) {
 		if c.drained.Load() && c.Err() == nil {
@@ -77,7 +77,7 @@ func (c *Conn) openError(err error) error {
 	return statusOf(err)
 }
 
-// headBuffers are slices for heads on their way out.
+// headBuffers is a pool of buffers for encoded heads.
 var headBuffers = sync.Pool{New: func() any { return new([512]byte) }}
 
 // caller is the caller's side of a call.
@@ -143,7 +143,7 @@ func (s *caller) cancel(err error) {
 	s.endOnce.Do(func() { s.conn.endCall(s.service) })
 }
 
-// release runs once nothing more can arrive.
+// release frees the resources of the call once no more records can arrive.
 func (s *caller) release() {
 	s.mu.Lock()
 	stop := s.unwatch
@@ -163,7 +163,7 @@ func (s *caller) Send(m *call.Message) error {
 	return nil
 }
 
-// sendError is io.EOF when the call has ended: Recv tells how.
+// sendError returns io.EOF if the call has ended: Recv returns its status.
 func (s *caller) sendError(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
@@ -173,7 +173,7 @@ func (s *caller) sendError(err error) error {
 
 // CloseSend implements call.ClientStream.
 func (s *caller) CloseSend() error {
-	_ = s.stream.CloseWrite() // where the call is over, Recv tells
+	_ = s.stream.CloseWrite() // if the call has ended, Recv returns its status
 	return nil
 }
 
@@ -204,7 +204,7 @@ func (s *caller) Ended() (work bool) {
 	return false
 }
 
-// Work implements framed.Receiver. There is none.
+// Work implements framed.Receiver. It does nothing.
 func (s *caller) Work() {}
 
 // Failed implements framed.Receiver.
@@ -216,16 +216,16 @@ func (s *caller) Failed(err error) {
 	s.release()
 }
 
-// pastDeadline says whether a call has no time left: then that is why it ended, whatever
-// was heard of first.
+// pastDeadline reports whether the deadline of a call has passed: then that is why the call ended,
+// whichever event was seen first.
 func pastDeadline(ctx context.Context, deadline time.Time) bool {
 	now := time.Now()
 	own, ok := ctx.Deadline()
 	return ok && !now.Before(own) || !deadline.IsZero() && !now.Before(deadline)
 }
 
-// sendMessage sends one message between what belongs before and after it. An error
-// of package status says that nothing was sent.
+// sendMessage sends one message between the bytes of before and after. An error of package status
+// means that nothing was sent.
 func sendMessage(s *framed.Stream, before []byte, m *call.Message, after []byte, end bool) error {
 	data, err := m.Bytes()
 	if err != nil {

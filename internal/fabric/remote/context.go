@@ -21,7 +21,7 @@ type callContext struct {
 // Deadline implements context.Context.
 func (c *callContext) Deadline() (time.Time, bool) { return c.deadline, !c.deadline.IsZero() }
 
-// Value implements context.Context. A call has none.
+// Value implements context.Context. A call has no values.
 func (c *callContext) Value(any) any { return nil }
 
 // Err implements context.Context.
@@ -44,7 +44,7 @@ func (c *callContext) Done() <-chan struct{} {
 	return c.done
 }
 
-// arm makes done, and the timer that closes it. Locks: c.mu is held.
+// arm creates done, and the timer that closes it. Locks: c.mu is held.
 func (c *callContext) arm() {
 	if c.done != nil {
 		return
@@ -58,8 +58,7 @@ func (c *callContext) arm() {
 	}
 }
 
-// AfterFunc is what package context asks for to derive contexts without a
-// goroutine.
+// AfterFunc lets package context derive contexts without a goroutine.
 func (c *callContext) AfterFunc(f func()) (stop func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,7 +81,7 @@ func (c *callContext) AfterFunc(f func()) (stop func() bool) {
 	}
 }
 
-// end ends the context; the first reason stands.
+// end ends the context, for the reason err, unless it has ended.
 func (c *callContext) end(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

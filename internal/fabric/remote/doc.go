@@ -1,4 +1,4 @@
-// Package remote carries calls over one framed connection: a stream for each.
+// Package remote carries calls over one framed connection, each in a stream of its own.
 // PROTOCOL.md, "Calls over streams", specifies the wire.
 //
 // # Model
@@ -10,11 +10,11 @@
 //
 // # Goroutines
 //
-// The goroutine that reads the connection parses records and wakes the goroutines that
-// wait for them. It also serves unary calls itself where the handler is a [call.UnaryHandler]
-// whose latest calls were quick. When a call is not, another goroutine takes over the reading
-// within milliseconds, and the method's calls get goroutines of their own for a while. All other
-// calls have a goroutine each.
+// The goroutine that reads the connection parses records and wakes the goroutines that wait for
+// them. It also serves unary calls itself if the handler is a [call.UnaryHandler] whose latest
+// calls were quick. When a call is slow, another goroutine takes over the reading within
+// milliseconds, and the method's calls get goroutines of their own for a while. All other calls
+// have a goroutine each.
 //
 // # Bounds
 //

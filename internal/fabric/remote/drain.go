@@ -7,12 +7,12 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 )
 
-// Draining is closed when the peer has asked for no more calls on this
-// connection, or the connection has ended. Calls that have begun go on.
+// Draining returns a channel that is closed when the peer has asked for no more calls on this
+// connection, or the connection has ended. Calls that have begun continue.
 func (c *Conn) Draining() <-chan struct{} { return c.draining }
 
-// Drain asks the peer to open no more calls here, and waits until those that it
-// has opened are over. The connection stays; calls to the peer go on.
+// Drain asks the peer to open no more calls here, and waits until the calls that it has opened have
+// ended. The connection stays open; calls to the peer continue.
 func (c *Conn) Drain(ctx context.Context) error {
 	s, err := c.framed.Open(ctx, drainMethod, nil)
 	if err != nil {
@@ -40,13 +40,12 @@ func (c *Conn) Drain(ctx context.Context) error {
 	return nil
 }
 
-// finishing is added to Conn.made by Finish.
+// finishing is added to Conn.ownCalls by Finish.
 const finishing = 1 << 30
 
-// Finish begins no more calls to the peer, and waits until those that have begun
-// are over or ctx ends. Calls that come too late fail with an error that says, by a
-// method Unsent, that the peer never saw them. The connection stays; the peer's calls
-// go on.
+// Finish refuses new calls to the peer, and waits until the calls that have begun have ended or ctx
+// ends. Refused calls fail with an error whose method Unsent reports that the peer never saw them.
+// The connection stays open; the peer's calls continue.
 func (c *Conn) Finish(ctx context.Context) error {
 	c.finishOnce.Do(func() {
 		if c.ownCalls.Add(finishing) == finishing {
@@ -63,7 +62,7 @@ func (c *Conn) Finish(ctx context.Context) error {
 	}
 }
 
-// beginCall counts a call to the peer, unless the connection drains or has too many.
+// beginCall counts a call to the peer, unless the connection drains or has too many calls.
 func (c *Conn) beginCall(service string) error {
 	if c.ownCalls.Add(1) >= finishing {
 		c.uncountCall()
@@ -88,19 +87,19 @@ func (c *Conn) uncountCall() {
 	}
 }
 
-// acceptDrain is the peer's wish. Its answer, the end of the stream, says that no OPEN
-// of ours comes after it.
+// acceptDrain accepts the peer's request to drain. The answer, the end of the stream, tells the
+// peer that this side sends no OPEN after it.
 func (c *Conn) acceptDrain(s *framed.Stream, _ []byte) (framed.Receiver, error) {
 	return &drain{conn: c, stream: s}, nil
 }
 
-// drain is the stream of a peer that wants no more calls.
+// drain receives the stream by which the peer requests the drain.
 type drain struct {
 	conn   *Conn
 	stream *framed.Stream
 }
 
-// Buffer implements framed.Receiver. Nothing is expected.
+// Buffer implements framed.Receiver. No bytes are expected.
 func (*drain) Buffer(int) []byte { return nil }
 
 // Filled implements framed.Receiver.

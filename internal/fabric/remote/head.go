@@ -20,7 +20,7 @@ const (
 
 	flagStreaming    = 1
 	flagWaitForReady = 2
-	// maxHead bounds heads, headers and statuses: what an OPEN frame takes.
+	// maxHead bounds heads, headers and statuses by the capacity of an OPEN frame.
 	maxHead = 64<<10 - 2 - len(callMethod)
 	// maxValues is what the count of metadata values can hold; maxHead is the tighter bound.
 	maxValues = math.MaxUint16
@@ -52,7 +52,7 @@ func appendHead(b []byte, h *call.Head, now time.Time, trusted bool) ([]byte, er
 	return appendMetadata(b, h.Metadata)
 }
 
-// timeLeft is 0 for no deadline, and at least 1 for one.
+// timeLeft returns the nanoseconds until the deadline, at least 1, or 0 without a deadline.
 func timeLeft(deadline, now time.Time) uint64 {
 	if deadline.IsZero() {
 		return 0
@@ -60,8 +60,7 @@ func timeLeft(deadline, now time.Time) uint64 {
 	return uint64(max(deadline.Sub(now), 1))
 }
 
-// parseHead reads a head. Its strings are copies, but for the method's, which
-// intern makes.
+// parseHead decodes a head. Its strings are copies, except for the method, which intern returns.
 func parseHead(b []byte, now time.Time, intern func([]byte) string) (*call.Head, error) {
 	r := fields{b: b}
 	h := new(call.Head)
@@ -93,7 +92,7 @@ func appendString(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// appendMetadata writes the values in no certain order of the keys.
+// appendMetadata encodes metadata, with the keys in no particular order.
 func appendMetadata(b []byte, md metadata.MD) ([]byte, error) {
 	n, at := 0, len(b)
 	b = append(b, 0, 0)
@@ -143,7 +142,7 @@ func checkValue(key, value string) error {
 	return nil
 }
 
-// fields reads what append wrote. After an error it gives zeros.
+// fields decodes heads, metadata and statuses. After an error it returns zero values.
 type fields struct {
 	b   []byte
 	err error
@@ -189,7 +188,7 @@ func (r *fields) bytes16() []byte { return r.next(r.u16()) }
 
 func (r *fields) bytes32() []byte { return r.next(r.u32()) }
 
-// metadata reads values; nil when there are none.
+// metadata decodes metadata; it returns nil if there is none.
 func (r *fields) metadata() metadata.MD {
 	n := r.u16()
 	if n == 0 || r.err != nil {

@@ -16,22 +16,21 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 )
 
-// inbox takes the records of one direction of a call. The connection's reader
-// fills it.
+// inbox receives the records of one direction of a call. The connection's reader fills it.
 type inbox struct {
-	parser        // the reader's only
-	violated bool // the peer sent what it must not; the reader's only
+	parser        // for the reader only
+	violated bool // the peer broke the protocol or a limit; for the reader only
 	stream   *framed.Stream
 	account  *account // counts the bytes in queue
 
 	mu          sync.Mutex
-	changed     sync.Cond // any field below
+	changed     sync.Cond // signals a change of any field below
 	queue       fifo.Queue[entry]
-	uncredited  int  // bytes of the message that comes, for which the peer got no credit yet
-	headerKnown bool // the callee has said something
+	uncredited  int  // bytes of the arriving message for which no credit was returned yet
+	headerKnown bool // the header has arrived, or never will
 	header      metadata.MD
 	trailer     metadata.MD
-	err         error // why no more messages come: io.EOF, or an error of package status
+	err         error // why no more messages arrive: io.EOF, or an error of package status
 }
 
 // entry is a message that the call has not received yet.
@@ -77,15 +76,15 @@ func (x *inbox) Filled(n int) (took int) {
 	return x.creditFor(n)
 }
 
-// awaitsMessage reports whether the call has received all messages before the one that comes.
+// awaitsMessage reports whether the call has received all messages before the one that arrives.
 func (x *inbox) awaitsMessage() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.queue.Len() == 0 && x.err == nil
 }
 
-// creditFor gives credit again at once while the peer sends what the user waits for;
-// what lies behind an unread message waits for that.
+// creditFor returns the credit at once for bytes of a message that the call waits for; credit for
+// bytes behind an unread message is returned when that is received.
 func (x *inbox) creditFor(n int) (took int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -96,7 +95,7 @@ func (x *inbox) creditFor(n int) (took int) {
 	return n
 }
 
-// handleRecord takes a complete record, of which n bytes came last.
+// handleRecord processes a complete record, of which n bytes arrived last.
 func (x *inbox) handleRecord(n int) (took int) {
 	typ := x.typ()
 	data, lies := x.nextRecord()
@@ -129,7 +128,7 @@ func (x *inbox) handleRecord(n int) (took int) {
 	return n
 }
 
-// handleControl takes a header or a status.
+// handleControl processes a header or a status.
 func (x *inbox) handleControl(typ recordType, data []byte) error {
 	if typ == recordStatus {
 		ended, trailer, err := parseStatus(data)
@@ -154,8 +153,8 @@ func (x *inbox) handleControl(typ recordType, data []byte) error {
 	return nil
 }
 
-// setEnd is the last of what comes: io.EOF or an error of package status. The first
-// one stands.
+// setEnd ends the arriving messages with io.EOF or an error of package status, unless they have
+// ended.
 func (x *inbox) setEnd(err error, trailer metadata.MD) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -165,7 +164,8 @@ func (x *inbox) setEnd(err error, trailer metadata.MD) {
 	}
 }
 
-// discard is end, and drops the messages that have not been received.
+// discard ends the arriving messages with err, and drops the messages that the call has not
+// received.
 func (x *inbox) discard(err error) {
 	x.mu.Lock()
 	if x.err == nil || x.queue.Len() > 0 {
@@ -179,14 +179,14 @@ func (x *inbox) discard(err error) {
 	x.mu.Unlock()
 }
 
-// rejectPeer ends a call whose peer sends what it must not.
+// rejectPeer ends a call whose peer broke the protocol or a limit.
 func (x *inbox) rejectPeer(err error) {
 	x.violated = true
 	x.stream.Refuse(resetError(err))
 	x.setEnd(violationStatus(err), nil)
 }
 
-// Recv is the Recv of both sides.
+// Recv implements call.ClientStream and call.ServerStream.
 func (x *inbox) Recv() (*call.Message, error) {
 	x.mu.Lock()
 	for x.queue.Len() == 0 && x.err == nil {
@@ -211,7 +211,7 @@ func (x *inbox) Recv() (*call.Message, error) {
 	return x.buffers.Message(e.buf, e.data, e.compressed), nil
 }
 
-// endOfStream is what Ended makes of the end of a callee's bytes.
+// endOfStream processes the end of the peer's bytes, for Ended.
 func (x *inbox) endOfStream() {
 	err := errNoStatus
 	if x.callee {
@@ -229,7 +229,7 @@ var (
 	errLateHeader = outboard.Errorf(outboard.Protocol, "", "header after the first message")
 )
 
-// resetError is what the peer learns of what is wrong with its record.
+// resetError returns the error that tells the peer what is wrong with its record.
 func resetError(err error) error {
 	kind := outboard.Protocol
 	if isTooLong(err) {

@@ -14,8 +14,8 @@ type account struct {
 	used  atomic.Int64
 }
 
-// reserve counts n bytes, unless that exceeds the limit. What it refuses is never counted:
-// another call's smaller message would be refused for it.
+// reserve counts n bytes, unless that exceeds the limit. Refused bytes are never counted: a smaller
+// message of another call would be refused because of them.
 func (a *account) reserve(n int) bool {
 	for {
 		used := a.used.Load()

@@ -7,21 +7,21 @@ import (
 )
 
 const (
-	// maxInlineTime is how long the connection's reader may be away for a call.
+	// maxInlineTime is the time for which the connection's reader may serve a call.
 	maxInlineTime = 20 * time.Microsecond
-	// slowCalls is how many calls of a method that was not quick get goroutines.
+	// slowCalls is the number of calls of a slow method that get goroutines.
 	slowCalls = 256
 	// maxMethods bounds the names that a connection keeps.
 	maxMethods = 1024
 )
 
-// method is what is known of a method that the peer calls.
+// method is the state of a method that the peer calls.
 type method struct {
 	name string
-	slow atomic.Int32 // calls until it is tried in the reader again
+	slow atomic.Int32 // calls until the reader serves the method again
 }
 
-// mayRunInline says whether to serve the next call in the reader.
+// mayRunInline reports whether to serve the next call in the reader.
 func (m *method) mayRunInline() bool {
 	if m.slow.Load() <= 0 {
 		return true
@@ -30,20 +30,20 @@ func (m *method) mayRunInline() bool {
 	return false
 }
 
-// observe notes how long the handler was busy.
+// observe records how long the handler took.
 func (m *method) observe(d time.Duration) {
 	if d > maxInlineTime {
 		m.slow.Store(slowCalls)
 	}
 }
 
-// methods keeps them by name. The zero value is ready.
+// methods holds methods by name. The zero value is ready to use.
 type methods struct {
 	mu  sync.Mutex
 	all map[string]*method
 }
 
-// intern finds or makes a method.
+// intern returns the method of that name, creating it if necessary.
 func (t *methods) intern(name []byte) *method {
 	t.mu.Lock()
 	defer t.mu.Unlock()

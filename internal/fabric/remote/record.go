@@ -36,24 +36,24 @@ func appendRecord(b []byte, t recordType, length int) []byte {
 	return binary.LittleEndian.AppendUint32(append(b, byte(t)), uint32(length))
 }
 
-// parser cuts a stream into records as its bytes come.
+// parser splits a stream into records as its bytes arrive.
 type parser struct {
 	callee     bool          // reads a caller's records
-	buffers    *buffers.Pool // for messages that are freed; nil: all lie in memory of their own
+	buffers    *buffers.Pool // for messages that are freed; nil: none is used
 	maxMessage int
 
 	head       [recordSize]byte
 	got        int // bytes of head
 	length     int
-	data       []byte          // of the record; its length grows with what has come
-	buf        *buffers.Buffer // where data lies; nil: in memory of its own
-	statusSeen bool            // a status has come
+	data       []byte          // of the record; it grows as bytes arrive
+	buf        *buffers.Buffer // holds data; nil: data has memory of its own
+	statusSeen bool            // a status has arrived
 }
 
-// errTooLong is a record past its limit.
+// errTooLong is the error of a record beyond its limit.
 var errTooLong = errors.New("too long")
 
-// space is where the next bytes go.
+// space returns the memory for the next bytes.
 func (p *parser) space() []byte {
 	if p.got < recordSize {
 		return p.head[p.got:]
@@ -64,7 +64,7 @@ func (p *parser) space() []byte {
 	return p.data[len(p.data):cap(p.data)]
 }
 
-// grow makes room for n bytes of the record, and keeps those that have come.
+// grow provides memory for n bytes of the record, and keeps the bytes that have arrived.
 func (p *parser) grow(n int) {
 	before, data := p.buf, p.data
 	if p.buffers == nil || n < buffers.MinPooled {
@@ -79,7 +79,7 @@ func (p *parser) grow(n int) {
 	}
 }
 
-// filled counts n bytes of room, and says whether a record is complete.
+// filled counts n bytes that were read into space, and reports whether a record is complete.
 func (p *parser) filled(n int) (complete bool, err error) {
 	if p.got == recordSize {
 		p.data = p.data[:len(p.data)+n]
@@ -95,7 +95,7 @@ func (p *parser) filled(n int) (complete bool, err error) {
 	return p.length == 0, nil
 }
 
-// parseRecordHead checks a record's head.
+// parseRecordHead checks a record's head and allocates memory for the record.
 func (p *parser) parseRecordHead() error {
 	length := binary.LittleEndian.Uint32(p.head[1:])
 	most := uint32(maxHead)
@@ -117,10 +117,10 @@ func (p *parser) parseRecordHead() error {
 	return nil
 }
 
-// longRecord is the length from which a record may exceed what is left of its stream's window.
+// longRecord is the length from which a record may exceed the rest of its stream's window.
 const longRecord = 64 << 10
 
-// isLongAhead reports whether the head of a long record has come, and nothing else of it.
+// isLongAhead reports whether the head of a long record has arrived, and no other byte of it.
 func (p *parser) isLongAhead() bool {
 	return p.got == recordSize && p.length >= longRecord && len(p.data) == 0
 }
@@ -134,11 +134,11 @@ func (p *parser) nextRecord() ([]byte, *buffers.Buffer) {
 	return data, lies
 }
 
-// atBoundary says whether no record has begun.
+// atBoundary reports whether no record has begun.
 func (p *parser) atBoundary() bool { return p.got == 0 }
 
-// appendStatus writes a status record with its trailer. Details that do not fit are
-// left out; a trailer that does not is an error of its own.
+// appendStatus writes a status record with its trailer. Details that do not fit are left out; a
+// trailer that does not fit changes the status.
 func appendStatus(b []byte, err error, trailer metadata.MD) []byte {
 	at := len(b)
 	b = appendRecord(b, recordStatus, 0)
@@ -147,10 +147,10 @@ func appendStatus(b []byte, err error, trailer metadata.MD) []byte {
 	return b
 }
 
-// okOutcome is the payload of OK without a trailer.
+// okOutcome is the size of the payload of OK without a trailer.
 const okOutcome = 4 + 4 + 4 + 2
 
-// maxText bounds a status's words.
+// maxText bounds the message of a status, in bytes.
 const maxText = 16 << 10
 
 func appendOutcome(b []byte, err error, trailer metadata.MD) []byte {
@@ -181,7 +181,7 @@ func appendOutcome(b []byte, err error, trailer metadata.MD) []byte {
 	return encoded
 }
 
-// withoutTrailer is the status of a call whose trailer cannot be sent: a failed call keeps its
+// withoutTrailer returns the status of a call whose trailer cannot be sent: a failed call keeps its
 // code, and its message says why the trailer is missing.
 func withoutTrailer(s *status.Status, err error) *status.Status {
 	if s.Code() == codes.OK {
@@ -190,7 +190,7 @@ func withoutTrailer(s *status.Status, err error) *status.Status {
 	return status.Newf(s.Code(), "%s (trailer not sent: %v)", s.Message()[:min(len(s.Message()), maxText/2)], err)
 }
 
-// statusFrom is the status of what a handler returned.
+// statusFrom returns the status of a handler's error.
 func statusFrom(err error) *status.Status {
 	if s, ok := status.FromError(err); ok {
 		return s
@@ -208,8 +208,8 @@ func truncateText(text string) string {
 	return text[:min(len(text), maxText)]
 }
 
-// parseStatus reads a status record: err is io.EOF for OK, else a status error, or
-// what is wrong with the record.
+// parseStatus decodes a status record: ended is io.EOF for OK, else an error of package status; err
+// reports that the record is malformed.
 func parseStatus(b []byte) (ended error, trailer metadata.MD, err error) {
 	r := fields{b: b}
 	code := codes.Code(r.u32())

@@ -19,27 +19,27 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 )
 
-// Options of a connection. The zero value makes calls and serves none.
+// Options are the options of a connection. The zero value makes calls and serves none.
 type Options struct {
-	// Handler serves the peer's calls; nil refuses them. Where it is a
-	// call.UnaryHandler too, calls of one message each way take that way.
+	// Handler serves the peer's calls; nil refuses them. A Handler that is also a call.UnaryHandler
+	// serves unary calls as such.
 	Handler call.Handler
-	// Tenant and Peer go into the heads of the peer's calls.
+	// Tenant and Peer are set in the heads of the peer's calls.
 	Tenant, Peer string
-	// Trusted says that the peer is a node of ours: the tenants and peers that
-	// the calls' heads name are sent to it and believed from it.
+	// Trusted means that the peer is a trusted node: the tenants and peers in the heads of calls
+	// are sent to it and accepted from it.
 	Trusted bool
 	// MaxBuffered bounds the bytes of messages of streams that were received and not read:
 	// the call that exceeds it ends with codes.ResourceExhausted. Default 256 MiB.
 	MaxBuffered int
 	// MaxMessage bounds one message that is received, in bytes. Default 64 MiB.
 	MaxMessage int
-	// Logger gets what goes wrong with connections. Default: none.
+	// Logger receives errors of connections. Default: none.
 	Logger *slog.Logger
-	// Framed is for Dial and Serve, which make the connection.
+	// Framed has the options of the connections that Dial and Serve create.
 	Framed framed.Options
-	// Accept, if set, is asked by Serve about each peer that has shown its
-	// certificate. It may change o for that peer; an error hangs up.
+	// Accept, if set, is called by Serve for each peer after the handshake, in which the peer has
+	// shown its certificate. It may change o for that peer; an error closes the connection.
 	Accept func(c *framed.Conn, o *Options) error
 	// Serving, if set, is called by Serve with each connection before its first
 	// call is served.
@@ -63,7 +63,7 @@ func (o *Options) setDefaults() {
 type Conn struct {
 	o      Options
 	framed *framed.Conn
-	unary  call.UnaryHandler // of Options.Handler; nil: it has none
+	unary  call.UnaryHandler // Options.Handler; nil: it is not a UnaryHandler
 
 	buffers      buffers.Pool
 	methods      methods
@@ -71,8 +71,8 @@ type Conn struct {
 	services     serviceCounts // of calls to the peer
 	handlers     sync.WaitGroup
 	peerCalls    atomic.Int32  // calls of the peer
-	maxPeerCalls int32         // of running
-	peerIdle     chan struct{} // gets a value when running falls to 0
+	maxPeerCalls int32         // bound of peerCalls
+	peerIdle     chan struct{} // gets a value when peerCalls falls to 0
 	ownCalls     atomic.Int32  // calls to the peer, and finishing
 	idle         chan struct{} // closed when no call to the peer is left and none may begin
 
@@ -88,8 +88,8 @@ var (
 	_ call.Unary     = (*Conn)(nil)
 )
 
-// New carries calls over c, which it owns from now on. Streams of other methods
-// than "call" and "drain" stay the caller's to accept.
+// New carries calls over c, which it owns from now on. The caller may still accept streams of
+// methods other than "call" and "drain".
 func New(c *framed.Conn, o Options) *Conn {
 	o.setDefaults()
 	conn := &Conn{o: o, framed: c, maxPeerCalls: 2 * int32(c.MaxStreams()), draining: make(chan struct{}), peerIdle: make(chan struct{}, 1)}
@@ -116,9 +116,9 @@ func Dial(ctx context.Context, addr string, t *tls.Config, o Options) (*Conn, er
 	return New(c, o), nil
 }
 
-// Serve serves the calls of the connections that l accepts, until ctx ends: then it closes
-// l and the connections, and waits for the handlers. While the process has no descriptors it waits,
-// and goes on afterwards. A listener that another goroutine closes is an error.
+// Serve serves the calls of the connections that l accepts, until ctx ends: then it closes l and
+// the connections, and waits for the handlers. While the process has no file descriptors left it
+// waits. It returns an error if another goroutine closes l.
 func Serve(ctx context.Context, l net.Listener, t *tls.Config, o Options) error {
 	o.setDefaults()
 	ctx, cancel := context.WithCancel(ctx)
@@ -165,24 +165,24 @@ func serveConn(ctx context.Context, nc net.Conn, t *tls.Config, o Options) error
 	return nil
 }
 
-// Framed is the connection below.
+// Framed returns the underlying connection.
 func (c *Conn) Framed() *framed.Conn { return c.framed }
 
-// Done is closed when the connection has ended.
+// Done returns a channel that is closed when the connection has ended.
 func (c *Conn) Done() <-chan struct{} { return c.framed.Done() }
 
-// Err says why the connection ended; nil while it lives.
+// Err returns why the connection ended, or nil while it lives.
 func (c *Conn) Err() error { return c.framed.Err() }
 
-// Close ends every call with codes.Unavailable, those of the peer too, and waits
-// for the handlers. A handler must not call it.
+// Close ends every call with codes.Unavailable, including the calls of the peer, and waits for the
+// handlers. A handler must not call it.
 func (c *Conn) Close() error {
 	err := c.framed.Close()
 	c.handlers.Wait()
 	return err
 }
 
-// statusOf is the status error for what ended a stream or a connection.
+// statusOf returns the status error for the error that ended a stream or a connection.
 func statusOf(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return status.FromContextError(err).Err()
@@ -193,7 +193,7 @@ func statusOf(err error) error {
 	return status.Error(codeOf(outboard.KindOf(err)), err.Error())
 }
 
-// codesOf are the codes of kinds that say more than that the peer cannot be had.
+// codesOf has the codes of the kinds that say more than that the peer is unavailable.
 var codesOf = map[outboard.Kind]codes.Code{
 	outboard.Invalid:   codes.InvalidArgument,
 	outboard.NotFound:  codes.Unimplemented,

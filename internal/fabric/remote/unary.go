@@ -16,13 +16,13 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 )
 
-// unary is the caller's side of a call of one message each way. The connection's
-// reader writes everything but stream, until it sends to done.
+// unary is the caller's side of a unary call. The connection's reader writes all fields except
+// stream, until it sends to done.
 type unary struct {
 	parser
 	stream *framed.Stream
 
-	headed     bool // a header has come
+	headed     bool // a header has arrived
 	hasMessage bool
 	data       []byte
 	buf        *buffers.Buffer
@@ -30,7 +30,7 @@ type unary struct {
 	end        call.End
 	err        error // io.EOF: OK
 	finished   atomic.Bool
-	done       chan error // nil: see above; else it failed meanwhile
+	done       chan error // nil: err has the outcome; else the error of the stream
 }
 
 // Unary implements call.Unary.
@@ -64,10 +64,10 @@ func (c *Conn) Unary(ctx context.Context, h *call.Head, request *call.Message) (
 	return u.buffers.Message(u.buf, u.data, u.compressed), u.end, nil
 }
 
-// maxInlineRequest is the size up to which a request leaves with the head.
+// maxInlineRequest is the size in bytes up to which a request is sent together with the head.
 const maxInlineRequest = 4 << 10
 
-// sendRequest sends the whole call. After it returned nil, done will be signalled.
+// sendRequest sends the whole call. After it has returned nil, done receives a value.
 func (c *Conn) sendRequest(ctx context.Context, u *unary, h *call.Head, request *call.Message) error {
 	data, err := request.Bytes()
 	if err != nil || len(data) > maxLength {
@@ -103,11 +103,11 @@ func (c *Conn) sendLargeRequest(ctx context.Context, u *unary, o framed.Opening,
 		timer := time.AfterFunc(time.Until(deadline), giveUp)
 		defer timer.Stop()
 	}
-	_ = u.stream.Send(p) // an error shows in done, or is ours
+	_ = u.stream.Send(p) // an error also reaches done, or giveUp caused it
 	return nil
 }
 
-// wait waits for the end of the call, or gives it up.
+// wait waits for the end of the call, or resets the call when its time is up.
 func (u *unary) wait(ctx context.Context, deadline time.Time) error {
 	var expired <-chan time.Time
 	if own, ok := ctx.Deadline(); !deadline.IsZero() && (!ok || deadline.Before(own)) {
@@ -130,7 +130,8 @@ func (u *unary) wait(ctx context.Context, deadline time.Time) error {
 	}
 }
 
-// finish wakes the caller; the first reason stands.
+// finish ends the call with the status that has arrived, or with err, and wakes the caller. Further
+// calls do nothing.
 func (u *unary) finish(err error) {
 	if u.finished.Swap(true) {
 		return
@@ -190,7 +191,7 @@ func (u *unary) handleRecord(typ recordType) (err error) {
 	return err
 }
 
-// errSecondResponse is a second response.
+// errSecondResponse is the error of a second response.
 var errSecondResponse = errors.New("a second message in a unary call")
 
 // Ended implements framed.Receiver.
@@ -203,7 +204,7 @@ func (u *unary) Ended() (work bool) {
 	return false
 }
 
-// Work implements framed.Receiver. There is none.
+// Work implements framed.Receiver. It does nothing.
 func (u *unary) Work() {}
 
 // Failed implements framed.Receiver.
