@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // for the services of our own
+	_ "google.golang.org/grpc/encoding/proto" // for this package's own services
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 

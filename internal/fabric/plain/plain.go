@@ -24,7 +24,8 @@ import (
 	"google.golang.org/protobuf/reflect/protodesc"
 )
 
-// Options of a server and of a transport. The zero value works, without TLS.
+// Options are the options of a server or a transport. The zero value selects the defaults, without
+// TLS.
 type Options struct {
 	// Logger receives errors of connections. Default: none.
 	Logger *slog.Logger
@@ -37,12 +38,12 @@ type Options struct {
 	// packages peer and credentials); an error rejects the call. Default: no
 	// tenant, and the peer's address.
 	Identify func(ctx context.Context) (tenant, peer string, err error)
-	// Descriptors serve reflection and distinguish unary methods from streaming
-	// ones. If nil, calls of reflection go to the handler like others.
+	// Descriptors serve reflection and distinguish unary methods from streaming ones. If nil, calls
+	// of reflection go to the handler like other calls.
 	Descriptors Descriptors
 	// Extensions finds extensions for reflection. Default protoregistry.GlobalTypes.
 	Extensions reflection.ExtensionResolver
-	// Health answers health checks. If nil, they go to the handler like others.
+	// Health answers health checks. If nil, they go to the handler like other calls.
 	Health grpc_health_v1.HealthServer
 	// Server and Dial are additional options for grpc-go.
 	Server []grpc.ServerOption

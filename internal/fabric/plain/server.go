@@ -95,7 +95,7 @@ func (l services) GetServiceInfo() map[string]grpc.ServiceInfo {
 	return all
 }
 
-// Serve serves the connections of l until Stop or GracefulStop, and closes it.
+// Serve serves the connections of l until Stop or GracefulStop, and closes l.
 func (s *Server) Serve(l net.Listener) error {
 	err := s.grpc.Serve(l)
 	if errors.Is(err, grpc.ErrServerStopped) {
@@ -122,7 +122,7 @@ func (s *Server) ServeConn(nc net.Conn) error {
 // "application/grpc".
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.grpc.ServeHTTP(w, r) }
 
-// GracefulStop accepts no more calls and waits for those in progress.
+// GracefulStop stops accepting calls and waits for the calls in progress.
 func (s *Server) GracefulStop() {
 	_ = s.offers.Close()
 	s.grpc.GracefulStop()
@@ -175,7 +175,7 @@ func (s *Server) handleUnary(handler call.UnaryHandler, h *call.Head, ss grpc.Se
 	return stream.Send(response)
 }
 
-// The messages are those of grpc-go.
+// The messages are the same as grpc-go's.
 var (
 	errNoRequest    = status.Error(codes.Internal, "cardinality violation: received no request message from non-client-streaming RPC")
 	errManyRequests = status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
