@@ -12,14 +12,14 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/policy"
 )
 
-// Error is a mistake in a file, with its line and column. Check joins several of them:
-// use errors.As for the first one.
+// Error is a mistake in a file, with its line and column. Check joins several Errors: errors.As
+// finds the first.
 type Error = policy.Error
 
-// Descriptors provides the descriptors of services. A *protoregistry.Files is one.
+// Descriptors provides the descriptors of services. A *protoregistry.Files implements it.
 type Descriptors = policy.Descriptors
 
-// Options are the optional inputs of Check. The zero value is usable.
+// Options are the optional inputs of Check. The zero value provides none.
 type Options struct {
 	// Descriptors describe the services that the file names. Expressions that read a request of a
 	// service without a descriptor are not type-checked.
