@@ -71,7 +71,7 @@ type Message struct {
 	// Data is the encoded message. It may lie in memory that its sender can still write: copy it
 	// before parsing where the result is trusted.
 	Data []byte
-	// Compressed says that Data is compressed with the head's Encoding.
+	// Compressed reports that Data is compressed with the head's Encoding.
 	Compressed bool
 	// Value is the decoded message if both sides share a process; then Data may be nil until Encode
 	// is called.
@@ -82,7 +82,7 @@ type Message struct {
 	Release func()
 }
 
-// Free gives the message's memory back. It may be called on nil.
+// Free releases the message's memory. It may be called on nil.
 func (m *Message) Free() {
 	if m != nil && m.Release != nil {
 		m.Release()
