@@ -10,18 +10,20 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// The length of a message is only a claim of the peer: all of its memory is allocated when a part of
-// the message has arrived.
+// The length of a message is only a claim of the peer: all of its memory is allocated once a part
+// of the message has arrived.
 const (
-	// FirstSize is the memory of a message of which nothing has arrived, in bytes.
+	// FirstSize is the size of the first buffer of a message, before any of it has arrived, in
+	// bytes.
 	FirstSize = 256 << 10
-	// ClaimFactor says which part of a message must have arrived: a tenth.
+	// ClaimFactor is the inverse of the part of a message that must have arrived: a tenth.
 	ClaimFactor = 10
 )
 
 // NextSize returns the size of the next buffer for a message of that length, of which have bytes
-// have arrived and fill the last buffer. The content of each buffer is copied to the next one: there
-// are few buffers, and small ones before the last, so that little is copied, and never much at once.
+// have arrived and fill the last buffer. The content of each buffer is copied to the next one:
+// there are few buffers, and the buffers before the last are small, so that little is copied, and
+// never much at once.
 func NextSize(have, length int) int {
 	if have >= length/ClaimFactor {
 		return length
@@ -41,8 +43,8 @@ type Buffer struct {
 const (
 	// MinPooled is the least size of a buffer, in bytes: smaller messages lie in the heap.
 	MinPooled = 64 << 10
-	// maxPooled bounds the buffers that a connection keeps, in bytes, and poolIdle how long it
-	// keeps them without using any.
+	// maxPooled bounds the buffers that a connection keeps, in bytes, and poolIdle the time for
+	// which it keeps unused buffers.
 	maxPooled = 64 << 20
 	poolIdle  = time.Second
 	// steps is the number of sizes of buffers between a power of two and the next.
@@ -61,12 +63,12 @@ func sizeClass(n int) (class, size int) {
 	return power*steps + above, base + above*step
 }
 
-// Pool holds the free buffers of a connection. Its zero value is empty and ready.
+// Pool holds the free buffers of a connection. The zero value is an empty pool.
 type Pool struct {
 	mu    sync.Mutex
 	free  []*Buffer
 	size  int
-	used  bool // since the last call of release
+	used  bool // Get was called since the last call of release
 	timer *time.Timer
 }
 
@@ -79,7 +81,7 @@ func (p *Pool) Get(n int) *Buffer {
 	return &Buffer{make([]byte, size), class}
 }
 
-// reuse returns a free buffer of the class, nil where there is none.
+// reuse returns a free buffer of the class, or nil if there is none.
 func (p *Pool) reuse(class int) *Buffer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +96,7 @@ func (p *Pool) reuse(class int) *Buffer {
 	return nil
 }
 
-// Put adds a buffer to the free ones; it may be nil. The oldest free buffers are dropped beyond
+// Put adds b, which may be nil, to the free buffers. The oldest free buffers are dropped beyond
 // maxPooled.
 func (p *Pool) Put(b *Buffer) {
 	if b == nil || len(b.Data) > maxPooled {

@@ -1,5 +1,5 @@
-// Package connmetrics counts framed connections for Prometheus, as outboard_fabric_*:
-// connections, streams, bytes each way, round trips, and how connections ended.
+// Package connmetrics counts framed connections for Prometheus, as outboard_fabric_*: connections,
+// streams, bytes each way, round trips, and the ends of connections.
 package connmetrics
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 )
 
-// metrics are the numbers of all connections that share a Registerer. It is the
-// collector itself: gauges are computed when they are scraped.
+// metrics holds the counters of all connections that share a Registerer. It is the collector
+// itself: gauges are computed when Prometheus scrapes them.
 type metrics struct {
 	mu   sync.Mutex
 	live map[*framed.Conn]bool
@@ -53,9 +53,9 @@ func newMetrics() *metrics {
 	}
 }
 
-// Observer returns the Observer whose numbers are registered with to; connections of
-// one Registerer count together. The first call registers the collector, which stays
-// registered. A nil Registerer has none: the result is nil, which observes nothing.
+// Observer returns the Observer whose counters are registered with to; the connections of one
+// Registerer are counted together. The first call registers the collector, which stays registered.
+// With a nil Registerer the result is nil, which observes nothing.
 func Observer(to prometheus.Registerer) framed.Observer {
 	if to == nil {
 		return nil
@@ -67,7 +67,7 @@ func Observer(to prometheus.Registerer) framed.Observer {
 			return known
 		}
 	}
-	// The numbers stay uncollected where the Registerer refuses them.
+	// The counters are not collected if the Registerer refuses them.
 	return m
 }
 

@@ -1,4 +1,4 @@
-// Package fifo is a first-in, first-out queue in a slice that is used again.
+// Package fifo provides a first-in, first-out queue in a slice whose memory is reused.
 package fifo
 
 // A Queue holds values in the order in which they were pushed. Push and Pop take amortised
@@ -6,10 +6,10 @@ package fifo
 // has held at once. The zero value is an empty queue. It is not safe for concurrent use.
 type Queue[T any] struct {
 	items []T
-	first int // the index of the oldest value; those before it are zero
+	first int // the index of the oldest value; the items before it are zero
 }
 
-// Len is the number of values in the queue.
+// Len returns the number of values in the queue.
 func (q *Queue[T]) Len() int { return len(q.items) - q.first }
 
 // Push appends a value.
@@ -36,7 +36,7 @@ func (q *Queue[T]) Pop() T {
 // All returns the values, oldest first. The slice is valid until the queue changes.
 func (q *Queue[T]) All() []T { return q.items[q.first:] }
 
-// Clear removes all values, and keeps their memory for the next ones.
+// Clear removes all values, and keeps their memory for later values.
 func (q *Queue[T]) Clear() {
 	clear(q.items)
 	q.items, q.first = q.items[:0], 0

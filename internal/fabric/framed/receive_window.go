@@ -2,7 +2,8 @@ package framed
 
 import "time"
 
-// receiveWindow is the flow-control window that one stream grants to the peer. The stream's mu guards it.
+// receiveWindow is the flow-control window that one stream grants to the peer. The stream's mu
+// guards it.
 type receiveWindow struct {
 	conn      *Conn
 	size      int

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// sendSide sends one stream's bytes as frames, within the credit that the peer has granted. The stream's
-// mu guards its fields, except turn and priority.
+// sendSide sends one stream's bytes as frames, within the credit that the peer has granted. The
+// stream's mu guards its fields, except turn and priority.
 type sendSide struct {
 	stream *Stream
 	turn   sync.Mutex // held by the goroutine that writes to the stream

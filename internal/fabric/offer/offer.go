@@ -1,12 +1,11 @@
-// Package offer names the call by which a program offers its services to its node.
+// Package offer defines the call by which a program offers its services to its node.
 //
-// A program calls [Method] on its connection to the node, with the services' names and
-// its own name in the metadata, and a google.protobuf.FileDescriptorSet that declares the
-// services as the request. The offer ends with the connection, or when the program drains
-// the connection: then the node withdraws it from the pool, waits for the calls in flight and
-// closes the connection. The response's header
-// carries the endpoint's ID. A program that is asked to change to another connection
-// repeats that ID there and remains the same endpoint.
+// A program calls [Method] on its connection to the node, with the services' names and its own name
+// in the metadata, and a google.protobuf.FileDescriptorSet that declares the services as the
+// request. The offer ends with the connection, or when the program drains the connection: then the
+// node withdraws it from the pool, waits for the calls in flight and closes the connection. The
+// response's header carries the endpoint's ID. A program that is asked to change to another
+// connection repeats that ID there and remains the same endpoint.
 package offer
 
 // The method and the metadata keys of an offer. They are part of the wire format.
@@ -20,6 +19,6 @@ const (
 	CredentialKey = "outboard-credential"
 )
 
-// UnsentKey says, in the trailer of a call that one node forwards to another, that no program
+// UnsentKey, in the trailer of a call that one node forwards to another, means that no program
 // received the call: the caller's node sends it to another endpoint.
 const UnsentKey = "outboard-unsent"

@@ -1,5 +1,4 @@
-// Package oneshot makes unary calls over streams, for transports that have no shorter way for
-// them.
+// Package oneshot makes unary calls over streams, for transports that provide streams only.
 package oneshot
 
 import (
@@ -20,14 +19,13 @@ var (
 // Exchange sends request on a newly opened stream and waits for the response and the end of
 // the call. It takes ownership of request; the caller frees the response.
 func Exchange(s call.ClientStream, request *call.Message) (*call.Message, call.End, error) {
-	// Where the call has ended, Recv returns its status; the errors of Send and CloseSend say
-	// less.
+	// If the call has ended, Recv returns its status; the errors of Send and CloseSend say less.
 	if s.Send(request) == nil {
 		_ = s.CloseSend()
 	}
 	response, err := Only(s.Recv, errNone, errMany)
 	end := call.End{Trailer: s.Trailer()}
-	// A call that ended before its header arrived has none.
+	// A call that ended before its header arrived has no header.
 	if header, err := s.Header(); err == nil {
 		end.Header = header
 	}
