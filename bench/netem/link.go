@@ -15,8 +15,8 @@ type Link struct {
 	RTT time.Duration
 	// BitsPerSecond is the bandwidth of each direction; 0 is unlimited.
 	BitsPerSecond float64
-	// Jitter is the most by which a delivery may come later than RTT/2 says.
-	// Bytes never overtake each other.
+	// Jitter is the greatest delay of a delivery in addition to RTT/2. Bytes never overtake each
+	// other.
 	Jitter time.Duration
 }
 
@@ -68,7 +68,7 @@ func parseRate(text string) (float64, error) {
 	return 0, fmt.Errorf("rate %q has no unit", text)
 }
 
-// String is the text that ParseLink reads.
+// String returns the text that ParseLink reads.
 func (l Link) String() string {
 	text := "rtt=" + l.RTT.String()
 	if l.BitsPerSecond > 0 {

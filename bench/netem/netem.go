@@ -1,5 +1,5 @@
-// Package netem makes connections as slow and as far away as a network path, for tests and
-// benchmarks: [Emulate] one end of a connection, or [StartRelay] between two processes.
+// Package netem emulates the bandwidth and the delay of a network path, for tests and benchmarks:
+// [Emulate] one end of a connection, or [StartRelay] between two processes.
 package netem
 
 import (
@@ -13,11 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Emulate makes one end of a connection as slow and as far away as link says; the
-// other end stays as it is. Bytes of both directions are delivered half an RTT
-// after they have been serialised at the link's bandwidth, without waiting for
-// one another: many can be in flight. It sleeps to deadlines; [Relay.Late] says by how much
-// deliveries missed theirs.
+// Emulate returns one end of a connection with the bandwidth and the delay of link; the other end
+// stays as it is. Bytes of both directions are delivered half an RTT after they have been
+// serialised at the link's bandwidth, without waiting for one another: many can be in flight. It
+// sleeps to deadlines; [Relay.Late] returns by how much deliveries missed them.
 func Emulate(nc net.Conn, link Link) net.Conn {
 	e := newEmulated(nc, link)
 	e.start()
@@ -44,7 +43,7 @@ type emulated struct {
 	done               chan struct{}
 
 	readMu sync.Mutex
-	rest   []byte // of a segment that Read has returned in part
+	rest   []byte // the rest of a segment that Read has returned in part
 }
 
 // direction is one direction of the link.
@@ -57,9 +56,9 @@ type direction struct {
 	bytes    int
 	capacity int
 	idle     time.Time // when the queue will have been serialised
-	last     time.Time // the latest delivery
+	last     time.Time // the time of the latest delivery
 	err      error     // returned once the queue is empty
-	late     *lateness // of its deliveries, if it is counted
+	late     *lateness // lateness of the deliveries; nil: not counted
 }
 
 type segment struct {
@@ -67,8 +66,8 @@ type segment struct {
 	data []byte
 }
 
-// segmentSize bounds one delivery, so that the first bytes of a large write do not wait
-// for its last.
+// segmentSize bounds one delivery, so that the first bytes of a large write do not wait for its
+// last bytes.
 const segmentSize = 64 << 10
 
 func (l *direction) init(link Link) {
@@ -155,12 +154,12 @@ func (l *direction) end(err error) {
 	l.mu.Unlock()
 }
 
-// sleepUntil is exact where time.Sleep is not: the runtime's timers may be a
-// millisecond late when nothing else runs.
+// sleepUntil sleeps until due, or until done is closed. It is more exact than time.Sleep: the
+// runtime's timers may be a millisecond late when no other goroutine runs.
 func sleepUntil(due time.Time, done <-chan struct{}) {
 	const nap = 20 * time.Millisecond
-	// The kernel would add up to 50 us to let timers expire together. The setting is the thread's; when
-	// the goroutine changes threads before it sleeps, one delivery is late.
+	// The kernel would add up to 50 us to let timers expire together. The setting applies to the
+	// thread: if the goroutine changes threads before it sleeps, one delivery is late.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	for {
 		left := time.Until(due)
@@ -177,7 +176,7 @@ func sleepUntil(due time.Time, done <-chan struct{}) {
 	}
 }
 
-// lateness counts deliveries, and how late they were altogether.
+// lateness counts deliveries and the sum of their delays beyond their due times.
 type lateness struct{ count, sum atomic.Int64 }
 
 func (l *lateness) add(d time.Duration) {
@@ -236,7 +235,7 @@ func (e *emulated) pumpIn() {
 	}
 }
 
-// Close discards what has not been delivered.
+// Close discards the bytes that have not been delivered.
 func (e *emulated) Close() error {
 	e.close.Do(func() { close(e.done) })
 	e.out.end(net.ErrClosed)
@@ -247,8 +246,8 @@ func (e *emulated) Close() error {
 	return err
 }
 
-// CloseWrite waits until everything written was delivered, and then ends the stream in that
-// direction if the connection can.
+// CloseWrite waits until all written bytes were delivered, and then half-closes the connection if
+// it can.
 func (e *emulated) CloseWrite() error {
 	e.out.end(io.EOF)
 	e.sending.Wait()

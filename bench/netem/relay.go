@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Options of a Relay.
+// Options are the options of a Relay.
 type Options struct {
 	// Listener accepts the connections to relay; the Relay closes it.
 	Listener net.Listener
@@ -20,8 +20,8 @@ type Options struct {
 	Link Link
 }
 
-// A Relay forwards TCP connections to one address, and makes each as slow and as far away as a
-// network path. It changes no bytes, so TLS through it is end to end.
+// A Relay forwards TCP connections to one address, and emulates a network path on each. It changes
+// no bytes, so TLS through it is end to end.
 type Relay struct {
 	opts    Options
 	cancel  context.CancelFunc
@@ -44,18 +44,19 @@ func StartRelay(ctx context.Context, opts Options) *Relay {
 	return r
 }
 
-// Addr is the address that the relay listens at.
+// Addr returns the address that the relay listens at.
 func (r *Relay) Addr() string { return r.opts.Listener.Addr().String() }
 
-// SetLink changes the path that connections emulate which are accepted from now on.
+// SetLink changes the path of the connections that are accepted from now on.
 func (r *Relay) SetLink(link Link) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.link = link
 }
 
-// Cut interrupts the path, or repairs it: meanwhile connections stay open and carry nothing, as
-// behind a router that has lost its power. What was sent is delivered after the repair.
+// Cut interrupts the path, or repairs it. While it is interrupted connections stay open and carry
+// no bytes, as behind a router that has lost its power. The bytes sent meanwhile are delivered
+// after the repair.
 func (r *Relay) Cut(down bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +72,7 @@ func (r *Relay) Cut(down bool) {
 	}
 }
 
-// awaitRepair returns when the path carries bytes, or the error of ctx.
+// awaitRepair waits until the path carries bytes. It returns the error of ctx if that ends first.
 func (r *Relay) awaitRepair(ctx context.Context) error {
 	r.mu.Lock()
 	whole := r.whole
@@ -84,10 +85,11 @@ func (r *Relay) awaitRepair(ctx context.Context) error {
 	}
 }
 
-// Bytes counts what the relay has forwarded so far: up towards the process behind it, down back.
+// Bytes returns how many bytes the relay has forwarded: up to the process behind it, and down from
+// it.
 func (r *Relay) Bytes() (up, down int64) { return r.up.Load(), r.down.Load() }
 
-// Late is the mean time by which deliveries came later than the link says, in each direction: the
+// Late returns the mean time by which deliveries missed their due times, in each direction: the
 // relay's processor had to wake up.
 func (r *Relay) Late() (up, down time.Duration) { return r.lateUp.mean(), r.lateDown.mean() }
 
@@ -137,14 +139,14 @@ func (r *Relay) forward(ctx context.Context, client net.Conn, link Link) {
 	up.Wait()
 }
 
-// copyDirection copies until the source ends, and passes its end on.
+// copyDirection copies bytes until the source ends, and then half-closes the destination.
 func (r *Relay) copyDirection(ctx context.Context, to, from net.Conn, count *atomic.Int64) error {
 	_, err := io.Copy(counter{to, count, func() error { return r.awaitRepair(ctx) }}, from)
 	return errors.Join(err, closeWrite(to))
 }
 
-// A counter counts what is written while the path carries bytes. It hides the methods by which
-// io.Copy would bypass Write.
+// A counter writes while the path carries bytes, and counts the bytes. It hides the methods by
+// which io.Copy would bypass Write.
 type counter struct {
 	to    io.Writer
 	count *atomic.Int64
