@@ -1,5 +1,5 @@
-// Command linkrelay forwards TCP connections to an address, and makes each as slow and as far
-// away as a network path: to run programs with a borrowed device over an emulated network.
+// Command linkrelay forwards TCP connections to an address, and emulates a network path on each: to
+// run programs with a borrowed device over an emulated network.
 //
 // Start the device's node with the relay's address as its own, and other nodes and their
 // programs reach it through the relay:
@@ -57,7 +57,7 @@ func run(ctx context.Context, listen, to, text string) error {
 	return relay.Close()
 }
 
-// followLinks sets the link to each line of standard input, until that ends.
+// followLinks sets the link to each line of standard input, until the input ends.
 func followLinks(relay *netem.Relay) {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		link, err := netem.ParseLink(strings.TrimSpace(lines.Text()))
