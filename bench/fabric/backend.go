@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// work is how long a back end of speed 1 needs for a call.
+// work is the time that a back end of speed 1 needs for a call.
 const work = 8 * time.Millisecond
 
 // A backend serves one call at a time, each in the same time, and reports its load with
@@ -24,21 +24,21 @@ type backend struct {
 	takes time.Duration
 
 	mu    sync.Mutex
-	free  time.Time     // when the last call that came will be done
-	taken time.Duration // all work that came
+	free  time.Time     // when the last queued call will be done
+	taken time.Duration // work of all calls so far
 	calls int
 	since window
 	last  *orca.OrcaLoadReport
 }
 
-// A window is the time that a report is about.
+// A window is the time that a report covers.
 type window struct {
 	began time.Time
 	done  time.Duration
 	calls int
 }
 
-// reportEvery is how often a new report is made.
+// reportEvery is the time between new reports.
 const reportEvery = 250 * time.Millisecond
 
 func (a *actor) backend() app {
@@ -61,7 +61,7 @@ func (b *backend) UnaryCall(ctx context.Context, _ *testgrpc.SimpleRequest) (*te
 	return new(testgrpc.SimpleResponse), grpc.SetTrailer(ctx, metadata.Pairs("endpoint-load-metrics-bin", string(raw)))
 }
 
-// queue returns when a call that comes now will be done.
+// queue queues a call that arrives now, and returns when it will be done.
 func (b *backend) queue(now time.Time) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,12 +73,12 @@ func (b *backend) queue(now time.Time) time.Time {
 	return b.free
 }
 
-// doneBy is the work that was done until now. The caller holds the mutex.
+// doneBy returns the work that was done until now. The caller holds the mutex.
 func (b *backend) doneBy(now time.Time) time.Duration {
 	return b.taken - max(b.free.Sub(now), 0)
 }
 
-// busy is the work that was done until now, in seconds.
+// busy returns the work that was done until now, in seconds.
 func (b *backend) busy() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/balance"
 )
 
-// offered is how many calls come in a second: 45 % of what the back ends of speed 1,
-// 1, 2 and 4 can do, and 90 % of what the slow ones can when all get the same.
+// offered is the number of calls per second: 45 % of the capacity of the back ends of speed 1, 1, 2
+// and 4, and 90 % of the capacity of the slow back ends if all get the same share.
 const offered = 450
 
 func speeds() []float64 { return []float64{1, 1, 2, 4} }
@@ -22,7 +22,8 @@ const (
 	weighted = "weighted by reports"
 )
 
-// balances are the methods of balancing. A zero time means the default, so below zero is none.
+// balances returns the methods of balancing, by name. A zero time means the default, so a negative
+// time means none.
 func balances() map[string]balance.Config {
 	reports := balance.Reports{Enabled: true, Blackout: -1, Period: 500 * time.Millisecond}
 	return map[string]balance.Config{
@@ -32,10 +33,10 @@ func balances() map[string]balance.Config {
 	}
 }
 
-// A balanced run is the result of one balancing algorithm.
+// balanced has the results of one balancing algorithm, a number for each turn.
 type balanced struct{ p99, p50, uneven []float64 }
 
-// balance is calls to back ends of unequal speed, which begin at random.
+// balance measures calls to back ends of unequal speed; the calls begin at random times.
 func (b *bench) balance(ctx context.Context) error {
 	return b.withProcesses(func(f *processGroup) error {
 		w, err := f.backends(ctx)
@@ -79,8 +80,8 @@ func (f *processGroup) backends(ctx context.Context) (*topology, error) {
 	return w, err
 }
 
-// balanceTurn balances by one algorithm until the weights are stable, then measures: long enough for
-// the queues of back ends that are busy nine tenths of the time to grow as they do.
+// balanceTurn balances by one algorithm until the weights are stable, then measures for long enough
+// to see how the queues of back ends that are busy nine tenths of the time grow.
 func (b *bench) balanceTurn(ctx context.Context, w *topology, name string, into *balanced) error {
 	var done bool
 	if err := w.others[len(speeds())].do("balance", name, &done); err != nil {
@@ -111,13 +112,14 @@ func (b *bench) balanceTurn(ctx context.Context, w *topology, name string, into 
 	return nil
 }
 
-// A watching is how busy back ends were, in each window of each.
+// A watching has the utilization of each back end in each window.
 type watching struct {
 	utilizations []float64
 	err          error
 }
 
-// windowOfUtilization is the time over which utilization is averaged: some hundred calls of each back end.
+// windowOfUtilization is the time over which utilization is averaged: some hundred calls of each
+// back end.
 const windowOfUtilization = 4 * time.Second
 
 func watch(ctx context.Context, backends []*process, stop <-chan struct{}) watching {
@@ -148,7 +150,7 @@ func watch(ctx context.Context, backends []*process, stop <-chan struct{}) watch
 	}
 }
 
-// unevenness is the 99th percentile over the mean.
+// unevenness returns the 99th percentile divided by the mean.
 func unevenness(values []float64) float64 {
 	if len(values) == 0 {
 		return 0

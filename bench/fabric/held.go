@@ -9,15 +9,15 @@ import (
 	"github.com/outboard-run/outboard/bench/paired"
 )
 
-// heldStreams are the streams that a program holds open, and the connection of all its calls
-// meanwhile.
+// heldStreams are the streams that a program holds open, and their connection, which all its calls
+// use meanwhile.
 type heldStreams struct {
 	conn   conn
 	cancel context.CancelFunc
 }
 
-// hold opens streams that stay open until the next hold, and returns the seconds that it took.
-// Each has carried a message each way.
+// hold opens streams that stay open until the next hold, and returns the seconds that it took. Each
+// stream has carried a message each way.
 func (a *actor) hold(ctx context.Context, streams int) (any, error) {
 	if a.held != nil {
 		a.held.cancel()
@@ -53,7 +53,7 @@ type keptOpen struct{ conn }
 
 func (keptOpen) Close() error { return nil }
 
-// connect returns the connection of a load: that of the held streams, or a new one.
+// connect returns the connection of a load: the connection of the held streams, or a new one.
 func (a *actor) connect() (conn, error) {
 	if a.held != nil {
 		return keptOpen{a.held.conn}, nil
@@ -61,10 +61,10 @@ func (a *actor) connect() (conn, error) {
 	return dial(a.spec.Stack, a.spec.target(""), a.spec.Identity)
 }
 
-// manyStreams is how many streams a program holds in the section "held".
+// manyStreams is the number of streams that a program holds in the section "held".
 const manyStreams = 10_000
 
-// heldSection makes unary calls without and beside held streams of the same program.
+// heldSection measures unary calls without and beside held streams of the same program.
 func (b *bench) heldSection(ctx context.Context) error {
 	return b.withProcesses(func(f *processGroup) error {
 		direct, err := f.echoTopology(ctx, plain, "held-grpc", stackGRPC, "")

@@ -19,13 +19,14 @@ import (
 
 // A load describes the calls that a client makes.
 type load struct {
-	// Call is what to call: echo, marked, shop or work, or a stream: upload, download or pingpong.
+	// Call is the kind of call: echo, marked, shop or work, or a stream: upload, download or
+	// pingpong.
 	Call string
-	// Size of the payloads, in bytes.
+	// Size is the size of the payloads, in bytes.
 	Size int
-	// InFlight is how many callers there are: each calls again when it was answered.
+	// InFlight is the number of callers: each calls again once its call was answered.
 	InFlight int
-	// Rate, instead of InFlight, is how many calls begin in a second, by chance.
+	// Rate, instead of InFlight, is the number of calls that begin per second, at random times.
 	Rate    float64
 	Seconds float64
 }
@@ -35,7 +36,7 @@ type result struct {
 	Calls, Lost, Wrong  int
 	Seconds             float64
 	P50, P90, P99, Mean float64
-	// Used is what the client used for it.
+	// Used has the resources that the client used.
 	Used resources
 	// Cause is the first error of a lost call.
 	Cause string
@@ -43,7 +44,7 @@ type result struct {
 
 var errWrong = errors.New("another answer than wanted")
 
-// client calls.
+// client prepares the process that makes calls.
 func (a *actor) client(context.Context) error {
 	a.does["load"] = decodeArgs(func(ctx context.Context, l load) (any, error) { return a.load(ctx, l) })
 	a.does["hold"] = decodeArgs(a.hold)
@@ -51,7 +52,8 @@ func (a *actor) client(context.Context) error {
 	return nil
 }
 
-// callers makes functions that make one call each, and closes what they share.
+// callers returns n functions that make one call each, and the Closer of the connection that they
+// share.
 func (a *actor) callers(ctx context.Context, l load, n int) ([]func() error, io.Closer, error) {
 	if a.spec.Stack == stackRaw {
 		call, c, err := rawCaller(ctx, a.spec.target(""), l.Size)
@@ -70,7 +72,7 @@ func (a *actor) callers(ctx context.Context, l load, n int) ([]func() error, io.
 	return calls, c, nil
 }
 
-// borrows is how a caller on a stack reads its responses.
+// borrows returns the options with which a caller on a stack reads its responses.
 func borrows(stack string) []grpc.CallOption {
 	if stack == stackBorrowed {
 		return []grpc.CallOption{fabric.WithBorrowedResponse(new(fabric.Loan))}
@@ -111,7 +113,7 @@ func echoCaller(ctx context.Context, c grpc.ClientConnInterface, size int, opts 
 	}
 }
 
-// markedCaller wants the marks of one set of policies, whole.
+// markedCaller returns a caller that checks that each call has all marks of one set of policies.
 func markedCaller(ctx context.Context, c grpc.ClientConnInterface, size int) func() error {
 	stub, in := testgrpc.NewTestServiceClient(c), &testgrpc.SimpleRequest{Payload: payload(size), FillUsername: true}
 	return func() error {
@@ -192,7 +194,7 @@ func (a *actor) load(ctx context.Context, l load) (result, error) {
 	return r, err
 }
 
-// warm is how many calls come before those that count: they connect.
+// warm is the number of calls before the measured ones: they connect.
 const warm = 50
 
 func (a *actor) open(ctx context.Context, l load) ([]func() error, io.Closer, error) {
@@ -202,7 +204,7 @@ func (a *actor) open(ctx context.Context, l load) ([]func() error, io.Closer, er
 	}
 	for range warm {
 		if l.Rate > 0 {
-			break // it would be a queue
+			break // the calls would queue
 		}
 		if err := calls[0](); err != nil && !errors.Is(err, errWrong) {
 			return nil, nil, errors.Join(fmt.Errorf("warm up: %w", err), shared.Close())
@@ -211,13 +213,14 @@ func (a *actor) open(ctx context.Context, l load) ([]func() error, io.Closer, er
 	return calls, shared, nil
 }
 
-// after is whether so many seconds have passed.
+// after returns a function that reports whether this many seconds have passed.
 func after(seconds float64) func() bool {
 	end := time.Now().Add(time.Duration(seconds * float64(time.Second)))
 	return func() bool { return time.Now().After(end) }
 }
 
-// closedLoop calls with each of calls, once at least, until it is over.
+// closedLoop repeats each of calls in a goroutine of its own, once at least, until over returns
+// true.
 func closedLoop(calls []func() error, over func() bool) []*tally {
 	tallies := make([]*tally, len(calls))
 	var all sync.WaitGroup
@@ -236,8 +239,8 @@ func closedLoop(calls []func() error, over func() bool) []*tally {
 	return tallies
 }
 
-// openLoop begins calls at random times, whether or not those before are answered.
-// The times count from when a call should have begun.
+// openLoop begins calls at random times, whether or not earlier calls were answered. The times are
+// measured from when a call should have begun.
 func openLoop(call func() error, rate float64, over func() bool) []*tally {
 	var mu sync.Mutex
 	var all sync.WaitGroup

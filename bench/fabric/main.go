@@ -26,11 +26,11 @@ func main() {
 type bench struct {
 	paired.Run
 	launch launch
-	envoy  string // the program, once it is installed
+	envoy  string // the path of the program, once it is installed
 	cell   string // only the cells whose title has this in it
 }
 
-// sections are measured in this order.
+// sections returns the sections, in the order in which they are measured.
 func (b *bench) sections() []paired.Section {
 	return []paired.Section{
 		{Name: "unary-64", Run: func(ctx context.Context) error { return b.unary(ctx, 64) }},
@@ -61,7 +61,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 	return b.Measure(ctx, b.sections())
 }
 
-// row adds a row, with the reason why it falls short, where one is known.
+// row adds a row, with the reason why it falls short, if that is known.
 func (b *bench) row(r paired.Row) {
 	if r.Reason == "" {
 		r = r.Because(reasonFor(r.Name))

@@ -12,9 +12,9 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/shared"
 )
 
-// threePolicies are those of the proxy: an access list, a token bucket, and for the
-// counter (all calls are counted by method, peer and policy anyway) a limit for
-// the calls in flight, which counts them up and down.
+// threePolicies are the policies of the proxy: an access list, a token bucket, and for the counter
+// (all calls are counted by method, peer and policy anyway) a limit for the calls in flight, which
+// counts them up and down.
 const threePolicies = `
 policies:
   - name: who
@@ -74,7 +74,7 @@ func (m *manager) prepare(ctx context.Context, s *spec) (*shared.Listener, error
 	return shared.Listen(strings.TrimPrefix(s.Listen, "unix:"), shared.Options{Handler: m.router})
 }
 
-// balance makes all services be balanced as c says.
+// balance sets the balancing of all services to c.
 func (m *manager) balance(c balance.Config) error {
 	for name, endpoints := range m.services {
 		if err := m.router.SetService(name, router.Service{Endpoints: endpoints, Balance: c}); err != nil {
@@ -92,16 +92,16 @@ func (m *manager) close() error {
 	return errors.Join(errs...)
 }
 
-// A swapping puts sets of policies in force in turn.
+// A swapping asks a process to put sets of policies in force in turn.
 type swapping struct {
 	Sets  []string
 	Swaps int
-	// Upgrades is how often a node's process is replaced meanwhile.
+	// Upgrades is the number of times that a node's process is replaced meanwhile.
 	Upgrades int
 	Seconds  float64
 }
 
-// swap returns how many swaps there were.
+// swap puts the sets in force in turn, and returns the number of swaps.
 func (m *manager) swap(ctx context.Context, s swapping) (int, error) {
 	sets := make([]*policy.Set, len(s.Sets))
 	for i, text := range s.Sets {

@@ -39,8 +39,8 @@ func (f *processGroup) tlsTopologies(ctx context.Context) ([]*topology, error) {
 	return []*topology{ours, theirs}, err
 }
 
-// network is calls over TCP with TLS. 1.5 times the calls in a second are two thirds
-// of the time for each.
+// network measures calls over TCP with TLS. The goal of 1.5 times as many calls per second is two
+// thirds of the time per call.
 func (b *bench) network(ctx context.Context, inFlight int) error {
 	return b.withProcesses(func(f *processGroup) error {
 		topologies, err := f.tlsTopologies(ctx)

@@ -28,7 +28,7 @@ import (
 // childArgument makes this program a process that carries a node's calls.
 const childArgument = "carry-calls"
 
-// roleStatus is the main function of such a process; false: this one is none.
+// roleStatus is the main function of such a process. It returns false in any other process.
 func roleStatus() (status int, is bool) {
 	if len(os.Args) < 2 || os.Args[1] != childArgument {
 		return 0, false
@@ -40,8 +40,8 @@ func roleStatus() (status int, is bool) {
 	return 0, true
 }
 
-// carryCalls carries a node's calls. The second argument, if there is one, begins the name of its
-// profile.
+// carryCalls carries a node's calls. The second argument, if there is one, is the prefix of its
+// profile's name.
 func carryCalls() error {
 	profile := ""
 	if len(os.Args) > 2 {
@@ -57,11 +57,11 @@ func carryCalls() error {
 	return errors.Join(err, stop())
 }
 
-// A nodeRole is the calls of one node or two of a pool, and nothing else of them: the process
-// that carries them is another one each time it is upgraded.
+// A nodeRole has the calls of one or two nodes of a pool, without the other parts of the nodes.
+// Each upgrade replaces the process that carries the calls.
 type nodeRole struct {
 	dir      string
-	profile  string // begins the names of the profiles of the processes that carry calls; "": none
+	profile  string // prefix of the profiles of processes that carry calls; "": no profiles
 	ca       *authority.Authority
 	state    *state.State
 	stations []*station
@@ -74,7 +74,7 @@ type station struct {
 	member   *pool.Pool
 	registry *services.Registry
 	host     *calls.Host
-	door     net.Listener // for other nodes
+	door     net.Listener // accepts connections of other nodes
 	plain    string       // the address for plain gRPC
 }
 
@@ -134,7 +134,7 @@ func (s *nodeRole) childCommand(name outboard.NodeID) []string {
 	return args
 }
 
-// found founds a pool.
+// found creates the pool: its authority and its state.
 func (s *nodeRole) found(ctx context.Context, dir string) (err error) {
 	s.dir = dir
 	if s.ca, err = authority.Found(time.Now()); err != nil {
@@ -144,12 +144,13 @@ func (s *nodeRole) found(ctx context.Context, dir string) (err error) {
 	if err := os.MkdirAll(table, 0o700); err != nil {
 		return err
 	}
-	// A node writes what its own name is in: that of the first one, where services are offered.
+	// A node writes the entries that have its own name in them: this is the name of the first node,
+	// where services are offered.
 	s.state, err = state.Open(ctx, state.Options{Dir: table, Name: "bench0", TLS: state.FixedTLS(&tls.Config{MinVersion: tls.VersionTLS13})})
 	return err
 }
 
-// join makes the node a member of the pool, and returns where its keys are.
+// join makes the node a member of the pool, and returns the folder of its keys.
 func (st *station) join(ctx context.Context, s *nodeRole) (keys string, err error) {
 	keys = filepath.Join(s.dir, "keys-"+string(st.name))
 	id, err := s.ca.NewIdentity(st.name, time.Now())
@@ -184,7 +185,7 @@ func (st *station) acceptPeers() {
 	}
 }
 
-// A change is how often the policies and the process were replaced.
+// A change counts the replacements of the policies and of the process.
 type change struct{ Swaps, Upgrades int }
 
 // change replaces the policies and the process, evenly over the time.
@@ -207,7 +208,7 @@ func (s *nodeRole) change(ctx context.Context, w swapping) (change, error) {
 	return done, errors.Join(err, failed)
 }
 
-// spread does something so often within a time, as evenly as it can.
+// spread calls do a number of times, as evenly over the seconds as it can.
 func spread(ctx context.Context, times int, seconds float64, do func(int) error) (done int, err error) {
 	began := time.Now()
 	pause := time.Duration(seconds / float64(max(times, 1)) * float64(time.Second))

@@ -12,14 +12,14 @@ import (
 	"github.com/outboard-run/outboard/bench/paired"
 )
 
-// The ways of a call beside Envoy, each with two policies but for grpc-go's own.
+// The paths of calls through the fabric that are compared with Envoy, each with two policies.
 const (
 	throughNode  = "through the node"
 	betweenNodes = "between nodes with TLS"
 	byPlainPort  = "by the plain port"
 )
 
-// twoPolicies are those of Envoy: an access list and a token bucket.
+// twoPolicies are the same as Envoy's: an access list and a token bucket.
 const twoPolicies = `
 policies:
   - name: who
@@ -28,7 +28,7 @@ policies:
     rate: {rate: 1000000/s, burst: 1000000}
 `
 
-// A passage is one of our ways, and how it is to compare with Envoy.
+// A passage is one path through the fabric, and the goal of its comparison with Envoy.
 type passage struct {
 	name string
 	goal paired.Goal
@@ -42,8 +42,8 @@ func passages() []passage {
 	}
 }
 
-// peerTopologies are our ways, grpc-go's and Envoy's. Without Envoy, whose absence is the second
-// result, the ways are compared with grpc-go alone.
+// peerTopologies starts the topologies of the fabric's paths, of grpc-go and of Envoy. If Envoy
+// can't be installed, missing is the reason, and the paths are compared with grpc-go alone.
 func (f *processGroup) peerTopologies(ctx context.Context) (all []*topology, missing error, err error) { //nolint:revive,stylecheck // see above
 	for _, p := range passages() {
 		w, err := f.passageTopology(ctx, p.name)
@@ -66,7 +66,7 @@ func (f *processGroup) peerTopologies(ctx context.Context) (all []*topology, mis
 	return append(all, w), nil, err
 }
 
-// passageTopology starts one of our ways: a pool of its own, a server and a client.
+// passageTopology starts one path through the fabric: a pool of its own, a server and a client.
 func (f *processGroup) passageTopology(ctx context.Context, name string) (*topology, error) {
 	dir, err := os.MkdirTemp(f.bench.Dir, "p")
 	if err != nil {
@@ -98,15 +98,15 @@ func (f *processGroup) passageTopology(ctx context.Context, name string) (*topol
 	return w, w.known(ctx, "echo")
 }
 
-// A cell is one load of the table, and how many messages a call of it has.
+// A cell is one load of the table, and the number of messages of each of its calls.
 type cell struct {
 	title    string
 	load     load
 	messages float64
 }
 
-// maxFlight bounds the bytes of a cell that are in flight at once, in each direction: every
-// process on the way may hold them.
+// maxFlight bounds the bytes of a cell that are in flight at once, in each direction: every process
+// on the path may hold them.
 const maxFlight = 128 << 20
 
 func unaryCells(seconds float64) (cells []cell) {
@@ -138,7 +138,7 @@ func streamCells(seconds float64) (cells []cell) {
 	return cells
 }
 
-// chosen are the cells that the command line names, all by default.
+// chosen returns the cells that the command line names, all by default.
 func (b *bench) chosen(cells []cell) []cell {
 	return slices.DeleteFunc(cells, func(c cell) bool { return !strings.Contains(c.title, b.cell) })
 }
@@ -153,7 +153,7 @@ func sizeName(size int) string {
 	return fmt.Sprintf("%d B", size)
 }
 
-// peers compares our ways with Envoy and grpc-go.
+// peers compares the fabric's paths with Envoy and grpc-go.
 func (b *bench) peers(ctx context.Context, cells func(seconds float64) []cell) error {
 	return b.withProcesses(func(f *processGroup) error {
 		all, missing, err := f.peerTopologies(ctx)
@@ -172,7 +172,7 @@ func (b *bench) peers(ctx context.Context, cells func(seconds float64) []cell) e
 }
 
 // transports compares the fabric's own protocol with grpc-go's HTTP/2, both over TCP with TLS from
-// program to program: what is between nodes.
+// program to program: nodes are connected in the same way.
 func (b *bench) transports(ctx context.Context) error {
 	return b.withProcesses(func(f *processGroup) error {
 		topologies, err := f.tlsTopologies(ctx)
@@ -192,7 +192,7 @@ func (b *bench) transports(ctx context.Context) error {
 	})
 }
 
-// peerRows adds the rows of a cell: the time of a message by each way.
+// peerRows adds the rows of a cell: the time of a message on each path.
 func (b *bench) peerRows(c cell, measured runs, missing error) {
 	each := func(r result) float64 { return perCall(r) / c.messages }
 	for _, p := range passages() {
@@ -226,8 +226,8 @@ func (b *bench) sizes(ctx context.Context) error {
 	})
 }
 
-// step adds the row of one edge: by how much the time for each byte, and that of the call itself,
-// grows from a size below it to one above it.
+// step adds the row of one edge: the time of calls of a size above the edge, compared with calls of
+// a size below it.
 func (b *bench) step(ctx context.Context, w *topology, edge int) error {
 	below, above := edge-edge/20, edge+edge/20
 	var shorter, longer []float64

@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// roleVariable holds the spec of a process that was started by another.
+// roleVariable holds the spec of a process that another process started.
 const roleVariable = "OUTBOARD_BENCH_ROLE"
 
-// A process is one that plays a role. One goroutine uses it at a time.
+// A process is a child process that plays a role. One goroutine uses it at a time.
 type process struct {
 	spec     spec
-	addr     string // where it listens, as a target
+	addr     string // the address where it listens, as a target
 	input    io.WriteCloser
 	requests *json.Encoder
 	replies  *json.Decoder
 	wait     func() error
 }
 
-// A launch starts what plays the role of the text. It ends when its input does.
+// A launch starts a process in the role that text describes. The process ends when its input ends.
 type launch func(ctx context.Context, text string) (in io.WriteCloser, out io.Reader, wait func() error, err error)
 
 type (
@@ -40,10 +40,10 @@ type (
 	}
 )
 
-// stopWait is how long a process may take to end once it was told to.
+// stopWait bounds the time that a process takes to end after the end of its input.
 const stopWait = 10 * time.Second
 
-// start makes a process of s and waits until it is ready.
+// start starts a process with the spec s and waits until it is ready.
 func (b *bench) start(ctx context.Context, s spec) (*process, error) {
 	s.Profile = b.Profile(s.Name)
 	text, err := json.Marshal(s)
@@ -83,7 +83,7 @@ func launchProcess(ctx context.Context, text string) (io.WriteCloser, io.Reader,
 	return in, out, cmd.Wait, cmd.Start()
 }
 
-// do lets the process do something and waits for its result.
+// do sends the process a command and waits for its result.
 func (p *process) do(what string, args, result any) error {
 	err := p.requests.Encode(question{what, args})
 	if err == nil {
@@ -106,7 +106,7 @@ func (p *process) answer(result any) error {
 	return json.Unmarshal(a.Result, result)
 }
 
-// usage is what the process has used.
+// usage returns the resources that the process has used.
 func (p *process) usage() (resources, error) {
 	var u resources
 	err := p.do("usage", nil, &u)
@@ -114,14 +114,14 @@ func (p *process) usage() (resources, error) {
 }
 
 func (p *process) stop() error {
-	_ = p.input.Close() // that is what tells it to end
+	_ = p.input.Close() // the end of its input ends the process
 	if err := p.wait(); err != nil {
 		return fmt.Errorf("%s: %w", p.spec.Name, err)
 	}
 	return nil
 }
 
-// A processGroup is the processes of a section.
+// A processGroup has the processes of a section.
 type processGroup struct {
 	bench     *bench
 	processes []*process
@@ -136,7 +136,7 @@ func (f *processGroup) add(ctx context.Context, s spec) (*process, error) {
 	return p, err
 }
 
-// close ends the processes, those that call before those that serve them.
+// close ends the processes, callers before the processes that serve them.
 func (f *processGroup) close() error {
 	var errs []error
 	for _, p := range slices.Backward(f.processes) {
@@ -152,5 +152,5 @@ func (b *bench) withProcesses(measure func(*processGroup) error) error {
 	return errors.Join(err, f.close())
 }
 
-// socket is the target of a unix socket.
+// socket returns the target of a unix socket.
 func (b *bench) socket(name string) string { return "unix:" + filepath.Join(b.Dir, name) }

@@ -19,10 +19,10 @@ import (
 // A rawMessage is a message that is not decoded.
 type rawMessage struct{ data mem.BufferSlice }
 
-// rawCodec hands bytes on, whose buffers stay grpc-go's.
+// rawCodec passes bytes on in buffers that belong to grpc-go.
 type rawCodec struct{}
 
-// Name is that of protocol buffers: callers don't see the codec.
+// Name returns the name of the codec for protocol buffers: callers don't see this codec.
 func (rawCodec) Name() string { return "proto" }
 
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
@@ -45,9 +45,9 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 
 var _ encoding.CodecV2 = rawCodec{}
 
-// A l7 forwards unary calls of grpc-go clients to grpc-go servers, by their service,
-// with the three policies that a Go programmer would write. It knows that the calls
-// are unary, which spares it a stream upstream and a goroutine.
+// l7 forwards unary calls of grpc-go clients to grpc-go servers, by their service, with the three
+// policies that a Go programmer would write. It knows that the calls are unary, which spares it a
+// stream upstream and a goroutine.
 type l7 struct {
 	upstreams map[string]conn
 	allowed   map[string]bool // access list: services
@@ -55,7 +55,7 @@ type l7 struct {
 	calls     sync.Map // of *atomic.Int64, by method
 }
 
-// proxy is grpc-go's layer-7 proxy.
+// proxy starts grpc-go's layer-7 proxy.
 func (a *actor) proxy(context.Context) error {
 	x := &l7{upstreams: map[string]conn{}, allowed: map[string]bool{}}
 	x.bucket = bucket{rate: 1e6, burst: 1e6, tokens: 1e6, last: time.Now()}
@@ -116,7 +116,7 @@ func (x *l7) handle(_ any, s grpc.ServerStream) error {
 	return s.SendMsg(&response)
 }
 
-// policies is the access list, the token bucket and the counter.
+// policies applies the access list, the token bucket and the counter.
 func (x *l7) policies(service, method string) error {
 	if !x.allowed[service] {
 		return status.Error(codes.PermissionDenied, "this caller may not call this")

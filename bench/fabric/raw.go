@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// serveRaw sends back what comes: the floor of everything that wakes by a socket.
+// serveRaw echoes frames over a unix socket: the lower bound for all stacks that wake by a socket.
 func serveRaw(target string) (string, func() error, error) {
 	l, err := net.Listen("unix", strings.TrimPrefix(target, "unix:")) //nolint:noctx // it does not wait
 	if err != nil {
@@ -55,7 +55,7 @@ func readFrame(r io.Reader, buf []byte) ([]byte, error) {
 	if len(buf) < frameHead {
 		buf = make([]byte, frameHead)
 	}
-	// One read gets a small frame as a whole: its length is that of the last one.
+	// One read gets a small frame as a whole, since buf has the length of the last frame.
 	n, err := io.ReadAtLeast(r, buf, frameHead)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func readFrame(r io.Reader, buf []byte) ([]byte, error) {
 	return buf[:length], err
 }
 
-// rawCaller calls over a unix socket.
+// rawCaller returns a function that makes one call over a unix socket.
 func rawCaller(ctx context.Context, target string, size int) (func() error, io.Closer, error) {
 	c, err := new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(target, "unix:"))
 	if err != nil {

@@ -2,7 +2,8 @@ package main
 
 import "strings"
 
-// A shortfall is why rows whose names have all these words fall short, as far as is known.
+// A shortfall is the reason, as far as known, that rows whose names have all these words fall
+// short.
 type shortfall struct {
 	words  []string
 	reason string

@@ -16,7 +16,7 @@ import (
 // An actor is a process in its role.
 type actor struct {
 	spec  spec
-	addr  string // of those that listen
+	addr  string // where the process listens, if it does
 	does  map[string]func(context.Context, json.RawMessage) (any, error)
 	close func() error
 	held  *heldStreams // nil: none
@@ -101,7 +101,7 @@ func answerOf(result any, err error) answer {
 	return answer{Result: raw}
 }
 
-// decodeArgs makes what an actor does of a function with typed arguments.
+// decodeArgs converts a function with typed arguments to a command of an actor.
 func decodeArgs[A any](do func(context.Context, A) (any, error)) func(context.Context, json.RawMessage) (any, error) {
 	return func(ctx context.Context, raw json.RawMessage) (any, error) {
 		var args A
@@ -112,10 +112,10 @@ func decodeArgs[A any](do func(context.Context, A) (any, error)) func(context.Co
 	}
 }
 
-// resources is what processes have used.
+// resources counts the resources that processes have used.
 type resources struct {
 	CPU float64 // seconds of processor time
-	// Switches are the times that a thread went to sleep.
+	// Switches counts the times that a thread went to sleep.
 	Switches float64
 }
 
@@ -127,7 +127,7 @@ func (u resources) minus(v resources) resources {
 	return resources{u.CPU - v.CPU, u.Switches - v.Switches}
 }
 
-// usage is what this process has used.
+// usage returns the resources that this process has used.
 func usage() (resources, error) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/outboard-run/outboard/bench/paired"
 )
 
-// shopApps are the services of the web shop.
+// shopApps returns the applications of the web shop, by service.
 func shopApps() map[string]func(*spec) (app, error) {
 	return map[string]func(*spec) (app, error){
 		hotel.FrontendService: func(s *spec) (app, error) {
@@ -32,7 +32,7 @@ func leafApp(register func(grpc.ServiceRegistrar)) (app, error) {
 	return app{register, func() error { return nil }}, nil
 }
 
-// proxyApp is a service that calls two others.
+// proxyApp returns a service that calls two other services.
 func proxyApp(s *spec, register func(r grpc.ServiceRegistrar, one, two grpc.ClientConnInterface), one, two string) (app, error) {
 	a, err := dial(s.Stack, s.target(one), s.Identity)
 	if err != nil {
@@ -56,13 +56,14 @@ func closeAll(all ...io.Closer) error {
 	return errors.Join(errs...)
 }
 
-// shopServices are in the order in which they start: those that are called first.
+// shopServices returns the services in the order in which they start: a service starts after the
+// services that it calls.
 func shopServices() []string {
 	return []string{hotel.GeoService, hotel.RateService, hotel.ProfileService, hotel.SearchService, hotel.FrontendService}
 }
 
-// shopTopology starts a shop, and between its services a process of the role between,
-// where that is not empty.
+// shopTopology starts a shop, and between its services a process of the role between, unless that
+// is empty.
 func (f *processGroup) shopTopology(ctx context.Context, name, stack, between string) (*topology, error) {
 	w := &topology{name: name}
 	targets, middle := map[string][]string{}, f.bench.socket(name+"-middle")
@@ -97,8 +98,8 @@ const (
 	shopProxied = "grpc-go and proxies"
 )
 
-// shop is a customer's question to the web shop: five calls, of which each waits for
-// the one before.
+// shop measures a customer's request to the web shop: five calls, of which each waits for the
+// previous one.
 func (b *bench) shop(ctx context.Context) error {
 	return b.withProcesses(func(f *processGroup) error {
 		var topologies []*topology

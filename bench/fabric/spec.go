@@ -27,30 +27,30 @@ const (
 	roleClient  = "client"
 	roleServer  = "server"
 	roleProxy   = "proxy"   // grpc-go's layer-7 proxy
-	roleEnvoy   = "envoy"   // Envoy as that
+	roleEnvoy   = "envoy"   // Envoy as the proxy
 	roleManaged = "managed" // the fabric's process between the applications
 	roleChain   = "chain"
-	roleNode    = "node" // a node's calls
+	roleNode    = "node" // carries a node's calls
 )
 
 // A spec describes a process: its role and its configuration.
 type spec struct {
 	Role, Name, Stack string
-	// App is what a server serves.
+	// App is the application that a server serves.
 	App string
 	// Listen and the targets are "unix:PATH" or "tcp:HOST:PORT".
 	Listen string
-	// Targets are where a service is to be found; "" is for all others.
+	// Targets are the addresses of each service; "" is for all other services.
 	Targets map[string][]string
-	// Others are where programs connect to the other nodes of a pool.
+	// Others are the addresses where programs connect to the other nodes of a pool.
 	Others []string
-	// Envoy is the program of that role.
+	// Envoy is the path of the program for that role.
 	Envoy string
-	// Policies are the managed process's.
+	// Policies is the policy file of the managed process, or of the node.
 	Policies string
-	Speed    float64 // of a back end
+	Speed    float64 // the speed of a back end
 	Identity *identity
-	Profile  string // a file
+	Profile  string // the file of the profile
 }
 
 func (s *spec) target(service string) string {
@@ -62,7 +62,7 @@ func (s *spec) target(service string) string {
 	return ""
 }
 
-// An identity is a certificate that its holder serves with and trusts.
+// An identity is a certificate, with its key, that its holder serves with and trusts.
 type identity struct{ Certificate, Key []byte }
 
 func newIdentity() (*identity, error) {
@@ -90,7 +90,7 @@ func newIdentity() (*identity, error) {
 	}, nil
 }
 
-// tls is TLS 1.3 for both sides; nil for no identity.
+// tls returns a configuration for TLS 1.3 on both sides, or nil for no identity.
 func (i *identity) tls() (*tls.Config, error) {
 	if i == nil {
 		return nil, nil //nolint:nilnil // no identity, no TLS

@@ -119,7 +119,7 @@ func (a *actor) server(ctx context.Context) (err error) {
 	return nil
 }
 
-// An app is what a server serves.
+// An app is the application that a server serves.
 type app struct {
 	register func(grpc.ServiceRegistrar)
 	close    func() error

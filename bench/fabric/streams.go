@@ -10,18 +10,18 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 )
 
-// streamMessages is how many messages a stream of one direction has: enough that its beginning
-// and its end do not count.
+// streamMessages is the number of messages of a stream in one direction: enough that its beginning
+// and its end do not matter.
 const streamMessages = 1000
 
-// uploadCaller sends the messages of a stream.
+// uploadCaller returns a function that sends the messages of a stream.
 func uploadCaller(ctx context.Context, c grpc.ClientConnInterface, size int) func() error {
 	l := mixedLoad{Bytes: size * streamMessages, Chunk: size}
 	stub := testgrpc.NewTestServiceClient(c)
 	return func() error { return sendTransfer(ctx, stub, l) }
 }
 
-// downloadCaller receives the messages of a stream.
+// downloadCaller returns a function that receives the messages of a stream.
 func downloadCaller(ctx context.Context, c grpc.ClientConnInterface, size int) func() error {
 	in := &testgrpc.StreamingOutputCallRequest{ResponseParameters: make([]*testgrpc.ResponseParameters, streamMessages)}
 	for i := range in.ResponseParameters {
@@ -50,7 +50,7 @@ func receiveAll(ctx context.Context, stub testgrpc.TestServiceClient, in *testgr
 	}
 }
 
-// pingPongCaller sends one message on a stream, and waits for its answer.
+// pingPongCaller returns a function that sends one message on a stream, and waits for its answer.
 func pingPongCaller(ctx context.Context, c grpc.ClientConnInterface, size int) (func() error, error) {
 	s, err := testgrpc.NewTestServiceClient(c).FullDuplexCall(ctx)
 	if err != nil {

@@ -18,7 +18,7 @@ func markingPolicies(mark string) string {
 `)
 }
 
-// busy is how many calls are in flight under full load.
+// busy is the number of calls in flight under full load.
 const busy = 8
 
 // swaps puts policies in force in turn while calls flow.
@@ -69,7 +69,7 @@ func (f *processGroup) markedTopology(ctx context.Context) (*topology, error) {
 	return w, err
 }
 
-// runWithSwaps makes calls until the swaps are done.
+// runWithSwaps makes calls while the policies are swapped.
 func runWithSwaps(w *topology, s swapping) (result, error) {
 	done := make(chan error, 1)
 	go func() {

@@ -28,7 +28,7 @@ func (w *topology) addClient(ctx context.Context, f *processGroup, s spec) (err 
 	return err
 }
 
-// run makes the calls of l. What was used is that of all processes.
+// run makes the calls of l. The result has the resources that all processes used.
 func (w *topology) run(l load) (result, error) {
 	before, err := w.usage()
 	if err != nil {
@@ -58,7 +58,7 @@ func (w *topology) usage() (resources, error) {
 // runs are the results of each topology, by its name.
 type runs map[string][]result
 
-// of takes one number out of each result.
+// of returns one number of each result of a topology.
 func (r runs) of(name string, number func(result) float64) []float64 {
 	values := make([]float64, 0, len(r[name]))
 	for _, one := range r[name] {
@@ -67,15 +67,15 @@ func (r runs) of(name string, number func(result) float64) []float64 {
 	return values
 }
 
-// p50 is the median latency of a result in microseconds.
+// p50 returns the median latency of a result in microseconds.
 func p50(r result) float64     { return r.P50 }
 func p99(r result) float64     { return r.P99 }
 func perCall(r result) float64 { return r.Seconds * 1e6 / float64(r.Calls) }
 func cpuEach(r result) float64 { return r.Used.CPU * 1e6 / float64(r.Calls) }
 func sleeps(r result) float64  { return r.Used.Switches / float64(r.Calls) }
 
-// turns has the topologies make the calls of l in turn. The first round does not count.
-// A call that is lost or wrong is an error.
+// turns has the topologies make the calls of l in turn. The first round is not counted. A call that
+// is lost or wrong is an error.
 func turns(ctx context.Context, rounds int, l load, topologies ...*topology) (runs, error) {
 	all := runs{}
 	for round := range rounds + 1 {

@@ -17,8 +17,8 @@ import (
 type mixedLoad struct {
 	Size    int
 	Rate    float64
-	Bytes   int // of the transfer
-	Chunk   int // of its messages
+	Bytes   int // bytes of the transfer
+	Chunk   int // bytes of each of its messages
 	Seconds float64
 }
 
@@ -57,7 +57,7 @@ func (a *actor) mixed(ctx context.Context, l mixedLoad) (mixedResult, error) {
 	return r, <-sent
 }
 
-// sendTransfer sends l.Bytes, and wants to hear that they came.
+// sendTransfer sends l.Bytes, and checks that the server has received them.
 func sendTransfer(ctx context.Context, stub testgrpc.TestServiceClient, l mixedLoad) error {
 	s, err := stub.StreamingInputCall(ctx)
 	if err != nil {
@@ -66,7 +66,7 @@ func sendTransfer(ctx context.Context, stub testgrpc.TestServiceClient, l mixedL
 	in := &testgrpc.StreamingInputCallRequest{Payload: payload(l.Chunk)}
 	for range l.Bytes / l.Chunk {
 		if err := s.Send(in); err != nil {
-			_, err = s.CloseAndRecv() // which says why
+			_, err = s.CloseAndRecv() // which returns the reason
 			return err
 		}
 	}
@@ -77,7 +77,7 @@ func sendTransfer(ctx context.Context, stub testgrpc.TestServiceClient, l mixedL
 	return err
 }
 
-// transfer is a transfer of 1 GiB, in messages that are large, beside small calls.
+// transfer measures small calls beside a transfer of 1 GiB in large messages.
 func (b *bench) transfer(ctx context.Context) error {
 	return b.withProcesses(func(f *processGroup) error {
 		topologies, err := f.tlsTopologies(ctx)

@@ -19,7 +19,7 @@ const (
 	floor     = "raw unix sockets"
 )
 
-// echoTopology starts an echo behind a process of the role between, if there is one.
+// echoTopology starts an echo server behind a process of the role between, unless that is empty.
 func (f *processGroup) echoTopology(ctx context.Context, name, file, stack, between string) (*topology, error) {
 	w := &topology{name: name}
 	target := f.bench.socket(file)
@@ -38,8 +38,8 @@ func (f *processGroup) echoTopology(ctx context.Context, name, file, stack, betw
 	return w, err
 }
 
-// localTopologies are the topologies of one machine; those with borrowed bytes differ from the others
-// where there are bytes enough.
+// localTopologies starts the topologies of one machine. Topologies with borrowed bytes are among
+// them only for large messages: for others they make no difference.
 func (f *processGroup) localTopologies(ctx context.Context, size int) ([]*topology, error) {
 	list := []struct{ name, file, stack, between string }{
 		{direct, "direct", stackFabric, ""},
@@ -68,10 +68,10 @@ func (f *processGroup) localTopologies(ctx context.Context, size int) ([]*topolo
 	return topologies, nil
 }
 
-// large is the size whose rows are there with borrowed bytes, too.
+// large is the size for which there are also rows with borrowed bytes.
 const large = 256 << 10
 
-// unary is calls of one message each way on one machine, one in flight.
+// unary measures unary calls on one machine, one in flight.
 func (b *bench) unary(ctx context.Context, size int) error {
 	return b.withProcesses(func(f *processGroup) error {
 		topologies, err := f.localTopologies(ctx, size)

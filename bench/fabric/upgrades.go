@@ -48,7 +48,7 @@ func (b *bench) upgrades(ctx context.Context) error {
 	})
 }
 
-// nodeTopology is a program that calls another through a node.
+// nodeTopology starts a program that calls another program through a node.
 func (f *processGroup) nodeTopology(ctx context.Context) (*topology, error) {
 	dir := filepath.Join(f.bench.Dir, "node")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -68,10 +68,10 @@ func (f *processGroup) nodeTopology(ctx context.Context) (*topology, error) {
 	return w, err
 }
 
-// knownWithin is how long the pool may take to learn of a service.
+// knownWithin bounds the time that the pool takes to learn of a service.
 const knownWithin = 10 * time.Second
 
-// known waits until calls of a kind arrive.
+// known waits until calls of a kind succeed.
 func (w *topology) known(ctx context.Context, call string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, knownWithin)
 	defer cancel()
@@ -84,7 +84,7 @@ func (w *topology) known(ctx context.Context, call string) (err error) {
 	return err
 }
 
-// runWithUpgrades makes calls until the changes are done.
+// runWithUpgrades makes calls while the policies and the process are replaced.
 func runWithUpgrades(w *topology, s swapping) (result, change, error) {
 	var made change
 	done := make(chan error, 1)
@@ -103,7 +103,7 @@ func runWithUpgrades(w *topology, s swapping) (result, change, error) {
 	return r, made, err
 }
 
-// changeRows are those of calls while something is replaced.
+// changeRows adds the rows of calls during which policies or processes are replaced.
 func (b *bench) changeRows(title, reference string, still, changed runs) {
 	b.None(title+"calls lost", "calls", changed.of(managed, func(r result) float64 { return float64(r.Lost) })...)
 	b.None(title+"calls wrong", "calls", changed.of(managed, func(r result) float64 { return float64(r.Wrong) })...)

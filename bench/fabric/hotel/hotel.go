@@ -20,7 +20,7 @@ const (
 	ProfileService  = "outboard.bench.hotel.Profile"
 )
 
-// message is a pointer to a T that is a message.
+// message is the type constraint of pointers to T that are protobuf messages.
 type message[T any] interface {
 	*T
 	proto.Message

@@ -12,15 +12,15 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// hotels is how many there are, and near how many of them an answer has.
+// hotels is the number of hotels, and near the number of hotels in an answer.
 const hotels, near = 80, 5
 
-// Hotels asks the front end.
+// Hotels calls the front end.
 func Hotels(ctx context.Context, c grpc.ClientConnInterface, in *HotelsRequest) (*HotelsPage, error) {
 	return invoke[HotelsPage](ctx, c, "/"+FrontendService+"/Hotels", in)
 }
 
-// Question is a request of a customer, and the number of offers that it wants.
+// Question returns a customer's request, and the number of offers that the answer must have.
 func Question(n int) (*HotelsRequest, int) {
 	place := locationOf(n % hotels)
 	return &HotelsRequest{Place: place, InDate: "2026-12-01", OutDate: "2026-12-05", Customer: "guest", Locale: "en"}, near
@@ -76,7 +76,7 @@ func RegisterSearch(r grpc.ServiceRegistrar, geo, rate grpc.ClientConnInterface)
 	})
 }
 
-// RegisterGeo serves the points.
+// RegisterGeo serves the locations of the hotels.
 func RegisterGeo(r grpc.ServiceRegistrar) {
 	places := make([]*Point, hotels)
 	for i := range places {
@@ -122,7 +122,7 @@ func RegisterRate(r grpc.ServiceRegistrar) {
 	})
 }
 
-// RegisterProfile serves what is to be known of the hotels.
+// RegisterProfile serves the profiles of the hotels.
 func RegisterProfile(r grpc.ServiceRegistrar) {
 	profiles := map[string]*Hotel{}
 	for i := range hotels {
