@@ -52,7 +52,7 @@ type Picker interface {
 type Outcome struct {
 	// Err is nil or an error of package status. [Ejection] lists the codes that blame the endpoint.
 	Err error
-	// Load is the report that came with the call, or nil.
+	// Load is the report that arrived with the call, or nil.
 	Load *orca.OrcaLoadReport
 }
 

@@ -205,7 +205,8 @@ func (s *snapshot) pickAny(exclude []string, random uint64) *member {
 	return s.all[random%n]
 }
 
-// pressure is the number of outstanding requests per unit of weight, the next request included.
+// pressure returns the number of outstanding requests per unit of weight, the next request
+// included.
 func (s *state) pressure() float64 {
 	return float64(s.outstanding.Load()+1) / s.weight()
 }

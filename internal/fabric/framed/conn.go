@@ -115,8 +115,8 @@ func newConn(nc net.Conn, o Options, first uint32) *Conn {
 	return c
 }
 
-// Handshake waits for the end of the TLS handshake. Without TLS it returns at once. It is
-// optional: other methods wait where they have to.
+// Handshake waits for the end of the TLS handshake. Without TLS it returns at once. It is optional:
+// other methods wait if they have to.
 func (c *Conn) Handshake(ctx context.Context) error {
 	select {
 	case <-c.ready:

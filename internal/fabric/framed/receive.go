@@ -13,8 +13,8 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// readLoop is the only reader of the connection. It blocks neither on a stream's consumer nor on
-// writing.
+// readLoop does the handshake, and then reads the connection until it ends or another goroutine
+// takes over the reading. It blocks neither on a stream's consumer nor on writing.
 func (c *Conn) readLoop() {
 	if err := c.handshake(); err != nil {
 		close(c.readEnded)

@@ -13,7 +13,7 @@ type Plan struct {
 	// Timeout bounds the call, retries and delays included, unless it is zero. The head's
 	// deadline applies as well.
 	Timeout time.Duration
-	// Retry and Hedge are nil where there is a single attempt. Hedge takes precedence.
+	// Retry and Hedge are nil if there is a single attempt. Hedge takes precedence.
 	Retry *Retry
 	Hedge *Hedge
 	// Mirror names the services that receive a copy of the call. Their responses are dropped.

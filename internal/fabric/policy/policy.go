@@ -95,7 +95,7 @@ func (p *policy) fail(x *Exchange, err error) error {
 	return status.Errorf(codes.Internal, "policy %s: %v", p.name, err)
 }
 
-// recordAction counts that the policy changed, rejected or planned something for the call.
+// recordAction counts a call that the policy changed, rejected or planned.
 func (p *policy) recordAction(x *Exchange) {
 	p.counts.acted.Add(1)
 	x.Plan.Acted = append(x.Plan.Acted, p.name)

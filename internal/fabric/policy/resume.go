@@ -13,8 +13,8 @@ type persistent interface {
 }
 
 // resume admits a stream that another process admitted when it began. Policies about its beginning
-// (access, rates, faults, retries) do not apply again; persistent ones do. The stream is refused if
-// a policy needs its first message.
+// (access, rates, faults, retries) do not apply again; persistent policies do. The stream is
+// refused if a policy needs its first message.
 func (c *Chain) resume(x *Exchange) error {
 	for _, p := range c.policies {
 		s, ok := p.step.(persistent)

@@ -95,7 +95,7 @@ func (s *rewriteStep) apply(x *Exchange) error {
 
 var errPrintable = status.Error(codes.InvalidArgument, "metadata has printable ASCII only, unless its key ends in -bin")
 
-// values appends to values the computed values: those to set, then those to append.
+// values computes the values to set, then the values to append, and appends them to values.
 func (c *changes) values(x *Exchange, values []string) ([]string, error) {
 	for _, list := range [...][]valueOf{c.set, c.append} {
 		for i := range list {

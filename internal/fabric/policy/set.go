@@ -121,8 +121,8 @@ func (c *Chain) Len() int { return len(c.policies) }
 // waits for its first message before Begin.
 func (c *Chain) Request() bool { return c.request }
 
-// Begin applies the policies to a call. It returns nil and sets x.Plan, or returns the
-// rejection as an error of package status and holds nothing.
+// Begin applies the policies to a call. It returns nil and sets x.Plan, or returns the rejection as
+// an error of package status and holds no resources.
 func (c *Chain) Begin(x *Exchange) error {
 	x.chain = c
 	if x.Moved {

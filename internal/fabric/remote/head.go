@@ -22,7 +22,8 @@ const (
 	flagWaitForReady = 2
 	// maxHead bounds heads, headers and statuses by the capacity of an OPEN frame.
 	maxHead = 64<<10 - 2 - len(callMethod)
-	// maxValues is what the count of metadata values can hold; maxHead is the tighter bound.
+	// maxValues is the greatest number that the count of metadata values can hold; maxHead is the
+	// tighter bound.
 	maxValues = math.MaxUint16
 )
 

@@ -102,7 +102,7 @@ func outcomeOf(ctx context.Context, err error) error {
 	return err
 }
 
-// isUnsent reports whether an error says, by a method Unsent, that the callee never saw the
+// isUnsent reports whether an error has a method Unsent that returns true: the callee never saw the
 // call.
 func isUnsent(err error) bool {
 	var u interface{ Unsent() bool }

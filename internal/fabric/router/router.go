@@ -37,10 +37,10 @@ type Options struct {
 	// Yield is called by a unary call before it waits for anything but its callee. Default:
 	// nothing.
 	Yield func(ctx context.Context)
-	// Mirrors bounds the mirrored calls in flight; further ones are dropped. Default 256.
+	// Mirrors bounds the mirrored calls in flight; further mirrored calls are dropped. Default 256.
 	Mirrors int
-	// Methods and Peers bound the methods and the callers that are counted by name; further ones
-	// are counted together as "other". Defaults 1024 and 256.
+	// Methods and Peers bound the methods and the callers that are counted by name; further methods
+	// and callers are counted together as "other". Defaults 1024 and 256.
 	Methods, Peers int
 	// Elsewhere returns the endpoint of a stream that this router does not carry, or "" if it is
 	// unknown: another process may have carried it so far. Default: none.

@@ -46,7 +46,7 @@ type service struct {
 	retired   []*endpoint          // under Router.mu: replaced, but not removed yet
 }
 
-// serviceOf returns the existing service, or a new one that takes over its endpoints when the
+// serviceOf returns the existing service, or a new service that takes over its endpoints when the
 // balancing changes.
 func serviceOf(name string, set Service, before *service) (*service, error) {
 	for _, e := range set.Endpoints {

@@ -14,7 +14,7 @@ var (
 	errStale   = status.Error(codes.FailedPrecondition, "the stream has moved since")
 )
 
-// accept makes l the stream's next leg, and tells the caller.
+// accept makes l the stream's next leg, and notifies the caller.
 func (c *callee) accept(l *inbound, at position) error {
 	l.switched = make(chan struct{})
 	if err := c.reserveNext(l, at); err != nil {
@@ -53,7 +53,7 @@ func (c *callee) dropNext(l *inbound) {
 	close(l.switched)
 }
 
-// sendAccepted tells the caller that the leg is accepted. If the handler has not sent its
+// sendAccepted notifies the caller that the leg is accepted. If the handler has not sent its
 // header, the callee sends on the new leg at once: there is no message to overtake.
 func (c *callee) sendAccepted(l *inbound) error {
 	c.headerMu.Lock()

@@ -18,8 +18,8 @@ import (
 const (
 	// StreamKey has, in a head, the stream's name and the leg's position.
 	StreamKey = "outboard-stream"
-	// MoveKey says in a head that the leg continues a stream, in a header that the
-	// callee has accepted the leg, and in a trailer that the stream continues on another leg.
+	// MoveKey means in a head that the leg continues a stream, in a header that the callee has
+	// accepted the leg, and in a trailer that the stream continues on another leg.
 	MoveKey = "outboard-move"
 )
 
