@@ -9,7 +9,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// A Link describes a network path for Emulate. The zero value adds nothing.
+// A Link describes a network path for Emulate. The zero value adds no delay.
 type Link struct {
 	// RTT is the propagation delay there and back.
 	RTT time.Duration
