@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// markingPolicies are three policies that decide, and two that mark a call: a call that
-// was decided by parts of two sets has two different marks.
+// markingPolicies returns three policies that decide, and two that mark a call: a call that was
+// decided by parts of two sets has two different marks.
 func markingPolicies(mark string) string {
 	return threePolicies + strings.NewReplacer("FIRST", firstKey, "SECOND", secondKey, "MARK", mark).Replace(`
   - name: mark
