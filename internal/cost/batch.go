@@ -2,11 +2,11 @@ package cost
 
 import "sync"
 
-// laneBlock is how many lanes are evaluated together. The vectors of a block that a batch uses
-// stay in the cache of a core.
+// laneBlock is the number of lanes that are evaluated together. The vectors of a block that a batch
+// uses stay in the cache of a core.
 const laneBlock = 64
 
-// sinkSlot takes results that nothing needs. It is no point, as slot 0, which is time 0.
+// sinkSlot receives results that no point needs. Like slot 0, which is time 0, it is no point.
 const sinkSlot = 1
 
 type opKind uint8
@@ -24,7 +24,7 @@ type op struct {
 	cost, units     int64
 }
 
-// batchSize is how many steps the workers get at once.
+// batchSize is the number of steps that the workers get at once.
 const batchSize = 2048
 
 // batch is a piece of the sequence of steps. Two of them alternate.
@@ -70,7 +70,8 @@ type block struct {
 	fast bool
 }
 
-// blockProfile is a Profile for the lanes of a block. vector_amd64.s knows the order of its vectors.
+// blockProfile is a Profile for the lanes of a block. vector_amd64.s knows the order of its
+// vectors.
 type blockProfile struct {
 	latency, perUnit, slowdown vector
 	free                       int
@@ -103,7 +104,7 @@ func (w *worker) stop() {
 	}
 }
 
-// addProfile runs while no batch is under evaluation.
+// addProfile adds a resource. No batch may be under evaluation.
 func (w *worker) addProfile(p *profile) {
 	for i := range w.blocks {
 		made := blockProfile{free: int(p.slot), plain: p.plain}

@@ -1,7 +1,8 @@
 package cost
 
 // A Capacity bounds what several resources can do together: the cores of one processor, or a link
-// that several programs share. Each that waits for its own work has a [Share].
+// that several programs share. Each sequence of work that waits for its own completion has a
+// [Share].
 type Capacity struct {
 	e        *Evaluator
 	k        Time
@@ -15,7 +16,7 @@ func (e *Evaluator) Capacity(cores int, slowdown []float64) *Capacity {
 	return &Capacity{e: e, k: Time(max(1, cores)), slowdown: slowdown}
 }
 
-// A Share is the part of a capacity that one sequence of work uses, a thread's say.
+// A Share is the part of a capacity that one sequence of work uses, such as a thread.
 //
 // The work that is added to it counts from its last synchronization. At a synchronization all of it
 // is done, so the time that has passed is at least the work divided by the number of cores. Cores
@@ -24,8 +25,8 @@ func (e *Evaluator) Capacity(cores int, slowdown []float64) *Capacity {
 type Share struct {
 	of *Capacity
 	r  Resource
-	// work is what was added since the last synchronization; counted is what others have taken of
-	// it into account.
+	// work is what was added since the last synchronization; counted is the part of it that other
+	// shares have taken into account.
 	work, counted Time
 }
 
@@ -40,8 +41,9 @@ func (c *Capacity) Share() (*Share, error) {
 // Use adds work that runs on one of the cores at some time before the next synchronization.
 func (s *Share) Use(work Time) { s.work += max(0, work) }
 
-// Synchronize says that the resource waited for all that was added: it is free no earlier than
-// the cores allow, and what is added from now on begins no earlier than the resource is free.
+// Synchronize records that the resource waited for all work added to the share: it is free no
+// earlier than the cores allow, and work added from now on begins no earlier than the resource is
+// free.
 func (s *Share) Synchronize(r Resource) {
 	e := s.of.e
 	e.Add(Task{On: s.r, Cost: (s.work + s.besides()) / s.of.k})
@@ -50,7 +52,7 @@ func (s *Share) Synchronize(r Resource) {
 	e.Wait(s.r, e.Free(r))
 }
 
-// besides is the work of the other shares that the cores did meanwhile.
+// besides returns the work of the other shares that the cores did meanwhile.
 func (s *Share) besides() Time {
 	var sum Time
 	for _, other := range s.of.shares {

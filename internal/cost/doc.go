@@ -18,8 +18,8 @@
 // "Synchronization and Linearity", 1992). Every result is therefore monotone: no resource that
 // becomes slower makes any task complete earlier.
 //
-// A processor with several cores is a [Capacity]: a bound on what all tasks that use it can have
-// done together. List scheduling on k cores would be exact and is not monotone (Graham's
+// A processor with several cores is a [Capacity]: a bound on the work that all tasks that use it
+// can have done together. List scheduling on k cores would be exact and is not monotone (Graham's
 // anomalies), and it would need the tasks in the order of their start, which differs between
 // settings.
 //

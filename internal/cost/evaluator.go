@@ -32,17 +32,17 @@ var ErrTooLong = errors.New("cost: the tasks take longer than 50 days in the slo
 type Evaluator struct {
 	lanes     int
 	resources []profile
-	free      []Point // of released points, to be used again
+	free      []Point // released points, to be reused
 	slots     int
 	batch     *batch
 	workers   []*worker
-	// bound is at least every time that any lane has; in picoseconds.
+	// bound is an upper bound on the times in all lanes, in picoseconds.
 	bound   float64
 	err     error
 	observe func(t Task, begin, end Time)
 }
 
-// New returns an evaluator for the number of settings that lanes gives.
+// New returns an evaluator for that many settings.
 func New(lanes int) *Evaluator {
 	e := &Evaluator{lanes: lanes, slots: 2, resources: make([]profile, 1)}
 	e.batch = newBatch()
@@ -94,15 +94,15 @@ func (e *Evaluator) newSlot() Point {
 	return Point(e.slots - 1)
 }
 
-// Release gives a point back. No later task may name it.
+// Release returns a point for reuse. No later task may name it.
 func (e *Evaluator) Release(p Point) {
 	if p != 0 {
 		e.free = append(e.free, p)
 	}
 }
 
-// Observe makes Add evaluate each task at once and tell f when, in the first setting, it has its
-// resource. That is slow; a nil f ends it.
+// Observe makes Add evaluate each task at once and call f with the time for which it occupies its
+// resource in the first setting. That is slow; a nil f ends the observation.
 func (e *Evaluator) Observe(f func(t Task, begin, end Time)) { e.observe = f }
 
 // Add adds a task.
@@ -169,7 +169,7 @@ func (e *Evaluator) Times(p Point) ([]Time, error) {
 }
 
 // At returns the time of p in one setting. It is cheaper than Times, for choices that depend on
-// what has been evaluated so far.
+// times so far.
 func (e *Evaluator) At(p Point, lane int) (Time, error) {
 	e.flush()
 	for _, w := range slices.Backward(e.workers) {

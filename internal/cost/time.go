@@ -37,8 +37,8 @@ type Resource int32
 // Profile says how a resource behaves in each setting. A slice has one element for each
 // setting, or one for all of them, or none for the default.
 type Profile struct {
-	// Latency is added after the service of a task; default 0. A negative one is a lead: what depends
-	// on the task may begin so long before its service ends.
+	// Latency is added after the service of a task; default 0. A negative latency is a lead: tasks
+	// that depend on this one may begin that long before its service ends.
 	Latency []Time
 	// PerUnit is how many seconds one unit takes, the reciprocal of the rate; default 0: units
 	// take no time. At most 1 ms.
@@ -47,8 +47,8 @@ type Profile struct {
 	Slowdown []float64
 }
 
-// Rate returns the PerUnit of a bandwidth in bits per second when units are bytes; an infinite
-// one for 0.
+// Rate returns the PerUnit of a bandwidth in bits per second when units are bytes. 0 means an
+// infinite bandwidth.
 func Rate(bitsPerSecond float64) float64 {
 	if bitsPerSecond <= 0 {
 		return 0
@@ -77,8 +77,8 @@ const (
 type profile struct {
 	latency, perUnit, slowdown          []int64
 	maxLatency, maxPerUnit, maxSlowdown float64
-	// costPart and unitPart are the most that one step serves: powers of two, whose products with
-	// the fixed-point factors are whole and within an int64.
+	// costPart and unitPart are the most that one step of the evaluation serves: powers of two,
+	// whose products with the fixed-point factors are whole and within an int64.
 	costPart Time
 	unitPart int64
 	// plain says that all slowdowns are 1 and all units free.

@@ -3,7 +3,7 @@ package cost
 // A vector holds one time for each lane of a block.
 type vector [laneBlock]int64
 
-// serveOne applies a task lane by lane: what serveFast does on processors without kernels.
+// serveOne applies a task lane by lane, for processors without kernels.
 func (k *block) serveOne(free, after, done *vector, p *blockProfile, o *op) {
 	if p.plain {
 		servePlain(free, after, done, &p.latency, o.cost)
