@@ -2,12 +2,13 @@ package overhead
 
 import "github.com/outboard-run/outboard/internal/cost"
 
-// A token bucket (tc-tbf(8)) lets bytes pass at once as long as it has tokens, which come at the
-// link's rate. It is the generic cell rate algorithm (ITU-T I.371): a resource serves the bytes at
-// that rate, and they may leave the time of a whole bucket before it has served them.
+// A token bucket (tc-tbf(8)) lets bytes pass at once as long as it has tokens, which accrue at the
+// link's rate. The model is the generic cell rate algorithm (ITU-T I.371): a resource serves the
+// bytes at that rate, and they may leave earlier than their service ends, by the time of a full
+// bucket.
 
-// addBucket adds a lane of a bucket of so many bytes; perByte is the link's time for each. Without a
-// bucket it delays nothing.
+// addBucket adds to p the lane of a bucket of burst bytes; perByte is the link's time for a byte,
+// in seconds. A bucket of 0 bytes delays nothing.
 func addBucket(p *cost.Profile, burst int64, perByte float64) {
 	if burst == 0 {
 		perByte = 0
@@ -16,7 +17,8 @@ func addBucket(p *cost.Profile, burst int64, perByte float64) {
 	p.Latency = append(p.Latency, -cost.Time(float64(burst)*min(1e-3, perByte)*float64(cost.Second)))
 }
 
-// takeTokens delays the link until so many bytes, which are there at a point, have tokens.
+// takeTokens delays the link until the bucket has tokens for a message of that many bytes, which
+// arrives at the point there.
 func (d *direction) takeTokens(e *cost.Evaluator, there cost.Point, bytes int64) {
 	if d.bucket == 0 {
 		return

@@ -7,7 +7,8 @@ import (
 	"github.com/outboard-run/outboard/internal/cost"
 )
 
-// creations tells by op which calls create objects: without shadow handles they would wait.
+// creations returns, for each op, whether its calls create objects: without shadow handles such
+// calls would wait.
 func creations(h *trace.Header) []bool {
 	out := make([]bool, len(h.Ops))
 	for i, op := range h.Ops {
@@ -16,7 +17,7 @@ func creations(h *trace.Header) []bool {
 	return out
 }
 
-// builds tells by op which calls compile kernels.
+// builds returns, for each op, whether its calls compile kernels.
 func builds(h *trace.Header) []bool {
 	out := make([]bool, len(h.Ops))
 	for i, op := range h.Ops {
@@ -28,7 +29,7 @@ func builds(h *trace.Header) []bool {
 // answerBytes is the size of an answer that carries nothing but a status.
 const answerBytes = 40
 
-// forward adds a call that sends a message.
+// forward adds the tasks of a call that sends a message.
 func (m *model) forward(t *thread, r *trace.Record, class trace.Class) error {
 	forward := max(r.Forward, answerBytes)
 	if class == trace.WaitedFor {
@@ -58,8 +59,8 @@ func (m *model) forward(t *thread, r *trace.Record, class trace.Class) error {
 	return nil
 }
 
-// encode is the thread's part of a message. The first bytes of a large one are on their way while
-// the thread copies the others.
+// encode adds the thread's work for a message, and returns when its bytes leave. The first bytes of
+// a large message are in transit while the thread copies the others.
 func (m *model) encode(t *thread, r *trace.Record, class trace.Class, bytes uint64) flow {
 	if bytes < fluidSize {
 		t.pending += m.onThread(r, class)
@@ -85,15 +86,16 @@ func (m *model) worker(r *trace.Record) (cost.Resource, error) {
 	return w, err
 }
 
-// outcome is the effect of a call at the device's side: when its first and last byte can be
-// answered, and when it was there in the recording, in ns; 0 if that is not known.
+// outcome is the completion of a call at the device's side: when the first and the last byte of its
+// answer are available, and when it was complete in the recording, in ns; 0 if that is not known.
 type outcome struct {
 	flow
 	recorded int64
 }
 
-// onDevice executes a message that arrives: issued is when the worker has made the driver's call,
-// unless the call waits for the device.
+// onDevice adds the execution of a message that arrives: issued is when the driver's call has
+// returned to the worker, unless the call waits for the device, and done is when its command is
+// complete.
 func (m *model) onDevice(worker cost.Resource, arrived flow, r *trace.Record) (issued flow, done outcome, err error) {
 	before, after := issue(m.header, r)
 	work := cost.Of(m.c.Dispatch) + ns(before)
@@ -110,9 +112,9 @@ func (m *model) onDevice(worker cost.Resource, arrived flow, r *trace.Record) (i
 	return issued, done, err
 }
 
-// issue splits the driver's processor time for a call, in ns: what passes until the device has the
-// call's command, and what follows. Devices begin before the call that enqueues a command returns.
-// What follows a wait for the device is no part of it: see [returning].
+// issue splits the driver's processor time for a call, in ns: the time until the device has the
+// call's command, and the time after that. Devices begin a command before the call that enqueues it
+// returns. The time after a wait for the device is no part of it: see [returning].
 func issue(h *trace.Header, r *trace.Record) (before, after int64) {
 	before = r.Execute
 	if r.HasDeviceTime() {
@@ -127,7 +129,7 @@ func issue(h *trace.Header, r *trace.Record) (before, after int64) {
 	return 0, 0
 }
 
-// called is when the driver was called in the recording, in ns.
+// called returns when the driver was called in the recording, in ns.
 func called(h *trace.Header, r *trace.Record) int64 {
 	if h.Mode == trace.Local {
 		return r.Begin
@@ -138,7 +140,8 @@ func called(h *trace.Header, r *trace.Record) int64 {
 // waits reports whether the call waits for the device.
 func waits(r *trace.Record) bool { return r.Blocking == trace.HostBlocking }
 
-// command adds the command of a call, if it has one, and what the call waits for.
+// command adds the command of a call, if it has one, and the events or commands that the call waits
+// for.
 func (m *model) command(at flow, r *trace.Record) (outcome, error) {
 	out := outcome{flow: at}
 	for _, event := range r.Waits {
@@ -168,13 +171,13 @@ func (m *model) command(at flow, r *trace.Record) (outcome, error) {
 	return out, nil
 }
 
-// maxLag bounds how long a device may be idle before a command that could begin, in ns, when a local
-// run is forwarded. A longer pause is a command that waited for a flush, which the worker does by
-// itself.
+// maxLag bounds how long a device may be idle before a command that could begin, in ns, when a
+// local run is forwarded. A longer pause means that the command waited for a flush, which the
+// worker does by itself.
 const maxLag = 100_000
 
-// enqueue executes a command when the queue comes to it. A transfer's bytes are there while it
-// runs.
+// enqueue adds the execution of a command after the earlier commands of its queue. A large transfer
+// runs while its bytes arrive, and its result is available while it runs.
 func (m *model) enqueue(q *queue, in outcome, r *trace.Record) outcome {
 	lag := int64(0)
 	if r.HasDeviceTime() {
@@ -208,13 +211,13 @@ func (m *model) enqueue(q *queue, in outcome, r *trace.Record) outcome {
 	return out
 }
 
-// submitted is when the device had the command in the recording, in ns.
+// submitted returns when the device had the command in the recording, in ns.
 func submitted(h *trace.Header, r *trace.Record) int64 {
 	before, _ := issue(h, r)
 	return called(h, r) + before
 }
 
-// deviceWork is the processor time of a command: that of a device which is a processor.
+// deviceWork returns the processor time of a command, which is 0 unless the device is a processor.
 func deviceWork(h *trace.Header, r *trace.Record) cost.Time {
 	if h.Devices[r.Device].Kind != "cpu" {
 		return 0
@@ -222,8 +225,8 @@ func deviceWork(h *trace.Header, r *trace.Record) cost.Time {
 	return ns(r.DeviceTime)
 }
 
-// returning is how long the driver took, in the recording, to return after what the call waited
-// for was there: all of the call where the device's times are not known.
+// returning returns how long the driver took, in the recording, to return after the event that the
+// call waited for: all of the call if the device's times are not known.
 func returning(h *trace.Header, done outcome, r *trace.Record) int64 {
 	back := r.End
 	if h.Mode == trace.Remote {
@@ -232,7 +235,8 @@ func returning(h *trace.Header, done outcome, r *trace.Record) int64 {
 	return max(0, back-max(called(h, r), done.recorded))
 }
 
-// returned is when the driver's call returns that waits for the device.
+// returned adds the return of a driver's call that waits for the device, and returns when its
+// answer is available.
 func (m *model) returned(t *thread, r *trace.Record, done outcome) flow {
 	at, ready := done.flow, m.point()
 	back := ns(returning(m.header, done, r))
@@ -247,7 +251,7 @@ func (m *model) returned(t *thread, r *trace.Record, done outcome) flow {
 	return at
 }
 
-// answer sends the answer of a call, whose thread goes on when it is there.
+// answer sends the answer of a call, whose thread continues when it arrives.
 func (m *model) answer(t *thread, r *trace.Record, at flow) error {
 	at, err := m.wakeUp(&m.links.downWakes, at, m.idle.beforeAnswer(r), true)
 	if err != nil {
@@ -262,7 +266,8 @@ func (m *model) answer(t *thread, r *trace.Record, at flow) error {
 	return nil
 }
 
-// synchronize says that the thread has waited for what was sent: the processors have done it.
+// synchronize records that the thread has waited for its messages: the processors have done their
+// work.
 func (m *model) synchronize(t *thread) {
 	t.client.Synchronize(t.on)
 	if t.device != t.client {
@@ -270,7 +275,7 @@ func (m *model) synchronize(t *thread) {
 	}
 }
 
-// execute adds a call of a run without forwarding.
+// execute adds the tasks of a call in a run without forwarding.
 func (m *model) execute(t *thread, r *trace.Record) error {
 	length := r.Duration() // of the call, without waits
 	switch {

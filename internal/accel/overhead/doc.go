@@ -10,10 +10,10 @@
 //	  ▲                                                                           │ host-blocking
 //	  └──────────────── receive ◄──RTT/2── downlink ◄── reply ◄───────────────────┘
 //
-// A call that is answered locally stays on the thread. An early call ends at the uplink; its
-// thread goes on, at most a window of bytes ahead of the link. Only a waited-for call returns
-// through the downlink. Messages of one direction share the link's rate, and each pays the
-// propagation delay once, however many are in flight.
+// A call that is answered locally stays on the thread. An early call ends at the uplink; its thread
+// continues, at most a window of bytes ahead of the link. Only a waited-for call returns through
+// the downlink. Messages of one direction share the link's rate, and each pays the propagation
+// delay once, however many are in flight.
 //
 // Large messages are fluid: the next resource begins when the first byte arrives, and is not
 // done before the last. So splitting a transfer never helps.
@@ -21,7 +21,7 @@
 // # Where the times come from
 //
 // A trace of a run through a session has the times of both ends. A trace of a local run has the
-// program's gaps, the driver's execution times and the device's; what forwarding adds comes from
+// program's gaps, the driver's execution times and the device's; the cost of forwarding comes from
 // Constants, which are measured on the machines themselves (`outboard calibrate`) with programs
-// that nobody predicts. Record 0012 says what the model leaves out.
+// other than those predicted. Record 0012 lists the effects that the model omits.
 package overhead

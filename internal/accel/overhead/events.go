@@ -5,18 +5,17 @@ import (
 	"github.com/outboard-run/outboard/internal/cost"
 )
 
-// maxEvents is how many events' times are kept. A command that waits for an older one is taken
-// to have waited long enough.
+// maxEvents is the number of events whose times are kept. A wait for an older event counts as over.
 const maxEvents = 512
 
-// eventTable has the times of the latest events.
+// eventTable holds the times of the latest events.
 type eventTable struct {
 	points map[queueKey]int
 	ring   [maxEvents]event
 	next   int
 }
 
-// event is one of them, in the evaluation and, in ns, in the recording.
+// event is the completion of an event, in the evaluation and, in ns, in the recording.
 type event struct {
 	key      queueKey
 	at       cost.Point
@@ -25,7 +24,7 @@ type event struct {
 
 func (t *eventTable) init() { t.points = make(map[queueKey]int, maxEvents) }
 
-// set says when the record's event is complete.
+// set records when the record's event is complete.
 func (t *eventTable) set(e *cost.Evaluator, r *trace.Record, done outcome) {
 	slot := &t.ring[t.next]
 	if slot.at != 0 {

@@ -9,21 +9,21 @@ import (
 
 // Sizes of flow control, in bytes.
 const (
-	// ringArea is the size of one direction of the ring (record 0001). A thread may be so far ahead
-	// of what the other end has acknowledged.
+	// ringArea is the size of one direction of the ring (record 0001). A thread may be that far
+	// ahead of the bytes that the other end has acknowledged.
 	ringArea = 4 << 20
 	// frameSize is the largest frame of a stream.
 	frameSize = 128 << 10
 	// creditStep is the granularity of flow control in the model.
 	creditStep = 32 << 10
-	// firstWindow is half of the window that a stream has from its first credit on, and lastWindow half
-	// of its largest one (internal/fabric/framed). The receiver returns credit when half of the window
-	// has been read, so a burst of messages finds between half of the window and all of it; the model
-	// takes half.
+	// firstWindow is half of the window that a stream has from its first credit on, and lastWindow
+	// half of its largest one (internal/fabric/framed). The receiver returns credit when half of
+	// the window has been read, so a burst of messages finds between half of the window and all of
+	// it; the model takes half.
 	firstWindow = 256 << 10
 	lastWindow  = 4 << 20
-	// longestMessage and controlled bound the bytes whose flow control is evaluated, of a message and of
-	// a program, and so the work for a hostile trace.
+	// longestMessage and controlled bound the bytes whose flow control is evaluated, of a message
+	// and of a program, and so the work for a hostile trace.
 	longestMessage = 1 << 30
 	controlled     = 1 << 38
 )
@@ -36,15 +36,16 @@ const (
 // calls and not with their times: results stay monotone.
 type direction struct {
 	on, credits cost.Resource
-	// bucket is the token bucket before the link, 0 for none, and tokens when it lets bytes pass.
+	// bucket is the token bucket before the link, 0 for none, and tokens the point at which it has
+	// tokens for a message.
 	bucket cost.Resource
 	tokens cost.Point
-	// sent is how many bytes the link has had, granted how many when the window was last considered
-	// for growth, grants how often that was.
+	// sent is the number of bytes sent over the link, granted that number when growth of the window
+	// was last considered, grants how often it was considered.
 	sent, granted int64
 	grants        int
 	window        int64
-	// waits are the positions at the last two moments at which the program waited for an answer.
+	// waits are the positions of the stream at the program's last two waits for an answer.
 	waits [2]int64
 	marks []mark // in the order of their bytes
 }
@@ -55,7 +56,7 @@ type mark struct {
 	at    cost.Point
 }
 
-// newDirection returns the stream of a program over a link whose round trips the profile has.
+// newDirection returns the stream of a program over a link with the round-trip times of trip.
 func newDirection(e *cost.Evaluator, on, bucket cost.Resource, trip cost.Profile) (direction, error) {
 	credits, err := e.Resource(trip)
 	return direction{on: on, credits: credits, bucket: bucket, tokens: e.Point(), window: firstWindow}, err
@@ -80,7 +81,7 @@ func (m *model) send(d *direction, in flow, bytes uint64) flow {
 	return m.sendSteps(d, in, int64(bytes))
 }
 
-// sendSteps sends a message as far as there is credit, step by step.
+// sendSteps sends a message step by step, each step once there is credit for it.
 func (m *model) sendSteps(d *direction, in flow, bytes int64) flow {
 	head, tail := m.point(), m.point()
 	d.awaitCredit(m.e)
@@ -106,7 +107,7 @@ func (d *direction) awaitCredit(e *cost.Evaluator) {
 	}
 }
 
-// mark notes when the credit for what was sent so far will be back.
+// mark records when the credit for all bytes sent so far will be back.
 func (d *direction) mark(e *cost.Evaluator) {
 	for len(d.marks) > 0 && d.marks[0].bytes <= d.sent-creditStep-ringArea {
 		e.Release(d.marks[0].at)
@@ -118,23 +119,23 @@ func (d *direction) mark(e *cost.Evaluator) {
 	d.grow()
 }
 
-// grow doubles the window where credit for half of it comes within two round trips of the credit
-// before: where that many bytes, and a frame more, are sent with one wait between them at most.
+// grow doubles the window if credit for half of it comes within two round trips of the credit
+// before: if that many bytes, and one more frame, are sent with at most one wait between them.
 func (d *direction) grow() {
 	if d.sent-d.granted < d.window {
 		return
 	}
 	d.granted = d.sent
-	// The first credit begins the clock of the second.
+	// The first credit starts the clock of the second.
 	if d.grants++; d.grants > 2 && d.sent-d.waits[0] >= d.window+frameSize {
 		d.window = min(2*d.window, lastWindow)
 	}
 }
 
-// waited notes that the program has waited for an answer.
+// waited records that the program has waited for an answer.
 func (d *direction) waited() { d.waits = [2]int64{d.waits[1], d.sent} }
 
-// arrived is when the sender knows that bytes up to a position have arrived: of whole steps.
+// arrived returns when the sender knows that the whole steps up to a position have arrived.
 func (d *direction) arrived(position int64) cost.Point {
 	i := sort.Search(len(d.marks), func(i int) bool { return d.marks[i].bytes > position })
 	if i == 0 {

@@ -2,19 +2,20 @@ package overhead
 
 import "github.com/outboard-run/outboard/internal/accel/trace"
 
-// known follows what the driver library knows of commands, for traces of local runs: a wait for
-// commands that are known to be complete is answered locally (cmd/libopencl: ob_clFinish,
-// event_wait_all). Traces of remote runs say so themselves.
+// known tracks which commands the driver library knows to be complete, for traces of local runs:
+// the library answers a wait for such commands locally (cmd/libopencl: ob_clFinish,
+// event_wait_all). Traces of remote runs record such answers.
 type known struct {
 	queues map[queueKey]*progress
 	events map[queueKey]position
 	order  []queueKey // of events, oldest first
 }
 
-// progress counts the commands of a queue, and those that are known to be complete.
+// progress counts the commands of a queue, and how many of them are known to be complete.
 type progress struct{ sent, finished int64 }
 
-// position is a command's place in its queue; inOrder says that all before it are complete with it.
+// position is a command's place in its queue; inOrder says that all commands before it are complete
+// when it is.
 type position struct {
 	queue   *progress
 	at      int64
@@ -28,8 +29,8 @@ func (k *known) init() {
 	k.queues, k.events = map[queueKey]*progress{}, map[queueKey]position{}
 }
 
-// answersLocally reports whether the library answers the call by what it knows, and notes what it
-// learns from the call.
+// answersLocally reports whether the library answers the call from the completions that it knows,
+// and records the completions that the call reveals.
 func (k *known) answersLocally(r *trace.Record) bool {
 	if r.Queue == 0 && len(r.Waits) == 0 {
 		return false

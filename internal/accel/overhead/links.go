@@ -8,7 +8,7 @@ import (
 const (
 	// fluidSize is the size from which a message is forwarded before it has arrived as a whole.
 	fluidSize = 512
-	// framing is what a message on its own adds on the wire: a TLS record and a frame.
+	// framing is the overhead of a separate message on the wire: a TLS record and a frame.
 	framing = 40
 )
 
@@ -16,18 +16,18 @@ const (
 type links struct {
 	e        *cost.Evaluator
 	up, down cost.Resource
-	// upBucket and downBucket are the token buckets before them; 0 where no link has one.
+	// upBucket and downBucket are the token buckets before up and down; 0 if no link has a bucket.
 	upBucket, downBucket cost.Resource
 	// upWakes and downWakes delay a message after a pause of its direction.
 	upWakes, downWakes wakes
 	relay              cost.Time
-	// perByte is processor time of one relay.
+	// perByte is one relay's processor time for a byte.
 	perByte float64
-	// client and device bound what the processors of the two machines do together; they are
-	// one if the machines are.
+	// client and device bound the work of all processors of the two machines; they are the same if
+	// program and device share a machine.
 	client, device *cost.Capacity
-	// serial executes the commands of all queues of a device one after the other, by the
-	// device's name; nil when the queues are the program's own.
+	// serial is the resource that executes the commands of all queues of a device one after the
+	// other, by the device's name; nil when the queues are the program's own.
 	serial map[string]cost.Resource
 }
 
@@ -60,10 +60,10 @@ func newLinks(e *cost.Evaluator, l *lanes, s *settings) (*links, error) {
 	return k, nil
 }
 
-// flow is a message on its way: when its first and its last byte are there.
+// flow is a message in transit: when its first and its last byte arrive.
 type flow struct{ head, tail cost.Point }
 
-// pass serves a message of the given size on a resource: cost once, and its bytes at the
+// pass serves a message of the given size on a resource: a cost once, and its bytes at the
 // resource's rate. A large message is passed on while it arrives.
 func (m *model) pass(on cost.Resource, in flow, once cost.Time, bytes int64) flow {
 	if in.head == in.tail && bytes < fluidSize {

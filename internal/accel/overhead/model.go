@@ -17,8 +17,8 @@ type model struct {
 
 	links   *links
 	threads map[threadKey]*thread
-	caller  *thread // the one whose call is being added
-	latest  *thread // the one whose call ended last
+	caller  *thread // the thread whose call is being added
+	latest  *thread // the thread whose call ended last
 	workers map[workerKey]cost.Resource
 	queues  map[queueKey]*queue
 	events  eventTable
@@ -57,11 +57,10 @@ type queueKey struct {
 // thread is a thread of the program.
 type thread struct {
 	on, reply cost.Resource
-	// client and device are its shares of what the two machines' processors do; one if the machines
-	// are.
+	// client and device are the thread's shares of the two machines' processors; they are the same
+	// if the machines are.
 	client, device *cost.Share
-	// pending is time of the program, and of calls that are answered locally, that is not a
-	// task yet.
+	// pending is the time of the program, and of calls answered locally, that no task covers yet.
 	pending cost.Time
 	// end is when the thread's last call ended in the recording, in ns.
 	end int64
@@ -70,7 +69,7 @@ type thread struct {
 // queue is a command queue of the device.
 type queue struct {
 	on cost.Resource
-	// all is when every command so far is complete. It is that of the resource, unless several
+	// all is when every command so far is complete. It is the resource's own point, unless several
 	// queues share the resource or commands overtake each other.
 	all     cost.Point
 	several bool
@@ -149,9 +148,9 @@ func (m *model) add(r *trace.Record) error {
 	return err
 }
 
-// class says when the call is answered under the optimisations that are on. Without locality a
-// query, or a wait for what is known to be complete, is a round trip, and an argument that the
-// kernel has already is sent again.
+// class returns the class of a call under the optimisations that are on. Without locality a query,
+// or a wait for commands known to be complete, is a round trip, and an argument that the kernel
+// already has is sent again.
 func (m *model) class(r *trace.Record) trace.Class {
 	class := r.Class
 	if class == trace.AnsweredLocally && m.whatIf.NoLocality && !r.Failed {
@@ -163,8 +162,8 @@ func (m *model) class(r *trace.Record) trace.Class {
 	return class
 }
 
-// withoutLocality says when a call is answered that the driver library would answer by what it
-// knows. Counting references is no such call.
+// withoutLocality returns the class, without locality, of a call that the driver library would
+// answer by itself. Reference counting stays local.
 func withoutLocality(op *trace.Op) trace.Class {
 	switch {
 	case op.Answer == "cached", op.Answer == "wait":
@@ -175,7 +174,7 @@ func withoutLocality(op *trace.Op) trace.Class {
 	return trace.AnsweredLocally
 }
 
-// onThread is the time of a call that the thread itself is busy, without waits.
+// onThread returns how long a call keeps its thread busy, without waits.
 func (m *model) onThread(r *trace.Record, forwarded trace.Class) cost.Time {
 	_, open := m.workers[workerKey{r.Process, r.Device}]
 	opens := !open && m.header.Mode == trace.Remote
@@ -193,12 +192,12 @@ func (m *model) onThread(r *trace.Record, forwarded trace.Class) cost.Time {
 	return busy
 }
 
-// copying is how long the driver library takes to copy bytes.
+// copying returns how long the driver library takes to copy bytes.
 func (c *Constants) copying(bytes uint64) cost.Time {
 	return cost.Time(float64(bytes) / c.CopyRate * float64(cost.Second))
 }
 
-// run makes what the thread has done so far a task, and returns when it is done.
+// run adds a task for the thread's pending time, and returns its completion.
 func (m *model) run(t *thread) cost.Point {
 	done := m.point()
 	t.client.Use(t.pending)
@@ -208,8 +207,8 @@ func (m *model) run(t *thread) cost.Point {
 	return done
 }
 
-// thread returns the thread of a record. A new one begins when the program does, or after the
-// latest call of another one.
+// thread returns the thread of a record. A new thread begins with the program, or after the latest
+// call of another thread.
 func (m *model) thread(r *trace.Record) (*thread, error) {
 	key := threadKey{r.Process, r.Thread}
 	if t := m.threads[key]; t != nil {
@@ -257,14 +256,14 @@ func (k *links) newThread(l *lanes, end int64) (t *thread, err error) {
 	return t, err
 }
 
-// waitRatio tells waits for another thread from work: a gap is taken for a wait when it is so
-// many times as long as the time since the other thread's last call.
+// waitRatio distinguishes waits for another thread from work: a gap counts as a wait if it is at
+// least this many times as long as the time since the other thread's last call.
 const waitRatio = 10
 
-// leastWait is the shortest gap that is taken for a wait, in ns.
+// leastWait is the shortest gap that counts as a wait, in ns.
 const leastWait = 50_000
 
-// couple finds gaps in which a thread waited for another one's call: programs hand work from
+// couple finds gaps in which a thread waited for another thread's call: programs hand work from
 // thread to thread, and the recording does not show how.
 func (m *model) couple(t *thread, r *trace.Record) {
 	u := m.latest
@@ -276,8 +275,8 @@ func (m *model) couple(t *thread, r *trace.Record) {
 	}
 }
 
-// waitFor makes t begin the record's call as long after u's last call as in the recording, in
-// place of after its own gap.
+// waitFor makes t begin the record's call as long after u's last call as in the recording, instead
+// of after its own gap.
 func (m *model) waitFor(t, u *thread, r *trace.Record) {
 	begins := m.point()
 	m.e.Add(cost.Task{On: t.reply, After: [2]cost.Point{m.run(u)}, Cost: ns(r.Begin - u.end), Done: begins})
@@ -286,7 +285,7 @@ func (m *model) waitFor(t, u *thread, r *trace.Record) {
 	r.Gap = 0
 }
 
-// now is when the thread whose call ended last goes on.
+// now returns when the thread whose call ended last continues.
 func (m *model) now() cost.Point {
 	if m.latest == nil {
 		return 0
@@ -294,7 +293,7 @@ func (m *model) now() cost.Point {
 	return m.e.Free(m.latest.on)
 }
 
-// end adds the time from the last call to the end of the program, and returns the latter.
+// end adds the time from the last call to the end of the program, and returns the program's end.
 func (m *model) end(duration int64) cost.Point {
 	if m.latest == nil {
 		return 0

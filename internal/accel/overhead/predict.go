@@ -20,11 +20,11 @@ type Source interface {
 	End() *trace.End
 }
 
-// Options of a prediction.
+// Options configures a prediction.
 type Options struct {
 	Constants Constants
-	// ClientCores and DeviceCores are the processors of the two machines; 0 is what the trace
-	// says. SameMachine says that program and device share the client's.
+	// ClientCores and DeviceCores are the processors of the two machines; 0 means the number in the
+	// trace. SameMachine says that program and device share the client's processors.
 	ClientCores, DeviceCores int
 	SameMachine              bool
 	WhatIf                   WhatIf
@@ -34,7 +34,7 @@ type Options struct {
 
 type settings struct {
 	Options
-	// direct is a run without forwarding.
+	// direct says that calls are not forwarded.
 	direct bool
 	// together says that several programs share link and devices.
 	together bool
@@ -43,7 +43,7 @@ type settings struct {
 // Open opens a trace. A prediction may read it several times.
 type Open func() (Source, error)
 
-// Prediction is how long a program takes over one link.
+// Prediction is the predicted run of a program over one link.
 type Prediction struct {
 	Link Link
 	// Wall is the time from the start of `outboard run` to the end of the program.
@@ -53,12 +53,12 @@ type Prediction struct {
 	Low, High time.Duration
 	// Local is the time of the same run on a device of the program's machine.
 	Local time.Duration
-	// Traffic is what the program sends, Work its processor time.
+	// Traffic counts the program's messages, Work its processor time.
 	Traffic Traffic
 	Work    Work
 }
 
-// Slowdown is Wall as a multiple of Local.
+// Slowdown returns Wall as a multiple of Local, 0 if Local is 0.
 func (p Prediction) Slowdown() float64 {
 	if p.Local <= 0 {
 		return 0
@@ -92,8 +92,8 @@ func Predict(open Open, links []Link, o Options) ([]Prediction, error) {
 	return out, nil
 }
 
-// localTime returns how long the run takes on a device of the program's machine: as recorded, or
-// evaluated from the recording of another one.
+// localTime returns how long the run takes on a device of the program's machine: as recorded in a
+// complete trace of a local run, or else evaluated.
 func localTime(open Open, read Source, o Options) (time.Duration, error) {
 	if end := read.End(); end != nil && read.Header().Mode == trace.Local {
 		return time.Duration(end.Duration), nil
@@ -101,7 +101,8 @@ func localTime(open Open, read Source, o Options) (time.Duration, error) {
 	return Local(open, o)
 }
 
-// Local evaluates a run without forwarding: of a trace of a local run, the run itself.
+// Local evaluates the run of a trace without forwarding: for a trace of a local run, the run
+// itself.
 func Local(open Open, o Options) (time.Duration, error) {
 	src, err := open()
 	if err != nil {
@@ -121,8 +122,8 @@ func Local(open Open, o Options) (time.Duration, error) {
 	return walls[0].Duration(), nil
 }
 
-// unknownCores stands for the processors of a device's machine that a trace does not know: enough
-// not to slow anything down.
+// unknownCores is the number of processors of a device's machine if the trace does not record it:
+// enough not to slow anything down.
 const unknownCores = 64
 
 func (o Options) settings(h *trace.Header, links []Link) (*settings, error) {
@@ -147,7 +148,7 @@ func (o Options) settings(h *trace.Header, links []Link) (*settings, error) {
 	return &settings{Options: o}, nil
 }
 
-// spread is the spread of each part of a run: as measured, or that of any work on the machine.
+// spread returns the spread of each part of a run: as measured, or that of any work on the machine.
 func (s *settings) spread() Spread {
 	c := &s.Constants
 	return Spread{
@@ -217,8 +218,7 @@ func (m *model) finish(src Source) (cost.Point, error) {
 	return m.end(duration), nil
 }
 
-// coverage is how many standard deviations an interval has to either side: 95 % of a normal
-// distribution.
+// coverage is the half-width of an interval in standard deviations: 95 % of a normal distribution.
 const coverage = 1.96
 
 // combine turns the lanes of each link into a prediction. The sources of uncertainty are

@@ -7,7 +7,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Requirement is the slowest network that keeps a slowdown, for one round-trip time.
+// Requirement is the slowest network that keeps within a slowdown, for one round-trip time.
 type Requirement struct {
 	RTT time.Duration
 	// Bandwidth is the least that suffices, in bits per second, the same in both directions.
@@ -49,7 +49,7 @@ func Require(open Open, rtts []time.Duration, maxSlowdown float64, o Options) ([
 	return s.out, nil
 }
 
-// search has the logarithms between which each requirement lies.
+// search holds, for each requirement, the logarithms of the bandwidths between which it lies.
 type search struct {
 	open        Open
 	maxSlowdown float64
@@ -76,13 +76,14 @@ func (s *search) round() error {
 	return nil
 }
 
-// at is the k-th of the bandwidths that are tried for requirement i; the last is the upper end.
+// at returns the k-th of the bandwidths that are tried for requirement i; the last is the upper
+// end.
 func (s *search) at(i, k int) float64 {
 	return s.low[i] + (s.high[i]-s.low[i])*float64(k)/searchWidth
 }
 
-// narrow leaves the interval between the last bandwidth that is too slow and the first that is
-// not.
+// narrow reduces the interval of requirement i to that between the last bandwidth that is too slow
+// and the first that is not.
 func (s *search) narrow(i int, tried []Prediction) {
 	s.out[i].Possible = tried[searchWidth].Slowdown() <= s.maxSlowdown
 	if !s.out[i].Possible {

@@ -17,13 +17,13 @@ type Link struct {
 	// Up and Down are the bandwidths towards the device and back, in bits per second; 0 is
 	// unlimited.
 	Up, Down float64
-	// Burst is the size of the token bucket that bounds each direction, in bytes: so many pass at
-	// once after a pause; 0 where the bandwidth is that of the wire.
+	// Burst is the size of the token bucket that bounds each direction, in bytes: that many pass at
+	// once after a pause. 0 means that the wire bounds the bandwidth.
 	Burst int64
 	// RTTSpread and BandwidthSpread are relative standard deviations of a measured path.
 	RTTSpread, BandwidthSpread float64
-	// DeviceTime is how long the device takes for a command, as a multiple of what the recorded
-	// one took; 0 is 1. DeviceSpread is its relative standard deviation.
+	// DeviceTime is how long the device takes for a command, as a multiple of the recorded device's
+	// time; 0 means 1. DeviceSpread is its relative standard deviation.
 	DeviceTime, DeviceSpread float64
 	// SharedMemory says that program and device are on one machine: no relay is between them.
 	SharedMemory bool
@@ -54,8 +54,8 @@ func (l Link) validate() error {
 	return nil
 }
 
-// Constants are what forwarding costs between two machines, measured without the network and
-// with programs that are not predicted.
+// Constants are the costs of forwarding between two machines, measured without the network and with
+// programs other than those predicted.
 type Constants struct {
 	// Local is the time of a call that the driver library answers by itself.
 	Local time.Duration `json:"local_ns"`
@@ -64,52 +64,53 @@ type Constants struct {
 	Receive time.Duration `json:"receive_ns"`
 	// CopyRate is how fast the driver library copies a transfer's bytes, in bytes/s.
 	CopyRate float64 `json:"copy_bytes_per_s"`
-	// Relay is what each message occupies either direction of the relays that encrypt and
-	// forward it; RelayRate what its bytes do, in bytes/s.
+	// Relay is how long each message occupies either direction of the relays that encrypt and
+	// forward it, RelayRate the rate of its bytes there, in bytes/s.
 	Relay     time.Duration `json:"relay_ns"`
 	RelayRate float64       `json:"relay_bytes_per_s"`
 	// Wake is how long a message takes from ring to ring beyond the propagation delay and
 	// Relay, each way: the processes on its way wake up.
 	Wake time.Duration `json:"wake_ns"`
-	// WakeSoon is Wake where the processes on the way had a message shortly before, and have not
+	// WakeSoon is Wake if the processes on the way handled a message shortly before, and have not
 	// gone to sleep.
 	WakeSoon time.Duration `json:"wake_soon_ns"`
-	// Wakes are wake-ups after pauses between those of WakeSoon and Wake, with growing pauses; zero
-	// where they were not measured.
+	// Wakes are wake-ups after growing pauses between the pauses of WakeSoon and Wake; zero if they
+	// were not measured.
 	Wakes [wakePoints]WakeUp `json:"wakes"`
-	// Dispatch is what the worker takes for a message besides the driver's call.
+	// Dispatch is the worker's time for a message besides the driver's call.
 	Dispatch time.Duration `json:"dispatch_ns"`
-	// Wait is what a call that waits for the device takes longer in the worker than in the driver.
+	// Wait is how much longer a call that waits for the device takes in the worker than in the
+	// driver.
 	Wait time.Duration `json:"wait_ns"`
-	// Build is what a build takes longer in the worker, which compiles kernels in a process of its
-	// own.
+	// Build is how much longer a build takes in the worker, which compiles kernels in a separate
+	// process.
 	Build time.Duration `json:"build_ns"`
 	// RingWake is Wake on one machine, where the message goes from ring to ring.
 	RingWake time.Duration `json:"ring_wake_ns"`
-	// StartUp is what `outboard run` adds to a program that uses the device, without the
+	// StartUp is the time that `outboard run` adds to a program that uses the device, without the
 	// network; StartUpTrips counts the round trips that it waits for.
 	StartUp      time.Duration `json:"start_up_ns"`
 	StartUpTrips int           `json:"start_up_trips"`
 	// Spread is the relative standard deviation of the same work from run to run. DeviceSpread is
-	// that of a device's commands, ForwardingSpread that of what a message costs, StartUpSpread
-	// that of StartUp; where they were not measured Spread stands for them.
+	// that of a device's commands, ForwardingSpread that of a message's costs, StartUpSpread that
+	// of StartUp; if they were not measured, Spread is used.
 	Spread           float64 `json:"spread"`
 	DeviceSpread     float64 `json:"device_spread"`
 	ForwardingSpread float64 `json:"forwarding_spread"`
 	StartUpSpread    float64 `json:"start_up_spread"`
 }
 
-// wakePoints is how many pauses calibration tries.
+// wakePoints is the number of pauses that calibration tries.
 const wakePoints = 8
 
-// WakeUp is how long a message takes each way after a pause, as Wake.
+// WakeUp is the time of a message, each way, after a pause, as Constants.Wake.
 type WakeUp struct {
-	// Pause is the time since the message before, without the time that messages took on their way.
+	// Pause is the time since the previous message, without the time that messages were in transit.
 	Pause time.Duration `json:"pause_ns"`
 	Wake  time.Duration `json:"wake_ns"`
 }
 
-// DefaultConstants are for machines that were not calibrated: a 3 GHz server of 2025.
+// DefaultConstants returns constants for machines that were not calibrated: a 3 GHz server of 2025.
 func DefaultConstants() Constants {
 	return Constants{
 		Local: 60 * time.Nanosecond, Encode: 500 * time.Nanosecond, Receive: time.Microsecond, CopyRate: 8e9,
@@ -147,12 +148,11 @@ func (c Constants) validate() error {
 
 // WhatIf switches optimisations off.
 type WhatIf struct {
-	// Locality off: calls that the driver library answers by itself are forwarded and waited
-	// for.
+	// NoLocality forwards calls that the driver library answers by itself, and waits for them.
 	NoLocality bool
-	// Shadow off: calls that create objects wait for the worker's answer.
+	// NoShadow makes calls that create objects wait for the worker's answer.
 	NoShadow bool
-	// Async off: every forwarded call waits for the worker's answer.
+	// NoAsync makes every forwarded call wait for the worker's answer.
 	NoAsync bool
 }
 
@@ -176,29 +176,28 @@ const (
 // lanes expands links to the lanes of the evaluator.
 type lanes struct {
 	up, down cost.Profile
-	// upBucket and downBucket are the token buckets of both directions; bursts says that there are
-	// some.
+	// upBucket and downBucket are the token buckets of both directions; bursts says that some link
+	// has a bucket.
 	upBucket, downBucket cost.Profile
 	bursts               bool
 	// program, device and driver are factors on the time of the program, of the device's commands
-	// and of the driver's way back after them.
+	// and of the driver's return after them.
 	program, device, driver []float64
 	forwarding              []float64
 	latency                 []cost.Time // RTT/2
-	asleep                  *asleep     // what wake-ups take longer after pauses
-	start                   []cost.Time // what the start takes longer in the lane of its spread
+	asleep                  *asleep     // the additional time of wake-ups after pauses
+	start                   []cost.Time // the additional start-up time in the lane of its spread
 	count                   int
 }
 
-// Between these pauses of a process its next wake-up becomes as long as that of a sleeping one where
-// calibration has not measured it: the two ends of a ring wait actively for some 200 us while answers
-// come that fast.
+// Between these pauses a process's next wake-up grows to that of a sleeping process, if calibration
+// has not measured it: the two ends of a ring spin for some 200 us while answers come that fast.
 const (
 	soonPause = 100 * time.Microsecond
 	longPause = 300 * time.Microsecond
 )
 
-// wakeAfter is the time of a wake-up when nothing has come for that long.
+// wakeAfter returns the time of a wake-up after a pause without messages.
 func (c *Constants) wakeAfter(pause time.Duration) time.Duration {
 	soon, long := WakeUp{soonPause, c.WakeSoon}, WakeUp{longPause, max(c.Wake, c.WakeSoon)}
 	if c.Wakes[wakePoints-1].Pause > 0 {
@@ -217,7 +216,7 @@ func (c *Constants) wakeAfter(pause time.Duration) time.Duration {
 	return soon.Wake + time.Duration(share*float64(long.Wake-soon.Wake))
 }
 
-// longestWake is the time of a wake-up after a pause of any length.
+// longestWake returns the longest time of a wake-up, after a pause of any length.
 func (c *Constants) longestWake() time.Duration {
 	if last := c.Wakes[wakePoints-1]; last.Pause > 0 {
 		return last.Wake
@@ -278,8 +277,9 @@ func (l *lanes) add(link Link, c *Constants, spread Spread, f factors) {
 	l.forwarding = append(l.forwarding, forwarding)
 }
 
-// wakeSpread is the standard deviation of a wake-up where the pause before it is not known to be
-// long: by chance it is any between the shortest and the longest one that were measured.
+// wakeSpread returns the standard deviation of a wake-up after a pause that is not known to be
+// long: the wake-up is taken for uniformly distributed between the shortest and the longest
+// measured.
 func (c *Constants) wakeSpread(pause time.Duration) time.Duration {
 	longest := c.longestWake()
 	if c.wakeAfter(pause) >= longest {
@@ -288,7 +288,7 @@ func (c *Constants) wakeSpread(pause time.Duration) time.Duration {
 	return time.Duration(float64(longest-c.wakeAfter(0)) / math.Sqrt(12))
 }
 
-// Spread has relative standard deviations of sums of times.
+// Spread holds relative standard deviations of sums of times.
 type Spread struct {
 	Program, Device, Forwarding, StartUp float64
 }

@@ -23,8 +23,8 @@ const maxPhase = 400
 // phase is a range of records, between two waits in the middle of a program.
 type phase struct{ first, last int }
 
-// Phase evaluates one phase of a program, from one wait to the next, where it sends much in a short
-// time: without forwarding, and over the link.
+// Phase evaluates the busiest phase of a program, from one wait to the next: without forwarding,
+// and over the link.
 func Phase(open Open, link Link, o Options) (local, remote []Span, err error) {
 	p, err := busiest(open)
 	if err != nil {
@@ -37,8 +37,8 @@ func Phase(open Open, link Link, o Options) (local, remote []Span, err error) {
 }
 
 // busiest finds the phase between two waits that has many messages in a short time: the greatest
-// square of their number over its length. What comes before the first wait and after the last is
-// one only if there is no other.
+// square of their number over its length. The records before the first wait and after the last are
+// a phase only if there is no other.
 func busiest(open Open) (phase, error) {
 	src, err := open()
 	if err != nil {
@@ -67,7 +67,7 @@ func busiest(open Open) (phase, error) {
 	}
 }
 
-// spans evaluates the trace up to the phase, and observes the phase.
+// spans evaluates the trace up to the phase, and returns the spans of the phase.
 func (p phase) spans(open Open, link Link, o Options, direct bool) ([]Span, error) {
 	src, err := open()
 	if err != nil {
@@ -132,7 +132,7 @@ func (w *watch) task(t cost.Task, begin, end cost.Time) {
 	w.all = append(w.all, timed{row, w.call, begin, end})
 }
 
-// fromStart returns the spans relative to the earliest of the program's thread.
+// fromStart returns the spans with times relative to the earliest begin.
 func (w *watch) fromStart() []Span {
 	if len(w.all) == 0 {
 		return nil
@@ -148,7 +148,7 @@ func (w *watch) fromStart() []Span {
 	return out
 }
 
-// row names a resource, "" for one that is none outside the model.
+// row returns the name of a resource, "" for a resource that exists only in the model.
 func (m *model) row(r cost.Resource) string {
 	switch r {
 	case m.links.up:

@@ -84,7 +84,7 @@ func (g *group) open(opens []Open, link Link, o Options) error {
 	return nil
 }
 
-// run adds all records, each time one of the program that is furthest behind.
+// run adds all records, each time the next one of the program that is furthest behind.
 func (g *group) run() error {
 	for {
 		p, err := g.behind()

@@ -7,19 +7,19 @@ import (
 	"github.com/outboard-run/outboard/internal/cost"
 )
 
-// Traffic is what calls send over the link.
+// Traffic counts the messages that calls send over the link.
 type Traffic struct {
-	// Calls counts all calls, Early those that send a message and go on, Waited those that send
-	// one and wait for its answer: round trips.
+	// Calls counts all calls, Early the calls that send a message and continue, Waited the calls
+	// that send a message and wait for its answer: round trips.
 	Calls, Early, Waited uint64
 	// Up and Down are the bytes of the messages towards the device and back, without framing.
 	Up, Down uint64
 }
 
-// Work is the processor time of a run, the same over every link: what the model adds to its
-// capacities.
+// Work is the processor time of a run, the same over every link: the work that the model adds to
+// its capacities.
 type Work struct {
-	// Program is that of the program's threads, their gaps counted as work; Relay that of one
+	// Program is the time of the program's threads, their gaps counted as work; Relay that of one
 	// side's relay; Worker that of the worker and the driver; Device that of a device that is a
 	// processor, counted once for all its cores.
 	Program, Relay, Worker, Device time.Duration
@@ -45,7 +45,7 @@ func (t *Traffic) add(r *trace.Record, class trace.Class) {
 	t.Up, t.Down = t.Up+r.Forward, t.Down+r.Backward
 }
 
-// Count returns what the calls of a trace send when they are forwarded, by the name of their
+// Count returns the traffic of a trace's calls when they are forwarded, by the name of their
 // function. It is exact for a trace of a remote run; for one of a local run it is derived.
 func Count(open Open, what WhatIf) (map[string]Traffic, error) {
 	src, err := open()

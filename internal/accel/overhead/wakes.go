@@ -8,13 +8,14 @@ import (
 	"github.com/outboard-run/outboard/internal/cost"
 )
 
-// pauses are those that the model tells apart: the pause before a message is taken for the nearest.
+// pauses are the pauses that the model distinguishes: the pause before a message is rounded to the
+// nearest of them.
 var pauses = [...]time.Duration{
 	0, 30 * time.Microsecond, 60 * time.Microsecond, 100 * time.Microsecond, 150 * time.Microsecond, 200 * time.Microsecond,
 	300 * time.Microsecond, 400 * time.Microsecond, 600 * time.Microsecond, 900 * time.Microsecond, 1500 * time.Microsecond, 2500 * time.Microsecond, 4 * time.Millisecond,
 }
 
-// nearest returns the index of a pause.
+// nearest returns the index of the nearest of the pauses.
 func nearest(pause time.Duration) int {
 	i, _ := slices.BinarySearch(pauses[:], pause)
 	if i == len(pauses) || i > 0 && pause-pauses[i-1] < pauses[i]-pause {
@@ -23,8 +24,9 @@ func nearest(pause time.Duration) int {
 	return i
 }
 
-// asleep is what a wake-up takes longer, in each lane, than that of processes which had a message just
-// before: after each of the pauses, and after a round trip of the link and each of the pauses.
+// asleep is the additional time of a wake-up, in each lane, over that of processes that handled a
+// message just before: after each of the pauses, and after a round trip of the link and each of the
+// pauses.
 type asleep struct {
 	after, afterTrip [len(pauses)][]cost.Time
 }
@@ -45,11 +47,11 @@ func (a *asleep) add(link Link, c *Constants, forwarding float64) {
 // wakes delays messages of one direction that find the processes on their way asleep.
 type wakes struct {
 	latencies        *asleep
-	after, afterTrip [len(pauses)]cost.Resource // 0 until one is needed
+	after, afterTrip [len(pauses)]cost.Resource // 0 until needed
 }
 
-// on returns the resource that delays a message after a pause, besides a round trip of the link if
-// trip is set.
+// on returns the resource that delays a message after a pause, in addition to a round trip of the
+// link if trip is set.
 func (w *wakes) on(e *cost.Evaluator, pause int64, trip bool) (cost.Resource, error) {
 	i := nearest(time.Duration(pause))
 	on, latency := &w.after[i], w.latencies.after[i]
@@ -64,18 +66,18 @@ func (w *wakes) on(e *cost.Evaluator, pause int64, trip bool) (cost.Resource, er
 	return *on, err
 }
 
-// idleness follows the times of a recording: it tells how long each direction of the link was idle.
+// idleness tracks the times of a recording: it tells how long each direction of the link was idle.
 type idleness struct {
-	// sent is when the last message left towards the device, in ns of the recording; wire is how long
-	// that one and its answer were on their way, and waited says that there was an answer.
+	// sent is when the last message left towards the device, in ns of the recording; wire is how
+	// long that message and its answer were in transit, and waited says that there was an answer.
 	sent, wire int64
 	waited     bool
 	// answered is when the last answer arrived.
 	answered int64
 }
 
-// beforeMessage returns the pause before a message towards the device, without time on the way, and
-// whether a round trip passed besides.
+// beforeMessage returns the pause before a message towards the device, without time in transit, and
+// whether a round trip passed in addition.
 func (i *idleness) beforeMessage(r *trace.Record, class trace.Class) (pause int64, trip bool) {
 	pause, trip = max(0, r.Begin-i.sent-i.wire), i.waited
 	i.sent, i.wire, i.waited = r.Begin+r.Encode, 0, class == trace.WaitedFor
@@ -85,8 +87,8 @@ func (i *idleness) beforeMessage(r *trace.Record, class trace.Class) (pause int6
 	return pause, trip
 }
 
-// beforeAnswer returns the pause before an answer, without time on the way. A round trip passed
-// besides.
+// beforeAnswer returns the pause before an answer, without time in transit. A round trip passed in
+// addition.
 func (i *idleness) beforeAnswer(r *trace.Record) int64 {
 	pause := max(0, r.End-r.WireBackward-r.WireForward-i.answered)
 	i.answered = r.End
