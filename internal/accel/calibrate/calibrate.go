@@ -1,9 +1,9 @@
-// Package calibrate measures what forwarding costs on the machines at hand: the constants of the
+// Package calibrate measures the costs of forwarding on the machines at hand: the constants of the
 // model in internal/accel/overhead.
 //
 // The same few OpenCL calls are timed on the machine's own driver, through a session on this
-// machine, and through one to another machine; differences are what forwarding adds. No program
-// that anybody predicts takes part.
+// machine, and through a session to another machine; the differences are the costs of forwarding.
+// The measurement uses none of the programs that are predicted.
 package calibrate
 
 import (
@@ -15,14 +15,14 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/overhead"
 )
 
-// Sample is what one process measured on its way to a device.
+// Sample holds the measurements of one process on its way to a device.
 type Sample struct {
-	// Query is the time of a query that a driver library answers by itself, in ns, as the
-	// others are.
+	// Query is the time of a query that a driver library answers by itself, in ns, as the other
+	// times are.
 	Query float64 `json:"query_ns"`
 	// Early is the thread's time for a call without an answer.
 	Early float64 `json:"early_ns"`
-	// Stream is the time of each of many such calls, until all are done.
+	// Stream is the time of each of many such calls in a row, until all are done.
 	Stream float64 `json:"stream_ns"`
 	// Copy, Write and Read are rates in bytes/s: of the thread's part of a write, and of large
 	// transfers as a whole.
@@ -32,31 +32,30 @@ type Sample struct {
 	// Build is the time in which a small program was built, in ns, by a driver that had built it
 	// before.
 	Build float64 `json:"build_ns"`
-	// Open is the time until the device was ready, in ns, without Build; Wall the time of the process, of which
-	// the caller takes away what was measured after that.
+	// Open is the time until the device was ready, in ns, without Build; Wall the time of the
+	// process, from which the caller subtracts the measurements after Open.
 	Open float64 `json:"open_ns"`
-	// Init is the part of Open in which the device was found: a driver starts then.
+	// Init is the part of Open in which the device was found: the driver starts then.
 	Init float64 `json:"init_ns"`
 	Wall float64 `json:"wall_ns"`
-	// Speed is that of the device.
+	// Speed is the speed of the device.
 	Speed Speed `json:"speed"`
 }
 
 // Speed is how fast a device executes the kernels of the measurement.
 type Speed struct {
-	// Name is what the driver calls the device.
+	// Name is the driver's name of the device.
 	Name string `json:"name"`
-	// Arithmetic is the rate of a kernel that computes, in operations/s; Memory that of one that
-	// copies memory, in bytes/s.
+	// Arithmetic is the rate of a kernel that computes, in operations/s; Memory that of a kernel
+	// that copies memory, in bytes/s.
 	Arithmetic float64 `json:"operations_per_s"`
 	Memory     float64 `json:"memory_bytes_per_s"`
 }
 
 // Ratio returns how long device to takes for what device from took, as a multiple, and the relative
 // standard deviation of that. A trace does not show what bounds a kernel: the ratio lies between
-// those of arithmetic and of memory, and the estimate in their geometric middle. ok is false
-// where one of the devices was not measured. Differences within the error of the measurement are
-// none.
+// those of arithmetic and of memory, and the estimate is their geometric mean. ok is false if one
+// of the devices was not measured. Differences within the error of the measurement count as none.
 func Ratio(from, to Speed) (multiple, spread float64, ok bool) {
 	if !(from.Arithmetic > 0 && from.Memory > 0 && to.Arithmetic > 0 && to.Memory > 0) {
 		return 0, 0, false
@@ -145,11 +144,11 @@ func Constants(direct, ring, network *Path, spread float64, fallback overhead.Co
 	c.Local = positive(ring.lower(query))
 	c.Encode = positive(ring.lower(early))
 	c.CopyRate = max(1e8, ring.upper(func(s *Sample) float64 { return s.Copy }))
-	// The worker executes what the direct driver takes, and a little more.
+	// The worker takes the time of the direct driver, and a little more.
 	c.Dispatch = positive(ring.lower(stream) - direct.lower(early))
 	c.Wait = positive(ring.wait(0, driverTime) - direct.wait(0, driverTime))
 	c.RingWake = wake(&c, ring, len(pauses)-1, 0)
-	// A session replaces the start of the driver in the program, which no recorded call has.
+	// A session replaces the start of the driver in the program, which is in no recorded call.
 	start := func(s *Sample) float64 { return s.Wall - s.Init }
 	c.StartUp = positive(ring.lower(wall) - direct.lower(start))
 	c.Build = positive(ring.lower(build) - direct.lower(build))
@@ -176,8 +175,8 @@ func setWakes(c *overhead.Constants, network *Path) {
 			Wake:  wake(c, network, i, c.Relay),
 		}
 	}
-	// What else the machine does makes a time only longer: after a longer pause a wake-up takes no
-	// less.
+	// Other work of the machine only makes a time longer: a wake-up after a longer pause is no
+	// shorter.
 	for i := len(c.Wakes) - 2; i >= 0; i-- {
 		next := c.Wakes[i+1]
 		c.Wakes[i].Pause, c.Wakes[i].Wake = min(c.Wakes[i].Pause, next.Pause), min(c.Wakes[i].Wake, next.Wake)
@@ -194,5 +193,5 @@ func wake(c *overhead.Constants, w *Path, pause int, relay time.Duration) time.D
 	return positive((wire + cold - float64(w.RTT+c.Receive+c.Dispatch+2*relay)) / 2)
 }
 
-// positive is a time in ns that is not below 0.
+// positive returns a time in ns, 0 for a negative one.
 func positive(v float64) time.Duration { return time.Duration(max(0, v)) }

@@ -48,10 +48,10 @@ const (
 	copied      = 256 << 10
 )
 
-// source is the program that is built: it exists for its argument.
+// source is the program that is built: its kernel serves to set its argument.
 const source = "kernel void k(int x, global int *p) { if (x == 7) p[0] = x; }"
 
-// program is the calls of one process.
+// program makes the calls of one process.
 type program struct {
 	fn            *driver.Table
 	frame         *driver.Frame
@@ -105,7 +105,8 @@ func (p *program) call(fn int, args ...uintptr) {
 	}
 }
 
-// create calls a function that returns an object; its last argument is where the status goes.
+// create calls a function that returns an object; the last argument, which create adds, receives
+// the status.
 func (p *program) create(fn int, args ...uintptr) uintptr {
 	if p.err != nil {
 		return 0
@@ -158,19 +159,20 @@ func (p *program) open() {
 	p.call(finish, p.queue)
 }
 
-// query is the time of a query.
+// query returns the time of a query.
 func (p *program) query() float64 {
 	value := p.memory(8)
 	return p.perCall(burst, nil, func() { p.call(getDeviceInfo, p.device, deviceMaxUnits, 8, driver.Address(value), 0) })
 }
 
-// early is the thread's time of a call without an answer, in bursts that fit into the ring.
+// early returns the thread's time for a call without an answer, in bursts that fit into the ring.
 func (p *program) early() float64 {
 	set := p.setter()
 	return p.perCall(burst, func() { p.call(finish, p.queue) }, set)
 }
 
-// perCall is the median over bursts of the time of each call; between the bursts it calls between.
+// perCall returns the median over bursts of the time of each call; between the bursts it calls
+// between.
 func (p *program) perCall(calls int, between, call func()) float64 {
 	var times []float64
 	for range bursts {
@@ -187,7 +189,7 @@ func (p *program) perCall(calls int, between, call func()) float64 {
 }
 
 // setter returns a function that sets the argument to another value each time: the driver library
-// sends no value that the kernel has already.
+// sends no value that the kernel already has.
 func (p *program) setter() func() {
 	argument := p.memory(8)
 	x := uint32(0)
@@ -208,7 +210,7 @@ func (p *program) stream() float64 {
 	return float64(time.Since(began)) / streamCalls
 }
 
-// copying is the rate at which a write of moderate size takes the thread's time.
+// copying returns the rate, in bytes/s, of the thread's part of a write of moderate size.
 func (p *program) copying() float64 {
 	data, err := driver.Alloc(copied)
 	if err != nil {
@@ -221,7 +223,7 @@ func (p *program) copying() float64 {
 	return copied / max(t, 1) * 1e9
 }
 
-// transfers are the rates of large writes and reads.
+// transfers returns the rates of large writes and reads, in bytes/s.
 func (p *program) transfers() (write, read float64) {
 	data, err := driver.Alloc(bulk)
 	if err != nil {

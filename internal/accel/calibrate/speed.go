@@ -22,20 +22,21 @@ kernel void memory(global float4 *out, int distance) {
 
 const (
 	deviceName = 0x102B
-	// speedItems is how many work items a kernel has; each has a float4 of 16 bytes in either half
-	// of speedBytes.
+	// speedItems is the number of work items of a kernel; each has a float4 of 16 bytes in either
+	// half of speedBytes.
 	speedItems = 2 << 20
 	speedBytes = 2 * 16 * speedItems
-	// speedTime is how long a measurement takes at least: a wake-up is short beside it.
+	// speedTime is the least duration of a measurement: a wake-up is short beside it.
 	speedTime = 20 * time.Millisecond
-	// arithmeticItems and the operations of each in a round: two multiply-adds of four numbers.
+	// arithmeticItems is the number of work items of the other kernel, roundOperations the
+	// operations of each in a round: two multiply-adds of four numbers.
 	arithmeticItems = 64 << 10
 	roundOperations = 2 * 4 * 2
 	maxSpeedRounds  = 1 << 16
 )
 
-// speed measures the device, after all else. A device that cannot do it has no speed: the other
-// measurements stand.
+// speed measures the device's speed, as the last measurement. If it fails the speed is zero, and
+// the other measurements stand.
 func (p *program) speed() Speed {
 	if p.err != nil {
 		return Speed{}
@@ -53,7 +54,7 @@ func (p *program) speed() Speed {
 	return s
 }
 
-// buildFrom returns a program that is built from source.
+// buildFrom returns a program built from source.
 func (p *program) buildFrom(source string) uintptr {
 	text := p.memory(len(source) + 1)
 	copy(text, source)
@@ -81,9 +82,9 @@ func (p *program) launcher(built uintptr, name string, buffer uintptr, items uin
 	}
 }
 
-// rate returns how much of its work a kernel does in a second. It repeats the kernel's loop, or its
-// launch, twice as often until that takes long enough, and then returns the best of a few runs:
-// what else uses the device only makes them longer.
+// rate returns how much of its work a kernel does in a second. It doubles the repetitions of the
+// kernel's loop, or of its launch, until they take long enough, and then uses the best of a few
+// runs: other users of the device only make a run longer.
 func (p *program) rate(launch func(uint32), work float64, loops bool) float64 {
 	const runs = 5
 	run := func(rounds uint32) time.Duration {
@@ -112,7 +113,7 @@ func (p *program) rate(launch func(uint32), work float64, loops bool) float64 {
 	return work * float64(rounds) / max(least, 1).Seconds()
 }
 
-// text returns the answer to a query that is text.
+// text returns the answer to a query whose answer is text.
 func (p *program) text(fn int, object uintptr, parameter uintptr) string {
 	const most = 256
 	b := p.memory(most)

@@ -50,23 +50,25 @@ func (w *Path) spread(of func(*Sample) float64) float64 {
 
 func (w *Path) median(of func(*Sample) float64) float64 { return w.quantile(of, 2) }
 
-// normalScore is the expected value, in standard deviations, of the i-th smallest, from 0, of n numbers
-// that are normally distributed (Blom, "Statistical Estimates and Transformed Beta-Variables", 1958).
+// normalScore returns the expected value, in standard deviations, of the i-th smallest, from 0, of
+// n normally distributed numbers (Blom, "Statistical Estimates and Transformed Beta-Variables",
+// 1958).
 func normalScore(i, n int) float64 {
 	return math.Sqrt2 * math.Erfinv(2*(float64(i)+1-0.375)/(float64(n)+0.25)-1)
 }
 
-// studentFactor is the 97.5 % quantile of Student's t distribution as a multiple of the normal one's:
-// by how much an interval is wider whose standard deviation is an estimate with so many degrees of
-// freedom (Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5).
+// studentFactor returns the 97.5 % quantile of Student's t distribution as a multiple of that of
+// the normal distribution: the factor by which an interval is wider if its standard deviation is an
+// estimate with that many degrees of freedom (Abramowitz and Stegun, "Handbook of Mathematical
+// Functions", 26.7.5).
 func studentFactor(freedom int) float64 {
 	const z = 1.959964
 	v := float64(freedom)
 	return 1 + (z*z+1)/(4*v) + (5*math.Pow(z, 4)+16*z*z+3)/(96*v*v)
 }
 
-// Spread is the relative standard deviation of times, estimated from their quartiles: a few runs
-// that something else disturbed do not count.
+// Spread returns the relative standard deviation of times, estimated from their quartiles, so that
+// a few disturbed runs do not count.
 func Spread(times []time.Duration) float64 {
 	if len(times) < 4 {
 		return 0

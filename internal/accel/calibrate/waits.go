@@ -14,36 +14,37 @@ import (
 )
 
 // Wait is a call that waits for the device, which is idle, after a pause of the program. Times are
-// means, in ns: those of a program add up, and they are skewed.
+// in ns, and means rather than medians: the waits of a program add up, and their distribution is
+// skewed.
 type Wait struct {
-	// Pause is the time since the call before.
+	// Pause is the time since the previous call.
 	Pause float64 `json:"pause_ns"`
-	// Driver is the time in the driver: of the whole call where no session is between.
+	// Driver is the time in the driver: the whole call if there is no session.
 	Driver float64 `json:"driver_ns"`
-	// Wire is the time on the way there and back.
+	// Wire is the time of request and reply in transit.
 	Wire float64 `json:"wire_ns"`
 }
 
-// Waits are such calls after pauses, which grow.
+// Waits are such calls after growing pauses.
 type Waits [len(pauses)]Wait
 
-// pauses are those of Waits, as they are asked for.
+// pauses are the requested pauses of Waits.
 var pauses = [...]time.Duration{
 	0, 50 * time.Microsecond, 100 * time.Microsecond, 200 * time.Microsecond, 400 * time.Microsecond, 800 * time.Microsecond,
 	1600 * time.Microsecond, 3200 * time.Microsecond,
 }
 
 const (
-	// WaitsEach is how often each pause is tried.
+	// WaitsEach is the number of waits after each pause.
 	WaitsEach = 60
 	// longWait is the size of a read, in bytes, that takes longer through relays than the driver
-	// library waits actively.
+	// library spins for an answer.
 	longWait = 512 << 10
 )
 
-// MeasureWaits makes calls that wait, on the first device that the system's OpenCL loader has. The
-// times are right where that is the machine's own driver; of a session [ReadWaits] gets them from
-// the trace of this process.
+// MeasureWaits times calls that wait, on the first device of the system's OpenCL loader. The times
+// are right for the machine's own driver; for a session, [ReadWaits] takes them from the trace of
+// this process.
 func MeasureWaits(library string) (Waits, error) {
 	p, err := load(library)
 	if err != nil {
@@ -63,12 +64,12 @@ func MeasureWaits(library string) (Waits, error) {
 	return w, p.err
 }
 
-// waitsAfter waits for a queue that has had no command, so that no wait is answered locally. The thread sleeps in the kernel: the runtime's timers would round
-// up to a millisecond.
+// waitsAfter measures waits for a queue that has had no command, so that no wait is answered
+// locally. The thread sleeps in the kernel: the runtime's timers would round up to a millisecond.
 //
-// The driver library waits actively while waits are short, and over a network they are not. So there
-// is a long wait before each pause, for another queue, which ends that; without a pause, waits follow each other as fast
-// as they can.
+// The driver library spins while waits are short, which waits over a network are not. So each pause
+// follows a long wait, for another queue, which ends the spinning; without a pause, waits follow
+// each other immediately.
 func (p *program) waitsAfter(pause time.Duration, other uintptr, into []byte) Wait {
 	var paused, took []float64
 	for range WaitsEach {
@@ -78,7 +79,7 @@ func (p *program) waitsAfter(pause time.Duration, other uintptr, into []byte) Wa
 		ended := time.Now()
 		if pause > 0 {
 			at := unix.NsecToTimespec(int64(pause))
-			_ = unix.Nanosleep(&at, nil) // what it took is measured
+			_ = unix.Nanosleep(&at, nil) // the actual pause is measured
 		}
 		began := time.Now()
 		p.call(finish, p.queue)
@@ -93,9 +94,9 @@ type Records interface {
 	Next() (trace.Record, error)
 }
 
-// ReadWaits returns the waits of a trace of [MeasureWaits]. The trace knows what of a call's time
-// passed on the way and what in the driver, with the definitions that a prediction from traces
-// uses; the program sees their sum alone.
+// ReadWaits returns the waits of a trace of [MeasureWaits]. The trace divides a call's time between
+// transit and driver, with the definitions that a prediction from traces uses; the program sees
+// only their sum.
 func ReadWaits(src Records) (Waits, error) {
 	var w Waits
 	var paused, driver, wire []float64
@@ -129,7 +130,7 @@ func ReadWaits(src Records) (Waits, error) {
 	return w, nil
 }
 
-// typical is the mean without the longest times, which something else disturbed.
+// typical returns the mean without the longest twentieth of the times, which count as disturbed.
 func typical(times []float64) float64 {
 	slices.Sort(times)
 	times = times[:len(times)-len(times)/20]
