@@ -34,7 +34,7 @@ func (p *joiner) join(t *threadReader) (trace.Record, error) {
 	return r, err
 }
 
-// queue returns the state of the call's queue, which the call may have made.
+// queue returns the state of the call's queue, which the call may have created.
 func (p *joiner) queue(f *function, c *rawCall) *queueState {
 	if c.queue == 0 {
 		return nil
@@ -56,7 +56,8 @@ func (p *joiner) queue(f *function, c *rawCall) *queueState {
 	return q
 }
 
-// resolveWaits numbers the events that the call waits for. Addresses of events are used again.
+// resolveWaits sets the numbers of the events that the call waits for. Addresses of events are
+// reused.
 func (p *joiner) resolveWaits(c *rawCall, r *trace.Record) {
 	p.waits = p.waits[:0]
 	for _, handle := range c.waits {
@@ -67,7 +68,8 @@ func (p *joiner) resolveWaits(c *rawCall, r *trace.Record) {
 	r.Waits = p.waits
 }
 
-// joinLocal derives what the call would be if it were forwarded, and adds the device's times.
+// joinLocal derives the class and the messages that the call would have if it were forwarded, and
+// adds the device's times.
 func (p *joiner) joinLocal(f *function, c *rawCall, r *trace.Record, q *queueState) error {
 	blocking := c.flags&flagBlocking != 0
 	r.Class = f.classify(blocking)
@@ -79,7 +81,7 @@ func (p *joiner) joinLocal(f *function, c *rawCall, r *trace.Record, q *queueSta
 		r.Forward = f.size
 	}
 	if r.Class == trace.Early && r.Backward > 0 {
-		r.Backward += noticeWords // data that comes without a wait names its read
+		r.Backward += noticeWords // data that is not waited for names its read
 	}
 	p.trackMaps(f, c, r)
 	p.library.answer(f, c, r)
@@ -110,8 +112,8 @@ func (p *joiner) setDeviceTimes(c *rawCall, r *trace.Record, t deviceTimes, bloc
 	}
 }
 
-// waitedUntil is when what a call of a local run waits for was complete; before its beginning
-// for a call that does not wait.
+// waitedUntil returns when the command or event that a call waits for was complete; no later than
+// its beginning for a call that does not wait.
 func (p *joiner) waitedUntil(f *function, c *rawCall, r *trace.Record, q *queueState, blocking bool) int64 {
 	switch {
 	case f.command && blocking && r.HasDeviceTime():
@@ -128,7 +130,7 @@ func (p *joiner) waitedUntil(f *function, c *rawCall, r *trace.Record, q *queueS
 	return r.Begin
 }
 
-// finish remembers what later calls refer to.
+// finish records the event and the queue's progress, to which later calls refer.
 func (p *joiner) finish(f *function, c *rawCall, r *trace.Record, q *queueState) {
 	deviceEnd := int64(0)
 	if r.HasDeviceTime() {

@@ -6,14 +6,14 @@ import (
 	"io"
 )
 
-// lookAhead bounds the entries that are kept for calls that have not been reached.
+// lookAhead bounds the entries kept for calls that Join has not reached.
 const lookAhead = 1 << 20
 
 // deviceTimes are when a device executed a command, in ns of the driver's clock.
 type deviceTimes struct{ queued, start, end int64 }
 
-// deviceReader finds the device's times of calls in the threads' streams, which have them later
-// than the calls, and in the streams of other threads.
+// deviceReader finds the device's times of calls in the threads' streams, where they follow the
+// calls, possibly in the streams of other threads.
 type deviceReader struct {
 	cursors []*cursor
 	found   map[uint64]deviceTimes
@@ -28,8 +28,8 @@ func newDeviceReader(p *process) *deviceReader {
 	return r
 }
 
-// find returns the times of the call with that number. It reads ahead chunk by chunk in all
-// streams.
+// find returns the device's times of the call with that number. It reads ahead chunk by chunk in
+// all streams.
 func (r *deviceReader) find(number uint64) (deviceTimes, bool, error) {
 	for {
 		if t, ok := r.found[number]; ok {
@@ -68,9 +68,9 @@ func (r *deviceReader) readChunk() error {
 	}
 }
 
-// driverClock aligns a driver's clock: a command is queued within the call that enqueues it,
-// and one that a call waits for ends before the call does. The offset lies between the bounds
-// that the commands so far give; clocks drift, so a command outside of them begins anew.
+// driverClock aligns a driver's clock: a command is queued within the call that enqueues it, and a
+// command that a call waits for ends before the call does. The offset lies between the bounds
+// derived from the commands so far; clocks drift, so a command that contradicts them resets them.
 type driverClock struct {
 	low, high int64
 	known     bool
@@ -83,7 +83,7 @@ func (k *driverClock) observe(t deviceTimes, begin, end int64, waited bool) {
 		high = min(high, end-t.end)
 	}
 	if low > high {
-		return // not the driver's clock as we understand it
+		return // the times do not follow the assumptions above
 	}
 	if !k.known || low > k.high || high < k.low {
 		k.low, k.high, k.known = low, high, true

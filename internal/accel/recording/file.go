@@ -46,7 +46,7 @@ const (
 // maxChunks bounds the chunks of a process's file, which the library bounds by default to 4 GiB.
 const maxChunks = 1 << 22
 
-// stream is the chunks of one stream, in order.
+// stream holds the places of the chunks of one stream, in order.
 type stream struct {
 	file   *os.File
 	kind   uint16

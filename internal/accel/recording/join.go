@@ -13,19 +13,19 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/trace"
 )
 
-// Options say what is joined.
+// Options configures Join.
 type Options struct {
-	// Dir has the files of the program's processes.
+	// Dir is the folder with the files of the program's processes.
 	Dir string
-	// Header is the trace's. In a local run its devices are those that the files name; in a
-	// remote one, device i is that of link i, and its clock and link are filled in.
+	// Header is the trace's header. In a local run Join adds the devices that the files name; in a
+	// remote run, device i is the device of link i, and Join fills in its clock and link.
 	Header trace.Header
-	// End is the trace's end; its records and losses are counted.
+	// End is the trace's end; Join sets its number of records and adds the lost calls.
 	End trace.End
 }
 
-// Join writes the trace of the processes that have recorded into a folder. Without any the
-// trace has no records.
+// Join writes the trace of the processes that have recorded into a folder. Without such processes
+// the trace has no records.
 func Join(w io.Writer, o Options) (trace.End, error) {
 	paths, err := filepath.Glob(filepath.Join(o.Dir, "*.rec"))
 	if err != nil {
@@ -78,7 +78,7 @@ func join(w io.Writer, o Options, processes []*process) (trace.End, error) {
 	}
 }
 
-// earliest is the process whose next call began first, nil after the last call.
+// earliest returns the process whose next call began first, nil after the last call.
 func earliest(joiners []*joiner) *joiner {
 	var first *joiner
 	for _, j := range joiners {
@@ -105,7 +105,8 @@ func newDevices(h *trace.Header) *devices {
 
 const maxDevices = 64
 
-// number is the index of the device with a name, which is added to the header of a local run.
+// number returns the index of the device with that name, which it adds to the header of a local
+// run.
 func (d *devices) number(name string, kind uint16) uint8 {
 	if i, ok := d.byName[name]; ok || len(d.header.Devices) >= maxDevices || d.header.Mode != trace.Local {
 		return i
@@ -123,7 +124,7 @@ func (d *devices) number(name string, kind uint16) uint8 {
 	return i
 }
 
-// queueState is what is known of a command queue.
+// queueState is the known state of a command queue.
 type queueState struct {
 	number     uint64
 	device     uint8
@@ -216,7 +217,8 @@ func (p *joiner) readNames(c *cursor, names *devices) error {
 	}
 }
 
-// threadReader is a thread's next call. A stream is reused when its thread has ended.
+// threadReader reads a thread's calls; call is the next one. A stream is reused after its thread
+// has ended.
 type threadReader struct {
 	cursor *cursor
 	call   rawCall

@@ -8,16 +8,16 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/trace"
 )
 
-// library follows, in the recording of a local run, what the driver library of a leased device
-// would know when a call comes: which arguments a kernel has, which objects have other references,
-// which queries it can answer. Calls that it would answer by itself send no message, and queries
-// that it can't answer do (cmd/libopencl/calls: argument.c, program_info.c, format.c, queue.c;
-// objects/object.c).
+// library tracks, in the recording of a local run, the state that the driver library of a leased
+// device would have at each call: which arguments a kernel has, which objects have other
+// references, which queries it can answer. Calls that it would answer by itself send no message;
+// queries that it can't answer do (cmd/libopencl/calls: argument.c, program_info.c, format.c,
+// queue.c; objects/object.c).
 type library struct {
 	references map[uint64]uint32 // by object
 	arguments  map[argument]uint64
 	formats    map[[2]uint64]bool
-	clock      bool // of the worker is known
+	clock      bool // the offset of the worker's clock is known
 	images     bool // an image was created
 }
 
@@ -31,14 +31,14 @@ const (
 	statusReply        = 32 + 8 // a reply with one word
 	formatsQuery       = 32 + 3*8
 	formatsReply       = 32 + 45*8 // of a device with the 44 formats of PoCL
-	noticeWords        = 2 * 8     // serial and status of data that nothing waits for
+	noticeWords        = 2 * 8     // serial and status of data that no call waits for
 )
 
 func newLibrary() *library {
 	return &library{references: map[uint64]uint32{}, arguments: map[argument]uint64{}, formats: map[[2]uint64]bool{}}
 }
 
-// answer changes the record of a call to what the library would make of it.
+// answer changes the record of a call to the way in which the library would answer it.
 func (l *library) answer(f *function, c *rawCall, r *trace.Record) {
 	switch {
 	case f.name == "clSetKernelArg":
@@ -63,7 +63,7 @@ func (l *library) answer(f *function, c *rawCall, r *trace.Record) {
 	case strings.HasPrefix(f.name, "clCreateImage"):
 		l.created(c.object, r)
 		if !l.images && len(l.formats) == 0 && !r.Failed {
-			// Which devices support the image's format costs a round trip, once.
+			// The query of the devices that support the image's format costs a round trip, once.
 			l.images, r.Class = true, trace.WaitedFor
 			r.Forward, r.Backward = r.Forward+formatsQuery, r.Backward+formatsReply
 		}
@@ -83,7 +83,7 @@ func makeLocal(r *trace.Record) {
 	r.Class, r.Blocking, r.Forward, r.Backward = trace.AnsweredLocally, trace.NonBlocking, 0, 0
 }
 
-// knowsArgument reports whether the kernel has the argument already, and notes it.
+// knowsArgument reports whether the kernel already has the argument, and records it.
 func (l *library) knowsArgument(c *rawCall, r *trace.Record) bool {
 	if r.Failed {
 		return false
@@ -96,7 +96,7 @@ func (l *library) knowsArgument(c *rawCall, r *trace.Record) bool {
 	return ok && old == c.detail
 }
 
-// maxArguments is how many arguments are forgotten when a kernel's address is used again.
+// maxArguments is the number of arguments that are forgotten when a kernel's address is reused.
 const maxArguments = 256
 
 func (l *library) forgetArguments(kernel uint64) {
@@ -128,8 +128,9 @@ func (l *library) release(f *function, c *rawCall) bool {
 	return false
 }
 
-// query finds the queries that the library has to forward: each for a program's binaries, the
-// first for a kind of image formats, and what no worker tells in advance of a device.
+// query detects the queries that the library has to forward: each query for a program's binaries,
+// the first for a kind of image formats, and queries of a device that the worker does not answer in
+// advance.
 func (l *library) query(f *function, c *rawCall, r *trace.Record) {
 	forwarded := false
 	switch f.name {
@@ -149,7 +150,7 @@ func (l *library) query(f *function, c *rawCall, r *trace.Record) {
 	makeLocal(r)
 }
 
-// ownDeviceQueries are the queries of a device that the library answers by what it is itself.
+// ownDeviceQueries are the queries of a device that the library answers from its own state.
 var ownDeviceQueries = []uint64{
 	0x1031, // CL_DEVICE_PLATFORM
 	0x1042, // CL_DEVICE_PARENT_DEVICE

@@ -21,7 +21,8 @@ const (
 	entryDevice  = 3
 )
 
-// message is what a worker recorded of one message, on the program's clock; 0 is unknown.
+// message holds the times that a worker recorded of one message, on the program's clock; 0 means
+// unknown.
 type message struct {
 	received           int64
 	executed, waited   int64
@@ -31,8 +32,8 @@ type message struct {
 	hasDevice          bool
 }
 
-// linkReader finds what a link's worker has recorded of the messages, which comes after the
-// calls. It keeps what belongs to calls that have not been reached.
+// linkReader finds the records that a link's worker made of the messages, which follow the calls.
+// It keeps the records of calls that Join has not reached.
 type linkReader struct {
 	cursor *cursor
 	offset int64
@@ -40,8 +41,8 @@ type linkReader struct {
 	ended  bool
 }
 
-// newLinkReader reads the readings of clocks at the beginning of the stream: the offset of the
-// one with the shortest round trip is the best.
+// newLinkReader reads the clock readings at the beginning of the stream, and uses the offset of the
+// reading with the shortest round trip.
 func newLinkReader(s *stream, d *trace.Device) (*linkReader, error) {
 	l := &linkReader{cursor: s.cursor(), found: make(map[uint64]*message)}
 	var trips []int64
@@ -86,8 +87,8 @@ func newLinkReader(s *stream, d *trace.Device) (*linkReader, error) {
 	return l, nil
 }
 
-// find returns what is known of a message. It reads on until everything that is expected is
-// there, or nothing more can be.
+// find returns the records of a message, nil if there are none. It reads on until all expected
+// records are present or the stream ends.
 func (l *linkReader) find(serial uint64, reply, device bool) (*message, error) {
 	for {
 		m := l.found[serial]
@@ -129,7 +130,7 @@ func (l *linkReader) readMore() error {
 
 var errEntries = malformed("entries of a worker that are cut off or out of range")
 
-// entries decodes what a worker has sent.
+// entries decodes the entries that a worker has sent.
 func (l *linkReader) entries(b []byte) error {
 	var serial uint64
 	var received int64
@@ -189,7 +190,7 @@ func (l *linkReader) message(serial uint64) *message {
 	return m
 }
 
-// joinRemote adds what the link's worker has recorded of the call's last message.
+// joinRemote adds the times that the link's worker recorded of the call's last message.
 func (p *joiner) joinRemote(f *function, c *rawCall, r *trace.Record, q *queueState) error {
 	switch {
 	case c.flags&flagWaited != 0:
@@ -234,7 +235,7 @@ func (p *joiner) setMessageTimes(f *function, c *rawCall, r *trace.Record, m *me
 	case !m.hasBegun:
 		return
 	case r.Blocking != trace.HostBlocking:
-		// Builds are carried out beside the dispatcher, which goes on; the call waits for them.
+		// Builds run beside the dispatcher, which continues; the call waits for them.
 		if m.hasReply && r.Class == trace.WaitedFor {
 			r.Execute = max(r.Execute, m.replied-m.received-m.waited)
 		}

@@ -6,7 +6,7 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/trace"
 )
 
-// What OpenCL's functions do, as far as the answer in the API's description does not say it.
+// Properties of OpenCL's functions that the API's description does not state.
 const (
 	queueOutOfOrder     = 1 << 0 // CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE
 	mapRead             = 1 << 0 // CL_MAP_READ
@@ -16,7 +16,7 @@ const (
 	deviceTypeGPU       = 1 << 2
 	releaseSize         = 32 + 2*8 // the message that ends an object
 	markerSize          = 32 + 4*8 // the message of a command without arguments
-	endMapSize          = 32 + 3*8 // that of an unmap which writes nothing back
+	endMapSize          = 32 + 3*8 // the message of an unmap which writes nothing back
 	bufferTransferSize  = 32 + 7*8 // the head of a transfer from or to a buffer, and an image
 	imageTransferSize   = 32 + 13*8
 	messageHead         = 32
@@ -25,7 +25,7 @@ const (
 	createdContextWords = 32 + 8*8
 )
 
-// function is what a recorder has to know about a function.
+// function describes a function of the API to a recorder.
 type function struct {
 	name    string
 	answer  string
@@ -33,8 +33,8 @@ type function struct {
 	timed   bool // a command with an event, whose times the device tells
 	creates bool // its event, or queue, is new
 	waits   bool // waits for the commands of a queue or of events
-	// size is the request's size where the description gives none: the call becomes other
-	// calls.
+	// size is the request's size if the description gives none: the driver library turns the call
+	// into other calls.
 	size uint64
 }
 
@@ -53,7 +53,8 @@ func functionsOf(ops []trace.Op) []function {
 	return all
 }
 
-// localSize is the size of the messages of a call that the driver library turns into others.
+// localSize returns the size of the messages of a call that the driver library turns into other
+// calls.
 func localSize(name, answer string) uint64 {
 	switch {
 	case answer != "local":
@@ -72,7 +73,7 @@ func localSize(name, answer string) uint64 {
 	return 0
 }
 
-// classify says when a call would be answered if it were forwarded.
+// classify returns the class of a call if it were forwarded.
 func (f *function) classify(blocking bool) trace.Class {
 	switch {
 	case f.answer == "early", f.size > 0 && !blocking:
@@ -87,7 +88,7 @@ func (f *function) classify(blocking bool) trace.Class {
 	return trace.AnsweredLocally
 }
 
-// blocking says what a call that is answered like class has to do with queues.
+// blocking returns the relation of a call of that class to queues.
 func (f *function) blocking(class trace.Class) trace.Blocking {
 	switch {
 	case f.waits, f.command && class == trace.WaitedFor:

@@ -18,19 +18,19 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/trace"
 )
 
-// RecorderOptions say what is recorded.
+// RecorderOptions configures a Recorder.
 type RecorderOptions struct {
-	// File is where the trace goes. Until the program has ended, the folder File.recording
-	// beside it has the processes' files.
+	// File is the path of the trace. Until the program has ended, the folder File.recording beside
+	// it holds the processes' files.
 	File string
 	// Mode says whether the program uses local drivers or leased devices.
 	Mode trace.Mode
-	// Path and Args are the program's.
+	// Path and Args are the path and the arguments of the program.
 	Path string
 	Args []string
-	// Devices are those of the program's leases, in order; nil in a local run.
+	// Devices are the devices of the program's leases, in order; nil in a local run.
 	Devices []trace.Device
-	// Limit is the most that one process's file may grow to; 0 means 4 GiB.
+	// Limit bounds the size of one process's file; 0 means 4 GiB.
 	Limit outboard.Bytes
 	// Release is the version of the program that records.
 	Release string
@@ -70,7 +70,7 @@ func NewRecorder(o RecorderOptions) (*Recorder, error) {
 	return r, nil
 }
 
-// Fingerprint is the fingerprint of the program.
+// Fingerprint returns the fingerprint of the program.
 func (r *Recorder) Fingerprint() string { return r.header.Program.Fingerprint }
 
 // Environ returns the variables that make the driver library record.
@@ -82,10 +82,10 @@ func (r *Recorder) Environ() []string {
 	return variables
 }
 
-// Discard removes what was recorded.
+// Discard removes the recording.
 func (r *Recorder) Discard() error { return os.RemoveAll(r.dir) }
 
-// Close joins what was recorded into the file, once the program has ended with a status.
+// Close joins the recording into the file, once the program has ended with a status.
 func (r *Recorder) Close(status int) (end trace.End, err error) {
 	defer func() { err = errors.Join(err, r.Discard()) }()
 	end = trace.End{Duration: monotonic() - r.header.Origin, Status: status}
@@ -121,7 +121,7 @@ func ThisMachine() trace.Machine {
 	return trace.Machine{Node: name, Cores: runtime.NumCPU(), Model: processorModel()}
 }
 
-// processorModel is the first processor's name, "" where the system does not say it.
+// processorModel returns the first processor's name, "" if the system does not tell it.
 func processorModel() string {
 	f, err := os.Open("/proc/cpuinfo")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Store keeps the last trace of each program by its fingerprint, in a folder. The oldest go
-// when there are too many.
+// Store keeps the last trace of each program by its fingerprint, in a folder. It removes the oldest
+// traces beyond its bounds.
 type Store struct{ Dir string }
 
 // The bounds of a store.
@@ -23,14 +23,15 @@ const (
 	maxKeptBytes = 1 << 30
 )
 
-// Path is where the trace of a program is, if there is one. err is fs.ErrNotExist if not.
+// Path returns the path of a program's trace. The error is fs.ErrNotExist if there is none.
 func (s Store) Path(fingerprint string) (string, error) {
 	path := filepath.Join(s.Dir, filepath.Base(fingerprint)+".trace")
 	_, err := os.Stat(path)
 	return path, err
 }
 
-// Put stores a copy of a program's trace. A trace that exceeds the store is not kept.
+// Put stores a copy of a program's trace. A trace that is larger than a quarter of the store is not
+// kept.
 func (s Store) Put(fingerprint, file string) error {
 	info, err := os.Stat(file)
 	if err != nil || info.Size() > maxKeptBytes/4 {
