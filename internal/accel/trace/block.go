@@ -6,7 +6,7 @@ import (
 	"hash/crc32"
 )
 
-// Version is the format's version. A reader refuses others.
+// Version is the format's version. A reader refuses other versions.
 const Version = 1
 
 // magic begins every trace.
@@ -65,15 +65,15 @@ func parseBlockHead(b []byte) (blockHead, error) {
 	return h, nil
 }
 
-// The bits of a record's mask: which fields follow. The most frequent ones come first, since
-// the mask is a varint.
+// The bits of a record's mask: the fields that follow. The most frequent bits come first, since the
+// mask is a varint.
 const (
 	hasGap = 1 << iota
 	hasExecute
 	hasEncode
 	hasWireForward
 	hasForward
-	sameQueue // the queue of the block's previous record that had one
+	sameQueue // the queue of the block's previous record with a queue
 	hasBlocked
 	hasDevice
 	hasEvent
@@ -81,18 +81,18 @@ const (
 	hasWireBackward
 	newQueue
 	hasWaits
-	otherThread   // process, thread: differ from the previous record's
+	otherThread   // process, thread: differ from those of the previous record
 	explicitBegin // begin: the thread's first record in the block
 	otherDevice
 
 	maskBits = iota
 )
 
-// threadKey names a thread of a trace.
+// threadKey identifies a thread of a trace.
 type threadKey struct{ process, thread uint32 }
 
-// blockState is what the encoding of a record depends on: values of earlier records of the
-// block. Both ends reset it at each block.
+// blockState is the state on which the encoding of a record depends: values of earlier records of
+// the block. Both ends reset it at each block.
 type blockState struct {
 	thread threadKey
 	device uint8
@@ -112,7 +112,7 @@ func (s *blockState) reset() {
 	*s = blockState{ends: ends}
 }
 
-// kindBits packs what a record's call is into 7 bits.
+// kindBits packs the classification of a record's call into 7 bits.
 func (r *Record) kindBits() uint64 {
 	return uint64(r.Class) | uint64(r.Blocking)<<2 | bit(r.Command)<<4 | bit(r.OutOfOrder)<<5 | bit(r.Failed)<<6
 }

@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// decoder takes varints off a block's payload; the first that cannot be taken sets bad.
+// decoder reads varints from a block's payload; the first that cannot be read sets bad.
 type decoder struct {
 	rest []byte
 	bad  bool
@@ -33,7 +33,7 @@ func (d *decoder) varint() int64 {
 	return v
 }
 
-// set is a non-negative int64 if its bit is in the mask.
+// set reads a non-negative int64 if its bit is in the mask; otherwise it returns 0.
 func (d *decoder) set(present uint64) int64 {
 	if present == 0 {
 		return 0
@@ -66,7 +66,7 @@ func (d *decoder) byte() byte {
 
 var errRecord = errors.New("a record that is incomplete or out of range")
 
-// next decodes a record that append encoded. waits is memory for Record.Waits.
+// next decodes a record that append encoded. waits is reused as the memory of Record.Waits.
 func (s *blockState) next(d *decoder, h *Header, waits []uint64) (Record, error) {
 	mask, call := d.uvarint(), d.uvarint()
 	r := Record{
@@ -162,7 +162,7 @@ func (s *blockState) times(d *decoder, r *Record, mask uint64) error {
 	return nil
 }
 
-// maxTime bounds the times and durations of a record: about 36 years, so that sums of some
+// maxTime bounds the times and durations of a record: about 36 years, so that the sum of a few
 // cannot overflow. maxBytes bounds the sizes.
 const (
 	maxTime  = 1 << 60

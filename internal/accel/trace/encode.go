@@ -66,8 +66,8 @@ func appendSet(b []byte, present uint64, v int64) []byte {
 	return binary.AppendUvarint(b, uint64(v))
 }
 
-// mask says which fields of r are encoded. adjacent: r begins its gap after the end of the
-// thread's previous record in the block.
+// mask returns which fields of r are encoded. adjacent says that r begins its gap after the end of
+// the thread's previous record in the block.
 func (s *blockState) mask(r *Record, at threadKey, adjacent bool) uint64 {
 	var m uint64
 	set := func(flag uint64, present bool) {

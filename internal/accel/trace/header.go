@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Mode says where the device of a recorded program was.
+// Mode says whether a recorded program used local drivers or leased devices.
 type Mode string
 
 // The modes.
@@ -18,7 +18,7 @@ const (
 )
 
 // Header describes a recording as a whole. It is stored as JSON; unknown fields are ignored, so
-// that later versions may add some.
+// that later versions may add fields.
 type Header struct {
 	// API is the name of the accelerator API: "opencl".
 	API string `json:"api"`
@@ -36,11 +36,11 @@ type Header struct {
 	Devices []Device `json:"devices"`
 	// Ops are the functions of the API; Record.Op is an index.
 	Ops []Op `json:"ops"`
-	// Recorder says by which release the trace was made.
+	// Recorder is the release that made the trace.
 	Recorder string `json:"recorder,omitempty"`
 }
 
-// Program identifies what ran.
+// Program identifies the recorded program.
 type Program struct {
 	// Name is the last element of the program's path.
 	Name string `json:"name"`
@@ -49,13 +49,13 @@ type Program struct {
 	Fingerprint string `json:"fingerprint"`
 }
 
-// Machine describes a computer that took part.
+// Machine describes a computer of the run.
 type Machine struct {
-	// Node is its name in the pool, or its host name.
+	// Node is the computer's name in the pool, or its host name.
 	Node string `json:"node"`
 	// Cores is the number of processors that the process could use.
 	Cores int `json:"cores"`
-	// Model is the processor's name, as the system says it.
+	// Model is the processor's name, as the system reports it.
 	Model string `json:"model,omitempty"`
 }
 
@@ -63,7 +63,7 @@ type Machine struct {
 type Device struct {
 	// ID is the device's name in the pool, "NODE/API/INDEX", or "" in a local run.
 	ID string `json:"id,omitempty"`
-	// Name is what the driver calls the device.
+	// Name is the driver's name of the device.
 	Name string `json:"name"`
 	// Kind is "cpu", "gpu" or "accelerator".
 	Kind string `json:"kind,omitempty"`
@@ -82,7 +82,7 @@ type Device struct {
 // Clock is the relation between the clock of a device's worker and that of the program.
 // All times of records are already aligned.
 type Clock struct {
-	// Offset is what was added to a worker's time to get the program's, in ns.
+	// Offset was added to a worker's times to get times of the program's clock, in ns.
 	Offset int64 `json:"offset_ns"`
 	// Uncertainty is half of the shortest round trip of the exchange that measured Offset, in
 	// ns: the true offset is within Offset±Uncertainty. 0 on one machine.

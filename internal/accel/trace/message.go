@@ -6,7 +6,7 @@ import (
 	"github.com/outboard-run/outboard/internal/wire"
 )
 
-// Form says how a field lies in a message's body.
+// Form is the encoding of a field in a message's body.
 type Form uint8
 
 // The forms.
@@ -36,14 +36,14 @@ type Call struct {
 	Fields []Field
 }
 
-// Event is one message, read back.
+// Event is one decoded message.
 type Event struct {
 	Call   string         `json:"call"`
 	Answer string         `json:"answer"`
 	Fields map[string]any `json:"fields"`
 }
 
-// Read decodes the body of a message with number op.
+// Read decodes the body of a message with number op, which table describes.
 func Read(table map[uint16]Call, op uint16, body []byte) (Event, error) {
 	call, ok := table[op]
 	if !ok {

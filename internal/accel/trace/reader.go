@@ -28,7 +28,8 @@ type Reader struct {
 	err     error
 }
 
-// NewReader reads the beginning of a trace from r. An error of kind Invalid says why r is none.
+// NewReader reads the beginning of a trace from r. An error of kind Invalid says why r is not a
+// trace.
 func NewReader(r io.Reader) (*Reader, error) {
 	t := &Reader{in: bufio.NewReaderSize(r, 64<<10)}
 	if err := t.readHeader(); err != nil {
@@ -80,7 +81,7 @@ func (t *Reader) End() *End { return t.end }
 // its last whole block.
 func (t *Reader) Truncated() bool { return t.cut }
 
-// Records counts what Next has returned.
+// Records returns the number of records that Next has returned.
 func (t *Reader) Records() uint64 { return t.records }
 
 // Next returns the next record, io.EOF after the last whole one, or an error of kind Invalid
@@ -108,7 +109,8 @@ func (t *Reader) Next() (Record, error) {
 	return r, nil
 }
 
-// nextBlock reads a block. A file that ends within one, or whose checksum is wrong, is cut off.
+// nextBlock reads a block. A file that ends within a block, or a block with a wrong checksum,
+// counts as cut off.
 func (t *Reader) nextBlock() error {
 	var b [blockHeadSize]byte
 	if _, err := io.ReadFull(t.in, b[:]); err != nil {
@@ -140,7 +142,7 @@ func (t *Reader) nextBlock() error {
 	return nil
 }
 
-// cutOff is io.EOF for a file that is too short, and the error of a read otherwise.
+// cutOff returns io.EOF for a file that is too short, and the error of a read otherwise.
 func (t *Reader) cutOff(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return io.EOF

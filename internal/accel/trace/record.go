@@ -3,8 +3,8 @@ package trace
 // Class says when a forwarded call is answered.
 type Class uint8
 
-// The classes. In a local run they are derived from the API's description: what the call would
-// be if it were forwarded with all optimisations on.
+// The classes. In a local run they are derived from the API's description: the class of the call if
+// it were forwarded with all optimisations on.
 const (
 	// AnsweredLocally is a call that sends nothing.
 	AnsweredLocally Class = iota
@@ -18,7 +18,7 @@ const (
 
 func (c Class) String() string { return name(c, "local", "early", "waited for") }
 
-// Blocking says what a call has to do with the device's queues.
+// Blocking is the relation of a call to the device's queues.
 type Blocking uint8
 
 // The kinds of blocking.
@@ -28,9 +28,9 @@ const (
 	// DeviceBlocking calls enqueue a command, which occupies the device for DeviceTime, and
 	// return.
 	DeviceBlocking
-	// HostBlocking calls wait for commands: a call that enqueues a command itself
-	// (Record.Command) for that one; one with Waits for the commands of those events; one with
-	// neither for all commands of its Queue.
+	// HostBlocking calls wait for commands: a call that enqueues a command itself (Record.Command)
+	// for that command; a call with Waits for the commands of those events; a call with neither for
+	// all commands of its Queue.
 	HostBlocking
 
 	blockings = iota
@@ -57,7 +57,7 @@ type Record struct {
 	Op uint16
 	// Class says when the call is answered if it is forwarded.
 	Class Class
-	// Blocking says what the call has to do with queues.
+	// Blocking is the relation of the call to queues.
 	Blocking Blocking
 	// Command reports that the call enqueues a command of the device.
 	Command bool
@@ -70,9 +70,9 @@ type Record struct {
 	Device uint8
 	// Queue identifies the command queue within the process, 0 for none.
 	Queue uint64
-	// Event identifies the event that the call's command completes, within the process; 0 for
-	// a command without one. A user event's is that of clCreateUserEvent, whose completion is
-	// the call clSetUserEventStatus with the same Event.
+	// Event identifies the event that the call's command completes, within the process; 0 for a
+	// command without an event. A user event is that of clCreateUserEvent, whose completion is the
+	// call clSetUserEventStatus with the same Event.
 	Event uint64
 	// Waits are the events that the command, or the call, waits for. The slice is valid until
 	// the next call of Reader.Next.
@@ -93,8 +93,8 @@ type Record struct {
 	// WireForward is the time from then until the worker began to execute the message, the
 	// wait behind earlier messages included; 0 in a local run.
 	WireForward int64
-	// Execute is the time of the call in the real driver, until the answer where the worker carries
-	// it out beside its dispatcher, as builds. For HostBlocking calls it is without the time in
+	// Execute is the time of the call in the real driver, or until the answer if the worker
+	// executes it beside its dispatcher, as builds. For HostBlocking calls it excludes the time in
 	// which the driver waited for the device.
 	Execute int64
 	// WireBackward is the time from the worker's reply until End; 0 for a call without reply
@@ -109,7 +109,7 @@ type Record struct {
 	DeviceTime int64
 }
 
-// Duration is the length of the call as the program saw it, in ns.
+// Duration returns the length of the call as the program saw it, in ns.
 func (r *Record) Duration() int64 { return r.End - r.Begin }
 
 // HasDeviceTime reports whether the device's times of the call's command are known.

@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// End closes a trace that was written as a whole. It is stored as JSON in the last block.
+// End closes a completely written trace. It is stored as JSON in the last block.
 type End struct {
 	// Records is the number of records.
 	Records uint64 `json:"records"`
@@ -53,7 +53,7 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	return t, nil
 }
 
-// Write adds a record. Records come in the order in which their calls began; those of one
+// Write adds a record. Records come in the order in which their calls began; the calls of one
 // thread do not overlap.
 func (t *Writer) Write(r *Record) error {
 	switch {
@@ -76,10 +76,10 @@ func (t *Writer) Write(r *Record) error {
 	return t.Flush()
 }
 
-// Records counts what was written.
+// Records returns the number of records that were written.
 func (t *Writer) Records() uint64 { return t.records }
 
-// Flush ends the block: what was written so far can be read.
+// Flush ends the block: the records written so far can be read.
 func (t *Writer) Flush() error {
 	if t.count == 0 {
 		return nil
@@ -90,8 +90,8 @@ func (t *Writer) Flush() error {
 	return err
 }
 
-// Close writes what is left, and the end. It does not close the underlying writer. It sets
-// the end's number of records.
+// Close flushes the last block and writes the end, whose number of records it sets. It does not
+// close the underlying writer.
 func (t *Writer) Close(end End) error {
 	if err := t.Flush(); err != nil {
 		return err

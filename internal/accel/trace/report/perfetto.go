@@ -26,7 +26,7 @@ type event struct {
 	Args     map[string]any `json:"args,omitempty"`
 }
 
-// The process numbers of what is not a process of the program.
+// The process numbers of devices and workers, which are no processes of the program.
 const (
 	devicesPID = 1 << 20
 	workersPID = 1 << 21

@@ -9,14 +9,14 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/trace"
 )
 
-// Summary says what a recorded program did. Times are in ns, sizes in bytes.
+// Summary summarises the run of a recorded program. Times are in ns, sizes in bytes.
 type Summary struct {
 	Program     string     `json:"program"`
 	Fingerprint string     `json:"fingerprint"`
 	Mode        trace.Mode `json:"mode"`
 	API         string     `json:"api"`
 	Devices     []string   `json:"devices"`
-	// Duration is the length of the run, or of what is in a trace that was cut off.
+	// Duration is the length of the run, or of the recorded part of it if the trace was cut off.
 	Duration  int64  `json:"duration_ns"`
 	Processes int    `json:"processes"`
 	Threads   int    `json:"threads"`
@@ -34,14 +34,14 @@ type Summary struct {
 // Totals are sums over calls.
 type Totals struct {
 	Calls uint64 `json:"calls"`
-	// Local, Early and Waited count the calls by when they are answered.
+	// Local, Early and Waited count the calls by their class.
 	Local  uint64 `json:"answered_locally"`
 	Early  uint64 `json:"early"`
 	Waited uint64 `json:"waited_for"`
 	Failed uint64 `json:"failed"`
-	// Commands counts those that occupy the device.
+	// Commands counts the calls that occupy the device.
 	Commands uint64 `json:"commands"`
-	// Forward and Backward are towards the device and back.
+	// Forward and Backward are the bytes of messages towards the device and back.
 	Forward  uint64 `json:"forward_bytes"`
 	Backward uint64 `json:"backward_bytes"`
 	// Gap is the program's own time between calls, summed over threads.
@@ -65,11 +65,11 @@ type Phase struct {
 	Totals
 }
 
-// Function is what the calls of one function cost.
+// Function sums the costs of the calls of one function.
 type Function struct {
 	Name string `json:"name"`
 	Totals
-	// Longest is the longest call.
+	// Longest is the duration of the longest call.
 	Longest int64 `json:"longest_ns"`
 }
 
@@ -114,8 +114,8 @@ func (t *Totals) merge(o *Totals) {
 	t.Device += o.Device
 }
 
-// phases collects the parts of a run. What follows a command is not known to be its end until
-// the trace ends: it is kept apart in tail.
+// phases sums the parts of a run. The calls after a command may turn out to be the run's end, which
+// only the end of the trace shows: until then tail sums them.
 type phases struct {
 	setUp, run, tail Phase
 	began            bool
@@ -151,7 +151,7 @@ func (p *phases) list(duration int64) []Phase {
 	return []Phase{p.setUp, p.run, p.tail}
 }
 
-// maxSets bounds the threads and queues that a summary tells apart.
+// maxSets bounds the threads and queues that a summary distinguishes.
 const maxSets = 1 << 16
 
 // Summarize reads a trace to its end.
