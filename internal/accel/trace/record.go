@@ -71,8 +71,8 @@ type Record struct {
 	// Queue identifies the command queue within the process, 0 for none.
 	Queue uint64
 	// Event identifies the event that the call's command completes, within the process; 0 for a
-	// command without an event. A user event is that of clCreateUserEvent, whose completion is the
-	// call clSetUserEventStatus with the same Event.
+	// command without an event. A user event is the Event of its clCreateUserEvent; the call
+	// clSetUserEventStatus with the same Event completes it.
 	Event uint64
 	// Waits are the events that the command, or the call, waits for. The slice is valid until
 	// the next call of Reader.Next.
