@@ -14,8 +14,8 @@ import (
 )
 
 // buckets compares predictions with runs over links that the kernel's token buckets bound, which
-// share no code with the emulation: they would show an error that the emulation and the model have
-// in common. They have no delay of their own.
+// share no code with the emulation: they would reveal an error that the emulation and the model
+// have in common. The buckets add no delay.
 func (b *bench) buckets(ctx context.Context) error {
 	b.rig.Node(deviceNode).SetLink(netem.Link{})
 	var errs []float64
@@ -38,7 +38,8 @@ func (b *bench) buckets(ctx context.Context) error {
 	return nil
 }
 
-// overBucket adds the error for each program, in %, over links of a rate in bit/s.
+// overBucket appends to errs the error for each program, in %, over a link with the given rate in
+// bit/s.
 func (b *bench) overBucket(ctx context.Context, rate float64, errs *[]float64) error {
 	link := overhead.Link{RTT: b.rtt, Up: rate * payload, Down: rate * payload, Burst: rig.BucketSize}
 	for _, p := range b.cases {

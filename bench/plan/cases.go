@@ -22,10 +22,10 @@ type program struct {
 	used          sums
 }
 
-// short makes a name for files.
+// short returns the program's name for files.
 func (p *program) short() string { return strings.NewReplacer(" ", "-", "/", "-").Replace(p.Name) }
 
-// choose lists what is measured.
+// choose sets the programs and the links of the measurement.
 func (b *bench) choose() {
 	all := []suite.Program{
 		suite.FFmpeg("avgblur_opencl", 40), suite.FFmpeg("unsharp_opencl", 40),
@@ -57,7 +57,7 @@ func (b *bench) choose() {
 }
 
 // record records each program locally and remotely in turn, after runs that fill its caches and
-// the drivers' ones, and keeps the shortest recording of each kind.
+// those of the drivers, and keeps the shortest recording of each kind.
 func (b *bench) record(ctx context.Context) error {
 	node := b.rig.Node(deviceNode)
 	node.SetLink(netem.Link{})
@@ -71,7 +71,7 @@ func (b *bench) record(ctx context.Context) error {
 			if _, err := b.runOnce(ctx, p, way); err != nil {
 				return fmt.Errorf("%s: %w", p.Name, err)
 			}
-			// What the run's kernels need is compiled after it.
+			// The node compiles the run's kernels in the background after it.
 			if err := node.WaitIdle(ctx); err != nil {
 				return err
 			}
@@ -126,7 +126,7 @@ func ending(path string) (*trace.End, error) {
 	}
 }
 
-// opener opens a trace as often as a prediction reads it.
+// opener returns a function that opens the trace anew each time a prediction reads it.
 func opener(path string) overhead.Open {
 	return func() (overhead.Source, error) {
 		data, err := os.ReadFile(path)

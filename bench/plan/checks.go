@@ -18,12 +18,12 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/trace"
 )
 
-// margin is how far inside and outside of a requirement the checks run.
+// margin is the factor on a requirement by which the checks run inside and outside of it.
 const margin = 1.2
 
 // limits checks requirement curves: a program runs on networks a little faster and a little slower
-// than the slowest one that is predicted to keep a slowdown. The slowdown that is asked for is the
-// one that is predicted for a link in the middle, so that there is an edge.
+// than the slowest network that is predicted to keep a slowdown. The slowdown is that predicted for
+// a link in the middle, so that the requirement exists.
 func (b *bench) limits(ctx context.Context) error {
 	const rtt, middle = 200 * time.Microsecond, 200e6
 	right, all := 0, 0
@@ -68,14 +68,14 @@ func (b *bench) limits(ctx context.Context) error {
 	return nil
 }
 
-// slowdown is the shortest run over a link as a multiple of the shortest local one.
+// slowdown returns the shortest run over a link as a multiple of local, the shortest local run.
 func (b *bench) slowdown(ctx context.Context, p *program, l netem.Link, local time.Duration) (float64, error) {
 	b.rig.Node(deviceNode).SetLink(l)
 	remote, err := b.shortest(ctx, p, b.over(), 2)
 	return remote.Seconds() / local.Seconds(), err
 }
 
-// together runs two programs at once over one link, and compares with their prediction.
+// together runs two programs at once over one link, and compares their times with the prediction.
 func (b *bench) together(ctx context.Context) error {
 	var errs []float64
 	l := &b.links[len(b.links)/2]
@@ -103,7 +103,7 @@ func (b *bench) together(ctx context.Context) error {
 	return nil
 }
 
-// runTogether returns how long two programs take that start at the same time, in seconds: of the
+// runTogether returns how long two programs that start at the same time take, in seconds, in the
 // shortest of a few runs.
 func (b *bench) runTogether(ctx context.Context, pair []*program) ([]float64, error) {
 	var least []float64

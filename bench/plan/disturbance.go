@@ -14,11 +14,11 @@ import (
 type meter struct {
 	rig *rig.Rig
 	mu  sync.Mutex
-	// shares are those of the processors, in %, that other processes had during each run.
+	// shares are the shares of the processors, in %, that other processes used during each run.
 	shares []float64
 }
 
-// soFar is the processor time that processes outside of the bench have used so far.
+// soFar returns the processor time that processes outside of the bench have used so far.
 func (m *meter) soFar() (time.Duration, error) {
 	all, err := rig.MachineProcessor()
 	if err != nil {
@@ -37,7 +37,7 @@ func (m *meter) soFar() (time.Duration, error) {
 	return all, nil
 }
 
-// during calls run, and notes what other processes used meanwhile.
+// during calls run, and records the share of the processors that other processes used meanwhile.
 func (m *meter) during(run func() error) error {
 	before, err := m.soFar()
 	if err != nil {
@@ -55,7 +55,7 @@ func (m *meter) during(run func() error) error {
 	return err
 }
 
-// row says whether the times of the other rows can be trusted.
+// row returns the row that shows whether the times of the other rows can be trusted.
 func (m *meter) row() paired.Row {
 	row := paired.NewRow("other processes during all runs: their share of the processors", "%", "", m.shares, nil, paired.Goal{Max: 3})
 	return row.Because("The machine was busy with something else. Times, and so errors, are those of its scheduler; " +

@@ -13,7 +13,7 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/overhead"
 )
 
-// link is an emulated link, as it was ordered and as it is: the emulation wakes up late.
+// link is an emulated link, as configured and as measured: the emulation wakes up late.
 type link struct {
 	nominal  netem.Link
 	measured overhead.Link
@@ -22,9 +22,9 @@ type link struct {
 func (l *link) String() string { return l.nominal.String() }
 
 // measureLinks measures the round trip of each link with an echo through the same emulation, and
-// without the fabric: what the link says, and how late the emulation's deliveries are. The whole
-// round trip of the echo would also have the wake-ups of its two ends after a pause as long as the
-// link, which calibration measures.
+// without the fabric: the link's nominal round trip, plus the delay of the emulation's deliveries.
+// The whole round trip of the echo would include the wake-ups of its two ends after a pause as long
+// as the link, which calibration measures.
 func (b *bench) measureLinks(ctx context.Context) error {
 	// Calibration went through the emulation without a delay: its costs are in the constants.
 	base, _, err := echo(ctx, &netem.Link{})
@@ -97,6 +97,6 @@ func roundTrips(c net.Conn) (float64, error) {
 		times = append(times, time.Since(began))
 	}
 	slices.Sort(times)
-	// The mean of many round trips is known much better than one of them.
+	// The mean of many round trips is known much better than a single one.
 	return float64(times[count*3/4]-times[count/4]) / 1.349 / float64(times[count/2]) / 3, nil
 }

@@ -3,14 +3,14 @@
 //
 // Each program is recorded once, on its own machine's driver, and once on a leased device without
 // an emulated link. It then runs over each link; the links of one program are taken in turn. No
-// constant of the model is fitted to these programs: `outboard calibrate` measures them before,
-// with a program of its own.
+// constant of the model is fitted to these programs: `outboard calibrate` measures them first, with
+// another program.
 //
-// A case is as fast as the shortest of its runs. Beside times the report has what the machine's
-// other work does not change: round trips, bytes, processor time.
+// The time of a case is that of its shortest run. Beside times the report has quantities that the
+// machine's other work does not change: round trips, bytes, processor time.
 //
-// It takes a quarter of an hour; BENCH_QUICK=1 keeps it to two minutes: two programs, three links, two
-// runs of each.
+// It takes a quarter of an hour; BENCH_QUICK=1 keeps it to two minutes: two programs, three links,
+// two runs of each.
 package main
 
 import (
@@ -44,14 +44,14 @@ type bench struct {
 	binary, match string
 	rig           *rig.Rig
 	constants     overhead.Constants
-	// rtt is the round trip of the link that adds nothing, as the constants assume it.
+	// rtt is the round-trip time of a link without emulated delay, which the constants assume.
 	rtt   time.Duration
 	links []link
 	cases []*program
 	meter meter
 }
 
-// The two nodes: the device's, and that of the programs.
+// The two nodes: the device's node, and the programs' node.
 const (
 	deviceNode  = "harbour"
 	programNode = "dinghy"
@@ -108,7 +108,7 @@ func (b *bench) add(row paired.Row, err error) error {
 	return err
 }
 
-// calibrate measures the constants over a link that adds nothing.
+// calibrate measures the constants over a link without emulated delay.
 func (b *bench) calibrate(ctx context.Context) error {
 	rounds := fmt.Sprint(b.Rounds(5, 2))
 	out, err := b.rig.Node(programNode).Output(ctx, "calibrate", "--rounds", rounds, "-o", "json")
@@ -127,12 +127,12 @@ func (b *bench) calibrate(ctx context.Context) error {
 	return err
 }
 
-// over starts programs on the device over the link that is set.
+// over returns a launcher of programs on the device, over the current link of its node.
 func (b *bench) over(flags ...string) suite.Launcher {
 	return b.start(append([]string{"--device", "node=" + deviceNode}, flags...)...)
 }
 
-// start starts programs with `outboard run`.
+// start returns a launcher of programs with `outboard run`.
 func (b *bench) start(flags ...string) suite.Launcher {
 	return func(ctx context.Context, name string, args ...string) *exec.Cmd {
 		run := append(append([]string{"run"}, flags...), "--", name)

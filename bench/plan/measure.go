@@ -16,17 +16,17 @@ type result struct {
 	program *program
 	link    *link
 	walls   []float64 // measured, in seconds
-	// predicted from the local and from the remote trace.
+	// local and remote are predicted from the local and from the remote trace.
 	local, remote overhead.Prediction
 }
 
-// wall is the shortest of the runs: what disturbs a run only makes it longer.
+// wall returns the time of the shortest run, in seconds: a disturbance only makes a run longer.
 func (r *result) wall() float64 { return slices.Min(r.walls) }
 
 func (r *result) error(p *overhead.Prediction) float64 { return p.Wall.Seconds()/r.wall() - 1 }
 
-// sums are what a program used in all its runs. They do not depend on what else the machine does,
-// as times do.
+// sums are the resources that a program used in all its runs. Unlike times, they do not depend on
+// the machine's other work.
 type sums struct {
 	runs int
 	// client, node and workers are processor times: of `outboard run` and the program, of the
@@ -36,11 +36,11 @@ type sums struct {
 	up, down int64
 }
 
-// alike is the relative difference of two runs from which a third one would say nothing new.
+// alike is the relative difference of two runs below which a third run would add no information.
 const alike = 0.02
 
-// settled reports whether a case needs no more runs: long runs average by themselves what disturbs
-// them, and short ones are repeated until two are alike.
+// settled reports whether a case needs no more runs: long runs average out disturbances, and short
+// ones are repeated until two are alike.
 func (r *result) settled() bool {
 	if len(r.walls) < 2 {
 		return len(r.walls) == 1 && r.walls[0] > longRun.Seconds()
@@ -49,8 +49,8 @@ func (r *result) settled() bool {
 	return s[1]-s[0] <= alike*s[0]
 }
 
-// repeatLimit is how long a program's runs are repeated: a busy machine does not make the bench
-// take hours.
+// repeatLimit bounds the time in which a program's runs are repeated, so that the bench does not
+// take hours on a busy machine.
 const repeatLimit = 40 * time.Second
 
 // measureProgram predicts a program over all links, then runs it over them in turn.
@@ -81,8 +81,8 @@ func (b *bench) measureProgram(ctx context.Context, p *program) ([]*result, erro
 	return results, nil
 }
 
-// runAll runs a program over each link, once, then again over those that need it, and sums what
-// that used.
+// runAll runs a program over each link, once, then again over the links that need it, and sums the
+// resources used.
 func (b *bench) runAll(ctx context.Context, p *program, results []*result) error {
 	node := b.rig.Node(deviceNode)
 	if err := node.WaitIdle(ctx); err != nil {
@@ -119,7 +119,7 @@ func (b *bench) runAll(ctx context.Context, p *program, results []*result) error
 	return err
 }
 
-// runOnce runs a program; an exit status of its own is no error.
+// runOnce runs a program; a failure exit status of the program is no error.
 func (b *bench) runOnce(ctx context.Context, p *program, launcher suite.Launcher) (r suite.Result, err error) {
 	err = b.meter.during(func() error {
 		r = p.Run(ctx, launcher, p.home)

@@ -12,12 +12,12 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/overhead"
 )
 
-// options are those of all predictions: client and device share this machine.
+// options returns the options of all predictions: client and device share this machine.
 func (b *bench) options() overhead.Options {
 	return overhead.Options{Constants: b.constants, SameMachine: true, Intervals: true}
 }
 
-// predictions runs every program over every link and compares.
+// predictions runs every program over every link and compares the times with the predictions.
 func (b *bench) predictions(ctx context.Context) error {
 	var results []*result
 	for _, p := range b.cases {
@@ -55,8 +55,8 @@ func (b *bench) reportErrors(name string, results []*result, of func(*result) *o
 	b.Row(row)
 }
 
-// reportRepeats says by how much the runs of one program over one link differ: no prediction can be
-// closer than that.
+// reportRepeats reports by how much the runs of one program over one link differ: no prediction can
+// be closer than that.
 func (b *bench) reportRepeats(results []*result) {
 	var text strings.Builder
 	text.WriteString("By how much repeated runs over one link differ, the longest against the shortest:\n\n| program | links | median | greatest |\n|---|---|---|---|\n")
@@ -74,7 +74,8 @@ func (b *bench) reportRepeats(results []*result) {
 	b.Report.Notes = append(b.Report.Notes, text.String())
 }
 
-// distribution is a table of how many errors, which are sorted, are at most so many percent.
+// distribution returns a table of the shares of the errors, which are sorted, that are at most 1 %,
+// 2 % and so on.
 func distribution(name string, errs []float64) string {
 	head, line, row := "| error at most |", "|---|", "| share of the cases |"
 	for _, most := range []float64{1, 2, 3, 5, 8, 10, 20, 50} {
@@ -86,7 +87,7 @@ func distribution(name string, errs []float64) string {
 	return fmt.Sprintf("Errors, %s:\n\n%s\n%s\n%s", name, head, line, row)
 }
 
-// quantile is the row of the error that so many of them, which are sorted, do not exceed.
+// quantile returns the row of the error that a share q of the sorted errors does not exceed.
 func quantile(name string, sorted []float64, q, most float64) paired.Row {
 	at := min(len(sorted)-1, int(q*float64(len(sorted))))
 	row := paired.NewRow(name, "%", "", []float64{sorted[at]}, nil, paired.Goal{Max: most})
@@ -94,8 +95,8 @@ func quantile(name string, sorted []float64, q, most float64) paired.Row {
 	return row
 }
 
-// reportSums compares what does not depend on the machine's other work: messages, bytes, processor
-// time.
+// reportSums compares quantities that do not depend on the machine's other work: messages, bytes,
+// processor time.
 func (b *bench) reportSums(results []*result) {
 	var text strings.Builder
 	text.WriteString("What does not depend on the machine's other work, for each run of a program on average. " +

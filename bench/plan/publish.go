@@ -9,7 +9,7 @@ import (
 	"github.com/outboard-run/outboard/internal/plot"
 )
 
-// publish adds the table of all predictions to the report, and draws them.
+// publish adds the table of all predictions to the report, and draws their chart.
 func (b *bench) publish(results []*result) error {
 	var text strings.Builder
 	text.WriteString("| program | link | measured, s | from a remote trace | error | from a local trace | error | interval |\n|---|---|---|---|---|---|---|---|\n")
@@ -35,7 +35,7 @@ func (b *bench) publish(results []*result) error {
 	return f.Close()
 }
 
-// scatter shows predicted over measured times.
+// scatter returns a chart of predicted over measured times.
 func scatter(results []*result) *plot.Chart {
 	axis := func(title string) plot.Axis {
 		return plot.Axis{Title: title, Log: true, Format: func(v float64) string { return fmt.Sprintf("%.3g s", v) }}

@@ -15,8 +15,8 @@ import (
 	"github.com/outboard-run/outboard/bench/suite"
 )
 
-// recording measures what a recording costs its program: the processor time of the program's own
-// process, with and without it in turn, and the bytes of a trace per call.
+// recording measures the cost of a recording for its program: the processor time of the program's
+// own process, with and without it in turn, and the bytes of a trace per call.
 func (b *bench) recording(ctx context.Context) error {
 	b.rig.Node(deviceNode).SetLink(netem.Link{})
 	ratios, sizes := map[string][]float64{}, []float64{}
@@ -36,7 +36,7 @@ func (b *bench) recording(ctx context.Context) error {
 					times[i] = append(times[i], t.Seconds())
 				}
 			}
-			// Caches that other work has emptied make a run only longer.
+			// Caches emptied by other work only make a run longer.
 			with, without := slices.Min(times[1]), slices.Min(times[0])
 			ratio := with / without
 			fmt.Fprintf(os.Stderr, "  %-24s recorded %s: %.3f s of processor time, %.3f without\n", p.Name, name, with, without)
@@ -61,7 +61,8 @@ func (b *bench) recording(ctx context.Context) error {
 
 var childTimes = regexp.MustCompile(`^(\d+)m([\d.]+)s (\d+)m([\d.]+)s$`)
 
-// processorTime runs a program under a shell that says, to the millisecond, what processor time the program took.
+// processorTime runs a program under a shell that reports the program's processor time, to the
+// millisecond.
 func (b *bench) processorTime(ctx context.Context, p *program, launcher suite.Launcher) (time.Duration, error) {
 	timed := *p
 	timed.Args = append([]string{"bash", "-c", `"$@"; times`, "bash"}, p.Args...)

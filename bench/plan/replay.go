@@ -13,8 +13,9 @@ import (
 )
 
 // replay predicts runs from their own traces: each program is recorded over a link, and that run is
-// predicted over the same link. The program's time and the device's are those of the run, so the
-// error is the model's, and that of the constants, without the difference between two runs.
+// predicted over the same link. The times of the program and of the device are those of the run
+// itself, so the error is that of the model and of the constants, without the difference between
+// two runs.
 func replay(ctx context.Context, b *bench) (row paired.Row, err error) {
 	var errs []float64
 	for _, p := range b.cases {
@@ -32,7 +33,8 @@ func replay(ctx context.Context, b *bench) (row paired.Row, err error) {
 	return paired.NewRow("a run predicted from its own trace, over the link that it was recorded on: median error", "%", "", errs, nil, paired.Goal{Max: 3}), nil
 }
 
-// replayed is the last of the links of which each third one is replayed: the slower ones take long.
+// replayed is the index of the last link considered: up to it, every third link is replayed. The
+// slower links take long.
 const replayed = 7
 
 // replayOver returns the error in %.

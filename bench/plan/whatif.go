@@ -15,7 +15,7 @@ import (
 )
 
 // whatIf runs programs whose driver library has an optimisation switched off (OUTBOARD_WITHOUT),
-// and compares with the prediction.
+// and compares their times with the prediction.
 func (b *bench) whatIf(ctx context.Context) error {
 	const rtt = 200 * time.Microsecond
 	b.rig.Node(deviceNode).SetLink(netem.Link{RTT: rtt})
@@ -44,7 +44,7 @@ func (b *bench) whatIf(ctx context.Context) error {
 	return nil
 }
 
-// without switches an optimisation of the driver library off.
+// without returns a launcher with an optimisation of the driver library switched off.
 func without(launcher suite.Launcher, name string) suite.Launcher {
 	return func(ctx context.Context, program string, args ...string) *exec.Cmd {
 		cmd := launcher(ctx, program, args...)
@@ -53,8 +53,8 @@ func without(launcher suite.Launcher, name string) suite.Launcher {
 	}
 }
 
-// shortest is the shortest of a few runs. A long one is not repeated: it averages by itself what
-// disturbs it.
+// shortest returns the time of the shortest of a few runs. A long run is not repeated: it averages
+// out disturbances.
 func (b *bench) shortest(ctx context.Context, p *program, launcher suite.Launcher, runs int) (least time.Duration, err error) {
 	for range b.Rounds(runs, 1) {
 		r, err := b.runOnce(ctx, p, launcher)
