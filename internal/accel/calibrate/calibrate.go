@@ -52,10 +52,11 @@ type Speed struct {
 	Memory     float64 `json:"memory_bytes_per_s"`
 }
 
-// Ratio returns how long device to takes for what device from took, as a multiple, and the relative
-// standard deviation of that. A trace does not show what bounds a kernel: the ratio lies between
-// those of arithmetic and of memory, and the estimate is their geometric mean. ok is false if one
-// of the devices was not measured. Differences within the error of the measurement count as none.
+// Ratio returns the time of a command on device to, as a multiple of its time on device from, and
+// the relative standard deviation of that. A trace does not show what bounds a kernel: the ratio
+// lies between those of arithmetic and of memory, and the estimate is their geometric mean. ok is
+// false if one of the devices was not measured. Differences within the error of the measurement
+// count as none.
 func Ratio(from, to Speed) (multiple, spread float64, ok bool) {
 	if !(from.Arithmetic > 0 && from.Memory > 0 && to.Arithmetic > 0 && to.Memory > 0) {
 		return 0, 0, false

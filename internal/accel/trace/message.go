@@ -31,7 +31,7 @@ type Field struct {
 // Call describes one message.
 type Call struct {
 	Name string
-	// Answer is the description's word for who answers the call and when.
+	// Answer is the description's word for when, and by which side, the call is answered.
 	Answer string
 	Fields []Field
 }
