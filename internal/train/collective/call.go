@@ -13,7 +13,8 @@ type Operation uint8
 const (
 	// AllReduce leaves the reduction of all ranks' elements in each rank.
 	AllReduce Operation = iota + 1
-	// ReduceScatter leaves the reduction of part (rank) in that part; the others are undefined.
+	// ReduceScatter leaves the reduction of part (rank) in that part; the other parts are
+	// undefined.
 	ReduceScatter
 	// AllGather distributes part (rank) of each rank to all.
 	AllGather
@@ -21,7 +22,7 @@ const (
 	Broadcast
 	// AllToAll exchanges part j of rank i with part i of rank j. Count is a multiple of n.
 	AllToAll
-	// Barrier has no elements: nobody returns before all have called.
+	// Barrier has no elements: no rank returns before all ranks have called.
 	Barrier
 )
 
@@ -39,8 +40,8 @@ func (o Operation) String() string {
 	return operations[o]
 }
 
-// A Call is what a rank asks for. All ranks of a group must make the same calls in the same
-// order, but for the Site.
+// A Call is an operation that a rank requests. All ranks of a group must make the same calls,
+// except for the Site, in the same order.
 type Call struct {
 	Operation Operation
 	Element   Element
@@ -50,10 +51,10 @@ type Call struct {
 	// Ordered asks for the reduction in the order of ranks, whose result does not depend on
 	// the algorithm, nor on the number of bytes.
 	Ordered bool
-	// Loss is how many thousandths of the parts of a sum may be dropped: see [Group.Lost]. Only
-	// an AllReduce of Float32 or Float64 that is not Ordered may lose any.
+	// Loss is the share of the parts of a sum that may be dropped, in thousandths: see
+	// [Group.Lost]. Only an AllReduce of Float32 or Float64 that is not Ordered may lose parts.
 	Loss int
-	// Store has an AllReduce travel through the group's object store.
+	// Store sends an AllReduce through the group's object store.
 	Store bool
 	// Site is where the program makes the call, for the error of ranks that disagree.
 	Site string
@@ -66,7 +67,7 @@ const (
 	MaxLoss  = 500
 )
 
-// Check returns why the call can't be made by n ranks.
+// Check returns an error if n ranks can't make the call.
 func (c *Call) Check(n int) error {
 	switch {
 	case !c.Operation.valid():
@@ -130,12 +131,11 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("ranks disagree in call %d: rank %d calls %s, rank %d calls %s", e.Number, e.RankA, e.A, e.RankB, e.B)
 }
 
-// maxSite is the most bytes of a call's site that are sent.
+// maxSite bounds the bytes of a call's site that are sent.
 const maxSite = 256
 
-// encode appends the call as other ranks read it, with the algorithm that was chosen for it:
-// four bytes, the count and the root as 8 bytes each, the algorithm, the loss in two bytes, and the
-// site.
+// encode appends the call in the form that is sent to other ranks, with its algorithm: four bytes,
+// the count and the root as 8 bytes each, the algorithm, the loss in two bytes, and the site.
 func (c *Call) encode(b []byte, a Algorithm) []byte {
 	how := byte(0)
 	if c.Ordered {
@@ -160,7 +160,7 @@ const (
 
 const callSize = 4 + 8 + 8 + 1 + 2
 
-// decodeCall reads what encode has written.
+// decodeCall decodes a call that encode has written.
 func decodeCall(b []byte) (c Call, a Algorithm, err error) {
 	if len(b) < callSize || len(b) > callSize+maxSite || b[3] > isOrdered|isStored {
 		return c, a, errors.New("a call that can't be read")
@@ -175,7 +175,7 @@ func decodeCall(b []byte) (c Call, a Algorithm, err error) {
 	}, Algorithm(b[20]), nil
 }
 
-// Same says that two calls differ in nothing but their sites.
+// Same reports whether two calls are equal except for their sites.
 func (c Call) Same(d Call) bool {
 	c.Site, d.Site = "", ""
 	return c == d

@@ -27,23 +27,23 @@ func (a Algorithm) String() string {
 	return algorithms[a]
 }
 
-// A Link is the slowest way between two ranks of a group, as measured.
+// A Link is the slowest path between two ranks of a group, as measured.
 type Link struct {
 	Latency   time.Duration
 	Bandwidth float64 // bytes per second in each direction
 }
 
-// A Choice is an algorithm and how long each is predicted to take.
+// A Choice is the chosen algorithm and the predicted time of each algorithm.
 type Choice struct {
 	Algorithm Algorithm
 	Predicted map[Algorithm]time.Duration
 }
 
-// Choose returns the algorithm that reduces so many bytes over n ranks in the shortest time.
+// Choose returns the algorithm that reduces that many bytes over n ranks in the shortest time.
 //
 // With latency a, bandwidth w, s bytes and p the highest power of two up to n, the ring takes
-// 2(n-1)(a + s/(nw)), halving and doubling 2 log2(p) a + 2(1-1/p)s/w, doubling log2(p)(a + s/w).
-// Where n is no power of two the latter two take another two messages of s bytes.
+// 2(n-1)(a + s/(nw)), halving and doubling 2 log2(p) a + 2(1-1/p)s/w, doubling log2(p)(a + s/w). If
+// n is not a power of two, the latter two take another two messages of s bytes.
 func Choose(n, bytes int, l Link) Choice {
 	a, all := l.Latency.Seconds(), 0.0
 	if l.Bandwidth > 0 {

@@ -10,33 +10,34 @@ import (
 	"time"
 )
 
-// maxRanks is the most ranks of a group.
+// maxRanks bounds the ranks of a group.
 const maxRanks = 1 << 16
 
-// Options of a Group; the zero value works.
+// Options configures a Group; the zero value works.
 type Options struct {
-	// Link is what the choice of algorithms goes by. All ranks must have the same one.
+	// Link is the link for which algorithms are chosen. It must be the same for all ranks.
 	Link Link
 	// Store is the object store for calls that ask for it; nil Objects: none.
 	Store Store
-	// Name returns the number by which errors name a rank. Nil: its own.
+	// Name returns the number by which errors name a rank; nil: its number in the group.
 	Name func(rank int) int
 }
 
 // A Group is one rank's end of a group of ranks. Its calls are made one after the other, in the
-// order in which Do is called; one that fails ends the group for all ranks.
+// order in which Do is called; a call that fails ends the group for all ranks.
 type Group struct {
 	rank, n int
 	link    Link
 	store   Store
-	stored  uint64 // the last call through the store
+	stored  uint64 // the number of the last call through the store
 	name    func(rank int) int
 	peers   []*peer // nil for the rank itself
 
 	calls   *ledger
-	turn    sync.Mutex // held by the call under way
+	turn    sync.Mutex // held by the running call
 	scratch []byte
-	// dropped and offered count the parts of steps that may lose some, as their sender.
+	// dropped and offered count the parts that this rank has dropped, and could have sent, in steps
+	// that may lose parts.
 	dropped, offered atomic.Uint64
 
 	ended context.Context //nolint:containedctx // ends with the group
@@ -74,13 +75,13 @@ func NewGroup(rank int, conns []net.Conn, o Options) (*Group, error) {
 	return g, nil
 }
 
-// Rank returns the rank, and Size the number of ranks.
+// Rank returns the rank of this end.
 func (g *Group) Rank() int { return g.rank }
 
 // Size returns the number of ranks.
 func (g *Group) Size() int { return g.n }
 
-// Err returns why the group has ended, nil while it has not.
+// Err returns why the group has ended, nil before its end.
 func (g *Group) Err() error { return context.Cause(g.ended) }
 
 // Ended is closed when the group has ended.
@@ -89,16 +90,16 @@ func (g *Group) Ended() <-chan struct{} { return g.ended.Done() }
 // ErrClosed says that a rank has closed the group.
 var ErrClosed = errors.New("the group is closed")
 
-// Close ends the group. Calls under way end with an error, those of other ranks as well.
+// Close ends the group. Running calls end with an error, those of other ranks as well.
 func (g *Group) Close() error {
 	g.fail(ErrClosed)
 	return nil
 }
 
-// abortTime bounds how long the group waits to tell a rank why it ends.
+// abortTime bounds how long the group tries to send a rank the reason of its end.
 const abortTime = time.Second
 
-// fail ends the group because of err and tells all ranks.
+// fail ends the group because of err, and sends the error to all ranks.
 func (g *Group) fail(err error) {
 	g.once.Do(func() {
 		g.end(err)
@@ -120,10 +121,10 @@ func (g *Group) fail(err error) {
 }
 
 // Do makes a call on buf, in place, and returns when this rank has its result. buf is aligned to
-// the elements; for AllToAll and calls that are Ordered a copy of it is made on the way.
+// the elements; AllToAll and Ordered calls make a temporary copy of it.
 //
-// It returns a *MismatchError where ranks disagree, and ctx's error if that ends first: then the
-// group has ended, since the other ranks can't go on without this one.
+// It returns a *MismatchError if ranks disagree, and ctx's error if ctx ends first: then the group
+// has ended, since the other ranks can't continue without this one.
 func (g *Group) Do(ctx context.Context, c Call, buf []byte) error {
 	if err := g.checkBuffer(&c, buf); err != nil {
 		return err
@@ -145,7 +146,7 @@ func (g *Group) Do(ctx context.Context, c Call, buf []byte) error {
 	return nil
 }
 
-// cause is ctx's error if that ended the group, else why it ended.
+// cause returns ctx's error if ctx has ended, else the error that ended the group.
 func (g *Group) cause(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -11,13 +11,13 @@ type announced struct {
 	algorithm Algorithm
 }
 
-// window is how many calls a rank may be ahead of another, and how many past calls are kept to be
-// compared with those of ranks that are behind.
+// window is the number of calls by which a rank may be ahead of another, and the number of past
+// calls kept for comparison with the calls of ranks that are behind.
 const window = 1024
 
-// A ledger compares the calls of a rank with those that others announce to it. Each rank
-// announces a call to the next rank, and to those that it sends elements to, before these: so
-// disagreement is found by somebody even where all would wait for each other.
+// A ledger compares the calls of a rank with the calls that other ranks announce to it. Each rank
+// announces a call to the next rank, and, before their elements, to the ranks that it sends
+// elements to: so some rank detects a disagreement even if all would wait for each other.
 type ledger struct {
 	rank int
 	name func(rank int) int
@@ -37,8 +37,8 @@ func newLedger(rank int, name func(rank int) int) *ledger {
 	return &ledger{rank: rank, name: name, own: make(map[uint64]announced), early: make(map[entry]announced)}
 }
 
-// begin makes a the next call, and returns its number, or where another rank has announced
-// another one.
+// begin makes a the next call, and returns its number, or a *MismatchError if another rank has
+// announced a different call.
 func (l *ledger) begin(a announced, ranks int) (uint64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +58,7 @@ func (l *ledger) begin(a announced, ranks int) (uint64, error) {
 	return l.number, nil
 }
 
-// hear takes in that a rank has announced a call.
+// hear processes a rank's announcement of a call.
 func (l *ledger) hear(rank int, number uint64, a announced) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

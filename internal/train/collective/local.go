@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// localPiece is how many bytes of each buffer one processor works on at a time: the pieces of
-// some ranks fit into its cache.
+// localPiece is the number of bytes of each buffer that a processor works on at a time: the pieces
+// of several ranks fit into its cache.
 const localPiece = 64 << 10
 
-// Local makes the call for all ranks at once, where one process has the buffers of all of them:
+// Local makes the call for all ranks at once, in a process that has the buffers of all ranks:
 // bufs[rank]. Reductions are in the order of ranks. The buffers are as for Group.Do.
 func Local(c Call, bufs [][]byte) error {
 	if err := c.Check(len(bufs)); err != nil {

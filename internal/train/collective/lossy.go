@@ -15,10 +15,10 @@ import (
 // link needs for all of them, drops the last ones, up to the bound. The all-gather that follows
 // drops nothing, so all ranks have the same sum. That is the tolerance of MLT (Wang and others,
 // "Towards Domain-Specific Network Transport for Distributed DNN Training", NSDI 2024), bounded by
-// the sender; on a reliable stream what is lost is never sent.
+// the sender; on a reliable stream, lost parts are parts that were not sent.
 
 const (
-	// partSize is the bytes of a part, partHead what precedes its elements.
+	// partSize is the size of a part, partHead that of the header before its elements, in bytes.
 	partSize = 16 << 10
 	partHead = 4
 )
@@ -37,7 +37,7 @@ func (x *execution) lossyAllReduce() error {
 	return x.steps(RingAllGather(x.g.rank, x.g.n, x.call.Count))
 }
 
-// lossyStep sends the parts of one span while it receives those of another one.
+// lossyStep sends the parts of one span while it receives those of another span.
 func (x *execution) lossyStep(s Step) error {
 	sent := make(chan error, 1)
 	go func() { sent <- x.sendParts(x.g.peers[s.To], x.bytes(s.Send)) }()
@@ -47,13 +47,14 @@ func (x *execution) lossyStep(s Step) error {
 	return <-sent
 }
 
-// partsOf returns the number of parts of so many bytes.
+// partsOf returns the number of parts of that many bytes.
 func partsOf(size int) int { return (size + partSize - 1) / partSize }
 
 // partAt returns a part of data.
 func partAt(data []byte, i int) []byte { return data[i*partSize : min((i+1)*partSize, len(data))] }
 
-// sendParts sends the parts of data, the most important ones first.
+// sendParts sends the parts of data, the most important ones first, and drops the last ones, within
+// the call's bound, once their time has passed.
 func (x *execution) sendParts(p *peer, data []byte) error {
 	order := byMagnitude(data, x.call.Element)
 	least := len(order) - len(order)*x.call.Loss/1000
@@ -81,7 +82,7 @@ func (x *execution) sendParts(p *peer, data []byte) error {
 	return p.lost(p.out.Flush())
 }
 
-// transferTime returns how long the slowest link takes for so many bytes.
+// transferTime returns how long the slowest link takes for that many bytes.
 func (g *Group) transferTime(bytes int) time.Duration {
 	seconds := float64(bytes) / max(g.link.Bandwidth, 1)
 	return g.link.Latency + time.Duration(min(seconds*float64(time.Second), math.MaxInt64/4))
@@ -97,7 +98,7 @@ func (p *peer) writePart(number uint64, i int, part []byte) error {
 	return err
 }
 
-// receiveParts adds the parts that arrive to their elements.
+// receiveParts adds the received parts to their elements.
 func (x *execution) receiveParts(p *peer, to []byte) error {
 	seen := make([]bool, partsOf(len(to)))
 	for {
@@ -156,8 +157,8 @@ func (x *execution) checkParts(p *peer, seen []bool) error {
 	return nil
 }
 
-// byMagnitude returns the numbers of the parts of data, those with the greatest elements first. A
-// part with an element that is no number comes before all others.
+// byMagnitude returns the numbers of the parts of data, the parts with the greatest elements first.
+// A part with a NaN comes before all others.
 func byMagnitude(data []byte, e Element) []int {
 	order := make([]int, partsOf(len(data)))
 	magnitude := make([]float64, len(order))
@@ -173,7 +174,7 @@ func byMagnitude(data []byte, e Element) []int {
 	return order
 }
 
-// magnitudeOf returns the sum of the squares, infinite if one is no number.
+// magnitudeOf returns the sum of the squares, infinite if an element is NaN.
 func magnitudeOf[T float](part []T) (sum float64) {
 	for _, v := range part {
 		sum += float64(v) * float64(v)

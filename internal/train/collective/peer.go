@@ -16,7 +16,7 @@ import (
 const (
 	kindCall  = 1 // payload: the call, to the next rank
 	kindData  = 2 // payload: elements; one message for each step that sends, or several
-	kindAbort = 3 // payload: why, as text
+	kindAbort = 3 // payload: the reason, as text
 	kindPart  = 4 // payload: the number of a part (4 bytes) and its elements, of a step that may lose parts
 	kindEnd   = 5 // no payload: the sender sends no more parts of this step
 )
@@ -68,7 +68,7 @@ type peer struct {
 
 	writing   sync.Mutex
 	out       *bufio.Writer
-	announced uint64 // the last call that the peer was told of
+	announced uint64 // the last call announced to the peer
 
 	// data hands the connection's reading side to the call that waits for elements, and taken
 	// gives it back.
@@ -139,7 +139,7 @@ func (p *peer) pass(h head) error {
 	}
 }
 
-// announce tells the peer of the call at once.
+// announce sends the call to the peer immediately.
 func (p *peer) announce(number uint64, a announced) error {
 	p.writing.Lock()
 	defer p.writing.Unlock()
@@ -149,7 +149,7 @@ func (p *peer) announce(number uint64, a announced) error {
 	return p.lost(p.out.Flush())
 }
 
-// writeCall writes the call unless the peer has been told of it.
+// writeCall writes the call unless it has been announced to the peer.
 func (p *peer) writeCall(number uint64, a announced) error {
 	if p.announced == number {
 		return nil
@@ -159,7 +159,7 @@ func (p *peer) writeCall(number uint64, a announced) error {
 	return p.write(head{kindCall, uint32(len(payload)), number}, payload)
 }
 
-// lost adds to an error of the connection whose it is.
+// lost adds the peer's rank to an error of its connection.
 func (p *peer) lost(err error) error {
 	if err != nil {
 		return fmt.Errorf("rank %d is lost: %w", p.g.name(p.rank), err)
@@ -193,8 +193,8 @@ func (p *peer) write(h head, payload []byte) error {
 	return err
 }
 
-// receive reads total bytes of elements. into returns where the bytes from at on go, at most n of
-// them, and take is called when they are there.
+// receive reads total bytes of elements. into returns the memory for the bytes from at on, at most
+// n of them, and take is called when they have arrived.
 func (p *peer) receive(number uint64, total int, into func(at, n int) []byte, take func(at int, piece []byte)) error {
 	for at, first := 0, true; first || at < total; first = false {
 		h, err := p.await()
@@ -217,8 +217,8 @@ func (p *peer) receive(number uint64, total int, into func(at, n int) []byte, ta
 	return nil
 }
 
-// await returns the head of the next elements. The reading side is the caller's until it says
-// that it has taken them.
+// await returns the head of the next elements. The caller owns the reading side until it sends to
+// p.taken.
 func (p *peer) await() (head, error) {
 	select {
 	case h := <-p.data:
@@ -228,16 +228,16 @@ func (p *peer) await() (head, error) {
 	}
 }
 
-// abort tells the peer why the group ends. Elements that are being written are cut off: the
-// connection ends anyway.
+// abort sends the peer the reason of the group's end. Elements that are being written are cut off:
+// the connection ends anyway.
 func (p *peer) abort(why error) {
 	deadline := time.Now().Add(abortTime)
-	_ = p.conn.SetWriteDeadline(deadline) // Ends a write that hangs; a connection that is gone needs none.
+	_ = p.conn.SetWriteDeadline(deadline) // Ends a write that hangs; a closed connection needs no deadline.
 	p.writing.Lock()
 	defer p.writing.Unlock()
 	text := []byte(why.Error())
 	text = text[:min(len(text), maxText)]
 	if p.write(head{kind: kindAbort, length: uint32(len(text)), number: 0}, text) == nil {
-		_ = p.out.Flush() // The peer learns of the end by the connection's, then.
+		_ = p.out.Flush() // If this fails, the peer learns of the end from that of the connection.
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// combine sets each element of to to its reduction with that of from. Both have the same length,
-// a multiple of the element's size, and are aligned to it.
+// combine sets each element of to to its reduction with the element of from. Both have the same
+// length, a multiple of the element's size, and are aligned to it.
 func combine(to, from []byte, e Element, r Reduction) {
 	switch e {
 	case Float64:
@@ -129,7 +129,7 @@ func divideAll[T float | int64 | int32](all []T, n T) {
 	}
 }
 
-// divideWide divides integers by a number that they may not be able to hold.
+// divideWide divides integers by a number that may exceed their range.
 func divideWide[T int16 | int8 | uint8](all []T, n int) {
 	for i := range all {
 		all[i] = T(int(all[i]) / n)

@@ -4,8 +4,8 @@ import (
 	"unsafe"
 )
 
-// pieceSize is how many bytes are read before they are combined: they stay in the cache, and
-// the next ones arrive meanwhile.
+// pieceSize is the number of bytes that are read before they are combined: they stay in the cache,
+// and the next bytes arrive meanwhile.
 const pieceSize = 256 << 10
 
 // run executes the call.
@@ -39,7 +39,7 @@ func (g *Group) algorithm(c *Call) Algorithm {
 	return Ring
 }
 
-// An execution is a call under way.
+// An execution is a running call.
 type execution struct {
 	g         *Group
 	call      *Call
@@ -88,7 +88,7 @@ func (x *execution) execute(a Algorithm) error {
 	}
 }
 
-// finish divides the sum where the average is wanted.
+// finish divides the sum if the call asks for the average.
 func (x *execution) finish() {
 	if x.call.Reduction != Average {
 		return
@@ -105,8 +105,8 @@ func (x *execution) finish() {
 // bytes returns the bytes of a span.
 func (x *execution) bytes(s Span) []byte { return x.buf[s.From*x.size : s.To*x.size] }
 
-// extend puts place for n more elements behind the buffer, in a copy, and returns how the result
-// gets back.
+// extend replaces the buffer by a copy with space for n more elements at its end, and returns a
+// function that restores the buffer.
 func (x *execution) extend(n int) (back func()) {
 	own := x.buf
 	both := make([]uint64, (len(own)+n*x.size+7)/8)
@@ -115,8 +115,8 @@ func (x *execution) extend(n int) (back func()) {
 	return func() { x.buf = own }
 }
 
-// exchange leaves the parts of all ranks that belong to this one behind the buffer, in the order
-// of ranks, and returns the bytes of one of them.
+// exchange leaves the parts of all ranks that belong to this rank behind the buffer, in the order
+// of ranks. It returns the number of elements of each, and the function that restores the buffer.
 func (x *execution) exchange() (size int, back func(), err error) {
 	g, mine := x.g, part(x.g.rank, x.g.n, x.call.Count)
 	back = x.extend(mine.Len() * g.n)
@@ -182,15 +182,15 @@ func (x *execution) step(s Step) error {
 	return <-sent
 }
 
-// abandon ends the group, which ends a send that hangs, so that nothing reads the caller's buffer
-// any more when the call returns.
+// abandon ends the group, which ends a send that hangs, so that no goroutine reads the caller's
+// buffer after the call has returned.
 func (x *execution) abandon(err error, sent <-chan error) error {
 	x.g.fail(err)
 	<-sent
 	return err
 }
 
-// receive reads elements to where they belong, or combines them piece by piece.
+// receive reads elements into to, or combines them with its elements piece by piece.
 func (x *execution) receive(s Step, to []byte) error {
 	p := x.g.peers[s.From]
 	if !s.Combine {
@@ -202,8 +202,8 @@ func (x *execution) receive(s Step, to []byte) error {
 		func(at int, got []byte) { combine(to[at:at+len(got)], got, x.call.Element, x.call.Reduction) })
 }
 
-// receiveAside receives elements that are being sent at the same time: they change only when they
-// have been sent.
+// receiveAside receives elements of a span that is being sent at the same time: the span changes
+// only after it has been sent.
 func (x *execution) receiveAside(s Step, sent <-chan error) error {
 	to := x.bytes(s.Receive)
 	aside := x.g.aside(len(to))
@@ -223,8 +223,8 @@ func (x *execution) receiveAside(s Step, sent <-chan error) error {
 	return nil
 }
 
-// aside returns memory for n bytes, aligned to all elements. It is the group's, until the next
-// call of aside.
+// aside returns memory for n bytes, aligned to all elements. The group owns it; it is valid until
+// the next call of aside.
 func (g *Group) aside(n int) []byte {
 	if cap(g.scratch) < n {
 		words := make([]uint64, (n+7)/8)
@@ -233,7 +233,7 @@ func (g *Group) aside(n int) []byte {
 	return g.scratch[:n]
 }
 
-// aligned says whether the buffer may be read as elements.
+// aligned reports whether the buffer may be read as elements.
 func aligned(b []byte, e Element) bool {
 	return len(b) == 0 || uintptr(unsafe.Pointer(unsafe.SliceData(b)))%uintptr(max(e.Size(), 1)) == 0
 }

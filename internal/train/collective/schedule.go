@@ -9,13 +9,13 @@ func (s Span) Len() int { return s.To - s.From }
 // Nobody is the peer of a step that does not send, or does not receive.
 const Nobody = -1
 
-// A Step is what a rank does at once: it sends elements to one rank while it receives elements
-// from one. The sent elements are those of before the step.
+// A Step is one step of a rank: it sends elements to one rank while it receives elements from one.
+// It sends the values from before the step.
 type Step struct {
 	To, From      int // ranks, or Nobody
 	Send, Receive Span
-	// Combine says that what is received is combined with the elements that are there; else it
-	// replaces them.
+	// Combine says that the received elements are combined with the present ones; otherwise they
+	// replace them.
 	Combine bool
 }
 
@@ -116,8 +116,8 @@ func doublingGather(position, power, count int, real func(int) int) Schedule {
 }
 
 // folded makes a schedule for any number of ranks from one for powers of two: of the first
-// 2(n-power) ranks the odd ones give their elements to the even one before them, take no part,
-// and get the result in the end.
+// 2(n-power) ranks the odd ranks send their elements to the even rank before them, take no part,
+// and receive the result in the end.
 func folded(rank, n int, all Span, inner func(position, power int, real func(int) int) Schedule) Schedule {
 	power := 1
 	for power*2 <= n {
@@ -164,9 +164,9 @@ func TreeBroadcast(rank, n, root, count int) Schedule {
 	return s
 }
 
-// PairwiseAllToAll sends part j of the elements of rank i to rank j. What arrives goes behind the
-// count elements: what rank j sends to place j there, all of them as large as part (rank). What a
-// rank keeps is copied by who runs the schedule.
+// PairwiseAllToAll sends part j of the elements of rank i to rank j. The received elements go
+// behind the count elements: those of rank j to place j there, each place as large as part (rank).
+// The caller copies the part that a rank keeps.
 func PairwiseAllToAll(rank, n, count int) Schedule {
 	var s Schedule
 	size := part(rank, n, count).Len()

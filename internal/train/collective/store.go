@@ -15,7 +15,7 @@ type Objects interface {
 	Delete(ctx context.Context, name string) error
 }
 
-// A Store has groups sum through an object store: see [Call.Store].
+// A Store lets groups sum through an object store: see [Call.Store].
 type Store struct {
 	Objects Objects
 	// Prefix begins the names of the group's objects; no other group has it.
@@ -24,13 +24,13 @@ type Store struct {
 	Plain bool
 }
 
-// storeAllReduce sums over all ranks through the store: a scatter-reduce and an all-gather, in which
-// a rank is told by a message without elements that an object is there, so that none polls.
+// storeAllReduce sums over all ranks through the store: a scatter-reduce and an all-gather, in
+// which a message without elements tells a rank that an object is there, so that no rank polls.
 //
 // The pipelined form is that of FuncPipe (Liu and others, POMACS 2022, section 3.3): a rank uploads
-// the part of the next rank while it downloads what the one before has uploaded for it. With s
-// bytes, a bandwidth of w each way and n ranks it takes 2s/w; the plain form, of LambdaML, takes
-// 3s/w - 2s/(nw).
+// the part of the next rank while it downloads the part that the previous rank has uploaded for it.
+// With s bytes, a bandwidth of w each way and n ranks it takes 2s/w; the plain form, of LambdaML,
+// takes 3s/w - 2s/(nw).
 func (x *execution) storeAllReduce() error {
 	ctx, cancel := context.WithCancel(x.g.ended)
 	defer cancel()
@@ -67,7 +67,7 @@ func (t *storeTransfer) name(number uint64, from, to int) string {
 // merged is the receiver in the name of a part that has been reduced.
 const merged = -1
 
-// uploadParts uploads the part of each other rank, and tells it.
+// uploadParts uploads the part of each other rank, and notifies that rank.
 func (t *storeTransfer) uploadParts() error {
 	n, rank := t.g.n, t.g.rank
 	for k := 1; k < n; k++ {
@@ -82,7 +82,8 @@ func (t *storeTransfer) uploadParts() error {
 	return nil
 }
 
-// reducePart downloads what the others have uploaded for this rank, and adds it to its part.
+// reducePart downloads the parts that the others have uploaded for this rank, and adds them to its
+// own.
 func (t *storeTransfer) reducePart() error {
 	n, rank := t.g.n, t.g.rank
 	own := t.bytes(part(rank, n, t.call.Count))
@@ -101,7 +102,7 @@ func (t *storeTransfer) reducePart() error {
 	return nil
 }
 
-// download returns an object when its rank has said that it is there.
+// download waits until an object's rank has said that it is there, and returns the object.
 func (t *storeTransfer) download(from int, name string, size int) ([]byte, error) {
 	nothing := func(int, int) []byte { return nil }
 	if err := t.g.peers[from].receive(t.number, 0, nothing, func(int, []byte) {}); err != nil {
@@ -124,7 +125,8 @@ func (t *storeTransfer) download(from int, name string, size int) ([]byte, error
 }
 
 // gatherParts uploads the part of this rank and downloads those of the others. When the others have
-// told of their parts of this call they have all of the last one.
+// announced their parts of this call, they have read those of the last one, whose object is
+// deleted.
 func (t *storeTransfer) gatherParts() error {
 	n, rank := t.g.n, t.g.rank
 	if err := t.store.Objects.Put(t.ctx, t.name(t.number, rank, merged), t.bytes(part(rank, n, t.call.Count))); err != nil {

@@ -1,9 +1,9 @@
 // Package compress sums gradients over the nodes of a job with fewer bytes than they have.
 //
 // Half precision sends float16 values, as PyTorch's fp16_compress_hook does. Top-k sends the
-// elements of the greatest magnitude and adds what it has not sent to the same buffer's next call
-// (error feedback: Stich, Cordonnier and Jaggi, "Sparsified SGD with Memory", NeurIPS 2018). Loss
-// lets a congested node drop the least important parts of a sum, up to a bound: see
+// elements of the greatest magnitude and adds the others to the same buffer's next call (error
+// feedback: Stich, Cordonnier and Jaggi, "Sparsified SGD with Memory", NeurIPS 2018). Loss lets a
+// congested node drop the least important parts of a sum, up to a bound: see
 // [collective.Group.Lost].
 package compress
 
@@ -39,7 +39,7 @@ type Spec struct {
 const (
 	// minBytes is the size from which sums are compressed: below it, latency decides.
 	minBytes = 32 << 10
-	// maxCount is the most elements that TopK can number.
+	// maxCount bounds the elements that TopK can number.
 	maxCount = 1 << 32
 	// minFraction and maxFraction bound the share of the elements that TopK sends.
 	minFraction, maxFraction = 1e-5, 0.5
@@ -98,7 +98,7 @@ func (s Spec) Explain() string {
 	}
 }
 
-// Describe says what was sent as the Spec says, "" if nothing was.
+// Describe describes, for people, the sums that were sent by the Spec, "" if there were none.
 func (s Spec) Describe(t Stats) string {
 	switch {
 	case t.Calls == 0:

@@ -29,10 +29,10 @@ type Reducer struct {
 	stats Stats
 }
 
-// Stats counts what a Reducer has summed.
+// Stats counts the sums of a Reducer.
 type Stats struct {
 	// Calls is the number of calls that were compressed, Bytes the size of their buffers and Sent
-	// what a rank has contributed instead.
+	// the bytes that a rank has sent instead.
 	Calls int   `json:"calls"`
 	Bytes int64 `json:"bytes"`
 	Sent  int64 `json:"sent"`
@@ -41,18 +41,18 @@ type Stats struct {
 	Offered uint64 `json:"offered,omitempty"`
 }
 
-// Add adds those of another reducer.
+// Add adds the counts of another reducer.
 func (s *Stats) Add(t Stats) {
 	s.Calls, s.Bytes, s.Sent = s.Calls+t.Calls, s.Bytes+t.Bytes, s.Sent+t.Sent
 	s.Dropped, s.Offered = s.Dropped+t.Dropped, s.Offered+t.Offered
 }
 
-// New returns a Reducer over a group, whose memory is counted in held.
+// New returns a Reducer over a group. held counts the memory of its residuals.
 func New(g Group, s Spec, held *Held) *Reducer {
 	return &Reducer{group: g, spec: s, left: residuals{held: held}}
 }
 
-// Stats returns what the Reducer has summed until now; a call may be under way.
+// Stats returns the counts of the Reducer's sums so far. It may be used during a call.
 func (r *Reducer) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,8 +62,8 @@ func (r *Reducer) Stats() Stats {
 }
 
 // Do makes a call on buf, in place: compressed if the Spec applies to it, else as the group does.
-// key names the program's buffer: what a call has not sent is added to the next call with the same
-// key and size.
+// key names the program's buffer: elements that a call has not sent are added to the next call with
+// the same key and size.
 func (r *Reducer) Do(ctx context.Context, c collective.Call, buf []byte, key uint64) error {
 	if !r.spec.applies(&c) || len(buf) != c.Bytes() {
 		return r.group.Do(ctx, c, buf)
@@ -84,7 +84,7 @@ func (r *Reducer) Do(ctx context.Context, c collective.Call, buf []byte, key uin
 	}
 }
 
-// count counts a call on a buffer of so many bytes, of which so many are sent.
+// count counts a call on a buffer of that many bytes, for which sent bytes are sent.
 func (r *Reducer) count(bytes, sent int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +92,7 @@ func (r *Reducer) count(bytes, sent int) {
 }
 
 // half sums as float16. The values are divided by the number of ranks first, so that the sum
-// overflows only where the average does.
+// overflows only if the average does.
 func (r *Reducer) half(ctx context.Context, c collective.Call, buf []byte) error {
 	n, values := float32(r.group.Size()), floats(buf)
 	words := make([]uint64, (len(values)*2+7)/8) // aligned to all elements

@@ -10,7 +10,7 @@ import (
 	"github.com/outboard-run/outboard/internal/train/collective"
 )
 
-// entrySize is the bytes of an element that is sent: its index and its value.
+// entrySize is the size of an element that is sent, in bytes: its index and its value.
 const entrySize = 8
 
 // topK sums the elements of the greatest magnitude of each rank, in the order of ranks, and keeps
@@ -44,8 +44,8 @@ func (r *Reducer) topK(ctx context.Context, c collective.Call, buf []byte, key u
 	return nil
 }
 
-// putGreatest writes the elements of the greatest magnitude, as many as there is room for, in their
-// order. Numbers that are no numbers count as the greatest.
+// putGreatest writes the elements of the greatest magnitude, as many as fit into to, in their
+// order. NaNs count as the greatest.
 func putGreatest(to []byte, values []float32) {
 	capacity := len(to) / entrySize
 	least := kthMagnitude(values, capacity)
@@ -55,7 +55,7 @@ func putGreatest(to []byte, values []float32) {
 			above++
 		}
 	}
-	equal := capacity - above // of those that are as great as the least one
+	equal := capacity - above // the number of elements as great as the least one that still fit
 	at := 0
 	for i, v := range values {
 		switch m := magnitude(v); {
@@ -74,7 +74,7 @@ func putGreatest(to []byte, values []float32) {
 func magnitude(v float32) uint32 { return math.Float32bits(v) &^ (1 << 31) }
 
 // kthMagnitude returns the k-th greatest magnitude, by the counts of its 16 high bits and then of
-// the 16 low ones.
+// its 16 low bits.
 func kthMagnitude(values []float32, k int) uint32 {
 	high := make([]int, 1<<16)
 	for _, v := range values {
@@ -91,8 +91,8 @@ func kthMagnitude(values []float32, k int) uint32 {
 	return top<<16 | bottom
 }
 
-// descend returns the place in which the k-th is counted, from the last place down, and which one
-// it is there.
+// descend returns the index whose count includes the k-th value, counted from the last index down,
+// and the rank of that value there.
 func descend(counts []int, k int) (at uint32, rest int) {
 	for i := len(counts) - 1; i > 0; i-- {
 		if k <= counts[i] {
@@ -103,7 +103,7 @@ func descend(counts []int, k int) (at uint32, rest int) {
 	return 0, k
 }
 
-// clearSent sets what was sent to zero.
+// clearSent sets the elements that were sent to zero.
 func clearSent(left []float32, entries []byte) {
 	for ; len(entries) > 0 && len(left) > 0; entries = entries[entrySize:] {
 		left[binary.LittleEndian.Uint32(entries)] = 0
@@ -131,8 +131,9 @@ type residualKey struct {
 // maxResidual bounds the elements of all residuals that share a Held: 4 GiB.
 const maxResidual = 1 << 30
 
-// Held counts what Reducers keep in the memory of this process, which is not the ranks' own. Those
-// of a job share one: a program chooses how many groups and buffers it has.
+// Held counts the residuals that Reducers keep in the memory of this process, rather than in that
+// of the ranks. The Reducers of a job share a Held, since a program chooses how many groups and
+// buffers it has.
 type Held struct{ elements atomic.Int64 }
 
 // reserve adds n elements if they fit.
@@ -144,16 +145,16 @@ func (h *Held) reserve(n int) bool {
 	return false
 }
 
-// residuals are what calls have not sent, by buffer. Where there are too many elements the oldest
-// buffer's are forgotten.
+// residuals holds the elements that calls have not sent, by buffer. If there are too many, the
+// residual of the oldest buffer is dropped.
 type residuals struct {
 	held  *Held
 	all   map[residualKey][]float32
 	order []residualKey // from the oldest
 }
 
-// of returns the residual of a buffer, zeros at first, and nil where there is no memory for it: a
-// sum is less exact without.
+// of returns the residual of a buffer, zeros at first, and nil if there is no memory for it: the
+// sums are less exact then.
 func (r *residuals) of(k residualKey) []float32 {
 	if left, ok := r.all[k]; ok {
 		return left
@@ -163,7 +164,7 @@ func (r *residuals) of(k residualKey) []float32 {
 	}
 	for !r.held.reserve(k.count) {
 		if len(r.order) == 0 {
-			return nil // other groups have it
+			return nil // other groups hold the memory
 		}
 		r.forget()
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// aheadCount is how many chunks are fetched before they are needed: 64 MiB of them at most.
+// aheadCount is the number of chunks that are fetched before they are needed: 64 MiB at most.
 const aheadCount = 16
 
 // An ahead fetches chunks before they are needed, in their order.
@@ -17,7 +17,7 @@ type ahead struct {
 	results  chan (<-chan fetched)
 }
 
-// A fetched is a chunk, or why it is not there.
+// A fetched is a chunk, or the error of its fetch.
 type fetched struct {
 	content []byte
 	err     error
@@ -26,7 +26,7 @@ type fetched struct {
 // fetchAhead begins to fetch the chunks of files. The caller calls next for each, and close.
 func fetchAhead(ctx context.Context, chunks Chunks, files []File) *ahead {
 	ctx, cancel := context.WithCancel(ctx)
-	// What next waits for is beside those of the channel.
+	// The fetch that next waits for is not in the channel any more.
 	a := &ahead{cancel: cancel, results: make(chan (<-chan fetched), aheadCount-1)}
 	a.fetching.Go(func() {
 		defer close(a.results)

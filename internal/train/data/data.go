@@ -2,7 +2,8 @@
 // content.
 //
 // A manifest lists the files of a folder and the chunks of each. It is a chunk itself and is
-// written last: what has a manifest is whole. Chunks that two manifests share are stored once.
+// written last: a folder that has a manifest is complete. Chunks that two manifests share are
+// stored once.
 package data
 
 import (
@@ -21,7 +22,7 @@ import (
 	"github.com/outboard-run/outboard/internal/artifact"
 )
 
-// Chunks is where chunks are kept. Any number of goroutines may use it.
+// Chunks is a store of chunks. Any number of goroutines may use it.
 type Chunks interface {
 	Has(ctx context.Context, digest string) (bool, error)
 	Put(ctx context.Context, digest string, content []byte) error
@@ -33,11 +34,11 @@ const (
 	// format names the format of a manifest.
 	format    = "outboard-data/1"
 	chunkSize = 4 << 20
-	// maxManifest bounds a manifest in bytes, maxSize what it describes.
+	// maxManifest bounds a manifest, maxSize the files that it describes, in bytes.
 	maxManifest = 16 << 20
 	maxFiles    = 100_000
 	maxSize     = 1 << 42
-	// maxChunks is how many chunks a manifest has space for: 100 bytes each.
+	// maxChunks is the number of chunks for which a manifest has space: 100 bytes each.
 	maxChunks = maxManifest / 100
 )
 
@@ -78,7 +79,7 @@ func (m *Manifest) Digests(to map[string]bool) {
 	}
 }
 
-// Decode reads a manifest and checks it. name is what it was asked for by, for errors.
+// Decode reads a manifest and checks it. name is the name by which it was requested, for errors.
 func Decode(name string, text []byte) (*Manifest, error) {
 	refuse := func(format string, args ...any) (*Manifest, error) {
 		return nil, outboard.Errorf(outboard.Invalid, name, format, args...)
@@ -119,7 +120,7 @@ func Load(ctx context.Context, chunks Chunks, digest string) (*Manifest, error) 
 	return Decode(digest, text)
 }
 
-// Save writes a manifest, and returns its digest. All of its chunks must be there.
+// Save writes a manifest, and returns its digest. All of its chunks must be stored.
 func Save(ctx context.Context, chunks Chunks, m *Manifest) (string, error) {
 	m.Format = format
 	text, err := json.Marshal(m)
@@ -171,7 +172,7 @@ func errTooLarge(name string) error {
 	return outboard.Errorf(outboard.Exhausted, "read "+name, "it has more than %v, the most that a dataset or a checkpoint may have", outboard.Bytes(maxChunks*chunkSize))
 }
 
-// putOnce writes a chunk unless it is there.
+// putOnce writes a chunk unless it is stored.
 func putOnce(ctx context.Context, chunks Chunks, digest string, content []byte) error {
 	if has, err := chunks.Has(ctx, digest); has || err != nil {
 		return err
@@ -179,7 +180,7 @@ func putOnce(ctx context.Context, chunks Chunks, digest string, content []byte) 
 	return chunks.Put(ctx, digest, content)
 }
 
-// AddFolder adds the files below dir. progress, if not nil, is told of each.
+// AddFolder adds the files below dir. progress, if not nil, is called for each.
 func (m *Manifest) AddFolder(ctx context.Context, chunks Chunks, dir string, progress func(name string)) error {
 	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -208,8 +209,8 @@ func (m *Manifest) AddFolder(ctx context.Context, chunks Chunks, dir string, pro
 	})
 }
 
-// Restore writes the files of a manifest to dir, which must not exist: they are written aside
-// first, so that dir is whole or is not there.
+// Restore writes the files of a manifest to dir, which must not exist: they are first written to a
+// temporary folder, so that dir is complete or missing.
 func (m *Manifest) Restore(ctx context.Context, chunks Chunks, dir string) (err error) {
 	if _, err := os.Lstat(dir); err == nil {
 		return outboard.Errorf(outboard.Conflict, "restore", "%s exists already: name another folder", dir)
@@ -269,8 +270,8 @@ func restoreFile(chunks *ahead, root *os.Root, f *File) error {
 	return errors.Join(out.Truncate(f.size()), out.Sync(), out.Close())
 }
 
-// Copy makes all chunks of a manifest, and then the manifest itself, be in chunks: those that are
-// only near the caller, or on another node, are written.
+// Copy writes into chunks all chunks of a manifest, and then the manifest itself, that are only
+// near the caller or on another node.
 func Copy(ctx context.Context, chunks Chunks, digest string) (*Manifest, error) {
 	text, err := chunks.Get(ctx, digest)
 	if err != nil {
@@ -293,7 +294,7 @@ func Copy(ctx context.Context, chunks Chunks, digest string) (*Manifest, error) 
 	return m, putOnce(ctx, chunks, digest, text)
 }
 
-// copyChunk writes a chunk that can be read but is not there.
+// copyChunk writes a chunk that can be read but is not stored.
 func copyChunk(ctx context.Context, chunks Chunks, digest string) error {
 	if has, err := chunks.Has(ctx, digest); has || err != nil {
 		return err

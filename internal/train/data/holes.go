@@ -14,9 +14,9 @@ import (
 	"github.com/outboard-run/outboard/internal/artifact"
 )
 
-// A program makes a file of any size that has only holes, without writing a byte. Such a file must not
-// cost others what its size says: holes are neither read nor hashed, nor written when the file is
-// restored.
+// A program can make a file of any size that consists of holes, without writing a byte. The cost of
+// such a file for others must not grow with its size: holes are neither read nor hashed, nor
+// written when the file is restored.
 
 // zeros is the chunk of a hole, with its digest.
 var zeros = sync.OnceValue(func() *zeroChunk {
@@ -24,7 +24,7 @@ var zeros = sync.OnceValue(func() *zeroChunk {
 	return &zeroChunk{content, artifact.Digest(content)}
 })
 
-// A zeroChunk is a chunk of zeros. Nobody writes to it.
+// A zeroChunk is a chunk of zeros. It is read-only.
 type zeroChunk struct {
 	content []byte
 	digest  string
@@ -57,7 +57,7 @@ func (m *Manifest) AddOpenFile(ctx context.Context, chunks Chunks, name string, 
 		return errTooLarge(name)
 	}
 	f := File{Name: name, Mode: uint32(mode.Perm()), Chunks: []Chunk{}}
-	buf, data := make([]byte, chunkSize), int64(0) // data is where the file's next part is that is no hole
+	buf, data := make([]byte, chunkSize), int64(0) // data is the offset of the file's next part that is no hole
 	for at := int64(0); at < info.Size() && err == nil; at += chunkSize {
 		if data <= at {
 			data = nextData(file, at, info.Size())
@@ -76,8 +76,8 @@ func (m *Manifest) AddOpenFile(ctx context.Context, chunks Chunks, name string, 
 	return nil
 }
 
-// nextData returns where the first part of a file from at on begins that is no hole: at itself where
-// the file system does not tell.
+// nextData returns the offset of the first part of a file, from at on, that is no hole: at itself
+// if the file system does not report holes.
 func nextData(file *os.File, at, size int64) int64 {
 	data, err := file.Seek(at, unix.SEEK_DATA)
 	switch {
@@ -89,7 +89,7 @@ func nextData(file *os.File, at, size int64) int64 {
 	return at
 }
 
-// addZeros adds a hole of a chunk's size. Of neighbours only the first one is written.
+// addZeros adds a hole of a chunk's size. Of adjacent holes only the first one is written.
 func (f *File) addZeros(ctx context.Context, chunks Chunks) error {
 	z := zeros()
 	c := Chunk{Digest: z.digest, Size: chunkSize}

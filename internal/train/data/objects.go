@@ -28,7 +28,7 @@ var _ Chunks = Cached{}
 // nameOf returns the name of a chunk's object.
 func nameOf(digest string) string { return "chunks/" + strings.ReplaceAll(digest, ":", "/") }
 
-// Has implements Chunks: a chunk is there when the bucket has it.
+// Has implements Chunks: a chunk is stored if the bucket has it.
 func (c Cached) Has(ctx context.Context, digest string) (bool, error) {
 	if err := artifact.CheckDigest(digest); err != nil {
 		return false, err
@@ -44,8 +44,8 @@ func (c Cached) Put(ctx context.Context, digest string, content []byte) error {
 	return c.Near.Put(ctx, digest, content)
 }
 
-// Get implements Chunks: from this node, else from the bucket, else from another node, which has no
-// bucket; then the chunk is written to the bucket.
+// Get implements Chunks: it reads a chunk from this node, else from the bucket, else from another
+// node, which has no bucket; in the last case it also writes the chunk to the bucket.
 func (c Cached) Get(ctx context.Context, digest string) ([]byte, error) {
 	if err := artifact.CheckDigest(digest); err != nil {
 		return nil, err

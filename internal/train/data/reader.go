@@ -12,8 +12,8 @@ import (
 const maxHeld = 2 * aheadCount
 
 // A Reader reads the files of a manifest into memory of its callers. It fetches chunks before they
-// are read, and holds those that were read last, so that several ranks that read the same files
-// make it fetch each once. Any number of goroutines may use it.
+// are read, and holds the chunks that were read last, so that several ranks that read the same
+// files cause one fetch of each. Any number of goroutines may use it.
 type Reader struct {
 	chunks   Chunks
 	files    map[string]*File
@@ -23,11 +23,11 @@ type Reader struct {
 
 	mu     sync.Mutex
 	closed bool
-	held   map[string]*list.Element // of order, by digest
-	order  *list.List               // of *heldChunk, the one that was used last in front
+	held   map[string]*list.Element // elements of order, by digest
+	order  *list.List               // of *heldChunk, the most recently used in front
 }
 
-// A heldChunk is a chunk that is there or under way.
+// A heldChunk is a chunk that has arrived or is being fetched.
 type heldChunk struct {
 	digest string
 	used   bool // by a read: a chunk that was only fetched ahead is not
@@ -55,8 +55,8 @@ func (r *Reader) Close() error {
 	return nil
 }
 
-// Read copies bytes of a file into buf, from the offset at on, all of it or none. next are the files
-// that the caller reads after this one; what follows in the file and their beginnings are fetched
+// Read fills buf with bytes of a file, from the offset at on. next are the files that the caller
+// reads after this one; the rest of this file and the beginnings of the next ones are fetched
 // ahead.
 func (r *Reader) Read(ctx context.Context, name string, at int64, buf []byte, next []string) error {
 	f := r.files[name]
@@ -87,8 +87,8 @@ func (f *File) size() (n int64) {
 	return n
 }
 
-// covering returns the chunks, first to end-1, that have n bytes from at on, and the offset of at in
-// the first one.
+// covering returns the chunks, first to end-1, that have n bytes from at on, and the offset of at
+// in the first one.
 func (f *File) covering(at, n int64) (first, end int, skip int64) {
 	for first < len(f.Chunks) && at >= f.Chunks[first].Size {
 		at -= f.Chunks[first].Size
@@ -101,7 +101,7 @@ func (f *File) covering(at, n int64) (first, end int, skip int64) {
 	return first, end, at
 }
 
-// chunk returns a chunk when it is there.
+// chunk waits for a chunk and returns it.
 func (r *Reader) chunk(ctx context.Context, c Chunk) ([]byte, error) {
 	h := r.hold(c, true)
 	if h == nil {
@@ -132,7 +132,7 @@ func (r *Reader) fetchNext(chunks []Chunk, next []string) {
 	}
 }
 
-// hold returns a chunk that is there or whose fetch begins. It returns nil if the reader is closed,
+// hold returns a chunk that is held, or begins to fetch it. It returns nil if the reader is closed,
 // or if the chunk is not needed yet and too many are held that have not been used.
 func (r *Reader) hold(c Chunk, needed bool) *heldChunk {
 	r.mu.Lock()
@@ -159,8 +159,8 @@ func (r *Reader) hold(c Chunk, needed bool) *heldChunk {
 	return h
 }
 
-// makeRoom drops a chunk if as many are held as may be: the one that was used the longest time ago,
-// or, for one that is needed, any that is there. r.mu is held.
+// makeRoom makes room for a chunk and reports whether there is any. If maxHeld chunks are held it
+// drops the least recently used one, or, for a needed chunk, any that has arrived. r.mu is held.
 func (r *Reader) makeRoom(needed bool) bool {
 	if r.order.Len() < maxHeld {
 		return true
@@ -174,7 +174,7 @@ func (r *Reader) makeRoom(needed bool) bool {
 			}
 		}
 	}
-	return needed // All are under way, and each for a reader or for the next ones.
+	return needed // All are being fetched, each for a reader or ahead of one.
 }
 
 func (h *heldChunk) isThere() bool {

@@ -19,14 +19,14 @@ type activeJob struct {
 	manager *Manager
 	lines   *lines
 	cancel  context.CancelCauseFunc
-	// excluded are nodes that were lost, with their boot, until they have started again or the pool
-	// has noticed.
+	// excluded has the boot of each lost node, until the node has started again or the pool has
+	// noticed the loss.
 	excluded map[outboard.NodeID]string
 
 	mu      sync.Mutex
 	job     client.Job
 	written time.Time
-	// progress is that of rank 0.
+	// progress reads the progress of rank 0.
 	progress progressReader
 }
 
@@ -38,8 +38,8 @@ func (a *activeJob) snapshot() client.Job {
 	return j
 }
 
-// writeLimit bounds how long the record of a job may take to be written; progressInterval is how
-// often mere progress is.
+// writeLimit bounds how long writing a job's record may take; progressInterval is the interval at
+// which mere progress is written.
 const (
 	writeLimit       = 10 * time.Second
 	progressInterval = 5 * time.Second
@@ -105,7 +105,7 @@ func isLoss(err error) bool {
 	return ok && f.killed
 }
 
-// end writes how the job has ended. One that is detached and whose node stops goes on later.
+// end records how the job has ended. A detached job whose node stops continues later.
 func (a *activeJob) end(err error) {
 	if errors.Is(err, errNodeStops) && a.snapshot().Spec.Detach {
 		_ = a.update(func(j *client.Job) { j.State, j.Reason = client.JobWaiting, err.Error() })
@@ -126,7 +126,7 @@ func (a *activeJob) end(err error) {
 	a.manager.opts.Metrics.ended(a.snapshot().State)
 }
 
-// A lostError says that a node with ranks is gone.
+// A lostError reports the loss of a node with ranks.
 type lostError struct {
 	node outboard.NodeID
 	boot string // of the node when the attempt began
@@ -137,7 +137,7 @@ func (e *lostError) Error() string { return fmt.Sprintf("node %s is lost (%v)", 
 
 func (e *lostError) Unwrap() error { return e.err }
 
-// A rankError says which rank failed first.
+// A rankError reports the rank that failed first.
 type rankError struct {
 	rank, status int
 	killed       bool // from outside, within its limits
@@ -152,8 +152,8 @@ func (e *rankError) Error() string {
 	return fmt.Sprintf("%s, on node %s", strings.TrimPrefix(e.reason, "launch: "), e.node)
 }
 
-// acquire leases the devices of the next attempt: of all ranks, or, after the loss of a node, of
-// as many as there are now and at least MinRanks.
+// acquire leases the devices of the next attempt: for all ranks, or, after the loss of a node, for
+// as many as there are devices now and at least MinRanks.
 func (a *activeJob) acquire(ctx context.Context) ([]outboard.Lease, error) {
 	j := a.snapshot()
 	for {
@@ -169,7 +169,8 @@ func (a *activeJob) acquire(ctx context.Context) ([]outboard.Lease, error) {
 			}
 		}
 		leases, err := a.manager.opts.Leases.Acquire(ctx, request)
-		// The first attempt says at once that the pool has too little. Later ones wait for nodes.
+		// The first attempt fails immediately if the pool has too few devices. Later attempts wait
+		// for nodes.
 		if j.Attempt == 0 || outboard.KindOf(err) != outboard.NoDevice {
 			return leases, err
 		}
@@ -194,7 +195,7 @@ func (a *activeJob) acquireFewer(ctx context.Context, request pool.Request, leas
 }
 
 // unusable returns the devices of nodes that were lost and that the pool still lists. A node that
-// is listed no more, or has started again, is excluded no longer.
+// is no longer listed, or has started again, is no longer excluded.
 func (a *activeJob) unusable() (ids []outboard.DeviceID) {
 	for id, boot := range a.excluded {
 		if n, ok := a.manager.opts.Leases.Node(id); !ok || n.Boot != boot {

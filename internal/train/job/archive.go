@@ -17,7 +17,8 @@ import (
 const MaxFiles = 256 << 20
 
 // Pack returns the files below dir as a tar archive, without those whose names begin with a dot.
-// The archive of the same files is always the same. It refuses links and more than MaxFiles.
+// The archive of the same files is always the same. It skips links and special files, and refuses
+// more than MaxFiles.
 func Pack(dir string) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -49,7 +50,7 @@ func packOne(w *tar.Writer, b *bytes.Buffer, dir, path string, e fs.DirEntry) er
 		return err
 	}
 	if !e.IsDir() && !e.Type().IsRegular() {
-		return nil // A socket or a link of the user's does not travel.
+		return nil // Sockets and links are not packed.
 	}
 	info, err := e.Info()
 	if err != nil {
@@ -76,7 +77,7 @@ func packOne(w *tar.Writer, b *bytes.Buffer, dir, path string, e fs.DirEntry) er
 
 // unpack writes the files of an archive below dir.
 func unpack(archive []byte, dir string) error {
-	root, err := os.OpenRoot(dir) // No name leads out of it.
+	root, err := os.OpenRoot(dir) // No name leads out of this folder.
 	if err != nil {
 		return err
 	}

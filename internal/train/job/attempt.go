@@ -31,7 +31,7 @@ type nodeRun struct {
 	out    *writer
 }
 
-// An attemptEvent is what a node reports. One of exited and err is set.
+// An attemptEvent is a report of a node. Either exited or err is set.
 type attemptEvent struct {
 	from   *nodeRun
 	exited *exited
@@ -46,8 +46,8 @@ const (
 	stopLimit   = 5 * time.Second
 )
 
-// attempt leases devices, runs the ranks once, and gives the devices back. It returns a
-// *rankError, a *lostError, or why the ranks could not start.
+// attempt leases devices, runs the ranks once, and releases the devices. It returns a *rankError, a
+// *lostError, or the error that kept the ranks from starting.
 func (a *activeJob) attempt(ctx context.Context) error {
 	asked := time.Now()
 	leases, err := a.acquire(ctx)
@@ -123,7 +123,8 @@ func ranksOf(nodes []*nodeRun) (list []client.JobRank) {
 	return list
 }
 
-// explain returns the slowest measured link between the nodes, and what was decided, for people.
+// explain returns the slowest measured link between the nodes, and the decisions for the attempt,
+// as text for people.
 func (a *activeJob) explain(nodes []*nodeRun, waited time.Duration) (link collective.Link, why []string) {
 	why = append(why, fmt.Sprintf("waited %v for %d device(s) on %d node(s), granted together", waited.Round(time.Millisecond), devices(nodes), len(nodes)))
 	for _, n := range nodes {
@@ -230,7 +231,7 @@ func (a *activeJob) startNode(ctx context.Context, n *nodeRun, nodes []*nodeRun,
 	return n.out.send(message{Start: s})
 }
 
-// read passes on what a node reports until its ranks have ended or it is lost.
+// read processes the reports of a node until its stream ends.
 func (a *activeJob) read(ctx context.Context, n *nodeRun, events chan<- attemptEvent) {
 	for {
 		m, err := receive(n.stream)
@@ -251,7 +252,7 @@ func (a *activeJob) read(ctx context.Context, n *nodeRun, events chan<- attemptE
 	}
 }
 
-// explainSums adds what a node has compressed to the explanation of the attempt.
+// explainSums adds the sums that a node has compressed to the explanation of the attempt.
 func (a *activeJob) explainSums(n *nodeRun, t compress.Stats) {
 	gradients, err := compress.Parse(a.snapshot().Spec.Gradients)
 	text := gradients.Describe(t)
@@ -265,8 +266,8 @@ func (a *activeJob) explainSums(n *nodeRun, t compress.Stats) {
 // maxExplained is the number of ranks whose decisions are explained.
 const maxExplained = 64
 
-// explainDecision adds a node's decision for a rank to the explanation of the attempt, in the place
-// of the one before about the same subject.
+// explainDecision adds a node's decision for a rank to the explanation of the attempt, in place of
+// the previous one about the same subject.
 func (a *activeJob) explainDecision(n *nodeRun, d *ranks.Decision) {
 	if d.Rank < n.first || d.Rank >= n.first+n.count || d.Rank >= maxExplained || !ranks.IsSubject(d.Subject) {
 		return
@@ -288,23 +289,23 @@ const maxExplanation = 512
 func (a *activeJob) stopAll(nodes []*nodeRun) {
 	for _, n := range nodes {
 		if n.out != nil {
-			_ = n.out.send(message{Stop: &stop{}}) // A node that is gone needs none.
+			_ = n.out.send(message{Stop: &stop{}}) // A lost node needs no message.
 		}
 	}
 }
 
-// An outcome collects what the nodes of an attempt report.
+// An outcome collects the reports of the nodes of an attempt.
 type outcome struct {
 	left    map[*nodeRun]bool // nodes whose ranks run
-	failure *rankError        // the first one, or the one that is no consequence
+	failure *rankError        // the first failure, or the one that is no consequence of another
 	caused  bool              // failure is no consequence of another one
 	lost    error
 }
 
-// add takes in an event.
+// add processes an event.
 func (o *outcome) add(e attemptEvent) {
 	if !o.left[e.from] {
-		return // It had reported the end of its ranks.
+		return // It has already reported the end of its ranks.
 	}
 	delete(o.left, e.from)
 	switch {
@@ -321,7 +322,7 @@ func (o *outcome) add(e attemptEvent) {
 	}
 }
 
-// refusalOr returns why a node started no ranks, or that it is lost.
+// refusalOr returns a node's refusal to start ranks, or else a *lostError.
 func refusalOr(e attemptEvent) error {
 	switch outboard.KindOf(e.err) {
 	case outboard.Denied, outboard.Invalid, outboard.NotFound, outboard.Exhausted, outboard.Protocol, outboard.Conflict:

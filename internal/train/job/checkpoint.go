@@ -18,8 +18,8 @@ const checkpointFile = "state.pt"
 
 // savedCheckpoints are the checkpoints of a run that its manager has not answered yet.
 type savedCheckpoints struct {
-	// reading is held while a file is read and hashed: one at a time, whatever its ranks do, so that a
-	// job occupies one processor of the node and the memory of one chunk.
+	// reading is held while a file is read and hashed: one at a time, whatever its ranks do, so
+	// that a job occupies one processor of the node and the memory of one chunk.
 	reading sync.Mutex
 
 	mu      sync.Mutex
@@ -57,7 +57,7 @@ func (s *savedCheckpoints) answer(k *kept) {
 }
 
 // saveCheckpoint keeps the file of a checkpoint as chunks, has the manager copy them, and returns
-// when the job's record names it: until then the checkpoint before it counts.
+// when the job's record names it: until then the previous checkpoint counts.
 func (r *run) saveCheckpoint(ctx context.Context, f *os.File, step int) error {
 	digest, err := r.keepFile(ctx, f)
 	if err != nil {
@@ -102,11 +102,11 @@ func (a *activeJob) copyCheckpoint(ctx context.Context, n *nodeRun, s *saved) {
 		k.Error = err.Error()
 		a.note("the checkpoint of step %d is not kept: %v", s.Step, err)
 	}
-	_ = n.out.send(message{Kept: k}) // A node that is gone needs no answer.
+	_ = n.out.send(message{Kept: k}) // A lost node needs no answer.
 }
 
-// Files returns the digests of the artifacts that jobs and datasets of the pool need: also those
-// of jobs that have ended, which may be resumed.
+// Files returns the digests of the artifacts that jobs and datasets of the pool need: including
+// those of ended jobs, which may be resumed.
 func (m *Manager) Files(ctx context.Context) map[string]bool {
 	files := make(map[string]bool)
 	manifests := []string{}

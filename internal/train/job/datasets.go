@@ -22,7 +22,7 @@ const datasetsPrefix = "datasets/"
 
 var datasetName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
-// applyDataset takes in a record of the table.
+// applyDataset applies a record of the table to the view.
 func (m *Manager) applyDataset(key string, e state.Entry) (bool, error) {
 	if e.Deleted {
 		delete(m.sets, key)
@@ -53,8 +53,8 @@ func (m *Manager) Datasets() []client.Dataset {
 	return list
 }
 
-// Dataset returns the dataset with a name: of this node, else the only one of the pool, or the one
-// that NODE/NAME names.
+// Dataset returns the dataset that NODE/NAME names, or the dataset with a name: that of this node,
+// else the only one of the pool.
 func (m *Manager) Dataset(name string) (client.Dataset, error) {
 	var found []client.Dataset
 	for _, d := range m.Datasets() {
@@ -74,7 +74,7 @@ func (m *Manager) Dataset(name string) (client.Dataset, error) {
 	return client.Dataset{}, outboard.Errorf(outboard.Conflict, "", "%d nodes have a dataset %q: name one as NODE/%s", len(found), name, name)
 }
 
-// PutDataset names a manifest whose chunks this node has.
+// PutDataset records a dataset of this node with that manifest, and copies its chunks to this node.
 func (m *Manager) PutDataset(ctx context.Context, name, digest string) (client.Dataset, error) {
 	if !datasetName.MatchString(name) {
 		return client.Dataset{}, outboard.Errorf(outboard.Invalid, "", "%.70q is no name of a dataset: use lower-case letters, digits and -", name)
@@ -97,7 +97,7 @@ func (m *Manager) PutDataset(ctx context.Context, name, digest string) (client.D
 	return d, nil
 }
 
-// DeleteDataset forgets a dataset of this node.
+// DeleteDataset deletes the record of a dataset of this node.
 func (m *Manager) DeleteDataset(ctx context.Context, name string) error {
 	key := datasetsPrefix + string(m.opts.Self) + "/" + name
 	e, err := m.opts.State.Get(ctx, key)

@@ -3,10 +3,10 @@
 //
 // # Parts
 //
-// A [Manager] is on the node that a job was submitted to: it keeps the job's record in the pool's
-// table, its lines in a file, and drives one attempt after the other. A [Host] is on each node
-// that runs ranks; it starts them only if the node's operator allows it. [Peers] has the
-// connections between nodes.
+// A [Manager] runs on the node that a job was submitted to: it keeps the job's record in the pool's
+// table, its lines in a file, and drives one attempt after the other. A [Host] runs on each node
+// with ranks; it starts them only if the node's operator allows it. [Peers] has the connections
+// between nodes.
 //
 // # Protocol
 //
@@ -17,5 +17,5 @@
 //	mesh   {job, attempt, from, purpose}    between the servers of two nodes: package ranks
 //	store  {job, attempt}    a connection to the store of torch.distributed at rank 0
 //
-// The end of the run stream ends the ranks: a manager that dies leaves nothing.
+// The end of the run stream ends the ranks: a manager that dies leaves no ranks behind.
 package job

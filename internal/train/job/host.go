@@ -31,7 +31,7 @@ type HostOptions struct {
 	Fetch func(ctx context.Context, digest string) ([]byte, error)
 	// Chunks keeps checkpoints and data.
 	Chunks data.Chunks
-	// Objects is the object store of sums that go through one; nil: none.
+	// Objects is the object store through which sums may travel; nil: none.
 	Objects collective.Objects
 	// Python writes the package with the back end of torch.distributed into a new folder.
 	Python func(dir string) error
@@ -41,8 +41,8 @@ type HostOptions struct {
 	Readable []string
 	// Groups has the control groups of ranks; nil: none.
 	Groups *cgroup.Tree
-	// Memory returns how many bytes of memory the ranks of a job may use that has leases of this
-	// node's devices; nil or 0: no limit.
+	// Memory returns how many bytes of memory the ranks of a job with these leases of the node's
+	// devices may use; nil or 0: no limit.
 	Memory func(leases []outboard.Lease) int64
 	// Owner names this node in the folders of its ranks, which lie outside of its data folder. No
 	// other node of the machine has it, and the next process of this node has it again; "": the
@@ -56,7 +56,7 @@ type Mode string
 
 // The modes.
 const (
-	// ModeNone starts none.
+	// ModeNone starts no ranks.
 	ModeNone Mode = "none"
 	// ModeConfined starts ranks that see only the system's files and a folder of their own.
 	ModeConfined Mode = "confined"
@@ -84,14 +84,14 @@ type Host struct {
 	serial  uint32
 }
 
-// NewHost returns a Host that runs nothing yet. Before, it ends and removes what an earlier process
-// of the same node left of its ranks.
+// NewHost returns a Host that runs nothing yet. It first ends and removes the remains of the ranks
+// of an earlier process of the same node.
 func NewHost(opts HostOptions) *Host {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	// Not the users of an earlier process of this node, or of another node of the machine: something
-	// of theirs may be left.
+	// The serial is random to avoid the users of an earlier process of this node, or of another
+	// node of the machine, who may have left files or processes.
 	h := &Host{opts: opts, serial: rand.Uint32(), next: make(chan struct{}), running: make(map[key]*run), pids: make(map[int]bool)}
 	h.sweep()
 	return h
@@ -146,7 +146,7 @@ func (h *Host) serve(ctx context.Context, stream *framed.Stream, peer outboard.N
 	return outboard.Errorf(outboard.NotFound, "training job", "this node has no method %.40q", stream.Method())
 }
 
-// await returns the run of a job's attempt, of which peer must be a node.
+// await waits for the run of a job's attempt, and returns it. peer must be a node of the attempt.
 func (h *Host) await(ctx context.Context, p purpose, peer outboard.NodeID) (*run, error) {
 	ctx, cancel := context.WithTimeout(ctx, registerLimit)
 	defer cancel()
@@ -187,9 +187,9 @@ func (h *Host) unregister(k key) {
 	delete(h.running, k)
 }
 
-// Owns reports whether a process is a rank of this node or has been started by one: such a
-// process may not use the node's own sockets. Its session and process group may be its own. Where
-// there are no control groups, a process whose parent has ended is not recognized.
+// Owns reports whether a process is a rank of this node or was started by a rank: such a process
+// may not use the node's own sockets. Its session and process group may be its own. Without control
+// groups, a process whose parent has ended is not recognized.
 func (h *Host) Owns(pid int) bool {
 	h.mu.Lock()
 	pids := slices.Collect(maps.Keys(h.pids))
@@ -211,7 +211,7 @@ func (h *Host) setPID(pid int, running bool) {
 	delete(h.pids, pid)
 }
 
-// allow returns why this node starts no ranks.
+// allow returns an error if this node starts no ranks.
 func (h *Host) allow() error {
 	if h.opts.Mode == ModeNone || h.opts.Mode == "" {
 		return outboard.Errorf(outboard.Denied, "start ranks", "node %s runs no programs of jobs: its operator allows them with `outboard up --jobs confined`", h.opts.Self)
@@ -235,14 +235,14 @@ func (h *Host) checkClaims(ctx context.Context, claims [][]byte, manager outboar
 	return leases, nil
 }
 
-// firstUID is the first user of ranks on a node that is root; those of sessions and models end
-// below it.
+// firstUID is the first user ID of ranks on a node that runs as root; the user IDs of sessions and
+// models end below it.
 const (
 	firstUID = 0x70030000
 	uids     = 1 << 16
 )
 
-// newUID returns a user for the ranks of a run: 0 keeps that of the node.
+// newUID returns the user ID for the ranks of a run; 0 means that of the node.
 func (h *Host) newUID() uint32 {
 	if os.Geteuid() != 0 || h.opts.Mode != ModeConfined {
 		return 0
@@ -253,7 +253,8 @@ func (h *Host) newUID() uint32 {
 	return firstUID + h.serial%uids
 }
 
-// serveRun runs the ranks that a manager asks for, until they have ended and the manager says so.
+// serveRun runs the ranks that a manager requests, until the manager says that those of all nodes
+// have ended.
 func (h *Host) serveRun(ctx context.Context, stream *framed.Stream, manager outboard.NodeID, p purpose) error {
 	conn := &streamConn{Stream: stream}
 	if err := conn.SetReadDeadline(time.Now().Add(requestLimit)); err != nil {
@@ -285,7 +286,7 @@ func (h *Host) serveRun(ctx context.Context, stream *framed.Stream, manager outb
 	err = r.serve(ctx, stream)
 	h.opts.Log.Info("ranks have ended", "job", p.Job, "attempt", p.Attempt, "error", err)
 	if err == nil {
-		_ = stream.Close() // The manager has what it waited for.
+		_ = stream.Close() // The manager has already received the result.
 	}
 	return err
 }

@@ -17,7 +17,8 @@ import (
 const sharedMemoryDir = "/dev/shm"
 
 // removeLeftovers ends the processes of a user of ranks, and removes its shared memory, which would
-// stay until the machine restarts. It is called when the ranks have ended; the user belongs to these ranks alone.
+// stay until the machine restarts. It is called when the ranks have ended; the user belongs to
+// these ranks alone.
 func removeLeftovers(uid uint32) error {
 	endProcesses(func(pid int) bool {
 		owner, ok := userOf(pid)
@@ -26,8 +27,8 @@ func removeLeftovers(uid uint32) error {
 	return errors.Join(removeOwned(sharedMemoryDir, uid), removeSystemV(uid))
 }
 
-// userOf returns the effective user of a process. The owner of its folder in /proc is root's where
-// the process has made itself undumpable (prctl(2)).
+// userOf returns the effective user of a process. The owner of its folder in /proc does not tell:
+// it is root if the process has made itself undumpable (prctl(2)).
 func userOf(pid int) (uint32, bool) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
@@ -43,7 +44,7 @@ func userOf(pid int) (uint32, bool) {
 	return uint32(uid), err == nil
 }
 
-// removeOwned removes what a user has in a folder.
+// removeOwned removes the files of a user in a folder.
 func removeOwned(dir string, uid uint32) error {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -16,7 +16,7 @@ import (
 // maxLines bounds the file with the lines of a job, in bytes.
 const maxLines = 64 << 20
 
-// lines is the file with what the ranks of a job have written, a JSON object each.
+// lines is the file of the lines that the ranks of a job have written, each a JSON object.
 type lines struct {
 	mu     sync.Mutex
 	file   *os.File
@@ -41,7 +41,7 @@ func openLines(dir, id string) (*lines, error) {
 	return &lines{file: f, size: info.Size(), next: make(chan struct{})}, nil
 }
 
-// add appends a line. Beyond maxLines nothing is kept, which the last line says.
+// add appends a line. Lines beyond maxLines are dropped, as the last line says.
 func (l *lines) add(j client.JobLine) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +152,7 @@ func (r *lineReader) emitAll(emit func(client.JobLine) error) error {
 	}
 }
 
-// emitLast emits the last lines that are there, all for 0.
+// emitLast emits the last lines of the file, all for 0.
 func (r *lineReader) emitLast(last int, emit func(client.JobLine) error) error {
 	if last == 0 {
 		return r.emitAll(emit)

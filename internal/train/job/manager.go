@@ -68,7 +68,8 @@ type Manager struct {
 	written map[string]client.Job
 }
 
-// Open follows the jobs of the pool.
+// Open returns a Manager that follows the jobs of the pool. It drives the detached jobs of this
+// node again.
 func Open(ctx context.Context, opts Options) (*Manager, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -88,10 +89,11 @@ func Open(ctx context.Context, opts Options) (*Manager, error) {
 	return m, nil
 }
 
-// errNodeStops is why jobs end that are detached: the node's next start resumes them.
+// errNodeStops is the cause of the end of jobs whose node stops: its next start resumes the
+// detached ones.
 var errNodeStops = outboard.Errorf(outboard.Unreachable, "", "the job's node was stopped")
 
-// Close ends the ranks of all jobs of this node. Detached jobs go on when it starts again.
+// Close ends the ranks of all jobs of this node. Detached jobs continue when the node starts again.
 func (m *Manager) Close() error {
 	m.stop(errNodeStops)
 	m.driving.Wait()
@@ -130,8 +132,8 @@ func (m *Manager) List() []client.Job {
 	return list
 }
 
-// Get returns a job. A job of this node is as it is now, one of another node as it was written
-// to the pool's table.
+// Get returns a job. The state of a job of this node is current, that of another node's job is the
+// one last written to the pool's table.
 func (m *Manager) Get(id string) (client.Job, error) {
 	if a := m.activeJob(id); a != nil {
 		return a.snapshot(), nil
@@ -176,7 +178,7 @@ const (
 	maxArgBytes     = 128 << 10
 )
 
-// check completes and checks a spec.
+// check sets the defaults of a spec and checks it.
 func check(s *client.JobSpec) error {
 	const op = "submit a job"
 	s.PerDevice, s.MinRanks = max(s.PerDevice, 1), cmp.Or(s.MinRanks, s.Ranks)
@@ -278,7 +280,7 @@ func (m *Manager) Cancel(id string) error {
 	return nil
 }
 
-// Resume drives a job of this node again that has failed or was canceled.
+// Resume drives a failed or canceled job of this node again.
 func (m *Manager) Resume(ctx context.Context, id string) error {
 	j, err := m.own(id)
 	if err != nil {
@@ -316,7 +318,7 @@ func (m *Manager) drive(j *client.Job) (*activeJob, error) {
 		m.mu.Lock()
 		delete(m.active, j.ID)
 		m.mu.Unlock()
-		_ = a.lines.Close() // What could not be written is lost.
+		_ = a.lines.Close() // Lines that could not be written are lost.
 	})
 	return a, nil
 }

@@ -21,13 +21,13 @@ type mesh struct {
 	slots  map[slot]chan net.Conn
 }
 
-// A slot is where a connection from another node is handed over.
+// A slot identifies a connection from another node that is handed over.
 type slot struct {
 	from int
 	use  string
 }
 
-// maxSlots bounds the connections that other nodes have made and nobody has asked for.
+// maxSlots bounds the connections that other nodes have opened and no rank has asked for.
 const maxSlots = 4096
 
 func newMesh(peers *Peers, k key, s *start) *mesh {
@@ -88,7 +88,7 @@ func (m *mesh) accept(_ context.Context, p purpose, conn net.Conn) error {
 	}
 }
 
-// close closes the connections that nobody has asked for.
+// close closes the connections that no rank has asked for.
 func (m *mesh) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,7 +96,7 @@ func (m *mesh) close() {
 	for _, c := range m.slots {
 		select {
 		case conn := <-c:
-			_ = conn.Close() // Nobody uses it.
+			_ = conn.Close() // It is unused.
 		default:
 		}
 	}

@@ -20,7 +20,7 @@ type Peers struct {
 	conns map[outboard.NodeID]*peerConn
 }
 
-// A peerConn is a connection, or the attempt to make one.
+// A peerConn is a connection, or the attempt to open it.
 type peerConn struct {
 	ready chan struct{}
 	conn  *framed.Conn
@@ -43,7 +43,7 @@ func (p *Peers) open(ctx context.Context, node outboard.NodeID, method string, u
 	return conn.Open(ctx, method, header)
 }
 
-// connect returns the connection to a node, and makes it if there is none that lives.
+// connect returns the connection to a node, and opens it unless there is a live one.
 func (p *Peers) connect(ctx context.Context, node outboard.NodeID) (*framed.Conn, error) {
 	p.mu.Lock()
 	c := p.conns[node]
@@ -86,7 +86,7 @@ func (p *Peers) Close() error {
 	for node, c := range p.conns {
 		<-c.ready
 		if c.conn != nil {
-			_ = c.conn.Close() // Its streams have their errors.
+			_ = c.conn.Close() // Its streams report their own errors.
 		}
 		delete(p.conns, node)
 	}
@@ -141,6 +141,6 @@ func (c *streamConn) SetWriteDeadline(t time.Time) error { return c.SetDeadline(
 
 // Close implements net.Conn.
 func (c *streamConn) Close() error {
-	_ = c.SetDeadline(time.Time{}) // It has no errors.
+	_ = c.SetDeadline(time.Time{}) // It never fails.
 	return c.Stream.Close()
 }

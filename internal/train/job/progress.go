@@ -8,8 +8,8 @@ import (
 	"github.com/outboard-run/outboard/client"
 )
 
-// What rank 0 may say of its progress in a line: "step 12/100 loss 0.25 samples 64", with or
-// without "=" or ":" after the words.
+// The patterns of progress that rank 0 may write in a line: "step 12/100 loss 0.25 samples 64",
+// with or without "=" or ":" after the words.
 var (
 	stepPattern    = regexp.MustCompile(`(?i)\bstep[ =:]+(\d{1,12})(?:\s*(?:/|of)\s*(\d{1,12}))?`)
 	lossPattern    = regexp.MustCompile(`(?i)\bloss[ =:]+([-+]?[0-9.]+(?:[eE][-+]?\d+)?)`)
@@ -23,7 +23,7 @@ type progressReader struct {
 	last      client.JobProgress
 }
 
-// read takes in a line, and reports whether it says something about progress.
+// read updates the progress from a line, and reports whether the line states any.
 func (r *progressReader) read(text string, now time.Time) bool {
 	m := stepPattern.FindStringSubmatch(text)
 	if m == nil {
@@ -54,7 +54,7 @@ func (r *progressReader) read(text string, now time.Time) bool {
 	return true
 }
 
-// addLine keeps a line of a rank.
+// addLine stores a line of a rank.
 func (a *activeJob) addLine(n *nodeRun, l *line) {
 	now := time.Now().UTC()
 	a.mu.Lock()

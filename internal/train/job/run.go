@@ -42,7 +42,8 @@ type run struct {
 	mesh    *mesh
 	group   *cgroup.Group
 	memory  outboard.Bytes // of all ranks at most; 0: no limit
-	// port is where the ranks of this node reach the store: that of rank 0's process, or of relay.
+	// port is the port at which the ranks of this node reach the store: that of rank 0's process,
+	// or that of relay.
 	port    int
 	relay   net.Listener
 	relayed sync.WaitGroup
@@ -61,7 +62,7 @@ const socketVariable = "OUTBOARD_RANKS_SOCKET"
 const (
 	filesDir  = "files"
 	pythonDir = "python"
-	// checkpointDir and dataDir are also what errors call them.
+	// checkpointDir and dataDir appear in errors, too.
 	checkpointDir = "checkpoint"
 	dataDir       = "data"
 	ranksSocket   = "ranks.sock"
@@ -69,9 +70,9 @@ const (
 	maxFileCount  = 20_000
 )
 
-// open prepares the folder, the server of collective calls and the way to the store.
+// open prepares the folder, the server of collective calls and the path to the store.
 func (r *run) open(ctx context.Context) error {
-	// Not in the node's data folder, which no other user may enter.
+	// The folder is not in the node's data folder, which no other user may enter.
 	dir, err := os.MkdirTemp("", r.host.folderPrefix())
 	if err != nil {
 		return err
@@ -88,7 +89,7 @@ func (r *run) open(ctx context.Context) error {
 	socket := filepath.Join(r.dir, ranksSocket)
 	r.mesh = newMesh(r.host.opts.Peers, r.key, r.start)
 	opts := ranks.Options{
-		Checkpoint: r.saveCheckpoint, Decided: func(d ranks.Decision) { _ = r.out.send(message{Decided: &d}) }, // As for lines.
+		Checkpoint: r.saveCheckpoint, Decided: func(d ranks.Decision) { _ = r.out.send(message{Decided: &d}) }, // The loss of the manager ends the run.
 		Log: r.host.opts.Log, Node: r.start.Node, Link: r.start.Link, Failed: func(error) { r.lost.Store(true) },
 	}
 	if len(r.start.Nodes) > 1 {
@@ -125,7 +126,8 @@ func (r *run) open(ctx context.Context) error {
 // processor, and its loaders more.
 const maxTasks = 4096
 
-// makeGroup makes the control group of the run's ranks, which bounds them by what their leases are.
+// makeGroup makes the control group of the run's ranks, which bounds their resources by their
+// leases.
 func (r *run) makeGroup() {
 	limits := cgroup.Limits{Tasks: maxTasks * len(r.leases), Weight: 100}
 	if r.host.opts.Memory != nil {
@@ -139,7 +141,8 @@ func (r *run) makeGroup() {
 	}
 }
 
-// prepareFiles unpacks what the ranks are started in.
+// prepareFiles writes the files that the ranks start with: the job's own, the Python package, the
+// checkpoint and the data.
 func (r *run) prepareFiles(ctx context.Context) error {
 	files := filepath.Join(r.dir, filesDir)
 	if err := os.Mkdir(files, 0o700); err != nil {
@@ -236,7 +239,8 @@ func (r *run) serveStore(ctx context.Context, stream *framed.Stream) error {
 	return nil
 }
 
-// storePause is the time between two attempts to connect to a store, and storeLimit bounds all.
+// storePause is the time between two attempts to connect to a store, and storeLimit bounds all
+// attempts together.
 const (
 	storePause = 50 * time.Millisecond
 	storeLimit = 10 * time.Minute
@@ -276,8 +280,8 @@ func join(ctx context.Context, conn net.Conn, stream *framed.Stream) {
 	copying.Wait()
 }
 
-// serve runs the ranks and then waits until the manager says that all nodes' have ended: what
-// this node has sent may still be on its way to them.
+// serve runs the ranks and then waits until the manager says that those of all nodes have ended:
+// data that this node has sent may still be in transit to them.
 func (r *run) serve(ctx context.Context, stream *framed.Stream) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -291,7 +295,7 @@ func (r *run) serve(ctx context.Context, stream *framed.Stream) error {
 		return outboard.Errorf(outboard.Unreachable, "training job", "the node stops, or has lost the job's manager: %w", context.Cause(ctx))
 	}
 	if err := r.out.send(message{Exited: r.report(ctx, err)}); err != nil {
-		return nil // the manager has gone, and the ranks have ended
+		return nil // the manager is lost, and the ranks have ended
 	}
 	select {
 	case <-stopped:
@@ -304,7 +308,8 @@ func (r *run) serve(ctx context.Context, stream *framed.Stream) error {
 	}
 }
 
-// receive receives the manager's messages until one stops the run, and returns why it ends.
+// receive receives the manager's messages until one stops the run, and returns the cause of the
+// end.
 func (r *run) receive(stream io.Reader) error {
 	for {
 		m, err := receive(stream)
@@ -360,7 +365,7 @@ func (r *run) launch(ctx context.Context) error {
 		Dir: filepath.Join(r.dir, filesDir), UID: r.uid, GID: r.uid, Environ: r.environ, OwnSession: true,
 		Emit: func(l launch.Line) {
 			text := l.Text[:min(len(l.Text), maxText)]
-			// The manager that does not hear it ends the run.
+			// The error is ignored: the loss of the manager ends the run.
 			_ = r.out.send(message{Line: &line{Rank: l.Rank, Stderr: l.Stderr, Text: strings.ToValidUTF8(string(text), "\uFFFD")}})
 		},
 		Started: func(_, pid int) {
@@ -386,7 +391,7 @@ func (r *run) command() ([]string, error) {
 	return append(append([]string(nil), r.host.opts.Command...), c.Args(program)...), nil
 }
 
-// environ returns the environment of a rank: nothing of the node's own but where programs are.
+// environ returns the environment of a rank: of the node's own environment only the PATH.
 func (r *run) environ(rank int) []string {
 	env := map[string]string{
 		"PATH": os.Getenv("PATH"), "HOME": filepath.Join(r.dir, filesDir), "TMPDIR": filepath.Join(r.dir, filesDir), "LANG": "C.UTF-8",
@@ -428,7 +433,7 @@ func (r *run) close() {
 		r.stop()
 	}
 	if r.server != nil {
-		_ = r.server.Close() // It has no errors.
+		_ = r.server.Close() // It never fails.
 	}
 	r.closeDataset()
 	if r.mesh != nil {

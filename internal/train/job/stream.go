@@ -14,13 +14,13 @@ import (
 // python/outboard/data.py.
 const streamFile = "dataset.json"
 
-// A streamedFile is a file of a dataset as ranks know it.
+// A streamedFile describes a file of a dataset to the ranks.
 type streamedFile struct {
 	Name string `json:"name"`
 	Size int64  `json:"size"`
 }
 
-// openDataset prepares to hand the files of the job's dataset to the ranks.
+// openDataset prepares to serve the files of the job's dataset to the ranks.
 func (r *run) openDataset(ctx context.Context) error {
 	m, err := data.Load(ctx, r.host.opts.Chunks, r.start.Data)
 	if err != nil {
@@ -47,6 +47,6 @@ func (r *run) openDataset(ctx context.Context) error {
 // closeDataset ends the fetches of a dataset that ranks read through the node.
 func (r *run) closeDataset() {
 	if r.dataset != nil {
-		_ = r.dataset.Close() // It has no errors.
+		_ = r.dataset.Close() // It never fails.
 	}
 }

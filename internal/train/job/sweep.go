@@ -19,8 +19,8 @@ func (h *Host) folderPrefix() string { return "outboard-job-" + h.opts.Owner + "
 
 // sweep ends the processes of ranks that an earlier process of this node left, and removes their
 // folders. The ranks themselves have ended with that process (launch), and everything in a control
-// group when this node's groups were opened (cgroup.Open). What is left is what ranks have started
-// where there are no control groups.
+// group when this node's groups were opened (cgroup.Open). The rest are processes that ranks have
+// started without control groups.
 func (h *Host) sweep() {
 	if h.opts.Owner == "" {
 		return
@@ -38,7 +38,7 @@ func (h *Host) sweep() {
 		dir := filepath.Join(parent, e.Name())
 		owner, ok := folderOwner(dir)
 		if !ok || !isOurs(owner) {
-			continue // Anybody may make a folder of that name.
+			continue // Any user may create a folder of that name.
 		}
 		endProcesses(func(pid int) bool { return belongs(pid, dir, owner) })
 		err := os.RemoveAll(dir)
@@ -46,7 +46,7 @@ func (h *Host) sweep() {
 	}
 }
 
-// folderOwner returns the user that a folder belongs to; false for what is no folder.
+// folderOwner returns the owner of a folder; false if dir is not a folder.
 func folderOwner(dir string) (uid uint32, ok bool) {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() {
@@ -55,7 +55,7 @@ func folderOwner(dir string) (uid uint32, ok bool) {
 	return fileOwner(dir)
 }
 
-// fileOwner returns the user that a file, folder or link belongs to; false for none.
+// fileOwner returns the owner of a file, folder or link; false if there is none.
 func fileOwner(path string) (uid uint32, ok bool) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -68,15 +68,16 @@ func fileOwner(path string) (uid uint32, ok bool) {
 	return stat.Uid, true
 }
 
-// isOurs reports whether the folders of ranks belong to a user: the node's, or one of those that a
-// node of root's gives to ranks.
+// isOurs reports whether a user may own folders of ranks: the node's user, or a user that a node
+// that runs as root gives to ranks.
 func isOurs(uid uint32) bool {
 	self := os.Geteuid()
 	return int(uid) == self || self == 0 && uid >= firstUID && uid < firstUID+uids
 }
 
-// sweepPasses bounds how often endProcesses looks for processes that were started meanwhile, and
-// endLimit how long it waits for each to end: one in a driver's call can't be ended earlier.
+// sweepPasses bounds how often endProcesses searches for processes that were started meanwhile, and
+// endLimit how long it waits for each to end: a process in a driver's call can't be ended before it
+// returns.
 const (
 	sweepPasses = 10
 	endLimit    = 5 * time.Second
@@ -102,8 +103,8 @@ func endProcesses(belongs func(pid int) bool) {
 	}
 }
 
-// endProcess ends a process if it belongs to ranks, and reports whether it did. Its number can't
-// become another process's meanwhile.
+// endProcess ends a process if it belongs to ranks, and reports whether it did. If the number is
+// reused meanwhile, the new process is not ended.
 func endProcess(pid int, belongs func(pid int) bool) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -121,8 +122,8 @@ func endProcess(pid int, belongs func(pid int) bool) bool {
 	}
 }
 
-// belongs reports whether a process of a user works in a folder of ranks, or was started with the
-// socket there in its environment.
+// belongs reports whether a process is one of the owner's, and works in a folder of ranks or was
+// started with the socket there in its environment.
 func belongs(pid int, dir string, owner uint32) bool {
 	if uid, ok := userOf(pid); !ok || uid != owner {
 		return false

@@ -16,13 +16,13 @@ const (
 	// jobsPrefix precedes NODE/ID in the pool's table: the node writes its own jobs.
 	jobsPrefix = "jobs/"
 	maxRecord  = 400 << 10
-	// keptJobs is how many jobs of a node are kept after they have ended.
+	// keptJobs is the number of ended jobs that a node keeps.
 	keptJobs = 100
 )
 
 func keyOf(j *client.Job) string { return jobsPrefix + string(j.Node) + "/" + j.ID }
 
-// apply takes in a record of the table.
+// apply applies a record of the table to the view.
 func (m *Manager) apply(e state.Entry) (bool, error) {
 	if name, ok := strings.CutPrefix(e.Key, datasetsPrefix); ok {
 		return m.applyDataset(name, e)
@@ -79,7 +79,7 @@ func (m *Manager) write(ctx context.Context, j *client.Job) error {
 	return nil
 }
 
-// prune forgets the oldest jobs of this node that have ended.
+// prune deletes the oldest ended jobs of this node beyond keptJobs.
 func (m *Manager) prune(ctx context.Context) {
 	ended := 0
 	for _, j := range m.List() {

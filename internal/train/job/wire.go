@@ -37,7 +37,7 @@ const (
 type purpose struct {
 	Job     string `json:"job"`
 	Attempt int    `json:"attempt"`
-	// From is the number of the node that opens the stream, For what it is for: mesh.
+	// From is the number of the node that opens the stream, For the use of a mesh connection.
 	From int    `json:"from,omitempty"`
 	For  string `json:"for,omitempty"`
 }
@@ -50,7 +50,7 @@ type key struct {
 	attempt int
 }
 
-// A message of the run stream. One field is set.
+// A message is a message of the run stream. One field is set.
 type message struct {
 	// From the manager.
 	Start *start `json:"start,omitempty"`
@@ -65,14 +65,14 @@ type message struct {
 	Decided *ranks.Decision `json:"decided,omitempty"`
 }
 
-// A start has a node start ranks.
+// A start requests a node to start ranks.
 type start struct {
 	// World is the number of ranks; this node has Count from First on, PerDevice for each claim.
 	World     int `json:"world"`
 	First     int `json:"first"`
 	Count     int `json:"count"`
 	PerDevice int `json:"per_device"`
-	// Nodes are the job's nodes by number, Node is this one, Store the one with rank 0.
+	// Nodes are the job's nodes by number, Node is the receiver's number.
 	Nodes []outboard.NodeID `json:"nodes"`
 	Node  int               `json:"node"`
 	// Claims prove the leases of this node's devices.
@@ -83,13 +83,13 @@ type start struct {
 	Link   collective.Link   `json:"link"`
 	// Gradients says how sums are sent between nodes: compress.Parse.
 	Gradients string `json:"gradients,omitempty"`
-	// Threads and Offload are what each rank may use: launch.Resources.
+	// Threads and Offload are the resources that each rank may use: launch.Resources.
 	Threads string `json:"threads,omitempty"`
 	Offload string `json:"offload,omitempty"`
 	// Checkpoint and Data are the digests of manifests, "" for none.
 	Checkpoint string `json:"checkpoint,omitempty"`
 	Data       string `json:"data,omitempty"`
-	// Stream has the ranks read the dataset through the node instead of from a folder.
+	// Stream makes the ranks read the dataset through the node instead of from a folder.
 	Stream bool `json:"stream,omitempty"`
 }
 
@@ -133,7 +133,7 @@ type stop struct {
 // A started says that the ranks' processes run.
 type started struct{}
 
-// A line is what a rank has written.
+// A line is a line that a rank has written.
 type line struct {
 	Rank   int    `json:"rank"`
 	Stderr bool   `json:"stderr,omitempty"`
@@ -142,15 +142,15 @@ type line struct {
 
 // An exited says that all ranks of the node have ended.
 type exited struct {
-	// Rank failed first, with Status; -1: none.
+	// Rank is the rank that failed first, with Status; -1: none.
 	Rank   int    `json:"rank"`
 	Status int    `json:"status,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Killed says that the rank was killed from outside, within its limits.
 	Killed bool `json:"killed,omitempty"`
-	// AfterLoss says that another node's ranks had gone before that.
+	// AfterLoss says that another node's ranks had been lost before that.
 	AfterLoss bool `json:"after_loss,omitempty"`
-	// Sums counts what was compressed between this node and others.
+	// Sums counts the compressed sums between this node and others.
 	Sums compress.Stats `json:"sums,omitzero"`
 }
 

@@ -17,13 +17,13 @@ import (
 	"github.com/outboard-run/outboard/internal/sandbox"
 )
 
-// What a confined rank may read of its machine, and the devices that it may use.
+// The paths of its machine that a confined rank may read, and the devices that it may use.
 var (
 	systemPaths   = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/proc", "/sys", "/run/nvidia-persistenced"}
 	systemDevices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 )
 
-// Args are the arguments with which the helper process confines itself and becomes program.
+// Args returns the arguments with which the helper process confines itself and becomes program.
 func (c *Confinement) Args(program []string) []string {
 	args := []string{"--dir", c.Dir, "--files", c.Files}
 	for _, path := range c.Readable {
@@ -35,14 +35,14 @@ func (c *Confinement) Args(program []string) []string {
 	return append(append(args, "--"), program...)
 }
 
-// Confinement is how a rank's process isolates itself.
+// Confinement describes the isolation of a rank's process.
 type Confinement struct {
-	// Dir is the folder that the process may write to, Files the one in it that relative paths
-	// begin at, Readable are paths that it may read beside the system's.
+	// Dir is the folder that the process may write to, Files the folder in it at which relative
+	// paths begin. Readable are paths that it may read beside the system's.
 	Dir      string
 	Files    string
 	Readable []string
-	// OwnUser says that the process has a user of its own, which the node's files are closed to.
+	// OwnUser says that the process has a user of its own, who has no access to the node's files.
 	OwnUser bool
 }
 
@@ -76,7 +76,7 @@ func Confine(c Confinement, args []string) error {
 func (c *Confinement) rules() sandbox.Rules {
 	r := sandbox.Rules{Write: []string{c.Dir, "/dev/shm"}, Read: append(append([]string(nil), systemPaths...), c.Readable...), Network: true}
 	for _, pattern := range append(append([]string(nil), systemDevices...), sandbox.AcceleratorDevices...) {
-		found, _ := filepath.Glob(pattern) // A pattern of ours is well-formed.
+		found, _ := filepath.Glob(pattern) // The patterns are well-formed.
 		r.Devices = append(r.Devices, found...)
 	}
 	if info, err := os.Stat("/dev/shm"); err != nil || !info.IsDir() {

@@ -18,7 +18,7 @@ import (
 	"github.com/outboard-run/outboard/internal/proctree"
 )
 
-// A Job is the processes to run.
+// A Job describes the processes to run.
 type Job struct {
 	Path string
 	Args []string // with the program's name
@@ -29,20 +29,21 @@ type Job struct {
 	First int
 	// Dir is the ranks' working folder; "": that of this process.
 	Dir string
-	// UID and GID are the user and group that the ranks of a process of root's become; 0 keeps them.
+	// UID and GID are the user and group of the ranks of a process that runs as root; 0 keeps its
+	// own.
 	UID, GID uint32
 	// OwnSession starts each rank in a session of its own, without the terminal of this process: a
 	// rank could type into it (ioctl_tty(2), TIOCSTI).
 	OwnSession bool
-	// Emit gets the ranks' lines, one call at a time.
+	// Emit receives the ranks' lines, one call at a time.
 	Emit func(Line)
 	// Started, if not nil, is called with the process of each rank.
 	Started func(rank, pid int)
-	// Grace is how long ranks have to end after SIGTERM; 0: 3 s.
+	// Grace is the time that ranks have to end after SIGTERM; 0: 3 s.
 	Grace time.Duration
 }
 
-// A Failure says which rank failed first.
+// A Failure reports the rank that failed first.
 type Failure struct {
 	Rank   int
 	Status int // exit status, 128 + the signal that ended it
@@ -61,9 +62,10 @@ func (f *Failure) Error() string {
 
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Run runs the job until all ranks have ended. It returns a *Failure if one failed: the first,
-// after which the others were stopped. A rank that was killed counts before those that fail at the
-// same time, as they do when they lose it. When ctx ends Run stops all and returns ctx's error.
+// Run runs the job until all ranks have ended. It returns a *Failure if one failed: that of the
+// first, after which the others were stopped. A killed rank takes precedence over ranks that fail
+// at the same time, as they do when they lose it. When ctx ends Run stops all ranks and returns
+// ctx's error.
 func Run(ctx context.Context, j Job) error {
 	if j.Grace == 0 {
 		j.Grace = 3 * time.Second
@@ -97,19 +99,20 @@ func Run(ctx context.Context, j Job) error {
 func (j *Job) run(ctx context.Context, rank int, stdout, stderr *rankWriter) *Failure {
 	defer stdout.flush()
 	defer stderr.flush()
-	// The kernel ends the rank when the thread ends that started it, not the process: this thread
-	// belongs to the rank until the rank has ended.
+	// The kernel ends the rank when the thread that started it ends, not when the process does:
+	// this thread belongs to the rank until the rank has ended.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, j.Path)
 	cmd.Args, cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = j.Args, j.Environ(rank), j.Dir, stdout, stderr
-	// A group of its own: what the rank has started is signalled with it. It ends with us.
+	// The rank has its own process group, so that its children are signalled with it. It ends with
+	// this process.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !j.OwnSession, Setsid: j.OwnSession, Pdeathsig: syscall.SIGKILL}
 	if j.UID != 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: j.UID, Gid: j.GID}
 	}
 	var stops stopTime
-	stopped := false // for so long that the rank was sent SIGKILL
+	stopped := false // and so long ago that the rank was sent SIGKILL
 	cmd.Cancel = func() error {
 		stops.set()
 		return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
@@ -127,7 +130,7 @@ func (j *Job) run(ctx context.Context, rank int, stdout, stderr *rankWriter) *Fa
 		err = cmd.Wait()
 	}
 	if cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // What is left of the group, if anything is.
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // The rest of the group, if any.
 	}
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	switch {
@@ -141,7 +144,7 @@ func (j *Job) run(ctx context.Context, rank int, stdout, stderr *rankWriter) *Fa
 	return &Failure{Rank: rank, Status: 126, Err: err}
 }
 
-// A stopTime is when a rank was asked to end.
+// A stopTime is the time at which a rank was asked to end.
 type stopTime struct{ at atomic.Pointer[time.Time] }
 
 func (s *stopTime) set() {
@@ -149,7 +152,7 @@ func (s *stopTime) set() {
 	s.at.Store(&now)
 }
 
-// longerThan reports whether the rank was asked to end, so long ago.
+// longerThan reports whether the rank was asked to end, at least d ago.
 func (s *stopTime) longerThan(d time.Duration) bool {
 	at := s.at.Load()
 	return at != nil && time.Since(*at) >= d
@@ -158,8 +161,8 @@ func (s *stopTime) longerThan(d time.Duration) bool {
 // cldExited is the code of a child that has ended by itself (CLD_EXITED, waitid(2)).
 const cldExited = 1
 
-// awaitExit returns when a child process has ended, even if others hold its standard output, and
-// reports whether by a signal. The process stays for its parent to wait for.
+// awaitExit waits until a child process has ended, even if others hold its standard output, and
+// reports whether it ended by a signal. The process stays for its parent to wait for.
 func awaitExit(pid int) (signaled bool) {
 	for {
 		var info unix.Siginfo
@@ -170,8 +173,8 @@ func awaitExit(pid int) (signaled bool) {
 	}
 }
 
-// Descends reports whether a process is one of ranks, which are given by their processes, or has
-// been started by one: see proctree.Descends.
+// Descends reports whether a process is one of ranks, which are given by their process ids, or was
+// started by a rank: see proctree.Descends.
 func Descends(pid int, ranks []int) bool { return proctree.Descends(pid, ranks) }
 
 // status returns the exit status as a shell does.

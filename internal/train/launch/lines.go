@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// maxLine is how many bytes of a line are held until its end comes.
+// maxLine bounds the bytes of a line that are held until its end arrives.
 const maxLine = 64 << 10
 
-// A Line is what a rank has written, without the line's end.
+// A Line is a line that a rank has written, without its end.
 type Line struct {
 	Rank   int
 	Stderr bool
-	// Text belongs to the call that gets the line.
+	// Text is valid only during the call of Emit.
 	Text []byte
 }
 
@@ -26,7 +26,7 @@ func (l *lines) of(rank int, stderr bool) *rankWriter {
 	return &rankWriter{to: l, rank: rank, stderr: stderr}
 }
 
-// A rankWriter divides what a rank writes into lines.
+// A rankWriter divides the output of a rank into lines.
 type rankWriter struct {
 	to     *lines
 	rank   int

@@ -11,7 +11,7 @@ import (
 	"github.com/outboard-run/outboard/internal/train/tiers"
 )
 
-// Resources are what each rank may use of its node, as a job states them.
+// Resources are the resources of its node that each rank may use, as a job states them.
 type Resources struct {
 	// Threads is "", "auto" or a number: threads.Environ. Offload has the limits of saved tensors:
 	// tiers.ParseLimits.
@@ -41,7 +41,7 @@ func (r Resources) Environ(processors, ranks int) map[string]string {
 	return env
 }
 
-// CheckRoom returns an error if the file system of a folder has no room for the files of so many
+// CheckRoom returns an error if the file system of a folder has no room for the files of that many
 // ranks, or can't be asked.
 func (r Resources) CheckRoom(folder string, ranks int) error {
 	limits, err := tiers.ParseLimits(r.Offload)

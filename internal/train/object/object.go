@@ -1,8 +1,8 @@
 // Package object reads and writes the objects of a bucket of S3.
 //
 // It has the requests that Outboard needs (GET, HEAD, PUT and DELETE of whole objects, with
-// path-style URLs), signed by Signature Version 4. A client library was refused: minio-go brings ten modules
-// into the graph of every program that imports package fabric.
+// path-style URLs), signed by Signature Version 4. A client library was refused: minio-go brings
+// ten modules into the graph of every program that imports package fabric.
 package object
 
 import (
@@ -26,7 +26,7 @@ import (
 // Credentials sign requests. The zero value sends them without a signature.
 type Credentials struct {
 	Key, Secret string
-	// Token is that of temporary credentials, "" for none.
+	// Token is the token of temporary credentials, "" for none.
 	Token string
 }
 
@@ -40,7 +40,7 @@ type Options struct {
 	// Prefix precedes the names of objects.
 	Prefix      string
 	Credentials Credentials
-	// Client makes the requests; nil: one of its own.
+	// Client makes the requests; nil: a new one.
 	Client *http.Client
 }
 
@@ -55,15 +55,15 @@ type Bucket struct {
 
 const (
 	defaultRegion = "us-east-1"
-	// attempts bounds how often a request is made that fails by the server or the network; firstPause
-	// is the mean time before the second one, and doubles.
+	// attempts bounds the attempts of a request that fails by the server or the network; firstPause
+	// is the mean time before the second attempt, and doubles.
 	attempts   = 5
 	firstPause = 100 * time.Millisecond
 	// requestLimit bounds one attempt, maxText an error's text in bytes.
 	requestLimit = 5 * time.Minute
 	maxText      = 16 << 10
 	maxName      = 1024
-	// perHost is how many connections are kept to the server.
+	// perHost is the number of connections that are kept to the server.
 	perHost = 32
 )
 
@@ -149,8 +149,7 @@ func (b *Bucket) Put(ctx context.Context, name string, content []byte) error {
 	return err
 }
 
-// Get returns an object of at most limit bytes. Of one that is not there the error's kind is
-// NotFound.
+// Get returns an object of at most limit bytes. If there is none the error's kind is NotFound.
 func (b *Bucket) Get(ctx context.Context, name string, limit int64) ([]byte, error) {
 	return b.request(ctx, http.MethodGet, name, nil, limit)
 }
@@ -164,7 +163,7 @@ func (b *Bucket) Has(ctx context.Context, name string) (bool, error) {
 	return err == nil, err
 }
 
-// Delete removes an object; that there is none is no error.
+// Delete removes an object; a missing object is no error.
 func (b *Bucket) Delete(ctx context.Context, name string) error {
 	_, err := b.request(ctx, http.MethodDelete, name, nil, 0)
 	if outboard.KindOf(err) == outboard.NotFound {
@@ -250,7 +249,7 @@ func readContent(response *http.Response, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(response.Body, limit+1))
 }
 
-// refusal returns why the server does not carry out a request.
+// refusal returns the error by which the server refused a request.
 func (b *Bucket) refusal(name string, response *http.Response) error {
 	var text struct {
 		Code    string `xml:"Code"`

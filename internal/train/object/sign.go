@@ -66,7 +66,8 @@ func canonicalHeaders(r *http.Request) (names, lines string) {
 	return strings.Join(sorted, ";"), lines
 }
 
-// escapePath escapes all bytes of a path but slashes and those that RFC 3986 calls unreserved.
+// escapePath escapes all bytes of a path but slashes and the characters that RFC 3986 calls
+// unreserved.
 func escapePath(path string) string {
 	var b strings.Builder
 	for i := range len(path) {

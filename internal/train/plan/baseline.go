@@ -5,21 +5,21 @@ import (
 	"math"
 )
 
-// DataParallel returns the best plan of a single stage: what one gets without pipelines.
+// DataParallel returns the best plan of a single stage: the result without pipelines.
 func (j *Job) DataParallel(o Objective) (Plan, error) {
 	return j.undivided().bestOf(o, func(d division, device int) (Choice, bool) { return j.equal(1, d, device), true })
 }
 
 // EqualCuts returns the best plan with stages of the same number of layers, all on one kind of
-// device: what is chosen by hand.
+// device: the choice made by hand.
 func (j *Job) EqualCuts(o Objective, stages int) (Plan, error) {
 	return j.undivided().bestOf(o, func(d division, device int) (Choice, bool) {
 		return j.equal(min(stages, len(j.Layers)), d, device), true
 	})
 }
 
-// bestOf returns the best of the choices that are made for each division and kind of device, and
-// allowed.
+// bestOf returns the best plan of the choices that choose returns, and allows, for each division
+// and kind of device.
 func (j *Job) bestOf(o Objective, choose func(division, int) (Choice, bool)) (Plan, error) {
 	if err := j.Check(); err != nil {
 		return Plan{}, err
@@ -34,7 +34,7 @@ func (j *Job) bestOf(o Objective, choose func(division, int) (Choice, bool)) (Pl
 			}
 			p, err := j.Evaluate(c)
 			if err != nil {
-				continue // It doesn't fit; another one may.
+				continue // It doesn't fit; another choice may.
 			}
 			if v := o.value(p.Time, p.Cost); v < least {
 				best, least = p, v

@@ -2,16 +2,16 @@ package plan
 
 import "math"
 
-// bounds has lower bounds of what the layers before a cut add to a suffix, for one division of
-// the batch.
+// bounds holds lower bounds of the time and the price that the layers before a cut add to a suffix,
+// for one division of the batch.
 type bounds struct {
 	t *tables
 	// leastForward and leastBackward are the least times of all layers before a cut, longestForward
-	// and longestBackward those of the longest one: each on the device that is fastest for it.
+	// and longestBackward the times of the longest layer: each layer on the device that is fastest
+	// for it.
 	leastForward, leastBackward, longestForward, longestBackward []float64
-	// Both tables bound the stages before a cut by what one of them may take at most: whole is
-	// for all of its micro-batches and the reduction, last for its last backward pass and the
-	// reduction.
+	// Both tables limit the time of each stage before a cut: whole is for the time of all of its
+	// micro-batches and the reduction, last for that of its last backward pass and the reduction.
 	whole, last prefixes
 }
 
@@ -22,18 +22,18 @@ const (
 	rates  = 12
 )
 
-// prefixes has, for limits from 0 to most, the least that any division into stages of the layers
-// before a cut adds, if no stage takes more than the limit.
+// prefixes holds, for limits from 0 to most, the least price and time that any division into stages
+// of the layers before a cut adds, if no stage takes more than the limit.
 //
-// The least price of stages that together may take a time is a shortest path with a constraint.
+// The least price of stages with a bound on their total time is a shortest path with a constraint.
 // Its Lagrangian relaxation bounds it: for any rate, the least price + rate*time of a division,
 // less rate*the time that is allowed (Handler and Zang, Networks 10, 1980).
 type prefixes struct {
 	most  float64
 	rate  [rates]float64
-	rates int // 0 where prices do not matter
-	// mixed is the least price + rate*time, time the least time, by limit and cut; +Inf where
-	// there is no such division.
+	rates int // 0 if prices do not matter
+	// mixed is the least price + rate*time, time the least time, by limit and cut; +Inf if there is
+	// no such division.
 	mixed [rates][levels + 1][]float64
 	time  [levels + 1][]float64
 }
@@ -138,7 +138,7 @@ func (p *prefixes) fill(t *tables, level int, fits func(first, end, device int) 
 	}
 }
 
-// least is the least time of one micro-batch in a stage, with its sends in both directions.
+// least returns the least time of one micro-batch in a stage, with its sends in both directions.
 func (t *tables) least(first, end, device int) float64 {
 	d := &t.job.Devices[device]
 	takes := t.forward(first, end, device) + t.backward(first, end, device)
@@ -168,13 +168,13 @@ func (p *prefixes) at(cut int, limit, total float64) (price, time float64) {
 	return price, time
 }
 
-// bound is a lower bound of the objective's value of all choices that end with s and are better
-// than the best one of the search; +Inf if there are none.
+// bound returns a lower bound of the objective's value of all choices that end with s and are
+// better than the best one of the search; +Inf if there are none.
 func (b *bounds) bound(s suffix, of *search) float64 {
 	time, price := b.timeBound(s), s.price
 	for range 3 {
-		// A time above what the objective allows, or at which these devices cost too much,
-		// is of no use; that limits what a stage may take.
+		// A time above the objective's bound, or at which these devices cost too much, is of no
+		// use; that limits the time of a stage.
 		allowed := of.mostTime(price*float64(b.t.div.devices())) * (1 + 1e-12)
 		if time > allowed {
 			return math.Inf(1)
@@ -186,13 +186,13 @@ func (b *bounds) bound(s suffix, of *search) float64 {
 	return of.objective.value(time*rounding, time*price*float64(b.t.div.devices())*rounding)
 }
 
-// timeBound is a lower bound of the time of all choices that end with s.
+// timeBound returns a lower bound of the time of all choices that end with s.
 func (b *bounds) timeBound(s suffix) float64 {
 	forward := s.forwardSum + b.leastForward[s.at] + b.t.more()*max(s.forwardMax, b.longestForward[s.at])
 	return forward + max(s.end, b.backwardBound(s))
 }
 
-// backwardBound is a lower bound of the end of the first stage's backward pass.
+// backwardBound returns a lower bound of the end of the first stage's backward pass.
 func (b *bounds) backwardBound(s suffix) float64 {
 	return s.backwardSum + b.leastBackward[s.at] + b.t.more()*max(s.backwardMax, b.longestBackward[s.at])
 }
@@ -208,7 +208,8 @@ func (b *bounds) before(s suffix, allowed float64) (price, time float64) {
 	return max(price, price2), s.forwardSum + s.backwardSum + held + max(add, add2)
 }
 
-// mostTime is what a plan whose devices have a price may take at most to become the best one.
+// mostTime returns the longest time of a step with which a plan becomes the best one, if its
+// devices have that price.
 func (s *search) mostTime(price float64) float64 {
 	most := math.Inf(1)
 	if s.objective.MaxTime > 0 {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// A Choice is one way to run a job: what the planner decides.
+// A Choice is one way to run a job: the decisions of the planner.
 type Choice struct {
 	Stages     []Stage `json:"stages"`
 	Replicas   int     `json:"replicas"`
@@ -24,31 +24,33 @@ type Stage struct {
 	Device int `json:"device"`
 }
 
-// A Plan is a choice with what it is predicted to take. Times are seconds and a step.
+// A Plan is a choice with its predicted time, cost and memory. Times are those of a step, in
+// seconds.
 type Plan struct {
 	Choice
-	// Steps is the micro-batches that each replica accumulates in one step.
+	// Steps is the number of micro-batches that each replica accumulates in one step.
 	Steps int     `json:"microBatches"`
 	Time  float64 `json:"time"`
-	// Scheduled is the time by the order of the schedule, which is what a step is expected to take.
-	// The search minimises Time, which is GPipe's: of 1F1B with unequal stages it is a bound.
+	// Scheduled is the expected time of a step, by the order of the schedule. The search minimises
+	// Time, which is GPipe's: for 1F1B with unequal stages it is a bound.
 	Scheduled float64 `json:"scheduled"`
 	// Cost is in the unit of the devices' prices.
 	Cost float64 `json:"cost"`
-	// Gap is by how much of this plan's time or cost a better one may still lie below it: 0 where
-	// the search has excluded that there is a better one.
+	// Gap is the share of this plan's time or cost by which a better plan may still lie below it: 0
+	// if the search has excluded better plans.
 	Gap float64 `json:"gap"`
 	// Forward is the time until the last stage has the last micro-batch's output.
 	Forward float64 `json:"forward"`
-	// Memory is what each stage holds at most, in bytes.
+	// Memory is the most that each stage holds, in bytes.
 	Memory []float64 `json:"memory"`
 	// Sync is the time in which each stage's replicas sum their gradients.
 	Sync []float64 `json:"sync"`
-	// Sharding has the layers whose operators are divided, with Tensor devices.
+	// Sharding lists the layers whose operators are divided, with Tensor devices.
 	Sharding []LayerSharding `json:"sharding,omitempty"`
 }
 
-// Evaluate returns what the choice takes, or why it can't run. The job must have been checked.
+// Evaluate returns the plan of a choice, or an error if the choice can't run. The job must have
+// been checked.
 func (j *Job) Evaluate(c Choice) (Plan, error) {
 	div, err := j.division(c)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package plan chooses how a training step is divided over devices: contiguous cuts of the
-// layers into stages, a kind of device for each stage, replicas of the pipeline, devices that divide
-// the operators of a stage (tensor parallelism) and the size of micro-batches. It is pure: it neither
+// Package plan chooses how a training step is divided over devices: contiguous cuts of the layers
+// into stages, a kind of device for each stage, replicas of the pipeline, devices that divide the
+// operators of a stage (tensor parallelism) and the size of micro-batches. It is pure: it neither
 // measures nor starts anything.
 //
 // The model of a step's time is that of FuncPipe (POMACS 2022, arXiv 2204.13561, section 3.4);
-// docs/design/0013-training.md has the formula and what it leaves out.
+// docs/design/0013-training.md has the formula and its simplifications.
 package plan
 
 import (
@@ -14,11 +14,11 @@ import (
 	"github.com/outboard-run/outboard/internal/train/shard"
 )
 
-// MaxLayers is the most layers that the search cuts between. A job with more is merged first
-// (see Merge), as FuncPipe does.
+// MaxLayers is the largest number of layers that the search cuts between. A job with more is merged
+// first (see Merge), as FuncPipe does.
 const MaxLayers = 30
 
-// MaxDevices is the most kinds of device of a job.
+// MaxDevices bounds the kinds of device of a job.
 const MaxDevices = 16
 
 // A Layer is a part of the model that is never cut. Times are those measured on a device of
@@ -27,20 +27,21 @@ type Layer struct {
 	Name string `json:"name" yaml:"name"`
 	// Parameters is the size of the parameters.
 	Parameters float64 `json:"parameters" yaml:"parameters"`
-	// Output is what the next layer reads, per sample; the gradient that comes back has the
-	// same size.
+	// Output is the size of the next layer's input, per sample; the returning gradient has the same
+	// size.
 	Output float64 `json:"output" yaml:"output"`
-	// Stored is what stays in memory from the forward to the backward pass, per sample.
+	// Stored is the size of the data kept in memory from the forward to the backward pass, per
+	// sample.
 	Stored float64 `json:"stored" yaml:"stored"`
 	// Forward and Backward are the times of the two passes, per sample.
 	Forward  float64 `json:"forward" yaml:"forward"`
 	Backward float64 `json:"backward" yaml:"backward"`
 	// Launch is the time that each of the two passes takes per micro-batch, whatever its size.
 	Launch float64 `json:"launch,omitempty" yaml:"launch,omitempty"`
-	// Operators are what the layer computes, for tensor parallelism; the last one's result is the
-	// layer's output. The other members are their sums if none is set.
+	// Operators are the operators of the layer, for tensor parallelism; the result of the last one
+	// is the layer's output. The other members are their sums if none is set.
 	Operators []shard.Operator `json:"operators,omitempty" yaml:"operators,omitempty"`
-	// Parts are the layers that Merge made this one of, if one of them has operators.
+	// Parts are the layers that Merge joined into this one, if any of them has operators.
 	Parts []Layer `json:"-" yaml:"-"`
 }
 
@@ -51,13 +52,13 @@ type Device struct {
 	Speed float64 `json:"speed" yaml:"speed"`
 	// Memory is in bytes.
 	Memory float64 `json:"memory" yaml:"memory"`
-	// Bandwidth is that of the device's link in each direction, in bytes per second.
+	// Bandwidth is the bandwidth of the device's link in each direction, in bytes per second.
 	Bandwidth float64 `json:"bandwidth" yaml:"bandwidth"`
-	// Latency is that of a message over the link, in seconds.
+	// Latency is the latency of a message over the link, in seconds.
 	Latency float64 `json:"latency,omitempty" yaml:"latency,omitempty"`
 	// Price is per second and device.
 	Price float64 `json:"price,omitempty" yaml:"price,omitempty"`
-	// Count is how many there are, 0 for as many as one wants.
+	// Count is the number of devices, 0 if it is unlimited.
 	Count int `json:"count,omitempty" yaml:"count,omitempty"`
 	// Node is the number of devices of one node, which NodeBandwidth and NodeLatency link among
 	// each other; 0 if all links are alike. Bandwidth is then a device's share of its node's link
@@ -74,8 +75,8 @@ type Schedule string
 const (
 	// GPipe passes all micro-batches forward, then all backward: a stage holds all of them.
 	GPipe Schedule = "gpipe"
-	// OneForwardOneBackward alternates (PipeDream, SOSP 2019): a stage holds as many as there
-	// are stages from it to the end.
+	// OneForwardOneBackward alternates (PipeDream, SOSP 2019): a stage holds as many micro-batches
+	// as there are stages from it to the end.
 	OneForwardOneBackward Schedule = "1f1b"
 )
 
@@ -92,7 +93,7 @@ const (
 	PlainStore Reduction = "plain-store"
 )
 
-// A Job is what is to be planned.
+// A Job describes the training step to be planned.
 type Job struct {
 	Layers  []Layer  `json:"layers" yaml:"layers"`
 	Devices []Device `json:"devices" yaml:"devices"`
@@ -111,8 +112,8 @@ type Job struct {
 	Optimizer float64   `json:"optimizer" yaml:"optimizer"`
 	Schedule  Schedule  `json:"schedule,omitempty" yaml:"schedule,omitempty"`
 	Reduction Reduction `json:"reduction,omitempty" yaml:"reduction,omitempty"`
-	// Recompute lets a plan repeat a stage's forward pass instead of storing its
-	// activations, where that is better.
+	// Recompute lets a plan repeat a stage's forward pass instead of storing its activations, if
+	// that is better.
 	Recompute bool `json:"recompute,omitempty" yaml:"recompute,omitempty"`
 
 	// alike and divisionsOfLayers are made by divided. They are valid as long as the job is not
@@ -121,8 +122,8 @@ type Job struct {
 	divisionsOfLayers map[dividedKey]*dividedLayer
 }
 
-// Check returns why the job can't be planned, with the name of the field, or nil. It sets the
-// defaults of what is empty.
+// Check returns an error, with the name of the field, if the job can't be planned. It sets the
+// defaults of empty fields.
 func (j *Job) Check() error {
 	if j.Schedule == "" {
 		j.Schedule = OneForwardOneBackward
@@ -154,7 +155,7 @@ func (j *Job) checkLayers() error {
 	return nil
 }
 
-// maxNumber bounds what a job may say, so that sums and products of it stay finite.
+// maxNumber bounds the numbers of a job, so that their sums and products stay finite.
 const maxNumber = 1e30
 
 // maxCount bounds the devices of one kind.

@@ -6,8 +6,8 @@ import (
 )
 
 // Merge returns the layers as at most n: as long as there are more, the two neighbours with the
-// least work together become one. The second result has, for each merged layer, the index of the
-// first layer that is in it.
+// least total work become one. The second result has, for each merged layer, the index of the first
+// layer that is in it.
 func Merge(layers []Layer, n int) ([]Layer, []int) {
 	merged, first := slices.Clone(layers), make([]int, len(layers))
 	for i := range first {
@@ -58,7 +58,7 @@ func span(a, b string) string {
 	return first + ".." + b
 }
 
-// parts returns the layers that two ones were made of, nil if none has operators.
+// parts returns the layers of which two layers consist, nil if none has operators.
 func parts(a, b Layer) (all []Layer) {
 	divisible := false
 	for _, l := range []Layer{a, b} {

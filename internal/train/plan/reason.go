@@ -8,7 +8,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// reason says why nothing fits, and what would.
+// reason returns why no plan fits, and the remedy.
 func (j *Job) reason(o Objective) string {
 	most := slices.MaxFunc(j.Devices, func(a, b Device) int { return cmp.Compare(a.Memory, b.Memory) })
 	has := fmt.Sprintf("the largest device (%s) has %v", most.Name, outboard.Bytes(most.Memory))
@@ -26,8 +26,8 @@ func (j *Job) reason(o Objective) string {
 	}
 }
 
-// leastMemory returns the layer that needs the most bytes of a device, with the division of the batch
-// for which that is least: a stage of that layer alone, with one micro-batch.
+// leastMemory returns the layer that needs the most bytes of a device, with the division of the
+// batch for which that is least: a stage of that layer alone, with one micro-batch.
 func (j *Job) leastMemory() (layer int, need float64, least division) {
 	for _, d := range j.divisions() {
 		t := newTables(j, d, false)

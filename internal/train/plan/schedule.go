@@ -6,9 +6,9 @@ import "math"
 const maxActions = 1 << 20
 
 // scheduled returns the time of a step by the order in which stages pass micro-batches, with sends
-// that overlap computation and are one behind the other on each link. The closed form is that of
-// GPipe, and with stages of different length more than 1F1B takes: a stage whose neighbour is late
-// computes something else meanwhile.
+// that overlap computation and follow one another on each link. The closed form is that of GPipe,
+// which with stages of different length exceeds the time of 1F1B: a stage whose neighbour is late
+// computes another micro-batch meanwhile.
 func (t *tables) scheduled(stages []Stage, closedForm float64) float64 {
 	n := len(stages)
 	if t.job.Schedule != OneForwardOneBackward || n == 1 || 2*n*t.div.steps > maxActions {
@@ -40,18 +40,19 @@ type schedule struct {
 
 // A scheduledStage passes micro-batches forward and backward, in the order of 1F1B.
 type scheduledStage struct {
-	// receive is the time in which the stage before it sends it an input, and it sends that stage
-	// a gradient.
+	// receive is the time of sending it an input from the previous stage, or sending that stage a
+	// gradient.
 	forward, backward, receive, sync float64
-	// input and gradient are the times at which those of each micro-batch arrive, NaN until it is
-	// known; inputLink and gradientLink when the links that they come by are free.
+	// input and gradient are the arrival times of each micro-batch's input and gradient, NaN until
+	// they are known; inputLink and gradientLink are the times at which their links are free.
 	input, gradient         []float64
 	inputLink, gradientLink float64
 	done                    int // actions
 	now                     float64
 }
 
-// run executes the actions of all stages and returns when the last one ends, its reduction included.
+// run executes the actions of all stages and returns when the last one ends, its reduction
+// included.
 func (s *schedule) run() (end float64) {
 	for progress := true; progress; {
 		progress = false
@@ -85,7 +86,8 @@ func (s *schedule) action(stage int) (micro int, forward bool) {
 	}
 }
 
-// act executes the next action of a stage, and returns false if what it needs has not been sent.
+// act executes the next action of a stage, and returns false if its input or gradient has not been
+// sent.
 func (s *schedule) act(i int) bool {
 	stage := &s.stages[i]
 	micro, forward := s.action(i)

@@ -13,21 +13,21 @@ import (
 type Objective struct {
 	// Cheapest asks for the lowest cost instead of the shortest time.
 	Cheapest bool
-	// MaxTime and MaxCost bound the other one: seconds and price of a step, 0 for no bound.
+	// MaxTime and MaxCost bound the other quantity: seconds and price of a step, 0 for no bound.
 	MaxTime, MaxCost float64
 }
 
 // ErrNoPlan says that no choice fits the devices' memory and the objective's bounds.
 var ErrNoPlan = errors.New("no plan fits")
 
-// Best returns the optimal plan of a job with at most MaxLayers layers, or the best one found with
-// its gap where the search was too large to be finished.
+// Best returns the optimal plan of a job with at most MaxLayers layers, or the best plan found,
+// with its gap, if the search was too large to be finished.
 //
-// The search goes from the last layer to the first and keeps, at each cut, the suffixes that
-// no other one is at least as good as in everything (the Pareto set). Whatever is put before two
-// suffixes of one cut and device, the one that is better in all parts of the time stays the
-// better one, so the optimum is among what is kept. What can't become better than the best
-// plan so far, by a lower bound, is left out too.
+// The search goes from the last layer to the first and keeps, at each cut, the suffixes that no
+// other suffix equals or beats in all respects (the Pareto set). Of two suffixes of one cut and
+// device, the one that is better in all parts of the time stays better, whatever stages are put
+// before both, so the optimum is among the kept suffixes. Suffixes that, by a lower bound, can't
+// become better than the best plan so far are dropped, too.
 func (j *Job) Best(ctx context.Context, o Objective) (Plan, error) {
 	if err := j.Check(); err != nil {
 		return Plan{}, err
@@ -52,8 +52,8 @@ func (j *Job) Best(ctx context.Context, o Objective) (Plan, error) {
 	return p, err
 }
 
-// maxLabels bounds the search of one division of the batch. Searches for the shortest time need
-// a few thousand; one for the lowest cost under a deadline may need millions.
+// maxLabels bounds the search of one division of the batch. Searches for the shortest time need a
+// few thousand; a search for the lowest cost under a deadline may need millions.
 const maxLabels = 30_000
 
 // A search finds the best choice of a job.
@@ -62,10 +62,10 @@ type search struct {
 	objective Objective
 	best      *Choice
 	bestValue float64
-	// proven is a lower bound of the values of all choices that were not looked at, +Inf
-	// if all were looked at or excluded.
+	// proven is a lower bound of the values of all choices that were not examined, +Inf if all were
+	// examined or excluded.
 	proven float64
-	// made has the bounds of the divisions that were looked at: all passes use them.
+	// made has the bounds of the examined divisions, for all passes.
 	made map[boundsKey]*bounds
 }
 
@@ -83,11 +83,11 @@ func (s *search) bounds(d division, recompute bool) *bounds {
 	return s.made[k]
 }
 
-// priced says that the devices' prices matter.
+// priced reports whether the devices' prices matter.
 func (o Objective) priced() bool { return o.Cheapest || o.MaxCost > 0 }
 
-// all searches all divisions of the batch. With a width it keeps about that many suffixes at
-// each cut and device only: a quick first search whose result bounds the exact one.
+// all searches all divisions of the batch. With a width it keeps only about that many suffixes at
+// each cut and device: a quick first search whose result bounds the exact one.
 func (s *search) all(ctx context.Context, width int) error {
 	for _, d := range s.job.divisions() {
 		if !s.job.hasDevices(d.devices()) {
@@ -106,7 +106,7 @@ func (s *search) all(ctx context.Context, width int) error {
 	return ctx.Err()
 }
 
-// hasDevices reports whether there are so many devices of one kind: those of a stage.
+// hasDevices reports whether there are n devices of one kind, as a stage needs.
 func (j *Job) hasDevices(n int) bool {
 	return slices.ContainsFunc(j.Devices, func(d Device) bool { return d.Count == 0 || d.Count >= n })
 }
@@ -118,7 +118,7 @@ func (s *search) recomputes() []bool {
 	return []bool{false}
 }
 
-// value is what the objective minimises, +Inf where a bound is broken.
+// value returns the quantity that the objective minimises, +Inf if a bound is violated.
 func (o Objective) value(time, cost float64) float64 {
 	if (o.MaxTime > 0 && time > o.MaxTime) || (o.MaxCost > 0 && cost > o.MaxCost) {
 		return math.Inf(1)
@@ -160,7 +160,7 @@ func newBranch(s *search, d division, recompute bool, width int) *branch {
 	return b
 }
 
-// root is the suffix of no stage.
+// root returns the suffix without stages.
 func (b *branch) root() suffix { return suffix{at: len(b.job.Layers), device: -1} }
 
 // run extends the labels cut by cut, from the last layer to the first. It returns false if there
@@ -185,9 +185,9 @@ func (b *branch) run(ctx context.Context) (complete bool) {
 	return true
 }
 
-// narrow returns the labels to extend: all of them, or some width of them. These are the best by
-// time, by price, and by mixtures of both, since under a bound of time the cheapest suffixes are
-// those that leave too little of it for the rest.
+// narrow returns the labels to extend: all of them, or about width of them: the best by time, by
+// price, and by mixtures of both, since under a bound of time the cheapest suffixes leave too
+// little time for the rest.
 func (b *branch) narrow(open []int32) []int32 {
 	if b.width == 0 || len(open) <= b.width {
 		return open
@@ -234,8 +234,8 @@ func (b *branch) extend(l label, i int32) {
 	}
 }
 
-// growing says that a stage never needs less memory with more layers: not so where the input of
-// another layer is what is stored.
+// growing reports whether a stage never needs less memory with more layers. It may with
+// recomputation, which stores the input of another layer instead.
 func (b *branch) growing() bool { return !b.recompute }
 
 // finish makes a suffix of all layers the best choice, if it is better than the best one.
@@ -259,18 +259,18 @@ func (b *branch) finish(l label) {
 	b.search.best, b.search.bestValue = &c, v
 }
 
-// promising says whether a suffix may still become better than the best choice.
+// promising reports whether a suffix may still become better than the best choice.
 func (b *branch) promising(s suffix) bool {
 	return b.bound(s, b.search) < b.search.bestValue
 }
 
-// add keeps the label unless one that is kept dominates it, and drops those that it dominates.
+// add keeps the label unless a kept label dominates it, and drops the labels that it dominates.
 func (b *branch) add(l label) {
 	open := &b.open[l.at*len(b.job.Devices)+l.device]
 	kept := (*open)[:0]
 	for n, i := range *open {
 		if b.dominates(&b.labels[i], &l) {
-			// Nothing before it was dropped: l would dominate that, and i l.
+			// No label before i was dropped: l would dominate that label, and i dominates l.
 			if len(kept) == n {
 				return
 			}
@@ -287,8 +287,8 @@ func (b *branch) add(l label) {
 	*open = kept
 }
 
-// dominates says that, whatever stages are put before x and y, x makes the better plan or one
-// that is as good.
+// dominates reports whether, whatever stages are put before x and y, the plan of x is at least as
+// good.
 func (b *branch) dominates(x, y *label) bool {
 	if b.search.objective.priced() && x.price > y.price {
 		return false
@@ -299,19 +299,19 @@ func (b *branch) dominates(x, y *label) bool {
 	return b.neverSlower(&x.suffix, &y.suffix) && (!b.limited || b.usesNoMore(x, y))
 }
 
-// neverSlower says that x takes no longer than y whatever is put before both.
+// neverSlower reports whether x takes no longer than y, whatever stages are put before both.
 //
-// The stages before add the same to the sums of both, and a maximum that x exceeds y by is
-// exceeded by no more afterwards. So the forward passes differ by at most the difference of the
-// sums and of that of the maxima, and the ends of backward passes and reductions likewise; what
-// x loses in one it may win in the other.
+// The stages before add the same to the sums of both, and do not increase the amount by which a
+// maximum of x exceeds that of y. So the forward passes differ by at most the difference of the
+// sums plus that of the maxima, and the ends of backward passes and reductions likewise; x may make
+// up in one for its loss in the other.
 func (b *branch) neverSlower(x, y *suffix) bool {
 	forward := x.forwardSum - y.forwardSum + b.more()*max(0, x.forwardMax-y.forwardMax)
 	backward := x.backwardSum - y.backwardSum + b.more()*max(0, x.backwardMax-y.backwardMax)
 	end := x.end - max(y.end, b.backwardBound(*y)*(1-1e-12))
 	difference := forward + max(backward, end)
 	if difference == 0 {
-		// Without rounding: nothing of x is above y.
+		// The test without rounding: no part of x is above that of y.
 		return forward <= 0 && backward <= 0 && x.end <= y.end
 	}
 	return difference < -1e-12*(y.forwardSum+y.end)

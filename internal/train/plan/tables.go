@@ -1,21 +1,21 @@
 package plan
 
-// tables has the sums of a job for one division of its batch, so that the times of a stage are
+// tables holds the sums of a job for one division of its batch, so that the times of a stage are
 // differences of two entries.
 type tables struct {
 	job       *Job
 	div       division
 	recompute bool
-	// on has the sums for each kind of device. Without tensor parallelism all have the same.
+	// on has the sums for each kind of device. Without tensor parallelism all kinds share them.
 	on []*sums
 }
 
 // sums are sums over the layers before an index.
 type sums struct {
-	// forward and backward are the times of one micro-batch at speed 1, sent those in which a
-	// stage's devices exchange parts of tensors, forward and backward.
+	// forward and backward are the times of one micro-batch at speed 1, sentForward and
+	// sentBackward the times in which a stage's devices exchange parts of tensors.
 	forward, backward, sentForward, sentBackward []float64
-	// parameters and stored are bytes of a device, stored those of one micro-batch.
+	// parameters and stored are bytes of a device, stored for one micro-batch.
 	parameters, stored []float64
 	// reduction is the time in which a stage's devices sum the gradients of parameters that they
 	// all have, once a step.
@@ -57,19 +57,20 @@ func (t *tables) newSums(device int) *sums {
 	return s
 }
 
-// forward is the time of one micro-batch's forward pass through layers first to end-1 on a device.
+// forward returns the time of one micro-batch's forward pass through layers first to end-1 on a
+// device.
 func (t *tables) forward(first, end, device int) float64 {
 	s := t.on[device]
 	return (s.forward[end]-s.forward[first])/t.job.Devices[device].Speed + (s.sentForward[end] - s.sentForward[first])
 }
 
-// backward is that of the backward pass.
+// backward returns the time of the backward pass.
 func (t *tables) backward(first, end, device int) float64 {
 	s := t.on[device]
 	return (s.backward[end]-s.backward[first])/t.job.Devices[device].Speed + (s.sentBackward[end] - s.sentBackward[first])
 }
 
-// input is the bytes of one micro-batch that the layer reads: 0 for the first, whose data come
+// input returns the bytes of one micro-batch that the layer reads: 0 for the first, whose data come
 // from elsewhere.
 func (t *tables) input(layer int) float64 {
 	if layer == 0 {
@@ -78,8 +79,8 @@ func (t *tables) input(layer int) float64 {
 	return float64(t.div.micro) * t.job.Layers[layer-1].Output
 }
 
-// memory is what a device of the stage of layers first to end-1 holds at most; after is the number
-// of stages from it to the end, itself included.
+// memory returns the most bytes that a device of the stage of layers first to end-1 holds; after is
+// the number of stages from it to the end, itself included.
 func (t *tables) memory(first, end, after, device int) float64 {
 	held := t.div.steps
 	if t.job.Schedule == OneForwardOneBackward {
@@ -94,8 +95,8 @@ func (t *tables) memory(first, end, after, device int) float64 {
 	return (s.parameters[end]-s.parameters[first])*(1+t.job.Optimizer) + activations
 }
 
-// sync is the time in which a stage sums its gradients: over its replicas, and those of parameters
-// that all devices of a replica have.
+// sync returns the time in which a stage sums its gradients: over its replicas, and, for parameters
+// that all devices of a replica have, over these devices.
 func (t *tables) sync(first, end, device int) float64 {
 	d, s := &t.job.Devices[device], t.on[device]
 	inside := s.reduction[end] - s.reduction[first]
@@ -120,8 +121,9 @@ func (t *tables) sync(first, end, device int) float64 {
 	}
 }
 
-// send is the time of one micro-batch's output, or gradient, between the device before the layer
-// and the one that has it. Each device of a stage sends what it has to one of the next stage.
+// send returns the time of sending one micro-batch's output, or gradient, between the device before
+// the layer and the layer's device. Each device of a stage sends its part to a device of the next
+// stage.
 func (t *tables) send(layer, from, to int) float64 {
 	a, b := &t.job.Devices[from], &t.job.Devices[to]
 	active := t.div.devices()
@@ -162,7 +164,7 @@ func (t *tables) prepend(s suffix, first, device int) suffix {
 	return n
 }
 
-// more is the number of micro-batches after the first.
+// more returns the number of micro-batches after the first.
 func (t *tables) more() float64 { return float64(t.div.steps - 1) }
 
 func (t *tables) forwardTime(s suffix) float64 { return s.forwardSum + t.more()*s.forwardMax }

@@ -16,7 +16,7 @@ var memoryWeights = []int{0, 1, 100}
 // maxTensor bounds the devices of a stage's replica.
 const maxTensor = 1 << 12
 
-// MaxOperators is the most operators of all layers of a job.
+// MaxOperators bounds the operators of all layers of a job.
 const MaxOperators = 10_000
 
 // A LayerSharding says how the operators of a layer are divided over the devices of a stage.
@@ -32,15 +32,16 @@ type OperatorSharding struct {
 	Strategy string `json:"strategy"`
 }
 
-// devices is the number of devices of one stage.
+// devices returns the number of devices of one stage.
 func (d division) devices() int { return d.replicas * d.tensor }
 
-// link returns the bandwidth and latency between the devices of a group whose members are neighbours.
+// link returns the bandwidth and latency between the devices of a group whose members are
+// neighbours.
 func (d *Device) link(members int) (bandwidth, latency float64) {
 	if members <= d.Node {
 		return d.NodeBandwidth, d.NodeLatency
 	}
-	return d.shared(1), d.Latency // One ring that passes the nodes.
+	return d.shared(1), d.Latency // One ring connects the nodes.
 }
 
 // ring returns the bandwidth and latency between the replicas of a stage, each of which has tensor
@@ -52,8 +53,8 @@ func (d *Device) ring(replicas, tensor int) (bandwidth, latency float64) {
 	return d.shared(tensor), d.Latency
 }
 
-// shared returns the bandwidth of each device out of its node, when so many devices of a node send
-// at once: they share what its devices have together.
+// shared returns the bandwidth of each device out of its node, when that many devices of a node
+// send at once: they share the bandwidth of all its devices.
 func (d *Device) shared(active int) float64 {
 	if d.Node <= active {
 		return d.Bandwidth
@@ -61,8 +62,8 @@ func (d *Device) shared(active int) float64 {
 	return min(max(d.Bandwidth, d.NodeBandwidth), d.Bandwidth*float64(d.Node)/float64(active))
 }
 
-// A dividedLayer is what a layer takes on the devices of one stage: seconds of a micro-batch, at
-// speed 1 but for what is sent, and bytes of a device.
+// A dividedLayer holds the times and sizes of a layer on the devices of one stage: seconds of a
+// micro-batch, at speed 1 except for sends, and bytes of a device.
 type dividedLayer struct {
 	forward, backward, sentForward, sentBackward, parameters, stored, reduction float64
 	sharding                                                                    []LayerSharding
@@ -70,12 +71,12 @@ type dividedLayer struct {
 
 // dividedKey names a layer that is divided in one way.
 type dividedKey struct {
-	layer  int // the first one with the same operators
+	layer  int // the first layer with the same operators
 	device int
 	division
 }
 
-// divided returns what a layer takes with a division of the batch, on a kind of device.
+// divided returns the times and sizes of a layer with a division of the batch, on a kind of device.
 func (j *Job) divided(layer int, d division, device int) *dividedLayer {
 	if d.tensor == 1 {
 		whole := j.Layers[layer].whole(d.micro)
@@ -114,7 +115,7 @@ func (j *Job) firstLike(layer int) int {
 	return j.alike[layer]
 }
 
-// whole returns what a layer takes that is not divided.
+// whole returns the times and sizes of a layer that is not divided.
 func (l *Layer) whole(micro int) dividedLayer {
 	n := float64(micro)
 	return dividedLayer{
@@ -131,7 +132,7 @@ func (j *Job) shardingOf(layer int, d division, device int) []LayerSharding {
 	return all
 }
 
-// divide plans the shardings of a layer, part by part where it was merged from several.
+// divide plans the shardings of a layer, part by part if it was merged from several layers.
 func (j *Job) divide(layer int, d division, device int) *dividedLayer {
 	l := &j.Layers[layer]
 	parts := l.Parts
@@ -166,7 +167,7 @@ func (l *Layer) shape() []int {
 	return l.Operators[len(l.Operators)-1].Output
 }
 
-// inputShape returns the shape of what a layer reads, nil if it is not known.
+// inputShape returns the shape of a layer's input, nil if it is not known.
 func (j *Job) inputShape(layer int) []int {
 	if layer == 0 {
 		return nil
@@ -174,8 +175,8 @@ func (j *Job) inputShape(layer int) []int {
 	return j.Layers[layer-1].shape()
 }
 
-// dividePart plans the shardings of a layer that was not merged. Each device computes a layer that
-// has no operators, or too wide a graph of them.
+// dividePart plans the shardings of a layer that was not merged. If it has no operators, or too
+// wide a graph of them, each device computes all of it.
 func (j *Job) dividePart(l *Layer, input []int, d division, device int) dividedLayer {
 	kind := &j.Devices[device]
 	bandwidth, latency := kind.link(d.tensor)
@@ -200,8 +201,9 @@ func (j *Job) dividePart(l *Layer, input []int, d division, device int) dividedL
 	return result
 }
 
-// replicated returns what a layer takes that each device of a stage computes. A device has a summand
-// of the gradients, as of all replicated parameters: see package shard.
+// replicated returns the times and sizes of a layer that each device of a stage computes as a
+// whole. Each device has a summand of the gradients, as for all replicated parameters: see package
+// shard.
 func (l *Layer) replicated(d division, bandwidth float64) dividedLayer {
 	whole, n := l.whole(d.micro), float64(d.tensor)
 	whole.reduction = 2 * (n - 1) / n * l.Parameters / bandwidth
@@ -222,7 +224,7 @@ func (j *Job) graph(l *Layer, input []int, d division, kind *Device) *shard.Grap
 	return g
 }
 
-// checkTensor returns why the operators of layers can't be divided.
+// checkTensor returns an error if the operators of layers can't be divided.
 func (j *Job) checkTensor() error {
 	for _, n := range j.Tensor {
 		if n < 1 || n > maxTensor {
@@ -266,7 +268,7 @@ func (l *Layer) sumOperators(element float64) {
 	}
 }
 
-// checkNode returns why the links within a node are wrong.
+// checkNode returns an error if the links within a node are malformed.
 func (d *Device) checkNode() error {
 	if d.Node < 0 || d.Node > maxTensor || !(d.NodeLatency >= 0 && d.NodeLatency <= maxNumber) {
 		return errors.New("node must be from 0 to 4096 devices, nodeLatency 0 or more")

@@ -22,21 +22,22 @@ const (
 	maxLayers = 100_000
 )
 
-// A Profile is what was measured of rank 0. Times are medians over Passes.
+// A Profile holds the measurements of rank 0. Times are medians over Passes.
 type Profile struct {
 	Version int `json:"version"`
 	// Passes is the number of measured passes: from a call of the model to the next one.
 	Passes int    `json:"passes"`
 	Where  Where  `json:"where"`
 	Memory Memory `json:"memory"`
-	// Saved is of the last step whose saved tensors were moved; nil without `outboard train --offload`.
+	// Saved describes the last step whose saved tensors were moved; nil without `outboard train
+	// --offload`.
 	Saved *Saved `json:"saved"`
 	// Layers are in the order of the forward pass; times and sizes are those of a sample.
 	Layers []plan.Layer `json:"layers"`
 }
 
-// Where tells where the time of one pass goes, in seconds. Communication and loading may overlap
-// the other times.
+// Where divides the time of one pass, in seconds. Communication and loading may overlap the other
+// times.
 type Where struct {
 	Seconds       float64 `json:"seconds"` // the whole pass
 	Forward       float64 `json:"forward"`
@@ -48,23 +49,23 @@ type Where struct {
 	Waiting float64 `json:"waiting"`
 }
 
-// Other is the part of the pass that is neither of the model nor loading: the optimizer, and the
-// program's own work.
+// Other returns the part of the pass that belongs neither to the model nor to loading: the
+// optimizer, and the program's own work.
 func (w Where) Other() float64 { return max(0, w.Seconds-w.Forward-w.Backward-w.Loading) }
 
-// Saved is what a step saved for its backward pass, in bytes.
+// Saved describes the tensors that a step saved for its backward pass, in bytes.
 type Saved struct {
 	Tensors int     `json:"tensors"`
 	Bytes   float64 `json:"bytes"`
-	// Peak is the most on the device, Host and Disk are what was moved there.
+	// Peak is the most bytes on the device, Host and Disk are the bytes moved there.
 	Peak float64 `json:"peak"`
 	Host float64 `json:"host"`
 	Disk float64 `json:"disk"`
 }
 
-// Memory is in bytes.
+// Memory is the memory of the program, in bytes.
 type Memory struct {
-	// Peak is the most that the process has had resident.
+	// Peak is the largest resident size of the process.
 	Peak       float64 `json:"peak"`
 	Parameters float64 `json:"parameters"`
 }

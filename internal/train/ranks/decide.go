@@ -7,7 +7,7 @@ import (
 	"github.com/outboard-run/outboard/internal/train/tiers"
 )
 
-// maxMeasured bounds what a rank has measured for one decision, in bytes.
+// maxMeasured bounds the measurements of a rank for one decision, in bytes.
 const maxMeasured = 4 << 20
 
 // decided is the reply to a decide request: the bytes of the decision in the file of the request.
@@ -15,8 +15,8 @@ type decided struct {
 	Bytes int `json:"bytes"`
 }
 
-// decide makes a decision of the node for one rank. The file of the request has what the rank has
-// measured, as JSON, and then the decision.
+// decide makes a decision of the node for one rank. The file of the request has the rank's
+// measurements, as JSON, which the decision replaces.
 func (m *member) decide(msg *ipc.Message, r *request) error {
 	const op = "decide"
 	f := msg.File()
@@ -41,7 +41,7 @@ func (m *member) decide(msg *ipc.Message, r *request) error {
 		return outboard.Errorf(outboard.Exhausted, op, "%d bytes for an answer of %d", len(memory), len(answer))
 	}
 	copy(memory, answer)
-	// The rank does not wait until people are told.
+	// The rank does not wait for the report to people.
 	err = m.conn.Reply(msg, decided{Bytes: len(answer)}, nil)
 	if m.server.opts.Decided != nil {
 		m.server.opts.Decided(Decision{Rank: r.Rank, Subject: r.Subject, Text: description})
@@ -49,15 +49,16 @@ func (m *member) decide(msg *ipc.Message, r *request) error {
 	return err
 }
 
-// A Decision describes for people what the node has decided for one rank. A later one about the
-// same subject replaces it.
+// A Decision describes, for people, a decision of the node for one rank. A later one about the same
+// subject replaces it.
 type Decision struct {
 	Rank    int    `json:"rank"`
 	Subject string `json:"subject"`
 	Text    string `json:"text"`
 }
 
-// The subjects: where saved tensors lie in the tiers of memory, and the number of a rank's threads.
+// The subjects: the placement of saved tensors in the tiers of memory, and the number of a rank's
+// threads.
 const (
 	SubjectMemory  = "memory"
 	SubjectThreads = "threads"
@@ -66,8 +67,8 @@ const (
 // IsSubject reports whether a server decides about a subject.
 func IsSubject(subject string) bool { return subject == SubjectMemory || subject == SubjectThreads }
 
-// decision decides about a subject. Only one decision is made at a time, so that ranks can't take
-// more than one processor by asking.
+// decision decides about a subject. Only one decision is made at a time, so that the requests of
+// ranks can't occupy more than one processor.
 func (s *Server) decision(subject string, measured []byte) (answer []byte, description string, err error) {
 	s.deciding.Lock()
 	defer s.deciding.Unlock()

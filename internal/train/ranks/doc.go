@@ -14,9 +14,9 @@
 //	read  {name, at, offset, bytes, next}     of the job's dataset, without or after join
 //	checkpoint {number}                       instead of join; with a file: the state after a step
 //	decide {subject, rank, bytes}             without or after join; with a file that is shared
-//	                                          memory: what the rank has measured, as JSON. The reply
+//	                                          memory: the rank's measurements, as JSON. The reply
 //	                                          says how many bytes of a decision replace it
-//	receive {peer, tag, offset, bytes}        the reply comes when the bytes are there
+//	receive {peer, tag, offset, bytes}        the reply comes when the bytes have arrived
 //
 // Memory is a memfd that can't change its size; offset is where the buffer begins in it. A
 // rank whose connection ends, and ranks that disagree about a call, end the calls of the whole

@@ -10,19 +10,19 @@ import (
 	"github.com/outboard-run/outboard/internal/train/collective"
 )
 
-// A group is ranks that make the same calls in the same order.
+// A group is a set of ranks that make the same calls in the same order.
 type group struct {
 	size   int
 	locals int // ranks of this node
-	// remote is the part on other nodes, nil for none; ready is closed when it is connected, or
-	// the group has failed before.
+	// remote is the part on other nodes, nil for none; ready is closed when it is connected, or the
+	// group has failed before that.
 	remote *remote
 	ready  chan struct{}
 	held   *heldMemory // of all groups of the job
 
 	mu      sync.Mutex
 	members []*member // by rank; nil: has not joined
-	running int       // rounds and messages that the other nodes are being asked for
+	running int       // rounds and messages in progress with other nodes
 	left    int       // members that have left
 	number  []uint64  // calls that each rank has made
 	waiting map[uint64]*round
@@ -49,7 +49,7 @@ type post struct {
 // An address names messages from a rank to another.
 type address struct{ from, to, tag int }
 
-// A letter is one side of a message that waits for the other.
+// A letter is one side of a message that waits for the other side.
 type letter struct {
 	member  *member // nil: it came from another node
 	request *ipc.Message
@@ -90,7 +90,8 @@ func (g *group) join(rank, size int, m *member) error {
 	return g.failed
 }
 
-// leave says that a rank's process has ended its connection. It returns whether all have left.
+// leave records that a rank's process has ended its connection, and reports whether all ranks of
+// this node have left.
 func (g *group) leave(rank int) (empty bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -132,7 +133,7 @@ func (g *group) fail(err error) {
 	}
 }
 
-// call adds a rank's part. The last one carries the call out and answers all.
+// call adds a rank's part of a call. That of the last rank executes the call and answers all ranks.
 func (g *group) call(rank int, p *post) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -205,7 +206,7 @@ func (r *round) reply(err error) {
 
 func (p *post) reply(err error) { p.member.reply(p.request, err) }
 
-// reply answers a rank of this node; a message from another node has nobody to answer.
+// reply answers a rank of this node; a message from another node needs no answer.
 func (l *letter) reply(err error) {
 	if l.member != nil {
 		l.member.reply(l.request, err)
@@ -215,7 +216,7 @@ func (l *letter) reply(err error) {
 	}
 }
 
-// disagree ends the group where a rank's call is not that of another one.
+// disagree ends the group if a rank's call differs from that of another rank.
 func (g *group) disagree(number uint64, r *round, rank int) error {
 	for other, p := range r.posts {
 		if p == nil || other == rank {
@@ -235,7 +236,8 @@ func (g *group) disagree(number uint64, r *round, rank int) error {
 // maxLetters bounds the messages of a group that wait for their other side.
 const maxLetters = 4096
 
-// exchange matches a message with its other side, in order, and copies it when both are there.
+// exchange matches a message with its other side, in order, and copies it once both sides are
+// present.
 func (g *group) exchange(a address, l *letter) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,17 +14,17 @@ import (
 )
 
 // Messages between the servers of two nodes, little-endian: from and to (ranks of the group, 4
-// bytes each), tag (8 bytes), length (8 bytes), and so many bytes. One whose from is leftMark says
-// that the ranks of the sending node have left the group, after as many calls as tag says.
+// bytes each), tag (8 bytes), length (8 bytes), and that many bytes. A message whose from is
+// leftMark says that the ranks of the sending node have left the group, after tag calls.
 const (
 	letterHead = 24
 	leftMark   = 1<<32 - 1
-	// maxLetter bounds a message, and maxHeld what messages of one node may hold in memory that
-	// nobody has received yet: the node's next messages wait.
+	// maxLetter bounds a message, and maxHeld the memory of one node's messages that no rank has
+	// received yet: further messages of the node wait.
 	maxLetter = 1 << 30
 	maxHeld   = 1 << 30
-	// maxServerHeld bounds what the mailboxes of a server hold together: a job chooses how many groups
-	// it has, and what it sends lies in the memory of this node, not of its ranks.
+	// maxServerHeld bounds the memory of all mailboxes of a server: a job chooses how many groups
+	// it has, and its messages lie in the memory of this node, not of its ranks.
 	maxServerHeld = 4 << 30
 )
 
@@ -40,7 +40,8 @@ type mailbox struct {
 	notFull sync.Cond
 	held    int // bytes that arrived and that no rank has received
 
-	// left says that the other node's ranks have left, after so many calls; under the group's lock.
+	// left says that the other node's ranks have left, and calls after how many calls; the group's
+	// lock guards both.
 	left  bool
 	calls uint64
 }
@@ -62,7 +63,7 @@ func newMailbox(conn net.Conn, all *atomic.Int64) *mailbox {
 func (m *mailbox) close() {
 	m.once.Do(func() {
 		close(m.done)
-		_ = m.conn.Close() // What waits for it ends.
+		_ = m.conn.Close() // This ends pending reads and writes.
 		m.release(maxHeld + maxLetter)
 	})
 }
@@ -117,14 +118,14 @@ func (m *mailbox) writeOne(w *bufio.Writer, o *outgoing) error {
 	return w.Flush()
 }
 
-// An incoming is a message as its head says.
+// An incoming is a received message.
 type incoming struct {
 	from, to uint32
 	tag      uint64
 	buf      []byte
 }
 
-// read reads the next message. It waits while too much is held.
+// read reads the next message. It waits while the mailbox holds too many bytes.
 func (m *mailbox) read(in *bufio.Reader) (incoming, error) {
 	var head [letterHead]byte
 	if _, err := io.ReadFull(in, head[:]); err != nil {
@@ -145,7 +146,7 @@ func (m *mailbox) read(in *bufio.Reader) (incoming, error) {
 	return i, err
 }
 
-// reserve counts a message of so many bytes, once those before it leave it memory.
+// reserve counts a message of n bytes, once the held messages leave room for it.
 func (m *mailbox) reserve(n int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -165,7 +166,8 @@ func (m *mailbox) reserve(n int) error {
 	return nil
 }
 
-// release says that a rank has received a message of so many bytes; more than are held are all.
+// release uncounts a message of n bytes that a rank has received; if fewer are held, it uncounts
+// all.
 func (m *mailbox) release(n int) {
 	m.mu.Lock()
 	n = min(n, m.held)

@@ -15,7 +15,7 @@ import (
 const connectLimit = 10 * time.Minute
 
 // maxRounds bounds the calls of a group that wait for other nodes. A rank waits for its call, or
-// has a few under way.
+// has a few in progress.
 const maxRounds = 1024
 
 // serveRemote connects a group to other nodes, and makes its calls with them until it ends.
@@ -71,7 +71,7 @@ func (g *group) makeCalls(life context.Context, failed func(error)) {
 	}
 }
 
-// endRemote fails the group, and the calls that nobody makes any more.
+// endRemote fails the group, and the calls that are still queued.
 func (g *group) endRemote(err error, failed func(error)) {
 	g.mu.Lock()
 	if g.failed == nil {
@@ -123,7 +123,7 @@ func (g *group) finish(r *round, err error) {
 	}
 }
 
-// nameLoss gives an error of the group of nodes a kind.
+// nameLoss returns an error of the group of nodes with a kind.
 func (g *group) nameLoss(err error) error {
 	if _, ok := errors.AsType[*outboard.Error](err); ok {
 		return err
@@ -134,7 +134,7 @@ func (g *group) nameLoss(err error) error {
 	return outboard.Errorf(outboard.Unreachable, "", "%w", err)
 }
 
-// enqueue has a round made with the other nodes. g.mu is held.
+// enqueue queues a round that is made with the other nodes. g.mu is held.
 func (g *group) enqueue(r *round) error {
 	g.remote.calls++
 	if err := g.afterLeave(g.remote.calls); err != nil {
@@ -173,7 +173,7 @@ func (g *group) afterLeave(number uint64) error {
 	return nil
 }
 
-// announceLeft has the other nodes know that no rank of this one makes further calls. g.mu is held.
+// announceLeft tells the other nodes that no rank of this node makes further calls. g.mu is held.
 func (g *group) announceLeft() {
 	select {
 	case <-g.ready:
@@ -210,7 +210,8 @@ func (g *group) sendAway(a address, l *letter) error {
 	return nil
 }
 
-// receiveMail matches the messages of another node with their receivers until the mailbox is closed.
+// receiveMail matches the messages of another node with their receivers until the mailbox is
+// closed.
 func (s *Server) receiveMail(g *group, index int) {
 	m := g.remote.mail[index]
 	in := bufio.NewReaderSize(m.conn, 64<<10)
@@ -223,12 +224,12 @@ func (s *Server) receiveMail(g *group, index int) {
 			continue
 		}
 		g.mu.Lock()
-		// The group of nodes ends with the same connection, and knows why.
+		// The loss of the connection also ends the group of nodes, which reports the cause.
 		if _, ok := errors.AsType[*mailError](err); ok && g.failed == nil {
 			s.reportFailure(err)
 			g.fail(g.nameLoss(err))
 		}
-		m.close() // Under the lock: no message is posted behind its back.
+		m.close() // Under the lock, so that no message is posted meanwhile.
 		g.mu.Unlock()
 		return
 	}
@@ -247,8 +248,8 @@ func (g *group) deliver(index int, i *incoming) error {
 	return g.exchange(address{from: int(i.from), to: int(i.to), tag: int(i.tag)}, l)
 }
 
-// noteLeft notes that the ranks of another node have left after so many calls, and fails the group
-// if a call is under way that they will not make.
+// noteLeft records that the ranks of another node have left after that many calls, and fails the
+// group if they will not make a running call.
 func (g *group) noteLeft(m *mailbox, calls uint64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -261,7 +262,8 @@ func (g *group) noteLeft(m *mailbox, calls uint64) error {
 	return g.failAbandoned()
 }
 
-// failAbandoned fails the group if a rank waits for a message of ranks that have left. g.mu is held.
+// failAbandoned fails the group if a rank waits for a message of ranks that have left. g.mu is
+// held.
 func (g *group) failAbandoned() error {
 	for a, letters := range g.mail {
 		if m := g.remote.mail[g.remote.home[a.from]]; m != nil && m.left && letters[0].receive {

@@ -24,7 +24,7 @@ type Mesh interface {
 
 // remote is the part of a group that is on other nodes.
 type remote struct {
-	nodes  []int // that have ranks of the group, in the order of their first ranks
+	nodes  []int // the nodes with ranks of the group, in the order of their first ranks
 	self   int   // index of this server in nodes
 	home   []int // by rank: index in nodes
 	first  []int // by index in nodes: its first rank
@@ -70,18 +70,19 @@ func (r *remote) localRanks() (n int) {
 	return n
 }
 
-// heldMemory counts what the groups of a job hold in the memory of this node, beside the ranks' own.
+// heldMemory counts the memory of this node that the groups of a job hold, beside the ranks' own.
 type heldMemory struct {
 	letters   atomic.Int64 // bytes of messages of other nodes that no rank has received
 	requests  atomic.Int64 // bytes of calls and messages that wait for other ranks
 	residuals compress.Held
 }
 
-// A rank may make calls that no other one makes: what they hold is bounded for the groups of a job
-// together.
+// A rank may make calls that no other rank makes: the memory that they hold is bounded for all
+// groups of a job together.
 const (
 	maxRequests = 64 << 20
-	// requestBytes is what a request holds while it waits, and pointerBytes its group for each rank.
+	// requestBytes is the memory that a waiting request holds, and pointerBytes that of its group
+	// for each rank.
 	requestBytes = 512
 	pointerBytes = 8
 )
@@ -128,7 +129,8 @@ func (r *remote) connect(ctx context.Context, mesh Mesh, name string, o *Options
 	return nil
 }
 
-// storeOf returns the store of a group. Its name is the program's own choice, and so is hashed.
+// storeOf returns the store of a group. The program chooses the group's name, so the name is
+// hashed.
 func storeOf(name string, s collective.Store) collective.Store {
 	sum := sha256.Sum256([]byte(name))
 	s.Prefix += hex.EncodeToString(sum[:8]) + "/"
@@ -137,7 +139,7 @@ func storeOf(name string, s collective.Store) collective.Store {
 
 func (r *remote) close() {
 	if r.group != nil {
-		_ = r.group.Close() // It has no errors.
+		_ = r.group.Close() // It never fails.
 	}
 	r.closeMail()
 }
@@ -150,8 +152,8 @@ func (r *remote) closeMail() {
 	}
 }
 
-// perform makes the call of all ranks; bufs has the buffers of this node's, by rank, and key names
-// the program's buffer.
+// perform makes the call of all ranks; bufs has the buffers of this node's ranks, by rank, and key
+// names the program's buffer.
 func (r *remote) perform(c collective.Call, bufs [][]byte, key uint64) error {
 	var err error
 	switch {
@@ -279,7 +281,7 @@ func (r *remote) exchange(c collective.Call, bufs [][]byte) error {
 	return nil
 }
 
-// describeLoss names the ranks of a node that has gone.
+// describeLoss returns an error that names the ranks of a lost node.
 func (r *remote) describeLoss(index int, what string) error {
 	var ranks []int
 	for rank, i := range r.home {

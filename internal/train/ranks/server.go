@@ -20,32 +20,32 @@ import (
 const (
 	maxRanks  = 4096 // of a group
 	maxGroups = 1024
-	// maxRemoteGroups bounds the groups over several nodes that a job makes at all: what they hold
-	// stays until the job ends, since other nodes may still need it.
+	// maxRemoteGroups bounds the groups over several nodes that a job makes in total: their memory
+	// is held until the job ends, since other nodes may still need it.
 	maxRemoteGroups = 4 * maxGroups
 	// maxRequest bounds a message of a rank in bytes.
 	maxRequest = 16 << 10
 )
 
-// Options of a Server; the zero value is that of a job on one node.
+// Options configures a Server; the zero value is for a job on one node.
 type Options struct {
 	Log *slog.Logger
-	// Mesh connects the servers of the job's nodes, of which this one has the number Node. Nil:
-	// there are no others.
+	// Mesh connects the servers of the job's nodes, of which this one has the number Node; nil:
+	// there are no other nodes.
 	Mesh Mesh
 	Node int
 	// Link is the slowest link between the nodes: all servers of the job have the same.
 	Link collective.Link
 	// Gradients says how sums are sent between nodes: all servers of the job have the same.
 	Gradients compress.Spec
-	// Store is the object store of sums that go through one; each group has a prefix of its own
-	// behind that of Store.
+	// Store is the object store through which sums may travel; each group has its own prefix behind
+	// that of Store.
 	Store collective.Store
-	// Checkpoint, if not nil, keeps the file of a checkpoint; its size does not matter to the
-	// caller. It returns when the checkpoint counts.
+	// Checkpoint, if not nil, stores the file of a checkpoint, of any size, and returns when the
+	// checkpoint counts.
 	Checkpoint func(ctx context.Context, f *os.File, number int) error
-	// Read, if not nil, copies bytes of a file of the job's dataset into buf; next are the files that
-	// the rank reads after it.
+	// Read, if not nil, copies bytes of a file of the job's dataset into buf; next are the files
+	// that the rank reads after it.
 	Read func(ctx context.Context, name string, at int64, buf []byte, next []string) error
 	// Decided, if not nil, is called with each decision that the server makes for a rank.
 	Decided func(Decision)
@@ -63,14 +63,14 @@ type Server struct {
 	done     chan struct{}
 	held     heldMemory
 	deciding sync.Mutex    // held while a decision for a rank is made
-	reads    chan struct{} // has a value for each read that is carried out
+	reads    chan struct{} // has a value for each running read
 
 	mu     sync.Mutex
 	groups map[string]*group
 	// sums are the reducers of all groups with a remote part.
 	sums []*compress.Reducer
-	// closing are the groups with a remote part: other nodes may still need what this one has
-	// sent after its own ranks have left.
+	// closing are the groups with a remote part: other nodes may still need data that this node has
+	// sent, after its own ranks have left.
 	closing []*remote
 }
 
@@ -105,7 +105,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Sums returns what was compressed between nodes until now.
+// Sums returns the counts of the sums compressed between nodes so far.
 func (s *Server) Sums() (all compress.Stats) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +132,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) {
 	conn.Serve(m.handle)
 }
 
-// group returns the group of a name, made by the first rank that joins it.
+// group returns the group with a name, and creates it for the first rank that joins.
 func (s *Server) group(name string, size int, nodes []int) (*group, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,10 +182,10 @@ type member struct {
 	name   string          // of the group
 	group  *group          // nil before join
 	rank   int
-	// memory is the rank's, and past are mappings that calls under way may still use.
+	// memory is the rank's memory, and past are earlier mappings that running calls may still use.
 	memory []byte
 	past   [][]byte
-	// busy counts what other nodes, or the store of the dataset, are being asked for with this rank's
+	// busy counts the operations of other nodes, or of the dataset's store, that use this rank's
 	// memory, and reading the reads among them.
 	busy    sync.WaitGroup
 	reading atomic.Int32
@@ -199,7 +199,7 @@ func (m *member) leave() {
 		m.server.remove(m.name)
 	}
 	m.busy.Wait()
-	// Nothing is under way with this member any more.
+	// No operation uses the member's memory any more.
 	for _, b := range append(m.past, m.memory) {
 		if b != nil {
 			_ = unix.Munmap(b)
@@ -207,7 +207,7 @@ func (m *member) leave() {
 	}
 }
 
-// request has the members of all requests.
+// request has the fields of all requests.
 type request struct {
 	Group  string `json:"group"`
 	Rank   int    `json:"rank"`
@@ -235,7 +235,7 @@ type request struct {
 	Subject string `json:"subject"`
 }
 
-// handle carries out a request. Requests that wait for other ranks are answered later.
+// handle executes a request. Requests that wait for other ranks are answered later.
 func (m *member) handle(msg *ipc.Message) {
 	defer msg.Close()
 	if err := m.perform(msg); err != nil {
@@ -298,7 +298,7 @@ func (m *member) join(msg *ipc.Message, r *request) error {
 	return nil
 }
 
-// checkpoint keeps the file that comes with a request, and answers when that is done.
+// checkpoint stores the file that comes with a request, and answers when it is stored.
 func (m *member) checkpoint(msg *ipc.Message, number int) error {
 	f := msg.File()
 	keep := m.server.opts.Checkpoint
@@ -321,14 +321,15 @@ func (m *member) checkpoint(msg *ipc.Message, number int) error {
 	return nil
 }
 
-// maxReads bounds the reads of a connection that are under way, and maxServerReads those of all
-// connections that are carried out at once: each holds a chunk of the dataset in the node's memory.
+// maxReads bounds the pending reads of a connection, and maxServerReads the reads of all
+// connections that run at once: each holds a chunk of the dataset in the node's memory.
 const (
 	maxReads       = 16
 	maxServerReads = 64
 )
 
-// read copies bytes of the job's dataset into the rank's memory, and answers when they are there.
+// read copies bytes of the job's dataset into the rank's memory, and answers when they have
+// arrived.
 func (m *member) read(msg *ipc.Message, r *request) error {
 	const op = "read the dataset"
 	if err := m.replaceMemory(msg); err != nil {
@@ -369,7 +370,7 @@ func (r *request) held() int64 {
 	return int64(n)
 }
 
-// readWhenFree carries out a read when few enough others are.
+// readWhenFree runs a read once fewer than maxServerReads others run.
 func (m *member) readWhenFree(read func() error) error {
 	select {
 	case m.server.reads <- struct{}{}:
@@ -380,7 +381,7 @@ func (m *member) readWhenFree(read func() error) error {
 	return read()
 }
 
-// maxPast is how often a rank may replace its memory.
+// maxPast bounds how often a rank may replace its memory.
 const maxPast = 64
 
 // replaceMemory maps the memory that comes with a request, if one does.
@@ -418,7 +419,8 @@ func (m *member) call(msg *ipc.Message, r *request) error {
 	return m.group.call(m.rank, &post{member: m, request: pending(msg), call: c, buf: buf, key: r.Buffer})
 }
 
-// pending returns what a reply needs of a request: the rest of it is not kept while it waits.
+// pending returns the parts of a request that a reply needs: the rest is not kept while the request
+// waits.
 func pending(msg *ipc.Message) *ipc.Message {
 	return &ipc.Message{Header: ipc.Header{Type: msg.Type, ID: msg.ID}}
 }

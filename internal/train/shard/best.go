@@ -13,7 +13,7 @@ const maxStates = 20_000
 // ErrTooWide says that too many outputs of a graph are needed at once.
 var ErrTooWide = errors.New("too many outputs are needed at once")
 
-// A path is the best choice of options for the operators up to one.
+// A path is the best choice of options for the operators up to a certain one.
 type path struct {
 	value  float64
 	option int
@@ -27,8 +27,8 @@ type frontier struct {
 	paths map[string]*path
 }
 
-// Best returns the plan of a graph over a mesh whose time, with the graph's weight of its memory, is
-// least. ErrTooWide says that the search would be too large.
+// Best returns the plan of a graph over a mesh whose time, with the graph's weight of its memory,
+// is least. ErrTooWide says that the search would be too large.
 func (m Mesh) Best(g *Graph) (Plan, error) {
 	if err := g.check(m); err != nil {
 		return Plan{}, err
@@ -64,14 +64,14 @@ func (m Mesh) Best(g *Graph) (Plan, error) {
 // extend returns the frontier behind operator i.
 func (p *problem) extend(f frontier, i int) (frontier, error) {
 	next := frontier{paths: make(map[string]*path)}
-	var keep []int // the places in the key of the operators that are needed on
+	var keep []int // the places in the key of the operators that are still needed
 	for at, operator := range f.live {
 		if p.neededBehind(operator, i) {
 			keep, next.live = append(keep, at), append(next.live, operator)
 		}
 	}
 	next.live = append(next.live, i)
-	// In a fixed order, so that of plans that are as good the same one is chosen each time.
+	// In a fixed order, so that of equally good plans the same one is chosen each time.
 	for _, key := range slices.Sorted(maps.Keys(f.paths)) {
 		before := f.paths[key]
 		kept := make([]byte, 0, len(keep)+1)
@@ -92,7 +92,7 @@ func (p *problem) extend(f frontier, i int) (frontier, error) {
 	return next, nil
 }
 
-// cost returns what an option of operator i adds to the value of a path.
+// cost returns the value that an option of operator i adds to a path.
 func (p *problem) cost(f frontier, key string, i, option int) float64 {
 	o := p.options[i][option]
 	takes := o.takes
@@ -106,7 +106,7 @@ func (p *problem) cost(f frontier, key string, i, option int) float64 {
 	return p.graph.value(takes)
 }
 
-// neededBehind reports whether an operator behind i reads the output of another one.
+// neededBehind reports whether an operator behind i reads the output of operator.
 func (p *problem) neededBehind(operator, i int) bool {
 	for _, inputs := range p.inputs[i+1:] {
 		if slices.Contains(inputs, operator) {

@@ -6,11 +6,12 @@ import (
 	"slices"
 )
 
-// A Collective is what the devices along one dimension of a mesh do to convert a placement.
+// A Collective is the operation by which the devices along one dimension of a mesh convert a
+// placement.
 type Collective string
 
-// The collectives, with the bytes that each of n devices sends for a tensor of s bytes a device
-// before it is split.
+// The collectives, with the bytes that each of n devices sends for a tensor of which a device has s
+// bytes before it is split.
 const (
 	// AllGather makes parts a whole: (1-1/n)s.
 	AllGather Collective = "all-gather"
@@ -26,7 +27,7 @@ const (
 	Mask Collective = "mask"
 )
 
-// collective returns how one placement becomes another one.
+// collective returns the collective that converts one placement to another.
 func collective(from, to Placement) Collective {
 	switch {
 	case to == Partial:
@@ -49,7 +50,7 @@ type Step struct {
 	Dimension  int
 	Collective Collective
 	From, To   Placement
-	// Bytes is what each device sends, Seconds what that takes.
+	// Bytes is the number of bytes that each device sends, Seconds the time of that.
 	Bytes, Seconds float64
 }
 
@@ -93,10 +94,10 @@ type Conversion struct {
 	Forward, Backward []Step
 }
 
-// ForwardSeconds and BackwardSeconds are the times of the two passes.
+// ForwardSeconds returns the time of the conversion of the tensor.
 func (c Conversion) ForwardSeconds() float64 { return seconds(c.Forward) }
 
-// BackwardSeconds is the time of the conversion of the gradient.
+// BackwardSeconds returns the time of the conversion of the gradient.
 func (c Conversion) BackwardSeconds() float64 { return seconds(c.Backward) }
 
 func seconds(steps []Step) (sum float64) {
@@ -121,7 +122,7 @@ func (m Mesh) Convert(t Tensor, from, to Layout) (Conversion, error) {
 	return m.shortest(t, from, to), nil
 }
 
-// A layoutPath is the shortest path to a layout that is known.
+// A layoutPath is the shortest known path to a layout.
 type layoutPath struct {
 	seconds float64
 	steps   int
@@ -162,7 +163,8 @@ func (m Mesh) shortest(t Tensor, from, to Layout) Conversion {
 	return c
 }
 
-// nearest returns the layout with the shortest path of those that are not done, -1 if there is none.
+// nearest returns the index of the path that is shortest of those that are not done, -1 if there is
+// none.
 func nearest(paths []layoutPath) int {
 	at := -1
 	for i := range paths {
@@ -174,7 +176,7 @@ func nearest(paths []layoutPath) int {
 	return at
 }
 
-// relax shortens the paths to the layouts that are one step from the one at an index.
+// relax shortens the paths to the layouts that are one step from that at an index.
 func (m Mesh) relax(t Tensor, all []Layout, index map[string]int, paths []layoutPath, at int) {
 	l := all[at]
 	for d := range m {

@@ -10,22 +10,22 @@ import (
 // A Choice is a strategy along each dimension of the mesh, by name.
 type Choice []string
 
-// A Plan is a choice for each operator, with what it takes. Times are seconds; sizes are bytes of
-// one device.
+// A Plan is a choice for each operator, with its times and sizes. Times are seconds; sizes are
+// bytes of one device.
 type Plan struct {
 	Choices []Choice
 	// Forward and Backward are the times in which one micro-batch is computed, SentForward and
-	// SentBackward those of the conversions.
+	// SentBackward the times of its conversions.
 	Forward, Backward, SentForward, SentBackward float64
 	// Reduction is the time to sum the gradients of parameters, once a step. It has no latency:
 	// one reduction sums those of all operators.
 	Reduction float64
-	// Parameters and Stored are sizes; Stored that of one micro-batch. Sent is what a device sends
-	// for one micro-batch, in both passes.
+	// Parameters and Stored are sizes, Stored for one micro-batch. Sent is the number of bytes that
+	// a device sends for one micro-batch, in both passes.
 	Parameters, Stored, Sent float64
 }
 
-// value is what Best minimises.
+// value returns the quantity that Best minimises.
 func (g *Graph) value(p Plan) float64 {
 	return float64(g.MicroBatches)*(p.Forward+p.Backward+p.SentForward+p.SentBackward) + p.Reduction + g.Weight*(p.Parameters*(1+g.Optimizer)+p.Stored*g.Held)
 }
@@ -56,7 +56,7 @@ type problem struct {
 	tensors []Tensor // the results of the operators
 	input   Tensor
 	options [][]option
-	// conversions has those that were computed already.
+	// conversions has the conversions computed so far.
 	conversions map[conversionKey]Plan
 }
 
@@ -141,7 +141,8 @@ func (p *problem) optionsOf(i int) []option {
 	return list
 }
 
-// option returns a combination of strategies of an operator, and false if parts would differ.
+// option returns a combination of strategies of an operator, and false if parts would differ in
+// size.
 func (p *problem) option(i int, combination []Strategy) (option, bool) {
 	var o option
 	read := p.tensor(p.inputs[i][0])
@@ -170,9 +171,8 @@ func resolve(s Placement, t Tensor) Placement {
 	return s
 }
 
-// featuresUnknown reports whether a strategy splits an axis that may not be what it takes it for:
-// axis 1 of a tensor of two axes has the features, and the features of an unknown input are not
-// among its axes.
+// featuresUnknown reports whether a strategy may split the wrong axis: axis 1 of a tensor of two
+// axes has the features, and the features of an unknown input are not among its axes.
 func (p *problem) featuresUnknown(i int, combination []Strategy) bool {
 	for _, s := range combination {
 		if s.Name == "sequence" && len(p.tensors[i].Axes) < 3 {
@@ -199,7 +199,7 @@ func (m Mesh) divides(o *Operator, combination []Strategy) bool {
 	return (heads == 1 || o.Heads%heads == 0) && (rows == 1 || o.Rows%rows == 0)
 }
 
-// alone returns what an operator takes without the conversion of its inputs.
+// alone returns the times and sizes of an operator without the conversion of its inputs.
 func (p *problem) alone(i int, combination []Strategy) Plan {
 	o, work, part, stored := p.graph.Operators[i], 1.0, 1.0, 1.0
 	for d, s := range combination {
@@ -209,7 +209,7 @@ func (p *problem) alone(i int, combination []Strategy) Plan {
 		if s.Parameters.IsSplit() {
 			part /= float64(p.mesh[d].Size)
 		}
-		if s.Input.IsSplit() { // What is stored is mostly the input.
+		if s.Input.IsSplit() { // The stored tensors are mostly the input.
 			stored /= float64(p.mesh[d].Size)
 		}
 	}
@@ -227,7 +227,7 @@ func (p *problem) alone(i int, combination []Strategy) Plan {
 	return takes
 }
 
-// convert returns what it takes to convert the tensor that an operator reads.
+// convert returns the cost of converting the tensor that an operator reads.
 func (p *problem) convert(read int, from, to Layout) Plan {
 	key := conversionKey{operator: read}
 	copy(key.from[:], from)
@@ -244,7 +244,7 @@ func (p *problem) convert(read int, from, to Layout) Plan {
 	return c
 }
 
-// layout returns the layout in which a tensor is, when its operator has an option.
+// layout returns the layout of an operator's output with an option, or of the graph's input.
 func (p *problem) layout(operator, option int) Layout {
 	if operator < 0 {
 		return p.graph.from(p.mesh)
@@ -252,7 +252,7 @@ func (p *problem) layout(operator, option int) Layout {
 	return p.options[operator][option].output
 }
 
-// evaluate returns what a graph takes with these options of its operators.
+// evaluate returns the plan of a graph with these options of its operators.
 func (p *problem) evaluate(chosen []int) Plan {
 	var sum Plan
 	for i, c := range chosen {
@@ -272,7 +272,7 @@ func (p *problem) evaluate(chosen []int) Plan {
 	return sum
 }
 
-// Evaluate returns what a graph takes with a choice for each operator.
+// Evaluate returns the plan of a graph with a choice for each operator.
 func (m Mesh) Evaluate(g *Graph, choices []Choice) (Plan, error) {
 	if err := g.check(m); err != nil {
 		return Plan{}, err

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A Placement is what the devices along one dimension of a mesh have of a tensor. Values from 0 on
-// are axes of the tensor.
+// A Placement is the part of a tensor that each device along one dimension of a mesh has. Values
+// from 0 on are axes of the tensor.
 type Placement int8
 
 // The placements that are no axis.
@@ -49,8 +49,8 @@ func (p Placement) String() string {
 	}
 }
 
-// A Layout has a tensor's placement along each dimension of a mesh. Where several dimensions split
-// one axis, the first of them divides it into the largest parts.
+// A Layout has a tensor's placement along each dimension of a mesh. If several dimensions split one
+// axis, the first of them divides it into the largest parts.
 type Layout []Placement
 
 // String returns the placements in brackets.
@@ -72,7 +72,7 @@ func (l Layout) Dual() Layout {
 }
 
 // innermost reports whether no dimension behind d splits the axis: only then is a device's part one
-// contiguous block of what it has when d does not split the axis.
+// contiguous block of the part that it has when d does not split the axis.
 func (l Layout) innermost(d int, axis Placement) bool { return !slices.Contains(l[d+1:], axis) }
 
 // Uniform returns the layout with the same placement along all of n dimensions.
@@ -96,8 +96,8 @@ func (t Tensor) Bytes() float64 {
 // A Dimension of a mesh is a number of devices that exchange data over links of their own.
 type Dimension struct {
 	Size int
-	// Bandwidth is that of a device in each direction, in bytes per second; Latency that of a
-	// message, in seconds.
+	// Bandwidth is the bandwidth of a device in each direction, in bytes per second; Latency the
+	// latency of a message, in seconds.
 	Bandwidth, Latency float64
 }
 
@@ -140,7 +140,7 @@ func (m Mesh) fits(l Layout, t Tensor) bool {
 	return true
 }
 
-// LocalBytes returns the size of what each device has of the tensor.
+// LocalBytes returns the size of each device's part of the tensor.
 func (m Mesh) LocalBytes(l Layout, t Tensor) float64 {
 	n := t.Bytes()
 	for i, p := range l {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// A Kind of operator has its strategies.
+// A Kind is a kind of operator, which determines the operator's strategies.
 type Kind string
 
 // The kinds of operator. All tensors have the samples along axis 0 and the features along the last.
@@ -94,21 +94,22 @@ const Input = "input"
 type Operator struct {
 	Name string `json:"name" yaml:"name"`
 	Kind Kind   `json:"kind" yaml:"kind"`
-	// Inputs names the operators before it whose outputs it reads; empty for the one before it.
+	// Inputs names the earlier operators whose outputs it reads; empty for the previous one.
 	Inputs []string `json:"inputs,omitempty" yaml:"inputs,omitempty"`
 	// Output is the shape of the result of one sample.
 	Output []int `json:"output" yaml:"output"`
 	// Heads is the number of heads of an attention, Rows that of an embedding.
 	Heads int `json:"heads,omitempty" yaml:"heads,omitempty"`
 	Rows  int `json:"rows,omitempty" yaml:"rows,omitempty"`
-	// Parameters and Stored are as those of a layer: Stored per sample.
+	// Parameters and Stored are defined as for a layer: Stored is per sample.
 	Parameters float64 `json:"parameters,omitempty" yaml:"parameters,omitempty"`
 	Stored     float64 `json:"stored,omitempty" yaml:"stored,omitempty"`
 	Forward    float64 `json:"forward" yaml:"forward"`
 	Backward   float64 `json:"backward" yaml:"backward"`
 }
 
-// A Graph is a part of a model whose operators are to be divided. Its result is the last operator's.
+// A Graph is a part of a model whose operators are to be divided. Its result is the last
+// operator's.
 type Graph struct {
 	Operators []Operator
 	// Input is the shape of the input of one sample; nil if it is not known, so that the input
@@ -131,7 +132,7 @@ type Graph struct {
 // maxOperators bounds the operators of a graph.
 const maxOperators = 1000
 
-// Check returns why a graph of these operators can't be planned, or nil.
+// Check returns an error if a graph of these operators can't be planned.
 func Check(operators []Operator) error {
 	if len(operators) == 0 || len(operators) > maxOperators {
 		return fmt.Errorf("%d operators, want 1 to %d", len(operators), maxOperators)
@@ -145,7 +146,7 @@ func Check(operators []Operator) error {
 	return err
 }
 
-// maxNumber bounds what an operator may say, so that sums and products of it stay finite.
+// maxNumber bounds the numbers of an operator, so that their sums and products stay finite.
 const maxNumber = 1e30
 
 func (o *Operator) check() error {
@@ -177,7 +178,7 @@ func (o *Operator) check() error {
 	return nil
 }
 
-// wire returns the indices of the operators that each one reads, -1 for the graph's input.
+// wire returns the indices of the operators that each operator reads, -1 for the graph's input.
 func wire(operators []Operator) ([][]int, error) {
 	index := map[string]int{Input: -1}
 	inputs, read := make([][]int, len(operators)), make([]bool, len(operators))

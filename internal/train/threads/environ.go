@@ -6,10 +6,10 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// Auto has the ranks choose their threads by measured times.
+// Auto lets the ranks choose their threads by measured times.
 const Auto = "auto"
 
-// Names of variables of a rank: the number that it begins with, and the most to try.
+// Names of variables of a rank: the number that it begins with, and the largest number to try.
 const (
 	variable     = "OMP_NUM_THREADS"
 	mostVariable = "OUTBOARD_THREADS"
@@ -24,8 +24,8 @@ func Check(text string) error {
 }
 
 // Environ returns the variables of a rank that shares the processors with others of its node: the
-// number of threads that is asked for, or its equal share. With Auto it may try up to twice that,
-// since ranks that wait leave processors to others.
+// requested number of threads, or its equal share. With Auto it may try up to twice that, since
+// ranks that wait leave processors to others.
 func Environ(text string, processors, ranks int) map[string]string {
 	share := max(1, processors/ranks)
 	switch text {

@@ -1,8 +1,8 @@
 // Package threads chooses how many threads a rank computes with, from the measured times of its
-// steps: the processors that it leaves serve communication and loading (LIBRA).
+// steps: the processors that it leaves free serve communication and loading (LIBRA).
 //
 // It is pure. A rank measures a few steps with each number of threads in turn, then keeps the best
-// number, and measures all of them again when its steps take another time than they did.
+// number, and measures all of them again when the time of its steps has changed.
 // python/outboard/threads.py executes.
 package threads
 
@@ -20,27 +20,30 @@ const (
 	// maxThreads bounds the threads of a rank, maxWindows the measurements of a round.
 	maxThreads = 1024
 	maxWindows = 4096
-	// turns is how often each number of threads is measured in a round, for windowSteps steps; the
-	// rank leaves out the first step of each.
+	// turns is the number of measurements of each number of threads in a round, for windowSteps
+	// steps each; the rank leaves out the first step of each.
 	turns       = 3
 	windowSteps = 4
-	// firstHold is how many steps the best number is kept before it is compared with its
-	// measurement, for the first time; then twice as many each time, up to lastHold.
+	// firstHold is the number of steps for which the best number is kept before it is compared with
+	// its measurement, for the first time; then twice as many each time, up to lastHold.
 	firstHold, lastHold = 96, 3072
-	// change is by how much, of the measured time, a step must differ for a new round.
+	// change is the relative difference from the measured time at which a step begins a new round.
 	change = 0.2
 	// similar is the part of the best time within which fewer threads are preferred.
 	similar = 0.01
 )
 
-// A State is what a rank knows: it sends it, with what it has measured since, and gets the next one.
+// A State is the state of a rank's choice: the rank sends it, with its measurements since then, and
+// receives the next one.
 type State struct {
-	// Most is the most threads to try.
+	// Most is the largest number of threads to try.
 	Most int `json:"most"`
-	// Threads is the number to compute with for the next Steps steps, after which the rank asks again.
+	// Threads is the number to compute with for the next Steps steps, after which the rank asks
+	// again.
 	Threads int `json:"threads"`
 	Steps   int `json:"steps"`
-	// Holding says that Threads was chosen; Expected are the seconds of a step that it was chosen by.
+	// Holding says that Threads was chosen; Expected is the time of a step for which it was chosen,
+	// in seconds.
 	Holding  bool    `json:"holding"`
 	Expected float64 `json:"expected"`
 	// Windows are the measurements of this round. The rank adds one of the last Steps steps.
@@ -51,12 +54,12 @@ type State struct {
 type Window struct {
 	Threads int `json:"threads"`
 	// Seconds is the median time of a step, Communication the time of a step in which collective
-	// calls are under way.
+	// calls run.
 	Seconds       float64 `json:"seconds"`
 	Communication float64 `json:"communication"`
 }
 
-// Check returns why a state can't be continued.
+// Check returns an error if a state can't be continued.
 func (s *State) Check() error {
 	if s.Most < 1 || s.Most > maxThreads || s.Steps < 0 || s.Steps > lastHold || len(s.Windows) > maxWindows {
 		return fmt.Errorf("%d threads, %d steps, %d measurements", s.Most, s.Steps, len(s.Windows))
@@ -72,7 +75,7 @@ func (s *State) Check() error {
 	return nil
 }
 
-// Next returns what a rank does next.
+// Next returns the state that follows s, with the rank's next threads and steps.
 func Next(s State) State {
 	candidates := candidates(s.Most)
 	if s.Holding {
@@ -88,7 +91,7 @@ func Next(s State) State {
 		return State{Most: s.Most, Threads: candidates[0], Steps: lastHold}
 	}
 	if len(s.Windows) < turns*len(candidates) {
-		// Back and forth, so that what grows with time favours none.
+		// Back and forth, so that a drift over time favours none.
 		turn, at := len(s.Windows)/len(candidates), len(s.Windows)%len(candidates)
 		if turn%2 == 1 {
 			at = len(candidates) - 1 - at
@@ -112,8 +115,8 @@ func candidates(most int) (list []int) {
 	return list
 }
 
-// choose returns the number of threads with the least median time, or fewer ones that take hardly
-// longer, and its time.
+// choose returns the number of threads with the least median time, or fewer threads that take
+// hardly longer, and its time.
 func choose(windows []Window) (threads int, seconds float64) {
 	times := medians(windows)
 	least := slices.MinFunc(times, func(a, b Window) int { return cmp.Compare(a.Seconds, b.Seconds) }).Seconds
@@ -139,7 +142,7 @@ func medians(windows []Window) (list []Window) {
 	return list
 }
 
-// Describe says in a line what was chosen, and by which times.
+// Describe describes the choice and its measured times in a line.
 func (s *State) Describe() string {
 	if len(s.Windows) == 0 {
 		return fmt.Sprintf("%d to compute; to be measured are 1 to %d", s.Threads, s.Most)
@@ -155,7 +158,8 @@ func (s *State) Describe() string {
 	return what + " (" + strings.Join(times, "; ") + ")"
 }
 
-// NextJSON is Next for a state as a rank sends it. It also returns a line for people.
+// NextJSON is Next for a state in the form in which a rank sends it. It also returns a line for
+// people.
 func NextJSON(text []byte) (answer []byte, description string, err error) {
 	var s State
 	if err := json.Unmarshal(text, &s); err != nil {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// reply is a plan as ranks read it: a letter for each tensor's tier (d, h or f), and the event
-// after which it is read back.
+// reply is a plan in the form that ranks read: a letter for each tensor's tier (d, h or f), and the
+// event after which it is read back.
 type reply struct {
 	Tiers    string  `json:"tiers"`
 	Prefetch []int   `json:"prefetch"`
@@ -18,8 +18,8 @@ type reply struct {
 
 const letters = "dhf"
 
-// PlanJSON plans a trace that a rank has measured. It returns the plan as the rank reads it, and a
-// line that describes it for people.
+// PlanJSON plans a trace that a rank has measured. It returns the plan in the form that the rank
+// reads, and a line that describes it for people.
 func PlanJSON(text []byte) (answer []byte, description string, err error) {
 	var t Trace
 	if err := json.Unmarshal(text, &t); err != nil {

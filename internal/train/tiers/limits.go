@@ -16,7 +16,7 @@ type Limits [tiers]int64
 // maxLimit bounds one limit in bytes.
 const maxLimit = 1 << 44
 
-// ParseLimits reads limits such as "device=512MiB,host=2GiB,disk=20GiB"; host and disk are 0 where
+// ParseLimits reads limits such as "device=512MiB,host=2GiB,disk=20GiB"; host and disk are 0 if
 // they are left out. "" gives nil: no limits.
 func ParseLimits(text string) (*Limits, error) {
 	if text == "" {

@@ -6,11 +6,11 @@ import (
 	"sort"
 )
 
-// Best returns the plan of a checked trace: no tensor leaves the device if all fit. Otherwise those
-// leave it first that lie unused for the longest time where the device is fullest, to the fastest
-// tier that has room. A read begins as late as the tensors that are used later allow, and no earlier
-// than the device has room for its result. Of the plans that also move more than is necessary, which
-// makes room for reading ahead, the one that waits least is chosen.
+// Best returns the plan of a checked trace: no tensor leaves the device if all fit. Otherwise the
+// tensors that lie unused for the longest time while the device is fullest leave it first, to the
+// fastest tier with room. A read begins as late as the tensors that are used later allow, and no
+// earlier than the device has room for its result. Best also tries plans that move more than
+// necessary, which makes room for reading ahead, and chooses the plan that waits least.
 //
 // The result may exceed the limits: Predicted says so.
 func Best(t *Trace) Plan {
@@ -73,7 +73,7 @@ func (p *planner) place(limit int64) []Placement {
 	return placements
 }
 
-// add adds bytes to what is held after each event between a tensor's two ones.
+// add adds bytes to those held after each event between a tensor's two events.
 func (p *planner) add(held []int64, i int, bytes int64) {
 	for e := p.saved[i]; e < p.used[i]; e++ {
 		held[e] += bytes
@@ -89,7 +89,7 @@ func indexOfMax(held []int64) (at int) {
 	return at
 }
 
-// byIdleTime returns the tensors, those that are unused for the longest time first.
+// byIdleTime returns the tensors, the longest unused ones first.
 func (p *planner) byIdleTime() []int {
 	order := make([]int, len(p.trace.Sizes))
 	for i := range order {
@@ -100,7 +100,7 @@ func (p *planner) byIdleTime() []int {
 	return order
 }
 
-// choose returns the tensor that leaves the device next, of those that are there after an event, and
+// choose returns the tensor that leaves the device next, of those on the device after an event, and
 // its tier; -1 if there is none.
 func (p *planner) choose(order []int, placements []Placement, held *[tiers][]int64, event int) (int, Tier) {
 	for _, i := range order {
@@ -116,8 +116,8 @@ func (p *planner) choose(order []int, placements []Placement, held *[tiers][]int
 	return -1, Device
 }
 
-// schedule sets when tensors are read back: as late as the serial link allows, and where the device
-// has room, given what it holds after each event.
+// schedule sets when tensors are read back: as late as the serial link allows, and while the device
+// has room, given the bytes held after each event.
 func (p *planner) schedule(placements []Placement, held []int64) {
 	t := p.trace
 	var moved []int

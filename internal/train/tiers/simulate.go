@@ -1,9 +1,10 @@
 package tiers
 
-// Simulate returns what a step costs with the given placements, as the executor carries them out:
-// one thread writes tensors to the other tiers in the order in which they were saved, another one
-// reads them back in the order of their Prefetch events. Saving waits while the device has no room
-// and writes are under way; reading ahead waits for room; using a tensor waits until it is there.
+// Simulate returns the time and memory of a step with the given placements, as the executor moves
+// the tensors: one thread writes tensors to the other tiers in the order in which they were saved,
+// another one reads them back in the order of their Prefetch events. Saving waits while the device
+// has no room and writes are in progress; reading ahead waits for room; using a tensor waits until
+// it has been read back.
 func Simulate(t *Trace, placements []Placement) Prediction {
 	s := simulation{trace: t, placements: placements, ready: make([]float64, len(t.Sizes)), queues: prefetchQueues(t, placements)}
 	s.measureLowerTiers()
@@ -26,7 +27,7 @@ func Simulate(t *Trace, placements []Placement) Prediction {
 	return s.result
 }
 
-// prefetchQueues returns the tensors to read after each event, those that are used first first.
+// prefetchQueues returns the tensors to read after each event, in the order of their use.
 func prefetchQueues(t *Trace, placements []Placement) [][]int {
 	queues := make([][]int, len(t.Events))
 	saved := 0
@@ -50,8 +51,8 @@ type simulation struct {
 
 	now      float64
 	resident int64     // bytes on the device
-	ready    []float64 // when a tensor that is read back is there; 0: not begun
-	writes   []write   // under way, by their ends
+	ready    []float64 // when a tensor has been read back; 0: the read has not begun
+	writes   []write   // in progress, by their ends
 	written  float64   // when the last write ends
 	read     float64   // when the last read ends
 	waiting  []int     // tensors to read when there is room
@@ -63,7 +64,8 @@ type write struct {
 	bytes int64
 }
 
-// measureLowerTiers finds whether the other tiers have room for what lies there at the same time.
+// measureLowerTiers checks whether the other tiers have room for the tensors that lie there at the
+// same time.
 func (s *simulation) measureLowerTiers() {
 	var held [tiers]int64
 	saved := 0
@@ -120,7 +122,7 @@ func (s *simulation) use(i int) {
 				break
 			}
 		}
-		if s.ready[i] == 0 { // There was no room until now, or it was not asked for.
+		if s.ready[i] == 0 { // There was no room until now, or no read was scheduled.
 			s.startRead(i)
 		}
 		s.wait(s.ready[i])

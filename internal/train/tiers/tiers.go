@@ -1,8 +1,8 @@
-// Package tiers plans which memory the tensors that a training step saves for its backward pass lie
-// in until they are used: the device's, the host's or a disk's.
+// Package tiers plans in which memory the tensors that a training step saves for its backward pass
+// lie until they are used: the device's, the host's or a disk's.
 //
-// It is pure: a [Trace] of a measured step goes in, a [Plan] comes out, and [Simulate] says how long
-// the step takes with any plan. python/outboard/offload.py measures and executes.
+// It is pure: a [Trace] of a measured step goes in, a [Plan] comes out, and [Simulate] computes how
+// long the step takes with any plan. python/outboard/offload.py measures and executes.
 package tiers
 
 import (
@@ -30,19 +30,20 @@ const (
 	maxBytes   = 1 << 50
 )
 
-// A Trace is one measured step, or what lies between two moments at which no tensor is saved.
+// A Trace is one measured step, or the part between two moments at which no tensor is saved.
 type Trace struct {
 	// Limits are the bytes that saved tensors may occupy in each tier.
 	Limits Limits `json:"limits"`
 	// Write and Read are the measured bytes per second from the device to a tier and back; those of
-	// the device itself are not used. Each direction carries one tensor at a time, whatever its tier.
+	// the device itself are not used. Each direction carries one tensor at a time, whatever its
+	// tier.
 	Write [tiers]float64 `json:"write"`
 	Read  [tiers]float64 `json:"read"`
 	// Sizes are the tensors' bytes, in the order in which they are saved.
 	Sizes []int64 `json:"sizes"`
-	// Events are the tensors' numbers: each occurs twice, first when the step saves it and then when
-	// the step uses it, after which it is freed. Times are the seconds of the events since the first
-	// one, without the time that the step waited for transfers.
+	// Events are the tensors' numbers: each occurs twice, first when the step saves it and then
+	// when the step uses it, after which it is freed. Times are the seconds of the events since the
+	// first one, without the time that the step waited for transfers.
 	Events []int     `json:"events"`
 	Times  []float64 `json:"times"`
 }
@@ -57,11 +58,11 @@ type Placement struct {
 // A Plan has a placement for each tensor.
 type Plan struct {
 	Placements []Placement
-	// Predicted is what Simulate says of the plan.
+	// Predicted is the result of Simulate for the plan.
 	Predicted Prediction
 }
 
-// A Prediction is what a plan costs.
+// A Prediction is the predicted time and memory of a step with a plan.
 type Prediction struct {
 	// Seconds is the time of the step, Waited the part in which it waits for transfers.
 	Seconds, Waited float64
@@ -71,7 +72,7 @@ type Prediction struct {
 	Exceeds bool
 }
 
-// Check returns why a trace can't be planned.
+// Check returns an error if a trace can't be planned.
 func (t *Trace) Check() error {
 	n := len(t.Sizes)
 	if n > MaxTensors || len(t.Events) != 2*n || len(t.Times) != 2*n {
@@ -127,7 +128,7 @@ func (t *Trace) lives() (saved, used []int) {
 	return saved, used
 }
 
-// Describe says in a line what the plan does.
+// Describe describes the plan in a line.
 func (p *Plan) Describe(t *Trace) string {
 	var count [tiers]int
 	var bytes [tiers]int64

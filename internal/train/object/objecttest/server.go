@@ -1,4 +1,5 @@
-// Package objecttest serves a bucket of S3 from memory, for tests and benchmarks of what uses one.
+// Package objecttest serves a bucket of S3 from memory, for tests and benchmarks of code that uses
+// a bucket.
 package objecttest
 
 import (
@@ -21,7 +22,7 @@ import (
 const maxObject = 1 << 30
 
 // A Server serves GET, HEAD, PUT and DELETE of whole objects. It refuses requests without the
-// signature of its credentials, and contents that are not those that were signed.
+// signature of its credentials, and contents other than the signed ones.
 type Server struct {
 	credentials object.Credentials
 
@@ -119,7 +120,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Length", fmt.Sprint(len(content)))
-	_, _ = w.Write(content) // The client that has gone needs no answer.
+	_, _ = w.Write(content) // A disconnected client needs no answer.
 }
 
 func (s *Server) remove(path string) {

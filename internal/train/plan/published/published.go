@@ -1,8 +1,9 @@
 // Package published has models and clusters of published systems as jobs for the planner, so that
-// its plans can be compared with what was published.
+// its plans can be compared with the published ones.
 //
-// What the papers do not say is assumed, the same for all plans: matrix products run at half of a
-// device's peak, other operators at the bandwidth of its memory, and latencies are those below.
+// Values that the papers do not state are assumed, the same for all plans: matrix products run at
+// half of a device's peak, other operators at the bandwidth of its memory, and latencies are those
+// below.
 package published
 
 import (
@@ -30,9 +31,10 @@ type Cluster struct {
 	Peak, Streams float64
 }
 
-// Selene returns the cluster of Narayanan and others, "Efficient Large-Scale Language Model Training
-// on GPU Clusters Using Megatron-LM", SC 2021, section 5: nodes of 8 A100 with 80 GB, 312 Tflop/s of
-// 16 bits each, linked by NVSwitch (300 GB/s each way); 8 HDR InfiniBand adapters of 200 Gbit/s.
+// Selene returns the cluster of Narayanan and others, "Efficient Large-Scale Language Model
+// Training on GPU Clusters Using Megatron-LM", SC 2021, section 5: nodes of 8 A100 with 80 GB, 312
+// Tflop/s of 16 bits each, linked by NVSwitch (300 GB/s each way); 8 HDR InfiniBand adapters of 200
+// Gbit/s.
 func Selene() Cluster {
 	return Cluster{
 		Name: "Megatron-LM's cluster (A100)", Peak: 312e12, Streams: 2.0e12,
@@ -42,9 +44,9 @@ func Selene() Cluster {
 	}
 }
 
-// P3 returns the cluster of Zheng and others, "Alpa", OSDI 2022, section 8: AWS p3.16xlarge, nodes of
-// 8 V100 with 16 GB, 125 Tflop/s of 16 bits each, linked by NVLink (150 GB/s each way); 25 Gbit/s
-// between nodes.
+// P3 returns the cluster of Zheng and others, "Alpa", OSDI 2022, section 8: AWS p3.16xlarge, nodes
+// of 8 V100 with 16 GB, 125 Tflop/s of 16 bits each, linked by NVLink (150 GB/s each way); 25
+// Gbit/s between nodes.
 func P3() Cluster {
 	return Cluster{
 		Name: "Alpa's cluster (V100)", Peak: 125e12, Streams: 0.9e12,
@@ -76,7 +78,7 @@ func Alpa() []Model {
 const halfPeak = 0.5
 
 // Job returns a model on its number of devices of a cluster. Degrees of data and tensor parallelism
-// are the powers of two that divide what they divide.
+// are the powers of two that divide the batch and the heads.
 func (c Cluster) Job(m Model) *plan.Job {
 	device := c.Device
 	device.Count = m.Devices
@@ -107,8 +109,8 @@ type gpt struct {
 	cluster Cluster
 }
 
-// blocksOfLayer returns how many blocks are one layer of the job: the least with which it has no
-// more layers than the planner cuts between.
+// blocksOfLayer returns the number of blocks that form one layer of the job: the least with which
+// it has no more layers than the planner cuts between.
 func (g *gpt) blocksOfLayer() int {
 	for n := 1; ; n++ {
 		if g.Layers%n == 0 && g.Layers/n+2 <= plan.MaxLayers {
@@ -117,7 +119,8 @@ func (g *gpt) blocksOfLayer() int {
 	}
 }
 
-// operator returns one that reads and writes its output's bytes, beside its operations.
+// operator returns an operator that takes the time of its operations and of reading and writing its
+// output's bytes.
 func (g *gpt) operator(name string, kind shard.Kind, output []int, parameters, operations float64) shard.Operator {
 	elements := 1.0
 	for _, n := range output {
@@ -140,8 +143,8 @@ func (g *gpt) norm(name string) shard.Operator {
 }
 
 // blocks returns the operators of several blocks, each 24sh² + 4s²h operations for a sequence of s
-// tokens and a width of h, and stored activations of sh(34 + 5as/h) bytes for a heads (Korthikanti and
-// others, 2022, arXiv 2205.05198, without the masks of dropout).
+// tokens and a width of h, and stored activations of sh(34 + 5as/h) bytes for a heads (Korthikanti
+// and others, 2022, arXiv 2205.05198, without the masks of dropout).
 func (g *gpt) blocks(n int) (all []shard.Operator) {
 	s, h, before := float64(g.Length), float64(g.Width), shard.Input
 	for i := range n {
