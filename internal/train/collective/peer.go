@@ -232,7 +232,7 @@ func (p *peer) await() (head, error) {
 // the connection ends anyway.
 func (p *peer) abort(why error) {
 	deadline := time.Now().Add(abortTime)
-	_ = p.conn.SetWriteDeadline(deadline) // Ends a write that hangs; a closed connection needs no deadline.
+	_ = p.conn.SetWriteDeadline(deadline) // Ends a hanging write; a closed connection needs none.
 	p.writing.Lock()
 	defer p.writing.Unlock()
 	text := []byte(why.Error())

@@ -57,7 +57,7 @@ func (m *Manifest) AddOpenFile(ctx context.Context, chunks Chunks, name string, 
 		return errTooLarge(name)
 	}
 	f := File{Name: name, Mode: uint32(mode.Perm()), Chunks: []Chunk{}}
-	buf, data := make([]byte, chunkSize), int64(0) // data is the offset of the file's next part that is no hole
+	buf, data := make([]byte, chunkSize), int64(0) // data: the offset of the next part that is no hole
 	for at := int64(0); at < info.Size() && err == nil; at += chunkSize {
 		if data <= at {
 			data = nextData(file, at, info.Size())

@@ -89,7 +89,7 @@ func (r *run) open(ctx context.Context) error {
 	socket := filepath.Join(r.dir, ranksSocket)
 	r.mesh = newMesh(r.host.opts.Peers, r.key, r.start)
 	opts := ranks.Options{
-		Checkpoint: r.saveCheckpoint, Decided: func(d ranks.Decision) { _ = r.out.send(message{Decided: &d}) }, // The loss of the manager ends the run.
+		Checkpoint: r.saveCheckpoint, Decided: func(d ranks.Decision) { _ = r.out.send(message{Decided: &d}) }, // As in launch.
 		Log: r.host.opts.Log, Node: r.start.Node, Link: r.start.Link, Failed: func(error) { r.lost.Store(true) },
 	}
 	if len(r.start.Nodes) > 1 {
