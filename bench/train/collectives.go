@@ -17,7 +17,7 @@ import (
 //nolint:gochecknoglobals // a table
 var sizes = []int{16 << 20, 1 << 20, 4 << 10}
 
-// A timing is what rank 0 of allreduce.py prints for a size: seconds of a call, by round.
+// A timing is the output of rank 0 of allreduce.py for a size: seconds of a call, by round.
 type timing struct {
 	Bytes    int       `json:"bytes"`
 	Outboard []float64 `json:"outboard"`
@@ -126,11 +126,11 @@ func (b *bench) links(ctx context.Context) error {
 	return nil
 }
 
-// linkReason is why an all-reduce takes longer than the bytes on its link.
+// linkReason is the reason why an all-reduce takes longer than the bytes on its link.
 const linkReason = "the bound has neither the way between the ranks and their node nor that of a message: two processes on each " +
 	"side, TLS and the collective's header; 4 KiB are that alone"
 
-// jobsAllowed lets a node of the bench start ranks.
+// jobsAllowed are the arguments that let a node of the bench start ranks.
 //
 //nolint:gochecknoglobals // a table
 var jobsAllowed = []string{"--jobs", "trusted"}

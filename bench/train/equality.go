@@ -9,7 +9,7 @@ import (
 	"github.com/outboard-run/outboard/bench/paired"
 )
 
-// A trained is what a rank of equality.py prints.
+// A trained is the output of a rank of equality.py.
 type trained struct {
 	Rank   int      `json:"rank"`
 	Digest string   `json:"digest"`
@@ -52,7 +52,7 @@ func (b *bench) equality(ctx context.Context) error {
 	return nil
 }
 
-// trainNetwork returns what the ranks have trained, by rank.
+// trainNetwork trains a network and returns the results of the ranks, by rank.
 func (b *bench) trainNetwork(ctx context.Context, backend string, ranks, steps, accumulated int) ([]trained, error) {
 	list, err := b.train(ctx, ranks, "equality.py", backend, strconv.Itoa(steps), strconv.Itoa(accumulated))
 	if err != nil {

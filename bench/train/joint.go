@@ -75,8 +75,8 @@ func degrees(p *plan.Plan) string {
 // A degree is one way to divide four ranks.
 type degree struct{ replicas, tensor, stages int }
 
-// order compares the order of plans of all degrees of parallelism by their planned time with that by
-// the measured one, for layers that sleep.
+// order compares the order of plans of all degrees of parallelism by their planned time with the
+// order by their measured time, for layers that sleep.
 func (b *bench) order(ctx context.Context) error {
 	var wrong, pairs int
 	for _, weights := range [][]float64{{4, 4, 4, 4, 4, 4, 4, 4}, {12, 1, 1, 2, 1, 1, 2, 4}} {
@@ -93,7 +93,8 @@ func (b *bench) order(ctx context.Context) error {
 	return nil
 }
 
-// compareOrder returns how many of the pairs of plans are in another order when they are measured.
+// compareOrder returns the number of pairs of plans, and how many of them are in another order when
+// measured.
 func (b *bench) compareOrder(ctx context.Context, weights []float64, batch int) (wrong, pairs int, err error) {
 	const ranks = 4
 	var settings []setting
@@ -144,7 +145,8 @@ func (s *setting) degrees() string {
 	return fmt.Sprintf("data %d, tensor %d, pipeline %d", s.Replicas, s.Tensor, len(s.Cuts)+1)
 }
 
-// operators returns what a layer that sleeps is to the planner: two matrices, each half of the work.
+// operators returns the operators of a sleeping layer for the planner: two matrices, each half of
+// the work.
 func (l *sleeper) operators() []shard.Operator {
 	half := func(name string) shard.Operator {
 		return shard.Operator{

@@ -16,8 +16,8 @@ import (
 	"github.com/outboard-run/outboard/bench/rig"
 )
 
-// The dataset of the measurement: so many files of so many bytes, and the time that a rank computes
-// with each.
+// The dataset of the measurement: the number and the size of its files, the time in seconds that a
+// rank computes with each, and the rate of the link in bit/s.
 const (
 	loadedFiles   = 48
 	loadedSize    = 1 << 20
@@ -26,9 +26,9 @@ const (
 )
 
 // loading measures how two ranks of one node read a dataset from a bucket over a bounded link: by
-// requests of their own, and through the node.
+// their own requests, and through the node.
 func (b *bench) loading(ctx context.Context) error {
-	// The address of the third place, which the nodes need before the store runs.
+	// The address of the rig's third node, which the others need before the store runs.
 	const url = "s3://bench/?endpoint=http://10.77.0.3:" + storePort
 	objects := append([]string{"--objects", url}, jobsAllowed...)
 	r, err := rig.Start(ctx, rig.Options{
@@ -78,7 +78,7 @@ func (b *bench) loading(ctx context.Context) error {
 	return nil
 }
 
-// A loaded is what rank 0 of loading.py prints.
+// A loaded is the output of rank 0 of loading.py.
 type loaded struct {
 	Seconds   float64 `json:"seconds"`
 	Processor float64 `json:"processor"`
@@ -93,7 +93,7 @@ func median(all []loaded) float64 {
 	return paired.Median(list)
 }
 
-// load pushes a new dataset to the other node, and has ranks read it.
+// load pushes a new dataset to the other node, and lets ranks read it.
 func (b *bench) load(ctx context.Context, r *rig.Rig, how, dataset string) (l loaded, err error) {
 	folder := filepath.Join(b.Dir, dataset)
 	if err := writeFiles(folder); err != nil {

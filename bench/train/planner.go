@@ -30,7 +30,7 @@ func transformer(n int, seed uint64) []plan.Layer {
 	return all
 }
 
-// functions returns kinds of function as FuncPipe's: processors and price grow with the memory. A
+// functions returns kinds of function like FuncPipe's: processors and price grow with the memory. A
 // function of 1,769 MiB has one processor (AWS Lambda), which is speed 1.
 func functions(count int) []plan.Device {
 	const gib = 1 << 30
@@ -91,7 +91,7 @@ func processorTime() (time.Duration, error) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
-// plans compares the planner's plans with those that are chosen by hand, for measured models.
+// plans compares the planner's plans with plans chosen by hand, for measured models.
 func (b *bench) plans(ctx context.Context) error {
 	list, err := b.train(ctx, 1, "measure.py", strconv.Itoa(b.Rounds(5, 1)))
 	if err != nil {
@@ -116,7 +116,7 @@ func (b *bench) plans(ctx context.Context) error {
 	return nil
 }
 
-// comparePlans adds rows for what is planned against what is chosen by hand.
+// comparePlans adds rows that compare the planned choices with those made by hand.
 func (b *bench) comparePlans(ctx context.Context, model string, j *plan.Job) error {
 	fast, cheap := plan.Objective{}, plan.Objective{Cheapest: true}
 	fastest, err := j.Best(ctx, fast)

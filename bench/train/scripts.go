@@ -47,7 +47,7 @@ func (b *bench) train(ctx context.Context, ranks int, name string, args ...strin
 	return results(cmd)
 }
 
-// results runs a command that prints the lines of ranks, and returns those that are JSON.
+// results runs a command that prints the lines of ranks, and returns the lines that are JSON.
 func results(cmd *exec.Cmd) ([]result, error) {
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems

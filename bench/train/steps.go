@@ -17,7 +17,7 @@ type setting struct {
 	Micro        int       `json:"micro"`
 	MicroBatches int       `json:"micro_batches"`
 	Steps        int       `json:"steps"`
-	// Gradients makes the ranks replicas of one stage that average so many bytes.
+	// Gradients makes the ranks replicas of one stage that average that many bytes.
 	Gradients int `json:"gradients,omitempty"`
 	// Replicas and Tensor are degrees of parallelism of pipelines, 0 for 1.
 	Replicas int `json:"replicas,omitempty"`
@@ -45,7 +45,7 @@ func sleepers(weights ...float64) []sleeper {
 	return list
 }
 
-// job returns what the planner is told of a setting.
+// job returns the planner's job for a setting.
 func (s *setting) job(latency, bandwidth float64) *plan.Job {
 	replicas := max(s.Replicas, 1)
 	if s.Gradients > 0 {
@@ -70,11 +70,12 @@ func (s *setting) job(latency, bandwidth float64) *plan.Job {
 	return j
 }
 
-// memoryBandwidth is that of shared memory, in bytes per second. The sizes here are small beside it.
+// memoryBandwidth is the bandwidth of shared memory, in bytes per second. The sizes here are small
+// compared to it.
 const memoryBandwidth = 2e9
 
-// predict returns the planned time of a step in seconds, by its schedule. A message takes latency seconds more than
-// its bytes.
+// predict returns the planned time of a step in seconds, by its schedule. A message takes latency
+// seconds more than its bytes.
 func (s *setting) predict(latency float64) (float64, error) {
 	j := s.job(latency, memoryBandwidth)
 	if err := j.Check(); err != nil {
@@ -116,8 +117,8 @@ func (b *bench) measure(ctx context.Context, settings []setting) ([]float64, err
 	return medians, nil
 }
 
-// stepSettings returns settings of pipelines and of replicas, of so many ranks. The first one of
-// each kind calibrates.
+// stepSettings returns settings of pipelines and of replicas, for that many ranks. The first
+// setting of each kind calibrates.
 func stepSettings(ranks, steps int) (pipelines, replicas []setting) {
 	weights := [][]float64{{2, 2, 2, 2, 2, 2, 2, 2}, {1, 3, 2, 4, 1, 2, 3, 1}, {5, 1, 1, 1, 2, 1, 1, 4}}
 	for i, w := range weights {
@@ -190,8 +191,8 @@ func (s *setting) calibrate(measured float64) (float64, error) {
 	return max(0, (measured-without)/(with-without)), nil
 }
 
-// accumulation compares a step whose micro-batches are accumulated on small devices with one whose
-// samples are all at once on large ones.
+// accumulation compares a step whose micro-batches are accumulated on small devices with a step
+// whose samples are computed at once on large devices.
 func (b *bench) accumulation(ctx context.Context) error {
 	const ranks, samples = 2, 16
 	var settings []setting

@@ -16,13 +16,14 @@ import (
 	"github.com/outboard-run/outboard/bench/rig"
 )
 
-// storeName is the place of the network with the object store, and storePort its port.
+// storeName is the node of the rig with the object store, and storePort its port.
 const (
 	storeName = "store"
 	storePort = "9000"
 )
 
-// startStore starts the object store of a rig and returns the URL of a bucket, and what ends it.
+// startStore starts the object store of a rig and returns the URL of a bucket, and a function that
+// ends the store.
 func (b *bench) startStore(ctx context.Context, r *rig.Rig) (url string, end func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -55,8 +56,8 @@ func (b *bench) startStore(ctx context.Context, r *rig.Rig) (url string, end fun
 	return "s3://bench/?endpoint=http://" + addr, end, nil
 }
 
-// store measures sums through an object store, for ranks whose links are bounded: a process for each
-// in a namespace of its own. The store's own link is not bounded.
+// store measures sums through an object store, for ranks whose links are bounded: a process for
+// each in a namespace of its own. The store's own link is not bounded.
 func (b *bench) store(ctx context.Context) error {
 	for _, n := range []int{4, 8, 16} {
 		if err := b.sumThroughStore(ctx, n); err != nil {
@@ -110,7 +111,7 @@ func (b *bench) sumThroughStore(ctx context.Context, n int) error {
 	return nil
 }
 
-// storeReason is why a sum through the store takes longer than its bytes on the links.
+// storeReason is the reason why a sum through the store takes longer than its bytes on the links.
 const storeReason = "all ranks and the store share the machine's cores, and each byte passes through the kernel's network four times; " +
 	"on a virtual clock both forms are within 5 % (TestTimesThroughAStore)"
 
@@ -152,7 +153,7 @@ func runRanks(ctx context.Context, r *rig.Rig, places []rig.Spec, all storeRank)
 	for range running {
 		if failed := <-ended; failed != nil {
 			err = errors.Join(err, failed)
-			cancel() // One that has failed leaves the others waiting.
+			cancel() // A failed rank leaves the others waiting.
 		}
 	}
 	if err != nil {

@@ -50,11 +50,11 @@ type storeRank struct {
 	Hosts []string `json:"hosts"` // of all ranks
 	URL   string   `json:"url"`   // of the bucket
 	Bytes int      `json:"bytes"`
-	// Rounds is how often each form is measured, after a first time that is not.
+	// Rounds is the number of measurements of each form, after a first call that does not count.
 	Rounds int `json:"rounds"`
 }
 
-// A storeTiming is what rank 0 prints: seconds of each call.
+// A storeTiming is the output of rank 0: seconds of each call.
 type storeTiming struct {
 	Pipelined []float64 `json:"pipelined"`
 	Plain     []float64 `json:"plain"`
@@ -141,7 +141,7 @@ func (r *storeRank) sum(g *collective.Group) (float64, error) {
 //nolint:gochecknoglobals // a table
 var rankPorts = map[bool]string{false: "7500", true: "7501"}
 
-// connect returns connections to all other ranks: each dials those before it.
+// connect returns connections to all other ranks: each rank dials the ranks before it.
 func (r *storeRank) connect(port string) ([]net.Conn, error) {
 	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort(r.Hosts[r.Rank], port))
 	if err != nil {

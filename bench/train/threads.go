@@ -13,7 +13,7 @@ import (
 )
 
 // threads compares `--threads auto` with the default and with all fixed numbers, for two ranks on
-// two nodes. Steps in which auto measures count.
+// two nodes. The steps in which auto measures count, too.
 func (b *bench) threads(ctx context.Context) error {
 	r, err := rig.Start(ctx, rig.Options{
 		Binary: b.binary, Dir: filepath.Join(b.Dir, "threads"),

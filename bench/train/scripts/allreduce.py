@@ -30,7 +30,7 @@ def call(tensor, group):
 
 
 def turn(tensor, group, count):
-    """Returns the mean time of a call: a rank may begin its next one while others end theirs."""
+    """Returns the mean time of a call: a rank may begin its next call while others end theirs."""
     dist.barrier()
     began = time.perf_counter()
     for _ in range(count):

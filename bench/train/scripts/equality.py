@@ -1,4 +1,4 @@
-"""Trains a small network in parallel and prints how far its parameters are from one process's.
+"""Trains a small network in parallel and prints how far its parameters are from those of one process.
 
     equality.py BACKEND STEPS ACCUMULATED
 """

@@ -1,8 +1,8 @@
 """Reads a dataset of equal files twice, each rank another half each time, in random order: by
-requests of the rank's own, or through the node. Every file is computed with for some time.
+requests of the rank's own, or through the node. The rank computes for some time with each file.
 
-Arguments: "own" or "node", the bucket's URL, seconds of computation for each file. Rank 0 prints the
-seconds of all, and the processor time that it used for them.
+Arguments: "own" or "node", the bucket's URL, seconds of computation for each file. Rank 0 prints
+the total seconds, and the processor time that it used.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Measures the layers of the kinds of model that FuncPipe was tried with, and prints them.
+"""Measures the layers of the kinds of model with which FuncPipe was evaluated, and prints them.
 
 Layers of the same shape are measured once. {"model", "layers"}: as `outboard plan train` reads them.
 """
@@ -17,7 +17,7 @@ rounds = int(sys.argv[1])
 
 
 def encoder(width, heads, length):
-    """Returns the layers of BERT-large and how often each follows."""
+    """Returns an input of BERT-large, and its layers with the number of times that each occurs."""
 
     class Embed(nn.Module):
         def __init__(self):

@@ -2,10 +2,11 @@
 
 The argument is a list of settings in JSON: {"layers": [{"forward", "backward", "launch", "output"}],
 "cuts", "micro", "micro_batches", "steps"}; with "gradients", bytes, the ranks are replicas of one
-stage that accumulate and then average so many. With "replicas" and "tensor" the ranks are as many
-replicas of a pipeline, each stage of which is as many ranks: they sleep for their part of the time
-and sum the outputs of each layer, and their gradients, as rows behind columns of matrices do;
-"parameters" of a layer are bytes. Each prints {"seconds": [...]}, by step.
+stage that accumulate and then average that many bytes. "replicas" is the number of replicas of a
+pipeline, "tensor" the number of ranks of each of its stages: they sleep for their part of the time
+and sum the outputs of each layer, and their gradients, as a row-parallel matrix behind a
+column-parallel one does; "parameters" of a layer are bytes. Rank 0 prints {"seconds": [...]} for
+each setting, by step.
 """
 
 import json
@@ -15,7 +16,7 @@ import time
 import torch
 import torch.distributed as dist
 
-import outboard.torch  # makes the back end known
+import outboard.torch  # registers the back end
 from outboard import shard
 
 

@@ -1,6 +1,6 @@
 """Trains a small convolutional model data-parallel and times its steps: {"seconds": [...]} of rank 0.
 
-The argument is the number of steps. Gradients are summed while the backward pass goes on.
+The argument is the number of steps. Gradients are summed during the backward pass.
 """
 
 import json
