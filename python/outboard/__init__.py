@@ -1,1 +1,1 @@
-"""Outboard for Python programs. `import outboard.torch` makes its back end of torch.distributed known."""
+"""Outboard for Python programs; `import outboard.torch` registers its torch.distributed back end."""

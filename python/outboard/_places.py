@@ -11,13 +11,13 @@ from outboard._ranks import Error
 
 
 class Extents:
-    """The free parts of a tier: first fit, neighbours merged."""
+    """The free extents of a tier, allocated first-fit; adjacent free extents are merged."""
 
     def __init__(self, size):
         self.free = [(0, size)] if size else []  # (first, bytes), in order
 
     def allocate(self, size):
-        """Returns the first byte of a part, None if there is none."""
+        """Returns the first byte of an extent of that size, None if none is free."""
         size = _rounded(size)
         for k, (first, room) in enumerate(self.free):
             if room >= size:

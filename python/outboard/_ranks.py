@@ -1,7 +1,7 @@
 """A rank's end of the protocol with `outboard train` (internal/train/ranks).
 
 The protocol is that of docs/design/0008-local-protocol.md: one packet is one message, a JSON
-object; requests have a number that their reply repeats; open files come with the packet.
+object; requests have a number that their reply repeats; file descriptors travel with the packet.
 """
 
 import array
@@ -22,7 +22,7 @@ class Error(RuntimeError):
 
 
 class Memory:
-    """Memory that is shared with `outboard train`. It grows by being replaced."""
+    """Memory that is shared with `outboard train`. To grow, it is replaced by larger memory."""
 
     def __init__(self):
         self.size = 0
@@ -30,7 +30,7 @@ class Memory:
         self.fd = -1
 
     def reserve(self, size):
-        """Provides at least size bytes. Returns whether the memory is new and is to be shared."""
+        """Provides at least size bytes. Returns whether the memory is new and has to be shared."""
         if size <= self.size:
             return False
         size = max(1 << 20, 1 << (size - 1).bit_length())
@@ -43,13 +43,13 @@ class Memory:
         return True
 
     def close(self):
-        """Releases memory that nothing refers to any more."""
+        """Releases the memory, to which no reference may be left."""
         self.map.close()
         os.close(self.fd)
 
 
 class Connection:
-    """One connection to `outboard train`: one request at a time, which its users see to."""
+    """One connection to `outboard train`. Its users make sure that it has one request at a time."""
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -69,7 +69,7 @@ class Connection:
             return self.number
 
     def receive(self, number):
-        """Waits for the reply to a request and returns it. Raises Error if that says so."""
+        """Waits for the reply to a request and returns it. Raises Error if it reports a failure."""
         with self.lock:
             while True:
                 data = self.socket.recv(MAX_PACKET)
@@ -83,7 +83,7 @@ class Connection:
         return reply
 
     def request(self, kind, file=None, **members):
-        """Makes a request, waits for its reply and returns it. Raises Error if that says so."""
+        """Makes a request and returns its reply. Raises Error if the reply reports a failure."""
         return self.receive(self.send(kind, file, **members))
 
     def close(self):
@@ -91,7 +91,7 @@ class Connection:
         self.socket.close()
 
     def shutdown(self):
-        """Ends the connection: a request that waits fails."""
+        """Ends the connection: a waiting request fails."""
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -99,7 +99,7 @@ class Connection:
 
 
 def ask(subject, measured):
-    """Returns the node's decision about a subject, given what this rank has measured."""
+    """Returns the node's decision about a subject, given the measurements of this rank."""
     text = json.dumps(measured).encode()
     memory = Memory()
     memory.reserve(2 * len(text) + (64 << 10))  # The answer replaces the question.

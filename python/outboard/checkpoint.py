@@ -25,7 +25,7 @@ FILE = "state.pt"
 
 
 def save(state, step):
-    """Saves a state, anything that torch.save takes, as that after a step."""
+    """Saves a state, any object that torch.save accepts, as the state after a step."""
     path = os.environ.get("OUTBOARD_RANKS_SOCKET")
     if not path or os.environ.get("RANK", "0") != "0" or "OUTBOARD_JOB" not in os.environ:
         return

@@ -6,12 +6,12 @@
         pixels = torch.frombuffer(content, dtype=torch.uint8)
 
 A job with `--dataset NAME --stream` has no folder with its dataset: the node fetches chunks,
-verifies them, keeps them for all ranks and for later jobs, and copies what a rank reads into memory
-that it shares with the rank. It fetches what comes next while the rank computes. With a folder
-(--dataset alone, or OUTBOARD_DATA set by hand) the same calls read its files.
+verifies them, keeps them for all ranks and for later jobs, and copies the bytes that a rank reads
+into memory that it shares with the rank. It fetches the next chunks while the rank computes. With a
+folder (--dataset alone, or OUTBOARD_DATA set by hand) the same calls read its files.
 
-What read and stream return is valid until the next read of the same thread's reader: copy what is
-to stay.
+The content that read and stream return is valid until the next read of the same thread's reader:
+copy it to keep it.
 """
 
 import json
@@ -20,7 +20,7 @@ import threading
 
 from outboard._ranks import Connection, Error, Memory
 
-# The most names, and characters of names, that a request tells of what is read next.
+# The most names, and characters of names, of the files to be read next that a request states.
 _AHEAD, _AHEAD_TEXT = 16, 4096
 
 
@@ -52,7 +52,7 @@ class Reader:
         return self._sizes[name]
 
     def read(self, name, at=0, size=None, next=()):
-        """Returns bytes of a file as a memoryview: all from at on, or size of them.
+        """Returns bytes of a file as a memoryview: all bytes from at on, or size of them.
 
         next are the names of the files that are read after this one.
         """
@@ -78,7 +78,7 @@ class Reader:
         return memoryview(content)
 
     def stream(self, names):
-        """Yields (name, content) of files in the order of names, and has the next ones fetched."""
+        """Yields (name, content) of files in the order of names, and fetches them ahead."""
         names = list(names)
         for i, name in enumerate(names):
             yield name, self.read(name, next=names[i + 1 : i + 1 + _AHEAD])
@@ -88,7 +88,7 @@ _readers = threading.local()
 
 
 def _reader():
-    """Returns the reader of this thread; a process that was forked has its own."""
+    """Returns the reader of this thread; a forked process gets its own."""
     if getattr(_readers, "process", None) != os.getpid():
         _readers.reader, _readers.process = Reader(), os.getpid()
     return _readers.reader
@@ -115,7 +115,7 @@ def stream(names):
 
 
 def _sizes():
-    """Returns the size of each file of a dataset that is read through the node, None if it is not."""
+    """Returns the size of each file of a dataset that is read through the node, else None."""
     path = os.environ.get("OUTBOARD_DATASET")
     if not path:
         return None

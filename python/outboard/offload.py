@@ -1,22 +1,22 @@
-"""Tiers of memory: what the forward pass saves for the backward pass lies elsewhere in between.
+"""Tiers of memory: tensors saved for the backward pass lie on the host or a disk in between.
 
     outboard train --offload device=512MB,host=2GB,disk=20GB -- python3 train.py
 
-has at most so many bytes of saved tensors on the device of each rank, in shared memory of the host
-and in a file. A program needs no change but `import outboard.torch`; others call
+keeps at most that many bytes of saved tensors on the device of each rank, in shared memory of the
+host and in a file. A program needs no change but `import outboard.torch`; other programs call
 
     from outboard import offload
 
     offload.start(offload.Limits(device=512 << 20, host=2 << 30, disk=20 << 30))
 
-The first step moves what has no room. Its measured times, and those of later steps, go to the node,
-which plans where each tensor lies and when it is read back (internal/train/tiers); one thread
-writes, another one reads ahead. Tensors come back bit by bit as they were, with the same strides and
+The first step moves the tensors that have no room. Its measured times, and those of later steps, go
+to the node, which plans where each tensor lies and when it is read back (internal/train/tiers); one
+thread writes, another one reads ahead. Tensors come back unchanged, with the same strides and
 alignment, so that a step's results are the same to the last bit.
 
 Parameters and buffers of modules, and tensors of less than 4 KiB, stay where they are and do not
-count. Tensors with gaps between their elements stay and count. The file has no name: it is gone when
-the process is.
+count. Tensors with gaps between their elements stay and count. The file has no name: the system
+deletes it when the process ends.
 """
 
 import atexit
@@ -41,7 +41,7 @@ _NAMES = ["device", "host", "disk"]
 
 _SMALL = 4 << 10
 _ALIGNMENT = 64
-# The most tensors of a step that the node plans, and bytes of the message with them.
+# The most tensors of a step that the node plans.
 _MAX_PLANNED = 8192
 # The first step that is planned; it is planned again after twice as many steps each time.
 _FIRST_PLAN = 2
@@ -66,12 +66,12 @@ class Limits(collections.namedtuple("Limits", "device host disk", defaults=(0, 0
         return cls(**limits)
 
 
-# Where the content of a slot is. One that has been read back stays until it is freed.
+# The place of a slot's content. Content that was read back stays on the device until it is freed.
 _HERE, _WRITING, _AWAY, _READING = range(4)
 
 
 class _Slot:
-    """The content of a saved tensor, wherever it is."""
+    """The content of a saved tensor, in any tier."""
 
     def __init__(self, tensor, size, number):
         self.tensor, self.size, self.number = tensor, size, number
@@ -88,7 +88,7 @@ class _Slot:
 
 
 class _Handle:
-    """What autograd holds of a slot; the slot is freed with it."""
+    """Autograd's reference to a slot; the slot is freed with it."""
 
     def __init__(self, offload, slot, storage, key):
         self.offload, self.slot, self.storage, self.key = offload, slot, storage, key
@@ -102,10 +102,10 @@ class Offload:
 
     def __init__(self, limits, plan=None):
         self.limits, self.ask = limits, plan
-        # An RLock: whoever holds it may free tensors.
+        # An RLock: the thread that holds it may free tensors, which locks it again.
         self.lock = threading.Condition(threading.RLock())
         self.tiers = [None, Host(limits.host), Disk(limits.disk)]
-        self.known = weakref.WeakValueDictionary()  # handles by the memory that they were made of
+        self.known = weakref.WeakValueDictionary()  # handles by the memory that they were made from
         self.parameters = {}  # weak references of storages, by their addresses
         self.resident = self.live = self.writing = 0
         self.pending = None  # the slot that is written when another tensor is saved
@@ -134,8 +134,8 @@ class Offload:
     # Hooks of autograd and of modules.
 
     def pack(self, tensor):
-        """Takes a tensor that autograd saves. What it returns is passed to unpack."""
-        tensor = tensor.detach()  # What is returned must not hold the graph, which holds it.
+        """Takes a tensor that autograd saves. Autograd passes the result to unpack."""
+        tensor = tensor.detach()  # The result must not hold the graph, which holds it.
         size = tensor.numel() * tensor.element_size()
         if self.closed or size < _SMALL or not _movable(tensor):
             return tensor
@@ -165,13 +165,13 @@ class Offload:
         return tensor
 
     def enter_module(self, module, inputs):
-        """Notes the storages of a module's own parameters and buffers, which are never moved."""
+        """Records the storages of a module's own parameters and buffers, which are never moved."""
         for t in (*module._parameters.values(), *module._buffers.values()):
             if t is None or t.device.type != "cpu" or t.layout != torch.strided:
                 continue
             storage = _storage(t)
             if storage._cdata not in self.parameters:
-                # A weak reference keeps the address from being used again.
+                # A weak reference keeps the address from being reused.
                 self.parameters[storage._cdata] = StorageWeakRef(storage)
                 if len(self.parameters) & (len(self.parameters) - 1) == 0:
                     self.parameters = {k: w for k, w in self.parameters.items() if not w.expired()}
@@ -186,7 +186,7 @@ class Offload:
         slot = handle.slot
         while slot.state in (_WRITING, _READING):
             self.lock.wait()
-        if slot.moved:  # In between the program may have changed the memory.
+        if slot.moved:  # The program may have changed the memory meanwhile.
             content = _bytes(tensor)
             if slot.state == _HERE:
                 then = _bytes(slot.tensor)
@@ -215,7 +215,7 @@ class Offload:
         return slot
 
     def _make_room(self, size):
-        """Waits until the device has room for a tensor; the oldest ones leave it, which are used last."""
+        """Waits for room on the device for a tensor. The oldest, which are used last, leave it."""
         began = time.perf_counter()
         while self.resident + size > self.limits.device:
             if not self.writing:
@@ -241,7 +241,7 @@ class Offload:
         self.peak = max(self.peak, self.resident)
 
     def _tier(self, slot):
-        """Returns the tier of a tensor that is saved: as planned, or where there is room."""
+        """Returns the tier of a tensor to be saved: the planned one, or one with room."""
         if not _dense(slot.tensor):
             return DEVICE
         plan, n = self.plan, slot.number
@@ -254,10 +254,10 @@ class Offload:
         return planned
 
     def _leave(self, slot, tier):
-        """Has a tensor leave the device that is being saved."""
+        """Makes the tensor that is being saved leave the device."""
         if self._reserve(slot, tier):
-            # It is written when another tensor is saved: until then the program often saves the same
-            # one once more, as the input of the next layer.
+            # It is written when another tensor is saved: until then the program often saves the
+            # same tensor once more, as the input of the next layer.
             self.pending = slot
         elif self.resident + slot.size > self.limits.device:
             raise Error(f"no room for a saved tensor of {slot.size} bytes: {self._usage()}; give --offload more of one, or pass smaller micro-batches")
@@ -299,7 +299,7 @@ class Offload:
             slot.tier, slot.at = DEVICE, None
 
     def forget(self, slot):
-        """Frees what a slot occupies: autograd needs it no longer."""
+        """Frees the memory of a slot, which autograd no longer needs."""
         if self.closed:
             return
         with self.lock:
@@ -330,7 +330,7 @@ class Offload:
             if slot.freed:
                 self._free(slot)
             elif slot.used or error is not None:
-                self._release_place(slot)  # It was used before it had left.
+                self._release_place(slot)  # The tensor was used before it had left.
             else:
                 slot.tensor, slot.state, slot.moved = None, _AWAY, True
                 self.resident -= slot.size
@@ -352,7 +352,7 @@ class Offload:
             self.lock.notify_all()
 
     def _fetch(self, slot):
-        """Returns the tensor of a slot, and waits for it if it is not there."""
+        """Returns the tensor of a slot, and waits until it is on the device."""
         began = time.perf_counter()
         if slot.state == _AWAY:  # It was not read ahead.
             slot.state = _READING
@@ -365,7 +365,7 @@ class Offload:
         return slot.tensor
 
     def _read_ahead(self):
-        """Begins the reads that the plan has for the events until now, while there is room."""
+        """Begins the reads that the plan has for the events so far, while there is room."""
         if self.plan is None:
             return
         order = self.plan["order"]
@@ -390,7 +390,9 @@ class Offload:
 
     def _begin_step(self):
         self.slots, self.events, self.times = [], [], []
-        self.ahead, self.left = 0, 0  # in the plan's order of reads; slots before have left the device
+        # ahead is the next index in the plan's order of reads; the slots before left are no
+        # candidates to leave the device.
+        self.ahead, self.left = 0, 0
         self.waited, self.began = 0.0, time.perf_counter()
         self.peak = self.resident
         self.moved = collections.Counter()  # bytes and seconds of transfers, by direction and tier
@@ -411,7 +413,7 @@ class Offload:
         self.moved[direction, slot.tier, "seconds"] += seconds
 
     def _end_step(self):
-        """No tensor is saved any more: a step has ended."""
+        """Ends a step: no saved tensor is left."""
         self.steps += 1
         self._write_pending()
         for (direction, tier, what), total in list(self.moved.items()):
@@ -422,17 +424,17 @@ class Offload:
             **{_NAMES[t]: self.moved["write", t, "bytes"] for t in (HOST, DISK)},
         }
         if not any(s.used for s in self.slots):
-            return  # A pass without a backward one says nothing of life times.
+            return  # A forward pass without a backward pass shows no lifetimes.
         if len(self.slots) <= _MAX_PLANNED and self.steps >= self.next_plan and self.ask is not None:
             self.next_plan = 2 * self.steps
             trace = self._trace()
-            # Beside the transfers, which do not wait for the node.
+            # In its own thread, so that transfers do not wait for the node.
             threading.Thread(target=self._make_plan, args=(trace,), daemon=True).start()
 
     def _trace(self):
-        """Returns the step as internal/train/tiers reads it."""
+        """Returns the trace of the step in the form of internal/train/tiers."""
         first = self.times[0]
-        for slot in self.slots:  # Of what no backward pass has used: until now.
+        for slot in self.slots:  # A tensor that no backward pass has used lives until now.
             if not slot.used:
                 self._add_event(slot.number)
         return {
@@ -474,7 +476,7 @@ def _work(items):
         if perform is None:
             return
         perform()
-        del perform  # It holds a tensor.
+        del perform  # It refers to a tensor.
 
 
 def _timed(transfer, at, content):
@@ -516,7 +518,7 @@ def _bytes(tensor):
 
 
 active = None
-observe = None  # is called with each wait for a transfer: its name, beginning and end
+observe = None  # if set, it is called with the name, beginning and end of each wait for a transfer
 
 
 def start(limits, plan=None):
@@ -529,12 +531,12 @@ def start(limits, plan=None):
     hooks = torch.autograd.graph.saved_tensors_hooks(active.pack, active.unpack)
     hooks.__enter__()
     atexit.register(active.close)
-    # A process that is forked, to load data, has no threads that move anything.
+    # A process that is forked, to load data, has no threads to move tensors.
     os.register_at_fork(after_in_child=active.disable)
 
 
 def start_by_environment():
-    """Starts as `outboard train --offload` asks."""
+    """Starts with the limits of `outboard train --offload`, if there are any."""
     text = os.environ.get(VARIABLE)
     if text and active is None:
         start(Limits.parse(text), lambda trace: ask("memory", trace))

@@ -15,17 +15,17 @@ micro-batches' losses. Layers that use the statistics of a batch (BatchNorm) see
 
 With replicas=N the ranks are N pipelines, one behind the other: rank r is stage r % stages of
 replica r // stages. Each replica passes its part of the batch; then the replicas of each stage sum
-their gradients by one all-reduce, which travels as the job's --gradients says. A stage begins when
-its own backward pass has ended, while the stages before it still compute. Replicas start with the
-parameters of the first one.
+their gradients by one all-reduce, which is sent as set by the job's --gradients. A stage begins to
+sum when its own backward pass has ended, while the stages before it still compute. Replicas start
+with the parameters of the first replica.
 
 With tensor=N each replica of a stage is N ranks that divide the operators of its layers, by
 strategies: for each layer those of outboard.shard, or None for a layer that all of them compute.
-Ranks of one replica's stage are neighbours: of replica i, stage j and part k it is the rank
-(i * stages + j) * tensor + k. neighbours="replicas" has the replicas of a stage behind each other
+Ranks of one replica's stage are neighbours: part k of stage j of replica i is the rank
+(i * stages + j) * tensor + k. neighbours="replicas" makes the replicas of a stage neighbours
 instead of the stages of a replica: (j * replicas + i) * tensor + k.
 
-replicas and tensor are by default those of the job's file ("parallel").
+The defaults of replicas and tensor are those of the job's file ("parallel").
 
 Schedules: "gpipe" passes all micro-batches forward and then all backward (Huang and others,
 NeurIPS 2019); "1f1b" alternates, so that a stage holds the activations of no more micro-batches
@@ -71,7 +71,7 @@ class Pipeline:
         self._share_parameters()
 
     def _place(self, replicas, tensor, neighbours):
-        """Computes which part of which stage this rank is."""
+        """Computes the replica, the stage and the part of this rank."""
         world = dist.get_world_size()
         if replicas < 1 or tensor < 1 or world % (replicas * tensor):
             raise ValueError(f"{world} ranks are no whole number of stages in {replicas} replicas of {tensor} ranks each")
@@ -95,8 +95,8 @@ class Pipeline:
 
     def _make_groups(self):
         """Makes the groups of ranks; all ranks make all of them, in the same order."""
-        # Activations and gradients travel in groups of their own: a send that waits for its
-        # receiver must not delay what goes the other way.
+        # Activations and gradients travel in separate groups: a send that waits for its receiver
+        # must not delay the tensors of the other direction.
         stages, replicas, parts = range(self.stages), range(self.replicas), range(self.tensor)
         for replica, part in ((r, p) for r in replicas for p in parts):
             ranks = [self._global_rank(stage, replica, part) for stage in stages]
@@ -113,12 +113,12 @@ class Pipeline:
                 self.tensor_group = group
 
     def _global_rank(self, stage, replica, part=None):
-        """Returns the rank that is a part of a stage, of this rank's part if none is named."""
+        """Returns the rank of a part of a replica's stage; the default is this rank's part."""
         at = replica * self.stages + stage if self.neighbours == "stages" else stage * self.replicas + replica
         return at * self.tensor + (self.part if part is None else part)
 
     def _share_parameters(self):
-        """Makes the parameters and buffers of all replicas of this stage those of the first one."""
+        """Copies the parameters and buffers of this stage's first replica to all its replicas."""
         if self.replicas == 1:
             return
         for t in [*self.module.parameters(), *self.module.buffers()]:
@@ -142,7 +142,7 @@ class Pipeline:
         before = self._set_gradients_aside()
         self._inputs = self._own_part(inputs) if self.is_first else None
         self._targets = self._own_part(targets) if self.is_last else None
-        held = []  # (input, output or None, random state) of micro-batches under way, oldest first
+        held = []  # (input, output or None, random state) of pending micro-batches, oldest first
         done = 0
         for action, number in actions(self.schedule, self.stages, self.rank, self.micro_batches):
             if action == "forward":
@@ -165,7 +165,7 @@ class Pipeline:
         return parts[self.replica * self.micro_batches : (self.replica + 1) * self.micro_batches]
 
     def _set_gradients_aside(self):
-        """Returns the gradients of earlier steps, which are summed over the ranks already."""
+        """Removes and returns the gradients of earlier steps, which are summed already."""
         if self.replicas == 1 and self.tensor == 1:
             return {}
         before = {p: p.grad for p in self.module.parameters() if p.grad is not None}
@@ -174,7 +174,7 @@ class Pipeline:
         return before
 
     def _reduce_gradients(self, before):
-        """Sums the gradients of this step over the stage's ranks, and adds those before."""
+        """Sums this step's gradients over the stage's ranks, and adds those of earlier steps."""
         if self.tensor > 1:
             shard.reduce_gradients(self._partial_parameters(), self.tensor_group)
         if self.replicas > 1:
@@ -194,7 +194,7 @@ class Pipeline:
                 by_type.setdefault(p.dtype, []).append(p)
         for kind, params in by_type.items():
             parts = [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in params]
-            # One buffer for all steps: --gradients topk knows what it has left out by its address.
+            # One buffer for all steps: --gradients topk finds its residual by the buffer's address.
             flat = self._flat.setdefault(kind, torch.empty(sum(len(g) for g in parts), dtype=kind))
             torch.cat(parts, out=flat)
             dist.all_reduce(flat, group=self._stage_group)
@@ -233,7 +233,7 @@ class Pipeline:
             self._send(x.grad, -1, self._backward_group)
 
     def _send(self, tensor, stages, group):
-        """Sends a tensor to the stage so many behind this one."""
+        """Sends a tensor to the stage that many stages behind this one."""
         to = self._global_rank(self.rank + stages, self.replica)
         tensor = tensor.contiguous()
         if tensor.dim() > _MAX_DIMENSIONS or tensor.dtype not in _TYPES:
@@ -244,7 +244,7 @@ class Pipeline:
             self._sending.append((dist.isend(t, to, group=group), t))  # It must live until it is sent.
 
     def _receive(self, stages, group):
-        """Returns a tensor of the stage so many behind this one."""
+        """Returns a tensor from the stage that many stages behind this one."""
         source = self._global_rank(self.rank + stages, self.replica)
         head = torch.zeros(_MAX_DIMENSIONS + 2, dtype=torch.int64)
         dist.recv(head, source, group=group)
@@ -260,7 +260,7 @@ def _degree(given, variable):
 
 
 def equal_cuts(layers, stages):
-    """Returns where layers are cut into stages of the same number of layers, or nearly."""
+    """Returns the cuts of layers into stages of the same number of layers, or nearly."""
     return [layers * stage // stages for stage in range(1, stages)]
 
 

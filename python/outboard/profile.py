@@ -1,13 +1,13 @@
 """Profiles of training: times and sizes of layers, and where the time of a pass goes.
 
-`outboard train --profile FILE` has each rank's process import this module; rank 0 writes the file
-at its end. The members of "layers" are those that `outboard plan train` reads: seconds of the
-passes and bytes, per sample. The file is also a trace that ui.perfetto.dev and chrome://tracing
-open: "traceEvents" has the events of the last pass.
+`outboard train --profile FILE` makes each rank's process import this module; rank 0 writes the file
+at its end. `outboard plan train` reads the members of "layers": seconds of the passes and bytes,
+per sample. The file is also a trace that ui.perfetto.dev and chrome://tracing open: "traceEvents"
+has the events of the last pass.
 
     from outboard import profile
 
-    layers = profile.measure(layers, inputs)     # of layers that follow each other, by themselves
+    layers = profile.measure(layers, inputs)     # layers that follow each other, each by itself
 """
 
 import atexit
@@ -24,7 +24,7 @@ import torch
 from outboard import offload
 
 VERSION = 1
-# Passes that are kept: the first ones allocate memory and fill caches.
+# The first SKIPPED passes, which allocate memory and fill caches, do not count; MOST are kept.
 SKIPPED, MOST = 2, 200
 
 
@@ -41,7 +41,7 @@ class Profiler:
         self.stack, self.events = [], []
         self.communication = self.loading = self.waiting = 0.0
         self.started = time.perf_counter()
-        self.finished = None  # of the backward pass, as far as it is known
+        self.finished = None  # the end of the backward pass, as far as it is known
 
     # Hooks of modules: leaves are modules without children; the outermost module is the model.
 
@@ -54,7 +54,7 @@ class Profiler:
     def leave(self, module, inputs, output):
         now = time.perf_counter()
         if not self.stack or self.stack[-1][0] is not module:
-            return  # A module that raised an error has not left.
+            return  # A module that raised an error does not call leave.
         _, began = self.stack.pop()
         if not torch.is_grad_enabled():
             return
@@ -77,11 +77,11 @@ class Profiler:
             output.register_hook(lambda grad: self.output_gradient(layer))
             for p in module.parameters(recurse=False):
                 if p.requires_grad and layer is self.order[0] and "hooked" not in layer:
-                    layer["hooked"] = True  # The gradients of the first layer have no other end.
+                    layer["hooked"] = True  # No other event ends the first layer's backward pass.
                     p.register_hook(lambda grad: self.close_layer(time.perf_counter()))
 
     def output_gradient(self, layer):
-        """A layer's backward pass begins with the gradient of its output, which ends that of the next one."""
+        """Begins a layer's backward pass at its output's gradient, and ends the next layer's."""
         now = time.perf_counter()
         self.close_layer(now)
         self.open = (layer, now)
@@ -114,17 +114,17 @@ class Profiler:
         }
 
     def add(self, kind, name, began, ended):
-        """Adds a time: of "communication", of "loading", of "waiting" for saved tensors."""
+        """Adds a time of a kind: "communication", "loading", or "waiting" for saved tensors."""
         with self.lock:
             setattr(self, kind, getattr(self, kind) + ended - began)
             self.events.append((name, kind, began, ended))
 
     def report(self):
-        """Returns what is written: medians of the passes."""
+        """Returns the content of the file: medians of the passes."""
         passes = self.passes[min(SKIPPED, max(0, len(self.passes) - 1)) :]
         if not passes:
             return None
-        # A program may call other models too: those passes count that take most of the time.
+        # A program may call other models too: the passes that take most of the time count.
         spent = collections.Counter()
         for p in passes:
             spent[len(p["layers"])] += p["seconds"]
@@ -153,7 +153,7 @@ class Profiler:
 
 
 def peak_memory():
-    """Returns the most bytes of memory that this process has had resident."""
+    """Returns the largest resident size of this process, in bytes."""
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -204,7 +204,7 @@ def _write(profiler, path):
 
 
 def measure(layers, inputs, rounds=5, clock=time.perf_counter):
-    """Returns the times and sizes of layers that follow each other, as `outboard plan train` reads them.
+    """Returns the times and sizes of consecutive layers, in the form of `outboard plan train`.
 
     inputs is a batch of at least two samples. Each layer runs by itself on one sample and on all
     of them, which separates the time of a sample from that of a call. On a machine that is busy
@@ -261,7 +261,7 @@ def _stored(layer, x):
     if x.is_floating_point():
         x.requires_grad_()
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
-        kept = layer(x)  # Alive until the sizes are summed, so that no address occurs twice.
+        kept = layer(x)  # It lives until the sizes are summed, so that no address occurs twice.
     total = sum(sizes.values())
     del kept
     return total

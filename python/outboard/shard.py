@@ -3,20 +3,21 @@
     layer = shard.Residual(nn.LayerNorm(64), nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
     layer = shard.Sharded(layer, ["replicated", "column", "column", "row", "replicated"], group)
 
-What the ranks of a group have of a tensor is its placement: all of it ("R"), a part along an axis
-(the axis), or a summand of it ("P"). Each operator has a strategy, which says in which placement it
-reads and writes; between operators tensors are converted. The gradient of a replicated tensor is a
-sum of which each rank has a summand, and the other way round, so the backward pass of a conversion
-is the conversion between these duals (internal/train/shard has the algebra, and tests it).
+The placement of a tensor is the part of it that each rank of a group has: all of it ("R"), a part
+along an axis (the axis), or a summand of it ("P"). Each operator has a strategy, which sets the
+placements of its input and output; between operators tensors are converted. The gradient of a
+replicated tensor is a sum of which each rank has a summand, and the other way round, so the
+backward pass of a conversion is the conversion between these duals (internal/train/shard has the
+algebra, and tests it).
 
-Strategies by module; "replicated" is one of all:
+Strategies by module; all modules also have "replicated":
 
     nn.Linear      samples, sequence, column (a part of the outputs), row (a part of the inputs)
     nn.Embedding   samples, sequence, column, row (a part of the rows)
     Attention      samples, heads
     nn.LayerNorm   samples, sequence
     ReLU, GELU ... samples, sequence, column
-    Residual       samples, sequence, column, partial: of the addition, behind those of its modules
+    Residual       samples, sequence, column, partial: for the addition, after those of its modules
 
 `outboard plan train` chooses strategies: write_profile measures layers for it, strategies reads its
 choice. outboard.torch.pipeline(..., tensor=2, strategies=...) executes it.
@@ -76,7 +77,7 @@ class Attention(torch.nn.Module):
     def forward(self, x):
         samples, length, features = x.shape
         each = self.width // self.heads
-        # As many heads as there are: a part of them, where they are divided.
+        # The number of heads follows from the features: each rank has a part of divided heads.
         q, k, v = (t.transpose(1, 2) for t in x.view(samples, length, features // (3 * each), 3, each).unbind(3))
         scores = q @ k.transpose(2, 3) / each**0.5
         if self.causal:
@@ -85,7 +86,7 @@ class Attention(torch.nn.Module):
 
 
 class Residual(torch.nn.Sequential):
-    """Adds its input to what its modules make of it, one after the other."""
+    """Adds its input to the output of its modules, applied one after the other."""
 
     def forward(self, x):
         return x + super().forward(x)
@@ -160,7 +161,7 @@ def _move(x, source, target, group):
     """Converts a tensor without a gradient."""
     n, own = dist.get_world_size(group), dist.get_rank(group)
     x = x.contiguous()
-    if target == PARTIAL:  # The others' summands are zero, or zero outside of their part.
+    if target == PARTIAL:  # Other ranks' summands are zero, or zero outside of their part.
         if source == REPLICATED:
             return x if own == 0 else torch.zeros_like(x)
         return torch.cat([x if i == own else torch.zeros_like(x) for i in range(n)], source)
@@ -198,7 +199,7 @@ class Sharded(torch.nn.Module):
     """A layer whose operators are divided over the ranks of a group.
 
     strategies has a name for each of operators(layer). Input and output are the same in all ranks,
-    and so are the parameters of the layer that it is made of. The layer must not use random numbers.
+    and so are the parameters of the original layer. The layer must not use random numbers.
     The loss counts once: convert(loss, "R", "P", group).backward() in all ranks; then
     reduce_gradients() before the optimizer's step.
     """
@@ -333,11 +334,11 @@ class _Operator(torch.nn.Module):
         return torch.nn.functional.embedding(rows * mine, self.weight) * mine.unsqueeze(-1)
 
 
-# What `outboard plan train` reads and writes.
+# The input and output of `outboard plan train`.
 
 
 def write_profile(layers, inputs, path, rounds=5):
-    """Measures layers and writes what `outboard plan train` needs to divide them: `profile: PATH`.
+    """Writes the measured profile of layers that `outboard plan train` reads: `profile: PATH`.
 
     inputs is a batch of at least two samples.
     """
@@ -352,7 +353,7 @@ def write_profile(layers, inputs, path, rounds=5):
 
 
 def _measure(layer, inputs, rounds):
-    """Returns the operators of a layer as the planner reads them, the time of its calls, and its output."""
+    """Returns a layer's operators in the planner's form, the time of its calls, and its output."""
     found, launches = [], []
 
     def leaf(name, module, reads, times, output):

@@ -1,8 +1,8 @@
 """The threads that a rank computes with, chosen by measured steps.
 
-`outboard train --threads auto` has this module count the steps of a program, which end with those of
-its optimizer, and change the number of PyTorch's threads as the node says (internal/train/threads):
-processors that computation leaves serve communication and loading.
+`outboard train --threads auto` makes this module count the steps of a program, which end with those
+of its optimizer, and change the number of PyTorch's threads as the node decides
+(internal/train/threads): processors that computation leaves free serve communication and loading.
 """
 
 import os
@@ -19,7 +19,7 @@ VARIABLE = "OUTBOARD_THREADS"
 
 
 class Sharing:
-    """Changes the number of threads of this process. ask is given measurements and decides."""
+    """Changes the number of threads of this process. ask(measurements) returns the decision."""
 
     def __init__(self, most, ask):
         self.ask = ask
@@ -32,14 +32,14 @@ class Sharing:
             self.communication += seconds
 
     def end_step(self):
-        """A step has ended."""
+        """Records the end of a step, and decides after the state's number of steps."""
         now = time.perf_counter()
         if self.ended is not None:
             self.seconds.append(now - self.ended)
         self.ended = now
         if len(self.seconds) < self.state["steps"]:
             return
-        # The first step warms the caches, and has the decision before it.
+        # The first step warms the caches, and includes the time of the decision before it.
         seconds = statistics.median(self.seconds[1:] or self.seconds)
         with self.lock:
             communication = self.communication / len(self.seconds)
@@ -87,7 +87,7 @@ def _count_steps(kind):
 
 
 def start_by_environment():
-    """Starts as `outboard train --threads auto` asks."""
+    """Starts with the settings of `outboard train --threads auto`, if there are any."""
     text = os.environ.get(VARIABLE)
     if not text or active is not None:
         return

@@ -82,7 +82,7 @@ def _nodes(store, rank, size):
     return [int(store.get(f"outboard-node-{r}")) for r in range(size)]
 
 
-# The most bytes of a call that the program's thread makes itself: for fewer, passing the call to
+# The most bytes of a call that the program's thread makes itself: for so few, passing the call to
 # another thread and back takes longer than the call.
 _DIRECT = 64 << 10
 
@@ -90,9 +90,9 @@ _DIRECT = 64 << 10
 class ProcessGroup(dist.ProcessGroup):
     """A group of ranks. Its calls are made in order by one thread, beside the program.
 
-    The program's thread sends the request of a small all-reduce itself if no other call is under
-    way, and receives the reply in wait. If it makes another call first, or asks for the future, the
-    thread beside it receives the reply, so that a call which nobody waits for delays no other one.
+    The program's thread sends the request of a small all-reduce itself if no other call is running,
+    and receives the reply in wait. If it makes another call first, or asks for the future, the
+    thread beside it receives the reply, so that a call without a waiting thread delays no other.
     """
 
     def __init__(self, store, rank, size):
@@ -106,7 +106,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._rank, self._size = rank, size
         self._connection, self._memory = Connection(path), Memory()
         self._connection.request("join", group=name, rank=rank, size=size, nodes=_nodes(store, rank, size))
-        # PyTorch's C++ code holds the C++ half of a Work only: the Python half must stay too.
+        # PyTorch's C++ code holds only the C++ half of a Work: this keeps the Python half alive.
         self._works = collections.deque(maxlen=256)
         self._queue = queue.SimpleQueue()
         self._state = threading.Lock()
@@ -137,7 +137,7 @@ class ProcessGroup(dist.ProcessGroup):
                     threads.active.communicated(time.perf_counter() - began)
                 if profile.active is not None:
                     profile.active.add("communication", "collective", began, time.perf_counter())
-            except BaseException as e:  # The program gets it from wait().
+            except BaseException as e:  # wait() raises it in the program.
                 finish, result = future.set_exception, e
             with self._state:
                 self._pending -= 1
@@ -159,9 +159,9 @@ class ProcessGroup(dist.ProcessGroup):
         self._queue.put((future, call))
 
     def _begin(self, start, tensors):
-        """Makes a call beside the queue, if nothing is under way. Returns its work, or None.
+        """Makes a call beside the queue, if no other call is running. Returns its work, or None.
 
-        start sends the request and returns what receives the reply.
+        start sends the request and returns the function that receives the reply.
         """
         with self._state:
             if self._pending or self._direct is not None and not self._direct.done:
@@ -171,8 +171,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._works.append(work)
         return work
 
-    # Calls of the server. The tensors lie behind each other in the memory, each on a multiple of 8
-    # bytes.
+    # Calls of the server. The tensors of a call lie behind each other in the memory.
 
     def _request(self, kind, size, fill, members):
         view, number = self._send_request(kind, size, fill, members)
@@ -191,7 +190,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._start_collective(operation, parts, results, reduction, root, site)()
 
     def _start_collective(self, operation, parts, results, reduction=0, root=0, site=""):
-        """Sends the request of a call. Returns what waits for the reply and copies the result.
+        """Sends a call's request. Returns the function that awaits the reply and copies the result.
 
         results has a pair (first element, tensor) for each tensor.
         """
@@ -215,7 +214,7 @@ class ProcessGroup(dist.ProcessGroup):
 
         return finish
 
-    # What torch.distributed calls.
+    # The methods that torch.distributed calls.
 
     def allreduce(self, tensors, opts):
         reduction, site = _reduction(opts.reduceOp), _site()
@@ -363,7 +362,7 @@ def _bytes(view, at, tensor):
 
 
 class _Work(dist._Work if hasattr(dist, "_Work") else dist.Work):
-    """A call under way. wait raises the error that the call ended with."""
+    """A running call. wait raises the error with which the call ended."""
 
     def __init__(self, future):
         super().__init__()
@@ -371,7 +370,7 @@ class _Work(dist._Work if hasattr(dist, "_Work") else dist.Work):
 
     def wait(self, timeout=None):
         self._future.wait()
-        # The tensors are the program's: what is kept of the call must not hold them.
+        # The program owns the tensors: a call that is kept must not hold them.
         self._future = _done()
         return True
 
@@ -403,13 +402,13 @@ class _Direct:
                 return
             try:
                 self._finish()
-            except BaseException as e:  # The program gets it from wait().
+            except BaseException as e:  # wait() raises it in the program.
                 self.error = e
             self._finish, self.done = None, True
 
 
 class _DirectWork(dist._Work if hasattr(dist, "_Work") else dist.Work):
-    """A direct call under way."""
+    """A running direct call."""
 
     def __init__(self, group, direct, tensors):
         super().__init__()
@@ -418,7 +417,7 @@ class _DirectWork(dist._Work if hasattr(dist, "_Work") else dist.Work):
 
     def wait(self, timeout=None):
         self._direct.complete()
-        # As for _Work: the tensors, and the group, are the program's.
+        # As for _Work: the program owns the tensors and the group.
         self._tensors = self._group = None
         if self._direct.error is not None:
             raise self._direct.error
@@ -442,7 +441,7 @@ class _DirectWork(dist._Work if hasattr(dist, "_Work") else dist.Work):
                     raise direct.error
                 return tensors
 
-            if self._group is None:  # It was waited for.
+            if self._group is None:  # wait has returned.
                 self._future = _done()
             else:
                 self._future = self._group._enqueue(call).get_future()
@@ -470,7 +469,7 @@ def _create(store, rank, size, timeout):
 
 
 def register():
-    """Makes the back end known to torch.distributed; from PyTorch 2 on as that of the CPU."""
+    """Registers the back end with torch.distributed; from PyTorch 2 on as that of the CPU."""
     if NAME.upper() in dir(dist.Backend):
         return
     try:
