@@ -278,7 +278,7 @@ func (l *lanes) add(link Link, c *Constants, spread Spread, f factors) {
 }
 
 // wakeSpread returns the standard deviation of a wake-up after a pause that is not known to be
-// long: the wake-up is taken for uniformly distributed between the shortest and the longest
+// long: the wake-up is assumed to be uniformly distributed between the shortest and the longest one
 // measured.
 func (c *Constants) wakeSpread(pause time.Duration) time.Duration {
 	longest := c.longestWake()
