@@ -27,7 +27,7 @@ type Summary struct {
 	Total     Totals `json:"total"`
 	// Phases are the parts of the run in their order.
 	Phases []Phase `json:"phases"`
-	// Functions are the API's functions, the one with the longest time in calls first.
+	// Functions are the API's functions, that with the longest time in calls first.
 	Functions []Function `json:"functions"`
 }
 
