@@ -159,13 +159,13 @@ var syntheticHeader = &trace.Header{
 	Ops:     []trace.Op{{Name: "clSetKernelArg", Answer: "early"}, {Name: "clEnqueueNDRangeKernel", Answer: "early"}, {Name: "clFinish", Answer: "wait"}},
 }
 
-// Header, End and Next implement overhead.Source.
+// Header implements overhead.Source.
 func (*synthetic) Header() *trace.Header { return syntheticHeader }
 
-// End is described at Header.
+// End implements overhead.Source.
 func (s *synthetic) End() *trace.End { return &trace.End{Duration: s.now} }
 
-// Next is described at Header.
+// Next implements overhead.Source.
 func (s *synthetic) Next() (trace.Record, error) {
 	if s.at == s.calls {
 		return trace.Record{}, io.EOF
