@@ -84,7 +84,7 @@ func (g *Group) Size() int { return g.n }
 // Err returns why the group has ended, nil before its end.
 func (g *Group) Err() error { return context.Cause(g.ended) }
 
-// Ended is closed when the group has ended.
+// Ended returns a channel that is closed when the group has ended.
 func (g *Group) Ended() <-chan struct{} { return g.ended.Done() }
 
 // ErrClosed says that a rank has closed the group.

@@ -70,8 +70,8 @@ type peer struct {
 	out       *bufio.Writer
 	announced uint64 // the last call announced to the peer
 
-	// data hands the connection's reading side to the call that waits for elements, and taken
-	// gives it back.
+	// data passes the connection's reading side to the call that waits for elements, and taken
+	// returns it.
 	data  chan head
 	taken chan struct{}
 }

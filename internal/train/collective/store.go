@@ -125,8 +125,8 @@ func (t *storeTransfer) download(from int, name string, size int) ([]byte, error
 }
 
 // gatherParts uploads the part of this rank and downloads those of the others. When the others have
-// announced their parts of this call, they have read those of the last one, whose object is
-// deleted.
+// announced their parts of this call, they have read those of the previous call, whose object this
+// rank deletes.
 func (t *storeTransfer) gatherParts() error {
 	n, rank := t.g.n, t.g.rank
 	if err := t.store.Objects.Put(t.ctx, t.name(t.number, rank, merged), t.bytes(part(rank, n, t.call.Count))); err != nil {

@@ -159,8 +159,8 @@ func (r *Reader) hold(c Chunk, needed bool) *heldChunk {
 	return h
 }
 
-// makeRoom makes room for a chunk and reports whether there is any. If maxHeld chunks are held it
-// drops the least recently used one, or, for a needed chunk, any that has arrived. r.mu is held.
+// makeRoom reports whether another chunk may be held. If maxHeld chunks are held it drops the least
+// recently used one, or, for a needed chunk, any that has arrived. r.mu is held.
 func (r *Reader) makeRoom(needed bool) bool {
 	if r.order.Len() < maxHeld {
 		return true

@@ -253,8 +253,8 @@ func (h *Host) newUID() uint32 {
 	return firstUID + h.serial%uids
 }
 
-// serveRun runs the ranks that a manager requests, until the manager says that those of all nodes
-// have ended.
+// serveRun runs the ranks that a manager requests, until the manager says that the ranks of all
+// nodes have ended.
 func (h *Host) serveRun(ctx context.Context, stream *framed.Stream, manager outboard.NodeID, p purpose) error {
 	conn := &streamConn{Stream: stream}
 	if err := conn.SetReadDeadline(time.Now().Add(requestLimit)); err != nil {

@@ -280,8 +280,8 @@ func join(ctx context.Context, conn net.Conn, stream *framed.Stream) {
 	copying.Wait()
 }
 
-// serve runs the ranks and then waits until the manager says that those of all nodes have ended:
-// data that this node has sent may still be in transit to them.
+// serve runs the ranks and then waits until the manager says that the ranks of all nodes have
+// ended: data that this node has sent may still be in transit to them.
 func (r *run) serve(ctx context.Context, stream *framed.Stream) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -42,7 +42,7 @@ func (r Resources) Environ(processors, ranks int) map[string]string {
 }
 
 // CheckRoom returns an error if the file system of a folder has no room for the files of that many
-// ranks, or can't be asked.
+// ranks, or does not report its room.
 func (r Resources) CheckRoom(folder string, ranks int) error {
 	limits, err := tiers.ParseLimits(r.Offload)
 	if limits == nil || err != nil || limits[tiers.Disk] == 0 {

@@ -169,7 +169,7 @@ func (p *prefixes) at(cut int, limit, total float64) (price, time float64) {
 }
 
 // bound returns a lower bound of the objective's value of all choices that end with s and are
-// better than the best one of the search; +Inf if there are none.
+// better than the best choice of the search; +Inf if there are none.
 func (b *bounds) bound(s suffix, of *search) float64 {
 	time, price := b.timeBound(s), s.price
 	for range 3 {
@@ -208,8 +208,8 @@ func (b *bounds) before(s suffix, allowed float64) (price, time float64) {
 	return max(price, price2), s.forwardSum + s.backwardSum + held + max(add, add2)
 }
 
-// mostTime returns the longest time of a step with which a plan becomes the best one, if its
-// devices have that price.
+// mostTime returns the longest time of a step with which a plan becomes the best, if its devices
+// have that price.
 func (s *search) mostTime(price float64) float64 {
 	most := math.Inf(1)
 	if s.objective.MaxTime > 0 {

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// An Objective says which plan is best. The zero value asks for the fastest.
+// An Objective defines the best plan. The zero value asks for the fastest.
 type Objective struct {
 	// Cheapest asks for the lowest cost instead of the shortest time.
 	Cheapest bool
@@ -238,7 +238,7 @@ func (b *branch) extend(l label, i int32) {
 // recomputation, which stores the input of another layer instead.
 func (b *branch) growing() bool { return !b.recompute }
 
-// finish makes a suffix of all layers the best choice, if it is better than the best one.
+// finish makes a suffix of all layers the best choice, if it is better than the best so far.
 func (b *branch) finish(l label) {
 	v := b.search.objective.value(b.time(l.suffix), b.cost(l.suffix))
 	if v >= b.search.bestValue {

@@ -82,8 +82,8 @@ func (m Mesh) dual(t Tensor, l Layout, s Step) Step {
 	return m.step(t, l.Dual(), s.Dimension, s.To.Dual(), s.From.Dual())
 }
 
-// allowed reports whether one step changes a placement of l to another one: all parts before and
-// after it must be contiguous blocks.
+// allowed reports whether one step changes a placement of l to another: all parts before and after
+// it must be contiguous blocks.
 func (l Layout) allowed(dimension int, to Placement) bool {
 	from := l[dimension]
 	return from != to && (!from.IsSplit() || l.innermost(dimension, from)) && (!to.IsSplit() || l.innermost(dimension, to))
@@ -109,7 +109,7 @@ func seconds(steps []Step) (sum float64) {
 
 // Convert returns the steps that take the least time, forward and backward together, to change the
 // layout of a tensor: the shortest path over its layouts (Dijkstra). Of paths that take the same
-// time it is the one of fewer steps.
+// time it is the one with fewer steps.
 func (m Mesh) Convert(t Tensor, from, to Layout) (Conversion, error) {
 	if err := m.check(); err != nil {
 		return Conversion{}, err

@@ -48,7 +48,7 @@ type Trace struct {
 	Times  []float64 `json:"times"`
 }
 
-// A Placement says where one tensor lies between its two events.
+// A Placement is the place of one tensor between its two events.
 type Placement struct {
 	Tier Tier
 	// Prefetch is the event after which the tensor is read back; unused for tensors on the device.
