@@ -156,7 +156,7 @@ func (b *bench) steps(ctx context.Context) error {
 	return nil
 }
 
-// compareSteps measures settings, calibrates the latency of a message by the first one, and
+// compareSteps measures settings, calibrates the latency of a message by the first setting, and
 // returns the errors of the others in per cent.
 func (b *bench) compareSteps(ctx context.Context, settings []setting) ([]float64, error) {
 	measured, err := b.measure(ctx, settings)

@@ -1,4 +1,4 @@
-"""Trains a small network in parallel and prints how far its parameters are from those of one process.
+"""Trains a small network in parallel and prints how far its parameters differ from one process's.
 
     equality.py BACKEND STEPS ACCUMULATED
 """
