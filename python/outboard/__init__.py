@@ -1,1 +1,1 @@
-"""Outboard for Python programs; `import outboard.torch` registers its torch.distributed back end."""
+"""Outboard for Python programs: `import outboard.torch` registers its back end with PyTorch."""

@@ -24,7 +24,7 @@ class Sharing:
     def __init__(self, most, ask):
         self.ask = ask
         self.lock = threading.Lock()
-        self.communication = 0.0  # seconds in which calls were under way, since the last decision
+        self.communication = 0.0  # seconds in which calls ran, since the last decision
         self._decide({"most": most})
 
     def communicated(self, seconds):
