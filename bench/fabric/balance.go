@@ -10,9 +10,9 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/balance"
 )
 
-// offered is the number of calls per second: 45 % of the capacity of the back ends of speed 1, 1, 2
+// offeredRate is the number of calls per second: 45 % of the capacity of the back ends of speed 1, 1, 2
 // and 4, and 90 % of the capacity of the slow back ends if all get the same share.
-const offered = 450
+const offeredRate = 450
 
 func speeds() []float64 { return []float64{1, 1, 2, 4} }
 
@@ -87,13 +87,13 @@ func (b *bench) balanceTurn(ctx context.Context, w *topology, name string, into 
 	if err := w.others[len(speeds())].do("balance", name, &done); err != nil {
 		return err
 	}
-	settle := load{Call: "work", Rate: offered, Seconds: b.Turn(4*time.Second, 3*time.Second).Seconds()}
+	settle := load{Call: "work", Rate: offeredRate, Seconds: b.Turn(4*time.Second, 3*time.Second).Seconds()}
 	if err := w.client.do("load", settle, new(result)); err != nil {
 		return err
 	}
 	look := settle
 	look.Seconds = b.Turn(20*time.Second, 8*time.Second).Seconds()
-	watched, stop := make(chan watching, 1), make(chan struct{})
+	watched, stop := make(chan utilizationSamples, 1), make(chan struct{})
 	go func() { watched <- watch(ctx, w.others[:len(speeds())], stop) }()
 	var r result
 	err := w.client.do("load", look, &r)
@@ -112,8 +112,8 @@ func (b *bench) balanceTurn(ctx context.Context, w *topology, name string, into 
 	return nil
 }
 
-// A watching has the utilization of each back end in each window.
-type watching struct {
+// A utilizationSamples has the utilization of each back end in each window.
+type utilizationSamples struct {
 	utilizations []float64
 	err          error
 }
@@ -122,8 +122,8 @@ type watching struct {
 // back end.
 const windowOfUtilization = 4 * time.Second
 
-func watch(ctx context.Context, backends []*process, stop <-chan struct{}) watching {
-	var w watching
+func watch(ctx context.Context, backends []*process, stop <-chan struct{}) utilizationSamples {
+	var w utilizationSamples
 	last, at := make([]float64, len(backends)), time.Time{}
 	ticks := time.NewTicker(windowOfUtilization)
 	defer ticks.Stop()

@@ -74,7 +74,7 @@ func (a *actor) policies(context.Context) error {
 func (j *policyRun) run(ctx context.Context) (float64, error) {
 	r := router.New(router.Options{})
 	defer r.Close()
-	endpoint := router.Endpoint{Endpoint: balance.Endpoint{ID: "discard"}, Transport: &discardTransport{call.Message{Data: []byte{}}}, Forgets: true}
+	endpoint := router.Endpoint{Endpoint: balance.Endpoint{ID: "discard"}, Transport: &discardTransport{call.Message{Data: []byte{}}}, ReleasesContext: true}
 	if err := r.SetService("grpc.testing.TestService", router.Service{Endpoints: []router.Endpoint{endpoint}}); err != nil {
 		return 0, err
 	}

@@ -74,7 +74,7 @@ type station struct {
 	member   *pool.Pool
 	registry *services.Registry
 	host     *calls.Host
-	door     net.Listener // accepts connections of other nodes
+	listener net.Listener // accepts connections of other nodes
 	plain    string       // the address for plain gRPC
 }
 
@@ -160,10 +160,10 @@ func (st *station) join(ctx context.Context, s *nodeRole) (keys string, err erro
 	if err := errors.Join(os.MkdirAll(keys, 0o700), id.Save(keys)); err != nil {
 		return "", err
 	}
-	if st.door, err = net.Listen("tcp", "127.0.0.1:0"); err != nil { //nolint:noctx // it does not wait
+	if st.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil { //nolint:noctx // it does not wait
 		return "", err
 	}
-	st.member, err = pool.Open(ctx, pool.Options{State: s.state, Identity: id, Self: outboard.Node{Boot: "1", Addr: st.door.Addr().String()}})
+	st.member, err = pool.Open(ctx, pool.Options{State: s.state, Identity: id, Self: outboard.Node{Boot: "1", Addr: st.listener.Addr().String()}})
 	if err != nil {
 		return "", err
 	}
@@ -174,7 +174,7 @@ func (st *station) join(ctx context.Context, s *nodeRole) (keys string, err erro
 // acceptPeers passes the connections of other nodes to the process that carries calls.
 func (st *station) acceptPeers() {
 	for {
-		nc, err := st.door.Accept()
+		nc, err := st.listener.Accept()
 		if err != nil {
 			return
 		}
@@ -238,8 +238,8 @@ func (s *nodeRole) close() error {
 
 func (st *station) close() error {
 	var errs []error
-	if st.door != nil {
-		errs = append(errs, st.door.Close())
+	if st.listener != nil {
+		errs = append(errs, st.listener.Close())
 	}
 	if st.host != nil {
 		errs = append(errs, st.host.Close())

@@ -89,7 +89,7 @@ func (p *process) countHeld(f *os.File) {
 	var held []policy.InFlight
 	// After an error no calls in other processes are counted.
 	_ = decodeFile(f, &held)
-	p.plane.policies.table.HeldElsewhere(held, time.Now())
+	p.plane.policies.table.SetRemoteInFlight(held, time.Now())
 }
 
 // A process that is being replaced reports its calls in flight after heldDelay: by then most are

@@ -95,9 +95,9 @@ func (r *routes) endpointLists(resolve func(services.Endpoint) call.Transport) m
 				continue
 			}
 			lists[name] = append(lists[name], router.Endpoint{
-				Endpoint:  balance.Endpoint{ID: e.ID, Node: string(e.Node), Weight: e.Weight},
-				Transport: t,
-				Forgets:   true, // both shared memory and streams write the head when a call begins
+				Endpoint:        balance.Endpoint{ID: e.ID, Node: string(e.Node), Weight: e.Weight},
+				Transport:       t,
+				ReleasesContext: true, // both shared memory and streams write the head when a call begins
 			})
 		}
 	}

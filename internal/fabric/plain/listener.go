@@ -10,17 +10,19 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// offers is a listener whose connections are passed to it by offer.
-type offers struct {
+// connListener is a listener whose connections are passed to it by offer.
+type connListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 }
 
-func newOffers() *offers { return &offers{conns: make(chan net.Conn), closed: make(chan struct{})} }
+func newOffers() *connListener {
+	return &connListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
 
 // offer waits until the server accepts nc, or closes nc if the listener is closed.
-func (l *offers) offer(nc net.Conn) error {
+func (l *connListener) offer(nc net.Conn) error {
 	select {
 	case l.conns <- nc:
 		return nil
@@ -31,7 +33,7 @@ func (l *offers) offer(nc net.Conn) error {
 }
 
 // Accept implements net.Listener.
-func (l *offers) Accept() (net.Conn, error) {
+func (l *connListener) Accept() (net.Conn, error) {
 	select {
 	case nc := <-l.conns:
 		return nc, nil
@@ -41,13 +43,13 @@ func (l *offers) Accept() (net.Conn, error) {
 }
 
 // Close implements net.Listener.
-func (l *offers) Close() error {
+func (l *connListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return nil
 }
 
 // Addr implements net.Listener.
-func (l *offers) Addr() net.Addr { return offered{} }
+func (l *connListener) Addr() net.Addr { return offered{} }
 
 // offered is the address of a listener that has no address of its own.
 type offered struct{}
@@ -57,21 +59,21 @@ func (offered) Network() string { return "offered" }
 
 func (offered) String() string { return "offered" }
 
-// agreed are the credentials of a server that also accepts connections on which the TLS
+// handshakeCredentials are the credentials of a server that also accepts connections on which the TLS
 // handshake is complete.
-type agreed struct {
+type handshakeCredentials struct {
 	credentials.TransportCredentials
 }
 
 func newCredentials(t *tls.Config) credentials.TransportCredentials {
 	if t == nil {
-		return agreed{insecure.NewCredentials()}
+		return handshakeCredentials{insecure.NewCredentials()}
 	}
-	return agreed{credentials.NewTLS(t)}
+	return handshakeCredentials{credentials.NewTLS(t)}
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
-func (a agreed) ServerHandshake(nc net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (a handshakeCredentials) ServerHandshake(nc net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	t, ok := nc.(*tls.Conn)
 	if !ok {
 		return a.TransportCredentials.ServerHandshake(nc)
@@ -88,6 +90,6 @@ func (a agreed) ServerHandshake(nc net.Conn) (net.Conn, credentials.AuthInfo, er
 }
 
 // Clone implements credentials.TransportCredentials.
-func (a agreed) Clone() credentials.TransportCredentials {
-	return agreed{a.TransportCredentials.Clone()}
+func (a handshakeCredentials) Clone() credentials.TransportCredentials {
+	return handshakeCredentials{a.TransportCredentials.Clone()}
 }

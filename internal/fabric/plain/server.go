@@ -31,7 +31,7 @@ type Server struct {
 	o       Options
 	handler call.Handler
 	grpc    *grpc.Server
-	offers  *offers
+	offers  *connListener
 	offered sync.Once
 	serving sync.WaitGroup
 }

@@ -11,11 +11,11 @@ import (
 // ownedHead is a head that an exchange may change, with its metadata. Its memory is reused
 // from call to call.
 type ownedHead struct {
-	head     call.Head
-	metadata metadata.MD
-	values   []string // memory for values of metadata
-	is       bool     // head is the exchange's Head
-	changed  bool     // metadata is the metadata of Head
+	head          call.Head
+	metadata      metadata.MD
+	values        []string // memory for values of metadata
+	headOwned     bool     // head is the exchange's Head
+	metadataOwned bool     // metadata is the metadata of Head
 }
 
 // Own returns Head, which it clones on the first call: the caller may change its fields, but not
@@ -24,8 +24,8 @@ func (x *Exchange) Own() *call.Head {
 	if x.owned == nil {
 		x.owned = new(ownedHead)
 	}
-	if o := x.owned; !o.is {
-		o.is, o.head = true, *x.Head
+	if o := x.owned; !o.headOwned {
+		o.headOwned, o.head = true, *x.Head
 		x.Head = &o.head
 	}
 	return x.Head
@@ -38,8 +38,8 @@ func (x *Exchange) ReleaseHead() { x.owned = nil }
 // changed.
 func (x *Exchange) ownMetadata() *call.Head {
 	h := x.Own()
-	if o := x.owned; !o.changed {
-		o.changed = true
+	if o := x.owned; !o.metadataOwned {
+		o.metadataOwned = true
 		if o.metadata == nil {
 			o.metadata = make(metadata.MD, len(h.Metadata)+1)
 		}
@@ -70,5 +70,5 @@ func (o *ownedHead) reset() {
 		o.values = nil
 	}
 	clear(o.values)
-	o.head, o.values, o.is, o.changed = call.Head{}, o.values[:0], false, false
+	o.head, o.values, o.headOwned, o.metadataOwned = call.Head{}, o.values[:0], false, false
 }

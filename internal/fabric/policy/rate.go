@@ -58,7 +58,7 @@ type rateRules struct {
 
 type rateStep struct {
 	*rateRules
-	line  refillCurve
+	curve refillCurve
 	state *rateState
 }
 
@@ -74,11 +74,11 @@ type rateState struct {
 }
 
 func (r *rateRules) bind(_ *policy, old step, now time.Time) step {
-	s := &rateStep{rateRules: r, line: refillCurve{unitsPerHour: r.unitsPerHour}}
+	s := &rateStep{rateRules: r, curve: refillCurve{unitsPerHour: r.unitsPerHour}}
 	if o, ok := old.(*rateStep); ok && o.state.sameKeys(&r.per) {
 		s.state = o.state
-		s.line.since = s.state.origin.since(now)
-		s.line.produced = o.line.at(s.line.since)
+		s.curve.since = s.state.origin.since(now)
+		s.curve.produced = o.curve.at(s.curve.since)
 		s.state.keys.limit(r.per.most)
 	} else {
 		s.state = &rateState{by: r.per.by, text: r.per.text()}
@@ -102,7 +102,7 @@ func (s *rateState) sameKeys(p *per) bool { return s.by == p.by && s.text == p.t
 func (s *rateState) newBucket(now time.Time) *bucket {
 	b := &bucket{}
 	newest := s.newest.Load()
-	b.consumed.Store(newest.line.at(s.origin.since(now)) - newest.burst)
+	b.consumed.Store(newest.curve.at(s.origin.since(now)) - newest.burst)
 	return b
 }
 
@@ -111,7 +111,7 @@ func (s *rateStep) apply(x *Exchange) error {
 	if err != nil {
 		return &evaluationError{err}
 	}
-	if !b.acquire(s.line.at(s.state.origin.since(x.Now)), max(s.burst, s.cost(x)), s.cost(x)) {
+	if !b.acquire(s.curve.at(s.state.origin.since(x.Now)), max(s.burst, s.cost(x)), s.cost(x)) {
 		return s.err
 	}
 	return nil

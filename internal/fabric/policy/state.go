@@ -90,7 +90,7 @@ func (p *per) keyKind() string { return string(rune('0'+p.by)) + p.text() }
 // exportState omits full buckets, since an unknown key has a full bucket.
 func (s *rateStep) exportState(now time.Time) State {
 	c := State{Per: s.per.keyKind(), Tokens: map[string]int64{}}
-	made := s.line.at(s.state.origin.since(now))
+	made := s.curve.at(s.state.origin.since(now))
 	if b := s.state.all.Load(); b != nil && b.available(made, s.burst) < int64(s.burst) {
 		c.All = []int64{b.available(made, s.burst)}
 	}
@@ -111,7 +111,7 @@ func (s *rateStep) restore(c State, now time.Time) {
 	if c.Per != s.per.keyKind() {
 		return
 	}
-	made := s.line.at(s.state.origin.since(now))
+	made := s.curve.at(s.state.origin.since(now))
 	if len(c.All) == 1 {
 		s.state.all.Store(s.bucketOf(made, c.All[0]))
 	}
@@ -225,9 +225,9 @@ func (t *Table) InFlightCalls() []InFlight {
 	return list
 }
 
-// HeldElsewhere counts the calls in flight in other processes towards the limits. It replaces the
+// SetRemoteInFlight counts the calls in flight in other processes towards the limits. It replaces the
 // counts that it set before.
-func (t *Table) HeldElsewhere(list []InFlight, now time.Time) {
+func (t *Table) SetRemoteInFlight(list []InFlight, now time.Time) {
 	set := t.Set()
 	if set == nil {
 		return

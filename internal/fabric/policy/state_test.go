@@ -69,7 +69,7 @@ func TestBudgetIsHandedOver(t *testing.T) {
 }
 
 // Calls that another process has under way count into the limits here.
-func TestHeldElsewhere(t *testing.T) {
+func TestSetRemoteInFlight(t *testing.T) {
 	text := "policies: [{name: all, concurrency: {limit: 3}}, {name: each, concurrency: {limit: 2, per: tenant}}]"
 	old, next := &Table{}, &Table{}
 	old.Apply(parsed(t, text), start())
@@ -79,7 +79,7 @@ func TestHeldElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next.HeldElsewhere(old.InFlightCalls(), start())
+	next.SetRemoteInFlight(old.InFlightCalls(), start())
 	fits := func(tenant string, want ...codes.Code) {
 		t.Helper()
 		var ends []func()
@@ -100,7 +100,7 @@ func TestHeldElsewhere(t *testing.T) {
 	fits("a", codes.OK, codes.ResourceExhausted)
 	fits("b", codes.OK, codes.OK, codes.ResourceExhausted)
 	before.end(x, c)
-	next.HeldElsewhere(old.InFlightCalls(), start())
+	next.SetRemoteInFlight(old.InFlightCalls(), start())
 	fits("a", codes.OK, codes.OK, codes.ResourceExhausted)
 }
 

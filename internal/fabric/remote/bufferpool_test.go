@@ -20,7 +20,7 @@ func pass(t *testing.T, p *parser, message []byte, piece int) (data []byte, lies
 	for {
 		before := cap(p.data)
 		into := p.space()
-		if cap(p.data) != before && p.got == recordSize {
+		if cap(p.data) != before && p.headBytes == recordSize {
 			copied += len(p.data)
 		}
 		n := copy(into[:min(len(into), piece)], rest)

@@ -43,7 +43,7 @@ type parser struct {
 	maxMessage int
 
 	head       [recordSize]byte
-	got        int // bytes of head
+	headBytes  int // bytes of head
 	length     int
 	data       []byte          // of the record; it grows as bytes arrive
 	buf        *buffers.Buffer // holds data; nil: data has memory of its own
@@ -55,8 +55,8 @@ var errTooLong = errors.New("too long")
 
 // space returns the memory for the next bytes.
 func (p *parser) space() []byte {
-	if p.got < recordSize {
-		return p.head[p.got:]
+	if p.headBytes < recordSize {
+		return p.head[p.headBytes:]
 	}
 	if len(p.data) == cap(p.data) {
 		p.grow(buffers.NextSize(len(p.data), p.length))
@@ -81,12 +81,12 @@ func (p *parser) grow(n int) {
 
 // filled counts n bytes that were read into space, and reports whether a record is complete.
 func (p *parser) filled(n int) (complete bool, err error) {
-	if p.got == recordSize {
+	if p.headBytes == recordSize {
 		p.data = p.data[:len(p.data)+n]
 		return len(p.data) == p.length, nil
 	}
-	p.got += n
-	if p.got < recordSize {
+	p.headBytes += n
+	if p.headBytes < recordSize {
 		return false, nil
 	}
 	if err := p.parseRecordHead(); err != nil {
@@ -122,7 +122,7 @@ const longRecord = 64 << 10
 
 // isLongAhead reports whether the head of a long record has arrived, and no other byte of it.
 func (p *parser) isLongAhead() bool {
-	return p.got == recordSize && p.length >= longRecord && len(p.data) == 0
+	return p.headBytes == recordSize && p.length >= longRecord && len(p.data) == 0
 }
 
 func (p *parser) typ() recordType { return recordType(p.head[0]) }
@@ -130,12 +130,12 @@ func (p *parser) typ() recordType { return recordType(p.head[0]) }
 // nextRecord returns the complete record and its buffer, and prepares for the next record.
 func (p *parser) nextRecord() ([]byte, *buffers.Buffer) {
 	data, lies := p.data, p.buf
-	p.data, p.buf, p.got = nil, nil, 0
+	p.data, p.buf, p.headBytes = nil, nil, 0
 	return data, lies
 }
 
 // atBoundary reports whether no record has begun.
-func (p *parser) atBoundary() bool { return p.got == 0 }
+func (p *parser) atBoundary() bool { return p.headBytes == 0 }
 
 // appendStatus writes a status record with its trailer. Details that do not fit are left out; a
 // trailer that does not fit changes the status.

@@ -63,7 +63,7 @@ func BenchmarkUnary(b *testing.B) {
 // forgetting says so of transports.
 func forgetting(endpoints []Endpoint) []Endpoint {
 	for i := range endpoints {
-		endpoints[i].Forgets = true
+		endpoints[i].ReleasesContext = true
 	}
 	return endpoints
 }

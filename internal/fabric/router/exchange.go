@@ -156,7 +156,7 @@ func (c *exchange) encodedRequest() ([]byte, error) {
 }
 
 func (c *exchange) decodedRequest() (protoreflect.Message, error) {
-	return c.request.Value.(proto.Message).ProtoReflect(), nil //nolint:errcheck // judge looked
+	return c.request.Value.(proto.Message).ProtoReflect(), nil //nolint:errcheck // applyPolicies has checked the type
 }
 
 // respond applies the policies to the metadata of a response. Nil metadata has not arrived

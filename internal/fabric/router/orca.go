@@ -119,9 +119,9 @@ func (e *endpoint) watch(r *Router) {
 	})
 }
 
-// reportEvery is the least time between two trailers of an endpoint that are parsed: weights are
+// minReportInterval is the least time between two trailers of an endpoint that are parsed: weights are
 // computed once a second, and only the last report counts.
-const reportEvery = 20 * time.Millisecond
+const minReportInterval = 20 * time.Millisecond
 
 // reportOf returns the load report in a trailer, or nil if there is none or the last one was parsed
 // less than reportEvery ago.
@@ -131,7 +131,7 @@ func (e *endpoint) reportOf(trailer metadata.MD, now time.Time) *orca.OrcaLoadRe
 		return nil
 	}
 	last, at := e.reported.Load(), now.UnixNano()
-	if last != 0 && at-last < int64(reportEvery) || !e.reported.CompareAndSwap(last, at) {
+	if last != 0 && at-last < int64(minReportInterval) || !e.reported.CompareAndSwap(last, at) {
 		return nil
 	}
 	report := new(orca.OrcaLoadReport)

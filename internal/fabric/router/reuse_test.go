@@ -103,7 +103,7 @@ func TestHeadsThatOutlastTheirCalls(t *testing.T) {
 	} {
 		k := new(keeper)
 		endpoints := endpointsOf(newQuick(k.unary))
-		endpoints[0].Forgets = test.forgets
+		endpoints[0].ReleasesContext = test.forgets
 		r := New(Options{Mirrors: 1000})
 		for _, service := range []string{"shop.Search", "shop.Next"} {
 			if err := r.SetService(service, Service{Endpoints: endpoints}); err != nil {

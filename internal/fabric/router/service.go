@@ -27,9 +27,9 @@ type Service struct {
 type Endpoint struct {
 	balance.Endpoint
 	Transport call.Transport
-	// Forgets reports that Transport's Unary retains neither the call's head, its metadata nor
+	// ReleasesContext reports that Transport's Unary retains neither the call's head, its metadata nor
 	// an unwaited context when it returns: the router may reuse their memory.
-	Forgets bool
+	ReleasesContext bool
 	// Reports, unless nil, is the source of out-of-band load reports.
 	Reports Reports
 	// Released, unless nil, is called once, when the endpoint has been removed and its last
@@ -135,7 +135,7 @@ const removed = 1 << 40
 
 func newEndpoint(e Endpoint) *endpoint {
 	unary, _ := e.Transport.(call.Unary)
-	return &endpoint{id: e.ID, transport: e.Transport, unary: unary, forgets: e.Forgets, reports: e.Reports, released: e.Released}
+	return &endpoint{id: e.ID, transport: e.Transport, unary: unary, forgets: e.ReleasesContext, reports: e.Reports, released: e.Released}
 }
 
 // acquire counts a call, unless the endpoint has been removed.

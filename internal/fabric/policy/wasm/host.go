@@ -13,29 +13,29 @@ import (
 
 // A visit is a module's run on one call.
 type visit struct {
-	call    Call
-	verdict Verdict
-	ended   bool // the call is over: it can't be changed
-	asked   int
+	call      Call
+	verdict   Verdict
+	ended     bool // the call is over: it can't be changed
+	hostCalls int
 }
 
 type visitKey struct{}
 
 // Limits of a visit: calls of host functions, and bytes of a key, of a value and of a message.
 const (
-	mostAsked = 10_000
-	mostKey   = 1 << 10
-	mostValue = 16 << 10
-	mostWords = 4 << 10
+	maxHostCalls = 10_000
+	maxKey       = 1 << 10
+	maxValue     = 16 << 10
+	maxMessage   = 4 << 10
 )
 
 // none is the result of a host function that has no answer.
 const none = -1
 
 var (
-	errOutside = errors.New("an address outside of memory")
-	errAsked   = errors.New("too many questions")
-	errNobody  = errors.New("no call is at hand")
+	errOutside          = errors.New("an address outside of memory")
+	errTooManyHostCalls = errors.New("too many questions")
+	errNoCall           = errors.New("no call is at hand")
 )
 
 // host instantiates the host module "outboard", whose functions modules import.
@@ -60,8 +60,8 @@ func host(ctx context.Context, r wazero.Runtime) error {
 	return nil
 }
 
-// An asking is a module's call of a host function.
-type asking struct {
+// A hostCall is a module's call of a host function.
+type hostCall struct {
 	*visit
 	memory api.Memory
 	stack  []uint64
@@ -69,24 +69,24 @@ type asking struct {
 
 // function returns the host function that calls f for the visit of its context. A panic of f traps
 // the module.
-func function(f func(asking)) api.GoModuleFunc {
+func function(f func(hostCall)) api.GoModuleFunc {
 	return func(ctx context.Context, m api.Module, stack []uint64) {
 		v, ok := ctx.Value(visitKey{}).(*visit)
 		if !ok {
-			panic(errNobody) //nolint:forbidigo // wazero's way to trap
+			panic(errNoCall) //nolint:forbidigo // wazero's way to trap
 		}
-		if v.asked++; v.asked > mostAsked {
-			panic(errAsked) //nolint:forbidigo // wazero's way to trap
+		if v.hostCalls++; v.hostCalls > maxHostCalls {
+			panic(errTooManyHostCalls) //nolint:forbidigo // wazero's way to trap
 		}
-		f(asking{v, m.Memory(), stack})
+		f(hostCall{v, m.Memory(), stack})
 	}
 }
 
-func (a asking) number(i int) uint32 { return api.DecodeU32(a.stack[i]) }
+func (a hostCall) number(i int) uint32 { return api.DecodeU32(a.stack[i]) }
 
 // text returns a copy of the bytes whose address and length are arguments i and i+1. A length above
 // most traps.
-func (a asking) text(i, most int) string {
+func (a hostCall) text(i, most int) string {
 	length := a.number(i + 1)
 	if length > uint32(most) {
 		panic(fmt.Errorf("%d bytes, and %d is the most", length, most)) //nolint:forbidigo // wazero's way to trap
@@ -100,7 +100,7 @@ func (a asking) text(i, most int) string {
 
 // answer writes s to the buffer whose address and size are arguments i and i+1, if s fits, and sets
 // the function's result to its length. Without an answer (there is false) the result is none.
-func (a asking) answer(i int, s string, there bool) {
+func (a hostCall) answer(i int, s string, there bool) {
 	if !there {
 		a.result(none)
 		return
@@ -111,20 +111,20 @@ func (a asking) answer(i int, s string, there bool) {
 	a.result(int32(len(s)))
 }
 
-func (a asking) result(v int32) { a.stack[0] = api.EncodeI32(v) }
+func (a hostCall) result(v int32) { a.stack[0] = api.EncodeI32(v) }
 
-func getHead(a asking) {
-	s, ok := a.call.Head(a.text(0, mostKey))
+func getHead(a hostCall) {
+	s, ok := a.call.Head(a.text(0, maxKey))
 	a.answer(2, s, ok)
 }
 
-func getMetadata(a asking) {
-	s, ok := a.call.Metadata(a.text(0, mostKey))
+func getMetadata(a hostCall) {
+	s, ok := a.call.Metadata(a.text(0, maxKey))
 	a.answer(2, s, ok)
 }
 
-func setMetadata(a asking) {
-	key, value := a.text(0, mostKey), a.text(2, mostValue)
+func setMetadata(a hostCall) {
+	key, value := a.text(0, maxKey), a.text(2, maxValue)
 	if a.ended || !a.call.SetMetadata(key, value) {
 		a.result(none)
 		return
@@ -134,7 +134,7 @@ func setMetadata(a asking) {
 
 // getPayload writes as much of the request, from an offset, as fits the module's buffer. Its result
 // is the length of the request.
-func getPayload(a asking) {
+func getPayload(a hostCall) {
 	payload, err := a.payload()
 	if err != nil {
 		a.result(none)
@@ -147,19 +147,19 @@ func getPayload(a asking) {
 	a.result(int32(len(payload)))
 }
 
-func (a asking) payload() ([]byte, error) {
+func (a hostCall) payload() ([]byte, error) {
 	if a.ended {
 		return nil, errors.New("the request is gone")
 	}
 	return a.call.Payload()
 }
 
-func deny(a asking) {
+func deny(a hostCall) {
 	code := codes.Code(a.number(0))
 	if code == codes.OK || code > codes.Unauthenticated {
 		code = codes.PermissionDenied
 	}
-	a.verdict = Verdict{true, code, strings.ToValidUTF8(a.text(1, mostWords), "?")}
+	a.verdict = Verdict{true, code, strings.ToValidUTF8(a.text(1, maxMessage), "?")}
 }
 
 // firstLine returns an error without the stack trace that wazero adds.

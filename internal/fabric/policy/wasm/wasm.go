@@ -56,7 +56,7 @@ func (o *Options) setDefaults() {
 const (
 	startTimeout = 10 * time.Second
 	startSteps   = 1 << 32
-	mostCode     = 32 << 20
+	maxCode      = 32 << 20
 )
 
 // A Module is a compiled module. It may be used by several goroutines.
@@ -75,8 +75,8 @@ type Module struct {
 // are released when the module is garbage-collected.
 func Compile(code []byte, o Options) (*Module, error) {
 	o.setDefaults()
-	if len(code) > mostCode {
-		return nil, fmt.Errorf("module of %d bytes: %d is the most", len(code), mostCode)
+	if len(code) > maxCode {
+		return nil, fmt.Errorf("module of %d bytes: %d is the most", len(code), maxCode)
 	}
 	counted, globals, err := instrument(code)
 	if err != nil {
