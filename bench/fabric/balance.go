@@ -112,7 +112,7 @@ func (b *bench) balanceTurn(ctx context.Context, w *topology, name string, into 
 	return nil
 }
 
-// A utilizationSamples has the utilization of each back end in each window.
+// utilizationSamples has the utilization of each back end in each window.
 type utilizationSamples struct {
 	utilizations []float64
 	err          error

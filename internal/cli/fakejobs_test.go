@@ -124,7 +124,7 @@ func (f *fakeJobs) dataset(name string) (client.Dataset, error) {
 
 func (f *fakeJobs) putDataset(r *http.Request) (any, error) {
 	digest := r.URL.Query().Get("digest")
-	m, err := data.Load(r.Context(), data.Kept{Store: f.store}, digest)
+	m, err := data.Load(r.Context(), data.StoreChunks{Store: f.store}, digest)
 	if err != nil {
 		return nil, err
 	}

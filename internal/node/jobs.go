@@ -41,7 +41,7 @@ func openJobs(ctx context.Context, n *Node) (lifecycle.Resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	chunks := data.Chunks(data.Kept{Store: n.artifacts})
+	chunks := data.Chunks(data.StoreChunks{Store: n.artifacts})
 	var objects collective.Objects
 	if bucket != nil {
 		chunks, objects = data.Cached{Near: chunks, Objects: bucket}, bucket

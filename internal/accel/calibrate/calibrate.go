@@ -142,26 +142,26 @@ func Constants(direct, ring, network *Path, spread float64, fallback overhead.Co
 	build := func(s *Sample) float64 { return s.Build }
 	c := fallback
 	c.Spread = spread
-	c.Local = positive(ring.lower(query))
-	c.Encode = positive(ring.lower(early))
+	c.Local = nonNegative(ring.lower(query))
+	c.Encode = nonNegative(ring.lower(early))
 	c.CopyRate = max(1e8, ring.upper(func(s *Sample) float64 { return s.Copy }))
 	// The worker takes the time of the direct driver, and a little more.
-	c.Dispatch = positive(ring.lower(stream) - direct.lower(early))
-	c.Wait = positive(ring.wait(0, driverTime) - direct.wait(0, driverTime))
+	c.Dispatch = nonNegative(ring.lower(stream) - direct.lower(early))
+	c.Wait = nonNegative(ring.wait(0, driverTime) - direct.wait(0, driverTime))
 	c.RingWake = wake(&c, ring, len(pauses)-1, 0)
 	// A session replaces the start of the driver in the program, which is in no recorded call.
 	start := func(s *Sample) float64 { return s.Wall - s.Init }
-	c.StartUp = positive(ring.lower(wall) - direct.lower(start))
-	c.Build = positive(ring.lower(build) - direct.lower(build))
+	c.StartUp = nonNegative(ring.lower(wall) - direct.lower(start))
+	c.Build = nonNegative(ring.lower(build) - direct.lower(build))
 	if network == nil || len(network.Samples) == 0 {
 		setSpreads(&c, direct, ring, nil)
 		return c, nil
 	}
-	c.Relay = positive(network.lower(stream) - max(float64(c.Encode), float64(c.Dispatch)+direct.lower(early)))
+	c.Relay = nonNegative(network.lower(stream) - max(float64(c.Encode), float64(c.Dispatch)+direct.lower(early)))
 	c.RelayRate = max(1e7, min(network.upper(func(s *Sample) float64 { return s.Write }), network.upper(func(s *Sample) float64 { return s.Read })))
-	c.Wait = positive(network.wait(0, driverTime) - direct.wait(0, driverTime))
+	c.Wait = nonNegative(network.wait(0, driverTime) - direct.wait(0, driverTime))
 	setWakes(&c, network)
-	c.StartUp = positive(network.lower(wall) - direct.lower(start) - float64(network.RTT)*float64(c.StartUpTrips))
+	c.StartUp = nonNegative(network.lower(wall) - direct.lower(start) - float64(network.RTT)*float64(c.StartUpTrips))
 	setSpreads(&c, direct, ring, network)
 	return c, nil
 }
@@ -172,7 +172,7 @@ func driverTime(w *Wait) float64 { return w.Driver }
 func setWakes(c *overhead.Constants, network *Path) {
 	for i := range c.Wakes {
 		c.Wakes[i] = overhead.WakeUp{
-			Pause: positive(network.wait(i, func(w *Wait) float64 { return w.Pause + w.Driver })),
+			Pause: nonNegative(network.wait(i, func(w *Wait) float64 { return w.Pause + w.Driver })),
 			Wake:  wake(c, network, i, c.Relay),
 		}
 	}
@@ -191,8 +191,8 @@ func setWakes(c *overhead.Constants, network *Path) {
 func wake(c *overhead.Constants, w *Path, pause int, relay time.Duration) time.Duration {
 	cold := max(0, w.wait(pause, driverTime)-w.wait(0, driverTime))
 	wire := w.wait(pause, func(w *Wait) float64 { return w.Wire })
-	return positive((wire + cold - float64(w.RTT+c.Receive+c.Dispatch+2*relay)) / 2)
+	return nonNegative((wire + cold - float64(w.RTT+c.Receive+c.Dispatch+2*relay)) / 2)
 }
 
-// positive returns a time in ns, 0 for a negative one.
-func positive(v float64) time.Duration { return time.Duration(max(0, v)) }
+// nonNegative returns a time in ns, 0 for a negative one.
+func nonNegative(v float64) time.Duration { return time.Duration(max(0, v)) }

@@ -5,7 +5,7 @@ import "github.com/outboard-run/outboard/internal/accel/trace"
 // known tracks which commands the driver library knows to be complete, for traces of local runs:
 // the library answers a wait for such commands locally (cmd/libopencl: ob_clFinish,
 // event_wait_all). Traces of remote runs record such answers.
-type known struct {
+type completionTracker struct {
 	queues map[queueKey]*progress
 	events map[queueKey]position
 	order  []queueKey // of events, oldest first
@@ -25,13 +25,13 @@ type position struct {
 // maxKnownEvents bounds the events whose commands are remembered.
 const maxKnownEvents = 4096
 
-func (k *known) init() {
+func (k *completionTracker) init() {
 	k.queues, k.events = map[queueKey]*progress{}, map[queueKey]position{}
 }
 
 // answersLocally reports whether the library answers the call from the completions that it knows,
 // and records the completions that the call reveals.
-func (k *known) answersLocally(r *trace.Record) bool {
+func (k *completionTracker) answersLocally(r *trace.Record) bool {
 	if r.Queue == 0 && len(r.Waits) == 0 {
 		return false
 	}
@@ -51,7 +51,7 @@ func (k *known) answersLocally(r *trace.Record) bool {
 	return local
 }
 
-func (k *known) queue(r *trace.Record) *progress {
+func (k *completionTracker) queue(r *trace.Record) *progress {
 	key := queueKey{r.Process, r.Queue}
 	q := k.queues[key]
 	if q == nil && len(k.queues) < maxQueues {
@@ -64,7 +64,7 @@ func (k *known) queue(r *trace.Record) *progress {
 	return q
 }
 
-func (k *known) enqueue(q *progress, r *trace.Record) {
+func (k *completionTracker) enqueue(q *progress, r *trace.Record) {
 	q.sent++
 	waited := r.Blocking == trace.HostBlocking && r.Class == trace.WaitedFor
 	if waited && !r.OutOfOrder {
@@ -82,7 +82,7 @@ func (k *known) enqueue(q *progress, r *trace.Record) {
 	k.order = append(k.order, key)
 }
 
-func (k *known) waitForEvents(r *trace.Record) bool {
+func (k *completionTracker) waitForEvents(r *trace.Record) bool {
 	local := true
 	for _, id := range r.Waits {
 		e, ok := k.events[queueKey{r.Process, id}]

@@ -22,7 +22,7 @@ type model struct {
 	workers map[workerKey]cost.Resource
 	queues  map[queueKey]*queue
 	events  eventTable
-	known   known
+	known   completionTracker
 	scratch [16]cost.Point
 	next    int
 	idle    idleness

@@ -184,9 +184,9 @@ type lanes struct {
 	// and of the driver's return after them.
 	program, device, driver []float64
 	forwarding              []float64
-	latency                 []cost.Time // RTT/2
-	asleep                  *asleep     // the additional time of wake-ups after pauses
-	start                   []cost.Time // the additional start-up time in the lane of its spread
+	latency                 []cost.Time    // RTT/2
+	asleep                  *wakePenalties // the additional time of wake-ups after pauses
+	start                   []cost.Time    // the additional start-up time in the lane of its spread
 	count                   int
 }
 
@@ -229,7 +229,7 @@ func makeLanes(links []Link, c *Constants, spread Spread, intervals bool) lanes 
 	if intervals {
 		per = int(factorCount)
 	}
-	l := lanes{count: len(links) * per, asleep: &asleep{}}
+	l := lanes{count: len(links) * per, asleep: &wakePenalties{}}
 	for _, link := range links {
 		for f := range factors(per) {
 			l.add(link, c, spread, f)

@@ -24,14 +24,14 @@ func nearest(pause time.Duration) int {
 	return i
 }
 
-// asleep is the additional time of a wake-up, in each lane, over that of processes that handled a
+// wakePenalties is the additional time of a wake-up, in each lane, over that of processes that handled a
 // message just before: after each of the pauses, and after a round trip of the link and each of the
 // pauses.
-type asleep struct {
+type wakePenalties struct {
 	after, afterTrip [len(pauses)][]cost.Time
 }
 
-func (a *asleep) add(link Link, c *Constants, forwarding float64) {
+func (a *wakePenalties) add(link Link, c *Constants, forwarding float64) {
 	longer := func(pause time.Duration) cost.Time {
 		if link.SharedMemory {
 			return 0
@@ -46,7 +46,7 @@ func (a *asleep) add(link Link, c *Constants, forwarding float64) {
 
 // wakes delays messages of one direction that find the processes on their way asleep.
 type wakes struct {
-	latencies        *asleep
+	latencies        *wakePenalties
 	after, afterTrip [len(pauses)]cost.Resource // 0 until needed
 }
 

@@ -59,7 +59,7 @@ func (l *ledger) begin(a announced, ranks int) (uint64, error) {
 }
 
 // hear processes a rank's announcement of a call.
-func (l *ledger) hear(rank int, number uint64, a announced) error {
+func (l *ledger) receiveAnnouncement(rank int, number uint64, a announced) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if mine, ok := l.own[number]; ok {

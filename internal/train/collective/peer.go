@@ -121,7 +121,7 @@ func (p *peer) readOne() error {
 	if err != nil {
 		return err
 	}
-	return p.g.calls.hear(p.rank, h.number, announced{call, algorithm})
+	return p.g.calls.receiveAnnouncement(p.rank, h.number, announced{call, algorithm})
 }
 
 // pass hands the connection to the call that waits for the elements that follow.

@@ -165,15 +165,15 @@ func (x *execution) steps(s Schedule) error {
 // step sends and receives at once.
 func (x *execution) step(s Step) error {
 	sent := make(chan error, 1)
-	if s.To == Nobody {
+	if s.To == NoRank {
 		sent <- nil
 	} else {
 		go func() { sent <- x.g.peers[s.To].send(x.number, x.announced, x.bytes(s.Send)) }()
 	}
-	if s.From == Nobody {
+	if s.From == NoRank {
 		return <-sent
 	}
-	if s.To != Nobody && s.Send.From < s.Receive.To && s.Receive.From < s.Send.To {
+	if s.To != NoRank && s.Send.From < s.Receive.To && s.Receive.From < s.Send.To {
 		return x.receiveAside(s, sent)
 	}
 	if err := x.receive(s, x.bytes(s.Receive)); err != nil {

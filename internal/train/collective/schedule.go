@@ -6,8 +6,8 @@ type Span struct{ From, To int }
 // Len returns the number of elements.
 func (s Span) Len() int { return s.To - s.From }
 
-// Nobody is the peer of a step that does not send, or does not receive.
-const Nobody = -1
+// NoRank is the peer of a step that does not send, or does not receive.
+const NoRank = -1
 
 // A Step is one step of a rank: it sends elements to one rank while it receives elements from one.
 // It sends the values from before the step.
@@ -135,13 +135,13 @@ func folded(rank, n int, all Span, inner func(position, power int, real func(int
 		return inner(rank-extra, power, real)
 	case rank%2 == 1:
 		return Schedule{
-			{To: rank - 1, From: Nobody, Send: all},
-			{To: Nobody, From: rank - 1, Receive: all},
+			{To: rank - 1, From: NoRank, Send: all},
+			{To: NoRank, From: rank - 1, Receive: all},
 		}
 	}
-	s := Schedule{{To: Nobody, From: rank + 1, Receive: all, Combine: true}}
+	s := Schedule{{To: NoRank, From: rank + 1, Receive: all, Combine: true}}
 	s = append(s, inner(rank/2, power, real)...)
-	return append(s, Step{To: rank + 1, From: Nobody, Send: all})
+	return append(s, Step{To: rank + 1, From: NoRank, Send: all})
 }
 
 // TreeBroadcast sends the elements of root along a binomial tree.
@@ -152,13 +152,13 @@ func TreeBroadcast(rank, n, root, count int) Schedule {
 	reach := 1
 	for ; reach < n; reach *= 2 {
 		if virtual&reach != 0 {
-			s = append(s, Step{To: Nobody, From: real(virtual - reach), Receive: all})
+			s = append(s, Step{To: NoRank, From: real(virtual - reach), Receive: all})
 			break
 		}
 	}
 	for reach /= 2; reach >= 1; reach /= 2 {
 		if virtual+reach < n {
-			s = append(s, Step{To: real(virtual + reach), From: Nobody, Send: all})
+			s = append(s, Step{To: real(virtual + reach), From: NoRank, Send: all})
 		}
 	}
 	return s

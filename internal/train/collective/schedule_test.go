@@ -22,13 +22,13 @@ func simulate(t *rapid.T, schedules []Schedule, values [][]int64) (sent []int) {
 				continue
 			}
 			step := s[next[rank]]
-			if !offered[rank] && step.To != Nobody {
+			if !offered[rank] && step.To != NoRank {
 				message := append([]int64(nil), values[rank][step.Send.From:step.Send.To]...)
 				under[way{rank, step.To}] = append(under[way{rank, step.To}], message)
 				sent[rank] += len(message)
 			}
 			offered[rank] = true
-			if step.From != Nobody {
+			if step.From != NoRank {
 				queue := under[way{step.From, rank}]
 				if len(queue) == 0 {
 					continue

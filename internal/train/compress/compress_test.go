@@ -35,7 +35,7 @@ func reducers(t *testing.T, n int, s Spec, link collective.Link) []*Reducer {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = g.Close() })
-		all[rank] = New(g, s, new(Held))
+		all[rank] = New(g, s, new(ResidualBudget))
 	}
 	return all
 }
@@ -176,7 +176,7 @@ func TestElementsOutOfTheBufferAreRefused(t *testing.T) {
 
 // Residuals of many buffers take bounded memory.
 func TestResidualsAreBounded(t *testing.T) {
-	var held Held
+	var held ResidualBudget
 	r := residuals{held: &held, order: []residualKey{{1, maxResidual - 10}}, all: map[residualKey][]float32{{1, maxResidual - 10}: nil}}
 	held.elements.Store(maxResidual - 10)
 	r.of(residualKey{2, 11})

@@ -48,7 +48,7 @@ func (s *Stats) Add(t Stats) {
 }
 
 // New returns a Reducer over a group. held counts the memory of its residuals.
-func New(g Group, s Spec, held *Held) *Reducer {
+func New(g Group, s Spec, held *ResidualBudget) *Reducer {
 	return &Reducer{group: g, spec: s, left: residuals{held: held}}
 }
 

@@ -131,13 +131,13 @@ type residualKey struct {
 // maxResidual bounds the elements of all residuals that share a Held: 4 GiB.
 const maxResidual = 1 << 30
 
-// Held counts the residuals that Reducers keep in the memory of this process, rather than in that
+// ResidualBudget counts the residuals that Reducers keep in the memory of this process, rather than in that
 // of the ranks. The Reducers of a job share a Held, since a program chooses how many groups and
 // buffers it has.
-type Held struct{ elements atomic.Int64 }
+type ResidualBudget struct{ elements atomic.Int64 }
 
 // reserve adds n elements if they fit.
-func (h *Held) reserve(n int) bool {
+func (h *ResidualBudget) reserve(n int) bool {
 	if h.elements.Add(int64(n)) <= maxResidual {
 		return true
 	}
@@ -148,7 +148,7 @@ func (h *Held) reserve(n int) bool {
 // residuals holds the elements that calls have not sent, by buffer. If there are too many, the
 // residual of the oldest buffer is dropped.
 type residuals struct {
-	held  *Held
+	held  *ResidualBudget
 	all   map[residualKey][]float32
 	order []residualKey // from the oldest
 }

@@ -306,21 +306,21 @@ func copyChunk(ctx context.Context, chunks Chunks, digest string) error {
 	return putOnce(ctx, chunks, digest, content) // Reading it may have written it.
 }
 
-// Kept is a node's store of artifacts as Chunks. Get fetches from other nodes.
-type Kept struct{ Store *artifact.Store }
+// StoreChunks is a node's store of artifacts as Chunks. Get fetches from other nodes.
+type StoreChunks struct{ Store *artifact.Store }
 
-var _ Chunks = Kept{}
+var _ Chunks = StoreChunks{}
 
 // Has implements Chunks.
-func (k Kept) Has(_ context.Context, digest string) (bool, error) { return k.Store.Has(digest) }
+func (k StoreChunks) Has(_ context.Context, digest string) (bool, error) { return k.Store.Has(digest) }
 
 // Put implements Chunks.
-func (k Kept) Put(ctx context.Context, digest string, content []byte) error {
+func (k StoreChunks) Put(ctx context.Context, digest string, content []byte) error {
 	return k.Store.Write(ctx, digest, content)
 }
 
 // Get implements Chunks.
-func (k Kept) Get(ctx context.Context, digest string) ([]byte, error) {
+func (k StoreChunks) Get(ctx context.Context, digest string) ([]byte, error) {
 	if err := k.Store.Ensure(ctx, digest); err != nil {
 		return nil, err
 	}

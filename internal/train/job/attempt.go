@@ -38,12 +38,12 @@ type attemptEvent struct {
 	err    error // the node is lost, or has refused
 }
 
-// settleLimit is how long an attempt waits for the cause of a failure that looks like the
+// causeLimit is how long an attempt waits for the cause of a failure that looks like the
 // consequence of another one: the silence of a node is noticed within 4 s. stopLimit is how long
 // nodes have to end their ranks.
 const (
-	settleLimit = 6 * time.Second
-	stopLimit   = 5 * time.Second
+	causeLimit = 6 * time.Second
+	stopLimit  = 5 * time.Second
 )
 
 // attempt leases devices, runs the ranks once, and releases the devices. It returns a *rankError, a
@@ -358,7 +358,7 @@ func (a *activeJob) wait(ctx context.Context, nodes []*nodeRun, events <-chan at
 		select {
 		case e := <-events:
 			if o.add(e); o.failure != nil && settle == nil {
-				settle = time.After(settleLimit)
+				settle = time.After(causeLimit)
 			}
 		case <-settle:
 			stopped = true

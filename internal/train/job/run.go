@@ -112,7 +112,7 @@ func (r *run) open(ctx context.Context) error {
 		return err
 	}
 	r.makeGroup()
-	if err := r.giveFiles(socket); err != nil {
+	if err := r.chownFiles(socket); err != nil {
 		return err
 	}
 	if err := r.host.register(r.key, r); err != nil {
@@ -180,8 +180,8 @@ func (r *run) prepareFiles(ctx context.Context) error {
 	return unpack(archive, files)
 }
 
-// giveFiles makes the ranks' user the owner of the folder.
-func (r *run) giveFiles(socket string) error {
+// chownFiles makes the ranks' user the owner of the folder.
+func (r *run) chownFiles(socket string) error {
 	if r.uid == 0 {
 		return nil
 	}

@@ -26,7 +26,7 @@ type group struct {
 	left    int       // members that have left
 	number  []uint64  // calls that each rank has made
 	waiting map[uint64]*round
-	mail    map[address][]*letter
+	mail    map[address][]*pendingMessage
 	failed  error
 }
 
@@ -49,8 +49,8 @@ type post struct {
 // An address names messages from a rank to another.
 type address struct{ from, to, tag int }
 
-// A letter is one side of a message that waits for the other side.
-type letter struct {
+// A pendingMessage is one side of a message that waits for the other side.
+type pendingMessage struct {
 	member  *member // nil: it came from another node
 	request *ipc.Message
 	buf     []byte
@@ -68,7 +68,7 @@ func newGroup(size int, r *remote, held *heldMemory) *group {
 	}
 	return &group{
 		size: size, locals: locals, remote: r, ready: ready, held: held, members: make([]*member, size), number: make([]uint64, size),
-		waiting: make(map[uint64]*round), mail: make(map[address][]*letter),
+		waiting: make(map[uint64]*round), mail: make(map[address][]*pendingMessage),
 	}
 }
 
@@ -207,7 +207,7 @@ func (r *round) reply(err error) {
 func (p *post) reply(err error) { p.member.reply(p.request, err) }
 
 // reply answers a rank of this node; a message from another node needs no answer.
-func (l *letter) reply(err error) {
+func (l *pendingMessage) reply(err error) {
 	if l.member != nil {
 		l.member.reply(l.request, err)
 	}
@@ -238,7 +238,7 @@ const maxLetters = 4096
 
 // exchange matches a message with its other side, in order, and copies it once both sides are
 // present.
-func (g *group) exchange(a address, l *letter) error {
+func (g *group) exchange(a address, l *pendingMessage) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.failed != nil {

@@ -188,7 +188,7 @@ func (g *group) announceLeft() {
 }
 
 // sendAway sends a message to a rank of another node. g.mu is held.
-func (g *group) sendAway(a address, l *letter) error {
+func (g *group) sendAway(a address, l *pendingMessage) error {
 	l.member.busy.Add(1)
 	g.running++
 	sent := func(err error) {
@@ -244,7 +244,7 @@ func (g *group) deliver(index int, i *incoming) error {
 	if int(i.from) >= g.size || int(i.to) >= g.size || g.remote.home[i.from] != index || g.remote.home[i.to] != g.remote.self {
 		return mailErrorf("a message from rank %d to rank %d on the wrong connection", i.from, i.to)
 	}
-	l := &letter{buf: i.buf, received: func() { m.release(len(i.buf)) }}
+	l := &pendingMessage{buf: i.buf, received: func() { m.release(len(i.buf)) }}
 	return g.exchange(address{from: int(i.from), to: int(i.to), tag: int(i.tag)}, l)
 }
 

@@ -74,7 +74,7 @@ func (r *remote) localRanks() (n int) {
 type heldMemory struct {
 	letters   atomic.Int64 // bytes of messages of other nodes that no rank has received
 	requests  atomic.Int64 // bytes of calls and messages that wait for other ranks
-	residuals compress.Held
+	residuals compress.ResidualBudget
 }
 
 // A rank may make calls that no other rank makes: the memory that they hold is bounded for all
