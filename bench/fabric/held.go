@@ -87,9 +87,11 @@ func (b *bench) heldSection(ctx context.Context) error {
 		l := load{Call: "echo", Size: 64, InFlight: busy, Seconds: b.Turn(time.Second, 100*time.Millisecond).Seconds()}
 		for range b.Rounds(3, 1) {
 			for _, w := range all {
-				if err := heldRound(ctx, w, l, streams, alone, beside, opening); err != nil {
+				took, err := heldRound(ctx, w, l, streams, alone, beside)
+				if err != nil {
 					return fmt.Errorf("%s: %w", w.name, err)
 				}
+				opening[w.name] = append(opening[w.name], took)
 			}
 		}
 		for _, w := range all[1:] {
@@ -101,21 +103,20 @@ func (b *bench) heldSection(ctx context.Context) error {
 	})
 }
 
-// heldRound makes the calls of l without and beside the streams.
-func heldRound(ctx context.Context, w *topology, l load, streams int, alone, beside runs, opening map[string][]float64) error {
+// heldRound makes the calls of l without and beside the streams, and returns how long it took to
+// open those, in seconds.
+func heldRound(ctx context.Context, w *topology, l load, streams int, alone, beside runs) (took float64, err error) {
 	before, err := turns(ctx, 1, l, w)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	var took float64
 	if err := w.client.do("hold", streams, &took); err != nil {
-		return err
+		return 0, err
 	}
 	with, err := turns(ctx, 1, l, w)
 	if err := errors.Join(err, w.client.do("hold", 0, new(float64))); err != nil {
-		return err
+		return 0, err
 	}
 	alone[w.name], beside[w.name] = append(alone[w.name], before[w.name]...), append(beside[w.name], with[w.name]...)
-	opening[w.name] = append(opening[w.name], took)
-	return nil
+	return took, nil
 }

@@ -44,7 +44,7 @@ func passages() []passage {
 
 // peerTopologies starts the topologies of the fabric's paths, of grpc-go and of Envoy. If Envoy
 // can't be installed, missing is the reason, and the paths are compared with grpc-go alone.
-func (f *processGroup) peerTopologies(ctx context.Context) (all []*topology, missing error, err error) { //nolint:revive,stylecheck // see above
+func (f *processGroup) peerTopologies(ctx context.Context) (all []*topology, missing error, err error) {
 	for _, p := range passages() {
 		w, err := f.passageTopology(ctx, p.name)
 		if err != nil {
@@ -113,10 +113,8 @@ func unaryCells(seconds float64) (cells []cell) {
 	for _, size := range []int{0, 1 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20} {
 		for _, flight := range []int{1, 8, 64} {
 			if size*flight <= maxFlight {
-				cells = append(cells, cell{
-					fmt.Sprintf("unary %s, %d in flight", sizeName(size), flight),
-					load{Call: "echo", Size: size, InFlight: flight, Seconds: seconds}, 1,
-				})
+				l := load{Call: "echo", Size: size, InFlight: flight, Seconds: seconds}
+				cells = append(cells, cell{fmt.Sprintf("unary %s, %d in flight", sizeName(size), flight), l, 1})
 			}
 		}
 	}
@@ -129,10 +127,8 @@ func streamCells(seconds float64) (cells []cell) {
 		messages    float64
 	}{{"upload", "client streaming", streamMessages}, {"download", "server streaming", streamMessages}, {"pingpong", "ping-pong", 1}} {
 		for _, shape := range []struct{ size, flight int }{{100, 1}, {100, 8}, {100, 64}, {16 << 10, 1}} {
-			cells = append(cells, cell{
-				fmt.Sprintf("%s %s, %d at once", kind.title, sizeName(shape.size), shape.flight),
-				load{Call: kind.call, Size: shape.size, InFlight: shape.flight, Seconds: seconds}, kind.messages,
-			})
+			l := load{Call: kind.call, Size: shape.size, InFlight: shape.flight, Seconds: seconds}
+			cells = append(cells, cell{fmt.Sprintf("%s %s, %d at once", kind.title, sizeName(shape.size), shape.flight), l, kind.messages})
 		}
 	}
 	return cells

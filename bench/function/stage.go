@@ -26,7 +26,7 @@ import (
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
-// A stage contains the parts of a node that apps need, in this process: the pool's state, a
+// A testNode contains the parts of a node that apps need, in this process: the pool's state, a
 // complete tenant's process, and a port that hands connections over to it.
 type testNode struct {
 	config    tenant.Config

@@ -131,7 +131,7 @@ type audit struct {
 	unknown  int // enrolled students without a request that was granted by its answer
 }
 
-// audit compares the answers that clients received with the content of the bucket.
+// auditAnswers compares the answers that clients received with the content of the bucket.
 func (t term) auditAnswers(seated []int, in register) audit {
 	var a audit
 	told := map[int]int{}

@@ -25,7 +25,7 @@ type span struct {
 
 func (s *span) bytes() uint64 { return product(s.row, s.region[1], s.region[2]) }
 
-// each splits size bytes at offset, both whole rows, into boxes.
+// forEachBox splits size bytes at offset, both whole rows, into boxes.
 func (s *span) forEachBox(offset uint64, size int, box func(origin, region [3]uint64, at uint64, last bool) int32) int32 {
 	if s.bytes() == 0 {
 		return box(s.origin, s.region, 0, true) // the driver has an error for it

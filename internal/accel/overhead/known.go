@@ -2,7 +2,7 @@ package overhead
 
 import "github.com/outboard-run/outboard/internal/accel/trace"
 
-// known tracks which commands the driver library knows to be complete, for traces of local runs:
+// completionTracker tracks which commands the driver library knows to be complete, for traces of local runs:
 // the library answers a wait for such commands locally (cmd/libopencl: ob_clFinish,
 // event_wait_all). Traces of remote runs record such answers.
 type completionTracker struct {

@@ -19,6 +19,6 @@ const (
 	CredentialKey = "outboard-credential"
 )
 
-// UnsentKey, in the trailer of a call that one node forwards to another, means that no program
+// UnsentKey is in the trailer of a call that one node has forwarded to another if no program
 // received the call: the caller's node sends it to another endpoint.
 const UnsentKey = "outboard-unsent"

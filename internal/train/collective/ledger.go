@@ -58,7 +58,7 @@ func (l *ledger) begin(a announced, ranks int) (uint64, error) {
 	return l.number, nil
 }
 
-// hear processes a rank's announcement of a call.
+// receiveAnnouncement processes a rank's announcement of a call.
 func (l *ledger) receiveAnnouncement(rank int, number uint64, a announced) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
