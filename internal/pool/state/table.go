@@ -122,7 +122,9 @@ func (t table) Get(ctx context.Context, key string) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	request, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	// Without max_bytes the server would read an option of its own, which races with a reload of its
+	// options (getDirectRequest of nats-server 2.15); the bound has no effect on a single message.
+	request, err := json.Marshal(map[string]any{"last_by_subj": subject, "max_bytes": pageBytes})
 	if err != nil {
 		return Entry{}, fmt.Errorf("get %s: %w", key, err)
 	}
