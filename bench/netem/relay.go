@@ -158,7 +158,6 @@ func (c counter) Write(p []byte) (int, error) {
 	if err := c.await(); err != nil {
 		return 0, err
 	}
-	n, err := c.to.Write(p)
-	c.count.Add(int64(n))
-	return n, err
+	c.count.Add(int64(len(p))) // before the peer can have the bytes and look at the count
+	return c.to.Write(p)
 }

@@ -45,7 +45,8 @@ func (p *Pool) Check(ctx context.Context, claim []byte) (outboard.Lease, outboar
 	if err := waitForShare(ctx, p.view, p.deviceOf(lease.Device), stands); err != nil {
 		return none, outboard.Node{}, outboard.Errorf(outboard.Denied, op, "%w", err)
 	}
-	holder, ok := p.view.node(lease.Holder)
+	// A holder whose heartbeats are late keeps its leases (isVoid), and may use them.
+	holder, ok := lastRecord(p.view, lease.Holder)
 	if !ok || holder.Fingerprint != peer.Fingerprint {
 		return none, outboard.Node{}, outboard.Errorf(outboard.Denied, op, "node %s is not in the pool with that key", lease.Holder)
 	}

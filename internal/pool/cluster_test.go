@@ -89,6 +89,7 @@ func TestFounderIsKilled(t *testing.T) {
 	founder, addr, tokens := startChild(ctx, t, t.TempDir())
 	b, c := newTestNode(t, "b", 1), newTestNode(t, "c", 1)
 	for i, n := range []*testNode{b, c} {
+		n.opts.NodeTTL = time.Minute // heartbeats are late while the leader changes on a busy machine
 		if err := n.enter(ctx, pool.EnterOptions{Join: addr, Token: tokens[i]}); err != nil {
 			t.Fatal(err)
 		}
@@ -105,6 +106,7 @@ func TestFounderIsKilled(t *testing.T) {
 	}
 
 	makeLeader(ctx, t, b, "a")
+	wantNodes(ctx, t, c, "a", "b", "c")
 	if err := founder.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

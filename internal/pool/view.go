@@ -399,6 +399,17 @@ func (v *view) node(id outboard.NodeID) (outboard.Node, bool) {
 	return h.value, true
 }
 
+// lastRecord returns the last record of a node, which may be silent for the moment.
+func lastRecord(v *view, id outboard.NodeID) (outboard.Node, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	h := v.all[id]
+	if h == nil {
+		return outboard.Node{}, false
+	}
+	return h.value, true
+}
+
 func (v *view) devices() []DeviceState {
 	v.mu.Lock()
 	defer v.mu.Unlock()

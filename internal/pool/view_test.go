@@ -90,6 +90,24 @@ func TestViewVoidsAGoneHolder(t *testing.T) {
 	})
 }
 
+// The claims of a holder whose heartbeats are late are checked against its last record.
+func TestViewHasTheRecordOfASilentHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newTold(t)
+		v.beat("b", "1")
+		for range 4 {
+			time.Sleep(2 * time.Second)
+			v.beat("self", "1")
+		}
+		if _, listed := v.node("b"); listed {
+			t.Error("a node without a heartbeat for 8 s is listed")
+		}
+		if b, ok := lastRecord(v.view, "b"); !ok || b.ID != "b" {
+			t.Errorf("the last record of a silent node: %v, %v", b.ID, ok)
+		}
+	})
+}
+
 // Expiry is by the reader's clock since the last renewal, whatever the holder's says.
 func TestViewExpiresLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
