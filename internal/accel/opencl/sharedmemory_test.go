@@ -4,15 +4,15 @@ import (
 	"encoding/binary"
 	"math"
 	"testing"
+
+	"github.com/outboard-run/outboard/internal/need"
 )
 
 // sharedMemoryClient is a client of a device with shared virtual memory.
 func sharedMemoryClient(t *testing.T, opts Options) (c *testClient, context, queue uint64) {
 	t.Helper()
 	c = dial(t, opts)
-	if !c.worker.device.sharesMemory {
-		t.Skip("the driver's device has no shared virtual memory")
-	}
+	need.Require(t, "opencl", c.worker.device.sharesMemory, "install a driver whose device has shared virtual memory, as pocl-opencl-icd")
 	context, queue = c.stage(0)
 	return c, context, queue
 }

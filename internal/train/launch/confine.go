@@ -42,7 +42,7 @@ type Confinement struct {
 	Dir      string
 	Files    string
 	Readable []string
-	// OwnUser says that the process has a user of its own, who has no access to the node's files.
+	// OwnUser means that the process runs under its own uid, which can't access the node's files.
 	OwnUser bool
 }
 

@@ -303,8 +303,8 @@ func (b *branch) dominates(x, y *label) bool {
 //
 // The stages before add the same to the sums of both, and do not increase the amount by which a
 // maximum of x exceeds that of y. So the forward passes differ by at most the difference of the
-// sums plus that of the maxima, and the ends of backward passes and reductions likewise; x may make
-// up in one for its loss in the other.
+// sums plus that of the maxima, and so do the ends of backward passes and reductions; x may make up
+// in one for its loss in the other.
 func (b *branch) neverSlower(x, y *suffix) bool {
 	forward := x.forwardSum - y.forwardSum + b.more()*max(0, x.forwardMax-y.forwardMax)
 	backward := x.backwardSum - y.backwardSum + b.more()*max(0, x.backwardMax-y.backwardMax)

@@ -17,7 +17,7 @@ func Best(t *Trace) Plan {
 	p := newPlanner(t)
 	best := Plan{}
 	for _, share := range []float64{1, 0.9, 0.75, 0.5, 0.25} {
-		placements := p.place(int64(share * float64(t.Limits[Device])))
+		placements := p.assignTiers(int64(share * float64(t.Limits[Device])))
 		found := Plan{Placements: placements, Predicted: Simulate(t, placements)}
 		if best.Placements == nil || found.Predicted.before(&best.Predicted) {
 			best = found
@@ -47,8 +47,8 @@ func newPlanner(t *Trace) *planner {
 	return &planner{trace: t, saved: saved, used: used}
 }
 
-// place returns placements that keep at most limit bytes between the tensors' events.
-func (p *planner) place(limit int64) []Placement {
+// assignTiers returns placements that keep at most limit bytes between the tensors' events.
+func (p *planner) assignTiers(limit int64) []Placement {
 	n := len(p.trace.Sizes)
 	placements := make([]Placement, n)
 	held := [tiers][]int64{Device: make([]int64, 2*n), Host: make([]int64, 2*n), Disk: make([]int64, 2*n)}
