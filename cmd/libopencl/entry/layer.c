@@ -53,6 +53,19 @@ static void queue_add(cl_command_queue queue, cl_command_queue_properties proper
 	pthread_mutex_unlock(&queues_lock);
 }
 
+/* Forgets a released queue at the address of one that was created as the program requested. */
+static void queue_forget(cl_command_queue queue) {
+	pthread_mutex_lock(&queues_lock);
+	struct requested_queue **at = &queues;
+	while (*at && (*at)->queue != queue)
+		at = &(*at)->next;
+	struct requested_queue *gone = *at;
+	if (gone)
+		*at = gone->next;
+	pthread_mutex_unlock(&queues_lock);
+	free(gone);
+}
+
 /* Returns 1 when the queue has profiling that the program has not requested; *asked is what the
  * program requested. */
 static int queue_added(cl_command_queue queue, struct requested_queue *asked) {
@@ -69,10 +82,12 @@ static int queue_added(cl_command_queue queue, struct requested_queue *asked) {
 
 static cl_command_queue CL_API_CALL create_queue(cl_context context, cl_device_id device, cl_command_queue_properties properties, cl_int *errcode_ret) {
 	cl_command_queue q = entry_driver.clCreateCommandQueue(context, device, properties | CL_QUEUE_PROFILING_ENABLE, errcode_ret);
-	if (q)
+	if (q) {
 		queue_add(q, properties, NULL);
-	else
-		q = entry_driver.clCreateCommandQueue(context, device, properties, errcode_ret);
+		return q;
+	}
+	q = entry_driver.clCreateCommandQueue(context, device, properties, errcode_ret);
+	queue_forget(q);
 	return q;
 }
 
@@ -108,10 +123,12 @@ static cl_command_queue CL_API_CALL create_queue_with(cl_context context, cl_dev
 	cl_command_queue_properties asked;
 	const cl_queue_properties *with = copy_properties(properties, list, &asked);
 	cl_command_queue q = with ? entry_driver.clCreateCommandQueueWithProperties(context, device, with, errcode_ret) : NULL;
-	if (q)
+	if (q) {
 		queue_add(q, asked, properties);
-	else
-		q = entry_driver.clCreateCommandQueueWithProperties(context, device, properties, errcode_ret);
+		return q;
+	}
+	q = entry_driver.clCreateCommandQueueWithProperties(context, device, properties, errcode_ret);
+	queue_forget(q);
 	return q;
 }
 

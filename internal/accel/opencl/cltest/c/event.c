@@ -689,6 +689,29 @@ static void queues_with_properties(void) {
 	MUST(clReleaseCommandQueue(queue));
 }
 
+// A queue at the address of a released one answers with its own list. Drivers refuse CL_QUEUE_SIZE
+// beside the properties that a recording adds.
+static void queue_at_released_address(void) {
+	if (clt_version() < 30)
+		clt_skip("needs OpenCL 3.0");
+	cl_queue_properties sized[] = {CL_QUEUE_SIZE, 1024, 0};
+	cl_command_queue queues[32];
+	cl_int code;
+	for (size_t i = 0; i < COUNT(queues); i++)
+		queues[i] = clt_new_queue(clt_context(), 0);
+	for (size_t i = 0; i < COUNT(queues); i++)
+		MUST(clReleaseCommandQueue(queues[i]));
+	for (size_t i = 0; i < COUNT(queues); i++) {
+		queues[i] = clCreateCommandQueueWithProperties(clt_context(), clt_device(), sized, &code);
+		if (!queues[i])
+			clt_skip("the driver refuses a size for a queue on the host");
+	}
+	for (size_t i = 0; i < COUNT(queues); i++) {
+		say_queue(queues[i], "queue");
+		MUST(clReleaseCommandQueue(queues[i]));
+	}
+}
+
 // The commands of a queue that is released early still run.
 static void queue_released(void) {
 	cl_mem at = zeros();
@@ -728,6 +751,7 @@ int main(int argc, char **argv) {
 		{"queues", queues},
 		{"set_property", set_property},
 		{"queues_with_properties", queues_with_properties},
+		{"queue_at_released_address", queue_at_released_address},
 		{"queue_released", queue_released},
 		{NULL, NULL},
 	};
