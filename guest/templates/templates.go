@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/guest"
@@ -52,7 +53,8 @@ func sources(language string) []source {
 // Languages lists the languages that have templates.
 func Languages() []string { return []string{"as", "c", "go"} }
 
-var validName = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
+// validName returns the pattern of names, compiled at the first call: every command links this package.
+var validName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`) })
 
 // Write writes a new function of that name in a language ("go", "c" or "as") into a folder,
 // which it creates, and returns the files relative to the folder. An existing file is not
@@ -62,7 +64,7 @@ func Write(dir, language, name string) ([]string, error) {
 	if !slices.Contains(Languages(), language) {
 		return nil, outboard.Errorf(outboard.Invalid, op, "%q is no language for functions: want go, c or as", language)
 	}
-	if !validName.MatchString(name) {
+	if !validName().MatchString(name) {
 		return nil, outboard.Errorf(outboard.Invalid, op, "%q is no name: want lower-case letters, digits and dashes, a letter first, at most 63", name)
 	}
 	all, err := render(language, name)

@@ -3,11 +3,11 @@ package egress
 import (
 	"net"
 	"net/netip"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/lazyregexp"
 )
 
 // Host is an entry of an app's allow-list.
@@ -22,7 +22,7 @@ type Host struct {
 }
 
 // hostName is a name by RFC 1123, of one label or several.
-var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$`)
+var hostName = lazyregexp.New(`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*$`)
 
 const maxName = 253
 

@@ -3,7 +3,6 @@ package manifest
 import (
 	"math"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/artifact"
+	"github.com/outboard-run/outboard/internal/lazyregexp"
 )
 
 const (
@@ -127,7 +127,7 @@ func (r *functionReader) limits(v pathNode, l *Limits) {
 	}
 }
 
-var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var envName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // args reads the arguments of a module, which are text without NUL.
 func (r *functionReader) args(v pathNode, to *[]string) {

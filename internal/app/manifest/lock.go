@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/outboard-run/outboard/internal/lazyregexp"
 )
 
 // Lock pins the modules of registries when an app is deployed. It lies beside the manifest, and
@@ -25,7 +26,7 @@ func LockName(manifest string) string {
 	return strings.TrimSuffix(manifest, filepath.Ext(manifest)) + ".lock"
 }
 
-var digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+var digest = lazyregexp.New(`^sha256:[0-9a-f]{64}$`)
 
 // ParseLock reads a lock. An empty text is an empty lock. Its error is Problems.
 func ParseLock(name string, text []byte) (Lock, error) {

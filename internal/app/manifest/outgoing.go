@@ -1,15 +1,15 @@
 package manifest
 
 import (
-	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/outboard-run/outboard/internal/egress"
+	"github.com/outboard-run/outboard/internal/lazyregexp"
 )
 
-var serviceName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
+var serviceName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
 
 // outgoing reads the hosts to which the app may send requests, texts or {host: ..., private: true},
 // and the services of the pool that it may call, {service: ...}.

@@ -2,8 +2,9 @@ package manifest
 
 import (
 	"net/http"
-	"regexp"
 	"strings"
+
+	"github.com/outboard-run/outboard/internal/lazyregexp"
 )
 
 // overlaps finds routes that take the same requests, with net/http's own rules.
@@ -49,7 +50,7 @@ type clash struct {
 	methods bool   // one has the more specific path, the other fewer methods
 }
 
-var example = regexp.MustCompile(`like "(?:[A-Z]+ )?([^"]*)"`)
+var example = lazyregexp.New(`like "(?:[A-Z]+ )?([^"]*)"`)
 
 // clash reports whether a route takes requests that a pattern matches.
 func (route *Route) clash(pattern string) (clash, bool) {

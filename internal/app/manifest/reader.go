@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/lazyregexp"
 	"github.com/outboard-run/outboard/internal/spell"
 )
 
@@ -42,13 +43,13 @@ func (r *reader) report(n *yaml.Node, format string, args ...any) {
 }
 
 // parserErrors are the beginnings of the errors whose lines the YAML package counts from 0.
-var parserErrors = regexp.MustCompile(`^did not find expected (<|node content|'-'|key|','|scalar)`)
+var parserErrors = lazyregexp.New(`^did not find expected (<|node content|'-'|key|','|scalar)`)
 
 // indentedByTab is a line that YAML can't read.
-var indentedByTab = regexp.MustCompile(`(?m)^ *\t[\t ]*[^\t #\n]`)
+var indentedByTab = lazyregexp.New(`(?m)^ *\t[\t ]*[^\t #\n]`)
 
 // bracedPath is a path with a parameter within braces, where it needs quotes.
-var bracedPath = regexp.MustCompile(`\{[^"'#]*\bpath: *([^"' ][^,]*\{[^},]*\})`)
+var bracedPath = lazyregexp.New(`\{[^"'#]*\bpath: *([^"' ][^,]*\{[^},]*\})`)
 
 // syntax adds the problem for an error of the YAML package.
 func (r *reader) syntax(text []byte, err error) {

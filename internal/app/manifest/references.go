@@ -2,10 +2,10 @@ package manifest
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/outboard-run/outboard/internal/lazyregexp"
 	"github.com/outboard-run/outboard/internal/spell"
 )
 
@@ -35,7 +35,7 @@ func (r *triggerReader) target(a *App, kind string, name *string) func(pathNode)
 }
 
 // modelName matches the names and aliases of models.
-var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+var modelName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 // importReference checks that an import exists.
 func (r *functionReader) importReference(a *App, function string, i Import, v pathNode) {

@@ -6,11 +6,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/lazyregexp"
 	"github.com/outboard-run/outboard/internal/model"
 )
 
@@ -31,9 +31,9 @@ var types = map[string]model.DataType{
 }
 
 var (
-	descrPattern   = regexp.MustCompile(`'descr':\s*'([^']*)'`)
-	fortranPattern = regexp.MustCompile(`'fortran_order':\s*(True|False)`)
-	shapePattern   = regexp.MustCompile(`'shape':\s*\(([0-9, ]*)\)`)
+	descrPattern   = lazyregexp.New(`'descr':\s*'([^']*)'`)
+	fortranPattern = lazyregexp.New(`'fortran_order':\s*(True|False)`)
+	shapePattern   = lazyregexp.New(`'shape':\s*\(([0-9, ]*)\)`)
 )
 
 func invalid(format string, args ...any) error {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/lazyregexp"
 )
 
 // Config is a model's configuration file, model.yaml. Its zero value serves any model.
@@ -135,7 +135,7 @@ func ParseConfig(file string, text []byte) (Config, error) {
 	return c, nil
 }
 
-var lineError = regexp.MustCompile(`line (\d+): (.*)`)
+var lineError = lazyregexp.New(`line (\d+): (.*)`)
 
 // locate formats an error of the decoder as FILE:LINE: reason, one line for each mistake.
 func locate(file string, err error) string {
@@ -217,7 +217,7 @@ func (c *Config) validate() *fieldError {
 	return nil
 }
 
-var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+var modelName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
 // CheckName returns an error if a model can't have the name.
 func CheckName(name string) error {

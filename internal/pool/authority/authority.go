@@ -25,10 +25,10 @@ import (
 	"fmt"
 	"math/big"
 	"net/url"
-	"regexp"
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/lazyregexp"
 )
 
 const (
@@ -45,7 +45,7 @@ const (
 	clockSkew = 5 * time.Minute
 )
 
-var nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var nodeName = lazyregexp.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // CheckName returns nil for a valid node name.
 func CheckName(name outboard.NodeID) error {

@@ -1,17 +1,18 @@
 package dsl
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/outboard-run/outboard/internal/lazyregexp"
 )
 
 var (
-	hostname = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	semantic = regexp.MustCompile(`^\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?$`)
+	hostname = lazyregexp.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	semantic = lazyregexp.New(`^\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?$`)
 )
 
 // Constructs of the DSL that are not supported, with the remedy.
@@ -83,7 +84,7 @@ func (r *parser) document(f fields, w *Workflow) {
 	w.Version = r.requiredText(d, "version", semantic, "a version such as \"0.1.0\"")
 }
 
-func (r *parser) requiredText(f fields, key string, pattern *regexp.Regexp, want string) string {
+func (r *parser) requiredText(f fields, key string, pattern *lazyregexp.Regexp, want string) string {
 	n := f.keys[key]
 	if n == nil {
 		r.report(f.node, "document has no %s: it must have %s", key, want)

@@ -1,18 +1,19 @@
 package dsl
 
 import (
-	"regexp"
 	"strconv"
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/outboard-run/outboard/internal/lazyregexp"
 )
 
 // maxDuration bounds the durations of a workflow.
 const maxDuration = 10 * 365 * 24 * time.Hour
 
 // isoDuration matches durations of ISO 8601 without years and months, whose length varies.
-var isoDuration = regexp.MustCompile(`^P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?$`)
+var isoDuration = lazyregexp.New(`^P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?$`)
 
 var isoUnits = []time.Duration{7 * 24 * time.Hour, 24 * time.Hour, time.Hour, time.Minute, time.Second}
 

@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/outboard-run/outboard/internal/lazyregexp"
 	"github.com/outboard-run/outboard/internal/spell"
 )
 
@@ -283,7 +283,7 @@ func value(n *yaml.Node) (any, error) {
 }
 
 // jsonNumber is the syntax of a number (RFC 8259, section 6).
-var jsonNumber = regexp.MustCompile(`^-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?$`)
+var jsonNumber = lazyregexp.New(`^-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?$`)
 
 func scalar(n *yaml.Node) (any, error) {
 	switch n.ShortTag() {

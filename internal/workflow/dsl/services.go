@@ -2,11 +2,12 @@ package dsl
 
 import (
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/outboard-run/outboard/internal/lazyregexp"
 )
 
 // The protocols of calls to services outside of the app.
@@ -30,8 +31,8 @@ type Service struct {
 var (
 	services       = []string{HTTP, OpenAPI, GRPC}
 	outputs        = []string{"content", "raw", "response"}
-	methodName     = regexp.MustCompile(`^[A-Za-z]{1,32}$`)
-	serviceName    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]{0,255}$`)
+	methodName     = lazyregexp.New(`^[A-Za-z]{1,32}$`)
+	serviceName    = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_.]{0,255}$`)
 	refusedSchemes = map[string]string{
 		"digest":      "write basic or bearer, or make the call in a function",
 		"oauth2":      "write bearer with a token of a secret, or make the call in a function",
@@ -141,7 +142,7 @@ func (r *argumentReader) grpc(with *yaml.Node) {
 const PoolHost = "pool"
 
 // word parses an argument that is a fixed text.
-func (r *argumentReader) word(f fields, key, want string, pattern *regexp.Regexp) {
+func (r *argumentReader) word(f fields, key, want string, pattern *lazyregexp.Regexp) {
 	n := f.keys[key]
 	if n == nil {
 		r.report(f.node, "%s is missing: it must be %s", key, want)
@@ -229,7 +230,7 @@ type uriTemplate struct {
 	scheme, host string
 }
 
-var uriVariable = regexp.MustCompile(`\{([^{}]*)\}`)
+var uriVariable = lazyregexp.New(`\{([^{}]*)\}`)
 
 func parseURI(text string) (t *uriTemplate, problem string) {
 	t = &uriTemplate{}

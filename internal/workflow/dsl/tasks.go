@@ -1,17 +1,18 @@
 package dsl
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/outboard-run/outboard/internal/lazyregexp"
 )
 
 var (
-	taskName     = regexp.MustCompile(`^[\p{L}\p{N}_][\p{L}\p{N} _.-]{0,62}$`)
-	functionName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
-	variableName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
+	taskName     = lazyregexp.New(`^[\p{L}\p{N}_][\p{L}\p{N} _.-]{0,62}$`)
+	functionName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+	variableName = lazyregexp.New(`^[A-Za-z][A-Za-z0-9_]*$`)
 )
 
 // The keys that every task may have, and the kinds, of which it must have exactly one.

@@ -7,13 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/lazyregexp"
 	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/workflow/core"
 )
@@ -43,7 +43,7 @@ type StartRequest struct {
 	unique bool
 }
 
-var executionName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+var executionName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
 
 // Start begins an execution and returns when it is recorded: from then on it will end, whatever
 // happens to this node. It returns an error of the kind Busy if there are too many executions.

@@ -1,10 +1,10 @@
 package planner
 
 import (
-	"regexp"
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/lazyregexp"
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 	"github.com/outboard-run/outboard/internal/workflow/placement"
 )
@@ -77,7 +77,7 @@ func (g *graph) call(path string, c *dsl.Call, before []int) int {
 }
 
 // runSuffix is the part of a path that tells one run of a task from another.
-var runSuffix = regexp.MustCompile(`(\[\d+\]|#\d+|@\d+|!)+(/|$)`)
+var runSuffix = lazyregexp.New(`(\[\d+\]|#\d+|@\d+|!)+(/|$)`)
 
 // taskPath returns the path of a task from the path of one of its runs.
 func taskPath(path string) string { return runSuffix.ReplaceAllString(path, "$2") }
