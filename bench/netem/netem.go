@@ -9,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Emulate returns one end of a connection with the bandwidth and the delay of link; the other end
@@ -59,6 +57,7 @@ type direction struct {
 	last     time.Time // the time of the latest delivery
 	err      error     // returned once the queue is empty
 	late     *lateness // lateness of the deliveries; nil: not counted
+	timer    timer     // of get
 }
 
 type segment struct {
@@ -73,6 +72,7 @@ const segmentSize = 64 << 10
 func (l *direction) init(link Link) {
 	l.link = link
 	l.changed.L = &l.mu
+	l.timer.init()
 	// The path's bandwidth-delay product, and the buffers of a sender and a receiver.
 	l.capacity = 4 << 20
 	if link.BitsPerSecond > 0 {
@@ -138,7 +138,7 @@ func (l *direction) get(done <-chan struct{}) ([]byte, error) {
 	l.bytes -= len(p.data)
 	l.changed.Broadcast()
 	l.mu.Unlock()
-	sleepUntil(p.due, done)
+	l.timer.sleepUntil(p.due, done)
 	if l.late != nil {
 		l.late.add(time.Since(p.due))
 	}
@@ -152,28 +152,6 @@ func (l *direction) end(err error) {
 	}
 	l.changed.Broadcast()
 	l.mu.Unlock()
-}
-
-// sleepUntil sleeps until due, or until done is closed. It is more exact than time.Sleep: the
-// runtime's timers may be a millisecond late when no other goroutine runs.
-func sleepUntil(due time.Time, done <-chan struct{}) {
-	const nap = 20 * time.Millisecond
-	// The kernel would add up to 50 us to let timers expire together. The setting applies to the
-	// thread: if the goroutine changes threads before it sleeps, one delivery is late.
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-	for {
-		left := time.Until(due)
-		if left <= 0 {
-			return
-		}
-		select {
-		case <-done:
-			return
-		default:
-		}
-		ts := unix.NsecToTimespec(int64(min(left, nap)))
-		_ = unix.Nanosleep(&ts, nil)
-	}
 }
 
 // lateness counts deliveries and the sum of their delays beyond their due times.
@@ -241,6 +219,8 @@ func (e *emulated) Close() error {
 	e.out.end(net.ErrClosed)
 	e.in.end(io.ErrClosedPipe)
 	err := e.Conn.Close()
+	e.out.timer.stop()
+	e.in.timer.stop()
 	e.sending.Wait()
 	e.receiving.Wait()
 	return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"runtime/metrics"
 	"sync"
 	"testing"
 	"time"
@@ -85,4 +86,40 @@ func TestEmulateLimitsBandwidth(t *testing.T) {
 	}
 	e.Close()
 	b.Close()
+}
+
+// TestSleepersHoldNoProcessor: a goroutine that waits for the time of a delivery is not in a system
+// call, in which it would keep one of the runtime's processors.
+func TestSleepersHoldNoProcessor(t *testing.T) {
+	a, b := net.Pipe()
+	defer b.Close()
+	e := Emulate(a, Link{RTT: time.Hour})
+	if _, err := e.Write([]byte("late")); err != nil {
+		t.Fatal(err)
+	}
+	out := &e.(*emulated).out
+	sleeping := func() bool {
+		out.mu.Lock()
+		defer out.mu.Unlock()
+		return len(out.queue) == 0
+	}
+	for !sleeping() {
+		time.Sleep(time.Millisecond)
+	}
+	samples := []metrics.Sample{{Name: "/sched/goroutines/not-in-go:goroutines"}}
+	const enough, most = 20, 10_000
+	for tries, free := 0, 0; free < enough; tries++ {
+		if tries == most {
+			t.Fatalf("a goroutine was in a system call at least every %d ms", enough)
+		}
+		time.Sleep(time.Millisecond) // between samples
+		free++
+		if metrics.Read(samples); samples[0].Value.Uint64() > 0 {
+			free = 0
+		}
+	}
+	// Close wakes the sleeper and waits for it.
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
 }
