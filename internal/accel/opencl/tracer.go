@@ -24,8 +24,11 @@ const (
 
 // The bounds of a recording in a worker.
 const (
-	flushEntries      = 4 << 10 // bytes at which the entries are sent
-	flushIdle         = 512     // the same, while the client sends nothing
+	// flushEntries and flushIdle are the bytes at which the entries are sent, and at which they are
+	// while the client sends nothing. Each message wakes a thread of the program. The driver
+	// library accepts half of a chunk of its file, 32 KiB, at once.
+	flushEntries      = 16 << 10
+	flushIdle         = 8 << 10
 	collectBatch      = 64
 	maxTracedCommands = 1 << 16 // commands whose times are awaited
 	maxUnreplied      = 1 << 16
@@ -50,8 +53,9 @@ type tracer struct {
 	scratch  []byte
 
 	mu        sync.Mutex
+	full      [][]byte // earlier entries, flushEntries or a little more in each
 	entries   []byte
-	serial    uint64 // of the last entry of a message
+	serial    uint64 // of the last message in entries
 	received  int64
 	unreplied map[uint32]uint64 // serials by call
 }
@@ -106,13 +110,9 @@ func (r *tracer) step(m *session.Message, execute func(*session.Message) error) 
 	err := execute(m)
 	executed := time.Duration(monotonic()) - received
 	r.mu.Lock()
-	r.entries = append(r.entries, entryMessage)
-	r.entries = binary.AppendVarint(r.entries, int64(serial-r.serial))
-	r.entries = binary.AppendVarint(r.entries, int64(received)-r.received)
-	r.entries = binary.AppendUvarint(r.entries, uint64(executed))
-	r.entries = binary.AppendUvarint(r.entries, uint64(r.client.in.Waited()-waited))
+	r.append(entryMessage, serial, int64(received), uint64(executed), uint64(r.client.in.Waited()-waited))
 	r.serial, r.received = serial, int64(received)
-	full := len(r.entries) >= flushEntries
+	full := len(r.full) > 0
 	r.mu.Unlock()
 	if err == nil && full {
 		err = r.flush(false)
@@ -120,11 +120,25 @@ func (r *tracer) step(m *session.Message, execute func(*session.Message) error) 
 	return err
 }
 
+// append appends an entry. The caller holds mu.
+func (r *tracer) append(kind byte, serial uint64, at int64, durations ...uint64) {
+	if len(r.entries) >= flushEntries {
+		r.full = append(r.full, r.entries)
+		r.entries, r.serial, r.received = nil, 0, 0
+	}
+	r.entries = append(r.entries, kind)
+	r.entries = binary.AppendVarint(r.entries, int64(serial-r.serial))
+	r.entries = binary.AppendVarint(r.entries, at-r.received)
+	for _, d := range durations {
+		r.entries = binary.AppendUvarint(r.entries, d)
+	}
+}
+
 // rest collects and sends entries. It is called when the client has sent nothing more.
 func (r *tracer) rest() error {
 	r.collect(len(r.commands))
 	r.mu.Lock()
-	enough := len(r.entries) >= flushIdle
+	enough := len(r.full) > 0 || len(r.entries) >= flushIdle
 	r.mu.Unlock()
 	if !enough {
 		return nil
@@ -132,17 +146,22 @@ func (r *tracer) rest() error {
 	return r.flush(false)
 }
 
-// flush sends the entries.
+// flush sends the entries. The last message says that it is the last one.
 func (r *tracer) flush(last bool) error {
 	r.mu.Lock()
-	n := argsRecorded{Entries: r.entries}
-	if last {
-		n.Last = 1
-	}
-	body := n.encode(nil)
-	r.entries, r.serial, r.received = r.entries[:0], 0, 0
+	parts := append(r.full, r.entries)
+	r.full, r.entries, r.serial, r.received = nil, nil, 0, 0
 	r.mu.Unlock()
-	return r.client.notify(opRecorded, body)
+	for i, part := range parts {
+		n := argsRecorded{Entries: part}
+		if last && i == len(parts)-1 {
+			n.Last = 1
+		}
+		if err := r.client.notify(opRecorded, n.encode(nil)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // replied records that a reply is sent. Any goroutine may call it.
@@ -155,9 +174,7 @@ func (r *tracer) replied(call uint32) {
 		return
 	}
 	delete(r.unreplied, call)
-	r.entries = append(r.entries, entryReply)
-	r.entries = binary.AppendVarint(r.entries, int64(serial-r.serial))
-	r.entries = binary.AppendVarint(r.entries, now-r.received)
+	r.append(entryReply, serial, now)
 }
 
 // command has the times of a command recorded. The event is retained unless the tracer owns it
@@ -216,10 +233,7 @@ func (r *tracer) record(c tracedCommand) bool {
 	r.events.pending.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.entries = append(r.entries, entryDevice)
-	r.entries = binary.AppendVarint(r.entries, int64(c.serial-r.serial))
-	r.entries = binary.AppendVarint(r.entries, int64(times[0])-r.received)
-	r.entries = binary.AppendUvarint(r.entries, times[1]-times[0])
+	r.append(entryDevice, c.serial, int64(times[0]), times[1]-times[0])
 	return true
 }
 

@@ -101,6 +101,28 @@ func TestRecordsMessages(t *testing.T) {
 	}
 }
 
+// TestEntriesAreDivided: each message of a recording fits into a record of the program's file, also
+// where the times of many commands become known at once.
+func TestEntriesAreDivided(t *testing.T) {
+	const most = 32 << 10 // half of a chunk: cmd/libsession/record/record.c
+	r := &tracer{}
+	var want []uint64
+	for serial := range uint64(20_000) {
+		want = append(want, serial)
+		r.append(entryDevice, serial, 1<<50+int64(serial), 1<<40)
+	}
+	got := recorded{}
+	for _, part := range append(r.full, r.entries) {
+		if len(part) > most {
+			t.Errorf("a message has %d bytes of entries: want at most %d", len(part), most)
+		}
+		got.readEntries(t, part)
+	}
+	if !slices.Equal(got[entryDevice], want) {
+		t.Errorf("%d entries were read: want the %d that were appended", len(got[entryDevice]), len(want))
+	}
+}
+
 func TestProfilingIsAdded(t *testing.T) {
 	const size = 0x1094 // CL_QUEUE_SIZE
 	for _, test := range []struct {
