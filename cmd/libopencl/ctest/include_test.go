@@ -114,8 +114,14 @@ func testIncludesFind(t *testing.T, program string) {
 		"in comments":           {"// #include \"a.h\"\n/* \n#include \"a.h\"\n*/ \"\n#include <a.h>", "-Iinc", "options -I" + wire + "\n0/a.h:14\n0/b.h:6\n"},
 		"spliced, commented":    {"/**/ # /* x */ inc\\\nlude /*y*/ \"b.h\"", "-Iinc", "options -I" + wire + "\n0/b.h:6\n"},
 		"within a string":       {"char *s = \"\\\"\\\n#include <b.h>\";", "-Iinc", "options -I" + wire + "\n"},
-		"two roots":             {"#include <o.h>\n#include <b.h>", "-I../outside/lib -Iinc", "options -I" + wire + "/outside/lib -I" + wire + "/proj/inc\n0/outside/lib/o.h:14\n0/proj/inc/b.h:6\n0/outside/lib/p.h:0\n"},
-		"absolute directory":    {"#include <o.h>", "-I" + root + "/outside/lib", "options -I" + wire + "\n0/o.h:14\n0/p.h:0\n"},
+
+		"a comment that begins behind a condition":  {"#if X /* one\n/*/\n#include <b.h>\n#endif\n/* two */", "-Iinc", "options -I" + wire + "\n0/b.h:6\n"},
+		"a comment that begins behind a definition": {"#define X 1 /* one\n/*/\n#include <b.h>\n/* two */", "-Iinc", "options -I" + wire + "\n0/b.h:6\n"},
+		"a comment within a condition":              {"#if X == /* one\n#include <a.h>\n*/ 1\n#include <b.h>\n#endif", "-Iinc", "options -I" + wire + "\n0/b.h:6\n"},
+		"comment marks that begin no comment":       {"#if X // /*\n#include <b.h>\n#endif\n#if '/*' == \"/*\"\n#include <sub/y.h>\n#endif", "-Iinc", "options -I" + wire + "\n0/b.h:6\n0/sub/y.h:0\n"},
+
+		"two roots":          {"#include <o.h>\n#include <b.h>", "-I../outside/lib -Iinc", "options -I" + wire + "/outside/lib -I" + wire + "/proj/inc\n0/outside/lib/o.h:14\n0/proj/inc/b.h:6\n0/outside/lib/p.h:0\n"},
+		"absolute directory": {"#include <o.h>", "-I" + root + "/outside/lib", "options -I" + wire + "\n0/o.h:14\n0/p.h:0\n"},
 		"absolute header": {
 			fmt.Sprintf("#include %q", root+"/outside/lib/o.h"), "-w -Iinc",
 			"options -w -I" + wire + root + "/proj/inc -I" + wire + "\n0" + root + "/outside/lib/o.h:14\n0" + root + "/outside/lib/p.h:0\n",

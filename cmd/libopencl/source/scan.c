@@ -69,6 +69,18 @@ static void skip_literal(struct scan *s) {
 		s->at++;
 }
 
+/* Skips a comment, a literal or a character. */
+static void skip_element(struct scan *s) {
+	if (starts(s, "//"))
+		skip_line(s);
+	else if (starts(s, "/*"))
+		skip_block_comment(s);
+	else if (*s->at == '"' || *s->at == '\'')
+		skip_literal(s);
+	else
+		s->at++;
+}
+
 static size_t scan_name(struct scan *s) {
 	const char *start = s->at;
 	while (s->at < s->end && is_name(*s->at))
@@ -117,7 +129,8 @@ static void scan_define(struct scan *s) {
 		return;
 	skip_blank(s);
 	item.body = s->at;
-	skip_line(s);
+	while (s->at < s->end && *s->at != '\n') /* a comment may end on a later line */
+		skip_element(s);
 	item.body_size = (size_t)(s->at - item.body);
 	s->found(s->user, &item);
 }
@@ -127,7 +140,7 @@ static void scan_condition(struct scan *s) {
 	static const char word[] = "__has_include";
 	while (s->at < s->end && *s->at != '\n') {
 		if (!starts(s, word)) {
-			s->at++;
+			skip_element(s);
 			continue;
 		}
 		s->at += sizeof word - 1;
@@ -162,18 +175,14 @@ static void scan_text(struct scan *s) {
 		char c = *s->at;
 		if (c == '\n')
 			fresh = 1, s->at++;
-		else if (starts(s, "//"))
-			skip_line(s);
-		else if (starts(s, "/*"))
-			skip_block_comment(s);
+		else if (starts(s, "//") || starts(s, "/*"))
+			skip_element(s);
 		else if (c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f')
 			s->at++;
 		else if (fresh && (c == '#' || starts(s, "%:")))
 			s->at += c == '#' ? 1 : 2, fresh = 0, scan_directive(s);
-		else if (c == '"' || c == '\'')
-			fresh = 0, skip_literal(s);
 		else
-			fresh = 0, s->at++;
+			fresh = 0, skip_element(s);
 	}
 }
 
