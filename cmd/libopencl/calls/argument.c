@@ -177,6 +177,8 @@ cl_int ob_clSetKernelArgSVMPointer(cl_kernel k, cl_uint arg_index, const void *a
 	if (arg_value && !m)
 		return CL_INVALID_ARG_VALUE;
 	struct setting s = {.form = FORM_SVM, .size = sizeof offset, .value = &offset, .object = api_id(m)};
+	if (!m) /* a worker without SVM on another link of the context knows no pointers */
+		s = (struct setting){.form = FORM_MEM, .size = sizeof m};
 	int32_t status = set_locked(k, arg_index, &s);
 	if (m)
 		object_drop(m);

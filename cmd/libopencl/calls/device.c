@@ -101,6 +101,7 @@ static uint64_t list_length(const cl_device_partition_property *list) {
 static cl_int new_sub_devices(cl_device_id parent, uint64_t first, cl_uint count, struct facts *facts, const struct blob *partition, cl_device_id *all) {
 	cl_int status = CL_SUCCESS;
 	for (cl_uint i = 0; i < count; i++) {
+		device_add_offers(facts, first + i);
 		all[i] = sub_device_new(parent, first + i, facts, partition);
 		if (!all[i])
 			status = CL_OUT_OF_HOST_MEMORY;

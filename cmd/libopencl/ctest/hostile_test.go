@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -63,12 +64,19 @@ type mutation struct {
 	fact  string // the parameter's name; empty for a field of a reply
 	from  int    // the first answer that is mutated: those before it are honest
 	edge  int
+	older bool   // of a release without shared virtual memory, and honest
 	seed  uint64 // not 0: each field of each answer and each fact is at some edge, with a chance of one in eight
 }
 
 const fieldStatus = -1
 
+// newOffers are the messages that a worker of an older release does not know.
+var newOffers = []string{"svm_alloc", "clSetKernelExecInfo"}
+
 func (m mutation) String() string {
+	if m.older {
+		return "older"
+	}
 	if m.seed != 0 {
 		return fmt.Sprintf("seed %d", m.seed)
 	}
@@ -172,7 +180,10 @@ func (d *description) honest(f gen.Fact) []byte {
 		"CL_DEVICE_PARTITION_MAX_SUB_DEVICES": 2, "CL_PROGRAM_NUM_KERNELS": 1, "CL_KERNEL_NUM_ARGS": 3, "CL_PROGRAM_BUILD_STATUS": 0,
 		"CL_PROGRAM_BINARY_TYPE": 4, "CL_KERNEL_ARG_ADDRESS_QUALIFIER": 0x119b, "CL_KERNEL_ARG_ACCESS_QUALIFIER": 0x11a3,
 		"CL_KERNEL_ARG_TYPE_QUALIFIER": 0, "CL_DEVICE_IMAGE_PITCH_ALIGNMENT": 1, "CL_KERNEL_COMPILE_WORK_GROUP_SIZE": 0,
-		"CL_DEVICE_QUEUE_ON_HOST_PROPERTIES": 3, "CL_DEVICE_MEM_BASE_ADDR_ALIGN": 64, "CL_DEVICE_SVM_CAPABILITIES": 1,
+		"CL_DEVICE_QUEUE_ON_HOST_PROPERTIES": 3, "CL_DEVICE_MEM_BASE_ADDR_ALIGN": 64, "CL_DEVICE_SVM_CAPABILITIES": 0,
+	}
+	if f.Call == "svm_alloc" {
+		return le(1)
 	}
 	texts := map[string]string{
 		"CL_DEVICE_VERSION": "OpenCL 3.0 x", "CL_PLATFORM_VERSION": "OpenCL 3.0 x", "CL_PROGRAM_KERNEL_NAMES": "k", "CL_KERNEL_FUNCTION_NAME": "k",
@@ -224,6 +235,13 @@ func mutateFact(edge int, honest []byte) (uint64, []byte) {
 		return uint64(len(b)), b
 	}
 	return byteEdges[edge](honest)
+}
+
+func (w *hostileWorker) deviceFacts(device uint64) []byte {
+	if w.m.older {
+		return w.facts(device, 0, 0, "clGetDeviceInfo")
+	}
+	return w.facts(device, 0, 0, "clGetDeviceInfo", "svm_alloc")
 }
 
 func (w *hostileWorker) buildFacts(program uint64) []byte {
@@ -280,7 +298,7 @@ func (w *hostileWorker) bytesOf(c *gen.Call, p *gen.Param, request []byte) []byt
 	first := binary.LittleEndian.Uint64(request)
 	switch {
 	case p.Name == "facts" && c.Name == "clCreateSubDevices":
-		return w.facts(last-1, 0, 0, "clGetDeviceInfo")
+		return w.deviceFacts(last - 1)
 	case p.Name == "facts" && (c.Name == "clBuildProgram" || c.Name == "clCompileProgram"):
 		return w.buildFacts(first)
 	case p.Name == "facts":
@@ -308,7 +326,7 @@ func bulkSize(c *gen.Call, request []byte) uint64 {
 
 func (w *hostileWorker) serve(in *session.Reader) {
 	snapshot := w.facts(1, 0, 0, "clGetPlatformInfo")
-	snapshot = append(snapshot, w.facts(2, 0, 0, "clGetDeviceInfo")...)
+	snapshot = append(snapshot, w.deviceFacts(2)...)
 	_ = w.out.Send(session.Header{Op: w.ops["snapshot"]}, appendArray(le(1<<30), uint64(len(snapshot)), snapshot))
 	for {
 		h, body, err := in.Next()
@@ -323,7 +341,7 @@ func (w *hostileWorker) serve(in *session.Reader) {
 		}
 		c := w.calls[h.Op]
 		switch {
-		case c == nil:
+		case c == nil || w.m.older && slices.Contains(newOffers, c.Name):
 			return
 		case h.Flags&session.WantReply != 0:
 			status, body, bulk := w.reply(c, request)
@@ -483,7 +501,7 @@ func TestHostileWorker(t *testing.T) {
 		}
 		return got == "ok"
 	}
-	if !run("honest\n", mutation{}) {
+	if !run("honest\n", mutation{}) || !run("older\n", mutation{older: true}) {
 		return
 	}
 	c := newCampaign(t, d)

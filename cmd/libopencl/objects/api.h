@@ -218,6 +218,9 @@ const void *facts_find(const struct facts *, uint16_t op, uint64_t object, uint6
 void facts_replace(struct facts *, uint16_t op, uint64_t object, uint32_t param, const void *value, size_t size);
 
 /* ---- device.c, event.c, queue.c */
+/* Completes the answers to queries of a device with what its worker offers with messages that not
+ * every release has. The facts are not shared between threads yet. */
+void device_add_offers(struct facts *, uint64_t id);
 int device_in_context(cl_context, cl_device_id);
 int32_t device_bool(cl_device_id, cl_device_info);
 int device_version(cl_device_id); /* 12 for OpenCL 1.2 */

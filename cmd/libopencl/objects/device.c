@@ -1,11 +1,24 @@
 /* device.c: device objects and the known answers to queries of them. Layer: objects. */
 #include "library.h"
 
+void device_add_offers(struct facts *f, uint64_t id) {
+	int32_t status;
+	size_t size;
+	cl_device_svm_capabilities svm;
+	const void *value = facts_find(f, OP_svm_alloc, id, 0, 0, CL_DEVICE_SVM_CAPABILITIES, &status, &size);
+	if (!value || status != 0 || size != sizeof svm)
+		return;
+	memcpy(&svm, value, sizeof svm);
+	svm &= CL_DEVICE_SVM_COARSE_GRAIN_BUFFER;
+	facts_replace(f, OP_clGetDeviceInfo, id, CL_DEVICE_SVM_CAPABILITIES, &svm, sizeof svm);
+}
+
 cl_device_id device_new_root(struct link *link) {
 	cl_device_id d = object_new_with_id(sizeof *d, KIND_DEVICE, link->bit, ID_DEVICE, device_destroy);
 	if (!d)
 		return NULL;
 	d->link = link;
+	device_add_offers(link->facts, ID_DEVICE);
 	d->facts = facts_hold(link->facts);
 	return d;
 }

@@ -1217,6 +1217,7 @@ size_t fact_form(uint16_t op, uint32_t param, int *text)
 	case (uint64_t)OP_clGetKernelArgInfo << 32 | CL_KERNEL_ARG_ADDRESS_QUALIFIER:
 	case (uint64_t)OP_clGetKernelArgInfo << 32 | CL_KERNEL_ARG_ACCESS_QUALIFIER:
 		return 4;
+	case (uint64_t)OP_svm_alloc << 32 | CL_DEVICE_SVM_CAPABILITIES:
 	case (uint64_t)OP_clGetPlatformInfo << 32 | CL_PLATFORM_HOST_TIMER_RESOLUTION:
 	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_TYPE:
 	case (uint64_t)OP_clGetDeviceInfo << 32 | CL_DEVICE_MAX_WORK_GROUP_SIZE:

@@ -9,7 +9,8 @@ import (
 )
 
 // Version is the version of the format of a session's bytes: the ring's layout, the messages and
-// the openings. Both sides must have the same; every change increments it.
+// the openings. Both sides must have the same; every incompatible change increments it. An added
+// message is compatible if the worker's snapshot offers it and clients send it only then.
 const Version = 3
 
 // Method is the fabric's method of a session's streams.

@@ -15,7 +15,8 @@
 //	    + NAME : TREATMENT     a field that only the wire has
 //	message NAME ANSWER        a message of the protocol, client to worker
 //	notice NAME                a message of the protocol, worker to client
-//	facts CALL FORM CONSTANT...  queries answered in advance; FORM is text, list or a size
+//	facts CALL FORM CONSTANT...  queries answered in advance; FORM is text, list or a size. Those of
+//	                           a message are what the worker offers with it
 //	part [NAME]                the field of the worker that executes the `worker` calls
 //	                           below; without a name the worker itself
 //

@@ -75,7 +75,7 @@ func TestParseErrorsNameTheLine(t *testing.T) {
 		"wait for nothing":           {"call t_int tX 1.0 wait(blocking)\n\tt_mem m\n", `no parameter "blocking" to wait for`},
 		"auto without queue command": {"call t_int tX 1.0 early auto\n\tt_queue q\n", "auto is for early commands"},
 		"unknown form":               {"facts tX word T_A\n", `unknown form "word"`},
-		"facts of nothing":           {"call t_int tX 1.0 local\nfacts tX 4 T_A\n", "no call that is answered from a cache"},
+		"facts of nothing":           {"call t_int tX 1.0 local\nfacts tX 4 T_A\n", "no message, and no call that is answered from a cache"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

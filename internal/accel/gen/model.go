@@ -21,9 +21,9 @@ type API struct {
 // A Kind is a kind of object that has handles.
 type Kind struct{ CType, Name, Error string }
 
-// A Fact is a query that the worker answers in advance.
+// A Fact is a query that the worker answers in advance, or what the worker offers with a message.
 type Fact struct {
-	Call, Param string
+	Call, Param string // Call may be a message
 	// Text reports whether the value is a NUL-terminated string.
 	Text bool
 	// Size is the value's size in bytes; 0 for texts and lists.

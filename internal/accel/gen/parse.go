@@ -325,8 +325,9 @@ func (a *API) complete() error {
 		}
 	}
 	for _, f := range a.Facts {
-		if c := a.call(f.Call); c == nil || c.Answer != Cached {
-			return fmt.Errorf("facts %s: no call that is answered from a cache", f.Call)
+		isMessage := slices.ContainsFunc(a.Messages, func(m *Call) bool { return m.Name == f.Call })
+		if c := a.call(f.Call); !isMessage && (c == nil || c.Answer != Cached) {
+			return fmt.Errorf("facts %s: no message, and no call that is answered from a cache", f.Call)
 		}
 	}
 	return nil

@@ -21,6 +21,9 @@ func (d *device) writeFacts(n *factWriter, id uint64, handle uintptr) {
 	for _, param := range facts[opClGetDeviceInfo] {
 		n.writeFact(factKey{op: opClGetDeviceInfo, object: id}, fnClGetDeviceInfo, param, handle)
 	}
+	if d.sharesMemory {
+		n.appendFact(factKey{op: opSvmAlloc, object: id}, clDeviceSVMCapabilities, clSuccess, binary.LittleEndian.AppendUint64(nil, svmCoarseGrainBuffer))
+	}
 }
 
 // adjustInfo corrects a device's answer for a session: the lease's memory, no capability that is
@@ -31,11 +34,8 @@ func (d *device) adjustInfo(param uint32, value []byte) []byte {
 		if len(value) == 8 {
 			value = binary.LittleEndian.AppendUint64(nil, min(firstWord(value), d.memory.limit))
 		}
-	case clDeviceSVMCapabilities:
+	case clDeviceSVMCapabilities: // clients that use svmAlloc have a fact of their own
 		value = make([]byte, len(value))
-		if d.sharesMemory && len(value) == 8 {
-			value[0] = svmCoarseGrainBuffer
-		}
 	case clDeviceExecutionCapabilities:
 		if len(value) == 8 { // without CL_EXEC_NATIVE_KERNEL
 			value = binary.LittleEndian.AppendUint64(nil, firstWord(value)&^2)

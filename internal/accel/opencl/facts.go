@@ -76,12 +76,16 @@ func (n *factWriter) writeFact(t factKey, fn int, param uint32, args ...uintptr)
 	case t.op == opClGetProgramBuildInfo && param == clProgramBuildLog:
 		value = n.includes.hide(value)
 	}
+	n.appendFact(t, param, status, value)
+	return value
+}
+
+func (n *factWriter) appendFact(t factKey, param uint32, status int32, value []byte) {
 	n.e.U64(uint64(t.op) | uint64(t.index)<<16 | uint64(param)<<32)
 	n.e.U64(t.object)
 	n.e.U64(t.device)
 	n.e.U64(uint64(uint32(status)) | uint64(len(value))<<32)
 	n.e.Raw(value)
-	return value
 }
 
 func cString(b []byte) string {

@@ -115,6 +115,35 @@ func TestSharedMemoryCounts(t *testing.T) {
 	}
 }
 
+// deviceFact returns a number of the device from a snapshot's facts.
+func deviceFact(facts []byte, op uint16, param uint32) (value uint64, ok bool) {
+	for rest := facts; len(rest) >= 32; {
+		head, size := rest[:32], uint64(binary.LittleEndian.Uint32(rest[28:]))
+		if uint16(firstWord(head)) == op && uint32(firstWord(head)>>32) == param && firstWord(head[8:]) == deviceID {
+			return firstWord(rest[32:]), true
+		}
+		rest = rest[32+(size+7)&^7:]
+	}
+	return 0, false
+}
+
+// TestSharedMemoryIsOffered: a driver library without svm_alloc, which shows the answer to
+// clGetDeviceInfo to programs, finds no shared virtual memory; one with svm_alloc finds the offer.
+func TestSharedMemoryIsOffered(t *testing.T) {
+	c := dial(t, Options{})
+	need.Require(t, "opencl", c.worker.device.sharesMemory, "install a driver whose device has shared virtual memory, as pocl-opencl-icd")
+	var s argsSnapshot
+	if err := s.decode(c.await(opSnapshot).body); err != nil {
+		t.Fatal(err)
+	}
+	if v, ok := deviceFact(s.Facts, opClGetDeviceInfo, clDeviceSVMCapabilities); !ok || v != 0 {
+		t.Errorf("the device has shared virtual memory %d, %v", v, ok)
+	}
+	if v, ok := deviceFact(s.Facts, opSvmAlloc, clDeviceSVMCapabilities); !ok || v != svmCoarseGrainBuffer {
+		t.Errorf("svm_alloc is offered with %d, %v", v, ok)
+	}
+}
+
 // TestSharedMemoryRefuses: nothing that a client sends makes a pointer outside of its allocations.
 func TestSharedMemoryRefuses(t *testing.T) {
 	c, context, queue := sharedMemoryClient(t, Options{Memory: 1 << 30})

@@ -1,7 +1,7 @@
 /* hostile.c: a carefully written OpenCL program, for a worker with arbitrary answers. For each line
  * on standard input it forks a child that runs through the API, and prints how the child ended:
  * "ok", or the wait status; after the line "honest" the worker is honest, and every part of the API
- * must succeed. Every size in an answer is allocated exactly, every text is read to its NUL and
+ * must succeed; after "older" it is honest and without SVM. Every size in an answer is allocated exactly, every text is read to its NUL and
  * every number has the variable of its type, so that the sanitizers detect every access that an
  * answer can cause in the library or the program. */
 #include "calls.h"
@@ -24,11 +24,12 @@ static const struct form forms[] = {
 
 static volatile size_t sink;
 static unsigned reached; /* code paths that the program reaches with an honest worker, a bit each */
-enum { ALL_PLACES = (1 << 12) - 1 };
+enum { SVM = 1 << 11, NO_SVM = 1 << 12, ALL_PLACES = NO_SVM - 1 };
 static cl_platform_id platform;
 static cl_device_id device;
 static cl_context context;
 static cl_command_queue queue;
+static void *shared; /* shared virtual memory, or NULL */
 
 typedef cl_int query_function(void *object, cl_uint param, size_t size, void *value, size_t *size_ret);
 
@@ -129,6 +130,9 @@ static void kernel_calls(cl_kernel kernel, cl_mem buffer) {
 	}
 	CL.clSetKernelArg(kernel, 0, sizeof buffer, &buffer);
 	CL.clSetKernelArg(kernel, UINT32_MAX, sizeof four, &four);
+	CL.clSetKernelArgSVMPointer(kernel, 0, NULL);
+	CL.clSetKernelArgSVMPointer(kernel, 0, shared);
+	CL.clSetKernelExecInfo(kernel, CL_KERNEL_EXEC_INFO_SVM_PTRS, sizeof shared, &shared);
 	size_t global[3] = {64, 2, 2}, local[3] = {8, 1, 1}, sub = 0;
 	cl_event event = NULL;
 	CL.clEnqueueNDRangeKernel(queue, kernel, 3, global, global, local, 0, NULL, NULL);
@@ -226,19 +230,35 @@ static void images(cl_mem buffer) {
 		reached |= 256;
 }
 
+static int has_no_svm(void) {
+	cl_device_svm_capabilities svm;
+	unsigned char byte;
+	return CL.clGetDeviceInfo(device, CL_DEVICE_SVM_CAPABILITIES, sizeof svm, &svm, NULL) == 0 && svm == 0 &&
+		CL.clEnqueueSVMMap(queue, CL_TRUE, CL_MAP_READ, &byte, 1, 0, NULL, NULL) == CL_INVALID_OPERATION;
+}
+
 static void shared_memory(void) {
+	shared = CL.clSVMAlloc(context, CL_MEM_READ_WRITE, 100, 64);
 	unsigned char *p = CL.clSVMAlloc(context, CL_MEM_READ_WRITE, 300, 0);
-	if (!p)
+	if (!p) {
+		reached |= has_no_svm() ? NO_SVM : 0;
 		return;
+	}
 	CL.clEnqueueSVMMemFill(queue, p, "x", 1, 300, 0, NULL, NULL);
 	if (CL.clEnqueueSVMMap(queue, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, p, 300, 0, NULL, NULL) == 0) {
 		memset(p, 1, 300);
 		CL.clEnqueueSVMUnmap(queue, p, 0, NULL, NULL);
-		reached |= 2048;
+		reached |= SVM;
 	}
 	unsigned char bytes[300];
 	CL.clEnqueueSVMMemcpy(queue, CL_TRUE, bytes, p, sizeof bytes, 0, NULL, NULL);
-	CL.clSVMFree(context, p);
+	CL.clEnqueueSVMMemcpy(queue, CL_FALSE, p, bytes, sizeof bytes, 0, NULL, NULL);
+	if (shared)
+		CL.clEnqueueSVMMemcpy(queue, CL_FALSE, shared, p, 100, 0, NULL, NULL);
+	void *pointers[] = {p};
+	CL.clEnqueueSVMMigrateMem(queue, 1, (const void **)pointers, NULL, 0, 0, NULL, NULL);
+	CL.clEnqueueSVMFree(queue, 1, pointers, NULL, NULL, 0, NULL, NULL);
+	CL.clFinish(queue);
 }
 
 static void CL_CALLBACK on_error(const char *text, const void *info, size_t size, void *user) {
@@ -276,9 +296,17 @@ static void run(void) {
 	images(buffer);
 	shared_memory();
 	programs(buffer);
+	CL.clSVMFree(context, shared);
 	CL.clReleaseMemObject(buffer);
 	CL.clReleaseCommandQueue(queue);
 	CL.clReleaseContext(context);
+}
+
+/* Returns the places that the program reaches with the worker of that line. */
+static unsigned places(const char *line) {
+	if (strncmp(line, "honest", 6) == 0)
+		return ALL_PLACES;
+	return strncmp(line, "older", 5) == 0 ? (ALL_PLACES & ~SVM) | NO_SVM : reached;
 }
 
 int main(int argc, char **argv) {
@@ -292,7 +320,7 @@ int main(int argc, char **argv) {
 		if (child == 0) {
 			alarm(60);
 			run();
-			exit(*line == 'h' && line[1] == 'o' && line[2] == 'n' && reached != ALL_PLACES); /* runs the library's destructor */
+			exit(reached != places(line)); /* runs the library's destructor */
 		}
 		waitpid(child, &status, 0);
 		if (status == 0)
