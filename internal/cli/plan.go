@@ -135,6 +135,9 @@ type planRequirement struct {
 	RTT       float64 `json:"rtt_s"`
 	Bandwidth float64 `json:"bandwidth_bits_per_s"`
 	Possible  bool    `json:"possible"`
+	// Low and High are the ends of the interval around Bandwidth; 0: no bandwidth suffices.
+	Low  float64 `json:"low_bits_per_s"`
+	High float64 `json:"high_bits_per_s"`
 }
 
 func runPlan(ctx context.Context, env *Env, opts planOptions, args []string) error {

@@ -149,7 +149,7 @@ func (p *planner) require() error {
 		return p.named(err)
 	}
 	for _, r := range found {
-		p.plan.Required = append(p.plan.Required, planRequirement{r.RTT.Seconds(), r.Bandwidth, r.Possible})
+		p.plan.Required = append(p.plan.Required, planRequirement{r.RTT.Seconds(), r.Bandwidth, r.Possible, r.Low, r.High})
 	}
 	// The time of the local run: that over an ideal network.
 	free, err := overhead.Predict(p.sources[0].open, []overhead.Link{{}}, p.options())

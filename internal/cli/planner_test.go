@@ -126,8 +126,16 @@ func TestPlanPredictsANetwork(t *testing.T) {
 
 func TestPlanFindsTheSlowestNetwork(t *testing.T) {
 	stdout, stderr, status := runCommand(t, "plan", demoTrace(t), "--max-slowdown", "30%", "--rtt", "10us..100ms")
-	if status != 0 || !strings.Contains(stdout, "at least ") || !strings.Contains(stdout, "not possible") {
+	if status != 0 || !strings.Contains(stdout, "at least ") || !strings.Contains(stdout, "not possible") || !strings.Contains(stdout, "95 % INTERVAL") {
 		t.Errorf("status %d\n%s%s", status, stdout, stderr)
+	}
+	stdout, stderr, status = runCommand(t, "plan", demoTrace(t), "--max-slowdown", "30%", "--rtt", "10us", "-o", "json")
+	var p plan
+	if err := json.Unmarshal([]byte(stdout), &p); err != nil || len(p.Required) != 1 {
+		t.Fatalf("status %d: %v\n%s%s", status, err, stdout, stderr)
+	}
+	if r := p.Required[0]; !r.Possible || !(r.Low > 0 && r.Low <= r.Bandwidth) || r.High > 0 && r.High < r.Bandwidth {
+		t.Errorf("%+v: want an interval around the bandwidth", r)
 	}
 }
 

@@ -147,8 +147,10 @@ func (p *planner) curves(best float64) (*plot.Chart, error) {
 		X: plot.Axis{Title: "round-trip time", Format: seconds, Log: true, Least: rtt.low.Seconds(), Most: rtt.high.Seconds()},
 		Y: plot.Axis{Title: "bandwidth needed, each direction", Format: bitRate, Log: true, Least: bandwidth.low, Most: bandwidth.high},
 	}
+	o := p.options()
+	o.Intervals = false
 	for _, bound := range p.bounds(best) {
-		found, err := overhead.Require(p.sources[0].open, rtt.values(curvePoints), 1+float64(bound), p.options())
+		found, err := overhead.Require(p.sources[0].open, rtt.values(curvePoints), 1+float64(bound), o)
 		if err != nil {
 			return nil, err
 		}

@@ -86,7 +86,18 @@ func (p *planner) printRequired() error {
 		case r.Bandwidth <= 1.01e6:
 			need = "any bandwidth from 1 Mbit/s"
 		}
-		rows = append(rows, []string{seconds(r.RTT), need})
+		rows = append(rows, []string{seconds(r.RTT), need, r.interval()})
 	}
-	return writeTable(p.env.Stdout, "", []string{"RTT", "BANDWIDTH"}, rows)
+	return writeTable(p.env.Stdout, "", []string{"RTT", "BANDWIDTH", "95 % INTERVAL"}, rows)
+}
+
+// interval formats the interval around the least bandwidth.
+func (r *planRequirement) interval() string {
+	switch {
+	case r.Low == 0:
+		return "not possible"
+	case r.High == 0:
+		return "above " + bitRate(r.Low) + ", or not possible"
+	}
+	return bitRate(r.Low) + " to " + bitRate(r.High)
 }

@@ -101,3 +101,38 @@ func TestTheRequirementIsTheEdge(t *testing.T) {
 		t.Errorf("50 round trips of 10 ms in a run of 200 ms: %+v", got[2])
 	}
 }
+
+// TestTheRequirementsInterval: at the ends of a requirement's interval the ends of the prediction's
+// interval are at the bound.
+func TestTheRequirementsInterval(t *testing.T) {
+	p := newProgram()
+	for range 50 {
+		p.write(200_000, time.Millisecond, time.Millisecond)
+		p.read(200_000, time.Millisecond, time.Millisecond)
+	}
+	r := p.exit(0)
+	const most = 2
+	o := Options{Constants: zero(), Intervals: true}
+	o.Constants.Spread = 0.05
+	got, err := Require(r.open, []time.Duration{100 * time.Microsecond, time.Second}, most, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := got[0]
+	if !(q.Low > 0 && q.Low < q.Bandwidth && q.Bandwidth < q.High) {
+		t.Fatalf("%+v: want an interval around the bandwidth", q)
+	}
+	if got[1].Possible || got[1].Low != 0 || got[1].High != 0 {
+		t.Errorf("at a round-trip time of 1 s: %+v, want no bandwidth", got[1])
+	}
+	ends, err := Predict(r.open, []Link{{RTT: q.RTT, Up: q.Low, Down: q.Low}, {RTT: q.RTT, Up: q.High, Down: q.High}}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, wall := range []time.Duration{ends[0].Low, ends[1].High} {
+		slowdown := float64(wall) / float64(ends[i].Local)
+		if slowdown < 0.97*most || slowdown > 1.03*most {
+			t.Errorf("end %d of the interval is at a slowdown of %.3f: want %d", i, slowdown, most)
+		}
+	}
+}
