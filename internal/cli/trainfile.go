@@ -118,7 +118,7 @@ func isJobFile(name string) bool {
 	return strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml")
 }
 
-// runTrainFile submits the job of a file.
+// runTrainFile submits the job of a file, unless its plan says that there is no room for it.
 func runTrainFile(ctx context.Context, env *Env, path string) error {
 	j, err := readJobFile(path)
 	if err != nil {
@@ -127,6 +127,9 @@ func runTrainFile(ctx context.Context, env *Env, path string) error {
 	spec, archive, err := j.spec(filepath.Dir(path))
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
+	}
+	if err := j.checkPlan(ctx, env, path); err != nil {
+		return err
 	}
 	return submitJob(ctx, env, &spec, archive)
 }

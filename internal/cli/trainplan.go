@@ -39,6 +39,9 @@ Without goals it is the fastest. --deadline asks for the cheapest one that keeps
 the fastest one that costs no more; both are of the whole training, "steps" in the file. --plot
 draws the cheapest plan for each time, from the fastest one to the cheapest one.
 
+If the file has "ranks" or "parallel", the line "as asked" has the plan with these, or the reason
+for which ` + "`outboard train JOB.yaml`" + ` will refuse to start it.
+
 The layers are those under "plan", or of the "profile" that the file names, which
 ` + "`outboard train --profile`" + ` has measured.`,
 		Example: `  outboard plan train job.yaml
@@ -96,13 +99,20 @@ func runPlanTrain(ctx context.Context, env *Env, opts trainPlanOptions, path str
 	}
 	j.Layers, _ = training.Merge(j.Layers, training.MaxLayers)
 	best, err := j.Best(ctx, objective)
-	if errors.Is(err, training.ErrNoPlan) {
+	if errors.Is(err, training.ErrNoPlan) || errors.Is(err, training.ErrUndecided) {
 		return outboard.Errorf(outboard.Exhausted, "plan the job", "%w", err)
 	}
 	if err != nil {
 		return usage("%s: plan: %w", path, err)
 	}
 	p := trainPlan{Layers: j.Layers, Steps: f.Steps, Plans: []trainPlanLine{{Name: "best", Plan: &best}}}
+	if f.Ranks > 0 || f.Parallel != nil {
+		line, err := f.askedLine(ctx)
+		if err != nil {
+			return err
+		}
+		p.Plans = append(p.Plans, line)
+	}
 	p.Plans = append(p.Plans, plansByHand(ctx, &j, objective)...)
 	if opts.plot != "" {
 		if err := plotPlans(ctx, opts.plot, &j, &p); err != nil {

@@ -158,3 +158,49 @@ func TestParallelDegrees(t *testing.T) {
 		}
 	}
 }
+
+// A job without room for what its file asks for is refused before a node is asked, with the reason
+// that `outboard plan train` gives, and with degrees that fit.
+func TestTrainChecksThePlan(t *testing.T) {
+	const small = "1.0e9, b"
+	tight := strings.ReplaceAll(strings.ReplaceAll(planFile, small, "5.0e7, b"), "4.0e9", "5.0e7")
+	for name, c := range map[string]struct{ file, want string }{
+		"no room":         {"ranks: 2\nparallel: {replicas: 2}" + tight, "what would fit: "},
+		"too few ranks":   {"ranks: 1" + tight, "what would fit: "},
+		"too many stages": {"ranks: 4\nparallel: {stages: 4}" + planFile, "stages: 4 of 3 layers"},
+		"wrong replicas":  {"ranks: 3\nparallel: {replicas: 3}" + planFile, "32 samples are no whole number of micro-batches"},
+		"nowhere":         {"ranks: 2" + strings.ReplaceAll(tight, "5.0e7", "10"), "no other degrees fit either"},
+		"no layers":       {"ranks: 2\nplan: {}", "layers: there are none"},
+	} {
+		status, out, errs := runTrainJob(t, c.file)
+		if status == 0 || !strings.Contains(errs, c.want) {
+			t.Errorf("%s: status %d, %s%s, want %q", name, status, out, errs, c.want)
+		}
+	}
+	if _, _, errs := runTrainJob(t, "ranks: 2\nparallel: {replicas: 2}"+planFile); !strings.Contains(errs, "plan for 1 stage(s), 2 replica(s), tensor 1: ") {
+		t.Errorf("a job that fits: %s", errs)
+	}
+	_, _, refused := runTrainJob(t, "ranks: 2\nparallel: {replicas: 2}"+tight)
+	status, out, errs := planTrain(t, "ranks: 2\nparallel: {replicas: 2}"+tight, "-o", "json")
+	var p trainPlan
+	if err := json.Unmarshal([]byte(out), &p); status != 0 || err != nil || len(p.Plans) < 2 {
+		t.Fatalf("status %d, %v: %s%s", status, err, out, errs)
+	}
+	if asked := p.Plans[1]; !strings.HasPrefix(asked.Name, "as asked") || asked.Unknown == "" || !strings.Contains(refused, asked.Unknown) {
+		t.Errorf("the plan is %+v, the job is refused by %s", asked, refused)
+	}
+}
+
+// runTrainJob runs `outboard train` with a job's file, on a machine without a node.
+func runTrainJob(t *testing.T, file string) (status int, stdout, stderr string) {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "job.yaml")
+	if err := os.WriteFile(path, []byte(file+"\nprogram: [/bin/true]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	env := &Env{Stdout: &out, Stderr: &errs, Environ: []string{"HOME=" + dir, "XDG_RUNTIME_DIR=" + dir}}
+	status = env.Run(t.Context(), []string{"train", "--data", dir, path})
+	return status, out.String(), errs.String()
+}

@@ -66,7 +66,7 @@ func frontier(ctx context.Context, j *training.Job) ([]plot.Point, error) {
 		// The limit is rounded up, so that the fastest plan keeps its own time.
 		limit := fastest.Time + (cheapest.Time-fastest.Time)*float64(i)/(frontierPoints-1)
 		p, err := j.Best(ctx, training.Objective{Cheapest: true, MaxTime: limit * (1 + 1e-9)})
-		if errors.Is(err, training.ErrNoPlan) {
+		if errors.Is(err, training.ErrNoPlan) || errors.Is(err, training.ErrUndecided) {
 			continue // the search was too large to find a plan
 		}
 		if err != nil {

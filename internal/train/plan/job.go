@@ -115,6 +115,10 @@ type Job struct {
 	// Recompute lets a plan repeat a stage's forward pass instead of storing its activations, if
 	// that is better.
 	Recompute bool `json:"recompute,omitempty" yaml:"recompute,omitempty"`
+	// Stages is the number of stages of the plan, 0 for any. Ranks bounds the devices of all stages,
+	// replicas and divided operators together, 0 for no bound.
+	Stages int `json:"-" yaml:"-"`
+	Ranks  int `json:"-" yaml:"-"`
 
 	// alike and divisionsOfLayers are made by divided. They are valid as long as the job is not
 	// changed, and are not for concurrent use.
@@ -196,6 +200,9 @@ func (j *Job) checkChoices() error {
 	}
 	if j.Reduction != Ring && j.Reduction != Store && j.Reduction != PlainStore {
 		return fmt.Errorf("reduction: %q, want %q, %q or %q", j.Reduction, Ring, Store, PlainStore)
+	}
+	if j.Stages < 0 || j.Stages > len(j.Layers) {
+		return fmt.Errorf("stages: %d of %d layers, want at least one layer in each", j.Stages, len(j.Layers))
 	}
 	if len(j.divisions()) == 0 {
 		return fmt.Errorf("batch: %d samples are no whole number of micro-batches of %v on %v replicas", j.Batch, j.MicroBatches, j.Replicas)

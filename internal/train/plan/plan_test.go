@@ -119,6 +119,8 @@ func TestJobsThatCannotBePlannedSayWhy(t *testing.T) {
 		"devices[1] (2GiB): count is -1":                func(j *Job) { j.Devices[1].Count = -1 },
 		"batch: 0 samples":                              func(j *Job) { j.Batch = 0 },
 		"are no whole number of micro-batches of [3]":   func(j *Job) { j.MicroBatches = []int{3} },
+		"stages: 4 of 3 layers":                         func(j *Job) { j.Stages = 4 },
+		"the job has 4 ranks, fewer than":               func(j *Job) { j.Stages, j.Ranks, j.Replicas = 3, 4, []int{2} },
 		"schedule: \"zb\"":                              func(j *Job) { j.Schedule = "zb" },
 		"reduction: \"tree\"":                           func(j *Job) { j.Reduction = "tree" },
 		"layer 0 (block0) needs 3.6TiB on a device":     func(j *Job) { j.Layers[0].Parameters = 1e12 },

@@ -10,6 +10,10 @@ import (
 
 // reason returns why no plan fits, and the remedy.
 func (j *Job) reason(o Objective) string {
+	if !slices.ContainsFunc(j.divisions(), func(d division) bool { return j.mostStages(d) >= max(j.Stages, 1) }) {
+		return fmt.Sprintf("the job has %d ranks, fewer than its %d stage(s), replicas (%v) and divided operators (%v) need: take more ranks or smaller degrees",
+			j.Ranks, max(j.Stages, 1), j.Replicas, j.Tensor)
+	}
 	most := slices.MaxFunc(j.Devices, func(a, b Device) int { return cmp.Compare(a.Memory, b.Memory) })
 	has := fmt.Sprintf("the largest device (%s) has %v", most.Name, outboard.Bytes(most.Memory))
 	layer, need, d := j.leastMemory()

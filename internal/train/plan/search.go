@@ -20,6 +20,9 @@ type Objective struct {
 // ErrNoPlan says that no choice fits the devices' memory and the objective's bounds.
 var ErrNoPlan = errors.New("no plan fits")
 
+// ErrUndecided says that the search was too large to be finished, and has found no plan until then.
+var ErrUndecided = errors.New("no plan was found, and none was excluded: plan with looser bounds")
+
 // Best returns the optimal plan of a job with at most MaxLayers layers, or the best plan found,
 // with its gap, if the search was too large to be finished.
 //
@@ -45,7 +48,7 @@ func (j *Job) Best(ctx context.Context, o Objective) (Plan, error) {
 		return Plan{}, fmt.Errorf("%w: %s", ErrNoPlan, j.reason(o))
 	}
 	if s.best == nil {
-		return Plan{}, fmt.Errorf("%w that was found, and none was excluded: plan with looser bounds", ErrNoPlan)
+		return Plan{}, ErrUndecided
 	}
 	p, err := j.Evaluate(*s.best)
 	p.Gap = max(0, 1-s.proven/s.bestValue)
@@ -90,7 +93,7 @@ func (o Objective) priced() bool { return o.Cheapest || o.MaxCost > 0 }
 // each cut and device: a quick first search whose result bounds the exact one.
 func (s *search) all(ctx context.Context, width int) error {
 	for _, d := range s.job.divisions() {
-		if !s.job.hasDevices(d.devices()) {
+		if !s.job.hasDevices(d.devices()) || s.job.mostStages(d) < max(s.job.Stages, 1) {
 			continue
 		}
 		for _, recompute := range s.recomputes() {
@@ -104,6 +107,18 @@ func (s *search) all(ctx context.Context, width int) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// mostStages returns the most stages that a plan with a division of the batch may have.
+func (j *Job) mostStages(d division) int {
+	most := len(j.Layers)
+	if j.Stages > 0 {
+		most = j.Stages
+	}
+	if j.Ranks > 0 {
+		most = min(most, j.Ranks/d.devices())
+	}
+	return most
 }
 
 // hasDevices reports whether there are n devices of one kind, as a stage needs.
@@ -136,6 +151,7 @@ type branch struct {
 	search  *search
 	width   int
 	limited bool // some kinds of device have a count
+	most    int  // stages of a plan
 	labels  []label
 	// open has, for each cut and device, the indices of the labels that are not dominated.
 	open [][]int32
@@ -151,7 +167,7 @@ type label struct {
 func newBranch(s *search, d division, recompute bool, width int) *branch {
 	bounds := s.bounds(d, recompute)
 	b := &branch{
-		search: s, tables: bounds.t, bounds: bounds, width: width,
+		search: s, tables: bounds.t, bounds: bounds, width: width, most: s.job.mostStages(d),
 		open: make([][]int32, (len(s.job.Layers)+1)*len(s.job.Devices)),
 	}
 	for _, k := range s.job.Devices {
@@ -209,6 +225,9 @@ func (b *branch) mixed(s *suffix, rate float64) float64 { return s.price + rate*
 
 // extend puts every possible stage before the label at index i.
 func (b *branch) extend(l label, i int32) {
+	if l.stages == b.most {
+		return
+	}
 	for device := range b.job.Devices {
 		used := l.used
 		if n := b.job.Devices[device].Count; n > 0 {
@@ -240,6 +259,9 @@ func (b *branch) growing() bool { return !b.recompute }
 
 // finish makes a suffix of all layers the best choice, if it is better than the best so far.
 func (b *branch) finish(l label) {
+	if b.job.Stages > 0 && l.stages != b.job.Stages {
+		return
+	}
 	v := b.search.objective.value(b.time(l.suffix), b.cost(l.suffix))
 	if v >= b.search.bestValue {
 		return
@@ -292,6 +314,9 @@ func (b *branch) add(l label) {
 func (b *branch) dominates(x, y *label) bool {
 	if b.search.objective.priced() && x.price > y.price {
 		return false
+	}
+	if b.job.Stages > 0 && x.stages != y.stages || b.job.Ranks > 0 && x.stages > y.stages {
+		return false // The number of stages that may be put before them differs.
 	}
 	if b.job.Schedule == OneForwardOneBackward && min(x.stages, b.div.steps) > min(y.stages, b.div.steps) {
 		return false

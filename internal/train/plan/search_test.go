@@ -39,6 +39,10 @@ func cuts(j *Job, stages []Stage, first int, visit func([]Stage)) {
 func bruteForce(j *Job, o Objective) float64 {
 	best := math.Inf(1)
 	everything(j, func(c Choice) {
+		stages := len(c.Stages)
+		if j.Stages > 0 && stages != j.Stages || j.Ranks > 0 && stages*c.Replicas > j.Ranks {
+			return
+		}
 		if p, err := j.Evaluate(c); err == nil {
 			best = min(best, o.value(p.Time, p.Cost))
 		}
@@ -88,6 +92,9 @@ func jobs() *rapid.Generator[*Job] {
 func TestBestIsTheBestOfAllChoices(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		j := jobs().Draw(t, "job")
+		if rapid.Bool().Draw(t, "degrees given") {
+			j.Stages, j.Ranks = rapid.IntRange(0, len(j.Layers)).Draw(t, "stages"), rapid.IntRange(0, 8).Draw(t, "ranks")
+		}
 		o := Objective{Cheapest: rapid.Bool().Draw(t, "cheapest")}
 		if rapid.Bool().Draw(t, "bounded") {
 			o.MaxTime, o.MaxCost = number(1, 400).Draw(t, "most time"), number(1, 2000).Draw(t, "most cost")

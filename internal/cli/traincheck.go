@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/outboard-run/outboard"
+	training "github.com/outboard-run/outboard/internal/train/plan"
+)
+
+// askedPlan returns the plan's job with the degrees that the job's file asks for, and their
+// description. Without degrees the plan may have any that need no more than the job's ranks.
+func (j *jobFile) askedPlan() (asked training.Job, name string, err error) {
+	asked = *j.Plan
+	ranks := max(j.Ranks, 1)
+	if j.Parallel == nil {
+		asked.Ranks = ranks
+		return asked, fmt.Sprintf("%d rank(s) at most", ranks), nil
+	}
+	d, err := j.Parallel.resolve(ranks)
+	if err != nil {
+		return asked, "", err
+	}
+	asked.Stages, asked.Replicas, asked.Tensor = d.Stages, []int{d.Replicas}, []int{d.Tensor}
+	return asked, d.String(), nil
+}
+
+// checkPlan plans the job with the degrees that its file asks for, and returns an error if the plan
+// is malformed or no stage of it has room: before a device is leased.
+func (j *jobFile) checkPlan(ctx context.Context, env *Env, path string) error {
+	if j.Plan == nil {
+		return nil
+	}
+	if err := j.profileLayers(filepath.Dir(path)); err != nil {
+		return usage("%s: %w", path, err)
+	}
+	asked, name, err := j.askedPlan()
+	if err != nil {
+		return err
+	}
+	best, err := planAsked(ctx, &asked)
+	switch {
+	case errors.Is(err, training.ErrUndecided):
+		printSafe(env.Stderr, "outboard: plan for %s: %v\n", name, err)
+		return nil
+	case errors.Is(err, training.ErrNoPlan):
+		return outboard.Errorf(outboard.Exhausted, "plan the job for "+name, "%w; %s", err, j.fits(ctx))
+	case err != nil:
+		return usage("%s: plan: %w", path, err)
+	}
+	printSafe(env.Stderr, "outboard: plan for %s: %s; `outboard plan train %s` has the alternatives\n", name, planText(&best), path)
+	return nil
+}
+
+// askedLine returns the plan with the degrees that the job's file asks for, or the reason that
+// checkPlan gives.
+func (j *jobFile) askedLine(ctx context.Context) (trainPlanLine, error) {
+	asked, name, err := j.askedPlan()
+	if err != nil {
+		return trainPlanLine{}, err
+	}
+	line := trainPlanLine{Name: "as asked: " + name}
+	best, err := planAsked(ctx, &asked)
+	if err != nil {
+		line.Unknown = err.Error()
+		return line, nil
+	}
+	line.Plan = &best
+	return line, nil
+}
+
+// planAsked returns the fastest plan with the degrees of a job. A plan that exists only because
+// layers were not merged counts, too.
+func planAsked(ctx context.Context, asked *training.Job) (training.Plan, error) {
+	if err := asked.Check(); err != nil {
+		return training.Plan{}, err
+	}
+	merged := *asked
+	merged.Layers, _ = training.Merge(asked.Layers, training.MaxLayers)
+	if len(merged.Layers) == len(asked.Layers) {
+		return merged.Best(ctx, training.Objective{})
+	}
+	if merged.Stages > len(merged.Layers) {
+		return training.Plan{}, training.ErrUndecided
+	}
+	best, err := merged.Best(ctx, training.Objective{})
+	if errors.Is(err, training.ErrNoPlan) {
+		return best, training.ErrUndecided // A merged layer may need more memory than each of its parts.
+	}
+	return best, err
+}
+
+// fits describes the fastest plan without the degrees that the job's file asks for.
+func (j *jobFile) fits(ctx context.Context) string {
+	free := *j.Plan
+	best, err := planAsked(ctx, &free)
+	if err != nil {
+		return "no other degrees fit either"
+	}
+	return fmt.Sprintf("what would fit: %s, on %d rank(s)", planText(&best), len(best.Stages)*best.Replicas*max(best.Tensor, 1))
+}
+
+// planText describes the degrees, the time of a step and the memory of a plan.
+func planText(p *training.Plan) string {
+	d := parallelDegrees{Stages: len(p.Stages), Replicas: p.Replicas, Tensor: max(p.Tensor, 1)}
+	return fmt.Sprintf("%v with micro-batches of %d take %s for a step and at most %v of a device",
+		&d, p.MicroBatch, secondsText(p.Scheduled), outboard.Bytes(slices.Max(p.Memory)))
+}
