@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,16 +16,24 @@ import (
 // runRanks runs a script of testdata on this machine and returns what was printed.
 func runRanks(t *testing.T, script string, args []string, flags ...string) (status int, stdout, stderr string) {
 	t.Helper()
+	var errs bytes.Buffer
+	status, stdout = runRanksTo(t, &errs, nil, script, args, flags...)
+	return status, stdout, errs.String()
+}
+
+// runRanksTo is runRanks with variables of the environment, and a writer of the standard error.
+func runRanksTo(t *testing.T, stderr io.Writer, environ []string, script string, args []string, flags ...string) (status int, stdout string) {
+	t.Helper()
 	_, err := os.Stat("/usr/lib/python3/dist-packages/torch")
 	need.Require(t, "python3-torch", err == nil, "install python3-torch")
 	if script, err = filepath.Abs(filepath.Join("testdata", script)); err != nil {
 		t.Fatal(err)
 	}
-	var out, errs bytes.Buffer
-	env := &Env{Stdout: &out, Stderr: &errs, Environ: append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "TMPDIR="+t.TempDir())}
+	var out bytes.Buffer
+	env := &Env{Stdout: &out, Stderr: stderr, Environ: append(append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "TMPDIR="+t.TempDir()), environ...)}
 	command := append(append([]string{"train"}, flags...), "--", "/usr/bin/python3", script)
 	status = env.Run(t.Context(), append(command, args...))
-	return status, out.String(), errs.String()
+	return status, out.String()
 }
 
 // Training with a quarter of its saved tensors on the device comes to the same bits: the others are
@@ -62,6 +71,46 @@ func TestOffloadedTensorsAreBitEqual(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A transfer that fails, in whatever way, ends the program's wait with its error, and every later
+// one: nothing hangs.
+func TestFailedTransfersOfSavedTensors(t *testing.T) {
+	for kind, want := range map[string]string{
+		"write": "No space left on device", "read": "ends at byte 0", "memory": "can't allocate memory", "write-bytes": "no bytes of this tensor",
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			status, out, errs := runRanks(t, "offload_errors.py", []string{kind})
+			if status != 0 || strings.Count(out, want) != 2 || strings.Contains(out, "no error") {
+				t.Errorf("status %d: %s%s", status, out, errs)
+			}
+		})
+	}
+}
+
+// A rank that makes no progress writes where its threads are, while it waits.
+func TestStalledRankShowsItsStacks(t *testing.T) {
+	shown := filepath.Join(t.TempDir(), "shown")
+	stderr := &stackWriter{shown: shown}
+	status, out := runRanksTo(t, stderr, []string{"OUTBOARD_STALL=1"}, "stall.py", []string{shown})
+	if status != 0 || !strings.Contains(out, "released") {
+		t.Errorf("status %d: %s%s", status, out, stderr.text.String())
+	}
+}
+
+// A stackWriter creates the file shown when stacks and their explanation were written to it.
+type stackWriter struct {
+	text  bytes.Buffer
+	shown string
+}
+
+func (w *stackWriter) Write(b []byte) (int, error) {
+	w.text.Write(b)
+	if t := w.text.String(); strings.Contains(t, "in stand_still") && strings.Contains(t, "OUTBOARD_STALL sets the seconds") {
+		return len(b), os.WriteFile(w.shown, nil, 0o600)
+	}
+	return len(b), nil
 }
 
 // Where no tier has room the rank says how much each has, and how to get on.

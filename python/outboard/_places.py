@@ -4,10 +4,15 @@ import bisect
 import mmap
 import os
 import tempfile
+import time
 
 import torch
 
 from outboard._ranks import Error
+
+NAMES = ["device", "host", "disk"]  # of the tiers
+
+PROBE = 1 << 20  # the bytes of the first measured transfer
 
 
 class Extents:
@@ -45,7 +50,7 @@ class Host:
     """Shared memory of the host; its pages exist from their first use on."""
 
     def __init__(self, limit):
-        self.extents = Extents(limit)
+        self.limit, self.extents = limit, Extents(limit)
         fd = os.memfd_create("outboard-offload", os.MFD_CLOEXEC)
         os.ftruncate(fd, max(limit, 1))
         self.bytes = torch.frombuffer(mmap.mmap(fd, max(limit, 1)), dtype=torch.uint8)
@@ -62,7 +67,7 @@ class Disk:
     """A file without a name in the folder for temporary files."""
 
     def __init__(self, limit):
-        self.extents = Extents(limit)
+        self.limit, self.extents = limit, Extents(limit)
         self.file = tempfile.TemporaryFile(buffering=0)
 
     def write(self, at, content):
@@ -78,3 +83,27 @@ class Disk:
             if not n:
                 raise Error(f"the file of saved tensors ends at byte {at}")
             view, at = view[n:], at + n
+
+
+def timed(transfer, at, content):
+    """Returns the error of a transfer, None for none, and its seconds."""
+    began, error = time.perf_counter(), None
+    try:
+        transfer(at, content)
+    except Exception as e:
+        error = e
+    return error, time.perf_counter() - began
+
+
+def probe(tiers):
+    """Measures the bytes per second to and from each tier; tiers has None for the device."""
+    rates = {"write": [0.0] * len(tiers), "read": [0.0] * len(tiers)}
+    content = torch.zeros(PROBE, dtype=torch.uint8)
+    for number, tier in enumerate(tiers):
+        size = 0 if tier is None else min(tier.limit, PROBE)
+        for direction in ("write", "read") if size else ():
+            error, seconds = timed(getattr(tier, direction), 0, content[:size])
+            if error is not None:
+                raise Error(f"the {NAMES[number]} can't hold saved tensors: {error}")
+            rates[direction][number] = size / max(seconds, 1e-9)
+    return rates

@@ -11,8 +11,8 @@ host and in a file. A program needs no change but `import outboard.torch`; other
 
 The first step moves the tensors that have no room. Its measured times, and those of later steps, go
 to the node, which plans where each tensor lies and when it is read back (internal/train/tiers); one
-thread writes, another one reads ahead. Tensors come back unchanged, with the same strides and
-alignment, so that a step's results are the same to the last bit.
+thread writes, another one reads ahead, a third one waits for plans. Tensors come back unchanged,
+with the same strides and alignment, so that a step's results are the same to the last bit.
 
 Parameters and buffers of modules, and tensors of less than 4 KiB, stay where they are and do not
 count. Tensors with gaps between their elements stay and count. The file has no name: the system
@@ -31,60 +31,17 @@ import weakref
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from outboard._places import Disk, Host
+from outboard import stall
+from outboard._places import NAMES, PROBE, Disk, Host, probe, timed
 from outboard._ranks import Error, ask
-
-VARIABLE = "OUTBOARD_OFFLOAD"
-
-DEVICE, HOST, DISK = range(3)
-_NAMES = ["device", "host", "disk"]
+from outboard._saved import AWAY, DEVICE, DISK, HERE, HOST, READING, VARIABLE, WRITING, Limits, Lock, Slot, bytes_of, dense, movable, storage_of
 
 _SMALL = 4 << 10
-_ALIGNMENT = 64
 # The most tensors of a step that the node plans.
 _MAX_PLANNED = 8192
 # The first step that is planned; it is planned again after twice as many steps each time.
 _FIRST_PLAN = 2
 _MAX_PLANS = 8  # for steps with different tensors
-_PROBE = 1 << 20
-
-
-class Limits(collections.namedtuple("Limits", "device host disk", defaults=(0, 0))):
-    """The bytes of saved tensors that a rank may have in each tier."""
-
-    @classmethod
-    def parse(cls, text):
-        """Returns the limits of a text like "device=1000000,host=0,disk=5000000", in bytes."""
-        limits = {}
-        for part in text.split(","):
-            name, _, value = part.partition("=")
-            if name not in _NAMES or name in limits or not value.isdigit():
-                raise Error(f"{VARIABLE}={text!r}: want device=BYTES,host=BYTES,disk=BYTES")
-            limits[name] = int(value)
-        if "device" not in limits:
-            raise Error(f"{VARIABLE}={text!r} has no device=BYTES")
-        return cls(**limits)
-
-
-# The place of a slot's content. Content that was read back stays on the device until it is freed.
-_HERE, _WRITING, _AWAY, _READING = range(4)
-
-
-class _Slot:
-    """The content of a saved tensor, in any tier."""
-
-    def __init__(self, tensor, size, number):
-        self.tensor, self.size, self.number = tensor, size, number
-        self.shape, self.strides, self.dtype = tensor.shape, tensor.stride(), tensor.dtype
-        self.skew = tensor.data_ptr() % _ALIGNMENT // tensor.element_size()
-        self.state, self.tier, self.at = _HERE, DEVICE, None
-        self.moved = self.used = self.freed = False
-
-    def make_room(self):
-        """Returns a new tensor of the same strides and alignment."""
-        count = self.shape.numel()
-        space = torch.empty(count + self.skew, dtype=self.dtype)
-        return space.as_strided(self.shape, self.strides, self.skew)
 
 
 class _Handle:
@@ -102,8 +59,8 @@ class Offload:
 
     def __init__(self, limits, plan=None):
         self.limits, self.ask = limits, plan
-        # An RLock: the thread that holds it may free tensors, which locks it again.
-        self.lock = threading.Condition(threading.RLock())
+        self.lock = Lock(self._free_dropped)
+        self.dropped = collections.deque()  # slots that autograd no longer needs
         self.tiers = [None, Host(limits.host), Disk(limits.disk)]
         self.known = weakref.WeakValueDictionary()  # handles by the memory that they were made from
         self.parameters = {}  # weak references of storages, by their addresses
@@ -114,22 +71,24 @@ class Offload:
         self.steps, self.next_plan = 0, _FIRST_PLAN
         self.peak, self.last = 0, None
         self._begin_step()
-        self.rates = self._probe()
-        self.writes, self.reads = queue.SimpleQueue(), queue.SimpleQueue()
-        self.threads = [threading.Thread(target=_work, args=(q,), daemon=True) for q in (self.writes, self.reads)]
-        for t in self.threads:
+        self.rates = probe(self.tiers)
+        self.writes, self.reads, self.traces = queue.SimpleQueue(), queue.SimpleQueue(), queue.SimpleQueue()
+        self.threads = [threading.Thread(target=self._transfer, args=(q,), daemon=True) for q in (self.writes, self.reads)]
+        planner = threading.Thread(target=self._make_plans, daemon=True)
+        for t in (*self.threads, planner):
             t.start()
 
     def close(self):
         self.closed = True
-        for q in self.writes, self.reads:
+        for q in self.writes, self.reads, self.traces:
             q.put(None)
-        for t in self.threads:
+        for t in self.threads:  # The planner may wait for the node, and uses nothing of PyTorch's.
             t.join()
 
     def disable(self):
-        """Leaves all tensors where they are from now on."""
+        """Leaves all tensors where they are from now on, in a process without the threads."""
         self.closed = True
+        self.lock = Lock(self._free_dropped)  # Another thread may have held the lock.
 
     # Hooks of autograd and of modules.
 
@@ -137,14 +96,15 @@ class Offload:
         """Takes a tensor that autograd saves. Autograd passes the result to unpack."""
         tensor = tensor.detach()  # The result must not hold the graph, which holds it.
         size = tensor.numel() * tensor.element_size()
-        if self.closed or size < _SMALL or not _movable(tensor):
+        if self.closed or size < _SMALL or not movable(tensor):
             return tensor
-        storage = _storage(tensor)
+        storage = storage_of(tensor)
         if storage._cdata in self.parameters:
             return tensor
         key = (storage._cdata, tensor._version, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
         with self.lock:
             self._raise()
+            self._free_dropped()
             same = self._same(key, tensor)
             if same is None:
                 same = _Handle(self, self._save(tensor, size), StorageWeakRef(storage), key)
@@ -157,6 +117,7 @@ class Offload:
             return saved
         slot = saved.slot
         with self.lock:
+            self._free_dropped()
             first, slot.used = not slot.used, True
             tensor = self._fetch(slot)
             if first:
@@ -169,7 +130,7 @@ class Offload:
         for t in (*module._parameters.values(), *module._buffers.values()):
             if t is None or t.device.type != "cpu" or t.layout != torch.strided:
                 continue
-            storage = _storage(t)
+            storage = storage_of(t)
             if storage._cdata not in self.parameters:
                 # A weak reference keeps the address from being reused.
                 self.parameters[storage._cdata] = StorageWeakRef(storage)
@@ -184,12 +145,12 @@ class Offload:
         if handle is None:
             return None
         slot = handle.slot
-        while slot.state in (_WRITING, _READING):
-            self.lock.wait()
+        while slot.state in (WRITING, READING):
+            self._wait()
         if slot.moved:  # The program may have changed the memory meanwhile.
-            content = _bytes(tensor)
-            if slot.state == _HERE:
-                then = _bytes(slot.tensor)
+            content = bytes_of(tensor)
+            if slot.state == HERE:
+                then = bytes_of(slot.tensor)
             else:
                 then = torch.empty_like(content)
                 self.tiers[slot.tier].read(slot.at, then)
@@ -198,12 +159,13 @@ class Offload:
         return handle
 
     def _save(self, tensor, size):
+        stall.advance()
         self._write_pending()
         if self.live == 0:
             self._begin_step()
         number = len(self.slots)
         self._make_room(size)
-        slot = _Slot(tensor, size, number)
+        slot = Slot(tensor, size, number)
         self.slots.append(slot)
         self._add_event(number)
         tier = self._tier(slot)
@@ -223,15 +185,14 @@ class Offload:
                 if oldest is None or not self._reserve(oldest, HOST):
                     break
                 self._begin_write(oldest)
-            self.lock.wait()
-            self._raise()
+            self._wait()
         self._add_wait(began)
 
     def _oldest(self):
         """Returns the oldest tensor on the device that may leave it, None if there is none."""
         for n in range(self.left, len(self.slots)):
             slot = self.slots[n]
-            if slot.state == _HERE and not (slot.freed or slot.used or slot.moved) and _dense(slot.tensor):
+            if slot.state == HERE and not (slot.freed or slot.used or slot.moved) and dense(slot.tensor):
                 return slot
             self.left = n + 1
         return None
@@ -242,7 +203,7 @@ class Offload:
 
     def _tier(self, slot):
         """Returns the tier of a tensor to be saved: the planned one, or one with room."""
-        if not _dense(slot.tensor):
+        if not dense(slot.tensor):
             return DEVICE
         plan, n = self.plan, slot.number
         if plan is not None and (n >= len(plan["sizes"]) or plan["sizes"][n] != slot.size):
@@ -289,7 +250,7 @@ class Offload:
         self._begin_write(slot)
 
     def _begin_write(self, slot):
-        slot.state = _WRITING
+        slot.state = WRITING
         self.writing += 1
         self.writes.put(lambda: self._write(slot))
 
@@ -299,19 +260,34 @@ class Offload:
             slot.tier, slot.at = DEVICE, None
 
     def forget(self, slot):
-        """Frees the memory of a slot, which autograd no longer needs."""
-        if self.closed:
-            return
-        with self.lock:
-            slot.freed = True
-            self.live -= 1
-            if slot.state in (_HERE, _AWAY):
-                self._free(slot)
-            if self.live == 0:
-                self._end_step()
+        """Frees the memory of a slot, which autograd no longer needs.
+
+        The garbage collector may call it in any thread at any time, with other locks held, so it
+        does not wait for the lock: a thread that holds the lock frees the slot at the release.
+        """
+        if not self.closed:
+            self.dropped.append(slot)
+            self._free_dropped()
+
+    def _free_dropped(self):
+        while self.dropped and self.lock.acquire(blocking=False):
+            try:
+                self._drop(self.dropped.popleft())
+            except IndexError:
+                pass  # A nested call has freed the last one.
+            finally:
+                self.lock.release()
+
+    def _drop(self, slot):
+        slot.freed = True
+        self.live -= 1
+        if slot.state in (HERE, AWAY):
+            self._free(slot)
+        if self.live == 0:
+            self._end_step()
 
     def _free(self, slot):
-        if slot.state == _HERE:
+        if slot.state == HERE:
             self.resident -= slot.size
         slot.tensor = None
         self._release_place(slot)
@@ -319,33 +295,60 @@ class Offload:
 
     # Transfers. The threads hold the lock only to change states.
 
+    def _transfer(self, transfers):
+        """Performs transfers until one is None. An error that ended the thread would leave the
+        program waiting for ever: it ends the program's wait instead."""
+        while True:
+            perform = transfers.get()
+            if perform is None:
+                return
+            try:
+                perform()
+            except BaseException as e:
+                self._fail(f"can't move a saved tensor: {e!r}")
+            del perform  # It refers to a tensor.
+
+    def _fail(self, reason):
+        with self.lock:
+            if self.failed is None:
+                self.failed = Error(reason)
+            self.lock.notify_all()
+
+    def _wait(self):
+        """Waits until a transfer has ended. Raises the error of a failed one, also of an earlier one:
+        its slot stays in the state of the transfer."""
+        self._raise()
+        self._free_dropped()
+        self.lock.wait()
+        self._raise()
+
     def _write(self, slot):
-        error, seconds = _timed(self.tiers[slot.tier].write, slot.at, _bytes(slot.tensor))
+        error, seconds = timed(self.tiers[slot.tier].write, slot.at, bytes_of(slot.tensor))
         with self.lock:
             self.writing -= 1
             self._add_rate("write", slot, seconds)
-            slot.state = _HERE
+            slot.state = HERE
             if error is not None:
-                self.failed = Error(f"can't write a saved tensor to the {_NAMES[slot.tier]}: {error}")
+                self._fail(f"can't write a saved tensor to the {NAMES[slot.tier]}: {error}")
             if slot.freed:
                 self._free(slot)
             elif slot.used or error is not None:
                 self._release_place(slot)  # The tensor was used before it had left.
             else:
-                slot.tensor, slot.state, slot.moved = None, _AWAY, True
+                slot.tensor, slot.state, slot.moved = None, AWAY, True
                 self.resident -= slot.size
             self.lock.notify_all()
             self._read_ahead()
 
     def _read(self, slot):
-        """Reads back a slot in the state _READING."""
+        """Reads back a slot in the state READING."""
         tensor = slot.make_room()
-        error, seconds = _timed(self.tiers[slot.tier].read, slot.at, _bytes(tensor))
+        error, seconds = timed(self.tiers[slot.tier].read, slot.at, bytes_of(tensor))
         with self.lock:
             self._add_rate("read", slot, seconds)
             if error is not None:
-                self.failed = Error(f"can't read a saved tensor from the {_NAMES[slot.tier]}: {error}")
-            slot.tensor, slot.state = tensor, _HERE
+                self._fail(f"can't read a saved tensor from the {NAMES[slot.tier]}: {error}")
+            slot.tensor, slot.state = tensor, HERE
             self._release_place(slot)
             if slot.freed:
                 self._free(slot)
@@ -354,12 +357,14 @@ class Offload:
     def _fetch(self, slot):
         """Returns the tensor of a slot, and waits until it is on the device."""
         began = time.perf_counter()
-        if slot.state == _AWAY:  # It was not read ahead.
-            slot.state = _READING
+        if self.closed and slot.state in (AWAY, READING):
+            raise Error("a saved tensor was moved away, and the threads that read it back have ended: the process was forked, or ends")
+        if slot.state == AWAY:  # It was not read ahead.
+            slot.state = READING
             self._add_resident(slot.size)
             self.reads.put(lambda: self._read(slot))
-        while slot.state == _READING:
-            self.lock.wait()
+        while slot.state == READING:
+            self._wait()
         self._add_wait(began)
         self._raise()
         return slot.tensor
@@ -372,12 +377,12 @@ class Offload:
         while self.ahead < len(order) and order[self.ahead][0] < len(self.events):
             number = order[self.ahead][1]
             slot = self.slots[number] if number < len(self.slots) else None
-            if slot is None or slot.state == _WRITING and not slot.used:
+            if slot is None or slot.state == WRITING and not slot.used:
                 return  # The end of the write continues here.
-            if slot.state == _AWAY and not slot.freed:
+            if slot.state == AWAY and not slot.freed:
                 if self.resident + slot.size > self.limits.device:
                     return
-                slot.state = _READING
+                slot.state = READING
                 self._add_resident(slot.size)
                 self.reads.put(lambda slot=slot: self._read(slot))
             self.ahead += 1
@@ -417,19 +422,17 @@ class Offload:
         self.steps += 1
         self._write_pending()
         for (direction, tier, what), total in list(self.moved.items()):
-            if what == "bytes" and total >= _PROBE:
+            if what == "bytes" and total >= PROBE:
                 self.rates[direction][tier] = total / max(self.moved[direction, tier, "seconds"], 1e-9)
         self.last = {
             "step": self.steps, "tensors": len(self.slots), "bytes": sum(s.size for s in self.slots), "peak": self.peak, "waited": self.waited,
-            **{_NAMES[t]: self.moved["write", t, "bytes"] for t in (HOST, DISK)},
+            **{NAMES[t]: self.moved["write", t, "bytes"] for t in (HOST, DISK)},
         }
         if not any(s.used for s in self.slots):
             return  # A forward pass without a backward pass shows no lifetimes.
         if len(self.slots) <= _MAX_PLANNED and self.steps >= self.next_plan and self.ask is not None:
             self.next_plan = 2 * self.steps
-            trace = self._trace()
-            # In its own thread, so that transfers do not wait for the node.
-            threading.Thread(target=self._make_plan, args=(trace,), daemon=True).start()
+            self.traces.put(self._trace())
 
     def _trace(self):
         """Returns the trace of the step in the form of internal/train/tiers."""
@@ -442,12 +445,16 @@ class Offload:
             "events": self.events, "times": [t - first for t in self.times],
         }
 
+    def _make_plans(self):
+        """Asks for plans in a thread of its own, so that no transfer waits for the node."""
+        while (trace := self.traces.get()) is not None:
+            try:
+                self._make_plan(trace)
+            except Exception as e:  # A plan is not needed for correctness.
+                print(f"outboard: offload: no plan: {e}", file=sys.stderr, flush=True)
+
     def _make_plan(self, trace):
-        try:
-            plan = self.ask(trace)
-        except Error as e:
-            print(f"outboard: offload: {e}", file=sys.stderr)
-            return
+        plan = self.ask(trace)
         plan["sizes"] = trace["sizes"]
         plan["order"] = sorted(
             (plan["prefetch"][n], trace["events"].index(n, plan["prefetch"][n]), n) for n, tier in enumerate(plan["tiers"]) if tier != "d"
@@ -455,67 +462,6 @@ class Offload:
         plan["order"] = [(event, n) for event, _, n in plan["order"]]
         with self.lock:
             self.plans = [plan, *(p for p in self.plans if p["sizes"] != plan["sizes"])][:_MAX_PLANS]
-
-    def _probe(self):
-        """Measures the bytes per second to and from each tier."""
-        rates = {"write": [0.0] * 3, "read": [0.0] * 3}
-        content = torch.zeros(_PROBE, dtype=torch.uint8)
-        for tier in HOST, DISK:
-            size = min(self.limits[tier], _PROBE)
-            for direction in ("write", "read") if size else ():
-                error, seconds = _timed(getattr(self.tiers[tier], direction), 0, content[:size])
-                if error is not None:
-                    raise Error(f"the {_NAMES[tier]} can't hold saved tensors: {error}")
-                rates[direction][tier] = size / max(seconds, 1e-9)
-        return rates
-
-
-def _work(items):
-    while True:
-        perform = items.get()
-        if perform is None:
-            return
-        perform()
-        del perform  # It refers to a tensor.
-
-
-def _timed(transfer, at, content):
-    """Returns the error of a transfer, None for none, and its seconds."""
-    began, error = time.perf_counter(), None
-    try:
-        transfer(at, content)
-    except OSError as e:
-        error = e
-    return error, time.perf_counter() - began
-
-
-def _storage(tensor):
-    if hasattr(tensor, "untyped_storage"):
-        return tensor.untyped_storage()
-    return tensor.storage()._storage  # PyTorch 1.13
-
-
-def _movable(tensor):
-    return (
-        type(tensor) is torch.Tensor and tensor.device.type == "cpu" and tensor.layout == torch.strided
-        and not tensor.is_complex() and not tensor.is_neg() and not tensor.is_quantized
-    )
-
-
-def _dense(tensor):
-    """Reports whether the elements lie one behind the other, in any order of the dimensions."""
-    expected = 1
-    for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape) if n != 1):
-        if stride != expected:
-            return False
-        expected *= size
-    return True
-
-
-def _bytes(tensor):
-    """Returns the memory of a dense tensor."""
-    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
-
 
 active = None
 observe = None  # if set, it is called with the name, beginning and end of each wait for a transfer

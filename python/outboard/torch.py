@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from outboard import offload, profile, threads
+from outboard import offload, profile, stall, threads
 from outboard._ranks import Connection, Error, Memory
 
 NAME = "outboard"
@@ -139,6 +139,7 @@ class ProcessGroup(dist.ProcessGroup):
                     profile.active.add("communication", "collective", began, time.perf_counter())
             except BaseException as e:  # wait() raises it in the program.
                 finish, result = future.set_exception, e
+            stall.advance()
             with self._state:
                 self._pending -= 1
             finish(result)
@@ -405,6 +406,7 @@ class _Direct:
             except BaseException as e:  # wait() raises it in the program.
                 self.error = e
             self._finish, self.done = None, True
+        stall.advance()
 
 
 class _DirectWork(dist._Work if hasattr(dist, "_Work") else dist.Work):
@@ -484,5 +486,6 @@ def register():
 register()
 if os.environ.get("OUTBOARD_PROFILE"):
     profile.start(os.environ["OUTBOARD_PROFILE"])
+stall.start_by_environment()
 offload.start_by_environment()
 threads.start_by_environment()
