@@ -29,13 +29,14 @@ chunk once. ` + "`outboard train --dataset NAME`" + ` restores one beside the ra
 		Example: `  outboard datasets
   outboard data push ./digits digits
   outboard data pull digits ./copy
-  outboard data remove digits`,
+  outboard data remove digits
+  outboard data collect s3://models/team-a --dry-run`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runData(cmd.Context(), env, opts) },
 	}
 	opts.output.addFlag(cmd.Flags())
 	complete(cmd, "output", completeFormat)
-	cmd.AddCommand(newDataPushCommand(env), newDataPullCommand(env), &cobra.Command{
+	cmd.AddCommand(newDataPushCommand(env), newDataPullCommand(env), newDataCollectCommand(env), &cobra.Command{
 		Use:     "remove NAME",
 		Short:   "Forget a dataset of this node",
 		Example: "  outboard datasets remove digits",

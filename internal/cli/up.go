@@ -173,11 +173,10 @@ func (o *upOptions) bucket(env *Env) (object.Options, error) {
 	if o.objects == "" {
 		return object.Options{}, nil
 	}
-	b, err := object.Parse(o.objects)
+	b, err := env.parseBucket(o.objects)
 	if err != nil {
 		return b, usage("--objects: %w", err)
 	}
-	b.Credentials = object.Credentials{Key: env.getenv("AWS_ACCESS_KEY_ID"), Secret: env.getenv("AWS_SECRET_ACCESS_KEY"), Token: env.getenv("AWS_SESSION_TOKEN")}
 	return b, nil
 }
 

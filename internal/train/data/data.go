@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -131,7 +132,10 @@ func Save(ctx context.Context, chunks Chunks, m *Manifest) (string, error) {
 	if _, err := Decode(digest, text); err != nil {
 		return "", err
 	}
-	return digest, chunks.Put(ctx, digest, text)
+	if err := chunks.Put(ctx, digest, text); err != nil {
+		return "", err
+	}
+	return digest, confirm(ctx, chunks, m, digest)
 }
 
 // AddFile writes the content of r, and adds it to the manifest.
@@ -281,29 +285,45 @@ func Copy(ctx context.Context, chunks Chunks, digest string) (*Manifest, error) 
 	if err != nil {
 		return nil, err
 	}
-	group, copying := errgroup.WithContext(ctx)
-	group.SetLimit(aheadCount)
 	digests := map[string]bool{} // A manifest may name one chunk any number of times.
 	m.Digests(digests)
-	for digest := range digests {
-		group.Go(func() error { return copyChunk(copying, chunks, digest) })
-	}
-	if err := group.Wait(); err != nil {
+	if _, err := copyChunks(ctx, chunks, digests); err != nil {
 		return nil, err
 	}
-	return m, putOnce(ctx, chunks, digest, text)
+	if err := putOnce(ctx, chunks, digest, text); err != nil {
+		return nil, err
+	}
+	return m, confirm(ctx, chunks, m, digest)
 }
 
-// copyChunk writes a chunk that can be read but is not stored.
-func copyChunk(ctx context.Context, chunks Chunks, digest string) error {
+// copyChunks writes the chunks that can be read but are not stored, and returns their number.
+func copyChunks(ctx context.Context, chunks Chunks, digests map[string]bool) (written int64, err error) {
+	var count atomic.Int64
+	group, copying := errgroup.WithContext(ctx)
+	group.SetLimit(aheadCount)
+	for digest := range digests {
+		group.Go(func() error {
+			missing, err := copyChunk(copying, chunks, digest)
+			if missing {
+				count.Add(1)
+			}
+			return err
+		})
+	}
+	err = group.Wait()
+	return count.Load(), err
+}
+
+// copyChunk writes a chunk that can be read but is not stored. It reports whether it was missing.
+func copyChunk(ctx context.Context, chunks Chunks, digest string) (missing bool, err error) {
 	if has, err := chunks.Has(ctx, digest); has || err != nil {
-		return err
+		return false, err
 	}
 	content, err := chunks.Get(ctx, digest)
 	if err != nil {
-		return err
+		return true, err
 	}
-	return putOnce(ctx, chunks, digest, content) // Reading it may have written it.
+	return true, putOnce(ctx, chunks, digest, content) // Reading it may have written it.
 }
 
 // StoreChunks is a node's store of artifacts as Chunks. Get fetches from other nodes.

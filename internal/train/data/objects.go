@@ -3,6 +3,7 @@ package data
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/artifact"
@@ -10,7 +11,9 @@ import (
 
 // Objects is a bucket of an object store. *object.Bucket implements it.
 type Objects interface {
-	Has(ctx context.Context, name string) (bool, error)
+	// Age returns the time since an object was written, by the server's clock. If there is none the
+	// error's kind is NotFound.
+	Age(ctx context.Context, name string) (time.Duration, error)
 	Put(ctx context.Context, name string, content []byte) error
 	// Get returns an object of at most limit bytes. If there is none the error's kind is NotFound.
 	Get(ctx context.Context, name string, limit int64) ([]byte, error)
@@ -25,15 +28,31 @@ type Cached struct {
 
 var _ Chunks = Cached{}
 
-// nameOf returns the name of a chunk's object.
-func nameOf(digest string) string { return "chunks/" + strings.ReplaceAll(digest, ":", "/") }
+// Prefixes of the names of chunks, and of parts of sums (sums/JOB/...).
+const (
+	chunksPrefix = "chunks/"
+	sumsPrefix   = "sums/"
+)
 
-// Has implements Chunks: a chunk is stored if the bucket has it.
+// nameOf returns the name of a chunk's object.
+func nameOf(digest string) string { return chunksPrefix + strings.ReplaceAll(digest, ":", "/") }
+
+// digestOf returns the digest of the chunk that an object's name has.
+func digestOf(name string) string {
+	return strings.Replace(strings.TrimPrefix(name, chunksPrefix), "/", ":", 1)
+}
+
+// Has implements Chunks: a chunk is stored if the bucket has it and no collection will delete it
+// soon. A caller that writes an old chunk again makes it young.
 func (c Cached) Has(ctx context.Context, digest string) (bool, error) {
 	if err := artifact.CheckDigest(digest); err != nil {
 		return false, err
 	}
-	return c.Objects.Has(ctx, nameOf(digest))
+	age, err := c.Objects.Age(ctx, nameOf(digest))
+	if outboard.KindOf(err) == outboard.NotFound {
+		return false, nil
+	}
+	return err == nil && age < reuseAge, err
 }
 
 // Put implements Chunks.

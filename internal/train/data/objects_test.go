@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/artifact"
@@ -16,6 +17,14 @@ import (
 
 // objects is a bucket in memory.
 type objects struct{ *memory }
+
+func (o objects) Age(ctx context.Context, name string) (time.Duration, error) {
+	has, err := o.Has(ctx, name)
+	if err == nil && !has {
+		err = outboard.Errorf(outboard.NotFound, "", "no object %s", name)
+	}
+	return 0, err
+}
 
 func (o objects) Get(_ context.Context, name string, _ int64) ([]byte, error) {
 	o.mu.Lock()

@@ -1,7 +1,7 @@
 // Package object reads and writes the objects of a bucket of S3.
 //
-// It has the requests that Outboard needs (GET, HEAD, PUT and DELETE of whole objects, with
-// path-style URLs), signed by Signature Version 4. A client library was refused: minio-go brings
+// It has the requests that Outboard needs (GET, HEAD, PUT and DELETE of whole objects, and lists of
+// them, with path-style URLs), signed by Signature Version 4. A client library was refused: minio-go brings
 // ten modules into the graph of every program that imports package fabric.
 package object
 
@@ -145,18 +145,19 @@ func (b *Bucket) String() string { return "s3://" + b.opts.Bucket + "/" + b.opts
 
 // Put writes an object, or replaces it.
 func (b *Bucket) Put(ctx context.Context, name string, content []byte) error {
-	_, err := b.request(ctx, http.MethodPut, name, content, 0)
+	_, err := b.request(ctx, call{method: http.MethodPut, name: name, body: content})
 	return err
 }
 
 // Get returns an object of at most limit bytes. If there is none the error's kind is NotFound.
 func (b *Bucket) Get(ctx context.Context, name string, limit int64) ([]byte, error) {
-	return b.request(ctx, http.MethodGet, name, nil, limit)
+	r, err := b.request(ctx, call{method: http.MethodGet, name: name, limit: limit})
+	return r.content, err
 }
 
 // Has reports whether there is an object.
 func (b *Bucket) Has(ctx context.Context, name string) (bool, error) {
-	_, err := b.request(ctx, http.MethodHead, name, nil, 0)
+	_, err := b.request(ctx, call{method: http.MethodHead, name: name})
 	if outboard.KindOf(err) == outboard.NotFound {
 		return false, nil
 	}
@@ -165,7 +166,7 @@ func (b *Bucket) Has(ctx context.Context, name string) (bool, error) {
 
 // Delete removes an object; a missing object is no error.
 func (b *Bucket) Delete(ctx context.Context, name string) error {
-	_, err := b.request(ctx, http.MethodDelete, name, nil, 0)
+	_, err := b.request(ctx, call{method: http.MethodDelete, name: name})
 	if outboard.KindOf(err) == outboard.NotFound {
 		return nil
 	}
@@ -177,66 +178,88 @@ type retryableError struct{ error }
 
 func (e retryableError) Unwrap() error { return e.error }
 
+// A call is a request about one object, or about the bucket if it has a query.
+type call struct {
+	method, name string
+	// query is the query of the URL in canonical form: sorted and escaped.
+	query string
+	body  []byte
+	limit int64 // of the content of a reply to GET, in bytes
+}
+
+// A reply is the content of an object, and the header of the response.
+type reply struct {
+	content []byte
+	header  http.Header
+}
+
 // request makes a request until it succeeds or is refused.
-func (b *Bucket) request(ctx context.Context, method, name string, body []byte, limit int64) ([]byte, error) {
-	if name == "" || len(b.opts.Prefix)+len(name) > maxName {
-		return nil, outboard.Errorf(outboard.Invalid, "object", "a name of %d bytes: want 1 to %d", len(name), maxName-len(b.opts.Prefix))
+func (b *Bucket) request(ctx context.Context, c call) (reply, error) {
+	if c.name == "" && c.query == "" || len(b.opts.Prefix)+len(c.name) > maxName {
+		return reply{}, outboard.Errorf(outboard.Invalid, "object", "a name of %d bytes: want 1 to %d", len(c.name), maxName-len(b.opts.Prefix))
 	}
 	pause := b.pause
 	for i := 1; ; i++ {
-		content, err := b.attempt(ctx, method, name, body, limit)
+		r, err := b.attempt(ctx, c)
 		retryable, ok := errors.AsType[retryableError](err)
 		switch {
 		case !ok:
-			return content, err
+			return r, err
 		case i == attempts:
-			return nil, outboard.Errorf(outboard.Unreachable, "object "+b.String()+name, "%w, in %d attempts", retryable.error, attempts)
+			return reply{}, outboard.Errorf(outboard.Unreachable, "object "+b.String()+c.name, "%w, in %d attempts", retryable.error, attempts)
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause)):
 			pause *= 2
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return reply{}, ctx.Err()
 		}
 	}
 }
 
+// urlOf returns the URL of a call: of its object, or of the bucket.
+func (b *Bucket) urlOf(c call) string {
+	u := *b.base
+	if c.query == "" {
+		u.Path += "/" + b.opts.Prefix + c.name
+	}
+	u.RawPath, u.RawQuery = escapePath(u.Path), c.query
+	return u.String()
+}
+
 // attempt makes a request once.
-func (b *Bucket) attempt(ctx context.Context, method, name string, body []byte, limit int64) ([]byte, error) {
+func (b *Bucket) attempt(ctx context.Context, c call) (reply, error) {
 	limited, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
-	u := *b.base
-	u.Path, u.RawPath = u.Path+"/"+b.opts.Prefix+name, ""
-	u.RawPath = escapePath(u.Path)
-	r, err := http.NewRequestWithContext(limited, method, u.String(), bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(limited, c.method, b.urlOf(c), bytes.NewReader(c.body))
 	if err != nil {
-		return nil, outboard.Errorf(outboard.Invalid, "object", "%w", err)
+		return reply{}, outboard.Errorf(outboard.Invalid, "object", "%w", err)
 	}
-	b.opts.Credentials.Sign(r, payloadHash(body), b.opts.region(), b.now())
+	b.opts.Credentials.Sign(r, payloadHash(c.body), b.opts.region(), b.now())
 	response, err := b.client.Do(r)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return reply{}, ctx.Err()
 		}
-		return nil, retryableError{err}
+		return reply{}, retryableError{err}
 	}
 	defer response.Body.Close()
 	if response.StatusCode/100 != 2 {
-		return nil, b.refusal(name, response)
+		return reply{}, b.refusal(c.name, response)
 	}
-	if method != http.MethodGet {
-		return nil, nil
+	if c.method != http.MethodGet {
+		return reply{header: response.Header}, nil
 	}
-	content, err := readContent(response, limit)
+	content, err := readContent(response, c.limit)
 	switch {
 	case err != nil && ctx.Err() == nil:
-		return nil, retryableError{fmt.Errorf("its content was cut off after %d bytes: %w", len(content), err)}
+		return reply{}, retryableError{fmt.Errorf("its content was cut off after %d bytes: %w", len(content), err)}
 	case err != nil:
-		return nil, ctx.Err()
-	case int64(len(content)) > limit:
-		return nil, outboard.Errorf(outboard.Exhausted, "object "+b.String()+name, "it has more than %v", outboard.Bytes(limit))
+		return reply{}, ctx.Err()
+	case int64(len(content)) > c.limit:
+		return reply{}, outboard.Errorf(outboard.Exhausted, "object "+b.String()+c.name, "it has more than %v", outboard.Bytes(c.limit))
 	}
-	return content, nil
+	return reply{content, response.Header}, nil
 }
 
 // readContent returns the content of a response, or the first limit+1 bytes of one that has more.

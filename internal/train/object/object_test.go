@@ -17,7 +17,7 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// The examples "GET Object" and "PUT Object" of the Amazon S3 API Reference, "Authenticating
+// The examples "GET Object", "PUT Object" and "GET Bucket (List Objects)" of the Amazon S3 API Reference, "Authenticating
 // Requests: Using the Authorization Header".
 func TestSignaturesOfTheReference(t *testing.T) {
 	c := Credentials{Key: "AKIAIOSFODNN7EXAMPLE", Secret: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"}
@@ -33,8 +33,12 @@ func TestSignaturesOfTheReference(t *testing.T) {
 			"PUT", "/test$file.text", "Welcome to Amazon S3.",
 			map[string]string{"Date": "Fri, 24 May 2013 00:00:00 GMT", "X-Amz-Storage-Class": "REDUCED_REDUNDANCY"},
 		},
+		"SignedHeaders=host;x-amz-content-sha256;x-amz-date,Signature=34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7": {
+			"GET", "/?max-keys=2&prefix=J", "", nil,
+		},
 	} {
-		request := httptest.NewRequest(r.method, "https://examplebucket.s3.amazonaws.com"+escapePath(r.path), nil)
+		path, query, _ := strings.Cut(r.path, "?")
+		request := httptest.NewRequest(r.method, "https://examplebucket.s3.amazonaws.com"+escapePath(path)+"?"+query, nil)
 		for name, value := range r.headers {
 			request.Header.Set(name, value)
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/train/object"
@@ -58,6 +59,36 @@ func TestObjectsComeBack(t *testing.T) {
 	thief := open(t, server, object.Credentials{Key: "key", Secret: "guess", Token: "token"})
 	if _, err := thief.Get(ctx, name, 7); outboard.KindOf(err) != outboard.Denied {
 		t.Errorf("%v, want that another secret is refused", err)
+	}
+	var listed []string
+	for _, other := range []string{"a b/1", "a b/2", "a b/3", "a b/4", "b"} {
+		if err := b.Put(ctx, other, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bucket.Backdate(time.Hour)
+	if age, err := b.Age(ctx, name); err != nil || age < 59*time.Minute || age > 2*time.Hour {
+		t.Errorf("age %v, %v, want an hour", age, err)
+	}
+	if _, err := b.Age(ctx, "nothing"); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("%v, want that there is none", err)
+	}
+	if err := b.List(ctx, "a b/", func(name string, size int64, age time.Duration) error {
+		if age < 59*time.Minute || size > 7 {
+			t.Errorf("%s of %d bytes is %v old", name, size, age)
+		}
+		listed = append(listed, name)
+		return nil
+	}); err != nil || !slices.Equal(listed, []string{"a b/1", "a b/2", "a b/3", "a b/4", name}) {
+		t.Errorf("the list is %q, %v", listed, err)
+	}
+	if err := thief.List(ctx, "a b/", nil); outboard.KindOf(err) != outboard.Denied {
+		t.Errorf("%v, want that another secret gets no list", err)
+	}
+	for _, other := range append(listed[:4:4], "b") {
+		if err := b.Delete(ctx, other); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := b.Delete(ctx, name); err != nil || len(bucket.Names()) > 0 {
 		t.Errorf("%v, kept %q: want nothing", err, bucket.Names())

@@ -20,7 +20,7 @@ const (
 	dayLayout   = "20060102"
 )
 
-// Sign adds the signature to a request without a query. hash is the SHA-256 of its body, in hex.
+// Sign adds the signature to a request, whose query must be in canonical form. hash is the SHA-256 of its body, in hex.
 func (c *Credentials) Sign(r *http.Request, hash, region string, now time.Time) {
 	r.Header.Set("X-Amz-Content-Sha256", hash)
 	if c.Key == "" {
@@ -32,7 +32,7 @@ func (c *Credentials) Sign(r *http.Request, hash, region string, now time.Time) 
 		r.Header.Set("X-Amz-Security-Token", c.Token)
 	}
 	names, headers := canonicalHeaders(r)
-	canonical := strings.Join([]string{r.Method, escapePath(r.URL.Path), "", headers, names, hash}, "\n")
+	canonical := strings.Join([]string{r.Method, escapePath(r.URL.Path), r.URL.RawQuery, headers, names, hash}, "\n")
 	scope := strings.Join([]string{now.UTC().Format(dayLayout), region, "s3", "aws4_request"}, "/")
 	toSign := strings.Join([]string{algorithm, stamp, scope, payloadHash([]byte(canonical))}, "\n")
 	key := []byte("AWS4" + c.Secret)

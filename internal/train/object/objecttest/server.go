@@ -5,6 +5,7 @@ package objecttest
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
@@ -21,19 +22,20 @@ import (
 // maxObject bounds an object in bytes.
 const maxObject = 1 << 30
 
-// A Server serves GET, HEAD, PUT and DELETE of whole objects. It refuses requests without the
+// A Server serves GET, HEAD, PUT and DELETE of whole objects, and lists of them. It refuses requests without the
 // signature of its credentials, and contents other than the signed ones.
 type Server struct {
 	credentials object.Credentials
 
 	mu      sync.Mutex
 	objects map[string][]byte
+	written map[string]time.Time
 	gets    map[string]int
 }
 
 // New returns a server without objects. Zero credentials accept every request.
 func New(c object.Credentials) *Server {
-	return &Server{credentials: c, objects: make(map[string][]byte), gets: make(map[string]int)}
+	return &Server{credentials: c, objects: make(map[string][]byte), written: make(map[string]time.Time), gets: make(map[string]int)}
 }
 
 // Names returns the paths of the objects, "/BUCKET/NAME", sorted.
@@ -54,7 +56,16 @@ func (s *Server) Gets(path string) int {
 func (s *Server) Put(path string, content []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.objects[path] = content
+	s.objects[path], s.written[path] = content, time.Now()
+}
+
+// Backdate makes all objects look as if they had been written earlier by d.
+func (s *Server) Backdate(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for path, at := range s.written {
+		s.written[path] = at.Add(-d)
+	}
 }
 
 // ServeHTTP implements http.Handler.
@@ -75,6 +86,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.remove(r.URL.Path)
 		w.WriteHeader(http.StatusNoContent)
 	case http.MethodGet, http.MethodHead:
+		if r.URL.Query().Get("list-type") == "2" {
+			s.list(w, r)
+			return
+		}
 		s.send(w, r)
 	default:
 		refuse(w, http.StatusMethodNotAllowed, "MethodNotAllowed")
@@ -111,6 +126,7 @@ func (s *Server) allows(r *http.Request, body []byte) bool {
 func (s *Server) send(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	content, ok := s.objects[r.URL.Path]
+	at := s.written[r.URL.Path]
 	if r.Method == http.MethodGet {
 		s.gets[r.URL.Path]++
 	}
@@ -120,7 +136,41 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+	w.Header().Set("Last-Modified", at.UTC().Format(http.TimeFormat))
 	_, _ = w.Write(content) // A disconnected client needs no answer.
+}
+
+// page is the number of objects of a page of a list: few, so that tests have several pages.
+const page = 3
+
+// list answers ListObjectsV2. The token of the next page is the last key of the page before.
+func (s *Server) list(w http.ResponseWriter, r *http.Request) {
+	type content struct {
+		Key          string
+		Size         int
+		LastModified time.Time
+	}
+	var result struct {
+		XMLName               xml.Name `xml:"ListBucketResult"`
+		IsTruncated           bool
+		NextContinuationToken string
+		Contents              []content
+	}
+	query, bucket := r.URL.Query(), r.URL.Path+"/"
+	s.mu.Lock()
+	for _, path := range slices.Sorted(maps.Keys(s.objects)) {
+		key, ok := strings.CutPrefix(path, bucket)
+		if !ok || !strings.HasPrefix(key, query.Get("prefix")) || key <= query.Get("continuation-token") {
+			continue
+		}
+		if result.IsTruncated = len(result.Contents) == page; result.IsTruncated {
+			result.NextContinuationToken = result.Contents[page-1].Key
+			break
+		}
+		result.Contents = append(result.Contents, content{key, len(s.objects[path]), s.written[path].UTC()})
+	}
+	s.mu.Unlock()
+	_ = xml.NewEncoder(w).Encode(result) // A disconnected client needs no answer.
 }
 
 func (s *Server) remove(path string) {
