@@ -48,18 +48,22 @@ func trainWith(t *testing.T, flags []string, script string, args ...string) (lin
 }
 
 // Two ranks add two numbers, whose sum does not depend on the order: PyTorch's own back end must
-// come to the same parameters, to the last bit.
+// come to the same parameters, to the last bit. One job has the calls of both, since most of what a
+// job costs here is that each rank imports PyTorch.
 func TestTrainingEqualsGloo(t *testing.T) {
 	beside(t)
 	for _, c := range []struct{ ranks, script string }{{"2", "ddp.py"}, {"3", "collectives.py"}} {
 		t.Run(c.script, func(t *testing.T) {
-			want, status := train(t, c.ranks, c.script, "gloo")
-			if status != 0 {
-				t.Fatalf("gloo: status %d: %q", status, want)
+			lines, status := train(t, c.ranks, c.script, "gloo", "outboard")
+			results := map[string][]string{}
+			for _, l := range lines {
+				_, text, _ := strings.Cut(l, "] ")
+				backend, result, _ := strings.Cut(text, ": ")
+				results[backend] = append(results[backend], result)
 			}
-			got, status := train(t, c.ranks, c.script, "outboard")
-			if status != 0 || !slices.Equal(got, want) {
-				t.Errorf("status %d,\n%s\nwant\n%s", status, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			want, got := results["gloo"], results["outboard"]
+			if status != 0 || len(want) == 0 || !slices.Equal(got, want) {
+				t.Errorf("status %d,\n%s\nwant that both back ends print the same", status, strings.Join(lines, "\n"))
 			}
 		})
 	}
@@ -89,7 +93,7 @@ func TestDirectCalls(t *testing.T) {
 
 func TestRanksThatDisagreeEndWithBothLines(t *testing.T) {
 	beside(t)
-	lines, status := train(t, "3", "mismatch.py")
+	lines, status := train(t, "2", "mismatch.py")
 	text := strings.Join(lines, "\n")
 	if status != 1 || !strings.Contains(text, "ranks disagree in call 1") ||
 		!strings.Contains(text, "mismatch.py:10") || !strings.Contains(text, "mismatch.py:12") {
@@ -119,7 +123,7 @@ func TestProfile(t *testing.T) {
 
 func TestRanksEndWhenOneIsLost(t *testing.T) {
 	beside(t)
-	lines, status := train(t, "3", "lost.py")
+	lines, status := train(t, "2", "lost.py")
 	if text := strings.Join(lines, "\n"); status != 137 || !strings.Contains(text, "rank 1 failed first, with status 137") {
 		t.Errorf("status %d,\n%s\nwant that of rank 1, which was killed", status, text)
 	}

@@ -1,4 +1,4 @@
-"""Rank 1 ends without a word while the others wait for it."""
+"""Rank 1 ends without a word while the other waits for it."""
 
 import os
 

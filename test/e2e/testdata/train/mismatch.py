@@ -1,4 +1,4 @@
-"""Rank 1 reduces another number of elements than the others."""
+"""Rank 1 reduces another number of elements than the other."""
 
 import torch
 import torch.distributed as dist
