@@ -27,6 +27,10 @@ const wakeUpCost = "A call wakes the worker, the driver's thread and the program
 
 // busy measures small synchronous calls beside busy loops.
 func (b *bench) busy(ctx context.Context) error {
+	ways := []string{local, shared, network}
+	if err := b.warmUp(ctx, ways); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -39,14 +43,10 @@ func (b *bench) busy(ctx context.Context) error {
 		running.Go(func() { _ = loop.Wait() })
 	}
 	values := samples{}
-	for round := range b.Rounds(5, 2) + 1 {
-		into := values
-		if round == 0 { // warms the kernel caches
-			into = samples{}
-		}
-		for _, way := range []string{local, shared, network} {
+	for range b.Rounds(5, 2) {
+		for _, way := range ways {
 			args := []string{"-reads", "500", "-alternate", "0", "-launches", "500", "-small", "500", "-streams", "0", "-hundreds", "0", "-transfers", "0"}
-			if err := b.measure(ctx, b.launcher(way), into, way, args...); err != nil {
+			if err := b.measure(ctx, b.launcher(way), values, way, args...); err != nil {
 				return errors.Join(err, ctx.Err())
 			}
 		}

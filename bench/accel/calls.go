@@ -95,14 +95,12 @@ func (b *bench) calls(ctx context.Context) error {
 		ways = append(ways, remote)
 	}
 	values := samples{}
-	// A first round, which does not count, warms the kernel caches.
-	for round := range b.Rounds(5, 2) + 1 {
-		into := values
-		if round == 0 {
-			into = samples{}
-		}
+	if err := b.warmUp(ctx, ways); err != nil {
+		return err
+	}
+	for range b.Rounds(5, 2) {
 		for _, way := range ways {
-			if err := b.measure(ctx, b.launcher(way), into, way, b.callArgs(way)...); err != nil {
+			if err := b.measure(ctx, b.launcher(way), values, way, b.callArgs(way)...); err != nil {
 				return err
 			}
 		}
@@ -112,6 +110,18 @@ func (b *bench) calls(ctx context.Context) error {
 	}
 	if b.peer.isInstalled() {
 		b.peerRows(values)
+	}
+	return nil
+}
+
+// warmUp makes a few of all measured calls over each path, so that the kernel caches have what the
+// measurements compile.
+func (b *bench) warmUp(ctx context.Context, ways []string) error {
+	few := []string{"-reads", "10", "-alternate", "10", "-launches", "10", "-small", "10", "-streams", "1", "-hundreds", "0", "-transfers", "0"}
+	for _, way := range ways {
+		if err := b.measure(ctx, b.launcher(way), samples{}, way, few...); err != nil {
+			return err
+		}
 	}
 	return nil
 }
