@@ -154,8 +154,11 @@ cl_int ob_clFinish(cl_command_queue q) {
 	int32_t status = atomic_load(&q->o.failed);
 	if (status == 0 && session_dead(s))
 		status = session_dead_status(s);
-	if (status == 0 && (sent == 0 || atomic_load(&q->finished) < sent))
+	if (status == 0 && (sent == 0 || atomic_load(&q->finished) < sent)) {
+		session_expect_data(queue_has_read, q);
 		status = call_clFinish(s, q->o.id);
+		session_expect_data(NULL, NULL);
+	}
 	if (status == 0)
 		queue_finished(q, sent);
 	int32_t sticky = queue_take_sticky(q);

@@ -45,7 +45,7 @@ static struct read *read_new(const struct command *c, cl_mem m, const struct lay
 	struct read *r = calloc(1, sizeof *r);
 	if (!r)
 		return NULL;
-	r->track = (struct track){.into = *into, .done = read_ended, .user = r};
+	r->track = (struct track){.into = *into, .done = read_ended, .user = r, .queue = c->queue, .event = c->created};
 	atomic_store(&r->owners, 1);
 	object_hold(r->queue = c->queue);
 	object_hold(r->mem = m);
@@ -62,12 +62,23 @@ static int32_t send_read(const struct command *c, const struct region *g, struct
 		c->waits, c->wait_count, c->event);
 }
 
+/* The reply to a blocking read of an in-order queue implies that earlier reads have ended. */
+static void expect_earlier_reads(cl_command_queue queue) {
+	if (queue_in_order(queue))
+		session_expect_data(queue_has_read, queue);
+}
+
 static int32_t call_read(const struct command *c, const struct region *g) {
+	int32_t status;
+	expect_earlier_reads(c->queue);
 	if (mem_is_image(g->mem))
-		return call_clEnqueueReadImage(c->session, api_id(c->queue), api_id(g->mem), CL_TRUE, g->origin, 3, g->region, 3,
+		status = call_clEnqueueReadImage(c->session, api_id(c->queue), api_id(g->mem), CL_TRUE, g->origin, 3, g->region, 3,
 			c->waits, c->wait_count, c->event, &g->host);
-	return call_clEnqueueReadBuffer(c->session, api_id(c->queue), api_id(g->mem), CL_TRUE, g->offset, g->size,
-		c->waits, c->wait_count, c->event, &g->host);
+	else
+		status = call_clEnqueueReadBuffer(c->session, api_id(c->queue), api_id(g->mem), CL_TRUE, g->offset, g->size,
+			c->waits, c->wait_count, c->event, &g->host);
+	session_expect_data(NULL, NULL);
+	return status;
 }
 
 int32_t region_read(struct command *c, const struct region *g, cl_bool blocking, struct read **kept) {
@@ -201,13 +212,18 @@ static int32_t check_boxes(cl_command_queue queue, cl_mem m, struct box *device,
 }
 
 static int32_t rect_read(struct command *c, cl_mem m, const struct box *b, const struct layout *host, cl_bool blocking) {
-	if (blocking)
-		return call_clEnqueueReadBufferRect(c->session, api_id(c->queue), api_id(m), CL_TRUE, b->origin, 3, b->region, 3, b->row_pitch,
+	int32_t status;
+	if (blocking) {
+		expect_earlier_reads(c->queue);
+		status = call_clEnqueueReadBufferRect(c->session, api_id(c->queue), api_id(m), CL_TRUE, b->origin, 3, b->region, 3, b->row_pitch,
 			b->slice_pitch, c->waits, c->wait_count, c->event, host);
+		session_expect_data(NULL, NULL);
+		return status;
+	}
 	struct read *r = read_new(c, m, host);
 	if (!r)
 		return CL_OUT_OF_HOST_MEMORY;
-	int32_t status = send_clEnqueueReadBufferRect(c->session, &r->track, api_id(c->queue), api_id(m), CL_FALSE, b->origin, 3, b->region, 3,
+	status = send_clEnqueueReadBufferRect(c->session, &r->track, api_id(c->queue), api_id(m), CL_FALSE, b->origin, 3, b->region, 3,
 		b->row_pitch, b->slice_pitch, c->waits, c->wait_count, c->event);
 	if (status != 0)
 		read_drop(r);

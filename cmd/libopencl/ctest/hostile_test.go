@@ -65,6 +65,7 @@ type mutation struct {
 	from  int    // the first answer that is mutated: those before it are honest
 	edge  int
 	older bool   // of a release without shared virtual memory, and honest
+	late  string // the call by whose end the data of earlier reads is due: it is sent with the next reply
 	seed  uint64 // not 0: each field of each answer and each fact is at some edge, with a chance of one in eight
 }
 
@@ -76,6 +77,9 @@ var newOffers = []string{"svm_alloc", "clSetKernelExecInfo"}
 func (m mutation) String() string {
 	if m.older {
 		return "older"
+	}
+	if m.late != "" {
+		return "data after the reply to " + m.late
 	}
 	if m.seed != 0 {
 		return fmt.Sprintf("seed %d", m.seed)
@@ -125,7 +129,7 @@ func appendArray(b []byte, count uint64, data []byte) []byte {
 
 // mutations lists every field of every reply and every fact at every edge.
 func (d *description) mutations() []mutation {
-	var all []mutation
+	all := lateData()
 	for _, c := range append(d.api.Calls, d.api.Messages...) {
 		if !c.Waits() && c.When == "" {
 			continue
@@ -153,6 +157,11 @@ func (d *description) mutations() []mutation {
 	return all
 }
 
+// lateData lists the ways to send a read's data after the reply that implies its end.
+func lateData() []mutation {
+	return []mutation{{late: "clWaitForEvents"}, {late: "clFinish"}, {late: "clEnqueueReadBuffer"}, {late: "watch"}}
+}
+
 // A hostileWorker answers one program, honestly but for its mutation.
 type hostileWorker struct {
 	*description
@@ -160,6 +169,8 @@ type hostileWorker struct {
 	random  *rand.Rand
 	answers map[uint16]int
 	out     *session.Writer
+	held    []func() // data that was due before a reply
+	overdue bool     // that reply has been sent
 }
 
 // edge says at which of so many edges a field of the nth reply to an op is, or a fact.
@@ -343,20 +354,41 @@ func (w *hostileWorker) serve(in *session.Reader) {
 		switch {
 		case c == nil || w.m.older && slices.Contains(newOffers, c.Name):
 			return
+		case c.Name == "watch":
+			event := binary.LittleEndian.Uint64(request)
+			_ = w.out.Send(session.Header{Op: w.ops["event"]}, le(event, 0, math.MaxUint64))
+			w.overdue = len(w.held) > 0
 		case h.Flags&session.WantReply != 0:
 			status, body, bulk := w.reply(c, request)
 			if status != 0 {
 				bulk = nil
 			}
+			if w.overdue || c.Name != w.m.late {
+				w.sendHeld()
+			}
 			_ = w.out.Send(session.Header{Op: h.Op, Flags: session.IsReply, Call: h.Call, Status: status}, body, bulk)
+			w.overdue = len(w.held) > 0
 		case c.Bulk(gen.BulkOut) != nil:
 			status, _, bulk := w.reply(c, request)
 			if status != 0 {
 				bulk = nil
 			}
-			_ = w.out.Send(session.Header{Op: w.ops["data"]}, le(h.Serial, uint64(uint32(status))), bulk)
+			w.held = append(w.held, func() {
+				_ = w.out.Send(session.Header{Op: w.ops["data"]}, le(h.Serial, uint64(uint32(status))), bulk)
+			})
+			if w.m.late == "" {
+				w.sendHeld()
+			}
 		}
 	}
+}
+
+// sendHeld sends the data that was held back.
+func (w *hostileWorker) sendHeld() {
+	for _, send := range w.held {
+		send()
+	}
+	w.held, w.overdue = nil, false
 }
 
 // A hostileHost accepts the program's sessions, one at a time.
@@ -572,7 +604,7 @@ func sample(all []mutation) []mutation {
 	const stride = 13
 	var some []mutation
 	for i, m := range all {
-		attack := m.fact == "CL_KERNEL_NUM_ARGS" || m.fact == "CL_DEVICE_PARTITION_MAX_SUB_DEVICES" || (m.op == 0x44 && m.field == 0)
+		attack := m.late != "" || m.fact == "CL_KERNEL_NUM_ARGS" || m.fact == "CL_DEVICE_PARTITION_MAX_SUB_DEVICES" || (m.op == 0x44 && m.field == 0)
 		if attack || i%stride == 0 {
 			some = append(some, m)
 		}

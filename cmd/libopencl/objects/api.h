@@ -234,6 +234,9 @@ int32_t queue_take_sticky(cl_command_queue);
 /* Records that the command with that serial is complete, and with it, in an in-order queue, all
  * earlier ones. */
 void queue_reached(cl_command_queue, uint64_t serial);
+int queue_in_order(cl_command_queue);
+/* A track_match: the end of all commands of the queue implies the end of the read. */
+int queue_has_read(const struct track *, const void *queue);
 cl_event event_new(cl_context, cl_command_queue, cl_command_type, uint64_t links);
 void event_set_status(cl_event, int32_t status);
 /* Calls run(arg, status) once when the event is complete or failed: on the listener thread, or at

@@ -180,13 +180,39 @@ void event_watch(cl_event e) {
 
 /* ---- waiting */
 
+int event_implies_read(const struct track *t, const void *event) {
+	const struct _cl_event *e = event;
+	if (t->event == e)
+		return 1;
+	return e->queue && t->queue == e->queue && t->serial < e->serial && queue_in_order(e->queue) && atomic_load(&e->status) >= 0;
+}
+
+struct event_list {
+	cl_uint count;
+	const cl_event *all;
+};
+
+static int list_implies_read(const struct track *t, const void *arg) {
+	const struct event_list *list = arg;
+	for (cl_uint i = 0; i < list->count; i++)
+		if (event_implies_read(t, list->all[i]))
+			return 1;
+	return 0;
+}
+
 /* wait_on_link waits for the pending events whose status only that link's worker knows. */
 static cl_int wait_on_link(struct link *link, cl_uint count, const cl_event *list, uint64_t *ids) {
 	uint64_t n = 0;
 	for (cl_uint i = 0; i < count; i++)
 		if (event_status(list[i]) > 0 && event_link(list[i]) == link)
 			ids[n++] = list[i]->o.id;
-	return n == 0 ? CL_SUCCESS : call_clWaitForEvents(link->session, ids, n);
+	if (n == 0)
+		return CL_SUCCESS;
+	struct event_list all = {count, list};
+	session_expect_data(list_implies_read, &all);
+	cl_int status = call_clWaitForEvents(link->session, ids, n);
+	session_expect_data(NULL, NULL);
+	return status;
 }
 
 /* record_wait records what the result of a wait implies for an event. */

@@ -54,6 +54,9 @@ int32_t event_add_callback(cl_event, cl_int type, PFN_clSetEventCallback notify,
 void event_fail(cl_event, int32_t status);
 void event_times(cl_event, struct link *, const uint64_t *times);
 void event_watch(cl_event);
+/* A track_match: the completion of the event implies the end of the read. A failed command of an
+ * in-order queue may end before earlier ones. */
+int event_implies_read(const struct track *, const void *event);
 /* Fails all events of a link whose session died. */
 void events_died(struct link *);
 

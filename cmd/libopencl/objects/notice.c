@@ -54,11 +54,23 @@ static cl_context context_of(struct object *o) {
 	return NULL;
 }
 
+/* A command that fails may end before earlier commands of its queue. */
+static int is_own_read(const struct track *t, const void *event) { return t->event == event; }
+
+/* has_data returns 0 when the data of a read that has ended by this status has not arrived: the
+ * session is dead then. A session that is being opened has no commands. */
+static int has_data(const struct link *link, cl_event e, int32_t status) {
+	uint64_t before = e->serial ? e->serial + 1 : UINT64_MAX;
+	if (status > 0 || !link->session)
+		return 1;
+	return session_require_data(link->session, before, status == CL_COMPLETE ? event_implies_read : is_own_read, e) == 0;
+}
+
 static void set_failed(const struct link *link, struct object *o, int32_t status) {
 	int32_t none = 0;
 	switch (o->kind) {
 	case KIND_EVENT:
-		if (((cl_event)o)->queue && ((cl_event)o)->queue->link == link)
+		if (((cl_event)o)->queue && ((cl_event)o)->queue->link == link && has_data(link, (cl_event)o, status))
 			event_set_status((cl_event)o, status);
 		break;
 	case KIND_QUEUE:
@@ -110,7 +122,8 @@ static void event(struct link *link, const struct notice *n) {
 	}
 	if (v.times && v.times_count == 5)
 		event_times(e, link, v.times);
-	event_set_status(e, v.status);
+	if (has_data(link, e, v.status))
+		event_set_status(e, v.status);
 	object_drop(e);
 }
 

@@ -18,7 +18,11 @@ void queue_finished(cl_command_queue q, uint64_t serial) {
 		;
 }
 
+int queue_in_order(cl_command_queue q) { return !(q->properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE); }
+
 void queue_reached(cl_command_queue q, uint64_t serial) {
-	if (!(q->properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE))
+	if (queue_in_order(q))
 		queue_finished(q, serial);
 }
+
+int queue_has_read(const struct track *t, const void *queue) { return t->queue == queue; }

@@ -30,7 +30,31 @@ static int fits(const struct header *h, const struct layout *into, uint64_t have
 	return h->bulk == (status == 0 ? left : 0);
 }
 
+static int is_data_missing(struct session *s, uint64_t before, track_match *match, const void *arg) {
+	pthread_mutex_lock(&s->lock);
+	const struct track *t = s->tracks;
+	while (t && t->serial < before && !match(t, arg))
+		t = t->next;
+	int missing = t && t->serial < before;
+	pthread_mutex_unlock(&s->lock);
+	return missing;
+}
+
+int session_require_data(struct session *s, uint64_t before, track_match *match, const void *arg) {
+	if (!is_data_missing(s, before, match, arg))
+		return 0;
+	stream_corrupt(s, "the end of a read before its data");
+	return -1;
+}
+
+void session_expect_data(track_match *match, const void *arg) {
+	session_thread.implies = match;
+	session_thread.implies_arg = arg;
+}
+
 static int fill_reply(struct session *s, struct waiter *w, const struct header *h) {
+	if (w->implies && h->status == 0 && session_require_data(s, w->serial, w->implies, w->implies_arg) != 0)
+		return -1;
 	if (receive_body(s, w->reply, h->size - HEADER) != 0)
 		return -1;
 	if (!fits(h, w->into, w->have, h->status)) {
@@ -135,15 +159,18 @@ static struct track *remove_track(struct session *s, uint64_t serial) {
 	return t;
 }
 
-/* return_track puts a track whose data is incomplete back into the list. It returns 0 when the
- * session has died, and nothing would remove the track again. */
+/* return_track puts a track whose data is incomplete back into the list, in the order of serials. It
+ * returns 0 when the session has died, and nothing would remove the track again. */
 static int return_track(struct session *s, struct track *t) {
 	pthread_mutex_lock(&s->lock);
 	int dead = session_dead(s);
 	if (!dead) {
-		if (!(t->next = s->tracks))
+		struct track **at = &s->tracks;
+		while (*at && (*at)->serial < t->serial)
+			at = &(*at)->next;
+		if (!(t->next = *at))
 			s->tracks_end = &t->next;
-		s->tracks = t;
+		*at = t;
 	}
 	pthread_mutex_unlock(&s->lock);
 	return !dead;
@@ -255,6 +282,8 @@ static const char *header_error(struct session *s, const struct header *h) {
 
 int receive_one(struct session *s, int ms, int dispatch) {
 	size_t got;
+	if (s->corrupt)
+		return 0;
 	const unsigned char *p = ring_next(s->ring, HEADER, &got, ms);
 	if (!p)
 		return 0;

@@ -205,7 +205,7 @@ int32_t request_call(struct request *r, const struct layout *bulk, struct reply 
 	struct session *s = r->s;
 	int saved = errno;
 	*reply = (struct reply){.status = s->options.dead_status};
-	struct waiter w = {.call = next_call(s), .reply = reply, .into = into};
+	struct waiter w = {.call = next_call(s), .reply = reply, .into = into, .serial = r->serial, .implies = session_thread.implies, .implies_arg = session_thread.implies_arg};
 	put_header(r, FLAG_WANT_REPLY, w.call);
 	waiter_add(s, &w);
 	(void)write_message(r, bulk); /* it fails only when the session dies, which ends the wait */

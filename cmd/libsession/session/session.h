@@ -38,10 +38,15 @@ struct track {
 	struct layout into;
 	void (*done)(struct track *, int32_t status);
 	void *user;
+	const void *queue, *event; /* of the call; only a track_match reads them */
 	struct track *next; /* private to the session, as the fields below */
 	uint64_t have;      /* bytes of into that have arrived */
 	int32_t status;
 };
+
+/* Whether a message implies that the data of a track has arrived. It runs under the session's
+ * lock. */
+typedef int track_match(const struct track *, const void *arg);
 
 /* A received notice. Bulk that the handler does not receive is discarded. */
 struct notice {
@@ -93,6 +98,13 @@ int32_t session_wait_until(struct session *, int (*ready)(void *), void *arg);
 void session_wake(struct session *);
 /* True inside a handler of the calling thread. */
 int session_dispatching(void);
+/* Returns 0 when the data of all matching calls with lower serials has arrived. Otherwise ends the
+ * session and returns -1: after the message that implied the data, the program may free the
+ * memory to which data would still be written. For handlers. */
+int session_require_data(struct session *, uint64_t before, track_match *, const void *arg);
+/* Requires the same when a reply of success arrives for a call of this thread, for all of its calls
+ * until session_expect_data(NULL, NULL). */
+void session_expect_data(track_match *, const void *arg);
 
 /* Writes one line to the standard error, prefixed "outboard: ". */
 void session_log(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -49,6 +49,9 @@ struct waiter {
 	struct reply *reply;
 	const struct layout *into;
 	uint64_t have; /* bytes of into that have arrived, when the reply comes in several messages */
+	uint64_t serial;      /* of the call */
+	track_match *implies; /* the data that a reply of success implies; NULL: none */
+	const void *implies_arg;
 	int (*ready)(void *);
 	void *arg;
 	_Atomic uint32_t bell; /* futex word: changed to make the thread check again; DONE: the reply is complete */
@@ -91,11 +94,12 @@ struct session {
 	int leading;
 	int listener_leads;
 	struct waiter *waiters;
-	struct track *tracks, **tracks_end;
+	struct track *tracks, **tracks_end; /* by ascending serial */
 
 	/* Used by the leader only. */
 	struct waiter *leader;     /* NULL when the leader itself waits for no reply or condition */
 	uint64_t received;         /* serial of the last message */
+	int corrupt;               /* the worker has violated the protocol: nothing more is read */
 	struct deferred *deferred, **deferred_end;
 	size_t deferred_bytes;
 	_Atomic uint32_t has_deferred;
@@ -116,6 +120,8 @@ struct thread {
 	uint64_t serial;  /* of the last message that the thread sent */
 	uint64_t answered; /* of the last message for whose reply it waited */
 	int dispatching;  /* handlers on the thread's stack */
+	track_match *implies; /* by the replies to the thread's calls */
+	const void *implies_arg;
 };
 extern _Thread_local struct thread session_thread;
 /* Marks the session dead, once, logs the text (unless format is NULL) and wakes all waiters. Runs

@@ -10,6 +10,7 @@ enum { PIECE = 256 << 10 };
 static size_t min_size(uint64_t a, size_t b) { return a < b ? (size_t)a : b; }
 
 void stream_corrupt(struct session *s, const char *violation) {
+	s->corrupt = 1;
 	session_die(s, DEAD_LOST, "the session was ended: the worker sent %s", violation);
 }
 

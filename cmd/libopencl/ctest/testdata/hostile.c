@@ -6,6 +6,7 @@
  * answer can cause in the library or the program. */
 #include "calls.h"
 
+#include <semaphore.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,7 +25,7 @@ static const struct form forms[] = {
 
 static volatile size_t sink;
 static unsigned reached; /* code paths that the program reaches with an honest worker, a bit each */
-enum { SVM = 1 << 11, NO_SVM = 1 << 12, ALL_PLACES = NO_SVM - 1 };
+enum { SVM = 1 << 11, READ_ENDED = 1 << 12, NO_SVM = 1 << 13, ALL_PLACES = NO_SVM - 1 };
 static cl_platform_id platform;
 static cl_device_id device;
 static cl_context context;
@@ -237,6 +238,61 @@ static int has_no_svm(void) {
 		CL.clEnqueueSVMMap(queue, CL_TRUE, CL_MAP_READ, &byte, 1, 0, NULL, NULL) == CL_INVALID_OPERATION;
 }
 
+static sem_t called;
+
+static void CL_CALLBACK on_complete(cl_event event, cl_int status, void *user) {
+	(void)event;
+	*(cl_int *)user = status;
+	sem_post(&called);
+}
+
+static cl_int wait_for_callback(cl_event event) {
+	cl_int reported = 0, status;
+	sem_init(&called, 0, 0);
+	status = CL.clSetEventCallback(event, CL_COMPLETE, on_complete, &reported);
+	while (status == 0 && sem_wait(&called) != 0)
+		;
+	return status ? status : reported;
+}
+
+/* Frees the destination of a read when the read has ended by what the API says, and then exchanges
+ * more messages with the worker. */
+static void read_and_free(cl_mem buffer, int end) {
+	unsigned char *bytes = malloc(64), other[16];
+	cl_event read = NULL, later = NULL;
+	cl_int status = CL.clEnqueueReadBuffer(queue, buffer, CL_FALSE, 0, 64, bytes, 0, NULL, &read);
+	if (status == 0 && end == 1)
+		status = CL.clFinish(queue);
+	else if (status == 0 && end == 2)
+		status = CL.clEnqueueReadBuffer(queue, buffer, CL_TRUE, 64, sizeof other, other, 0, NULL, NULL);
+	else if (status == 0 && end == 3 && (status = CL.clEnqueueMarkerWithWaitList(queue, 0, NULL, &later)) == 0)
+		status = CL.clWaitForEvents(1, &later);
+	else if (status == 0 && end == 4)
+		status = wait_for_callback(read);
+	else if (status == 0)
+		status = CL.clWaitForEvents(1, &read);
+	if (status == 0) {
+		free(bytes);
+		bytes = malloc(64); /* of other use now */
+		if (bytes)
+			memset(bytes, 'p', 64);
+	}
+	int ended = status == 0;
+	for (int i = 0; i < 2; i++)
+		status = CL.clEnqueueReadBuffer(queue, buffer, CL_TRUE, 128, sizeof other, other, 0, NULL, NULL);
+	if (ended && status == 0)
+		reached |= READ_ENDED;
+	for (int i = 0; ended && bytes && i < 64; i++)
+		if (bytes[i] != 'p')
+			abort();
+	if (read)
+		CL.clReleaseEvent(read);
+	if (later)
+		CL.clReleaseEvent(later);
+	if (ended)
+		free(bytes); /* else the library may still write to it */
+}
+
 static void shared_memory(void) {
 	shared = CL.clSVMAlloc(context, CL_MEM_READ_WRITE, 100, 64);
 	unsigned char *p = CL.clSVMAlloc(context, CL_MEM_READ_WRITE, 300, 0);
@@ -293,6 +349,8 @@ static void run(void) {
 	cl_int status = 0;
 	reached |= !CL.clCreateProgramWithIL(context, NULL, 0, &status) && status == CL_INVALID_OPERATION ? 1024 : 0;
 	transfers(buffer);
+	for (int end = 0; end < 5; end++)
+		read_and_free(buffer, end);
 	images(buffer);
 	shared_memory();
 	programs(buffer);
