@@ -93,7 +93,7 @@ func (b *bench) functions(ctx context.Context) (err error) {
 		if !chosen.MatchString(a.what) {
 			continue
 		}
-		if err := b.besideFlood(ctx, addr, a.what, a.flood); err != nil {
+		if err := b.besideFlood(ctx, r.Node("harbour").PID(), addr, a.what, a.flood); err != nil {
 			return fmt.Errorf("beside an attack on %s: %w", a.what, err)
 		}
 	}
@@ -131,7 +131,7 @@ func (b *bench) deploy(ctx context.Context, node *rig.Node, tenant string) error
 }
 
 // besideFlood measures all victims alone and beside one attacker, in turn.
-func (b *bench) besideFlood(ctx context.Context, addr, what, flood string) error {
+func (b *bench) besideFlood(ctx context.Context, node int, addr, what, flood string) error {
 	type sample struct{ beside, alone [2][]float64 } // p50 and p99
 	samples := make([]sample, len(functionVictims))
 	for range b.Rounds(5, 2) {
@@ -143,7 +143,13 @@ func (b *bench) besideFlood(ctx context.Context, addr, what, flood string) error
 					return err
 				}
 			}
+			before := readWaits(node)
 			err := b.eachVictim(ctx, addr, func(i int, latencies []float64) {
+				if b.beside != "" {
+					after := readWaits(node)
+					printWaits(os.Stderr, fmt.Sprintf("%s, attacked %t, p50 %.0f us, p99 %.0f us", functionVictims[i].what, attacked, quantile(latencies, 0.5), quantile(latencies, 0.99)), before, after, len(latencies))
+					before = after
+				}
 				to := &samples[i].alone
 				if attacked {
 					to = &samples[i].beside
