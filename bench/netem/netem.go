@@ -126,6 +126,7 @@ func (l *direction) schedule(n int) time.Time {
 // get waits for the next segment and for its delivery time.
 func (l *direction) get(done <-chan struct{}) ([]byte, error) {
 	l.mu.Lock()
+	idle := len(l.queue) == 0
 	for len(l.queue) == 0 && l.err == nil {
 		l.changed.Wait()
 	}
@@ -138,8 +139,8 @@ func (l *direction) get(done <-chan struct{}) ([]byte, error) {
 	l.bytes -= len(p.data)
 	l.changed.Broadcast()
 	l.mu.Unlock()
-	l.timer.sleepUntil(p.due, done)
-	if l.late != nil {
+	slept := l.timer.sleepUntil(p.due, done)
+	if l.late != nil && (idle || slept) { // otherwise it waited for the deliveries before it
 		l.late.add(time.Since(p.due))
 	}
 	return p.data, nil
@@ -154,7 +155,22 @@ func (l *direction) end(err error) {
 	l.mu.Unlock()
 }
 
-// lateness counts deliveries and the sum of their delays beyond their due times.
+// Lateness counts deliveries, and sums their delays beyond their due times. A delivery that waits
+// for those before it does not count.
+type Lateness struct {
+	Count int64
+	Sum   time.Duration
+}
+
+// Since returns the lateness of the deliveries after those of before.
+func (l Lateness) Since(before Lateness) Lateness {
+	return Lateness{l.Count - before.Count, l.Sum - before.Sum}
+}
+
+// Mean returns the mean delay of a delivery, 0 if there was none.
+func (l Lateness) Mean() time.Duration { return l.Sum / time.Duration(max(1, l.Count)) }
+
+// lateness is a Lateness that grows.
 type lateness struct{ count, sum atomic.Int64 }
 
 func (l *lateness) add(d time.Duration) {
@@ -162,7 +178,7 @@ func (l *lateness) add(d time.Duration) {
 	l.sum.Add(int64(max(0, d)))
 }
 
-func (l *lateness) mean() time.Duration { return time.Duration(l.sum.Load() / max(1, l.count.Load())) }
+func (l *lateness) soFar() Lateness { return Lateness{l.count.Load(), time.Duration(l.sum.Load())} }
 
 func (e *emulated) Write(p []byte) (int, error) {
 	if err := e.out.put(p); err != nil {

@@ -7,7 +7,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // Options are the options of a Relay.
@@ -89,9 +88,9 @@ func (r *Relay) awaitRepair(ctx context.Context) error {
 // it.
 func (r *Relay) Bytes() (up, down int64) { return r.up.Load(), r.down.Load() }
 
-// Late returns the mean time by which deliveries missed their due times, in each direction: the
+// Late returns by how much deliveries of each direction have missed their due times so far: the
 // relay's processor had to wake up.
-func (r *Relay) Late() (up, down time.Duration) { return r.lateUp.mean(), r.lateDown.mean() }
+func (r *Relay) Late() (up, down Lateness) { return r.lateUp.soFar(), r.lateDown.soFar() }
 
 // Close ends all connections.
 func (r *Relay) Close() error {

@@ -153,7 +153,12 @@ func TestRelayCountsLateDeliveries(t *testing.T) {
 	r.lateUp.add(10 * time.Microsecond)
 	r.lateUp.add(30 * time.Microsecond)
 	r.lateDown.add(-time.Microsecond) // the clock was read before
-	if up, down := r.Late(); up != 20*time.Microsecond || down != 0 {
+	up, down := r.Late()
+	if up.Mean() != 20*time.Microsecond || down.Mean() != 0 {
 		t.Errorf("late by %v and %v", up, down)
+	}
+	r.lateUp.add(50 * time.Microsecond)
+	if later, _ := r.Late(); later.Since(up) != (Lateness{1, 50 * time.Microsecond}) {
+		t.Errorf("after %v late by %v", up, later)
 	}
 }

@@ -28,18 +28,18 @@ func (t *timer) init() {
 	t.stop = sync.OnceFunc(func() { _ = t.file.Close() })
 }
 
-// sleepUntil sleeps until due, or until done is closed and the timer is stopped. One goroutine at a
-// time may call it.
-func (t *timer) sleepUntil(due time.Time, done <-chan struct{}) {
+// sleepUntil sleeps until due, or until done is closed and the timer is stopped. It returns false if
+// due is over already. One goroutine at a time may call it.
+func (t *timer) sleepUntil(due time.Time, done <-chan struct{}) (slept bool) {
 	var expirations [8]byte
-	for {
+	for ; ; slept = true {
 		left := time.Until(due)
 		if left <= 0 {
-			return
+			return slept
 		}
 		select {
 		case <-done:
-			return
+			return slept
 		default:
 		}
 		if t.arm(left) != nil {

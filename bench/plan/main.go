@@ -45,7 +45,9 @@ type bench struct {
 	rig           *rig.Rig
 	constants     overhead.Constants
 	// rtt is the round-trip time of a link without emulated delay, which the constants assume.
-	rtt   time.Duration
+	rtt time.Duration
+	// base is the lateness of the emulation during calibration.
+	base  lateness
 	links []link
 	cases []*program
 	meter meter
@@ -61,7 +63,6 @@ func (b *bench) sections() []paired.Section {
 	return []paired.Section{
 		{Name: "calibrate", Run: b.calibrate, Setup: true},
 		{Name: "record", Run: b.record, Setup: true},
-		{Name: "links", Run: b.measureLinks, Setup: true},
 		{Name: "predictions", Run: b.predictions},
 		{Name: "replay", Run: func(ctx context.Context) error { return b.add(replay(ctx, b)) }},
 		{Name: "limits", Run: b.limits},
@@ -111,19 +112,22 @@ func (b *bench) add(row paired.Row, err error) error {
 // calibrate measures the constants over a link without emulated delay.
 func (b *bench) calibrate(ctx context.Context) error {
 	rounds := fmt.Sprint(b.Rounds(5, 2))
-	out, err := b.rig.Node(programNode).Output(ctx, "calibrate", "--rounds", rounds, "-o", "json")
-	if err != nil {
+	var out string
+	if err := b.lateDuring(&b.base, func() (err error) {
+		out, err = b.rig.Node(programNode).Output(ctx, "calibrate", "--rounds", rounds, "-o", "json")
+		return err
+	}); err != nil {
 		return err
 	}
 	var c struct {
 		Constants overhead.Constants
 		RTT       time.Duration `json:"rtt_ns"`
 	}
-	err = json.Unmarshal([]byte(out), &c)
+	err := json.Unmarshal([]byte(out), &c)
 	b.constants, b.rtt = c.Constants, c.RTT
 	// The emulation accepts a connection at once: on a network that is a round trip.
 	b.constants.StartUpTrips--
-	fmt.Fprintf(os.Stderr, "  %s\n", out)
+	fmt.Fprintf(os.Stderr, "  %s\n  deliveries late by %v\n", out, b.base.total())
 	return err
 }
 

@@ -16,6 +16,7 @@ type result struct {
 	program *program
 	link    *link
 	walls   []float64 // measured, in seconds
+	late    lateness  // during these runs
 	// local and remote are predicted from the local and from the remote trace.
 	local, remote overhead.Prediction
 }
@@ -53,11 +54,19 @@ func (r *result) settled() bool {
 // take hours on a busy machine.
 const repeatLimit = 40 * time.Second
 
-// measureProgram predicts a program over all links, then runs it over them in turn.
+// measureProgram runs a program over all links in turn, then predicts it over these links as they
+// were.
 func (b *bench) measureProgram(ctx context.Context, p *program) ([]*result, error) {
-	var links []overhead.Link
+	var results []*result
 	for i := range b.links {
-		links = append(links, b.links[i].measured)
+		results = append(results, &result{program: p, link: &b.links[i]})
+	}
+	if err := b.runAll(ctx, p, results); err != nil {
+		return nil, err
+	}
+	var links []overhead.Link
+	for _, r := range results {
+		links = append(links, emulated(b, r.link.nominal, &r.late))
 	}
 	local, err := overhead.Predict(opener(p.local), links, b.options())
 	if err != nil {
@@ -67,15 +76,9 @@ func (b *bench) measureProgram(ctx context.Context, p *program) ([]*result, erro
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.Name, err)
 	}
-	var results []*result
-	for i := range b.links {
-		results = append(results, &result{program: p, link: &b.links[i], local: local[i], remote: remote[i]})
-	}
-	if err := b.runAll(ctx, p, results); err != nil {
-		return nil, err
-	}
-	for _, r := range results {
-		fmt.Fprintf(os.Stderr, "  %-24s %-24s measured %8.3f s, from remote %8.3f (%+5.1f %%), from local %8.3f (%+5.1f %%) [%.3f..%.3f]\n", p.Name, r.link, r.wall(),
+	for i, r := range results {
+		r.local, r.remote = local[i], remote[i]
+		fmt.Fprintf(os.Stderr, "  %-24s %-24s late by %3.0f us, measured %8.3f s, from remote %8.3f (%+5.1f %%), from local %8.3f (%+5.1f %%) [%.3f..%.3f]\n", p.Name, r.link, r.late.total().Seconds()*1e6, r.wall(),
 			r.remote.Wall.Seconds(), 100*r.error(&r.remote), r.local.Wall.Seconds(), 100*r.error(&r.local), r.local.Low.Seconds(), r.local.High.Seconds())
 	}
 	return results, nil
@@ -100,7 +103,11 @@ func (b *bench) runAll(ctx context.Context, p *program, results []*result) error
 				continue
 			}
 			node.SetLink(r.link.nominal)
-			run, err := b.runOnce(ctx, p, b.over())
+			var run suite.Result
+			err := b.lateDuring(&r.late, func() (err error) {
+				run, err = b.runOnce(ctx, p, b.over())
+				return err
+			})
 			if err != nil {
 				return fmt.Errorf("%s over %s: %w", p.Name, r.link, err)
 			}

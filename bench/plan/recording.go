@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +26,7 @@ func (b *bench) recording(ctx context.Context) error {
 			"on a local device":  {suite.Local, b.start("--local", "--no-trace", "--trace", file)},
 		} {
 			var times [2][]float64
-			for range b.Rounds(4, 2) {
+			for range b.Rounds(6, 2) {
 				for i, way := range ways {
 					t, err := b.processorTime(ctx, p, way)
 					if err != nil {
@@ -36,8 +35,7 @@ func (b *bench) recording(ctx context.Context) error {
 					times[i] = append(times[i], t.Seconds())
 				}
 			}
-			// Caches emptied by other work only make a run longer.
-			with, without := slices.Min(times[1]), slices.Min(times[0])
+			with, without := paired.Median(times[1]), paired.Median(times[0])
 			ratio := with / without
 			fmt.Fprintf(os.Stderr, "  %-24s recorded %s: %.3f s of processor time, %.3f without\n", p.Name, name, with, without)
 			ratios[name] = append(ratios[name], 100*(ratio-1))

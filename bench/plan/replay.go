@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard/bench/paired"
+	"github.com/outboard-run/outboard/bench/suite"
 	"github.com/outboard-run/outboard/internal/accel/overhead"
 )
 
@@ -41,11 +42,15 @@ const replayed = 7
 func replayOver(ctx context.Context, b *bench, p *program, l *link) (float64, error) {
 	b.rig.Node(deviceNode).SetLink(l.nominal)
 	file := filepath.Join(b.Dir, p.short()+".replay")
-	run, err := b.runOnce(ctx, p, b.over("--no-trace", "--trace", file))
-	if err != nil {
+	var late lateness
+	var run suite.Result
+	if err := b.lateDuring(&late, func() (err error) {
+		run, err = b.runOnce(ctx, p, b.over("--no-trace", "--trace", file))
+		return err
+	}); err != nil {
 		return 0, err
 	}
-	predicted, err := overhead.Predict(opener(file), []overhead.Link{l.measured}, b.options())
+	predicted, err := overhead.Predict(opener(file), []overhead.Link{emulated(b, l.nominal, &late)}, b.options())
 	if err != nil {
 		return 0, err
 	}

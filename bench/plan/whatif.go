@@ -17,23 +17,27 @@ import (
 // whatIf runs programs whose driver library has an optimisation switched off (OUTBOARD_WITHOUT),
 // and compares their times with the prediction.
 func (b *bench) whatIf(ctx context.Context) error {
-	const rtt = 200 * time.Microsecond
-	b.rig.Node(deviceNode).SetLink(netem.Link{RTT: rtt})
+	link := netem.Link{RTT: 200 * time.Microsecond}
+	b.rig.Node(deviceNode).SetLink(link)
 	for _, off := range []struct {
 		name string
 		what overhead.WhatIf
 	}{{"async", overhead.WhatIf{NoAsync: true}}, {"shadow", overhead.WhatIf{NoShadow: true}}, {"locality", overhead.WhatIf{NoLocality: true}}} {
 		var errs []float64
 		for _, p := range b.cases {
+			var late lateness
+			var wall time.Duration
+			if err := b.lateDuring(&late, func() (err error) {
+				wall, err = b.shortest(ctx, p, without(b.over(), off.name), 1)
+				return err
+			}); err != nil {
+				return fmt.Errorf("%s without %s: %w", p.Name, off.name, err)
+			}
 			o := b.options()
 			o.WhatIf = off.what
-			predicted, err := overhead.Predict(opener(p.remote), []overhead.Link{{RTT: rtt + b.rtt}}, o)
+			predicted, err := overhead.Predict(opener(p.remote), []overhead.Link{emulated(b, link, &late)}, o)
 			if err != nil {
 				return err
-			}
-			wall, err := b.shortest(ctx, p, without(b.over(), off.name), 1)
-			if err != nil {
-				return fmt.Errorf("%s without %s: %w", p.Name, off.name, err)
 			}
 			e := predicted[0].Wall.Seconds()/wall.Seconds() - 1
 			errs = append(errs, 100*math.Abs(e))

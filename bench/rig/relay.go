@@ -53,6 +53,10 @@ func (n *Node) CutLink(down bool) { n.relay.Cut(down) }
 // through its Link so far, and the number of bytes that they received.
 func (n *Node) LinkBytes() (up, down int64) { return n.relay.Bytes() }
 
+// LinkLate returns by how much the emulation of the node's Link has delayed deliveries beyond their
+// due times so far, in each direction.
+func (n *Node) LinkLate() (up, down netem.Lateness) { return n.relay.Late() }
+
 // inNamespace calls f, which must not start goroutines that open sockets, on a thread in a
 // network namespace. A socket stays in the namespace in which it was opened.
 func inNamespace(name string, f func() error) error {
