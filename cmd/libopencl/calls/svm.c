@@ -318,10 +318,11 @@ cl_int ob_clEnqueueSVMMigrateMem(cl_command_queue queue, cl_uint num, const void
 
 /* ---- kernels */
 
-/* Sends the allocations that the kernel reaches through pointers that are not arguments. */
+/* Sends the allocations that the kernel reaches through pointers that are not arguments; a count of
+ * 0 is an empty list. */
 static int32_t send_pointers(cl_kernel k, void *const *pointers, size_t count) {
 	cl_context context = k->program->context;
-	uint64_t *ids = malloc(count * sizeof *ids);
+	uint64_t *ids = malloc((count + 1) * sizeof *ids);
 	int32_t status = ids ? 0 : CL_OUT_OF_HOST_MEMORY;
 	for (size_t i = 0, offset; status == 0 && i < count; i++) {
 		cl_mem m = svm_find(context, pointers[i], 1, &offset);
@@ -331,7 +332,8 @@ static int32_t send_pointers(cl_kernel k, void *const *pointers, size_t count) {
 			object_drop(m);
 	}
 	for (uint32_t i = 0; status == 0 && i < k->on_count; i++)
-		status = send_clSetKernelExecInfo(k->on[i].link->session, NULL, k->o.id, CL_KERNEL_EXEC_INFO_SVM_PTRS, ids, count);
+		if (device_has_svm(k->on[i].link->device))
+			status = send_clSetKernelExecInfo(k->on[i].link->session, NULL, k->o.id, CL_KERNEL_EXEC_INFO_SVM_PTRS, ids, count);
 	free(ids);
 	return status;
 }
@@ -339,11 +341,11 @@ static int32_t send_pointers(cl_kernel k, void *const *pointers, size_t count) {
 cl_int ob_clSetKernelExecInfo(cl_kernel k, cl_kernel_exec_info name, size_t size, const void *value) {
 	if (!context_has_svm(k->program->context))
 		return CL_INVALID_OPERATION;
-	if (!value)
+	if (!value && (name != CL_KERNEL_EXEC_INFO_SVM_PTRS || size != 0))
 		return CL_INVALID_VALUE;
 	switch (name) {
 	case CL_KERNEL_EXEC_INFO_SVM_PTRS:
-		if (size == 0 || size % sizeof(void *) != 0)
+		if ((size == 0 && value) || size % sizeof(void *) != 0)
 			return CL_INVALID_VALUE;
 		return send_pointers(k, value, size / sizeof(void *));
 	case CL_KERNEL_EXEC_INFO_SVM_FINE_GRAIN_SYSTEM: /* no device has that */

@@ -160,14 +160,15 @@ func (s *sharedMemory) setKernelArg(c *call, kernel uintptr, a *argsClSetKernelA
 }
 
 // setExecInfo passes the allocations that a kernel reaches through pointers that are not arguments.
+// An empty list has no address.
 func (s *sharedMemory) setExecInfo(c *call, a *argsClSetKernelExecInfo) int32 {
 	kernel := c.handle(kindKernel, a.Kernel)
-	if a.ParamName != clKernelExecInfoSVMPtrs || len(a.Objects) == 0 {
+	if a.ParamName != clKernelExecInfoSVMPtrs {
 		c.fail(clInvalidValue)
 	}
-	addresses := make([]uint64, len(a.Objects))
-	for i, id := range a.Objects {
-		addresses[i] = uint64(s.pointer(c, id, 0))
+	var addresses []uint64
+	for _, id := range a.Objects {
+		addresses = append(addresses, uint64(s.pointer(c, id, 0)))
 	}
 	return s.caller.invoke(c, fnClSetKernelExecInfo, kernel, uintptr(a.ParamName), uintptr(8*len(addresses)), c.words(addresses))
 }

@@ -173,9 +173,6 @@ func TestSharedMemoryRefuses(t *testing.T) {
 		"info of a buffer": func() {
 			c.send(opClSetKernelExecInfo, &argsClSetKernelExecInfo{Kernel: kernel, ParamName: clKernelExecInfoSVMPtrs, Objects: []uint64{plain}})
 		},
-		"info without any": func() {
-			c.send(opClSetKernelExecInfo, &argsClSetKernelExecInfo{Kernel: kernel, ParamName: clKernelExecInfoSVMPtrs})
-		},
 		"another info": func() {
 			c.send(opClSetKernelExecInfo, &argsClSetKernelExecInfo{Kernel: kernel, ParamName: 1, Objects: []uint64{id}})
 		},
@@ -186,6 +183,8 @@ func TestSharedMemoryRefuses(t *testing.T) {
 	}
 	c.setShared(kernel, 0, id, 100) // the end
 	c.setShared(kernel, 1, 0, 0)    // NULL
+	c.send(opClSetKernelExecInfo, &argsClSetKernelExecInfo{Kernel: kernel, ParamName: clKernelExecInfoSVMPtrs, Objects: []uint64{id}})
+	c.send(opClSetKernelExecInfo, &argsClSetKernelExecInfo{Kernel: kernel, ParamName: clKernelExecInfoSVMPtrs}) // no longer
 	c.free(id)
 	if all := c.failures(); len(all) != 0 {
 		t.Errorf("failures %v", all)

@@ -134,6 +134,7 @@ static void kernel_calls(cl_kernel kernel, cl_mem buffer) {
 	CL.clSetKernelArgSVMPointer(kernel, 0, NULL);
 	CL.clSetKernelArgSVMPointer(kernel, 0, shared);
 	CL.clSetKernelExecInfo(kernel, CL_KERNEL_EXEC_INFO_SVM_PTRS, sizeof shared, &shared);
+	CL.clSetKernelExecInfo(kernel, CL_KERNEL_EXEC_INFO_SVM_PTRS, 0, NULL);
 	size_t global[3] = {64, 2, 2}, local[3] = {8, 1, 1}, sub = 0;
 	cl_event event = NULL;
 	CL.clEnqueueNDRangeKernel(queue, kernel, 3, global, global, local, 0, NULL, NULL);

@@ -109,6 +109,7 @@ static void pointers(void) {
 	clt_say("sum", "%d", *sum);
 	CHECK(*sum == want);
 	unmap(sum);
+	clt_code(clSetKernelExecInfo(kernel, CL_KERNEL_EXEC_INFO_SVM_PTRS, 0, NULL), "an empty list");
 	map(parts[0], CL_MAP_READ, 20 * sizeof **parts);
 	CHECK(parts[0][0].value == -want && parts[0][1].next == &parts[2][0]);
 	unmap(parts[0]);
