@@ -204,7 +204,9 @@ FUZZ_PEERS = internal/fabric/framed:FuzzRelay internal/shm:FuzzHostilePeer inter
 	internal/accel/borrow:FuzzHandshake internal/calls:FuzzRequests internal/fabric/shared:FuzzDescriptors internal/fabric/shared:FuzzScribble \
 	internal/fabric/remote:FuzzHostileCaller internal/gateway:FuzzPlainHead internal/gateway:FuzzRequest internal/gateway:FuzzEnvelope \
 	internal/model/worker:FuzzFrames internal/train/collective:FuzzHostilePeer internal/train/ranks:FuzzLetters internal/train/ranks:FuzzRequests \
-	internal/train/job:FuzzMessage internal/train/data:FuzzDecode
+	internal/train/job:FuzzMessage internal/train/data:FuzzDecode internal/accel/compute:FuzzPeer internal/accel/bridge:FuzzOpening \
+	internal/fabric/remote:FuzzHostileCallee internal/ipc:FuzzReceive internal/pool/guard:FuzzDeliver internal/pool/guard:FuzzRelay \
+	internal/pool/state:FuzzTenantView internal/node:FuzzSessionRequest internal/node:FuzzPeek
 fuzz-peers:
 	@for target in $(FUZZ_PEERS); do \
 		$(GO) test ./$${target%%:*} -run '^$$' -fuzz "$${target##*:}\$$" -fuzztime $(FUZZ_TIME) || exit 1; \
