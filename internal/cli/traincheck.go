@@ -64,16 +64,14 @@ func (j *jobFile) askedLine(ctx context.Context) (trainPlanLine, error) {
 	}
 	line := trainPlanLine{Name: "as asked: " + name}
 	best, err := planAsked(ctx, &asked)
-	if err != nil {
-		line.Unknown = err.Error()
-		return line, nil
+	if line.Plan = &best; err != nil {
+		line.Plan, line.Unknown = nil, err.Error()
 	}
-	line.Plan = &best
-	return line, nil
+	return line, ctx.Err()
 }
 
-// planAsked returns the fastest plan with the degrees of a job. A plan that exists only because
-// layers were not merged counts, too.
+// planAsked returns the fastest plan with the degrees of a job. If layers had to be merged it never
+// returns ErrNoPlan, since a merged layer may need more memory than each of its parts.
 func planAsked(ctx context.Context, asked *training.Job) (training.Plan, error) {
 	if err := asked.Check(); err != nil {
 		return training.Plan{}, err
@@ -88,7 +86,7 @@ func planAsked(ctx context.Context, asked *training.Job) (training.Plan, error) 
 	}
 	best, err := merged.Best(ctx, training.Objective{})
 	if errors.Is(err, training.ErrNoPlan) {
-		return best, training.ErrUndecided // A merged layer may need more memory than each of its parts.
+		return best, training.ErrUndecided
 	}
 	return best, err
 }

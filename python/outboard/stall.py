@@ -2,7 +2,8 @@
 
 A rank that has made a call of the back end, or saved a tensor that may be moved, and has done
 neither for OUTBOARD_STALL seconds (300 unless it is set; 0: never), writes the stacks of all its
-threads to its standard error. It does so once until the rank makes progress again.
+threads to its standard error. It does so once until the rank makes progress again. A timer that the
+program has set by faulthandler.dump_traceback_later is replaced.
 """
 
 import faulthandler
@@ -35,14 +36,14 @@ def _watch(seconds):
         pause.wait(seconds / ticks)
         if progress != seen:
             seen, idle = progress, 0
-            faulthandler.dump_traceback_later(seconds, file=sys.stderr)
+            faulthandler.dump_traceback_later(seconds, file=sys.__stderr__)
         elif seen:
             idle += 1
             if idle == ticks + 1:
                 print(
                     f"outboard: this rank has ended no call of torch.distributed and saved no tensor for {seconds:g} s; the stacks of its threads "
                     f"are above. Ranks that wait for it say the same. {VARIABLE} sets the seconds, 0 turns this off.",
-                    file=sys.stderr, flush=True,
+                    file=sys.__stderr__, flush=True,
                 )
 
 
@@ -63,5 +64,5 @@ def start_by_environment():
         print(f"outboard: {VARIABLE}={text!r}: want seconds, or 0; it is {_SECONDS:g}", file=sys.stderr)
         seconds = _SECONDS
     _started = True
-    if seconds:
+    if seconds and sys.__stderr__ is not None:
         threading.Thread(target=_watch, args=(seconds,), daemon=True, name="outboard-stall").start()

@@ -29,9 +29,9 @@ const (
 	// announcement is the object with the names that a collection deletes now: none between batches
 	// and after the end.
 	announcement = "collecting"
-	// A batch is announced, checked and deleted within batchLimit. After announceLimit an
-	// announcement is that of an interrupted collection: its requests are refused by then, since
-	// signatures are valid for 15 minutes.
+	// batchSize is the number of objects that are announced together, and then checked and deleted
+	// within batchLimit. After announceLimit an announcement is that of an interrupted collection:
+	// its requests are refused by then, since signatures are valid for 15 minutes.
 	batchSize     = 200
 	batchLimit    = 5 * time.Minute
 	announceLimit = 30 * time.Minute

@@ -155,15 +155,6 @@ func (b *Bucket) Get(ctx context.Context, name string, limit int64) ([]byte, err
 	return r.content, err
 }
 
-// Has reports whether there is an object.
-func (b *Bucket) Has(ctx context.Context, name string) (bool, error) {
-	_, err := b.request(ctx, call{method: http.MethodHead, name: name})
-	if outboard.KindOf(err) == outboard.NotFound {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // Delete removes an object; a missing object is no error.
 func (b *Bucket) Delete(ctx context.Context, name string) error {
 	_, err := b.request(ctx, call{method: http.MethodDelete, name: name})
