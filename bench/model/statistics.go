@@ -106,6 +106,33 @@ func processorTime(pid int) time.Duration {
 	return total
 }
 
+// idlePeriod is how long a process must have used next to no processor time to count as idle. The
+// threads of llama-server spin for up to some 200 ms after their last token.
+const idlePeriod = 300 * time.Millisecond
+
+// awaitIdle waits until processes and their descendants are idle, so that what one of them still
+// does does not slow down the measurement of another one.
+func awaitIdle(ctx context.Context, pids ...int) error {
+	used := func() (sum time.Duration) {
+		for _, pid := range pids {
+			sum += processorTime(pid)
+		}
+		return sum
+	}
+	for before := used(); ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(idlePeriod):
+		}
+		now := used()
+		if now-before <= 2*clockTick {
+			return nil
+		}
+		before = now
+	}
+}
+
 // residentMemory returns the private memory of a process in MiB.
 func residentMemory(pid int) float64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

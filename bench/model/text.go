@@ -143,6 +143,9 @@ func (b *bench) llamaServer(ctx context.Context) error {
 				url         string
 				rate, times *[]float64
 			}{{p.urls[0], &ours, &ourTimes}, {peer.url, &theirs, &theirTimes}} {
+				if err := awaitIdle(ctx, p.Node(nodeNames[0]).PID(), peer.cmd.Process.Pid); err != nil {
+					return err
+				}
 				rate, between, err := streams(ctx, way.url, n, tokens, uint64(n*100+round))
 				if err != nil {
 					return err

@@ -47,6 +47,7 @@ func OpenResuming(ctx context.Context, open Opener) (*Resuming, error) {
 func (m *Resuming) Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
 	var total engine.Usage
 	prompt := len(g.Prompt)
+	g.Prompt = slices.Clip(g.Prompt) // the caller's array stays as it is
 	current, own := m.openSoonest(ctx, g.Prompt)
 	defer func() { own() }()
 	var lost []outboard.NodeID
@@ -55,7 +56,7 @@ func (m *Resuming) Generate(ctx context.Context, g engine.Generation, emit func(
 		var refused error
 		finished := false
 		usage, err := current.Generate(ctx, g, func(t engine.Token) error {
-			g.Prompt = append(slices.Clip(g.Prompt), t.ID)
+			g.Prompt = append(g.Prompt, t.ID)
 			finished = t.Last != ""
 			refused = emit(t)
 			return refused
