@@ -25,18 +25,19 @@ func newDataCollectCommand(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "collect s3://BUCKET/PREFIX", Aliases: []string{"gc"},
 		Short: "Delete what the pool does not need from its bucket",
-		Long: `Delete what the pool does not need from its bucket: chunks that are in no dataset and in no
-checkpoint of the pool's jobs, and what ended jobs have left of sums of gradients. The bucket is named
-as in ` + "`outboard up --objects`" + `, with the same AWS_... variables.
+		Long: `Delete what the pool does not need from its bucket: chunks that are in no dataset and in
+no checkpoint of the pool's jobs, and what ended jobs have left of sums of gradients. The bucket is
+named as in ` + "`outboard up --objects`" + `, with the same AWS_... variables.
 
 Only objects older than --older-than are deleted, by the clock of the bucket's server. Nodes may
-write datasets and checkpoints at the same time: they write a chunk again that is older than half of
-the least age. All nodes that use the bucket must be of this release, and of this pool: what another
-pool keeps below the same prefix would be deleted. If a dataset or a checkpoint can't be read, nothing
-is deleted.`,
+write datasets and checkpoints at the same time: they write a chunk again that is older than half
+of the least age. All nodes that use the bucket must be of this release, and of this pool: what
+another pool keeps below the same prefix would be deleted. If a dataset or a checkpoint can't be
+read, nothing is deleted.`,
 		Example: `  outboard datasets collect s3://models/team-a --dry-run
   outboard datasets collect 's3://models/team-a?endpoint=https://s3.example.com&region=eu' --older-than 336h`,
-		Args: oneArg("name the bucket: outboard datasets collect s3://BUCKET/PREFIX"),
+		Args:              oneArg("name the bucket: outboard datasets collect s3://BUCKET/PREFIX"),
+		ValidArgsFunction: cobra.FixedCompletions([]cobra.Completion{"s3://"}, cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runDataCollect(cmd.Context(), env, opts, args[0])
 		},

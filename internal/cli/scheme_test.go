@@ -18,7 +18,7 @@ var (
 	// topVerbs are the verbs that are frequent enough to stand alone; the others stand below a noun.
 	topVerbs = []string{"calibrate", "chat", "deploy", "down", "infer", "invoke", "logs", "network", "new", "plan", "publish", "run", "status", "token", "trace", "train", "up", "upgrade", "version", "config"}
 	// verbs are those below a noun. One verb means the same below every noun.
-	verbs = []string{"add", "apply", "cancel", "check", "create", "export", "kill", "pull", "push", "remove", "resume", "revoke", "rollback", "rollout", "show", "start", "train"}
+	verbs = []string{"add", "apply", "cancel", "check", "collect", "create", "export", "kill", "pull", "push", "remove", "resume", "revoke", "rollback", "rollout", "show", "start", "train"}
 	// placeholder is an argument in a usage line.
 	placeholder = regexp.MustCompile(`\b[A-Z]{2,}`)
 )
