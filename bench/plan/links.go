@@ -36,7 +36,8 @@ func (b *bench) lateDuring(l *lateness, run func() error) error {
 	return err
 }
 
-// The relative standard deviations of the mean round trip and of the rate of an emulated link.
+// emulationSpread is the relative standard deviation of the mean round trip of an emulated link, and
+// of its rate.
 const emulationSpread = 0.01
 
 // emulated returns the network that the emulation of a link was during runs: its round trip, and the

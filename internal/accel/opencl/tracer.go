@@ -149,7 +149,7 @@ func (r *tracer) rest() error {
 // flush sends the entries. The last message says that it is the last one.
 func (r *tracer) flush(last bool) error {
 	r.mu.Lock()
-	parts := append(r.full, r.entries)
+	parts := slices.Concat(r.full, [][]byte{r.entries})
 	r.full, r.entries, r.serial, r.received = nil, nil, 0, 0
 	r.mu.Unlock()
 	for i, part := range parts {
