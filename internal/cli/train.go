@@ -40,7 +40,8 @@ the script travels with the job. A node runs ranks only if its operator allows i
 (` + "`outboard up --jobs confined`" + `). When a node is lost the ranks start again on the devices that
 are there. Interrupting the command ends the job; --detach leaves it running.
 
-A job can also be described in a file (docs/training.md): ` + "`outboard train JOB.yaml`" + `.
+A job can also be described in a file (docs/training.md): ` + "`outboard train JOB.yaml`" + `. If the
+file has a plan, a job whose stages have no room is refused before devices are leased.
 
 The ranks sum their gradients by the back end "outboard", a Python package that comes with this
 program: their tensors lie in shared memory and are reduced outside of Python. Ranks that disagree

@@ -29,7 +29,7 @@ func (j *jobFile) askedPlan() (asked training.Job, name string, err error) {
 }
 
 // checkPlan plans the job with the degrees that its file asks for, and returns an error if the plan
-// is malformed or no stage of it has room: before a device is leased.
+// is malformed or its stages have no room: before a device is leased.
 func (j *jobFile) checkPlan(ctx context.Context, env *Env, path string) error {
 	if j.Plan == nil {
 		return nil
@@ -48,10 +48,12 @@ func (j *jobFile) checkPlan(ctx context.Context, env *Env, path string) error {
 		return nil
 	case errors.Is(err, training.ErrNoPlan):
 		return outboard.Errorf(outboard.Exhausted, "plan the job for "+name, "%w; %s", err, j.fits(ctx))
+	case ctx.Err() != nil:
+		return ctx.Err()
 	case err != nil:
 		return usage("%s: plan: %w", path, err)
 	}
-	printSafe(env.Stderr, "outboard: plan for %s: %s; `outboard plan train %s` has the alternatives\n", name, planText(&best), path)
+	printSafe(env.Stderr, "outboard: the plan has %s; `outboard plan train %s` has the alternatives\n", planText(&best), path)
 	return nil
 }
 
@@ -95,15 +97,18 @@ func planAsked(ctx context.Context, asked *training.Job) (training.Plan, error) 
 func (j *jobFile) fits(ctx context.Context) string {
 	free := *j.Plan
 	best, err := planAsked(ctx, &free)
-	if err != nil {
+	switch {
+	case errors.Is(err, training.ErrNoPlan):
 		return "no other degrees fit either"
+	case err != nil:
+		return "whether other degrees fit is not known"
 	}
-	return fmt.Sprintf("what would fit: %s, on %d rank(s)", planText(&best), len(best.Stages)*best.Replicas*max(best.Tensor, 1))
+	return fmt.Sprintf("what would fit: %d rank(s) in %s", len(best.Stages)*best.Replicas*max(best.Tensor, 1), planText(&best))
 }
 
 // planText describes the degrees, the time of a step and the memory of a plan.
 func planText(p *training.Plan) string {
 	d := parallelDegrees{Stages: len(p.Stages), Replicas: p.Replicas, Tensor: max(p.Tensor, 1)}
-	return fmt.Sprintf("%v with micro-batches of %d take %s for a step and at most %v of a device",
+	return fmt.Sprintf("%v, with micro-batches of %d: %s for a step, at most %v of a device's memory",
 		&d, p.MicroBatch, secondsText(p.Scheduled), outboard.Bytes(slices.Max(p.Memory)))
 }

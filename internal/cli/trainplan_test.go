@@ -177,7 +177,7 @@ func TestTrainChecksThePlan(t *testing.T) {
 			t.Errorf("%s: status %d, %s%s, want %q", name, status, out, errs, c.want)
 		}
 	}
-	if _, _, errs := runTrainJob(t, "ranks: 2\nparallel: {replicas: 2}"+planFile); !strings.Contains(errs, "plan for 1 stage(s), 2 replica(s), tensor 1: ") {
+	if _, _, errs := runTrainJob(t, "ranks: 2\nparallel: {replicas: 2}"+planFile); !strings.Contains(errs, "the plan has 1 stage(s), 2 replica(s), tensor 1, with") {
 		t.Errorf("a job that fits: %s", errs)
 	}
 	_, _, refused := runTrainJob(t, "ranks: 2\nparallel: {replicas: 2}"+tight)
