@@ -89,7 +89,7 @@ func (s *breakerStep) admit(x *Exchange, b *breaker, what any) error {
 	if !ok {
 		return s.refusal
 	}
-	x.held = append(x.held, acquisition{owner: s, state: what, round: round})
+	x.acquisitions = append(x.acquisitions, acquisition{owner: s, state: what, round: round})
 	return nil
 }
 

@@ -139,9 +139,9 @@ func variableNames(response bool) []string {
 // compiler compiles the expressions of one policy at a time.
 type compiler struct {
 	reader
-	inputs  *inputs
-	envs    environments // for expressions on calls
-	answers environments // for expressions on responses
+	inputs       *inputs
+	currentEnvs  environments // for expressions on calls; inResponse exchanges it with responseEnvs
+	responseEnvs environments // for expressions on responses
 
 	applies  *selector // selects the policy's calls
 	selected []int     // the request types of the policy's calls
@@ -190,7 +190,7 @@ func (c *compiler) compile(n *yaml.Node, want expectedType) (*expression, error)
 
 // reads reports whether the expression reads the request.
 func (c *compiler) reads(n *yaml.Node) (bool, error) {
-	env, err := c.envs.of(0)
+	env, err := c.currentEnvs.of(0)
 	if err != nil {
 		return false, err
 	}
@@ -210,7 +210,7 @@ func (c *compiler) reads(n *yaml.Node) (bool, error) {
 
 // selects adds the fields of a request type that an expression reads to the policy's selections.
 func (c *compiler) selects(n *yaml.Node, input int) error {
-	env, err := c.envs.of(input)
+	env, err := c.currentEnvs.of(input)
 	if err != nil {
 		return err
 	}
@@ -228,7 +228,7 @@ func (c *compiler) selects(n *yaml.Node, input int) error {
 
 // literal returns the value of an expression that is a literal, and nil for other expressions.
 func (c *compiler) literal(n *yaml.Node) (ref.Val, error) {
-	env, err := c.envs.of(0)
+	env, err := c.currentEnvs.of(0)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +243,7 @@ func (c *compiler) literal(n *yaml.Node) (ref.Val, error) {
 }
 
 func (c *compiler) program(n *yaml.Node, input int, want expectedType) (cel.Program, error) {
-	env, err := c.envs.of(input)
+	env, err := c.currentEnvs.of(input)
 	if err != nil {
 		return nil, err
 	}
@@ -340,7 +340,7 @@ func offset(text string, e *common.Error) int {
 func (c *compiler) explain(e *common.Error, input int, tree *cel.Ast) string {
 	message := strings.ReplaceAll(e.Message, " (in container '')", "")
 	if m := regexp.MustCompile(`^undeclared reference to '\.?([^']*)'$`).FindStringSubmatch(message); m != nil {
-		return fmt.Sprintf("nothing is called %q here: %s", m[1], spell.Hint(m[1], variableNames(c.envs.response)))
+		return fmt.Sprintf("nothing is called %q here: %s", m[1], spell.Hint(m[1], variableNames(c.currentEnvs.response)))
 	}
 	if m := regexp.MustCompile(`^undefined field '([^']*)'$`).FindStringSubmatch(message); m != nil {
 		return c.noField(m[1], input, tree, e.ExprID)
@@ -358,7 +358,7 @@ func (c *compiler) noOverload(function, got string) string {
 		name = symbol
 	}
 	var takes []string
-	if env := c.envs.made[0]; env != nil && env.Functions()[function] != nil {
+	if env := c.currentEnvs.made[0]; env != nil && env.Functions()[function] != nil {
 		for _, o := range env.Functions()[function].OverloadDecls() {
 			takes = append(takes, signature(o.ArgTypes()))
 		}

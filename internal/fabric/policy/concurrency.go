@@ -58,7 +58,7 @@ func (s *concurrencyStep) admit(x *Exchange, count *inFlightCalls, e *entry[inFl
 	if !count.admit(s.limit) {
 		return s.err
 	}
-	x.held = append(x.held, acquisition{owner: s, state: e})
+	x.acquisitions = append(x.acquisitions, acquisition{owner: s, state: e})
 	return nil
 }
 

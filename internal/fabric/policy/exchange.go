@@ -41,14 +41,14 @@ type Exchange struct {
 	// Plan is the result of Begin.
 	Plan Plan
 
-	chain   *Chain
-	owned   *ownedHead // holds Head once that was changed; before, memory for it or nil
-	changed bool       // the request differs from the received request
-	answers []*rewriteStep
-	payload memo[[]byte]
-	request memo[protoreflect.Message]
-	vars    variables
-	held    []acquisition
+	chain         *Chain
+	owned         *ownedHead // holds Head once that was changed; before, memory for it or nil
+	changed       bool       // the request differs from the received request
+	responseSteps []*rewriteStep
+	payload       memo[[]byte]
+	request       memo[protoreflect.Message]
+	vars          variables
+	acquisitions  []acquisition
 }
 
 // memo is the memoized result of a function.
@@ -85,14 +85,14 @@ func (o Outcome) Code() codes.Code { return status.Code(o.Err) }
 // and Request are cleared too.
 func (x *Exchange) Reset() {
 	x.Plan.reset()
-	clear(x.held)
-	clear(x.answers)
+	clear(x.acquisitions)
+	clear(x.responseSteps)
 	x.Head, x.Now, x.Rand, x.Payload, x.Request = nil, time.Time{}, nil, nil, nil
 	if x.owned != nil {
 		x.owned.reset()
 	}
 	x.chain, x.changed, x.Moved, x.Nodes, x.Node = nil, false, false, 0, ""
-	x.held, x.answers = x.held[:0], x.answers[:0]
+	x.acquisitions, x.responseSteps = x.acquisitions[:0], x.responseSteps[:0]
 	x.payload, x.request, x.vars = memo[[]byte]{}, memo[protoreflect.Message]{}, variables{}
 }
 

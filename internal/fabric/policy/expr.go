@@ -85,9 +85,9 @@ type variables struct {
 	response metadata.MD
 }
 
-// ages is the time from now to the value of deadline for a call without a deadline, so that
+// noDeadline is the time from now to the value of deadline for a call without a deadline, so that
 // expressions can compute with it.
-const ages = 100 * 365 * 24 * time.Hour
+const noDeadline = 100 * 365 * 24 * time.Hour
 
 // ResolveName implements cel.Activation.
 func (v *variables) ResolveName(name string) (any, bool) {
@@ -121,7 +121,7 @@ func (v *variables) ResolveName(name string) (any, bool) {
 		return types.Timestamp{Time: v.x.Now}, true
 	case "deadline":
 		if h.Deadline.IsZero() {
-			return types.Timestamp{Time: v.x.Now.Add(ages)}, true
+			return types.Timestamp{Time: v.x.Now.Add(noDeadline)}, true
 		}
 		return types.Timestamp{Time: h.Deadline}, true
 	}

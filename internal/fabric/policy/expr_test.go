@@ -245,7 +245,7 @@ policies:
 	if err := c.Begin(x); err != nil {
 		t.Fatal(err)
 	}
-	if p := x.Plan; p.Timeout != 0 || p.Payload != nil || p.Rewrites || len(p.Acted) != 0 || len(x.answers) != 0 || x.Head != second.Head {
+	if p := x.Plan; p.Timeout != 0 || p.Payload != nil || p.Rewrites || len(p.Acted) != 0 || len(x.responseSteps) != 0 || x.Head != second.Head {
 		t.Errorf("something is left: %+v", p)
 	}
 	c.End(x, Outcome{Now: x.Now.Add(time.Second)})

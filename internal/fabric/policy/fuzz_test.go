@@ -45,8 +45,8 @@ func FuzzParse(f *testing.F) {
 			if err != nil && code(err) == 2 {
 				t.Errorf("an error without a code: %v", err)
 			}
-			if n := inFlight(s); n != 0 || len(x.held) != 0 {
-				t.Errorf("%d calls in flight, %d things are held", n, len(x.held))
+			if n := inFlight(s); n != 0 || len(x.acquisitions) != 0 {
+				t.Errorf("%d calls in flight, %d things are held", n, len(x.acquisitions))
 			}
 		}
 	})

@@ -428,10 +428,10 @@ policies:
 		"slow": {visit{payload: order, took: 100 * time.Millisecond}, []Log{{"slow", true, []Field{
 			{"user", "ann"},
 			{"first", "!request.items[0].sku: index out of bounds: 0"},
-			{"left", ages},
+			{"left", noDeadline},
 		}}}},
 		"failed": {visit{payload: encoded(t, "Order", `items: {sku: "x"}`), err: errUnavailable}, []Log{{"slow", false, []Field{
-			{"user", ""}, {"first", "x"}, {"left", ages},
+			{"user", ""}, {"first", "x"}, {"left", noDeadline},
 		}}}},
 	}
 	for name, test := range tests {

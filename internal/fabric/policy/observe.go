@@ -17,10 +17,10 @@ import (
 
 // logRules select the calls that are logged, by duration and status.
 type logRules struct {
-	slow   time.Duration
-	codes  []codes.Code
-	fields []valueOf
-	hold   bool // fields read the request
+	slow         time.Duration
+	codes        []codes.Code
+	fields       []valueOf
+	readsRequest bool // fields read the request
 }
 
 type logStep struct {
@@ -31,12 +31,12 @@ type logStep struct {
 func (r *logRules) bind(p *policy, _ step, _ time.Time) step { return &logStep{r, p} }
 
 func (s *logStep) apply(x *Exchange) error {
-	if s.hold {
+	if s.readsRequest {
 		if _, err := x.message(); err != nil {
 			return &evaluationError{err}
 		}
 	}
-	x.held = append(x.held, acquisition{owner: s})
+	x.acquisitions = append(x.acquisitions, acquisition{owner: s})
 	return nil
 }
 
@@ -177,7 +177,7 @@ func (p *parser) log(n *yaml.Node) (rules, error) {
 		return nil, err
 	}
 	for _, f := range r.fields {
-		r.hold = r.hold || f.expr.request
+		r.readsRequest = r.readsRequest || f.expr.request
 	}
 	return r, nil
 }

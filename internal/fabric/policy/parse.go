@@ -65,8 +65,8 @@ func newParser(name string, text []byte, o Options) *parser {
 	p := &parser{compiler: compiler{reader: reader{newSource(name, text)}}, options: o}
 	p.set = &Set{name: name, source: text, inputs: newInputs(o.Descriptors)}
 	p.inputs = &p.set.inputs
-	p.envs = newEnvironments(p.inputs, false)
-	p.answers = newEnvironments(p.inputs, true)
+	p.currentEnvs = newEnvironments(p.inputs, false)
+	p.responseEnvs = newEnvironments(p.inputs, true)
 	return p
 }
 

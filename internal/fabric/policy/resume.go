@@ -38,7 +38,7 @@ func (c *Chain) resume(x *Exchange) error {
 func (s *concurrencyStep) resume(x *Exchange) {
 	if s.per.by == perAll {
 		s.state.all.here.Add(1)
-		x.held = append(x.held, acquisition{owner: s, state: (*entry[inFlightCalls])(nil)})
+		x.acquisitions = append(x.acquisitions, acquisition{owner: s, state: (*entry[inFlightCalls])(nil)})
 		return
 	}
 	key, err := s.per.key(x)
@@ -47,17 +47,17 @@ func (s *concurrencyStep) resume(x *Exchange) {
 	}
 	e := s.state.keys.pin(key, x.Now)
 	e.value.here.Add(1)
-	x.held = append(x.held, acquisition{owner: s, state: e})
+	x.acquisitions = append(x.acquisitions, acquisition{owner: s, state: e})
 }
 
 func (s *linkStep) resume(x *Exchange) { x.Plan.Links = append(x.Plan.Links, &s.link) }
 
-func (s *logStep) resume(x *Exchange) { x.held = append(x.held, acquisition{owner: s}) }
+func (s *logStep) resume(x *Exchange) { x.acquisitions = append(x.acquisitions, acquisition{owner: s}) }
 
 // resume rewrites the metadata that the callee sends from now on.
 func (s *rewriteStep) resume(x *Exchange) {
 	if s.responds() {
 		x.Plan.Rewrites = true
-		x.answers = append(x.answers, s)
+		x.responseSteps = append(x.responseSteps, s)
 	}
 }

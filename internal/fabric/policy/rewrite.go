@@ -24,7 +24,7 @@ import (
 type rewriteRules struct {
 	metadata, header, trailer changes
 	request                   []fieldChange
-	hold                      bool // the response's changes read the request
+	readsRequest              bool // the response's changes read the request
 }
 
 // changes are the operations on a map of metadata.
@@ -62,7 +62,7 @@ func (c *changes) some() bool { return len(c.remove)+len(c.set)+len(c.append) > 
 func (s *rewriteStep) responds() bool { return s.header.some() || s.trailer.some() }
 
 func (s *rewriteStep) apply(x *Exchange) error {
-	if s.hold {
+	if s.readsRequest {
 		if _, err := x.message(); err != nil {
 			return &evaluationError{err}
 		}
@@ -87,7 +87,7 @@ func (s *rewriteStep) apply(x *Exchange) error {
 	}
 	if s.responds() {
 		x.Plan.Rewrites = true
-		x.answers = append(x.answers, s)
+		x.responseSteps = append(x.responseSteps, s)
 	}
 	s.policy.recordAction(x)
 	return nil
@@ -273,7 +273,7 @@ func toFloat(f protoreflect.FieldDescriptor, v float64) (protoreflect.Value, err
 // is nil if it is not known yet. A policy whose rewrite fails leaves the metadata as it is or
 // rejects the response, according to its failure mode.
 func (c *Chain) Response(x *Exchange, header, trailer metadata.MD) (metadata.MD, metadata.MD, error) {
-	for _, s := range x.answers {
+	for _, s := range x.responseSteps {
 		var err error
 		if header, err = s.answer(x, &s.header, header); err != nil {
 			return nil, nil, err
@@ -323,13 +323,13 @@ type rewriteParser struct {
 
 // inResponse parses changes whose expressions may also read response.
 func (p *rewriteParser) inResponse(to *changes, n *yaml.Node) error {
-	p.envs, p.answers = p.answers, p.envs
-	defer func() { p.envs, p.answers = p.answers, p.envs }()
+	p.currentEnvs, p.responseEnvs = p.responseEnvs, p.currentEnvs
+	defer func() { p.currentEnvs, p.responseEnvs = p.responseEnvs, p.currentEnvs }()
 	if err := p.changes(to)(n); err != nil {
 		return err
 	}
 	for _, v := range slices.Concat(to.set, to.append) {
-		p.rules.hold = p.rules.hold || v.expr.request
+		p.rules.readsRequest = p.rules.readsRequest || v.expr.request
 	}
 	return nil
 }

@@ -150,11 +150,11 @@ func (c *Chain) refuse(x *Exchange, err error) error {
 func (c *Chain) End(x *Exchange, o Outcome) { c.releaseAll(x, o) }
 
 func (c *Chain) releaseAll(x *Exchange, o Outcome) {
-	for _, h := range slices.Backward(x.held) {
+	for _, h := range slices.Backward(x.acquisitions) {
 		h.owner.release(x, h, o)
 	}
-	clear(x.held)
-	x.held = x.held[:0]
+	clear(x.acquisitions)
+	x.acquisitions = x.acquisitions[:0]
 }
 
 // match is the set of policies that apply to a call, before its chain is built or found.

@@ -38,7 +38,7 @@ func (s *wasmStep) apply(x *Exchange) error {
 	}
 	c.apply()
 	if s.module.Responds() {
-		x.held = append(x.held, acquisition{owner: s})
+		x.acquisitions = append(x.acquisitions, acquisition{owner: s})
 	}
 	return nil
 }
