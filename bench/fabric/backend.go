@@ -44,7 +44,7 @@ const reportEvery = 250 * time.Millisecond
 func (a *actor) backend() app {
 	now := time.Now()
 	b := &backend{takes: time.Duration(float64(work) / a.spec.Speed), free: now, since: window{began: now}, last: new(orca.OrcaLoadReport)}
-	a.does["busy"] = func(context.Context, json.RawMessage) (any, error) { return b.busy(), nil }
+	a.commands["busy"] = func(context.Context, json.RawMessage) (any, error) { return b.busy(), nil }
 	return app{
 		func(r grpc.ServiceRegistrar) { testgrpc.RegisterTestServiceServer(r, b) },
 		func() error { return nil },

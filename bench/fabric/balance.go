@@ -87,16 +87,16 @@ func (b *bench) balanceTurn(ctx context.Context, w *topology, name string, into 
 	if err := w.others[len(speeds())].do("balance", name, &done); err != nil {
 		return err
 	}
-	settle := load{Call: "work", Rate: offeredRate, Seconds: b.Turn(4*time.Second, 3*time.Second).Seconds()}
-	if err := w.client.do("load", settle, new(result)); err != nil {
+	warmUp := load{Call: "work", Rate: offeredRate, Seconds: b.Turn(4*time.Second, 3*time.Second).Seconds()}
+	if err := w.client.do("load", warmUp, new(result)); err != nil {
 		return err
 	}
-	look := settle
-	look.Seconds = b.Turn(20*time.Second, 8*time.Second).Seconds()
+	observation := warmUp
+	observation.Seconds = b.Turn(20*time.Second, 8*time.Second).Seconds()
 	watched, stop := make(chan utilizationSamples, 1), make(chan struct{})
 	go func() { watched <- watch(ctx, w.others[:len(speeds())], stop) }()
 	var r result
-	err := w.client.do("load", look, &r)
+	err := w.client.do("load", observation, &r)
 	close(stop)
 	seen := <-watched
 	switch {

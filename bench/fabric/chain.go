@@ -65,7 +65,7 @@ func (n *discardTransport) Unary(_ context.Context, _ *call.Head, request *call.
 
 // policies prepares the process that measures chains of policies.
 func (a *actor) policies(context.Context) error {
-	a.does["policies"] = decodeArgs(func(ctx context.Context, j policyRun) (any, error) { return j.run(ctx) })
+	a.commands["policies"] = decodeArgs(func(ctx context.Context, j policyRun) (any, error) { return j.run(ctx) })
 	return nil
 }
 

@@ -46,9 +46,9 @@ var errWrong = errors.New("another answer than wanted")
 
 // client prepares the process that makes calls.
 func (a *actor) client(context.Context) error {
-	a.does["load"] = decodeArgs(func(ctx context.Context, l load) (any, error) { return a.load(ctx, l) })
-	a.does["hold"] = decodeArgs(a.hold)
-	a.does["mixed"] = decodeArgs(func(ctx context.Context, l mixedLoad) (any, error) { return a.mixed(ctx, l) })
+	a.commands["load"] = decodeArgs(func(ctx context.Context, l load) (any, error) { return a.load(ctx, l) })
+	a.commands["hold"] = decodeArgs(a.hold)
+	a.commands["mixed"] = decodeArgs(func(ctx context.Context, l mixedLoad) (any, error) { return a.mixed(ctx, l) })
 	return nil
 }
 

@@ -47,8 +47,8 @@ func (a *actor) managed(ctx context.Context) error {
 		return errors.Join(<-served, m.close())
 	}
 	go func() { served <- l.Serve(ctx, func(*shared.Conn) error { return nil }) }()
-	a.does["balance"] = decodeArgs(func(_ context.Context, name string) (any, error) { return true, m.balance(balances()[name]) })
-	a.does["swap"] = decodeArgs(func(ctx context.Context, s swapping) (any, error) { return m.swap(ctx, s) })
+	a.commands["balance"] = decodeArgs(func(_ context.Context, name string) (any, error) { return true, m.balance(balances()[name]) })
+	a.commands["swap"] = decodeArgs(func(ctx context.Context, s swapping) (any, error) { return m.swap(ctx, s) })
 	return nil
 }
 

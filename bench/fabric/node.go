@@ -81,8 +81,8 @@ type station struct {
 func (a *actor) node(ctx context.Context) error {
 	s := &nodeRole{profile: a.spec.Profile}
 	a.addr, a.close = a.spec.Listen, s.close
-	a.does["swap"] = decodeArgs(func(ctx context.Context, w swapping) (any, error) { return s.change(ctx, w) })
-	a.does["plain"] = func(context.Context, json.RawMessage) (any, error) { return "tcp:" + s.stations[0].plain, nil }
+	a.commands["swap"] = decodeArgs(func(ctx context.Context, w swapping) (any, error) { return s.change(ctx, w) })
+	a.commands["plain"] = func(context.Context, json.RawMessage) (any, error) { return "tcp:" + s.stations[0].plain, nil }
 	for _, target := range append([]string{a.spec.Listen}, a.spec.Others...) {
 		if err := s.add(ctx, strings.TrimPrefix(target, "node:")); err != nil {
 			return err

@@ -30,11 +30,11 @@ type process struct {
 type launch func(ctx context.Context, text string) (in io.WriteCloser, out io.Reader, wait func() error, err error)
 
 type (
-	question struct {
+	commandRequest struct {
 		Do   string
 		Args any
 	}
-	answer struct {
+	commandReply struct {
 		Result json.RawMessage
 		Error  string
 	}
@@ -56,7 +56,7 @@ func (b *bench) start(ctx context.Context, s spec) (*process, error) {
 		return nil, fmt.Errorf("start %s: %w", s.Name, err)
 	}
 	p.requests, p.replies = json.NewEncoder(p.input), json.NewDecoder(out)
-	if err := p.answer(&p.addr); err != nil {
+	if err := p.receiveReply(&p.addr); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Name, errors.Join(err, p.stop()))
 	}
 	return p, nil
@@ -85,9 +85,9 @@ func launchProcess(ctx context.Context, text string) (io.WriteCloser, io.Reader,
 
 // do sends the process a command and waits for its result.
 func (p *process) do(what string, args, result any) error {
-	err := p.requests.Encode(question{what, args})
+	err := p.requests.Encode(commandRequest{what, args})
 	if err == nil {
-		err = p.answer(result)
+		err = p.receiveReply(result)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %s: %w", p.spec.Name, what, err)
@@ -95,8 +95,8 @@ func (p *process) do(what string, args, result any) error {
 	return nil
 }
 
-func (p *process) answer(result any) error {
-	var a answer
+func (p *process) receiveReply(result any) error {
+	var a commandReply
 	if err := p.replies.Decode(&a); err != nil {
 		return err
 	}

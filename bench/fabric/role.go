@@ -15,11 +15,11 @@ import (
 
 // An actor is a process in its role.
 type actor struct {
-	spec  spec
-	addr  string // where the process listens, if it does
-	does  map[string]func(context.Context, json.RawMessage) (any, error)
-	close func() error
-	held  *heldStreams // nil: none
+	spec     spec
+	addr     string // where the process listens, if it does
+	commands map[string]func(context.Context, json.RawMessage) (any, error)
+	close    func() error
+	held     *heldStreams // nil: none
 }
 
 // roleMain is the main function of a process with a role.
@@ -40,10 +40,10 @@ func runRole(ctx context.Context, text string, in io.Reader, out io.Writer) (err
 	}
 	replies := json.NewEncoder(out)
 	if err := a.prepare(ctx); err != nil {
-		return errors.Join(replies.Encode(answer{Error: err.Error()}), a.close())
+		return errors.Join(replies.Encode(commandReply{Error: err.Error()}), a.close())
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
-	if err := replies.Encode(answerOf(a.addr, nil)); err != nil {
+	if err := replies.Encode(replyOf(a.addr, nil)); err != nil {
 		return err
 	}
 	stop, err := paired.WriteProfile(a.spec.Profile)
@@ -55,7 +55,7 @@ func runRole(ctx context.Context, text string, in io.Reader, out io.Writer) (err
 }
 
 func (a *actor) prepare(ctx context.Context) error {
-	a.does = map[string]func(context.Context, json.RawMessage) (any, error){
+	a.commands = map[string]func(context.Context, json.RawMessage) (any, error){
 		"usage": func(context.Context, json.RawMessage) (any, error) { return usage() },
 	}
 	prepare, ok := map[string]func(context.Context) error{
@@ -80,25 +80,25 @@ func (a *actor) serveCommands(ctx context.Context, requests *json.Decoder, repli
 		} else if err != nil {
 			return err
 		}
-		do := a.does[q.Do]
+		do := a.commands[q.Do]
 		if do == nil {
 			return fmt.Errorf("asked to %q", q.Do)
 		}
-		if err := replies.Encode(answerOf(do(ctx, q.Args))); err != nil {
+		if err := replies.Encode(replyOf(do(ctx, q.Args))); err != nil {
 			return err
 		}
 	}
 }
 
-func answerOf(result any, err error) answer {
+func replyOf(result any, err error) commandReply {
 	if err != nil {
-		return answer{Error: err.Error()}
+		return commandReply{Error: err.Error()}
 	}
 	raw, err := json.Marshal(result)
 	if err != nil {
-		return answer{Error: err.Error()}
+		return commandReply{Error: err.Error()}
 	}
-	return answer{Result: raw}
+	return commandReply{Result: raw}
 }
 
 // decodeArgs converts a function with typed arguments to a command of an actor.
