@@ -1,7 +1,6 @@
 package outboardtest_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/fabric"
+	"github.com/outboard-run/outboard/internal/calls/callstest"
 	"github.com/outboard-run/outboard/outboardtest"
 )
 
@@ -26,10 +26,10 @@ func TestRateOfTheWholePool(t *testing.T) {
 	p := outboardtest.Start(t, outboardtest.Options{Nodes: []outboardtest.Spec{
 		{Name: "harbour", NoDevices: true}, {Name: "east", NoDevices: true}, {Name: "west", NoDevices: true},
 	}})
-	serveOn(t, p.Node("harbour"))
+	callstest.Serve(t, callsOf(p.Node("harbour")), interop.NewTestServer())
 	callers := map[outboard.NodeID]testgrpc.TestServiceClient{}
 	for _, name := range []outboard.NodeID{"harbour", "east", "west"} {
-		c, err := fabric.Dial("node:" + filepath.Join(p.Node(name).Data, client.CallsSocketName))
+		c, err := fabric.Dial(callsOf(p.Node(name)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,22 +73,7 @@ func applyRate(t *testing.T, n *outboardtest.Node, name string, burst int) {
 	}
 }
 
-// serveOn runs a program with the test service on a node until the test ends.
-func serveOn(t *testing.T, n *outboardtest.Node) {
-	t.Helper()
-	l, err := fabric.Listen("node:" + filepath.Join(n.Data, client.CallsSocketName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := fabric.NewServer()
-	testgrpc.RegisterTestServiceServer(s, interop.NewTestServer())
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx, l) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+// callsOf returns the target of a node's programs.
+func callsOf(n *outboardtest.Node) string {
+	return "node:" + filepath.Join(n.Data, client.CallsSocketName)
 }

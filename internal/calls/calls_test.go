@@ -20,6 +20,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/internal/calls"
+	"github.com/outboard-run/outboard/internal/calls/callstest"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/services"
@@ -142,27 +143,10 @@ func (m *member) doors(ctx context.Context, serving *sync.WaitGroup, l net.Liste
 	}
 }
 
-// serve runs a program with the test service on a node until the function that it
-// returns is called.
-func (m *member) serve(t *testing.T, impl testgrpc.TestServiceServer) (stop func()) {
+// serve runs a program with the test service on a node until the test ends.
+func (m *member) serve(t *testing.T, impl testgrpc.TestServiceServer) *callstest.Program {
 	t.Helper()
-	l, err := fabric.Listen("node:" + m.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := fabric.NewServer()
-	testgrpc.RegisterTestServiceServer(s, impl)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx, l) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(stop)
-	return stop
+	return callstest.Serve(t, "node:"+m.socket, impl)
 }
 
 func (m *member) dial(t *testing.T) grpc.ClientConnInterface {
@@ -285,18 +269,18 @@ func TestEndpointsComeAndGo(t *testing.T) {
 	if got := status.Code(err); got != codes.Unimplemented && got != codes.Unavailable {
 		t.Errorf("a service that nobody serves: %v", err)
 	}
-	stop := harbour.serve(t, interop.NewTestServer())
+	first := harbour.serve(t, interop.NewTestServer())
 	dinghy.endpoints(t, 1)
 	waitServed(t, c)
 	second := dinghy.serve(t, interop.NewTestServer())
 	dinghy.endpoints(t, 2)
-	stop()
+	first.Stop()
 	dinghy.endpoints(t, 1)
 	dinghy.eventually(t, "calls pass", func() bool {
 		_, err := c.EmptyCall(t.Context(), &testgrpc.Empty{})
 		return err == nil
 	})
-	second()
+	second.Stop()
 	dinghy.endpoints(t, 0)
 	dinghy.eventually(t, "calls fail", func() bool {
 		_, err := c.EmptyCall(t.Context(), &testgrpc.Empty{})

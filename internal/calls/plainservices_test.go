@@ -44,7 +44,7 @@ func TestHealth(t *testing.T) {
 	if s := next(); s != grpc_health_v1.HealthCheckResponse_SERVICE_UNKNOWN {
 		t.Errorf("before a program serves it the service is %v", s)
 	}
-	stop := harbour.serve(t, interop.NewTestServer())
+	program := harbour.serve(t, interop.NewTestServer())
 	// The service is described before it has an endpoint.
 	s := next()
 	for s == grpc_health_v1.HealthCheckResponse_NOT_SERVING {
@@ -61,7 +61,7 @@ func TestHealth(t *testing.T) {
 	if err != nil || list.GetStatuses()[testService].GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING || list.GetStatuses()[""] == nil {
 		t.Errorf("the list is %v: %v", list.GetStatuses(), err)
 	}
-	stop()
+	program.Stop()
 	if s := next(); s == grpc_health_v1.HealthCheckResponse_SERVING {
 		t.Errorf("without a program the service is %v", s)
 	}

@@ -57,13 +57,13 @@ func TestWaitForReady(t *testing.T) {
 	for range 2 {
 		ends := waiting(t, clients)
 		eventually(t, "the calls wait", func() bool { return harbour.inFlight()+dinghy.inFlight() == 4 })
-		stop := harbour.serve(t, interop.NewTestServer())
+		program := harbour.serve(t, interop.NewTestServer())
 		for range 4 {
 			if end := <-ends; status.Code(nil).String() != end[len(end)-2:] {
 				t.Error(end)
 			}
 		}
-		stop()
+		program.Stop()
 		harbour.endpoints(t, 0)
 		dinghy.endpoints(t, 0)
 	}

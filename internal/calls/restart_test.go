@@ -13,33 +13,8 @@ import (
 	"google.golang.org/grpc/interop"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
-	"github.com/outboard-run/outboard/fabric"
+	"github.com/outboard-run/outboard/internal/calls/callstest"
 )
-
-// start runs a program with the test service on a node; stop ends it gracefully or by the
-// context of Run.
-func (m *member) start(t *testing.T) (stop func(gracefully bool)) {
-	t.Helper()
-	l, err := fabric.Listen("node:" + m.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := fabric.NewServer()
-	testgrpc.RegisterTestServiceServer(s, interop.NewTestServer())
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx, l) }()
-	return func(gracefully bool) {
-		if gracefully {
-			s.GracefulStop()
-		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		s.Stop()
-	}
-}
 
 // caller makes unary calls, small ones and those whose messages lie in the shared heap, and
 // streams until stop is closed. It counts the calls.
@@ -112,7 +87,8 @@ func TestRollingRestart(t *testing.T) {
 					m.endpoints(t, 2)
 				}
 			}
-			stops := []func(bool){harbour.start(t), harbour.start(t)}
+			start := func() *callstest.Program { return harbour.serve(t, interop.NewTestServer()) }
+			programs := []*callstest.Program{start(), start()}
 			ready()
 			var made atomic.Int64
 			var calling sync.WaitGroup
@@ -123,17 +99,21 @@ func TestRollingRestart(t *testing.T) {
 				calling.Go(func() { caller(t, []string{"harbour", "harbour", "dinghy"}[i], conn, stop, &made) })
 			}
 			for n := range test.restarts {
-				stops[n%2](n%4 < 2)
+				if n%4 < 2 {
+					programs[n%2].StopGracefully()
+				} else {
+					programs[n%2].Stop()
+				}
 				for before := made.Load(); made.Load() < before+20 && !t.Failed(); {
 					<-time.After(time.Millisecond)
 				}
-				stops[n%2] = harbour.start(t)
+				programs[n%2] = start()
 				ready()
 			}
 			close(stop)
 			calling.Wait()
-			for _, stop := range stops {
-				stop(true)
+			for _, p := range programs {
+				p.StopGracefully()
 			}
 			t.Logf("%d calls, %d restarts", made.Load(), test.restarts)
 		})

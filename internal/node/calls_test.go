@@ -1,7 +1,6 @@
 package node_test
 
 import (
-	"context"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/fabric"
+	"github.com/outboard-run/outboard/internal/calls/callstest"
 	"github.com/outboard-run/outboard/outboardtest"
 )
 
@@ -18,24 +18,10 @@ func callsOf(n *outboardtest.Node) string {
 	return "node:" + filepath.Join(n.Data, client.CallsSocketName)
 }
 
-// serveCalls is a program that serves on a node until the test ends.
+// serveCalls runs a program that serves on a node until the test ends.
 func serveCalls(t *testing.T, n *outboardtest.Node) {
 	t.Helper()
-	l, err := fabric.Listen(callsOf(n))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := fabric.NewServer()
-	testgrpc.RegisterTestServiceServer(s, interop.NewTestServer())
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx, l) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	callstest.Serve(t, callsOf(n), interop.NewTestServer())
 }
 
 // A call from one node to another goes through both nodes' processes and the port

@@ -1,5 +1,5 @@
-// Package callstest has a service that echoes requests, and calls of it that check the responses,
-// for tests and benchmarks of calls.
+// Package callstest has a service that echoes requests, calls of it that check the responses, and
+// programs that serve, for tests and benchmarks of calls.
 package callstest
 
 import (
