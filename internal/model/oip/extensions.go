@@ -69,14 +69,14 @@ type modelStats struct {
 	Batches    []batchStats        `json:"batch_stats"`
 }
 
-// statsOf converts the counts of a model. The time for copying is part of compute_infer.
+// statsOf converts the counts of a model.
 func statsOf(s *serve.ModelStats) modelStats {
 	failed := s.Failed + s.Cancelled + s.Expired + s.RefusedFull + s.RefusedDeadline
 	m := modelStats{
 		Name: s.Name, Version: strconv.Itoa(s.Version), Inferences: s.Rows, Executions: s.Executions, Batches: []batchStats{},
 		Stats: map[string]duration{
 			"success": sum(s.Succeeded, s.Total), "fail": sum(failed, s.FailedTime), "queue": sum(s.Succeeded, s.Queue),
-			"compute_input": sum(s.Succeeded, 0), "compute_infer": sum(s.Succeeded, s.Compute), "compute_output": sum(s.Succeeded, 0),
+			"compute_input": sum(s.Succeeded, s.In), "compute_infer": sum(s.Succeeded, s.Compute), "compute_output": sum(s.Succeeded, s.Out),
 			"cache_hit": {}, "cache_miss": {},
 		},
 	}
@@ -84,7 +84,7 @@ func statsOf(s *serve.ModelStats) modelStats {
 		m.Last = s.Last.UnixMilli()
 	}
 	for size, b := range s.Batches {
-		m.Batches = append(m.Batches, batchStats{Size: size, Compute: sum(b.Count, b.Compute), Input: sum(b.Count, 0), Output: sum(b.Count, 0)})
+		m.Batches = append(m.Batches, batchStats{Size: size, Compute: sum(b.Count, b.Compute), Input: sum(b.Count, b.In), Output: sum(b.Count, b.Out)})
 	}
 	slices.SortFunc(m.Batches, func(a, b batchStats) int { return a.Size - b.Size })
 	return m

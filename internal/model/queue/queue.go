@@ -50,8 +50,13 @@ type Input struct {
 	Parts [][]byte
 }
 
-// An Executor computes the outputs of a batch.
-type Executor func(ctx context.Context, inputs []Input, outputs []string) ([]model.Tensor, error)
+// An Executor computes the outputs of a batch. It returns the parts of the time that copying took.
+type Executor func(ctx context.Context, inputs []Input, outputs []string) ([]model.Tensor, Copies, error)
+
+// Copies are the times for copying a batch's inputs to the engine, and its outputs back.
+type Copies struct {
+	In, Out time.Duration
+}
 
 // A Request is a client's request for outputs.
 type Request struct {
@@ -64,12 +69,16 @@ type Request struct {
 	Priority int
 }
 
-// Times are the durations of a request's stages.
+// Times are the durations of a request's stages. Compute does not include Copies.
 type Times struct {
 	Queue, Compute time.Duration
+	Copies
 	// Rows is the size of the batch that included the request.
 	Rows int
 }
+
+// Total returns the sum of the stages.
+func (t *Times) Total() time.Duration { return t.Queue + t.In + t.Compute + t.Out }
 
 // A Queue orders and batches requests. It may be used by any number of goroutines.
 type Queue struct {
@@ -367,7 +376,8 @@ func (q *Queue) run(batch []*item) {
 	began := time.Now()
 	ctx, stop := joinContexts(batch)
 	rows := max(rowsOf(batch), 1)
-	if err := q.runBatch(ctx, batch); err != nil {
+	copies, err := q.runBatch(ctx, batch)
+	if err != nil {
 		for _, it := range batch {
 			it.err, it.outputs = err, nil
 			if it.ctx.Err() != nil {
@@ -379,26 +389,26 @@ func (q *Queue) run(batch []*item) {
 	took := time.Since(began)
 	q.mu.Lock()
 	q.running--
-	q.record(batch, rows, took)
+	q.record(batch, rows, took, copies)
 	q.drained.Broadcast()
 	q.mu.Unlock()
 	for _, it := range batch {
-		it.times.Compute, it.times.Rows = took, rows
+		it.times.Compute, it.times.Copies, it.times.Rows = took-copies.In-copies.Out, copies, rows
 		close(it.done)
 	}
 }
 
 // runBatch executes a batch and sets the outputs of its requests.
-func (q *Queue) runBatch(ctx context.Context, batch []*item) error {
+func (q *Queue) runBatch(ctx context.Context, batch []*item) (Copies, error) {
 	inputs, err := joinInputs(batch)
 	if err != nil {
-		return err
+		return Copies{}, err
 	}
-	outputs, err := q.execute(ctx, inputs, batch[0].Outputs)
+	outputs, copies, err := q.execute(ctx, inputs, batch[0].Outputs)
 	if err != nil {
-		return err
+		return copies, err
 	}
-	return splitOutputs(batch, outputs)
+	return copies, splitOutputs(batch, outputs)
 }
 
 // joinContexts returns a context that ends when the contexts of all requests have ended.

@@ -38,14 +38,14 @@ type gate struct {
 
 func newGate() *gate { return &gate{entered: make(chan int, 64), leave: make(chan error, 64)} }
 
-func (g *gate) execute(ctx context.Context, in []queue.Input, _ []string) ([]model.Tensor, error) {
+func (g *gate) execute(ctx context.Context, in []queue.Input, _ []string) ([]model.Tensor, queue.Copies, error) {
 	g.entered <- int(in[0].Shape[0])
 	select {
 	case err := <-g.leave:
 		out := model.Tensor{Name: "y", Type: in[0].Type, Shape: in[0].Shape, Data: slices.Concat(in[0].Parts...)}
-		return []model.Tensor{out}, err
+		return []model.Tensor{out}, queue.Copies{}, err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, queue.Copies{}, ctx.Err()
 	}
 }
 
@@ -172,7 +172,7 @@ func TestPriority(t *testing.T) {
 	g := newGate()
 	var mu sync.Mutex
 	var order []byte // first bytes of what is executed
-	q := queue.New(queue.Options{}, func(ctx context.Context, in []queue.Input, names []string) ([]model.Tensor, error) {
+	q := queue.New(queue.Options{}, func(ctx context.Context, in []queue.Input, names []string) ([]model.Tensor, queue.Copies, error) {
 		mu.Lock()
 		for _, part := range in[0].Parts {
 			order = append(order, part[0])
@@ -264,9 +264,9 @@ func TestClose(t *testing.T) {
 func TestGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const service = 200 * time.Microsecond
-		q := queue.New(queue.Options{MaxBatch: 32}, func(_ context.Context, in []queue.Input, _ []string) ([]model.Tensor, error) {
+		q := queue.New(queue.Options{MaxBatch: 32}, func(_ context.Context, in []queue.Input, _ []string) ([]model.Tensor, queue.Copies, error) {
 			time.Sleep(service)
-			return []model.Tensor{{Name: "y", Type: in[0].Type, Shape: in[0].Shape, Data: slices.Concat(in[0].Parts...)}}, nil
+			return []model.Tensor{{Name: "y", Type: in[0].Type, Shape: in[0].Shape, Data: slices.Concat(in[0].Parts...)}}, queue.Copies{}, nil
 		})
 		do := func() {
 			if _, _, err := q.Do(t.Context(), numbers(1)); err != nil {
@@ -304,6 +304,30 @@ func TestGather(t *testing.T) {
 	})
 }
 
+// The times for copying that an executor reports are not part of the time for computing.
+func TestCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const took = 10 * time.Millisecond
+		copies := queue.Copies{In: 2 * time.Millisecond, Out: time.Millisecond}
+		q := queue.New(queue.Options{}, func(_ context.Context, in []queue.Input, _ []string) ([]model.Tensor, queue.Copies, error) {
+			time.Sleep(took)
+			return []model.Tensor{{Name: "y", Type: in[0].Type, Shape: in[0].Shape, Data: in[0].Parts[0]}}, copies, nil
+		})
+		_, times, err := q.Do(t.Context(), numbers(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const compute = 7 * time.Millisecond
+		if times.Compute != compute || times.Copies != copies || times.Total() != took {
+			t.Errorf("the stages took %+v, want %v to compute", times, compute)
+		}
+		s := q.Stats()
+		if s.Compute != compute || s.Copies != copies || s.Batches[1].Compute != compute || s.Batches[1].Copies != copies {
+			t.Errorf("counted %+v", s)
+		}
+	})
+}
+
 // At three times the capacity, the requests that are accepted meet their deadlines although the
 // engine becomes slower and faster: the others are refused when they arrive.
 func TestOverload(t *testing.T) {
@@ -311,13 +335,13 @@ func TestOverload(t *testing.T) {
 		const service, deadline, requests = 4 * time.Millisecond, 250 * time.Millisecond, 6000
 		random := rand.New(rand.NewPCG(1, 1))
 		executed := 0
-		q := queue.New(queue.Options{Size: 1000}, func(_ context.Context, in []queue.Input, _ []string) ([]model.Tensor, error) {
+		q := queue.New(queue.Options{Size: 1000}, func(_ context.Context, in []queue.Input, _ []string) ([]model.Tensor, queue.Copies, error) {
 			pace := 0.6 + 0.8*random.Float64()
 			if executed++; executed/100%2 == 1 {
 				pace *= 1.3 // another program uses the machine, too
 			}
 			time.Sleep(time.Duration(pace * float64(service)))
-			return []model.Tensor{{Name: "y", Type: in[0].Type, Shape: in[0].Shape, Data: in[0].Parts[0]}}, nil
+			return []model.Tensor{{Name: "y", Type: in[0].Type, Shape: in[0].Shape, Data: in[0].Parts[0]}}, queue.Copies{}, nil
 		})
 		var all sync.WaitGroup
 		for range requests {

@@ -19,8 +19,10 @@ type Stats struct {
 	RefusedFull, RefusedDeadline uint64
 	// Rows counts the rows of successful requests, Executions the batches.
 	Rows, Executions uint64
-	// The times are sums over successful requests; FailedTime is the sum over failed ones.
+	// The times are sums over successful requests; FailedTime is the sum over failed ones. Compute
+	// does not include Copies.
 	Total, Queue, Compute, FailedTime time.Duration
+	Copies
 	// Batches are the executions by their number of rows.
 	Batches map[int]BatchStats
 	Last    time.Time
@@ -35,18 +37,28 @@ type Stats struct {
 type BatchStats struct {
 	Count   uint64
 	Compute time.Duration
+	Copies
+}
+
+func (c *Copies) add(more Copies) {
+	c.In += more.In
+	c.Out += more.Out
 }
 
 // maxBatchSizes bounds the number of sizes that are counted separately.
 const maxBatchSizes = 1024
 
-// record counts a batch. mu must be held.
-func (q *Queue) record(batch []*item, rows int, took time.Duration) {
+// record counts a batch that was executed within took, of which copies is a part. mu must be held.
+func (q *Queue) record(batch []*item, rows int, took time.Duration, copies Copies) {
 	s := &q.stats
+	compute := took - copies.In - copies.Out
 	s.Executions++
 	s.Last = time.Now()
 	if b, ok := s.Batches[rows]; ok || len(s.Batches) < maxBatchSizes {
-		s.Batches[rows] = BatchStats{b.Count + 1, b.Compute + took}
+		b.Count++
+		b.Compute += compute
+		b.add(copies)
+		s.Batches[rows] = b
 	}
 	failed := false
 	for _, it := range batch {
@@ -56,7 +68,8 @@ func (q *Queue) record(batch []*item, rows int, took time.Duration) {
 			s.Succeeded++
 			s.Rows += uint64(max(it.Rows, 1))
 			q.margin.met()
-			s.Total, s.Queue, s.Compute = s.Total+total, s.Queue+it.times.Queue, s.Compute+took
+			s.Total, s.Queue, s.Compute = s.Total+total, s.Queue+it.times.Queue, s.Compute+compute
+			s.add(copies)
 		case it.ctx.Err() != nil:
 			failed = true
 			s.Cancelled++

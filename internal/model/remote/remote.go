@@ -269,6 +269,10 @@ func readResponse(node outboard.NodeID, reply *inference.ModelInferResponse) (*s
 	response.Times = queue.Times{
 		Queue:   time.Duration(reply.GetParameters()["queue_ns"].GetInt64Param()),
 		Compute: time.Duration(reply.GetParameters()["compute_ns"].GetInt64Param()),
+		Copies: queue.Copies{
+			In:  time.Duration(reply.GetParameters()["copy_in_ns"].GetInt64Param()),
+			Out: time.Duration(reply.GetParameters()["copy_out_ns"].GetInt64Param()),
+		},
 	}
 	return response, nil
 }

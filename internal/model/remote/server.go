@@ -171,8 +171,10 @@ func (s *Server) infer(ctx context.Context, q *inference.ModelInferRequest) (*in
 	reply := &inference.ModelInferResponse{
 		ModelName: response.Model, ModelVersion: strconv.Itoa(response.Version),
 		Parameters: map[string]*inference.InferParameter{
-			"queue_ns":   {ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: int64(response.Times.Queue)}},
-			"compute_ns": {ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: int64(response.Times.Compute)}},
+			"queue_ns":    {ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: int64(response.Times.Queue)}},
+			"compute_ns":  {ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: int64(response.Times.Compute)}},
+			"copy_in_ns":  {ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: int64(response.Times.In)}},
+			"copy_out_ns": {ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: int64(response.Times.Out)}},
 		},
 	}
 	for i := range response.Outputs {

@@ -185,7 +185,7 @@ func (i *instance) queueOptions() queue.Options {
 }
 
 // execute implements queue.Executor.
-func (i *instance) execute(ctx context.Context, inputs []queue.Input, outputs []string) ([]model.Tensor, error) {
+func (i *instance) execute(ctx context.Context, inputs []queue.Input, outputs []string) ([]model.Tensor, queue.Copies, error) {
 	i.mu.Lock()
 	w := i.worker
 	i.mu.Unlock()
@@ -193,7 +193,8 @@ func (i *instance) execute(ctx context.Context, inputs []queue.Input, outputs []
 	for n := range inputs {
 		list[n] = worker.Input(inputs[n])
 	}
-	return w.InferParts(ctx, list, outputs)
+	results, copies, err := w.InferParts(ctx, list, outputs)
+	return results, queue.Copies(copies), err
 }
 
 // measureText updates the load of a model for text.
@@ -328,7 +329,7 @@ func (i *instance) warm(ctx context.Context) error {
 			}
 			inputs[n] = worker.Input{Name: sig.Name, Type: sig.Type, Shape: shape, Parts: [][]byte{make([]byte, size)}}
 		}
-		_, err := i.worker.InferParts(ctx, inputs, nil)
+		_, _, err := i.worker.InferParts(ctx, inputs, nil)
 		if outboard.KindOf(err) == outboard.Unreachable || ctx.Err() != nil {
 			return err // it crashed: zeros are valid inputs
 		}

@@ -18,7 +18,7 @@ type metrics struct {
 	latency  *prometheus.HistogramVec
 	queued   *prometheus.HistogramVec
 
-	success, failure, count, executions, requestTime, queueTime, computeTime, pending, refused *prometheus.Desc
+	success, failure, count, executions, requestTime, queueTime, inputTime, computeTime, outputTime, pending, refused *prometheus.Desc
 }
 
 func newMetrics(registry prometheus.Registerer, s *Server) *metrics {
@@ -54,7 +54,9 @@ func newMetrics(registry prometheus.Registerer, s *Server) *metrics {
 		executions:  desc("nv_inference_exec_count", "Executions: batches."),
 		requestTime: desc("nv_inference_request_duration_us", "Time of the requests that succeeded."),
 		queueTime:   desc("nv_inference_queue_duration_us", "Time of these requests in the queue."),
+		inputTime:   desc("nv_inference_compute_input_duration_us", "Time for copying their inputs to the engine."),
 		computeTime: desc("nv_inference_compute_infer_duration_us", "Time of the executions of these requests."),
+		outputTime:  desc("nv_inference_compute_output_duration_us", "Time for copying their outputs from the engine."),
 		pending:     desc("nv_inference_pending_request_count", "Requests that wait."),
 		refused:     desc("outboard_model_refused_total", "Requests that were refused at once, by reason.", "reason"),
 	}
@@ -66,14 +68,14 @@ func newMetrics(registry prometheus.Registerer, s *Server) *metrics {
 
 func (m *metrics) observe(model string, _ int, times queue.Times, err error) {
 	if err == nil {
-		m.latency.WithLabelValues(model).Observe((times.Queue + times.Compute).Seconds())
+		m.latency.WithLabelValues(model).Observe(times.Total().Seconds())
 		m.queued.WithLabelValues(model).Observe(times.Queue.Seconds())
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.success, m.failure, m.count, m.executions, m.requestTime, m.queueTime, m.computeTime, m.pending, m.refused} {
+	for _, d := range []*prometheus.Desc{m.success, m.failure, m.count, m.executions, m.requestTime, m.queueTime, m.inputTime, m.computeTime, m.outputTime, m.pending, m.refused} {
 		to <- d
 	}
 }
@@ -94,7 +96,9 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 		send(m.executions, counter, float64(s.Executions))
 		send(m.requestTime, counter, float64(s.Total.Microseconds()))
 		send(m.queueTime, counter, float64(s.Queue.Microseconds()))
+		send(m.inputTime, counter, float64(s.In.Microseconds()))
 		send(m.computeTime, counter, float64(s.Compute.Microseconds()))
+		send(m.outputTime, counter, float64(s.Out.Microseconds()))
 		send(m.pending, prometheus.GaugeValue, float64(s.Waiting))
 		send(m.refused, counter, float64(s.RefusedFull+s.Text.RefusedFull), "full")
 		send(m.refused, counter, float64(s.RefusedDeadline+s.Text.RefusedDeadline+s.Text.Late), "deadline")

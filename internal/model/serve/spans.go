@@ -40,10 +40,10 @@ func startSpan(ctx context.Context, i *instance) (context.Context, *requestSpan)
 	return ctx, r
 }
 
-// endInfer ends the span of a request for tensors. The stage compute includes the copies into and
-// out of the worker's memory.
+// endInfer ends the span of a request for tensors. Its inputs are copied to the worker's memory, and
+// its outputs from there.
 func (r *requestSpan) endInfer(times queue.Times, err error) {
-	r.end([]stage{{"queue", times.Queue}, {"compute", times.Compute}}, err, attribute.Int("outboard.rows", times.Rows))
+	r.end([]stage{{"queue", times.Queue}, {"copy in", times.In}, {"compute", times.Compute}, {"copy out", times.Out}}, err, attribute.Int("outboard.rows", times.Rows))
 }
 
 // endText ends the span of a generation, whose first token came after first, 0 if none came.

@@ -32,7 +32,7 @@ func TestSpans(t *testing.T) {
 			t.Errorf("%s ends before it begins", s.Name)
 		}
 	}
-	for _, want := range []string{"model m", "queue", "compute"} {
+	for _, want := range []string{"model m", "queue", "copy in", "compute", "copy out"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("no span %q in %q", want, names)
 		}

@@ -87,33 +87,41 @@ func (w *Worker) Infer(ctx context.Context, inputs []model.Tensor, outputs []str
 		t := &inputs[i]
 		list[i] = Input{t.Name, t.Type, t.Shape, [][]byte{t.Data}}
 	}
-	return w.InferParts(ctx, list, outputs)
+	results, _, err := w.InferParts(ctx, list, outputs)
+	return results, err
+}
+
+// Copies are the times for copying a call's inputs to the memory that the worker reads, and its
+// outputs from the memory that the worker has written.
+type Copies struct {
+	In, Out time.Duration
 }
 
 // InferParts is Infer with inputs in parts, which are copied once, to the memory from which the
-// engine reads them.
-func (w *Worker) InferParts(ctx context.Context, inputs []Input, outputs []string) ([]model.Tensor, error) {
+// engine reads them. It also returns the times for copying.
+func (w *Worker) InferParts(ctx context.Context, inputs []Input, outputs []string) ([]model.Tensor, Copies, error) {
 	if w.tensors == nil {
-		return nil, outboard.Errorf(outboard.Invalid, "infer", "the model takes no tensors")
+		return nil, Copies{}, outboard.Errorf(outboard.Invalid, "infer", "the model takes no tensors")
 	}
 	return w.tensors.infer(ctx, inputs, outputs)
 }
 
-func (c *tensorClient) infer(ctx context.Context, inputs []Input, outputs []string) ([]model.Tensor, error) {
+func (c *tensorClient) infer(ctx context.Context, inputs []Input, outputs []string) (_ []model.Tensor, copies Copies, _ error) {
 	if err := ctx.Err(); err != nil {
-		return nil, context.Cause(ctx)
+		return nil, copies, context.Cause(ctx)
 	}
 	capacity := 0
 	for i := range inputs {
 		if err := inputs[i].check(); err != nil {
-			return nil, err
+			return nil, copies, err
 		}
 		capacity = align(capacity) + inputs[i].size()
 	}
 	memory, err := c.acquire(ctx, align(capacity)+int(c.outputs.Load())+minSegment/2)
 	if err != nil {
-		return nil, c.worker.explain(err)
+		return nil, copies, c.worker.explain(err)
 	}
+	began := time.Now()
 	r := request{op: opInfer, segment: memory.id, outputs: outputs, outputOffset: uint64(align(capacity))}
 	for i, at := 0, 0; i < len(inputs); i++ {
 		in := &inputs[i]
@@ -125,12 +133,20 @@ func (c *tensorClient) infer(ctx context.Context, inputs []Input, outputs []stri
 		p.size = uint64(at) - p.offset
 		r.inputs = append(r.inputs, p)
 	}
-	return c.call(ctx, &r, memory)
+	copies.In = time.Since(began)
+	call := &tensorCall{memory: memory, reply: make(chan *reply, 1)}
+	answer, err := c.call(ctx, &r, call)
+	if err != nil {
+		return nil, copies, err
+	}
+	began = time.Now()
+	results, err := c.results(call, answer)
+	copies.Out = time.Since(began)
+	return results, copies, err
 }
 
 // call sends a request and waits for its reply, or until ctx ends.
-func (c *tensorClient) call(ctx context.Context, r *request, memory *segment) ([]model.Tensor, error) {
-	call := &tensorCall{memory: memory, reply: make(chan *reply, 1)}
+func (c *tensorClient) call(ctx context.Context, r *request, call *tensorCall) (*reply, error) {
 	if err := c.register(r, call); err != nil {
 		return nil, err
 	}
@@ -142,7 +158,7 @@ func (c *tensorClient) call(ctx context.Context, r *request, memory *segment) ([
 	}
 	select {
 	case answer := <-call.reply:
-		return c.results(call, answer)
+		return answer, nil
 	case <-c.worker.done:
 		// The memory is freed with the client's memory.
 		return nil, c.worker.exitReason
