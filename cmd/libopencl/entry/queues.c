@@ -49,10 +49,10 @@ void queues_remove(cl_command_queue queue) {
 	pthread_mutex_unlock(&lock);
 }
 
-/* Returns the number of words of a list, with its end. */
+/* Returns the number of words of a list, with its end; at most QUEUE_WORDS. */
 static size_t words_of(const cl_queue_properties *list) {
 	size_t n = 0;
-	while (list && n + 1 < QUEUE_WORDS && list[n] != 0)
+	while (list && n + 2 < QUEUE_WORDS && list[n] != 0)
 		n += 2;
 	return list ? n + 1 : 0;
 }

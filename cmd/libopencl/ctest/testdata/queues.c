@@ -24,6 +24,11 @@ static void requests(void) {
 	check(queues_find(at(0), &r) && r.listed == 0 && r.properties == 0, "a queue does not replace the one at its address");
 	queues_add(at(0), 0, sized + 4);
 	check(queues_find(at(0), &r) && r.listed == sizeof *sized && r.list[0] == 0, "an empty list differs from none");
+	cl_queue_properties endless[QUEUE_WORDS];
+	for (size_t i = 0; i < QUEUE_WORDS; i++)
+		endless[i] = 1;
+	queues_add(at(0), 0, endless);
+	check(queues_find(at(0), &r) && r.listed <= sizeof r.list, "a list exceeds its room");
 	queues_remove(at(0));
 	check(!queues_find(at(0), &r), "a removed queue is found");
 	queues_remove(at(0));
