@@ -200,6 +200,7 @@ func (x *exchange) readInput(call *Call) (err error) {
 			return err
 		}
 	}
+	x.reserveInput()
 	_, buffered := x.r.Body.(*plainBody)
 	slow := x.r.ContentLength != 0 && !buffered
 	if slow {
@@ -225,6 +226,14 @@ func (x *exchange) reserve(n int64) error {
 	}
 	x.reserved += n
 	return nil
+}
+
+// reserveInput reserves the capacity that the input has from an earlier exchange. If the budget has
+// no room for it, the input starts small again.
+func (x *exchange) reserveInput() {
+	if n := cap(x.input); n > growth && x.reserve(int64(n)) != nil {
+		x.input = newInput()
+	}
 }
 
 // setBodyDeadline bounds how long the whole body may take to arrive; 0 is unlimited. An
@@ -417,10 +426,12 @@ func (p *exchangePool) get() *exchange {
 	if x, ok := p.pool.Get().(*exchange); ok {
 		return x
 	}
-	x := &exchange{input: make([]byte, 0, 4<<10)}
+	x := &exchange{input: newInput()}
 	x.metaFunc = x.meta
 	return x
 }
+
+func newInput() []byte { return make([]byte, 0, 4<<10) }
 
 func (p *exchangePool) put(x *exchange) {
 	if cap(x.input) > keptBuffer {

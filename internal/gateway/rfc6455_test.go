@@ -287,18 +287,28 @@ func TestQueuedMessagesAreWeighed(t *testing.T) {
 }
 
 // TestBodiesAreWeighed: the bodies of requests that are in progress take a bounded number of
-// bytes; more are refused, and what is over frees them.
+// bytes; more are refused, and what is over frees them. Buffers that earlier requests have left
+// count like new ones.
 func TestBodiesAreWeighed(t *testing.T) {
-	const limit, size = 4 << 20, 1 << 20
-	release, working := make(chan struct{}), make(chan struct{}, 16)
+	const limit = 4 << 20
+	calls := make(chan chan<- struct{}, 16)
 	slow := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) {
-		working <- struct{}{}
+		release := make(chan struct{})
+		calls <- release
 		<-release
 		return text("done"), nil
 	})
 	g := newGateway(t, gateway.Options{Invoker: slow, Buffers: quota.NewBudget(quota.Requests, limit)}, shop(gateway.Route{Path: "/", Target: to("f")}))
 	start(t, g)
 	url := "http://" + serve(t, g) + "/shop/"
+	for _, size := range []int{1 << 20, 512 << 10, 512 << 10, 512 << 10} {
+		weighBodies(t, g, url, size, limit, calls)
+	}
+}
+
+// weighBodies sends 16 bodies of a size, and ends the calls when each is refused or in progress.
+func weighBodies(t *testing.T, g *gateway.Gateway, url string, size, limit int, calls <-chan chan<- struct{}) {
+	t.Helper()
 	results := make(chan int, 16)
 	for range 16 {
 		go func() {
@@ -311,22 +321,24 @@ func TestBodiesAreWeighed(t *testing.T) {
 			results <- r.StatusCode
 		}()
 	}
-	refused, accepted := 0, 0
-	for refused+accepted < 16 {
+	var accepted []chan<- struct{}
+	for refused := 0; refused+len(accepted) < 16; {
 		select {
 		case code := <-results:
 			if code != http.StatusTooManyRequests && code != 0 { // a client that still sends may see a reset
 				t.Errorf("status %d", code)
 			}
 			refused++
-		case <-working:
-			accepted++
+		case release := <-calls:
+			accepted = append(accepted, release)
 		}
 	}
-	if held := gateway.Buffered(g); held > limit || accepted == 0 || accepted > limit/size {
-		t.Errorf("%d requests hold %d bytes", accepted, held)
+	if held, n := gateway.Buffered(g), len(accepted); held > int64(limit) || n == 0 || n > limit/size {
+		t.Errorf("%d requests of %d bytes hold %d bytes", n, size, held)
 	}
-	close(release)
+	for _, release := range accepted {
+		close(release)
+	}
 	for range accepted {
 		if code := <-results; code != http.StatusOK {
 			t.Errorf("status %d", code)
