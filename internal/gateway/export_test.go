@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/quota"
 )
 
 // Response is a parsed response message for tests.
@@ -107,6 +108,14 @@ func ParsePlain(text string) (r *http.Request, size int, ok bool) {
 
 // Buffered is how many bytes of requests and messages the gateway holds.
 func Buffered(g *Gateway) int64 { return g.opts.Buffers.Held() }
+
+// LimitCompression bounds the memory of a gateway's compressed messages, before it has any.
+func LimitCompression(g *Gateway, limit outboard.Bytes) {
+	g.sockets.compressing = quota.NewBudget(quota.Requests, limit)
+}
+
+// Compressing returns how many bytes a gateway's compressed messages hold.
+func Compressing(g *Gateway) int64 { return g.sockets.compressing.Held() }
 
 // Queued is how many bytes wait for the clients of an app's WebSockets.
 func Queued(g *Gateway, app string) (n int64) {

@@ -99,41 +99,58 @@ const slowestSender = 12
 
 // BoundBody has reading the body of a request fail once the client has made its reader wait for
 // timeout beside a second for each 4 KiB, as a leaky bucket of time: a client that has sent much at
-// once may not stop for longer than others. It also bounds how long net/http waits for what the handler
-// leaves of the body.
+// once may not stop for longer than others. Over HTTP/1 it also bounds how long net/http waits for
+// what the handler leaves of the body; over HTTP/2 an unread body ends with its stream.
 func BoundBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
 	}
-	b := &boundedBody{ReadCloser: r.Body, control: http.NewResponseController(w), left: timeout, timeout: timeout}
-	_ = b.control.SetReadDeadline(time.Now().Add(timeout)) // a recorder in a test has none
+	b := &BoundedBody{body: r.Body, control: http.NewResponseController(w), left: timeout, timeout: timeout, stream: r.ProtoMajor >= 2}
+	if !b.stream {
+		_ = b.control.SetReadDeadline(time.Now().Add(timeout)) // a recorder in a test has none
+	}
 	r.Body = b
 }
 
-// boundedBody is the body of a request that BoundBody has bounded. One goroutine reads it.
-type boundedBody struct {
-	io.ReadCloser
+// A BoundedBody is the body of a request that BoundBody has bounded. One goroutine reads it.
+type BoundedBody struct {
+	body    io.ReadCloser
 	control *http.ResponseController
 	timeout time.Duration
 	left    time.Duration // at most timeout
+	stream  bool          // of HTTP/2
 }
 
 // Read implements io.Reader.
-func (b *boundedBody) Read(p []byte) (int, error) {
+func (b *BoundedBody) Read(p []byte) (int, error) {
 	begin := time.Now()
 	_ = b.control.SetReadDeadline(begin.Add(max(b.left, 0)))
-	n, err := b.ReadCloser.Read(p)
+	n, err := b.body.Read(p)
 	b.left = min(b.timeout, b.left+time.Duration(n)*time.Second>>slowestSender-time.Since(begin))
-	if errors.Is(err, io.EOF) {
-		_ = b.control.SetReadDeadline(time.Time{}) // the connection's next request sets its own
+	// A connection's next request sets its own deadline. That of a stream ends its body even while
+	// nothing reads it.
+	if b.stream || errors.Is(err, io.EOF) {
+		_ = b.control.SetReadDeadline(time.Time{})
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = outboard.Errorf(outboard.Invalid, "", "the client has sent less than %v a second of its body for %v (`outboard up --client-timeout`): %w",
+			outboard.Bytes(1<<slowestSender), b.timeout, err)
 	}
 	return n, err
 }
 
+// Close implements io.Closer.
+func (b *BoundedBody) Close() error { return b.body.Close() }
+
+// Unbounded returns the body itself, for a reader that waits for a client that need not send.
+func (b *BoundedBody) Unbounded() io.Reader { return b.body }
+
 // PaceStream does for a stream of HTTP/2 what PaceConn does for a connection: a client may leave
-// one stream's flow-control window closed and read the others.
-func PaceStream(w http.ResponseWriter, timeout time.Duration) http.ResponseWriter {
-	return &pacedStream{ResponseWriter: w, control: http.NewResponseController(w), pace: pace{timeout: timeout}}
+// one stream's flow-control window closed and read the others. The caller calls finish as its
+// handler returns: it bounds how long the server waits to send the end of the response.
+func PaceStream(w http.ResponseWriter, timeout time.Duration) (paced http.ResponseWriter, finish func()) {
+	s := &pacedStream{ResponseWriter: w, control: http.NewResponseController(w), pace: pace{timeout: timeout}}
+	return s, func() { _ = s.control.SetWriteDeadline(time.Now().Add(s.pace.left(0))) } // a closed stream needs none
 }
 
 // pacedStream is the writer that PaceStream returns.

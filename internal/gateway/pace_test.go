@@ -131,7 +131,9 @@ func TestPaceStream(t *testing.T) {
 			_, _ = io.WriteString(w, "small")
 			return
 		}
-		paced, err := gateway.PaceStream(w, 50*time.Millisecond), error(nil)
+		paced, finish := gateway.PaceStream(w, 50*time.Millisecond)
+		defer finish()
+		var err error
 		for n := 0; n < 1024 && err == nil; n++ {
 			if _, err = paced.Write(make([]byte, 64<<10)); err == nil {
 				err = http.NewResponseController(paced).Flush()
@@ -139,8 +141,7 @@ func TestPaceStream(t *testing.T) {
 		}
 		ended <- err
 	}))
-	server.Config.Protocols = &http.Protocols{}
-	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Config.Protocols = unencryptedHTTP2()
 	server.Start()
 	t.Cleanup(server.Close)
 	transport := &http.Transport{Protocols: server.Config.Protocols}
@@ -168,4 +169,125 @@ func TestPaceStream(t *testing.T) {
 	if b, err := io.ReadAll(small.Body); err != nil || string(b) != "small" {
 		t.Errorf("another stream of the connection: %q, %v", b, err)
 	}
+}
+
+func unencryptedHTTP2() *http.Protocols {
+	p := &http.Protocols{}
+	p.SetUnencryptedHTTP2(true)
+	return p
+}
+
+// serveHTTP2 serves one connection of HTTP/2 until the test ends, and returns the client's end.
+func serveHTTP2(t *testing.T, handle http.HandlerFunc) net.Conn {
+	t.Helper()
+	client, conn := net.Pipe()
+	server := &http.Server{Handler: handle, Protocols: unencryptedHTTP2()}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(&once{Conn: conn})
+	}()
+	t.Cleanup(func() {
+		client.Close()
+		server.Close()
+		<-served
+	})
+	return client
+}
+
+// A body over HTTP/2 that trickles ends its request, and one that arrives fast enough does not,
+// however long its reader pauses.
+func TestBoundBodyOfStream(t *testing.T) {
+	const timeout = 10 * time.Second
+	for name, c := range map[string]struct {
+		each  int // bytes a second
+		pause time.Duration
+		fails bool
+	}{"trickles": {1, 0, true}, "enough": {8 << 10, 0, false}, "reader pauses": {8 << 10, 2 * timeout, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ended := make(chan error, 1)
+				client := serveHTTP2(t, func(w http.ResponseWriter, r *http.Request) {
+					gateway.BoundBody(w, r, timeout)
+					_, err := io.ReadFull(r.Body, make([]byte, 1))
+					time.Sleep(c.pause)
+					if err == nil {
+						_, err = io.Copy(io.Discard, r.Body)
+					}
+					ended <- err
+				})
+				transport := &http.Transport{Protocols: unencryptedHTTP2(), DialContext: func(context.Context, string, string) (net.Conn, error) { return client, nil }}
+				defer transport.CloseIdleConnections()
+				body, sender := io.Pipe()
+				begin := time.Now()
+				var sending sync.WaitGroup
+				sending.Go(func() {
+					var err error
+					for n := 0; n < 120 && err == nil; n++ {
+						_, err = sender.Write(make([]byte, c.each))
+						time.Sleep(time.Second)
+					}
+					sender.Close()
+				})
+				sending.Go(func() {
+					r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x/", body)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if answer, err := transport.RoundTrip(r); err == nil {
+						answer.Body.Close()
+					}
+					body.Close()
+				})
+				if err := <-ended; (err != nil) != c.fails || c.fails && (!strings.Contains(err.Error(), "--client-timeout") || time.Since(begin) > time.Minute) {
+					t.Errorf("%v after %v", err, time.Since(begin))
+				}
+				sending.Wait()
+			})
+		})
+	}
+}
+
+// A client of HTTP/2 that keeps the windows of its streams closed does not keep what a handler has
+// left for the server to send.
+func TestPaceStreamEndsWithItsHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := serveHTTP2(t, func(w http.ResponseWriter, _ *http.Request) {
+			paced, finish := gateway.PaceStream(w, 10*time.Second)
+			defer finish()
+			_, _ = io.WriteString(paced, "small")
+		})
+		const (
+			preface  = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+			settings = "\x00\x00\x06\x04\x00\x00\x00\x00\x00" + "\x00\x04\x00\x00\x00\x00" // an initial window of 0
+			headers  = "\x00\x00\x06\x01\x05\x00\x00\x00\x01" + "\x82\x86\x84\x41\x01x"    // GET http://x/
+		)
+		var sending sync.WaitGroup
+		sending.Go(func() { _, _ = io.WriteString(client, preface+settings+headers) })
+		for begin := time.Now(); ; {
+			kind := readFrame(t, client)
+			if kind == 3 { // RST_STREAM
+				break
+			}
+			if time.Since(begin) > time.Minute {
+				t.Fatal("the stream was not reset")
+			}
+		}
+		sending.Wait()
+	})
+}
+
+// readFrame reads a frame of HTTP/2 and returns its type (RFC 9113, section 4.1).
+func readFrame(t *testing.T, conn io.Reader) byte {
+	t.Helper()
+	var head [9]byte
+	if _, err := io.ReadFull(conn, head[:]); err != nil {
+		t.Fatal(err)
+	}
+	length := int64(head[0])<<16 | int64(head[1])<<8 | int64(head[2])
+	if _, err := io.CopyN(io.Discard, conn, length); err != nil {
+		t.Fatal(err)
+	}
+	return head[3]
 }

@@ -107,6 +107,12 @@ func (s *socket) receive(ctx context.Context) (m incoming, err error) {
 		return m, protocolError(err)
 	}
 	m.binary = kind == websocket.MessageBinary
+	if s.compressed {
+		if err := s.handler.gateway.opts.Buffers.Reserve(ctx, inflateState); err != nil {
+			return m, &eventError{err}
+		}
+		defer s.handler.gateway.opts.Buffers.Release(inflateState)
+	}
 	for {
 		if len(m.data) == cap(m.data) {
 			bigger := max(512, 2*cap(m.data))
@@ -198,7 +204,7 @@ func (s *socket) writeOne(ctx context.Context, m outgoing) error {
 	defer cancel()
 	defer m.release()
 	defer s.queuedBytes.Add(-int64(len(m.data)))
-	return s.conn.Write(ctx, kind, m.data)
+	return s.sendMessage(ctx, kind, m.data)
 }
 
 // drain sends the remaining messages when a function or the node ends the socket.

@@ -12,6 +12,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/quota"
 )
 
 // Limits of a WebSocket.
@@ -49,6 +50,8 @@ type sockets struct {
 	gateway *Gateway
 	open    limiter
 	running sync.WaitGroup
+	// compressing bounds the memory of messages that are compressed.
+	compressing *quota.Budget
 
 	mu     sync.Mutex
 	hubs   map[string]*hub
@@ -56,7 +59,7 @@ type sockets struct {
 }
 
 func newSockets(g *Gateway) *sockets {
-	s := &sockets{gateway: g, hubs: map[string]*hub{}}
+	s := &sockets{gateway: g, compressing: quota.NewBudget(quota.Requests, compressionBytes), hubs: map[string]*hub{}}
 	s.open.limit.Store(int64(g.opts.Sockets))
 	return s
 }
@@ -105,8 +108,10 @@ type socket struct {
 	hub     *hub
 	request *http.Request
 	conn    *websocket.Conn
-	end     context.CancelCauseFunc
-	rooms   map[string]struct{} // guarded by the hub's lock
+	// compressed says that messages from compressFrom bytes on are compressed.
+	compressed bool
+	end        context.CancelCauseFunc
+	rooms      map[string]struct{} // guarded by the hub's lock
 
 	inbox         chan incoming
 	outbox        chan outgoing
@@ -157,7 +162,7 @@ func (h *handler) openSocket(w http.ResponseWriter, r *http.Request) int {
 	if conn == nil {
 		return status
 	}
-	h.runSocket(hub, conn, r)
+	h.runSocket(hub, conn, isCompressed(w.Header()), r)
 	return http.StatusSwitchingProtocols
 }
 
@@ -177,7 +182,7 @@ func headerHas(h http.Header, name, word string) bool {
 func (h *handler) accept(w http.ResponseWriter, r *http.Request) (*websocket.Conn, int) {
 	catch := &catcher{ResponseWriter: w}
 	conn, err := websocket.Accept(catch, r, &websocket.AcceptOptions{
-		OriginPatterns: h.Origins, Subprotocols: h.Subprotocols, CompressionMode: websocket.CompressionNoContextTakeover,
+		OriginPatterns: h.Origins, Subprotocols: h.Subprotocols, CompressionMode: websocket.CompressionNoContextTakeover, CompressionThreshold: compressFrom,
 	})
 	if err != nil {
 		w.Header().Del("X-Content-Type-Options")
@@ -211,13 +216,13 @@ func (c *catcher) Write(b []byte) (int, error) {
 // Unwrap allows the connection to be hijacked.
 func (c *catcher) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-func (h *handler) runSocket(hub *hub, conn *websocket.Conn, r *http.Request) {
+func (h *handler) runSocket(hub *hub, conn *websocket.Conn, compressed bool, r *http.Request) {
 	gauge := h.gateway.metrics.sockets.WithLabelValues(h.state.name)
 	gauge.Inc()
 	defer gauge.Dec()
 	ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	s := &socket{
-		id: h.gateway.opts.Node + "." + randomName(), handler: h, hub: hub, request: r, conn: conn, end: end,
+		id: h.gateway.opts.Node + "." + randomName(), handler: h, hub: hub, request: r, conn: conn, compressed: compressed, end: end,
 		rooms: map[string]struct{}{}, inbox: make(chan incoming, inboxSize), outbox: make(chan outgoing, outboxSize),
 		writerDone: make(chan struct{}),
 		inbound:    inbound{freed: make(chan struct{}, 1)},

@@ -437,12 +437,17 @@ func (q *queued) Close() error {
 
 func dialOver(t *testing.T, g *gateway.Gateway, path string, wrap func(net.Conn) net.Conn) *websocket.Conn {
 	t.Helper()
+	return dialWith(t, g, path, websocket.CompressionDisabled, wrap)
+}
+
+func dialWith(t *testing.T, g *gateway.Gateway, path string, compression websocket.CompressionMode, wrap func(net.Conn) net.Conn) *websocket.Conn {
+	t.Helper()
 	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe()
 		go g.ServeConn(server, nil)
 		return wrap(client), nil
 	}}
-	c, r, err := websocket.Dial(t.Context(), "ws://chat"+path, &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
+	c, r, err := websocket.Dial(t.Context(), "ws://chat"+path, &websocket.DialOptions{CompressionMode: compression, HTTPClient: &http.Client{Transport: transport}})
 	if err != nil {
 		t.Fatal(err)
 	}

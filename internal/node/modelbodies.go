@@ -1,13 +1,9 @@
 package node
 
 import (
-	"errors"
 	"io"
 	"net/http"
-	"os"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/outboard-run/outboard"
 )
@@ -21,9 +17,6 @@ const (
 	freeBody        = 16 << 10
 )
 
-// bodyTimeout is how long a client may send nothing while its body is read.
-const bodyTimeout = time.Minute
-
 // modelBodies counts the bodies of requests for models, which the interfaces hold in memory.
 // Otherwise one client could exhaust the node's memory with many requests, none of which is too
 // large.
@@ -35,11 +28,11 @@ type modelBodies struct {
 
 // countBody has the body of a request counted for a client as it is read, until the returned function
 // is called.
-func (b *modelBodies) countBody(w http.ResponseWriter, r *http.Request, client string) (release func()) {
-	if r.Body == nil || r.Body == http.NoBody || strings.HasSuffix(r.URL.Path, "/ModelStreamInfer") { // a stream counts its own messages
+func (b *modelBodies) countBody(r *http.Request, client string) (release func()) {
+	if r.Body == nil || r.Body == http.NoBody {
 		return func() {}
 	}
-	body := &countedBody{ReadCloser: r.Body, all: b, client: client, control: http.NewResponseController(w)}
+	body := &countedBody{ReadCloser: r.Body, all: b, client: client}
 	r.Body = body
 	return body.release
 }
@@ -71,9 +64,8 @@ func (b *modelBodies) release(client string, n int64) {
 // A countedBody is a body whose bytes are counted.
 type countedBody struct {
 	io.ReadCloser
-	all     *modelBodies
-	client  string
-	control *http.ResponseController
+	all    *modelBodies
+	client string
 
 	mu       sync.Mutex // gRPC's server reads in a separate goroutine
 	read     int64
@@ -83,14 +75,7 @@ type countedBody struct {
 
 // Read implements io.Reader.
 func (b *countedBody) Read(p []byte) (int, error) {
-	_ = b.control.SetReadDeadline(time.Now().Add(bodyTimeout)) // a ResponseRecorder has none
 	n, err := b.ReadCloser.Read(p)
-	if errors.Is(err, io.EOF) {
-		_ = b.control.SetReadDeadline(time.Time{}) // the connection's next request sets its own
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = outboard.Errorf(outboard.Invalid, "", "the client sent nothing of its body for %v", bodyTimeout)
-	}
 	if full := b.count(int64(n)); full != nil {
 		return 0, full
 	}
@@ -112,12 +97,18 @@ func (b *countedBody) count(n int64) error {
 	return nil
 }
 
+// release ends the count: the body is no longer in memory.
 func (b *countedBody) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.released = true
+	b.restart()
+}
+
+// restart releases the bytes that were read so far. b.mu is held.
+func (b *countedBody) restart() {
 	if b.reserved > 0 {
 		b.all.release(b.client, b.reserved)
 	}
-	b.reserved = 0
+	b.read, b.reserved = 0, 0
 }

@@ -27,7 +27,7 @@ func TestBodiesForModelsAreWeighed(t *testing.T) {
 	b := &modelBodies{}
 	open := func(client, path string, size zeros) (*http.Request, func()) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, &size)
-		return r, b.countBody(httptest.NewRecorder(), r, client)
+		return r, b.countBody(r, client)
 	}
 	read := func(r *http.Request) error {
 		_, err := io.Copy(io.Discard, r.Body)
@@ -44,15 +44,14 @@ func TestBodiesForModelsAreWeighed(t *testing.T) {
 	}
 	small, releaseSmall := open("a", infer, freeBody)
 	other, releaseOther := open("b", infer, maxClientBodies)
-	stream, releaseStream := open("a", "/inference.GRPCInferenceService/ModelStreamInfer", maxModelBodies)
-	if err := errors.Join(read(small), read(other), read(stream)); err != nil {
-		t.Errorf("a small body, another client's, and a stream's: %v", err)
+	if err := errors.Join(read(small), read(other)); err != nil {
+		t.Errorf("a small body, and another client's: %v", err)
 	}
 	third, releaseThird := open("c", infer, 6*freeBody)
 	if err := read(third); outboard.KindOf(err) != outboard.Busy {
 		t.Errorf("beyond what all may hold: %v", err)
 	}
-	for _, f := range []func(){release, release, releaseSecond, releaseSmall, releaseOther, releaseStream, releaseThird} {
+	for _, f := range []func(){release, release, releaseSecond, releaseSmall, releaseOther, releaseThird} {
 		f()
 	}
 	if b.held != 0 || len(b.clients) != 0 {

@@ -25,7 +25,7 @@ const maxModelMessage = 256 << 20
 // newModelGRPC returns the gRPC server of --models, which gets its calls from the port's HTTP
 // server.
 func (m *models) newModelGRPC() *grpc.Server {
-	s := grpc.NewServer(grpc.MaxRecvMsgSize(maxModelMessage), grpc.MaxSendMsgSize(maxModelMessage))
+	s := grpc.NewServer(grpc.MaxRecvMsgSize(maxModelMessage), grpc.MaxSendMsgSize(maxModelMessage), grpc.StreamInterceptor(receiveSingly))
 	m.oip.RegisterGRPC(s)
 	grpc_health_v1.RegisterHealthServer(s, health.NewServer())
 	reflection.Register(s)

@@ -52,6 +52,7 @@ type models struct {
 	spawner    *worker.Spawner
 	listener   net.Listener // --models; nil: none
 	bodies     modelBodies
+	requests   modelRequests
 	uids       atomic.Uint32
 	spans      *traces.Provider // nil: spans are not exported
 	log        *slog.Logger
@@ -246,16 +247,6 @@ func (m *models) clientTimeout() time.Duration {
 	return cmp.Or(m.node.opts.ClientTimeout, gateway.DefaultClientTimeout)
 }
 
-// serveClient is ServeHTTP for the listener of models: it bounds how slow a client may be.
-func (m *models) serveClient(w http.ResponseWriter, r *http.Request) {
-	if r.ProtoMajor < 2 {
-		gateway.BoundBody(w, r, m.clientTimeout())
-	} else {
-		w = gateway.PaceStream(w, m.clientTimeout()) // an unread body ends with its stream
-	}
-	m.ServeHTTP(w, r)
-}
-
 // ServeHTTP serves the interfaces of models to clients that the pool's API keys admit. Spans of a
 // request continue the trace of its headers (W3C Trace Context).
 func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -299,7 +290,20 @@ func countTokens(ctx context.Context, prompt, generated int) {
 
 // route serves the interface to which a path belongs.
 func (m *models) route(w http.ResponseWriter, r *http.Request) {
-	defer m.bodies.countBody(w, r, ownerOf(r.Context()))()
+	client := ownerOf(r.Context())
+	leave, err := m.requests.enter(client)
+	if err != nil {
+		refuseModel(w, r, err)
+		return
+	}
+	defer leave()
+	if oip.IsGRPC(r) && r.URL.Path == streamPath {
+		stream, body := m.bodies.limitMessages(r, client)
+		defer body.Close()
+		m.grpc.ServeHTTP(w, stream)
+		return
+	}
+	defer m.bodies.countBody(r, client)()
 	if oip.IsGRPC(r) {
 		m.grpc.ServeHTTP(w, r)
 		return

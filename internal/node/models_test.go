@@ -1,7 +1,10 @@
 package node_test
 
 import (
+	"errors"
+	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -80,6 +83,7 @@ func TestModelsOverGRPC(t *testing.T) {
 	if got := describe("small", ""); got != codes.NotFound {
 		t.Errorf("without keys: %v", got)
 	}
+	streamRequests(t, conn)
 	key, err := n.Client().CreateModelKey(t.Context(), client.ModelKeyRequest{Name: "site", Models: []string{"small"}})
 	if err != nil {
 		t.Fatal(err)
@@ -135,4 +139,26 @@ func post(t *testing.T, url, key string) int {
 	}
 	_ = response.Body.Close()
 	return response.StatusCode
+}
+
+// streamRequests has a stream of requests answered, each as the client has sent it.
+func streamRequests(t *testing.T, conn *grpc.ClientConn) {
+	t.Helper()
+	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+	stream, err := conn.NewStream(t.Context(), desc, "/inference.GRPCInferenceService/ModelStreamInfer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"first", strings.Repeat("second", 1<<15), "third"} {
+		var answer inference.ModelStreamInferResponse
+		if err := errors.Join(stream.SendMsg(&inference.ModelInferRequest{ModelName: "small", Id: id}), stream.RecvMsg(&answer)); err != nil {
+			t.Fatal(err)
+		}
+		if answer.GetErrorMessage() == "" || answer.GetInferResponse().GetId() != id {
+			t.Errorf("request %.10q: %.100s", id, &answer)
+		}
+	}
+	if err := errors.Join(stream.CloseSend(), stream.RecvMsg(&inference.ModelStreamInferResponse{})); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream ends with %v", err)
+	}
 }
