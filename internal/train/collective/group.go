@@ -19,6 +19,8 @@ type Options struct {
 	Link Link
 	// Store is the object store for calls that ask for it; nil Objects: none.
 	Store Store
+	// Buffers counts the temporary memory of calls; nil: it has no limit.
+	Buffers *Buffers
 	// Name returns the number by which errors name a rank; nil: its number in the group.
 	Name func(rank int) int
 }
@@ -36,6 +38,9 @@ type Group struct {
 	calls   *ledger
 	turn    sync.Mutex // held by the running call
 	scratch []byte
+	buffers *Buffers
+	// scratchHeld is how many bytes are counted for scratch; turn guards it.
+	scratchHeld int64
 	// dropped and offered count the parts that this rank has dropped, and could have sent, in steps
 	// that may lose parts.
 	dropped, offered atomic.Uint64
@@ -57,7 +62,7 @@ func NewGroup(rank int, conns []net.Conn, o Options) (*Group, error) {
 	if o.Name == nil {
 		o.Name = func(rank int) int { return rank }
 	}
-	g := &Group{rank: rank, n: len(conns), link: o.Link, store: o.Store, name: o.Name, peers: make([]*peer, len(conns)), calls: newLedger(rank, o.Name)}
+	g := &Group{rank: rank, n: len(conns), link: o.Link, store: o.Store, buffers: o.Buffers, name: o.Name, peers: make([]*peer, len(conns)), calls: newLedger(rank, o.Name)}
 	g.ended, g.end = context.WithCancelCause(context.Background())
 	for i, c := range conns {
 		if (c == nil) != (i == rank) {
@@ -116,6 +121,7 @@ func (g *Group) fail(err error) {
 					_ = p.conn.Close()
 				}
 			}
+			g.releaseScratch()
 		}()
 	})
 }
@@ -139,6 +145,12 @@ func (g *Group) Do(ctx context.Context, c Call, buf []byte) error {
 	if g.n == 1 {
 		return nil
 	}
+	release, err := g.reserve(&c)
+	if err != nil {
+		g.fail(err)
+		return err
+	}
+	defer release()
 	if err := g.run(&c, buf); err != nil {
 		g.fail(err)
 		return g.cause(ctx)

@@ -15,6 +15,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/train/collective"
 )
 
@@ -35,7 +36,7 @@ func reducers(t *testing.T, n int, s Spec, link collective.Link) []*Reducer {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = g.Close() })
-		all[rank] = New(g, s, new(ResidualBudget))
+		all[rank] = New(g, s, new(Memory))
 	}
 	return all
 }
@@ -176,12 +177,12 @@ func TestElementsOutOfTheBufferAreRefused(t *testing.T) {
 
 // Residuals of many buffers take bounded memory.
 func TestResidualsAreBounded(t *testing.T) {
-	var held ResidualBudget
+	var held Memory
 	r := residuals{held: &held, order: []residualKey{{1, maxResidual - 10}}, all: map[residualKey][]float32{{1, maxResidual - 10}: nil}}
-	held.elements.Store(maxResidual - 10)
+	held.residuals.Store(maxResidual - 10)
 	r.of(residualKey{2, 11})
-	if _, ok := r.all[residualKey{1, maxResidual - 10}]; ok || held.elements.Load() != 11 {
-		t.Errorf("%d elements are kept of %d buffers, want the last ones only", held.elements.Load(), len(r.all))
+	if _, ok := r.all[residualKey{1, maxResidual - 10}]; ok || held.residuals.Load() != 11 {
+		t.Errorf("%d elements are kept of %d buffers, want the last ones only", held.residuals.Load(), len(r.all))
 	}
 	if r.of(residualKey{3, maxResidual + 1}) != nil {
 		t.Error("a residual is larger than all may be")
@@ -189,6 +190,70 @@ func TestResidualsAreBounded(t *testing.T) {
 	other := residuals{held: &held}
 	if other.of(residualKey{1, maxResidual - 10}) != nil || other.of(residualKey{1, 5}) == nil {
 		t.Error("the residuals of two groups are not bounded together")
+	}
+}
+
+// A wideGroup has many ranks that send zeros. It records the size of its calls.
+type wideGroup struct {
+	Group
+	size    int
+	largest int
+	calls   int
+}
+
+func (g *wideGroup) Size() int { return g.size }
+
+func (g *wideGroup) Do(_ context.Context, _ collective.Call, buf []byte) error {
+	g.largest, g.calls = max(g.largest, len(buf)), g.calls+1
+	clear(buf)
+	return nil
+}
+
+func (g *wideGroup) Rank() int { return 0 }
+
+// The temporary buffer of a sum does not grow with the number of nodes, and those of all sums of a
+// job have one bound.
+func TestBuffersOfSumsAreBounded(t *testing.T) {
+	const count = 1 << 14
+	c := collective.Call{Operation: collective.AllReduce, Element: collective.Float32, Reduction: collective.Sum, Count: count}
+	for name, spec := range map[string]Spec{"top-k": {TopK, 0.5}, "half": {Method: Half}} {
+		t.Run(name, func(t *testing.T) {
+			g, held := &wideGroup{size: 4096}, &Memory{}
+			if err := New(g, spec, held).Do(t.Context(), c, make([]byte, 4*count), 1); err != nil {
+				t.Fatal(err)
+			}
+			if g.largest > pieceBytes || held.Buffers.Held() != 0 {
+				t.Errorf("%d calls of %d bytes at most, %d bytes are still held", g.calls, g.largest, held.Buffers.Held())
+			}
+			held.Buffers.Limit = 16 << 10
+			if err := New(g, spec, held).Do(t.Context(), c, make([]byte, 4*count), 1); outboard.KindOf(err) != outboard.Exhausted {
+				t.Errorf("beyond the bound: %v", err)
+			}
+		})
+	}
+}
+
+// A sum whose elements are sent in pieces is the same as in one.
+func TestPieces(t *testing.T) {
+	const n, count = 3, 10_000
+	for name, spec := range map[string]Spec{"top-k": {TopK, 0.1}, "half": {Method: Half}} {
+		t.Run(name, func(t *testing.T) {
+			var results [][]float32
+			for _, piece := range []int{pieceBytes, 1000} {
+				all := reducers(t, n, spec, collective.Link{})
+				for _, r := range all {
+					r.piece = piece
+				}
+				bufs, _ := gradients(n, count, 1)
+				do(t, all, collective.Average, bufs)
+				results = append(results, bufs[0])
+			}
+			for i, want := range results[0] {
+				if got := results[1][i]; math.Abs(float64(got-want)) > 1e-6*math.Abs(float64(want)) {
+					t.Fatalf("element %d is %v in pieces, want %v", i, got, want)
+				}
+			}
+		})
 	}
 }
 

@@ -24,6 +24,7 @@ type Reducer struct {
 	group Group
 	spec  Spec
 	left  residuals
+	piece int // size of the temporary buffer, in bytes
 
 	mu    sync.Mutex
 	stats Stats
@@ -47,9 +48,9 @@ func (s *Stats) Add(t Stats) {
 	s.Dropped, s.Offered = s.Dropped+t.Dropped, s.Offered+t.Offered
 }
 
-// New returns a Reducer over a group. held counts the memory of its residuals.
-func New(g Group, s Spec, held *ResidualBudget) *Reducer {
-	return &Reducer{group: g, spec: s, left: residuals{held: held}}
+// New returns a Reducer over a group. held counts the memory of its residuals and buffers.
+func New(g Group, s Spec, held *Memory) *Reducer {
+	return &Reducer{group: g, spec: s, left: residuals{held: held}, piece: pieceBytes}
 }
 
 // Stats returns the counts of the Reducer's sums so far. It may be used during a call.
@@ -91,19 +92,36 @@ func (r *Reducer) count(bytes, sent int) {
 	r.stats.Add(Stats{Calls: 1, Bytes: int64(bytes), Sent: int64(sent)})
 }
 
-// half sums as float16. The values are divided by the number of ranks first, so that the sum
-// overflows only if the average does.
+// half sums as float16, piece by piece. The values are divided by the number of ranks first, so that
+// the sum overflows only if the average does.
 func (r *Reducer) half(ctx context.Context, c collective.Call, buf []byte) error {
-	n, values := float32(r.group.Size()), floats(buf)
-	words := make([]uint64, (len(values)*2+7)/8) // aligned to all elements
-	halves := unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(words))), len(values))
+	values := floats(buf)
+	size := (min(len(values), r.piece/2)*2 + 7) / 8
+	if err := r.left.held.Buffers.Reserve(int64(8 * size)); err != nil {
+		return err
+	}
+	defer r.left.held.Buffers.Release(int64(8 * size))
+	words := make([]uint64, size) // aligned to all elements
+	r.count(len(buf), len(buf)/2)
+	for len(values) > 0 {
+		n := min(len(values), r.piece/2)
+		if err := r.halfPiece(ctx, c, values[:n], unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(words))), n)); err != nil {
+			return err
+		}
+		values = values[n:]
+	}
+	return nil
+}
+
+// halfPiece sums values by way of halves, which has their length.
+func (r *Reducer) halfPiece(ctx context.Context, c collective.Call, values []float32, halves []uint16) error {
+	n := float32(r.group.Size())
 	for i, v := range values {
 		halves[i] = collective.ToFloat16(v / n)
 	}
 	sum := c
-	sum.Element, sum.Reduction = collective.Float16, collective.Sum
-	r.count(len(buf), sum.Bytes())
-	if err := r.group.Do(ctx, sum, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), sum.Bytes())); err != nil {
+	sum.Element, sum.Reduction, sum.Count = collective.Float16, collective.Sum, len(halves)
+	if err := r.group.Do(ctx, sum, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(halves))), 2*len(halves))); err != nil {
 		return err
 	}
 	if c.Reduction == collective.Average {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"sync/atomic"
 
 	"github.com/outboard-run/outboard/internal/train/collective"
 )
@@ -13,33 +12,54 @@ import (
 // entrySize is the size of an element that is sent, in bytes: its index and its value.
 const entrySize = 8
 
-// topK sums the elements of the greatest magnitude of each rank, in the order of ranks, and keeps
-// the others for the next call with the same key.
+// histogramBytes is the memory with which the greatest elements are found.
+const histogramBytes = 2 * 8 << 16
+
+// topK sums the elements of the greatest magnitude of each rank, in the order of ranks within each
+// piece, and keeps the others for the next call with the same key.
 func (r *Reducer) topK(ctx context.Context, c collective.Call, buf []byte, key uint64) error {
 	values := floats(buf)
+	k := max(1, int(r.spec.Fraction*float64(len(values))))
+	n, piece := r.group.Size(), min(k, max(1, r.piece/(r.group.Size()*entrySize)))
+	held := int64(k*entrySize + n*piece*entrySize + histogramBytes)
+	if err := r.left.held.Buffers.Reserve(held); err != nil {
+		return err
+	}
+	defer r.left.held.Buffers.Release(held)
 	left := r.left.of(residualKey{key, len(values)})
 	for i, v := range left {
 		values[i] += v
 	}
-	n, rank, k := r.group.Size(), r.group.Rank(), max(1, int(r.spec.Fraction*float64(len(values))))
-	all := make([]byte, n*k*entrySize)
-	putGreatest(all[rank*k*entrySize:(rank+1)*k*entrySize], values)
+	own := make([]byte, k*entrySize)
+	putGreatest(own, values)
 	copy(left, values)
-	clearSent(left, all[rank*k*entrySize:(rank+1)*k*entrySize])
-	gather := c
-	gather.Operation, gather.Element, gather.Reduction, gather.Count = collective.AllGather, collective.Uint8, 0, len(all)
-	r.count(len(buf), k*entrySize)
-	if err := r.group.Do(ctx, gather, all); err != nil {
-		return err
-	}
+	clearSent(left, own)
+	r.count(len(buf), len(own))
 	clear(values)
-	for i := range n {
-		if err := addEntries(values, all[i*k*entrySize:(i+1)*k*entrySize]); err != nil {
-			return fmt.Errorf("rank %d: %w", i, err)
+	all := make([]byte, n*piece*entrySize)
+	for ; len(own) > 0; own = own[min(len(own), piece*entrySize):] {
+		if err := r.addPieces(ctx, c, values, own[:min(len(own), piece*entrySize)], all); err != nil {
+			return err
 		}
 	}
 	if c.Reduction == collective.Average {
 		collective.Divide(buf, c.Element, n)
+	}
+	return nil
+}
+
+// addPieces gathers one piece of each rank's elements into all, and adds their elements.
+func (r *Reducer) addPieces(ctx context.Context, c collective.Call, values []float32, own, all []byte) error {
+	all = all[:r.group.Size()*len(own)]
+	copy(all[r.group.Rank()*len(own):], own)
+	c.Operation, c.Element, c.Reduction, c.Count = collective.AllGather, collective.Uint8, 0, len(all)
+	if err := r.group.Do(ctx, c, all); err != nil {
+		return err
+	}
+	for i := range r.group.Size() {
+		if err := addEntries(values, all[i*len(own):(i+1)*len(own)]); err != nil {
+			return fmt.Errorf("rank %d: %w", i, err)
+		}
 	}
 	return nil
 }
@@ -128,27 +148,10 @@ type residualKey struct {
 	count int
 }
 
-// maxResidual bounds the elements of all residuals that share a Held: 4 GiB.
-const maxResidual = 1 << 30
-
-// ResidualBudget counts the residuals that Reducers keep in the memory of this process, rather than in that
-// of the ranks. The Reducers of a job share a Held, since a program chooses how many groups and
-// buffers it has.
-type ResidualBudget struct{ elements atomic.Int64 }
-
-// reserve adds n elements if they fit.
-func (h *ResidualBudget) reserve(n int) bool {
-	if h.elements.Add(int64(n)) <= maxResidual {
-		return true
-	}
-	h.elements.Add(-int64(n))
-	return false
-}
-
 // residuals holds the elements that calls have not sent, by buffer. If there are too many, the
 // residual of the oldest buffer is dropped.
 type residuals struct {
-	held  *ResidualBudget
+	held  *Memory
 	all   map[residualKey][]float32
 	order []residualKey // from the oldest
 }
@@ -162,7 +165,7 @@ func (r *residuals) of(k residualKey) []float32 {
 	if k.count > maxResidual {
 		return nil
 	}
-	for !r.held.reserve(k.count) {
+	for !r.held.reserveResidual(k.count) {
 		if len(r.order) == 0 {
 			return nil // other groups hold the memory
 		}
@@ -180,6 +183,6 @@ func (r *residuals) of(k residualKey) []float32 {
 func (r *residuals) forget() {
 	oldest := r.order[0]
 	r.order = r.order[1:]
-	r.held.elements.Add(-int64(oldest.count))
+	r.held.residuals.Add(-int64(oldest.count))
 	delete(r.all, oldest)
 }

@@ -214,7 +214,7 @@ func (g *group) sendAway(a address, l *pendingMessage) error {
 // closed.
 func (s *Server) receiveMail(g *group, index int) {
 	m := g.remote.mail[index]
-	in := bufio.NewReaderSize(m.conn, 64<<10)
+	in := bufio.NewReaderSize(m.conn, 8<<10)
 	for {
 		i, err := m.read(in)
 		if err == nil {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/train/collective"
 )
 
@@ -291,5 +292,44 @@ func TestGroupsOverNodesAreBounded(t *testing.T) {
 	}
 	if _, err := s.group("local", 2, []int{0, 0}); err != nil {
 		t.Errorf("one of this node alone: %v", err)
+	}
+}
+
+// The connections of all groups of a job are bounded, so that a job does not take a node's memory
+// with few groups over many nodes.
+func TestLinksOfGroupsAreBounded(t *testing.T) {
+	s, err := Serve(filepath.Join(t.TempDir(), "ranks"), Options{Mesh: lostMesh{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	everyNode := make([]int, maxRanks)
+	for i := range everyNode {
+		everyNode[i] = i
+	}
+	for i := range maxLinks / (maxRanks - 1) {
+		if _, err := s.group(fmt.Sprint(i), maxRanks, everyNode); err != nil {
+			t.Fatalf("group %d: %v", i, err)
+		}
+	}
+	if _, err := s.group("another", maxRanks, everyNode); outboard.KindOf(err) != outboard.Exhausted {
+		t.Errorf("one more: %v", err)
+	}
+	if _, err := s.group("small", 2, []int{0, 1}); err != nil {
+		t.Errorf("one over two nodes: %v", err)
+	}
+}
+
+// The copies that a node makes for an exchange between its ranks count among the job's buffers.
+func TestCopiesOfExchangesAreBounded(t *testing.T) {
+	r, err := newRemote([]int{0, 0, 1, 1}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 1 << 10
+	r.buffers = &collective.Buffers{Limit: 3*size - 1}
+	c := collective.Call{Operation: collective.AllToAll, Element: collective.Uint8, Count: size}
+	if err := r.perform(c, make([][]byte, 4), 1); outboard.KindOf(err) != outboard.Exhausted {
+		t.Errorf("copies of %d bytes: %v", 3*size, err)
 	}
 }

@@ -31,9 +31,11 @@ type remote struct {
 	direct bool  // each node has one rank: the ranks of the nodes' group are those of this one
 	group  *collective.Group
 	sums   *compress.Reducer // over group
-	mail   []*mailbox        // by index in nodes; nil: itself
-	rounds chan *round
-	calls  uint64 // rounds that have begun
+	// buffers counts the temporary memory of calls.
+	buffers *collective.Buffers
+	mail    []*mailbox // by index in nodes; nil: itself
+	rounds  chan *round
+	calls   uint64 // rounds that have begun
 }
 
 // newRemote returns the layout of a group whose rank r is on node nodes[r], nil if all are on self.
@@ -72,9 +74,9 @@ func (r *remote) localRanks() (n int) {
 
 // heldMemory counts the memory of this node that the groups of a job hold, beside the ranks' own.
 type heldMemory struct {
-	letters   atomic.Int64 // bytes of messages of other nodes that no rank has received
-	requests  atomic.Int64 // bytes of calls and messages that wait for other ranks
-	residuals compress.ResidualBudget
+	letters  atomic.Int64 // bytes of messages of other nodes that no rank has received
+	requests atomic.Int64 // bytes of calls and messages that wait for other ranks
+	sums     compress.Memory
 }
 
 // A rank may make calls that no other rank makes: the memory that they hold is bounded for all
@@ -114,7 +116,7 @@ func (r *remote) connect(ctx context.Context, mesh Mesh, name string, o *Options
 		}
 	}
 	if err == nil {
-		r.group, err = collective.NewGroup(r.self, conns, collective.Options{Link: o.Link, Store: storeOf(name, o.Store), Name: func(i int) int { return r.first[i] }})
+		r.group, err = collective.NewGroup(r.self, conns, collective.Options{Link: o.Link, Store: storeOf(name, o.Store), Buffers: &held.sums.Buffers, Name: func(i int) int { return r.first[i] }})
 	}
 	if err != nil {
 		for _, c := range conns {
@@ -125,7 +127,8 @@ func (r *remote) connect(ctx context.Context, mesh Mesh, name string, o *Options
 		r.closeMail()
 		return err
 	}
-	r.sums = compress.New(r.group, o.Gradients, &held.residuals)
+	r.buffers = &held.sums.Buffers
+	r.sums = compress.New(r.group, o.Gradients, &held.sums)
 	return nil
 }
 
@@ -253,6 +256,11 @@ func (r *remote) gather(c collective.Call, bufs [][]byte) error {
 func (r *remote) exchange(c collective.Call, bufs [][]byte) error {
 	n := len(r.home)
 	size, part := c.Bytes(), c.Bytes()/n
+	held := int64(size * (1 + r.localRanks()))
+	if err := r.buffers.Reserve(held); err != nil {
+		return err
+	}
+	defer r.buffers.Release(held)
 	results := make([][]byte, n)
 	words := make([]uint64, (size+7)/8) // aligned to all elements
 	whole := bytesOf(words)[:size]

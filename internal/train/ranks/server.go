@@ -23,6 +23,9 @@ const (
 	// maxRemoteGroups bounds the groups over several nodes that a job makes in total: their memory
 	// is held until the job ends, since other nodes may still need it.
 	maxRemoteGroups = 4 * maxGroups
+	// maxLinks bounds the connections of these groups to other nodes: a group has two to each of its
+	// nodes, whose queues and buffers take some 100 KiB.
+	maxLinks = 8192
 	// maxRequest bounds a message of a rank in bytes.
 	maxRequest = 16 << 10
 )
@@ -72,6 +75,7 @@ type Server struct {
 	// closing are the groups with a remote part: other nodes may still need data that this node has
 	// sent, after its own ranks have left.
 	closing []*remote
+	links   int // of all of them
 }
 
 // Serve listens at path, a socket that only this user can open, until the server is closed.
@@ -155,8 +159,10 @@ func (s *Server) group(name string, size int, nodes []int) (*group, error) {
 		if r, err = newRemote(nodes, s.opts.Node); err != nil {
 			return nil, err
 		}
-		if r != nil && len(s.closing) >= maxRemoteGroups {
-			return nil, outboard.Errorf(outboard.Exhausted, "join", "the job has made %d groups over several nodes: make groups once and use them again", len(s.closing))
+		if r != nil {
+			if err := s.addLinks(r); err != nil {
+				return nil, err
+			}
 		}
 	}
 	g = newGroup(size, r, &s.held)
@@ -166,6 +172,20 @@ func (s *Server) group(name string, size int, nodes []int) (*group, error) {
 		s.working.Go(func() { s.serveRemote(g, name) })
 	}
 	return g, nil
+}
+
+// addLinks counts a group over several nodes. s.mu is held.
+func (s *Server) addLinks(r *remote) error {
+	const again = "make groups once and use them again"
+	links := s.links + len(r.nodes) - 1
+	switch {
+	case len(s.closing) >= maxRemoteGroups:
+		return outboard.Errorf(outboard.Exhausted, "join", "the job has made %d groups over several nodes: "+again, len(s.closing))
+	case links > maxLinks:
+		return outboard.Errorf(outboard.Exhausted, "join", "the job's groups have %d connections to other nodes, and this one needs %d more, of %d: "+again, s.links, len(r.nodes)-1, maxLinks)
+	}
+	s.links = links
+	return nil
 }
 
 func (s *Server) remove(name string) {
