@@ -45,6 +45,7 @@ type laneEnd struct {
 	reading      bool  // some goroutine is the reader
 	readerWaiter *waiter
 	readerAsleep atomic.Bool // the reader sleeps or is about to
+	woke         atomic.Bool // a parked goroutine was woken since the reader last slept
 	parked       waiterList
 	waiting      [numResources]waitQueue
 	overtakes    [numResources]int // overtaking sends since a sender that had waited last sent

@@ -1,6 +1,7 @@
 package shared
 
 import (
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,7 +24,14 @@ const (
 
 // sleep waits until the bell rings after old, or its time limit has passed. Only the reader calls
 // it.
+//
+// A goroutine that the reader has made runnable is in the queue of the reader's own processor, which
+// the reader holds while it spins, and for a while when it sleeps: it would run only after another
+// processor has stolen it. So it runs first.
 func (e *laneEnd) sleep(old uint32) {
+	if e.woke.Swap(false) {
+		runtime.Gosched()
+	}
 	limit := e.conn.options.maxSleep
 	switch {
 	case !e.conn.parks:

@@ -35,6 +35,7 @@ func (e *laneEnd) markReady(w *waiter) {
 	switch {
 	case w.parked:
 		w.signal()
+		e.woke.Store(true)
 	case w == e.readerWaiter && e.readerAsleep.Load():
 		e.bell.RingAlways()
 		e.ringParked()
