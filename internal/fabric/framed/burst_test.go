@@ -1,6 +1,7 @@
 package framed
 
 import (
+	"errors"
 	"io"
 	"net"
 	"sync/atomic"
@@ -68,6 +69,50 @@ func TestBurstLeavesTogether(t *testing.T) {
 	// One that waited at the gate, and few for all the others; pings may be among them.
 	if n := g.writes.Load() - before; n > pieces/10 {
 		t.Errorf("%d pieces left in %d writes", pieces, n)
+	}
+}
+
+// The pieces of a burst that are longer than small frames leave together as well, and their sender
+// goes on while they are written.
+func TestBurstOfLongPieces(t *testing.T) {
+	near, far := net.Pipe()
+	g := &gatedConn{Conn: near, entered: make(chan struct{}, 1)}
+	client, server := closeAtEnd(t, Client(g, Options{burstGap: time.Hour, DeadAfter: time.Hour}), Server(far, Options{DeadAfter: time.Hour}))
+	s := open(t, client, "burst")
+	piece := Piece{Data: make([]byte, 2*maxQueued)}
+	const pieces = burstBytes/(2*maxQueued) - 1
+	if err := s.Send(piece); err != nil { // begins the burst
+		t.Fatal(err)
+	}
+	peer, err := server.Accept(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(peer, make([]byte, len(piece.Data))); err != nil {
+		t.Fatal(err)
+	}
+	gate := make(chan struct{})
+	g.gate.Store(&gate)
+	sent := make(chan error, 1)
+	go func() {
+		var err error
+		for range pieces {
+			err = errors.Join(err, s.Send(piece))
+		}
+		sent <- err
+	}()
+	select {
+	case err := <-sent:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the sender waits for the writes")
+	}
+	g.gate.Store(nil)
+	close(gate)
+	if _, err := io.ReadFull(peer, make([]byte, pieces*len(piece.Data))); err != nil {
+		t.Fatal(err)
 	}
 }
 

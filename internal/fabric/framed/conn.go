@@ -87,7 +87,7 @@ func Dial(ctx context.Context, addr string, t *tls.Config, o Options) (*Conn, er
 func newConn(nc net.Conn, o Options, first uint32) *Conn {
 	o.setDefaults()
 	c := &Conn{
-		o: o, socket: newSocket(nc, o.Observer), firstID: first, start: time.Now(),
+		o: o, socket: newSocket(nc, o.TLS != nil, o.Observer), firstID: first, start: time.Now(),
 		streams:    make(map[uint32]*Stream),
 		budget:     o.Budget,
 		ownStreams: make(chan struct{}, o.MaxStreams),

@@ -20,8 +20,11 @@ type queue struct {
 }
 
 const (
-	// maxQueued is the largest payload that is copied into the queue.
+	// maxQueued is the largest payload that is always copied into the queue.
 	maxQueued = 8 << 10
+	// maxGathered is the largest piece of a burst that is copied into the queue: for longer pieces
+	// the copy costs more than the system call that it saves.
+	maxGathered = 32 << 10
 	// queueBlock is the size from which senders of small frames block; at queueLimit the
 	// connection ends, since the peer requests responses that it does not read.
 	queueBlock = 256 << 10
@@ -114,6 +117,13 @@ func (q *queue) push(fill func([]byte) []byte, wake bool) error {
 		}
 	}
 	return nil
+}
+
+// size returns the number of bytes that are pending.
+func (q *queue) size() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.pending)
 }
 
 // hasUnclaimed reports whether there are frames that no goroutine is responsible for.

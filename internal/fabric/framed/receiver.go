@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"sync/atomic"
-	"time"
 
 	"github.com/outboard-run/outboard"
 )
@@ -177,6 +176,8 @@ type Piece struct {
 	// Later delays a small piece: until the next write if it begins a stream, otherwise until the
 	// connection's reader waits. Only Receiver.Work may use it for the latter.
 	Later bool
+
+	endSent bool // the END has left with the data
 }
 
 func (p *Piece) size() int { return len(p.Prefix) + len(p.Data) + len(p.Suffix) }
@@ -185,28 +186,23 @@ func (p *Piece) append(b []byte) []byte {
 	return append(append(append(b, p.Prefix...), p.Data...), p.Suffix...)
 }
 
+// cut removes the first n bytes of Prefix and Data from p, and returns them.
+func (p *Piece) cut(n int) (prefix, data []byte) {
+	m := min(n, len(p.Prefix))
+	prefix, p.Prefix = p.Prefix[:m], p.Prefix[m:]
+	data, p.Data = p.Data[:n-m], p.Data[n-m:]
+	return prefix, data
+}
+
 // Send sends p, waiting for credit. It does not keep p's slices.
 func (s *Stream) Send(p Piece) error {
 	n := p.size()
-	if n == 0 || n > maxQueued {
+	if n == 0 || n > maxGathered {
 		return s.out.sendParts(p)
 	}
 	s.out.turn.Lock()
 	defer s.out.turn.Unlock()
-	if !s.out.tryTakeCredit(n) {
-		return s.out.sendTurn(p)
-	}
-	err := s.conn.out.sendPiece(s.id, p, time.Since(s.out.lastSend) < s.conn.o.burstGap)
-	s.out.lastSend = time.Now()
-	if err != nil {
-		return err
-	}
-	if p.End {
-		s.mu.Lock()
-		s.out.closed = true
-		s.updatedUnlock()
-	}
-	return nil
+	return s.out.sendOne(p, n)
 }
 
 // appendPiece queues a DATA frame and the END. Locks: q.mu is held.

@@ -19,74 +19,82 @@ type sendSide struct {
 	lastSend time.Time // when the last small piece was sent; guarded by turn
 }
 
-// send writes prefix and p and, with last set, half-closes the stream.
-func (w *sendSide) send(prefix, p []byte, last bool) (sent int, err error) {
+// send writes p and, with last set, half-closes the stream.
+func (w *sendSide) send(p []byte, last bool) (sent int, err error) {
 	w.turn.Lock()
 	defer w.turn.Unlock()
-	return w.write(prefix, p, last)
+	return w.write(Piece{Data: p, End: last})
 }
 
-// write is send with turn held.
-func (w *sendSide) write(prefix, p []byte, last bool) (sent int, err error) {
+// write sends a piece as one or more frames. Locks: turn is held.
+func (w *sendSide) write(p Piece) (sent int, err error) {
 	class := w.class()
-	if len(prefix)+len(p) <= maxQueued {
+	if len(p.Prefix)+len(p.Data) <= maxQueued {
 		class = -1
 	} else {
 		w.stream.conn.out.lock.announce(class, 1)
 		defer w.stream.conn.out.lock.announce(class, -1)
 	}
-	for len(prefix)+len(p) > 0 {
-		n, err := w.acquireCredit(min(len(prefix)+len(p), maxData), class)
+	for len(p.Prefix)+len(p.Data) > 0 {
+		n, err := w.acquireCredit(min(len(p.Prefix)+len(p.Data), maxSent), class)
 		if err != nil {
 			return sent, err
 		}
-		first := prefix[:min(n, len(prefix))]
-		n -= len(first)
-		prefix = prefix[len(first):]
-		end := last && n == len(p) && len(prefix) == 0
-		if err := w.sendFrame(first, p[:n], end); err != nil {
+		prefix, data := p.cut(n)
+		var tail []byte
+		if len(p.Prefix)+len(p.Data) == 0 {
+			tail = w.takeTail(&p)
+		}
+		if err := w.stream.conn.out.sendFrame(w.stream, prefix, data, tail); err != nil {
 			return sent, err
 		}
-		sent, p = sent+len(first)+n, p[n:]
-		if end {
-			w.stream.mu.Lock()
-			w.closed = true
-			w.stream.updatedUnlock()
-			return sent, nil
-		}
+		sent += n
 	}
-	if last {
-		return sent, w.sendEnd()
+	return sent, w.writeRest(p)
+}
+
+// maxSent bounds the payload of a frame that this side sends: with its header it fills whole TLS
+// records.
+const maxSent = maxData - headerSize
+
+// maxTail is the longest suffix in bytes that leaves in the write of the data before it.
+const maxTail = 1 << 10
+
+// takeTail removes the suffix and the end from p, and returns their frames, which leave in the same
+// write as the last data. It returns nil if there is no credit for the suffix.
+func (w *sendSide) takeTail(p *Piece) (frames []byte) {
+	if n := len(p.Suffix); n > maxTail || n > 0 && !w.tryTakeCredit(n) {
+		return nil
+	} else if n > 0 {
+		frames = append(header{frameData, n, w.stream.id}.append(frames), p.Suffix...)
+		p.Suffix = nil
 	}
-	return sent, w.writable()
+	if p.End {
+		frames = w.appendEnd(frames)
+		p.endSent = true
+	}
+	return frames
+}
+
+// writeRest sends what no frame of the data has taken along: the suffix and the end.
+func (w *sendSide) writeRest(p Piece) error {
+	switch {
+	case len(p.Suffix) > 0:
+		_, err := w.write(Piece{Data: p.Suffix, End: p.End})
+		return err
+	case p.endSent:
+		w.stream.update(func() { w.closed = true })
+		return nil
+	case p.End:
+		return w.sendEnd()
+	}
+	return w.writable()
 }
 
 func (w *sendSide) writable() error {
 	w.stream.mu.Lock()
 	defer w.stream.mu.Unlock()
 	return w.failure()
-}
-
-// sendFrame sends one frame, and END after it when end is set.
-func (w *sendSide) sendFrame(prefix, p []byte, end bool) error {
-	n := len(prefix) + len(p)
-	if n > maxQueued {
-		if err := w.stream.conn.out.sendLarge(w.stream, prefix, p); err != nil {
-			return err
-		}
-		if end {
-			w.stream.conn.out.sendSmall(w.appendEnd)
-		}
-		return w.stream.conn.Err()
-	}
-	w.stream.conn.out.sendSmall(func(b []byte) []byte {
-		b = append(append(header{frameData, n, w.stream.id}.append(b), prefix...), p...)
-		if end {
-			b = w.appendEnd(b)
-		}
-		return b
-	})
-	return w.stream.conn.Err()
 }
 
 // class returns the stream's class in the connection's priorityLock.
@@ -129,16 +137,32 @@ func (w *sendSide) failure() error {
 func (w *sendSide) sendParts(p Piece) error {
 	w.turn.Lock()
 	defer w.turn.Unlock()
-	return w.sendTurn(p)
+	_, err := w.write(p)
+	return err
 }
 
-// sendTurn is sendParts with turn held.
-func (w *sendSide) sendTurn(p Piece) error {
-	if _, err := w.write(p.Prefix, p.Data, p.End && len(p.Suffix) == 0); err != nil || len(p.Suffix) == 0 {
+// sendOne sends a piece of n bytes that may leave together with other pieces: those of a burst are
+// queued. Locks: turn is held.
+func (w *sendSide) sendOne(p Piece, n int) error {
+	burst := time.Since(w.lastSend) < w.stream.conn.o.burstGap
+	defer func() { w.lastSend = time.Now() }()
+	if n > maxQueued && !(burst && w.mayGather(n)) || !w.tryTakeCredit(n) {
+		_, err := w.write(p)
 		return err
 	}
-	_, err := w.write(nil, p.Suffix, p.End)
-	return err
+	if err := w.stream.conn.out.sendPiece(w.stream.id, p, burst); err != nil {
+		return err
+	}
+	if p.End {
+		w.stream.update(func() { w.closed = true })
+	}
+	return nil
+}
+
+// mayGather reports whether a piece of n bytes may be queued, although it is not small. Queued
+// frames go before all others, so the pieces of a stream of low priority are not queued.
+func (w *sendSide) mayGather(n int) bool {
+	return w.priority.Load() >= int32(Normal) && w.stream.conn.out.queue.size()+n <= burstBytes
 }
 
 // tryTakeCredit takes credit for n bytes if there is enough.

@@ -11,7 +11,7 @@ import (
 // calls: crypto/tls alone makes one for each record of 16 KiB, both ways.
 type socket struct {
 	net.Conn
-	vectored bool // the connection supports writev
+	vectored bool // long writes leave by writev, without a copy
 	raw      syscall.RawConn
 	received atomic.Bool
 	events   Observer
@@ -28,22 +28,24 @@ type socket struct {
 
 const (
 	readAhead       = 256 << 10
-	writeBufferSize = 256 << 10
+	writeBufferSize = 128 << 10
 	// vectorMin is the size from which a write is not copied.
 	vectorMin = 16 << 10
 )
 
-func newSocket(nc net.Conn, events Observer) *socket {
+// newSocket returns a socket over nc. With tls set TLS writes to it, a record of at most 16 KiB with
+// each call, from a buffer of its own: those are copied, or each would be a system call.
+func newSocket(nc net.Conn, tls bool, events Observer) *socket {
 	vectors := false
 	var raw syscall.RawConn
 	switch nc := nc.(type) {
 	case *net.TCPConn:
-		vectors = true
+		vectors = !tls
 		raw, _ = nc.SyscallConn()
 		_ = nc.SetNoDelay(true)
 		limitUnsent(nc)
 	case *net.UnixConn:
-		vectors = true
+		vectors = !tls
 	}
 	return &socket{Conn: nc, vectored: vectors, raw: raw, events: events, readSpace: make([]byte, readAhead)}
 }

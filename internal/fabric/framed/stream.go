@@ -79,7 +79,7 @@ func (s *Stream) flushOpen() {
 }
 
 // Write sends p, waiting for credit. It does not keep p.
-func (s *Stream) Write(p []byte) (int, error) { return s.out.send(nil, p, false) }
+func (s *Stream) Write(p []byte) (int, error) { return s.out.send(p, false) }
 
 // copyPiece is the size of the buffer of ReadFrom and WriteTo: several frames, so that some arrive
 // while others are written.

@@ -11,15 +11,21 @@ type frameWriter struct {
 	conn  *Conn
 	lock  priorityLock // held by the goroutine that writes to conn.rw
 	queue queue
+	last  []byte // for fillRecords
 }
 
 // yieldStreams is the number of open streams from which on yieldToSenders yields. With fewer
 // streams, the goroutine that runs next is more likely a long computation than a sender.
 const yieldStreams = 4
 
-// burstBytes is the number of bytes of a burst that are queued before its sender writes them:
-// nearly a TLS record.
-const burstBytes = 15 << 10
+const (
+	// burstBytes is the number of bytes of a burst that are queued before its sender writes them: a
+	// system call for four TLS records costs little more than one for a single record. It bounds
+	// how long a small frame waits behind a burst.
+	burstBytes = 64 << 10
+	// maxRecord is the largest payload of a TLS record (RFC 8446, section 5.1).
+	maxRecord = 16 << 10
+)
 
 // flushBeforeRead writes pending frames before the reader waits for more of a frame. The reader
 // must not block on writing: if it might block, or another goroutine writes, the flush loop writes
@@ -115,16 +121,11 @@ func (w *frameWriter) waitReady() bool {
 }
 
 func (w *frameWriter) writeQueued(b []byte) error {
-	if len(b) <= 16<<10 { // one record, one system call
+	if len(b) <= maxRecord { // one record, one system call
 		_, err := w.conn.rw.Write(b)
 		return err
 	}
-	w.conn.socket.buffer()
-	_, err := w.conn.rw.Write(b)
-	if e := w.conn.socket.flush(); err == nil {
-		err = e
-	}
-	return err
+	return w.writeTogether(b)
 }
 
 // sendSmall queues frames and ensures that they are written.
@@ -134,8 +135,21 @@ func (w *frameWriter) sendSmall(fill func([]byte) []byte) {
 	}
 }
 
-// sendLarge writes one DATA frame from the caller's slices, after all queued frames.
-func (w *frameWriter) sendLarge(s *Stream, prefix, p []byte) error {
+// sendFrame sends one DATA frame, and the frames of tail in the same write.
+func (w *frameWriter) sendFrame(s *Stream, prefix, p, tail []byte) error {
+	n := len(prefix) + len(p)
+	if n > maxQueued {
+		return w.sendLarge(s, prefix, p, tail)
+	}
+	w.sendSmall(func(b []byte) []byte {
+		return append(append(append(header{frameData, n, s.id}.append(b), prefix...), p...), tail...)
+	})
+	return w.conn.Err()
+}
+
+// sendLarge writes one DATA frame from the caller's slices, after all queued frames, and the frames
+// of tail.
+func (w *frameWriter) sendLarge(s *Stream, prefix, p, tail []byte) error {
 	if !w.waitReady() {
 		return w.conn.err
 	}
@@ -143,23 +157,49 @@ func (w *frameWriter) sendLarge(s *Stream, prefix, p []byte) error {
 	defer w.lock.unlock()
 	b := header{frameData, len(prefix) + len(p), s.id}.append(w.queue.dequeueAll())
 	b = append(b, prefix...)
+	if w.conn.o.TLS != nil {
+		b, p, tail = w.fillRecords(b, p, tail)
+	}
+	err := w.writeTogether(b, p, tail)
+	w.queue.putBack(b, false)
+	if err != nil {
+		w.conn.fail(unreachable(err))
+	}
+	return w.conn.Err()
+}
+
+// fillRecords copies the beginning and the end of p, so that of the three slices that it returns
+// only the last ends within a TLS record: neither a header nor a tail has a record of its own.
+// Locks: lock is held; the last slice is valid until it is released.
+func (w *frameWriter) fillRecords(b, p, tail []byte) (first, middle, last []byte) {
+	n := min((maxRecord-len(b)%maxRecord)%maxRecord, len(p))
+	b, p = append(b, p[:n]...), p[n:]
+	switch {
+	case len(p) == 0:
+		return append(b, tail...), nil, nil
+	case len(tail) == 0:
+		return b, p, nil
+	}
+	end := len(p) - len(p)%maxRecord
+	w.last = append(append(w.last[:0], p[end:]...), tail...)
+	return b, p[:end], w.last
+}
+
+// writeTogether writes the slices in one system call, as far as the socket's buffer allows it.
+func (w *frameWriter) writeTogether(slices ...[]byte) (err error) {
 	w.conn.socket.buffer()
-	_, err := w.conn.rw.Write(b)
-	if err == nil {
-		_, err = w.conn.rw.Write(p)
+	for _, b := range slices {
+		if len(b) > 0 && err == nil {
+			_, err = w.conn.rw.Write(b)
+		}
 	}
 	if e := w.conn.socket.flush(); err == nil {
 		err = e
 	}
-	w.queue.putBack(b, false)
-	if err != nil {
-		w.conn.fail(unreachable(err))
-		return w.conn.err
-	}
-	return nil
+	return err
 }
 
-// sendPiece queues a small piece, and ensures that it is written: by the caller or, for a piece of
+// sendPiece queues a piece, and ensures that it is written: by the caller or, for a piece of
 // a burst, by the flush loop together with the pieces that follow, until a TLS record is full.
 func (w *frameWriter) sendPiece(id uint32, p Piece, burst bool) error {
 	q := &w.queue
