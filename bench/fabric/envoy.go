@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -101,7 +103,7 @@ func envoyText(listen, service, server string) string {
 // envoyWait bounds the time that Envoy takes to listen.
 const envoyWait = 10 * time.Second
 
-// envoy runs Envoy as long as this process lives. Its processor time is not counted.
+// envoy runs Envoy as long as this process lives. Its use of resources counts as this process's.
 func (a *actor) envoy(ctx context.Context) error {
 	binary := a.spec.Envoy
 	if binary == "" {
@@ -124,12 +126,55 @@ func (a *actor) envoy(ctx context.Context) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
+	a.commands["usage"] = func(context.Context, json.RawMessage) (any, error) { return usageOf(cmd.Process.Pid) }
 	a.addr, a.close = a.spec.Listen, func() error {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // the error reports that it was killed
 		return nil
 	}
 	return awaitSocket(ctx, listen)
+}
+
+// ticksPerSecond is the unit of processor times in /proc (proc(5), USER_HZ).
+const ticksPerSecond = 100
+
+// usageOf returns the resources that another process has used, from proc(5).
+func usageOf(pid int) (resources, error) {
+	var used resources
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil {
+		return used, err
+	}
+	for _, path := range tasks {
+		status, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread has ended
+		}
+		_, after, _ := strings.Cut(string(status), "\nvoluntary_ctxt_switches:")
+		var n float64
+		if _, err := fmt.Sscan(after, &n); err != nil {
+			return used, fmt.Errorf("%s: %w", path, err)
+		}
+		used.Switches += n
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return used, err
+	}
+	_, after, _ := strings.Cut(string(stat), ") ") // the name may contain blanks
+	fields := strings.Fields(after)
+	const utime, stime = 11, 12 // of the fields after the name
+	if len(fields) <= stime {
+		return used, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
+	}
+	for _, field := range fields[utime : stime+1] {
+		ticks, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			return used, err
+		}
+		used.CPU += ticks / ticksPerSecond
+	}
+	return used, nil
 }
 
 // awaitSocket waits until a process listens at path.

@@ -33,10 +33,12 @@ type load struct {
 
 // A result is the result of a load. Times are in microseconds.
 type result struct {
-	Calls, Lost, Wrong  int
+	Calls, Lost, Wrong int
+	// Warm is the number of calls before the measured ones.
+	Warm                int
 	Seconds             float64
 	P50, P90, P99, Mean float64
-	// Used has the resources that the client used.
+	// Used has the resources that the client used, also for the warm calls.
 	Used resources
 	// Cause is the first error of a lost call.
 	Cause string
@@ -170,15 +172,15 @@ func (t *tally) add(took time.Duration, err error) {
 func (a *actor) load(ctx context.Context, l load) (result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	before, err := usage()
+	if err != nil {
+		return result{}, err
+	}
 	calls, shared, err := a.open(ctx, l)
 	if err != nil {
 		return result{}, err
 	}
 	defer shared.Close()
-	before, err := usage()
-	if err != nil {
-		return result{}, err
-	}
 	began := time.Now()
 	over := after(l.Seconds)
 	var tallies []*tally
@@ -188,24 +190,30 @@ func (a *actor) load(ctx context.Context, l load) (result, error) {
 		tallies = closedLoop(calls, over)
 	}
 	r := summary(tallies)
-	r.Seconds = time.Since(began).Seconds()
+	r.Seconds, r.Warm = time.Since(began).Seconds(), l.warm()
 	now, err := usage()
 	r.Used = now.minus(before)
 	return r, err
 }
 
-// warm is the number of calls before the measured ones: they connect.
-const warm = 50
+// warm returns the number of calls before the measured ones: they connect, and grow windows and
+// pools. The calls of a stream have a thousand messages each.
+func (l load) warm() int {
+	switch {
+	case l.Rate > 0:
+		return 0 // the calls would queue
+	case l.Call == "upload" || l.Call == "download":
+		return 2
+	}
+	return 50
+}
 
 func (a *actor) open(ctx context.Context, l load) ([]func() error, io.Closer, error) {
 	calls, shared, err := a.callers(ctx, l, max(l.InFlight, 1))
 	if err != nil {
 		return nil, nil, err
 	}
-	for range warm {
-		if l.Rate > 0 {
-			break // the calls would queue
-		}
+	for range l.warm() {
 		if err := calls[0](); err != nil && !errors.Is(err, errWrong) {
 			return nil, nil, errors.Join(fmt.Errorf("warm up: %w", err), shared.Close())
 		}

@@ -181,16 +181,25 @@ func (b *bench) transports(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.title, err)
 			}
-			each := func(r result) float64 { return perCall(r) / c.messages }
-			b.row(paired.NewRow(c.title+", TCP with TLS", "us", securePlain, measured.of(secure, each), measured.of(securePlain, each), paired.Goal{MaxRatio: 1}))
+			title := c.title + ", TCP with TLS"
+			b.compare(measured,
+				comparison{title, "us", secure, securePlain, c.each(perCall), paired.Goal{MaxRatio: 1}},
+				comparison{title + ": CPU per message", "us", secure, securePlain, c.each(cpuEach), paired.Goal{}},
+				comparison{title + ": context switches per message", "", secure, securePlain, c.each(sleeps), paired.Goal{}})
 		}
 		return nil
 	})
 }
 
-// peerRows adds the rows of a cell: the time of a message on each path.
+// each returns a function that divides a number of each call by its messages.
+func (c cell) each(number func(result) float64) func(result) float64 {
+	return func(r result) float64 { return number(r) / c.messages }
+}
+
+// peerRows adds the rows of a cell: the time of a message on each path, and the processor time,
+// which other load on the machine changes little.
 func (b *bench) peerRows(c cell, measured runs, missing error) {
-	each := func(r result) float64 { return perCall(r) / c.messages }
+	each, cpu := c.each(perCall), c.each(cpuEach)
 	for _, p := range passages() {
 		title := c.title + ", " + p.name
 		if missing != nil {
@@ -199,8 +208,10 @@ func (b *bench) peerRows(c cell, measured runs, missing error) {
 			b.row(r.Because("Envoy could not be installed: " + missing.Error()))
 		} else {
 			b.row(paired.NewRow(title, "us", enveloped, measured.of(p.name, each), measured.of(enveloped, each), p.goal))
+			b.row(paired.NewRow(title+": CPU per message", "us", enveloped, measured.of(p.name, cpu), measured.of(enveloped, cpu), paired.Goal{}))
 		}
 		b.row(paired.NewRow(title, "us", plain, measured.of(p.name, each), measured.of(plain, each), paired.Goal{}))
+		b.row(paired.NewRow(title+": CPU per message", "us", plain, measured.of(p.name, cpu), measured.of(plain, cpu), paired.Goal{}))
 	}
 }
 

@@ -71,8 +71,8 @@ func (r runs) of(name string, number func(result) float64) []float64 {
 func p50(r result) float64     { return r.P50 }
 func p99(r result) float64     { return r.P99 }
 func perCall(r result) float64 { return r.Seconds * 1e6 / float64(r.Calls) }
-func cpuEach(r result) float64 { return r.Used.CPU * 1e6 / float64(r.Calls) }
-func sleeps(r result) float64  { return r.Used.Switches / float64(r.Calls) }
+func cpuEach(r result) float64 { return r.Used.CPU * 1e6 / float64(r.Calls+r.Warm) }
+func sleeps(r result) float64  { return r.Used.Switches / float64(r.Calls+r.Warm) }
 
 // turns has the topologies make the calls of l in turn. The first round is not counted. A call that
 // is lost or wrong is an error.
