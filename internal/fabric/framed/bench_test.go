@@ -70,3 +70,20 @@ func BenchmarkStream(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkPieces sends a stream of messages of 16 KiB.
+func BenchmarkPieces(b *testing.B) {
+	client, server := tlsPair(b, Options{})
+	go serveEcho(b.Context(), server)
+	s, err := client.Open(b.Context(), "sink", nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := Piece{Prefix: make([]byte, 5), Data: make([]byte, 16<<10+8)}
+	b.SetBytes(int64(p.size()))
+	for b.Loop() {
+		if err := s.Send(p); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -199,8 +199,8 @@ func (w *frameWriter) writeTogether(slices ...[]byte) (err error) {
 	return err
 }
 
-// sendPiece queues a piece, and ensures that it is written: by the caller or, for a piece of
-// a burst, by the flush loop together with the pieces that follow, until a TLS record is full.
+// sendPiece queues a piece, and ensures that it is written: by the caller or, for a piece of a burst,
+// by the flush loop together with the pieces that follow, up to burstBytes.
 func (w *frameWriter) sendPiece(id uint32, p Piece, burst bool) error {
 	q := &w.queue
 	q.mu.Lock()
