@@ -205,8 +205,11 @@ func (l load) warm() int {
 	case l.Call == "upload" || l.Call == "download":
 		return 2
 	}
-	return 50
+	return warmCalls
 }
+
+// warmCalls is the number of unary calls before measured ones.
+const warmCalls = 50
 
 func (a *actor) open(ctx context.Context, l load) ([]func() error, io.Closer, error) {
 	calls, shared, err := a.callers(ctx, l, max(l.InFlight, 1))

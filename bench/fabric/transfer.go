@@ -37,7 +37,7 @@ func (a *actor) mixed(ctx context.Context, l mixedLoad) (mixedResult, error) {
 	}
 	defer c.Close()
 	small := echoCaller(ctx, c, l.Size)
-	for range warm {
+	for range warmCalls {
 		if err := small(); err != nil {
 			return mixedResult{}, err
 		}
