@@ -157,7 +157,7 @@ func (c *Collection) listOld(ctx context.Context, done *Collected) (old []candid
 			if done.Listed.add(size); done.Listed.Objects%1000 == 0 {
 				c.report(*done)
 			}
-			if age >= c.Age {
+			if age >= c.Age && isCollectable(name) {
 				old = append(old, candidate{name, size})
 			}
 			if len(old) > maxCandidates {
@@ -172,15 +172,28 @@ func (c *Collection) listOld(ctx context.Context, done *Collected) (old []candid
 	return old, nil
 }
 
-// has reports whether an object is needed. Objects that are no chunks and no parts of sums are
-// not Outboard's to delete.
-func (n *Needs) has(name string) bool {
+// maxSumName bounds the name of a part of a sum, in bytes: others can write to the bucket, and their
+// names may have 1,024.
+const maxSumName = 256
+
+// isCollectable reports whether the name of an object is that of a chunk or of a part of a sum.
+// Others are not Outboard's to delete, and their names are not held in memory.
+func isCollectable(name string) bool {
 	if strings.HasPrefix(name, chunksPrefix) {
 		digest := digestOf(name)
-		return n.Chunks[digest] || artifact.CheckDigest(digest) != nil || nameOf(digest) != name
+		return artifact.CheckDigest(digest) == nil && nameOf(digest) == name
 	}
-	job, _, ok := strings.Cut(strings.TrimPrefix(name, sumsPrefix), "/")
-	return !ok || n.Jobs[job]
+	_, _, ok := strings.Cut(strings.TrimPrefix(name, sumsPrefix), "/")
+	return ok && len(name) <= maxSumName
+}
+
+// has reports whether a collectable object is needed.
+func (n *Needs) has(name string) bool {
+	if strings.HasPrefix(name, chunksPrefix) {
+		return n.Chunks[digestOf(name)]
+	}
+	job, _, _ := strings.Cut(strings.TrimPrefix(name, sumsPrefix), "/")
+	return n.Jobs[job]
 }
 
 // deleteBatch announces objects, and then deletes those that are still old: a writer that wrote one

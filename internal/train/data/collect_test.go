@@ -283,3 +283,20 @@ func TestInterruptedCollection(t *testing.T) {
 		}
 	})
 }
+
+// Names that others have written to the bucket are not held in memory while its objects are listed.
+func TestNamesOfOthersAreNotHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newTimedBucket(1)
+		long := strings.Repeat("x", 1000)
+		digest := "sha256:" + strings.Repeat("0", 64)
+		for _, name := range []string{nameOf(digest), sumsPrefix + "job/0-1", chunksPrefix + long, nameOf(digest) + long, sumsPrefix + "job/" + long, sumsPrefix + "x"} {
+			b.objects[name] = []byte("x")
+		}
+		var done Collected
+		old, err := (&Collection{Bucket: b, Age: MinCollectAge}).listOld(t.Context(), &done)
+		if err != nil || len(old) != 2 || done.Listed.Objects != 6 {
+			t.Errorf("%d of %d objects are held, %v: want those of the pool", len(old), done.Listed.Objects, err)
+		}
+	})
+}
