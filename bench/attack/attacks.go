@@ -11,6 +11,7 @@ func attacks() []Attack {
 		guests  = "internal/function"
 		tenants = "internal/tenant"
 		state   = "internal/pool/state"
+		opencl  = "internal/accel/opencl"
 	)
 	return []Attack{
 		{"kernel", "operator's terminals and the machine's block devices", "opens /dev/tty, other terminals and block devices; types into a terminal", worker, "TestNoTerminal", Held},
@@ -23,6 +24,11 @@ func attacks() []Attack {
 		{"kernel", "other programs' compiled kernels", "writes into the cache of another program or holder", lend, "TestCachesAreSeparate", Held},
 		{"kernel", "its own program's compiled kernels", "replaces its own code in the cache, which later sessions of that program load", worker, "TestPoisonedCache", Held},
 		{"kernel", "node's disk", "fills its cache: 512 MiB of memory for a session, and as much of the disk for its program", lend, "TestCachesAreBounded", Bounded},
+		{"program", "memory of the device's node", "queues commands behind an event that it never sets", opencl, "TestHostileBacklog", Bounded},
+		{"program", "other leases' sessions", "opens sessions of one lease until the host has no more", lend, "TestLeaseLimit", Bounded},
+		{"kernel", "node's sockets", "connects to them as the node's user", "internal/node", "TestWorkersAtTheLocalSockets", Held},
+		{"borrowing node, stranger", "device's node, its log", "sends what is not the protocol to the node's port", "internal/node", "TestStrangersAtTheDoor", Held},
+		{"borrowing node, stranger", "device's node", "presents a certificate of another authority", "internal/fabric/framed", "TestForeignCertificateIsDenied", Held},
 		{"borrowing node", "device's node", "claims that are forged, or of a lease that has ended or is another node's", "internal/node", "TestWrongClaims", Held},
 		{"kernel", "node's machine", "gets a sandbox below the floor that the operator requires", lend, "TestRequiredMechanisms", Held},
 		{"program", "memory of other leases", "several sessions of one lease each take all of its memory", lend, "TestMemoryIsTheLeases", Held},
@@ -35,7 +41,7 @@ func attacks() []Attack {
 		{"program", "node's processes", "starts processes without end: 4,096 tasks for each session, 16,384 for each lease", "internal/cgroup", "TestTasksEndAsOne", Bounded},
 		{"program", "another session's data", "reads memory that an earlier session left on the device", "internal/accel/compute", "TestBuffersAreZero", Held},
 		{"device node", "program's memory", "answers every call with every field at its edges, and with combinations of them (an hour of these: `make fuzz-library`)", "cmd/libopencl/ctest", "TestHostileWorker", Held},
-		{"device node", "program's memory", "sends the data of a read after the program was told that the read has ended, and has freed the memory", "cmd/libopencl/ctest", "TestHostileWorker", Held},
+		{"device node", "program's memory", "sends the data of a read after the program was told that the read has ended, in eleven ways, and has freed the memory", "cmd/libopencl/ctest", "TestHostileWorker", Held},
 		{"device node", "program's commands on other devices", "completes and fails events of another worker's link, and the program's own", "cmd/libopencl/ctest", "TestNoticesOfOtherLinks", Held},
 		{"local user", "tenants' functions", "calls them through the port for plain gRPC and by shared memory, here and across nodes", calls, "TestStrangersCannotCallTenants", Held},
 		{"local user", "tenants' functions", "offers services under a tenant's reserved names", calls, "TestStrangersCannotImpersonateTenants", Held},
@@ -89,11 +95,18 @@ func attacks() []Attack {
 		{"WebSocket client", "gateway's memory", "begin compressed messages and do not end them: out of the same 512 MiB", gateway, "TestCompressedMessagesThatStop", Bounded},
 		{"WebSocket client", "functions", "invalid UTF-8, unmasked frames, broken fragments (RFC 6455)", gateway, "TestRFC6455", Held},
 		{"workflow", "tenant's process", "expressions that run for minutes", "internal/workflow/dsl", "TestBounded", Bounded},
+		{"gRPC client, joined node", "memory of the managed process", "sends messages that nothing reads, on many streams of a connection", "internal/fabric/remote", "TestUnreadIsBounded", Bounded},
+		{"gRPC client, program", "memory of the managed process", "the same over shared memory", "internal/fabric/shared", "TestUnreadMessagesAreBounded", Bounded},
+		{"gRPC client, joined node", "other callers' latency", "sends to a handler that does not receive", "internal/fabric/remote", "TestSlowHandlerHoldsItsCallerOnly", Held},
+		{"gRPC client", "memory of the managed process", "calls with ever other values of a key that a policy counts by", "internal/fabric/policy", "TestKeysAreBounded", Bounded},
 		{"gRPC client", "node's descriptors", "opens connections until there are no descriptors left: accepting resumes", "internal/acceptor", "TestShortage", Bounded},
 		{"client of models", "other users' memory", "registers shared memory of another user, which the node as root may open, or of a machine that it is not on", "internal/model/oip", "TestSharedMemoryOfOthers", Held},
 		{"stranger with a spent token", "names of nodes", "learns from the refusal which names exist", "internal/node", "TestUsedTokenIsRefused", Held},
 		{"removed node", "pool", "connects and keeps its leases after `outboard nodes remove`", "internal/pool", "TestRemove", Held},
 		{"joined node", "authority's key, other nodes' records, streams", "reads, overwrites, deletes, mirrors or captures them with its own credentials", "internal/pool", "TestHostileJoinedNode", Held},
+		{"joined node, tenant", "memory of the pool's state", "subscribes to ever other subjects", "internal/pool/guard", "TestSubscriptionsAreBounded", Bounded},
+		{"model's file", "other models, node's files", "breaks the parser or the engine of a model", "internal/model/worker", "TestHostileFilesHarmTheirWorker", Held},
+		{"client of models", "other clients' sequences", "begins sequences and never ends them", "internal/model/serve", "TestSequencesAreBounded", Bounded},
 		{"registry", "user's modules", "sends other bytes than those of the digest", "internal/artifact", "TestLyingRegistry", Held},
 		{"tenant", "another tenant's files", "an owner named `..`", tenants + "/blob", "TestOwnersAreApart", Held},
 		{"process of a helper", "node", "packets that are truncated, too large, or bring too many files", "internal/ipc", "TestHostilePackets", Held},
