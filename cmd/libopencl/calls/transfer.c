@@ -15,6 +15,7 @@ void read_drop(struct read *r) {
 	if (r->event)
 		object_drop(r->event);
 	object_drop(r->queue);
+	free(r->track.dependents);
 	free(r);
 }
 
@@ -62,15 +63,13 @@ static int32_t send_read(const struct command *c, const struct region *g, struct
 		c->waits, c->wait_count, c->event);
 }
 
-/* The reply to a blocking read of an in-order queue implies that earlier reads have ended. */
-static void expect_earlier_reads(cl_command_queue queue) {
-	if (queue_in_order(queue))
-		session_expect_data(queue_has_read, queue);
-}
+/* The reply to a blocking read implies the end of the reads for which it waited, and of earlier reads
+ * of an in-order queue. */
+static void expect_earlier_reads(const struct command *c) { session_expect_data(command_implies_read, c); }
 
 static int32_t call_read(const struct command *c, const struct region *g) {
 	int32_t status;
-	expect_earlier_reads(c->queue);
+	expect_earlier_reads(c);
 	if (mem_is_image(g->mem))
 		status = call_clEnqueueReadImage(c->session, api_id(c->queue), api_id(g->mem), CL_TRUE, g->origin, 3, g->region, 3,
 			c->waits, c->wait_count, c->event, &g->host);
@@ -214,7 +213,7 @@ static int32_t check_boxes(cl_command_queue queue, cl_mem m, struct box *device,
 static int32_t rect_read(struct command *c, cl_mem m, const struct box *b, const struct layout *host, cl_bool blocking) {
 	int32_t status;
 	if (blocking) {
-		expect_earlier_reads(c->queue);
+		expect_earlier_reads(c);
 		status = call_clEnqueueReadBufferRect(c->session, api_id(c->queue), api_id(m), CL_TRUE, b->origin, 3, b->region, 3, b->row_pitch,
 			b->slice_pitch, c->waits, c->wait_count, c->event, host);
 		session_expect_data(NULL, NULL);

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -66,6 +67,7 @@ type mutation struct {
 	edge  int
 	older bool   // of a release without shared virtual memory, and honest
 	late  string // the call by whose end the data of earlier reads is due: it is sent with the next reply
+	end   int    // with late: the way in which the program waits for the end of a read
 	seed  uint64 // not 0: each field of each answer and each fact is at some edge, with a chance of one in eight
 }
 
@@ -79,7 +81,7 @@ func (m mutation) String() string {
 		return "older"
 	}
 	if m.late != "" {
-		return "data after the reply to " + m.late
+		return fmt.Sprintf("data after the reply to %s, end %d", m.late, m.end)
 	}
 	if m.seed != 0 {
 		return fmt.Sprintf("seed %d", m.seed)
@@ -159,7 +161,11 @@ func (d *description) mutations() []mutation {
 
 // lateData lists the ways to send a read's data after the reply that implies its end.
 func lateData() []mutation {
-	return []mutation{{late: "clWaitForEvents"}, {late: "clFinish"}, {late: "clEnqueueReadBuffer"}, {late: "watch"}}
+	return []mutation{
+		{late: "clWaitForEvents", end: 0}, {late: "clFinish", end: 1}, {late: "clEnqueueReadBuffer", end: 2}, {late: "clWaitForEvents", end: 3},
+		{late: "watch", end: 4}, {late: "clWaitForEvents", end: 5}, {late: "clFinish", end: 6}, {late: "clEnqueueReadBuffer", end: 7},
+		{late: "watch", end: 8}, {late: "clWaitForEvents", end: 9}, {late: "clEnqueueReadBuffer", end: 10},
+	}
 }
 
 // A hostileWorker answers one program, honestly but for its mutation.
@@ -480,7 +486,7 @@ func buildHostile(t *testing.T, d *description) string {
 // its edges neither crashes nor reads or writes outside its memory. Each field of
 // each reply and each fact comes from the API description. A sample runs by default;
 // OUTBOARD_TEST_HOSTILE=all runs them all, and a duration so many of them, and of combinations at
-// random, as that time allows (`make fuzz-library`).
+// random, as that time allows (`make fuzz-library`), with seeds from OUTBOARD_TEST_SEED on.
 func TestHostileWorker(t *testing.T) {
 	d := readDescription(t)
 	program := buildHostile(t, d)
@@ -538,7 +544,11 @@ func TestHostileWorker(t *testing.T) {
 	}
 	c := newCampaign(t, d)
 	for m, ok := c.next(); ok; m, ok = c.next() {
-		if !run("hostile\n", m) {
+		line := "hostile\n"
+		if m.late != "" {
+			line = fmt.Sprintf("end %d\n", m.end)
+		}
+		if !run(line, m) {
 			c.failures++
 		}
 	}
@@ -553,13 +563,17 @@ type campaign struct {
 	listed       []mutation // that are not tried yet
 	all          int        // of them at the beginning
 	combinations int        // to try
-	seed         int        // of the last one
+	seed         int        // how many were tried
+	first        int        // the seed before that of the first one
 	failures     int
 	reported     time.Time
 }
 
 func newCampaign(t *testing.T, d *description) *campaign {
 	c := &campaign{t: t, began: time.Now(), limit: math.MaxInt64, listed: sample(d.mutations()), combinations: 20, reported: time.Now()}
+	if first, err := strconv.Atoi(os.Getenv("OUTBOARD_TEST_SEED")); err == nil {
+		c.first = first
+	}
 	c.all = len(c.listed)
 	if limit, err := time.ParseDuration(os.Getenv("OUTBOARD_TEST_HOSTILE")); err == nil {
 		c.combinations, c.limit = math.MaxInt, limit
@@ -586,7 +600,7 @@ func (c *campaign) next() (mutation, bool) {
 		return m, true
 	}
 	c.seed++
-	return mutation{seed: uint64(c.seed)}, true
+	return mutation{seed: uint64(c.first + c.seed)}, true
 }
 
 // report logs how far the campaign has come; `make fuzz-library` shows it at once.

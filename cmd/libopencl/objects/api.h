@@ -173,6 +173,10 @@ struct command {
 	uint64_t event;            /* its id, 0 without an event */
 	uint64_t before;           /* serial of the thread's last message before the command */
 	cl_event created, *out;
+	cl_command_type type;
+	cl_uint count; /* of list, the program's wait list */
+	const cl_event *list;
+	int after_all; /* it waits for all earlier commands of its queue, which has no order */
 	uint64_t room[16], *heap;
 };
 
@@ -236,7 +240,9 @@ int32_t queue_take_sticky(cl_command_queue);
 void queue_reached(cl_command_queue, uint64_t serial);
 int queue_in_order(cl_command_queue);
 /* A track_match: the end of all commands of the queue implies the end of the read. */
-int queue_has_read(const struct track *, const void *queue);
+int queue_has_read(const struct track *, uint64_t before, const void *queue);
+/* A track_match: the end of a command implies the end of the read. */
+int command_implies_read(const struct track *, uint64_t before, const void *command);
 cl_event event_new(cl_context, cl_command_queue, cl_command_type, uint64_t links);
 void event_set_status(cl_event, int32_t status);
 /* Calls run(arg, status) once when the event is complete or failed: on the listener thread, or at

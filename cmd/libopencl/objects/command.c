@@ -81,6 +81,9 @@ int32_t command_begin(struct command *c, cl_command_queue q, cl_command_type typ
 	c->heap = NULL;
 	c->created = NULL;
 	c->out = out;
+	c->type = type;
+	c->count = count;
+	c->list = list;
 	if (count && (status = collect_waits(c, count, list)) != 0) {
 		free(c->heap);
 		return status;
@@ -90,6 +93,7 @@ int32_t command_begin(struct command *c, cl_command_queue q, cl_command_type typ
 		return CL_OUT_OF_HOST_MEMORY;
 	}
 	c->event = api_id(c->created);
+	command_enter(c);
 	c->before = session_serial(c->session);
 	return 0;
 }
@@ -104,8 +108,10 @@ static void raise_to(_Atomic uint64_t *word, uint64_t value) {
 int32_t command_end(struct command *c, int32_t status) {
 	uint64_t serial = session_serial(c->session);
 	free(c->heap);
-	if (serial != c->before)
+	if (serial != c->before) {
 		raise_to(&c->queue->sent, serial);
+		command_entered(c, serial);
+	}
 	if (!c->created)
 		return status;
 	c->created->serial = serial;

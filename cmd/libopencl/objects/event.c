@@ -180,22 +180,15 @@ void event_watch(cl_event e) {
 
 /* ---- waiting */
 
-int event_implies_read(const struct track *t, const void *event) {
-	const struct _cl_event *e = event;
-	if (t->event == e)
-		return 1;
-	return e->queue && t->queue == e->queue && t->serial < e->serial && queue_in_order(e->queue) && atomic_load(&e->status) >= 0;
-}
-
 struct event_list {
 	cl_uint count;
 	const cl_event *all;
 };
 
-static int list_implies_read(const struct track *t, const void *arg) {
+static int list_implies_read(const struct track *t, uint64_t before, const void *arg) {
 	const struct event_list *list = arg;
 	for (cl_uint i = 0; i < list->count; i++)
-		if (event_implies_read(t, list->all[i]))
+		if (event_implies_read(t, before, list->all[i]))
 			return 1;
 	return 0;
 }

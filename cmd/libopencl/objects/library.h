@@ -54,11 +54,17 @@ int32_t event_add_callback(cl_event, cl_int type, PFN_clSetEventCallback notify,
 void event_fail(cl_event, int32_t status);
 void event_times(cl_event, struct link *, const uint64_t *times);
 void event_watch(cl_event);
-/* A track_match: the completion of the event implies the end of the read. A failed command of an
- * in-order queue may end before earlier ones. */
-int event_implies_read(const struct track *, const void *event);
 /* Fails all events of a link whose session died. */
 void events_died(struct link *);
+
+/* dependents.c */
+/* A track_match: the completion of the event implies the end of the read, by the order of a queue or
+ * because its command waited for the read. A failed command may end before earlier ones. */
+int event_implies_read(const struct track *, uint64_t before, const void *event);
+/* Enters a command in the lists of the reads for which it waits: before it is sent, and with its
+ * serial. */
+void command_enter(struct command *);
+void command_entered(struct command *, uint64_t serial);
 
 /* object.c */
 /* Calls visit for each live object, which is held meanwhile. */

@@ -55,7 +55,7 @@ static cl_context context_of(struct object *o) {
 }
 
 /* A command that fails may end before earlier commands of its queue. */
-static int is_own_read(const struct track *t, const void *event) { return t->event == event; }
+static int is_own_read(const struct track *t, uint64_t before, const void *event) { return (void)before, t->event == event; }
 
 /* has_data returns 0 when the data of a read that has ended by this status has not arrived: the
  * session is dead then. A session that is being opened has no commands. */

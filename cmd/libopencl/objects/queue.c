@@ -24,5 +24,3 @@ void queue_reached(cl_command_queue q, uint64_t serial) {
 	if (queue_in_order(q))
 		queue_finished(q, serial);
 }
-
-int queue_has_read(const struct track *t, const void *queue) { return t->queue == queue; }

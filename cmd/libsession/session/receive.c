@@ -33,7 +33,7 @@ static int fits(const struct header *h, const struct layout *into, uint64_t have
 static int is_data_missing(struct session *s, uint64_t before, track_match *match, const void *arg) {
 	pthread_mutex_lock(&s->lock);
 	const struct track *t = s->tracks;
-	while (t && t->serial < before && !match(t, arg))
+	while (t && t->serial < before && !match(t, before, arg))
 		t = t->next;
 	int missing = t && t->serial < before;
 	pthread_mutex_unlock(&s->lock);
@@ -45,6 +45,13 @@ int session_require_data(struct session *s, uint64_t before, track_match *match,
 		return 0;
 	stream_corrupt(s, "the end of a read before its data");
 	return -1;
+}
+
+void session_each_track(struct session *s, void (*visit)(struct track *, void *arg), void *arg) {
+	pthread_mutex_lock(&s->lock);
+	for (struct track *t = s->tracks; t; t = t->next)
+		visit(t, arg);
+	pthread_mutex_unlock(&s->lock);
 }
 
 void session_expect_data(track_match *match, const void *arg) {

@@ -39,14 +39,15 @@ struct track {
 	void (*done)(struct track *, int32_t status);
 	void *user;
 	const void *queue, *event; /* of the call; only a track_match reads them */
+	void *dependents;          /* of the call; a visit of session_each_track changes it, under the lock */
 	struct track *next; /* private to the session, as the fields below */
 	uint64_t have;      /* bytes of into that have arrived */
 	int32_t status;
 };
 
-/* Whether a message implies that the data of a track has arrived. It runs under the session's
- * lock. */
-typedef int track_match(const struct track *, const void *arg);
+/* Whether a message implies that the data of a track has arrived: the end of a call, or of calls with
+ * serials below `before`. It runs under the session's lock. */
+typedef int track_match(const struct track *, uint64_t before, const void *arg);
 
 /* A received notice. Bulk that the handler does not receive is discarded. */
 struct notice {
@@ -102,6 +103,8 @@ int session_dispatching(void);
  * session and returns -1: after the message that implied the data, the program may free the
  * memory to which data would still be written. For handlers. */
 int session_require_data(struct session *, uint64_t before, track_match *, const void *arg);
+/* Calls visit for each track whose data has not arrived, under the session's lock. */
+void session_each_track(struct session *, void (*visit)(struct track *, void *arg), void *arg);
 /* Requires the same when a reply of success arrives for a call of this thread, for all of its calls
  * until session_expect_data(NULL, NULL). */
 void session_expect_data(track_match *, const void *arg);

@@ -90,7 +90,9 @@ uint64_t session_serial(const struct session *s) { return (void)s, serial; }
 int session_dispatching(void) { return 0; }
 void session_expect_data(track_match *match, const void *arg) { (void)match, (void)arg; }
 int queue_in_order(cl_command_queue q) { return (void)q, 1; }
-int queue_has_read(const struct track *t, const void *queue) { return (void)t, (void)queue, 0; }
+int command_implies_read(const struct track *t, uint64_t before, const void *command) { return (void)t, (void)before, (void)command, 0; }
+void command_enter(struct command *c) { (void)c; }
+void command_entered(struct command *c, uint64_t n) { (void)c, (void)n; }
 int32_t device_bool(cl_device_id d, cl_device_info name) { return (void)d, name == CL_DEVICE_IMAGE_SUPPORT || name == CL_DEVICE_PIPE_SUPPORT; }
 
 uint64_t device_number(cl_device_id d, cl_device_info name) {

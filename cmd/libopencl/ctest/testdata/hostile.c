@@ -1,9 +1,10 @@
 /* hostile.c: a carefully written OpenCL program, for a worker with arbitrary answers. For each line
  * on standard input it forks a child that runs through the API, and prints how the child ended:
  * "ok", or the wait status; after the line "honest" the worker is honest, and every part of the API
- * must succeed; after "older" it is honest and without SVM. Every size in an answer is allocated exactly, every text is read to its NUL and
- * every number has the variable of its type, so that the sanitizers detect every access that an
- * answer can cause in the library or the program. */
+ * must succeed; after "older" it is honest and without SVM; after "end N" a read ends in the Nth way
+ * only. Every size in an answer is allocated exactly, every text is read to its NUL and every number
+ * has the variable of its type, so that the sanitizers detect every access that an answer can cause
+ * in the library or the program. */
 #include "calls.h"
 
 #include <semaphore.h>
@@ -29,7 +30,7 @@ enum { SVM = 1 << 11, READ_ENDED = 1 << 12, NO_SVM = 1 << 13, ALL_PLACES = NO_SV
 static cl_platform_id platform;
 static cl_device_id device;
 static cl_context context;
-static cl_command_queue queue;
+static cl_command_queue queue, other, unordered; /* unordered: out of order */
 static void *shared; /* shared virtual memory, or NULL */
 
 typedef cl_int query_function(void *object, cl_uint param, size_t size, void *value, size_t *size_ret);
@@ -256,12 +257,50 @@ static cl_int wait_for_callback(cl_event event) {
 	return status ? status : reported;
 }
 
+/* Waits for a command of another queue that waits for the read, and is not ended by the order of its
+ * own queue. */
+static cl_int await_dependent(cl_mem buffer, cl_event read, int end, cl_event *later) {
+	unsigned char bytes[16];
+	cl_event middle = NULL;
+	cl_int status = 0;
+	switch (end) {
+	case 5: /* a command of another queue */
+		status = CL.clEnqueueMarkerWithWaitList(other, 1, &read, later);
+		return status ? status : CL.clWaitForEvents(1, later);
+	case 6: /* all commands of another queue */
+		status = CL.clEnqueueBarrierWithWaitList(other, 1, &read, NULL);
+		return status ? status : CL.clFinish(other);
+	case 7: /* a later command of another queue */
+		status = CL.clEnqueueBarrierWithWaitList(other, 1, &read, NULL);
+		return status ? status : CL.clEnqueueReadBuffer(other, buffer, CL_TRUE, 64, sizeof bytes, bytes, 0, NULL, NULL);
+	case 8: /* a command that waits for such a command */
+		status = CL.clEnqueueMarkerWithWaitList(other, 1, &read, &middle);
+		if (status == 0)
+			status = CL.clEnqueueMarkerWithWaitList(unordered, 1, &middle, later);
+		if (middle)
+			CL.clReleaseEvent(middle);
+		return status ? status : wait_for_callback(*later);
+	case 9: /* what follows a barrier of a queue without an order */
+		status = CL.clEnqueueBarrierWithWaitList(unordered, 0, NULL, NULL);
+		if (status == 0)
+			status = CL.clEnqueueFillBuffer(unordered, buffer, "x", 1, 192, 16, 0, NULL, later);
+		return status ? status : CL.clWaitForEvents(1, later);
+	default: /* a read that waits for it */
+		return CL.clEnqueueReadBuffer(unordered, buffer, CL_TRUE, 64, sizeof bytes, bytes, 1, &read, NULL);
+	}
+}
+
+/* The ways in which read_and_free waits for the end of a read. */
+enum { ENDS = 11, AFTER_BARRIER = 9 };
+static int only_end = -1; /* -1: all of them */
+static unsigned ended_ways; /* those in which a read has ended, a bit each */
+
 /* Frees the destination of a read when the read has ended by what the API says, and then exchanges
  * more messages with the worker. */
 static void read_and_free(cl_mem buffer, int end) {
 	unsigned char *bytes = malloc(64), other[16];
 	cl_event read = NULL, later = NULL;
-	cl_int status = CL.clEnqueueReadBuffer(queue, buffer, CL_FALSE, 0, 64, bytes, 0, NULL, &read);
+	cl_int status = CL.clEnqueueReadBuffer(end == AFTER_BARRIER ? unordered : queue, buffer, CL_FALSE, 0, 64, bytes, 0, NULL, &read);
 	if (status == 0 && end == 1)
 		status = CL.clFinish(queue);
 	else if (status == 0 && end == 2)
@@ -270,6 +309,8 @@ static void read_and_free(cl_mem buffer, int end) {
 		status = CL.clWaitForEvents(1, &later);
 	else if (status == 0 && end == 4)
 		status = wait_for_callback(read);
+	else if (status == 0 && end >= 5)
+		status = await_dependent(buffer, read, end, &later);
 	else if (status == 0)
 		status = CL.clWaitForEvents(1, &read);
 	if (status == 0) {
@@ -281,7 +322,8 @@ static void read_and_free(cl_mem buffer, int end) {
 	int ended = status == 0;
 	for (int i = 0; i < 2; i++)
 		status = CL.clEnqueueReadBuffer(queue, buffer, CL_TRUE, 128, sizeof other, other, 0, NULL, NULL);
-	if (ended && status == 0)
+	ended_ways |= ended && status == 0 ? 1u << end : 0;
+	if (ended_ways == (1u << ENDS) - 1)
 		reached |= READ_ENDED;
 	for (int i = 0; ended && bytes && i < 64; i++)
 		if (bytes[i] != 'p')
@@ -338,7 +380,9 @@ static void run(void) {
 	CL.clGetDeviceAndHostTimer(device, &a, &b);
 	context = CL.clCreateContext(NULL, 1, &device, on_error, NULL, NULL);
 	queue = context ? CL.clCreateCommandQueue(context, device, CL_QUEUE_PROFILING_ENABLE, NULL) : NULL;
-	cl_mem buffer = queue ? CL.clCreateBuffer(context, CL_MEM_READ_WRITE, 256, NULL, NULL) : NULL;
+	other = queue ? CL.clCreateCommandQueue(context, device, 0, NULL) : NULL;
+	unordered = other ? CL.clCreateCommandQueue(context, device, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, NULL) : NULL;
+	cl_mem buffer = unordered ? CL.clCreateBuffer(context, CL_MEM_READ_WRITE, 256, NULL, NULL) : NULL;
 	if (!buffer)
 		return;
 	cl_buffer_region part = {128, 64};
@@ -350,14 +394,17 @@ static void run(void) {
 	cl_int status = 0;
 	reached |= !CL.clCreateProgramWithIL(context, NULL, 0, &status) && status == CL_INVALID_OPERATION ? 1024 : 0;
 	transfers(buffer);
-	for (int end = 0; end < 5; end++)
-		read_and_free(buffer, end);
+	for (int end = 0; end < ENDS; end++)
+		if (only_end < 0 || end == only_end)
+			read_and_free(buffer, end);
 	images(buffer);
 	shared_memory();
 	programs(buffer);
 	CL.clSVMFree(context, shared);
 	CL.clReleaseMemObject(buffer);
 	CL.clReleaseCommandQueue(queue);
+	CL.clReleaseCommandQueue(other);
+	CL.clReleaseCommandQueue(unordered);
 	CL.clReleaseContext(context);
 }
 
@@ -378,6 +425,7 @@ int main(int argc, char **argv) {
 		pid_t child = fork();
 		if (child == 0) {
 			alarm(60);
+			(void)sscanf(line, "end %d", &only_end);
 			run();
 			exit(reached != places(line)); /* runs the library's destructor */
 		}
