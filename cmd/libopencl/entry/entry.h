@@ -65,6 +65,8 @@ static inline uint64_t entry_hash(const void *value, size_t size) {
 
 /* Records the name of a device, in a layer. */
 void entry_device(cl_device_id);
+/* In a layer, records that a command writes the object. */
+void entry_written(const struct record_call *, cl_mem);
 /* Returns the size of an image's region in bytes. */
 uint64_t entry_image_size(cl_mem image, const size_t *region);
 

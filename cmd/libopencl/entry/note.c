@@ -1,10 +1,14 @@
 /* note.c: properties of single calls that are recorded beside their times: a queue's properties,
  * sizes of data, mapped memory. In a layer the data's sizes are added to those of the messages.
  * Layer: entry. */
+#include "contents.h"
 #include "entry.h"
 
+/* Returns 1 for a call of a layer that has succeeded. */
+static int succeeded(const struct record_call *call) { return entry_sizes && !(call->head.flags & RECORD_FAILED); }
+
 static void note_bulk(struct record_call *call, uint64_t forward, uint64_t backward) {
-	if (!entry_sizes || (call->head.flags & RECORD_FAILED))
+	if (!succeeded(call))
 		return;
 	call->forward += wire_padded(forward);
 	call->backward += wire_padded(backward);
@@ -34,26 +38,77 @@ void note_clCreateCommandQueueWithProperties(struct record_call *call, cl_comman
 			call->detail = properties[i + 1];
 }
 
+void entry_written(const struct record_call *call, cl_mem object) {
+	if (succeeded(call))
+		contents_written(object);
+}
+
+/* Adds an object with its size, in the unit of contents.h. A map need not read contents that are
+ * undefined, or in the program's own memory. */
+static void note_created(const struct record_call *call, cl_mem object, cl_mem_flags flags, uint64_t whole, const void *host_ptr) {
+	if (succeeded(call))
+		contents_created(object, flags, whole, !host_ptr || (flags & CL_MEM_USE_HOST_PTR));
+}
+
 static int copied(cl_mem_flags flags, const void *host_ptr) { return host_ptr && (flags & (CL_MEM_COPY_HOST_PTR | CL_MEM_USE_HOST_PTR)); }
 
 void note_clCreateBuffer(struct record_call *call, cl_mem result, cl_context context, cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret) {
-	UNUSED(result), UNUSED(context), UNUSED(errcode_ret);
+	UNUSED(context), UNUSED(errcode_ret);
 	note_bulk(call, copied(flags, host_ptr) ? size : 0, 0);
+	note_created(call, result, flags, size, host_ptr);
 }
 
 void note_clCreateBufferWithProperties(struct record_call *call, cl_mem result, cl_context context, const cl_mem_properties *properties, cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret) {
-	UNUSED(result), UNUSED(context), UNUSED(properties), UNUSED(errcode_ret);
+	UNUSED(context), UNUSED(properties), UNUSED(errcode_ret);
 	note_bulk(call, copied(flags, host_ptr) ? size : 0, 0);
+	note_created(call, result, flags, size, host_ptr);
+}
+
+void note_clCreateSubBuffer(struct record_call *call, cl_mem result, cl_mem buffer, cl_mem_flags flags, cl_buffer_create_type buffer_create_type, const void *buffer_create_info, cl_int *errcode_ret) {
+	UNUSED(buffer_create_type), UNUSED(buffer_create_info), UNUSED(errcode_ret);
+	if (succeeded(call))
+		contents_part(result, buffer, flags);
+}
+
+static uint64_t volume(const size_t *region) { return region ? (uint64_t)region[0] * region[1] * region[2] : 0; }
+
+static void note_image(struct record_call *call, cl_mem image, cl_mem_flags flags, const cl_image_desc *d, const void *host_ptr) {
+	if (!succeeded(call) || !d)
+		return;
+	size_t layers = d->image_array_size ? d->image_array_size : 1;
+	size_t region[3] = {d->image_width, d->image_height ? d->image_height : 1, d->image_depth ? d->image_depth : layers};
+	if (copied(flags, host_ptr))
+		note_bulk(call, entry_image_size(image, region), 0);
+	if (d->mem_object)
+		contents_part(image, d->mem_object, flags);
+	else
+		note_created(call, image, flags, volume(region), host_ptr);
 }
 
 void note_clCreateImage(struct record_call *call, cl_mem result, cl_context context, cl_mem_flags flags, const cl_image_format *image_format, const cl_image_desc *image_desc, void *host_ptr, cl_int *errcode_ret) {
 	UNUSED(context), UNUSED(image_format), UNUSED(errcode_ret);
-	if (!entry_sizes || !result || !image_desc || !copied(flags, host_ptr))
-		return;
-	const cl_image_desc *d = image_desc;
-	size_t layers = d->image_array_size ? d->image_array_size : 1;
-	size_t region[3] = {d->image_width, d->image_height ? d->image_height : 1, d->image_depth ? d->image_depth : layers};
-	note_bulk(call, entry_image_size(result, region), 0);
+	note_image(call, result, flags, image_desc, host_ptr);
+}
+
+void note_clCreateImageWithProperties(struct record_call *call, cl_mem result, cl_context context, const cl_mem_properties *properties, cl_mem_flags flags, const cl_image_format *image_format, const cl_image_desc *image_desc, void *host_ptr, cl_int *errcode_ret) {
+	UNUSED(context), UNUSED(properties), UNUSED(image_format), UNUSED(errcode_ret);
+	note_image(call, result, flags, image_desc, host_ptr);
+}
+
+void note_clCreateImage2D(struct record_call *call, cl_mem result, cl_context context, cl_mem_flags flags, const cl_image_format *image_format, size_t image_width, size_t image_height, size_t image_row_pitch, void *host_ptr, cl_int *errcode_ret) {
+	UNUSED(context), UNUSED(image_format), UNUSED(image_row_pitch), UNUSED(errcode_ret);
+	note_image(call, result, flags, &(cl_image_desc){.image_width = image_width, .image_height = image_height}, host_ptr);
+}
+
+void note_clCreateImage3D(struct record_call *call, cl_mem result, cl_context context, cl_mem_flags flags, const cl_image_format *image_format, size_t image_width, size_t image_height, size_t image_depth, size_t image_row_pitch, size_t image_slice_pitch, void *host_ptr, cl_int *errcode_ret) {
+	UNUSED(context), UNUSED(image_format), UNUSED(image_row_pitch), UNUSED(image_slice_pitch), UNUSED(errcode_ret);
+	note_image(call, result, flags, &(cl_image_desc){.image_width = image_width, .image_height = image_height, .image_depth = image_depth}, host_ptr);
+}
+
+void note_clCreatePipe(struct record_call *call, cl_mem result, cl_context context, cl_mem_flags flags, cl_uint pipe_packet_size, cl_uint pipe_max_packets, const cl_pipe_properties *properties, cl_int *errcode_ret) {
+	UNUSED(context), UNUSED(pipe_packet_size), UNUSED(pipe_max_packets), UNUSED(properties), UNUSED(errcode_ret);
+	if (succeeded(call))
+		contents_created(result, flags, 0, 0);
 }
 
 void note_clCreateProgramWithSource(struct record_call *call, cl_program result, cl_context context, cl_uint count, const char **strings, const size_t *lengths, cl_int *errcode_ret) {
@@ -100,14 +155,25 @@ void note_clGetSupportedImageFormats(struct record_call *call, cl_int result, cl
 	call->backward = 32 + 8 + sizeof(cl_image_format) * (num_image_formats ? *num_image_formats : num_entries);
 }
 
+void note_clCreateKernel(struct record_call *call, cl_kernel result, cl_program program, const char *kernel_name, cl_int *errcode_ret) {
+	UNUSED(program), UNUSED(kernel_name), UNUSED(errcode_ret);
+	if (succeeded(call))
+		contents_kernel(result);
+}
+
 void note_clSetKernelArg(struct record_call *call, cl_int result, cl_kernel kernel, cl_uint arg_index, size_t arg_size, const void *arg_value) {
 	UNUSED(result);
 	call->object = (uintptr_t)kernel;
 	note_bulk(call, arg_value ? arg_size : 0, 0);
-	if (entry_sizes) { /* there is no message with a serial to record */
-		call->serial = arg_index;
-		call->detail = entry_hash(arg_value, arg_size);
-	}
+	if (!entry_sizes)
+		return;
+	call->serial = arg_index; /* there is no message with a serial to record */
+	call->detail = entry_hash(arg_value, arg_size);
+	cl_mem object = NULL; /* any value of that size may be one */
+	if (arg_value && arg_size == sizeof object)
+		memcpy(&object, arg_value, sizeof object);
+	if (succeeded(call))
+		contents_argument(kernel, arg_index, object);
 }
 
 void note_clFinish(struct record_call *call, cl_int result, cl_command_queue command_queue) {
@@ -119,8 +185,6 @@ void note_clWaitForEvents(struct record_call *call, cl_int result, cl_uint num_e
 	UNUSED(call), UNUSED(result), UNUSED(num_events), UNUSED(event_list);
 	entry_waited();
 }
-
-static uint64_t volume(const size_t *region) { return region ? (uint64_t)region[0] * region[1] * region[2] : 0; }
 
 #define WAITS_AND_EVENT cl_uint num_events_in_wait_list, const cl_event *event_wait_list, cl_event *event
 #define UNUSED_WAITS UNUSED(num_events_in_wait_list), UNUSED(event_wait_list), UNUSED(event)
@@ -177,17 +241,45 @@ static void note_map(struct record_call *call, const void *result, cl_map_flags 
 	note_wait(call);
 }
 
+/* Sets RECORD_CURRENT for a map that would read nothing. region is in the unit of contents.h. */
+static void note_current(struct record_call *call, cl_mem object, const void *result, cl_map_flags flags, uint64_t region) {
+	if (succeeded(call) && contents_mapped(object, result, flags, (call->head.flags & RECORD_BLOCKING) != 0, region))
+		call->head.flags |= RECORD_CURRENT;
+}
+
 void note_clEnqueueMapBuffer(struct record_call *call, void *result, cl_command_queue command_queue, cl_mem buffer, cl_bool blocking_map, cl_map_flags map_flags, size_t offset, size_t size, WAITS_AND_EVENT, cl_int *errcode_ret) {
-	UNUSED(command_queue), UNUSED(buffer), UNUSED(blocking_map), UNUSED(offset), UNUSED_WAITS, UNUSED(errcode_ret);
+	UNUSED(command_queue), UNUSED(blocking_map), UNUSED(offset), UNUSED_WAITS, UNUSED(errcode_ret);
 	note_map(call, result, map_flags, size);
+	note_current(call, buffer, result, map_flags, size);
 }
 
 void note_clEnqueueMapImage(struct record_call *call, void *result, cl_command_queue command_queue, cl_mem image, cl_bool blocking_map, cl_map_flags map_flags, const size_t *origin, const size_t *region, size_t *image_row_pitch, size_t *image_slice_pitch, WAITS_AND_EVENT, cl_int *errcode_ret) {
 	UNUSED(command_queue), UNUSED(blocking_map), UNUSED(origin), UNUSED(image_row_pitch), UNUSED(image_slice_pitch), UNUSED_WAITS, UNUSED(errcode_ret);
 	note_map(call, result, map_flags, entry_sizes && result ? entry_image_size(image, region) : 0);
+	note_current(call, image, result, map_flags, volume(region));
 }
 
 void note_clEnqueueUnmapMemObject(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_mem memobj, void *mapped_ptr, WAITS_AND_EVENT) {
 	UNUSED(result), UNUSED(command_queue), UNUSED(memobj), UNUSED_WAITS;
 	call->object = (uintptr_t)mapped_ptr;
+	if (succeeded(call))
+		contents_unmapped(mapped_ptr);
+}
+
+void note_clEnqueueNDRangeKernel(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_kernel kernel, cl_uint work_dim, const size_t *global_work_offset, const size_t *global_work_size, const size_t *local_work_size, WAITS_AND_EVENT) {
+	UNUSED(result), UNUSED(command_queue), UNUSED(work_dim), UNUSED(global_work_offset), UNUSED(global_work_size), UNUSED(local_work_size), UNUSED_WAITS;
+	if (succeeded(call))
+		contents_launched(kernel);
+}
+
+void note_clEnqueueTask(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_kernel kernel, WAITS_AND_EVENT) {
+	UNUSED(result), UNUSED(command_queue), UNUSED_WAITS;
+	if (succeeded(call))
+		contents_launched(kernel);
+}
+
+void note_clEnqueueMigrateMemObjects(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_uint num_mem_objects, const cl_mem *mem_objects, cl_mem_migration_flags flags, WAITS_AND_EVENT) {
+	UNUSED(result), UNUSED(command_queue), UNUSED_WAITS;
+	for (cl_uint i = 0; (flags & CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED) && i < num_mem_objects; i++)
+		entry_written(call, mem_objects[i]);
 }

@@ -537,6 +537,7 @@ static cl_mem API_CALL record_clCreateSubBuffer(cl_mem buffer, cl_mem_flags flag
 	if (entry_sizes) {
 		call.forward = 64 + wire_array(buffer_create_info, 16, 1);
 	}
+	note_clCreateSubBuffer(&call, result, buffer, flags, buffer_create_type, buffer_create_info, errcode_ret);
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -577,6 +578,7 @@ static cl_mem API_CALL record_clCreateImageWithProperties(cl_context context, co
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
 	call.object = (uintptr_t)result;
+	note_clCreateImageWithProperties(&call, result, context, properties, flags, image_format, image_desc, host_ptr, errcode_ret);
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -595,6 +597,7 @@ static cl_mem API_CALL record_clCreateImage2D(cl_context context, cl_mem_flags f
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
 	call.object = (uintptr_t)result;
+	note_clCreateImage2D(&call, result, context, flags, image_format, image_width, image_height, image_row_pitch, host_ptr, errcode_ret);
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -613,6 +616,7 @@ static cl_mem API_CALL record_clCreateImage3D(cl_context context, cl_mem_flags f
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
 	call.object = (uintptr_t)result;
+	note_clCreateImage3D(&call, result, context, flags, image_format, image_width, image_height, image_depth, image_row_pitch, image_slice_pitch, host_ptr, errcode_ret);
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -634,6 +638,7 @@ static cl_mem API_CALL record_clCreatePipe(cl_context context, cl_mem_flags flag
 	if (entry_sizes) {
 		call.forward = 72 + entry_list(properties);
 	}
+	note_clCreatePipe(&call, result, context, flags, pipe_packet_size, pipe_max_packets, properties, errcode_ret);
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -1382,6 +1387,7 @@ static cl_kernel API_CALL record_clCreateKernel(cl_program program, const char* 
 	if (entry_sizes) {
 		call.forward = 48 + wire_array(kernel_name, kernel_name ? strlen(kernel_name) : 0, 1);
 	}
+	note_clCreateKernel(&call, result, program, kernel_name, errcode_ret);
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -1799,6 +1805,7 @@ static cl_int API_CALL record_clEnqueueWriteBuffer(cl_command_queue command_queu
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
 	call.queue = (uintptr_t)command_queue;
+	entry_written(&call, buffer);
 	if (blocking_write)
 		call.head.flags |= RECORD_BLOCKING;
 	if (event && !(call.head.flags & RECORD_FAILED))
@@ -1827,6 +1834,7 @@ static cl_int API_CALL record_clEnqueueWriteBufferRect(cl_command_queue command_
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
 	call.queue = (uintptr_t)command_queue;
+	entry_written(&call, buffer);
 	if (blocking_write)
 		call.head.flags |= RECORD_BLOCKING;
 	if (event && !(call.head.flags & RECORD_FAILED))
@@ -1884,6 +1892,7 @@ static cl_int API_CALL record_clEnqueueWriteImage(cl_command_queue command_queue
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
 	call.queue = (uintptr_t)command_queue;
+	entry_written(&call, image);
 	if (blocking_write)
 		call.head.flags |= RECORD_BLOCKING;
 	if (event && !(call.head.flags & RECORD_FAILED))
@@ -1985,6 +1994,7 @@ static cl_int API_CALL record_clEnqueueFillBuffer(cl_command_queue command_queue
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
 	call.queue = (uintptr_t)command_queue;
+	entry_written(&call, buffer);
 	if (event && !(call.head.flags & RECORD_FAILED))
 		call.event = (uintptr_t)*event;
 	if (entry_sizes) {
@@ -2010,6 +2020,7 @@ static cl_int API_CALL record_clEnqueueFillImage(cl_command_queue command_queue,
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
 	call.queue = (uintptr_t)command_queue;
+	entry_written(&call, image);
 	if (event && !(call.head.flags & RECORD_FAILED))
 		call.event = (uintptr_t)*event;
 	if (entry_sizes) {
@@ -2035,6 +2046,7 @@ static cl_int API_CALL record_clEnqueueCopyBuffer(cl_command_queue command_queue
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
 	call.queue = (uintptr_t)command_queue;
+	entry_written(&call, dst_buffer);
 	if (event && !(call.head.flags & RECORD_FAILED))
 		call.event = (uintptr_t)*event;
 	if (entry_sizes) {
@@ -2060,6 +2072,7 @@ static cl_int API_CALL record_clEnqueueCopyBufferRect(cl_command_queue command_q
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
 	call.queue = (uintptr_t)command_queue;
+	entry_written(&call, dst_buffer);
 	if (event && !(call.head.flags & RECORD_FAILED))
 		call.event = (uintptr_t)*event;
 	if (entry_sizes) {
@@ -2085,6 +2098,7 @@ static cl_int API_CALL record_clEnqueueCopyImage(cl_command_queue command_queue,
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
 	call.queue = (uintptr_t)command_queue;
+	entry_written(&call, dst_image);
 	if (event && !(call.head.flags & RECORD_FAILED))
 		call.event = (uintptr_t)*event;
 	if (entry_sizes) {
@@ -2110,6 +2124,7 @@ static cl_int API_CALL record_clEnqueueCopyImageToBuffer(cl_command_queue comman
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
 	call.queue = (uintptr_t)command_queue;
+	entry_written(&call, dst_buffer);
 	if (event && !(call.head.flags & RECORD_FAILED))
 		call.event = (uintptr_t)*event;
 	if (entry_sizes) {
@@ -2135,6 +2150,7 @@ static cl_int API_CALL record_clEnqueueCopyBufferToImage(cl_command_queue comman
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
 	call.queue = (uintptr_t)command_queue;
+	entry_written(&call, dst_image);
 	if (event && !(call.head.flags & RECORD_FAILED))
 		call.event = (uintptr_t)*event;
 	if (entry_sizes) {
@@ -2165,6 +2181,7 @@ static cl_int API_CALL record_clEnqueueMigrateMemObjects(cl_command_queue comman
 	if (entry_sizes) {
 		call.forward = 56 + wire_array(mem_objects, num_mem_objects, 8) + wire_array(event_wait_list, num_events_in_wait_list, 8);
 	}
+	note_clEnqueueMigrateMemObjects(&call, result, command_queue, num_mem_objects, mem_objects, flags, num_events_in_wait_list, event_wait_list, event);
 	record_end(&call, (uint32_t)num_events_in_wait_list, (const void *const *)event_wait_list);
 	entry_command(&call, event, own);
 	return result;
@@ -2190,6 +2207,7 @@ static cl_int API_CALL record_clEnqueueNDRangeKernel(cl_command_queue command_qu
 	if (entry_sizes) {
 		call.forward = 64 + wire_array(global_work_offset, work_dim, 8) + wire_array(global_work_size, work_dim, 8) + wire_array(local_work_size, work_dim, 8) + wire_array(event_wait_list, num_events_in_wait_list, 8);
 	}
+	note_clEnqueueNDRangeKernel(&call, result, command_queue, kernel, work_dim, global_work_offset, global_work_size, local_work_size, num_events_in_wait_list, event_wait_list, event);
 	record_end(&call, (uint32_t)num_events_in_wait_list, (const void *const *)event_wait_list);
 	entry_command(&call, event, own);
 	return result;
@@ -2212,6 +2230,7 @@ static cl_int API_CALL record_clEnqueueTask(cl_command_queue command_queue, cl_k
 	call.queue = (uintptr_t)command_queue;
 	if (event && !(call.head.flags & RECORD_FAILED))
 		call.event = (uintptr_t)*event;
+	note_clEnqueueTask(&call, result, command_queue, kernel, num_events_in_wait_list, event_wait_list, event);
 	record_end(&call, (uint32_t)num_events_in_wait_list, (const void *const *)event_wait_list);
 	entry_command(&call, event, own);
 	return result;

@@ -16,11 +16,17 @@ void note_clCreateCommandQueue(struct record_call *call, cl_command_queue result
 void note_clFinish(struct record_call *call, cl_int result, cl_command_queue command_queue);
 void note_clCreateBuffer(struct record_call *call, cl_mem result, cl_context context, cl_mem_flags flags, size_t size, void* host_ptr, cl_int* errcode_ret);
 void note_clCreateBufferWithProperties(struct record_call *call, cl_mem result, cl_context context, const cl_mem_properties* properties, cl_mem_flags flags, size_t size, void* host_ptr, cl_int* errcode_ret);
+void note_clCreateSubBuffer(struct record_call *call, cl_mem result, cl_mem buffer, cl_mem_flags flags, cl_buffer_create_type buffer_create_type, const void* buffer_create_info, cl_int* errcode_ret);
 void note_clCreateImage(struct record_call *call, cl_mem result, cl_context context, cl_mem_flags flags, const cl_image_format* image_format, const cl_image_desc* image_desc, void* host_ptr, cl_int* errcode_ret);
+void note_clCreateImageWithProperties(struct record_call *call, cl_mem result, cl_context context, const cl_mem_properties* properties, cl_mem_flags flags, const cl_image_format* image_format, const cl_image_desc* image_desc, void* host_ptr, cl_int* errcode_ret);
+void note_clCreateImage2D(struct record_call *call, cl_mem result, cl_context context, cl_mem_flags flags, const cl_image_format* image_format, size_t image_width, size_t image_height, size_t image_row_pitch, void* host_ptr, cl_int* errcode_ret);
+void note_clCreateImage3D(struct record_call *call, cl_mem result, cl_context context, cl_mem_flags flags, const cl_image_format* image_format, size_t image_width, size_t image_height, size_t image_depth, size_t image_row_pitch, size_t image_slice_pitch, void* host_ptr, cl_int* errcode_ret);
+void note_clCreatePipe(struct record_call *call, cl_mem result, cl_context context, cl_mem_flags flags, cl_uint pipe_packet_size, cl_uint pipe_max_packets, const cl_pipe_properties* properties, cl_int* errcode_ret);
 void note_clGetSupportedImageFormats(struct record_call *call, cl_int result, cl_context context, cl_mem_flags flags, cl_mem_object_type image_type, cl_uint num_entries, cl_image_format* image_formats, cl_uint* num_image_formats);
 void note_clCreateProgramWithSource(struct record_call *call, cl_program result, cl_context context, cl_uint count, const char** strings, const size_t* lengths, cl_int* errcode_ret);
 void note_clCreateProgramWithBinary(struct record_call *call, cl_program result, cl_context context, cl_uint num_devices, const cl_device_id* device_list, const size_t* lengths, const unsigned char** binaries, cl_int* binary_status, cl_int* errcode_ret);
 void note_clGetProgramInfo(struct record_call *call, cl_int result, cl_program program, cl_program_info param_name, size_t param_value_size, void* param_value, size_t* param_value_size_ret);
+void note_clCreateKernel(struct record_call *call, cl_kernel result, cl_program program, const char* kernel_name, cl_int* errcode_ret);
 void note_clSetKernelArg(struct record_call *call, cl_int result, cl_kernel kernel, cl_uint arg_index, size_t arg_size, const void* arg_value);
 void note_clWaitForEvents(struct record_call *call, cl_int result, cl_uint num_events, const cl_event* event_list);
 void note_clEnqueueReadBuffer(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_mem buffer, cl_bool blocking_read, size_t offset, size_t size, void* ptr, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event);
@@ -32,5 +38,8 @@ void note_clEnqueueWriteImage(struct record_call *call, cl_int result, cl_comman
 void note_clEnqueueMapBuffer(struct record_call *call, void* result, cl_command_queue command_queue, cl_mem buffer, cl_bool blocking_map, cl_map_flags map_flags, size_t offset, size_t size, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event, cl_int* errcode_ret);
 void note_clEnqueueMapImage(struct record_call *call, void* result, cl_command_queue command_queue, cl_mem image, cl_bool blocking_map, cl_map_flags map_flags, const size_t* origin, const size_t* region, size_t* image_row_pitch, size_t* image_slice_pitch, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event, cl_int* errcode_ret);
 void note_clEnqueueUnmapMemObject(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_mem memobj, void* mapped_ptr, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event);
+void note_clEnqueueMigrateMemObjects(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_uint num_mem_objects, const cl_mem* mem_objects, cl_mem_migration_flags flags, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event);
+void note_clEnqueueNDRangeKernel(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_kernel kernel, cl_uint work_dim, const size_t* global_work_offset, const size_t* global_work_size, const size_t* local_work_size, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event);
+void note_clEnqueueTask(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_kernel kernel, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event);
 
 #endif

@@ -15,7 +15,7 @@
 enum { RECORD_VERSION = 1, RECORD_CHUNK = 64 << 10 };
 enum { STREAM_THREAD = 1, STREAM_LINK = 2, STREAM_NAMES = 3 };
 enum { RECORD_CALL = 1, RECORD_DEVICE = 2, RECORD_WORKER = 3, RECORD_THREAD = 4, RECORD_NAME = 5, RECORD_CLOCK = 6 };
-enum { RECORD_FAILED = 1, RECORD_SENT = 2, RECORD_WAITED = 4, RECORD_BLOCKING = 8 };
+enum { RECORD_FAILED = 1, RECORD_SENT = 2, RECORD_WAITED = 4, RECORD_BLOCKING = 8, RECORD_CURRENT = 16 };
 
 /* A chunk begins with this; used counts the valid bytes, the head included. */
 struct chunk_head {

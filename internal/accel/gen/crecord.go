@@ -111,6 +111,8 @@ func (w *cWriter) details(c *Call, event *Param) {
 			w.p("\tcall.event = (uintptr_t)%s;", p.Name)
 		case p.CType == "cl_bool" && strings.HasPrefix(p.Name, "blocking"):
 			w.p("\tif (%s)\n\t\tcall.head.flags |= RECORD_BLOCKING;", p.Name)
+		case p.Access == "writes":
+			w.p("\tentry_written(&call, %s);", p.Name)
 		}
 	}
 	if object := c.recordedObject(w.api); object != "" {

@@ -41,6 +41,7 @@ const (
 	flagSent     = 2
 	flagWaited   = 4
 	flagBlocking = 8
+	flagCurrent  = 16 // a map of contents that the driver library would hold
 )
 
 // maxChunks bounds the chunks of a process's file, which the library bounds by default to 4 GiB.

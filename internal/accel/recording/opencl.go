@@ -15,11 +15,13 @@ const (
 	deviceTypeCPU       = 1 << 1
 	deviceTypeGPU       = 1 << 2
 	releaseSize         = 32 + 2*8 // the message that ends an object
-	markerSize          = 32 + 4*8 // the message of a command without arguments
-	endMapSize          = 32 + 3*8 // the message of an unmap which writes nothing back
+	markerSize          = 32 + 3*8 // the message of a command without arguments or waits
+	finishSize          = 32 + 8   // the message that waits for a queue
+	waitSize            = 32 + 2*8 // the message that waits for an event
 	bufferTransferSize  = 32 + 7*8 // the head of a transfer from or to a buffer, and an image
 	imageTransferSize   = 32 + 13*8
 	messageHead         = 32
+	handleSize          = 8
 	launchSize          = 32 + 12*8
 	createdImageSize    = 32 + 26*8
 	createdContextWords = 32 + 8*8
@@ -106,8 +108,8 @@ type mapping struct {
 	head   uint64 // of the message that transfers it
 }
 
-// trackMaps derives the sizes of maps and unmaps in a local run: a map reads its region unless
-// all of it is overwritten, and an unmap writes it back if it was mapped for that.
+// trackMaps derives the messages of maps and unmaps in a local run: a map reads its region unless all
+// of it is overwritten or the library has it, and an unmap writes it back if it was mapped for that.
 func (p *joiner) trackMaps(f *function, c *rawCall, r *trace.Record) {
 	if r.Failed {
 		return
@@ -121,17 +123,41 @@ func (p *joiner) trackMaps(f *function, c *rawCall, r *trace.Record) {
 		if len(p.maps) < lookAhead && c.object != 0 {
 			p.maps[c.object] = m
 		}
-		if c.detail&mapWriteInvalidate != 0 && c.detail&(mapRead|mapWrite) == 0 {
-			r.Backward = 0
+		overwrites := c.detail&mapWriteInvalidate != 0 && c.detail&(mapRead|mapWrite) == 0
+		if overwrites || c.flags&flagCurrent != 0 {
+			mapNothing(c, r)
 		} else {
 			r.Forward, r.Backward = m.head, r.Backward+messageHead
 		}
 	case "clEnqueueUnmapMemObject":
 		m, known := p.maps[c.object]
 		delete(p.maps, c.object)
-		r.Forward = endMapSize
-		if known && m.writes {
+		switch {
+		case known && m.writes:
 			r.Forward = m.head + m.size
+		case marks(c):
+			r.Forward = markerSize + handleSize*uint64(len(c.waits))
+		default:
+			makeLocal(r)
 		}
+	}
+}
+
+// marks reports whether a call without data to transfer sends a marker, for its event or its waits.
+func marks(c *rawCall) bool { return c.event != 0 || len(c.waits) > 0 }
+
+// mapNothing sets the messages of a map that reads nothing (cmd/libopencl/calls/map.c: map_nothing): a
+// blocking one finishes the queue, or waits for its marker.
+func mapNothing(c *rawCall, r *trace.Record) {
+	marker := markerSize + handleSize*uint64(len(c.waits))
+	switch {
+	case marks(c) && r.Class == trace.WaitedFor:
+		r.Forward, r.Backward = marker+waitSize, messageHead
+	case marks(c):
+		r.Forward, r.Backward = marker, 0
+	case r.Class == trace.WaitedFor:
+		r.Command, r.Forward, r.Backward = false, finishSize, messageHead
+	default:
+		makeLocal(r)
 	}
 }

@@ -161,6 +161,53 @@ func TestLocal(t *testing.T) {
 	}
 }
 
+// A map reads nothing if the driver library would hold the contents, and sends nothing unless it has an
+// event or waits; a blocking one finishes its queue. An unmap without writes sends no more than a marker.
+func TestMapsOfHeldContents(t *testing.T) {
+	const queue, event, memory = 0xa0, 0xe0, 0xf000
+	const local, early, waited = trace.AnsweredLocally, trace.Early, trace.WaitedFor
+	mapped, unmapped := op(t, "clEnqueueMapBuffer"), op(t, "clEnqueueUnmapMemObject")
+	of := func(c rawCall) rawCall {
+		c.queue, c.object = queue, memory
+		if c.op == mapped {
+			c.forward, c.backward = 80, 4096
+		}
+		return c
+	}
+	tests := []struct {
+		call              rawCall
+		class             trace.Class
+		command           bool
+		forward, backward uint64
+	}{
+		{rawCall{op: mapped, detail: mapRead, flags: flagBlocking}, waited, true, bufferTransferSize, 4096 + messageHead},
+		{rawCall{op: unmapped}, local, true, 0, 0},
+		{rawCall{op: mapped, detail: mapRead, flags: flagBlocking | flagCurrent}, waited, false, finishSize, messageHead},
+		{rawCall{op: unmapped, event: event}, early, true, markerSize, 0},
+		{rawCall{op: mapped, detail: mapWrite, flags: flagCurrent}, local, true, 0, 0},
+		{rawCall{op: unmapped}, early, true, bufferTransferSize + 4096, 0},
+		{rawCall{op: mapped, detail: mapWriteInvalidate, event: event}, early, true, markerSize, 0},
+		{rawCall{op: unmapped}, early, true, bufferTransferSize + 4096, 0},
+		{rawCall{op: mapped, detail: mapWriteInvalidate, waits: []uint64{event}, flags: flagBlocking}, waited, true, markerSize + handleSize + waitSize, messageHead},
+	}
+	var raws [][]byte
+	for i, c := range tests {
+		c.call.number, c.call.begin, c.call.duration = uint64(i), 2000+int64(i)*100, 50
+		raws = append(raws, call(of(c.call)))
+	}
+	_, records, err := joined(t, trace.Local, nil, (&raw{}).chunk(threadStream, 1, 0, raws...).bytes())
+	if err != nil || len(records) != len(tests) {
+		t.Fatalf("%d records, %v", len(records), err)
+	}
+	for i, want := range tests {
+		r := &records[i]
+		if r.Class != want.class || r.Command != want.command || r.Forward != want.forward || r.Backward != want.backward {
+			t.Errorf("call %d is %v, command %v, with %d bytes and %d; want %v, %v, %d and %d",
+				i, r.Class, r.Command, r.Forward, r.Backward, want.class, want.command, want.forward, want.backward)
+		}
+	}
+}
+
 // workerEntries are entries as a worker sends them.
 func workerEntries(parts ...any) []byte {
 	var b []byte
