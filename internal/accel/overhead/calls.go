@@ -52,9 +52,9 @@ func (m *model) forward(t *thread, r *trace.Record, class trace.Class) error {
 	case class != trace.WaitedFor && r.Backward > 0:
 		m.send(&m.down, done.flow, r.Backward) // only takes its share of the link
 	case class == trace.WaitedFor && waits(r):
-		return m.answer(t, r, m.returned(t, r, done))
+		return respond(m, t, r, m.returned(t, r, done))
 	case class == trace.WaitedFor:
-		return m.answer(t, r, issued)
+		return respond(m, t, r, issued)
 	}
 	return nil
 }
@@ -97,6 +97,9 @@ type outcome struct {
 // returned to the worker, unless the call waits for the device, and done is when its command is
 // complete.
 func (m *model) onDevice(worker cost.Resource, arrived flow, r *trace.Record) (issued flow, done outcome, err error) {
+	if !writesPieces(m, r) {
+		arrived.head = arrived.tail // the driver's call needs all of the message
+	}
 	before, after := issue(m.header, r)
 	work := cost.Of(m.c.Dispatch) + ns(before)
 	if m.header.Mode == trace.Local && m.builds[r.Op] {
@@ -162,7 +165,7 @@ func (m *model) command(at flow, r *trace.Record) (outcome, error) {
 	case err != nil:
 		return out, err
 	case r.Command:
-		return m.enqueue(q, out, r), nil
+		return m.enqueue(q, out, r)
 	case waits(r) && len(r.Waits) == 0:
 		m.e.Raise(out.head, q.all)
 		m.e.Raise(out.tail, q.all)
@@ -176,9 +179,9 @@ func (m *model) command(at flow, r *trace.Record) (outcome, error) {
 // worker does by itself.
 const maxLag = 100_000
 
-// enqueue adds the execution of a command after the earlier commands of its queue. A large transfer
-// runs while its bytes arrive, and its result is available while it runs.
-func (m *model) enqueue(q *queue, in outcome, r *trace.Record) outcome {
+// enqueue adds the execution of a command after the earlier commands of its queue. A large write runs
+// while its bytes arrive, and the pieces of a large read are available while it runs.
+func (m *model) enqueue(q *queue, in outcome, r *trace.Record) (outcome, error) {
 	lag := int64(0)
 	if r.HasDeviceTime() {
 		lag = max(0, r.Start-max(q.recorded, in.recorded, submitted(m.header, r)))
@@ -189,15 +192,22 @@ func (m *model) enqueue(q *queue, in outcome, r *trace.Record) outcome {
 	}
 	m.caller.device.Use(deviceWork(m.header, r))
 	m.work.device += deviceWork(m.header, r)
+	others, err := q.share.contend(m, q.on, in.head, ns(r.DeviceTime))
+	if err != nil {
+		return in, err
+	}
+	work := ns(r.DeviceTime) + others
+	first := firstRead(m, work, r)
 	head, tail := m.point(), m.point()
-	if in.head == in.tail && r.Backward < fluidSize {
-		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.tail}, Cost: ns(lag + r.DeviceTime), Done: tail})
+	if in.head == in.tail && first == work {
+		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.tail}, Cost: ns(lag) + work, Done: tail})
 		head = tail
 	} else {
-		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.head}, Cost: ns(lag), Done: head})
-		m.e.Add(cost.Task{On: q.on, Cost: ns(r.DeviceTime)})
+		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.head}, Cost: ns(lag) + first, Done: head})
+		m.e.Add(cost.Task{On: q.on, Cost: work - first})
 		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.tail}, Done: tail})
 	}
+	q.share.enqueued(m, q.on, tail)
 	out := outcome{flow{head, tail}, q.recorded}
 	if r.HasDeviceTime() {
 		out.recorded = r.Start + r.DeviceTime
@@ -208,7 +218,7 @@ func (m *model) enqueue(q *queue, in outcome, r *trace.Record) outcome {
 	if q.several {
 		m.e.Raise(q.all, tail)
 	}
-	return out
+	return out, nil
 }
 
 // submitted returns when the device had the command in the recording, in ns.
@@ -244,7 +254,7 @@ func (m *model) returned(t *thread, r *trace.Record, done outcome) flow {
 		back += cost.Of(m.c.Wait)
 	}
 	m.e.Add(cost.Task{On: t.reply, After: [2]cost.Point{at.tail}, Cost: back, Done: ready})
-	if r.Backward < fluidSize {
+	if at.head == at.tail {
 		at.head = ready
 	}
 	at.tail = ready
@@ -315,30 +325,14 @@ func (m *model) queue(r *trace.Record) (*queue, error) {
 	if len(m.queues) >= maxQueues {
 		return nil, tooMany("queues", maxQueues)
 	}
-	on, err := m.executor(r)
+	on, err := m.e.Resource(cost.Profile{Slowdown: m.l.device})
 	if err != nil {
 		return nil, err
 	}
-	q := &queue{on: on, all: m.e.Free(on)}
-	if r.OutOfOrder || m.links.serial != nil {
+	q := &queue{on: on, all: m.e.Free(on), share: m.links.deviceShare(m, &m.header.Devices[r.Device])}
+	if r.OutOfOrder {
 		q.all, q.several = m.e.Point(), true
 	}
 	m.queues[key] = q
 	return q, nil
-}
-
-// executor returns the resource that executes the commands of a queue: its own, or that of its
-// device when several programs share it.
-func (m *model) executor(r *trace.Record) (cost.Resource, error) {
-	if m.links.serial == nil {
-		return m.e.Resource(cost.Profile{Slowdown: m.l.device})
-	}
-	d := &m.header.Devices[r.Device]
-	name := d.ID + "\x00" + d.Name
-	if on, ok := m.links.serial[name]; ok {
-		return on, nil
-	}
-	on, err := m.e.Resource(cost.Profile{Slowdown: m.l.device})
-	m.links.serial[name] = on
-	return on, err
 }

@@ -12,6 +12,9 @@ const (
 	// ringArea is the size of one direction of the ring (record 0001). A thread may be that far
 	// ahead of the bytes that the other end has acknowledged.
 	ringArea = 4 << 20
+	// ackStep is the number of bytes whose arrival the other end of a ring acknowledges at once
+	// (internal/accel/bridge). Fewer bytes are acknowledged after a delay, which is not modelled.
+	ackStep = ringArea / 8
 	// frameSize is the largest frame of a stream.
 	frameSize = 128 << 10
 	// creditStep is the granularity of flow control in the model.
@@ -100,10 +103,12 @@ func (m *model) sendSteps(d *direction, in flow, bytes int64) flow {
 	return flow{head, tail}
 }
 
-// awaitCredit delays the link at the beginning of a step until there is credit for all of it.
+// awaitCredit delays the link at the beginning of a step until there is credit for all of it, and
+// space in the ring.
 func (d *direction) awaitCredit(e *cost.Evaluator) {
 	if d.sent%creditStep == 0 {
 		e.Wait(d.on, d.arrived(d.sent+creditStep-d.window))
+		e.Wait(d.on, d.acknowledged(d.sent+creditStep-ringArea))
 	}
 }
 
@@ -144,11 +149,20 @@ func (d *direction) arrived(position int64) cost.Point {
 	return d.marks[i-1].at
 }
 
+// acknowledged returns when the sender knows that the bytes up to a position have arrived, from
+// acknowledgements of whole ackSteps.
+func (d *direction) acknowledged(position int64) cost.Point {
+	if position <= 0 {
+		return 0
+	}
+	return d.arrived((position + ackStep - 1) / ackStep * ackStep)
+}
+
 // sendAhead sends a message towards the device, and makes its thread wait for space in the ring.
 func (m *model) sendAhead(t *thread, in flow, bytes uint64) flow {
 	out := m.send(&m.up, in, bytes)
 	if m.up.sent > ringArea {
-		m.e.Wait(t.on, m.up.arrived(m.up.sent-ringArea))
+		m.e.Wait(t.on, m.up.acknowledged(m.up.sent-ringArea))
 	}
 	return out
 }

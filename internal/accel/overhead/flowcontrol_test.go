@@ -1,6 +1,8 @@
 package overhead
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,7 +37,7 @@ func TestFlowControlIsTheTransports(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				transport := onVirtualLink(t, rtt, c.exchanges)
+				transport := onVirtualLink(t, rtt, 0, c.exchanges)
 				p := newProgram()
 				for _, e := range c.exchanges {
 					p.write(uint64(e.up), 0, 0)
@@ -51,5 +53,31 @@ func TestFlowControlIsTheTransports(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Over a link with a rate, transfers near the size of the ring wait for acknowledgements as well as for
+// credit.
+func TestFlowControlAtARate(t *testing.T) {
+	const rate, count = 900e6, 18
+	for _, rtt := range []time.Duration{200 * time.Microsecond, time.Millisecond, 5 * time.Millisecond} {
+		for _, size := range []int{500_000, 3_900_000, 12_000_000} {
+			for _, gap := range []time.Duration{0, 30 * time.Millisecond} {
+				t.Run(fmt.Sprint(rtt, " ", size, " ", gap), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						exchanges := slices.Repeat([]exchange{{size, 40, gap}}, count)
+						p := newProgram()
+						for range exchanges {
+							p.write(uint64(size), 0, 0)
+							p.read(40, 0, 0)
+							p.call(opInfo, trace.AnsweredLocally, gap, 0)
+						}
+						transport := onVirtualLink(t, rtt, rate, exchanges) - count*gap
+						model := predictOne(t, p.exit(0), Link{RTT: rtt, Up: 8 * rate, Down: 8 * rate}, Options{Constants: zero()}) - count*gap
+						within(t, "by the model", model, transport, transport/20)
+					})
+				})
+			}
+		}
 	}
 }

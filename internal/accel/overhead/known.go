@@ -2,9 +2,9 @@ package overhead
 
 import "github.com/outboard-run/outboard/internal/accel/trace"
 
-// completionTracker tracks which commands the driver library knows to be complete, for traces of local runs:
-// the library answers a wait for such commands locally (cmd/libopencl: ob_clFinish,
-// event_wait_all). Traces of remote runs record such answers.
+// completionTracker tracks which commands the driver library knows to be complete. The library answers
+// a wait for such commands locally (cmd/libopencl: ob_clFinish, event_wait_all); traces of remote runs
+// record such answers.
 type completionTracker struct {
 	queues map[queueKey]*progress
 	events map[queueKey]position
@@ -49,6 +49,12 @@ func (k *completionTracker) answersLocally(r *trace.Record) bool {
 	local := q.sent > 0 && q.finished >= q.sent
 	q.finished = q.sent
 	return local
+}
+
+// idle reports whether all commands before the record's on its queue are known to be complete.
+func (k *completionTracker) idle(r *trace.Record) bool {
+	q := k.queue(r)
+	return q.finished >= q.sent-1 // without the command itself
 }
 
 func (k *completionTracker) queue(r *trace.Record) *progress {

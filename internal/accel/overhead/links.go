@@ -26,15 +26,14 @@ type links struct {
 	// client and device bound the work of all processors of the two machines; they are the same if
 	// program and device share a machine.
 	client, device *cost.Capacity
-	// serial is the resource that executes the commands of all queues of a device one after the
-	// other, by the device's name; nil when the queues are the program's own.
-	serial map[string]cost.Resource
+	// shared are the devices that several programs use, by their names; nil for one program alone.
+	shared map[string]*sharedDevice
 }
 
 func newLinks(e *cost.Evaluator, l *lanes, s *settings) (*links, error) {
 	k := &links{e: e, relay: cost.Of(s.Constants.Relay), perByte: float64(cost.Second) / s.Constants.RelayRate}
 	if s.together {
-		k.serial = map[string]cost.Resource{}
+		k.shared = map[string]*sharedDevice{}
 	}
 	var err error
 	if k.up, err = e.Resource(l.up); err != nil {

@@ -28,11 +28,13 @@ type model struct {
 	idle    idleness
 	// up and down are the program's streams.
 	up, down direction
-	setUp    cost.Resource
-	creates  []bool    // by op: the call creates an object
-	builds   []bool    // by op: the call compiles kernels
-	traffic  []Traffic // by op
-	work     work
+	// due is an answer that is not sent yet; nil for a program alone.
+	due     *dueAnswer
+	setUp   cost.Resource
+	creates []bool    // by op: the call creates an object
+	builds  []bool    // by op: the call compiles kernels
+	traffic []Traffic // by op
+	work    work
 }
 
 type threadKey struct{ process, thread uint32 }
@@ -69,10 +71,11 @@ type thread struct {
 // queue is a command queue of the device.
 type queue struct {
 	on cost.Resource
-	// all is when every command so far is complete. It is the resource's own point, unless several
-	// queues share the resource or commands overtake each other.
+	// all is when every command so far is complete. It is the resource's own point, unless commands
+	// overtake each other.
 	all     cost.Point
 	several bool
+	share   *deviceShare // nil unless other programs use the device
 	// recorded is when the last command was complete in the recording, in ns.
 	recorded int64
 }
@@ -129,7 +132,7 @@ func (m *model) add(r *trace.Record) error {
 	m.couple(t, r)
 	t.pending += ns(r.Gap)
 	class := m.class(r)
-	if m.header.Mode == trace.Local && class != trace.AnsweredLocally && m.known.answersLocally(r) && !m.whatIf.NoLocality {
+	if class != trace.AnsweredLocally && m.known.answersLocally(r) && m.header.Mode == trace.Local && !m.whatIf.NoLocality {
 		class = trace.AnsweredLocally
 	}
 	m.traffic[r.Op].add(r, class)
@@ -285,10 +288,13 @@ func (m *model) waitFor(t, u *thread, r *trace.Record) {
 	r.Gap = 0
 }
 
-// now returns when the thread whose call ended last continues.
+// now returns when the thread whose call ended last continues, or when its answer is sent.
 func (m *model) now() cost.Point {
 	if m.latest == nil {
 		return 0
+	}
+	if m.due != nil {
+		return m.due.at.head
 	}
 	return m.e.Free(m.latest.on)
 }

@@ -194,8 +194,12 @@ func run(src Source, l *lanes, s *settings) (m *model, err error) {
 	}
 }
 
-// step adds the next record of a trace, and reports whether there was one.
+// step adds the answer that is due, or else the next record of a trace, and reports whether there was
+// one.
 func (m *model) step(src Source) (bool, error) {
+	if m.due != nil {
+		return true, m.sendDue()
+	}
 	r, err := src.Next()
 	if errors.Is(err, io.EOF) {
 		return false, nil

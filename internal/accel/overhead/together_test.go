@@ -51,6 +51,29 @@ func TestProgramsTogetherShareADevice(t *testing.T) {
 	}
 }
 
+// A program that waits for each of its short commands does not wait behind the long ones that
+// another program has enqueued: the node gives each of them half of the device.
+func TestShortCommandsBesideLongOnes(t *testing.T) {
+	long, short := newProgram(), newProgram()
+	for range 10 {
+		long.launch(0, 100*time.Millisecond)
+	}
+	long.finish(0)
+	const waits, work, gap = 100, time.Millisecond, time.Millisecond
+	for range waits {
+		short.launch(gap, work)
+		short.finish(0)
+	}
+	got, err := PredictTogether([]Open{long.exit(0).open, short.exit(0).open}, Link{}, Options{Constants: zero()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the short commands", got[1].Wall, waits*(gap+2*work), 20*time.Millisecond)
+	if least := time.Second; got[0].Wall < least || got[0].Wall > least+waits*work+20*time.Millisecond {
+		t.Errorf("the long commands take %v, want %v to %v", got[0].Wall, least, least+waits*work)
+	}
+}
+
 func TestAProgramTogetherWithNoneTakesAsLongAsAlone(t *testing.T) {
 	p := newProgram()
 	for range 20 {

@@ -11,11 +11,14 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 )
 
-// delayed is one end of a connection whose bytes arrive half a round trip after they were written,
-// and whose rate is unlimited. It works on a virtual clock.
+// delayed is one end of a connection whose bytes arrive half a round trip after they were written.
+// It works on a virtual clock.
 type delayed struct {
 	net.Conn
-	delay    time.Duration
+	delay time.Duration
+	// perByte is for how long a byte that is written occupies the connection, in ns; 0: its rate is
+	// unlimited.
+	perByte  float64
 	to, from chan segment
 	closed   chan struct{}
 	end      *sync.Once
@@ -27,13 +30,22 @@ type segment struct {
 	data []byte
 }
 
-func delayedPair(rtt time.Duration) (a, b net.Conn) {
+// delayedPair returns both ends of a connection with a rate in bytes/s, 0 for unlimited.
+func delayedPair(rtt time.Duration, rate float64) (a, b net.Conn) {
 	up, down := make(chan segment, 1<<16), make(chan segment, 1<<16)
 	closed, end := make(chan struct{}), &sync.Once{}
-	return &delayed{delay: rtt / 2, to: up, from: down, closed: closed, end: end}, &delayed{delay: rtt / 2, to: down, from: up, closed: closed, end: end}
+	perByte := 0.0
+	if rate > 0 {
+		perByte = 1e9 / rate
+	}
+	one := func(to, from chan segment) net.Conn {
+		return &delayed{delay: rtt / 2, perByte: perByte, to: to, from: from, closed: closed, end: end}
+	}
+	return one(up, down), one(down, up)
 }
 
 func (d *delayed) Write(p []byte) (int, error) {
+	time.Sleep(time.Duration(float64(len(p)) * d.perByte))
 	select {
 	case d.to <- segment{time.Now().Add(d.delay), append([]byte(nil), p...)}:
 		return len(p), nil
@@ -159,10 +171,11 @@ type exchange struct {
 	gap      time.Duration
 }
 
-// onVirtualLink returns how long exchanges take over the session's own transport, on a virtual clock.
-// A test calls it within a bubble of synctest.
-func onVirtualLink(t *testing.T, rtt time.Duration, exchanges []exchange) time.Duration {
-	a, b := delayedPair(rtt)
+// onVirtualLink returns how long exchanges take over the session's own transport, on a virtual clock;
+// rate is that of the connection in bytes/s, 0 for unlimited. A test calls it within a bubble of
+// synctest.
+func onVirtualLink(t *testing.T, rtt time.Duration, rate float64, exchanges []exchange) time.Duration {
+	a, b := delayedPair(rtt, rate)
 	client, server := framed.Client(a, framed.Options{}), framed.Server(b, framed.Options{})
 	up, down := newMemoryRing(ringArea), newMemoryRing(ringArea)
 	ours, theirs := openStreams(t, client, server)
