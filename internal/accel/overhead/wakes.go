@@ -80,19 +80,28 @@ type idleness struct {
 // whether a round trip passed in addition.
 func (i *idleness) beforeMessage(r *trace.Record, class trace.Class) (pause int64, trip bool) {
 	pause, trip = max(0, r.Begin-i.sent-i.wire), i.waited
-	i.sent, i.wire, i.waited = r.Begin+r.Encode, 0, class == trace.WaitedFor
-	if i.waited {
-		i.wire = r.WireForward + r.WireBackward
-	}
+	i.sent, i.wire, i.waited = r.Begin+r.Encode, inTransit(r), class == trace.WaitedFor
 	return pause, trip
 }
 
 // beforeAnswer returns the pause before an answer, without time in transit. A round trip passed in
-// addition.
+// addition. A call whose answer the recorded program did not wait for ended before its execution.
 func (i *idleness) beforeAnswer(r *trace.Record) int64 {
-	pause := max(0, r.End-r.WireBackward-r.WireForward-i.answered)
+	pause := max(0, r.End-inTransit(r)-i.answered)
+	if r.Class != trace.WaitedFor {
+		pause += r.Execute
+	}
 	i.answered = r.End
 	return pause
+}
+
+// inTransit returns for how much of the time up to a call's end its messages were in transit: none
+// unless the recorded program waited for the answer.
+func inTransit(r *trace.Record) int64 {
+	if r.Class != trace.WaitedFor {
+		return 0
+	}
+	return r.WireForward + r.WireBackward
 }
 
 // wakeUp delays a message to processes that sleep.

@@ -29,9 +29,12 @@ func TestPausesAreWithoutTimeOnTheWay(t *testing.T) {
 		answers int64 // -1: no answer
 	}{
 		{trace.Record{Begin: 1000, End: 1010, Encode: 10}, trace.Early, 1000, false, -1},
-		{trace.Record{Begin: 1050, End: 2000, Encode: 5, WireForward: 300, WireBackward: 200}, trace.WaitedFor, 40, false, 1500},
-		{trace.Record{Begin: 2100, End: 2900, Encode: 5, WireForward: 310, WireBackward: 210}, trace.WaitedFor, 2100 - 1055 - 500, true, 380},
-		{trace.Record{Begin: 2910, End: 2920, Encode: 5}, trace.Early, 2910 - 2105 - 520, true, -1},
+		{trace.Record{Class: trace.WaitedFor, Begin: 1050, End: 2000, Encode: 5, WireForward: 300, WireBackward: 200}, trace.WaitedFor, 40, false, 1500},
+		{trace.Record{Class: trace.WaitedFor, Begin: 2100, End: 2900, Encode: 5, WireForward: 310, WireBackward: 210}, trace.WaitedFor, 2100 - 1055 - 500, true, 380},
+		{trace.Record{Class: trace.Early, Begin: 2910, End: 2920, Encode: 5}, trace.Early, 2910 - 2105 - 520, true, -1},
+		// Calls that wait in a what-if only: their messages waited for the worker, not the program for them.
+		{trace.Record{Class: trace.Early, Begin: 2950, End: 2960, Encode: 5, WireForward: 5000, Execute: 7}, trace.WaitedFor, 35, false, 67},
+		{trace.Record{Class: trace.Early, Begin: 3000, End: 3010, Encode: 5, WireForward: 6000, Execute: 8}, trace.WaitedFor, 45, true, 58},
 	} {
 		if pause, trip := i.beforeMessage(&c.r, c.class); pause != c.before || trip != c.trip {
 			t.Errorf("call %d: its message comes after %d, %v; want %d, %v", step, pause, trip, c.before, c.trip)
