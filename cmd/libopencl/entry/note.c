@@ -280,6 +280,7 @@ void note_clEnqueueTask(struct record_call *call, cl_int result, cl_command_queu
 
 void note_clEnqueueMigrateMemObjects(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_uint num_mem_objects, const cl_mem *mem_objects, cl_mem_migration_flags flags, WAITS_AND_EVENT) {
 	UNUSED(result), UNUSED(command_queue), UNUSED_WAITS;
-	for (cl_uint i = 0; (flags & CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED) && i < num_mem_objects; i++)
+	int undefined = succeeded(call) && (flags & CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED);
+	for (cl_uint i = 0; undefined && i < num_mem_objects; i++)
 		entry_written(call, mem_objects[i]);
 }
