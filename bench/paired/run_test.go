@@ -15,6 +15,7 @@ import (
 // TestMeasure has each section's rows in the report as soon as it ends, and goes on
 // after one that fails.
 func TestMeasure(t *testing.T) {
+	printed := recordCommands(t, "go")
 	r := &Run{Out: filepath.Join(t.TempDir(), "out"), Profiles: filepath.Join(t.TempDir(), "profiles")}
 	end, err := r.Begin(t.Context(), "test", "a note")
 	if err != nil {
@@ -38,14 +39,38 @@ func TestMeasure(t *testing.T) {
 	if got := written(t, r); !errors.Is(err, broken) || len(got.Rows) != 2 || got.Plane != "test" || got.Notes[0] != "a note" {
 		t.Errorf("got %v and %+v", err, got)
 	}
-	if _, err := os.Stat(filepath.Join(r.Profiles, "c-0-here.pprof")); err != nil {
+	profile := filepath.Join(r.Profiles, "c-0-here.pprof")
+	if _, err := os.Stat(profile); err != nil {
 		t.Error(err)
+	}
+	if got, want := printed(), "tool pprof -top -nodecount=30 "+profile+"\n"; got != want {
+		t.Errorf("the commands were %q, want %q", got, want)
 	}
 	if err := end(); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(r.Dir); !os.IsNotExist(err) {
 		t.Errorf("the run's folder is still there: %v", err)
+	}
+}
+
+// recordCommands has a script take the place of a program, since Go would build its tools first.
+// commands returns the arguments of all its calls, one call a line.
+func recordCommands(t *testing.T, program string) (commands func() string) {
+	t.Helper()
+	dir := t.TempDir()
+	record := filepath.Join(dir, "record")
+	script := "#!/bin/sh\necho \"$@\" >>" + record + "\n"
+	if err := os.WriteFile(filepath.Join(dir, program), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	return func() string {
+		text, err := os.ReadFile(record)
+		if err != nil {
+			t.Error(err)
+		}
+		return string(text)
 	}
 }
 

@@ -35,13 +35,31 @@ func differentialSuite(t *testing.T) *cltest.Suite {
 	return differential.suite
 }
 
-// Our own programs compare every corner of OpenCL with the local driver.
+// Our own programs compare every corner of OpenCL with the local driver, one from harbour and the next
+// from dinghy.
 func TestDifferential(t *testing.T) {
 	sharesDeviceFirst(t)
+	compareAlternately(t, "harbour", "dinghy")
+}
+
+// The other way round.
+func TestDifferentialFromOtherNode(t *testing.T) {
+	sharesDevice(t)
+	compareAlternately(t, "dinghy", "harbour")
+}
+
+// compareAlternately runs the programs on a shared pool, each from another node than the one before.
+func compareAlternately(t *testing.T, nodes ...string) {
+	t.Helper()
 	suite := differentialSuite(t)
-	r := shared(t)
-	programs := slices.DeleteFunc(suite.Programs(), func(name string) bool { return manySessions[name] != "" })
-	compareBorrowed(t, r, suite, programs)
+	programs := map[string][]string{}
+	for i, name := range slices.DeleteFunc(suite.Programs(), func(name string) bool { return manySessions[name] != "" }) {
+		node := nodes[i%len(nodes)]
+		programs[node] = append(programs[node], name)
+	}
+	for _, node := range nodes {
+		compareBorrowed(t, shared(t), suite, node, programs[node])
+	}
 }
 
 // manySessions are the programs each of whose cases has sessions of its own, with a case that launches
@@ -59,21 +77,21 @@ func TestDifferentialOfManySessions(t *testing.T) {
 		}
 	}
 	waitForCompileSteps(t, r.Node("harbour"))
-	compareBorrowed(t, r, suite, slices.Sorted(maps.Keys(manySessions)))
+	for _, node := range []string{"harbour", "dinghy"} {
+		compareBorrowed(t, r, suite, node, slices.Sorted(maps.Keys(manySessions)))
+	}
 }
 
-// compareBorrowed runs programs from both nodes of a pool.
-func compareBorrowed(t *testing.T, r *rig.Rig, suite *cltest.Suite, programs []string) {
+// compareBorrowed runs programs from a node of a pool.
+func compareBorrowed(t *testing.T, r *rig.Rig, suite *cltest.Suite, node string, programs []string) {
 	t.Helper()
-	for _, node := range []string{"harbour", "dinghy"} {
-		t.Run(node, func(t *testing.T) {
-			suite.Compare(t, cltest.Options{InTurn: true, Differs: differs(), Programs: programs, Through: func(cmd *exec.Cmd) {
-				run := r.Node(node).Command(t.Context(), append([]string{"run", "--memory", "2GiB", "--timeout", patience.String(), "--", cmd.Path}, cmd.Args[1:]...)...)
-				cmd.Path, cmd.Args = run.Path, run.Args
-				cmd.Env = append(cmd.Environ(), "OUTBOARD_DATA="+r.Node(node).Data())
-			}})
-		})
-	}
+	t.Run(node, func(t *testing.T) {
+		suite.Compare(t, cltest.Options{InTurn: true, Differs: differs(), Programs: programs, Through: func(cmd *exec.Cmd) {
+			run := r.Node(node).Command(t.Context(), append([]string{"run", "--memory", "2GiB", "--timeout", patience.String(), "--", cmd.Path}, cmd.Args[1:]...)...)
+			cmd.Path, cmd.Args = run.Path, run.Args
+			cmd.Env = append(cmd.Environ(), "OUTBOARD_DATA="+r.Node(node).Data())
+		}})
+	})
 }
 
 // differs are the cases in which a borrowed device may do otherwise, and why.

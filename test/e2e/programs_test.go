@@ -29,7 +29,12 @@ func TestCLInfo(t *testing.T) {
 func TestFFmpeg(t *testing.T) {
 	sharesDevice(t)
 	need.Program(t, "ffmpeg")
-	t.Run("avgblur", func(t *testing.T) { same(t, suite.FFmpeg("avgblur_opencl=sizeX=3", 20)) })
+	same(t, suite.FFmpeg("avgblur_opencl=sizeX=3", 20))
+}
+
+func TestFFmpegFilters(t *testing.T) {
+	sharesDevice(t)
+	need.Program(t, "ffmpeg")
 	t.Run("unsharp", func(t *testing.T) { sameOver(t, suite.FFmpeg("unsharp_opencl", 20), "harbour") })
 	// Two inputs, images of another format, a program of the user's own.
 	all := graphs(t)

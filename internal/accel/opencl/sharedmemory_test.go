@@ -119,7 +119,8 @@ func TestSharedMemoryCounts(t *testing.T) {
 func deviceFact(facts []byte, op uint16, param uint32) (value uint64, ok bool) {
 	for rest := facts; len(rest) >= 32; {
 		head, size := rest[:32], uint64(binary.LittleEndian.Uint32(rest[28:]))
-		if uint16(firstWord(head)) == op && uint32(firstWord(head)>>32) == param && firstWord(head[8:]) == deviceID {
+		hasOp, hasParam := binary.LittleEndian.Uint16(head) == op, binary.LittleEndian.Uint32(head[4:]) == param
+		if hasOp && hasParam && firstWord(head[8:]) == deviceID {
 			return firstWord(rest[32:]), true
 		}
 		rest = rest[32+(size+7)&^7:]

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -121,8 +120,7 @@ func (l liar) ServerReflectionInfo(s reflectionv1.ServerReflection_ServerReflect
 func grpcurl(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "grpcurl")
-	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../../tools/grpcurl", "-o", path, "github.com/fullstorydev/grpcurl/cmd/grpcurl")
-	build.Env = append(os.Environ(), "GOFLAGS=")
+	build := exec.CommandContext(t.Context(), "go", "build", "-C", "../../../tools/grpcurl", "-ldflags=-s -w", "-o", path, "github.com/fullstorydev/grpcurl/cmd/grpcurl")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
