@@ -35,6 +35,7 @@ type bench struct {
 	binary string
 	peer   peer
 	rig    *rig.Rig
+	warm   []string // paths to a device that are warmed up
 }
 
 // sections returns the sections in the order in which they are measured.
