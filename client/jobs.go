@@ -41,8 +41,9 @@ type JobSpec struct {
 	Stream bool `json:"stream,omitempty"`
 	// Gradients is how sums of gradients are sent between nodes: "plain" or "", "fp16",
 	// "topk=FRACTION" (the greatest elements; the others are added to the next sum),
-	// "loss=FRACTION" (the fraction of parts that may be dropped under congestion) or "store"
-	// (through the nodes' object store).
+	// "loss=FRACTION" (the fraction of parts that may be dropped under congestion),
+	// "loss=FRACTION,datagrams" (in datagrams, of which the network may lose that fraction) or
+	// "store" (through the nodes' object store).
 	Gradients string `json:"gradients,omitempty"`
 	// Offload bounds the tensors that a step of each rank saves for its backward pass, such as
 	// "device=512MiB,host=2GiB,disk=20GiB": what has no room on the device lies in the other tiers of
@@ -51,6 +52,9 @@ type JobSpec struct {
 	// Threads is how many threads each rank computes with: a number, "auto" (by measured steps) or "",
 	// an equal share of the node's processors.
 	Threads string `json:"threads,omitempty"`
+	// StageLimit bounds the time of a process of a pipeline's stage, such as "15m": then its state is
+	// saved between two steps, and another process continues. "" sets no bound.
+	StageLimit string `json:"stage_limit,omitempty"`
 	// Restarts is how often the ranks start again after the loss of a node; 0 means 10.
 	Restarts int `json:"restarts,omitempty"`
 	// Detach lets the job continue when the request that submits it ends.

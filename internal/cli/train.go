@@ -63,6 +63,7 @@ when the steps take another time; a sum's last bits depend on the number.`,
   outboard train --ranks 4 --device type=cpu --gradients topk=0.01 -- python3 train.py
   outboard train --ranks 2 --offload device=512MiB,disk=20GiB --why -- python3 train.py
   outboard train --ranks 2 --threads auto --why -- python3 train.py
+  outboard train --ranks 2 --stage-limit 15m -- python3 train.py
   outboard train --ranks 2 --profile profile.json -- python3 train.py
   outboard train job.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -87,7 +88,7 @@ when the steps take another time; a sum's last bits depend on the number.`,
 	opts.addFlags(cmd.Flags())
 	cmd.Flags().SetInterspersed(false)
 	complete(cmd, "device", env.completeSelector)
-	complete(cmd, "gradients", completeWords("plain", "fp16", "topk=0.01", "loss=0.05", "store"))
+	complete(cmd, "gradients", completeWords("plain", "fp16", "topk=0.01", "loss=0.05", "loss=0.05,datagrams", "store"))
 	complete(cmd, "threads", completeWords("auto"))
 	complete(cmd, "dataset", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return env.firstArg(datasetWords)(cmd, nil, typed)
@@ -113,8 +114,14 @@ func runTrain(ctx context.Context, env *Env, opts *trainOptions, args []string) 
 	}
 	defer dir.remove()
 	socket := filepath.Join(dir.path, ranksSocket)
+	resources, err := opts.resources().Check()
+	if err != nil {
+		return err
+	}
 	var decisions decisions
-	server, err := ranks.Serve(socket, ranks.Options{Log: slog.New(slog.NewTextHandler(env.Stderr, nil)), Decided: decisions.add})
+	server, err := ranks.Serve(socket, ranks.Options{
+		Log: slog.New(slog.NewTextHandler(env.Stderr, nil)), Decided: decisions.add, StageLimit: resources.Limit(), Ranks: count,
+	})
 	if err != nil {
 		return err
 	}
@@ -124,10 +131,6 @@ func runTrain(ctx context.Context, env *Env, opts *trainOptions, args []string) 
 		return err
 	}
 	if err := python.Extract(filepath.Join(dir.path, packagesDir)); err != nil {
-		return err
-	}
-	resources, err := opts.resources().Check()
-	if err != nil {
 		return err
 	}
 	if err := resources.CheckRoom(os.TempDir(), count); err != nil {
@@ -141,7 +144,7 @@ func runTrain(ctx context.Context, env *Env, opts *trainOptions, args []string) 
 		environ = append(slices.Clone(environ), profileVariable+"="+opts.profile)
 	}
 	err = launch.Run(ctx, launch.Job{
-		Path: path, Args: args, Ranks: count, Emit: env.printRankLine,
+		Path: path, Args: args, Ranks: count, Emit: env.printRankLine, Continues: server.Continues,
 		Environ: func(rank int) []string {
 			return rankEnviron(environ, resources, rank, count, port, dir.path)
 		},

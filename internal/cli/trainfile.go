@@ -34,6 +34,7 @@ type jobFile struct {
 	Gradients      string            `yaml:"gradients"`
 	Offload        string            `yaml:"offload"`
 	Threads        string            `yaml:"threads"`
+	StageLimit     string            `yaml:"stageLimit"`
 	Env            map[string]string `yaml:"env"`
 	Detach         bool              `yaml:"detach"`
 	// Steps is the number of steps of the whole training, for the goals of a plan.
@@ -87,7 +88,7 @@ func parseJobFile(text []byte) (*jobFile, error) {
 func (j *jobFile) spec(folder string) (client.JobSpec, []byte, error) {
 	s := client.JobSpec{
 		Name: j.Name, Ranks: max(j.Ranks, 1), PerDevice: j.RanksPerDevice, MinRanks: j.MinRanks, Restarts: j.Restarts,
-		Args: j.Program, Data: j.Dataset, Stream: j.Stream, Gradients: j.Gradients, Offload: j.Offload, Threads: j.Threads, Env: j.Env, Detach: j.Detach,
+		Args: j.Program, Data: j.Dataset, Stream: j.Stream, Gradients: j.Gradients, Offload: j.Offload, Threads: j.Threads, StageLimit: j.StageLimit, Env: j.Env, Detach: j.Detach,
 	}
 	if len(j.Program) == 0 {
 		return s, nil, usage("the job has no program: add `program: [python3, train.py]`")

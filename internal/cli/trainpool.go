@@ -33,6 +33,7 @@ type trainOptions struct {
 	gradients string
 	offload   string
 	threads   string
+	limit     string
 	why       bool
 	env       []string
 	detach    bool
@@ -52,9 +53,10 @@ func (o *trainOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.files, "files", "", "with --device: `FOLDER` that travels with the job (default that of the script)")
 	flags.StringVar(&o.data, "dataset", "", "with --device: `NAME` of a dataset, whose folder the ranks find in OUTBOARD_DATA")
 	flags.BoolVar(&o.stream, "stream", false, "with --dataset: the ranks read its files into memory as they need them (Python: outboard.data), and start at once")
-	flags.StringVar(&o.gradients, "gradients", "", "with --device: `HOW` sums of gradients travel between nodes: plain, fp16, topk=FRACTION, loss=FRACTION or store (default plain)")
+	flags.StringVar(&o.gradients, "gradients", "", "with --device: `HOW` sums of gradients travel between nodes: plain, fp16, topk=FRACTION, loss=FRACTION, loss=FRACTION,datagrams or store (default plain)")
 	flags.StringVar(&o.offload, "offload", "", "bounds what each rank saves for its backward pass: `SIZES` such as device=512MiB,host=2GiB,disk=20GiB; the rest lies on the host and the disk in between")
 	flags.StringVar(&o.threads, "threads", "", "`NUMBER` of threads that each rank computes with, or auto: by measured steps (default an equal share of the processors)")
+	flags.StringVar(&o.limit, "stage-limit", "", "`TIME` such as 15m that the process of a pipeline's stage may run: then its state is saved between two steps, and another process continues")
 	flags.BoolVar(&o.why, "why", false, "without --device: say at the end what was decided for the ranks (with it: outboard jobs show JOB --why)")
 	flags.StringArrayVar(&o.env, "env", nil, "with --device: `NAME=VALUE` in the environment of the ranks, or NAME for this one's value")
 	flags.StringVar(&o.profile, "profile", "", "write the times and sizes of the model's layers into `FILE`, for ranks on this machine")
@@ -62,7 +64,7 @@ func (o *trainOptions) addFlags(flags *pflag.FlagSet) {
 }
 
 func (o *trainOptions) resources() launch.Resources {
-	return launch.Resources{Threads: o.threads, Offload: o.offload}
+	return launch.Resources{Threads: o.threads, Offload: o.offload, StageLimit: o.limit}
 }
 
 // poolFlags are the flags that need --device.
@@ -94,7 +96,7 @@ func (o *trainOptions) validate(flags *pflag.FlagSet) error {
 func (o *trainOptions) spec(env *Env, args []string) (client.JobSpec, []byte, error) {
 	s := client.JobSpec{
 		Name: o.name, Ranks: o.ranks, PerDevice: o.perDevice, MinRanks: o.minRanks, Selector: o.device, Memory: o.memory,
-		Data: o.data, Stream: o.stream, Gradients: o.gradients, Offload: o.offload, Threads: o.threads, Args: append([]string(nil), args...), Restarts: o.restarts, Detach: o.detach, Env: map[string]string{},
+		Data: o.data, Stream: o.stream, Gradients: o.gradients, Offload: o.offload, Threads: o.threads, StageLimit: o.limit, Args: append([]string(nil), args...), Restarts: o.restarts, Detach: o.detach, Env: map[string]string{},
 	}
 	for _, v := range o.env {
 		name, value, ok := strings.Cut(v, "=")

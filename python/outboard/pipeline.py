@@ -37,7 +37,7 @@ import os
 import torch
 import torch.distributed as dist
 
-from outboard import shard
+from outboard import limit, shard
 
 _TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8]
 _MAX_DIMENSIONS = 14
@@ -57,6 +57,8 @@ class Pipeline:
         if neighbours not in ("stages", "replicas"):
             raise ValueError(f'neighbours {neighbours!r}: want "stages" or "replicas"')
         layers = list(layers)
+        if limit.active is not None:
+            limit.active.add_pipeline(self)
         self._place(_degree(replicas, "OUTBOARD_REPLICAS"), _degree(tensor, "OUTBOARD_TENSOR"), neighbours)
         cuts = equal_cuts(len(layers), self.stages) if cuts is None else list(cuts)
         if len(cuts) != self.stages - 1 or sorted(set([0, *cuts, len(layers)])) != [0, *cuts, len(layers)]:
@@ -69,6 +71,8 @@ class Pipeline:
         own = slice(bounds[self.rank], bounds[self.rank + 1])
         self.module = torch.nn.Sequential(*self._divide(layers, strategies, own))
         self._share_parameters()
+        if limit.active is not None:
+            limit.active.leave_pipeline()
 
     def _place(self, replicas, tensor, neighbours):
         """Computes the replica, the stage and the part of this rank."""
@@ -119,7 +123,7 @@ class Pipeline:
 
     def _share_parameters(self):
         """Copies the parameters and buffers of this stage's first replica to all its replicas."""
-        if self.replicas == 1:
+        if self.replicas == 1 or limit.active is not None and limit.active.repeating:
             return
         for t in [*self.module.parameters(), *self.module.buffers()]:
             dist.broadcast(t.data, self._global_rank(self.rank, 0), group=self._stage_group)
@@ -138,6 +142,15 @@ class Pipeline:
 
     def step(self, inputs=None, targets=None):
         """Passes a batch forward and backward. Returns the mean loss."""
+        if limit.active is None:
+            return self._make_step(inputs, targets)
+        loss = limit.active.begin_step()
+        if loss is None:
+            loss = self._make_step(inputs, targets)
+            limit.active.end_step(loss)
+        return loss
+
+    def _make_step(self, inputs, targets):
         self._sending, self._losses = [], []
         before = self._set_gradients_aside()
         self._inputs = self._own_part(inputs) if self.is_first else None

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from outboard import offload, profile, stall, threads
+from outboard import limit, offload, profile, stall, threads
 from outboard._ranks import Connection, Error, Memory
 
 NAME = "outboard"
@@ -82,6 +82,16 @@ def _nodes(store, rank, size):
     return [int(store.get(f"outboard-node-{r}")) for r in range(size)]
 
 
+def _describe_group(store, rank, size):
+    """Returns the name of a new group and the number of each rank's node."""
+    known = limit.active.next_group() if limit.active is not None else None
+    if known is not None:
+        return known
+    if rank == 0:
+        store.set("outboard-group", uuid.uuid4().hex)
+    return store.get("outboard-group").decode(), _nodes(store, rank, size)
+
+
 # The most bytes of a call that the program's thread makes itself: for so few, passing the call to
 # another thread and back takes longer than the call.
 _DIRECT = 64 << 10
@@ -100,12 +110,12 @@ class ProcessGroup(dist.ProcessGroup):
         path = os.environ.get("OUTBOARD_RANKS_SOCKET")
         if not path:
             raise Error("start the program by `outboard train --ranks N -- PROGRAM`")
-        if rank == 0:
-            store.set("outboard-group", uuid.uuid4().hex)
-        name = store.get("outboard-group").decode()
+        name, nodes = _describe_group(store, rank, size)
         self._rank, self._size = rank, size
         self._connection, self._memory = Connection(path), Memory()
-        self._connection.request("join", group=name, rank=rank, size=size, nodes=_nodes(store, rank, size))
+        self._connection.request("join", group=name, rank=rank, size=size, nodes=nodes)
+        if limit.active is not None:
+            limit.active.add_group(self, name, nodes)
         # PyTorch's C++ code holds only the C++ half of a Work: this keeps the Python half alive.
         self._works = collections.deque(maxlen=256)
         self._queue = queue.SimpleQueue()
@@ -144,8 +154,11 @@ class ProcessGroup(dist.ProcessGroup):
                 self._pending -= 1
             finish(result)
 
-    def _enqueue(self, call):
+    def _enqueue(self, call, is_barrier=False):
         future = Future()
+        if limit.active is not None and not limit.active.check_call(_site(), is_barrier):
+            future.set_result(None)
+            return _Work(future)
         with self._state:
             if self._direct is not None and not self._direct.done:
                 self._put(Future(), self._direct.complete)
@@ -164,6 +177,8 @@ class ProcessGroup(dist.ProcessGroup):
 
         start sends the request and returns the function that receives the reply.
         """
+        if limit.active is not None:
+            limit.active.check_call(_site())
         with self._state:
             if self._pending or self._direct is not None and not self._direct.done:
                 return None
@@ -336,7 +351,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def barrier(self, opts=None):
         site = _site()
-        return self._enqueue(lambda: self._connection.request("call", operation=BARRIER, site=site))
+        return self._enqueue(lambda: self._connection.request("call", operation=BARRIER, site=site), is_barrier=True)
 
     def send(self, tensors, peer, tag=0):
         return self._enqueue(lambda: self._message("send", tensors[0], peer, tag))
@@ -489,3 +504,4 @@ if os.environ.get("OUTBOARD_PROFILE"):
 stall.start_by_environment()
 offload.start_by_environment()
 threads.start_by_environment()
+limit.start_by_environment()

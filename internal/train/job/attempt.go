@@ -206,7 +206,7 @@ func (a *activeJob) runRanks(ctx context.Context, nodes []*nodeRun, link collect
 func (a *activeJob) startNode(ctx context.Context, n *nodeRun, nodes []*nodeRun, link collective.Link) error {
 	j := a.snapshot()
 	s := &start{
-		Gradients: j.Spec.Gradients, Offload: j.Spec.Offload, Threads: j.Spec.Threads, World: j.World, First: n.first, Count: n.count, PerDevice: j.Spec.PerDevice, Node: n.number,
+		Gradients: j.Spec.Gradients, Offload: j.Spec.Offload, Threads: j.Spec.Threads, StageLimit: j.Spec.StageLimit, World: j.World, First: n.first, Count: n.count, PerDevice: j.Spec.PerDevice, Node: n.number,
 		Args: j.Spec.Args, Files: j.Spec.Files, Env: j.Spec.Env, Link: link,
 	}
 	s.Stream = j.Spec.Stream

@@ -190,7 +190,7 @@ func check(s *client.JobSpec) error {
 		return outboard.Errorf(outboard.Invalid, op, "%w", err)
 	}
 	s.Gradients = gradients.String()
-	resources, err := launch.Resources{Threads: s.Threads, Offload: s.Offload}.Check()
+	resources, err := launch.Resources{Threads: s.Threads, Offload: s.Offload, StageLimit: s.StageLimit}.Check()
 	if err != nil {
 		return outboard.Errorf(outboard.Invalid, op, "%w", err)
 	}

@@ -91,6 +91,7 @@ func (r *run) open(ctx context.Context) error {
 	opts := ranks.Options{
 		Checkpoint: r.saveCheckpoint, Decided: func(d ranks.Decision) { _ = r.out.send(message{Decided: &d}) }, // As in launch.
 		Log: r.host.opts.Log, Node: r.start.Node, Link: r.start.Link, Failed: func(error) { r.lost.Store(true) },
+		StageLimit: r.start.resources().Limit(), FirstRank: r.start.First, Ranks: r.start.Count,
 	}
 	if len(r.start.Nodes) > 1 {
 		opts.Mesh = r.mesh
@@ -363,6 +364,7 @@ func (r *run) launch(ctx context.Context) error {
 	return launch.Run(ctx, launch.Job{
 		Path: command[0], Args: command, First: r.start.First, Ranks: r.start.Count,
 		Dir: filepath.Join(r.dir, filesDir), UID: r.uid, GID: r.uid, Environ: r.environ, OwnSession: true,
+		Continues: r.server.Continues,
 		Emit: func(l launch.Line) {
 			text := l.Text[:min(len(l.Text), maxText)]
 			// The error is ignored: the loss of the manager ends the run.

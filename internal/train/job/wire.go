@@ -86,6 +86,8 @@ type start struct {
 	// Threads and Offload are the resources that each rank may use: launch.Resources.
 	Threads string `json:"threads,omitempty"`
 	Offload string `json:"offload,omitempty"`
+	// StageLimit is another member of them.
+	StageLimit string `json:"stage_limit,omitempty"`
 	// Checkpoint and Data are the digests of manifests, "" for none.
 	Checkpoint string `json:"checkpoint,omitempty"`
 	Data       string `json:"data,omitempty"`
@@ -110,7 +112,7 @@ func (s *start) check() error {
 }
 
 func (s *start) resources() launch.Resources {
-	return launch.Resources{Threads: s.Threads, Offload: s.Offload}
+	return launch.Resources{Threads: s.Threads, Offload: s.Offload, StageLimit: s.StageLimit}
 }
 
 // A saved says that a node has the chunks of a checkpoint.

@@ -39,6 +39,9 @@ type Job struct {
 	Emit func(Line)
 	// Started, if not nil, is called with the process of each rank.
 	Started func(rank, pid int)
+	// Continues, if not nil, reports whether a rank whose process has ended without a failure is
+	// started again.
+	Continues func(rank int) bool
 	// Grace is the time that ranks have to end after SIGTERM; 0: 3 s.
 	Grace time.Duration
 }
@@ -78,7 +81,13 @@ func Run(ctx context.Context, j Job) error {
 	for i := range j.Ranks {
 		rank := j.First + i
 		ranks.Go(func() {
-			if failures[i] = j.run(ctx, rank, out.of(rank, false), out.of(rank, true)); failures[i] != nil {
+			stdout, stderr := out.of(rank, false), out.of(rank, true)
+			again := true
+			for again {
+				failures[i] = j.run(ctx, rank, stdout, stderr)
+				again = failures[i] == nil && ctx.Err() == nil && j.Continues != nil && j.Continues(rank)
+			}
+			if failures[i] != nil {
 				cancel(failures[i])
 			}
 		})

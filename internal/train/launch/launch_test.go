@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -107,5 +108,25 @@ func TestAProgramThatIsMissingIsNamed(t *testing.T) {
 	j.Path = "/does/not/exist"
 	if err := Run(context.Background(), j); err == nil || !strings.Contains(err.Error(), "/does/not/exist") {
 		t.Errorf("Run = %v, want the path", err)
+	}
+}
+
+// A rank that ends to continue as another process is started again, under the same rank.
+func TestRanksThatContinueAreStartedAgain(t *testing.T) {
+	var out bytes.Buffer
+	j := job(`echo "process $PROCESS of $RANK"`, 2, &out)
+	started := make([]atomic.Int32, 2)
+	j.Environ = func(rank int) []string {
+		return append(os.Environ(), fmt.Sprint("RANK=", rank), fmt.Sprint("PROCESS=", started[rank].Add(1)))
+	}
+	j.Continues = func(rank int) bool { return rank == 1 && started[rank].Load() < 3 }
+	if err := Run(context.Background(), j); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Split(strings.TrimSpace(out.String()), "\n")
+	slices.Sort(got)
+	want := []string{"[0] process 1 of 0", "[1] process 1 of 1", "[1] process 2 of 1", "[1] process 3 of 1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -3,6 +3,8 @@ package launch
 import (
 	"fmt"
 	"maps"
+	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,6 +18,19 @@ type Resources struct {
 	// Threads is "", "auto" or a number: threads.Environ. Offload has the limits of saved tensors:
 	// tiers.ParseLimits.
 	Threads, Offload string
+	// StageLimit is the time limit of a pipeline stage's process as time.ParseDuration reads it, "" for
+	// none. Another process continues after it.
+	StageLimit string
+}
+
+// stageLimitVariable has the time limit of a rank's process, in seconds.
+const stageLimitVariable = "OUTBOARD_STAGE_LIMIT"
+
+// Limit returns the time limit of a stage's process, 0 for none. The resources must have been
+// checked.
+func (r Resources) Limit() time.Duration {
+	d, _ := time.ParseDuration(r.StageLimit) // 0 if there is none.
+	return d
 }
 
 // Check returns an error if the texts are malformed, else the resources with sizes in bytes.
@@ -27,6 +42,9 @@ func (r Resources) Check() (Resources, error) {
 	if err := threads.Check(r.Threads); err != nil {
 		return r, fmt.Errorf("threads: %w", err)
 	}
+	if d, err := time.ParseDuration(r.StageLimit); r.StageLimit != "" && (err != nil || d <= 0) {
+		return r, outboard.Errorf(outboard.Invalid, "", "stage-limit: %.40q: want a time such as 15m", r.StageLimit)
+	}
 	r.Offload = limits.String()
 	return r, nil
 }
@@ -37,6 +55,9 @@ func (r Resources) Environ(processors, ranks int) map[string]string {
 	env := maps.Clone(threads.Environ(r.Threads, processors, ranks))
 	if r.Offload != "" {
 		env[tiers.Variable] = r.Offload
+	}
+	if d := r.Limit(); d > 0 {
+		env[stageLimitVariable] = strconv.FormatFloat(d.Seconds(), 'f', -1, 64)
 	}
 	return env
 }

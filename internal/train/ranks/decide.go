@@ -57,15 +57,18 @@ type Decision struct {
 	Text    string `json:"text"`
 }
 
-// The subjects: the placement of saved tensors in the tiers of memory, and the number of a rank's
-// threads.
+// The subjects: the placement of saved tensors in the tiers of memory, the number of a rank's
+// threads, and the time limit of its processes, which is reported only.
 const (
 	SubjectMemory  = "memory"
 	SubjectThreads = "threads"
+	SubjectLimit   = "stage limit"
 )
 
-// IsSubject reports whether a server decides about a subject.
-func IsSubject(subject string) bool { return subject == SubjectMemory || subject == SubjectThreads }
+// IsSubject reports whether a server decides about a subject, or reports it.
+func IsSubject(subject string) bool {
+	return subject == SubjectMemory || subject == SubjectThreads || subject == SubjectLimit
+}
 
 // decision decides about a subject. Only one decision is made at a time, so that the requests of
 // ranks can't occupy more than one processor.

@@ -16,6 +16,10 @@
 //	decide {subject, rank, bytes}             without or after join; with a file that is shared
 //	                                          memory: the rank's measurements, as JSON. The reply
 //	                                          says how many bytes of a decision replace it
+//	detach {}                                 another process of this rank will join the group again
+//	suspend {rank}                            instead of join; with a file: the state with which the
+//	                                          rank's next process continues
+//	resume {rank}                             instead of join; the reply has the file of suspend
 //	receive {peer, tag, offset, bytes}        the reply comes when the bytes have arrived
 //
 // Memory is a memfd that can't change its size; offset is where the buffer begins in it. A

@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -50,6 +51,10 @@ type Options struct {
 	// Read, if not nil, copies bytes of a file of the job's dataset into buf; next are the files
 	// that the rank reads after it.
 	Read func(ctx context.Context, name string, at int64, buf []byte, next []string) error
+	// StageLimit is the time limit of a rank's process, after which another one continues; 0: none.
+	// FirstRank and Ranks are the ranks of this node that may have one.
+	StageLimit       time.Duration
+	FirstRank, Ranks int
 	// Decided, if not nil, is called with each decision that the server makes for a rank.
 	Decided func(Decision)
 	// Failed, if not nil, is called when a group ends because of another node.
@@ -58,15 +63,16 @@ type Options struct {
 
 // A Server serves the ranks of one job on one node.
 type Server struct {
-	opts     Options
-	life     context.Context //nolint:containedctx // of the server
-	working  sync.WaitGroup
-	listener *net.UnixListener
-	stop     context.CancelFunc
-	done     chan struct{}
-	held     heldMemory
-	deciding sync.Mutex    // held while a decision for a rank is made
-	reads    chan struct{} // has a value for each running read
+	opts      Options
+	life      context.Context //nolint:containedctx // of the server
+	working   sync.WaitGroup
+	listener  *net.UnixListener
+	stop      context.CancelFunc
+	done      chan struct{}
+	held      heldMemory
+	deciding  sync.Mutex    // held while a decision for a rank is made
+	reads     chan struct{} // has a value for each running read
+	suspended suspended
 
 	mu     sync.Mutex
 	groups map[string]*group
@@ -106,6 +112,7 @@ func (s *Server) Close() error {
 	}
 	s.mu.Unlock()
 	s.working.Wait()
+	s.suspended.close()
 	return nil
 }
 
@@ -277,6 +284,10 @@ func (m *member) perform(msg *ipc.Message) error {
 		return m.read(msg, &r)
 	case "decide":
 		return m.decide(msg, &r)
+	case "suspend":
+		return m.suspend(msg, r.Rank)
+	case "resume":
+		return m.resume(msg, r.Rank)
 	}
 	if m.group == nil {
 		return outboard.Errorf(outboard.Protocol, "", "%w", errNotJoined)
@@ -285,6 +296,8 @@ func (m *member) perform(msg *ipc.Message) error {
 		return err
 	}
 	switch msg.Type {
+	case "detach":
+		return m.detach(msg)
 	case "call":
 		return m.call(msg, &r)
 	case "send", "receive":

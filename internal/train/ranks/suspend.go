@@ -1,0 +1,161 @@
+package ranks
+
+import (
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/ipc"
+)
+
+// suspended has the states of ranks whose processes end because of their time limit, and continue
+// as other processes. A state is a file that only this server and the rank's processes have.
+type suspended struct {
+	mu     sync.Mutex
+	states map[int]*savedState // by rank
+}
+
+// A savedState is the last state that a process of a rank has saved.
+type savedState struct {
+	file    *os.File
+	pending bool // no process has been started for it
+	count   int  // states saved by the rank so far
+}
+
+// close closes all states.
+func (s *suspended) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, state := range s.states {
+		_ = state.file.Close() // It was only read.
+	}
+	s.states = nil
+}
+
+// put replaces the state of a rank, and returns how many the rank has saved.
+func (s *suspended) put(rank int, f *os.File) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.states == nil {
+		s.states = make(map[int]*savedState)
+	}
+	count := 1
+	if old := s.states[rank]; old != nil {
+		count += old.count
+		_ = old.file.Close() // It was only read.
+	}
+	s.states[rank] = &savedState{file: f, pending: true, count: count}
+	return count
+}
+
+// Continues reports whether a rank whose process has ended is to be started again: the process has
+// saved its state for another one. It returns true once for each state.
+func (s *Server) Continues(rank int) bool {
+	s.suspended.mu.Lock()
+	defer s.suspended.mu.Unlock()
+	state := s.suspended.states[rank]
+	if state == nil || !state.pending {
+		return false
+	}
+	state.pending = false
+	return true
+}
+
+// suspend stores the state of a rank whose process is about to end. The file comes with the
+// request; the rank's process has left its groups by detach.
+func (m *member) suspend(msg *ipc.Message, rank int) error {
+	const op = "save the state of a stage"
+	f, s := msg.File(), m.server
+	if f == nil {
+		return outboard.Errorf(outboard.Invalid, op, "no file")
+	}
+	size, err := m.checkState(f, rank)
+	if err != nil {
+		_ = f.Close() // It was only received.
+		return outboard.Errorf(outboard.Invalid, op, "%w", err)
+	}
+	count := s.suspended.put(rank, f)
+	if s.opts.Decided != nil {
+		text := fmt.Sprintf("%d processes have ended because of the limit of %v; the last one left a state of %v", count, s.opts.StageLimit, outboard.Bytes(size))
+		s.opts.Decided(Decision{Rank: rank, Subject: SubjectLimit, Text: text})
+	}
+	m.reply(msg, nil)
+	return nil
+}
+
+// checkState returns the size of a state.
+func (m *member) checkState(f *os.File, rank int) (int64, error) {
+	o := &m.server.opts
+	if o.StageLimit <= 0 || rank < o.FirstRank || rank >= o.FirstRank+o.Ranks {
+		return 0, fmt.Errorf("rank %d has no time limit here: start the job with --stage-limit", rank)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return 0, fmt.Errorf("%s is no file", info.Mode().Type())
+	}
+	return info.Size(), nil
+}
+
+// resume sends a rank the state that its previous process has saved, without a file if there is
+// none.
+func (m *member) resume(msg *ipc.Message, rank int) error {
+	s := &m.server.suspended
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state := s.states[rank]
+	if state == nil {
+		return m.conn.Reply(msg, nil, nil)
+	}
+	return m.conn.Reply(msg, nil, nil, state.file)
+}
+
+// detach makes room in the group for the rank's next process, which joins under the same number:
+// messages to the rank and calls of other ranks wait for it.
+func (m *member) detach(msg *ipc.Message) error {
+	g := m.group
+	if m.server.opts.StageLimit <= 0 {
+		return outboard.Errorf(outboard.Invalid, "leave a group for another process", "the job has no --stage-limit")
+	}
+	if err := g.detach(m); err != nil {
+		return err
+	}
+	m.group = nil
+	m.reply(msg, nil)
+	return nil
+}
+
+// detach removes a member that has no pending calls and messages of its own.
+func (g *group) detach(m *member) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.failed != nil {
+		return g.failed
+	}
+	if g.uses(m) {
+		return outboard.Errorf(outboard.Conflict, "leave a group for another process", "rank %d has calls or messages in progress", m.rank)
+	}
+	g.members[m.rank] = nil
+	return nil
+}
+
+// uses reports whether a call or a message of a member waits for other ranks: it refers to the
+// member's memory. g.mu is held.
+func (g *group) uses(m *member) bool {
+	for _, r := range g.waiting {
+		if p := r.posts[m.rank]; p != nil && p.member == m {
+			return true
+		}
+	}
+	for _, letters := range g.mail {
+		for _, l := range letters {
+			if l.member == m {
+				return true
+			}
+		}
+	}
+	return false
+}

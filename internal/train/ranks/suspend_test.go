@@ -1,0 +1,136 @@
+package ranks
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/ipc"
+)
+
+// limited returns two joined ranks of a server whose ranks have a time limit.
+func limited(t *testing.T) (*Server, []*rank) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ranks.sock")
+	s, err := Serve(path, Options{StageLimit: time.Minute, Ranks: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	all := []*rank{dial(t, path), dial(t, path)}
+	for i, r := range all {
+		if err := r.request("join", map[string]any{"group": "g", "rank": i, "size": 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s, all
+}
+
+// Another process of a rank joins its group again. What other ranks have sent and called meanwhile
+// waits for it.
+func TestRankContinuesInAnotherProcess(t *testing.T) {
+	s, all := limited(t)
+	if err := all[1].request("detach", nil); err != nil {
+		t.Fatal(err)
+	}
+	state, err := ipc.NewFile("state", []byte("weights"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Close()
+	if err := all[1].request("suspend", map[string]any{"rank": 1}, state); err != nil {
+		t.Fatal(err)
+	}
+	if !s.Continues(1) || s.Continues(1) || s.Continues(0) {
+		t.Error("rank 1 alone continues, once")
+	}
+	all[1].conn.Close()
+
+	copy(all[0].memory[8:], "activation")
+	sent, summed := make(chan error, 1), make(chan error, 1)
+	go func() {
+		sent <- all[0].request("send", map[string]any{"peer": 1, "offset": 8, "bytes": 10}, all[0].file)
+		binary.NativeEndian.PutUint64(all[0].memory[64:], 30)
+		summed <- all[0].request("call", allReduce(1, ""))
+	}()
+	next := dial(t, all[1].path)
+	checkState(t, next, "weights")
+	if err := next.request("join", map[string]any{"group": "g", "rank": 1, "size": 2}); err != nil {
+		t.Fatal(err)
+	}
+	if err := next.request("receive", map[string]any{"peer": 0, "offset": 8, "bytes": 10}, next.file); err != nil || !bytes.HasPrefix(next.memory[8:], []byte("activation")) {
+		t.Errorf("%v, received %q", err, next.memory[8:18])
+	}
+	binary.NativeEndian.PutUint64(next.memory[64:], 12)
+	if err := next.request("call", allReduce(1, "")); err != nil || binary.NativeEndian.Uint64(next.memory[64:]) != 42 {
+		t.Errorf("%v, the sum is %d", err, binary.NativeEndian.Uint64(next.memory[64:]))
+	}
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+	if err := <-summed; err != nil {
+		t.Error(err)
+	}
+}
+
+// checkState fetches the state of rank 1.
+func checkState(t *testing.T, r *rank, want string) {
+	t.Helper()
+	m, err := r.conn.Call(context.Background(), "resume", map[string]any{"rank": 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	f := m.File()
+	if f == nil {
+		t.Fatal("the state has no file")
+	}
+	defer f.Close()
+	got, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<20))
+	if err != nil || string(got) != want {
+		t.Errorf("%q, %v: want %q", got, err, want)
+	}
+}
+
+// The node would read and write memory that is not mapped any more.
+func TestDetachIsRefusedDuringCallsAndMessages(t *testing.T) {
+	for name, request := range map[string]func(r *rank) error{
+		"call":    func(r *rank) error { return r.conn.Send("call", allReduce(1, ""), r.file) },
+		"message": func(r *rank) error { return r.conn.Send("receive", map[string]any{"peer": 0, "bytes": 8}, r.file) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, all := limited(t)
+			if err := request(all[1]); err != nil {
+				t.Fatal(err)
+			}
+			if err := all[1].request("detach", nil); outboard.KindOf(err) != outboard.Conflict {
+				t.Errorf("got %v, want a conflict", err)
+			}
+		})
+	}
+}
+
+func TestStatesOfOtherRanksAreRefused(t *testing.T) {
+	s, all := limited(t)
+	state, err := ipc.NewFile("state", []byte("weights"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Close()
+	for _, rank := range []int{-1, 2} {
+		if err := all[1].request("suspend", map[string]any{"rank": rank}, state); outboard.KindOf(err) != outboard.Invalid || s.Continues(rank) {
+			t.Errorf("rank %d: got %v, want that it is invalid", rank, err)
+		}
+	}
+	unlimited := start(t, 2)
+	for _, kind := range []string{"suspend", "detach"} {
+		if err := unlimited[0].request(kind, nil, state); outboard.KindOf(err) != outboard.Invalid {
+			t.Errorf("%s without a limit: got %v", kind, err)
+		}
+	}
+}
