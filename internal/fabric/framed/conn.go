@@ -152,6 +152,12 @@ func (c *Conn) Peer() []*x509.Certificate {
 	return nil
 }
 
+// LocalAddr returns the local address of the connection's socket.
+func (c *Conn) LocalAddr() net.Addr { return c.socket.LocalAddr() }
+
+// RemoteAddr returns the remote address of the connection's socket.
+func (c *Conn) RemoteAddr() net.Addr { return c.socket.RemoteAddr() }
+
 // RTT returns the smoothed round-trip time of pings; 0 before the first answer.
 func (c *Conn) RTT() time.Duration { return time.Duration(c.live.rtt.Load()) }
 

@@ -21,6 +21,9 @@ type Options struct {
 	Store Store
 	// Buffers counts the temporary memory of calls; nil: it has no limit.
 	Buffers *Buffers
+	// Datagrams has a connection to the next and to the previous rank of the ring, by rank, for calls
+	// with a Loss; nil: these use the streams. They belong to the group, as conns of NewGroup.
+	Datagrams []*Datagrams
 	// Name returns the number by which errors name a rank; nil: its number in the group.
 	Name func(rank int) int
 }
@@ -33,7 +36,8 @@ type Group struct {
 	store   Store
 	stored  uint64 // the number of the last call through the store
 	name    func(rank int) int
-	peers   []*peer // nil for the rank itself
+	peers   []*peer      // nil for the rank itself
+	paths   []*chunkPath // by rank; nil without datagrams
 
 	calls   *ledger
 	turn    sync.Mutex // held by the running call
@@ -42,8 +46,8 @@ type Group struct {
 	// scratchHeld is how many bytes are counted for scratch; turn guards it.
 	scratchHeld int64
 	// dropped and offered count the parts that this rank has dropped, and could have sent, in steps
-	// that may lose parts.
-	dropped, offered atomic.Uint64
+	// that may lose parts; repeated the chunks of datagrams that were sent again.
+	dropped, offered, repeated atomic.Uint64
 
 	ended context.Context //nolint:containedctx // ends with the group
 	end   context.CancelCauseFunc
@@ -71,6 +75,9 @@ func NewGroup(rank int, conns []net.Conn, o Options) (*Group, error) {
 		if c != nil {
 			g.peers[i] = newPeer(g, i, c)
 		}
+	}
+	if err := g.addPaths(o.Datagrams); err != nil {
+		return nil, err
 	}
 	for _, p := range g.peers {
 		if p != nil {
@@ -122,6 +129,11 @@ func (g *Group) fail(err error) {
 				}
 			}
 			g.releaseScratch()
+			for _, p := range g.paths {
+				if p != nil {
+					p.close()
+				}
+			}
 		}()
 	})
 }

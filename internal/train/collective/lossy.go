@@ -23,9 +23,17 @@ const (
 	partHead = 4
 )
 
-// Lost returns how many parts this rank has dropped, of how many that it could have sent, in calls
-// with a Loss.
-func (g *Group) Lost() (dropped, offered uint64) { return g.dropped.Load(), g.offered.Load() }
+// Losses counts the parts of calls with a Loss: parts of 16 KiB, or chunks of datagrams.
+type Losses struct {
+	// Dropped of Offered parts of this rank were not added to sums. Repeated were sent again, since
+	// their datagrams had been lost.
+	Dropped, Offered, Repeated uint64
+}
+
+// Lost returns the counts of this rank so far.
+func (g *Group) Lost() Losses {
+	return Losses{Dropped: g.dropped.Load(), Offered: g.offered.Load(), Repeated: g.repeated.Load()}
+}
 
 // lossyAllReduce sums over all ranks.
 func (x *execution) lossyAllReduce() error {
@@ -56,7 +64,7 @@ func partAt(data []byte, i int) []byte { return data[i*partSize : min((i+1)*part
 // sendParts sends the parts of data, the most important ones first, and drops the last ones, within
 // the call's bound, once their time has passed.
 func (x *execution) sendParts(p *peer, data []byte) error {
-	order := byMagnitude(data, x.call.Element)
+	order := byMagnitude(data, x.call.Element, partSize)
 	least := len(order) - len(order)*x.call.Loss/1000
 	limit := time.Now().Add(x.g.transferTime(len(data)))
 	p.writing.Lock()
@@ -157,17 +165,18 @@ func (x *execution) checkParts(p *peer, seen []bool) error {
 	return nil
 }
 
-// byMagnitude returns the numbers of the parts of data, the parts with the greatest elements first.
-// A part with a NaN comes before all others.
-func byMagnitude(data []byte, e Element) []int {
-	order := make([]int, partsOf(len(data)))
+// byMagnitude returns the numbers of the parts of data, of that many bytes each, the parts with the
+// greatest elements first. A part with a NaN comes before all others.
+func byMagnitude(data []byte, e Element, size int) []int {
+	order := make([]int, (len(data)+size-1)/size)
 	magnitude := make([]float64, len(order))
 	for i := range order {
 		order[i] = i
+		part := data[i*size : min((i+1)*size, len(data))]
 		if e == Float32 {
-			magnitude[i] = magnitudeOf(view[float32](partAt(data, i)))
+			magnitude[i] = magnitudeOf(view[float32](part))
 		} else {
-			magnitude[i] = magnitudeOf(view[float64](partAt(data, i)))
+			magnitude[i] = magnitudeOf(view[float64](part))
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(magnitude[b], magnitude[a]) })

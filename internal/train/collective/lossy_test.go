@@ -47,8 +47,8 @@ func TestLossOnlyUnderCongestion(t *testing.T) {
 		}
 	}
 	for _, g := range all {
-		if dropped, offered := g.Lost(); dropped != 0 || offered != 2*65 {
-			t.Errorf("rank %d dropped %d of %d parts, want 0 of 130", g.Rank(), dropped, offered)
+		if l := g.Lost(); l.Dropped != 0 || l.Offered != 2*65 {
+			t.Errorf("rank %d dropped %d of %d parts, want 0 of 130", g.Rank(), l.Dropped, l.Offered)
 		}
 	}
 }
@@ -58,8 +58,8 @@ func TestLossIsBounded(t *testing.T) {
 	all, bufs, count := lossySum(t, Link{Latency: -time.Hour, Bandwidth: 1e18}, 100)
 	for _, g := range all {
 		// 6 of 65 parts are the tenth that may be lost, in each of two steps.
-		if dropped, offered := g.Lost(); dropped != 12 || offered != 130 {
-			t.Errorf("rank %d dropped %d of %d parts, want 12 of 130", g.Rank(), dropped, offered)
+		if l := g.Lost(); l.Dropped != 12 || l.Offered != 130 {
+			t.Errorf("rank %d dropped %d of %d parts, want 12 of 130", g.Rank(), l.Dropped, l.Offered)
 		}
 	}
 	for i, v := range view[float32](bufs[0]) {
@@ -77,7 +77,7 @@ func TestPartsThatAreNotNumbersAreSentFirst(t *testing.T) {
 	view[float32](b)[0] = 1e9
 	nan := float32(math.NaN())
 	view[float32](b)[2*partSize/4] = nan
-	if got := byMagnitude(b, Float32); got[0] != 2 || got[1] != 0 {
+	if got := byMagnitude(b, Float32, partSize); got[0] != 2 || got[1] != 0 {
 		t.Errorf("got %v, want part 2 first", got)
 	}
 }

@@ -54,6 +54,8 @@ func (x *execution) execute(a Algorithm) error {
 	switch c.Operation {
 	case AllReduce:
 		switch {
+		case c.Loss > 0 && g.paths != nil:
+			return x.datagramAllReduce()
 		case c.Loss > 0:
 			return x.lossyAllReduce()
 		case c.Store:

@@ -34,6 +34,8 @@ type Spec struct {
 	Method Method
 	// Fraction is the share of the elements that TopK sends, and of the parts that Loss may drop.
 	Fraction float64
+	// Datagrams makes Loss send parts in datagrams, which the network may lose, instead of streams.
+	Datagrams bool
 }
 
 const (
@@ -45,11 +47,17 @@ const (
 	minFraction, maxFraction = 1e-5, 0.5
 )
 
-// Parse reads a Spec: "" or "plain", "fp16", "topk=FRACTION", "loss=FRACTION", "store".
+// withDatagrams is the end of the text of a Spec with Datagrams.
+const withDatagrams = ",datagrams"
+
+// Parse reads a Spec: "" or "plain", "fp16", "topk=FRACTION", "loss=FRACTION",
+// "loss=FRACTION,datagrams", "store".
 func Parse(text string) (Spec, error) {
+	text, datagrams := strings.CutSuffix(text, withDatagrams)
 	name, value, given := strings.Cut(text, "=")
 	fraction, err := strconv.ParseFloat(value, 64)
 	switch {
+	case datagrams && name != "loss":
 	case !given && (name == "" || name == "plain"):
 		return Spec{}, nil
 	case !given && name == "fp16":
@@ -57,11 +65,11 @@ func Parse(text string) (Spec, error) {
 	case !given && name == "store":
 		return Spec{Method: Store}, nil
 	case name == "topk" && err == nil && fraction >= minFraction && fraction <= maxFraction:
-		return Spec{TopK, fraction}, nil
+		return Spec{Method: TopK, Fraction: fraction}, nil
 	case name == "loss" && err == nil && fraction >= 0.001 && fraction <= float64(collective.MaxLoss)/1000:
-		return Spec{Loss, fraction}, nil
+		return Spec{Method: Loss, Fraction: fraction, Datagrams: datagrams}, nil
 	}
-	return Spec{}, fmt.Errorf("%.40q is no way to send gradients: want plain, fp16, topk=FRACTION (%v to %v), loss=FRACTION (0.001 to %v) or store",
+	return Spec{}, fmt.Errorf("%.40q is no way to send gradients: want plain, fp16, topk=FRACTION (%v to %v), loss=FRACTION (0.001 to %v, and with datagrams behind a comma) or store",
 		text, minFraction, maxFraction, float64(collective.MaxLoss)/1000)
 }
 
@@ -73,7 +81,11 @@ func (s Spec) String() string {
 	case TopK:
 		return fmt.Sprintf("topk=%v", s.Fraction)
 	case Loss:
-		return fmt.Sprintf("loss=%v", s.Fraction)
+		text := fmt.Sprintf("loss=%v", s.Fraction)
+		if s.Datagrams {
+			text += withDatagrams
+		}
+		return text
 	case Store:
 		return "store"
 	default:
@@ -90,6 +102,9 @@ func (s Spec) Explain() string {
 	case TopK:
 		return fmt.Sprintf("of gradients between nodes the greatest %.4g %% are sent, what is left is added to the next ones%s", 100*s.Fraction, which)
 	case Loss:
+		if s.Datagrams {
+			return fmt.Sprintf("gradients between nodes are sent in datagrams; of the least important parts at most %.4g %% may be lost%s", 100*s.Fraction, which)
+		}
 		return fmt.Sprintf("of gradients between nodes the least important parts may be dropped under congestion, at most %.4g %%%s", 100*s.Fraction, which)
 	case Store:
 		return "gradients between nodes travel through the object store, by the pipelined scatter-reduce" + which
@@ -103,6 +118,8 @@ func (s Spec) Describe(t Stats) string {
 	switch {
 	case t.Calls == 0:
 		return ""
+	case s.Datagrams:
+		return fmt.Sprintf("%d sums of %v: %d of %d parts were lost, and %d lost ones were sent again", t.Calls, outboard.Bytes(t.Bytes), t.Dropped, t.Offered, t.Repeated)
 	case s.Method == Loss:
 		return fmt.Sprintf("%d sums of %v: %d of %d parts were dropped", t.Calls, outboard.Bytes(t.Bytes), t.Dropped, t.Offered)
 	case s.Method == Store:

@@ -107,7 +107,7 @@ func TestHalfSumsAndAverages(t *testing.T) {
 // gradients but for what is left at the end.
 func TestTopKFeedsItsErrorBack(t *testing.T) {
 	const n, count, steps = 3, 10_000, 60
-	all := reducers(t, n, Spec{TopK, 0.1}, collective.Link{})
+	all := reducers(t, n, Spec{Method: TopK, Fraction: 0.1}, collective.Link{})
 	got, want := make([]float32, count), make([]float64, count)
 	for step := range steps {
 		bufs, sum := gradients(n, count, uint64(step))
@@ -216,7 +216,7 @@ func (g *wideGroup) Rank() int { return 0 }
 func TestBuffersOfSumsAreBounded(t *testing.T) {
 	const count = 1 << 14
 	c := collective.Call{Operation: collective.AllReduce, Element: collective.Float32, Reduction: collective.Sum, Count: count}
-	for name, spec := range map[string]Spec{"top-k": {TopK, 0.5}, "half": {Method: Half}} {
+	for name, spec := range map[string]Spec{"top-k": {Method: TopK, Fraction: 0.5}, "half": {Method: Half}} {
 		t.Run(name, func(t *testing.T) {
 			g, held := &wideGroup{size: 4096}, &Memory{}
 			if err := New(g, spec, held).Do(t.Context(), c, make([]byte, 4*count), 1); err != nil {
@@ -236,7 +236,7 @@ func TestBuffersOfSumsAreBounded(t *testing.T) {
 // A sum whose elements are sent in pieces is the same as in one.
 func TestPieces(t *testing.T) {
 	const n, count = 3, 10_000
-	for name, spec := range map[string]Spec{"top-k": {TopK, 0.1}, "half": {Method: Half}} {
+	for name, spec := range map[string]Spec{"top-k": {Method: TopK, Fraction: 0.1}, "half": {Method: Half}} {
 		t.Run(name, func(t *testing.T) {
 			var results [][]float32
 			for _, piece := range []int{pieceBytes, 1000} {
@@ -258,7 +258,7 @@ func TestPieces(t *testing.T) {
 }
 
 func TestLossIsCounted(t *testing.T) {
-	all := reducers(t, 2, Spec{Loss, 0.1}, collective.Link{Latency: -time.Hour, Bandwidth: 1e18})
+	all := reducers(t, 2, Spec{Method: Loss, Fraction: 0.1}, collective.Link{Latency: -time.Hour, Bandwidth: 1e18})
 	bufs, _ := gradients(2, 100*4096*2, 1)
 	do(t, all, collective.Average, bufs)
 	if s := all[0].Stats(); s.Dropped != 10 || s.Offered != 100 {
@@ -269,7 +269,7 @@ func TestLossIsCounted(t *testing.T) {
 // Small calls and those of other types are made as they are.
 func TestOtherCallsAreExact(t *testing.T) {
 	for _, method := range []Method{Half, TopK, Loss} {
-		all := reducers(t, 2, Spec{method, 0.1}, collective.Link{})
+		all := reducers(t, 2, Spec{Method: method, Fraction: 0.1}, collective.Link{})
 		bufs := [][]float32{{1.0001, 2}, {3, 4}}
 		do(t, all, collective.Sum, bufs)
 		if !slices.Equal(bufs[0], []float32{1.0001 + 3, 6}) {
@@ -282,7 +282,10 @@ func TestOtherCallsAreExact(t *testing.T) {
 }
 
 func TestSpecs(t *testing.T) {
-	for text, want := range map[string]Spec{"": {}, "plain": {}, "fp16": {Method: Half}, "topk=0.01": {TopK, 0.01}, "loss=0.05": {Loss, 0.05}, "store": {Method: Store}} {
+	for text, want := range map[string]Spec{
+		"": {}, "plain": {}, "fp16": {Method: Half}, "topk=0.01": {Method: TopK, Fraction: 0.01}, "store": {Method: Store},
+		"loss=0.05": {Method: Loss, Fraction: 0.05}, "loss=0.05,datagrams": {Method: Loss, Fraction: 0.05, Datagrams: true},
+	} {
 		got, err := Parse(text)
 		if err != nil || got != want {
 			t.Errorf("%q: %v (%v), want %v", text, got, err, want)
@@ -291,13 +294,13 @@ func TestSpecs(t *testing.T) {
 			t.Errorf("%q is written as %q", text, got)
 		}
 	}
-	for _, text := range []string{"fp17", "topk", "topk=0", "topk=0.9", "topk=NaN", "loss=0.6", "loss=-1", "loss=x", "fp16=1", "plain=2"} {
+	for _, text := range []string{"fp17", "topk", "topk=0", "topk=0.9", "topk=NaN", "loss=0.6", "loss=-1", "loss=x", "fp16=1", "plain=2", "topk=0.1,datagrams", ",datagrams", "loss=0.1,datagram"} {
 		if _, err := Parse(text); err == nil {
 			t.Errorf("%q was accepted", text)
 		}
 	}
-	if !bytes.Contains([]byte(Spec{Loss, 0.05}.Explain()), []byte("at most 5 %")) {
-		t.Error(Spec{Loss, 0.05}.Explain())
+	if !bytes.Contains([]byte(Spec{Method: Loss, Fraction: 0.05}.Explain()), []byte("at most 5 %")) {
+		t.Error(Spec{Method: Loss, Fraction: 0.05}.Explain())
 	}
 }
 

@@ -13,7 +13,7 @@ type Group interface {
 	Rank() int
 	Size() int
 	Do(ctx context.Context, c collective.Call, buf []byte) error
-	Lost() (dropped, offered uint64)
+	Lost() collective.Losses
 }
 
 var _ Group = (*collective.Group)(nil)
@@ -40,12 +40,15 @@ type Stats struct {
 	// Dropped of Offered parts were lost.
 	Dropped uint64 `json:"dropped,omitempty"`
 	Offered uint64 `json:"offered,omitempty"`
+	// Repeated parts were sent again because their datagrams had been lost.
+	Repeated uint64 `json:"repeated,omitempty"`
 }
 
 // Add adds the counts of another reducer.
 func (s *Stats) Add(t Stats) {
 	s.Calls, s.Bytes, s.Sent = s.Calls+t.Calls, s.Bytes+t.Bytes, s.Sent+t.Sent
 	s.Dropped, s.Offered = s.Dropped+t.Dropped, s.Offered+t.Offered
+	s.Repeated += t.Repeated
 }
 
 // New returns a Reducer over a group. held counts the memory of its residuals and buffers.
@@ -58,7 +61,8 @@ func (r *Reducer) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.stats
-	s.Dropped, s.Offered = r.group.Lost()
+	l := r.group.Lost()
+	s.Dropped, s.Offered, s.Repeated = l.Dropped, l.Offered, l.Repeated
 	return s
 }
 

@@ -103,19 +103,11 @@ type streamConn struct {
 
 var _ net.Conn = (*streamConn)(nil)
 
-type streamAddr struct{}
-
-// Network implements net.Addr.
-func (streamAddr) Network() string { return "outboard" }
-
-// String implements net.Addr.
-func (streamAddr) String() string { return "stream" }
-
 // LocalAddr implements net.Conn.
-func (c *streamConn) LocalAddr() net.Addr { return streamAddr{} }
+func (c *streamConn) LocalAddr() net.Addr { return c.Conn().LocalAddr() }
 
 // RemoteAddr implements net.Conn.
-func (c *streamConn) RemoteAddr() net.Addr { return streamAddr{} }
+func (c *streamConn) RemoteAddr() net.Addr { return c.Conn().RemoteAddr() }
 
 // SetDeadline implements net.Conn: the stream ends at the deadline.
 func (c *streamConn) SetDeadline(t time.Time) error {

@@ -115,8 +115,15 @@ func (r *remote) connect(ctx context.Context, mesh Mesh, name string, o *Options
 			r.mail[i] = newMailbox(mail, &held.letters)
 		}
 	}
+	var paths []*collective.Datagrams
+	if err == nil && o.Gradients.Datagrams {
+		paths, err = r.openPaths(ctx, mesh, name)
+	}
 	if err == nil {
-		r.group, err = collective.NewGroup(r.self, conns, collective.Options{Link: o.Link, Store: storeOf(name, o.Store), Buffers: &held.sums.Buffers, Name: func(i int) int { return r.first[i] }})
+		r.group, err = collective.NewGroup(r.self, conns, collective.Options{
+			Link: o.Link, Store: storeOf(name, o.Store), Datagrams: paths, Buffers: &held.sums.Buffers,
+			Name: func(i int) int { return r.first[i] },
+		})
 	}
 	if err != nil {
 		for _, c := range conns {

@@ -185,11 +185,14 @@ func (s *Server) group(name string, size int, nodes []int) (*group, error) {
 func (s *Server) addLinks(r *remote) error {
 	const again = "make groups once and use them again"
 	links := s.links + len(r.nodes) - 1
+	if s.opts.Gradients.Datagrams {
+		links += min(2, len(r.nodes)-1) // To its neighbours in the ring.
+	}
 	switch {
 	case len(s.closing) >= maxRemoteGroups:
 		return outboard.Errorf(outboard.Exhausted, "join", "the job has made %d groups over several nodes: "+again, len(s.closing))
 	case links > maxLinks:
-		return outboard.Errorf(outboard.Exhausted, "join", "the job's groups have %d connections to other nodes, and this one needs %d more, of %d: "+again, s.links, len(r.nodes)-1, maxLinks)
+		return outboard.Errorf(outboard.Exhausted, "join", "the job's groups have %d connections to other nodes, and this one needs %d more, of %d: "+again, s.links, links-s.links, maxLinks)
 	}
 	s.links = links
 	return nil

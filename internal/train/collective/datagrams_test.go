@@ -1,0 +1,235 @@
+package collective
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// A lossyPath is a path in memory that loses datagrams.
+type lossyPath struct {
+	lose   func() bool
+	out    chan<- []byte
+	in     <-chan []byte
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (p *lossyPath) Send(b []byte) error {
+	if p.lose() {
+		return nil
+	}
+	select {
+	case p.out <- bytes.Clone(b):
+	case <-p.closed:
+	}
+	return nil
+}
+
+func (p *lossyPath) Receive(buf []byte) (int, error) {
+	select {
+	case b := <-p.in:
+		return copy(buf, b), nil
+	case <-p.closed:
+		return 0, net.ErrClosed
+	}
+}
+
+func (p *lossyPath) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+// lossyPaths returns paths between all of n ranks. lose decides for each datagram of a rank.
+func lossyPaths(n int, lose func(rank int) func() bool) [][]*Datagrams {
+	streams, all := pipes(n), make([][]*Datagrams, n)
+	ways := make(map[[2]int]chan []byte)
+	for i := range n {
+		for j := range n {
+			ways[[2]int{i, j}] = make(chan []byte, 1<<14)
+		}
+	}
+	for i := range all {
+		all[i] = make([]*Datagrams, n)
+		for j := range n {
+			if i != j {
+				path := &lossyPath{lose: lose(i), out: ways[[2]int{i, j}], in: ways[[2]int{j, i}], closed: make(chan struct{})}
+				all[i][j] = &Datagrams{Path: path, Stream: streams[i][j]}
+			}
+		}
+	}
+	return all
+}
+
+// datagramGroups returns the ends of a group whose calls with a Loss use datagrams.
+func datagramGroups(t *testing.T, n int, lose func(rank int) func() bool) []*Group {
+	t.Helper()
+	all, paths := make([]*Group, n), lossyPaths(n, lose)
+	for rank, conns := range pipes(n) {
+		var err error
+		if all[rank], err = NewGroup(rank, conns, Options{Datagrams: paths[rank]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { closeAll(all) })
+	return all
+}
+
+const lossyChunks = 300 // of each rank's part
+
+// sumChunks sums chunks of the values 1 to lossyChunks, times the rank's number plus one, and
+// returns the ranks' buffers, which are equal.
+func sumChunks(t *testing.T, all []*Group, loss int) [][]byte {
+	t.Helper()
+	n, perPart := len(all), lossyChunks*chunkSize/4
+	var bufs [][]byte
+	for rank := range n {
+		b := words(4 * n * perPart)
+		for i := range view[float32](b) {
+			view[float32](b)[i] = float32((rank + 1) * (1 + i%perPart/(chunkSize/4)))
+		}
+		bufs = append(bufs, b)
+	}
+	c := Call{Operation: AllReduce, Element: Float32, Reduction: Sum, Count: n * perPart, Loss: loss}
+	for range 2 { // Numbers of calls and steps are different in the second call.
+		before := bytes.Clone(bufs[0])
+		if err := errors.Join(everybody(all, func(g *Group) error { return g.Do(context.Background(), c, bufs[g.Rank()]) })...); err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Equal(before, bufs[0]) {
+			t.Error("the call has changed nothing")
+		}
+		for rank := range bufs {
+			if !bytes.Equal(bufs[rank], bufs[0]) {
+				t.Fatalf("ranks 0 and %d have different sums", rank)
+			}
+		}
+	}
+	return bufs
+}
+
+func never(int) func() bool { return func() bool { return false } }
+
+// losing returns functions that lose a share of the datagrams.
+func losing(share float64) func(rank int) func() bool {
+	return func(rank int) func() bool {
+		r := rand.New(rand.NewPCG(uint64(rank), 7))
+		return func() bool { return r.Float64() < share }
+	}
+}
+
+// The sums of calls over datagrams are those over streams, to the last bit, where nothing may be
+// lost: a thousandth of the chunks is none.
+func TestSumsByDatagrams(t *testing.T) {
+	for _, n := range []int{2, 3} {
+		got := sumChunks(t, datagramGroups(t, n, never), 1)
+		want := sumChunks(t, groups(t, n, Options{}), 0)
+		if !bytes.Equal(got[0], want[0]) {
+			t.Errorf("%d ranks: the sums differ from those over streams", n)
+		}
+	}
+}
+
+// Of lost datagrams only the least important chunks stay lost, all others are repeated, and all
+// ranks have the same sum.
+func TestLostDatagrams(t *testing.T) {
+	const ranks, loss = 3, 100
+	all := datagramGroups(t, ranks, losing(0.3))
+	want := sumChunks(t, groups(t, ranks, Options{}), 0)
+	got := sumChunks(t, all, loss)
+	for i, v := range view[float32](got[0]) {
+		chunk := i / (chunkSize / 4) % lossyChunks
+		if v != view[float32](want[0])[i] && chunk >= lossyChunks*loss/1000 {
+			t.Fatalf("element %d of the important chunk %d is %v, want %v", i, chunk, v, view[float32](want[0])[i])
+		}
+	}
+	var sum Losses
+	for _, g := range all {
+		l := g.Lost()
+		sum.Dropped, sum.Offered, sum.Repeated = sum.Dropped+l.Dropped, sum.Offered+l.Offered, sum.Repeated+l.Repeated
+	}
+	// Two calls of two steps on each rank.
+	if sum.Offered != ranks*2*2*lossyChunks || sum.Dropped == 0 || sum.Dropped > sum.Offered*loss/1000 || sum.Repeated == 0 {
+		t.Errorf("got %+v", sum)
+	}
+}
+
+// Where no datagram arrives, all chunks travel over the stream.
+func TestNoDatagramArrives(t *testing.T) {
+	for name, share := range map[string]float64{"none": 1, "few": 0.95} {
+		t.Run(name, func(t *testing.T) {
+			got := sumChunks(t, datagramGroups(t, 2, losing(share)), 1)
+			want := sumChunks(t, groups(t, 2, Options{}), 0)
+			if !bytes.Equal(got[0], want[0]) {
+				t.Error("the sums differ from those over streams")
+			}
+		})
+	}
+}
+
+// Messages that a rank may not send end the call.
+func TestHostileMessagesBesideDatagrams(t *testing.T) {
+	message := func(kind, length, number, step byte, payload ...byte) []byte {
+		return append([]byte{kind, 0, 0, 0, length, 0, 0, 0, number, 0, 0, 0, 0, 0, 0, 0, step, 0, 0, 0}, payload...)
+	}
+	for want, sent := range map[string][]byte{
+		"kind 9":                        message(9, 0, 1, 0),
+		"with 1 bytes":                  message(pathReady, 1, 1, 0, 0),
+		"kind 4 with 4 bytes":           message(pathChunk, 4, 1, 0, 0, 0, 0, 0),
+		"of step 1 of call 1 in step 0": message(pathFinal, 0, 1, 1),
+		"lost 1 of 1 chunks":            message(pathFinal, 0, 1, 0),
+		"reported 3 bytes":              append(message(pathReady, 0, 1, 0), message(pathMissing, 11, 1, 0, make([]byte, 11)...)...),
+		"a second message":              append(message(pathReady, 0, 7, 7), append(message(pathReady, 0, 7, 7), message(pathReady, 0, 7, 7)...)...),
+	} {
+		paths, conns := lossyPaths(2, never), pipes(2)
+		g, err := NewGroup(0, conns[0], Options{Datagrams: paths[0]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []net.Conn{conns[1][0], paths[1][0].Stream} {
+			go func() { _, _ = io.Copy(io.Discard, c) }()
+		}
+		go func() { _, _ = paths[1][0].Stream.Write(sent) }()
+		call := Call{Operation: AllReduce, Element: Float32, Reduction: Sum, Count: 8, Loss: 100}
+		if err := g.Do(context.Background(), call, words(32)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want an error with %q", err, want)
+		}
+		g.Close()
+	}
+}
+
+func FuzzChunks(f *testing.F) {
+	f.Add(make([]byte, chunkHead+8))
+	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 128, 63})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		to := words(2*chunkSize + 8)
+		x := &execution{number: 1, call: &Call{Element: Float32}}
+		p := &chunkPath{arrival: &arrival{x: x, to: to, combine: true, seen: make([]bool, 3), left: 3, all: make(chan struct{})}}
+		aligned := append(words(len(b))[:0], b...)
+		number, step, chunk, elements, ok := parseChunk(aligned)
+		if !ok {
+			return
+		}
+		p.deliver(number, step, chunk, elements)
+		p.deliver(number, step, chunk, elements) // It counts once.
+		if p.arrival.left < 2 {
+			t.Errorf("one datagram was counted as %d chunks", 3-p.arrival.left)
+		}
+	})
+}
+
+func FuzzPathMessage(f *testing.F) {
+	f.Add([]byte{pathMissing, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := readPathMessage(bytes.NewReader(b))
+		if err == nil && (len(m.payload) > len(b)-pathHead || m.kind < pathReady || m.kind > pathFinal) {
+			t.Errorf("%+v of %x", m, b)
+		}
+	})
+}
