@@ -44,6 +44,7 @@ func (b *bench) sections() []paired.Section {
 		{Name: "equality", Run: b.equality},
 		{Name: "allreduce", Run: b.allReduce},
 		{Name: "links", Run: b.links},
+		{Name: "loss", Run: b.loss},
 		{Name: "store", Run: b.store},
 		{Name: "loading", Run: b.loading},
 		{Name: "planner", Run: b.planner},
