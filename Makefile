@@ -117,8 +117,11 @@ test-busy: build
 	@scripts/need $(TEST_NEEDS)
 	@RUNS=$(RUNS) scripts/busy $(MAKE) --no-print-directory test GOFLAGS="$(GOFLAGS) -count=1"
 
+# Suites of third parties, the longest last. OPENCL_CTS=FOLDER adds the programs of OpenCL-CTS, built
+# by its own instructions; docs/bench/conformance.md gets the outcome of every OpenCL sub-test.
 conformance: build
-	@scripts/need $(TEST_NEEDS) pip3:python3-pip
+	@scripts/need $(TEST_NEEDS) pip3:python3-pip piglit
+	$(GO) run ./bench/conformance -outboard bin/outboard -out docs/bench $(if $(OPENCL_CTS),-cts $(OPENCL_CTS))
 	cd test && OUTBOARD_TEST_REQUIRE=all $(GO) test -timeout 170m -tags conformance -run Conformance -v ./e2e
 	OUTBOARD_TEST_REQUIRE=all $(GO) test -run Conformance -v ./internal/workflow/outgoing
 	OUTBOARD_TEST_REQUIRE=all $(GO) test -timeout 20m -tags conformance ./internal/calls ./internal/function/optimize ./internal/pool ./outboardtest
