@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
@@ -123,54 +122,6 @@ func TestBoundBody(t *testing.T) {
 	}
 }
 
-// A client of HTTP/2 that leaves the window of a stream closed does not keep its handler.
-func TestPaceStream(t *testing.T) {
-	ended := make(chan error, 1)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/small" {
-			_, _ = io.WriteString(w, "small")
-			return
-		}
-		paced, finish := gateway.PaceStream(w, 50*time.Millisecond)
-		defer finish()
-		var err error
-		for n := 0; n < 1024 && err == nil; n++ {
-			if _, err = paced.Write(make([]byte, 64<<10)); err == nil {
-				err = http.NewResponseController(paced).Flush()
-			}
-		}
-		ended <- err
-	}))
-	server.Config.Protocols = unencryptedHTTP2()
-	server.Start()
-	t.Cleanup(server.Close)
-	transport := &http.Transport{Protocols: server.Config.Protocols}
-	t.Cleanup(transport.CloseIdleConnections)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	get := func(path string) *http.Response {
-		t.Helper()
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := transport.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { answer.Body.Close() })
-		return answer
-	}
-	get("/large") //nolint:bodyclose // get closes it at the end: it is not read
-	if err := <-ended; err == nil || !strings.Contains(err.Error(), "--client-timeout") {
-		t.Errorf("the handler is told %v", err)
-	}
-	small := get("/small") //nolint:bodyclose // get closes it at the end
-	if b, err := io.ReadAll(small.Body); err != nil || string(b) != "small" {
-		t.Errorf("another stream of the connection: %q, %v", b, err)
-	}
-}
-
 func unencryptedHTTP2() *http.Protocols {
 	p := &http.Protocols{}
 	p.SetUnencryptedHTTP2(true)
@@ -247,47 +198,4 @@ func TestBoundBodyOfStream(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A client of HTTP/2 that keeps the windows of its streams closed does not keep what a handler has
-// left for the server to send.
-func TestPaceStreamEndsWithItsHandler(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := serveHTTP2(t, func(w http.ResponseWriter, _ *http.Request) {
-			paced, finish := gateway.PaceStream(w, 10*time.Second)
-			defer finish()
-			_, _ = io.WriteString(paced, "small")
-		})
-		const (
-			preface  = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-			settings = "\x00\x00\x06\x04\x00\x00\x00\x00\x00" + "\x00\x04\x00\x00\x00\x00" // an initial window of 0
-			headers  = "\x00\x00\x06\x01\x05\x00\x00\x00\x01" + "\x82\x86\x84\x41\x01x"    // GET http://x/
-		)
-		var sending sync.WaitGroup
-		sending.Go(func() { _, _ = io.WriteString(client, preface+settings+headers) })
-		for begin := time.Now(); ; {
-			kind := readFrame(t, client)
-			if kind == 3 { // RST_STREAM
-				break
-			}
-			if time.Since(begin) > time.Minute {
-				t.Fatal("the stream was not reset")
-			}
-		}
-		sending.Wait()
-	})
-}
-
-// readFrame reads a frame of HTTP/2 and returns its type (RFC 9113, section 4.1).
-func readFrame(t *testing.T, conn io.Reader) byte {
-	t.Helper()
-	var head [9]byte
-	if _, err := io.ReadFull(conn, head[:]); err != nil {
-		t.Fatal(err)
-	}
-	length := int64(head[0])<<16 | int64(head[1])<<8 | int64(head[2])
-	if _, err := io.CopyN(io.Discard, conn, length); err != nil {
-		t.Fatal(err)
-	}
-	return head[3]
 }

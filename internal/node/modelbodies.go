@@ -67,7 +67,7 @@ type countedBody struct {
 	all    *modelBodies
 	client string
 
-	mu       sync.Mutex // gRPC's server reads in a separate goroutine
+	mu       sync.Mutex // a handler may read in a separate goroutine
 	read     int64
 	reserved int64
 	released bool
@@ -102,13 +102,8 @@ func (b *countedBody) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.released = true
-	b.restart()
-}
-
-// restart releases the bytes that were read so far. b.mu is held.
-func (b *countedBody) restart() {
 	if b.reserved > 0 {
 		b.all.release(b.client, b.reserved)
 	}
-	b.read, b.reserved = 0, 0
+	b.reserved = 0
 }

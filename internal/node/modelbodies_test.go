@@ -25,29 +25,28 @@ func (z *zeros) Read(p []byte) (int, error) {
 // Clients of models can't take the node's memory with many bodies, nor one of them what is for all.
 func TestBodiesForModelsAreWeighed(t *testing.T) {
 	b := &modelBodies{}
-	open := func(client, path string, size zeros) (*http.Request, func()) {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, &size)
+	open := func(client string, size zeros) (*http.Request, func()) {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v2/models/m/infer", &size)
 		return r, b.countBody(r, client)
 	}
 	read := func(r *http.Request) error {
 		_, err := io.Copy(io.Discard, r.Body)
 		return err
 	}
-	const infer = "/v2/models/m/infer"
-	first, release := open("a", infer, maxClientBodies)
+	first, release := open("a", maxClientBodies)
 	if err := read(first); err != nil {
 		t.Fatal(err)
 	}
-	second, releaseSecond := open("a", infer, 3*freeBody)
+	second, releaseSecond := open("a", 3*freeBody)
 	if err := read(second); outboard.KindOf(err) != outboard.Busy {
 		t.Errorf("beyond what a client may hold: %v", err)
 	}
-	small, releaseSmall := open("a", infer, freeBody)
-	other, releaseOther := open("b", infer, maxClientBodies)
+	small, releaseSmall := open("a", freeBody)
+	other, releaseOther := open("b", maxClientBodies)
 	if err := errors.Join(read(small), read(other)); err != nil {
 		t.Errorf("a small body, and another client's: %v", err)
 	}
-	third, releaseThird := open("c", infer, 6*freeBody)
+	third, releaseThird := open("c", 6*freeBody)
 	if err := read(third); outboard.KindOf(err) != outboard.Busy {
 		t.Errorf("beyond what all may hold: %v", err)
 	}

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -10,13 +9,11 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
-	"google.golang.org/grpc"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
@@ -47,7 +44,6 @@ type models struct {
 	remote     *remote.Server
 	oip        *oip.Handler
 	texts      *modelTexts
-	grpc       *grpc.Server // of the listener
 	guarded    http.Handler // the interfaces behind the keys
 	spawner    *worker.Spawner
 	listener   net.Listener // --models; nil: none
@@ -115,7 +111,6 @@ func (n *Node) openModels(ctx context.Context) (_ lifecycle.Resource, err error)
 	}
 	m.remote = &remote.Server{Self: n.self.ID, Models: m.server, Open: func(digest string) (*os.File, error) { return artifact.OpenFile(n.artifacts, digest) }, Socket: socket, Credential: credential, Log: log}
 	m.oip = oip.New(oip.Options{Models: m.server, Version: n.opts.Version, SharedMemory: n.opts.ModelsSharedMemory, Allow: allowModel, Administer: administerModels, Owner: ownerOf, CacheScope: cacheScopeOf, Count: countTokens, Log: log})
-	m.grpc = m.newModelGRPC()
 	m.texts = n.newModelTexts(m)
 	m.guarded = n.keys.Guard(http.HandlerFunc(m.route), refuseModel)
 	if n.opts.Models != "" && n.opts.Models != "none" {
@@ -180,52 +175,6 @@ func (m *models) addr() string {
 // runPeers serves requests of other nodes until ctx ends.
 func (m *models) runPeers(ctx context.Context, ready func()) error { return m.remote.Run(ctx, ready) }
 
-// Bounds of a connection of HTTP/2 at --models: its streams, and its buffered bytes.
-const (
-	maxModelStreams = 250
-	modelWindow     = 2 << 20
-)
-
-// runPort serves --models until ctx ends, and stops passing the gateway's connections to a tenant's
-// process as soon as there is a model. The port accepts HTTP/1.1 and, without TLS, HTTP/2, which
-// also carries gRPC.
-func (m *models) runPort(ctx context.Context, ready func()) error {
-	ready()
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	serving.Go(func() {
-		if m.awaitModel(ctx) {
-			m.node.tenants.Share(ctx)
-		}
-	})
-	serving.Go(func() { m.runGRPC(ctx) })
-	if m.listener == nil {
-		<-ctx.Done()
-		return nil
-	}
-	m.log.Info("requests to models are accepted", "addr", m.addr())
-	server := &http.Server{
-		Handler: http.HandlerFunc(m.serveClient), ReadHeaderTimeout: m.clientTimeout(), IdleTimeout: idleTimeout, MaxHeaderBytes: maxForwardedHead,
-		ErrorLog: slog.NewLogLogger(m.log.Handler(), slog.LevelWarn), Protocols: &http.Protocols{},
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxModelStreams, MaxReceiveBufferPerConnection: modelWindow, MaxReceiveBufferPerStream: modelWindow},
-	}
-	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetUnencryptedHTTP2(true)
-	serving.Go(func() {
-		<-ctx.Done()
-		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), forwardGrace)
-		defer cancel()
-		if server.Shutdown(limit) != nil {
-			_ = server.Close() // the grace period is over
-		}
-	})
-	clients := &clientListener{Listener: m.listener, timeout: m.clientTimeout(), open: make(chan struct{}, maxForwardedConns)}
-	if err := server.Serve(clients); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
-}
-
 // awaitModel waits for the first model, and reports whether there is one before ctx ends. Until
 // then the process of a sole tenant gets the gateway's connections, and there is no service.
 func (m *models) awaitModel(ctx context.Context) bool {
@@ -240,11 +189,6 @@ func (m *models) awaitModel(ctx context.Context) bool {
 		case <-changed:
 		}
 	}
-}
-
-// clientTimeout returns how long a client may make the node wait.
-func (m *models) clientTimeout() time.Duration {
-	return cmp.Or(m.node.opts.ClientTimeout, gateway.DefaultClientTimeout)
 }
 
 // ServeHTTP serves the interfaces of models to clients that the pool's API keys admit. Spans of a
@@ -297,17 +241,7 @@ func (m *models) route(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	if oip.IsGRPC(r) && r.URL.Path == streamPath {
-		stream, body := m.bodies.limitMessages(r, client)
-		defer body.Close()
-		m.grpc.ServeHTTP(w, stream)
-		return
-	}
 	defer m.bodies.countBody(r, client)()
-	if oip.IsGRPC(r) {
-		m.grpc.ServeHTTP(w, r)
-		return
-	}
 	switch gateway.AppOf(r.URL.Path) {
 	case "v1":
 		m.texts.openai.ServeHTTP(w, r)

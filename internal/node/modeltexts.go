@@ -32,10 +32,6 @@ func (n *Node) newModelTexts(m *models) *modelTexts {
 // refuseModel refuses a request that the keys do not admit, in the error format of its path's
 // interface.
 func refuseModel(w http.ResponseWriter, r *http.Request, err error) {
-	if oip.IsGRPC(r) {
-		oip.RefuseGRPC(w, err)
-		return
-	}
 	switch gateway.AppOf(r.URL.Path) {
 	case "v1":
 		openai.Refuse(w, err)

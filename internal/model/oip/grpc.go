@@ -3,10 +3,6 @@ package oip
 import (
 	"context"
 	"errors"
-	"net/http"
-	"net/url"
-	"strconv"
-	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -109,20 +105,6 @@ func RefusalStatus(err error) error {
 	default:
 		return grpcError(err)
 	}
-}
-
-// IsGRPC reports whether an HTTP request is a gRPC call.
-func IsGRPC(r *http.Request) bool {
-	return r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
-}
-
-// RefuseGRPC answers a call over HTTP whose caller is not admitted.
-func RefuseGRPC(w http.ResponseWriter, err error) {
-	s := status.Convert(RefusalStatus(err))
-	w.Header().Set("Content-Type", "application/grpc")
-	w.Header().Set("Grpc-Status", strconv.Itoa(int(s.Code())))
-	w.Header().Set("Grpc-Message", url.PathEscape(s.Message()))
-	w.WriteHeader(http.StatusOK)
 }
 
 func (s *grpcService) serverLive(context.Context, *inference.ServerLiveRequest) (*inference.ServerLiveResponse, error) {
