@@ -89,6 +89,7 @@ type Router struct {
 	mirrors   chan struct{} // semaphore: has a value for each mirrored call in flight
 	mirrored  atomic.Int64  // bytes of the mirrored calls in flight
 	streams   streams
+	replayed  atomic.Int64 // bytes of memory of the replay buffers of streams
 
 	mu     sync.Mutex // guards changes of services, and closed
 	closed bool

@@ -30,6 +30,11 @@ type Endpoint struct {
 	// ReleasesContext reports that Transport's Unary retains neither the call's head, its metadata nor
 	// an unwaited context when it returns: the router may reuse their memory.
 	ReleasesContext bool
+	// Forwards reports that Transport reaches the callee through another process, so that a stream
+	// may turn out to be unsent (see call.Unary) after it was opened: its Recv returns such an error
+	// before the callee's header. The router keeps the messages of its streams for another endpoint
+	// until the callee begins to answer, up to a bound.
+	Forwards bool
 	// Reports, unless nil, is the source of out-of-band load reports.
 	Reports Reports
 	// Released, unless nil, is called once, when the endpoint has been removed and its last
@@ -119,6 +124,7 @@ type endpoint struct {
 	transport call.Transport
 	unary     call.Unary // nil if the transport provides streams only
 	forgets   bool
+	forwards  bool
 	reports   Reports
 	released  func()
 	stop      context.CancelFunc // stops the watch of reports; under Router.mu
@@ -135,7 +141,7 @@ const removed = 1 << 40
 
 func newEndpoint(e Endpoint) *endpoint {
 	unary, _ := e.Transport.(call.Unary)
-	return &endpoint{id: e.ID, transport: e.Transport, unary: unary, forgets: e.ReleasesContext, reports: e.Reports, released: e.Released}
+	return &endpoint{id: e.ID, transport: e.Transport, unary: unary, forgets: e.ReleasesContext, forwards: e.Forwards, reports: e.Reports, released: e.Released}
 }
 
 // acquire counts a call, unless the endpoint has been removed.

@@ -61,7 +61,7 @@ type streamCall struct {
 // serve forwards the call.
 func (c *streamCall) serve(s call.ServerStream) error {
 	c.retainMemory()
-	f := &flow{server: s, router: c.router, method: c.method}
+	f := &flow{server: s, router: c.router, method: c.method, replay: replayBuffer{used: &c.router.replayed}}
 	c.flow = f
 	c.recognize(s.Head())
 	if c.chain.Request() && !c.Moved {
@@ -82,9 +82,8 @@ func (c *streamCall) serve(s call.ServerStream) error {
 	// The plan belongs to the exchange, which the flow may outlive.
 	f.ctx, f.cancel, f.links = ctx, cancel, append([]*policy.Link(nil), c.Plan.Links...)
 	f.firstMessage, c.request = c.request, nil
-	if c.Moved || c.Plan.Retry == nil || c.Plan.Retry.Attempts < 2 {
-		f.committed.Store(true)
-	}
+	f.retried = c.Plan.Retry != nil && c.Plan.Retry.Attempts > 1
+	f.committed.Store(c.Moved)
 	defer f.end()
 	return c.runAttempts()
 }
@@ -106,16 +105,22 @@ func (c *streamCall) receiveFirst() error {
 func (c *streamCall) runAttempts() error {
 	f := c.flow
 	var backoff readyBackoff
+	var lastEnd call.End
+	var last error
 	for attempt, transparent := 1, 0; ; {
 		end, opened, err := c.attempt()
+		if errors.Is(err, errNotKept) {
+			return c.close(lastEnd, last)
+		}
 		if err == nil || c.Moved || f.ctx.Err() != nil {
 			return c.close(end, err)
 		}
+		lastEnd, last = end, err
 		switch {
 		case !opened && c.endpoint != nil && status.Code(err) == codes.Unavailable && transparent < maxTransparentRetries:
 			transparent++
 		case !opened && c.endpoint != nil && status.Code(err) == codes.Unavailable && backoff.next(f.ctx, c.exchange):
-		case f.committed.Load() || !c.retries(f.ctx, attempt, err, end.Trailer):
+		case f.committed.Load() || !f.retried || !c.retries(f.ctx, attempt, err, end.Trailer):
 			return c.close(end, err)
 		default:
 			attempt++
@@ -156,18 +161,19 @@ func (c *streamCall) attempt() (end call.End, opened bool, err error) {
 		return end, false, openError(err)
 	}
 	defer c.router.streams.add(c.streamName, p.id)()
-	if !f.attach(up) {
-		return end, true, status.Error(codes.Unavailable, errClosed.Error())
+	if err := f.attach(up, p.forwards); err != nil {
+		return end, true, err
 	}
 	end, err = c.download(up)
-	return end, true, err
+	// A stream that its callee never saw is sent again like one that could not be opened.
+	return end, f.committed.Load() || !isUnsent(err), err
 }
 
 // download forwards the callee's messages to the caller.
 func (c *streamCall) download(up call.ClientStream) (end call.End, err error) {
 	f := c.flow
 	if end.Header, err = up.Header(); err == nil && end.Header != nil {
-		f.committed.Store(true)
+		f.answered()
 		c.movedIn = true
 		header, err := c.responseHeader(end.Header)
 		if err != nil {
@@ -199,7 +205,7 @@ func (f *flow) receive(up call.ClientStream, push func(*call.Message) error) err
 		if err != nil {
 			return toStatus(err)
 		}
-		f.committed.Store(true)
+		f.answered()
 		if err := push(m); err != nil {
 			return err
 		}
@@ -216,51 +222,78 @@ type flow struct {
 	links        []*policy.Link
 	firstMessage *call.Message // the first message, when it was received already
 
+	retried bool // the policies may grant attempts after the first
+
 	// committed means that there will be no other attempt: sent messages are no longer kept.
 	committed atomic.Bool
 
-	mu           sync.Mutex // guards the direction to the callee
-	up           call.ClientStream
-	replayBuffer []*sharedMessage
-	size         int
-	closed       bool // the caller has sent everything
+	mu     sync.Mutex // guards the direction to the callee
+	up     call.ClientStream
+	replay replayBuffer
+	closed bool // the caller has sent everything
 }
 
-// maxReplayBytes bounds the messages of one stream that are kept for another attempt.
-const maxReplayBytes = 256 << 10
+// errNotKept is the error of an attempt after the first whose stream would begin in the middle: the
+// caller has sent more than the replay buffer holds since the last attempt failed. It says nothing
+// about the endpoint.
+var errNotKept = status.Error(codes.Canceled, "router: the stream cannot be sent again from its beginning")
 
-// attach connects the upload to a callee, after replaying the messages sent to earlier attempts. It
-// returns false if the router is closed.
-func (f *flow) attach(up call.ClientStream) bool {
+// attach connects the upload to a callee, after replaying the messages sent to earlier attempts.
+// forwards is Endpoint.Forwards of the callee's endpoint.
+func (f *flow) attach(up call.ClientStream, forwards bool) error {
 	f.mu.Lock()
 	first := f.up == nil
+	if !first && f.replay.incomplete {
+		defer f.mu.Unlock()
+		return errNotKept
+	}
 	f.up = up
 	if first {
+		if !f.retried && !forwards {
+			f.committed.Store(true)
+		}
 		f.mu.Unlock()
-		return f.router.spawn(f.upload)
+		return f.spawn(f.upload)
 	}
 	// The replay does not block this goroutine: the callee may wait for its own messages to be read
 	// first.
-	ok := f.router.spawn(func() {
+	err := f.spawn(func() {
 		defer f.mu.Unlock()
-		f.replay(up)
+		f.sendAgain(up)
 	})
-	if !ok {
+	if err != nil {
 		f.mu.Unlock()
 	}
-	return ok
+	return err
 }
 
-// replay sends the replay buffer. The caller holds mu.
-func (f *flow) replay(up call.ClientStream) {
-	for _, k := range f.replayBuffer {
-		if up.Send(k.acquire()) != nil {
-			return
-		}
+// spawn starts a goroutine of the router, unless the router is closed.
+func (f *flow) spawn(run func()) error {
+	if !f.router.spawn(run) {
+		return status.Error(codes.Unavailable, errClosed.Error())
 	}
+	return nil
+}
+
+// sendAgain sends the kept messages, and the end if the caller has sent it. The caller holds mu.
+func (f *flow) sendAgain(up call.ClientStream) {
+	f.replay.send(up)
 	if f.closed {
 		// If the call has ended, its receiver gets the error.
 		_ = up.CloseSend()
+	}
+}
+
+// answered notes that the callee has begun to answer, and frees the kept messages.
+func (f *flow) answered() {
+	if f.committed.Load() {
+		return
+	}
+	f.committed.Store(true)
+	// While a message is sent the messages stay until the next one is.
+	if f.mu.TryLock() {
+		f.replay.drop()
+		f.mu.Unlock()
 	}
 }
 
@@ -308,18 +341,7 @@ func (f *flow) send(m *call.Message) error {
 	size := len(m.Data)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.size+size > maxReplayBytes {
-		f.committed.Store(true)
-	}
-	kept := !f.committed.Load()
-	if kept {
-		k := newSharedMessage(m)
-		f.replayBuffer = append(f.replayBuffer, k)
-		f.size += size
-		m = k.acquire()
-	} else {
-		f.discardReplayBuffer()
-	}
+	kept := f.keepLocked(m)
 	f.method.countBytes(size, 0, time.Now())
 	// A message that could not be sent but was kept is replayed by the next attempt.
 	if err := f.up.Send(m); err != nil && !kept {
@@ -328,12 +350,17 @@ func (f *flow) send(m *call.Message) error {
 	return nil
 }
 
-// discardReplayBuffer frees the kept messages. The caller holds mu.
-func (f *flow) discardReplayBuffer() {
-	for _, k := range f.replayBuffer {
-		k.release()
+// keepLocked keeps a message for another attempt, if there may be one. The caller holds mu.
+func (f *flow) keepLocked(m *call.Message) bool {
+	if f.committed.Load() {
+		f.replay.drop()
+		return false
 	}
-	f.replayBuffer = nil
+	if !f.replay.keep(m) {
+		f.committed.Store(true)
+		return false
+	}
+	return true
 }
 
 // end releases the flow's resources. The upload, which may still wait for the caller, keeps no
@@ -343,7 +370,7 @@ func (f *flow) end() {
 	f.cancel()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.discardReplayBuffer()
+	f.replay.drop()
 }
 
 // deliver sends a message to the caller.

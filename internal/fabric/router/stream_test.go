@@ -321,7 +321,7 @@ func TestStreamNoRetry(t *testing.T) {
 	}{
 		"header": {func(s call.ServerStream) error { _ = s.SendHeader(nil); return errDown }, 1},
 		"answer": {func(s call.ServerStream) error { _ = s.Send(text("x")); return errDown }, 1},
-		"large":  {func(s call.ServerStream) error { _, _ = s.Recv(); return errDown }, maxReplayBytes + 1},
+		"large":  {func(s call.ServerStream) error { _, _ = s.Recv(); return errDown }, maxStreamReplay},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
