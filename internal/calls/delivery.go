@@ -89,13 +89,13 @@ func unaryOverStream(ctx context.Context, t call.Transport, h *call.Head, reques
 func (d *delivery) Serve(from call.ServerStream) error {
 	h, t, err := d.target(from.Context(), from.Head())
 	if err != nil {
-		return err
+		return refuse(from, err)
 	}
 	ctx, cancel := context.WithCancel(from.Context())
 	defer cancel()
 	to, err := t.Open(ctx, h)
 	if err != nil {
-		return err
+		return refuse(from, err)
 	}
 	// Serve does not wait for this goroutine: when the callee has ended the call it may wait for a
 	// message of the caller, which ends when Serve returns.
@@ -105,6 +105,13 @@ func (d *delivery) Serve(from call.ServerStream) error {
 		}
 	})
 	return forwardResponses(from, to)
+}
+
+// refuse returns the error of a stream that could not be opened, and tells the caller's node whether
+// a program saw it.
+func refuse(from call.ServerStream, err error) error {
+	from.SetTrailer(trailerOf(nil, err))
+	return err
 }
 
 // forwardRequests forwards the caller's messages. An error says that the caller has ended
@@ -135,7 +142,7 @@ func forwardResponses(from call.ServerStream, to call.ClientStream) error {
 	for {
 		m, err := to.Recv()
 		if err != nil {
-			from.SetTrailer(to.Trailer())
+			from.SetTrailer(trailerOf(to.Trailer(), err))
 			if err == io.EOF { //nolint:errorlint // a wrapped one is no clean end
 				return nil
 			}

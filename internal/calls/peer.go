@@ -3,6 +3,7 @@ package calls
 import (
 	"context"
 	"errors"
+	"io"
 	"sync"
 	"time"
 
@@ -284,10 +285,29 @@ func (e *peerEndpoint) openLeg(ctx context.Context, h *call.Head) (s call.Client
 	err = e.send(ctx, func(t call.Transport, of *transit.StreamSet, h *call.Head) (err error) {
 		fleet = of
 		s, err = t.Open(ctx, h)
+		if err == nil && of != nil {
+			s = peerStream{s}
+		}
 		return err
 	}, h)
 	return s, fleet, err
 }
+
+// A peerStream is a stream to a peer. A stream that no program received, as the peer marks in the
+// trailer, ends with an unreachableError.
+type peerStream struct{ call.ClientStream }
+
+// Recv implements call.ClientStream.
+func (s peerStream) Recv() (*call.Message, error) {
+	m, err := s.ClientStream.Recv()
+	if err != nil && err != io.EOF && s.ClientStream.Trailer()[offer.UnsentKey] != nil { //nolint:errorlint // a wrapped one is no clean end
+		return nil, unreachableError{status.Convert(err).Message()}
+	}
+	return m, err
+}
+
+// Trailer implements call.ClientStream.
+func (s peerStream) Trailer() metadata.MD { return trailerOf(s.ClientStream.Trailer(), nil) }
 
 // Unary implements call.Unary.
 func (e *peerEndpoint) Unary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {

@@ -90,6 +90,7 @@ func (r *routes) endpointLists(resolve func(services.Endpoint) call.Transport) m
 		if t == nil {
 			continue
 		}
+		_, forwards := t.(*peerEndpoint)
 		for _, name := range e.Services {
 			if !offeredBy(name, e.Node) {
 				continue
@@ -97,6 +98,7 @@ func (r *routes) endpointLists(resolve func(services.Endpoint) call.Transport) m
 			lists[name] = append(lists[name], router.Endpoint{
 				Endpoint:        balance.Endpoint{ID: e.ID, Node: string(e.Node), Weight: e.Weight},
 				Transport:       t,
+				Forwards:        forwards,
 				ReleasesContext: true, // both shared memory and streams write the head when a call begins
 			})
 		}
