@@ -54,7 +54,7 @@ func (c *ClientConn) openStream(ctx context.Context, s *clientStream, method str
 			return nil
 		}
 		s.cancel()
-		if !mayResend(s.out.link, err) {
+		if !mayResend(ctx, s.out.link, err) {
 			return err
 		}
 	}

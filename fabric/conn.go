@@ -173,7 +173,7 @@ func (c *ClientConn) invoke(ctx context.Context, method string, args, reply any,
 		err = b.invoke(ctx, args, reply, &r)
 		r.peer = b.link.peer
 	}
-	for err != nil && mayResend(b.link, err) {
+	for err != nil && mayResend(ctx, b.link, err) {
 		if err = c.startCall(ctx, b, method, false, opts); err == nil {
 			err = b.invoke(ctx, args, reply, &r)
 			r.peer = b.link.peer
@@ -188,8 +188,20 @@ func (c *ClientConn) invoke(ctx context.Context, method string, args, reply any,
 	return err
 }
 
-// mayResend reports whether a call may be sent again: the peer never saw it and drains the link.
-func mayResend(l *link, err error) bool { return l != nil && isUnsent(err) && l.over() }
+// mayResend reports whether a call may be sent again on the next link: the peer never saw it, since
+// its link takes no more calls. A transport may refuse a call shortly before it closes the link's
+// done; mayResend waits for that.
+func mayResend(ctx context.Context, l *link, err error) bool {
+	if l == nil || l.done == nil || !isUnsent(err) {
+		return false
+	}
+	select {
+	case <-l.done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
 
 // isUnsent reports whether the peer never saw a call that failed.
 func isUnsent(err error) bool {

@@ -68,13 +68,15 @@ func (c *Conn) newOpening(ctx context.Context, h *call.Head, b []byte) (framed.O
 
 // openError returns the status of a call whose stream could not be opened.
 func (c *Conn) openError(err error) error {
-	if errors.Is(err, framed.ErrClosed) {
-		if c.drained.Load() && c.Err() == nil {
-			return errDraining
-		}
-		return errClosed
+	switch ended := c.Err(); {
+	case ended != nil && errors.Is(err, ended) && !errors.Is(err, framed.ErrClosed):
+		return unsentError{err.Error()}
+	case !errors.Is(err, framed.ErrClosed):
+		return statusOf(err)
+	case ended == nil && c.drained.Load():
+		return errDraining
 	}
-	return statusOf(err)
+	return errClosed
 }
 
 // headBuffers is a pool of buffers for encoded heads.

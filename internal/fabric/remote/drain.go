@@ -107,8 +107,9 @@ func (*drain) Filled(int) int { return 0 }
 
 // Ended implements framed.Receiver.
 func (d *drain) Ended() (work bool) {
-	d.conn.drained.Store(true)
+	// In this order: a call that is refused finds that the connection drains.
 	d.conn.drainingOnce.Do(func() { close(d.conn.draining) })
+	d.conn.drained.Store(true)
 	return true
 }
 

@@ -84,7 +84,7 @@ func (c *caller) allocateCall(ctx context.Context, p *pending, h *call.Head) err
 	case c.idle != nil:
 		return ErrFinished
 	case c.closeErr != nil:
-		return c.closeErr
+		return unsentError{c.closeErr}
 	case c.service[p.service] >= c.maxCalls-c.maxCalls/4:
 		return status.Errorf(codes.ResourceExhausted, "%d calls of %s are in flight on one connection: at most %d of one service", c.service[p.service], p.service, c.maxCalls-c.maxCalls/4)
 	case !c.allocateSlot(p):
@@ -135,7 +135,7 @@ func (c *caller) freeSlot(p *pending) {
 	}
 }
 
-// start posts the first descriptor of a call.
+// start posts the first descriptor of a call. After an error nothing was posted.
 func (c *caller) start(ctx context.Context, k kind, p *pending, h *call.Head, m *call.Message) error {
 	d := desc{kind: k, call: p.id}
 	var err error
@@ -158,13 +158,27 @@ func (c *caller) start(ctx context.Context, k kind, p *pending, h *call.Head, m 
 	var buffer [128]byte
 	known, head := c.encodeMethod(&d, buffer[:0], h.Method)
 	head = appendHead(head, h)
-	if err := c.send(ctx, h.Priority, &d, head, data); err != nil || known == nil {
-		return err
+	if err := c.send(ctx, h.Priority, &d, head, data); err != nil {
+		return c.unsentIfClosed(err)
+	}
+	if known == nil {
+		return nil
 	}
 	c.mu.Lock()
 	known.announced = true
 	c.mu.Unlock()
 	return nil
+}
+
+// unsentIfClosed returns the error of a descriptor that was not posted, as an unsentError if the end
+// of the connection is the reason.
+func (c *caller) unsentIfClosed(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closeErr != nil && errors.Is(err, c.closeErr) {
+		return unsentError{err}
+	}
+	return err
 }
 
 // encodeMethod writes the method into d: by its number, by its name together with the number
@@ -321,12 +335,14 @@ func (c *caller) unary(ctx context.Context, h *call.Head, request *call.Message)
 		return nil, call.End{}, inStatus(err)
 	}
 	defer c.endCall()
-	err := c.start(ctx, kindCall, p, h, request)
-	request.Free()
-	if err == nil {
-		err = c.await(ctx, &p.recv)
+	if err := c.start(ctx, kindCall, p, h, request); err != nil {
+		freeIfSent(request, err)
+		c.abandon(p, inStatus(err))
+		c.recycle(p)
+		return nil, call.End{}, inStatus(err)
 	}
-	if err != nil {
+	request.Free()
+	if err := c.await(ctx, &p.recv); err != nil {
 		c.abandon(p, inStatus(err))
 	}
 	m, end, err := c.awaitResult(ctx, p)

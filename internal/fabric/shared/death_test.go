@@ -37,9 +37,13 @@ func busy(c *shared.Conn) error {
 	for _, n := range []int{64, 20000, 300_000} {
 		go func() {
 			for {
-				m, err := c.Lend(n)
+				request, err := c.Lend(n)
+				var m *call.Message
 				if err == nil {
-					m, _, err = c.Unary(context.Background(), h, m)
+					m, _, err = c.Unary(context.Background(), h, request)
+				}
+				if unsent(err) {
+					request.Free()
 				}
 				m.Free()
 				if err != nil {

@@ -81,10 +81,23 @@ func (f finished) GRPCStatus() *status.Status { return status.New(codes.Unavaila
 // Unsent reports that the callee never saw the call.
 func (finished) Unsent() bool { return true }
 
+// An unsentError is the error of a call that could not begin because its connection has ended: the
+// peer never saw the call.
+type unsentError struct{ error }
+
+// GRPCStatus implements the interface of package status.
+func (u unsentError) GRPCStatus() *status.Status { return status.Convert(u.error) }
+
+// Unsent reports that the callee never saw the call.
+func (unsentError) Unsent() bool { return true }
+
+func (u unsentError) Unwrap() error { return u.error }
+
 // freeIfSent frees the request of a call that failed, unless the call can be sent on another
 // connection.
 func freeIfSent(request *call.Message, err error) {
-	if !errors.Is(err, ErrFinished) {
+	var u interface{ Unsent() bool }
+	if !errors.As(err, &u) {
 		request.Free()
 	}
 }
@@ -97,7 +110,7 @@ func (c *Conn) refusalError() error {
 	if finished {
 		return ErrFinished
 	}
-	return c.reason()
+	return unsentError{c.reason()}
 }
 
 // handleSocketByte processes a byte that the peer wrote to the socket. It returns false if the byte
