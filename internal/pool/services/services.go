@@ -76,8 +76,9 @@ type Options struct {
 type Registry struct {
 	opts Options
 
-	write sync.Mutex // orders the writes of this node's endpoints; before view's lock
-	own   map[string]Endpoint
+	write  sync.Mutex // orders the writes of this node's endpoints; before view's lock
+	own    map[string]Endpoint
+	repeat repeater // under write
 
 	view         *state.Follower // its lock guards the fields below
 	endpoints    map[outboard.NodeID]announcement
@@ -102,12 +103,14 @@ func Open(ctx context.Context, opts Options) (*Registry, error) {
 		opts: opts, own: make(map[string]Endpoint),
 		endpoints: make(map[outboard.NodeID]announcement), descriptors: make(map[string]map[outboard.NodeID]described),
 	}
+	r.repeat.init()
 	var err error
 	if r.view, err = state.Follow(ctx, opts.State, opts.Logger, r.apply); err != nil {
 		return nil, fmt.Errorf("open services: %w", err)
 	}
 	if !opts.Reader {
 		if err := r.restoreAdded(ctx); err != nil {
+			r.repeat.close()
 			return nil, errors.Join(fmt.Errorf("open services: %w", err), r.view.Close())
 		}
 	}
@@ -116,6 +119,7 @@ func Open(ctx context.Context, opts Options) (*Registry, error) {
 
 // Close withdraws this node's endpoints and stops watching.
 func (r *Registry) Close() error {
+	r.repeat.close()
 	if r.opts.Reader {
 		return r.view.Close()
 	}
@@ -189,16 +193,25 @@ func (r *Registry) Endpoint(id string) (Endpoint, bool) {
 	return Endpoint{}, false
 }
 
-// Offer adds an endpoint of this node, or replaces the one with its ID.
+// Offer adds an endpoint of this node, or replaces the one with its ID. After an error a new endpoint
+// is not offered.
 func (r *Registry) Offer(ctx context.Context, e Endpoint) error {
 	e.Node = r.opts.Self
 	r.write.Lock()
+	_, had := r.own[e.ID]
 	r.own[e.ID] = e
 	r.write.Unlock()
-	return r.announce(ctx)
+	err := r.announce(ctx)
+	if err != nil && !had {
+		r.write.Lock()
+		delete(r.own, e.ID)
+		r.write.Unlock()
+	}
+	return err
 }
 
-// Withdraw removes an endpoint of this node.
+// Withdraw removes an endpoint of this node. After an error the pool's table may still have the
+// endpoint, and the Registry repeats the withdrawal until it succeeds.
 func (r *Registry) Withdraw(ctx context.Context, id string) error {
 	r.write.Lock()
 	_, had := r.own[id]
@@ -211,7 +224,7 @@ func (r *Registry) Withdraw(ctx context.Context, id string) error {
 }
 
 // announce publishes this node's endpoints. Writes are ordered by a mutex, so the last one is
-// the newest.
+// the newest. After an error the Registry repeats it until the table has the endpoints of then.
 func (r *Registry) announce(ctx context.Context) error {
 	r.write.Lock()
 	defer r.write.Unlock()
@@ -224,7 +237,8 @@ func (r *Registry) announce(ctx context.Context) error {
 	if err == nil {
 		_, err = r.opts.State.Put(ctx, endpointsPrefix+string(r.opts.Self), text, 0)
 	}
-	if err != nil {
+	if r.repeat.pending = err != nil; err != nil {
+		r.repeat.start(r)
 		return fmt.Errorf("offer endpoints: %w", err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package services_test
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -89,6 +90,27 @@ func TestEndpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, a, "those of a registry that was closed are gone", func() bool { return len(ids(a)) == 0 })
+}
+
+// TestFailedWithdrawal has a withdrawal that the table does not take in time: it is repeated, with
+// what the node offers by then.
+func TestFailedWithdrawal(t *testing.T) {
+	s, m := statetest.Open(t), &members{boots: map[outboard.NodeID]string{}}
+	a, b := open(t, s, m, "harbour"), open(t, s, m, "dinghy")
+	for _, id := range []string{"harbour/1", "harbour/2"} {
+		if err := a.Offer(t.Context(), services.Endpoint{ID: id, Services: []string{"shop.Cart"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := a.Withdraw(ended, "harbour/1"); err == nil {
+		t.Error("a withdrawal without time has succeeded")
+	}
+	if err := a.Offer(ended, services.Endpoint{ID: "harbour/3", Services: []string{"shop.Cart"}}); err == nil {
+		t.Error("an offer without time has succeeded")
+	}
+	eventually(t, b, "one endpoint", func() bool { return cmp.Equal(ids(b), []string{"harbour/2"}) })
 }
 
 // TestAdded covers the servers that an operator adds: one endpoint per address, which
