@@ -9,9 +9,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/interop"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard/internal/calls/callstest"
+	"github.com/outboard-run/outboard/internal/fabric/plain"
 )
 
 // waiting starts a call that waits for ready on each connection, and returns where they end.
@@ -21,6 +23,8 @@ func waiting(t *testing.T, clients map[string]testgrpc.TestServiceClient) (ended
 	t.Cleanup(cancel)
 	ends := make(chan string, 2*len(clients))
 	for name, c := range clients {
+		// The port for plain gRPC takes the option as metadata.
+		ctx := metadata.AppendToOutgoingContext(ctx, plain.WaitForReadyKey, "true")
 		go func() {
 			_, err := c.EmptyCall(ctx, &testgrpc.Empty{}, grpc.WaitForReady(true))
 			ends <- name + ": " + status.Code(err).String()
@@ -48,6 +52,7 @@ func TestWaitForReady(t *testing.T) {
 	clients := map[string]testgrpc.TestServiceClient{
 		"same node":    testgrpc.NewTestServiceClient(harbour.dial(t)),
 		"another node": testgrpc.NewTestServiceClient(dinghy.dial(t)),
+		"plain gRPC":   testgrpc.NewTestServiceClient(dinghy.dialPlain(t)),
 	}
 	for name, c := range clients {
 		if _, err := c.EmptyCall(t.Context(), &testgrpc.Empty{}); status.Code(err) != codes.Unimplemented {
@@ -56,9 +61,9 @@ func TestWaitForReady(t *testing.T) {
 	}
 	for range 2 {
 		ends := waiting(t, clients)
-		eventually(t, "the calls wait", func() bool { return harbour.inFlight()+dinghy.inFlight() == 4 })
+		eventually(t, "the calls wait", func() bool { return harbour.inFlight()+dinghy.inFlight() == 6 })
 		program := harbour.serve(t, interop.NewTestServer())
-		for range 4 {
+		for range 6 {
 			if end := <-ends; status.Code(nil).String() != end[len(end)-2:] {
 				t.Error(end)
 			}

@@ -354,8 +354,15 @@ func TestHead(t *testing.T) {
 		t.Error(diff)
 	}
 	_ = cc.Invoke(ctx, "/grpc.testing.TestService/FullDuplexCall", &testgrpc.SimpleRequest{}, &testgrpc.SimpleResponse{})
-	if !h.last.Streaming {
-		t.Error("a streaming method is not taken for one")
+	if !h.last.Streaming || h.last.WaitForReady {
+		t.Errorf("a streaming method that does not wait is taken for %+v", h.last)
+	}
+	for value, want := range map[string]bool{"true": true, "false": false, "": false} {
+		ctx := metadata.NewOutgoingContext(t.Context(), metadata.MD{WaitForReadyKey: {value}})
+		_ = cc.Invoke(ctx, "/grpc.testing.TestService/UnaryCall", &testgrpc.SimpleRequest{}, &testgrpc.SimpleResponse{})
+		if h.last.WaitForReady != want || h.last.Metadata[WaitForReadyKey] != nil {
+			t.Errorf("%q: %+v", value, h.last)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -195,6 +196,7 @@ func (s *Server) head(ss grpc.ServerStream) (*call.Head, error) {
 	h.Deadline, _ = ctx.Deadline()
 	md, _ := metadata.FromIncomingContext(ctx)
 	h.Metadata, h.Subtype = split(md)
+	h.WaitForReady = slices.Contains(md[WaitForReadyKey], "true")
 	if ts, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ RecvCompress() string }); ok {
 		h.Encoding = ts.RecvCompress()
 	}
@@ -225,6 +227,10 @@ func (s *Server) streaming(method string) bool {
 
 const contentType = "application/grpc"
 
+// WaitForReadyKey is the metadata key by which a call waits for ready if its value is "true":
+// HTTP/2 does not carry grpc.WaitForReady, which only the caller's library sees.
+const WaitForReadyKey = "outboard-wait-for-ready"
+
 // split separates the caller's metadata from the header fields of HTTP/2 and gRPC, and returns
 // the content subtype.
 func split(md metadata.MD) (rest metadata.MD, subtype string) {
@@ -237,6 +243,7 @@ func split(md metadata.MD) (rest metadata.MD, subtype string) {
 			rest[key] = values
 		case strings.HasPrefix(key, ":"), strings.HasPrefix(key, "grpc-"), key == "te":
 		case key == transit.StreamKey, key == transit.MoveKey: // HTTP/2 can't move
+		case key == WaitForReadyKey:
 		default:
 			rest[key] = values
 		}
