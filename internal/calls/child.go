@@ -32,6 +32,7 @@ type child struct {
 	backoff time.Duration // before its start; under Host.replacing
 
 	retiring bool              // under Host.mu
+	left     bool              // under Host.mu: it has passed its counters, and gets no links
 	counted  bool              // under totals.mu: its counters are in the totals
 	held     []policy.InFlight // under Host.mu: its calls in flight that policies count
 }
@@ -163,7 +164,10 @@ func (c *child) handle(m *ipc.Message) {
 	case msgLink:
 		h.running.Go(func() { c.link(m, b.Process) })
 	case msgLeft:
-		h.running.Go(func() { c.reply(m, nil, h.totals.add(c, detachFile(m))) })
+		h.running.Go(func() {
+			c.markLeft()
+			c.reply(m, nil, h.totals.add(c, detachFile(m)))
+		})
 	case msgInFlight:
 		h.storeHeld(c, detachFile(m))
 	case msgLocate:
@@ -196,7 +200,25 @@ func (c *child) link(m *ipc.Message, process int) {
 	}
 	defer near.Close()
 	defer far.Close()
-	c.reply(m, nil, sibling.conn.Send(msgSibling, nil, far), near)
+	c.reply(m, nil, sibling.passLink(far), near)
+}
+
+// passLink passes one end of a link to the process. The mutex is held, so that no link is passed
+// after markLeft.
+func (c *child) passLink(end *os.File) error {
+	c.host.mu.Lock()
+	defer c.host.mu.Unlock()
+	if c.left {
+		return outboard.Errorf(outboard.NotFound, "link", "process %d has ended", c.number)
+	}
+	return c.conn.Send(msgSibling, nil, end)
+}
+
+// markLeft records that the process ends as soon as its links are over.
+func (c *child) markLeft() {
+	c.host.mu.Lock()
+	defer c.host.mu.Unlock()
+	c.left = true
 }
 
 // identify returns the identity that a credential proves, "" for none.

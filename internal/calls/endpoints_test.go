@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 
@@ -125,5 +126,15 @@ func TestEndpointTableRefuses(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]int{"harbour/1": 1}, m.told.processes); diff != "" || len(m.r.all) != 1 {
 		t.Errorf("%d endpoints are left: %s", len(m.r.all), diff)
+	}
+}
+
+// A process that has passed its counters gets no links: it ends as soon as those that it has are
+// over.
+func TestNoLinkToProcessThatHasLeft(t *testing.T) {
+	c := &child{host: &Host{}, number: 1}
+	c.markLeft()
+	if err := c.passLink(nil); outboard.KindOf(err) != outboard.NotFound {
+		t.Error(err)
 	}
 }

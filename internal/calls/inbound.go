@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
@@ -31,6 +32,7 @@ type inbound struct {
 	mu            sync.Mutex
 	conns         map[*remote.Conn]origin
 	unverified    int // connections whose peer has not proved its identity
+	links         int // links of siblings that are not in conns yet
 	drainingNodes bool
 	drainingAll   bool
 }
@@ -56,6 +58,18 @@ func (in *inbound) release() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.unverified--
+}
+
+// reserveLink counts a link that a sibling has made, and returns the function that ends that.
+func (in *inbound) reserveLink() (release func()) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.links++
+	return sync.OnceFunc(func() {
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		in.links--
+	})
 }
 
 // serve serves the calls of a connection until it ends. It calls registered as soon as the drain
@@ -110,8 +124,25 @@ func (in *inbound) drainLocked(conn *remote.Conn) {
 	in.life.Go(func() {
 		// An error means that the connection has ended, or the Plane.
 		_ = conn.Drain(in.life.ctx)
+		in.awaitPeer(conn)
 		_ = conn.Close()
 	})
+}
+
+// drainedLimit is how long a peer may take to read its last responses and to close a drained
+// connection.
+const drainedLimit = 10 * time.Second
+
+// awaitPeer waits until the peer has closed a drained connection: if this side closed it first,
+// responses that the peer has not read yet could be lost.
+func (in *inbound) awaitPeer(conn *remote.Conn) {
+	limit := time.NewTimer(drainedLimit)
+	defer limit.Stop()
+	select {
+	case <-conn.Done():
+	case <-in.life.ctx.Done():
+	case <-limit.C:
+	}
 }
 
 // noNodes reports whether no node is connected or connecting.
@@ -126,10 +157,11 @@ func (in *inbound) noNodes() bool {
 	return in.unverified == 0
 }
 
+// empty reports whether neither a node nor a sibling is connected or connecting.
 func (in *inbound) empty() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return len(in.conns) == 0
+	return len(in.conns)+in.unverified+in.links == 0
 }
 
 // ServePeer serves the calls that another node forwards, until the connection ends.
@@ -138,7 +170,7 @@ func (p *Plane) ServePeer(ctx context.Context, c *framed.Conn, from outboard.Nod
 }
 
 // ServeProcess serves the calls that a sibling process forwards, until the connection
-// ends.
-func (p *Plane) ServeProcess(ctx context.Context, nc net.Conn) {
-	p.inbound.serve(ctx, framed.Server(nc, p.transports.siblingOptions()), fromProcess, "", func() {})
+// ends. It calls registered as soon as Retire waits for the connection.
+func (p *Plane) ServeProcess(ctx context.Context, nc net.Conn, registered func()) {
+	p.inbound.serve(ctx, framed.Server(nc, p.transports.siblingOptions()), fromProcess, "", registered)
 }

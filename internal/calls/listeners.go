@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ type listeners struct {
 	mu       sync.Mutex
 	programs *shared.Listener   // nil: closed
 	plain    *drainableListener // nil: none
+	retired  []*shared.Listener // accept no more programs; their handshakes may be in progress
 }
 
 func (l *listeners) set(programs *shared.Listener, plain *drainableListener) {
@@ -33,11 +35,22 @@ func (l *listeners) drain() error {
 	var err error
 	if programs != nil {
 		err = programs.Retire()
+		l.mu.Lock()
+		l.retired = append(l.retired, programs)
+		l.mu.Unlock()
 	}
 	if plain != nil {
 		err = errors.Join(err, plain.drain())
 	}
 	return err
+}
+
+// settled reports whether every program that a drained listener has accepted is connected.
+func (l *listeners) settled() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.retired = slices.DeleteFunc(l.retired, (*shared.Listener).Settled)
+	return len(l.retired) == 0
 }
 
 func (l *listeners) plainAddr() string {

@@ -181,7 +181,8 @@ func (p *process) handleConn(m *ipc.Message, b body) {
 		}
 		p.running.Go(func() { p.servePeer(detachFile(m), b.Data) })
 	case msgSibling:
-		p.running.Go(func() { p.serveSibling(detachFile(m)) })
+		registered := p.plane.inbound.reserveLink()
+		p.running.Go(func() { p.serveSibling(detachFile(m), registered) })
 	case msgHTTP:
 		p.running.Go(func() { p.serveHTTP(detachFile(m)) })
 	default:

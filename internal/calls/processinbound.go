@@ -82,12 +82,14 @@ func (c *prefixedConn) NetConn() net.Conn { return c.Conn }
 
 func (c *prefixedConn) Read(b []byte) (int, error) { return c.Reader.Read(b) }
 
-// serveSibling serves the calls of a sibling's link.
-func (p *process) serveSibling(f *os.File) {
+// serveSibling serves the calls of a sibling's link. It calls registered once Retire waits for the
+// link.
+func (p *process) serveSibling(f *os.File, registered func()) {
+	defer registered()
 	nc, err := ipc.NetConn(f)
 	if err != nil {
 		p.log.Warn("a link was not passed", "error", err)
 		return
 	}
-	p.plane.ServeProcess(p.life, nc)
+	p.plane.ServeProcess(p.life, nc, registered)
 }

@@ -29,7 +29,11 @@ func (p *process) retire() {
 	if err := p.passCounters(); err != nil {
 		p.log.Warn("the counters of this process are lost", "error", err)
 	}
-	close(p.retired)
+	// The node makes no link to this process any more; one that it made before has arrived. The
+	// calls on it are not counted.
+	if p.plane.awaitLinks(p.life) == nil {
+		close(p.retired)
+	}
 }
 
 // passCounters passes the counters to the node, which reports them after this process has ended.

@@ -28,11 +28,18 @@ func (p *Plane) Retire(ctx context.Context) error {
 		plainDone.Store(true)
 	})
 	// After that only siblings have a connection to send calls here.
-	err := p.waitUntil(ctx, func() bool { return plainDone.Load() && p.programs.allMoved() && p.inbound.noNodes() })
+	err := p.waitUntil(ctx, func() bool {
+		return plainDone.Load() && p.listeners.settled() && p.programs.allMoved() && p.inbound.noNodes()
+	})
 	if err != nil {
 		return err
 	}
 	p.inbound.drainAll()
+	return p.awaitLinks(ctx)
+}
+
+// awaitLinks waits until no sibling is connected or connecting, and no call is in flight.
+func (p *Plane) awaitLinks(ctx context.Context) error {
 	return p.waitUntil(ctx, func() bool { return p.inbound.empty() && p.inFlight.none() })
 }
 

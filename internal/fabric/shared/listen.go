@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 
 	acceptloop "github.com/outboard-run/outboard/internal/acceptor"
@@ -17,6 +18,15 @@ type Listener struct {
 	socket  *net.UnixListener
 	options Options
 	retired atomic.Bool
+	// pending counts the connections that were accepted and not passed to accept yet, plus one for
+	// the loop that accepts.
+	pending atomic.Int64
+}
+
+func newListener(socket *net.UnixListener, o Options) *Listener {
+	l := &Listener{socket: socket, options: o}
+	l.pending.Store(1)
+	return l
 }
 
 // Listen creates a socket at path that only its owner may connect to.
@@ -29,7 +39,7 @@ func Listen(path string, o Options) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Listener{socket: socket, options: o}, nil
+	return newListener(socket, o), nil
 }
 
 // ListenFile returns a Listener on a listening socket that another process created. The caller
@@ -48,7 +58,7 @@ func ListenFile(f *os.File, o Options) (*Listener, error) {
 		_ = l.Close()
 		return nil, fmt.Errorf("listen on %s: no unix socket", f.Name())
 	}
-	return &Listener{socket: socket, options: o}, nil
+	return newListener(socket, o), nil
 }
 
 // File returns a copy of the listening socket for a successor's ListenFile. The caller closes
@@ -66,6 +76,10 @@ func (l *Listener) Retire() error {
 	return l.socket.Close()
 }
 
+// Settled reports whether Serve will pass no other connection to its accept: after Retire, once the
+// handshakes of the connections that it has accepted are over.
+func (l *Listener) Settled() bool { return l.pending.Load() == 0 }
+
 // Close ends Serve.
 func (l *Listener) Close() error { return l.socket.Close() }
 
@@ -75,10 +89,17 @@ func (l *Listener) Close() error { return l.socket.Close() }
 func (l *Listener) Serve(ctx context.Context, accept func(*Conn) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	loopEnded := sync.OnceFunc(func() { l.pending.Add(-1) })
+	defer loopEnded()
 	next := func() (*net.UnixConn, error) {
 		socket, err := l.socket.AcceptUnix()
-		if errors.Is(err, net.ErrClosed) && !l.retired.Load() {
-			cancel() // the connections end with the Listener
+		switch {
+		case err == nil:
+			l.pending.Add(1)
+		case errors.Is(err, net.ErrClosed):
+			if loopEnded(); !l.retired.Load() {
+				cancel() // the connections end with the Listener
+			}
 		}
 		return socket, err
 	}
@@ -93,15 +114,16 @@ func (l *Listener) Serve(ctx context.Context, accept func(*Conn) error) error {
 
 // serveConn runs one connection until the connection or ctx ends.
 func (l *Listener) serveConn(ctx context.Context, socket *net.UnixConn, accept func(*Conn) error) {
-	stop := context.AfterFunc(ctx, func() { _ = socket.Close() })
-	conn, err := acceptHandshake(socket, &l.options)
-	stop()
-	if err != nil {
-		_ = socket.Close()
+	conn, err := l.handshake(ctx, socket)
+	if err == nil {
+		err = accept(conn)
+	}
+	l.pending.Add(-1)
+	switch {
+	case conn == nil:
 		l.options.Logger.Warn("connection refused", "error", err)
 		return
-	}
-	if err := accept(conn); err != nil {
+	case err != nil:
 		l.options.Logger.Info("connection refused", "peer", conn.Peer().String(), "error", err)
 		_ = conn.Close()
 		return
@@ -112,6 +134,18 @@ func (l *Listener) serveConn(ctx context.Context, socket *net.UnixConn, accept f
 	case <-conn.Done():
 	}
 	_ = conn.Close()
+}
+
+// handshake makes a connection of a socket. After an error the socket is closed.
+func (l *Listener) handshake(ctx context.Context, socket *net.UnixConn) (*Conn, error) {
+	stop := context.AfterFunc(ctx, func() { _ = socket.Close() })
+	defer stop()
+	conn, err := acceptHandshake(socket, &l.options)
+	if err != nil {
+		_ = socket.Close()
+		return nil, err
+	}
+	return conn, nil
 }
 
 // Dial connects to a Listener's socket.
