@@ -33,6 +33,8 @@ type Options struct {
 	Nodes []Spec
 	// Loopback keeps the nodes out of namespaces even if these are allowed.
 	Loopback bool
+	// Congestion names the congestion control of TCP in the nodes' namespaces; "": that of this machine.
+	Congestion string
 	// Env is added to every node's environment.
 	Env []string
 	// Log receives the output of the nodes; nil discards it.
@@ -90,6 +92,9 @@ func (r *Rig) start(ctx context.Context) error {
 		return err
 	}
 	r.network = network
+	if err := r.setCongestion(ctx); err != nil {
+		return err
+	}
 	for i, spec := range r.opts.Nodes {
 		if err := r.startNode(ctx, i, spec); err != nil {
 			return fmt.Errorf("node %s: %w", spec.Name, err)

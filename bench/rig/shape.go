@@ -75,6 +75,20 @@ func (r *Rig) Unshape(ctx context.Context) error {
 	return nil
 }
 
+// setCongestion sets the congestion control of TCP for connections that the nodes open and accept.
+func (r *Rig) setCongestion(ctx context.Context) error {
+	n, ok := r.network.(*namespaces)
+	if !ok || r.opts.Congestion == "" {
+		return nil
+	}
+	for i := range n.count {
+		if err := ip(ctx, "netns exec "+n.namespace(i)+" sysctl -q -w net.ipv4.tcp_congestion_control="+r.opts.Congestion); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func tc(ctx context.Context, namespace, args string) error {
 	out, err := exec.CommandContext(ctx, "ip", strings.Fields("netns exec "+namespace+" tc "+args)...).CombinedOutput()
 	if err != nil {

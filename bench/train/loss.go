@@ -22,25 +22,29 @@ const (
 // loss measures all-reduces over a network that loses packets: in datagrams against streams.
 func (b *bench) loss(ctx context.Context) error {
 	for _, percent := range []float64{0.1, 1} {
-		plain, err := b.lossySum(ctx, percent, "plain")
-		if err != nil {
+		datagrams, err := b.lossySum(ctx, percent, "loss=0.01,datagrams", "")
+		if err != nil || datagrams == nil {
 			return err
 		}
-		datagrams, err := b.lossySum(ctx, percent, "loss=0.01,datagrams")
-		if err != nil || plain == nil || datagrams == nil {
-			return err
+		for _, congestion := range []string{"reno", "bbr"} {
+			plain, err := b.lossySum(ctx, percent, "plain", congestion)
+			if err != nil {
+				return err
+			}
+			name := fmt.Sprintf("all-reduce of %s over a link of 100 Mbit/s with a round trip of %v that loses %v %% of all packets: speed of datagrams (bound 1 %%) against the stream of TCP with %s",
+				sizeText(lossySize), 2*lossyDelay, percent, congestion)
+			b.Row(paired.NewRow(name, "calls/s", congestion, rates(datagrams), rates(plain), paired.Goal{MinRatio: 1}).
+				Because("each step waits twice for the other node: for the report of missing parts and for the next step"))
 		}
-		name := fmt.Sprintf("all-reduce of %s over a link of 100 Mbit/s with a round trip of %v that loses %v %% of all packets: speed of datagrams (bound 1 %%) against the stream",
-			sizeText(lossySize), 2*lossyDelay, percent)
-		b.Row(paired.NewRow(name, "calls/s", "stream", rates(datagrams), rates(plain), paired.Goal{MinRatio: 1}))
 	}
 	return nil
 }
 
-// lossySum returns the times of all-reduces, nil where there are no namespaces.
-func (b *bench) lossySum(ctx context.Context, percent float64, gradients string) ([]float64, error) {
+// lossySum returns the times of all-reduces with a congestion control of TCP, nil where there are no
+// namespaces.
+func (b *bench) lossySum(ctx context.Context, percent float64, gradients, congestion string) ([]float64, error) {
 	r, err := rig.Start(ctx, rig.Options{
-		Binary: b.binary, Dir: filepath.Join(b.Dir, fmt.Sprintf("lossy-%v-%.5s", percent, gradients)),
+		Binary: b.binary, Dir: filepath.Join(b.Dir, fmt.Sprintf("lossy-%v-%.5s%s", percent, gradients, congestion)), Congestion: congestion,
 		Nodes: []rig.Spec{{Name: "harbour", Args: jobsAllowed}, {Name: "dinghy", Args: jobsAllowed}},
 	})
 	if err != nil {

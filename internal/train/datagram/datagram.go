@@ -19,6 +19,8 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -57,14 +59,25 @@ func Open(ctx context.Context, stream io.ReadWriter, local, remote netip.Addr) (
 	if err != nil {
 		return nil, fmt.Errorf("open a path of datagrams: %w", err)
 	}
-	udp := socket.(*net.UDPConn)         //nolint:errcheck // a socket of UDP
-	_ = udp.SetReadBuffer(receiveBuffer) // Less costs speed only.
+	udp := socket.(*net.UDPConn) //nolint:errcheck // a socket of UDP
+	enlargeBuffer(udp)
 	p := &Path{socket: udp, packet: make([]byte, 0, MaxPayload+numberSize+tagSize), arrived: make([]byte, 2<<10)}
 	if err := p.exchangeKeys(stream, remote); err != nil {
 		_ = udp.Close() // Nothing was sent.
 		return nil, fmt.Errorf("open a path of datagrams: %w", err)
 	}
 	return p, nil
+}
+
+// enlargeBuffer asks the kernel for memory for datagrams that have arrived, beyond its usual limit if
+// this process may. With less memory more are lost when the node's processors are busy.
+func enlargeBuffer(socket *net.UDPConn) {
+	_ = socket.SetReadBuffer(receiveBuffer) // It is an optimisation.
+	if raw, err := socket.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) // Only with CAP_NET_ADMIN.
+		})
+	}
 }
 
 // exchangeKeys sends the other node this node's port and key, and receives those of the other.
