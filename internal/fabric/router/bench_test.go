@@ -2,7 +2,9 @@ package router
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"testing"
 	"time"
 
@@ -89,6 +91,37 @@ func BenchmarkStreamMessage(b *testing.B) {
 			}
 			_ = s.CloseSend()
 		})
+	}
+}
+
+// BenchmarkClientStream is the router's cost of a stream with messages one way, to an endpoint of
+// this process and to one behind another, for which the messages are kept until the callee answers.
+func BenchmarkClientStream(b *testing.B) {
+	for _, shape := range []struct{ messages, size int }{{1, 100}, {10, 100}, {20_000, 100}, {10, 100_000}, {100, 100_000}} {
+		for name, forwards := range map[string]bool{"local": false, "forwarded": true} {
+			b.Run(fmt.Sprintf("%d of %d B/%s", shape.messages, shape.size, name), func(b *testing.B) {
+				list := endpointsOf(newFake(after(-1, nil)))
+				list[0].Forwards = forwards
+				r := routed(b, "")
+				if err := r.SetService("shop.Search", Service{Endpoints: list}); err != nil {
+					b.Fatal(err)
+				}
+				m := &call.Message{Data: make([]byte, shape.size)}
+				b.ReportAllocs()
+				for b.Loop() {
+					s := open(context.Background(), b, r)
+					for range shape.messages {
+						if err := s.Send(m); err != nil {
+							b.Fatal(err)
+						}
+					}
+					_ = s.CloseSend()
+					if _, err := rest(s); !errors.Is(err, io.EOF) {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
 	}
 }
 
