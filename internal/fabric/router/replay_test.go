@@ -194,14 +194,13 @@ func TestReplayBuffersAreBounded(t *testing.T) {
 // last one: the next would begin in the middle.
 func TestRetryDoesNotBeginInTheMiddle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake(after(1, errDown))
+		f := refusesOnce(after(1, errDown))
 		r := routed(t, "- {name: again, retry: {attempts: 4, backoff: {base: 1s}, budget: {reserve: 100}}}", f)
 		s := open(t.Context(), t, r)
 		if err := s.Send(text("a")); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait() // the first attempt has failed
-		f.serve = echoes
 		send(s, maxStreamReplay, 1)
 		got, err := receiveAll(s)
 		synctest.Wait()

@@ -248,9 +248,14 @@ func (c *Caller) isHeaderKnown() bool {
 	}
 }
 
-// readHeader reads on until the header is known: it comes before the first message.
+// readHeader reads on until the header is known: it comes before the first message, which a move may
+// have queued already.
 func (c *Caller) readHeader() {
 	if c.isHeaderKnown() {
+		return
+	}
+	if len(c.queued) > 0 {
+		c.setHeader(metadata.MD{})
 		return
 	}
 	if m, err := c.read(); err == nil {
