@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -149,45 +150,50 @@ func (i tappedInvoker) Invoke(_ context.Context, c gateway.Call) (gateway.Answer
 	return gateway.Answer{Body: fmt.Appendf(nil, "%s to %s at %s %v", c.Body, i, remote, leaked)}, nil
 }
 
-// A client that keeps its connection alive sends requests for apps of two tenants on it. No
-// tenant's process reads a request of another one.
-func TestNoTenantReadsAnothersRequests(t *testing.T) {
+// newIngress returns an ingress without a listener, whose tenants' processes are tapped.
+func newIngress(t *testing.T) (*ingress, *tappedTenants) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "node") // sockets have short paths
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	n := &ingress{log: slog.New(slog.DiscardHandler)}
-	if n.apps, err = catalog.Open(t.Context(), catalog.Options{State: statetest.Open(t), Self: "harbour"}); err != nil {
+	i := &ingress{log: slog.New(slog.DiscardHandler)}
+	if i.apps, err = catalog.Open(t.Context(), catalog.Options{State: statetest.Open(t), Self: "harbour"}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = n.apps.Close() })
+	t.Cleanup(func() { _ = i.apps.Close() })
 	processes := &tappedTenants{read: map[string]*strings.Builder{}}
-	if n.tenants, err = host.Open(t.Context(), host.Options{Dir: filepath.Join(dir, "t"), Launch: processes.launch, Logger: n.log}); err != nil {
+	if i.tenants, err = host.Open(t.Context(), host.Options{Dir: filepath.Join(dir, "t"), Launch: processes.launch, Logger: i.log}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = n.tenants.Close() })
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	t.Cleanup(func() { _ = i.tenants.Close() })
+	return i, processes
+}
+
+// addApp deploys an app of the tenant, and waits until the tenant's process is ready.
+func (i *ingress) addApp(t *testing.T, tenant string) {
+	t.Helper()
+	app := manifest.App{Name: tenant + "shop", Tenant: tenant, Functions: map[string]manifest.Function{"f": {Module: "f.wasm"}}}
+	if _, err := i.apps.Apply(t.Context(), catalog.Version{App: app, File: "app.yaml", Files: map[string]string{"f.wasm": "x"}}); err != nil {
 		t.Fatal(err)
 	}
-	n.listener = l.(*net.TCPListener) //nolint:forcetypeassert // it is TCP
+	if _, err := i.tenants.Config(t.Context(), tenant); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A client that keeps its connection alive sends requests for apps of two tenants on it. No
+// tenant's process reads a request of another one.
+func TestNoTenantReadsAnothersRequests(t *testing.T) {
+	n, processes := newIngress(t)
+	n.listener = listenTCP(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	served, up := make(chan error, 1), make(chan struct{})
 	go func() { served <- n.run(ctx, func() { close(up) }) }()
 	t.Cleanup(func() { cancel(); <-served })
 	<-up
-	addApp := func(tenant string) {
-		t.Helper()
-		app := manifest.App{Name: tenant + "shop", Tenant: tenant, Functions: map[string]manifest.Function{"f": {Module: "f.wasm"}}}
-		if _, err := n.apps.Apply(t.Context(), catalog.Version{App: app, File: "app.yaml", Files: map[string]string{"f.wasm": "x"}}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := n.tenants.Config(t.Context(), tenant); err != nil { // waits until it is ready
-			t.Fatal(err)
-		}
-	}
-	addApp("tea")
+	n.addApp(t, "tea")
 	conn, err := net.Dial("tcp", n.addr())
 	if err != nil {
 		t.Fatal(err)
@@ -210,7 +216,7 @@ func TestNoTenantReadsAnothersRequests(t *testing.T) {
 	if status, text, closes, err := ask("teashop", "first of tea"); err != nil || status != 200 || closes || !strings.HasPrefix(text, "first of tea to tea at 127.0.0.1:") {
 		t.Fatalf("%d %q %v %v", status, text, closes, err)
 	}
-	addApp("coffee")
+	n.addApp(t, "coffee")
 	// The connection on which tea's process read requests is closed: none of coffee's reaches it.
 	if status, text, _, err := ask("coffeeshop", "secret of coffee"); err == nil {
 		t.Errorf("it is answered on tea's connection: %d %q", status, text)
@@ -237,4 +243,51 @@ func TestNoTenantReadsAnothersRequests(t *testing.T) {
 			t.Errorf("the process of %s read:\n%s", tenant, processes.of(tenant))
 		}
 	}
+}
+
+// TestTurnsOfTenants: a client's connection takes the turns of the tenant that its last request was
+// for, as the connection to that tenant's process does.
+func TestTurnsOfTenants(t *testing.T) {
+	i, _ := newIngress(t)
+	i.listener = listenTCP(t)
+	i.addApp(t, "tea")
+	f := newForwarder(i)
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan struct{})
+	go func() { defer close(served); f.run(ctx) }()
+	t.Cleanup(func() { cancel(); <-served })
+	client, err := net.Dial("tcp", i.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	conn, err := i.listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.serve(conn)
+	if got := f.turns.Accounts(); !maps.Equal(got, map[string]int{"client 127.0.0.1": 1}) {
+		t.Errorf("before its first request the connection has the account %v", got)
+	}
+	if _, err := io.WriteString(client, "GET /teashop/x HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := http.ReadResponse(bufio.NewReader(client), nil); err != nil || r.StatusCode != http.StatusOK {
+		t.Fatal(r, err)
+	} else {
+		_ = r.Body.Close()
+	}
+	if got := f.turns.Accounts(); !maps.Equal(got, map[string]int{"tenant tea": 2}) {
+		t.Errorf("after a request the connections have the accounts %v", got)
+	}
+}
+
+func listenTCP(t *testing.T) *net.TCPListener {
+	t.Helper()
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
 }
