@@ -47,7 +47,8 @@ type grpcConn struct {
 	mu    sync.Mutex
 	calls map[uint32]*grpcCall // by stream: from its header fields until its response is sent
 	// last is the call whose header fields were read last. The server reads no further before it
-	// has processed them, so this is the call that its tap handler is about.
+	// has processed them, so this is the call that its tap handler is about. It is nil after a call
+	// too many, which the server may still process.
 	last *grpcCall
 	err  error // why the connection ends
 }
@@ -150,6 +151,7 @@ func (c *grpcConn) received(part *framePart) bool {
 // begin adds a call. c.mu must be held.
 func (c *grpcConn) begin(stream uint32) *grpcCall {
 	if len(c.calls) >= maxGRPCCalls {
+		c.last = nil
 		c.err = outboard.Errorf(outboard.Busy, "serve gRPC", "the client has not read the responses to %d calls", len(c.calls))
 		return nil
 	}
@@ -357,15 +359,19 @@ func (c grpcConnCredentials) Clone() credentials.TransportCredentials { return c
 
 type grpcCallKey struct{}
 
-// open returns the context of the last call, for the server's tap handler.
-func (c *grpcConn) open(ctx context.Context, client string, streams bool, leave func()) context.Context {
+// open returns the context of the last call, for the server's tap handler. It calls leave when the
+// call has ended, unless it returns an error.
+func (c *grpcConn) open(ctx context.Context, client string, streams bool, leave func()) (context.Context, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	call := c.last
+	if call == nil {
+		return ctx, c.err
+	}
 	call.client, call.streams, call.leave, call.aborted = client, streams, leave, make(chan struct{})
 	ctx = context.WithValue(ctx, grpcCallKey{}, call)
 	if streams {
 		ctx, call.cancel = context.WithCancel(ctx)
 	}
-	return ctx
+	return ctx, nil
 }

@@ -42,7 +42,10 @@ func openEcho(t *testing.T, timeout time.Duration, admit func(metadata.MD) error
 	bodies := &modelBodies{}
 	open := func(ctx context.Context, md metadata.MD, streams bool) (context.Context, error) {
 		p, _ := peer.FromContext(ctx)
-		return p.AuthInfo.(grpcConnInfo).conn.open(ctx, "client", streams, nil), admit(md) //nolint:forcetypeassert // the server's
+		if err := admit(md); err != nil {
+			return ctx, err
+		}
+		return p.AuthInfo.(grpcConnInfo).conn.open(ctx, "client", streams, nil) //nolint:forcetypeassert // the server's
 	}
 	server := newCallServer(timeout, open, func(r callRegistrar) { r.RegisterService(echoService(), nil) })
 	p := &modelPort{timeout: timeout, bodies: bodies, log: slog.New(slog.DiscardHandler), http: newConnQueue(l.Addr()), grpc: newConnQueue(l.Addr())}
@@ -282,6 +285,10 @@ func TestGRPCCallsOfAConnectionAreBounded(t *testing.T) {
 	}
 	if len(c.calls) != maxGRPCCalls {
 		t.Errorf("it has %d calls", len(c.calls))
+	}
+	// The server may process the call too many before it sees the end of the connection.
+	if _, err := c.open(t.Context(), "client", false, func() { t.Error("another call has ended with it") }); outboard.KindOf(err) != outboard.Busy {
+		t.Errorf("the call too many is opened: %v", err)
 	}
 	end := appendFrame(nil, frameHeaders, 0x4|flagEndStream, 1, 0)
 	go func() { _, _ = io.Copy(io.Discard, client) }()

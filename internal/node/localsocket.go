@@ -107,8 +107,18 @@ func (l guardedListener) check(fd int) error {
 		return outboard.Errorf(outboard.Denied, op, "process %d is gone: %w", cred.Pid, err)
 	}
 	defer unix.Close(handle)
-	if n, _ := unix.Poll([]unix.PollFd{{Fd: int32(handle), Events: unix.POLLIN}}, 0); n != 0 {
+	if hasEnded(handle) {
 		return outboard.Errorf(outboard.Denied, op, "process %d is gone", cred.Pid)
 	}
 	return nil
+}
+
+// hasEnded reports whether a process has ended, or its state can't be asked for.
+func hasEnded(pidfd int) bool {
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
+		if !errors.Is(err, unix.EINTR) { // also without a time-out; Go's scheduler sends signals
+			return n != 0
+		}
+	}
 }

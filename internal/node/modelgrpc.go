@@ -91,7 +91,12 @@ func (m *models) openCall(ctx context.Context, md metadata.MD, streams bool) (co
 	if err != nil {
 		return ctx, oip.RefusalStatus(err)
 	}
-	return info.conn.open(admitted, client, streams, leave), nil
+	opened, err := info.conn.open(admitted, client, streams, leave)
+	if err != nil {
+		leave()
+		return ctx, oip.RefusalStatus(err)
+	}
+	return opened, nil
 }
 
 // A callRegistrar registers services whose calls end as their grpcCalls require. A stream ends when

@@ -69,9 +69,13 @@ func (o *output) pending() bool {
 		return true // another goroutine is about to send
 	}
 	defer o.mu.Unlock()
-	fds := []unix.PollFd{{Fd: int32(o.pipe), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, 0)
-	return err == nil && n > 0
+	for {
+		fds := []unix.PollFd{{Fd: int32(o.pipe), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, 0)
+		if !errors.Is(err, unix.EINTR) { // also without a time-out
+			return err == nil && n > 0
+		}
+	}
 }
 
 // watch keeps the pipe from filling up while a kernel that prints much runs, and forwards its
