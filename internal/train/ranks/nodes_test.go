@@ -3,7 +3,9 @@ package ranks
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"path/filepath"
@@ -331,5 +333,33 @@ func TestCopiesOfExchangesAreBounded(t *testing.T) {
 	c := collective.Call{Operation: collective.AllToAll, Element: collective.Uint8, Count: size}
 	if err := r.perform(c, make([][]byte, 4), 1); outboard.KindOf(err) != outboard.Exhausted {
 		t.Errorf("copies of %d bytes: %v", 3*size, err)
+	}
+}
+
+// silentMesh connects to nodes that send nothing.
+type silentMesh struct{ far []net.Conn }
+
+// Connect implements Mesh.
+func (m *silentMesh) Connect(context.Context, int, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	m.far = append(m.far, far)
+	return near, nil
+}
+
+// A server that is closed while a group connects leaves none of its connections open.
+func TestGroupIsClosedWhileItConnects(t *testing.T) {
+	r, err := newRemote([]int{0, 1}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.close()
+	var mesh silentMesh
+	if err := r.connect(t.Context(), &mesh, "all", &Options{}, &heldMemory{}); !errors.Is(err, net.ErrClosed) {
+		t.Fatalf("it connects: %v", err)
+	}
+	for _, conn := range mesh.far {
+		if _, err := io.Copy(io.Discard, conn); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/outboard-run/outboard"
@@ -24,18 +25,22 @@ type Mesh interface {
 
 // remote is the part of a group that is on other nodes.
 type remote struct {
-	nodes  []int // the nodes with ranks of the group, in the order of their first ranks
-	self   int   // index of this server in nodes
-	home   []int // by rank: index in nodes
-	first  []int // by index in nodes: its first rank
-	direct bool  // each node has one rank: the ranks of the nodes' group are those of this one
-	group  *collective.Group
+	nodes  []int             // the nodes with ranks of the group, in the order of their first ranks
+	self   int               // index of this server in nodes
+	home   []int             // by rank: index in nodes
+	first  []int             // by index in nodes: its first rank
+	direct bool              // each node has one rank: the ranks of the nodes' group are those of this one
 	sums   *compress.Reducer // over group
 	// buffers counts the temporary memory of calls.
 	buffers *collective.Buffers
-	mail    []*mailbox // by index in nodes; nil: itself
 	rounds  chan *round
-	calls   uint64 // rounds that have begun
+
+	mu     sync.Mutex // guards what follows until connect has returned
+	closed bool
+	group  *collective.Group
+	mail   []*mailbox // by index in nodes; nil: itself
+
+	calls uint64 // rounds that have begun
 }
 
 // newRemote returns the layout of a group whose rank r is on node nodes[r], nil if all are on self.
@@ -98,10 +103,9 @@ func (h *heldMemory) holdRequest(bytes int64) error {
 	return nil
 }
 
-// connect connects the group to the other nodes.
+// connect connects the group to the other nodes. It fails if the group is closed meanwhile.
 func (r *remote) connect(ctx context.Context, mesh Mesh, name string, o *Options, held *heldMemory) error {
-	conns := make([]net.Conn, len(r.nodes))
-	r.mail = make([]*mailbox, len(r.nodes))
+	conns, mail := make([]net.Conn, len(r.nodes)), make([]*mailbox, len(r.nodes))
 	var err error
 	for i, node := range r.nodes {
 		if i == r.self || err != nil {
@@ -110,17 +114,18 @@ func (r *remote) connect(ctx context.Context, mesh Mesh, name string, o *Options
 		if conns[i], err = mesh.Connect(ctx, node, "group "+name); err != nil {
 			continue
 		}
-		var mail net.Conn
-		if mail, err = mesh.Connect(ctx, node, "mail "+name); err == nil {
-			r.mail[i] = newMailbox(mail, &held.letters)
+		var letters net.Conn
+		if letters, err = mesh.Connect(ctx, node, "mail "+name); err == nil {
+			mail[i] = newMailbox(letters, &held.letters)
 		}
 	}
 	var paths []*collective.Datagrams
 	if err == nil && o.Gradients.Datagrams {
 		paths, err = r.openPaths(ctx, mesh, name)
 	}
+	var g *collective.Group
 	if err == nil {
-		r.group, err = collective.NewGroup(r.self, conns, collective.Options{
+		g, err = collective.NewGroup(r.self, conns, collective.Options{
 			Link: o.Link, Store: storeOf(name, o.Store), Datagrams: paths, Buffers: &held.sums.Buffers,
 			Name: func(i int) int { return r.first[i] },
 		})
@@ -131,11 +136,24 @@ func (r *remote) connect(ctx context.Context, mesh Mesh, name string, o *Options
 				err = errors.Join(err, c.Close())
 			}
 		}
-		r.closeMail()
+		closeMail(mail)
 		return err
 	}
 	r.buffers = &held.sums.Buffers
-	r.sums = compress.New(r.group, o.Gradients, &held.sums)
+	r.sums = compress.New(g, o.Gradients, &held.sums)
+	return r.open(g, mail)
+}
+
+// open sets the connections of the group, or closes them if the group is closed.
+func (r *remote) open(g *collective.Group, mail []*mailbox) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		_ = g.Close() // It never fails.
+		closeMail(mail)
+		return net.ErrClosed
+	}
+	r.group, r.mail = g, mail
 	return nil
 }
 
@@ -148,14 +166,17 @@ func storeOf(name string, s collective.Store) collective.Store {
 }
 
 func (r *remote) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
 	if r.group != nil {
 		_ = r.group.Close() // It never fails.
 	}
-	r.closeMail()
+	closeMail(r.mail)
 }
 
-func (r *remote) closeMail() {
-	for _, m := range r.mail {
+func closeMail(mail []*mailbox) {
+	for _, m := range mail {
 		if m != nil {
 			m.close()
 		}
