@@ -27,7 +27,7 @@ functions:
   whole: {module: kernels.wasm, env: {DEVICE: whole}, imports: [{device: whole}], limits: {deadline: 3s}}
   patient: {module: kernels.wasm, env: {DEVICE: whole}, imports: [{device: whole}], limits: {deadline: 2m}}
   brief: {module: kernels.wasm, env: {DEVICE: whole}, imports: [{device: whole}], limits: {deadline: 1s}}
-  hurried: {module: kernels.wasm, env: {DEVICE: hurried}, imports: [{device: hurried}]}
+  hurried: {module: kernels.wasm, env: {DEVICE: hurried}, imports: [{device: hurried}], limits: {deadline: 2m}}
   none: {module: kernels.wasm, env: {DEVICE: none}, imports: [{device: none}]}
   stranger: {module: kernels.wasm, env: {DEVICE: part}}
   dreamer: {module: kernels.wasm, env: {DEVICE: part}, imports: [{device: part}], limits: {window: 16MiB, deadline: 2m}}
