@@ -1,7 +1,7 @@
 package main
 
 // attacks lists the attacks, by attacker.
-func attacks() []Attack {
+func attacks() []Attack { //nolint:funlen // a table
 	const (
 		sandbox = "internal/sandbox"
 		worker  = "internal/accel/worker"

@@ -17,7 +17,7 @@ import (
 // incompressible returns a text of that many bytes that compresses to half of them.
 func incompressible(size int) string {
 	b := make([]byte, size/2)
-	rand.NewChaCha8([32]byte{}).Read(b)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(b)
 	return hex.EncodeToString(b)
 }
 

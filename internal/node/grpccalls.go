@@ -196,7 +196,7 @@ func (c *grpcConn) sweep() error {
 		switch {
 		case call.handled && call.isLate(slowestResponse):
 			return outboard.Errorf(outboard.Busy, "serve gRPC", "the client reads a response too slowly: %v is the longest that one waits (`outboard up --client-timeout`)", c.timeout)
-		case call.handled || call.received || call.streams && !(call.receiving && call.read > 0):
+		case call.handled || call.received || call.streams && (!call.receiving || call.read <= 0):
 		case call.isLate(slowestRequest):
 			call.fail(outboard.Errorf(outboard.Invalid, "", "the request arrives too slowly: %v is the longest that the node waits for it (`outboard up --client-timeout`)", c.timeout))
 		}

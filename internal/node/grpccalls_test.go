@@ -106,7 +106,7 @@ func echo(ctx context.Context, conn *grpc.ClientConn, n int) error {
 // The port has HTTP/1.1 and gRPC, and the bytes of a request are held until it is answered.
 func TestModelPortProtocols(t *testing.T) {
 	p := openEcho(t, time.Minute, admitAll)
-	response, err := http.Get("http://" + p.addr) //nolint:noctx // it is answered at once
+	response, err := http.Get("http://" + p.addr)
 	if err != nil {
 		t.Fatal(err)
 	}

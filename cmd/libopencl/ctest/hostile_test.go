@@ -162,9 +162,17 @@ func (d *description) mutations() []mutation {
 // lateData lists the ways to send a read's data after the reply that implies its end.
 func lateData() []mutation {
 	return []mutation{
-		{late: "clWaitForEvents", end: 0}, {late: "clFinish", end: 1}, {late: "clEnqueueReadBuffer", end: 2}, {late: "clWaitForEvents", end: 3},
-		{late: "watch", end: 4}, {late: "clWaitForEvents", end: 5}, {late: "clFinish", end: 6}, {late: "clEnqueueReadBuffer", end: 7},
-		{late: "watch", end: 8}, {late: "clWaitForEvents", end: 9}, {late: "clEnqueueReadBuffer", end: 10},
+		{late: "clWaitForEvents", end: 0},
+		{late: "clFinish", end: 1},
+		{late: "clEnqueueReadBuffer", end: 2},
+		{late: "clWaitForEvents", end: 3},
+		{late: "watch", end: 4},
+		{late: "clWaitForEvents", end: 5},
+		{late: "clFinish", end: 6},
+		{late: "clEnqueueReadBuffer", end: 7},
+		{late: "watch", end: 8},
+		{late: "clWaitForEvents", end: 9},
+		{late: "clEnqueueReadBuffer", end: 10},
 	}
 }
 

@@ -3,6 +3,7 @@ package framed
 import (
 	"encoding/binary"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ type recordTap struct {
 
 func (r *recordTap) Write(p []byte) (int, error) {
 	const head, data = 5, 23 // of a record's head, the type first and the length last
-	for b := append(r.rest, p...); ; {
+	for b := slices.Concat(r.rest, p); ; {
 		r.rest = b
 		if len(b) < head || len(b) < head+int(binary.BigEndian.Uint16(b[3:])) {
 			return r.Conn.Write(p)

@@ -146,7 +146,7 @@ func (w *sendSide) sendParts(p Piece) error {
 func (w *sendSide) sendOne(p Piece, n int) error {
 	burst := time.Since(w.lastSend) < w.stream.conn.o.burstGap
 	defer func() { w.lastSend = time.Now() }()
-	if n > maxQueued && !(burst && w.mayGather(n)) || !w.tryTakeCredit(n) {
+	if n > maxQueued && (!burst || !w.mayGather(n)) || !w.tryTakeCredit(n) {
 		_, err := w.write(p)
 		return err
 	}

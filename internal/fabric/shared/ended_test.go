@@ -29,7 +29,7 @@ func TestCallOnEndedConnection(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer m.Free()
+				t.Cleanup(m.Free)
 			}
 			freed := false
 			ended := make(chan error, 1)

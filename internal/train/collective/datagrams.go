@@ -216,7 +216,8 @@ func (p *chunkPath) dispatch(m pathMessage) error {
 	switch m.kind {
 	case pathChunk:
 		chunk := binary.LittleEndian.Uint32(m.payload)
-		elements := append(new(Group).aside(chunkSize)[:0], m.payload[4:]...) // aligned to all elements
+		elements := new(Group).aside(chunkSize)[:0] // aligned to all elements
+		elements = append(elements, m.payload[4:]...)
 		p.deliver(m.number, m.step, chunk, elements)
 		return nil
 	case pathReady:

@@ -211,7 +211,8 @@ func FuzzChunks(f *testing.F) {
 		to := words(2*chunkSize + 8)
 		x := &execution{number: 1, call: &Call{Element: Float32}}
 		p := &chunkPath{arrival: &arrival{x: x, to: to, combine: true, seen: make([]bool, 3), left: 3, all: make(chan struct{})}}
-		aligned := append(words(len(b))[:0], b...)
+		aligned := words(len(b))[:0]
+		aligned = append(aligned, b...)
 		number, step, chunk, elements, ok := parseChunk(aligned)
 		if !ok {
 			return

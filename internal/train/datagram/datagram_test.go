@@ -60,7 +60,7 @@ func TestForeignPacketsAreIgnored(t *testing.T) {
 	}
 	defer eavesdropper.Close()
 	to := a.to
-	a.to = eavesdropper.LocalAddr().(*net.UDPAddr).AddrPort() //nolint:errcheck // of UDP
+	a.to = eavesdropper.LocalAddr().(*net.UDPAddr).AddrPort()
 	if err := a.Send([]byte("secret gradients")); err != nil {
 		t.Fatal(err)
 	}
