@@ -105,15 +105,15 @@ func BoundBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
 	}
-	b := &BoundedBody{body: r.Body, control: http.NewResponseController(w), left: timeout, timeout: timeout, stream: r.ProtoMajor >= 2}
+	b := &boundedBody{body: r.Body, control: http.NewResponseController(w), left: timeout, timeout: timeout, stream: r.ProtoMajor >= 2}
 	if !b.stream {
 		_ = b.control.SetReadDeadline(time.Now().Add(timeout)) // a recorder in a test has none
 	}
 	r.Body = b
 }
 
-// A BoundedBody is the body of a request that BoundBody has bounded. One goroutine reads it.
-type BoundedBody struct {
+// A boundedBody is the body of a request that BoundBody has bounded. One goroutine reads it.
+type boundedBody struct {
 	body    io.ReadCloser
 	control *http.ResponseController
 	timeout time.Duration
@@ -122,7 +122,7 @@ type BoundedBody struct {
 }
 
 // Read implements io.Reader.
-func (b *BoundedBody) Read(p []byte) (int, error) {
+func (b *boundedBody) Read(p []byte) (int, error) {
 	begin := time.Now()
 	_ = b.control.SetReadDeadline(begin.Add(max(b.left, 0)))
 	n, err := b.body.Read(p)
@@ -140,4 +140,4 @@ func (b *BoundedBody) Read(p []byte) (int, error) {
 }
 
 // Close implements io.Closer.
-func (b *BoundedBody) Close() error { return b.body.Close() }
+func (b *boundedBody) Close() error { return b.body.Close() }

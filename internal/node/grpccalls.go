@@ -75,7 +75,7 @@ func (c *grpcConn) Read(p []byte) (int, error) {
 	return n, c.failure()
 }
 
-// receive reads from the client, and checks the calls at each read deadline that begin has set.
+// receive reads from the client, and checks the calls at each read deadline that addCall has set.
 func (c *grpcConn) receive(p []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(p)
@@ -112,7 +112,7 @@ func (c *grpcConn) scheduleSweep() error {
 func (c *grpcConn) Close() error {
 	c.mu.Lock()
 	for stream, call := range c.calls {
-		c.end(stream, call)
+		c.removeCall(stream, call)
 	}
 	c.mu.Unlock()
 	return c.Conn.Close()
@@ -131,7 +131,7 @@ func (c *grpcConn) received(part *framePart) bool {
 	fields := part.kind == frameHeaders || part.kind == frameContinuation
 	call := c.calls[part.stream]
 	if call == nil && part.kind == frameHeaders && part.first {
-		call = c.begin(part.stream)
+		call = c.addCall(part.stream)
 	}
 	if call == nil {
 		return fields && part.last
@@ -140,7 +140,7 @@ func (c *grpcConn) received(part *framePart) bool {
 	case frameData:
 		call.count(part.bytes)
 	case frameReset:
-		c.end(part.stream, call)
+		c.removeCall(part.stream, call)
 	}
 	if part.endsStream() {
 		call.received = true
@@ -148,8 +148,8 @@ func (c *grpcConn) received(part *framePart) bool {
 	return fields && part.last
 }
 
-// begin adds a call. c.mu must be held.
-func (c *grpcConn) begin(stream uint32) *grpcCall {
+// addCall adds a call. c.mu must be held.
+func (c *grpcConn) addCall(stream uint32) *grpcCall {
 	if len(c.calls) >= maxGRPCCalls {
 		c.last = nil
 		c.err = outboard.Errorf(outboard.Busy, "serve gRPC", "the client has not read the responses to %d calls", len(c.calls))
@@ -163,8 +163,8 @@ func (c *grpcConn) begin(stream uint32) *grpcCall {
 	return call
 }
 
-// end removes a call. c.mu must be held.
-func (c *grpcConn) end(stream uint32, call *grpcCall) {
+// removeCall removes a call. c.mu must be held.
+func (c *grpcConn) removeCall(stream uint32, call *grpcCall) {
 	delete(c.calls, stream)
 	call.ended = true
 	call.release()
@@ -182,7 +182,7 @@ func (c *grpcConn) sent(part *framePart) bool {
 		call.recent += part.bytes
 	}
 	if part.endsStream() || part.kind == frameReset {
-		c.end(part.stream, call)
+		c.removeCall(part.stream, call)
 	}
 	return false
 }

@@ -38,8 +38,8 @@ type replayBuffer struct {
 
 const recordHeader = 4
 
-// keep copies a message. It drops the buffer and returns false if the message exceeds a bound.
-func (b *replayBuffer) keep(m *call.Message) bool {
+// appendCopy copies a message. It drops the buffer and returns false if the message exceeds a bound.
+func (b *replayBuffer) appendCopy(m *call.Message) bool {
 	if b.incomplete {
 		return false
 	}

@@ -356,7 +356,7 @@ func (f *flow) keepLocked(m *call.Message) bool {
 		f.replay.drop()
 		return false
 	}
-	if !f.replay.keep(m) {
+	if !f.replay.appendCopy(m) {
 		f.committed.Store(true)
 		return false
 	}
