@@ -99,16 +99,15 @@ const slowestSender = 12
 
 // BoundBody has reading the body of a request fail once the client has made its reader wait for
 // timeout beside a second for each 4 KiB, as a leaky bucket of time: a client that has sent much at
-// once may not stop for longer than others. Over HTTP/1 it also bounds how long net/http waits for
-// what the handler leaves of the body; over HTTP/2 an unread body ends with its stream.
+// once may not stop for longer than others. It also bounds how long net/http waits for what the
+// handler leaves of the body. The request is one of HTTP/1: over HTTP/2 its deadline would end a
+// body that nothing reads.
 func BoundBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
 	}
-	b := &boundedBody{body: r.Body, control: http.NewResponseController(w), left: timeout, timeout: timeout, stream: r.ProtoMajor >= 2}
-	if !b.stream {
-		_ = b.control.SetReadDeadline(time.Now().Add(timeout)) // a recorder in a test has none
-	}
+	b := &boundedBody{body: r.Body, control: http.NewResponseController(w), left: timeout, timeout: timeout}
+	_ = b.control.SetReadDeadline(time.Now().Add(timeout)) // a recorder in a test has none
 	r.Body = b
 }
 
@@ -118,7 +117,6 @@ type boundedBody struct {
 	control *http.ResponseController
 	timeout time.Duration
 	left    time.Duration // at most timeout
-	stream  bool          // of HTTP/2
 }
 
 // Read implements io.Reader.
@@ -127,9 +125,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	_ = b.control.SetReadDeadline(begin.Add(max(b.left, 0)))
 	n, err := b.body.Read(p)
 	b.left = min(b.timeout, b.left+time.Duration(n)*time.Second>>slowestSender-time.Since(begin))
-	// A connection's next request sets its own deadline. That of a stream ends its body even while
-	// nothing reads it.
-	if b.stream || errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) { // the next request of the connection sets its own deadline
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {

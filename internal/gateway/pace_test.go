@@ -1,7 +1,6 @@
 package gateway_test
 
 import (
-	"context"
 	"io"
 	"net"
 	"net/http"
@@ -116,84 +115,6 @@ func TestBoundBody(t *testing.T) {
 				client.Close()
 				server.Close()
 				<-served
-				sending.Wait()
-			})
-		})
-	}
-}
-
-func unencryptedHTTP2() *http.Protocols {
-	p := &http.Protocols{}
-	p.SetUnencryptedHTTP2(true)
-	return p
-}
-
-// serveHTTP2 serves one connection of HTTP/2 until the test ends, and returns the client's end.
-func serveHTTP2(t *testing.T, handle http.HandlerFunc) net.Conn {
-	t.Helper()
-	client, conn := net.Pipe()
-	server := &http.Server{Handler: handle, Protocols: unencryptedHTTP2()}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = server.Serve(&once{Conn: conn})
-	}()
-	t.Cleanup(func() {
-		client.Close()
-		server.Close()
-		<-served
-	})
-	return client
-}
-
-// A body over HTTP/2 that trickles ends its request, and one that arrives fast enough does not,
-// however long its reader pauses.
-func TestBoundBodyOfStream(t *testing.T) {
-	const timeout = 10 * time.Second
-	for name, c := range map[string]struct {
-		each  int // bytes a second
-		pause time.Duration
-		fails bool
-	}{"trickles": {1, 0, true}, "enough": {8 << 10, 0, false}, "reader pauses": {8 << 10, 2 * timeout, false}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ended := make(chan error, 1)
-				client := serveHTTP2(t, func(w http.ResponseWriter, r *http.Request) {
-					gateway.BoundBody(w, r, timeout)
-					_, err := io.ReadFull(r.Body, make([]byte, 1))
-					time.Sleep(c.pause)
-					if err == nil {
-						_, err = io.Copy(io.Discard, r.Body)
-					}
-					ended <- err
-				})
-				transport := &http.Transport{Protocols: unencryptedHTTP2(), DialContext: func(context.Context, string, string) (net.Conn, error) { return client, nil }}
-				defer transport.CloseIdleConnections()
-				body, sender := io.Pipe()
-				begin := time.Now()
-				var sending sync.WaitGroup
-				sending.Go(func() {
-					var err error
-					for n := 0; n < 120 && err == nil; n++ {
-						_, err = sender.Write(make([]byte, c.each))
-						time.Sleep(time.Second)
-					}
-					sender.Close()
-				})
-				sending.Go(func() {
-					r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x/", body)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					if answer, err := transport.RoundTrip(r); err == nil {
-						answer.Body.Close()
-					}
-					body.Close()
-				})
-				if err := <-ended; (err != nil) != c.fails || c.fails && (!strings.Contains(err.Error(), "--client-timeout") || time.Since(begin) > time.Minute) {
-					t.Errorf("%v after %v", err, time.Since(begin))
-				}
 				sending.Wait()
 			})
 		})
