@@ -2,6 +2,7 @@ package grammar
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/big"
@@ -17,9 +18,16 @@ const (
 	maxSteps = 20000
 	// maxRepeat bounds repetitions where a schema allows more.
 	maxRepeat = 1000
+	// maxWork bounds what one schema, or the tools of one request, may cost: the bytes of paths,
+	// names and constants, counted as often as they are compiled. References and merges can compile
+	// the same value many times.
+	maxWork = 8 << 20
 	// anyDepth is the nesting depth of values that a schema does not describe.
 	anyDepth = 3
 )
+
+// errUnsatisfiable is wrapped by refusals of schemas that no value satisfies.
+var errUnsatisfiable = errors.New("nothing satisfies it")
 
 // FromSchema returns a grammar for the values that a JSON schema describes (draft 2020-12,
 // supported keywords only). Errors name the path of the keyword.
@@ -37,8 +45,8 @@ func FromSchema(schema []byte) (string, error) {
 		return "", err
 	}
 	c.rules = append(c.rules, rule{name: "root", node: n})
-	if path, never := unending(c.rules); never {
-		return "", refuse(path, "nothing satisfies it: it requires itself without an end")
+	if err := checkFinite(c.rules, n); err != nil {
+		return "", err
 	}
 	return c.text(), nil
 }
@@ -55,6 +63,7 @@ type Option struct {
 func OneOf(options []Option) (string, error) {
 	c := &compiler{refs: map[string]ref{}}
 	var all choice
+	var values []node
 	for _, o := range options {
 		if len(o.Schema) > maxSchema {
 			return "", refuse("#", "it has %d bytes: %d are accepted", len(o.Schema), maxSchema)
@@ -70,10 +79,10 @@ func OneOf(options []Option) (string, error) {
 			return "", err
 		}
 		prefix, suffix := literal(o.Prefix), literal(o.Suffix)
-		all = append(all, sequence{prefix, n, suffix})
-		if path, never := unending(append(slices.Clone(c.rules), rule{name: "root", node: n})); never {
-			return "", refuse(path, "nothing satisfies it: it requires itself without an end")
-		}
+		all, values = append(all, sequence{prefix, n, suffix}), append(values, n)
+	}
+	if err := checkFinite(c.rules, values...); err != nil {
+		return "", err
 	}
 	c.rules = append(c.rules, rule{name: "root", node: all})
 	return c.text(), nil
@@ -104,7 +113,19 @@ type compiler struct {
 	basic bool           // the rules of basic values are defined
 	names int
 	steps int
+	work  int // of maxWork
 }
+
+// charge counts work, in bytes. A schema that costs too much is refused.
+func (c *compiler) charge(n int, path string) error {
+	if c.work += n; c.work > maxWork {
+		return errTooLarge(path)
+	}
+	return nil
+}
+
+// itemCost is what is charged for an item of a list, beside its bytes.
+const itemCost = 16
 
 func (c *compiler) text() string {
 	var b strings.Builder
@@ -163,13 +184,16 @@ func known(key string) bool {
 
 func (c *compiler) compile(schema value, path string) (node, error) {
 	if c.steps++; len(c.rules) > maxRules || c.steps > maxSteps || strings.Count(path, "/") > 2*maxDepth {
-		return nil, refuse(path, "the schema is too large")
+		return nil, errTooLarge(path)
+	}
+	if err := c.charge(len(path)+itemCost, path); err != nil {
+		return nil, err
 	}
 	if b, ok := schema.(bool); ok && b {
 		return c.any(anyDepth), nil
 	}
 	if schema == false {
-		return nil, refuse(path, "nothing satisfies it: it is false")
+		return nil, refuse(path, "%w: it is false", errUnsatisfiable)
 	}
 	o, ok := schema.(*object)
 	if !ok {
@@ -191,6 +215,9 @@ func (c *compiler) reference(o *object, path string) (node, error) {
 	}
 	at := step(path, "$ref")
 	target, _ := o.values["$ref"].(string)
+	if err := c.charge(len(target), path); err != nil {
+		return nil, err
+	}
 	if r, ok := c.refs[target]; ok {
 		return r, nil
 	}
@@ -239,13 +266,16 @@ func (c *compiler) constant(o *object, path string) (node, error) {
 		return nil, err
 	}
 	if !c.typeAllows(o, o.values["const"]) {
-		return nil, refuse(step(path, "const"), "nothing satisfies it: its type is not %s", encode(o.values["type"]))
+		return nil, refuse(step(path, "const"), "%w: its type is not %s", errUnsatisfiable, encode(o.values["type"]))
 	}
 	return c.literalOf(o.values["const"], step(path, "const"))
 }
 
 func (c *compiler) literalOf(v value, path string) (node, error) {
 	text := encode(v)
+	if err := c.charge(len(text), path); err != nil {
+		return nil, err
+	}
 	if !validText(text) {
 		return nil, refuse(path, "it contains a zero byte or no UTF-8")
 	}
@@ -257,6 +287,9 @@ func (c *compiler) enumeration(o *object, path string) (node, error) {
 		return nil, err
 	}
 	list, _ := o.values["enum"].([]value)
+	if err := c.charge(len(list)*(len(path)+itemCost), path); err != nil {
+		return nil, err
+	}
 	var options choice
 	for _, v := range list {
 		if !c.typeAllows(o, v) {
@@ -269,7 +302,7 @@ func (c *compiler) enumeration(o *object, path string) (node, error) {
 		options = append(options, n)
 	}
 	if len(options) == 0 {
-		return nil, refuse(step(path, "enum"), "nothing satisfies it: it lists no value of the schema's type")
+		return nil, refuse(step(path, "enum"), "%w: it lists no value of the schema's type", errUnsatisfiable)
 	}
 	return options, nil
 }
@@ -328,7 +361,7 @@ func (c *compiler) anyOf(o *object, path string) (node, error) {
 	var reason error
 	for i, schema := range list {
 		n, err := c.compile(schema, fmt.Sprintf("%s/%d", step(path, key), i))
-		if err != nil && !strings.Contains(err.Error(), "nothing satisfies it") {
+		if err != nil && !errors.Is(err, errUnsatisfiable) {
 			return nil, err
 		}
 		if err != nil {
@@ -338,7 +371,7 @@ func (c *compiler) anyOf(o *object, path string) (node, error) {
 		options = append(options, n)
 	}
 	if reason == nil && len(options) == 0 {
-		reason = refuse(step(path, key), "nothing satisfies it: it is empty")
+		reason = refuse(step(path, key), "%w: it is empty", errUnsatisfiable)
 	}
 	if len(options) == 0 {
 		return nil, reason
@@ -400,7 +433,7 @@ func (c *compiler) allOf(o *object, path string) (node, error) {
 
 func (c *compiler) merge(into *object, schema value, path string) error {
 	if c.steps++; c.steps > maxSteps {
-		return refuse(path, "the schema is too large")
+		return errTooLarge(path)
 	}
 	o, ok := schema.(*object)
 	if !ok {
@@ -408,12 +441,15 @@ func (c *compiler) merge(into *object, schema value, path string) error {
 	}
 	if target, there := o.get("$ref"); there && len(keywords(o)) == 1 {
 		text, _ := target.(string)
+		if err := c.charge(len(text)+len(path), path); err != nil {
+			return err
+		}
 		schema, err := c.resolve(text, step(path, "$ref"))
 		if err != nil {
 			return err
 		}
 		if strings.Count(path, "/") > maxDepth {
-			return refuse(path, "nothing satisfies it: it requires itself without an end")
+			return errUnending(path)
 		}
 		return c.merge(into, schema, step(path, "$ref"))
 	}
@@ -423,22 +459,44 @@ func (c *compiler) merge(into *object, schema value, path string) error {
 	if types := typesOf(o); len(types) > 0 && !slices.Contains(types, "object") {
 		return refuse(step(path, "type"), "allOf is supported for schemas of objects")
 	}
-	properties, _ := into.values["properties"].(*object)
-	if more, ok := o.values["properties"].(*object); ok {
-		for _, key := range more.keys {
-			if before, twice := properties.get(key); twice && encode(before) != encode(more.values[key]) {
-				return refuse(step(step(path, "properties"), key), "it is declared twice in different ways")
-			}
-			if _, twice := properties.get(key); !twice {
-				properties.keys = append(properties.keys, key)
-			}
-			properties.values[key] = more.values[key]
-		}
+	if err := c.mergeProperties(into, o, path); err != nil {
+		return err
 	}
 	required, _ := into.values["required"].([]value)
 	more, _ := o.values["required"].([]value)
 	into.values["required"] = append(required, more...)
+	return c.charge(len(more)*itemCost, path)
+}
+
+// mergeProperties adds the properties of o. A property that is declared twice must be the same.
+func (c *compiler) mergeProperties(into, o *object, path string) error {
+	properties, _ := into.values["properties"].(*object)
+	more, ok := o.values["properties"].(*object)
+	if !ok {
+		return nil
+	}
+	for _, key := range more.keys {
+		before, twice := properties.get(key)
+		if !twice {
+			properties.keys = append(properties.keys, key)
+			properties.values[key] = more.values[key]
+			continue
+		}
+		text := encode(before)
+		if err := c.charge(len(text)+itemCost, path); err != nil {
+			return err
+		}
+		if text != encode(more.values[key]) {
+			return refuse(step(step(path, "properties"), key), "it is declared twice in different ways")
+		}
+	}
 	return nil
+}
+
+func errTooLarge(path string) error { return refuse(path, "the schema is too large") }
+
+func errUnending(path string) error {
+	return refuse(path, "%w: it requires itself without an end", errUnsatisfiable)
 }
 
 func errNotType(path, name string) error {

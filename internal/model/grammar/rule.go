@@ -114,28 +114,57 @@ type rule struct {
 	path string // of the schema from which the rule was compiled
 }
 
-// unending returns the path of the first rule that no finite text matches, and reports whether
-// there is one: the least fixed point of ends.
-func unending(rules []rule) (string, bool) {
-	known := make(map[string]bool, len(rules))
-	for changed := true; changed; {
-		changed = false
-		for _, r := range slices.Backward(rules) {
-			if !known[r.name] && r.node.ends(known) {
-				known[r.name], changed = true, true
+// checkFinite refuses values, nodes of the rules, that no finite text matches. The error names the
+// first rule without one.
+func checkFinite(rules []rule, values ...node) error {
+	known, err := finite(rules)
+	if err != nil {
+		return err
+	}
+	for _, v := range values {
+		// A rule without a finite text is harmless while a choice avoids it.
+		if v.ends(known) {
+			continue
+		}
+		for _, r := range rules {
+			if !known[r.name] && r.path != "" {
+				return errUnending(r.path)
 			}
 		}
+		return errUnending("#")
 	}
-	// A rule that never ends is harmless while a choice avoids it; the root cannot be avoided.
-	if known["root"] {
-		return "", false
+	return nil
+}
+
+// maxPasses bounds the passes of finite. A pass in each direction suffices unless references lead
+// back and forth between definitions.
+const maxPasses = 256
+
+// finite returns the rules that a finite text matches: the least fixed point of ends. Rules follow
+// those to which they refer, except for the targets of references, which precede them: so passes
+// alternate in direction.
+func finite(rules []rule) (map[string]bool, error) {
+	known := make(map[string]bool, len(rules))
+	add := func(r rule) bool {
+		if known[r.name] || !r.node.ends(known) {
+			return false
+		}
+		known[r.name] = true
+		return true
 	}
-	for _, r := range rules {
-		if !known[r.name] && r.path != "" {
-			return r.path, true
+	for range maxPasses {
+		changed := false
+		for _, r := range rules {
+			changed = add(r) || changed
+		}
+		for _, r := range slices.Backward(rules) {
+			changed = add(r) || changed
+		}
+		if !changed {
+			return known, nil
 		}
 	}
-	return "#", true
+	return nil, errTooLarge("#")
 }
 
 func validText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }

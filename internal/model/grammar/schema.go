@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/outboard-run/outboard"
@@ -64,7 +65,26 @@ func parseValue(d *json.Decoder, depth int) (value, error) {
 		_, err := d.Token()
 		return list, err
 	}
+	if n, ok := t.(json.Number); ok {
+		return n, checkNumber(n.String())
+	}
 	return t, nil
+}
+
+// maxDigits bounds the length of a number, and the magnitude of its exponent: exact arithmetic with
+// 1e1000000 takes a million digits.
+const maxDigits = 400
+
+func checkNumber(text string) error {
+	if at := strings.IndexAny(text, "eE"); at >= 0 && len(text) <= maxDigits {
+		if e, err := strconv.Atoi(text[at+1:]); err != nil || max(e, -e) > maxDigits {
+			return fmt.Errorf("the exponent of %s is beyond ±%d", text, maxDigits)
+		}
+	}
+	if len(text) > maxDigits {
+		return fmt.Errorf("a number has %d characters: %d are accepted", len(text), maxDigits)
+	}
+	return nil
 }
 
 func parseObject(d *json.Decoder, depth int) (value, error) {

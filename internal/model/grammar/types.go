@@ -38,7 +38,7 @@ func (c *compiler) typed(o *object, path string) (node, error) {
 	}
 	if len(types) == 0 {
 		if _, there := o.get("type"); there {
-			return nil, refuse(step(path, "type"), "nothing satisfies it: it names no type")
+			return nil, refuse(step(path, "type"), "%w: it names no type", errUnsatisfiable)
 		}
 		return c.any(anyDepth), nil
 	}
@@ -171,8 +171,11 @@ func (c *compiler) object(o *object, path string) (node, error) {
 	}
 	members := make([]node, len(properties.keys))
 	for i, key := range properties.keys {
+		if err := c.charge(len(path)+len(key)+itemCost, path); err != nil {
+			return nil, err
+		}
 		at := step(step(path, "properties"), key)
-		if properties.values[key] == false && !slices.Contains(required, key) {
+		if properties.values[key] == false && !required[key] {
 			continue
 		}
 		name, err := c.literalOf(key, at)
@@ -194,7 +197,7 @@ func (c *compiler) object(o *object, path string) (node, error) {
 		}
 		member := c.define(m, "")
 		with, first := sequence{ref("comma"), member, after}, sequence{member, after}
-		if slices.Contains(required, properties.keys[i]) {
+		if required[properties.keys[i]] {
 			after, begin = c.define(with, path), c.define(first, path)
 		} else {
 			after, begin = c.define(choice{with, after}, path), c.define(choice{first, begin}, path)
@@ -204,7 +207,7 @@ func (c *compiler) object(o *object, path string) (node, error) {
 }
 
 // required returns the names of required properties, all of which must be declared.
-func (c *compiler) required(o, properties *object, path string) ([]string, error) {
+func (c *compiler) required(o, properties *object, path string) (map[string]bool, error) {
 	v, there := o.get("required")
 	if !there {
 		return nil, nil
@@ -213,16 +216,19 @@ func (c *compiler) required(o, properties *object, path string) ([]string, error
 	if !ok {
 		return nil, refuse(step(path, "required"), "it must be an array")
 	}
-	var names []string
+	if err := c.charge(len(items)*itemCost, path); err != nil {
+		return nil, err
+	}
+	names := map[string]bool{}
 	for _, item := range items {
 		name, _ := item.(string)
 		if _, declared := properties.get(name); !declared {
 			if o.values["additionalProperties"] == false {
-				return nil, refuse(step(path, "required"), "nothing satisfies it: %q is required, and additionalProperties is false", name)
+				return nil, refuse(step(path, "required"), "%w: %q is required, and additionalProperties is false", errUnsatisfiable, name)
 			}
 			return nil, refuse(step(path, "required"), "%q is not among the properties: declare it there", name)
 		}
-		names = append(names, name)
+		names[name] = true
 	}
 	return names, nil
 }
@@ -305,7 +311,7 @@ func bounds(o *object, path, lowest, highest string) (low, high int, err error) 
 		*to = int(min(f, math.MaxInt32))
 	}
 	if high >= 0 && low > high {
-		return 0, 0, refuse(step(path, lowest), "nothing satisfies it: it is larger than %s", highest)
+		return 0, 0, refuse(step(path, lowest), "%w: it is larger than %s", errUnsatisfiable, highest)
 	}
 	if low > maxRepeat {
 		return 0, 0, refuse(step(path, lowest), "at most %d is supported", maxRepeat)
@@ -338,6 +344,9 @@ func (c *compiler) string(o *object, path string) (node, error) {
 	}
 	if v, there := o.get("format"); there {
 		name, _ := v.(string)
+		if err := c.charge(expressionCost, path); err != nil {
+			return nil, err
+		}
 		n := formats()[name]
 		if n == nil {
 			return nil, refuse(step(path, "format"), "%q is not supported: date, time, date-time, uuid and ipv4 are", name)
@@ -391,6 +400,10 @@ func integerLimit(o *object, path, inclusive, exclusive string, otherwise int64,
 	return best.Int64(), nil
 }
 
+// expressionCost is what is charged for a format, or for a number within limits: about the size of
+// its expression, which is large beside the schema.
+const expressionCost = 2 << 10
+
 func limited(o *object) bool {
 	for _, key := range keywordsOf["integer"] {
 		if _, there := o.get(key); there {
@@ -404,6 +417,9 @@ func (c *compiler) integer(o *object, path string) (node, error) {
 	if !limited(o) {
 		return ref("integer"), nil
 	}
+	if err := c.charge(expressionCost, path); err != nil {
+		return nil, err
+	}
 	low, err := integerLimit(o, path, "minimum", "exclusiveMinimum", -maxInteger, true)
 	if err != nil {
 		return nil, err
@@ -413,7 +429,7 @@ func (c *compiler) integer(o *object, path string) (node, error) {
 		return nil, err
 	}
 	if low > high {
-		return nil, refuse(path, "nothing satisfies it: no integer lies within its limits")
+		return nil, refuse(path, "%w: no integer lies within its limits", errUnsatisfiable)
 	}
 	return integers(low, high), nil
 }
@@ -423,6 +439,9 @@ func (c *compiler) integer(o *object, path string) (node, error) {
 func (c *compiler) number(o *object, path string) (node, error) {
 	if !limited(o) {
 		return ref("number"), nil
+	}
+	if err := c.charge(3*expressionCost, path); err != nil {
+		return nil, err
 	}
 	low, err := integerLimit(o, path, "minimum", "exclusiveMinimum", -maxInteger, true)
 	if err != nil {
