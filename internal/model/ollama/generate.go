@@ -66,7 +66,6 @@ const (
 	defaultTemperature = 0.8
 	defaultTopK        = 40
 	defaultTopP        = 0.9
-	maxStops           = 16
 )
 
 // generation returns the generation that the options specify, without a prompt.
@@ -91,11 +90,12 @@ func (q *request) generation() (engine.Generation, error) {
 	if o.Seed != nil {
 		g.Sampling.Seed = uint64(*o.Seed)
 	}
-	if t := float64(g.Sampling.Temperature); math.IsNaN(t) || t < 0 || o.RepeatPenalty < 0 || len(o.Stop) > maxStops {
-		return g, invalid("options: temperature and repeat_penalty must not be negative, and at most %d stop texts are accepted", maxStops)
+	if t := float64(g.Sampling.Temperature); math.IsNaN(t) || t < 0 || o.RepeatPenalty < 0 {
+		return g, invalid("options: temperature and repeat_penalty must not be negative")
 	}
-	var err error
+	err := g.Check()
 	switch format := bytes.TrimSpace(q.Format); {
+	case err != nil:
 	case len(format) == 0, string(format) == `""`, string(format) == "null":
 	case string(format) == `"json"`:
 		g.Grammar = grammar.Object()

@@ -63,7 +63,6 @@ func (l *stringList) UnmarshalJSON(b []byte) error {
 // Limits of a request.
 const (
 	maxChoices  = 16
-	maxStops    = 16
 	maxMessages = 4096
 	maxTools    = 128
 	maxTop      = 20
@@ -72,9 +71,6 @@ const (
 // generation returns the generation that the options specify, without a prompt.
 func (o *options) generation() (engine.Generation, error) {
 	g := engine.Generation{LogProbs: -1, Stop: o.Stop, Priority: o.Priority, Sampling: engine.Sampling{Temperature: 1, Seed: rand.Uint64()}}
-	if len(o.Stop) > maxStops {
-		return g, invalid("stop", fmt.Sprintf("%d stop texts are given: at most %d are accepted", len(o.Stop), maxStops))
-	}
 	if n := o.count(); n < 1 || n > maxChoices {
 		return g, invalid("n", fmt.Sprintf("n is %d: it must be from 1 to %d", n, maxChoices))
 	}
@@ -111,7 +107,10 @@ func (o *options) generation() (engine.Generation, error) {
 		}
 		*f.to = float32(*f.value)
 	}
-	return g, o.constrain(&g)
+	if err := o.constrain(&g); err != nil {
+		return g, err
+	}
+	return g, g.Check()
 }
 
 // constrain sets the bias of tokens and the grammar.

@@ -125,7 +125,7 @@ func toAPIError(err error) *apiError {
 		e.Code = s.code
 	}
 	var told *outboard.Error
-	if errors.As(err, &told) && s.status == http.StatusBadRequest && slices.Contains([]string{"prompt", "stop", "logprobs", "tools", "grammar", "messages"}, told.Op) {
+	if errors.As(err, &told) && s.status == http.StatusBadRequest && slices.Contains([]string{"prompt", "stop", "logit_bias", "logprobs", "tools", "grammar", "messages"}, told.Op) {
 		e.Param = told.Op
 	}
 	return e

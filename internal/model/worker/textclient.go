@@ -148,6 +148,9 @@ func (w *Worker) Embed(ctx context.Context, tokens []int32) ([]float32, error) {
 
 // Generate implements engine.TextModel.
 func (w *Worker) Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
+	if err := g.Check(); err != nil {
+		return engine.Usage{}, err
+	}
 	id, stream, err := w.texts.open()
 	if err != nil {
 		return engine.Usage{}, err

@@ -216,6 +216,36 @@ func TestText(t *testing.T) {
 	all.Wait()
 }
 
+// TestGenerationsAreBounded: a request whose every token would cost the model's other generations
+// time does not reach the engine.
+func TestGenerationsAreBounded(t *testing.T) {
+	w := start(t, &fake{generate: func(context.Context, engine.Generation, func(engine.Token) error) (engine.Usage, error) {
+		return engine.Usage{}, nil
+	}})
+	biases := func(n int32) engine.Sampling {
+		s := engine.Sampling{Bias: map[int32]float32{}}
+		for i := range n {
+			s.Bias[i] = 1
+		}
+		return s
+	}
+	for name, c := range map[string]struct {
+		g  engine.Generation
+		ok bool
+	}{
+		"stop texts":            {engine.Generation{Stop: []string{"\n\n", strings.Repeat("x", 1000)}}, true},
+		"many stop texts":       {engine.Generation{Stop: make([]string, 1000)}, false},
+		"long stop texts":       {engine.Generation{Stop: []string{strings.Repeat("x", 1<<20)}}, false},
+		"biases":                {engine.Generation{Sampling: biases(100)}, true},
+		"a bias for each token": {engine.Generation{Sampling: biases(100_000)}, false},
+	} {
+		_, err := w.Generate(t.Context(), c.g, func(engine.Token) error { return nil })
+		if ok := err == nil; ok != c.ok || !ok && outboard.KindOf(err) != outboard.Invalid {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // A generation ends with its context and with an error of its consumer, and no other does.
 func TestCancelGeneration(t *testing.T) {
 	ended := make(chan error, 2)
