@@ -14,7 +14,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -38,6 +41,8 @@ const (
 	// maxManifest bounds a manifest, maxSize the files that it describes, in bytes.
 	maxManifest = 16 << 20
 	maxFiles    = 100_000
+	maxFolders  = 100_000
+	maxName     = 4096 // bytes of a file's name: PATH_MAX
 	maxSize     = 1 << 42
 	// maxChunks is the number of chunks for which a manifest has space: 100 bytes each.
 	maxChunks = maxManifest / 100
@@ -97,7 +102,7 @@ func Decode(name string, text []byte) (*Manifest, error) {
 	}
 	total := int64(0)
 	for _, f := range m.Files {
-		if !filepath.IsLocal(filepath.FromSlash(f.Name)) || f.Name == "." {
+		if !filepath.IsLocal(filepath.FromSlash(f.Name)) || f.Name == "." || len(f.Name) > maxName {
 			return refuse("%.100q is no name of a file in a folder", f.Name)
 		}
 		for _, c := range f.Chunks {
@@ -109,7 +114,34 @@ func Decode(name string, text []byte) (*Manifest, error) {
 			}
 		}
 	}
+	if n := m.folders(); n > maxFolders {
+		return refuse("its files are in %d folders: want %d at most", n, maxFolders)
+	}
 	return &m, nil
+}
+
+// folders returns the number of folders below the manifest's that have files or folders.
+func (m *Manifest) folders() (n int) {
+	names := make([]string, len(m.Files))
+	for i, f := range m.Files {
+		names[i] = path.Clean(f.Name)
+	}
+	slices.Sort(names) // so the files of a folder, at any depth, follow each other
+	before := ""
+	for _, name := range names {
+		common := 0 // the length of the folders that both names have
+		for i := range min(len(name), len(before)) {
+			if name[i] != before[i] {
+				break
+			}
+			if name[i] == '/' {
+				common = i + 1
+			}
+		}
+		n += strings.Count(name[common:], "/")
+		before = name
+	}
+	return n
 }
 
 // Load reads the manifest with a digest.
@@ -186,18 +218,18 @@ func putOnce(ctx context.Context, chunks Chunks, digest string, content []byte) 
 
 // AddFolder adds the files below dir. progress, if not nil, is called for each.
 func (m *Manifest) AddFolder(ctx context.Context, chunks Chunks, dir string, progress func(name string)) error {
-	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	return filepath.WalkDir(dir, func(file string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
-		name, err := filepath.Rel(dir, path)
+		name, err := filepath.Rel(dir, file)
 		if err != nil {
 			return err
 		}
 		if !e.Type().IsRegular() {
 			return outboard.Errorf(outboard.Invalid, "read the folder", "%s is no regular file", name)
 		}
-		f, err := os.Open(path)
+		f, err := os.Open(file)
 		if err != nil {
 			return err
 		}

@@ -203,6 +203,7 @@ func TestTruncatedAndForeign(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"foreign": `PK\x03\x04`, "another format": `{"format":"other","files":[]}`, "cut short": `{"format":"outboard-data/1","files":[`,
+		"long name": `{"format":"outboard-data/1","files":[{"name":"` + strings.Repeat("x", 5000) + `"}]}`,
 		"leads out": `{"format":"outboard-data/1","files":[{"name":"../x"}]}`,
 	} {
 		if _, err := Decode("checkpoint 7", []byte(text)); err == nil || !strings.Contains(err.Error(), "checkpoint 7") {

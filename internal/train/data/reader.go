@@ -23,21 +23,22 @@ type Reader struct {
 
 	mu     sync.Mutex
 	closed bool
-	held   map[string]*list.Element // elements of order, by digest
-	order  *list.List               // of *heldChunk, the most recently used in front
+	held   map[Chunk]*list.Element // elements of order
+	order  *list.List              // of *heldChunk, the most recently used in front
 }
 
-// A heldChunk is a chunk that has arrived or is being fetched.
+// A heldChunk is a chunk that has arrived or is being fetched. Its content has the size of chunk: a
+// manifest may name one digest with several sizes.
 type heldChunk struct {
-	digest string
-	used   bool // by a read: a chunk that was only fetched ahead is not
-	ready  chan struct{}
+	chunk Chunk
+	used  bool // by a read: a chunk that was only fetched ahead is not
+	ready chan struct{}
 	fetched
 }
 
 // NewReader returns a Reader of the files of a manifest.
 func NewReader(m *Manifest, chunks Chunks) *Reader {
-	r := &Reader{chunks: chunks, files: make(map[string]*File, len(m.Files)), held: make(map[string]*list.Element), order: list.New()}
+	r := &Reader{chunks: chunks, files: make(map[string]*File, len(m.Files)), held: make(map[Chunk]*list.Element), order: list.New()}
 	r.life, r.cancel = context.WithCancel(context.Background())
 	for i := range m.Files {
 		r.files[m.Files[i].Name] = &m.Files[i]
@@ -137,7 +138,7 @@ func (r *Reader) fetchNext(chunks []Chunk, next []string) {
 func (r *Reader) hold(c Chunk, needed bool) *heldChunk {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e := r.held[c.Digest]; e != nil {
+	if e := r.held[c]; e != nil {
 		h := elementChunk(e)
 		if needed {
 			h.used = true
@@ -148,8 +149,8 @@ func (r *Reader) hold(c Chunk, needed bool) *heldChunk {
 	if r.closed || !r.makeRoom(needed) {
 		return nil
 	}
-	h := &heldChunk{digest: c.Digest, used: needed, ready: make(chan struct{})}
-	r.held[c.Digest] = r.order.PushFront(h)
+	h := &heldChunk{chunk: c, used: needed, ready: make(chan struct{})}
+	r.held[c] = r.order.PushFront(h)
 	r.fetching.Go(func() {
 		defer close(h.ready)
 		if h.fetched = fetch(r.life, r.chunks, c); h.err != nil {
@@ -190,14 +191,14 @@ func (h *heldChunk) isThere() bool {
 func (r *Reader) drop(h *heldChunk) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e := r.held[h.digest]; e != nil && elementChunk(e) == h {
+	if e := r.held[h.chunk]; e != nil && elementChunk(e) == h {
 		r.remove(e)
 	}
 }
 
 func (r *Reader) remove(e *list.Element) {
 	r.order.Remove(e)
-	delete(r.held, elementChunk(e).digest)
+	delete(r.held, elementChunk(e).chunk)
 }
 
 func elementChunk(e *list.Element) *heldChunk {
