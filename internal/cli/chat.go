@@ -82,6 +82,9 @@ func runChat(ctx context.Context, env *Env, opts chatOptions, flags *pflag.FlagS
 	if opts.output == "json" {
 		return usage("-o json is for one answer: add --prompt")
 	}
+	if _, err := env.client().Model(ctx, model); err != nil { // before the first message is typed
+		return err
+	}
 	return c.run(ctx)
 }
 

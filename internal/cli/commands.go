@@ -42,6 +42,7 @@ func addCommands(root *cobra.Command, env *Env) {
 		for _, cmd := range g.commands {
 			cmd.GroupID = g.id
 		}
+		acceptHabits(g.commands...)
 		root.AddCommand(g.commands...)
 	}
 	root.SetHelpCommandGroupID("node")

@@ -22,7 +22,7 @@ type dataOptions struct{ output format }
 func newDataCommand(env *Env) *cobra.Command {
 	var opts dataOptions
 	cmd := &cobra.Command{
-		Use: "datasets", Aliases: []string{"data", "dataset"},
+		Use: "datasets", Aliases: []string{"data"},
 		Short: "List the datasets of the pool",
 		Long: `List the datasets of the pool: folders that nodes keep as chunks, named by their content, each
 chunk once. ` + "`outboard train --dataset NAME`" + ` restores one beside the ranks of a job.`,

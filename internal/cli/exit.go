@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -57,6 +58,9 @@ func exitStatus(ctx context.Context, err error) int {
 	}
 	if kind := outboard.KindOf(err); kind != outboard.Other {
 		return kindStatus(kind)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return kindStatus(outboard.NotFound)
 	}
 	return statusOther
 }

@@ -20,7 +20,7 @@ type jobsOptions struct {
 func newJobsCommand(env *Env) *cobra.Command {
 	var opts jobsOptions
 	cmd := &cobra.Command{
-		Use: "jobs [JOB]", Aliases: []string{"job"},
+		Use:   "jobs [JOB]",
 		Short: "List the training jobs of the pool",
 		Long: `List the training jobs of the pool, the newest first, or show one as ` + "`outboard jobs show`" + ` does.
 ` + "`outboard train --device`" + ` submits jobs. The lines of a job are shown by ` + "`outboard logs JOB`" + `.`,

@@ -155,7 +155,7 @@ func TestTrainFile(t *testing.T) {
 	n.refuse(t, 2, "memory: ", "train", writeFile(t, "job.yaml", "program: [x]\nmemory: much\n"))
 	n.refuse(t, 2, "it is empty", "train", writeFile(t, "job.yml", ""))
 	n.refuse(t, 2, "flags stand before the job's file", "train", path, "--ranks", "3")
-	n.refuse(t, 2, "no such file", "train", filepath.Join(t.TempDir(), "none.yaml"))
+	n.refuse(t, 11, "no such file", "train", filepath.Join(t.TempDir(), "none.yaml"))
 }
 
 func TestJobs(t *testing.T) {

@@ -16,9 +16,8 @@ type keysOptions struct{ output format }
 
 func newKeysCommand(env *Env) *cobra.Command {
 	var opts keysOptions
-	list := func(cmd *cobra.Command, _ []string) error { return runKeys(cmd.Context(), env, opts) }
 	cmd := &cobra.Command{
-		Use: "keys", Aliases: []string{"key"},
+		Use:   "keys",
 		Short: "List the API keys of the pool's models, with what was done with them",
 		Long: `List the API keys of the pool's models, with what was done with them.
 
@@ -28,13 +27,11 @@ every request names a key, as OpenAI's clients do: in the header "Authorization:
   outboard keys create website --tokens-per-minute 20000
   outboard key revoke website`,
 		Args: noArgs,
-		RunE: list,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runKeys(cmd.Context(), env, opts) },
 	}
 	opts.output.addFlag(cmd.Flags())
 	complete(cmd, "output", completeFormat)
-	again := &cobra.Command{Use: "list", Short: "List the API keys, as outboard keys does", Hidden: true, Example: "  outboard keys list", Args: noArgs, RunE: list}
-	opts.output.addFlag(again.Flags())
-	cmd.AddCommand(newKeysCreateCommand(env), newKeysRevokeCommand(env), again)
+	cmd.AddCommand(newKeysCreateCommand(env), newKeysRevokeCommand(env))
 	return cmd
 }
 

@@ -23,9 +23,8 @@ type modelsOptions struct{ output format }
 
 func newModelsCommand(env *Env) *cobra.Command {
 	var opts modelsOptions
-	list := func(cmd *cobra.Command, _ []string) error { return runModels(cmd.Context(), env, opts) }
 	cmd := &cobra.Command{
-		Use: "models", Aliases: []string{"model"},
+		Use:   "models",
 		Short: "List the models of the pool",
 		Long: `List the models of the pool. STATE is the best state that the version in force has on any
 node, NODE where:
@@ -41,16 +40,12 @@ Every node takes requests for every model, at /v2 of the port for HTTP (see outb
   outboard models show mlp --why
   outboard models rollback mlp
   outboard models remove mlp`,
-		Args: noArgs, RunE: list,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runModels(cmd.Context(), env, opts) },
 	}
 	opts.output.addFlag(cmd.Flags())
 	complete(cmd, "output", completeFormat)
-	also := &cobra.Command{
-		Use: "list", Short: "List the models of the pool, as outboard models does", Hidden: true, Example: "  outboard models list", Args: noArgs, RunE: list,
-	}
-	opts.output.addFlag(also.Flags())
-	complete(also, "output", completeFormat)
-	cmd.AddCommand(also, newModelsPushCommand(env), newModelsShowCommand(env), newModelsRolloutCommand(env), newModelsRollbackCommand(env), newModelsRemoveCommand(env))
+	cmd.AddCommand(newModelsPushCommand(env), newModelsShowCommand(env), newModelsRolloutCommand(env), newModelsRollbackCommand(env), newModelsRemoveCommand(env))
 	return cmd
 }
 

@@ -54,8 +54,8 @@ func TestModelsPushChecksTheConfiguration(t *testing.T) {
 	n.refuse(t, 10, "model.yaml:1: unknown member batchez", "models", "push", "mlp", file, "--config", wrong)
 	n.refuse(t, 2, "two files have the name mlp.onnx", "models", "push", "mlp", file, "--file", writeFile(t, "mlp.onnx", "other"))
 	n.refuse(t, 10, "is no file", "models", "push", "mlp", t.TempDir())
-	n.refuse(t, 1, "no such file", "models", "push", "mlp", filepath.Join(t.TempDir(), "none.onnx"))
-	n.refuse(t, 1, "no such file", "models", "push", "mlp", file, "--config", "none.yaml")
+	n.refuse(t, 11, "no such file", "models", "push", "mlp", filepath.Join(t.TempDir(), "none.onnx"))
+	n.refuse(t, 11, "no such file", "models", "push", "mlp", file, "--config", "none.yaml")
 	n.refuse(t, 2, "name a model and a file", "models", "push", "mlp")
 }
 

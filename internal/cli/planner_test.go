@@ -192,7 +192,7 @@ func TestPlanRefuses(t *testing.T) {
 		"a fraction":                 {[]string{path, "--max-slowdown", "0.05"}, 2, "5%"},
 		"a picture of no kind":       {[]string{path, "--plot", "x.png"}, 2, ".svg or .html"},
 		"garbage":                    {[]string{garbage, "--rtt", "1ms"}, 10, "not a trace"},
-		"a missing file":             {[]string{garbage + "x", "--rtt", "1ms"}, 1, "no such file"},
+		"a missing file":             {[]string{garbage + "x", "--rtt", "1ms"}, 11, "no such file"},
 	} {
 		_, stderr, status := runCommand(t, append([]string{"plan"}, c.args...)...)
 		if status != c.status || !strings.Contains(stderr, c.want) {

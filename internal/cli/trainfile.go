@@ -53,7 +53,7 @@ const maxJobFile = 4 << 20
 func readJobFile(path string) (*jobFile, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, usage("%w", err)
+		return nil, err
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxJobFile+1))
