@@ -320,7 +320,10 @@ func runCalibrationWaits(env *Env) error {
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(env.Stdout).Encode(w)
+	if err := json.NewEncoder(env.Stdout).Encode(w); err != nil {
+		return err
+	}
+	return calibrate.Exit(opencl.Library)
 }
 
 // workTimes returns the times of the same work on this machine.

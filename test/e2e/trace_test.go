@@ -112,6 +112,15 @@ func TestTraces(t *testing.T) {
 	compareTraffic(t, counted["local"], counted["remote"])
 }
 
+// A calibration has the worker's times of each of its waits, the last ones included: it refuses a
+// recording that lacks any.
+func TestCalibrationsAreRecordedToTheEnd(t *testing.T) {
+	sharesDevice(t)
+	if out, err := shared(t).Node("dinghy").Command(t.Context(), "calibrate", "--rounds", "1").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // releasedLate are the calls whose message is sent with a later one: a context is released with its
 // last object, a program with its last kernel, and a queue with its last event.
 var releasedLate = map[string]bool{"clReleaseContext": true, "clReleaseProgram": true, "clReleaseCommandQueue": true}

@@ -126,6 +126,14 @@ func TestReadWaits(t *testing.T) {
 			t.Errorf("pause %d: %+v, want %+v", i, w, want)
 		}
 	}
+	last := &all[len(all)-2]
+	recorded := *last
+	last.WireForward, last.WireBackward = 0, 0
+	r.records = all
+	if _, err := ReadWaits(r); err == nil {
+		t.Error("a trace without the worker's times of its last wait is accepted")
+	}
+	*last = recorded
 	r.records = all[:len(all)-2]
 	if _, err := ReadWaits(r); err == nil {
 		t.Error("a trace that was cut off is accepted")

@@ -88,6 +88,17 @@ func (p *program) waitsAfter(pause time.Duration, other uintptr, into []byte) Wa
 	return Wait{Pause: typical(paused), Driver: typical(took)}
 }
 
+// Exit ends this process as a program in C ends. The driver library's destructor completes the
+// recording: until then the worker keeps its latest times.
+func Exit(library string) error {
+	l, err := driver.Open(library)
+	if err != nil {
+		return err
+	}
+	l.Exit(0)
+	return fmt.Errorf("calibrate: %s does not depend on the C library", library)
+}
+
 // Records is a trace that is read once, as a [trace.Reader] is.
 type Records interface {
 	Header() *trace.Header
@@ -114,6 +125,9 @@ func ReadWaits(src Records) (Waits, error) {
 		}
 		if count++; count == 1 {
 			continue // the wait that ends the preparations
+		}
+		if r.WireForward == 0 && r.Execute == 0 && r.WireBackward == 0 {
+			return w, fmt.Errorf("calibrate: the trace lacks the worker's times of wait %d", count)
 		}
 		there := r.Encode + r.WireForward
 		paused = append(paused, float64(r.Gap))
