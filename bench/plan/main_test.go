@@ -3,6 +3,9 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/accel/overhead"
 )
 
 func TestTheBenchHasItsProgramsAndLinks(t *testing.T) {
@@ -33,5 +36,22 @@ func TestSettled(t *testing.T) {
 		if got := (&result{walls: c.walls}).settled(); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+// A replay's row has, for each kind of calls, the recorded time and the difference of the prediction.
+func TestPartsOfReplays(t *testing.T) {
+	run := make([]overhead.Part, overhead.Program+1)
+	run[overhead.Waits] = overhead.Part{Kind: overhead.Waits, Calls: 2, Recorded: time.Second, Predicted: 1250 * time.Millisecond}
+	parts := sumParts(sumParts(nil, run), run)
+	const want = "| x | 0.000 +0.000 | 0.000 +0.000 | 0.000 +0.000 | 0.000 +0.000 | 2.000 +0.500 | 0.000 +0.000 | 0.000 +0.000 |\n"
+	if got := partsRow("x", parts); got != want || parts[overhead.Waits].Calls != 4 {
+		t.Errorf("%s%+v", got, parts)
+	}
+	if run[overhead.Waits].Calls != 2 {
+		t.Error("the parts of a run were changed")
+	}
+	if rows := strings.Split(partsHead, "\n"); strings.Count(rows[2], "|") != strings.Count(want, "|") || strings.Count(rows[3], "|") != strings.Count(want, "|") {
+		t.Errorf("the head has other columns: %s", partsHead)
 	}
 }

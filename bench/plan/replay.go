@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/outboard-run/outboard/bench/paired"
@@ -17,20 +18,26 @@ import (
 // predicted over the same link. The times of the program and of the device are those of the run
 // itself, so the error is that of the model and of the constants, without the difference between
 // two runs.
+//
+// The parts of each program's replays, by kinds of calls, locate the error.
 func replay(ctx context.Context, b *bench) (row paired.Row, err error) {
 	var errs []float64
+	text := partsHead
 	for _, p := range b.cases {
+		var parts []overhead.Part
 		for i := range b.links {
 			if !b.Quick && i%3 != 1 || i > replayed {
 				continue
 			}
-			e, err := replayOver(ctx, b, p, &b.links[i])
+			e, of, err := replayOver(ctx, b, p, &b.links[i])
 			if err != nil {
 				return row, fmt.Errorf("%s over %s: %w", p.Name, &b.links[i], err)
 			}
-			errs = append(errs, math.Abs(e))
+			errs, parts = append(errs, math.Abs(e)), sumParts(parts, of)
 		}
+		text += partsRow(p.Name, parts)
 	}
+	b.Report.Notes = append(b.Report.Notes, text)
 	return paired.NewRow("a run predicted from its own trace, over the link that it was recorded on: median error", "%", "", errs, nil, paired.Goal{Max: 3}), nil
 }
 
@@ -38,8 +45,8 @@ func replay(ctx context.Context, b *bench) (row paired.Row, err error) {
 // slower links take long.
 const replayed = 7
 
-// replayOver returns the error in %.
-func replayOver(ctx context.Context, b *bench, p *program, l *link) (float64, error) {
+// replayOver returns the error in %, and the parts of the run.
+func replayOver(ctx context.Context, b *bench, p *program, l *link) (e float64, parts []overhead.Part, err error) {
 	b.rig.Node(deviceNode).SetLink(l.nominal)
 	file := filepath.Join(b.Dir, p.short()+".replay")
 	var late lateness
@@ -48,18 +55,58 @@ func replayOver(ctx context.Context, b *bench, p *program, l *link) (float64, er
 		run, err = b.runOnce(ctx, p, b.over("--no-trace", "--trace", file))
 		return err
 	}); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	predicted, err := overhead.Predict(opener(file), []overhead.Link{emulated(b, l.nominal, &late)}, b.options())
+	over := emulated(b, l.nominal, &late)
+	predicted, err := overhead.Predict(opener(file), []overhead.Link{over}, b.options())
 	if err != nil {
-		return 0, err
+		return 0, nil, err
+	}
+	if parts, err = overhead.Attribute(opener(file), over, b.options()); err != nil {
+		return 0, nil, err
 	}
 	end, err := ending(file)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	e := 100 * (predicted[0].Wall.Seconds()/run.Wall.Seconds() - 1)
+	parts[overhead.Start].Recorded += run.Wall - time.Duration(end.Duration) // before the recording
+	e = 100 * (predicted[0].Wall.Seconds()/run.Wall.Seconds() - 1)
 	fmt.Fprintf(os.Stderr, "  %-24s %-24s ran %.3f s (in the program %.3f), predicted %.3f (%+.1f %%)\n", p.Name, l, run.Wall.Seconds(),
 		time.Duration(end.Duration).Seconds(), predicted[0].Wall.Seconds(), e)
-	return e, nil
+	fmt.Fprint(os.Stderr, partsRow("    parts", parts))
+	return e, parts, nil
+}
+
+// partsHead is the head of the table of replays by kinds of calls.
+var partsHead = "Replays by kinds of calls, in s: recorded, and how much more was predicted. The end of a run is in no part.\n\n" +
+	partsColumns("program", func(k overhead.Kind) string { return k.String() }) + partsColumns("---", func(overhead.Kind) string { return "---" })
+
+// partsColumns returns a row of the table of replays.
+func partsColumns(first string, of func(overhead.Kind) string) string {
+	row := "| " + first + " |"
+	for k := overhead.Start; k <= overhead.Program; k++ {
+		row += " " + of(k) + " |"
+	}
+	return row + "\n"
+}
+
+// partsRow returns a program's row of the table of replays.
+func partsRow(name string, parts []overhead.Part) string {
+	return partsColumns(name, func(k overhead.Kind) string {
+		p := parts[k]
+		return fmt.Sprintf("%.3f %+.3f", p.Recorded.Seconds(), (p.Predicted - p.Recorded).Seconds())
+	})
+}
+
+// sumParts adds the parts of a run to those of other runs; sum is nil before the first.
+func sumParts(sum, run []overhead.Part) []overhead.Part {
+	if sum == nil {
+		return slices.Clone(run)
+	}
+	for i := range sum {
+		sum[i].Calls += run[i].Calls
+		sum[i].Recorded += run[i].Recorded
+		sum[i].Predicted += run[i].Predicted
+	}
+	return sum
 }
