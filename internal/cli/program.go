@@ -11,6 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/timeslice"
 )
 
 // program is the program that `outboard run` starts.
@@ -18,6 +21,8 @@ type program struct {
 	path    string
 	args    []string
 	environ []string
+	// slice is the time slice of the program's threads, 0: that of this process.
+	slice time.Duration
 }
 
 // findProgram resolves a program's path as a shell does.
@@ -73,7 +78,7 @@ func (p *program) run(ctx context.Context, env *Env) (int, error) {
 		Path: p.path, Args: p.args, Env: p.environ,
 		Stdin: env.Stdin, Stdout: env.Stdout, Stderr: env.Stderr,
 	}
-	if err := cmd.Start(); err != nil {
+	if err := p.start(cmd); err != nil {
 		return 0, &statusError{status: statusNotExecutable, err: err}
 	}
 	done := make(chan struct{})
@@ -86,6 +91,15 @@ func (p *program) run(ctx context.Context, env *Env) (int, error) {
 	close(done)
 	<-forwarded
 	return waitStatus(cmd, err)
+}
+
+// start starts the program with its time slice.
+func (p *program) start(cmd *exec.Cmd) (err error) {
+	if p.slice == 0 {
+		return cmd.Start()
+	}
+	timeslice.Run(p.slice, func() { err = cmd.Start() })
+	return err
 }
 
 // forward forwards signals until done is closed. Signals of a terminal's keys reach the program

@@ -16,6 +16,7 @@ import (
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/accel/borrow"
 	"github.com/outboard-run/outboard/internal/datadir"
+	"github.com/outboard-run/outboard/internal/timeslice"
 )
 
 type runOptions struct {
@@ -140,12 +141,13 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 	socket := filepath.Join(dir.path, "session.sock")
 	routes := newRoutes(ctx, env.config.data, opts, hold)
 	defer routes.close()
-	server, err := borrow.Open(ctx, borrow.Options{Socket: socket, Leases: routes.leases(), DeadAfter: opts.deadAfter})
+	server, err := borrow.Open(ctx, borrow.Options{Socket: socket, Leases: routes.leases(), DeadAfter: opts.deadAfter, Early: true})
 	if err != nil {
 		return err
 	}
 	defer server.Close()
-	p := program{path: path, args: args, environ: programEnviron(env.Environ, vendors, socket, opts.deadAfter)}
+	p := program{path: path, args: args, environ: programEnviron(env.Environ, vendors, socket, opts.deadAfter), slice: timeslice.Current()}
+	shortSlices() // a session's relays wait for the threads that run when a message arrives
 	recorder, err := opts.newRecorder(path, args, leasedDevices(ctx, env, hold))
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ package timeslice
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -41,6 +42,27 @@ func Set(slice time.Duration) error {
 			return nil
 		}
 	}
+}
+
+// Current returns the slice of the calling thread, 0 if the kernel does not report it.
+func Current() time.Duration {
+	attr, err := unix.SchedGetAttr(0, 0)
+	if err != nil || attr.Policy != unix.SCHED_NORMAL {
+		return 0
+	}
+	return time.Duration(attr.Runtime)
+}
+
+// Run calls f on a thread that has the slice meanwhile. Processes that f starts inherit it. Like
+// [Set], it has no effect where the kernel forbids it.
+func Run(slice time.Duration, f func()) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	id, before := unix.Gettid(), Current()
+	if setThread(id, slice) == nil {
+		defer func() { _ = setThread(id, before) }()
+	}
+	f()
 }
 
 // setThread sets the slice of a thread with the normal scheduling policy. It ignores a thread that

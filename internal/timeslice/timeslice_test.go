@@ -2,6 +2,7 @@ package timeslice
 
 import (
 	"os"
+	"os/exec"
 	"runtime"
 	"strconv"
 	"testing"
@@ -59,5 +60,35 @@ func TestSet(t *testing.T) {
 		if err == nil && (time.Duration(attr.Runtime) != Short || attr.Nice != nice.Nice) {
 			t.Errorf("thread %d: slices of %v, nice %d; want %v and %d", id, time.Duration(attr.Runtime), attr.Nice, Short, nice.Nice)
 		}
+	}
+}
+
+// A process that Run's function starts has the slice, and the thread has its own again afterwards.
+func TestRun(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before := Current()
+	if before == 0 {
+		t.Log("this kernel has no slice for each thread")
+		return
+	}
+	const other = 700 * time.Microsecond
+	child := exec.CommandContext(t.Context(), "sleep", "1000")
+	Run(other, func() {
+		if err := child.Start(); err != nil {
+			t.Error(err)
+		}
+	})
+	if child.Process == nil {
+		return
+	}
+	got := sliceOf(t, child.Process.Pid)
+	_ = child.Process.Kill()
+	_ = child.Wait()
+	if got != other {
+		t.Errorf("the process has slices of %v, want %v", got, other)
+	}
+	if now := Current(); now != before {
+		t.Errorf("the thread has slices of %v afterwards, want %v", now, before)
 	}
 }

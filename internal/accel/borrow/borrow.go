@@ -53,7 +53,9 @@ type Options struct {
 	Leases []Lease
 	// DeadAfter is reported to processes: how long a silent session counts as live.
 	DeadAfter time.Duration
-	Log       *slog.Logger
+	// Early opens a session of each lease at once, for the first process that requests one.
+	Early bool
+	Log   *slog.Logger
 }
 
 func (o *Options) setDefaults() {
@@ -68,6 +70,7 @@ func (o *Options) setDefaults() {
 // Server serves the processes of one program.
 type Server struct {
 	opts    Options
+	early   []*early // by lease; nil: none
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	close   sync.Once
@@ -85,11 +88,23 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 		return nil, err
 	}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Server{opts: opts, stop: stop, lost: make(chan struct{})}
+	s := &Server{opts: opts, early: make([]*early, len(opts.Leases)), stop: stop, lost: make(chan struct{})}
+	if opts.Early {
+		s.openEarly(life)
+	}
 	s.running.Go(func() {
 		acceptor.Serve(life, listener, listener.AcceptUnix, acceptor.Options{Name: "sessions of the program", Log: opts.Log}, s.serve)
 	})
 	return s, nil
+}
+
+// openEarly begins to open a session of each lease.
+func (s *Server) openEarly(ctx context.Context) {
+	for i, lease := range s.opts.Leases {
+		e, run := openEarly(ctx, lease, earlyLimit)
+		s.early[i] = e
+		s.running.Go(run)
+	}
 }
 
 // Lost returns a channel that is closed when the session of a running process has ended, or could
@@ -143,7 +158,10 @@ func (s *Server) open(ctx context.Context, first []byte, conn *net.UnixConn) (Li
 		return nil, Lease{}, errors.Join(err, unixsock.Send(conn, answer.marshal(), nil))
 	}
 	lease := s.opts.Leases[h.Lease]
-	link, err := lease.Dial(ctx)
+	link := s.early[h.Lease].receive(ctx)
+	if link == nil {
+		link, err = lease.Dial(ctx)
+	}
 	if err != nil {
 		s.recordLoss(lease, err)
 		answer.Err = err
