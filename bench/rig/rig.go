@@ -198,7 +198,7 @@ func (n *Node) Exec(ctx context.Context, name string, args ...string) *exec.Cmd 
 	}
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), n.rig.opts.Env...)
-	cmd.WaitDelay = 5 * time.Second
+	cmd.WaitDelay = time.Minute // on a busy machine
 	return cmd
 }
 

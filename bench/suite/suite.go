@@ -60,7 +60,7 @@ func (p Program) Run(ctx context.Context, launcher Launcher, home string) Result
 	ctx, cancel := context.WithTimeout(ctx, p.limit())
 	defer cancel()
 	cmd := launcher(ctx, p.Args[0], p.Args[1:]...)
-	cmd.WaitDelay = 5 * time.Second
+	cmd.WaitDelay = time.Minute // on a busy machine
 	if p.Home {
 		// Hashcat takes the folder of its data from the user's entry, which may name a folder that
 		// does not exist.

@@ -17,14 +17,15 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 0 {
 		ts.Fatalf("usage: await COMMAND ARGS...")
 	}
-	deadline := time.Now().Add(2 * time.Minute)
+	const limit = 2 * time.Minute
+	deadline := time.Now().Add(limit)
 	for {
 		err := ts.Exec(args[0], args[1:]...)
 		if (err == nil) != neg {
 			return
 		}
 		if time.Now().After(deadline) {
-			ts.Fatalf("await %v: not within 30 s: %v", args, err)
+			ts.Fatalf("await %v: not within %v: %v", args, limit, err)
 		}
 		time.Sleep(20 * time.Millisecond) // between two processes
 	}

@@ -49,7 +49,7 @@ func run(t *testing.T, n *outboardtest.Node, flags []string, program ...string) 
 	args := append(append([]string{"run"}, flags...), "--")
 	r := &running{Cmd: n.Command(t.Context(), append(args, outboardtest.Program(program...)...)...), stderr: &strings.Builder{}}
 	r.Stderr = r.stderr
-	r.WaitDelay = 10 * time.Second
+	r.WaitDelay = 2 * time.Minute
 	stdout, err := r.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -114,10 +114,10 @@ func empty(t *testing.T, p *outboardtest.Pool) {
 		c := p.Node("harbour").Client()
 		return count(t, c.Sessions) == 0 && count(t, c.Leases) == 0
 	})
-	left, err := filepath.Glob(filepath.Join(p.Node("harbour").Data, "tmp", "*"))
-	if err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
-	}
+	eventually(t, "the folders of sessions are gone", func() bool {
+		left, err := filepath.Glob(filepath.Join(p.Node("harbour").Data, "tmp", "*"))
+		return err == nil && len(left) == 0
+	})
 }
 
 func TestPrograms(t *testing.T) {
@@ -163,10 +163,10 @@ func TestNothingIsLeftOfWhatWasKilled(t *testing.T) {
 			r := run(t, p.Node(from), nil, "hello", "wait")
 			r.line(t)
 			r.line(t)
-			harbour := p.Node("harbour").Client()
-			if s, l := count(t, harbour.Sessions), count(t, harbour.Leases); s != 1 || l != 1 {
-				t.Errorf("got %d sessions and %d leases, want 1 and 1", s, l)
-			}
+			eventually(t, "there are one session and one lease", func() bool {
+				harbour := p.Node("harbour").Client()
+				return count(t, harbour.Sessions) == 1 && count(t, harbour.Leases) == 1
+			})
 			if err := r.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
@@ -239,6 +239,7 @@ func TestKillSession(t *testing.T) {
 			if _, status := r.end(t); status != 17 || !strings.Contains(r.stderr.String(), want) {
 				t.Errorf("got status %d and %q, want 17 and %q", status, r.stderr, want)
 			}
+			empty(t, p)
 		})
 	}
 }

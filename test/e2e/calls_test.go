@@ -142,8 +142,8 @@ func TestCallsBetweenNodes(t *testing.T) {
 			t.Errorf("load %d while its server died: %+v, %d unavailable", i, r, unavailable)
 		}
 	}
-	endpoints(t, harbour, 1)
 	for name, n := range map[string]*rig.Node{"harbour": harbour, "dinghy": dinghy} {
+		endpoints(t, n, 1)
 		load(t, n, "-for", "500ms").flawless(t, "by the other server, from "+name)
 	}
 }

@@ -17,9 +17,10 @@ import (
 	"github.com/outboard-run/outboard/client"
 )
 
-// chatManifest is the example's without its page.
+// chatManifest is the example's without its page, and with time for a call while the pool's state elects
+// another leader on a busy machine.
 const chatManifest = `app: chat
-functions: {chat: {module: chat.wasm, limits: {memory: 64MiB, deadline: 5s}, imports: [{bucket: history}]}}
+functions: {chat: {module: chat.wasm, limits: {memory: 64MiB, deadline: 2m}, imports: [{bucket: history}]}}
 buckets: [history]
 routes: [{path: "/rooms/{room}", websocket: chat}]
 `

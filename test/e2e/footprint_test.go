@@ -111,8 +111,8 @@ func waitForFootprint(t testing.TB, n *rig.Node, before footprint) {
 		}
 	}
 	t.Logf("%s\nbefore: %v\nafter:  %v", n.Name, before, now)
-	left, err := os.ReadDir(filepath.Join(n.Data(), "tmp"))
-	if err != nil && !os.IsNotExist(err) || len(left) > 0 {
-		t.Errorf("%s: left in its folder: %v %v", n.Name, left, err)
-	}
+	eventually(t, n.Name+" has removed the folders of sessions", func() bool {
+		left, err := os.ReadDir(filepath.Join(n.Data(), "tmp"))
+		return len(left) == 0 && (err == nil || os.IsNotExist(err))
+	})
 }

@@ -141,10 +141,15 @@ func printOnDevice(t *testing.T, n *rig.Node) {
 		if _, body, err := call(t, n, function, "print 3"); err != nil || body != "printed" {
 			t.Errorf("%s: got %q, %v", function, body, err)
 		}
-		text, err := n.Output(t.Context(), "logs", "kernels/"+function)
 		for i := range 3 {
-			if line := fmt.Sprintf("item %d says hello\n", i); err != nil || strings.Count(text, line) != 1 {
-				t.Errorf("the log of %s has %q %d times: %v\n%s", function, line, strings.Count(text, line), err, text)
+			text, line := "", fmt.Sprintf("item %d says hello\n", i)
+			eventually(t, "the log has the line of a work-item", func() (ok bool) {
+				var err error
+				text, err = n.Output(t.Context(), "logs", "kernels/"+function)
+				return err == nil && strings.Contains(text, line)
+			})
+			if count := strings.Count(text, line); count != 1 {
+				t.Errorf("the log of %s has %q %d times\n%s", function, line, count, text)
 			}
 		}
 	}

@@ -67,9 +67,7 @@ func killAtRandom(t *testing.T, count int) {
 	if _, err := k.Node("dinghy").Output(t.Context(), "run", "--", "true"); err != nil {
 		t.Error(err)
 	}
-	if left := files(tmp); len(left) > 0 {
-		t.Errorf("left in the temporary folder: %q", left)
-	}
+	eventually(t, "the temporary folder is empty", func() bool { return len(files(tmp)) == 0 })
 }
 
 // files are all files below a folder, and not the folders.
@@ -109,7 +107,7 @@ func (k *killer) runAndKill(random *rand.Rand) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var out bytes.Buffer // the program writes there, too: Wait ends when both have ended
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.WaitDelay = 8 * time.Second
+	cmd.WaitDelay = patience
 	if err := cmd.Start(); err != nil {
 		return err
 	}

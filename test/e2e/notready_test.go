@@ -47,9 +47,10 @@ func TestTenantCannotStart(t *testing.T) {
 		exit, failed := errors.AsType[*exec.ExitError](err)
 		return failed && exit.ExitCode() == exitUnreachable && strings.Contains(string(out), "the process of tenant default: ") && strings.Contains(string(out), why)
 	})
-	if raw, err := os.ReadFile(log.Name()); err != nil || !strings.Contains(string(raw), why) {
-		t.Errorf("the log does not say why: %v", err)
-	}
+	eventually(t, "the log says why", func() bool {
+		raw, err := os.ReadFile(log.Name())
+		return err == nil && strings.Contains(string(raw), why)
+	})
 	status, err := (&client.Client{Data: n.Data()}).Status(t.Context())
 	if err != nil {
 		t.Fatal(err)

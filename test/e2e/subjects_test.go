@@ -124,15 +124,24 @@ func TestSubjectsOfForeignNATS(t *testing.T) {
 	eventually(t, "the schedule goes on", func() bool { return callsOf(t, nodes[0], "tick") > last })
 }
 
-// ticksOnce wants a schedule of each second to make a call on one of the nodes, not on all. Calls that
-// were late before the count began may add to it; three nodes would make three times as many.
+// ticksOnce wants a schedule of each second to make a call on one of the nodes, not on all. On a busy
+// machine calls that were late before a round began add to it; three nodes would make three times as
+// many in each round.
 func ticksOnce(t *testing.T, n *rig.Node) {
 	t.Helper()
-	begin, first := time.Now(), callsOf(t, n, "tick")
-	eventually(t, "the schedule has made some calls", func() bool { return callsOf(t, n, "tick") >= first+6 })
-	calls := callsOf(t, n, "tick") - first
-	if most := int(time.Since(begin)/time.Second) + 3; calls > most {
-		t.Errorf("the schedule made %d calls, want %d at most", calls, most)
+	const rounds, slack = 9, 3
+	calls, most := 0, -1
+	for round := 0; round < rounds && calls > most; round++ {
+		begin, first := time.Now(), callsOf(t, n, "tick")
+		eventually(t, "the schedule has made some calls", func() bool {
+			now := callsOf(t, n, "tick")
+			calls = now - first
+			return first >= 0 && now >= 0 && calls >= 2*slack
+		})
+		most = int(time.Since(begin)/time.Second) + slack
+	}
+	if calls > most {
+		t.Errorf("in each of %d rounds the schedule made too many calls: %d in the last, want %d at most", rounds, calls, most)
 	}
 }
 
@@ -164,7 +173,7 @@ type requester struct {
 
 func newAsker(t *testing.T, url, creds string) *requester {
 	t.Helper()
-	conn, err := nats.Connect(url, nats.UserCredentials(creds))
+	conn, err := nats.Connect(url, nats.UserCredentials(creds), nats.Timeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +204,7 @@ func (a *requester) request(n int) {
 			a.t.Error(err)
 		}
 	}
-	if err := a.conn.Flush(); err != nil {
+	if err := a.conn.FlushTimeout(patience); err != nil {
 		a.t.Error(err)
 	}
 }
@@ -250,12 +259,11 @@ func (a *requester) join(t *testing.T) (stop func() int) {
 		_ = m.Respond(fmt.Appendf(nil, "%s 1\ncall 1\n", m.Data))
 	})
 	if err == nil {
-		err = a.conn.Flush()
+		err = a.conn.FlushTimeout(patience) // then the server to which requests are sent knows the member
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	pause(t.Context(), 200*time.Millisecond) // the other servers hear of it
 	return func() int {
 		if err := sub.Unsubscribe(); err != nil {
 			t.Error(err)

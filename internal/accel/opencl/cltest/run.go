@@ -96,7 +96,7 @@ func execute(path string, args []string, through func(*exec.Cmd), limit time.Dur
 	}
 	cmd.SysProcAttr.Setpgid = true
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
+	cmd.WaitDelay = time.Minute // on a busy machine
 	err := cmd.Run()
 	if ctx.Err() != nil {
 		err = fmt.Errorf("still running after %v", limit)

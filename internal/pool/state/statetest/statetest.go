@@ -109,7 +109,7 @@ func (c *Cutter) Cut() {
 // Eventually waits until f returns true, and calls it after each change.
 func Eventually(t testing.TB, changed func() <-chan struct{}, condition string, f func() bool) {
 	t.Helper()
-	limit := time.NewTimer(20 * time.Second)
+	limit := time.NewTimer(2 * time.Minute)
 	defer limit.Stop()
 	for {
 		next := changed()
