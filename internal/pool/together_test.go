@@ -12,17 +12,13 @@ import (
 // Jobs that together want more than there is never wait for each other: each has its turn. Every
 // round two nodes ask at once for more than half of the devices, in one request each.
 func TestTwoJobsThatWantMoreThanThereIs(t *testing.T) {
-	rounds := 1000
-	if testing.Short() {
-		rounds = 100
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	a, b := newTestNode(t, "harbour", 3), newTestNode(t, "dinghy", 2)
 	a.up(ctx, nil)
 	b.up(ctx, a)
 	eventually(ctx, t, "both nodes' devices", func() bool { return len(a.Devices()) == 5 && len(b.Devices()) == 5 })
-	for round := range rounds {
+	for round := range jobRounds {
 		var jobs sync.WaitGroup
 		for i, n := range []*testNode{a, b} {
 			count := 3 + (round+i)%3 // 3 to 5 of 5 devices

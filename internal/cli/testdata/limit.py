@@ -1,6 +1,10 @@
-"""Trains a pipeline with dropout and prints the loss of each step and a digest of the stage."""
+"""Trains a pipeline with dropout and prints the loss of each step and a digest of the stage.
+
+STEPS is the number of steps, 3 by default.
+"""
 
 import hashlib
+import os
 import random
 
 import torch
@@ -8,7 +12,7 @@ import torch.distributed as dist
 
 import outboard.torch
 
-STEPS = 3
+STEPS = int(os.environ.get("STEPS", "3"))
 
 dist.init_process_group("outboard")
 torch.manual_seed(1)

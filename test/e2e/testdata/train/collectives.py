@@ -1,5 +1,10 @@
-"""Makes every collective call with every type and each of the named back ends, and prints the results of this rank."""
+"""Makes every collective call with every type and each of the named back ends, and prints the results of this rank.
 
+Then it runs direct.py, so that no other job has to import PyTorch for that.
+"""
+
+import pathlib
+import runpy
 import sys
 
 import torch
@@ -72,3 +77,4 @@ def calls(backend, world):
 
 for backend in sys.argv[1:]:
     calls(backend, dist.group.WORLD if backend == "outboard" else dist.new_group(backend=backend))
+runpy.run_path(str(pathlib.Path(__file__).with_name("direct.py")))

@@ -1,4 +1,7 @@
-"""Makes small all-reduces in all ways in which a program may wait for them, or not."""
+"""Makes small all-reduces in all ways in which a program may wait for them, or not.
+
+Its caller may have initialised torch.distributed.
+"""
 
 import time
 
@@ -7,7 +10,8 @@ import torch.distributed as dist
 
 import outboard.torch  # noqa: F401
 
-dist.init_process_group("outboard")
+if not dist.is_initialized():
+    dist.init_process_group("outboard")
 rank, size = dist.get_rank(), dist.get_world_size()
 total = size * (size + 1) / 2
 
