@@ -9,6 +9,9 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
+// ModelFailed is the State of a Model that could not be loaded.
+const ModelFailed = "failed"
+
 // A Model is a model of the pool's repository.
 type Model struct {
 	Name    string `json:"name"`
@@ -16,7 +19,7 @@ type Model struct {
 	// Of is the version that this one restored, 0 for none.
 	Of     int    `json:"of,omitempty"`
 	Engine string `json:"engine"`
-	// State is "ready" if a node has loaded the model, else "loading", "unloaded" or "failed", with
+	// State is "ready" if a node has loaded the model, else "loading", "unloaded" or ModelFailed, with
 	// the Reason; Node is the node in that state.
 	State  string          `json:"state"`
 	Reason string          `json:"reason,omitempty"`

@@ -18,10 +18,10 @@ func newStatusCommand(env *Env) *cobra.Command {
 	var opts statusOptions
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the pool on one screen: nodes, devices, leases, apps, calls, problems",
+		Short: "Show the pool on one screen: nodes, devices, leases, apps, models, calls, problems",
 		Long: `Show the pool on one screen, as this node sees it: nodes, devices and their leases, apps and
-the nodes that serve them, calls of this node's programs, and below PROBLEMS each thing that
-is wrong, with the command that repairs or explains it.
+the nodes that serve them, models and their states, calls of this node's programs, and below
+PROBLEMS each thing that is wrong, with the command that repairs or explains it.
 
 The exit status is 0 where there are no problems, else 1: the command can be a health check.`,
 		Example: `  outboard status
@@ -41,6 +41,7 @@ type poolStatus struct {
 	Devices  []client.Device  `json:"devices"`
 	Leases   []outboard.Lease `json:"leases"`
 	Apps     []client.App     `json:"apps"`
+	Models   []client.Model   `json:"models"`
 	Calls    []client.Calls   `json:"calls"`
 	Services []client.Service `json:"services"`
 	Problems []statusProblem  `json:"problems"`
@@ -95,6 +96,7 @@ func readStatus(ctx context.Context, c *client.Client) (*poolStatus, error) {
 	read("devices", func() (err error) { s.Devices, err = c.Devices(ctx, outboard.Selector{}); return err })
 	read("leases", func() (err error) { s.Leases, err = c.Leases(ctx); return err })
 	read("apps", func() (err error) { s.Apps, err = c.AppsOnNodes(ctx); return err })
+	read("models", func() (err error) { s.Models, err = c.Models(ctx); return err })
 	read("calls", func() (err error) { s.Calls, err = c.Calls(ctx); return err })
 	read("services", func() (err error) { s.Services, err = c.Services(ctx); return err })
 	parts.Wait()
@@ -108,4 +110,4 @@ func readStatus(ctx context.Context, c *client.Client) (*poolStatus, error) {
 }
 
 // statusParts is the number of requests for a status.
-const statusParts = 6
+const statusParts = 7

@@ -36,6 +36,13 @@ func TestStatusProblems(t *testing.T) {
 			}}}},
 			[]string{"app shop: node b cannot start version 2: no module", "app shop: node c does not answer: no reason given"},
 		},
+		"models": {
+			poolStatus{Models: []client.Model{
+				{Name: "mlp", State: "ready"}, {Name: "digits", State: "unloaded"},
+				{Name: "small", Version: 3, State: client.ModelFailed, Reason: "no\nvocabulary", Node: "b"},
+			}},
+			[]string{"model small: node b cannot load version 3: no vocabulary"},
+		},
 		"calls": {
 			poolStatus{
 				Services: []client.Service{{Name: "shop.Cart", Endpoints: 1}},
@@ -74,6 +81,7 @@ func TestStatusFitsOnAScreen(t *testing.T) {
 		s.Nodes = append(s.Nodes, outboard.Node{ID: "n\x1b[2J", Started: now})
 		s.Devices = append(s.Devices, client.Device{Device: outboard.Device{Name: "gpu\r\u202e\xff"}})
 		s.Apps = append(s.Apps, client.App{Name: "shop"})
+		s.Models = append(s.Models, client.Model{Name: "mlp\x1b[2J"})
 		s.Calls = append(s.Calls, client.Calls{Service: "s", Method: "m"})
 	}
 	var out strings.Builder
@@ -83,10 +91,34 @@ func TestStatusFitsOnAScreen(t *testing.T) {
 	if lines := strings.Count(out.String(), "\n"); lines > 45 {
 		t.Errorf("a status has %d lines, want at most 45", lines)
 	}
-	if !strings.Contains(out.String(), "  and 994 more: `outboard nodes`") {
+	if !strings.Contains(out.String(), "  and 996 more: `outboard nodes`") {
 		t.Errorf("it does not say that there are more nodes:\n%s", out.String())
 	}
 	if strings.ContainsAny(out.String(), "\x1b\r\u202e") || !utf8.ValidString(out.String()) {
 		t.Errorf("control characters are in %q", out.String())
+	}
+}
+
+// A pool with few things of a kind shows more things of the others.
+func TestStatusRows(t *testing.T) {
+	rows := func(counts ...int) (all []statusSection) {
+		for _, n := range counts {
+			all = append(all, statusSection{rows: make([][]string, n)})
+		}
+		return all
+	}
+	for name, test := range map[string]struct {
+		sections []statusSection
+		want     int
+	}{
+		"nothing":       {rows(0, 0, 0, 0, 0), 6},
+		"one is long":   {rows(2, 1000, 0, 1, 3), 6},
+		"four are long": {rows(9, 9, 9, 0, 9), 6},
+		"all are long":  {rows(9, 9, 9, 9, 9), 4},
+		"one is short":  {rows(9, 9, 4, 9, 9), 5},
+	} {
+		if got := rowLimit(test.sections); got != test.want {
+			t.Errorf("%s: got %d rows, want %d", name, got, test.want)
+		}
 	}
 }

@@ -14,7 +14,7 @@ type statusCheck func(*poolStatus) []statusProblem
 
 // statusChecks returns the checks of `outboard status`, the gravest first.
 func statusChecks() []statusCheck {
-	return []statusCheck{checkHealth, checkStateCopies, checkApps, checkCallErrors, checkUnservedCalls}
+	return []statusCheck{checkHealth, checkStateCopies, checkApps, checkModels, checkCallErrors, checkUnservedCalls}
 }
 
 func (s *poolStatus) findProblems() []statusProblem {
@@ -82,6 +82,23 @@ func appProblem(a client.App, n client.AppNode) (text, remedy string) {
 			"see the log of that node, and `outboard nodes`"
 	}
 	return "", ""
+}
+
+// checkModels reports models that no node can load.
+func checkModels(s *poolStatus) []statusProblem {
+	var all []statusProblem
+	for i := range s.Models {
+		m := &s.Models[i]
+		if m.State != client.ModelFailed {
+			continue
+		}
+		all = append(all, statusProblem{
+			Subject: "model " + m.Name,
+			Text:    fmt.Sprintf("node %s cannot load version %d: %s", m.Node, m.Version, cmp.Or(oneLine(m.Reason), "no reason given")),
+			Remedy:  fmt.Sprintf("see `outboard models show %s --why`; `outboard models rollback %s` restores the previous version", m.Name, m.Name),
+		})
+	}
+	return all
 }
 
 // failingShare is the share of failing calls at which a method is a problem.

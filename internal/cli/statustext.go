@@ -14,8 +14,12 @@ import (
 	"github.com/outboard-run/outboard/client"
 )
 
-// sectionRows bounds each table of `outboard status`, so that the whole output fits on a screen.
-const sectionRows = 6
+// sectionRows bounds each table of `outboard status`, and statusRows all of them together, so that
+// the whole output fits on a screen.
+const (
+	sectionRows = 6
+	statusRows  = 24
+)
 
 // A statusSection is one table of a status.
 type statusSection struct {
@@ -29,20 +33,35 @@ type statusSection struct {
 // pool, and the problems.
 func (s *poolStatus) write(w io.Writer, now time.Time) error {
 	fmt.Fprintf(w, "node %s, %s, version %s, up %s\n", clean(string(s.Node.Node)), s.Node.Addr, s.Node.Version, age(now, s.Node.Started))
-	for _, section := range []statusSection{s.nodeSection(now), s.deviceSection(now), s.appSection(), s.callSection()} {
-		if err := section.write(w); err != nil {
+	sections := []statusSection{s.nodeSection(now), s.deviceSection(now), s.appSection(), s.modelSection(), s.callSection()}
+	limit := rowLimit(sections)
+	for _, section := range sections {
+		if err := section.write(w, limit); err != nil {
 			return err
 		}
 	}
 	return s.writeProblems(w)
 }
 
-func (t *statusSection) write(w io.Writer) error {
+// rowLimit returns the number of rows that each section may show.
+func rowLimit(sections []statusSection) int {
+	for limit := sectionRows; ; limit-- {
+		total := 0
+		for i := range sections {
+			total += min(len(sections[i].rows), limit)
+		}
+		if total <= statusRows {
+			return limit
+		}
+	}
+}
+
+func (t *statusSection) write(w io.Writer, limit int) error {
 	fmt.Fprintf(w, "\n%s\n", t.title)
 	if len(t.rows) == 0 {
 		return nil
 	}
-	shown := t.rows[:min(len(t.rows), sectionRows)]
+	shown := t.rows[:min(len(t.rows), limit)]
 	err := writeTable(w, "  ", t.titles, shown)
 	if more := len(t.rows) - len(shown); more > 0 {
 		fmt.Fprintf(w, "  and %d more: `outboard %s`\n", more, t.list)
@@ -97,6 +116,17 @@ func (s *poolStatus) appSection() statusSection {
 	t := statusSection{title: fmt.Sprintf("Apps: %d", len(s.Apps)), list: "apps", titles: []string{"APP", "TENANT", "VERSION", "STATE", "NODES"}}
 	for _, a := range s.Apps {
 		t.rows = append(t.rows, []string{a.Name, a.Tenant, versionText(a), stateText(a.State, a.Reason), nodesText(a.Nodes)})
+	}
+	return t
+}
+
+func (s *poolStatus) modelSection() statusSection {
+	t := statusSection{title: fmt.Sprintf("Models: %d", len(s.Models)), list: "models", titles: []string{"MODEL", "VERSION", "ENGINE", "STATE", "NODE", "SIZE"}}
+	for i := range s.Models {
+		m := &s.Models[i]
+		t.rows = append(t.rows, []string{
+			m.Name, modelVersionText(m.Version, m.Of, m.Canary), m.Engine, stateText(m.State, m.Reason), orDash(string(m.Node)), m.Size.String(),
+		})
 	}
 	return t
 }
