@@ -26,7 +26,7 @@ func (d *delivery) target(ctx context.Context, h *call.Head) (*call.Head, call.T
 	if len(ids) != 1 {
 		return nil, nil, status.Errorf(codes.InvalidArgument, "the call names no endpoint")
 	}
-	if err := mayCall(h.Service(), h.Tenant); err != nil {
+	if err := mayUse(h.Service(), h.Tenant); err != nil {
 		return nil, nil, err
 	}
 	t := d.transports.local(ids[0])

@@ -23,15 +23,12 @@ import (
 //	""           a caller of the port for plain gRPC, which proves nothing
 //
 // Services whose names begin with "outboard." are reserved for the system. Only the identities that
-// own them call and offer them, never through the port for plain gRPC. A node's models for
-// functions belong to the node, and are called by tenants.
+// own them call and offer them, never through the port for plain gRPC.
 
 const (
 	reservedPrefix = "outboard."
 	tenantPrefix   = reservedPrefix + "tenant."
 	modelsPrefix   = reservedPrefix + "models."
-	tensorsPrefix  = reservedPrefix + "tensors."
-	chatsPrefix    = reservedPrefix + "chats."
 	// TenantIdentity is the prefix of the identity of a tenant's process.
 	TenantIdentity = "tenant:"
 	// ModelsIdentity is the identity of a node that requests a model of another node.
@@ -41,12 +38,11 @@ const (
 // reserved reports whether a service is reserved for the system.
 func reserved(service string) bool { return strings.HasPrefix(service, reservedPrefix) }
 
-// owner returns the identity that may offer a reserved service, and call it unless it is for
-// tenants; "" for none. A tenant's service is named outboard.tenant.TENANT.NODE. A node's models
-// are named outboard.models.NODE for nodes, and outboard.tensors.NODE and outboard.chats.NODE for
-// tenants. No tenant's or node's name has a dot.
+// owner returns the identity that may offer and call a reserved service, "" for none. A tenant's
+// service is named outboard.tenant.TENANT.NODE, a node's models for other nodes
+// outboard.models.NODE. No tenant's or node's name has a dot.
 func owner(service string) string {
-	if isOfNode(service, modelsPrefix) || isForTenants(service) {
+	if node, ok := strings.CutPrefix(service, modelsPrefix); ok && node != "" && !strings.Contains(node, ".") {
 		return ModelsIdentity
 	}
 	rest, ok := strings.CutPrefix(service, tenantPrefix)
@@ -57,30 +53,12 @@ func owner(service string) string {
 	return TenantIdentity + tenant
 }
 
-func isOfNode(service, prefix string) bool {
-	node, ok := strings.CutPrefix(service, prefix)
-	return ok && node != "" && !strings.Contains(node, ".")
-}
-
-// isForTenants reports whether a service is one that a node offers to tenants.
-func isForTenants(service string) bool {
-	return isOfNode(service, tensorsPrefix) || isOfNode(service, chatsPrefix)
-}
-
-// mayOffer returns a status if an identity may not offer a service.
-func mayOffer(service, identity string) error {
+// mayUse returns a status if an identity may neither offer nor call a service.
+func mayUse(service, identity string) error {
 	if reserved(service) && (identity == "" || owner(service) != identity) {
 		return status.Errorf(codes.PermissionDenied, "service %s is reserved for processes of the pool", service)
 	}
 	return nil
-}
-
-// mayCall returns a status if an identity may not call a service.
-func mayCall(service, identity string) error {
-	if isForTenants(service) && strings.HasPrefix(identity, TenantIdentity) {
-		return nil
-	}
-	return mayOffer(service, identity)
 }
 
 // offeredBy reports whether a node may offer a service: a reserved service names the node that
@@ -192,7 +170,7 @@ func (e *entrance) admit(ctx context.Context, h *call.Head) (_ *call.Head, err e
 	} else if len(h.Metadata.Get(offer.CredentialKey)) > 0 {
 		return nil, errCredential
 	}
-	return h, mayCall(h.Service(), h.Tenant)
+	return h, mayUse(h.Service(), h.Tenant)
 }
 
 // Serve implements call.Handler.

@@ -17,8 +17,6 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/internal/fabric/offer"
-	"github.com/outboard-run/outboard/internal/model/oip"
-	"github.com/outboard-run/outboard/internal/model/remote"
 	"github.com/outboard-run/outboard/internal/tenant/peer"
 )
 
@@ -117,64 +115,6 @@ func TestStrangersCannotImpersonateTenants(t *testing.T) {
 	}
 	if all := harbour.registry.Endpoints(); len(all) != 0 {
 		t.Errorf("offered: %v", all)
-	}
-}
-
-// offerTensors runs a process that offers what a node offers to the functions of its tenants. It
-// returns why it ended.
-func offerTensors(t *testing.T, m *member, node outboard.NodeID, credential string) <-chan error {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		defer close(done)
-		s := &remote.Server{Self: node, Socket: m.socket, Credential: credential, Log: slog.New(slog.DiscardHandler)}
-		done <- s.ServeTenants(ctx, func(to grpc.ServiceRegistrar, node outboard.NodeID) {
-			to.RegisterService(&grpc.ServiceDesc{
-				ServiceName: oip.TenantServicePrefix + string(node), HandlerType: (*any)(nil),
-				Methods: []grpc.MethodDesc{{MethodName: "EmptyCall", Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-					return &testgrpc.Empty{}, decode(&testgrpc.Empty{})
-				}}},
-			}, nil)
-		}, 1<<20)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-	})
-	return done
-}
-
-// What functions send to models reaches their node: neither a program of this machine, nor a guest
-// that has taken its tenant's process over, nor another node can offer the service. Tenants call it,
-// programs do not.
-func TestModelsOfFunctions(t *testing.T) {
-	p := newPool(t)
-	harbour := p.member("harbour")
-	for name, test := range map[string]struct {
-		node       outboard.NodeID
-		credential string
-	}{"a program": {"harbour", ""}, "a guest": {"harbour", "key of coffee"}, "another node": {"dinghy", "key of the node"}} {
-		err := <-offerTensors(t, harbour, test.node, test.credential)
-		if code := status.Code(err); code != codes.PermissionDenied && code != codes.Unauthenticated {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	offerTensors(t, harbour, "harbour", "key of the node")
-	harbour.endpoints(t, 1)
-	call := func(conn grpc.ClientConnInterface, credential string) codes.Code {
-		ctx := t.Context()
-		if credential != "" {
-			ctx = metadata.AppendToOutgoingContext(ctx, offer.CredentialKey, credential)
-		}
-		return status.Code(conn.Invoke(ctx, "/outboard.tensors.harbour/EmptyCall", &testgrpc.Empty{}, &testgrpc.Empty{}))
-	}
-	socket := harbour.dial(t)
-	harbour.eventually(t, "a tenant is answered", func() bool { return call(socket, "key of tea") == codes.OK })
-	for attack, got := range map[string]codes.Code{"socket": call(socket, ""), "plain gRPC": call(harbour.dialPlain(t), "")} {
-		if got != codes.PermissionDenied {
-			t.Errorf("a program by %s: %v", attack, got)
-		}
 	}
 }
 

@@ -244,7 +244,7 @@ func (ps *programs) await(ctx context.Context, id string) call.Transport {
 
 // mayOffer returns a status if an identity may not offer a service on this node.
 func (ps *programs) mayOffer(service, identity string) error {
-	if err := mayOffer(service, identity); err != nil {
+	if err := mayUse(service, identity); err != nil {
 		return err
 	}
 	if !offeredBy(service, ps.self) {

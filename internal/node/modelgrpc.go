@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
@@ -211,28 +210,15 @@ func (m *models) runGRPC(ctx context.Context) {
 	if !m.awaitModel(ctx) {
 		return
 	}
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	serving.Go(func() {
-		if err := m.remote.ServeTenants(ctx, m.registerForTenants, maxModelMessage); err != nil {
-			m.log.Error("models are not served to functions", "error", err)
-		}
-	})
-	if err := m.remote.Serve(ctx, m.registerServices, maxModelMessage, m.admitUnary, m.admitStream); err != nil {
+	if err := m.remote.Serve(ctx, m.registerServices, maxModelMessage, admitUnary(m.admit), admitStream(m.admit)); err != nil {
 		m.log.Error("models are not served over the fabric", "error", err)
 	}
 }
 
-// registerServices registers the services that a node offers to programs of the fabric.
+// registerServices registers the services for models that programs and functions call.
 func (m *models) registerServices(to grpc.ServiceRegistrar) {
 	m.oip.RegisterGRPC(to)
 	m.texts.openai.RegisterGRPC(to)
-}
-
-// registerForTenants registers the services that a node offers to its tenants' functions.
-func (m *models) registerForTenants(to grpc.ServiceRegistrar, node outboard.NodeID) {
-	m.oip.RegisterForTenants(to, node)
-	m.texts.openai.RegisterForTenants(to, node)
 }
 
 // admit returns the context of a call over the fabric that the pool's API keys admit. Functions
@@ -282,23 +268,33 @@ func isLoopback(addr string) bool {
 	return err == nil && ip != nil && ip.IsLoopback()
 }
 
-func (m *models) admitUnary(ctx context.Context, q any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	ctx, err := m.admit(ctx)
-	if err != nil {
-		return nil, err
+// An admission returns the context of a call with the grant or the identity of its caller, or
+// refuses the call.
+type admission func(ctx context.Context) (context.Context, error)
+
+// admitUnary returns the interceptor of unary calls that pass an admission.
+func admitUnary(admit admission) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, q any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		ctx, err := admit(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return next(ctx, q)
 	}
-	return next(ctx, q)
 }
 
-func (m *models) admitStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	ctx, err := m.admit(stream.Context())
-	if err != nil {
-		return err
+// admitStream returns the interceptor of streams that pass an admission.
+func admitStream(admit admission) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		ctx, err := admit(stream.Context())
+		if err != nil {
+			return err
+		}
+		return next(srv, admittedStream{stream, ctx})
 	}
-	return next(srv, admittedStream{stream, ctx})
 }
 
-// An admittedStream is a stream with the grant of its caller.
+// An admittedStream is a stream with the context of its admission.
 type admittedStream struct {
 	grpc.ServerStream
 	ctx context.Context //nolint:containedctx // grpc.ServerStream has one

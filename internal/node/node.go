@@ -273,6 +273,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		lifecycle.Hold("artifacts", n.openArtifacts),
 		lifecycle.Hold("models", n.openModels),
 		lifecycle.Hold("jobs", func(ctx context.Context) (lifecycle.Resource, error) { return openJobs(ctx, n) }),
+		lifecycle.Func("models of functions", func(ctx context.Context, ready func()) error { return n.models.runFunctions(ctx, ready) }),
 		lifecycle.Hold("tenants", n.openTenants),
 		lifecycle.Func("leases' guard", func(ctx context.Context, ready func()) error {
 			return (&leaseGuard{pool: n.pool, host: n.host}).run(ctx, ready)

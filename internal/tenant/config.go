@@ -45,10 +45,13 @@ type Config struct {
 	// without a node.
 	CallsSocket string `json:"calls_socket"`
 	// DevicesSocket is the socket where the node leases devices for functions, "" for a process
-	// without a node. DevicesKey authenticates the process there, since other processes can
-	// connect, too.
+	// without a node. DevicesKey authenticates the process there and to the node's other sockets,
+	// since other processes can connect, too.
 	DevicesSocket string `json:"devices_socket,omitempty"`
 	DevicesKey    string `json:"devices_key,omitempty"`
+	// ModelsSocket is the socket where the node serves models to functions, "" for a process
+	// without a node.
+	ModelsSocket string `json:"models_socket,omitempty"`
 	// Limits bound the bytes that the tenant may hold on this node.
 	Limits quota.Limits `json:"limits,omitempty"`
 	// OutgoingPrivate are the private addresses to which apps may send requests: see

@@ -129,6 +129,10 @@ func (t *Tenant) services() []lifecycle.Service {
 		lifecycle.Hold("traces", t.openTraces),
 		lifecycle.Hold("state", t.openState),
 		lifecycle.Hold("files", t.openFiles),
+		lifecycle.Hold("models", func(context.Context) (_ lifecycle.Resource, err error) {
+			t.models, err = models.Dial(t.config.ModelsSocket, t.config.DevicesKey, t.log)
+			return t.models, err
+		}),
 		lifecycle.Hold("functions", t.openRuntime),
 		lifecycle.Hold("values", t.openValues),
 		lifecycle.Hold("outgoing requests", (&egressOpener{t}).open),
@@ -194,7 +198,6 @@ func (t *Tenant) openFiles(context.Context) (lifecycle.Resource, error) {
 	if t.peers, err = peer.Dial(t.config.Tenant, t.config.CallsSocket, t.config.DevicesKey, t.log); err != nil {
 		return nil, err
 	}
-	t.models = models.New(t.peers.Conn(), t.config.Node)
 	t.files = &blob.Store{Dir: t.config.Dir, Peers: t.peers, Others: t.members.Peers, Known: t.members.Known}
 	t.files.Artifacts, err = artifact.Open(artifact.Options{Dir: t.config.ownArtifacts(), Shared: t.config.Artifacts, Source: t.files, Logger: t.log})
 	if err != nil {

@@ -8,6 +8,8 @@
 // connection repeats that ID there and remains the same endpoint.
 package offer
 
+import "context"
+
 // The method and the metadata keys of an offer. They are part of the wire format.
 const (
 	Method      = "/outboard.fabric.v1.Node/Offer"
@@ -18,6 +20,21 @@ const (
 	// node removes it.
 	CredentialKey = "outboard-credential"
 )
+
+// A Credential proves the identity of a program with each of its calls; "" proves none. It
+// implements credentials.PerRPCCredentials.
+type Credential string
+
+// GetRequestMetadata returns the metadata of a call.
+func (c Credential) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	if c == "" {
+		return nil, nil
+	}
+	return map[string]string{CredentialKey: string(c)}, nil
+}
+
+// RequireTransportSecurity returns false: the node's sockets are local.
+func (Credential) RequireTransportSecurity() bool { return false }
 
 // UnsentKey is in the trailer of a call that one node has forwarded to another if no program
 // received the call: the caller's node sends it to another endpoint.

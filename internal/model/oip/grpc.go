@@ -16,24 +16,12 @@ import (
 // ServiceName is the name of the protocol's service over gRPC.
 const ServiceName = "inference.GRPCInferenceService"
 
-// TenantServicePrefix is the prefix of the name of the same service for the tenants of a node,
-// followed by the node's name. It is reserved: any program may offer ServiceName, and would receive
-// the inputs that functions send.
-const TenantServicePrefix = "outboard.tensors."
-
 // RegisterGRPC registers the protocol's service with a gRPC server or a server of the fabric, whose
 // interceptors admit the callers. Options.Allow and Count get the contexts of the calls.
-func (h *Handler) RegisterGRPC(to grpc.ServiceRegistrar) { h.register(to, ServiceName) }
-
-// RegisterForTenants registers the service for the tenants of a node with a server of the fabric.
-func (h *Handler) RegisterForTenants(to grpc.ServiceRegistrar, node outboard.NodeID) {
-	h.register(to, TenantServicePrefix+string(node))
-}
-
-func (h *Handler) register(to grpc.ServiceRegistrar, name string) {
+func (h *Handler) RegisterGRPC(to grpc.ServiceRegistrar) {
 	s := &grpcService{h}
 	to.RegisterService(&grpc.ServiceDesc{
-		ServiceName: name, HandlerType: (*any)(nil), Metadata: "inference.proto",
+		ServiceName: ServiceName, HandlerType: (*any)(nil), Metadata: "inference.proto",
 		Methods: []grpc.MethodDesc{
 			unary("ServerLive", s.serverLive), unary("ServerReady", s.serverReady), unary("ServerMetadata", s.serverMetadata),
 			unary("ModelReady", s.modelReady), unary("ModelMetadata", s.modelMetadata), unary("ModelInfer", s.modelInfer),

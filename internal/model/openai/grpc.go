@@ -14,8 +14,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"github.com/outboard-run/outboard"
 )
 
 // ServiceName is the name of the service that answers chats over gRPC and the fabric. Its method
@@ -26,11 +24,6 @@ const (
 	StreamMethod = "Stream"
 )
 
-// TenantServicePrefix is the prefix of the name of the same service for the tenants of a node,
-// followed by the node's name. It is reserved: any program may offer ServiceName, and would receive
-// the requests that functions send.
-const TenantServicePrefix = "outboard.chats."
-
 // A ChatCall is a request of the service. Model is the model that answers; the field "model" of
 // Request, which is the JSON of chat/completions, is ignored.
 type ChatCall struct {
@@ -40,16 +33,9 @@ type ChatCall struct {
 
 // RegisterGRPC registers the service with a gRPC server or a server of the fabric, whose
 // interceptors admit the callers. Options.Models get the contexts of the calls.
-func (s *Server) RegisterGRPC(to grpc.ServiceRegistrar) { s.register(to, ServiceName) }
-
-// RegisterForTenants registers the service for the tenants of a node with a server of the fabric.
-func (s *Server) RegisterForTenants(to grpc.ServiceRegistrar, node outboard.NodeID) {
-	s.register(to, TenantServicePrefix+string(node))
-}
-
-func (s *Server) register(to grpc.ServiceRegistrar, name string) {
+func (s *Server) RegisterGRPC(to grpc.ServiceRegistrar) {
 	to.RegisterService(&grpc.ServiceDesc{
-		ServiceName: name, HandlerType: (*any)(nil), Metadata: describeService(),
+		ServiceName: ServiceName, HandlerType: (*any)(nil), Metadata: describeService(),
 		Streams: []grpc.StreamDesc{{StreamName: StreamMethod, ServerStreams: true, Handler: s.serveStream}},
 	}, s)
 }

@@ -78,7 +78,7 @@ func Open(ctx context.Context, opts Options) (*Peers, error) {
 	p := &Peers{opts: opts, reports: map[outboard.NodeID]serve.Report{}}
 	var err error
 	p.conn, err = fabric.Dial("node:"+opts.Socket, fabric.WithMaxReceive(maxMessage), fabric.WithMaxSend(maxMessage),
-		fabric.WithLogger(opts.Log), fabric.WithPerRPCCredentials(credential(opts.Credential)))
+		fabric.WithLogger(opts.Log), fabric.WithPerRPCCredentials(offer.Credential(opts.Credential)))
 	if err != nil {
 		return nil, err
 	}
@@ -90,17 +90,6 @@ func Open(ctx context.Context, opts Options) (*Peers, error) {
 
 // Close disconnects.
 func (p *Peers) Close() error { return errors.Join(p.view.Close(), p.conn.Close()) }
-
-// A credential proves to the node that a call is the node's own.
-type credential string
-
-// GetRequestMetadata implements credentials.PerRPCCredentials.
-func (c credential) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{offer.CredentialKey: string(c)}, nil
-}
-
-// RequireTransportSecurity implements credentials.PerRPCCredentials: the socket is on this machine.
-func (credential) RequireTransportSecurity() bool { return false }
 
 // maxReport bounds a report, in bytes.
 const maxReport = 512 << 10

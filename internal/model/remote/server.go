@@ -16,6 +16,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric"
+	"github.com/outboard-run/outboard/internal/fabric/offer"
 	"github.com/outboard-run/outboard/internal/model"
 	"github.com/outboard-run/outboard/internal/model/engine"
 	"github.com/outboard-run/outboard/internal/model/oip/inference"
@@ -52,7 +53,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		fabric.WithDrainTimeout(drainTimeout))
 	server.RegisterService(s.service(), s)
 	ready()
-	return s.run(ctx, server, fabric.WithPerRPCCredentials(credential(s.Credential)))
+	return s.run(ctx, server, fabric.WithPerRPCCredentials(offer.Credential(s.Credential)))
 }
 
 // Serve offers a service to all programs over the fabric until ctx ends; the interceptors admit the
@@ -62,15 +63,6 @@ func (s *Server) Serve(ctx context.Context, register func(grpc.ServiceRegistrar)
 		fabric.WithUnaryServerInterceptor(unary), fabric.WithStreamServerInterceptor(stream))
 	register(server)
 	return s.run(ctx, server)
-}
-
-// ServeTenants serves services for the tenants of this node over the fabric until ctx ends. The
-// fabric admits no other callers to them, and no other process may offer them. limit bounds a
-// message in bytes.
-func (s *Server) ServeTenants(ctx context.Context, register func(to grpc.ServiceRegistrar, node outboard.NodeID), limit int) error {
-	server := fabric.NewServer(fabric.WithMaxReceive(limit), fabric.WithMaxSend(limit), fabric.WithLogger(s.Log), fabric.WithDrainTimeout(drainTimeout))
-	register(server, s.Self)
-	return s.run(ctx, server, fabric.WithPerRPCCredentials(credential(s.Credential)))
 }
 
 // run offers a server on the node's socket until ctx ends.

@@ -1,8 +1,9 @@
-// Package models lets the functions of a tenant call the models of the pool, over the fabric.
+// Package models lets the functions of a tenant call the models of the pool through their node.
 package models
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +14,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/fabric"
+	"github.com/outboard-run/outboard/internal/fabric/offer"
 	"github.com/outboard-run/outboard/internal/function"
 	"github.com/outboard-run/outboard/internal/model/oip"
 	"github.com/outboard-run/outboard/internal/model/oip/inference"
@@ -20,8 +23,8 @@ import (
 
 // Models are the models of the pool. Any number of goroutines may use them.
 type Models struct {
-	conn grpc.ClientConnInterface // nil: the process has no node
-	node outboard.NodeID
+	conn  grpc.ClientConnInterface // nil: the process has no node
+	close func() error
 
 	mu    sync.Mutex
 	known map[string]description
@@ -39,10 +42,33 @@ const (
 	maxDescriptions = 1000
 )
 
-// New returns the models behind a connection to the node; conn is nil if there is no node.
-func New(conn grpc.ClientConnInterface, node outboard.NodeID) *Models {
-	return &Models{conn: conn, node: node, known: map[string]description{}}
+// maxMessage bounds a request and a response in bytes, as the node does.
+const maxMessage = 256 << 20
+
+// Dial returns the models that a node serves at its socket for functions, with the credential that
+// the node gave this process. Without a socket every call fails with the kind Unreachable.
+func Dial(socket, credential string, log *slog.Logger) (*Models, error) {
+	if socket == "" {
+		return New(nil), nil
+	}
+	conn, err := fabric.Dial("unix:"+socket, fabric.WithMaxReceive(maxMessage), fabric.WithMaxSend(maxMessage), fabric.WithLogger(log),
+		fabric.WithPerRPCCredentials(offer.Credential(credential)))
+	if err != nil {
+		return nil, err
+	}
+	m := New(conn)
+	m.close = conn.Close
+	return m, nil
 }
+
+// New returns the models behind a connection, which the caller closes; nil is a connection of a
+// process that has no node.
+func New(conn grpc.ClientConnInterface) *Models {
+	return &Models{conn: conn, close: func() error { return nil }, known: map[string]description{}}
+}
+
+// Close closes the connection that Dial opened.
+func (m *Models) Close() error { return m.close() }
 
 // Open returns a model by its name or alias.
 func (m *Models) Open(ctx context.Context, name string) (function.Resource, error) {
@@ -95,7 +121,7 @@ func (m *Models) call(ctx context.Context, method string, request, reply proto.M
 	if m.conn == nil {
 		return errNoNode
 	}
-	return errorOf(m.conn.Invoke(ctx, "/"+oip.TenantServicePrefix+string(m.node)+"/"+method, request, reply))
+	return errorOf(m.conn.Invoke(ctx, "/"+oip.ServiceName+"/"+method, request, reply))
 }
 
 var errNoNode = outboard.Errorf(outboard.Unreachable, "", "this process has no node that serves models")
@@ -106,8 +132,6 @@ func errorOf(err error) error {
 	switch s.Code() { //nolint:exhaustive // the others are the node's own failures
 	case codes.OK:
 		return nil
-	case codes.Unimplemented:
-		return outboard.Errorf(outboard.NotFound, "", "the pool has no models: `outboard models push NAME FILE` brings one")
 	case codes.NotFound:
 		return outboard.Errorf(outboard.NotFound, "", "%s", s.Message())
 	case codes.InvalidArgument:

@@ -26,7 +26,7 @@ func (m *model) Complete(ctx context.Context, request []byte) (function.TextStre
 		return nil, outboard.Errorf(outboard.Invalid, "", "the request is no JSON: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	stream, err := m.models.conn.NewStream(ctx, &grpc.StreamDesc{StreamName: openai.StreamMethod, ServerStreams: true}, "/"+openai.TenantServicePrefix+string(m.models.node)+"/"+openai.StreamMethod)
+	stream, err := m.models.conn.NewStream(ctx, &grpc.StreamDesc{StreamName: openai.StreamMethod, ServerStreams: true}, "/"+openai.ServiceName+"/"+openai.StreamMethod)
 	if err == nil {
 		err = errors.Join(stream.SendMsg(wrapperspb.Bytes(encoded)), stream.CloseSend())
 	}

@@ -23,7 +23,7 @@ func serve(t *testing.T, b *texttest.Backend) *grpc.ClientConn {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer()
-	openai.New(openai.Options{Models: b}).RegisterForTenants(server, "harbour")
+	openai.New(openai.Options{Models: b}).RegisterGRPC(server)
 	go func() { _ = server.Serve(listener) }() // Stop ends it
 	t.Cleanup(server.Stop)
 	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -37,7 +37,7 @@ func serve(t *testing.T, b *texttest.Backend) *grpc.ClientConn {
 const hello = `{"messages":[{"role":"user","content":"hi"}]}`
 
 func TestComplete(t *testing.T) {
-	m := &model{models: New(serve(t, &texttest.Backend{Answer: "Good day"}), "harbour"), name: "small"}
+	m := &model{models: New(serve(t, &texttest.Backend{Answer: "Good day"})), name: "small"}
 	s, err := m.Complete(t.Context(), []byte(hello))
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestCompleteErrors(t *testing.T) {
 		"no such model": {"other", hello, outboard.NotFound},
 		"no messages":   {"small", `{}`, outboard.Invalid},
 	} {
-		s, err := (&model{models: New(conn, "harbour"), name: c.model}).Complete(t.Context(), []byte(c.request))
+		s, err := (&model{models: New(conn), name: c.model}).Complete(t.Context(), []byte(c.request))
 		if err == nil {
 			_, err = s.Next()
 			s.Close()
@@ -72,14 +72,14 @@ func TestCompleteErrors(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := (&model{models: New(conn, "harbour"), name: "small"}).Complete(t.Context(), []byte(`{`)); outboard.KindOf(err) != outboard.Invalid {
+	if _, err := (&model{models: New(conn), name: "small"}).Complete(t.Context(), []byte(`{`)); outboard.KindOf(err) != outboard.Invalid {
 		t.Errorf("no JSON: %v", err)
 	}
-	if _, err := (&model{models: New(nil, "harbour"), name: "small"}).Complete(t.Context(), []byte(hello)); outboard.KindOf(err) != outboard.Unreachable {
+	if _, err := (&model{models: New(nil), name: "small"}).Complete(t.Context(), []byte(hello)); outboard.KindOf(err) != outboard.Unreachable {
 		t.Errorf("no node: %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	s, err := (&model{models: New(conn, "harbour"), name: "small"}).Complete(ctx, []byte(hello))
+	s, err := (&model{models: New(conn), name: "small"}).Complete(ctx, []byte(hello))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,26 +52,12 @@ func Dial(tenant, socket, credential string, log *slog.Logger) (*Client, error) 
 		return &Client{tenant: tenant}, nil
 	}
 	conn, err := fabric.Dial("node:"+socket, fabric.WithMaxReceive(maxMessage), fabric.WithMaxSend(maxMessage), fabric.WithLogger(log),
-		fabric.WithPerRPCCredentials(nodeCredential(credential)))
+		fabric.WithPerRPCCredentials(offer.Credential(credential)))
 	if err != nil {
 		return nil, err
 	}
 	return &Client{tenant: tenant, conn: conn}, nil
 }
-
-// A nodeCredential proves to the node which tenant's process this is.
-type nodeCredential string
-
-// GetRequestMetadata implements credentials.PerRPCCredentials.
-func (c nodeCredential) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	if c == "" {
-		return nil, nil
-	}
-	return map[string]string{offer.CredentialKey: string(c)}, nil
-}
-
-// RequireTransportSecurity implements credentials.PerRPCCredentials: the node's socket is local.
-func (nodeCredential) RequireTransportSecurity() bool { return false }
 
 // Close closes the connection to the node.
 func (c *Client) Close() error {

@@ -13,6 +13,7 @@ import (
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/internal/app"
+	"github.com/outboard-run/outboard/internal/fabric/offer"
 	"github.com/outboard-run/outboard/internal/workflow/engine"
 	"github.com/outboard-run/outboard/internal/workflow/planner"
 )
@@ -41,7 +42,7 @@ type Options struct {
 
 // Serve serves calls for the process of a node until ctx ends.
 func Serve(ctx context.Context, ready func(), o Options, h Handler) error {
-	listener, err := fabric.Listen("node:"+o.Socket, fabric.WithLogger(o.Log), fabric.WithPerRPCCredentials(nodeCredential(o.Credential)))
+	listener, err := fabric.Listen("node:"+o.Socket, fabric.WithLogger(o.Log), fabric.WithPerRPCCredentials(offer.Credential(o.Credential)))
 	if err != nil {
 		return err
 	}
