@@ -44,8 +44,10 @@ func TestWrite(t *testing.T) {
 			}
 			runMake(t, dir, language)
 			f := deploy(t, dir, checkManifest(t, dir))
+			asked := 0
 			meta := func(name string) (string, bool) {
-				value := map[string]string{"http": "1", "route": "/{name}", "name": "harbour"}[name]
+				asked++
+				value := map[string]string{"http": "1", "http.route": "/{name}\nharbour"}[name]
 				return value, value != ""
 			}
 			p, err := f.Call(t.Context(), function.Request{Body: []byte(tt.request), Meta: meta})
@@ -57,6 +59,9 @@ func TestWrite(t *testing.T) {
 			}
 			if tt.fuel > 0 && p.Cost.Fuel > tt.fuel {
 				t.Errorf("the call took %d units of fuel, want no more than %d", p.Cost.Fuel, tt.fuel)
+			}
+			if asked > 1 {
+				t.Errorf("the function asked %d times for metadata, want at most once", asked)
 			}
 			t.Logf("%d units of fuel", p.Cost.Fuel)
 		})

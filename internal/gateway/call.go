@@ -49,9 +49,9 @@ type Call struct {
 	HTTP bool
 	// Meta returns metadata of the call by name. It may be nil, and must not be used after Invoke
 	// returned. The names are "method", "path", "query", "route", "remote", "trace", "subject",
-	// "tick", "ws.event", "ws.id", "ws.kind", "ws.code", the route's path parameters, then headers
-	// in any case. Names with a dot, and those that an invoker adds ("execution", "step", ...), are
-	// never headers.
+	// "tick", "http.route", "ws.event", "ws.id", "ws.kind", "ws.code", the route's path parameters,
+	// then headers in any case. Names with a dot, and those that an invoker adds ("execution",
+	// "step", ...), are never headers.
 	Meta    func(name string) (string, bool)
 	Trigger Trigger
 	// Route names the trigger in logs and metrics: a route's pattern, a subject, a

@@ -365,6 +365,9 @@ func typeOf(a *Answer) string {
 
 // meta implements Call.Meta.
 func (x *exchange) meta(name string) (string, bool) {
+	if name == matchName {
+		return x.match()
+	}
 	if value, ok := requestMeta(x.r, x.h.name, name); ok {
 		return value, true
 	}
@@ -375,6 +378,26 @@ func (x *exchange) meta(name string) (string, bool) {
 		return x.span.TraceID().String(), true
 	}
 	return paramOrHeader(x.r, x.h.params, name)
+}
+
+// matchName is the name of what a function that takes HTTP messages needs of a request beside the
+// message, in one value: the route, and the values of its parameters in the route's order, each after
+// a line break. It is absent if a value has a line break.
+const matchName = "http.route"
+
+func (x *exchange) match() (string, bool) {
+	if !x.h.HTTP {
+		return "", false
+	}
+	match := x.h.name
+	for _, name := range x.h.params {
+		value := x.r.PathValue(name)
+		if strings.IndexByte(value, '\n') >= 0 {
+			return "", false
+		}
+		match += "\n" + value
+	}
+	return match, true
 }
 
 func requestMeta(r *http.Request, route, name string) (string, bool) {

@@ -247,6 +247,39 @@ func TestMeta(t *testing.T) {
 	}
 }
 
+// TestRouteAsOneValue: a function that takes HTTP messages gets its route with the parameters' values
+// in one piece of metadata, unless a value has a line break.
+func TestRouteAsOneValue(t *testing.T) {
+	for name, c := range map[string]struct {
+		path string
+		http bool
+		want string
+	}{
+		"parameters":   {"/shop/items/7/a/b", true, "/items/{id}/{rest...}\n7\na/b"},
+		"none":         {"/shop/", true, "/{$}"},
+		"empty":        {"/shop/items/7/", true, "/items/{id}/{rest...}\n7\n"},
+		"line break":   {"/shop/items/7%0A8/a", true, ""},
+		"no messages":  {"/shop/items/7/a", false, ""},
+		"from clients": {"/shop/", false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got string
+			f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+				got, _ = c.Meta("http.route")
+				return text("x"), nil
+			})
+			g := newGateway(t, gateway.Options{Invoker: f}, shop(
+				gateway.Route{Path: "/items/{id}/{rest...}", Target: to("f"), HTTP: c.http}, gateway.Route{Path: "/{$}", Target: to("f"), HTTP: c.http},
+			))
+			r := get(c.path)
+			r.Header.Set("Http.route", "forged")
+			if ask(g, r); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
 func TestRequestsCounted(t *testing.T) {
 	f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) { return text("x"), nil })
 	registry := prometheus.NewRegistry()

@@ -19,11 +19,11 @@ var errMessage = errors.New("read request: not a message of HTTP/1.1")
 // transfer encoding. So readRequest does a fraction of the work of http.ReadRequest, which takes
 // three times as long.
 func readRequest(message []byte, x *exchange) (*http.Request, error) {
-	head, content, ok := cutHead(message)
-	if !ok {
-		return nil, errMessage
+	text, content := message, []byte(nil)
+	if len(message) > len(x.head) {
+		text, content = cutHead(message)
 	}
-	line, fields := cutLine(x.text(head))
+	line, fields := cutLine(x.text(text))
 	method, rest, _ := strings.Cut(line, " ")
 	target, version, ok := strings.Cut(rest, " ")
 	if !ok || method == "" || !strings.HasPrefix(version, "HTTP/1.") {
@@ -33,9 +33,12 @@ func readRequest(message []byte, x *exchange) (*http.Request, error) {
 	if err != nil {
 		return nil, errors.Join(errMessage, err)
 	}
-	h, err := readHeader(fields, x)
+	h, rest, err := readHeader(fields, x)
 	if err != nil {
 		return nil, err
+	}
+	if len(content) == 0 {
+		content = text[len(text)-len(rest):]
 	}
 	r := &x.request
 	r.Method, r.URL, r.RequestURI, r.Header, r.Host = method, address, target, h.fields, h.host
@@ -116,18 +119,20 @@ type body struct{ bytes.Reader }
 
 func (*body) Close() error { return nil }
 
-// cutHead splits a message at the first empty line into head and body. It searches for line ends
-// only: a search for "\r\n\r\n" takes several times as long in WebAssembly.
-func cutHead(message []byte) (head, content []byte, ok bool) {
+// cutHead splits a message behind its first empty line into head and body. Without an empty line all
+// of it is head. It searches for line ends only: a search for "\r\n\r\n" takes several times as long
+// in WebAssembly.
+func cutHead(message []byte) (head, content []byte) {
 	for at := 0; ; {
 		length := bytes.IndexByte(message[at:], '\n')
 		if length < 0 {
-			return message, nil, false
+			return message, nil
 		}
+		end := at + length + 1
 		if length == 0 || length == 1 && message[at] == '\r' {
-			return message[:at], message[at+length+1:], true
+			return message[:end:end], message[end:]
 		}
-		at += length + 1
+		at = end
 	}
 }
 
@@ -145,36 +150,69 @@ type header struct {
 	trailed bool
 }
 
-func readHeader(text string, x *exchange) (h header, err error) {
-	fields, values := x.fields, x.values[:0]
+// readHeader parses the fields up to the empty line, and returns the text behind it.
+func readHeader(text string, x *exchange) (h header, rest string, err error) {
+	h.fields = x.fields
+	values, seen := x.values[:0], uint64(0)
 	for text != "" {
 		var line string
 		line, text = cutLine(text)
+		if line == "" {
+			return h, text, nil
+		}
 		name, value, ok := strings.Cut(line, ":")
 		if !ok || name == "" {
-			return h, errMessage
+			return h, "", errMessage
 		}
-		name, value = textproto.CanonicalMIMEHeaderKey(name), trimBlanks(value)
-		switch name {
-		case "Host":
-			if h.host == "" {
-				h.host = value
-			}
-			continue
-		case "Content-Length", "Transfer-Encoding":
-			h.framed = true
-		case "Trailer":
-			h.trailed = true
-		}
-		if before := fields[name]; before != nil {
-			fields[name] = append(before, value)
+		name, value = canonical(name), trimBlanks(value)
+		if h.note(name, value) {
 			continue
 		}
+		mark := markOf(name)
+		if seen&mark != 0 && h.fields[name] != nil {
+			h.fields[name] = append(h.fields[name], value)
+			continue
+		}
+		seen |= mark
 		values = append(values, value)
-		fields[name] = values[len(values)-1 : len(values) : len(values)]
+		h.fields[name] = values[len(values)-1 : len(values) : len(values)]
 	}
-	h.fields = fields
-	return h, nil
+	return h, "", errMessage
+}
+
+// note records a field that is more than a value of the header. It returns true for Host, which is
+// no part of it.
+func (h *header) note(name, value string) (left bool) {
+	switch name {
+	case "Host":
+		if h.host == "" {
+			h.host = value
+		}
+		return true
+	case "Content-Length", "Transfer-Encoding":
+		h.framed = true
+	case "Trailer":
+		h.trailed = true
+	}
+	return false
+}
+
+// markOf returns one bit of 64 for a field's name. A name whose bit no earlier name has is the first
+// of its kind, which saves a search in the map.
+func markOf(name string) uint64 {
+	return 1 << ((uint(len(name)) + 7*uint(name[0]) + 13*uint(name[len(name)-1])) & 63)
+}
+
+// canonical is textproto.CanonicalMIMEHeaderKey. Most names are canonical and of few kinds; to find
+// one of those takes a fraction of the work.
+func canonical(name string) string {
+	switch name {
+	case "Host", "X-Forwarded-Prefix", "Traceparent", "Tracestate", "User-Agent", "Content-Type", "Content-Length",
+		"Accept", "Accept-Encoding", "Accept-Language", "Authorization", "Cache-Control", "Cookie", "Origin", "Referer",
+		"If-None-Match", "Range", "Transfer-Encoding", "Trailer":
+		return name
+	}
+	return textproto.CanonicalMIMEHeaderKey(name)
 }
 
 // trimBlanks returns a field's value without the white space around it.
@@ -188,12 +226,28 @@ func trimBlanks(s string) string {
 	return s
 }
 
-// setPath sets the request's path values from the route's parameters.
+// setPath sets the request's path values from the route's parameters, each of which the host is
+// asked for.
 func setPath(r *http.Request) {
 	route, ok := guest.Meta("route")
 	if !ok {
 		return
 	}
+	setParameters(r, route, guest.Meta)
+}
+
+// setMatch sets the request's path values from the metadata `http.route`: the route, and then the
+// values of its parameters, each after a line break.
+func setMatch(r *http.Request, match string) {
+	route, values, _ := strings.Cut(match, "\n")
+	setParameters(r, route, func(string) (value string, ok bool) {
+		value, values, _ = strings.Cut(values, "\n")
+		return value, true
+	})
+}
+
+// setParameters sets the value of each parameter of a route.
+func setParameters(r *http.Request, route string, valueOf func(name string) (string, bool)) {
 	r.Pattern = route
 	for {
 		_, rest, found := strings.Cut(route, "{")
@@ -202,7 +256,10 @@ func setPath(r *http.Request) {
 			return
 		}
 		name, route = strings.TrimSuffix(name, "..."), after
-		if value, ok := guest.Meta(name); ok {
+		if name == "$" {
+			continue
+		}
+		if value, ok := valueOf(name); ok {
 			r.SetPathValue(name, value)
 		}
 	}

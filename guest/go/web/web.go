@@ -44,15 +44,22 @@ func Handle(h http.Handler) {
 var registered http.Handler
 
 func answer(h http.Handler, message []byte) ([]byte, error) {
-	if is, _ := guest.Meta("http"); is != "1" {
-		return answerPlain(h, message)
+	match, matched := guest.Meta("http.route")
+	if !matched {
+		if is, _ := guest.Meta("http"); is != "1" {
+			return answerPlain(h, message)
+		}
 	}
 	x := takeExchange()
 	r, err := readRequest(message, x)
 	if err != nil {
 		return nil, err
 	}
-	setPath(r)
+	if matched {
+		setMatch(r, match)
+	} else {
+		setPath(r)
+	}
 	w := &x.response
 	w.head, w.streams = r.Method == http.MethodHead, r.Method != http.MethodHead
 	h.ServeHTTP(w, r)

@@ -170,6 +170,12 @@ func TestRequests(t *testing.T) {
 		"lines":   "GET / HTTP/1.1\nHost: a\nX-A: 1\n\n",
 		"bare":    "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
 		"breaks":  "PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\na\r\n\r\nb\r\n\r\n",
+		// Names with one length, first and last letter, which readHeader tells apart by a search only.
+		"alike":     "GET / HTTP/1.1\r\nHost: a\r\nX-Aa-Z: 1\r\nX-Bb-Z: 2\r\nX-Aa-Z: 3\r\nX-Cc-Z: 4\r\nX-Bb-Z: 5\r\n\r\n",
+		"known":     "GET / HTTP/1.1\r\nHost: a\r\nuser-agent: 1\r\nUser-Agent: 2\r\nCookie: a=1\r\nCookie: b=2\r\n\r\n",
+		"long":      "GET / HTTP/1.1\r\nHost: a\r\nX-A: " + strings.Repeat("x", 1000) + "\r\nX-B: 2\r\n\r\n",
+		"long body": "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 2000\r\n\r\n" + strings.Repeat("\r\n\r\n", 500),
+		"many":      "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X-A: 1\r\nX-B: 2\r\n", 20) + "\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			guesttest.Start(t).Values["http"] = "1"
@@ -187,14 +193,39 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-func TestPathValues(t *testing.T) {
-	host := guesttest.Start(t)
-	host.Values = map[string]string{"http": "1", "route": "/cart/{id}/{rest...}", "id": "7", "rest": "a/b"}
-	exchange(t, func(_ http.ResponseWriter, r *http.Request) {
-		if r.PathValue("id") != "7" || r.PathValue("rest") != "a/b" || r.Pattern != "/cart/{id}/{rest...}" {
-			t.Errorf("got %q, %q, %q", r.PathValue("id"), r.PathValue("rest"), r.Pattern)
+// TestIncomplete: a head without its empty line is no request, whatever its length.
+func TestIncomplete(t *testing.T) {
+	for _, field := range []string{"", "X-A: 1\r\n", "X-A: " + strings.Repeat("x", 1000) + "\r\n"} {
+		guesttest.Start(t).Values["http"] = "1"
+		web.Handle(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") }))
+		if _, err := guest.Call([]byte("GET / HTTP/1.1\r\nHost: a\r\n" + field)); err == nil {
+			t.Errorf("a message of %d bytes without an end was accepted", len(field))
 		}
-	}, "GET /cart/7/a/b HTTP/1.1\r\nHost: a\r\n\r\n")
+	}
+}
+
+// TestPathValues gets the route and its parameters one by one, as from a node that does not have
+// them as one value, and as one value.
+func TestPathValues(t *testing.T) {
+	for name, values := range map[string]map[string]string{
+		"one by one": {"http": "1", "route": "/cart/{id}/{rest...}", "id": "7", "rest": "a/b"},
+		"at once":    {"http.route": "/cart/{id}/{rest...}\n7\na/b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			guesttest.Start(t).Values = values
+			exchange(t, func(_ http.ResponseWriter, r *http.Request) {
+				if r.PathValue("id") != "7" || r.PathValue("rest") != "a/b" || r.Pattern != "/cart/{id}/{rest...}" {
+					t.Errorf("got %q, %q, %q", r.PathValue("id"), r.PathValue("rest"), r.Pattern)
+				}
+			}, "GET /cart/7/a/b HTTP/1.1\r\nHost: a\r\n\r\n")
+		})
+	}
+	guesttest.Start(t).Values = map[string]string{"http.route": "GET /shop/{$}"}
+	exchange(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.Pattern != "GET /shop/{$}" || r.PathValue("$") != "" {
+			t.Errorf("got %q, %q", r.Pattern, r.PathValue("$"))
+		}
+	}, "GET /shop/ HTTP/1.1\r\nHost: a\r\n\r\n")
 }
 
 // TestResponses compares with what net/http's server answers.
