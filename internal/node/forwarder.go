@@ -13,7 +13,6 @@ import (
 	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/gateway"
 	"github.com/outboard-run/outboard/internal/tenant/host"
-	"github.com/outboard-run/outboard/internal/turns"
 )
 
 // forwarder reads the requests of clients, determines the tenant of each, and forwards it to that
@@ -30,7 +29,6 @@ type forwarder struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	open   chan struct{} // a slot for each open connection
-	turns  *turns.Group  // of tenants, and of client addresses until a request names a tenant
 
 	mu      sync.Mutex
 	proxies map[string]*httputil.ReverseProxy // by tenant
@@ -48,13 +46,13 @@ const (
 func newForwarder(i *ingress) *forwarder {
 	f := &forwarder{
 		addr: i.listener.Addr(), apps: i.apps, tenants: i.tenants, models: i.models, timeout: i.clientTimeout, log: i.log, conns: make(chan net.Conn), closed: make(chan struct{}), open: make(chan struct{}, maxForwardedConns),
-		turns: turns.NewGroup(), proxies: map[string]*httputil.ReverseProxy{},
+		proxies: map[string]*httputil.ReverseProxy{},
 	}
 	if f.timeout == 0 {
 		f.timeout = gateway.DefaultClientTimeout
 	}
 	f.server = &http.Server{
-		Handler: f, ConnContext: withConn, ReadHeaderTimeout: f.timeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxForwardedHead,
+		Handler: f, ReadHeaderTimeout: f.timeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxForwardedHead,
 		DisableGeneralOptionsHandler: true, ErrorLog: slog.NewLogLogger(i.log.Handler(), slog.LevelWarn),
 	}
 	return f
@@ -90,12 +88,11 @@ func (f *forwarder) serve(conn net.Conn) {
 		go gateway.Refuse(conn, outboard.Errorf(outboard.Busy, "serve a connection", "%d are open", maxForwardedConns))
 		return
 	}
-	client, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
-	turn := f.turns.Conn(countConn(gateway.PaceConn(conn, f.timeout), f.open), "client "+client)
+	counted := countConn(gateway.PaceConn(conn, f.timeout), f.open)
 	select {
-	case f.conns <- turn:
+	case f.conns <- counted:
 	case <-f.closed:
-		_ = turn.Close()
+		_ = counted.Close()
 	}
 }
 
@@ -124,7 +121,6 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case gateway.Reserved(app):
 		f.models.ServeHTTP(w, r)
 	case tenant != "":
-		connOf(r).SetAccount(accountOf(tenant)) // from its next read on
 		f.proxy(tenant).ServeHTTP(w, r)
 	case app == "":
 		gateway.NewProblem(outboard.Errorf(outboard.NotFound, "", "the path names no app: it begins with one, as in /APP/...")).Write(w)
@@ -133,21 +129,6 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// connKey is the key of a request's connection in its context.
-type connKey struct{}
-
-func withConn(ctx context.Context, conn net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, conn)
-}
-
-// connOf returns the client's connection.
-func connOf(r *http.Request) *turns.Conn {
-	return r.Context().Value(connKey{}).(*turns.Conn) //nolint:errcheck,forcetypeassert // Accept returns no others
-}
-
-// accountOf names the account of a tenant's turns.
-func accountOf(tenant string) string { return "tenant " + tenant }
-
 // proxy returns the proxy to a tenant's process.
 func (f *forwarder) proxy(tenant string) *httputil.ReverseProxy {
 	f.mu.Lock()
@@ -155,7 +136,7 @@ func (f *forwarder) proxy(tenant string) *httputil.ReverseProxy {
 	p := f.proxies[tenant]
 	if p == nil {
 		p = &httputil.ReverseProxy{
-			Transport: f.transport(tenant), FlushInterval: -1, Rewrite: forward,
+			Transport: f.tenants.Forward(tenant), FlushInterval: -1, Rewrite: forward,
 			ErrorLog: f.server.ErrorLog,
 			ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 				if r.Context().Err() == nil {
@@ -168,20 +149,6 @@ func (f *forwarder) proxy(tenant string) *httputil.ReverseProxy {
 		f.proxies[tenant] = p
 	}
 	return p
-}
-
-// transport returns the connections to a tenant's process.
-func (f *forwarder) transport(tenant string) *http.Transport {
-	t := f.tenants.Forward(tenant)
-	dial := t.DialContext
-	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		return f.turns.Conn(conn, accountOf(tenant)), nil
-	}
-	return t
 }
 
 // forward addresses a request to a tenant's process. All fields stay unchanged except those of the

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -242,43 +241,6 @@ func TestNoTenantReadsAnothersRequests(t *testing.T) {
 		if strings.Contains(processes.of(tenant), "secret of "+other) || !strings.Contains(processes.of(tenant), "secret of "+tenant) {
 			t.Errorf("the process of %s read:\n%s", tenant, processes.of(tenant))
 		}
-	}
-}
-
-// TestTurnsOfTenants: a client's connection takes the turns of the tenant that its last request was
-// for, as the connection to that tenant's process does.
-func TestTurnsOfTenants(t *testing.T) {
-	i, _ := newIngress(t)
-	i.listener = listenTCP(t)
-	i.addApp(t, "tea")
-	f := newForwarder(i)
-	ctx, cancel := context.WithCancel(context.Background())
-	served := make(chan struct{})
-	go func() { defer close(served); f.run(ctx) }()
-	t.Cleanup(func() { cancel(); <-served })
-	client, err := net.Dial("tcp", i.addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	conn, err := i.listener.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.serve(conn)
-	if got := f.turns.Accounts(); !maps.Equal(got, map[string]int{"client 127.0.0.1": 1}) {
-		t.Errorf("before its first request the connection has the account %v", got)
-	}
-	if _, err := io.WriteString(client, "GET /teashop/x HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	if r, err := http.ReadResponse(bufio.NewReader(client), nil); err != nil || r.StatusCode != http.StatusOK {
-		t.Fatal(r, err)
-	} else {
-		_ = r.Body.Close()
-	}
-	if got := f.turns.Accounts(); !maps.Equal(got, map[string]int{"tenant tea": 2}) {
-		t.Errorf("after a request the connections have the accounts %v", got)
 	}
 }
 
