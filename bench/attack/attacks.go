@@ -42,6 +42,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"program", "another session's data", "reads memory that an earlier session left on the device", "internal/accel/compute", "TestBuffersAreZero", Held},
 		{"device node", "program's memory", "answers every call with every field at its edges, and with combinations of them (an hour of these: `make fuzz-library`)", "cmd/libopencl/ctest", "TestHostileWorker", Held},
 		{"device node", "program's memory", "sends the data of a read after the program was told that the read has ended, in eleven ways, and has freed the memory", "cmd/libopencl/ctest", "TestHostileWorker", Held},
+		{"device node", "program", "gives it shared memory at an address that is not aligned as it asked", "cmd/libopencl/ctest", "TestHostileWorker", Held},
 		{"device node", "user's plans", "sends a recording, or a trace, with lengths, references and times that no node writes", "internal/accel/trace", "TestHostileBlocks", Held},
 		{"object store", "user's memory", "lists objects with other names than Outboard's", "internal/train/data", "TestNamesOfOthersAreNotHeld", Held},
 		{"device node", "program's commands on other devices", "completes and fails events of another worker's link, and the program's own", "cmd/libopencl/ctest", "TestNoticesOfOtherLinks", Held},

@@ -1,9 +1,9 @@
 /* svm.c: shared virtual memory, coarse-grained. Layer: calls.
  *
  * The worker's driver chooses an allocation's address, and this process reserves the same one. When
- * it is in use here, the worker is asked for another one while the refused ones are kept, with so
- * much padding that the driver does not allocate it from its heap. A context over several links has
- * no SVM: drivers can't be given an address. */
+ * it is in use here, or not aligned, the worker is asked for another one while the refused ones are
+ * kept, with so much padding that the driver does not allocate it from its heap. A context over
+ * several links has no SVM: drivers can't be given an address. */
 #include "svm.h"
 
 #include "calls.h"
@@ -38,8 +38,12 @@ static int can_allocate(cl_context context, cl_svm_mem_flags flags, size_t size,
 	return 1;
 }
 
-/* Returns an allocation that has its address here, or one without host_ptr when that is in use;
- * NULL when there is no memory. */
+/* Programs use addresses as aligned ones, with instructions that fault on others. 0 is the alignment
+ * of the largest type, long16 (OpenCL 2.0, section 5.6.1). */
+static int is_aligned(uint64_t address, cl_uint alignment) { return address % (alignment ? alignment : sizeof(cl_long16)) == 0; }
+
+/* Returns an allocation that has its address here, or one without host_ptr when that is in use or
+ * not aligned; NULL when there is no memory. */
 static cl_mem attempt(cl_context context, cl_svm_mem_flags flags, size_t size, cl_uint alignment, uint64_t padding) {
 	struct link *link = context->devices[0]->link;
 	int32_t status;
@@ -53,7 +57,7 @@ static cl_mem attempt(cl_context context, cl_svm_mem_flags flags, size_t size, c
 		object_drop(m);
 		return NULL;
 	}
-	if (!svm_place(m, address))
+	if (!is_aligned(address, alignment) || !svm_place(m, address))
 		m->host_ptr = NULL;
 	return m;
 }

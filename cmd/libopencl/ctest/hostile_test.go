@@ -89,7 +89,10 @@ func (m mutation) String() string {
 	return fmt.Sprintf("op %#x field %d %s from answer %d edge %d", m.op, m.field, m.fact, m.from, m.edge)
 }
 
-var wordEdges = []uint64{0, 1, 2, math.MaxInt32, 1 << 31, math.MaxUint32 - 1, math.MaxUint32, 1 << 32, 1 << 63, math.MaxUint64 - 1, math.MaxUint64}
+// unaligned is an address that a program has no use of, and that no alignment of a type divides.
+const unaligned = 0x300000000001
+
+var wordEdges = []uint64{unaligned, 0, 1, 2, math.MaxInt32, 1 << 31, math.MaxUint32 - 1, math.MaxUint32, 1 << 32, 1 << 63, math.MaxUint64 - 1, math.MaxUint64}
 
 // counted returns data with the count word that belongs to it.
 func counted(data []byte) (count uint64, of []byte) { return uint64(len(data)), data }
@@ -550,6 +553,7 @@ func TestHostileWorker(t *testing.T) {
 	if !run("honest\n", mutation{}) || !run("older\n", mutation{older: true}) {
 		return
 	}
+	run("hostile\n", d.unalignedMemory())
 	c := newCampaign(t, d)
 	for m, ok := c.next(); ok; m, ok = c.next() {
 		line := "hostile\n"
@@ -561,6 +565,11 @@ func TestHostileWorker(t *testing.T) {
 		}
 	}
 	c.report()
+}
+
+// unalignedMemory is the mutation whose shared virtual memory begins at unaligned addresses.
+func (d *description) unalignedMemory() mutation {
+	return mutation{op: d.ops["svm_alloc"], edge: slices.Index(wordEdges, unaligned)}
 }
 
 // A campaign is the mutations that a test tries, listed ones and combinations in turns.

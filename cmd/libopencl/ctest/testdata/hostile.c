@@ -339,6 +339,8 @@ static void read_and_free(cl_mem buffer, int end) {
 static void shared_memory(void) {
 	shared = CL.clSVMAlloc(context, CL_MEM_READ_WRITE, 100, 64);
 	unsigned char *p = CL.clSVMAlloc(context, CL_MEM_READ_WRITE, 300, 0);
+	if ((uintptr_t)shared % 64 != 0 || (uintptr_t)p % sizeof(cl_long16) != 0)
+		abort();
 	if (!p) {
 		reached |= has_no_svm() ? NO_SVM : 0;
 		return;
