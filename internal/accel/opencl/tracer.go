@@ -27,8 +27,11 @@ const (
 	// flushEntries and flushIdle are the bytes at which the entries are sent, and at which they are
 	// while the client sends nothing. Each message wakes a thread of the program. The driver
 	// library accepts half of a chunk of its file, 32 KiB, at once.
-	flushEntries      = 16 << 10
-	flushIdle         = 8 << 10
+	flushEntries = 16 << 10
+	flushIdle    = 8 << 10
+	// flushAge is the age at which entries are sent while the client sends nothing: a client that is
+	// killed, or ends without the library's destructor, loses those that were not sent.
+	flushAge          = 200 * time.Millisecond
 	collectBatch      = 64
 	maxTracedCommands = 1 << 16 // commands whose times are awaited
 	maxUnreplied      = 1 << 16
@@ -55,7 +58,8 @@ type tracer struct {
 	mu        sync.Mutex
 	full      [][]byte // earlier entries, flushEntries or a little more in each
 	entries   []byte
-	serial    uint64 // of the last message in entries
+	since     time.Duration // when the first of entries was made, on the worker's clock
+	serial    uint64        // of the last message in entries
 	received  int64
 	unreplied map[uint32]uint64 // serials by call
 }
@@ -126,6 +130,9 @@ func (r *tracer) append(kind byte, serial uint64, at int64, durations ...uint64)
 		r.full = append(r.full, r.entries)
 		r.entries, r.serial, r.received = nil, 0, 0
 	}
+	if len(r.entries) == 0 {
+		r.since = time.Duration(monotonic())
+	}
 	r.entries = append(r.entries, kind)
 	r.entries = binary.AppendVarint(r.entries, int64(serial-r.serial))
 	r.entries = binary.AppendVarint(r.entries, at-r.received)
@@ -138,12 +145,18 @@ func (r *tracer) append(kind byte, serial uint64, at int64, durations ...uint64)
 func (r *tracer) rest() error {
 	r.collect(len(r.commands))
 	r.mu.Lock()
-	enough := len(r.full) > 0 || len(r.entries) >= flushIdle
+	enough := r.enough(time.Duration(monotonic()))
 	r.mu.Unlock()
 	if !enough {
 		return nil
 	}
 	return r.flush(false)
+}
+
+// enough reports whether the entries are to be sent while the client sends nothing: there are many
+// of them, or they are old. The caller holds mu.
+func (r *tracer) enough(now time.Duration) bool {
+	return len(r.full) > 0 || len(r.entries) >= flushIdle || len(r.entries) > 0 && now-r.since >= flushAge
 }
 
 // flush sends the entries. The last message says that it is the last one.

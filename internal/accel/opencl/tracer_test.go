@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"testing"
+	"time"
 )
 
 // recorded has the serials of a recording's entries, by kind, in their order.
@@ -98,6 +99,28 @@ func TestRecordsMessages(t *testing.T) {
 		if n.op == opRecorded {
 			t.Error("a message was recorded after the end")
 		}
+	}
+}
+
+// TestOldEntriesAreSent: while the client sends nothing, entries are sent once they are many or old.
+func TestOldEntriesAreSent(t *testing.T) {
+	r := &tracer{}
+	if r.enough(1 << 62) {
+		t.Error("no entries are sent")
+	}
+	r.append(entryReply, 1, 1)
+	first := r.since
+	r.append(entryReply, 2, 2)
+	for age, want := range map[time.Duration]bool{0: false, flushAge - 1: false, flushAge: true} {
+		if got := r.enough(first + age); got != want {
+			t.Errorf("entries of %v are sent: %v, want %v", age, got, want)
+		}
+	}
+	for len(r.entries) < flushIdle {
+		r.append(entryReply, 3, 3)
+	}
+	if !r.enough(r.since) {
+		t.Error("many entries are not sent")
 	}
 }
 
