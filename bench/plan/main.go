@@ -22,6 +22,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/outboard-run/outboard/bench/netem"
@@ -128,7 +129,21 @@ func (b *bench) calibrate(ctx context.Context) error {
 	// The emulation accepts a connection at once: on a network that is a round trip.
 	b.constants.StartUpTrips--
 	fmt.Fprintf(os.Stderr, "  %s\n  deliveries late by %v\n", out, b.base.total())
+	b.reportConstants()
 	return err
+}
+
+// reportConstants reports the constants, and how much the samples differ that they come from: the
+// errors of all predictions depend on them.
+func (b *bench) reportConstants() {
+	c := &b.constants
+	row := paired.NewRow("calibration: relative standard deviation of what a message costs", "%", "", []float64{100 * c.ForwardingSpread}, nil, paired.Goal{Max: 20})
+	b.Row(row.Because("The machine was busy with something else during calibration: no prediction is better than its constants."))
+	text := fmt.Sprintf("Constants: an early call %v, a message in relays and worker %v and %v, the relays %.0f MB/s, the start %v; wake-ups", c.Encode, c.Relay, c.Dispatch, c.RelayRate/1e6, c.StartUp.Round(time.Millisecond))
+	for _, w := range c.Wakes {
+		text += fmt.Sprintf(" %v after %v,", w.Wake.Round(time.Microsecond), w.Pause.Round(time.Microsecond))
+	}
+	b.Report.Notes = append(b.Report.Notes, strings.TrimSuffix(text, ",")+".")
 }
 
 // over returns a launcher of programs on the device, over the current link of its node.

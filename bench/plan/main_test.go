@@ -55,3 +55,19 @@ func TestPartsOfReplays(t *testing.T) {
 		t.Errorf("the head has other columns: %s", partsHead)
 	}
 }
+
+// The report has the constants, and says so if the machine was too busy to measure them.
+func TestConstantsAreReported(t *testing.T) {
+	for spread, holds := range map[float64]bool{0.05: true, 0.5: false} {
+		b := &bench{constants: overhead.DefaultConstants()}
+		b.constants.ForwardingSpread = spread
+		b.constants.Wakes[1] = overhead.WakeUp{Pause: 100 * time.Microsecond, Wake: 30 * time.Microsecond}
+		b.reportConstants()
+		if row := b.Report.Rows[0]; row.Holds != holds || (row.Reason == "") != holds {
+			t.Errorf("a spread of %g: %+v", spread, row)
+		}
+		if note := b.Report.Notes[0]; !strings.Contains(note, ", 30µs after 100µs,") {
+			t.Error(note)
+		}
+	}
+}
