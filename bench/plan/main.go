@@ -129,13 +129,13 @@ func (b *bench) calibrate(ctx context.Context) error {
 	// The emulation accepts a connection at once: on a network that is a round trip.
 	b.constants.StartUpTrips--
 	fmt.Fprintf(os.Stderr, "  %s\n  deliveries late by %v\n", out, b.base.total())
-	b.reportConstants()
+	reportConstants(b)
 	return err
 }
 
 // reportConstants reports the constants, and how much the samples differ that they come from: the
 // errors of all predictions depend on them.
-func (b *bench) reportConstants() {
+func reportConstants(b *bench) {
 	c := &b.constants
 	row := paired.NewRow("calibration: relative standard deviation of what a message costs", "%", "", []float64{100 * c.ForwardingSpread}, nil, paired.Goal{Max: 20})
 	b.Row(row.Because("The machine was busy with something else during calibration: no prediction is better than its constants."))

@@ -62,7 +62,7 @@ func TestConstantsAreReported(t *testing.T) {
 		b := &bench{constants: overhead.DefaultConstants()}
 		b.constants.ForwardingSpread = spread
 		b.constants.Wakes[1] = overhead.WakeUp{Pause: 100 * time.Microsecond, Wake: 30 * time.Microsecond}
-		b.reportConstants()
+		reportConstants(b)
 		if row := b.Report.Rows[0]; row.Holds != holds || (row.Reason == "") != holds {
 			t.Errorf("a spread of %g: %+v", spread, row)
 		}
