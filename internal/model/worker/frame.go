@@ -3,6 +3,7 @@ package worker
 import (
 	"encoding/binary"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -185,8 +186,15 @@ func (c *channel) send(frame encodable) error {
 }
 
 // receive calls handle with the bodies of frames until the ring is closed or handle fails.
+//
+// It yields before it waits. A goroutine that handle started or woke is in the queue of this
+// goroutine's processor (P), which a waiting Ring holds while it spins or sleeps: the goroutine
+// would run only on another processor, which has to wake first.
 func (c *channel) receive(handle func(d wire.Decoder) error) error {
 	for {
+		if c.ring.TryNext() == nil {
+			runtime.Gosched()
+		}
 		b, err := c.ring.Next(8)
 		if err != nil {
 			return err
