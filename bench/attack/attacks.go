@@ -110,6 +110,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"joined node, tenant", "memory of the pool's state", "subscribes to ever other subjects", "internal/pool/guard", "TestSubscriptionsAreBounded", Bounded},
 		{"client of models", "node's processors and memory", "JSON schemas that are compiled to much more than they are: 8 MiB of work for each request", "internal/model/grammar", "TestHostileSchemas", Bounded},
 		{"client of models", "other clients' generations", "stop texts and biases that each of its tokens is compared with: 4 KiB and 1,024", "internal/model/worker", "TestGenerationsAreBounded", Bounded},
+		{"client of models", "node's processors", "has a model write a long text that begins like a call of a tool: each byte is read once", "internal/model/text", "TestLongCallsAreReadOnce", Bounded},
 		{"author of a dataset", "node", "names one chunk with several sizes", "internal/train/data", "TestOneDigestSeveralSizes", Held},
 		{"author of a dataset", "node's disk", "names files in millions of folders: 100,000", "internal/train/data", "TestFoldersAreBounded", Bounded},
 		{"model's file", "other models, node's files", "breaks the parser or the engine of a model", "internal/model/worker", "TestHostileFilesHarmTheirWorker", Held},

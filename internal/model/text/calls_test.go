@@ -1,6 +1,8 @@
 package text
 
 import (
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,6 +23,9 @@ func TestCallsAreFoundHoweverTheTextIsCut(t *testing.T) {
 		"two":       {"<tool_call>{\"name\":\"weather\",\"arguments\":{\"city\":\"Oslo\"}}</tool_call>\n<tool_call>{\"name\":\"weather\",\"arguments\":{\"city\":\"Oslo\"}}</tool_call>", "", append(call, call...)},
 		"unknown":   {`{"name": "rm", "arguments": {}}`, `{"name": "rm", "arguments": {}}`, nil},
 		"other":     {`{"a": 1}`, `{"a": 1}`, nil},
+		"escapes":   {`{"name": "weather", "arguments": {"city":"Oslo"}, "x": "\"}]\\"}`, "", call},
+		"brackets":  {`{"name": "weather"]`, `{"name": "weather"]`, nil},
+		"no value":  {`<tool_call>}</tool_call>`, `}</tool_call>`, nil},
 		"cut short": {`<tool_call>{"name": "weath`, `{"name": "weath`, nil},
 	} {
 		for size := 1; size <= len(c.text); size += 3 {
@@ -36,6 +41,30 @@ func TestCallsAreFoundHoweverTheTextIsCut(t *testing.T) {
 			if diff := cmp.Diff(c.calls, calls); diff != "" || content != c.content {
 				t.Errorf("%s in pieces of %d: content %q, want %q; calls %s", name, size, content, c.content, diff)
 			}
+		}
+	}
+}
+
+// TestLongCallsAreReadOnce: a model's text that begins like a call, as its client can have it, is not
+// read again for each of its tokens.
+func TestLongCallsAreReadOnce(t *testing.T) {
+	const tokens = 10_000
+	for name, begin := range map[string]string{"object": `{"a":"`, "array": `[`, "call": `<tool_call>{"name":"`, "text": `<tool_call>x`} {
+		c := Calls{Tools: map[string]bool{"weather": true}}
+		c.Push(begin)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range tokens {
+			if content, calls := c.Push("[1],"); content != "" || calls != nil {
+				t.Fatalf("%s: %q, %v", name, content, calls)
+			}
+		}
+		runtime.ReadMemStats(&after)
+		if n := after.TotalAlloc - before.TotalAlloc; n > 100*4*tokens {
+			t.Errorf("%s: %d bytes were allocated for a text of %d", name, n, 4*tokens)
+		}
+		if got := c.Flush(); !strings.HasSuffix(begin+strings.Repeat("[1],", tokens), got) || len(got) < 4*tokens {
+			t.Errorf("%s: %d bytes were returned at the end", name, len(got))
 		}
 	}
 }
