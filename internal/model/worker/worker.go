@@ -34,7 +34,9 @@ type Options struct {
 	Libraries []*os.File
 	// LoadLimit bounds the time of loading; 0 means ten minutes.
 	LoadLimit time.Duration
-	Log       *slog.Logger
+	// Background loads the model at a low priority, until LeaveBackground or for a few seconds.
+	Background bool
+	Log        *slog.Logger
 }
 
 // A Worker is the node's end of a process with a loaded model. It implements engine.TensorModel and
@@ -54,6 +56,7 @@ type Worker struct {
 	exitReason error         // set before done is closed
 	reason     atomic.Pointer[error]
 	closing    atomic.Bool
+	background *time.Timer   // ends the low priority; nil if it never was low
 	released   chan struct{} // closed when the memory is unmapped
 }
 
@@ -95,6 +98,12 @@ func (w *Worker) load(ctx context.Context) error {
 		if err := w.opts.Confine.send(w.conn); err != nil {
 			return err
 		}
+	}
+	if w.opts.Background {
+		if err := w.Ping(ctx); err != nil { // the process has isolated itself
+			return err
+		}
+		w.enterBackground()
 	}
 	ring, err := shm.Create(ringArea)
 	if err != nil {
