@@ -67,6 +67,18 @@ func TestReferences(t *testing.T) {
 	}
 }
 
+// TestLongNumbers: a number whose reading would take time with the square of its length is refused.
+func TestLongNumbers(t *testing.T) {
+	for name, text := range map[string]string{"value": "%s", "member": `{"n":%s}`, "item": `[[%s]]`} {
+		for digits, ok := range map[int]bool{1000: true, 100_000: false} {
+			number := strings.Repeat("7", digits)
+			if _, err := Decode([]byte(strings.Replace(text, "%s", number, 1))); (err == nil) != ok {
+				t.Errorf("%s of %d digits: %v", name, digits, err)
+			}
+		}
+	}
+}
+
 func TestBelow(t *testing.T) {
 	for _, c := range []struct {
 		path, of string

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"math/big"
+
+	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
 
 // Value describes a result that is stored outside of the log.
@@ -73,7 +75,8 @@ func whole(v any) int64 {
 	return 0
 }
 
-// Decode decodes one JSON value into the types that expressions use.
+// Decode decodes one JSON value into the types that expressions use. Its numbers have 1,300 characters
+// at most.
 func Decode(text []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -84,5 +87,29 @@ func Decode(text []byte) (any, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("there is more behind the JSON value")
 	}
+	if err := checkNumbers(v); err != nil {
+		return nil, err
+	}
 	return v, nil
+}
+
+// checkNumbers returns an error if a decoded value has a number that is too long to compute with.
+func checkNumbers(v any) error {
+	switch v := v.(type) {
+	case json.Number:
+		return dsl.CheckNumber(v)
+	case []any:
+		for _, e := range v {
+			if err := checkNumbers(e); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for _, e := range v {
+			if err := checkNumbers(e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

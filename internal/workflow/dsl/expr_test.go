@@ -131,6 +131,8 @@ func TestBounded(t *testing.T) {
 		`pick(.[1e8])`:                                      "65536 elements",
 		`reduce range(1e5) as $i (.; [.])`:                  weight,
 		`reduce range(3000) as $i (10; . * .)`:              "4096 bits",
+		`("7" * 10000) | tonumber`:                          "1300 characters",
+		`("7" * 10000) | fromjson | . == 1`:                 "1300 characters",
 		strings.Repeat("[", 600) + strings.Repeat("]", 600): "brackets",
 		`[limit(1000; repeat([range(1000)]))]`:              steps,
 

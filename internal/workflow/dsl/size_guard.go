@@ -19,6 +19,7 @@ import (
 const (
 	checkSizeFunction = "__sized"
 	chargeFunction    = "__charge"
+	digitsFunction    = "__digits"
 	searchFunction    = "__search"
 	subFunction       = "__subtract"
 	replaceFunction   = "__replace"
@@ -71,6 +72,7 @@ func guards() []gojq.CompilerOption {
 	return []gojq.CompilerOption{
 		gojq.WithFunction(checkSizeFunction, 1, 1, func(v any, args []any) any { return charged(args[0], checkSize(v), v) }),
 		gojq.WithFunction(chargeFunction, 1, 1, func(v any, args []any) any { return charged(args[0], v, v, v, v, v) }),
+		gojq.WithFunction(digitsFunction, 1, 1, func(v any, args []any) any { return charged(args[0], checkDigits(v), v) }),
 		gojq.WithFunction(searchFunction, 2, 2, func(v any, args []any) any { return chargedProduct(args[0], v, v, args[1]) }),
 		gojq.WithFunction(replaceFunction, 2, 2, func(v any, args []any) any {
 			return chargedSquare(args[0], chargedProduct(args[0], v, v, args[1]), v)
@@ -272,7 +274,11 @@ func wrapInCharge(t *gojq.Term) {
 		q = &gojq.Query{Left: call(charge, call(budgetVariable), call(name)), Op: gojq.OpPipe, Right: q}
 		q = &gojq.Query{Left: paren(t.Func.Args[0]), Patterns: []*gojq.Pattern{{Name: name}}, Op: gojq.OpPipe, Right: q}
 	} else {
-		q = &gojq.Query{Left: call(chargeFunction, call(budgetVariable)), Op: gojq.OpPipe, Right: q}
+		charge := chargeFunction
+		if t.Func.Name == "tonumber" {
+			charge = digitsFunction
+		}
+		q = &gojq.Query{Left: call(charge, call(budgetVariable)), Op: gojq.OpPipe, Right: q}
 	}
 	*t = gojq.Term{Type: gojq.TermTypeQuery, Query: q, SuffixList: t.SuffixList}
 }

@@ -13,6 +13,28 @@ var errNumber = errors.New("the expression makes a number of more than 4096 bits
 
 const maxBits = 4096
 
+// maxDigits bounds the text of a number: reading one takes time that grows with the square of its
+// length, in a single step, and more than these have more bits than maxBits.
+const maxDigits = 1300
+
+var errDigits = errors.New("a number has more than 1300 characters")
+
+// CheckNumber returns an error for a number that is too long to compute with.
+func CheckNumber(n json.Number) error {
+	if len(n) > maxDigits {
+		return errDigits
+	}
+	return nil
+}
+
+// checkDigits refuses a text that is too long for a number.
+func checkDigits(v any) any {
+	if text, ok := v.(string); ok && len(text) > maxDigits {
+		return errDigits
+	}
+	return v
+}
+
 // measure subtracts a value's size from a limit, or returns an error. Shared parts count each
 // time, as in the encoded value.
 func measure(v any, limit int) (int, error) {
@@ -28,6 +50,9 @@ func measureDeep(v any, left, depth int) (int, error) {
 	case string:
 		left -= len(v)
 	case json.Number:
+		if err := CheckNumber(v); err != nil {
+			return left, err
+		}
 		left -= len(v)
 	case *big.Int:
 		// Large numbers cost much time before they cost much memory.
