@@ -105,19 +105,28 @@ func readRequest() []byte {
 	if b, ok := requestInPlace(); ok {
 		return b
 	}
-	n := int(requestRead(at(small[:]), int32(len(small)), 0))
+	small := scratch.request[:]
+	n := int(requestRead(at(small), int32(len(small)), 0))
 	if n < len(small) {
 		return small[:n:n]
 	}
 	request := make([]byte, requestSize())
-	copy(request, small[:])
+	copy(request, small)
 	requestRead(at(request[n:]), int32(len(request)-n), int32(n))
 	return request
 }
 
-// small is the buffer for most requests. An allocation for each request would dirty more
-// pages, which the host has to restore.
-var small [4 << 10]byte
+// scratch is the memory for most requests, and for the first results of the host that are strings.
+// As each request gets it in the state of the image, it is used once. An allocation for each request
+// would dirty more pages, which the host has to restore; all of it is in one page, since an
+// allocation of that size is.
+var scratch = new(struct {
+	used    int // bytes of texts
+	texts   [textsSize]byte
+	request [pageSize - 8 - textsSize]byte
+})
+
+const textsSize = 1 << 10
 
 func respond(b []byte) {
 	if !respondInPlace(b) {
@@ -154,18 +163,11 @@ func result() []byte {
 	return b
 }
 
-// texts is the memory for the first results that are strings, and textsUsed its used length. As
-// with small, each request gets it in the state of the image.
-var (
-	texts     [1 << 10]byte
-	textsUsed int
-)
-
 // resultText returns result as a string.
 func resultText() string {
-	left := texts[textsUsed:]
+	left := scratch.texts[scratch.used:]
 	if n := int(resultRead(at(left), int32(len(left)), 0)); n < len(left) {
-		textsUsed += n
+		scratch.used += n
 		return unsafe.String(unsafe.SliceData(left), n)
 	}
 	b := result()

@@ -24,10 +24,11 @@ func TestWrite(t *testing.T) {
 		request, want string
 		main          string
 		fuel          int64 // 0: any
+		pages         int64 // of memory that a call writes and the reset copies back, 0: any
 	}{
-		"go": {message, "hello harbour\n", "main.go", 7_000},
-		"c":  {"harbour", "hello harbour", "main.c", 0},
-		"as": {"harbour", "hello harbour", "assembly/index.ts", 0},
+		"go": {message, "hello harbour\n", "main.go", 6_000, 14},
+		"c":  {"harbour", "hello harbour", "main.c", 0, 0},
+		"as": {"harbour", "hello harbour", "assembly/index.ts", 0, 0},
 	}
 	for language, tt := range tests {
 		t.Run(language, func(t *testing.T) {
@@ -63,7 +64,15 @@ func TestWrite(t *testing.T) {
 			if asked > 1 {
 				t.Errorf("the function asked %d times for metadata, want at most once", asked)
 			}
-			t.Logf("%d units of fuel", p.Cost.Fuel)
+			before := f.Counts().CopiedBack
+			if _, err := f.Call(t.Context(), function.Request{Body: []byte(tt.request), Meta: meta}); err != nil {
+				t.Fatal(err)
+			}
+			pages := int64(f.Counts().CopiedBack-before) / 4096
+			if tt.pages > 0 && pages > tt.pages {
+				t.Errorf("the call wrote to %d pages, want no more than %d", pages, tt.pages)
+			}
+			t.Logf("%d units of fuel, %d pages", p.Cost.Fuel, pages)
 		})
 	}
 }

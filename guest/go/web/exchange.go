@@ -15,6 +15,7 @@ type exchange struct {
 	url      url.URL
 	content  body
 	response response
+	taken    bool
 
 	head    [768]byte   // of the request message
 	fields  http.Header // of the request
@@ -23,25 +24,39 @@ type exchange struct {
 	body    [1 << 10]byte // of the response
 }
 
+// An exchange fits into a page: an object of that size begins at a page's begin.
+const _ = 4096 - unsafe.Sizeof(exchange{})
+
 // usualFields is the usual bound of the number of header fields.
 const usualFields = 8
 
-// prepared is an exchange for the next request, nil if it is taken.
+// prepared is an exchange for the next request, unless it is taken. A request only writes to the page
+// of the exchange, and not to that of this variable.
 var prepared *exchange
 
 func newExchange() *exchange {
-	x := &exchange{fields: make(http.Header, usualFields)}
+	x := &exchange{fields: newHeader()}
 	x.request.SetPathValue("", "") // creates the map
-	x.response = response{header: make(http.Header, usualFields), sent: *bytes.NewBuffer(x.message[:0]), body: x.body[:0]}
+	x.response = response{header: newHeader(), sent: *bytes.NewBuffer(x.message[:0]), body: x.body[:0]}
 	return x
+}
+
+// newHeader returns a header with memory for the usual number of fields. A map allocates its memory
+// at the first assignment.
+func newHeader() http.Header {
+	h := make(http.Header, usualFields)
+	h[""] = nil
+	delete(h, "")
+	return h
 }
 
 // takeExchange returns the prepared exchange, or a new one if that is taken.
 func takeExchange() *exchange {
 	x := prepared
-	if prepared = nil; x == nil {
+	if x == nil || x.taken {
 		x = newExchange()
 	}
+	x.taken = true
 	return x
 }
 
