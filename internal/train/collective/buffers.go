@@ -64,8 +64,9 @@ func (g *Group) reserve(c *Call) (release func(), err error) {
 
 // releaseScratch frees the scratch of a group that has ended, after its running call.
 func (g *Group) releaseScratch() {
-	g.turn.Lock()
-	defer g.turn.Unlock()
+	g.turn <- struct{}{}
+	defer func() { <-g.turn }()
+	g.awaitExchanges()
 	g.buffers.Release(g.scratchHeld)
 	g.scratch, g.scratchHeld = nil, 0
 }
@@ -76,6 +77,8 @@ func (g *Group) bufferBytes(c *Call) (temporary, scratch int64) {
 	switch a := g.algorithm(c); {
 	case c.Operation == AllToAll, a == InOrder && (c.Operation == AllReduce || c.Operation == ReduceScatter):
 		return 2*size + int64(g.n*c.Element.Size()), min(size, pieceSize) // extend: the buffer, and the parts of all ranks
+	case g.exchanges(c):
+		return 0, min(size, pieceSize)
 	case c.Operation == AllReduce && a == Doubling:
 		return 0, size // receiveAside: the whole buffer
 	case c.Store:

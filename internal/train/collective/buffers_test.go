@@ -12,7 +12,7 @@ import (
 func TestBuffersAreBounded(t *testing.T) {
 	const small, large = 1 << 10, 1 << 20
 	for name, operation := range map[string]Call{
-		"exchange": {Operation: AllReduce, Element: Uint8, Reduction: Sum}, // of the whole buffers, between two ranks
+		"doubling": {Operation: AllReduce, Element: Uint8, Reduction: Sum}, // exchanges whole buffers
 		"ordered":  {Operation: ReduceScatter, Element: Uint8, Reduction: Sum, Ordered: true},
 		"to all":   {Operation: AllToAll, Element: Uint8},
 	} {
@@ -26,10 +26,11 @@ func TestBuffersAreBounded(t *testing.T) {
 						return g.Do(t.Context(), c, make([]byte, count))
 					})
 				}
-				first, second := groups(t, 2, Options{Buffers: held}), groups(t, 2, Options{Buffers: held})
+				o := Options{Buffers: held, Link: far}
+				first, second := groups(t, 4, o), groups(t, 4, o)
 				for rank, err := range append(call(first, small), call(second, small)...) {
 					if err != nil {
-						t.Errorf("rank %d, within the bound: %v", rank%2, err)
+						t.Errorf("rank %d, within the bound: %v", rank%4, err)
 					}
 				}
 				exhausted := 0

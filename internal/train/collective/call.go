@@ -47,7 +47,11 @@ type Call struct {
 	Element   Element
 	Reduction Reduction // of AllReduce and ReduceScatter
 	Count     int       // elements of a rank's buffer
-	Root      int       // of Broadcast
+	// Whole is not 0 for a part of an AllReduce that a rank makes in several calls: the number of
+	// elements of all parts, of which this call has those from First on. Ranks that disagree on the
+	// whole disagree on each part.
+	Whole, First int
+	Root         int // of Broadcast
 	// Ordered asks for the reduction in the order of ranks, whose result does not depend on
 	// the algorithm, nor on the number of bytes.
 	Ordered bool
@@ -85,10 +89,23 @@ func (c *Call) Check(n int) error {
 	case c.Operation == Barrier && c.Count != 0:
 		return errors.New("a barrier has no elements")
 	}
+	if err := c.checkPart(); err != nil {
+		return err
+	}
 	if c.Store && (c.Operation != AllReduce || c.Ordered || c.Loss != 0) {
 		return fmt.Errorf("%s: only an all-reduce in any order, without loss, travels through a store", c.Operation)
 	}
 	return c.checkLoss()
+}
+
+func (c *Call) checkPart() error {
+	if c.Whole == 0 && c.First == 0 {
+		return nil
+	}
+	if c.Operation != AllReduce || c.First < 0 || c.Whole > maxCount || c.First > c.Whole || c.Count > c.Whole-c.First {
+		return fmt.Errorf("%s: %d elements from %d on are no part of an all-reduce of %d", c.Operation, c.Count, c.First, c.Whole)
+	}
+	return nil
 }
 
 func (c *Call) checkLoss() error {
@@ -109,7 +126,7 @@ func (c Call) String() string {
 		s += " (" + c.Reduction.String() + ")"
 	}
 	if c.Operation != Barrier {
-		s += fmt.Sprintf(" of %d %s", c.Count, c.Element)
+		s += fmt.Sprintf(" of %d %s", max(c.Count, c.Whole), c.Element)
 	}
 	if c.Operation == Broadcast {
 		s += fmt.Sprintf(" from rank %d", c.Root)
@@ -135,7 +152,8 @@ func (e *MismatchError) Error() string {
 const maxSite = 256
 
 // encode appends the call in the form that is sent to other ranks, with its algorithm: four bytes,
-// the count and the root as 8 bytes each, the algorithm, the loss in two bytes, and the site.
+// the count and the root as 8 bytes each, the algorithm, the loss in two bytes, for a part of a call
+// Whole and First as 8 bytes each, and the site.
 func (c *Call) encode(b []byte, a Algorithm) []byte {
 	how := byte(0)
 	if c.Ordered {
@@ -144,11 +162,18 @@ func (c *Call) encode(b []byte, a Algorithm) []byte {
 	if c.Store {
 		how |= isStored
 	}
+	if c.Whole != 0 {
+		how |= isPart
+	}
 	b = append(b, byte(c.Operation), byte(c.Element), byte(c.Reduction), how)
 	b = binary.LittleEndian.AppendUint64(b, uint64(c.Count))
 	b = binary.LittleEndian.AppendUint64(b, uint64(c.Root))
 	b = append(b, byte(a))
 	b = binary.LittleEndian.AppendUint16(b, uint16(c.Loss))
+	if c.Whole != 0 {
+		b = binary.LittleEndian.AppendUint64(b, uint64(c.Whole))
+		b = binary.LittleEndian.AppendUint64(b, uint64(c.First))
+	}
 	return append(b, c.Site[:min(len(c.Site), maxSite)]...)
 }
 
@@ -156,23 +181,48 @@ func (c *Call) encode(b []byte, a Algorithm) []byte {
 const (
 	isOrdered = 1 << iota
 	isStored
+	isPart
 )
 
-const callSize = 4 + 8 + 8 + 1 + 2
+const (
+	callSize = 4 + 8 + 8 + 1 + 2
+	partSpan = 8 + 8 // Whole and First
+)
 
 // decodeCall decodes a call that encode has written.
 func decodeCall(b []byte) (c Call, a Algorithm, err error) {
-	if len(b) < callSize || len(b) > callSize+maxSite || b[3] > isOrdered|isStored {
+	if len(b) < callSize || len(b) > callSize+partSpan+maxSite || b[3] > isOrdered|isStored|isPart {
 		return c, a, errors.New("a call that can't be read")
 	}
 	count, root := binary.LittleEndian.Uint64(b[4:]), binary.LittleEndian.Uint64(b[12:])
 	if count > maxCount || root > maxRanks {
 		return c, a, errors.New("a call with too many elements or ranks")
 	}
-	return Call{
+	c = Call{
 		Operation: Operation(b[0]), Element: Element(b[1]), Reduction: Reduction(b[2]), Ordered: b[3]&isOrdered != 0, Store: b[3]&isStored != 0,
-		Count: int(count), Root: int(root), Loss: int(binary.LittleEndian.Uint16(b[21:])), Site: string(b[callSize:]),
-	}, Algorithm(b[20]), nil
+		Count: int(count), Root: int(root), Loss: int(binary.LittleEndian.Uint16(b[21:])),
+	}
+	site := b[callSize:]
+	if b[3]&isPart != 0 {
+		if site, err = c.decodePart(site); err != nil {
+			return c, a, err
+		}
+	}
+	c.Site = string(site)
+	return c, Algorithm(b[20]), nil
+}
+
+// decodePart decodes Whole and First and returns the bytes behind them.
+func (c *Call) decodePart(b []byte) (rest []byte, err error) {
+	if len(b) < partSpan {
+		return nil, errors.New("a part of a call that can't be read")
+	}
+	whole, first := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
+	if whole > maxCount || first > maxCount {
+		return nil, errors.New("a part of a call with too many elements")
+	}
+	c.Whole, c.First = int(whole), int(first)
+	return b[partSpan:], nil
 }
 
 // Same reports whether two calls are equal except for their sites.

@@ -39,10 +39,13 @@ type Group struct {
 	peers   []*peer      // nil for the rank itself
 	paths   []*chunkPath // by rank; nil without datagrams
 
-	calls   *ledger
-	turn    sync.Mutex // held by the running call
-	scratch []byte
-	buffers *Buffers
+	calls *ledger
+	turn  chan struct{} // full while a call is running that is no exchange, or an exchange is being sent
+	// received is closed when the last exchange has received its elements; nil: there was none. turn
+	// guards it.
+	received <-chan struct{}
+	scratch  []byte // of the call that receives
+	buffers  *Buffers
 	// scratchHeld is how many bytes are counted for scratch; turn guards it.
 	scratchHeld int64
 	// dropped and offered count the parts that this rank has dropped, and could have sent, in steps
@@ -66,7 +69,7 @@ func NewGroup(rank int, conns []net.Conn, o Options) (*Group, error) {
 	if o.Name == nil {
 		o.Name = func(rank int) int { return rank }
 	}
-	g := &Group{rank: rank, n: len(conns), link: o.Link, store: o.Store, buffers: o.Buffers, name: o.Name, peers: make([]*peer, len(conns)), calls: newLedger(rank, o.Name)}
+	g := &Group{rank: rank, n: len(conns), link: o.Link, store: o.Store, buffers: o.Buffers, name: o.Name, peers: make([]*peer, len(conns)), calls: newLedger(rank, o.Name), turn: make(chan struct{}, 1)}
 	g.ended, g.end = context.WithCancelCause(context.Background())
 	for i, c := range conns {
 		if (c == nil) != (i == rank) {
@@ -143,31 +146,45 @@ func (g *Group) fail(err error) {
 //
 // It returns a *MismatchError if ranks disagree, and ctx's error if ctx ends first: then the group
 // has ended, since the other ranks can't continue without this one.
-func (g *Group) Do(ctx context.Context, c Call, buf []byte) error {
-	if err := g.checkBuffer(&c, buf); err != nil {
-		return err
-	}
-	g.turn.Lock()
-	defer g.turn.Unlock()
-	if err := errors.Join(ctx.Err(), g.Err()); err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, func() { g.fail(fmt.Errorf("rank %d gave up in %s: %w", g.name(g.rank), c, ctx.Err())) })
-	defer stop()
+func (g *Group) Do(ctx context.Context, c Call, buf []byte) error { return g.Start(ctx, c, buf)() }
+
+// open returns an error if the group or ctx has ended.
+func (g *Group) open(ctx context.Context) error { return errors.Join(ctx.Err(), g.Err()) }
+
+// endWith ends the group when ctx ends before the call, until stop is called.
+func (g *Group) endWith(ctx context.Context, c *Call) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { g.fail(fmt.Errorf("rank %d gave up in %s: %w", g.name(g.rank), *c, ctx.Err())) })
+}
+
+// perform makes a call that is no exchange, after the exchanges before it. The turn is held.
+func (g *Group) perform(ctx context.Context, c *Call, buf []byte) error {
 	if g.n == 1 {
 		return nil
 	}
-	release, err := g.reserve(&c)
+	g.awaitExchanges()
+	release, err := g.reserve(c)
 	if err != nil {
 		g.fail(err)
 		return err
 	}
 	defer release()
-	if err := g.run(&c, buf); err != nil {
-		g.fail(err)
-		return g.cause(ctx)
+	return g.endIf(ctx, g.run(c, buf))
+}
+
+// awaitExchanges waits until all exchanges have received their elements. The turn is held.
+func (g *Group) awaitExchanges() {
+	if g.received != nil {
+		<-g.received
 	}
-	return nil
+}
+
+// endIf ends the group if a call has failed with err, and returns the cause of the end.
+func (g *Group) endIf(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	g.fail(err)
+	return g.cause(ctx)
 }
 
 // cause returns ctx's error if ctx has ended, else the error that ended the group.

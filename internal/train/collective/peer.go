@@ -27,6 +27,10 @@ const (
 	maxText  = 4096    // bytes of an abort
 )
 
+// outSize is the size of the buffer of messages to a rank: an announcement and 4 KiB of elements
+// leave in one write.
+const outSize = 6 << 10
+
 type head struct {
 	kind   byte
 	length uint32
@@ -45,7 +49,7 @@ func parseHead(b *[headSize]byte) (head, error) {
 	most := uint32(0)
 	switch h.kind {
 	case kindCall:
-		most = callSize + maxSite
+		most = callSize + partSpan + maxSite
 	case kindData:
 		most = maxData
 	case kindAbort:
@@ -78,7 +82,7 @@ type peer struct {
 
 func newPeer(g *Group, rank int, conn net.Conn) *peer {
 	return &peer{
-		g: g, rank: rank, conn: conn, in: bufio.NewReaderSize(conn, 64<<10), out: bufio.NewWriterSize(conn, 4096),
+		g: g, rank: rank, conn: conn, in: bufio.NewReaderSize(conn, 64<<10), out: bufio.NewWriterSize(conn, outSize),
 		data: make(chan head), taken: make(chan struct{}, 1),
 	}
 }
@@ -171,24 +175,63 @@ func (p *peer) lost(err error) error {
 func (p *peer) send(number uint64, a announced, data []byte) error {
 	p.writing.Lock()
 	defer p.writing.Unlock()
+	return p.lost(p.writeData(number, a, data, p.writePayload))
+}
+
+// sendPieces writes elements of the call like send, and calls wrote with the number of bytes of data
+// that have been written, after each piece and at the end.
+func (p *peer) sendPieces(number uint64, a announced, data []byte, wrote func(n int)) error {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	at := 0
+	return p.lost(p.writeData(number, a, data, func(payload []byte) error {
+		for len(payload) > 0 {
+			n := min(len(payload), pieceSize)
+			if err := p.writePayload(payload[:n]); err != nil {
+				return err
+			}
+			if err := p.out.Flush(); err != nil {
+				return err
+			}
+			payload, at = payload[n:], at+n
+			wrote(at)
+		}
+		return nil
+	}))
+}
+
+// writeData writes elements of the call, those of each message by write.
+func (p *peer) writeData(number uint64, a announced, data []byte, write func([]byte) error) error {
 	if err := p.writeCall(number, a); err != nil {
-		return p.lost(err)
+		return err
 	}
 	for first := true; first || len(data) > 0; first = false {
 		n := min(len(data), maxData)
-		if err := p.write(head{kindData, uint32(n), number}, data[:n]); err != nil {
-			return p.lost(err)
+		if err := p.writeHead(head{kindData, uint32(n), number}); err != nil {
+			return err
+		}
+		if err := write(data[:n]); err != nil {
+			return err
 		}
 		data = data[n:]
 	}
-	return p.lost(p.out.Flush())
+	return p.out.Flush()
 }
 
 func (p *peer) write(h head, payload []byte) error {
-	var b [headSize]byte
-	if _, err := p.out.Write(h.append(b[:0])); err != nil {
+	if err := p.writeHead(h); err != nil {
 		return err
 	}
+	return p.writePayload(payload)
+}
+
+func (p *peer) writeHead(h head) error {
+	var b [headSize]byte
+	_, err := p.out.Write(h.append(b[:0]))
+	return err
+}
+
+func (p *peer) writePayload(payload []byte) error {
 	_, err := p.out.Write(payload)
 	return err
 }

@@ -13,6 +13,7 @@ type Group interface {
 	Rank() int
 	Size() int
 	Do(ctx context.Context, c collective.Call, buf []byte) error
+	Start(ctx context.Context, c collective.Call, buf []byte) (wait func() error)
 	Lost() collective.Losses
 }
 
@@ -87,6 +88,16 @@ func (r *Reducer) Do(ctx context.Context, c collective.Call, buf []byte, key uin
 		r.count(len(buf), len(buf))
 		return r.group.Do(ctx, c, buf)
 	}
+}
+
+// Start begins a call as Do does, and returns the function that waits until buf has the result, which
+// may be called once. A compressed call has ended when Start returns; see [collective.Group.Start].
+func (r *Reducer) Start(ctx context.Context, c collective.Call, buf []byte, key uint64) (wait func() error) {
+	if !r.spec.applies(&c) {
+		return r.group.Start(ctx, c, buf)
+	}
+	err := r.Do(ctx, c, buf, key)
+	return func() error { return err }
 }
 
 // count counts a call on a buffer of that many bytes, for which sent bytes are sent.
