@@ -96,6 +96,9 @@ def _describe_group(store, rank, size):
 # another thread and back takes longer than the call.
 _DIRECT = 64 << 10
 
+# The pieces of a large all-reduce that are in progress at once, each in memory of its own.
+_PIECES = 4
+
 
 class ProcessGroup(dist.ProcessGroup):
     """A group of ranks. Its calls are made in order by one thread, beside the program.
@@ -113,7 +116,8 @@ class ProcessGroup(dist.ProcessGroup):
         name, nodes = _describe_group(store, rank, size)
         self._rank, self._size = rank, size
         self._connection, self._memory = Connection(path), Memory()
-        self._connection.request("join", group=name, rank=rank, size=size, nodes=nodes)
+        joined = self._connection.request("join", group=name, rank=rank, size=size, nodes=nodes)
+        self._piece = joined.get("piece", 0)  # in bytes; 0: calls are not divided
         if limit.active is not None:
             limit.active.add_group(self, name, nodes)
         # PyTorch's C++ code holds only the C++ half of a Work: this keeps the Python half alive.
@@ -194,21 +198,40 @@ class ProcessGroup(dist.ProcessGroup):
         self._connection.receive(number)
         return view
 
-    def _send_request(self, kind, size, fill, members):
-        if self._memory.reserve(max(size, 8)):
+    def _send_request(self, kind, size, fill, members, offset=0):
+        if self._memory.reserve(max(offset + size, 8)):
             members["file"] = self._memory.fd
             self._view = torch.frombuffer(self._memory.map, dtype=torch.uint8)
-        fill(self._view)
-        return self._view, self._connection.send(kind, offset=0, **members)
+        view = self._view[offset:] if offset else self._view
+        fill(view)
+        return view, self._connection.send(kind, offset=offset, **members)
 
     def _collective(self, operation, parts, results, reduction=0, root=0, site=""):
         """Makes a call with the elements of parts and copies the result to results."""
         self._start_collective(operation, parts, results, reduction, root, site)()
 
-    def _start_collective(self, operation, parts, results, reduction=0, root=0, site=""):
+    def _all_reduce(self, tensor, reduction, site):
+        """Reduces a tensor, a large one in pieces: while one is reduced, the next one is copied."""
+        count = self._piece // tensor.element_size()
+        if count == 0 or tensor.numel() <= count or not tensor.is_contiguous():
+            self._collective(ALL_REDUCE, [tensor], [(0, tensor)], reduction=reduction, site=site)
+            return
+        flat, running = tensor.detach().view(-1), collections.deque()
+        for i, first in enumerate(range(0, flat.numel(), count)):
+            if len(running) == _PIECES:
+                running.popleft()()
+            # From the last place on, so that the first request reserves the memory of all.
+            piece, at = flat[first : first + count], (_PIECES - 1 - i % _PIECES) * self._piece
+            members = dict(whole=flat.numel(), first=first)
+            running.append(self._start_collective(ALL_REDUCE, [piece], [(0, piece)], reduction, 0, site, at, members))
+        while running:
+            running.popleft()()
+
+    def _start_collective(self, operation, parts, results, reduction=0, root=0, site="", offset=0, members=()):
         """Sends a call's request. Returns the function that awaits the reply and copies the result.
 
-        results has a pair (first element, tensor) for each tensor.
+        results has a pair (first element, tensor) for each tensor. The call uses the memory from
+        offset on.
         """
         element, width = _element(parts[0]), parts[0].element_size()
         count = sum(p.numel() for p in parts)
@@ -219,9 +242,9 @@ class ProcessGroup(dist.ProcessGroup):
                 _bytes(view, at, p).copy_(p.detach().reshape(p.shape))
                 at += p.numel() * width
 
-        members = dict(operation=operation, element=element, reduction=reduction, count=count, root=root, site=site)
+        members = dict(members, operation=operation, element=element, reduction=reduction, count=count, root=root, site=site)
         members["buffer"] = parts[0].data_ptr()
-        view, number = self._send_request("call", count * width, fill, members)
+        view, number = self._send_request("call", count * width, fill, members, offset)
 
         def finish():
             self._connection.receive(number)
@@ -237,7 +260,7 @@ class ProcessGroup(dist.ProcessGroup):
 
         def call():
             for t in tensors:
-                self._collective(ALL_REDUCE, [t], [(0, t)], reduction=reduction, site=site)
+                self._all_reduce(t, reduction, site)
             return tensors
 
         work = None

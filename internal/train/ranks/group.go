@@ -186,6 +186,16 @@ func (r *round) bufs() [][]byte {
 	return bufs
 }
 
+// call returns the call, which is that of each rank of this node.
+func (r *round) call() collective.Call {
+	for _, p := range r.posts {
+		if p != nil {
+			return p.call
+		}
+	}
+	return collective.Call{}
+}
+
 // key returns the name of the buffer of the first rank of this node.
 func (r *round) key() uint64 {
 	for _, p := range r.posts {

@@ -54,19 +54,46 @@ func (s *Server) reportFailure(err error) {
 	}
 }
 
-// makeCalls makes the calls of a group, in order, until the group or the server ends.
+// maxStarted bounds the rounds of a group that have been started and have not ended.
+const maxStarted = 4
+
+// A startedRound is a round and the function that waits for its end.
+type startedRound struct {
+	round *round
+	wait  func() error
+}
+
+// makeCalls makes the calls of a group, in order, until the group or the server ends. A call may
+// start before the last one has ended.
 func (g *group) makeCalls(life context.Context, failed func(error)) {
+	started := make(chan startedRound, maxStarted)
+	var ending sync.WaitGroup
+	ending.Go(func() {
+		for s := range started {
+			g.endCall(s, failed)
+		}
+	})
+	if err := g.startCalls(life, started); err != nil {
+		g.endRemote(err, failed)
+	} else {
+		g.endRemote(errors.New("the job has ended"), func(error) {})
+	}
+	close(started)
+	ending.Wait() // The calls that have been started end with the group.
+}
+
+// startCalls starts the calls of a group until the group ends with an error, or, without one, the
+// server.
+func (g *group) startCalls(life context.Context, started chan<- startedRound) error {
 	ended := g.remote.group.Ended()
 	for {
 		select {
 		case r := <-g.remote.rounds:
-			g.makeCall(r, failed)
+			started <- startedRound{r, g.remote.start(r.call(), r.bufs(), r.key())}
 		case <-ended:
-			g.endRemote(g.remote.group.Err(), failed)
-			return
+			return g.remote.group.Err()
 		case <-life.Done():
-			g.endRemote(errors.New("the job has ended"), func(error) {})
-			return
+			return nil
 		}
 	}
 }
@@ -89,15 +116,9 @@ func (g *group) endRemote(err error, failed func(error)) {
 	}
 }
 
-func (g *group) makeCall(r *round, failed func(error)) {
-	var call collective.Call
-	for _, p := range r.posts {
-		if p != nil {
-			call = p.call
-			break
-		}
-	}
-	err := g.remote.perform(call, r.bufs(), r.key())
+// endCall waits for the end of a round, and answers its ranks.
+func (g *group) endCall(s startedRound, failed func(error)) {
+	err := s.wait()
 	if err != nil {
 		g.mu.Lock()
 		if g.failed == nil {
@@ -107,7 +128,7 @@ func (g *group) makeCall(r *round, failed func(error)) {
 		err = g.failed
 		g.mu.Unlock()
 	}
-	g.finish(r, err)
+	g.finish(s.round, err)
 }
 
 // finish answers the ranks of a round.

@@ -331,7 +331,7 @@ func TestCopiesOfExchangesAreBounded(t *testing.T) {
 	const size = 1 << 10
 	r.buffers = &collective.Buffers{Limit: 3*size - 1}
 	c := collective.Call{Operation: collective.AllToAll, Element: collective.Uint8, Count: size}
-	if err := r.perform(c, make([][]byte, 4), 1); outboard.KindOf(err) != outboard.Exhausted {
+	if err := r.perform(c, make([][]byte, 4)); outboard.KindOf(err) != outboard.Exhausted {
 		t.Errorf("copies of %d bytes: %v", 3*size, err)
 	}
 }

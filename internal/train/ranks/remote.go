@@ -183,17 +183,25 @@ func closeMail(mail []*mailbox) {
 	}
 }
 
-// perform makes the call of all ranks; bufs has the buffers of this node's ranks, by rank, and key
-// names the program's buffer.
-func (r *remote) perform(c collective.Call, bufs [][]byte, key uint64) error {
+// start begins the call of all ranks, and returns the function that waits for its end: bufs has the
+// buffers of this node's ranks, by rank, and key names the program's buffer. Only all-reduces are
+// still running when start returns.
+func (r *remote) start(c collective.Call, bufs [][]byte, key uint64) (wait func() error) {
+	if c.Operation == collective.AllReduce || c.Operation == collective.ReduceScatter && !r.direct {
+		return r.startReduce(c, bufs, key)
+	}
+	err := r.perform(c, bufs)
+	return func() error { return err }
+}
+
+// perform makes a call that does not reduce, or a reduce-scatter between nodes of one rank each.
+func (r *remote) perform(c collective.Call, bufs [][]byte) error {
 	var err error
 	switch {
 	case c.Operation == collective.Barrier:
 		err = r.do(c, nil)
-	case r.direct && c.Operation != collective.AllReduce:
+	case r.direct:
 		err = r.do(c, bufs[r.first[r.self]])
-	case c.Operation == collective.AllReduce, c.Operation == collective.ReduceScatter:
-		err = r.reduce(c, bufs, key)
 	case c.Operation == collective.AllGather:
 		err = r.gather(c, bufs)
 	case c.Operation == collective.Broadcast:
@@ -219,26 +227,29 @@ func local(bufs [][]byte) [][]byte {
 	return slices.DeleteFunc(slices.Clone(bufs), func(b []byte) bool { return b == nil })
 }
 
-// reduce reduces the buffers of this node, then those of the nodes, and copies the result to all.
-// A reduce-scatter between nodes that have several ranks is an all-reduce.
-func (r *remote) reduce(c collective.Call, bufs [][]byte, key uint64) error {
+// startReduce reduces the buffers of this node and begins to reduce those of the nodes. wait copies
+// the result to all buffers. A reduce-scatter between nodes that have several ranks is an all-reduce.
+func (r *remote) startReduce(c collective.Call, bufs [][]byte, key uint64) (wait func() error) {
 	sum, own := c, local(bufs)
 	sum.Operation = collective.AllReduce
 	if c.Reduction == collective.Average {
 		sum.Reduction = collective.Sum
 	}
 	if err := collective.Local(sum, own); err != nil {
-		return err
+		return func() error { return err }
 	}
 	// The schedule alone decides the order of additions, so a result is the same in each run.
 	sum.Ordered = false
-	if err := r.sums.Do(context.Background(), sum, own[0], key); err != nil {
-		return err
+	reduced := r.sums.Start(context.Background(), sum, own[0], key)
+	return func() error {
+		if err := reduced(); err != nil {
+			return err
+		}
+		if c.Reduction == collective.Average {
+			collective.Divide(own[0], c.Element, len(r.home))
+		}
+		return distribute(own)
 	}
-	if c.Reduction == collective.Average {
-		collective.Divide(own[0], c.Element, len(r.home))
-	}
-	return distribute(own)
 }
 
 // distribute copies the first buffer to the others.

@@ -252,6 +252,8 @@ type request struct {
 	Element   collective.Element   `json:"element"`
 	Reduction collective.Reduction `json:"reduction"`
 	Count     int                  `json:"count"`
+	Whole     int                  `json:"whole"`
+	First     int                  `json:"first"`
 	Root      int                  `json:"root"`
 	Site      string               `json:"site"`
 	// Buffer names the program's buffer: its address.
@@ -321,15 +323,16 @@ func (m *member) join(msg *ipc.Message, r *request) error {
 		return err
 	}
 	m.group, m.name, m.rank = g, r.Group, r.Rank
+	answer := joined{Piece: g.piece(m.server.opts.Gradients)}
 	if g.remote == nil {
-		m.reply(msg, nil)
+		_ = m.conn.Reply(msg, answer, nil)
 		return nil
 	}
 	m.server.working.Go(func() {
 		<-g.ready
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		m.reply(msg, g.failed)
+		_ = m.conn.Reply(msg, answer, g.failed)
 	})
 	return nil
 }
@@ -443,7 +446,8 @@ func (m *member) replaceMemory(msg *ipc.Message) error {
 
 func (m *member) call(msg *ipc.Message, r *request) error {
 	c := collective.Call{
-		Operation: r.Operation, Element: r.Element, Reduction: r.Reduction, Count: r.Count, Root: r.Root, Ordered: true, Site: r.Site,
+		Operation: r.Operation, Element: r.Element, Reduction: r.Reduction, Count: r.Count, Whole: r.Whole, First: r.First,
+		Root: r.Root, Ordered: true, Site: r.Site,
 	}
 	if err := c.Check(m.group.size); err != nil {
 		return outboard.Errorf(outboard.Invalid, "", "%w", err)
