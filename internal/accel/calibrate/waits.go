@@ -40,6 +40,8 @@ const (
 	// longWait is the size of a read, in bytes, that takes longer through relays than the driver
 	// library spins for an answer.
 	longWait = 512 << 10
+	// recordingAge is longer than a worker keeps what it has recorded (internal/accel/opencl/tracer.go).
+	recordingAge = 300 * time.Millisecond
 )
 
 // MeasureWaits times calls that wait, on the first device of the system's OpenCL loader. The times
@@ -61,7 +63,18 @@ func MeasureWaits(library string) (Waits, error) {
 	for i, pause := range pauses {
 		w[i] = p.waitsAfter(pause, other, into)
 	}
+	p.completeRecording(into)
 	return w, p.err
+}
+
+// completeRecording makes the worker send what it has recorded so far: it sends old entries whenever
+// its client sends nothing. At the end of a program in Go the driver library's destructor, which
+// asks for them, does not run.
+func (p *program) completeRecording(into []byte) {
+	for range 2 { // the second answer follows the entries that the first one left
+		time.Sleep(recordingAge)
+		p.call(readBuffer, p.queue, p.buffer, 1, 0, 8, driver.Address(into), 0, 0, 0)
+	}
 }
 
 // waitsAfter measures waits for a queue that has had no command, so that no wait is answered
@@ -86,17 +99,6 @@ func (p *program) waitsAfter(pause time.Duration, other uintptr, into []byte) Wa
 		paused, took = append(paused, float64(began.Sub(ended))), append(took, float64(time.Since(began)))
 	}
 	return Wait{Pause: typical(paused), Driver: typical(took)}
-}
-
-// Exit ends this process as a program in C ends. The driver library's destructor completes the
-// recording: until then the worker keeps its latest times.
-func Exit(library string) error {
-	l, err := driver.Open(library)
-	if err != nil {
-		return err
-	}
-	l.Exit(0)
-	return fmt.Errorf("calibrate: %s does not depend on the C library", library)
 }
 
 // Records is a trace that is read once, as a [trace.Reader] is.

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -29,40 +28,6 @@ func TestOpenMissing(t *testing.T) {
 	if !errors.As(err, &e) || e.Kind != outboard.NoDevice || e.Op != "load driver libnosuchdriver.so.9" {
 		t.Errorf("Open: %v", err)
 	}
-}
-
-// exits has a process of this test end through the C library.
-const exits = "OUTBOARD_TEST_EXITS"
-
-// A process that ends through the C library runs the functions that on_exit(3) has registered.
-func TestExitRunsWhatWasRegistered(t *testing.T) {
-	if os.Getenv(exits) != "" {
-		endThroughLibc(t)
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^TestExitRunsWhatWasRegistered$") //nolint:gosec // this test
-	cmd.Env = append(os.Environ(), exits+"=1")
-	out, err := cmd.Output()
-	var ended *exec.ExitError
-	if !errors.As(err, &ended) || ended.ExitCode() != 1 || string(out) != "registered" {
-		t.Errorf("the process printed %q and ended with %v, want what was registered and status 1", out, err)
-	}
-}
-
-// endThroughLibc has a text printed at the end of the process, and ends it. A function that on_exit
-// has registered gets the status: here the descriptor 1.
-func endThroughLibc(t *testing.T) {
-	l := libc(t)
-	frame, err := NewFrame()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := frame.Bytes(16)
-	if err != nil {
-		t.Fatal(err)
-	}
-	copy(text, "registered")
-	l.Call(l.Lookup("on_exit"), l.Lookup("dprintf"), Address(text))
-	l.Exit(1)
 }
 
 func TestCall(t *testing.T) {

@@ -45,14 +45,6 @@ func (l *Library) Lookup(function string) uintptr {
 	return addr
 }
 
-// Exit ends the process as exit(3) does: the destructors of the loaded libraries run, unlike at the end
-// of a Go program. It returns only if the C library is not among those that the library depends on.
-func (l *Library) Exit(status int) {
-	if addr := l.Lookup("exit"); addr != 0 {
-		l.Call(addr, uintptr(status))
-	}
-}
-
 // Call calls the function at addr. Only integers and pointers may be passed.
 func (l *Library) Call(addr uintptr, args ...uintptr) uintptr {
 	// SyscallN makes its argument slice escape; a pooled slice costs no allocation per call.
