@@ -90,6 +90,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"rank of a job", "node's memory", "sums by top-k, or in half precision, over many nodes: the same 4 GiB", "internal/train/compress", "TestBuffersOfSumsAreBounded", Bounded},
 		{"rank of a job", "node's memory", "makes groups over very many nodes: 8,192 connections for each job", "internal/train/ranks", "TestLinksOfGroupsAreBounded", Bounded},
 		{"object store", "user's terminal and memory", "control characters, endless and deep texts in its replies", "internal/train/object", "TestHostileServer", Held},
+		{"rank of a job", "node's processors", "has its node plan the tiers of tensors for which there is no room: seconds for 8,192, on one processor", "internal/train/tiers", "TestManyTensorsWithoutRoom", Bounded},
 		{"rank of a job", "node's files", "reads and writes outside of its own folder", "internal/train/launch", "TestConfinedRankSeesOnlyItsOwnFolder", Held},
 		{"workflow", "services of the node and its network", "requests addresses that are not public, by names that resolve to them and in the forms of IPv6", "internal/egress", "TestAddresses", Held},
 		{"WebSocket client", "gateway's memory", "messages queued for a slow function: out of the same 512 MiB", gateway, "TestQueuedMessagesAreWeighed", Bounded},

@@ -51,6 +51,7 @@ func newPlanner(t *Trace) *planner {
 func (p *planner) assignTiers(limit int64) []Placement {
 	n := len(p.trace.Sizes)
 	placements := make([]Placement, n)
+	full := make([][tiers]bool, n)
 	held := [tiers][]int64{Device: make([]int64, 2*n), Host: make([]int64, 2*n), Disk: make([]int64, 2*n)}
 	for i := range n {
 		p.add(held[Device], i, p.trace.Sizes[i])
@@ -61,7 +62,7 @@ func (p *planner) assignTiers(limit int64) []Placement {
 		if n == 0 || held[Device][fullest] <= limit {
 			break
 		}
-		i, tier := p.choose(longest, placements, &held, fullest)
+		i, tier := p.choose(longest, placements, &held, full, fullest)
 		if i < 0 {
 			break
 		}
@@ -101,16 +102,22 @@ func (p *planner) byIdleTime() []int {
 }
 
 // choose returns the tensor that leaves the device next, of those on the device after an event, and
-// its tier; -1 if there is none.
-func (p *planner) choose(order []int, placements []Placement, held *[tiers][]int64, event int) (int, Tier) {
+// its tier; -1 if there is none. It records in full the tiers without room for a tensor, which never
+// get any: tensors only enter them. So the room for each tensor is computed a few times, however
+// often choose is called.
+func (p *planner) choose(order []int, placements []Placement, held *[tiers][]int64, full [][tiers]bool, event int) (int, Tier) {
 	for _, i := range order {
 		if placements[i].Tier != Device || p.saved[i] > event || p.used[i] <= event || p.used[i] == p.saved[i]+1 || p.trace.Sizes[i] == 0 {
 			continue
 		}
 		for tier := Host; tier < tiers; tier++ {
+			if full[i][tier] {
+				continue
+			}
 			if p.trace.Limits[tier] > 0 && slices.Max(held[tier][p.saved[i]:p.used[i]])+p.trace.Sizes[i] <= p.trace.Limits[tier] {
 				return i, tier
 			}
+			full[i][tier] = true
 		}
 	}
 	return -1, Device

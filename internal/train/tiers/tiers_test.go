@@ -150,6 +150,30 @@ func TestPlansAgainstBruteForce(t *testing.T) {
 	}
 }
 
+// TestManyTensorsWithoutRoom: a rank chooses what its node plans. Tensors for which no tier has room
+// are not tried again for each tensor that moves: that would take longer than the time limit of go
+// test, with 7e11 comparisons.
+func TestManyTensorsWithoutRoom(t *testing.T) {
+	sizes := make([]int64, MaxTensors)
+	for i := range sizes {
+		sizes[i] = 1
+		if i < MaxTensors/2 { // those unused for longest
+			sizes[i] = 1 << 20
+		}
+	}
+	trace := newTrace(sizes, 1)
+	trace.Limits = Limits{0, MaxTensors, MaxTensors}
+	if err := trace.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range Best(trace).Placements {
+		// The last one is used at once.
+		if want := sizes[i] == 1 && i < MaxTensors-1; (p.Tier == Host) != want {
+			t.Fatalf("tensor %d of %d bytes is in %v", i, sizes[i], p.Tier)
+		}
+	}
+}
+
 func TestMalformedTraces(t *testing.T) {
 	for name, change := range map[string]func(*Trace){
 		"an event is missing":       func(t *Trace) { t.Events = t.Events[1:] },
