@@ -15,7 +15,7 @@ import (
 )
 
 // Protocol is the TLS application protocol between nodes, with its version.
-const Protocol = "outboard-jobs/1"
+const Protocol = "outboard-jobs/2"
 
 // Methods of streams.
 const (
