@@ -156,4 +156,8 @@ func TestRateOfThePool(t *testing.T) {
 	if got := admitted(parsed(t, fmt.Sprintf(text, "node")), 6, 0, time.Second); got < 659 || got > 660 {
 		t.Errorf("a rate per node admits %d calls, want 660", got)
 	}
+	// A call costs a token for each node: more than the burst, which must not refuse all calls.
+	if got := admitted(parsed(t, "policies: [{name: r, rate: {rate: 600/s, burst: 1, scope: pool}}]"), 3, 0, time.Second); got < 198 || got > 201 {
+		t.Errorf("one of three nodes admits %d calls of a burst of 1 in a second, want 200", got)
+	}
 }
