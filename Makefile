@@ -37,11 +37,12 @@ TEST_RACE  := CGO_ENABLED=1 OUTBOARD_TEST_REQUIRE=all $(GO) test -race -vet=off 
 
 # The tests that `make test` leaves to `make test-programs`: long programs of others, and comparisons
 # of what quicker tests compare over another path or in another size.
-PROGRAMS := TestCLBlast TestDifferentialFromOtherNode TestDifferentialOclgrind TestFFmpegFilters TestGrpcurl TestHashcat \
-	TestPipelineEqualsOneProcess TestShardingsEqualOneProcess TestStrangerCLFFT TestStrangerCPlusPlus \
-	TestStrangerPyOpenCL TestWhatIfCountsWhatHappens
+PROGRAMS := TestCLBlast TestDifferentialFromOtherNode TestDifferentialOclgrind TestDifferentialOfManySessionsFromOtherNode \
+	TestFFmpegFilters TestGrpcurl TestHashcat TestPipelineEqualsOneProcess TestShardingsEqualOneProcess \
+	TestStrangerCLFFT TestStrangerCPlusPlus TestStrangerPyOpenCL TestTwoDevicesFromOtherNode TestWhatIfCountsWhatHappens
 empty    :=
-ANY_PROGRAM := '^($(subst $(empty) $(empty),|,$(strip $(PROGRAMS))))$$'
+any       = '^($(subst $(empty) $(empty),|,$(strip $(1))))$$'
+ANY_PROGRAM := $(call any,$(PROGRAMS))
 
 .PHONY: build demo test test-packages test-program test-programs test-busy race race-all vet check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function attack fuzz-library fuzz-peers soak clean
 
@@ -106,10 +107,14 @@ RACE_FREE := cmd/libopencl/ctest cmd/libsession/ctest examples/% guest/% packagi
 	internal/workflow/dsl internal/workflow/placement
 MODULE    := github.com/outboard-run/outboard
 
+# Tests of packages with goroutines that are alike: nearly all of their time is that of PyTorch, and
+# tests beside them have ranks that do without.
+RACE_FREE_TESTS := TestStageReplicasOverNodes TestStagesWithALimitAreBitEqual TestStagesWithALimitOverNodes
+
 # The tests of the packages once more, with the race detector: of those with goroutines, and of all.
 race: build
 	@scripts/need $(TEST_NEEDS)
-	$(TEST_RACE) $(filter-out $(RACE_FREE:%=$(MODULE)/%),$(shell $(GO) list ./...))
+	$(TEST_RACE) -skip $(call any,$(RACE_FREE_TESTS)) $(filter-out $(RACE_FREE:%=$(MODULE)/%),$(shell $(GO) list ./...))
 
 race-all: build
 	@scripts/need $(TEST_NEEDS)

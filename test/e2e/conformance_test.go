@@ -14,6 +14,10 @@ import (
 // sharedCaches has the shared pools keep compiled kernels, as nodes do.
 const sharedCaches = true
 
+// recordedWhenBorrowed are the programs of package cltest that TestRecordedPrograms runs on a borrowed
+// device.
+var recordedWhenBorrowed = []string{"event", "map", "memory", "kernel"}
+
 // Every test program that CLBlast has does locally and borrowed the same.
 func TestConformanceCLBlast(t *testing.T) {
 	sharesDevice(t)

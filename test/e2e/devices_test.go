@@ -13,25 +13,32 @@ func fleet() []rig.Spec {
 	return []rig.Spec{{Name: "harbour"}, {Name: "quay"}, {Name: "dinghy", Devices: "none"}}
 }
 
-// Two devices of two nodes in one program, from the side and from one of the
-// two nodes: then one device is reached over shared memory and one over the network.
+// Two devices of two nodes in one program on one of the two: one device is reached over shared memory
+// and one over the network. When the node of one dies, a program on a third node keeps the other.
 func TestTwoDevices(t *testing.T) {
 	beside(t)
 	r := own(t, rig.Options{Nodes: withoutCache(fleet())})
-	path := compiled(t, "two", "clt.c", "names.c", "opencl.c")
-	for _, node := range []string{"dinghy", "quay"} {
-		t.Run(node, func(t *testing.T) {
-			p := suite.Program{Args: []string{path}, Limit: patience}
-			res := p.Run(t.Context(), through(r, node, "--count", "2", "--memory", "256MiB"), "")
-			if res.Err != nil {
-				t.Errorf("%v\n%s", res.Err, res.Stderr)
-			}
-			if res.Err != nil || strings.Contains(res.Stdout, "FAILED") || strings.Count(res.Stdout, ": ok\n") != twoDevicesCases {
-				t.Errorf("the program said:\n%s", res.Stdout)
-			}
-		})
-	}
+	useTwoDevices(t, r, "quay")
 	t.Run("one dies", func(t *testing.T) { oneOfTwoDies(t, r) })
+}
+
+// Both devices are reached over the network.
+func TestTwoDevicesFromOtherNode(t *testing.T) {
+	beside(t)
+	useTwoDevices(t, own(t, rig.Options{Nodes: withoutCache(fleet())}), "dinghy")
+}
+
+// useTwoDevices runs testdata/two.c on a node.
+func useTwoDevices(t *testing.T, r *rig.Rig, node string) {
+	t.Helper()
+	p := suite.Program{Args: []string{compiled(t, "two", "clt.c", "names.c", "opencl.c")}, Limit: patience}
+	res := p.Run(t.Context(), through(r, node, "--count", "2", "--memory", "256MiB"), "")
+	if res.Err != nil {
+		t.Errorf("%v\n%s", res.Err, res.Stderr)
+	}
+	if res.Err != nil || strings.Contains(res.Stdout, "FAILED") || strings.Count(res.Stdout, ": ok\n") != twoDevicesCases {
+		t.Errorf("the program said:\n%s", res.Stdout)
+	}
 }
 
 // twoDevicesCases is how many cases testdata/two.c has.

@@ -16,10 +16,11 @@ func TestEndIsNoLoss(t *testing.T) {
 	log := logFile(t)
 	r := own(t, rig.Options{Nodes: pair(), Log: log})
 	busy := compiled(t, "launches")
+	const sessions = 20
 	var all sync.WaitGroup
 	for i := range 4 {
 		all.Go(func() {
-			for j := range 10 {
+			for j := range sessions / 4 {
 				p := suite.Program{Args: []string{"clinfo", "-l"}}
 				if j%2 == 0 {
 					p.Args = []string{busy, "1"} // has no input, and ends in the middle
@@ -44,7 +45,7 @@ func TestEndIsNoLoss(t *testing.T) {
 	}
 	// One session of 800 is still called lost, maybe since its connection is reset while answers are
 	// under way. When the end itself was a race it was one of ten.
-	if t.Log(lost); len(lost) > 2 {
-		t.Errorf("%d sessions of 40 are called lost", len(lost))
+	if t.Log(lost); len(lost) > 1 {
+		t.Errorf("%d sessions of %d are called lost", len(lost), sessions)
 	}
 }

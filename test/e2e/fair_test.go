@@ -67,7 +67,11 @@ func (c *counter) end(t *testing.T) {
 
 // fairRounds is how often a share may be looked at until it is right: a round is enough
 // but where the machine has much else to do.
-const fairRounds = 9
+const fairRounds = 15
+
+// roundSeconds is how long a round takes: hundreds of launches of each program. It occupies the
+// processors.
+const roundSeconds = "1"
 
 // turns is how much work each launch of testdata/launches.c is: about a
 // millisecond of one core.
@@ -90,8 +94,8 @@ func TestFairSharing(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := shared(t)
-			a := count(t, through(r, test.node, "--memory", "64MiB", "--weight", test.weight), "2", turns)
-			b := count(t, through(r, "dinghy", "--memory", "64MiB", "--weight", "1"), "2", turns)
+			a := count(t, through(r, test.node, "--memory", "64MiB", "--weight", test.weight), roundSeconds, turns)
+			b := count(t, through(r, "dinghy", "--memory", "64MiB", "--weight", "1"), roundSeconds, turns)
 			launches, ratio := make([]float64, 2), 0.0
 			// A program that has not launched anything in a round makes the ratio no number.
 			fair := func() bool { return ratio >= test.least && ratio <= test.most }

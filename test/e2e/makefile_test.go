@@ -12,34 +12,42 @@ import (
 	"testing"
 )
 
-// Each test that the Makefile leaves to `make test-programs` exists: a name without a test would
-// select nothing there.
+// Each test that the Makefile leaves to `make test-programs`, or out of `make race`, exists: a name
+// without a test would select nothing.
 func TestProgramsOfMakefileExist(t *testing.T) {
 	text, err := os.ReadFile("../../Makefile")
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := regexp.MustCompile(`(?m)^PROGRAMS :=((?:.*\\\n)*.*)$`).FindSubmatch(text)
-	if list == nil {
-		t.Fatal("the Makefile has no PROGRAMS")
-	}
-	names, known := strings.Fields(strings.ReplaceAll(string(list[1]), "\\\n", " ")), testNames(t)
-	for _, name := range names {
-		if !slices.Contains(known, name) {
-			t.Errorf("the Makefile's PROGRAMS has %s, which is no test", name)
+	for variable, folders := range map[string][]string{
+		"PROGRAMS":        {".", "../../internal/fabric/plain"},
+		"RACE_FREE_TESTS": {"../../outboardtest", "../../internal/cli"},
+	} {
+		list := regexp.MustCompile(`(?m)^` + variable + ` :=((?:.*\\\n)*.*)$`).FindSubmatch(text)
+		if list == nil {
+			t.Fatalf("the Makefile has no %s", variable)
 		}
-	}
-	if len(names) == 0 {
-		t.Error("the Makefile's PROGRAMS is empty")
+		names, known := strings.Fields(strings.ReplaceAll(string(list[1]), "\\\n", " ")), testNames(t, folders...)
+		for _, name := range names {
+			if !slices.Contains(known, name) {
+				t.Errorf("the Makefile's %s has %s, which is no test", variable, name)
+			}
+		}
+		if len(names) == 0 {
+			t.Errorf("the Makefile's %s is empty", variable)
+		}
 	}
 }
 
-// testNames are the names of the functions in the tests of the packages that `make test-programs` runs.
-func testNames(t *testing.T) (names []string) {
+// testNames are the names of the functions in the tests of folders.
+func testNames(t *testing.T, folders ...string) (names []string) {
 	t.Helper()
-	own, _ := filepath.Glob("*_test.go") // errors are those of malformed patterns
-	others, _ := filepath.Glob("../../internal/fabric/plain/*_test.go")
-	for _, path := range slices.Concat(own, others) {
+	var paths []string
+	for _, folder := range folders {
+		found, _ := filepath.Glob(filepath.Join(folder, "*_test.go")) // errors are those of malformed patterns
+		paths = append(paths, found...)
+	}
+	for _, path := range paths {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)

@@ -24,17 +24,17 @@ func TestRecordedPrograms(t *testing.T) {
 	r := shared(t)
 	for name, flags := range map[string][]string{"local": {"--local"}, "borrowed": {"--memory", "2GiB", "--timeout", patience.String()}} {
 		t.Run(name, func(t *testing.T) {
-			differ := map[string]string{}
+			programs, differ := []string{"event", "map", "memory", "kernel"}, map[string]string{}
 			skip := map[string]string{
 				"event/callback_of_failure": "PoCL 3.1 never calls back for a command whose wait list failed",
 				"event/old_wait":            "PoCL 3.1 aborts: clEnqueueWaitForEvents is not there",
 				"event/set_property":        "PoCL 3.1 crashes in clSetCommandQueueProperty",
 			}
 			if name == "borrowed" {
-				differ, skip = differs(), nil
+				programs, differ, skip = recordedWhenBorrowed, differs(), nil
 			}
 			dir := t.TempDir()
-			tests.Compare(t, cltest.Options{InTurn: true, Differs: differ, Skip: skip, Programs: []string{"event", "map", "memory", "kernel"}, Through: func(cmd *exec.Cmd) {
+			tests.Compare(t, cltest.Options{InTurn: true, Differs: differ, Skip: skip, Programs: programs, Through: func(cmd *exec.Cmd) {
 				file, err := os.CreateTemp(dir, "*.trace")
 				if err != nil {
 					t.Fatal(err)
