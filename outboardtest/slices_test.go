@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -64,7 +63,7 @@ func TestSlicesOfRun(t *testing.T) {
 	if got := sliceOf(t, program); got != own {
 		t.Errorf("the program has slices of %v, want %v", got, own)
 	}
-	threads, err := os.ReadDir(filepath.Join("/proc", fmt.Sprint(run.Process.Pid), "task"))
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", run.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,11 +139,12 @@ func reportConstants(b *bench) {
 	c := &b.constants
 	row := paired.NewRow("calibration: relative standard deviation of what a message costs", "%", "", []float64{100 * c.ForwardingSpread}, nil, paired.Goal{Max: 20})
 	b.Row(row.Because("The machine was busy with something else during calibration: no prediction is better than its constants."))
-	text := fmt.Sprintf("Constants: an early call %v, a message in relays and worker %v and %v, the relays %.0f MB/s, the start %v; wake-ups", c.Encode, c.Relay, c.Dispatch, c.RelayRate/1e6, c.StartUp.Round(time.Millisecond))
+	var text strings.Builder
+	fmt.Fprintf(&text, "Constants: an early call %v, a message in relays and worker %v and %v, the relays %.0f MB/s, the start %v; wake-ups", c.Encode, c.Relay, c.Dispatch, c.RelayRate/1e6, c.StartUp.Round(time.Millisecond))
 	for _, w := range c.Wakes {
-		text += fmt.Sprintf(" %v after %v,", w.Wake.Round(time.Microsecond), w.Pause.Round(time.Microsecond))
+		fmt.Fprintf(&text, " %v after %v,", w.Wake.Round(time.Microsecond), w.Pause.Round(time.Microsecond))
 	}
-	b.Report.Notes = append(b.Report.Notes, strings.TrimSuffix(text, ",")+".")
+	b.Report.Notes = append(b.Report.Notes, strings.TrimSuffix(text.String(), ",")+".")
 }
 
 // over returns a launcher of programs on the device, over the current link of its node.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/outboard-run/outboard/bench/paired"
@@ -22,7 +23,8 @@ import (
 // The parts of each program's replays, by kinds of calls, locate the error.
 func replay(ctx context.Context, b *bench) (row paired.Row, err error) {
 	var errs []float64
-	text := partsHead
+	var text strings.Builder
+	text.WriteString(partsHead)
 	for _, p := range b.cases {
 		var parts []overhead.Part
 		for i := range b.links {
@@ -35,9 +37,9 @@ func replay(ctx context.Context, b *bench) (row paired.Row, err error) {
 			}
 			errs, parts = append(errs, math.Abs(e)), sumParts(parts, of)
 		}
-		text += partsRow(p.Name, parts)
+		text.WriteString(partsRow(p.Name, parts))
 	}
-	b.Report.Notes = append(b.Report.Notes, text)
+	b.Report.Notes = append(b.Report.Notes, text.String())
 	return paired.NewRow("a run predicted from its own trace, over the link that it was recorded on: median error", "%", "", errs, nil, paired.Goal{Max: 3}), nil
 }
 
@@ -83,11 +85,12 @@ var partsHead = "Replays by kinds of calls, in s: recorded, and how much more wa
 
 // partsColumns returns a row of the table of replays.
 func partsColumns(first string, of func(overhead.Kind) string) string {
-	row := "| " + first + " |"
+	var row strings.Builder
+	row.WriteString("| " + first + " |")
 	for k := overhead.Start; k <= overhead.Program; k++ {
-		row += " " + of(k) + " |"
+		row.WriteString(" " + of(k) + " |")
 	}
-	return row + "\n"
+	return row.String() + "\n"
 }
 
 // partsRow returns a program's row of the table of replays.

@@ -68,7 +68,7 @@ func TestWrite(t *testing.T) {
 			if _, err := f.Call(t.Context(), function.Request{Body: []byte(tt.request), Meta: meta}); err != nil {
 				t.Fatal(err)
 			}
-			pages := int64(f.Counts().CopiedBack-before) / 4096
+			pages := (f.Counts().CopiedBack - before) / 4096
 			if tt.pages > 0 && pages > tt.pages {
 				t.Errorf("the call wrote to %d pages, want no more than %d", pages, tt.pages)
 			}

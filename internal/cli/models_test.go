@@ -175,6 +175,7 @@ func TestInfer(t *testing.T) {
 // A conversation is sent whole with each message: the model has no memory of its own.
 func TestChat(t *testing.T) {
 	n := startNode(t)
+	n.models.models = []*client.ModelDetails{{Model: client.Model{Name: "small"}}}
 	r := n.run(t, "the highest mountain?\nand the next?\n\nnot read\n", "chat", "small", "--system", "be brief", "--stats")
 	if r.status != 0 || r.stdout != "Mont Blanc\nMont Blanc\n" {
 		t.Fatalf("status %d: it printed %q, and says %s", r.status, r.stdout, r.stderr)
@@ -221,4 +222,5 @@ func TestChatAnswersOnePrompt(t *testing.T) {
 	n.refuse(t, 2, "add --prompt", "chat", "small", "-o", "json")
 	n.refuse(t, 2, "name one model", "chat")
 	n.refuse(t, 11, "model 'none' not found", "chat", "none", "-p", "hello")
+	n.refuse(t, 11, `no model "none"`, "chat", "none")
 }

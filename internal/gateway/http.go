@@ -389,15 +389,16 @@ func (x *exchange) match() (string, bool) {
 	if !x.h.HTTP {
 		return "", false
 	}
-	match := x.h.name
+	var match strings.Builder
+	match.WriteString(x.h.name)
 	for _, name := range x.h.params {
 		value := x.r.PathValue(name)
 		if strings.IndexByte(value, '\n') >= 0 {
 			return "", false
 		}
-		match += "\n" + value
+		match.WriteString("\n" + value)
 	}
-	return match, true
+	return match.String(), true
 }
 
 func requestMeta(r *http.Request, route, name string) (string, bool) {

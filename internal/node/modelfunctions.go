@@ -35,7 +35,7 @@ func (m *models) runFunctions(ctx context.Context, ready func()) error {
 	err = server.Run(ctx, listener)
 	server.Stop()
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // the server was stopped
+		return nil // the server was stopped
 	}
 	return err
 }

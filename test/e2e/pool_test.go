@@ -23,6 +23,7 @@ type sharedPool struct {
 	once sync.Once
 	rig  *rig.Rig
 	err  error
+	log  syncBuffer // what its nodes said
 }
 
 // sharedPools are two, so that tests which lease a device as a whole use both processors.
@@ -157,7 +158,7 @@ func shared(t testing.TB) *rig.Rig {
 		if !sharedCaches {
 			nodes = withoutCache(nodes)
 		}
-		pool.rig, pool.err = rig.Start(context.Background(), rig.Options{Binary: bin, Dir: dir, Nodes: nodes})
+		pool.rig, pool.err = rig.Start(context.Background(), rig.Options{Binary: bin, Dir: dir, Nodes: nodes, Log: &pool.log})
 	})
 	if pool.err != nil {
 		t.Fatal(pool.err)
@@ -235,7 +236,11 @@ func sharesDeviceFirst(t *testing.T) {
 func usePool(t *testing.T, pool *sharedPool) {
 	t.Helper()
 	devicesUsed.Store(t.Name(), pool)
+	said := len(pool.log.String())
 	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the shared pool's nodes said:\n%s", last(pool.log.String()[said:], 6000))
+		}
 		devicesUsed.Delete(t.Name())
 		freeDevices <- pool
 	})

@@ -151,10 +151,10 @@ func (e *MismatchError) Error() string {
 // maxSite bounds the bytes of a call's site that are sent.
 const maxSite = 256
 
-// encode appends the call in the form that is sent to other ranks, with its algorithm: four bytes,
+// encode returns the call in the form that is sent to other ranks, with its algorithm: four bytes,
 // the count and the root as 8 bytes each, the algorithm, the loss in two bytes, for a part of a call
 // Whole and First as 8 bytes each, and the site.
-func (c *Call) encode(b []byte, a Algorithm) []byte {
+func (c *Call) encode(a Algorithm) []byte {
 	how := byte(0)
 	if c.Ordered {
 		how |= isOrdered
@@ -165,7 +165,7 @@ func (c *Call) encode(b []byte, a Algorithm) []byte {
 	if c.Whole != 0 {
 		how |= isPart
 	}
-	b = append(b, byte(c.Operation), byte(c.Element), byte(c.Reduction), how)
+	b := []byte{byte(c.Operation), byte(c.Element), byte(c.Reduction), how}
 	b = binary.LittleEndian.AppendUint64(b, uint64(c.Count))
 	b = binary.LittleEndian.AppendUint64(b, uint64(c.Root))
 	b = append(b, byte(a))

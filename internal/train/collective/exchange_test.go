@@ -208,10 +208,10 @@ func TestPartsAreChecked(t *testing.T) {
 	}
 	c := partOf(1, 4, 10)
 	c.Site = "train.py:3"
-	if got, _, err := decodeCall(c.encode(nil, Doubling)); err != nil || got != c {
+	if got, _, err := decodeCall(c.encode(Doubling)); err != nil || got != c {
 		t.Errorf("decoded %+v (%v), want %+v", got, err, c)
 	}
-	if _, _, err := decodeCall(c.encode(nil, Doubling)[:callSize+partSpan-1]); err == nil {
+	if _, _, err := decodeCall(c.encode(Doubling)[:callSize+partSpan-1]); err == nil {
 		t.Error("a truncated part is decoded")
 	}
 }

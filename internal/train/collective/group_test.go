@@ -364,7 +364,7 @@ func TestBuffersThatDoNotFitAreRefused(t *testing.T) {
 // A peer may write anything: the call ends with an error or is still waiting; nothing panics, and
 // what is written in the buffer is no more than it holds.
 func FuzzHostilePeer(f *testing.F) {
-	call := (&Call{Operation: AllReduce, Element: Float32, Reduction: Sum, Count: 4}).encode(nil, Doubling)
+	call := (&Call{Operation: AllReduce, Element: Float32, Reduction: Sum, Count: 4}).encode(Doubling)
 	good := append(head{kindCall, uint32(len(call)), 1}.append(nil), call...)
 	f.Add(good)
 	f.Add(append(bytes.Clone(good), append(head{kindData, 16, 1}.append(nil), make([]byte, 16)...)...))

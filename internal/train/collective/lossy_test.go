@@ -100,7 +100,7 @@ func TestCallsThatMayNotLoseAnything(t *testing.T) {
 // A rank that drops more than the call allows, or sends parts that do not exist, ends the call.
 func TestHostileParts(t *testing.T) {
 	call := Call{Operation: AllReduce, Element: Float32, Reduction: Sum, Count: 8, Loss: 100}
-	announce := call.encode(nil, Ring)
+	announce := call.encode(Ring)
 	part := func(i byte, size int) []byte {
 		b := head{kindPart, uint32(partHead + size), 1}.append(nil)
 		return append(append(b, i, 0, 0, 0), make([]byte, size)...)

@@ -159,7 +159,7 @@ func (p *peer) writeCall(number uint64, a announced) error {
 		return nil
 	}
 	p.announced = number
-	payload := a.call.encode(nil, a.algorithm)
+	payload := a.call.encode(a.algorithm)
 	return p.write(head{kindCall, uint32(len(payload)), number}, payload)
 }
 
