@@ -38,7 +38,8 @@ func TestStatusProblems(t *testing.T) {
 		},
 		"models": {
 			poolStatus{Models: []client.Model{
-				{Name: "mlp", State: "ready"}, {Name: "digits", State: "unloaded"},
+				{Name: "mlp", State: "ready"},
+				{Name: "digits", State: "unloaded"},
 				{Name: "small", Version: 3, State: client.ModelFailed, Reason: "no\nvocabulary", Node: "b"},
 			}},
 			[]string{"model small: node b cannot load version 3: no vocabulary"},
