@@ -16,6 +16,31 @@
 
 extern char **environ;
 
+// --- first calls --------------------------------------------------------------------------------
+
+// partitions_first divides a device before the program has any context, and uses a part.
+static int partitions_first(void *nothing) {
+	(void)nothing;
+	static const cl_device_partition_property by_one[] = {CL_DEVICE_PARTITION_EQUALLY, 1, 0};
+	cl_platform_id platform;
+	cl_device_id device, parts[256];
+	cl_uint count = 0;
+	if (clGetPlatformIDs(1, &platform, NULL) != CL_SUCCESS || clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL) != CL_SUCCESS)
+		return 1;
+	if (clCreateSubDevices(device, by_one, 256, parts, &count) != CL_SUCCESS || count == 0)
+		return 2;
+	cl_int code;
+	cl_context context = clCreateContext(NULL, 1, parts, NULL, NULL, &code);
+	if (code != CL_SUCCESS || clReleaseContext(context) != CL_SUCCESS)
+		return 3;
+	for (cl_uint i = 0; i < count; i++)
+		if (clReleaseDevice(parts[i]) != CL_SUCCESS)
+			return 4;
+	return 0;
+}
+
+static void partition_first(void) { child_must(0, partitions_first, NULL); }
+
 // --- fork ---------------------------------------------------------------------------------------
 
 static int just_work(void *rounds) { return work_all((int)(intptr_t)rounds) == CL_SUCCESS ? 0 : 1; }
@@ -525,6 +550,7 @@ static void driver_dies(void) { child_must(0, kills_driver, NULL); }
 
 int main(int argc, char **argv) {
 	static const struct clt_case cases[] = {
+		{"partition_first", partition_first},
 		{"first_use_in_child", first_use_in_child},
 		{"many_children", many_children},
 		{"fork_exits", fork_exits},
