@@ -4,26 +4,15 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/outboard-run/outboard/internal/timeslice"
 	"github.com/outboard-run/outboard/outboardtest"
 )
-
-// sliceOf returns the time slice of a thread.
-func sliceOf(t *testing.T, id int) time.Duration {
-	t.Helper()
-	attr, err := unix.SchedGetAttr(id, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(attr.Runtime)
-}
 
 // TestSlicesOfRun: the threads of `outboard run`, which relay the messages of a session, have short
 // time slices; the program has those that `outboard run` was started with.
@@ -55,25 +44,28 @@ func TestSlicesOfRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := sliceOf(t, 0)
+	own := timeslice.Current()
 	if own == 0 {
 		t.Log("this kernel has no slice for each thread")
 		return
 	}
-	if got := sliceOf(t, program); got != own {
+	if got := timeslice.Of(program); got != own {
 		t.Errorf("the program has slices of %v, want %v", got, own)
 	}
-	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", run.Process.Pid))
+	// The thread that started the program has the program's slices until the kernel has told it so.
+	eventually(t, "short time slices of all threads", func() bool {
+		return allThreadsHave(t, run.Process.Pid, timeslice.Short)
+	})
+}
+
+// allThreadsHave reports whether all threads of a process have that time slice.
+func allThreadsHave(t *testing.T, pid int, want time.Duration) bool {
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, thread := range threads {
+	return !slices.ContainsFunc(threads, func(thread os.DirEntry) bool {
 		id, err := strconv.Atoi(thread.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := sliceOf(t, id); got != timeslice.Short {
-			t.Errorf("thread %d has slices of %v, want %v", id, got, timeslice.Short)
-		}
-	}
+		return err != nil || timeslice.Of(id) != want
+	})
 }

@@ -45,8 +45,12 @@ func Set(slice time.Duration) error {
 }
 
 // Current returns the slice of the calling thread, 0 if the kernel does not report it.
-func Current() time.Duration {
-	attr, err := unix.SchedGetAttr(0, 0)
+func Current() time.Duration { return Of(0) }
+
+// Of returns the slice of the thread with that id of any process (0: the calling thread), 0 if the
+// kernel does not report it.
+func Of(id int) time.Duration {
+	attr, err := unix.SchedGetAttr(id, 0)
 	if err != nil || attr.Policy != unix.SCHED_NORMAL {
 		return 0
 	}

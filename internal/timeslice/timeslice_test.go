@@ -11,16 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sliceOf returns the slice of a thread, 0 where the kernel has none for each thread.
-func sliceOf(t *testing.T, id int) time.Duration {
-	t.Helper()
-	attr, err := unix.SchedGetAttr(id, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(attr.Runtime)
-}
-
 // All threads get the slice, those that are started later, too, and keep their priority.
 func TestSet(t *testing.T) {
 	nice, err := unix.SchedGetAttr(0, 0)
@@ -35,7 +25,7 @@ func TestSet(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if sliceOf(t, 0) == 0 {
+	if Current() == 0 {
 		t.Log("this kernel has no slice for each thread")
 		return
 	}
@@ -46,7 +36,7 @@ func TestSet(t *testing.T) {
 		<-started
 	}()
 	id := <-started
-	if got := sliceOf(t, id); got != Short {
+	if got := Of(id); got != Short {
 		t.Errorf("a thread has slices of %v, want %v", got, Short)
 	}
 	started <- 0
@@ -82,7 +72,7 @@ func TestRun(t *testing.T) {
 	if child.Process == nil {
 		return
 	}
-	got := sliceOf(t, child.Process.Pid)
+	got := Of(child.Process.Pid)
 	_ = child.Process.Kill()
 	_ = child.Wait()
 	if got != other {
