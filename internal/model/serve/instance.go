@@ -58,7 +58,7 @@ func (i *instance) load(ctx context.Context) {
 	i.began = time.Now()
 	i.err = i.fetch(ctx)
 	if i.err == nil {
-		i.err = i.start(ctx, servesAnother(i.server, i))
+		i.err = i.start(ctx)
 	}
 	if i.err != nil {
 		i.err = outboard.Errorf(outboard.KindOf(i.err), "load "+i.name(), "%w", i.err)
@@ -100,22 +100,8 @@ func (i *instance) removeFiles() {
 	}
 }
 
-// servesAnother reports whether this node has loaded another version of the model, which takes the
-// requests meanwhile.
-func servesAnother(s *Server, i *instance) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, other := range s.loaded {
-		if other != i && other.spec.Name == i.spec.Name && isDone(other.ready) && other.err == nil && !other.ended.Load() {
-			return true
-		}
-	}
-	return false
-}
-
-// start starts a worker and warms it up, in the background if other processes take the requests
-// until then.
-func (i *instance) start(ctx context.Context, background bool) error {
+// start starts a worker and warms it up.
+func (i *instance) start(ctx context.Context) error {
 	s, c := i.server, &i.spec.Config
 	embedded, err := libraries(s, &i.spec)
 	if err != nil {
@@ -128,7 +114,7 @@ func (i *instance) start(ctx context.Context, background bool) error {
 		Options: engine.Options{
 			Threads: c.Threads, Memory: int64(c.Memory), Device: c.Device, Library: c.Library, Server: c.Server, Context: c.Context, Sequences: c.Sequences,
 		},
-		Libraries: embedded, Background: background, Log: s.log,
+		Libraries: embedded, Log: s.log,
 	}
 	if s.opts.Confine != nil && c.Server == "" {
 		var readable []string
@@ -156,7 +142,6 @@ func (i *instance) start(ctx context.Context, background bool) error {
 		_ = w.Close()
 		return outboard.Errorf(outboard.Invalid, "compare with recorded pairs", "%w", err)
 	}
-	w.LeaveBackground()
 	go i.watch(w)
 	return nil
 }

@@ -65,7 +65,7 @@ func (i *instance) restart(again chan struct{}) {
 	case <-time.After(delay):
 	case <-i.server.life.Done():
 	}
-	err := i.start(i.server.life, false)
+	err := i.start(i.server.life)
 	if err != nil {
 		i.server.log.Error("a model's process was not started again", "model", i.spec.Name, "error", err)
 		i.countCrash(0)

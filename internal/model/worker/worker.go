@@ -34,9 +34,7 @@ type Options struct {
 	Libraries []*os.File
 	// LoadLimit bounds the time of loading; 0 means ten minutes.
 	LoadLimit time.Duration
-	// Background loads the model at a low priority, until LeaveBackground or for a few seconds.
-	Background bool
-	Log        *slog.Logger
+	Log       *slog.Logger
 }
 
 // A Worker is the node's end of a process with a loaded model. It implements engine.TensorModel and
@@ -56,7 +54,6 @@ type Worker struct {
 	exitReason error         // set before done is closed
 	reason     atomic.Pointer[error]
 	closing    atomic.Bool
-	background *time.Timer   // ends the low priority; nil if it never was low
 	released   chan struct{} // closed when the memory is unmapped
 }
 
@@ -98,12 +95,6 @@ func (w *Worker) load(ctx context.Context) error {
 		if err := w.opts.Confine.send(w.conn); err != nil {
 			return err
 		}
-	}
-	if w.opts.Background {
-		if err := w.Ping(ctx); err != nil { // the process has isolated itself
-			return err
-		}
-		w.enterBackground()
 	}
 	ring, err := shm.Create(ringArea)
 	if err != nil {
