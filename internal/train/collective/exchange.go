@@ -117,8 +117,8 @@ func (x *exchange) awaitSent(before, n int) (written int) {
 }
 
 // Start begins a call as Do does, and returns the function that waits until this rank has its
-// result. Calls begin in the order of Start; an exchange
-// of two ranks overlaps with the next one, any other call has ended when Start returns.
+// result. Calls begin in the order of Start; an exchange of two ranks overlaps with the next one, any
+// other call has ended when Start returns.
 func (g *Group) Start(ctx context.Context, c Call, buf []byte) (wait func() error) {
 	failed := func(err error) func() error { return func() error { return err } }
 	if err := g.checkBuffer(&c, buf); err != nil {
