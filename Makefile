@@ -159,7 +159,7 @@ bench-function:
 .PHONY: bench-plan
 bench-plan: build
 	@scripts/need $(TEST_NEEDS)
-	$(GO) run ./bench/plan -outboard bin/outboard -out docs/bench
+	$(GO) run ./bench/plan -outboard bin/outboard -out docs/bench $(PLAN)
 
 # Models beside direct calls of the same libraries, and beside llama-server and MLServer from PyPI.
 .PHONY: bench-model

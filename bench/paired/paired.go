@@ -35,6 +35,10 @@ type Row struct {
 	Spread [2]float64 `json:"spread"`
 	// Reason explains why a row misses its goal, if it is known.
 	Reason string `json:"reason,omitempty"`
+	// Section is the section that measured the row, in a report of parts.
+	Section string `json:"section,omitempty"`
+	// Disturbed counts the runs that the machine's other work disturbed, if the bench observes it.
+	Disturbed int `json:"disturbed,omitempty"`
 }
 
 // A Goal is the target of a row.
@@ -104,6 +108,8 @@ type Report struct {
 	Rows    []Row     `json:"rows"`
 	// Notes are paragraphs under the table.
 	Notes []string `json:"notes,omitempty"`
+	// Parts are the results of the sections, in a report that several runs write.
+	Parts []Part `json:"parts,omitempty"`
 }
 
 // Machine describes this machine for a report.
@@ -149,6 +155,9 @@ func (r Report) Markdown(w io.Writer) {
 	for _, note := range r.Notes {
 		fmt.Fprintf(w, "\n%s\n", note)
 	}
+	if len(r.Parts) > 0 {
+		writeParts(w, r.Parts)
+	}
 }
 
 // WriteRows writes rows as a table, followed by their reasons.
@@ -164,8 +173,8 @@ func WriteRows(w io.Writer, rows []Row) {
 		if row.Reference != 0 {
 			ratio, reference = Number(row.Ratio), Number(row.Reference)
 		}
-		fmt.Fprintf(w, "| %s | %s | %s | %s to %s | %s | %s | %s | %s | %s | %d |\n", row.Name, row.Unit, Number(row.Value),
-			Number(row.Spread[0]), Number(row.Spread[1]), reference, row.ReferenceName, ratio, row.Wanted, holds, row.Runs)
+		fmt.Fprintf(w, "| %s | %s | %s | %s to %s | %s | %s | %s | %s | %s | %s |\n", row.Name, row.Unit, Number(row.Value),
+			Number(row.Spread[0]), Number(row.Spread[1]), reference, row.ReferenceName, ratio, row.Wanted, holds, row.runs())
 	}
 	for i := range rows {
 		row := &rows[i]
@@ -173,6 +182,14 @@ func WriteRows(w io.Writer, rows []Row) {
 			fmt.Fprintf(w, "\n**%s**: %s\n", row.Name, row.Reason)
 		}
 	}
+}
+
+// runs returns the number of runs, and how many of them were disturbed.
+func (r *Row) runs() string {
+	if r.Disturbed == 0 {
+		return fmt.Sprint(r.Runs)
+	}
+	return fmt.Sprintf("%d (%d disturbed)", r.Runs, r.Disturbed)
 }
 
 // Number formats v with three significant digits.

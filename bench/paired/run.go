@@ -17,9 +17,12 @@ import (
 // A Run is one run of a benchmark command: its sections, which are measured in order, and
 // their report.
 type Run struct {
-	// Out is the folder of the report. Only selects the sections whose names contain it; such a
-	// part writes no report.
+	// Out is the folder of the report, "" for none. Only selects the sections whose names contain it;
+	// such a part writes no report unless the report is merged.
 	Out, Only string
+	// Budget is the time that the run may take; 0 is no limit. A section that would take longer than
+	// what is left is not measured.
+	Budget time.Duration
 	// Quick requests few and short turns.
 	Quick bool
 	// Profiles is a folder for CPU profiles, "" for none.
@@ -30,6 +33,12 @@ type Run struct {
 
 	section  string
 	profiled []string
+	began    time.Time
+	// merge is whether the report keeps results of earlier runs; timings and missing are those of
+	// the section that is being measured.
+	merge   bool
+	timings []Timing
+	missing []string
 }
 
 // A Section is a part of a run.
@@ -38,6 +47,8 @@ type Section struct {
 	Run  func(context.Context) error
 	// Setup sections run regardless of Only: the others use their results.
 	Setup bool
+	// Estimate returns about how long the section takes; nil: no time that matters.
+	Estimate func() time.Duration
 }
 
 // Flags declares the flags that all commands have.
@@ -45,6 +56,11 @@ func (r *Run) Flags() {
 	r.Quick = os.Getenv("BENCH_QUICK") != ""
 	flag.StringVar(&r.Out, "out", "docs/bench", "where the report goes")
 	flag.StringVar(&r.Only, "only", "", "measure only the sections whose name has this in it")
+}
+
+// BudgetFlag declares the flag of commands whose sections have estimates.
+func (r *Run) BudgetFlag() {
+	flag.DurationVar(&r.Budget, "budget", 0, "the time that the run may take, such as 30m; sections that do not fit are left out and named; 0: no limit")
 }
 
 // ProfileFlag declares the flag of commands that can write profiles.
@@ -67,6 +83,7 @@ func Main(do func(context.Context) error) (status int) {
 
 // Begin creates the run's folders and the head of the report. end removes the temporary ones.
 func (r *Run) Begin(ctx context.Context, plane string, notes ...string) (end func() error, err error) {
+	r.began = time.Now()
 	r.Report = Report{Plane: plane, Machine: Machine(), Commit: commit(ctx), Date: time.Now().UTC(), Quick: r.Quick, Notes: notes}
 	if r.Profiles != "" {
 		if r.Profiles, err = filepath.Abs(r.Profiles); err != nil {
@@ -100,18 +117,36 @@ func (r *Run) Measure(ctx context.Context, sections []Section) error {
 		if ctx.Err() != nil {
 			break
 		}
-		r.section = s.Name
-		fmt.Fprintf(os.Stderr, "bench: %s ...\n", s.Name)
-		began := time.Now()
-		if err := s.Run(ctx); err != nil {
+		if err := r.measure(ctx, s); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", s.Name, err))
 		}
-		fmt.Fprintf(os.Stderr, "bench: %s took %v\n", s.Name, time.Since(began).Round(time.Second/10))
+		if r.merge {
+			r.Report.arrange(sections)
+		}
 		errs = append(errs, r.write())
 	}
 	errs = append(errs, ctx.Err(), r.printProfiles(ctx))
 	r.Report.Markdown(os.Stdout)
 	return errors.Join(errs...)
+}
+
+// measure runs one section, unless the run has too little time left for it.
+func (r *Run) measure(ctx context.Context, s Section) error {
+	if s.Estimate != nil && s.Estimate() > r.Left() {
+		fmt.Fprintf(os.Stderr, "bench: no time for %s: it takes about %v, and %v are left\n", s.Name, s.Estimate().Round(time.Second), max(0, r.Left()).Round(time.Second))
+		r.skip(s.Name)
+		return nil
+	}
+	r.section = s.Name
+	fmt.Fprintf(os.Stderr, "bench: %s ...\n", s.Name)
+	began := time.Now()
+	defer func() {
+		fmt.Fprintf(os.Stderr, "bench: %s took %v\n", s.Name, time.Since(began).Round(time.Second/10))
+	}()
+	if r.merge {
+		return r.measurePart(func() error { return s.Run(ctx) })
+	}
+	return s.Run(ctx)
 }
 
 // choose returns the sections that Only selects and the Setup sections. It is an error if Only
@@ -134,7 +169,7 @@ func (r *Run) choose(sections []Section) (chosen []Section, err error) {
 }
 
 func (r *Run) write() error {
-	if r.Only != "" {
+	if r.Only != "" && !r.merge || r.Out == "" {
 		return nil
 	}
 	if err := os.MkdirAll(r.Out, 0o755); err != nil {

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
 	"os"
-	"slices"
 
 	"github.com/outboard-run/outboard/bench/netem"
 	"github.com/outboard-run/outboard/bench/paired"
@@ -18,7 +16,7 @@ import (
 // have in common. The buckets add no delay.
 func (b *bench) buckets(ctx context.Context) error {
 	b.rig.Node(deviceNode).SetLink(netem.Link{})
-	var errs []float64
+	var errs []sample
 	for _, rate := range []float64{500e6, 100e6}[:b.Rounds(2, 1)] {
 		if err := b.rig.Shape(ctx, rate); err != nil {
 			b.Report.Notes = append(b.Report.Notes, "No run over token buckets: "+err.Error()+".")
@@ -32,29 +30,28 @@ func (b *bench) buckets(ctx context.Context) error {
 			return err
 		}
 	}
-	b.Row(paired.NewRow("the same over token buckets in the kernel, from the trace of a remote run: median error", "%", "", errs, nil, paired.Goal{Max: 3}))
-	slices.Sort(errs)
-	b.Row(quantile("over token buckets: greatest error", errs, 1, 10))
+	b.reportSamples("the same over token buckets in the kernel, from the trace of a remote run: median error", errs, median(paired.Goal{Max: 3}))
+	b.reportSamples("over token buckets: greatest error", errs, quantile(1, 10))
 	return nil
 }
 
 // overBucket appends to errs the error for each program, in %, over a link with the given rate in
 // bit/s.
-func (b *bench) overBucket(ctx context.Context, rate float64, errs *[]float64) error {
+func (b *bench) overBucket(ctx context.Context, rate float64, errs *[]sample) error {
 	link := overhead.Link{RTT: b.rtt, Up: rate * payload, Down: rate * payload, Burst: rig.BucketSize}
 	for _, p := range b.cases {
 		predicted, err := overhead.Predict(opener(p.remote), []overhead.Link{link}, b.options())
 		if err != nil {
 			return err
 		}
-		wall, err := b.shortest(ctx, p, b.over(), 2)
+		least, err := b.shortest(ctx, p, b.over(), 2, &lateness{})
 		if err != nil {
 			return fmt.Errorf("%s over a token bucket: %w", p.Name, err)
 		}
-		e := 100 * (predicted[0].Wall.Seconds()/wall.Seconds() - 1)
-		*errs = append(*errs, math.Abs(e))
+		e := deviation(predicted[0].Wall.Seconds(), least.seconds)
+		*errs = append(*errs, errorOf(e, least.disturbed))
 		fmt.Fprintf(os.Stderr, "  %-24s over a token bucket of %4.0f Mbit/s: measured %.3f s, predicted %.3f (%+.1f %%)\n",
-			p.Name, rate/1e6, wall.Seconds(), predicted[0].Wall.Seconds(), e)
+			p.Name, rate/1e6, least.seconds, predicted[0].Wall.Seconds(), e)
 	}
 	return nil
 }

@@ -20,6 +20,13 @@ type program struct {
 	home          string
 	local, remote string // files of traces
 	used          sums
+	// recorded is the time of the local recording, references are local runs in turn with those over
+	// the links.
+	recorded   time.Duration
+	references []run
+	// expected are the times predicted for the bench's links, and over a typical link.
+	expected []time.Duration
+	typical  time.Duration
 }
 
 // short returns the program's name for files.
@@ -76,15 +83,18 @@ func (b *bench) record(ctx context.Context) error {
 				return err
 			}
 		}
-		if p.local, p.remote, err = b.recordShortest(ctx, p); err != nil {
+		if err := b.recordShortest(ctx, p); err != nil {
+			return fmt.Errorf("%s: %w", p.Name, err)
+		}
+		if err := expect(b, p); err != nil {
 			return fmt.Errorf("%s: %w", p.Name, err)
 		}
 	}
 	return nil
 }
 
-// recordShortest returns the files of the shortest recordings.
-func (b *bench) recordShortest(ctx context.Context, p *program) (local, remote string, err error) {
+// recordShortest sets the program's traces to the shortest recordings.
+func (b *bench) recordShortest(ctx context.Context, p *program) error {
 	least := map[trace.Mode]int64{}
 	files := map[trace.Mode]string{}
 	for i := range b.Rounds(2, 2) {
@@ -94,12 +104,16 @@ func (b *bench) recordShortest(ctx context.Context, p *program) (local, remote s
 			if mode == trace.Local {
 				launcher = b.start("--local", "--no-trace", "--trace", file)
 			}
-			if _, err := b.runOnce(ctx, p, launcher); err != nil {
-				return "", "", err
+			var late lateness
+			if _, err := b.measure(p.Name+", recorded, "+string(mode), &late, func() error {
+				_, err := b.runOnce(ctx, p, launcher)
+				return err
+			}); err != nil {
+				return err
 			}
 			end, err := ending(file)
 			if err != nil {
-				return "", "", err
+				return err
 			}
 			fmt.Fprintf(os.Stderr, "  %-28s %-7s %8d calls, ran %v\n", p.Name, mode, end.Records, time.Duration(end.Duration).Round(time.Millisecond))
 			if least[mode] == 0 || end.Duration < least[mode] {
@@ -107,7 +121,8 @@ func (b *bench) recordShortest(ctx context.Context, p *program) (local, remote s
 			}
 		}
 	}
-	return files[trace.Local], files[trace.Remote], nil
+	p.local, p.remote, p.recorded = files[trace.Local], files[trace.Remote], time.Duration(least[trace.Local])
+	return nil
 }
 
 // ending reads a trace to its end.

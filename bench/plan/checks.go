@@ -22,24 +22,15 @@ import (
 // bandwidth that is predicted to keep a slowdown. Over the upper end it keeps it, over the lower end
 // it does not. The slowdown is that predicted for a link in the middle, so that a requirement exists.
 func (b *bench) limits(ctx context.Context) error {
-	right, all := 0, 0
+	var confirmed []sample
 	for _, p := range b.cases {
 		of, err := limit(ctx, b, p)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.Name, err)
 		}
-		for _, confirmed := range of {
-			if all++; confirmed {
-				right++
-			}
-		}
+		confirmed = append(confirmed, of...)
 	}
-	if all == 0 {
-		return nil
-	}
-	row := paired.NewRow("--max-slowdown: runs at the ends of its interval that confirm it", "%", "", []float64{100 * float64(right) / float64(all)}, nil, paired.Goal{Min: 95})
-	row.Runs = all
-	b.Row(row)
+	b.reportSamples("--max-slowdown: runs at the ends of its interval that confirm it", confirmed, share(95))
 	return nil
 }
 
@@ -52,27 +43,19 @@ const (
 
 // limit checks the requirement of one program. It returns, for each end of the interval that exists,
 // whether a run confirms it.
-func limit(ctx context.Context, b *bench, p *program) (confirmed []bool, err error) {
-	middle := netem.Link{RTT: 200 * time.Microsecond, BitsPerSecond: 200e6}
-	b.rig.Node(deviceNode).SetLink(middle)
+func limit(ctx context.Context, b *bench, p *program) (confirmed []sample, err error) {
+	b.rig.Node(deviceNode).SetLink(typicalLink)
 	var late lateness
-	if err := b.lateDuring(&late, func() error {
-		_, err := b.runOnce(ctx, p, b.over())
-		return err
-	}); err != nil {
+	if _, err := b.shortest(ctx, p, b.over(), 1, &late); err != nil {
 		return nil, err
 	}
-	link := emulated(b, middle, &late)
+	link := emulated(b, typicalLink, &late)
 	predicted, err := overhead.Predict(opener(p.local), []overhead.Link{link}, b.options())
 	if err != nil {
 		return nil, err
 	}
 	most := predicted[0].Slowdown()
 	found, err := overhead.Require(opener(p.local), []time.Duration{link.RTT}, most, b.options())
-	if err != nil {
-		return nil, err
-	}
-	local, err := b.shortest(ctx, p, suite.Local, 2)
 	if err != nil {
 		return nil, err
 	}
@@ -83,36 +66,45 @@ func limit(ctx context.Context, b *bench, p *program) (confirmed []bool, err err
 		if c.bandwidth < leastChecked || c.bandwidth > mostChecked {
 			continue // there is no such end
 		}
-		slowdown, err := b.slowdown(ctx, p, netem.Link{RTT: middle.RTT, BitsPerSecond: c.bandwidth}, local)
+		slowdown, disturbed, err := b.slowdown(ctx, p, netem.Link{RTT: typicalLink.RTT, BitsPerSecond: c.bandwidth})
 		if err != nil {
 			return nil, err
 		}
-		confirmed = append(confirmed, (slowdown <= most) == c.fits)
+		confirmed = append(confirmed, truth((slowdown <= most) == c.fits, disturbed))
 		fmt.Fprintf(os.Stderr, "  %-24s over %.0f Mbit/s, least bandwidth %.0f Mbit/s: slowdown %.2f, bound %.2f\n", p.Name, c.bandwidth/1e6, found[0].Bandwidth/1e6, slowdown, most)
 	}
 	return confirmed, nil
 }
 
-// slowdown returns the shortest run over a link as a multiple of local, the shortest local run.
-func (b *bench) slowdown(ctx context.Context, p *program, l netem.Link, local time.Duration) (float64, error) {
+// slowdown returns the best run over a link as a multiple of the best local run, of two each in turn.
+func (b *bench) slowdown(ctx context.Context, p *program, l netem.Link) (ratio float64, disturbed bool, err error) {
 	b.rig.Node(deviceNode).SetLink(l)
-	remote, err := b.shortest(ctx, p, b.over(), 2)
-	return remote.Seconds() / local.Seconds(), err
+	var remote, local result
+	for range b.Rounds(2, 1) {
+		for _, way := range []struct {
+			launcher suite.Launcher
+			of       *result
+		}{{suite.Local, &local}, {b.over(), &remote}} {
+			one, err := b.shortest(ctx, p, way.launcher, 1, &way.of.late)
+			if err != nil {
+				return 0, false, err
+			}
+			way.of.runs = append(way.of.runs, one)
+		}
+	}
+	return remote.wall() / local.wall(), remote.best().disturbed || local.best().disturbed, nil
 }
 
 // together runs two programs at once over one link, and compares their times with the prediction.
 func (b *bench) together(ctx context.Context) error {
-	var errs []float64
+	var errs []sample
 	l := &b.links[len(b.links)/2]
 	b.rig.Node(deviceNode).SetLink(l.nominal)
 	for i := 0; i+1 < len(b.cases); i += 2 {
 		pair := b.cases[i : i+2]
 		var late lateness
-		var walls []float64
-		if err := b.lateDuring(&late, func() (err error) {
-			walls, err = b.runTogether(ctx, pair)
-			return err
-		}); err != nil {
+		walls, err := b.runTogether(ctx, pair, &late)
+		if err != nil {
 			return err
 		}
 		predicted, err := overhead.PredictTogether([]overhead.Open{opener(pair[0].remote), opener(pair[1].remote)}, emulated(b, l.nominal, &late), b.options())
@@ -120,40 +112,43 @@ func (b *bench) together(ctx context.Context) error {
 			return err
 		}
 		for k, p := range pair {
-			e := predicted[k].Wall.Seconds()/walls[k] - 1
-			errs = append(errs, 100*max(e, -e))
-			fmt.Fprintf(os.Stderr, "  %-24s beside another: measured %.3f s, predicted %.3f (%+.1f %%)\n", p.Name, walls[k], predicted[k].Wall.Seconds(), 100*e)
+			e := deviation(predicted[k].Wall.Seconds(), walls[k].seconds)
+			errs = append(errs, errorOf(e, walls[k].disturbed))
+			fmt.Fprintf(os.Stderr, "  %-24s beside another: measured %.3f s, predicted %.3f (%+.1f %%)\n", p.Name, walls[k].seconds, predicted[k].Wall.Seconds(), e)
 		}
 	}
-	if len(errs) == 0 {
-		return nil // one program alone was chosen
-	}
-	b.Row(paired.NewRow("two programs that share a link and a device: median error", "%", "", errs, nil, paired.Goal{Max: 5}))
+	b.reportSamples("two programs that share a link and a device: median error", errs, median(paired.Goal{Max: 5}))
 	return nil
 }
 
-// runTogether returns how long two programs that start at the same time take, in seconds, in the
-// shortest of a few runs.
-func (b *bench) runTogether(ctx context.Context, pair []*program) ([]float64, error) {
-	var least []float64
+// runTogether returns how long two programs that start at the same time take, in the best of a few
+// runs.
+func (b *runner) runTogether(ctx context.Context, pair []*program, late *lateness) (best []run, err error) {
 	for range b.Rounds(2, 1) {
-		walls, failed := make([]float64, len(pair)), make([]error, len(pair))
-		var running sync.WaitGroup
-		for k, p := range pair {
-			running.Go(func() {
-				r, err := b.runOnce(ctx, p, b.over("--memory", "512MiB"))
-				walls[k], failed[k] = r.Wall.Seconds(), err
-			})
-		}
-		running.Wait()
-		if err := errors.Join(failed...); err != nil {
+		walls := make([]run, len(pair))
+		disturbed, err := b.measure(pair[0].Name+" beside "+pair[1].Name, late, func() error {
+			failed := make([]error, len(pair))
+			var running sync.WaitGroup
+			for k, p := range pair {
+				running.Go(func() {
+					r, err := b.runOnce(ctx, p, b.over("--memory", "512MiB"))
+					walls[k].seconds, failed[k] = r.Wall.Seconds(), err
+				})
+			}
+			running.Wait()
+			return errors.Join(failed...)
+		})
+		if err != nil {
 			return nil, err
 		}
-		if least == nil || slices.Max(walls) < slices.Max(least) {
-			least = walls
+		for k := range walls {
+			walls[k].disturbed = disturbed
+		}
+		if best == nil || shorter(slices.MaxFunc(walls, shorter), slices.MaxFunc(best, shorter)) < 0 {
+			best = walls
 		}
 	}
-	return least, nil
+	return best, nil
 }
 
 // speed predicts a long trace for many links.

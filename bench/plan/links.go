@@ -21,18 +21,21 @@ func (l *lateness) total() time.Duration { return l.up.Mean() + l.down.Mean() }
 
 // add adds the deliveries between two readings of the emulation's counters.
 func (l *lateness) add(before, after lateness) {
-	up, down := after.up.Since(before.up), after.down.Since(before.down)
+	l.sum(lateness{after.up.Since(before.up), after.down.Since(before.down)})
+}
+
+// sum adds the deliveries of other runs.
+func (l *lateness) sum(of lateness) {
+	up, down := of.up, of.down
 	l.up = netem.Lateness{Count: l.up.Count + up.Count, Sum: l.up.Sum + up.Sum}
 	l.down = netem.Lateness{Count: l.down.Count + down.Count, Sum: l.down.Sum + down.Sum}
 }
 
 // lateDuring calls run, and adds the lateness of the emulation's deliveries meanwhile.
-func (b *bench) lateDuring(l *lateness, run func() error) error {
-	var before, after lateness
-	before.up, before.down = b.rig.Node(deviceNode).LinkLate()
+func (b *runner) lateDuring(l *lateness, run func() error) error {
+	before := b.late()
 	err := run()
-	after.up, after.down = b.rig.Node(deviceNode).LinkLate()
-	l.add(before, after)
+	l.add(before, b.late())
 	return err
 }
 

@@ -6,11 +6,13 @@
 // constant of the model is fitted to these programs: `outboard calibrate` measures them first, with
 // another program.
 //
-// The time of a case is that of its shortest run. Beside times the report has quantities that the
-// machine's other work does not change: round trips, bytes, processor time.
+// The time of a case is that of its shortest run, of those that nothing else on the machine
+// disturbed if there are any; disturbed runs are repeated. Beside times the report has quantities
+// that the machine's other work does not change: round trips, bytes, processor time.
 //
-// It takes a quarter of an hour; BENCH_QUICK=1 keeps it to two minutes: two programs, three links,
-// two runs of each.
+// It takes about 20 minutes; -budget bounds that, and -only measures one section and merges its
+// result into the report. BENCH_QUICK=1 keeps it to two minutes: two programs, three links, two runs
+// of each.
 package main
 
 import (
@@ -20,7 +22,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -28,22 +29,26 @@ import (
 	"github.com/outboard-run/outboard/bench/netem"
 	"github.com/outboard-run/outboard/bench/paired"
 	"github.com/outboard-run/outboard/bench/rig"
-	"github.com/outboard-run/outboard/bench/suite"
 	"github.com/outboard-run/outboard/internal/accel/overhead"
 )
 
 func main() {
-	b := &bench{}
+	b := &bench{runner: runner{observe: observe}}
+	b.late = func() (l lateness) {
+		l.up, l.down = b.rig.Node(deviceNode).LinkLate()
+		return l
+	}
 	b.Flags()
+	b.BudgetFlag()
+	flag.DurationVar(&b.repeatFor, "repeat", 5*time.Minute, "how long all repetitions of disturbed runs may take together")
 	flag.StringVar(&b.binary, "outboard", "bin/outboard", "the program to measure")
 	flag.StringVar(&b.match, "program", "", "measure only the programs whose name has this in it")
 	os.Exit(paired.Main(b.run))
 }
 
 type bench struct {
-	paired.Run
+	runner
 	binary, match string
-	rig           *rig.Rig
 	constants     overhead.Constants
 	// rtt is the round-trip time of a link without emulated delay, which the constants assume.
 	rtt time.Duration
@@ -51,7 +56,6 @@ type bench struct {
 	base  lateness
 	links []link
 	cases []*program
-	meter meter
 }
 
 // The two nodes: the device's node, and the programs' node.
@@ -64,16 +68,16 @@ func (b *bench) sections() []paired.Section {
 	return []paired.Section{
 		{Name: "calibrate", Run: b.calibrate, Setup: true},
 		{Name: "record", Run: b.record, Setup: true},
-		{Name: "predictions", Run: b.predictions},
-		{Name: "replay", Run: func(ctx context.Context) error { return b.add(replay(ctx, b)) }},
-		{Name: "limits", Run: b.limits},
-		{Name: "together", Run: b.together},
-		{Name: "what-if", Run: b.whatIf},
-		{Name: "buckets", Run: b.buckets},
-		{Name: "recording", Run: b.recording},
-		{Name: "speed", Run: b.speed},
-		{Name: "probes", Run: func(ctx context.Context) error { return b.add(probes(ctx)) }},
-		{Name: "disturbance", Run: func(context.Context) error { return b.add(b.meter.row(), nil) }, Setup: true},
+		{Name: "predictions", Run: b.predictions, Estimate: func() time.Duration { return firstProgram(b) }},
+		{Name: "limits", Run: b.limits, Estimate: b.runs(5, 4)},
+		{Name: "what-if", Run: b.whatIf, Estimate: b.runs(5, 0)},
+		{Name: "together", Run: b.together, Estimate: b.runs(3, 0)},
+		{Name: "speed", Run: b.speed, Estimate: func() time.Duration { return 15 * time.Second }},
+		{Name: "recording", Run: b.recording, Estimate: b.recordingRuns},
+		{Name: "probes", Run: func(ctx context.Context) error { return b.add(probes(ctx)) }, Estimate: func() time.Duration { return 15 * time.Second }},
+		{Name: "replay", Run: b.replay, Estimate: b.runs(3, 0)},
+		{Name: "buckets", Run: b.buckets, Estimate: b.runs(5, 0)},
+		{Name: "disturbance", Run: func(context.Context) error { b.disturbance(); return nil }, Setup: true},
 	}
 }
 
@@ -89,6 +93,12 @@ func (b *bench) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
+	if b.match != "" {
+		b.Out = "" // some programs alone are no report
+	}
+	if err := b.Merge(); err != nil {
+		return err
+	}
 	if b.rig, err = rig.Start(ctx, rig.Options{
 		Binary: b.binary, Dir: filepath.Join(b.Dir, "nodes"),
 		Nodes: []rig.Spec{{Name: deviceNode, Link: &netem.Link{}}, {Name: programNode}},
@@ -96,7 +106,6 @@ func (b *bench) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.rig.Close()) }()
-	b.meter.rig = b.rig
 	b.Report.Notes = append(b.Report.Notes, "The nodes ran "+b.rig.Where()+
 		". Program, relays, emulated link, worker and device share the machine's cores, as record 0012 describes.")
 	return b.Measure(ctx, b.sections())
@@ -114,7 +123,7 @@ func (b *bench) add(row paired.Row, err error) error {
 func (b *bench) calibrate(ctx context.Context) error {
 	rounds := fmt.Sprint(b.Rounds(5, 2))
 	var out string
-	if err := b.lateDuring(&b.base, func() (err error) {
+	if _, err := b.measure("calibration", &b.base, func() (err error) {
 		out, err = b.rig.Node(programNode).Output(ctx, "calibrate", "--rounds", rounds, "-o", "json")
 		return err
 	}); err != nil {
@@ -145,17 +154,4 @@ func reportConstants(b *bench) {
 		fmt.Fprintf(&text, " %v after %v,", w.Wake.Round(time.Microsecond), w.Pause.Round(time.Microsecond))
 	}
 	b.Report.Notes = append(b.Report.Notes, strings.TrimSuffix(text.String(), ",")+".")
-}
-
-// over returns a launcher of programs on the device, over the current link of its node.
-func (b *bench) over(flags ...string) suite.Launcher {
-	return b.start(append([]string{"--device", "node=" + deviceNode}, flags...)...)
-}
-
-// start returns a launcher of programs with `outboard run`.
-func (b *bench) start(flags ...string) suite.Launcher {
-	return func(ctx context.Context, name string, args ...string) *exec.Cmd {
-		run := append(append([]string{"run"}, flags...), "--", name)
-		return b.rig.Node(programNode).Command(ctx, append(run, args...)...)
-	}
 }

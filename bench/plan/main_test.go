@@ -33,7 +33,11 @@ func TestSettled(t *testing.T) {
 		"two that differ": {[]float64{0.9, 1}, false}, "two alike": {[]float64{0.9, 0.91}, true},
 		"the shortest two differ": {[]float64{1, 0.9, 1.01}, false}, "the shortest two are alike": {[]float64{0.9, 1.4, 0.905}, true},
 	} {
-		if got := (&result{walls: c.walls}).settled(); got != c.want {
+		r := &result{}
+		for _, seconds := range c.walls {
+			r.runs = append(r.runs, run{seconds: seconds})
+		}
+		if got := r.settled(); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"slices"
 	"time"
 
-	"github.com/outboard-run/outboard/bench/suite"
 	"github.com/outboard-run/outboard/internal/accel/overhead"
 )
 
@@ -15,16 +15,47 @@ import (
 type result struct {
 	program *program
 	link    *link
-	walls   []float64 // measured, in seconds
-	late    lateness  // during these runs
+	runs    []run
+	late    lateness // during these runs
 	// local and remote are predicted from the local and from the remote trace.
 	local, remote overhead.Prediction
 }
 
-// wall returns the time of the shortest run, in seconds: a disturbance only makes a run longer.
-func (r *result) wall() float64 { return slices.Min(r.walls) }
+// run is one run of a program that counts.
+type run struct {
+	seconds   float64
+	disturbed bool
+}
 
-func (r *result) error(p *overhead.Prediction) float64 { return p.Wall.Seconds()/r.wall() - 1 }
+// shorter orders undisturbed runs before others, then by their lengths.
+func shorter(a, b run) int {
+	switch {
+	case a.disturbed == b.disturbed:
+		return cmp.Compare(a.seconds, b.seconds)
+	case a.disturbed:
+		return 1
+	}
+	return -1
+}
+
+// best returns the shortest run, of the undisturbed ones if there are any: a disturbance only makes a
+// run longer.
+func (r *result) best() run { return slices.MinFunc(r.runs, shorter) }
+
+// wall returns the time of the best run, in seconds.
+func (r *result) wall() float64 { return r.best().seconds }
+
+// walls returns the times of all runs, in seconds, sorted.
+func (r *result) walls() (seconds []float64) {
+	for _, of := range r.runs {
+		seconds = append(seconds, of.seconds)
+	}
+	slices.Sort(seconds)
+	return seconds
+}
+
+// error returns the deviation of a prediction in %.
+func (r *result) error(p *overhead.Prediction) float64 { return deviation(p.Wall.Seconds(), r.wall()) }
 
 // sums are the resources that a program used in all its runs. Unlike times, they do not depend on
 // the machine's other work.
@@ -43,12 +74,20 @@ const alike = 0.02
 // settled reports whether a case needs no more runs: long runs average out disturbances, and short
 // ones are repeated until two are alike.
 func (r *result) settled() bool {
-	if len(r.walls) < 2 {
-		return len(r.walls) == 1 && r.walls[0] > longRun.Seconds()
+	s := r.walls()
+	if len(s) < 2 {
+		return len(s) == 1 && s[0] > longRun.Seconds()
 	}
-	s := slices.Sorted(slices.Values(r.walls))
 	return s[1]-s[0] <= alike*s[0]
 }
+
+// unsettled returns the cases that need another run.
+func unsettled(results []*result) []*result {
+	return slices.DeleteFunc(slices.Clone(results), (*result).settled)
+}
+
+// referenceEvery is the number of runs over links for each local run between them.
+const referenceEvery = 4
 
 // repeatLimit bounds the time in which a program's runs are repeated, so that the bench does not
 // take hours on a busy machine.
@@ -79,7 +118,7 @@ func (b *bench) measureProgram(ctx context.Context, p *program) ([]*result, erro
 	for i, r := range results {
 		r.local, r.remote = local[i], remote[i]
 		fmt.Fprintf(os.Stderr, "  %-24s %-24s late by %3.0f us, measured %8.3f s, from remote %8.3f (%+5.1f %%), from local %8.3f (%+5.1f %%) [%.3f..%.3f]\n", p.Name, r.link, r.late.total().Seconds()*1e6, r.wall(),
-			r.remote.Wall.Seconds(), 100*r.error(&r.remote), r.local.Wall.Seconds(), 100*r.error(&r.local), r.local.Low.Seconds(), r.local.High.Seconds())
+			r.remote.Wall.Seconds(), r.error(&r.remote), r.local.Wall.Seconds(), r.error(&r.local), r.local.Low.Seconds(), r.local.High.Seconds())
 	}
 	return results, nil
 }
@@ -98,22 +137,19 @@ func (b *bench) runAll(ctx context.Context, p *program, results []*result) error
 	up, down := node.LinkBytes()
 	began := time.Now()
 	for round := range b.Rounds(3, 2) {
-		for _, r := range results {
-			if r.settled() || round > 0 && time.Since(began) > repeatLimit {
-				continue
+		for i, r := range unsettled(results) {
+			if round > 0 && time.Since(began) > repeatLimit {
+				break
+			}
+			if i%referenceEvery == 0 {
+				if err := b.reference(ctx, p); err != nil {
+					return err
+				}
 			}
 			node.SetLink(r.link.nominal)
-			var run suite.Result
-			err := b.lateDuring(&r.late, func() (err error) {
-				run, err = b.runOnce(ctx, p, b.over())
-				return err
-			})
-			if err != nil {
+			if err := b.runOver(ctx, r); err != nil {
 				return fmt.Errorf("%s over %s: %w", p.Name, r.link, err)
 			}
-			r.walls = append(r.walls, run.Wall.Seconds())
-			p.used.runs++
-			p.used.client += run.CPU
 		}
 	}
 	if err := node.WaitIdle(ctx); err != nil {
@@ -124,16 +160,4 @@ func (b *bench) runAll(ctx context.Context, p *program, results []*result) error
 	p.used.node, p.used.workers = ownAfter-own, endedAfter-ended
 	p.used.up, p.used.down = upAfter-up, downAfter-down
 	return err
-}
-
-// runOnce runs a program; a failure exit status of the program is no error.
-func (b *bench) runOnce(ctx context.Context, p *program, launcher suite.Launcher) (r suite.Result, err error) {
-	err = b.meter.during(func() error {
-		r = p.Run(ctx, launcher, p.home)
-		if r.Err != nil && r.ExitStatus() < 0 {
-			return fmt.Errorf("%w: %s", r.Err, r.Stderr)
-		}
-		return nil
-	})
-	return r, err
 }

@@ -20,7 +20,11 @@ func (b *bench) options() overhead.Options {
 // predictions runs every program over every link and compares the times with the predictions.
 func (b *bench) predictions(ctx context.Context) error {
 	var results []*result
-	for _, p := range b.cases {
+	for i, p := range b.cases {
+		if i > 0 && p.estimate() > b.Left() {
+			b.Missing(p.Name)
+			continue
+		}
 		of, err := b.measureProgram(ctx, p)
 		if err != nil {
 			return err
@@ -29,30 +33,51 @@ func (b *bench) predictions(ctx context.Context) error {
 	}
 	b.reportErrors("predicted from the trace of a remote run", results, func(r *result) *overhead.Prediction { return &r.remote }, paired.Goal{Max: 3})
 	b.reportErrors("predicted from the trace of a local run", results, func(r *result) *overhead.Prediction { return &r.local }, paired.Goal{Max: 5})
+	b.reportReferences(results)
 	b.reportSums(results)
 	b.reportRepeats(results)
 	return b.publish(results)
 }
 
 // reportErrors adds the rows of one kind of predictions.
-func (b *bench) reportErrors(name string, results []*result, of func(*result) *overhead.Prediction, median paired.Goal) {
-	var errs []float64
-	covered := 0
+func (b *bench) reportErrors(name string, results []*result, of func(*result) *overhead.Prediction, most paired.Goal) {
+	var errs, covered []sample
 	for _, r := range results {
-		p := of(r)
-		errs = append(errs, 100*math.Abs(r.error(p)))
-		if wall := time.Duration(r.wall() * float64(time.Second)); wall >= p.Low && wall <= p.High {
-			covered++
+		p, best := of(r), r.best()
+		wall := time.Duration(best.seconds * float64(time.Second))
+		errs = append(errs, errorOf(r.error(p), best.disturbed))
+		covered = append(covered, truth(wall >= p.Low && wall <= p.High, best.disturbed))
+	}
+	b.reportSamples(name+": median error", errs, median(most))
+	b.reportSamples(name+": error of 9 in 10", errs, quantile(0.9, 8))
+	b.reportSamples(name+": greatest error", errs, quantile(1, 10))
+	b.Report.Notes = append(b.Report.Notes, distribution(name, values(errs)))
+	b.reportSamples(name+": the interval holds the measured time", covered, share(90))
+}
+
+// reportReferences reports the local runs between those over links, beside the recorded local run: if
+// the processors have become slower since the recording, so have all runs that it predicts. The
+// predicted slowdown is that of the local trace, the measured one is a multiple of the local runs.
+func (b *bench) reportReferences(results []*result) {
+	var text strings.Builder
+	text.WriteString("Local runs between those over links, beside the local recording:\n\n| program | recorded in the program, s | local runs, s | median, s | difference |\n|---|---|---|---|---|\n")
+	var errs []sample
+	for _, p := range b.cases {
+		local := &result{runs: p.references}
+		if len(local.runs) == 0 {
+			continue // the run had no time for it
+		}
+		seconds := local.walls()
+		middle := paired.Median(seconds)
+		fmt.Fprintf(&text, "| %s | %.3f | %.3f to %.3f | %.3f | %+.1f %% |\n", p.Name, p.recorded.Seconds(), seconds[0], seconds[len(seconds)-1], middle, deviation(middle, p.recorded.Seconds()))
+		for _, r := range results {
+			if best := r.best(); r.program == p {
+				errs = append(errs, errorOf(deviation(r.local.Slowdown(), best.seconds/local.wall()), best.disturbed || local.best().disturbed))
+			}
 		}
 	}
-	slices.Sort(errs)
-	b.Row(paired.NewRow(name+": median error", "%", "", errs, nil, median))
-	b.Row(quantile(name+": error of 9 in 10", errs, 0.9, 8))
-	b.Row(quantile(name+": greatest error", errs, 1, 10))
-	b.Report.Notes = append(b.Report.Notes, distribution(name, errs))
-	row := paired.NewRow(name+": the interval holds the measured time", "%", "", []float64{100 * float64(covered) / float64(len(results))}, nil, paired.Goal{Min: 90})
-	row.Runs = len(results)
-	b.Row(row)
+	b.reportSamples("slowdown from the trace of a local run, against local runs in turn: median error", errs, median(paired.Goal{}))
+	b.Report.Notes = append(b.Report.Notes, text.String())
 }
 
 // reportRepeats reports by how much the runs of one program over one link differ: no prediction can
@@ -63,8 +88,8 @@ func (b *bench) reportRepeats(results []*result) {
 	for _, p := range b.cases {
 		var differ []float64
 		for _, r := range results {
-			if r.program == p && len(r.walls) > 1 {
-				differ = append(differ, 100*(slices.Max(r.walls)/r.wall()-1))
+			if walls := r.walls(); r.program == p && len(walls) > 1 {
+				differ = append(differ, deviation(walls[len(walls)-1], walls[0]))
 			}
 		}
 		if slices.Sort(differ); len(differ) > 0 {
@@ -72,27 +97,6 @@ func (b *bench) reportRepeats(results []*result) {
 		}
 	}
 	b.Report.Notes = append(b.Report.Notes, text.String())
-}
-
-// distribution returns a table of the shares of the errors, which are sorted, that are at most 1 %,
-// 2 % and so on.
-func distribution(name string, errs []float64) string {
-	head, line, row := "| error at most |", "|---|", "| share of the cases |"
-	for _, most := range []float64{1, 2, 3, 5, 8, 10, 20, 50} {
-		count, _ := slices.BinarySearch(errs, math.Nextafter(most, most+1))
-		head += fmt.Sprintf(" %g %% |", most)
-		line += "---|"
-		row += fmt.Sprintf(" %.0f %% |", 100*float64(count)/float64(len(errs)))
-	}
-	return fmt.Sprintf("Errors, %s:\n\n%s\n%s\n%s", name, head, line, row)
-}
-
-// quantile returns the row of the error that a share q of the sorted errors does not exceed.
-func quantile(name string, sorted []float64, q, most float64) paired.Row {
-	at := min(len(sorted)-1, int(q*float64(len(sorted))))
-	row := paired.NewRow(name, "%", "", []float64{sorted[at]}, nil, paired.Goal{Max: most})
-	row.Runs = len(sorted)
-	return row
 }
 
 // reportSums compares quantities that do not depend on the machine's other work: messages, bytes,
@@ -106,7 +110,11 @@ func (b *bench) reportSums(results []*result) {
 		"|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	trips, bytes := []float64{}, []float64{}
 	for _, p := range b.cases {
-		of := results[slices.IndexFunc(results, func(r *result) bool { return r.program == p })]
+		i := slices.IndexFunc(results, func(r *result) bool { return r.program == p })
+		if i < 0 {
+			continue // the run had no time for it
+		}
+		of := results[i]
 		l, r, runs := of.local.Traffic, of.remote.Traffic, p.used.runs
 		mb := func(n uint64) float64 { return float64(n) / 1e6 }
 		per := func(d time.Duration) float64 { return d.Seconds() / float64(max(1, runs)) }

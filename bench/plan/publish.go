@@ -15,10 +15,10 @@ func (b *bench) publish(results []*result) error {
 	text.WriteString("| program | link | measured, s | from a remote trace | error | from a local trace | error | interval |\n|---|---|---|---|---|---|---|---|\n")
 	for _, r := range results {
 		fmt.Fprintf(&text, "| %s | %s | %.3f | %.3f | %+.1f %% | %.3f | %+.1f %% | %.3f to %.3f |\n", r.program.Name, r.link, r.wall(),
-			r.remote.Wall.Seconds(), 100*r.error(&r.remote), r.local.Wall.Seconds(), 100*r.error(&r.local), r.remote.Low.Seconds(), r.remote.High.Seconds())
+			r.remote.Wall.Seconds(), r.error(&r.remote), r.local.Wall.Seconds(), r.error(&r.local), r.remote.Low.Seconds(), r.remote.High.Seconds())
 	}
 	b.Report.Notes = append(b.Report.Notes, text.String())
-	if b.Only != "" {
+	if b.Out == "" {
 		return nil
 	}
 	if err := os.MkdirAll(b.Out, 0o755); err != nil {

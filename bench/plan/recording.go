@@ -14,19 +14,28 @@ import (
 	"github.com/outboard-run/outboard/bench/suite"
 )
 
+// The number of runs of each kind with and without a recording.
+const (
+	recordingRounds      = 6
+	recordingRoundsQuick = 2
+)
+
+// recorded returns the programs whose recordings are measured.
+func (b *bench) recorded() []*program { return b.cases[:min(len(b.cases), b.Rounds(4, 1))] }
+
 // recording measures the cost of a recording for its program: the processor time of the program's
 // own process, with and without it in turn, and the bytes of a trace per call.
 func (b *bench) recording(ctx context.Context) error {
 	b.rig.Node(deviceNode).SetLink(netem.Link{})
 	ratios, sizes := map[string][]float64{}, []float64{}
-	for _, p := range b.cases[:min(len(b.cases), b.Rounds(4, 1))] {
+	for _, p := range b.recorded() {
 		file := filepath.Join(b.Dir, p.short()+".recorded")
 		for name, ways := range map[string][2]suite.Launcher{
 			"on a leased device": {b.over("--no-trace"), b.over("--no-trace", "--trace", file)},
 			"on a local device":  {suite.Local, b.start("--local", "--no-trace", "--trace", file)},
 		} {
 			var times [2][]float64
-			for range b.Rounds(6, 2) {
+			for range b.Rounds(recordingRounds, recordingRoundsQuick) {
 				for i, way := range ways {
 					t, err := b.processorTime(ctx, p, way)
 					if err != nil {
@@ -61,13 +70,18 @@ var childTimes = regexp.MustCompile(`^(\d+)m([\d.]+)s (\d+)m([\d.]+)s$`)
 
 // processorTime runs a program under a shell that reports the program's processor time, to the
 // millisecond.
-func (b *bench) processorTime(ctx context.Context, p *program, launcher suite.Launcher) (time.Duration, error) {
+func (b *runner) processorTime(ctx context.Context, p *program, launcher suite.Launcher) (time.Duration, error) {
 	timed := *p
 	timed.Args = append([]string{"bash", "-c", `"$@"; times`, "bash"}, p.Args...)
-	r, err := b.runOnce(ctx, &timed, launcher)
+	var r suite.Result
+	of, err := b.observe(p.Name+", its processor time", func() (err error) {
+		r, err = b.runOnce(ctx, &timed, launcher)
+		return err
+	})
 	if err != nil {
 		return 0, err
 	}
+	b.Timing(of)
 	lines := strings.Split(strings.TrimSpace(r.Stdout), "\n")
 	m := childTimes.FindStringSubmatch(lines[len(lines)-1])
 	if m == nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,8 +20,8 @@ import (
 // two runs.
 //
 // The parts of each program's replays, by kinds of calls, locate the error.
-func replay(ctx context.Context, b *bench) (row paired.Row, err error) {
-	var errs []float64
+func (b *bench) replay(ctx context.Context) error {
+	var errs []sample
 	var text strings.Builder
 	text.WriteString(partsHead)
 	for _, p := range b.cases {
@@ -33,50 +32,52 @@ func replay(ctx context.Context, b *bench) (row paired.Row, err error) {
 			}
 			e, of, err := replayOver(ctx, b, p, &b.links[i])
 			if err != nil {
-				return row, fmt.Errorf("%s over %s: %w", p.Name, &b.links[i], err)
+				return fmt.Errorf("%s over %s: %w", p.Name, &b.links[i], err)
 			}
-			errs, parts = append(errs, math.Abs(e)), sumParts(parts, of)
+			errs, parts = append(errs, e), sumParts(parts, of)
 		}
 		text.WriteString(partsRow(p.Name, parts))
 	}
 	b.Report.Notes = append(b.Report.Notes, text.String())
-	return paired.NewRow("a run predicted from its own trace, over the link that it was recorded on: median error", "%", "", errs, nil, paired.Goal{Max: 3}), nil
+	b.reportSamples("a run predicted from its own trace, over the link that it was recorded on: median error", errs, median(paired.Goal{Max: 3}))
+	return nil
 }
 
 // replayed is the index of the last link considered: up to it, every third link is replayed. The
 // slower links take long.
 const replayed = 7
 
-// replayOver returns the error in %, and the parts of the run.
-func replayOver(ctx context.Context, b *bench, p *program, l *link) (e float64, parts []overhead.Part, err error) {
+// replayOver returns the error, and the parts of the run.
+func replayOver(ctx context.Context, b *bench, p *program, l *link) (e sample, parts []overhead.Part, err error) {
 	b.rig.Node(deviceNode).SetLink(l.nominal)
 	file := filepath.Join(b.Dir, p.short()+".replay")
 	var late lateness
 	var run suite.Result
-	if err := b.lateDuring(&late, func() (err error) {
+	disturbed, err := b.measure(fmt.Sprintf("%s, recorded over %s", p.Name, l), &late, func() (err error) {
 		run, err = b.runOnce(ctx, p, b.over("--no-trace", "--trace", file))
 		return err
-	}); err != nil {
-		return 0, nil, err
+	})
+	if err != nil {
+		return e, nil, err
 	}
 	over := emulated(b, l.nominal, &late)
 	predicted, err := overhead.Predict(opener(file), []overhead.Link{over}, b.options())
 	if err != nil {
-		return 0, nil, err
+		return e, nil, err
 	}
 	if parts, err = overhead.Attribute(opener(file), over, b.options()); err != nil {
-		return 0, nil, err
+		return e, nil, err
 	}
 	end, err := ending(file)
 	if err != nil {
-		return 0, nil, err
+		return e, nil, err
 	}
 	parts[overhead.Start].Recorded += run.Wall - time.Duration(end.Duration) // before the recording
-	e = 100 * (predicted[0].Wall.Seconds()/run.Wall.Seconds() - 1)
+	off := deviation(predicted[0].Wall.Seconds(), run.Wall.Seconds())
 	fmt.Fprintf(os.Stderr, "  %-24s %-24s ran %.3f s (in the program %.3f), predicted %.3f (%+.1f %%)\n", p.Name, l, run.Wall.Seconds(),
-		time.Duration(end.Duration).Seconds(), predicted[0].Wall.Seconds(), e)
+		time.Duration(end.Duration).Seconds(), predicted[0].Wall.Seconds(), off)
 	fmt.Fprint(os.Stderr, partsRow("    parts", parts))
-	return e, parts, nil
+	return errorOf(off, disturbed), parts, nil
 }
 
 // partsHead is the head of the table of replays by kinds of calls.

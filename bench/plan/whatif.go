@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"time"
@@ -23,14 +22,11 @@ func (b *bench) whatIf(ctx context.Context) error {
 		name string
 		what overhead.WhatIf
 	}{{"async", overhead.WhatIf{NoAsync: true}}, {"shadow", overhead.WhatIf{NoShadow: true}}, {"locality", overhead.WhatIf{NoLocality: true}}} {
-		var errs []float64
+		var errs []sample
 		for _, p := range b.cases {
 			var late lateness
-			var wall time.Duration
-			if err := b.lateDuring(&late, func() (err error) {
-				wall, err = b.shortest(ctx, p, without(b.over(), off.name), 1)
-				return err
-			}); err != nil {
+			least, err := b.shortest(ctx, p, without(b.over(), off.name), 1, &late)
+			if err != nil {
 				return fmt.Errorf("%s without %s: %w", p.Name, off.name, err)
 			}
 			o := b.options()
@@ -39,11 +35,11 @@ func (b *bench) whatIf(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			e := predicted[0].Wall.Seconds()/wall.Seconds() - 1
-			errs = append(errs, 100*math.Abs(e))
-			fmt.Fprintf(os.Stderr, "  %-24s without %-7s measured %.3f s, predicted %.3f (%+.1f %%)\n", p.Name, off.name, wall.Seconds(), predicted[0].Wall.Seconds(), 100*e)
+			e := deviation(predicted[0].Wall.Seconds(), least.seconds)
+			errs = append(errs, errorOf(e, least.disturbed))
+			fmt.Fprintf(os.Stderr, "  %-24s without %-7s measured %.3f s, predicted %.3f (%+.1f %%)\n", p.Name, off.name, least.seconds, predicted[0].Wall.Seconds(), e)
 		}
-		b.Row(paired.NewRow("--what-if "+off.name+"=off, against the library without it: median error", "%", "", errs, nil, paired.Goal{Max: 10}))
+		b.reportSamples("--what-if "+off.name+"=off, against the library without it: median error", errs, median(paired.Goal{Max: 10}))
 	}
 	return nil
 }
@@ -56,24 +52,3 @@ func without(launcher suite.Launcher, name string) suite.Launcher {
 		return cmd
 	}
 }
-
-// shortest returns the time of the shortest of a few runs. A long run is not repeated: it averages
-// out disturbances.
-func (b *bench) shortest(ctx context.Context, p *program, launcher suite.Launcher, runs int) (least time.Duration, err error) {
-	for range b.Rounds(runs, 1) {
-		r, err := b.runOnce(ctx, p, launcher)
-		if err != nil {
-			return 0, err
-		}
-		if least == 0 || r.Wall < least {
-			least = r.Wall
-		}
-		if least > longRun {
-			break
-		}
-	}
-	return least, nil
-}
-
-// longRun is the length from which a run is not repeated.
-const longRun = 1500 * time.Millisecond

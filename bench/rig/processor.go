@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -19,9 +20,21 @@ func (n *Node) Processor() (own, children time.Duration, err error) {
 	return processor(strconv.Itoa(n.PID()))
 }
 
-// ProcessorOfAll returns the processor time of the node's process and of all processes that it has
-// started, whether they have ended or not.
-func (n *Node) ProcessorOfAll() time.Duration { return processorOfTree(strconv.Itoa(n.PID())) }
+// OwnProcessor returns the processor time of this process and of all its descendants, whether they
+// have ended or not: of the bench, its nodes and the programs that it runs.
+func OwnProcessor() (all time.Duration, err error) {
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var use syscall.Rusage
+		if err := syscall.Getrusage(who, &use); err != nil {
+			return 0, err
+		}
+		all += time.Duration(use.Utime.Nano() + use.Stime.Nano())
+	}
+	for _, id := range children(strconv.Itoa(os.Getpid())) {
+		all += processorOfTree(id)
+	}
+	return all, nil
+}
 
 // processorOfTree returns the processor time of a process and its descendants, without processes
 // that end in the meantime.
@@ -53,29 +66,46 @@ func children(pid string) (ids []string) {
 	return ids
 }
 
+// usageFile has the processor time of all tasks of this machine in ns, where version 1 of the
+// control groups counts it.
+const usageFile = "/sys/fs/cgroup/cpuacct/cpuacct.usage"
+
 // MachineProcessor returns the processor time of all processes on this machine since it was
-// started.
-func MachineProcessor() (time.Duration, error) {
+// started, and the time in which the host of a virtual machine withheld processors that had work
+// (proc_stat(5), steal). Both have the resolution of a clock tick, the first that of a nanosecond
+// where control groups count it.
+func MachineProcessor() (used, stolen time.Duration, err error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	line, _, _ := strings.Cut(string(text), "\n")
+	if used, stolen, err = parseStat(string(text)); err != nil {
+		return 0, 0, err
+	}
+	if text, err := os.ReadFile(usageFile); err == nil {
+		if ns, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil {
+			used = time.Duration(ns)
+		}
+	}
+	return used, stolen, nil
+}
+
+// parseStat returns the times in the first line of /proc/stat. Interrupts count as use: the kernel
+// charges them to the process that they interrupt.
+func parseStat(text string) (used, stolen time.Duration, err error) {
+	line, _, _ := strings.Cut(text, "\n")
 	fields := strings.Fields(line)
 	if len(fields) < 9 || fields[0] != "cpu" {
-		return 0, errors.New("/proc/stat: a first line of an unknown form")
+		return 0, 0, errors.New("/proc/stat: a first line of an unknown form")
 	}
-	var all int64
-	for i, field := range fields[1:9] { // user nice system idle iowait irq softirq steal
-		ticks, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		if i != 3 && i != 4 {
-			all += ticks
+	var ticks [8]int64 // user nice system idle iowait irq softirq steal
+	for i := range ticks {
+		if ticks[i], err = strconv.ParseInt(fields[1+i], 10, 64); err != nil {
+			return 0, 0, err
 		}
 	}
-	return time.Duration(all) * clockTick, nil
+	busy := ticks[0] + ticks[1] + ticks[2] + ticks[5] + ticks[6]
+	return time.Duration(busy) * clockTick, time.Duration(ticks[7]) * clockTick, nil
 }
 
 func processor(pid string) (own, children time.Duration, err error) {
