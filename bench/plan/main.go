@@ -137,6 +137,7 @@ func (b *bench) calibrate(ctx context.Context) error {
 	b.constants, b.rtt = c.Constants, c.RTT
 	// The emulation accepts a connection at once: on a network that is a round trip.
 	b.constants.StartUpTrips--
+	b.constants.OpenTrips--
 	fmt.Fprintf(os.Stderr, "  %s\n  deliveries late by %v\n", out, b.base.total())
 	reportConstants(b)
 	return err
@@ -149,7 +150,7 @@ func reportConstants(b *bench) {
 	row := paired.NewRow("calibration: relative standard deviation of what a message costs", "%", "", []float64{100 * c.ForwardingSpread}, nil, paired.Goal{Max: 20})
 	b.Row(row.Because("The machine was busy with something else during calibration: no prediction is better than its constants."))
 	var text strings.Builder
-	fmt.Fprintf(&text, "Constants: an early call %v, a message in relays and worker %v and %v, the relays %.0f MB/s, the start %v; wake-ups", c.Encode, c.Relay, c.Dispatch, c.RelayRate/1e6, c.StartUp.Round(time.Millisecond))
+	fmt.Fprintf(&text, "Constants: an early call %v, a message in relays and worker %v and %v, the relays %.0f MB/s, the start %v, a session open after %v; wake-ups", c.Encode, c.Relay, c.Dispatch, c.RelayRate/1e6, c.StartUp.Round(time.Millisecond), c.Open.Round(time.Millisecond))
 	for _, w := range c.Wakes {
 		fmt.Fprintf(&text, " %v after %v,", w.Wake.Round(time.Microsecond), w.Pause.Round(time.Microsecond))
 	}

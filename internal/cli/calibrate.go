@@ -121,6 +121,7 @@ func constantRows(c *overhead.Constants) [][]string {
 		{"a wait for the device, in the worker", ns(c.Wait)},
 		{"a build, in the worker", ns(c.Build)},
 		{"starting", ns(c.StartUp)},
+		{"opening a session, from the program's start", ns(c.Open)},
 		{"spread of work from run to run", percent(c.Spread)},
 		{"spread of the device's work", percent(c.DeviceSpread)},
 		{"spread of messages", percent(c.ForwardingSpread)},
@@ -246,6 +247,7 @@ func (env *Env) measurePath(ctx context.Context, w *calibrate.Path, device strin
 		return err
 	}
 	// The time to start: without the build and the later measurements.
+	s.First = float64(took) - s.Wall + s.Load
 	s.Wall = float64(took) - s.Wall + s.Open
 	waits, err := env.measureWaits(ctx, device)
 	if err != nil {

@@ -35,6 +35,10 @@ type Sample struct {
 	// Open is the time until the device was ready, in ns, without Build; Wall the time of the
 	// process, from which the caller subtracts the measurements after Open.
 	Open float64 `json:"open_ns"`
+	// First is the time from the start of the process to its first call, which the caller sets in a
+	// run on this machine's own driver; Load is its part in which the library was loaded.
+	First float64 `json:"first_ns"`
+	Load  float64 `json:"load_ns"`
 	// Init is the part of Open in which the device was found: the driver starts then.
 	Init float64 `json:"init_ns"`
 	Wall float64 `json:"wall_ns"`
@@ -138,7 +142,6 @@ func Constants(direct, ring, network *Path, spread float64, fallback overhead.Co
 	query := func(s *Sample) float64 { return s.Query }
 	early := func(s *Sample) float64 { return s.Early }
 	stream := func(s *Sample) float64 { return s.Stream }
-	wall := func(s *Sample) float64 { return s.Wall }
 	build := func(s *Sample) float64 { return s.Build }
 	c := fallback
 	c.Spread = spread
@@ -149,9 +152,7 @@ func Constants(direct, ring, network *Path, spread float64, fallback overhead.Co
 	c.Dispatch = nonNegative(ring.lower(stream) - direct.lower(early))
 	c.Wait = nonNegative(ring.wait(0, driverTime) - direct.wait(0, driverTime))
 	c.RingWake = wake(&c, ring, len(pauses)-1, 0)
-	// A session replaces the start of the driver in the program, which is in no recorded call.
-	start := func(s *Sample) float64 { return s.Wall - s.Init }
-	c.StartUp = nonNegative(ring.lower(wall) - direct.lower(start))
+	setStart(&c, direct, ring)
 	c.Build = nonNegative(ring.lower(build) - direct.lower(build))
 	if network == nil || len(network.Samples) == 0 {
 		setSpreads(&c, direct, ring, nil)
@@ -161,9 +162,19 @@ func Constants(direct, ring, network *Path, spread float64, fallback overhead.Co
 	c.RelayRate = max(1e7, min(network.upper(func(s *Sample) float64 { return s.Write }), network.upper(func(s *Sample) float64 { return s.Read })))
 	c.Wait = nonNegative(network.wait(0, driverTime) - direct.wait(0, driverTime))
 	setWakes(&c, network)
-	c.StartUp = nonNegative(network.lower(wall) - direct.lower(start) - float64(network.RTT)*float64(c.StartUpTrips))
+	setStart(&c, direct, network)
 	setSpreads(&c, direct, ring, network)
 	return c, nil
+}
+
+// setStart sets the constants of the start. A session replaces the start of the driver in the
+// program. The first call waits for it until the session is open.
+func setStart(c *overhead.Constants, direct, far *Path) {
+	init := func(s *Sample) float64 { return s.Init }
+	others := func(s *Sample) float64 { return s.Wall - s.Init }
+	trip := float64(far.RTT)
+	c.StartUp = nonNegative(far.lower(others) - direct.lower(others) - trip*float64(c.StartUpTrips-c.OpenTrips))
+	c.Open = nonNegative(direct.lower(func(s *Sample) float64 { return s.First }) + far.lower(init) - trip*float64(c.OpenTrips))
 }
 
 func driverTime(w *Wait) float64 { return w.Driver }

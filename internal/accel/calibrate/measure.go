@@ -70,6 +70,7 @@ func Measure(library string) (Sample, error) {
 	if err != nil {
 		return Sample{}, err
 	}
+	loaded := time.Since(began)
 	p.open()
 	opened := time.Since(began)
 	if p.err != nil {
@@ -79,6 +80,7 @@ func Measure(library string) (Sample, error) {
 	s.Write, s.Read = p.transfers()
 	s.Speed = p.speed()
 	s.Build, s.Init, s.Open, s.Wall = float64(p.build), float64(p.init), float64(opened-p.build), float64(time.Since(began))
+	s.Load = float64(loaded)
 	return s, p.err
 }
 

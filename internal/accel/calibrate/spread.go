@@ -25,9 +25,9 @@ func setSpreads(c *overhead.Constants, direct, ring, network *Path) {
 		far.spread(func(s *Sample) float64 { return s.Write }),
 		far.spread(func(s *Sample) float64 { return s.Read }),
 	)
-	if c.StartUp > 0 {
+	if start := float64(c.StartUp + c.Open); start > 0 {
 		wall := func(s *Sample) float64 { return s.Wall }
-		c.StartUpSpread = min(mostSpread, far.spread(wall)*far.median(wall)/float64(c.StartUp))
+		c.StartUpSpread = min(mostSpread, far.spread(wall)*far.median(wall)/start)
 	}
 }
 

@@ -29,8 +29,11 @@ type model struct {
 	// up and down are the program's streams.
 	up, down direction
 	// due is an answer that is not sent yet; nil for a program alone.
-	due     *dueAnswer
-	setUp   cost.Resource
+	due *dueAnswer
+	// start and open have the latencies of the round trips of the start, and of those that the
+	// opening of the session waits for.
+	start   cost.Resource
+	open    cost.Resource
 	creates []bool    // by op: the call creates an object
 	builds  []bool    // by op: the call compiles kernels
 	traffic []Traffic // by op
@@ -91,18 +94,10 @@ func newModel(e *cost.Evaluator, l *lanes, s *settings, shared *links, header *t
 	for i := range m.scratch {
 		m.scratch[i] = e.Point()
 	}
-	trips := make([]cost.Time, len(l.latency))
-	count := m.c.StartUpTrips
-	if header.Mode == trace.Remote {
-		count-- // the first recorded call waits until the session is open
-	}
-	for i, half := range l.latency {
-		trips[i] = 2*half*cost.Time(max(0, count)) + l.start[i]
-	}
-	var err error
-	if m.setUp, err = e.Resource(cost.Profile{Latency: trips}); err != nil {
+	if err := newStart(m, header.Mode); err != nil {
 		return nil, err
 	}
+	var err error
 	trip := cost.Profile{}
 	for _, half := range l.latency {
 		trip.Latency = append(trip.Latency, 2*half)
@@ -124,6 +119,7 @@ func ns(v int64) cost.Time { return cost.Time(v) * cost.Nanosecond }
 
 // add adds a record's tasks.
 func (m *model) add(r *trace.Record) error {
+	first := len(m.threads) == 0
 	t, err := m.thread(r)
 	if err != nil {
 		return err
@@ -131,6 +127,9 @@ func (m *model) add(r *trace.Record) error {
 	m.caller = t
 	m.couple(t, r)
 	t.pending += ns(r.Gap)
+	if first && !m.direct {
+		openSession(m, t)
+	}
 	class := m.class(r)
 	if class != trace.AnsweredLocally && m.known.answersLocally(r) && m.header.Mode == trace.Local && !m.whatIf.NoLocality {
 		class = trace.AnsweredLocally
@@ -225,16 +224,9 @@ func (m *model) thread(r *trace.Record) (*thread, error) {
 		return nil, err
 	}
 	m.threads[key] = t
-	switch {
-	case len(m.threads) > 1 && m.latest.end <= r.Begin:
+	if len(m.threads) > 1 && m.latest.end <= r.Begin {
 		m.waitFor(t, m.latest, r)
 		return t, nil
-	case len(m.threads) == 1 && !m.direct:
-		// The session opens while nothing else happens.
-		t.pending += cost.Of(m.c.StartUp)
-		opened := m.point()
-		m.e.Add(cost.Task{On: m.setUp, Done: opened})
-		m.e.Wait(t.on, opened)
 	}
 	t.pending += ns(t.end)
 	return t, nil

@@ -87,13 +87,17 @@ type Constants struct {
 	Build time.Duration `json:"build_ns"`
 	// RingWake is Wake on one machine, where the message goes from ring to ring.
 	RingWake time.Duration `json:"ring_wake_ns"`
-	// StartUp is the time that `outboard run` adds to a program that uses the device, without the
-	// network; StartUpTrips counts the round trips that it waits for.
+	// StartUp is the time that `outboard run` adds before the program starts and after it has ended,
+	// without the network. Open is the time from the program's start until its session is open: the
+	// session opens beside the program, whose first call waits for it. Of StartUpTrips round trips,
+	// OpenTrips are those of the session's opening.
 	StartUp      time.Duration `json:"start_up_ns"`
+	Open         time.Duration `json:"open_ns"`
 	StartUpTrips int           `json:"start_up_trips"`
+	OpenTrips    int           `json:"open_trips"`
 	// Spread is the relative standard deviation of the same work from run to run. DeviceSpread is
 	// that of a device's commands, ForwardingSpread that of a message's costs, StartUpSpread that
-	// of StartUp; if they were not measured, Spread is used.
+	// of StartUp and Open together; if they were not measured, Spread is used.
 	Spread           float64 `json:"spread"`
 	DeviceSpread     float64 `json:"device_spread"`
 	ForwardingSpread float64 `json:"forwarding_spread"`
@@ -116,13 +120,13 @@ func DefaultConstants() Constants {
 		Local: 60 * time.Nanosecond, Encode: 500 * time.Nanosecond, Receive: time.Microsecond, CopyRate: 8e9,
 		Relay: 1200 * time.Nanosecond, RelayRate: 9e8, Wake: 25 * time.Microsecond, WakeSoon: 12 * time.Microsecond, Dispatch: 1500 * time.Nanosecond, RingWake: 8 * time.Microsecond,
 		Build:   30 * time.Millisecond,
-		StartUp: 60 * time.Millisecond, StartUpTrips: 4, Spread: 0.02,
+		StartUp: 20 * time.Millisecond, Open: 50 * time.Millisecond, StartUpTrips: 4, OpenTrips: 3, Spread: 0.02,
 	}
 }
 
 func (c Constants) validate() error {
 	for name, d := range map[string]time.Duration{
-		"local": c.Local, "encode": c.Encode, "receive": c.Receive, "relay": c.Relay, "wake": c.Wake, "wake_soon": c.WakeSoon, "dispatch": c.Dispatch, "start_up": c.StartUp, "ring_wake": c.RingWake, "wait": c.Wait, "build": c.Build,
+		"local": c.Local, "encode": c.Encode, "receive": c.Receive, "relay": c.Relay, "wake": c.Wake, "wake_soon": c.WakeSoon, "dispatch": c.Dispatch, "start_up": c.StartUp, "open": c.Open, "ring_wake": c.RingWake, "wait": c.Wait, "build": c.Build,
 	} {
 		if d < 0 || d > time.Minute {
 			return fmt.Errorf("constants: %s is %v: want 0 to 1m; run `outboard calibrate` again", name, d)
@@ -135,8 +139,8 @@ func (c Constants) validate() error {
 		}
 		last = w
 	}
-	if !(c.CopyRate >= 1e6) || !(c.RelayRate >= 1e6) || c.StartUpTrips < 0 || c.StartUpTrips > 100 {
-		return fmt.Errorf("constants: copy %g B/s, relay %g B/s, %d trips: run `outboard calibrate` again", c.CopyRate, c.RelayRate, c.StartUpTrips)
+	if !(c.CopyRate >= 1e6) || !(c.RelayRate >= 1e6) || c.StartUpTrips < 0 || c.StartUpTrips > 100 || c.OpenTrips < 0 || c.OpenTrips > c.StartUpTrips {
+		return fmt.Errorf("constants: copy %g B/s, relay %g B/s, %d and %d trips: run `outboard calibrate` again", c.CopyRate, c.RelayRate, c.StartUpTrips, c.OpenTrips)
 	}
 	for _, spread := range []float64{c.Spread, c.DeviceSpread, c.ForwardingSpread, c.StartUpSpread} {
 		if !(spread >= 0 && spread < 1) {
@@ -255,7 +259,7 @@ func (l *lanes) add(link Link, c *Constants, spread Spread, f factors) {
 	if f == laterWakeUps && !link.SharedMemory {
 		wake += c.wakeSpread(link.RTT)
 	}
-	l.start = append(l.start, cost.Time(float64(cost.Of(c.StartUp))*(factor(longerStart, spread.StartUp)-1)))
+	l.start = append(l.start, cost.Time(float64(cost.Of(c.StartUp+c.Open))*(factor(longerStart, spread.StartUp)-1)))
 	latency := half + cost.Time(float64(cost.Of(wake))*forwarding)
 	narrow := factor(narrowerLink, link.BandwidthSpread)
 	l.latency = append(l.latency, half)

@@ -1,0 +1,50 @@
+package overhead
+
+import (
+	"github.com/outboard-run/outboard/internal/accel/trace"
+	"github.com/outboard-run/outboard/internal/cost"
+)
+
+// newStart creates the resources of the start of a run.
+func newStart(m *model, mode trace.Mode) (err error) {
+	opening := m.c.OpenTrips
+	others := m.c.StartUpTrips - opening
+	if mode == trace.Remote {
+		// The first recorded call is a round trip of the opening.
+		if opening > 0 {
+			opening--
+		} else {
+			others = max(0, others-1)
+		}
+	}
+	var start, open cost.Profile
+	for i, half := range m.l.latency {
+		start.Latency = append(start.Latency, 2*half*cost.Time(others)+m.l.start[i])
+		open.Latency = append(open.Latency, 2*half*cost.Time(opening))
+	}
+	if m.start, err = m.e.Resource(start); err != nil {
+		return err
+	}
+	m.open, err = m.e.Resource(open)
+	return err
+}
+
+// openSession adds the start of a run before the program's first call, whose thread has the time of
+// the program until then pending:
+//
+//	outboard run | program ............ | first call
+//	             | session opens ..........|
+//
+// The round trips after the program's end are added before its start, where they last as long.
+func openSession(m *model, t *thread) {
+	program := t.pending
+	leased := m.point()
+	m.e.Add(cost.Task{On: m.start, Done: leased})
+	m.e.Wait(t.on, leased)
+	t.pending = cost.Of(m.c.StartUp)
+	opened := m.point()
+	m.e.Add(cost.Task{On: m.open, After: [2]cost.Point{m.run(t)}, Cost: cost.Of(m.c.Open), Done: opened})
+	t.pending = program
+	m.run(t)
+	m.e.Wait(t.on, opened)
+}

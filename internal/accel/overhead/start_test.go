@@ -1,0 +1,64 @@
+package overhead
+
+import (
+	"testing"
+	"time"
+
+	"github.com/outboard-run/outboard/internal/accel/trace"
+)
+
+// A session opens beside a program: only the rest of its opening delays the first call.
+func TestSessionOpensBesideTheProgram(t *testing.T) {
+	c := zero()
+	c.StartUp, c.Open, c.StartUpTrips, c.OpenTrips = 20*time.Millisecond, 100*time.Millisecond, 4, 3
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		constants  Constants
+		first, rtt time.Duration
+		want       time.Duration // besides the program's own time and the two calls
+	}{
+		"the first call at once":    {c, 0, 0, 120 * ms},
+		"after a part":              {c, 30 * ms, 0, 90 * ms},
+		"after the opening":         {c, 100 * ms, 0, 20 * ms},
+		"long after":                {c, time.Second, 0, 20 * ms},
+		"at once, with round trips": {c, 0, 50 * ms, 320 * ms},
+		"after a part of these":     {c, 200 * ms, 50 * ms, 120 * ms},
+		"after all of these":        {c, 400 * ms, 50 * ms, 70 * ms},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newProgram()
+			p.launch(c.first, 0)
+			p.finish(0)
+			r := p.exit(0)
+			got, err := Predict(r.open, []Link{{RTT: c.rtt}}, Options{Constants: c.constants})
+			if err != nil {
+				t.Fatal(err)
+			}
+			within(t, "the start", got[0].Wall-c.first-c.rtt, c.want, ms)
+		})
+	}
+}
+
+// The first call of a remote recording waited for the session: that is one of the opening's round
+// trips.
+func TestFirstRemoteCallIsARoundTripOfTheOpening(t *testing.T) {
+	wall := func(opening int, set func(*recording)) time.Duration {
+		c := zero()
+		c.StartUpTrips, c.OpenTrips = 4, opening
+		p := newProgram()
+		p.finish(time.Millisecond)
+		p.launch(0, 0)
+		r := p.exit(0)
+		set(r)
+		got, err := Predict(r.open, []Link{{RTT: 100 * time.Millisecond}}, Options{Constants: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got[0].Wall
+	}
+	remote := func(r *recording) { r.header.Mode = trace.Remote }
+	for _, opening := range []int{0, 1, 3} {
+		local := wall(opening, func(*recording) {})
+		within(t, "a trip less", local-wall(opening, remote), 100*time.Millisecond, 2*time.Millisecond)
+	}
+}
