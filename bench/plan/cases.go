@@ -63,34 +63,37 @@ func (b *bench) choose() {
 	}
 }
 
-// record records each program locally and remotely in turn, after runs that fill its caches and
-// those of the drivers, and keeps the shortest recording of each kind.
+// record records each program of the measurement.
 func (b *bench) record(ctx context.Context) error {
-	node := b.rig.Node(deviceNode)
-	node.SetLink(netem.Link{})
 	for _, p := range b.cases {
-		home, err := os.MkdirTemp(b.Dir, "home-")
-		if err != nil {
-			return err
-		}
-		p.home = home
-		for _, way := range []suite.Launcher{suite.Local, b.over(), b.over()} {
-			if _, err := b.runOnce(ctx, p, way); err != nil {
-				return fmt.Errorf("%s: %w", p.Name, err)
-			}
-			// The node compiles the run's kernels in the background after it.
-			if err := node.WaitIdle(ctx); err != nil {
-				return err
-			}
-		}
-		if err := b.recordShortest(ctx, p); err != nil {
-			return fmt.Errorf("%s: %w", p.Name, err)
-		}
-		if err := expect(b, p); err != nil {
+		if err := b.recordProgram(ctx, p); err != nil {
 			return fmt.Errorf("%s: %w", p.Name, err)
 		}
 	}
 	return nil
+}
+
+// recordProgram records a program locally and remotely in turn, after runs that fill its caches and
+// those of the drivers, and keeps the shortest recording of each kind.
+func (b *bench) recordProgram(ctx context.Context, p *program) (err error) {
+	node := b.rig.Node(deviceNode)
+	node.SetLink(netem.Link{})
+	if p.home, err = os.MkdirTemp(b.Dir, "home-"); err != nil {
+		return err
+	}
+	for _, way := range []suite.Launcher{suite.Local, b.over(), b.over()} {
+		if _, err := b.runOnce(ctx, p, way); err != nil {
+			return err
+		}
+		// The node compiles the run's kernels in the background after it.
+		if err := node.WaitIdle(ctx); err != nil {
+			return err
+		}
+	}
+	if err := b.recordShortest(ctx, p); err != nil {
+		return err
+	}
+	return expect(b, p)
 }
 
 // recordShortest sets the program's traces to the shortest recordings.

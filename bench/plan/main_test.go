@@ -75,3 +75,21 @@ func TestConstantsAreReported(t *testing.T) {
 		}
 	}
 }
+
+// The scripts that the bench runs exist, and none of the other programs is in the table.
+func TestOtherPrograms(t *testing.T) {
+	t.Chdir("../..")
+	others, err := otherPrograms()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{}
+	b.choose()
+	for _, p := range others {
+		for _, of := range b.cases {
+			if p.Name == of.Name {
+				t.Errorf("%s is in the table", p.Name)
+			}
+		}
+	}
+}

@@ -93,12 +93,11 @@ const referenceEvery = 4
 // take hours on a busy machine.
 const repeatLimit = 40 * time.Second
 
-// measureProgram runs a program over all links in turn, then predicts it over these links as they
-// were.
-func (b *bench) measureProgram(ctx context.Context, p *program) ([]*result, error) {
+// measureProgram runs a program over links in turn, then predicts it over these links as they were.
+func (b *bench) measureProgram(ctx context.Context, p *program, over []link) ([]*result, error) {
 	var results []*result
-	for i := range b.links {
-		results = append(results, &result{program: p, link: &b.links[i]})
+	for i := range over {
+		results = append(results, &result{program: p, link: &over[i]})
 	}
 	if err := b.runAll(ctx, p, results); err != nil {
 		return nil, err

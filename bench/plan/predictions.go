@@ -25,7 +25,7 @@ func (b *bench) predictions(ctx context.Context) error {
 			b.Missing(p.Name)
 			continue
 		}
-		of, err := b.measureProgram(ctx, p)
+		of, err := b.measureProgram(ctx, p, b.links)
 		if err != nil {
 			return err
 		}

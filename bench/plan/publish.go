@@ -11,13 +11,7 @@ import (
 
 // publish adds the table of all predictions to the report, and draws their chart.
 func (b *bench) publish(results []*result) error {
-	var text strings.Builder
-	text.WriteString("| program | link | measured, s | from a remote trace | error | from a local trace | error | interval |\n|---|---|---|---|---|---|---|---|\n")
-	for _, r := range results {
-		fmt.Fprintf(&text, "| %s | %s | %.3f | %.3f | %+.1f %% | %.3f | %+.1f %% | %.3f to %.3f |\n", r.program.Name, r.link, r.wall(),
-			r.remote.Wall.Seconds(), r.error(&r.remote), r.local.Wall.Seconds(), r.error(&r.local), r.remote.Low.Seconds(), r.remote.High.Seconds())
-	}
-	b.Report.Notes = append(b.Report.Notes, text.String())
+	b.Report.Notes = append(b.Report.Notes, caseTable(results))
 	if b.Out == "" {
 		return nil
 	}
@@ -33,6 +27,17 @@ func (b *bench) publish(results []*result) error {
 		return err
 	}
 	return f.Close()
+}
+
+// caseTable returns the table of all predictions.
+func caseTable(results []*result) string {
+	var text strings.Builder
+	text.WriteString("| program | link | measured, s | from a remote trace | error | from a local trace | error | interval |\n|---|---|---|---|---|---|---|---|\n")
+	for _, r := range results {
+		fmt.Fprintf(&text, "| %s | %s | %.3f | %.3f | %+.1f %% | %.3f | %+.1f %% | %.3f to %.3f |\n", r.program.Name, r.link, r.wall(),
+			r.remote.Wall.Seconds(), r.error(&r.remote), r.local.Wall.Seconds(), r.error(&r.local), r.remote.Low.Seconds(), r.remote.High.Seconds())
+	}
+	return text.String()
 }
 
 // scatter returns a chart of predicted over measured times.
