@@ -72,6 +72,7 @@ func (b *bench) sections() []paired.Section {
 		{Name: "limits", Run: b.limits, Estimate: b.runs(5, 4)},
 		{Name: "what-if", Run: b.whatIf, Estimate: b.runs(5, 0)},
 		{Name: "together", Run: b.together, Estimate: b.runs(3, 0)},
+		{Name: "others", Run: b.others, Estimate: func() time.Duration { return othersEstimate }},
 		{Name: "speed", Run: b.speed, Estimate: func() time.Duration { return 15 * time.Second }},
 		{Name: "recording", Run: b.recording, Estimate: b.recordingRuns},
 		{Name: "probes", Run: func(ctx context.Context) error { return b.add(probes(ctx)) }, Estimate: func() time.Duration { return 15 * time.Second }},
@@ -150,7 +151,7 @@ func reportConstants(b *bench) {
 	row := paired.NewRow("calibration: relative standard deviation of what a message costs", "%", "", []float64{100 * c.ForwardingSpread}, nil, paired.Goal{Max: 20})
 	b.Row(row.Because("The machine was busy with something else during calibration: no prediction is better than its constants."))
 	var text strings.Builder
-	fmt.Fprintf(&text, "Constants: an early call %v, a message in relays and worker %v and %v, the relays %.0f MB/s, the start %v, a session open after %v; wake-ups", c.Encode, c.Relay, c.Dispatch, c.RelayRate/1e6, c.StartUp.Round(time.Millisecond), c.Open.Round(time.Millisecond))
+	fmt.Fprintf(&text, "Constants: an early call %v, a message in relays and worker %v and %v, the relays %.0f MB/s, the start %v, a session open after %v, the driver loaded in %v; wake-ups", c.Encode, c.Relay, c.Dispatch, c.RelayRate/1e6, c.StartUp.Round(time.Millisecond), c.Open.Round(time.Millisecond), c.DriverLoad.Round(time.Millisecond))
 	for _, w := range c.Wakes {
 		fmt.Fprintf(&text, " %v after %v,", w.Wake.Round(time.Microsecond), w.Pause.Round(time.Microsecond))
 	}

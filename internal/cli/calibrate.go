@@ -122,6 +122,7 @@ func constantRows(c *overhead.Constants) [][]string {
 		{"a build, in the worker", ns(c.Build)},
 		{"starting", ns(c.StartUp)},
 		{"opening a session, from the program's start", ns(c.Open)},
+		{"loading this machine's own driver", ns(c.DriverLoad)},
 		{"spread of work from run to run", percent(c.Spread)},
 		{"spread of the device's work", percent(c.DeviceSpread)},
 		{"spread of messages", percent(c.ForwardingSpread)},

@@ -39,6 +39,8 @@ type Sample struct {
 	// run on this machine's own driver; Load is its part in which the library was loaded.
 	First float64 `json:"first_ns"`
 	Load  float64 `json:"load_ns"`
+	// Platforms is the time of the first call, in which the OpenCL loader loads the driver.
+	Platforms float64 `json:"platforms_ns"`
 	// Init is the part of Open in which the device was found: the driver starts then.
 	Init float64 `json:"init_ns"`
 	Wall float64 `json:"wall_ns"`
@@ -153,6 +155,7 @@ func Constants(direct, ring, network *Path, spread float64, fallback overhead.Co
 	c.Wait = nonNegative(ring.wait(0, driverTime) - direct.wait(0, driverTime))
 	c.RingWake = wake(&c, ring, len(pauses)-1, 0)
 	setStart(&c, direct, ring)
+	c.DriverLoad = nonNegative(direct.lower(func(s *Sample) float64 { return s.Platforms }))
 	c.Build = nonNegative(ring.lower(build) - direct.lower(build))
 	if network == nil || len(network.Samples) == 0 {
 		setSpreads(&c, direct, ring, nil)

@@ -23,7 +23,7 @@ func waiting(w *Path, driver, wire float64) *Path {
 }
 
 func TestConstantsAreTheDifferences(t *testing.T) {
-	direct := waiting(way(Sample{Query: 50, Early: 200, Stream: 210, Wall: 1e8, Init: 1e7, First: 3e7}, 0), 1000, 0)
+	direct := waiting(way(Sample{Query: 50, Early: 200, Stream: 210, Wall: 1e8, Init: 1e7, First: 3e7, Platforms: 4e6}, 0), 1000, 0)
 	ring := waiting(way(Sample{Query: 70, Early: 500, Stream: 1200, Copy: 8e9, Write: 5e9, Read: 5e9, Wall: 1.4e8}, 0), 2000, 18_500)
 	network := waiting(way(Sample{Query: 70, Early: 500, Stream: 2200, Copy: 8e9, Write: 9e8, Read: 8e8, Wall: 1.6e8, Init: 5e7}, 100*time.Microsecond), 3000, 144_000)
 	fallback := overhead.DefaultConstants()
@@ -34,7 +34,7 @@ func TestConstantsAreTheDifferences(t *testing.T) {
 	}
 	want := overhead.Constants{
 		Local: 70, Encode: 500, Receive: 1000, CopyRate: 8e9, Dispatch: 1000, RingWake: 8250, Relay: 1000, RelayRate: 8e8,
-		Wake: 20_000, WakeSoon: 20_000, Wait: 2000, StartUp: 19_900_000, Open: 79_700_000, StartUpTrips: 4, OpenTrips: 3, Spread: 0.01,
+		Wake: 20_000, WakeSoon: 20_000, Wait: 2000, StartUp: 19_900_000, Open: 79_700_000, StartUpTrips: 4, OpenTrips: 3, DriverLoad: 4 * time.Millisecond, Spread: 0.01,
 	}
 	for i, pause := range pauses {
 		want.Wakes[i] = overhead.WakeUp{Pause: pause + 3000, Wake: 20_000}

@@ -60,6 +60,7 @@ type program struct {
 	queue, kernel uintptr
 	buffer        uintptr
 	build, init   time.Duration
+	platforms     time.Duration // the part of init until the platforms were found
 	err           error
 }
 
@@ -80,7 +81,7 @@ func Measure(library string) (Sample, error) {
 	s.Write, s.Read = p.transfers()
 	s.Speed = p.speed()
 	s.Build, s.Init, s.Open, s.Wall = float64(p.build), float64(p.init), float64(opened-p.build), float64(time.Since(began))
-	s.Load = float64(loaded)
+	s.Load, s.Platforms = float64(loaded), float64(p.platforms)
 	return s, p.err
 }
 
@@ -145,6 +146,7 @@ func (p *program) open() {
 	}
 	began := time.Now()
 	platform := p.handle(func(at uintptr) { p.call(getPlatforms, 1, at, 0) })
+	p.platforms = time.Since(began)
 	p.device = p.handle(func(at uintptr) { p.call(getDevices, platform, deviceTypeAll, 1, at, 0) })
 	p.init = time.Since(began)
 	devices := p.memory(8)

@@ -95,6 +95,9 @@ type Constants struct {
 	Open         time.Duration `json:"open_ns"`
 	StartUpTrips int           `json:"start_up_trips"`
 	OpenTrips    int           `json:"open_trips"`
+	// DriverLoad is how long the OpenCL loader takes to load the machine's own driver, before the
+	// first call of a local recording. A leased run does not load it.
+	DriverLoad time.Duration `json:"driver_load_ns"`
 	// Spread is the relative standard deviation of the same work from run to run. DeviceSpread is
 	// that of a device's commands, ForwardingSpread that of a message's costs, StartUpSpread that
 	// of StartUp and Open together; if they were not measured, Spread is used.
@@ -126,7 +129,7 @@ func DefaultConstants() Constants {
 
 func (c Constants) validate() error {
 	for name, d := range map[string]time.Duration{
-		"local": c.Local, "encode": c.Encode, "receive": c.Receive, "relay": c.Relay, "wake": c.Wake, "wake_soon": c.WakeSoon, "dispatch": c.Dispatch, "start_up": c.StartUp, "open": c.Open, "ring_wake": c.RingWake, "wait": c.Wait, "build": c.Build,
+		"local": c.Local, "encode": c.Encode, "receive": c.Receive, "relay": c.Relay, "wake": c.Wake, "wake_soon": c.WakeSoon, "dispatch": c.Dispatch, "start_up": c.StartUp, "open": c.Open, "driver_load": c.DriverLoad, "ring_wake": c.RingWake, "wait": c.Wait, "build": c.Build,
 	} {
 		if d < 0 || d > time.Minute {
 			return fmt.Errorf("constants: %s is %v: want 0 to 1m; run `outboard calibrate` again", name, d)

@@ -35,9 +35,12 @@ func newStart(m *model, mode trace.Mode) (err error) {
 //	outboard run | program ............ | first call
 //	             | session opens ..........|
 //
-// The round trips after the program's end are added before its start, where they last as long.
+// In a local recording the program's time includes the loading of the driver. The round trips after the program's end are added before its start, where they last as long.
 func openSession(m *model, t *thread) {
 	program := t.pending
+	if m.header.Mode == trace.Local {
+		program = max(0, program-cost.Of(m.c.DriverLoad))
+	}
 	leased := m.point()
 	m.e.Add(cost.Task{On: m.start, Done: leased})
 	m.e.Wait(t.on, leased)

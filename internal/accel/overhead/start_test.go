@@ -62,3 +62,31 @@ func TestFirstRemoteCallIsARoundTripOfTheOpening(t *testing.T) {
 		within(t, "a trip less", local-wall(opening, remote), 100*time.Millisecond, 2*time.Millisecond)
 	}
 }
+
+// The loading of the machine's own driver is in a local recording, before its first call, and in no
+// leased run.
+func TestLeasedRunDoesNotLoadTheDriver(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		mode              trace.Mode
+		load, first, want time.Duration
+	}{
+		"local":                       {trace.Local, 50 * ms, 80 * ms, 30 * ms},
+		"local, sooner than expected": {trace.Local, 50 * ms, 20 * ms, 0},
+		"remote":                      {trace.Remote, 50 * ms, 80 * ms, 80 * ms},
+	} {
+		p := newProgram()
+		p.launch(c.first, 0)
+		p.finish(0)
+		r := p.exit(0)
+		r.header.Mode = c.mode
+		constants := zero()
+		constants.DriverLoad = c.load
+		got, err := Predict(r.open, []Link{{}}, Options{Constants: constants})
+		if err != nil {
+			t.Fatal(err)
+		}
+		within(t, name, got[0].Wall, c.want, ms)
+		within(t, name+", on its own device", got[0].Local, c.first, ms)
+	}
+}
