@@ -49,6 +49,7 @@ type Tree struct {
 type Group struct {
 	hierarchies []*hierarchy
 	dirs        []string // one for each hierarchy
+	weight      int      // 0: the kernel's default
 }
 
 // Open creates the subtree of a node. First it ends and removes the groups that an earlier process
@@ -166,6 +167,7 @@ func (h *hierarchy) delegateControllers(dir string) error {
 }
 
 func (g *Group) create(l Limits) error {
+	g.weight = l.Weight
 	for i, h := range g.hierarchies {
 		if err := os.Mkdir(g.dirs[i], 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("control group: %w", err)

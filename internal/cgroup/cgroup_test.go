@@ -280,3 +280,55 @@ func TestChoose(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A group that leaves the idle class has its weight again, and a missing group has no idle class.
+func TestIdle(t *testing.T) {
+	tree := open(t)
+	if !tree.CanIdle() {
+		t.Skip("this kernel has no idle class")
+	}
+	if _, err := (*Group)(nil).OpenIdle(); err == nil || (*Tree)(nil).CanIdle() {
+		t.Error("a missing group has an idle class")
+	}
+	for name, weight := range map[string]int{"weighted": 300, "unweighted": 0} {
+		g, err := tree.Make(name, Limits{Weight: weight})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := g.processorFiles(t)
+		idle, err := g.OpenIdle()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, on := range []bool{true, true, false, false, true} {
+			if err := idle.Set(on); err != nil {
+				t.Fatalf("%s: Set(%v): %v", name, on, err)
+			}
+			got := g.processorFiles(t)
+			if want := map[bool]string{true: "1", false: "0"}[on]; got[0] != want || !on && got[1] != before[1] {
+				t.Errorf("%s after Set(%v): the class and the weight are %q, before they were %q", name, on, got, before)
+			}
+		}
+		if err := idle.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// processorFiles returns the idle class and the weight of a group.
+func (g *Group) processorFiles(t *testing.T) (values [2]string) {
+	t.Helper()
+	for i, h := range g.hierarchies {
+		if !h.controllers["cpu"] {
+			continue
+		}
+		for k, file := range []string{idleFile, h.weightSetting(1).file} {
+			text, err := os.ReadFile(filepath.Join(g.dirs[i], file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			values[k] = strings.TrimSpace(string(text))
+		}
+	}
+	return values
+}

@@ -28,12 +28,16 @@ func (h *hierarchy) settings(l Limits) []setting {
 		list = append(list, setting{"pids.max", strconv.Itoa(l.Tasks), false})
 	}
 	if l.Weight > 0 && h.controllers["cpu"] {
-		weight := min(l.Weight, 10000)
-		if h.v2 {
-			list = append(list, setting{"cpu.weight", strconv.Itoa(weight), false})
-		} else {
-			list = append(list, setting{"cpu.shares", strconv.Itoa(max(weight*defaultShares/100, 2)), false})
-		}
+		list = append(list, h.weightSetting(l.Weight))
 	}
 	return list
+}
+
+// weightSetting returns the file that sets a group's weight.
+func (h *hierarchy) weightSetting(weight int) setting {
+	weight = min(weight, 10000)
+	if h.v2 {
+		return setting{"cpu.weight", strconv.Itoa(weight), false}
+	}
+	return setting{"cpu.shares", strconv.Itoa(max(weight*defaultShares/100, 2)), false}
 }

@@ -13,6 +13,11 @@
 // suspend, the turn then ends nevertheless: the session is suspended in the middle of its kernel
 // and continues with its next turn. On other devices the turn ends with the kernel.
 //
+// A device with a background executes suspended work while the session that has the turn leaves the
+// device unused. There a session submits work as soon as it has requested a turn: its work is
+// suspended until the turn begins, so no time is lost between two turns. Work in the background is
+// not charged, since it delays nobody.
+//
 // Each lease has a virtual time, which its sessions share: the device time that they used, divided
 // by the lease's weight. The waiting session with the least virtual time gets the next turn. A
 // session that becomes active again starts at the least virtual time of the active sessions, so
@@ -48,11 +53,16 @@ type Options struct {
 	Patience time.Duration
 	// Preemptive reports that the caller executes Suspend and Resume.
 	Preemptive bool
+	// Background reports that suspended work continues while the session that has the turn leaves
+	// the device unused. Sessions that wait for a turn are then suspended instead of blocked. It
+	// implies Preemptive.
+	Background bool
 }
 
 func (o *Options) setDefaults() {
 	o.Quantum = cmp.Or(o.Quantum, 2*time.Millisecond)
 	o.Patience = cmp.Or(o.Patience, time.Second)
+	o.Preemptive = o.Preemptive || o.Background
 }
 
 // Verb is the kind of an Action.
@@ -97,7 +107,7 @@ type session struct {
 	active    bool
 	notified  bool // of the device's contention
 	waiting   bool
-	suspended bool          // in the middle of a turn, and waiting for the next one
+	suspended bool          // in the middle of a turn, or before one, and waiting for the next one
 	grantedAt time.Duration // start of the turn that it holds; the caller's clock
 	holds     bool
 	overruns  bool          // its turn was revoked, and its work continues
@@ -183,7 +193,11 @@ func (a *Arbiter) Request(id outboard.SessionID, used, now time.Duration) []Acti
 	if !s.waiting && !s.holds {
 		a.capCredit(s)
 	}
-	wake = append(wake, a.endTurn(s, used, now)...)
+	if a.opts.Background { // it stays suspended until its next turn
+		a.chargeTurn(s, used, now)
+	} else {
+		wake = append(wake, a.endTurn(s, used, now)...)
+	}
 	s.waiting = true
 	return append(wake, a.schedule(now)...)
 }
@@ -202,13 +216,18 @@ func (a *Arbiter) End(id outboard.SessionID, used, now time.Duration) []Action {
 // endTurn ends the turn of s, or the rest of a revoked one: the session itself reports that it has
 // no work on the device any more.
 func (a *Arbiter) endTurn(s *session, used, now time.Duration) []Action {
-	a.endOverrun(s, now)
-	a.charge(s, used, now)
+	a.chargeTurn(s, used, now)
 	if !s.suspended {
 		return nil
 	}
 	s.suspended = false
 	return []Action{{Session: s.id, Verb: Resume}}
+}
+
+// chargeTurn charges s for the turn that it ends, or for the rest of a revoked one.
+func (a *Arbiter) chargeTurn(s *session, used, now time.Duration) {
+	a.endOverrun(s, now)
+	a.charge(s, used, now)
 }
 
 // Tick revokes a turn that lasts too long. The caller must call it at the time that Deadline
@@ -342,6 +361,21 @@ func (a *Arbiter) schedule(now time.Duration) []Action {
 	}
 	if next := a.nextHolder(); next != nil {
 		actions = append(actions, a.grant(next, now)...)
+	}
+	if a.opts.Background {
+		actions = append(actions, a.suspendWaiting()...)
+	}
+	return actions
+}
+
+// suspendWaiting suspends the work of sessions that wait for their turns.
+func (a *Arbiter) suspendWaiting() []Action {
+	var actions []Action
+	for _, s := range a.ordered() {
+		if s.waiting && !s.suspended {
+			s.suspended = true
+			actions = append(actions, Action{Session: s.id, Verb: Suspend})
+		}
 	}
 	return actions
 }

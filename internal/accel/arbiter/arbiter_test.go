@@ -189,7 +189,8 @@ func TestLiar(t *testing.T) {
 // TestInvariants: at most one holder, and somebody holds whenever somebody waits.
 func TestInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a, now := New(Options{}), time.Duration(0)
+		background := rapid.Bool().Draw(t, "background")
+		a, now := New(Options{Background: background}), time.Duration(0)
 		ids := []outboard.SessionID{"a", "b", "c", "d"}
 		for range rapid.IntRange(1, 100).Draw(t, "steps") {
 			now += time.Duration(rapid.Int64Range(0, int64(3*ms)).Draw(t, "pass"))
@@ -219,6 +220,9 @@ func TestInvariants(t *testing.T) {
 				}
 				if s.waiting {
 					waiting++
+				}
+				if background && s.suspended != s.waiting {
+					t.Fatalf("%s waits: %v, and is suspended: %v", s.id, s.waiting, s.suspended)
 				}
 			}
 			if holders > 1 || waiting > 0 && holders == 0 {
@@ -292,5 +296,35 @@ func TestSuspendedSessionsResume(t *testing.T) {
 				t.Errorf("a session that is not known causes %v", got)
 			}
 		})
+	}
+}
+
+// Where the device has a background, a session that waits for a turn is suspended until it begins,
+// and a session that ends its turn and requests another one stays suspended.
+func TestBackground(t *testing.T) {
+	a := New(Options{Background: true})
+	for _, id := range []outboard.SessionID{"a", "b"} {
+		a.Join(id, outboard.LeaseID(id), 1)
+		a.Active(id, 0)
+	}
+	act := func(id outboard.SessionID, v Verb) Action { return Action{Session: id, Verb: v} }
+	steps := []struct {
+		what string
+		got  []Action
+		want []Action
+	}{
+		{"the first turn", a.Request("a", 0, 0), []Action{grantOf("a", ms, ms/2)}},
+		{"another session's work is suspended", a.Request("b", 0, ms), []Action{act("b", Suspend)}},
+		{"until its turn", a.Request("a", ms, ms), []Action{act("b", Resume), grantOf("b", 2*ms, ms/2), act("a", Suspend)}},
+		{"finishing work in the background", a.End("a", 0, 2*ms), []Action{act("a", Resume)}},
+		{"and having more of it", a.Request("a", 0, 2*ms), []Action{act("a", Suspend)}},
+		{"which a second request leaves suspended", a.Request("a", 0, 2*ms), nil},
+		{"an overrun turn", a.Tick(10 * ms), []Action{act("b", Suspend), act("a", Resume), grantOf("a", 2*ms, 2*ms)}},
+		{"and its end", a.End("b", 0, 11*ms), []Action{act("b", Resume)}},
+	}
+	for _, step := range steps {
+		if diff := cmp.Diff(step.want, step.got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.what, diff)
+		}
 	}
 }

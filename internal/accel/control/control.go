@@ -2,7 +2,8 @@
 // internal/ipc. No message is a reply:
 //
 //	node -> worker    config, first and once
-//	                  contended {on}: request turns from now on, or no longer
+//	                  contended {on, background}: request turns from now on, or no longer. With
+//	                  background the worker submits work while it waits for a turn
 //	                  grant {quantum_ns, yield_ns}: a turn, and the part of it after which a
 //	                  worker that waits for its client ends it
 //	                  quota {bytes}: more device memory, the answer to reserve; 0: none
@@ -140,12 +141,14 @@ type Stats struct {
 
 // Message is one message. Type determines which of the other fields are set.
 type Message struct {
-	Type    Type          `json:"-"` // in the header
-	Config  *Config       `json:"config,omitempty"`
-	On      bool          `json:"on,omitempty"`
-	Quantum time.Duration `json:"quantum_ns,omitempty"`
-	Yield   time.Duration `json:"yield_ns,omitempty"`
-	Used    time.Duration `json:"used_ns,omitempty"`
+	Type   Type    `json:"-"` // in the header
+	Config *Config `json:"config,omitempty"`
+	On     bool    `json:"on,omitempty"`
+	// Background reports that work which is submitted before a turn runs in the background.
+	Background bool          `json:"background,omitempty"`
+	Quantum    time.Duration `json:"quantum_ns,omitempty"`
+	Yield      time.Duration `json:"yield_ns,omitempty"`
+	Used       time.Duration `json:"used_ns,omitempty"`
 	// Bytes is an amount of the lease's device memory.
 	Bytes outboard.Bytes `json:"bytes,omitempty"`
 	Stats *Stats         `json:"stats,omitempty"`

@@ -18,6 +18,7 @@ type leaseState struct {
 
 	grouping sync.Mutex
 	group    *cgroup.Group // of all its sessions; nil before the first one starts
+	priority *leasePriority
 
 	mu      sync.Mutex
 	granted map[outboard.SessionID]outboard.Bytes
@@ -48,7 +49,7 @@ const (
 
 func newLeaseState(memory outboard.Bytes) *leaseState {
 	return &leaseState{
-		memory: memory, lines: logBurst, refill: time.Now(),
+		memory: memory, lines: logBurst, refill: time.Now(), priority: &leasePriority{},
 		granted: map[outboard.SessionID]outboard.Bytes{}, workers: map[outboard.SessionID]*control.Conn{},
 	}
 }

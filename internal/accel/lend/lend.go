@@ -265,7 +265,7 @@ func (h *Host) reserveSession(spec *Spec) (*deviceTurns, *leaseState, error) {
 	h.starting.Add(1)
 	t := h.turns[spec.Device.ID]
 	if t == nil {
-		t = newTurns(spec.Device.Type)
+		t = newTurns(spec.Device.Type, h.opts.Groups)
 		h.turns[spec.Device.ID] = t
 	}
 	t.members++
@@ -306,6 +306,7 @@ func (h *Host) removeSession(s *Session) {
 	if s.lease.members--; s.lease.members == 0 {
 		delete(h.leases, s.Lease.Lease)
 		idle = s.lease.group
+		_ = s.lease.priority.group.Close()
 	}
 	if s.turns.members--; s.turns.members == 0 {
 		delete(h.turns, s.Device.ID)

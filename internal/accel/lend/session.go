@@ -126,7 +126,7 @@ func (s *Session) start() (err error) {
 		s.abortStart()
 		return err
 	}
-	s.turns.join(s.ID, s.Lease.Lease, s.weight(), turnWorker{s.control, s.process})
+	s.turns.join(s.ID, s.Lease.Lease, s.weight(), &turnWorker{s.control, s.newPriority()})
 	return nil
 }
 

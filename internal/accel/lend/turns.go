@@ -7,6 +7,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/arbiter"
 	"github.com/outboard-run/outboard/internal/accel/control"
+	"github.com/outboard-run/outboard/internal/cgroup"
 )
 
 // deviceTurns is the arbiter of one device with its clock and its sessions' sockets.
@@ -17,28 +18,34 @@ type deviceTurns struct {
 
 	mu      sync.Mutex
 	arbiter *arbiter.Arbiter
-	workers map[outboard.SessionID]turnWorker
+	workers map[outboard.SessionID]*turnWorker
+	holder  *leasePriority // of the session that was granted the last turn
 	timer   *time.Timer
+	// background reports that suspended work continues in the background.
+	background bool
 }
 
 // turnWorker is a worker that shares the device.
 type turnWorker struct {
-	conn    *control.Conn
-	process *process
+	conn *control.Conn
+	priority
 }
 
 // newTurns creates the arbiter of a device. Where the device is the machine's processor, kernels
-// run in their worker's own threads, so stopping the worker suspends its kernel. The kernels of
-// other devices can't be interrupted from outside their driver.
-func newTurns(device outboard.DeviceType) *deviceTurns {
+// run in their worker's own threads, so they are suspended with it: in the background if control
+// groups have an idle class, else by stopping the worker. The kernels of other devices can't be
+// interrupted from outside their driver.
+func newTurns(device outboard.DeviceType, groups *cgroup.Tree) *deviceTurns {
+	preemptive := device == outboard.CPU
+	background := preemptive && groups.CanIdle()
 	return &deviceTurns{
-		epoch: time.Now(), arbiter: arbiter.New(arbiter.Options{Preemptive: device == outboard.CPU}),
-		workers: map[outboard.SessionID]turnWorker{},
+		epoch: time.Now(), arbiter: arbiter.New(arbiter.Options{Preemptive: preemptive, Background: background}),
+		workers: map[outboard.SessionID]*turnWorker{}, background: background,
 	}
 }
 
 // join adds a session that has no work yet.
-func (t *deviceTurns) join(id outboard.SessionID, lease outboard.LeaseID, weight int, worker turnWorker) {
+func (t *deviceTurns) join(id outboard.SessionID, lease outboard.LeaseID, weight int, worker *turnWorker) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.workers[id] = worker
@@ -49,6 +56,10 @@ func (t *deviceTurns) join(id outboard.SessionID, lease outboard.LeaseID, weight
 func (t *deviceTurns) leave(id outboard.SessionID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if worker := t.workers[id]; worker != nil {
+		worker.resume(t.holder)
+		worker.close()
+	}
 	delete(t.workers, id)
 	t.apply(t.arbiter.Leave(id, t.now()))
 }
@@ -82,7 +93,7 @@ func (t *deviceTurns) now() time.Duration { return time.Since(t.epoch) }
 func (t *deviceTurns) apply(actions []arbiter.Action) {
 	for _, a := range actions {
 		if worker, ok := t.workers[a.Session]; ok {
-			worker.execute(a)
+			t.execute(worker, a)
 		}
 	}
 	if t.timer != nil {
@@ -96,17 +107,26 @@ func (t *deviceTurns) apply(actions []arbiter.Action) {
 
 // execute carries out a decision of the arbiter. A worker that does not read its socket ends by its
 // own reader's error.
-func (w *turnWorker) execute(a arbiter.Action) {
+func (t *deviceTurns) execute(w *turnWorker, a arbiter.Action) {
 	switch a.Verb {
 	case arbiter.Contend:
-		_ = w.conn.Send(control.Message{Type: control.TypeContended, On: true})
+		_ = w.conn.Send(control.Message{Type: control.TypeContended, On: true, Background: t.background})
 	case arbiter.Relax:
 		_ = w.conn.Send(control.Message{Type: control.TypeContended})
 	case arbiter.Grant:
+		t.grant(w.lease)
 		_ = w.conn.Send(control.Message{Type: control.TypeGrant, Quantum: a.Quantum, Yield: a.Yield})
 	case arbiter.Suspend:
-		w.process.suspend()
+		w.suspend(t.holder)
 	case arbiter.Resume:
-		w.process.resume()
+		w.resume(t.holder)
 	}
+}
+
+// grant records the lease that has the turn.
+func (t *deviceTurns) grant(lease *leasePriority) {
+	last := t.holder
+	t.holder = lease
+	lease.update(t.holder)
+	last.update(t.holder)
 }

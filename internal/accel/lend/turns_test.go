@@ -1,6 +1,9 @@
 package lend
 
 import (
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +11,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
+	"github.com/outboard-run/outboard/internal/cgroup"
 )
 
 // turnTaker starts a process that does nothing and joins it to the sessions of a device.
@@ -27,8 +31,84 @@ func turnTaker(t *testing.T, s *spawner, turns *deviceTurns, id outboard.Session
 		_ = ours.Close()
 		_ = theirs.Close()
 	})
-	turns.join(id, outboard.LeaseID(id), 1, turnWorker{ours, p})
+	turns.join(id, outboard.LeaseID(id), 1, &turnWorker{ours, priority{process: p, lease: &leasePriority{}}})
 	return p
+}
+
+// grouped gives a session that has joined a control group, in a group of its lease.
+func grouped(t *testing.T, tree *cgroup.Tree, turns *deviceTurns, id outboard.SessionID) {
+	t.Helper()
+	group, err := tree.Make("lease-"+string(id), cgroup.Limits{Weight: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := group.Make("session", cgroup.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &turns.workers[id].priority
+	if p.lease.group, err = group.OpenIdle(); err != nil {
+		t.Fatal(err)
+	}
+	if p.group, err = session.OpenIdle(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Where control groups have an idle class, the work of sessions that wait for a turn is in it, and
+// no worker is stopped.
+func TestWaitingSessionsAreInTheBackground(t *testing.T) {
+	tree := cgroup.Open("lendturnstest")
+	t.Cleanup(func() {
+		if err := tree.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if !tree.CanIdle() {
+		t.Skip("no control groups with an idle class: ", tree.Err())
+	}
+	s := newSpawner()
+	t.Cleanup(s.close)
+	turns := newTurns(outboard.CPU, tree)
+	holder := func() outboard.SessionID { // of the turn, which is the only one in the foreground
+		t.Helper()
+		turns.mu.Lock()
+		defer turns.mu.Unlock()
+		a, b := turns.workers["a"], turns.workers["b"]
+		if a.low == b.low || a.lease.group.On() != a.low || b.lease.group.On() != b.low || a.group.On() != a.low || b.group.On() != b.low {
+			t.Fatalf("a is %+v in a lease %+v, b %+v in %+v", a.priority, a.lease, b.priority, b.lease)
+		}
+		if a.low {
+			return "b"
+		}
+		return "a"
+	}
+	process := turnTaker(t, s, turns, "a")
+	turnTaker(t, s, turns, "b")
+	grouped(t, tree, turns, "a")
+	grouped(t, tree, turns, "b")
+	turns.handleMessage("a", control.Message{Type: control.TypeRequest})
+	turns.handleMessage("b", control.Message{Type: control.TypeRequest})
+	first := holder()
+	for turns := 1; turns < 4; { // the deadlines of turns pass
+		if next := holder(); next != first {
+			first = next
+			turns++
+		}
+	}
+	state, err := os.ReadFile("/proc/" + strconv.Itoa(process.pid()) + "/stat")
+	if err != nil || strings.Contains(string(state), ") T ") {
+		t.Errorf("the worker is stopped: %s, %v", state, err)
+	}
+	turns.handleMessage("a", control.Message{Type: control.TypeEnd})
+	turns.handleMessage("b", control.Message{Type: control.TypeEnd})
+	turns.mu.Lock()
+	defer turns.mu.Unlock()
+	for id, w := range turns.workers {
+		if w.low || w.group.On() || w.lease.group.On() {
+			t.Errorf("%s is in the background although nobody has a turn", id)
+		}
+	}
 }
 
 // waitFor waits until the process has changed its state as options say.
@@ -44,7 +124,7 @@ func waitFor(t *testing.T, p *process, options int) {
 func TestOverrunningWorkerIsSuspended(t *testing.T) {
 	s := newSpawner()
 	t.Cleanup(s.close)
-	turns := newTurns(outboard.CPU)
+	turns := newTurns(outboard.CPU, nil)
 	long := turnTaker(t, s, turns, "long")
 	turnTaker(t, s, turns, "short")
 	request := control.Message{Type: control.TypeRequest}
@@ -63,7 +143,7 @@ func TestOverrunningWorkerIsSuspended(t *testing.T) {
 func TestSuspendedWorkerEnds(t *testing.T) {
 	s := newSpawner()
 	t.Cleanup(s.close)
-	turns := newTurns(outboard.CPU)
+	turns := newTurns(outboard.CPU, nil)
 	p := turnTaker(t, s, turns, "long")
 	p.suspend()
 	waitFor(t, p, unix.WSTOPPED)

@@ -49,12 +49,15 @@ type turnGate struct {
 	active    bool
 	contended bool
 	requested bool
-	holds     bool
-	since     time.Time
-	quantum   time.Duration
-	yield     time.Duration // part of the quantum after which a session that waits for its client ends its turn
-	seen      uint64        // a session that waits for its client ends its turn after this
-	rest      *time.Timer
+	// background is set where work that is submitted before a turn runs in the background. There a
+	// session holds the turn as soon as it has requested one, and requested until the node grants it.
+	background bool
+	holds      bool
+	since      time.Time
+	quantum    time.Duration
+	yield      time.Duration // part of the quantum after which a session that waits for its client ends its turn
+	seen       uint64        // a session that waits for its client ends its turn after this
+	rest       *time.Timer
 
 	// Only for the dispatcher.
 	batch, count int
@@ -85,8 +88,18 @@ func (t *turnGate) submit() {
 	}
 	for t.contended && !t.holds {
 		t.request()
+		if t.background {
+			t.enterBackground()
+			return
+		}
 		t.cond.Wait()
 	}
+}
+
+// enterBackground begins to submit work before the turn is granted, one command at a time.
+func (t *turnGate) enterBackground() {
+	t.holds, t.since, t.quantum = true, time.Time{}, 0
+	t.count, t.started, t.batch = 0, time.Now(), 1
 }
 
 // announceActive reports to the node, once, that the session has work.
@@ -103,12 +116,15 @@ func (t *turnGate) announceActive() {
 // endBatch keeps the device's queue short: after a batch of commands it waits for them, and
 // when the quantum is spent it ends the turn.
 func (t *turnGate) endBatch() {
-	if t.count++; t.count < t.batch && time.Since(t.since) < t.quantum {
+	if t.count++; t.count < t.batch && (t.requested || time.Since(t.since) < t.quantum) {
 		return
 	}
 	started, count := t.started, t.count
 	t.drain()
 	t.perCommand = max(t.started.Sub(started)/time.Duration(count), time.Microsecond)
+	if t.requested || !t.contended {
+		return // the turn has not begun, or is void
+	}
 	t.batch = min(2*count, t.fittingBatch())
 	if time.Since(t.since) >= t.quantum {
 		t.holds = false
@@ -168,7 +184,7 @@ func (t *turnGate) Rest() {
 	if t.rest != nil {
 		t.rest.Stop()
 	}
-	if time.Since(t.since) >= t.yield {
+	if t.requested || time.Since(t.since) >= t.yield {
 		t.end()
 		return
 	}
@@ -178,7 +194,7 @@ func (t *turnGate) Rest() {
 
 // end ends the turn.
 func (t *turnGate) end() {
-	t.holds = false
+	t.holds, t.requested = false, false
 	t.send(control.Message{Type: control.TypeEnd, Used: t.used()})
 }
 
@@ -208,11 +224,12 @@ func (t *turnGate) checkIdle() {
 	t.send(control.Message{Type: control.TypeIdle})
 }
 
-// setContended records whether the device is contended, as the node reports it.
-func (t *turnGate) setContended(on bool) {
+// setContended records whether the device is contended, and whether it has a background, as the
+// node reports it.
+func (t *turnGate) setContended(on, background bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.contended = on
+	t.contended, t.background = on, background
 	t.free.Store(t.active && !on)
 	if !on {
 		t.holds, t.requested, t.since = false, false, time.Time{}
@@ -224,7 +241,8 @@ func (t *turnGate) grant(quantum, yield time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.requested = false
-	if !t.contended {
+	ended := t.background && !t.holds // before the session learned of its beginning
+	if !t.contended || ended {
 		return
 	}
 	t.holds, t.quantum, t.yield, t.since = true, quantum, yield, time.Now()

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/arbiter"
 	"github.com/outboard-run/outboard/internal/accel/control"
@@ -140,7 +142,7 @@ func play(t *testing.T, weights []int, shape func(i int, u *user)) (users []*use
 					if m.Type == control.TypeGrant {
 						u.turns.grant(m.Quantum, m.Yield)
 					} else {
-						u.turns.setContended(m.On)
+						u.turns.setContended(m.On, m.Background)
 					}
 				}
 			}()
@@ -218,5 +220,55 @@ func TestIdle(t *testing.T) {
 	_, n := play(t, []int{1}, func(_ int, u *user) { u.kernel, u.ahead = 300*time.Millisecond, time.Second })
 	if n.idle != 1 {
 		t.Errorf("idle %d times", n.idle)
+	}
+}
+
+// waiter is the device of a session that submits commands one by one.
+type waiter struct{ drained int }
+
+func (w *waiter) Busy() bool  { return true }
+func (w *waiter) Drain()      { w.drained++ }
+func (*waiter) Working() bool { return false }
+
+// types returns the types of the messages in a queue.
+func (q queue) types() (types []control.Type) {
+	for len(q) > 0 {
+		types = append(types, (<-q).Type)
+	}
+	return types
+}
+
+// Where the device has a background, a session submits work before its turn begins, one command at
+// a time.
+func TestSubmitInTheBackground(t *testing.T) {
+	sent, device := newQueue(), &waiter{}
+	gate := newTurnGate(sent)
+	gate.worker = device
+	expect := func(what string, want ...control.Type) {
+		t.Helper()
+		if diff := cmp.Diff(want, sent.types()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	gate.setContended(true, true)
+	gate.Submit() // returns although nothing was granted
+	expect("the first command", control.TypeActive, control.TypeRequest)
+	gate.Submit()
+	gate.Submit()
+	if expect("further commands"); device.drained != 2 {
+		t.Errorf("waited for the device %d times, want after each command", device.drained)
+	}
+	gate.Rest()
+	expect("waiting for the client before the turn", control.TypeEnd)
+	gate.grant(time.Hour, time.Hour) // on its way meanwhile
+	gate.Submit()
+	expect("the next command", control.TypeRequest)
+	gate.grant(time.Hour, time.Hour)
+	gate.Submit()
+	gate.Rest()
+	expect("waiting for the client in the turn")
+	gate.setContended(false, false)
+	if !gate.free.Load() {
+		t.Error("the session is not free without contention")
 	}
 }

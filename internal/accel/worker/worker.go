@@ -193,7 +193,7 @@ func (r *controlReader) run(ctx context.Context) {
 func (r *controlReader) execute(m control.Message) {
 	switch m.Type {
 	case control.TypeContended:
-		r.turns.setContended(m.On)
+		r.turns.setContended(m.On, m.Background)
 	case control.TypeGrant:
 		r.turns.grant(m.Quantum, m.Yield)
 	case control.TypeQuota:
