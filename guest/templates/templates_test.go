@@ -26,7 +26,7 @@ func TestWrite(t *testing.T) {
 		fuel          int64 // 0: any
 		pages         int64 // of memory that a call writes and the reset copies back, 0: any
 	}{
-		"go": {message, "hello harbour\n", "main.go", 6_000, 14},
+		"go": {message, "hello harbour\n", "main.go", 4_700, 13},
 		"c":  {"harbour", "hello harbour", "main.c", 0, 0},
 		"as": {"harbour", "hello harbour", "assembly/index.ts", 0, 0},
 	}

@@ -39,6 +39,9 @@ func AppendMessage(r *http.Request, app string, limit outboard.Bytes) ([]byte, e
 	return appendMessage(nil, r, app, newSpanContext(), limit, func(int64) error { return nil })
 }
 
+// Lengths returns the lengths of the parts of a message's head.
+func Lengths(message string) string { return string(appendLengths(nil, []byte(message))) }
+
 // ParseTraceparent says whether a header is valid, and what would be written of it.
 func ParseTraceparent(s string) (string, bool) {
 	c, ok := parseTraceparent(s)

@@ -381,8 +381,9 @@ func (x *exchange) meta(name string) (string, bool) {
 }
 
 // matchName is the name of what a function that takes HTTP messages needs of a request beside the
-// message, in one value: the route, and the values of its parameters in the route's order, each after
-// a line break. It is absent if a value has a line break.
+// message, in one value: the route, the values of its parameters in the route's order, and the lengths
+// of the parts of the message's head (appendLengths), each after a line break. It is absent if a value
+// has a line break.
 const matchName = "http.route"
 
 func (x *exchange) match() (string, bool) {
@@ -398,6 +399,9 @@ func (x *exchange) match() (string, bool) {
 		}
 		match.WriteString("\n" + value)
 	}
+	match.WriteByte('\n')
+	var lengths [3 * (maxPlainFields / 4)]byte
+	match.Write(appendLengths(lengths[:0], x.input))
 	return match.String(), true
 }
 

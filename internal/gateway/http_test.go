@@ -248,7 +248,7 @@ func TestMeta(t *testing.T) {
 }
 
 // TestRouteAsOneValue: a function that takes HTTP messages gets its route with the parameters' values
-// in one piece of metadata, unless a value has a line break.
+// and the lengths of its message's parts in one piece of metadata, unless a value has a line break.
 func TestRouteAsOneValue(t *testing.T) {
 	for name, c := range map[string]struct {
 		path string
@@ -263,9 +263,10 @@ func TestRouteAsOneValue(t *testing.T) {
 		"from clients": {"/shop/", false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var got string
+			var got, parts string
 			f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
 				got, _ = c.Meta("http.route")
+				parts = partsOf(string(c.Body))
 				return text("x"), nil
 			})
 			g := newGateway(t, gateway.Options{Invoker: f}, shop(
@@ -273,8 +274,51 @@ func TestRouteAsOneValue(t *testing.T) {
 			))
 			r := get(c.path)
 			r.Header.Set("Http.route", "forged")
-			if ask(g, r); got != c.want {
+			ask(g, r)
+			if c.want != "" {
+				c.want += "\n" + parts
+			}
+			if got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// partsOf returns the lengths of the parts of a message's head, as `http.route` has them.
+func partsOf(message string) string {
+	var b []byte
+	head, _, _ := strings.Cut(message, "\r\n\r\n")
+	for i, line := range strings.Split(head, "\r\n") {
+		name, value, _ := strings.Cut(line, ": ")
+		if i == 0 {
+			name, value, _ = strings.Cut(strings.TrimSuffix(line, " HTTP/1.1"), " ")
+		}
+		b = append(b, byte(len(name)), byte(len(value)>>8), byte(len(value)))
+	}
+	return string(b)
+}
+
+// TestLengths covers the heads whose parts are as long as a length can be, and longer.
+func TestLengths(t *testing.T) {
+	for name, c := range map[string]struct {
+		name, value int
+		known       bool
+	}{
+		"longest name":  {255, 1, true},
+		"long name":     {256, 1, false},
+		"longest value": {5, 65535, true},
+		"long value":    {5, 65536, false},
+		"no value":      {5, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			head := "GET /a HTTP/1.1\r\n" + strings.Repeat("X", c.name) + ": " + strings.Repeat("y", c.value) + "\r\nB: \r\n\r\n: \n"
+			want := ""
+			if c.known {
+				want = partsOf(head)
+			}
+			if got := gateway.Lengths(head); got != want {
+				t.Errorf("got %q, want %q", got, want)
 			}
 		})
 	}

@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"bytes"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -125,6 +127,28 @@ func appendValue(b []byte, value string) []byte {
 		}
 	}
 	return b
+}
+
+// appendLengths appends the lengths of the parts of a message's head, which appendHead has written,
+// so that the function need not search for their ends: for the request line and then for each field,
+// one byte for the method or name, and two bytes, the higher first, for the target or value. It
+// appends nothing if a part is too long for that.
+func appendLengths(b, message []byte) []byte {
+	from, separator, suffix := len(b), " ", len(" HTTP/1.1")
+	for {
+		end := bytes.IndexByte(message, '\n')
+		if end <= len("\r") {
+			return b // the empty line
+		}
+		line := message[:end-len("\r")]
+		name := bytes.IndexByte(line, separator[0])
+		value := len(line) - name - len(separator) - suffix
+		if name > math.MaxUint8 || value > math.MaxUint16 {
+			return b[:from]
+		}
+		b = append(b, byte(name), byte(value>>8), byte(value))
+		message, separator, suffix = message[end+1:], ": ", 0
+	}
 }
 
 // lengthPlaceholder is replaced by Content-Length once that is known; leading blanks of a value

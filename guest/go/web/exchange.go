@@ -37,7 +37,7 @@ var prepared *exchange
 func newExchange() *exchange {
 	x := &exchange{fields: newHeader()}
 	x.request.SetPathValue("", "") // creates the map
-	x.response = response{header: newHeader(), sent: *bytes.NewBuffer(x.message[:0]), body: x.body[:0]}
+	x.response = response{header: newHeader(), sent: x.message[:0], body: x.body[:0]}
 	return x
 }
 

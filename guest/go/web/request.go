@@ -18,22 +18,22 @@ var errMessage = errors.New("read request: not a message of HTTP/1.1")
 // readRequest parses a message of the host. The message is complete, and the host has decoded its
 // transfer encoding. So readRequest does a fraction of the work of http.ReadRequest, which takes
 // three times as long.
-func readRequest(message []byte, x *exchange) (*http.Request, error) {
+//
+// The lengths of the head's parts make the search for their ends unnecessary; they may be empty.
+func readRequest(message []byte, parts lengths, x *exchange) (*http.Request, error) {
 	text, content := message, []byte(nil)
 	if len(message) > len(x.head) {
 		text, content = cutHead(message)
 	}
-	line, fields := cutLine(x.text(text))
-	method, rest, _ := strings.Cut(line, " ")
-	target, version, ok := strings.Cut(rest, " ")
-	if !ok || method == "" || !strings.HasPrefix(version, "HTTP/1.") {
+	method, target, fields, ok := parts.cutRequestLine(x.text(text))
+	if !ok {
 		return nil, errMessage
 	}
 	address, err := parseTarget(target, &x.url)
 	if err != nil {
 		return nil, errors.Join(errMessage, err)
 	}
-	h, rest, err := readHeader(fields, x)
+	h, rest, err := readHeader(fields, parts, x)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func readRequest(message []byte, x *exchange) (*http.Request, error) {
 // parseTarget is url.ParseRequestURI, with u as the memory of the result. Most targets are a path,
 // and perhaps a query, without escapes.
 func parseTarget(target string, u *url.URL) (*url.URL, error) {
-	path, query, _ := strings.Cut(target, "?")
+	path, query := cutAt(target, '?')
 	if !isPlainPath(path) || !isPlainQuery(query) || strings.HasSuffix(target, "?") {
 		return url.ParseRequestURI(target)
 	}
@@ -95,7 +95,11 @@ func isPlainQuery(query string) bool {
 // streamBody sets the body to the rest of the request if the message does not have all of it: if
 // the head announces more bytes than were passed, or chunks, which the host has decoded.
 func streamBody(r *http.Request, content []byte) {
-	announced, err := strconv.ParseInt(r.Header.Get("Content-Length"), 10, 64)
+	var announced int64
+	err := errMessage
+	if values := r.Header["Content-Length"]; len(values) > 0 {
+		announced, err = strconv.ParseInt(values[0], 10, 64)
+	}
 	switch {
 	case len(r.Header["Transfer-Encoding"]) > 0:
 		delete(r.Header, "Transfer-Encoding")
@@ -137,7 +141,7 @@ func cutHead(message []byte) (head, content []byte) {
 }
 
 func cutLine(text string) (line, rest string) {
-	line, rest, _ = strings.Cut(text, "\n")
+	line, rest = cutAt(text, '\n')
 	return strings.TrimSuffix(line, "\r"), rest
 }
 
@@ -145,26 +149,23 @@ func cutLine(text string) (line, rest string) {
 type header struct {
 	fields http.Header // without Host
 	host   string
-	framed bool // it has a Content-Length or a Transfer-Encoding
+	framed bool // it has a Content-Length other than 0, or a Transfer-Encoding
 	// trailed says that it has a Trailer.
 	trailed bool
 }
 
 // readHeader parses the fields up to the empty line, and returns the text behind it.
-func readHeader(text string, x *exchange) (h header, rest string, err error) {
+func readHeader(text string, parts lengths, x *exchange) (h header, rest string, err error) {
 	h.fields = x.fields
 	values, seen := x.values[:0], uint64(0)
-	for text != "" {
-		var line string
-		line, text = cutLine(text)
-		if line == "" {
-			return h, text, nil
-		}
-		name, value, ok := strings.Cut(line, ":")
-		if !ok || name == "" {
+	for {
+		name, value, rest, ok := parts.cutField(text)
+		if !ok {
 			return h, "", errMessage
 		}
-		name, value = canonical(name), trimBlanks(value)
+		if text = rest; name == "" {
+			return h, text, nil
+		}
 		if h.note(name, value) {
 			continue
 		}
@@ -177,7 +178,6 @@ func readHeader(text string, x *exchange) (h header, rest string, err error) {
 		values = append(values, value)
 		h.fields[name] = values[len(values)-1 : len(values) : len(values)]
 	}
-	return h, "", errMessage
 }
 
 // note records a field that is more than a value of the header. It returns true for Host, which is
@@ -189,7 +189,9 @@ func (h *header) note(name, value string) (left bool) {
 			h.host = value
 		}
 		return true
-	case "Content-Length", "Transfer-Encoding":
+	case "Content-Length":
+		h.framed = h.framed || value != "0"
+	case "Transfer-Encoding":
 		h.framed = true
 	case "Trailer":
 		h.trailed = true
@@ -233,34 +235,53 @@ func setPath(r *http.Request) {
 	if !ok {
 		return
 	}
-	setParameters(r, route, guest.Meta)
-}
-
-// setMatch sets the request's path values from the metadata `http.route`: the route, and then the
-// values of its parameters, each after a line break.
-func setMatch(r *http.Request, match string) {
-	route, values, _ := strings.Cut(match, "\n")
-	setParameters(r, route, func(string) (value string, ok bool) {
-		value, values, _ = strings.Cut(values, "\n")
-		return value, true
-	})
-}
-
-// setParameters sets the value of each parameter of a route.
-func setParameters(r *http.Request, route string, valueOf func(name string) (string, bool)) {
 	r.Pattern = route
 	for {
-		_, rest, found := strings.Cut(route, "{")
-		name, after, closed := strings.Cut(rest, "}")
-		if !found || !closed {
+		var name string
+		if name, route, ok = cutParameter(route); !ok {
 			return
 		}
-		name, route = strings.TrimSuffix(name, "..."), after
-		if name == "$" {
-			continue
-		}
-		if value, ok := valueOf(name); ok {
+		if value, ok := guest.Meta(name); ok {
 			r.SetPathValue(name, value)
 		}
 	}
+}
+
+// setMatch sets the request's path values from the metadata `http.route`: the route, then the values
+// of its parameters, and then the lengths of the parts of the message's head, each after a line
+// break. It returns the lengths.
+func setMatch(r *http.Request, match string) lengths {
+	route, rest := cutAt(match, '\n')
+	r.Pattern = route
+	for {
+		name, after, ok := cutParameter(route)
+		if !ok {
+			return lengths(rest)
+		}
+		var value string
+		value, rest = cutAt(rest, '\n')
+		r.SetPathValue(name, value)
+		route = after
+	}
+}
+
+// cutParameter returns the name of a route's first parameter, and the part of the route behind it.
+func cutParameter(route string) (name, rest string, ok bool) {
+	for {
+		_, route = cutAt(route, '{')
+		if name, route = cutAt(route, '}'); name == "" {
+			return "", "", false
+		}
+		if name != "$" {
+			return strings.TrimSuffix(name, "..."), route, true
+		}
+	}
+}
+
+// cutAt is strings.Cut with a byte as the separator, which saves two calls.
+func cutAt(s string, c byte) (before, after string) {
+	if at := strings.IndexByte(s, c); at >= 0 {
+		return s[:at], s[at+1:]
+	}
+	return s, ""
 }

@@ -12,8 +12,8 @@ import (
 // Write, as in net/http.
 type response struct {
 	header http.Header
-	status int // 0 until WriteHeader
-	sent   bytes.Buffer
+	status int    // 0 until WriteHeader
+	sent   []byte // the head, then the message
 	length string // the Content-Length set by the handler
 	typed  bool   // the handler has set Content-Type or Content-Encoding
 	body   []byte
@@ -40,9 +40,7 @@ func (w *response) WriteHeader(status int) {
 		return
 	}
 	w.status = status
-	line := append(w.sent.AvailableBuffer(), "HTTP/1.1 "...)
-	line = append(strconv.AppendInt(line, int64(status), 10), ' ')
-	w.sent.Write(append(append(line, http.StatusText(status)...), "\r\n"...))
+	w.writeStatus()
 	if len(w.header) == 0 {
 		return
 	}
@@ -54,7 +52,19 @@ func (w *response) WriteHeader(status int) {
 		w.trailers = trailerNames(w.header)
 		excluded = withNames(framingFields, w.trailers)
 	}
-	_ = w.header.WriteSubset(&w.sent, excluded) // a buffer returns no error
+	head := bytes.NewBuffer(w.sent)
+	_ = w.header.WriteSubset(head, excluded) // a buffer returns no error
+	w.sent = head.Bytes()
+}
+
+// writeStatus begins the head with the status line. Most responses have the status 200.
+func (w *response) writeStatus() {
+	if w.status == http.StatusOK {
+		w.sent = append(w.sent, "HTTP/1.1 200 OK\r\n"...)
+		return
+	}
+	w.sent = append(append(strconv.AppendInt(append(w.sent, "HTTP/1.1 "...), int64(w.status), 10), ' '), http.StatusText(w.status)...)
+	w.sent = append(w.sent, "\r\n"...)
 }
 
 // framingFields are the fields of message framing, which the handler can't set.
@@ -116,15 +126,13 @@ func (w *response) headOf(length string) []byte {
 	if length != "" {
 		w.writeField("Content-Length: ", length)
 	}
-	w.sent.WriteString("\r\n")
-	return w.sent.Bytes()
+	w.sent = append(w.sent, "\r\n"...)
+	return w.sent
 }
 
 // writeField appends a field to the head; name ends with a colon and a blank.
 func (w *response) writeField(name, value string) {
-	w.sent.WriteString(name)
-	w.sent.WriteString(value)
-	w.sent.WriteString("\r\n")
+	w.sent = append(append(append(w.sent, name...), value...), "\r\n"...)
 }
 
 func bodied(status int) bool {
@@ -139,16 +147,15 @@ func (w *response) message() []byte {
 	}
 	w.WriteHeader(http.StatusOK)
 	if trailer := w.trailer(); len(trailer) > 0 && bodied(w.status) && !w.head {
-		w.sent.WriteString("Transfer-Encoding: chunked\r\n")
+		w.sent = append(w.sent, "Transfer-Encoding: chunked\r\n"...)
 		return join(w.headOf(""), chunked(w.body, trailer))
 	}
 	head := w.headOf(w.bodyLength())
 	if w.head {
 		w.body = nil
 	}
-	if w.sent.Available() >= len(w.body) {
-		w.sent.Write(w.body)
-		return w.sent.Bytes()
+	if cap(head)-len(head) >= len(w.body) {
+		return append(head, w.body...)
 	}
 	return join(head, w.body)
 }

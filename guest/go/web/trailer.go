@@ -36,7 +36,10 @@ func withNames(set map[string]bool, names []string) map[string]bool {
 // trailer returns the trailer fields of the response by the rules of net/http: the fields that the
 // header Trailer announces, and those whose names begin with http.TrailerPrefix.
 func (w *response) trailer() http.Header {
-	var trailer http.Header // most responses have none
+	if len(w.header) == 0 {
+		return nil // most responses
+	}
+	var trailer http.Header
 	add := func(name string, values []string) {
 		if trailer == nil {
 			trailer = http.Header{}

@@ -33,7 +33,7 @@ func rehearse(h http.Handler, route, target, body string) {
 		method = http.MethodGet
 	}
 	x := newExchange()
-	r, err := readRequest([]byte(method+" "+target+" HTTP/1.1\r\n"+usual+strconv.Itoa(len(body))+"\r\n\r\n"+body), x)
+	r, err := readRequest([]byte(method+" "+target+" HTTP/1.1\r\n"+usual+strconv.Itoa(len(body))+"\r\n\r\n"+body), "", x)
 	if err != nil {
 		panic(errors.Join(errors.New("web.Warm: "+method+" "+target), err)) //nolint:forbidigo // init can't return an error
 	}

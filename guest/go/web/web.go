@@ -51,14 +51,15 @@ func answer(h http.Handler, message []byte) ([]byte, error) {
 		}
 	}
 	x := takeExchange()
-	r, err := readRequest(message, x)
+	var parts lengths
+	if matched {
+		parts = setMatch(&x.request, match)
+	} else {
+		setPath(&x.request)
+	}
+	r, err := readRequest(message, parts, x)
 	if err != nil {
 		return nil, err
-	}
-	if matched {
-		setMatch(r, match)
-	} else {
-		setPath(r)
 	}
 	w := &x.response
 	w.head, w.streams = r.Method == http.MethodHead, r.Method != http.MethodHead
@@ -68,7 +69,7 @@ func answer(h http.Handler, message []byte) ([]byte, error) {
 
 func answerPlain(h http.Handler, message []byte) ([]byte, error) {
 	x := takeExchange()
-	r, err := readRequest(append([]byte("POST / HTTP/1.1\r\nHost: localhost\r\n\r\n"), message...), x)
+	r, err := readRequest(append([]byte("POST / HTTP/1.1\r\nHost: localhost\r\n\r\n"), message...), "", x)
 	if err != nil {
 		return nil, err
 	}

@@ -193,6 +193,44 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// TestLengths: with the lengths of the head's parts a request is read as without.
+func TestLengths(t *testing.T) {
+	head := []string{
+		"GET /cart/7?a=1 HTTP/1.1", "Host: shop.example", "X-Forwarded-Prefix: /shop", "Accept: */*", "X-Empty: ",
+		"X-A: " + strings.Repeat("x: ", 200), "X-A: 2", "Content-Length:          5",
+	}
+	message := strings.Join(head, "\r\n") + "\r\n\r\nhello"
+	for name, lengths := range map[string]string{"none": "", "all": "\n" + lengthsOf(head), "of the first lines": "\n" + lengthsOf(head[:3])} {
+		t.Run(name, func(t *testing.T) {
+			guesttest.Start(t).Values = map[string]string{"http.route": "/cart/{id}\n7" + lengths}
+			r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(message)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got seen
+			var id string
+			exchange(t, func(_ http.ResponseWriter, r *http.Request) { got, id = look(r), r.PathValue("id") }, message)
+			if diff := cmp.Diff(look(r), got); diff != "" || id != "7" {
+				t.Errorf("parameter %q, (-want +got):\n%s", id, diff)
+			}
+		})
+	}
+}
+
+// lengthsOf returns the lengths of the parts of a head as the gateway sends them.
+func lengthsOf(head []string) string {
+	var b []byte
+	for i, line := range head {
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimPrefix(value, " ")
+		if i == 0 {
+			name, value, _ = strings.Cut(strings.TrimSuffix(line, " HTTP/1.1"), " ")
+		}
+		b = append(b, byte(len(name)), byte(len(value)>>8), byte(len(value)))
+	}
+	return string(b)
+}
+
 // TestIncomplete: a head without its empty line is no request, whatever its length.
 func TestIncomplete(t *testing.T) {
 	for _, field := range []string{"", "X-A: 1\r\n", "X-A: " + strings.Repeat("x", 1000) + "\r\n"} {
