@@ -40,7 +40,7 @@ A small OpenCL program is timed on this machine's own driver, through a session 
 and, if the pool has a device elsewhere, through a session to it: what a message, a wake-up, a
 copied byte and a start cost. The devices of the pool, at most 16, are timed with two kernels, one
 that computes and one that copies memory: a plan for another device than the recorded one needs
-their ratio. It takes some twenty seconds and is kept in the data folder. Run it on an idle
+their ratio. It takes some forty seconds and is kept in the data folder. Run it on an idle
 machine, once, and again after its hardware or kernel has changed.`,
 		Example: "  outboard calibrate\n  outboard calibrate --rounds 9 -o json",
 		Args:    noArgs,

@@ -190,11 +190,17 @@ func setWakes(c *overhead.Constants, network *Path) {
 			Wake:  wake(c, network, i, c.Relay),
 		}
 	}
-	// Other work of the machine only makes a time longer: a wake-up after a longer pause is no
-	// shorter.
+	// A wake-up after a longer pause is no shorter; other work of the machine contradicts this where
+	// it delays a wake-up, or keeps a processor from its sleep.
+	var times []float64
+	for i := range c.Wakes {
+		times = append(times, float64(c.Wakes[i].Wake))
+	}
+	for i, wake := range isotonic(times) {
+		c.Wakes[i].Wake = nonNegative(wake)
+	}
 	for i := len(c.Wakes) - 2; i >= 0; i-- {
-		next := c.Wakes[i+1]
-		c.Wakes[i].Pause, c.Wakes[i].Wake = min(c.Wakes[i].Pause, next.Pause), min(c.Wakes[i].Wake, next.Wake)
+		c.Wakes[i].Pause = min(c.Wakes[i].Pause, c.Wakes[i+1].Pause)
 	}
 	c.WakeSoon, c.Wake = c.Wakes[0].Wake, c.Wakes[len(c.Wakes)-1].Wake
 }

@@ -72,12 +72,18 @@ func TestWakeUpsGrow(t *testing.T) {
 		}
 	}
 	for i := range network.Waits {
-		for k := range 3 {
+		for k := range len(pauses) - 5 {
 			network.Waits[i][5+k].Wire = 243_000
 		}
 	}
 	if setWakes(&c, network); c.Wakes[3].Wake != 21_500 || c.Wakes[4].Wake != 31_500 || c.Wakes[5].Wake != 71_500 || c.Wake != 71_500 || c.WakeSoon != 21_500 {
 		t.Errorf("after longer pauses: %+v", c)
+	}
+	for i := range network.Waits {
+		network.Waits[i][6].Wire = 103_000 // processors were kept from their sleep
+	}
+	if setWakes(&c, network); c.Wakes[4].Wake != 31_500 || c.Wakes[5].Wake < 31_500 || c.Wake != 71_500 {
+		t.Errorf("one short wake-up: %+v", c)
 	}
 }
 

@@ -31,7 +31,7 @@ type Waits [len(pauses)]Wait
 // pauses are the requested pauses of Waits.
 var pauses = [...]time.Duration{
 	0, 50 * time.Microsecond, 100 * time.Microsecond, 200 * time.Microsecond, 400 * time.Microsecond, 800 * time.Microsecond,
-	1600 * time.Microsecond, 3200 * time.Microsecond,
+	1600 * time.Microsecond, 3200 * time.Microsecond, 12800 * time.Microsecond,
 }
 
 const (

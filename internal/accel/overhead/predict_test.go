@@ -375,7 +375,7 @@ func TestMeasuredWakeUps(t *testing.T) {
 	for i := range c.Wakes {
 		c.Wakes[i] = WakeUp{Pause: us(10 << i), Wake: us(4 << i)}
 	}
-	for pause, want := range map[int]int{0: 4, 10: 4, 15: 6, 20: 8, 240: 96, 320: 128, 9999: 512} {
+	for pause, want := range map[int]int{0: 4, 10: 4, 15: 6, 20: 8, 240: 96, 320: 128, 9999: 1024} {
 		within(t, "measured", c.wakeAfter(us(pause)), us(want), 0)
 	}
 	if err := c.validate(); err != nil {
@@ -385,4 +385,9 @@ func TestMeasuredWakeUps(t *testing.T) {
 	if c.validate() == nil {
 		t.Error("pauses that do not grow are accepted")
 	}
+	c.Wakes[3], c.Wakes[wakePoints-1] = WakeUp{us(80), us(32)}, WakeUp{}
+	if err := c.validate(); err != nil {
+		t.Errorf("the calibration of an earlier release: %v", err)
+	}
+	within(t, "with fewer pauses", c.wakeAfter(us(9999)), c.Wake, 0)
 }

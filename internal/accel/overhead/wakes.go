@@ -12,7 +12,7 @@ import (
 // nearest of them.
 var pauses = [...]time.Duration{
 	0, 30 * time.Microsecond, 60 * time.Microsecond, 100 * time.Microsecond, 150 * time.Microsecond, 200 * time.Microsecond,
-	300 * time.Microsecond, 400 * time.Microsecond, 600 * time.Microsecond, 900 * time.Microsecond, 1500 * time.Microsecond, 2500 * time.Microsecond, 4 * time.Millisecond,
+	300 * time.Microsecond, 400 * time.Microsecond, 600 * time.Microsecond, 900 * time.Microsecond, 1500 * time.Microsecond, 2500 * time.Microsecond, 4 * time.Millisecond, 8 * time.Millisecond, 13 * time.Millisecond,
 }
 
 // nearest returns the index of the nearest of the pauses.
