@@ -447,6 +447,32 @@ func TestUsedTokenIsRefused(t *testing.T) {
 	}
 }
 
+// A node that is told to stop leaves the pool: the others need not find out that it is silent. On a
+// busy machine it may be found silent before, so that is tried again.
+func TestStoppedNodeLeaves(t *testing.T) {
+	var log logged
+	p := outboardtest.Start(t, outboardtest.Options{
+		Nodes: []outboardtest.Spec{{Name: "harbour", NoDevices: true}, {Name: "dinghy", NoDevices: true, Process: true}},
+		Log:   slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	left := func() bool { return log.count(`msg="a node left the pool" plane=pool node=harbour node=dinghy`) > 0 }
+	for attempt := 0; ; attempt++ {
+		silent := func() bool {
+			return log.count(`msg="a node is silent, and counts as gone" plane=pool node=harbour node=dinghy`) > attempt
+		}
+		p.Node("dinghy").Stop()
+		eventually(t, "dinghy is gone", func() bool { return left() || silent() })
+		if left() {
+			return
+		}
+		if attempt == 4 {
+			t.Fatal("dinghy was found silent each time, and did not leave")
+		}
+		p.Node("dinghy").Start()
+		eventually(t, "dinghy is back", func() bool { return count(t, p.Node("harbour").Client().Nodes) == 2 })
+	}
+}
+
 // What is not the protocol is refused, logged once, and disturbs nobody.
 func TestStrangersAtTheDoor(t *testing.T) {
 	var log logged
