@@ -16,7 +16,7 @@ import (
 const othersEstimate = 100 * time.Second
 
 // otherPrograms are of other kinds than those of the table: scripts that chain events, map images and
-// use two threads, and a filter with many kernels for each frame. The model was developed without a
+// use two threads, and a filter that launches thousands of kernels for an image. The model was developed without a
 // measurement of their times.
 func otherPrograms() (all []*program, err error) {
 	for _, name := range []string{"chains", "pictures", "threads"} {
@@ -31,7 +31,7 @@ func otherPrograms() (all []*program, err error) {
 			Name: "pyopencl " + name, Args: []string{"env", "PYOPENCL_NO_CACHE=1", "/usr/bin/python3", script},
 		}})
 	}
-	return append(all, &program{Program: suite.FFmpeg("nlmeans_opencl", 4)}), nil
+	return append(all, &program{Program: suite.FFmpeg("nlmeans_opencl", 1)}), nil
 }
 
 // othersLinks are the links over which other programs run.
