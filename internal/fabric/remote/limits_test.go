@@ -101,6 +101,8 @@ func TestStatusDetails(t *testing.T) {
 			return context.DeadlineExceeded
 		case "Long":
 			return errors.New(strings.Repeat("é", 100<<10))
+		case "LongMessage":
+			return status.Error(codes.NotFound, strings.Repeat("x", 100<<10))
 		case "Trailer":
 			s.SetTrailer(metadata.MD{"k": {strings.Repeat("x", 100<<10)}})
 			return nil
@@ -116,11 +118,13 @@ func TestStatusDetails(t *testing.T) {
 		details int
 	}{
 		"Details": {codes.NotFound, 1}, "Huge": {codes.NotFound, 0}, "Context": {codes.DeadlineExceeded, 0},
-		"Long": {codes.Unknown, 0}, "Trailer": {codes.ResourceExhausted, 0}, "LateTrailer": {codes.NotFound, 0}, "Plain": {codes.Unknown, 0},
+		"Long": {codes.Unknown, 0}, "LongMessage": {codes.NotFound, 0}, "Trailer": {codes.ResourceExhausted, 0}, "LateTrailer": {codes.NotFound, 0}, "Plain": {codes.Unknown, 0},
 	} {
 		_, _, err := client.Unary(t.Context(), head(name), &call.Message{})
 		if s := status.Convert(err); s.Code() != c.code || len(s.Details()) != c.details {
 			t.Errorf("%s: %.200v with %d details", name, err, len(s.Details()))
+		} else if strings.HasPrefix(name, "Long") && len(s.Message()) < 1<<10 {
+			t.Errorf("%s: %d bytes are left of the message", name, len(s.Message()))
 		}
 	}
 }
