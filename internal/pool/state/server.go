@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -153,7 +154,9 @@ func (e *embedded) serverOptions(d roleData) (*natsserver.Options, error) {
 		Advertise: e.opts.Advertise,
 		PoolSize:  -1, // One connection a route: control traffic only.
 	}
-	for _, addr := range d.Routes {
+	// ReloadOptions sorts the routes of the last options in place, while other goroutines of the
+	// server read them: in sorted ones it exchanges nothing.
+	for _, addr := range slices.Sorted(slices.Values(d.Routes)) {
 		opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats-route", Host: addr})
 	}
 	return opts, nil
