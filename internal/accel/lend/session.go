@@ -126,7 +126,7 @@ func (s *Session) start() (err error) {
 		s.abortStart()
 		return err
 	}
-	s.turns.join(s.ID, s.Lease.Lease, s.weight(), &turnWorker{s.control, s.newPriority()})
+	s.turns.join(s.ID, s.Lease.Lease, s.weight(), &turnWorker{conn: s.control, priority: s.newPriority()})
 	return nil
 }
 

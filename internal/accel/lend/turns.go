@@ -29,7 +29,13 @@ type deviceTurns struct {
 type turnWorker struct {
 	conn *control.Conn
 	priority
+	unanswered int // grants since the worker's last message
 }
+
+// maxUnanswered bounds the grants that a worker gets without a message from it. On a busy machine a
+// worker may have many turns in which none of its threads runs, or only its kernel's: the grants
+// would fill its socket, which would end it. Without the later ones it only ends its turn earlier.
+const maxUnanswered = 8
 
 // newTurns creates the arbiter of a device. Where the device is the machine's processor, kernels
 // run in their worker's own threads, so they are suspended with it: in the background if control
@@ -68,6 +74,9 @@ func (t *deviceTurns) leave(id outboard.SessionID) {
 func (t *deviceTurns) handleMessage(id outboard.SessionID, m control.Message) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if worker := t.workers[id]; worker != nil {
+		worker.unanswered = 0
+	}
 	switch m.Type {
 	case control.TypeActive:
 		t.apply(t.arbiter.Active(id, t.now()))
@@ -114,8 +123,8 @@ func (t *deviceTurns) execute(w *turnWorker, a arbiter.Action) {
 	case arbiter.Relax:
 		_ = w.conn.Send(control.Message{Type: control.TypeContended})
 	case arbiter.Grant:
-		t.grant(w.lease)
-		_ = w.conn.Send(control.Message{Type: control.TypeGrant, Quantum: a.Quantum, Yield: a.Yield})
+		t.recordHolder(w.lease)
+		w.grant(a.Quantum, a.Yield)
 	case arbiter.Suspend:
 		w.suspend(t.holder)
 	case arbiter.Resume:
@@ -123,8 +132,17 @@ func (t *deviceTurns) execute(w *turnWorker, a arbiter.Action) {
 	}
 }
 
-// grant records the lease that has the turn.
-func (t *deviceTurns) grant(lease *leasePriority) {
+// grant tells the worker that it has the turn, unless it has read none of the last grants.
+func (w *turnWorker) grant(quantum, yield time.Duration) {
+	if w.unanswered == maxUnanswered {
+		return
+	}
+	w.unanswered++
+	_ = w.conn.Send(control.Message{Type: control.TypeGrant, Quantum: quantum, Yield: yield})
+}
+
+// recordHolder records the lease that has the turn.
+func (t *deviceTurns) recordHolder(lease *leasePriority) {
 	last := t.holder
 	t.holder = lease
 	lease.update(t.holder)

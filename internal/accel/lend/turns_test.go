@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/accel/arbiter"
 	"github.com/outboard-run/outboard/internal/accel/control"
 	"github.com/outboard-run/outboard/internal/cgroup"
 )
@@ -31,7 +32,7 @@ func turnTaker(t *testing.T, s *spawner, turns *deviceTurns, id outboard.Session
 		_ = ours.Close()
 		_ = theirs.Close()
 	})
-	turns.join(id, outboard.LeaseID(id), 1, &turnWorker{ours, priority{process: p, lease: &leasePriority{}}})
+	turns.join(id, outboard.LeaseID(id), 1, &turnWorker{conn: ours, priority: priority{process: p, lease: &leasePriority{}}})
 	return p
 }
 
@@ -152,4 +153,34 @@ func TestSuspendedWorkerEnds(t *testing.T) {
 	session := &Session{ID: "long", turns: turns, process: p, host: &Host{opts: Options{Grace: time.Minute}}}
 	session.stopWorker(exited)
 	waitFor(t, p, unix.WCONTINUED)
+}
+
+// A worker that does not run during many turns, since the machine is busy, keeps its connection: the
+// grants that it has not read are few. After its next message it gets grants again.
+func TestTurnsOfAWorkerThatDoesNotRun(t *testing.T) {
+	ours, theirs, err := control.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	worker, err := control.FromFile(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer worker.Close()
+	turns := newTurns(outboard.GPU, nil)
+	w := &turnWorker{conn: ours, priority: priority{lease: &leasePriority{}}}
+	turns.join("busy", "busy", 1, w)
+	for turn := range 1000 {
+		turns.execute(w, arbiter.Action{Session: "busy", Verb: arbiter.Grant, Quantum: time.Duration(turn + 1)})
+	}
+	for turn := range maxUnanswered {
+		if m, err := worker.Receive(); err != nil || m.Type != control.TypeGrant || m.Quantum != time.Duration(turn+1) {
+			t.Fatalf("turn %d: %+v, %v", turn, m, err)
+		}
+	}
+	turns.handleMessage("busy", control.Message{Type: control.TypeRequest})
+	if m, err := worker.Receive(); err != nil || m.Type != control.TypeGrant || m.Quantum < time.Microsecond {
+		t.Errorf("after a request: %+v, %v", m, err)
+	}
 }
