@@ -31,10 +31,15 @@ func count(t *testing.T, way suite.Launcher, args ...string) *counter {
 	return c
 }
 
-// countLaunches tells all to count for the same time, and adds to launches how many kernels of
-// each ended. All kernels are of the same length. The seconds that they took are no measure: a
-// kernel that is suspended while others have their turns takes as much longer.
-func countLaunches(t *testing.T, launches []float64, all ...*counter) {
+// A throughput is how many kernels of a program ended in how many seconds. All kernels are of the
+// same length.
+type throughput struct{ launches, seconds float64 }
+
+func (t throughput) perSecond() float64 { return t.launches / t.seconds }
+
+// countLaunches tells all to count, and adds what they counted to sums. The programs count for their
+// own times: on a busy machine one waits for its last kernels long after another one.
+func countLaunches(t *testing.T, sums []throughput, all ...*counter) {
 	t.Helper()
 	for _, c := range all {
 		if _, err := io.WriteString(c.input, "go\n"); err != nil {
@@ -46,11 +51,12 @@ func countLaunches(t *testing.T, launches []float64, all ...*counter) {
 		go func() { text <- c.line() }()
 		select {
 		case l := <-text:
-			count, took := 0, 0.0
-			if _, err := fmt.Sscanf(l, "launches %d used %g", &count, &took); err != nil {
+			var got throughput
+			if _, err := fmt.Sscanf(l, "launches %g in %g", &got.launches, &got.seconds); err != nil {
 				t.Fatalf("the program said %q\n%s", l, c.stderr)
 			}
-			launches[i] += float64(count)
+			sums[i].launches += got.launches
+			sums[i].seconds += got.seconds
 		case <-time.After(patience):
 			t.Fatal("the program did not end")
 		}
@@ -96,15 +102,15 @@ func TestFairSharing(t *testing.T) {
 			r := shared(t)
 			a := count(t, through(r, test.node, "--memory", "64MiB", "--weight", test.weight), roundSeconds, turns)
 			b := count(t, through(r, "dinghy", "--memory", "64MiB", "--weight", "1"), roundSeconds, turns)
-			launches, ratio := make([]float64, 2), 0.0
+			sums, ratio := make([]throughput, 2), 0.0
 			// A program that has not launched anything in a round makes the ratio no number.
 			fair := func() bool { return ratio >= test.least && ratio <= test.most }
 			for round := 0; round < fairRounds && !fair(); round++ {
-				countLaunches(t, launches, a, b)
-				ratio = launches[0] / launches[1]
+				countLaunches(t, sums, a, b)
+				ratio = sums[0].perSecond() / sums[1].perSecond()
 			}
 			if !fair() {
-				t.Errorf("launches %v: ratio %.2f, want %.1f to %.1f", launches, ratio, test.least, test.most)
+				t.Errorf("launches and seconds %v: ratio %.2f, want %.1f to %.1f", sums, ratio, test.least, test.most)
 			}
 			a.end(t)
 			b.end(t)
