@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -132,20 +133,32 @@ func (b *bench) startProcess(ctx context.Context, groups *cgroup.Tree, isolate b
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := cmd.Start(); err != nil {
-		return 0, 0, err
-	}
 	var group *cgroup.Group
 	if isolate {
-		group, err = groups.Make("session", cgroup.Limits{Memory: 1 << 30, Tasks: 1024, Weight: 100})
-		err = errors.Join(err, group.Add(cmd.Process.Pid))
+		if group, err = groups.Make("session", cgroup.Limits{Memory: 1 << 30, Tasks: 1024, Weight: 100}); err != nil {
+			return 0, 0, err
+		}
 	}
-	err = errors.Join(err, in.Close(), cmd.Wait(), group.Remove())
+	if err := startIn(cmd, group); err != nil {
+		return 0, 0, errors.Join(err, group.Remove())
+	}
+	err = errors.Join(in.Close(), cmd.Wait(), group.Remove())
 	took = float64(time.Since(began).Microseconds()) / 1000
 	if rounds != "0" && err == nil {
 		_, err = fmt.Sscan(out.String(), &speed)
 	}
 	return took, speed, err
+}
+
+// startIn starts cmd in a control group, as a node starts a worker.
+func startIn(cmd *exec.Cmd, group *cgroup.Group) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	end, err := group.Begin(cmd.SysProcAttr)
+	if err != nil {
+		return err
+	}
+	return errors.Join(cmd.Start(), end())
 }
 
 // sandboxConfig returns a configuration as that of a worker's sandbox, and makes cmd start in its

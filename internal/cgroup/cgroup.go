@@ -238,7 +238,9 @@ func (g *Group) Kill() {
 func killProcesses(dir string) {
 	_ = write(filepath.Join(dir, "pids.max"), "0")
 	for _, pid := range processes(dir) {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
+		if pid != os.Getpid() { // a thread of which may be in the group: see Begin
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
 	}
 }
 

@@ -2,10 +2,13 @@ package cgroup
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -278,6 +281,49 @@ func TestChoose(t *testing.T) {
 	}
 	if _, err := choose([]mount{{own: "/no/such", controllers: []string{"memory"}}, {own: "/no/such", controllers: []string{"pids"}}}); err == nil || !strings.Contains(err.Error(), "/no/such") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A process that is started in a group belongs to it in every hierarchy, and the thread that has
+// started it does not.
+func TestBegin(t *testing.T) {
+	g, err := open(t).Make("begun", Limits{Tasks: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), eatVariable+"=wait")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	end, err := g.Begin(cmd.SysProcAttr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = cmd.Start()
+	if err := errors.Join(err, end()); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range g.dirs {
+		if got := processes(dir); !slices.Equal(got, []int{cmd.Process.Pid}) {
+			t.Errorf("%s has the processes %v, want only %d", dir, got, cmd.Process.Pid)
+		}
+	}
+	if err := g.Remove(); err != nil {
+		t.Error(err)
+	}
+	if cmd.Wait() == nil {
+		t.Error("the process was not ended")
+	}
+	end, err = g.Begin(&syscall.SysProcAttr{}) // the group is gone
+	if err == nil {
+		t.Error("began in a group that does not exist", end())
+	}
+	if end, err := (*Group)(nil).Begin(nil); err != nil || end() != nil {
+		t.Error("a missing group does something")
 	}
 }
 

@@ -164,7 +164,7 @@ func (c *compiles) compile(ctx context.Context, job *compileJob, tmp string) err
 		return err
 	}
 	defer ours.Close()
-	job.process, err = h.startProcess(tmp, job.recipes, theirs)
+	job.process, err = h.startProcess(tmp, nil, job.recipes, theirs)
 	_ = theirs.Close()
 	if err != nil {
 		return err

@@ -102,7 +102,7 @@ func (h *Host) inspect(ctx context.Context) error {
 		return errors.Join(err, theirs.Close())
 	}
 	defer null.Close()
-	p, err := h.startProcess(tmp, null, theirs)
+	p, err := h.startProcess(tmp, nil, null, theirs)
 	_ = theirs.Close()
 	if err != nil {
 		return err

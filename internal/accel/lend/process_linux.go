@@ -53,14 +53,37 @@ type command struct {
 	// files are inherited as descriptors 3, 4, ...
 	files      []*os.File
 	namespaces sandbox.Namespaces
+	// group is the control group in which the process starts; nil for none.
+	group *cgroup.Group
 }
 
-// startProcess starts a worker that inherits its ring, its control socket, and further files.
-func (h *Host) startProcess(dir string, files ...*os.File) (*process, error) {
+// startProcess starts a worker in a control group, which may be nil. The worker inherits its ring,
+// its control socket, and further files.
+func (h *Host) startProcess(dir string, group *cgroup.Group, files ...*os.File) (*process, error) {
 	return h.spawner.start(command{
 		args: h.opts.Command, environ: workerEnviron(h.opts.Environ, h.opts.Sandbox.Environ),
-		dir: dir, files: files, namespaces: h.namespaces,
+		dir: dir, files: files, namespaces: h.namespaces, group: group,
 	})
+}
+
+// startIn starts cmd in a control group, which may be nil. Only the spawner's thread calls it.
+func startIn(cmd *exec.Cmd, group *cgroup.Group) error {
+	attr := *cmd.SysProcAttr
+	end, err := group.Begin(cmd.SysProcAttr)
+	if err != nil { // a kernel that can't
+		cmd.SysProcAttr = &attr
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		err = group.Add(cmd.Process.Pid)
+	} else {
+		err = errors.Join(cmd.Start(), end())
+	}
+	if err != nil && cmd.Process != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+	}
+	return err
 }
 
 // start starts a process that is the leader of a new session, and therefore has no terminal.
@@ -77,12 +100,12 @@ func (s *spawner) start(c command) (*process, error) {
 	}
 	c.namespaces.Apply(cmd.SysProcAttr)
 	started := make(chan error)
-	s.jobs <- func() { started <- cmd.Start() }
+	s.jobs <- func() { started <- startIn(cmd, c.group) }
 	if err := <-started; err != nil {
 		_ = read.Close()
 		return nil, err
 	}
-	p := &process{cmd: cmd, stderr: read, stderrDone: make(chan struct{})}
+	p := &process{cmd: cmd, group: c.group, stderr: read, stderrDone: make(chan struct{})}
 	// When memory runs out, workers are killed before the node.
 	_ = os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte("500"), 0)
 	go p.readStderr()

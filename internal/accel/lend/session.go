@@ -112,15 +112,17 @@ func (s *Session) start() (err error) {
 	if s.recipes = s.host.newRecipes(); s.recipes != nil {
 		files = append(files, s.recipes)
 	}
-	s.process, err = s.host.startProcess(s.tmp(), files...)
+	group, err := s.makeGroup()
+	if err == nil {
+		s.process, err = s.host.startProcess(s.tmp(), group, files...)
+	}
 	if err == nil {
 		// The driver writes messages for its users to standard error, such as warnings of its
 		// compiler.
 		s.process.reportLines(func(line string) { s.reportStderr(line) })
-		err = s.enterGroup()
-	}
-	if err == nil {
 		err = s.configure()
+	} else {
+		_ = group.Remove()
 	}
 	if err != nil {
 		s.abortStart()
@@ -140,16 +142,6 @@ func (s *Session) abortStart() {
 	_ = s.control.Close()
 	_ = s.recipes.Close() // a nil file is no error
 	s.ring.Unmap()
-}
-
-// enterGroup adds the worker, which waits for its configuration, to a control group.
-func (s *Session) enterGroup() error {
-	group, err := s.makeGroup()
-	if err != nil {
-		return err
-	}
-	s.process.group = group
-	return group.Add(s.process.pid())
 }
 
 // configure sends the worker its configuration.
