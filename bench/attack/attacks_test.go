@@ -44,3 +44,26 @@ func TestMarkdown(t *testing.T) {
 		t.Errorf("got %q, want it to end with %q", got, want)
 	}
 }
+
+// -beside chooses among the victims and attackers of sessions and functions.
+func TestChosen(t *testing.T) {
+	for beside, want := range map[string][2]int{
+		"":                  {len(attackers), len(functionAttackers)},
+		"session":           {len(attackers), 0},
+		"the device":        {1, 0},
+		"memory bandwidth":  {1, 1},
+		"the (gateway|log)": {0, 2},
+	} {
+		sessions, err := chosenOf(beside, attackers, attacker.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		functions, err := chosenOf(beside, functionAttackers, functionAttacker.name)
+		if got := [2]int{len(sessions), len(functions)}; err != nil || got != want {
+			t.Errorf("%q chooses %v, %v, want %v", beside, got, err, want)
+		}
+	}
+	if _, err := chosenOf("(", attackers, attacker.name); err == nil {
+		t.Error("an expression that is none chooses something")
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -44,9 +45,14 @@ do:
   - second: {call: work}
 `
 
+// functionAttacker is an attacker beside functions.
+type functionAttacker struct{ what, flood string }
+
+func (a functionAttacker) name() string { return a.what }
+
 // functionAttackers are the resources that clients of one tenant's app saturate beside another
 // tenant's.
-var functionAttackers = []struct{ what, flood string }{
+var functionAttackers = []functionAttacker{
 	{"the gateway", "small"},
 	{"request bodies", "bodies"},
 	{"WebSockets", "sockets"},
@@ -68,6 +74,10 @@ var functionVictims = []struct {
 // functions measures functions, WebSockets and workflows of one tenant beside clients of another
 // tenant on the same node.
 func (b *bench) functions(ctx context.Context) (err error) {
+	chosen, err := chosenOf(b.beside, functionAttackers, functionAttacker.name)
+	if err != nil || len(chosen) == 0 {
+		return err
+	}
 	addr, err := freeAddr(ctx)
 	if err != nil {
 		return err
@@ -85,19 +95,21 @@ func (b *bench) functions(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	chosen, err := regexp.Compile(b.beside)
-	if err != nil {
-		return fmt.Errorf("-beside: %w", err)
-	}
-	for _, a := range functionAttackers {
-		if !chosen.MatchString(a.what) {
-			continue
-		}
+	for _, a := range chosen {
 		if err := b.besideFlood(ctx, r.Node("harbour").PID(), addr, a.what, a.flood); err != nil {
 			return fmt.Errorf("beside an attack on %s: %w", a.what, err)
 		}
 	}
 	return nil
+}
+
+// chosenOf returns the attackers whose names match -beside.
+func chosenOf[T any](beside string, all []T, name func(T) string) ([]T, error) {
+	match, err := regexp.Compile(beside)
+	if err != nil {
+		return nil, fmt.Errorf("-beside: %w", err)
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(a T) bool { return !match.MatchString(name(a)) }), nil
 }
 
 // freeAddr returns a loopback address on which no process listens.

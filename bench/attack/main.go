@@ -36,7 +36,7 @@ func main() {
 	flag.StringVar(&b.binary, "outboard", "bin/outboard", "the program that victims and attackers use")
 	flag.StringVar(&b.only, "only", "", "a regular expression: carry out only attacks whose test matches, and measure nothing")
 	flag.BoolVar(&b.measureOnly, "measure", false, "measure only, and keep the attacks of the report that is there")
-	flag.StringVar(&b.beside, "beside", "", "a regular expression: measure functions beside attackers on what matches, print it, and write nothing")
+	flag.StringVar(&b.beside, "beside", "", "a regular expression: measure victims beside attackers on what matches, 'session' for all that are beside sessions, print it, and write nothing")
 	os.Exit(paired.Main(b.run))
 }
 
@@ -114,7 +114,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	return errors.Join(b.sandboxCost(ctx), b.victims(ctx), b.functions(ctx), end())
 }
 
-// printBeside measures functions beside the chosen attackers.
+// printBeside measures victims beside the chosen attackers.
 func (b *bench) printBeside(ctx context.Context) (err error) {
 	if b.binary, err = filepath.Abs(b.binary); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (b *bench) printBeside(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(b.functions(ctx), end())
+	err = errors.Join(b.victims(ctx), b.functions(ctx), end())
 	for _, row := range b.Report.Rows {
 		fmt.Fprintf(os.Stdout, "%s: %.0f %s, alone %.0f: %.1f times\n", row.Name, row.Value, row.Unit, row.Reference, row.Ratio)
 	}

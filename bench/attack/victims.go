@@ -17,10 +17,15 @@ import (
 	"github.com/outboard-run/outboard/bench/rig"
 )
 
+// attacker is an attacker beside a session.
+type attacker struct{ what, mode, node string }
+
+func (a attacker) name() string { return "session beside " + a.what }
+
 // attackers use as much as they can of a resource: modes of testdata/load.c, and the node on which
 // each runs. harbour has the device. The first is no attacker: it does the same as the victim, and
 // shows the effect of a fair half of the device.
-var attackers = []struct{ what, mode, node string }{
+var attackers = []attacker{
 	{"nothing (an equal session)", "peer", "harbour"},
 	{"the device", "device", "harbour"},
 	{"its ring", "ring", "harbour"},
@@ -32,6 +37,10 @@ var attackers = []struct{ what, mode, node string }{
 // victims measures a session beside attackers that have a lease of the same weight. Alone it has
 // the whole device: with a fair half of it every operation takes twice as long.
 func (b *bench) victims(ctx context.Context) (err error) {
+	chosen, err := chosenOf(b.beside, attackers, attacker.name)
+	if err != nil || len(chosen) == 0 {
+		return err
+	}
 	load := filepath.Join(b.Dir, "load")
 	if out, err := exec.CommandContext(ctx, "cc", "-O2", "-o", load, "bench/attack/testdata/load.c", "-lOpenCL").CombinedOutput(); err != nil {
 		return fmt.Errorf("compile load.c: %w: %s", err, out)
@@ -43,7 +52,7 @@ func (b *bench) victims(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	for _, a := range attackers {
+	for _, a := range chosen {
 		var beside, alone [2][]float64 // p50 and p99
 		for range b.Rounds(5, 2) {
 			quiet, err := b.latencies(ctx, r, load)
