@@ -23,7 +23,7 @@ TEST_NEEDS  := $(BUILD_NEEDS) \
 	/usr/bin/clblast_test_xaxpy:clblast-tests ip:iproute2 \
 	/usr/lib/python3/dist-packages/pyopencl:python3-pyopencl /usr/lib/python3/dist-packages/torch:python3-torch c++:g++ /usr/include/CL/opencl.hpp:opencl-clhpp-headers \
 	/usr/include/clFFT.h:libclfft-dev clang wasm-ld:lld \
-	node:nodejs npm guest/as/node_modules/.bin/asc:npm/guest/as
+	mandoc systemd-analyze:systemd node:nodejs npm guest/as/node_modules/.bin/asc:npm/guest/as
 
 # All that is built, by tests as well, is built as the program is and shares its compiled packages.
 export GOFLAGS     := $(if $(findstring -trimpath,$(GOFLAGS)),$(GOFLAGS),-trimpath $(GOFLAGS))

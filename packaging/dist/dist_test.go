@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outboard-run/outboard/internal/cli"
+	"github.com/outboard-run/outboard/internal/need"
 	"github.com/outboard-run/outboard/packaging/modules"
 )
 
@@ -51,9 +52,7 @@ outboard\-run \- Run a program`) || !strings.Contains(got, `\fB\-\-memory\fR`) {
 			t.Errorf("the page %s is of a hidden command", name)
 		}
 	}
-	if _, err := exec.LookPath("mandoc"); err != nil {
-		t.Skip("mandoc is not there to check the pages")
-	}
+	need.Program(t, "mandoc")
 	dir := t.TempDir()
 	for name, text := range pages {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -169,9 +168,7 @@ func runScript(t *testing.T, name string, args []string, node bool) []string {
 
 // The unit is one that systemd accepts.
 func TestUnit(t *testing.T) {
-	if _, err := exec.LookPath("systemd-analyze"); err != nil {
-		t.Skip("systemd-analyze is not there to check the unit")
-	}
+	need.Program(t, "systemd-analyze")
 	text, err := os.ReadFile("../outboard.service")
 	if err != nil {
 		t.Fatal(err)
