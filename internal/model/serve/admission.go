@@ -45,12 +45,29 @@ func newTextGate(c *repository.Config, sequences int) *textGate {
 
 // enter admits a generation, or refuses it with the kind outboard.Exhausted.
 func (g *textGate) enter(ctx context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.refuse(ctx); err != nil {
+		return err
+	}
+	g.inFlight++
+	return nil
+}
+
+// check refuses a generation that enter would refuse at present. The refusal is counted: the caller
+// does not call enter afterwards.
+func (g *textGate) check(ctx context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.refuse(ctx)
+}
+
+// refuse returns the error for a generation that can't be admitted, and counts it. mu must be held.
+func (g *textGate) refuse(ctx context.Context) error {
 	limit := cmp.Or(g.timeout, defaultTimeout)
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(deadline))
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	ahead := g.inFlight - g.slots + 1
 	if ahead > g.size {
 		g.counts.RefusedFull++
@@ -61,7 +78,6 @@ func (g *textGate) enter(ctx context.Context) error {
 		return outboard.Errorf(outboard.Exhausted, "generate", "the first token within %v can't be had: %d generations wait, %v are expected",
 			limit.Round(time.Millisecond), ahead-1, wait.Round(time.Millisecond))
 	}
-	g.inFlight++
 	return nil
 }
 
@@ -96,6 +112,17 @@ type admitted struct {
 	engine.TextModel
 	gate     *textGate
 	instance *instance
+}
+
+// Render implements engine.TextModel. It refuses a conversation whose generation would be refused,
+// before the worker, which is busy then, renders the prompt and counts its tokens.
+func (a *admitted) Render(ctx context.Context, c engine.Conversation) (string, error) {
+	if c.Prompt {
+		if err := a.gate.check(ctx); err != nil {
+			return "", err
+		}
+	}
+	return a.TextModel.Render(ctx, c)
 }
 
 // Generate implements engine.TextModel.

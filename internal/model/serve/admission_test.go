@@ -14,7 +14,13 @@ import (
 // waiting is a model whose generations take a time to their first token and end after it.
 type waiting struct {
 	engine.TextModel
-	first time.Duration
+	first    time.Duration
+	rendered int
+}
+
+func (m *waiting) Render(context.Context, engine.Conversation) (string, error) {
+	m.rendered++
+	return "", nil
 }
 
 func (m *waiting) Generate(ctx context.Context, _ engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
@@ -90,6 +96,36 @@ func TestGateRefusesWhatWouldBeLate(t *testing.T) {
 		}
 		if got, want := a.gate.stats(), (TextCounts{Done: 4, RefusedDeadline: 1}); got != want {
 			t.Errorf("%+v, want %+v", got, want)
+		}
+	})
+}
+
+// A conversation is refused before the worker renders it.
+func TestGateRefusesBeforeItRenders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmitted(time.Second, repository.Config{Queue: repository.Queue{Size: 1}})
+		render := func() error {
+			_, err := a.Render(t.Context(), engine.Conversation{Prompt: true})
+			return err
+		}
+		if err := render(); err != nil {
+			t.Fatal(err)
+		}
+		errs := make(chan error, 3)
+		for range cap(errs) { // two run, and one waits
+			go func() { errs <- a.run(t.Context()) }()
+		}
+		synctest.Wait()
+		if err := render(); outboard.KindOf(err) != outboard.Exhausted {
+			t.Errorf("a full queue: %v", err)
+		}
+		for range cap(errs) {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		if got, want := a.gate.stats(), (TextCounts{Done: 3, RefusedFull: 1}); got != want || a.TextModel.(*waiting).rendered != 1 {
+			t.Errorf("%+v, want %+v; rendered %d", got, want, a.TextModel.(*waiting).rendered)
 		}
 	})
 }
