@@ -97,18 +97,21 @@ func (c *pacedConn) Write(b []byte) (n int, err error) {
 // A tenant's process has stricter limits.
 const slowestSender = 12
 
-// BoundBody has reading the body of a request fail once the client has made its reader wait for
-// timeout beside a second for each 4 KiB, as a leaky bucket of time: a client that has sent much at
-// once may not stop for longer than others. It also bounds how long net/http waits for what the
-// handler leaves of the body. The request is one of HTTP/1: over HTTP/2 its deadline would end a
-// body that nothing reads.
-func BoundBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) {
+// BoundBody returns a copy of a request, of whose body reading fails once the client has made its
+// reader wait for timeout beside a second for each 4 KiB, as a leaky bucket of time: a client that
+// has sent much at once may not stop for longer than others. It also bounds how long net/http waits
+// for what the handler leaves of the body. The original keeps its own body, by whose type net/http
+// learns whether it can use the connection again. The request is one of HTTP/1: over HTTP/2 its
+// deadline would end a body that nothing reads.
+func BoundBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) *http.Request {
 	if r.Body == nil || r.Body == http.NoBody {
-		return
+		return r
 	}
 	b := &boundedBody{body: r.Body, control: http.NewResponseController(w), left: timeout, timeout: timeout}
 	_ = b.control.SetReadDeadline(time.Now().Add(timeout)) // a recorder in a test has none
+	r = r.WithContext(r.Context())
 	r.Body = b
+	return r
 }
 
 // A boundedBody is the body of a request that BoundBody has bounded. One goroutine reads it.

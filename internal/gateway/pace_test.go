@@ -89,7 +89,7 @@ func TestBoundBody(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client, conn := net.Pipe()
 				server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					gateway.BoundBody(w, r, 10*time.Second)
+					r = gateway.BoundBody(w, r, 10*time.Second)
 					if c.reads {
 						_, _ = io.Copy(io.Discard, r.Body)
 					}

@@ -114,7 +114,7 @@ func (f *forwarder) Addr() net.Addr { return f.addr }
 
 // ServeHTTP implements http.Handler. It determines the tenant of a request.
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	gateway.BoundBody(w, r, f.timeout)
+	r = gateway.BoundBody(w, r, f.timeout)
 	app := gateway.AppOf(r.URL.Path)
 	tenant := tenantOf(f.apps, app)
 	switch {

@@ -170,6 +170,5 @@ func (m *models) clientTimeout() time.Duration {
 
 // serveClient is ServeHTTP for the port of models: it bounds how slow a client may be.
 func (m *models) serveClient(w http.ResponseWriter, r *http.Request) {
-	gateway.BoundBody(w, r, m.clientTimeout())
-	m.ServeHTTP(w, r)
+	m.ServeHTTP(w, gateway.BoundBody(w, r, m.clientTimeout()))
 }

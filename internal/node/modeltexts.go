@@ -29,9 +29,13 @@ func (n *Node) newModelTexts(m *models) *modelTexts {
 	}
 }
 
-// refuseModel refuses a request that the keys do not admit, in the error format of its path's
-// interface.
+// refuseModel refuses a request that the keys do not admit before it reads the body, in the error
+// format of its path's interface.
 func refuseModel(w http.ResponseWriter, r *http.Request, err error) {
+	oip.AnswerUnread(w, r, func(w http.ResponseWriter) { writeRefusal(w, r, err) })
+}
+
+func writeRefusal(w http.ResponseWriter, r *http.Request, err error) {
 	switch gateway.AppOf(r.URL.Path) {
 	case "v1":
 		openai.Refuse(w, err)

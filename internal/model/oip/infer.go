@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -58,12 +59,12 @@ func parameter[T any](all map[string]json.RawMessage, name string) (v T, ok bool
 }
 
 func (h *Handler) infer(w http.ResponseWriter, r *http.Request) {
-	body, err := readBody(w, r, h.opts.MaxBody)
-	if err != nil {
-		refuse(w, err)
+	target := serve.Request{Model: r.PathValue("model"), Version: r.PathValue("version")}
+	q, err := h.receive(w, r, &target)
+	if refused, ok := errors.AsType[*refusal](err); ok {
+		answerUnread(w, r, !refused.begun && r.Header.Get("Expect") != "", func(w http.ResponseWriter) { refuse(w, refused.error) })
 		return
 	}
-	q, err := parseInfer(body, r.Header.Get(lengthHeader))
 	if err != nil {
 		refuse(w, err)
 		return
@@ -73,7 +74,7 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	request.Model, request.Version = r.PathValue("model"), r.PathValue("version")
+	request.Model, request.Version = target.Model, target.Version
 	response, err := h.opts.Models.Infer(r.Context(), request)
 	if err != nil {
 		refuse(w, err)
@@ -86,22 +87,28 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request) {
 
 // readBody reads a body, with one allocation if its length is known.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	in := http.MaxBytesReader(w, r.Body, limit)
 	if r.ContentLength > limit {
 		return nil, &http.MaxBytesError{Limit: limit}
 	}
+	return readAll(http.MaxBytesReader(w, r.Body, limit), r.ContentLength)
+}
+
+// readAll reads to the end of a body, of whose bytes about left are expected.
+func readAll(in io.Reader, left int64) ([]byte, error) {
 	var body bytes.Buffer
-	if r.ContentLength > 0 && r.ContentLength <= 16<<20 {
-		body.Grow(int(r.ContentLength) + bytes.MinRead) // larger buffers grow as data arrive
+	if left > 0 && left <= 16<<20 {
+		body.Grow(int(left) + bytes.MinRead) // larger buffers grow as data arrive
 	}
 	_, err := body.ReadFrom(in)
-	if outboard.KindOf(err) == outboard.Busy {
-		return nil, err
+	return body.Bytes(), errBody(err)
+}
+
+// errBody returns the error of a body that can't be read.
+func errBody(err error) error {
+	if err == nil || outboard.KindOf(err) == outboard.Busy {
+		return err
 	}
-	if err != nil {
-		return nil, outboard.Errorf(outboard.Invalid, "infer", "read the request: %w", err)
-	}
-	return body.Bytes(), nil
+	return outboard.Errorf(outboard.Invalid, "infer", "read the request: %w", err)
 }
 
 // A parsedRequest is a request with its binary part.
@@ -113,15 +120,32 @@ type parsedRequest struct {
 // parseInfer splits a body into JSON and binary tensors. length is the value of lengthHeader, "" if
 // the whole body is JSON.
 func parseInfer(body []byte, length string) (*parsedRequest, error) {
-	q := &parsedRequest{}
-	text := body
-	if length != "" {
-		n, err := strconv.ParseUint(length, 10, 63)
-		if err != nil || n > uint64(len(body)) {
-			return nil, outboard.Errorf(outboard.Invalid, "infer", "header %s is %.40q, and the body has %d bytes", lengthHeader, length, len(body))
-		}
-		text, q.binary = body[:n], body[n:]
+	if length == "" {
+		return parseHead(body)
 	}
+	n, err := parseLength(length, int64(len(body)))
+	if err != nil {
+		return nil, err
+	}
+	q, err := parseHead(body[:n])
+	if err == nil {
+		q.binary = body[n:]
+	}
+	return q, err
+}
+
+// parseLength parses the value of lengthHeader for a body of size bytes.
+func parseLength(length string, size int64) (int64, error) {
+	n, err := strconv.ParseInt(length, 10, 63)
+	if err != nil || n < 0 || n > size {
+		return 0, outboard.Errorf(outboard.Invalid, "infer", "header %s is %.40q, and the body has %d bytes", lengthHeader, length, size)
+	}
+	return n, nil
+}
+
+// parseHead parses the JSON of a request.
+func parseHead(text []byte) (*parsedRequest, error) {
+	q := &parsedRequest{}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	if err := decoder.Decode(&q.inferRequest); err != nil {
 		return nil, outboard.Errorf(outboard.Invalid, "infer", "the request is not the protocol's JSON: %w", err)

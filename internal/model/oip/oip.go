@@ -13,6 +13,9 @@ import (
 // Models are the operations on a node's models that the protocol needs; serve.Server implements it.
 type Models interface {
 	Infer(ctx context.Context, r *serve.Request) (*serve.Response, error)
+	// Refuse returns the error with which Infer would refuse a request at present, before its
+	// tensors are received. rows is the first dimension of the inputs, 0 if only the model is known.
+	Refuse(r *serve.Request, rows int) error
 	Describe(ctx context.Context, name, version string) (*serve.Description, error)
 	Ready(name, version string) (bool, error)
 	Index() []serve.Index
@@ -145,7 +148,7 @@ func (h *Handler) routes() {
 func (h *Handler) ofModel(serve http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := h.opts.Allow(r.Context(), r.PathValue("model")); err != nil {
-			refuse(w, err)
+			AnswerUnread(w, r, func(w http.ResponseWriter) { refuse(w, err) })
 			return
 		}
 		serve(w, r)

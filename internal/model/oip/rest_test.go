@@ -27,6 +27,7 @@ type echo struct {
 	last     *serve.Request
 	unloaded string
 	err      error
+	refuse   func(r *serve.Request, rows int) error // nil: no request is refused early
 }
 
 func (e *echo) find(name string) (*repository.Version, error) {
@@ -44,6 +45,13 @@ func (e *echo) Infer(_ context.Context, r *serve.Request) (*serve.Response, erro
 	defer e.mu.Unlock()
 	e.last = r
 	return &serve.Response{Model: r.Model, Version: 3, Outputs: r.Inputs}, nil
+}
+
+func (e *echo) Refuse(r *serve.Request, rows int) error {
+	if e.refuse == nil {
+		return nil
+	}
+	return e.refuse(r, rows)
 }
 
 func (e *echo) Describe(_ context.Context, name, _ string) (*serve.Description, error) {

@@ -168,18 +168,9 @@ func (q *Queue) admit(it *item) (direct bool, err error) {
 		return false, errClosed
 	case it.ctx.Err() != nil:
 		return false, context.Cause(it.ctx)
-	case len(q.waiting) >= q.opts.Size:
-		q.stats.RefusedFull++
-		return false, outboard.Errorf(outboard.Exhausted, "infer", "the queue is full: %d requests wait", len(q.waiting))
 	}
-	if !it.deadline.IsZero() {
-		wait := q.estimate.wait(q.rows, q.opts.MaxBatch, q.opts.Instances, q.running)
-		wait = q.margin.add(wait) + q.estimate.service(max(it.Rows, 1))
-		if left := it.deadline.Sub(it.arrived); wait > left {
-			q.stats.RefusedDeadline++
-			return false, outboard.Errorf(outboard.Exhausted, "infer", "the deadline in %v can't be met: the result is expected in %v",
-				left.Round(time.Microsecond), wait.Round(time.Microsecond))
-		}
+	if err := q.refuse(it.Rows, it.arrived, it.deadline); err != nil {
+		return false, err
 	}
 	if q.idle > 0 && len(q.waiting) == 0 && (q.delay() == 0 || it.key == "" || it.Rows >= q.opts.MaxBatch) {
 		q.idle--

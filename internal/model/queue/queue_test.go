@@ -366,3 +366,38 @@ func TestOverload(t *testing.T) {
 		}
 	})
 }
+
+// Refuse and Do refuse the same requests, and both count them.
+func TestRefuseBeforeDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		q := queue.New(queue.Options{Size: 2}, g.execute)
+		var running sync.WaitGroup
+		run := func() { _, _, _ = q.Do(t.Context(), numbers(1)) }
+		running.Go(run)
+		time.Sleep(time.Second) // the measured time of an execution
+		g.leave <- nil
+		running.Wait()
+		running.Go(run)
+		synctest.Wait()
+		if err := q.Refuse(1, time.Now().Add(time.Minute)); err != nil {
+			t.Errorf("enough time: %v", err)
+		}
+		if err := q.Refuse(1, time.Now().Add(time.Second)); outboard.KindOf(err) != outboard.Exhausted {
+			t.Errorf("too little time: %v", err)
+		}
+		running.Go(run)
+		running.Go(run)
+		synctest.Wait()
+		if err := q.Refuse(0, time.Time{}); outboard.KindOf(err) != outboard.Exhausted {
+			t.Errorf("a full queue: %v", err)
+		}
+		if s := q.Stats(); s.RefusedFull != 1 || s.RefusedDeadline != 1 {
+			t.Errorf("%+v", s)
+		}
+		for range 3 {
+			g.leave <- nil
+		}
+		running.Wait()
+	})
+}

@@ -154,7 +154,7 @@ func (s *Server) reconcile() {
 	for {
 		changed := s.opts.Repository.Changed()
 		s.update()
-		s.unloadIdle()
+		unloadIdle(s)
 		s.sequences.endIdle(time.Now().Add(-sequenceIdle))
 		select {
 		case <-s.life.Done():
@@ -253,7 +253,7 @@ func (s *Server) retire(i *instance) {
 const defaultIdle = 15 * time.Minute
 
 // unloadIdle unloads the models that were unused for long.
-func (s *Server) unloadIdle() {
+func unloadIdle(s *Server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range s.loaded {

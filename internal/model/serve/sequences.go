@@ -53,6 +53,13 @@ type sequences struct {
 	clients map[string]int            // sequences of each client
 }
 
+// any reports whether a sequence is under way.
+func (s *sequences) any() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.all) > 0
+}
+
 // open returns the sequence of a request, which it creates for the first request.
 func (s *sequences) open(r *Request) (*sequence, error) {
 	key := keyOfSequence(r)
