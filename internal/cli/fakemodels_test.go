@@ -179,6 +179,8 @@ func (f *fakeModels) echoed(name string) ([]model.Signature, error) {
 	return nil, notThere("model", name)
 }
 
+func (f *fakeModels) Refuse(*serve.Request, int) error { return nil }
+
 func (f *fakeModels) Infer(_ context.Context, r *serve.Request) (*serve.Response, error) {
 	if _, err := f.echoed(r.Model); err != nil {
 		return nil, err
