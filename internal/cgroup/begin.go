@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Begin makes the processes that the calling thread starts with attr, until end is called, members
@@ -53,7 +55,11 @@ func (b *begun) openDir(dir string) (err error) {
 // tasksFile lists the threads of a group of version 1; "0" is the thread that writes it.
 const tasksFile = "tasks"
 
+// moveThread moves the thread to a group, unless it could not return to parent.
 func (b *begun) moveThread(parent, dir string) error {
+	if err := unix.Access(filepath.Join(parent, tasksFile), unix.W_OK); err != nil {
+		return err
+	}
 	if err := write(filepath.Join(dir, tasksFile), "0"); err != nil {
 		return err
 	}

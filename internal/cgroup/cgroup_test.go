@@ -378,3 +378,19 @@ func (g *Group) processorFiles(t *testing.T) (values [2]string) {
 	}
 	return values
 }
+
+// A thread does not move to a group if it may not return to the one that it comes from.
+func TestThreadThatCannotReturnStays(t *testing.T) {
+	parent, dir := t.TempDir(), t.TempDir()
+	tasks := filepath.Join(dir, tasksFile)
+	if err := os.WriteFile(tasks, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var b begun
+	if err := b.moveThread(parent, dir); err == nil {
+		t.Error("moved from a group without tasks")
+	}
+	if moved, err := os.ReadFile(tasks); err != nil || len(moved) > 0 {
+		t.Errorf("wrote %q, %v", moved, err)
+	}
+}
