@@ -56,9 +56,8 @@ func firstProgram(b *bench) time.Duration { return b.cases[0].estimate() }
 
 // recordingRuns returns the estimate of the section that measures recordings.
 func (b *bench) recordingRuns() (all time.Duration) {
-	turns := time.Duration(2 * b.Rounds(recordingRounds, recordingRoundsQuick))
 	for _, p := range b.recorded() {
-		all += turns * (p.expected[0] + p.recorded)
+		all += p.expected[0] + p.recorded
 	}
-	return all
+	return all * time.Duration(2*b.Rounds(recordingRounds, recordingRoundsQuick))
 }

@@ -373,7 +373,7 @@ func TestWrongClaims(t *testing.T) {
 	left := foreign.Leases()[0].Grant.Lease
 	eventually(t, "only the other lease is left", func() bool {
 		leases, err := p.Node("harbour").Client().Leases(t.Context())
-		return err == nil && len(leases) == 1 && leases[0].Grant.Lease == left
+		return err == nil && len(leases) == 1 && leases[0].Lease == left
 	})
 	tests := map[string]struct {
 		claim []byte

@@ -109,7 +109,7 @@ func answerUnread(w http.ResponseWriter, r *http.Request, waits bool, answer fun
 	default:
 		if _, err := io.CopyN(io.Discard, r.Body, maxUnread+1); !errors.Is(err, io.EOF) {
 			// The connection ends. Otherwise the rest of the body would be parsed as a request.
-			panic(http.ErrAbortHandler)
+			panic(http.ErrAbortHandler) //nolint:forbidigo // net/http closes the connection
 		}
 	}
 }
