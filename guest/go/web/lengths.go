@@ -9,8 +9,8 @@ import "strings"
 // fields takes an eighth less fuel.
 type lengths string
 
-// take removes the first lengths.
-func (l *lengths) take() (name, value int) {
+// removeFirst removes the first pair of lengths and returns it.
+func (l *lengths) removeFirst() (name, value int) {
 	s := *l
 	*l = s[3:]
 	return int(s[0]), int(s[1])<<8 | int(s[2])
@@ -19,7 +19,7 @@ func (l *lengths) take() (name, value int) {
 // cutRequestLine splits a head behind its request line.
 func (l *lengths) cutRequestLine(text string) (method, target, rest string, ok bool) {
 	if len(*l) >= 3 {
-		m, t := l.take()
+		m, t := l.removeFirst()
 		method, text = text[:m], text[m+len(" "):]
 		return method, text[:t], text[t+len(" HTTP/1.1\r\n"):], true
 	}
@@ -33,7 +33,7 @@ func (l *lengths) cutRequestLine(text string) (method, target, rest string, ok b
 // line after the last field.
 func (l *lengths) cutField(text string) (name, value, rest string, ok bool) {
 	if len(*l) >= 3 {
-		n, v := l.take()
+		n, v := l.removeFirst()
 		name, text = text[:n], text[n+len(": "):]
 		return name, trimBlanks(text[:v]), text[v+len("\r\n"):], true
 	}
