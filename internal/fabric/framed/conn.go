@@ -226,14 +226,11 @@ func (c *Conn) fail(err error) {
 			c.o.Logger.Warn("peer broke the protocol", "peer", c.socket.RemoteAddr(), "err", err)
 		}
 		c.err = err
+		streams := c.takeStreams() // before Done is closed: what is opened after it has never left
 		c.o.Observer.ConnClosed(c, endOf(err, c.isReady()))
 		close(c.done)
 		_ = c.socket.Close()
 		c.out.queue.end()
-		c.mu.Lock()
-		streams := c.streams
-		c.streams = nil
-		c.mu.Unlock()
 		for _, s := range streams {
 			s.fail(err)
 		}
@@ -311,6 +308,15 @@ func (c *Conn) register(s *Stream) bool {
 	c.streams[s.id] = s
 	c.o.Observer.StreamOpened(true)
 	return true
+}
+
+// takeStreams returns the open streams; none can be registered afterwards.
+func (c *Conn) takeStreams() map[uint32]*Stream {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	streams := c.streams
+	c.streams = nil
+	return streams
 }
 
 // unregister removes a stream that has ended, and returns its borrowed window.
