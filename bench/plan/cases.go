@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -18,10 +17,11 @@ import (
 type program struct {
 	suite.Program
 	home          string
-	local, remote string // files of traces
+	traces        map[trace.Mode][]recording
+	local, remote string // files of the traces that predictions read
 	used          sums
-	// recorded is the time of the local recording, references are local runs in turn with those over
-	// the links.
+	// recorded is the time of the local trace, references are local runs in turn with those over the
+	// links.
 	recorded   time.Duration
 	references []run
 	// expected are the times predicted for the bench's links, and over a typical link.
@@ -73,8 +73,8 @@ func (b *bench) record(ctx context.Context) error {
 	return nil
 }
 
-// recordProgram records a program locally and remotely in turn, after runs that fill its caches and
-// those of the drivers, and keeps the shortest recording of each kind.
+// recordProgram records a program locally and remotely, after runs that fill its caches and those of
+// the drivers.
 func (b *bench) recordProgram(ctx context.Context, p *program) (err error) {
 	node := b.rig.Node(deviceNode)
 	node.SetLink(netem.Link{})
@@ -90,42 +90,11 @@ func (b *bench) recordProgram(ctx context.Context, p *program) (err error) {
 			return err
 		}
 	}
-	if err := b.recordShortest(ctx, p); err != nil {
+	if err := b.recordBoth(ctx, p); err != nil {
 		return err
 	}
+	p.chooseTraces()
 	return expect(b, p)
-}
-
-// recordShortest sets the program's traces to the shortest recordings.
-func (b *bench) recordShortest(ctx context.Context, p *program) error {
-	least := map[trace.Mode]int64{}
-	files := map[trace.Mode]string{}
-	for i := range b.Rounds(2, 2) {
-		for _, mode := range []trace.Mode{trace.Local, trace.Remote} {
-			file := filepath.Join(b.Dir, fmt.Sprintf("%s.%s.%d", p.short(), mode, i))
-			launcher := b.over("--no-trace", "--trace", file)
-			if mode == trace.Local {
-				launcher = b.start("--local", "--no-trace", "--trace", file)
-			}
-			var late lateness
-			if _, err := b.measure(p.Name+", recorded, "+string(mode), &late, func() error {
-				_, err := b.runOnce(ctx, p, launcher)
-				return err
-			}); err != nil {
-				return err
-			}
-			end, err := ending(file)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(os.Stderr, "  %-28s %-7s %8d calls, ran %v\n", p.Name, mode, end.Records, time.Duration(end.Duration).Round(time.Millisecond))
-			if least[mode] == 0 || end.Duration < least[mode] {
-				least[mode], files[mode] = end.Duration, file
-			}
-		}
-	}
-	p.local, p.remote, p.recorded = files[trace.Local], files[trace.Remote], time.Duration(least[trace.Local])
-	return nil
 }
 
 // ending reads a trace to its end.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ const (
 func limit(ctx context.Context, b *bench, p *program) (confirmed []sample, err error) {
 	b.rig.Node(deviceNode).SetLink(typicalLink)
 	var late lateness
-	if _, err := b.shortest(ctx, p, b.over(), 1, &late); err != nil {
+	if _, err := b.several(ctx, p, b.over(), 1, &late); err != nil {
 		return nil, err
 	}
 	link := emulated(b, typicalLink, &late)
@@ -85,14 +86,14 @@ func (b *bench) slowdown(ctx context.Context, p *program, l netem.Link) (ratio f
 			launcher suite.Launcher
 			of       *result
 		}{{suite.Local, &local}, {b.over(), &remote}} {
-			one, err := b.shortest(ctx, p, way.launcher, 1, &way.of.late)
+			one, err := b.several(ctx, p, way.launcher, 1, &way.of.late)
 			if err != nil {
 				return 0, false, err
 			}
 			way.of.runs = append(way.of.runs, one)
 		}
 	}
-	return remote.wall() / local.wall(), remote.best().disturbed || local.best().disturbed, nil
+	return remote.wall() / local.wall(), remote.middle().disturbed || local.middle().disturbed, nil
 }
 
 // together runs two programs at once over one link, and compares their times with the prediction.
@@ -121,9 +122,10 @@ func (b *bench) together(ctx context.Context) error {
 	return nil
 }
 
-// runTogether returns how long two programs that start at the same time take, in the best of a few
-// runs.
-func (b *runner) runTogether(ctx context.Context, pair []*program, late *lateness) (best []run, err error) {
+// runTogether returns how long two programs that start at the same time take, in the middle one of a
+// few runs, by the longer program.
+func (b *runner) runTogether(ctx context.Context, pair []*program, late *lateness) ([]run, error) {
+	var all [][]run
 	for range b.Rounds(2, 1) {
 		walls := make([]run, len(pair))
 		disturbed, err := b.measure(pair[0].Name+" beside "+pair[1].Name, late, func() error {
@@ -144,11 +146,14 @@ func (b *runner) runTogether(ctx context.Context, pair []*program, late *latenes
 		for k := range walls {
 			walls[k].disturbed = disturbed
 		}
-		if best == nil || shorter(slices.MaxFunc(walls, shorter), slices.MaxFunc(best, shorter)) < 0 {
-			best = walls
-		}
+		all = append(all, walls)
 	}
-	return best, nil
+	return middle(all, longest), nil
+}
+
+// longest returns the longest of some runs.
+func longest(runs []run) run {
+	return slices.MaxFunc(runs, func(a, b run) int { return cmp.Compare(a.seconds, b.seconds) })
 }
 
 // speed predicts a long trace for many links.

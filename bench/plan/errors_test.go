@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outboard-run/outboard/bench/paired"
+	"github.com/outboard-run/outboard/internal/accel/trace"
 )
 
 // A row over all samples tells how many are of disturbed runs; a second row is without these.
@@ -52,16 +53,18 @@ func TestStatistics(t *testing.T) {
 }
 
 // A disturbed run counts only where there is no other.
-func TestBestRun(t *testing.T) {
+// The time of a case is that of its middle run, of the undisturbed ones if there are any.
+func TestMiddleRun(t *testing.T) {
 	for name, c := range map[string]struct {
 		runs []run
 		want run
 	}{
-		"the shortest":             {[]run{{3, false}, {2, false}}, run{2, false}},
-		"the undisturbed":          {[]run{{2, true}, {3, false}, {4, false}}, run{3, false}},
-		"the shortest that is bad": {[]run{{5, true}, {4, true}}, run{4, true}},
+		"of two":         {[]run{{3, false}, {2, false}}, run{2, false}},
+		"of three":       {[]run{{3, false}, {1, false}, {2, false}}, run{2, false}},
+		"undisturbed":    {[]run{{2, true}, {3, false}, {4, false}}, run{3, false}},
+		"only disturbed": {[]run{{5, true}, {4, true}}, run{4, true}},
 	} {
-		if got := (&result{runs: c.runs}).best(); got != c.want {
+		if got := (&result{runs: c.runs}).middle(); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -75,10 +78,30 @@ func TestEstimates(t *testing.T) {
 	}}
 	for name, c := range map[string]struct{ got, want time.Duration }{
 		"runs":          {b.runs(2, 3)(), 19 * time.Second},
-		"first program": {firstProgram(b), time.Second + 1500*time.Millisecond + 10*time.Second + 7*time.Second},
+		"first program": {firstProgram(b), time.Second + 1500*time.Millisecond + 10*time.Second + 2*3*time.Second + 2*time.Second},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %v, want %v", name, c.got, c.want)
 		}
+	}
+}
+
+// Predictions read the traces of the middle runs.
+func TestMiddleTraces(t *testing.T) {
+	p := &program{traces: map[trace.Mode][]recording{
+		trace.Local:  {{run{3, false}, "c"}, {run{1, false}, "a"}, {run{2, false}, "b"}},
+		trace.Remote: {{run{1, true}, "d"}, {run{2, false}, "e"}},
+	}}
+	p.chooseTraces()
+	if p.local != "b" || p.remote != "e" || p.recorded != 2*time.Second {
+		t.Errorf("local %q of %v, remote %q", p.local, p.recorded, p.remote)
+	}
+}
+
+// Of the runs of two programs together, the one counts whose longer program is in the middle.
+func TestLongest(t *testing.T) {
+	all := [][]run{{{1, false}, {9, false}}, {{2, false}, {3, false}}, {{5, false}, {1, false}}}
+	if got := middle(all, longest); got[0].seconds != 5 {
+		t.Error(got)
 	}
 }

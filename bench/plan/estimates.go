@@ -39,15 +39,20 @@ func (b *bench) runs(remote, local int) func() time.Duration {
 }
 
 // estimate returns about how long the predictions of a program take: short runs are repeated once or
-// twice.
+// twice, and so are the recordings between them.
 func (p *program) estimate() (all time.Duration) {
+	repeated := time.Duration(0)
 	for _, wall := range p.expected {
 		all += wall
 		if wall < longRun {
-			all += 3 * wall / 2
+			repeated += 3 * wall / 2
 		}
 	}
-	return all + 5*p.recorded + 2*time.Second
+	recordings := time.Duration((len(p.expected) + recordEvery - 1) / recordEvery)
+	if repeated > 0 {
+		recordings *= 2
+	}
+	return all + repeated + recordings*(2*p.recorded+p.expected[0]) + 2*time.Second
 }
 
 // firstProgram returns the estimate of the first program's predictions: the section itself observes

@@ -1,13 +1,14 @@
 // Command plan checks the predictions of `outboard plan` against real runs over emulated links,
 // and writes docs/bench/plan.md, plan.json and plan.svg.
 //
-// Each program is recorded once, on its own machine's driver, and once on a leased device without
-// an emulated link. It then runs over each link; the links of one program are taken in turn. No
-// constant of the model is fitted to these programs: `outboard calibrate` measures them first, with
-// another program.
+// Each program runs over each link; the links of one program are taken in turn, and so are its
+// recordings, on its own machine's driver and on a leased device without an emulated link. No
+// constant of the model is fitted to these programs: `outboard calibrate` measures them, with another
+// program, at the beginning and again between the programs.
 //
-// The time of a case is that of its shortest run, of those that nothing else on the machine
-// disturbed if there are any; disturbed runs are repeated. Beside times the report has quantities
+// The time of a case is that of its middle run, of those that nothing else on the machine disturbed
+// if there are any, and the predictions are made from the middle recordings; disturbed runs are
+// repeated. Beside times the report has quantities
 // that the machine's other work does not change: round trips, bytes, processor time.
 //
 // It takes about 20 minutes; -budget bounds that, and -only measures one section and merges its
@@ -17,13 +18,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/outboard-run/outboard/bench/netem"
@@ -56,6 +55,11 @@ type bench struct {
 	base  lateness
 	links []link
 	cases []*program
+	// recordings counts traces: their files have different names.
+	recordings int
+	// calibrated is when the constants were measured, again has those measured between programs.
+	calibrated time.Time
+	again      []overhead.Constants
 }
 
 // The two nodes: the device's node, and the programs' node.
@@ -118,42 +122,4 @@ func (b *bench) add(row paired.Row, err error) error {
 		b.Row(row)
 	}
 	return err
-}
-
-// calibrate measures the constants over a link without emulated delay.
-func (b *bench) calibrate(ctx context.Context) error {
-	rounds := fmt.Sprint(b.Rounds(5, 2))
-	var out string
-	if _, err := b.measure("calibration", &b.base, func() (err error) {
-		out, err = b.rig.Node(programNode).Output(ctx, "calibrate", "--rounds", rounds, "-o", "json")
-		return err
-	}); err != nil {
-		return err
-	}
-	var c struct {
-		Constants overhead.Constants
-		RTT       time.Duration `json:"rtt_ns"`
-	}
-	err := json.Unmarshal([]byte(out), &c)
-	b.constants, b.rtt = c.Constants, c.RTT
-	// The emulation accepts a connection at once: on a network that is a round trip.
-	b.constants.StartUpTrips--
-	b.constants.OpenTrips--
-	fmt.Fprintf(os.Stderr, "  %s\n  deliveries late by %v\n", out, b.base.total())
-	reportConstants(b)
-	return err
-}
-
-// reportConstants reports the constants, and how much the samples differ that they come from: the
-// errors of all predictions depend on them.
-func reportConstants(b *bench) {
-	c := &b.constants
-	row := paired.NewRow("calibration: relative standard deviation of what a message costs", "%", "", []float64{100 * c.ForwardingSpread}, nil, paired.Goal{Max: 20})
-	b.Row(row.Because("The machine was busy with something else during calibration: no prediction is better than its constants."))
-	var text strings.Builder
-	fmt.Fprintf(&text, "Constants: an early call %v, a message in relays and worker %v and %v, the relays %.0f MB/s, the start %v, a session open after %v, the driver loaded in %v; wake-ups", c.Encode, c.Relay, c.Dispatch, c.RelayRate/1e6, c.StartUp.Round(time.Millisecond), c.Open.Round(time.Millisecond), c.DriverLoad.Round(time.Millisecond))
-	for _, w := range c.Wakes {
-		fmt.Fprintf(&text, " %v after %v,", w.Wake.Round(time.Microsecond), w.Pause.Round(time.Microsecond))
-	}
-	b.Report.Notes = append(b.Report.Notes, strings.TrimSuffix(text.String(), ",")+".")
 }

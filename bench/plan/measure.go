@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -27,23 +26,11 @@ type run struct {
 	disturbed bool
 }
 
-// shorter orders undisturbed runs before others, then by their lengths.
-func shorter(a, b run) int {
-	switch {
-	case a.disturbed == b.disturbed:
-		return cmp.Compare(a.seconds, b.seconds)
-	case a.disturbed:
-		return 1
-	}
-	return -1
-}
+// middle returns the run with the median time.
+func (r *result) middle() run { return middle(r.runs, func(of run) run { return of }) }
 
-// best returns the shortest run, of the undisturbed ones if there are any: a disturbance only makes a
-// run longer.
-func (r *result) best() run { return slices.MinFunc(r.runs, shorter) }
-
-// wall returns the time of the best run, in seconds.
-func (r *result) wall() float64 { return r.best().seconds }
+// wall returns the time of the middle run, in seconds.
+func (r *result) wall() float64 { return r.middle().seconds }
 
 // walls returns the times of all runs, in seconds, sorted.
 func (r *result) walls() (seconds []float64) {
@@ -86,22 +73,27 @@ func unsettled(results []*result) []*result {
 	return slices.DeleteFunc(slices.Clone(results), (*result).settled)
 }
 
-// referenceEvery is the number of runs over links for each local run between them.
-const referenceEvery = 4
+// recordEvery is the number of runs over links for each pair of recordings, and each local run,
+// between them.
+const recordEvery = 4
 
 // repeatLimit bounds the time in which a program's runs are repeated, so that the bench does not
 // take hours on a busy machine.
 const repeatLimit = 40 * time.Second
 
-// measureProgram runs a program over links in turn, then predicts it over these links as they were.
+// measureProgram runs a program over links, and records it in turn with these runs, so that a machine
+// that becomes slower meanwhile is the same to both. Then it predicts the program over these links as
+// they were.
 func (b *bench) measureProgram(ctx context.Context, p *program, over []link) ([]*result, error) {
 	var results []*result
 	for i := range over {
 		results = append(results, &result{program: p, link: &over[i]})
 	}
+	p.traces = nil
 	if err := b.runAll(ctx, p, results); err != nil {
 		return nil, err
 	}
+	p.chooseTraces()
 	var links []overhead.Link
 	for _, r := range results {
 		links = append(links, emulated(b, r.link.nominal, &r.late))
@@ -122,41 +114,64 @@ func (b *bench) measureProgram(ctx context.Context, p *program, over []link) ([]
 	return results, nil
 }
 
-// runAll runs a program over each link, once, then again over the links that need it, and sums the
-// resources used.
+// runAll runs a program over each link, once, then again over the links that need it, and records it
+// in turn with these runs.
 func (b *bench) runAll(ctx context.Context, p *program, results []*result) error {
-	node := b.rig.Node(deviceNode)
-	if err := node.WaitIdle(ctx); err != nil {
-		return err
-	}
-	own, ended, err := node.Processor()
-	if err != nil {
-		return err
-	}
-	up, down := node.LinkBytes()
 	began := time.Now()
 	for round := range b.Rounds(3, 2) {
-		for i, r := range unsettled(results) {
+		for some := range slices.Chunk(unsettled(results), recordEvery) {
 			if round > 0 && time.Since(began) > repeatLimit {
-				break
+				return nil
 			}
-			if i%referenceEvery == 0 {
-				if err := b.reference(ctx, p); err != nil {
-					return err
-				}
+			if err := b.recordBoth(ctx, p); err != nil {
+				return err
 			}
-			node.SetLink(r.link.nominal)
-			if err := b.runOver(ctx, r); err != nil {
-				return fmt.Errorf("%s over %s: %w", p.Name, r.link, err)
+			if err := b.reference(ctx, p); err != nil {
+				return err
+			}
+			if err := b.count(ctx, &p.used, func() error { return b.runEach(ctx, some) }); err != nil {
+				return err
 			}
 		}
 	}
-	if err := node.WaitIdle(ctx); err != nil {
+	return nil
+}
+
+// runEach runs each case once.
+func (b *bench) runEach(ctx context.Context, results []*result) error {
+	for _, r := range results {
+		b.rig.Node(deviceNode).SetLink(r.link.nominal)
+		if err := b.runOver(ctx, r); err != nil {
+			return fmt.Errorf("%s over %s: %w", r.program.Name, r.link, err)
+		}
+	}
+	return nil
+}
+
+// count adds what the device's node, its workers and its link do during run.
+func (b *bench) count(ctx context.Context, used *sums, run func() error) error {
+	before, err := b.counters(ctx)
+	if err != nil {
 		return err
 	}
-	ownAfter, endedAfter, err := node.Processor()
-	upAfter, downAfter := node.LinkBytes()
-	p.used.node, p.used.workers = ownAfter-own, endedAfter-ended
-	p.used.up, p.used.down = upAfter-up, downAfter-down
+	if err := run(); err != nil {
+		return err
+	}
+	after, err := b.counters(ctx)
+	used.node += after.node - before.node
+	used.workers += after.workers - before.workers
+	used.up += after.up - before.up
+	used.down += after.down - before.down
 	return err
+}
+
+// counters reads the counters of the device's node when it has nothing left to do.
+func (b *bench) counters(ctx context.Context) (c sums, err error) {
+	node := b.rig.Node(deviceNode)
+	if err := node.WaitIdle(ctx); err != nil {
+		return c, err
+	}
+	c.node, c.workers, err = node.Processor()
+	c.up, c.down = node.LinkBytes()
+	return c, err
 }

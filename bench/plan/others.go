@@ -61,8 +61,8 @@ func (b *bench) others(ctx context.Context) error {
 			return err
 		}
 		for _, r := range of {
-			local = append(local, errorOf(r.error(&r.local), r.best().disturbed))
-			remote = append(remote, errorOf(r.error(&r.remote), r.best().disturbed))
+			local = append(local, errorOf(r.error(&r.local), r.middle().disturbed))
+			remote = append(remote, errorOf(r.error(&r.remote), r.middle().disturbed))
 		}
 		results = append(results, of...)
 	}

@@ -25,6 +25,9 @@ func (b *bench) predictions(ctx context.Context) error {
 			b.Missing(p.Name)
 			continue
 		}
+		if err := b.recalibrate(ctx); err != nil {
+			return err
+		}
 		of, err := b.measureProgram(ctx, p, b.links)
 		if err != nil {
 			return err
@@ -33,6 +36,7 @@ func (b *bench) predictions(ctx context.Context) error {
 	}
 	b.reportErrors("predicted from the trace of a remote run", results, func(r *result) *overhead.Prediction { return &r.remote }, paired.Goal{Max: 3})
 	b.reportErrors("predicted from the trace of a local run", results, func(r *result) *overhead.Prediction { return &r.local }, paired.Goal{Max: 5})
+	b.reportAgain()
 	b.reportReferences(results)
 	b.reportSums(results)
 	b.reportRepeats(results)
@@ -43,10 +47,10 @@ func (b *bench) predictions(ctx context.Context) error {
 func (b *bench) reportErrors(name string, results []*result, of func(*result) *overhead.Prediction, most paired.Goal) {
 	var errs, covered []sample
 	for _, r := range results {
-		p, best := of(r), r.best()
-		wall := time.Duration(best.seconds * float64(time.Second))
-		errs = append(errs, errorOf(r.error(p), best.disturbed))
-		covered = append(covered, truth(wall >= p.Low && wall <= p.High, best.disturbed))
+		p, mid := of(r), r.middle()
+		wall := time.Duration(mid.seconds * float64(time.Second))
+		errs = append(errs, errorOf(r.error(p), mid.disturbed))
+		covered = append(covered, truth(wall >= p.Low && wall <= p.High, mid.disturbed))
 	}
 	b.reportSamples(name+": median error", errs, median(most))
 	b.reportSamples(name+": error of 9 in 10", errs, quantile(0.9, 8))
@@ -71,8 +75,8 @@ func (b *bench) reportReferences(results []*result) {
 		middle := paired.Median(seconds)
 		fmt.Fprintf(&text, "| %s | %.3f | %.3f to %.3f | %.3f | %+.1f %% |\n", p.Name, p.recorded.Seconds(), seconds[0], seconds[len(seconds)-1], middle, deviation(middle, p.recorded.Seconds()))
 		for _, r := range results {
-			if best := r.best(); r.program == p {
-				errs = append(errs, errorOf(deviation(r.local.Slowdown(), best.seconds/local.wall()), best.disturbed || local.best().disturbed))
+			if mid := r.middle(); r.program == p {
+				errs = append(errs, errorOf(deviation(r.local.Slowdown(), mid.seconds/local.wall()), mid.disturbed || local.middle().disturbed))
 			}
 		}
 	}

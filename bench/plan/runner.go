@@ -73,9 +73,9 @@ func (b *runner) runOnce(ctx context.Context, p *program, launcher suite.Launche
 	return r, nil
 }
 
-// shortest returns the best of a few runs, and adds the lateness of the emulation during all of them.
+// several returns the middle one of a few runs, and adds the lateness of the emulation during all of them.
 // A long run averages out short disturbances: there is no second one.
-func (b *runner) shortest(ctx context.Context, p *program, launcher suite.Launcher, runs int, late *lateness) (run, error) {
+func (b *runner) several(ctx context.Context, p *program, launcher suite.Launcher, runs int, late *lateness) (run, error) {
 	var all result
 	for range b.Rounds(runs, 1) {
 		var wall time.Duration
@@ -92,7 +92,7 @@ func (b *runner) shortest(ctx context.Context, p *program, launcher suite.Launch
 			break
 		}
 	}
-	return all.best(), nil
+	return all.middle(), nil
 }
 
 // longRun is the length from which a run is not repeated.

@@ -25,7 +25,7 @@ func (b *bench) whatIf(ctx context.Context) error {
 		var errs []sample
 		for _, p := range b.cases {
 			var late lateness
-			least, err := b.shortest(ctx, p, without(b.over(), off.name), 1, &late)
+			measured, err := b.several(ctx, p, without(b.over(), off.name), 1, &late)
 			if err != nil {
 				return fmt.Errorf("%s without %s: %w", p.Name, off.name, err)
 			}
@@ -35,9 +35,9 @@ func (b *bench) whatIf(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			e := deviation(predicted[0].Wall.Seconds(), least.seconds)
-			errs = append(errs, errorOf(e, least.disturbed))
-			fmt.Fprintf(os.Stderr, "  %-24s without %-7s measured %.3f s, predicted %.3f (%+.1f %%)\n", p.Name, off.name, least.seconds, predicted[0].Wall.Seconds(), e)
+			e := deviation(predicted[0].Wall.Seconds(), measured.seconds)
+			errs = append(errs, errorOf(e, measured.disturbed))
+			fmt.Fprintf(os.Stderr, "  %-24s without %-7s measured %.3f s, predicted %.3f (%+.1f %%)\n", p.Name, off.name, measured.seconds, predicted[0].Wall.Seconds(), e)
 		}
 		b.reportSamples("--what-if "+off.name+"=off, against the library without it: median error", errs, median(paired.Goal{Max: 10}))
 	}
