@@ -254,11 +254,21 @@ func TestLeaseExpires(t *testing.T) {
 	if err := a.Hold(ctx, first); outboard.KindOf(err) != outboard.LeaseLost {
 		t.Errorf("hold an expired lease: %v, want LeaseLost", err)
 	}
-	// One that is held stays.
+}
+
+// A lease that is held stays beyond its time-to-live, which is long enough for renewals that a busy
+// machine delays by seconds.
+func TestHeldLeaseStays(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	a := newTestNode(t, "a", 1)
+	a.opts = pool.Options{NodeTTL: time.Hour, LeaseTTL: 15 * time.Second}
+	a.up(ctx, nil)
+	lease := acquire(ctx, t, a, pool.Request{})[0]
 	hold, cancel := context.WithCancel(ctx)
 	held := make(chan error, 1)
-	go func() { held <- a.Hold(hold, second) }()
-	short, stop := context.WithTimeout(ctx, 4500*time.Millisecond)
+	go func() { held <- a.Hold(hold, lease) }()
+	short, stop := context.WithTimeout(ctx, 20*time.Second)
 	defer stop()
 	if _, err := a.Acquire(short, pool.Request{}); outboard.KindOf(err) != outboard.Busy {
 		t.Errorf("the held device: %v, want Busy", err)

@@ -83,14 +83,27 @@ func TestStreamsCarryBytesBothWays(t *testing.T) {
 			wg.Go(func() { both(s) })
 		}
 		wg.Wait()
-		for name, c := range map[string]*Conn{"client": client, "server": server} {
-			c.mu.Lock()
-			if len(c.streams) != 0 || c.peerStreams.Load() != 0 || c.budget != c.o.Budget || len(c.ownStreams) != 0 {
-				t.Errorf("%s keeps %d streams, %d of the peer, budget %d", name, len(c.streams), c.peerStreams.Load(), c.budget)
-			}
-			c.mu.Unlock()
-		}
+		awaitNothingKept(t, "client", client)
+		awaitNothingKept(t, "server", server)
 	})
+}
+
+// awaitNothingKept waits until all streams of a connection have left it: the reader of the
+// connection wakes the last caller of a stream before it takes the stream from the table.
+func awaitNothingKept(t *testing.T, name string, c *Conn) {
+	t.Helper()
+	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+		c.mu.Lock()
+		streams, peers, budget, own := len(c.streams), c.peerStreams.Load(), c.budget, len(c.ownStreams)
+		c.mu.Unlock()
+		if streams == 0 && peers == 0 && budget == c.o.Budget && own == 0 {
+			return
+		}
+		if time.Since(begin) > time.Minute {
+			t.Errorf("%s keeps %d streams, %d of the peer, %d of its own, budget %d", name, streams, peers, own, budget)
+			return
+		}
+	}
 }
 
 func TestSlowStreamDisturbsNobody(t *testing.T) {

@@ -143,52 +143,65 @@ func TestUnaryThroughAStreamHandler(t *testing.T) {
 
 // TestEndOfContextReachesTheHandler ends calls from the caller's side.
 func TestEndOfContextReachesTheHandler(t *testing.T) {
-	arrived, left := make(chan context.Context), make(chan error, 1)
-	handler := streams(func(s call.ServerStream) error {
-		arrived <- s.Context()
-		<-s.Context().Done()
-		left <- s.Context().Err()
-		return s.Context().Err()
-	})
-	c := dial(t, serve(t, shared.Options{Handler: handler}, welcome), shared.Options{})
-	calls := map[string]func(ctx context.Context) error{
-		"unary": func(ctx context.Context) error {
+	calls := map[string]func(ctx context.Context, c *shared.Conn) error{
+		"unary": func(ctx context.Context, c *shared.Conn) error {
 			_, _, err := c.Unary(ctx, &call.Head{Method: "/a.B/C"}, &call.Message{Data: []byte("x")})
 			return err
 		},
-		"stream": func(ctx context.Context) error {
+		"stream": func(ctx context.Context, c *shared.Conn) error {
 			s, err := c.Open(ctx, &call.Head{Method: "/a.B/C", Streaming: true})
 			if err == nil {
 				_, err = s.Recv()
 			}
 			return err
 		},
-		"head's deadline": func(context.Context) error {
+		"head's deadline": func(_ context.Context, c *shared.Conn) error {
 			_, _, err := c.Unary(context.Background(), &call.Head{Method: "/a.B/C", Deadline: time.Now().Add(time.Second)}, &call.Message{})
 			return err
 		},
 	}
 	for what, make_ := range calls {
 		t.Run(what, func(t *testing.T) {
+			arrived, left := make(chan context.Context, 1), make(chan error, 1)
+			c := dial(t, serve(t, shared.Options{Handler: streams(func(s call.ServerStream) error {
+				arrived <- s.Context()
+				<-s.Context().Done()
+				left <- s.Context().Err()
+				return s.Context().Err()
+			})}, welcome), shared.Options{})
 			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
 			ended := make(chan error, 1)
-			go func() { ended <- make_(ctx) }()
-			seen := <-arrived
-			want := codes.Canceled
+			go func() { ended <- make_(ctx, c) }()
 			if what == "head's deadline" {
-				want = codes.DeadlineExceeded
-				if _, ok := seen.Deadline(); !ok {
-					t.Error("the deadline did not travel")
-				}
-			} else {
-				cancel()
+				awaitDeadline(t, arrived, left, ended)
+				return
 			}
-			if err := <-ended; status.Code(err) != want {
+			<-arrived
+			cancel()
+			if err := <-ended; status.Code(err) != codes.Canceled {
 				t.Errorf("the caller got %v", err)
 			}
 			<-left
-			cancel()
 		})
+	}
+}
+
+// awaitDeadline waits for the end of a call whose deadline passes, at the handler too if the call
+// has arrived there before.
+func awaitDeadline(t *testing.T, arrived <-chan context.Context, left, ended <-chan error) {
+	t.Helper()
+	err := <-ended
+	if status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("the caller got %v", err)
+	}
+	select {
+	case seen := <-arrived:
+		if _, ok := seen.Deadline(); !ok {
+			t.Error("the deadline did not travel")
+		}
+		<-left
+	default:
 	}
 }
 
