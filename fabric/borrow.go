@@ -10,16 +10,16 @@ import (
 
 // WithBorrowedRequests lets the handlers of a server's unary methods read large requests in place.
 // A bytes field of 8 KiB or more, in a request that came over shared memory, points into that
-// memory. It is valid until the handler, with all its interceptors, has returned, and the response
+// memory, and so does an element of that size in the request's own lists of bytes. It is valid until the handler, with all its interceptors, has returned, and the response
 // was marshalled: a response may hold the request's bytes. A handler that needs the bytes for
 // longer clones them. It must not write to them, and the process that sent them can change them
 // meanwhile: clone before you check, unless the sender is trusted (calls through a node come from
 // the node's process).
 //
-// Strings, smaller fields, elements of lists and maps, requests of streaming methods and requests
-// that came over another transport or compressed are copied. So are fields that are longer than a
-// block of the shared heap (1 MiB), and all fields while more than half of that heap is borrowed: a
-// slow handler holds memory that the sender needs for its next calls.
+// Strings, smaller fields, elements of maps and of other lists, requests of streaming methods and
+// requests that came over another transport or compressed are copied. So are fields that are longer
+// than a block of the shared heap (1 MiB), and all fields while more than half of that heap is
+// borrowed: a slow handler holds memory that the sender needs for its next calls.
 func WithBorrowedRequests() Option { return func(o *options) { o.borrow = true } }
 
 // A Loan holds the memory of a borrowed response. The zero value is ready. One call at a time may

@@ -26,12 +26,15 @@ type splitter struct {
 	rest   []byte
 	pieces []piece
 	path   []protoreflect.FieldDescriptor
+	// lists counts the elements so far of the message's own lists of bytes.
+	lists map[protowire.Number]int
 }
 
-// A piece is the content of the field at path.
+// A piece is the content of the field at path, or of an element of the list at path.
 type piece struct {
-	path []protoreflect.FieldDescriptor
-	data []byte
+	path    []protoreflect.FieldDescriptor
+	element int // 0 if the field is no list
+	data    []byte
 }
 
 // split extracts fields of at least the given number of bytes. It returns false if no field was
@@ -60,7 +63,7 @@ func (s *splitter) message(data []byte, d protoreflect.MessageDescriptor) bool {
 		if !s.field(number, kind, data[tag:tag+value], fd) || len(s.rest) > maxRest {
 			return false
 		}
-		if len(s.pieces) > before {
+		if len(s.pieces) > before && !fd.IsList() {
 			taken = append(taken, fd)
 		}
 		data = data[tag+value:]
@@ -80,7 +83,8 @@ func conflicts(t protoreflect.FieldDescriptor, number protowire.Number) bool {
 // field extracts the field's value, or parts of it, or copies it.
 func (s *splitter) field(number protowire.Number, kind protowire.Type, value []byte, fd protoreflect.FieldDescriptor) bool {
 	s.rest = protowire.AppendTag(s.rest, number, kind)
-	if len(value) < s.minSize || fd == nil || kind != protowire.BytesType || fd.Cardinality() == protoreflect.Repeated {
+	element, ok := s.countElement(kind, fd)
+	if !ok || len(value) < s.minSize {
 		return s.copy(value)
 	}
 	content, n := protowire.ConsumeBytes(value)
@@ -90,7 +94,7 @@ func (s *splitter) field(number protowire.Number, kind protowire.Type, value []b
 	switch {
 	case fd.Kind() == protoreflect.BytesKind:
 		s.path = append(s.path, fd)
-		s.pieces = append(s.pieces, piece{slices.Clone(s.path), slices.Clip(content)})
+		s.pieces = append(s.pieces, piece{slices.Clone(s.path), element, slices.Clip(content)})
 		s.path = s.path[:len(s.path)-1]
 		s.rest = append(s.rest, 0)
 		return true
@@ -98,6 +102,26 @@ func (s *splitter) field(number protowire.Number, kind protowire.Type, value []b
 		return s.nested(content, fd)
 	}
 	return s.copy(value)
+}
+
+// countElement reports whether the field's value, or parts of it, may be extracted, and returns its
+// index in a list. The elements of lists in nested messages are left to the parser, since a second
+// occurrence of the message would append to the list.
+func (s *splitter) countElement(kind protowire.Type, fd protoreflect.FieldDescriptor) (element int, ok bool) {
+	switch {
+	case fd == nil || kind != protowire.BytesType:
+		return 0, false
+	case fd.Cardinality() != protoreflect.Repeated:
+		return 0, true
+	case fd.Kind() != protoreflect.BytesKind || len(s.path) > 0:
+		return 0, false
+	}
+	if s.lists == nil {
+		s.lists = map[protowire.Number]int{}
+	}
+	element = s.lists[fd.Number()]
+	s.lists[fd.Number()]++
+	return element, true
 }
 
 func (s *splitter) copy(value []byte) bool {
@@ -129,6 +153,10 @@ func (s *splitter) join(m protoreflect.Message) {
 		for _, fd := range p.path[:last] {
 			at = at.Mutable(fd).Message()
 		}
-		at.Set(p.path[last], protoreflect.ValueOfBytes(p.data))
+		if fd := p.path[last]; fd.IsList() {
+			at.Mutable(fd).List().Set(p.element, protoreflect.ValueOfBytes(p.data))
+		} else {
+			at.Set(fd, protoreflect.ValueOfBytes(p.data))
+		}
 	}
 }
