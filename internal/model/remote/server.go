@@ -47,10 +47,12 @@ type Server struct {
 // long if the pool's state does not confirm the withdrawal of the service.
 const drainTimeout = 2 * time.Second
 
-// Run serves other nodes until ctx ends.
+// Run serves other nodes until ctx ends. The tensors of a request stay in shared memory until they
+// are copied to the memory of the model's process: Infer of Models does not use them after it has
+// returned.
 func (s *Server) Run(ctx context.Context, ready func()) error {
 	server := fabric.NewServer(fabric.WithMaxReceive(maxMessage), fabric.WithMaxSend(maxMessage), fabric.WithLogger(s.Log),
-		fabric.WithDrainTimeout(drainTimeout))
+		fabric.WithDrainTimeout(drainTimeout), fabric.WithBorrowedRequests())
 	server.RegisterService(s.service(), s)
 	ready()
 	return s.run(ctx, server, fabric.WithPerRPCCredentials(offer.Credential(s.Credential)))

@@ -109,7 +109,7 @@ func (s *Server) Explain(v *repository.Version) []Candidate { return rankCandida
 // rankCandidates estimates the cost on each node and ranks the nodes. Candidates for one request need no reasons in words.
 func rankCandidates(s *Server, v *repository.Version, inWords bool) []Candidate {
 	key := keyOf(v)
-	own := Report{Node: s.opts.Self, Servers: s.opts.Servers, Free: s.free.Load(), Loaded: countLoaded(s), Models: describeVersion(s, v, key)}
+	own := Report{Node: s.opts.Self, Servers: s.opts.Servers, Free: s.free.Load(), Loaded: countLoaded(s), Models: describeVersion(s, v, key, hasFiles(s, v, key, inWords))}
 	reports := append([]Report{own}, s.opts.Peers.Reports()...)
 	var list []Candidate
 	for _, r := range reports {
@@ -205,11 +205,31 @@ func (s *Server) report() Report {
 	s.free.Store(availableMemory())
 	measureTexts(s)
 	r := Report{Node: s.opts.Self, Servers: s.opts.Servers, Free: s.free.Load(), Loaded: countLoaded(s)}
+	files := map[string]bool{}
 	for _, m := range s.opts.Repository.List() {
 		v := m.Current()
-		r.Models = append(r.Models, describeVersion(s, v, keyOf(v))...)
+		key := keyOf(v)
+		files[key.content] = hasFiles(s, v, key, true)
+		r.Models = append(r.Models, describeVersion(s, v, key, files[key.content])...)
 	}
+	s.mu.Lock()
+	s.files = files
+	s.mu.Unlock()
 	return r
+}
+
+// hasFiles reports whether the artifacts of a version are on this node, as in the last report unless
+// verify is set: the store is locked and its file touched, which is too slow for every request.
+func hasFiles(s *Server, v *repository.Version, key contentKey, verify bool) bool {
+	s.mu.Lock()
+	loaded := s.loaded[key] != nil
+	has, known := s.files[key.content]
+	s.mu.Unlock()
+	if loaded || known && !verify {
+		return loaded || has
+	}
+	has, err := s.opts.Artifacts.Has(v.Files[v.Main].Digest)
+	return has && err == nil
 }
 
 func countLoaded(s *Server) int {
@@ -231,7 +251,8 @@ func measureTexts(s *Server) {
 }
 
 // describeVersion reports the loaded contents of a model, and v's content even if it isn't loaded.
-func describeVersion(s *Server, v *repository.Version, key contentKey) []ModelReport {
+// files says whether the artifacts of v's content are on this node.
+func describeVersion(s *Server, v *repository.Version, key contentKey, files bool) []ModelReport {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var list []ModelReport
@@ -242,9 +263,8 @@ func describeVersion(s *Server, v *repository.Version, key contentKey) []ModelRe
 	}
 	if s.loaded[key] == nil {
 		known := s.speeds[key.content]
-		has, err := s.opts.Artifacts.Has(v.Files[v.Main].Digest)
 		list = append(list, ModelReport{
-			Name: v.Name, Content: key.content, Version: v.Number, State: StateUnloaded, Files: has && err == nil,
+			Name: v.Name, Content: key.content, Version: v.Number, State: StateUnloaded, Files: files,
 			Service: known.service, Load: known.load,
 		})
 	}

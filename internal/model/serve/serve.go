@@ -102,6 +102,7 @@ type Server struct {
 	closed        bool
 	reportChanged chan struct{}          // has a value when the report of this node has changed
 	speeds        map[string]speed       // of contents, also after they were unloaded
+	files         map[string]bool        // contents whose artifacts are on this node, as last reported
 	infos         map[string]engine.Info // of contents, by the descriptions of other nodes
 }
 
