@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 )
@@ -141,6 +142,26 @@ func (n *Node) Cut(ctx context.Context, down bool) error {
 		state = "down"
 	}
 	return ip(ctx, "-n "+n.namespace+" link set node "+state)
+}
+
+// inside returns the command that runs command in a network namespace; "" is this process's. It is
+// not `ip netns exec`, which mounts a /sys of its own over the machine's and so hides the control
+// groups: a node would isolate its workers by other means than it has in use.
+func inside(namespace string, command []string) []string {
+	if namespace == "" {
+		return command
+	}
+	return append([]string{"nsenter", "--net=" + filepath.Join(namespaceDir, namespace), "--"}, command...)
+}
+
+// namespaceDir has the named network namespaces (ip-netns(8)).
+const namespaceDir = "/run/netns"
+
+// withoutGroups returns the command that runs command in a mount namespace that lacks the file
+// systems of control groups.
+func withoutGroups(command []string) []string {
+	script := `umount --lazy /sys/fs/cgroup && exec "$0" "$@"`
+	return append([]string{"unshare", "--mount", "--", "sh", "-c", script}, command...)
 }
 
 func ip(ctx context.Context, args string) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -72,7 +73,7 @@ func inNamespace(name string, f func() error) error {
 		return err
 	}
 	defer own.Close()
-	if err := enterNamespace("/run/netns/" + name); err != nil {
+	if err := enterNamespace(filepath.Join(namespaceDir, name)); err != nil {
 		return err
 	}
 	err = f()

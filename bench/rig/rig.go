@@ -52,6 +52,9 @@ type Spec struct {
 	Alone bool
 	// Bare makes the node a place in the network only, for Exec: no `outboard up` runs there.
 	Bare bool
+	// NoGroups hides the machine's control groups from the node, as if it had none. Hiding them needs
+	// root, without which most machines have none anyway.
+	NoGroups bool
 	// Link, if not nil, is the emulated network path of connections that other nodes and their
 	// programs make to this node. Connections pass through a relay in this process; Node.SetLink
 	// changes the path.
@@ -142,8 +145,12 @@ func (n *Node) Up(ctx context.Context, args ...string) error {
 	if n.spec.Devices != "" {
 		up = append(up, "--devices", n.spec.Devices)
 	}
+	program := append([]string{n.rig.opts.Binary}, up...)
+	if n.spec.NoGroups && os.Geteuid() == 0 {
+		program = withoutGroups(program)
+	}
 	// The process outlives ctx: Close and Kill end it.
-	n.up = n.Command(context.WithoutCancel(ctx), up...)
+	n.up = n.outboard(context.WithoutCancel(ctx), program)
 	n.up.Stdout, n.up.Stderr = n.rig.opts.Log, n.rig.opts.Log
 	n.up.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := n.up.Start(); err != nil {
@@ -185,18 +192,20 @@ func (r *Rig) Where() string { return r.network.where() }
 
 // Command returns an outboard command that connects to the node, in its namespace.
 func (n *Node) Command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := n.Exec(ctx, n.rig.opts.Binary, args...)
+	return n.outboard(ctx, append([]string{n.rig.opts.Binary}, args...))
+}
+
+// outboard returns a command in the node's namespace, with the node's data folder.
+func (n *Node) outboard(ctx context.Context, command []string) *exec.Cmd {
+	cmd := n.Exec(ctx, command[0], command[1:]...)
 	cmd.Env = append(cmd.Env, "OUTBOARD_DATA="+n.Data())
 	return cmd
 }
 
 // Exec returns a command in the node's namespace.
 func (n *Node) Exec(ctx context.Context, name string, args ...string) *exec.Cmd {
-	if n.namespace != "" {
-		args = append([]string{"netns", "exec", n.namespace, name}, args...)
-		name = "ip"
-	}
-	cmd := exec.CommandContext(ctx, name, args...)
+	command := inside(n.namespace, append([]string{name}, args...))
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), n.rig.opts.Env...)
 	cmd.WaitDelay = time.Minute // on a busy machine
 	return cmd

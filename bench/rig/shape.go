@@ -82,15 +82,16 @@ func (r *Rig) setCongestion(ctx context.Context) error {
 		return nil
 	}
 	for i := range n.count {
-		if err := ip(ctx, "netns exec "+n.namespace(i)+" sysctl -q -w net.ipv4.tcp_congestion_control="+r.opts.Congestion); err != nil {
-			return err
+		set := inside(n.namespace(i), []string{"sysctl", "-q", "-w", "net.ipv4.tcp_congestion_control=" + r.opts.Congestion})
+		if out, err := exec.CommandContext(ctx, set[0], set[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("sysctl: %w: %s", err, strings.TrimSpace(string(out)))
 		}
 	}
 	return nil
 }
 
 func tc(ctx context.Context, namespace, args string) error {
-	out, err := exec.CommandContext(ctx, "ip", strings.Fields("netns exec "+namespace+" tc "+args)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "tc", strings.Fields("-n "+namespace+" "+args)...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("tc: %w: %s", err, strings.TrimSpace(string(out)))
 	}

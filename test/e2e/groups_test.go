@@ -1,0 +1,132 @@
+package e2e
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/outboard-run/outboard/bench/rig"
+	"github.com/outboard-run/outboard/internal/cgroup"
+	"github.com/outboard-run/outboard/internal/need"
+)
+
+// machineHasIdleClass reports whether nodes of this machine have control groups with an idle class.
+var machineHasIdleClass = sync.OnceValue(func() bool {
+	tree := cgroup.Open("e2eidleprobe")
+	can := tree.CanIdle()
+	return tree.Close() == nil && can
+})
+
+// groupsOf returns the folders of the control groups of the node with this process number.
+func groupsOf(pid int) []string {
+	var found []string
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() && strings.HasPrefix(e.Name(), "outboard-") && strings.HasSuffix(e.Name(), "-"+strconv.Itoa(pid)) {
+			found = append(found, path)
+			return fs.SkipDir
+		}
+		return nil // a group that has just been removed
+	})
+	return found
+}
+
+// anyIdle reports whether a group below dirs is in the idle class.
+func anyIdle(dirs []string) bool {
+	idle := false
+	for _, dir := range dirs {
+		_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, _ error) error {
+			if e != nil && e.Name() == "cpu.idle" {
+				text, _ := os.ReadFile(path) // of a group that has just been removed: ""
+				idle = idle || strings.TrimSpace(string(text)) == "1"
+			}
+			return nil
+		})
+	}
+	return idle
+}
+
+// anyStopped reports whether a process below pid is stopped by a signal.
+func anyStopped(pid int) bool {
+	for _, p := range descendants(pid) {
+		stat, _ := os.ReadFile("/proc/" + strconv.Itoa(p) + "/stat") // of a process that has ended: ""
+		if strings.Contains(string(stat), ") T ") {
+			return true
+		}
+	}
+	return false
+}
+
+// longKernels is how much work a launch of testdata/launches.c is that lasts for several turns.
+const longKernels = "24000"
+
+// Nodes suspend the workers that wait for their turns in the ways that the machine has: in the idle
+// class of their control groups, and by stopping them where there are no groups. Nothing remains
+// of the groups of a node that has ended.
+func TestWaitingWorkersAreSuspended(t *testing.T) {
+	need.Root(t) // groups are hidden from a node, or made, by root
+	need.Require(t, "cgroup", machineHasIdleClass(), "mount control groups with cpu, memory and pids; Linux 5.15")
+	for name, hidden := range map[string]bool{"in the background": false, "stopped": true} {
+		t.Run(name, func(t *testing.T) {
+			beside(t)
+			r := own(t, rig.Options{Nodes: withoutCache([]rig.Spec{{Name: "harbour", NoGroups: hidden}})})
+			node := r.Node("harbour")
+			pid := node.PID()
+			groups := groupsOf(pid)
+			if (len(groups) == 0) != hidden {
+				t.Fatalf("the node has the groups %v, hidden: %v", groups, hidden)
+			}
+			a := count(t, through(r, "harbour", "--memory", "64MiB"), roundSeconds, longKernels)
+			b := count(t, through(r, "harbour", "--memory", "64MiB"), roundSeconds, longKernels)
+			eventually(t, "a worker is suspended", func() bool {
+				if hidden {
+					return anyStopped(pid)
+				}
+				return anyIdle(groups)
+			})
+			sums := make([]throughput, 2)
+			eventually(t, "both programs compute", func() bool {
+				countLaunches(t, sums, a, b)
+				return sums[0].launches > 0 && sums[1].launches > 0
+			})
+			a.end(t)
+			b.end(t)
+			if err := node.Stop(); err != nil {
+				t.Error(err)
+			}
+			if left := groupsOf(pid); len(left) > 0 {
+				t.Errorf("groups of a node that has ended: %v", left)
+			}
+		})
+	}
+}
+
+// The next node of a folder removes the control groups of one that was killed, and the nodes of one
+// machine have groups of their own.
+func TestGroupsOfAKilledNode(t *testing.T) {
+	beside(t)
+	need.Root(t)
+	need.Require(t, "cgroup", machineHasIdleClass(), "mount control groups with cpu, memory and pids; Linux 5.15")
+	r := own(t, rig.Options{Nodes: withoutCache(pair())})
+	node, other := r.Node("harbour"), r.Node("dinghy")
+	killed, running := node.PID(), other.PID()
+	count(t, through(r, "harbour", "--memory", "64MiB"), roundSeconds, turns)
+	if len(groupsOf(killed)) == 0 {
+		t.Fatal("the node has no control groups")
+	}
+	if err := node.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Up(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the groups are those of the nodes that run", func() bool {
+		return len(groupsOf(killed)) == 0 && len(groupsOf(node.PID())) > 0
+	})
+	if len(groupsOf(running)) == 0 {
+		t.Error("the groups of another node were removed")
+	}
+}
