@@ -82,6 +82,7 @@ type Model struct {
 	name    string
 	graph   uint32
 	context uint32 // of Infer; 0: none yet
+	buffer  []byte // of Infer, for an output of any size up to its length
 }
 
 // Load returns a model by its name or alias. The error names the line missing in the manifest.
@@ -97,7 +98,8 @@ func Load(name string) (*Model, error) {
 func (m *Model) Name() string { return m.name }
 
 // Infer computes the model's first output from its inputs, in the model's order. size bounds the
-// output in bytes.
+// output in bytes; the model keeps a buffer of the largest size, so that a call allocates no more
+// than its output has.
 func (m *Model) Infer(size int, inputs ...Tensor) ([]byte, error) {
 	if m.context == 0 {
 		var err error
@@ -114,9 +116,11 @@ func (m *Model) Infer(size int, inputs ...Tensor) ([]byte, error) {
 	if err := c.Compute(); err != nil {
 		return nil, err
 	}
-	output := make([]byte, size)
-	n, err := c.Output(0, output)
-	return output[:n], err
+	if len(m.buffer) < size {
+		m.buffer = make([]byte, size)
+	}
+	n, err := c.Output(0, m.buffer[:size])
+	return append([]byte{}, m.buffer[:n]...), err
 }
 
 // Context returns a new execution context, for models with several outputs and for inputs that are
