@@ -24,6 +24,7 @@ import (
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/accel/lend/fake"
 	"github.com/outboard-run/outboard/internal/cli"
+	"github.com/outboard-run/outboard/internal/freeport"
 	"github.com/outboard-run/outboard/internal/node"
 	"github.com/outboard-run/outboard/internal/train/object"
 )
@@ -143,6 +144,10 @@ func Start(t testing.TB, opts Options) *Pool {
 	return p
 }
 
+// freeRoutes has the state of a node listen at a port that the kernel chooses at each start: the port
+// after the node's may be in use.
+const freeRoutes = "127.0.0.1:0"
+
 // add adds a node to the pool without starting it.
 func (p *Pool) add(spec Spec) *Node {
 	// t.TempDir returns paths that are too long for a socket's address.
@@ -150,9 +155,13 @@ func (p *Pool) add(spec Spec) *Node {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	port, err := freeport.Reserve() // so that no other socket gets it while the node is stopped
+	if err != nil {
+		p.t.Fatal(err)
+	}
 	n := &Node{Name: spec.Name, Data: data, t: p.t, spec: spec, objects: p.opts.Objects}
 	n.opts = node.Options{
-		Data: data, Name: spec.Name, Listen: "127.0.0.1:0", Version: "test",
+		Data: data, Name: spec.Name, Listen: port.Addr(), Routes: freeRoutes, Version: "test",
 		Helper:   []string{os.Args[0], helperArg},
 		LeaseTTL: p.opts.LeaseTTL, DeadAfter: p.opts.DeadAfter, Log: p.opts.Log,
 		Offer:       func(outboard.Device) bool { return !spec.NoDevices },
@@ -165,6 +174,7 @@ func (p *Pool) add(spec Spec) *Node {
 	p.nodes[spec.Name] = n
 	p.t.Cleanup(func() {
 		n.Stop()
+		_ = port.Close()
 		_ = os.RemoveAll(data)
 	})
 	return n

@@ -78,7 +78,7 @@ func (n *Node) stopProcess(signal syscall.Signal) {
 // upArgs returns the arguments of the node's command.
 func (n *Node) upArgs() []string {
 	o := &n.opts
-	args := []string{"up", "--name", string(o.Name), "--listen", o.Listen, "--http", "none", "--grpc", "none"}
+	args := []string{"up", "--name", string(o.Name), "--listen", o.Listen, "--routes", o.Routes, "--http", "none", "--grpc", "none"}
 	for flag, value := range map[string]string{"--join": o.Join, "--token": o.Token, "--jobs": o.Jobs, "--models": o.Models, "--objects": n.objects} {
 		if value != "" {
 			args = append(args, flag, value)

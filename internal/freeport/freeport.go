@@ -1,4 +1,5 @@
-// Package freeport chooses TCP ports for programs that can be told a port, but not be given a socket.
+// Package freeport chooses TCP ports for programs that can be told a port, but not be given a socket, and
+// reserves ports for servers of tests that restart.
 package freeport
 
 import (

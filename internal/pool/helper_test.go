@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/freeport"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/state"
@@ -37,11 +38,23 @@ type testNode struct {
 }
 
 func newTestNode(t *testing.T, name outboard.NodeID, devices int) *testNode {
-	n := &testNode{t: t, name: name, dir: t.TempDir(), addr: "127.0.0.1:0"}
+	n := &testNode{t: t, name: name, dir: t.TempDir(), addr: reserveAddr(t)}
 	for i := range devices {
 		n.devices = append(n.devices, testDevice(name, i))
 	}
 	return n
+}
+
+// reserveAddr returns an address for a node that may stop and start again: no other socket gets its
+// port meanwhile.
+func reserveAddr(t *testing.T) string {
+	t.Helper()
+	r, err := freeport.Reserve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return r.Addr()
 }
 
 func testDevice(node outboard.NodeID, i int) outboard.Device {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/freeport"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
@@ -38,7 +39,12 @@ func newTestNode(t testing.TB, ca *authority.Authority, name outboard.NodeID) *t
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &testNode{t: t, name: name, ca: ca, id: id, dir: t.TempDir(), addr: "127.0.0.1:0"}
+	port, err := freeport.Reserve() // so that no other socket gets it while the node is stopped
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = port.Close() })
+	return &testNode{t: t, name: name, ca: ca, id: id, dir: t.TempDir(), addr: port.Addr()}
 }
 
 func testLog() *slog.Logger {
