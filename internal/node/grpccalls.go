@@ -244,6 +244,24 @@ func (call *grpcCall) count(n int) {
 	call.reserved += more
 }
 
+// inflate counts a message of the call that was compressed and has n bytes now. It cancels the call and
+// returns false if the client may not have them.
+func (call *grpcCall) inflate(n int64) bool {
+	call.conn.mu.Lock()
+	defer call.conn.mu.Unlock()
+	more := n - freeBody - call.reserved
+	if more <= 0 || call.failed != nil || call.ended {
+		return call.failed == nil
+	}
+	if err := call.conn.bodies.reserve(call.client, more); err != nil {
+		call.fail(err)
+		return false
+	}
+	call.reserved += more
+	call.read = max(call.read, n)
+	return true
+}
+
 // fail cancels a call.
 func (call *grpcCall) fail(err error) {
 	if call.failed != nil || call.aborted == nil {

@@ -47,7 +47,7 @@ func openEcho(t *testing.T, timeout time.Duration, admit func(metadata.MD) error
 		}
 		return p.AuthInfo.(grpcConnInfo).conn.open(ctx, "client", streams, nil) //nolint:forcetypeassert // the server's
 	}
-	server := newCallServer(timeout, open, func(r callRegistrar) { r.RegisterService(echoService(), nil) })
+	server := newCallServer(timeout, bodies, open, func(r callRegistrar) { r.RegisterService(echoService(), nil) })
 	p := &modelPort{timeout: timeout, bodies: bodies, log: slog.New(slog.DiscardHandler), http: newConnQueue(l.Addr()), grpc: newConnQueue(l.Addr())}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

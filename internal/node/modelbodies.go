@@ -1,11 +1,13 @@
 package node
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"sync"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/bounded"
 )
 
 // Bounds of the bodies of requests for models that are being read or processed, in bytes: of all
@@ -17,6 +19,10 @@ const (
 	freeBody        = 16 << 10
 )
 
+// valueSize is about what a value of a JSON request for text takes when it is decoded, in bytes: a
+// message of a conversation, or an entry of a map.
+const valueSize = 256
+
 // modelBodies counts the bodies of requests for models, which the interfaces hold in memory.
 // Otherwise one client could exhaust the node's memory with many requests, none of which is too
 // large.
@@ -27,14 +33,24 @@ type modelBodies struct {
 }
 
 // countBody has the body of a request counted for a client as it is read, until the returned function
-// is called.
-func (b *modelBodies) countBody(r *http.Request, client string) (release func()) {
+// is called. perValue is added for each value of the body, which is JSON; it is 0 for a body that the
+// interface itself checks.
+func (b *modelBodies) countBody(r *http.Request, client string, perValue int64) (release func()) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return func() {}
 	}
-	body := &countedBody{ReadCloser: r.Body, all: b, client: client}
+	body := &countedBody{ReadCloser: r.Body, all: b, client: client, perValue: perValue}
 	r.Body = body
 	return body.release
+}
+
+// hold reserves memory for the client of a request, in bytes, until release is called.
+func (b *modelBodies) hold(ctx context.Context, n int64) (release func(), err error) {
+	client := ownerOf(ctx)
+	if err := b.reserve(client, n); err != nil {
+		return nil, err
+	}
+	return func() { b.release(client, n) }, nil
 }
 
 func (b *modelBodies) reserve(client string, n int64) error {
@@ -64,8 +80,10 @@ func (b *modelBodies) release(client string, n int64) {
 // A countedBody is a body whose bytes are counted.
 type countedBody struct {
 	io.ReadCloser
-	all    *modelBodies
-	client string
+	all      *modelBodies
+	client   string
+	perValue int64
+	values   bounded.Scanner
 
 	mu       sync.Mutex // a handler may read in a separate goroutine
 	read     int64
@@ -76,7 +94,11 @@ type countedBody struct {
 // Read implements io.Reader.
 func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if full := b.count(int64(n)); full != nil {
+	size := int64(n)
+	if b.perValue > 0 {
+		size += b.perValue * b.values.Values(p[:n])
+	}
+	if full := b.count(size); full != nil {
 		return 0, full
 	}
 	return n, err

@@ -5,7 +5,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/outboard-run/outboard"
 )
@@ -27,7 +29,7 @@ func TestBodiesForModelsAreWeighed(t *testing.T) {
 	b := &modelBodies{}
 	open := func(client string, size zeros) (*http.Request, func()) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v2/models/m/infer", &size)
-		return r, b.countBody(r, client)
+		return r, b.countBody(r, client, 0)
 	}
 	read := func(r *http.Request) error {
 		_, err := io.Copy(io.Discard, r.Body)
@@ -55,5 +57,23 @@ func TestBodiesForModelsAreWeighed(t *testing.T) {
 	}
 	if b.held != 0 || len(b.clients) != 0 {
 		t.Errorf("%d bytes are held, of %d clients", b.held, len(b.clients))
+	}
+}
+
+// The values of JSON for text count with what they take when they are decoded.
+func TestValuesOfJSONAreCounted(t *testing.T) {
+	b := &modelBodies{}
+	body := `{"messages":[` + strings.Repeat(`{},`, freeBody) + `{}]}`
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/chat/completions", iotest.HalfReader(strings.NewReader(body)))
+	release := b.countBody(r, "a", valueSize)
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		t.Fatal(err)
+	}
+	if want := int64(len(body)) + valueSize*2*(freeBody+1) - freeBody; b.held < want || b.held > want+10*valueSize {
+		t.Errorf("%d bytes are held, want %d", b.held, want)
+	}
+	release()
+	if b.held != 0 {
+		t.Errorf("%d bytes are held afterwards", b.held)
 	}
 }

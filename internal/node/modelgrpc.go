@@ -42,7 +42,7 @@ const minPing = 10 * time.Second
 
 // newModelGRPC returns the gRPC server of --models.
 func (m *models) newModelGRPC() *grpc.Server {
-	return newCallServer(m.clientTimeout(), m.openCall, func(s callRegistrar) {
+	return newCallServer(m.clientTimeout(), &m.bodies, m.openCall, func(s callRegistrar) {
 		m.oip.RegisterGRPC(s)
 		grpc_health_v1.RegisterHealthServer(s, health.NewServer())
 		reflection.Register(s)
@@ -52,11 +52,13 @@ func (m *models) newModelGRPC() *grpc.Server {
 // newCallServer returns a gRPC server whose connections are grpcConns. The context of each call is
 // from open, which learns whether it has streams, and refuses a call before
 // any of its messages is read by an error.
-func newCallServer(timeout time.Duration, open func(ctx context.Context, md metadata.MD, streams bool) (context.Context, error), register func(callRegistrar)) *grpc.Server {
+func newCallServer(timeout time.Duration, bodies *modelBodies, open func(ctx context.Context, md metadata.MD, streams bool) (context.Context, error), register func(callRegistrar)) *grpc.Server {
+	inflated := newInflater(bodies)
 	streams := map[string]bool{}
 	s := grpc.NewServer(
 		grpc.Creds(grpcConnCredentials{insecure.NewCredentials()}), grpc.ConnectionTimeout(timeout), grpc.WaitForHandlers(true),
 		grpc.MaxRecvMsgSize(maxModelMessage), grpc.MaxSendMsgSize(maxModelMessage),
+		grpc.RPCDecompressor(inflated), grpc.ForceServerCodecV2(countingCodec{inflated}), //nolint:staticcheck // a registered decompressor serves the whole program
 		grpc.MaxConcurrentStreams(maxModelStreams), grpc.MaxHeaderListSize(maxForwardedHead),
 		grpc.InitialWindowSize(modelWindow), grpc.InitialConnWindowSize(modelWindow),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
@@ -157,10 +159,10 @@ func receiveSingle(call *grpcCall, stream grpc.ServerStream, request any) error 
 	case err != nil:
 		return err
 	case complete:
-		return stream.RecvMsg(request)
+		return receiveCounted(call, stream, request)
 	}
 	received := make(chan error, 1)
-	go func() { received <- stream.RecvMsg(request) }()
+	go func() { received <- receiveCounted(call, stream, request) }()
 	select {
 	case err := <-received:
 		return err
@@ -168,6 +170,16 @@ func receiveSingle(call *grpcCall, stream grpc.ServerStream, request any) error 
 		_, err := call.state()
 		return err
 	}
+}
+
+// receiveCounted receives a message, or returns why the node has canceled the call: the message may be
+// empty then.
+func receiveCounted(call *grpcCall, stream grpc.ServerStream, message any) error {
+	if err := stream.RecvMsg(&countedMessage{call, message}); err != nil {
+		return err
+	}
+	_, err := call.state()
+	return err
 }
 
 // A promptStream cancels its call when the client makes a message wait for longer than timeout, and
@@ -181,7 +193,7 @@ type promptStream struct {
 // RecvMsg implements grpc.ServerStream.
 func (s *promptStream) RecvMsg(message any) error {
 	s.call.receive()
-	if err := s.ServerStream.RecvMsg(message); err != nil {
+	if err := receiveCounted(s.call, s.ServerStream, message); err != nil {
 		return err
 	}
 	size := messageHead

@@ -63,7 +63,7 @@ func DecodeResponse(body []byte, header http.Header) ([]model.Tensor, error) {
 	rest := q.binary
 	var list []model.Tensor
 	for i := range r.Outputs {
-		t, err := h.input(context.Background(), &r.Outputs[i], &rest)
+		t, err := h.input(context.Background(), &r.Outputs[i], &rest, &reservation{opts: &h.opts})
 		if err != nil {
 			return nil, outboard.Errorf(outboard.Protocol, "infer", "output %q: %w", r.Outputs[i].Name, err)
 		}

@@ -16,9 +16,9 @@ import (
 
 // A generateRequest is a request of the protocol's extension generate.
 type generateRequest struct {
-	ID         string                     `json:"id"`
-	Text       string                     `json:"text_input"`
-	Parameters map[string]json.RawMessage `json:"parameters"`
+	ID         string     `json:"id"`
+	Text       string     `json:"text_input"`
+	Parameters parameters `json:"parameters"`
 }
 
 type generateReply struct {
@@ -61,6 +61,9 @@ func (q *generateRequest) generation() (engine.Generation, error) {
 	return g, err
 }
 
+// maxGenerate bounds a request for text, in bytes.
+const maxGenerate = 16 << 20
+
 // generateStatus returns the status that the protocol names for an error of a generation.
 func generateStatus(err error) int {
 	switch outboard.KindOf(err) {
@@ -79,7 +82,7 @@ func generateStatus(err error) int {
 
 // open reads a request and opens its model.
 func (h *Handler) open(w http.ResponseWriter, r *http.Request) (*generateRequest, engine.Generation, *generating, func(), error) {
-	body, err := readBody(w, r, h.opts.MaxBody)
+	body, err := readBody(w, r, min(h.opts.MaxBody, maxGenerate))
 	q := &generateRequest{}
 	if err == nil {
 		if err = json.Unmarshal(body, q); err != nil {

@@ -7,9 +7,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model"
+	"github.com/outboard-run/outboard/internal/model/bounded"
 	"github.com/outboard-run/outboard/internal/model/oip/inference"
 )
 
@@ -41,8 +43,16 @@ type grpcService struct{ *Handler }
 func unary[Q, A any](name string, f func(context.Context, *Q) (*A, error)) grpc.MethodDesc {
 	return grpc.MethodDesc{MethodName: name, Handler: func(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 		request := new(Q)
-		if err := decode(request); err != nil {
+		m, ok := any(request).(proto.Message)
+		if !ok {
+			return nil, status.Errorf(codes.Internal, "%T is no message", request)
+		}
+		message := bounded.NewMessage(m)
+		if err := decode(message); err != nil {
 			return nil, err
+		}
+		if err := message.Refused(); err != nil {
+			return nil, grpcError(err)
 		}
 		handle := func(ctx context.Context, q any) (any, error) {
 			reply, err := f(ctx, q.(*Q)) //nolint:errcheck,forcetypeassert // it is request

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -378,6 +379,80 @@ func TestSharedMemory(t *testing.T) {
 	}
 }
 
+// Memory that was never written takes none, however long it is; its copy in the node would. The copies
+// are bounded like a body, and reserved for the client while the request runs.
+func TestSharedMemoryIsReserved(t *testing.T) {
+	file, err := os.CreateTemp("/dev/shm", "outboard-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(file.Name()) })
+	const size, limit = 1 << 40, 1 << 20
+	if err := file.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	held, most := int64(0), int64(0)
+	conn := dialLoopback(t, oip.Options{Models: &echo{}, SharedMemory: true, MaxBody: limit, Reserve: func(_ context.Context, n int64) (func(), error) {
+		if n > limit/2 {
+			return nil, outboard.Errorf(outboard.Busy, "", "too much")
+		}
+		held += n
+		most = max(most, held)
+		return func() { held -= n }, nil
+	}})
+	q := &inference.SystemSharedMemoryRegisterRequest{Name: "r", Key: filepath.Base(file.Name()), ByteSize: size}
+	if err := call(t.Context(), conn, "SystemSharedMemoryRegister", q, &inference.SystemSharedMemoryRegisterResponse{}); err != nil {
+		t.Fatal(err)
+	}
+	infer := func(sizes ...int64) codes.Code {
+		q := &inference.ModelInferRequest{ModelName: "echo"}
+		for _, n := range sizes {
+			q.Inputs = append(q.Inputs, &inference.ModelInferRequest_InferInputTensor{
+				Name: "x", Datatype: "UINT8", Shape: []int64{n}, Parameters: map[string]*inference.InferParameter{
+					"shared_memory_region":    {ParameterChoice: &inference.InferParameter_StringParam{StringParam: "r"}},
+					"shared_memory_byte_size": {ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: n}},
+				},
+			})
+		}
+		return status.Code(call(t.Context(), conn, "ModelInfer", q, &inference.ModelInferResponse{}))
+	}
+	for _, c := range []struct {
+		sizes []int64
+		want  codes.Code
+	}{
+		{[]int64{limit / 2}, codes.OK}, {[]int64{limit/2 + 1}, codes.Unavailable}, {[]int64{size}, codes.InvalidArgument},
+		{[]int64{limit / 2, limit / 2, 1}, codes.InvalidArgument},
+	} {
+		if got := infer(c.sizes...); got != c.want || held != 0 {
+			t.Errorf("tensors of %d bytes: %v, want %v; %d are held afterwards", c.sizes, got, c.want, held)
+		}
+	}
+	if most != limit {
+		t.Errorf("%d bytes were reserved, want %d", most, limit)
+	}
+}
+
+// Requests that would take much more memory than their bytes are refused before they are decoded.
+func TestDecodedRequestsAreBounded(t *testing.T) {
+	conn := dial(t, oip.Options{Models: &echo{}})
+	q := &inference.ModelInferRequest{ModelName: "echo", RawInputContents: make([][]byte, 1<<20)}
+	if err := call(t.Context(), conn, "ModelInfer", q, &inference.ModelInferResponse{}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("over gRPC: %v", err)
+	}
+	h := oip.New(oip.Options{Models: &echo{}})
+	for name, body := range map[string]string{
+		"inputs":     `{"inputs":[` + strings.Repeat(`0,`, 1<<20) + `0]}`,
+		"outputs":    `{"outputs":[` + strings.Repeat(`{},`, 1<<20) + `{}]}`,
+		"shape":      `{"inputs":[{"name":"x","datatype":"INT8","shape":[` + strings.Repeat(`1,`, 1<<20) + `1]}]}`,
+		"parameters": `{"inputs":[{"name":"x","parameters":{` + strings.Repeat(`"a":1,`, 1<<20) + `"b":1}}]}`,
+	} {
+		w := send(t, h, "POST", "/v2/models/echo/infer", body)
+		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "too many members") {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+	}
+}
+
 // TestSharedMemoryOfOthers: a client reaches through the node, which may open everything, no memory
 // of another user of the machine; and a client of which no user is known reaches none at all.
 func TestSharedMemoryOfOthers(t *testing.T) {
@@ -448,11 +523,10 @@ func FuzzGRPCInfer(f *testing.F) {
 	}))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		_, err := infer(nil, t.Context(), func(to any) error {
-			q := to.(*inference.ModelInferRequest) //nolint:forcetypeassert // ModelInfer's
-			if proto.Unmarshal(text, q) != nil {
+			named := append(slices.Clip(text), "\x0a\x04echo"...)  // model_name
+			if proto.Unmarshal(named, to.(proto.Message)) != nil { //nolint:forcetypeassert // ModelInfer's
 				return status.Error(codes.InvalidArgument, "no message")
 			}
-			q.ModelName = "echo"
 			return nil
 		}, nil)
 		if code := status.Code(err); code != codes.OK && code != codes.InvalidArgument {

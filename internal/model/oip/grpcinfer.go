@@ -13,6 +13,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model"
+	"github.com/outboard-run/outboard/internal/model/bounded"
 	"github.com/outboard-run/outboard/internal/model/oip/inference"
 	"github.com/outboard-run/outboard/internal/model/serve"
 )
@@ -21,7 +22,9 @@ func (s *grpcService) modelInfer(ctx context.Context, q *inference.ModelInferReq
 	if err := s.opts.Allow(ctx, q.GetModelName()); err != nil {
 		return nil, err
 	}
-	r, err := s.grpcRequest(ctx, q)
+	held := reservation{opts: &s.opts}
+	defer held.release()
+	r, err := s.grpcRequest(ctx, q, &held)
 	if err != nil {
 		return nil, err
 	}
@@ -63,8 +66,8 @@ func parametersOf(all map[string]*inference.InferParameter) (map[string]json.Raw
 	return list, nil
 }
 
-// grpcRequest converts a request. Raw contents are not copied.
-func (s *grpcService) grpcRequest(ctx context.Context, q *inference.ModelInferRequest) (*serve.Request, error) {
+// grpcRequest converts a request. Raw contents are not copied; the copies of other data are held.
+func (s *grpcService) grpcRequest(ctx context.Context, q *inference.ModelInferRequest, held *reservation) (*serve.Request, error) {
 	r := &serve.Request{Model: q.GetModelName(), Version: q.GetModelVersion(), ID: q.GetId()}
 	if len(q.GetInputs()) > maxTensors || len(q.GetOutputs()) > maxTensors {
 		return nil, outboard.Errorf(outboard.Invalid, "infer", "%d inputs and %d outputs: at most %d are allowed", len(q.GetInputs()), len(q.GetOutputs()), maxTensors)
@@ -78,9 +81,9 @@ func (s *grpcService) grpcRequest(ctx context.Context, q *inference.ModelInferRe
 	}
 	raw := q.GetRawInputContents()
 	for _, in := range q.GetInputs() {
-		t, err := s.grpcInput(ctx, in, &raw, len(q.GetRawInputContents()) > 0)
+		t, err := s.grpcInput(ctx, in, &raw, len(q.GetRawInputContents()) > 0, held)
 		if err != nil {
-			return nil, outboard.Errorf(outboard.Invalid, "infer", "input %q: %w", in.GetName(), err)
+			return nil, inputError(in.GetName(), err)
 		}
 		r.Inputs = append(r.Inputs, t)
 	}
@@ -95,7 +98,7 @@ func (s *grpcService) grpcRequest(ctx context.Context, q *inference.ModelInferRe
 
 // grpcInput converts an input. Its data are the first entry of raw if the request has raw contents,
 // and otherwise in shared memory or typed contents.
-func (s *grpcService) grpcInput(ctx context.Context, in *inference.ModelInferRequest_InferInputTensor, raw *[][]byte, isRaw bool) (model.Tensor, error) {
+func (s *grpcService) grpcInput(ctx context.Context, in *inference.ModelInferRequest_InferInputTensor, raw *[][]byte, isRaw bool, held *reservation) (model.Tensor, error) {
 	kind, err := model.ParseDataType(in.GetDatatype())
 	if err != nil {
 		return model.Tensor{}, err
@@ -114,7 +117,7 @@ func (s *grpcService) grpcInput(ctx context.Context, in *inference.ModelInferReq
 	case err != nil:
 		return t, err
 	case shared:
-		t.Data, err = s.regions.read(ctx, &region)
+		t.Data, err = s.regions.read(ctx, &region, held)
 		return t, err
 	case isRaw && in.GetContents() != nil:
 		return t, outboard.Errorf(outboard.Invalid, "", "it has contents, and the request has raw_input_contents: use one of them")
@@ -236,11 +239,14 @@ func (s *grpcService) receiveStream(ctx context.Context, stream grpc.ServerStrea
 	order := sequenceOrder{}
 	for share.wait() {
 		q := new(inference.ModelInferRequest)
-		if err := stream.RecvMsg(q); err != nil {
+		message := bounded.NewMessage(q)
+		if err := stream.RecvMsg(message); err != nil {
 			return err
 		}
-		size := int64(proto.Size(q))
-		refused := share.reserve(size)
+		size, refused := decodedSize(q), message.Refused()
+		if refused == nil {
+			refused = share.reserve(size)
+		}
 		answer := make(chan streamedAnswer, 1)
 		select {
 		case answers <- answer:
@@ -265,6 +271,16 @@ func (s *grpcService) receiveStream(ctx context.Context, stream grpc.ServerStrea
 		}()
 	}
 	return ctx.Err()
+}
+
+// decodedSize returns about the memory that a request takes, in bytes.
+func decodedSize(q *inference.ModelInferRequest) int64 {
+	size := proto.Size(q)
+	for _, in := range q.GetInputs() {
+		c := in.GetContents()
+		size += 4*(len(c.GetIntContents())+len(c.GetUintContents())) + 8*(len(c.GetInt64Contents())+len(c.GetUint64Contents())) + 24*len(c.GetBytesContents())
+	}
+	return int64(size)
 }
 
 // A sequenceOrder holds, for each sequence of a stream, the end of its last request: requests of a

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model"
+	"github.com/outboard-run/outboard/internal/model/bounded"
 	"github.com/outboard-run/outboard/internal/model/serve"
 )
 
@@ -21,29 +22,34 @@ const lengthHeader = "Inference-Header-Content-Length"
 
 // An inferRequest is the JSON of a request.
 type inferRequest struct {
-	ID         string                     `json:"id"`
-	Parameters map[string]json.RawMessage `json:"parameters"`
-	Inputs     []inferInput               `json:"inputs"`
-	Outputs    []inferOutput              `json:"outputs"`
+	ID         string        `json:"id"`
+	Parameters parameters    `json:"parameters"`
+	Inputs     []inferInput  `json:"inputs"`
+	Outputs    []inferOutput `json:"outputs"`
 }
 
 type inferInput struct {
-	Name       string                     `json:"name"`
-	Type       string                     `json:"datatype"`
-	Shape      []int64                    `json:"shape"`
-	Parameters map[string]json.RawMessage `json:"parameters"`
-	Data       json.RawMessage            `json:"data"`
+	Name       string              `json:"name"`
+	Type       string              `json:"datatype"`
+	Shape      bounded.List[int64] `json:"shape"`
+	Parameters parameters          `json:"parameters"`
+	Data       json.RawMessage     `json:"data"`
 }
 
 type inferOutput struct {
-	Name       string                     `json:"name"`
-	Parameters map[string]json.RawMessage `json:"parameters"`
+	Name       string     `json:"name"`
+	Parameters parameters `json:"parameters"`
 }
+
+type parameters = bounded.Map[json.RawMessage]
 
 // Limits of a request.
 const (
 	maxTensors = 1024
 	maxRank    = 32
+	// maxMembers is the most members and elements of the JSON, but for those of parameters, shapes and
+	// data.
+	maxMembers = 16 * maxTensors
 )
 
 // parameter decodes a parameter. ok is false if there is none.
@@ -69,7 +75,9 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	request, err := h.request(r.Context(), q)
+	held := reservation{opts: &h.opts}
+	defer held.release()
+	request, err := h.request(r.Context(), q, &held)
 	if err != nil {
 		refuse(w, err)
 		return
@@ -145,6 +153,9 @@ func parseLength(length string, size int64) (int64, error) {
 
 // parseHead parses the JSON of a request.
 func parseHead(text []byte) (*parsedRequest, error) {
+	if err := bounded.Members(text, 3, maxMembers); err != nil {
+		return nil, err
+	}
 	q := &parsedRequest{}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	if err := decoder.Decode(&q.inferRequest); err != nil {
@@ -159,17 +170,17 @@ func parseHead(text []byte) (*parsedRequest, error) {
 	return q, nil
 }
 
-// request converts a request. Binary data are not copied.
-func (h *Handler) request(ctx context.Context, q *parsedRequest) (*serve.Request, error) {
+// request converts a request. Binary data are not copied; the copies of other data are held.
+func (h *Handler) request(ctx context.Context, q *parsedRequest, held *reservation) (*serve.Request, error) {
 	r := &serve.Request{ID: q.ID}
 	if err := h.readParameters(ctx, q.Parameters, r); err != nil {
 		return nil, err
 	}
 	rest := q.binary
 	for i := range q.Inputs {
-		t, err := h.input(ctx, &q.Inputs[i], &rest)
+		t, err := h.input(ctx, &q.Inputs[i], &rest, held)
 		if err != nil {
-			return nil, outboard.Errorf(outboard.Invalid, "infer", "input %q: %w", q.Inputs[i].Name, err)
+			return nil, inputError(q.Inputs[i].Name, err)
 		}
 		r.Inputs = append(r.Inputs, t)
 	}
@@ -180,6 +191,15 @@ func (h *Handler) request(ctx context.Context, q *parsedRequest) (*serve.Request
 		r.Outputs = append(r.Outputs, q.Outputs[i].Name)
 	}
 	return r, nil
+}
+
+// inputError returns the error of an input, which is the request's fault unless the node is busy.
+func inputError(name string, err error) error {
+	kind := outboard.Invalid
+	if outboard.KindOf(err) == outboard.Busy {
+		kind = outboard.Busy
+	}
+	return outboard.Errorf(kind, "infer", "input %q: %w", name, err)
 }
 
 // readParameters reads the parameters of the request itself, not of its tensors.
@@ -244,7 +264,7 @@ func priorityOf(p int64) int {
 }
 
 // input converts an input. It takes the input's binary data from the beginning of rest.
-func (h *Handler) input(ctx context.Context, in *inferInput, rest *[]byte) (model.Tensor, error) {
+func (h *Handler) input(ctx context.Context, in *inferInput, rest *[]byte, held *reservation) (model.Tensor, error) {
 	kind, err := model.ParseDataType(in.Type)
 	if err != nil {
 		return model.Tensor{}, err
@@ -263,7 +283,7 @@ func (h *Handler) input(ctx context.Context, in *inferInput, rest *[]byte) (mode
 	case err != nil:
 		return t, err
 	case shared:
-		t.Data, err = h.regions.read(ctx, &region)
+		t.Data, err = h.regions.read(ctx, &region, held)
 		return t, err
 	case binary && len(in.Data) > 0:
 		return t, fmt.Errorf("it has both data and binary_data_size")

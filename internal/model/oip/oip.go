@@ -47,6 +47,9 @@ type Options struct {
 	// client that has registered it. If Owner is nil or returns "", the client is the user on this
 	// machine.
 	Owner func(ctx context.Context) string
+	// Reserve counts memory that a request takes beside its body for its client, in bytes, until
+	// release is called; nil counts nothing.
+	Reserve func(ctx context.Context, n int64) (release func(), err error)
 	// CacheScope returns the scope of a request's generations (engine.Generation); if it is nil,
 	// all requests have the same scope.
 	CacheScope func(ctx context.Context) string
@@ -83,6 +86,9 @@ func New(opts Options) *Handler {
 	}
 	if opts.Count == nil {
 		opts.Count = func(context.Context, int, int) {}
+	}
+	if opts.Reserve == nil {
+		opts.Reserve = func(context.Context, int64) (func(), error) { return func() {}, nil }
 	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)

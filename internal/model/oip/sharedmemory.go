@@ -231,10 +231,14 @@ func (r *regions) at(ctx context.Context, u *regionUse, size uint64) (*os.File, 
 	return x.file, int64(x.Offset + u.offset), nil
 }
 
-// read copies the data of a tensor out of a region.
-func (r *regions) read(ctx context.Context, u *regionUse) ([]byte, error) {
+// read copies the data of a tensor out of a region. A region may be much longer than the memory that
+// it takes, since pages that were never written take none: the copy is reserved first.
+func (r *regions) read(ctx context.Context, u *regionUse, held *reservation) ([]byte, error) {
 	f, at, err := r.at(ctx, u, u.size)
 	if err != nil {
+		return nil, err
+	}
+	if err := held.add(ctx, int64(u.size)); err != nil {
 		return nil, err
 	}
 	data := make([]byte, u.size)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/outboard-run/outboard/internal/model/bounded"
 	"github.com/outboard-run/outboard/internal/model/engine"
 	"github.com/outboard-run/outboard/internal/model/grammar"
 	"github.com/outboard-run/outboard/internal/model/text"
@@ -18,18 +19,18 @@ import (
 
 // A request is the body of chat and of generate.
 type request struct {
-	Model    string          `json:"model"`
-	Prompt   string          `json:"prompt"`
-	Suffix   string          `json:"suffix"`
-	System   string          `json:"system"`
-	Template string          `json:"template"`
-	Raw      bool            `json:"raw"`
-	Images   []string        `json:"images"`
-	Messages []message       `json:"messages"`
-	Tools    json.RawMessage `json:"tools"`
-	Format   json.RawMessage `json:"format"`
-	Stream   *bool           `json:"stream"`
-	Options  runOptions      `json:"options"`
+	Model    string                `json:"model"`
+	Prompt   string                `json:"prompt"`
+	Suffix   string                `json:"suffix"`
+	System   string                `json:"system"`
+	Template string                `json:"template"`
+	Raw      bool                  `json:"raw"`
+	Images   []string              `json:"images"`
+	Messages bounded.List[message] `json:"messages"`
+	Tools    json.RawMessage       `json:"tools"`
+	Format   json.RawMessage       `json:"format"`
+	Stream   *bool                 `json:"stream"`
+	Options  runOptions            `json:"options"`
 }
 
 type message struct {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/outboard-run/outboard/internal/model/bounded"
 	"github.com/outboard-run/outboard/internal/model/engine"
 	"github.com/outboard-run/outboard/internal/model/grammar"
 	"github.com/outboard-run/outboard/internal/model/text"
@@ -156,13 +157,13 @@ func (o *options) count() int {
 // A chatRequest is the body of chat/completions.
 type chatRequest struct {
 	options
-	Messages            []chatMessage   `json:"messages"`
-	MaxCompletionTokens *int            `json:"max_completion_tokens"`
-	LogProbs            bool            `json:"logprobs"`
-	TopLogProbs         int             `json:"top_logprobs"`
-	Tools               []chatTool      `json:"tools"`
-	ToolChoice          json.RawMessage `json:"tool_choice"`
-	TemplateVariables   json.RawMessage `json:"chat_template_kwargs"`
+	Messages            bounded.List[chatMessage] `json:"messages"`
+	MaxCompletionTokens *int                      `json:"max_completion_tokens"`
+	LogProbs            bool                      `json:"logprobs"`
+	TopLogProbs         int                       `json:"top_logprobs"`
+	Tools               bounded.List[chatTool]    `json:"tools"`
+	ToolChoice          json.RawMessage           `json:"tool_choice"`
+	TemplateVariables   json.RawMessage           `json:"chat_template_kwargs"`
 }
 
 type chatTool struct {
@@ -210,10 +211,10 @@ func (m *chatMessage) text(param string) (string, error) {
 		}
 		return *content, nil
 	}
-	var parts []struct {
+	var parts bounded.List[struct {
 		Type string `json:"type"`
 		Text string `json:"text"`
-	}
+	}]
 	if json.Unmarshal(m.Content, &parts) != nil {
 		return "", invalid(param, "the content must be a string or an array of parts")
 	}

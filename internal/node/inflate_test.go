@@ -1,0 +1,105 @@
+package node
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/outboard-run/outboard"
+)
+
+// zipped calls Echo with n zeros, which it compresses to about a thousandth.
+func zipped(t *testing.T, conn *grpc.ClientConn, n int) error {
+	t.Helper()
+	got := new(wrapperspb.BytesValue)
+	err := conn.Invoke(t.Context(), "/test.Echo/Echo", wrapperspb.Bytes(make([]byte, n)), got, grpc.UseCompressor(gzip.Name))
+	if err == nil && len(got.GetValue()) != n {
+		t.Errorf("%d bytes came back as %d", n, len(got.GetValue()))
+	}
+	return err
+}
+
+// Compressed messages count with the bytes that they have when they are decompressed, while that goes
+// on, too.
+func TestCompressedMessagesAreCounted(t *testing.T) {
+	p := openEcho(t, time.Minute, admitAll)
+	conn := p.dial(t)
+	for _, n := range []int{0, 1, freeBody, 3 << 20} {
+		if err := zipped(t, conn, n); err != nil {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+	p.expectHeld(t, 0)
+	for name, client := range map[string]string{"the client": "client", "decompression": inflating} {
+		if err := p.bodies.reserve(client, maxClientBodies-2*freeBody); err != nil {
+			t.Fatal(err)
+		}
+		if err := zipped(t, conn, 3<<20); err == nil {
+			t.Errorf("%s has no bytes left, and a message of 3 MiB is received", name)
+		} else if client == "client" && status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("%s has no bytes left: %v", name, err)
+		}
+		if err := zipped(t, conn, freeBody/2); err != nil {
+			t.Errorf("%s has no bytes left, and a small message is refused: %v", name, err)
+		}
+		p.bodies.release(client, maxClientBodies-2*freeBody)
+	}
+	if err := zipped(t, conn, maxModelMessage); err == nil {
+		t.Error("a message that is too long when it is decompressed is received")
+	}
+	p.awaitNothingHeld(t) // grpc-go sends that status before the call has ended
+}
+
+// awaitNothingHeld waits until no call holds bytes.
+func (p *echoPort) awaitNothingHeld(t *testing.T) {
+	t.Helper()
+	for until := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		p.bodies.mu.Lock()
+		held := p.bodies.held
+		p.bodies.mu.Unlock()
+		if held == 0 {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%d bytes are held", held)
+		}
+	}
+}
+
+// The messages of a stream may be compressed.
+func TestCompressedStream(t *testing.T) {
+	p := openEcho(t, time.Minute, admitAll)
+	stream, err := p.dial(t).NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Echo/Echoes", grpc.UseCompressor(gzip.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{0, 1, 1 << 20, 3 << 20} {
+		got := new(wrapperspb.BytesValue)
+		if err := stream.SendMsg(wrapperspb.Bytes(make([]byte, n))); err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.RecvMsg(got); err != nil || len(got.GetValue()) != n {
+			t.Fatalf("%d bytes: %d, %v", n, len(got.GetValue()), err)
+		}
+		p.expectHeld(t, 0)
+	}
+}
+
+// What is no gzip is refused, and nothing remains reserved.
+func TestBrokenCompression(t *testing.T) {
+	f := newInflater(&modelBodies{})
+	for name, text := range map[string]string{"empty": "", "no gzip": "text", "truncated": "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff\x4a"} {
+		if _, err := f.Do(strings.NewReader(text)); err == nil {
+			t.Errorf("%s: it was decompressed", name)
+		}
+	}
+	if f.bodies.held != 0 || len(f.sizes) != 0 {
+		t.Errorf("%v are held by %d messages", outboard.Bytes(f.bodies.held), len(f.sizes))
+	}
+}
