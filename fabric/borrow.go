@@ -10,8 +10,9 @@ import (
 
 // WithBorrowedRequests lets the handlers of a server's unary methods read large requests in place.
 // A bytes field of 8 KiB or more, in a request that came over shared memory, points into that
-// memory, and so does an element of that size in the request's own lists of bytes. It is valid until the handler, with all its interceptors, has returned, and the response
-// was marshalled: a response may hold the request's bytes. A handler that needs the bytes for
+// memory, and so does an element of that size in the request's own lists of bytes. It is valid until
+// the handler, with all its interceptors, has returned, and the response was marshalled: a response
+// may hold the request's bytes. A handler that needs the bytes for
 // longer clones them. It must not write to them, and the process that sent them can change them
 // meanwhile: clone before you check, unless the sender is trusted (calls through a node come from
 // the node's process).

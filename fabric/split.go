@@ -153,10 +153,11 @@ func (s *splitter) join(m protoreflect.Message) {
 		for _, fd := range p.path[:last] {
 			at = at.Mutable(fd).Message()
 		}
-		if fd := p.path[last]; fd.IsList() {
-			at.Mutable(fd).List().Set(p.element, protoreflect.ValueOfBytes(p.data))
-		} else {
+		fd := p.path[last]
+		if !fd.IsList() {
 			at.Set(fd, protoreflect.ValueOfBytes(p.data))
+		} else if list := at.Mutable(fd).List(); p.element < list.Len() { // a message may decode itself, and drop elements
+			list.Set(p.element, protoreflect.ValueOfBytes(p.data))
 		}
 	}
 }

@@ -18,7 +18,7 @@ const calibratedFor = 4 * time.Minute
 
 // calibrate measures the constants and reports them.
 func (b *bench) calibrate(ctx context.Context) error {
-	if err := b.measureConstants(ctx); err != nil {
+	if err := measureConstants(ctx, b); err != nil {
 		return err
 	}
 	reportConstants(b)
@@ -30,7 +30,7 @@ func (b *bench) recalibrate(ctx context.Context) error {
 	if time.Since(b.calibrated) < calibratedFor {
 		return nil
 	}
-	if err := b.measureConstants(ctx); err != nil {
+	if err := measureConstants(ctx, b); err != nil {
 		return err
 	}
 	b.again = append(b.again, b.constants)
@@ -38,7 +38,7 @@ func (b *bench) recalibrate(ctx context.Context) error {
 }
 
 // measureConstants measures the constants over a link without emulated delay.
-func (b *bench) measureConstants(ctx context.Context) error {
+func measureConstants(ctx context.Context, b *bench) error {
 	b.rig.Node(deviceNode).SetLink(netem.Link{})
 	rounds := fmt.Sprint(b.Rounds(5, 2))
 	var out string
@@ -72,7 +72,7 @@ func reportConstants(b *bench) {
 }
 
 // reportAgain reports the constants that were measured between programs.
-func (b *bench) reportAgain() {
+func reportAgain(b *bench) {
 	if len(b.again) == 0 {
 		return
 	}

@@ -55,8 +55,6 @@ type bench struct {
 	base  lateness
 	links []link
 	cases []*program
-	// recordings counts traces: their files have different names.
-	recordings int
 	// calibrated is when the constants were measured, again has those measured between programs.
 	calibrated time.Time
 	again      []overhead.Constants

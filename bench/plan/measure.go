@@ -138,7 +138,7 @@ func (b *bench) runAll(ctx context.Context, p *program, results []*result) error
 }
 
 // runEach runs each case once.
-func (b *bench) runEach(ctx context.Context, results []*result) error {
+func (b *runner) runEach(ctx context.Context, results []*result) error {
 	for _, r := range results {
 		b.rig.Node(deviceNode).SetLink(r.link.nominal)
 		if err := b.runOver(ctx, r); err != nil {
@@ -149,7 +149,7 @@ func (b *bench) runEach(ctx context.Context, results []*result) error {
 }
 
 // count adds what the device's node, its workers and its link do during run.
-func (b *bench) count(ctx context.Context, used *sums, run func() error) error {
+func (b *runner) count(ctx context.Context, used *sums, run func() error) error {
 	before, err := b.counters(ctx)
 	if err != nil {
 		return err
@@ -166,7 +166,7 @@ func (b *bench) count(ctx context.Context, used *sums, run func() error) error {
 }
 
 // counters reads the counters of the device's node when it has nothing left to do.
-func (b *bench) counters(ctx context.Context) (c sums, err error) {
+func (b *runner) counters(ctx context.Context) (c sums, err error) {
 	node := b.rig.Node(deviceNode)
 	if err := node.WaitIdle(ctx); err != nil {
 		return c, err

@@ -36,7 +36,7 @@ func (b *bench) predictions(ctx context.Context) error {
 	}
 	b.reportErrors("predicted from the trace of a remote run", results, func(r *result) *overhead.Prediction { return &r.remote }, paired.Goal{Max: 3})
 	b.reportErrors("predicted from the trace of a local run", results, func(r *result) *overhead.Prediction { return &r.local }, paired.Goal{Max: 5})
-	b.reportAgain()
+	reportAgain(b)
 	b.reportReferences(results)
 	b.reportSums(results)
 	b.reportRepeats(results)

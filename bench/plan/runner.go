@@ -19,6 +19,8 @@ type runner struct {
 	// emulation so far.
 	observe func(what string, run func() error) (paired.Timing, error)
 	late    func() lateness
+	// recordings counts traces: their files have different names.
+	recordings int
 	// repeated is how long repetitions of disturbed runs have taken, repeatFor how long they may take.
 	repeated, repeatFor time.Duration
 }

@@ -21,7 +21,7 @@ type recording struct {
 
 // recordBoth records a program once on the machine's own driver and once on the leased device, over
 // a link without delay. The traces are added to the program's.
-func (b *bench) recordBoth(ctx context.Context, p *program) error {
+func (b *runner) recordBoth(ctx context.Context, p *program) error {
 	b.rig.Node(deviceNode).SetLink(netem.Link{})
 	for _, mode := range []trace.Mode{trace.Local, trace.Remote} {
 		if err := b.recordOnce(ctx, p, mode); err != nil {
@@ -32,7 +32,7 @@ func (b *bench) recordBoth(ctx context.Context, p *program) error {
 }
 
 // recordOnce adds one trace to a program's.
-func (b *bench) recordOnce(ctx context.Context, p *program, mode trace.Mode) error {
+func (b *runner) recordOnce(ctx context.Context, p *program, mode trace.Mode) error {
 	b.recordings++
 	file := filepath.Join(b.Dir, fmt.Sprintf("%s.%s.%d", p.short(), mode, b.recordings))
 	launcher := b.over("--no-trace", "--trace", file)
