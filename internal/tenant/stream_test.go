@@ -20,7 +20,7 @@ functions:
   stream:
     module: guest.wasm
     env: {MODE: stream}
-    limits: {memory: 32MiB, response: 1GiB}
+    limits: {memory: 32MiB, response: 1GiB, deadline: 5m}
 routes:
   - {path: /, function: stream, request: 100MiB}
   - {path: /small, function: stream, request: 64KiB}
