@@ -27,46 +27,60 @@ static const struct {
 	{"float", 4}};
 static const size_t widths[] = {1, 2, 3, 4, 8, 16};
 
-static void pass_value(cl_program program, const char *type, size_t width, size_t bytes) {
-	char name[32];
-	unsigned char value[128], got[128];
-	snprintf(name, sizeof name, "pass_%s%zu", type, width);
+// pass_values passes a value of each scalar type and the given width to one kernel: drivers may take as
+// long to compile a kernel as to launch it a thousand times.
+static void pass_values(cl_program program, size_t width) {
+	char name[16];
+	unsigned char values[COUNT(scalars)][128], got[COUNT(scalars)][128];
+	snprintf(name, sizeof name, "pass%zu", width);
 	cl_kernel kernel = clt_kernel(program, name);
 	cl_mem out = out_buffer(sizeof got);
-	size_t stored = bytes * (width == 3 ? 4 : width);
-	clt_fill(value, sizeof value, (uint32_t)(stored + (size_t)type[0]));
-	if (strcmp(type, "float") == 0)
-		for (size_t i = 3; i < sizeof value; i += 4)
-			value[i] = 0x3f; // keeps clear of NaNs, whose bits need not survive
-	clt_code(clSetKernelArg(kernel, 0, stored + 1, value), "%s one byte more", name);
-	MUST(clSetKernelArg(kernel, 0, stored, value));
-	MUST(clSetKernelArg(kernel, 1, sizeof out, &out));
-	unsigned char saved[128];
-	memcpy(saved, value, sizeof saved);
-	memset(value, 0, sizeof value);
+	MUST(clSetKernelArg(kernel, COUNT(scalars), sizeof out, &out));
+	for (cl_uint s = 0; s < COUNT(scalars); s++) {
+		unsigned char value[128];
+		size_t stored = scalars[s].bytes * (width == 3 ? 4 : width);
+		clt_fill(value, sizeof value, (uint32_t)(stored + s));
+		if (strcmp(scalars[s].name, "float") == 0)
+			for (size_t i = 3; i < sizeof value; i += 4)
+				value[i] = 0x3f; // keeps clear of NaNs, whose bits need not survive
+		clt_code(clSetKernelArg(kernel, s, stored + 1, value), "%s%zu one byte more", scalars[s].name, width);
+		MUST(clSetKernelArg(kernel, s, stored, value));
+		memcpy(values[s], value, sizeof value);
+		memset(value, 0, sizeof value);
+	}
 	launch(kernel, 1);
 	fetch(out, got, sizeof got);
-	CHECK(memcmp(got, saved, bytes * width) == 0);
+	for (size_t s = 0; s < COUNT(scalars); s++)
+		CHECK(memcmp(got[s], values[s], scalars[s].bytes * width) == 0);
 	MUST(clReleaseMemObject(out));
 	MUST(clReleaseKernel(kernel));
 }
 
+// append_pass appends the source of the kernel for values of one width.
+static void append_pass(char *source, size_t size, size_t width) {
+	char part[96], suffix[4] = "";
+	if (width > 1)
+		snprintf(suffix, sizeof suffix, "%d", (int)width);
+	snprintf(source + strlen(source), size - strlen(source), "kernel void pass%d(", (int)width);
+	for (size_t s = 0; s < COUNT(scalars); s++) {
+		snprintf(part, sizeof part, "%s%s v%d, ", scalars[s].name, suffix, (int)s);
+		strcat(source, part);
+	}
+	strcat(source, "global uchar *out) {\n");
+	for (size_t s = 0; s < COUNT(scalars); s++) {
+		snprintf(part, sizeof part, "  *(global %s%s *)(out + %d) = v%d;\n", scalars[s].name, suffix, (int)s * 128, (int)s);
+		strcat(source, part);
+	}
+	strcat(source, "}\n");
+}
+
 static void values(void) {
 	char source[16384] = "";
-	for (size_t s = 0; s < COUNT(scalars); s++)
-		for (size_t w = 0; w < COUNT(widths); w++) {
-			char type[16], line[256], width[4] = "";
-			if (widths[w] > 1)
-				snprintf(width, sizeof width, "%d", (int)widths[w]);
-			snprintf(type, sizeof type, "%s%s", scalars[s].name, width);
-			snprintf(line, sizeof line, "kernel void pass_%s%d(%s v, global %s *out) { *out = v; }\n", scalars[s].name,
-				(int)widths[w], type, type);
-			strcat(source, line);
-		}
+	for (size_t w = 0; w < COUNT(widths); w++)
+		append_pass(source, sizeof source, widths[w]);
 	cl_program program = clt_build(source, NULL);
-	for (size_t s = 0; s < COUNT(scalars); s++)
-		for (size_t w = 0; w < COUNT(widths); w++)
-			pass_value(program, scalars[s].name, widths[w], scalars[s].bytes);
+	for (size_t w = 0; w < COUNT(widths); w++)
+		pass_values(program, widths[w]);
 	MUST(clReleaseProgram(program));
 }
 
@@ -235,7 +249,7 @@ static void set_again(void) {
 static void released_early(void) {
 	static const char source[] = "kernel void put(global uint *out, global const uint *in, uint value) { *out += *in * value; }";
 	cl_mem out = out_buffer(4);
-	for (cl_uint i = 0; i < 20; i++) {
+	for (cl_uint i = 0; i < 8; i++) {
 		cl_program program = clt_build(source, NULL);
 		cl_kernel kernel = clt_kernel(program, "put");
 		MUST(clReleaseProgram(program));
@@ -308,16 +322,13 @@ static const char *const shape_source =
 	"kernel void shape(global ulong *out) {\n"
 	"  size_t x = get_global_id(0) - get_global_offset(0), y = get_global_id(1) - get_global_offset(1),\n"
 	"    z = get_global_id(2) - get_global_offset(2);\n"
-	"  ulong h = get_work_dim();\n"
-	"  for (uint d = 0; d < 4; d++)\n"
-	"    h = h * 31 + get_global_id(d) * 7 + get_global_size(d) * 11 + get_global_offset(d) * 13;\n"
-	"  out[(z * get_global_size(1) + y) * get_global_size(0) + x] = h; }\n"
-	"kernel void groups(global ulong *out) {\n"
-	"  size_t at = (get_global_id(2) * get_global_size(1) + get_global_id(1)) * get_global_size(0) + get_global_id(0);\n"
-	"  ulong h = 1;\n"
-	"  for (uint d = 0; d < 4; d++)\n"
-	"    h = h * 31 + get_local_id(d) * 7 + get_local_size(d) * 11 + get_group_id(d) * 13 + get_num_groups(d) * 17;\n"
-	"  out[at] = h; }\n";
+	"  size_t at = (z * get_global_size(1) + y) * get_global_size(0) + x;\n"
+	"  ulong ids = get_work_dim(), groups = 1;\n"
+	"  for (uint d = 0; d < 4; d++) {\n"
+	"    ids = ids * 31 + get_global_id(d) * 7 + get_global_size(d) * 11 + get_global_offset(d) * 13;\n"
+	"    groups = groups * 31 + get_local_id(d) * 7 + get_local_size(d) * 11 + get_group_id(d) * 13 + get_num_groups(d) * 17; }\n"
+	"  out[at] = ids;\n"
+	"  out[at + get_global_size(0) * get_global_size(1) * get_global_size(2)] = groups; }\n";
 
 static const struct {
 	cl_uint dims;
@@ -337,12 +348,11 @@ static const struct {
 
 static void launch_shapes(void) {
 	cl_program program = clt_build(shape_source, NULL);
-	cl_kernel shape = clt_kernel(program, "shape"), groups = clt_kernel(program, "groups");
+	cl_kernel shape = clt_kernel(program, "shape");
 	enum { most = 1024 };
-	cl_mem out = out_buffer(most * 8);
-	cl_ulong got[most];
+	cl_mem out = out_buffer(2 * most * 8);
+	cl_ulong got[2 * most];
 	MUST(clSetKernelArg(shape, 0, sizeof out, &out));
-	MUST(clSetKernelArg(groups, 0, sizeof out, &out));
 	for (size_t i = 0; i < COUNT(shapes); i++) {
 		size_t count = 1;
 		for (cl_uint d = 0; d < shapes[i].dims; d++)
@@ -350,16 +360,13 @@ static void launch_shapes(void) {
 		for (int given = 0; given < 2; given++) {
 			MUST(clEnqueueNDRangeKernel(clt_queue(), shape, shapes[i].dims, shapes[i].offset ? shapes[i].from : NULL,
 				shapes[i].items, given ? shapes[i].group : NULL, 0, NULL, NULL));
-			fetch(out, got, count * 8);
+			fetch(out, got, 2 * count * 8);
 			clt_say("ids", "%zu %016llx", i, (unsigned long long)clt_hash(got, count * 8));
 		}
-		MUST(clEnqueueNDRangeKernel(clt_queue(), groups, shapes[i].dims, NULL, shapes[i].items, shapes[i].group, 0, NULL, NULL));
-		fetch(out, got, count * 8);
-		clt_say("groups", "%zu %016llx", i, (unsigned long long)clt_hash(got, count * 8));
+		clt_say("groups", "%zu %016llx", i, (unsigned long long)clt_hash(got + count, count * 8));
 	}
 	MUST(clReleaseMemObject(out));
 	MUST(clReleaseKernel(shape));
-	MUST(clReleaseKernel(groups));
 	MUST(clReleaseProgram(program));
 }
 

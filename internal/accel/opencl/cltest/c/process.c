@@ -133,7 +133,7 @@ static void fork_exec(void) { child_must(0, forks_executing, NULL); }
 
 static int spawns(void *nothing) {
 	(void)nothing;
-	if (work_open(&used) != CL_SUCCESS)
+	if (work_open(&used) != CL_SUCCESS || work_load(&used) != CL_SUCCESS)
 		return 1;
 	for (cl_uint i = 0; i < 10; i++) {
 		char *arguments[] = {"true", NULL};
