@@ -62,8 +62,8 @@ func compareAlternately(t *testing.T, nodes ...string) {
 }
 
 // manySessions are the programs each of whose cases has sessions of its own, with a case that launches
-// all their kernels.
-var manySessions = map[string]string{"process": "fork_exec", "signal": "all_blocked"}
+// all their kernels in one session.
+var manySessions = map[string]string{"process": "spawn", "signal": "all_blocked"}
 
 // The programs with many sessions find their kernels compiled. One uses a device over shared memory, the
 // other one over the network.
