@@ -16,6 +16,10 @@ func TestEndIsNoLoss(t *testing.T) {
 	log := logFile(t)
 	r := own(t, rig.Options{Nodes: pair(), Log: log})
 	busy := compiled(t, "launches")
+	for _, node := range []string{"dinghy", "harbour"} {
+		fillCache(t, r, node, busy, "1")
+	}
+	waitForCompileSteps(t, r.Node("harbour"))
 	const sessions = 20
 	var all sync.WaitGroup
 	for i := range 4 {
