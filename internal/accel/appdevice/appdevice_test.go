@@ -197,7 +197,7 @@ func newApp(t testing.TB, d *dock) *app {
 		}
 	})
 	return &app{New(Options{App: "shop", Socket: d.path, Key: "key", Life: life, Go: running.Go}), map[string]Spec{
-		"gpu": {Selector: "type=gpu"}, "hurried": {NoWait: true}, "patient": {Timeout: 2 * time.Second},
+		"gpu": {Selector: "type=gpu"}, "hurried": {NoWait: true}, "patient": {Timeout: 8 * time.Second},
 		"kept": {Keep: time.Hour}, "briefly": {Keep: time.Millisecond},
 	}}
 }
@@ -288,13 +288,14 @@ func TestRefusedDevices(t *testing.T) {
 	}
 }
 
-// A caller that waits in vain reads why before its call is over.
+// A caller that waits in vain reads why before its call is over. The reason comes from another process,
+// which a busy machine may delay by seconds.
 func TestDeviceWait(t *testing.T) {
 	d := newDock(t)
 	f := newApp(t, d)
 	d.set(func() { d.wait = "place 2 in the queue" })
 	wait := func(name string, share bool) error {
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Second, errors.New("the call is over"))
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 12*time.Second, errors.New("the call is over"))
 		defer cancel()
 		_, err := f.open(ctx, name, share)
 		return err
