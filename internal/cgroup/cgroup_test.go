@@ -61,7 +61,7 @@ func eatTasks() {
 
 func open(t *testing.T) *Tree {
 	t.Helper()
-	tree := Open("cgrouptest")
+	tree := Open("cgrouptest" + strconv.Itoa(os.Getpid())) // it ends what an earlier process of the name has
 	if err := tree.Err(); err != nil {
 		if os.Geteuid() == 0 && strings.Contains(os.Getenv("OUTBOARD_TEST_REQUIRE"), "cgroup") {
 			t.Fatal(err)
@@ -159,7 +159,7 @@ func TestKillOneByOne(t *testing.T) {
 
 // What a node that was killed left is ended and removed by the next one of its name.
 func TestLeftoversAreRemoved(t *testing.T) {
-	const id = "leftovers"
+	id := "leftovers" + strconv.Itoa(os.Getpid())
 	first := Open(id)
 	if first.Err() != nil {
 		t.Skip(first.Err())
@@ -177,7 +177,7 @@ func TestLeftoversAreRemoved(t *testing.T) {
 		t.Error("the earlier node's process was not ended")
 	}
 	// An empty one of another node that has ended goes as well; one that lives stays.
-	another := filepath.Join(filepath.Dir(second.root.dirs[0]), treePrefix+"another-")
+	another := filepath.Join(filepath.Dir(second.root.dirs[0]), treePrefix+"another"+strconv.Itoa(os.Getpid())+"-")
 	dead, alive := another+strconv.Itoa(cmd.Process.Pid), another+"1"
 	for _, dir := range []string{dead, alive} {
 		if err := os.Mkdir(dir, 0o755); err != nil {

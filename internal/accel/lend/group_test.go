@@ -18,7 +18,7 @@ import (
 // openGrouped opens a host whose workers get control groups.
 func openGrouped(t *testing.T, change func(*lend.Options)) *lend.Host {
 	t.Helper()
-	groups := cgroup.Open("lendtest")
+	groups := cgroup.Open("lendtest" + strconv.Itoa(os.Getpid())) // Open ends what an earlier process of the name has
 	if err := groups.Err(); err != nil {
 		t.Skip(err)
 	}
@@ -45,7 +45,7 @@ func groupsOf(t *testing.T, pid int) []string {
 	}
 	var groups []string
 	for line := range strings.Lines(string(text)) {
-		if strings.Contains(line, "outboard-lendtest-") {
+		if strings.Contains(line, "outboard-lendtest") {
 			groups = append(groups, filepath.Base(strings.TrimSpace(line)))
 		}
 	}
@@ -83,7 +83,7 @@ func TestControlGroups(t *testing.T) {
 	if !gone(child) {
 		t.Errorf("process %d has outlived its session", child)
 	}
-	left, err := filepath.Glob("/sys/fs/cgroup/*/outboard-lendtest-" + strconv.Itoa(os.Getpid()) + "/lease-*")
+	left, err := filepath.Glob("/sys/fs/cgroup/*/outboard-lendtest*-" + strconv.Itoa(os.Getpid()) + "/lease-*")
 	if err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}

@@ -1,6 +1,8 @@
 package lend
 
 import (
+	"os"
+	"strconv"
 	"testing"
 
 	"github.com/outboard-run/outboard/internal/cgroup"
@@ -8,7 +10,7 @@ import (
 
 // A process that can't be in its control group does not run.
 func TestProcessWithoutItsGroup(t *testing.T) {
-	tree := cgroup.Open("lendprocesstest")
+	tree := cgroup.Open("lendprocesstest" + strconv.Itoa(os.Getpid()))
 	if err := tree.Err(); err != nil {
 		t.Skip(err)
 	}

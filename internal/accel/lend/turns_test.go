@@ -59,7 +59,7 @@ func grouped(t *testing.T, tree *cgroup.Tree, turns *deviceTurns, id outboard.Se
 // Where control groups have an idle class, the work of sessions that wait for a turn is in it, and
 // no worker is stopped.
 func TestWaitingSessionsAreInTheBackground(t *testing.T) {
-	tree := cgroup.Open("lendturnstest")
+	tree := cgroup.Open("lendturnstest" + strconv.Itoa(os.Getpid()))
 	t.Cleanup(func() {
 		if err := tree.Close(); err != nil {
 			t.Error(err)

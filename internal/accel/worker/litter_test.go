@@ -130,7 +130,7 @@ func stateOf(t *testing.T, dir string, uid int) (s machineState) {
 	}
 	s.SysV, s.Mounts = read("/proc/sysvipc/shm"), read("/proc/self/mountinfo")
 	s.Shm, _ = filepath.Glob("/dev/shm/litter*")
-	s.Groups, _ = filepath.Glob("/sys/fs/cgroup/*/outboard-littertest-*/lease-*")
+	s.Groups, _ = filepath.Glob("/sys/fs/cgroup/*/outboard-littertest*-" + strconv.Itoa(os.Getpid()) + "/lease-*")
 	_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error {
 		s.Files = append(s.Files, path)
 		return nil
@@ -193,7 +193,7 @@ func awaitAtMost(t *testing.T, what string, most int, count func() int) {
 // Sessions that try to leave files, shared memory, processes and cached code leave nothing.
 func TestNothingIsLeft(t *testing.T) {
 	dir := t.TempDir()
-	groups := cgroup.Open("littertest")
+	groups := cgroup.Open("littertest" + strconv.Itoa(os.Getpid()))
 	defer groups.Close()
 	h, err := lend.Open(t.Context(), lend.Options{Dir: dir, Command: []string{os.Args[0], litterArgument}, Groups: groups})
 	if err != nil {

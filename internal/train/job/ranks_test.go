@@ -91,7 +91,7 @@ func TestOwnsFollowsRanksIntoTheirSessions(t *testing.T) {
 // newRun returns the run of one rank that a host of control groups has started.
 func newRun(t *testing.T, args ...string) *run {
 	t.Helper()
-	groups := cgroup.Open("jobtest")
+	groups := cgroup.Open("jobtest" + strconv.Itoa(os.Getpid())) // Open ends what an earlier process of the name has
 	if err := groups.Err(); err != nil {
 		t.Skip(err)
 	}
