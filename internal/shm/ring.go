@@ -197,8 +197,25 @@ func (r *Ring) Next(least int) ([]byte, error) {
 		case closed:
 			return nil, reason.Err()
 		}
-		r.awaitData(want)
+		r.awaitData(want, r.dataLimit)
 	}
+}
+
+// AwaitNext waits at most for limit until Next(least) would not block: until the next least bytes
+// are there, or the ring is closed. It reports whether that is so.
+func (r *Ring) AwaitNext(least int, limit time.Duration) bool {
+	want, err := r.checkSize("ring await", least)
+	for until := time.Now().Add(limit); err == nil; {
+		if _, closed := r.Closed(); closed || uint64(len(r.readable())) >= want {
+			return true
+		}
+		left := time.Until(until)
+		if left <= 0 {
+			return false
+		}
+		r.awaitData(want, min(left, r.dataLimit))
+	}
+	return true
 }
 
 // TryNext returns all bytes that can be read now, nil if none.
@@ -226,7 +243,8 @@ func (r *Ring) readable() []byte {
 	return c.buf[at : at+n : at+n]
 }
 
-func (r *Ring) awaitData(want uint64) {
+// awaitData waits for the peer's next bytes, at most for about limit.
+func (r *Ring) awaitData(want uint64, limit time.Duration) {
 	c := &r.in
 	r.announceSpace() // the peer may need space before it can send the awaited bytes
 	ready := func() bool {
@@ -235,7 +253,7 @@ func (r *Ring) awaitData(want uint64) {
 	}
 	begin := time.Now()
 	if !c.patience.spin(ready) {
-		sleep(c.data, c.dataSleeper, r.dataLimit, ready)
+		sleep(c.data, c.dataSleeper, limit, ready)
 	}
 	c.patience.observe(time.Since(begin))
 }

@@ -115,6 +115,26 @@ func TestCleanCloseGivesTheRestThenEOF(t *testing.T) {
 	}
 }
 
+func TestAwaitNext(t *testing.T) {
+	client, worker := pair(t, MinArea)
+	if client.AwaitNext(1, time.Microsecond) {
+		t.Error("an empty ring has a byte")
+	}
+	put(t, worker, []byte{1, 2, 3})
+	if !client.AwaitNext(3, time.Hour) || client.AwaitNext(4, time.Microsecond) {
+		t.Error("a ring with 3 bytes has not 3, or has 4")
+	}
+	ended := make(chan bool)
+	go func() { ended <- client.AwaitNext(4, time.Hour) }()
+	_ = worker.Close(Done)
+	if !<-ended {
+		t.Error("the end of the ring is not noticed")
+	}
+	if _, err := client.Next(4); err == nil {
+		t.Error("a closed ring with 3 bytes has 4")
+	}
+}
+
 func TestFirstReasonWins(t *testing.T) {
 	client, worker := pair(t, MinArea)
 	worker.Fail(outboard.Errorf(outboard.LeaseLost, "lease", "expired"))

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model"
@@ -185,31 +186,50 @@ func (c *channel) send(frame encodable) error {
 	return nil
 }
 
+// maxReceive bounds a wait for a frame of a goroutine that has nothing else to do.
+const maxReceive = time.Hour
+
 // receive calls handle with the bodies of frames until the ring is closed or handle fails.
+func (c *channel) receive(handle func(d wire.Decoder) error) error {
+	for {
+		if _, err := c.receiveWithin(maxReceive, handle); err != nil {
+			return err
+		}
+	}
+}
+
+// receiveWithin calls handle with the body of the next frame. It waits for the frame at most for
+// limit, also if the peer has sent only a part of it, and reports whether it came.
 //
 // It yields before it waits. A goroutine that handle started or woke is in the queue of this
 // goroutine's processor (P), which a waiting Ring holds while it spins or sleeps: the goroutine
 // would run only on another processor, which has to wake first.
-func (c *channel) receive(handle func(d wire.Decoder) error) error {
-	for {
-		if c.ring.TryNext() == nil {
-			runtime.Gosched()
-		}
-		b, err := c.ring.Next(8)
-		if err != nil {
-			return err
-		}
-		size := binary.LittleEndian.Uint64(b)
-		if size > maxFrame {
-			return errors.Join(errFrame, c.ring.Close(shm.Corrupt))
-		}
-		if b, err = c.ring.Next(8 + int(size)); err != nil {
-			return err
-		}
-		body := slices.Clone(b[8 : 8+size]) // the peer may change the ring's memory
-		c.ring.Release(8 + int(size))
-		if err := handle(wire.NewDecoder(body)); err != nil {
-			return errors.Join(err, c.ring.Close(shm.Corrupt))
-		}
+func (c *channel) receiveWithin(limit time.Duration, handle func(d wire.Decoder) error) (received bool, err error) {
+	if c.ring.TryNext() == nil {
+		runtime.Gosched()
 	}
+	until := time.Now().Add(limit)
+	if !c.ring.AwaitNext(8, limit) {
+		return false, nil
+	}
+	b, err := c.ring.Next(8)
+	if err != nil {
+		return false, err
+	}
+	size := binary.LittleEndian.Uint64(b)
+	if size > maxFrame {
+		return false, errors.Join(errFrame, c.ring.Close(shm.Corrupt))
+	}
+	if !c.ring.AwaitNext(8+int(size), time.Until(until)) {
+		return false, nil
+	}
+	if b, err = c.ring.Next(8 + int(size)); err != nil {
+		return false, err
+	}
+	body := slices.Clone(b[8 : 8+size]) // the peer may change the ring's memory
+	c.ring.Release(8 + int(size))
+	if err := handle(wire.NewDecoder(body)); err != nil {
+		return false, errors.Join(err, c.ring.Close(shm.Corrupt))
+	}
+	return true, nil
 }

@@ -44,7 +44,7 @@ func (in *Input) check() error {
 type tensorClient struct {
 	worker  *Worker
 	channel channel
-	reading sync.WaitGroup
+	replies replyReader
 	// outputs is the largest size of a call's outputs so far, in bytes.
 	outputs atomic.Int64
 
@@ -72,11 +72,7 @@ const maxPooled = 256 << 20
 
 func newTensorClient(w *Worker, ring *shm.Ring) *tensorClient {
 	c := &tensorClient{worker: w, channel: channel{ring: ring}, calls: map[uint64]*tensorCall{}}
-	c.reading.Go(func() {
-		if err := c.channel.receive(c.handle); err != nil {
-			w.Kill(outboard.Errorf(outboard.Unreachable, "", "the model's process broke the protocol: %w", err))
-		}
-	})
+	c.replies.start(c)
 	return c
 }
 
@@ -151,6 +147,9 @@ func (c *tensorClient) call(ctx context.Context, r *request, call *tensorCall) (
 		return nil, err
 	}
 	err := c.channel.send(r)
+	if err == nil {
+		c.replies.awaitReply(ctx, call)
+	}
 	c.sending.Done()
 	if err != nil {
 		c.forget(r.id)
@@ -178,7 +177,8 @@ func (c *tensorClient) failure(err error) error {
 	}
 }
 
-// register assigns a number to a call. The caller calls sending.Done after it has sent the request.
+// register assigns a number to a call. The caller calls sending.Done when it no longer uses the
+// ring.
 func (c *tensorClient) register(r *request, call *tensorCall) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -190,6 +190,13 @@ func (c *tensorClient) register(r *request, call *tensorCall) error {
 	c.calls[r.id] = call
 	c.sending.Add(1)
 	return nil
+}
+
+// outstanding reports whether replies are to come.
+func (c *tensorClient) outstanding() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.calls) > 0
 }
 
 // forget frees the memory of a call that was not sent.
@@ -359,7 +366,7 @@ func (c *tensorClient) recycle(call *tensorCall) {
 // close fails the calls and unmaps the memory. The process must have ended.
 func (c *tensorClient) close(why error) {
 	_ = c.channel.ring.Close(shm.Done)
-	c.reading.Wait()
+	c.replies.stop()
 	c.mu.Lock()
 	c.closed = why
 	calls, free := c.calls, c.free
