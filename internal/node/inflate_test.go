@@ -1,7 +1,6 @@
 package node
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -10,8 +9,6 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"github.com/outboard-run/outboard"
 )
 
 // zipped calls Echo with n zeros, which it compresses to about a thousandth.
@@ -88,18 +85,5 @@ func TestCompressedStream(t *testing.T) {
 			t.Fatalf("%d bytes: %d, %v", n, len(got.GetValue()), err)
 		}
 		p.expectHeld(t, 0)
-	}
-}
-
-// What is no gzip is refused, and nothing remains reserved.
-func TestBrokenCompression(t *testing.T) {
-	f := newInflater(&modelBodies{})
-	for name, text := range map[string]string{"empty": "", "no gzip": "text", "truncated": "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff\x4a"} {
-		if _, err := f.Do(strings.NewReader(text)); err == nil {
-			t.Errorf("%s: it was decompressed", name)
-		}
-	}
-	if f.bodies.held != 0 || len(f.sizes) != 0 {
-		t.Errorf("%v are held by %d messages", outboard.Bytes(f.bodies.held), len(f.sizes))
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/internal/calls"
+	"github.com/outboard-run/outboard/internal/fabric/inflate"
 	"github.com/outboard-run/outboard/internal/model/oip"
 )
 
@@ -53,12 +54,12 @@ func (m *models) newModelGRPC() *grpc.Server {
 // from open, which learns whether it has streams, and refuses a call before
 // any of its messages is read by an error.
 func newCallServer(timeout time.Duration, bodies *modelBodies, open func(ctx context.Context, md metadata.MD, streams bool) (context.Context, error), register func(callRegistrar)) *grpc.Server {
-	inflated := newInflater(bodies)
+	decompressor := inflate.New(inflatingBodies{bodies}, maxModelMessage)
 	streams := map[string]bool{}
 	s := grpc.NewServer(
 		grpc.Creds(grpcConnCredentials{insecure.NewCredentials()}), grpc.ConnectionTimeout(timeout), grpc.WaitForHandlers(true),
 		grpc.MaxRecvMsgSize(maxModelMessage), grpc.MaxSendMsgSize(maxModelMessage),
-		grpc.RPCDecompressor(inflated), grpc.ForceServerCodecV2(countingCodec{inflated}), //nolint:staticcheck // a registered decompressor serves the whole program
+		grpc.RPCDecompressor(decompressor), grpc.ForceServerCodecV2(countingCodec{decompressor}), //nolint:staticcheck // a registered decompressor serves the whole program
 		grpc.MaxConcurrentStreams(maxModelStreams), grpc.MaxHeaderListSize(maxForwardedHead),
 		grpc.InitialWindowSize(modelWindow), grpc.InitialConnWindowSize(modelWindow),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),

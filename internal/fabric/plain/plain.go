@@ -34,6 +34,10 @@ type Options struct {
 	TLS *tls.Config
 	// MaxMessage bounds a received message, in bytes. Default 64 MiB.
 	MaxMessage int
+	// MaxHeld bounds the received messages that the calls of a server hold together, in bytes, as they
+	// are when they are decompressed: further messages are refused with codes.ResourceExhausted.
+	// Messages of up to 16 KiB are not counted. Default 1 GiB.
+	MaxHeld int64
 	// Identify returns the caller of a call from the peer in ctx (see grpc-go's
 	// packages peer and credentials); an error rejects the call. Default: no
 	// tenant, and the peer's address.
@@ -63,6 +67,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.MaxMessage <= 0 {
 		o.MaxMessage = 64 << 20
+	}
+	if o.MaxHeld <= 0 {
+		o.MaxHeld = 1 << 30
 	}
 	if o.Identify == nil {
 		o.Identify = identifyAddress

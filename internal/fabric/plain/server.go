@@ -1,6 +1,7 @@
 package plain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -23,6 +24,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/internal/fabric/inflate"
 	"github.com/outboard-run/outboard/internal/fabric/oneshot"
 	"github.com/outboard-run/outboard/internal/fabric/transit"
 )
@@ -34,6 +36,7 @@ type Server struct {
 	grpc    *grpc.Server
 	offers  *connListener
 	offered sync.Once
+	memory  memory
 	serving sync.WaitGroup
 }
 
@@ -41,9 +44,12 @@ type Server struct {
 func NewServer(h call.Handler, o Options) *Server {
 	o.setDefaults()
 	s := &Server{o: o, handler: h, offers: newOffers()}
+	s.memory.limit = o.MaxHeld
+	decompressor := inflate.New(&s.memory, o.MaxMessage)
 	options := append([]grpc.ServerOption{
 		grpc.Creds(newCredentials(o.TLS)),
-		grpc.ForceServerCodecV2(rawCodec{}),
+		grpc.RPCDecompressor(decompressor), //nolint:staticcheck // a registered decompressor serves the whole program
+		grpc.ForceServerCodecV2(serverCodec{decompressor: decompressor}),
 		grpc.MaxRecvMsgSize(o.MaxMessage),
 		grpc.UnknownServiceHandler(s.handle),
 	}, o.Server...)
@@ -150,14 +156,21 @@ func (s *Server) handle(_ any, ss grpc.ServerStream) error {
 	if err != nil {
 		return err
 	}
+	stream := &serverStream{ServerStream: ss, head: h, most: s.o.MaxMessage}
+	stream.memory.of = &s.memory
+	defer stream.memory.end()
 	if unary, ok := s.handler.(call.UnaryHandler); ok && !h.Streaming {
-		return s.handleUnary(unary, h, ss)
+		return s.handleUnary(unary, h, stream)
 	}
-	return s.handler.Serve(&serverStream{ServerStream: ss, head: h, most: s.o.MaxMessage})
+	// The handler may send and receive in separate goroutines: a message that is refused ends all of it.
+	stream.ctx, stream.memory.cancel = context.WithCancel(ss.Context())
+	defer stream.memory.cancel()
+	err = s.handler.Serve(stream)
+	return cmp.Or(stream.memory.refusal(), err)
 }
 
-func (s *Server) handleUnary(handler call.UnaryHandler, h *call.Head, ss grpc.ServerStream) error {
-	stream := &serverStream{ServerStream: ss, head: h, most: s.o.MaxMessage}
+func (s *Server) handleUnary(handler call.UnaryHandler, h *call.Head, stream *serverStream) error {
+	ss := stream.ServerStream
 	request, err := oneshot.Only(stream.Recv, errNoRequest, errManyRequests)
 	if err != nil {
 		return err
@@ -254,8 +267,18 @@ func split(md metadata.MD) (rest metadata.MD, subtype string) {
 // serverStream is the callee's side of a call by grpc-go.
 type serverStream struct {
 	grpc.ServerStream
-	head *call.Head
-	most int
+	head   *call.Head
+	most   int
+	memory callMemory
+	ctx    context.Context //nolint:containedctx // it is the call's; nil: the context of ServerStream
+}
+
+// Context implements call.ServerStream.
+func (s *serverStream) Context() context.Context {
+	if s.ctx != nil {
+		return s.ctx
+	}
+	return s.ServerStream.Context()
 }
 
 // Head implements call.ServerStream.
@@ -263,11 +286,14 @@ func (s *serverStream) Head() *call.Head { return s.head }
 
 // Recv implements call.ServerStream.
 func (s *serverStream) Recv() (*call.Message, error) {
-	m := new(call.Message)
-	if err := s.RecvMsg(m); err != nil {
+	r := &received{memory: &s.memory}
+	if err := s.RecvMsg(r); err != nil {
 		return nil, err
 	}
-	return m, nil
+	if r.refused != nil {
+		return nil, r.refused
+	}
+	return &r.Message, nil
 }
 
 // Send implements call.ServerStream.
