@@ -158,9 +158,12 @@ func inside(namespace string, command []string) []string {
 const namespaceDir = "/run/netns"
 
 // withoutGroups returns the command that runs command in a mount namespace that lacks the file
-// systems of control groups.
-func withoutGroups(command []string) []string {
-	script := `umount --lazy /sys/fs/cgroup && exec "$0" "$@"`
+// systems of control groups; command itself where no namespace can be created.
+func withoutGroups(ctx context.Context, command []string) []string {
+	if exec.CommandContext(ctx, "unshare", "--mount", "--", "true").Run() != nil {
+		return command
+	}
+	script := `umount --lazy /sys/fs/cgroup; exec "$0" "$@"` // fails where there are none
 	return append([]string{"unshare", "--mount", "--", "sh", "-c", script}, command...)
 }
 

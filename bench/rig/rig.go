@@ -53,7 +53,7 @@ type Spec struct {
 	// Bare makes the node a place in the network only, for Exec: no `outboard up` runs there.
 	Bare bool
 	// NoGroups hides the machine's control groups from the node, as if it had none. Hiding them needs
-	// root, without which most machines have none anyway.
+	// a mount namespace, which root may create; most users without that right have no groups anyway.
 	NoGroups bool
 	// Link, if not nil, is the emulated network path of connections that other nodes and their
 	// programs make to this node. Connections pass through a relay in this process; Node.SetLink
@@ -146,8 +146,8 @@ func (n *Node) Up(ctx context.Context, args ...string) error {
 		up = append(up, "--devices", n.spec.Devices)
 	}
 	program := append([]string{n.rig.opts.Binary}, up...)
-	if n.spec.NoGroups && os.Geteuid() == 0 {
-		program = withoutGroups(program)
+	if n.spec.NoGroups {
+		program = withoutGroups(ctx, program)
 	}
 	// The process outlives ctx: Close and Kill end it.
 	n.up = n.outboard(context.WithoutCancel(ctx), program)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outboard-run/outboard/bench/rig"
 	"github.com/outboard-run/outboard/bench/suite"
 )
 
@@ -99,21 +100,39 @@ func TestFairSharing(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := shared(t)
-			a := count(t, through(r, test.node, "--memory", "64MiB", "--weight", test.weight), roundSeconds, turns)
-			b := count(t, through(r, "dinghy", "--memory", "64MiB", "--weight", "1"), roundSeconds, turns)
-			sums, ratio := make([]throughput, 2), 0.0
-			// A program that has not launched anything in a round makes the ratio no number.
-			fair := func() bool { return ratio >= test.least && ratio <= test.most }
-			for round := 0; round < fairRounds && !fair(); round++ {
-				countLaunches(t, sums, a, b)
-				ratio = sums[0].perSecond() / sums[1].perSecond()
-			}
-			if !fair() {
-				t.Errorf("launches and seconds %v: ratio %.2f, want %.1f to %.1f", sums, ratio, test.least, test.most)
-			}
-			a.end(t)
-			b.end(t)
+			sharesAre(t, shared(t), test.node, test.weight, test.least, test.most)
 		})
 	}
+}
+
+// Where there are no control groups, and workers are stopped between their turns, weights count as
+// well: also while other programs have the machine's processors, and a worker that has the turn
+// does not run.
+func TestFairSharingOfStoppedWorkers(t *testing.T) {
+	beside(t)
+	nodes := withoutCache(pair())
+	for i := range nodes {
+		nodes[i].NoGroups = true
+	}
+	sharesAre(t, own(t, rig.Options{Nodes: nodes}), "harbour", "3", 1.3, 6)
+}
+
+// sharesAre runs two programs, the first one on a node and with a weight, and checks in which ratio
+// their kernels ended.
+func sharesAre(t *testing.T, r *rig.Rig, node, weight string, least, most float64) {
+	t.Helper()
+	a := count(t, through(r, node, "--memory", "64MiB", "--weight", weight), roundSeconds, turns)
+	b := count(t, through(r, "dinghy", "--memory", "64MiB", "--weight", "1"), roundSeconds, turns)
+	sums, ratio := make([]throughput, 2), 0.0
+	// A program that has not launched anything in a round makes the ratio no number.
+	fair := func() bool { return ratio >= least && ratio <= most }
+	for round := 0; round < fairRounds && !fair(); round++ {
+		countLaunches(t, sums, a, b)
+		ratio = sums[0].perSecond() / sums[1].perSecond()
+	}
+	if !fair() {
+		t.Errorf("launches and seconds %v: ratio %.2f, want %.1f to %.1f", sums, ratio, least, most)
+	}
+	a.end(t)
+	b.end(t)
 }

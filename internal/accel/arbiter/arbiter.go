@@ -57,6 +57,20 @@ type Options struct {
 	// the device unused. Sessions that wait for a turn are then suspended instead of blocked. It
 	// implies Preemptive.
 	Background bool
+	// Processors, if not nil, measures the work of sessions where the device is the machine's
+	// processors, which other programs use as well. Without it each session is charged as if its
+	// threads had run throughout its turns.
+	Processors Processors
+}
+
+// Processors are clocks of sessions whose device is the machine's processors. All count from any
+// moment on.
+type Processors interface {
+	// Used returns the processor time that the threads of the session have used together.
+	Used(id outboard.SessionID) time.Duration
+	// Waited returns for how long that thread of the session which waited longest has waited for a
+	// processor while it could have run.
+	Waited(id outboard.SessionID) time.Duration
 }
 
 func (o *Options) setDefaults() {
@@ -109,6 +123,7 @@ type session struct {
 	waiting   bool
 	suspended bool          // in the middle of a turn, or before one, and waiting for the next one
 	grantedAt time.Duration // start of the turn that it holds; the caller's clock
+	idleness
 	holds     bool
 	overruns  bool          // its turn was revoked, and its work continues
 	overrunAt time.Duration // time of the revocation
@@ -315,7 +330,8 @@ func (a *Arbiter) charge(s *session, used, now time.Duration) {
 	}
 	s.holds, s.endedAt = false, now
 	lasted := max(now-s.grantedAt-a.overrun(s.grantedAt, now), 0)
-	a.use(s, min(max(used, lasted/2, lasted-2*overhead), lasted))
+	charged := min(max(used, lasted/2, lasted-2*overhead), lasted)
+	a.use(s, charged-a.refund(s, charged))
 }
 
 func (a *Arbiter) use(s *session, used time.Duration) {
@@ -352,6 +368,7 @@ func (a *Arbiter) schedule(now time.Duration) []Action {
 		switch {
 		case contended && s.active && !s.notified:
 			s.notified = true
+			a.resetIdleness(s)
 			actions = append(actions, Action{Session: s.id, Verb: Contend})
 		case s.notified && (!contended || !s.active):
 			actions = append(actions, a.endTurn(s, 0, now)...)
@@ -387,6 +404,7 @@ func (a *Arbiter) grant(s *session, now time.Duration) []Action {
 		actions = append(actions, Action{Session: s.id, Verb: Resume})
 	}
 	s.waiting, s.suspended, s.holds, s.grantedAt = false, false, true, now
+	a.beginIdleness(s)
 	quantum, yield := a.turnLength(s)
 	return append(actions, Action{Session: s.id, Verb: Grant, Quantum: quantum, Yield: yield})
 }

@@ -30,6 +30,7 @@ type turnWorker struct {
 	conn *control.Conn
 	priority
 	unanswered int // grants since the worker's last message
+	executes   int // process number of the process that executes its kernels; 0: not looked up
 }
 
 // maxUnanswered bounds the grants that a worker gets without a message from it. On a busy machine a
@@ -44,10 +45,12 @@ const maxUnanswered = 8
 func newTurns(device outboard.DeviceType, groups *cgroup.Tree) *deviceTurns {
 	preemptive := device == outboard.CPU
 	background := preemptive && groups.CanIdle()
-	return &deviceTurns{
-		epoch: time.Now(), arbiter: arbiter.New(arbiter.Options{Preemptive: preemptive, Background: background}),
-		workers: map[outboard.SessionID]*turnWorker{}, background: background,
+	workers := map[outboard.SessionID]*turnWorker{}
+	options := arbiter.Options{Preemptive: preemptive, Background: background}
+	if preemptive && !background { // in the background workers compute outside their turns, too
+		options.Processors = workerClocks(workers)
 	}
+	return &deviceTurns{epoch: time.Now(), arbiter: arbiter.New(options), workers: workers, background: background}
 }
 
 // join adds a session that has no work yet.
