@@ -19,10 +19,10 @@ import (
 
 // The compile step fills a program's cache of compiled kernels after a session. It has the sandbox
 // of a worker, but can't execute any file that it writes, so that no kernel runs where the cache
-// can be changed. Each recipe is executed by a process of its own: a driver may end it, as PoCL
+// can be changed. Each step is executed by a process of its own: a driver may end it, as PoCL
 // does when it can't execute the compiled code.
 
-// stepVariable makes this program execute the recipe on its standard input.
+// stepVariable makes this program execute the step on its standard input.
 const stepVariable = "OUTBOARD_WORKER_STEP"
 
 // compileNice is the nice value of the compile step: sessions have priority.
@@ -31,10 +31,10 @@ const compileNice = 15
 // maxKnown bounds the recipes of a cache.
 const maxKnown = 16 << 10
 
-// stepLimit is how long one recipe may take.
+// stepLimit is how long each recipe of a step may take.
 const stepLimit = 30 * time.Second
 
-// step is one run of the compiler.
+// step is one run of the compiler: a program, with or without one launch of it.
 type step struct {
 	Config  control.Config        `json:"config"`
 	Program *opencl.ProgramRecipe `json:"program"`
@@ -43,6 +43,8 @@ type step struct {
 	// it.
 	Binaries bool `json:"binaries,omitempty"`
 	Kernel   int  `json:"kernel,omitempty"`
+
+	keys []string // of its recipes
 }
 
 // compile executes recipes. A recipe that fails is not tried again.
@@ -60,37 +62,63 @@ func compile(ctx context.Context, cfg control.Config, recipes io.Reader) error {
 		return err
 	}
 	defer list.Close()
-	programs := map[string]*opencl.ProgramRecipe{}
-	for i := range all {
-		r := &all[i]
-		s := step{Config: cfg, Program: r.Program, Launch: r.Launch, Binaries: r.Binaries != ""}
-		switch {
-		case r.Program != nil:
-			programs[r.Key] = r.Program
-		case r.Launch != nil:
-			s.Program = programs[r.Launch.Program]
-		default:
-			s.Program = programs[r.Binaries]
+	for _, s := range plan(all, known) {
+		if len(known) >= maxKnown {
+			break
 		}
-		if s.Program == nil || known[r.Key] || len(known) >= maxKnown {
-			continue
-		}
+		s.Config = cfg
 		s.runAll(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		known[r.Key] = true
-		if _, err := fmt.Fprintln(list, r.Key); err != nil {
-			return err
+		for _, key := range s.keys {
+			known[key] = true
+			if _, err := fmt.Fprintln(list, key); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
+// plan returns the steps for the recipes whose results are not known. The step of a program's first
+// launch is that of the program, too: it builds the program before it compiles the kernel, and the
+// start of a driver costs as much as a small kernel.
+func plan(all []opencl.Recipe, known map[string]bool) (steps []*step) {
+	programs, building, planned := map[string]*opencl.ProgramRecipe{}, map[string]*step{}, map[string]bool{}
+	for i := range all {
+		r := &all[i]
+		program := r.Key
+		switch {
+		case r.Program != nil:
+			programs[r.Key] = r.Program
+		case r.Launch != nil:
+			program = r.Launch.Program
+		default:
+			program = r.Binaries
+		}
+		if programs[program] == nil || known[r.Key] || planned[r.Key] {
+			continue
+		}
+		planned[r.Key] = true
+		if first := building[program]; r.Launch != nil && first != nil {
+			first.Launch, first.keys = r.Launch, append(first.keys, r.Key)
+			delete(building, program)
+			continue
+		}
+		s := &step{Program: programs[program], Launch: r.Launch, Binaries: r.Binaries != "", keys: []string{r.Key}}
+		if r.Program != nil {
+			building[program] = s
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
+
 // maxKernels bounds the kernels of one program that are compiled for its binaries.
 const maxKernels = 256
 
-// runAll executes one recipe: for binaries with one process per kernel.
+// runAll executes a step: for binaries with one process per kernel.
 func (s *step) runAll(ctx context.Context) {
 	for s.Kernel = range maxKernels {
 		if last := s.run(ctx); last || !s.Binaries || ctx.Err() != nil {
@@ -99,10 +127,10 @@ func (s *step) runAll(ctx context.Context) {
 	}
 }
 
-// run executes one recipe in a process. For binaries, exit status 0 means that the program has no
+// run executes a step in a process. For binaries, exit status 0 means that the program has no
 // kernel of that number; another status says little, since the driver may have ended the process.
 func (s *step) run(ctx context.Context) (last bool) {
-	ctx, cancel := context.WithTimeout(ctx, stepLimit)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(s.keys))*stepLimit)
 	defer cancel()
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -117,7 +145,7 @@ func (s *step) run(ctx context.Context) (last bool) {
 	return cmd.Run() == nil
 }
 
-// runStep is the main function of the process of one recipe.
+// runStep is the main function of the process of one step.
 func runStep(in io.Reader) error {
 	var s step
 	if err := json.NewDecoder(in).Decode(&s); err != nil {
