@@ -300,8 +300,13 @@ func (c *caller) abandon(p *pending, why error) {
 	}
 }
 
-// cancel sends the cancellation of a call to the callee, from a new goroutine if that would block.
+// cancel sends the cancellation of a call to the callee, from a new goroutine if that would block. The
+// goroutine that ends a call with its context holds no reference to the region.
 func (c *caller) cancel(id callID, p call.Priority) {
+	if !c.region.tryRetain() {
+		return // the connection has ended, and with it the call
+	}
+	defer c.region.release()
 	d := desc{kind: kindCancel, call: id}
 	if err := c.send(nil, p, &d, nil, nil); errors.Is(err, errWouldBlock) { //nolint:staticcheck // nil: do not block
 		c.conn.spawn(func() { _ = c.send(context.Background(), p, &d, nil, nil) }) // an error means that the connection has ended

@@ -2,12 +2,15 @@ package shared_test
 
 import (
 	"errors"
+	"runtime"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/internal/fabric/shared"
 )
 
 // unsent reports whether an error says that the peer never saw the call.
@@ -54,4 +57,17 @@ func TestCallOnEndedConnection(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The context of a call may end just when the connection has ended, and its memory is unmapped.
+func TestCancelOnEndedConnection(t *testing.T) {
+	client, server := pairOf(t)
+	server.Close()
+	client.Close()
+	for begin := time.Now(); shared.IsMapped(client); runtime.Gosched() {
+		if time.Since(begin) > 2*time.Minute {
+			t.Fatal("the memory is still mapped")
+		}
+	}
+	shared.Cancel(client) // a fault would end the process
 }

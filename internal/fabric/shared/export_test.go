@@ -1,6 +1,10 @@
 package shared
 
-import "time"
+import (
+	"time"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
 
 // Patient makes an end sleep until it is woken, so that a wake-up that is lost
 // shows.
@@ -23,3 +27,9 @@ func Posted(c *Conn) uint32 {
 
 // IsParked reports that the reader of the peer's calls waits without a thread.
 func IsParked(c *Conn) bool { return c.callee.bell.Sleeper.Load() == 2 }
+
+// IsMapped reports whether an end's memory is still mapped.
+func IsMapped(c *Conn) bool { return c.region.refs.Load() > 0 }
+
+// Cancel sends the cancellation of a call, as the goroutine does that ends calls with their contexts.
+func Cancel(c *Conn) { c.caller.cancel(callID{}, call.Normal) }
