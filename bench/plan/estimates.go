@@ -48,11 +48,14 @@ func (p *program) estimate() (all time.Duration) {
 			repeated += 3 * wall / 2
 		}
 	}
-	recordings := time.Duration((len(p.expected) + recordEvery - 1) / recordEvery)
+	recordings := (len(p.expected) + recordEvery - 1) / recordEvery
 	if repeated > 0 {
 		recordings *= 2
 	}
-	return all + repeated + recordings*(2*p.recorded+p.expected[0]) + 2*time.Second
+	for range recordings {
+		all += 2*p.recorded + p.expected[0]
+	}
+	return all + repeated + 2*time.Second
 }
 
 // firstProgram returns the estimate of the first program's predictions: the section itself observes

@@ -46,7 +46,7 @@ func bindReusable(fd int) (int, error) {
 	if err != nil {
 		return 0, os.NewSyscallError("getsockname", err)
 	}
-	return bound.(*unix.SockaddrInet4).Port, nil
+	return bound.(*unix.SockaddrInet4).Port, nil //nolint:errcheck,forcetypeassert // of the socket's family
 }
 
 // Addr returns the reserved address, host and port.

@@ -38,14 +38,14 @@ func (c workerClocks) pid(id outboard.SessionID) int {
 // childOfInit returns the first child of a process that is the init of a PID namespace, as the
 // first process of a worker's sandbox is; else, or before there is a child, the process itself.
 func childOfInit(pid int) int {
-	proc := filepath.Join("/proc", strconv.Itoa(pid))
+	proc := procOf(pid)
 	status, _ := os.ReadFile(filepath.Join(proc, "status")) // of a process that has ended: ""
 	_, numbers, _ := strings.Cut(string(status), "\nNSpid:")
 	numbers, _, _ = strings.Cut(numbers, "\n") // one for each PID namespace from this process's on
 	if len(strings.Fields(numbers)) < 2 {
 		return pid
 	}
-	lists, _ := filepath.Glob(filepath.Join(proc, "task/*/children")) // the pattern is valid
+	lists, _ := filepath.Glob(filepath.Join(proc, "task", "*", "children")) // the pattern is valid
 	for _, list := range lists {
 		text, _ := os.ReadFile(list) // of a thread that has ended: ""
 		if children := strings.Fields(string(text)); len(children) > 0 {
@@ -54,6 +54,11 @@ func childOfInit(pid int) int {
 		}
 	}
 	return pid
+}
+
+// procOf returns the path of a process's file or folder in proc(5).
+func procOf(pid int, name ...string) string {
+	return filepath.Join(append([]string{string(filepath.Separator), "proc", strconv.Itoa(pid)}, name...)...)
 }
 
 // processorTime returns the processor time of a process; 0 if it has ended.
@@ -72,7 +77,7 @@ func processorTime(pid int) time.Duration {
 // queues of processors: the second number of /proc/PID/task/TID/schedstat (sched-stats.rst of the
 // kernel's documentation). It is 0 on a kernel that does not count.
 func longestWait(pid int) time.Duration {
-	tasks := filepath.Join("/proc", strconv.Itoa(pid), "task")
+	tasks := procOf(pid, "task")
 	dir, err := os.Open(tasks)
 	if err != nil {
 		return 0

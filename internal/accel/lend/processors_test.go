@@ -5,8 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -41,7 +39,7 @@ func spin(t *testing.T, s *spawner) *process {
 // The clocks of processes count what they compute, and how long they wait for a processor that
 // others use. A process that is stopped does neither.
 func TestClocksOfProcesses(t *testing.T) {
-	if _, err := os.Stat(filepath.Join("/proc", strconv.Itoa(os.Getpid()), "schedstat")); err != nil {
+	if _, err := os.Stat(procOf(os.Getpid(), "schedstat")); err != nil {
 		t.Skip("this kernel does not count waits: ", err)
 	}
 	s := newSpawner()

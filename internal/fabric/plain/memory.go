@@ -118,13 +118,13 @@ func (c serverCodec) Unmarshal(data mem.BufferSlice, v any) error {
 		return c.rawCodec.Unmarshal(data, &r.Message)
 	}
 	if r.refused = r.memory.reserve(size); r.refused != nil {
-		return nil
+		return nil //nolint:nilerr // see above
 	}
 	if err := c.rawCodec.Unmarshal(data, &r.Message); err != nil {
 		return err
 	}
-	free := r.Message.Release
-	r.Message.Release = func() {
+	free := r.Release
+	r.Release = func() {
 		free()
 		r.memory.release(size)
 	}

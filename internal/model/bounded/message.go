@@ -58,7 +58,7 @@ func (r reflected) ProtoMethods() *protoiface.Methods {
 		Flags: inner.Flags,
 		Unmarshal: func(in protoiface.UnmarshalInput) (protoiface.UnmarshalOutput, error) {
 			if r.of.refused = check(in.Buf, r.Descriptor()); r.of.refused != nil {
-				return protoiface.UnmarshalOutput{Flags: protoiface.UnmarshalInitialized}, nil
+				return protoiface.UnmarshalOutput{Flags: protoiface.UnmarshalInitialized}, nil //nolint:nilerr // see Message
 			}
 			in.Message = r.Message
 			return inner.Unmarshal(in)
@@ -131,7 +131,7 @@ func (t *tally) add(value []byte, kind protowire.Type, f protoreflect.FieldDescr
 // packed returns the size in memory of a packed list of numbers.
 func packed(b []byte, kind protoreflect.Kind) int {
 	width := scalarSize
-	switch kind {
+	switch kind { //nolint:exhaustive // all others have 8 bytes at most
 	case protoreflect.Fixed32Kind, protoreflect.Sfixed32Kind, protoreflect.FloatKind,
 		protoreflect.Fixed64Kind, protoreflect.Sfixed64Kind, protoreflect.DoubleKind, protoreflect.BoolKind:
 		return len(b)

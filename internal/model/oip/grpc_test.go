@@ -420,7 +420,9 @@ func TestSharedMemoryIsReserved(t *testing.T) {
 		sizes []int64
 		want  codes.Code
 	}{
-		{[]int64{limit / 2}, codes.OK}, {[]int64{limit/2 + 1}, codes.Unavailable}, {[]int64{size}, codes.InvalidArgument},
+		{[]int64{limit / 2}, codes.OK},
+		{[]int64{limit/2 + 1}, codes.Unavailable},
+		{[]int64{size}, codes.InvalidArgument},
 		{[]int64{limit / 2, limit / 2, 1}, codes.InvalidArgument},
 	} {
 		if got := infer(c.sizes...); got != c.want || held != 0 {
