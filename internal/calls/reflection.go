@@ -3,6 +3,7 @@ package calls
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
@@ -82,18 +83,33 @@ func imported(file protoreflect.FileDescriptor, path string) protoreflect.FileDe
 
 // declared finds the declaration of a name in a file and its imports.
 func declared(file protoreflect.FileDescriptor, name protoreflect.FullName) protoreflect.Descriptor {
-	var files protoregistry.Files
-	var add func(protoreflect.FileDescriptor)
-	add = func(f protoreflect.FileDescriptor) {
-		if files.RegisterFile(f) != nil {
-			return // it is registered already
+	seen := map[string]bool{}
+	var find func(protoreflect.FileDescriptor) protoreflect.Descriptor
+	find = func(f protoreflect.FileDescriptor) protoreflect.Descriptor {
+		if seen[f.Path()] {
+			return nil
 		}
+		seen[f.Path()] = true
+		d := declaredIn(f, name)
 		imports := f.Imports()
-		for i := range imports.Len() {
-			add(imports.Get(i).FileDescriptor)
+		for i := 0; d == nil && i < imports.Len(); i++ {
+			d = find(imports.Get(i).FileDescriptor)
 		}
+		return d
 	}
-	add(file)
+	return find(file)
+}
+
+// declaredIn finds the declaration of a name in one file. All names of a file are in its package, so
+// most files need not be indexed: calls of services without a descriptor search all of them.
+func declaredIn(file protoreflect.FileDescriptor, name protoreflect.FullName) protoreflect.Descriptor {
+	if p := file.Package(); p != "" && !strings.HasPrefix(string(name), string(p)+".") {
+		return nil
+	}
+	var files protoregistry.Files
+	if files.RegisterFile(file) != nil {
+		return nil
+	}
 	d, err := files.FindDescriptorByName(name)
 	if err != nil {
 		return nil

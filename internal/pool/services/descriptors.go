@@ -55,13 +55,29 @@ func (r *Registry) Descriptions() uint64 {
 	return r.descriptions
 }
 
-// Service returns a service's descriptor, or nil if it is not known.
+// Service returns a service's descriptor, or nil if it is not known. A description is resolved when
+// it is first used, and kept: each call of plain gRPC looks up its service here.
 func (r *Registry) Service(name string) protoreflect.ServiceDescriptor {
 	r.view.Lock()
-	text := r.descriptorOf(name)
+	service, ok := r.resolved[name]
+	text, version := r.descriptorOf(name), r.descriptions
 	r.view.Unlock()
+	if ok || text == nil {
+		return service
+	}
+	service = resolve(text, name)
+	r.view.Lock()
+	defer r.view.Unlock()
+	if r.descriptions == version {
+		r.resolved[name] = service
+	}
+	return service
+}
+
+// resolve returns the descriptor of a service in a marshalled set of files, nil if it has none.
+func resolve(text []byte, name string) protoreflect.ServiceDescriptor {
 	var files descriptorpb.FileDescriptorSet
-	if text == nil || proto.Unmarshal(text, &files) != nil {
+	if proto.Unmarshal(text, &files) != nil {
 		return nil
 	}
 	service, err := find(&files, name)
@@ -95,6 +111,7 @@ func (r *Registry) applyDescriptors(key string, e state.Entry) (bool, error) {
 		}
 		all[outboard.NodeID(node)] = described{e.Value, e.Revision}
 	}
+	delete(r.resolved, service)
 	r.descriptions++
 	return true, nil
 }

@@ -22,6 +22,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
+
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
@@ -82,8 +84,9 @@ type Registry struct {
 
 	view         *state.Follower // its lock guards the fields below
 	endpoints    map[outboard.NodeID]announcement
-	descriptors  map[string]map[outboard.NodeID]described // by service and node
-	descriptions uint64                                   // how often descriptors have changed
+	descriptors  map[string]map[outboard.NodeID]described  // by service and node
+	resolved     map[string]protoreflect.ServiceDescriptor // of descriptors, by service; nil: unreadable
+	descriptions uint64                                    // how often descriptors have changed
 	policies     Policies
 }
 
@@ -102,6 +105,7 @@ func Open(ctx context.Context, opts Options) (*Registry, error) {
 	r := &Registry{
 		opts: opts, own: make(map[string]Endpoint),
 		endpoints: make(map[outboard.NodeID]announcement), descriptors: make(map[string]map[outboard.NodeID]described),
+		resolved: make(map[string]protoreflect.ServiceDescriptor),
 	}
 	r.repeat.init()
 	var err error

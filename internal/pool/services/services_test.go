@@ -2,6 +2,7 @@ package services_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -224,6 +225,30 @@ func TestDescribe(t *testing.T) {
 	if r.Service("grpc.testing.NoService") != nil || !cmp.Equal(r.Described(), []string{service}) {
 		t.Error("knows what it was not told")
 	}
+}
+
+func TestServiceIsResolvedOnce(t *testing.T) {
+	s, m := statetest.Open(t), &members{boots: map[outboard.NodeID]string{}}
+	r := open(t, s, m, "harbour")
+	const service, method = "grpc.testing.TestService", "UnaryCall"
+	has := func() bool { d := r.Service(service); return d != nil && d.Methods().ByName(method) != nil }
+	files := closure(grpc_testing.File_grpc_testing_test_proto)
+	if err := r.Describe(t.Context(), service, files); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, r, "it is described", has)
+	if r.Service(service) != r.Service(service) {
+		t.Error("the description was resolved for each look-up")
+	}
+	for _, file := range files.GetFile() {
+		for _, d := range file.GetService() {
+			d.Method = slices.DeleteFunc(d.GetMethod(), func(m *descriptorpb.MethodDescriptorProto) bool { return m.GetName() == method })
+		}
+	}
+	if err := r.Describe(t.Context(), service, files); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, r, "it is described anew", func() bool { return r.Service(service) != nil && !has() })
 }
 
 // closure is a file with all that it imports.
