@@ -17,6 +17,7 @@ import (
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/network"
 	"github.com/outboard-run/outboard/internal/train/object"
+	"github.com/outboard-run/outboard/internal/workflow/engine"
 )
 
 // The bounds of --max-calls.
@@ -24,6 +25,12 @@ const (
 	defaultMaxCalls = 16384
 	minMaxCalls     = 16
 	maxMaxCalls     = 1 << 20
+)
+
+// The bounds of --max-executions.
+const (
+	minMaxExecutions = 1
+	maxMaxExecutions = 1 << 20
 )
 
 type upOptions struct {
@@ -42,6 +49,7 @@ type upOptions struct {
 	modelServers      string
 	slowCall          time.Duration
 	maxCalls          int
+	maxExecutions     int
 	sandbox           sandboxFlag
 	outgoingPrivate   []string
 	tenantLimits      limitsFlag
@@ -78,6 +86,7 @@ func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.objects, "objects", "", "keep datasets and checkpoints in the bucket `s3://BUCKET/PREFIX` too, with ?endpoint=URL&region=NAME behind it; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN are its credentials")
 	flags.DurationVar(&o.leaseTTL, "lease-ttl", defaultLeaseTTL, "time after which the leases of a silent node end; the same on all nodes")
 	flags.IntVar(&o.maxCalls, "max-calls", defaultMaxCalls, "most calls in flight on one connection of a program or another node; one service gets three quarters of them")
+	flags.IntVar(&o.maxExecutions, "max-executions", engine.DefaultExecutions, "most executions of workflows of one tenant that run or wait on this node")
 	flags.DurationVar(&o.slowCall, "slow-call", 0, "log calls that take longer (default none)")
 	o.probeBudget = network.DefaultBudget
 	flags.Var(&o.probeBudget, "probe-budget", "most bytes per `MINUTE` for measuring the network to other nodes; 0 means none")
@@ -118,27 +127,33 @@ const (
 	minClientTimeout = 2 * time.Second
 )
 
-func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) error {
-	if (opts.join == "") != (opts.token == "") {
+// check refuses values that no node can have.
+func (o *upOptions) check() error {
+	switch {
+	case (o.join == "") != (o.token == ""):
 		return usage("--join and --token go together; `outboard token` on a node of the pool prints a token")
-	}
-	if opts.creds != "" && opts.nats == "" {
+	case o.creds != "" && o.nats == "":
 		return usage("--creds needs --nats URL")
+	case o.replaceAfter != 0 && o.replaceAfter < minReplaceAfter:
+		return usage("--replace-keeper-after %v: want %v or more, or 0 for never", o.replaceAfter, minReplaceAfter)
+	case o.leaseTTL < minLeaseTTL:
+		return usage("--lease-ttl %v: want %v or more", o.leaseTTL, minLeaseTTL)
+	case o.clientTimeout < minClientTimeout:
+		return usage("--client-timeout %v: want %v or more", o.clientTimeout, minClientTimeout)
+	case o.maxCalls < minMaxCalls || o.maxCalls > maxMaxCalls:
+		return usage("--max-calls %d: want %d to %d", o.maxCalls, minMaxCalls, maxMaxCalls)
+	case o.maxExecutions < minMaxExecutions || o.maxExecutions > maxMaxExecutions:
+		return usage("--max-executions %d: want %d to %d", o.maxExecutions, minMaxExecutions, maxMaxExecutions)
 	}
-	if opts.replaceAfter != 0 && opts.replaceAfter < minReplaceAfter {
-		return usage("--replace-keeper-after %v: want %v or more, or 0 for never", opts.replaceAfter, minReplaceAfter)
-	}
-	if opts.leaseTTL < minLeaseTTL {
-		return usage("--lease-ttl %v: want %v or more", opts.leaseTTL, minLeaseTTL)
-	}
-	if opts.clientTimeout < minClientTimeout {
-		return usage("--client-timeout %v: want %v or more", opts.clientTimeout, minClientTimeout)
-	}
-	if err := egress.CheckPrivate(opts.outgoingPrivate); err != nil {
+	if err := egress.CheckPrivate(o.outgoingPrivate); err != nil {
 		return usage("--outgoing-private %v", err)
 	}
-	if opts.maxCalls < minMaxCalls || opts.maxCalls > maxMaxCalls {
-		return usage("--max-calls %d: want %d to %d", opts.maxCalls, minMaxCalls, maxMaxCalls)
+	return nil
+}
+
+func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) error {
+	if err := opts.check(); err != nil {
+		return err
 	}
 	objects, err := opts.bucket(env)
 	if err != nil {
@@ -150,7 +165,7 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 		Offer: opts.devices.fits,
 		Join:  opts.join, Token: opts.token,
 		NATS: opts.nats, Creds: opts.creds,
-		GRPC: opts.grpc, HTTP: opts.http, HTTPHosts: opts.httpHosts, Models: opts.models, ModelsSharedMemory: opts.modelsShm, ModelServers: opts.modelServers, SlowCall: opts.slowCall, MaxCalls: opts.maxCalls, LeaseTTL: opts.leaseTTL,
+		GRPC: opts.grpc, HTTP: opts.http, HTTPHosts: opts.httpHosts, Models: opts.models, ModelsSharedMemory: opts.modelsShm, ModelServers: opts.modelServers, SlowCall: opts.slowCall, MaxCalls: opts.maxCalls, MaxExecutions: opts.maxExecutions, LeaseTTL: opts.leaseTTL,
 		Sandbox: opts.sandbox.sandbox, TenantLimits: opts.tenantLimits.limits, OutgoingPrivate: opts.outgoingPrivate, ClientTimeout: opts.clientTimeout, ProbeBudget: opts.probeBudget,
 		Helper: env.Helper,
 		Log:    slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: opts.logLevel})),

@@ -104,6 +104,9 @@ type Options struct {
 	// MaxCalls bounds the calls in flight on one connection of a program or another node; 0:
 	// 16384.
 	MaxCalls int
+	// MaxExecutions bounds the executions of one tenant that run or wait on this node; 0 means
+	// 11,000.
+	MaxExecutions int
 	// HTTP is the address for requests to apps, "HOST:PORT" or "none"; empty means 127.0.0.1:8080,
 	// or another port if that is taken.
 	HTTP string

@@ -54,6 +54,9 @@ type Config struct {
 	ModelsSocket string `json:"models_socket,omitempty"`
 	// Limits bound the bytes that the tenant may hold on this node.
 	Limits quota.Limits `json:"limits,omitempty"`
+	// MaxExecutions bounds the executions that run or wait on this node; 0 means the engine's
+	// default.
+	MaxExecutions int `json:"max_executions,omitempty"`
 	// OutgoingPrivate are the private addresses to which apps may send requests: see
 	// egress.Options.
 	OutgoingPrivate []string `json:"outgoing_private,omitempty"`

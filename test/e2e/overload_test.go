@@ -42,6 +42,9 @@ var gateWorkflows = map[string]string{"wait": "{wait: {hours: 1}}", "work": "{ca
 // gateTakes is how many calls of work there may be at a time.
 const gateTakes = 2 + 4
 
+// gateRuns is how many executions there may be at a time: more than run at once.
+const gateRuns = 1200
+
 // A gated is a node with the app, and its address.
 type gated struct {
 	*testing.T
@@ -52,7 +55,7 @@ type gated struct {
 
 func openGated(t *testing.T) *gated {
 	t.Helper()
-	r := own(t, rig.Options{Loopback: true, Nodes: []rig.Spec{{Name: "harbour", Devices: "none", Args: []string{"--http", "127.0.0.1:0"}}}})
+	r := own(t, rig.Options{Loopback: true, Nodes: []rig.Spec{{Name: "harbour", Devices: "none", Args: []string{"--http", "127.0.0.1:0", "--max-executions", strconv.Itoa(gateRuns)}}}})
 	dir := t.TempDir()
 	goGuest(t, "gate", filepath.Join(dir, "gate.wasm"))
 	write(t, filepath.Join(dir, "app.yaml"), []byte(gateManifest))
@@ -237,6 +240,9 @@ func TestTooManyExecutions(t *testing.T) {
 		})
 	}
 	full("work", &work)
+	if n := int(wait.accepted.Load() + work.accepted.Load()); n > gateRuns {
+		t.Errorf("%d executions were accepted, want %d at most", n, gateRuns)
+	}
 	t.Logf("of %d starts %d were not acknowledged", wait.most()+work.most(), wait.unknown.Load()+work.unknown.Load())
 	g.executions(t, "wait", func(w client.Workflow) bool { return wait.are(w.Running) })
 	g.executions(t, "work", func(w client.Workflow) bool { return work.are(w.Running) })

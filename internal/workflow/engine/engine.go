@@ -48,9 +48,9 @@ type Options struct {
 	Values   Values
 	Events   Events
 
-	// Running bounds the executions that run at once, and Queue the executions that wait beside
-	// them: for a slot, for a time or for an event. The defaults are 1,000 and 10,000.
-	Running, Queue int
+	// Executions bounds the executions that run, or wait for a slot, for a time or for an event;
+	// the default is DefaultExecutions. Running bounds those that run at once; the default is 1,000.
+	Executions, Running int
 	// Retention is how long a finished execution can be read. The default is a day.
 	Retention time.Duration
 
@@ -60,12 +60,15 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// DefaultExecutions is the default of Options.Executions.
+const DefaultExecutions = 11_000
+
 func (o *Options) setDefaults() {
+	if o.Executions == 0 {
+		o.Executions = DefaultExecutions
+	}
 	if o.Running == 0 {
 		o.Running = 1000
-	}
-	if o.Queue == 0 {
-		o.Queue = 10_000
 	}
 	if o.Retention == 0 {
 		o.Retention = 24 * time.Hour
@@ -86,7 +89,7 @@ func (o *Options) validate() error {
 		return outboard.Errorf(outboard.Invalid, "open workflows", "no name of the node")
 	case o.Log == nil || o.Claims == nil || o.Workflows == nil || o.Functions == nil || o.Values == nil || o.Events == nil:
 		return outboard.Errorf(outboard.Invalid, "open workflows", "a log, claims, workflows, functions, values and events are needed")
-	case o.Running < 0 || o.Queue < 0 || o.Retention < 0:
+	case o.Executions < 0 || o.Running < 0 || o.Retention < 0:
 		return outboard.Errorf(outboard.Invalid, "open workflows", "limits must not be negative")
 	}
 	return nil

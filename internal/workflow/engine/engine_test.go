@@ -342,7 +342,7 @@ func TestIdempotentStart(t *testing.T) {
 func TestRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
-		w := open(t, echo, func(o *engine.Options) { o.Running, o.Queue, o.Registerer = 1, 2, registry })
+		w := open(t, echo, func(o *engine.Options) { o.Running, o.Executions, o.Registerer = 1, 3, registry })
 		var ids []engine.ID
 		for range 3 {
 			ids = append(ids, w.start(`do: [{a: {wait: PT1M}}]`, ``))

@@ -74,7 +74,7 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (ID, error) {
 		case errors.Is(err, errFull):
 			e.metrics.refused.Inc()
 			return "", outboard.Errorf(outboard.Busy, op,
-				"%d executions run or wait, and no more are taken: try again when some have ended, or cancel some", e.opts.Running+e.opts.Queue)
+				"%d executions run or wait, and no more are taken: try again when some have ended, cancel some, or raise the limit by `outboard up --max-executions`", e.opts.Executions)
 		case !errors.Is(err, errStarting):
 			return "", fmt.Errorf("%s: %w", op, err)
 		}
@@ -87,7 +87,7 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (ID, error) {
 // tryStart starts an execution unless this node or another one runs it already.
 func (e *Engine) tryStart(ctx context.Context, r *executor, s *core.Started, req StartRequest) error {
 	r.span, r.version, r.depth = trace.SpanContextFromContext(ctx), s.Version, s.Depth
-	here, err := e.admit(r, e.opts.Running+e.opts.Queue)
+	here, err := e.admit(r, e.opts.Executions)
 	switch {
 	case errors.Is(err, errClosed):
 		return &outboard.Error{Op: "admit", Kind: outboard.Unreachable, Err: err}
