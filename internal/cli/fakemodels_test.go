@@ -211,6 +211,6 @@ func (f *fakeModels) Stats() []serve.ModelStats                  { return nil }
 func (f *fakeModels) Load(context.Context, string, string) error { return nil }
 func (f *fakeModels) Unload(string) error                        { return nil }
 
-func (f *fakeModels) OpenText(context.Context, string, string, ...outboard.NodeID) (*serve.Text, func(), error) {
+func (f *fakeModels) OpenText(context.Context, string, string, serve.Prompt, ...outboard.NodeID) (*serve.Text, func(), error) {
 	return nil, nil, outboard.Errorf(outboard.Invalid, "", "the model has no text")
 }

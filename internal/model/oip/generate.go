@@ -1,6 +1,7 @@
 package oip
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model/engine"
 	"github.com/outboard-run/outboard/internal/model/repository"
+	"github.com/outboard-run/outboard/internal/model/serve"
 	"github.com/outboard-run/outboard/internal/model/text"
 )
 
@@ -97,7 +99,7 @@ func (h *Handler) open(w http.ResponseWriter, r *http.Request) (*generateRequest
 		return nil, g, nil, nil, err
 	}
 	g.CacheScope = h.opts.CacheScope(r.Context())
-	m, err := h.openText(r)
+	m, err := h.openText(r, g.CacheScope)
 	if err != nil {
 		return nil, g, nil, nil, err
 	}
@@ -115,18 +117,28 @@ type generating struct {
 	version *repository.Version
 }
 
-func (h *Handler) openText(r *http.Request) (*generating, error) {
+// openText opens the model of a request. Its generation is executed by the replica where the first
+// token is expected soonest, and of the version of the first replica, if a canary has another one.
+func (h *Handler) openText(r *http.Request, scope string) (*generating, error) {
 	g := &generating{}
-	var err error
-	g.Resuming, err = text.OpenResuming(r.Context(), func(ctx context.Context, exclude []outboard.NodeID) (text.Replica, error) {
-		t, release, err := h.opts.Models.OpenText(ctx, r.PathValue("model"), r.PathValue("version"), exclude...)
+	version := r.PathValue("version")
+	open := func(ctx context.Context, prompt []int32, exclude []outboard.NodeID) (text.Replica, error) {
+		t, release, err := h.opts.Models.OpenText(ctx, r.PathValue("model"), version, serve.Prompt{Tokens: prompt, CacheScope: scope}, exclude...)
 		if err != nil {
 			return text.Replica{}, err
 		}
-		g.version = t.Version
+		g.version, version = t.Version, cmp.Or(version, t.Pinned)
 		return text.Replica{Model: t, Node: t.Node, Release: release}, nil
+	}
+	var err error
+	g.Resuming, err = text.OpenResuming(r.Context(), func(ctx context.Context, exclude []outboard.NodeID) (text.Replica, error) {
+		return open(ctx, nil, exclude)
 	})
-	return g, err
+	if err != nil {
+		return nil, err
+	}
+	g.Place = func(ctx context.Context, prompt []int32) (text.Replica, error) { return open(ctx, prompt, nil) }
+	return g, nil
 }
 
 func (h *Handler) generate(w http.ResponseWriter, r *http.Request) {

@@ -20,7 +20,7 @@ type lossy struct {
 	released int
 }
 
-func (l *lossy) OpenText(_ context.Context, _, _ string, exclude ...outboard.NodeID) (*serve.Text, func(), error) {
+func (l *lossy) OpenText(_ context.Context, _, _ string, _ serve.Prompt, exclude ...outboard.NodeID) (*serve.Text, func(), error) {
 	node := outboard.NodeID("a")
 	if slices.Contains(exclude, node) {
 		node = "b"
@@ -68,7 +68,49 @@ func TestGenerateGoesOnElsewhere(t *testing.T) {
 			t.Errorf("generate_stream: %s is not there once: %s", want, got)
 		}
 	}
-	if !strings.Contains(got, `"done":true`) || models.released != 4 {
+	if !strings.Contains(got, `"done":true`) || models.released != 6 { // three replicas each: the first one, the best for the prompt, and the next
 		t.Errorf("%d released, %s", models.released, got)
+	}
+}
+
+// preferring has a model on the nodes a and b; b has the state of prompts.
+type preferring struct {
+	echo
+	opened []string // version and node of each replica
+}
+
+func (p *preferring) OpenText(_ context.Context, _, version string, prompt serve.Prompt, _ ...outboard.NodeID) (*serve.Text, func(), error) {
+	node := outboard.NodeID("a")
+	if len(prompt.Tokens) > 0 && prompt.CacheScope == "tea" {
+		node = "b"
+	}
+	p.opened = append(p.opened, version+string(node))
+	t := &serve.Text{TextModel: &naming{node: node}, Node: node, Version: &repository.Version{Name: "m", Number: 3}, Pinned: "3"}
+	return t, func() {}, nil
+}
+
+// naming continues a prompt by the name of its node.
+type naming struct {
+	engine.TextModel
+	node outboard.NodeID
+}
+
+func (*naming) Tokenize(string, bool) ([]int32, error) { return []int32{0, 1}, nil }
+
+func (m *naming) Generate(_ context.Context, _ engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
+	return engine.Usage{}, emit(engine.Token{Text: "on " + string(m.node), Last: engine.FinishLength})
+}
+
+// A generation is executed where its prompt is cached, by the version of a canary's pair that was
+// chosen first.
+func TestGenerateIsPlacedByPrompt(t *testing.T) {
+	models := &preferring{}
+	h := oip.New(oip.Options{Models: models, CacheScope: func(context.Context) string { return "tea" }})
+	got := send(t, h, "POST", "/v2/models/m/generate", `{"text_input":"x"}`)
+	if got.Code != 200 || !strings.Contains(got.Body.String(), `"text_output":"on b"`) {
+		t.Errorf("%d %s", got.Code, got.Body)
+	}
+	if want := []string{"a", "3b"}; !slices.Equal(models.opened, want) {
+		t.Errorf("opened %q, want %q", models.opened, want)
 	}
 }

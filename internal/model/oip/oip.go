@@ -22,7 +22,7 @@ type Models interface {
 	Stats() []serve.ModelStats
 	Load(ctx context.Context, name, version string) error
 	Unload(name string) error
-	OpenText(ctx context.Context, name, version string, exclude ...outboard.NodeID) (*serve.Text, func(), error)
+	OpenText(ctx context.Context, name, version string, prompt serve.Prompt, exclude ...outboard.NodeID) (*serve.Text, func(), error)
 }
 
 // Options configure a Handler.

@@ -86,7 +86,7 @@ func (e *echo) Unload(name string) error {
 	return nil
 }
 
-func (e *echo) OpenText(context.Context, string, string, ...outboard.NodeID) (*serve.Text, func(), error) {
+func (e *echo) OpenText(context.Context, string, string, serve.Prompt, ...outboard.NodeID) (*serve.Text, func(), error) {
 	return nil, nil, outboard.Errorf(outboard.Invalid, "", "the model is for tensors")
 }
 

@@ -23,22 +23,18 @@ type Text struct {
 	Pinned string
 }
 
-// OpenText returns the model for text with a name on the best node, and a function that the caller
-// calls when it no longer needs the model. The caller excludes nodes that have failed.
-func (s *Server) OpenText(ctx context.Context, name, version string, exclude ...outboard.NodeID) (*Text, func(), error) {
-	return OpenTextFor(ctx, s, name, version, Prompt{}, exclude...)
-}
-
-// A Prompt is a prompt from which a text is to be generated.
+// A Prompt is a prompt from which a text is to be generated; without tokens it is not known yet.
 type Prompt struct {
 	Tokens []int32
 	// CacheScope is the cache scope of the generation.
 	CacheScope string
 }
 
-// OpenTextFor is OpenText on the node where the first token of a prompt is expected soonest: by the
-// work that waits there, the model's speed, and how much of the prompt has its state there.
-func OpenTextFor(ctx context.Context, s *Server, name, version string, prompt Prompt, exclude ...outboard.NodeID) (*Text, func(), error) {
+// OpenText returns the model for text with a name, and a function that the caller calls when it no
+// longer needs the model. It chooses the node where the first token of a prompt is expected soonest:
+// by the work that waits there, the model's speed, and how much of the prompt has its state there. The
+// caller excludes nodes that have failed.
+func (s *Server) OpenText(ctx context.Context, name, version string, prompt Prompt, exclude ...outboard.NodeID) (*Text, func(), error) {
 	v, err := s.version(name, version)
 	if err != nil {
 		return nil, nil, err

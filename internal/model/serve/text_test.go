@@ -47,7 +47,7 @@ func TestCanaryForText(t *testing.T) {
 	}
 	opened := func(version string) *serve.Text {
 		t.Helper()
-		text, release, err := serve.OpenTextFor(t.Context(), b.Server, "m", version, serve.Prompt{})
+		text, release, err := b.OpenText(t.Context(), "m", version, serve.Prompt{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func TestTextGoesWhereItsFirstTokenIsSoonest(t *testing.T) {
 		b := open(t) // which remembers where it has sent prompts
 		b.push("a", repository.Config{Nodes: []string{"dinghy", "ketch", "yawl"}})
 		b.peers.report(c.reports...)
-		text, release, err := serve.OpenTextFor(t.Context(), b.Server, "m", "", serve.Prompt{Tokens: c.prompt})
+		text, release, err := b.OpenText(t.Context(), "m", "", serve.Prompt{Tokens: c.prompt})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -65,7 +65,7 @@ func (p *Pool) Open(ctx context.Context, name string) (text.Model, func(), error
 	scope := p.opts.CacheScope(ctx)
 	var version atomic.Pointer[string] // of a canary's pair, the version of the first replica
 	open := func(ctx context.Context, prompt []int32, exclude []outboard.NodeID) (text.Replica, error) {
-		t, release, err := serve.OpenTextFor(ctx, p.opts.Server, name, *cmp.Or(version.Load(), new(string)), serve.Prompt{Tokens: prompt, CacheScope: scope}, exclude...)
+		t, release, err := p.opts.Server.OpenText(ctx, name, *cmp.Or(version.Load(), new(string)), serve.Prompt{Tokens: prompt, CacheScope: scope}, exclude...)
 		if err != nil {
 			return text.Replica{}, err
 		}
