@@ -100,41 +100,39 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, j *job, q *c
 // sendChunks passes the choices to send while they are generated, in the form
 // chat.completion.chunk.
 func (j *job) sendChunks(ctx context.Context, q *chatRequest, sendChunk func(any) error) error {
-	chunk := func(choices []map[string]any) map[string]any {
-		c := map[string]any{"id": j.id, "object": "chat.completion.chunk", "created": j.created, "model": q.Model, "choices": choices, "system_fingerprint": nil}
-		if q.StreamOptions.IncludeUsage {
-			c["usage"] = nil
-		}
-		return c
+	event := newChunk[chatChoice](j, "chat.completion.chunk", q.Model, q.StreamOptions.IncludeUsage)
+	event.Fingerprint = null
+	send := func(c chatChoice) error {
+		next := event
+		next.Choices = []chatChoice{c}
+		return sendChunk(&next)
 	}
-	send := func(i int, delta map[string]any, finish any, logprobs any) error {
-		return sendChunk(chunk([]map[string]any{{"index": i, "delta": delta, "logprobs": logprobs, "finish_reason": finish}}))
+	begin := func(i int) error {
+		return send(chatChoice{Index: i, Delta: chatDelta{Role: "assistant", Content: new(string)}})
 	}
-	begin := func(i int) error { return send(i, map[string]any{"role": "assistant", "content": ""}, nil, nil) }
 	answers, err := j.run(ctx, begin, func(i int, a *answer, p piece) error {
 		if p.content != "" || p.token != nil && j.logprobs() {
 			var probs any
 			if p.token != nil {
 				probs = chatLogProbs([]engine.Token{*p.token}, j)
 			}
-			if err := send(i, map[string]any{"content": p.content}, nil, probs); err != nil {
+			if err := send(chatChoice{Index: i, Delta: chatDelta{Content: &p.content}, LogProbs: probs}); err != nil {
 				return err
 			}
 		}
 		if len(p.calls) > 0 {
-			return send(i, map[string]any{"tool_calls": encodeCalls(p.calls, len(a.calls)-len(p.calls), true)}, nil, nil)
+			return send(chatChoice{Index: i, Delta: chatDelta{Calls: encodeCalls(p.calls, len(a.calls)-len(p.calls), true)}})
 		}
 		if p.finish != "" {
-			return send(i, map[string]any{}, p.finish, nil)
+			return send(chatChoice{Index: i, Finish: &p.finish})
 		}
 		return nil
 	})
 	if err != nil || !q.StreamOptions.IncludeUsage {
 		return err
 	}
-	last := chunk([]map[string]any{})
-	last["usage"] = j.usage(answers)
-	return sendChunk(last)
+	event.Usage = j.usage(answers)
+	return sendChunk(&event)
 }
 
 // encodeCalls returns calls in OpenAI's form; the first has the given index.

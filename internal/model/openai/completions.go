@@ -154,19 +154,15 @@ func (s *Server) prepareCompletion(ctx context.Context, q *completionRequest) (*
 
 func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, j *job, q *completionRequest) error {
 	out := newEvents(w)
-	chunk := func(choices []map[string]any) map[string]any {
-		c := map[string]any{"id": j.id, "object": "text_completion", "created": j.created, "model": q.Model, "choices": choices}
-		if q.StreamOptions.IncludeUsage {
-			c["usage"] = nil
-		}
-		return c
-	}
-	send := func(i int, content string, finish, logprobs any) error {
-		return out.send(chunk([]map[string]any{{"index": i, "text": content, "logprobs": logprobs, "finish_reason": finish}}))
+	event := newChunk[completionChoice](j, "text_completion", q.Model, q.StreamOptions.IncludeUsage)
+	send := func(c completionChoice) error {
+		next := event
+		next.Choices = []completionChoice{c}
+		return out.send(&next)
 	}
 	begin := func(i int) error {
 		if echo := q.echo(i); echo != "" {
-			return send(i, echo, nil, nil)
+			return send(completionChoice{Index: i, Text: echo})
 		}
 		return nil
 	}
@@ -174,21 +170,20 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, j *job
 	answers, err := j.run(r.Context(), begin, func(i int, _ *answer, p piece) error {
 		switch {
 		case p.finish != "":
-			return send(i, "", p.finish, nil)
+			return send(completionChoice{Index: i, Finish: &p.finish})
 		case p.content == "" && !j.logprobs():
 			return nil
 		}
 		probs := completionLogProbs([]engine.Token{*p.token}, j, offsets[i])
 		offsets[i] += utf8.RuneCountInString(p.content)
-		return send(i, p.content, nil, probs)
+		return send(completionChoice{Index: i, Text: p.content, LogProbs: probs})
 	})
 	if err != nil {
 		return out.fail(err)
 	}
 	if q.StreamOptions.IncludeUsage {
-		last := chunk([]map[string]any{})
-		last["usage"] = j.usage(answers)
-		if err := out.send(last); err != nil {
+		event.Usage = j.usage(answers)
+		if err := out.send(&event); err != nil {
 			return nil //nolint:nilerr // the client has gone
 		}
 	}
