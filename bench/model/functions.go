@@ -59,7 +59,7 @@ func functions(ctx context.Context, b *bench) error {
 		extra[i] = 1000 * (served[i] - alone[i])
 	}
 	b.Row(paired.NewRow("trivial model from a function through wasi-nn: added to a direct call", "us", "", extra, nil, paired.Goal{Max: 15}).
-		Because("a call crosses the tenant's process, the node's and the worker: two changes between processes in each direction"))
+		Because("a call crosses from the tenant's process to the worker and back, and the guest makes three calls of wasi-nn for it"))
 	return nil
 }
 

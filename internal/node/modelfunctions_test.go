@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,12 +15,15 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/internal/fabric/offer"
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/model/oip"
 	"github.com/outboard-run/outboard/internal/model/oip/inference"
 	"github.com/outboard-run/outboard/internal/model/openai"
 	"github.com/outboard-run/outboard/internal/model/text/texttest"
+	"github.com/outboard-run/outboard/internal/model/worker"
 )
 
 // serveFunctions serves models to functions, and returns a connection to their socket and the keys
@@ -111,5 +115,55 @@ func TestTenantIsCaller(t *testing.T) {
 	ctx, err := m.identifyTenant(metadata.NewIncomingContext(ctx, metadata.Pairs(offer.CredentialKey, keys["tea"])))
 	if err != nil || cacheScopeOf(ctx) != "caller/tenant:tea" {
 		t.Errorf("got %q, %v", cacheScopeOf(ctx), err)
+	}
+}
+
+// A process gets a bypass to a model only with the credential of a tenant.
+func TestBypassNeedsTenant(t *testing.T) {
+	broker := &deviceBroker{}
+	keysOf(t, broker, "tea")
+	m := &models{node: &Node{identities: identities{models: "key of the node"}}}
+	m.node.identities.set(broker.tenants)
+	path := filepath.Join(t.TempDir(), "s")
+	listener, err := ipc.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.AcceptUnix()
+			if err != nil {
+				return
+			}
+			m.serveBypass(t.Context(), conn)
+			_ = conn.Close()
+		}
+	}()
+	for name, c := range map[string]struct {
+		kind, key string
+		want      outboard.Kind
+	}{
+		"no key":          {worker.TypeBypassRequest, "", outboard.Denied},
+		"a forged key":    {worker.TypeBypassRequest, "k", outboard.Denied},
+		"the node's key":  {worker.TypeBypassRequest, "key of the node", outboard.Denied},
+		"another message": {"hello", "", outboard.Protocol},
+	} {
+		conn, err := ipc.Dial(t.Context(), path, worker.BypassOptions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.Send(c.kind, worker.BypassRequest{Key: c.key, Model: "m"}); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := conn.Receive(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var reason ipc.Reason
+		if err := answer.Decode(&reason); err != nil || answer.Type != worker.TypeBypassEnded || reason.Kind != c.want || answer.File() != nil {
+			t.Errorf("%s: %q, %+v, %v", name, answer.Type, reason, err)
+		}
+		_ = conn.Close()
 	}
 }

@@ -222,10 +222,13 @@ func cacheScopeOf(ctx context.Context) string {
 		return "key/" + g.Key.ID
 	}
 	if c, ok := fabric.CallerFromContext(ctx); ok && c.Tenant != "" {
-		return "caller/" + c.Tenant
+		return callerScope(c.Tenant)
 	}
 	return ""
 }
+
+// callerScope returns the scope of the requests of a caller of the fabric.
+func callerScope(identity string) string { return "caller/" + identity }
 
 // countTokens counts the tokens of a generation for the API key of its request.
 func countTokens(ctx context.Context, prompt, generated int) {

@@ -289,6 +289,9 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		lifecycle.Func("functions' devices", func(ctx context.Context, ready func()) error {
 			return n.sockets.serve(ctx, DevicesSocket, ipc.Listen, ready, n.broker.serve)
 		}),
+		lifecycle.Func("bypasses to models", func(ctx context.Context, ready func()) error {
+			return n.sockets.serve(ctx, ModelBypassSocket, ipc.Listen, ready, n.models.serveBypass)
+		}),
 		lifecycle.Func("tenants' keeper", func(ctx context.Context, ready func()) error {
 			return (&tenantSupervisor{apps: n.apps, pool: n.pool, tenants: n.tenants}).run(ctx, ready)
 		}),

@@ -52,6 +52,9 @@ type Config struct {
 	// ModelsSocket is the socket where the node serves models to functions, "" for a process
 	// without a node.
 	ModelsSocket string `json:"models_socket,omitempty"`
+	// ModelBypassSocket is the socket where the node lets the process call the workers of models
+	// itself, "" for a node or process that does not.
+	ModelBypassSocket string `json:"model_bypass_socket,omitempty"`
 	// Limits bound the bytes that the tenant may hold on this node.
 	Limits quota.Limits `json:"limits,omitempty"`
 	// MaxExecutions bounds the executions that run or wait on this node; 0 means the engine's

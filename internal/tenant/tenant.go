@@ -130,7 +130,7 @@ func (t *Tenant) services() []lifecycle.Service {
 		lifecycle.Hold("state", t.openState),
 		lifecycle.Hold("files", t.openFiles),
 		lifecycle.Hold("models", func(context.Context) (_ lifecycle.Resource, err error) {
-			t.models, err = models.Dial(t.config.ModelsSocket, t.config.DevicesKey, t.log)
+			t.models, err = models.Dial(models.Options{Socket: t.config.ModelsSocket, Bypass: t.config.ModelBypassSocket, Credential: t.config.DevicesKey, Log: t.log})
 			return t.models, err
 		}),
 		lifecycle.Hold("functions", t.openRuntime),

@@ -34,6 +34,7 @@ func (s *Server) Stats() []ModelStats {
 		q, gate := i.queue, i.gate
 		i.mu.Unlock()
 		m := ModelStats{Name: i.spec.Name, Version: i.version(), Stats: q.Stats()}
+		addBypassed(&m.Stats, i.bypasses.counts())
 		if gate != nil {
 			m.Text = gate.stats()
 		}

@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +45,8 @@ type instance struct {
 	crashes int
 	again   chan struct{} // closed when a restart has ended; nil if there is none
 	ended   atomic.Bool
+
+	bypasses bypasses
 }
 
 // DefaultMaxBatch is the most rows of a batch of a model with a batch dimension.
@@ -244,7 +244,7 @@ func (i *instance) infer(ctx context.Context, r *Request) ([]model.Tensor, queue
 	if !w.Tensors() {
 		return nil, queue.Times{}, outboard.Errorf(outboard.Invalid, "infer", "the model %s is for text: use the OpenAI, Ollama or generate interface", i.spec.Name)
 	}
-	rows, err := check(&info, r, i.spec.Config.NaN == "refuse")
+	rows, err := info.Check(r.Inputs, r.Outputs, i.spec.Config.NaN == "refuse")
 	if err != nil {
 		return nil, queue.Times{}, err
 	}
@@ -257,6 +257,13 @@ func (i *instance) acquire() {
 	defer i.mu.Unlock()
 	i.users++
 	i.used = time.Now()
+}
+
+// isAlone reports whether at most one request uses the instance.
+func (i *instance) isAlone() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.users <= 1
 }
 
 func (i *instance) release() {
@@ -280,6 +287,7 @@ func (i *instance) unload(ctx context.Context, grace time.Duration) {
 	i.mu.Lock()
 	w, q := i.worker, i.queue
 	i.mu.Unlock()
+	i.bypasses.endCurrent(ctx)
 	for i.inUse() && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -356,89 +364,4 @@ func (i *instance) warmSizes() []int {
 	}
 	slices.Sort(sizes)
 	return slices.Compact(sizes)
-}
-
-// check validates a request against the model's signature and returns the rows of its batch
-// dimension, 0 for a model without one.
-func check(info *engine.Info, r *Request, refuseNaN bool) (rows int, err error) {
-	wrong := func(format string, args ...any) error {
-		return outboard.Errorf(outboard.Invalid, "infer", format, args...)
-	}
-	for n := range r.Inputs {
-		t := &r.Inputs[n]
-		at := slices.IndexFunc(info.Inputs, func(s model.Signature) bool { return s.Name == t.Name })
-		if at < 0 {
-			return 0, wrong("the model has no input %q: it has %s", t.Name, names(info.Inputs))
-		}
-		sig := &info.Inputs[at]
-		switch {
-		case slices.ContainsFunc(r.Inputs[:n], func(o model.Tensor) bool { return o.Name == t.Name }):
-			return 0, wrong("input %q is there twice", t.Name)
-		case t.Type != sig.Type:
-			return 0, wrong("input %q has the data type %v, the model wants %v", t.Name, t.Type, sig.Type)
-		case !fits(t.Shape, sig.Shape):
-			return 0, wrong("input %q has the shape %v, the model wants %v", t.Name, t.Shape, sig.Shape)
-		}
-		if err := checkData(t, refuseNaN); err != nil {
-			return 0, err
-		}
-		if info.BatchDimension {
-			if n > 0 && int64(rows) != t.Shape[0] {
-				return 0, wrong("input %q has a batch of %d, input %q one of %d", r.Inputs[0].Name, rows, t.Name, t.Shape[0])
-			}
-			rows = int(t.Shape[0])
-		}
-	}
-	for n := range info.Inputs {
-		if !slices.ContainsFunc(r.Inputs, func(t model.Tensor) bool { return t.Name == info.Inputs[n].Name }) {
-			return 0, wrong("input %q is missing", info.Inputs[n].Name)
-		}
-	}
-	for _, name := range r.Outputs {
-		if !slices.ContainsFunc(info.Outputs, func(s model.Signature) bool { return s.Name == name }) {
-			return 0, wrong("the model has no output %q: it has %s", name, names(info.Outputs))
-		}
-	}
-	return rows, nil
-}
-
-func names(list []model.Signature) string {
-	var all []string
-	for i := range list {
-		all = append(all, list[i].Name)
-	}
-	return strings.Join(all, ", ")
-}
-
-func fits(shape, want []int64) bool {
-	if len(shape) != len(want) {
-		return false
-	}
-	for d := range shape {
-		if shape[d] < 0 || want[d] >= 0 && shape[d] != want[d] {
-			return false
-		}
-	}
-	return true
-}
-
-// checkData compares the size of the data with the shape, and searches for NaNs and infinities if
-// the model refuses them.
-func checkData(t *model.Tensor, refuseNaN bool) error {
-	elements, ok := model.Elements(t.Shape)
-	if !ok || elements > math.MaxInt/8 {
-		return outboard.Errorf(outboard.Invalid, "infer", "input %q has the shape %v", t.Name, t.Shape)
-	}
-	if size := elements * t.Type.Size(); t.Type != model.Bytes && len(t.Data) != size {
-		return outboard.Errorf(outboard.Invalid, "infer", "input %q has %d bytes of data, its shape %v of %v wants %d", t.Name, len(t.Data), t.Shape, t.Type, size)
-	}
-	if t.Type == model.Bytes {
-		return t.CheckElements(elements)
-	}
-	if refuseNaN {
-		if at := t.NotFinite(); at >= 0 {
-			return outboard.Errorf(outboard.Invalid, "infer", "input %q: element %d is not finite, and the model refuses such inputs (`nan: refuse`)", t.Name, at)
-		}
-	}
-	return nil
 }

@@ -114,7 +114,7 @@ func (i *instance) checkTensors(ctx context.Context, w *worker.Worker, p *pair) 
 	for n := range want {
 		r.Outputs = append(r.Outputs, want[n].Name)
 	}
-	if _, err := check(&info, &r, false); err != nil {
+	if _, err := info.Check(r.Inputs, r.Outputs, false); err != nil {
 		return err
 	}
 	got, err := w.Infer(ctx, inputs, r.Outputs)
@@ -149,7 +149,7 @@ func parseTensors(s *Server, values map[string]json.RawMessage, signatures []mod
 		list = append(list, t)
 	}
 	if len(list) != len(values) {
-		return nil, outboard.Errorf(outboard.Invalid, "", "it names a tensor that the model lacks: it has %s", names(signatures))
+		return nil, outboard.Errorf(outboard.Invalid, "", "it names a tensor that the model lacks: it has %s", engine.Names(signatures))
 	}
 	return list, nil
 }

@@ -197,6 +197,7 @@ func (s *Server) update() {
 			s.retire(i)
 		}
 	}
+	endBypasses(s)
 }
 
 // beginSwitch loads a new version, which replaces the current one when it is ready. mu must be
@@ -260,6 +261,10 @@ func unloadIdle(s *Server) {
 		idle := time.Duration(i.spec.Config.Idle)
 		if idle == 0 {
 			idle = defaultIdle
+		}
+		if i.bypasses.wasUsed() {
+			i.acquire()
+			i.release()
 		}
 		i.mu.Lock()
 		unused := isDone(i.ready) && i.users == 0 && idle > 0 && time.Since(i.used) > idle

@@ -270,6 +270,7 @@ func (s *Server) inferHere(ctx context.Context, r *Request, v *repository.Versio
 
 // inferOn executes a request on an instance that is in use.
 func inferOn(ctx context.Context, s *Server, i *instance, r *Request, v *repository.Version) (*Response, error) {
+	i.bypasses.observe(r, i.isAlone())
 	ctx, span := startSpan(ctx, i)
 	outputs, times, err := i.infer(ctx, r)
 	span.endInfer(times, err)

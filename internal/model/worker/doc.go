@@ -15,4 +15,15 @@
 // the node copies inputs in and outputs out once. Outputs that do not fit are passed in a memfd
 // that the worker creates. All other communication is messages of internal/ipc: loading, text,
 // segments.
+//
+// # Bypass
+//
+// A process of a tenant that is the only client of a model calls the worker itself, through a ring
+// and a segment that the two share: the node has created both, and passes the descriptors
+// ([Worker.OpenBypass], [OpenBypassClient]). A word that only the node can write to, the gate, tells
+// the two whether calls are permitted at present; the node closes it as soon as another client's
+// request arrives, and the process then sends its calls through the node, whose queue forms batches
+// and knows priorities. The worker executes one call of a bypass at a time. It does not trust the
+// process: it validates the request, and the engine uses copies of the tensors. A call that ends
+// without a reply goes through the node, so the end of a bypass loses no call.
 package worker

@@ -39,6 +39,7 @@ type process struct {
 	engineModel engine.Model
 	tensors     *tensorServer // nil before typeLoad and for models without tensors
 	texts       *textServer
+	bypasses    bypassServers
 	libraries   []*os.File // passed by the node, open as long as the process lives
 	calls       sync.WaitGroup
 }
@@ -53,7 +54,7 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	p := &process{opts: opts, conn: conn, life: ctx}
+	p := &process{opts: opts, conn: conn, life: ctx, bypasses: bypassServers{open: map[uint64]*bypassServer{}}}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	conn.Serve(p.handle)
@@ -72,6 +73,8 @@ func (p *process) handle(m *ipc.Message) {
 		_ = p.conn.Reply(m, nil, nil)
 	case typeSegment, typeRelease:
 		p.spawn(m, p.handleSegment)
+	case typeBypass, typeBypassEnd:
+		p.spawn(m, p.handleBypass)
 	case typeTokenize, typeRender, typeEmbed, typeStats:
 		p.spawn(m, p.handleText)
 	case typeGenerate:
@@ -102,6 +105,7 @@ func (p *process) close() error {
 		err = p.engineModel.Close()
 	}
 	p.calls.Wait()
+	p.bypasses.close()
 	if p.tensors != nil {
 		p.tensors.close()
 	}

@@ -25,6 +25,8 @@ const (
 	typeCancel    = "cancel"    // cancelMessage
 	typeTokens    = "tokens"    // from the worker: tokensMessage
 	typeGenerated = "generated" // from the worker: generatedMessage
+	typeBypass    = "bypass"    // bypassMessage, with the files of a bypass
+	typeBypassEnd = "bypassend" // bypassMessage; the reply follows the last call
 )
 
 // confinement contains the settings of the sandbox that the process enters before it loads
@@ -58,6 +60,12 @@ type loadReply struct {
 
 type segmentMessage struct {
 	ID uint64 `json:"id"`
+}
+
+// bypassMessage begins or ends a bypass. Cancel cancels the call in progress.
+type bypassMessage struct {
+	ID     uint64 `json:"id"`
+	Cancel bool   `json:"cancel,omitempty"`
 }
 
 // outputMessage passes memory for the outputs of a call; the reply refers to it by its index.

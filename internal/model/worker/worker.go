@@ -46,8 +46,9 @@ type Worker struct {
 	conn    *ipc.Conn
 	loaded  loadReply
 
-	tensors *tensorClient // nil for a model without tensors
-	texts   textClient
+	tensors  *tensorClient // nil for a model without tensors
+	bypasses openBypasses
+	texts    textClient
 
 	serving    sync.WaitGroup
 	done       chan struct{} // closed when the process has ended
@@ -177,6 +178,7 @@ func (w *Worker) wait() {
 	close(w.done)
 	_ = w.conn.Close()
 	w.serving.Wait()
+	w.bypasses.end()
 	if w.tensors != nil {
 		w.tensors.close(w.exitReason)
 	}

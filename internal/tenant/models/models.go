@@ -3,6 +3,7 @@ package models
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -19,12 +20,14 @@ import (
 	"github.com/outboard-run/outboard/internal/function"
 	"github.com/outboard-run/outboard/internal/model/oip"
 	"github.com/outboard-run/outboard/internal/model/oip/inference"
+	"github.com/outboard-run/outboard/internal/model/worker"
 )
 
 // Models are the models of the pool. Any number of goroutines may use them.
 type Models struct {
-	conn  grpc.ClientConnInterface // nil: the process has no node
-	close func() error
+	conn     grpc.ClientConnInterface // nil: the process has no node
+	close    func() error
+	bypasses *bypasses
 
 	mu    sync.Mutex
 	known map[string]description
@@ -45,30 +48,45 @@ const (
 // maxMessage bounds a request and a response in bytes, as the node does.
 const maxMessage = 256 << 20
 
-// Dial returns the models that a node serves at its socket for functions, with the credential that
-// the node gave this process. Without a socket every call fails with the kind Unreachable.
-func Dial(socket, credential string, log *slog.Logger) (*Models, error) {
-	if socket == "" {
+// Options configure Dial.
+type Options struct {
+	// Socket is the node's socket for functions, "" for a process that has no node: every call then
+	// fails with the kind Unreachable.
+	Socket string
+	// Bypass is the socket where the node lets this process call the workers of models itself, ""
+	// for none.
+	Bypass string
+	// Credential is the one that the node gave this process.
+	Credential string
+	Log        *slog.Logger
+}
+
+// Dial returns the models that a node serves.
+func Dial(o Options) (*Models, error) {
+	if o.Socket == "" {
 		return New(nil), nil
 	}
-	conn, err := fabric.Dial("unix:"+socket, fabric.WithMaxReceive(maxMessage), fabric.WithMaxSend(maxMessage), fabric.WithLogger(log),
-		fabric.WithPerRPCCredentials(offer.Credential(credential)))
+	conn, err := fabric.Dial("unix:"+o.Socket, fabric.WithMaxReceive(maxMessage), fabric.WithMaxSend(maxMessage), fabric.WithLogger(o.Log),
+		fabric.WithPerRPCCredentials(offer.Credential(o.Credential)))
 	if err != nil {
 		return nil, err
 	}
 	m := New(conn)
-	m.close = conn.Close
+	m.close, m.bypasses = conn.Close, newBypasses(o.Bypass, o.Credential, o.Log)
 	return m, nil
 }
 
 // New returns the models behind a connection, which the caller closes; nil is a connection of a
 // process that has no node.
 func New(conn grpc.ClientConnInterface) *Models {
-	return &Models{conn: conn, close: func() error { return nil }, known: map[string]description{}}
+	return &Models{conn: conn, close: func() error { return nil }, bypasses: newBypasses("", "", nil), known: map[string]description{}}
 }
 
-// Close closes the connection that Dial opened.
-func (m *Models) Close() error { return m.close() }
+// Close closes the connections that were opened.
+func (m *Models) Close() error {
+	m.bypasses.close()
+	return m.close()
+}
 
 // Open returns a model by its name or alias.
 func (m *Models) Open(ctx context.Context, name string) (function.Resource, error) {
@@ -164,6 +182,36 @@ func (m *model) Outputs() []string { return m.outputs }
 
 // Infer implements function.Model.
 func (m *model) Infer(ctx context.Context, inputs []function.ModelTensor) ([]function.ModelTensor, error) {
+	direct := m.models.bypasses.of(m.name)
+	link, done := direct.begin()
+	defer done()
+	var outputs []function.ModelTensor
+	err := worker.ErrNoBypass
+	if link != nil {
+		outputs, err = direct.infer(ctx, link, inputs, m.outputs)
+	}
+	if errors.Is(err, worker.ErrNoBypass) {
+		if outputs, err = m.inferByNode(ctx, inputs); err == nil {
+			direct.request(sizeOf(inputs) + sizeOf(outputs))
+		}
+	}
+	if err != nil && outboard.KindOf(err) == outboard.Invalid {
+		m.models.forget(m.name) // another version may take other tensors
+	}
+	return outputs, err
+}
+
+// sizeOf returns the bytes of tensors, with room for their alignment.
+func sizeOf(list []function.ModelTensor) int {
+	n := 0
+	for i := range list {
+		n += len(list[i].Data) + 64
+	}
+	return n
+}
+
+// inferByNode has the node compute the outputs, on this or another node.
+func (m *model) inferByNode(ctx context.Context, inputs []function.ModelTensor) ([]function.ModelTensor, error) {
 	request := &inference.ModelInferRequest{ModelName: m.name}
 	for i := range inputs {
 		t := &inputs[i]
@@ -175,9 +223,6 @@ func (m *model) Infer(ctx context.Context, inputs []function.ModelTensor) ([]fun
 	}
 	var reply inference.ModelInferResponse
 	if err := m.models.call(ctx, "ModelInfer", request, &reply); err != nil {
-		if outboard.KindOf(err) == outboard.Invalid {
-			m.models.forget(m.name) // another version may take other tensors
-		}
 		return nil, err
 	}
 	return m.outputsOf(&reply)
