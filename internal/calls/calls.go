@@ -84,6 +84,8 @@ type Options struct {
 	Tracer  trace.TracerProvider
 	// Slow is how long a call may take before it is logged; 0: never.
 	Slow time.Duration
+	// ClientTimeout is how long a client of plain gRPC may make the node wait; 0: 30 s.
+	ClientTimeout time.Duration
 	// MaxCalls bounds the calls in flight on one connection each way, a program's or another
 	// node's; 0: 16384. One service gets three quarters of them at most.
 	MaxCalls int
@@ -137,9 +139,13 @@ func Open(_ context.Context, opts Options) (*Plane, error) {
 	p.routes = newRoutes(opts, p.router, p.transports, p.policies)
 	p.programs.changed = p.routes.sync
 	p.programs.remoteCallers = func() bool { return !p.inbound.noNodes() }
+	refused := newPlainRefusals()
 	p.plain = plain.NewServer(&entrance{handler: calls}, plain.Options{
 		Logger: p.log, Descriptors: descriptors{opts.Registry}, Health: health{opts.Registry, opts.Members},
+		Refused:  func(reason string) { refused.WithLabelValues(reason).Inc() },
+		MaxCalls: opts.MaxCalls, ClientTimeout: opts.ClientTimeout, ClientTimeoutSetting: "`outboard up --client-timeout`",
 	})
+	registerPlain(opts.Metrics, p.plain, refused)
 	p.listeners = &listeners{}
 	// Put the pool's policies in force before the first call.
 	p.policies.apply()

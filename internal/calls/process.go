@@ -45,7 +45,9 @@ type Config struct {
 	DeadAfter time.Duration `json:"dead_after,omitempty"`
 	Slow      time.Duration `json:"slow,omitempty"`
 	MaxCalls  int           `json:"max_calls,omitempty"`
-	Level     slog.Level    `json:"level"`
+	// ClientTimeout is how long a client of plain gRPC may make the process wait.
+	ClientTimeout time.Duration `json:"client_timeout,omitempty"`
+	Level         slog.Level    `json:"level"`
 }
 
 // Ready describes a process that has started.

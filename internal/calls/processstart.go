@@ -88,7 +88,7 @@ func (p *process) planeOptions() Options {
 		Dialed: func(to outboard.Node, nc net.Conn) error {
 			return authority.CloseOnRevoke(p.identity, to.Fingerprint, nc)
 		},
-		Framed: p.framed(nil), Logger: p.log, Metrics: p.metrics, Slow: p.config.Slow, MaxCalls: p.config.MaxCalls,
+		Framed: p.framed(nil), Logger: p.log, Metrics: p.metrics, Slow: p.config.Slow, MaxCalls: p.config.MaxCalls, ClientTimeout: p.config.ClientTimeout,
 	}
 	if p.spans != nil {
 		o.Tracer = p.spans

@@ -73,7 +73,7 @@ func (c callsResource) Close() error {
 func (n *Node) callsConfig(log *slog.Logger) calls.Config {
 	c := calls.Config{
 		Self: n.self.ID, Boot: n.self.Boot, Identity: n.folder.at(poolDir), NATS: n.opts.NATS,
-		Heartbeat: n.opts.Heartbeat, DeadAfter: n.opts.DeadAfter, Slow: n.opts.SlowCall, MaxCalls: n.opts.MaxCalls, Level: n.logLevel(log),
+		Heartbeat: n.opts.Heartbeat, DeadAfter: n.opts.DeadAfter, Slow: n.opts.SlowCall, MaxCalls: n.opts.MaxCalls, ClientTimeout: n.opts.ClientTimeout, Level: n.logLevel(log),
 	}
 	// The working folder of the process may change later.
 	c.Creds = absolute(n.opts.Creds)

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/fabric/grpcconn"
 	"github.com/outboard-run/outboard/internal/model/bounded"
 )
 
@@ -16,7 +17,7 @@ import (
 const (
 	maxModelBodies  = 2 << 30
 	maxClientBodies = maxModelBodies / 2
-	freeBody        = 16 << 10
+	freeBody        = grpcconn.FreeBytes
 )
 
 // valueSize is about what a value of a JSON request for text takes when it is decoded, in bytes: a
@@ -26,10 +27,13 @@ const valueSize = 256
 // modelBodies counts the bodies of requests for models, which the interfaces hold in memory.
 // Otherwise one client could exhaust the node's memory with many requests, none of which is too
 // large.
-type modelBodies struct {
-	mu      sync.Mutex
-	held    int64
-	clients map[string]int64
+type modelBodies struct{ *grpcconn.Budget }
+
+func newModelBodies() *modelBodies {
+	return &modelBodies{grpcconn.NewBudget(maxModelBodies, maxClientBodies, func(held, all, each int64) error {
+		return outboard.Errorf(outboard.Busy, "", "requests for models hold %v on this node, of %v at most and %v of one client: send it again later",
+			outboard.Bytes(held), outboard.Bytes(all), outboard.Bytes(each))
+	})}
 }
 
 // countBody has the body of a request counted for a client as it is read, until the returned function
@@ -47,34 +51,10 @@ func (b *modelBodies) countBody(r *http.Request, client string, perValue int64) 
 // hold reserves memory for the client of a request, in bytes, until release is called.
 func (b *modelBodies) hold(ctx context.Context, n int64) (release func(), err error) {
 	client := ownerOf(ctx)
-	if err := b.reserve(client, n); err != nil {
+	if err := b.Reserve(client, n); err != nil {
 		return nil, err
 	}
-	return func() { b.release(client, n) }, nil
-}
-
-func (b *modelBodies) reserve(client string, n int64) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.held+n > maxModelBodies || b.clients[client]+n > maxClientBodies {
-		return outboard.Errorf(outboard.Busy, "", "requests for models hold %v on this node, of %v at most and %v of one client: send it again later",
-			outboard.Bytes(b.held), outboard.Bytes(maxModelBodies), outboard.Bytes(maxClientBodies))
-	}
-	if b.clients == nil {
-		b.clients = map[string]int64{}
-	}
-	b.held += n
-	b.clients[client] += n
-	return nil
-}
-
-func (b *modelBodies) release(client string, n int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.held -= n
-	if b.clients[client] -= n; b.clients[client] <= 0 {
-		delete(b.clients, client)
-	}
+	return func() { b.Release(client, n) }, nil
 }
 
 // A countedBody is a body whose bytes are counted.
@@ -112,7 +92,7 @@ func (b *countedBody) count(n int64) error {
 	if more <= 0 || b.released {
 		return nil
 	}
-	if err := b.all.reserve(b.client, more); err != nil {
+	if err := b.all.Reserve(b.client, more); err != nil {
 		return err
 	}
 	b.reserved += more
@@ -125,7 +105,7 @@ func (b *countedBody) release() {
 	defer b.mu.Unlock()
 	b.released = true
 	if b.reserved > 0 {
-		b.all.release(b.client, b.reserved)
+		b.all.Release(b.client, b.reserved)
 	}
 	b.reserved = 0
 }

@@ -26,7 +26,7 @@ func (z *zeros) Read(p []byte) (int, error) {
 
 // Clients of models can't take the node's memory with many bodies, nor one of them what is for all.
 func TestBodiesForModelsAreWeighed(t *testing.T) {
-	b := &modelBodies{}
+	b := newModelBodies()
 	open := func(client string, size zeros) (*http.Request, func()) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v2/models/m/infer", &size)
 		return r, b.countBody(r, client, 0)
@@ -55,25 +55,25 @@ func TestBodiesForModelsAreWeighed(t *testing.T) {
 	for _, f := range []func(){release, release, releaseSecond, releaseSmall, releaseOther, releaseThird} {
 		f()
 	}
-	if b.held != 0 || len(b.clients) != 0 {
-		t.Errorf("%d bytes are held, of %d clients", b.held, len(b.clients))
+	if held := b.Held(); held != 0 {
+		t.Errorf("%d bytes are held", held)
 	}
 }
 
 // The values of JSON for text count with what they take when they are decoded.
 func TestValuesOfJSONAreCounted(t *testing.T) {
-	b := &modelBodies{}
+	b := newModelBodies()
 	body := `{"messages":[` + strings.Repeat(`{},`, freeBody) + `{}]}`
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/chat/completions", iotest.HalfReader(strings.NewReader(body)))
 	release := b.countBody(r, "a", valueSize)
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		t.Fatal(err)
 	}
-	if want := int64(len(body)) + valueSize*2*(freeBody+1) - freeBody; b.held < want || b.held > want+10*valueSize {
-		t.Errorf("%d bytes are held, want %d", b.held, want)
+	if want := int64(len(body)) + valueSize*2*(freeBody+1) - freeBody; b.Held() < want || b.Held() > want+10*valueSize {
+		t.Errorf("%d bytes are held, want %d", b.Held(), want)
 	}
 	release()
-	if b.held != 0 {
-		t.Errorf("%d bytes are held afterwards", b.held)
+	if held := b.Held(); held != 0 {
+		t.Errorf("%d bytes are held afterwards", held)
 	}
 }

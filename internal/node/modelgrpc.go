@@ -9,7 +9,6 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -17,13 +16,11 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/reflection"
-	"google.golang.org/grpc/status"
 	grpctap "google.golang.org/grpc/tap"
-	"google.golang.org/protobuf/proto"
 
-	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/internal/calls"
+	"github.com/outboard-run/outboard/internal/fabric/grpcconn"
 	"github.com/outboard-run/outboard/internal/fabric/inflate"
 	"github.com/outboard-run/outboard/internal/model/oip"
 )
@@ -38,26 +35,31 @@ const (
 	modelWindow     = 2 << 20
 )
 
+// maxGRPCCalls bounds the calls of a connection whose responses the client has not read.
+const maxGRPCCalls = 2 * maxModelStreams
+
 // minPing is the shortest interval of a client's keepalive pings.
 const minPing = 10 * time.Second
 
 // newModelGRPC returns the gRPC server of --models.
 func (m *models) newModelGRPC() *grpc.Server {
-	return newCallServer(m.clientTimeout(), &m.bodies, m.openCall, func(s callRegistrar) {
+	return newCallServer(m.clientTimeout(), m.bodies, m.openCall, func(s callRegistrar) {
 		m.oip.RegisterGRPC(s)
 		grpc_health_v1.RegisterHealthServer(s, health.NewServer())
 		reflection.Register(s)
 	})
 }
 
-// newCallServer returns a gRPC server whose connections are grpcConns. The context of each call is
-// from open, which learns whether it has streams, and refuses a call before
-// any of its messages is read by an error.
-func newCallServer(timeout time.Duration, bodies *modelBodies, open func(ctx context.Context, md metadata.MD, streams bool) (context.Context, error), register func(callRegistrar)) *grpc.Server {
-	decompressor := inflate.New(inflatingBodies{bodies}, maxModelMessage)
+// An openFunc returns the context of a call on a connection, and refuses the call before any of its
+// messages is read by an error. It learns whether the call streams.
+type openFunc func(ctx context.Context, conn *grpcconn.Conn, md metadata.MD, streams bool) (context.Context, error)
+
+// newCallServer returns a gRPC server whose calls begin with open.
+func newCallServer(timeout time.Duration, bodies *modelBodies, open openFunc, register func(callRegistrar)) *grpc.Server {
+	decompressor := inflate.New(bodies.Inflating(), maxModelMessage)
 	streams := map[string]bool{}
 	s := grpc.NewServer(
-		grpc.Creds(grpcConnCredentials{insecure.NewCredentials()}), grpc.ConnectionTimeout(timeout), grpc.WaitForHandlers(true),
+		grpc.Creds(grpcconn.Credentials(insecure.NewCredentials(), grpcConnOptions(timeout, bodies))), grpc.ConnectionTimeout(timeout), grpc.WaitForHandlers(true),
 		grpc.MaxRecvMsgSize(maxModelMessage), grpc.MaxSendMsgSize(maxModelMessage),
 		grpc.RPCDecompressor(decompressor), grpc.ForceServerCodecV2(countingCodec{decompressor}), //nolint:staticcheck // a registered decompressor serves the whole program
 		grpc.MaxConcurrentStreams(maxModelStreams), grpc.MaxHeaderListSize(maxForwardedHead),
@@ -65,10 +67,11 @@ func newCallServer(timeout time.Duration, bodies *modelBodies, open func(ctx con
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTimeout}),
 		grpc.InTapHandle(func(ctx context.Context, info *grpctap.Info) (context.Context, error) {
-			return open(ctx, info.Header, streams[info.FullMethodName])
+			ctx, conn := grpcconn.FromTap(ctx)
+			return open(ctx, conn, info.Header, streams[info.FullMethodName])
 		}),
 	)
-	register(callRegistrar{s, timeout})
+	register(callRegistrar{s})
 	for service, info := range s.GetServiceInfo() {
 		for _, method := range info.Methods {
 			streams["/"+service+"/"+method.Name] = method.IsClientStream || method.IsServerStream
@@ -77,10 +80,16 @@ func newCallServer(timeout time.Duration, bodies *modelBodies, open func(ctx con
 	return s
 }
 
+// grpcConnOptions returns the options of connections that may make the node wait for timeout.
+func grpcConnOptions(timeout time.Duration, bodies *modelBodies) *grpcconn.Options {
+	return &grpcconn.Options{
+		Budget: bodies.Budget, MaxCalls: maxGRPCCalls, Timeout: timeout, Setting: "`outboard up --client-timeout`", Refuse: oip.RefusalStatus,
+	}
+}
+
 // openCall admits a call, and returns its context with the grant of its API key.
-func (m *models) openCall(ctx context.Context, md metadata.MD, streams bool) (context.Context, error) {
+func (m *models) openCall(ctx context.Context, conn *grpcconn.Conn, md metadata.MD, streams bool) (context.Context, error) {
 	p, _ := peer.FromContext(ctx)
-	info, _ := p.AuthInfo.(grpcConnInfo)
 	if m.spans != nil {
 		ctx = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(headerOf(md, "traceparent", "tracestate")))
 	}
@@ -93,7 +102,7 @@ func (m *models) openCall(ctx context.Context, md metadata.MD, streams bool) (co
 	if err != nil {
 		return ctx, oip.RefusalStatus(err)
 	}
-	opened, err := info.conn.open(admitted, client, streams, leave)
+	opened, err := conn.Open(admitted, grpcconn.Client{Name: client, Streams: streams, Ended: leave})
 	if err != nil {
 		leave()
 		return ctx, oip.RefusalStatus(err)
@@ -101,12 +110,8 @@ func (m *models) openCall(ctx context.Context, md metadata.MD, streams bool) (co
 	return opened, nil
 }
 
-// A callRegistrar registers services whose calls end as their grpcCalls require. A stream ends when
-// the client makes it wait for longer than timeout.
-type callRegistrar struct {
-	*grpc.Server
-	timeout time.Duration
-}
+// A callRegistrar registers services whose calls their connections bound.
+type callRegistrar struct{ *grpc.Server }
 
 // RegisterService implements grpc.ServiceRegistrar. It registers every method as a stream: grpc-go
 // reads the request of a unary method before it calls the handler.
@@ -115,106 +120,35 @@ func (r callRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	d.Methods, d.Streams = nil, nil
 	for _, method := range desc.Methods {
 		d.Streams = append(d.Streams, grpc.StreamDesc{StreamName: method.MethodName, Handler: func(srv any, stream grpc.ServerStream) error {
-			return runCall(stream, func(call *grpcCall) error { return serveSingle(call, method.Handler, srv, stream) })
+			return grpcconn.Serve(stream, func(s *grpcconn.Stream) error { return serveSingle(method.Handler, srv, s) })
 		}})
 	}
 	for _, s := range desc.Streams {
 		handle := s.Handler
 		s.Handler = func(srv any, stream grpc.ServerStream) error {
-			return runCall(stream, func(call *grpcCall) error { return handle(srv, &promptStream{stream, call, r.timeout}) })
+			return grpcconn.Serve(stream, func(s *grpcconn.Stream) error { return handle(srv, promptStream{s}) })
 		}
 		d.Streams = append(d.Streams, s)
 	}
 	r.Server.RegisterService(&d, impl)
 }
 
-// runCall runs the handler of a call.
-func runCall(stream grpc.ServerStream, handle func(*grpcCall) error) error {
-	call, ok := stream.Context().Value(grpcCallKey{}).(*grpcCall)
-	if !ok {
-		return status.Error(codes.Internal, "the call did not pass the tap handler")
-	}
-	call.start()
-	err := handle(call)
-	if failed := call.finish(); failed != nil && err != nil {
-		return oip.RefusalStatus(failed)
-	}
-	return err
-}
-
-// serveSingle serves a call of one request and one response.
-func serveSingle(call *grpcCall, handle grpc.MethodHandler, srv any, stream grpc.ServerStream) error {
-	reply, err := handle(srv, stream.Context(), func(request any) error { return receiveSingle(call, stream, request) }, nil)
+// serveSingle serves a call of one request and one response. The request counts until the response is
+// sent.
+func serveSingle(handle grpc.MethodHandler, srv any, stream grpc.ServerStream) error {
+	reply, err := handle(srv, stream.Context(), stream.RecvMsg, nil)
 	if err != nil {
 		return err
 	}
 	return stream.SendMsg(reply)
 }
 
-// receiveSingle receives the request of a call, or returns an error as soon as the node has canceled
-// the call. It does not wait for RecvMsg then, which would end the call with the status of a
-// canceled context. RecvMsg ends with the call.
-func receiveSingle(call *grpcCall, stream grpc.ServerStream, request any) error {
-	complete, err := call.state()
-	switch {
-	case err != nil:
-		return err
-	case complete:
-		return receiveCounted(call, stream, request)
-	}
-	received := make(chan error, 1)
-	go func() { received <- receiveCounted(call, stream, request) }()
-	select {
-	case err := <-received:
-		return err
-	case <-call.aborted:
-		_, err := call.state()
-		return err
-	}
-}
-
-// receiveCounted receives a message, or returns why the node has canceled the call: the message may be
-// empty then.
-func receiveCounted(call *grpcCall, stream grpc.ServerStream, message any) error {
-	if err := stream.RecvMsg(&countedMessage{call, message}); err != nil {
-		return err
-	}
-	_, err := call.state()
-	return err
-}
-
-// A promptStream cancels its call when the client makes a message wait for longer than timeout, and
-// has the bytes of a message counted until it is received.
-type promptStream struct {
-	grpc.ServerStream
-	call    *grpcCall
-	timeout time.Duration
-}
+// A promptStream counts a message until the handler has it, which counts it itself from then on.
+type promptStream struct{ *grpcconn.Stream }
 
 // RecvMsg implements grpc.ServerStream.
-func (s *promptStream) RecvMsg(message any) error {
-	s.call.receive()
-	if err := receiveCounted(s.call, s.ServerStream, message); err != nil {
-		return err
-	}
-	size := messageHead
-	if m, ok := message.(proto.Message); ok {
-		size += proto.Size(m)
-	}
-	s.call.consume(int64(size))
-	return nil
-}
-
-// messageHead is the size of the head of a gRPC message: a flag, and the length in 4 bytes.
-const messageHead = 5
-
-// SendMsg implements grpc.ServerStream.
-func (s *promptStream) SendMsg(message any) error {
-	timer := time.AfterFunc(s.timeout, func() {
-		s.call.abort(outboard.Errorf(outboard.Busy, "", "the client reads its stream too slowly: %v is the longest that a message waits (`outboard up --client-timeout`)", s.timeout))
-	})
-	defer timer.Stop()
-	return s.ServerStream.SendMsg(message)
+func (s promptStream) RecvMsg(message any) error {
+	return s.Stream.RecvMsg(passingMessage{message})
 }
 
 // runGRPC serves gRPC on the node's port for plain gRPC, and to programs that import the fabric, as

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/outboard-run/outboard/internal/acceptor"
+	"github.com/outboard-run/outboard/internal/fabric/grpcconn"
 	"github.com/outboard-run/outboard/internal/gateway"
 )
 
@@ -35,7 +36,7 @@ func (m *models) runPort(ctx context.Context, ready func()) error {
 	}
 	m.log.Info("requests to models are accepted", "addr", m.addr())
 	p := &modelPort{
-		timeout: m.clientTimeout(), bodies: &m.bodies, log: m.log,
+		timeout: m.clientTimeout(), log: m.log,
 		http: newConnQueue(m.listener.Addr()), grpc: newConnQueue(m.listener.Addr()),
 	}
 	return p.run(ctx, m.listener, http.HandlerFunc(m.serveClient), m.newModelGRPC())
@@ -45,7 +46,6 @@ func (m *models) runPort(ctx context.Context, ready func()) error {
 // others HTTP/1.1.
 type modelPort struct {
 	timeout    time.Duration // how long a client may make the node wait
-	bodies     *modelBodies
 	http, grpc *connQueue
 	log        *slog.Logger
 }
@@ -84,11 +84,11 @@ func (p *modelPort) accept(ctx context.Context, conn net.Conn) {
 		_ = conn.Close()
 		return
 	}
+	queue := p.http
 	if isHTTP2 {
-		p.grpc.add(newGRPCConn(conn, begin, p.bodies, p.timeout))
-	} else {
-		p.http.add(&begunConn{conn, begin})
+		queue = p.grpc
 	}
+	queue.add(&begunConn{conn, begin})
 }
 
 // readPreface reads the first bytes of a client, and reports whether they are the preface of HTTP/2.
@@ -96,15 +96,15 @@ func readPreface(conn net.Conn, timeout time.Duration) (begin []byte, isHTTP2 bo
 	if err := conn.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 		return nil, false, err
 	}
-	begin = make([]byte, 0, len(http2Preface))
-	for strings.HasPrefix(http2Preface, string(begin)) && len(begin) < len(http2Preface) {
+	begin = make([]byte, 0, len(grpcconn.Preface))
+	for strings.HasPrefix(grpcconn.Preface, string(begin)) && len(begin) < len(grpcconn.Preface) {
 		n, err := conn.Read(begin[len(begin):cap(begin)])
 		if err != nil {
 			return nil, false, err
 		}
 		begin = begin[:len(begin)+n]
 	}
-	return begin, string(begin) == http2Preface, conn.SetReadDeadline(time.Time{})
+	return begin, string(begin) == grpcconn.Preface, conn.SetReadDeadline(time.Time{})
 }
 
 // A begunConn is a connection whose first bytes have been read.

@@ -47,7 +47,7 @@ type models struct {
 	guarded    http.Handler // the interfaces behind the keys
 	spawner    *worker.Spawner
 	listener   net.Listener // --models; nil: none
-	bodies     modelBodies
+	bodies     *modelBodies
 	requests   modelRequests
 	uids       atomic.Uint32
 	spans      *traces.Provider // nil: spans are not exported
@@ -68,7 +68,7 @@ func (f *modelFiles) Fetch(ctx context.Context, digest string) (io.ReadCloser, e
 // openModels follows the repository and prepares to serve it.
 func (n *Node) openModels(ctx context.Context) (_ lifecycle.Resource, err error) {
 	log := n.opts.Log.With("plane", "model", "node", n.self.ID)
-	m := &models{node: n, log: log}
+	m := &models{node: n, bodies: newModelBodies(), log: log}
 	n.models = m
 	defer func() {
 		if err != nil {

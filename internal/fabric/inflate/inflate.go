@@ -29,12 +29,17 @@ type Decompressor struct {
 
 	waiting atomic.Int64 // the length of sizes
 	mu      sync.Mutex
-	sizes   map[*byte]int64 // what is reserved for a message, by its first byte
+	sizes   map[*byte]sizes // of a message, by its first byte
+}
+
+// sizes are the sizes of a message in bytes: while it was compressed, and what is reserved for it.
+type sizes struct {
+	compressed, reserved int64
 }
 
 // New returns a Decompressor for messages of at most that many bytes.
 func New(b Budget, most int) *Decompressor {
-	return &Decompressor{budget: b, most: most, sizes: map[*byte]int64{}}
+	return &Decompressor{budget: b, most: most, sizes: map[*byte]sizes{}}
 }
 
 // Type implements grpc.Decompressor.
@@ -43,6 +48,7 @@ func (*Decompressor) Type() string { return "gzip" }
 // Do implements grpc.Decompressor. Of a message that is too long it returns a byte more than it may
 // have, which grpc-go refuses before it calls the codec.
 func (d *Decompressor) Do(r io.Reader) ([]byte, error) {
+	compressed := remaining(r)
 	z, err := gzip.NewReader(r)
 	if err != nil {
 		return nil, err
@@ -55,15 +61,23 @@ func (d *Decompressor) Do(r io.Reader) ([]byte, error) {
 	d.waiting.Add(1)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.sizes[unsafe.SliceData(m.data)] = int64(cap(m.data))
+	d.sizes[unsafe.SliceData(m.data)] = sizes{compressed, int64(cap(m.data))}
 	return m.data, nil
 }
 
-// Take ends the reservation of a message, and reports whether it was compressed. The codec calls it
-// before it decodes the message.
-func (d *Decompressor) Take(data []byte) bool {
+// remaining returns how many bytes a reader has, if it is one of grpc-go's.
+func remaining(r io.Reader) int64 {
+	if sized, ok := r.(interface{ Remaining() int }); ok {
+		return int64(sized.Remaining())
+	}
+	return 0
+}
+
+// Take ends the reservation of a message. It reports whether the message was compressed, and how many
+// bytes it had then; 0: unknown. The codec calls it before it decodes the message.
+func (d *Decompressor) Take(data []byte) (compressed int64, ok bool) {
 	if d.waiting.Load() == 0 || cap(data) == 0 {
-		return false
+		return 0, false
 	}
 	first := unsafe.SliceData(data)
 	d.mu.Lock()
@@ -72,9 +86,9 @@ func (d *Decompressor) Take(data []byte) bool {
 	d.mu.Unlock()
 	if ok {
 		d.waiting.Add(-1)
-		d.budget.Release(size)
+		d.budget.Release(size.reserved)
 	}
-	return ok
+	return size.compressed, ok
 }
 
 // A message grows while it is decompressed. Its capacity is reserved.

@@ -50,7 +50,7 @@ func TestMessagesAreReserved(t *testing.T) {
 		if b.held < int64(n) {
 			t.Errorf("%d bytes are held for %d", b.held, n)
 		}
-		if d.Take([]byte("another message")) || !d.Take(data) || d.Take(data) || b.held != 0 {
+		if taken(d, []byte("another message")) || !taken(d, data) || taken(d, data) || b.held != 0 {
 			t.Errorf("%d bytes: %d are held afterwards", n, b.held)
 		}
 	}
@@ -82,12 +82,18 @@ func TestBrokenMessages(t *testing.T) {
 	}
 }
 
+// taken reports whether a message was compressed.
+func taken(d *Decompressor, data []byte) bool {
+	_, ok := d.Take(data)
+	return ok
+}
+
 func FuzzDo(f *testing.F) {
 	f.Add([]byte("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff\x01\x00\x00\xff\xff\x00\x00\x00\x00\x00\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		b := &fixed{limit: 1 << 20}
 		d := New(b, 1<<20)
-		if data, err := d.Do(bytes.NewReader(text)); err == nil && len(data) <= 1<<20 && !d.Take(data) {
+		if data, err := d.Do(bytes.NewReader(text)); err == nil && len(data) <= 1<<20 && !taken(d, data) {
 			t.Error("the message is not known")
 		}
 		if b.held != 0 {

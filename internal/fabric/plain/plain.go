@@ -16,6 +16,7 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
+	"time"
 
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip" // the compression that every gRPC peer may use
@@ -34,13 +35,28 @@ type Options struct {
 	TLS *tls.Config
 	// MaxMessage bounds a received message, in bytes. Default 64 MiB.
 	MaxMessage int
-	// MaxHeld bounds the received messages that the calls of a server hold together, in bytes, as they
-	// are when they are decompressed: further messages are refused with codes.ResourceExhausted.
-	// Messages of up to 16 KiB are not counted. Default 1 GiB.
+	// MaxHeld bounds the messages that the calls of a server hold together, in bytes: as they arrive,
+	// decompressed, until their handler frees them, and until a response is sent. The calls of a client
+	// may hold half of it, those of one connection a quarter; a call beyond that ends with
+	// codes.ResourceExhausted. The first 16 KiB of a call are not counted. Default 1 GiB, or four times
+	// MaxMessage if that is more.
 	MaxHeld int64
+	// MaxCalls bounds the calls in flight of a connection; a client has twice as many at most, and all
+	// clients have four times as many. Default 16384.
+	MaxCalls int
+	// ClientTimeout is how long a client may make the server wait for the rest of a message, beside a
+	// second for each 4 KiB. While more than half of MaxHeld is held, or of a client's share, it is
+	// also how long a client may make a response wait, beside a second for each 64 KiB. Default 30 s.
+	ClientTimeout time.Duration
+	// ClientTimeoutSetting is the setting by which a user changes ClientTimeout, for errors.
+	ClientTimeoutSetting string
+	// Refused, if not nil, is called with one of Reasons when the server ends a call or a connection
+	// because of its client.
+	Refused func(reason string)
 	// Identify returns the caller of a call from the peer in ctx (see grpc-go's
-	// packages peer and credentials); an error rejects the call. Default: no
-	// tenant, and the peer's address.
+	// packages peer and credentials); an error rejects the call. It must not block. A tenant is a
+	// client with limits of its own; without tenants a client is a host, or a network of IPv6.
+	// Default: no tenant, and the peer's address.
 	Identify func(ctx context.Context) (tenant, peer string, err error)
 	// Descriptors serve reflection and distinguish unary methods from streaming ones. If nil, calls
 	// of reflection go to the handler like other calls.
@@ -69,7 +85,14 @@ func (o *Options) setDefaults() {
 		o.MaxMessage = 64 << 20
 	}
 	if o.MaxHeld <= 0 {
-		o.MaxHeld = 1 << 30
+		o.MaxHeld = max(1<<30, connShare*int64(min(o.MaxMessage, 1<<40)))
+	}
+	if o.MaxCalls <= 0 {
+		o.MaxCalls = 16384
+	}
+	o.MaxCalls = min(o.MaxCalls, 1<<30)
+	if o.ClientTimeout <= 0 {
+		o.ClientTimeout = 30 * time.Second
 	}
 	if o.Identify == nil {
 		o.Identify = identifyAddress

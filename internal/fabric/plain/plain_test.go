@@ -499,37 +499,6 @@ func TestSharedPort(t *testing.T) {
 	<-done
 }
 
-// TestServeHTTP serves gRPC beside other requests of an HTTP/2 server.
-func TestServeHTTP(t *testing.T) {
-	addr, _ := backend(t)
-	s := NewServer(proxy{dial(t, addr, Options{})}, Options{})
-	defer s.Stop()
-	hs := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor == 2 && r.Header.Get("Content-Type") == "application/grpc" {
-			s.ServeHTTP(w, r)
-			return
-		}
-		_, _ = io.WriteString(w, "a page")
-	}))
-	hs.EnableHTTP2 = true
-	hs.StartTLS()
-	defer hs.Close()
-	r, err := hs.Client().Get(hs.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Body.Close()
-	if page, _ := io.ReadAll(r.Body); string(page) != "a page" {
-		t.Errorf("page %q", page)
-	}
-	trust := hs.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
-	trust.ServerName = "example.com"
-	cc := client(t, hs.Listener.Addr().String(), grpc.WithTransportCredentials(credentials.NewTLS(trust)))
-	interop.DoEmptyUnaryCall(t.Context(), testgrpc.NewTestServiceClient(cc))
-	interop.DoPingPong(t.Context(), testgrpc.NewTestServiceClient(cc))
-	cc.Close()
-}
-
 // TestGracefulStop waits for a call that runs.
 func TestGracefulStop(t *testing.T) {
 	addr, _ := backend(t)

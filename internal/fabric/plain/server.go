@@ -1,11 +1,9 @@
 package plain
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +22,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/internal/fabric/grpcconn"
 	"github.com/outboard-run/outboard/internal/fabric/inflate"
 	"github.com/outboard-run/outboard/internal/fabric/oneshot"
 	"github.com/outboard-run/outboard/internal/fabric/transit"
@@ -36,18 +35,23 @@ type Server struct {
 	grpc    *grpc.Server
 	offers  *connListener
 	offered sync.Once
-	memory  memory
 	serving sync.WaitGroup
+
+	messages, calls *grpcconn.Budget
+	own             map[string]bool // whether a method of grpc-go's services streams
 }
 
 // NewServer returns a server that passes all calls to h.
 func NewServer(h call.Handler, o Options) *Server {
 	o.setDefaults()
-	s := &Server{o: o, handler: h, offers: newOffers()}
-	s.memory.limit = o.MaxHeld
-	decompressor := inflate.New(&s.memory, o.MaxMessage)
+	s := &Server{
+		o: o, handler: h, offers: newOffers(), messages: newMessageBudget(&o), calls: newCallBudget(&o), own: map[string]bool{},
+	}
+	decompressor := inflate.New(s.messages.Inflating(), o.MaxMessage)
 	options := append([]grpc.ServerOption{
-		grpc.Creds(newCredentials(o.TLS)),
+		grpc.Creds(grpcconn.Credentials(newCredentials(o.TLS), s.connOptions())),
+		grpc.InTapHandle(s.admit), grpc.ChainStreamInterceptor(serveStream),
+		grpc.MaxConcurrentStreams(uint32(o.MaxCalls)), grpc.MaxHeaderListSize(maxHeaderList), //nolint:gosec // setDefaults bounds it
 		grpc.RPCDecompressor(decompressor), //nolint:staticcheck // a registered decompressor serves the whole program
 		grpc.ForceServerCodecV2(serverCodec{decompressor: decompressor}),
 		grpc.MaxRecvMsgSize(o.MaxMessage),
@@ -59,6 +63,11 @@ func NewServer(h call.Handler, o Options) *Server {
 	}
 	if o.Health != nil {
 		grpc_health_v1.RegisterHealthServer(s.grpc, o.Health)
+	}
+	for service, info := range s.grpc.GetServiceInfo() {
+		for _, method := range info.Methods {
+			s.own["/"+service+"/"+method.Name] = method.IsClientStream || method.IsServerStream
+		}
 	}
 	return s
 }
@@ -125,9 +134,8 @@ func (s *Server) ServeConn(nc net.Conn) error {
 	return s.offers.offer(nc)
 }
 
-// ServeHTTP serves one request of an HTTP/2 server, whose content type begins with
-// "application/grpc".
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.grpc.ServeHTTP(w, r) }
+// HeldBytes returns the bytes that count for Options.MaxHeld.
+func (s *Server) HeldBytes() int64 { return s.messages.Held() }
 
 // GracefulStop stops accepting calls and waits for the calls in progress.
 func (s *Server) GracefulStop() {
@@ -150,23 +158,14 @@ func identifyAddress(ctx context.Context) (tenant, name string, err error) {
 	return "", name, nil
 }
 
-// handle serves every call.
+// handle serves every call. A call that the server ends meanwhile has a context that ends.
 func (s *Server) handle(_ any, ss grpc.ServerStream) error {
-	h, err := s.head(ss)
-	if err != nil {
-		return err
-	}
+	h := s.head(ss)
 	stream := &serverStream{ServerStream: ss, head: h, most: s.o.MaxMessage}
-	stream.memory.of = &s.memory
-	defer stream.memory.end()
 	if unary, ok := s.handler.(call.UnaryHandler); ok && !h.Streaming {
 		return s.handleUnary(unary, h, stream)
 	}
-	// The handler may send and receive in separate goroutines: a message that is refused ends all of it.
-	stream.ctx, stream.memory.cancel = context.WithCancel(ss.Context())
-	defer stream.memory.cancel()
-	err = s.handler.Serve(stream)
-	return cmp.Or(stream.memory.refusal(), err)
+	return s.handler.Serve(stream)
 }
 
 func (s *Server) handleUnary(handler call.UnaryHandler, h *call.Head, stream *serverStream) error {
@@ -195,17 +194,14 @@ var (
 	errManyRequests = status.Error(codes.Internal, "cardinality violation: received multiple request messages for non-client-streaming RPC")
 )
 
-func (s *Server) head(ss grpc.ServerStream) (*call.Head, error) {
+func (s *Server) head(ss grpc.ServerStream) *call.Head {
 	ctx := ss.Context()
 	method, _ := grpc.MethodFromServerStream(ss)
 	if !strings.HasPrefix(method, "/") {
 		method = "/" + method
 	}
-	tenant, name, err := s.o.Identify(ctx)
-	if err != nil {
-		return nil, err
-	}
-	h := &call.Head{Method: method, Tenant: tenant, Peer: name, Streaming: s.streaming(method)}
+	a, _ := ctx.Value(admissionKey{}).(admission)
+	h := &call.Head{Method: method, Tenant: a.tenant, Peer: a.peer, Streaming: a.streaming}
 	h.Deadline, _ = ctx.Deadline()
 	md, _ := metadata.FromIncomingContext(ctx)
 	h.Metadata, h.Subtype = split(md)
@@ -216,7 +212,7 @@ func (s *Server) head(ss grpc.ServerStream) (*call.Head, error) {
 	if h.Encoding == encoding.Identity {
 		h.Encoding = ""
 	}
-	return h, nil
+	return h
 }
 
 // streaming reports whether a call of the method may have several messages in one direction.
@@ -267,18 +263,8 @@ func split(md metadata.MD) (rest metadata.MD, subtype string) {
 // serverStream is the callee's side of a call by grpc-go.
 type serverStream struct {
 	grpc.ServerStream
-	head   *call.Head
-	most   int
-	memory callMemory
-	ctx    context.Context //nolint:containedctx // it is the call's; nil: the context of ServerStream
-}
-
-// Context implements call.ServerStream.
-func (s *serverStream) Context() context.Context {
-	if s.ctx != nil {
-		return s.ctx
-	}
-	return s.ServerStream.Context()
+	head *call.Head
+	most int
 }
 
 // Head implements call.ServerStream.
@@ -286,14 +272,11 @@ func (s *serverStream) Head() *call.Head { return s.head }
 
 // Recv implements call.ServerStream.
 func (s *serverStream) Recv() (*call.Message, error) {
-	r := &received{memory: &s.memory}
-	if err := s.RecvMsg(r); err != nil {
+	m := new(call.Message)
+	if err := s.RecvMsg(m); err != nil {
 		return nil, err
 	}
-	if r.refused != nil {
-		return nil, r.refused
-	}
-	return &r.Message, nil
+	return m, nil
 }
 
 // Send implements call.ServerStream.
@@ -302,5 +285,13 @@ func (s *serverStream) Send(m *call.Message) error {
 	if err != nil {
 		return err
 	}
-	return s.SendMsg(m)
+	counted, ok := s.ServerStream.(*grpcconn.Stream)
+	if !ok {
+		return s.SendMsg(m)
+	}
+	if err := counted.SendCounted(m, countedSize(m)); err != nil {
+		m.Free()
+		return err
+	}
+	return nil
 }

@@ -33,19 +33,28 @@ func TestCompressedMessagesAreCounted(t *testing.T) {
 		}
 	}
 	p.expectHeld(t, 0)
-	for name, client := range map[string]string{"the client": "client", "decompression": inflating} {
-		if err := p.bodies.reserve(client, maxClientBodies-2*freeBody); err != nil {
+	inflating := p.bodies.Inflating()
+	for name, budget := range map[string]struct {
+		reserve func(int64) error
+		release func(int64)
+		code    codes.Code
+	}{
+		"the client": {
+			func(n int64) error { return p.bodies.Reserve("client", n) }, func(n int64) { p.bodies.Release("client", n) },
+			codes.ResourceExhausted,
+		},
+		"decompression": {inflating.Reserve, inflating.Release, codes.Internal},
+	} {
+		if err := budget.reserve(maxClientBodies - 2*freeBody); err != nil {
 			t.Fatal(err)
 		}
-		if err := zipped(t, conn, 3<<20); err == nil {
-			t.Errorf("%s has no bytes left, and a message of 3 MiB is received", name)
-		} else if client == "client" && status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("%s has no bytes left: %v", name, err)
+		if err := zipped(t, conn, 3<<20); status.Code(err) != budget.code {
+			t.Errorf("%s has no bytes left, and a message of 3 MiB is received: %v", name, err)
 		}
 		if err := zipped(t, conn, freeBody/2); err != nil {
 			t.Errorf("%s has no bytes left, and a small message is refused: %v", name, err)
 		}
-		p.bodies.release(client, maxClientBodies-2*freeBody)
+		budget.release(maxClientBodies - 2*freeBody)
 	}
 	if err := zipped(t, conn, maxModelMessage); err == nil {
 		t.Error("a message that is too long when it is decompressed is received")
@@ -57,9 +66,7 @@ func TestCompressedMessagesAreCounted(t *testing.T) {
 func (p *echoPort) awaitNothingHeld(t *testing.T) {
 	t.Helper()
 	for until := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		p.bodies.mu.Lock()
-		held := p.bodies.held
-		p.bodies.mu.Unlock()
+		held := p.bodies.Held()
 		if held == 0 {
 			return
 		}

@@ -18,11 +18,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/fabric/grpcconn"
 )
 
 // An echoPort is a port of models with a service that returns its request.
@@ -39,16 +38,15 @@ func openEcho(t *testing.T, timeout time.Duration, admit func(metadata.MD) error
 	if err != nil {
 		t.Fatal(err)
 	}
-	bodies := &modelBodies{}
-	open := func(ctx context.Context, md metadata.MD, streams bool) (context.Context, error) {
-		p, _ := peer.FromContext(ctx)
+	bodies := newModelBodies()
+	open := func(ctx context.Context, conn *grpcconn.Conn, md metadata.MD, streams bool) (context.Context, error) {
 		if err := admit(md); err != nil {
 			return ctx, err
 		}
-		return p.AuthInfo.(grpcConnInfo).conn.open(ctx, "client", streams, nil) //nolint:forcetypeassert // the server's
+		return conn.Open(ctx, grpcconn.Client{Name: "client", Streams: streams})
 	}
 	server := newCallServer(timeout, bodies, open, func(r callRegistrar) { r.RegisterService(echoService(), nil) })
-	p := &modelPort{timeout: timeout, bodies: bodies, log: slog.New(slog.DiscardHandler), http: newConnQueue(l.Addr()), grpc: newConnQueue(l.Addr())}
+	p := &modelPort{timeout: timeout, log: slog.New(slog.DiscardHandler), http: newConnQueue(l.Addr()), grpc: newConnQueue(l.Addr())}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
@@ -126,10 +124,8 @@ func TestModelPortProtocols(t *testing.T) {
 
 func (p *echoPort) expectHeld(t *testing.T, want int64) {
 	t.Helper()
-	p.bodies.mu.Lock()
-	defer p.bodies.mu.Unlock()
-	if p.bodies.held != want {
-		t.Errorf("%d bytes are held, want %d", p.bodies.held, want)
+	if held := p.bodies.Held(); held != want {
+		t.Errorf("%d bytes are held, want %d", held, want)
 	}
 }
 
@@ -142,7 +138,7 @@ func TestGRPCBodiesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.bodies.reserve("client", maxClientBodies); err != nil {
+	if err := p.bodies.Reserve("client", maxClientBodies); err != nil {
 		t.Fatal(err)
 	}
 	if err := echo(t.Context(), conn, 1<<20); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "send it again later") {
@@ -155,7 +151,7 @@ func TestGRPCBodiesAreBounded(t *testing.T) {
 	if err := errors.Join(stream.SendMsg(sent), stream.RecvMsg(got)); err == nil {
 		t.Error("a stream has a large message")
 	}
-	p.bodies.release("client", maxClientBodies)
+	p.bodies.Release("client", maxClientBodies)
 	if stream, err = conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/test.Echo/Echoes"); err != nil {
 		t.Fatal(err)
 	}
@@ -265,34 +261,5 @@ func TestGRPCResponsesAreReadInTime(t *testing.T) {
 	<-closed
 	if n, err := io.Copy(io.Discard, response.Body); err == nil {
 		t.Errorf("it reads %d bytes, to the end", n)
-	}
-}
-
-// A connection with too many unread responses ends.
-func TestGRPCCallsOfAConnectionAreBounded(t *testing.T) {
-	client, server := net.Pipe()
-	defer client.Close()
-	c := newGRPCConn(server, nil, &modelBodies{}, time.Minute)
-	defer c.Close()
-	sent := []byte(http2Preface)
-	for i := range uint32(maxGRPCCalls + 1) {
-		sent = appendFrame(sent, frameHeaders, 0x4, 2*i+1, 1)
-	}
-	go func() { _, _ = client.Write(sent) }()
-	_, err := io.Copy(io.Discard, c)
-	if outboard.KindOf(err) != outboard.Busy {
-		t.Errorf("it ends with %v", err)
-	}
-	if len(c.calls) != maxGRPCCalls {
-		t.Errorf("it has %d calls", len(c.calls))
-	}
-	// The server may process the call too many before it sees the end of the connection.
-	if _, err := c.open(t.Context(), "client", false, func() { t.Error("another call has ended with it") }); outboard.KindOf(err) != outboard.Busy {
-		t.Errorf("the call too many is opened: %v", err)
-	}
-	end := appendFrame(nil, frameHeaders, 0x4|flagEndStream, 1, 0)
-	go func() { _, _ = io.Copy(io.Discard, client) }()
-	if _, err := c.Write(end); err != nil || len(c.calls) != maxGRPCCalls-1 {
-		t.Errorf("after a response it has %d calls, %v", len(c.calls), err)
 	}
 }

@@ -1,4 +1,4 @@
-package node
+package grpcconn
 
 // The types and flags of HTTP/2's frames that a frameScanner's users distinguish (RFC 9113, section
 // 6).
@@ -9,31 +9,37 @@ const (
 	frameContinuation = 0x9
 
 	flagEndStream = 0x1
+	flagPadded    = 0x8
 )
 
 // frameHead is the length of the header of a frame in bytes.
 const frameHead = 9
 
-// http2Preface is what a client of HTTP/2 sends first (RFC 9113, section 3.4).
-const http2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+// Preface is what a client of HTTP/2 sends first (RFC 9113, section 3.4).
+const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 // A frameScanner finds the frames in one direction of a connection (RFC 9113, section 4.1). It does
 // not check them: the server does. The zero value expects a frame's header.
 type frameScanner struct {
-	head [frameHead]byte
-	have int // bytes of head
-	left int // bytes of the payload that follow
+	head    [frameHead]byte
+	have    int // bytes of head
+	left    int // bytes of the payload that follow
+	padding int // bytes of padding among them, with the field for its length; unknownPadding: see there
 }
+
+// unknownPadding stands for the padding of a frame whose payload has not begun.
+const unknownPadding = -1
 
 // afterPreface returns a scanner for the direction from the client, which begins with the preface:
 // it counts as data of the connection itself, stream 0.
-func afterPreface() frameScanner { return frameScanner{have: frameHead, left: len(http2Preface)} }
+func afterPreface() frameScanner { return frameScanner{have: frameHead, left: len(Preface)} }
 
 // A framePart is a frame, or the part of one that has been scanned.
 type framePart struct {
 	kind, flags byte
 	stream      uint32
-	bytes       int  // of the payload in this part
+	payload     []byte
+	bytes       int  // of the payload, without padding
 	first, last bool // whether the part begins and ends the frame
 }
 
@@ -54,11 +60,11 @@ func (s *frameScanner) scan(b []byte, visit func(*framePart) (stop bool)) (n int
 			if s.have < frameHead {
 				return n
 			}
-			s.left = int(s.head[0])<<16 | int(s.head[1])<<8 | int(s.head[2])
+			s.beginPayload()
 		}
 		k := min(s.left, len(b)-n)
-		s.left, n = s.left-k, n+k
-		part := s.part(k, first)
+		part := s.part(b[n:n+k], first)
+		n += k
 		if part.last {
 			s.have = 0
 		}
@@ -69,10 +75,34 @@ func (s *frameScanner) scan(b []byte, visit func(*framePart) (stop bool)) (n int
 	return n
 }
 
-func (s *frameScanner) part(n int, first bool) framePart {
+// beginPayload reads the length of the payload from the header.
+func (s *frameScanner) beginPayload() {
+	s.left = int(s.head[0])<<16 | int(s.head[1])<<8 | int(s.head[2])
+	s.padding = 0
+	if s.head[3] == frameData && s.head[4]&flagPadded != 0 {
+		s.padding = unknownPadding
+	}
+}
+
+// part returns the next part of a frame, whose payload is b.
+func (s *frameScanner) part(b []byte, first bool) framePart {
+	s.left -= len(b)
 	return framePart{
 		kind: s.head[3], flags: s.head[4],
-		stream: uint32(s.head[5]&0x7f)<<24 | uint32(s.head[6])<<16 | uint32(s.head[7])<<8 | uint32(s.head[8]),
-		bytes:  n, first: first, last: s.left == 0,
+		stream:  uint32(s.head[5]&0x7f)<<24 | uint32(s.head[6])<<16 | uint32(s.head[7])<<8 | uint32(s.head[8]),
+		payload: b, bytes: len(b) - s.paddingOf(b), first: first, last: s.left == 0,
 	}
+}
+
+// paddingOf returns how many bytes of b count as padding. All of a frame's padding is deducted from
+// the beginning of its payload, where its length is: only sums matter.
+func (s *frameScanner) paddingOf(b []byte) int {
+	if s.padding == unknownPadding && len(b) > 0 {
+		s.padding = 1 + int(b[0])
+	}
+	n := min(max(s.padding, 0), len(b))
+	if n > 0 {
+		s.padding -= n
+	}
+	return n
 }
