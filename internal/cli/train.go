@@ -51,8 +51,9 @@ is lost. A program that names another back end uses that.
 --offload bounds the memory of what each rank saves for its backward pass: the rest lies in shared
 memory of the host or in a file until it is used, by a plan of the node from measured times.
 
---profile measures the layers of the model, and where the time of a pass goes: rank 0 writes the
-file, a table is printed at the end, and ` + "`outboard plan train`" + ` plans by it.
+--profile measures the layers of the model, and where the time and the memory of a pass go: rank 0
+writes the file, tables are printed at the end, and ` + "`outboard plan train`" + ` plans by it. With -o json
+the tables are JSON on the standard output, and the ranks' lines go to the standard error.
 
 Each rank computes with an equal share of the processors unless OMP_NUM_THREADS is set. With
 --threads auto it measures steps with other numbers of threads, keeps the best, and measures again
@@ -88,6 +89,7 @@ when the steps take another time; a sum's last bits depend on the number.`,
 	opts.addFlags(cmd.Flags())
 	cmd.Flags().SetInterspersed(false)
 	complete(cmd, "device", env.completeSelector)
+	complete(cmd, "output", completeFormat)
 	complete(cmd, "gradients", completeWords("plain", "fp16", "topk=0.01", "loss=0.05", "loss=0.05,datagrams", "store"))
 	complete(cmd, "threads", completeWords("auto"))
 	complete(cmd, "dataset", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
@@ -144,7 +146,8 @@ func runTrain(ctx context.Context, env *Env, opts *trainOptions, args []string) 
 		environ = append(slices.Clone(environ), profileVariable+"="+opts.profile)
 	}
 	err = launch.Run(ctx, launch.Job{
-		Path: path, Args: args, Ranks: count, Emit: env.printRankLine, Continues: server.Continues,
+		Path: path, Args: args, Ranks: count, Continues: server.Continues,
+		Emit: func(l launch.Line) { env.printRankLine(l, opts.output == "json") },
 		Environ: func(rank int) []string {
 			return rankEnviron(environ, resources, rank, count, port, dir.path)
 		},
@@ -156,15 +159,16 @@ func runTrain(ctx context.Context, env *Env, opts *trainOptions, args []string) 
 		return &statusError{status: f.Status, err: f}
 	}
 	if err == nil && opts.profile != "" {
-		return env.printProfile(opts.profile)
+		return env.printProfile(opts.profile, opts.output)
 	}
 	return err
 }
 
-// printRankLine prints a line of a rank, with the rank in brackets.
-func (env *Env) printRankLine(l launch.Line) {
+// printRankLine prints a line of a rank, with the rank in brackets. Where the standard output has
+// JSON, all lines go to the standard error.
+func (env *Env) printRankLine(l launch.Line, asJSON bool) {
 	out := env.Stdout
-	if l.Stderr {
+	if l.Stderr || asJSON {
 		out = env.Stderr
 	}
 	fmt.Fprintf(out, "[%d] %s\n", l.Rank, l.Text)

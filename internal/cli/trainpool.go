@@ -38,6 +38,7 @@ type trainOptions struct {
 	env       []string
 	detach    bool
 	profile   string
+	output    format
 
 	pooled bool // --device is set: the ranks run in the pool
 }
@@ -59,7 +60,8 @@ func (o *trainOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.limit, "stage-limit", "", "`TIME` such as 15m that the process of a pipeline's stage may run: then its state is saved between two steps, and another process continues")
 	flags.BoolVar(&o.why, "why", false, "without --device: say at the end what was decided for the ranks (with it: outboard jobs show JOB --why)")
 	flags.StringArrayVar(&o.env, "env", nil, "with --device: `NAME=VALUE` in the environment of the ranks, or NAME for this one's value")
-	flags.StringVar(&o.profile, "profile", "", "write the times and sizes of the model's layers into `FILE`, for ranks on this machine")
+	flags.StringVar(&o.profile, "profile", "", "write the times and sizes of the model's layers, and the memory of a pass, into `FILE`, for ranks on this machine")
+	o.output.addFlag(flags)
 	flags.BoolVar(&o.detach, "detach", false, "with --device: print the job's ID and return")
 }
 
@@ -77,6 +79,9 @@ func (o *trainOptions) validate(flags *pflag.FlagSet) error {
 	}
 	if o.profile != "" && o.pooled {
 		return usage("--profile is for ranks on this machine: leave --device away")
+	}
+	if o.output == "json" && o.profile == "" {
+		return usage("-o json is for the tables of --profile FILE")
 	}
 	if _, err := o.resources().Check(); err != nil {
 		return usage("--%w", err)

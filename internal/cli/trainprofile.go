@@ -31,8 +31,9 @@ func prepareProfile(path string) (string, error) {
 	return path, nil
 }
 
-// printProfile prints how a pass spent its time, from the file that rank 0 has written.
-func (env *Env) printProfile(path string) error {
+// printProfile prints where the time and the memory of a pass went, from the file that rank 0 has
+// written: as tables, or as JSON on the standard output.
+func (env *Env) printProfile(path string, output format) error {
 	p, err := profile.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return outboard.Errorf(outboard.NotFound, "profile",
@@ -41,7 +42,18 @@ func (env *Env) printProfile(path string) error {
 	if err != nil {
 		return err
 	}
+	if output == "json" {
+		return output.print(env, p, nil, nil)
+	}
 	printSafe(env.Stderr, "\noutboard: a pass of rank 0 took %s (median of %d); %s\n", secondsText(p.Where.Seconds), p.Passes, path)
+	if err := env.printTimes(p); err != nil {
+		return err
+	}
+	return env.printMemory(&p.Memory)
+}
+
+// printTimes prints where the time of a pass went, and the times of layers.
+func (env *Env) printTimes(p *profile.Profile) error {
 	if err := writeTable(env.Stderr, "", []string{"WHERE", "TIME", "OF A PASS"}, whereRows(p.Where)); err != nil {
 		return err
 	}
@@ -55,9 +67,8 @@ func (env *Env) printProfile(path string) error {
 	if err := writeTable(env.Stderr, "", []string{"LAYER", "FORWARD", "BACKWARD", "PARAMETERS", "OUTPUT OF A SAMPLE"}, rows); err != nil {
 		return err
 	}
-	printSafe(env.Stderr, "\npeak memory of the process %v, parameters %v\n", outboard.Bytes(p.Memory.Peak), outboard.Bytes(p.Memory.Parameters))
 	if s := p.Saved; s != nil {
-		printSafe(env.Stderr, "a step saved %d tensors of %v: %v on the device at most, %v moved to the host, %v to the disk\n",
+		printSafe(env.Stderr, "\na step saved %d tensors of %v: %v on the device at most, %v moved to the host, %v to the disk\n",
 			s.Tensors, outboard.Bytes(s.Bytes), outboard.Bytes(s.Peak), outboard.Bytes(s.Host), outboard.Bytes(s.Disk))
 	}
 	return nil

@@ -1,9 +1,12 @@
-"""Profiles of training: times and sizes of layers, and where the time of a pass goes.
+"""Profiles of training: times and sizes of layers, and where the time and the memory of a pass go.
 
 `outboard train --profile FILE` makes each rank's process import this module; rank 0 writes the file
 at its end. `outboard plan train` reads the members of "layers": seconds of the passes and bytes,
 per sample. The file is also a trace that ui.perfetto.dev and chrome://tracing open: "traceEvents"
-has the events of the last pass.
+has the events of the last pass, and those of the last watched pass with its memory over time.
+
+The first passes are watched for memory, which makes them slower, so that they do not count for the
+times: from the start of the program to the end of a pass that has the optimizer's state.
 
     from outboard import profile
 
@@ -21,11 +24,16 @@ import time
 
 import torch
 
-from outboard import offload
+from outboard import _allocators, offload
+from outboard._storages import Watch
 
 VERSION = 1
 # The first SKIPPED passes, which allocate memory and fill caches, do not count; MOST are kept.
 SKIPPED, MOST = 2, 200
+# At most MOST_WATCHED passes are watched, if no optimizer makes a step.
+MOST_WATCHED = 32
+# The events of a pass beyond MOST_EVENTS are not part of the trace.
+MOST_EVENTS = 100_000
 
 
 class Profiler:
@@ -34,6 +42,8 @@ class Profiler:
     def __init__(self):
         self.passes = []
         self.lock = threading.Lock()
+        # watch sees the memory of passes until it is None; memory describes the last one of them.
+        self.watch, self.watched, self.memory = None, 0, None
         self.begin()
 
     def begin(self):
@@ -72,7 +82,7 @@ class Profiler:
         layer["samples"] = max(1, output.shape[0] if output.dim() else 1)
         layer["output"] = output.numel() * output.element_size()
         layer["stored"] += layer["output"]
-        self.events.append((type(module).__name__, "forward", began, now))
+        self.add_event(type(module).__name__, "forward", began, now)
         if output.requires_grad:
             output.register_hook(lambda grad: self.output_gradient(layer))
             for p in module.parameters(recurse=False):
@@ -94,14 +104,49 @@ class Profiler:
         layer, began = self.open
         layer["backward"] += now - began
         self.finished, self.open = now, None
-        self.events.append((type(layer["module"]).__name__, "backward", began, now))
+        self.add_event(type(layer["module"]).__name__, "backward", began, now)
+
+    def add_event(self, name, kind, began, ended):
+        if len(self.events) < MOST_EVENTS:
+            self.events.append((name, kind, began, ended))
 
     def end_pass(self, now):
         if self.forward is not None:
-            self.passes.append(self.summary(now))
-            del self.passes[: max(0, len(self.passes) - MOST - SKIPPED)]
+            self.keep_pass(self.summary(now))
+            if self.watch is not None:
+                self.end_watched_pass()
+        if self.watch is not None:
+            self.watch.begin_pass()
         with self.lock:
             self.begin()
+
+    def keep_pass(self, summary):
+        for p in self.passes:
+            if len(p["layers"]) == len(summary["layers"]):
+                p["events"] = []  # The trace has those of the last pass.
+        self.passes.append(summary)
+        del self.passes[: max(0, len(self.passes) - MOST - SKIPPED)]
+
+    def end_watched_pass(self):
+        """Keeps what the watch has seen of the pass, and ends it if it has seen enough."""
+        self.watched += 1
+        if self.watch.watching:
+            last = self.passes[-1]
+            self.memory = {
+                "tensors": self.watch.end_pass(), "allocators": _allocators.states(), "timelines": self.watch.timelines(),
+                "events": last["events"], "began": last["began"], "seconds": last["seconds"],
+            }
+        if self.watch.complete and self.watched >= SKIPPED or self.watched >= MOST_WATCHED:
+            if self.watch.stop():
+                self.watch = None
+
+    def stop_watch(self):
+        """Ends the watch in a process that was forked, to load data."""
+        if self.watch is not None:
+            self.watch.stop()
+
+    def module_name(self):
+        return type(self.stack[-1][0]).__name__ if self.stack else ""
 
     def summary(self, now):
         backward = sum(layer["backward"] for layer in self.order)
@@ -110,20 +155,21 @@ class Profiler:
             "seconds": now - self.started, "forward": forward, "backward": backward,
             "communication": self.communication, "loading": self.loading, "waiting": self.waiting,
             "layers": [dict(layer) for layer in self.order], "events": self.events,
-            "began": self.started,
+            "began": self.started, "watched": self.watch is not None,
         }
 
     def add(self, kind, name, began, ended):
         """Adds a time of a kind: "communication", "loading", or "waiting" for saved tensors."""
         with self.lock:
             setattr(self, kind, getattr(self, kind) + ended - began)
-            self.events.append((name, kind, began, ended))
+            self.add_event(name, kind, began, ended)
 
     def report(self):
         """Returns the content of the file: medians of the passes."""
         passes = self.passes[min(SKIPPED, max(0, len(self.passes) - 1)) :]
         if not passes:
             return None
+        passes = [p for p in passes if not p["watched"]] or passes
         # A program may call other models too: the passes that take most of the time count.
         spent = collections.Counter()
         for p in passes:
@@ -144,12 +190,34 @@ class Profiler:
         return {
             "version": VERSION, "passes": len(same), "where": middle, "layers": layers,
             "saved": None if offload.active is None else offload.active.last,
-            "memory": {"peak": peak_memory(), "parameters": sum(v["parameters"] for v in layers)},
-            "traceEvents": [
-                {"name": name, "cat": kind, "ph": "X", "pid": 0, "tid": kind, "ts": 1e6 * (a - last["began"]), "dur": 1e6 * (b - a)}
-                for name, kind, a, b in last["events"]
-            ],
+            "memory": {"peak": peak_memory(), "parameters": sum(v["parameters"] for v in layers), **self.report_memory(last, middle["seconds"])},
+            "traceEvents": [*_trace(0, "last pass", last), *(_trace(1, "watched pass", self.memory) if self.memory else [])],
         }
+
+    def report_memory(self, last, seconds):
+        """Returns the memory of the last watched pass, and by how much the watch slowed it down:
+        None if all passes were watched."""
+        if self.memory is None:
+            return {}
+        slower = self.memory["seconds"] / seconds if seconds > 0 and not last["watched"] else None
+        return {
+            "tensors": self.memory["tensors"], "allocators": self.memory["allocators"],
+            "watched": {"passes": self.watched, "seconds": self.memory["seconds"], "slower": slower},
+        }
+
+
+def _trace(process, name, observed):
+    """Returns the events of a pass, and its memory over time, in the format of Chrome's traces."""
+
+    def at(t):
+        return 1e6 * (t - observed["began"])
+
+    events = [{"name": "process_name", "ph": "M", "pid": process, "args": {"name": name}}]
+    for event, kind, began, ended in observed["events"]:
+        events.append({"name": event, "cat": kind, "ph": "X", "pid": process, "tid": kind, "ts": at(began), "dur": 1e6 * (ended - began)})
+    for quantity, points in observed.get("timelines", {}).items():
+        events += [{"name": quantity, "ph": "C", "pid": process, "ts": at(t), "args": {"bytes": value}} for t, value in points]
+    return events
 
 
 def peak_memory():
@@ -172,6 +240,9 @@ def start(path):
     torch.nn.modules.module.register_module_forward_hook(profiler.leave)
     _time_loading(profiler)
     offload.observe = lambda name, began, ended: profiler.add("waiting", name, began, ended)
+    profiler.watch = Watch(profiler.module_name)
+    profiler.watch.start()
+    os.register_at_fork(after_in_child=profiler.stop_watch)
     if os.environ.get("RANK", "0") == "0":
         atexit.register(_write, profiler, path)
 
@@ -203,12 +274,15 @@ def _write(profiler, path):
     os.replace(aside, path)
 
 
-def measure(layers, inputs, rounds=5, clock=time.perf_counter):
+def measure(layers, inputs, rounds=5, clock=time.perf_counter, memory=False):
     """Returns the times and sizes of consecutive layers, in the form of `outboard plan train`.
 
     inputs is a batch of at least two samples. Each layer runs by itself on one sample and on all
     of them, which separates the time of a sample from that of a call. On a machine that is busy
     with other work, with one thread, time.thread_time is the better clock.
+
+    With memory, each layer also has a member "memory": the tensors that a forward and a backward
+    pass of the whole batch allocate, as in the profile of a program.
     """
     result = []
     few, many = inputs[:1], inputs
@@ -225,6 +299,7 @@ def measure(layers, inputs, rounds=5, clock=time.perf_counter):
             "stored": _stored(layer, many) / n,
             "forward": forward, "backward": backward,
             "launch": max(0.0, (times[0][0] - forward + times[0][1] - backward) / 2),
+            **({"memory": _watch_layer(layer, many)} if memory else {}),
         })
         few, many = outputs
     return result
@@ -245,6 +320,24 @@ def _time_layer(layer, x, rounds, clock):
         forward.append(middle - began)
         backward.append(clock() - middle)
     return statistics.median(forward[1:]), statistics.median(backward[1:])
+
+
+def _watch_layer(layer, x):
+    """Returns the tensors of a forward and a backward pass, beside the parameters and the input."""
+    watch = Watch(lambda: type(layer).__name__)
+    x = x.detach()
+    if x.is_floating_point():
+        x.requires_grad_()
+    watch.know([*layer.parameters(), *layer.buffers(), x])
+    watch.start()
+    try:
+        watch.begin_pass()
+        y = layer(x)
+        if y.requires_grad:
+            y.backward(torch.ones_like(y))
+        return watch.end_pass()
+    finally:
+        watch.stop()
 
 
 def _stored(layer, x):

@@ -20,6 +20,7 @@ from torch.futures import Future
 
 from outboard import limit, offload, profile, stall, threads
 from outboard._ranks import Connection, Error, Memory
+from outboard._site import locate
 
 NAME = "outboard"
 
@@ -61,17 +62,8 @@ def _element(tensor):
 
 
 def _site():
-    """Returns the line of the program that makes a call: the first outside of libraries."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        path = frame.f_code.co_filename
-        if f"{os.sep}torch{os.sep}" not in path and not path.startswith(_OWN) and not path.startswith("<"):
-            return f"{os.path.basename(path)}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
-
-
-_OWN = os.path.dirname(os.path.abspath(__file__))
+    """Returns the line of the program that makes a call."""
+    return locate(sys._getframe(1))[0]
 
 
 def _nodes(store, rank, size):

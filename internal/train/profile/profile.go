@@ -1,5 +1,5 @@
 // Package profile reads measured profiles of training programs: the times and sizes of layers, and
-// where the time of a pass goes. python/outboard/profile.py writes them.
+// where the time and the memory of a pass go. python/outboard/profile.py writes them.
 package profile
 
 import (
@@ -63,13 +63,6 @@ type Saved struct {
 	Disk float64 `json:"disk"`
 }
 
-// Memory is the memory of the program, in bytes.
-type Memory struct {
-	// Peak is the largest resident size of the process.
-	Peak       float64 `json:"peak"`
-	Parameters float64 `json:"parameters"`
-}
-
 // ReadFile reads the profile of a file.
 func ReadFile(path string) (*Profile, error) {
 	f, err := os.Open(path)
@@ -117,5 +110,5 @@ func (p *Profile) check() error {
 			return fmt.Errorf("where: %s is %v", name, v)
 		}
 	}
-	return nil
+	return p.Memory.check()
 }
