@@ -55,6 +55,9 @@ type JobSpec struct {
 	// StageLimit bounds the time of a process of a pipeline's stage, such as "15m": then its state is
 	// saved between two steps, and another process continues. "" sets no bound.
 	StageLimit string `json:"stage_limit,omitempty"`
+	// Profile has each rank measure where its time and its memory go: JobProfiles returns the
+	// profiles.
+	Profile bool `json:"profile,omitempty"`
 	// Restarts is how often the ranks start again after the loss of a node; 0 means 10.
 	Restarts int `json:"restarts,omitempty"`
 	// Detach lets the job continue when the request that submits it ends.
@@ -195,6 +198,16 @@ type JobEvent struct {
 	Job    *Job     `json:"job,omitempty"`
 	Line   *JobLine `json:"line,omitempty"`
 	Failed *Failure `json:"failed,omitempty"`
+	// Profile is set in responses to JobProfiles alone.
+	Profile *JobProfile `json:"profile,omitempty"`
+}
+
+// A JobProfile is the profile that a rank of a job has measured, in the format of
+// `outboard train --profile`.
+type JobProfile struct {
+	Rank    int             `json:"rank"`
+	Node    outboard.NodeID `json:"node,omitempty"`
+	Profile json.RawMessage `json:"profile"`
 }
 
 // SubmitJob submits a job and calls event with its events until it ends or, with Detach, until it
@@ -227,6 +240,18 @@ func (c *Client) Job(ctx context.Context, id string) (Job, error) {
 func (c *Client) JobLogs(ctx context.Context, id string, lines int, follow bool, event func(JobEvent) error) error {
 	query := url.Values{"lines": {strconv.Itoa(lines)}, "follow": {strconv.FormatBool(follow)}}
 	_, err := c.followJob(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id)+"/logs?"+query.Encode(), nil, event)
+	return err
+}
+
+// JobProfiles calls each with the profiles that the ranks of a job's last attempt have sent, in the
+// order of ranks. A rank sends its profile when its program ends by itself.
+func (c *Client) JobProfiles(ctx context.Context, id string, each func(JobProfile) error) error {
+	_, err := c.followJob(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id)+"/profiles", nil, func(e JobEvent) error {
+		if e.Profile == nil {
+			return nil
+		}
+		return each(*e.Profile)
+	})
 	return err
 }
 

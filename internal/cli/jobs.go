@@ -30,7 +30,7 @@ func newJobsCommand(env *Env) *cobra.Command {
 		Args: atMostOne("name one job, or none to list all"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				return runJobsShow(cmd.Context(), env, jobsShowOptions(opts), args[0])
+				return runJobsShow(cmd.Context(), env, jobsShowOptions{output: opts.output, why: opts.why}, args[0])
 			}
 			return runJobs(cmd.Context(), env, opts)
 		},
@@ -101,8 +101,9 @@ func jobProgress(j *client.Job) string {
 }
 
 type jobsShowOptions struct {
-	output format
-	why    bool
+	output  format
+	why     bool
+	profile string
 }
 
 func newJobsShowCommand(env *Env) *cobra.Command {
@@ -113,8 +114,11 @@ func newJobsShowCommand(env *Env) *cobra.Command {
 		Long: `Show where the ranks of a job run, how far it is, and why it ended. With --why also what was
 decided for it: where ranks were placed, and the algorithms of collectives for the measured links.
 
-Progress is what rank 0 writes: "step 12/100 loss 0.25 samples 64".`,
-		Example:           "  outboard jobs show job-k3ab72xq\n  outboard jobs show job-k3ab72xq --why -o json",
+Progress is what rank 0 writes: "step 12/100 loss 0.25 samples 64".
+
+--profile writes and shows the profiles of the ranks instead, of a job that was submitted with
+` + "`outboard train --profile`" + ` and has ended. Use it on the node that the job was submitted to.`,
+		Example:           "  outboard jobs show job-k3ab72xq\n  outboard jobs show job-k3ab72xq --why -o json\n  outboard jobs show job-k3ab72xq --profile profile.json",
 		Args:              oneArg("name one job; `outboard jobs` lists them"),
 		RunE:              func(cmd *cobra.Command, args []string) error { return runJobsShow(cmd.Context(), env, opts, args[0]) },
 		ValidArgsFunction: env.firstArg(jobWords),
@@ -122,6 +126,7 @@ Progress is what rank 0 writes: "step 12/100 loss 0.25 samples 64".`,
 	opts.output.addFlag(cmd.Flags())
 	complete(cmd, "output", completeFormat)
 	addWhyFlag(cmd, &opts.why)
+	cmd.Flags().StringVar(&opts.profile, "profile", "", "write the profiles of the job's ranks into `FILE`, and show them")
 	return cmd
 }
 
@@ -130,6 +135,13 @@ func addWhyFlag(cmd *cobra.Command, why *bool) {
 }
 
 func runJobsShow(ctx context.Context, env *Env, opts jobsShowOptions, id string) error {
+	if opts.profile != "" {
+		path, err := prepareProfile(opts.profile)
+		if err != nil {
+			return err
+		}
+		return fetchProfile(ctx, env, id, path, opts.output)
+	}
 	j, err := env.client().Job(ctx, id)
 	if err != nil {
 		return err

@@ -89,7 +89,7 @@ func runJobLogs(ctx context.Context, env *Env, opts logsOptions, id string) erro
 			return encoder.Encode(e.Line)
 		}
 		if opts.output != "json" {
-			env.printJobLine(e.Line)
+			env.printJobLine(e.Line, false)
 		}
 		return nil
 	})

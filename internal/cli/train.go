@@ -51,9 +51,10 @@ is lost. A program that names another back end uses that.
 --offload bounds the memory of what each rank saves for its backward pass: the rest lies in shared
 memory of the host or in a file until it is used, by a plan of the node from measured times.
 
---profile measures the layers of the model, and where the time and the memory of a pass go: rank 0
-writes the file, tables are printed at the end, and ` + "`outboard plan train`" + ` plans by it. With -o json
-the tables are JSON on the standard output, and the ranks' lines go to the standard error.
+--profile measures the layers of the model, and where the time and the memory of a pass go: tables
+are printed at the end, and ` + "`outboard plan train`" + ` plans by the file. The ranks of all nodes send
+theirs. With -o json the tables are JSON on the standard output, and the ranks' lines go to the
+standard error.
 
 Each rank computes with an equal share of the processors unless OMP_NUM_THREADS is set. With
 --threads auto it measures steps with other numbers of threads, keeps the best, and measures again
@@ -78,7 +79,7 @@ when the steps take another time; a sum's last bits depend on the number.`,
 				if len(args) > 1 {
 					return usage("%q: flags stand before the job's file: outboard train [flags] %s", args[1], args[0])
 				}
-				return runTrainFile(cmd.Context(), env, args[0])
+				return runTrainFile(cmd.Context(), env, &opts, args[0])
 			}
 			if opts.pooled {
 				return runPoolTrain(cmd.Context(), env, &opts, args)
@@ -121,8 +122,9 @@ func runTrain(ctx context.Context, env *Env, opts *trainOptions, args []string) 
 		return err
 	}
 	var decisions decisions
+	var profiles rankProfiles
 	server, err := ranks.Serve(socket, ranks.Options{
-		Log: slog.New(slog.NewTextHandler(env.Stderr, nil)), Decided: decisions.add, StageLimit: resources.Limit(), Ranks: count,
+		Log: slog.New(slog.NewTextHandler(env.Stderr, nil)), Decided: decisions.add, StageLimit: resources.Limit(), Ranks: count, Profile: profiles.keep,
 	})
 	if err != nil {
 		return err
@@ -143,7 +145,7 @@ func runTrain(ctx context.Context, env *Env, opts *trainOptions, args []string) 
 		if opts.profile, err = prepareProfile(opts.profile); err != nil {
 			return err
 		}
-		environ = append(slices.Clone(environ), profileVariable+"="+opts.profile)
+		environ = append(slices.Clone(environ), ranks.ProfileVariable+"=1")
 	}
 	err = launch.Run(ctx, launch.Job{
 		Path: path, Args: args, Ranks: count, Continues: server.Continues,
@@ -159,7 +161,7 @@ func runTrain(ctx context.Context, env *Env, opts *trainOptions, args []string) 
 		return &statusError{status: f.Status, err: f}
 	}
 	if err == nil && opts.profile != "" {
-		return env.printProfile(opts.profile, opts.output)
+		return profiles.finish(env, opts.profile, opts.output)
 	}
 	return err
 }

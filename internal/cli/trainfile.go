@@ -120,7 +120,7 @@ func isJobFile(name string) bool {
 }
 
 // runTrainFile submits the job of a file, unless its plan says that there is no room for it.
-func runTrainFile(ctx context.Context, env *Env, path string) error {
+func runTrainFile(ctx context.Context, env *Env, opts *trainOptions, path string) error {
 	j, err := readJobFile(path)
 	if err != nil {
 		return err
@@ -132,5 +132,5 @@ func runTrainFile(ctx context.Context, env *Env, path string) error {
 	if err := j.checkPlan(ctx, env, path); err != nil {
 		return err
 	}
-	return submitJob(ctx, env, &spec, archive)
+	return submitJob(ctx, env, opts, &spec, archive)
 }

@@ -60,7 +60,7 @@ func (o *trainOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.limit, "stage-limit", "", "`TIME` such as 15m that the process of a pipeline's stage may run: then its state is saved between two steps, and another process continues")
 	flags.BoolVar(&o.why, "why", false, "without --device: say at the end what was decided for the ranks (with it: outboard jobs show JOB --why)")
 	flags.StringArrayVar(&o.env, "env", nil, "with --device: `NAME=VALUE` in the environment of the ranks, or NAME for this one's value")
-	flags.StringVar(&o.profile, "profile", "", "write the times and sizes of the model's layers, and the memory of a pass, into `FILE`, for ranks on this machine")
+	flags.StringVar(&o.profile, "profile", "", "write the times and sizes of the model's layers, and the memory of a pass, into `FILE`")
 	o.output.addFlag(flags)
 	flags.BoolVar(&o.detach, "detach", false, "with --device: print the job's ID and return")
 }
@@ -76,9 +76,6 @@ func (o *trainOptions) validate(flags *pflag.FlagSet) error {
 	o.pooled = flags.Changed("device")
 	if o.ranks < 1 || o.ranks > maxTrainRanks {
 		return usage("--ranks %d: want 1 to %d", o.ranks, maxTrainRanks)
-	}
-	if o.profile != "" && o.pooled {
-		return usage("--profile is for ranks on this machine: leave --device away")
 	}
 	if o.output == "json" && o.profile == "" {
 		return usage("-o json is for the tables of --profile FILE")
@@ -101,7 +98,7 @@ func (o *trainOptions) validate(flags *pflag.FlagSet) error {
 func (o *trainOptions) spec(env *Env, args []string) (client.JobSpec, []byte, error) {
 	s := client.JobSpec{
 		Name: o.name, Ranks: o.ranks, PerDevice: o.perDevice, MinRanks: o.minRanks, Selector: o.device, Memory: o.memory,
-		Data: o.data, Stream: o.stream, Gradients: o.gradients, Offload: o.offload, Threads: o.threads, StageLimit: o.limit, Args: append([]string(nil), args...), Restarts: o.restarts, Detach: o.detach, Env: map[string]string{},
+		Data: o.data, Stream: o.stream, Gradients: o.gradients, Offload: o.offload, Threads: o.threads, StageLimit: o.limit, Profile: o.profile != "", Args: append([]string(nil), args...), Restarts: o.restarts, Detach: o.detach, Env: map[string]string{},
 	}
 	for _, v := range o.env {
 		name, value, ok := strings.Cut(v, "=")
@@ -157,10 +154,16 @@ func runPoolTrain(ctx context.Context, env *Env, opts *trainOptions, args []stri
 	if err != nil {
 		return err
 	}
-	return submitJob(ctx, env, &spec, archive)
+	return submitJob(ctx, env, opts, &spec, archive)
 }
 
-func submitJob(ctx context.Context, env *Env, spec *client.JobSpec, archive []byte) error {
+// submitJob submits a job, prints its lines until it ends, and then its profile if opts ask for one.
+func submitJob(ctx context.Context, env *Env, opts *trainOptions, spec *client.JobSpec, archive []byte) (err error) {
+	if spec.Profile = opts.profile != ""; spec.Profile {
+		if opts.profile, err = prepareProfile(opts.profile); err != nil {
+			return err
+		}
+	}
 	if len(archive) > 0 {
 		sum := sha256.Sum256(archive)
 		spec.Files = "sha256:" + hex.EncodeToString(sum[:])
@@ -174,17 +177,32 @@ func submitJob(ctx context.Context, env *Env, spec *client.JobSpec, archive []by
 			told = true
 			if spec.Detach {
 				printSafe(env.Stdout, "%s\n", e.Job.ID)
+				if spec.Profile {
+					printSafe(env.Stderr, "outboard: when it has ended: outboard jobs show %s --profile %s\n", e.Job.ID, opts.profile)
+				}
 			} else {
 				printSafe(env.Stderr, "outboard: job %s\n", e.Job.ID)
 			}
 		}
-		env.printJobLine(e.Line)
+		env.printJobLine(e.Line, opts.output == "json")
 		return nil
 	})
 	if err != nil || spec.Detach {
 		return err
 	}
-	return jobError(&last)
+	if err := jobError(&last); err != nil || !spec.Profile {
+		return err
+	}
+	return fetchProfile(ctx, env, last.ID, opts.profile, opts.output)
+}
+
+// fetchProfile writes the profile of a job to a file and prints it.
+func fetchProfile(ctx context.Context, env *Env, id, path string, output format) error {
+	var profiles rankProfiles
+	if err := profiles.fetch(ctx, env, id); err != nil {
+		return err
+	}
+	return profiles.finish(env, path, output)
 }
 
 // jobError returns the error of a job that has ended, with the exit status of the rank that failed
@@ -200,13 +218,14 @@ func jobError(j *client.Job) error {
 	}
 }
 
-// printJobLine prints a line of a rank, with the rank in brackets, or a line about the job.
-func (env *Env) printJobLine(l *client.JobLine) {
+// printJobLine prints a line of a rank, with the rank in brackets, or a line about the job. Where the
+// standard output has JSON, all lines go to the standard error.
+func (env *Env) printJobLine(l *client.JobLine, asJSON bool) {
 	switch {
 	case l == nil:
 	case l.Rank < 0:
 		printSafe(env.Stderr, "outboard: %s\n", l.Text)
-	case l.Stderr:
+	case l.Stderr || asJSON:
 		printSafe(env.Stderr, "[%d] %s\n", l.Rank, l.Text)
 	default:
 		printSafe(env.Stdout, "[%d] %s\n", l.Rank, l.Text)

@@ -1,19 +1,69 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/train/profile"
 )
 
-// profileVariable names the file in which the Python package writes a profile.
-const profileVariable = "OUTBOARD_PROFILE"
+// A rankProfiles collects the profiles of ranks.
+type rankProfiles struct {
+	mu   sync.Mutex
+	list []profile.Rank
+}
+
+// keep adds the profile of a rank of this machine. The last one of a rank counts.
+func (p *rankProfiles) keep(_ context.Context, f *os.File, rank int) error {
+	r, err := profile.ReadRank(f, rank)
+	if err == nil {
+		p.add(r)
+	}
+	return err
+}
+
+func (p *rankProfiles) add(r profile.Rank) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.list = slices.DeleteFunc(p.list, func(old profile.Rank) bool { return old.Rank == r.Rank })
+	p.list = append(p.list, r)
+}
+
+// fetch adds the profiles of a job of the pool.
+func (p *rankProfiles) fetch(ctx context.Context, env *Env, id string) error {
+	return env.client().JobProfiles(ctx, id, func(r client.JobProfile) error {
+		p.add(profile.Rank{Rank: r.Rank, Node: string(r.Node), Text: r.Profile})
+		return nil
+	})
+}
+
+// write writes the profiles as one file.
+func (p *rankProfiles) write(path string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.list) == 0 {
+		return outboard.Errorf(outboard.NotFound, "profile",
+			"no rank has sent one: the program must import outboard.torch, call a model with gradients, and end by itself")
+	}
+	text, err := profile.Merge(p.list)
+	if err != nil {
+		return fmt.Errorf("profile: %w", err)
+	}
+	aside := path + ".part"
+	if err := os.WriteFile(aside, text, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(aside, path)
+}
 
 // prepareProfile returns the absolute path of a profile to be written, and removes the profile of
 // an earlier run.
@@ -31,29 +81,56 @@ func prepareProfile(path string) (string, error) {
 	return path, nil
 }
 
-// printProfile prints where the time and the memory of a pass went, from the file that rank 0 has
-// written: as tables, or as JSON on the standard output.
-func (env *Env) printProfile(path string, output format) error {
-	p, err := profile.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return outboard.Errorf(outboard.NotFound, "profile",
-			"rank 0 has written none: the program must import outboard.torch, call a model with gradients, and end by itself")
+// finish writes the profiles to a file and prints where the time and the memory of a pass went: as
+// tables, or as JSON on the standard output.
+func (p *rankProfiles) finish(env *Env, path string, output format) error {
+	if err := p.write(path); err != nil {
+		return err
 	}
+	return printProfile(env, path, output)
+}
+
+// printProfile prints the profile of a file.
+func printProfile(env *Env, path string, output format) error {
+	p, err := profile.ReadFile(path)
 	if err != nil {
 		return err
 	}
 	if output == "json" {
 		return output.print(env, p, nil, nil)
 	}
-	printSafe(env.Stderr, "\noutboard: a pass of rank 0 took %s (median of %d); %s\n", secondsText(p.Where.Seconds), p.Passes, path)
-	if err := env.printTimes(p); err != nil {
+	first := 0
+	if len(p.Ranks) > 0 {
+		first = p.Ranks[0].Rank
+	}
+	printSafe(env.Stderr, "\noutboard: a pass of rank %d took %s (median of %d); %s\n", first, secondsText(p.Where.Seconds), p.Passes, path)
+	if err := printTimes(env, p); err != nil {
 		return err
 	}
-	return env.printMemory(&p.Memory)
+	if err := printMemory(env, &p.Memory); err != nil || len(p.Ranks) < 2 {
+		return err
+	}
+	printSafe(env.Stderr, "\n")
+	return writeTable(env.Stderr, "", []string{"RANK", "NODE", "PASS", "FORWARD", "BACKWARD", "LOADING", "COMMUNICATION", "PEAK", "OF TENSORS"}, rankRows(p.Ranks))
+}
+
+// rankRows returns the times of a pass, and the memory, of each rank.
+func rankRows(ranks []profile.Summary) (rows [][]string) {
+	for _, r := range ranks {
+		w, tensors := r.Where, "-"
+		if t := r.Memory.Tensors; t != nil {
+			tensors = outboard.Bytes(t.Peak).String()
+		}
+		rows = append(rows, []string{
+			strconv.Itoa(r.Rank), orDash(r.Node), secondsText(w.Seconds), secondsText(w.Forward), secondsText(w.Backward),
+			secondsText(w.Loading), secondsText(w.Communication), outboard.Bytes(r.Memory.Peak).String(), tensors,
+		})
+	}
+	return rows
 }
 
 // printTimes prints where the time of a pass went, and the times of layers.
-func (env *Env) printTimes(p *profile.Profile) error {
+func printTimes(env *Env, p *profile.Profile) error {
 	if err := writeTable(env.Stderr, "", []string{"WHERE", "TIME", "OF A PASS"}, whereRows(p.Where)); err != nil {
 		return err
 	}

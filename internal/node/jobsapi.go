@@ -30,6 +30,7 @@ func (a *jobsAPI) register(mux *http.ServeMux) {
 	}))
 	mux.HandleFunc("GET /v1/chunks/{digest}", a.chunk)
 	mux.HandleFunc("GET /v1/jobs/{id}/logs", a.logs)
+	mux.HandleFunc("GET /v1/jobs/{id}/profiles", a.profiles)
 	mux.HandleFunc("DELETE /v1/jobs/{id}", api.Answer(func(r *http.Request) (api.Nothing, error) {
 		return api.Nothing{}, a.manager.Cancel(r.PathValue("id"))
 	}))
@@ -79,6 +80,26 @@ func (a *jobsAPI) logs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.streamEvents(r.Context(), newJobEvents(w), r.PathValue("id"), lines, r.URL.Query().Get("follow") == "true")
+}
+
+// profiles sends the profiles of a job's ranks.
+func (a *jobsAPI) profiles(w http.ResponseWriter, r *http.Request) {
+	ranks, err := a.manager.ProfiledRanks(r.PathValue("id"))
+	if err != nil {
+		api.Refuse(w, err)
+		return
+	}
+	events := newJobEvents(w)
+	for _, rank := range ranks {
+		p, err := a.manager.Profile(r.PathValue("id"), rank)
+		event := client.JobEvent{Profile: &p}
+		if err != nil {
+			event = client.JobEvent{Failed: client.FailureOf(err)}
+		}
+		if events.send(event) != nil || err != nil {
+			return // the client has left, or knows
+		}
+	}
 }
 
 // streamEvents sends a job, its lines, and at last the job's final state.

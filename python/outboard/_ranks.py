@@ -98,6 +98,18 @@ class Connection:
             pass  # It has ended already.
 
 
+def send_file(kind, content, **members):
+    """Makes a request with a file that has a content, bytes."""
+    with os.fdopen(os.memfd_create(f"outboard-{kind}", os.MFD_CLOEXEC), "w+b") as f:
+        f.write(content)
+        f.flush()
+        connection = Connection(os.environ["OUTBOARD_RANKS_SOCKET"])
+        try:
+            connection.request(kind, file=f.fileno(), **members)
+        finally:
+            connection.close()
+
+
 def ask(subject, measured):
     """Returns the node's decision about a subject, given the measurements of this rank."""
     text = json.dumps(measured).encode()

@@ -1,7 +1,7 @@
 """Profiles of training: times and sizes of layers, and where the time and the memory of a pass go.
 
-`outboard train --profile FILE` makes each rank's process import this module; rank 0 writes the file
-at its end. `outboard plan train` reads the members of "layers": seconds of the passes and bytes,
+`outboard train --profile FILE` makes each rank's process import this module, and send its profile to
+its node at its end; the file has that of rank 0, and a summary of each. `outboard plan train` reads the members of "layers": seconds of the passes and bytes,
 per sample. The file is also a trace that ui.perfetto.dev and chrome://tracing open: "traceEvents"
 has the events of the last pass, and those of the last watched pass with its memory over time.
 
@@ -25,8 +25,10 @@ import time
 import torch
 
 from outboard import _allocators, offload
+from outboard._ranks import Error, send_file
 from outboard._storages import Watch
 
+VARIABLE = "OUTBOARD_PROFILE"
 VERSION = 1
 # The first SKIPPED passes, which allocate memory and fill caches, do not count; MOST are kept.
 SKIPPED, MOST = 2, 200
@@ -40,6 +42,7 @@ class Profiler:
     """Collects the times of this process's passes: from a model's call to its next one."""
 
     def __init__(self):
+        self.rank = int(os.environ.get("RANK", "0"))
         self.passes = []
         self.lock = threading.Lock()
         # watch sees the memory of passes until it is None; memory describes the last one of them.
@@ -191,7 +194,10 @@ class Profiler:
             "version": VERSION, "passes": len(same), "where": middle, "layers": layers,
             "saved": None if offload.active is None else offload.active.last,
             "memory": {"peak": peak_memory(), "parameters": sum(v["parameters"] for v in layers), **self.report_memory(last, middle["seconds"])},
-            "traceEvents": [*_trace(0, "last pass", last), *(_trace(1, "watched pass", self.memory) if self.memory else [])],
+            "traceEvents": [
+                *_trace(2 * self.rank, f"rank {self.rank}: last pass", last),
+                *(_trace(2 * self.rank + 1, f"rank {self.rank}: watched pass", self.memory) if self.memory else []),
+            ],
         }
 
     def report_memory(self, last, seconds):
@@ -230,8 +236,8 @@ def peak_memory():
 active = None
 
 
-def start(path):
-    """Profiles this process until its end; rank 0 writes the file."""
+def start():
+    """Profiles this process until its end, when it sends the profile to its node."""
     global active
     if active is not None:
         return
@@ -243,8 +249,13 @@ def start(path):
     profiler.watch = Watch(profiler.module_name)
     profiler.watch.start()
     os.register_at_fork(after_in_child=profiler.stop_watch)
-    if os.environ.get("RANK", "0") == "0":
-        atexit.register(_write, profiler, path)
+    atexit.register(_send, profiler, os.getpid())
+
+
+def start_by_environment():
+    """Starts if `outboard train --profile` asks for it."""
+    if os.environ.get(VARIABLE) and os.environ.get("OUTBOARD_RANKS_SOCKET"):
+        start()
 
 
 def _time_loading(profiler):
@@ -262,16 +273,18 @@ def _time_loading(profiler):
     dataloader._BaseDataLoaderIter.__next__ = timed
 
 
-def _write(profiler, path):
+def _send(profiler, process):
+    if os.getpid() != process:
+        return  # It was forked.
     profiler.end_pass(time.perf_counter())
     report = profiler.report()
     if report is None:
         print("outboard: no profile: the program has called no model with gradients", file=sys.stderr)
         return
-    aside = f"{path}.part"
-    with open(aside, "w") as f:
-        json.dump(report, f)
-    os.replace(aside, path)
+    try:
+        send_file("profile", json.dumps(report).encode(), rank=profiler.rank)
+    except (Error, OSError) as e:
+        print(f"outboard: no profile: {e}", file=sys.stderr)
 
 
 def measure(layers, inputs, rounds=5, clock=time.perf_counter, memory=False):

@@ -514,8 +514,7 @@ def register():
 
 
 register()
-if os.environ.get("OUTBOARD_PROFILE"):
-    profile.start(os.environ["OUTBOARD_PROFILE"])
+profile.start_by_environment()
 stall.start_by_environment()
 offload.start_by_environment()
 threads.start_by_environment()

@@ -83,6 +83,9 @@ func (a *activeJob) attempt(ctx context.Context) error {
 			j.Started = time.Now().UTC()
 		}
 	})
+	if err := a.manager.removeProfiles(a.snapshot().ID); err != nil {
+		return err
+	}
 	began := time.Now()
 	err = a.runRanks(hold, nodes, link)
 	a.charge(nodes, time.Since(began))
@@ -209,7 +212,7 @@ func (a *activeJob) startNode(ctx context.Context, n *nodeRun, nodes []*nodeRun,
 		Gradients: j.Spec.Gradients, Offload: j.Spec.Offload, Threads: j.Spec.Threads, StageLimit: j.Spec.StageLimit, World: j.World, First: n.first, Count: n.count, PerDevice: j.Spec.PerDevice, Node: n.number,
 		Args: j.Spec.Args, Files: j.Spec.Files, Env: j.Spec.Env, Link: link,
 	}
-	s.Stream = j.Spec.Stream
+	s.Stream, s.Profile = j.Spec.Stream, j.Spec.Profile
 	if s.Data = j.DataDigest; j.Checkpoint != nil {
 		s.Checkpoint = j.Checkpoint.Digest
 	}
@@ -243,6 +246,8 @@ func (a *activeJob) read(ctx context.Context, n *nodeRun, events chan<- attemptE
 			a.addLine(n, m.Line)
 		case m.Saved != nil:
 			a.copyCheckpoint(ctx, n, m.Saved)
+		case m.Profiled != nil:
+			a.copyProfile(ctx, n, m.Profiled)
 		case m.Decided != nil:
 			a.explainDecision(n, m.Decided)
 		case m.Exited != nil:

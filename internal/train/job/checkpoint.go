@@ -59,7 +59,7 @@ func (s *savedCheckpoints) answer(k *kept) {
 // saveCheckpoint keeps the file of a checkpoint as chunks, has the manager copy them, and returns
 // when the job's record names it: until then the previous checkpoint counts.
 func (r *run) saveCheckpoint(ctx context.Context, f *os.File, step int) error {
-	digest, err := r.keepFile(ctx, f)
+	digest, err := r.keepFile(ctx, checkpointFile, f)
 	if err != nil {
 		return err
 	}
@@ -78,12 +78,13 @@ func (r *run) saveCheckpoint(ctx context.Context, f *os.File, step int) error {
 	}
 }
 
-// keepFile keeps the file of a checkpoint as chunks, and returns the digest of its manifest.
-func (r *run) keepFile(ctx context.Context, f *os.File) (string, error) {
+// keepFile keeps a file of a rank as chunks, and returns the digest of its manifest, in which it has
+// a name.
+func (r *run) keepFile(ctx context.Context, name string, f *os.File) (string, error) {
 	r.checkpoints.reading.Lock()
 	defer r.checkpoints.reading.Unlock()
 	var m data.Manifest
-	if err := m.AddOpenFile(ctx, r.host.opts.Chunks, checkpointFile, 0o600, f); err != nil {
+	if err := m.AddOpenFile(ctx, r.host.opts.Chunks, name, 0o600, f); err != nil {
 		return "", err
 	}
 	return data.Save(ctx, r.host.opts.Chunks, &m)

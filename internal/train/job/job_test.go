@@ -209,7 +209,7 @@ func TestCheckpointsAreReadOneAtATime(t *testing.T) {
 			t.Fatal(err)
 		}
 		saving.Go(func() {
-			if _, err := r.keepFile(t.Context(), f); err != nil {
+			if _, err := r.keepFile(t.Context(), checkpointFile, f); err != nil {
 				t.Error(err)
 			}
 		})

@@ -99,6 +99,9 @@ func (r *run) open(ctx context.Context) error {
 	if r.dataset != nil {
 		opts.Read = r.dataset.Read
 	}
+	if r.start.Profile {
+		opts.Profile = r.sendProfile
+	}
 	if opts.Gradients, err = compress.Parse(r.start.Gradients); err != nil {
 		return err
 	}
@@ -414,6 +417,9 @@ func (r *run) environ(rank int) []string {
 		"OUTBOARD_JOB": r.key.job, "OUTBOARD_ATTEMPT": strconv.Itoa(r.key.attempt),
 		"OUTBOARD_DEVICE": string(r.leases[local/r.start.PerDevice].Device),
 	})
+	if r.start.Profile {
+		env[ranks.ProfileVariable] = "1"
+	}
 	if r.start.Checkpoint != "" {
 		env["OUTBOARD_CHECKPOINT"] = filepath.Join(r.dir, checkpointDir)
 	}

@@ -96,7 +96,7 @@ func (m *Manager) prune(ctx context.Context) {
 		if err == nil {
 			_, err = m.opts.State.Delete(ctx, keyOf(&j), e.Revision)
 		}
-		if err = errors.Join(err, removeLines(m.opts.Dir, j.ID)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err = errors.Join(err, removeLines(m.opts.Dir, j.ID), m.removeProfiles(j.ID)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			m.opts.Log.Warn("an old job is not removed", "job", j.ID, "error", err)
 		}
 	}

@@ -57,10 +57,11 @@ type message struct {
 	Stop  *stop  `json:"stop,omitempty"`
 	Kept  *kept  `json:"kept,omitempty"`
 	// From the node.
-	Started *started `json:"started,omitempty"`
-	Line    *line    `json:"line,omitempty"`
-	Exited  *exited  `json:"exited,omitempty"`
-	Saved   *saved   `json:"saved,omitempty"`
+	Started  *started  `json:"started,omitempty"`
+	Line     *line     `json:"line,omitempty"`
+	Exited   *exited   `json:"exited,omitempty"`
+	Saved    *saved    `json:"saved,omitempty"`
+	Profiled *profiled `json:"profiled,omitempty"`
 	// Decided describes a decision for a rank of the node.
 	Decided *ranks.Decision `json:"decided,omitempty"`
 }
@@ -93,6 +94,8 @@ type start struct {
 	Data       string `json:"data,omitempty"`
 	// Stream makes the ranks read the dataset through the node instead of from a folder.
 	Stream bool `json:"stream,omitempty"`
+	// Profile makes each rank measure a profile and send it at its end.
+	Profile bool `json:"profile,omitempty"`
 }
 
 func (s *start) check() error {
@@ -118,6 +121,13 @@ func (s *start) resources() launch.Resources {
 // A saved says that a node has the chunks of a checkpoint.
 type saved struct {
 	Step   int    `json:"step"`
+	Digest string `json:"digest"`
+}
+
+// A profiled says that a node has the chunks of a rank's profile. The manager copies them before it
+// reads the report of the ranks' end.
+type profiled struct {
+	Rank   int    `json:"rank"`
 	Digest string `json:"digest"`
 }
 

@@ -16,13 +16,13 @@ import (
 // Version is the version of the files that Read reads.
 const Version = 1
 
-// maxFile bounds a profile's file in bytes, and maxLayers its layers.
-const (
-	maxFile   = 64 << 20
-	maxLayers = 100_000
-)
+// MaxSize bounds a profile in bytes.
+const MaxSize = 64 << 20
 
-// A Profile holds the measurements of rank 0. Times are medians over Passes.
+const maxLayers = 100_000
+
+// A Profile holds the measurements of a rank, the first one that has sent a profile. Times are
+// medians over Passes.
 type Profile struct {
 	Version int `json:"version"`
 	// Passes is the number of measured passes: from a call of the model to the next one.
@@ -34,6 +34,8 @@ type Profile struct {
 	Saved *Saved `json:"saved"`
 	// Layers are in the order of the forward pass; times and sizes are those of a sample.
 	Layers []plan.Layer `json:"layers"`
+	// Ranks has a summary of each rank, in order.
+	Ranks []Summary `json:"ranks,omitempty"`
 }
 
 // Where divides the time of one pass, in seconds. Communication and loading may overlap the other
@@ -79,12 +81,12 @@ func ReadFile(path string) (*Profile, error) {
 
 // Read reads a profile, and refuses one that is truncated, too large or of another version.
 func Read(r io.Reader) (*Profile, error) {
-	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	text, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(text) > maxFile {
-		return nil, fmt.Errorf("a profile of more than %v", outboard.Bytes(maxFile))
+	if len(text) > MaxSize {
+		return nil, fmt.Errorf("a profile of more than %v", outboard.Bytes(MaxSize))
 	}
 	var p Profile
 	if err := json.Unmarshal(text, &p); err != nil {

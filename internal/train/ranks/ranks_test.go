@@ -305,6 +305,43 @@ func TestOneCheckpointOfARankIsSavedAtATime(t *testing.T) {
 	}
 }
 
+// A profile is that of a rank of this node, and of a job that wants one.
+func TestProfilesOfOtherRanksAreRefused(t *testing.T) {
+	path, got := filepath.Join(t.TempDir(), "ranks"), make(chan int, 1)
+	s, err := Serve(path, Options{FirstRank: 2, Ranks: 2, Profile: func(_ context.Context, _ *os.File, rank int) error {
+		got <- rank
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	r := dial(t, path)
+	for rank, accepted := range map[int]bool{1: false, 2: true, 3: true, 4: false, -1: false} {
+		err := r.request("profile", map[string]any{"rank": rank}, r.file)
+		if accepted != (err == nil) {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+		if accepted && err == nil {
+			if from := <-got; from != rank {
+				t.Errorf("the profile of rank %d was kept as that of rank %d", rank, from)
+			}
+		}
+	}
+	if err := r.request("profile", map[string]any{"rank": 2}); err == nil || !strings.Contains(err.Error(), "no file") {
+		t.Errorf("without a file: %v", err)
+	}
+	other := filepath.Join(t.TempDir(), "others")
+	unwanted, err := Serve(other, Options{Ranks: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unwanted.Close()
+	if r := dial(t, other); r.request("profile", map[string]any{"rank": 0}, r.file) == nil {
+		t.Error("a job without --profile has got a profile")
+	}
+}
+
 // However many connections a rank opens, few of its reads hold a part of the dataset at once; the
 // others wait for those.
 func TestReadsOfAllConnectionsAreBounded(t *testing.T) {

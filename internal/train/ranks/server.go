@@ -48,11 +48,14 @@ type Options struct {
 	// Checkpoint, if not nil, stores the file of a checkpoint, of any size, and returns when the
 	// checkpoint counts.
 	Checkpoint func(ctx context.Context, f *os.File, number int) error
+	// Profile, if not nil, stores the profile that a rank has measured, and returns when it is
+	// stored; f is the rank's file, a regular one of at most MaxProfile bytes when it was received.
+	Profile func(ctx context.Context, f *os.File, rank int) error
 	// Read, if not nil, copies bytes of a file of the job's dataset into buf; next are the files
 	// that the rank reads after it.
 	Read func(ctx context.Context, name string, at int64, buf []byte, next []string) error
 	// StageLimit is the time limit of a rank's process, after which another one continues; 0: none.
-	// FirstRank and Ranks are the ranks of this node that may have one.
+	// FirstRank and Ranks are the ranks of this node.
 	StageLimit       time.Duration
 	FirstRank, Ranks int
 	// Decided, if not nil, is called with each decision that the server makes for a rank.
@@ -219,7 +222,7 @@ type member struct {
 	// memory, and reading the reads among them.
 	busy    sync.WaitGroup
 	reading atomic.Int32
-	saving  atomic.Bool // a checkpoint
+	saving  atomic.Bool // a checkpoint or a profile
 }
 
 func (m *member) reply(to *ipc.Message, err error) { _ = m.conn.Reply(to, nil, err) }
@@ -285,6 +288,8 @@ func (m *member) perform(msg *ipc.Message) error {
 		return m.join(msg, &r)
 	case "checkpoint":
 		return m.checkpoint(msg, r.Number)
+	case "profile":
+		return m.profile(msg, r.Rank)
 	case "read":
 		return m.read(msg, &r)
 	case "decide":
@@ -333,29 +338,6 @@ func (m *member) join(msg *ipc.Message, r *request) error {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		_ = m.conn.Reply(msg, answer, g.failed)
-	})
-	return nil
-}
-
-// checkpoint stores the file that comes with a request, and answers when it is stored.
-func (m *member) checkpoint(msg *ipc.Message, number int) error {
-	f := msg.File()
-	keep := m.server.opts.Checkpoint
-	if f == nil || keep == nil || number < 0 {
-		if f != nil {
-			_ = f.Close() // It was only received.
-		}
-		return outboard.Errorf(outboard.Invalid, "save a checkpoint", "no file, or this program is no rank of a job in the pool: start it with --device")
-	}
-	if !m.saving.CompareAndSwap(false, true) {
-		_ = f.Close() // It was only received.
-		return outboard.Errorf(outboard.Exhausted, "save a checkpoint", "another one of this rank is being saved")
-	}
-	m.server.working.Go(func() {
-		defer f.Close()
-		err := keep(m.server.life, f, number)
-		m.saving.Store(false)
-		m.reply(msg, err)
 	})
 	return nil
 }
