@@ -55,6 +55,8 @@ type JobSpec struct {
 	// StageLimit bounds the time of a process of a pipeline's stage, such as "15m": then its state is
 	// saved between two steps, and another process continues. "" sets no bound.
 	StageLimit string `json:"stage_limit,omitempty"`
+	// Plan describes the plan by which the job runs, for people; "" if it runs without one.
+	Plan string `json:"plan,omitempty"`
 	// Profile has each rank measure where its time and its memory go: JobProfiles returns the
 	// profiles.
 	Profile bool `json:"profile,omitempty"`

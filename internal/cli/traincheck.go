@@ -16,6 +16,9 @@ import (
 func (j *jobFile) askedPlan() (asked training.Job, name string, err error) {
 	asked = *j.Plan
 	ranks := max(j.Ranks, 1)
+	if j.Parallel.planned() {
+		return j.Parallel.askedOf(asked, j.Ranks)
+	}
 	if j.Parallel == nil {
 		asked.Ranks = ranks
 		return asked, fmt.Sprintf("%d rank(s) at most", ranks), nil
@@ -41,7 +44,7 @@ func (j *jobFile) checkPlan(ctx context.Context, env *Env, path string) error {
 	if err != nil {
 		return err
 	}
-	best, err := planAsked(ctx, &asked)
+	best, _, err := planAsked(ctx, &asked)
 	switch {
 	case errors.Is(err, training.ErrUndecided):
 		printSafe(env.Stderr, "outboard: plan for %s: %v\n", name, err)
@@ -65,38 +68,44 @@ func (j *jobFile) askedLine(ctx context.Context) (trainPlanLine, error) {
 		return trainPlanLine{}, err
 	}
 	line := trainPlanLine{Name: "as asked: " + name}
-	best, err := planAsked(ctx, &asked)
+	choose := planAsked
+	if j.Parallel.planned() {
+		choose = planOneKind
+	}
+	best, _, err := choose(ctx, &asked)
 	if line.Plan = &best; err != nil {
 		line.Plan, line.Unknown = nil, err.Error()
 	}
 	return line, ctx.Err()
 }
 
-// planAsked returns the fastest plan with the degrees of a job. If layers had to be merged it never
-// returns ErrNoPlan, since a merged layer may need more memory than each of its parts.
-func planAsked(ctx context.Context, asked *training.Job) (training.Plan, error) {
+// planAsked returns the fastest plan with the degrees of a job, and the index of the first of the
+// job's layers that is in each of the plan's. If layers had to be merged it never returns ErrNoPlan,
+// since a merged layer may need more memory than each of its parts.
+func planAsked(ctx context.Context, asked *training.Job) (best training.Plan, first []int, err error) {
 	if err := asked.Check(); err != nil {
-		return training.Plan{}, err
+		return best, nil, err
 	}
 	merged := *asked
-	merged.Layers, _ = training.Merge(asked.Layers, training.MaxLayers)
+	merged.Layers, first = training.Merge(asked.Layers, training.MaxLayers)
 	if len(merged.Layers) == len(asked.Layers) {
-		return merged.Best(ctx, training.Objective{})
+		best, err = merged.Best(ctx, training.Objective{})
+		return best, first, err
 	}
 	if merged.Stages > len(merged.Layers) {
-		return training.Plan{}, training.ErrUndecided
+		return best, nil, training.ErrUndecided
 	}
-	best, err := merged.Best(ctx, training.Objective{})
+	best, err = merged.Best(ctx, training.Objective{})
 	if errors.Is(err, training.ErrNoPlan) {
-		return best, training.ErrUndecided
+		return best, nil, training.ErrUndecided
 	}
-	return best, err
+	return best, first, err
 }
 
 // fits describes the fastest plan without the degrees that the job's file asks for.
 func (j *jobFile) fits(ctx context.Context) string {
 	free := *j.Plan
-	best, err := planAsked(ctx, &free)
+	best, _, err := planAsked(ctx, &free)
 	switch {
 	case errors.Is(err, training.ErrNoPlan):
 		return "no other degrees fit either"

@@ -41,6 +41,8 @@ type jobFile struct {
 	Steps int `yaml:"steps"`
 	// Profile is a file of `outboard train --profile` with the layers for a plan that has none.
 	Profile string `yaml:"profile"`
+	// profiledThreads is the number of threads with which these were measured, 0 if it is not known.
+	profiledThreads int
 	// Parallel has the degrees in which outboard.torch.pipeline divides the work.
 	Parallel *parallelDegrees `yaml:"parallel"`
 	// Plan is the model and the devices, as `outboard plan train` needs them.
@@ -129,7 +131,12 @@ func runTrainFile(ctx context.Context, env *Env, opts *trainOptions, path string
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if err := j.checkPlan(ctx, env, path); err != nil {
+	if j.Parallel.planned() {
+		err = j.applyPlan(ctx, env, path, &spec)
+	} else {
+		err = j.checkPlan(ctx, env, path)
+	}
+	if err != nil {
 		return err
 	}
 	return submitJob(ctx, env, opts, &spec, archive)

@@ -14,7 +14,13 @@ type parallelDegrees struct {
 	Stages   int `yaml:"stages"`
 	Replicas int `yaml:"replicas"`
 	Tensor   int `yaml:"tensor"`
+	// Plan has the job run by its plan: degrees that are 0 are the plan's, and the number of ranks
+	// follows from it.
+	Plan bool `yaml:"plan"`
 }
+
+// planned reports whether a job runs by its plan.
+func (d *parallelDegrees) planned() bool { return d != nil && d.Plan }
 
 func (d *parallelDegrees) String() string {
 	return fmt.Sprintf("%d stage(s), %d replica(s), tensor %d", d.Stages, d.Replicas, d.Tensor)
@@ -40,7 +46,7 @@ func (d *parallelDegrees) resolve(ranks int) (parallelDegrees, error) {
 // apply has the ranks of a job find the degrees in their environment, where
 // outboard.torch.pipeline reads them.
 func (d *parallelDegrees) apply(s *client.JobSpec) error {
-	if d == nil {
+	if d == nil || d.Plan {
 		return nil
 	}
 	all, err := d.resolve(s.Ranks)

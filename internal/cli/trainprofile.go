@@ -189,6 +189,6 @@ func (j *jobFile) profileLayers(folder string) error {
 	if err != nil {
 		return fmt.Errorf("profile: %w", err)
 	}
-	j.Plan.Layers = p.Layers
+	j.Plan.Layers, j.profiledThreads = p.Layers, p.Threads
 	return nil
 }

@@ -25,7 +25,8 @@ Ranks of one replica's stage are neighbours: part k of stage j of replica i is t
 (i * stages + j) * tensor + k. neighbours="replicas" makes the replicas of a stage neighbours
 instead of the stages of a replica: (j * replicas + i) * tensor + k.
 
-The defaults of replicas and tensor are those of the job's file ("parallel").
+The defaults of replicas and tensor are those of the job's file ("parallel"). If the job runs by its
+plan, all defaults are those of the plan, which must have been made for as many layers.
 
 Schedules: "gpipe" passes all micro-batches forward and then all backward (Huang and others,
 NeurIPS 2019); "1f1b" alternates, so that a stage holds the activations of no more micro-batches
@@ -38,6 +39,7 @@ import torch
 import torch.distributed as dist
 
 from outboard import limit, shard
+from outboard.plan import choose, planned
 
 _TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8]
 _MAX_DIMENSIONS = 14
@@ -47,19 +49,27 @@ class Pipeline:
     """The stage of this rank."""
 
     def __init__(
-        self, layers, loss, micro_batches=1, schedule="1f1b", recompute=False, cuts=None, replicas=None, tensor=None, strategies=None,
-        neighbours="stages",
+        self, layers, loss, micro_batches=None, schedule=None, recompute=None, cuts=None, replicas=None, tensor=None, strategies=None,
+        neighbours=None,
     ):
+        layers = list(layers)
+        micro_batches, schedule = choose("micro_batches", micro_batches, 1), choose("schedule", schedule, "1f1b")
+        recompute, neighbours = choose("recompute", recompute, False), choose("neighbours", neighbours, "stages")
         if schedule not in ("gpipe", "1f1b"):
             raise ValueError(f'schedule {schedule!r}: want "gpipe" or "1f1b"')
         if micro_batches < 1:
             raise ValueError(f"{micro_batches} micro-batches: want 1 or more")
         if neighbours not in ("stages", "replicas"):
             raise ValueError(f'neighbours {neighbours!r}: want "stages" or "replicas"')
-        layers = list(layers)
         if limit.active is not None:
             limit.active.add_pipeline(self)
-        self._place(_degree(replicas, "OUTBOARD_REPLICAS"), _degree(tensor, "OUTBOARD_TENSOR"), neighbours)
+        self._place(_degree("replicas", replicas, "OUTBOARD_REPLICAS"), _degree("tensor", tensor, "OUTBOARD_TENSOR"), neighbours)
+        if cuts is None and planned().get("layers", len(layers)) != len(layers):
+            raise ValueError(
+                f"the job's plan divides {planned()['layers']} layers, and the pipeline has {len(layers)}: "
+                "measure its layers by outboard.profile.measure, or pass cuts"
+            )
+        cuts, strategies = choose("cuts", cuts, None), choose("strategies", strategies, None)
         cuts = equal_cuts(len(layers), self.stages) if cuts is None else list(cuts)
         if len(cuts) != self.stages - 1 or sorted(set([0, *cuts, len(layers)])) != [0, *cuts, len(layers)]:
             raise ValueError(f"cuts {cuts} do not divide {len(layers)} layers into {self.stages} stages of at least one")
@@ -267,9 +277,9 @@ class Pipeline:
         return tensor
 
 
-def _degree(given, variable):
+def _degree(name, given, variable):
     """Returns a degree of parallelism: the given one, or that of the job's file."""
-    return int(os.environ.get(variable) or 1) if given is None else given
+    return choose(name, given, int(os.environ.get(variable) or 1))
 
 
 def equal_cuts(layers, stages):

@@ -191,7 +191,7 @@ class Profiler:
                 "backward": statistics.median(p["layers"][i]["backward"] for p in same) / n,
             })
         return {
-            "version": VERSION, "passes": len(same), "where": middle, "layers": layers,
+            "version": VERSION, "passes": len(same), "threads": torch.get_num_threads(), "where": middle, "layers": layers,
             "saved": None if offload.active is None else offload.active.last,
             "memory": {"peak": peak_memory(), "parameters": sum(v["parameters"] for v in layers), **self.report_memory(last, middle["seconds"])},
             "traceEvents": [

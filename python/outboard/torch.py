@@ -483,7 +483,7 @@ class _DirectWork(dist._Work if hasattr(dist, "_Work") else dist.Work):
         return self._tensors
 
 
-def pipeline(layers, loss, micro_batches=1, **options):
+def pipeline(layers, loss, micro_batches=None, **options):
     """Returns this rank's stage of a model: see outboard.pipeline.Pipeline."""
     from outboard.pipeline import Pipeline  # It needs this module's back end first.
 

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -21,8 +23,8 @@ func train(t *testing.T, ranks, script string, args ...string) (lines []string, 
 	return trainWith(t, []string{"--ranks", ranks}, script, args...)
 }
 
-// trainWith is train with any flags.
-func trainWith(t *testing.T, flags []string, script string, args ...string) (lines []string, status int) {
+// trainCommand returns the command that runs a script of testdata/train.
+func trainCommand(t *testing.T, flags []string, script string, args ...string) *exec.Cmd {
 	t.Helper()
 	need.Require(t, "python3-torch", exists("/usr/lib/python3/dist-packages/torch"), "install python3-torch")
 	packages, err := filepath.Abs("../../python")
@@ -36,7 +38,13 @@ func trainWith(t *testing.T, flags []string, script string, args ...string) (lin
 	args = slices.Concat([]string{"train"}, flags, []string{"--", "/usr/bin/python3", script}, args)
 	cmd := exec.CommandContext(t.Context(), binary(t), args...)
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+packages, "PYTHONDONTWRITEBYTECODE=1", "OMP_NUM_THREADS=1")
-	out, err := cmd.CombinedOutput()
+	return cmd
+}
+
+// trainWith is train with any flags.
+func trainWith(t *testing.T, flags []string, script string, args ...string) (lines []string, status int) {
+	t.Helper()
+	out, err := trainCommand(t, flags, script, args...).CombinedOutput()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		status = exit.ExitCode()
 	} else if err != nil {
@@ -110,7 +118,7 @@ func TestProfile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "profile.json")
 	lines, status := trainWith(t, []string{"--ranks", "2", "--profile", path}, "ddp.py", "outboard")
 	text := strings.Join(lines, "\n")
-	for _, want := range []string{"communication (beside these)", "0:Linear", "1:ReLU", "2:Linear"} {
+	for _, want := range []string{"communication (beside these)", "0:Linear", "1:ReLU", "2:Linear", "AT THE PEAK", "ddp.py:", "FRAGMENTED", "COMMUNICATION"} {
 		if status != 0 || !strings.Contains(text, want) {
 			t.Fatalf("status %d, want %q:\n%s", status, want, text)
 		}
@@ -123,7 +131,67 @@ func TestProfile(t *testing.T) {
 	if l := p.Layers[0]; len(p.Layers) != 3 || l.Parameters != 4*(64*128+128) || l.Output != 4*128 || !(l.Forward > 0 && l.Backward > 0) {
 		t.Errorf("got %+v", p.Layers)
 	}
+	if len(p.Ranks) != 2 || p.Ranks[1].Rank != 1 || p.Ranks[1].Memory.Tensors == nil || !(p.Ranks[1].Where.Communication > 0) {
+		t.Errorf("got %+v, want a summary of each rank", p.Ranks)
+	}
 }
+
+// A profile says where the memory of a pass goes: by line and operator, from where to where tensors
+// live, and over time. The passes that were watched for it do not count for times.
+func TestProfileOfMemory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "profile.json")
+	cmd := trainCommand(t, []string{"--ranks", "1", "--profile", path, "-o", "json"}, "memory.py")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if equal := equalLines(strings.Split(errs.String(), "\n")); err != nil || equal != 2 {
+		t.Fatalf("%v: %d of 2 checks are equal:\n%s", err, equal, errs.String())
+	}
+	var p profile.Profile
+	if err := json.Unmarshal(out.Bytes(), &p); err != nil || p.Memory.Tensors == nil || p.Memory.Watched == nil {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	// Four layers of 256 x 256 with bias, and outputs of 64 samples, of float32.
+	const parameters, activation = 4 * 4 * (256*256 + 256), 4 * 64 * 256
+	m := p.Memory.Tensors
+	kept := map[string]profile.Storages{}
+	for _, l := range m.Lives {
+		kept[l.Allocated+" "+l.Freed] = l.Storages
+	}
+	if activations := kept["forward backward"]; activations.Bytes < 4*activation || activations.Seconds == nil {
+		t.Errorf("%+v live from the forward to the backward pass, want four activations", activations)
+	}
+	if state := kept["earlier later"]; state.Bytes < 2*parameters || state.Seconds != nil {
+		t.Errorf("%+v live through the pass, want parameters and momenta", state)
+	}
+	if m.Peak < 3*parameters+4*activation || m.Peak > 4*parameters+12*activation {
+		t.Errorf("%v at the peak, want parameters, momenta, gradients and activations: %+v", m.Peak, m)
+	}
+	i := slices.IndexFunc(m.Sites, func(s profile.Site) bool { return s.Operator == "tanh" && s.Module == "Tanh" })
+	if i < 0 || m.Sites[i].Tensors != 4 || m.Sites[i].Peak < 3*activation || m.Sites[i].Live != 0 || !strings.HasPrefix(m.Sites[i].Site, "memory.py:") {
+		t.Errorf("want four tensors of tanh, three or four of them at the peak, in %+v", m.Sites)
+	}
+	var atPeak float64
+	for _, s := range m.Sites {
+		atPeak += s.Peak
+	}
+	if atPeak != m.Peak {
+		t.Errorf("the call sites have %v at the peak of %v", atPeak, m.Peak)
+	}
+	if a := p.Memory.Allocators; len(a) != 1 || a[0].Name != "malloc" || !(a[0].Used > 0) {
+		t.Errorf("got the allocators %+v", a)
+	}
+	if w := p.Memory.Watched; w.Passes != 3 || w.Slower == nil || p.Passes != 9 {
+		t.Errorf("%+v were watched, %d passes count of 12", w, p.Passes)
+	}
+	if text, err := os.ReadFile(path); err != nil || !bytes.Contains(text, []byte(`"ph":"C"`)) && !bytes.Contains(text, []byte(`"ph": "C"`)) {
+		t.Errorf("%v: the trace has no memory over time", err)
+	}
+}
+
+// What the watch says of storages whose lives are known, the bounds of its memory, and the memory of
+// layers that are measured by themselves.
+func TestMemoryOfKnownTensors(t *testing.T) { trainEqual(t, 1, "memory.py", 7) }
 
 func TestRanksEndWhenOneIsLost(t *testing.T) {
 	beside(t)

@@ -76,6 +76,9 @@ func (a *activeJob) attempt(ctx context.Context) error {
 	if len(nodes) > 1 {
 		why = append(why, gradients.Explain())
 	}
+	if p := a.snapshot().Spec.Plan; p != "" {
+		why = append(why, "plan: "+p)
+	}
 	_ = a.update(func(j *client.Job) {
 		j.Attempt++
 		j.State, j.Reason, j.World, j.Why, j.Ranks = client.JobStarting, "", len(leases)*j.Spec.PerDevice, why, ranksOf(nodes)

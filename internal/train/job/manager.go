@@ -176,6 +176,7 @@ const (
 	defaultRestarts = 10
 	maxArgs         = 1024
 	maxArgBytes     = 128 << 10
+	maxPlan         = 4 << 10 // bytes of its description
 )
 
 // check sets the defaults of a spec and checks it.
@@ -216,6 +217,8 @@ func check(s *client.JobSpec) error {
 		return outboard.Errorf(outboard.Invalid, op, "no program")
 	case len(s.Args) > maxArgs || size > maxArgBytes:
 		return outboard.Errorf(outboard.Exhausted, op, "arguments and variables have %d bytes: want %d at most", size, maxArgBytes)
+	case len(s.Plan) > maxPlan:
+		return outboard.Errorf(outboard.Exhausted, op, "the description of the plan has %d bytes: want %d at most", len(s.Plan), maxPlan)
 	case s.Stream && s.Data == "":
 		return outboard.Errorf(outboard.Invalid, op, "it streams no dataset: name one with --dataset")
 	case s.Restarts < 0:

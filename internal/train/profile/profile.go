@@ -26,9 +26,11 @@ const maxLayers = 100_000
 type Profile struct {
 	Version int `json:"version"`
 	// Passes is the number of measured passes: from a call of the model to the next one.
-	Passes int    `json:"passes"`
-	Where  Where  `json:"where"`
-	Memory Memory `json:"memory"`
+	Passes int `json:"passes"`
+	// Threads is the number of threads with which the layers were measured, 0 if it is not known.
+	Threads int    `json:"threads,omitempty"`
+	Where   Where  `json:"where"`
+	Memory  Memory `json:"memory"`
 	// Saved describes the last step whose saved tensors were moved; nil without `outboard train
 	// --offload`.
 	Saved *Saved `json:"saved"`
