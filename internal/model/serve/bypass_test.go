@@ -223,6 +223,30 @@ func TestMovedAliasEndsBypass(t *testing.T) {
 	tea.awaitEnd()
 }
 
+// A canary gets its share of the requests of a client that had a bypass to the preceding version, which
+// stays loaded.
+func TestCanaryEndsBypass(t *testing.T) {
+	b := open(t)
+	b.push("b", repository.Config{})
+	b.push("a", repository.Config{})
+	b.want("a2")
+	tea, err := b.openBypass("tea", "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tea.open()
+	if _, err := b.repository.Rollout(t.Context(), "m", 1, 30); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Await(t.Context(), "m", 3); err != nil {
+		t.Fatal(err)
+	}
+	tea.awaitEnd()
+	if _, err := b.openBypass("tea", "m"); outboard.KindOf(err) != outboard.Busy {
+		t.Errorf("a bypass beside a canary: %v", err)
+	}
+}
+
 // An unloaded model, and a node that stops, end the bypass.
 func TestUnloadEndsBypass(t *testing.T) {
 	b := open(t)
