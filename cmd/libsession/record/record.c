@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { HIGH = 200, MAX_LINKS = 64, NUMBER_SHIFT = 40, MAX_WAITS = 4096 };
@@ -20,7 +21,7 @@ enum { UNOPENED, RECORDING, ENDED };
 #define DEFAULT_LIMIT (UINT64_C(4) << 30)
 
 struct stream {
-	struct chunk_head *chunk;  /* NULL before the first record, and after one was dropped */
+	struct chunk_head *window; /* the mapped chunk; NULL before the first record */
 	uint64_t used;
 	uint64_t calls;
 	uint64_t lost;
@@ -36,6 +37,7 @@ static struct {
 	ino_t ino;
 	uint64_t size, limit, opened;
 	uint32_t streams, threads;
+	_Atomic(struct chunk_head *) first;
 	struct stream *unused;
 	pthread_key_t key;
 	struct stream links[MAX_LINKS], names;
@@ -117,57 +119,114 @@ static int still_ours(void) {
 	return fstat(file.fd, &st) == 0 && st.st_dev == file.dev && st.st_ino == file.ino;
 }
 
-/* add_chunk appends a chunk to the file. It reserves the chunk's blocks first: otherwise a full
- * disk would cause a SIGBUS in the program. */
-static struct chunk_head *add_chunk(void) {
+/* append_chunk returns the offset of another chunk at the end of the file, -1 when there is none. */
+static off_t append_chunk(void) {
 	if (file.full || !still_ours())
+		return -1;
+	if (file.size + RECORD_CHUNK > file.limit) {
+		file.full = 1;
+		return -1;
+	}
+	off_t at = (off_t)file.size;
+	file.size += RECORD_CHUNK;
+	return at;
+}
+
+static void publish(struct stream *s) {
+	atomic_store_explicit(&s->window->filled, (uint64_t)s->index << 32 | s->used, memory_order_release);
+}
+
+/* map_chunk appends a chunk and maps it. It reserves the chunk's blocks first: otherwise a full disk
+ * would cause a SIGBUS in the program. */
+static struct chunk_head *map_chunk(void) {
+	off_t at = append_chunk();
+	if (at < 0)
 		return NULL;
-	if (file.size + RECORD_CHUNK > file.limit || posix_fallocate(file.fd, (off_t)file.size, RECORD_CHUNK) != 0) {
+	if (posix_fallocate(file.fd, at, RECORD_CHUNK) != 0) {
 		file.full = 1;
 		return NULL;
 	}
-	void *p = mmap(NULL, RECORD_CHUNK, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, (off_t)file.size);
-	if (p == MAP_FAILED)
-		return NULL;
-	file.size += RECORD_CHUNK;
-	return p;
+	void *p = mmap(NULL, RECORD_CHUNK, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, at);
+	return p == MAP_FAILED ? NULL : p;
 }
 
-static int next_chunk(struct stream *s) {
-	int saved = errno;
+static int open_window(struct stream *s) {
 	pthread_mutex_lock(&file.lock);
-	struct chunk_head *c = add_chunk();
-	if (c && s->number == 0)
+	struct chunk_head *w = map_chunk();
+	if (w)
 		s->number = ++file.streams;
 	pthread_mutex_unlock(&file.lock);
-	if (c) {
-		if (s->chunk)
-			munmap(s->chunk, RECORD_CHUNK);
-		*c = (struct chunk_head){.version = RECORD_VERSION, .kind = (uint16_t)s->kind, .stream = s->number, .index = s->index++,
-			.pid = (uint32_t)getpid(), .link = s->link, .opened = file.opened};
-		memcpy(c->magic, "OBRC", 4);
-		s->chunk = c;
-		s->used = sizeof *c;
-		atomic_store_explicit(&c->used, s->used, memory_order_release);
+	if (!w)
+		return 0;
+	*w = (struct chunk_head){.version = RECORD_VERSION, .kind = (uint16_t)s->kind, .stream = s->number,
+		.pid = (uint32_t)getpid(), .link = s->link, .opened = file.opened};
+	s->window = w;
+	s->used = sizeof *w;
+	publish(s);
+	memcpy(w->magic, "OBRC", 4);
+	struct chunk_head *none = NULL;
+	atomic_compare_exchange_strong(&file.first, &none, w);
+	return 1;
+}
+
+/* copy_window writes the window's contents to an offset. The C library's pwrite would be a point of
+ * cancellation. */
+static int copy_window(const struct stream *s, off_t at) {
+	for (uint64_t done = 0; done < s->used;) {
+		long n = syscall(SYS_pwrite64, file.fd, (const char *)s->window + done, s->used - done, at + (off_t)done);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return -1;
+		done += (uint64_t)n;
 	}
+	return 0;
+}
+
+/* empty_window moves the full window's contents to the end of the file. */
+static int empty_window(struct stream *s) {
+	pthread_mutex_lock(&file.lock);
+	off_t at = append_chunk();
+	pthread_mutex_unlock(&file.lock);
+	if (at < 0)
+		return 0;
+	if (copy_window(s, at) != 0) {
+		pthread_mutex_lock(&file.lock);
+		file.full = 1;
+		pthread_mutex_unlock(&file.lock);
+		return 0;
+	}
+	s->index++;
+	s->used = sizeof *s->window;
+	publish(s);
+	return 1;
+}
+
+static int make_room(struct stream *s, size_t size) {
+	if (s->window && s->used + size <= RECORD_CHUNK)
+		return 1;
+	int saved = errno;
+	int made = s->window ? empty_window(s) : open_window(s);
 	errno = saved;
-	return c != NULL;
+	return made;
 }
 
 /* reserve returns space for a record, NULL when there is none; commit makes the record valid. */
 static void *reserve(struct stream *s, size_t size) {
-	if ((!s->chunk || s->used + size > RECORD_CHUNK) && !next_chunk(s)) {
-		s->lost++;
-		if (s->chunk)
-			atomic_store_explicit(&s->chunk->lost, s->lost, memory_order_relaxed);
-		return NULL;
-	}
-	return (char *)s->chunk + s->used;
+	return make_room(s, size) ? (char *)s->window + s->used : NULL;
+}
+
+static void count_lost(struct stream *s) {
+	struct chunk_head *first = atomic_load(&file.first);
+	if (s->window)
+		atomic_store_explicit(&s->window->lost, ++s->lost, memory_order_relaxed);
+	else if (first)
+		atomic_fetch_add(&first->others, 1);
 }
 
 static void commit(struct stream *s, size_t size) {
 	s->used += size;
-	atomic_store_explicit(&s->chunk->used, s->used, memory_order_release);
+	publish(s);
 }
 
 static struct stream *stream_new(void) {
@@ -226,12 +285,15 @@ void record_end(struct record_call *c, uint32_t count, const void *const *waits)
 		count = waits ? MAX_WAITS : 0;
 	c->head.size = (uint16_t)(sizeof *c + 8 * count);
 	struct stream *s = thread_stream;
-	char *to = record_on() ? reserve(s, c->head.size) : NULL;
+	int on = record_on();
+	char *to = on ? reserve(s, c->head.size) : NULL;
 	if (to) {
 		memcpy(to, c, sizeof *c);
 		if (count)
 			memcpy(to + sizeof *c, waits, 8 * count);
 		commit(s, c->head.size);
+	} else if (on) {
+		count_lost(s);
 	}
 	record_current = NULL; /* last: a signal handler may make calls as well */
 }

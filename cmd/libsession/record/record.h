@@ -1,10 +1,15 @@
 /* record.h: the recording of a process's calls into a file, for `outboard run --trace`.
  * Layer: record.
  *
- * The file is mapped, so a record costs no system call and survives the process. It consists of
- * chunks of RECORD_CHUNK bytes; a chunk belongs to one stream: of a thread, of a link's worker, or
- * of names. internal/accel/recording reads the file; file.go there has the same layout. No function
- * changes errno. */
+ * The file consists of chunks of RECORD_CHUNK bytes; a chunk belongs to one stream: of a thread, of
+ * a link's worker, or of names. The first chunk of a stream stays mapped: records are written into
+ * it, so a record costs no system call and survives the process. When it is full, it is copied to
+ * the end of the file by one system call and begins again with the next index. If the process ends
+ * between the two, two chunks have that index, with the same contents unless the copy was cut off:
+ * the first one in the file counts.
+ *
+ * internal/accel/recording reads the file; file.go there has the same layout. No function changes
+ * errno. */
 #ifndef OUTBOARD_RECORD_H
 #define OUTBOARD_RECORD_H
 
@@ -12,21 +17,22 @@
 #include <stdint.h>
 #include <time.h>
 
-enum { RECORD_VERSION = 1, RECORD_CHUNK = 64 << 10 };
+enum { RECORD_VERSION = 2, RECORD_CHUNK = 64 << 10 };
 enum { STREAM_THREAD = 1, STREAM_LINK = 2, STREAM_NAMES = 3 };
 enum { RECORD_CALL = 1, RECORD_DEVICE = 2, RECORD_WORKER = 3, RECORD_THREAD = 4, RECORD_NAME = 5, RECORD_CLOCK = 6 };
 enum { RECORD_FAILED = 1, RECORD_SENT = 2, RECORD_WAITED = 4, RECORD_BLOCKING = 8, RECORD_CURRENT = 16 };
 
-/* A chunk begins with this; used counts the valid bytes, the head included. */
+/* A chunk begins with this. */
 struct chunk_head {
 	char magic[4];
 	uint16_t version, kind;
-	uint32_t stream, index;
+	uint32_t stream, unused;
 	uint32_t pid, link;      /* link: in the stream of a worker */
 	uint64_t opened;         /* when the process opened the recording, ns of CLOCK_MONOTONIC */
-	_Atomic uint64_t used;
-	_Atomic uint64_t lost;   /* records of the stream that were dropped for lack of space */
-	uint64_t reserved[2];
+	_Atomic uint64_t filled; /* the chunk's index in its stream << 32 | valid bytes, the head included */
+	_Atomic uint64_t lost;   /* calls of the stream that were dropped for lack of space */
+	_Atomic uint64_t others; /* in the file's first chunk: such calls of streams without a chunk */
+	uint64_t reserved;
 };
 _Static_assert(sizeof(struct chunk_head) == 64, "the head's layout is the file's");
 

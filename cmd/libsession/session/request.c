@@ -106,12 +106,13 @@ static void commit_inline(struct request *r, struct cursor *c) {
 	ring_commit(r->s->ring, r->room);
 }
 
-/* record_sent adds a sent message to the record of the thread's call. */
-static void record_sent(const struct request *r) {
+/* record_sent adds a sent message to the record of the thread's call, and returns the time; 0 when
+ * there is no record. */
+static uint64_t record_sent(const struct request *r) {
 	struct record_call *c = record_current;
 	if (!c)
-		return;
-	uint64_t in_call = record_now() - c->begin;
+		return 0;
+	uint64_t now = record_now(), in_call = now - c->begin;
 	c->head.flags |= RECORD_SENT;
 	c->head.link = (uint8_t)r->s->options.lease;
 	c->forward += HEADER + r->size + wire_padded(r->bulk);
@@ -119,15 +120,16 @@ static void record_sent(const struct request *r) {
 	c->encode = in_call > c->blocked ? in_call - c->blocked : 0;
 	if (r->track)
 		c->backward += HEADER + 16 + wire_padded(layout_size(&r->track->into));
+	return now;
 }
 
-/* record_received adds a reply, for which the thread has waited since `begin`, to that record. */
-static void record_received(const struct reply *reply, const struct layout *into, uint64_t begin) {
+/* record_received adds a reply, for which the thread has waited since `sent`, to that record. */
+static void record_received(const struct reply *reply, const struct layout *into, uint64_t sent) {
 	struct record_call *c = record_current;
 	if (!c)
 		return;
 	c->head.flags |= RECORD_WAITED;
-	c->blocked += record_now() - begin;
+	c->blocked += record_now() - sent;
 	c->backward += HEADER + reply->body.size + (into ? wire_padded(layout_size(into)) : 0);
 }
 
@@ -186,7 +188,7 @@ int32_t request_send(struct request *r, const struct layout *bulk) {
 	}
 	int err = write_message(r, bulk);
 	pthread_mutex_unlock(&s->send);
-	record_sent(r);
+	(void)record_sent(r);
 	errno = saved;
 	/* When session_die has removed the track, its done reports the failure, and the call counts as
 	 * sent. */
@@ -211,10 +213,9 @@ int32_t request_call(struct request *r, const struct layout *bulk, struct reply 
 	(void)write_message(r, bulk); /* it fails only when the session dies, which ends the wait */
 	session_thread.answered = r->serial;
 	pthread_mutex_unlock(&s->send);
-	record_sent(r);
-	uint64_t begin = record_current ? record_now() : 0;
+	uint64_t sent = record_sent(r);
 	waiter_wait(s, &w);
-	record_received(reply, into, begin);
+	record_received(reply, into, sent);
 	errno = saved;
 	reply->at = reply->body.data;
 	reply->left = reply->body.size;

@@ -1,11 +1,13 @@
 package recording
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/outboard-run/outboard"
 )
@@ -14,7 +16,7 @@ import (
 const (
 	chunkSize     = 64 << 10
 	chunkHeadSize = 64
-	fileVersion   = 1
+	fileVersion   = 2
 
 	callSize   = 13 * 8
 	deviceSize = 5 * 8
@@ -51,15 +53,22 @@ const maxChunks = 1 << 22
 type stream struct {
 	file   *os.File
 	kind   uint16
-	chunks []int64 // offsets
+	chunks []chunk
 	lost   uint64
+}
+
+// chunk is the place of one chunk: its index in the stream, and its offset in the file.
+type chunk struct {
+	index  uint32
+	offset int64
 }
 
 // process is one process's file.
 type process struct {
 	file    *os.File
 	pid     uint32
-	opened  int64 // ns of CLOCK_MONOTONIC
+	opened  int64  // ns of CLOCK_MONOTONIC
+	lost    uint64 // calls of streams without a chunk
 	threads []*stream
 	links   map[uint32]*stream
 	names   []*stream
@@ -86,7 +95,8 @@ func openProcess(path string) (*process, error) {
 type chunkHead struct {
 	kind, version        uint16
 	stream, index, pid   uint32
-	opened, used, lost   uint64
+	used                 uint32
+	opened, lost, others uint64
 	first                byte // the first byte of the magic: 0 for a chunk that was never begun
 	link                 uint32
 	magicIsRight, isSane bool
@@ -95,9 +105,10 @@ type chunkHead struct {
 func parseChunkHead(b []byte) chunkHead {
 	h := chunkHead{
 		first: b[0], version: binary.LittleEndian.Uint16(b[4:]), kind: binary.LittleEndian.Uint16(b[6:]),
-		stream: binary.LittleEndian.Uint32(b[8:]), index: binary.LittleEndian.Uint32(b[12:]), pid: binary.LittleEndian.Uint32(b[16:]),
+		stream: binary.LittleEndian.Uint32(b[8:]), pid: binary.LittleEndian.Uint32(b[16:]),
 		link: binary.LittleEndian.Uint32(b[20:]), opened: binary.LittleEndian.Uint64(b[24:]),
-		used: binary.LittleEndian.Uint64(b[32:]), lost: binary.LittleEndian.Uint64(b[40:]),
+		used: binary.LittleEndian.Uint32(b[32:]), index: binary.LittleEndian.Uint32(b[36:]), lost: binary.LittleEndian.Uint64(b[40:]),
+		others: binary.LittleEndian.Uint64(b[48:]),
 	}
 	h.magicIsRight = string(b[:4]) == "OBRC"
 	h.isSane = h.used >= chunkHeadSize && h.used <= chunkSize && h.version == fileVersion
@@ -106,22 +117,46 @@ func parseChunkHead(b []byte) chunkHead {
 
 // index reads the heads of all chunks.
 func (p *process) index() error {
+	streams, err := p.readHeads()
+	for _, s := range streams {
+		if err == nil {
+			err = s.order()
+		}
+	}
+	return err
+}
+
+// order sorts the chunks by their index. Of two with the same index, which a process leaves that was
+// killed while it copied the chunk into which it writes, the first in the file is whole.
+func (s *stream) order() error {
+	slices.SortStableFunc(s.chunks, func(a, b chunk) int { return cmp.Compare(a.index, b.index) })
+	s.chunks = slices.CompactFunc(s.chunks, func(a, b chunk) bool { return a.index == b.index })
+	for i, c := range s.chunks {
+		if int(c.index) != i {
+			return malformed("a stream without its chunk %d", i)
+		}
+	}
+	return nil
+}
+
+// readHeads returns the streams by their numbers. Their chunks are in the order of the file.
+func (p *process) readHeads() (map[uint32]*stream, error) {
 	byNumber := make(map[uint32]*stream)
 	var head [chunkHeadSize]byte
 	for n := range int64(maxChunks) {
 		_, err := p.file.ReadAt(head[:], n*chunkSize)
 		if errors.Is(err, io.EOF) {
-			return nil
+			return byNumber, nil
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		h := parseChunkHead(head[:])
 		switch {
 		case h.first == 0:
 			continue // the process ended between the allocation and the first write
 		case !h.magicIsRight || !h.isSane:
-			return malformed("chunk %d is none of this version: the program has another build's driver library", n)
+			return nil, malformed("chunk %d is none of this version: the program has another build's driver library", n)
 		}
 		p.pid, p.opened = h.pid, int64(h.opened)
 		s := byNumber[h.stream]
@@ -130,13 +165,13 @@ func (p *process) index() error {
 			byNumber[h.stream] = s
 			p.addStream(s, h)
 		}
-		if s.kind != h.kind || int(h.index) != len(s.chunks) {
-			return malformed("chunk %d is out of order", n)
+		if s.kind != h.kind {
+			return nil, malformed("chunk %d is of another kind than its stream", n)
 		}
-		s.chunks = append(s.chunks, n*chunkSize)
-		s.lost = h.lost
+		s.chunks = append(s.chunks, chunk{h.index, n * chunkSize})
+		s.lost, p.lost = max(s.lost, h.lost), max(p.lost, h.others)
 	}
-	return malformed("more than %d chunks", maxChunks)
+	return nil, malformed("more than %d chunks", maxChunks)
 }
 
 func (p *process) addStream(s *stream, h chunkHead) {
@@ -174,7 +209,7 @@ func (c *cursor) read() (record, error) {
 		if c.next == len(c.s.chunks) {
 			return record{}, io.EOF
 		}
-		if err := c.load(c.s.chunks[c.next]); err != nil {
+		if err := c.load(c.s.chunks[c.next].offset); err != nil {
 			return record{}, err
 		}
 		c.next++
@@ -202,7 +237,7 @@ func (c *cursor) load(offset int64) error {
 	if n < chunkHeadSize {
 		return errors.Join(err, malformed("a chunk that was cut off"))
 	}
-	used := min(int(binary.LittleEndian.Uint64(c.buf[32:])), n)
+	used := min(int(binary.LittleEndian.Uint32(c.buf[32:])), n)
 	if used < chunkHeadSize {
 		return malformed("a chunk of %d bytes", used)
 	}

@@ -165,7 +165,7 @@ func newJoiner(index uint32, p *process, h *trace.Header, names *devices) (*join
 		index: index, origin: h.Origin, local: h.Mode == trace.Local, functions: functionsOf(h.Ops),
 		devices: newDeviceReader(p), links: make(map[uint32]*linkReader), clocks: make(map[uint8]*driverClock),
 		byHandle: make(map[uint64]uint8), queues: make(map[uint64]*queueState), events: make(map[uint64]eventState),
-		maps: make(map[uint64]mapping), library: newLibrary(),
+		maps: make(map[uint64]mapping), library: newLibrary(), lost: p.lost,
 	}
 	for _, s := range p.names {
 		if err := j.readNames(s.cursor(), names); err != nil {

@@ -23,12 +23,17 @@ func (f *raw) chunk(kind uint16, stream, link uint32, records ...[]byte) *raw {
 	if f.streams == nil {
 		f.streams = make(map[uint32]uint32)
 	}
+	f.streams[stream]++
+	return f.indexed(kind, stream, link, f.streams[stream]-1, records...)
+}
+
+// indexed adds the chunk with an index of its stream.
+func (f *raw) indexed(kind uint16, stream, link, index uint32, records ...[]byte) *raw {
 	b := make([]byte, chunkSize)
 	copy(b, "OBRC")
 	binary.LittleEndian.PutUint16(b[4:], fileVersion)
 	binary.LittleEndian.PutUint16(b[6:], kind)
 	binary.LittleEndian.PutUint32(b[8:], stream)
-	binary.LittleEndian.PutUint32(b[12:], f.streams[stream])
 	binary.LittleEndian.PutUint32(b[16:], 77)
 	binary.LittleEndian.PutUint32(b[20:], link)
 	binary.LittleEndian.PutUint64(b[24:], 1000)
@@ -36,8 +41,8 @@ func (f *raw) chunk(kind uint16, stream, link uint32, records ...[]byte) *raw {
 	for _, r := range records {
 		used += copy(b[used:], r)
 	}
-	binary.LittleEndian.PutUint64(b[32:], uint64(used))
-	f.streams[stream]++
+	binary.LittleEndian.PutUint32(b[32:], uint32(used))
+	binary.LittleEndian.PutUint32(b[36:], index)
 	f.chunks = append(f.chunks, b)
 	return f
 }
@@ -83,6 +88,11 @@ func joined(t testing.TB, mode trace.Mode, devices []trace.Device, files ...[]by
 			t.Fatal(err)
 		}
 	}
+	return joinFolder(t, mode, devices, dir)
+}
+
+func joinFolder(t testing.TB, mode trace.Mode, devices []trace.Device, dir string) (*trace.Reader, []trace.Record, error) {
+	t.Helper()
 	var out bytes.Buffer
 	_, err := Join(&out, Options{Dir: dir, Header: trace.Header{API: "opencl", Mode: mode, Ops: opencl.Ops, Devices: devices, Origin: 500}})
 	if err != nil {
@@ -278,7 +288,7 @@ func TestHostileFiles(t *testing.T) {
 	}
 	for name, file := range map[string][]byte{
 		"other magic":   append([]byte("ELF!"), good().bytes()[4:]...),
-		"used too much": func() []byte { b := good().bytes(); binary.LittleEndian.PutUint64(b[32:], 1<<40); return b }(),
+		"used too much": func() []byte { b := good().bytes(); binary.LittleEndian.PutUint32(b[32:], chunkSize+8); return b }(),
 		"short record":  (&raw{}).chunk(threadStream, 1, 0, []byte{8, 0, 1, 0, 1, 0, 0, 0}).bytes(),
 		"no function":   (&raw{}).chunk(threadStream, 1, 0, call(rawCall{op: 60000, begin: 2000})).bytes(),
 		"negative time": (&raw{}).chunk(threadStream, 1, 0, call(rawCall{op: 1, begin: -5})).bytes(),
@@ -295,7 +305,7 @@ func TestHostileFiles(t *testing.T) {
 // A process that was killed leaves whole records.
 func TestKilled(t *testing.T) {
 	file := (&raw{}).chunk(threadStream, 1, 0, call(rawCall{op: 1, begin: 2000, duration: 5}), call(rawCall{op: 1, number: 1, begin: 3000, duration: 5})).bytes()
-	binary.LittleEndian.PutUint64(file[32:], chunkHeadSize+callSize) // the second was not committed
+	binary.LittleEndian.PutUint32(file[32:], chunkHeadSize+callSize) // the second was not committed
 	_, records, err := joined(t, trace.Local, nil, append(file, make([]byte, chunkSize)...))
 	if err != nil || len(records) != 1 {
 		t.Fatalf("%d records, %v", len(records), err)
