@@ -51,6 +51,7 @@ type tracer struct {
 	device *device
 	events *events
 	on     bool
+	clock  fastClock
 
 	commands []tracedCommand
 	scratch  []byte
@@ -85,7 +86,7 @@ func (r *tracer) start() (err error) {
 			return err
 		}
 	}
-	r.on, r.unreplied = true, make(map[uint32]uint64)
+	r.on, r.clock, r.unreplied = true, newFastClock(), make(map[uint32]uint64)
 	r.client.out.OnReply(r.replied)
 	return nil
 }
@@ -102,7 +103,7 @@ func (r *tracer) stop() error {
 
 // step executes a message and records how long that took.
 func (r *tracer) step(m *session.Message, execute func(*session.Message) error) error {
-	received, waited := time.Duration(monotonic()), r.client.in.Waited()
+	received, waited := r.clock.now(), r.client.in.Waited()
 	serial := m.Serial
 	if m.Flags&session.WantReply != 0 {
 		r.mu.Lock()
@@ -112,7 +113,7 @@ func (r *tracer) step(m *session.Message, execute func(*session.Message) error) 
 		r.mu.Unlock()
 	}
 	err := execute(m)
-	executed := time.Duration(monotonic()) - received
+	executed := r.clock.now() - received
 	r.mu.Lock()
 	r.append(entryMessage, serial, int64(received), uint64(executed), uint64(r.client.in.Waited()-waited))
 	r.serial, r.received = serial, int64(received)
@@ -131,7 +132,7 @@ func (r *tracer) append(kind byte, serial uint64, at int64, durations ...uint64)
 		r.entries, r.serial, r.received = nil, 0, 0
 	}
 	if len(r.entries) == 0 {
-		r.since = time.Duration(monotonic())
+		r.since = r.clock.now()
 	}
 	r.entries = append(r.entries, kind)
 	r.entries = binary.AppendVarint(r.entries, int64(serial-r.serial))
@@ -145,7 +146,7 @@ func (r *tracer) append(kind byte, serial uint64, at int64, durations ...uint64)
 func (r *tracer) rest() error {
 	r.collect(len(r.commands))
 	r.mu.Lock()
-	enough := r.enough(time.Duration(monotonic()))
+	enough := r.enough(r.clock.now())
 	r.mu.Unlock()
 	if !enough {
 		return nil
@@ -179,7 +180,7 @@ func (r *tracer) flush(last bool) error {
 
 // replied records that a reply is sent. Any goroutine may call it.
 func (r *tracer) replied(call uint32) {
-	now := int64(monotonic())
+	now := int64(r.clock.now())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	serial, ok := r.unreplied[call]

@@ -104,7 +104,7 @@ func TestRecordsMessages(t *testing.T) {
 
 // TestOldEntriesAreSent: while the client sends nothing, entries are sent once they are many or old.
 func TestOldEntriesAreSent(t *testing.T) {
-	r := &tracer{}
+	r := &tracer{clock: newFastClock()}
 	if r.enough(1 << 62) {
 		t.Error("no entries are sent")
 	}
@@ -128,7 +128,7 @@ func TestOldEntriesAreSent(t *testing.T) {
 // where the times of many commands become known at once.
 func TestEntriesAreDivided(t *testing.T) {
 	const most = 32 << 10 // half of a chunk: cmd/libsession/record/record.c
-	r := &tracer{}
+	r := &tracer{clock: newFastClock()}
 	var want []uint64
 	for serial := range uint64(20_000) {
 		want = append(want, serial)
