@@ -28,7 +28,7 @@ type Conn struct {
 	// acceptors holds the acceptors of streams, by method.
 	acceptors map[string]*acceptor
 
-	peerStreams atomic.Int32  // open streams that the peer began; changed with mu held
+	peerStreams atomic.Int32  // open streams that the peer began (endDirection); incremented by the reader
 	ownStreams  chan struct{} // a semaphore of the streams that this side may open
 	accepts     chan *Stream
 
@@ -322,16 +322,9 @@ func (c *Conn) takeStreams() map[uint32]*Stream {
 // unregister removes a stream that has ended, and returns its borrowed window.
 func (c *Conn) unregister(s *Stream, extra int) {
 	c.mu.Lock()
-	known := c.streams[s.id] == s
 	delete(c.streams, s.id)
 	c.budget += extra
-	if known && !c.isOwn(s.id) {
-		c.peerStreams.Add(-1)
-	}
 	c.mu.Unlock()
-	if c.isOwn(s.id) {
-		<-c.ownStreams
-	}
 }
 
 // isOwn reports whether this side opened the stream.

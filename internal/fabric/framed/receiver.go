@@ -249,6 +249,7 @@ func (s *Stream) Refuse(err error) {
 	kind, text := s.errorFor(err)
 	if s.abort(ErrClosed) {
 		_ = s.conn.out.queue.push(func(b []byte) []byte { return appendError(b, frameReset, s.id, kind, text) }, true)
+		s.releaseOwn()
 	}
 }
 

@@ -45,7 +45,7 @@ func (w *sendSide) write(p Piece) (sent int, err error) {
 		if len(p.Prefix)+len(p.Data) == 0 {
 			tail = w.takeTail(&p)
 		}
-		if err := w.stream.conn.out.sendFrame(w.stream, prefix, data, tail); err != nil {
+		if err := w.stream.conn.out.sendFrame(w.stream, prefix, data, tail, p.endSent); err != nil {
 			return sent, err
 		}
 		sent += n
@@ -102,6 +102,12 @@ func (w *sendSide) class() int { return int(w.priority.Load()) + 1 }
 
 func (w *sendSide) appendEnd(b []byte) []byte { return header{frameEnd, 0, w.stream.id}.append(b) }
 
+// queueEnd is appendEnd for the frames that leave next.
+func (w *sendSide) queueEnd(b []byte) []byte {
+	w.stream.endDirection(outEnded)
+	return w.appendEnd(b)
+}
+
 // acquireCredit waits for credit and takes up to most bytes of it. A caller that has announced
 // frames of a class withdraws the announcement while it waits; class -1: it has announced none.
 func (w *sendSide) acquireCredit(most, class int) (int, error) {
@@ -150,7 +156,7 @@ func (w *sendSide) sendOne(p Piece, n int) error {
 		_, err := w.write(p)
 		return err
 	}
-	if err := w.stream.conn.out.sendPiece(w.stream.id, p, burst); err != nil {
+	if err := w.stream.conn.out.sendPiece(w.stream, p, burst); err != nil {
 		return err
 	}
 	if p.End {
@@ -189,7 +195,7 @@ func (w *sendSide) sendEnd() error {
 		}
 		return err
 	}
-	w.stream.conn.out.sendSmall(w.appendEnd)
+	w.stream.conn.out.sendSmall(w.queueEnd)
 	w.stream.update(func() { w.closed = true })
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/outboard-run/outboard"
 )
@@ -24,6 +25,24 @@ type Stream struct {
 	out         sendSide
 
 	unregistered bool
+	resetting    bool          // a RESET of this side is about to leave
+	endings      atomic.Uint32 // directions that have ended for the peer's limit
+}
+
+// The directions of a stream, as bits of endings.
+const (
+	inEnded uint32 = 1 << iota
+	outEnded
+	bothEnded = inEnded | outEnded
+)
+
+// endDirection ends the count of a direction in the limit of streams of the peer. The peer may begin
+// another stream as soon as it has seen both ends, so the outgoing direction ends when its last frame
+// is queued, not when that has left.
+func (s *Stream) endDirection(d uint32) {
+	if old := s.endings.Or(d); old != bothEnded && old|d == bothEnded && !s.conn.isOwn(s.id) {
+		s.conn.peerStreams.Add(-1)
+	}
 }
 
 func newStream(c *Conn, id uint32, method string, head []byte) *Stream {
@@ -153,13 +172,16 @@ func (s *Stream) errorFor(err error) (outboard.Kind, string) {
 func (s *Stream) abandon(kind outboard.Kind, text string, local error) {
 	if s.abort(local) {
 		s.conn.out.sendSmall(func(b []byte) []byte { return appendError(b, frameReset, s.id, kind, text) })
+		s.releaseOwn()
 	}
 }
 
-// abort ends both directions, and reports whether either was open.
+// abort ends both directions, and reports whether either was open. Then the caller queues a RESET, and
+// calls releaseOwn: the next stream must not be before it on the wire.
 func (s *Stream) abort(local error) (tell bool) {
 	s.mu.Lock()
 	tell = (!s.in.eof && s.in.err == nil) || (!s.out.closed && s.out.err == nil)
+	s.resetting = tell
 	if s.in.err == nil {
 		s.in.err = local
 	}
@@ -181,14 +203,30 @@ func (s *Stream) update(change func()) {
 
 // updatedUnlock is the second half of update. Locks: s.mu is held, and released.
 func (s *Stream) updatedUnlock() {
-	over := (s.in.eof || s.in.err != nil) && (s.out.closed || s.out.err != nil)
-	first := over && !s.unregistered
-	s.unregistered = s.unregistered || over
-	extra := s.in.window.borrowed
+	in, out := s.in.eof || s.in.err != nil, s.out.closed || s.out.err != nil
+	first := in && out && !s.unregistered
+	s.unregistered = s.unregistered || in && out
+	extra, resetting := s.in.window.borrowed, s.resetting
 	s.changed.Broadcast()
 	s.mu.Unlock()
+	if in {
+		s.endDirection(inEnded)
+	}
+	if out {
+		s.endDirection(outEnded)
+	}
 	if first {
 		s.conn.unregister(s, extra)
+		if !resetting {
+			s.releaseOwn()
+		}
+	}
+}
+
+// releaseOwn lets this side begin another stream instead of one of its own that has ended.
+func (s *Stream) releaseOwn() {
+	if s.conn.isOwn(s.id) {
+		<-s.conn.ownStreams
 	}
 }
 

@@ -135,13 +135,17 @@ func (w *frameWriter) sendSmall(fill func([]byte) []byte) {
 	}
 }
 
-// sendFrame sends one DATA frame, and the frames of tail in the same write.
-func (w *frameWriter) sendFrame(s *Stream, prefix, p, tail []byte) error {
+// sendFrame sends one DATA frame, and the frames of tail in the same write: with ends set the last
+// ones of the stream.
+func (w *frameWriter) sendFrame(s *Stream, prefix, p, tail []byte, ends bool) error {
 	n := len(prefix) + len(p)
 	if n > maxQueued {
-		return w.sendLarge(s, prefix, p, tail)
+		return w.sendLarge(s, prefix, p, tail, ends)
 	}
 	w.sendSmall(func(b []byte) []byte {
+		if ends {
+			s.endDirection(outEnded)
+		}
 		return append(append(append(header{frameData, n, s.id}.append(b), prefix...), p...), tail...)
 	})
 	return w.conn.Err()
@@ -149,12 +153,15 @@ func (w *frameWriter) sendFrame(s *Stream, prefix, p, tail []byte) error {
 
 // sendLarge writes one DATA frame from the caller's slices, after all queued frames, and the frames
 // of tail.
-func (w *frameWriter) sendLarge(s *Stream, prefix, p, tail []byte) error {
+func (w *frameWriter) sendLarge(s *Stream, prefix, p, tail []byte, ends bool) error {
 	if !w.waitReady() {
 		return w.conn.err
 	}
 	w.lock.lock(s.out.class())
 	defer w.lock.unlock()
+	if ends {
+		s.endDirection(outEnded)
+	}
 	b := header{frameData, len(prefix) + len(p), s.id}.append(w.queue.dequeueAll())
 	b = append(b, prefix...)
 	if w.conn.o.TLS != nil {
@@ -201,7 +208,7 @@ func (w *frameWriter) writeTogether(slices ...[]byte) (err error) {
 
 // sendPiece queues a piece, and ensures that it is written: by the caller or, for a piece of a burst,
 // by the flush loop together with the pieces that follow, up to burstBytes.
-func (w *frameWriter) sendPiece(id uint32, p Piece, burst bool) error {
+func (w *frameWriter) sendPiece(s *Stream, p Piece, burst bool) error {
 	q := &w.queue
 	q.mu.Lock()
 	for len(q.pending) >= queueBlock && !q.ended {
@@ -209,7 +216,10 @@ func (w *frameWriter) sendPiece(id uint32, p Piece, burst bool) error {
 	}
 	mine := false
 	if !q.ended {
-		q.appendPiece(id, &p)
+		if p.End {
+			s.endDirection(outEnded)
+		}
+		q.appendPiece(s.id, &p)
 		burst = burst && len(q.pending) < burstBytes && !p.End
 		mine = !q.claimed && !p.Later && !burst
 		q.claimed = q.claimed || mine
