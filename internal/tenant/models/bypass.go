@@ -84,9 +84,10 @@ type bypass struct {
 	shared     atomic.Int64 // time at which several calls were last in progress, in ns of the Unix time
 	link       atomic.Pointer[bypassLink]
 
-	mu    sync.Mutex
-	asked time.Time // the last request to the node
-	size  int       // bytes of the tensors of the largest call
+	mu      sync.Mutex
+	asked   time.Time // the last request to the node
+	opening bool      // that request is in progress
+	size    int       // bytes of the tensors of the largest call
 }
 
 // A bypassLink is an open connection.
@@ -170,9 +171,9 @@ func (m *bypass) request(size int) {
 	m.mu.Lock()
 	m.size = max(m.size, size)
 	size = m.size
-	due := size <= worker.MaxBypass && time.Since(m.asked) >= bypassRetry
+	due := size <= worker.MaxBypass && !m.opening && m.link.Load() == nil && time.Since(m.asked) >= bypassRetry
 	if due {
-		m.asked = time.Now()
+		m.asked, m.opening = time.Now(), true
 	}
 	m.mu.Unlock()
 	if due {
@@ -196,12 +197,12 @@ func (m *bypass) open(size int) {
 	link, err := m.owner.dial(ctx, m.name, size)
 	if err != nil {
 		m.owner.log.Debug("a model is called through the node", "model", m.name, "reason", err)
-		return
+	} else {
+		m.link.Store(link)
 	}
-	if old := m.link.Swap(link); old != nil {
-		old.Close()
-		_ = old.conn.Close()
-	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.opening = false
 }
 
 // dial asks the node for a bypass.

@@ -51,8 +51,9 @@ func (sizeModel) Infer(_ context.Context, inputs []tensor.Tensor, _ []string) ([
 type fakeNode struct {
 	oip.Models
 	worker *worker.Worker
-	calls  atomic.Int32 // that went through the node
-	asked  atomic.Int32 // requests for a bypass
+	held   chan struct{} // the node grants a bypass once it is closed; nil: at once
+	calls  atomic.Int32  // that went through the node
+	asked  atomic.Int32  // requests for a bypass
 
 	mu   sync.Mutex
 	last *worker.Bypass
@@ -76,6 +77,9 @@ func (n *fakeNode) grant(ctx context.Context, conn *ipc.Conn) {
 		return
 	}
 	n.asked.Add(1)
+	if n.held != nil {
+		<-n.held
+	}
 	var r worker.BypassRequest
 	_ = m.Decode(&r)
 	if r.Key != "key" || r.Model != "m" {
@@ -241,5 +245,25 @@ func TestRefusedBypassIsNotAskedForEachCall(t *testing.T) {
 	}
 	if !n.infer(t, m, 1) {
 		t.Error("a call did not go through the node")
+	}
+}
+
+// A node that takes long to grant a bypass gets no second request for it meanwhile: the second bypass
+// would end the first one under its calls.
+func TestBypassIsAskedForOnce(t *testing.T) {
+	n, m := serveModel(t)
+	n.held = make(chan struct{})
+	for range 10 {
+		n.infer(t, m, 1)
+		b := m.bypasses.of("m")
+		b.mu.Lock()
+		b.asked = time.Time{}
+		b.mu.Unlock()
+	}
+	close(n.held)
+	n.awaitBypass(t, m, 1)
+	m.bypasses.close()
+	if asked := n.asked.Load(); asked != 1 {
+		t.Errorf("asked %d times", asked)
 	}
 }
