@@ -51,12 +51,12 @@ func (sizeModel) Infer(_ context.Context, inputs []tensor.Tensor, _ []string) ([
 type fakeNode struct {
 	oip.Models
 	worker *worker.Worker
-	held   chan struct{} // the node grants a bypass once it is closed; nil: at once
-	calls  atomic.Int32  // that went through the node
-	asked  atomic.Int32  // requests for a bypass
+	calls  atomic.Int32 // that went through the node
+	asked  atomic.Int32 // requests for a bypass
 
 	mu   sync.Mutex
 	last *worker.Bypass
+	held chan struct{} // bypasses are granted once it is closed; nil: at once
 }
 
 func (n *fakeNode) Infer(ctx context.Context, r *serving.Request) (*serving.Response, error) {
@@ -77,8 +77,11 @@ func (n *fakeNode) grant(ctx context.Context, conn *ipc.Conn) {
 		return
 	}
 	n.asked.Add(1)
-	if n.held != nil {
-		<-n.held
+	n.mu.Lock()
+	held := n.held
+	n.mu.Unlock()
+	if held != nil {
+		<-held
 	}
 	var r worker.BypassRequest
 	_ = m.Decode(&r)
@@ -252,7 +255,10 @@ func TestRefusedBypassIsNotAskedForEachCall(t *testing.T) {
 // would end the first one under its calls.
 func TestBypassIsAskedForOnce(t *testing.T) {
 	n, m := serveModel(t)
-	n.held = make(chan struct{})
+	held := make(chan struct{})
+	n.mu.Lock()
+	n.held = held
+	n.mu.Unlock()
 	for range 10 {
 		n.infer(t, m, 1)
 		b := m.bypasses.of("m")
@@ -260,7 +266,7 @@ func TestBypassIsAskedForOnce(t *testing.T) {
 		b.asked = time.Time{}
 		b.mu.Unlock()
 	}
-	close(n.held)
+	close(held)
 	n.awaitBypass(t, m, 1)
 	m.bypasses.close()
 	if asked := n.asked.Load(); asked != 1 {
