@@ -12,6 +12,7 @@ import (
 	"github.com/outboard-run/outboard/internal/artifact"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/lifecycle"
+	"github.com/outboard-run/outboard/internal/sandbox"
 	"github.com/outboard-run/outboard/internal/train/collective"
 	"github.com/outboard-run/outboard/internal/train/data"
 	"github.com/outboard-run/outboard/internal/train/job"
@@ -49,7 +50,8 @@ func openJobs(ctx context.Context, n *Node) (lifecycle.Resource, error) {
 	j := &jobs{peers: &job.Peers{Dial: dialJobs(n.peers)}}
 	j.host = job.NewHost(job.HostOptions{
 		Self: n.self.ID, Mode: mode, Check: n.pool.Check, Peers: j.peers, Fetch: jobFiles{n.artifacts}.fetch, Chunks: chunks,
-		Objects: objects, Python: python.Extract, Command: append(slices.Clone(n.opts.Helper), "rank"), Readable: n.opts.Sandbox.Readable, Groups: n.groups, Memory: rankMemory(n.host, n.self.Devices), Owner: folderKey(n.folder), Log: log,
+		Objects: objects, Python: python.Extract, Command: append(slices.Clone(n.opts.Helper), "rank"), Readable: n.opts.Sandbox.Readable, Groups: n.groups,
+		RequireGroup: slices.Contains(n.opts.Sandbox.Require, sandbox.Cgroup), Memory: rankMemory(n.host, n.self.Devices), Owner: folderKey(n.folder), Log: log,
 	})
 	j.manager, err = job.Open(ctx, job.Options{
 		Self: n.self.ID, State: n.state, Leases: n.pool, Peers: j.peers, Chunks: chunks, Dir: absolute(n.folder.at(jobsDir)),

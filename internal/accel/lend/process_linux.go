@@ -66,26 +66,6 @@ func (h *Host) startProcess(dir string, group *cgroup.Group, files ...*os.File) 
 	})
 }
 
-// startIn starts cmd in a control group, which may be nil. Only the spawner's thread calls it.
-func startIn(cmd *exec.Cmd, group *cgroup.Group) error {
-	attr := *cmd.SysProcAttr
-	end, err := group.Begin(cmd.SysProcAttr)
-	if err != nil { // a kernel that can't
-		cmd.SysProcAttr = &attr
-		if err := cmd.Start(); err != nil {
-			return err
-		}
-		err = group.Add(cmd.Process.Pid)
-	} else {
-		err = errors.Join(cmd.Start(), end())
-	}
-	if err != nil && cmd.Process != nil {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // it was killed
-	}
-	return err
-}
-
 // start starts a process that is the leader of a new session, and therefore has no terminal.
 func (s *spawner) start(c command) (*process, error) {
 	read, write, err := os.Pipe()
@@ -100,7 +80,7 @@ func (s *spawner) start(c command) (*process, error) {
 	}
 	c.namespaces.Apply(cmd.SysProcAttr)
 	started := make(chan error)
-	s.jobs <- func() { started <- startIn(cmd, c.group) }
+	s.jobs <- func() { started <- c.group.Start(cmd) }
 	if err := <-started; err != nil {
 		_ = read.Close()
 		return nil, err

@@ -41,6 +41,8 @@ type HostOptions struct {
 	Readable []string
 	// Groups has the control groups of ranks; nil: none.
 	Groups *cgroup.Tree
+	// RequireGroup refuses ranks where there are no control groups.
+	RequireGroup bool
 	// Memory returns how many bytes of memory the ranks of a job with these leases of the node's
 	// devices may use; nil or 0: no limit.
 	Memory func(leases []outboard.Lease) int64

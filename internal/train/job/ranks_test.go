@@ -103,7 +103,9 @@ func newRun(t *testing.T, args ...string) *run {
 	if err := os.Mkdir(filepath.Join(r.dir, filesDir), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	r.makeGroup()
+	if err := r.makeGroup(); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		r.close()
 		if err := groups.Close(); err != nil {
@@ -111,6 +113,41 @@ func newRun(t *testing.T, args ...string) *run {
 		}
 	})
 	return r
+}
+
+// A rank that can't be in the job's control group, which bounds it, does not start.
+func TestRanksWithoutTheirGroup(t *testing.T) {
+	r := newRun(t, "sh", "-c", "touch ran; exit 3")
+	if err := r.group.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	err := r.launch(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "control group") {
+		t.Errorf("the ranks end with %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(r.dir, filesDir, "ran")); err == nil {
+		t.Error("the program has run")
+	}
+	if err := r.makeGroup(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.launch(t.Context()); err == nil || !strings.Contains(err.Error(), "status 3") {
+		t.Errorf("in a group: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(r.dir, filesDir, "ran")); err != nil {
+		t.Error(err)
+	}
+}
+
+// Without control groups ranks run, unless the operator requires them.
+func TestRequiredGroup(t *testing.T) {
+	for _, require := range []bool{false, true} {
+		r := &run{host: NewHost(HostOptions{RequireGroup: require, Self: "east"}), key: key{"job-abc", 1}}
+		err := r.makeGroup()
+		if (outboard.KindOf(err) == outboard.Denied) != require || (err != nil) != require {
+			t.Errorf("required: %v, got %v", require, err)
+		}
+	}
 }
 
 // A process of a rank whose parent has ended is known by its control group.

@@ -115,7 +115,9 @@ func (r *run) open(ctx context.Context) error {
 	if err := r.openStore(life); err != nil {
 		return err
 	}
-	r.makeGroup()
+	if err := r.makeGroup(); err != nil {
+		return err
+	}
 	if err := r.chownFiles(socket); err != nil {
 		return err
 	}
@@ -131,18 +133,19 @@ func (r *run) open(ctx context.Context) error {
 const maxTasks = 4096
 
 // makeGroup makes the control group of the run's ranks, which bounds their resources by their
-// leases.
-func (r *run) makeGroup() {
+// leases. On a machine without control groups there is none, unless the node's operator requires it.
+func (r *run) makeGroup() (err error) {
 	limits := cgroup.Limits{Tasks: maxTasks * len(r.leases), Weight: 100}
 	if r.host.opts.Memory != nil {
 		limits.Memory = r.host.opts.Memory(r.leases)
 	}
 	r.memory = outboard.Bytes(limits.Memory)
-	var err error
-	r.group, err = r.host.opts.Groups.Make(fmt.Sprintf("job-%s-%d", r.key.job, r.key.attempt), limits)
-	if err != nil {
-		r.host.opts.Log.Warn("the ranks have no control group", "job", r.key.job, "error", err)
+	groups := r.host.opts.Groups
+	if err := groups.Err(); err != nil && r.host.opts.RequireGroup {
+		return outboard.Errorf(outboard.Denied, "start ranks", "node %s lacks what --sandbox require= demands: control groups (%w)", r.host.opts.Self, err)
 	}
+	r.group, err = groups.Make(fmt.Sprintf("job-%s-%d", r.key.job, r.key.attempt), limits)
+	return err
 }
 
 // prepareFiles writes the files that the ranks start with: the job's own, the Python package, the
@@ -367,7 +370,7 @@ func (r *run) launch(ctx context.Context) error {
 	return launch.Run(ctx, launch.Job{
 		Path: command[0], Args: command, First: r.start.First, Ranks: r.start.Count,
 		Dir: filepath.Join(r.dir, filesDir), UID: r.uid, GID: r.uid, Environ: r.environ, OwnSession: true,
-		Continues: r.server.Continues,
+		Continues: r.server.Continues, Start: r.group.Start,
 		Emit: func(l launch.Line) {
 			text := l.Text[:min(len(l.Text), maxText)]
 			// The error is ignored: the loss of the manager ends the run.
@@ -378,9 +381,6 @@ func (r *run) launch(ctx context.Context) error {
 			pids = append(pids, pid)
 			mu.Unlock()
 			r.host.setPID(pid, true)
-			if err := r.group.Add(pid); err != nil {
-				r.host.opts.Log.Warn("a rank has no control group", "job", r.key.job, "error", err)
-			}
 		},
 	})
 }

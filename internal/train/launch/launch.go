@@ -37,6 +37,9 @@ type Job struct {
 	OwnSession bool
 	// Emit receives the ranks' lines, one call at a time.
 	Emit func(Line)
+	// Start, if not nil, starts the process of a rank instead of exec.Cmd's Start. If it returns an
+	// error no process runs. Its thread is the rank's: an error ends it.
+	Start func(*exec.Cmd) error
 	// Started, if not nil, is called with the process of each rank.
 	Started func(rank, pid int)
 	// Continues, if not nil, reports whether a rank whose process has ended without a failure is
@@ -127,8 +130,14 @@ func (j *Job) run(ctx context.Context, rank int, stdout, stderr *rankWriter) *Fa
 		return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
 	}
 	cmd.WaitDelay = j.Grace
-	err := cmd.Start()
-	if err == nil {
+	start := (*exec.Cmd).Start
+	if j.Start != nil {
+		start = j.Start
+	}
+	err := start(cmd)
+	if err != nil {
+		runtime.LockOSThread() // twice: the thread ends with the goroutine
+	} else {
 		if j.Started != nil {
 			j.Started(rank, cmd.Process.Pid)
 		}
