@@ -36,7 +36,9 @@ type process struct {
 	conn *ipc.Conn
 	life context.Context //nolint:containedctx // of all calls
 
-	engineModel engine.Model
+	mu          sync.Mutex
+	ended       bool          // the node has closed the socket
+	engineModel engine.Model  // nil before typeLoad
 	tensors     *tensorServer // nil before typeLoad and for models without tensors
 	texts       *textServer
 	bypasses    bypassServers
@@ -98,11 +100,15 @@ func (p *process) spawn(m *ipc.Message, handler func(ctx context.Context, m *ipc
 	})
 }
 
-// close unloads the model.
+// close unloads the model. The model may be being loaded.
 func (p *process) close() error {
+	p.mu.Lock()
+	p.ended = true
+	loaded := p.engineModel
+	p.mu.Unlock()
 	var err error
-	if p.engineModel != nil {
-		err = p.engineModel.Close()
+	if loaded != nil {
+		err = loaded.Close()
 	}
 	p.calls.Wait()
 	p.bypasses.close()
@@ -132,8 +138,8 @@ func (p *process) load(ctx context.Context, m *ipc.Message) (any, error) {
 		return nil, err
 	}
 	ring := m.File()
-	if ring == nil || p.engineModel != nil {
-		return nil, outboard.Errorf(outboard.Protocol, "load", "the message has no ring, or a model is loaded already")
+	if ring == nil {
+		return nil, outboard.Errorf(outboard.Protocol, "load", "the message has no ring")
 	}
 	at := slices.IndexFunc(p.opts.Engines, func(e engine.Engine) bool { return e.Name() == r.Engine })
 	if at < 0 {
@@ -147,7 +153,9 @@ func (p *process) load(ctx context.Context, m *ipc.Message) (any, error) {
 	if err != nil {
 		return nil, errors.Join(err, ring.Close())
 	}
-	p.engineModel = loaded
+	if err := p.setModel(loaded); err != nil {
+		return nil, errors.Join(err, loaded.Close(), ring.Close())
+	}
 	answer := loadReply{Info: loaded.Info(), Version: e.Version()}
 	if text, ok := loaded.(engine.TextModel); ok {
 		p.texts, answer.Text = newTextServer(p.conn, text), true
@@ -160,6 +168,17 @@ func (p *process) load(ctx context.Context, m *ipc.Message) (any, error) {
 		p.tensors, answer.Tensors = newTensorServer(p, tensors, opened), true
 	}
 	return answer, nil
+}
+
+// setModel sets the model that close unloads. It fails if close has begun, or a model is loaded.
+func (p *process) setModel(loaded engine.Model) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended || p.engineModel != nil {
+		return outboard.Errorf(outboard.Protocol, "load", "the node has closed the connection, or a model is loaded already")
+	}
+	p.engineModel = loaded
+	return nil
 }
 
 func (p *process) handleSegment(_ context.Context, m *ipc.Message) (any, error) {
