@@ -162,7 +162,7 @@ func enterNamespaceRoot() (int, error) {
 // system adds /proc, /dev and /tmp.
 func (r root) system(c *Config) error {
 	for _, dir := range []string{"proc", "dev/shm", "tmp"} {
-		if err := os.MkdirAll(r.at(dir), 0o755); err != nil {
+		if err := r.makeDir(r.at(dir)); err != nil {
 			return err
 		}
 	}
@@ -206,7 +206,7 @@ func (r root) layers(c *Config) (layered bool, err error) {
 	layered = true
 	for _, l := range c.Layers {
 		at := r.at(l.Target)
-		if err := os.MkdirAll(at, 0o755); err != nil {
+		if err := r.makeDir(at); err != nil {
 			return false, err
 		}
 		// The upper layer is out of reach once the overlay covers it.
@@ -280,34 +280,40 @@ func (r root) bindReadOnly(path string) error {
 	if err != nil {
 		return nil //nolint:nilerr // not on this machine
 	}
-	if _, err := os.Lstat(r.at(path)); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		return nil // isVisible by a folder above it
-	}
 	if info.Mode()&fs.ModeSymlink != 0 {
-		target, err := os.Readlink(path)
-		if err != nil {
-			return err
-		}
-		if err := os.MkdirAll(filepath.Dir(r.at(path)), 0o755); err != nil {
-			return err
-		}
-		if err := os.Symlink(target, r.at(path)); err != nil {
-			return err
-		}
-		if real, err := filepath.EvalSymlinks(path); err == nil && !r.isVisible(real) {
-			return r.bindReadOnly(real)
-		}
-		return nil
+		return r.addLink(path)
 	}
 	if r.isVisible(path) {
 		return nil
 	}
-	if err := r.bind(path, path); err != nil {
+	if err := r.bindAs(path, path, info.IsDir()); err != nil {
 		return err
 	}
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	if err := unix.MountSetattr(-1, r.at(path), unix.AT_RECURSIVE, &attr); err != nil {
 		return fmt.Errorf("protect %s: %w", path, err)
+	}
+	return nil
+}
+
+// addLink adds a symbolic link, and its target unless that is visible already.
+func (r root) addLink(path string) error {
+	at := r.at(path)
+	if _, err := os.Lstat(at); err == nil {
+		return nil // visible by a folder above it
+	}
+	target, err := os.Readlink(path)
+	if err != nil {
+		return err
+	}
+	if err := r.makeDir(filepath.Dir(at)); err != nil {
+		return err
+	}
+	if err := os.Symlink(target, at); err != nil {
+		return err
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil && !r.isVisible(real) {
+		return r.bindReadOnly(real)
 	}
 	return nil
 }
@@ -325,25 +331,55 @@ func (r root) bind(source, target string) error {
 	if err != nil {
 		return err
 	}
+	return r.bindAs(source, target, info.IsDir())
+}
+
+// bindAs is bind for a source that is known to be a folder or not.
+func (r root) bindAs(source, target string, isDir bool) error {
 	at := r.at(target)
-	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-		return err
+	mountPoint := r.makeFile
+	if isDir {
+		mountPoint = r.makeDir
 	}
-	if info.IsDir() {
-		err = os.MkdirAll(at, 0o755)
-	} else {
-		var f *os.File
-		if f, err = os.OpenFile(at, os.O_CREATE|os.O_RDONLY, 0o644); err == nil {
-			err = f.Close()
-		}
-	}
-	if err != nil {
+	if err := mountPoint(at); err != nil {
 		return err
 	}
 	if err := unix.Mount(source, at, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("bind %s: %w", source, err)
 	}
 	return nil
+}
+
+// makeDir makes a folder, and those above it that are missing. Unlike os.MkdirAll it does not query
+// them first: at each start that was most of the system calls for folders.
+func (r root) makeDir(at string) error {
+	err := unix.Mkdir(at, 0o755)
+	if errors.Is(err, unix.ENOENT) && at != r.dir {
+		if err := r.makeDir(filepath.Dir(at)); err != nil {
+			return err
+		}
+		err = unix.Mkdir(at, 0o755)
+	}
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("make %s: %w", at, err)
+	}
+	return nil
+}
+
+// makeFile makes an empty file unless there is one, and the folders above it.
+func (r root) makeFile(at string) error {
+	const flags = unix.O_CREAT | unix.O_RDONLY | unix.O_CLOEXEC
+	fd, err := unix.Open(at, flags, 0o644)
+	if errors.Is(err, unix.ENOENT) {
+		if err := r.makeDir(filepath.Dir(at)); err != nil {
+			return err
+		}
+		fd, err = unix.Open(at, flags, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("make %s: %w", at, err)
+	}
+	return unix.Close(fd)
 }
 
 // pivot makes the new root the root of the process and unmounts the old one.
