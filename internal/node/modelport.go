@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -97,7 +96,7 @@ func readPreface(conn net.Conn, timeout time.Duration) (begin []byte, isHTTP2 bo
 		return nil, false, err
 	}
 	begin = make([]byte, 0, len(grpcconn.Preface))
-	for strings.HasPrefix(grpcconn.Preface, string(begin)) && len(begin) < len(grpcconn.Preface) {
+	for len(begin) < len(grpcconn.Preface) && string(begin) == grpcconn.Preface[:len(begin)] {
 		n, err := conn.Read(begin[len(begin):cap(begin)])
 		if err != nil {
 			return nil, false, err

@@ -257,8 +257,13 @@ func (c silentClient) call(t *testing.T, stream uint32, tenant string, message [
 	t.Helper()
 	var fields []byte // literals without indexing (RFC 7541, section 6.2.2)
 	for _, field := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", "/grpc.testing.TestService/UnaryCall"}, {":authority", "test"},
-		{"content-type", "application/grpc"}, {"te", "trailers"}, {"tenant", tenant},
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", "/grpc.testing.TestService/UnaryCall"},
+		{":authority", "test"},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
+		{"tenant", tenant},
 	} {
 		fields = append(fields, 0)
 		for _, text := range field {
@@ -282,7 +287,7 @@ func TestClientsThatReadNothing(t *testing.T) {
 		MaxHeld: held, ClientTimeout: 2 * time.Second, Identify: tenantOf, Descriptors: interopFiles(),
 		Refused: func(reason string) { refusals[reason].Add(1) },
 	})
-	const responseSize = 2<<3 | 0 // the field of SimpleRequest, a varint
+	const responseSize = 2 << 3 // the field of SimpleRequest, with the wire type of a varint, 0
 	request := binary.AppendUvarint([]byte{responseSize}, size)
 	attacker := dialSilent(t, s.addr)
 	const calls = held / connShare / size
