@@ -307,7 +307,7 @@ func TestOneCheckpointOfARankIsSavedAtATime(t *testing.T) {
 
 // A profile is that of a rank of this node, and of a job that wants one.
 func TestProfilesOfOtherRanksAreRefused(t *testing.T) {
-	path, got := filepath.Join(t.TempDir(), "ranks"), make(chan int, 1)
+	path, got := filepath.Join(t.TempDir(), "ranks"), make(chan int, 8) // room for those that must not arrive
 	s, err := Serve(path, Options{FirstRank: 2, Ranks: 2, Profile: func(_ context.Context, _ *os.File, rank int) error {
 		got <- rank
 		return nil
