@@ -17,12 +17,17 @@ import (
 	"github.com/outboard-run/outboard/outboardtest"
 )
 
+// jobLimit ends a job that hangs, so that its test tells what it waits for.
+const jobLimit = 10 * time.Minute
+
 // submit runs a job to its end and returns its lines, sorted, "RANK TEXT". onLine, if not nil, is
 // called with each.
 func submit(t *testing.T, n *outboardtest.Node, spec client.JobSpec, onLine func(client.JobLine)) (client.Job, []string) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), jobLimit)
+	defer cancel()
 	var lines []string
-	j, err := n.Client().SubmitJob(t.Context(), spec, func(e client.JobEvent) error {
+	j, err := n.Client().SubmitJob(ctx, spec, func(e client.JobEvent) error {
 		if e.Line != nil && e.Line.Rank >= 0 {
 			lines = append(lines, fmt.Sprintf("%d %s", e.Line.Rank, e.Line.Text))
 		}
@@ -32,7 +37,8 @@ func submit(t *testing.T, n *outboardtest.Node, spec client.JobSpec, onLine func
 		return nil
 	})
 	if err != nil {
-		t.Fatal(err)
+		jobs, _ := n.Client().Jobs(t.Context())
+		t.Fatalf("%v: jobs %+v, lines %q", err, jobs, lines)
 	}
 	slices.Sort(lines)
 	return j, lines

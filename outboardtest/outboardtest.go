@@ -229,6 +229,8 @@ func (n *Node) Start() {
 		cancel()
 		n.stop = nil
 		n.t.Fatalf("node %s did not start: %v", n.Name, err)
+	case <-time.After(startLimit):
+		n.t.Fatalf("node %s is not ready after %v", n.Name, startLimit)
 	}
 }
 

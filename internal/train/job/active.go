@@ -19,9 +19,8 @@ type activeJob struct {
 	manager *Manager
 	lines   *lines
 	cancel  context.CancelCauseFunc
-	// excluded has the boot of each lost node, until the node has started again or the pool has
-	// noticed the loss.
-	excluded map[outboard.NodeID]string
+	// excluded has the lost nodes whose devices the next attempt does not use.
+	excluded map[outboard.NodeID]exclusion
 
 	mu      sync.Mutex
 	job     client.Job
@@ -80,7 +79,7 @@ func (a *activeJob) run(ctx context.Context) {
 			return
 		}
 		if lost, ok := errors.AsType[*lostError](err); ok {
-			a.excluded[lost.node] = lost.boot
+			a.exclude(lost, time.Now())
 		}
 		restarts++
 		if restarts > a.snapshot().Spec.Restarts {
@@ -158,9 +157,10 @@ func (a *activeJob) acquire(ctx context.Context) ([]outboard.Lease, error) {
 	j := a.snapshot()
 	for {
 		changed := a.manager.opts.Leases.Changed()
+		unusable, until := a.unusable(time.Now())
 		request := pool.Request{
 			Selector: j.Spec.Selector, Count: j.Spec.Ranks / j.Spec.PerDevice, Memory: j.Spec.Memory,
-			Program: "job " + j.ID, Exclude: a.unusable(),
+			Program: "job " + j.ID, Exclude: unusable,
 		}
 		if j.Attempt > 0 && j.Spec.MinRanks < j.Spec.Ranks {
 			leases, err := a.acquireFewer(ctx, request, j.Spec.MinRanks/j.Spec.PerDevice)
@@ -174,13 +174,28 @@ func (a *activeJob) acquire(ctx context.Context) ([]outboard.Lease, error) {
 		if j.Attempt == 0 || outboard.KindOf(err) != outboard.NoDevice {
 			return leases, err
 		}
-		_ = a.update(func(j *client.Job) { j.Reason = err.Error() })
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		if reason := err.Error(); a.snapshot().Reason != reason {
+			_ = a.update(func(j *client.Job) { j.Reason = reason })
+		}
+		if err := waitForDevices(ctx, changed, until); err != nil {
+			return nil, err
 		}
 	}
+}
+
+// waitForDevices waits until the pool has changed, or until a time unless it is zero.
+func waitForDevices(ctx context.Context, changed <-chan struct{}, until time.Time) error {
+	var expired <-chan time.Time
+	if !until.IsZero() {
+		expired = time.After(time.Until(until))
+	}
+	select {
+	case <-changed:
+	case <-expired:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
 // acquireFewer leases as many devices as are free now.
@@ -192,20 +207,4 @@ func (a *activeJob) acquireFewer(ctx context.Context, request pool.Request, leas
 		}
 	}
 	return nil, err
-}
-
-// unusable returns the devices of nodes that were lost and that the pool still lists. A node that
-// is no longer listed, or has started again, is no longer excluded.
-func (a *activeJob) unusable() (ids []outboard.DeviceID) {
-	for id, boot := range a.excluded {
-		if n, ok := a.manager.opts.Leases.Node(id); !ok || n.Boot != boot {
-			delete(a.excluded, id)
-		}
-	}
-	for _, d := range a.manager.opts.Leases.Devices() {
-		if _, lost := a.excluded[d.Node]; lost {
-			ids = append(ids, d.ID)
-		}
-	}
-	return ids
 }

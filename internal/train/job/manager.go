@@ -307,7 +307,7 @@ func (m *Manager) drive(j *client.Job) (*activeJob, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(m.life)
-	a := &activeJob{manager: m, lines: lines, cancel: cancel, job: *j, excluded: make(map[outboard.NodeID]string)}
+	a := &activeJob{manager: m, lines: lines, cancel: cancel, job: *j, excluded: make(map[outboard.NodeID]exclusion)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.active[j.ID] != nil || m.life.Err() != nil {
