@@ -8,8 +8,20 @@ import (
 )
 
 // Refuse answers the first request of a connection with an error and its Status, and closes the
-// connection.
+// connection. Clients take a response that precedes its request for a broken connection, so Refuse
+// waits for the request's first byte, for up to lingerTimeout.
 func Refuse(conn net.Conn, err error) {
+	_ = conn.SetDeadline(time.Now().Add(lingerTimeout))
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		_ = conn.Close() // There is no request.
+		return
+	}
+	refuseRequest(conn, err)
+}
+
+// refuseRequest answers a request that has begun with an error and its Status, and closes the
+// connection.
+func refuseRequest(conn net.Conn, err error) {
 	_ = conn.SetDeadline(time.Now().Add(lingerTimeout))
 	if _, err := conn.Write(lastResponse(NewProblem(err))); err == nil {
 		linger(conn)

@@ -54,7 +54,12 @@ func newServer(g *Gateway) *server {
 func (g *Gateway) ServeConn(conn net.Conn, first []byte) {
 	c := &clientConn{Conn: conn, prefix: first, pace: pace{timeout: g.server.clientTimeout}, watch: &g.server.watch}
 	if !g.server.watch.add(c) {
-		Refuse(conn, outboard.Errorf(outboard.Busy, "serve a connection", "%d are open", g.opts.Conns))
+		err := outboard.Errorf(outboard.Busy, "serve a connection", "%d are open", g.opts.Conns)
+		if len(first) > 0 {
+			refuseRequest(conn, err)
+		} else {
+			Refuse(conn, err)
+		}
 		return
 	}
 	select {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,6 +32,9 @@ func TestRefuse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client, server := net.Pipe()
 			go gateway.Refuse(server, c.err)
+			if _, err := client.Write([]byte("G")); err != nil {
+				t.Fatal(err)
+			}
 			got, err := io.ReadAll(client)
 			if !strings.HasPrefix(string(got), c.want) || c.want == "" && len(got) > 0 || err != nil {
 				t.Fatalf("got %q (%v), want %q", got, err, c.want)
@@ -57,6 +61,9 @@ func TestRefusalArrives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()
 		go gateway.Refuse(halfPipe{server}, outboard.Errorf(outboard.NotFound, "", "there is no app"))
+		if _, err := client.Write([]byte("G")); err != nil {
+			t.Fatal(err)
+		}
 		r, err := http.ReadResponse(bufio.NewReader(client), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -69,6 +76,29 @@ func TestRefusalArrives(t *testing.T) {
 		time.Sleep(time.Minute)
 		if _, err := client.Write(make([]byte, 1)); err == nil {
 			t.Error("the connection stays open")
+		}
+	})
+}
+
+// A client that has not yet sent its request would take a response for a broken connection.
+func TestRefusalFollowsTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		go gateway.Refuse(server, outboard.Errorf(outboard.Unreachable, "", "it starts"))
+		if err := client.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := client.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%d bytes (%v) before the request", n, err)
+		}
+		if _, err := io.WriteString(client, "G"); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.SetReadDeadline(time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(client); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 503 ") {
+			t.Errorf("%q (%v), want the refusal", got, err)
 		}
 	})
 }
