@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -341,14 +342,14 @@ func TestFrames(t *testing.T) {
 // TestOpenLoop begins calls whether or not those before are answered.
 func TestOpenLoop(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	begun := make(chan struct{}, 100)
+	var begun atomic.Int32
 	call := func() error {
-		begun <- struct{}{}
+		begun.Add(1)
 		<-ctx.Done()
 		return nil
 	}
 	over := func() bool {
-		if len(begun) < 5 {
+		if begun.Load() < 5 {
 			return false
 		}
 		cancel()
