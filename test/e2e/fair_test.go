@@ -96,7 +96,7 @@ func TestFairSharing(t *testing.T) {
 	}{
 		"three to one, over both ways":      {"harbour", "3", 1.3, 6},
 		"three to one, both over a network": {"dinghy", "3", 1.3, 6},
-		"equal, over both ways":             {"harbour", "1", 0.6, 1.67},
+		"equal, over both ways":             {"harbour", "1", 0.5, 2},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
