@@ -85,7 +85,16 @@ func (c *streamCall) serve(s call.ServerStream) error {
 	f.retried = c.Plan.Retry != nil && c.Plan.Retry.Attempts > 1
 	f.committed.Store(c.Moved)
 	defer f.end()
-	return c.runAttempts()
+	return atDeadline(s.Context(), c.runAttempts())
+}
+
+// atDeadline returns the status of a call whose caller's context may have reached its deadline: the
+// reader of its messages sees that first, and then cancels the call.
+func atDeadline(ctx context.Context, err error) error {
+	if status.Code(err) == codes.Canceled && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return toStatus(context.DeadlineExceeded)
+	}
+	return err
 }
 
 // receiveFirst receives the first message for the policies that read it.
