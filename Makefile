@@ -35,16 +35,18 @@ export CGO_ENABLED := 0
 TEST       := OUTBOARD_TEST_REQUIRE=all $(GO) test -vet=off -ldflags=-w -timeout 45m -parallel 4
 TEST_RACE  := CGO_ENABLED=1 OUTBOARD_TEST_REQUIRE=all $(GO) test -race -vet=off -ldflags=-w -timeout 45m -parallel 4
 
-# The tests that `make test` leaves to `make test-programs`: long programs of others, and comparisons
-# of what quicker tests compare over another path or in another size.
-PROGRAMS := TestCLBlast TestDifferentialFromOtherNode TestDifferentialOclgrind TestDifferentialOfManySessionsFromOtherNode \
-	TestFFmpegFilters TestGrpcurl TestHashcat TestPipelineEqualsOneProcess TestShardingsEqualOneProcess \
-	TestStrangerCLFFT TestStrangerCPlusPlus TestStrangerPyOpenCL TestTwoDevicesFromOtherNode TestWhatIfCountsWhatHappens
+# The tests that `make test` leaves to `make test-long`: long programs of others, comparisons of what
+# quicker tests compare over another path or in another size, and jobs of many processes.
+LONG_TESTS := TestCLBlast TestDifferentialFromOtherNode TestDifferentialOclgrind TestDifferentialOfManySessions \
+	TestDifferentialOfManySessionsFromOtherNode TestFFmpegFilters TestFairSharingOverTheNetwork TestFunctionDevices TestGrpcurl TestHashcat \
+	TestPipelineEqualsOneProcess TestRecordedPrograms TestSessionsKilledAtRandom TestShardingsEqualOneProcess TestStageReplicasOverNodes \
+	TestStagesWithALimitAreBitEqual TestStagesWithALimitOverNodes TestStrangerCLFFT TestStrangerCPlusPlus TestStrangerPyOpenCL \
+	TestStrongestSandbox TestTracesOfOtherPrograms TestTwoDevices TestTwoDevicesFromOtherNode TestWhatIfCountsWhatHappens
 empty    :=
 any       = '^($(subst $(empty) $(empty),|,$(strip $(1))))$$'
-ANY_PROGRAM := $(call any,$(PROGRAMS))
+ANY_LONG := $(call any,$(LONG_TESTS))
 
-.PHONY: build demo test test-packages test-program test-programs test-busy race race-all vet check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function attack fuzz-library fuzz-peers soak clean
+.PHONY: build demo test test-packages test-program test-long test-busy race race-all vet check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function attack fuzz-library fuzz-peers soak clean
 
 build: bin/outboard
 
@@ -85,19 +87,19 @@ test: build
 	@$(MAKE) --no-print-directory -j2 test-packages test-program
 
 test-packages:
-	$(TEST) -skip $(ANY_PROGRAM) $(filter-out $(WHOLE),$(shell $(GO) list ./...))
+	$(TEST) -skip $(ANY_LONG) $(filter-out $(WHOLE),$(shell $(GO) list ./...))
 
 test-program:
-	cd test && $(TEST) -skip $(ANY_PROGRAM) ./...
+	cd test && $(TEST) -skip $(ANY_LONG) ./...
 	$(TEST) $(WHOLE)
 
 # The package whose tests start whole nodes: `go test` would begin it last, when nothing else is left to run beside it.
 WHOLE = $(MODULE)/outboardtest
 
-test-programs: build
+test-long: build
 	@scripts/need $(TEST_NEEDS)
-	cd test && $(TEST) -run $(ANY_PROGRAM) ./e2e
-	$(TEST) -run $(ANY_PROGRAM) ./internal/fabric/plain
+	cd test && $(TEST) -run $(ANY_LONG) ./e2e
+	$(TEST) -run $(ANY_LONG) ./internal/cli ./internal/fabric/plain ./outboardtest
 
 # Packages whose tests give the race detector nothing to detect: what they run is one goroutine, or
 # is another program. (The optimizer's goroutines are in the tests of internal/function.)

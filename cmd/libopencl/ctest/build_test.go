@@ -57,7 +57,7 @@ func (c *compiler) compile(source string, flags ...string) (string, error) {
 	o.once.Do(func() {
 		c.slots <- struct{}{}
 		defer func() { <-c.slots }()
-		args := slices.Concat([]string{"-std=c11", "-g1", "-O1", "-Wall", "-Wextra", "-Werror", "-o", path, "-c", source}, sanitizers, includeFlags(), flags)
+		args := slices.Concat([]string{"-std=c11", "-g1", "-O0", "-Wall", "-Wextra", "-Werror", "-o", path, "-c", source}, sanitizers, includeFlags(), flags)
 		out, err := exec.Command("gcc", args...).CombinedOutput()
 		if err != nil {
 			o.err = fmt.Errorf("gcc %s: %w\n%s", source, err, out)
