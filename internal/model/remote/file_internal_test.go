@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"io"
 	"testing"
 
@@ -82,6 +83,9 @@ func TestErrors(t *testing.T) {
 	}
 	if err := errorOf("ketch", statusOf(nil)); err != nil {
 		t.Errorf("no error: %v", err)
+	}
+	if err := errorOf("ketch", statusOf(context.DeadlineExceeded)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want that the deadline has passed", err)
 	}
 	for err, want := range map[error]codes.Code{context.Canceled: codes.Canceled, context.DeadlineExceeded: codes.DeadlineExceeded} {
 		if got := status.Code(statusOf(err)); got != want {

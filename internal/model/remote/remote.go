@@ -161,9 +161,14 @@ func (p *Peers) invoke(ctx context.Context, node outboard.NodeID, method string,
 	return errorOf(node, err)
 }
 
+// errorOf returns the error of a call to a node. A request whose deadline has passed, which that node
+// may notice first, is not worth another attempt.
 func errorOf(node outboard.NodeID, err error) error {
 	if err == nil {
 		return nil
+	}
+	if status.Code(err) == codes.DeadlineExceeded {
+		return fmt.Errorf("node %s: %w", node, context.DeadlineExceeded)
 	}
 	kind := outboard.Unreachable
 	for k, code := range statusCodes {
