@@ -38,10 +38,11 @@ TEST_RACE  := CGO_ENABLED=1 OUTBOARD_TEST_REQUIRE=all $(GO) test -race -vet=off 
 # The tests that `make test` leaves to `make test-long`: long programs of others, comparisons of what
 # quicker tests compare over another path or in another size, and jobs of many processes.
 LONG_TESTS := TestCLBlast TestDifferentialFromOtherNode TestDifferentialOclgrind TestDifferentialOfManySessions \
-	TestDifferentialOfManySessionsFromOtherNode TestFFmpegFilters TestFairSharingOverTheNetwork TestFunctionDevices TestGrpcurl TestHashcat \
-	TestPipelineEqualsOneProcess TestRecordedPrograms TestSessionsKilledAtRandom TestShardingsEqualOneProcess TestStageReplicasOverNodes \
-	TestStagesWithALimitAreBitEqual TestStagesWithALimitOverNodes TestStrangerCLFFT TestStrangerCPlusPlus TestStrangerPyOpenCL \
-	TestStrongestSandbox TestTracesOfOtherPrograms TestTwoDevices TestTwoDevicesFromOtherNode TestWhatIfCountsWhatHappens
+	TestDifferentialOfManySessionsFromOtherNode TestEndIsNoLoss TestFFmpegFilters TestFairSharingOverTheNetwork TestFunctionDevices \
+	TestGrpcurl TestHashcat TestLargeAllReducesOverNodes TestLocalDrivers TestPipelineEqualsOneProcess TestRecordedPrograms \
+	TestSessionsKilledAtRandom TestShardingsEqualOneProcess TestStageReplicasOverNodes TestStagesWithALimitAreBitEqual \
+	TestStagesWithALimitOverNodes TestStrangerCLFFT TestStrangerCPlusPlus TestStrangerPyOpenCL TestStrongestSandbox \
+	TestTracesOfOtherPrograms TestTwoDevices TestTwoDevicesFromOtherNode TestWhatIfCountsWhatHappens
 empty    :=
 any       = '^($(subst $(empty) $(empty),|,$(strip $(1))))$$'
 ANY_LONG := $(call any,$(LONG_TESTS))
@@ -99,7 +100,7 @@ WHOLE = $(MODULE)/outboardtest
 test-long: build
 	@scripts/need $(TEST_NEEDS)
 	cd test && $(TEST) -run $(ANY_LONG) ./e2e
-	$(TEST) -run $(ANY_LONG) ./internal/cli ./internal/fabric/plain ./outboardtest
+	$(TEST) -run $(ANY_LONG) ./internal/accel/opencl/cltest ./internal/cli ./internal/fabric/plain ./outboardtest
 
 # Packages whose tests give the race detector nothing to detect: what they run is one goroutine, or
 # is another program. (The optimizer's goroutines are in the tests of internal/function.)

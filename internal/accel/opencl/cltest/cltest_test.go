@@ -10,8 +10,8 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/gen"
 )
 
-// TestLocal runs the programs over the local drivers: the checks of every case hold there.
-func TestLocal(t *testing.T) {
+// TestLocalDrivers runs the programs over the local drivers: the checks of every case hold there.
+func TestLocalDrivers(t *testing.T) {
 	suite := Build(t)
 	t.Run("pocl", func(t *testing.T) { suite.Compare(t, Options{}) })
 	t.Run("oclgrind", func(t *testing.T) { suite.Compare(t, Options{Driver: Oclgrind(t)}) })
