@@ -6,9 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
 	"runtime"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -45,9 +46,18 @@ type Job struct {
 	// Continues, if not nil, reports whether a rank whose process has ended without a failure is
 	// started again.
 	Continues func(rank int) bool
+	// Ended, if not nil, is called when a rank has ended and is not started again.
+	Ended func(rank int)
 	// Grace is the time that ranks have to end after SIGTERM; 0: 3 s.
 	Grace time.Duration
 }
+
+// killLimit is how long Run waits for the end of ranks that were sent SIGKILL: a process in a call of
+// a driver may not return from it.
+const killLimit = 10 * time.Second
+
+// ErrUnended says that SIGKILL does not end ranks.
+var ErrUnended = errors.New("SIGKILL does not end ranks")
 
 // A Failure reports the rank that failed first.
 type Failure struct {
@@ -71,40 +81,85 @@ func (f *Failure) Unwrap() error { return f.Err }
 // Run runs the job until all ranks have ended. It returns a *Failure if one failed: that of the
 // first, after which the others were stopped. A killed rank takes precedence over ranks that fail
 // at the same time, as they do when they lose it. When ctx ends Run stops all ranks and returns
-// ctx's error.
+// ctx's error. It does not wait for ranks that SIGKILL does not end: the error then wraps ErrUnended,
+// too.
 func Run(ctx context.Context, j Job) error {
+	j.setDefaults()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	out, ends := &lines{emit: j.Emit}, make(chan rankEnd, j.Ranks)
+	for i := range j.Ranks {
+		go func() {
+			f := j.runRank(ctx, j.First+i, out)
+			if f != nil {
+				cancel(f)
+			}
+			ends <- rankEnd{j.First + i, f}
+		}()
+	}
+	failures, unended := j.awaitEnds(ctx, ends)
+	cause := context.Cause(ctx)
+	if _, ok := errors.AsType[*Failure](cause); ok {
+		if i := slices.IndexFunc(failures, func(f *Failure) bool { return f.Killed }); i >= 0 {
+			cause = failures[i]
+		}
+	}
+	if unended != nil {
+		return errors.Join(cause, unended)
+	}
+	return cause
+}
+
+func (j *Job) setDefaults() {
 	if j.Grace == 0 {
 		j.Grace = 3 * time.Second
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var ranks sync.WaitGroup
-	out := &lines{emit: j.Emit}
-	failures := make([]*Failure, j.Ranks)
-	for i := range j.Ranks {
-		rank := j.First + i
-		ranks.Go(func() {
-			stdout, stderr := out.of(rank, false), out.of(rank, true)
-			again := true
-			for again {
-				failures[i] = j.run(ctx, rank, stdout, stderr)
-				again = failures[i] == nil && ctx.Err() == nil && j.Continues != nil && j.Continues(rank)
-			}
-			if failures[i] != nil {
-				cancel(failures[i])
-			}
-		})
+	if j.Ended == nil {
+		j.Ended = func(int) {}
 	}
-	ranks.Wait()
-	cause := context.Cause(ctx)
-	if _, ok := errors.AsType[*Failure](cause); ok {
-		for _, f := range failures {
-			if f != nil && f.Killed {
-				return f
-			}
+}
+
+// A rankEnd is the end of a rank, nil for one without a failure.
+type rankEnd struct {
+	rank    int
+	failure *Failure
+}
+
+// runRank runs the processes of a rank one after the other.
+func (j *Job) runRank(ctx context.Context, rank int, out *lines) *Failure {
+	defer j.Ended(rank)
+	stdout, stderr := out.of(rank, false), out.of(rank, true)
+	for {
+		f := j.run(ctx, rank, stdout, stderr)
+		if f != nil || ctx.Err() != nil || j.Continues == nil || !j.Continues(rank) {
+			return f
 		}
 	}
-	return cause
+}
+
+// awaitEnds waits for the ends of all ranks, and returns the failures. It returns an error that names
+// the ranks that have not ended killLimit after they were sent SIGKILL.
+func (j *Job) awaitEnds(ctx context.Context, ends <-chan rankEnd) (failures []*Failure, unended error) {
+	running := make(map[int]bool, j.Ranks)
+	for i := range j.Ranks {
+		running[j.First+i] = true
+	}
+	stopping := ctx.Done()
+	var limit <-chan time.Time
+	for len(running) > 0 {
+		select {
+		case e := <-ends:
+			delete(running, e.rank)
+			if e.failure != nil {
+				failures = append(failures, e.failure)
+			}
+		case <-stopping:
+			stopping, limit = nil, time.After(j.Grace+killLimit)
+		case <-limit:
+			return failures, fmt.Errorf("%w: ranks %v, after %v", ErrUnended, slices.Sorted(maps.Keys(running)), killLimit)
+		}
+	}
+	return failures, nil
 }
 
 // run runs one rank to its end.
@@ -154,7 +209,9 @@ func (j *Job) run(ctx context.Context, rank int, stdout, stderr *rankWriter) *Fa
 	switch {
 	case ok && status(exit) == 128+int(syscall.SIGKILL) && !stopped:
 		return &Failure{Rank: rank, Status: status(exit), Killed: true}
-	case err == nil || ctx.Err() != nil:
+	case err == nil || ctx.Err() != nil || errors.Is(err, exec.ErrWaitDelay):
+		// With ErrWaitDelay the rank has ended without a failure, and a process that it left held its
+		// output.
 		return nil
 	case ok:
 		return &Failure{Rank: rank, Status: status(exit)}

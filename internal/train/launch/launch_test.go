@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -128,5 +129,49 @@ func TestRanksThatContinueAreStartedAgain(t *testing.T) {
 	want := []string{"[0] process 1 of 0", "[1] process 1 of 1", "[1] process 2 of 1", "[1] process 3 of 1"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A rank that SIGKILL does not end, as one in a call of a driver, is named, and Run returns.
+func TestARankThatDoesNotEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := Job{Ranks: 2, First: 4, Grace: time.Second}
+		j.setDefaults()
+		ctx, cancel := context.WithCancel(t.Context())
+		ends, began := make(chan rankEnd, 2), time.Now()
+		ends <- rankEnd{rank: 4}
+		cancel()
+		failures, err := j.awaitEnds(ctx, ends)
+		if !errors.Is(err, ErrUnended) || !strings.Contains(err.Error(), "ranks [5]") || len(failures) > 0 {
+			t.Errorf("got %v, %v, want that rank 5 does not end", failures, err)
+		}
+		if waited := time.Since(began); waited != j.Grace+killLimit {
+			t.Errorf("waited %v, want %v", waited, j.Grace+killLimit)
+		}
+	})
+}
+
+// A process that a rank has left, and that holds its output, does not make the rank fail.
+func TestARankThatLeavesAProcess(t *testing.T) {
+	var out bytes.Buffer
+	j := job(`sleep 1000 & echo done`, 1, &out)
+	j.Grace = 10 * time.Millisecond
+	if err := Run(context.Background(), j); err != nil || out.String() != "[0] done\n" {
+		t.Errorf("got %v, wrote %q", err, out.String())
+	}
+}
+
+// Each rank's end is reported once, after its last process.
+func TestEndsAreReported(t *testing.T) {
+	var ended [2]atomic.Int32
+	j := job(`exit $RANK`, 2, new(bytes.Buffer))
+	j.Ended = func(rank int) { ended[rank].Add(1) }
+	if err := Run(context.Background(), j); err == nil {
+		t.Error("rank 1 does not fail")
+	}
+	for rank := range ended {
+		if n := ended[rank].Load(); n != 1 {
+			t.Errorf("the end of rank %d was reported %d times", rank, n)
+		}
 	}
 }
