@@ -55,7 +55,7 @@ type Options struct {
 	// that the rank reads after it.
 	Read func(ctx context.Context, name string, at int64, buf []byte, next []string) error
 	// StageLimit is the time limit of a rank's process, after which another one continues; 0: none.
-	// FirstRank and Ranks are the ranks of this node.
+	// FirstRank and Ranks are the ranks of this node. With Ranks the caller calls Ended.
 	StageLimit       time.Duration
 	FirstRank, Ranks int
 	// Decided, if not nil, is called with each decision that the server makes for a rank.
@@ -85,6 +85,7 @@ type Server struct {
 	// sent, after its own ranks have left.
 	closing []*remote
 	links   int // of all of them
+	ended   int // ranks that have ended for good
 }
 
 // Serve listens at path, a socket that only this user can open, until the server is closed.
@@ -328,6 +329,9 @@ func (m *member) join(msg *ipc.Message, r *request) error {
 		return err
 	}
 	m.group, m.name, m.rank = g, r.Group, r.Rank
+	if known, left := m.server.left(); known {
+		g.failIncomplete(left)
+	}
 	answer := joined{Piece: g.piece(m.server.opts.Gradients)}
 	if g.remote == nil {
 		_ = m.conn.Reply(msg, answer, nil)

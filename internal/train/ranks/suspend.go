@@ -2,7 +2,9 @@ package ranks
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/outboard-run/outboard"
@@ -60,6 +62,43 @@ func (s *Server) Continues(rank int) bool {
 	}
 	state.pending = false
 	return true
+}
+
+// Ended records that a rank of this node has ended, and is not started again. It fails the groups
+// that wait for a rank which has not joined them, if too few ranks are left: no other event would end
+// their calls.
+func (s *Server) Ended(int) {
+	s.mu.Lock()
+	s.ended++
+	left, groups := s.opts.Ranks-s.ended, slices.Collect(maps.Values(s.groups))
+	s.mu.Unlock()
+	for _, g := range groups {
+		g.failIncomplete(left)
+	}
+}
+
+// left returns the number of this node's ranks that have not ended; the first value is false if the
+// server does not know them.
+func (s *Server) left() (known bool, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.opts.Ranks > 0, s.opts.Ranks - s.ended
+}
+
+// failIncomplete fails the group if one of its ranks on this node has not joined, or has left for
+// another process, and fewer processes are left than the group has ranks here.
+func (g *group) failIncomplete(left int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.failed != nil || g.locals <= left {
+		return
+	}
+	for rank, m := range g.members {
+		if m == nil && (g.remote == nil || g.remote.home[rank] == g.remote.self) {
+			g.fail(outboard.Errorf(outboard.Unreachable, "", "rank %d has not joined the group, and a rank of its node has ended", rank))
+			return
+		}
+	}
 }
 
 // suspend stores the state of a rank whose process is about to end. The file comes with the

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,5 +134,41 @@ func TestStatesOfOtherRanksAreRefused(t *testing.T) {
 		if err := unlimited[0].request(kind, nil, state); outboard.KindOf(err) != outboard.Invalid {
 			t.Errorf("%s without a limit: got %v", kind, err)
 		}
+	}
+}
+
+// A rank that ends without having joined, or joined again, ends the calls that wait for it.
+func TestCallsEndWithARankThatNeverJoins(t *testing.T) {
+	for name, joined := range map[string]bool{"never joined": false, "did not join again": true} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "ranks.sock")
+			s, err := Serve(path, Options{StageLimit: time.Minute, Ranks: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.Close() })
+			first, second := dial(t, path), dial(t, path)
+			if joined {
+				if err := errors.Join(second.request("join", map[string]any{"group": "g", "rank": 1, "size": 2}), second.request("detach", nil)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := first.request("join", map[string]any{"group": "g", "rank": 0, "size": 2}); err != nil {
+				t.Fatal(err)
+			}
+			called := make(chan error, 1)
+			go func() { called <- first.request("call", allReduce(1, ""), first.file) }()
+			s.Ended(1)
+			if err := <-called; err == nil || !strings.Contains(err.Error(), "rank 1 has not joined") {
+				t.Errorf("got %v, want the rank that is missing", err)
+			}
+			late := dial(t, path)
+			if err := late.request("join", map[string]any{"group": "later", "rank": 0, "size": 2}); err != nil {
+				t.Fatal(err)
+			}
+			if err := late.request("call", allReduce(1, ""), late.file); err == nil {
+				t.Error("a group that can't be complete made a call")
+			}
+		})
 	}
 }
