@@ -152,7 +152,7 @@ func (e *rankError) Error() string {
 }
 
 // acquire leases the devices of the next attempt: for all ranks, or, after the loss of a node, for
-// as many as there are devices now and at least MinRanks.
+// as many as there are devices now and at least MinRanks. If there are fewer it waits for MinRanks.
 func (a *activeJob) acquire(ctx context.Context) ([]outboard.Lease, error) {
 	j := a.snapshot()
 	for {
@@ -167,8 +167,16 @@ func (a *activeJob) acquire(ctx context.Context) ([]outboard.Lease, error) {
 			if err == nil {
 				return leases, nil
 			}
+			// Other jobs may hold the rest for ever.
+			request.Count = j.Spec.MinRanks / j.Spec.PerDevice
+		}
+		if !until.IsZero() {
+			request.Timeout = max(time.Until(until), 1) // Then the request excludes fewer nodes.
 		}
 		leases, err := a.manager.opts.Leases.Acquire(ctx, request)
+		if !until.IsZero() && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+			continue
+		}
 		// The first attempt fails immediately if the pool has too few devices. Later attempts wait
 		// for nodes.
 		if j.Attempt == 0 || outboard.KindOf(err) != outboard.NoDevice {

@@ -189,21 +189,18 @@ func (a *activeJob) charge(nodes []*nodeRun, d time.Duration) {
 // runRanks starts the ranks on all nodes and waits until they have ended.
 func (a *activeJob) runRanks(ctx context.Context, nodes []*nodeRun, link collective.Link) error {
 	events := make(chan attemptEvent, 2*len(nodes))
+	// Copies of chunks end with the attempt: their source may be a node that does not answer.
+	copies, stopCopies := context.WithCancel(ctx)
 	var reading sync.WaitGroup
 	defer reading.Wait()
-	defer func() {
-		for _, n := range nodes {
-			if n.stream != nil {
-				n.stream.Reset(errStopped)
-			}
-		}
-	}()
+	defer resetStreams(nodes)
+	defer stopCopies()
 	for _, n := range nodes {
 		if err := a.startNode(ctx, n, nodes, link); err != nil {
 			a.stopAll(nodes)
 			return &lostError{node: n.node, boot: n.boot, err: err}
 		}
-		reading.Go(func() { a.read(ctx, n, events) })
+		reading.Go(func() { a.readReports(copies, n, events) })
 	}
 	_ = a.update(func(j *client.Job) { j.State = client.JobRunning })
 	return a.wait(ctx, nodes, events)
@@ -234,30 +231,9 @@ func (a *activeJob) startNode(ctx context.Context, n *nodeRun, nodes []*nodeRun,
 		return err
 	}
 	n.out = &writer{out: n.stream}
+	// The request may be larger than what a node that does not read it grants.
+	defer context.AfterFunc(ctx, func() { n.stream.Reset(errStopped) })()
 	return n.out.send(message{Start: s})
-}
-
-// read processes the reports of a node until its stream ends.
-func (a *activeJob) read(ctx context.Context, n *nodeRun, events chan<- attemptEvent) {
-	for {
-		m, err := receive(n.stream)
-		switch {
-		case err != nil:
-			events <- attemptEvent{from: n, err: err}
-			return
-		case m.Line != nil:
-			a.addLine(n, m.Line)
-		case m.Saved != nil:
-			a.copyCheckpoint(ctx, n, m.Saved)
-		case m.Profiled != nil:
-			a.copyProfile(ctx, n, m.Profiled)
-		case m.Decided != nil:
-			a.explainDecision(n, m.Decided)
-		case m.Exited != nil:
-			a.explainSums(n, m.Exited.Sums)
-			events <- attemptEvent{from: n, exited: m.Exited}
-		}
-	}
 }
 
 // explainSums adds the sums that a node has compressed to the explanation of the attempt.
@@ -294,10 +270,24 @@ func (a *activeJob) explainDecision(n *nodeRun, d *ranks.Decision) {
 // maxExplanation bounds the text of a decision in bytes.
 const maxExplanation = 512
 
+// stopAll tells the nodes to stop their ranks. A node that does not read its messages loses its
+// stream after stopLimit.
 func (a *activeJob) stopAll(nodes []*nodeRun) {
+	limit := time.AfterFunc(stopLimit, func() { resetStreams(nodes) })
+	defer limit.Stop()
+	var sending sync.WaitGroup
 	for _, n := range nodes {
 		if n.out != nil {
-			_ = n.out.send(message{Stop: &stop{}}) // A lost node needs no message.
+			sending.Go(func() { _ = n.out.send(message{Stop: &stop{}}) }) // A lost node needs no message.
+		}
+	}
+	sending.Wait()
+}
+
+func resetStreams(nodes []*nodeRun) {
+	for _, n := range nodes {
+		if n.stream != nil {
+			n.stream.Reset(errStopped)
 		}
 	}
 }

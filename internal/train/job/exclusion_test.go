@@ -72,3 +72,77 @@ func TestExclusionEndsWithTheBoot(t *testing.T) {
 		t.Errorf("%v is excluded until %v", ids, until)
 	}
 }
+
+// busyPool is a pool of three nodes, of which another job has one for ever.
+type busyPool struct{ twoNodes }
+
+func (p busyPool) Devices() []pool.DeviceState {
+	var d pool.DeviceState
+	d.Node, d.ID = "north", "north/opencl/0"
+	return append(p.twoNodes.Devices(), d)
+}
+
+func (p busyPool) Acquire(ctx context.Context, r pool.Request) ([]outboard.Lease, error) {
+	leases, err := p.twoNodes.Acquire(ctx, r)
+	switch {
+	case err == nil:
+		return leases, nil
+	case r.NoWait:
+		return nil, outboard.Errorf(outboard.Busy, "acquire", "all are leased")
+	case r.Timeout > 0:
+		time.Sleep(r.Timeout)
+		return nil, context.DeadlineExceeded
+	}
+	<-ctx.Done() // The queue ends with the other job.
+	return nil, ctx.Err()
+}
+
+// A job that waits in the queue, for devices of a busy node, uses a node that it had lost as soon as
+// that is no longer excluded.
+func TestQueueIsLeftForALivingNode(t *testing.T) {
+	for name, spec := range map[string]client.JobSpec{
+		"all ranks":   {Ranks: 2, MinRanks: 2, PerDevice: 1},
+		"fewer ranks": {Ranks: 3, MinRanks: 2, PerDevice: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &activeJob{manager: &Manager{opts: Options{Leases: busyPool{}}}, excluded: make(map[outboard.NodeID]exclusion)}
+				a.job = client.Job{Attempt: 1, Spec: spec}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				began := time.Now()
+				a.exclude(&lostError{node: "west", boot: "first", err: errors.New("silent")}, began)
+				leases, err := a.acquire(ctx)
+				if waited := time.Since(began); err != nil || len(leases) != 2 || waited != firstExclusion {
+					t.Errorf("%v: %d leases after %v, want 2 after %v", err, len(leases), waited, firstExclusion)
+				}
+			})
+		})
+	}
+}
+
+// A job that may continue with fewer ranks does not wait in the queue for more.
+func TestQueueIsForTheLeastRanks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var waited pool.Request
+		a := &activeJob{manager: &Manager{opts: Options{Leases: queueOnly{busyPool{}, &waited}}}, excluded: make(map[outboard.NodeID]exclusion)}
+		a.job = client.Job{Attempt: 1, Spec: client.JobSpec{Ranks: 3, MinRanks: 2, PerDevice: 1}}
+		if _, err := a.acquire(t.Context()); err != nil || waited.Count != 2 {
+			t.Errorf("%v: it waited for %d devices, want 2", err, waited.Count)
+		}
+	})
+}
+
+// queueOnly has no free devices, and grants what waits.
+type queueOnly struct {
+	busyPool
+	waited *pool.Request
+}
+
+func (p queueOnly) Acquire(_ context.Context, r pool.Request) ([]outboard.Lease, error) {
+	if r.NoWait {
+		return nil, outboard.Errorf(outboard.Busy, "acquire", "all are leased")
+	}
+	*p.waited = r
+	return nil, nil
+}

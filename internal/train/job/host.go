@@ -280,10 +280,6 @@ func (h *Host) serveRun(ctx context.Context, stream *framed.Stream, manager outb
 		return err
 	}
 	r := &run{host: h, key: p.key(), start: m.Start, leases: leases, out: &writer{out: stream}, uid: h.newUID()}
-	defer r.close()
-	if err := r.open(ctx); err != nil {
-		return err
-	}
 	h.opts.Log.Info("ranks are started", "job", p.Job, "attempt", p.Attempt, "manager", manager, "ranks", m.Start.Count)
 	err = r.serve(ctx, stream)
 	h.opts.Log.Info("ranks have ended", "job", p.Job, "attempt", p.Attempt, "error", err)

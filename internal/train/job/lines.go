@@ -127,23 +127,27 @@ type lineReader struct {
 }
 
 // next returns the next whole line, io.EOF if there is none yet.
-func (r *lineReader) next() (j client.JobLine, err error) {
+func (r *lineReader) next() ([]byte, error) {
 	text, err := r.in.ReadBytes('\n')
 	r.part = append(r.part, text...)
 	if err != nil {
-		return j, err
+		return nil, err
 	}
 	text, r.part = r.part, nil
-	return j, json.Unmarshal(text, &j)
+	return text, nil
 }
 
 func (r *lineReader) emitAll(emit func(client.JobLine) error) error {
 	for {
-		j, err := r.next()
+		text, err := r.next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
+			return err
+		}
+		var j client.JobLine
+		if json.Unmarshal(text, &j) != nil {
 			continue // A line that a crash has cut short.
 		}
 		if err := emit(j); err != nil {

@@ -64,7 +64,7 @@ func (m *mesh) slot(from int, use string) (chan net.Conn, error) {
 	defer m.mu.Unlock()
 	s := slot{from, use}
 	c := m.slots[s]
-	if c == nil {
+	if c == nil || m.closed {
 		if m.closed || len(m.slots) >= maxSlots {
 			return nil, outboard.Errorf(outboard.Exhausted, "connect ranks", "the job has ended here, or has %d connections", maxSlots)
 		}

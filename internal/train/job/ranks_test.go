@@ -14,6 +14,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/cgroup"
+	"github.com/outboard-run/outboard/internal/train/ranks"
 )
 
 // A program is a process of a test that prints one line, the number of a process, and then waits
@@ -101,6 +102,10 @@ func newRun(t *testing.T, args ...string) *run {
 		leases: []outboard.Lease{{Device: "east/0"}}, out: &writer{out: io.Discard}, dir: t.TempDir(),
 	}
 	if err := os.Mkdir(filepath.Join(r.dir, filesDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if r.server, err = ranks.Serve(filepath.Join(r.dir, ranksSocket), ranks.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.makeGroup(); err != nil {

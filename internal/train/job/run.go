@@ -287,8 +287,8 @@ func join(ctx context.Context, conn net.Conn, stream *framed.Stream) {
 	copying.Wait()
 }
 
-// serve runs the ranks and then waits until the manager says that the ranks of all nodes have
-// ended: data that this node has sent may still be in transit to them.
+// serve prepares the run, runs the ranks and then waits until the manager says that the ranks of all
+// nodes have ended: data that this node has sent may still be in transit to them.
 func (r *run) serve(ctx context.Context, stream *framed.Stream) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -297,7 +297,15 @@ func (r *run) serve(ctx context.Context, stream *framed.Stream) error {
 		defer close(stopped)
 		cancel(r.receive(stream))
 	}()
-	err := r.launch(ctx)
+	defer resetLate(ctx, stream)()
+	defer r.close()
+	err := r.open(ctx)
+	switch {
+	case err == nil:
+		err = r.launch(ctx)
+	case ctx.Err() == nil:
+		return err
+	}
 	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errStopped) {
 		return outboard.Errorf(outboard.Unreachable, "training job", "the node stops, or has lost the job's manager: %w", context.Cause(ctx))
 	}
@@ -312,6 +320,25 @@ func (r *run) serve(ctx context.Context, stream *framed.Stream) error {
 			return err
 		}
 		return nil
+	}
+}
+
+// resetLate resets the stream to the manager stopLimit after the end of ctx, unless the returned
+// function is called before: ranks could not end while the manager does not read their lines.
+func resetLate(ctx context.Context, stream *framed.Stream) (ended func()) {
+	over := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		limit := time.NewTimer(stopLimit)
+		defer limit.Stop()
+		select {
+		case <-limit.C:
+			stream.Reset(errStopped)
+		case <-over:
+		}
+	})
+	return func() {
+		stop()
+		close(over)
 	}
 }
 
@@ -367,10 +394,10 @@ func (r *run) launch(ctx context.Context) error {
 		}
 		r.group.Kill()
 	}()
-	return launch.Run(ctx, launch.Job{
+	err = launch.Run(ctx, launch.Job{
 		Path: command[0], Args: command, First: r.start.First, Ranks: r.start.Count,
 		Dir: filepath.Join(r.dir, filesDir), UID: r.uid, GID: r.uid, Environ: r.environ, OwnSession: true,
-		Continues: r.server.Continues, Start: r.group.Start,
+		Continues: r.server.Continues, Ended: r.server.Ended, Start: r.group.Start,
 		Emit: func(l launch.Line) {
 			text := l.Text[:min(len(l.Text), maxText)]
 			// The error is ignored: the loss of the manager ends the run.
@@ -383,6 +410,10 @@ func (r *run) launch(ctx context.Context) error {
 			r.host.setPID(pid, true)
 		},
 	})
+	if errors.Is(err, launch.ErrUnended) {
+		r.host.opts.Log.Error("processes of ranks remain", "job", r.key.job, "error", err)
+	}
+	return err
 }
 
 // command returns the command line of a rank.
