@@ -3,32 +3,98 @@ package collective
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
+	"sync"
 	"time"
 )
 
-// datagramAllReduce sums over all ranks by datagrams.
-func (x *execution) datagramAllReduce() error {
-	schedule := append(RingReduceScatter(x.g.rank, x.g.n, x.call.Count), RingAllGather(x.g.rank, x.g.n, x.call.Count)...)
-	for i, s := range schedule {
-		if err := x.datagramStep(uint32(i), s); err != nil {
-			return err
-		}
-	}
-	return nil
+// A datagramSum is an all-reduce by datagrams. One goroutine sends the steps to the next rank and one
+// receives those of the previous rank. A step sends what the one before it has received: in the
+// all-gather each chunk as soon as it has arrived, while others of the same step are repeated; in the
+// reduce-scatter all chunks of a step together, since the least important ones may be lost.
+type datagramSum struct {
+	*execution
+	schedule Schedule
+
+	mu sync.Mutex // guards what follows, and the elements
+	// steps are those that are received.
+	steps []*arrival
+	// got has a bit for each datagram of the previous rank that has arrived, by its place, below places,
+	// and highest is the place behind the last one of them.
+	got     []uint64
+	places  int64
+	highest int64
+	arrived uint32
+	// first and last are the times at which datagrams have arrived since the last report, which was of
+	// the places before reported.
+	first, last time.Time
+	reported    int64
+	wake        chan struct{} // has a value when a step may be complete
+	// sendable are the chunks that may be sent, which sending takes, and queued has a value when there
+	// are some.
+	sendable []sentChunk
+	queued   chan struct{}
 }
 
-// datagramStep sends the chunks of one span while it receives those of another span.
-func (x *execution) datagramStep(step uint32, s Step) error {
+// allChunks stands for all chunks of a step, in the order of their importance.
+const allChunks = -1
+
+// queue makes chunks sendable. s.mu is held.
+func (s *datagramSum) queue(chunks ...sentChunk) {
+	s.sendable = append(s.sendable, chunks...)
+	notify(s.queued)
+}
+
+// takeSendable returns the chunks that may be sent since the last call.
+func (s *datagramSum) takeSendable() []sentChunk {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.sendable
+	s.sendable = nil
+	return list
+}
+
+// notify sends a value to a channel unless it has one.
+func notify(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func newDatagramSum(x *execution, schedule Schedule) *datagramSum {
+	s := &datagramSum{execution: x, schedule: schedule, wake: make(chan struct{}, 1), queued: make(chan struct{}, 1)}
+	s.queue(sentChunk{0, allChunks})
+	for _, step := range schedule {
+		to := s.bytes(step.Receive)
+		n := chunksOf(len(to))
+		s.steps = append(s.steps, &arrival{to: to, combine: step.Combine, seen: make([]bool, n), left: n, important: n})
+		s.places += int64(n) * (maxRepeats + 1)
+	}
+	return s
+}
+
+// copyChunk copies a chunk of data to the end of b.
+func (s *datagramSum) copyChunk(b, data []byte, i int) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append(b, chunkAt(data, i)...)
+}
+
+// datagramAllReduce sums over all ranks by datagrams.
+func (x *execution) datagramAllReduce() error {
+	s := newDatagramSum(x, append(RingReduceScatter(x.g.rank, x.g.n, x.call.Count), RingAllGather(x.g.rank, x.g.n, x.call.Count)...))
+	in, out := x.g.paths[s.schedule[0].From], x.g.paths[s.schedule[0].To]
+	in.expect(s)
+	defer in.expect(nil)
 	sent := make(chan error, 1)
 	go func() {
-		err := x.sendChunks(x.g.paths[s.To], step, x.bytes(s.Send), s.Combine)
+		err := newChunkSender(s, out).run()
 		if err != nil {
 			x.g.fail(err) // The receiving side may wait for this rank's neighbour, which waits for it.
 		}
 		sent <- err
 	}()
-	if err := x.receiveChunks(x.g.paths[s.From], step, x.bytes(s.Receive), s.Combine); err != nil {
+	if err := s.receive(in); err != nil {
 		return x.abandon(err, sent)
 	}
 	return <-sent
@@ -42,32 +108,6 @@ func (x *execution) lossOf(chunks int, combine bool) int {
 	return chunks * x.call.Loss / 1000
 }
 
-// sendChunks sends the chunks of data, the most important ones first, and repeats those that do not
-// arrive, except for the least important ones that may be lost.
-func (x *execution) sendChunks(p *chunkPath, step uint32, data []byte, combine bool) error {
-	chunks := chunksOf(len(data))
-	if chunks == 0 {
-		return nil
-	}
-	order := x.orderOf(data, combine)
-	important := chunks - x.lossOf(chunks, combine)
-	if _, err := p.await(x, p.ready, step); err != nil {
-		return err
-	}
-	if err := p.writeAnnounced(x); err != nil {
-		return err
-	}
-	lost, err := x.repeatChunks(p, step, data, order, important)
-	if err != nil {
-		return err
-	}
-	if combine {
-		x.g.offered.Add(uint64(chunks))
-		x.g.dropped.Add(uint64(lost))
-	}
-	return p.write(x, pathFinal, step, true)
-}
-
 // writeAnnounced announces the call to the rank before its elements: see ledger.
 func (p *chunkPath) writeAnnounced(x *execution) error {
 	peer := p.g.peers[p.rank]
@@ -79,101 +119,27 @@ func (p *chunkPath) writeAnnounced(x *execution) error {
 	return peer.lost(peer.out.Flush())
 }
 
-// orderOf returns the order in which chunks are sent.
-func (x *execution) orderOf(data []byte, combine bool) []int {
-	if combine {
-		return byMagnitude(data, x.call.Element, chunkSize)
-	}
-	order := make([]int, chunksOf(len(data)))
-	for i := range order {
-		order[i] = i
-	}
-	return order
-}
+// orderOf returns the order in which the chunks of a step that may lose some are sent.
+func (x *execution) orderOf(data []byte) []int { return byMagnitude(data, x.call.Element, chunkSize) }
 
-// repeatChunks sends chunks in the given order until the first ones of them, that many, have
-// arrived. It returns how many of the others have not.
-func (x *execution) repeatChunks(p *chunkPath, step uint32, data []byte, order []int, important int) (lost int, err error) {
-	sending := order
-	for round := 0; round < maxRepeats && !p.dead; round++ {
-		if err := p.sendRound(x, step, data, sending); err != nil {
-			return 0, err
-		}
-		bits, span, err := p.awaitMissing(x, step, len(order))
-		if err != nil {
-			return 0, err
-		}
-		p.adapt(len(sending), len(missingOf(sending, bits)), span)
-		lost = len(missingOf(order[important:], bits))
-		if sending = missingOf(order[:important], bits); len(sending) == 0 {
-			return lost, nil
-		}
-		x.g.repeated.Add(uint64(len(sending)))
-	}
-	p.dead = true // Datagrams would cost more than they save.
-	return lost, x.sendOverStream(p, step, data, sending)
-}
-
-// awaitMissing waits for the bit map of missing chunks, and the time in which the others of the
-// round have arrived.
-func (p *chunkPath) awaitMissing(x *execution, step uint32, chunks int) (bits []byte, span time.Duration, err error) {
-	m, err := p.await(x, p.missing, step)
-	if err != nil {
-		return nil, 0, err
-	}
-	if len(m.payload) != 8+(chunks+7)/8 {
-		return nil, 0, fmt.Errorf("rank %d reported %d bytes of missing chunks of %d", p.g.name(p.rank), len(m.payload)-8, chunks)
-	}
-	return m.payload[8:], time.Duration(binary.LittleEndian.Uint64(m.payload)), nil
-}
-
-// missingOf returns the chunks whose bits are set.
-func missingOf(chunks []int, bits []byte) []int {
-	return slices.DeleteFunc(slices.Clone(chunks), func(i int) bool { return bits[i/8]>>(i%8)&1 == 0 })
-}
-
-// sendOverStream sends chunks over the stream.
-func (x *execution) sendOverStream(p *chunkPath, step uint32, data []byte, chunks []int) error {
-	for _, i := range chunks {
-		if err := p.write(x, pathChunk, step, false, binary.LittleEndian.AppendUint32(nil, uint32(i)), chunkAt(data, i)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// sendRound sends chunks as datagrams, at the path's rate, and the end of the round.
-func (p *chunkPath) sendRound(x *execution, step uint32, data []byte, chunks []int) error {
-	datagram := make([]byte, 0, chunkHead+chunkSize)
-	pace := pacer{rate: p.rate, began: time.Now()}
-	for _, i := range chunks {
-		pace.wait()
-		d := binary.LittleEndian.AppendUint64(datagram, x.number)
-		d = binary.LittleEndian.AppendUint32(d, step)
-		d = binary.LittleEndian.AppendUint32(d, uint32(i))
-		if err := p.Path.Send(append(d, chunkAt(data, i)...)); err != nil {
-			return p.g.peers[p.rank].lost(err)
-		}
-	}
-	return p.write(x, pathEnd, step, true)
-}
-
-// leastSent is the number of chunks from which a round is taken for a measurement.
-const leastSent = 64
+// leastSent is the number of datagrams, and measureTime the time, from which the rate is measured.
+const (
+	leastSent   = 64
+	measureTime = 100 * time.Millisecond
+)
 
 // maxRate bounds the rate of a path, in bytes per second.
 const maxRate = 1e11
 
-// adapt sets the rate of the next round after sent chunks, of which lost have not arrived, while
-// the others arrived in span. The rate grows by a tenth while no more than a fiftieth is lost: the
-// link was measured by a stream, which lost packets slow down. More than a tenth is taken for
-// congestion. A short round says nothing about the link.
+// adapt sets the rate after sent datagrams, of which lost have not arrived, while the others arrived
+// in span. The rate grows by a tenth while no more than a fiftieth is lost: the link was measured by a
+// stream, which lost packets slow down. More than a tenth is taken for congestion. Few datagrams say
+// nothing about the link.
 func (p *chunkPath) adapt(sent, lost int, span time.Duration) {
 	arrived := sent - lost
 	if sent < leastSent {
 		return
 	}
-	p.dead = arrived == 0
 	switch {
 	case lost*50 <= sent:
 		p.rate = min(p.rate*1.1, maxRate)
@@ -196,8 +162,11 @@ type pacer struct {
 // pause is the time for which a pacer sends at once: shorter sleeps take longer than asked.
 const pause = time.Millisecond
 
-// wait waits until a chunk may be sent.
-func (p *pacer) wait() {
+// wait waits until a chunk may be sent at a rate.
+func (p *pacer) wait(rate float64) {
+	if rate != p.rate {
+		*p = pacer{rate: rate, began: time.Now()}
+	}
 	due := time.Duration(p.sent / p.rate * float64(time.Second))
 	passed := time.Since(p.began)
 	switch {
@@ -210,72 +179,33 @@ func (p *pacer) wait() {
 	p.sent += wireSize
 }
 
-// receiveChunks receives the chunks of a step.
-func (x *execution) receiveChunks(p *chunkPath, step uint32, to []byte, combine bool) error {
-	if len(to) == 0 {
-		return nil
-	}
-	a := &arrival{x: x, step: step, to: to, combine: combine, seen: make([]bool, chunksOf(len(to))), all: make(chan struct{})}
-	a.left = len(a.seen)
-	p.expect(a)
-	defer p.expect(nil)
-	if err := p.write(x, pathReady, step, true); err != nil {
-		return err
-	}
-	for {
-		m, err := p.await(x, p.ends, step)
-		if err != nil {
-			return err
-		}
-		if m.kind == pathFinal {
-			return p.checkArrival(a, x.lossOf(len(a.seen), combine))
-		}
-		if err := p.reportMissing(x, a); err != nil {
-			return err
+// bitsOf returns a bit map of chunks.
+func bitsOf(chunks []bool) []byte {
+	bits := make([]byte, (len(chunks)+7)/8)
+	for i, set := range chunks {
+		if set {
+			bits[i/8] |= 1 << (i % 8)
 		}
 	}
+	return bits
 }
 
-func (p *chunkPath) expect(a *arrival) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.arrival = a
-}
-
-// reportMissing sends the bit map of missing chunks, after a time for datagrams that the end of the
-// round has overtaken.
-func (p *chunkPath) reportMissing(x *execution, a *arrival) error {
-	late := time.NewTimer(straggling)
-	defer late.Stop()
-	select {
-	case <-a.all:
-	case <-late.C:
-	case <-p.g.Ended():
+// parseOptional returns the chunks that may be lost, of that many.
+func (p *chunkPath) parseOptional(bits []byte, chunks, loss int) ([]bool, error) {
+	optional, n := make([]bool, chunks), 0
+	if len(bits) != (chunks+7)/8 {
+		return nil, fmt.Errorf("rank %d sent %d bytes of chunks that may be lost, of %d", p.g.name(p.rank), len(bits), chunks)
 	}
-	return p.write(x, pathMissing, a.step, true, p.missingBits(a))
-}
-
-// missingBits returns the payload of pathMissing, and begins a round.
-func (p *chunkPath) missingBits(a *arrival) []byte {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	b := binary.LittleEndian.AppendUint64(nil, uint64(a.last.Sub(a.first)))
-	b = append(b, make([]byte, (len(a.seen)+7)/8)...)
-	for i, seen := range a.seen {
-		if !seen {
-			b[8+i/8] |= 1 << (i % 8)
+	for i := range optional {
+		if optional[i] = bits[i/8]>>(i%8)&1 == 1; optional[i] {
+			n++
 		}
 	}
-	a.first, a.last = time.Time{}, time.Time{}
-	return b
+	if n > loss {
+		return nil, fmt.Errorf("rank %d may lose %d of %d chunks, as it says: the call allows %d", p.g.name(p.rank), n, chunks, loss)
+	}
+	return optional, nil
 }
 
-// checkArrival returns an error if more than that many chunks are missing.
-func (p *chunkPath) checkArrival(a *arrival, loss int) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if a.left > loss {
-		return fmt.Errorf("rank %d lost %d of %d chunks: the call allows %d", p.g.name(p.rank), a.left, len(a.seen), loss)
-	}
-	return nil
-}
+// number returns the number of 4 bytes in a payload.
+func number(payload []byte) uint32 { return binary.LittleEndian.Uint32(payload) }

@@ -12,38 +12,48 @@ import (
 )
 
 // A call with a Loss whose group has Paths sends all its elements in datagrams, as chunks. The
-// receiver reports over a stream which chunks it lacks, and the sender repeats them: all that the
-// all-gather sends, and of the reduce-scatter all but the least important chunks, up to the bound
-// (MLT, see lossy.go). A lost datagram delays no other one, and does not slow down the sender, as it
-// does with TCP: the rate of the sender begins with that of the measured link, and falls only when more
-// than a tenth is lost.
+// receiver reports over a stream which datagrams it lacks, while others are still on their way, and
+// the sender repeats their chunks: all that the all-gather sends, and of the reduce-scatter all but
+// the least important chunks, up to the bound (MLT, see lossy.go). A lost datagram delays no other
+// one, and does not slow down the sender, as it does with TCP: the rate of the sender begins with that
+// of the measured link, and falls only when more than a tenth is lost.
 //
 // The stream beside the datagrams carries messages: the kind (1 byte, 3 of zeros), the payload's
 // length (4 bytes), the number of the call (8 bytes), that of the step in the call (4 bytes), all
-// little-endian, and the payload.
+// little-endian, and the payload. A datagram's place is its number among all datagrams of the call,
+// repeated ones as well.
 const (
-	pathReady   = 1 // no payload: the receiver expects the chunks of the step
-	pathEnd     = 2 // no payload: all chunks of this round were sent
-	pathMissing = 3 // payload: nanoseconds (8 bytes) in which the round's chunks arrived, and a bit map of missing chunks
-	pathChunk   = 4 // payload: the number of a chunk (4 bytes) and its elements
-	pathFinal   = 5 // no payload: what is still missing is lost
+	pathReady    = 1 // no payload: the receiver expects the chunks of all steps of the call
+	pathOptional = 2 // payload: a bit map of the step's chunks that may be lost; before the step's first datagram
+	pathEnd      = 3 // payload: the place (4 bytes) behind the last datagram sent, with which all chunks of the step have been sent
+	pathReport   = 4 // payload: see report
+	pathChunk    = 5 // payload: the number of a chunk (4 bytes) and its elements
+	pathDone     = 6 // payload: how many chunks (4 bytes) of the step are lost; no others are missing
 )
 
 const (
 	pathHead = 20
-	// chunkHead is the size of the header of a datagram: the numbers of the call (8 bytes), of the
-	// step and of the chunk (4 bytes each).
-	chunkHead = 16
+	// chunkHead is the size of the header of a datagram: the number of the call (8 bytes), and those of
+	// the step, of the chunk and of its place (4 bytes each), and 4 zeros.
+	chunkHead = 24
 	// chunkSize is the size of a chunk in bytes, a multiple of all elements' sizes.
-	chunkSize = 1192
+	chunkSize = 1184
 	// wireSize is what a chunk takes on an Ethernet link.
 	wireSize = chunkHead + chunkSize + 86
-	// maxMissing bounds the payload of pathMissing: the bits of a step of 1 GiB.
-	maxMissing = 8 + (1<<30/chunkSize)/8 + 1
-	// maxRepeats is the number of rounds of datagrams, after which chunks are sent over the stream.
+	// maxOptional bounds the payload of pathOptional: the bits of a step of 1 GiB.
+	maxOptional = (1<<30/chunkSize)/8 + 1
+	// maxReported bounds the datagrams that a report names.
+	maxReported = 16 << 10
+	// maxRepeats is the number of datagrams with the same chunk, after which chunks are sent over the
+	// stream.
 	maxRepeats = 6
+	// maxPathMessages bounds the messages of a rank that this rank has not processed.
+	maxPathMessages = 1024
 	// straggling is how much longer than the message that follows it a datagram may take.
 	straggling = 2 * time.Millisecond
+	// reportInterval is how often a receiver reports while datagrams arrive. A datagram that arrives
+	// later than those behind it by more than that counts as lost.
+	reportInterval = 5 * time.Millisecond
 )
 
 // A Path carries datagrams to and from another rank. *datagram.Path implements it.
@@ -75,15 +85,17 @@ type chunkPath struct {
 
 	writing sync.Mutex
 	out     *bufio.Writer
-	// rate is the number of bytes per second that the next round sends, and dead says that no
-	// datagram arrives: chunks are sent over the stream.
-	rate float64
-	dead bool
+	// datagram is the memory of a datagram that is sent.
+	datagram []byte
+	// rate is the number of bytes per second that are sent; dead says that no datagram arrives: chunks
+	// are sent over the stream; lossy that a datagram was lost. They belong to the sending call.
+	rate        float64
+	dead, lossy bool
 
-	ready, missing, ends chan pathMessage
+	toSender, toReceiver chan pathMessage
 
-	mu      sync.Mutex
-	arrival *arrival // the step whose chunks are expected, nil for none
+	mu  sync.Mutex
+	sum *datagramSum // whose chunks are expected, nil for none
 }
 
 // A pathMessage is a message of the stream.
@@ -97,7 +109,8 @@ type pathMessage struct {
 func newChunkPath(g *Group, rank int, d *Datagrams) *chunkPath {
 	return &chunkPath{
 		g: g, rank: rank, Datagrams: *d, out: bufio.NewWriterSize(d.Stream, 8<<10), rate: g.link.Bandwidth,
-		ready: make(chan pathMessage, 1), missing: make(chan pathMessage, 1), ends: make(chan pathMessage, 1),
+		datagram: make([]byte, 0, chunkHead+chunkSize),
+		toSender: make(chan pathMessage, maxPathMessages), toReceiver: make(chan pathMessage, maxPathMessages),
 	}
 }
 
@@ -125,49 +138,26 @@ func (p *chunkPath) start() {
 	go p.readStream()
 }
 
-// An arrival is a step whose chunks are received.
-type arrival struct {
-	x       *execution
-	step    uint32
-	to      []byte
-	combine bool
-	seen    []bool
-	left    int           // chunks that have not arrived
-	all     chan struct{} // closed when all have arrived
-	// first and last are the times at which datagrams of this round have arrived.
-	first, last time.Time
-}
-
 func chunksOf(size int) int { return (size + chunkSize - 1) / chunkSize }
 
 func chunkAt(data []byte, i int) []byte {
 	return data[i*chunkSize : min((i+1)*chunkSize, len(data))]
 }
 
-// deliver adds or copies a chunk to its elements, unless it has arrived already or is not expected.
-func (p *chunkPath) deliver(number uint64, step, chunk uint32, elements []byte) {
+// deliver passes a chunk to the call that expects it.
+func (p *chunkPath) deliver(c chunk) {
+	p.mu.Lock()
+	sum := p.sum
+	p.mu.Unlock()
+	if sum != nil && sum.number == c.number {
+		sum.deliver(c)
+	}
+}
+
+func (p *chunkPath) expect(s *datagramSum) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a := p.arrival
-	if a == nil || a.x.number != number || a.step != step || int64(chunk) >= int64(len(a.seen)) {
-		return
-	}
-	a.last = time.Now()
-	if a.first.IsZero() {
-		a.first = a.last
-	}
-	target := chunkAt(a.to, int(chunk))
-	if a.seen[chunk] || len(target) != len(elements) {
-		return
-	}
-	if a.seen[chunk] = true; a.combine {
-		combine(target, elements, a.x.call.Element, Sum)
-	} else {
-		copy(target, elements)
-	}
-	if a.left--; a.left == 0 {
-		close(a.all)
-	}
+	p.sum = s
 }
 
 func (p *chunkPath) readDatagrams() {
@@ -177,18 +167,40 @@ func (p *chunkPath) readDatagrams() {
 		if err != nil {
 			return // The path has ended: the group does so because of its streams.
 		}
-		if number, step, chunk, elements, ok := parseChunk(buf[:n]); ok {
-			p.deliver(number, step, chunk, elements)
+		if c, ok := parseChunk(buf[:n]); ok {
+			p.deliver(c)
 		}
 	}
 }
 
+// A chunk is a part of a step's elements as it arrives.
+type chunk struct {
+	number   uint64
+	step     uint32
+	index    uint32
+	place    int64 // of its datagram; -1: it came over the stream
+	elements []byte
+}
+
+// append appends the datagram with the chunk.
+func (c *chunk) append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(b, c.number)
+	b = binary.LittleEndian.AppendUint32(b, c.step)
+	b = binary.LittleEndian.AppendUint32(b, c.index)
+	b = binary.LittleEndian.AppendUint32(b, uint32(c.place))
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	return append(b, c.elements...)
+}
+
 // parseChunk parses a datagram. Elements are aligned if the datagram is.
-func parseChunk(b []byte) (number uint64, step, chunk uint32, elements []byte, ok bool) {
+func parseChunk(b []byte) (chunk, bool) {
 	if len(b) <= chunkHead || len(b) > chunkHead+chunkSize {
-		return 0, 0, 0, nil, false
+		return chunk{}, false
 	}
-	return binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint32(b[12:]), b[chunkHead:], true
+	return chunk{
+		number: binary.LittleEndian.Uint64(b), step: binary.LittleEndian.Uint32(b[8:]), index: binary.LittleEndian.Uint32(b[12:]),
+		place: int64(binary.LittleEndian.Uint32(b[16:])), elements: b[chunkHead:],
+	}, true
 }
 
 // readStream processes the messages of the stream until it ends.
@@ -209,27 +221,23 @@ func (p *chunkPath) readStream() {
 	}
 }
 
-// dispatch passes a message to the call that waits for it. At most one of each kind is pending,
-// since the sender of each waits for an answer.
+// dispatch passes a message to the call that waits for it.
 func (p *chunkPath) dispatch(m pathMessage) error {
-	to := p.ends
+	to := p.toSender
 	switch m.kind {
 	case pathChunk:
-		chunk := binary.LittleEndian.Uint32(m.payload)
 		elements := new(Group).aside(chunkSize)[:0] // aligned to all elements
 		elements = append(elements, m.payload[4:]...)
-		p.deliver(m.number, m.step, chunk, elements)
+		p.deliver(chunk{m.number, m.step, binary.LittleEndian.Uint32(m.payload), -1, elements})
 		return nil
-	case pathReady:
-		to = p.ready
-	case pathMissing:
-		to = p.missing
+	case pathOptional, pathEnd:
+		to = p.toReceiver
 	}
 	select {
 	case to <- m:
 		return nil
 	default:
-		return fmt.Errorf("a second message of kind %d", m.kind)
+		return fmt.Errorf("more than %d messages beside datagrams", maxPathMessages)
 	}
 }
 
@@ -242,9 +250,13 @@ func readPathMessage(in io.Reader) (m pathMessage, err error) {
 	m = pathMessage{kind: b[0], number: binary.LittleEndian.Uint64(b[8:]), step: binary.LittleEndian.Uint32(b[16:])}
 	length, least, most := binary.LittleEndian.Uint32(b[4:]), uint32(0), uint32(0)
 	switch m.kind {
-	case pathReady, pathEnd, pathFinal:
-	case pathMissing:
-		least, most = 8, maxMissing
+	case pathReady:
+	case pathOptional:
+		most = maxOptional
+	case pathEnd, pathDone:
+		least, most = 4, 4
+	case pathReport:
+		least, most = reportHead, reportHead+4*maxReported
 	case pathChunk:
 		least, most = 5, 4+chunkSize
 	default:
@@ -282,15 +294,46 @@ func (p *chunkPath) write(x *execution, kind byte, step uint32, flush bool, payl
 	return p.out.Flush()
 }
 
-// await waits for a message of a step.
-func (p *chunkPath) await(x *execution, from <-chan pathMessage, step uint32) (pathMessage, error) {
-	select {
-	case m := <-from:
-		if m.number != x.number || m.step != step {
-			return m, fmt.Errorf("rank %d sent a message of step %d of call %d in step %d of call %d", p.g.name(p.rank), m.step, m.number, step, x.number)
-		}
-		return m, nil
-	case <-p.g.Ended():
-		return pathMessage{}, p.g.Err()
+// check reports whether a message belongs to the call, of that many steps, and not to an earlier one.
+func (p *chunkPath) check(x *execution, m pathMessage, steps int) (current bool, err error) {
+	if m.number > x.number || m.number == x.number && m.step >= uint32(steps) {
+		return false, fmt.Errorf("rank %d sent a message of step %d of call %d in call %d", p.g.name(p.rank), m.step, m.number, x.number)
 	}
+	return m.number == x.number, nil
+}
+
+// reportHead is the size of a report without the datagrams that it names.
+const reportHead = 16
+
+// A report tells the sender which datagrams have not arrived, of those before a place. Each datagram is
+// reported at most once.
+type report struct {
+	before  uint32        // all places before it have been reported
+	arrived uint32        // of the call so far, late and repeated ones included
+	span    time.Duration // in which datagrams have arrived since the last report
+	missing []uint32      // places
+}
+
+func (r *report) append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, r.before)
+	b = binary.LittleEndian.AppendUint32(b, r.arrived)
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.span))
+	for _, place := range r.missing {
+		b = binary.LittleEndian.AppendUint32(b, place)
+	}
+	return b
+}
+
+func parseReport(b []byte) (report, error) {
+	if len(b) < reportHead || len(b)%4 != 0 {
+		return report{}, fmt.Errorf("a report of %d bytes", len(b))
+	}
+	r := report{
+		before: binary.LittleEndian.Uint32(b), arrived: binary.LittleEndian.Uint32(b[4:]),
+		span: time.Duration(max(int64(binary.LittleEndian.Uint64(b[8:])), 0)),
+	}
+	for b = b[reportHead:]; len(b) > 0; b = b[4:] {
+		r.missing = append(r.missing, binary.LittleEndian.Uint32(b))
+	}
+	return r, nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -178,14 +179,21 @@ func TestHostileMessagesBesideDatagrams(t *testing.T) {
 	message := func(kind, length, number, step byte, payload ...byte) []byte {
 		return append([]byte{kind, 0, 0, 0, length, 0, 0, 0, number, 0, 0, 0, 0, 0, 0, 0, step, 0, 0, 0}, payload...)
 	}
+	ready := message(pathReady, 0, 1, 0)
 	for want, sent := range map[string][]byte{
-		"kind 9":                        message(9, 0, 1, 0),
-		"with 1 bytes":                  message(pathReady, 1, 1, 0, 0),
-		"kind 4 with 4 bytes":           message(pathChunk, 4, 1, 0, 0, 0, 0, 0),
-		"of step 1 of call 1 in step 0": message(pathFinal, 0, 1, 1),
-		"lost 1 of 1 chunks":            message(pathFinal, 0, 1, 0),
-		"reported 3 bytes":              append(message(pathReady, 0, 1, 0), message(pathMissing, 11, 1, 0, make([]byte, 11)...)...),
-		"a second message":              append(message(pathReady, 0, 7, 7), append(message(pathReady, 0, 7, 7), message(pathReady, 0, 7, 7)...)...),
+		"kind 9":                                        message(9, 0, 1, 0),
+		"with 1 bytes":                                  message(pathReady, 1, 1, 0, 0),
+		"kind 5 with 4 bytes":                           message(pathChunk, 4, 1, 0, 0, 0, 0, 0),
+		"of step 1 of call 2 in call 1":                 message(pathEnd, 4, 2, 1, 0, 0, 0, 0),
+		"of step 2 of call 1 in call 1":                 message(pathDone, 4, 1, 2, 0, 0, 0, 0),
+		"may lose 1 of 1 chunks":                        message(pathOptional, 1, 1, 0, 1),
+		"2 bytes of chunks that may be":                 message(pathOptional, 2, 1, 0, 1, 1),
+		"expects call 1 twice":                          slices.Concat(ready, ready),
+		"has ended step 1 of call 1, which it does not": slices.Concat(ready, message(pathDone, 4, 1, 1, 0, 0, 0, 0)),
+		"or lost 9 chunks":                              slices.Concat(ready, message(pathDone, 4, 1, 0, 9, 0, 0, 0)),
+		"reported 9 of":                                 slices.Concat(ready, message(pathReport, reportHead, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)),
+		"reported datagram 3 of 0":                      slices.Concat(ready, message(pathReport, reportHead+4, 1, 0, append(make([]byte, reportHead), 3, 0, 0, 0)...)),
+		"a report of 18 bytes":                          slices.Concat(ready, message(pathReport, reportHead+2, 1, 0, make([]byte, reportHead+2)...)),
 	} {
 		paths, conns := lossyPaths(2, never), pipes(2)
 		g, err := NewGroup(0, conns[0], Options{Datagrams: paths[0]})
@@ -204,32 +212,54 @@ func TestHostileMessagesBesideDatagrams(t *testing.T) {
 	}
 }
 
+// A rank that floods another one with messages that no call waits for ends the group.
+func TestFloodBesideDatagrams(t *testing.T) {
+	p := newChunkPath(new(Group), 1, &Datagrams{})
+	for i := range maxPathMessages + 1 {
+		if err := p.dispatch(pathMessage{kind: pathReady}); (err != nil) != (i == maxPathMessages) {
+			t.Fatalf("message %d: %v", i, err)
+		}
+	}
+}
+
 func FuzzChunks(f *testing.F) {
 	f.Add(make([]byte, chunkHead+8))
-	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 128, 63})
+	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 128, 63})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		to := words(2*chunkSize + 8)
-		x := &execution{number: 1, call: &Call{Element: Float32}}
-		p := &chunkPath{arrival: &arrival{x: x, to: to, combine: true, seen: make([]bool, 3), left: 3, all: make(chan struct{})}}
+		x := &execution{g: &Group{n: 2}, number: 1, size: 4, call: &Call{Element: Float32, Count: chunkSize}, buf: words(4 * chunkSize)}
+		s := newDatagramSum(x, RingReduceScatter(0, 2, chunkSize))
+		p := &chunkPath{sum: s}
 		aligned := words(len(b))[:0]
 		aligned = append(aligned, b...)
-		number, step, chunk, elements, ok := parseChunk(aligned)
+		c, ok := parseChunk(aligned)
 		if !ok {
 			return
 		}
-		p.deliver(number, step, chunk, elements)
-		p.deliver(number, step, chunk, elements) // It counts once.
-		if p.arrival.left < 2 {
-			t.Errorf("one datagram was counted as %d chunks", 3-p.arrival.left)
+		if again := c.append(nil); !bytes.Equal(again[:20], b[:20]) || !bytes.Equal(again[chunkHead:], b[chunkHead:]) {
+			t.Errorf("%x is written as %x", b, again)
+		}
+		p.deliver(c)
+		p.deliver(c) // It counts once.
+		if a := s.steps[0]; a.left < len(a.seen)-1 || a.left != a.important || s.arrived > 1 {
+			t.Errorf("one datagram was counted as %d chunks and %d datagrams", len(a.seen)-a.left, s.arrived)
+		}
+	})
+}
+
+func FuzzReport(f *testing.F) {
+	f.Add((&report{before: 7, arrived: 5, span: 9, missing: []uint32{2, 6}}).append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if r, err := parseReport(b); err == nil && r.span > 0 && !bytes.Equal(r.append(nil), b) {
+			t.Errorf("%x is %+v", b, r)
 		}
 	})
 }
 
 func FuzzPathMessage(f *testing.F) {
-	f.Add([]byte{pathMissing, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8})
+	f.Add([]byte{pathReport, 0, 0, 0, 16, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := readPathMessage(bytes.NewReader(b))
-		if err == nil && (len(m.payload) > len(b)-pathHead || m.kind < pathReady || m.kind > pathFinal) {
+		if err == nil && (len(m.payload) > len(b)-pathHead || m.kind < pathReady || m.kind > pathDone) {
 			t.Errorf("%+v of %x", m, b)
 		}
 	})
