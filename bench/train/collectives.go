@@ -116,11 +116,17 @@ func (b *bench) links(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		plain, err := exchangeTimes(ctx, r.Node("harbour"), r.Node("dinghy"), b.Rounds(15, 3))
+		if err != nil {
+			return err
+		}
 		for _, t := range timings {
 			bound := 2 * (1 - 1.0/nodes) * float64(t.Bytes) / (link.bits / 8)
 			name := fmt.Sprintf("all-reduce of %s between two namespaces at %s: time against the bound", sizeText(t.Bytes), link.name)
 			b.Row(paired.NewRow(name, "ms", "bound", milliseconds(t.Outboard...), milliseconds(bound), paired.Goal{MaxRatio: 1.05}).
 				Because(linkReason))
+			b.Row(paired.NewRow("the same: time against a plain exchange of the same bytes over TCP", "ms", "TCP", milliseconds(t.Outboard...),
+				milliseconds(plain[t.Bytes]...), paired.Goal{}))
 		}
 	}
 	return nil

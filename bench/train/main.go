@@ -27,6 +27,9 @@ func main() {
 	if len(os.Args) == 3 && os.Args[1] == rankArg {
 		os.Exit(helper(runStoreRank, os.Args[2]))
 	}
+	if len(os.Args) == 3 && os.Args[1] == exchangeArg {
+		os.Exit(helper(runExchange, os.Args[2]))
+	}
 	b := &bench{}
 	b.Flags()
 	flag.StringVar(&b.binary, "outboard", "bin/outboard", "the program to measure")
