@@ -25,7 +25,7 @@ func (a *arrival) complete() bool { return a.left == 0 || a.ended && a.important
 func (s *datagramSum) deliver(c chunk) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.place >= s.places || c.place >= 0 && !s.note(c.place) || int64(c.step) >= int64(len(s.steps)) {
+	if c.place >= s.places || c.place >= 0 && !s.note(&c) || int64(c.step) >= int64(len(s.steps)) {
 		return
 	}
 	a := s.steps[c.step]
@@ -59,8 +59,8 @@ func (s *datagramSum) forwards(step int) bool {
 }
 
 // note records a datagram, and reports whether it is new. s.mu is held.
-func (s *datagramSum) note(place int64) bool {
-	word, bit := int(place/64), uint64(1)<<(place%64)
+func (s *datagramSum) note(c *chunk) bool {
+	word, bit := int(c.place/64), uint64(1)<<(c.place%64)
 	for len(s.got) <= word {
 		s.got = append(s.got, 0)
 	}
@@ -68,12 +68,14 @@ func (s *datagramSum) note(place int64) bool {
 		return false
 	}
 	s.got[word] |= bit
-	s.highest = max(s.highest, place+1)
+	s.highest = max(s.highest, c.place+1)
 	s.arrived++
 	s.last = time.Now()
+	delay := int32(s.clock() - c.sent)
 	if s.first.IsZero() {
-		s.first = s.last
+		s.first, s.fastest = s.last, delay
 	}
+	s.fastest, s.least = min(s.fastest, delay), min(s.least, delay)
 	return true
 }
 
@@ -83,6 +85,9 @@ func (s *datagramSum) missing(end int64) report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := report{arrived: s.arrived, span: s.last.Sub(s.first)}
+	if !s.first.IsZero() {
+		r.queued = time.Duration(int64(s.fastest)-int64(s.least)) * time.Microsecond
+	}
 	for ; s.reported < end && len(r.missing) < maxReported; s.reported++ {
 		if word := int(s.reported / 64); word >= len(s.got) || s.got[word]>>(s.reported%64)&1 == 0 {
 			r.missing = append(r.missing, uint32(s.reported))

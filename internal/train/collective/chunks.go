@@ -3,6 +3,7 @@ package collective
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 )
@@ -14,6 +15,7 @@ import (
 type datagramSum struct {
 	*execution
 	schedule Schedule
+	began    time.Time
 
 	mu sync.Mutex // guards what follows, and the elements
 	// steps are those that are received.
@@ -25,15 +27,20 @@ type datagramSum struct {
 	highest int64
 	arrived uint32
 	// first and last are the times at which datagrams have arrived since the last report, which was of
-	// the places before reported.
-	first, last time.Time
-	reported    int64
-	wake        chan struct{} // has a value when a step may be complete
+	// the places before reported, and fastest is the shortest delay of one of them; least is that of
+	// the call. Delays are in microseconds, and differ from the real ones by the same number.
+	first, last    time.Time
+	fastest, least int32
+	reported       int64
+	wake           chan struct{} // has a value when a step may be complete
 	// sendable are the chunks that may be sent, which sending takes, and queued has a value when there
 	// are some.
 	sendable []sentChunk
 	queued   chan struct{}
 }
+
+// clock returns the microseconds since the call began, which overflow.
+func (s *datagramSum) clock() uint32 { return uint32(time.Since(s.began).Microseconds()) }
 
 // allChunks stands for all chunks of a step, in the order of their importance.
 const allChunks = -1
@@ -62,7 +69,7 @@ func notify(c chan<- struct{}) {
 }
 
 func newDatagramSum(x *execution, schedule Schedule) *datagramSum {
-	s := &datagramSum{execution: x, schedule: schedule, wake: make(chan struct{}, 1), queued: make(chan struct{}, 1)}
+	s := &datagramSum{execution: x, schedule: schedule, began: time.Now(), least: math.MaxInt32, wake: make(chan struct{}, 1), queued: make(chan struct{}, 1)}
 	s.queue(sentChunk{0, allChunks})
 	for _, step := range schedule {
 		to := s.bytes(step.Receive)
@@ -131,25 +138,32 @@ const (
 // maxRate bounds the rate of a path, in bytes per second.
 const maxRate = 1e11
 
+// maxQueued is the time that datagrams may wait in a queue of the link before the rate falls.
+const maxQueued = 10 * time.Millisecond
+
 // adapt sets the rate after sent datagrams, of which lost have not arrived, while the others arrived
-// in span. The rate grows by a tenth while no more than a fiftieth is lost: the link was measured by a
-// stream, which lost packets slow down. More than a tenth is taken for congestion. Few datagrams say
-// nothing about the link.
-func (p *chunkPath) adapt(sent, lost int, span time.Duration) {
+// in span, and waited for the time queued at least. The rate grows by a tenth while no more than a
+// fiftieth is lost and the queue is short: the link was measured by a stream, which lost packets slow
+// down. A long queue takes back what the rate has grown (as in LEDBAT, RFC 6817), and nothing more:
+// streams beside it would fill the queue in any case. More than a tenth lost is taken for congestion.
+// Few datagrams say nothing about the link.
+func (p *chunkPath) adapt(sent, lost int, span, queued time.Duration) {
 	arrived := sent - lost
 	if sent < leastSent {
 		return
 	}
+	measured := p.g.link.Bandwidth
 	switch {
-	case lost*50 <= sent:
-		p.rate = min(p.rate*1.1, maxRate)
-	case lost*10 <= sent:
-	case span > 0 && arrived > 1:
+	case lost*10 > sent && span > 0 && arrived > 1:
 		p.rate = min(max(float64(arrived)*wireSize/span.Seconds(), p.rate/8), p.rate)
-	default:
+	case lost*10 > sent:
 		p.rate /= 2
+	case queued > maxQueued:
+		p.rate = max(p.rate*0.9, min(p.rate, measured))
+	case lost*50 <= sent && queued < maxQueued/2:
+		p.rate = min(p.rate*1.1, maxRate)
 	}
-	p.rate = max(p.rate, p.g.link.Bandwidth/1000)
+	p.rate = max(p.rate, measured/1000)
 }
 
 // A pacer delays datagrams so that a rate is not exceeded.

@@ -30,6 +30,7 @@ type chunkSender struct {
 	// place measured; missing and span are what was reported since then.
 	reported, measured, missing int
 	span                        time.Duration
+	queued                      time.Duration // of the last report
 	elements                    []byte        // of the chunk that is sent
 	busy                        chan struct{} // closed
 }
@@ -184,6 +185,7 @@ func (c *chunkSender) processReport(r *report) error {
 	}
 	c.reported = int(r.before)
 	c.missing += len(r.missing)
+	c.queued = r.queued
 	c.span += r.span
 	c.measure(measureTime)
 	if r.arrived == 0 && c.reported >= leastSent {
@@ -272,7 +274,7 @@ func (c *chunkSender) send(next sentChunk) error {
 		return c.path.write(x, pathChunk, uint32(next.step), false, binary.LittleEndian.AppendUint32(nil, uint32(next.chunk)), elements)
 	}
 	c.pace.wait(c.path.rate)
-	d := chunk{number: x.number, step: uint32(next.step), index: uint32(next.chunk), place: int64(len(c.log)), elements: elements}
+	d := chunk{number: x.number, step: uint32(next.step), index: uint32(next.chunk), place: int64(len(c.log)), sent: c.sum.clock(), elements: elements}
 	s.tries[next.chunk]++
 	s.last[next.chunk] = len(c.log)
 	if c.log = append(c.log, next); s.tries[next.chunk] == 1 {
@@ -294,6 +296,6 @@ func (c *chunkSender) measure(least time.Duration) {
 	if sent < leastSent || c.span < least {
 		return
 	}
-	c.path.adapt(sent, c.missing, c.span)
+	c.path.adapt(sent, c.missing, c.span, c.queued)
 	c.measured, c.missing, c.span = c.reported, 0, 0
 }

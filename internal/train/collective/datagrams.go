@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"sync"
 	"time"
@@ -34,7 +35,7 @@ const (
 const (
 	pathHead = 20
 	// chunkHead is the size of the header of a datagram: the number of the call (8 bytes), and those of
-	// the step, of the chunk and of its place (4 bytes each), and 4 zeros.
+	// the step, of the chunk, of its place, and of the microsecond at which it was sent (4 bytes each).
 	chunkHead = 24
 	// chunkSize is the size of a chunk in bytes, a multiple of all elements' sizes.
 	chunkSize = 1184
@@ -179,6 +180,7 @@ type chunk struct {
 	step     uint32
 	index    uint32
 	place    int64 // of its datagram; -1: it came over the stream
+	sent     uint32
 	elements []byte
 }
 
@@ -188,7 +190,7 @@ func (c *chunk) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, c.step)
 	b = binary.LittleEndian.AppendUint32(b, c.index)
 	b = binary.LittleEndian.AppendUint32(b, uint32(c.place))
-	b = binary.LittleEndian.AppendUint32(b, 0)
+	b = binary.LittleEndian.AppendUint32(b, c.sent)
 	return append(b, c.elements...)
 }
 
@@ -199,7 +201,7 @@ func parseChunk(b []byte) (chunk, bool) {
 	}
 	return chunk{
 		number: binary.LittleEndian.Uint64(b), step: binary.LittleEndian.Uint32(b[8:]), index: binary.LittleEndian.Uint32(b[12:]),
-		place: int64(binary.LittleEndian.Uint32(b[16:])), elements: b[chunkHead:],
+		place: int64(binary.LittleEndian.Uint32(b[16:])), sent: binary.LittleEndian.Uint32(b[20:]), elements: b[chunkHead:],
 	}, true
 }
 
@@ -228,7 +230,7 @@ func (p *chunkPath) dispatch(m pathMessage) error {
 	case pathChunk:
 		elements := new(Group).aside(chunkSize)[:0] // aligned to all elements
 		elements = append(elements, m.payload[4:]...)
-		p.deliver(chunk{m.number, m.step, binary.LittleEndian.Uint32(m.payload), -1, elements})
+		p.deliver(chunk{number: m.number, step: m.step, index: number(m.payload), place: -1, elements: elements})
 		return nil
 	case pathOptional, pathEnd:
 		to = p.toReceiver
@@ -303,7 +305,7 @@ func (p *chunkPath) check(x *execution, m pathMessage, steps int) (current bool,
 }
 
 // reportHead is the size of a report without the datagrams that it names.
-const reportHead = 16
+const reportHead = 20
 
 // A report tells the sender which datagrams have not arrived, of those before a place. Each datagram is
 // reported at most once.
@@ -311,6 +313,7 @@ type report struct {
 	before  uint32        // all places before it have been reported
 	arrived uint32        // of the call so far, late and repeated ones included
 	span    time.Duration // in which datagrams have arrived since the last report
+	queued  time.Duration // how much longer than the fastest of the call the fastest of these took
 	missing []uint32      // places
 }
 
@@ -318,6 +321,7 @@ func (r *report) append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, r.before)
 	b = binary.LittleEndian.AppendUint32(b, r.arrived)
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.span))
+	b = binary.LittleEndian.AppendUint32(b, uint32(min(r.queued.Microseconds(), math.MaxUint32)))
 	for _, place := range r.missing {
 		b = binary.LittleEndian.AppendUint32(b, place)
 	}
@@ -330,7 +334,8 @@ func parseReport(b []byte) (report, error) {
 	}
 	r := report{
 		before: binary.LittleEndian.Uint32(b), arrived: binary.LittleEndian.Uint32(b[4:]),
-		span: time.Duration(max(int64(binary.LittleEndian.Uint64(b[8:])), 0)),
+		span:   time.Duration(max(int64(binary.LittleEndian.Uint64(b[8:])), 0)),
+		queued: time.Duration(binary.LittleEndian.Uint32(b[16:])) * time.Microsecond,
 	}
 	for b = b[reportHead:]; len(b) > 0; b = b[4:] {
 		r.missing = append(r.missing, binary.LittleEndian.Uint32(b))
