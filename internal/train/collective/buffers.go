@@ -79,6 +79,8 @@ func (g *Group) bufferBytes(c *Call) (temporary, scratch int64) {
 		return 2*size + int64(g.n*c.Element.Size()), min(size, pieceSize) // extend: the buffer, and the parts of all ranks
 	case g.exchanges(c):
 		return 0, min(size, pieceSize)
+	case c.Loss > 0 && g.paths != nil:
+		return 2 * (size/chunkSize + int64(g.n)) * chunkBytes, 0
 	case c.Operation == AllReduce && a == Doubling:
 		return 0, size // receiveAside: the whole buffer
 	case c.Store:

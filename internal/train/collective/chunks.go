@@ -45,6 +45,15 @@ func (s *datagramSum) clock() uint32 { return uint32(time.Since(s.began).Microse
 // allChunks stands for all chunks of a step, in the order of their importance.
 const allChunks = -1
 
+// close ends all steps.
+func (s *datagramSum) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.steps {
+		a.closed = true
+	}
+}
+
 // queue makes chunks sendable. s.mu is held.
 func (s *datagramSum) queue(chunks ...sentChunk) {
 	s.sendable = append(s.sendable, chunks...)
@@ -92,6 +101,7 @@ func (x *execution) datagramAllReduce() error {
 	s := newDatagramSum(x, append(RingReduceScatter(x.g.rank, x.g.n, x.call.Count), RingAllGather(x.g.rank, x.g.n, x.call.Count)...))
 	in, out := x.g.paths[s.schedule[0].From], x.g.paths[s.schedule[0].To]
 	in.expect(s)
+	defer s.close() // The caller owns its elements again: a chunk may be late.
 	defer in.expect(nil)
 	sent := make(chan error, 1)
 	go func() {

@@ -47,6 +47,10 @@ type sentStep struct {
 
 type sentChunk struct{ step, chunk int }
 
+// chunkBytes is how much memory a call needs at most for each chunk that it sends and receives, with
+// all repetitions.
+const chunkBytes = 192
+
 // streamed is the place of a chunk that was sent over the stream.
 const streamed = -1
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -220,6 +221,50 @@ func TestFloodBesideDatagrams(t *testing.T) {
 		if err := p.dispatch(pathMessage{kind: pathReady}); (err != nil) != (i == maxPathMessages) {
 			t.Fatalf("message %d: %v", i, err)
 		}
+	}
+}
+
+// A call ends with its group although its stream beside the datagrams accepts nothing.
+func TestCallEndsWithAFullStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		paths, conns := lossyPaths(2, never), pipes(2)
+		go func() { _, _ = io.Copy(io.Discard, conns[1][0]) }()
+		g, err := NewGroup(0, conns[0], Options{Datagrams: paths[0]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			ended <- g.Do(t.Context(), Call{Operation: AllReduce, Element: Float32, Reduction: Sum, Count: 8, Loss: 100}, words(32))
+		}()
+		synctest.Wait()
+		g.Close()
+		if err := <-ended; err == nil {
+			t.Error("the call succeeded")
+		}
+	})
+}
+
+// A chunk that arrives when its call has failed does not change the elements, which belong to the
+// caller again.
+func TestChunkAfterItsCall(t *testing.T) {
+	paths, conns := lossyPaths(2, never), pipes(2)
+	g, err := NewGroup(0, conns[0], Options{Datagrams: paths[0]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &execution{g: g, number: 1, size: 4, call: &Call{Operation: AllReduce, Element: Float32, Reduction: Sum, Count: 8}, buf: words(32)}
+	g.Close()
+	if err := x.datagramAllReduce(); err == nil {
+		t.Error("the call of a closed group succeeded")
+	}
+	s := newDatagramSum(x, RingReduceScatter(0, 2, 8))
+	late := chunk{number: 1, elements: words(16)}
+	late.elements[0] = 1
+	s.close()
+	s.deliver(late)
+	if x.buf[0] != 0 || x.buf[16] != 0 {
+		t.Error("it has changed the elements")
 	}
 }
 

@@ -131,12 +131,12 @@ func (g *Group) fail(err error) {
 					_ = p.conn.Close()
 				}
 			}
-			g.releaseScratch()
 			for _, p := range g.paths {
 				if p != nil {
-					p.close()
+					p.close() // Before the running call is awaited, which may wait for its stream.
 				}
 			}
+			g.releaseScratch()
 		}()
 	})
 }
