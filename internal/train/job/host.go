@@ -288,3 +288,22 @@ func (h *Host) serveRun(ctx context.Context, stream *framed.Stream, manager outb
 	}
 	return err
 }
+
+// resetLate resets the stream to the manager stopLimit after the end of ctx, unless the returned
+// function is called before: ranks could not end while the manager does not read their lines.
+func resetLate(ctx context.Context, stream *framed.Stream) (ended func()) {
+	over := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		limit := time.NewTimer(stopLimit)
+		defer limit.Stop()
+		select {
+		case <-limit.C:
+			stream.Reset(errStopped)
+		case <-over:
+		}
+	})
+	return func() {
+		stop()
+		close(over)
+	}
+}
