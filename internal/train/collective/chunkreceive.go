@@ -42,7 +42,7 @@ func (s *datagramSum) deliver(c chunk) {
 		copy(target, c.elements)
 	}
 	a.left--
-	if a.optional == nil || !a.optional[c.index] {
+	if len(a.optional) == 0 || !a.optional[c.index] {
 		a.important--
 	}
 	if next := int(c.step) + 1; s.forwards(next) {
