@@ -34,7 +34,7 @@ func (b *bench) loss(ctx context.Context) error {
 			name := fmt.Sprintf("all-reduce of %s over a link of 100 Mbit/s with a round trip of %v that loses %v %% of all packets: speed of datagrams (bound 1 %%) against the stream of TCP with %s",
 				sizeText(lossySize), 2*lossyDelay, percent, congestion)
 			b.Row(paired.NewRow(name, "calls/s", congestion, rates(datagrams), rates(plain), paired.Goal{MinRatio: 1}).
-				Because("each step waits twice for the other node: for the report of missing parts and for the next step"))
+				Because("the headers of a datagram are 9 % of its elements, those of TCP 5 %, and a sum waits for about one and a half round trips"))
 		}
 	}
 	return nil
