@@ -78,6 +78,13 @@ type Info struct {
 	Context, Vocabulary, Embedding int
 	// Sequences is the number of generations that are decoded at once, 0 if it is not known.
 	Sequences int
+	// MaxBatch is the most rows of a batch, 0 for no limit.
+	MaxBatch int
+	// Calls is the number of calls that should be in progress at once where the model's
+	// configuration does not say it; 0 means 1.
+	Calls int
+	// Stateful reports whether the model is a SequenceModel that may hold state.
+	Stateful bool
 	// ChatTemplate is the model's template for conversations (Jinja), "" if it has none.
 	ChatTemplate string
 }
@@ -89,6 +96,14 @@ type TensorModel interface {
 	// and of the model's types; their data is only read, and only until Infer returns. When
 	// ctx ends, Infer ends the computation and returns ctx's error.
 	Infer(ctx context.Context, inputs []model.Tensor, outputs []string) ([]model.Tensor, error)
+}
+
+// A SequenceModel is a TensorModel that may hold state between the requests of a sequence.
+type SequenceModel interface {
+	TensorModel
+	// InferSequence is Infer for a request of a sequence. The requests of a sequence are executed one
+	// after the other.
+	InferSequence(ctx context.Context, q model.Sequence, inputs []model.Tensor, outputs []string) ([]model.Tensor, error)
 }
 
 // An Allocate returns memory of size bytes for an output. Its error ends the call.

@@ -50,8 +50,9 @@ type Input struct {
 	Parts [][]byte
 }
 
-// An Executor computes the outputs of a batch. It returns the parts of the time that copying took.
-type Executor func(ctx context.Context, inputs []Input, outputs []string) ([]model.Tensor, Copies, error)
+// An Executor computes the outputs of a batch, or of a single request of a sequence. It returns the
+// parts of the time that copying took.
+type Executor func(ctx context.Context, sequence model.Sequence, inputs []Input, outputs []string) ([]model.Tensor, Copies, error)
 
 // Copies are the times for copying a batch's inputs to the engine, and its outputs back.
 type Copies struct {
@@ -67,6 +68,9 @@ type Request struct {
 	Rows int
 	// Priority orders requests: higher first, equal priorities in the order of arrival.
 	Priority int
+	// Sequence is set if the engine holds state between the requests of a sequence; such a request is
+	// executed alone.
+	Sequence model.Sequence
 }
 
 // Times are the durations of a request's stages. Compute does not include Copies.
@@ -136,7 +140,7 @@ var (
 func (q *Queue) Do(ctx context.Context, r *Request) ([]model.Tensor, Times, error) {
 	it := &item{Request: r, ctx: ctx, arrived: time.Now(), done: make(chan struct{})}
 	it.deadline, _ = ctx.Deadline()
-	if q.opts.MaxBatch > 1 && r.Rows > 0 {
+	if q.opts.MaxBatch > 1 && r.Rows > 0 && r.Sequence.Number == 0 {
 		it.key = batchKey(r, q.opts.Pad)
 	}
 	direct, err := q.admit(it)
@@ -395,7 +399,7 @@ func (q *Queue) runBatch(ctx context.Context, batch []*item) (Copies, error) {
 	if err != nil {
 		return Copies{}, err
 	}
-	outputs, copies, err := q.execute(ctx, inputs, batch[0].Outputs)
+	outputs, copies, err := q.execute(ctx, batch[0].Sequence, inputs, batch[0].Outputs)
 	if err != nil {
 		return copies, err
 	}

@@ -38,7 +38,7 @@ type gate struct {
 
 func newGate() *gate { return &gate{entered: make(chan int, 64), leave: make(chan error, 64)} }
 
-func (g *gate) execute(ctx context.Context, in []queue.Input, _ []string) ([]model.Tensor, queue.Copies, error) {
+func (g *gate) execute(ctx context.Context, _ model.Sequence, in []queue.Input, _ []string) ([]model.Tensor, queue.Copies, error) {
 	g.entered <- int(in[0].Shape[0])
 	select {
 	case err := <-g.leave:
@@ -88,6 +88,37 @@ func TestBatch(t *testing.T) {
 	all.Wait()
 	if s := q.Stats(); s.Succeeded != 6 || s.Rows != 11 || s.Executions != 3 || s.Batches[8].Count != 1 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A request of a sequence is executed alone: its engine holds state for it.
+func TestSequenceIsNotBatched(t *testing.T) {
+	g := newGate()
+	q := queue.New(queue.Options{MaxBatch: 8}, g.execute)
+	var all sync.WaitGroup
+	do := func(r *queue.Request) {
+		all.Go(func() {
+			if _, _, err := q.Do(t.Context(), r); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	do(numbers(0))
+	<-g.entered
+	for i := range 4 {
+		r := numbers(int32(i))
+		r.Sequence = model.Sequence{Number: int64(i / 2)} // 0 for the first two, which share a batch
+		do(r)
+		await(t, q, i+1)
+	}
+	g.leave <- nil
+	defer all.Wait()
+	defer close(g.leave)
+	for _, want := range []int{2, 1, 1} {
+		if rows := <-g.entered; rows != want {
+			t.Fatalf("a batch of %d rows, want %d", rows, want)
+		}
+		g.leave <- nil
 	}
 }
 
@@ -172,13 +203,13 @@ func TestPriority(t *testing.T) {
 	g := newGate()
 	var mu sync.Mutex
 	var order []byte // first bytes of what is executed
-	q := queue.New(queue.Options{}, func(ctx context.Context, in []queue.Input, names []string) ([]model.Tensor, queue.Copies, error) {
+	q := queue.New(queue.Options{}, func(ctx context.Context, _ model.Sequence, in []queue.Input, names []string) ([]model.Tensor, queue.Copies, error) {
 		mu.Lock()
 		for _, part := range in[0].Parts {
 			order = append(order, part[0])
 		}
 		mu.Unlock()
-		return g.execute(ctx, in, names)
+		return g.execute(ctx, model.Sequence{}, in, names)
 	})
 	var all sync.WaitGroup
 	do := func(priority int, v int32) {
@@ -264,7 +295,7 @@ func TestClose(t *testing.T) {
 func TestGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const service = 200 * time.Microsecond
-		q := queue.New(queue.Options{MaxBatch: 32}, func(_ context.Context, in []queue.Input, _ []string) ([]model.Tensor, queue.Copies, error) {
+		q := queue.New(queue.Options{MaxBatch: 32}, func(_ context.Context, _ model.Sequence, in []queue.Input, _ []string) ([]model.Tensor, queue.Copies, error) {
 			time.Sleep(service)
 			return []model.Tensor{{Name: "y", Type: in[0].Type, Shape: in[0].Shape, Data: slices.Concat(in[0].Parts...)}}, queue.Copies{}, nil
 		})
@@ -309,7 +340,7 @@ func TestCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const took = 10 * time.Millisecond
 		copies := queue.Copies{In: 2 * time.Millisecond, Out: time.Millisecond}
-		q := queue.New(queue.Options{}, func(_ context.Context, in []queue.Input, _ []string) ([]model.Tensor, queue.Copies, error) {
+		q := queue.New(queue.Options{}, func(_ context.Context, _ model.Sequence, in []queue.Input, _ []string) ([]model.Tensor, queue.Copies, error) {
 			time.Sleep(took)
 			return []model.Tensor{{Name: "y", Type: in[0].Type, Shape: in[0].Shape, Data: in[0].Parts[0]}}, copies, nil
 		})
@@ -335,7 +366,7 @@ func TestOverload(t *testing.T) {
 		const service, deadline, requests = 4 * time.Millisecond, 250 * time.Millisecond, 6000
 		random := rand.New(rand.NewPCG(1, 1))
 		executed := 0
-		q := queue.New(queue.Options{Size: 1000}, func(_ context.Context, in []queue.Input, _ []string) ([]model.Tensor, queue.Copies, error) {
+		q := queue.New(queue.Options{Size: 1000}, func(_ context.Context, _ model.Sequence, in []queue.Input, _ []string) ([]model.Tensor, queue.Copies, error) {
 			pace := 0.6 + 0.8*random.Float64()
 			if executed++; executed/100%2 == 1 {
 				pace *= 1.3 // another program uses the machine, too

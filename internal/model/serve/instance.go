@@ -178,14 +178,17 @@ func (i *instance) queueOptions() queue.Options {
 	} else if most == 0 {
 		most = DefaultMaxBatch
 	}
+	if i.info.MaxBatch > 0 {
+		most = min(most, i.info.MaxBatch)
+	}
 	return queue.Options{
-		Size: c.Queue.Size, Instances: cmp.Or(c.Instances, 1), MaxBatch: most, Delay: time.Duration(c.Batching.Delay),
+		Size: c.Queue.Size, Instances: cmp.Or(c.Instances, i.info.Calls, 1), MaxBatch: most, Delay: time.Duration(c.Batching.Delay),
 		Preferred: c.Batching.Preferred, LatencyGoal: time.Duration(c.Batching.Goal), Pad: c.Batching.Pad,
 	}
 }
 
 // execute implements queue.Executor.
-func (i *instance) execute(ctx context.Context, inputs []queue.Input, outputs []string) ([]model.Tensor, queue.Copies, error) {
+func (i *instance) execute(ctx context.Context, sequence model.Sequence, inputs []queue.Input, outputs []string) ([]model.Tensor, queue.Copies, error) {
 	i.mu.Lock()
 	w := i.worker
 	i.mu.Unlock()
@@ -193,7 +196,7 @@ func (i *instance) execute(ctx context.Context, inputs []queue.Input, outputs []
 	for n := range inputs {
 		list[n] = worker.Input(inputs[n])
 	}
-	results, copies, err := w.InferParts(ctx, list, outputs)
+	results, copies, err := w.InferParts(ctx, sequence, list, outputs)
 	return results, queue.Copies(copies), err
 }
 
@@ -248,7 +251,11 @@ func (i *instance) infer(ctx context.Context, r *Request) ([]model.Tensor, queue
 	if err != nil {
 		return nil, queue.Times{}, err
 	}
-	return q.Do(ctx, &queue.Request{Inputs: r.Inputs, Outputs: r.Outputs, Rows: rows, Priority: r.Priority})
+	request := &queue.Request{Inputs: r.Inputs, Outputs: r.Outputs, Rows: rows, Priority: r.Priority}
+	if info.Stateful {
+		request.Sequence = r.engineSequence
+	}
+	return q.Do(ctx, request)
 }
 
 // acquire counts a request that is about to use the instance.
@@ -337,7 +344,7 @@ func (i *instance) warm(ctx context.Context) error {
 			}
 			inputs[n] = worker.Input{Name: sig.Name, Type: sig.Type, Shape: shape, Parts: [][]byte{make([]byte, size)}}
 		}
-		_, _, err := i.worker.InferParts(ctx, inputs, nil)
+		_, _, err := i.worker.InferParts(ctx, model.Sequence{}, inputs, nil)
 		if outboard.KindOf(err) == outboard.Unreachable || ctx.Err() != nil {
 			return err // it crashed: zeros are valid inputs
 		}

@@ -3,10 +3,13 @@ package serve
 import (
 	"cmp"
 	"context"
+	"math"
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model"
 	"github.com/outboard-run/outboard/internal/model/repository"
 	"github.com/outboard-run/outboard/internal/model/worker"
 )
@@ -42,6 +45,7 @@ type sequence struct {
 	node     outboard.NodeID // node that executes the requests
 	instance *instance       // in use, if the node is this one
 	process  *worker.Worker  // the instance's process at the start
+	number   int64           // by which the engine identifies the sequence
 	ended    bool
 }
 
@@ -208,13 +212,15 @@ func inferAt(ctx context.Context, s *Server, q *sequence, r *Request, v *reposit
 		if err != nil {
 			return nil, err
 		}
-		q.instance, q.process = i, i.process()
+		q.instance, q.process, q.number = i, i.process(), rand.Int64N(math.MaxInt64)+1 //nolint:gosec // it only has to differ from others
 	}
 	if q.isLost() {
 		q.leave()
 		return nil, errLostSequence(r)
 	}
-	response, err := inferOn(ctx, s, q.instance, r, v)
+	own := *r
+	own.engineSequence = model.Sequence{Number: q.number, Start: r.Sequence.Start, End: r.Sequence.End}
+	response, err := inferOn(ctx, s, q.instance, &own, v)
 	if q.instance.process() != q.process { // it ended before the request arrived
 		q.leave()
 		return nil, errLostSequence(r)

@@ -4,7 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model"
 	"github.com/outboard-run/outboard/internal/model/repository"
 	"github.com/outboard-run/outboard/internal/model/serve"
 )
@@ -58,6 +61,28 @@ func TestSequenceStaysOnItsInstance(t *testing.T) {
 	in("2", "a")
 	in("2 start", "b")
 	in("2", "b")
+}
+
+// An engine that holds state gets the sequence of each request, by a number that no other has; requests
+// of no sequence are executed as such.
+func TestEngineGetsTheSequence(t *testing.T) {
+	b := open(t)
+	b.push("stateful", repository.Config{})
+	for _, id := range []string{"1 start", "2 start", "1", "2 end", "1 start end"} {
+		if _, err := b.inferIn(id); err != nil {
+			t.Fatalf("%s: %v", id, err)
+		}
+	}
+	b.want("s1")
+	got := b.engine.sequences
+	if len(got) != 5 {
+		t.Fatalf("%d requests of sequences: %+v", len(got), got)
+	}
+	one, two, again := got[0].Number, got[1].Number, got[4].Number
+	want := []model.Sequence{{Number: one, Start: true}, {Number: two, Start: true}, {Number: one}, {Number: two, End: true}, {Number: again, Start: true, End: true}}
+	if diff := cmp.Diff(want, got); diff != "" || one == two || again == one || again == two || min(one, two, again) <= 0 {
+		t.Errorf("%+v %s", got, diff)
+	}
 }
 
 // Another client's sequence of the same name is another one.

@@ -173,6 +173,9 @@ type Request struct {
 	// Local keeps the request on this node: another node has forwarded it.
 	Local    bool
 	Sequence Sequence
+
+	// engineSequence is Sequence as the engine identifies it, on the node that executes the request.
+	engineSequence model.Sequence
 }
 
 // A Response contains the outputs of a Request.

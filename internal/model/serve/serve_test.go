@@ -29,9 +29,10 @@ type fake struct {
 	proceed, loading chan struct{}
 	started          chan struct{} // has a value for each call that waits
 
-	mu     sync.Mutex
-	loaded map[string]int // by content
-	closed chan struct{}  // has a value for each model that was unloaded, up to its capacity
+	mu        sync.Mutex
+	loaded    map[string]int   // by content
+	sequences []model.Sequence // of the requests of models that hold state
+	closed    chan struct{}    // has a value for each model that was unloaded, up to its capacity
 }
 
 func (*fake) Name() string    { return "fake" }
@@ -51,7 +52,26 @@ func (f *fake) Load(_ context.Context, m engine.Source, _ engine.Options) (engin
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.loaded[string(content)]++
+	if strings.HasPrefix(string(content), "stateful") {
+		return &statefulModel{fakeModel{f, content[0]}}, nil
+	}
 	return &fakeModel{f, content[0]}, nil
+}
+
+// A statefulModel holds state between the requests of a sequence.
+type statefulModel struct{ fakeModel }
+
+func (m *statefulModel) Info() engine.Info {
+	info := m.fakeModel.Info()
+	info.Stateful = true
+	return info
+}
+
+func (m *statefulModel) InferSequence(ctx context.Context, q model.Sequence, inputs []model.Tensor, outputs []string) ([]model.Tensor, error) {
+	m.mu.Lock()
+	m.sequences = append(m.sequences, q)
+	m.mu.Unlock()
+	return m.Infer(ctx, inputs, outputs)
 }
 
 func (f *fake) loads(content string) int {

@@ -98,7 +98,7 @@ func (s *bypassServer) infer(r *bypassRequest, answer *reply) (rows int, err err
 	}
 	ctx := s.watch.begin(r.id, r.timeout)
 	defer s.watch.end()
-	outputs, err := s.tensorServer.compute(ctx, inputs, r.outputs, allocatePrivate)
+	outputs, err := s.tensorServer.compute(ctx, model.Sequence{}, inputs, r.outputs, allocatePrivate)
 	if err != nil {
 		return 0, err
 	}

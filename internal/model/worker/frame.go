@@ -35,6 +35,8 @@ type request struct {
 	op      uint64
 	id      uint64
 	segment uint64
+	// sequence is the sequence of the request, for a stateful model.
+	sequence model.Sequence
 	// outputOffset is the offset in the segment at which the memory for outputs begins.
 	outputOffset uint64
 	inputs       []placed
@@ -63,6 +65,8 @@ func (r *request) encode(e *wire.Encoder) {
 	e.U64(r.id)
 	e.U64(r.segment)
 	e.U64(r.outputOffset)
+	e.I64(r.sequence.Number)
+	e.U64(sequenceMarks(r.sequence))
 	encodePlaced(e, r.inputs)
 	e.U64(uint64(len(r.outputs)))
 	for _, name := range r.outputs {
@@ -72,6 +76,11 @@ func (r *request) encode(e *wire.Encoder) {
 
 func (r *request) decode(d *wire.Decoder) error {
 	r.op, r.id, r.segment, r.outputOffset = d.U64(), d.U64(), d.U64(), d.U64()
+	number, marks := d.I64(), d.U64()
+	if marks > markStart|markEnd {
+		return errFrame
+	}
+	r.sequence = model.Sequence{Number: number, Start: marks&markStart != 0, End: marks&markEnd != 0}
 	var err error
 	if r.inputs, err = decodePlaced(d); err != nil {
 		return err
@@ -85,6 +94,22 @@ func (r *request) decode(d *wire.Decoder) error {
 		r.outputs = append(r.outputs, name)
 	}
 	return d.Done()
+}
+
+// The marks of a request in its sequence.
+const (
+	markStart = 1 << iota
+	markEnd
+)
+
+func sequenceMarks(q model.Sequence) (marks uint64) {
+	if q.Start {
+		marks |= markStart
+	}
+	if q.End {
+		marks |= markEnd
+	}
+	return marks
 }
 
 func (r *reply) encode(e *wire.Encoder) {

@@ -83,7 +83,7 @@ func (w *Worker) Infer(ctx context.Context, inputs []model.Tensor, outputs []str
 		t := &inputs[i]
 		list[i] = Input{t.Name, t.Type, t.Shape, [][]byte{t.Data}}
 	}
-	results, _, err := w.InferParts(ctx, list, outputs)
+	results, _, err := w.InferParts(ctx, model.Sequence{}, list, outputs)
 	return results, err
 }
 
@@ -94,15 +94,16 @@ type Copies struct {
 }
 
 // InferParts is Infer with inputs in parts, which are copied once, to the memory from which the
-// engine reads them. It also returns the times for copying.
-func (w *Worker) InferParts(ctx context.Context, inputs []Input, outputs []string) ([]model.Tensor, Copies, error) {
+// engine reads them. It also returns the times for copying. A request of a sequence is executed as such
+// if the model is stateful.
+func (w *Worker) InferParts(ctx context.Context, sequence model.Sequence, inputs []Input, outputs []string) ([]model.Tensor, Copies, error) {
 	if w.tensors == nil {
 		return nil, Copies{}, outboard.Errorf(outboard.Invalid, "infer", "the model takes no tensors")
 	}
-	return w.tensors.infer(ctx, inputs, outputs)
+	return w.tensors.infer(ctx, sequence, inputs, outputs)
 }
 
-func (c *tensorClient) infer(ctx context.Context, inputs []Input, outputs []string) (_ []model.Tensor, copies Copies, _ error) {
+func (c *tensorClient) infer(ctx context.Context, sequence model.Sequence, inputs []Input, outputs []string) (_ []model.Tensor, copies Copies, _ error) {
 	if err := ctx.Err(); err != nil {
 		return nil, copies, context.Cause(ctx)
 	}
@@ -118,7 +119,7 @@ func (c *tensorClient) infer(ctx context.Context, inputs []Input, outputs []stri
 		return nil, copies, c.worker.explain(err)
 	}
 	began := time.Now()
-	r := request{op: opInfer, segment: memory.id, outputs: outputs, outputOffset: uint64(align(capacity))}
+	r := request{op: opInfer, segment: memory.id, sequence: sequence, outputs: outputs, outputOffset: uint64(align(capacity))}
 	for i, at := 0, 0; i < len(inputs); i++ {
 		in := &inputs[i]
 		at = align(at)

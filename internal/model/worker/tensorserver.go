@@ -114,7 +114,7 @@ func (s *tensorServer) infer(ctx context.Context, r *request, memory *segment) *
 		}
 		output := outputMemory{server: s, call: r.id, memory: memory, used: int(r.outputOffset)}
 		defer output.release()
-		outputs, err := s.compute(ctx, inputs, r.outputs, output.allocate)
+		outputs, err := s.compute(ctx, r.sequence, inputs, r.outputs, output.allocate)
 		if err != nil {
 			return err
 		}
@@ -138,7 +138,10 @@ func shorten(text string) string {
 	return text[:min(len(text), maxFailure)]
 }
 
-func (s *tensorServer) compute(ctx context.Context, in []model.Tensor, names []string, allocate engine.Allocate) ([]model.Tensor, error) {
+func (s *tensorServer) compute(ctx context.Context, sequence model.Sequence, in []model.Tensor, names []string, allocate engine.Allocate) ([]model.Tensor, error) {
+	if m, ok := s.model.(engine.SequenceModel); ok && sequence.Number != 0 {
+		return m.InferSequence(ctx, sequence, in, names)
+	}
 	if m, ok := s.model.(engine.OutputAllocator); ok {
 		return m.InferInto(ctx, in, names, allocate)
 	}
