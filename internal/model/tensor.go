@@ -109,3 +109,16 @@ type Signature struct {
 	Type  DataType `json:"type"`
 	Shape []int64  `json:"shape"`
 }
+
+// Fits reports whether a tensor may have a shape.
+func (s *Signature) Fits(shape []int64) bool {
+	if len(shape) != len(s.Shape) {
+		return false
+	}
+	for d, size := range shape {
+		if size < 0 || s.Shape[d] >= 0 && size != s.Shape[d] {
+			return false
+		}
+	}
+	return true
+}

@@ -28,7 +28,7 @@ func (i *Info) Check(inputs []model.Tensor, outputs []string, refuseNaN bool) (r
 			return 0, wrong("input %q is there twice", t.Name)
 		case t.Type != sig.Type:
 			return 0, wrong("input %q has the data type %v, the model wants %v", t.Name, t.Type, sig.Type)
-		case !fits(t.Shape, sig.Shape):
+		case !sig.Fits(t.Shape):
 			return 0, wrong("input %q has the shape %v, the model wants %v", t.Name, t.Shape, sig.Shape)
 		}
 		if err := checkData(t, refuseNaN); err != nil {
@@ -61,18 +61,6 @@ func Names(list []model.Signature) string {
 		all = append(all, list[i].Name)
 	}
 	return strings.Join(all, ", ")
-}
-
-func fits(shape, want []int64) bool {
-	if len(shape) != len(want) {
-		return false
-	}
-	for d := range shape {
-		if shape[d] < 0 || want[d] >= 0 && shape[d] != want[d] {
-			return false
-		}
-	}
-	return true
 }
 
 // checkData compares the size of the data with the shape, and searches for NaNs and infinities if

@@ -127,7 +127,7 @@ func (s *grpcService) grpcInput(ctx context.Context, in *inference.ModelInferReq
 		t.Data, *raw = (*raw)[0], (*raw)[1:]
 		return t, nil
 	}
-	t.Data, err = typedData(in.GetContents(), kind, n)
+	t.Data, err = inference.TypedData(in.GetContents(), kind, n)
 	return t, err
 }
 
@@ -159,7 +159,7 @@ func (s *grpcService) grpcResponse(ctx context.Context, q *inference.ModelInferR
 			}
 			out.Parameters = region.message()
 		case typed:
-			if out.Contents, err = contentsOf(&t); err != nil {
+			if out.Contents, err = inference.ContentsOf(&t); err != nil {
 				return nil, err
 			}
 		default:

@@ -236,14 +236,7 @@ func newInferRequest(r *serve.Request) *inference.ModelInferRequest {
 			request.Parameters[name] = &inference.InferParameter{ParameterChoice: &inference.InferParameter_BoolParam{BoolParam: value}}
 		}
 	}
-	for i := range r.Inputs {
-		t := &r.Inputs[i]
-		request.Inputs = append(request.Inputs, &inference.ModelInferRequest_InferInputTensor{Name: t.Name, Datatype: t.Type.String(), Shape: t.Shape})
-		request.RawInputContents = append(request.RawInputContents, t.Data)
-	}
-	for _, name := range r.Outputs {
-		request.Outputs = append(request.Outputs, &inference.ModelInferRequest_InferRequestedOutputTensor{Name: name})
-	}
+	request.AddTensors(r.Inputs, r.Outputs)
 	return request
 }
 

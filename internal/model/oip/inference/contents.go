@@ -1,4 +1,4 @@
-package oip
+package inference
 
 import (
 	"encoding/binary"
@@ -6,7 +6,6 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model"
-	"github.com/outboard-run/outboard/internal/model/oip/inference"
 )
 
 // An integer is an element of typed contents, which may be wider than the tensor's data type.
@@ -14,9 +13,9 @@ type integer interface {
 	~int32 | ~uint32 | ~int64 | ~uint64
 }
 
-// typedData returns the bytes of n elements of typed contents. The protocol has no typed contents
+// TypedData returns the bytes of n elements of typed contents. The protocol has no typed contents
 // for FP16 and BF16.
-func typedData(c *inference.InferTensorContents, kind model.DataType, n int) ([]byte, error) {
+func TypedData(c *InferTensorContents, kind model.DataType, n int) ([]byte, error) {
 	data, count, err := convertContents(c, kind)
 	switch {
 	case err != nil:
@@ -27,7 +26,7 @@ func typedData(c *inference.InferTensorContents, kind model.DataType, n int) ([]
 	return data, nil
 }
 
-func convertContents(c *inference.InferTensorContents, kind model.DataType) (data []byte, count int, err error) {
+func convertContents(c *InferTensorContents, kind model.DataType) (data []byte, count int, err error) {
 	switch kind {
 	case model.FP16, model.BF16, model.Invalid:
 		return nil, 0, outboard.Errorf(outboard.Invalid, "", "the protocol has no contents of %v: use raw_input_contents", kind)
@@ -97,9 +96,9 @@ func widen[T integer](v uint64, kind model.DataType) T {
 	return T(v << unused >> unused)
 }
 
-// contentsOf returns the elements of a tensor as typed contents.
-func contentsOf(t *model.Tensor) (*inference.InferTensorContents, error) {
-	c := &inference.InferTensorContents{}
+// ContentsOf returns the elements of a tensor as typed contents.
+func ContentsOf(t *model.Tensor) (*InferTensorContents, error) {
+	c := &InferTensorContents{}
 	switch t.Type {
 	case model.Bool:
 		for _, b := range t.Data {
