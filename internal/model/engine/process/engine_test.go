@@ -31,7 +31,12 @@ func TestParseServers(t *testing.T) {
 		"x: {kind: vllm, url: a}":                                "url",
 		"x: {kind: vllm, url: 'file:///etc/passwd'}":             "url",
 		"x: {kind: vllm, port: 1}":                               "port",
-		"- x":                                                    "line 1",
+		"x: {kind: vllm, url: http://a, model: m}":               "needs no name",
+		"x: {kind: oip, url: http://a:1}":                        "grpc://",
+		"x: {kind: oip, url: grpc://a}":                          "port of gRPC",
+		"x: {kind: oip, url: grpc://a:1/v2}":                     "without a path",
+		"x: {kind: oip, url: grpc://a:1, model: ../m}":           "without /",
+		"- x": "line 1",
 	} {
 		if _, err := parseServers("s.yaml", []byte(text)); outboard.KindOf(err) != outboard.Invalid || !strings.Contains(err.Error(), reason) {
 			t.Errorf("%s: %v, want %q", text, err, reason)
@@ -40,16 +45,20 @@ func TestParseServers(t *testing.T) {
 }
 
 func TestCommandAndEnvironment(t *testing.T) {
-	s := Server{Command: []string{"run", "--model={model}", "{port}", "{context}/{sequences}"}, Environment: map[string]string{"A": "b"}}
+	s := Server{Command: []string{"run", "--model={model}", "{port}", "{context}/{sequences}"}, Environment: map[string]string{"A": "b{port2}"}}
 	o := engine.Options{Device: "cuda/1", Context: 512, Sequences: 4}
-	if diff := cmp.Diff([]string{"run", "--model=/m/x", "99", "512/4"}, s.command("99", engine.Source{Path: "/m/x"}, o)); diff != "" {
+	values, err := s.placeholders([]int{99, 100, 101}, engine.Source{Path: "/m/x"}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"run", "--model=/m/x", "99", "512/4"}, s.command(values)); diff != "" {
 		t.Error(diff)
 	}
 	got := map[string]bool{}
-	for _, v := range s.environ(o) {
+	for _, v := range s.environ(values, o) {
 		got[v] = true
 	}
-	if !got["A=b"] || !got["CUDA_VISIBLE_DEVICES=1"] || !got["ROCR_VISIBLE_DEVICES="] {
+	if !got["A=b100"] || !got["CUDA_VISIBLE_DEVICES=1"] || !got["ROCR_VISIBLE_DEVICES="] {
 		t.Errorf("%v", got)
 	}
 }
@@ -85,6 +94,7 @@ func FuzzEvents(f *testing.F) {
 	f.Add([]byte(`{"content":"","tokens":[],"stop":true,"stop_type":"limit"}`))
 	f.Add([]byte(`{"choices":[{"text":"a","token_ids":[1,2],"logprobs":{"token_logprobs":[-1],"top_logprobs":[{"a":-1}]},"finish_reason":"stop"}]}`))
 	f.Add([]byte(`{"error":{"message":"no"}}`))
+	f.Add([]byte(`{"text":"a","output_ids":[1],"meta_info":{"finish_reason":{"type":"stop"},"completion_tokens":1,"output_token_logprobs":[[-0.5,1,null]],"output_top_logprobs":[[[-0.5,1,"a"]]]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for name, d := range dialects {
 			a := &answer{limit: 2}

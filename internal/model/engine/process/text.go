@@ -6,48 +6,70 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model/engine"
 )
 
-// A textModel is a model that a server executes.
+// A textModel is a model for text that a server executes.
 type textModel struct {
-	server  Server
+	*connection
 	dialect dialect
-	url     string
-	port    int // of a server that was started
 	client  *http.Client
 	info    engine.Info
 	name    string // the server's name of the model
-
-	process Process       // nil for a server that Load has not started
-	exited  chan struct{} // closed when process has ended
-	ended   error         // set before exited is closed
-	closing atomic.Bool
 }
 
 var _ engine.TextModel = (*textModel)(nil)
+
+// idleConnections bounds the connections to a server that are kept for later requests.
+const idleConnections = 256
+
+func newTextModel(server Server) *textModel {
+	return &textModel{
+		connection: newConnection(server), dialect: dialects[server.Kind],
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: idleConnections}},
+	}
+}
 
 // Info implements engine.Model.
 func (m *textModel) Info() engine.Info { return m.info }
 
 // Close implements engine.Model. It ends a server that Load has started.
 func (m *textModel) Close() error {
-	m.closing.Store(true)
-	if m.process != nil {
-		m.process.Kill()
-		<-m.exited
-	}
+	m.end()
 	m.client.CloseIdleConnections()
 	return nil
+}
+
+// checkReady implements serverModel.
+func (m *textModel) checkReady(ctx context.Context) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url+"/health", http.NoBody)
+	if err != nil {
+		return err
+	}
+	r, err := m.client.Do(request)
+	if err != nil {
+		return err
+	}
+	_ = r.Body.Close()
+	if r.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s/health: status %d", m.url, r.StatusCode)
+	}
+	return nil
+}
+
+// describe implements serverModel.
+func (m *textModel) describe(ctx context.Context) (err error) {
+	m.info, err = m.dialect.describe(ctx, m)
+	return err
 }
 
 // Limits of a server's answers.
@@ -122,8 +144,6 @@ func (m *textModel) do(request *http.Request) (*http.Response, error) {
 	}
 	return r, nil
 }
-
-var errClosed = outboard.Errorf(outboard.Unreachable, "", "the model is being unloaded")
 
 // statusError returns the error of a server's response.
 func statusError(r *http.Response) error {
@@ -218,6 +238,9 @@ type answer struct {
 	// held is the last token that the limit allows, until the server reports the finish reason,
 	// which it does in a separate event.
 	held *engine.Token
+	// received and text are the tokens and the text of the events so far, for servers that repeat them.
+	received int
+	text     string
 }
 
 // add counts a token, and reports whether it is known whether the token is the last.
@@ -315,7 +338,7 @@ func (m *textModel) Stats() engine.TextStats {
 	return parseMetrics(io.LimitReader(r.Body, maxAnswer))
 }
 
-// parseMetrics reads the metrics of llama-server and vLLM (Prometheus's text format).
+// parseMetrics reads the metrics of llama-server, vLLM and SGLang (Prometheus's text format).
 func parseMetrics(body io.Reader) (s engine.TextStats) {
 	for in := bufio.NewScanner(body); in.Scan(); {
 		at := strings.LastIndexByte(in.Text(), ' ')
@@ -328,15 +351,15 @@ func parseMetrics(body io.Reader) (s engine.TextStats) {
 			continue
 		}
 		switch n := max(n, 0); name {
-		case "vllm:num_requests_running", "llamacpp:requests_processing":
+		case "vllm:num_requests_running", "llamacpp:requests_processing", "sglang:num_running_reqs":
 			s.Running += int(n)
-		case "vllm:num_requests_waiting", "llamacpp:requests_deferred":
+		case "vllm:num_requests_waiting", "llamacpp:requests_deferred", "sglang:num_queue_reqs":
 			s.Waiting += int(n)
-		case "vllm:prompt_tokens_total", "llamacpp:prompt_tokens_total":
+		case "vllm:prompt_tokens_total", "llamacpp:prompt_tokens_total", "sglang:prompt_tokens_total":
 			s.PromptTokens += int64(n)
-		case "vllm:generation_tokens_total", "llamacpp:tokens_predicted_total":
+		case "vllm:generation_tokens_total", "llamacpp:tokens_predicted_total", "sglang:generation_tokens_total":
 			s.GeneratedTokens += int64(n)
-		case "vllm:prefix_cache_hits_total":
+		case "vllm:prefix_cache_hits_total", "sglang:cached_tokens_total":
 			s.CachedTokens += int64(n)
 		}
 	}
