@@ -23,7 +23,7 @@ type dialect interface {
 }
 
 //nolint:gochecknoglobals // a table
-var dialects = map[string]dialect{"llama-server": llamaServer{}, "vllm": vllm{}}
+var dialects = map[string]dialect{"llama-server": llamaServer{}, "vllm": vllm{}, "sglang": sglang{}}
 
 // conversation returns the fields of a request that describe a conversation.
 func conversation(c engine.Conversation) map[string]any {

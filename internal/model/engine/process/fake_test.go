@@ -19,13 +19,14 @@ import (
 	"github.com/outboard-run/outboard/internal/need"
 )
 
-// A fakeServer answers as llama-server and as vLLM do, by llama.cpp in this process.
+// A fakeServer answers as llama-server, vLLM and SGLang do, by llama.cpp in this process.
 type fakeServer struct {
 	engine.TextModel
-	running atomic.Int64
+	incremental bool // SGLang's --incremental-streaming-output
+	running     atomic.Int64
 }
 
-// A fakeRequest has the members of requests of both.
+// A fakeRequest has the members of requests of all of them.
 type fakeRequest struct {
 	Prompt      json.RawMessage `json:"prompt"`
 	Content     string          `json:"content"`
@@ -44,6 +45,25 @@ type fakeRequest struct {
 	Bias     json.RawMessage `json:"logit_bias"`
 	Salt     string          `json:"cache_salt"`   // vLLM's
 	Cached   *bool           `json:"cache_prompt"` // of llama-server
+
+	// SGLang's
+	InputIDs json.RawMessage `json:"input_ids"`
+	Sampling struct {
+		MaxTokens   int             `json:"max_new_tokens"`
+		Temperature float32         `json:"temperature"`
+		Seed        uint64          `json:"sampling_seed"`
+		Stop        []string        `json:"stop"`
+		Grammar     string          `json:"ebnf"`
+		Bias        json.RawMessage `json:"logit_bias"`
+	} `json:"sampling_params"`
+	TopLogProbs *int `json:"top_logprobs_num"`
+}
+
+// unify sets the members of the others by SGLang's.
+func (q *fakeRequest) unify() {
+	s := &q.Sampling
+	q.Prompt, q.LogProbs, q.Bias = q.InputIDs, q.TopLogProbs, s.Bias
+	q.MaxTokens, q.Temperature, q.Seed, q.Stop, q.Grammar = s.MaxTokens, s.Temperature, s.Seed, s.Stop, s.Grammar
 }
 
 // generation is the request as this engine's contract has it.
@@ -116,6 +136,9 @@ func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.generate(w, r, &q, llamaEvent)
 	case "/v1/completions":
 		f.generate(w, r, &q, vllmEvent)
+	case "/generate":
+		q.unify()
+		f.generate(w, r, &q, f.sglangEvents())
 	default:
 		http.NotFound(w, r)
 	}
@@ -188,15 +211,53 @@ func vllmEvent(t *engine.Token, u engine.Usage) any {
 	return map[string]any{"choices": []any{choice}}
 }
 
+// sglangEvents returns the function for the events of one of SGLang's streams, which repeat what earlier
+// events had unless the server streams incrementally. The end has an event of its own.
+func (f *fakeServer) sglangEvents() func(t *engine.Token, u engine.Usage) any {
+	var text string
+	var ids []int32
+	var probs, top []any
+	candidate := func(p float32, id int32, text string) any { return []any{p, id, text} }
+	generated := 0
+	return func(t *engine.Token, u engine.Usage) any {
+		if f.incremental {
+			text, ids, probs, top = "", []int32{}, nil, nil
+		}
+		var reason any
+		if t != nil {
+			generated++
+			text, ids, probs = text+t.Text, append(ids, t.ID), append(probs, candidate(t.LogProb, t.ID, t.Text))
+			var list []any
+			for _, c := range t.Top {
+				list = append(list, candidate(c.LogProb, c.ID, c.Text))
+			}
+			top = append(top, list)
+			if t.Last != "" {
+				reason = map[string]any{"type": string(t.Last)}
+			}
+		} else {
+			reason = map[string]any{"type": "length"}
+		}
+		return map[string]any{"text": text, "output_ids": ids, "meta_info": map[string]any{
+			"finish_reason": reason, "completion_tokens": generated, "cached_tokens": u.CachedTokens, "output_token_logprobs": probs, "output_top_logprobs": top,
+		}}
+	}
+}
+
 // loadFake serves a model by a fake server of a kind.
 func loadFake(t *testing.T, kind string, source engine.Source, o engine.Options) engine.TextModel {
+	t.Helper()
+	return loadFakeOf(t, kind, false, source, o)
+}
+
+func loadFakeOf(t *testing.T, kind string, incremental bool, source engine.Source, o engine.Options) engine.TextModel {
 	t.Helper()
 	own, err := (llama.Engine{}).Load(t.Context(), source, o)
 	need.Require(t, "llama.cpp", outboard.KindOf(err) != outboard.NotFound, "run `make build`")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(&fakeServer{TextModel: own.(engine.TextModel)})
+	server := httptest.NewServer(&fakeServer{TextModel: own.(engine.TextModel), incremental: incremental})
 	t.Cleanup(func() {
 		server.CloseClientConnections()
 		_ = own.Close()
@@ -223,6 +284,11 @@ func TestContract(t *testing.T) {
 			})
 		})
 	}
+	t.Run("sglang, incremental", func(t *testing.T) {
+		enginetest.TextOf(t, enginetest.Server, func(t *testing.T, source engine.Source, o engine.Options) engine.TextModel {
+			return loadFakeOf(t, "sglang", true, source, o)
+		})
+	})
 }
 
 func TestEmbed(t *testing.T) {

@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"encoding/json"
-	"strconv"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model/engine"
@@ -30,11 +29,12 @@ func (vllm) describe(ctx context.Context, m *textModel) (engine.Info, error) {
 	return engine.Info{Platform: "vllm", Context: models.Data[0].Context}, nil
 }
 
-func (v vllm) tokenize(ctx context.Context, m *textModel, text string, _ bool) ([]int32, error) {
-	return v.tokens(ctx, m, map[string]any{"model": m.name, "prompt": text, "add_special_tokens": true})
+func (vllm) tokenize(ctx context.Context, m *textModel, text string, _ bool) ([]int32, error) {
+	return tokensOf(ctx, m, map[string]any{"model": m.name, "prompt": text, "add_special_tokens": true})
 }
 
-func (vllm) tokens(ctx context.Context, m *textModel, body map[string]any) ([]int32, error) {
+// tokensOf requests the tokens of a text or a conversation.
+func tokensOf(ctx context.Context, m *textModel, body map[string]any) ([]int32, error) {
 	var reply struct {
 		Tokens []int32 `json:"tokens"`
 	}
@@ -42,19 +42,34 @@ func (vllm) tokens(ctx context.Context, m *textModel, body map[string]any) ([]in
 	return reply.Tokens, err
 }
 
-// render makes the server render the conversation into tokens and returns their text.
 func (v vllm) render(ctx context.Context, m *textModel, c engine.Conversation) (string, error) {
 	body := conversation(c)
 	body["model"] = m.name
-	tokens, err := v.tokens(ctx, m, body)
+	return renderTokens(ctx, m, v, body, func(tokens []int32) (string, error) {
+		var reply struct {
+			Prompt string `json:"prompt"`
+		}
+		err := m.call(ctx, "/detokenize", map[string]any{"model": m.name, "tokens": tokens}, &reply)
+		return reply.Prompt, err
+	})
+}
+
+// renderTokens makes the server render a conversation into tokens, and returns their text. A token that
+// begins each text (BOS) is left out of the text if it would be added again when the text is tokenized.
+func renderTokens(ctx context.Context, m *textModel, d dialect, body map[string]any, detokenize func([]int32) (string, error)) (string, error) {
+	tokens, err := tokensOf(ctx, m, body)
 	if err != nil {
 		return "", err
 	}
-	var reply struct {
-		Prompt string `json:"prompt"`
+	text, err := detokenize(tokens)
+	if err != nil {
+		return "", err
 	}
-	err = m.call(ctx, "/detokenize", map[string]any{"model": m.name, "tokens": tokens}, &reply)
-	return reply.Prompt, err
+	again, err := d.tokenize(ctx, m, text, true)
+	if err != nil || len(tokens) == 0 || len(again) != len(tokens)+1 || again[0] != tokens[0] || again[1] != tokens[0] {
+		return text, err
+	}
+	return detokenize(tokens[1:])
 }
 
 func (vllm) request(m *textModel, g *engine.Generation) (path string, body map[string]any) {
@@ -78,11 +93,7 @@ func (vllm) request(m *textModel, g *engine.Generation) (path string, body map[s
 		body["logprobs"] = g.LogProbs
 	}
 	if len(s.Bias) > 0 {
-		bias := map[string]float32{}
-		for id, b := range s.Bias {
-			bias[strconv.Itoa(int(id))] = b
-		}
-		body["logit_bias"] = bias
+		body["logit_bias"] = biasesByName(s.Bias)
 	}
 	return "/v1/completions", body
 }
