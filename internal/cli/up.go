@@ -76,7 +76,7 @@ func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.clientTimeout, "client-timeout", gateway.DefaultClientTimeout, "how long a client of apps or models may make the node wait for the rest of a request or for reading a response, beside a second for each 64 KiB")
 	flags.StringVar(&o.models, "models", "", "`ADDR` for the interfaces of models beside --http, or none")
 	flags.BoolVar(&o.modelsShm, "models-shm", false, "let clients of models register shared memory of this machine")
-	flags.StringVar(&o.modelServers, "model-servers", "", "`FILE` with the commands or addresses of servers that execute models (vLLM, llama-server)")
+	flags.StringVar(&o.modelServers, "model-servers", "", "`FILE` with the commands or addresses of servers that execute models (vLLM, SGLang, llama-server, Triton)")
 	flags.Var(&o.tenantLimits, "tenant-limits", "`LIMITS` of what each tenant holds on this node: requests=SIZE, arenas=SIZE, logs=SIZE, buckets=SIZE, memory=SIZE, and keeps in the pool's state: store=SIZE, with semicolons between")
 	flags.StringSliceVar(&o.outgoingPrivate, "outgoing-private", nil, "private `ADDRESSES` that apps may send requests to, if their manifests say private: prefixes, addresses, ADDRESS:PORT (one of this machine needs its port)")
 	flags.Var(&o.sandbox, "sandbox", "`SETTINGS` of the isolation of kernels: require=MECHANISMS, read=PATH, device=PATTERN, env=NAME, call=NUMBER, memory=SIZE, with semicolons between")

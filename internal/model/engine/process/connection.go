@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -80,12 +81,14 @@ var portNames = []string{"{port}", "{port2}", "{port3}"}
 
 // start starts the server at free ports of the loopback device.
 func (c *connection) start(ctx context.Context, start func(command, environment []string) (Process, error), source engine.Source, o engine.Options) (err error) {
-	for range portNames {
+	for len(c.ports) < len(portNames) {
 		port, err := freeport.Choose(ctx)
 		if err != nil {
 			return err
 		}
-		c.ports = append(c.ports, port)
+		if !slices.Contains(c.ports, port) {
+			c.ports = append(c.ports, port)
+		}
 	}
 	values, err := c.server.placeholders(c.ports, source, o)
 	if err != nil {

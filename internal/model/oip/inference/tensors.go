@@ -1,6 +1,8 @@
 package inference
 
 import (
+	"google.golang.org/protobuf/proto"
+
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model"
 )
@@ -55,7 +57,7 @@ func (x *ModelInferResponse_InferOutputTensor) tensor(raw []byte, isRaw bool) (t
 		return t, outboard.Errorf(outboard.Protocol, "", "it has the shape %v", t.Shape)
 	}
 	switch {
-	case isRaw && x.GetContents() != nil:
+	case isRaw && proto.Size(x.GetContents()) > 0: // MLServer adds empty contents
 		return t, outboard.Errorf(outboard.Protocol, "", "it has raw and typed contents")
 	case !isRaw && n == 0:
 		return t, nil

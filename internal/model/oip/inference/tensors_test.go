@@ -44,6 +44,19 @@ func TestTensors(t *testing.T) {
 	}
 }
 
+// Raw contents exclude typed contents, except for empty ones, which MLServer sends.
+func TestRawAndTypedContents(t *testing.T) {
+	r := response(t, false, model.Tensor{Name: "a", Type: model.Int8, Shape: []int64{1}, Data: []byte{5}})
+	r.Outputs[0].Contents = &inference.InferTensorContents{}
+	if list, err := r.Tensors(); err != nil || string(list[0].Data) != "\x05" {
+		t.Errorf("empty contents: %v, %v", list, err)
+	}
+	r.Outputs[0].Contents.IntContents = []int32{5}
+	if _, err := r.Tensors(); outboard.KindOf(err) != outboard.Protocol {
+		t.Errorf("contents: %v", err)
+	}
+}
+
 // A response comes from a server that may send anything; its outputs have the sizes of their shapes.
 func FuzzTensors(f *testing.F) {
 	for _, typed := range []bool{false, true} {
