@@ -22,6 +22,7 @@ import (
 	"github.com/outboard-run/outboard/internal/cgroup"
 	"github.com/outboard-run/outboard/internal/helper"
 	"github.com/outboard-run/outboard/internal/sandbox"
+	"github.com/outboard-run/outboard/internal/timeslice"
 )
 
 // duplicate duplicates a file's descriptor. It does not use File.Fd, which would make the file
@@ -127,7 +128,8 @@ func (s *Spawner) startCommand(name string, memory int64, cmd *exec.Cmd) (helper
 	}
 	cmd.Stderr, cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Pdeathsig = write, true, syscall.SIGKILL
 	started := make(chan error)
-	s.jobs <- func() { started <- cmd.Start() }
+	// The node's threads have short time slices, which suit no process that computes.
+	s.jobs <- func() { timeslice.Run(0, func() { started <- cmd.Start() }) }
 	if err := <-started; err != nil {
 		return nil, errors.Join(err, read.Close(), group.Remove())
 	}
