@@ -6,7 +6,7 @@ from mlserver.types import InferenceRequest, InferenceResponse, MetadataTensor, 
 
 TYPES = {
     "float": ("FP32", "float32"), "double": ("FP64", "float64"), "float16": ("FP16", "float16"), "bool": ("BOOL", "bool"),
-    "string": ("BYTES", "object"),
+    "string": ("BYTES", "str"),
 } | {f"{sign}int{bits}": (f"{sign.upper()}INT{bits}", f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
 
 
