@@ -43,11 +43,21 @@ func dialOIP(address string) (oipClient, error) {
 	return oipClient{conn}, err
 }
 
-// call calls a method of the protocol's service. A reply that would take much more memory than its
-// message is refused.
+// The service of the protocol, and the one in which MLServer has the extension model_repository.
+const (
+	oipService        = "inference.GRPCInferenceService"
+	repositoryService = "inference.model_repository.ModelRepositoryService"
+)
+
+// call calls a method of the protocol's service.
 func (c oipClient) call(ctx context.Context, method string, request, reply proto.Message) error {
+	return c.callService(ctx, oipService, method, request, reply)
+}
+
+// callService calls a method. A reply that would take much more memory than its message is refused.
+func (c oipClient) callService(ctx context.Context, service, method string, request, reply proto.Message) error {
 	message := bounded.NewMessage(reply)
-	err := c.Invoke(ctx, "/inference.GRPCInferenceService/"+method, request, message)
+	err := c.Invoke(ctx, "/"+service+"/"+method, request, message)
 	if err != nil && isExpiring(ctx) {
 		<-ctx.Done()
 	}
@@ -105,10 +115,19 @@ func isUnimplemented(err error) bool {
 	return ok && s.code == codes.Unimplemented
 }
 
-// modelName returns the name of a server's only model.
-func (c oipClient) modelName(ctx context.Context) (string, error) {
+// models returns the server's models, once for each version.
+func (c oipClient) models(ctx context.Context) ([]*inference.RepositoryIndexResponse_ModelIndex, error) {
 	var index inference.RepositoryIndexResponse
 	err := c.call(ctx, "RepositoryIndex", &inference.RepositoryIndexRequest{}, &index)
+	if isUnimplemented(err) {
+		err = c.callService(ctx, repositoryService, "RepositoryIndex", &inference.RepositoryIndexRequest{}, &index)
+	}
+	return index.GetModels(), err
+}
+
+// modelName returns the name of a server's only model.
+func (c oipClient) modelName(ctx context.Context) (string, error) {
+	list, err := c.models(ctx)
 	if isUnimplemented(err) {
 		return "", outboard.Errorf(outboard.Invalid, "model server", "it does not list its models: name one as `model` in the server's definition")
 	}
@@ -116,8 +135,8 @@ func (c oipClient) modelName(ctx context.Context) (string, error) {
 		return "", err
 	}
 	var names []string
-	for _, m := range index.GetModels() {
-		if !slices.Contains(names, m.GetName()) { // once for each version
+	for _, m := range list {
+		if !slices.Contains(names, m.GetName()) {
 			names = append(names, m.GetName())
 		}
 	}
@@ -130,11 +149,11 @@ func (c oipClient) modelName(ctx context.Context) (string, error) {
 // loadFailure returns the reason for which the server has not loaded a model, "" if there is none or
 // the server does not report it.
 func (c oipClient) loadFailure(ctx context.Context, name string) string {
-	var index inference.RepositoryIndexResponse
-	if c.call(ctx, "RepositoryIndex", &inference.RepositoryIndexRequest{}, &index) != nil {
+	list, err := c.models(ctx)
+	if err != nil {
 		return ""
 	}
-	for _, m := range index.GetModels() {
+	for _, m := range list {
 		if m.GetName() == name && m.GetState() == "UNAVAILABLE" && m.GetReason() != "unloaded" {
 			return strings.ToValidUTF8(m.GetReason(), "?")
 		}

@@ -68,7 +68,7 @@ func TestMLServer(t *testing.T) {
 	}
 	e := &Engine{
 		Servers: map[string]Server{"x": {
-			Kind: kindOIP, Model: "network", Command: []string{program, "start", "{folder}"},
+			Kind: kindOIP, Command: []string{program, "start", "{folder}"},
 			Environment: map[string]string{
 				"MLSERVER_HOST": "127.0.0.1", "MLSERVER_GRPC_PORT": "{port}", "MLSERVER_HTTP_PORT": "{port2}", "MLSERVER_METRICS_PORT": "{port3}",
 				"MLSERVER_PARALLEL_WORKERS": "0", "PYTHONPATH": "{folder}",
@@ -233,6 +233,11 @@ func TestRefusedModels(t *testing.T) {
 		})
 	}
 	f := newOIPFake(newDoubler())
+	f.apart = true
+	if m := mustLoadOIP(t, f); m.(*tensorModel).name != "fake" {
+		t.Errorf("the only model of a list in a service of its own: %q", m.(*tensorModel).name)
+	}
+	f = newOIPFake(newDoubler())
 	f.names, f.listed = []string{"a", "b"}, false
 	if m, err := loadOIP(t, f, Server{Model: "b"}); err != nil || m.(*tensorModel).name != "b" {
 		t.Errorf("a named model of a server without a list: %v", err)

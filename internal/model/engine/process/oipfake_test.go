@@ -29,6 +29,7 @@ type oipFake struct {
 	batch      int32                         // of the configuration, -1 for a server without the extension
 	typed      bool                          // outputs are typed where the protocol has typed contents
 	listed     bool                          // the server lists its models
+	apart      bool                          // in a service of its own, as MLServer does
 	reply      *inference.ModelInferResponse // to all requests, if there is one
 
 	mu        sync.Mutex
@@ -49,6 +50,9 @@ func (f *oipFake) serve(l net.Listener) (stop func()) {
 			method("ServerMetadata", f.server), method("ModelReady", f.ready), method("ModelMetadata", f.metadata),
 			method("ModelConfig", f.config), method("ModelInfer", f.infer), method("RepositoryIndex", f.index),
 		},
+	}, f)
+	server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "inference.model_repository.ModelRepositoryService", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{method("RepositoryIndex", f.indexApart)},
 	}, f)
 	done := make(chan struct{})
 	go func() {
@@ -82,7 +86,15 @@ func (f *oipFake) ready(_ context.Context, q *inference.ModelReadyRequest) (*inf
 }
 
 func (f *oipFake) index(context.Context, *inference.RepositoryIndexRequest) (*inference.RepositoryIndexResponse, error) {
-	if !f.listed {
+	return f.list(f.listed && !f.apart)
+}
+
+func (f *oipFake) indexApart(context.Context, *inference.RepositoryIndexRequest) (*inference.RepositoryIndexResponse, error) {
+	return f.list(f.listed && f.apart)
+}
+
+func (f *oipFake) list(implemented bool) (*inference.RepositoryIndexResponse, error) {
+	if !implemented {
 		return nil, errUnimplemented
 	}
 	reply := &inference.RepositoryIndexResponse{}
