@@ -79,24 +79,15 @@ func (m *tensorModel) checkReady(ctx context.Context) (err error) {
 
 // describe implements serverModel.
 func (m *tensorModel) describe(ctx context.Context) error {
-	var reply inference.ModelMetadataResponse
-	if err := m.client.call(ctx, "ModelMetadata", &inference.ModelMetadataRequest{Name: m.name}, &reply); err != nil {
+	info, err := m.describeTensors(ctx)
+	if err != nil {
 		return err
 	}
 	extensions, err := m.client.extensions(ctx)
 	if err != nil {
 		return err
 	}
-	info := engine.Info{Platform: reply.GetPlatform(), Calls: tensorCalls, Stateful: slices.ContainsFunc(extensions, func(e string) bool { return e == "sequence" || strings.HasPrefix(e, "sequence(") })}
-	if info.Inputs, err = signatures(reply.GetInputs()); err != nil {
-		return err
-	}
-	if info.Outputs, err = signatures(reply.GetOutputs()); err != nil {
-		return err
-	}
-	if len(info.Inputs) == 0 || len(info.Outputs) == 0 {
-		return outboard.Errorf(outboard.Protocol, "model server", "it describes %d inputs and %d outputs of the model %.100s: describe them in the server's configuration of the model", len(info.Inputs), len(info.Outputs), m.name)
-	}
+	info.Calls, info.Stateful = tensorCalls, slices.ContainsFunc(extensions, isSequence)
 	rows, known, err := m.client.maxBatch(ctx, m.name)
 	if err != nil {
 		return err
@@ -105,6 +96,33 @@ func (m *tensorModel) describe(ctx context.Context) error {
 	info.BatchDimension = (!known || rows > 0) && hasBatchDimension(info.Inputs) && hasBatchDimension(info.Outputs)
 	m.info = info
 	return nil
+}
+
+// isSequence reports whether an extension is that of sequences: "sequence", "sequence(string_id)".
+func isSequence(extension string) bool {
+	name, _, _ := strings.Cut(extension, "(")
+	return name == "sequence"
+}
+
+// describeTensors returns the description of the model's inputs and outputs.
+func (m *tensorModel) describeTensors(ctx context.Context) (info engine.Info, err error) {
+	var reply inference.ModelMetadataResponse
+	if err := m.client.call(ctx, "ModelMetadata", &inference.ModelMetadataRequest{Name: m.name}, &reply); err != nil {
+		return info, err
+	}
+	platform := reply.GetPlatform()
+	info.Platform = strings.ToValidUTF8(platform[:min(len(platform), maxReason)], "?")
+	if info.Inputs, err = signatures(reply.GetInputs()); err != nil {
+		return info, err
+	}
+	if info.Outputs, err = signatures(reply.GetOutputs()); err != nil {
+		return info, err
+	}
+	if len(info.Inputs) == 0 || len(info.Outputs) == 0 {
+		return info, outboard.Errorf(outboard.Protocol, "model server", "it describes %d inputs and %d outputs of the model %.100s: describe them in the server's configuration of the model",
+			len(info.Inputs), len(info.Outputs), m.name)
+	}
+	return info, nil
 }
 
 // hasBatchDimension reports whether the first dimension of all tensors is variable.
