@@ -312,7 +312,7 @@ func TestMakeRepository(t *testing.T) {
 				t.Errorf("%s: %q, %v", file, got, err)
 			}
 		}
-		if _, err := os.Stat(filepath.Join(folder, "mlp/1/model.onnx")); err != nil {
+		if _, err := os.Stat(filepath.Join(folder, "mlp", "1", "model.onnx")); err != nil {
 			t.Error(err)
 		}
 	}
