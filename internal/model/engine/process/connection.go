@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,6 +82,9 @@ var portNames = []string{"{port}", "{port2}", "{port3}"}
 
 // start starts the server at free ports of the loopback device.
 func (c *connection) start(ctx context.Context, start func(command, environment []string) (Process, error), source engine.Source, o engine.Options) (err error) {
+	if _, err := os.Stat(source.Path); source.Path != "" && err != nil {
+		return outboard.Errorf(outboard.NotFound, "start "+o.Server, "%w", err)
+	}
 	for len(c.ports) < len(portNames) {
 		port, err := freeport.Choose(ctx)
 		if err != nil {
