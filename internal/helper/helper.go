@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard/internal/lograte"
 )
 
 // A Launcher starts a process with one end of a socket, which the caller closes. program replaces
@@ -86,8 +88,9 @@ func (g *goroutine) Wait() error {
 func (g *goroutine) Kill() { g.cancel() }
 
 // Command returns a Launcher that executes command with the socket as descriptor 3. Log
-// records that the program writes to its standard error as JSON go to log, and its last
-// lines into the error of Wait.
+// records that the program writes to its standard error as JSON go to log with the process's ID as
+// "helper", and its last lines into the error of Wait. The program may run foreign code: lines beyond
+// lograte's bounds are dropped.
 func Command(command []string, log *slog.Logger) Launcher {
 	return func(program string, socket *os.File) (Process, error) {
 		args := append([]string(nil), command...)
@@ -112,7 +115,7 @@ func Command(command []string, log *slog.Logger) Launcher {
 		if err := cmd.Start(); err != nil {
 			return nil, errors.Join(err, stderr.Close())
 		}
-		p := &process{cmd: cmd, log: log, stderr: stderr}
+		p := &process{cmd: cmd, log: lograte.Unlimited(log), stderr: stderr}
 		p.reading.Go(p.relayLog)
 		return p, nil
 	}
@@ -125,6 +128,7 @@ type process struct {
 	stderr  *os.File
 	reading sync.WaitGroup
 	report  exitReport
+	lines   lograte.Limit
 }
 
 // PID returns the number of the process.
@@ -169,24 +173,34 @@ func (p *process) relayLog() {
 }
 
 func (p *process) relayLine(line []byte) {
-	if r, ok := relay(p.log, line); ok {
-		if r.level >= slog.LevelWarn {
-			p.report.addRecord(r.String())
-		}
+	r, isRecord := readRecord(line)
+	if !isRecord {
+		r = record{level: slog.LevelWarn, text: "a helper process wrote", attrs: []slog.Attr{slog.String("line", strings.ToValidUTF8(string(line), "?"))}}
+		p.report.addLine(r.attrs[0].Value.String())
+	} else if r.level >= slog.LevelWarn {
+		p.report.addRecord(r.String())
+	}
+	if !p.log.Enabled(context.Background(), r.level) {
 		return
 	}
-	text := strings.ToValidUTF8(string(line), "?")
-	p.report.addLine(text)
-	p.log.Warn("a helper process wrote", "line", text)
+	dropped, ok := p.lines.Allow(time.Now())
+	if dropped > 0 {
+		p.log.Warn("lines of a helper process were dropped", "helper", p.PID(), "lines", dropped)
+	}
+	if ok {
+		r.write(p.log, p.PID())
+	}
 }
 
-// relay logs a record that slog's JSONHandler wrote. ok is false for other lines.
-func relay(log *slog.Logger, line []byte) (r record, ok bool) {
-	if r, ok = readRecord(line); ok {
-		log.LogAttrs(context.Background(), r.level, r.text, r.attrs...) //nolint:sloglint // the other process has chosen the message
-	}
-	return r, ok
+// write logs a record of the process with an ID. The process has chosen all of it, so the ID comes
+// last: it tells the record from this process's own.
+func (r *record) write(log *slog.Logger, pid int) {
+	attrs := slices.DeleteFunc(r.attrs, func(a slog.Attr) bool { return a.Key == sourceKey })
+	log.LogAttrs(context.Background(), r.level, r.text, append(attrs, slog.Int(sourceKey, pid))...) //nolint:sloglint // the other process has chosen the message
 }
+
+// sourceKey is the key of the process's ID in the records that it wrote.
+const sourceKey = "helper"
 
 // A record is a record of slog.
 type record struct {

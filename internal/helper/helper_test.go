@@ -1,12 +1,17 @@
 package helper
 
 import (
+	"fmt"
 	"log/slog"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outboard-run/outboard/internal/lograte"
 )
 
 // logBuffer keeps what is logged.
@@ -27,8 +32,9 @@ func TestRelay(t *testing.T) {
 		line, want string
 		ok         bool
 	}{
-		"record":       {`{"time":"2026-11-20T14:00:00Z","level":"WARN","msg":"slow","b":2,"a":"x"}`, "level=WARN msg=slow a=x b=2\n", true},
-		"large number": {`{"level":"INFO","msg":"x","n":9196000000}`, "level=INFO msg=x n=9196000000\n", true},
+		"record":       {`{"time":"2026-11-20T14:00:00Z","level":"WARN","msg":"slow","b":2,"a":"x"}`, "level=WARN msg=slow a=x b=2 helper=7\n", true},
+		"large number": {`{"level":"INFO","msg":"x","n":9196000000}`, "level=INFO msg=x n=9196000000 helper=7\n", true},
+		"forged":       {`{"level":"INFO","msg":"x","helper":1,"node":"y"}`, "level=INFO msg=x node=y helper=7\n", true},
 		"too quiet":    {`{"level":"DEBUG","msg":"x"}`, "", true},
 		"no level":     {`{"msg":"x"}`, "", false},
 		"other level":  {`{"level":"LOUD","msg":"x"}`, "", false},
@@ -47,13 +53,34 @@ func TestRelay(t *testing.T) {
 				}
 				return a
 			}}))
-			if _, ok := relay(log, []byte(test.line)); ok != test.ok {
+			r, ok := readRecord([]byte(test.line))
+			if ok != test.ok {
 				t.Errorf("got %v", ok)
+			}
+			if ok {
+				r.write(log, 7)
 			}
 			if diff := cmp.Diff(test.want, out.text.String()); diff != "" {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// A process that writes without end fills no disk.
+func TestRelayIsBounded(t *testing.T) {
+	var out logBuffer
+	p := process{cmd: &exec.Cmd{Process: &os.Process{Pid: 7}}, log: slog.New(slog.NewTextHandler(&out, nil))}
+	for i := range 10_000 {
+		p.relayLine([]byte("x"))
+		p.relayLine(fmt.Appendf(nil, `{"level":"INFO","msg":"%d"}`, i))
+		p.relayLine([]byte(`{"level":"DEBUG","msg":"x"}`)) // is not logged, and does not count
+	}
+	if got := strings.Count(out.text.String(), "\n"); got < lograte.Burst || got > 2*lograte.Burst {
+		t.Errorf("%d lines were logged at once, want %d", got, lograte.Burst)
+	}
+	if text := p.report.String(); !strings.Contains(text, "x | x | x") {
+		t.Errorf("the exit report is %q", text)
 	}
 }
 
@@ -64,7 +91,9 @@ func FuzzRelay(f *testing.F) {
 	log := slog.New(slog.DiscardHandler)
 	f.Fuzz(func(_ *testing.T, line []byte) {
 		if len(line) > 0 {
-			relay(log, line)
+			if r, ok := readRecord(line); ok {
+				r.write(log, 7)
+			}
 		}
 	})
 }

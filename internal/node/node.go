@@ -45,6 +45,7 @@ import (
 	"github.com/outboard-run/outboard/internal/health"
 	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/lifecycle"
+	"github.com/outboard-run/outboard/internal/lograte"
 	"github.com/outboard-run/outboard/internal/model/keys"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
@@ -228,6 +229,7 @@ func New(opts Options) (*Node, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
+	opts.Log = slog.New(lograte.NewHandler(opts.Log.Handler())) // peers and clients cause warnings
 	n := &Node{
 		opts: opts, log: opts.Log.With("plane", "node"), registry: prometheus.NewRegistry(), health: &health.Board{},
 		started: time.Now(), stop: make(chan struct{}), identities: identities{models: rand.Text()},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
+	"github.com/outboard-run/outboard/internal/rmtree"
 )
 
 // caches are the folders of compiled kernels that drivers use: one per holder and program. A folder
@@ -110,7 +111,7 @@ func (c *caches) latest(name string) int {
 	for _, e := range entries {
 		path := filepath.Join(c.dir, name, e.Name())
 		if e.Name() != strconv.Itoa(latest) && c.used[path] == 0 {
-			_ = os.RemoveAll(path)
+			_ = rmtree.Remove(path)
 		}
 	}
 	return latest
@@ -123,7 +124,7 @@ func (c *caches) draft(from *cacheUse) (*cacheUse, error) {
 	c.mu.Lock()
 	c.used[d.dir]++
 	c.mu.Unlock()
-	if err := errors.Join(os.RemoveAll(d.dir), copyTree(from.dir, d)); err != nil {
+	if err := errors.Join(rmtree.Remove(d.dir), copyTree(from.dir, d)); err != nil {
 		c.discard(d)
 		return nil, err
 	}
@@ -184,7 +185,7 @@ func (c *caches) commit(d *cacheUse) error {
 
 // discard removes a draft.
 func (c *caches) discard(d *cacheUse) {
-	_ = os.RemoveAll(d.dir)
+	_ = rmtree.Remove(d.dir)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.used, d.dir)
@@ -201,7 +202,7 @@ func (c *caches) owner(dir string) (int, error) {
 	case c.uids.count > 0 && c.uids.contains(uid):
 		return uid, nil
 	}
-	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil || c.uids.count == 0 {
+	if err := errors.Join(rmtree.Remove(dir), os.Mkdir(dir, 0o700)); err != nil || c.uids.count == 0 {
 		return 0, err
 	}
 	taken := map[int]bool{}
@@ -257,7 +258,7 @@ func (c *caches) prune() {
 	idle := slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return c.used[e.Name()] > 0 })
 	slices.SortFunc(idle, func(a, b fs.DirEntry) int { return modified(a).Compare(modified(b)) })
 	for _, e := range idle[:max(len(idle)-maxCaches, 0)] {
-		_ = os.RemoveAll(filepath.Join(c.dir, e.Name()))
+		_ = rmtree.Remove(filepath.Join(c.dir, e.Name()))
 	}
 }
 
@@ -284,7 +285,7 @@ func shrink(dir string, limit int64) (shrunk bool) {
 		}
 		path := filepath.Join(dir, e.Name())
 		total -= sizeOf(path)
-		_ = os.RemoveAll(path)
+		_ = rmtree.Remove(path)
 		shrunk = true
 	}
 	return shrunk

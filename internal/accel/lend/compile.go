@@ -13,6 +13,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
 	"github.com/outboard-run/outboard/internal/cgroup"
+	"github.com/outboard-run/outboard/internal/rmtree"
 )
 
 // compiles fills caches of compiled kernels after sessions. A session records in recipes which
@@ -144,7 +145,7 @@ func (c *compiles) buildGeneration(ctx context.Context, job *compileJob) error {
 		return err
 	}
 	tmp := filepath.Join(h.tmp(), "compile")
-	defer os.RemoveAll(tmp)
+	defer rmtree.Remove(tmp)
 	if err := c.compile(ctx, job, tmp); err != nil {
 		h.caches.discard(job.draft)
 		return err

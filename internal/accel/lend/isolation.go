@@ -12,6 +12,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
+	"github.com/outboard-run/outboard/internal/rmtree"
 	"github.com/outboard-run/outboard/internal/sandbox"
 )
 
@@ -84,7 +85,7 @@ const inspectLimit = 10 * time.Second
 func (h *Host) inspect(ctx context.Context) error {
 	tmp := filepath.Join(h.tmp(), "inspect")
 	cache := filepath.Join(tmp, "cache")
-	defer os.RemoveAll(tmp)
+	defer rmtree.Remove(tmp)
 	if err := os.MkdirAll(cache, 0o700); err != nil {
 		return err
 	}

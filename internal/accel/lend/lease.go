@@ -7,6 +7,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
 	"github.com/outboard-run/outboard/internal/cgroup"
+	"github.com/outboard-run/outboard/internal/lograte"
 )
 
 // leaseState is the state that all sessions of one lease share: device memory, log lines and the
@@ -25,9 +26,7 @@ type leaseState struct {
 	workers map[outboard.SessionID]*control.Conn
 	waiting []*memoryRequest
 
-	lines   int // log lines that may still be written
-	refill  time.Time
-	dropped int
+	lines lograte.Limit // of the log
 }
 
 // memoryRequest is a worker's request for device memory that other sessions may return.
@@ -41,15 +40,11 @@ const (
 	// reclaimLimit is how long a request waits for memory that other sessions of the lease have
 	// reserved but do not use.
 	reclaimLimit = 250 * time.Millisecond
-	// logBurst and logInterval bound the log lines of a lease: a burst of logBurst lines, and then
-	// one per interval.
-	logBurst    = 100
-	logInterval = 100 * time.Millisecond
 )
 
 func newLeaseState(memory outboard.Bytes) *leaseState {
 	return &leaseState{
-		memory: memory, lines: logBurst, refill: time.Now(), priority: &leasePriority{},
+		memory: memory, priority: &leasePriority{},
 		granted: map[outboard.SessionID]outboard.Bytes{}, workers: map[outboard.SessionID]*control.Conn{},
 	}
 }
@@ -179,21 +174,4 @@ func (l *leaseState) expire(r *memoryRequest) {
 			return
 		}
 	}
-}
-
-// allowLine reports whether the lease may write another line to the log, and how many lines were
-// dropped since the last one.
-func (l *leaseState) allowLine(now time.Time) (dropped int, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if n := int(now.Sub(l.refill) / logInterval); n > 0 {
-		l.lines, l.refill = min(l.lines+n, logBurst), now
-	}
-	if l.lines == 0 {
-		l.dropped++
-		return 0, false
-	}
-	l.lines--
-	dropped, l.dropped = l.dropped, 0
-	return dropped, true
 }

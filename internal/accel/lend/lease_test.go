@@ -1,11 +1,16 @@
 package lend
 
 import (
+	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
+	"github.com/outboard-run/outboard/internal/lograte"
 )
 
 // quotaWorker is a worker's end that holds memory: it returns what it does not use.
@@ -119,19 +124,27 @@ func TestLyingWorker(t *testing.T) {
 	}
 }
 
+// The sessions of a lease share the bound.
 func TestLogLinesAreBounded(t *testing.T) {
-	l := newLeaseState(0)
-	now := l.refill
-	written := 0
-	for range 100000 {
-		if _, ok := l.allowLine(now); ok {
-			written++
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		host := &Host{opts: Options{Log: slog.New(slog.NewTextHandler(&out, nil))}}
+		lease := newLeaseState(0)
+		for range 50_000 {
+			for _, s := range []*Session{{host: host, lease: lease}, {host: host, lease: lease}} {
+				s.log(control.Message{Text: "line"})
+			}
 		}
-	}
-	if written != logBurst {
-		t.Errorf("%d lines at once, want %d", written, logBurst)
-	}
-	if dropped, ok := l.allowLine(now.Add(time.Second)); !ok || dropped != 100000-logBurst {
-		t.Errorf("after a second: %v, %d lines reported as dropped", ok, dropped)
-	}
+		time.Sleep(time.Second) // of the fake clock
+		s := Session{host: host, lease: lease}
+		if text := s.log(control.Message{Text: "line"}); text == "" {
+			t.Error("no line after a second")
+		}
+		if got := strings.Count(out.String(), "text=line"); got != lograte.Burst+1 {
+			t.Errorf("%d lines, want %d", got, lograte.Burst+1)
+		}
+		if want := fmt.Sprintf("lines=%d", 100_000-lograte.Burst); !strings.Contains(out.String(), want) {
+			t.Errorf("no record with %s", want)
+		}
+	})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
 	"github.com/outboard-run/outboard/internal/cgroup"
+	"github.com/outboard-run/outboard/internal/rmtree"
 	"github.com/outboard-run/outboard/internal/sandbox"
 	"github.com/outboard-run/outboard/internal/shm"
 )
@@ -124,7 +125,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 		stale = append(stale, h.cacheDir())
 	}
 	for _, dir := range stale {
-		if err := os.RemoveAll(dir); err != nil {
+		if err := rmtree.Remove(dir); err != nil {
 			return nil, err
 		}
 	}
@@ -211,7 +212,7 @@ func (h *Host) Close() error {
 	h.compiles.close()
 	h.spawner.close()
 	h.metrics.unregister()
-	return os.RemoveAll(h.tmp())
+	return rmtree.Remove(h.tmp())
 }
 
 // watchInterval is how often the sizes of the folders of sessions and of the compile step are

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
+	"github.com/outboard-run/outboard/internal/rmtree"
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
@@ -66,7 +67,7 @@ func (h *Host) Start(spec Spec) (*Session, error) {
 		done: make(chan struct{}), ending: make(chan struct{}),
 	}
 	if err := s.start(); err != nil {
-		_ = os.RemoveAll(s.tmp())
+		_ = rmtree.Remove(s.tmp())
 		h.removeUnstarted(s)
 		return nil, outboard.Errorf(outboard.SessionLost, "start a worker", "%w", err)
 	}
@@ -230,7 +231,7 @@ func (s *Session) supervise() {
 	_ = s.control.Close()
 	<-controlDone
 	s.removeGroup()
-	_ = os.RemoveAll(s.tmp())
+	_ = rmtree.Remove(s.tmp())
 	s.host.compiles.enqueue(s)
 	s.host.caches.release(s.cache)
 	s.host.removeSession(s)
@@ -354,7 +355,7 @@ const maxLogText = 1 << 10
 // log writes a worker's line to the node's log, unless its lease has exceeded its rate. It returns
 // the logged text, "" if the line was dropped.
 func (s *Session) log(m control.Message) (text string) {
-	dropped, ok := s.lease.allowLine(time.Now())
+	dropped, ok := s.lease.lines.Allow(time.Now())
 	if dropped > 0 {
 		s.host.opts.Log.Warn("lines of a lease's workers were dropped", "lease", s.Lease.Lease, "lines", dropped)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/cgroup"
 	"github.com/outboard-run/outboard/internal/helper"
+	"github.com/outboard-run/outboard/internal/lograte"
 	"github.com/outboard-run/outboard/internal/sandbox"
 	"github.com/outboard-run/outboard/internal/timeslice"
 )
@@ -133,7 +134,7 @@ func (s *Spawner) startCommand(name string, memory int64, cmd *exec.Cmd) (helper
 	if err := <-started; err != nil {
 		return nil, errors.Join(err, read.Close(), group.Remove())
 	}
-	c := &child{cmd: cmd, group: group, stderr: read, log: s.Log.With("model", name), memory: memory, exited: make(chan struct{})}
+	c := &child{cmd: cmd, group: group, stderr: read, log: lograte.Unlimited(s.Log).With("model", name), memory: memory, exited: make(chan struct{})}
 	if err := group.Add(cmd.Process.Pid); err != nil {
 		s.Log.Warn("a model's process is in no control group", "name", name, "error", err)
 	}
@@ -152,6 +153,7 @@ type child struct {
 	group   *cgroup.Group
 	stderr  *os.File
 	log     *slog.Logger
+	lines   lograte.Limit // of standard error
 	memory  int64
 	reading sync.WaitGroup
 	exited  chan struct{}
@@ -215,7 +217,7 @@ func (c *child) exitError(err error, killed bool) error {
 // maxLine bounds a line of a worker's log.
 const maxLine = 4 << 10
 
-// readStderr logs the process's standard error and keeps the last line.
+// readStderr logs the process's standard error, up to lograte's bounds, and keeps the last line.
 func (c *child) readStderr() {
 	defer c.stderr.Close()
 	in := bufio.NewReaderSize(c.stderr, maxLine)
@@ -228,7 +230,7 @@ func (c *child) readStderr() {
 				c.last = text
 			}
 			c.mu.Unlock()
-			c.log.Warn("a model's process wrote", "line", text)
+			c.logLine(text)
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -236,6 +238,17 @@ func (c *child) readStderr() {
 			}
 			return
 		}
+	}
+}
+
+// logLine logs a line of the process, which may execute what a model's file made of it.
+func (c *child) logLine(text string) {
+	dropped, ok := c.lines.Allow(time.Now())
+	if dropped > 0 {
+		c.log.Warn("lines of a model's process were dropped", "lines", dropped)
+	}
+	if ok {
+		c.log.Warn("a model's process wrote", "line", text)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard/internal/train/launch"
 )
 
 // sharedMemoryDir has the named shared memory of all users of a machine (shm_open(3)). Ranks of one
@@ -46,18 +48,18 @@ func userOf(pid int) (uint32, bool) {
 
 // removeOwned removes the files of a user in a folder.
 func removeOwned(dir string, uid uint32) error {
-	root, err := os.OpenRoot(dir)
+	folder, err := os.Open(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer folder.Close()
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
 		if owner, ok := fileOwner(filepath.Join(dir, e.Name())); ok && owner == uid {
-			err = errors.Join(err, root.RemoveAll(e.Name()))
+			err = errors.Join(err, launch.RemoveAt(folder, e.Name()))
 		}
 	}
 	return err

@@ -114,3 +114,35 @@ func TestRanksLeaveNothing(t *testing.T) {
 		t.Error("the shared memory of System V stayed")
 	}
 }
+
+// Ranks that leave a folder deeper than the node may have descriptors leave nothing, and take no
+// descriptors from it.
+func TestRanksLeaveDeepFolders(t *testing.T) {
+	h := NewHost(HostOptions{Mode: ModeConfined})
+	r := &run{host: h, key: key{"job-abc", 1}, dir: filepath.Join(t.TempDir(), "ranks")}
+	at, name := unix.AT_FDCWD, r.dir
+	for range 2000 {
+		if err := unix.Mkdirat(at, name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		below, err := unix.Openat(at, name, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = unix.Close(at) // the first is no descriptor
+		at, name = below, "down"
+	}
+	_ = unix.Close(at)
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &old) })
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 256, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	r.close()
+	if _, err := os.Lstat(r.dir); !os.IsNotExist(err) {
+		t.Errorf("the folder stays: %v", err)
+	}
+}

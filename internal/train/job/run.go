@@ -472,7 +472,7 @@ func (r *run) close() {
 		}
 	}
 	if r.dir != "" {
-		if err := os.RemoveAll(r.dir); err != nil {
+		if err := launch.RemoveFolder(r.dir); err != nil {
 			r.host.opts.Log.Warn("the folder of ranks is not removed", "dir", r.dir, "error", err)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard/internal/train/launch"
 )
 
 // folderPrefix begins the names of the folders of this node's ranks.
@@ -41,7 +43,7 @@ func (h *Host) sweep() {
 			continue // Any user may create a folder of that name.
 		}
 		endProcesses(func(pid int) bool { return belongs(pid, dir, owner) })
-		err := os.RemoveAll(dir)
+		err := launch.RemoveFolder(dir)
 		h.opts.Log.Info("removed what earlier ranks left", "dir", dir, "error", err)
 	}
 }
