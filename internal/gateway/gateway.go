@@ -52,7 +52,7 @@ type Options struct {
 	// Hosts are the host names, without ports, for which requests are served. "*.NAME" is the name
 	// Tenant below NAME: a web origin that only the tenant's apps have. None: all names are served.
 	Hosts []string
-	// Tenant is the label for Hosts with a wildcard.
+	// Tenant is the label for Hosts with a wildcard, and names the groups of the triggers of subjects.
 	Tenant string
 	// Calls bounds the calls in progress; more are refused with 429. Default: 1,024.
 	Calls int

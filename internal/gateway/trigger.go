@@ -174,8 +174,9 @@ type subjectTrigger struct {
 func (f *subjectTrigger) start(ctx context.Context) (stop func()) {
 	queue := f.Queue
 	if queue == "" {
-		// The nodes share the messages of a trigger; an app's triggers do not share messages.
-		queue = "app-" + f.state.name + "/" + f.target()
+		// The nodes share the messages of a trigger; an app's triggers do not share messages. The
+		// prefix belongs to the system: another app's trigger would get some of the messages.
+		queue = "outboard/" + f.gateway.opts.Tenant + "/" + f.state.name + "/" + f.target()
 	}
 	stop, err := f.gateway.opts.Bus.Subscribe(f.Subject, queue, func(m Message) { f.accept(ctx, m) })
 	if err != nil {

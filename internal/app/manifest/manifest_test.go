@@ -221,3 +221,13 @@ func TestBuckets(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// The group of another app's trigger can't be named.
+func TestQueuesOfTheSystem(t *testing.T) {
+	for queue, allowed := range map[string]bool{"workers": true, "outboard": true, "outboard/coffee/pot/work": false, "outboard/": false} {
+		text := "app: a\nfunctions: {f: {module: f.wasm}}\nsubjects: [{subject: orders.new, function: f, queue: " + queue + "}]\n"
+		if _, err := manifest.Parse("app.yaml", []byte(text), manifest.Options{}); (err == nil) != allowed {
+			t.Errorf("queue %q: %v, want it allowed: %t", queue, err, allowed)
+		}
+	}
+}

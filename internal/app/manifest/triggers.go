@@ -273,6 +273,9 @@ func (r *triggerReader) queue(v pathNode, to *string) {
 	if strings.ContainsFunc(*to, func(c rune) bool { return c <= ' ' || c == 0x7f || c == '*' || c == '>' }) {
 		r.report(v.Node, "queue %q: it has no blank, * or >", *to)
 	}
+	if strings.HasPrefix(*to, "outboard/") {
+		r.report(v.Node, "queue %q: what begins with outboard/ belongs to the system: begin with a word of your own", *to)
+	}
 }
 
 func (r *triggerReader) schedules(v pathNode, a *App) {

@@ -41,7 +41,7 @@ type Message struct {
 // a refusal.
 type Rules interface {
 	Publish(m Message) error
-	Subscribe(subject string) error
+	Subscribe(subject, queue string) error
 }
 
 // A Guard relays the messages between one client and its server.
@@ -184,7 +184,11 @@ func (r *relay) subscribe(args []string) error {
 	if len(args) != 2 && len(args) != 3 {
 		return fmt.Errorf("%w: SUB has %d arguments", errProtocol, len(args))
 	}
-	if err := r.g.Rules.Subscribe(args[0]); err != nil {
+	queue := ""
+	if len(args) == 3 {
+		queue = args[1]
+	}
+	if err := r.g.Rules.Subscribe(args[0], queue); err != nil {
 		_ = r.g.Denied(err) // A subscription has no answer.
 		return nil
 	}

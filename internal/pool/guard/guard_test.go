@@ -23,7 +23,7 @@ func (open) Publish(m guard.Message) error {
 	return nil
 }
 
-func (open) Subscribe(subject string) error {
+func (open) Subscribe(subject, _ string) error {
 	if strings.HasPrefix(subject, "secret") {
 		return errSecret
 	}

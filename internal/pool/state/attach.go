@@ -13,8 +13,10 @@ import (
 type AttachOptions struct {
 	// Dial opens a connection whose other end the node gives to State.Lend.
 	Dial func() (net.Conn, error)
-	// Name is the node's name.
+	// Name is the node's name, and Tenant that of the process's tenant: the answers to its requests
+	// have subjects of their own. "": it is none of a tenant.
 	Name   string
+	Tenant string
 	Logger *slog.Logger
 }
 
@@ -25,6 +27,7 @@ func Attach(ctx context.Context, opts AttachOptions) (*State, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &State{table: newTable(opts.Logger, opts.Name), done: make(chan struct{})}
+	s.tenant = opts.Tenant
 	if err := s.connect(nats.InProcessServer(dialled(opts.Dial)), nats.RetryOnFailedConnect(true)); err != nil {
 		return nil, err
 	}

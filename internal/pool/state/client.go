@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -23,8 +24,10 @@ type client struct {
 	// only below it. It is empty in an existing NATS cluster, where the cluster's users have
 	// permissions.
 	name string
-	nc   *nats.Conn
-	js   jetstream.JetStream
+	// tenant is the tenant of a helper process; "" for all others.
+	tenant string
+	nc     *nats.Conn
+	js     jetstream.JetStream
 	// unable returns the reason why no request can be answered now, or nil. A stopping node does
 	// not wait then. A nil unable reports no reason.
 	unable func() error
@@ -57,7 +60,7 @@ func (c *client) connectTo(url string, extra ...nats.Option) error {
 		nats.DisconnectErrHandler(func(*nats.Conn, error) { c.attempts.cancelAll() }),
 	}, extra...)
 	if c.name != "" {
-		opts = append(opts, nats.CustomInboxPrefix(inboxRoot+"."+c.name))
+		opts = append(opts, nats.CustomInboxPrefix(strings.TrimSuffix(inboxOf(c.name, c.tenant), ".")))
 	}
 	nc, err := nats.Connect(url, opts...)
 	if err != nil {

@@ -31,7 +31,9 @@ const (
 //	table     reads all of it; writes the keys that name the node as their owner
 //	logs      reads and appends to the logs of the tenants; not to the authority's
 //	buckets   reads, commits and watches; creates them in their proper configuration
-//	subjects  the apps' own; answers to requests that it received
+//	subjects  the apps' own; answers to requests that it received; a tenant's process hears neither
+//	          answers, rooms and events of other tenants, nor the node's answers, and takes no
+//	          messages from their queue groups
 //
 // It deletes no stream, changes none, and lets the server publish nothing on its behalf but answers
 // to its own inbox.
@@ -60,17 +62,48 @@ func (p permissions) refuse(what, subject string) error {
 }
 
 // Subscribe implements guard.Rules.
-func (p permissions) Subscribe(subject string) error {
-	first, rest, _ := strings.Cut(subject, ".")
+func (p permissions) Subscribe(subject, queue string) error {
+	words := strings.Split(subject, ".")
 	switch {
-	case first == inboxRoot && strings.HasPrefix(rest, p.node+".") && rest != p.node+".":
+	case !p.ownsQueue(queue):
+		return p.refuse("join the queue group", queue)
+	case words[0] == inboxRoot && strings.HasPrefix(subject, inboxOf(p.node, p.tenant)) && words[len(words)-1] != "":
 		return nil
 	case strings.HasPrefix(subject, changesPrefix) && (p.tenant == "" || subject == changesPrefix+">"):
 		return nil // A tenant that subscribed to single keys would learn which keys exist.
-	case subject == "" || reserved(first):
+	case subject == "" || reserved(words[0]) || !p.ownsSubject(words):
 		return p.refuse("subscribe to", subject)
 	}
 	return nil
+}
+
+// inboxOf returns the prefix of the subjects of answers to a node, or to a process of a tenant on it.
+// A tenant's prefix is below its node's, so the node's own permissions allow what it relays.
+func inboxOf(node, tenant string) string {
+	prefix := inboxRoot + "." + node + "."
+	if tenant == "" {
+		return prefix
+	}
+	token, _ := tokensOf(tenant) // a tenant is a label
+	return prefix + "tenant-" + token + "."
+}
+
+// ownsSubject reports whether an app's subject is not another tenant's: rooms and events have the
+// tenant's name in the second place.
+func (p permissions) ownsSubject(words []string) bool {
+	if p.tenant == "" || words[0] != "rooms" && words[0] != "events" {
+		return true
+	}
+	return len(words) > 2 && p.ownsTenant(words[1])
+}
+
+// queuePrefix begins the names of the queue groups of apps' triggers; the tenant's name follows.
+const queuePrefix = "outboard/"
+
+// ownsQueue reports whether a queue group is not that of another tenant's trigger.
+func (p permissions) ownsQueue(queue string) bool {
+	rest, isTrigger := strings.CutPrefix(queue, queuePrefix)
+	return p.tenant == "" || !isTrigger || strings.HasPrefix(rest, p.tenant+"/")
 }
 
 // Publish implements guard.Rules.
@@ -93,15 +126,15 @@ func (p permissions) Publish(m guard.Message) error {
 		return p.request(words[2:], m)
 	case words[0] == "outboard" && len(words) > 2:
 		return p.publishOwn(words, m)
-	case reserved(words[0]):
+	case reserved(words[0]) || !p.ownsSubject(words):
 		return p.refuse("publish on", m.Subject)
 	}
 	return nil
 }
 
-// isInbox reports whether a subject is below the inbox of this node's clients.
+// isInbox reports whether a subject is below the inbox of this client.
 func (p permissions) isInbox(subject string) bool {
-	rest, ok := strings.CutPrefix(subject, inboxRoot+"."+p.node+".")
+	rest, ok := strings.CutPrefix(subject, inboxOf(p.node, p.tenant))
 	return ok && rest != "" && !strings.ContainsAny(rest, "*>")
 }
 

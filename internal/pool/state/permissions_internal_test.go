@@ -93,9 +93,10 @@ func TestPermissionsOfHeaders(t *testing.T) {
 // TestPermissionsOfSubjects: subjects of the server, of other nodes and of the authority are
 // refused, as are wildcards.
 func TestPermissionsOfSubjects(t *testing.T) {
-	inbox := inboxRoot + ".dinghy.x"
+	inbox := inboxRoot + ".dinghy.tenant-tea.x"
 	tenant := permissions{node: "dinghy", tenant: "tea"}
 	for subject, allowed := range map[string]bool{
+		"rooms.tea.a.b": true, "rooms.coffee.a.b": false, "rooms": false, "events.tea.cup": true, "events.coffee.pot": false,
 		"orders.new": true, "orders.*": false, "orders.>": false, "orders..new": false, "": false,
 		"$SYS.REQ.USER.INFO": false, "outboard.unknown.x": false,
 		"outboard.requests.dinghy": false, "outboard.log.steps.tea.1": true, "outboard.log.steps.coffee.1": false,
@@ -110,18 +111,33 @@ func TestPermissionsOfSubjects(t *testing.T) {
 			t.Errorf("publish on %q: %v, want it allowed: %v", subject, err, allowed)
 		}
 	}
-	for _, reply := range []string{inboxRoot + ".harbour.x", inboxRoot + ".dinghy.", inboxRoot + ".dinghy.>", "orders.new"} {
+	for _, reply := range []string{inboxRoot + ".harbour.x", inboxRoot + ".dinghy.", inboxRoot + ".dinghy.>", inboxRoot + ".dinghy.x", inboxRoot + ".dinghy.tenant-coffee.x", "orders.new"} {
 		if err := tenant.Publish(guard.Message{Subject: "orders.new", Reply: reply}); err == nil {
 			t.Errorf("an answer to %q was allowed", reply)
 		}
 	}
 	for subject, allowed := range map[string]bool{
-		inbox: true, inboxRoot + ".dinghy.": false, inboxRoot + ".harbour.x": false, inboxRoot + ".>": false,
+		inbox: true, inboxRoot + ".dinghy.": false, inboxRoot + ".dinghy.>": false, inboxRoot + ".dinghy.*.x": false, inboxRoot + ".dinghy.tenant-coffee.>": false,
+		inboxRoot + ".dinghy.tenant-tea.": false, "rooms.tea.>": true, "rooms.*.a": false, "rooms.>": false, "rooms": false, "rooms.coffee.>": false, "events.tea.cup": true, "events.coffee.pot": false, inboxRoot + ".harbour.x": false, inboxRoot + ".>": false,
 		changesPrefix + ">": true, changesPrefix + "nodes.dinghy": false, "orders.>": true, ">": false, "*.new": false, "": false, "$JS.API.>": false,
 	} {
-		if err := tenant.Subscribe(subject); (err == nil) != allowed {
+		if err := tenant.Subscribe(subject, ""); (err == nil) != allowed {
 			t.Errorf("subscribe to %q: %v, want it allowed: %v", subject, err, allowed)
 		}
+	}
+}
+
+// TestPermissionsOfQueues: the group of a trigger, whose members share its messages, is joined only by
+// its own tenant.
+func TestPermissionsOfQueues(t *testing.T) {
+	tenant := permissions{node: "dinghy", tenant: "tea"}
+	for queue, allowed := range map[string]bool{"": true, "workers": true, "outboard/tea/cup/work": true, "outboard/coffee/pot/work": false, "outboard/": false, "outboard/tea2/x": false} {
+		if err := tenant.Subscribe("orders.new", queue); (err == nil) != allowed {
+			t.Errorf("join %q: %v, want it allowed: %v", queue, err, allowed)
+		}
+	}
+	if err := (permissions{node: "dinghy"}).Subscribe("orders.new", "outboard/coffee/pot/work"); err != nil {
+		t.Errorf("a node, which runs the apps of all tenants: %v", err)
 	}
 }
 

@@ -3,9 +3,11 @@ package state_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,8 +51,8 @@ func TestTenantReadsItsOwn(t *testing.T) {
 	put("model-keys/n/k", "c2VjcmV0")
 	put("apps/cup", `{"versions":[{"number":1,"app":{"app":"cup","tenant":"tea"},"secrets":{"key":"b3du"}}]}`)
 	dial := lendTo(t, s, "tea")
-	tea := statetest.Attach(ctx, t, "harbour", dial)
-	x, err := nats.Connect("", nats.InProcessServer(tenantDialer(dial)), nats.CustomInboxPrefix("_INBOX.harbour"), nats.NoReconnect())
+	tea := statetest.AttachTenant(ctx, t, "harbour", "tea", dial)
+	x, err := nats.Connect("", nats.InProcessServer(tenantDialer(dial)), nats.CustomInboxPrefix("_INBOX.harbour.tenant-tea"), nats.NoReconnect())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,4 +126,70 @@ func lastOf(found map[string]bool, seen <-chan state.Change, check func(where, t
 		last = e.Value
 	}
 	return last
+}
+
+// TestTenantHearsNothingOfOthers: a process of a tenant that a guest has taken over subscribes to the
+// answers, rooms and events of another tenant, and to its node's answers. It hears none of them, and
+// takes no message from the other's trigger.
+func TestTenantHearsNothingOfOthers(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s := statetest.Open(t)
+	coffee := statetest.AttachTenant(ctx, t, "harbour", "coffee", lendTo(t, s, "coffee"))
+	x, err := nats.Connect("", nats.InProcessServer(tenantDialer(lendTo(t, s, "tea"))), nats.NoReconnect())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	heard := make(chan *nats.Msg, 100)
+	for _, subject := range []string{"_INBOX.harbour.>", "_INBOX.harbour.tenant-coffee.>", "_INBOX.>", "rooms.coffee.>", "rooms.>", "events.coffee.>", "done"} {
+		if _, err := x.ChanSubscribe(subject, heard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const queue = "outboard/coffee/pot/work"
+	if _, err := x.ChanQueueSubscribe("orders.new", queue, heard); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.FlushWithContext(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var received atomic.Int32
+	ended := make(chan struct{})
+	stop, err := coffee.Subscribe("orders.new", queue, func(state.Message) {
+		if received.Add(1) == 50 {
+			close(ended)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	if _, err := coffee.Get(ctx, "apps/pot"); err != nil && !errors.Is(err, state.ErrNotFound) {
+		t.Fatal(err)
+	}
+	if _, err := s.Put(ctx, "policies", []byte("secret"), 0); err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		if err := coffee.Publish(ctx, "orders.new", []byte("an order")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, subject := range []string{"rooms.coffee.cup.b.c", "events.coffee.pot", "done"} {
+		if err := coffee.Publish(ctx, subject, []byte("secret")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for m := range heard {
+		if m.Subject == "done" {
+			break
+		}
+		t.Errorf("it hears %s", m.Subject)
+	}
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		t.Errorf("the trigger got %d messages of 50", received.Load())
+	}
 }

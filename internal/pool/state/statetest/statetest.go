@@ -58,7 +58,13 @@ func Lend(t testing.TB, s *state.State) (dial func() (net.Conn, error)) {
 // Attach opens the lent state of a node, which ends with the test.
 func Attach(ctx context.Context, t testing.TB, node string, dial func() (net.Conn, error)) *state.State {
 	t.Helper()
-	s, err := state.Attach(ctx, state.AttachOptions{Name: node, Dial: dial})
+	return AttachTenant(ctx, t, node, "", dial)
+}
+
+// AttachTenant is Attach for a process of a tenant.
+func AttachTenant(ctx context.Context, t testing.TB, node, tenant string, dial func() (net.Conn, error)) *state.State {
+	t.Helper()
+	s, err := state.Attach(ctx, state.AttachOptions{Name: node, Tenant: tenant, Dial: dial})
 	if err != nil {
 		t.Fatal(err)
 	}
