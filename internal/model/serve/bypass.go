@@ -135,7 +135,7 @@ func (p *bypasses) begin(ctx context.Context, b *Bypass, size int) error {
 		return errNoBypass(b.name, "it is being unloaded")
 	}
 	var err error
-	if b.Bypass, err = w.OpenBypass(ctx, size); err != nil {
+	if b.Bypass, err = w.OpenBypass(ctx, size, b.Timeout); err != nil {
 		return err
 	}
 	p.mu.Lock()

@@ -82,7 +82,7 @@ func openBypass(t *testing.T, f *tensorFake, limit time.Duration) *bypassed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.Close() })
-	b, err := w.OpenBypass(t.Context(), 1<<10)
+	b, err := w.OpenBypass(t.Context(), 1<<10, limit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,6 +220,37 @@ func TestBypassTimeout(t *testing.T) {
 	<-ended
 }
 
+// A caller that asks for more time than the model's configuration allows does not get it.
+func TestBypassLimit(t *testing.T) {
+	f, entered, ended := waiting()
+	b := openBypass(t, f, 30*time.Millisecond)
+	x := placed{Tensor: input("w")[0], offset: bypassHeader, size: 1}
+	x.Data = nil
+	copy(b.tensors.mem[bypassHeader:], "w")
+	b.last++
+	if err := b.channel.send(&bypassRequest{1 << 62, request{op: opInfer, id: b.last, outputOffset: 128, inputs: []placed{x}, outputs: []string{"y"}}}); err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	<-ended
+}
+
+// A caller that reads no replies loses its bypass: it does not keep the worker from ending it.
+func TestBypassReadsNoReplies(t *testing.T) {
+	b := openBypass(t, &tensorFake{increment}, time.Minute)
+	b.bypass.SetOpen(false) // the shortest replies
+	for err := error(nil); err == nil; {
+		b.last++
+		err = b.channel.send(&bypassRequest{request: request{op: opInfer, id: b.last}})
+	}
+	if reason, closed := b.ring.Closed(); !closed || reason != shm.Corrupt {
+		t.Errorf("the ring is closed: %t, for the reason %v", closed, reason)
+	}
+	if err := b.bypass.Close(t.Context(), false); err != nil {
+		t.Error(err)
+	}
+}
+
 // A worker that ends makes the call in progress go through the node.
 func TestBypassEndsWithWorker(t *testing.T) {
 	f, entered, _ := waiting()
@@ -235,7 +266,7 @@ func TestBypassEndsWithWorker(t *testing.T) {
 		t.Error("the call succeeded")
 	}
 	<-b.bypass.Done()
-	if _, err := b.worker.OpenBypass(t.Context(), 1); err == nil {
+	if _, err := b.worker.OpenBypass(t.Context(), 1, time.Minute); err == nil {
 		t.Error("a bypass to a worker that has ended")
 	}
 }
@@ -295,7 +326,7 @@ func FuzzBypass(f *testing.F) {
 		clear(shared)
 		s := &bypassServer{
 			bypassMemory: bypassMemory{tensors: &segment{mem: shared}, gate: make(gate, wordsSize), counts: &segment{mem: make([]byte, wordsSize)}},
-			tensorServer: &tensorServer{model: fake}, info: fake.Info(), watch: callWatch{life: t.Context(), abandoned: wordAt(shared, 0)},
+			tensorServer: &tensorServer{model: fake}, info: fake.Info(), limit: time.Minute, watch: callWatch{life: t.Context(), abandoned: wordAt(shared, 0)},
 		}
 		s.gate.set(true)
 		defer s.watch.stop()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/shm"
@@ -29,8 +30,8 @@ type Bypass struct {
 }
 
 // OpenBypass makes the worker accept the calls of one other process, whose tensors have together up
-// to size bytes.
-func (w *Worker) OpenBypass(ctx context.Context, size int) (*Bypass, error) {
+// to size bytes, and cancel a call that takes longer than limit.
+func (w *Worker) OpenBypass(ctx context.Context, size int, limit time.Duration) (*Bypass, error) {
 	if w.tensors == nil || size < 0 || size > MaxBypass {
 		return nil, outboard.Errorf(outboard.Invalid, "bypass", "the model takes no tensors of %v in one call", outboard.Bytes(size))
 	}
@@ -42,7 +43,7 @@ func (w *Worker) OpenBypass(ctx context.Context, size int) (*Bypass, error) {
 	w.bypasses.add(b)
 	ctx, cancel := context.WithTimeout(ctx, segmentLimit)
 	defer cancel()
-	m, err := w.conn.Call(ctx, typeBypass, bypassMessage{ID: b.id}, b.files...)
+	m, err := w.conn.Call(ctx, typeBypass, bypassMessage{ID: b.id, Limit: limit}, b.files...)
 	if err != nil {
 		return nil, errors.Join(w.explain(err), b.Close(ctx, true))
 	}

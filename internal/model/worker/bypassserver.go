@@ -22,6 +22,7 @@ type bypassServer struct {
 	bypassMemory
 	tensorServer *tensorServer
 	info         engine.Info
+	limit        time.Duration // of a call
 	channel      channel
 	watch        callWatch
 	reading      sync.WaitGroup
@@ -29,13 +30,13 @@ type bypassServer struct {
 }
 
 // newBypassServer serves the calls of a bypass with the files that the node passed.
-func newBypassServer(t *tensorServer, m *ipc.Message) (*bypassServer, error) {
+func newBypassServer(t *tensorServer, m *ipc.Message, limit time.Duration) (*bypassServer, error) {
 	memory, err := openBypassMemory(m.Files(), shm.Worker)
 	if err != nil {
 		return nil, err
 	}
 	s := &bypassServer{
-		bypassMemory: *memory, tensorServer: t, info: t.model.Info(), channel: channel{ring: memory.ring},
+		bypassMemory: *memory, tensorServer: t, info: t.model.Info(), limit: limit, channel: channel{ring: memory.ring},
 		watch: callWatch{life: t.process.life, abandoned: wordAt(memory.tensors.mem, 0)},
 	}
 	s.reading.Go(func() {
@@ -54,7 +55,8 @@ func (s *bypassServer) close() {
 	s.unmap()
 }
 
-// handle executes the call of a frame.
+// handle executes the call of a frame. A caller reads each reply before it sends the next frame. One
+// that does not, violates the protocol: waiting for it would block the end of the bypass.
 func (s *bypassServer) handle(d wire.Decoder) error {
 	var r bypassRequest
 	if err := r.decode(&d); err != nil {
@@ -65,7 +67,7 @@ func (s *bypassServer) handle(d wire.Decoder) error {
 	}
 	s.executing.Lock()
 	defer s.executing.Unlock()
-	return s.channel.send(s.execute(&r))
+	return s.channel.sendNow(s.execute(&r))
 }
 
 func (s *bypassServer) execute(r *bypassRequest) *bypassReply {
@@ -96,7 +98,7 @@ func (s *bypassServer) infer(r *bypassRequest, answer *reply) (rows int, err err
 	if rows, err = s.info.Check(inputs, r.outputs, false); err != nil {
 		return 0, err
 	}
-	ctx := s.watch.begin(r.id, r.timeout)
+	ctx := s.watch.begin(r.id, min(r.timeout, s.limit))
 	defer s.watch.end()
 	outputs, err := s.tensorServer.compute(ctx, model.Sequence{}, inputs, r.outputs, allocatePrivate)
 	if err != nil {
@@ -211,7 +213,7 @@ func (p *process) handleBypass(_ context.Context, m *ipc.Message) (any, error) {
 	if p.tensors == nil {
 		return nil, outboard.Errorf(outboard.Protocol, "bypass", "the model takes no tensors")
 	}
-	s, err := newBypassServer(p.tensors, m)
+	s, err := newBypassServer(p.tensors, m, b.Limit)
 	if err != nil {
 		return nil, err
 	}

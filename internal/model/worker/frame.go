@@ -192,7 +192,20 @@ type channel struct {
 
 type encodable interface{ encode(e *wire.Encoder) }
 
-func (c *channel) send(frame encodable) error {
+// send sends a frame. It waits for space.
+func (c *channel) send(frame encodable) error { return c.sendTo(frame, c.ring.Reserve) }
+
+// sendNow sends a frame. It fails if there is no space.
+func (c *channel) sendNow(frame encodable) error {
+	return c.sendTo(frame, func(size int) ([]byte, error) {
+		if space := c.ring.TryReserve(); len(space) >= size {
+			return space, nil
+		}
+		return nil, errFrame
+	})
+}
+
+func (c *channel) sendTo(frame encodable, reserve func(size int) ([]byte, error)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.e = wire.NewEncoder(c.e.Body())
@@ -201,7 +214,7 @@ func (c *channel) send(frame encodable) error {
 	if len(body) > maxFrame {
 		return outboard.Errorf(outboard.Exhausted, "", "the names and shapes of the tensors have %d bytes, and %d are allowed", len(body), maxFrame)
 	}
-	space, err := c.ring.Reserve(8 + len(body))
+	space, err := reserve(8 + len(body))
 	if err != nil {
 		return err
 	}

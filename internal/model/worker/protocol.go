@@ -62,10 +62,12 @@ type segmentMessage struct {
 	ID uint64 `json:"id"`
 }
 
-// bypassMessage begins or ends a bypass. Cancel cancels the call in progress.
+// bypassMessage begins or ends a bypass. Limit bounds the time of its calls, whatever their caller
+// asks for. Cancel cancels the call in progress.
 type bypassMessage struct {
-	ID     uint64 `json:"id"`
-	Cancel bool   `json:"cancel,omitempty"`
+	ID     uint64        `json:"id"`
+	Limit  time.Duration `json:"limit,omitempty"`
+	Cancel bool          `json:"cancel,omitempty"`
 }
 
 // outputMessage passes memory for the outputs of a call; the reply refers to it by its index.

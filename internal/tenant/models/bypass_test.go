@@ -89,7 +89,7 @@ func (n *fakeNode) grant(ctx context.Context, conn *ipc.Conn) {
 		_ = conn.Send(worker.TypeBypassEnded, ipc.Reason{})
 		return
 	}
-	b, err := n.worker.OpenBypass(ctx, r.Size)
+	b, err := n.worker.OpenBypass(ctx, r.Size, time.Minute)
 	if err != nil {
 		_ = conn.Send(worker.TypeBypassEnded, ipc.ReasonOf(err))
 		return
