@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -111,7 +110,7 @@ func finishDeployed(ctx context.Context, env *Env, output format, ready readyOpt
 // printProblems prints the mistakes of an app.
 func printProblems(env *Env, output format, problems []client.Problem) error {
 	if output == "json" {
-		encoder := json.NewEncoder(env.Stdout)
+		encoder := newJSONEncoder(env.Stdout)
 		encoder.SetIndent("", "  ")
 		if err := encoder.Encode(map[string]any{"problems": problems}); err != nil {
 			return err

@@ -94,7 +94,7 @@ func printStarted(env *Env, wait bool, e client.Execution) error {
 	if len(e.Output) == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(env.Stdout, "%s\n", e.Output)
+	_, err := fmt.Fprintf(jsonWriter{env.Stdout}, "%s\n", e.Output)
 	return err
 }
 

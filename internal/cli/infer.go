@@ -181,7 +181,7 @@ func printOutputs(env *Env, outputs []model.Tensor) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(env.Stdout, "%s\n", text)
+	_, err = fmt.Fprintf(jsonWriter{env.Stdout}, "%s\n", text)
 	return err
 }
 

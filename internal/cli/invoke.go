@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -87,7 +86,7 @@ func writeAnswer(env *Env, output format, body io.Reader, cost client.CallCost) 
 	} else {
 		a.Bytes = content
 	}
-	encoder := json.NewEncoder(env.Stdout)
+	encoder := newJSONEncoder(env.Stdout)
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
 	return encoder.Encode(a)

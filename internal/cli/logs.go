@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -61,7 +60,7 @@ func runLogs(ctx context.Context, env *Env, opts logsOptions, name string) error
 			return err
 		}
 	}
-	encoder := json.NewEncoder(env.Stdout)
+	encoder := newJSONEncoder(env.Stdout)
 	err := env.client().Logs(ctx, request, func(l client.LogLine) error {
 		if l.Stream == client.WarningStream {
 			_, err := fmt.Fprintf(env.Stderr, "outboard: warning: %s\n", clean(l.Text))
@@ -83,7 +82,7 @@ func runLogs(ctx context.Context, env *Env, opts logsOptions, name string) error
 const jobPrefix = "job-"
 
 func runJobLogs(ctx context.Context, env *Env, opts logsOptions, id string) error {
-	encoder := json.NewEncoder(env.Stdout)
+	encoder := newJSONEncoder(env.Stdout)
 	err := env.client().JobLogs(ctx, id, opts.lines, opts.follow, func(e client.JobEvent) error {
 		if opts.output == "json" && e.Line != nil {
 			return encoder.Encode(e.Line)

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -34,7 +33,7 @@ func (f *format) addFlag(flags *pflag.FlagSet) {
 // print writes value as JSON, or the rows below their titles.
 func (f *format) print(env *Env, value any, titles []string, rows [][]string) error {
 	if *f == "json" {
-		encoder := json.NewEncoder(env.Stdout)
+		encoder := newJSONEncoder(env.Stdout)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(value)
 	}
@@ -45,7 +44,7 @@ func (f *format) print(env *Env, value any, titles []string, rows [][]string) er
 // tables only here: it makes names that other machines and programs chose safe for a terminal.
 func writeTable(w io.Writer, indent string, titles []string, rows [][]string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, indent+strings.Join(titles, "\t"))
+	fmt.Fprintln(table, indent+joinCells(titles))
 	for _, row := range rows {
 		fmt.Fprintln(table, indent+joinCells(row))
 	}

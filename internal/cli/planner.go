@@ -221,7 +221,7 @@ func (p *planner) devices(ctx context.Context) error {
 // printUnknownSpeeds names the devices that are assumed to be as fast as the recorded one.
 func (p *planner) printUnknownSpeeds(devices []string) {
 	if len(devices) > 0 && p.calibrated {
-		fmt.Fprintf(p.env.Stderr, "outboard: taken to be as fast as the recorded device, since `outboard calibrate` has not compared them: %s\n", strings.Join(devices, ", "))
+		printSafe(p.env.Stderr, "outboard: taken to be as fast as the recorded device, since `outboard calibrate` has not compared them: %s\n", strings.Join(devices, ", "))
 	}
 }
 

@@ -205,8 +205,7 @@ func runPoliciesShow(ctx context.Context, env *Env, opts policiesShowOptions) er
 		return usage("version %d is not kept; there are %s", opts.version, numbers(p.Versions))
 	}
 	printSafe(env.Stderr, "# version %d: %s, applied on %s at %s\n", v.Number, describeVersion(v), v.By, v.Applied.Format(time.RFC3339))
-	_, err = fmt.Fprintln(env.Stdout, strings.TrimRight(v.Text, "\n"))
-	return err
+	return writeSafe(env.Stdout, "%s\n", strings.TrimRight(v.Text, "\n"))
 }
 
 func numbers(versions []client.PolicyVersion) string {

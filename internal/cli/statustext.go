@@ -32,7 +32,7 @@ type statusSection struct {
 // write writes the status as text: a line about this node, a table for each kind of thing in the
 // pool, and the problems.
 func (s *poolStatus) write(w io.Writer, now time.Time) error {
-	fmt.Fprintf(w, "node %s, %s, version %s, up %s\n", clean(string(s.Node.Node)), s.Node.Addr, s.Node.Version, age(now, s.Node.Started))
+	printSafe(w, "node %s, %s, version %s, up %s\n", clean(string(s.Node.Node)), s.Node.Addr, s.Node.Version, age(now, s.Node.Started))
 	sections := []statusSection{s.nodeSection(now), s.deviceSection(now), s.appSection(), s.modelSection(), s.callSection()}
 	limit := rowLimit(sections)
 	for _, section := range sections {

@@ -60,7 +60,12 @@ func (s scale) ticks() []float64 {
 		}
 	}
 	var out []float64
-	for v := math.Ceil(s.low/step) * step; v <= s.high+step*1e-9; v += step {
+	first := math.Ceil(s.low / step)
+	for i := range 2 * tickCount { // a step may be less than the distance of such large numbers
+		v := (first + float64(i)) * step
+		if !(v <= s.high+step*1e-9) {
+			break
+		}
 		out = append(out, v)
 	}
 	return out

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"strings"
+	"unicode/utf8"
 )
 
 // canvas collects the elements of a figure.
@@ -12,7 +13,16 @@ type canvas struct {
 	body   strings.Builder
 }
 
-func escape(s string) string { return html.EscapeString(s) }
+// escape returns a text for XML and HTML. Characters that XML does not allow are replaced: a viewer
+// would refuse the whole figure.
+func escape(s string) string {
+	return html.EscapeString(strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\t' && r != '\n' || r == '\ufffe' || r == '\uffff' {
+			return utf8.RuneError
+		}
+		return r
+	}, strings.ToValidUTF8(s, string(utf8.RuneError))))
+}
 
 // newCanvas begins a figure with its title and returns the height of that.
 func newCanvas(t Text) (c *canvas, top float64) {

@@ -13,7 +13,7 @@ import (
 
 func number(v float64) string { return fmt.Sprintf("%g", v) }
 
-const hostile = `<script>alert("&")</script>`
+const hostile = `<script>alert("&")</script>` + "\x00\x1b[2J\xff\uffff"
 
 // figures are one of each kind, with words that are markup.
 func figures() []Figure {
@@ -82,6 +82,18 @@ func TestAxesReachTheirRange(t *testing.T) {
 	x, y := c.scales(0, 100)
 	if x.low > 1 || x.low < 0.5 || x.high < 5000 || x.high > 10_000 || y.low > 5 || y.high < 7 || y.high > 10 {
 		t.Errorf("x from %g to %g, y from %g to %g", x.low, x.high, y.low, y.high)
+	}
+}
+
+// Numbers that are too close to each other for their size, and infinite ones, end as well.
+func TestTicksOfExtremes(t *testing.T) {
+	for _, r := range [][2]float64{{1e17, 1e17 + 16}, {-1e300, 1e300}, {0, math.Inf(1)}, {math.NaN(), 1}, {math.MaxFloat64 / 2, math.MaxFloat64}, {0, 5e-324}} {
+		for _, log := range []bool{false, true} {
+			s := scale{axis: Axis{Log: log}, low: r[0], high: r[1]}
+			if n := len(s.ticks()); n > 100 {
+				t.Errorf("%v, logarithmic %t: %d ticks", r, log, n)
+			}
+		}
 	}
 }
 
