@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/outboard-run/outboard"
 )
 
 // operation returns the request of a call: openapi.
@@ -100,15 +102,50 @@ func (o *operation) base() (*url.URL, error) {
 func (o *operation) serverURL(server map[string]any) (*url.URL, error) {
 	text, _ := server["url"].(string)
 	variables, _ := server["variables"].(map[string]any)
-	for name, v := range variables {
+	text, err := expand(text, func(name string) (string, bool) {
+		v, ok := variables[name]
 		value, _ := o.object(v)["default"].(string)
-		text = strings.ReplaceAll(text, "{"+name+"}", value)
+		return value, ok
+	})
+	if err != nil {
+		return nil, err
 	}
 	u, err := o.url.Parse(text)
 	if err != nil {
 		return nil, invalid("the server %.200q of the OpenAPI document is no URI", text)
 	}
 	return parseEndpoint(u.String())
+}
+
+// maxURI bounds a URI that is made of a document's parts, in bytes.
+const maxURI = 64 << 10
+
+// expand replaces the names in braces of a template by their values, once: values are not expanded.
+// Names without a value stay.
+func expand(template string, value func(name string) (string, bool)) (string, error) {
+	var b strings.Builder
+	done, open := 0, -1 // the end of what was written, and the last brace that is open
+	for i := range len(template) {
+		switch {
+		case template[i] == '{':
+			open = i
+		case template[i] == '}' && open >= 0:
+			if text, ok := value(template[open+1 : i]); ok {
+				b.WriteString(template[done:open])
+				b.WriteString(text)
+				done = i + 1
+			}
+			open = -1
+		}
+		if b.Len() > maxURI {
+			break
+		}
+	}
+	if b.Len()+len(template)-done > maxURI {
+		return "", invalid("a URI of the OpenAPI document has more than %v", outboard.Bytes(maxURI))
+	}
+	b.WriteString(template[done:])
+	return b.String(), nil
 }
 
 // swaggerBase returns the base of a Swagger 2.0 document.
@@ -140,7 +177,7 @@ func (o *operation) message(given map[string]any) (*message, error) {
 		return nil, err
 	}
 	b := &requestBuilder{
-		operation: o, path: o.path, query: url.Values{}, form: map[string]any{},
+		operation: o, path: map[string]string{}, query: url.Values{}, form: map[string]any{},
 		m: &message{method: o.method, header: http.Header{}}, left: maps.Clone(given),
 	}
 	if err := b.addParameters(); err != nil {
@@ -149,7 +186,11 @@ func (o *operation) message(given map[string]any) (*message, error) {
 	if err := b.addBody(); err != nil {
 		return nil, err
 	}
-	text := strings.TrimSuffix(base.String(), "/") + b.path
+	path, err := expand(o.path, func(name string) (string, bool) { text, ok := b.path[name]; return text, ok })
+	if err != nil {
+		return nil, err
+	}
+	text := strings.TrimSuffix(base.String(), "/") + path
 	if b.m.url, err = parseEndpoint(text); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package outgoing_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"strings"
@@ -183,6 +184,26 @@ func TestOpenAPI(t *testing.T) {
 }
 
 // A document is hostile until it is checked.
+// Documents of others whose variables or parameters multiply are refused.
+func TestOpenAPIExpansionsAreBounded(t *testing.T) {
+	names := strings.Repeat("{a}{b}{c}{d}{e}{f}{g}{h}", 4)
+	var variables []string
+	for _, name := range strings.Split("abcdefgh", "") {
+		variables = append(variables, fmt.Sprintf("%q: {\"default\": %q}", name, names))
+	}
+	operation := `"get": {"operationId": "order", "parameters": [{"in": "path", "name": "id", "required": true, "schema": {"default": "` + strings.Repeat("x", 1<<20) + `"}}]}`
+	for name, document := range map[string]string{
+		"variables that name each other": `{"servers": [{"url": "https://` + names + `/", "variables": {` + strings.Join(variables, ", ") + `}}], "paths": {"/": {"get": {"operationId": "order"}}}}`,
+		"a parameter in a path often":    `{"paths": {"/` + strings.Repeat("{id}", 1<<18) + `": {` + operation + `}}}`,
+	} {
+		caller := outgoing.New(anyTransport(document), nil)
+		_, err := caller.Call(t.Context(), outgoing.Request{Protocol: dsl.OpenAPI, With: map[string]any{"endpoint": "https://docs.example.com/", "operationId": "order"}})
+		if e, ok := errors.AsType[*dsl.Error](err); !ok || e.Type != dsl.ErrorValidation {
+			t.Errorf("%s: %.300v", name, err)
+		}
+	}
+}
+
 func FuzzOpenAPI(f *testing.F) {
 	for _, text := range []string{orders, petstore, `{"paths": {"/a": {"$ref": "#/paths/~1a"}}}`, `{"swagger": 2, "paths": {"/": {"get": {"operationId": "order"}}}}`} {
 		f.Add(text)

@@ -11,7 +11,7 @@ import (
 type requestBuilder struct {
 	*operation
 	m     *message
-	path  string
+	path  map[string]string // values in the path, by their names
 	query url.Values
 	form  map[string]any
 	// left are the given parameters that have no place yet.
@@ -91,7 +91,7 @@ func (b *requestBuilder) add(p map[string]any, name string, v any) error {
 			}
 			escaped[i] = url.PathEscape(text)
 		}
-		b.path = strings.ReplaceAll(b.path, "{"+name+"}", strings.Join(escaped, ","))
+		b.path[name] = strings.Join(escaped, ",")
 	case "query":
 		b.query[name] = joined(p, values)
 	case "header":
