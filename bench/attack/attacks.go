@@ -126,5 +126,18 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"tenant", "another tenant's files", "an owner named `..`", tenants + "/blob", "TestOwnersAreApart", Held},
 		{"process of a helper", "node", "packets that are truncated, too large, or bring too many files", "internal/ipc", "TestHostilePackets", Held},
 		{"node, guest, program", "operator's terminal", "control characters in names and messages", "internal/cli", "TestTablesAreClean", Held},
+		{"guest", "other tenants' messages, the node's answers", "breaks out and subscribes to the answers, rooms and events of another tenant, and to its node's answers", state, "TestTenantHearsNothingOfOthers", Held},
+		{"guest", "other tenants' messages", "breaks out and joins the group of another tenant's trigger, to take its messages", state, "TestPermissionsOfQueues", Held},
+		{"manifest", "other apps' messages", "names the group of another app's trigger as its queue", "internal/app/manifest", "TestQueuesOfTheSystem", Held},
+		{"guest", "node's log", "breaks out and writes log lines without end, or some that look like the node's: 100 lines, then 10 a second for each process", "internal/helper", "TestRelayIsBounded", Bounded},
+		{"model's file", "node's log", "has its engine print without end: the same bound", "internal/model/worker", "TestLinesOfAModelAreBounded", Bounded},
+		{"stranger", "node's log", "connects without end, each time refused with a warning: 100 of each text, then 10 a second", "internal/lograte", "TestHandler", Bounded},
+		{"guest", "models' processes", "breaks out, sends calls through a bypass and reads no reply", "internal/model/worker", "TestBypassReadsNoReplies", Held},
+		{"guest", "other clients' inference", "breaks out and asks for more time for a call through a bypass than the model allows", "internal/model/worker", "TestBypassLimit", Held},
+		{"rank of a job", "node's descriptors and disk", "leaves folders in folders, more than the node may have descriptors", "internal/train/job", "TestRanksLeaveDeepFolders", Held},
+		{"rank of a job, native code in a worker", "node's disk", "leaves folders without permissions, which their user may not open", "internal/rmtree", "TestFoldersWithoutPermissions", Held},
+		{"web service", "tenant's process", "an OpenAPI document whose variables multiply: 64 KiB for a URI", "internal/workflow/outgoing", "TestOpenAPIExpansionsAreBounded", Bounded},
+		{"node, tenant, program", "operator's terminal", "control characters in every text that a node answers, at every command that lists or shows, as text and as JSON", "internal/cli", "TestReadCommandsAreClean", Held},
+		{"node, program", "user's figures", "names that are markup, or no characters of XML", "internal/plot", "TestSVGIsWellFormedAndNamed", Held},
 	}
 }
