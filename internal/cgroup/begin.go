@@ -29,7 +29,7 @@ func (g *Group) Begin(attr *syscall.SysProcAttr) (end func() error, err error) {
 		if h.v2 {
 			err = b.openDir(g.dirs[i])
 		} else {
-			err = b.moveThread(h.parent, g.dirs[i])
+			err = b.moveThread(h.own(), g.dirs[i])
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("control group: %w", err), b.end())

@@ -37,6 +37,10 @@ type hierarchy struct {
 	parent      string // the folder in which the node creates its group
 	v2          bool
 	controllers map[string]bool
+	// node is the group of this process, of version 2, if it was made for it; "" for others.
+	node string
+	// member is the group in the tree that this process has joined, and home where it was before.
+	member, home string
 }
 
 // Tree is a node's subtree of control groups. A nil Tree is not available.
@@ -72,6 +76,9 @@ func Open(id string) *Tree {
 	}
 	return &Tree{root: g}
 }
+
+// procsFile lists the processes of a group.
+const procsFile = "cgroup.procs"
 
 // treePrefix is the prefix of the name of every node's subtree: outboard-ID-PID.
 const treePrefix = "outboard-"
@@ -125,9 +132,6 @@ func (t *Tree) available() *Group {
 	}
 	return t.root
 }
-
-// Close ends all processes in the tree and removes it.
-func (t *Tree) Close() error { return t.available().Remove() }
 
 // Make creates a group below g. g itself must have no processes: they must be in other children.
 func (g *Group) Make(name string, l Limits) (*Group, error) {
@@ -189,7 +193,7 @@ func (g *Group) Add(pid int) error {
 		return nil
 	}
 	for _, dir := range g.dirs {
-		if err := write(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+		if err := write(filepath.Join(dir, procsFile), strconv.Itoa(pid)); err != nil {
 			return fmt.Errorf("control group: add process %d: %w", pid, err)
 		}
 	}
@@ -245,7 +249,7 @@ func killProcesses(dir string) {
 }
 
 func processes(dir string) []int {
-	text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	text, err := os.ReadFile(filepath.Join(dir, procsFile))
 	if err != nil {
 		return nil
 	}

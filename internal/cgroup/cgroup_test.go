@@ -327,6 +327,58 @@ func TestBegin(t *testing.T) {
 	}
 }
 
+// A process that has joined its tree is in a group beside the tree's other ones; threads that start
+// processes return there, and the process itself leaves before the tree is removed.
+func TestJoin(t *testing.T) {
+	own := func() string {
+		text, err := os.ReadFile("/proc/self/cgroup")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	before := own()
+	tree := open(t)
+	if err := tree.Join(800); err != nil {
+		t.Fatal(err)
+	}
+	joined := own()
+	g, err := tree.Make("session", Limits{Weight: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, h := range tree.root.hierarchies {
+		if !h.controllers["cpu"] {
+			continue
+		}
+		member := &Group{hierarchies: []*hierarchy{h}, dirs: []string{filepath.Join(tree.root.dirs[i], memberGroup)}}
+		if got, want := member.processorFiles(t)[1], h.weightSetting(800).text; got != want {
+			t.Errorf("the weight is %s, want %s", got, want)
+		}
+		if !slices.Contains(processes(member.dirs[0]), os.Getpid()) || filepath.Dir(member.dirs[0]) != filepath.Dir(g.dirs[i]) {
+			t.Errorf("this process is in %q, want it in %s, beside %s", joined, member.dirs[0], g.dirs[i])
+		}
+	}
+	runtime.LockOSThread()
+	end, err := g.Begin(&syscall.SysProcAttr{})
+	if err == nil {
+		err = end()
+	}
+	runtime.UnlockOSThread()
+	if err != nil || own() != joined {
+		t.Errorf("after a start this process is in %q, want %q; %v", own(), joined, err)
+	}
+	if err := tree.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := own(); got != before {
+		t.Errorf("after Close this process is in %q, want %q", got, before)
+	}
+	if err := (*Tree)(nil).Join(800); err != nil {
+		t.Error(err)
+	}
+}
+
 // A group that leaves the idle class has its weight again, and a missing group has no idle class.
 func TestIdle(t *testing.T) {
 	tree := open(t)

@@ -111,7 +111,7 @@ func (m *mount) delegate() (*hierarchy, error) {
 // useOwn creates groups in this process's own group, if that has no processes of others.
 func (m *mount) useOwn(h *hierarchy) error {
 	if filepath.Base(m.own) == nodeGroup {
-		h.parent = filepath.Dir(m.own) // an earlier program of this process has moved there
+		h.parent, h.node = filepath.Dir(m.own), m.own // an earlier program of this process has moved there
 		return h.delegateControllers(h.parent)
 	}
 	h.parent = m.own
@@ -126,14 +126,15 @@ func (m *mount) useOwn(h *hierarchy) error {
 	}
 	for _, pid := range processes(m.own) {
 		// An error means that the process has just ended.
-		_ = write(filepath.Join(leaf, "cgroup.procs"), strconv.Itoa(pid))
+		_ = write(filepath.Join(leaf, procsFile), strconv.Itoa(pid))
 	}
+	h.node = leaf
 	return h.delegateControllers(h.parent)
 }
 
 // useRoot creates groups in the root of the hierarchy, which only root may.
 func (m *mount) useRoot(h *hierarchy) error {
-	h.parent = m.point
+	h.parent, h.node = m.point, ""
 	return h.delegateControllers(h.parent)
 }
 

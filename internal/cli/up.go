@@ -167,9 +167,9 @@ func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) 
 		NATS: opts.nats, Creds: opts.creds,
 		GRPC: opts.grpc, HTTP: opts.http, HTTPHosts: opts.httpHosts, Models: opts.models, ModelsSharedMemory: opts.modelsShm, ModelServers: opts.modelServers, SlowCall: opts.slowCall, MaxCalls: opts.maxCalls, MaxExecutions: opts.maxExecutions, LeaseTTL: opts.leaseTTL,
 		Sandbox: opts.sandbox.sandbox, TenantLimits: opts.tenantLimits.limits, OutgoingPrivate: opts.outgoingPrivate, ClientTimeout: opts.clientTimeout, ProbeBudget: opts.probeBudget,
-		Helper: env.Helper,
-		Log:    slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: opts.logLevel})),
-		Jobs:   opts.jobs, Objects: objects,
+		Helper: env.Helper, OwnsProcess: true,
+		Log:  slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: opts.logLevel})),
+		Jobs: opts.jobs, Objects: objects,
 	})
 	if err != nil {
 		return err

@@ -128,6 +128,8 @@ type Options struct {
 	Objects object.Options
 	// CallsInside has this process carry the calls of programs, instead of a separate process.
 	CallsInside bool
+	// OwnsProcess says that this process is the node's alone, which may change its control group.
+	OwnsProcess bool
 	// DeadAfter is how long a silent peer counts as alive; 0 means the fabric's default.
 	DeadAfter time.Duration
 	// ProbeBudget is how many bytes per minute the measurements of the network to other nodes
