@@ -29,7 +29,7 @@ func (n *Node) serveAPI(ctx context.Context, ready func()) error {
 	defer os.Remove(path)
 	ready()
 	// Requests end with the service: a request for a lease lasts as long as the lease.
-	if err := api.Serve(ctx, guardedListener{listener, ownsProcess(n.host, &n.jobs), n.log}, n.handler(ctx), 10*time.Second); err != nil {
+	if err := api.Serve(ctx, guardedListener{listener, ownsForeign(n), n.log}, n.handler(ctx), 10*time.Second); err != nil {
 		return fmt.Errorf("serve %s: %w", filepath.Base(path), err)
 	}
 	return nil

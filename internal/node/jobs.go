@@ -90,6 +90,13 @@ func rankMemory(host *lend.Host, devices []outboard.Device) func([]outboard.Leas
 // Close implements lifecycle.Resource.
 func (j *jobs) Close() error { return errors.Join(j.manager.Close(), j.peers.Close()) }
 
+// ownsForeign returns a function that reports whether a process is a worker, a rank, or that of a
+// tenant, or descends from one.
+func ownsForeign(n *Node) func(pid int) bool {
+	owns := ownsProcess(n.host, &n.jobs)
+	return func(pid int) bool { return owns(pid) || n.tenants.Owns(pid) }
+}
+
 // ownsProcess returns a function that reports whether a process is a worker or a rank of a node,
 // or descends from one.
 func ownsProcess(workers *lend.Host, p *jobsPointer) func(pid int) bool {

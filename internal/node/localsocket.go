@@ -18,9 +18,17 @@ import (
 // refuse the workers of this node.
 type localSockets struct {
 	folder *folder
-	owns   func(pid int) bool // reports whether a process is a worker or descends from one
+	owns   func(pid int) bool // reports whether a process is refused
 	log    *slog.Logger
 	health *health.Board
+}
+
+// refusing returns the sockets with another rule about the processes that are refused. The processes
+// of tenants use some of the sockets, and prove their tenant there.
+func (s *localSockets) refusing(owns func(pid int) bool) *localSockets {
+	other := *s
+	other.owns = owns
+	return &other
 }
 
 // serve serves each connection on a socket until ctx is done. It closes the connections.

@@ -286,7 +286,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 			return (&leaseGuard{pool: n.pool, host: n.host}).run(ctx, ready)
 		}),
 		lifecycle.Func("sessions", func(ctx context.Context, ready func()) error {
-			return n.sockets.serve(ctx, SessionSocket, ipc.Listen, ready, n.sessions.serveLocal)
+			return n.sockets.refusing(ownsForeign(n)).serve(ctx, SessionSocket, ipc.Listen, ready, n.sessions.serveLocal)
 		}),
 		lifecycle.Func("fabric", func(ctx context.Context, ready func()) error { return n.peers.run(ctx, ready) }),
 		lifecycle.Func("network probes", func(ctx context.Context, ready func()) error { return n.prober.Run(ctx, ready) }),

@@ -15,12 +15,11 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/api"
-	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
 // serveControl serves the local API, to which the node forwards requests.
 func (t *Tenant) serveControl(ctx context.Context, ready func()) error {
-	listener, err := unixsock.Listen(t.config.ControlSocket())
+	listener, err := listenForNode(t.config.ControlSocket(), t.log)
 	if err != nil {
 		return err
 	}

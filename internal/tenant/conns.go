@@ -13,7 +13,6 @@ import (
 	"github.com/outboard-run/outboard/internal/acceptor"
 	"github.com/outboard-run/outboard/internal/gateway"
 	"github.com/outboard-run/outboard/internal/ipc"
-	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
 // A tenant's process gets requests in two ways. While the node runs no other tenant's process, it
@@ -73,7 +72,7 @@ func (t *Tenant) serveConn(m *ipc.Message) error {
 
 // serveRequests accepts the connections over which the node forwards requests.
 func (t *Tenant) serveRequests(ctx context.Context, ready func()) error {
-	listener, err := unixsock.Listen(t.config.RequestsSocket())
+	listener, err := listenForNode(t.config.RequestsSocket(), t.log)
 	if err != nil {
 		return fmt.Errorf("accept requests: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/cgroup"
 	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/tenant"
 )
@@ -27,6 +28,7 @@ type supervisor struct {
 	doing   string        // what the process does before it is ready
 	changed chan struct{} // closed when ready or err changes
 	process Launched      // nil: there is none
+	group   *cgroup.Group // of the process, and of those that it starts; nil for none
 	node    *ipc.Conn     // to the process, while it is ready
 }
 
@@ -39,10 +41,10 @@ func (s *supervisor) kill() {
 	}
 }
 
-func (s *supervisor) setProcess(p Launched) {
+func (s *supervisor) setProcess(p Launched, group *cgroup.Group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.process = p
+	s.process, s.group = p, group
 }
 
 // setConn sets the connection to the process, nil for none.
@@ -115,8 +117,8 @@ func (s *supervisor) once(ctx context.Context) (err error) {
 		proc.Kill()
 		return errors.Join(err, proc.Wait())
 	}
-	s.setProcess(proc)
-	defer s.setProcess(nil)
+	s.setProcess(proc, group)
+	defer s.setProcess(nil, nil)
 	ended := make(chan error, 1)
 	go func() { ended <- proc.Wait() }()
 	unblock := context.AfterFunc(ctx, func() { _ = near.Close() })

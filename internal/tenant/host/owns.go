@@ -1,0 +1,24 @@
+package host
+
+import (
+	"slices"
+
+	"github.com/outboard-run/outboard/internal/cgroup"
+	"github.com/outboard-run/outboard/internal/proctree"
+)
+
+// Owns reports whether a process is that of a tenant, or descends from one. Without control groups a
+// process whose parent has ended is not recognized.
+func (h *Host) Owns(pid int) bool {
+	var pids []int
+	var groups []*cgroup.Group
+	for _, s := range h.others(nil) {
+		s.mu.Lock()
+		if numbered, ok := s.process.(interface{ PID() int }); ok {
+			pids = append(pids, numbered.PID())
+		}
+		groups = append(groups, s.group)
+		s.mu.Unlock()
+	}
+	return slices.ContainsFunc(groups, func(g *cgroup.Group) bool { return g.Contains(pid) }) || proctree.Descends(pid, pids)
+}
