@@ -38,11 +38,7 @@ func (a *activeJob) copyProfile(ctx context.Context, n *nodeRun, p *profiled) {
 	if p.Rank < n.first || p.Rank >= n.first+n.count || p.Rank >= maxProfiled {
 		return
 	}
-	m, err := data.Copy(ctx, a.manager.opts.Chunks, p.Digest)
-	if err == nil {
-		err = a.manager.restoreProfile(ctx, a.snapshot().ID, p.Rank, m)
-	}
-	if err != nil {
+	if err := a.manager.fetchProfile(ctx, a.snapshot().ID, p); err != nil {
 		a.note("the profile of rank %d is not kept: %v", p.Rank, err)
 	}
 }
@@ -56,15 +52,23 @@ func (m *Manager) profilePath(id string, rank int) string {
 
 func (m *Manager) removeProfiles(id string) error { return os.RemoveAll(m.profilesPath(id)) }
 
-// restoreProfile writes the profile of a rank into the job's folder.
-func (m *Manager) restoreProfile(ctx context.Context, id string, rank int, manifest *data.Manifest) error {
+// fetchProfile copies the profile of a rank, and writes it into the job's folder. The node of the rank
+// chose what the digest names, so its manifest is checked before anything else is copied.
+func (m *Manager) fetchProfile(ctx context.Context, id string, p *profiled) error {
+	manifest, err := data.Load(ctx, m.opts.Chunks, p.Digest)
+	if err != nil {
+		return err
+	}
 	if len(manifest.Files) != 1 || manifest.Files[0].Name != profileFile || manifest.Size() > ranks.MaxProfile {
 		return outboard.Errorf(outboard.Protocol, "", "it is no profile, or has more than %v", outboard.Bytes(ranks.MaxProfile))
+	}
+	if _, err := data.Copy(ctx, m.opts.Chunks, p.Digest); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(m.profilesPath(id), 0o700); err != nil {
 		return err
 	}
-	dir := m.profilePath(id, rank)
+	dir := m.profilePath(id, p.Rank)
 	if err := os.RemoveAll(dir); err != nil { // The rank's process may have ended and started again.
 		return err
 	}
