@@ -261,7 +261,7 @@ func startFlood(ctx context.Context, addr, flood string) (stop func(), err error
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Env = append(os.Environ(), floodVariable+"="+flood, floodAddr+"="+addr)
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true} // so it has a group of the scheduler
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -286,6 +286,8 @@ func startFlood(ctx context.Context, addr, flood string) (stop func(), err error
 // measured.
 func runFlood(flood, addr string) int {
 	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 19) // without it the flood is larger
+	// Priorities count within a session alone where the kernel groups threads by it (sched(7)).
+	_ = os.WriteFile("/proc/self/autogroup", []byte("19"), 0) // some kernels have none
 	var first sync.Once
 	ready := func() { first.Do(func() { fmt.Fprintln(os.Stdout, "ready") }) }
 	var all sync.WaitGroup
