@@ -130,6 +130,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"guest", "other tenants' messages", "breaks out and joins the group of another tenant's trigger, to take its messages", state, "TestPermissionsOfQueues", Held},
 		{"guest", "the node, through its sockets", "breaks out and connects to the sockets of the node's user: the node's API, and sessions", "internal/node", "TestTenantsAtTheLocalSockets", Held},
 		{"guest", "other tenants' processes", "breaks out and connects to the sockets on which the process of another tenant serves its node", tenants, "TestOtherTenantsAtTheSockets", Held},
+		{"author of a job", "node's disk", "names files in millions of folders: 200,000", "internal/train/job", "TestFoldersOfAnArchiveAreBounded", Bounded},
 		{"node of a job", "disk of the job's node", "names a dataset of terabytes as a profile", "internal/train/job", "TestOnlyProfilesAreCopied", Held},
 		{"manifest", "other apps' messages", "names the group of another app's trigger as its queue", "internal/app/manifest", "TestQueuesOfTheSystem", Held},
 		{"guest", "node's log", "breaks out and writes log lines without end, or some that look like the node's: 100 lines, then 10 a second for each process", "internal/helper", "TestRelayIsBounded", Bounded},

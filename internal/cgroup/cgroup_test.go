@@ -331,7 +331,7 @@ func TestBegin(t *testing.T) {
 // processes return there, and the process itself leaves before the tree is removed.
 func TestJoin(t *testing.T) {
 	own := func() string {
-		text, err := os.ReadFile("/proc/self/cgroup")
+		text, err := os.ReadFile("/proc/thread-self/cgroup")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -364,10 +364,10 @@ func TestJoin(t *testing.T) {
 	if err == nil {
 		err = end()
 	}
-	runtime.UnlockOSThread()
 	if err != nil || own() != joined {
-		t.Errorf("after a start this process is in %q, want %q; %v", own(), joined, err)
+		t.Errorf("after a start this thread is in %q, want %q; %v", own(), joined, err)
 	}
+	runtime.UnlockOSThread()
 	if err := tree.Close(); err != nil {
 		t.Error(err)
 	}

@@ -75,6 +75,9 @@ func packOne(w *tar.Writer, b *bytes.Buffer, dir, path string, e fs.DirEntry) er
 	return err
 }
 
+// maxElements bounds the elements of the names in an archive: a name may have a million.
+const maxElements = 10 * maxFileCount
+
 // unpack writes the files of an archive below dir.
 func unpack(archive []byte, dir string) error {
 	root, err := os.OpenRoot(dir) // No name leads out of this folder.
@@ -82,7 +85,7 @@ func unpack(archive []byte, dir string) error {
 		return err
 	}
 	defer root.Close()
-	r, left, count := tar.NewReader(bytes.NewReader(archive)), int64(maxUnpacked), 0
+	r, left, count, elements := tar.NewReader(bytes.NewReader(archive)), int64(maxUnpacked), 0, 0
 	for {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -91,7 +94,8 @@ func unpack(archive []byte, dir string) error {
 		if err != nil {
 			return outboard.Errorf(outboard.Invalid, "unpack the job's files", "%w", err)
 		}
-		if count++; count > maxFileCount || h.Size > left || h.Size < 0 {
+		elements += 1 + strings.Count(h.Name, "/") // each may be a folder
+		if count++; count > maxFileCount || elements > maxElements || h.Size > left || h.Size < 0 {
 			return outboard.Errorf(outboard.Exhausted, "unpack the job's files", "they are too many or too large")
 		}
 		left -= h.Size
