@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -133,48 +132,6 @@ func (a *actor) envoy(ctx context.Context) error {
 		return nil
 	}
 	return awaitSocket(ctx, listen)
-}
-
-// ticksPerSecond is the unit of processor times in /proc (proc(5), USER_HZ).
-const ticksPerSecond = 100
-
-// usageOf returns the resources that another process has used, from proc(5).
-func usageOf(pid int) (resources, error) {
-	var used resources
-	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
-	if err != nil {
-		return used, err
-	}
-	for _, path := range tasks {
-		status, err := os.ReadFile(path)
-		if err != nil {
-			continue // the thread has ended
-		}
-		_, after, _ := strings.Cut(string(status), "\nvoluntary_ctxt_switches:")
-		var n float64
-		if _, err := fmt.Sscan(after, &n); err != nil {
-			return used, fmt.Errorf("%s: %w", path, err)
-		}
-		used.Switches += n
-	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return used, err
-	}
-	_, after, _ := strings.Cut(string(stat), ") ") // the name may contain blanks
-	fields := strings.Fields(after)
-	const utime, stime = 11, 12 // of the fields after the name
-	if len(fields) <= stime {
-		return used, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
-	}
-	for _, field := range fields[utime : stime+1] {
-		ticks, err := strconv.ParseFloat(field, 64)
-		if err != nil {
-			return used, err
-		}
-		used.CPU += ticks / ticksPerSecond
-	}
-	return used, nil
 }
 
 // awaitSocket waits until a process listens at path.

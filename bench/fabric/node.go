@@ -82,6 +82,7 @@ func (a *actor) node(ctx context.Context) error {
 	s := &nodeRole{profile: a.spec.Profile}
 	a.addr, a.close = a.spec.Listen, s.close
 	a.commands["swap"] = decodeArgs(func(ctx context.Context, w swapping) (any, error) { return s.change(ctx, w) })
+	a.commands["usage"] = func(context.Context, json.RawMessage) (any, error) { return familyUsage() } // with the processes that carry calls
 	a.commands["plain"] = func(context.Context, json.RawMessage) (any, error) { return "tcp:" + s.stations[0].plain, nil }
 	for _, target := range append([]string{a.spec.Listen}, a.spec.Others...) {
 		if err := s.add(ctx, strings.TrimPrefix(target, "node:")); err != nil {

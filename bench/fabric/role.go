@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"syscall"
-	"time"
 
 	"github.com/outboard-run/outboard/bench/paired"
 )
@@ -110,28 +108,4 @@ func decodeArgs[A any](do func(context.Context, A) (any, error)) func(context.Co
 		}
 		return do(ctx, args)
 	}
-}
-
-// resources counts the resources that processes have used.
-type resources struct {
-	CPU float64 // seconds of processor time
-	// Switches counts the times that a thread went to sleep.
-	Switches float64
-}
-
-func (u resources) plus(v resources) resources {
-	return resources{u.CPU + v.CPU, u.Switches + v.Switches}
-}
-
-func (u resources) minus(v resources) resources {
-	return resources{u.CPU - v.CPU, u.Switches - v.Switches}
-}
-
-// usage returns the resources that this process has used.
-func usage() (resources, error) {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return resources{}, err
-	}
-	return resources{time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds(), float64(u.Nvcsw)}, nil
 }
