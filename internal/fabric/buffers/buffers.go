@@ -43,10 +43,11 @@ type Buffer struct {
 const (
 	// MinPooled is the least size of a buffer, in bytes: smaller messages lie in the heap.
 	MinPooled = 64 << 10
-	// maxPooled bounds the buffers that a connection keeps, in bytes, and poolIdle the time for
-	// which it keeps unused buffers.
-	maxPooled = 64 << 20
-	poolIdle  = time.Second
+	// maxPooled bounds the free buffers of a pool, in bytes. A pool reaches it only while its messages
+	// hold as much at once.
+	maxPooled = 256 << 20
+	// poolIdle is the time after which a pool drops the free buffers that no message has needed.
+	poolIdle = time.Second
 	// steps is the number of sizes of buffers between a power of two and the next.
 	steps = 4
 )
@@ -63,13 +64,22 @@ func sizeClass(n int) (class, size int) {
 	return power*steps + above, base + above*step
 }
 
+// Of returns the buffer whose Data are all of data, or nil if no buffer has that size.
+func Of(data []byte) *Buffer {
+	class, size := sizeClass(len(data))
+	if size != len(data) {
+		return nil
+	}
+	return &Buffer{data, class}
+}
+
 // Pool holds the free buffers of a connection. The zero value is an empty pool.
 type Pool struct {
-	mu    sync.Mutex
-	free  []*Buffer
-	size  int
-	used  bool // Get was called since the last call of release
-	timer *time.Timer
+	mu     sync.Mutex
+	free   []*Buffer   // those that were used last are at the end
+	size   int         // bytes of free
+	unused int         // the least size since the last call of release
+	timer  *time.Timer // calls release; nil: there are no free buffers
 }
 
 // Get returns a buffer of at least n bytes with any content.
@@ -85,11 +95,11 @@ func (p *Pool) Get(n int) *Buffer {
 func (p *Pool) reuse(class int) *Buffer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.used = true
 	for i, x := range slices.Backward(p.free) {
 		if x.class == class {
 			p.free = slices.Delete(p.free, i, i+1)
 			p.size -= len(x.Data)
+			p.unused = min(p.unused, p.size)
 			return x
 		}
 	}
@@ -106,24 +116,32 @@ func (p *Pool) Put(b *Buffer) {
 	defer p.mu.Unlock()
 	p.free, p.size = append(p.free, b), p.size+len(b.Data)
 	for p.size > maxPooled {
-		p.size -= len(p.free[0].Data)
-		p.free = slices.Delete(p.free, 0, 1)
+		p.dropOldest()
 	}
 	if p.timer == nil {
+		p.unused = p.size
 		p.timer = time.AfterFunc(poolIdle, p.release)
 	}
 }
 
-// release drops the free buffers if none was used since its last call.
+func (p *Pool) dropOldest() {
+	p.size -= len(p.free[0].Data)
+	p.free = slices.Delete(p.free, 0, 1)
+}
+
+// release drops as many bytes of free buffers as were free all the time since its last call.
 func (p *Pool) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.used {
-		p.used = false
-		p.timer.Reset(poolIdle)
+	for left := p.size - p.unused; p.size > left && p.size-len(p.free[0].Data) >= left; {
+		p.dropOldest()
+	}
+	p.unused = p.size
+	if len(p.free) == 0 {
+		p.free, p.timer = nil, nil
 		return
 	}
-	p.free, p.size, p.timer = nil, 0, nil
+	p.timer.Reset(poolIdle)
 }
 
 // Close drops the free buffers at the end of the connection.

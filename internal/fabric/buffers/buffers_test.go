@@ -22,13 +22,13 @@ func TestBuffersAreBoundedAndLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r Pool
 		var list []*Buffer
-		for range 10 {
+		for range 20 {
 			list = append(list, r.Get(20<<20))
 		}
 		for _, x := range list {
 			r.Put(x)
 		}
-		if r.mu.Lock(); r.size > maxPooled || len(r.free) != 3 {
+		if r.mu.Lock(); r.size > maxPooled || len(r.free) != 12 {
 			t.Errorf("%d buffers with %d bytes are kept", len(r.free), r.size)
 		}
 		r.mu.Unlock()
@@ -47,6 +47,34 @@ func TestBuffersAreBoundedAndLetGo(t *testing.T) {
 	})
 }
 
+// TestBuffersFollowTheirUse returns as many buffers as are in use at once, and drops the others.
+func TestBuffersFollowTheirUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p Pool
+		defer p.Close()
+		use := func(n int) {
+			var list []*Buffer
+			for range n {
+				list = append(list, p.Get(16<<20))
+			}
+			for _, b := range list {
+				p.Put(b)
+			}
+		}
+		for _, n := range []int{8, 2, 4} {
+			for range 30 {
+				time.Sleep(poolIdle / 10)
+				use(n)
+			}
+			p.mu.Lock()
+			if len(p.free) != n {
+				t.Errorf("%d buffers are kept, of which %d are in use at once", len(p.free), n)
+			}
+			p.mu.Unlock()
+		}
+	})
+}
+
 func TestBuffersAreLargeEnough(t *testing.T) {
 	seen := map[int]int{}
 	for n := MinPooled; n < 1<<30; n += 1 + n/50 {
@@ -58,5 +86,20 @@ func TestBuffersAreLargeEnough(t *testing.T) {
 			t.Errorf("buffers of class %d have %d and %d bytes", class, old, size)
 		}
 		seen[class] = size
+	}
+}
+
+func TestBufferOfData(t *testing.T) {
+	var p Pool
+	for n := MinPooled; n < 64<<20; n += n/3 + 1 {
+		b := p.Get(n)
+		if got := Of(b.Data); got == nil || got.class != b.class {
+			t.Errorf("%d bytes: %v, want class %d", len(b.Data), got, b.class)
+		}
+	}
+	for _, n := range []int{0, 1, MinPooled - 1, MinPooled + 1, 100_000} {
+		if b := Of(make([]byte, n)); b != nil {
+			t.Errorf("%d bytes are a buffer of class %d", n, b.class)
+		}
 	}
 }
