@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -23,6 +24,7 @@ import (
 type transport struct {
 	o     Options
 	conn  *grpc.ClientConn
+	pool  bufferPool
 	opens sync.WaitGroup // of calls that wait for the connection
 
 	mu     sync.Mutex // held to add to opens, so that Close waits for all of them
@@ -33,6 +35,7 @@ type transport struct {
 // grpc.NewClient. It connects at the first call. The transport also implements call.Unary.
 func Dial(target string, o Options) (call.Transport, error) {
 	o.setDefaults()
+	t := &transport{o: o}
 	secure := insecure.NewCredentials()
 	if o.TLS != nil {
 		secure = credentials.NewTLS(o.TLS)
@@ -42,15 +45,16 @@ func Dial(target string, o Options) (call.Transport, error) {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(), // policies configure retries
 		grpc.WithDefaultCallOptions(
-			grpc.ForceCodecV2(rawCodec{}),
+			grpc.ForceCodecV2(rawCodec{&t.pool}),
 			grpc.MaxCallRecvMsgSize(o.MaxMessage),
 		),
+		experimental.WithBufferPool(&t.pool),
 	}, o.Dial...)
-	conn, err := grpc.NewClient(target, options...)
-	if err != nil {
+	var err error
+	if t.conn, err = grpc.NewClient(target, options...); err != nil {
 		return nil, err
 	}
-	return &transport{o: o, conn: conn}, nil
+	return t, nil
 }
 
 // Close implements call.Transport.
@@ -58,6 +62,7 @@ func (t *transport) Close() error {
 	t.mu.Lock()
 	t.closed = true
 	t.mu.Unlock()
+	defer t.pool.Close()
 	defer t.opens.Wait()
 	if err := t.conn.Close(); err != nil && status.Code(err) != codes.Canceled {
 		return err

@@ -15,7 +15,7 @@ import (
 
 // rawCodec passes a *call.Message unchanged. It encodes the messages of reflection and health
 // checks, which this package serves, with the codec for protocol buffers.
-type rawCodec struct{}
+type rawCodec struct{ pool *bufferPool }
 
 // Name implements encoding.CodecV2. It is empty, so the head determines the content type.
 func (rawCodec) Name() string { return "" }
@@ -61,7 +61,7 @@ func (release) Get(length int) *[]byte {
 func (r release) Put(*[]byte) { r.m.Free() }
 
 // Unmarshal implements encoding.CodecV2.
-func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(*call.Message)
 	if !ok {
 		return encoding.GetCodecV2("proto").Unmarshal(data, v)
@@ -70,7 +70,7 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 		m.Data = []byte{}
 		return nil
 	}
-	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	buffer := data.MaterializeToBuffer(c.pool)
 	m.Data, m.Release = buffer.ReadOnlyData(), buffer.Free
 	return nil
 }

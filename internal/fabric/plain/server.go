@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -36,6 +37,7 @@ type Server struct {
 	offers  *connListener
 	offered sync.Once
 	serving sync.WaitGroup
+	pool    bufferPool
 
 	messages, calls *grpcconn.Budget
 	own             map[string]bool // whether a method of grpc-go's services streams
@@ -53,7 +55,8 @@ func NewServer(h call.Handler, o Options) *Server {
 		grpc.InTapHandle(s.admit), grpc.ChainStreamInterceptor(serveStream),
 		grpc.MaxConcurrentStreams(uint32(o.MaxCalls)), grpc.MaxHeaderListSize(maxHeaderList), //nolint:gosec // setDefaults bounds it
 		grpc.RPCDecompressor(decompressor), //nolint:staticcheck // a registered decompressor serves the whole program
-		grpc.ForceServerCodecV2(serverCodec{decompressor: decompressor}),
+		grpc.ForceServerCodecV2(serverCodec{rawCodec{&s.pool}, decompressor}),
+		experimental.BufferPool(&s.pool),
 		grpc.MaxRecvMsgSize(o.MaxMessage),
 		grpc.UnknownServiceHandler(s.handle),
 	}, o.Server...)
@@ -142,6 +145,7 @@ func (s *Server) GracefulStop() {
 	_ = s.offers.Close()
 	s.grpc.GracefulStop()
 	s.serving.Wait()
+	s.pool.Close()
 }
 
 // Stop ends all connections and calls and waits for their handlers.
@@ -149,6 +153,7 @@ func (s *Server) Stop() {
 	_ = s.offers.Close()
 	s.grpc.Stop()
 	s.serving.Wait()
+	s.pool.Close()
 }
 
 func identifyAddress(ctx context.Context) (tenant, name string, err error) {
