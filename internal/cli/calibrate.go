@@ -40,7 +40,7 @@ A small OpenCL program is timed on this machine's own driver, through a session 
 and, if the pool has a device elsewhere, through a session to it: what a message, a wake-up, a
 copied byte and a start cost. The devices of the pool, at most 16, are timed with two kernels, one
 that computes and one that copies memory: a plan for another device than the recorded one needs
-their ratio. It takes some forty seconds and is kept in the data folder. Run it on an idle
+their ratio. It takes about a minute and a half and is kept in the data folder. Run it on an idle
 machine, once, and again after its hardware or kernel has changed.`,
 		Example: "  outboard calibrate\n  outboard calibrate --rounds 9 -o json",
 		Args:    noArgs,
@@ -93,12 +93,12 @@ func runCalibrate(ctx context.Context, env *Env, opts calibrateOptions) error {
 // busySpread is the spread, over runs of the same work, from which a machine counts as busy.
 const busySpread = 0.1
 
-// wakes returns the measured wake-ups after pauses, "-" if there are none.
-func wakes(c *overhead.Constants) string {
+// afterPauses returns one of the times measured after pauses, "-" if there are none.
+func afterPauses(c *overhead.Constants, of func(*overhead.WakeUp) time.Duration) string {
 	var parts []string
-	for _, w := range c.Wakes {
-		if w.Pause > 0 {
-			parts = append(parts, fmt.Sprintf("%s after %s", seconds(w.Wake.Seconds()), seconds(w.Pause.Seconds())))
+	for i := range c.Wakes {
+		if w := &c.Wakes[i]; w.Pause > 0 {
+			parts = append(parts, fmt.Sprintf("%s after %s", seconds(of(w).Seconds()), seconds(w.Pause.Seconds())))
 		}
 	}
 	return orDash(strings.Join(parts, ", "))
@@ -117,7 +117,9 @@ func constantRows(c *overhead.Constants) [][]string {
 		{"the relays' rate", outboard.Bytes(c.RelayRate).String() + "/s"},
 		{"waking up over a network, each way", ns(c.Wake)},
 		{"the same, shortly after a message", ns(c.WakeSoon)},
-		{"the same, after pauses", wakes(c)},
+		{"the same, after pauses", afterPauses(c, func(w *overhead.WakeUp) time.Duration { return w.Wake })},
+		{"a small command and a wait for it, on the other machine", afterPauses(c, func(w *overhead.WakeUp) time.Duration { return w.Command })},
+		{"the same, on this machine", afterPauses(c, func(w *overhead.WakeUp) time.Duration { return w.LocalCommand })},
 		{"a wait for the device, in the worker", ns(c.Wait)},
 		{"a build, in the worker", ns(c.Build)},
 		{"starting", ns(c.StartUp)},

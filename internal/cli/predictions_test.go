@@ -125,18 +125,24 @@ func calibratedMain() int {
 	return 0
 }
 
-// writeWaits writes a trace of waits that are 3 us in the driver.
+// writeWaits writes a trace of waits that are 3 us in the driver, in turn with waits for a write.
 func writeWaits(path string, wire int64) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	w, err := trace.NewWriter(f, trace.Header{API: "opencl", Mode: trace.Remote, Program: trace.Program{Name: "calibrate"}, Devices: []trace.Device{{Name: "d"}}, Ops: []trace.Op{{Name: "clFinish", Answer: "wait"}}})
+	w, err := trace.NewWriter(f, trace.Header{API: "opencl", Mode: trace.Remote, Program: trace.Program{Name: "calibrate"}, Devices: []trace.Device{{Name: "d"}}, Ops: []trace.Op{{Name: "clFinish", Answer: "wait"}, {Name: "clEnqueueWriteBuffer", Answer: "early"}}})
 	if err != nil {
 		return err
 	}
 	at := int64(0)
-	for range len(calibrate.Waits{})*calibrate.WaitsEach + 1 {
+	for i := range 2*len(calibrate.Waits{})*calibrate.WaitsEach + 1 {
+		if i > 0 && i%2 == 0 {
+			write := trace.Record{Op: 1, Class: trace.Early, Begin: at, End: at}
+			if err := w.Write(&write); err != nil {
+				return err
+			}
+		}
 		r := trace.Record{Class: trace.WaitedFor, Blocking: trace.HostBlocking, Gap: 1000, Begin: at + 1000, End: at + 1000 + wire + 3000, WireForward: wire / 2, WireBackward: wire / 2}
 		if err := w.Write(&r); err != nil {
 			return err

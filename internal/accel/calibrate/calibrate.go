@@ -164,7 +164,7 @@ func Constants(direct, ring, network *Path, spread float64, fallback overhead.Co
 	c.Relay = nonNegative(network.lower(stream) - max(float64(c.Encode), float64(c.Dispatch)+direct.lower(early)))
 	c.RelayRate = max(1e7, min(network.upper(func(s *Sample) float64 { return s.Write }), network.upper(func(s *Sample) float64 { return s.Read })))
 	c.Wait = nonNegative(network.wait(0, driverTime) - direct.wait(0, driverTime))
-	setWakes(&c, network)
+	setWakes(&c, direct, network)
 	setStart(&c, direct, network)
 	setSpreads(&c, direct, ring, network)
 	return c, nil
@@ -183,21 +183,20 @@ func setStart(c *overhead.Constants, direct, far *Path) {
 func driverTime(w *Wait) float64 { return w.Driver }
 
 // setWakes sets the wake-ups on the way to another machine after each pause.
-func setWakes(c *overhead.Constants, network *Path) {
+func setWakes(c *overhead.Constants, direct, network *Path) {
+	var wakes, commands, local []float64
 	for i := range c.Wakes {
-		c.Wakes[i] = overhead.WakeUp{
-			Pause: nonNegative(network.wait(i, func(w *Wait) float64 { return w.Pause + w.Driver })),
-			Wake:  wake(c, network, i, c.Relay),
-		}
+		c.Wakes[i].Pause = nonNegative(network.wait(i, func(w *Wait) float64 { return w.Pause + w.Driver }))
+		wakes = append(wakes, float64(wake(c, network, i, c.Relay)))
+		commands = append(commands, max(0, network.wait(i, commandTime)-float64(c.Encode+c.Relay+c.Dispatch+c.Wait)))
+		local = append(local, max(0, direct.wait(i, commandTime)))
 	}
 	// A wake-up after a longer pause is no shorter; other work of the machine contradicts this where
 	// it delays a wake-up, or keeps a processor from its sleep.
-	var times []float64
+	wakes, commands, local = isotonic(wakes), isotonic(commands), isotonic(local)
 	for i := range c.Wakes {
-		times = append(times, float64(c.Wakes[i].Wake))
-	}
-	for i, wake := range isotonic(times) {
-		c.Wakes[i].Wake = nonNegative(wake)
+		w := &c.Wakes[i]
+		w.Wake, w.Command, w.LocalCommand = nonNegative(wakes[i]), nonNegative(commands[i]), nonNegative(local[i])
 	}
 	for i := len(c.Wakes) - 2; i >= 0; i-- {
 		c.Wakes[i].Pause = min(c.Wakes[i].Pause, c.Wakes[i+1].Pause)
@@ -205,13 +204,14 @@ func setWakes(c *overhead.Constants, network *Path) {
 	c.WakeSoon, c.Wake = c.Wakes[0].Wake, c.Wakes[len(c.Wakes)-1].Wake
 }
 
+// commandTime is how long a command and a wait for it take, without the time in transit of the wait.
+func commandTime(w *Wait) float64 { return w.Driver + w.Command }
+
 // wake is what a message takes each way after a pause beyond the round trip of the network and what
-// it occupies relays, worker and program. The driver takes longer after a pause, too, since the
-// processor's caches are cold: that counts here.
+// it occupies relays, worker and program. It includes the system calls that wake the next process.
 func wake(c *overhead.Constants, w *Path, pause int, relay time.Duration) time.Duration {
-	cold := max(0, w.wait(pause, driverTime)-w.wait(0, driverTime))
 	wire := w.wait(pause, func(w *Wait) float64 { return w.Wire })
-	return nonNegative((wire + cold - float64(w.RTT+c.Receive+c.Dispatch+2*relay)) / 2)
+	return nonNegative((wire - float64(w.RTT+c.Encode+c.Receive+c.Dispatch+2*relay)) / 2)
 }
 
 // nonNegative returns a time in ns, 0 for a negative one.

@@ -16,7 +16,7 @@ func way(s Sample, rtt time.Duration) *Path { return &Path{Samples: []Sample{s, 
 func waiting(w *Path, driver, wire float64) *Path {
 	var all Waits
 	for i := range all {
-		all[i] = Wait{Pause: float64(pauses[i]), Driver: driver, Wire: wire}
+		all[i] = Wait{Pause: float64(pauses[i]), Driver: driver, Wire: wire, Command: 7 * driver}
 	}
 	w.Waits = []Waits{all, all, all}
 	return w
@@ -24,8 +24,8 @@ func waiting(w *Path, driver, wire float64) *Path {
 
 func TestConstantsAreTheDifferences(t *testing.T) {
 	direct := waiting(way(Sample{Query: 50, Early: 200, Stream: 210, Wall: 1e8, Init: 1e7, First: 3e7, Platforms: 4e6}, 0), 1000, 0)
-	ring := waiting(way(Sample{Query: 70, Early: 500, Stream: 1200, Copy: 8e9, Write: 5e9, Read: 5e9, Wall: 1.4e8}, 0), 2000, 18_500)
-	network := waiting(way(Sample{Query: 70, Early: 500, Stream: 2200, Copy: 8e9, Write: 9e8, Read: 8e8, Wall: 1.6e8, Init: 5e7}, 100*time.Microsecond), 3000, 144_000)
+	ring := waiting(way(Sample{Query: 70, Early: 500, Stream: 1200, Copy: 8e9, Write: 5e9, Read: 5e9, Wall: 1.4e8}, 0), 2000, 19_000)
+	network := waiting(way(Sample{Query: 70, Early: 500, Stream: 2200, Copy: 8e9, Write: 9e8, Read: 8e8, Wall: 1.6e8, Init: 5e7}, 100*time.Microsecond), 3000, 144_500)
 	fallback := overhead.DefaultConstants()
 	fallback.Receive, fallback.StartUpTrips, fallback.OpenTrips = 1000, 4, 3
 	got, err := Constants(direct, ring, network, 0.01, fallback)
@@ -37,7 +37,7 @@ func TestConstantsAreTheDifferences(t *testing.T) {
 		Wake: 20_000, WakeSoon: 20_000, Wait: 2000, StartUp: 19_900_000, Open: 79_700_000, StartUpTrips: 4, OpenTrips: 3, DriverLoad: 4 * time.Millisecond, Spread: 0.01,
 	}
 	for i, pause := range pauses {
-		want.Wakes[i] = overhead.WakeUp{Pause: pause + 3000, Wake: 20_000}
+		want.Wakes[i] = overhead.WakeUp{Pause: pause + 3000, Wake: 20_000, Command: 8*3000 - 500 - 1000 - 1000 - 2000, LocalCommand: 8000}
 	}
 	if got != want {
 		t.Errorf("got %+v\nwant %+v", got, want)
@@ -54,35 +54,42 @@ func TestConstantsAreTheDifferences(t *testing.T) {
 	}
 }
 
-// Wake-ups grow with the pause, whatever disturbed one of them, and what the driver takes longer after
-// a pause counts as one.
+// Wake-ups grow with the pause, whatever disturbed one of them. What the driver takes longer after a
+// pause counts as the command's, and is no part of them.
 func TestWakeUpsGrow(t *testing.T) {
-	network := waiting(&Path{RTT: 100 * time.Microsecond}, 3000, 143_000)
+	direct, network := waiting(&Path{}, 1000, 0), waiting(&Path{RTT: 100 * time.Microsecond}, 3000, 143_000)
 	for i := range network.Waits {
 		w := &network.Waits[i]
 		w[1].Pause, w[2].Pause = 99_000, 80_000 // the third pause is shorter than the second
 		w[1].Wire = 203_000                     // and was less disturbed
 		w[4].Driver = 23_000                    // 20 us more
+		direct.Waits[i][7].Command = 17_000     // 10 us more
 	}
 	var c overhead.Constants
-	setWakes(&c, network)
-	for i, want := range [...][2]time.Duration{{3000, 21_500}, {83_000, 21_500}, {83_000, 21_500}, {203_000, 21_500}, {423_000, 21_500}, {803_000, 21_500}} {
-		if w := c.Wakes[i]; w.Pause != want[0] || w.Wake != want[1] {
+	setWakes(&c, direct, network)
+	for i, want := range [...][4]time.Duration{{3000, 21_500, 24_000, 8000}, {83_000, 21_500, 24_000, 8000}, {83_000, 21_500, 24_000, 8000}, {203_000, 21_500, 24_000, 8000}, {423_000, 21_500, 24_000, 8000}, {803_000, 21_500, 24_000, 8000}} {
+		if w := c.Wakes[i]; w.Pause != want[0] || w.Wake != want[1] || w.Command != want[2] || w.LocalCommand != want[3] {
 			t.Errorf("pause %d: %+v, want %v", i, w, want)
 		}
 	}
 	for i := range network.Waits {
 		for k := range len(pauses) - 5 {
 			network.Waits[i][5+k].Wire = 243_000
+			network.Waits[i][5+k].Command = 41_000 // 20 us more than without a pause
 		}
+		direct.Waits[i][8].Command = 17_000
 	}
-	if setWakes(&c, network); c.Wakes[3].Wake != 21_500 || c.Wakes[4].Wake != 31_500 || c.Wakes[5].Wake != 71_500 || c.Wake != 71_500 || c.WakeSoon != 21_500 {
+	setWakes(&c, direct, network)
+	if c.Wakes[3].Wake != 21_500 || c.Wakes[4].Wake != 21_500 || c.Wakes[5].Wake != 71_500 || c.Wake != 71_500 || c.WakeSoon != 21_500 {
 		t.Errorf("after longer pauses: %+v", c)
+	}
+	if c.Wakes[3].Command != 24_000 || c.Wakes[4].Command != 44_000 || c.Wakes[5].Command != 44_000 || c.Wakes[6].LocalCommand != 8000 || c.Wakes[8].LocalCommand != 18_000 {
+		t.Errorf("commands after longer pauses: %+v", c)
 	}
 	for i := range network.Waits {
 		network.Waits[i][6].Wire = 103_000 // processors were kept from their sleep
 	}
-	if setWakes(&c, network); c.Wakes[4].Wake != 31_500 || c.Wakes[5].Wake < 31_500 || c.Wake != 71_500 {
+	if setWakes(&c, direct, network); c.Wakes[4].Wake != 21_500 || c.Wakes[5].Wake < 21_500 || c.Wake != 71_500 {
 		t.Errorf("one short wake-up: %+v", c)
 	}
 }
@@ -104,31 +111,46 @@ func (r *recorded) Next() (trace.Record, error) {
 	return next, nil
 }
 
-// A wait's time on the wire is without that of the driver, and of the few longest nothing counts.
-func TestReadWaits(t *testing.T) {
-	r := &recorded{header: trace.Header{Ops: []trace.Op{{Name: "clEnqueueReadBuffer"}, {Name: "clFinish"}}}}
-	add := func(op uint16, class trace.Class, gap, wire int64) {
-		r.records = append(r.records, trace.Record{Op: op, Class: class, Gap: gap, End: 10 + wire + 500, Encode: 10, WireForward: wire / 2, WireBackward: wire / 2})
+// waitsOf returns a trace of waits: after the n-th pause, n us in transit of which a part is in the call
+// that wakes the relay, and a command of n us.
+func waitsOf() *recorded {
+	r := &recorded{header: trace.Header{Ops: []trace.Op{{Name: "clEnqueueReadBuffer"}, {Name: "clFinish"}, {Name: "clEnqueueWriteBuffer"}}}}
+	at := int64(0)
+	add := func(op uint16, class trace.Class, gap, encode, wire, driver int64) {
+		begin := at + gap
+		at = begin + encode + wire + driver
+		r.records = append(r.records, trace.Record{Op: op, Class: class, Gap: gap, Begin: begin, End: at, Encode: encode, WireForward: wire / 2, WireBackward: wire - wire/2})
 	}
-	add(1, trace.WaitedFor, 0, 1e6)
+	add(1, trace.WaitedFor, 0, 10, 1e6, 500)
 	for i, pause := range pauses {
 		for k := range WaitsEach {
-			add(0, trace.WaitedFor, 0, 1e6)
+			add(0, trace.WaitedFor, 0, 10, 1e6, 500)
 			wire := int64(1000 * (i + 1))
 			if k < WaitsEach/20 {
 				wire = 1e9
 			}
-			add(1, trace.WaitedFor, int64(pause), wire)
-			add(1, trace.AnsweredLocally, 0, 0)
+			add(1, trace.WaitedFor, int64(pause), wire/4, wire-wire/4, 500)
+			add(0, trace.WaitedFor, 0, 10, 1e6, 500)
+			add(2, trace.Early, int64(pause), int64(1000*(i+1)), 0, 0)
+			add(1, trace.WaitedFor, 0, 0, wire, 500)
+			add(1, trace.AnsweredLocally, 0, 0, 0, 0)
 		}
 	}
+	return r
+}
+
+// A wait's time on the wire is without that of the driver, and with that of the call which wakes the
+// relay; of the few longest nothing counts.
+func TestReadWaits(t *testing.T) {
+	r := waitsOf()
 	all := r.records
 	got, err := ReadWaits(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, w := range got {
-		if want := (Wait{Pause: float64(pauses[i]), Driver: 500, Wire: float64(1000 * (i + 1))}); w != want {
+		us := float64(1000 * (i + 1))
+		if want := (Wait{Pause: float64(pauses[i]), Driver: 500, Wire: us, Command: us}); w != want {
 			t.Errorf("pause %d: %+v, want %+v", i, w, want)
 		}
 	}

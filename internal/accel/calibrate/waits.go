@@ -21,8 +21,11 @@ type Wait struct {
 	Pause float64 `json:"pause_ns"`
 	// Driver is the time in the driver: the whole call if there is no session.
 	Driver float64 `json:"driver_ns"`
-	// Wire is the time of request and reply in transit.
+	// Wire is the time of request and reply in transit, and in the calls that wake the next process on
+	// their way: the rest of the call.
 	Wire float64 `json:"wire_ns"`
+	// Command is how much longer a small write and a wait for it take after the same pause.
+	Command float64 `json:"command_ns"`
 }
 
 // Waits are such calls after growing pauses.
@@ -40,6 +43,8 @@ const (
 	// longWait is the size of a read, in bytes, that takes longer through relays than the driver
 	// library spins for an answer.
 	longWait = 512 << 10
+	// smallWrite is the size of a write, in bytes, whose transfer takes no time worth mentioning.
+	smallWrite = 256
 	// recordingAge is longer than a worker keeps what it has recorded (internal/accel/opencl/tracer.go).
 	recordingAge = 300 * time.Millisecond
 )
@@ -78,27 +83,37 @@ func (p *program) completeRecording(into []byte) {
 }
 
 // waitsAfter measures waits for a queue that has had no command, so that no wait is answered
-// locally. The thread sleeps in the kernel: the runtime's timers would round up to a millisecond.
-//
-// The driver library spins while waits are short, which waits over a network are not. So each pause
-// follows a long wait, for another queue, which ends the spinning; without a pause, waits follow
-// each other immediately.
+// locally, in turn with a small write to another queue and a wait for that.
 func (p *program) waitsAfter(pause time.Duration, other uintptr, into []byte) Wait {
-	var paused, took []float64
+	var paused, took, written []float64
 	for range WaitsEach {
-		if pause > 0 {
-			p.call(readBuffer, other, p.buffer, 1, 0, longWait, driver.Address(into), 0, 0, 0)
-		}
-		ended := time.Now()
-		if pause > 0 {
-			at := unix.NsecToTimespec(int64(pause))
-			_ = unix.Nanosleep(&at, nil) // the actual pause is measured
-		}
+		paused = append(paused, p.pause(pause, other, into))
 		began := time.Now()
 		p.call(finish, p.queue)
-		paused, took = append(paused, float64(began.Sub(ended))), append(took, float64(time.Since(began)))
+		took = append(took, float64(time.Since(began)))
+		p.pause(pause, other, into)
+		began = time.Now()
+		p.call(writeBuffer, other, p.buffer, 0, 0, smallWrite, driver.Address(into), 0, 0, 0)
+		p.call(finish, other)
+		written = append(written, float64(time.Since(began)))
 	}
-	return Wait{Pause: typical(paused), Driver: typical(took)}
+	return Wait{Pause: typical(paused), Driver: typical(took), Command: typical(written) - typical(took)}
+}
+
+// pause waits without calls, and returns for how long. The thread sleeps in the kernel: the runtime's
+// timers would round up to a millisecond.
+//
+// The driver library spins while waits are short, which waits over a network are not. So each pause
+// follows a long wait, which ends the spinning; without a pause, waits follow each other immediately.
+func (p *program) pause(pause time.Duration, other uintptr, into []byte) float64 {
+	if pause == 0 {
+		return 0
+	}
+	p.call(readBuffer, other, p.buffer, 1, 0, longWait, driver.Address(into), 0, 0, 0)
+	ended := time.Now()
+	at := unix.NsecToTimespec(int64(pause))
+	_ = unix.Nanosleep(&at, nil) // the actual pause is measured
+	return float64(time.Since(ended))
 }
 
 // Records is a trace that is read once, as a [trace.Reader] is.
@@ -112,38 +127,64 @@ type Records interface {
 // only their sum.
 func ReadWaits(src Records) (Waits, error) {
 	var w Waits
-	var paused, driver, wire []float64
-	op, count := functions[finish], 0
+	var all waitReader
 	for {
 		r, err := src.Next()
-		if err != nil && !errors.Is(err, io.EOF) {
+		switch {
+		case errors.Is(err, io.EOF):
+			return w, all.means(&w)
+		case err != nil:
 			return w, fmt.Errorf("calibrate: %w", err)
 		}
-		if err != nil {
-			break
+		if err := all.add(src.Header().Ops[r.Op].Name, &r); err != nil {
+			return w, err
 		}
-		if r.Class != trace.WaitedFor || src.Header().Ops[r.Op].Name != op {
-			continue
-		}
-		if count++; count == 1 {
-			continue // the wait that ends the preparations
-		}
-		if r.WireForward == 0 && r.Execute == 0 && r.WireBackward == 0 {
-			return w, fmt.Errorf("calibrate: the trace lacks the worker's times of wait %d", count)
-		}
-		there := r.Encode + r.WireForward
-		paused = append(paused, float64(r.Gap))
-		driver = append(driver, float64(max(0, r.Duration()-there-r.WireBackward)))
-		wire = append(wire, float64(r.WireForward+r.WireBackward))
 	}
-	if len(wire) != len(w)*WaitsEach {
-		return w, fmt.Errorf("calibrate: a trace of %d waits: want %d", len(wire), len(w)*WaitsEach)
+}
+
+// waitReader collects the waits of a trace, in ns.
+type waitReader struct {
+	count                         int
+	paused, driver, took, written []float64
+	began                         int64 // of the write before a wait; 0 for none
+}
+
+func (w *waitReader) add(name string, r *trace.Record) error {
+	if name == functions[writeBuffer] {
+		w.began = r.Begin
 	}
-	for i := range w {
-		from, to := i*WaitsEach, (i+1)*WaitsEach
-		w[i] = Wait{typical(paused[from:to]), typical(driver[from:to]), typical(wire[from:to])}
+	if r.Class != trace.WaitedFor || name != functions[finish] {
+		return nil
 	}
-	return w, nil
+	if w.count++; w.count == 1 {
+		return nil // the wait that ends the preparations
+	}
+	if r.WireForward == 0 && r.Execute == 0 && r.WireBackward == 0 {
+		return fmt.Errorf("calibrate: the trace lacks the worker's times of wait %d", w.count)
+	}
+	if w.began != 0 {
+		w.written, w.began = append(w.written, float64(r.End-w.began)), 0
+		return nil
+	}
+	w.paused = append(w.paused, float64(r.Gap))
+	w.driver = append(w.driver, float64(max(0, r.Duration()-r.Encode-r.WireForward-r.WireBackward)))
+	w.took = append(w.took, float64(r.Duration()))
+	return nil
+}
+
+// means sets the mean times after each pause. A message wakes the next process on its way with a
+// system call that may return after the message has arrived; so that call is no part of the driver
+// library's time, but of the wake-up.
+func (w *waitReader) means(to *Waits) error {
+	if n := len(to) * WaitsEach; len(w.took) != n || len(w.written) != n {
+		return fmt.Errorf("calibrate: a trace of %d and %d waits: want %d", len(w.took), len(w.written), n)
+	}
+	for i := range to {
+		mean := func(times []float64) float64 { return typical(times[i*WaitsEach : (i+1)*WaitsEach]) }
+		took, driver := mean(w.took), mean(w.driver)
+		to[i] = Wait{Pause: mean(w.paused), Driver: driver, Wire: took - driver, Command: mean(w.written) - took}
+	}
+	return nil
 }
 
 // typical returns the mean without the longest twentieth of the times, which count as disturbed.

@@ -36,7 +36,7 @@ func (m *model) forward(t *thread, r *trace.Record, class trace.Class) error {
 		forward += framing
 	}
 	pause, trip := m.idle.beforeMessage(r, class)
-	sent, err := m.wakeUp(&m.links.upWakes, m.encode(t, r, class, forward), pause, trip)
+	sent, err := wakeDevice(m, m.encode(t, r, class, forward, wakesRelay(pause, trip)), r, pause, trip)
 	if err != nil {
 		return err
 	}
@@ -60,15 +60,21 @@ func (m *model) forward(t *thread, r *trace.Record, class trace.Class) error {
 }
 
 // encode adds the thread's work for a message, and returns when its bytes leave. The first bytes of
-// a large message are in transit while the thread copies the others.
-func (m *model) encode(t *thread, r *trace.Record, class trace.Class, bytes uint64) flow {
+// a large message are in transit while the thread copies the others. In a recorded message that wakes
+// the relay, most of the time is that of the system call: it is part of the calibrated wake-up, and
+// the relay works meanwhile.
+func (m *model) encode(t *thread, r *trace.Record, class trace.Class, bytes uint64, wakes bool) flow {
+	busy := m.onThread(r, class)
+	if wakes && bytes < bulkSize {
+		busy = min(busy, cost.Of(m.c.Encode)+m.c.copying(r.Forward))
+	}
 	if bytes < fluidSize {
-		t.pending += m.onThread(r, class)
+		t.pending += busy
 		sent := m.run(t)
 		return flow{sent, sent}
 	}
 	head := m.run(t)
-	t.pending = m.onThread(r, class)
+	t.pending = busy
 	return flow{head, m.run(t)}
 }
 

@@ -72,6 +72,12 @@ func TestABetterNetworkIsNeverPredictedSlower(t *testing.T) {
 			Up:  worse.Up * rapid.Float64Range(1, 10).Draw(t, "more up"), Down: worse.Down * rapid.Float64Range(1, 10).Draw(t, "more down"),
 		}
 		o := Options{Constants: DefaultConstants()}
+		if rapid.Bool().Draw(t, "calibrated") {
+			o.Constants = calibrated()
+		}
+		if rapid.Bool().Draw(t, "remote") {
+			r.header.Mode, r.header.Devices[0].Link.RTT = trace.Remote, int64(rapid.IntRange(0, 1_000_000).Draw(t, "recorded over"))
+		}
 		if slow, fast := predictOne(t, r, worse, o), predictOne(t, r, better, o); fast > slow {
 			t.Fatalf("%v over %+v, %v over %+v", slow, worse, fast, better)
 		}
@@ -363,6 +369,16 @@ func TestAWakeUpAfterAPauseTakesLonger(t *testing.T) {
 	within(t, "calls over a long link", forwarding(0, 0, time.Millisecond), 100*100*time.Microsecond, slack)
 }
 
+// calibrated returns constants with wake-ups, and commands, that take longer after longer pauses.
+func calibrated() Constants {
+	c := DefaultConstants()
+	for i := range c.Wakes {
+		t := time.Duration(10<<i) * time.Microsecond
+		c.Wakes[i] = WakeUp{Pause: t, Wake: t / 10, Command: t / 5, LocalCommand: t / 20}
+	}
+	return c
+}
+
 // Measured wake-ups count where there are any: between two pauses in proportion, and no further than
 // the outermost.
 func TestMeasuredWakeUps(t *testing.T) {
@@ -381,11 +397,19 @@ func TestMeasuredWakeUps(t *testing.T) {
 	if err := c.validate(); err != nil {
 		t.Error(err)
 	}
-	c.Wakes[3].Pause = 0
-	if c.validate() == nil {
-		t.Error("pauses that do not grow are accepted")
+	for name, change := range map[string]func(*WakeUp){
+		"pauses":         func(w *WakeUp) { w.Pause = 0 },
+		"wake-ups":       func(w *WakeUp) { w.Wake = us(1024) },
+		"commands":       func(w *WakeUp) { w.Command = us(1) },
+		"local commands": func(w *WakeUp) { w.LocalCommand = -us(1) },
+	} {
+		broken := c
+		if change(&broken.Wakes[3]); broken.validate() == nil {
+			t.Errorf("%s that do not grow are accepted", name)
+		}
 	}
-	c.Wakes[3], c.Wakes[wakePoints-1] = WakeUp{us(80), us(32)}, WakeUp{}
+	c.Wakes[3].Pause = 0
+	c.Wakes[3], c.Wakes[wakePoints-1] = WakeUp{Pause: us(80), Wake: us(32)}, WakeUp{}
 	if err := c.validate(); err != nil {
 		t.Errorf("the calibration of an earlier release: %v", err)
 	}

@@ -115,6 +115,11 @@ type WakeUp struct {
 	// Pause is the time since the previous message, without the time that messages were in transit.
 	Pause time.Duration `json:"pause_ns"`
 	Wake  time.Duration `json:"wake_ns"`
+	// Command is how long a small command and a wait for it take after the pause, without Wake and what
+	// messages cost otherwise: processor caches are cold, and the driver's threads sleep. LocalCommand
+	// is the same in the driver of the program's machine.
+	Command      time.Duration `json:"command_ns"`
+	LocalCommand time.Duration `json:"local_command_ns"`
 }
 
 // DefaultConstants returns constants for machines that were not calibrated: a 3 GHz server of 2025.
@@ -135,15 +140,8 @@ func (c Constants) validate() error {
 			return fmt.Errorf("constants: %s is %v: want 0 to 1m; run `outboard calibrate` again", name, d)
 		}
 	}
-	last := WakeUp{}
-	for _, w := range c.Wakes {
-		if c.Wakes[wakePoints-1].Pause == 0 {
-			break // none, or those of a release that measured fewer: they are not used
-		}
-		if w.Pause < last.Pause || w.Wake < last.Wake || w.Pause > time.Minute || w.Wake > time.Minute {
-			return fmt.Errorf("constants: wakes are %v: want times up to 1m that grow; run `outboard calibrate` again", c.Wakes)
-		}
-		last = w
+	if !c.growingWakes() {
+		return fmt.Errorf("constants: wakes are %v: want times up to 1m that grow; run `outboard calibrate` again", c.Wakes)
 	}
 	if !(c.CopyRate >= 1e6) || !(c.RelayRate >= 1e6) || c.StartUpTrips < 0 || c.StartUpTrips > 100 || c.OpenTrips < 0 || c.OpenTrips > c.StartUpTrips {
 		return fmt.Errorf("constants: copy %g B/s, relay %g B/s, %d and %d trips: run `outboard calibrate` again", c.CopyRate, c.RelayRate, c.StartUpTrips, c.OpenTrips)
@@ -154,6 +152,20 @@ func (c Constants) validate() error {
 		}
 	}
 	return nil
+}
+
+// growingWakes reports whether all times of Wakes grow with the pause. Those of a release that
+// measured fewer pauses are not used.
+func (c *Constants) growingWakes() bool {
+	last := WakeUp{}
+	for _, w := range c.Wakes {
+		grow := w.Pause >= last.Pause && w.Wake >= last.Wake && w.Command >= last.Command && w.LocalCommand >= last.LocalCommand
+		if !grow && c.Wakes[wakePoints-1].Pause != 0 || max(w.Pause, w.Wake, w.Command, w.LocalCommand) > time.Minute {
+			return false
+		}
+		last = w
+	}
+	return true
 }
 
 // WhatIf switches optimisations off.
@@ -196,6 +208,7 @@ type lanes struct {
 	forwarding              []float64
 	latency                 []cost.Time    // RTT/2
 	asleep                  *wakePenalties // the additional time of wake-ups after pauses
+	paths                   []path         // for the penalties that depend on the trace
 	start                   []cost.Time    // the additional start-up time in the lane of its spread
 	count                   int
 }
@@ -209,21 +222,31 @@ const (
 
 // wakeAfter returns the time of a wake-up after a pause without messages.
 func (c *Constants) wakeAfter(pause time.Duration) time.Duration {
-	soon, long := WakeUp{soonPause, c.WakeSoon}, WakeUp{longPause, max(c.Wake, c.WakeSoon)}
 	if c.Wakes[wakePoints-1].Pause > 0 {
-		soon = c.Wakes[0]
-		for _, long = range c.Wakes {
-			if pause <= long.Pause {
-				break
-			}
-			soon = long
+		return c.after(pause, func(w *WakeUp) time.Duration { return w.Wake })
+	}
+	return between(pause, soonPause, longPause, c.WakeSoon, max(c.Wake, c.WakeSoon))
+}
+
+// after interpolates one of the times of Wakes.
+func (c *Constants) after(pause time.Duration, of func(*WakeUp) time.Duration) time.Duration {
+	soon, long := &c.Wakes[0], &c.Wakes[0]
+	for i := range c.Wakes {
+		if long = &c.Wakes[i]; pause <= long.Pause {
+			break
 		}
+		soon = long
 	}
-	if long.Pause <= soon.Pause {
-		return long.Wake
+	return between(pause, soon.Pause, long.Pause, of(soon), of(long))
+}
+
+// between interpolates between the times after two pauses.
+func between(pause, soon, long, afterSoon, afterLong time.Duration) time.Duration {
+	if long <= soon {
+		return afterLong
 	}
-	share := float64(min(max(pause, soon.Pause), long.Pause)-soon.Pause) / float64(long.Pause-soon.Pause)
-	return soon.Wake + time.Duration(share*float64(long.Wake-soon.Wake))
+	share := float64(min(max(pause, soon), long)-soon) / float64(long-soon)
+	return afterSoon + time.Duration(share*float64(afterLong-afterSoon))
 }
 
 // longestWake returns the longest time of a wake-up, after a pause of any length.
@@ -261,7 +284,8 @@ func (l *lanes) add(link Link, c *Constants, spread Spread, f factors) {
 	if link.SharedMemory {
 		wake, relay, relayPerByte = c.RingWake, 0, 0
 	}
-	l.asleep.add(link, c, forwarding)
+	l.paths = append(l.paths, path{link, forwarding})
+	l.asleep.add(path{link, forwarding}, func(pause, _ time.Duration) time.Duration { return c.wakeAfter(pause) - c.wakeAfter(0) })
 	if f == laterWakeUps && !link.SharedMemory {
 		wake += c.wakeSpread(link.RTT)
 	}

@@ -31,17 +31,46 @@ type wakePenalties struct {
 	after, afterTrip [len(pauses)][]cost.Time
 }
 
-func (a *wakePenalties) add(link Link, c *Constants, forwarding float64) {
-	longer := func(pause time.Duration) cost.Time {
-		if link.SharedMemory {
+// path is the link of a lane, and the factor on the costs of forwarding there.
+type path struct {
+	link       Link
+	forwarding float64
+}
+
+// add adds the penalties of a lane. longer returns the penalty after a pause of the forwarded run;
+// own is the pause without a round trip of the link.
+func (a *wakePenalties) add(p path, longer func(forwarded, own time.Duration) time.Duration) {
+	penalty := func(forwarded, own time.Duration) cost.Time {
+		if p.link.SharedMemory {
 			return 0
 		}
-		return cost.Time(float64(cost.Of(c.wakeAfter(pause)-c.wakeAfter(0))) * forwarding)
+		return cost.Time(float64(cost.Of(longer(forwarded, own))) * p.forwarding)
 	}
 	for i, pause := range pauses {
-		a.after[i] = append(a.after[i], longer(pause))
-		a.afterTrip[i] = append(a.afterTrip[i], longer(link.RTT+pause))
+		a.after[i] = append(a.after[i], penalty(pause, pause))
+		a.afterTrip[i] = append(a.afterTrip[i], penalty(p.link.RTT+pause, pause))
 	}
+}
+
+// coldCommands returns by how much the first command after a pause takes longer than in the trace:
+// on the program's machine, or over the link that was recorded.
+func (c *Constants) coldCommands(l *lanes, header *trace.Header) *wakePenalties {
+	out := &wakePenalties{}
+	command := func(w *WakeUp) time.Duration { return w.Command }
+	recorded := func(own time.Duration) time.Duration {
+		return c.after(own+time.Duration(header.Devices[0].Link.RTT), command)
+	}
+	if header.Mode == trace.Local {
+		recorded = func(own time.Duration) time.Duration {
+			return c.after(own, func(w *WakeUp) time.Duration { return w.LocalCommand })
+		}
+	}
+	for _, p := range l.paths {
+		out.add(p, func(forwarded, own time.Duration) time.Duration {
+			return max(0, c.after(forwarded, command)-recorded(own))
+		})
+	}
+	return out
 }
 
 // wakes delays messages of one direction that find the processes on their way asleep.
@@ -74,6 +103,11 @@ type idleness struct {
 	waited     bool
 	// answered is when the last answer arrived.
 	answered int64
+	// pause and trip are those before the first message since the worker was idle for soonPause or
+	// more; commanded says that a command has followed.
+	pause     int64
+	trip      bool
+	commanded bool
 }
 
 // beforeMessage returns the pause before a message towards the device, without time in transit, and
@@ -81,7 +115,17 @@ type idleness struct {
 func (i *idleness) beforeMessage(r *trace.Record, class trace.Class) (pause int64, trip bool) {
 	pause, trip = max(0, r.Begin-i.sent-i.wire), i.waited
 	i.sent, i.wire, i.waited = r.Begin+r.Encode, inTransit(r), class == trace.WaitedFor
+	if wakesRelay(pause, trip) {
+		i.pause, i.trip, i.commanded = pause, trip, false
+	}
 	return pause, trip
+}
+
+// firstCommand reports whether a record has the first command since a pause.
+func (i *idleness) firstCommand(r *trace.Record) bool {
+	first := r.Command && !i.commanded
+	i.commanded = i.commanded || r.Command
+	return first
 }
 
 // beforeAnswer returns the pause before an answer, without time in transit. A round trip passed in
@@ -95,6 +139,9 @@ func (i *idleness) beforeAnswer(r *trace.Record) int64 {
 	return pause
 }
 
+// wakesRelay reports whether a message after a pause, or after a round trip, finds the relay asleep.
+func wakesRelay(pause int64, trip bool) bool { return trip || pause >= int64(soonPause) }
+
 // inTransit returns for how much of the time up to a call's end its messages were in transit: none
 // unless the recorded program waited for the answer.
 func inTransit(r *trace.Record) int64 {
@@ -102,6 +149,15 @@ func inTransit(r *trace.Record) int64 {
 		return 0
 	}
 	return r.WireForward + r.WireBackward
+}
+
+// wakeDevice delays a message from a program, after a pause, to a worker whose device has been idle.
+func wakeDevice(m *model, in flow, r *trace.Record, pause int64, trip bool) (flow, error) {
+	out, err := m.wakeUp(&m.links.upWakes, in, pause, trip)
+	if err != nil || !m.idle.firstCommand(r) {
+		return out, err
+	}
+	return m.wakeUp(&m.cold, out, m.idle.pause, m.idle.trip)
 }
 
 // wakeUp delays a message to processes that sleep.

@@ -65,3 +65,71 @@ func TestAWaitInTheWorkerTakesLonger(t *testing.T) {
 		within(t, string(mode), predictOne(t, r, Link{}, o)-without, want, 0)
 	}
 }
+
+// After a pause the device's first command takes longer than in the trace: than on the program's
+// machine after the program's own pause, or than over the link that was recorded. A round trip of the
+// link is a pause, too.
+func TestFirstCommandAfterAPauseTakesLonger(t *testing.T) {
+	us := time.Microsecond
+	cold := zero()
+	for i := range cold.Wakes {
+		pause := time.Duration(100<<i) * us
+		cold.Wakes[i] = WakeUp{Pause: pause, Command: pause / 10, LocalCommand: pause / 50}
+	}
+	for _, c := range []struct {
+		name       string
+		mode       trace.Mode
+		recorded   time.Duration
+		rtt, gap   time.Duration
+		second     time.Duration // the pause before the second command
+		perCommand time.Duration
+	}{
+		{"local, without a pause", trace.Local, 0, 0, 0, 0, 10*us - 2*us},
+		{"local, over a link", trace.Local, 0, 800 * us, 0, 0, 80*us - 2*us},
+		{"local, after the program's pause", trace.Local, 0, 0, 900 * us, 0, 90*us - 18*us},
+		{"remote, over the recorded link", trace.Remote, 800 * us, 800 * us, 0, 0, 0},
+		{"remote, over a shorter one", trace.Remote, 800 * us, 0, 0, 0, 0},
+		{"remote, over a longer one", trace.Remote, 400 * us, 1600 * us, 0, 0, 160*us - 40*us},
+		{"while the program prepares the second command", trace.Local, 0, 0, 0, 60 * us, 0},
+	} {
+		p := newProgram()
+		for range 100 {
+			p.launch(c.gap, 0) // the first command
+			p.launch(c.second, 0)
+			p.finish(0)
+			p.now += 5000
+		}
+		r := p.exit(0)
+		r.header.Mode, r.header.Devices[0].Link.RTT = c.mode, int64(c.recorded)
+		link := Link{RTT: c.rtt}
+		with, without := predictOne(t, r, link, Options{Constants: cold}), predictOne(t, r, link, Options{Constants: zero()})
+		within(t, c.name, with-without, 100*c.perCommand, 100*c.perCommand/20+2*us)
+	}
+}
+
+// The system call that wakes the relay is a part of the wake-up, not of the recorded program's time.
+func TestMessagesThatWakeTheRelay(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		gap   time.Duration
+		bytes uint64
+		want  time.Duration // of each message's 80 us
+	}{
+		{"after a pause", time.Millisecond, 1000, time.Microsecond},
+		{"without a pause", 0, 1000, 80 * time.Microsecond},
+		{"a transfer after a pause", time.Millisecond, bulkSize, 80 * time.Microsecond},
+	} {
+		p := newProgram()
+		for range 100 {
+			p.enqueue(opWrite, c.bytes, c.gap, 80*time.Microsecond, 0)
+		}
+		r := p.exit(0)
+		r.header.Mode = trace.Remote
+		for i := range r.records {
+			r.records[i].Execute = 0
+		}
+		o := Options{Constants: zero()}
+		o.Constants.Encode = time.Microsecond
+		within(t, c.name, predictOne(t, r, Link{}, o), 100*(c.gap+c.want), 200*time.Microsecond)
+	}
+}
