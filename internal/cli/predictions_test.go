@@ -112,7 +112,7 @@ func calibratedMain() int {
 	if os.Args[len(os.Args)-1] == "calibrate-waits" {
 		w := calibrate.Waits{}
 		for i := range w {
-			w[i].Driver = 1000
+			w[i].Driver, w[i].Command = 1000, 4000
 		}
 		out = w
 	}
@@ -125,7 +125,8 @@ func calibratedMain() int {
 	return 0
 }
 
-// writeWaits writes a trace of waits that are 3 us in the driver, in turn with waits for a write.
+// writeWaits writes a trace of waits that are 3 us in the driver, in turn with waits for a write 10 us
+// before.
 func writeWaits(path string, wire int64) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -137,13 +138,15 @@ func writeWaits(path string, wire int64) error {
 	}
 	at := int64(0)
 	for i := range 2*len(calibrate.Waits{})*calibrate.WaitsEach + 1 {
+		gap := int64(1000)
 		if i > 0 && i%2 == 0 {
+			gap = 10_000
 			write := trace.Record{Op: 1, Class: trace.Early, Begin: at, End: at}
 			if err := w.Write(&write); err != nil {
 				return err
 			}
 		}
-		r := trace.Record{Class: trace.WaitedFor, Blocking: trace.HostBlocking, Gap: 1000, Begin: at + 1000, End: at + 1000 + wire + 3000, WireForward: wire / 2, WireBackward: wire / 2}
+		r := trace.Record{Class: trace.WaitedFor, Blocking: trace.HostBlocking, Gap: gap, Begin: at + gap, End: at + gap + wire + 3000, WireForward: wire / 2, WireBackward: wire / 2}
 		if err := w.Write(&r); err != nil {
 			return err
 		}
@@ -182,11 +185,14 @@ func TestCalibrate(t *testing.T) {
 	if got.RTT != time.Millisecond || c.Local != 30 || c.Encode != 150 || c.Dispatch != 1500 || c.CopyRate != 4e9 || c.RelayRate != 2e9 || c.Relay != 1000 {
 		t.Errorf("the constants are %+v, the round trip is %v", c, got.RTT)
 	}
-	if want := (20_000 - c.Receive - c.Dispatch) / 2; c.RingWake != want || c.Wait != 2000 {
+	if want := (20_000 - c.Encode - c.Receive - c.Dispatch) / 2; c.RingWake != want || c.Wait != 2000 {
 		t.Errorf("waking up takes %v, want %v; a wait in the worker %v, want 2 us", c.RingWake, want, c.Wait)
 	}
-	if want := (1_200_000 - got.RTT - c.Receive - c.Dispatch - 2*c.Relay) / 2; c.Wake != want || c.WakeSoon != want {
+	if want := (1_200_000 - got.RTT - c.Encode - c.Receive - c.Dispatch - 2*c.Relay) / 2; c.Wake != want || c.WakeSoon != want {
 		t.Errorf("waking up over a network takes %v and %v, want %v", c.Wake, c.WakeSoon, want)
+	}
+	if w := c.Wakes[0]; w.Command != 13_000-c.Encode-c.Relay-c.Dispatch-c.Wait || w.LocalCommand != 5000 {
+		t.Errorf("a command takes %v there and %v here", w.Command, w.LocalCommand)
 	}
 	if content, err := os.ReadFile(filepath.Join(n.data, cli.CalibrationFile)); err != nil || !strings.Contains(string(content), `"rtt_ns": 1000000`) {
 		t.Errorf("it kept %s: %v", content, err)

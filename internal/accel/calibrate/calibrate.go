@@ -153,7 +153,7 @@ func Constants(direct, ring, network *Path, spread float64, fallback overhead.Co
 	// The worker takes the time of the direct driver, and a little more.
 	c.Dispatch = nonNegative(ring.lower(stream) - direct.lower(early))
 	c.Wait = nonNegative(ring.wait(0, driverTime) - direct.wait(0, driverTime))
-	c.RingWake = wake(&c, ring, len(pauses)-1, 0)
+	c.RingWake = ringWake(&c, ring)
 	setStart(&c, direct, ring)
 	c.DriverLoad = nonNegative(direct.lower(func(s *Sample) float64 { return s.Platforms }))
 	c.Build = nonNegative(ring.lower(build) - direct.lower(build))
@@ -212,6 +212,14 @@ func commandTime(w *Wait) float64 { return w.Driver + w.Command }
 func wake(c *overhead.Constants, w *Path, pause int, relay time.Duration) time.Duration {
 	wire := w.wait(pause, func(w *Wait) float64 { return w.Wire })
 	return nonNegative((wire - float64(w.RTT+c.Encode+c.Receive+c.Dispatch+2*relay)) / 2)
+}
+
+// ringWake is wake on one machine, after the longest pause: the model distinguishes no pauses there.
+// The driver takes longer after a pause, too, which counts here.
+func ringWake(c *overhead.Constants, ring *Path) time.Duration {
+	last := len(pauses) - 1
+	cold := max(0, ring.wait(last, driverTime)-ring.wait(0, driverTime))
+	return wake(c, ring, last, 0) + nonNegative(cold/2)
 }
 
 // nonNegative returns a time in ns, 0 for a negative one.

@@ -49,6 +49,12 @@ func TestConstantsAreTheDifferences(t *testing.T) {
 	if alone.Wake != fallback.Wake || alone.RelayRate != fallback.RelayRate || alone.RingWake != want.RingWake || alone.Wait != 1000 {
 		t.Errorf("without a network: %+v", alone)
 	}
+	for i := range ring.Waits {
+		ring.Waits[i][len(pauses)-1].Driver += 5000
+	}
+	if cold, err := Constants(direct, ring, nil, 0.01, fallback); err != nil || cold.RingWake != want.RingWake+2500 {
+		t.Errorf("the driver takes 5 us longer after a pause: a wake-up on one machine takes %v, want %v more than %v", cold.RingWake, 2500, want.RingWake)
+	}
 	if _, err := Constants(&Path{}, ring, nil, 0, fallback); err == nil {
 		t.Error("no samples: no error")
 	}
