@@ -141,7 +141,7 @@ func writeWaits(path string, wire int64) error {
 		gap := int64(1000)
 		if i > 0 && i%2 == 0 {
 			gap = 10_000
-			write := trace.Record{Op: 1, Class: trace.Early, Begin: at, End: at}
+			write := trace.Record{Op: 1, Class: trace.Early, Begin: at, End: at, Execute: 7000}
 			if err := w.Write(&write); err != nil {
 				return err
 			}
@@ -191,8 +191,8 @@ func TestCalibrate(t *testing.T) {
 	if want := (1_200_000 - got.RTT - c.Encode - c.Receive - c.Dispatch - 2*c.Relay) / 2; c.Wake != want || c.WakeSoon != want {
 		t.Errorf("waking up over a network takes %v and %v, want %v", c.Wake, c.WakeSoon, want)
 	}
-	if w := c.Wakes[0]; w.Command != 13_000-c.Encode-c.Relay-c.Dispatch-c.Wait || w.LocalCommand != 5000 {
-		t.Errorf("a command takes %v there and %v here", w.Command, w.LocalCommand)
+	if w := c.Wakes[0]; w.Second != 10_000-c.Encode-c.Relay || w.Command != 10_000-c.Dispatch-c.Wait || w.LocalCommand != 5000 {
+		t.Errorf("a command takes %v there, %v here and %v in transit", w.Command, w.LocalCommand, w.Second)
 	}
 	if content, err := os.ReadFile(filepath.Join(n.data, cli.CalibrationFile)); err != nil || !strings.Contains(string(content), `"rtt_ns": 1000000`) {
 		t.Errorf("it kept %s: %v", content, err)

@@ -184,19 +184,22 @@ func driverTime(w *Wait) float64 { return w.Driver }
 
 // setWakes sets the wake-ups on the way to another machine after each pause.
 func setWakes(c *overhead.Constants, direct, network *Path) {
-	var wakes, commands, local []float64
+	var wakes, seconds, commands, local []float64
 	for i := range c.Wakes {
 		c.Wakes[i].Pause = nonNegative(network.wait(i, func(w *Wait) float64 { return w.Pause + w.Driver }))
 		wakes = append(wakes, float64(wake(c, network, i, c.Relay)))
-		commands = append(commands, max(0, network.wait(i, commandTime)-float64(c.Encode+c.Relay+c.Dispatch+c.Wait)))
+		second := network.wait(i, func(w *Wait) float64 { return w.Second })
+		seconds = append(seconds, max(0, second-float64(c.Encode+c.Relay)))
+		commands = append(commands, max(0, network.wait(i, commandTime)-float64(c.Dispatch+c.Wait)))
 		local = append(local, max(0, direct.wait(i, commandTime)))
 	}
 	// A wake-up after a longer pause is no shorter; other work of the machine contradicts this where
 	// it delays a wake-up, or keeps a processor from its sleep.
-	wakes, commands, local = isotonic(wakes), isotonic(commands), isotonic(local)
+	wakes, seconds, commands, local = isotonic(wakes), isotonic(seconds), isotonic(commands), isotonic(local)
 	for i := range c.Wakes {
 		w := &c.Wakes[i]
-		w.Wake, w.Command, w.LocalCommand = nonNegative(wakes[i]), nonNegative(commands[i]), nonNegative(local[i])
+		w.Wake, w.Second = nonNegative(wakes[i]), nonNegative(seconds[i])
+		w.Command, w.LocalCommand = nonNegative(commands[i]), nonNegative(local[i])
 	}
 	for i := len(c.Wakes) - 2; i >= 0; i-- {
 		c.Wakes[i].Pause = min(c.Wakes[i].Pause, c.Wakes[i+1].Pause)

@@ -16,7 +16,7 @@ func way(s Sample, rtt time.Duration) *Path { return &Path{Samples: []Sample{s, 
 func waiting(w *Path, driver, wire float64) *Path {
 	var all Waits
 	for i := range all {
-		all[i] = Wait{Pause: float64(pauses[i]), Driver: driver, Wire: wire, Command: 7 * driver}
+		all[i] = Wait{Pause: float64(pauses[i]), Driver: driver, Wire: wire, Command: 7 * driver, Second: 6 * driver}
 	}
 	w.Waits = []Waits{all, all, all}
 	return w
@@ -37,7 +37,7 @@ func TestConstantsAreTheDifferences(t *testing.T) {
 		Wake: 20_000, WakeSoon: 20_000, Wait: 2000, StartUp: 19_900_000, Open: 79_700_000, StartUpTrips: 4, OpenTrips: 3, DriverLoad: 4 * time.Millisecond, Spread: 0.01,
 	}
 	for i, pause := range pauses {
-		want.Wakes[i] = overhead.WakeUp{Pause: pause + 3000, Wake: 20_000, Command: 8*3000 - 500 - 1000 - 1000 - 2000, LocalCommand: 8000}
+		want.Wakes[i] = overhead.WakeUp{Pause: pause + 3000, Wake: 20_000, Second: 6*3000 - 500 - 1000, Command: 8*3000 - 1000 - 2000, LocalCommand: 8000}
 	}
 	if got != want {
 		t.Errorf("got %+v\nwant %+v", got, want)
@@ -69,6 +69,7 @@ func TestWakeUpsGrow(t *testing.T) {
 		w[1].Pause, w[2].Pause = 99_000, 80_000 // the third pause is shorter than the second
 		w[1].Wire = 203_000                     // and was less disturbed
 		w[4].Driver = 23_000                    // 20 us more
+		w[8].Second = 20_000                    // 2 us more
 		direct.Waits[i][7].Command = 17_000     // 10 us more
 	}
 	var c overhead.Constants
@@ -77,6 +78,9 @@ func TestWakeUpsGrow(t *testing.T) {
 		if w := c.Wakes[i]; w.Pause != want[0] || w.Wake != want[1] || w.Command != want[2] || w.LocalCommand != want[3] {
 			t.Errorf("pause %d: %+v, want %v", i, w, want)
 		}
+	}
+	if c.Wakes[7].Second != 18_000 || c.Wakes[8].Second != 20_000 {
+		t.Errorf("waits after other messages: %+v", c.Wakes)
 	}
 	for i := range network.Waits {
 		for k := range len(pauses) - 5 {
@@ -118,7 +122,8 @@ func (r *recorded) Next() (trace.Record, error) {
 }
 
 // waitsOf returns a trace of waits: after the n-th pause, n us in transit of which a part is in the call
-// that wakes the relay, and a command of n us.
+// that wakes the relay, and a command for which the worker
+// takes 0.2 of n us more.
 func waitsOf() *recorded {
 	r := &recorded{header: trace.Header{Ops: []trace.Op{{Name: "clEnqueueReadBuffer"}, {Name: "clFinish"}, {Name: "clEnqueueWriteBuffer"}}}}
 	at := int64(0)
@@ -138,6 +143,7 @@ func waitsOf() *recorded {
 			add(1, trace.WaitedFor, int64(pause), wire/4, wire-wire/4, 500)
 			add(0, trace.WaitedFor, 0, 10, 1e6, 500)
 			add(2, trace.Early, int64(pause), int64(1000*(i+1)), 0, 0)
+			r.records[len(r.records)-1].Execute = 200
 			add(1, trace.WaitedFor, 0, 0, wire, 500)
 			add(1, trace.AnsweredLocally, 0, 0, 0, 0)
 		}
@@ -156,7 +162,7 @@ func TestReadWaits(t *testing.T) {
 	}
 	for i, w := range got {
 		us := float64(1000 * (i + 1))
-		if want := (Wait{Pause: float64(pauses[i]), Driver: 500, Wire: us, Command: us}); w != want {
+		if want := (Wait{Pause: float64(pauses[i]), Driver: 500, Wire: us, Command: 200, Second: us}); w != want {
 			t.Errorf("pause %d: %+v, want %+v", i, w, want)
 		}
 	}

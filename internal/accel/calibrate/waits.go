@@ -24,8 +24,11 @@ type Wait struct {
 	// Wire is the time of request and reply in transit, and in the calls that wake the next process on
 	// their way: the rest of the call.
 	Wire float64 `json:"wire_ns"`
-	// Command is how much longer a small write and a wait for it take after the same pause.
+	// Command is how much longer the driver takes for a small write and a wait for it after the same
+	// pause; Second is how much later the wait's message is executed than by itself, the write's
+	// execution included.
 	Command float64 `json:"command_ns"`
+	Second  float64 `json:"second_ns"`
 }
 
 // Waits are such calls after growing pauses.
@@ -144,14 +147,17 @@ func ReadWaits(src Records) (Waits, error) {
 
 // waitReader collects the waits of a trace, in ns.
 type waitReader struct {
-	count                         int
-	paused, driver, took, written []float64
-	began                         int64 // of the write before a wait; 0 for none
+	count                int
+	paused, driver, took []float64
+	// written are writes with a wait, commands the driver's part of them, and after
+	// that of the wait.
+	written, commands, after []float64
+	write                    trace.Record // before a wait; its Begin is 0 for none
 }
 
 func (w *waitReader) add(name string, r *trace.Record) error {
 	if name == functions[writeBuffer] {
-		w.began = r.Begin
+		w.write = *r
 	}
 	if r.Class != trace.WaitedFor || name != functions[finish] {
 		return nil
@@ -162,12 +168,14 @@ func (w *waitReader) add(name string, r *trace.Record) error {
 	if r.WireForward == 0 && r.Execute == 0 && r.WireBackward == 0 {
 		return fmt.Errorf("calibrate: the trace lacks the worker's times of wait %d", w.count)
 	}
-	if w.began != 0 {
-		w.written, w.began = append(w.written, float64(r.End-w.began)), 0
+	driver := float64(max(0, r.Duration()-r.Encode-r.WireForward-r.WireBackward))
+	if w.write.Begin != 0 {
+		w.after, w.commands = append(w.after, driver), append(w.commands, driver+float64(w.write.Execute))
+		w.written = append(w.written, float64(r.End-w.write.Begin))
+		w.write.Begin = 0
 		return nil
 	}
-	w.paused = append(w.paused, float64(r.Gap))
-	w.driver = append(w.driver, float64(max(0, r.Duration()-r.Encode-r.WireForward-r.WireBackward)))
+	w.paused, w.driver = append(w.paused, float64(r.Gap)), append(w.driver, driver)
 	w.took = append(w.took, float64(r.Duration()))
 	return nil
 }
@@ -182,7 +190,10 @@ func (w *waitReader) means(to *Waits) error {
 	for i := range to {
 		mean := func(times []float64) float64 { return typical(times[i*WaitsEach : (i+1)*WaitsEach]) }
 		took, driver := mean(w.took), mean(w.driver)
-		to[i] = Wait{Pause: mean(w.paused), Driver: driver, Wire: took - driver, Command: mean(w.written) - took}
+		to[i] = Wait{
+			Pause: mean(w.paused), Driver: driver, Wire: took - driver,
+			Command: mean(w.commands) - driver, Second: (mean(w.written) - mean(w.after)) - (took - driver),
+		}
 	}
 	return nil
 }

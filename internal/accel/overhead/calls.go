@@ -36,7 +36,7 @@ func (m *model) forward(t *thread, r *trace.Record, class trace.Class) error {
 		forward += framing
 	}
 	pause, trip := m.idle.beforeMessage(r, class)
-	sent, err := wakeDevice(m, m.encode(t, r, class, forward, wakesRelay(pause, trip)), r, pause, trip)
+	sent, err := wakeDevice(m, m.encode(t, r, class, forward, wakesRelay(pause, trip)), r, class, pause, trip)
 	if err != nil {
 		return err
 	}

@@ -26,8 +26,8 @@ type model struct {
 	scratch [16]cost.Point
 	next    int
 	idle    idleness
-	// cold delays the first command after a pause.
-	cold wakes
+	// second delays waits after other messages, cold the first command after a pause.
+	second, cold wakes
 	// up and down are the program's streams.
 	up, down direction
 	// due is an answer that is not sent yet; nil for a program alone.
@@ -91,6 +91,7 @@ func newModel(e *cost.Evaluator, l *lanes, s *settings, shared *links, header *t
 		threads: map[threadKey]*thread{}, workers: map[workerKey]cost.Resource{}, queues: map[queueKey]*queue{},
 		creates: creations(header), builds: builds(header), traffic: make([]Traffic, len(header.Ops)),
 	}
+	m.second.latencies = l.second
 	m.cold.latencies = s.Constants.coldCommands(l, header)
 	m.events.init()
 	m.known.init()

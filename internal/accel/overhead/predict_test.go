@@ -374,7 +374,7 @@ func calibrated() Constants {
 	c := DefaultConstants()
 	for i := range c.Wakes {
 		t := time.Duration(10<<i) * time.Microsecond
-		c.Wakes[i] = WakeUp{Pause: t, Wake: t / 10, Command: t / 5, LocalCommand: t / 20}
+		c.Wakes[i] = WakeUp{Pause: t, Wake: t / 10, Second: t / 8, Command: t / 5, LocalCommand: t / 20}
 	}
 	return c
 }
@@ -398,10 +398,11 @@ func TestMeasuredWakeUps(t *testing.T) {
 		t.Error(err)
 	}
 	for name, change := range map[string]func(*WakeUp){
-		"pauses":         func(w *WakeUp) { w.Pause = 0 },
-		"wake-ups":       func(w *WakeUp) { w.Wake = us(1024) },
-		"commands":       func(w *WakeUp) { w.Command = us(1) },
-		"local commands": func(w *WakeUp) { w.LocalCommand = -us(1) },
+		"pauses":          func(w *WakeUp) { w.Pause = 0 },
+		"wake-ups":        func(w *WakeUp) { w.Wake = us(1024) },
+		"second messages": func(w *WakeUp) { w.Second = us(1) },
+		"commands":        func(w *WakeUp) { w.Command = us(1) },
+		"local commands":  func(w *WakeUp) { w.LocalCommand = -us(1) },
 	} {
 		broken := c
 		if change(&broken.Wakes[3]); broken.validate() == nil {

@@ -115,9 +115,13 @@ type WakeUp struct {
 	// Pause is the time since the previous message, without the time that messages were in transit.
 	Pause time.Duration `json:"pause_ns"`
 	Wake  time.Duration `json:"wake_ns"`
-	// Command is how long a small command and a wait for it take after the pause, without Wake and what
-	// messages cost otherwise: processor caches are cold, and the driver's threads sleep. LocalCommand
-	// is the same in the driver of the program's machine.
+	// Second is how much longer than by itself a message that is waited for takes if another message
+	// was sent just before: that one wakes the relay, and this one often leaves after it. The worker
+	// executes the other message meanwhile.
+	Second time.Duration `json:"second_ns"`
+	// Command is how long the device's driver takes for a small command and a wait for it after the
+	// pause: processor caches are cold, and the driver's threads sleep. LocalCommand is the same on the
+	// program's machine.
 	Command      time.Duration `json:"command_ns"`
 	LocalCommand time.Duration `json:"local_command_ns"`
 }
@@ -159,8 +163,8 @@ func (c Constants) validate() error {
 func (c *Constants) growingWakes() bool {
 	last := WakeUp{}
 	for _, w := range c.Wakes {
-		grow := w.Pause >= last.Pause && w.Wake >= last.Wake && w.Command >= last.Command && w.LocalCommand >= last.LocalCommand
-		if !grow && c.Wakes[wakePoints-1].Pause != 0 || max(w.Pause, w.Wake, w.Command, w.LocalCommand) > time.Minute {
+		grow := w.Pause >= last.Pause && w.Wake >= last.Wake && w.Second >= last.Second && w.Command >= last.Command && w.LocalCommand >= last.LocalCommand
+		if !grow && c.Wakes[wakePoints-1].Pause != 0 || max(w.Pause, w.Wake, w.Second, w.Command, w.LocalCommand) > time.Minute {
 			return false
 		}
 		last = w
@@ -208,6 +212,7 @@ type lanes struct {
 	forwarding              []float64
 	latency                 []cost.Time    // RTT/2
 	asleep                  *wakePenalties // the additional time of wake-ups after pauses
+	second                  *wakePenalties // that of waits after other messages
 	paths                   []path         // for the penalties that depend on the trace
 	start                   []cost.Time    // the additional start-up time in the lane of its spread
 	count                   int
@@ -262,7 +267,7 @@ func makeLanes(links []Link, c *Constants, spread Spread, intervals bool) lanes 
 	if intervals {
 		per = int(factorCount)
 	}
-	l := lanes{count: len(links) * per, asleep: &wakePenalties{}}
+	l := lanes{count: len(links) * per, asleep: &wakePenalties{}, second: &wakePenalties{}}
 	for _, link := range links {
 		for f := range factors(per) {
 			l.add(link, c, spread, f)
@@ -285,6 +290,9 @@ func (l *lanes) add(link Link, c *Constants, spread Spread, f factors) {
 		wake, relay, relayPerByte = c.RingWake, 0, 0
 	}
 	l.paths = append(l.paths, path{link, forwarding})
+	l.second.add(path{link, forwarding}, func(pause, _ time.Duration) time.Duration {
+		return c.after(pause, func(w *WakeUp) time.Duration { return w.Second })
+	})
 	l.asleep.add(path{link, forwarding}, func(pause, _ time.Duration) time.Duration { return c.wakeAfter(pause) - c.wakeAfter(0) })
 	if f == laterWakeUps && !link.SharedMemory {
 		wake += c.wakeSpread(link.RTT)

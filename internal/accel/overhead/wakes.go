@@ -152,8 +152,11 @@ func inTransit(r *trace.Record) int64 {
 }
 
 // wakeDevice delays a message from a program, after a pause, to a worker whose device has been idle.
-func wakeDevice(m *model, in flow, r *trace.Record, pause int64, trip bool) (flow, error) {
+func wakeDevice(m *model, in flow, r *trace.Record, class trace.Class, pause int64, trip bool) (flow, error) {
 	out, err := m.wakeUp(&m.links.upWakes, in, pause, trip)
+	if err == nil && class == trace.WaitedFor && !wakesRelay(pause, trip) {
+		out, err = m.wakeUp(&m.second, out, m.idle.pause, m.idle.trip)
+	}
 	if err != nil || !m.idle.firstCommand(r) {
 		return out, err
 	}

@@ -133,3 +133,37 @@ func TestMessagesThatWakeTheRelay(t *testing.T) {
 		within(t, c.name, predictOne(t, r, Link{}, o), 100*(c.gap+c.want), 200*time.Microsecond)
 	}
 }
+
+// A message that is waited for takes longer after another message, which has woken the relay, in both
+// kinds of traces; by itself it does not.
+func TestWaitsAfterOtherMessages(t *testing.T) {
+	us := time.Microsecond
+	o := Options{Constants: zero()}
+	for i := range o.Constants.Wakes {
+		pause := time.Duration(100<<i) * us
+		o.Constants.Wakes[i] = WakeUp{Pause: pause, Second: pause / 10}
+	}
+	for _, mode := range []trace.Mode{trace.Local, trace.Remote} {
+		for name, c := range map[string]struct {
+			first bool
+			rtt   time.Duration
+			want  time.Duration
+		}{
+			"after a launch": {true, 0, 10 * us}, "over a link": {true, 800 * us, 80 * us}, "alone": {false, 800 * us, 0},
+		} {
+			p := newProgram()
+			p.create(0)
+			for range 100 {
+				if c.first {
+					p.enqueue(opLaunch, 0, 0, 0, 0)
+				}
+				p.read(8, 0, 0)
+			}
+			r := p.exit(0)
+			r.header.Mode = mode
+			link := Link{RTT: c.rtt}
+			with, without := predictOne(t, r, link, o), predictOne(t, r, link, Options{Constants: zero()})
+			within(t, string(mode)+", "+name, with-without, 100*c.want, 80*us) // before the first there is no round trip
+		}
+	}
+}
