@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard/internal/proctree"
+	"github.com/outboard-run/outboard/internal/timeslice"
 )
 
 // A Job describes the processes to run.
@@ -189,7 +190,9 @@ func (j *Job) run(ctx context.Context, rank int, stdout, stderr *rankWriter) *Fa
 	if j.Start != nil {
 		start = j.Start
 	}
-	err := start(cmd)
+	// The node's threads have short time slices, which suit no process that computes.
+	var err error
+	timeslice.Run(0, func() { err = start(cmd) })
 	if err != nil {
 		runtime.LockOSThread() // twice: the thread ends with the goroutine
 	} else {
