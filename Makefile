@@ -47,7 +47,7 @@ empty    :=
 any       = '^($(subst $(empty) $(empty),|,$(strip $(1))))$$'
 ANY_LONG := $(call any,$(LONG_TESTS))
 
-.PHONY: build demo test test-packages test-program test-long test-busy race race-all vet check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function attack fuzz-library fuzz-peers soak clean
+.PHONY: build demo test test-packages test-program test-pools test-long test-busy race race-all vet check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function attack fuzz-library fuzz-peers soak clean
 
 build: bin/outboard
 
@@ -85,17 +85,19 @@ demo: build
 # processors: they wait most of the time.
 test: build
 	@scripts/need $(TEST_NEEDS)
-	@$(MAKE) --no-print-directory -j2 test-packages test-program
+	@$(MAKE) --no-print-directory -j3 test-packages test-program test-pools
 
 test-packages:
-	$(TEST) -skip $(ANY_LONG) $(filter-out $(WHOLE),$(shell $(GO) list ./...))
+	$(TEST) -skip $(ANY_LONG) $(filter-out $(POOLS),$(shell $(GO) list ./...))
 
 test-program:
 	cd test && $(TEST) -skip $(ANY_LONG) ./...
-	$(TEST) $(WHOLE)
 
-# The package whose tests start whole nodes: `go test` would begin it last, when nothing else is left to run beside it.
-WHOLE = $(MODULE)/outboardtest
+test-pools:
+	$(TEST) -skip $(ANY_LONG) $(POOLS)
+
+# The package whose tests start pools: `go test` would begin it last, when nothing else is left to run beside it.
+POOLS = $(MODULE)/outboardtest
 
 test-long: build
 	@scripts/need $(TEST_NEEDS)
