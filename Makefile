@@ -90,8 +90,9 @@ test: build
 test-packages:
 	$(TEST) -skip $(ANY_LONG) $(filter-out $(POOLS),$(shell $(GO) list ./...))
 
+# Their results are never cached: they depend on the program, which go test does not know of.
 test-program:
-	cd test && $(TEST) -skip $(ANY_LONG) ./...
+	cd test && $(TEST) -count=1 -skip $(ANY_LONG) ./...
 
 test-pools:
 	$(TEST) -skip $(ANY_LONG) $(POOLS)
@@ -101,7 +102,7 @@ POOLS = $(MODULE)/outboardtest
 
 test-long: build
 	@scripts/need $(TEST_NEEDS)
-	cd test && $(TEST) -run $(ANY_LONG) ./e2e
+	cd test && $(TEST) -count=1 -run $(ANY_LONG) ./e2e
 	$(TEST) -run $(ANY_LONG) ./internal/accel/opencl/cltest ./internal/cli ./internal/fabric/plain ./outboardtest
 
 # Packages whose tests give the race detector nothing to detect: what they run is one goroutine, or
