@@ -74,7 +74,7 @@ func TestEngineGetsTheSequence(t *testing.T) {
 		}
 	}
 	b.want("s1")
-	got := b.engine.sequences
+	got := b.engine.requestsOfSequences()
 	if len(got) != 5 {
 		t.Fatalf("%d requests of sequences: %+v", len(got), got)
 	}

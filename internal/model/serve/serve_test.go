@@ -74,6 +74,13 @@ func (m *statefulModel) InferSequence(ctx context.Context, q model.Sequence, inp
 	return m.Infer(ctx, inputs, outputs)
 }
 
+// requestsOfSequences returns the sequences of the requests that an engine with state has had.
+func (f *fake) requestsOfSequences() []model.Sequence {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.sequences)
+}
+
 func (f *fake) loads(content string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

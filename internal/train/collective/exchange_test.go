@@ -62,14 +62,25 @@ func (l *link) deliver() {
 				free = q.since
 			}
 			free = free.Add(time.Duration(float64(len(q.data)) / l.rate * float64(time.Second)))
-			select {
-			case <-time.After(time.Until(free.Add(l.latency))):
-			case <-l.closed:
-			}
+			waitUntil(free.Add(l.latency), l.closed)
 			_, _ = l.Conn.Write(q.data) // Either end may be closed.
 		case <-l.closed:
 			return
 		}
+	}
+}
+
+// waitUntil returns at the time, or when closed is closed. It makes no timer that is due already: two
+// goroutines of a bubble that receive from such timers' channels use one context of the race detector,
+// which ends the process (runtime.(*timer).maybeRunChan).
+func waitUntil(at time.Time, closed <-chan struct{}) {
+	left := time.Until(at)
+	if left <= 0 {
+		return
+	}
+	select {
+	case <-time.After(left):
+	case <-closed:
 	}
 }
 

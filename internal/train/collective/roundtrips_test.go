@@ -69,10 +69,7 @@ func carry(queue <-chan queued, closed <-chan struct{}, deliver func([]byte)) {
 	for {
 		select {
 		case q := <-queue:
-			select {
-			case <-time.After(time.Until(q.since)):
-			case <-closed:
-			}
+			waitUntil(q.since, closed)
 			deliver(q.data)
 		case <-closed:
 			return
