@@ -107,6 +107,9 @@ func TestFounderIsKilled(t *testing.T) {
 
 	makeLeader(ctx, t, b, "a")
 	wantNodes(ctx, t, c, "a", "b", "c")
+	if _, _, err := c.Check(ctx, claim); err != nil { // which waits until c has read of the lease
+		t.Fatal(err)
+	}
 	if err := founder.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -150,23 +150,29 @@ static struct chunk_head *map_chunk(void) {
 	return p == MAP_FAILED ? NULL : p;
 }
 
-static int open_window(struct stream *s) {
-	pthread_mutex_lock(&file.lock);
-	struct chunk_head *w = map_chunk();
-	if (w)
-		s->number = ++file.streams;
-	pthread_mutex_unlock(&file.lock);
-	if (!w)
-		return 0;
+/* begin_window writes the head of a mapped chunk. */
+static void begin_window(struct stream *s, struct chunk_head *w) {
+	s->number = ++file.streams;
 	*w = (struct chunk_head){.version = RECORD_VERSION, .kind = (uint16_t)s->kind, .stream = s->number,
 		.pid = (uint32_t)getpid(), .link = s->link, .opened = file.opened};
 	s->window = w;
 	s->used = sizeof *w;
 	publish(s);
 	memcpy(w->magic, "OBRC", 4);
+}
+
+/* open_window begins a stream's first chunk. The file's first chunk has its head before another thread
+ * finds the file full: lost calls of streams without a chunk are counted there. */
+static int open_window(struct stream *s) {
 	struct chunk_head *none = NULL;
-	atomic_compare_exchange_strong(&file.first, &none, w);
-	return 1;
+	pthread_mutex_lock(&file.lock);
+	struct chunk_head *w = map_chunk();
+	if (w) {
+		begin_window(s, w);
+		atomic_compare_exchange_strong(&file.first, &none, w);
+	}
+	pthread_mutex_unlock(&file.lock);
+	return w != NULL;
 }
 
 /* copy_window writes the window's contents to an offset. The C library's pwrite would be a point of
