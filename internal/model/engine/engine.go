@@ -120,8 +120,8 @@ type OutputAllocator interface {
 // A TextModel continues texts. Concurrent calls of Generate are decoded in common batches.
 type TextModel interface {
 	Model
-	// Tokenize returns the tokens of text. Special parses the names of special tokens in text.
-	Tokenize(text string, special bool) ([]int32, error)
+	// Tokenize returns the tokens of a text.
+	Tokenize(ctx context.Context, t Text) ([]int32, error)
 	// Render returns the prompt of a conversation by the model's own template, which is as hostile
 	// as the rest of its file and therefore runs in the engine's process. An error that wraps
 	// ErrNoTemplate means that the model has none.
@@ -159,6 +159,16 @@ const MaxPrefixes = 512
 
 // ErrNoTemplate is returned for a conversation with a model that has no template.
 var ErrNoTemplate = errors.New("the model has no chat template")
+
+// A Text is a text to be tokenized.
+type Text struct {
+	Content string `json:"text"`
+	// Special parses the names of special tokens in Content.
+	Special bool `json:"special,omitempty"`
+	// Prompt reports that a generation from Content follows: its tokens are refused, as the
+	// generation would be, while too many wait.
+	Prompt bool `json:"prompt,omitempty"`
+}
 
 // A Conversation is the input of a chat template. Messages and Tools are JSON, arrays of objects as
 // in OpenAI's interface: their fields are the template's variables.

@@ -103,7 +103,7 @@ func (h *Handler) open(w http.ResponseWriter, r *http.Request) (*generateRequest
 	if err != nil {
 		return nil, g, nil, nil, err
 	}
-	if g.Prompt, err = m.Tokenize(q.Text, true); err != nil {
+	if g.Prompt, err = m.Tokenize(r.Context(), engine.Text{Content: q.Text, Special: true, Prompt: true}); err != nil {
 		m.Release()
 		return nil, g, nil, nil, err
 	}

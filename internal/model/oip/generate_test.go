@@ -35,7 +35,7 @@ type numbers struct {
 	node outboard.NodeID
 }
 
-func (*numbers) Tokenize(string, bool) ([]int32, error) { return []int32{0}, nil }
+func (*numbers) Tokenize(context.Context, engine.Text) ([]int32, error) { return []int32{0}, nil }
 
 func (m *numbers) Generate(_ context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
 	for i := range g.MaxTokens {
@@ -95,7 +95,7 @@ type naming struct {
 	node outboard.NodeID
 }
 
-func (*naming) Tokenize(string, bool) ([]int32, error) { return []int32{0, 1}, nil }
+func (*naming) Tokenize(context.Context, engine.Text) ([]int32, error) { return []int32{0, 1}, nil }
 
 func (m *naming) Generate(_ context.Context, _ engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
 	return engine.Usage{}, emit(engine.Token{Text: "on " + string(m.node), Last: engine.FinishLength})

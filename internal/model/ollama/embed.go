@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/outboard-run/outboard/internal/model/engine"
 	"github.com/outboard-run/outboard/internal/model/text"
 )
 
@@ -56,7 +57,7 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 // embedText returns the embedding of a text, and its number of tokens. If truncate is set, it cuts
 // a text that exceeds the context.
 func embedText(r *http.Request, m text.Model, input string, truncate bool) ([]float32, int, error) {
-	tokens, err := m.Tokenize(input, false)
+	tokens, err := m.Tokenize(r.Context(), engine.Text{Content: input})
 	if err != nil {
 		return nil, 0, err
 	}

@@ -133,7 +133,8 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request) error {
 			return nil, nil, nil
 		}
 		if q.Raw || m.Info().ChatTemplate == "" {
-			tokens, err := m.Tokenize(strings.TrimPrefix(q.System+"\n", "\n")+q.Prompt, true)
+			content := strings.TrimPrefix(q.System+"\n", "\n") + q.Prompt
+			tokens, err := m.Tokenize(ctx, engine.Text{Content: content, Special: true, Prompt: true})
 			return tokens, nil, err
 		}
 		messages := []text.Message{{Role: "user", Content: q.Prompt}}

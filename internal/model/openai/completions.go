@@ -45,14 +45,14 @@ func (p *promptList) UnmarshalJSON(b []byte) error {
 	return &json.UnmarshalTypeError{Value: "another type", Field: "prompt"}
 }
 
-// tokenize returns the tokens of each prompt.
-func (p *promptList) tokenize(m text.Model, param string) ([][]int32, error) {
+// tokenize returns the tokens of each text, from which generations follow if the texts are prompts.
+func (p *promptList) tokenize(ctx context.Context, m text.Model, param string, prompts bool) ([][]int32, error) {
 	if n := len(p.texts) + len(p.tokens); n == 0 || n > maxPrompts {
 		return nil, invalid(param, fmt.Sprintf("%s has %d texts: from 1 to %d are accepted", param, n, maxPrompts))
 	}
 	all := p.tokens
 	for _, t := range p.texts {
-		tokens, err := m.Tokenize(t, false)
+		tokens, err := m.Tokenize(ctx, engine.Text{Content: t, Prompt: prompts})
 		if err != nil {
 			return nil, err
 		}
@@ -139,7 +139,7 @@ func (s *Server) prepareCompletion(ctx context.Context, q *completionRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	prompts, err := q.Prompt.tokenize(m, "prompt")
+	prompts, err := q.Prompt.tokenize(ctx, m, "prompt", true)
 	if err != nil {
 		release()
 		return nil, err
@@ -232,7 +232,7 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	if q.Dimensions != nil && *q.Dimensions != m.Info().Embedding {
 		return invalid("dimensions", fmt.Sprintf("the embeddings of this model have %d dimensions", m.Info().Embedding))
 	}
-	inputs, err := q.Input.tokenize(m, "input")
+	inputs, err := q.Input.tokenize(r.Context(), m, "input", false)
 	if err != nil {
 		return err
 	}

@@ -22,16 +22,11 @@ type textRequest struct {
 	Version int    `json:"version"`
 
 	Describe bool                 `json:"describe,omitempty"`
-	Tokenize *tokenizeRequest     `json:"tokenize,omitempty"`
+	Tokenize *engine.Text         `json:"tokenize,omitempty"`
 	Render   *engine.Conversation `json:"render,omitempty"`
 	Stats    bool                 `json:"stats,omitempty"`
 	Embed    []int32              `json:"embed,omitempty"`
 	Generate *engine.Generation   `json:"generate,omitempty"`
-}
-
-type tokenizeRequest struct {
-	Text    string `json:"text"`
-	Special bool   `json:"special,omitempty"`
 }
 
 type textReply struct {
@@ -90,16 +85,12 @@ func (p *Peers) Describe(ctx context.Context, node outboard.NodeID, name string,
 	return *r.Info, nil
 }
 
-const (
-	tokenizeLimit = 30 * time.Second
-	statsLimit    = 2 * time.Second
-)
+// statsLimit bounds a request for statistics.
+const statsLimit = 2 * time.Second
 
 // Tokenize implements engine.TextModel.
-func (m *textModel) Tokenize(text string, special bool) ([]int32, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), tokenizeLimit)
-	defer cancel()
-	r, err := m.call(ctx, textRequest{Tokenize: &tokenizeRequest{text, special}})
+func (m *textModel) Tokenize(ctx context.Context, t engine.Text) ([]int32, error) {
+	r, err := m.call(ctx, textRequest{Tokenize: &t})
 	return r.Tokens, err
 }
 
@@ -190,7 +181,7 @@ func (s *Server) text(ctx context.Context, q *wrapperspb.BytesValue) (*wrappersp
 		stats := m.Stats()
 		reply.Stats = &stats
 	case r.Tokenize != nil:
-		reply.Tokens, err = m.Tokenize(r.Tokenize.Text, r.Tokenize.Special)
+		reply.Tokens, err = m.Tokenize(ctx, *r.Tokenize)
 	case r.Render != nil:
 		if reply.Text, err = m.Render(ctx, *r.Render); errors.Is(err, engine.ErrNoTemplate) {
 			reply.NoTemplate, err = true, nil

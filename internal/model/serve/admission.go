@@ -125,6 +125,17 @@ func (a *admitted) Render(ctx context.Context, c engine.Conversation) (string, e
 	return a.TextModel.Render(ctx, c)
 }
 
+// Tokenize implements engine.TextModel. It refuses a prompt whose generation would be refused, before
+// the worker, which is busy then, counts its tokens.
+func (a *admitted) Tokenize(ctx context.Context, t engine.Text) ([]int32, error) {
+	if t.Prompt {
+		if err := a.gate.check(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return a.TextModel.Tokenize(ctx, t)
+}
+
 // Generate implements engine.TextModel.
 func (a *admitted) Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
 	if err := a.gate.enter(ctx); err != nil {

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,13 +15,18 @@ import (
 // waiting is a model whose generations take a time to their first token and end after it.
 type waiting struct {
 	engine.TextModel
-	first    time.Duration
-	rendered int
+	first               time.Duration
+	rendered, tokenized int
 }
 
 func (m *waiting) Render(context.Context, engine.Conversation) (string, error) {
 	m.rendered++
 	return "", nil
+}
+
+func (m *waiting) Tokenize(context.Context, engine.Text) ([]int32, error) {
+	m.tokenized++
+	return nil, nil
 }
 
 func (m *waiting) Generate(ctx context.Context, _ engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
@@ -100,15 +106,20 @@ func TestGateRefusesWhatWouldBeLate(t *testing.T) {
 	})
 }
 
-// A conversation is refused before the worker renders it.
-func TestGateRefusesBeforeItRenders(t *testing.T) {
+// A conversation is refused before the worker renders it, and a prompt before the worker counts its
+// tokens. A text that is no prompt is not refused.
+func TestGateRefusesBeforeTheWorkerHasWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmitted(time.Second, repository.Config{Queue: repository.Queue{Size: 1}})
 		render := func() error {
 			_, err := a.Render(t.Context(), engine.Conversation{Prompt: true})
 			return err
 		}
-		if err := render(); err != nil {
+		tokenize := func(prompt bool) error {
+			_, err := a.Tokenize(t.Context(), engine.Text{Prompt: prompt})
+			return err
+		}
+		if err := errors.Join(render(), tokenize(true)); err != nil {
 			t.Fatal(err)
 		}
 		errs := make(chan error, 3)
@@ -116,16 +127,24 @@ func TestGateRefusesBeforeItRenders(t *testing.T) {
 			go func() { errs <- a.run(t.Context()) }()
 		}
 		synctest.Wait()
-		if err := render(); outboard.KindOf(err) != outboard.Exhausted {
-			t.Errorf("a full queue: %v", err)
+		for _, err := range []error{render(), tokenize(true)} {
+			if outboard.KindOf(err) != outboard.Exhausted {
+				t.Errorf("a full queue: %v", err)
+			}
+		}
+		if err := tokenize(false); err != nil {
+			t.Error(err)
 		}
 		for range cap(errs) {
 			if err := <-errs; err != nil {
 				t.Error(err)
 			}
 		}
-		if got, want := a.gate.stats(), (TextCounts{Done: 3, RefusedFull: 1}); got != want || a.TextModel.(*waiting).rendered != 1 {
-			t.Errorf("%+v, want %+v; rendered %d", got, want, a.TextModel.(*waiting).rendered)
+		if got, want := a.gate.stats(), (TextCounts{Done: 3, RefusedFull: 2}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		if w := a.TextModel.(*waiting); w.rendered != 1 || w.tokenized != 2 {
+			t.Errorf("the worker has rendered %d conversations and tokenized %d texts", w.rendered, w.tokenized)
 		}
 	})
 }

@@ -198,11 +198,11 @@ func checkText(ctx context.Context, w *worker.Worker, p *pair) error {
 	if !w.Text() {
 		return outboard.Errorf(outboard.Invalid, "", "the model is for tensors: want inputs and outputs")
 	}
-	prompt, err := w.Tokenize(p.Prompt, true)
+	prompt, err := w.Tokenize(ctx, engine.Text{Content: p.Prompt, Special: true})
 	if err != nil {
 		return err
 	}
-	want, err := w.Tokenize(p.Text, false)
+	want, err := w.Tokenize(ctx, engine.Text{Content: p.Text})
 	if err != nil {
 		return err
 	}

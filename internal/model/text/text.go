@@ -28,7 +28,7 @@ type Backend interface {
 // A Model is the part of engine.TextModel that requests need.
 type Model interface {
 	Info() engine.Info
-	Tokenize(text string, special bool) ([]int32, error)
+	Tokenize(ctx context.Context, t engine.Text) ([]int32, error)
 	Render(ctx context.Context, c engine.Conversation) (string, error)
 	Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error)
 	Embed(ctx context.Context, tokens []int32) ([]float32, error)
@@ -78,7 +78,7 @@ func Prompt(ctx context.Context, m Model, messages []Message, tools, variables j
 	if err != nil {
 		return nil, err
 	}
-	return m.Tokenize(prompt, true)
+	return m.Tokenize(ctx, engine.Text{Content: prompt, Special: true})
 }
 
 // plain formats a conversation as a script, for models that were not trained on conversations.

@@ -17,7 +17,7 @@ const (
 	typeRelease   = "release"   // segmentMessage: the node is about to unmap it
 	typeOutput    = "output"    // from the worker: outputMessage, with its memory
 	typePing      = "ping"      // checks whether the process responds
-	typeTokenize  = "tokenize"  // tokenizeRequest
+	typeTokenize  = "tokenize"  // engine.Text
 	typeRender    = "render"    // engine.Conversation
 	typeEmbed     = "embed"     // embedRequest
 	typeStats     = "stats"     // the reply is engine.TextStats
@@ -73,11 +73,6 @@ type bypassMessage struct {
 // outputMessage passes memory for the outputs of a call; the reply refers to it by its index.
 type outputMessage struct {
 	Call uint64 `json:"call"`
-}
-
-type tokenizeRequest struct {
-	Text    string `json:"text"`
-	Special bool   `json:"special,omitempty"`
 }
 
 type tokensReply struct {

@@ -105,15 +105,15 @@ func (w *Worker) request(ctx context.Context, kind string, body, v any) error {
 	return m.Decode(v)
 }
 
-// tokenizeLimit bounds requests to tokenize, which have no context.
+// tokenizeLimit bounds requests to tokenize, also for a client that waits for ever.
 const tokenizeLimit = 30 * time.Second
 
 // Tokenize implements engine.TextModel.
-func (w *Worker) Tokenize(text string, special bool) ([]int32, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), tokenizeLimit)
+func (w *Worker) Tokenize(ctx context.Context, t engine.Text) ([]int32, error) {
+	ctx, cancel := context.WithTimeout(ctx, tokenizeLimit)
 	defer cancel()
 	var r tokensReply
-	err := w.request(ctx, typeTokenize, tokenizeRequest{text, special}, &r)
+	err := w.request(ctx, typeTokenize, t, &r)
 	return r.Tokens, err
 }
 

@@ -27,11 +27,11 @@ func newTextServer(conn *ipc.Conn, m engine.TextModel) *textServer {
 func (s *textServer) handle(ctx context.Context, m *ipc.Message) (any, error) {
 	switch m.Type {
 	case typeTokenize:
-		var r tokenizeRequest
+		var r engine.Text
 		if err := m.Decode(&r); err != nil {
 			return nil, err
 		}
-		tokens, err := s.model.Tokenize(r.Text, r.Special)
+		tokens, err := s.model.Tokenize(ctx, r)
 		return tokensReply{tokens}, err
 	case typeStats:
 		return s.model.Stats(), nil

@@ -80,9 +80,9 @@ func (f *fake) Infer(ctx context.Context, inputs []model.Tensor, _ []string) ([]
 	return f.infer(ctx, inputs)
 }
 
-func (*fake) Tokenize(text string, _ bool) ([]int32, error) {
+func (*fake) Tokenize(_ context.Context, t engine.Text) ([]int32, error) {
 	var list []int32
-	for _, r := range text {
+	for _, r := range t.Content {
 		list = append(list, r)
 	}
 	return list, nil
@@ -185,7 +185,7 @@ func TestText(t *testing.T) {
 		}
 		return engine.Usage{GeneratedTokens: r.MaxTokens}, nil
 	}})
-	if tokens, err := w.Tokenize("ab", false); err != nil || !cmp.Equal(tokens, []int32{'a', 'b'}) {
+	if tokens, err := w.Tokenize(t.Context(), engine.Text{Content: "ab"}); err != nil || !cmp.Equal(tokens, []int32{'a', 'b'}) {
 		t.Errorf("Tokenize: %v, %v", tokens, err)
 	}
 	if _, err := w.Render(t.Context(), engine.Conversation{Messages: []byte("[]")}); !errors.Is(err, engine.ErrNoTemplate) {

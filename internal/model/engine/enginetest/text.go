@@ -130,7 +130,7 @@ func Generate(ctx context.Context, m engine.TextModel, g engine.Generation) (Ans
 
 func mustTokenize(t testing.TB, m engine.TextModel, text string) []int32 {
 	t.Helper()
-	tokens, err := m.Tokenize(text, false)
+	tokens, err := m.Tokenize(t.Context(), engine.Text{Content: text})
 	if err != nil {
 		t.Fatal(err)
 	}

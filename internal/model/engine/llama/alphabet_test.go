@@ -34,7 +34,7 @@ func TestPromptsThatTheVocabularyLacksAreRefused(t *testing.T) {
 		{"<s", true, "'<'"},
 		{"the \xe2", true, "not UTF-8"},
 	} {
-		tokens, err := m.Tokenize(c.text, c.special)
+		tokens, err := m.Tokenize(t.Context(), engine.Text{Content: c.text, Special: c.special})
 		switch {
 		case c.missing == "" && err != nil:
 			t.Errorf("%q: %v", c.text, err)
@@ -50,7 +50,7 @@ func TestBytesExpressEveryPrompt(t *testing.T) {
 	m := load(t, enginetest.WriteModel(t, gguf.Random(shape, 1)), engine.Options{Threads: 1, Sequences: 1})
 	defer func() { _ = m.Close() }()
 	for _, text := range []string{"the Dög\n\x00", "\xe2\x28\xff"} {
-		if tokens, err := m.Tokenize(text, false); err != nil || len(tokens) < len(text) {
+		if tokens, err := m.Tokenize(t.Context(), engine.Text{Content: text}); err != nil || len(tokens) < len(text) {
 			t.Errorf("%q: %d tokens, error %v", text, len(tokens), err)
 		}
 	}
@@ -67,7 +67,7 @@ func FuzzTokenize(f *testing.F) {
 		f.Add(text, false)
 	}
 	f.Fuzz(func(t *testing.T, text string, special bool) {
-		tokens, err := m.(engine.TextModel).Tokenize(text, special)
+		tokens, err := m.(engine.TextModel).Tokenize(t.Context(), engine.Text{Content: text, Special: special})
 		if err != nil && outboard.KindOf(err) != outboard.Invalid {
 			t.Errorf("%q: %v", text, err)
 		}

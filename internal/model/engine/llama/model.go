@@ -51,11 +51,12 @@ const maxText = 16 << 20
 
 // Tokenize returns the tokens of text, with the beginning-of-sequence token if the model expects
 // one and text does not have it. A character that the vocabulary cannot express is an error.
-func (m *textModel) Tokenize(text string, special bool) ([]int32, error) {
+func (m *textModel) Tokenize(_ context.Context, t engine.Text) ([]int32, error) {
+	text := t.Content
 	if len(text) > maxText {
 		return nil, outboard.Errorf(outboard.Invalid, "prompt", "it has %d bytes: %d are accepted", len(text), maxText)
 	}
-	if err := m.alphabet.check(text, special); err != nil {
+	if err := m.alphabet.check(text, t.Special); err != nil {
 		return nil, err
 	}
 	m.mu.RLock()
@@ -68,7 +69,7 @@ func (m *textModel) Tokenize(text string, special bool) ([]int32, error) {
 	n := len(text) + 2
 	for {
 		tokens := pin(make([]int32, n))
-		r := int32(m.lib.call(fnTokenize, m.vocabulary, source.address(), uintptr(len(text)), tokens.address(), uintptr(n), 1, truth(special)))
+		r := int32(m.lib.call(fnTokenize, m.vocabulary, source.address(), uintptr(len(text)), tokens.address(), uintptr(n), 1, truth(t.Special)))
 		tokens.free()
 		if r >= 0 {
 			return m.oneBeginning(tokens.values[:r]), nil

@@ -30,7 +30,7 @@ func TestSchemasAreObeyed(t *testing.T) {
 	source := enginetest.WriteModel(t, gguf.Random(gguf.Shape{Layers: 1, Width: 32, FeedForward: 32, Heads: 2, SharedHeads: 1, Context: 4096, Words: []string{`"`, `",`, `":`, "true", "null"}}, 5))
 	m := load(t, source, engine.Options{Threads: 1, Sequences: 8, Context: 4096})
 	defer func() { _ = m.Close() }()
-	prompt, err := m.Tokenize("an answer:", false)
+	prompt, err := m.Tokenize(t.Context(), engine.Text{Content: "an answer:"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -119,7 +119,7 @@ func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/tokenize":
 		text := q.Content
 		_ = json.Unmarshal(q.Prompt, &text) // vLLM's
-		tokens, err := f.Tokenize(text, true)
+		tokens, err := f.Tokenize(r.Context(), engine.Text{Content: text, Special: true})
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return

@@ -161,10 +161,10 @@ func statusError(r *http.Response) error {
 }
 
 // Tokenize implements engine.TextModel.
-func (m *textModel) Tokenize(text string, special bool) ([]int32, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
+func (m *textModel) Tokenize(ctx context.Context, t engine.Text) ([]int32, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	return m.dialect.tokenize(ctx, m, text, special)
+	return m.dialect.tokenize(ctx, m, t.Content, t.Special)
 }
 
 // Render implements engine.TextModel.

@@ -62,12 +62,12 @@ func (f *fake) Info() engine.Info {
 	return engine.Info{Context: Context, Embedding: 2, ChatTemplate: "{{ messages }}"}
 }
 
-func (f *fake) Tokenize(prompt string, _ bool) ([]int32, error) {
+func (f *fake) Tokenize(_ context.Context, t engine.Text) ([]int32, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.Prompts = append(f.Prompts, prompt)
+	f.Prompts = append(f.Prompts, t.Content)
 	var tokens []int32
-	for _, c := range []byte(prompt) {
+	for _, c := range []byte(t.Content) {
 		tokens = append(tokens, int32(c))
 	}
 	return tokens, nil
