@@ -36,13 +36,18 @@ TEST       := OUTBOARD_TEST_REQUIRE=all $(GO) test -vet=off -ldflags=-w -timeout
 TEST_RACE  := CGO_ENABLED=1 OUTBOARD_TEST_REQUIRE=all $(GO) test -race -vet=off -ldflags=-w -timeout 45m -parallel 4
 
 # The tests that `make test` leaves to `make test-long`: long programs of others, comparisons of what
-# quicker tests compare over another path or in another size, and jobs of many processes.
-LONG_TESTS := TestCLBlast TestDifferentialFromOtherNode TestDifferentialOclgrind TestDifferentialOfManySessions \
-	TestDifferentialOfManySessionsFromOtherNode TestEndIsNoLoss TestFFmpegFilters TestFairSharingOverTheNetwork TestFunctionDevices \
-	TestGrpcurl TestHashcat TestLargeAllReducesOverNodes TestLocalDrivers TestPipelineEqualsOneProcess TestRecordedPrograms \
-	TestSessionsKilledAtRandom TestShardingsEqualOneProcess TestStageReplicasOverNodes TestStagesWithALimitAreBitEqual \
-	TestStagesWithALimitOverNodes TestStrangerCLFFT TestStrangerCPlusPlus TestStrangerPyOpenCL TestStrongestSandbox \
-	TestTracesOfOtherPrograms TestTwoDevices TestTwoDevicesFromOtherNode TestWhatIfCountsWhatHappens
+# quicker tests compare over another path or in another size, jobs of many processes, and examples that
+# compile large guests.
+LONG_TESTS := TestAskExample TestCLBlast TestChatExample TestDifferentialFromOtherNode \
+	TestDifferentialOclgrind TestDifferentialOfManySessions TestDifferentialOfManySessionsFromOtherNode \
+	TestDigitsExample TestEndIsNoLoss TestFFmpegFilters TestFairSharingOverTheNetwork TestFunctionDevices \
+	TestGrpcurl TestHashcat TestJobCompressesGradients TestJobIsTheSameAfterKilledNodes \
+	TestLargeAllReducesOverNodes TestLocalDrivers TestPipelineEqualsOneProcess \
+	TestProfilesOfRanksOnOtherNodes TestRecordedPrograms TestSessionsKilledAtRandom \
+	TestShardingsEqualOneProcess TestStageReplicasOverNodes TestStagesWithALimitAreBitEqual \
+	TestStagesWithALimitOverNodes TestStrangerCLFFT TestStrangerCPlusPlus TestStrangerPyOpenCL \
+	TestStrongestSandbox TestThumbnailsExample TestTracesOfOtherPrograms TestTwoDevices \
+	TestTwoDevicesFromOtherNode TestWhatIfCountsWhatHappens
 empty    :=
 any       = '^($(subst $(empty) $(empty),|,$(strip $(1))))$$'
 ANY_LONG := $(call any,$(LONG_TESTS))
@@ -87,8 +92,9 @@ test: build
 	@scripts/need $(TEST_NEEDS)
 	@$(MAKE) --no-print-directory -j3 test-packages test-program test-pools
 
+# More packages at a time than there are processors: several wait for processes or for time limits.
 test-packages:
-	$(TEST) -skip $(ANY_LONG) $(filter-out $(POOLS),$(shell $(GO) list ./...))
+	$(TEST) -p 4 -skip $(ANY_LONG) $(filter-out $(POOLS),$(shell $(GO) list ./...))
 
 # Their results are never cached: they depend on the program, which go test does not know of.
 test-program:
@@ -103,7 +109,7 @@ POOLS = $(MODULE)/outboardtest
 test-long: build
 	@scripts/need $(TEST_NEEDS)
 	cd test && $(TEST) -count=1 -run $(ANY_LONG) ./e2e
-	$(TEST) -run $(ANY_LONG) ./internal/accel/opencl/cltest ./internal/cli ./internal/fabric/plain ./outboardtest
+	$(TEST) -run $(ANY_LONG) ./examples/... ./internal/accel/opencl/cltest ./internal/cli ./internal/fabric/plain ./outboardtest
 
 # Packages whose tests give the race detector nothing to detect: what they run is one goroutine, or
 # is another program. (The optimizer's goroutines are in the tests of internal/function.)

@@ -12,7 +12,7 @@ import (
 	"github.com/outboard-run/outboard/examples/stage"
 )
 
-func TestAsk(t *testing.T) {
+func TestAskExample(t *testing.T) {
 	app := stage.Deploy(t)
 	if code, body := ask(t, app, ""); code != http.StatusBadRequest {
 		t.Errorf("without a question: %d %s", code, body)

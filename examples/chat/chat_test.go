@@ -54,7 +54,7 @@ func (v visitor) hears(want ...string) {
 	}
 }
 
-func TestChat(t *testing.T) {
+func TestChatExample(t *testing.T) {
 	app := stage.Deploy(t)
 	t.Run("page", func(t *testing.T) { testPage(t, app) })
 	t.Run("rooms", func(t *testing.T) { testRooms(t, app) })

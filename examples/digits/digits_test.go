@@ -15,7 +15,7 @@ import (
 	"github.com/outboard-run/outboard/examples/stage"
 )
 
-func TestDigits(t *testing.T) {
+func TestDigitsExample(t *testing.T) {
 	app := stage.Deploy(t)
 	dir := t.TempDir()
 	train := filepath.Join(dir, "train")

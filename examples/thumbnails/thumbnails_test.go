@@ -12,9 +12,9 @@ import (
 	"github.com/outboard-run/outboard/examples/thumbnails/photo"
 )
 
-// TestThumbnails compares the workflow's pictures with those of the same code in this
+// TestThumbnailsExample compares the workflow's pictures with those of the same code in this
 // process, and looks at whether anything was copied.
-func TestThumbnails(t *testing.T) {
+func TestThumbnailsExample(t *testing.T) {
 	app := stage.Deploy(t)
 	for seed := range uint64(3) {
 		file, err := photo.Make(seed, 1024, 768)
