@@ -3,6 +3,9 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"os"
+	"runtime"
+	"slices"
 	"syscall"
 	"unsafe"
 
@@ -23,7 +26,7 @@ type Rules struct {
 	Network bool
 }
 
-// ErrUnsupported is the error of a mechanism that this kernel, or this program, does not support.
+// ErrUnsupported is the error of a mechanism that this kernel does not support.
 var ErrUnsupported = errors.New("not supported")
 
 // Rights of Landlock, by the version of its ABI that introduced them.
@@ -46,17 +49,27 @@ func RestrictThread(r Rules) error {
 	})
 }
 
-// RestrictProcess restricts this process, and sets no_new_privs. In a program built with cgo it
-// fails with ErrUnsupported.
-func RestrictProcess(r Rules) error {
-	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {
-		return failed("no new privileges", errno)
+// Reexecute executes this program again in its place, restricted and without new privileges, with the
+// same arguments and the environment env. It returns only errors. A program that is linked dynamically
+// needs its libraries among r.Read. Landlock restricts one thread, whose
+// restrictions the new program has on all threads. The standard library can restrict all threads of a
+// running program (syscall.AllThreadsSyscall), but not of one that contains cgo, or purego, which
+// provides cgo's functions.
+func Reexecute(r Rules, env []string) error {
+	runtime.LockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("no new privileges: %w", err)
 	}
-	return r.apply(func(set uintptr) syscall.Errno {
-		_, _, errno := syscall.AllThreadsSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, set, 0, 0)
-		return errno
-	})
+	r.Read = append(slices.Clip(r.Read), ownProgram)
+	if err := RestrictThread(r); err != nil {
+		runtime.UnlockOSThread() // it is not restricted
+		return err
+	}
+	return fmt.Errorf("execute this program again: %w", syscall.Exec(ownProgram, os.Args, env))
 }
+
+// ownProgram is the file of this process, also if another file has its name by now.
+const ownProgram = "/proc/self/exe"
 
 func failed(operation string, errno syscall.Errno) error {
 	if errno == unix.ENOSYS || errno == unix.EOPNOTSUPP {

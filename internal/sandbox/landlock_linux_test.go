@@ -1,17 +1,17 @@
 package sandbox
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
 	"testing"
+
+	_ "github.com/ebitengine/purego" // which provides cgo's functions
 )
 
-// A process that is restricted reaches what its rules allow, from all of its threads.
-func TestRestrictProcess(t *testing.T) {
+// A program that restricts itself reaches what its rules allow, from all of its threads, also if it
+// contains purego.
+func TestReexecute(t *testing.T) {
 	if dir := os.Getenv("SANDBOX_TEST_DIR"); dir != "" {
 		insideRules(t, dir)
 		return
@@ -25,36 +25,18 @@ func TestRestrictProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), withoutCgo(t), "-test.run", "^TestRestrictProcess$", "-test.v")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestReexecute$", "-test.v")
 	cmd.Env = append(os.Environ(), "SANDBOX_TEST_DIR="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-// withoutCgo returns this program, or another build of it if this one has cgo, as the race detector
-// needs: such a program cannot restrict itself.
-func withoutCgo(t *testing.T) string {
-	t.Helper()
-	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "CGO_ENABLED", Value: "0"}) {
-		return os.Args[0]
-	}
-	program := filepath.Join(t.TempDir(), "sandbox.test")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", program, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return program
-}
-
 func insideRules(t *testing.T, dir string) {
-	err := RestrictProcess(Rules{Write: []string{filepath.Join(dir, "own")}, Read: []string{"/etc"}})
-	if errors.Is(err, ErrUnsupported) {
-		t.Fatalf("this kernel has no Landlock, and nothing was tested: %v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
+	const restricted = "SANDBOX_TEST_RESTRICTED"
+	if os.Getenv(restricted) == "" {
+		err := Reexecute(Rules{Write: []string{filepath.Join(dir, "own")}, Read: []string{"/etc", "/usr", "/lib", "/lib64"}}, append(os.Environ(), restricted+"=1"))
+		t.Fatalf("nothing was tested: %v", err)
 	}
 	results := make(chan map[string]error)
 	for range 8 { // on threads of their own, most of them

@@ -1,30 +1,95 @@
 package tenant
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard/internal/sandbox"
+	"github.com/outboard-run/outboard/internal/shm/memfd"
 	"github.com/outboard-run/outboard/internal/tenant/blob"
 )
 
 // confine restricts the process to its own folder, and to reading the node's artifacts and the
 // files that every program reads. Artifacts fetched from other nodes lie in its own folder. A guest
 // that breaks out of the engine reaches neither other tenants' folders nor the node's, with its
-// keys. The pool's sockets stay reachable.
-func (c *Config) confine() error {
-	err := sandbox.RestrictProcess(sandbox.Rules{
+// keys. The pool's sockets stay reachable. The process continues as a new program, which has the
+// configuration from inheritConfig; confine returns only errors, and nil if this machine has no
+// Landlock, which it logs.
+func (c *Config) confine(log *slog.Logger) error {
+	if err := c.removeLinks(log); err != nil {
+		return err
+	}
+	if err := c.makeDirs(); err != nil {
+		return err
+	}
+	env, err := c.bequeath()
+	if err != nil {
+		return err
+	}
+	err = sandbox.Reexecute(sandbox.Rules{
 		Write:   []string{c.Dir, "/dev/null"},
-		Read:    []string{c.Artifacts, "/proc", "/sys", "/etc", "/usr", "/lib", "/lib64", "/dev/urandom", "/dev/random", "/dev/zero", c.Creds},
+		Read:    append([]string{c.Artifacts, c.Creds}, readable...),
 		Network: true,
-	})
+	}, append(os.Environ(), env))
 	if errors.Is(err, sandbox.ErrUnsupported) {
-		return &gapError{err}
+		log.Warn("a tenant's process can reach the files of the node's user", "plane", "tenant", "node", c.Node, "tenant", c.Tenant, "error", err)
+		return nil
 	}
 	return err
+}
+
+// readable are the files that every program reads.
+var readable = []string{
+	"/proc", "/sys", "/etc", "/run/systemd/resolve", "/usr", "/lib", "/lib64", "/dev/urandom", "/dev/random", "/dev/zero",
+}
+
+// configEnv is the environment variable with the number of the descriptor that has the configuration
+// of a confined process.
+const configEnv = "OUTBOARD_TENANT_CONFIG"
+
+// bequeath opens a descriptor with the configuration for the program that this process executes, and
+// returns the variable of its environment that names the descriptor.
+func (c *Config) bequeath() (env string, err error) {
+	f, err := memfd.NewImmutable("tenant-config", func(f *os.File) error { return json.NewEncoder(f).Encode(c) })
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD, 0) // which stays open in the new program
+	return fmt.Sprintf("%s=%d", configEnv, fd), err
+}
+
+// inheritConfig returns the configuration of a process that has confined itself, nil if it has not.
+func inheritConfig() (*Config, error) {
+	text, ok := os.LookupEnv(configEnv)
+	if !ok {
+		return nil, nil
+	}
+	fd, err := strconv.Atoi(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", configEnv, err)
+	}
+	f := os.NewFile(uintptr(fd), "tenant-config")
+	if f == nil {
+		return nil, fmt.Errorf("%s: no descriptor %d", configEnv, fd)
+	}
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", configEnv, err)
+	}
+	c := new(Config)
+	err = json.NewDecoder(io.NewSectionReader(f, 0, size)).Decode(c)
+	return c, errors.Join(err, os.Unsetenv(configEnv))
 }
 
 // removeLinks removes each entry that has the name of one of the process's folders and is no
@@ -46,9 +111,6 @@ func (c *Config) removeLinks(log *slog.Logger) error {
 	}
 	return nil
 }
-
-// gapError is the error of a confinement that this kernel, or this program, does not support.
-type gapError struct{ error }
 
 func (c *Config) compiledDir() string { return filepath.Join(c.Dir, "compiled") }
 

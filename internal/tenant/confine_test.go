@@ -16,12 +16,16 @@ const confinedEnv = "OUTBOARD_TEST_CONFINED"
 // runConfined is that process: it enters its confinement and says what it can still read and
 // write of the node's.
 func runConfined(dir string) {
-	c := &Config{Tenant: "tea", Dir: filepath.Join(dir, "tea"), Artifacts: filepath.Join(dir, "artifacts")}
-	if err := enterConfinement(c, slog.New(slog.NewTextHandler(os.Stdout, nil))); err != nil {
+	c, err := inheritConfig()
+	if c == nil && err == nil {
+		c = &Config{Tenant: "tea", Dir: filepath.Join(dir, "tea"), Artifacts: filepath.Join(dir, "artifacts")}
+		err = c.confine(slog.New(slog.NewTextHandler(os.Stdout, nil)))
+	}
+	if err != nil {
 		fmt.Println("confine:", err)
 		os.Exit(1)
 	}
-	_, err := os.ReadFile(filepath.Join(dir, "node", "key"))
+	_, err = os.ReadFile(filepath.Join(dir, "node", "key"))
 	fmt.Println("key:", err)
 	fmt.Println("write:", os.WriteFile(filepath.Join(dir, "node", "planted"), nil, 0o600))
 	_, err = os.ReadFile(filepath.Join(c.Artifacts, "module"))

@@ -27,26 +27,20 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	node, err := ipc.FromFile(socket, ipc.Options{})
+	defer socket.Close()
+	node, err := ipc.FromOpenFile(socket, ipc.Options{})
 	if err != nil {
 		return fmt.Errorf("the node's socket: %w: start the node again with this program", err)
 	}
 	defer node.Close()
-	config, err := receiveConfig(ctx, node)
+	config, err := configure(ctx, node, opts)
 	if err != nil {
 		return err
 	}
-	if opts.Level != nil {
-		opts.Level.Set(config.Level)
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := enterConfinement(&config, opts.Logger); err != nil {
-		_ = node.Send(TypeReady, Ready{Error: err.Error()}) // the node may have ended
-		return err
-	}
 	opts.Progress = func(doing string) { _ = node.Send(TypeReady, Ready{Doing: doing}) }
-	t := New(config, opts)
+	t := New(*config, opts)
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -62,21 +56,32 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	return err
 }
 
-// enterConfinement confines the process. Restrictions that this machine does not support are
-// logged.
-func enterConfinement(c *Config, log *slog.Logger) error {
-	if err := c.removeLinks(log); err != nil {
-		return err
+// configure returns the configuration of this process, which is confined then. A process that receives
+// the configuration confines itself, and executes this program again.
+func configure(ctx context.Context, node *ipc.Conn, opts ProcessOptions) (*Config, error) {
+	c, err := inheritConfig()
+	if err != nil {
+		return nil, err
 	}
-	if err := c.makeDirs(); err != nil {
-		return err
+	confined := c != nil
+	if !confined {
+		received, err := receiveConfig(ctx, node)
+		if err != nil {
+			return nil, err
+		}
+		c = &received
 	}
-	err := c.confine()
-	if gap, ok := errors.AsType[*gapError](err); ok {
-		log.Warn("a tenant's process can reach the files of the node's user", "plane", "tenant", "node", c.Node, "tenant", c.Tenant, "error", gap)
-		return nil
+	if opts.Level != nil {
+		opts.Level.Set(c.Level)
 	}
-	return err
+	if confined {
+		return c, nil
+	}
+	if err := c.confine(opts.Logger); err != nil {
+		_ = node.Send(TypeReady, Ready{Error: err.Error()}) // the node may have ended
+		return nil, err
+	}
+	return c, nil
 }
 
 // receiveConfig receives the node's first message.

@@ -12,9 +12,10 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/guard"
 )
 
-// tenantView is the part of the table that a tenant's process receives: its own apps and ticks, and
-// the names and tenants of all apps, since no two apps may share a name. Everything else arrives as
-// the deletion of one key, so that a watcher misses no revision.
+// tenantView is the part of the table that a tenant's process receives: its own apps and ticks, the
+// names and tenants of all apps, since no two apps may share a name, and the descriptors of services,
+// by which its workflows call them and which reflection returns to every program. Everything else
+// arrives as the deletion of one key, so that a watcher misses no revision.
 type tenantView struct{ tenant string }
 
 const (
@@ -88,6 +89,8 @@ func (v tenantView) entry(words string, value []byte) (seen []byte, visible bool
 		return value, ok && owner == own
 	case "config":
 		return value, rest == "pool"
+	case "services":
+		return value, true
 	}
 	return nil, false
 }

@@ -24,8 +24,8 @@ const (
 	coffeeApp = `{"versions":[{"number":2,"by":"x","app":{"app":"pot","tenant":"coffee"},"secrets":{"s":"dGhlaXJz"}}]}`
 )
 
-// TestTenantView: a tenant's process receives its own apps and ticks, and of others the names and
-// tenants of apps, whatever the way in which it reads.
+// TestTenantView: a tenant's process receives its own apps and ticks, the descriptors of services, and
+// of others the names and tenants of apps, whatever the way in which it reads.
 func TestTenantView(t *testing.T) {
 	view := tenantView{"tea"}
 	for key, c := range map[string]struct {
@@ -39,6 +39,7 @@ func TestTenantView(t *testing.T) {
 		"ticks.coffee.1":        {value: "n"},
 		"ticks.te%61.1":         {value: "n"},
 		"config.pool":           {"p", "p"},
+		"services.n.shop":       {"descriptors", "descriptors"},
 		"config.voters":         {value: "v"},
 		"nodes.n":               {value: "secret"},
 		"model-keys.n.k":        {value: "secret"},

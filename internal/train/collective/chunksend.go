@@ -263,7 +263,9 @@ func (c *chunkSender) sendEarly() (bool, error) {
 }
 
 // needs reports whether a chunk has to arrive, as far as is known.
-func (s *sentStep) needs(chunk int) bool { return !s.over && (len(s.optional) == 0 || !s.optional[chunk]) }
+func (s *sentStep) needs(chunk int) bool {
+	return !s.over && (len(s.optional) == 0 || !s.optional[chunk])
+}
 
 // send sends a chunk, over the stream if datagrams do not arrive.
 func (c *chunkSender) send(next sentChunk) error {

@@ -1,0 +1,45 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/outboard-run/outboard/bench/rig"
+)
+
+// The process of a tenant is confined in the program that users install, which differs from the tests
+// of its packages: it contains the engines of models.
+func TestTenantIsConfined(t *testing.T) {
+	beside(t)
+	log := logFile(t)
+	r := own(t, rig.Options{Loopback: true, Log: log, Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}}})
+	module, err := os.ReadFile("../../guest/testdata/rust/words.wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "words.wasm"), module)
+	write(t, filepath.Join(dir, "app.yaml"), []byte(rustManifest))
+	if out, err := r.Node("harbour").Output(t.Context(), "deploy", dir); err != nil {
+		t.Fatalf("deploy: %v: %s", err, out)
+	}
+	text, err := os.ReadFile(log.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "can reach the files") {
+		t.Errorf("the process is not confined:\n%s", text)
+	}
+	up := regexp.MustCompile(`a tenant's process is up.* pid=(\d+)`).FindSubmatch(text)
+	if up == nil {
+		t.Fatalf("no process of a tenant in the log:\n%s", text)
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%s/status", up[1]))
+	if err != nil || !strings.Contains(string(status), "NoNewPrivs:\t1") {
+		t.Errorf("the process may gain privileges: %v\n%s", err, status)
+	}
+}
