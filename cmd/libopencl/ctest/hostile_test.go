@@ -632,7 +632,7 @@ func sample(all []mutation) []mutation {
 	if os.Getenv("OUTBOARD_TEST_HOSTILE") != "" {
 		return all
 	}
-	const stride = 29
+	const stride = 61
 	var some []mutation
 	for i, m := range all {
 		attack := m.late != "" || m.fact == "CL_KERNEL_NUM_ARGS" || m.fact == "CL_DEVICE_PARTITION_MAX_SUB_DEVICES" || (m.op == 0x44 && m.field == 0)

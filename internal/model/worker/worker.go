@@ -34,7 +34,10 @@ type Options struct {
 	Libraries []*os.File
 	// LoadLimit bounds the time of loading; 0 means ten minutes.
 	LoadLimit time.Duration
-	Log       *slog.Logger
+	// PingInterval is how often the process is pinged while it has calls. It is killed if it does not
+	// respond for PingLimit. Both are 10 s by default.
+	PingInterval, PingLimit time.Duration
+	Log                     *slog.Logger
 }
 
 // A Worker is the node's end of a process with a loaded model. It implements engine.TensorModel and
@@ -50,6 +53,7 @@ type Worker struct {
 	bypasses openBypasses
 	texts    textClient
 
+	calls      atomic.Int64 // in progress
 	serving    sync.WaitGroup
 	done       chan struct{} // closed when the process has ended
 	exitReason error         // set before done is closed
@@ -87,6 +91,7 @@ func Start(ctx context.Context, opts Options) (*Worker, error) {
 	if err := w.load(ctx); err != nil {
 		return nil, errors.Join(w.explain(err), w.Close())
 	}
+	go w.watch(cmp.Or(opts.PingInterval, pingDefault), cmp.Or(opts.PingLimit, pingDefault))
 	return w, nil
 }
 
