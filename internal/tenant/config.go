@@ -24,6 +24,8 @@ const (
 	// TypeCloseConns is a request of the node: read no more requests on the connections passed
 	// before.
 	TypeCloseConns = "close_conns"
+	// TypePing is a request of the node: respond.
+	TypePing = "ping"
 )
 
 // Config is the first message of a node to a tenant's process.

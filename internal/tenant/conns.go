@@ -34,6 +34,8 @@ func (t *Tenant) ServeNode(node *ipc.Conn) {
 func (t *Tenant) handleNode(node *ipc.Conn, m *ipc.Message) {
 	err := t.checkReady()
 	switch {
+	case m.Type == TypePing:
+		err = nil
 	case err != nil:
 	case m.Type == TypeConn:
 		err = t.serveConn(m)

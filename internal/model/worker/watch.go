@@ -2,6 +2,8 @@ package worker
 
 import (
 	"context"
+	"errors"
+	"os"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -37,5 +39,6 @@ func (w *Worker) watch(interval, limit time.Duration) {
 func (w *Worker) responds(limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	return w.Ping(ctx) == nil || ctx.Err() == nil
+	err := w.Ping(ctx)
+	return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded)
 }

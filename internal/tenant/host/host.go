@@ -51,6 +51,9 @@ type Options struct {
 	// CloseTimeout is how long a process may take to confirm that it reads no more requests on the
 	// connections passed to it. Then it is killed. The default is five seconds.
 	CloseTimeout time.Duration
+	// PingInterval is how often a process is pinged. A process that does not respond for PingLimit is
+	// killed, and started again. The defaults are ten and thirty seconds.
+	PingInterval, PingLimit time.Duration
 }
 
 func (o *Options) setDefaults() {
@@ -61,6 +64,8 @@ func (o *Options) setDefaults() {
 	o.ReadyTimeout = cmp.Or(o.ReadyTimeout, time.Minute)
 	o.CloseTimeout = cmp.Or(o.CloseTimeout, 5*time.Second)
 	o.ReportInterval = cmp.Or(o.ReportInterval, 10*time.Second)
+	o.PingInterval = cmp.Or(o.PingInterval, 10*time.Second)
+	o.PingLimit = cmp.Or(o.PingLimit, 30*time.Second)
 }
 
 // Host runs a process for each tenant that was set or requested. It may be used by many goroutines.

@@ -38,8 +38,13 @@ func launch(end error, messages ...tenant.Ready) host.Launcher {
 			_ = node.Send(tenant.TypeReady, r) // the node may be gone
 		}
 		if end == nil {
-			_, _ = node.Receive(ctx) // until the node closes the socket
-			return errKilled
+			for { // until the node closes the socket, or kills the process
+				m, err := node.Receive(ctx)
+				if err != nil {
+					return errKilled
+				}
+				m.Close()
+			}
 		}
 		return end
 	})
@@ -153,6 +158,27 @@ func TestReady(t *testing.T) {
 	if err != nil || c.Tenant != "shop" {
 		t.Errorf("got %+v, %v", c, err)
 	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A process that no longer responds is killed, and another one started.
+func TestUnresponsiveProcessIsKilled(t *testing.T) {
+	launched := make(chan struct{}, 10)
+	silent := launch(nil, tenant.Ready{PID: 7})
+	h, err := host.Open(t.Context(), host.Options{Dir: t.TempDir(), PingInterval: time.Millisecond, PingLimit: time.Millisecond, Launch: func(socket *os.File) (host.Launched, error) {
+		launched <- struct{}{}
+		return silent(socket)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Config(t.Context(), "shop"); err != nil && outboard.KindOf(err) != outboard.Unreachable {
+		t.Error(err)
+	}
+	<-launched
+	<-launched
 	if err := h.Close(); err != nil {
 		t.Error(err)
 	}

@@ -137,16 +137,27 @@ func (h *Host) Forward(tenant string) *http.Transport {
 // maxIdleForwards bounds the idle connections kept to a process for requests.
 const maxIdleForwards = 256
 
-// client returns a client of a tenant's process. Its requests wait until the process is ready.
-func (h *Host) client(name string) *http.Client {
-	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+// transport returns a transport to the local API of a tenant's process. Its requests wait until the
+// process is ready.
+func (h *Host) transport(name string) *http.Transport {
+	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		c, err := h.Config(ctx, name)
 		if err != nil {
 			return nil, err
 		}
 		return unixsock.Dial(ctx, c.ControlSocket())
-	}, DisableKeepAlives: true}}
+	}, DisableKeepAlives: true}
 }
+
+// client returns a client of the local API of a tenant's process, for short requests.
+func (h *Host) client(name string) *http.Client {
+	t := h.transport(name)
+	t.ResponseHeaderTimeout = answerLimit
+	return &http.Client{Transport: t}
+}
+
+// answerLimit is how long a process may take to answer a short request.
+const answerLimit = 10 * time.Second
 
 // address returns the URL of a path of the local API of a tenant's process.
 func address(path string) string { return "http://tenant" + path }
@@ -154,7 +165,7 @@ func address(path string) string { return "http://tenant" + path }
 // Proxy forwards a request for the local API to a tenant's process.
 func (h *Host) Proxy(name string, failed func(http.ResponseWriter, error)) http.Handler {
 	return &httputil.ReverseProxy{
-		Transport:     h.client(name).Transport,
+		Transport:     h.transport(name),
 		FlushInterval: -1, // logs are followed
 		Rewrite:       func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "tenant" },
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
@@ -170,6 +181,9 @@ func (h *Host) Proxy(name string, failed func(http.ResponseWriter, error)) http.
 func unreachable(name string, err error) error {
 	if known, ok := errors.AsType[*outboard.Error](err); ok {
 		return known
+	}
+	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
+		err = fmt.Errorf("it does not answer: %w", err)
 	}
 	return outboard.Errorf(outboard.Unreachable, "the process of tenant "+name, "%w", err)
 }

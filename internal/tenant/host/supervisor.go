@@ -133,6 +133,7 @@ func (s *supervisor) once(ctx context.Context) (err error) {
 	defer s.setConn(nil)
 	s.host.running.Go(func() { near.Serve((*ipc.Message).Close) }) // receives replies
 	s.host.running.Go(func() { s.host.sendMembers(ctx, s.config.Tenant) })
+	s.host.running.Go(func() { s.watch(ctx, near, proc) })
 	select {
 	case err := <-ended:
 		return err
@@ -140,6 +141,38 @@ func (s *supervisor) once(ctx context.Context) (err error) {
 	}
 	s.set(false, outboard.Errorf(outboard.SessionLost, "", "the tenant has no apps any more"))
 	return end(near, proc, ended)
+}
+
+// watch pings a process until it ends or ctx does, and kills it if it does not respond.
+func (s *supervisor) watch(ctx context.Context, near *ipc.Conn, proc Launched) {
+	ticks := time.NewTicker(s.host.opts.PingInterval)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-near.Done():
+			return
+		case <-ticks.C:
+		}
+		if limit := s.host.opts.PingLimit; !responds(ctx, near, limit) {
+			s.host.log.Error("a tenant's process does not respond, and is killed", "tenant", s.config.Tenant, "after", limit)
+			proc.Kill()
+			return
+		}
+	}
+}
+
+// responds pings a process and reports whether it answers in time, by an error too. It returns true if
+// the process or ctx has ended.
+func responds(ctx context.Context, near *ipc.Conn, limit time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	m, err := near.Call(ctx, tenant.TypePing, nil)
+	if err == nil {
+		m.Close()
+	}
+	return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // end waits for a process to end by itself, and then kills it.
