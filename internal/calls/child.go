@@ -121,6 +121,17 @@ func (c *child) kill() {
 	c.proc.Kill()
 }
 
+// pings are how a process is watched.
+var pings = helper.Pings{Kind: msgPing, Interval: 10 * time.Second, Limit: 30 * time.Second}
+
+// watch kills a process that does not respond to pings.
+func (c *child) watch() {
+	if helper.Watch(c.host.life, c.conn, pings) {
+		c.host.log.Error("a process that carries calls does not respond, and is killed", "process", c.number, "pid", c.pid, "after", pings.Limit)
+		c.proc.Kill()
+	}
+}
+
 // endLimit is how long a process may take to end when its node ends.
 const endLimit = 10 * time.Second
 

@@ -168,6 +168,7 @@ func (h *Host) launch(ctx context.Context, program string) (*child, error) {
 		c.kill()
 		return nil, err
 	}
+	h.running.Go(c.watch)
 	return c, nil
 }
 

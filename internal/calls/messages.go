@@ -26,6 +26,7 @@ const (
 	msgPeer     = "peer"  // a node's connection, from which Data was read; no reply
 	msgSibling  = "near"  // a sibling's link; no reply
 	msgHTTP     = "http"  // a connection for the tables; no reply
+	msgPing     = "ping"  // respond: empty
 	msgLocate   = "where" // find the endpoint of the stream ID: its ID, or "". Also from process to node
 )
 

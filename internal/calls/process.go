@@ -164,6 +164,8 @@ func (p *process) handle(m *ipc.Message) {
 		inFlight := p.plane.InFlight()
 		p.running.Go(p.retire)
 		p.reply(m, &body{InFlight: &inFlight}, nil)
+	case msgPing:
+		p.reply(m, nil, nil)
 	case msgMoved:
 		p.plane.Moved(b.ID)
 	case msgLocate:

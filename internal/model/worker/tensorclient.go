@@ -100,7 +100,6 @@ func (w *Worker) InferParts(ctx context.Context, sequence model.Sequence, inputs
 	if w.tensors == nil {
 		return nil, Copies{}, outboard.Errorf(outboard.Invalid, "infer", "the model takes no tensors")
 	}
-	defer w.begin()()
 	return w.tensors.infer(ctx, sequence, inputs, outputs)
 }
 

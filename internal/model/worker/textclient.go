@@ -97,7 +97,6 @@ func (s *tokenStream) isEnded() bool {
 
 // request sends a request about text and decodes its reply into v.
 func (w *Worker) request(ctx context.Context, kind string, body, v any) error {
-	defer w.begin()()
 	m, err := w.conn.Call(ctx, kind, body)
 	if err != nil {
 		return w.explain(err)
@@ -152,7 +151,6 @@ func (w *Worker) Generate(ctx context.Context, g engine.Generation, emit func(en
 	if err := g.Check(); err != nil {
 		return engine.Usage{}, err
 	}
-	defer w.begin()()
 	id, stream, err := w.texts.open()
 	if err != nil {
 		return engine.Usage{}, err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -34,8 +33,8 @@ type Options struct {
 	Libraries []*os.File
 	// LoadLimit bounds the time of loading; 0 means ten minutes.
 	LoadLimit time.Duration
-	// PingInterval is how often the process is pinged while it has calls. It is killed if it does not
-	// respond for PingLimit. Both are 10 s by default.
+	// PingInterval is how often the process is pinged. It is killed if it does not respond for
+	// PingLimit. Both are 10 s by default.
 	PingInterval, PingLimit time.Duration
 	Log                     *slog.Logger
 }
@@ -53,7 +52,6 @@ type Worker struct {
 	bypasses openBypasses
 	texts    textClient
 
-	calls      atomic.Int64 // in progress
 	serving    sync.WaitGroup
 	done       chan struct{} // closed when the process has ended
 	exitReason error         // set before done is closed
@@ -91,7 +89,7 @@ func Start(ctx context.Context, opts Options) (*Worker, error) {
 	if err := w.load(ctx); err != nil {
 		return nil, errors.Join(w.explain(err), w.Close())
 	}
-	go w.watch(cmp.Or(opts.PingInterval, pingDefault), cmp.Or(opts.PingLimit, pingDefault))
+	go w.watch()
 	return w, nil
 }
 
@@ -208,6 +206,19 @@ func (w *Worker) explain(err error) error {
 	}
 }
 
+// pingDefault is the default of Options.PingInterval and Options.PingLimit.
+const pingDefault = 10 * time.Second
+
+// watch kills the process if it does not respond to pings: its calls then fail, and the model can be
+// loaded anew. A process that computes for long responds.
+func (w *Worker) watch() {
+	limit := cmp.Or(w.opts.PingLimit, pingDefault)
+	pings := helper.Pings{Kind: typePing, Interval: cmp.Or(w.opts.PingInterval, pingDefault), Limit: limit}
+	if helper.Watch(context.Background(), w.conn, pings) {
+		w.Kill(outboard.Errorf(outboard.Unreachable, "", "the model's process did not respond for %v, and was killed", limit))
+	}
+}
+
 // handle handles a message of the process.
 func (w *Worker) handle(m *ipc.Message) {
 	switch {
@@ -221,14 +232,4 @@ func (w *Worker) handle(m *ipc.Message) {
 		_ = w.conn.Reply(m, nil, outboard.Errorf(outboard.Protocol, "model", "unknown message %.40q", m.Type))
 	}
 	m.Close()
-}
-
-// Ping returns an error if the process does not answer before ctx ends.
-func (w *Worker) Ping(ctx context.Context) error {
-	m, err := w.conn.Call(ctx, typePing, nil)
-	if err != nil {
-		return fmt.Errorf("ping: %w", w.explain(err))
-	}
-	m.Close()
-	return nil
 }

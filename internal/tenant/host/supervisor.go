@@ -11,6 +11,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/cgroup"
+	"github.com/outboard-run/outboard/internal/helper"
 	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/tenant"
 )
@@ -143,36 +144,13 @@ func (s *supervisor) once(ctx context.Context) (err error) {
 	return end(near, proc, ended)
 }
 
-// watch pings a process until it ends or ctx does, and kills it if it does not respond.
+// watch kills a process that does not respond to pings.
 func (s *supervisor) watch(ctx context.Context, near *ipc.Conn, proc Launched) {
-	ticks := time.NewTicker(s.host.opts.PingInterval)
-	defer ticks.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-near.Done():
-			return
-		case <-ticks.C:
-		}
-		if limit := s.host.opts.PingLimit; !responds(ctx, near, limit) {
-			s.host.log.Error("a tenant's process does not respond, and is killed", "tenant", s.config.Tenant, "after", limit)
-			proc.Kill()
-			return
-		}
+	limit := s.host.opts.PingLimit
+	if helper.Watch(ctx, near, helper.Pings{Kind: tenant.TypePing, Interval: s.host.opts.PingInterval, Limit: limit}) {
+		s.host.log.Error("a tenant's process does not respond, and is killed", "tenant", s.config.Tenant, "after", limit)
+		proc.Kill()
 	}
-}
-
-// responds pings a process and reports whether it answers in time, by an error too. It returns true if
-// the process or ctx has ended.
-func responds(ctx context.Context, near *ipc.Conn, limit time.Duration) bool {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	m, err := near.Call(ctx, tenant.TypePing, nil)
-	if err == nil {
-		m.Close()
-	}
-	return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // end waits for a process to end by itself, and then kills it.
