@@ -19,6 +19,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/repository"
 	"github.com/outboard-run/outboard/internal/model/serve"
 	"github.com/outboard-run/outboard/internal/model/worker"
+	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 )
 
@@ -191,6 +192,7 @@ type bench struct {
 	engine     *fake
 	peers      *peers
 	repository *repository.Repository
+	state      *state.State
 
 	mu        sync.Mutex
 	processes []string // names of workers that were started
@@ -204,11 +206,11 @@ func open(t *testing.T) *bench {
 // openWith is open with other options.
 func openWith(t *testing.T, change func(*serve.Options)) *bench {
 	t.Helper()
-	b := &bench{t: t, peers: &peers{}, engine: &fake{
+	b := &bench{t: t, peers: &peers{}, state: statetest.Open(t), engine: &fake{
 		proceed: make(chan struct{}), loading: make(chan struct{}), started: make(chan struct{}, 8), loaded: map[string]int{}, closed: make(chan struct{}, 8),
 	}}
 	var err error
-	if b.repository, err = repository.Open(t.Context(), repository.Options{State: statetest.Open(t), Self: "harbour"}); err != nil {
+	if b.repository, err = repository.Open(t.Context(), repository.Options{State: b.state, Self: "harbour"}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.repository.Close() })
