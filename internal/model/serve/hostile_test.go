@@ -54,3 +54,17 @@ func TestVersionsOfHostileNodes(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A request gets each output once, however often it names it: each copy would take the node's memory.
+func TestRepeatedOutputs(t *testing.T) {
+	b := open(t)
+	b.push("a", repository.Config{})
+	r := b.request(0)
+	r.Outputs = []string{"y", "y", "y"}
+	if _, err := b.Infer(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.engine.outputsOfRequests(); len(got) != 1 || len(got[0]) != 1 {
+		t.Errorf("the engine computed %q", got)
+	}
+}

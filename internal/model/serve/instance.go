@@ -247,15 +247,27 @@ func (i *instance) infer(ctx context.Context, r *Request) ([]model.Tensor, queue
 	if !w.Tensors() {
 		return nil, queue.Times{}, outboard.Errorf(outboard.Invalid, "infer", "the model %s is for text: use the OpenAI, Ollama or generate interface", i.spec.Name)
 	}
-	rows, err := info.Check(r.Inputs, r.Outputs, i.spec.Config.NaN == "refuse")
+	outputs := distinct(r.Outputs)
+	rows, err := info.Check(r.Inputs, outputs, i.spec.Config.NaN == "refuse")
 	if err != nil {
 		return nil, queue.Times{}, err
 	}
-	request := &queue.Request{Inputs: r.Inputs, Outputs: r.Outputs, Rows: rows, Priority: r.Priority}
+	request := &queue.Request{Inputs: r.Inputs, Outputs: outputs, Rows: rows, Priority: r.Priority}
 	if info.Stateful {
 		request.Sequence = r.engineSequence
 	}
 	return q.Do(ctx, request)
+}
+
+// distinct returns names without repetitions, in the order of their first occurrence: a request that
+// names an output a thousand times gets it once.
+func distinct(names []string) []string {
+	seen := make(map[string]bool, len(names))
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		again := seen[name]
+		seen[name] = true
+		return again
+	})
 }
 
 // acquire counts a request that is about to use the instance.

@@ -33,6 +33,7 @@ type fake struct {
 	mu        sync.Mutex
 	loaded    map[string]int   // by content
 	sequences []model.Sequence // of the requests of models that hold state
+	outputs   [][]string       // of requests that name outputs
 	closed    chan struct{}    // has a value for each model that was unloaded, up to its capacity
 }
 
@@ -82,6 +83,13 @@ func (f *fake) requestsOfSequences() []model.Sequence {
 	return slices.Clone(f.sequences)
 }
 
+// outputsOfRequests returns the names of outputs of the requests that have any.
+func (f *fake) outputsOfRequests() [][]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.outputs)
+}
+
 func (f *fake) loads(content string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,7 +117,12 @@ func (*fakeModel) Info() engine.Info {
 	}
 }
 
-func (m *fakeModel) Infer(ctx context.Context, inputs []model.Tensor, _ []string) ([]model.Tensor, error) {
+func (m *fakeModel) Infer(ctx context.Context, inputs []model.Tensor, outputs []string) ([]model.Tensor, error) {
+	if len(outputs) > 0 {
+		m.mu.Lock()
+		m.outputs = append(m.outputs, outputs)
+		m.mu.Unlock()
+	}
 	if inputs[0].Data[0] == 1 {
 		m.started <- struct{}{}
 		select {
