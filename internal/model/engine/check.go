@@ -41,6 +41,10 @@ func (i *Info) Check(inputs []model.Tensor, outputs []string, refuseNaN bool) (r
 			rows = int(t.Shape[0])
 		}
 	}
+	if rows > 1 && !slices.ContainsFunc(inputs, func(t model.Tensor) bool { return len(t.Data) > 0 }) {
+		// Queues and engines reckon with rows, which would cost the client nothing.
+		return 0, wrong("the batch of %d has no elements", rows)
+	}
 	for n := range i.Inputs {
 		if !slices.ContainsFunc(inputs, func(t model.Tensor) bool { return t.Name == i.Inputs[n].Name }) {
 			return 0, wrong("input %q is missing", i.Inputs[n].Name)

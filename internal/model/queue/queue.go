@@ -5,6 +5,7 @@ package queue
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -315,8 +316,9 @@ func (q *Queue) collect(head *item) []*item {
 		return batch
 	}
 	most := q.largest(head)
+	padding := newPadding(head)
 	for _, it := range q.inOrder() {
-		if it == head || it.key != head.key || rows+it.Rows > most {
+		if it == head || it.key != head.key || rows+it.Rows > most || q.opts.Pad && !padding.add(it) {
 			continue
 		}
 		batch, rows = append(batch, it), rows+it.Rows
@@ -372,12 +374,12 @@ func (q *Queue) run(batch []*item) {
 	ctx, stop := joinContexts(batch)
 	rows := max(rowsOf(batch), 1)
 	copies, err := q.runBatch(ctx, batch)
-	if err != nil {
+	switch {
+	case err != nil && len(batch) > 1 && mayBeOfOne(ctx, err):
+		copies = q.runEach(batch)
+	case err != nil:
 		for _, it := range batch {
-			it.err, it.outputs = err, nil
-			if it.ctx.Err() != nil {
-				it.err = context.Cause(it.ctx)
-			}
+			it.fail(err)
 		}
 	}
 	stop()
@@ -393,6 +395,46 @@ func (q *Queue) run(batch []*item) {
 	}
 }
 
+// fail sets the error of a request, which is that of its context once that has ended.
+func (it *item) fail(err error) {
+	it.err, it.outputs = err, nil
+	if it.ctx.Err() != nil {
+		it.err = context.Cause(it.ctx)
+	}
+}
+
+// errBatching is the kind of a model's error that concerns all batches.
+type errBatching struct{ error }
+
+func (e errBatching) Unwrap() error { return e.error }
+
+// mayBeOfOne reports whether the error of a batch may be the fault of one of its requests, such as an
+// index that the model does not have.
+func mayBeOfOne(ctx context.Context, err error) bool {
+	if _, ok := errors.AsType[errBatching](err); ok || ctx.Err() != nil {
+		return false
+	}
+	kind := outboard.KindOf(err)
+	return kind == outboard.Invalid || kind == outboard.Other
+}
+
+// runEach executes the requests of a batch that failed one by one: a wrong request fails alone.
+func (q *Queue) runEach(batch []*item) (sum Copies) {
+	for _, it := range batch {
+		it.outputs = nil
+		if it.ctx.Err() != nil {
+			it.fail(it.ctx.Err())
+			continue
+		}
+		copies, err := q.runBatch(it.ctx, []*item{it})
+		sum.add(copies)
+		if err != nil {
+			it.fail(err)
+		}
+	}
+	return sum
+}
+
 // runBatch executes a batch and sets the outputs of its requests.
 func (q *Queue) runBatch(ctx context.Context, batch []*item) (Copies, error) {
 	inputs, err := joinInputs(batch)
@@ -403,7 +445,10 @@ func (q *Queue) runBatch(ctx context.Context, batch []*item) (Copies, error) {
 	if err != nil {
 		return copies, err
 	}
-	return copies, splitOutputs(batch, outputs)
+	if err := splitOutputs(batch, outputs); err != nil {
+		return copies, errBatching{err}
+	}
+	return copies, nil
 }
 
 // joinContexts returns a context that ends when the contexts of all requests have ended.
