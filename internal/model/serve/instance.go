@@ -335,7 +335,7 @@ func (i *instance) warm(ctx context.Context) error {
 		return nil
 	}
 	for _, rows := range i.warmSizes() {
-		inputs := make([]worker.Input, len(i.info.Inputs))
+		inputs, total := make([]worker.Input, len(i.info.Inputs)), 0
 		for n, sig := range i.info.Inputs {
 			shape := slices.Clone(sig.Shape)
 			for d := range shape {
@@ -354,6 +354,9 @@ func (i *instance) warm(ctx context.Context) error {
 			if sig.Type == model.Bytes {
 				size = 4 * elements
 			}
+			if total += size; total > maxWarmBytes {
+				return nil
+			}
 			inputs[n] = worker.Input{Name: sig.Name, Type: sig.Type, Shape: shape, Parts: [][]byte{make([]byte, size)}}
 		}
 		_, _, err := i.worker.InferParts(ctx, model.Sequence{}, inputs, nil)
@@ -364,8 +367,12 @@ func (i *instance) warm(ctx context.Context) error {
 	return nil
 }
 
-// maxWarm bounds the elements of an input for warming up.
-const maxWarm = 1 << 28
+// Bounds of the inputs for warming up, whose shapes a model's file may declare: the elements of one,
+// and the bytes of all.
+const (
+	maxWarm      = 1 << 28
+	maxWarmBytes = 1 << 30
+)
 
 func (i *instance) warmSizes() []int {
 	sizes := []int{1}
