@@ -65,7 +65,7 @@ func parameter[T any](all map[string]json.RawMessage, name string) (v T, ok bool
 }
 
 func (h *Handler) infer(w http.ResponseWriter, r *http.Request) {
-	target := serve.Request{Model: r.PathValue("model"), Version: r.PathValue("version")}
+	target := serve.Request{Model: r.PathValue("model"), Version: r.PathValue("version"), Sequence: serve.Sequence{Client: h.opts.CacheScope(r.Context())}}
 	q, err := h.receive(w, r, &target)
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		answerUnread(w, r, !refused.begun && r.Header.Get("Expect") != "", func(w http.ResponseWriter) { refuse(w, refused.error) })

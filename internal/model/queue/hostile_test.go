@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model"
@@ -103,4 +105,59 @@ func TestWrongRequestFailsAlone(t *testing.T) {
 	if s := q.Stats(); s.Succeeded != 3 || s.Failed != 1 {
 		t.Errorf("%d requests succeeded and %d failed", s.Succeeded, s.Failed)
 	}
+}
+
+// of returns a request of a client.
+func of(client string, priority int, value int32) *queue.Request {
+	r := numbers(value)
+	r.Client, r.Priority = client, priority
+	return r
+}
+
+// A client with many requests, whatever their priority, delays one request of another client by one of
+// its own, and does not take all places of the queue.
+func TestClientsHaveTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leave := make(chan struct{})
+		var order []byte
+		q := queue.New(queue.Options{Size: 16}, func(_ context.Context, _ model.Sequence, in []queue.Input, _ []string) ([]model.Tensor, queue.Copies, error) {
+			order = append(order, in[0].Parts[0][0])
+			<-leave
+			time.Sleep(time.Second)
+			return nil, queue.Copies{}, nil
+		})
+		var all sync.WaitGroup
+		do := func(r *queue.Request) {
+			all.Go(func() {
+				if _, _, err := q.Do(t.Context(), r); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		do(of("flood", 0, 0))
+		leave <- struct{}{}
+		all.Wait() // a request takes one second
+		do(of("flood", 0, 1))
+		for i := range int32(14) {
+			do(of("flood", int(i%2), 10+i))
+		}
+		deadline := time.Now().Add(8 * time.Second)
+		if err := q.Refuse("flood", 1, time.Time{}); outboard.KindOf(err) != outboard.Exhausted {
+			t.Errorf("the queue is full for the client that has filled it: %v", err)
+		}
+		if err := q.Refuse("victim", 1, deadline); err != nil {
+			t.Errorf("another client: %v", err)
+		}
+		do(of("victim", 0, 2))
+		do(of("victim", 1, 3))
+		if err := q.Refuse("victim", 1, time.Time{}); outboard.KindOf(err) != outboard.Exhausted {
+			t.Errorf("the queue is full: %v", err)
+		}
+		close(leave)
+		all.Wait()
+		if want := []byte{0, 1, 11, 3, 13, 2, 15, 17, 19, 21, 23, 10, 12, 14, 16, 18, 20, 22}; !slices.Equal(order, want) {
+			t.Errorf("executed in the order %v, want %v", order, want)
+		}
+	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model"
+	"github.com/outboard-run/outboard/internal/model/turns"
 )
 
 // Options configure a Queue.
@@ -67,7 +68,10 @@ type Request struct {
 	// Rows is the size of the first dimension of all inputs if the model has a batch dimension,
 	// otherwise 0: the request is then executed alone.
 	Rows int
-	// Priority orders requests: higher first, equal priorities in the order of arrival.
+	// Client names the client, "" for all clients without a name. The clients whose requests wait have
+	// turns: one with many requests does not delay the first request of another one.
+	Client string
+	// Priority orders the requests of a client: higher first, equal priorities in the order of arrival.
 	Priority int
 	// Sequence is set if the engine holds state between the requests of a sequence; such a request is
 	// executed alone.
@@ -93,7 +97,7 @@ type Queue struct {
 	mu         sync.Mutex
 	waiting    waiting
 	rows       int // of the waiting requests
-	last       uint64
+	turns      turns.Order
 	idle       int           // idle instances
 	recentRows int           // rows of recent batches
 	running    int           // batches being executed
@@ -121,7 +125,7 @@ type item struct {
 	key      string          // equal for requests that may share a batch
 	arrived  time.Time
 	deadline time.Time
-	number   uint64
+	turn     turns.Turn
 	index    int // in the heap, -1 after it left
 	done     chan struct{}
 	outputs  []model.Tensor
@@ -174,7 +178,7 @@ func (q *Queue) admit(it *item) (direct bool, err error) {
 	case it.ctx.Err() != nil:
 		return false, context.Cause(it.ctx)
 	}
-	if err := q.refuse(it.Rows, it.arrived, it.deadline); err != nil {
+	if err := q.refuse(it.Client, it.Rows, it.arrived, it.deadline); err != nil {
 		return false, err
 	}
 	if q.idle > 0 && len(q.waiting) == 0 && (q.delay() == 0 || it.key == "" || it.Rows >= q.opts.MaxBatch) {
@@ -182,8 +186,10 @@ func (q *Queue) admit(it *item) (direct bool, err error) {
 		q.startBatch([]*item{it})
 		return true, nil
 	}
-	q.last++
-	it.number = q.last
+	it.turn.Client, it.turn.Priority = it.Client, it.Priority
+	if q.turns.Add(&it.turn) {
+		heap.Init(&q.waiting) // the turns of others have changed
+	}
 	heap.Push(&q.waiting, it)
 	q.rows += max(it.Rows, 1)
 	select {
@@ -218,6 +224,7 @@ func (q *Queue) withdraw(it *item) bool {
 // remove removes a request from the heap. mu must be held.
 func (q *Queue) remove(it *item) {
 	heap.Remove(&q.waiting, it.index)
+	q.turns.Remove(&it.turn)
 	q.rows -= max(it.Rows, 1)
 }
 
@@ -259,6 +266,7 @@ func (q *Queue) form() []*item {
 		batch := q.collect(head)
 		wait := q.delay() - time.Since(head.arrived)
 		if wait <= 0 || q.closed || q.isReady(batch) {
+			q.turns.Start(&head.turn)
 			for _, it := range batch {
 				q.remove(it)
 			}
@@ -500,15 +508,7 @@ func (q *Queue) Close(ctx context.Context) error {
 // waiting is a heap of requests, with the next one first.
 type waiting []*item
 
-func compareItems(a, b *item) int {
-	switch {
-	case a.Priority != b.Priority:
-		return b.Priority - a.Priority
-	case a.number < b.number:
-		return -1
-	}
-	return 1
-}
+func compareItems(a, b *item) int { return a.turn.Compare(&b.turn) }
 
 // Len implements heap.Interface.
 func (w waiting) Len() int { return len(w) }

@@ -235,6 +235,9 @@ func newInferRequest(r *serve.Request) *inference.ModelInferRequest {
 			request.Parameters[name] = &inference.InferParameter{ParameterChoice: &inference.InferParameter_BoolParam{BoolParam: value}}
 		}
 	}
+	if q := r.Sequence; q.ID == "" && q.Client != "" {
+		request.Parameters[sequenceClient] = &inference.InferParameter{ParameterChoice: &inference.InferParameter_StringParam{StringParam: q.Client}}
+	}
 	request.AddTensors(r.Inputs, r.Outputs)
 	return request
 }

@@ -252,7 +252,7 @@ func (i *instance) infer(ctx context.Context, r *Request) ([]model.Tensor, queue
 	if err != nil {
 		return nil, queue.Times{}, err
 	}
-	request := &queue.Request{Inputs: r.Inputs, Outputs: outputs, Rows: rows, Priority: r.Priority}
+	request := &queue.Request{Inputs: r.Inputs, Outputs: outputs, Rows: rows, Client: r.Sequence.Client, Priority: r.Priority}
 	if info.Stateful {
 		request.Sequence = r.engineSequence
 	}
