@@ -25,7 +25,7 @@ type textGate struct {
 	mu       sync.Mutex
 	inFlight int
 	clients  map[string]int // generations in flight of each client (engine.Generation.CacheScope)
-	lifetime time.Duration // of a generation, a moving average
+	lifetime time.Duration  // of a generation, a moving average
 	counts   TextCounts
 }
 
