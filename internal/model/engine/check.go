@@ -64,7 +64,7 @@ const (
 	maxNames      = 1 << 20 // bytes of all names together
 	maxDimensions = 64
 	maxCalls      = 1024
-	maxCount      = 1 << 30 // of tokens, rows and elements
+	maxCount      = math.MaxInt32 // of tokens, rows and elements
 )
 
 // Validate returns an error unless the description is one that an engine may return. Another process

@@ -28,14 +28,14 @@ func (h *Host) reserveLeases(leases []outboard.Lease) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range leases {
-		if key := keyOfLease(&leases[i]); h.leased[key] {
+		key := keyOfLease(&leases[i])
+		if h.leased[key] {
 			for j := range i {
 				delete(h.leased, keyOfLease(&leases[j]))
 			}
 			return outboard.Errorf(outboard.Conflict, "start ranks", "the lease of %s is in use by other ranks already", key.device)
-		} else {
-			h.leased[key] = true
 		}
+		h.leased[key] = true
 	}
 	return nil
 }
