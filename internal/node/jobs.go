@@ -49,7 +49,7 @@ func openJobs(ctx context.Context, n *Node) (lifecycle.Resource, error) {
 	}
 	j := &jobs{peers: &job.Peers{Dial: dialJobs(n.peers)}}
 	j.host = job.NewHost(job.HostOptions{
-		Self: n.self.ID, Mode: mode, Check: n.pool.Check, Peers: j.peers, Fetch: jobFiles{n.artifacts}.fetch, Chunks: chunks,
+		Self: n.self.ID, Mode: mode, Check: n.pool.Check, Standing: n.pool, Peers: j.peers, Fetch: jobFiles{n.artifacts}.fetch, Chunks: chunks,
 		Objects: objects, Python: python.Extract, Command: append(slices.Clone(n.opts.Helper), "rank"), Readable: n.opts.Sandbox.Readable, Groups: n.groups,
 		RequireGroup: slices.Contains(n.opts.Sandbox.Require, sandbox.Cgroup), Memory: rankMemory(n.host, n.self.Devices), Owner: folderKey(n.folder), Log: log,
 	})

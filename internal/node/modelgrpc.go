@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/reflection"
 	grpctap "google.golang.org/grpc/tap"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/internal/calls"
@@ -120,7 +121,7 @@ func (r callRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	d.Methods, d.Streams = nil, nil
 	for _, method := range desc.Methods {
 		d.Streams = append(d.Streams, grpc.StreamDesc{StreamName: method.MethodName, Handler: func(srv any, stream grpc.ServerStream) error {
-			return grpcconn.Serve(stream, func(s *grpcconn.Stream) error { return serveSingle(method.Handler, srv, s) })
+			return grpcconn.Serve(stream, func(s *grpcconn.Stream) error { return serveSingle(method.Handler, srv, promptResponse{s}) })
 		}})
 	}
 	for _, s := range desc.Streams {
@@ -133,6 +134,25 @@ func (r callRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	r.Server.RegisterService(&d, impl)
 }
 
+// A promptResponse counts a response until it is sent, and its request as well. A model's outputs may
+// be much larger than its inputs.
+type promptResponse struct{ *grpcconn.Stream }
+
+// SendMsg implements grpc.ServerStream.
+func (s promptResponse) SendMsg(m any) error { return s.SendCounted(m, responseSize(m)) }
+
+// responseSize returns the size of a response, in bytes, 0 for one that is not counted: most are small.
+func responseSize(m any) int64 {
+	message, ok := m.(proto.Message)
+	if !ok {
+		return 0
+	}
+	if size := int64(proto.Size(message)); size > freeBody {
+		return size
+	}
+	return 0
+}
+
 // serveSingle serves a call of one request and one response. The request counts until the response is
 // sent.
 func serveSingle(handle grpc.MethodHandler, srv any, stream grpc.ServerStream) error {
@@ -143,8 +163,12 @@ func serveSingle(handle grpc.MethodHandler, srv any, stream grpc.ServerStream) e
 	return stream.SendMsg(reply)
 }
 
-// A promptStream counts a message until the handler has it, which counts it itself from then on.
+// A promptStream counts a message until the handler has it, which counts it itself from then on, and a
+// response until it is sent.
 type promptStream struct{ *grpcconn.Stream }
+
+// SendMsg implements grpc.ServerStream.
+func (s promptStream) SendMsg(m any) error { return s.SendCounted(m, responseSize(m)) }
 
 // RecvMsg implements grpc.ServerStream.
 func (s promptStream) RecvMsg(message any) error {

@@ -61,13 +61,19 @@ func openEcho(t *testing.T, timeout time.Duration, admit func(metadata.MD) error
 	return &echoPort{l.Addr().String(), bodies}
 }
 
-// echoService has Echo, which returns its message, and Echoes, which does so for each of a stream.
+// largeResponse is the size of the responses of Large, in bytes.
+const largeResponse = 1 << 20
+
+// echoService has Echo, which returns its message, Echoes, which does so for each of a stream, and
+// Large, whose responses are larger than its requests.
 func echoService() *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: "test.Echo", HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{{MethodName: "Echo", Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 			m := new(wrapperspb.BytesValue)
 			return m, decode(m)
+		}}, {MethodName: "Large", Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			return wrapperspb.Bytes(make([]byte, largeResponse)), decode(new(wrapperspb.BytesValue))
 		}}},
 		Streams: []grpc.StreamDesc{{StreamName: "Echoes", ClientStreams: true, ServerStreams: true, Handler: func(_ any, s grpc.ServerStream) error {
 			for {
@@ -162,6 +168,33 @@ func TestGRPCBodiesAreBounded(t *testing.T) {
 		p.expectHeld(t, 0)
 	}
 	if err := echo(t.Context(), conn, 1<<20); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+	p.expectHeld(t, 0)
+}
+
+// Responses count until they are sent: a client that requests large ones, and reads none, is refused.
+func TestGRPCResponsesAreBounded(t *testing.T) {
+	p := openEcho(t, time.Minute, admitAll)
+	conn := p.dial(t)
+	large := func() error {
+		return conn.Invoke(t.Context(), "/test.Echo/Large", wrapperspb.Bytes(nil), new(wrapperspb.BytesValue))
+	}
+	if err := large(); err != nil {
+		t.Error(err)
+	}
+	p.expectHeld(t, 0)
+	if err := p.bodies.Reserve("client", maxClientBodies-largeResponse/2); err != nil {
+		t.Fatal(err)
+	}
+	if err := large(); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "send it again later") {
+		t.Errorf("a large response: %v", err)
+	}
+	if err := echo(t.Context(), conn, freeBody/2); err != nil {
+		t.Errorf("a small response: %v", err)
+	}
+	p.bodies.Release("client", maxClientBodies-largeResponse/2)
+	if err := large(); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 	p.expectHeld(t, 0)

@@ -110,7 +110,7 @@ func (n *Node) openModels(ctx context.Context) (_ lifecycle.Resource, err error)
 		return nil, err
 	}
 	m.remote = &remote.Server{Self: n.self.ID, Models: m.server, Open: func(digest string) (*os.File, error) { return artifact.OpenFile(n.artifacts, digest) }, Socket: socket, Credential: credential, Log: log}
-	m.oip = oip.New(oip.Options{Models: m.server, Version: n.opts.Version, SharedMemory: n.opts.ModelsSharedMemory, Allow: allowModel, Administer: administerModels, Owner: ownerOf, Reserve: m.bodies.hold, CacheScope: cacheScopeOf, Count: countTokens, Log: log})
+	m.oip = oip.New(oip.Options{Models: m.server, Version: n.opts.Version, SharedMemory: n.opts.ModelsSharedMemory, Allow: allowModel, Administer: administerModels, Readmit: n.keys.Readmit, Owner: ownerOf, Reserve: m.bodies.hold, CacheScope: cacheScopeOf, Count: countTokens, Log: log})
 	m.texts = n.newModelTexts(m)
 	m.guarded = n.keys.Guard(http.HandlerFunc(m.route), refuseModel)
 	if n.opts.Models != "" && n.opts.Models != "none" {

@@ -125,6 +125,48 @@ func TestModelsOverGRPC(t *testing.T) {
 	}
 }
 
+// A stream of requests ends with its key, and its requests count against the key's limits.
+func TestStreamsEndWithTheirKey(t *testing.T) {
+	n := outboardtest.Start(t, outboardtest.Options{Nodes: []outboardtest.Spec{{Name: "harbour", NoDevices: true, Models: true}}}).Node("harbour")
+	nodeStatus, err := n.Client().Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(nodeStatus.Models, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	key, err := n.Client().CreateModelKey(t.Context(), client.ModelKeyRequest{Name: "site", RequestsPerMinute: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+key.Token)
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/inference.GRPCInferenceService/ModelStreamInfer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := func() (string, error) {
+		var answer inference.ModelStreamInferResponse
+		err := errors.Join(stream.SendMsg(&inference.ModelInferRequest{ModelName: "small"}), stream.RecvMsg(&answer))
+		return answer.GetErrorMessage(), err
+	}
+	for i, want := range []string{"there is no model", "there is no model", "2 requests a minute"} {
+		if text, err := request(); err != nil || !strings.Contains(text, want) {
+			t.Errorf("request %d: %q, %v", i, text, err)
+		}
+	}
+	if _, err := n.Client().RevokeModelKey(t.Context(), key.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Client().CreateModelKey(t.Context(), client.ModelKeyRequest{Name: "other"}); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := request(); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("after the key was revoked: %q, %v", text, err)
+	}
+}
+
 // post posts nothing with a key, and returns the answer's status.
 func post(t *testing.T, url, key string) int {
 	t.Helper()

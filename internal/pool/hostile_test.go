@@ -131,6 +131,51 @@ func TestHostileJoinedNode(t *testing.T) {
 	}
 }
 
+// A joined node lists its own devices only, each once: a request for a device that is listed twice, or
+// that is another node's, would be tried again and again.
+func TestDevicesOfHostileNodes(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	a, b := newTestNode(t, "a", 1), newTestNode(t, "b", 0)
+	a.opts.NodeTTL, b.opts.NodeTTL = time.Minute, time.Minute
+	a.up(ctx, nil)
+	b.up(ctx, a)
+	eventually(ctx, t, "both nodes", func() bool { return len(a.Nodes()) == 2 && len(a.Devices()) == 1 })
+	record, ok := a.Node("b")
+	if !ok {
+		t.Fatal("there is no record of b")
+	}
+	own := func(id string, node outboard.NodeID) outboard.Device {
+		return outboard.Device{ID: outboard.DeviceID(id), Node: node, API: "opencl", Memory: 1 << 50}
+	}
+	for name, devices := range map[string][]outboard.Device{
+		"of another node":         {own("a/opencl/0", "a")},
+		"by its own name":         {own("a/opencl/0", "b")},
+		"in another node's name":  {own("b/opencl/0", "a")},
+		"twice":                   {own("b/opencl/0", "b"), own("b/opencl/0", "b")},
+		"of a node with its name": {own("bb/opencl/0", "b")},
+	} {
+		record.Devices = devices
+		text, err := json.Marshal(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.state.Put(ctx, "nodes/b", text, 0); err != nil {
+			t.Fatal(err)
+		}
+		lease := acquire(ctx, t, a, pool.Request{Selector: selector(t, "a/opencl/0"), NoWait: true})[0] // its view has the record afterwards
+		if got := a.Devices(); len(got) != 1 || got[0].Memory == 1<<50 {
+			t.Errorf("%s: devices %+v", name, got)
+		}
+		if _, err := a.Acquire(ctx, pool.Request{Selector: selector(t, "api=opencl"), Count: 2, NoWait: true}); outboard.KindOf(err) != outboard.NoDevice {
+			t.Errorf("%s: two devices: %v", name, err)
+		}
+		if err := a.Release(ctx, lease); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func snapshot(ctx context.Context, t *testing.T, n *testNode) map[string]string {
 	t.Helper()
 	entries, err := n.state.Entries(ctx, "")

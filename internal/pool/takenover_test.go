@@ -56,6 +56,7 @@ func TestTakenOverNode(t *testing.T) {
 	x.allowed("offer a service", message("$KV.outboard.services.b.s", "{}"))
 	x.allowed("offer endpoints", message("$KV.outboard.endpoints.b", "[]"))
 	x.allowed("make an API key", message("$KV.outboard.model-keys.b.1", "{}"))
+	x.allowed("push a model", message("$KV.outboard.models.m", `{"versions":[{"by":"b"}]}`, "Nats-Expected-Last-Subject-Sequence", "0"))
 	if e, err := b.state.Get(ctx, "apps/shop"); err != nil || len(e.Value) == 0 {
 		t.Errorf("read the table: %v", err)
 	}

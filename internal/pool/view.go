@@ -212,6 +212,9 @@ func (v *view) applyNode(id outboard.NodeID, e state.Entry, now time.Time) (chan
 	if n.ID != id {
 		return false, errors.New("the record has another node's name")
 	}
+	if err := checkDevices(&n); err != nil {
+		return false, err
+	}
 	if v.identity.IsRevoked(n.Fingerprint) {
 		delete(v.all, id)
 		return had != nil, nil
@@ -219,6 +222,22 @@ func (v *view) applyNode(id outboard.NodeID, e state.Entry, now time.Time) (chan
 	delete(v.left, id)
 	v.all[id] = &observed[outboard.Node]{value: n, at: now}
 	return had == nil || v.staleNode(had, now) || !equalJSON(had.value, n), nil
+}
+
+// checkDevices returns an error if a node lists devices of another node, or one device twice. A
+// request that chose such a device could not lease it, and would be tried again and again.
+func checkDevices(n *outboard.Node) error {
+	seen := make(map[outboard.DeviceID]bool, len(n.Devices))
+	for _, d := range n.Devices {
+		if d.Node != n.ID || !strings.HasPrefix(string(d.ID), string(n.ID)+"/") {
+			return fmt.Errorf("the record has the device %.100q of node %.100q", d.ID, d.Node)
+		}
+		if seen[d.ID] {
+			return fmt.Errorf("the record has the device %.100q twice", d.ID)
+		}
+		seen[d.ID] = true
+	}
+	return nil
 }
 
 func equalJSON(a, b any) bool {

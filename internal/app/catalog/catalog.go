@@ -114,8 +114,24 @@ func (r *Catalog) applyEntry(e state.Entry) (bool, error) {
 	if now := a.Current(); now != nil && now.App.Name != name {
 		return false, fmt.Errorf("the record has the app %q", now.App.Name)
 	}
+	for i := range a.Versions {
+		if err := a.Versions[i].checkNames(); err != nil {
+			return false, err
+		}
+	}
 	r.apps[name] = a
 	return true, nil
+}
+
+// checkNames returns an error unless the names of a version's app and tenant are proper. Another node
+// may have written it to the table: a node uses the names as those of folders.
+func (v *Version) checkNames() error {
+	for what, name := range map[string]string{"app": v.App.Name, "tenant": v.App.Tenant} {
+		if why := manifest.CheckLabel(name); why != "" {
+			return fmt.Errorf("version %d: the name %.100q of the %s %s", v.Number, name, what, why)
+		}
+	}
+	return nil
 }
 
 // List returns all deployed apps, by name.

@@ -2,6 +2,8 @@ package catalog_test
 
 import (
 	"context"
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -220,5 +222,31 @@ func TestAwait(t *testing.T) {
 	cancel()
 	if err := b.Await(ctx, "shop", 3); outboard.KindOf(err) != outboard.NotFound {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Another node of the pool may write versions of its apps to the table. The tenant of an app names a
+// folder of each node, in which the tenant's process may read and write.
+func TestRecordsOfHostileNodes(t *testing.T) {
+	s := statetest.Open(t)
+	r := open(t, s, "harbour")
+	apply(t, r, version("taken", "default", "one"))
+	for name, tenant := range map[string]string{
+		"parent": "..", "far": "../../../etc", "absolute": "/etc", "below": "shop/sub", "none": "", "upper": "Shop", "taken": "..", "..": "shop",
+	} {
+		v := version(name, tenant, "evil")
+		v.Number, v.By = 2, "dinghy"
+		text, err := json.Marshal(catalog.App{Versions: []catalog.Version{v}})
+		if err == nil {
+			_, err = s.Put(t.Context(), "apps/"+name, text, 0)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply(t, r, version("after", "default", "one")) // comes after all of them
+	eventually(t, r, "the last app", func() bool { return moduleOf(r, "after") == "one" })
+	if got := r.Names(); !slices.Equal(got, []string{"after", "taken"}) || moduleOf(r, "taken") != "one" {
+		t.Errorf("apps %q, taken has %q", got, moduleOf(r, "taken"))
 	}
 }

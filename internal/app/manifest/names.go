@@ -32,6 +32,18 @@ func nameError(s string) string {
 // labelError is nameError for the names of apps and tenants, which are also folders and parts of
 // addresses.
 func labelError(s string) string {
+	if why := CheckLabel(s); why != "" {
+		return why
+	}
+	if s == "v1" || s == "v2" || s == "api" {
+		return "begins the paths of the interfaces of models"
+	}
+	return ""
+}
+
+// CheckLabel returns why s can't be the name of an app or a tenant, "" if it can. A name that is
+// reserved in new manifests can: earlier versions accepted some of these.
+func CheckLabel(s string) string {
 	if why := nameError(s); why != "" {
 		return why
 	}
@@ -40,9 +52,6 @@ func labelError(s string) string {
 	}
 	if strings.HasSuffix(s, "-") {
 		return "must not end with -"
-	}
-	if s == "v1" || s == "v2" || s == "api" {
-		return "begins the paths of the interfaces of models"
 	}
 	return ""
 }

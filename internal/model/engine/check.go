@@ -41,6 +41,10 @@ func (i *Info) Check(inputs []model.Tensor, outputs []string, refuseNaN bool) (r
 			rows = int(t.Shape[0])
 		}
 	}
+	if rows > 1 && !slices.ContainsFunc(inputs, func(t model.Tensor) bool { return len(t.Data) > 0 }) {
+		// Queues and engines reckon with rows, which would cost the client nothing.
+		return 0, wrong("the batch of %d has no elements", rows)
+	}
 	for n := range i.Inputs {
 		if !slices.ContainsFunc(inputs, func(t model.Tensor) bool { return t.Name == i.Inputs[n].Name }) {
 			return 0, wrong("input %q is missing", i.Inputs[n].Name)
@@ -52,6 +56,49 @@ func (i *Info) Check(inputs []model.Tensor, outputs []string, refuseNaN bool) (r
 		}
 	}
 	return rows, nil
+}
+
+// Limits of a description.
+const (
+	maxSignatures = 4096
+	maxNames      = 1 << 20 // bytes of all names together
+	maxDimensions = 64
+	maxCalls      = 1024
+	maxCount      = math.MaxInt32 // of tokens, rows and elements
+)
+
+// Validate returns an error unless the description is one that an engine may return. Another process
+// or node may have made it: its types and shapes are used to allocate and to index.
+func (i *Info) Validate() error {
+	wrong := func(format string, args ...any) error {
+		return outboard.Errorf(outboard.Protocol, "describe the model", format, args...)
+	}
+	for _, n := range []int{i.Context, i.Vocabulary, i.Embedding, i.Sequences, i.MaxBatch, i.Calls} {
+		if n < 0 || n > maxCount {
+			return wrong("a count of %d", n)
+		}
+	}
+	if i.Calls > maxCalls || i.Sequences > maxCalls || i.Memory < 0 {
+		return wrong("%d calls and %d sequences at once, at most %d are allowed, with %d bytes", i.Calls, i.Sequences, maxCalls, i.Memory)
+	}
+	if len(i.Inputs) > maxSignatures || len(i.Outputs) > maxSignatures {
+		return wrong("%d inputs and %d outputs, at most %d are allowed", len(i.Inputs), len(i.Outputs), maxSignatures)
+	}
+	names := 0
+	for _, s := range slices.Concat(i.Inputs, i.Outputs) {
+		if names += len(s.Name); names > maxNames {
+			return wrong("the names of its tensors have more than %d bytes", maxNames)
+		}
+		switch {
+		case s.Type == model.Invalid || s.Type > model.Bytes || len(s.Shape) > maxDimensions:
+			return wrong("%.100q is of the type %d with %d dimensions", s.Name, s.Type, len(s.Shape))
+		case slices.ContainsFunc(s.Shape, func(d int64) bool { return d < -1 }):
+			return wrong("%.100q has the shape %v", s.Name, s.Shape)
+		case i.BatchDimension && len(s.Shape) == 0:
+			return wrong("%.100q has no dimension that could count the requests of a batch", s.Name)
+		}
+	}
+	return nil
 }
 
 // Names returns the names of tensors for a message, separated by commas.

@@ -47,6 +47,8 @@ type Key struct {
 	Limits
 }
 
+func (k *Key) isExpired(now time.Time) bool { return !k.Expires.IsZero() && !now.Before(k.Expires) }
+
 // Limits bound the requests that each node accepts with a key; 0 means no limit.
 type Limits struct {
 	// Models are the names of the models that the key may use, empty for all.
@@ -235,15 +237,20 @@ func (k *Keys) find(id string) (record, bool) {
 	return r, ok
 }
 
-// Revoke deletes the key with that identifier or, if only one key has it, that name. It returns
-// when this node refuses the key.
+// Revoke deletes the key with that identifier or, if no key has it and only one key has it as its
+// name, that one: the identifiers of other keys may be names of keys that another node has made. It
+// returns when this node refuses the key.
 func (k *Keys) Revoke(ctx context.Context, name string) (Key, error) {
 	const op = "revoke key"
 	var found []record
 	k.view.Lock()
-	for _, r := range k.keys {
-		if r.ID == name || r.Name == name {
-			found = append(found, r)
+	if r, ok := k.keys[name]; ok {
+		found = append(found, r)
+	} else {
+		for _, r := range k.keys {
+			if r.Name == name {
+				found = append(found, r)
+			}
 		}
 	}
 	k.view.Unlock()
@@ -323,7 +330,7 @@ func (k *Keys) Admit(token string) (*Grant, error) {
 	}
 	digest := sha256.Sum256([]byte(secret))
 	now := k.opts.Now()
-	if subtle.ConstantTimeCompare([]byte(hex.EncodeToString(digest[:])), []byte(r.Digest)) != 1 || !r.Expires.IsZero() && now.After(r.Expires) {
+	if subtle.ConstantTimeCompare([]byte(hex.EncodeToString(digest[:])), []byte(r.Digest)) != 1 || r.isExpired(now) {
 		return nil, errWrongKey()
 	}
 	return k.grant(r.Key, now)

@@ -1,6 +1,7 @@
 package keys_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -102,6 +103,56 @@ func TestRevoke(t *testing.T) {
 	if _, err := k.Admit(token); outboard.KindOf(err) != outboard.Denied {
 		t.Errorf("revoked: %v", err)
 	}
+}
+
+// A name does not keep a key from being revoked: another node may make keys that have the
+// identifiers of others as their names.
+func TestRevokeByIdentifier(t *testing.T) {
+	k := open(t, nil)
+	victim, _, err := k.Create(t.Context(), "victim", 0, keys.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	create(t, k, victim.ID, 0, keys.Limits{})
+	if revoked, err := k.Revoke(t.Context(), victim.ID); err != nil || revoked.Name != "victim" {
+		t.Errorf("%+v, %v", revoked, err)
+	}
+}
+
+// Each request of a call that lasts is admitted: its key may be revoked or expire meanwhile, and its
+// limits hold.
+func TestReadmission(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	k := open(t, func() time.Time { return now })
+	admit := func(token string) context.Context {
+		t.Helper()
+		ctx, err := k.AdmitContext(t.Context(), http.Header{"X-Api-Key": {token}}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ctx
+	}
+	want := func(what string, ctx context.Context, kind outboard.Kind) {
+		t.Helper()
+		if err := k.Readmit(ctx); outboard.KindOf(err) != kind || (err == nil) != (kind == outboard.Other) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	open := admit("")
+	want("before there are keys", open, outboard.Other)
+	limited := admit(create(t, k, "limited", time.Hour, keys.Limits{RequestsPerMinute: 2}))
+	revoked := admit(create(t, k, "revoked", 0, keys.Limits{}))
+	want("without a key", open, outboard.Denied)
+	want("a function", t.Context(), outboard.Other)
+	want("within the limit", limited, outboard.Other)
+	want("beyond it", limited, outboard.Busy)
+	want("before it is revoked", revoked, outboard.Other)
+	if _, err := k.Revoke(t.Context(), "revoked"); err != nil {
+		t.Fatal(err)
+	}
+	want("revoked", revoked, outboard.Denied)
+	now = now.Add(time.Hour)
+	want("expired", limited, outboard.Denied)
 }
 
 func TestCountsOutliveTheNode(t *testing.T) {

@@ -161,6 +161,28 @@ func (k *Keys) AdmitContext(ctx context.Context, h http.Header, isLocal bool) (c
 	return context.WithValue(ctx, grantKey{}, g), err
 }
 
+// Readmit admits another request of a call that was admitted with ctx, such as a stream of requests:
+// its key must still be valid, and the request counts against its limits. A call that was admitted
+// before the pool had a key is refused once it has one.
+func (k *Keys) Readmit(ctx context.Context) error {
+	g, ok := ctx.Value(grantKey{}).(*Grant)
+	switch {
+	case !ok: // it was admitted without regard to keys
+		return nil
+	case g == nil && k.Any():
+		return errNoKey()
+	case g == nil:
+		return nil
+	}
+	now := k.opts.Now()
+	r, ok := k.find(g.Key.ID)
+	if !ok || r.Digest != g.Key.Digest || r.isExpired(now) {
+		return errWrongKey()
+	}
+	_, err := k.grant(r.Key, now)
+	return err
+}
+
 // errRemote refuses clients of other machines while there are no keys.
 var errRemote = outboard.Errorf(outboard.Denied, "", "models are served to this machine only while the pool has no API key: `outboard keys create NAME` makes one")
 

@@ -237,13 +237,18 @@ type streamedAnswer struct {
 // receiveStream receives and starts the requests of a stream until it ends.
 func (s *grpcService) receiveStream(ctx context.Context, stream grpc.ServerStream, share *streamShare, answers chan<- chan streamedAnswer) error {
 	order := sequenceOrder{}
-	for share.wait() {
+	for first := true; share.wait(); first = false {
 		q := new(inference.ModelInferRequest)
 		message := bounded.NewMessage(q)
 		if err := stream.RecvMsg(message); err != nil {
 			return err
 		}
 		size, refused := decodedSize(q), message.Refused()
+		if refused == nil && !first { // the call itself was admitted as a request
+			if refused = s.opts.Readmit(ctx); outboard.KindOf(refused) == outboard.Denied && refused != nil {
+				return RefusalStatus(refused)
+			}
+		}
 		if refused == nil {
 			refused = share.reserve(size)
 		}

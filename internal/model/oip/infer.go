@@ -65,7 +65,7 @@ func parameter[T any](all map[string]json.RawMessage, name string) (v T, ok bool
 }
 
 func (h *Handler) infer(w http.ResponseWriter, r *http.Request) {
-	target := serve.Request{Model: r.PathValue("model"), Version: r.PathValue("version")}
+	target := serve.Request{Model: r.PathValue("model"), Version: r.PathValue("version"), Sequence: serve.Sequence{Client: h.opts.CacheScope(r.Context())}}
 	q, err := h.receive(w, r, &target)
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		answerUnread(w, r, !refused.begun && r.Header.Get("Expect") != "", func(w http.ResponseWriter) { refuse(w, refused.error) })
@@ -88,7 +88,10 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	if err := h.writeResponse(r.Context(), w, q, response); err != nil {
+	if err = held.addOutputs(r.Context(), response.Outputs); err == nil {
+		err = h.writeResponse(r.Context(), w, q, response, &held)
+	}
+	if err != nil {
 		refuse(w, err)
 	}
 }
@@ -299,8 +302,9 @@ func (h *Handler) input(ctx context.Context, in *inferInput, rest *[]byte, held 
 	return t, err
 }
 
-// writeResponse writes the outputs as JSON or binary, as the request specifies for each output.
-func (h *Handler) writeResponse(ctx context.Context, w http.ResponseWriter, q *parsedRequest, response *serve.Response) error {
+// writeResponse writes the outputs as JSON or binary, as the request specifies for each output. The
+// JSON is held.
+func (h *Handler) writeResponse(ctx context.Context, w http.ResponseWriter, q *parsedRequest, response *serve.Response, held *reservation) error {
 	all, _, err := parameter[bool](q.Parameters, "binary_data_output")
 	if err != nil {
 		return err
@@ -322,8 +326,14 @@ func (h *Handler) writeResponse(ctx context.Context, w http.ResponseWriter, q *p
 			head = append(head, ',')
 		}
 		var data []byte
+		before := len(head)
 		if head, data, err = h.appendOutput(ctx, head, q, &response.Outputs[i], all); err != nil {
 			return err
+		}
+		if n := len(head) - before; n > freeResponse {
+			if err := held.addResponse(ctx, int64(n)); err != nil {
+				return err
+			}
 		}
 		if data != nil {
 			binary = append(binary, data)

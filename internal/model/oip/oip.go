@@ -43,6 +43,9 @@ type Options struct {
 	// Administer returns an error unless the client of a request may load and unload models; nil
 	// allows all clients.
 	Administer func(ctx context.Context) error
+	// Readmit returns an error unless the client of a stream of requests may send another one; nil
+	// admits all. An error of the kind outboard.Denied ends the stream.
+	Readmit func(ctx context.Context) error
 	// Owner names the client of a request by its API key: a region of shared memory belongs to the
 	// client that has registered it. If Owner is nil or returns "", the client is the user on this
 	// machine.
@@ -77,6 +80,9 @@ func New(opts Options) *Handler {
 	}
 	if opts.Administer == nil {
 		opts.Administer = func(context.Context) error { return nil }
+	}
+	if opts.Readmit == nil {
+		opts.Readmit = func(context.Context) error { return nil }
 	}
 	if opts.Owner == nil {
 		opts.Owner = noOwner

@@ -3,6 +3,7 @@ package queue
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -69,6 +70,61 @@ func largestShape(batch []*item, i int) []int64 {
 		}
 	}
 	return shape
+}
+
+// maxPadding bounds the zeros with which the inputs of a batch are padded, in bytes: one long request
+// would otherwise lengthen all others of its batch.
+const maxPadding = 64 << 20
+
+// A paddedBatch follows the sizes of the inputs of a batch as requests are added.
+type paddedBatch struct {
+	rows   int64
+	data   int64     // bytes of the inputs as they are
+	shapes [][]int64 // of the inputs, the largest of each dimension
+}
+
+func newPadding(head *item) *paddedBatch {
+	p := &paddedBatch{rows: int64(head.Rows), data: dataBytes(head)}
+	for i := range head.Inputs {
+		p.shapes = append(p.shapes, slices.Clone(head.Inputs[i].Shape))
+	}
+	return p
+}
+
+func dataBytes(it *item) int64 {
+	n := 0
+	for i := range it.Inputs {
+		n += len(it.Inputs[i].Data)
+	}
+	return int64(n)
+}
+
+// add adds a request, or reports false if the batch would need too much padding with it.
+func (p *paddedBatch) add(it *item) bool {
+	next := paddedBatch{rows: p.rows + int64(it.Rows), data: p.data + dataBytes(it)}
+	size := int64(0)
+	for i, shape := range p.shapes {
+		t := &it.Inputs[i]
+		if t.Type == model.Bytes && !slices.Equal(shape[1:], t.Shape[1:]) {
+			return false // such elements can't be padded
+		}
+		shape = slices.Clone(shape)
+		shape[0] = next.rows
+		for d := 1; d < len(shape); d++ {
+			shape[d] = max(shape[d], t.Shape[d])
+		}
+		next.shapes = append(next.shapes, shape)
+		elements, ok := model.Elements(shape)
+		if !ok || elements > math.MaxInt64/8/len(p.shapes) {
+			return false
+		}
+		size += int64(elements) * int64(t.Type.Size())
+	}
+	if size-next.data > maxPadding {
+		return false
+	}
+	*p = next
+	return true
 }
 
 // padRows returns the elements of t in a larger shape, with zeros in the remaining places.

@@ -5,12 +5,14 @@ package queue
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model"
+	"github.com/outboard-run/outboard/internal/model/turns"
 )
 
 // Options configure a Queue.
@@ -66,7 +68,10 @@ type Request struct {
 	// Rows is the size of the first dimension of all inputs if the model has a batch dimension,
 	// otherwise 0: the request is then executed alone.
 	Rows int
-	// Priority orders requests: higher first, equal priorities in the order of arrival.
+	// Client names the client, "" for all clients without a name. The clients whose requests wait have
+	// turns: one with many requests does not delay the first request of another one.
+	Client string
+	// Priority orders the requests of a client: higher first, equal priorities in the order of arrival.
 	Priority int
 	// Sequence is set if the engine holds state between the requests of a sequence; such a request is
 	// executed alone.
@@ -92,7 +97,7 @@ type Queue struct {
 	mu         sync.Mutex
 	waiting    waiting
 	rows       int // of the waiting requests
-	last       uint64
+	turns      turns.Order
 	idle       int           // idle instances
 	recentRows int           // rows of recent batches
 	running    int           // batches being executed
@@ -120,7 +125,7 @@ type item struct {
 	key      string          // equal for requests that may share a batch
 	arrived  time.Time
 	deadline time.Time
-	number   uint64
+	turn     turns.Turn
 	index    int // in the heap, -1 after it left
 	done     chan struct{}
 	outputs  []model.Tensor
@@ -173,7 +178,7 @@ func (q *Queue) admit(it *item) (direct bool, err error) {
 	case it.ctx.Err() != nil:
 		return false, context.Cause(it.ctx)
 	}
-	if err := q.refuse(it.Rows, it.arrived, it.deadline); err != nil {
+	if err := q.refuse(it.Client, it.Rows, it.arrived, it.deadline); err != nil {
 		return false, err
 	}
 	if q.idle > 0 && len(q.waiting) == 0 && (q.delay() == 0 || it.key == "" || it.Rows >= q.opts.MaxBatch) {
@@ -181,8 +186,10 @@ func (q *Queue) admit(it *item) (direct bool, err error) {
 		q.startBatch([]*item{it})
 		return true, nil
 	}
-	q.last++
-	it.number = q.last
+	it.turn.Client, it.turn.Priority = it.Client, it.Priority
+	if q.turns.Add(&it.turn) {
+		heap.Init(&q.waiting) // the turns of others have changed
+	}
 	heap.Push(&q.waiting, it)
 	q.rows += max(it.Rows, 1)
 	select {
@@ -217,6 +224,7 @@ func (q *Queue) withdraw(it *item) bool {
 // remove removes a request from the heap. mu must be held.
 func (q *Queue) remove(it *item) {
 	heap.Remove(&q.waiting, it.index)
+	q.turns.Remove(&it.turn)
 	q.rows -= max(it.Rows, 1)
 }
 
@@ -258,6 +266,7 @@ func (q *Queue) form() []*item {
 		batch := q.collect(head)
 		wait := q.delay() - time.Since(head.arrived)
 		if wait <= 0 || q.closed || q.isReady(batch) {
+			q.turns.Start(&head.turn)
 			for _, it := range batch {
 				q.remove(it)
 			}
@@ -315,8 +324,9 @@ func (q *Queue) collect(head *item) []*item {
 		return batch
 	}
 	most := q.largest(head)
+	padding := newPadding(head)
 	for _, it := range q.inOrder() {
-		if it == head || it.key != head.key || rows+it.Rows > most {
+		if it == head || it.key != head.key || rows+it.Rows > most || q.opts.Pad && !padding.add(it) {
 			continue
 		}
 		batch, rows = append(batch, it), rows+it.Rows
@@ -372,12 +382,12 @@ func (q *Queue) run(batch []*item) {
 	ctx, stop := joinContexts(batch)
 	rows := max(rowsOf(batch), 1)
 	copies, err := q.runBatch(ctx, batch)
-	if err != nil {
+	switch {
+	case err != nil && len(batch) > 1 && mayBeOfOne(ctx, err):
+		copies = q.runEach(batch)
+	case err != nil:
 		for _, it := range batch {
-			it.err, it.outputs = err, nil
-			if it.ctx.Err() != nil {
-				it.err = context.Cause(it.ctx)
-			}
+			it.fail(err)
 		}
 	}
 	stop()
@@ -393,6 +403,46 @@ func (q *Queue) run(batch []*item) {
 	}
 }
 
+// fail sets the error of a request, which is that of its context once that has ended.
+func (it *item) fail(err error) {
+	it.err, it.outputs = err, nil
+	if it.ctx.Err() != nil {
+		it.err = context.Cause(it.ctx)
+	}
+}
+
+// errBatching is the kind of a model's error that concerns all batches.
+type errBatching struct{ error }
+
+func (e errBatching) Unwrap() error { return e.error }
+
+// mayBeOfOne reports whether the error of a batch may be the fault of one of its requests, such as an
+// index that the model does not have.
+func mayBeOfOne(ctx context.Context, err error) bool {
+	if _, ok := errors.AsType[errBatching](err); ok || ctx.Err() != nil {
+		return false
+	}
+	kind := outboard.KindOf(err)
+	return kind == outboard.Invalid || kind == outboard.Other
+}
+
+// runEach executes the requests of a batch that failed one by one: a wrong request fails alone.
+func (q *Queue) runEach(batch []*item) (sum Copies) {
+	for _, it := range batch {
+		it.outputs = nil
+		if it.ctx.Err() != nil {
+			it.fail(it.ctx.Err())
+			continue
+		}
+		copies, err := q.runBatch(it.ctx, []*item{it})
+		sum.add(copies)
+		if err != nil {
+			it.fail(err)
+		}
+	}
+	return sum
+}
+
 // runBatch executes a batch and sets the outputs of its requests.
 func (q *Queue) runBatch(ctx context.Context, batch []*item) (Copies, error) {
 	inputs, err := joinInputs(batch)
@@ -403,7 +453,10 @@ func (q *Queue) runBatch(ctx context.Context, batch []*item) (Copies, error) {
 	if err != nil {
 		return copies, err
 	}
-	return copies, splitOutputs(batch, outputs)
+	if err := splitOutputs(batch, outputs); err != nil {
+		return copies, errBatching{err}
+	}
+	return copies, nil
 }
 
 // joinContexts returns a context that ends when the contexts of all requests have ended.
@@ -455,15 +508,7 @@ func (q *Queue) Close(ctx context.Context) error {
 // waiting is a heap of requests, with the next one first.
 type waiting []*item
 
-func compareItems(a, b *item) int {
-	switch {
-	case a.Priority != b.Priority:
-		return b.Priority - a.Priority
-	case a.number < b.number:
-		return -1
-	}
-	return 1
-}
+func compareItems(a, b *item) int { return a.turn.Compare(&b.turn) }
 
 // Len implements heap.Interface.
 func (w waiting) Len() int { return len(w) }

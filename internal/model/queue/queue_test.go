@@ -411,16 +411,16 @@ func TestRefuseBeforeDo(t *testing.T) {
 		running.Wait()
 		running.Go(run)
 		synctest.Wait()
-		if err := q.Refuse(1, time.Now().Add(time.Minute)); err != nil {
+		if err := q.Refuse("", 1, time.Now().Add(time.Minute)); err != nil {
 			t.Errorf("enough time: %v", err)
 		}
-		if err := q.Refuse(1, time.Now().Add(time.Second)); outboard.KindOf(err) != outboard.Exhausted {
+		if err := q.Refuse("", 1, time.Now().Add(time.Second)); outboard.KindOf(err) != outboard.Exhausted {
 			t.Errorf("too little time: %v", err)
 		}
 		running.Go(run)
 		running.Go(run)
 		synctest.Wait()
-		if err := q.Refuse(0, time.Time{}); outboard.KindOf(err) != outboard.Exhausted {
+		if err := q.Refuse("", 0, time.Time{}); outboard.KindOf(err) != outboard.Exhausted {
 			t.Errorf("a full queue: %v", err)
 		}
 		if s := q.Stats(); s.RefusedFull != 1 || s.RefusedDeadline != 1 {

@@ -23,7 +23,6 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/internal/fabric/offer"
-	"github.com/outboard-run/outboard/internal/model"
 	"github.com/outboard-run/outboard/internal/model/engine"
 	"github.com/outboard-run/outboard/internal/model/oip/inference"
 	"github.com/outboard-run/outboard/internal/model/queue"
@@ -236,6 +235,9 @@ func newInferRequest(r *serve.Request) *inference.ModelInferRequest {
 			request.Parameters[name] = &inference.InferParameter{ParameterChoice: &inference.InferParameter_BoolParam{BoolParam: value}}
 		}
 	}
+	if q := r.Sequence; q.ID == "" && q.Client != "" {
+		request.Parameters[sequenceClient] = &inference.InferParameter{ParameterChoice: &inference.InferParameter_StringParam{StringParam: q.Client}}
+	}
 	request.AddTensors(r.Inputs, r.Outputs)
 	return request
 }
@@ -246,12 +248,9 @@ func readResponse(node outboard.NodeID, reply *inference.ModelInferResponse) (*s
 	if response.Version, err = strconv.Atoi(reply.GetModelVersion()); err != nil || len(reply.GetOutputs()) != len(reply.GetRawOutputContents()) {
 		return nil, outboard.Errorf(outboard.Protocol, "node "+string(node), "a malformed reply")
 	}
-	for i, o := range reply.GetOutputs() {
-		kind, err := model.ParseDataType(o.GetDatatype())
-		if err != nil {
-			return nil, err
-		}
-		response.Outputs = append(response.Outputs, model.Tensor{Name: o.GetName(), Type: kind, Shape: o.GetShape(), Data: reply.GetRawOutputContents()[i]})
+	// The node is not trusted: what uses the outputs relies on their sizes.
+	if response.Outputs, err = reply.Tensors(); err != nil {
+		return nil, outboard.Errorf(outboard.Protocol, "node "+string(node), "%w", err)
 	}
 	response.Times = queue.Times{
 		Queue:   time.Duration(reply.GetParameters()["queue_ns"].GetInt64Param()),

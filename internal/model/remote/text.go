@@ -82,6 +82,9 @@ func (p *Peers) Describe(ctx context.Context, node outboard.NodeID, name string,
 	if err != nil || r.Info == nil {
 		return engine.Info{}, err
 	}
+	if err := r.Info.Validate(); err != nil {
+		return engine.Info{}, outboard.Errorf(outboard.Protocol, "node "+string(node), "%w", err)
+	}
 	return *r.Info, nil
 }
 

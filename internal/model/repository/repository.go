@@ -11,6 +11,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -149,14 +150,46 @@ func (r *Repository) apply(e state.Entry) (bool, error) {
 		return false, err
 	}
 	for i := range m.Versions {
-		if v := &m.Versions[i]; v.Name != name || v.Files[v.Main].Digest == "" {
-			return false, fmt.Errorf("version %d of model %s is malformed", v.Number, name)
+		v := &m.Versions[i]
+		if err := v.validate(); err != nil || v.Name != name {
+			return false, fmt.Errorf("version %d of model %.100q is malformed: %w", v.Number, name, cmp.Or(err, errWrongName))
 		}
 		// Each request compares contents, so they are computed once.
 		m.Versions[i].content = m.Versions[i].Content()
 	}
 	r.models[name] = m
 	return true, nil
+}
+
+var errWrongName = errors.New("its name is not that of its key")
+
+// validate returns the first mistake in a version. Another node may have written it to the table: a
+// node uses the names of the model and of its files as names in its own file system.
+func (v *Version) validate() error {
+	if err := CheckName(v.Name); err != nil {
+		return err
+	}
+	switch {
+	case len(v.Files) > maxFiles:
+		return outboard.Errorf(outboard.Invalid, "", "%d files, at most %d are allowed", len(v.Files), maxFiles)
+	case v.Files[v.Main].Digest == "":
+		return outboard.Errorf(outboard.Invalid, "", "there is no file %q", v.Main)
+	}
+	if name := v.Config.Pairs; name != "" && v.Files[name].Digest == "" {
+		return outboard.Errorf(outboard.Invalid, "", "its configuration names the recorded pairs %q, which are not among its files: add --file %s", name, name)
+	}
+	for name, f := range v.Files {
+		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\\\x00") || len(name) > 255 {
+			return outboard.Errorf(outboard.Invalid, "", "%q can't be the name of a file", name)
+		}
+		if f.Size < 0 {
+			return outboard.Errorf(outboard.Invalid, "", "file %q has a size of %d", name, f.Size)
+		}
+	}
+	if err := v.Config.validate(); err != nil {
+		return outboard.Errorf(outboard.Invalid, "", "%w", err)
+	}
+	return nil
 }
 
 // List returns all models, by name.
@@ -217,24 +250,11 @@ func (r *Repository) history(name string) versions.Keeper[Version, *Version] {
 // must be in this node's store of artifacts.
 func (r *Repository) Push(ctx context.Context, v Version) (Version, error) {
 	op := "push " + v.Name
-	if err := CheckName(v.Name); err != nil {
+	if err := v.validate(); err != nil {
 		return v, outboard.Errorf(outboard.Invalid, op, "%w", err)
 	}
-	switch size := v.Size(); {
-	case size > maxVersion:
+	if size := v.Size(); size > maxVersion {
 		return v, outboard.Errorf(outboard.Invalid, op, "its configuration has %d bytes, at most %d are allowed", size, maxVersion)
-	case len(v.Files) > maxFiles:
-		return v, outboard.Errorf(outboard.Invalid, op, "%d files, at most %d are allowed", len(v.Files), maxFiles)
-	case v.Files[v.Main].Digest == "":
-		return v, outboard.Errorf(outboard.Invalid, op, "there is no file %q", v.Main)
-	}
-	if name := v.Config.Pairs; name != "" && v.Files[name].Digest == "" {
-		return v, outboard.Errorf(outboard.Invalid, op, "its configuration names the recorded pairs %q, which are not among its files: add --file %s", name, name)
-	}
-	for name := range v.Files {
-		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\\\x00") || len(name) > 255 {
-			return v, outboard.Errorf(outboard.Invalid, op, "%q can't be the name of a file", name)
-		}
 	}
 	return r.history(v.Name).Push(ctx, op, func(Model) (Version, error) {
 		v.Of = 0

@@ -24,7 +24,8 @@ type textGate struct {
 
 	mu       sync.Mutex
 	inFlight int
-	lifetime time.Duration // of a generation, a moving average
+	clients  map[string]int // generations in flight of each client (engine.Generation.CacheScope)
+	lifetime time.Duration  // of a generation, a moving average
 	counts   TextCounts
 }
 
@@ -43,15 +44,31 @@ func newTextGate(c *repository.Config, sequences int) *textGate {
 	return &textGate{slots: cmp.Or(sequences, c.Sequences, 1), size: cmp.Or(c.Queue.Size, defaultQueue), timeout: time.Duration(c.Queue.Timeout)}
 }
 
-// enter admits a generation, or refuses it with the kind outboard.Exhausted.
-func (g *textGate) enter(ctx context.Context) error {
+// enter admits a generation of a client, or refuses it with the kind outboard.Exhausted.
+func (g *textGate) enter(ctx context.Context, client string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err := g.refuse(ctx); err != nil {
+	if err := g.refuse(ctx, g.capacity(client)); err != nil {
 		return err
 	}
 	g.inFlight++
+	if g.clients == nil {
+		g.clients = map[string]int{}
+	}
+	g.clients[client]++
 	return nil
+}
+
+// reservedShare is the inverse share of the generations that may wait which a named client with as
+// many generations or more can't fill: another client is admitted.
+const reservedShare = 8
+
+// capacity returns how many generations may wait when one of a client arrives. mu must be held.
+func (g *textGate) capacity(client string) int {
+	if reserved := g.size / reservedShare; client != "" && g.clients[client] >= reserved {
+		return g.size - reserved
+	}
+	return g.size
 }
 
 // check refuses a generation that enter would refuse at present. The refusal is counted: the caller
@@ -59,17 +76,18 @@ func (g *textGate) enter(ctx context.Context) error {
 func (g *textGate) check(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.refuse(ctx)
+	return g.refuse(ctx, g.size)
 }
 
-// refuse returns the error for a generation that can't be admitted, and counts it. mu must be held.
-func (g *textGate) refuse(ctx context.Context) error {
+// refuse returns the error for a generation that can't be admitted while so many wait, and counts it.
+// mu must be held.
+func (g *textGate) refuse(ctx context.Context, capacity int) error {
 	limit := cmp.Or(g.timeout, defaultTimeout)
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(deadline))
 	}
 	ahead := g.inFlight - g.slots + 1
-	if ahead > g.size {
+	if ahead > capacity {
 		g.counts.RefusedFull++
 		return outboard.Errorf(outboard.Exhausted, "generate", "the queue is full: %d generations wait", ahead-1)
 	}
@@ -82,10 +100,13 @@ func (g *textGate) refuse(ctx context.Context) error {
 }
 
 // leave counts a generation that has ended.
-func (g *textGate) leave(u engine.Usage, late bool, err error) {
+func (g *textGate) leave(client string, u engine.Usage, late bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.inFlight--
+	if g.clients[client]--; g.clients[client] == 0 {
+		delete(g.clients, client)
+	}
 	switch {
 	case late:
 		g.counts.Late++
@@ -138,7 +159,7 @@ func (a *admitted) Tokenize(ctx context.Context, t engine.Text) ([]int32, error)
 
 // Generate implements engine.TextModel.
 func (a *admitted) Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
-	if err := a.gate.enter(ctx); err != nil {
+	if err := a.gate.enter(ctx, g.CacheScope); err != nil {
 		return engine.Usage{}, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -163,6 +184,6 @@ func (a *admitted) Generate(ctx context.Context, g engine.Generation, emit func(
 	if err != nil && isLate {
 		err = late
 	}
-	a.gate.leave(usage, err != nil && isLate, err)
+	a.gate.leave(g.CacheScope, usage, err != nil && isLate, err)
 	return usage, err
 }

@@ -76,6 +76,28 @@ func TestGateBoundsWhatWaits(t *testing.T) {
 	})
 }
 
+// A client with many generations leaves room for another one's.
+func TestGateKeepsRoomForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAdmitted(time.Second, repository.Config{Queue: repository.Queue{Size: 16}})
+		refused := map[string]int{}
+		for _, client := range []string{"flood", "victim"} {
+			errs := make(chan error, 30)
+			for range cap(errs) {
+				go func() {
+					_, err := a.Generate(t.Context(), engine.Generation{CacheScope: client}, func(engine.Token) error { return nil })
+					errs <- err
+				}()
+			}
+			synctest.Wait()
+			refused[client] = len(errs)
+		}
+		if refused["flood"] != 30-2-14 || refused["victim"] != 30-2 {
+			t.Errorf("refused: %v", refused)
+		}
+	})
+}
+
 // A generation whose first token can't come in time is refused at once, by its own deadline or the
 // model's.
 func TestGateRefusesWhatWouldBeLate(t *testing.T) {

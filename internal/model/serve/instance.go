@@ -247,15 +247,27 @@ func (i *instance) infer(ctx context.Context, r *Request) ([]model.Tensor, queue
 	if !w.Tensors() {
 		return nil, queue.Times{}, outboard.Errorf(outboard.Invalid, "infer", "the model %s is for text: use the OpenAI, Ollama or generate interface", i.spec.Name)
 	}
-	rows, err := info.Check(r.Inputs, r.Outputs, i.spec.Config.NaN == "refuse")
+	outputs := distinct(r.Outputs)
+	rows, err := info.Check(r.Inputs, outputs, i.spec.Config.NaN == "refuse")
 	if err != nil {
 		return nil, queue.Times{}, err
 	}
-	request := &queue.Request{Inputs: r.Inputs, Outputs: r.Outputs, Rows: rows, Priority: r.Priority}
+	request := &queue.Request{Inputs: r.Inputs, Outputs: outputs, Rows: rows, Client: r.Sequence.Client, Priority: r.Priority}
 	if info.Stateful {
 		request.Sequence = r.engineSequence
 	}
 	return q.Do(ctx, request)
+}
+
+// distinct returns names without repetitions, in the order of their first occurrence: a request that
+// names an output a thousand times gets it once.
+func distinct(names []string) []string {
+	seen := make(map[string]bool, len(names))
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		again := seen[name]
+		seen[name] = true
+		return again
+	})
 }
 
 // acquire counts a request that is about to use the instance.
@@ -323,7 +335,7 @@ func (i *instance) warm(ctx context.Context) error {
 		return nil
 	}
 	for _, rows := range i.warmSizes() {
-		inputs := make([]worker.Input, len(i.info.Inputs))
+		inputs, total := make([]worker.Input, len(i.info.Inputs)), 0
 		for n, sig := range i.info.Inputs {
 			shape := slices.Clone(sig.Shape)
 			for d := range shape {
@@ -342,6 +354,9 @@ func (i *instance) warm(ctx context.Context) error {
 			if sig.Type == model.Bytes {
 				size = 4 * elements
 			}
+			if total += size; total > maxWarmBytes {
+				return nil
+			}
 			inputs[n] = worker.Input{Name: sig.Name, Type: sig.Type, Shape: shape, Parts: [][]byte{make([]byte, size)}}
 		}
 		_, _, err := i.worker.InferParts(ctx, model.Sequence{}, inputs, nil)
@@ -352,8 +367,12 @@ func (i *instance) warm(ctx context.Context) error {
 	return nil
 }
 
-// maxWarm bounds the elements of an input for warming up.
-const maxWarm = 1 << 28
+// Bounds of the inputs for warming up, whose shapes a model's file may declare: the elements of one,
+// and the bytes of all.
+const (
+	maxWarm      = 1 << 28
+	maxWarmBytes = 1 << 30
+)
 
 func (i *instance) warmSizes() []int {
 	sizes := []int{1}

@@ -31,7 +31,7 @@ func (s *Server) Refuse(r *Request, rows int) error {
 	if rows > 0 {
 		deadline = time.Now().Add(cmp.Or(r.Timeout, time.Duration(v.Config.Queue.Timeout), defaultTimeout))
 	}
-	return q.Refuse(rows, deadline)
+	return q.Refuse(r.Sequence.Client, rows, deadline)
 }
 
 // busyQueue returns the queue of the instance that gets the requests of a version on this node, nil

@@ -166,12 +166,13 @@ type Request struct {
 	Inputs         []model.Tensor
 	// Outputs are the names of the requested outputs, none for all.
 	Outputs []string
-	// Priority orders waiting requests: higher first.
+	// Priority orders the waiting requests of a client (Sequence.Client): higher first.
 	Priority int
 	// Timeout bounds the time of the request; 0 uses the model's configuration.
 	Timeout time.Duration
 	// Local keeps the request on this node: another node has forwarded it.
-	Local    bool
+	Local bool
+	// Sequence names the client also for a request that belongs to no sequence.
 	Sequence Sequence
 
 	// engineSequence is Sequence as the engine identifies it, on the node that executes the request.

@@ -19,6 +19,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/repository"
 	"github.com/outboard-run/outboard/internal/model/serve"
 	"github.com/outboard-run/outboard/internal/model/worker"
+	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 )
 
@@ -32,6 +33,7 @@ type fake struct {
 	mu        sync.Mutex
 	loaded    map[string]int   // by content
 	sequences []model.Sequence // of the requests of models that hold state
+	outputs   [][]string       // of requests that name outputs
 	closed    chan struct{}    // has a value for each model that was unloaded, up to its capacity
 }
 
@@ -81,6 +83,13 @@ func (f *fake) requestsOfSequences() []model.Sequence {
 	return slices.Clone(f.sequences)
 }
 
+// outputsOfRequests returns the names of outputs of the requests that have any.
+func (f *fake) outputsOfRequests() [][]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.outputs)
+}
+
 func (f *fake) loads(content string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,7 +117,12 @@ func (*fakeModel) Info() engine.Info {
 	}
 }
 
-func (m *fakeModel) Infer(ctx context.Context, inputs []model.Tensor, _ []string) ([]model.Tensor, error) {
+func (m *fakeModel) Infer(ctx context.Context, inputs []model.Tensor, outputs []string) ([]model.Tensor, error) {
+	if len(outputs) > 0 {
+		m.mu.Lock()
+		m.outputs = append(m.outputs, outputs)
+		m.mu.Unlock()
+	}
 	if inputs[0].Data[0] == 1 {
 		m.started <- struct{}{}
 		select {
@@ -191,6 +205,7 @@ type bench struct {
 	engine     *fake
 	peers      *peers
 	repository *repository.Repository
+	state      *state.State
 
 	mu        sync.Mutex
 	processes []string // names of workers that were started
@@ -204,11 +219,11 @@ func open(t *testing.T) *bench {
 // openWith is open with other options.
 func openWith(t *testing.T, change func(*serve.Options)) *bench {
 	t.Helper()
-	b := &bench{t: t, peers: &peers{}, engine: &fake{
+	b := &bench{t: t, peers: &peers{}, state: statetest.Open(t), engine: &fake{
 		proceed: make(chan struct{}), loading: make(chan struct{}), started: make(chan struct{}, 8), loaded: map[string]int{}, closed: make(chan struct{}, 8),
 	}}
 	var err error
-	if b.repository, err = repository.Open(t.Context(), repository.Options{State: statetest.Open(t), Self: "harbour"}); err != nil {
+	if b.repository, err = repository.Open(t.Context(), repository.Options{State: b.state, Self: "harbour"}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.repository.Close() })

@@ -54,6 +54,7 @@ type tensorClient struct {
 	calls   map[uint64]*tensorCall
 	free    []*segment // the most recently used last
 	pooled  int        // bytes of free
+	extras  int        // segments that the worker created: a process may have some 65,000 mappings
 	sending sync.WaitGroup
 }
 
@@ -260,7 +261,13 @@ func (c *tensorClient) results(call *tensorCall, answer *reply) ([]model.Tensor,
 	if answer.failure != "" {
 		return nil, &outboard.Error{Kind: outboard.Kind(answer.kind), Err: errors.New(answer.failure)}
 	}
-	outputs, total := make([]model.Tensor, len(answer.outputs)), int64(0)
+	outputs, total := make([]model.Tensor, len(answer.outputs)), uint64(0)
+	for i := range answer.outputs {
+		// Several outputs may lie in the same memory, whose size does not bound them.
+		if total += uint64(align(int(min(answer.outputs[i].size, maxSegment+1)))); total > maxSegment {
+			return nil, outboard.Errorf(outboard.Exhausted, "infer", "the outputs have more than %v, which a call has at most", outboard.Bytes(maxSegment))
+		}
+	}
 	for i := range answer.outputs {
 		p := &answer.outputs[i]
 		mem := call.memory.mem
@@ -276,9 +283,8 @@ func (c *tensorClient) results(call *tensorCall, answer *reply) ([]model.Tensor,
 		}
 		outputs[i] = p.Tensor
 		outputs[i].Data = slices.Clone(data) // the worker may change the segment
-		total += int64(align(len(data)))
 	}
-	for old := c.outputs.Load(); total > old && !c.outputs.CompareAndSwap(old, total); old = c.outputs.Load() {
+	for old := c.outputs.Load(); int64(total) > old && !c.outputs.CompareAndSwap(old, int64(total)); old = c.outputs.Load() {
 	}
 	return outputs, nil
 }
@@ -301,10 +307,11 @@ func (c *tensorClient) addOutput(m *ipc.Message) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	call := c.calls[o.Call]
-	if call == nil || len(call.extra) >= maxTensors {
+	if call == nil || c.extras >= maxTensors {
 		s.unmap()
 		return errFrame
 	}
+	c.extras++
 	call.extra = append(call.extra, s)
 	return nil
 }
@@ -346,6 +353,7 @@ func (c *tensorClient) recycle(call *tensorCall) {
 	}
 	var surplus []*segment
 	c.mu.Lock()
+	c.extras -= len(call.extra)
 	if c.closed != nil {
 		surplus = append(surplus, call.memory)
 	} else {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -18,37 +19,84 @@ type textClient struct {
 	mu      sync.Mutex
 	last    uint64
 	streams map[uint64]*tokenStream
+	waiting atomic.Int64 // bytes of the tokens of all streams that were not emitted yet
 }
 
 func (c *textClient) init(conn *ipc.Conn) { c.conn, c.streams = conn, map[uint64]*tokenStream{} }
 
 // A tokenStream holds the tokens of one generation that were not emitted yet.
 type tokenStream struct {
+	total *atomic.Int64 // textClient.waiting
+
 	mu      sync.Mutex
 	waiting []engine.Token
+	bytes   int64         // of waiting, about
 	arrived chan struct{} // has a value when waiting is not empty
+	full    chan struct{} // closed when more tokens came than may wait
 
 	ended chan struct{} // closed after usage and err were set
 	usage engine.Usage
 	err   error
 }
 
-// add queues tokens. Their number is bounded by the model's context.
+// Bounds of the tokens that wait until a client reads them, in bytes: of one generation, and of all of
+// a model's. A process that sends more tokens than it was asked for reaches them, too.
+const (
+	maxStreamBytes  = 16 << 20
+	maxWaitingBytes = 256 << 20
+
+	tokenSize     = 72 // of an engine.Token without its texts and candidates
+	candidateSize = 32 // of an engine.Candidate without its text
+)
+
+// errUnread ends a generation whose tokens are not read.
+var errUnread = outboard.Errorf(outboard.Exhausted, "generate", "the client reads the text more slowly than the model generates it")
+
+// add queues tokens, unless too many wait: the generation is cancelled then.
 func (s *tokenStream) add(tokens []engine.Token) {
+	size := int64(0)
+	for i := range tokens {
+		size += tokenBytes(&tokens[i])
+	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if isClosed(s.full) {
+		return
+	}
+	if s.bytes+size > maxStreamBytes || s.total.Load()+size > maxWaitingBytes {
+		close(s.full)
+		s.clear()
+		return
+	}
 	s.waiting = append(s.waiting, tokens...)
-	s.mu.Unlock()
+	s.bytes += size
+	s.total.Add(size)
 	select {
 	case s.arrived <- struct{}{}:
 	default:
 	}
 }
 
+// tokenBytes returns about what a token takes in memory.
+func tokenBytes(t *engine.Token) int64 {
+	size := tokenSize + len(t.Text) + len(t.Last)
+	for i := range t.Top {
+		size += candidateSize + len(t.Top[i].Text)
+	}
+	return int64(size)
+}
+
+// clear drops the tokens. mu must be held.
+func (s *tokenStream) clear() {
+	s.total.Add(-s.bytes)
+	s.waiting, s.bytes = nil, 0
+}
+
 func (s *tokenStream) drain() []engine.Token {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	tokens := s.waiting
-	s.waiting = nil
+	s.clear()
 	return tokens
 }
 
@@ -165,9 +213,15 @@ func (w *Worker) Generate(ctx context.Context, g engine.Generation, emit func(en
 			if err := emitAll(stream.drain(), emit); err != nil {
 				return engine.Usage{}, w.cancelGeneration(id, stream, err)
 			}
+		case <-stream.full:
+			return engine.Usage{}, w.cancelGeneration(id, stream, errUnread)
 		case <-stream.ended: // closed after the last tokens were added
+			tokens := stream.drain()
 			w.texts.close(id)
-			if err := emitAll(stream.drain(), emit); err != nil {
+			if isClosed(stream.full) {
+				return stream.usage, errUnread
+			}
+			if err := emitAll(tokens, emit); err != nil {
 				return stream.usage, err
 			}
 			return stream.usage, stream.err
@@ -208,7 +262,7 @@ func emitAll(tokens []engine.Token, emit func(engine.Token) error) error {
 const maxStreams = 4096
 
 func (c *textClient) open() (uint64, *tokenStream, error) {
-	s := &tokenStream{arrived: make(chan struct{}, 1), ended: make(chan struct{})}
+	s := &tokenStream{total: &c.waiting, arrived: make(chan struct{}, 1), full: make(chan struct{}), ended: make(chan struct{})}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.streams) >= maxStreams {
@@ -222,5 +276,10 @@ func (c *textClient) open() (uint64, *tokenStream, error) {
 func (c *textClient) close(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if s := c.streams[id]; s != nil {
+		s.mu.Lock()
+		s.clear() // its generation may have ended early
+		s.mu.Unlock()
+	}
 	delete(c.streams, id)
 }

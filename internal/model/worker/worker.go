@@ -115,6 +115,9 @@ func (w *Worker) load(ctx context.Context) error {
 		err = answer.Decode(&w.loaded)
 		answer.Close()
 	}
+	if err == nil {
+		err = w.loaded.Info.Validate()
+	}
 	if err != nil || !w.loaded.Tensors {
 		ring.Unmap()
 		return err

@@ -26,7 +26,10 @@ type HostOptions struct {
 	Mode Mode
 	// Check verifies the claim of a lease on one of this node's devices.
 	Check func(ctx context.Context, claim []byte) (outboard.Lease, outboard.Node, error)
-	Peers *Peers
+	// Standing has the leases that stand: ranks end with their leases. nil: the leases are not
+	// followed.
+	Standing StandingLeases
+	Peers    *Peers
 	// Fetch returns an artifact from this node or another one.
 	Fetch func(ctx context.Context, digest string) ([]byte, error)
 	// Chunks keeps checkpoints and data.
@@ -82,7 +85,8 @@ type Host struct {
 	mu      sync.Mutex
 	next    chan struct{} // closed at the next change of running
 	running map[key]*run
-	pids    map[int]bool // of ranks
+	leased  map[leaseKey]bool // leases of the runs
+	pids    map[int]bool      // of ranks
 	serial  uint32
 }
 
@@ -94,7 +98,7 @@ func NewHost(opts HostOptions) *Host {
 	}
 	// The serial is random to avoid the users of an earlier process of this node, or of another
 	// node of the machine, who may have left files or processes.
-	h := &Host{opts: opts, serial: rand.Uint32(), next: make(chan struct{}), running: make(map[key]*run), pids: make(map[int]bool)}
+	h := &Host{opts: opts, serial: rand.Uint32(), next: make(chan struct{}), running: make(map[key]*run), leased: make(map[leaseKey]bool), pids: make(map[int]bool)}
 	h.sweep()
 	return h
 }
@@ -279,6 +283,10 @@ func (h *Host) serveRun(ctx context.Context, stream *framed.Stream, manager outb
 	if err != nil {
 		return err
 	}
+	if err := h.reserveLeases(leases); err != nil {
+		return err
+	}
+	defer h.freeLeases(leases)
 	r := &run{host: h, key: p.key(), start: m.Start, leases: leases, out: &writer{out: stream}, uid: h.newUID()}
 	h.opts.Log.Info("ranks are started", "job", p.Job, "attempt", p.Attempt, "manager", manager, "ranks", m.Start.Count)
 	err = r.serve(ctx, stream)

@@ -297,6 +297,11 @@ func (r *run) serve(ctx context.Context, stream *framed.Stream) error {
 		defer close(stopped)
 		cancel(r.receive(stream))
 	}()
+	go func() {
+		if err := r.host.awaitLeaseLoss(ctx, r.leases); err != nil {
+			cancel(err)
+		}
+	}()
 	defer resetLate(ctx, stream)()
 	defer r.close()
 	err := r.open(ctx)
@@ -307,7 +312,7 @@ func (r *run) serve(ctx context.Context, stream *framed.Stream) error {
 		return err
 	}
 	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errStopped) {
-		return outboard.Errorf(outboard.Unreachable, "training job", "the node stops, or has lost the job's manager: %w", context.Cause(ctx))
+		return outboard.Errorf(outboard.Unreachable, "training job", "the node stops, or has lost the job's manager or a lease: %w", context.Cause(ctx))
 	}
 	if err := r.out.send(message{Exited: r.report(ctx, err)}); err != nil {
 		return nil // the manager is lost, and the ranks have ended

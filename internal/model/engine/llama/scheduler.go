@@ -1,7 +1,6 @@
 package llama
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model/engine"
+	"github.com/outboard-run/outboard/internal/model/turns"
 )
 
 // chunkBeside is the number of tokens of long prompts that are computed in a micro-batch beside
@@ -29,8 +29,8 @@ type scheduler struct {
 	freeTreeIDs []int32 // identifiers that are free for sequences of the tree
 
 	mu      sync.Mutex
-	waiting []*sequence // by priority, then arrival
-	arrival uint64
+	waiting []*sequence // by their turns
+	turns   turns.Order
 	closed  bool
 	woken   chan struct{} // of capacity 1
 	ended   chan struct{}
@@ -72,12 +72,10 @@ func (s *scheduler) submit(q *sequence) error {
 		s.mu.Unlock()
 		return errClosed
 	}
-	s.arrival++
-	q.arrival = s.arrival
-	at, _ := slices.BinarySearchFunc(s.waiting, q, func(a, b *sequence) int {
-		return cmp.Or(cmp.Compare(b.request.Priority, a.request.Priority), cmp.Compare(a.arrival, b.arrival))
-	})
-	s.waiting = slices.Insert(s.waiting, at, q)
+	q.turn = turns.Turn{Client: q.request.CacheScope, Priority: q.request.Priority}
+	s.turns.Add(&q.turn)
+	s.waiting = append(s.waiting, q)
+	slices.SortFunc(s.waiting, func(a, b *sequence) int { return a.turn.Compare(&b.turn) })
 	s.mu.Unlock()
 	s.wake()
 	return nil
@@ -140,6 +138,7 @@ func (s *scheduler) sweep() (closed bool) {
 	s.waiting = slices.DeleteFunc(s.waiting, func(q *sequence) bool {
 		if gone(q) {
 			dropped = append(dropped, q)
+			s.turns.Remove(&q.turn)
 			return true
 		}
 		return false
@@ -180,6 +179,8 @@ func (s *scheduler) admit() {
 			return
 		}
 		s.mu.Lock()
+		s.turns.Start(&q.turn)
+		s.turns.Remove(&q.turn)
 		s.waiting = slices.DeleteFunc(s.waiting, func(w *sequence) bool { return w == q })
 		s.mu.Unlock()
 		s.start(q)

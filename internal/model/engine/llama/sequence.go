@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard/internal/model/engine"
+	"github.com/outboard-run/outboard/internal/model/turns"
 )
 
 // A sequence is one generation. The scheduler's goroutine owns it until done is closed; the
@@ -14,7 +15,7 @@ type sequence struct {
 	ctx     context.Context //nolint:containedctx // of this one call
 	cancel  context.CancelCauseFunc
 	request engine.Generation
-	arrival uint64
+	turn    turns.Turn
 
 	slot      int32   // the library's identifier of the sequence
 	tokens    []int32 // the prompt and the generated tokens

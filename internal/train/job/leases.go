@@ -1,0 +1,100 @@
+package job
+
+import (
+	"context"
+	"time"
+
+	"github.com/outboard-run/outboard"
+)
+
+// StandingLeases are the leases of the pool that stand. *pool.Pool implements it.
+type StandingLeases interface {
+	Leases() []outboard.Lease
+	// Changed returns a channel that is closed at the next change.
+	Changed() <-chan struct{}
+}
+
+// A leaseKey names a lease of one device.
+type leaseKey struct {
+	device outboard.DeviceID
+	lease  outboard.LeaseID
+}
+
+func keyOfLease(l *outboard.Lease) leaseKey { return leaseKey{l.Device, l.Lease} }
+
+// reserveLeases reserves leases for a run. A lease bounds the memory, the processes and the ranks of
+// one run: a manager that presents it twice, in one request or in several, is refused.
+func (h *Host) reserveLeases(leases []outboard.Lease) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range leases {
+		key := keyOfLease(&leases[i])
+		if h.leased[key] {
+			for j := range i {
+				delete(h.leased, keyOfLease(&leases[j]))
+			}
+			return outboard.Errorf(outboard.Conflict, "start ranks", "the lease of %s is in use by other ranks already", key.device)
+		}
+		h.leased[key] = true
+	}
+	return nil
+}
+
+func (h *Host) freeLeases(leases []outboard.Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range leases {
+		delete(h.leased, keyOfLease(&leases[i]))
+	}
+}
+
+const (
+	// leaselessLimit is how long ranks may outlive a lease. The manager ends them before it releases
+	// the lease, but the two messages arrive on different connections.
+	leaselessLimit = 5 * time.Second
+	// standingInterval is the interval at which leases are checked that have not changed: they may
+	// have expired.
+	standingInterval = time.Second
+)
+
+// awaitLeaseLoss waits until one of the leases does not stand any more and has not for
+// leaselessLimit, and returns the error. It returns nil when ctx ends.
+func (h *Host) awaitLeaseLoss(ctx context.Context, leases []outboard.Lease) error {
+	if h.opts.Standing == nil {
+		return nil
+	}
+	tick := time.NewTicker(standingInterval)
+	defer tick.Stop()
+	var since time.Time // when a lease was first missing; zero: all stand
+	for {
+		changed := h.opts.Standing.Changed()
+		switch missing := missingLease(h.opts.Standing.Leases(), leases); {
+		case missing == "":
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) >= leaselessLimit:
+			return outboard.Errorf(outboard.LeaseLost, "training job", "the lease of %s was released or has expired", missing)
+		}
+		select {
+		case <-changed:
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// missingLease returns the device of the first lease that does not stand, "" if all stand.
+func missingLease(standing, leases []outboard.Lease) outboard.DeviceID {
+	found := make(map[leaseKey]bool, len(standing))
+	for i := range standing {
+		found[keyOfLease(&standing[i])] = true
+	}
+	for i := range leases {
+		if !found[keyOfLease(&leases[i])] {
+			return leases[i].Device
+		}
+	}
+	return ""
+}
