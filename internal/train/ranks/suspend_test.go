@@ -6,7 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,8 +82,8 @@ func TestRankContinuesInAnotherProcess(t *testing.T) {
 	}
 }
 
-// checkState fetches the state of rank 1.
-func checkState(t *testing.T, r *rank, want string) {
+// checkState fetches the state of rank 1, and returns whether it has moved to its server.
+func checkState(t *testing.T, r *rank, want string) (moved bool) {
 	t.Helper()
 	m, err := r.conn.Call(context.Background(), "resume", map[string]any{"rank": 1})
 	if err != nil {
@@ -96,6 +98,99 @@ func checkState(t *testing.T, r *rank, want string) {
 	got, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<20))
 	if err != nil || string(got) != want {
 		t.Errorf("%q, %v: want %q", got, err, want)
+	}
+	var answer resumed
+	if err := m.Decode(&answer); err != nil {
+		t.Fatal(err)
+	}
+	return answer.Moved
+}
+
+// newState returns the file of a state.
+func newState(t *testing.T, text string) *os.File {
+	t.Helper()
+	f, err := ipc.NewFile("state", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// Ranks that may continue on other nodes ask for it, and leave their states with their servers. Those
+// of the next attempt give the states to the ranks' first processes.
+func TestStatesMoveToOtherServers(t *testing.T) {
+	dir := t.TempDir()
+	var expired []int
+	kept := map[int]string{}
+	elsewhere, err := Serve(filepath.Join(dir, "first"), Options{
+		StageLimit: time.Minute, Ranks: 2,
+		Elsewhere: func(_ context.Context, ranks []int) (bool, error) {
+			expired = ranks
+			return true, nil
+		},
+		Moved: func(_ context.Context, f *os.File, rank int) error {
+			text, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<20))
+			kept[rank] = string(text)
+			return err
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { elsewhere.Close() })
+	r := dial(t, filepath.Join(dir, "first"))
+	m, err := r.conn.Call(t.Context(), "elsewhere", map[string]any{"expired": []int{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer moving
+	if err := m.Decode(&answer); err != nil || !answer.Moves || !slices.Equal(expired, []int{1}) {
+		t.Errorf("%v, moves: %v, ranks %v whose time is over, want rank 1", err, answer.Moves, expired)
+	}
+	if err := r.request("suspend", map[string]any{"rank": 1, "moves": true}, newState(t, "weights")); err != nil || kept[1] != "weights" {
+		t.Errorf("%v, kept %v", err, kept)
+	}
+	if elsewhere.Continues(1) {
+		t.Error("rank 1 continues here, too")
+	}
+
+	next, err := Serve(filepath.Join(dir, "next"), Options{StageLimit: time.Minute, Ranks: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { next.Close() })
+	file, err := os.CreateTemp(dir, "state") // The server closes it.
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.WriteString("weights"); err != nil {
+		t.Fatal(err)
+	}
+	next.RestoreState(1, file)
+	r = dial(t, filepath.Join(dir, "next"))
+	if moved := checkState(t, r, "weights"); !moved || next.Continues(1) {
+		t.Errorf("moved: %v, want it; no process has ended here", moved)
+	}
+	if err := r.request("suspend", map[string]any{"rank": 1}, newState(t, "later weights")); err != nil {
+		t.Fatal(err)
+	}
+	if moved := checkState(t, r, "later weights"); moved || !next.Continues(1) {
+		t.Errorf("moved: %v, want that the groups of a state that was saved here remain", moved)
+	}
+}
+
+// A server whose ranks stay on its node refuses what belongs to moves.
+func TestMovesAreRefusedWhereRanksStay(t *testing.T) {
+	_, all := limited(t)
+	for kind, body := range map[string]map[string]any{
+		"elsewhere": {"expired": []int{1}},
+		"suspend":   {"rank": 1, "moves": true},
+	} {
+		err := all[1].request(kind, body, newState(t, "weights"))
+		if outboard.KindOf(err) != outboard.Invalid || !strings.Contains(err.Error(), "elsewhere") {
+			t.Errorf("%s: got %v, want that it is invalid, and the flag", kind, err)
+		}
 	}
 }
 
