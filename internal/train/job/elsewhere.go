@@ -126,7 +126,8 @@ func (a *activeJob) offer(ctx context.Context, node outboard.NodeID) error {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { stream.Reset(errStopped) })()
-	if err := stream.Close(); err != nil {
+	defer stream.Close() // The answer has arrived, or the stream has failed.
+	if err := stream.CloseWrite(); err != nil {
 		return err
 	}
 	_, err = io.Copy(io.Discard, stream)
