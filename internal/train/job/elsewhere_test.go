@@ -85,7 +85,13 @@ type smallPool struct {
 
 func (p *smallPool) Changed() <-chan struct{} { return nil }
 
-func (p *smallPool) Links() []client.Link { return nil }
+// Links returns a slow link between east and north, and a fast one between east and west.
+func (p *smallPool) Links() []client.Link {
+	return []client.Link{
+		{From: "east", To: "north", RTT: 20 * time.Millisecond, Forward: 1e6, Backward: 1e6},
+		{From: "east", To: "west", RTT: time.Millisecond, Forward: 1e9, Backward: 1e9},
+	}
+}
 
 func (p *smallPool) Claim(l outboard.Lease) ([]byte, error) { return []byte(l.Device), nil }
 
@@ -204,19 +210,21 @@ func elsewhereJob(t *testing.T, p *smallPool, peers *Peers, chunks data.Chunks) 
 type script struct {
 	t      *testing.T
 	chunks *memoryChunks
+	pool   *smallPool
 	// failing is a rank that leaves no state, lost one whose node is lost in the second attempt; -1 for
 	// none.
 	failing, lost int
 
 	mu      sync.Mutex
 	starts  []*start
+	leased  [][]outboard.DeviceID // at each start
 	granted bool
 	answers sync.WaitGroup // of the question of rank 0's node
 }
 
 func (s *script) run(b *start, stream *framed.Stream) {
 	s.mu.Lock()
-	s.starts = append(s.starts, b)
+	s.starts, s.leased = append(s.starts, b), append(s.leased, s.pool.uses())
 	attempt := (len(s.starts) + 1) / 2
 	s.mu.Unlock()
 	if attempt == 2 && b.First == s.lost {
@@ -258,9 +266,9 @@ func (s *script) run(b *start, stream *framed.Stream) {
 // a restart.
 func TestMoveIsNoRestart(t *testing.T) {
 	chunks := &memoryChunks{}
-	s := &script{t: t, chunks: chunks, failing: -1, lost: -1}
-	s.answers.Add(1)
 	p := newSmallPool("east/0", "north/0", "west/0")
+	s := &script{t: t, chunks: chunks, pool: p, failing: -1, lost: -1}
+	s.answers.Add(1)
 	a := elsewhereJob(t, p, serveNodes(t, nil, s.run), chunks)
 	a.job.Spec.Restarts = 0
 	a.run(t.Context())
@@ -272,7 +280,13 @@ func TestMoveIsNoRestart(t *testing.T) {
 	if !slices.Equal(j.Ranks, want) {
 		t.Errorf("the ranks are on %+v, want %+v", j.Ranks, want)
 	}
-	for _, b := range s.starts[2:] {
+	for i, b := range s.starts[2:] {
+		if used := s.leased[2+i]; !slices.Equal(used, []outboard.DeviceID{"east/0", "west/0"}) {
+			t.Errorf("rank %d continues while %v are leased", b.First, used)
+		}
+		if b.Link != s.starts[0].Link || b.Link.Bandwidth != 1e6 {
+			t.Errorf("rank %d continues with the link %+v, whose algorithms differ from those of %+v", b.First, b.Link, s.starts[0].Link)
+		}
 		if b.Checkpoint != "" || b.Repeats != 1 || !slices.Equal(b.Nodes, []outboard.NodeID{"east", "west"}) {
 			t.Errorf("rank %d continues with checkpoint %q and the steps of attempt %d, on %v", b.First, b.Checkpoint, b.Repeats, b.Nodes)
 		}
@@ -289,9 +303,9 @@ func TestMoveIsNoRestart(t *testing.T) {
 // When a node is lost after a move, the ranks start again with the states, and not from the beginning.
 func TestLossAfterAMove(t *testing.T) {
 	chunks := &memoryChunks{}
-	s := &script{t: t, chunks: chunks, failing: -1, lost: 1}
-	s.answers.Add(1)
 	p := newSmallPool("east/0", "north/0", "west/0")
+	s := &script{t: t, chunks: chunks, pool: p, failing: -1, lost: 1}
+	s.answers.Add(1)
 	a := elsewhereJob(t, p, serveNodes(t, nil, s.run), chunks)
 	a.job.Spec.Restarts = 1
 	a.run(t.Context())
@@ -357,6 +371,30 @@ func TestStatesAreChecked(t *testing.T) {
 	}
 }
 
+// A checkpoint that is saved after a move is where a lost job continues.
+func TestCheckpointReplacesStates(t *testing.T) {
+	chunks := &memoryChunks{}
+	a := elsewhereJob(t, newSmallPool(), nil, chunks)
+	before := &client.JobStages{States: "states", World: 2, Attempt: 1, Checkpoint: "first"}
+	a.job.Stages = before
+	digest := chunks.save(t, checkpointFile, "step 7")
+	a.copyCheckpoint(t.Context(), &nodeRun{out: &writer{out: io.Discard}}, &saved{Step: 7, Digest: digest})
+	j := a.snapshot()
+	if want := (client.JobStages{World: 2, Attempt: 1, Checkpoint: "first"}); *j.Stages != want || j.Checkpoint.Digest != digest || before.States == "" {
+		t.Errorf("checkpoint %+v, stages %+v, want %+v", j.Checkpoint, j.Stages, want)
+	}
+}
+
+// A program that repeats its steps is told the attempt in which it made them first.
+func TestAttemptOfRepeatedSteps(t *testing.T) {
+	for repeats, want := range map[int]string{0: "OUTBOARD_ATTEMPT=3", 2: "OUTBOARD_ATTEMPT=2"} {
+		r := &run{key: key{"job-abc", 3}, start: &start{World: 1, Count: 1, PerDevice: 1, Repeats: repeats}, leases: make([]outboard.Lease, 1)}
+		if env := r.environ(0); !slices.Contains(env, want) {
+			t.Errorf("repeating %d: got %q, want %s", repeats, env, want)
+		}
+	}
+}
+
 // A node asks its manager for rank 0 only, one request at a time, and waits no longer than its ranks.
 func TestNodeAsksForDevices(t *testing.T) {
 	var sent bytes.Buffer
@@ -392,9 +430,9 @@ func (a answerer) Write(p []byte) (int, error) {
 // A state that a rank has not left is a loss: the ranks start again, from the checkpoint.
 func TestMissingStateIsALoss(t *testing.T) {
 	chunks := &memoryChunks{}
-	s := &script{t: t, chunks: chunks, failing: 1, lost: -1}
-	s.answers.Add(1)
 	p := newSmallPool("east/0", "north/0", "west/0")
+	s := &script{t: t, chunks: chunks, pool: p, failing: 1, lost: -1}
+	s.answers.Add(1)
 	a := elsewhereJob(t, p, serveNodes(t, nil, s.run), chunks)
 	a.job.Spec.Restarts = 1
 	a.run(t.Context())
@@ -421,7 +459,7 @@ func TestStageStaysWithoutAnotherDevice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newSmallPool(devices...)
-			s := &script{t: t, chunks: &memoryChunks{}, lost: -1}
+			s := &script{t: t, chunks: &memoryChunks{}, pool: p, lost: -1}
 			s.answers.Add(1)
 			a := elsewhereJob(t, p, serveNodes(t, []outboard.NodeID{"refusing"}, s.run), s.chunks)
 			a.excluded["lost"] = exclusion{boot: "boot of lost", until: time.Now().Add(time.Hour)}
