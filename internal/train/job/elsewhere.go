@@ -152,7 +152,7 @@ func (a *activeJob) leaseOnOneNode(ctx context.Context, count int, taken map[out
 	}
 	request := pool.Request{Selector: j.Spec.Selector, Count: count, Memory: j.Spec.Memory, Program: "job " + j.ID, NoWait: true}
 	acquire := func(usable func(outboard.NodeID) bool) []outboard.Lease {
-		request.Exclude = slices.Clone(unusable)
+		request.Exclude = nil
 		for _, d := range all {
 			if !usable(d.Node) {
 				request.Exclude = append(request.Exclude, d.ID)

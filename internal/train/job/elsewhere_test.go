@@ -79,6 +79,7 @@ type smallPool struct {
 	devices []outboard.DeviceID
 
 	mu   sync.Mutex
+	last pool.Request
 	held map[outboard.DeviceID]int // by device: how often it was leased, negative once it is released
 	lose map[outboard.DeviceID]chan struct{}
 }
@@ -111,6 +112,7 @@ func (p *smallPool) Devices() (list []pool.DeviceState) {
 func (p *smallPool) Acquire(_ context.Context, r pool.Request) (leases []outboard.Lease, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.last = r
 	for _, id := range p.devices {
 		if p.held[id] <= 0 && !slices.Contains(r.Exclude, id) && len(leases) < r.Count {
 			leases = append(leases, outboard.Lease{Device: id})
@@ -348,21 +350,21 @@ func TestKeptLeaseIsWatched(t *testing.T) {
 func TestStatesAreChecked(t *testing.T) {
 	chunks := &memoryChunks{}
 	a := newActive(t, Options{Chunks: chunks})
-	n := &nodeRun{node: "east", first: 1, count: 1}
+	n := &nodeRun{node: "east", count: 1}
 	a.move = &move{nodes: []*nodeRun{n}}
-	state, other := chunks.save(t, "1", "state"), chunks.save(t, "weights", "state")
-	a.copyState(t.Context(), n, &suspended{Rank: 1, Digest: state})
+	state, other := chunks.save(t, "0", "state"), chunks.save(t, "weights", "state")
+	a.copyState(t.Context(), n, &suspended{Rank: 0, Digest: state})
 	a.move.to = map[*nodeRun]*nodeRun{n: {}}
-	for _, rank := range []int{0, 2} {
+	for _, rank := range []int{-1, 1} {
 		a.copyState(t.Context(), n, &suspended{Rank: rank, Digest: chunks.save(t, stateName(rank), "state")})
 	}
 	if len(a.move.states) > 0 || a.move.err != nil {
 		t.Errorf("got %+v, %v, want no states", a.move.states, a.move.err)
 	}
-	if a.copyState(t.Context(), n, &suspended{Rank: 1, Digest: state}); len(a.move.states) != 1 || a.move.err != nil {
+	if a.copyState(t.Context(), n, &suspended{Rank: 0, Digest: state}); len(a.move.states) != 1 || a.move.err != nil {
 		t.Errorf("got %+v, %v, want one state", a.move.states, a.move.err)
 	}
-	a.copyState(t.Context(), n, &suspended{Rank: 1, Digest: other})
+	a.copyState(t.Context(), n, &suspended{Rank: 0, Digest: other})
 	if err := a.finishMove(t.Context(), nil); !isLoss(err) {
 		t.Errorf("got %v, want a loss", err)
 	}
@@ -481,7 +483,7 @@ func TestRanksOfANodeMoveTogether(t *testing.T) {
 		free    []outboard.DeviceID
 		want    map[outboard.NodeID]outboard.NodeID
 	}{
-		"to one with room":        {[]int{3}, []outboard.DeviceID{"a/0", "b/0", "b/1"}, map[outboard.NodeID]outboard.NodeID{"west": "b"}},
+		"to one with room":        {[]int{3}, []outboard.DeviceID{"a/0", "b/0", "b/1", "c/0", "c/1"}, map[outboard.NodeID]outboard.NodeID{"west": "b"}},
 		"not to two nodes":        {[]int{3}, []outboard.DeviceID{"a/0", "b/0"}, nil},
 		"two nodes":               {[]int{0, 2}, []outboard.DeviceID{"a/0", "a/1", "b/0", "b/1"}, map[outboard.NodeID]outboard.NodeID{"east": "a", "west": "b"}},
 		"as many as have room":    {[]int{0, 2}, []outboard.DeviceID{"a/0", "a/1", "b/0"}, map[outboard.NodeID]outboard.NodeID{"east": "a"}},
@@ -515,6 +517,16 @@ func TestRanksOfANodeMoveTogether(t *testing.T) {
 				to.held.release()
 			}
 		})
+	}
+}
+
+// Of the nodes with a single free device the pool chooses: by the network, and by their free memory.
+func TestPoolChoosesTheNodeOfOneDevice(t *testing.T) {
+	p := newSmallPool("east/0", "north/0", "west/0")
+	a := newActive(t, Options{Leases: p})
+	leases := a.leaseOnOneNode(t.Context(), 1, map[outboard.NodeID]bool{"east": true})
+	if len(leases) != 1 || !p.last.NoWait || !slices.Equal(p.last.Exclude, []outboard.DeviceID{"east/0"}) {
+		t.Errorf("got %+v by the request %+v", leases, p.last)
 	}
 }
 
