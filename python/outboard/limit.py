@@ -21,7 +21,6 @@ time is over end, and continue on their node.
 """
 
 import io
-import json
 import mmap
 import os
 import random
@@ -42,12 +41,12 @@ active = None
 
 class Limit:
     """The time limit of this process. seconds is the limit; state is what the previous process of
-    the rank has left, None in the first one. moved says that all ranks have ended since then and
-    started again; elsewhere says that this may happen."""
+    the rank has left, None in the first one. elsewhere says that the next one may run on another
+    node."""
 
-    def __init__(self, seconds, rank, path, state=None, moved=False, elsewhere=False):
+    def __init__(self, seconds, rank, path, state=None, elsewhere=False):
         self._seconds, self._rank, self._path, self._state = seconds, rank, path, state
-        self._moved, self._elsewhere = moved, elsewhere
+        self._elsewhere = elsewhere
         self._groups = []  # (process group, name, nodes), in the order in which they were made
         self._pipeline, self._optimizers = None, []
         self._inside = False  # a call of the pipeline is in progress
@@ -63,11 +62,16 @@ class Limit:
         """Whether the next step was made by an earlier process."""
         return self._state is not None
 
+    @property
+    def rejoins(self):
+        """Whether this process joins groups that exist: the other ranks do not join them again."""
+        return self.repeating and len(self._state["groups"]) > 0
+
     # Groups of ranks.
 
     def next_group(self):
         """Returns the name and the nodes of the group that is made next, None if it does not exist."""
-        if not self.repeating or self._moved or len(self._groups) >= len(self._state["groups"]):
+        if not self.repeating or len(self._groups) >= len(self._state["groups"]):
             return None
         return self._state["groups"][len(self._groups)]
 
@@ -156,19 +160,22 @@ class Limit:
         if self._own_call:
             raise Error(f"{self._own_call} calls torch.distributed beside the pipeline: a stage with a time limit can't start again")
         with os.fdopen(os.memfd_create("outboard-stage", os.MFD_CLOEXEC), "w+b") as f:
-            torch.save(self._capture(), f)
+            # Groups end with the ranks that leave them.
+            groups = [] if moves else self._groups
+            torch.save(self._capture([(name, nodes) for _, name, nodes in groups]), f)
             f.flush()
-            for group, _, _ in [] if moves else self._groups:
+            for group, _, _ in groups:
                 group._connection.request("detach")
             Connection(self._path).request("suspend", file=f.fileno(), rank=self._rank, moves=moves)
         sys.stdout.flush()
         # What the program has to do at its end is done by the rank's last process.
         os._exit(0)
 
-    def _capture(self):
+    def _capture(self, groups):
+        """Returns the state, for a process that joins groups again."""
         module = self._pipeline.module
         return {
-            "groups": [(name, nodes) for _, name, nodes in self._groups],
+            "groups": groups,
             "losses": self._losses,
             "generators": self._generators,
             "module": module.state_dict(),
@@ -222,19 +229,18 @@ def _show_output():
 
 
 def _fetch(path, rank):
-    """Returns the state that the rank's previous process has left, None if there is none, and
-    whether all ranks have been started again since then."""
+    """Returns the state that the rank's previous process has left, None if there is none."""
     connection = Connection(path)
     try:
         connection.send("resume", rank=rank)
-        reply, files, _, _ = socket.recv_fds(connection.socket, MAX_PACKET, 1)
+        _, files, _, _ = socket.recv_fds(connection.socket, MAX_PACKET, 1)
         if not files:
-            return None, False
+            return None
     finally:
         connection.close()
     with mmap.mmap(files[0], 0, prot=mmap.PROT_READ) as content:  # The file's position is the node's.
         os.close(files[0])
-        return torch.load(io.BytesIO(content)), json.loads(reply)["moved"]
+        return torch.load(io.BytesIO(content))
 
 
 def _join_without_store():
@@ -266,10 +272,9 @@ def start_by_environment():
     if not text or not path or active is not None:
         return
     rank = int(os.environ.get("RANK", "0"))
-    state, moved = _fetch(path, rank)
-    active = Limit(float(text), rank, path, state, moved, bool(os.environ.get(ELSEWHERE)))
+    active = Limit(float(text), rank, path, _fetch(path, rank), bool(os.environ.get(ELSEWHERE)))
     _notice_optimizers()
     if active.repeating:
-        if not moved:
+        if active.rejoins:
             _join_without_store()
         _hide_output()

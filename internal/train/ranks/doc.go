@@ -20,8 +20,7 @@
 //	suspend {rank, moves}                     instead of join; with a file: the state with which the
 //	                                          rank's next process continues; moves: on the server of
 //	                                          a later attempt of the job
-//	resume {rank}                             instead of join; the reply has the file of suspend, and
-//	                                          moved if a server of an earlier attempt received it
+//	resume {rank}                             instead of join; the reply has the file of suspend
 //	elsewhere {expired}                       instead of join: the time of these ranks is over. The
 //	                                          reply has moves if all ranks end, to continue in the
 //	                                          job's next attempt

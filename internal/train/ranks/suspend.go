@@ -25,7 +25,6 @@ type savedState struct {
 	file    *os.File
 	pending bool // no process has been started for it
 	count   int  // states saved by the rank so far
-	moved   bool // all ranks of the job have such a state of an earlier server: their groups are new
 }
 
 // close closes all states.
@@ -56,7 +55,7 @@ func (s *suspended) put(rank int, state *savedState) {
 // another server has saved it (Options.Moved), as processes of all other ranks of the job have. The
 // server closes the file.
 func (s *Server) RestoreState(rank int, f *os.File) {
-	s.suspended.put(rank, &savedState{file: f, moved: true})
+	s.suspended.put(rank, &savedState{file: f})
 }
 
 // Continues reports whether a rank whose process has ended is to be started again: the process has
@@ -195,12 +194,6 @@ type moving struct {
 	Moves bool `json:"moves"`
 }
 
-// resumed is the reply to a resume request.
-type resumed struct {
-	// Moved says that all ranks make their groups anew: those of the state do not exist here.
-	Moved bool `json:"moved"`
-}
-
 // resume sends a rank the state that its previous process has saved, without a file if there is
 // none.
 func (m *member) resume(msg *ipc.Message, rank int) error {
@@ -211,7 +204,7 @@ func (m *member) resume(msg *ipc.Message, rank int) error {
 	if state == nil {
 		return m.conn.Reply(msg, nil, nil)
 	}
-	return m.conn.Reply(msg, resumed{Moved: state.moved}, nil, state.file)
+	return m.conn.Reply(msg, nil, nil, state.file)
 }
 
 // detach makes room in the group for the rank's next process, which joins under the same number:
