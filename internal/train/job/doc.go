@@ -23,8 +23,8 @@
 // # Stages that continue on another node
 //
 // Before each step the ranks of a job with a stage limit and "elsewhere" agree whether the time of
-// one is over (python/outboard/limit.py). If so, rank 0 asks its node, and that the manager, which
-// leases the devices of another node for the node of the rank:
+// one is over (python/outboard/limit.py). If so, rank 0 asks its node, and the node asks the manager,
+// which leases devices of another node for all ranks of the node of that rank:
 //
 //	node of rank 0   expired {ranks}
 //	manager          moves {granted}
