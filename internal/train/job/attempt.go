@@ -52,6 +52,7 @@ const (
 // errMoved the devices of the next attempt are leased.
 func (a *activeJob) attempt(ctx context.Context) error {
 	asked := time.Now()
+	hold := func(leases []outboard.Lease) *heldLeases { return holdLeases(ctx, a.manager.opts.Leases, leases) }
 	nodes, before := a.next, a.move
 	if a.next = nil; nodes == nil {
 		leases, err := a.acquire(ctx)
@@ -60,10 +61,10 @@ func (a *activeJob) attempt(ctx context.Context) error {
 		}
 		nodes, before = a.assignRanks(leases), nil
 		for _, n := range nodes {
-			n.held = a.hold(ctx, n.leases)
+			n.held = hold(n.leases)
 		}
 	}
-	a.move = &move{nodes: nodes, hold: func(leases []outboard.Lease) *heldLeases { return a.hold(ctx, leases) }}
+	a.move = &move{job: a, nodes: nodes, hold: hold}
 	defer a.releaseLeases(nodes)
 	life, lose := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
@@ -87,7 +88,7 @@ func (a *activeJob) attempt(ctx context.Context) error {
 // the move that the attempt continues, nil for none.
 func (a *activeJob) begin(nodes []*nodeRun, before *move, waited time.Duration) (collective.Link, error) {
 	first := fmt.Sprintf("waited %v for %d device(s) on %d node(s), granted together", waited.Round(time.Millisecond), devices(nodes), len(nodes))
-	link, measured := a.slowestLink(nodes)
+	link, measured := slowestLink(a.manager.opts.Leases.Links(), nodes)
 	if before != nil {
 		first = describeMove(before.nodes, nodes)
 		// The algorithms of sums stay as they are, on which the last bits depend.
@@ -149,14 +150,14 @@ func ranksOf(nodes []*nodeRun) (list []client.JobRank) {
 
 // slowestLink returns the slowest measured link between the nodes, and where its values are from, for
 // people.
-func (a *activeJob) slowestLink(nodes []*nodeRun) (link collective.Link, measured string) {
+func slowestLink(links []client.Link, nodes []*nodeRun) (link collective.Link, measured string) {
 	if len(nodes) == 1 {
 		return link, ""
 	}
 	is := func(id outboard.NodeID) bool {
 		return slices.ContainsFunc(nodes, func(n *nodeRun) bool { return n.node == id })
 	}
-	for _, l := range a.manager.opts.Leases.Links() {
+	for _, l := range links {
 		if !is(l.From) || !is(l.To) {
 			continue
 		}

@@ -23,6 +23,7 @@ import (
 // to the same node: the ranks are divided over nodes as before, and so are the sums, whose last bits
 // depend on it. The next attempt starts all ranks again, with the states that they have left.
 type move struct {
+	job   *activeJob
 	nodes []*nodeRun // of the attempt
 	hold  func([]outboard.Lease) *heldLeases
 
@@ -59,13 +60,13 @@ func movesStages(s *client.JobSpec) bool {
 // answerExpired answers the request of a node for devices of other nodes.
 func (a *activeJob) answerExpired(ctx context.Context, n *nodeRun, e *expired) {
 	spec := a.snapshot().Spec
-	granted := n.first == 0 && movesStages(&spec) && a.leaseElsewhere(ctx, a.move, e.Ranks)
+	granted := n.first == 0 && movesStages(&spec) && a.move.leaseElsewhere(ctx, e.Ranks)
 	_ = n.out.send(message{Moves: &moves{Granted: granted}}) // A lost node needs no answer.
 }
 
 // leaseElsewhere leases the devices of other nodes for the nodes of ranks whose time is over, and
 // reports whether there are any. It does not wait for devices that are busy.
-func (a *activeJob) leaseElsewhere(ctx context.Context, m *move, ranks []int) bool {
+func (m *move) leaseElsewhere(ctx context.Context, ranks []int) bool {
 	ctx, cancel := context.WithTimeout(ctx, offerLimit)
 	defer cancel()
 	m.mu.Lock()
@@ -82,9 +83,9 @@ func (a *activeJob) leaseElsewhere(ctx context.Context, m *move, ranks []int) bo
 		if !slices.ContainsFunc(ranks, func(r int) bool { return r >= n.first && r < n.first+n.count }) {
 			continue
 		}
-		if next := a.leaseOther(ctx, m, n, taken); next != nil {
+		if next := m.leaseOther(ctx, n, taken); next != nil {
 			m.to[n] = next
-			a.note("%s on node %s: the next processes run on node %s", nameRanks(n), n.node, next.node)
+			m.job.note("%s on node %s: the next processes run on node %s", nameRanks(n), n.node, next.node)
 		}
 	}
 	return len(m.to) > 0
@@ -99,29 +100,30 @@ func nameRanks(n *nodeRun) string {
 
 // leaseOther leases as many devices as n has on a node that is not taken and starts ranks. It takes
 // the nodes that it asks. It returns nil if there is none.
-func (a *activeJob) leaseOther(ctx context.Context, m *move, n *nodeRun, taken map[outboard.NodeID]bool) *nodeRun {
+func (m *move) leaseOther(ctx context.Context, n *nodeRun, taken map[outboard.NodeID]bool) *nodeRun {
+	options := &m.job.manager.opts
 	for range maxOffers {
-		leases := a.leaseOnOneNode(ctx, len(n.leases), taken)
+		leases := m.leaseOnOneNode(ctx, len(n.leases), taken)
 		if leases == nil {
 			return nil
 		}
 		held, node := m.hold(leases), nodeOf(leases[0].Device)
 		taken[node] = true
-		self, _ := a.manager.opts.Leases.Node(node)
-		err := a.offer(ctx, node)
+		self, _ := options.Leases.Node(node)
+		err := m.offer(ctx, node)
 		if err == nil {
 			return &nodeRun{node: node, boot: self.Boot, number: n.number, leases: leases, held: held, first: n.first, count: n.count}
 		}
 		held.release()
-		a.manager.opts.Log.Info("a node takes no stage", "job", a.snapshot().ID, "node", node, "error", err)
+		options.Log.Info("a node takes no stage", "job", m.job.snapshot().ID, "node", node, "error", err)
 	}
 	return nil
 }
 
 // offer asks a node whether it starts ranks.
-func (a *activeJob) offer(ctx context.Context, node outboard.NodeID) error {
-	j := a.snapshot()
-	stream, err := a.manager.opts.Peers.open(ctx, node, methodOffer, purpose{Job: j.ID, Attempt: j.Attempt})
+func (m *move) offer(ctx context.Context, node outboard.NodeID) error {
+	j := m.job.snapshot()
+	stream, err := m.job.manager.opts.Peers.open(ctx, node, methodOffer, purpose{Job: j.ID, Attempt: j.Attempt})
 	if err != nil {
 		return err
 	}
@@ -136,10 +138,10 @@ func (a *activeJob) offer(ctx context.Context, node outboard.NodeID) error {
 
 // leaseOnOneNode leases devices of one node that is not taken, if they are free now. Of a single
 // device the pool chooses the node; for several devices each node is tried.
-func (a *activeJob) leaseOnOneNode(ctx context.Context, count int, taken map[outboard.NodeID]bool) []outboard.Lease {
-	j := a.snapshot()
-	unusable, _ := a.unusable(time.Now())
-	all := a.manager.opts.Leases.Devices()
+func (m *move) leaseOnOneNode(ctx context.Context, count int, taken map[outboard.NodeID]bool) []outboard.Lease {
+	j, pooled := m.job.snapshot(), m.job.manager.opts.Leases
+	unusable, _ := m.job.unusable(time.Now())
+	all := pooled.Devices()
 	matching := make(map[outboard.NodeID]int)
 	var nodes []outboard.NodeID // in the order of their devices
 	for _, d := range all {
@@ -158,7 +160,7 @@ func (a *activeJob) leaseOnOneNode(ctx context.Context, count int, taken map[out
 				request.Exclude = append(request.Exclude, d.ID)
 			}
 		}
-		leases, err := a.manager.opts.Leases.Acquire(ctx, request)
+		leases, err := pooled.Acquire(ctx, request)
 		if err != nil {
 			return nil
 		}
@@ -176,15 +178,14 @@ func (a *activeJob) leaseOnOneNode(ctx context.Context, count int, taken map[out
 }
 
 // copyState copies the state that a rank has left to this node.
-func (a *activeJob) copyState(ctx context.Context, n *nodeRun, s *suspended) {
-	m := a.move
+func (m *move) copyState(ctx context.Context, n *nodeRun, s *suspended) {
 	m.mu.Lock()
 	granted := len(m.to) > 0
 	m.mu.Unlock()
 	if !granted || s.Rank < n.first || s.Rank >= n.first+n.count {
 		return
 	}
-	manifest, err := data.Copy(ctx, a.manager.opts.Chunks, s.Digest)
+	manifest, err := data.Copy(ctx, m.job.manager.opts.Chunks, s.Digest)
 	if err == nil && (len(manifest.Files) != 1 || manifest.Files[0].Name != stateName(s.Rank)) {
 		err = outboard.Errorf(outboard.Protocol, "", "node %s has sent no state of rank %d", n.node, s.Rank)
 	}

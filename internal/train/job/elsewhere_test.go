@@ -328,8 +328,7 @@ func TestLossAfterAMove(t *testing.T) {
 func TestKeptLeaseIsWatched(t *testing.T) {
 	p := newSmallPool("east/0")
 	p.lose = map[outboard.DeviceID]chan struct{}{"east/0": make(chan struct{})}
-	a := newActive(t, Options{Leases: p})
-	n := &nodeRun{node: "east", held: a.hold(t.Context(), []outboard.Lease{{Device: "east/0"}})}
+	n := &nodeRun{node: "east", held: holdLeases(t.Context(), p, []outboard.Lease{{Device: "east/0"}})}
 	defer n.held.release()
 	close(p.lose["east/0"])
 	<-n.held.lost
@@ -351,20 +350,20 @@ func TestStatesAreChecked(t *testing.T) {
 	chunks := &memoryChunks{}
 	a := newActive(t, Options{Chunks: chunks})
 	n := &nodeRun{node: "east", count: 1}
-	a.move = &move{nodes: []*nodeRun{n}}
+	a.move = &move{job: a, nodes: []*nodeRun{n}}
 	state, other := chunks.save(t, "0", "state"), chunks.save(t, "weights", "state")
-	a.copyState(t.Context(), n, &suspended{Rank: 0, Digest: state})
+	a.move.copyState(t.Context(), n, &suspended{Rank: 0, Digest: state})
 	a.move.to = map[*nodeRun]*nodeRun{n: {}}
 	for _, rank := range []int{-1, 1} {
-		a.copyState(t.Context(), n, &suspended{Rank: rank, Digest: chunks.save(t, stateName(rank), "state")})
+		a.move.copyState(t.Context(), n, &suspended{Rank: rank, Digest: chunks.save(t, stateName(rank), "state")})
 	}
 	if len(a.move.states) > 0 || a.move.err != nil {
 		t.Errorf("got %+v, %v, want no states", a.move.states, a.move.err)
 	}
-	if a.copyState(t.Context(), n, &suspended{Rank: 0, Digest: state}); len(a.move.states) != 1 || a.move.err != nil {
+	if a.move.copyState(t.Context(), n, &suspended{Rank: 0, Digest: state}); len(a.move.states) != 1 || a.move.err != nil {
 		t.Errorf("got %+v, %v, want one state", a.move.states, a.move.err)
 	}
-	a.copyState(t.Context(), n, &suspended{Rank: 0, Digest: other})
+	a.move.copyState(t.Context(), n, &suspended{Rank: 0, Digest: other})
 	if err := a.finishMove(t.Context(), nil); !isLoss(err) {
 		t.Errorf("got %v, want a loss", err)
 	}
@@ -496,11 +495,11 @@ func TestRanksOfANodeMoveTogether(t *testing.T) {
 			}
 			a := elsewhereJob(t, p, serveNodes(t, nil, nil), nil)
 			a.job.Attempt = 1
-			m := &move{hold: func(l []outboard.Lease) *heldLeases { return a.hold(t.Context(), l) }}
+			m := &move{job: a, hold: func(l []outboard.Lease) *heldLeases { return holdLeases(t.Context(), p, l) }}
 			for i, node := range []outboard.NodeID{"east", "west"} {
 				m.nodes = append(m.nodes, &nodeRun{node: node, number: i, first: 2 * i, count: 2, leases: make([]outboard.Lease, 2)})
 			}
-			granted, got := a.leaseElsewhere(t.Context(), m, c.expired), map[outboard.NodeID]outboard.NodeID{}
+			granted, got := m.leaseElsewhere(t.Context(), c.expired), map[outboard.NodeID]outboard.NodeID{}
 			for from, to := range m.to {
 				got[from.node] = to.node
 				if to.number != from.number || to.first != from.first || to.count != from.count || len(to.leases) != 2 {
@@ -510,7 +509,7 @@ func TestRanksOfANodeMoveTogether(t *testing.T) {
 			if granted != (len(c.want) > 0) || !maps.Equal(got, c.want) {
 				t.Errorf("granted: %v, %v, want %v", granted, got, c.want)
 			}
-			if a.leaseElsewhere(t.Context(), m, []int{0}) && granted {
+			if m.leaseElsewhere(t.Context(), []int{0}) && granted {
 				t.Error("a second move of one attempt is granted")
 			}
 			for _, to := range m.to {
@@ -523,8 +522,8 @@ func TestRanksOfANodeMoveTogether(t *testing.T) {
 // Of the nodes with a single free device the pool chooses: by the network, and by their free memory.
 func TestPoolChoosesTheNodeOfOneDevice(t *testing.T) {
 	p := newSmallPool("east/0", "north/0", "west/0")
-	a := newActive(t, Options{Leases: p})
-	leases := a.leaseOnOneNode(t.Context(), 1, map[outboard.NodeID]bool{"east": true})
+	m := &move{job: newActive(t, Options{Leases: p})}
+	leases := m.leaseOnOneNode(t.Context(), 1, map[outboard.NodeID]bool{"east": true})
 	if len(leases) != 1 || !p.last.NoWait || !slices.Equal(p.last.Exclude, []outboard.DeviceID{"east/0"}) {
 		t.Errorf("got %+v by the request %+v", leases, p.last)
 	}

@@ -17,13 +17,13 @@ type heldLeases struct {
 	err      error         // the cause, once lost is closed
 }
 
-// hold renews leases until they are released or ctx ends.
-func (a *activeJob) hold(ctx context.Context, leases []outboard.Lease) *heldLeases {
+// holdLeases renews leases until they are released or ctx ends.
+func holdLeases(ctx context.Context, pooled Leases, leases []outboard.Lease) *heldLeases {
 	ctx, stop := context.WithCancel(ctx)
 	h := &heldLeases{stop: stop, lost: make(chan struct{})}
 	for _, l := range leases {
 		h.renewing.Go(func() {
-			if err := a.manager.opts.Leases.Hold(ctx, l); err != nil {
+			if err := pooled.Hold(ctx, l); err != nil {
 				h.losing.Do(func() {
 					h.err = err
 					close(h.lost)

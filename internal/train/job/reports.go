@@ -69,7 +69,7 @@ func (a *activeJob) copyChunks(ctx context.Context, n *nodeRun, reports <-chan m
 		case m.Expired != nil:
 			a.answerExpired(ctx, n, m.Expired)
 		case m.Suspended != nil:
-			a.copyState(ctx, n, m.Suspended)
+			a.move.copyState(ctx, n, m.Suspended)
 		default:
 			a.reportEnd(n, m.Exited, events)
 		}
