@@ -129,9 +129,6 @@ func (m *move) offer(ctx context.Context, node outboard.NodeID) error {
 	}
 	defer context.AfterFunc(ctx, func() { stream.Reset(errStopped) })()
 	defer stream.Close() // The answer has arrived, or the stream has failed.
-	if err := stream.CloseWrite(); err != nil {
-		return err
-	}
 	_, err = io.Copy(io.Discard, stream)
 	return err
 }

@@ -222,14 +222,19 @@ type script struct {
 	leased  [][]outboard.DeviceID // at each start
 	granted bool
 	answers sync.WaitGroup // of the question of rank 0's node
+	second  chan struct{}  // closed when both nodes have started the second attempt
 }
 
 func (s *script) run(b *start, stream *framed.Stream) {
 	s.mu.Lock()
 	s.starts, s.leased = append(s.starts, b), append(s.leased, s.pool.uses())
 	attempt := (len(s.starts) + 1) / 2
+	if len(s.starts) == 4 {
+		close(s.second)
+	}
 	s.mu.Unlock()
 	if attempt == 2 && b.First == s.lost {
+		<-s.second
 		stream.Reset(errors.New("no power"))
 		return
 	}
@@ -269,7 +274,7 @@ func (s *script) run(b *start, stream *framed.Stream) {
 func TestMoveIsNoRestart(t *testing.T) {
 	chunks := &memoryChunks{}
 	p := newSmallPool("east/0", "north/0", "west/0")
-	s := &script{t: t, chunks: chunks, pool: p, failing: -1, lost: -1}
+	s := &script{t: t, second: make(chan struct{}), chunks: chunks, pool: p, failing: -1, lost: -1}
 	s.answers.Add(1)
 	a := elsewhereJob(t, p, serveNodes(t, nil, s.run), chunks)
 	a.job.Spec.Restarts = 0
@@ -306,7 +311,7 @@ func TestMoveIsNoRestart(t *testing.T) {
 func TestLossAfterAMove(t *testing.T) {
 	chunks := &memoryChunks{}
 	p := newSmallPool("east/0", "north/0", "west/0")
-	s := &script{t: t, chunks: chunks, pool: p, failing: -1, lost: 1}
+	s := &script{t: t, second: make(chan struct{}), chunks: chunks, pool: p, failing: -1, lost: 1}
 	s.answers.Add(1)
 	a := elsewhereJob(t, p, serveNodes(t, nil, s.run), chunks)
 	a.job.Spec.Restarts = 1
@@ -432,7 +437,7 @@ func (a answerer) Write(p []byte) (int, error) {
 func TestMissingStateIsALoss(t *testing.T) {
 	chunks := &memoryChunks{}
 	p := newSmallPool("east/0", "north/0", "west/0")
-	s := &script{t: t, chunks: chunks, pool: p, failing: 1, lost: -1}
+	s := &script{t: t, second: make(chan struct{}), chunks: chunks, pool: p, failing: 1, lost: -1}
 	s.answers.Add(1)
 	a := elsewhereJob(t, p, serveNodes(t, nil, s.run), chunks)
 	a.job.Spec.Restarts = 1
@@ -460,7 +465,7 @@ func TestStageStaysWithoutAnotherDevice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newSmallPool(devices...)
-			s := &script{t: t, chunks: &memoryChunks{}, pool: p, lost: -1}
+			s := &script{t: t, second: make(chan struct{}), chunks: &memoryChunks{}, pool: p, lost: -1}
 			s.answers.Add(1)
 			a := elsewhereJob(t, p, serveNodes(t, []outboard.NodeID{"refusing"}, s.run), s.chunks)
 			a.excluded["lost"] = exclusion{boot: "boot of lost", until: time.Now().Add(time.Hour)}
