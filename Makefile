@@ -44,9 +44,9 @@ LONG_TESTS := TestAskExample TestCLBlast TestChatExample TestDifferentialFromOth
 	TestGrpcurl TestHashcat TestJobCompressesGradients TestJobIsTheSameAfterKilledNodes \
 	TestLargeAllReducesOverNodes TestLocalDrivers TestPipelineEqualsOneProcess \
 	TestProfilesOfRanksOnOtherNodes TestRecordedPrograms TestSessionsKilledAtRandom \
-	TestShardingsEqualOneProcess TestStageReplicasOverNodes TestStagesWithALimitAreBitEqual \
-	TestStagesWithALimitOverNodes TestStrangerCLFFT TestStrangerCPlusPlus TestStrangerPyOpenCL \
-	TestStrongestSandbox TestThumbnailsExample TestTracesOfOtherPrograms TestTwoDevices \
+	TestShardingsEqualOneProcess TestStageContinuesOnAnotherNode TestStageReplicasOverNodes \
+	TestStagesWithALimitAreBitEqual TestStagesWithALimitOverNodes TestStrangerCLFFT TestStrangerCPlusPlus \
+	TestStrangerPyOpenCL TestStrongestSandbox TestThumbnailsExample TestTracesOfOtherPrograms TestTwoDevices \
 	TestTwoDevicesFromOtherNode TestWhatIfCountsWhatHappens
 empty    :=
 any       = '^($(subst $(empty) $(empty),|,$(strip $(1))))$$'
@@ -121,7 +121,8 @@ MODULE    := github.com/outboard-run/outboard
 
 # Tests of packages with goroutines that are alike: nearly all of their time is that of PyTorch, and
 # tests beside them have ranks that do without.
-RACE_FREE_TESTS := TestStageReplicasOverNodes TestStagesWithALimitAreBitEqual TestStagesWithALimitOverNodes
+RACE_FREE_TESTS := TestStageContinuesOnAnotherNode TestStageReplicasOverNodes TestStagesWithALimitAreBitEqual \
+	TestStagesWithALimitOverNodes
 
 # The tests of the packages once more, with the race detector: of those with goroutines, and of all.
 race: build

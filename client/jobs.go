@@ -53,7 +53,8 @@ type JobSpec struct {
 	// an equal share of the node's processors.
 	Threads string `json:"threads,omitempty"`
 	// StageLimit bounds the time of a process of a pipeline's stage, such as "15m": then its state is
-	// saved between two steps, and another process continues. "" sets no bound.
+	// saved between two steps, and another process continues on the same node. With "15m,elsewhere" it
+	// continues on another node if a device of one is free. "" sets no bound.
 	StageLimit string `json:"stage_limit,omitempty"`
 	// Plan describes the plan by which the job runs, for people; "" if it runs without one.
 	Plan string `json:"plan,omitempty"`
@@ -106,6 +107,42 @@ type Job struct {
 	// digest of the dataset when the job was submitted.
 	Checkpoint *JobCheckpoint `json:"checkpoint,omitempty"`
 	DataDigest string         `json:"data_digest,omitempty"`
+	// Stages is set while stages may continue on other nodes.
+	Stages *JobStages `json:"stages,omitempty"`
+}
+
+// JobStages are the states of all ranks of a job whose stages continue on other nodes, after the same
+// step. The next attempt starts the program again and repeats its earlier steps, so it begins with
+// what the first attempt of these steps began with.
+type JobStages struct {
+	// States is the digest of the states, "" before the first ones, and when a later checkpoint
+	// replaces them. They are for World ranks.
+	States string `json:"states,omitempty"`
+	World  int    `json:"world"`
+	// Attempt is the first attempt of these steps, Checkpoint the digest of the checkpoint with which
+	// it began, "" for none.
+	Attempt    int    `json:"attempt"`
+	Checkpoint string `json:"checkpoint,omitempty"`
+	// Latency and Bandwidth, in bytes per second, are those of the slowest link between the nodes of
+	// the first attempt, by which the algorithms of sums were chosen.
+	Latency   time.Duration `json:"latency_ns,omitempty"`
+	Bandwidth float64       `json:"bandwidth,omitempty"`
+}
+
+// Manifests returns the digests of the manifests that the job needs to continue, except that of its
+// dataset.
+func (j *Job) Manifests() (digests []string) {
+	if j.Checkpoint != nil {
+		digests = append(digests, j.Checkpoint.Digest)
+	}
+	if s := j.Stages; s != nil {
+		for _, digest := range []string{s.States, s.Checkpoint} {
+			if digest != "" {
+				digests = append(digests, digest)
+			}
+		}
+	}
+	return digests
 }
 
 // A JobCheckpoint is a saved state of a job.

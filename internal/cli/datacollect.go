@@ -113,8 +113,8 @@ func poolNeeds(ctx context.Context, c *client.Client) (data.Needs, error) {
 		return needs, err
 	}
 	for _, j := range jobs {
-		if j.Checkpoint != nil {
-			manifests[j.Checkpoint.Digest] = "the checkpoint of job " + j.ID
+		for _, digest := range j.Manifests() {
+			manifests[digest] = "a checkpoint, or the states of stages, of job " + j.ID
 		}
 		if needs.Jobs[j.ID] = !j.State.Final(); needs.Jobs[j.ID] && j.DataDigest != "" {
 			manifests[j.DataDigest] = "the dataset of job " + j.ID

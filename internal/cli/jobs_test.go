@@ -94,6 +94,8 @@ func TestTrainEndsAsItsJob(t *testing.T) {
 		t.Errorf("of a job that the node no longer follows: %+v", r)
 	}
 	n.refuse(t, 11, `there is no dataset "none"`, "train", "--device", "type=gpu", "--dataset", "none", "--", "true")
+	n.refuse(t, 2, "--stage-limit 15m,elsewhere needs --device SELECTOR", "train", "--stage-limit", "15m,elsewhere", "--", "true")
+	n.refuse(t, 2, "want a time such as 15m, or 15m,elsewhere", "train", "--device", "type=cpu", "--stage-limit", "15m,here", "--", "true")
 	n.refuse(t, 2, "--detach needs --device SELECTOR", "train", "--detach", "--", "true")
 	n.refuse(t, 2, "--ranks 0: want 1 to 256", "train", "--ranks", "0", "--", "true")
 	n.refuse(t, 2, "want a folder", "train", "--device", "type=gpu", "--files", "none", "--", "true")

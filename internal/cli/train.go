@@ -66,6 +66,7 @@ when the steps take another time; a sum's last bits depend on the number.`,
   outboard train --ranks 2 --offload device=512MiB,disk=20GiB --why -- python3 train.py
   outboard train --ranks 2 --threads auto --why -- python3 train.py
   outboard train --ranks 2 --stage-limit 15m -- python3 train.py
+  outboard train --ranks 2 --device type=cpu --stage-limit 15m,elsewhere -- python3 train.py
   outboard train --ranks 2 --profile profile.json -- python3 train.py
   outboard train job.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -93,6 +94,7 @@ when the steps take another time; a sum's last bits depend on the number.`,
 	complete(cmd, "output", completeFormat)
 	complete(cmd, "gradients", completeWords("plain", "fp16", "topk=0.01", "loss=0.05", "loss=0.05,datagrams", "store"))
 	complete(cmd, "threads", completeWords("auto"))
+	complete(cmd, "stage-limit", completeWords("15m", "15m,elsewhere"))
 	complete(cmd, "dataset", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return env.firstArg(datasetWords)(cmd, nil, typed)
 	})

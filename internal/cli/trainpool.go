@@ -57,7 +57,7 @@ func (o *trainOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.gradients, "gradients", "", "with --device: `HOW` sums of gradients travel between nodes: plain, fp16, topk=FRACTION, loss=FRACTION, loss=FRACTION,datagrams or store (default plain)")
 	flags.StringVar(&o.offload, "offload", "", "bounds what each rank saves for its backward pass: `SIZES` such as device=512MiB,host=2GiB,disk=20GiB; the rest lies on the host and the disk in between")
 	flags.StringVar(&o.threads, "threads", "", "`NUMBER` of threads that each rank computes with, or auto: by measured steps (default an equal share of the processors)")
-	flags.StringVar(&o.limit, "stage-limit", "", "`TIME` such as 15m that the process of a pipeline's stage may run: then its state is saved between two steps, and another process continues")
+	flags.StringVar(&o.limit, "stage-limit", "", "`TIME` such as 15m that the process of a pipeline's stage may run: then its state is saved between two steps, and another process continues, with --device and TIME,elsewhere on another node that has a free device")
 	flags.BoolVar(&o.why, "why", false, "without --device: say at the end what was decided for the ranks (with it: outboard jobs show JOB --why)")
 	flags.StringArrayVar(&o.env, "env", nil, "with --device: `NAME=VALUE` in the environment of the ranks, or NAME for this one's value")
 	flags.StringVar(&o.profile, "profile", "", "write the times and sizes of the model's layers, and the memory of a pass, into `FILE`")
@@ -82,6 +82,9 @@ func (o *trainOptions) validate(flags *pflag.FlagSet) error {
 	}
 	if _, err := o.resources().Check(); err != nil {
 		return usage("--%w", err)
+	}
+	if o.resources().Elsewhere() && !o.pooled {
+		return usage("--stage-limit %s needs --device SELECTOR: without it there is no other node", o.limit)
 	}
 	if o.why && o.pooled {
 		return usage("--why is for ranks on this machine: ask for that of a job by `outboard jobs show JOB --why`")

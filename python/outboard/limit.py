@@ -11,6 +11,13 @@ ranks wait for their next message from the stage meanwhile, and notice nothing.
 A program must therefore do the same each time it is started and gets the same losses. It must make
 its groups before the first step, and no calls of torch.distributed of its own between steps, except
 barriers; it has one Pipeline. A process makes at least one step, however short the limit is.
+
+`outboard train --stage-limit 15m,elsewhere` sets OUTBOARD_STAGE_ELSEWHERE, too: the next process of a
+stage may run on another node. Before each step all ranks exchange whether the time of one is over.
+If so, rank 0 asks its node for another device, and all ranks receive the answer. If there is one,
+all ranks save their states and end, and the job's next attempt starts all of them again. They make
+their groups anew, and repeat the earlier steps as above. If there is none, only the processes whose
+time is over end, and continue on their node.
 """
 
 import io
@@ -27,16 +34,19 @@ import torch.distributed as dist
 from outboard._ranks import MAX_PACKET, Connection, Error
 
 VARIABLE = "OUTBOARD_STAGE_LIMIT"
+ELSEWHERE = "OUTBOARD_STAGE_ELSEWHERE"
 
 active = None
 
 
 class Limit:
     """The time limit of this process. seconds is the limit; state is what the previous process of
-    the rank has left, None in the first one."""
+    the rank has left, None in the first one. elsewhere says that the next one may run on another
+    node."""
 
-    def __init__(self, seconds, rank, path, state=None):
+    def __init__(self, seconds, rank, path, state=None, elsewhere=False):
         self._seconds, self._rank, self._path, self._state = seconds, rank, path, state
+        self._elsewhere = elsewhere
         self._groups = []  # (process group, name, nodes), in the order in which they were made
         self._pipeline, self._optimizers = None, []
         self._inside = False  # a call of the pipeline is in progress
@@ -52,10 +62,15 @@ class Limit:
         """Whether the next step was made by an earlier process."""
         return self._state is not None
 
+    @property
+    def rejoins(self):
+        """Whether this process joins groups that exist: the other ranks do not join them again."""
+        return self.repeating and len(self._state["groups"]) > 0
+
     # Groups of ranks.
 
     def next_group(self):
-        """Returns the name and the nodes of the group that is made next, None in the first process."""
+        """Returns the name and the nodes of the group that is made next, None if it does not exist."""
         if not self.repeating or len(self._groups) >= len(self._state["groups"]):
             return None
         return self._state["groups"][len(self._groups)]
@@ -95,9 +110,13 @@ class Limit:
                 torch.set_rng_state(after)
             return self._losses[self.number - 1]
         if self.repeating:
-            self._restore()
-        elif self._longest > 0 and _age() + 2 * self._longest > self._seconds:
-            self._suspend()
+            self._restore()  # The ranks have agreed about this step already.
+        else:
+            over = self._longest > 0 and _age() + 2 * self._longest > self._seconds
+            if self._elsewhere and self.number > 0 and self._agree_to_move(over):
+                self._suspend(moves=True)
+            if over:
+                self._suspend()
         self._inside, self._began, self._generator = True, time.monotonic(), torch.get_rng_state()
         return None
 
@@ -110,26 +129,53 @@ class Limit:
         self._longest = max(self._longest, time.monotonic() - self._began)
         self._inside = False
 
+    def _agree_to_move(self, over):
+        """Exchanges with all ranks whether the time of their processes is over. Returns whether all
+        of them end, since a stage continues on another node."""
+        self._inside = True
+        expired = torch.zeros(dist.get_world_size(), dtype=torch.uint8)
+        expired[self._rank] = over
+        dist.all_reduce(expired, op=dist.ReduceOp.MAX)
+        moves = torch.zeros(1, dtype=torch.uint8)
+        if expired.any():
+            if self._rank == 0:
+                moves[0] = self._ask_for_device(expired.nonzero().flatten().tolist())
+            dist.all_reduce(moves, op=dist.ReduceOp.MAX)
+        self._inside = False
+        return bool(moves)
+
+    def _ask_for_device(self, ranks):
+        """Returns whether the node has found another device for the next processes of ranks."""
+        connection = Connection(self._path)
+        try:
+            return connection.request("elsewhere", expired=ranks)["moves"]
+        finally:
+            connection.close()
+
     # The state.
 
-    def _suspend(self):
-        """Saves the state, and ends this process."""
+    def _suspend(self, moves=False):
+        """Saves the state, and ends this process. moves says that all ranks do, and leave their
+        groups; else the next process of this rank joins them again."""
         if self._own_call:
             raise Error(f"{self._own_call} calls torch.distributed beside the pipeline: a stage with a time limit can't start again")
         with os.fdopen(os.memfd_create("outboard-stage", os.MFD_CLOEXEC), "w+b") as f:
-            torch.save(self._capture(), f)
+            # Groups end with the ranks that leave them.
+            groups = [] if moves else self._groups
+            torch.save(self._capture([(name, nodes) for _, name, nodes in groups]), f)
             f.flush()
-            for group, _, _ in self._groups:
+            for group, _, _ in groups:
                 group._connection.request("detach")
-            Connection(self._path).request("suspend", file=f.fileno(), rank=self._rank)
+            Connection(self._path).request("suspend", file=f.fileno(), rank=self._rank, moves=moves)
         sys.stdout.flush()
         # What the program has to do at its end is done by the rank's last process.
         os._exit(0)
 
-    def _capture(self):
+    def _capture(self, groups):
+        """Returns the state, for a process that joins groups again."""
         module = self._pipeline.module
         return {
-            "groups": [(name, nodes) for _, name, nodes in self._groups],
+            "groups": groups,
             "losses": self._losses,
             "generators": self._generators,
             "module": module.state_dict(),
@@ -226,8 +272,9 @@ def start_by_environment():
     if not text or not path or active is not None:
         return
     rank = int(os.environ.get("RANK", "0"))
-    active = Limit(float(text), rank, path, _fetch(path, rank))
+    active = Limit(float(text), rank, path, _fetch(path, rank), bool(os.environ.get(ELSEWHERE)))
     _notice_optimizers()
     if active.repeating:
-        _join_without_store()
+        if active.rejoins:
+            _join_without_store()
         _hide_output()

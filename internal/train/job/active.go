@@ -21,6 +21,10 @@ type activeJob struct {
 	cancel  context.CancelCauseFunc
 	// excluded has the lost nodes whose devices the next attempt does not use.
 	excluded map[outboard.NodeID]exclusion
+	// move is that of the attempt, and next has the nodes of the next attempt if stages move; nil:
+	// their devices have to be leased.
+	move *move
+	next []*nodeRun
 
 	mu      sync.Mutex
 	job     client.Job
@@ -68,11 +72,19 @@ func (a *activeJob) note(format string, args ...any) {
 // run makes one attempt after the other until the job has ended.
 func (a *activeJob) run(ctx context.Context) {
 	restarts := 0
+	defer func() {
+		for _, n := range a.next {
+			n.held.release()
+		}
+	}()
 	for {
 		err := a.attempt(ctx)
 		if ctx.Err() != nil {
 			a.end(context.Cause(ctx))
 			return
+		}
+		if errors.Is(err, errMoved) {
+			continue
 		}
 		if !isLoss(err) {
 			a.end(err)
@@ -94,10 +106,13 @@ func (a *activeJob) run(ctx context.Context) {
 	}
 }
 
-// isLoss reports whether an attempt has ended by the loss of a node or of a rank, after which the
-// ranks start again: a program that fails by itself would fail again.
+// isLoss reports whether an attempt has ended by the loss of a node, of a rank or of the state of
+// one, after which the ranks start again: a program that fails by itself would fail again.
 func isLoss(err error) bool {
 	if _, ok := errors.AsType[*lostError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*statesError](err); ok {
 		return true
 	}
 	f, ok := errors.AsType[*rankError](err)
@@ -112,7 +127,9 @@ func (a *activeJob) end(err error) {
 	}
 	_ = a.update(func(j *client.Job) {
 		j.State, j.Ended = client.JobSucceeded, time.Now().UTC()
-		if err != nil {
+		if err == nil {
+			j.Stages = nil
+		} else {
 			j.State, j.Reason, j.Status = client.JobFailed, err.Error(), 1
 		}
 		if errors.Is(err, errCanceled) || errors.Is(err, errNodeStops) {

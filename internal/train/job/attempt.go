@@ -24,6 +24,7 @@ type nodeRun struct {
 	boot   string // "" if the node has left since its devices were leased
 	number int
 	leases []outboard.Lease
+	held   *heldLeases
 	first  int
 	count  int
 
@@ -47,31 +48,57 @@ const (
 )
 
 // attempt leases devices, runs the ranks once, and releases the devices. It returns a *rankError, a
-// *lostError, or the error that kept the ranks from starting.
+// *lostError, a *statesError, errMoved, or the error that kept the ranks from starting. After
+// errMoved the devices of the next attempt are leased.
 func (a *activeJob) attempt(ctx context.Context) error {
 	asked := time.Now()
-	leases, err := a.acquire(ctx)
-	if err != nil {
-		return err
-	}
-	hold, release := context.WithCancelCause(ctx)
-	var holding sync.WaitGroup
-	defer holding.Wait()
-	defer release(nil)
-	nodes := a.assignRanks(leases)
-	for _, n := range nodes {
-		for _, l := range n.leases {
-			holding.Go(func() {
-				if err := a.manager.opts.Leases.Hold(hold, l); err != nil {
-					release(&lostError{node: n.node, boot: n.boot, err: err})
-				}
-			})
+	hold := func(leases []outboard.Lease) *heldLeases { return holdLeases(ctx, a.manager.opts.Leases, leases) }
+	nodes, before := a.next, a.move
+	if a.next = nil; nodes == nil {
+		leases, err := a.acquire(ctx)
+		if err != nil {
+			return err
+		}
+		nodes, before = a.assignRanks(leases), nil
+		for _, n := range nodes {
+			n.held = hold(n.leases)
 		}
 	}
-	link, why := a.explain(nodes, time.Since(asked))
-	gradients, err := compress.Parse(a.snapshot().Spec.Gradients)
+	a.move = &move{job: a, nodes: nodes, hold: hold}
+	defer a.releaseLeases(nodes)
+	life, lose := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer lose(nil)
+	watchLeases(life, nodes, lose, &watching)
+	link, err := a.begin(nodes, before, time.Since(asked))
 	if err != nil {
 		return err
+	}
+	began := time.Now()
+	err = a.runRanks(life, nodes, link)
+	a.charge(nodes, time.Since(began))
+	if lost, ok := errors.AsType[*lostError](context.Cause(life)); ok && ctx.Err() == nil {
+		return lost
+	}
+	return a.finishMove(ctx, err)
+}
+
+// begin records the begin of an attempt, and returns the slowest link between its nodes. before is
+// the move that the attempt continues, nil for none.
+func (a *activeJob) begin(nodes []*nodeRun, before *move, waited time.Duration) (collective.Link, error) {
+	first := fmt.Sprintf("waited %v for %d device(s) on %d node(s), granted together", waited.Round(time.Millisecond), devices(nodes), len(nodes))
+	link, measured := slowestLink(a.manager.opts.Leases.Links(), nodes)
+	if before != nil {
+		first = describeMove(before.nodes, nodes)
+		// The algorithms of sums stay as they are, on which the last bits depend.
+		s := a.snapshot().Stages
+		link, measured = collective.Link{Latency: s.Latency, Bandwidth: s.Bandwidth}, "that of the stages' first attempt"
+	}
+	why := append([]string{first}, explain(nodes, link, measured)...)
+	gradients, err := compress.Parse(a.snapshot().Spec.Gradients)
+	if err != nil {
+		return link, err
 	}
 	if len(nodes) > 1 {
 		why = append(why, gradients.Explain())
@@ -81,21 +108,13 @@ func (a *activeJob) attempt(ctx context.Context) error {
 	}
 	_ = a.update(func(j *client.Job) {
 		j.Attempt++
-		j.State, j.Reason, j.World, j.Why, j.Ranks = client.JobStarting, "", len(leases)*j.Spec.PerDevice, why, ranksOf(nodes)
+		j.State, j.Reason, j.World, j.Why, j.Ranks = client.JobStarting, "", devices(nodes)*j.Spec.PerDevice, why, ranksOf(nodes)
+		j.Stages = nextStages(j, link)
 		if j.Started.IsZero() {
 			j.Started = time.Now().UTC()
 		}
 	})
-	if err := a.manager.removeProfiles(a.snapshot().ID); err != nil {
-		return err
-	}
-	began := time.Now()
-	err = a.runRanks(hold, nodes, link)
-	a.charge(nodes, time.Since(began))
-	if lost, ok := errors.AsType[*lostError](context.Cause(hold)); ok && ctx.Err() == nil {
-		return lost
-	}
-	return err
+	return link, a.manager.removeProfiles(a.snapshot().ID)
 }
 
 func nodeOf(id outboard.DeviceID) outboard.NodeID {
@@ -129,20 +148,16 @@ func ranksOf(nodes []*nodeRun) (list []client.JobRank) {
 	return list
 }
 
-// explain returns the slowest measured link between the nodes, and the decisions for the attempt,
-// as text for people.
-func (a *activeJob) explain(nodes []*nodeRun, waited time.Duration) (link collective.Link, why []string) {
-	why = append(why, fmt.Sprintf("waited %v for %d device(s) on %d node(s), granted together", waited.Round(time.Millisecond), devices(nodes), len(nodes)))
-	for _, n := range nodes {
-		why = append(why, fmt.Sprintf("%d rank(s) from rank %d on, on node %s", n.count, n.first, n.node))
-	}
+// slowestLink returns the slowest measured link between the nodes, and where its values are from, for
+// people.
+func slowestLink(links []client.Link, nodes []*nodeRun) (link collective.Link, measured string) {
 	if len(nodes) == 1 {
-		return link, append(why, "collectives: in the memory of one node, in the order of ranks")
+		return link, ""
 	}
 	is := func(id outboard.NodeID) bool {
 		return slices.ContainsFunc(nodes, func(n *nodeRun) bool { return n.node == id })
 	}
-	for _, l := range a.manager.opts.Leases.Links() {
+	for _, l := range links {
 		if !is(l.From) || !is(l.To) {
 			continue
 		}
@@ -153,16 +168,26 @@ func (a *activeJob) explain(nodes []*nodeRun, waited time.Duration) (link collec
 			}
 		}
 	}
-	measured := "measured"
 	if link.Latency == 0 || link.Bandwidth == 0 {
-		link, measured = collective.Link{Latency: 50 * time.Microsecond, Bandwidth: 1e9}, "assumed, for it is not measured"
+		return collective.Link{Latency: 50 * time.Microsecond, Bandwidth: 1e9}, "assumed, for it is not measured"
+	}
+	return link, "measured"
+}
+
+// explain describes the decisions for an attempt to people.
+func explain(nodes []*nodeRun, link collective.Link, measured string) (why []string) {
+	for _, n := range nodes {
+		why = append(why, fmt.Sprintf("%d rank(s) from rank %d on, on node %s", n.count, n.first, n.node))
+	}
+	if len(nodes) == 1 {
+		return append(why, "collectives: in the memory of one node, in the order of ranks")
 	}
 	why = append(why, fmt.Sprintf("slowest link between them: %v one way, %.0f MB/s (%s)", link.Latency, link.Bandwidth/1e6, measured))
 	for _, size := range []int{4 << 10, 1 << 20, 16 << 20} {
 		c := collective.Choose(len(nodes), size, link)
 		why = append(why, fmt.Sprintf("all-reduce of %v between nodes: %s, %v predicted", outboard.Bytes(size), c.Algorithm, c.Predicted[c.Algorithm].Round(time.Microsecond)))
 	}
-	return link, why
+	return why
 }
 
 func devices(nodes []*nodeRun) (n int) {
@@ -215,6 +240,9 @@ func (a *activeJob) startNode(ctx context.Context, n *nodeRun, nodes []*nodeRun,
 	s.Stream, s.Profile = j.Spec.Stream, j.Spec.Profile
 	if s.Data = j.DataDigest; j.Checkpoint != nil {
 		s.Checkpoint = j.Checkpoint.Digest
+	}
+	if stages := j.Stages; stages != nil {
+		s.Checkpoint, s.States, s.Repeats = stages.Checkpoint, stages.States, stages.Attempt
 	}
 	for _, o := range nodes {
 		s.Nodes = append(s.Nodes, o.node)

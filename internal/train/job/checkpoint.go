@@ -97,6 +97,11 @@ func (a *activeJob) copyCheckpoint(ctx context.Context, n *nodeRun, s *saved) {
 	if err == nil {
 		err = a.update(func(j *client.Job) {
 			j.Checkpoint = &client.JobCheckpoint{Digest: s.Digest, Step: s.Step, Size: outboard.Bytes(m.Size()), Saved: time.Now().UTC()}
+			if j.Stages != nil { // A lost job continues from the checkpoint, which is later than the states.
+				stages := *j.Stages
+				stages.States = ""
+				j.Stages = &stages
+			}
 		})
 	}
 	if err != nil {
@@ -115,8 +120,8 @@ func (m *Manager) Files(ctx context.Context) map[string]bool {
 		if j.Spec.Files != "" {
 			files[j.Spec.Files] = true
 		}
-		if j.Checkpoint != nil && j.Node == m.opts.Self {
-			manifests = append(manifests, j.Checkpoint.Digest)
+		if j.Node == m.opts.Self {
+			manifests = append(manifests, j.Manifests()...)
 		}
 	}
 	for _, d := range m.Datasets() {

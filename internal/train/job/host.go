@@ -148,6 +148,11 @@ func (h *Host) serve(ctx context.Context, stream *framed.Stream, peer outboard.N
 			return err
 		}
 		return r.serveStore(ctx, stream)
+	case methodOffer:
+		if err := h.allow(); err != nil {
+			return err
+		}
+		return stream.Close()
 	}
 	return outboard.Errorf(outboard.NotFound, "training job", "this node has no method %.40q", stream.Method())
 }

@@ -35,7 +35,8 @@ func (a *activeJob) readReports(ctx context.Context, n *nodeRun, events chan<- a
 }
 
 // readReport processes a report, or queues it behind those whose chunks are copied. The end of ranks
-// that have not failed is queued, so that their profiles are there when the job has ended.
+// that have not failed is queued, so that their profiles and states are there when the attempt has
+// ended.
 func (a *activeJob) readReport(ctx context.Context, n *nodeRun, m message, copies chan<- message, events chan<- attemptEvent) {
 	switch {
 	case m.Line != nil:
@@ -44,7 +45,7 @@ func (a *activeJob) readReport(ctx context.Context, n *nodeRun, m message, copie
 		a.explainDecision(n, m.Decided)
 	case m.Exited != nil && m.Exited.Rank >= 0:
 		a.reportEnd(n, m.Exited, events)
-	case m.Saved != nil, m.Profiled != nil, m.Exited != nil:
+	case m.Saved != nil, m.Profiled != nil, m.Expired != nil, m.Suspended != nil, m.Exited != nil:
 		select {
 		case copies <- m:
 		case <-ctx.Done(): // The attempt is over.
@@ -57,7 +58,7 @@ func (a *activeJob) reportEnd(n *nodeRun, e *exited, events chan<- attemptEvent)
 	events <- attemptEvent{from: n, exited: e}
 }
 
-// copyChunks copies what a node has reported, in order.
+// copyChunks copies what a node has reported, and answers its requests, in order.
 func (a *activeJob) copyChunks(ctx context.Context, n *nodeRun, reports <-chan message, events chan<- attemptEvent) {
 	for m := range reports {
 		switch {
@@ -65,6 +66,10 @@ func (a *activeJob) copyChunks(ctx context.Context, n *nodeRun, reports <-chan m
 			a.copyCheckpoint(ctx, n, m.Saved)
 		case m.Profiled != nil:
 			a.copyProfile(ctx, n, m.Profiled)
+		case m.Expired != nil:
+			a.answerExpired(ctx, n, m.Expired)
+		case m.Suspended != nil:
+			a.move.copyState(ctx, n, m.Suspended)
 		default:
 			a.reportEnd(n, m.Exited, events)
 		}

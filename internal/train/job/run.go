@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,6 +54,7 @@ type run struct {
 	opened  bool
 
 	checkpoints savedCheckpoints
+	elsewhere   elsewhereRequest
 }
 
 // socketVariable names the server of collective calls in a rank's environment.
@@ -102,6 +104,9 @@ func (r *run) open(ctx context.Context) error {
 	if r.start.Profile {
 		opts.Profile = r.sendProfile
 	}
+	if r.start.resources().Elsewhere() {
+		opts.Elsewhere, opts.Moved = r.askElsewhere, r.sendState
+	}
 	if opts.Gradients, err = compress.Parse(r.start.Gradients); err != nil {
 		return err
 	}
@@ -111,6 +116,9 @@ func (r *run) open(ctx context.Context) error {
 	opts.Store = collective.Store{Objects: r.host.opts.Objects, Prefix: fmt.Sprintf("sums/%s/%d/", r.key.job, r.key.attempt)}
 	if r.server, err = ranks.Serve(socket, opts); err != nil {
 		return err
+	}
+	if err := r.restoreStates(ctx); err != nil {
+		return fmt.Errorf("restore the states of stages: %w", err)
 	}
 	if err := r.openStore(life); err != nil {
 		return err
@@ -340,6 +348,8 @@ func (r *run) receive(stream io.Reader) error {
 			return errStopped
 		case m.Kept != nil:
 			r.checkpoints.answer(m.Kept)
+		case m.Moves != nil:
+			r.elsewhere.finish(m.Moves)
 		default:
 			return outboard.Errorf(outboard.Protocol, "training job", "an unexpected message")
 		}
@@ -431,7 +441,7 @@ func (r *run) environ(rank int) []string {
 		"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": strconv.Itoa(r.port),
 		socketVariable:  filepath.Join(r.dir, ranksSocket),
 		"OUTBOARD_NODE": strconv.Itoa(r.start.Node), "OUTBOARD_NODES": strconv.Itoa(len(r.start.Nodes)),
-		"OUTBOARD_JOB": r.key.job, "OUTBOARD_ATTEMPT": strconv.Itoa(r.key.attempt),
+		"OUTBOARD_JOB": r.key.job, "OUTBOARD_ATTEMPT": strconv.Itoa(cmp.Or(r.start.Repeats, r.key.attempt)),
 		"OUTBOARD_DEVICE": string(r.leases[local/r.start.PerDevice].Device),
 	})
 	if r.start.Profile {

@@ -22,6 +22,7 @@ const (
 	methodRun   = "run"
 	methodMesh  = "mesh"
 	methodStore = "store"
+	methodOffer = "offer"
 )
 
 const (
@@ -56,12 +57,16 @@ type message struct {
 	Start *start `json:"start,omitempty"`
 	Stop  *stop  `json:"stop,omitempty"`
 	Kept  *kept  `json:"kept,omitempty"`
+	Moves *moves `json:"moves,omitempty"`
 	// From the node.
 	Started  *started  `json:"started,omitempty"`
 	Line     *line     `json:"line,omitempty"`
 	Exited   *exited   `json:"exited,omitempty"`
 	Saved    *saved    `json:"saved,omitempty"`
 	Profiled *profiled `json:"profiled,omitempty"`
+	Expired  *expired  `json:"expired,omitempty"`
+	// Suspended is the state that a rank has left for the next attempt.
+	Suspended *suspended `json:"suspended,omitempty"`
 	// Decided describes a decision for a rank of the node.
 	Decided *ranks.Decision `json:"decided,omitempty"`
 }
@@ -89,6 +94,10 @@ type start struct {
 	Offload string `json:"offload,omitempty"`
 	// StageLimit is another member of them.
 	StageLimit string `json:"stage_limit,omitempty"`
+	// States is the digest of the states with which the ranks continue, "" for none, and Repeats is
+	// the attempt whose steps they repeat before, 0 for none.
+	States  string `json:"states,omitempty"`
+	Repeats int    `json:"repeats,omitempty"`
 	// Checkpoint and Data are the digests of manifests, "" for none.
 	Checkpoint string `json:"checkpoint,omitempty"`
 	Data       string `json:"data,omitempty"`
@@ -127,6 +136,25 @@ type saved struct {
 // A profiled says that a node has the chunks of a rank's profile. The manager copies them before it
 // reads the report of the ranks' end.
 type profiled struct {
+	Rank   int    `json:"rank"`
+	Digest string `json:"digest"`
+}
+
+// An expired says that the time of ranks is over, and asks for devices of other nodes on which their
+// next processes run. The node of rank 0 sends it.
+type expired struct {
+	Ranks []int `json:"ranks"`
+}
+
+// A moves answers an expired: if Granted, all ranks leave their states and end, and continue in the
+// next attempt.
+type moves struct {
+	Granted bool `json:"granted"`
+}
+
+// A suspended says that a node has the chunks of the state that a rank has left for the next attempt.
+// The manager copies them before it reads the report of the ranks' end.
+type suspended struct {
 	Rank   int    `json:"rank"`
 	Digest string `json:"digest"`
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,18 +20,39 @@ type Resources struct {
 	// tiers.ParseLimits.
 	Threads, Offload string
 	// StageLimit is the time limit of a pipeline stage's process as time.ParseDuration reads it, "" for
-	// none. Another process continues after it.
+	// none. Another process continues after it: on another node if ",elsewhere" follows the time and
+	// a device of another node is free.
 	StageLimit string
 }
 
-// stageLimitVariable has the time limit of a rank's process, in seconds.
-const stageLimitVariable = "OUTBOARD_STAGE_LIMIT"
+const (
+	// stageLimitVariable has the time limit of a rank's process, in seconds, and elsewhereVariable
+	// says that the next process may run on another node.
+	stageLimitVariable = "OUTBOARD_STAGE_LIMIT"
+	elsewhereVariable  = "OUTBOARD_STAGE_ELSEWHERE"
+	// elsewhere is the word behind the time.
+	elsewhere = "elsewhere"
+)
 
 // Limit returns the time limit of a stage's process, 0 for none. The resources must have been
 // checked.
 func (r Resources) Limit() time.Duration {
-	d, _ := time.ParseDuration(r.StageLimit) // 0 if there is none.
+	text, _, _ := strings.Cut(r.StageLimit, ",")
+	d, _ := time.ParseDuration(text) // 0 if there is none.
 	return d
+}
+
+// Elsewhere reports whether the next process of a stage may run on another node. The resources must
+// have been checked.
+func (r Resources) Elsewhere() bool { return strings.HasSuffix(r.StageLimit, ","+elsewhere) }
+
+func (r Resources) checkLimit() error {
+	text, word, hasWord := strings.Cut(r.StageLimit, ",")
+	d, err := time.ParseDuration(text)
+	if r.StageLimit != "" && (err != nil || d <= 0 || hasWord && word != elsewhere) {
+		return outboard.Errorf(outboard.Invalid, "", "stage-limit: %.40q: want a time such as 15m, or 15m,%s", r.StageLimit, elsewhere)
+	}
+	return nil
 }
 
 // Check returns an error if the texts are malformed, else the resources with sizes in bytes.
@@ -42,8 +64,8 @@ func (r Resources) Check() (Resources, error) {
 	if err := threads.Check(r.Threads); err != nil {
 		return r, fmt.Errorf("threads: %w", err)
 	}
-	if d, err := time.ParseDuration(r.StageLimit); r.StageLimit != "" && (err != nil || d <= 0) {
-		return r, outboard.Errorf(outboard.Invalid, "", "stage-limit: %.40q: want a time such as 15m", r.StageLimit)
+	if err := r.checkLimit(); err != nil {
+		return r, err
 	}
 	r.Offload = limits.String()
 	return r, nil
@@ -58,6 +80,9 @@ func (r Resources) Environ(processors, ranks int) map[string]string {
 	}
 	if d := r.Limit(); d > 0 {
 		env[stageLimitVariable] = strconv.FormatFloat(d.Seconds(), 'f', -1, 64)
+	}
+	if r.Elsewhere() {
+		env[elsewhereVariable] = "1"
 	}
 	return env
 }

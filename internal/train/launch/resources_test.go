@@ -32,3 +32,26 @@ func TestResources(t *testing.T) {
 		}
 	}
 }
+
+func TestStageLimits(t *testing.T) {
+	for text, want := range map[string]map[string]string{
+		"":               {},
+		"90s":            {"OUTBOARD_STAGE_LIMIT": "90"},
+		"1.5m,elsewhere": {"OUTBOARD_STAGE_LIMIT": "90", "OUTBOARD_STAGE_ELSEWHERE": "1"},
+	} {
+		r, err := Resources{Threads: "1", StageLimit: text}.Check()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := r.Environ(8, 2)
+		delete(got, "OMP_NUM_THREADS")
+		if !maps.Equal(got, want) {
+			t.Errorf("%q: got %v, want %v", text, got, want)
+		}
+	}
+	for _, text := range []string{"0s", "-1m", "15", "elsewhere", ",elsewhere", "15m,", "15m,here", "15m,elsewhere,elsewhere"} {
+		if _, err := (Resources{StageLimit: text}).Check(); outboard.KindOf(err) != outboard.Invalid {
+			t.Errorf("%q: got %v, want that it is invalid", text, err)
+		}
+	}
+}

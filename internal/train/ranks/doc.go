@@ -17,9 +17,13 @@
 //	                                          memory: the rank's measurements, as JSON. The reply
 //	                                          says how many bytes of a decision replace it
 //	detach {}                                 another process of this rank will join the group again
-//	suspend {rank}                            instead of join; with a file: the state with which the
-//	                                          rank's next process continues
+//	suspend {rank, moves}                     instead of join; with a file: the state with which the
+//	                                          rank's next process continues; moves: on the server of
+//	                                          a later attempt of the job
 //	resume {rank}                             instead of join; the reply has the file of suspend
+//	elsewhere {expired}                       instead of join: the time of these ranks is over. The
+//	                                          reply has moves if all ranks end, to continue in the
+//	                                          job's next attempt
 //	receive {peer, tag, offset, bytes}        the reply comes when the bytes have arrived
 //
 // Memory is a memfd that can't change its size; offset is where the buffer begins in it. A

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/outboard-run/outboard/internal/ipc"
 )
@@ -18,6 +19,7 @@ func FuzzRequests(f *testing.F) {
 		"join": `{"group":"g","rank":0,"size":1}`, "call": `{"operation":0,"element":1,"count":8}`,
 		"send": `{"peer":1,"tag":-1,"offset":8,"bytes":65536}`, "receive": `{"peer":1,"bytes":-1}`,
 		"read": `{"name":"a","at":-1,"offset":1,"bytes":4,"next":["b"]}`, "checkpoint": `{"number":1}`,
+		"suspend": `{"rank":0,"moves":true}`, "resume": `{"rank":-1}`, "elsewhere": `{"expired":[0,-1]}`,
 	} {
 		f.Add(kind, []byte(body), uint8(1), uint8(1))
 	}
@@ -30,6 +32,9 @@ func FuzzRequests(f *testing.F) {
 		s, err := Serve(path, Options{
 			Read:       func(_ context.Context, _ string, _ int64, buf []byte, _ []string) error { clear(buf); return nil },
 			Checkpoint: func(context.Context, *os.File, int) error { return errors.New("none") },
+			StageLimit: time.Minute, Ranks: 1,
+			Elsewhere: func(context.Context, []int) (bool, error) { return true, nil },
+			Moved:     func(context.Context, *os.File, int) error { return nil },
 		})
 		if err != nil {
 			t.Fatal(err)

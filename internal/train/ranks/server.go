@@ -58,6 +58,11 @@ type Options struct {
 	// FirstRank and Ranks are the ranks of this node. With Ranks the caller calls Ended.
 	StageLimit       time.Duration
 	FirstRank, Ranks int
+	// Elsewhere, if not nil, reports whether the next processes of ranks whose time is over run on
+	// other nodes. Then all ranks of the job end, and Moved, if not nil, stores the state of each of
+	// this node, of any size, for RestoreState of another server.
+	Elsewhere func(ctx context.Context, expired []int) (bool, error)
+	Moved     func(ctx context.Context, f *os.File, rank int) error
 	// Decided, if not nil, is called with each decision that the server makes for a rank.
 	Decided func(Decision)
 	// Failed, if not nil, is called when a group ends because of another node.
@@ -223,7 +228,7 @@ type member struct {
 	// memory, and reading the reads among them.
 	busy    sync.WaitGroup
 	reading atomic.Int32
-	saving  atomic.Bool // a checkpoint or a profile
+	saving  atomic.Bool // a checkpoint, a profile or a state, or an elsewhere request
 }
 
 func (m *member) reply(to *ipc.Message, err error) { _ = m.conn.Reply(to, nil, err) }
@@ -269,6 +274,9 @@ type request struct {
 	Next []string `json:"next"`
 
 	Subject string `json:"subject"`
+
+	Expired []int `json:"expired"`
+	Moves   bool  `json:"moves"`
 }
 
 // handle executes a request. Requests that wait for other ranks are answered later.
@@ -296,7 +304,9 @@ func (m *member) perform(msg *ipc.Message) error {
 	case "decide":
 		return m.decide(msg, &r)
 	case "suspend":
-		return m.suspend(msg, r.Rank)
+		return m.suspend(msg, &r)
+	case "elsewhere":
+		return m.elsewhere(msg, r.Expired)
 	case "resume":
 		return m.resume(msg, r.Rank)
 	}

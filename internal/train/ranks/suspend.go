@@ -1,6 +1,8 @@
 package ranks
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -35,20 +37,25 @@ func (s *suspended) close() {
 	s.states = nil
 }
 
-// put replaces the state of a rank, and returns how many the rank has saved.
-func (s *suspended) put(rank int, f *os.File) int {
+// put replaces the state of a rank.
+func (s *suspended) put(rank int, state *savedState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.states == nil {
 		s.states = make(map[int]*savedState)
 	}
-	count := 1
 	if old := s.states[rank]; old != nil {
-		count += old.count
+		state.count += old.count
 		_ = old.file.Close() // It was only read.
 	}
-	s.states[rank] = &savedState{file: f, pending: true, count: count}
-	return count
+	s.states[rank] = state
+}
+
+// RestoreState makes a file the state with which the first process of a rank continues: a process on
+// another server has saved it (Options.Moved), as processes of all other ranks of the job have. The
+// server closes the file.
+func (s *Server) RestoreState(rank int, f *os.File) {
+	s.suspended.put(rank, &savedState{file: f})
 }
 
 // Continues reports whether a rank whose process has ended is to be started again: the process has
@@ -102,22 +109,36 @@ func (g *group) failIncomplete(left int) {
 }
 
 // suspend stores the state of a rank whose process is about to end. The file comes with the
-// request; the rank's process has left its groups by detach.
-func (m *member) suspend(msg *ipc.Message, rank int) error {
+// request. If the rank continues on this server, its process has left its groups by detach; a state
+// that moves is for a server of the job's next attempt.
+func (m *member) suspend(msg *ipc.Message, r *request) error {
 	const op = "save the state of a stage"
-	f, s := msg.File(), m.server
+	s := m.server
+	if r.Moves && s.opts.Moved == nil {
+		return outboard.Errorf(outboard.Invalid, op, "%w", errStays)
+	}
+	if r.Moves {
+		return m.keepFile(msg, op, func(ctx context.Context, f *os.File) error {
+			if _, err := m.checkState(f, r.Rank); err != nil {
+				return outboard.Errorf(outboard.Invalid, op, "%w", err)
+			}
+			return s.opts.Moved(ctx, f, r.Rank)
+		})
+	}
+	f := msg.File()
 	if f == nil {
 		return outboard.Errorf(outboard.Invalid, op, "no file")
 	}
-	size, err := m.checkState(f, rank)
+	size, err := m.checkState(f, r.Rank)
 	if err != nil {
 		_ = f.Close() // It was only received.
 		return outboard.Errorf(outboard.Invalid, op, "%w", err)
 	}
-	count := s.suspended.put(rank, f)
+	state := &savedState{file: f, pending: true, count: 1}
+	s.suspended.put(r.Rank, state)
 	if s.opts.Decided != nil {
-		text := fmt.Sprintf("%d processes have ended because of the limit of %v; the last one left a state of %v", count, s.opts.StageLimit, outboard.Bytes(size))
-		s.opts.Decided(Decision{Rank: rank, Subject: SubjectLimit, Text: text})
+		text := fmt.Sprintf("%d processes have ended because of the limit of %v; the last one left a state of %v", state.count, s.opts.StageLimit, outboard.Bytes(size))
+		s.opts.Decided(Decision{Rank: r.Rank, Subject: SubjectLimit, Text: text})
 	}
 	m.reply(msg, nil)
 	return nil
@@ -137,6 +158,40 @@ func (m *member) checkState(f *os.File, rank int) (int64, error) {
 		return 0, fmt.Errorf("%s is no file", info.Mode().Type())
 	}
 	return info.Size(), nil
+}
+
+// errStays says that the ranks of a server continue on its node.
+var errStays = errors.New("the stages of this job stay on their nodes: start it with --device and --stage-limit TIME,elsewhere")
+
+// maxExpired bounds the ranks that an elsewhere request may name.
+const maxExpired = maxRanks
+
+// elsewhere asks whether the next processes of ranks whose time is over run on other nodes. All
+// ranks have agreed on the step after which they end if the answer is yes.
+func (m *member) elsewhere(msg *ipc.Message, expired []int) error {
+	const op = "continue on another node"
+	s := m.server
+	if s.opts.Elsewhere == nil {
+		return outboard.Errorf(outboard.Invalid, op, "%w", errStays)
+	}
+	if len(expired) == 0 || len(expired) > maxExpired {
+		return outboard.Errorf(outboard.Invalid, op, "%d ranks: want 1 to %d", len(expired), maxExpired)
+	}
+	if !m.saving.CompareAndSwap(false, true) {
+		return outboard.Errorf(outboard.Exhausted, op, "another request of this rank is in progress")
+	}
+	request := pending(msg)
+	s.working.Go(func() {
+		moves, err := s.opts.Elsewhere(s.life, expired)
+		m.saving.Store(false)
+		_ = m.conn.Reply(request, moving{Moves: moves}, err)
+	})
+	return nil
+}
+
+// moving is the reply to an elsewhere request.
+type moving struct {
+	Moves bool `json:"moves"`
 }
 
 // resume sends a rank the state that its previous process has saved, without a file if there is

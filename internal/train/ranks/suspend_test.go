@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +99,99 @@ func checkState(t *testing.T, r *rank, want string) {
 	got, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<20))
 	if err != nil || string(got) != want {
 		t.Errorf("%q, %v: want %q", got, err, want)
+	}
+}
+
+// newState returns the file of a state.
+func newState(t *testing.T, text string) *os.File {
+	t.Helper()
+	f, err := ipc.NewFile("state", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// Ranks that may continue on other nodes ask for it, and leave their states with their servers. Those
+// of the next attempt give the states to the ranks' first processes.
+func TestStatesMoveToOtherServers(t *testing.T) {
+	dir := t.TempDir()
+	expired, kept := make(chan []int, 1), make(chan string, 1)
+	elsewhere, err := Serve(filepath.Join(dir, "first"), Options{
+		StageLimit: time.Minute, Ranks: 2,
+		Elsewhere: func(_ context.Context, ranks []int) (bool, error) {
+			expired <- ranks
+			return true, nil
+		},
+		Moved: func(_ context.Context, f *os.File, rank int) error {
+			text, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<20))
+			kept <- fmt.Sprint(rank, " ", string(text))
+			return err
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { elsewhere.Close() })
+	r := dial(t, filepath.Join(dir, "first"))
+	m, err := r.conn.Call(t.Context(), "elsewhere", map[string]any{"expired": []int{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer moving
+	if err := m.Decode(&answer); err != nil || !answer.Moves {
+		t.Errorf("%v, moves: %v, want that it moves", err, answer.Moves)
+	}
+	if ranks := <-expired; !slices.Equal(ranks, []int{1}) {
+		t.Errorf("the time of ranks %v is over, want rank 1", ranks)
+	}
+	if err := r.request("suspend", map[string]any{"rank": 1, "moves": true}, newState(t, "weights")); err != nil {
+		t.Fatal(err)
+	}
+	if text := <-kept; text != "1 weights" {
+		t.Errorf("kept %q, want the state of rank 1", text)
+	}
+	if elsewhere.Continues(1) {
+		t.Error("rank 1 continues here, too")
+	}
+
+	next, err := Serve(filepath.Join(dir, "next"), Options{StageLimit: time.Minute, Ranks: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { next.Close() })
+	file, err := os.CreateTemp(dir, "state") // The server closes it.
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.WriteString("weights"); err != nil {
+		t.Fatal(err)
+	}
+	next.RestoreState(1, file)
+	r = dial(t, filepath.Join(dir, "next"))
+	if checkState(t, r, "weights"); next.Continues(1) {
+		t.Error("rank 1 continues, whose first process has not ended")
+	}
+	if err := r.request("suspend", map[string]any{"rank": 1}, newState(t, "later weights")); err != nil {
+		t.Fatal(err)
+	}
+	if checkState(t, r, "later weights"); !next.Continues(1) {
+		t.Error("rank 1 does not continue")
+	}
+}
+
+// A server whose ranks stay on its node refuses what belongs to moves.
+func TestMovesAreRefusedWhereRanksStay(t *testing.T) {
+	_, all := limited(t)
+	for kind, body := range map[string]map[string]any{
+		"elsewhere": {"expired": []int{1}},
+		"suspend":   {"rank": 1, "moves": true},
+	} {
+		err := all[1].request(kind, body, newState(t, "weights"))
+		if outboard.KindOf(err) != outboard.Invalid || !strings.Contains(err.Error(), "elsewhere") {
+			t.Errorf("%s: got %v, want that it is invalid, and the flag", kind, err)
+		}
 	}
 }
 
