@@ -115,9 +115,12 @@ func TestTokensAreBounded(t *testing.T) {
 	_, err = w.Generate(t.Context(), engine.Generation{Prompt: []int32{1}, MaxTokens: 1, LogProbs: -1}, func(engine.Token) error {
 		if emitted++; emitted == 1 {
 			<-sent
-			if err := w.Ping(t.Context()); err != nil { // the node has all parts when the answer comes
+			m, err := w.conn.Call(t.Context(), typePing, nil)
+			if err != nil { // the node has all parts when the answer comes
 				t.Error(err)
+				return nil
 			}
+			m.Close()
 		}
 		return nil
 	})

@@ -206,6 +206,9 @@ func (m *textModel) Generate(ctx context.Context, g engine.Generation, emit func
 	var first time.Time
 	err = events(ctx, r.Body, func(data []byte) error {
 		tokens, err := m.dialect.event(m, a, data)
+		if err != nil && ctx.Err() != nil {
+			return context.Cause(ctx) // the event was cut off
+		}
 		if err != nil {
 			return err
 		}
