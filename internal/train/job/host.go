@@ -85,7 +85,7 @@ type Host struct {
 	mu      sync.Mutex
 	next    chan struct{} // closed at the next change of running
 	running map[key]*run
-	leased  map[leaseKey]bool // leases of the runs
+	leased  map[leaseKey]chan struct{} // leases of the runs; a channel is closed when its lease is free
 	pids    map[int]bool      // of ranks
 	serial  uint32
 }
@@ -98,7 +98,7 @@ func NewHost(opts HostOptions) *Host {
 	}
 	// The serial is random to avoid the users of an earlier process of this node, or of another
 	// node of the machine, who may have left files or processes.
-	h := &Host{opts: opts, serial: rand.Uint32(), next: make(chan struct{}), running: make(map[key]*run), leased: make(map[leaseKey]bool), pids: make(map[int]bool)}
+	h := &Host{opts: opts, serial: rand.Uint32(), next: make(chan struct{}), running: make(map[key]*run), leased: make(map[leaseKey]chan struct{}), pids: make(map[int]bool)}
 	h.sweep()
 	return h
 }
@@ -288,7 +288,7 @@ func (h *Host) serveRun(ctx context.Context, stream *framed.Stream, manager outb
 	if err != nil {
 		return err
 	}
-	if err := h.reserveLeases(leases); err != nil {
+	if err := h.reserveLeases(ctx, leases); err != nil {
 		return err
 	}
 	defer h.freeLeases(leases)

@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -23,28 +24,52 @@ type leaseKey struct {
 func keyOfLease(l *outboard.Lease) leaseKey { return leaseKey{l.Device, l.Lease} }
 
 // reserveLeases reserves leases for a run. A lease bounds the memory, the processes and the ranks of
-// one run: a manager that presents it twice, in one request or in several, is refused.
-func (h *Host) reserveLeases(leases []outboard.Lease) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// one run: a manager that presents it twice, in one request or in several, is refused. A run that has
+// sent its result, and still ends, may have the leases with which the job continues; it is waited for.
+func (h *Host) reserveLeases(ctx context.Context, leases []outboard.Lease) error {
+	ctx, cancel := context.WithTimeout(ctx, reserveLimit)
+	defer cancel()
 	for i := range leases {
 		key := keyOfLease(&leases[i])
-		if h.leased[key] {
-			for j := range i {
-				delete(h.leased, keyOfLease(&leases[j]))
-			}
+		twice := slices.ContainsFunc(leases[:i], func(l outboard.Lease) bool { return keyOfLease(&l) == key })
+		if twice || !h.reserveLease(ctx, key) {
+			h.freeLeases(leases[:i])
 			return outboard.Errorf(outboard.Conflict, "start ranks", "the lease of %s is in use by other ranks already", key.device)
 		}
-		h.leased[key] = true
 	}
 	return nil
+}
+
+// reserveLimit is how long a run waits for another one that has its leases.
+const reserveLimit = 5 * time.Second
+
+// reserveLease reserves a lease once it is free, and reports false if it is not before ctx ends.
+func (h *Host) reserveLease(ctx context.Context, key leaseKey) bool {
+	for {
+		h.mu.Lock()
+		freed, taken := h.leased[key]
+		if !taken {
+			h.leased[key] = make(chan struct{})
+		}
+		h.mu.Unlock()
+		if !taken {
+			return true
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 func (h *Host) freeLeases(leases []outboard.Lease) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range leases {
-		delete(h.leased, keyOfLease(&leases[i]))
+		key := keyOfLease(&leases[i])
+		close(h.leased[key])
+		delete(h.leased, key)
 	}
 }
 

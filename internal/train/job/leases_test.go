@@ -78,24 +78,31 @@ func TestRanksEndWithTheirLeases(t *testing.T) {
 	})
 }
 
-// A lease bounds what one run takes from its node. A manager can't present it twice.
+// A lease bounds what one run takes from its node. A manager can't present it twice, but the next
+// attempt of its job may have the lease of a run that is about to end.
 func TestLeasesAreOfOneRun(t *testing.T) {
-	h := NewHost(HostOptions{})
-	a, b, c := leaseOf("dinghy/opencl/0"), leaseOf("dinghy/opencl/1"), leaseOf("dinghy/opencl/2")
-	if err := h.reserveLeases([]outboard.Lease{a, b, a}); outboard.KindOf(err) != outboard.Conflict {
-		t.Errorf("twice in a request: %v", err)
-	}
-	if err := h.reserveLeases([]outboard.Lease{a, b}); err != nil {
-		t.Errorf("after a refusal: %v", err)
-	}
-	if err := h.reserveLeases([]outboard.Lease{c, b}); outboard.KindOf(err) != outboard.Conflict {
-		t.Errorf("in use by another run: %v", err)
-	}
-	if err := h.reserveLeases([]outboard.Lease{c}); err != nil {
-		t.Errorf("another device: %v", err)
-	}
-	h.freeLeases([]outboard.Lease{a, b})
-	if err := h.reserveLeases([]outboard.Lease{b}); err != nil {
-		t.Errorf("after the run: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHost(HostOptions{})
+		a, b, c := leaseOf("dinghy/opencl/0"), leaseOf("dinghy/opencl/1"), leaseOf("dinghy/opencl/2")
+		reserve := func(leases ...outboard.Lease) error { return h.reserveLeases(t.Context(), leases) }
+		if err := reserve(a, b, a); outboard.KindOf(err) != outboard.Conflict {
+			t.Errorf("twice in a request: %v", err)
+		}
+		if err := reserve(a, b); err != nil {
+			t.Errorf("after a refusal: %v", err)
+		}
+		if err := reserve(c, b); outboard.KindOf(err) != outboard.Conflict {
+			t.Errorf("in use by another run: %v", err)
+		}
+		if err := reserve(c); err != nil {
+			t.Errorf("another device: %v", err)
+		}
+		next := make(chan error, 1)
+		go func() { next <- reserve(b) }()
+		synctest.Wait()
+		h.freeLeases([]outboard.Lease{a, b})
+		if err := <-next; err != nil {
+			t.Errorf("after the run: %v", err)
+		}
+	})
 }
