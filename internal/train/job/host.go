@@ -86,7 +86,7 @@ type Host struct {
 	next    chan struct{} // closed at the next change of running
 	running map[key]*run
 	leased  map[leaseKey]chan struct{} // leases of the runs; a channel is closed when its lease is free
-	pids    map[int]bool      // of ranks
+	pids    map[int]bool               // of ranks
 	serial  uint32
 }
 
