@@ -37,6 +37,7 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	if err != nil {
 		return err
 	}
+	_ = socket.Close() // no other program needs it any more
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	opts.Progress = func(doing string) { _ = node.Send(TypeReady, Ready{Doing: doing}) }
