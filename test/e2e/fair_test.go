@@ -76,13 +76,14 @@ func (c *counter) end(t *testing.T) {
 // but where the machine has much else to do.
 const fairRounds = 15
 
-// roundSeconds is how long a round takes: hundreds of launches of each program. It occupies the
+// roundSeconds is how long a round takes: a hundred launches of each program. It occupies the
 // processors.
 const roundSeconds = "1"
 
-// turns is how much work each launch of testdata/launches.c is: about a
-// millisecond of one core.
-const turns = "8000"
+// turns is how much work each launch of testdata/launches.c is: about five milliseconds of one core,
+// much more than what a launch costs the program, its node and the network, which a busy machine
+// divides by other weights.
+const turns = "40000"
 
 // Two programs on one device share its time by their weights, over shared memory and over the
 // network. The bounds are wide, since a busy machine makes turns of one program longer than those of
