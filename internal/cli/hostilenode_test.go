@@ -50,11 +50,11 @@ var readCommands = []string{
 
 // fill sets every text, and one element of every list and map, of a value.
 func fill(v reflect.Value, depth int) {
-	if _, ok := v.Interface().(time.Time); ok {
+	if _, ok := reflect.TypeAssert[time.Time](v); ok {
 		v.Set(reflect.ValueOf(time.Unix(1, 0)))
 		return
 	}
-	switch v.Kind() {
+	switch v.Kind() { //nolint:exhaustive // the others have no text
 	case reflect.String:
 		v.SetString(hostileText)
 	case reflect.Int, reflect.Int64, reflect.Int32, reflect.Uint64, reflect.Uint32, reflect.Uint16:
@@ -64,9 +64,9 @@ func fill(v reflect.Value, depth int) {
 			v.SetUint(1)
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Field(i).CanSet() {
-				fill(v.Field(i), depth+1)
+		for _, field := range v.Fields() {
+			if field.CanSet() {
+				fill(field, depth+1)
 			}
 		}
 	case reflect.Pointer:
@@ -86,8 +86,8 @@ func fill(v reflect.Value, depth int) {
 }
 
 func fillSlice(v reflect.Value, depth int) {
-	if text, ok := v.Interface().(json.RawMessage); ok {
-		text, _ = json.Marshal(hostileText)
+	if _, ok := reflect.TypeAssert[json.RawMessage](v); ok {
+		text, _ := json.Marshal(hostileText)
 		v.SetBytes(text)
 		return
 	}

@@ -291,7 +291,7 @@ func TestGRPCResponsesAreReadInTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer response.Body.Close()
+		t.Cleanup(func() { _ = response.Body.Close() })
 		if response.Header.Get("Grpc-Status") != "" && timeout < time.Minute {
 			continue
 		}

@@ -145,7 +145,7 @@ func (c *compiles) buildGeneration(ctx context.Context, job *compileJob) error {
 		return err
 	}
 	tmp := filepath.Join(h.tmp(), "compile")
-	defer rmtree.Remove(tmp)
+	defer func() { _ = rmtree.Remove(tmp) }() // what is left is removed at the next start
 	if err := c.compile(ctx, job, tmp); err != nil {
 		h.caches.discard(job.draft)
 		return err

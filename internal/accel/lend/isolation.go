@@ -85,7 +85,7 @@ const inspectLimit = 10 * time.Second
 func (h *Host) inspect(ctx context.Context) error {
 	tmp := filepath.Join(h.tmp(), "inspect")
 	cache := filepath.Join(tmp, "cache")
-	defer rmtree.Remove(tmp)
+	defer func() { _ = rmtree.Remove(tmp) }() // what is left is removed at the next start
 	if err := os.MkdirAll(cache, 0o700); err != nil {
 		return err
 	}

@@ -15,8 +15,8 @@ import (
 
 // lateContext is a context whose deadline passes without notice to those derived from it.
 type lateContext struct {
-	context.Context
-	late atomic.Bool
+	context.Context //nolint:containedctx // it is one
+	late            atomic.Bool
 }
 
 func (c *lateContext) Err() error {

@@ -188,7 +188,7 @@ func TestOpenAPI(t *testing.T) {
 func TestOpenAPIExpansionsAreBounded(t *testing.T) {
 	names := strings.Repeat("{a}{b}{c}{d}{e}{f}{g}{h}", 4)
 	var variables []string
-	for _, name := range strings.Split("abcdefgh", "") {
+	for name := range strings.SplitSeq("abcdefgh", "") {
 		variables = append(variables, fmt.Sprintf("%q: {\"default\": %q}", name, names))
 	}
 	operation := `"get": {"operationId": "order", "parameters": [{"in": "path", "name": "id", "required": true, "schema": {"default": "` + strings.Repeat("x", 1<<20) + `"}}]}`
