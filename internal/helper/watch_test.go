@@ -3,6 +3,7 @@ package helper
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,9 +39,9 @@ func TestWatchFindsUnresponsiveProcess(t *testing.T) {
 
 // A process that answers, also that it does not know the message, is responsive until it ends.
 func TestWatchOfResponsiveProcess(t *testing.T) {
-	answered := 0
+	var answered atomic.Int32
 	if watched(t.Context(), t, time.Minute, func(process *ipc.Conn, m *ipc.Message) {
-		if answered++; answered == 3 {
+		if answered.Add(1) == 3 {
 			_ = process.Close()
 			return
 		}
@@ -48,8 +49,8 @@ func TestWatchOfResponsiveProcess(t *testing.T) {
 	}) {
 		t.Error("the process is taken for unresponsive")
 	}
-	if answered != 3 {
-		t.Errorf("%d pings", answered)
+	if n := answered.Load(); n != 3 {
+		t.Errorf("%d pings", n)
 	}
 }
 
