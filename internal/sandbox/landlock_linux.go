@@ -51,10 +51,10 @@ func RestrictThread(r Rules) error {
 
 // Reexecute executes this program again in its place, restricted and without new privileges, with the
 // same arguments and the environment env. It returns only errors. A program that is linked dynamically
-// needs its libraries among r.Read. Landlock restricts one thread, whose
-// restrictions the new program has on all threads. The standard library can restrict all threads of a
-// running program (syscall.AllThreadsSyscall), but not of one that contains cgo, or purego, which
-// provides cgo's functions.
+// needs its libraries among r.Read. Landlock restricts one thread, whose restrictions the new program
+// has on all threads. The standard library can restrict all threads of a running program
+// (syscall.AllThreadsSyscall), but not of one that contains cgo, or purego, which provides cgo's
+// functions.
 func Reexecute(r Rules, env []string) error {
 	runtime.LockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {

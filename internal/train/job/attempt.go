@@ -71,7 +71,7 @@ func (a *activeJob) attempt(ctx context.Context) error {
 	defer watching.Wait()
 	defer lose(nil)
 	watchLeases(life, nodes, lose, &watching)
-	link, err := a.begin(nodes, before, time.Since(asked))
+	link, err := a.recordAttempt(nodes, before, time.Since(asked))
 	if err != nil {
 		return err
 	}
@@ -84,9 +84,9 @@ func (a *activeJob) attempt(ctx context.Context) error {
 	return a.finishMove(ctx, err)
 }
 
-// begin records the begin of an attempt, and returns the slowest link between its nodes. before is
+// recordAttempt records that an attempt begins, and returns the slowest link between its nodes. before is
 // the move that the attempt continues, nil for none.
-func (a *activeJob) begin(nodes []*nodeRun, before *move, waited time.Duration) (collective.Link, error) {
+func (a *activeJob) recordAttempt(nodes []*nodeRun, before *move, waited time.Duration) (collective.Link, error) {
 	first := fmt.Sprintf("waited %v for %d device(s) on %d node(s), granted together", waited.Round(time.Millisecond), devices(nodes), len(nodes))
 	link, measured := slowestLink(a.manager.opts.Leases.Links(), nodes)
 	if before != nil {

@@ -22,7 +22,8 @@ type elsewhereRequest struct {
 	answer chan bool // of the request in progress
 }
 
-func (e *elsewhereRequest) begin() <-chan bool {
+// expectAnswer returns the channel that receives the manager's answer.
+func (e *elsewhereRequest) expectAnswer() <-chan bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.answer = make(chan bool, 1)
@@ -47,7 +48,7 @@ func (r *run) askElsewhere(ctx context.Context, ranks []int) (bool, error) {
 	}
 	r.elsewhere.asking.Lock()
 	defer r.elsewhere.asking.Unlock()
-	answer := r.elsewhere.begin()
+	answer := r.elsewhere.expectAnswer()
 	if err := r.out.send(message{Expired: &expired{Ranks: ranks}}); err != nil {
 		return false, err
 	}
