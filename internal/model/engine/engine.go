@@ -139,8 +139,11 @@ type TextModel interface {
 // TextStats describes the load of a text model. Attention state is counted in cells, of one
 // token each.
 type TextStats struct {
-	Running, Waiting              int // generations
-	Cells, UsedCells, CachedCells int
+	Running, Waiting int // generations
+	// StateUsage is the part of the cells that is in use, by generations and by what is cached: 1
+	// means all. ParkedBytes is the size of the cached state outside the cells.
+	StateUsage  float64
+	ParkedBytes int64
 	// The other counters are sums over all generations that have ended, and over micro-batches.
 	PromptTokens, CachedTokens, GeneratedTokens, MicroBatches int64
 

@@ -19,6 +19,8 @@ type ModelStats struct {
 	queue.Stats
 	// Text counts generations, for a model for text.
 	Text TextCounts
+	// Load is the last report on a model for text, nil before the first.
+	Load *TextLoad
 }
 
 // Stats returns the counts of the models loaded on this node.
@@ -31,9 +33,9 @@ func (s *Server) Stats() []ModelStats {
 			continue
 		}
 		i.mu.Lock()
-		q, gate := i.queue, i.gate
+		q, gate, load := i.queue, i.gate, i.text
 		i.mu.Unlock()
-		m := ModelStats{Name: i.spec.Name, Version: i.version(), Stats: q.Stats()}
+		m := ModelStats{Name: i.spec.Name, Version: i.version(), Stats: q.Stats(), Load: load}
 		addBypassed(&m.Stats, i.bypasses.counts())
 		if gate != nil {
 			m.Text = gate.stats()

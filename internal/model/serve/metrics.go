@@ -18,7 +18,7 @@ type metrics struct {
 	latency  *prometheus.HistogramVec
 	queued   *prometheus.HistogramVec
 
-	success, failure, count, executions, requestTime, queueTime, inputTime, computeTime, outputTime, pending, refused *prometheus.Desc
+	success, failure, count, executions, requestTime, queueTime, inputTime, computeTime, outputTime, pending, refused, stateUsage, parked *prometheus.Desc
 }
 
 func newMetrics(registry prometheus.Registerer, s *Server) *metrics {
@@ -59,6 +59,8 @@ func newMetrics(registry prometheus.Registerer, s *Server) *metrics {
 		outputTime:  desc("nv_inference_compute_output_duration_us", "Time for copying their outputs from the engine."),
 		pending:     desc("nv_inference_pending_request_count", "Requests that wait."),
 		refused:     desc("outboard_model_refused_total", "Requests that were refused at once, by reason.", "reason"),
+		stateUsage:  desc("outboard_model_kv_cache_usage_perc", "Part of the memory for attention state that is in use: 1 means 100 percent."),
+		parked:      desc("outboard_model_kv_cache_parked_bytes", "Cached attention state outside that memory."),
 	}
 	if registry != nil {
 		registry.MustRegister(m, m.crashes, m.retries, m.reverted, m.latency, m.queued)
@@ -75,7 +77,7 @@ func (m *metrics) observe(model string, _ int, times queue.Times, err error) {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.success, m.failure, m.count, m.executions, m.requestTime, m.queueTime, m.inputTime, m.computeTime, m.outputTime, m.pending, m.refused} {
+	for _, d := range []*prometheus.Desc{m.success, m.failure, m.count, m.executions, m.requestTime, m.queueTime, m.inputTime, m.computeTime, m.outputTime, m.pending, m.refused, m.stateUsage, m.parked} {
 		to <- d
 	}
 }
@@ -102,5 +104,9 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 		send(m.pending, prometheus.GaugeValue, float64(s.Waiting))
 		send(m.refused, counter, float64(s.RefusedFull+s.Text.RefusedFull), "full")
 		send(m.refused, counter, float64(s.RefusedDeadline+s.Text.RefusedDeadline+s.Text.Late), "deadline")
+		if s.Load != nil {
+			send(m.stateUsage, prometheus.GaugeValue, s.Load.StateUsage)
+			send(m.parked, prometheus.GaugeValue, float64(s.Load.ParkedBytes))
+		}
 	}
 }

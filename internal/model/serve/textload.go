@@ -24,12 +24,16 @@ type TextLoad struct {
 	Lifetime time.Duration `json:"lifetime,omitempty"`
 	// Prefixes identify beginnings of prompts whose state the node has.
 	Prefixes engine.Prefixes `json:"prefixes,omitempty"`
+	// StateUsage and ParkedBytes are as in engine.TextStats. Other nodes do not need them.
+	StateUsage  float64 `json:"-"`
+	ParkedBytes int64   `json:"-"`
 }
 
 func newTextLoad(info *engine.Info, s *engine.TextStats) *TextLoad {
 	return &TextLoad{
 		Running: s.Running, Waiting: s.Waiting, Slots: info.Sequences,
 		Pending: s.Pending, PerToken: s.PerToken, Lifetime: s.Lifetime, Prefixes: s.Prefixes,
+		StateUsage: s.StateUsage, ParkedBytes: s.ParkedBytes,
 	}
 }
 

@@ -33,6 +33,9 @@ const (
 	fnMemoryClear
 	fnMemoryRemove
 	fnMemoryCopy
+	fnStateSize
+	fnStateGet
+	fnStateSet
 	fnDecode
 	fnLogits
 	fnEmbeddingSequence
@@ -62,6 +65,7 @@ var functionNames = [functionCount]string{
 	"llama_model_get_vocab", "llama_model_n_ctx_train", "llama_model_n_embd_out", "llama_model_size",
 	"llama_model_is_recurrent", "llama_model_is_hybrid", "llama_model_has_encoder", "llama_model_has_decoder",
 	"llama_n_ctx", "llama_get_memory", "llama_memory_clear", "llama_memory_seq_rm", "llama_memory_seq_cp",
+	"llama_state_seq_get_size", "llama_state_seq_get_data", "llama_state_seq_set_data",
 	"llama_decode", "llama_get_logits_ith", "llama_get_embeddings_seq",
 	"llama_vocab_type", "llama_vocab_n_tokens", "llama_vocab_is_eog", "llama_vocab_get_text", "llama_vocab_get_attr",
 	"llama_vocab_get_add_bos", "llama_tokenize", "llama_token_to_piece",

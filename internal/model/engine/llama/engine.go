@@ -217,9 +217,23 @@ func (m *textModel) open(o engine.Options) error {
 		return nil
 	}
 	m.cells = int(int32(m.lib.call(fnContextCells, m.context)))
+	if m.cached > 0 {
+		m.parked = m.parkedMemory(o)
+		m.info.Memory += m.parked
+	}
 	m.pool = m.lib.newThreadPool(m.threads)
 	m.pool.attach(m.context)
 	return nil
+}
+
+// parkedMemory returns how many bytes of states are kept outside the cells: as many as the cells
+// hold, and no more than the model's limit leaves.
+func (m *textModel) parkedMemory(o engine.Options) int64 {
+	most := min(defaultParked, int64(m.cells)*m.header.StateBytes())
+	if o.Memory > 0 {
+		most = min(most, max(0, o.Memory-m.info.Memory))
+	}
+	return most
 }
 
 // size returns the number of cells for the options, and describes the model.

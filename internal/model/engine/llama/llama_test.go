@@ -44,11 +44,61 @@ func generate(t *testing.T, source engine.Source, g engine.Generation) []int32 {
 	t.Helper()
 	m := load(t, source, engine.Options{Threads: 1, Sequences: 1})
 	defer func() { _ = m.Close() }()
+	return generateOne(t, m, g).IDs()
+}
+
+// The state of a prompt whose cells others have needed since comes back from memory, for its client
+// alone, and the tokens are those that a new model generates. A model whose limit of memory leaves
+// none keeps nothing.
+func TestEvictedStatesAreRestored(t *testing.T) {
+	shape := gguf.Shape{Layers: 2, Width: 64, FeedForward: 128, Heads: 4, SharedHeads: 2, Context: 512}
+	source := enginetest.WriteModel(t, gguf.Random(shape, 1))
+	unbounded := load(t, source, engine.Options{Threads: 1, Sequences: 1})
+	cells := int64(512 * 2 * 2 * 2 * 16 * 2) // keys and values of layers, heads, dimensions, in float16
+	least := unbounded.Info().Memory - cells // what is kept outside the cells has their size here
+	if err := unbounded.Close(); err != nil {
+		t.Error(err)
+	}
+	long := func(first int32) []int32 {
+		return append([]int32{first}, slices.Repeat([]int32{11, 12, 13, 14}, 50)...)
+	}
+	for name, c := range map[string]struct {
+		memory int64
+		scope  string
+		want   int
+	}{
+		"the same client":    {0, "", 201},
+		"another client":     {0, "other", 0},
+		"no memory for more": {least, "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := load(t, source, engine.Options{Threads: 1, Sequences: 1, Memory: c.memory})
+			defer func() { _ = m.Close() }()
+			for first := range int32(3) {
+				generateOne(t, m, engine.Generation{Prompt: long(20 + first), MaxTokens: 2, LogProbs: -1})
+			}
+			g := engine.Generation{Prompt: append(long(20), 15, 16), MaxTokens: 20, LogProbs: -1, CacheScope: c.scope}
+			a := generateOne(t, m, g)
+			if a.Usage.CachedTokens != c.want {
+				t.Errorf("%d tokens were cached, want %d", a.Usage.CachedTokens, c.want)
+			}
+			if s := m.Stats(); (s.ParkedBytes > 0) != (c.memory == 0) || s.StateUsage <= 0 || s.StateUsage > 1 {
+				t.Errorf("%d bytes are parked, %v of the cells are in use", s.ParkedBytes, s.StateUsage)
+			}
+			if want := generate(t, source, g); !slices.Equal(a.IDs(), want) {
+				t.Errorf("tokens %v, want %v", a.IDs(), want)
+			}
+		})
+	}
+}
+
+func generateOne(t *testing.T, m engine.TextModel, g engine.Generation) enginetest.Answer {
+	t.Helper()
 	a, err := enginetest.Generate(t.Context(), m, g)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a.IDs()
+	return a
 }
 
 func TestContract(t *testing.T) { enginetest.Text(t, load) }

@@ -23,6 +23,7 @@ type textModel struct {
 	cells      int       // tokens of attention state
 	sequences  int       // sequences that run at once
 	cached     int       // sequences that are kept at most
+	parked     int64     // bytes of states that are kept outside the cells at most
 	chunk      int       // tokens of a micro-batch
 	threads    int
 	pool       *threadPool // of the context, nil if the library's build has no pools

@@ -48,14 +48,16 @@ func TestPrefixTreeTellsItsPrefixes(t *testing.T) {
 	tree.insert(0, "", tokens)
 	tree.insert(1, "", branch)
 	has := func(tokens []int32) bool {
-		hashes, all := engine.PrefixHashes("", tokens, 100), tree.prefixes()
+		hashes, all := engine.PrefixHashes("", tokens, 100), firstPrefixes(tree.prefixes())
 		return !slices.ContainsFunc(hashes, func(h uint32) bool { return !slices.Contains(all, h) })
 	}
-	if n := len(tree.prefixes()); n != 5 || !has(tokens) || !has(branch) {
+	if n := len(firstPrefixes(tree.prefixes())); n != 5 || !has(tokens) || !has(branch) {
 		t.Errorf("%d prefixes, with both: %t, %t", n, has(tokens), has(branch))
 	}
 	tree.match("", branch)
-	if tree.evict() != 0 || has(tokens) || !has(branch) {
+	oldest := tree.oldest()
+	tree.evict(oldest)
+	if oldest != 0 || has(tokens) || !has(branch) {
 		t.Errorf("after the eviction: %t, %t", has(tokens), has(branch))
 	}
 }
@@ -128,7 +130,20 @@ func TestPrefixTree(t *testing.T) {
 				list[id] = kept{scope, tokens}
 			}
 			if rapid.IntRange(0, 3).Draw(t, "evict") == 0 {
-				delete(list, tree.evict())
+				oldest := tree.oldest()
+				tree.evict(oldest)
+				delete(list, oldest)
+			}
+			for id, k := range list {
+				shared := 0
+				for other, o := range list {
+					if other != id && o.scope == k.scope {
+						shared = max(shared, common(o.tokens, k.tokens))
+					}
+				}
+				if scope, tokens, own := tree.sequence(id); scope != k.scope || !slices.Equal(tokens, k.tokens) || own != len(tokens)-shared {
+					t.Fatalf("sequence %d is %v in %q, %d of its own; want %v in %q, %d", id, tokens, scope, own, k.tokens, k.scope, len(k.tokens)-shared)
+				}
 			}
 			prefixes, scopes := map[string]bool{}, map[string]bool{}
 			for _, k := range list {

@@ -2,6 +2,7 @@ package llama
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 
@@ -133,19 +134,35 @@ func (t *prefixTree) split(n *prefixNode, length int) {
 	n.children = map[int32]*prefixNode{rest.tokens[0]: rest}
 }
 
-// evict removes the least recently used sequence and returns it, noSequence if the tree is empty.
-func (t *prefixTree) evict() int32 {
+// oldest returns the least recently used sequence, noSequence if the tree is empty.
+func (t *prefixTree) oldest() int32 {
 	oldest := int32(noSequence)
 	for sequence, at := range t.used {
 		if oldest == noSequence || at < t.used[oldest] {
 			oldest = sequence
 		}
 	}
-	if oldest != noSequence {
-		t.budget.recordEviction(t.hashes[oldest])
-		t.remove(oldest)
-	}
 	return oldest
+}
+
+// evict removes a sequence for the cells that it needs.
+func (t *prefixTree) evict(sequence int32) {
+	t.budget.recordEviction(t.hashes[sequence])
+	t.remove(sequence)
+}
+
+// sequence returns the scope and the tokens of a sequence, and how many of them, at its end, no
+// other sequence has.
+func (t *prefixTree) sequence(sequence int32) (scope string, tokens []int32, own int) {
+	node, shared := t.ends[sequence], false
+	for ; node.parent != nil; node = node.parent {
+		tokens = slices.Concat(node.tokens, tokens)
+		shared = shared || len(node.children) > 1 || node.sequence != noSequence && node.sequence != sequence
+		if !shared {
+			own += len(node.tokens)
+		}
+	}
+	return node.scope, tokens, own
 }
 
 func (t *prefixTree) forget(sequence int32) {
@@ -155,19 +172,31 @@ func (t *prefixTree) forget(sequence int32) {
 	delete(t.hashes, sequence)
 }
 
-// prefixes identifies the beginnings that the tree has, the last used first.
-func (t *prefixTree) prefixes() engine.Prefixes {
-	sequences := slices.SortedFunc(maps.Keys(t.hashes), func(a, b int32) int { return cmp.Compare(t.used[b], t.used[a]) })
+// prefixes identifies the beginnings of the tree's sequences, the last used first.
+func (t *prefixTree) prefixes() iter.Seq[engine.Prefixes] {
+	return func(yield func(engine.Prefixes) bool) {
+		for _, sequence := range slices.SortedFunc(maps.Keys(t.hashes), func(a, b int32) int { return cmp.Compare(t.used[b], t.used[a]) }) {
+			if !yield(t.hashes[sequence]) {
+				return
+			}
+		}
+	}
+}
+
+// firstPrefixes returns the first engine.MaxPrefixes different hashes of several lists.
+func firstPrefixes(lists ...iter.Seq[engine.Prefixes]) engine.Prefixes {
 	var all engine.Prefixes
 	seen := map[uint32]bool{}
-	for _, sequence := range sequences {
-		for _, hash := range t.hashes[sequence] {
-			if len(all) == engine.MaxPrefixes {
-				return all
-			}
-			if !seen[hash] {
-				seen[hash] = true
-				all = append(all, hash)
+	for _, list := range lists {
+		for hashes := range list {
+			for _, hash := range hashes {
+				if len(all) == engine.MaxPrefixes {
+					return all
+				}
+				if !seen[hash] {
+					seen[hash] = true
+					all = append(all, hash)
+				}
 			}
 		}
 	}

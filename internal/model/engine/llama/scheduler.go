@@ -24,6 +24,7 @@ type scheduler struct {
 	batch       *batch
 	sampler     sampler
 	tree        *prefixTree
+	parked      parkedStates
 	running     []*sequence
 	slots       []int32 // identifiers of the library that are free for running sequences
 	freeTreeIDs []int32 // identifiers that are free for sequences of the tree
@@ -55,13 +56,13 @@ func (a *average) add(d time.Duration) {
 
 func newScheduler(m *textModel) *scheduler {
 	s := &scheduler{m: m, batch: newBatch(m.chunk), tree: newPrefixTree(cheapCells(m.header), m.cells), woken: make(chan struct{}, 1), ended: make(chan struct{})}
+	s.parked.most = m.parked
 	for i := range m.sequences {
 		s.slots = append(s.slots, int32(i))
 	}
 	for i := range m.cached {
 		s.freeTreeIDs = append(s.freeTreeIDs, int32(m.sequences+i))
 	}
-	s.counts.Cells = m.cells
 	go s.run()
 	return s
 }
@@ -112,6 +113,7 @@ func (s *scheduler) stats() engine.TextStats {
 func (s *scheduler) run() {
 	defer close(s.ended)
 	defer s.batch.free()
+	defer s.parked.removeIf(func(*parkedState) bool { return true })
 	for {
 		if len(s.running) == 0 {
 			<-s.woken
@@ -203,11 +205,14 @@ func (s *scheduler) reserve(n int) bool {
 	return true
 }
 
+// evict frees the cells of the cached sequence that was not used for longest, and parks its state.
 func (s *scheduler) evict() {
-	id := s.tree.evict()
+	id := s.tree.oldest()
 	if id == noSequence {
 		return
 	}
+	s.park(id)
+	s.tree.evict(id)
 	s.release(id)
 	s.prefixesChanged = true
 }
@@ -277,11 +282,12 @@ func (s *scheduler) reuse(q *sequence) {
 			source, length = other.slot, n
 		}
 	}
-	s.tree.budget.recordPrompt(q.request.CacheScope, prompt, length)
-	if length == 0 {
-		return
+	if n := s.restore(q, prompt, length); n > 0 {
+		length = n
+	} else if length > 0 {
+		s.shareCells(source, q.slot, 0, length)
 	}
-	s.shareCells(source, q.slot, 0, length)
+	s.tree.budget.recordPrompt(q.request.CacheScope, prompt, length)
 	q.computed = length
 	q.usage.CachedTokens = length
 }
@@ -356,7 +362,10 @@ func (s *scheduler) failAll(err error) {
 		s.end(q, err)
 	}
 	for s.tree.cells > 0 {
-		s.evict()
+		id := s.tree.oldest()
+		s.tree.remove(id)
+		s.release(id)
+		s.prefixesChanged = true
 	}
 	s.m.lib.call(fnMemoryClear, s.m.memory, 1)
 }
@@ -472,12 +481,13 @@ func (s *scheduler) publishStats() {
 	}
 	prefixes := s.counts.Prefixes // only this goroutine sets it
 	if s.prefixesChanged {
-		prefixes, s.prefixesChanged = s.tree.prefixes(), false
+		prefixes, s.prefixesChanged = firstPrefixes(s.tree.prefixes(), s.parked.prefixes()), false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counts.Pending, s.counts.Prefixes = pending, prefixes
 	s.counts.PerToken, s.counts.Lifetime = time.Duration(s.perToken), time.Duration(s.lifetime)
-	s.counts.Running, s.counts.UsedCells, s.counts.CachedCells = len(s.running), used, s.tree.cells
+	s.counts.Running = len(s.running)
+	s.counts.StateUsage, s.counts.ParkedBytes = float64(used)/float64(s.m.cells), s.parked.bytes
 	s.counts.MicroBatches++
 }

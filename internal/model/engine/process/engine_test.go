@@ -82,8 +82,8 @@ func TestServerThatEnds(t *testing.T) {
 }
 
 func TestParseMetrics(t *testing.T) {
-	got := parseMetrics(strings.NewReader("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\"} 2.0\nvllm:num_requests_waiting{a=\"b c\"} 3\nvllm:num_requests_waiting{engine=\"1\"} 4\nnonsense\nvllm:generation_tokens_total 1e3\n"))
-	if got.Running != 2 || got.Waiting != 7 || got.GeneratedTokens != 1000 {
+	got := parseMetrics(strings.NewReader("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\"} 2.0\nvllm:num_requests_waiting{a=\"b c\"} 3\nvllm:num_requests_waiting{engine=\"1\"} 4\nnonsense\nvllm:generation_tokens_total 1e3\nvllm:kv_cache_usage_perc 0.25\nvllm:kv_cache_usage_perc NaN\n"))
+	if got.Running != 2 || got.Waiting != 7 || got.GeneratedTokens != 1000 || got.StateUsage != 0.25 {
 		t.Errorf("%+v", got)
 	}
 }

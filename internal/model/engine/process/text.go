@@ -350,10 +350,10 @@ func parseMetrics(body io.Reader) (s engine.TextStats) {
 		}
 		name, _, _ := strings.Cut(in.Text()[:at], "{")
 		n, err := strconv.ParseFloat(in.Text()[at+1:], 64)
-		if err != nil {
+		if err != nil || !(n >= 0) { // also not a number
 			continue
 		}
-		switch n := max(n, 0); name {
+		switch name {
 		case "vllm:num_requests_running", "llamacpp:requests_processing", "sglang:num_running_reqs":
 			s.Running += int(n)
 		case "vllm:num_requests_waiting", "llamacpp:requests_deferred", "sglang:num_queue_reqs":
@@ -364,6 +364,8 @@ func parseMetrics(body io.Reader) (s engine.TextStats) {
 			s.GeneratedTokens += int64(n)
 		case "vllm:prefix_cache_hits_total", "sglang:cached_tokens_total":
 			s.CachedTokens += int64(n)
+		case "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage", "llamacpp:kv_cache_usage_ratio":
+			s.StateUsage = max(s.StateUsage, n) // of a server with several engines, the fullest
 		}
 	}
 	return s
