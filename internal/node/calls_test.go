@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/interop"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
@@ -74,6 +75,51 @@ func TestCallsBetweenNodes(t *testing.T) {
 	}
 	if err := stream.CloseSend(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Programs of a node that was removed reach no service of another node: the connection that their
+// node has open ends with its streams, and it gets no new one.
+func TestRemovedNodeReachesNoService(t *testing.T) {
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: pair()})
+	harbour, dinghy := p.Node("harbour"), p.Node("dinghy")
+	serveCalls(t, harbour)
+	conn, err := fabric.Dial(callsOf(dinghy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := testgrpc.NewTestServiceClient(conn)
+	call := func() error {
+		_, err := c.EmptyCall(t.Context(), &testgrpc.Empty{})
+		return err
+	}
+	eventually(t, "the service is reached", func() bool { return call() == nil })
+	stream, err := c.FullDuplexCall(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ping := func() error {
+		if err := stream.Send(&testgrpc.StreamingOutputCallRequest{ResponseParameters: []*testgrpc.ResponseParameters{{Size: 7}}}); err != nil {
+			return err
+		}
+		_, err := stream.Recv()
+		return err
+	}
+	if err := ping(); err != nil {
+		t.Fatal(err)
+	}
+	if err := harbour.Client().RemoveNode(t.Context(), "dinghy", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "calls are refused", func() bool { return call() != nil })
+	for range 10 {
+		if call() == nil {
+			t.Error("a call succeeded after one was refused")
+		}
+	}
+	if err := ping(); err == nil {
+		t.Error("the stream goes on")
 	}
 }
 

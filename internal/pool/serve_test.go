@@ -17,7 +17,7 @@ func TestAskingTheWrongNodeIsNoRefusal(t *testing.T) {
 	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 0)
 	a.up(ctx, nil)
 	b.up(ctx, a)
-	near, far := net.Pipe()
+	near, far := tcpPair(t)
 	served := make(chan error, 1)
 	go func() { served <- b.ServeConn(ctx, tls.Server(far, b.id.ServerTLS(state.Protocol))) }()
 	answer, err := ask(ctx, tls.Client(near, a.id.AnyNodeTLS(state.Protocol)))
@@ -27,6 +27,25 @@ func TestAskingTheWrongNodeIsNoRefusal(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Errorf("got %v, want no error", err)
 	}
+}
+
+// tcpPair returns both sides of a connection.
+func tcpPair(t *testing.T) (near, far net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if near, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { near.Close() })
+	if far, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { far.Close() })
+	return near, far
 }
 
 // ask reads the byte that says whether the peer serves the state.

@@ -36,19 +36,33 @@ const (
 // newSocket returns a socket over nc. With tls set TLS writes to it, a record of at most 16 KiB with
 // each call, from a buffer of its own: those are copied, or each would be a system call.
 func newSocket(nc net.Conn, tls bool, events Observer) *socket {
-	vectors := false
-	var raw syscall.RawConn
-	switch nc := nc.(type) {
-	case *net.TCPConn:
-		vectors = !tls
-		raw, _ = nc.SyscallConn()
-		_ = nc.SetNoDelay(true)
-		limitUnsent(nc)
-	case *net.UnixConn:
-		vectors = !tls
+	p := &socket{Conn: nc, events: events, readSpace: make([]byte, readAhead)}
+	if tcp, ok := lowest(nc).(*net.TCPConn); ok {
+		p.raw, _ = tcp.SyscallConn()
+		_ = tcp.SetNoDelay(true)
+		limitUnsent(tcp)
 	}
-	return &socket{Conn: nc, vectored: vectors, raw: raw, events: events, readSpace: make([]byte, readAhead)}
+	switch nc.(type) {
+	case *net.TCPConn, *net.UnixConn:
+		p.vectored = !tls
+	}
+	return p
 }
+
+// lowest returns the connection below all that wrap it, such as one whose first bytes were read
+// already.
+func lowest(nc net.Conn) net.Conn {
+	for {
+		wrapping, ok := nc.(interface{ NetConn() net.Conn })
+		if !ok {
+			return nc
+		}
+		nc = wrapping.NetConn()
+	}
+}
+
+// NetConn returns the connection below: the hooks of a TLS configuration see only the socket.
+func (p *socket) NetConn() net.Conn { return p.Conn }
 
 // Read returns bytes that were read ahead, or reads the available bytes.
 func (p *socket) Read(b []byte) (n int, err error) {

@@ -128,7 +128,12 @@ func TestVerifyPeer(t *testing.T) {
 // handshake connects a client and a server, and returns what each says.
 func handshake(t *testing.T, client, server *tls.Config) (clientErr, serverErr error) {
 	t.Helper()
-	ours, theirs := net.Pipe()
+	ours, theirs := tcpPair(t)
+	return handshakeOver(t, ours, theirs, client, server)
+}
+
+func handshakeOver(t *testing.T, ours, theirs net.Conn, client, server *tls.Config) (clientErr, serverErr error) {
+	t.Helper()
 	defer ours.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

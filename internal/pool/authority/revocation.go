@@ -2,6 +2,7 @@ package authority
 
 import (
 	"crypto/tls"
+	"fmt"
 	"net"
 	"sync"
 	"weak"
@@ -62,7 +63,7 @@ func (r *revocations) accept(peer Peer, conn net.Conn) error {
 	}
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
-		return nil
+		return fmt.Errorf("a connection of type %T could not be closed if its node were removed", conn)
 	}
 	if r.conns == nil {
 		r.conns, r.pruneAt = make(map[string][]weak.Pointer[net.TCPConn]), 64

@@ -36,8 +36,47 @@ func TestRevokeClosesOpened(t *testing.T) {
 	}
 }
 
+// TestUnrecordedConnsAreRefused connects over a connection that a removal could not close, below a
+// wrapper that hides a TCP connection and one that does not.
+func TestUnrecordedConnsAreRefused(t *testing.T) {
+	_, nodes := testPool(t, "a", "b")
+	a, b := nodes[0], nodes[1]
+	for name, c := range map[string]struct {
+		wrap func(net.Conn) net.Conn
+		ok   bool
+	}{
+		"TCP":             {func(c net.Conn) net.Conn { return c }, true},
+		"wrapped":         {func(c net.Conn) net.Conn { return &wrapped{hidden{c}, c} }, true},
+		"wrapped, hidden": {func(c net.Conn) net.Conn { return hidden{c} }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ours, theirs := tcpPair(t)
+			_, err := handshakeOver(t, ours, c.wrap(theirs), b.ClientTLS("a", ""), a.ServerTLS())
+			if (err == nil) != c.ok {
+				t.Errorf("the server's error is %v", err)
+			}
+		})
+	}
+}
+
+type hidden struct{ net.Conn }
+
+type wrapped struct {
+	hidden
+	inner net.Conn
+}
+
+func (w *wrapped) NetConn() net.Conn { return w.inner }
+
 // tcpConn returns the client's side of a connection.
 func tcpConn(t *testing.T) net.Conn {
+	t.Helper()
+	conn, _ := tcpPair(t)
+	return conn
+}
+
+// tcpPair returns both sides of a connection, the client's first.
+func tcpPair(t *testing.T) (client, server net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -49,7 +88,7 @@ func tcpConn(t *testing.T) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	server, err := l.Accept()
+	server, err = l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,5 +96,5 @@ func tcpConn(t *testing.T) net.Conn {
 	if err := conn.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	return conn
+	return conn, server
 }
