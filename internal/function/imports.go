@@ -101,8 +101,9 @@ func (c *invocation) importName(name string) (number int32, err error) {
 	begin := time.Now()
 	record := c.imports.record(name)
 	defer func() {
+		waited := time.Since(begin)
 		i := c.imports.recordUse(record, begin)
-		i.Waited += time.Since(begin)
+		i.Waited += waited
 		i.refused(err)
 	}()
 	if c.resources == nil {
