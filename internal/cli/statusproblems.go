@@ -53,10 +53,17 @@ func checkHealth(s *poolStatus) []statusProblem {
 	for _, p := range s.Node.Problems {
 		all = append(all, statusProblem{
 			Subject: "node " + string(s.Node.Node), Text: p.Part + ": " + oneLine(p.Text),
-			Remedy: "the node goes on by itself once the cause is gone; see its log, and `/healthz` on its socket",
+			Remedy: healthRemedy(p.Part),
 		})
 	}
 	return all
+}
+
+func healthRemedy(part string) string {
+	if part == "membership" {
+		return "stop the node, empty its data directory, and join it anew: `outboard token` on a node of the pool"
+	}
+	return "the node goes on by itself once the cause is gone; see its log, and `/healthz` on its socket"
 }
 
 // checkApps reports apps that a node does not serve.

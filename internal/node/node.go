@@ -388,7 +388,9 @@ func (n *Node) openState(ctx context.Context) (lifecycle.Resource, error) {
 		Addr: addr, Boot: newBoot(), Started: n.started,
 	}
 	n.log = n.log.With("node", n.self.ID)
-	n.report = &healthReport{board: n.health, sources: map[string]healthSource{"state": s, "disk": &diskHealth{dir: n.folder.path}}}
+	n.report = &healthReport{board: n.health, sources: map[string]healthSource{
+		"membership": id, "state": s, "disk": &diskHealth{dir: n.folder.path},
+	}}
 	n.registry.MustRegister(n.report)
 	return s, nil
 }

@@ -180,7 +180,8 @@ func (v *view) applyRevocation(fingerprint string) {
 	if !strings.EqualFold(fingerprint, v.identity.Fingerprint()) {
 		v.identity.Revoke(fingerprint)
 	} else {
-		v.log.Error("this node was removed from the pool: empty its data directory and join it anew with a token")
+		v.log.Error(authority.ErrRemoved.Error())
+		v.identity.MarkRemoved()
 	}
 	for id, h := range v.all {
 		if h.value.Fingerprint == fingerprint {

@@ -69,6 +69,10 @@ func TestRemove(t *testing.T) {
 	if _, err := b.state.Put(short, "nodes/b", []byte("{}"), 0); err == nil {
 		t.Error("the removed node can write")
 	}
+	eventually(ctx, t, "the removed node says why it has no pool", func() bool { return outboard.KindOf(b.id.Health()) == outboard.Denied })
+	if err := c.id.Health(); err != nil {
+		t.Error("another node's membership:", err)
+	}
 	if _, err := c.Acquire(ctx, pool.Request{Selector: selector(t, "a/opencl/0")}); err != nil {
 		t.Error("another node can't have its device:", err)
 	}

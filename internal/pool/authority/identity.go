@@ -36,6 +36,7 @@ type Identity struct {
 	trust credentials
 
 	revocations revocations
+	membership  membership
 }
 
 // credentials are the parts of an identity that a renewal of the authority changes.

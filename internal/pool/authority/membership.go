@@ -1,0 +1,64 @@
+package authority
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+)
+
+// A membership is whether this node still belongs to its pool, as far as it can see.
+type membership struct {
+	removed atomic.Bool // the pool's table says so
+	refused atomic.Bool // the last node to which it connected refused its certificate
+}
+
+var (
+	// ErrRemoved is a node's error after it was removed from its pool.
+	ErrRemoved = denied("this node was removed from the pool: empty its data directory and join it anew with a token")
+	errRefused = denied("other nodes refuse this node's certificate: it was removed from the pool, or the clocks differ by minutes")
+)
+
+// MarkRemoved records that the pool has removed this node.
+func (id *Identity) MarkRemoved() { id.membership.removed.Store(true) }
+
+// Health returns why this node does not belong to its pool any more, or nil.
+func (id *Identity) Health() error {
+	switch {
+	case id.membership.removed.Load():
+		return ErrRemoved
+	case id.membership.refused.Load():
+		return errRefused
+	}
+	return nil
+}
+
+// ObserveRefusal returns a connection to another node that records whether the node refuses this
+// node's certificate. With TLS 1.3 the refusal comes after the client's handshake, from Read.
+func (id *Identity) ObserveRefusal(conn net.Conn) net.Conn {
+	return &observedConn{conn, &id.membership.refused}
+}
+
+type observedConn struct {
+	net.Conn
+	refused *atomic.Bool
+}
+
+// Read implements net.Conn.
+func (c *observedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	switch {
+	case n > 0:
+		c.refused.Store(false)
+	case refusesCertificate(err):
+		c.refused.Store(true)
+	}
+	return n, err
+}
+
+// refusesCertificate reports whether an error of crypto/tls is the peer's alert about this side's
+// certificate (RFC 8446, section 6.2); its type is not exported.
+func refusesCertificate(err error) bool {
+	var remote *net.OpError
+	return errors.As(err, &remote) && remote.Op == "remote error" && strings.Contains(remote.Err.Error(), "certificate")
+}
