@@ -38,19 +38,24 @@ TEST_RACE  := CGO_ENABLED=1 OUTBOARD_TEST_REQUIRE=all $(GO) test -race -vet=off 
 # The tests that `make test` leaves to `make test-long`: long programs of others, comparisons of what
 # quicker tests compare over another path or in another size, jobs of many processes, and examples that
 # compile large guests.
-LONG_TESTS := TestAskExample TestCLBlast TestChatExample TestDifferentialFromOtherNode \
-	TestDifferentialOclgrind TestDifferentialOfManySessions TestDifferentialOfManySessionsFromOtherNode \
+LONG_TESTS := TestAskExample TestCLBlast TestChatExample TestCutIsBridged TestDifferentialFromOtherNode \
+	TestDifferentialOclgrind TestDifferentialOfAllPrograms TestDifferentialOfManySessions \
+	TestDifferentialOfManySessionsFromOtherNode \
 	TestDigitsExample TestEndIsNoLoss TestFFmpegFilters TestFairSharingOverTheNetwork TestFunctionDevices \
 	TestGrpcurl TestHashcat TestJobCompressesGradients TestJobIsTheSameAfterKilledNodes \
 	TestLargeAllReducesOverNodes TestLocalDrivers TestPipelineEqualsOneProcess \
 	TestProfilesOfRanksOnOtherNodes TestRecordedPrograms TestSessionsKilledAtRandom \
 	TestShardingsEqualOneProcess TestStageContinuesOnAnotherNode TestStageReplicasOverNodes \
 	TestStagesWithALimitAreBitEqual TestStagesWithALimitOverNodes TestStrangerCLFFT TestStrangerCPlusPlus \
-	TestStrangerPyOpenCL TestStrongestSandbox TestThumbnailsExample TestTracesOfOtherPrograms TestTwoDevices \
-	TestTwoDevicesFromOtherNode TestWhatIfCountsWhatHappens
+	TestStrangerPyOpenCL TestStrongestSandbox TestSubjectsOfForeignNATS TestThumbnailsExample TestTracesOfOtherPrograms TestTwoDevices \
+	TestTwoDevicesFromOtherNode TestWaitingWorkersAreSuspended TestWhatIfCountsWhatHappens
 empty    :=
 any       = '^($(subst $(empty) $(empty),|,$(strip $(1))))$$'
 ANY_LONG := $(call any,$(LONG_TESTS))
+
+# Packages whose tests are all left to `make test-long`: they build guests with compilers of others,
+# or run the benches.
+LONG_PACKAGES := ./bench/fabric ./bench/function ./examples/fractal ./guest/as ./guest/templates ./packaging/dist
 
 .PHONY: build demo test test-packages test-program test-pools test-long test-busy race race-all vet check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function attack fuzz-library fuzz-peers soak clean
 
@@ -94,7 +99,7 @@ test: build
 
 # More packages at a time than there are processors: several wait for processes or for time limits.
 test-packages:
-	$(TEST) -p 4 -skip $(ANY_LONG) $(filter-out $(POOLS),$(shell $(GO) list ./...))
+	$(TEST) -p 4 -skip $(ANY_LONG) $(filter-out $(POOLS) $(LONG_PACKAGES:./%=$(MODULE)/%),$(shell $(GO) list ./...))
 
 # Their results are never cached: they depend on the program, which go test does not know of.
 test-program:
@@ -110,6 +115,7 @@ test-long: build
 	@scripts/need $(TEST_NEEDS)
 	cd test && $(TEST) -count=1 -run $(ANY_LONG) ./e2e
 	$(TEST) -run $(ANY_LONG) ./examples/... ./internal/accel/opencl/cltest ./internal/cli ./internal/fabric/plain ./outboardtest
+	$(TEST) $(LONG_PACKAGES)
 
 # Packages whose tests give the race detector nothing to detect: what they run is one goroutine, or
 # is another program. (The optimizer's goroutines are in the tests of internal/function.)
