@@ -9,11 +9,18 @@ import (
 
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/health"
+	"github.com/outboard-run/outboard/internal/pool/authority"
 )
 
 // A healthSource is a plane that reports its health. Health returns nil while the plane works, and
 // does not block.
 type healthSource interface{ Health() error }
+
+// membershipHealth reports whether the node still belongs to its pool.
+type membershipHealth struct{ identity *authority.Identity }
+
+// Health implements healthSource.
+func (m membershipHealth) Health() error { return authority.CheckMembership(m.identity) }
 
 // healthReport collects the health of the planes.
 type healthReport struct {

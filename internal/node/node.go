@@ -389,7 +389,7 @@ func (n *Node) openState(ctx context.Context) (lifecycle.Resource, error) {
 	}
 	n.log = n.log.With("node", n.self.ID)
 	n.report = &healthReport{board: n.health, sources: map[string]healthSource{
-		"membership": id, "state": s, "disk": &diskHealth{dir: n.folder.path},
+		"membership": membershipHealth{id}, "state": s, "disk": &diskHealth{dir: n.folder.path},
 	}}
 	n.registry.MustRegister(n.report)
 	return s, nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/authority"
 )
 
 // sampleSize is the number of devices among which a placement chooses when more have room.
@@ -60,10 +61,13 @@ func (r *Request) setDefaults() {
 // nodes that are near by the measured network, and with the most free memory. When all devices that
 // fit are busy, it waits its turn until ctx ends or the request's time-out has passed.
 //
-// Errors: NoDevice when the pool has no devices that fit, Busy with NoWait, Unreachable
-// when the table does not answer. The caller renews the leases (Renew, Hold)
-// and gives them back (Release).
+// Errors: NoDevice when the pool has no devices that fit, Busy with NoWait, Unreachable when the
+// table does not answer, Denied on a node that was removed. The caller renews the leases (Renew,
+// Hold) and gives them back (Release).
 func (l *leaser) Acquire(ctx context.Context, req Request) ([]outboard.Lease, error) {
+	if err := authority.CheckMembership(l.view.identity); err != nil {
+		return nil, err
+	}
 	req.setDefaults()
 	start := time.Now()
 	leases, err := l.acquire(ctx, req)

@@ -114,7 +114,7 @@ func dialState(id *authority.Identity) func(context.Context, string) (net.Conn, 
 			_ = conn.Close()
 			return nil, err
 		}
-		return id.ObserveRefusal(conn), nil
+		return authority.ObserveRefusal(id, conn), nil
 	}
 }
 

@@ -181,7 +181,7 @@ func (v *view) applyRevocation(fingerprint string) {
 		v.identity.Revoke(fingerprint)
 	} else {
 		v.log.Error(authority.ErrRemoved.Error())
-		v.identity.MarkRemoved()
+		authority.MarkRemoved(v.identity)
 	}
 	for id, h := range v.all {
 		if h.value.Fingerprint == fingerprint {

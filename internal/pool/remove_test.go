@@ -10,6 +10,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool"
+	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
@@ -69,8 +70,11 @@ func TestRemove(t *testing.T) {
 	if _, err := b.state.Put(short, "nodes/b", []byte("{}"), 0); err == nil {
 		t.Error("the removed node can write")
 	}
-	eventually(ctx, t, "the removed node says why it has no pool", func() bool { return outboard.KindOf(b.id.Health()) == outboard.Denied })
-	if err := c.id.Health(); err != nil {
+	eventually(ctx, t, "the removed node says why it has no pool", func() bool { return outboard.KindOf(authority.CheckMembership(b.id)) == outboard.Denied })
+	if _, err := b.Acquire(ctx, pool.Request{Selector: selector(t, "a/opencl/0")}); outboard.KindOf(err) != outboard.Denied {
+		t.Errorf("the removed node asks for a device: %v", err)
+	}
+	if err := authority.CheckMembership(c.id); err != nil {
 		t.Error("another node's membership:", err)
 	}
 	if _, err := c.Acquire(ctx, pool.Request{Selector: selector(t, "a/opencl/0")}); err != nil {

@@ -19,11 +19,11 @@ var (
 	errRefused = denied("other nodes refuse this node's certificate: it was removed from the pool, or the clocks differ by minutes")
 )
 
-// MarkRemoved records that the pool has removed this node.
-func (id *Identity) MarkRemoved() { id.membership.removed.Store(true) }
+// MarkRemoved records that the pool has removed the node of an identity.
+func MarkRemoved(id *Identity) { id.membership.removed.Store(true) }
 
-// Health returns why this node does not belong to its pool any more, or nil.
-func (id *Identity) Health() error {
+// CheckMembership returns why the node of an identity does not belong to its pool any more, or nil.
+func CheckMembership(id *Identity) error {
 	switch {
 	case id.membership.removed.Load():
 		return ErrRemoved
@@ -33,9 +33,10 @@ func (id *Identity) Health() error {
 	return nil
 }
 
-// ObserveRefusal returns a connection to another node that records whether the node refuses this
-// node's certificate. With TLS 1.3 the refusal comes after the client's handshake, from Read.
-func (id *Identity) ObserveRefusal(conn net.Conn) net.Conn {
+// ObserveRefusal returns a connection of an identity's node to another one that records whether that
+// refuses the node's certificate. With TLS 1.3 the refusal comes after the client's handshake, from
+// Read.
+func ObserveRefusal(id *Identity, conn net.Conn) net.Conn {
 	return &observedConn{conn, &id.membership.refused}
 }
 
