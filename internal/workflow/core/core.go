@@ -3,6 +3,7 @@ package core
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/itchyny/gojq"
@@ -19,6 +20,11 @@ const (
 	maxEvents = 100_000
 	// maxHistory bounds the history of tasks that commands show.
 	maxHistory = 10_000
+	// maxHeld bounds the values that running tasks hold, in bytes. Each is small, but the branches of a
+	// fork may be thousands.
+	maxHeld = 256 << 20
+	// maxErrorText bounds each text of an error, which the history keeps.
+	maxErrorText = 4 << 10
 )
 
 // Execution is one run of a workflow. It is not safe for use by several
@@ -39,6 +45,7 @@ type Execution struct {
 	live    map[string]*node // running tasks by their paths
 	root    *node
 	history []*Task
+	held    int // the size of the values that the live tasks hold, in bytes
 
 	events, maxEvents int
 
@@ -279,9 +286,17 @@ func cancellation(reason string) *dsl.Error {
 func newError(kind string, status int, title string, err error) *dsl.Error {
 	e := &dsl.Error{Type: kind, Status: status, Title: title}
 	if err != nil {
-		e.Detail = err.Error()
+		e.Detail = truncate(err.Error())
 	}
 	return e
+}
+
+// truncate bounds a text of an error.
+func truncate(text string) string {
+	if len(text) <= maxErrorText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxErrorText], "") + "..."
 }
 
 func expressionError(err error) *dsl.Error {
