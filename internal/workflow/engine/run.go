@@ -30,6 +30,7 @@ type executor struct {
 	x        *core.Execution
 	version  int
 	depth    int // the number of executions that run this one as a task of a task
+	admitted int // the depth by which the engine counts it: 0 after a takeover
 	recorder recorder
 	active   activities
 	values   *values
