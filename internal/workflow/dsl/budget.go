@@ -82,6 +82,21 @@ func charged(budget, result any, values ...any) any {
 	return result
 }
 
+// chargedRepetition charges for a product, which is much larger than its factors if one is a text.
+func chargedRepetition(budget, result, x, y any) any {
+	b, ok := budget.(*Budget)
+	if !ok {
+		return errSpoil
+	}
+	if err, refused := result.(error); refused {
+		return err
+	}
+	if err := b.charge(int64(repetitionSize(x, y) + repetitionSize(y, x))); err != nil {
+		return err
+	}
+	return charged(budget, result, x, y)
+}
+
 // chargedProduct charges for searching one value in another.
 func chargedProduct(budget, result, in, subject any) any {
 	b, ok := budget.(*Budget)

@@ -3,6 +3,7 @@ package dsl
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -192,6 +193,7 @@ func TestBounded(t *testing.T) {
 		`("x" * 100000) as $s | reduce range(100000) as $i (0; ($s | indices("y")))`: data,
 
 		// One step of the interpreter each, or few.
+		`[range(1000) | "x" * 4000000] | length`:                             data,
 		`("x" * 4000000) as $s | [range(1000) | $s / ""]`:                    weight,
 		`[range(20000)] as $a | [range(20000) | []] | .[0] = $a | transpose`: weight,
 		`fromstream([[536870000], 1], [[536870000], 2], [[0]])`:              "65536 elements",
@@ -269,6 +271,29 @@ func TestTemplate(t *testing.T) {
 	}
 }
 
+// TestLongURI expands a URI with many variables.
+func TestLongURI(t *testing.T) {
+	call := func(uri string) *Template {
+		w, err := Parse("t.yaml", []byte(document+`do: [{a: {call: http, with: {method: get, endpoint: "`+uri+`"}}}]`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w.Do.List[0].Call.Service.With
+	}
+	data := map[string]any{"x": strings.Repeat("/", 1000)}
+	if _, err := call("https://a.b/" + strings.Repeat("{x}", 20)).Eval(Scope{Data: data}); err != nil {
+		t.Error(err)
+	}
+	var before, after runtime.MemStats
+	many := call("https://a.b/" + strings.Repeat("{x}", 100_000))
+	runtime.ReadMemStats(&before)
+	_, err := many.Eval(Scope{Data: data})
+	runtime.ReadMemStats(&after)
+	if err == nil || !strings.Contains(err.Error(), "64 KiB") || after.TotalAlloc-before.TotalAlloc > 10<<20 {
+		t.Errorf("%v, of %d bytes", err, after.TotalAlloc-before.TotalAlloc)
+	}
+}
+
 // FuzzEval compares expressions with and without their guards, and searches for some that
 // bypass the guards.
 func FuzzEval(f *testing.F) {
@@ -276,6 +301,8 @@ func FuzzEval(f *testing.F) {
 		`.a[0] + 1`, `"ab" * 3`, `.a |= map(. * 2)`, `[.[]?]`, `reduce .a[] as $v (0; . + $v)`, `. as {a: [$x]} | $x`,
 		`"\(.a)"`, `@base64`, `[paths]`, `.a += [3] | .b *= 2`, `def f(g): g + g; f(.a)`, `.a[1:][0]`, `label $l | 1, break $l`,
 		`(.a[] | select(. - 1 == length - 1)) |= 9`, `del(.a[] | select(contains(1)))`, `[.a, [1]] | .[0] - .[1]`, `"a,b" | split(",")`, `"abab" | [match("b"; "g").offset]`, `.a | index(2)`, `"x" | gsub("x"; "y")`, `.a == [1, 2]`, `path(.a[] | select(. > 1))`, `try error catch .`, `.. |= .`, `[limit(3; repeat(.))]`, `to_entries`, `if . then 1 elif 2 then 3 end`, `-.b`, `?//1`,
+		`.a[1, 4] = 2`, `(.a | .[1:]) |= . + [1]`, `.a[[2]]`, `[.a] | transpose`, `[tostream] | fromstream(.[])`, `pick(.a[1])`, `.b / 2`, `"a b" / " "`,
+		`[("aab" | sub("(?<x>a)"; .x + "1", "2"; "g", "i"))]`, `"ab" | [splits("a*"; "g")]`, `"añb" | [scan("(ñ)|b")]`, `"b" | capture("(?<y>b)(?<z>c)?")`, `"a" | test("A"; "i", null)`,
 	} {
 		f.Add(text, `{"a": [1, 2], "b": 3}`)
 	}

@@ -127,7 +127,7 @@ func guards() []gojq.CompilerOption {
 		gojq.WithFunction(cutFunction, 3, 3, func(v any, args []any) any { return cuts(args[0], v, args[1], args[2]) }),
 		gojq.WithFunction(addFunction, 3, 3, func(_ any, args []any) any { return charged(args[0], checkBoth(args[1:]), args[1], args[2]) }),
 		gojq.WithFunction(mulFunction, 3, 3, func(_ any, args []any) any {
-			return charged(args[0], checkProduct(args[1:]), args[1], args[2])
+			return chargedRepetition(args[0], checkProduct(args[1:]), args[1], args[2])
 		}),
 		gojq.WithFunction(subFunction, 3, 3, func(_ any, args []any) any {
 			return chargedProduct(args[0], []any{args[1], args[2]}, args[1], args[2])

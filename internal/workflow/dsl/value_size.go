@@ -101,16 +101,21 @@ func checkBoth(args []any) any {
 // checkProduct checks the size of a product. A text is repeated by a number, and the
 // product of numbers has as many digits as its factors.
 func checkProduct(args []any) any {
-	for i, v := range args {
-		text, ok := v.(string)
-		if !ok {
-			continue
-		}
-		if times, ok := number(args[1-i]); ok && times*float64(max(len(text), 1)) > maxValueSize {
-			return errValueSize
-		}
+	if repetitionSize(args[0], args[1]) > maxValueSize || repetitionSize(args[1], args[0]) > maxValueSize {
+		return errValueSize
 	}
 	return checkBoth(args)
+}
+
+// repetitionSize returns the bytes of a text that is repeated, 0 for other values. An empty text counts
+// as if it had a byte.
+func repetitionSize(text, times any) float64 {
+	s, isText := text.(string)
+	n, isNumber := number(times)
+	if !isText || !isNumber || !(n > 0) {
+		return 0
+	}
+	return min(n, math.MaxInt32) * float64(max(len(s), 1))
 }
 
 // checkIndex checks what stands in brackets. An array there is searched for, in a value whose size is
