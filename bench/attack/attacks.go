@@ -110,6 +110,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"gRPC client", "memory of the managed process", "reads none of its large responses while memory is scarce: its connection ends", "internal/fabric/plain", "TestClientsThatReadNothing", Bounded},
 		{"gRPC client", "other clients' calls", "sends a message a little at a time: its call ends, others on the connection go on", "internal/fabric/plain", "TestSlowSenders", Held},
 		{"gRPC client", "memory of the managed process", "calls with ever other values of a key that a policy counts by", "internal/fabric/policy", "TestKeysAreBounded", Bounded},
+		{"gRPC client", "memory of the managed process", "the same with long values, and with long names of methods: 256 bytes and 1 KiB of each are kept", "internal/fabric/policy", "TestLongKeys", Bounded},
 		{"gRPC client", "node's descriptors", "opens connections until there are no descriptors left: accepting resumes", "internal/acceptor", "TestShortage", Bounded},
 		{"guest", "other clients' inference", "breaks out and calls a model's process itself while others use the model: the process executes nothing while the node keeps the gate closed", "internal/model/worker", "TestBypassGate", Held},
 		{"guest", "models' processes", "breaks out and sends requests with other shapes, offsets and sizes, and tensors that change meanwhile", "internal/model/worker", "FuzzBypass", Held},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -285,6 +286,37 @@ policies:
 	}
 	if n := inFlight(s); n != int64(len(held)) {
 		t.Errorf("%d calls are counted, and %d are under way", n, len(held))
+	}
+}
+
+// TestLongKeys asks for keys that are as long as metadata may be.
+func TestLongKeys(t *testing.T) {
+	s := parsed(t, `
+policies:
+- {name: r, rate: {rate: 1/h, burst: 1, key: 'metadata["user"]'}}
+- {name: c, concurrency: {limit: 1, key: 'metadata["user"]'}}
+- {name: b, breaker: {per: tenant}}
+`)
+	long := strings.Repeat("x", 200<<10)
+	for i := range 50 {
+		v := &visit{tenant: long + fmt.Sprint(i), metadata: map[string][]string{"user": {long + fmt.Sprint(i)}}}
+		if _, _, err := v.begin(s); err != nil {
+			t.Fatal(i, err)
+		}
+		if _, _, err := v.begin(s); err == nil {
+			t.Fatal("the same key is another one the second time")
+		}
+	}
+	bytes := 0
+	r, c, b := s.policies[0].step.(*rateStep), s.policies[1].step.(*concurrencyStep), s.policies[2].step.(*breakerStep)
+	r.state.keys.eachKey(func(key string, _ *bucket) { bytes += len(key) })
+	c.state.keys.eachKey(func(key string, _ *inFlightCalls) { bytes += len(key) })
+	b.keys.eachKey(func(key string, _ *breaker) { bytes += len(key) })
+	for key := range s.cache.slow {
+		bytes += len(key.method) + len(key.tenant)
+	}
+	if bytes > 200*256 {
+		t.Errorf("%d bytes of keys are kept", bytes)
 	}
 }
 
