@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 )
 
 // TestSwaps swaps sets ten thousand times under calls. Each set stamps calls at its
@@ -286,6 +287,31 @@ policies:
 	}
 	if n := inFlight(s); n != int64(len(held)) {
 		t.Errorf("%d calls are counted, and %d are under way", n, len(held))
+	}
+}
+
+// TestPartial reads a file of which some policies can't be read.
+func TestPartial(t *testing.T) {
+	const text = `
+policies:
+- {name: good, methods: [A], access: {rules: [{deny: {}}]}}
+- {name: bad, methods: [B], when: nothing == 1, access: {rules: [{allow: {}}]}}
+- {name: bad-but-open, methods: [C], when: nothing == 1, failure: allow, access: {rules: [{deny: {}}]}}
+- {name: bad-and-closed, methods: [D], when: nothing == 1, failure: deny, timeout: 1s}
+- {name: bad-kind, methods: [C], timeout: 0s}
+`
+	if _, err := Parse("p.yaml", []byte(text), nil); err == nil {
+		t.Error("no error")
+	}
+	s, err := ParseOptions("p.yaml", []byte(text), Options{Partial: true})
+	if err == nil || s == nil {
+		t.Fatal(s, err)
+	}
+	for method, want := range map[string]codes.Code{"A": codes.PermissionDenied, "B": codes.Unavailable, "C": codes.OK, "D": codes.Unavailable} {
+		_, _, err := (&visit{method: "/shop.Orders/" + method}).begin(s)
+		if status.Code(err) != want {
+			t.Errorf("%s: %v, want %v", method, err, want)
+		}
 	}
 }
 
