@@ -151,6 +151,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"process of a helper", "node", "packets that are truncated, too large, or bring too many files", "internal/ipc", "TestHostilePackets", Held},
 		{"node, guest, program", "operator's terminal", "control characters in names and messages", "internal/cli", "TestTablesAreClean", Held},
 		{"guest", "other tenants' messages, the node's answers", "breaks out and subscribes to the answers, rooms and events of another tenant, and to its node's answers", state, "TestTenantHearsNothingOfOthers", Held},
+		{"guest", "other tenants' buckets", "breaks out and reads and writes the buckets of a tenant whose name continues its own", state, "TestPermissionsOfBuckets", Held},
 		{"guest", "other tenants' messages", "breaks out and joins the group of another tenant's trigger, to take its messages", state, "TestPermissionsOfQueues", Held},
 		{"guest", "the node, through its sockets", "breaks out and connects to the sockets of the node's user: the node's API, and sessions", "internal/node", "TestTenantsAtTheLocalSockets", Held},
 		{"guest", "other tenants' processes", "breaks out and connects to the sockets on which the process of another tenant serves its node", tenants, "TestOtherTenantsAtTheSockets", Held},
