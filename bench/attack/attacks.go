@@ -102,6 +102,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"workflow", "tenant's process", "expressions that run for minutes", "internal/workflow/dsl", "TestBounded", Bounded},
 		{"workflow", "memory of the tenant's process", "thousands of branches that hold large values side by side: 256 MiB", "internal/workflow/core", "TestHeldIsBounded", Bounded},
 		{"workflow", "memory of the tenant's process", "raises errors with large texts, which its history keeps: 4 KiB each", "internal/workflow/core", "TestErrorsAreBounded", Bounded},
+		{"workflow", "tenant's process", "has thousands of calls, among which the best nodes are searched for: 256 calls, 4,096 results", "internal/workflow/planner", "TestLargeWorkflows", Bounded},
 		{"workflow", "tenant's process", "listens for events by regular expressions that take hours", "internal/workflow/core", "TestFiltersAreBounded", Bounded},
 		{"gRPC client, joined node", "memory of the managed process", "sends messages that nothing reads, on many streams of a connection", "internal/fabric/remote", "TestUnreadIsBounded", Bounded},
 		{"gRPC client, program", "memory of the managed process", "the same over shared memory", "internal/fabric/shared", "TestUnreadMessagesAreBounded", Bounded},
