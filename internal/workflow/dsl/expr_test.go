@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -268,6 +269,19 @@ func TestTemplate(t *testing.T) {
 	var none *Template
 	if v, err := none.Eval(Scope{Data: 1}); err != nil || v != 1 {
 		t.Error(v, err)
+	}
+}
+
+// TestExtendingNames checks that each definition of extending is found by a name in an expression.
+func TestExtendingNames(t *testing.T) {
+	q, err := gojq.Parse(extending)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, def := range q.FuncDefs {
+		if !slices.ContainsFunc(extendingNames, func(name string) bool { return strings.Contains(def.Name, name) }) {
+			t.Errorf("%s is not found", def.Name)
+		}
 	}
 }
 

@@ -87,6 +87,10 @@ def gsub($re; str; $flags): sub($re; str; $flags + "g");
 def gsub($re; str): sub($re; str; "g");
 .`
 
+// extendingNames are the names that the definitions have, or that theirs contain: parsing extending
+// takes longer than everything else about most expressions.
+var extendingNames = []string{"fromstream", "pick", "test", "match", "capture", "scan", "split", "sub"}
+
 // growing are functions whose result may be much larger than their input.
 var growing = map[string]bool{
 	"tojson": true, "tostring": true, "explode": true, "implode": true, "transpose": true, "flatten": true,
@@ -146,9 +150,11 @@ func guard(text string, q *gojq.Query) (*gojq.Query, error) {
 	for _, def := range head {
 		g.query(def.Body)
 	}
-	extended, err := definitionsIn(extending, text)
-	if err != nil {
-		return nil, err
+	var extended []*gojq.FuncDef
+	if slices.ContainsFunc(extendingNames, func(name string) bool { return strings.Contains(text, name) }) {
+		if extended, err = definitionsIn(extending, text); err != nil {
+			return nil, err
+		}
 	}
 	if q.Meta != nil || len(q.Imports) > 0 {
 		return nil, errors.New("an expression can import no modules")
