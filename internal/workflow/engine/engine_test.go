@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -543,6 +544,44 @@ func TestRetention(t *testing.T) {
 			t.Error(x, err)
 		}
 		w.close()
+	})
+}
+
+// leftValues has values that were saved on this node for executions that ran on another one.
+type leftValues struct {
+	engine.Values
+	left, forgotten []engine.ID
+}
+
+func (v *leftValues) Saved(_ context.Context, before time.Time) ([]engine.ID, error) {
+	if time.Since(before) < time.Hour {
+		return nil, errors.New("an execution that is starting may have saved them")
+	}
+	return v.left, nil
+}
+
+func (v *leftValues) Forget(ctx context.Context, id engine.ID) error {
+	v.forgotten = append(v.forgotten, id)
+	return v.Values.Forget(ctx, id)
+}
+
+// A node removes the values of executions that another node has purged, and keeps those of others.
+func TestValuesOfPurgedExecutions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var values *leftValues
+		w := open(t, echo, func(o *engine.Options) {
+			values = &leftValues{Values: o.Values}
+			o.Values = values
+		})
+		runs := w.start(`do: [{a: {wait: P30D}}]`, ``)
+		ended := w.start(`do: [{a: {set: {x: 1}}}]`, ``)
+		values.left = []engine.ID{runs, ended, "app/purged"}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		w.close()
+		if len(values.forgotten) == 0 || slices.ContainsFunc(values.forgotten, func(id engine.ID) bool { return id != "app/purged" }) {
+			t.Errorf("the values of %v were removed", values.forgotten)
+		}
 	})
 }
 
