@@ -101,6 +101,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"client of a workflow", "tenant's process", "sends numbers of millions of digits, each of which takes a minute to read: 1,300 characters", "internal/workflow/core", "TestLongNumbers", Bounded},
 		{"workflow", "tenant's process", "expressions that run for minutes", "internal/workflow/dsl", "TestBounded", Bounded},
 		{"workflow", "memory of the tenant's process", "thousands of branches that hold large values side by side: 256 MiB", "internal/workflow/core", "TestHeldIsBounded", Bounded},
+		{"workflow", "memory of the tenant's process", "many executions of such: 1 GiB of a tenant on a node", "internal/workflow/engine", "TestHeldOfAllExecutions", Bounded},
 		{"workflow", "memory of the tenant's process", "raises errors with large texts, which its history keeps: 4 KiB each", "internal/workflow/core", "TestErrorsAreBounded", Bounded},
 		{"workflow", "tenant's process", "has thousands of calls, among which the best nodes are searched for: 256 calls, 4,096 results", "internal/workflow/planner", "TestLargeWorkflows", Bounded},
 		{"workflow", "tenant's process", "listens for events by regular expressions that take hours", "internal/workflow/core", "TestFiltersAreBounded", Bounded},

@@ -77,7 +77,7 @@ func (l *loop) begin(input any) {
 	}
 	switch v := v.(type) {
 	case []any:
-		if l.items = v; !l.node.hold(v) {
+		if l.items = v; !l.node.x.hold(l.node, v) {
 			return
 		}
 	case nil:
@@ -142,7 +142,7 @@ func (f *fork) ended(child *node, output any, _ string) {
 		n.complete(output, n.task.Then)
 		return
 	}
-	if !n.hold(output) {
+	if !n.x.hold(n, output) {
 		return
 	}
 	f.outputs[n.task.Fork.Branches.Index(child.task.Name)] = output

@@ -169,6 +169,7 @@ func (x *Execution) finish(f Finished) {
 	for _, n := range x.live {
 		n.endHistory(Abandoned, nil)
 		n.ended = true
+		x.release(n)
 	}
 	clear(x.live)
 	x.emitAction(Finish{Finished: f})
@@ -246,6 +247,27 @@ func (x *Execution) Status() Status {
 	}
 	return Waiting
 }
+
+// hold counts a value that a task has made and holds until it ends. If the tasks hold too much the
+// execution ends, and hold returns false.
+func (x *Execution) hold(n *node, v any) bool {
+	size, ok := dsl.Size(v, maxHeld-x.held)
+	n.held += size
+	x.held += size
+	if !ok {
+		x.finish(faulted(newError(dsl.ErrorRuntime, 507, "the workflow holds too much", errHeld)))
+	}
+	return ok
+}
+
+// release discounts the values that a task holds.
+func (x *Execution) release(n *node) {
+	x.held -= n.held
+	n.held = 0
+}
+
+// Held returns the size of the values that the running tasks hold, in bytes.
+func (x *Execution) Held() int { return x.held }
 
 // Result returns the outcome of an execution that is over.
 func (x *Execution) Result() Finished { return x.result }

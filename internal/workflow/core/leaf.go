@@ -27,7 +27,7 @@ func (n *node) call() {
 		n.fail(expressionError(err))
 		return
 	}
-	if c.Body != nil && !n.hold(body) {
+	if c.Body != nil && !n.x.hold(n, body) {
 		return
 	}
 	n.await(Call{Path: n.path, Task: n.task, Function: c.Function, Entry: c.Entry, Body: body, Meta: meta})
@@ -40,7 +40,7 @@ func (n *node) callService(s *dsl.Service) {
 		n.fail(expressionError(err))
 		return
 	}
-	if !n.hold(with) {
+	if !n.x.hold(n, with) {
 		return
 	}
 	n.await(ServiceCall{Path: n.path, Task: n.task, Protocol: s.Protocol, With: with})
@@ -53,7 +53,7 @@ func (n *node) runWorkflow() {
 		n.fail(expressionError(err))
 		return
 	}
-	if n.task.Run.Input != nil && !n.hold(input) {
+	if n.task.Run.Input != nil && !n.x.hold(n, input) {
 		return
 	}
 	n.await(RunWorkflow{Path: n.path, Run: n.task.Run, Input: input})
@@ -255,7 +255,7 @@ func (n *node) emit() {
 		n.fail(newError(dsl.ErrorValidation, 400, "the event can't be published", err))
 		return
 	}
-	if !n.hold(v) {
+	if !n.x.hold(n, v) {
 		return
 	}
 	n.await(Emit{Path: n.path, Event: event})

@@ -96,7 +96,7 @@ func (n *node) start() {
 		n.fail(expressionError(err))
 		return
 	}
-	if n.task.Input != nil && !n.hold(n.input) {
+	if n.task.Input != nil && !n.x.hold(n, n.input) {
 		return
 	}
 	yes, err := n.task.If.True(x.scope(n, n.input))
@@ -205,32 +205,13 @@ func (n *node) fail(err *dsl.Error) {
 	n.parent.run.failed(n, err)
 }
 
-// hold counts a value that the task holds until it ends. If the tasks hold too much the execution
-// ends, and hold returns false.
-func (n *node) hold(v any) bool {
-	x := n.x
-	size, ok := dsl.Size(v, maxHeld-x.held)
-	n.held += size
-	x.held += size
-	if !ok {
-		x.finish(faulted(newError(dsl.ErrorRuntime, 507, "the workflow holds too much", errHeld)))
-	}
-	return ok
-}
-
-// release discounts the values that the task holds.
-func (n *node) release() {
-	n.x.held -= n.held
-	n.held = 0
-}
-
 // leave removes the task from the running ones, and stops its own timer.
 func (n *node) leave() {
 	if n.ended {
 		return
 	}
 	n.ended = true
-	n.release()
+	n.x.release(n)
 	delete(n.x.live, n.path)
 	if n.parent != nil {
 		n.parent.forget(n)
@@ -262,7 +243,7 @@ func (n *node) stop() {
 func (n *node) abandon() {
 	n.endHistory(Abandoned, nil)
 	n.ended = true
-	n.release()
+	n.x.release(n)
 	delete(n.x.live, n.path)
 	for _, c := range n.children {
 		c.abandon()

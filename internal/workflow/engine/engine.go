@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/quota"
 )
 
 // ID names an execution of the tenant: "APP/NAME". Its log has the key
@@ -53,6 +54,9 @@ type Options struct {
 	// sixteenth of it at each depth, since those wait for them. Running bounds those that run at
 	// once; the default is 1,000.
 	Executions, Running int
+	// Held bounds the values that the tasks of all executions hold in memory; nil: no bound. An
+	// execution that exceeds it is cancelled.
+	Held *quota.Budget
 	// Retention is how long a finished execution can be read. The default is a day.
 	Retention time.Duration
 

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/quota"
 	"github.com/outboard-run/outboard/internal/workflow/core"
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 	"github.com/outboard-run/outboard/internal/workflow/engine"
@@ -581,6 +582,42 @@ func TestValuesOfPurgedExecutions(t *testing.T) {
 		w.close()
 		if len(values.forgotten) == 0 || slices.ContainsFunc(values.forgotten, func(id engine.ID) bool { return id != "app/purged" }) {
 			t.Errorf("the values of %v were removed", values.forgotten)
+		}
+	})
+}
+
+// An execution whose tasks hold more than is left of the tenant's budget is cancelled, and what an execution
+// held is free after its end.
+func TestHeldOfAllExecutions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := quota.NewBudget(quota.Executions, 10<<20)
+		w := open(t, echo, func(o *engine.Options) { o.Held = budget })
+		var branches strings.Builder
+		for i := range 100 {
+			fmt.Fprintf(&branches, "{b%d: {input: {from: '${ . }'}, wait: PT1H}}, ", i)
+		}
+		text, input := `do: [{all: {fork: {branches: [`+branches.String()+`]}}}, {b: {set: {x: 1}}}]`, `"`+strings.Repeat("x", 60_000)+`"`
+		first, second := w.start(text, input), w.start(text, input)
+		got, err := w.engine.Wait(t.Context(), second)
+		if err != nil || got.Status != core.Abandoned || !strings.Contains(got.Error.Detail, "--tenant-limits executions=SIZE") {
+			t.Errorf("the second: %+v, %v", got, err)
+		}
+		if got, err := w.engine.Wait(t.Context(), first); err != nil || got.Status != core.Completed {
+			t.Errorf("the first: %+v, %v", got, err)
+		}
+		third := w.start(text, input)
+		synctest.Wait()
+		if held := budget.Held(); held < 6_000_000 {
+			t.Errorf("the third holds %d bytes", held)
+		}
+		w.node.Kill()
+		other := w.on(w.pool.Node("island"), echo, func(o *engine.Options) { o.Held = quota.NewBudget(quota.Executions, 1) })
+		if got, err := other.Wait(t.Context(), third); err != nil || got.Status != core.Completed {
+			t.Errorf("the third, on a node with a smaller limit: %+v, %v", got, err)
+		}
+		w.close()
+		if held := budget.Held(); held != 0 {
+			t.Errorf("%d bytes are held by nothing", held)
 		}
 	})
 }
