@@ -78,7 +78,7 @@ func (x *Execution) Apply(e Event) ([]Action, error) {
 		x.finish(faulted(newError(dsl.ErrorRuntime, 508, "the execution is too long", errLong)))
 	}
 	actions := x.actions
-	x.actions = nil
+	x.actions, x.budget = nil, nil
 	return actions, nil
 }
 
@@ -223,7 +223,9 @@ func (x *Execution) Wants(e Event) bool {
 	case e.Received != nil:
 		x.budget = &dsl.Budget{}
 		n := x.live[e.Received.Path]
-		return n != nil && n.expects(e.Received.Event)
+		wanted := n != nil && n.expects(e.Received.Event)
+		x.budget = nil
+		return wanted
 	case e.Fired != nil:
 		return x.expectsTimer(e.Fired)
 	}
