@@ -315,8 +315,11 @@ func (c *Deployments[F, W]) buildShared(ctx context.Context, e *entry[F, W], v *
 
 // rebuild builds an old version again, for an execution that began with it.
 func (c *Deployments[F, W]) rebuild(ctx context.Context, app string, number int) (*Version[F, W], error) {
-	history, ok := c.opts.Registry.Get(app)
-	if !ok {
+	history, err := c.registered(ctx, app, number)
+	if err != nil {
+		return nil, err
+	}
+	if history.Current() == nil {
 		return nil, outboard.Errorf(outboard.NotFound, "", "there is no app %s: deploy it", app)
 	}
 	for i := range history.Versions {
@@ -325,6 +328,26 @@ func (c *Deployments[F, W]) rebuild(ctx context.Context, app string, number int)
 		}
 	}
 	return nil, outboard.Errorf(outboard.NotFound, "", "version %d of app %s is not kept any more", number, app)
+}
+
+// registered returns the history of an app, with a version of this number or a later one. An
+// execution of another node may name a version before this node's view of the registry has it:
+// that does not end the execution.
+func (c *Deployments[F, W]) registered(ctx context.Context, app string, number int) (catalog.App, error) {
+	ctx, cancel := context.WithTimeout(ctx, loadingTimeout)
+	defer cancel()
+	for {
+		changed := c.opts.Registry.Changed()
+		history, _ := c.opts.Registry.Get(app)
+		if history.Newest() >= number {
+			return history, nil
+		}
+		select {
+		case <-ctx.Done():
+			return history, outboard.Errorf(outboard.Unreachable, "", "version %d of app %s is not known here yet: %w", number, app, ctx.Err())
+		case <-changed:
+		}
+	}
 }
 
 // acquireBuilt returns a version with a reference. It builds the version again if it is retired

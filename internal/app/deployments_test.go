@@ -235,8 +235,49 @@ func TestAcquireBuildsOnce(t *testing.T) {
 	if n := b.pool.built.Load() - before; n > 1 {
 		t.Errorf("it was built %d times", n)
 	}
-	if _, err := b.Acquire(t.Context(), "shop", 9); outboard.KindOf(err) != outboard.NotFound {
+}
+
+// An execution of another node may name a version that this node's view of the registry does not
+// have yet: it is awaited. One that was removed ends the execution.
+func TestVersionNotYetKnown(t *testing.T) {
+	b := open(t)
+	b.apply(t, shop("m"))
+	if err := b.AwaitVersion(t.Context(), "shop", 1); err != nil {
+		t.Fatal(err)
+	}
+	type acquired struct {
+		v   *Version[*fakeFunction, string]
+		err error
+	}
+	early := make(chan acquired, 1)
+	go func() {
+		v, err := b.Acquire(t.Context(), "shop", 2)
+		early <- acquired{v, err}
+	}()
+	b.apply(t, shop("m"))
+	got := <-early
+	if got.err != nil || got.v.Number != 2 {
+		t.Fatalf("got %+v", got)
+	}
+	_ = got.v.Release()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, app := range []string{"shop", "tavern"} {
+		if _, err := b.Acquire(over, app, 3); outboard.KindOf(err) != outboard.Unreachable {
+			t.Errorf("%s: got %v", app, err)
+		}
+	}
+	if _, err := b.Acquire(t.Context(), "tavern", 0); outboard.KindOf(err) != outboard.NotFound {
 		t.Errorf("got %v", err)
+	}
+	if err := b.registry.Remove(t.Context(), "shop"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return b.Current("shop") == nil })
+	for number := range 3 {
+		if _, err := b.Acquire(t.Context(), "shop", number); outboard.KindOf(err) != outboard.NotFound {
+			t.Errorf("version %d: got %v", number, err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -308,6 +309,34 @@ func TestPoliciesOnFieldsOfALaterService(t *testing.T) {
 	harbour.eventually(t, "large answers are denied", func() bool { return code(9) == codes.PermissionDenied })
 	if got := code(3); got != codes.OK {
 		t.Errorf("small answers: %v", got)
+	}
+}
+
+// A node that starts when one of the policies can't be read, since the service that it is about is
+// gone, does not start without the others.
+func TestPoliciesOnAServiceThatIsGone(t *testing.T) {
+	p := newPool(t)
+	harbour := p.member("harbour")
+	const text = "policies:\n- name: stamp\n  services: [gone.Service]\n  rewrite: {request: {set: {text: peer}}}\n" +
+		"- name: closed\n  services: [grpc.testing.TestService]\n  methods: [EmptyCall]\n  access: {default: deny, rules: [{allow: {tenants: [gold]}}]}\n" +
+		"- name: misread\n  services: [grpc.testing.TestService]\n  methods: [UnaryCall]\n  when: request.no_such_field > 5\n  access: {rules: [{deny: {}}]}\n"
+	if _, err := harbour.registry.Apply(t.Context(), "test.yaml", text); err != nil {
+		t.Fatal(err)
+	}
+	harbour.serve(t, interop.NewTestServer())
+	harbour.endpoints(t, 1)
+	dinghy := p.member("dinghy")
+	dinghy.endpoints(t, 1)
+	c := testgrpc.NewTestServiceClient(dinghy.dial(t))
+	dinghy.eventually(t, "the service is served", func() bool {
+		_, err := c.UnimplementedCall(t.Context(), &testgrpc.Empty{})
+		return status.Code(err) == codes.Unimplemented
+	})
+	if _, err := c.EmptyCall(t.Context(), &testgrpc.Empty{}); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a policy that can be read: %v", err)
+	}
+	if _, err := c.UnaryCall(t.Context(), &testgrpc.SimpleRequest{}); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "policy misread") {
+		t.Errorf("a policy that can't be read: %v", err)
 	}
 }
 

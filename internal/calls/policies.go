@@ -20,6 +20,7 @@ type policies struct {
 	table    policy.Table
 	modules  policy.Modules
 	applied  policyVersion // used by apply alone
+	partial  bool          // some of the policies in force could not be read; used by apply alone
 
 	mu      sync.Mutex
 	balance balance.Rules
@@ -48,13 +49,20 @@ func (p *policies) apply() {
 		return
 	}
 	p.applied = now
-	set, rules, err := p.read(current.Name, []byte(current.Text))
+	set, rules, err := p.read(current.Name, []byte(current.Text), p.partial || p.table.Set() == nil)
 	if err != nil {
 		// The node on which they were applied could read them: it is newer, or has other
 		// descriptors.
-		p.log.Error("this node can't read the pool's policies: the earlier ones stay in force", "version", current.Number, "error", err)
+		remedy := "the earlier ones stay in force"
+		if set != nil {
+			remedy = "those that it can read are in force, and calls that the others might reject are rejected"
+		}
+		p.log.Error("this node can't read the pool's policies: "+remedy, "version", current.Number, "error", err)
+	}
+	if set == nil {
 		return
 	}
+	p.partial = err != nil
 	p.mu.Lock()
 	p.balance = rules
 	p.mu.Unlock()
@@ -65,17 +73,17 @@ func (p *policies) apply() {
 }
 
 func (p *policies) parse(name string, text []byte) (*policy.Set, error) {
-	set, _, err := p.read(name, text)
+	set, _, err := p.read(name, text, false)
 	return set, err
 }
 
-// read parses a file of policies and balancing rules.
-func (p *policies) read(name string, text []byte) (*policy.Set, balance.Rules, error) {
+// read parses a file of policies and balancing rules. partial is policy.Options.Partial.
+func (p *policies) read(name string, text []byte, partial bool) (*policy.Set, balance.Rules, error) {
 	text, rules, err := balance.SplitRules(name, text)
 	if err != nil {
 		return nil, nil, err
 	}
-	set, err := policy.ParseOptions(name, text, policy.Options{Descriptors: descriptors{p.registry}, Modules: &p.modules})
+	set, err := policy.ParseOptions(name, text, policy.Options{Descriptors: descriptors{p.registry}, Modules: &p.modules, Partial: partial})
 	return set, rules, err
 }
 

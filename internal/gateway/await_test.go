@@ -111,6 +111,30 @@ func TestAwaitTick(t *testing.T) {
 	})
 }
 
+// A time does not wait longer than the nodes remember which of them has fired it.
+func TestAwaitTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := &notes{}
+		f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+			tick, _ := c.Meta("tick")
+			seen.add("%s", tick)
+			return text("x"), nil
+		})
+		ready := make(chan struct{})
+		app := waitingApp(ready)
+		app.Subjects = nil
+		stop := start(t, newGateway(t, gateway.Options{Invoker: f}, app))
+		time.Sleep(65 * time.Minute)
+		close(ready)
+		synctest.Wait()
+		want := []string{"2000-01-01T00:40:00Z", "2000-01-01T00:50:00Z", "2000-01-01T01:00:00Z"}
+		if diff := cmp.Diff(sorted(seen.take()), want); diff != "" {
+			t.Error(diff)
+		}
+		stop()
+	})
+}
+
 // A request for an app that is never deployed gets an error, and a gateway that ends does not wait for requests.
 func TestAwaitInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -141,13 +141,21 @@ func (t *triggers) start(ctx context.Context, a *App) *running {
 	return r
 }
 
-// awaiting returns a function that waits until the app can be called. It is bound to the life of
-// all triggers: a message is not dropped if the app's triggers change meanwhile.
-func awaiting(life context.Context, a *App) func() error {
+// awaiting returns a function that waits until the app can be called, for a time or, if that is 0,
+// for ever. It is bound to the life of all triggers: a message is not dropped if the app's triggers
+// change meanwhile.
+func awaiting(life context.Context, a *App) func(limit time.Duration) error {
 	if a.Await == nil {
-		return func() error { return nil }
+		return func(time.Duration) error { return nil }
 	}
-	return func() error { return a.Await(life) }
+	return func(limit time.Duration) error {
+		if limit == 0 {
+			return a.Await(life)
+		}
+		ctx, cancel := context.WithTimeout(life, limit)
+		defer cancel()
+		return a.Await(ctx)
+	}
 }
 
 // stateFor is stateOf for callers that do not hold the lock.
@@ -166,7 +174,7 @@ type subjectTrigger struct {
 	*SubjectTrigger
 	gateway *Gateway
 	state   *appState
-	await   func() error
+	await   func(limit time.Duration) error
 	ended   *sync.WaitGroup
 	slots   chan struct{}
 }
@@ -200,7 +208,7 @@ func (f *subjectTrigger) call(ctx context.Context, m Message) {
 		App: f.state.name, Function: f.Function, Workflow: f.Workflow, Wait: f.Wait, Body: m.Data, Trigger: Subject, Route: f.Subject,
 		Meta: func(name string) (string, bool) { return m.Subject, name == "subject" },
 	}
-	err := f.await()
+	err := f.await(0)
 	if err == nil {
 		err = f.gateway.acquireCall(f.state)
 	}
@@ -231,7 +239,7 @@ type cronTrigger struct {
 	*CronTrigger
 	gateway *Gateway
 	state   *appState
-	await   func() error
+	await   func(limit time.Duration) error
 }
 
 func (c *CronTrigger) zone() *time.Location {
@@ -246,10 +254,12 @@ func (c *CronTrigger) same(b *CronTrigger) bool {
 }
 
 // The wall clock is read every clockCheck, since it may be set; a time more than missedAfter ago
-// was missed.
+// was missed. A time waits for its app for awaitLimit at most: the nodes remember for an hour which
+// times have been fired, and one that was ready later would fire them again.
 const (
 	clockCheck  = time.Minute
 	missedAfter = 30 * time.Second
+	awaitLimit  = 30 * time.Minute
 )
 
 func (c *cronTrigger) run(ctx context.Context, calls *sync.WaitGroup) {
@@ -260,7 +270,7 @@ func (c *cronTrigger) run(ctx context.Context, calls *sync.WaitGroup) {
 	now := c.gateway.opts.Now
 	next := schedule.Next(now().In(c.zone()))
 	for !next.IsZero() && c.sleepUntil(ctx, next) {
-		if now().Sub(next) < missedAfter {
+		if late := now().Sub(next); late >= 0 && late < missedAfter {
 			tick := next
 			calls.Go(func() { c.fire(context.WithoutCancel(ctx), tick) })
 			next = schedule.Next(next)
@@ -270,13 +280,17 @@ func (c *cronTrigger) run(ctx context.Context, calls *sync.WaitGroup) {
 	}
 }
 
-// sleepUntil waits until a time of the wall clock. It returns false if ctx ended.
+// sleepUntil waits until a time of the wall clock, or until the clock has been set back: then earlier
+// times come again. It returns false if ctx ended.
 func (c *cronTrigger) sleepUntil(ctx context.Context, t time.Time) bool {
+	before := c.gateway.opts.Now().Round(0)
 	for {
-		left := t.Sub(c.gateway.opts.Now())
-		if left <= 0 {
+		now := c.gateway.opts.Now().Round(0) // of the wall clock alone
+		left := t.Sub(now)
+		if left <= 0 || before.Sub(now) >= missedAfter {
 			return ctx.Err() == nil
 		}
+		before = now
 		timer := time.NewTimer(min(left, clockCheck))
 		select {
 		case <-timer.C:
@@ -289,7 +303,7 @@ func (c *cronTrigger) sleepUntil(ctx context.Context, t time.Time) bool {
 
 // fire makes the call for one time, unless another node makes it.
 func (c *cronTrigger) fire(ctx context.Context, tick time.Time) {
-	if err := c.await(); err != nil {
+	if err := c.await(max(awaitLimit-c.gateway.opts.Now().Sub(tick), 1)); err != nil {
 		c.gateway.log.Warn("a schedule was left out: its app did not become ready", "app", c.state.name, "schedule", c.Schedule, "error", err)
 		return
 	}
@@ -318,6 +332,8 @@ func (c *cronTrigger) first(ctx context.Context, tick time.Time) (bool, error) {
 	if c.gateway.opts.Once == nil {
 		return true, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, missedAfter) // times must not add up while the pool's state is away
+	defer cancel()
 	return c.gateway.opts.Once.First(ctx, c.key(tick))
 }
 

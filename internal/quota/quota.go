@@ -29,6 +29,8 @@ const (
 	Logs Kind = "logs"
 	// Buckets are the keys and values of the buckets that are open.
 	Buckets Kind = "buckets"
+	// Executions are the values that the running tasks of workflows hold.
+	Executions Kind = "executions"
 	// Store is the data of the tenant in the state of the pool: histories of executions, events,
 	// buckets and apps. The nodes' guards of the state enforce it, for the whole pool, so an
 	// account has no budget of it.
@@ -43,7 +45,7 @@ type Limits map[Kind]outboard.Bytes
 
 // defaults are the limits of kinds that are not configured. Memory is not among them: its default
 // is three quarters of the machine's.
-var defaults = Limits{Requests: 512 << 20, Arenas: 4 << 30, Logs: 64 << 20, Buckets: 1 << 30}
+var defaults = Limits{Requests: 512 << 20, Arenas: 4 << 30, Logs: 64 << 20, Buckets: 1 << 30, Executions: 1 << 30}
 
 // defaultStore is the default of Store.
 const defaultStore = 512 << 20
@@ -66,7 +68,7 @@ func Parse(text string) (Limits, error) {
 		}
 		kind := Kind(key)
 		if _, known := defaults[kind]; !known && kind != Memory && kind != Store {
-			return nil, fmt.Errorf("unknown kind %q: known are requests, arenas, logs, buckets, store, memory", key)
+			return nil, fmt.Errorf("unknown kind %q: known are requests, arenas, logs, buckets, executions, store, memory", key)
 		}
 		var size outboard.Bytes
 		if err := size.UnmarshalText([]byte(value)); err != nil {

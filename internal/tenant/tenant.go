@@ -282,7 +282,7 @@ func (t *Tenant) openEngine(ctx context.Context) (lifecycle.Resource, error) {
 	t.planner = t.newPlanner()
 	o := engine.Options{
 		Tenant: t.config.Tenant, Node: string(t.config.Node), Log: log, Workflows: workflows{t.apps}, Functions: t.steps, Services: t.steps, Values: t.values,
-		Events: poolstate.Events{Tenant: t.config.Tenant, State: t.state, Log: events}, Executions: t.config.MaxExecutions, Registerer: t.metrics, Logger: t.log,
+		Events: poolstate.Events{Tenant: t.config.Tenant, State: t.state, Log: events}, Executions: t.config.MaxExecutions, Held: t.account.Budget(quota.Executions), Registerer: t.metrics, Logger: t.log,
 		Claims: poolstate.NewClaims(poolstate.ClaimsOptions{
 			Tenant: t.config.Tenant, Self: t.config.Node, Members: t.members, Log: log, Ready: t.ready, Logger: t.log,
 			Serving: func(app string) bool { return t.apps.Current(app) != nil }, Await: t.apps.AwaitServing,

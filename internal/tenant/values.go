@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/function"
@@ -118,6 +119,16 @@ func (v *values) Release(id engine.ID) {
 func (v *values) Forget(ctx context.Context, id engine.ID) error {
 	v.Release(id)
 	return v.files.Forget(ctx, string(id))
+}
+
+// Saved implements engine.Values.
+func (v *values) Saved(_ context.Context, before time.Time) ([]engine.ID, error) {
+	owners, err := v.files.Owners(before)
+	ids := make([]engine.ID, len(owners))
+	for i, owner := range owners {
+		ids[i] = engine.ID(owner)
+	}
+	return ids, err
 }
 
 // close drops all arenas.

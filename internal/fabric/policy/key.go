@@ -1,6 +1,11 @@
 package policy
 
-import "github.com/outboard-run/outboard/fabric/call"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/outboard-run/outboard/fabric/call"
+)
 
 // per defines which calls share a bucket, a count or a breaker.
 type per struct {
@@ -26,12 +31,20 @@ func perNames() map[string]perKind {
 	return map[string]perKind{"all": perAll, "tenant": perTenant, "peer": perPeer, "service": perService, "method": perMethod}
 }
 
-// key returns the key of a call.
+// maxKey bounds a key in bytes: callers choose them, and thousands are kept.
+const maxKey = 256
+
+// key returns the key of a call. A digest replaces the end of a long one.
 func (p *per) key(x *Exchange) (string, error) {
+	key, err := p.by.of(x.Head), error(nil)
 	if p.by == perExpression {
-		return p.expr.string(x)
+		key, err = p.expr.string(x)
 	}
-	return p.by.of(x.Head), nil
+	if len(key) > maxKey {
+		sum := sha256.Sum256([]byte(key))
+		key = key[:maxKey-2*len(sum)] + hex.EncodeToString(sum[:])
+	}
+	return key, err
 }
 
 func (k perKind) of(h *call.Head) string {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"hash/maphash"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,6 +80,7 @@ func (k *keyCache[T]) unpin(e *entry[T]) {
 func (k *keyCache[T]) find(s *keyCacheShard[T], key string, now time.Time) *entry[T] {
 	e := s.entries[key]
 	if e == nil {
+		key = strings.Clone(key) // it may be a part of something large
 		e = &entry[T]{value: k.fresh(now), key: key, shard: s}
 		s.entries[key] = e
 		s.ring.push(e)

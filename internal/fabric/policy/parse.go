@@ -25,6 +25,10 @@ type Options struct {
 	Module func(name string) ([]byte, error)
 	// Modules caches compiled modules between calls; nil disables the cache.
 	Modules *Modules
+	// Partial returns a set beside the errors of policies. Of those that can't be read, the ones that
+	// reject calls for which they can't be evaluated reject all calls that they apply to; the others
+	// are missing.
+	Partial bool
 }
 
 // The greatest file, in bytes and in policies.
@@ -47,10 +51,11 @@ func ParseOptions(name string, text []byte, o Options) (*Set, error) {
 	if document.Kind == 0 {
 		return p.set.withState(nil, time.Time{}), nil
 	}
-	if err := p.file(document.Content[0]); err != nil {
+	err := p.file(document.Content[0])
+	if err != nil && !o.Partial {
 		return nil, err
 	}
-	return p.set.withState(nil, time.Time{}), nil
+	return p.set.withState(nil, time.Time{}), err
 }
 
 // parser compiles a file into a set.
@@ -109,8 +114,38 @@ func (p *parser) policy(n *yaml.Node, lines map[string]int) error {
 	if kind == nil {
 		return p.src.errorf(n, "policy %s says not what it does: it needs one of %s", pol.name, join(kinds()))
 	}
-	return p.parseBody(pol, when, failure, value)
+	err := p.parseBody(pol, when, failure, value)
+	if err != nil && p.options.Partial {
+		p.rejectInstead(pol, failure)
+	}
+	return err
 }
+
+// rejectInstead adds a policy that can't be read as one that rejects all calls that it applies to, if
+// it rejects calls for which it can't be evaluated.
+func (p *parser) rejectInstead(pol *policy, failure *yaml.Node) {
+	if failure != nil {
+		_ = p.failure(failure, pol) // without it the default applies
+	}
+	if !pol.deny {
+		return
+	}
+	pol.when, pol.rules = nil, &rejectRules{p.refusal(codes.Unavailable, "this node can't read it: see the node's log")}
+	p.set.policies = append(p.set.policies, pol)
+}
+
+func (p *parser) failure(n *yaml.Node, pol *policy) error {
+	return p.keyword(n, map[string]bool{"allow": false, "deny": true}, &pol.deny)
+}
+
+// rejectRules reject all calls.
+type rejectRules struct{ err error }
+
+type rejectStep struct{ *rejectRules }
+
+func (r *rejectRules) bind(*policy, step, time.Time) step { return &rejectStep{r} }
+
+func (s *rejectStep) apply(*Exchange) error { return s.err }
 
 // setKind records the member that is the policy's kind. A policy has exactly one.
 func (p *parser) setKind(kind string, v *yaml.Node, first, value **yaml.Node, pol *policy) error {
@@ -145,7 +180,7 @@ func (p *parser) parseBody(pol *policy, when, failure, value *yaml.Node) (err er
 		}
 	}
 	if failure != nil {
-		if err := p.keyword(failure, map[string]bool{"allow": false, "deny": true}, &pol.deny); err != nil {
+		if err := p.failure(failure, pol); err != nil {
 			return err
 		}
 	}

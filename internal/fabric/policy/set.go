@@ -3,6 +3,7 @@ package policy
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,9 @@ func (s *Set) Source() []byte { return s.source }
 // are cached: a second lookup is one map access.
 func (s *Set) For(h *call.Head) *Chain {
 	key := chainKey{h.Method, h.Tenant}
+	if len(key.method)+len(key.tenant) > maxChainKey {
+		return s.find(h).chain()
+	}
 	if c := s.cache.get(key); c != nil {
 		return c
 	}
@@ -197,6 +201,9 @@ type chainCache struct {
 
 const maxChains = 4096
 
+// maxChainKey bounds the key of a cached chain in bytes: callers choose the method.
+const maxChainKey = 1 << 10
+
 func (c *chainCache) get(key chainKey) *Chain {
 	if fast := c.fast.Load(); fast != nil {
 		if chain := (*fast)[key]; chain != nil {
@@ -229,7 +236,7 @@ func (c *chainCache) put(key chainKey, f match) *Chain {
 		c.slow = map[chainKey]*Chain{}
 	}
 	chain := c.intern(f)
-	c.slow[key] = chain
+	c.slow[chainKey{strings.Clone(key.method), strings.Clone(key.tenant)}] = chain
 	return chain
 }
 

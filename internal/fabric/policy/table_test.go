@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 )
 
 // TestSwaps swaps sets ten thousand times under calls. Each set stamps calls at its
@@ -285,6 +287,62 @@ policies:
 	}
 	if n := inFlight(s); n != int64(len(held)) {
 		t.Errorf("%d calls are counted, and %d are under way", n, len(held))
+	}
+}
+
+// TestPartial reads a file of which some policies can't be read.
+func TestPartial(t *testing.T) {
+	const text = `
+policies:
+- {name: good, methods: [A], access: {rules: [{deny: {}}]}}
+- {name: bad, methods: [B], when: nothing == 1, access: {rules: [{allow: {}}]}}
+- {name: bad-but-open, methods: [C], when: nothing == 1, failure: allow, access: {rules: [{deny: {}}]}}
+- {name: bad-and-closed, methods: [D], when: nothing == 1, failure: deny, timeout: 1s}
+- {name: bad-kind, methods: [C], timeout: 0s}
+`
+	if _, err := Parse("p.yaml", []byte(text), nil); err == nil {
+		t.Error("no error")
+	}
+	s, err := ParseOptions("p.yaml", []byte(text), Options{Partial: true})
+	if err == nil || s == nil {
+		t.Fatal(s, err)
+	}
+	for method, want := range map[string]codes.Code{"A": codes.PermissionDenied, "B": codes.Unavailable, "C": codes.OK, "D": codes.Unavailable} {
+		_, _, err := (&visit{method: "/shop.Orders/" + method}).begin(s)
+		if status.Code(err) != want {
+			t.Errorf("%s: %v, want %v", method, err, want)
+		}
+	}
+}
+
+// TestLongKeys asks for keys that are as long as metadata may be.
+func TestLongKeys(t *testing.T) {
+	s := parsed(t, `
+policies:
+- {name: r, rate: {rate: 1/h, burst: 1, key: 'metadata["user"]'}}
+- {name: c, concurrency: {limit: 1, key: 'metadata["user"]'}}
+- {name: b, breaker: {per: tenant}}
+`)
+	long := strings.Repeat("x", 200<<10)
+	for i := range 50 {
+		v := &visit{tenant: long + fmt.Sprint(i), metadata: map[string][]string{"user": {long + fmt.Sprint(i)}}}
+		if _, _, err := v.begin(s); err != nil {
+			t.Fatal(i, err)
+		}
+		if _, _, err := v.begin(s); err == nil {
+			t.Fatal("the same key is another one the second time")
+		}
+	}
+	bytes := 0
+	r, c, b := s.policies[0].step.(*rateStep), s.policies[1].step.(*concurrencyStep), s.policies[2].step.(*breakerStep)
+	r.state.keys.eachKey(func(key string, _ *bucket) { bytes += len(key) })
+	c.state.keys.eachKey(func(key string, _ *inFlightCalls) { bytes += len(key) })
+	b.keys.eachKey(func(key string, _ *breaker) { bytes += len(key) })
+	for key := range s.cache.slow {
+		bytes += len(key.method) + len(key.tenant)
+	}
+	if bytes > 200*256 {
+		t.Errorf("%d bytes of keys are kept", bytes)
 	}
 }
 

@@ -70,7 +70,7 @@ type stats struct {
 func newStats(methods, peers int) *stats {
 	return &stats{
 		methods: newTable(methods, isMethod, newMethod),
-		peers:   newTable(peers, utf8.ValidString, func(string) *peer { return new(peer) }),
+		peers:   newTable(peers, isName, func(string) *peer { return new(peer) }),
 	}
 }
 
@@ -113,10 +113,15 @@ var bounds = [...]time.Duration{
 	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
 }
 
+// maxCountedName bounds a name in bytes: thousands are kept, and are labels of metrics.
+const maxCountedName = 1 << 10
+
+func isName(name string) bool { return len(name) <= maxCountedName && utf8.ValidString(name) }
+
 // isMethod reports whether a name has the form "/service/method": no two such names have the same
 // labels.
 func isMethod(name string) bool {
-	return utf8.ValidString(name) && strings.HasPrefix(name, "/") && strings.Count(name, "/") == 2
+	return isName(name) && strings.HasPrefix(name, "/") && strings.Count(name, "/") == 2
 }
 
 func newMethod(name string) *method {

@@ -125,7 +125,7 @@ func (b *Bucket) decide(jobs []*job) (p *plan, n int) {
 	p = newPlan(&b.view, wallClock())
 	for n < len(jobs) {
 		j := jobs[n]
-		if n > 0 && p.size+sizeOfTxn(j.ops) > state.MaxCommit {
+		if n > 0 && p.size+sizeOfTxn(j.ops)+(len(p.changes)+len(j.ops))*state.ChangeOverhead > state.MaxCommit {
 			break
 		}
 		n++

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 	"github.com/outboard-run/outboard/internal/quota"
 )
 
@@ -358,4 +360,35 @@ func TestForgotten(t *testing.T) {
 			t.Errorf("keys: got against want:\n%s", diff)
 		}
 	})
+}
+
+// Very many small changes that are decided together fit into the record of one commit.
+func TestManySmallChanges(t *testing.T) {
+	kv, err := statetest.Open(t).OpenKV(t.Context(), "outboard-tea-shop-small")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Bucket{opts: Options{MaxBytes: 1 << 30}, view: view{keys: map[string]Entry{}}}
+	var jobs []*job
+	for i := range maxJobs {
+		j := &job{}
+		for k := range MaxOps {
+			j.ops = append(j.ops, Op{Kind: PutFor, Key: strconv.FormatInt(int64(i*MaxOps+k), 36), TTL: time.Hour})
+		}
+		jobs = append(jobs, j)
+	}
+	for number := uint64(1); len(jobs) > 0; number++ {
+		p, n := b.decide(jobs)
+		for _, j := range jobs[:n] {
+			if j.err != nil || j.failed != -1 {
+				t.Fatal(j.failed, j.err)
+			}
+		}
+		// Each commit of a writer of its own, since none is spread.
+		c := state.Commit{Writer: "w" + strconv.FormatUint(number, 10), Number: 1, After: number - 1, Changes: p.changes}
+		if err := kv.Commit(t.Context(), c); err != nil {
+			t.Fatalf("%d transactions with %d changes: %v", n, len(p.changes), err)
+		}
+		jobs = jobs[n:]
+	}
 }

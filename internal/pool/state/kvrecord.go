@@ -35,13 +35,17 @@ const (
 	changePutFor = 2
 )
 
+// ChangeOverhead bounds what a change adds to the record of a commit beside its key and value, in
+// bytes: the changes of a commit may be many and small.
+const ChangeOverhead = 1 + binary.MaxVarintLen64 + 2*binary.MaxVarintLen32
+
 // encode encodes the record: id, number of changes, then for each change its
 // type (u8), the expiry of a changePutFor, key and value. Numbers are unsigned
 // varints.
 func (r record) encode() []byte {
 	size := len(r.id) + 2*binary.MaxVarintLen64
 	for _, c := range r.changes {
-		size += 1 + binary.MaxVarintLen64 + 2*binary.MaxVarintLen32 + len(c.Key) + len(c.Value)
+		size += ChangeOverhead + len(c.Key) + len(c.Value)
 	}
 	b := appendText(make([]byte, 0, size), r.id)
 	b = binary.AppendUvarint(b, uint64(len(r.changes)))

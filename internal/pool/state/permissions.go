@@ -249,7 +249,7 @@ func (p permissions) checkHeader(m guard.Message, idPrefix string) error {
 // isBucket reports whether a stream is a bucket of a tenant of this client.
 func (p permissions) isBucket(stream string) bool {
 	name, ok := strings.CutPrefix(stream, streamName+"-")
-	return ok && isWord(name) && (p.tenant == "" || strings.HasPrefix(name, strings.ReplaceAll(p.tenant, "-", "--")+"-"))
+	return ok && isWord(name) && (p.tenant == "" || tenantOfBucket(stream) == p.tenant)
 }
 
 // isLog reports whether a stream is a log of the tenants.

@@ -179,6 +179,29 @@ func TestPermissionsOfLogs(t *testing.T) {
 	}
 }
 
+// TestPermissionsOfBuckets: a tenant's process uses the buckets of its tenant, and not those of a
+// tenant whose name continues its own.
+func TestPermissionsOfBuckets(t *testing.T) {
+	for bucket, allowed := range map[string]bool{
+		"outboard-tea-shop-stock": true, "outboard-tea-a--b-c--d": true,
+		"outboard-tea--house-shop-stock": false, "outboard-tea--": false, "outboard-coffee-shop-stock": false, "outboard-teas-shop-stock": false,
+	} {
+		p := permissions{node: "dinghy", tenant: "tea"}
+		for _, subject := range []string{
+			"$KV." + bucket + ".key", "outboard.commit." + bucket + ".writer",
+			"$JS.API.DIRECT.GET.KV_" + bucket, "$JS.API.STREAM.INFO.KV_" + bucket, "$JS.API.CONSUMER.INFO.KV_" + bucket + ".c",
+		} {
+			if err := p.Publish(guard.Message{Subject: subject}); (err == nil) != allowed {
+				t.Errorf("%s: %v, want it allowed: %v", subject, err, allowed)
+			}
+		}
+	}
+	house := permissions{node: "dinghy", tenant: "tea-house"}
+	if err := house.Publish(guard.Message{Subject: "$KV.outboard-tea--house-shop-stock.key"}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestPermissionsOfConsumers: a consumer of a bucket delivers only to those that pull, and ends.
 func TestPermissionsOfConsumers(t *testing.T) {
 	bucket := "KV_" + streamName + "-b"

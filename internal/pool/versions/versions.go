@@ -65,13 +65,13 @@ func (h History[V, P]) Previous() (V, bool) {
 	return none, false
 }
 
-// next returns the number of the next version.
-func (h History[V, P]) next() int {
+// Newest returns the number of the newest version, which may have been removed; 0 if there was none.
+func (h History[V, P]) Newest() int {
 	if now := h.Current(); now != nil {
 		number, _ := P(now).Numbers()
-		return number + 1
+		return number
 	}
-	return h.Last + 1
+	return h.Last
 }
 
 // Decode decodes the history that an entry of the table holds.
@@ -108,7 +108,7 @@ func (k Keeper[V, P]) Push(ctx context.Context, op string, next func(History[V, 
 		if err != nil {
 			return none, err
 		}
-		P(&v).Stamp(h.next(), time.Now().UTC(), k.Self)
+		P(&v).Stamp(h.Newest()+1, time.Now().UTC(), k.Self)
 		h.Versions = k.newest(append(slices.Clone(h.Versions), v))
 		if err = k.write(ctx, h); err == nil {
 			return v, nil
@@ -130,7 +130,7 @@ func (k Keeper[V, P]) Remove(ctx context.Context, op string, next func(History[V
 		if err := next(h); err != nil {
 			return err
 		}
-		err = k.write(ctx, History[V, P]{Versions: []V{}, Last: h.next() - 1, Revision: h.Revision})
+		err = k.write(ctx, History[V, P]{Versions: []V{}, Last: h.Newest(), Revision: h.Revision})
 		if err == nil {
 			return nil
 		}

@@ -236,6 +236,23 @@ func (f *Store) ownerDir(owner string) string {
 	return filepath.Join(f.Dir, OwnersDir, name)
 }
 
+// Owners returns the owners of files on this node for which nothing was stored since a time.
+func (f *Store) Owners(before time.Time) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(f.Dir, OwnersDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var owners []string
+	for _, e := range entries {
+		owner, malformed := url.PathUnescape(e.Name())
+		info, gone := e.Info()
+		if malformed == nil && gone == nil && info.ModTime().Before(before) { // a link changes the folder
+			owners = append(owners, owner)
+		}
+	}
+	return owners, err
+}
+
 // Forget removes an owner's files from this node. Files with another owner stay.
 func (f *Store) Forget(_ context.Context, owner string) error {
 	entries, err := os.ReadDir(f.ownerDir(owner))

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,6 +93,29 @@ func TestFetchFromNodes(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestOwners: owners for which nothing was stored since a time are listed by their names.
+func TestOwners(t *testing.T) {
+	f := &Store{Dir: t.TempDir()}
+	if owners, err := f.Owners(time.Now()); err != nil || len(owners) > 0 {
+		t.Error(owners, err)
+	}
+	for _, owner := range []string{"app/1", "a%b/x y", "app/new"} {
+		if _, err := f.SaveLocal(t.Context(), owner, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if owner != "app/new" {
+			if err := os.Chtimes(f.ownerDir(owner), time.Time{}, time.Now().Add(-time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	owners, err := f.Owners(time.Now().Add(-time.Minute))
+	slices.Sort(owners)
+	if want := []string{"a%b/x y", "app/1"}; err != nil || !slices.Equal(owners, want) {
+		t.Errorf("got %q, %v, want %q", owners, err, want)
 	}
 }
 

@@ -59,6 +59,8 @@ type Timer struct {
 	Path string
 	Kind TimerKind
 	At   time.Time
+	// Attempt is that of an AttemptTimer, for its Fired.
+	Attempt int
 }
 
 // Emit publishes an event. Its completion is reported by an [Emitted].

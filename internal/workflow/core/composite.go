@@ -77,7 +77,9 @@ func (l *loop) begin(input any) {
 	}
 	switch v := v.(type) {
 	case []any:
-		l.items = v
+		if l.items = v; !l.node.x.hold(l.node, v) {
+			return
+		}
 	case nil:
 	default:
 		l.node.fail(expressionError(fmt.Errorf("for.in is %s and no array", gojq.TypeOf(v))))
@@ -138,6 +140,9 @@ func (f *fork) ended(child *node, output any, _ string) {
 	if n.task.Fork.Compete {
 		n.stopChildren()
 		n.complete(output, n.task.Then)
+		return
+	}
+	if !n.x.hold(n, output) {
 		return
 	}
 	f.outputs[n.task.Fork.Branches.Index(child.task.Name)] = output

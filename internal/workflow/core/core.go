@@ -3,6 +3,7 @@ package core
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/itchyny/gojq"
@@ -19,6 +20,11 @@ const (
 	maxEvents = 100_000
 	// maxHistory bounds the history of tasks that commands show.
 	maxHistory = 10_000
+	// maxHeld bounds the values that running tasks hold, in bytes. Each is small, but the branches of a
+	// fork may be thousands.
+	maxHeld = 256 << 20
+	// maxErrorText bounds each text of an error, which the history keeps.
+	maxErrorText = 4 << 10
 )
 
 // Execution is one run of a workflow. It is not safe for use by several
@@ -39,6 +45,7 @@ type Execution struct {
 	live    map[string]*node // running tasks by their paths
 	root    *node
 	history []*Task
+	held    int // the size of the values that the live tasks hold, in bytes
 
 	events, maxEvents int
 
@@ -71,7 +78,7 @@ func (x *Execution) Apply(e Event) ([]Action, error) {
 		x.finish(faulted(newError(dsl.ErrorRuntime, 508, "the execution is too long", errLong)))
 	}
 	actions := x.actions
-	x.actions = nil
+	x.actions, x.budget = nil, nil
 	return actions, nil
 }
 
@@ -162,6 +169,7 @@ func (x *Execution) finish(f Finished) {
 	for _, n := range x.live {
 		n.endHistory(Abandoned, nil)
 		n.ended = true
+		x.release(n)
 	}
 	clear(x.live)
 	x.emitAction(Finish{Finished: f})
@@ -215,7 +223,9 @@ func (x *Execution) Wants(e Event) bool {
 	case e.Received != nil:
 		x.budget = &dsl.Budget{}
 		n := x.live[e.Received.Path]
-		return n != nil && n.expects(e.Received.Event)
+		wanted := n != nil && n.expects(e.Received.Event)
+		x.budget = nil
+		return wanted
 	case e.Fired != nil:
 		return x.expectsTimer(e.Fired)
 	}
@@ -239,6 +249,27 @@ func (x *Execution) Status() Status {
 	}
 	return Waiting
 }
+
+// hold counts a value that a task has made and holds until it ends. If the tasks hold too much the
+// execution ends, and hold returns false.
+func (x *Execution) hold(n *node, v any) bool {
+	size, ok := dsl.Size(v, maxHeld-x.held)
+	n.held += size
+	x.held += size
+	if !ok {
+		x.finish(faulted(newError(dsl.ErrorRuntime, 507, "the workflow holds too much", errHeld)))
+	}
+	return ok
+}
+
+// release discounts the values that a task holds.
+func (x *Execution) release(n *node) {
+	x.held -= n.held
+	n.held = 0
+}
+
+// Held returns the size of the values that the running tasks hold, in bytes.
+func (x *Execution) Held() int { return x.held }
 
 // Result returns the outcome of an execution that is over.
 func (x *Execution) Result() Finished { return x.result }
@@ -279,9 +310,17 @@ func cancellation(reason string) *dsl.Error {
 func newError(kind string, status int, title string, err error) *dsl.Error {
 	e := &dsl.Error{Type: kind, Status: status, Title: title}
 	if err != nil {
-		e.Detail = err.Error()
+		e.Detail = truncate(err.Error())
 	}
 	return e
+}
+
+// truncate bounds a text of an error.
+func truncate(text string) string {
+	if len(text) <= maxErrorText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxErrorText], "") + "..."
 }
 
 func expressionError(err error) *dsl.Error {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
@@ -124,5 +125,131 @@ func TestWorkBetweenEvents(t *testing.T) {
 	}
 	if r := x.Result(); r.Status != Completed || err != nil {
 		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+// begin starts an execution of a workflow.
+func begin(t *testing.T, text, input string) (*Execution, []Action) {
+	t.Helper()
+	x := New("app/1", parse(t, text))
+	actions, err := x.Apply(Event{At: epoch, Started: &Started{Workflow: "w", Input: []byte(input)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x, actions
+}
+
+// TestHeldIsBounded ends workflows whose branches hold large values side by side. Values that
+// follow each other do not add up.
+func TestHeldIsBounded(t *testing.T) {
+	const large = `"${ . }"`
+	input := `"` + strings.Repeat("x", 3_000_000) + `"`
+	branches := func(task string) string {
+		var all strings.Builder
+		for i := range 100 {
+			fmt.Fprintf(&all, "{b%d: %s}, ", i, task)
+		}
+		return `do: [{all: {fork: {branches: [` + all.String() + `]}}}]`
+	}
+	for name, text := range map[string]string{
+		"outputs":        branches(`{set: ` + large + `}`),
+		"inputs":         branches(`{input: {from: ` + large + `}, wait: PT1H}`),
+		"bodies":         branches(`{call: f, with: {body: ` + large + `}}`),
+		"inner outputs":  branches(`{fork: {branches: [{a: {set: ` + large + `}}, {b: {set: ` + large + `}}]}}`),
+		"inputs of runs": branches(`{run: {workflow: {namespace: a, name: b, input: ` + large + `}}}`),
+		"services":       branches(`{call: http, with: {method: post, endpoint: "https://a.b", body: ` + large + `}}`),
+	} {
+		x, _ := begin(t, text, input)
+		if r := x.Result(); r.Status != Faulted || !strings.Contains(r.Error.Detail, "256 MiB") {
+			t.Errorf("%s: %s %v", name, r.Status, r.Error)
+		}
+	}
+	x, _ := begin(t, `do: [{all: {for: {in: "${ [range(100)] }"}, do: [{a: {input: {from: `+large+`}, set: `+large+`}}]}}, {b: {set: {done: true}}}]`, input)
+	if r := x.Result(); r.Status != Completed {
+		t.Errorf("one after another: %s %v", r.Status, r.Error)
+	}
+}
+
+// TestErrorsAreBounded checks the texts of errors, which the history keeps.
+func TestErrorsAreBounded(t *testing.T) {
+	for _, task := range []string{
+		`{raise: {error: {type: mine, status: 500, detail: "${ \"ä\" * 1000000 }"}}}`,
+		`{set: "${ error(\"x\" * 1000000) }"}`,
+	} {
+		x, _ := begin(t, `do: [{t: {try: [{a: `+task+`}], catch: {errors: {}}}}]`, ``)
+		for _, h := range x.History() {
+			if h.Path == "t/a" && (h.Error == nil || len(h.Error.Detail) > 5000 || !utf8.ValidString(h.Error.Detail)) {
+				t.Errorf("%s: %+.100v", task, h.Error)
+			}
+		}
+	}
+}
+
+// TestJitterAfterManyAttempts checks that jitter alone separates attempts, also when the factor of the
+// back-off has become infinite.
+func TestJitterAfterManyAttempts(t *testing.T) {
+	x, actions := begin(t, `do: [{t: {try: [{a: {call: f}}], catch: {retry: {backoff: {exponential: {}}, jitter: {from: PT1S, to: PT2S}, limit: {attempt: {count: 2000}}}}}}]`, ``)
+	now := epoch
+	for i := range 1100 {
+		call, ok := actions[len(actions)-1].(Call)
+		if !ok {
+			t.Fatalf("attempt %d: no call among %+v", i, actions)
+		}
+		failed, err := x.Apply(Event{At: now, Step: &Step{Path: call.Path, Error: &dsl.Error{Type: "x", Status: 500}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		timer, ok := failed[len(failed)-1].(Timer)
+		if !ok || timer.At.Sub(now) < time.Second || timer.At.Sub(now) > 2*time.Second {
+			t.Fatalf("attempt %d: %+v", i, failed)
+		}
+		now = timer.At
+		if actions, err = x.Apply(Event{At: now, Fired: &Fired{Path: timer.Path, Timer: timer.Kind}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestTimerOfEarlierAttempt applies the expiry of an attempt's timer after the next attempt has begun:
+// its Stop is performed only when the end of the attempt is recorded.
+func TestTimerOfEarlierAttempt(t *testing.T) {
+	x, actions := begin(t, `do: [{t: {try: [{a: {call: f}}], catch: {retry: {limit: {attempt: {count: 5, duration: PT10S}}}}}}]`, ``)
+	first, ok := actions[0].(Timer)
+	if !ok || first.Kind != AttemptTimer {
+		t.Fatalf("actions: %+v", actions)
+	}
+	if _, err := x.Apply(Event{At: epoch.Add(9999 * time.Millisecond), Step: &Step{Path: "t/a", Error: &dsl.Error{Type: "x", Status: 500}}}); err != nil {
+		t.Fatal(err)
+	}
+	late := Event{At: first.At, Fired: &Fired{Path: first.Path, Timer: first.Kind, Attempt: first.Attempt}}
+	if x.Wants(late) {
+		t.Error("the second attempt ends when the first would have")
+	}
+	if _, err := x.Apply(Event{At: epoch.Add(11 * time.Second), Step: &Step{Path: "t#2/a", Data: []byte("1")}}); err != nil || x.Status() != Completed {
+		t.Errorf("%s, %v", x.Status(), err)
+	}
+}
+
+// TestFiltersAreBounded searches an event for a regular expression that takes too long.
+func TestFiltersAreBounded(t *testing.T) {
+	x, _ := begin(t, `do: [{l: {listen: {to: {any: [{with: {type: "(?:a?b?){1000}a*"}}, {with: {type: "x.z"}}]}}}}]`, ``)
+	event := func(kind string) Event {
+		return Event{At: epoch, Received: &Received{Path: "l", Event: CloudEvent{"id": "1", "source": "s", "type": kind}}}
+	}
+	if x.Wants(event(strings.Repeat("a", 200_000))) {
+		t.Error("the search was not bounded")
+	}
+	if x.Wants(event("xyzz")) || !x.Wants(event("xyz")) {
+		t.Error("a regular expression matches all of a text")
+	}
+}
+
+// TestEmitRefused raises errors for events that would be published in vain, again and again.
+func TestEmitRefused(t *testing.T) {
+	for _, data := range []string{`"${ \"x\" * 300000 }"`, `"${ [nan] }"`} {
+		x, _ := begin(t, `do: [{e: {emit: {event: {with: {source: s, type: t, data: `+data+`}}}}}]`, ``)
+		if r := x.Result(); r.Status != Faulted || r.Error.Type != dsl.ErrorValidation {
+			t.Errorf("%s: %s %+v", data, x.Status(), r.Error)
+		}
 	}
 }

@@ -65,6 +65,8 @@ type Step struct {
 type Fired struct {
 	Path  string    `json:"path"`
 	Timer TimerKind `json:"timer"`
+	// Attempt is the attempt that an AttemptTimer is for, 0 for other timers.
+	Attempt int `json:"attempt,omitempty"`
 }
 
 // Emitted reports that an event was published.

@@ -27,6 +27,9 @@ func (n *node) call() {
 		n.fail(expressionError(err))
 		return
 	}
+	if c.Body != nil && !n.x.hold(n, body) {
+		return
+	}
 	n.await(Call{Path: n.path, Task: n.task, Function: c.Function, Entry: c.Entry, Body: body, Meta: meta})
 }
 
@@ -37,6 +40,9 @@ func (n *node) callService(s *dsl.Service) {
 		n.fail(expressionError(err))
 		return
 	}
+	if !n.x.hold(n, with) {
+		return
+	}
 	n.await(ServiceCall{Path: n.path, Task: n.task, Protocol: s.Protocol, With: with})
 }
 
@@ -45,6 +51,9 @@ func (n *node) runWorkflow() {
 	input, err := n.task.Run.Input.Eval(n.x.scope(n, n.input))
 	if err != nil {
 		n.fail(expressionError(err))
+		return
+	}
+	if n.task.Run.Input != nil && !n.x.hold(n, input) {
 		return
 	}
 	n.await(RunWorkflow{Path: n.path, Run: n.task.Run, Input: input})
@@ -150,8 +159,8 @@ func (n *node) raise() {
 	}
 	fields, _ := v.(map[string]any)
 	n.fail(&dsl.Error{
-		Type: textOf(fields["type"]), Status: int(whole(fields["status"])), Title: textOf(fields["title"]),
-		Detail: textOf(fields["detail"]), Instance: textOf(fields["instance"]),
+		Type: truncate(textOf(fields["type"])), Status: int(whole(fields["status"])), Title: truncate(textOf(fields["title"])),
+		Detail: truncate(textOf(fields["detail"])), Instance: truncate(textOf(fields["instance"])),
 	})
 }
 
@@ -216,9 +225,12 @@ func (x *Execution) expectsTimer(f *Fired) bool {
 		return n.task.Timeout > 0
 	default:
 		t, ok := n.run.(*try)
-		return ok && t.wantsTimer(f.Timer)
+		return ok && t.wantsTimer(f)
 	}
 }
+
+// MaxEvent bounds an event in JSON, in bytes: no workflow receives a larger one.
+const MaxEvent = 256 << 10
 
 // emit publishes an event. Its id is derived from the path, so that consumers can
 // recognise a second publication.
@@ -234,6 +246,17 @@ func (n *node) emit() {
 	maps.Copy(event, with)
 	if _, ok := event["data"]; ok && event["datacontenttype"] == nil {
 		event["datacontenttype"] = "application/json"
+	}
+	text, err := json.Marshal(event)
+	if err == nil && len(text) > MaxEvent {
+		err = fmt.Errorf("it has %d bytes, at most %d", len(text), MaxEvent)
+	}
+	if err != nil {
+		n.fail(newError(dsl.ErrorValidation, 400, "the event can't be published", err))
+		return
+	}
+	if !n.x.hold(n, v) {
+		return
 	}
 	n.await(Emit{Path: n.path, Event: event})
 }

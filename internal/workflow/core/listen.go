@@ -3,7 +3,6 @@ package core
 import (
 	"encoding/json"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 
@@ -17,17 +16,18 @@ type Filter struct {
 	With map[string]any
 }
 
-// Match reports whether the event has the filter's attributes.
-func (f Filter) Match(e CloudEvent) bool {
+// Match reports whether the event has the filter's attributes. The budget bounds the search for
+// regular expressions.
+func (f Filter) Match(e CloudEvent, b *dsl.Budget) bool {
 	for name, want := range f.With {
-		if !equal(e[name], want) {
+		if !equal(e[name], want, b) {
 			return false
 		}
 	}
 	return true
 }
 
-func equal(got, want any) bool {
+func equal(got, want any, b *dsl.Budget) bool {
 	pattern, ok := want.(string)
 	if !ok {
 		return reflect.DeepEqual(plain(got), plain(want))
@@ -36,11 +36,7 @@ func equal(got, want any) bool {
 	if !ok {
 		return false
 	}
-	if text == pattern {
-		return true
-	}
-	matches, err := regexp.MatchString("^(?:"+pattern+")$", text)
-	return err == nil && matches
+	return text == pattern || dsl.MatchWhole(b, pattern, text)
 }
 
 // plain converts numbers of all representations to a comparable one.
@@ -108,7 +104,7 @@ func (n *node) filterFor(e CloudEvent) int {
 	}
 	l := n.task.Listen
 	for i, f := range n.heard.filters {
-		if l.All && n.heard.met[i] || !f.Match(e) {
+		if l.All && n.heard.met[i] || !f.Match(e, n.x.budget) {
 			continue
 		}
 		if yes, err := l.Filters[i].Data.True(n.x.scope(n, e["data"])); err == nil && yes {

@@ -26,6 +26,7 @@ type node struct {
 	// leaf reports whether the task itself waits for an event.
 	leaf   bool
 	action Action // the action of a leaf
+	held   int    // the size of the values that the node has made and holds, in bytes
 	heard  *hearing
 	run    runner // controls the children of a composite task
 }
@@ -93,6 +94,9 @@ func (n *node) start() {
 	var err error
 	if n.input, err = n.task.Input.Eval(x.scope(n, n.raw)); err != nil {
 		n.fail(expressionError(err))
+		return
+	}
+	if n.task.Input != nil && !n.x.hold(n, n.input) {
 		return
 	}
 	yes, err := n.task.If.True(x.scope(n, n.input))
@@ -207,6 +211,7 @@ func (n *node) leave() {
 		return
 	}
 	n.ended = true
+	n.x.release(n)
 	delete(n.x.live, n.path)
 	if n.parent != nil {
 		n.parent.forget(n)
@@ -238,6 +243,7 @@ func (n *node) stop() {
 func (n *node) abandon() {
 	n.endHistory(Abandoned, nil)
 	n.ended = true
+	n.x.release(n)
 	delete(n.x.live, n.path)
 	for _, c := range n.children {
 		c.abandon()

@@ -201,7 +201,7 @@ func (s *stage) fire(late bool) string {
 		}
 	}
 	head := fmt.Sprintf("%s of %q after %s\n", s.last.Kind, s.last.Path, s.last.At.Sub(epoch))
-	return head + s.apply(Event{Fired: &Fired{Path: s.last.Path, Timer: s.last.Kind}})
+	return head + s.apply(Event{Fired: &Fired{Path: s.last.Path, Timer: s.last.Kind, Attempt: s.last.Attempt}})
 }
 
 func (s *stage) apply(e Event) string {

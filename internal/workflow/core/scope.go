@@ -9,6 +9,8 @@ import (
 
 var errCircle = errors.New("20000 tasks ended and none of them called, waited or listened")
 
+var errHeld = errors.New("its tasks hold more than 256 MiB: pass large data between functions, whose results are kept outside of the workflow")
+
 var errLong = errors.New("it has 100000 records: let it start another one, or leave such loops to a function")
 
 // RuntimeName is the value of $runtime.name in expressions.

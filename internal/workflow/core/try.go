@@ -29,7 +29,7 @@ func (t *try) run() {
 	n := t.node
 	t.began, t.nextAttempt = n.x.now, time.Time{}
 	if limit := t.attemptTimeout(); limit > 0 {
-		n.x.emitAction(Timer{Path: n.path, Kind: AttemptTimer, At: t.began.Add(limit)})
+		n.x.emitAction(t.attemptTimer(limit))
 	}
 	n.attempt = t.attempt
 	t.tasks = &sequence{
@@ -43,6 +43,11 @@ func (t *try) attemptTimeout() time.Duration {
 		return r.AttemptTimeout
 	}
 	return 0
+}
+
+// attemptTimer returns the timer of the attempt that runs.
+func (t *try) attemptTimer(limit time.Duration) Timer {
+	return Timer{Path: t.node.path, Kind: AttemptTimer, At: t.began.Add(limit), Attempt: t.attempt}
 }
 
 // stopAttemptTimer stops the timer of an attempt that is over. Since Stop covers all timers
@@ -159,15 +164,15 @@ func (t *try) retries(err *dsl.Error, locals *dsl.Locals) (bool, error) {
 // delay returns the back-off before the next attempt, jitter included.
 func (t *try) delay() time.Duration {
 	r := t.node.task.Try.Retry
+	const longest = float64(10 * 365 * 24 * time.Hour)
 	factor := 1.0
 	switch r.Backoff {
 	case dsl.Linear:
 		factor = float64(t.attempt)
 	case dsl.Exponential:
-		factor = math.Pow(2, float64(t.attempt-1))
+		factor = min(math.Pow(2, float64(t.attempt-1)), longest) // no infinity: the delay may be 0
 	case dsl.Constant:
 	}
-	const longest = float64(10 * 365 * 24 * time.Hour)
 	return time.Duration(min(float64(r.Delay)*factor, longest)) + t.jitter(r)
 }
 
@@ -202,12 +207,14 @@ func (t *try) retry() {
 	t.run()
 }
 
-func (t *try) wantsTimer(k TimerKind) bool {
-	switch k {
+// wantsTimer reports whether the try waits for a timer. That of an earlier attempt may expire before
+// its Stop is performed; logs of earlier versions do not say which attempt one is for.
+func (t *try) wantsTimer(f *Fired) bool {
+	switch f.Timer {
 	case RetryTimer:
 		return !t.nextAttempt.IsZero()
 	case AttemptTimer:
-		return t.attemptTimeout() > 0
+		return t.attemptTimeout() > 0 && (f.Attempt == 0 || f.Attempt == t.attempt)
 	default:
 		return false
 	}
@@ -219,7 +226,7 @@ func (t *try) pending(actions []Action) []Action {
 		return append(actions, Timer{Path: n.path, Kind: RetryTimer, At: t.nextAttempt})
 	}
 	if limit := t.attemptTimeout(); limit > 0 {
-		actions = append(actions, Timer{Path: n.path, Kind: AttemptTimer, At: t.began.Add(limit)})
+		actions = append(actions, t.attemptTimer(limit))
 	}
 	return actions
 }

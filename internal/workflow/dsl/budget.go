@@ -21,8 +21,8 @@ const (
 	bytesPerPair = 64
 	// callFactor bounds how often a search reads or copies its input and argument.
 	callFactor = 16
-	// bytesPerCut is the assumed number of bytes between two places where a text is split.
-	bytesPerCut = 1024
+	// heldPart is the part of an intermediate result's size that is charged each time it grows.
+	heldPart = 8
 )
 
 // Budget bounds the work of evaluations. It counts steps and bytes, which are the same on every
@@ -30,6 +30,10 @@ const (
 type Budget struct {
 	steps, bytes int64
 	end          time.Time
+	// searches are the regular expressions of the evaluations, by pattern and flags.
+	searches map[[2]string]*search
+	// lengths are those of the arrays that assignments have made, by their paths.
+	lengths map[string]int
 }
 
 var (
@@ -78,6 +82,21 @@ func charged(budget, result any, values ...any) any {
 	return result
 }
 
+// chargedRepetition charges for a product, which is much larger than its factors if one is a text.
+func chargedRepetition(budget, result, x, y any) any {
+	b, ok := budget.(*Budget)
+	if !ok {
+		return errSpoil
+	}
+	if err, refused := result.(error); refused {
+		return err
+	}
+	if err := b.charge(int64(repetitionSize(x, y) + repetitionSize(y, x))); err != nil {
+		return err
+	}
+	return charged(budget, result, x, y)
+}
+
 // chargedProduct charges for searching one value in another.
 func chargedProduct(budget, result, in, subject any) any {
 	b, ok := budget.(*Budget)
@@ -91,17 +110,21 @@ func chargedProduct(budget, result, in, subject any) any {
 	return result
 }
 
-// chargedSquare charges for splitting a value, which copies the rest at each cut.
-func chargedSquare(budget, result, v any) any {
+// checkHeld checks the size of an intermediate result, and charges for a part of it: the built-in
+// functions that extend one step by step would otherwise be charged for the square of its size.
+func checkHeld(budget, v any) any {
 	b, ok := budget.(*Budget)
 	if !ok {
 		return errSpoil
 	}
-	x := sizeOf(v)
-	if err := b.charge(x * x / bytesPerCut); err != nil {
+	left, err := measure(v, maxValueSize)
+	if err == nil {
+		err = b.charge(int64(maxValueSize-left) / heldPart)
+	}
+	if err != nil {
 		return err
 	}
-	return result
+	return v
 }
 
 // sizeOf returns a value's size according to measure, up to the maximum.

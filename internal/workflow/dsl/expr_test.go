@@ -3,6 +3,8 @@ package dsl
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -90,6 +92,51 @@ func TestGuarded(t *testing.T) {
 		`empty`:                                           `error: the expression has no result`,
 		`halt`:                                            `error: error: halt: use raise`,
 		`.s | ltrimstr("x") | ascii_upcase | ascii_downcase`: `"text"`,
+
+		`[.a[:2][] / 2]`:            `[0.5,1]`,
+		`"a,b" / ","`:               `["a","b"]`,
+		`.s / "x"`:                  `["te","t"]`,
+		`.a[0] /= 2 | .a[0]`:        `0.5`,
+		`[[1, 2], [3]] | transpose`: `[[1,3],[2,null]]`,
+		`[fromstream([["x"], 3], [["y", 0], 4], [["y", 0]], [["y"]])]`: `[{"x":3,"y":[4]}]`,
+		`[tostream] | fromstream(.[]) | .s`:                            `"text"`,
+		`pick(.a[1]) | .a`:                                             `[null,2]`,
+		`.a[[2]]`:                                                      `[1]`,
+		`.a[range(2)] = 7 | .a`:                                        `[7,7,{"b":"x"}]`,
+		`.a[1, 4] += 1 | .a`:                                           `[1,3,{"b":"x"},null,1]`,
+		`(.a | .[2:]) = [5] | .a`:                                      `[1,2,5]`,
+		`(.. | numbers) |= . + 1 | .a`:                                 `[2,3,{"b":"x"}]`,
+		`(.a[] | select(type == "number")) = 0 | .a`:                   `[0,0,{"b":"x"}]`,
+		`(.x // .a)[0] = 3 | .a`:                                       `[3,2,{"b":"x"}]`,
+		`.a |= (.[0], .[1])`:                                           `{"a":1,"n":12345678901234567890,"s":"text"}`,
+		`(.a[] | select(. == 1)) |= empty | .a`:                        `[2,{"b":"x"}]`,
+		`getpath(["x", 5, "y"])`:                                       `null`,
+		`jn(1; 0) + yn(0; 1) | . < 1`:                                  `true`,
+		`.s | test("T")`:                                               `false`,
+		`.s | test("T"; "i")`:                                          `true`,
+		`[.s | match("t"; "g").offset]`:                                `[0,3]`,
+		`"añb" | match("(?<x>ñ)(y)?") | [.offset, .length, .captures[0].name, .captures[1].string]`: `[1,1,"x",null]`,
+		`.s | capture("(?<first>.)(?<second>.)")`:                                                   `{"first":"t","second":"e"}`,
+		`[.s | scan("[et]")]`:                `["t","e","t"]`,
+		`[.s | scan("(.)(.)")]`:              `[["t","e"],["x","t"]]`,
+		`[.s | scan("T"; "i")]`:              `["t","t"]`,
+		`.s | split("e|x"; null)`:            `["t","","t"]`,
+		`.s | split("x")`:                    `["te","t"]`,
+		`.s | sub("(?<c>[et])"; "<\(.c)>")`:  `"<t>ext"`,
+		`.s | gsub("(?<c>[et])"; "<\(.c)>")`: `"<t><e>x<t>"`,
+		`[.s | sub("t"; "1", "2")]`:          `["1ext","2ext"]`,
+		`[.s | gsub("t"; "1", "2")]`:         `["1ex1","2ex2"]`,
+		`.s | gsub("q"; "1")`:                `"text"`,
+		`.s | gsub(""; "-")`:                 `"-t-e-x-t-"`,
+		`.s | gsub("^"; "-")`:                `"-text"`,
+		`"ab cd" | gsub("\\b"; "|")`:         `"|ab| |cd|"`,
+		`"ab\ncd" | gsub("(?m)^"; "> ")`:     `"> ab\n> cd"`,
+		`"a.b" | [splits("\\.")]`:            `["a","b"]`,
+		`"aaa" | [match("a*?"; "g").length]`: `[0,0,0,0]`,
+		`1 | test("x")`:                      `error: test("x"; null) cannot be applied to: number (1)`,
+		`"x" | test("(")`:                    "error: invalid regular expression \"(\": error parsing regexp: missing closing ): `(`",
+		`"x" | test("x"; "q")`:               `error: unsupported regular expression flag: "q"`,
+		`def test(f): f; test(3)`:            `3`,
 	} {
 		got := eval(t, text, input)
 		got = strings.Replace(got, "error: error: an", "error: an", 1)
@@ -145,6 +192,34 @@ func TestBounded(t *testing.T) {
 		`[range(30000)] as $a | [limit(1000; repeat($a | sort))] | length`:           data,
 		`[range(20000)] as $a | [$a[] | tostring] as $b | $b | contains($b)`:         data,
 		`("x" * 100000) as $s | reduce range(100000) as $i (0; ($s | indices("y")))`: data,
+
+		// One step of the interpreter each, or few.
+		`[range(1000) | "x" * 4000000] | length`:                             data,
+		`("x" * 4000000) as $s | [range(1000) | $s / ""]`:                    weight,
+		`[range(20000)] as $a | [range(20000) | []] | .[0] = $a | transpose`: weight,
+		`fromstream([[536870000], 1], [[536870000], 2], [[0]])`:              "65536 elements",
+		`fromstream(range(1000) | [[., 65000], 1])`:                          weight,
+		`[range(1000) | 65000] as $p | setpath($p; 1)`:                       weight,
+		`[range(1000) | 65000] as $p | pick(getpath($p))`:                    weight,
+		`pick(.[range(1000)][65000])`:                                        weight,
+		`.` + strings.Repeat("[65000]", 1000) + ` = 1`:                       weight,
+		`def f($n): if $n > 0 then .[65000] | f($n - 1) end; f(300) = 1`:     weight,
+		`.[range(60000)][65000] = 1`:                                         data,
+		`[range(60000) | null] | .[][65000] = 1`:                             data,
+		`[range(60000) | null] | .[][65000] += 1`:                            data,
+		`jn(1e15; 1e16)`:  "order of 1000",
+		`yn(-1e15; 1e16)`: "order of 1000",
+		`[range(20000) | 0] as $a | [limit(100; repeat($a[$a[:10000]]))] | length`:  data,
+		`reduce range(400) as $i ([range(50000)]; [.]) | [path(..)] | length`:       data,
+		`("a" * 1000000) | test("(a?){1000}b{1000}")`:                               data,
+		`("a" * 100000) | test("` + strings.Repeat("a{0,1000}", 20) + `b")`:         "regular expression is too large",
+		`("a" * 100000) | test("` + strings.Repeat("()", 200) + `b")`:               "regular expression is too large",
+		`"x" | test("a" * 100000)`:                                                  "regular expression is too large",
+		`[range(100000) | tostring as $r | "x" | test($r + "{500}")]`:               data,
+		`("a" * 400000) | [match("a"; "g")] | length`:                               "matches too often",
+		`("a" * 20000) | [match("` + strings.Repeat("()", 90) + `"; "g")] | length`: "matches too often",
+		`("a" * 100000) | [match("a.*z|a"; "g")] | length`:                          data,
+		`("a" * 1000) | gsub("a"; "x" * 1000000)`:                                   weight,
 	} {
 		if got := eval(t, text, nil); !strings.Contains(got, want) {
 			t.Errorf("%.60s: got %.200s, want %s", text, got, want)
@@ -197,6 +272,42 @@ func TestTemplate(t *testing.T) {
 	}
 }
 
+// TestExtendingNames checks that each definition of extending is found by a name in an expression.
+func TestExtendingNames(t *testing.T) {
+	q, err := gojq.Parse(extending)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, def := range q.FuncDefs {
+		if !slices.ContainsFunc(extendingNames, func(name string) bool { return strings.Contains(def.Name, name) }) {
+			t.Errorf("%s is not found", def.Name)
+		}
+	}
+}
+
+// TestLongURI expands a URI with many variables.
+func TestLongURI(t *testing.T) {
+	call := func(uri string) *Template {
+		w, err := Parse("t.yaml", []byte(document+`do: [{a: {call: http, with: {method: get, endpoint: "`+uri+`"}}}]`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w.Do.List[0].Call.Service.With
+	}
+	data := map[string]any{"x": strings.Repeat("/", 1000)}
+	if _, err := call("https://a.b/" + strings.Repeat("{x}", 20)).Eval(Scope{Data: data}); err != nil {
+		t.Error(err)
+	}
+	var before, after runtime.MemStats
+	many := call("https://a.b/" + strings.Repeat("{x}", 100_000))
+	runtime.ReadMemStats(&before)
+	_, err := many.Eval(Scope{Data: data})
+	runtime.ReadMemStats(&after)
+	if err == nil || !strings.Contains(err.Error(), "64 KiB") || after.TotalAlloc-before.TotalAlloc > 10<<20 {
+		t.Errorf("%v, of %d bytes", err, after.TotalAlloc-before.TotalAlloc)
+	}
+}
+
 // FuzzEval compares expressions with and without their guards, and searches for some that
 // bypass the guards.
 func FuzzEval(f *testing.F) {
@@ -204,6 +315,8 @@ func FuzzEval(f *testing.F) {
 		`.a[0] + 1`, `"ab" * 3`, `.a |= map(. * 2)`, `[.[]?]`, `reduce .a[] as $v (0; . + $v)`, `. as {a: [$x]} | $x`,
 		`"\(.a)"`, `@base64`, `[paths]`, `.a += [3] | .b *= 2`, `def f(g): g + g; f(.a)`, `.a[1:][0]`, `label $l | 1, break $l`,
 		`(.a[] | select(. - 1 == length - 1)) |= 9`, `del(.a[] | select(contains(1)))`, `[.a, [1]] | .[0] - .[1]`, `"a,b" | split(",")`, `"abab" | [match("b"; "g").offset]`, `.a | index(2)`, `"x" | gsub("x"; "y")`, `.a == [1, 2]`, `path(.a[] | select(. > 1))`, `try error catch .`, `.. |= .`, `[limit(3; repeat(.))]`, `to_entries`, `if . then 1 elif 2 then 3 end`, `-.b`, `?//1`,
+		`.a[1, 4] = 2`, `(.a | .[1:]) |= . + [1]`, `.a[[2]]`, `[.a] | transpose`, `[tostream] | fromstream(.[])`, `pick(.a[1])`, `.b / 2`, `"a b" / " "`,
+		`[("aab" | sub("(?<x>a)"; .x + "1", "2"; "g", "i"))]`, `"ab" | [splits("a*"; "g")]`, `"añb" | [scan("(ñ)|b")]`, `"b" | capture("(?<y>b)(?<z>c)?")`, `"a" | test("A"; "i", null)`,
 	} {
 		f.Add(text, `{"a": [1, 2], "b": 3}`)
 	}

@@ -1,6 +1,7 @@
 package dsl
 
 import (
+	"errors"
 	"net/url"
 	"slices"
 	"strings"
@@ -270,6 +271,11 @@ func cutAuthority(text string) (authority, rest string, complete bool) {
 	return text, "", false
 }
 
+// maxURI bounds a URI's variables, and all of it before the last, in bytes.
+const maxURI = 64 << 10
+
+var errURI = errors.New("the URI is longer than 64 KiB")
+
 // expand replaces the variables by the members of the data, percent-encoded.
 func (t *uriTemplate) expand(data any) (string, error) {
 	members, _ := data.(map[string]any)
@@ -282,6 +288,9 @@ func (t *uriTemplate) expand(data any) (string, error) {
 		text, err := uriText(name, v)
 		if err != nil {
 			return "", err
+		}
+		if b.Len()+len(text) > maxURI {
+			return "", errURI
 		}
 		b.WriteString(t.parts[i] + url.PathEscape(text))
 	}

@@ -22,11 +22,17 @@ const (
 	digitsFunction    = "__digits"
 	searchFunction    = "__search"
 	subFunction       = "__subtract"
-	replaceFunction   = "__replace"
 	addFunction       = "__add"
 	mulFunction       = "__mul"
 	indexFunction     = "__index"
 	pathFunction      = "__path"
+	growFunction      = "__grow"
+	orderFunction     = "__order"
+	transposeFunction = "__transposed"
+	// These are called by extending only.
+	heldFunction  = "__held"
+	matchFunction = "__match"
+	cutFunction   = "__cut"
 )
 
 // prelude stands before each expression.
@@ -45,12 +51,53 @@ def join($__s): if length == 0 then "" else
 	. + $__s + ($__x | if . == null then "" elif type == "string" then . else tojson end)) end;
 .`
 
+// extending replaces built-in functions that build their result in many steps, or by regular
+// expressions: the interpreter's own bound neither the size nor the time, and hold every expression
+// that they have compiled for as long as the workflow. The definitions check what they hold. They call
+// only those of the same name, and of names within it.
+const extending = `
+def fromstream(f): foreach f as $__pv (null;
+	if .e then null end | $__pv as [$__p, $__v] |
+	if $__pv | length == 2 then
+		setpath(["v"] + __path($__budget; $__p); $__v) | setpath(["e"]; $__p | length == 0)
+	else
+		setpath(["e"]; $__p | length == 1)
+	end | __held($__budget);
+	if .e then .v else empty end);
+def pick(f): . as $__v | reduce path(f) as $__p (null;
+	setpath(__path($__budget; $__p); $__v | getpath($__p)) | __held($__budget));
+def test($re): __match($__budget; $re; null; true);
+def test($re; $flags): __match($__budget; $re; $flags; true);
+def match($re): __match($__budget; $re; null; false)[];
+def match($re; $flags): __match($__budget; $re; $flags; false)[];
+def capture($re): __match($__budget; $re; null; false)[] | .captures | _captures;
+def capture($re; $flags): __match($__budget; $re; $flags; false)[] | .captures | _captures;
+def scan($re; $flags): __match($__budget; $re; $flags + "g"; false)[] |
+	if .captures == [] then .string else [.captures[].string] end;
+def scan($re): scan($re; null);
+def splits($re; $flags): __cut($__budget; $re; $flags + "g") | .[0][].before, .[1];
+def splits($re): splits($re; null);
+def split($re; $flags): __cut($__budget; $re; $flags + "g") | [.[0][].before, .[1]];
+def sub($re; str; $flags): . as $__in | __cut($__budget; $re; $flags) as [$__cuts, $__rest] |
+	(reduce $__cuts[] as {before: $__before, captures: $__captures} ([];
+		reduce ($__captures | _captures | str) as $__s ({i: 0, r: .}; .r[.i] += $__before + $__s | .i += 1) |
+		.r | __held($__budget)) | .[] + $__rest) // $__in;
+def sub($re; str): sub($re; str; null);
+def gsub($re; str; $flags): sub($re; str; $flags + "g");
+def gsub($re; str): sub($re; str; "g");
+.`
+
+// extendingNames are the names that the definitions have, or that theirs contain: parsing extending
+// takes longer than everything else about most expressions.
+var extendingNames = []string{"fromstream", "pick", "test", "match", "capture", "scan", "split", "sub"}
+
 // growing are functions whose result may be much larger than their input.
 var growing = map[string]bool{
 	"tojson": true, "tostring": true, "explode": true, "implode": true, "transpose": true, "flatten": true,
 	"gsub": true, "sub": true, "splits": true, "split": true, "to_entries": true, "fromjson": true, "strftime": true,
 	"ascii_downcase": true, "ascii_upcase": true, "combinations": true, "setpath": true, "group_by": true, "unique_by": true,
 	"walk": true, "paths": true, "getpath": false, "match": true, "scan": true, "capture": true, "tojsonstream": true,
+	"path": true, "tostream": true,
 }
 
 // expensive are built-in functions that process all of their input in one step.
@@ -74,14 +121,17 @@ func guards() []gojq.CompilerOption {
 		gojq.WithFunction(chargeFunction, 1, 1, func(v any, args []any) any { return charged(args[0], v, v, v, v, v) }),
 		gojq.WithFunction(digitsFunction, 1, 1, func(v any, args []any) any { return charged(args[0], checkDigits(v), v) }),
 		gojq.WithFunction(searchFunction, 2, 2, func(v any, args []any) any { return chargedProduct(args[0], v, v, args[1]) }),
-		gojq.WithFunction(replaceFunction, 2, 2, func(v any, args []any) any {
-			return chargedSquare(args[0], chargedProduct(args[0], v, v, args[1]), v)
-		}),
-		gojq.WithFunction(indexFunction, 1, 1, func(_ any, args []any) any { return checkIndex(args[0]) }),
-		gojq.WithFunction(pathFunction, 1, 1, func(_ any, args []any) any { return checkPath(args[0]) }),
+		gojq.WithFunction(indexFunction, 2, 2, func(_ any, args []any) any { return checkIndex(args[0], args[1]) }),
+		gojq.WithFunction(pathFunction, 2, 2, func(_ any, args []any) any { return checkPath(args[0], args[1]) }),
+		gojq.WithFunction(growFunction, 1, 1, func(v any, args []any) any { return grown(args[0], v) }),
+		gojq.WithFunction(orderFunction, 1, 1, func(_ any, args []any) any { return checkOrder(args[0]) }),
+		gojq.WithFunction(transposeFunction, 1, 1, func(v any, args []any) any { return charged(args[0], checkTransposed(v), v) }),
+		gojq.WithFunction(heldFunction, 1, 1, func(v any, args []any) any { return checkHeld(args[0], v) }),
+		gojq.WithFunction(matchFunction, 4, 4, func(v any, args []any) any { return matches(args[0], v, args[1], args[2], args[3] == true) }),
+		gojq.WithFunction(cutFunction, 3, 3, func(v any, args []any) any { return cuts(args[0], v, args[1], args[2]) }),
 		gojq.WithFunction(addFunction, 3, 3, func(_ any, args []any) any { return charged(args[0], checkBoth(args[1:]), args[1], args[2]) }),
 		gojq.WithFunction(mulFunction, 3, 3, func(_ any, args []any) any {
-			return charged(args[0], checkProduct(args[1:]), args[1], args[2])
+			return chargedRepetition(args[0], checkProduct(args[1:]), args[1], args[2])
 		}),
 		gojq.WithFunction(subFunction, 3, 3, func(_ any, args []any) any {
 			return chargedProduct(args[0], []any{args[1], args[2]}, args[1], args[2])
@@ -89,17 +139,22 @@ func guards() []gojq.CompilerOption {
 	}
 }
 
-// guard returns the expression with its guards, and with the definitions of the prelude
-// that its text names. It rejects expressions that could bypass them.
+// guard returns the expression with its guards, and with the definitions of the prelude, and of
+// extending, that its text names. It rejects expressions that could bypass them.
 func guard(text string, q *gojq.Query) (*gojq.Query, error) {
-	head, err := gojq.Parse(prelude)
-	if err != nil {
-		return nil, fmt.Errorf("the guards of expressions: %w", err)
-	}
 	g := &guardRewriter{}
-	defs := slices.DeleteFunc(head.FuncDefs, func(def *gojq.FuncDef) bool { return !strings.Contains(text, def.Name) })
-	for _, def := range defs {
+	head, err := definitionsIn(prelude, text)
+	if err != nil {
+		return nil, err
+	}
+	for _, def := range head {
 		g.query(def.Body)
+	}
+	var extended []*gojq.FuncDef
+	if slices.ContainsFunc(extendingNames, func(name string) bool { return strings.Contains(text, name) }) {
+		if extended, err = definitionsIn(extending, text); err != nil {
+			return nil, err
+		}
 	}
 	if q.Meta != nil || len(q.Imports) > 0 {
 		return nil, errors.New("an expression can import no modules")
@@ -109,8 +164,17 @@ func guard(text string, q *gojq.Query) (*gojq.Query, error) {
 	if g.err != nil {
 		return nil, g.err
 	}
-	q.FuncDefs = append(defs, q.FuncDefs...)
+	q.FuncDefs = slices.Concat(head, extended, q.FuncDefs)
 	return q, nil
+}
+
+// definitionsIn returns the definitions of functions that a text names.
+func definitionsIn(source, text string) ([]*gojq.FuncDef, error) {
+	q, err := gojq.Parse(source)
+	if err != nil {
+		return nil, fmt.Errorf("the guards of expressions: %w", err)
+	}
+	return slices.DeleteFunc(q.FuncDefs, func(def *gojq.FuncDef) bool { return !strings.Contains(text, def.Name) }), nil
 }
 
 type guardRewriter struct {
@@ -155,7 +219,14 @@ func (g *guardRewriter) operator(q *gojq.Query) {
 	case gojq.OpSub:
 		q.Left, q.Right = binary(subFunction, q, gojq.OpSub)
 		q.Op = gojq.OpPipe
-	case gojq.OpEq, gojq.OpNe, gojq.OpLt, gojq.OpLe, gojq.OpGt, gojq.OpGe, gojq.OpDiv:
+	case gojq.OpDiv:
+		// A text that is divided is split.
+		if !isNumber(q.Left) && !isNumber(q.Right) {
+			left, right := binary(addFunction, q, gojq.OpDiv)
+			split := &gojq.Query{Left: left, Right: right, Op: gojq.OpPipe}
+			q.Left, q.Right, q.Op = paren(split), call(checkSizeFunction, call(budgetVariable)), gojq.OpPipe
+		}
+	case gojq.OpEq, gojq.OpNe, gojq.OpLt, gojq.OpLe, gojq.OpGt, gojq.OpGe:
 		if !isLiteral(q.Left) && !isLiteral(q.Right) {
 			q.Left, q.Right = binary(addFunction, q, q.Op)
 			q.Op = gojq.OpPipe
@@ -165,10 +236,51 @@ func (g *guardRewriter) operator(q *gojq.Query) {
 	case gojq.OpUpdateMul:
 		g.update(q, gojq.OpMul)
 	case gojq.OpAssign, gojq.OpModify, gojq.OpUpdateSub, gojq.OpUpdateDiv, gojq.OpUpdateMod, gojq.OpUpdateAlt:
-		inner := &gojq.Query{Left: q.Left, Right: q.Right, Op: q.Op}
+		inner := &gojq.Query{Left: checkedPaths(q.Left), Right: q.Right, Op: q.Op}
 		q.Left, q.Right, q.Op = paren(inner), call(checkSizeFunction, call(budgetVariable)), gojq.OpPipe
 	default:
 	}
+}
+
+// checkedPaths rewrites the paths L that are assigned to, "getpath(path(L) | __grow)", unless they
+// obviously make no long arrays.
+func checkedPaths(q *gojq.Query) *gojq.Query {
+	if isShortPath(q) {
+		return q
+	}
+	return call("getpath", &gojq.Query{Left: call("path", q), Op: gojq.OpPipe, Right: call(growFunction, call(budgetVariable))})
+}
+
+// isShortPath reports whether a query is a path of names and iterations, or one path of names and
+// numbers whose sum no value is too small for.
+func isShortPath(q *gojq.Query) bool {
+	t := q.Term
+	if t == nil || len(q.FuncDefs) > 0 || t.Type != gojq.TermTypeIdentity && t.Type != gojq.TermTypeIndex {
+		return false
+	}
+	numbers, many := isNumbered(t.Index), false
+	for _, s := range t.SuffixList {
+		many = many || s.Iter
+		numbers += isNumbered(s.Index)
+	}
+	return numbers == 0 || !many && numbers <= maxValueSize/16/maxIndex
+}
+
+// isNumbered returns 1 for a plain number in brackets, more than any path may have for everything
+// else there, and 0 for a name.
+func isNumbered(i *gojq.Index) int {
+	switch {
+	case i == nil || i.Start == nil && i.End == nil:
+		return 0
+	case i.Start != nil && !i.IsSlice && plainNumber(i.Start):
+		return 1
+	}
+	return maxIndex
+}
+
+// isNumber reports whether a query is a number.
+func isNumber(q *gojq.Query) bool {
+	return q.Term != nil && q.Term.Type == gojq.TermTypeNumber && len(q.Term.SuffixList) == 0
 }
 
 // binary rewrites "L op R" to "CHECK(L; R) | .[0] op .[1]", where CHECK returns both.
@@ -250,9 +362,6 @@ func isLiteral(q *gojq.Query) bool {
 	}
 }
 
-// replacements are searches that split their input at each match.
-var replacements = map[string]bool{"sub": true, "gsub": true, "splits": true, "scan": true, "capture": true, "match": true}
-
 // wrapInCharge rewrites a call "f(X; Y)" to "(__charge | f(X; Y))", or for a search to
 // "(X as $__x | __search($__x) | f($__x; Y))", and checks the size of growing results.
 func wrapInCharge(t *gojq.Term) {
@@ -267,11 +376,7 @@ func wrapInCharge(t *gojq.Term) {
 		called := *t.Func
 		called.Args = append([]*gojq.Query{call(name)}, called.Args[1:]...)
 		inner.Func = &called
-		charge := searchFunction
-		if replacements[t.Func.Name] {
-			charge = replaceFunction
-		}
-		q = &gojq.Query{Left: call(charge, call(budgetVariable), call(name)), Op: gojq.OpPipe, Right: q}
+		q = &gojq.Query{Left: call(searchFunction, call(budgetVariable), call(name)), Op: gojq.OpPipe, Right: q}
 		q = &gojq.Query{Left: paren(t.Func.Args[0]), Patterns: []*gojq.Pattern{{Name: name}}, Op: gojq.OpPipe, Right: q}
 	} else {
 		charge := chargeFunction
@@ -350,7 +455,7 @@ func (g *guardRewriter) index(i *gojq.Index) {
 	for _, q := range []**gojq.Query{&i.Start, &i.End} {
 		if *q != nil && !plainNumber(*q) {
 			g.query(*q)
-			*q = call(indexFunction, *q)
+			*q = call(indexFunction, call(budgetVariable), *q)
 		}
 	}
 }
@@ -381,7 +486,9 @@ func (g *guardRewriter) function(f *gojq.Func) {
 	case f.Name == "input_filename" || f.Name == "$__prog_args" || f.Name == "modulemeta" || f.Name == "get_search_list":
 		g.refuse("function %s: an expression reads no files", f.Name)
 	case (f.Name == "setpath" || f.Name == "getpath") && len(f.Args) > 0:
-		f.Args[0] = call(pathFunction, f.Args[0])
+		f.Args[0] = call(pathFunction, call(budgetVariable), f.Args[0])
+	case (f.Name == "jn" || f.Name == "yn") && len(f.Args) > 0:
+		f.Args[0] = call(orderFunction, f.Args[0])
 	}
 }
 
@@ -410,8 +517,12 @@ func wrapInSizeCheck(t *gojq.Term) {
 	inner.SuffixList = nil
 	var q *gojq.Query
 	if t.Type == gojq.TermTypeFunc || t.Type == gojq.TermTypeFormat {
+		before := checkSizeFunction
+		if t.Type == gojq.TermTypeFunc && t.Func.Name == "transpose" {
+			before = transposeFunction
+		}
 		after := &gojq.Query{Left: &gojq.Query{Term: &inner}, Op: gojq.OpPipe, Right: call(checkSizeFunction, call(budgetVariable))}
-		q = &gojq.Query{Left: call(checkSizeFunction, call(budgetVariable)), Op: gojq.OpPipe, Right: after}
+		q = &gojq.Query{Left: call(before, call(budgetVariable)), Op: gojq.OpPipe, Right: after}
 	} else {
 		q = &gojq.Query{Left: &gojq.Query{Term: &inner}, Op: gojq.OpPipe, Right: call(checkSizeFunction, call(budgetVariable))}
 	}

@@ -3,6 +3,7 @@ package dsl
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"math/big"
 )
@@ -100,36 +101,144 @@ func checkBoth(args []any) any {
 // checkProduct checks the size of a product. A text is repeated by a number, and the
 // product of numbers has as many digits as its factors.
 func checkProduct(args []any) any {
-	for i, v := range args {
-		text, ok := v.(string)
-		if !ok {
-			continue
-		}
-		if times, ok := number(args[1-i]); ok && times*float64(max(len(text), 1)) > maxValueSize {
-			return errValueSize
-		}
+	if repetitionSize(args[0], args[1]) > maxValueSize || repetitionSize(args[1], args[0]) > maxValueSize {
+		return errValueSize
 	}
 	return checkBoth(args)
 }
 
-func checkIndex(v any) any {
+// repetitionSize returns the bytes of a text that is repeated, 0 for other values. An empty text counts
+// as if it had a byte.
+func repetitionSize(text, times any) float64 {
+	s, isText := text.(string)
+	n, isNumber := number(times)
+	if !isText || !isNumber || !(n > 0) {
+		return 0
+	}
+	return min(n, math.MaxInt32) * float64(max(len(s), 1))
+}
+
+// checkIndex checks what stands in brackets. An array there is searched for, in a value whose size is
+// not known: the charge is that of a search in the largest one.
+func checkIndex(budget, v any) any {
+	if _, ok := v.([]any); ok {
+		b, ok := budget.(*Budget)
+		if !ok {
+			return errSpoil
+		}
+		if err := b.charge(maxValueSize / bytesPerPair * sizeOf(v)); err != nil {
+			return err
+		}
+	}
 	if n, ok := number(v); ok && math.Abs(n) > maxIndex {
-		return errors.New("an expression sees 65536 elements of an array at most")
+		return errIndex
 	}
 	return v
 }
 
-func checkPath(v any) any {
+var errIndex = errors.New("an expression sees 65536 elements of an array at most")
+
+// checkPath checks a path of a value. Setting it makes arrays that are as long as its indices: if
+// these have a sum that no value has space for, neither has the result.
+func checkPath(budget, v any) any {
 	path, ok := v.([]any)
 	if !ok {
 		return v
 	}
+	sum := 0.0
 	for _, e := range path {
-		if err, ok := checkIndex(e).(error); ok {
-			return err
+		n, ok := number(e)
+		if !ok || math.IsNaN(n) {
+			continue
+		}
+		if n = math.Abs(n); n > maxIndex {
+			return errIndex
+		}
+		if sum += n; sum > maxValueSize/16 {
+			return errValueSize
 		}
 	}
+	return charged(budget, v, v)
+}
+
+// grown charges for the arrays that an assignment to a path makes: for the elements that no earlier
+// path has made. Values that are assigned to at many paths would otherwise be checked too late.
+func grown(budget, v any) any {
+	path, ok := v.([]any)
+	if !ok {
+		return v
+	}
+	if err, ok := checkPath(budget, v).(error); ok {
+		return err
+	}
+	b, ok := budget.(*Budget)
+	if !ok {
+		return errSpoil
+	}
+	if len(path) > maxDepth {
+		return errValueSize
+	}
+	if b.lengths == nil {
+		b.lengths = map[string]int{}
+	}
+	var prefix []byte
+	for _, e := range path {
+		if n, ok := number(e); ok && n >= 0 {
+			if err := b.lengthen(string(prefix), int(n)+1); err != nil {
+				return err
+			}
+		}
+		prefix = fmt.Appendf(prefix, "%q", fmt.Sprint(e))
+	}
 	return v
+}
+
+// lengthen charges for the elements of an array, "" for the outermost, beyond those that are charged
+// for.
+func (b *Budget) lengthen(array string, length int) error {
+	have, known := b.lengths[array]
+	if length <= have {
+		return nil
+	}
+	cost := 16 * (length - have)
+	if !known {
+		cost += 256 + len(array)
+	}
+	b.lengths[array] = length
+	return b.charge(int64(cost))
+}
+
+// checkTransposed checks the size of a transposed array, which has space for as many columns as the
+// longest row has.
+func checkTransposed(v any) any {
+	rows, _ := v.([]any)
+	longest := 0
+	for _, row := range rows {
+		if row, ok := row.([]any); ok {
+			longest = max(longest, len(row))
+		}
+	}
+	if float64(len(rows))*float64(longest) > maxValueSize/16 {
+		return errValueSize
+	}
+	return checkSize(v)
+}
+
+// maxOrder bounds the order of a Bessel function, which is computed by as many steps.
+const maxOrder = 1000
+
+func checkOrder(v any) any {
+	if n, ok := number(v); ok && !(math.Abs(n) <= maxOrder) {
+		return errors.New("jn and yn take an order of 1000 at most")
+	}
+	return v
+}
+
+// Size returns the size of a value in bytes, of which it counts the parts that are shared each time.
+// It returns false if the size exceeds the limit.
+func Size(v any, limit int) (int, bool) {
+	left, err := measureDeep(v, limit, 2*maxDepth)
+	return limit - left, err == nil
 }
 
 func number(v any) (float64, bool) {

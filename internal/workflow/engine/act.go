@@ -98,7 +98,7 @@ func (r *executor) timer(t core.Timer) {
 		r.inbox.post(func() {
 			if ctx.Err() == nil {
 				r.active.unregister(t.Path, a)
-				r.apply(core.Event{Fired: &core.Fired{Path: t.Path, Timer: t.Kind}})
+				r.apply(core.Event{Fired: &core.Fired{Path: t.Path, Timer: t.Kind, Attempt: t.Attempt}})
 			}
 		})
 	})
@@ -120,9 +120,6 @@ func (r *executor) emit(a core.Emit) {
 		}
 	})
 }
-
-// maxEvent bounds an event that a workflow receives.
-const maxEvent = 256 << 10
 
 // listen subscribes until it is stopped.
 func (r *executor) listen(a core.Listen) {
@@ -146,8 +143,9 @@ func (r *executor) listen(a core.Listen) {
 // so that it is the same before and after a replay.
 func (r *executor) receive(ctx context.Context, a core.Listen, event core.CloudEvent) {
 	met := len(a.Filters) == 0
+	budget := &dsl.Budget{}
 	for _, f := range a.Filters {
-		met = met || f.Match(event)
+		met = met || f.Match(event, budget)
 	}
 	if !met {
 		return
@@ -157,7 +155,7 @@ func (r *executor) receive(ctx context.Context, a core.Listen, event core.CloudE
 	if err == nil {
 		err = json.Unmarshal(text, &same)
 	}
-	if err != nil || len(text) > maxEvent {
+	if err != nil || len(text) > core.MaxEvent {
 		r.e.log.Warn("an event is no JSON or too large for a workflow", "execution", r.id, "step", a.Path, "bytes", len(text), "error", err)
 		return
 	}

@@ -172,8 +172,11 @@ type Values interface {
 	// Release frees the execution's arena, when the execution has left this node. Saved values
 	// stay.
 	Release(id ID)
-	// Forget removes the saved values of a purged execution.
+	// Forget removes the values of a purged execution that are saved on this node.
 	Forget(ctx context.Context, id ID) error
+	// Saved returns the executions with values that are saved on this node, the last of them before a
+	// time.
+	Saved(ctx context.Context, before time.Time) ([]ID, error)
 }
 
 // Events carries events between workflows and other parts of their apps.

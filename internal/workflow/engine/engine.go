@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/quota"
 )
 
 // ID names an execution of the tenant: "APP/NAME". Its log has the key
@@ -49,8 +50,13 @@ type Options struct {
 	Events   Events
 
 	// Executions bounds the executions that run, or wait for a slot, for a time or for an event;
-	// the default is DefaultExecutions. Running bounds those that run at once; the default is 1,000.
+	// the default is DefaultExecutions. Beyond it, executions that others run as tasks have a
+	// sixteenth of it at each depth, since those wait for them. Running bounds those that run at
+	// once; the default is 1,000.
 	Executions, Running int
+	// Held bounds the values that the tasks of all executions hold in memory; nil: no bound. An
+	// execution that exceeds it is cancelled.
+	Held *quota.Budget
 	// Retention is how long a finished execution can be read. The default is a day.
 	Retention time.Duration
 
@@ -115,6 +121,8 @@ type Engine struct {
 	mu     sync.Mutex
 	closed bool
 	runs   map[ID]*executor
+	// children counts those of runs that were started as tasks, by depth.
+	children [maxDepth + 1]int
 }
 
 // Open starts the engine. It takes over executions whose owner has left.
@@ -180,7 +188,9 @@ func (e *Engine) spawn(f func()) bool {
 	return !e.closed
 }
 
-// admit adds an execution. It reports false if the execution is on this node already.
+// admit adds an execution. It reports false if the execution is on this node already. If there are
+// as many as the limit, an execution that another one runs is admitted as long as few of its depth
+// are there: its parent waits for it, and would otherwise wait for ever for its own end.
 func (e *Engine) admit(r *executor, limit int) (bool, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -189,10 +199,12 @@ func (e *Engine) admit(r *executor, limit int) (bool, error) {
 		return false, errClosed
 	case e.runs[r.id] != nil:
 		return false, nil
-	case limit > 0 && len(e.runs) >= limit:
+	case limit > 0 && len(e.runs) >= limit && (r.depth == 0 || e.children[r.depth] >= max(1, limit/maxDepth)):
 		return false, errFull
 	}
 	e.runs[r.id] = r
+	r.admitted = r.depth
+	e.children[r.depth]++
 	return true, nil
 }
 
@@ -204,6 +216,7 @@ func (e *Engine) forget(r *executor) {
 	defer e.mu.Unlock()
 	if e.runs[r.id] == r {
 		delete(e.runs, r.id)
+		e.children[r.admitted]--
 	}
 }
 

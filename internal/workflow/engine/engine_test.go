@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/quota"
 	"github.com/outboard-run/outboard/internal/workflow/core"
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 	"github.com/outboard-run/outboard/internal/workflow/engine"
@@ -543,6 +545,80 @@ func TestRetention(t *testing.T) {
 			t.Error(x, err)
 		}
 		w.close()
+	})
+}
+
+// leftValues has values that were saved on this node for executions that ran on another one.
+type leftValues struct {
+	engine.Values
+	left, forgotten []engine.ID
+}
+
+func (v *leftValues) Saved(_ context.Context, before time.Time) ([]engine.ID, error) {
+	if time.Since(before) < time.Hour {
+		return nil, errors.New("an execution that is starting may have saved them")
+	}
+	return v.left, nil
+}
+
+func (v *leftValues) Forget(ctx context.Context, id engine.ID) error {
+	v.forgotten = append(v.forgotten, id)
+	return v.Values.Forget(ctx, id)
+}
+
+// A node removes the values of executions that another node has purged, and keeps those of others.
+func TestValuesOfPurgedExecutions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var values *leftValues
+		w := open(t, echo, func(o *engine.Options) {
+			values = &leftValues{Values: o.Values}
+			o.Values = values
+		})
+		runs := w.start(`do: [{a: {wait: P30D}}]`, ``)
+		ended := w.start(`do: [{a: {set: {x: 1}}}]`, ``)
+		values.left = []engine.ID{runs, ended, "app/purged"}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		w.close()
+		if len(values.forgotten) == 0 || slices.ContainsFunc(values.forgotten, func(id engine.ID) bool { return id != "app/purged" }) {
+			t.Errorf("the values of %v were removed", values.forgotten)
+		}
+	})
+}
+
+// An execution whose tasks hold more than is left of the tenant's budget is cancelled, and what an execution
+// held is free after its end.
+func TestHeldOfAllExecutions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := quota.NewBudget(quota.Executions, 10<<20)
+		w := open(t, echo, func(o *engine.Options) { o.Held = budget })
+		var branches strings.Builder
+		for i := range 100 {
+			fmt.Fprintf(&branches, "{b%d: {input: {from: '${ . }'}, wait: PT1H}}, ", i)
+		}
+		text, input := `do: [{all: {fork: {branches: [`+branches.String()+`]}}}, {b: {set: {x: 1}}}]`, `"`+strings.Repeat("x", 60_000)+`"`
+		first, second := w.start(text, input), w.start(text, input)
+		got, err := w.engine.Wait(t.Context(), second)
+		if err != nil || got.Status != core.Abandoned || !strings.Contains(got.Error.Detail, "--tenant-limits executions=SIZE") {
+			t.Errorf("the second: %+v, %v", got, err)
+		}
+		if got, err := w.engine.Wait(t.Context(), first); err != nil || got.Status != core.Completed {
+			t.Errorf("the first: %+v, %v", got, err)
+		}
+		third := w.start(text, input)
+		synctest.Wait()
+		if held := budget.Held(); held < 6_000_000 {
+			t.Errorf("the third holds %d bytes", held)
+		}
+		w.node.Kill()
+		other := w.on(w.pool.Node("island"), echo, func(o *engine.Options) { o.Held = quota.NewBudget(quota.Executions, 1) })
+		if got, err := other.Wait(t.Context(), third); err != nil || got.Status != core.Completed {
+			t.Errorf("the third, on a node with a smaller limit: %+v, %v", got, err)
+		}
+		w.close()
+		if held := budget.Held(); held != 0 {
+			t.Errorf("%d bytes are held by nothing", held)
+		}
 	})
 }
 

@@ -143,6 +143,9 @@ func (r *executor) resume(events []core.Event, seq uint64) {
 		r.values.addRecorded(event)
 	}
 	r.recorder.reset(seq)
+	// What the log says is held, whatever the limit: an earlier node has reserved it.
+	r.e.opts.Held.Adjust(int64(r.x.Held()) - r.held)
+	r.held = int64(r.x.Held())
 	switch last := events[len(events)-1]; {
 	case last.Finished != nil:
 		r.result = last.Finished

@@ -30,9 +30,11 @@ type executor struct {
 	x        *core.Execution
 	version  int
 	depth    int // the number of executions that run this one as a task of a task
+	admitted int // the depth by which the engine counts it: 0 after a takeover
 	recorder recorder
 	active   activities
 	values   *values
+	held     int64 // the part of the engine's budget for what the tasks hold
 	slot     runSlot
 	fenced   bool // another node has appended to the log
 	// resumed says that the execution was taken over and runs.
@@ -158,6 +160,8 @@ func (r *executor) detach() {
 		r.stop()
 		r.active.cancelBelow("")
 		r.slot.release()
+		r.e.opts.Held.Release(r.held)
+		r.held = 0
 		r.e.forget(r)
 		r.e.opts.Values.Release(r.id)
 		close(r.done)
@@ -236,6 +240,11 @@ func (r *executor) apply(event core.Event) *entry {
 	}
 	added := &entry{event: event, actions: actions, at: time.Now()}
 	r.recorder.entries = append(r.recorder.entries, added)
+	if err := r.reserveHeld(); err != nil {
+		added.actions = nil
+		r.apply(core.Event{Cancelled: &core.Cancelled{Reason: truncate(err.Error())}})
+		return added
+	}
 	if n := len(actions); n > 0 {
 		if f, ok := actions[n-1].(core.Finish); ok {
 			added.actions = actions[:n-1]
@@ -243,6 +252,20 @@ func (r *executor) apply(event core.Event) *entry {
 		}
 	}
 	return added
+}
+
+// reserveHeld adjusts the reserved bytes to what the tasks hold. What is held less is always released.
+func (r *executor) reserveHeld() error {
+	more := int64(r.x.Held()) - r.held
+	if more > 0 {
+		if err := r.e.opts.Held.TryReserve(more); err != nil {
+			return err
+		}
+	} else {
+		r.e.opts.Held.Release(-more)
+	}
+	r.held += more
+	return nil
 }
 
 // conclude adds the last record.

@@ -26,7 +26,8 @@ const MaxInline = 64 << 10
 type StartRequest struct {
 	App, Workflow string
 	// Name is the idempotency key of the request: the app has at most one execution of that name,
-	// for as long as it is kept. An empty Name stands for a new one.
+	// for as long as it is kept. If that is one of another workflow the error's kind is Conflict. An
+	// empty Name stands for a new one.
 	Name string
 	// Input is a JSON value, or bytes if it is no JSON or Type says so. The workflow gets bytes,
 	// and inputs larger than MaxInline, as a reference.
@@ -70,6 +71,9 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (ID, error) {
 			e.metrics.started.Inc()
 			return id, nil
 		case errors.Is(err, errExists):
+			if err := e.checkSame(ctx, id, req.Workflow); err != nil {
+				return "", fmt.Errorf("%s: %w", op, err)
+			}
 			return id, nil
 		case errors.Is(err, errFull):
 			e.metrics.refused.Inc()
@@ -117,6 +121,20 @@ func (e *Engine) checkStarted(ctx context.Context, id ID) error {
 		return errExists
 	}
 	return errStarting
+}
+
+// checkSame returns an error if an execution that exists is of another workflow.
+func (e *Engine) checkSame(ctx context.Context, id ID, workflow string) error {
+	events, err := e.events(ctx, id)
+	switch {
+	case outboard.KindOf(err) == outboard.NotFound:
+		return nil // it has been purged since
+	case err != nil:
+		return err
+	case events[0].Started.Workflow != workflow:
+		return outboard.Errorf(outboard.Conflict, "", "there is an execution %s, of the workflow %s: use another name", id, events[0].Started.Workflow)
+	}
+	return nil
 }
 
 // errExists says that the execution was started before.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/workflow/core"
 	"github.com/outboard-run/outboard/internal/workflow/engine"
@@ -49,4 +51,33 @@ func TestNewExecutionReadsNothing(t *testing.T) {
 	if claims := s.claims.Load(); claims != 1 {
 		t.Errorf("%d claims of an execution with a name of the client's: want 1", claims)
 	}
+}
+
+// The name of an execution of another workflow is not taken for a request that was made before,
+// while that runs and after it.
+func TestStartNameOfAnotherWorkflow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, echo)
+		w.pool.Deploy("app", "flow", parse(t, `do: [{w: {wait: PT1M}}]`))
+		w.pool.Deploy("app", "other", parse(t, `do: [{w: {wait: PT1M}}]`))
+		req := engine.StartRequest{App: "app", Workflow: "flow", Name: "order-1"}
+		id, err := w.engine.Start(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := func(when string) {
+			t.Helper()
+			if again, err := w.engine.Start(t.Context(), req); err != nil || again != id {
+				t.Errorf("%s: again: %s, %v", when, again, err)
+			}
+			if _, err := w.engine.Start(t.Context(), engine.StartRequest{App: "app", Workflow: "other", Name: "order-1"}); outboard.KindOf(err) != outboard.Conflict {
+				t.Errorf("%s: another workflow: %v", when, err)
+			}
+		}
+		check("while it runs")
+		if _, err := w.engine.Wait(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		check("after its end")
+	})
 }

@@ -105,6 +105,33 @@ func TestRunWorkflowSurvives(t *testing.T) {
 	})
 }
 
+// Executions that fill the engine while each waits for another one that it runs are not stuck.
+func TestRunWorkflowWhenFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, echo, func(o *engine.Options) { o.Executions = 3 })
+		w.deployInner(`do: [{a: {switch: [{deeper: {when: ". > 0", then: continue}}, {last: {then: end}}]}}, {b: {run: {workflow: {namespace: test, name: inner, input: "${ . - 1 }"}}}}]`)
+		var ids []engine.ID
+		w.pool.Deploy("app", "flow", parse(t, `do: [{w: {wait: PT1M}}, {a: {run: {workflow: {namespace: test, name: inner, input: 5}}}}]`))
+		for range 3 {
+			id, err := w.engine.Start(t.Context(), engine.StartRequest{App: "app", Workflow: "flow"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, id)
+		}
+		if _, err := w.engine.Start(t.Context(), engine.StartRequest{App: "app", Workflow: "flow"}); outboard.KindOf(err) != outboard.Busy {
+			t.Errorf("one too many: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		for _, id := range ids {
+			if got, err := w.engine.Wait(ctx, id); err != nil || string(got.Output) != "0" {
+				t.Errorf("got %s %v, %v", got.Output, got.Error, err)
+			}
+		}
+	})
+}
+
 // serviceFunc is a service in Go.
 type serviceFunc func(context.Context, engine.ServiceCall) (engine.Outcome, error)
 

@@ -207,10 +207,27 @@ func (e *Engine) purgeLoop() {
 	}
 }
 
+// forgetAfter is how long a value may be saved before its execution is recorded.
+const forgetAfter = time.Hour
+
+// purgeOld purges executions that ended longer ago than the retention. Values that this node has
+// saved for executions that another node has purged are removed, too.
 func (e *Engine) purgeOld(ctx context.Context, at time.Time) error {
-	heads, err := e.heads(ctx, "")
+	saved, err := e.opts.Values.Saved(ctx, at.Add(-forgetAfter))
 	if err != nil {
 		return err
+	}
+	heads, err := e.heads(ctx, "") // after Saved, so that it has all executions of which that knows
+	if err != nil {
+		return err
+	}
+	for _, id := range saved {
+		if heads[id] > 0 || e.running(id) != nil {
+			continue
+		}
+		if err := e.opts.Values.Forget(ctx, id); err != nil {
+			return err
+		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(heads)) {
 		if made, ok := nameAt(id.Name()); ok && at.Sub(made) < e.opts.Retention {

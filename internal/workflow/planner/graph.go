@@ -21,7 +21,17 @@ type graph struct {
 	paths []string
 	calls []string // the functions
 	steps []placement.Step
+	// inputs counts those of all steps. tooLarge says that calls are left out.
+	inputs   int
+	tooLarge bool
 }
+
+// maxSteps and maxInputs bound a graph. The time of a search for places grows with their product:
+// it takes a second here, and days for all calls that a workflow may have.
+const (
+	maxSteps  = 256
+	maxInputs = 4096
+)
 
 // graphOf returns the graph of a workflow. It has the tasks of a loop once; a task takes the
 // results of the tasks before it.
@@ -68,6 +78,10 @@ func (g *graph) task(above string, task *dsl.Task, before []int) []int {
 }
 
 func (g *graph) call(path string, c *dsl.Call, before []int) int {
+	if g.inputs += len(before); g.tooLarge || len(g.steps) == maxSteps || g.inputs > maxInputs {
+		g.tooLarge = true
+		return max(0, len(g.steps)-1)
+	}
 	s := placement.Step{Name: path, Work: g.known[path].took}
 	for _, from := range before {
 		s.Inputs = append(s.Inputs, placement.Input{From: from, Bytes: g.known[g.paths[from]].bytes})

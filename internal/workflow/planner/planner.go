@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -87,6 +88,7 @@ type planKey struct {
 // plan says where the steps of one workflow run.
 type plan struct {
 	made     time.Time // zero: it was never made
+	used     time.Time
 	making   bool
 	graph    *graph
 	nodes    []outboard.NodeID
@@ -95,8 +97,10 @@ type plan struct {
 }
 
 const (
-	// planLifetime is how long a plan is used before a new one is made beside it.
-	planLifetime = 10 * time.Second
+	// planLifetime is how long a plan is used before a new one is made beside it, and planRetention
+	// how long one that is not used is kept.
+	planLifetime  = 10 * time.Second
+	planRetention = 10 * time.Minute
 	// maxHistory bounds the latest executions from which a plan is made, maxNodes the nodes that it
 	// considers.
 	maxHistory = 16
@@ -126,9 +130,11 @@ func (p *Planner) current(key planKey) *plan {
 	defer p.mu.Unlock()
 	have := p.plans[key]
 	if have == nil {
+		p.dropUnused()
 		have = &plan{}
 		p.plans[key] = have
 	}
+	have.used = time.Now()
 	if !have.making && time.Since(have.made) > planLifetime {
 		have.making = true
 		p.opts.Go(func() { p.remake(key) })
@@ -137,6 +143,14 @@ func (p *Planner) current(key planKey) *plan {
 		return nil
 	}
 	return have
+}
+
+// dropUnused drops the plans of workflows that do not run any more, such as those of versions that
+// were replaced. The caller holds the lock.
+func (p *Planner) dropUnused() {
+	maps.DeleteFunc(p.plans, func(_ planKey, have *plan) bool {
+		return !have.making && time.Since(have.used) > planRetention
+	})
 }
 
 func (p *Planner) remake(key planKey) {
@@ -150,7 +164,7 @@ func (p *Planner) remake(key planKey) {
 		p.plans[key].made, p.plans[key].making = time.Now(), false
 		return
 	}
-	made.made = time.Now()
+	made.made, made.used = time.Now(), p.plans[key].used
 	p.plans[key] = made
 }
 
@@ -159,6 +173,9 @@ func (p *Planner) buildPlan(ctx context.Context, key planKey) (*plan, error) {
 	w, err := p.opts.Workflow(ctx, key.app, key.version, key.workflow)
 	if err != nil {
 		return nil, err
+	}
+	if graphOf(key.workflow, nil).tooLarge {
+		return nil, outboard.Errorf(outboard.Exhausted, "place a workflow", "it has more than %d calls, or more than %d results that its calls take", maxSteps, maxInputs)
 	}
 	known, seen, err := p.histories(ctx, key.app, w.Name)
 	if err != nil {

@@ -52,7 +52,8 @@ func eventKey(event core.CloudEvent) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Subscribe implements engine.Events.
+// Subscribe implements engine.Events. Events of the log are delivered in the order in which they were
+// published, and before those that arrive meanwhile.
 func (e Events) Subscribe(ctx context.Context, app string, since time.Time, f func(core.CloudEvent)) (func(), error) {
 	l := &listener{deliver: f, seen: map[string]bool{}}
 	stop, err := e.State.Subscribe(e.subject(app), "", func(m state.Message) { l.receive(m.Data) })
@@ -66,24 +67,35 @@ func (e Events) Subscribe(ctx context.Context, app string, since time.Time, f fu
 	return stop, nil
 }
 
-// replay delivers the events of the log that are not older than since.
+// replay delivers the events of the log that are not older than since. It reads a thousand at a time,
+// and one by one only those that the copy of the log that it has read does not have yet.
 func (e Events) replay(ctx context.Context, app string, since time.Time, l *listener) error {
-	keys, err := e.Log.Keys(ctx, e.prefix(app))
-	if err != nil {
-		return err
-	}
-	for _, key := range keys {
-		records, err := e.Log.Read(ctx, key)
-		if err != nil {
-			return err
-		}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	read := map[string]bool{}
+	deliver := func(records []state.Record) error {
 		for _, r := range records {
-			if !r.Time.Before(since) {
-				l.receive(r.Data)
+			if read[r.Key] = true; !r.Time.Before(since) {
+				l.deliverOnce(r.Data)
 			}
 		}
+		return nil
 	}
-	return nil
+	if err := e.Log.Scan(ctx, e.prefix(app), deliver); err != nil {
+		return err
+	}
+	keys, err := e.Log.Keys(ctx, e.prefix(app))
+	for _, key := range keys {
+		if read[key] {
+			continue
+		}
+		var records []state.Record
+		if records, err = e.Log.Read(ctx, key); err != nil {
+			return err
+		}
+		_ = deliver(records) // it has no error
+	}
+	return err
 }
 
 // listener delivers each event once, though the log and the subject both have it.
@@ -94,12 +106,17 @@ type listener struct {
 }
 
 func (l *listener) receive(text []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deliverOnce(text)
+}
+
+// deliverOnce delivers an event. The caller holds the lock.
+func (l *listener) deliverOnce(text []byte) {
 	var event core.CloudEvent
 	if json.Unmarshal(text, &event) != nil {
 		return // not an event
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	key := eventKey(event)
 	if l.seen[key] {
 		return

@@ -475,6 +475,9 @@ func (v values) Forget(ctx context.Context, id engine.ID) error {
 	})
 }
 
+// Saved returns none: the nodes share what is saved.
+func (v values) Saved(context.Context, time.Time) ([]engine.ID, error) { return nil, nil }
+
 // Functions are functions in Go.
 type Functions struct {
 	// F is called for each call.
