@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/outboard-run/outboard"
 )
 
@@ -24,11 +22,14 @@ const (
 
 // documents are an app's OpenAPI documents by their URIs.
 type documents struct {
-	mu sync.Mutex
-	by map[string]*document
+	mu       sync.Mutex
+	by       map[string]*document
+	fetching map[string]chan struct{} // closed when the call that fetches the document has ended
 }
 
-func newDocuments() *documents { return &documents{by: map[string]*document{}} }
+func newDocuments() *documents {
+	return &documents{by: map[string]*document{}, fetching: map[string]chan struct{}{}}
+}
 
 // document is an OpenAPI document.
 type document struct {
@@ -37,13 +38,37 @@ type document struct {
 	fetched time.Time
 }
 
-func (d *documents) get(uri string) *document {
+// get returns a document, or nil to the one call that has to fetch it and to call fetched then.
+// Other calls wait: a document takes much memory while it is parsed.
+func (d *documents) get(ctx context.Context, uri string) (*document, error) {
+	for {
+		d.mu.Lock()
+		found, busy := d.by[uri], d.fetching[uri]
+		fresh := found != nil && time.Since(found.fetched) < documentAge
+		if !fresh && busy == nil {
+			d.fetching[uri] = make(chan struct{})
+		}
+		d.mu.Unlock()
+		switch {
+		case fresh:
+			return found, nil
+		case busy == nil:
+			return nil, nil //nolint:nilnil // The caller has to fetch it.
+		}
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// fetched ends the fetching of a document, which may have failed.
+func (d *documents) fetched(uri string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if found := d.by[uri]; found != nil && time.Since(found.fetched) < documentAge {
-		return found
-	}
-	return nil
+	close(d.fetching[uri])
+	delete(d.fetching, uri)
 }
 
 // add adds a document, in the place of the oldest one if there are too many.
@@ -65,9 +90,10 @@ func (d *documents) add(uri string, found *document) {
 
 // document returns the document at a URI.
 func (c *Caller) document(ctx context.Context, uri string) (*document, error) {
-	if found := c.documents.get(uri); found != nil {
-		return found, nil
+	if found, err := c.documents.get(ctx, uri); found != nil || err != nil {
+		return found, err
 	}
+	defer c.documents.fetched(uri)
 	u, err := parseEndpoint(uri)
 	if err != nil {
 		return nil, err
@@ -88,8 +114,8 @@ func (c *Caller) document(ctx context.Context, uri string) (*document, error) {
 		return nil, invalid("the OpenAPI document is larger than %v", outboard.Bytes(maxDocument))
 	}
 	found := &document{url: u, fetched: time.Now()}
-	if err := yaml.Unmarshal(body, &found.root); err != nil || found.root == nil { // JSON is YAML
-		return nil, invalid("%s is no OpenAPI document: it is neither JSON nor YAML", uri)
+	if found.root, err = parseDocument(body); err != nil {
+		return nil, invalid("%.200q is no OpenAPI document: %w", uri, err)
 	}
 	c.documents.add(uri, found)
 	return found, nil
