@@ -7,7 +7,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -19,11 +21,14 @@ import (
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/egress"
 	"github.com/outboard-run/outboard/internal/pool/services"
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 	"github.com/outboard-run/outboard/internal/workflow/engine"
+	"github.com/outboard-run/outboard/internal/workflow/outgoing"
 )
 
 // openOutgoing starts a tenant whose operator allows the address of a server, which is returned.
@@ -200,5 +205,67 @@ func TestGRPCError(t *testing.T) {
 		if e, ok := grpcError(status.Error(code, "why")).(*dsl.Error); !ok || e.Status != want || e.Detail != "why" { //nolint:errorlint // It is the error itself.
 			t.Errorf("%s: %+v, want %d", code, e, want)
 		}
+	}
+}
+
+// Two versions of an app with other allow-lists run at the same time: each has its own.
+func TestVersionsKeepTheirAllowLists(t *testing.T) {
+	noName := errors.New("there is no such name")
+	e, err := egress.New(egress.Options{Lookup: func(context.Context, string) ([]netip.Addr, error) { return nil, noName }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients := &outgoingClients{egress: e, app: "web"}
+	t.Cleanup(clients.close)
+	var versions sync.WaitGroup
+	for _, own := range []string{"old.example.com", "new.example.com"} {
+		hosts := []egress.Host{{Name: own}}
+		versions.Go(func() {
+			for range 5000 {
+				_, err := clients.caller(hosts, nil).Call(t.Context(), outgoing.Request{Protocol: dsl.HTTP, With: map[string]any{"method": "GET", "endpoint": "https://" + own + "/"}})
+				if !hasStatus(err, http.StatusServiceUnavailable) {
+					t.Errorf("a request to %s: %v", own, err)
+					return
+				}
+			}
+		})
+	}
+	versions.Wait()
+}
+
+// The names of a service's enum are long: a byte of its response is 64 KiB of JSON.
+func TestResponsesAreBoundedAsJSON(t *testing.T) {
+	long := strings.Repeat("A", 64<<10)
+	file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
+		Name: proto.String("long.proto"), Syntax: proto.String("proto3"),
+		EnumType: []*descriptorpb.EnumDescriptorProto{{Name: proto.String("E"), Value: []*descriptorpb.EnumValueDescriptorProto{
+			{Name: proto.String(long), Number: proto.Int32(0)},
+		}}},
+		MessageType: []*descriptorpb.DescriptorProto{{Name: proto.String("M"), Field: []*descriptorpb.FieldDescriptorProto{
+			{Name: proto.String("e"), Number: proto.Int32(1), Label: descriptorpb.FieldDescriptorProto_LABEL_REPEATED.Enum(), Type: descriptorpb.FieldDescriptorProto_TYPE_ENUM.Enum(), TypeName: proto.String(".E")},
+			{Name: proto.String("m"), Number: proto.Int32(2), Label: descriptorpb.FieldDescriptorProto_LABEL_REPEATED.Enum(), Type: descriptorpb.FieldDescriptorProto_TYPE_MESSAGE.Enum(), TypeName: proto.String(".M")},
+		}}},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := dynamicpb.NewMessage(file.Messages().Get(0))
+	packed := append([]byte{1<<3 | 2, 100}, make([]byte, 100)...) // 100 values of the enum
+	if err := proto.Unmarshal(packed, m); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := encodeResponse(m); err != nil || len(text) < 100*len(long) {
+		t.Errorf("100 values: %d bytes, %v", len(text), err)
+	}
+	nested := append([]byte{2<<3 | 2, 102}, packed...) // a message with these
+	var many []byte
+	for range 10 {
+		many = append(many, nested...)
+	}
+	if err := proto.Unmarshal(many, m); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := encodeResponse(m); !hasStatus(err, http.StatusInsufficientStorage) {
+		t.Errorf("1,000 values in messages: %d bytes, %v", len(text), err)
 	}
 }
