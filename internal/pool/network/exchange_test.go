@@ -3,8 +3,10 @@ package network
 import (
 	"context"
 	"encoding/binary"
+	"io"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -69,7 +71,7 @@ func TestServeRefuses(t *testing.T) {
 			}
 		}()
 		for _, size := range requests {
-			var request [8]byte
+			var request [messageSize]byte
 			binary.LittleEndian.PutUint32(request[4:], size)
 			if _, err := conn.Write(request[:]); err != nil {
 				break
@@ -78,5 +80,58 @@ func TestServeRefuses(t *testing.T) {
 		if err := <-served; outboard.KindOf(err) != outboard.Protocol {
 			t.Errorf("%s: error %v, want one of kind Protocol", name, err)
 		}
+	}
+}
+
+// A peer that answers before it is asked is not near, and one that says that a burst has arrived at
+// once has no fast network: both would attract work.
+func TestLyingPeers(t *testing.T) {
+	const travel = 5 * time.Millisecond // each way
+	for name, c := range map[string]struct {
+		serve func(conn net.Conn)
+		want  outboard.Kind
+	}{
+		"answers in advance": {func(conn net.Conn) {
+			go func() { _, _ = io.Copy(io.Discard, conn) }()
+			_, _ = conn.Write(make([]byte, 64*messageSize))
+		}, outboard.Protocol},
+		"claims a fast burst": {func(conn net.Conn) {
+			var request [messageSize]byte
+			for {
+				if _, err := io.ReadFull(conn, request[:]); err != nil {
+					return
+				}
+				time.Sleep(2 * travel)
+				forward, backward := binary.LittleEndian.Uint32(request[:]), binary.LittleEndian.Uint32(request[4:])
+				for range forward / piece {
+					time.Sleep(travel)
+					_, _ = io.ReadFull(conn, make([]byte, piece))
+				}
+				binary.LittleEndian.PutUint64(request[:], uint64(6*time.Microsecond))
+				for range backward / piece {
+					time.Sleep(travel) // the bytes arrive together afterwards
+				}
+				_, _ = conn.Write(append(request[:], make([]byte, backward)...))
+			}
+		}, outboard.Other},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				conn, peer := net.Pipe()
+				go c.serve(peer)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				const burst = 4 * piece
+				s, err := Measure(ctx, conn, 2*burst+5*pingCost)
+				if outboard.KindOf(err) != c.want {
+					t.Errorf("error %v", err)
+				}
+				const most = float64(piece) / float64(travel) * float64(time.Second)
+				if err == nil && (s.RTTs[0] < 2*travel || s.Forward > most || s.Backward > most || s.Forward < most/2 || s.Backward < most/2) {
+					t.Errorf("sample %+v, want at most %g bytes/s", s, most)
+				}
+				_, _ = conn.Close(), peer.Close()
+			})
+		})
 	}
 }
