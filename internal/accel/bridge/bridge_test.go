@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -421,6 +422,58 @@ func TestOwner(t *testing.T) {
 		}
 		_, _ = conn.Close(), peer.Close()
 	}
+}
+
+// A borrowing node opens streams of sessions that do not begin, and resets them: each would wait,
+// with the bytes that were sent on it. Those of other nodes are served.
+func TestStreamsWithoutASessionAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		conn, peer := framed.Client(near, framed.Options{}), framed.Server(far, framed.Options{})
+		s, err := conn.Open(t.Context(), Method, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var h Host
+		var refused atomic.Int32
+		var waiting sync.WaitGroup
+		pass := func(owner string) error {
+			return h.Pass(t.Context(), Opening{Kind: Acks, Token: NewToken()}, owner, s)
+		}
+		for range 2 * maxUnpaired {
+			waiting.Go(func() {
+				switch err := pass("dinghy"); outboard.KindOf(err) {
+				case outboard.Exhausted:
+					refused.Add(1)
+				case outboard.NotFound:
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if n := refused.Load(); n != maxUnpaired {
+			t.Errorf("%d of %d streams were refused", n, 2*maxUnpaired)
+		}
+		if _, err := h.Add(Opening{Token: NewToken()}, "dinghy", s); outboard.KindOf(err) != outboard.Exhausted {
+			t.Errorf("one that begins a session: %v", err)
+		}
+		if err := pass("raft"); outboard.KindOf(err) != outboard.NotFound {
+			t.Errorf("another node's: %v", err)
+		}
+		waiting.Wait()
+		for range 2 * maxUnpaired { // nothing is left of them, nor of sessions that end before they begin
+			d, err := h.Add(Opening{Token: NewToken()}, "dinghy", s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.Remove(nil)
+		}
+		if len(h.unpaired) > 0 {
+			t.Errorf("waiting streams: %v", h.unpaired)
+		}
+		_, _ = conn.Close(), peer.Close()
+	})
 }
 
 func FuzzOpening(f *testing.F) {

@@ -9,15 +9,42 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 )
 
-// pairLimit is how long the second stream of a pair may take to arrive.
-const pairLimit = 10 * time.Second
+const (
+	// pairLimit is how long the second stream of a pair may take to arrive.
+	pairLimit = 10 * time.Second
+	// maxUnpaired bounds the streams of an owner that wait for their session or its other stream. A
+	// stream holds up to 256 KiB that nothing has read yet, and a node has 256 sessions at most.
+	maxUnpaired = 512
+)
 
 // A Host holds the sessions on a device's node, and passes each stream to its session. The zero
 // value has no sessions.
 type Host struct {
 	mu       sync.Mutex
 	sessions map[Token]*Hosted
-	changed  chan struct{} // closed when a session is added
+	unpaired map[string]int // the waiting streams by their owner
+	changed  chan struct{}  // closed when a session is added
+}
+
+// beginWait counts a stream that waits, and returns an error if its owner has too many of them.
+// Locks: h.mu is held.
+func (h *Host) beginWait(owner string) error {
+	if h.unpaired[owner] >= maxUnpaired {
+		return outboard.Errorf(outboard.Exhausted, "session", "%d streams of this node wait for the beginning of their sessions, the most at once: try again", maxUnpaired)
+	}
+	if h.unpaired == nil {
+		h.unpaired = map[string]int{}
+	}
+	h.unpaired[owner]++
+	return nil
+}
+
+func (h *Host) endWait(owner string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.unpaired[owner]--; h.unpaired[owner] == 0 {
+		delete(h.unpaired, owner)
+	}
 }
 
 // Hosted is a session on its device's node.
@@ -27,6 +54,7 @@ type Hosted struct {
 	owner    string
 	patience time.Duration
 	offers   chan offer // of complete pairs
+	began    sync.Once  // ends the wait of the stream that began the session
 
 	mu   sync.Mutex
 	next offer // of which one stream may be missing
@@ -48,6 +76,9 @@ func (h *Host) Add(o Opening, owner string, data *framed.Stream) (*Hosted, error
 	if h.sessions[o.Token] != nil {
 		return nil, outboard.Errorf(outboard.Conflict, "session", "there is one with that token")
 	}
+	if err := h.beginWait(owner); err != nil {
+		return nil, err
+	}
 	if h.sessions == nil {
 		h.sessions = map[Token]*Hosted{}
 	}
@@ -65,6 +96,13 @@ func (h *Host) Add(o Opening, owner string, data *framed.Stream) (*Hosted, error
 
 // Pass passes a stream of kind Resume or Acks to its session.
 func (h *Host) Pass(ctx context.Context, o Opening, owner string, s *framed.Stream) error {
+	h.mu.Lock()
+	err := h.beginWait(owner)
+	h.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	defer h.endWait(owner)
 	limit := pairLimit
 	if o.Kind == Resume {
 		limit = 0 // the session began before
@@ -154,6 +192,7 @@ func (d *Hosted) Run(ctx context.Context, half *Half) error {
 	if err != nil {
 		return err
 	}
+	d.endWait()
 	d.mu.Lock()
 	d.half = half
 	d.mu.Unlock()
@@ -169,6 +208,9 @@ func (d *Hosted) Run(ctx context.Context, half *Half) error {
 		}
 	})
 }
+
+// endWait ends the wait of the stream that began the session.
+func (d *Hosted) endWait() { d.began.Do(func() { d.host.endWait(d.owner) }) }
 
 var errNoPair = outboard.Errorf(outboard.Protocol, "session", "its stream of acknowledgements is missing")
 
@@ -191,6 +233,7 @@ func (d *Hosted) Remove(err error) {
 	if err == nil {
 		err = errEnded
 	}
+	d.endWait()
 	d.host.mu.Lock()
 	delete(d.host.sessions, d.token)
 	d.host.mu.Unlock()
