@@ -69,6 +69,17 @@ func runCommand(t *testing.T, args ...string) (stdout, stderr string, status int
 	return out.String(), errs.String(), status
 }
 
+// A network whose bandwidth is not measured is marked where its prediction is: at no limit.
+func TestMarkWithoutABandwidth(t *testing.T) {
+	measured := markOf("harbour/opencl/0", &overhead.Link{RTT: time.Millisecond, Up: 1e9, Down: 2e9})
+	if measured.Y != 1e9 || measured.Note != "1 ms, 1 Gbit/s" {
+		t.Errorf("measured: %+v", measured)
+	}
+	if m := markOf("harbour/opencl/0", &overhead.Link{RTT: time.Millisecond}); m.Y < 1e15 || m.Note != "1 ms, bandwidth not measured" {
+		t.Errorf("not measured: %+v", m)
+	}
+}
+
 // A run that compiled kernels does not displace a shorter recording of the same work; other work does.
 func TestTheShorterRecordingIsKept(t *testing.T) {
 	env := &Env{}
