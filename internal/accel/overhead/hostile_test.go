@@ -45,7 +45,10 @@ func TestHostileTimes(t *testing.T) {
 		"begin":       func(r *recording) { r.records[1].Thread, r.records[1].Begin, r.records[1].End = 1, wraps, wraps },
 		"device":      func(r *recording) { r.records[1].DeviceTime = wraps },
 		"device idle": func(r *recording) { r.records[1].Start = wraps },
-		"end":         func(r *recording) { r.end.Duration = wraps + r.records[len(r.records)-1].End; r.header.Mode = trace.Remote },
+		"end": func(r *recording) {
+			r.end.Duration = wraps + r.records[len(r.records)-1].End
+			r.header.Mode = trace.Remote
+		},
 		"many": func(r *recording) {
 			for range 9 { // 213 days together
 				r.records = append(r.records, trace.Record{Op: opInfo, Gap: wraps / 9, Begin: r.end.Duration, End: r.end.Duration})
