@@ -87,15 +87,17 @@ func TestServeRefuses(t *testing.T) {
 // once has no fast network: both would attract work.
 func TestLyingPeers(t *testing.T) {
 	const travel = 5 * time.Millisecond // each way
+	const burst = 4 * piece
 	for name, c := range map[string]struct {
-		serve func(conn net.Conn)
-		want  outboard.Kind
+		budget int
+		serve  func(conn net.Conn)
+		want   outboard.Kind
 	}{
-		"answers in advance": {func(conn net.Conn) {
+		"answers in advance": {pings * pingCost, func(conn net.Conn) {
 			go func() { _, _ = io.Copy(io.Discard, conn) }()
 			_, _ = conn.Write(make([]byte, 64*messageSize))
 		}, outboard.Protocol},
-		"claims a fast burst": {func(conn net.Conn) {
+		"claims a fast burst": {2*burst + pings*pingCost, func(conn net.Conn) {
 			var request [messageSize]byte
 			for {
 				if _, err := io.ReadFull(conn, request[:]); err != nil {
@@ -121,8 +123,7 @@ func TestLyingPeers(t *testing.T) {
 				go c.serve(peer)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				const burst = 4 * piece
-				s, err := Measure(ctx, conn, 2*burst+5*pingCost)
+				s, err := Measure(ctx, conn, c.budget)
 				if outboard.KindOf(err) != c.want {
 					t.Errorf("error %v", err)
 				}
