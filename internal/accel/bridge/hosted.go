@@ -66,6 +66,7 @@ type offer struct {
 	conn     *framed.Conn
 	streams  Streams
 	received uint64
+	resumed  bool // the stream of the ring's bytes is of kind Resume
 }
 
 // Add adds a session that a stream of kind Open begins. owner is the peer's identity: no other peer
@@ -153,7 +154,7 @@ func (d *Hosted) offer(o Opening, s *framed.Stream) error {
 	}
 	acknowledged := &d.next.streams.Acks
 	if o.Kind == Resume {
-		acknowledged, d.next.received = &d.next.streams.Data, o.Received
+		acknowledged, d.next.received, d.next.resumed = &d.next.streams.Data, o.Received, true
 	}
 	if *acknowledged != nil {
 		return outboard.Errorf(outboard.Protocol, "session", "it has two streams of kind %d on a connection", o.Kind)
@@ -188,7 +189,7 @@ func (o offer) reset(err error) {
 // Run moves the session's bytes until the session ends, and returns the reason: see Half.Run. ctx
 // is done when the session's end has begun.
 func (d *Hosted) Run(ctx context.Context, half *Half) error {
-	first, err := d.await(ctx, pairLimit, errNoPair)
+	first, err := d.first(ctx)
 	if err != nil {
 		return err
 	}
@@ -208,6 +209,26 @@ func (d *Hosted) Run(ctx context.Context, half *Half) error {
 		}
 	})
 }
+
+// first returns the streams with which the session begins. If the connection was lost before that,
+// they are those of another one, whose program waits for the number of bytes that have arrived.
+func (d *Hosted) first(ctx context.Context) (offer, error) {
+	for {
+		o, err := d.await(ctx, pairLimit, errNoPair)
+		if err != nil || !o.resumed {
+			return o, err
+		}
+		if o.received > 0 {
+			o.reset(errNotSent)
+			return o, errNotSent
+		}
+		if writePosition(o.streams.Data, 0) == nil {
+			return o, nil
+		}
+	}
+}
+
+var errNotSent = outboard.Errorf(outboard.Protocol, "session", "the program has received bytes before the session has sent any")
 
 // endWait ends the wait of the stream that began the session.
 func (d *Hosted) endWait() { d.began.Do(func() { d.host.endWait(d.owner) }) }
