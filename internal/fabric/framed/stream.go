@@ -191,22 +191,10 @@ func (s *Stream) abort(local error) (tell bool) {
 	}
 	s.in.buffered.drop()
 	if s.in.filling {
-		time.AfterFunc(s.conn.o.DeadAfter, s.failIfFilling)
+		time.AfterFunc(s.conn.o.DeadAfter, s.in.failIfFilling)
 	}
 	s.updatedUnlock()
 	return tell
-}
-
-// failIfFilling ends the connection if its reader still reads a frame into the memory of a Read, or
-// of a sink, of a stream that was ended. The reader of the stream waits for it, and so do all other
-// streams.
-func (s *Stream) failIfFilling() {
-	s.mu.Lock()
-	filling := s.in.filling
-	s.mu.Unlock()
-	if filling {
-		s.conn.fail(outboard.Errorf(outboard.Unreachable, "fabric", "peer sends a frame of a stream that has ended for more than %v", s.conn.o.DeadAfter))
-	}
 }
 
 // update changes the stream's state, wakes waiting goroutines, and unregisters the stream when
