@@ -23,9 +23,10 @@ import (
 const Protocol = "outboard-probe/2"
 
 const (
-	// maxBurst bounds a burst; minBurst is the smallest that is worth a measurement.
+	// maxBurst bounds a burst; minBurst is the smallest that is worth a measurement: the few bytes
+	// after the first piece of a smaller one arrive with it, or with the delay of a wake-up.
 	maxBurst = 1 << 20
-	minBurst = 16 << 10
+	minBurst = 2 * piece
 	// pings is the number of small messages of a probe.
 	pings = 5
 	// messageSize is the size of a request, and of an answer.

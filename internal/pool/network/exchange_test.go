@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,6 +84,37 @@ func TestServeRefuses(t *testing.T) {
 	}
 }
 
+// slowConn takes a while for each read.
+type slowConn struct{ net.Conn }
+
+func (c slowConn) Read(b []byte) (int, error) {
+	time.Sleep(time.Millisecond)
+	return c.Conn.Read(b)
+}
+
+// A budget for bursts that are hardly longer than their first piece measures no bandwidth: that of
+// 16 KiB each ms counted as 100 KB/s.
+func TestSmallBursts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, peer := net.Pipe()
+		var serving sync.WaitGroup
+		defer serving.Wait()
+		serving.Go(func() { _ = Serve(context.Background(), slowConn{peer}) })
+		for _, burst := range []int{piece + 100, 4 * piece} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			s, err := Measure(ctx, slowConn{conn}, 2*burst+pings*pingCost)
+			cancel()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if least := float64(piece) * 500; s.Forward > 0 && s.Forward < least || s.Backward > 0 && s.Backward < least || burst > minBurst && s.Forward+s.Backward == 0 {
+				t.Errorf("bursts of %d bytes: %g and %g bytes/s", burst, s.Forward, s.Backward)
+			}
+		}
+		_, _ = conn.Close(), peer.Close()
+	})
+}
+
 // A peer that answers before it is asked is not near, and one that says that a burst has arrived at
 // once has no fast network: both would attract work.
 func TestLyingPeers(t *testing.T) {
@@ -120,7 +152,9 @@ func TestLyingPeers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				conn, peer := net.Pipe()
-				go c.serve(peer)
+				var serving sync.WaitGroup
+				defer serving.Wait()
+				serving.Go(func() { c.serve(peer) })
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				s, err := Measure(ctx, conn, c.budget)
