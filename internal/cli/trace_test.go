@@ -77,3 +77,18 @@ func TestTraceExport(t *testing.T) {
 		t.Errorf("a table of 200 calls has %d rows with its title: %v", len(rows), err)
 	}
 }
+
+// An export does not overwrite the trace that it reads.
+func TestTraceExportIntoItself(t *testing.T) {
+	path := demoTrace(t)
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, status := runCommand(t, "trace", "export", path, "--file", path); status == 0 || !strings.Contains(stderr, "is the trace itself") {
+		t.Errorf("status %d: %s", status, stderr)
+	}
+	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+		t.Errorf("the trace has %d bytes, and had %d: %v", len(after), len(before), err)
+	}
+}
