@@ -16,8 +16,9 @@ const (
 	maxDocument = 4 << 20
 	// documentAge is how long a document is used before it is fetched again.
 	documentAge = 5 * time.Minute
-	// maxDocuments bounds the documents that an app keeps.
-	maxDocuments = 16
+	// maxDocuments bounds the documents that an app keeps, and maxKeptValues their values.
+	maxDocuments  = 16
+	maxKeptValues = 2 * maxValues
 )
 
 // documents are an app's OpenAPI documents by their URIs.
@@ -35,6 +36,7 @@ func newDocuments() *documents {
 type document struct {
 	url     *url.URL
 	root    map[string]any
+	values  int // in root
 	fetched time.Time
 }
 
@@ -71,21 +73,28 @@ func (d *documents) fetched(uri string) {
 	delete(d.fetching, uri)
 }
 
-// add adds a document, in the place of the oldest one if there are too many.
+// add adds a document, in the place of the oldest ones if there are too many.
 func (d *documents) add(uri string, found *document) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.by[uri] = found
-	if len(d.by) <= maxDocuments {
-		return
-	}
-	oldest := uri
-	for key, other := range d.by {
-		if other.fetched.Before(d.by[oldest].fetched) {
-			oldest = key
+	for len(d.by) > maxDocuments || d.values() > maxKeptValues {
+		oldest := uri
+		for key, other := range d.by {
+			if other.fetched.Before(d.by[oldest].fetched) {
+				oldest = key
+			}
 		}
+		delete(d.by, oldest)
 	}
-	delete(d.by, oldest)
+}
+
+// values returns the number of values of all documents. Locks: d.mu is held.
+func (d *documents) values() (n int) {
+	for _, of := range d.by {
+		n += of.values
+	}
+	return n
 }
 
 // document returns the document at a URI.
@@ -114,7 +123,7 @@ func (c *Caller) document(ctx context.Context, uri string) (*document, error) {
 		return nil, invalid("the OpenAPI document is larger than %v", outboard.Bytes(maxDocument))
 	}
 	found := &document{url: u, fetched: time.Now()}
-	if found.root, err = parseDocument(body); err != nil {
+	if found.root, found.values, err = parseDocument(body); err != nil {
 		return nil, invalid("%.200q is no OpenAPI document: %w", uri, err)
 	}
 	c.documents.add(uri, found)

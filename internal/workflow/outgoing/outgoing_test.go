@@ -287,6 +287,37 @@ func TestOpenAPIDocumentIsFetchedOnce(t *testing.T) {
 	})
 }
 
+// An app keeps two documents of the largest size, or many small ones.
+func TestKeptOpenAPIDocumentsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &served{sent: make(chan *http.Request, 100)}
+		caller := outgoing.New(s, nil)
+		fetch := func(name string) bool {
+			before := s.fetches.Load()
+			req := order(nil)
+			req.With["endpoint"] = "https://docs.example.com/" + name
+			if _, err := caller.Call(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+			return s.fetches.Load() > before
+		}
+		const operation = `"servers": [{"url": "https://api.example.com/"}], "paths": {"/": {"get": {"operationId": "order"}}}}`
+		s.document = "{" + operation
+		fetch("small")
+		s.document = `{"all": [0` + strings.Repeat(",0", 500_000) + "], " + operation
+		for _, name := range []string{"a", "b"} {
+			fetch(name)
+		}
+		if fetch("a") || fetch("b") || fetch("small") {
+			t.Error("documents were fetched again")
+		}
+		fetch("c") // in the place of the oldest ones
+		if fetch("b") || fetch("c") || !fetch("small") {
+			t.Error("not the oldest documents were dropped")
+		}
+	})
+}
+
 // The work for a document of another's is linear in its size, which is bounded: otherwise each of
 // these takes minutes, or all memory, whatever the time-out of the call.
 func TestHostileOpenAPIDocuments(t *testing.T) {

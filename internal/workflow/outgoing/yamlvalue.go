@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"go.yaml.in/yaml/v3"
 
@@ -18,22 +19,22 @@ const (
 
 // parseDocument parses JSON or YAML into the values that gojq knows, as JSON has them: dates and
 // keys are texts. yaml.Unmarshal returns values of other types as well, and compares each key of a
-// mapping with all others.
-func parseDocument(body []byte) (map[string]any, error) {
+// mapping with all others. It returns the number of values, too.
+func parseDocument(body []byte) (root map[string]any, values int, err error) {
 	var node yaml.Node
 	if err := yaml.Unmarshal(body, &node); err != nil || node.Kind != yaml.DocumentNode { // JSON is YAML
-		return nil, errors.New("it is neither JSON nor YAML")
+		return nil, 0, errors.New("it is neither JSON nor YAML")
 	}
 	c := yamlConverter{left: maxValues}
 	v, err := c.value(node.Content[0], 0)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	root, ok := v.(map[string]any)
 	if !ok {
-		return nil, errors.New("it is no mapping")
+		return nil, 0, errors.New("it is no mapping")
 	}
-	return root, nil
+	return root, maxValues - c.left, nil
 }
 
 // yamlConverter converts nodes of YAML to values; left is how many more it may make.
@@ -130,6 +131,9 @@ func scalar(n *yaml.Node) (any, error) {
 	case "!!null":
 		return nil, nil //nolint:nilnil // This is the value null.
 	case "!!bool", "!!int", "!!float":
+		if v, err := strconv.Atoi(n.Value); err == nil && strconv.Itoa(v) == n.Value {
+			return v, nil // most numbers; 010 and 1_000 are others
+		}
 		var v any
 		if err := n.Decode(&v); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n.Line, err)
