@@ -166,7 +166,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"program", "tenant's process", "serves a workflow with responses that are much longer as JSON: 16 MiB", "internal/tenant", "TestResponsesAreBoundedAsJSON", Bounded},
 		{"borrowing node", "memory of the device's node", "opens streams of sessions that never begin: 512 for each node", "internal/accel/bridge", "TestStreamsWithoutASessionAreBounded", Bounded},
 		{"borrowing node, device node", "the other's memory", "sends a frame a byte at a time when the session has ended", "internal/fabric/framed", "TestStalledFrame", Held},
-		{"borrowing node, device node", "the other's memory", "reads nothing, and is not silent: for a minute", "internal/fabric/framed", "TestPeerThatReadsNothing", Bounded},
+		{"borrowing node, device node", "the other's memory", "reads nothing, and is not silent: for five minutes", "internal/fabric/framed", "TestPeerThatReadsNothing", Bounded},
 		{"joined node", "operator's lists", "writes times that can be read and not be written again, and figures that no probe measures", "internal/pool", "TestFiguresOfHostileNodes", Held},
 		{"joined node", "other nodes' work", "answers probes before they are sent, and overstates its bandwidth, to attract it", "internal/pool/network", "TestLyingPeers", Held},
 		{"author of a trace", "user's terminal and memory", "names that control a terminal, and ever other threads and queues", "internal/accel/trace/report", "TestHostileExport", Held},

@@ -23,8 +23,8 @@
 //
 // # Liveness
 //
-// Each end sends pings. A peer that is silent for Options.DeadAfter, or reads nothing for a minute,
-// ends the connection: every blocked call on it returns an [*outboard.Error] of kind
+// Each end sends pings. A peer that is silent for Options.DeadAfter, or reads nothing for five
+// minutes, ends the connection: every blocked call on it returns an [*outboard.Error] of kind
 // [outboard.Unreachable]. So does a peer that does not complete a frame of a stream within DeadAfter
 // of the stream's end here. A peer that breaks the protocol ends it with kind [outboard.Protocol].
 //

@@ -15,10 +15,10 @@ type liveness struct {
 	minRTT atomic.Int64
 }
 
-// writeLimit is how long one write, of 256 KiB at most, may take. A peer reads whatever arrives, since
-// streams have windows: one that reads nothing, and is not silent, would keep this side's senders, and
-// the memory from which they send, for ever.
-const writeLimit = time.Minute
+// writeLimit is how long one write may take: 256 KiB at most, over 10 kbit/s. A peer reads whatever
+// arrives, since streams have windows: one that reads nothing, and is not silent, would keep this
+// side's senders, and the memory from which they send, for ever.
+const writeLimit = 5 * time.Minute
 
 // keepAlive sends pings, and ends the connection when the peer is silent or reads nothing. It counts
 // its own ticks instead of the clock: a process that was stopped for a while must not take its peer
