@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"os"
@@ -88,7 +89,7 @@ func TestTraceExportIntoItself(t *testing.T) {
 	if _, stderr, status := runCommand(t, "trace", "export", path, "--file", path); status == 0 || !strings.Contains(stderr, "is the trace itself") {
 		t.Errorf("status %d: %s", status, stderr)
 	}
-	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
 		t.Errorf("the trace has %d bytes, and had %d: %v", len(after), len(before), err)
 	}
 }

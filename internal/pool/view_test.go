@@ -163,12 +163,12 @@ func TestFiguresOfHostileNodes(t *testing.T) {
 		`"forward_spread_bytes_per_s":-1`, `"loss":2`, `"samples":-1`, `"to":"` + strings.Repeat("x", 1000) + `"`,
 	} {
 		v.tell(linkPrefix+"b", json.RawMessage(`[{"to":"self",`+figure+`}]`))
-		links := v.view.links["b"]
+		links := v.links["b"]
 		if len(links) != 1 || links[0].RTT != time.Millisecond {
 			t.Errorf("%.50s: %+v", figure, links)
 		}
 	}
-	for what, list := range map[string]any{"nodes": v.nodes(), "leases": v.leases(), "links": v.view.links} {
+	for what, list := range map[string]any{"nodes": v.nodes(), "leases": v.leases(), "links": v.links} {
 		if text, err := json.Marshal(list); err != nil || strings.Contains(string(text), "+24:00") {
 			t.Errorf("%s: %s, %v", what, text, err)
 		}

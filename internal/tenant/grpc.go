@@ -183,12 +183,14 @@ func (s *jsonSize) value(f protoreflect.FieldDescriptor, v protoreflect.Value) b
 		if named := f.Enum().Values().ByNumber(v.Enum()); named != nil {
 			return s.add(len(named.Name()))
 		}
+		return s.add(1)
 	case protoreflect.StringKind:
 		return s.add(len(v.String()))
 	case protoreflect.BytesKind:
 		return s.add(len(v.Bytes()))
+	default: // a number
+		return s.add(1)
 	}
-	return s.add(1)
 }
 
 // grpcError converts a status to an error that a workflow can catch by its fields.

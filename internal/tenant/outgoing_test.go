@@ -235,13 +235,13 @@ func TestVersionsKeepTheirAllowLists(t *testing.T) {
 func TestResponsesAreBoundedAsJSON(t *testing.T) {
 	long := strings.Repeat("A", 64<<10)
 	file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
-		Name: proto.String("long.proto"), Syntax: proto.String("proto3"),
-		EnumType: []*descriptorpb.EnumDescriptorProto{{Name: proto.String("E"), Value: []*descriptorpb.EnumValueDescriptorProto{
-			{Name: proto.String(long), Number: proto.Int32(0)},
+		Name: new("long.proto"), Syntax: new("proto3"),
+		EnumType: []*descriptorpb.EnumDescriptorProto{{Name: new("E"), Value: []*descriptorpb.EnumValueDescriptorProto{
+			{Name: new(long), Number: proto.Int32(0)},
 		}}},
-		MessageType: []*descriptorpb.DescriptorProto{{Name: proto.String("M"), Field: []*descriptorpb.FieldDescriptorProto{
-			{Name: proto.String("e"), Number: proto.Int32(1), Label: descriptorpb.FieldDescriptorProto_LABEL_REPEATED.Enum(), Type: descriptorpb.FieldDescriptorProto_TYPE_ENUM.Enum(), TypeName: proto.String(".E")},
-			{Name: proto.String("m"), Number: proto.Int32(2), Label: descriptorpb.FieldDescriptorProto_LABEL_REPEATED.Enum(), Type: descriptorpb.FieldDescriptorProto_TYPE_MESSAGE.Enum(), TypeName: proto.String(".M")},
+		MessageType: []*descriptorpb.DescriptorProto{{Name: new("M"), Field: []*descriptorpb.FieldDescriptorProto{
+			{Name: new("e"), Number: proto.Int32(1), Label: descriptorpb.FieldDescriptorProto_LABEL_REPEATED.Enum(), Type: descriptorpb.FieldDescriptorProto_TYPE_ENUM.Enum(), TypeName: new(".E")},
+			{Name: new("m"), Number: proto.Int32(2), Label: descriptorpb.FieldDescriptorProto_LABEL_REPEATED.Enum(), Type: descriptorpb.FieldDescriptorProto_TYPE_MESSAGE.Enum(), TypeName: new(".M")},
 		}}},
 	}, nil)
 	if err != nil {

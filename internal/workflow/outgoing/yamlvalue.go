@@ -116,8 +116,9 @@ func (c *yamlConverter) merge(out map[string]any, of *yaml.Node, depth int) erro
 			}
 		}
 		return nil
+	default:
+		return fmt.Errorf("line %d: only mappings can be merged", of.Line)
 	}
-	return fmt.Errorf("line %d: only mappings can be merged", of.Line)
 }
 
 // jsonNumber is the syntax of a number (RFC 8259, section 6).
