@@ -20,12 +20,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/accel/borrow"
 	"github.com/outboard-run/outboard/internal/accel/lend/fake"
 	"github.com/outboard-run/outboard/internal/node"
+	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/unixsock"
 	"github.com/outboard-run/outboard/outboardtest"
 )
@@ -533,6 +535,51 @@ func TestStrangersAtTheDoor(t *testing.T) {
 	_ = r.Process.Signal(syscall.SIGTERM)
 	if _, status := r.end(t); status != 128+15 {
 		t.Errorf("got status %d, want that of SIGTERM: %s", status, r.stderr)
+	}
+}
+
+// A stranger opens connections and sends nothing: those beyond a bound are closed at once, and those
+// of other addresses are served.
+func TestSilentStrangers(t *testing.T) {
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: pair()})
+	status, err := p.Node("harbour").Client().Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := func(from string) net.Conn {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		conn, err := dialer.DialContext(t.Context(), "tcp", status.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	const bound = 256
+	var first net.Conn
+	for i := range bound {
+		if conn := dial("127.0.0.3"); i == 0 {
+			first = conn
+		}
+	}
+	beyond := dial("127.0.0.3")
+	if _, err := beyond.Read(make([]byte, 1)); err == nil {
+		t.Error("a connection beyond the bound was answered")
+	}
+	raw, err := first.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) {
+		if _, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT); !errors.Is(err, unix.EAGAIN) {
+			t.Errorf("the first connection was closed before: %v", err)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+	other := tls.Client(dial("127.0.0.4"), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{authority.JoinProtocol}})
+	if err := other.HandshakeContext(t.Context()); err != nil {
+		t.Errorf("another address: %v", err)
 	}
 }
 
