@@ -37,7 +37,7 @@ type peerServer struct {
 	sessions *sessionServer
 	jobs     *jobsPointer
 	framed   framed.Options
-	unknown  strangers
+	unknown  acceptor.Unauthenticated
 	refused  *prometheus.CounterVec
 	health   *health.Board
 	log      *slog.Logger
@@ -55,7 +55,7 @@ func (s *peerServer) run(ctx context.Context, ready func()) error {
 // serve serves one connection, and logs the reason if the peer was refused.
 func (s *peerServer) serve(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
-	known, err := s.unknown.add(conn.RemoteAddr())
+	known, err := s.unknown.Add(conn.RemoteAddr())
 	if err == nil {
 		err = s.dispatch(ctx, conn, known)
 		known()
