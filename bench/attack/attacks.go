@@ -28,7 +28,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"program", "other leases' sessions", "opens sessions of one lease until the host has no more", lend, "TestLeaseLimit", Bounded},
 		{"kernel", "node's sockets", "connects to them as the node's user", "internal/node", "TestWorkersAtTheLocalSockets", Held},
 		{"borrowing node, stranger", "device's node, its log", "sends what is not the protocol to the node's port", "internal/node", "TestStrangersAtTheDoor", Held},
-		{"stranger", "connections of other nodes", "opens connections to the node's port and sends nothing, or the beginning of a handshake: 256 of one address", "internal/node", "TestSilentStrangers", Bounded},
+		{"stranger", "connections of other nodes", "opens connections to the node's port and sends nothing, or the beginning of a handshake: 512 of one address", "internal/node", "TestSilentStrangers", Bounded},
 		{"borrowing node, stranger", "device's node", "presents a certificate of another authority", "internal/fabric/framed", "TestForeignCertificateIsDenied", Held},
 		{"borrowing node", "device's node", "claims that are forged, or of a lease that has ended or is another node's", "internal/node", "TestWrongClaims", Held},
 		{"kernel", "node's machine", "gets a sandbox below the floor that the operator requires", lend, "TestRequiredMechanisms", Held},

@@ -8,8 +8,9 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// MaxUnauthenticated bounds the connections of one address whose peers have not authenticated yet.
-const MaxUnauthenticated = 256
+// MaxUnauthenticated bounds the connections of one address whose peers have not authenticated yet. It
+// leaves room for the programs of a machine that begin at the same time.
+const MaxUnauthenticated = 512
 
 // Unauthenticated counts the connections of each address whose peers have not authenticated. Without
 // a bound for them a stranger keeps all others waiting by connections on which it sends nothing. The
