@@ -526,6 +526,9 @@ func TestStreamsWithoutASessionAreBounded(t *testing.T) {
 		if _, err := h.Add(Opening{Token: NewToken()}, "dinghy", s); outboard.KindOf(err) != outboard.Exhausted {
 			t.Errorf("one that begins a session: %v", err)
 		}
+		if err := h.Pass(t.Context(), Opening{Kind: Resume, Token: NewToken()}, "dinghy", s); outboard.KindOf(err) != outboard.NotFound {
+			t.Errorf("one that resumes a session: %v", err)
+		}
 		if err := pass("raft"); outboard.KindOf(err) != outboard.NotFound {
 			t.Errorf("another node's: %v", err)
 		}

@@ -98,17 +98,20 @@ func (h *Host) Add(o Opening, owner string, data *framed.Stream) (*Hosted, error
 // Pass passes a stream of kind Resume or Acks to its session.
 func (h *Host) Pass(ctx context.Context, o Opening, owner string, s *framed.Stream) error {
 	h.mu.Lock()
-	err := h.beginWait(owner)
+	d := h.sessions[o.Token]
+	wait := d == nil && o.Kind != Resume // a resumed session began before
+	var err error
+	if wait {
+		err = h.beginWait(owner)
+	}
 	h.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	defer h.endWait(owner)
-	limit := pairLimit
-	if o.Kind == Resume {
-		limit = 0 // the session began before
+	if wait {
+		d = h.find(ctx, o.Token, s.Conn().Done())
+		h.endWait(owner)
 	}
-	d := h.find(ctx, o.Token, limit, s.Conn().Done())
 	if d == nil || d.owner != owner {
 		return errEnded
 	}
@@ -117,9 +120,9 @@ func (h *Host) Pass(ctx context.Context, o Opening, owner string, s *framed.Stre
 
 var errEnded = outboard.Errorf(outboard.NotFound, "session", "it has ended on the device's node")
 
-// find waits for a session, and returns nil if there is none within the limit.
-func (h *Host) find(ctx context.Context, t Token, limit time.Duration, hungUp <-chan struct{}) *Hosted {
-	timer := time.NewTimer(limit)
+// find waits for a session, and returns nil if there is none within pairLimit.
+func (h *Host) find(ctx context.Context, t Token, hungUp <-chan struct{}) *Hosted {
+	timer := time.NewTimer(pairLimit)
 	defer timer.Stop()
 	for {
 		h.mu.Lock()
@@ -129,7 +132,7 @@ func (h *Host) find(ctx context.Context, t Token, limit time.Duration, hungUp <-
 		}
 		changed := h.changed
 		h.mu.Unlock()
-		if d != nil || limit == 0 {
+		if d != nil {
 			return d
 		}
 		select {
