@@ -40,6 +40,9 @@ func TestStalledFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, peer := stalling(t)
 		go func() { _, _ = io.Copy(io.Discard, peer) }()
+		copied := make(chan error, 1)
+		go func() { copied <- s.CopyTo(fullSink{make([]byte, maxData)}) }()
+		synctest.Wait() // the frame is read into the sink, and not buffered
 		var sending sync.WaitGroup
 		defer sending.Wait()
 		sending.Go(func() {
@@ -52,8 +55,6 @@ func TestStalledFrame(t *testing.T) {
 				b = b[:1]
 			}
 		})
-		copied := make(chan error, 1)
-		go func() { copied <- s.CopyTo(fullSink{make([]byte, maxData)}) }()
 		time.Sleep(time.Minute) // in the middle of the frame
 		if err := c.Err(); err != nil {
 			t.Fatalf("a slow peer's connection ended: %v", err)
