@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -24,6 +25,7 @@ func TestAnswer(t *testing.T) {
 	}{
 		"list":    {[]int{1, 2}, nil, 200, "[1,2]\n"},
 		"nothing": {Nothing{}, nil, 200, "{}\n"},
+		"no JSON": {math.Inf(1), nil, 500, `{"kind":0,"error":"json: unsupported value: +Inf"}` + "\n"},
 		"refused": {nil, outboard.Errorf(outboard.NotFound, "", "there is no boat"), 404, `{"kind":2,"error":"there is no boat"}` + "\n"},
 	}
 	for name, test := range tests {

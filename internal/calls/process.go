@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/acceptor"
 	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
@@ -72,6 +73,7 @@ type process struct {
 	life    context.Context //nolint:containedctx // of the goroutines that requests start
 	running sync.WaitGroup
 	retired chan struct{} // closed when the last call is over
+	unknown acceptor.Unauthenticated
 
 	// The following fields are set by the request to start.
 	config   Config

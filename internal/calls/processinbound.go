@@ -43,6 +43,12 @@ func (p *process) servePeer(f *os.File, read []byte) {
 		return
 	}
 	defer nc.Close()
+	known, err := p.unknown.Add(nc.RemoteAddr())
+	if err != nil {
+		p.log.Warn("peer refused", "peer", nc.RemoteAddr().String(), "error", err)
+		return
+	}
+	defer known()
 	conn := framed.Server(&prefixedConn{nc, io.MultiReader(bytes.NewReader(read), nc)}, p.framed(p.identity.ServerTLS(Protocol)))
 	peer, err := p.authenticate(conn)
 	if err != nil {
@@ -50,6 +56,7 @@ func (p *process) servePeer(f *os.File, read []byte) {
 		p.log.Warn("peer refused", "peer", nc.RemoteAddr().String(), "error", err)
 		return
 	}
+	known()
 	p.plane.inbound.serve(p.life, conn, fromNode, string(peer.Node), registered)
 }
 

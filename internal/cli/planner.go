@@ -282,7 +282,19 @@ func networkOf(l *client.Link) overhead.Link {
 		spread = max(l.ForwardSpread/forward, l.BackwardSpread/backward) / quartiles
 	}
 	return overhead.Link{
-		RTT: l.RTT, Up: 8 * forward, Down: 8 * backward,
+		RTT: l.RTT, Up: bitsPerSecond(forward), Down: bitsPerSecond(backward),
 		RTTSpread: min(1, float64(l.RTTSpread)/quartiles/float64(l.RTT)), BandwidthSpread: min(1, spread),
 	}
+}
+
+// leastBandwidth is the least bandwidth of a prediction, in bits/s.
+const leastBandwidth = 10e3
+
+// bitsPerSecond converts a measured rate in bytes/s, 0 for none. One link that is slower than
+// predictions allow does not prevent those of the other devices.
+func bitsPerSecond(rate float64) float64 {
+	if rate == 0 {
+		return 0
+	}
+	return max(8*rate, leastBandwidth)
 }

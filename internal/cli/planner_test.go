@@ -69,6 +69,27 @@ func runCommand(t *testing.T, args ...string) (stdout, stderr string, status int
 	return out.String(), errs.String(), status
 }
 
+// A device behind a link that is slower than predictions allow does not prevent those of others.
+func TestPlanWithAVerySlowLink(t *testing.T) {
+	file := traceFile{path: demoTrace(t)}
+	links := []overhead.Link{networkOf(&client.Link{RTT: time.Millisecond, Forward: 100, Backward: 1}), networkOf(&client.Link{RTT: time.Millisecond, Forward: 1e8, Backward: 1e8})}
+	found, err := overhead.Predict(file.open, links, overhead.Options{Constants: overhead.DefaultConstants()})
+	if err != nil || found[0].Wall <= found[1].Wall {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// A network whose bandwidth is not measured is marked where its prediction is: at no limit.
+func TestMarkWithoutABandwidth(t *testing.T) {
+	measured := markOf("harbour/opencl/0", &overhead.Link{RTT: time.Millisecond, Up: 1e9, Down: 2e9})
+	if measured.Y != 1e9 || measured.Note != "1 ms, 1 Gbit/s" {
+		t.Errorf("measured: %+v", measured)
+	}
+	if m := markOf("harbour/opencl/0", &overhead.Link{RTT: time.Millisecond}); m.Y < 1e15 || m.Note != "1 ms, bandwidth not measured" {
+		t.Errorf("not measured: %+v", m)
+	}
+}
+
 // A run that compiled kernels does not displace a shorter recording of the same work; other work does.
 func TestTheShorterRecordingIsKept(t *testing.T) {
 	env := &Env{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -99,13 +100,23 @@ func (p *planner) poolMarks(ctx context.Context) []plot.Mark {
 	var out []plot.Mark
 	for _, d := range near {
 		if d.unknown == "" && !d.link.SharedMemory {
-			out = append(out, plot.Mark{
-				Name: clean(d.name), X: d.link.RTT.Seconds(), Y: min(d.link.Up, d.link.Down),
-				Note: seconds(d.link.RTT.Seconds()) + ", " + bitRate(min(d.link.Up, d.link.Down)),
-			})
+			out = append(out, markOf(d.name, &d.link))
 		}
 	}
 	return out
+}
+
+// markOf returns the mark of a device. A bandwidth that is not measured bounds no prediction: the
+// mark is where the bandwidth is greatest.
+func markOf(device string, l *overhead.Link) plot.Mark {
+	m := plot.Mark{Name: clean(device), X: l.RTT.Seconds(), Y: min(l.Up, l.Down), Note: seconds(l.RTT.Seconds()) + ", "}
+	if m.Y == 0 {
+		m.Y = math.Inf(1)
+		m.Note += "bandwidth not measured"
+	} else {
+		m.Note += bitRate(m.Y)
+	}
+	return m
 }
 
 // leastOf returns the least value of a heat map.

@@ -213,10 +213,22 @@ func runTraceExport(_ context.Context, env *Env, opts traceExportOptions, path s
 		out := bufio.NewWriter(env.Stdout)
 		return errors.Join(convert(out, r), out.Flush())
 	}
+	if isSameFile(f, opts.file) {
+		return usage("--file %s is the trace itself: name another file", opts.file)
+	}
 	file, err := os.Create(opts.file)
 	if err != nil {
 		return err
 	}
 	out := bufio.NewWriter(file)
 	return errors.Join(convert(out, r), out.Flush(), file.Close())
+}
+
+func isSameFile(f *os.File, path string) bool {
+	have, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(path)
+	return err == nil && os.SameFile(have, other)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"os"
@@ -75,5 +76,20 @@ func TestTraceExport(t *testing.T) {
 	rows, err := csv.NewReader(strings.NewReader(stdout)).ReadAll()
 	if err != nil || len(rows) != 201 {
 		t.Errorf("a table of 200 calls has %d rows with its title: %v", len(rows), err)
+	}
+}
+
+// An export does not overwrite the trace that it reads.
+func TestTraceExportIntoItself(t *testing.T) {
+	path := demoTrace(t)
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, status := runCommand(t, "trace", "export", path, "--file", path); status == 0 || !strings.Contains(stderr, "is the trace itself") {
+		t.Errorf("status %d: %s", status, stderr)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
+		t.Errorf("the trace has %d bytes, and had %d: %v", len(after), len(before), err)
 	}
 }

@@ -127,7 +127,7 @@ func bothWays(o framed.Options) framed.Options {
 }
 
 // serveJobs serves the streams of another node for the ranks of jobs.
-func (s *peerServer) serveJobs(ctx context.Context, nc net.Conn) error {
+func (s *peerServer) serveJobs(ctx context.Context, nc net.Conn, known func()) error {
 	j := s.jobs.Load()
 	if j == nil {
 		return outboard.Errorf(outboard.Unreachable, "training job", "this node is starting")
@@ -141,6 +141,7 @@ func (s *peerServer) serveJobs(ctx context.Context, nc net.Conn) error {
 	if peer.Session {
 		return outboard.Errorf(outboard.Denied, "training job", "a session of node %s is no node", peer.Node)
 	}
+	known()
 	j.host.ServeConn(ctx, conn, peer.Node)
 	return nil
 }

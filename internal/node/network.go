@@ -153,7 +153,7 @@ func (c *probeConn) packets() (sent, resent uint64) {
 }
 
 // serveProbes serves the probes of another node.
-func (s *peerServer) serveProbes(ctx context.Context, nc net.Conn) error {
+func (s *peerServer) serveProbes(ctx context.Context, nc net.Conn, known func()) error {
 	conn := tls.Server(nc, s.identity.ServerTLS(network.Protocol))
 	limit, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
@@ -167,6 +167,7 @@ func (s *peerServer) serveProbes(ctx context.Context, nc net.Conn) error {
 	if peer.Session {
 		return outboard.Errorf(outboard.Denied, "probe", "a session of node %s is no node", peer.Node)
 	}
+	known()
 	return network.Serve(ctx, conn)
 }
 

@@ -25,7 +25,10 @@ import (
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/accel/borrow"
 	"github.com/outboard-run/outboard/internal/accel/lend/fake"
+	"github.com/outboard-run/outboard/internal/acceptor"
+	"github.com/outboard-run/outboard/internal/calls"
 	"github.com/outboard-run/outboard/internal/node"
+	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/unixsock"
 	"github.com/outboard-run/outboard/outboardtest"
 )
@@ -533,6 +536,68 @@ func TestStrangersAtTheDoor(t *testing.T) {
 	_ = r.Process.Signal(syscall.SIGTERM)
 	if _, status := r.end(t); status != 128+15 {
 		t.Errorf("got status %d, want that of SIGTERM: %s", status, r.stderr)
+	}
+}
+
+// A stranger opens connections and sends nothing, or the beginning of a handshake: those beyond a bound
+// are closed at once, and those of other addresses are served.
+func TestSilentStrangers(t *testing.T) {
+	for name, text := range map[string][]byte{"nothing": nil, "hello": hello(t, calls.Protocol)} {
+		t.Run(name, func(t *testing.T) { testSilentStrangers(t, text) })
+	}
+}
+
+// hello returns the first message of a handshake.
+func hello(t *testing.T, protocol string) []byte {
+	t.Helper()
+	near, far := net.Pipe()
+	defer near.Close()
+	client := tls.Client(far, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}})
+	go func() { _ = client.HandshakeContext(t.Context()) }()
+	b := make([]byte, 16<<10)
+	n, err := near.Read(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b[:n]
+}
+
+func testSilentStrangers(t *testing.T, text []byte) {
+	p := outboardtest.Start(t, outboardtest.Options{Nodes: pair()})
+	status, err := p.Node("harbour").Client().Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := func(from string) net.Conn {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		conn, err := dialer.DialContext(t.Context(), "tcp", status.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	send := func() net.Conn {
+		conn := dial("127.0.0.3")
+		_, _ = conn.Write(text) // the node may have closed it
+		return conn
+	}
+	closed := make(chan struct{}, acceptor.MaxUnauthenticated+1)
+	for range cap(closed) {
+		conn := send()
+		go func() {
+			_, _ = io.Copy(io.Discard, conn)
+			closed <- struct{}{}
+		}()
+	}
+	<-closed // of as many as the bound and one, the node closes one at once
+	_, _ = io.Copy(io.Discard, send())
+	if n := len(closed); n > cap(closed)/2 {
+		t.Errorf("one more was closed when %d others were closed", n+1)
+	}
+	other := tls.Client(dial("127.0.0.4"), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{authority.JoinProtocol}})
+	if err := other.HandshakeContext(t.Context()); err != nil {
+		t.Errorf("another address: %v", err)
 	}
 }
 

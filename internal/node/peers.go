@@ -37,6 +37,7 @@ type peerServer struct {
 	sessions *sessionServer
 	jobs     *jobsPointer
 	framed   framed.Options
+	unknown  acceptor.Unauthenticated
 	refused  *prometheus.CounterVec
 	health   *health.Board
 	log      *slog.Logger
@@ -54,7 +55,11 @@ func (s *peerServer) run(ctx context.Context, ready func()) error {
 // serve serves one connection, and logs the reason if the peer was refused.
 func (s *peerServer) serve(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
-	err := s.dispatch(ctx, conn)
+	known, err := s.unknown.Add(conn.RemoteAddr())
+	if err == nil {
+		err = s.dispatch(ctx, conn, known)
+		known()
+	}
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case errors.Is(err, state.ErrElsewhere):
@@ -66,34 +71,42 @@ func (s *peerServer) serve(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// dispatch serves a connection by the TLS application protocol that the peer offers. An error is
-// the reason that the peer was refused.
-func (s *peerServer) dispatch(ctx context.Context, raw net.Conn) error {
+// dispatch serves a connection by the TLS application protocol that the peer offers, and calls known
+// when the peer has authenticated. An error is the reason that the peer was refused.
+func (s *peerServer) dispatch(ctx context.Context, raw net.Conn, known func()) error {
 	protocols, nc, err := peek(ctx, raw)
 	if err != nil {
 		return outboard.Errorf(outboard.Protocol, "handshake", "%w", err)
 	}
 	switch {
 	case slices.Contains(protocols, borrow.Protocol):
-		return s.serveSessions(ctx, nc)
+		return s.serveSessions(ctx, nc, known)
 	case slices.Contains(protocols, job.Protocol):
-		return s.serveJobs(ctx, nc)
+		return s.serveJobs(ctx, nc, known)
 	case slices.Contains(protocols, network.Protocol):
-		return s.serveProbes(ctx, nc)
+		return s.serveProbes(ctx, nc, known)
 	case slices.Contains(protocols, calls.Protocol):
 		return s.calls.ServePeer(raw, nc.read)
 	}
-	return s.pool.ServeConn(ctx, tls.Server(nc, s.identity.ServerTLS(pool.Protocols()...)))
+	conn := tls.Server(nc, s.identity.ServerTLS(pool.Protocols()...))
+	handshake, cancel := context.WithTimeout(ctx, requestLimit)
+	err = conn.HandshakeContext(handshake) // ServeConn returns its error
+	cancel()
+	if err == nil && conn.ConnectionState().NegotiatedProtocol == state.Protocol {
+		known()
+	}
+	return s.pool.ServeConn(ctx, conn)
 }
 
 // serveSessions serves the sessions of one program on this node's devices.
-func (s *peerServer) serveSessions(ctx context.Context, nc net.Conn) error {
+func (s *peerServer) serveSessions(ctx context.Context, nc net.Conn, known func()) error {
 	conn := framed.Server(nc, s.framedOptions(s.identity.ServerTLS(borrow.Protocol)))
 	defer conn.Close()
 	peer, err := s.authenticate(ctx, conn)
 	if err != nil {
 		return err
 	}
+	known()
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	for {

@@ -64,7 +64,7 @@ func (h *HeatMap) draw() *canvas {
 	}
 	c.text(left+float64(width-left-margin)/2, bottom+2*lineHeight+2, "m", h.X.Title)
 	c.vertical(margin+fontSize, (top+bottom)/2, h.Y.Title)
-	h.drawMarks(c, w, bottom)
+	h.drawMarks(c, w, top, bottom)
 	c.height = int(bottom) + 3*lineHeight
 	return c
 }
@@ -83,16 +83,17 @@ func (h *HeatMap) drawCell(c *canvas, v, x, y, w float64, tip string) {
 	c.add(`<text x="%.1f" y="%.1f" class="%s" pointer-events="none">%s</text>`, x+w/2, y+cellHeight/2+4, class, escape(h.Format(v)))
 }
 
-// drawMarks draws the marks with their names, which it places without overlap.
-func (h *HeatMap) drawMarks(c *canvas, w, bottom float64) {
+// drawMarks draws the marks with their names, which it places without overlap. Names for which the
+// figure has no space are in the tooltips and the table only.
+func (h *HeatMap) drawMarks(c *canvas, w, top, bottom float64) {
 	var taken []float64
 	for i, m := range h.Marks {
 		x := left + w*(indexOf(h.Xs, m.X)+0.5)
 		y := bottom - cellHeight*(indexOf(h.Ys, m.Y)+0.5)
 		c.mark(x, y, i, "#fff", m.Name+": "+m.Note)
-		label := y - 9
-		for slices.ContainsFunc(taken, func(t float64) bool { return math.Abs(t-label) < lineHeight-3 }) {
-			label -= lineHeight - 3
+		label, ok := labelPlace(taken, y-9, top, bottom)
+		if !ok {
+			continue
 		}
 		taken = append(taken, label)
 		class, at := "s o", x+8
@@ -101,6 +102,20 @@ func (h *HeatMap) drawMarks(c *canvas, w, bottom float64) {
 		}
 		c.text(at, label, class, m.Name)
 	}
+}
+
+// labelPlace returns the nearest place for a name that is above a place, or else below it, and not
+// taken.
+func labelPlace(taken []float64, at, top, bottom float64) (float64, bool) {
+	const height = lineHeight - 3
+	for _, step := range []float64{-height, height} {
+		for label := at; label >= top && label <= bottom; label += step {
+			if !slices.ContainsFunc(taken, func(t float64) bool { return math.Abs(t-label) < height }) {
+				return label, true
+			}
+		}
+	}
+	return 0, false
 }
 
 // indexOf returns the position of v on the logarithmic axis of values: an index with a fraction.

@@ -56,6 +56,31 @@ func TestSVGIsWellFormedAndNamed(t *testing.T) {
 	}
 }
 
+// A pool, or a hostile node of it, has more devices than a figure has space for names: all are marks
+// and in the table, and the names stay within the figure.
+func TestManyMarks(t *testing.T) {
+	axis := Axis{Format: number, Log: true}
+	h := &HeatMap{X: axis, Y: axis, Xs: []float64{1, 10}, Ys: []float64{10, 100, 1000}, Values: [][]float64{{1, 2}, {1, 2}, {1, 2}}, Format: number, Least: 1, Most: 2}
+	const marks = 20_000
+	for range marks {
+		h.Marks = append(h.Marks, Mark{Name: "device", X: 3, Y: 500, Note: "fast"})
+	}
+	text := h.draw().body.String()
+	names := 0
+	for line := range strings.Lines(text) {
+		var x, y float64
+		if strings.HasSuffix(line, ">device</text>\n") {
+			names++
+			if _, err := fmt.Sscanf(line, `<text x="%g" y="%g"`, &x, &y); err != nil || y < 0 || y > 200 {
+				t.Errorf("a name at %g, %g: %v", x, y, err)
+			}
+		}
+	}
+	if drawn := strings.Count(text, "<title>device: fast</title>"); names < 2 || names > 20 || drawn != marks || len(h.table().rows) != 3+marks {
+		t.Errorf("%d names, %d marks, %d rows", names, drawn, len(h.table().rows))
+	}
+}
+
 func TestHTMLHasATableAndNoReferences(t *testing.T) {
 	var out bytes.Buffer
 	if err := HTML(&out, "all "+hostile, figures()...); err != nil {

@@ -212,7 +212,7 @@ func (v *view) applyNode(id outboard.NodeID, e state.Entry, now time.Time) (chan
 	if n.ID != id {
 		return false, errors.New("the record has another node's name")
 	}
-	if err := checkDevices(&n); err != nil {
+	if err := errors.Join(checkDevices(&n), checkTime(n.Started)); err != nil {
 		return false, err
 	}
 	if v.identity.IsRevoked(n.Fingerprint) {
@@ -314,6 +314,9 @@ func (v *view) decodeRecords(e state.Entry, holder outboard.NodeID) ([]record, e
 	for i, r := range records {
 		if r.Holder != holder {
 			return nil, fmt.Errorf("node %s grants a lease to node %s", holder, r.Holder)
+		}
+		if err := checkTime(r.Expires); err != nil {
+			return nil, err
 		}
 		if _, known := v.renewed[r.Lease]; r.Fence == 0 || !known && r.Fence <= v.seq || r.Fence > e.Revision {
 			records[i].Fence = e.Revision

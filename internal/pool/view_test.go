@@ -3,11 +3,13 @@ package pool
 import (
 	"encoding/json"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
@@ -145,4 +147,31 @@ func TestViewStandsStillInSilence(t *testing.T) {
 		}
 		v.wantLeases(0, "the holder does not")
 	})
+}
+
+// A joined node writes times that can be read and not be written again, and figures that no probe
+// measures: the lists of this node do not have them, and can be written.
+func TestFiguresOfHostileNodes(t *testing.T) {
+	const never = `"2026-01-01T00:00:00+24:00"`
+	v := newTold(t)
+	v.beat("b", "1")
+	v.tell(linkPrefix+"b", []client.Link{{To: "self", RTT: time.Millisecond, Measured: time.Now()}})
+	v.tell(nodePrefix+"c", json.RawMessage(`{"id":"c","boot":"1","started":`+never+`}`))
+	v.tell(leasePrefix+"d/b", json.RawMessage(`[{"lease":"l","holder":"b","boot":"1","expires":`+never+`}]`))
+	for _, figure := range []string{
+		`"measured":` + never, `"rtt_ns":-1`, `"rtt_spread_ns":9e18`, `"min_rtt_ns":-1`, `"forward_bytes_per_s":1e300`, `"backward_bytes_per_s":-1`,
+		`"forward_spread_bytes_per_s":-1`, `"loss":2`, `"samples":-1`, `"to":"` + strings.Repeat("x", 1000) + `"`,
+	} {
+		v.tell(linkPrefix+"b", json.RawMessage(`[{"to":"self",`+figure+`}]`))
+		links := v.links["b"]
+		if len(links) != 1 || links[0].RTT != time.Millisecond {
+			t.Errorf("%.50s: %+v", figure, links)
+		}
+	}
+	for what, list := range map[string]any{"nodes": v.nodes(), "leases": v.leases(), "links": v.links} {
+		if text, err := json.Marshal(list); err != nil || strings.Contains(string(text), "+24:00") {
+			t.Errorf("%s: %s, %v", what, text, err)
+		}
+	}
+	v.wantLeases(0, "a lease until a time that is none")
 }

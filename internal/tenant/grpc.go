@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
@@ -79,7 +80,7 @@ func (g *grpcCaller) call(ctx context.Context, c engine.ServiceCall) (engine.Out
 	if err := conn.Invoke(ctx, "/"+service+"/"+name, request, response); err != nil {
 		return engine.Outcome{}, grpcError(err)
 	}
-	text, err := protojson.Marshal(response)
+	text, err := encodeResponse(response)
 	return engine.Outcome{
 		Body: text, Type: "application/json",
 		Run: engine.Run{Node: string(g.tenant.config.Node), Began: began, Took: time.Since(began), Copied: int64(len(text))},
@@ -121,6 +122,75 @@ func decodeArguments(v any, to *dynamicpb.Message) error {
 		return err
 	}
 	return protojson.Unmarshal(text, to)
+}
+
+// encodeResponse returns a message in JSON mapping. The service chooses the names of fields and of
+// the values of enums, which JSON repeats where the message has a byte: its length is computed first.
+func encodeResponse(m proto.Message) ([]byte, error) {
+	size := jsonSize{left: outgoing.MaxResponse}
+	if !size.message(m.ProtoReflect()) {
+		return nil, &dsl.Error{
+			Type: dsl.ErrorRuntime, Status: http.StatusInsufficientStorage, Title: "a limit was reached",
+			Detail: fmt.Sprintf("the response has more than %v as JSON", outboard.Bytes(outgoing.MaxResponse)),
+		}
+	}
+	return protojson.Marshal(m)
+}
+
+// jsonSize sums a lower bound of the length of a message in JSON. Its methods report whether that
+// is within the limit; left is what remains of it.
+type jsonSize struct{ left int }
+
+func (s *jsonSize) add(n int) bool {
+	s.left -= n
+	return s.left >= 0
+}
+
+func (s *jsonSize) message(m protoreflect.Message) bool {
+	fits := s.add(len("{}"))
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		fits = s.add(len(f.JSONName())) && s.field(f, v)
+		return fits
+	})
+	return fits
+}
+
+func (s *jsonSize) field(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+	switch {
+	case f.IsList():
+		for i := range v.List().Len() {
+			if !s.value(f, v.List().Get(i)) {
+				return false
+			}
+		}
+		return true
+	case f.IsMap():
+		fits := true
+		v.Map().Range(func(key protoreflect.MapKey, v protoreflect.Value) bool {
+			fits = s.value(f.MapKey(), key.Value()) && s.value(f.MapValue(), v)
+			return fits
+		})
+		return fits
+	}
+	return s.value(f, v)
+}
+
+func (s *jsonSize) value(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+	switch f.Kind() {
+	case protoreflect.MessageKind, protoreflect.GroupKind:
+		return s.message(v.Message())
+	case protoreflect.EnumKind:
+		if named := f.Enum().Values().ByNumber(v.Enum()); named != nil {
+			return s.add(len(named.Name()))
+		}
+		return s.add(1)
+	case protoreflect.StringKind:
+		return s.add(len(v.String()))
+	case protoreflect.BytesKind:
+		return s.add(len(v.Bytes()))
+	default: // a number
+		return s.add(1)
+	}
 }
 
 // grpcError converts a status to an error that a workflow can catch by its fields.

@@ -55,6 +55,11 @@ type outgoingClients struct {
 func (o *outgoingClients) client(hosts []egress.Host) *egress.Client {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	return o.clientLocked(hosts)
+}
+
+// clientLocked is client. Locks: o.mu is held.
+func (o *outgoingClients) clientLocked(hosts []egress.Host) *egress.Client {
 	if o.last == nil || !slices.Equal(o.hosts, hosts) {
 		o.closeLast()
 		o.last, o.hosts, o.calls = o.egress.Client(o.app, hosts), hosts, nil
@@ -64,10 +69,10 @@ func (o *outgoingClients) client(hosts []egress.Host) *egress.Client {
 
 // caller returns the caller of workflows for an allow-list.
 func (o *outgoingClients) caller(hosts []egress.Host, secret func(string) ([]byte, error)) *outgoing.Caller {
-	client := o.client(hosts)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.calls == nil || o.last != client {
+	client := o.clientLocked(hosts) // with the caller under one lock: another version may replace both
+	if o.calls == nil {
 		o.calls = outgoing.New(client, secret)
 	}
 	return o.calls

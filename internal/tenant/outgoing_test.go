@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -19,8 +20,10 @@ import (
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/egress"
 	"github.com/outboard-run/outboard/internal/pool/services"
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 	"github.com/outboard-run/outboard/internal/workflow/engine"
@@ -200,5 +203,67 @@ func TestGRPCError(t *testing.T) {
 		if e, ok := grpcError(status.Error(code, "why")).(*dsl.Error); !ok || e.Status != want || e.Detail != "why" { //nolint:errorlint // It is the error itself.
 			t.Errorf("%s: %+v, want %d", code, e, want)
 		}
+	}
+}
+
+// Two versions of an app with other allow-lists run at the same time: each has its own.
+func TestVersionsKeepTheirAllowLists(t *testing.T) {
+	e, err := egress.New(egress.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients := &outgoingClients{egress: e, app: "web"}
+	t.Cleanup(clients.close)
+	var callers sync.Map // the hosts of each, which stays: no other one gets its address
+	for range 5000 {
+		var versions sync.WaitGroup
+		for i := range 16 {
+			own := []string{"old.example.com", "new.example.com"}[i%2]
+			versions.Go(func() {
+				if of, _ := callers.LoadOrStore(clients.caller([]egress.Host{{Name: own}}, nil), own); of != own {
+					t.Errorf("a call by the version with %s has the allow-list of the one with %s", own, of)
+				}
+			})
+		}
+		if versions.Wait(); t.Failed() {
+			return
+		}
+	}
+}
+
+// The names of a service's enum are long: a byte of its response is 64 KiB of JSON.
+func TestResponsesAreBoundedAsJSON(t *testing.T) {
+	long := strings.Repeat("A", 64<<10)
+	file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
+		Name: new("long.proto"), Syntax: new("proto3"),
+		EnumType: []*descriptorpb.EnumDescriptorProto{{Name: new("E"), Value: []*descriptorpb.EnumValueDescriptorProto{
+			{Name: new(long), Number: proto.Int32(0)},
+		}}},
+		MessageType: []*descriptorpb.DescriptorProto{{Name: new("M"), Field: []*descriptorpb.FieldDescriptorProto{
+			{Name: new("e"), Number: proto.Int32(1), Label: descriptorpb.FieldDescriptorProto_LABEL_REPEATED.Enum(), Type: descriptorpb.FieldDescriptorProto_TYPE_ENUM.Enum(), TypeName: new(".E")},
+			{Name: new("m"), Number: proto.Int32(2), Label: descriptorpb.FieldDescriptorProto_LABEL_REPEATED.Enum(), Type: descriptorpb.FieldDescriptorProto_TYPE_MESSAGE.Enum(), TypeName: new(".M")},
+		}}},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := dynamicpb.NewMessage(file.Messages().Get(0))
+	packed := append([]byte{1<<3 | 2, 100}, make([]byte, 100)...) // 100 values of the enum
+	if err := proto.Unmarshal(packed, m); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := encodeResponse(m); err != nil || len(text) < 100*len(long) {
+		t.Errorf("100 values: %d bytes, %v", len(text), err)
+	}
+	nested := append([]byte{2<<3 | 2, 102}, packed...) // a message with these
+	var many []byte
+	for range 10 {
+		many = append(many, nested...)
+	}
+	if err := proto.Unmarshal(many, m); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := encodeResponse(m); !hasStatus(err, http.StatusInsufficientStorage) {
+		t.Errorf("1,000 values in messages: %d bytes, %v", len(text), err)
 	}
 }

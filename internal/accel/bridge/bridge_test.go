@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -421,6 +422,129 @@ func TestOwner(t *testing.T) {
 		}
 		_, _ = conn.Close(), peer.Close()
 	}
+}
+
+// The connection is cut after the stream that begins a session has arrived, and before the other one
+// has: the session begins with the next connection.
+func TestCutBeforeTheBeginning(t *testing.T) {
+	for _, received := range []uint64{0, 1} {
+		var host Host
+		token := NewToken()
+		open := func(o ...Opening) (sent []*framed.Stream) {
+			near, far := net.Pipe()
+			conn, peer := framed.Client(near, framed.Options{}), framed.Server(far, framed.Options{})
+			t.Cleanup(func() { _, _ = conn.Close(), peer.Close() })
+			for _, o := range o {
+				o.Token = token
+				s, err := conn.Open(t.Context(), Method, o.Marshal())
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.Flush()
+				arrived, err := peer.Accept(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if o.Kind == Open {
+					hosted, err := host.Add(o, "dinghy", arrived)
+					if err != nil {
+						t.Fatal(err)
+					}
+					program, ring := ringPair(t)
+					if err := put(program, []byte("answer")); err != nil {
+						t.Fatal(err)
+					}
+					ended := make(chan error, 1)
+					ctx, end := context.WithCancel(context.Background())
+					go func() { ended <- hosted.Run(ctx, NewHalf(ring, nil)) }()
+					t.Cleanup(func() {
+						_ = program.Close(shm.Done)
+						end()
+						if err := <-ended; outboard.KindOf(err) == outboard.Protocol != (received > 0) {
+							t.Errorf("the session ended with %v", err)
+						}
+						hosted.Remove(nil)
+					})
+				} else if err := host.Pass(t.Context(), o, "dinghy", arrived); err != nil {
+					t.Fatal(err)
+				}
+				sent = append(sent, s)
+			}
+			return sent
+		}
+		lost := open(Opening{Kind: Open, Patience: time.Minute})
+		resumed := open(Opening{Kind: Resume, Received: received}, Opening{Kind: Acks})
+		position, err := readPosition(resumed[0])
+		if received > 0 {
+			if outboard.KindOf(err) != outboard.Protocol {
+				t.Errorf("a position that was not sent: %d, %v", position, err)
+			}
+			continue
+		}
+		answer := make([]byte, len("answer"))
+		_, readErr := io.ReadFull(resumed[0], answer)
+		if err := errors.Join(err, readErr); err != nil || position != 0 || string(answer) != "answer" {
+			t.Errorf("%d bytes have arrived, then %q: %v", position, answer, err)
+		}
+		if _, err := lost[0].Read(make([]byte, 1)); outboard.KindOf(err) != outboard.SessionLost {
+			t.Errorf("the first stream ended with %v", err)
+		}
+	}
+}
+
+// A borrowing node opens streams of sessions that do not begin, and resets them: each would wait,
+// with the bytes that were sent on it. Those of other nodes are served.
+func TestStreamsWithoutASessionAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		conn, peer := framed.Client(near, framed.Options{}), framed.Server(far, framed.Options{})
+		s, err := conn.Open(t.Context(), Method, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var h Host
+		var refused atomic.Int32
+		var waiting sync.WaitGroup
+		pass := func(owner string) error {
+			return h.Pass(t.Context(), Opening{Kind: Acks, Token: NewToken()}, owner, s)
+		}
+		for range 2 * maxUnpaired {
+			waiting.Go(func() {
+				switch err := pass("dinghy"); outboard.KindOf(err) {
+				case outboard.Exhausted:
+					refused.Add(1)
+				case outboard.NotFound:
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if n := refused.Load(); n != maxUnpaired {
+			t.Errorf("%d of %d streams were refused", n, 2*maxUnpaired)
+		}
+		if _, err := h.Add(Opening{Token: NewToken()}, "dinghy", s); outboard.KindOf(err) != outboard.Exhausted {
+			t.Errorf("one that begins a session: %v", err)
+		}
+		if err := h.Pass(t.Context(), Opening{Kind: Resume, Token: NewToken()}, "dinghy", s); outboard.KindOf(err) != outboard.NotFound {
+			t.Errorf("one that resumes a session: %v", err)
+		}
+		if err := pass("raft"); outboard.KindOf(err) != outboard.NotFound {
+			t.Errorf("another node's: %v", err)
+		}
+		waiting.Wait()
+		for range 2 * maxUnpaired { // nothing is left of them, nor of sessions that end before they begin
+			d, err := h.Add(Opening{Token: NewToken()}, "dinghy", s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.Remove(nil)
+		}
+		if len(h.unpaired) > 0 {
+			t.Errorf("waiting streams: %v", h.unpaired)
+		}
+		_, _ = conn.Close(), peer.Close()
+	})
 }
 
 func FuzzOpening(f *testing.F) {

@@ -9,15 +9,42 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 )
 
-// pairLimit is how long the second stream of a pair may take to arrive.
-const pairLimit = 10 * time.Second
+const (
+	// pairLimit is how long the second stream of a pair may take to arrive.
+	pairLimit = 10 * time.Second
+	// maxUnpaired bounds the streams of an owner that wait for their session or its other stream. A
+	// stream holds up to 256 KiB that nothing has read yet, and a node has 256 sessions at most.
+	maxUnpaired = 512
+)
 
 // A Host holds the sessions on a device's node, and passes each stream to its session. The zero
 // value has no sessions.
 type Host struct {
 	mu       sync.Mutex
 	sessions map[Token]*Hosted
-	changed  chan struct{} // closed when a session is added
+	unpaired map[string]int // the waiting streams by their owner
+	changed  chan struct{}  // closed when a session is added
+}
+
+// beginWait counts a stream that waits, and returns an error if its owner has too many of them.
+// Locks: h.mu is held.
+func (h *Host) beginWait(owner string) error {
+	if h.unpaired[owner] >= maxUnpaired {
+		return outboard.Errorf(outboard.Exhausted, "session", "%d streams of this node wait for the beginning of their sessions, the most at once: try again", maxUnpaired)
+	}
+	if h.unpaired == nil {
+		h.unpaired = map[string]int{}
+	}
+	h.unpaired[owner]++
+	return nil
+}
+
+func (h *Host) endWait(owner string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.unpaired[owner]--; h.unpaired[owner] == 0 {
+		delete(h.unpaired, owner)
+	}
 }
 
 // Hosted is a session on its device's node.
@@ -27,6 +54,7 @@ type Hosted struct {
 	owner    string
 	patience time.Duration
 	offers   chan offer // of complete pairs
+	began    sync.Once  // ends the wait of the stream that began the session
 
 	mu   sync.Mutex
 	next offer // of which one stream may be missing
@@ -38,6 +66,7 @@ type offer struct {
 	conn     *framed.Conn
 	streams  Streams
 	received uint64
+	resumed  bool // the stream of the ring's bytes is of kind Resume
 }
 
 // Add adds a session that a stream of kind Open begins. owner is the peer's identity: no other peer
@@ -47,6 +76,9 @@ func (h *Host) Add(o Opening, owner string, data *framed.Stream) (*Hosted, error
 	defer h.mu.Unlock()
 	if h.sessions[o.Token] != nil {
 		return nil, outboard.Errorf(outboard.Conflict, "session", "there is one with that token")
+	}
+	if err := h.beginWait(owner); err != nil {
+		return nil, err
 	}
 	if h.sessions == nil {
 		h.sessions = map[Token]*Hosted{}
@@ -65,11 +97,21 @@ func (h *Host) Add(o Opening, owner string, data *framed.Stream) (*Hosted, error
 
 // Pass passes a stream of kind Resume or Acks to its session.
 func (h *Host) Pass(ctx context.Context, o Opening, owner string, s *framed.Stream) error {
-	limit := pairLimit
-	if o.Kind == Resume {
-		limit = 0 // the session began before
+	h.mu.Lock()
+	d := h.sessions[o.Token]
+	wait := d == nil && o.Kind != Resume // a resumed session began before
+	var err error
+	if wait {
+		err = h.beginWait(owner)
 	}
-	d := h.find(ctx, o.Token, limit, s.Conn().Done())
+	h.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if wait {
+		d = h.find(ctx, o.Token, s.Conn().Done())
+		h.endWait(owner)
+	}
 	if d == nil || d.owner != owner {
 		return errEnded
 	}
@@ -78,9 +120,9 @@ func (h *Host) Pass(ctx context.Context, o Opening, owner string, s *framed.Stre
 
 var errEnded = outboard.Errorf(outboard.NotFound, "session", "it has ended on the device's node")
 
-// find waits for a session, and returns nil if there is none within the limit.
-func (h *Host) find(ctx context.Context, t Token, limit time.Duration, hungUp <-chan struct{}) *Hosted {
-	timer := time.NewTimer(limit)
+// find waits for a session, and returns nil if there is none within pairLimit.
+func (h *Host) find(ctx context.Context, t Token, hungUp <-chan struct{}) *Hosted {
+	timer := time.NewTimer(pairLimit)
 	defer timer.Stop()
 	for {
 		h.mu.Lock()
@@ -90,7 +132,7 @@ func (h *Host) find(ctx context.Context, t Token, limit time.Duration, hungUp <-
 		}
 		changed := h.changed
 		h.mu.Unlock()
-		if d != nil || limit == 0 {
+		if d != nil {
 			return d
 		}
 		select {
@@ -115,7 +157,7 @@ func (d *Hosted) offer(o Opening, s *framed.Stream) error {
 	}
 	acknowledged := &d.next.streams.Acks
 	if o.Kind == Resume {
-		acknowledged, d.next.received = &d.next.streams.Data, o.Received
+		acknowledged, d.next.received, d.next.resumed = &d.next.streams.Data, o.Received, true
 	}
 	if *acknowledged != nil {
 		return outboard.Errorf(outboard.Protocol, "session", "it has two streams of kind %d on a connection", o.Kind)
@@ -150,10 +192,11 @@ func (o offer) reset(err error) {
 // Run moves the session's bytes until the session ends, and returns the reason: see Half.Run. ctx
 // is done when the session's end has begun.
 func (d *Hosted) Run(ctx context.Context, half *Half) error {
-	first, err := d.await(ctx, pairLimit, errNoPair)
+	first, err := d.first(ctx)
 	if err != nil {
 		return err
 	}
+	d.endWait()
 	d.mu.Lock()
 	d.half = half
 	d.mu.Unlock()
@@ -169,6 +212,29 @@ func (d *Hosted) Run(ctx context.Context, half *Half) error {
 		}
 	})
 }
+
+// first returns the streams with which the session begins. If the connection was lost before that,
+// they are those of another one, whose program waits for the number of bytes that have arrived.
+func (d *Hosted) first(ctx context.Context) (offer, error) {
+	for {
+		o, err := d.await(ctx, pairLimit, errNoPair)
+		if err != nil || !o.resumed {
+			return o, err
+		}
+		if o.received > 0 {
+			o.reset(errNotSent)
+			return o, errNotSent
+		}
+		if writePosition(o.streams.Data, 0) == nil {
+			return o, nil
+		}
+	}
+}
+
+var errNotSent = outboard.Errorf(outboard.Protocol, "session", "the program has received bytes before the session has sent any")
+
+// endWait ends the wait of the stream that began the session.
+func (d *Hosted) endWait() { d.began.Do(func() { d.host.endWait(d.owner) }) }
 
 var errNoPair = outboard.Errorf(outboard.Protocol, "session", "its stream of acknowledgements is missing")
 
@@ -191,6 +257,7 @@ func (d *Hosted) Remove(err error) {
 	if err == nil {
 		err = errEnded
 	}
+	d.endWait()
 	d.host.mu.Lock()
 	delete(d.host.sessions, d.token)
 	d.host.mu.Unlock()

@@ -1,12 +1,14 @@
 package overhead
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/outboard-run/outboard/internal/accel/trace"
+	"github.com/outboard-run/outboard/internal/cost"
 )
 
 // Records whose times and names contradict each other give a prediction or an error: nothing
@@ -32,4 +34,43 @@ func TestContradictoryTracesDoNotCrash(t *testing.T) {
 		_, _ = PredictTogether([]Open{r.open, r.open}, links[1], Options{Constants: DefaultConstants()})
 		_, _, _ = Phase(r.open, links[1], Options{Constants: DefaultConstants()})
 	})
+}
+
+// Times that no integer holds in the evaluator's unit are refused: they would count as others.
+func TestHostileTimes(t *testing.T) {
+	const wraps = 18_446_744_073_709_552 // ns: 213 days, 384 ps in 64 bits
+	for name, change := range map[string]func(*recording){
+		"gap":         func(r *recording) { r.records[1].Gap = wraps },
+		"length":      func(r *recording) { r.records[1].End = r.records[1].Begin + wraps; r.records[1].Execute = wraps },
+		"begin":       func(r *recording) { r.records[1].Thread, r.records[1].Begin, r.records[1].End = 1, wraps, wraps },
+		"device":      func(r *recording) { r.records[1].DeviceTime = wraps },
+		"device idle": func(r *recording) { r.records[1].Start = wraps },
+		"end": func(r *recording) {
+			r.end.Duration = wraps + r.records[len(r.records)-1].End
+			r.header.Mode = trace.Remote
+		},
+		"many": func(r *recording) {
+			for range 9 { // 213 days together
+				r.records = append(r.records, trace.Record{Op: opInfo, Gap: wraps / 9, Begin: r.end.Duration, End: r.end.Duration})
+			}
+		},
+	} {
+		p := newProgram()
+		p.info(time.Microsecond)
+		p.launch(time.Microsecond, time.Millisecond)
+		p.finish(0)
+		r := p.exit(0)
+		change(r)
+		for _, predict := range []func() error{
+			func() error { _, err := Local(r.open, Options{Constants: DefaultConstants()}); return err },
+			func() error {
+				_, err := Predict(r.open, []Link{{RTT: time.Millisecond}}, Options{Constants: DefaultConstants()})
+				return err
+			},
+		} {
+			if err := predict(); !errors.Is(err, cost.ErrTooLong) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
 }

@@ -1,6 +1,8 @@
 package overhead
 
 import (
+	"time"
+
 	"github.com/outboard-run/outboard/internal/accel/trace"
 	"github.com/outboard-run/outboard/internal/cost"
 )
@@ -119,10 +121,31 @@ func (m *model) point() cost.Point {
 	return m.scratch[m.next]
 }
 
-func ns(v int64) cost.Time { return cost.Time(v) * cost.Nanosecond }
+func ns(v int64) cost.Time { return cost.Of(time.Duration(v)) }
+
+// longest bounds the times of a record, in ns, so that the sum of a few does not overflow: the
+// evaluator refuses runs of that length as well.
+const longest = int64(50 * 24 * time.Hour)
+
+func tooLong(r *trace.Record) bool {
+	for _, at := range [...]int64{r.Begin, r.End, r.Start} {
+		if at < -longest || at > longest {
+			return true
+		}
+	}
+	for _, d := range [...]int64{r.Gap, r.Duration(), r.Encode, r.WireForward, r.Execute, r.WireBackward, r.Blocked, r.DeviceTime} {
+		if d > longest/2 {
+			return true
+		}
+	}
+	return false
+}
 
 // add adds a record's tasks.
 func (m *model) add(r *trace.Record) error {
+	if tooLong(r) {
+		return cost.ErrTooLong
+	}
 	first := len(m.threads) == 0
 	t, err := m.thread(r)
 	if err != nil {
@@ -150,6 +173,9 @@ func (m *model) add(r *trace.Record) error {
 	t.end = r.End
 	if m.latest == nil || t.end >= m.latest.end {
 		m.latest = t
+	}
+	if err == nil && t.pending > ns(longest) {
+		err = cost.ErrTooLong
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,7 +28,7 @@ type Options struct {
 // Join writes the trace of the processes that have recorded into a folder. Without such processes
 // the trace has no records.
 func Join(w io.Writer, o Options) (trace.End, error) {
-	paths, err := filepath.Glob(filepath.Join(o.Dir, "*.rec"))
+	entries, err := os.ReadDir(o.Dir) // not by a pattern: the folder has the name that the user chose
 	if err != nil {
 		return o.End, err
 	}
@@ -37,8 +38,11 @@ func Join(w io.Writer, o Options) (trace.End, error) {
 			_ = p.file.Close()
 		}
 	}()
-	for _, path := range paths {
-		p, err := openProcess(path)
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) != ".rec" {
+			continue
+		}
+		p, err := openProcess(filepath.Join(o.Dir, e.Name()))
 		if err != nil {
 			return o.End, err
 		}

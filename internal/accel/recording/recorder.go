@@ -51,6 +51,10 @@ func NewRecorder(o RecorderOptions) (*Recorder, error) {
 		return nil, err
 	}
 	o.File = file
+	// The file is replaced, which must not happen to a device such as /dev/null.
+	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
+		return nil, outboard.Errorf(outboard.Invalid, "trace", "%s is no file: name one for the recording", file)
+	}
 	r := &Recorder{opts: o, dir: file + ".recording"}
 	if err := os.Mkdir(r.dir, 0o700); err != nil {
 		if errors.Is(err, os.ErrExist) {

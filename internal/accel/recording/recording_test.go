@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/opencl"
 	"github.com/outboard-run/outboard/internal/accel/trace"
 )
@@ -338,5 +341,38 @@ func TestTracesAreTheUsersOwn(t *testing.T) {
 	info, err := os.Stat(file)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
+// A recording is found whatever the name that the user has given it.
+func TestNamesThatArePatterns(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run[1]*.trace.recording")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := (&raw{}).chunk(threadStream, 1, 0, call(rawCall{op: op(t, "clFlush"), begin: 2000, duration: 10}))
+	if err := os.WriteFile(filepath.Join(dir, "7.rec"), file.bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, records, err := joinFolder(t, trace.Local, nil, dir); err != nil || len(records) != 1 {
+		t.Errorf("%d records, %v", len(records), err)
+	}
+}
+
+// A recording replaces a file, and nothing else: that of root's could replace /dev/null.
+func TestOnlyFilesAreReplaced(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "null")
+	if err := unix.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(program, nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewRecorder(RecorderOptions{File: file, Mode: trace.Local, Path: program, Args: []string{program}}); outboard.KindOf(err) != outboard.Invalid {
+		t.Errorf("a recording into what is no file: %v", err)
+	}
+	if _, err := os.Lstat(file + ".recording"); err == nil {
+		t.Error("its folder is left")
 	}
 }

@@ -127,6 +127,11 @@ func (h *Header) validate() error {
 	case len(h.Devices) == 0 || len(h.Devices) > maxDevices:
 		return fmt.Errorf("%d devices: want 1 to %d", len(h.Devices), maxDevices)
 	}
+	for i, op := range h.Ops {
+		if !isIdentifier(op.Name) {
+			return fmt.Errorf("function %d has the name %.100q: want an identifier", i, op.Name)
+		}
+	}
 	texts := []string{h.API, h.Program.Name, h.Program.Fingerprint, h.Client.Node, h.Client.Model, h.Recorder}
 	for _, op := range h.Ops {
 		texts = append(texts, op.Name, op.Answer)
@@ -140,4 +145,16 @@ func (h *Header) validate() error {
 		}
 	}
 	return nil
+}
+
+// isIdentifier reports whether a name is an identifier of C. Programs for tables take other texts
+// for formulas.
+func isIdentifier(name string) bool {
+	for i, c := range []byte(name) {
+		letter := c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return name != ""
 }

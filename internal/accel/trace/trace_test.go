@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -177,12 +179,25 @@ func TestRefused(t *testing.T) {
 		"large header":   {change(func(b []byte) { binary.LittleEndian.PutUint32(b[12:], 1<<31) }), "header of 2147483648 bytes"},
 		"short":          {good[:40], "ends within its header"},
 		"header":         {change(func(b []byte) { b[30] ^= 1 }), "checksum"},
+		"formula":        {renamed(good, "clFinish", "=HYPER()"), "want an identifier"},
+		"escape":         {renamed(good, "clFinish", `\u001b[8m`), "want an identifier"},
+		"no name":        {renamed(good, `"clFinish"`, `""        `), "want an identifier"},
 	} {
 		_, _, err := decode(test.file)
 		if err == nil || !strings.Contains(err.Error(), test.want) || outboard.KindOf(err) != outboard.Invalid {
 			t.Errorf("%s: error %v (%v), want %q", name, err, outboard.KindOf(err), test.want)
 		}
 	}
+}
+
+// renamed is a trace with another text in its header.
+func renamed(file []byte, old, text string) []byte {
+	size := binary.LittleEndian.Uint32(file[12:])
+	b := slices.Concat(file[:20], bytes.Replace(file[20:20+size], []byte(old), fmt.Appendf(nil, "%*s", -len(old), text), 1), file[20+size:])
+	size += uint32(len(b) - len(file))
+	binary.LittleEndian.PutUint32(b[12:], size)
+	binary.LittleEndian.PutUint32(b[16:], crc32.Checksum(b[20:20+size], castagnoli))
+	return b
 }
 
 // hostileBlock is a whole trace whose only block has the given payload.

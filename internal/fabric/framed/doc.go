@@ -23,9 +23,10 @@
 //
 // # Liveness
 //
-// Each end sends pings. A peer that is silent for Options.DeadAfter ends the connection: every
-// blocked call on it returns an [*outboard.Error] of kind [outboard.Unreachable]. A peer that
-// breaks the protocol ends it with kind [outboard.Protocol].
+// Each end sends pings. A peer that is silent for Options.DeadAfter, or reads nothing for five
+// minutes, ends the connection: every blocked call on it returns an [*outboard.Error] of kind
+// [outboard.Unreachable]. So does a peer that does not complete a frame of a stream within DeadAfter
+// of the stream's end here. A peer that breaks the protocol ends it with kind [outboard.Protocol].
 //
 // # Copies
 //

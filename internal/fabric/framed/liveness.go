@@ -15,14 +15,21 @@ type liveness struct {
 	minRTT atomic.Int64
 }
 
-// keepAlive sends pings, and ends the connection when the peer is silent. It counts its own
-// ticks instead of the clock: a process that was stopped for a while must not take its peer for
-// dead.
+// writeLimit is how long one write may take: 256 KiB at most, over 10 kbit/s. A peer reads whatever
+// arrives, since streams have windows: one that reads nothing, and is not silent, would keep this
+// side's senders, and the memory from which they send, for ever.
+const writeLimit = 5 * time.Minute
+
+// keepAlive sends pings, and ends the connection when the peer is silent or reads nothing. It counts
+// its own ticks instead of the clock: a process that was stopped for a while must not take its peer
+// for dead.
 func (l *liveness) keepAlive() {
 	const ticks = 8
-	tick := time.NewTicker(l.conn.o.DeadAfter / ticks)
+	interval := l.conn.o.DeadAfter / ticks
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	l.ping()
+	writes, blocked := uint64(0), time.Duration(0)
 	for silent, n := 0, 1; ; n++ {
 		select {
 		case <-l.conn.done:
@@ -35,6 +42,12 @@ func (l *liveness) keepAlive() {
 		}
 		if silent >= ticks-1 {
 			l.conn.fail(outboard.Errorf(outboard.Unreachable, "fabric", "peer has been silent for %v", l.conn.o.DeadAfter))
+			return
+		}
+		if now := l.conn.socket.writes.Load(); now != writes || now%2 == 0 {
+			writes, blocked = now, 0
+		} else if blocked += interval; blocked >= writeLimit {
+			l.conn.fail(outboard.Errorf(outboard.Unreachable, "fabric", "peer has read nothing for %v", writeLimit))
 			return
 		}
 		if n%2 == 0 {

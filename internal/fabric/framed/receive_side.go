@@ -3,6 +3,8 @@ package framed
 import (
 	"io"
 	"sync"
+
+	"github.com/outboard-run/outboard"
 )
 
 // receiveSide passes the bytes that the peer sends on one stream to Read, to a sink or to a
@@ -93,6 +95,18 @@ func (r *receiveSide) dataRead(n int) error {
 	r.filled += n
 	r.stream.changed.Broadcast()
 	return nil
+}
+
+// failIfFilling ends the connection if its reader still reads a frame into the memory of a Read, or
+// of a sink, of a stream that was ended. The reader of the stream waits for it, and so do all other
+// streams.
+func (r *receiveSide) failIfFilling() {
+	r.stream.mu.Lock()
+	filling := r.filling
+	r.stream.mu.Unlock()
+	if c := r.stream.conn; filling {
+		c.fail(outboard.Errorf(outboard.Unreachable, "fabric", "peer sends a frame of a stream that has ended for more than %v", c.o.DeadAfter))
+	}
 }
 
 // storeChunk buffers c, or returns a receiver that was attached meanwhile.

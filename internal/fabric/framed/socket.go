@@ -14,6 +14,7 @@ type socket struct {
 	vectored bool // long writes leave by writev, without a copy
 	raw      syscall.RawConn
 	received atomic.Bool
+	writes   atomic.Uint64 // begun and ended: odd while one is in progress
 	events   Observer
 
 	mu        sync.Mutex
@@ -96,9 +97,7 @@ func (p *socket) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.buffering && len(p.writeBuf) == 0 {
-		n, err := p.Conn.Write(b)
-		p.events.BytesSent(n)
-		return n, err
+		return p.send(b)
 	}
 	if p.vectored && len(b) >= vectorMin && len(b) > cap(p.writeBuf)/2 {
 		return len(b), p.writeBoth(b)
@@ -113,7 +112,9 @@ func (p *socket) Write(b []byte) (int, error) {
 // writeBoth sends the buffered bytes and b in one system call.
 func (p *socket) writeBoth(b []byte) error {
 	both := net.Buffers{p.writeBuf, b}
+	p.writes.Add(1)
 	n, err := both.WriteTo(p.Conn)
+	p.writes.Add(1)
 	p.events.BytesSent(int(n))
 	p.writeBuf = p.writeBuf[:0]
 	return err
@@ -137,8 +138,16 @@ func (p *socket) writeBuffered() error {
 	if len(p.writeBuf) == 0 {
 		return nil
 	}
-	n, err := p.Conn.Write(p.writeBuf)
-	p.events.BytesSent(n)
+	_, err := p.send(p.writeBuf)
 	p.writeBuf = p.writeBuf[:0]
 	return err
+}
+
+// send makes one system call, unless it is interrupted.
+func (p *socket) send(b []byte) (int, error) {
+	p.writes.Add(1)
+	n, err := p.Conn.Write(b)
+	p.writes.Add(1)
+	p.events.BytesSent(n)
+	return n, err
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/outboard-run/outboard"
 )
@@ -189,6 +190,9 @@ func (s *Stream) abort(local error) (tell bool) {
 		s.out.err = local
 	}
 	s.in.buffered.drop()
+	if s.in.filling {
+		time.AfterFunc(s.conn.o.DeadAfter, s.in.failIfFilling)
+	}
 	s.updatedUnlock()
 	return tell
 }

@@ -119,6 +119,32 @@ func TestRevokeByIdentifier(t *testing.T) {
 	}
 }
 
+// A joined node makes a key that expires at a time that can be read and not be written again: the
+// list of keys does not have it.
+func TestTimesOfHostileNodes(t *testing.T) {
+	s := statetest.Open(t)
+	k, err := keys.Open(t.Context(), keys.Options{State: s, Self: "harbour"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = k.Close() })
+	create(t, k, "own", 0, keys.Limits{})
+	const never = `"2026-01-01T00:00:00+24:00"`
+	digest := strings.Repeat("0", 64)
+	for key, value := range map[string]string{
+		"model-keys/dinghy/0000000000000000": `{"id":"0000000000000000","name":"evil","digest":"` + digest + `","expires":` + never + `}`,
+		"model-usage/KEY/dinghy":             `{"last_used":` + never + `}`,
+	} {
+		if _, err := s.Put(t.Context(), strings.Replace(key, "KEY", k.List()[0].ID, 1), []byte(value), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(t, k, "later", 0, keys.Limits{}) // this node knows the others then
+	if text, err := json.Marshal(k.List()); err != nil || len(k.List()) != 2 {
+		t.Errorf("keys %s, %v", text, err)
+	}
+}
+
 // Each request of a call that lasts is admitted: its key may be revoked or expire meanwhile, and its
 // limits hold.
 func TestReadmission(t *testing.T) {

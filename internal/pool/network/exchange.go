@@ -1,30 +1,38 @@
 package network
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/outboard-run/outboard"
 )
 
 // Protocol is the TLS application protocol of probes. After the handshake the prober sends
-// requests of 8 bytes, u32 size of the burst that follows and u32 size of the burst wanted back,
-// both little-endian, and then the burst. The answer is 8 bytes, how long the burst took to
-// arrive after its first piece, in ns, and the burst wanted back.
-const Protocol = "outboard-probe/1"
+// requests of 16 bytes, u32 size of the burst that follows, u32 size of the burst wanted back, and
+// a nonce of 8 bytes, and then the burst. The answer is 16 bytes, u64 how long the burst took to
+// arrive after its first piece, in ns, and the nonce, and the burst wanted back. Integers are
+// little-endian. The nonce prevents a peer from answering before it has received the request: the
+// nearest nodes get the most work.
+const Protocol = "outboard-probe/2"
 
 const (
-	// maxBurst bounds a burst; minBurst is the smallest that is worth a measurement.
+	// maxBurst bounds a burst; minBurst is the smallest that is worth a measurement: the few bytes
+	// after the first piece of a smaller one arrive with it, or with the delay of a wake-up.
 	maxBurst = 1 << 20
-	minBurst = 16 << 10
+	minBurst = 2 * piece
 	// pings is the number of small messages of a probe.
 	pings = 5
+	// messageSize is the size of a request, and of an answer.
+	messageSize = 16
 	// pingCost is the approximate cost of a small message in both directions, with TLS and TCP.
-	pingCost = 2 * (8 + 22 + 52)
+	pingCost = 2 * (messageSize + 22 + 52)
 	// serveLimit is how many bytes of bursts a served connection may ask for per minute.
 	serveLimit = 64 << 20
 	// idleLimit is how long a served connection may be silent.
@@ -40,7 +48,7 @@ func Serve(ctx context.Context, conn net.Conn) error {
 	minute, left := time.Now(), serveLimit
 	for {
 		_ = conn.SetDeadline(time.Now().Add(idleLimit))
-		var request [8]byte
+		var request [messageSize]byte
 		if _, err := io.ReadFull(conn, request[:]); err != nil {
 			return nil // the peer has ended, or probes other nodes now
 		}
@@ -57,7 +65,7 @@ func Serve(ctx context.Context, conn net.Conn) error {
 		if err != nil {
 			return nil
 		}
-		var answer [8]byte
+		answer := request // with its nonce
 		binary.LittleEndian.PutUint64(answer[:], uint64(took))
 		if _, err := conn.Write(answer[:]); err != nil {
 			return nil
@@ -109,45 +117,55 @@ func Measure(ctx context.Context, conn net.Conn, budget int) (Sample, error) {
 	var s Sample
 	buf := make([]byte, piece)
 	for range max(1, min(pings, budget/pingCost)) {
-		begin := time.Now()
-		if _, err := exchange(conn, buf, 0, 0, &s); err != nil {
+		elapsed, _, err := exchange(conn, buf, 0, 0, &s)
+		if err != nil {
 			return s, err
 		}
-		s.RTTs = append(s.RTTs, time.Since(begin))
+		s.RTTs = append(s.RTTs, elapsed)
 	}
 	burst := min((budget-s.Bytes)/2, maxBurst)
 	if burst < minBurst {
 		return s, nil
 	}
-	took, err := exchange(conn, buf, burst, 0, &s)
+	// A burst takes no less than the exchange does beyond a round trip, whatever the peer says.
+	longest := slices.Max(s.RTTs)
+	elapsed, took, err := exchange(conn, buf, burst, 0, &s)
 	if err != nil {
 		return s, err
 	}
-	s.Forward = rate(burst, took)
-	took, err = exchange(conn, buf, 0, burst, &s)
-	s.Backward = rate(burst, took)
+	s.Forward = rate(burst, max(took, elapsed-longest))
+	elapsed, took, err = exchange(conn, buf, 0, burst, &s)
+	s.Backward = rate(burst, max(took, elapsed-longest))
 	return s, err
 }
 
-// exchange sends one request, and returns how long the burst took in its direction.
-func exchange(conn net.Conn, buf []byte, forward, backward int, s *Sample) (time.Duration, error) {
-	var request, answer [8]byte
+// exchange sends one request, and returns how long the exchange took, and how long the burst took
+// in its direction.
+func exchange(conn net.Conn, buf []byte, forward, backward int, s *Sample) (elapsed, took time.Duration, err error) {
+	var request, answer [messageSize]byte
 	binary.LittleEndian.PutUint32(request[:], uint32(forward))
 	binary.LittleEndian.PutUint32(request[4:], uint32(backward))
+	nonce := request[8:]
+	_, _ = rand.Read(nonce) // never fails
 	s.Bytes += pingCost + forward + backward
+	begin := time.Now()
 	if _, err := conn.Write(request[:]); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if err := sendBurst(conn, buf, forward); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if _, err := io.ReadFull(conn, answer[:]); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
+	if !bytes.Equal(answer[8:], nonce) {
+		return 0, 0, outboard.Errorf(outboard.Protocol, "probe", "the answer is not that of the request")
+	}
+	took = time.Duration(min(binary.LittleEndian.Uint64(answer[:]), uint64(time.Minute)))
 	if backward > 0 {
-		return receiveBurst(conn, buf, backward)
+		took, err = receiveBurst(conn, buf, backward)
 	}
-	return time.Duration(min(binary.LittleEndian.Uint64(answer[:]), uint64(time.Minute))), nil
+	return time.Since(begin), took, err
 }
 
 // rate returns the bandwidth that a burst has measured: its first piece only starts the clock. It

@@ -168,6 +168,10 @@ func (r *Registry) applyEndpoints(node outboard.NodeID, e state.Entry) (bool, er
 		if a.Endpoints[i].Node != node {
 			return false, errors.New("the record has another node's endpoints")
 		}
+		// A time that can be read from JSON may be one that can't be written to it.
+		if _, err := a.Endpoints[i].Started.MarshalJSON(); err != nil {
+			return false, err
+		}
 	}
 	r.endpoints[node] = a
 	return true, nil

@@ -268,3 +268,20 @@ func closure(file protoreflect.FileDescriptor) *descriptorpb.FileDescriptorSet {
 	add(file)
 	return set
 }
+
+// A joined node writes a time that can be read and not be written again: no list has it.
+func TestTimesOfHostileNodes(t *testing.T) {
+	s, m := statetest.Open(t), &members{boots: map[outboard.NodeID]string{"dinghy": "1"}}
+	r := open(t, s, m, "harbour")
+	text := `{"boot":"1","endpoints":[{"id":"dinghy/1","node":"dinghy","services":["shop.Cart"],"started":"2026-01-01T00:00:00+24:00"}]}`
+	if _, err := s.Put(t.Context(), "endpoints/dinghy", []byte(text), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Offer(t.Context(), services.Endpoint{ID: "harbour/1", Services: []string{"shop.Cart"}}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, r, "the later endpoint", func() bool { return slices.Contains(ids(r), "harbour/1") })
+	if all := r.Endpoints(); len(all) != 1 {
+		t.Errorf("endpoints %+v", all)
+	}
+}

@@ -162,3 +162,19 @@ func TestRemove(t *testing.T) {
 		t.Errorf("roll back to what was removed: %v", err)
 	}
 }
+
+type dated struct{ At time.Time }
+
+func (*dated) Numbers() (own, of int) { return 1, 0 }
+
+func (*dated) Stamp(int, time.Time, outboard.NodeID) {}
+
+func (*dated) Size() int { return 1 }
+
+// A joined node writes a time that can be read and not be written again.
+func TestTimesOfHostileNodes(t *testing.T) {
+	e := state.Entry{Value: []byte(`{"versions":[{"At":"2026-01-01T00:00:00+24:00"}]}`)}
+	if h, err := versions.Decode[dated](e); err == nil {
+		t.Errorf("versions %+v", h.Versions)
+	}
+}

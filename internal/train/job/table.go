@@ -61,7 +61,8 @@ func decodeJob(text []byte) (j client.Job, err error) {
 	if !validID(j.ID) {
 		return j, fmt.Errorf("%.40q is no job", j.ID)
 	}
-	return j, nil
+	_, err = json.Marshal(j) // a time that can be read may be one that can't be written
+	return j, err
 }
 
 // write writes a job of this node to the table.

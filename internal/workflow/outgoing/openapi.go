@@ -69,16 +69,28 @@ func (d *document) object(v any) map[string]any {
 	return nil
 }
 
+// The bounds of a JSON pointer: a document may repeat it very often.
+const (
+	maxPointer = 4 << 10
+	maxParts   = 32
+)
+
+var pointerEscapes = strings.NewReplacer("~1", "/", "~0", "~")
+
 // at returns the value at a JSON pointer, "#/components/parameters/limit".
 func (d *document) at(ref string) any {
 	pointer, ok := strings.CutPrefix(ref, "#/")
-	if !ok {
+	if !ok || len(pointer) > maxPointer {
 		return nil
 	}
 	var v any = d.root
+	parts := 0
 	for part := range strings.SplitSeq(pointer, "/") {
 		m, _ := v.(map[string]any)
-		v = m[strings.NewReplacer("~1", "/", "~0", "~").Replace(part)]
+		if parts++; m == nil || parts > maxParts {
+			return nil
+		}
+		v = m[pointerEscapes.Replace(part)]
 	}
 	return v
 }

@@ -7,7 +7,10 @@ import (
 	"maps"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -204,8 +207,150 @@ func TestOpenAPIExpansionsAreBounded(t *testing.T) {
 	}
 }
 
+// served answers requests for a document, after a second, and keeps all others.
+type served struct {
+	document string
+	fetches  atomic.Int32
+	sent     chan *http.Request
+}
+
+func (s *served) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := &recorder{header: http.Header{"Content-Type": {"application/json"}}}
+	if r.URL.Host == "docs.example.com" {
+		time.Sleep(time.Second)
+		s.fetches.Add(1)
+		return w.response(s.document), nil
+	}
+	s.sent <- r
+	return w.response("{}"), nil
+}
+
+func order(parameters map[string]any) outgoing.Request {
+	return outgoing.Request{Protocol: dsl.OpenAPI, With: map[string]any{
+		"endpoint": "https://docs.example.com/", "operationId": "order", "parameters": parameters, "output": "content",
+	}}
+}
+
+// Dates, large numbers, and keys that are no texts are no values of JSON: they are used as they are
+// written.
+func TestOpenAPIOfYAML(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &served{sent: make(chan *http.Request, 1), document: `
+openapi: 3.0.3
+servers: [{url: "https://api.example.com/"}]
+shared: &shared {required: true, in: query}
+paths:
+  /orders:
+    post:
+      operationId: order
+      parameters:
+        - {<<: *shared, name: since, schema: {type: string, format: date, default: 2024-01-01}}
+        - {<<: [*shared], name: most, schema: {type: integer, default: 18446744073709551615}}
+        - {name: body, in: body, required: true, default: {7: 2024-01-02T03:04:05Z, seats: 0x10}}
+      responses: {200: {description: done}}
+`}
+		if _, err := outgoing.New(s, nil).Call(t.Context(), order(nil)); err != nil {
+			t.Fatal(err)
+		}
+		r := <-s.sent
+		body := make([]byte, r.ContentLength)
+		_, _ = r.Body.Read(body)
+		want := `https://api.example.com/orders?most=18446744073709551615&since=2024-01-01 {"7":"2024-01-02T03:04:05Z","seats":16}`
+		if diff := cmp.Diff(want, r.URL.String()+" "+string(body)); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// Calls that begin together fetch their document once.
+func TestOpenAPIDocumentIsFetchedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const calls = 8
+		s := &served{sent: make(chan *http.Request, calls+1), document: `{"servers": [{"url": "https://api.example.com/"}], "paths": {"/": {"get": {"operationId": "order"}}}}`}
+		caller := outgoing.New(s, nil)
+		var all sync.WaitGroup
+		for range calls {
+			all.Go(func() {
+				if _, err := caller.Call(t.Context(), order(nil)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if n := s.fetches.Load(); n != 1 {
+			t.Errorf("the document was fetched %d times", n)
+		}
+		time.Sleep(10 * time.Minute) // it is too old then
+		if _, err := caller.Call(t.Context(), order(nil)); err != nil || s.fetches.Load() != 2 {
+			t.Errorf("later it was fetched %d times, %v", s.fetches.Load(), err)
+		}
+	})
+}
+
+// An app keeps two documents of the largest size, or many small ones.
+func TestKeptOpenAPIDocumentsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &served{sent: make(chan *http.Request, 100)}
+		caller := outgoing.New(s, nil)
+		fetch := func(name string) bool {
+			before := s.fetches.Load()
+			req := order(nil)
+			req.With["endpoint"] = "https://docs.example.com/" + name
+			if _, err := caller.Call(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+			return s.fetches.Load() > before
+		}
+		const operation = `"servers": [{"url": "https://api.example.com/"}], "paths": {"/": {"get": {"operationId": "order"}}}}`
+		s.document = "{" + operation
+		fetch("small")
+		s.document = `{"all": [0` + strings.Repeat(",0", 500_000) + "], " + operation
+		for _, name := range []string{"a", "b"} {
+			fetch(name)
+		}
+		if fetch("a") || fetch("b") || fetch("small") {
+			t.Error("documents were fetched again")
+		}
+		fetch("c") // in the place of the oldest ones
+		if fetch("b") || fetch("c") || !fetch("small") {
+			t.Error("not the oldest documents were dropped")
+		}
+	})
+}
+
+// The work for a document of another's is linear in its size, which is bounded: otherwise each of
+// these takes minutes, or all memory, whatever the time-out of the call.
+func TestHostileOpenAPIDocuments(t *testing.T) {
+	const operation = `"paths": {"/": {"get": {"operationId": "order", "parameters": `
+	var keys, laughs strings.Builder
+	for i := range 500_000 {
+		fmt.Fprintf(&keys, "%x:\n", i)
+	}
+	laughs.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x]\n")
+	for i := range 9 {
+		fmt.Fprintf(&laughs, "a%d: &a%d [%s]\n", i+1, i+1, strings.Repeat(fmt.Sprintf("*a%d, ", i), 9))
+	}
+	for name, c := range map[string]struct {
+		document string
+		refused  bool
+	}{
+		"a mapping with many keys":           {keys.String(), true},
+		"aliases of aliases":                 {laughs.String(), true},
+		"an alias of itself":                 {"a: &a [*a]", true},
+		"a merged mapping of itself":         {"a: &a {<<: *a}", true},
+		"deep":                               {strings.Repeat("[", 5000) + strings.Repeat("]", 5000), true},
+		"one long reference in many aliases": {`{"servers": [{"url": "https://api.example.com/"}], ` + operation + `[&r {"$ref": "#` + strings.Repeat("/a", 1<<20) + `"}` + strings.Repeat(",*r", 100_000) + `]}}}}`, false},
+	} {
+		caller := outgoing.New(anyTransport(c.document), nil)
+		_, err := caller.Call(t.Context(), order(nil))
+		if e, ok := errors.AsType[*dsl.Error](err); c.refused && (!ok || e.Type != dsl.ErrorValidation) {
+			t.Errorf("%s: %.300v", name, err)
+		}
+	}
+}
+
 func FuzzOpenAPI(f *testing.F) {
-	for _, text := range []string{orders, petstore, `{"paths": {"/a": {"$ref": "#/paths/~1a"}}}`, `{"swagger": 2, "paths": {"/": {"get": {"operationId": "order"}}}}`} {
+	for _, text := range []string{orders, petstore, "paths: {/: {get: {operationId: order, parameters: [{in: query, name: q, required: true, default: 2001-01-01}]}}}", `{"paths": {"/a": {"$ref": "#/paths/~1a"}}}`, `{"swagger": 2, "paths": {"/": {"get": {"operationId": "order"}}}}`} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, document string) {

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/outboard-run/outboard/internal/accel/trace"
 )
@@ -35,6 +38,7 @@ const (
 // perfetto writes events.
 type perfetto struct {
 	w       *bufio.Writer
+	in      *trace.Reader
 	header  *trace.Header
 	first   bool
 	named   map[[2]uint64]bool
@@ -45,23 +49,28 @@ type perfetto struct {
 // Perfetto writes a trace as a JSON object of the Trace Event Format: a track for each thread of
 // the program, for each device's worker (remote runs) and for each queue of a device, and an
 // arrow from each call to its command.
-func Perfetto(w io.Writer, r *trace.Reader) error {
-	p := &perfetto{
-		w: bufio.NewWriter(w), header: r.Header(), first: true,
+func Perfetto(w io.Writer, r *trace.Reader) error { return newPerfetto(w, r).export() }
+
+func newPerfetto(w io.Writer, r *trace.Reader) *perfetto {
+	return &perfetto{
+		w: bufio.NewWriter(w), in: r, header: r.Header(), first: true,
 		named: make(map[[2]uint64]bool), lastEnd: make(map[[2]uint64]int64),
 	}
+}
+
+func (p *perfetto) export() error {
 	p.text(`{"displayTimeUnit":"ns","otherData":`)
-	p.value(map[string]string{"program": p.header.Program.Name, "mode": string(p.header.Mode), "recorder": p.header.Recorder})
+	p.value(map[string]string{"program": printable(p.header.Program.Name), "mode": string(p.header.Mode), "recorder": printable(p.header.Recorder)})
 	p.text(`,"traceEvents":[`)
 	for {
-		record, err := r.Next()
+		record, err := p.in.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
 			return err
 		}
-		p.call(&record, r.Records())
+		p.call(&record, p.in.Records())
 		if p.err != nil {
 			return p.err
 		}
@@ -100,8 +109,23 @@ func span(ns int64) *float64 {
 	return &d
 }
 
-// name writes the names of a track and of its process, once.
+// printable replaces the characters that control a terminal, or reorder the text around them: not
+// all of them are escaped in JSON.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.In(r, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
+			return utf8.RuneError
+		}
+		return r
+	}, text)
+}
+
+// name writes the names of a track and of its process, once. The tracks beyond maxSets have none.
 func (p *perfetto) name(process, thread uint64, processName, threadName string) {
+	if len(p.named) >= maxSets {
+		return
+	}
+	processName, threadName = printable(processName), printable(threadName)
 	if !p.named[[2]uint64{process, 1 << 63}] {
 		p.named[[2]uint64{process, 1 << 63}] = true
 		p.write(event{Name: "process_name", Phase: "M", Process: process, Args: map[string]any{"name": processName}})
@@ -143,7 +167,9 @@ func (p *perfetto) command(r *trace.Record, name string, number, process, thread
 		lane++
 	}
 	track := base + lane
-	p.lastEnd[[2]uint64{devicesPID, track}] = r.Start + r.DeviceTime
+	if at := [2]uint64{devicesPID, track}; len(p.lastEnd) < maxSets || p.lastEnd[at] != 0 {
+		p.lastEnd[at] = r.Start + r.DeviceTime
+	}
 	p.name(devicesPID, track, "devices", fmt.Sprintf("%s, queue %d", p.header.Devices[r.Device].Name, r.Queue))
 	p.write(event{Name: name, Category: "device", Phase: "X", Time: micros(r.Start), Duration: span(r.DeviceTime), Process: devicesPID, Thread: track})
 	id := fmt.Sprintf("%d", number)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 
@@ -125,6 +126,72 @@ func TestPerfetto(t *testing.T) {
 	}
 	if want := 5 + 1 + 2; calls != want || len(flows) != 2 {
 		t.Errorf("%d events and %d arrows, want %d (calls, the worker's, commands) and 2", calls, len(flows), want)
+	}
+}
+
+// hostile is a program with a thread and a queue for each of many calls, whose sums no integer
+// holds.
+func hostile(t *testing.T, calls int) *trace.Reader {
+	t.Helper()
+	var file bytes.Buffer
+	w, err := trace.NewWriter(&file, trace.Header{
+		API: "opencl", Mode: trace.Local, Program: trace.Program{Name: "a\u009b8mb"}, Devices: []trace.Device{{Name: "\u202eeno"}}, Ops: []trace.Op{{Name: "clEnqueueNDRangeKernel"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const long = 1 << 59
+	for i := range calls {
+		r := trace.Record{
+			Thread: uint32(i), Command: true, Queue: uint64(i + 1), Begin: int64(i), End: int64(i) + long, Gap: long, Blocked: long, Execute: long,
+			Start: int64(i) + 1, DeviceTime: long, Forward: 1 << 50, Backward: 1 << 50,
+		}
+		if err := w.Write(&r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(trace.End{Duration: math.MaxInt64}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := trace.NewReader(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// The sums of a hostile trace end at the greatest integer.
+func TestHostileSums(t *testing.T) {
+	s, err := Summarize(hostile(t, 1<<15))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, totals := range []Totals{s.Total, s.Phases[1].Totals, s.Functions[0].Totals} {
+		for what, got := range map[string]int64{"gap": totals.Gap, "in calls": totals.InCalls, "blocked": totals.Blocked, "execute": totals.Execute, "device": totals.Device} {
+			if got != math.MaxInt64 {
+				t.Errorf("%s: %d", what, got)
+			}
+		}
+		if totals.Forward != math.MaxUint64 || totals.Backward != math.MaxUint64 {
+			t.Errorf("bytes: %d, %d", totals.Forward, totals.Backward)
+		}
+	}
+}
+
+// Names do not control the terminal to which they are written, and an export keeps a bounded number
+// of tracks.
+func TestHostileExport(t *testing.T) {
+	const calls = maxSets + 1000
+	var out bytes.Buffer
+	p := newPerfetto(&out, hostile(t, calls))
+	if err := p.export(); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsAny(out.String(), "\u009b\u202e") {
+		t.Error("names control the terminal")
+	}
+	if n := bytes.Count(out.Bytes(), []byte(`"ph":"X"`)); n != 2*calls || len(p.named) > maxSets+1 || len(p.lastEnd) > maxSets {
+		t.Errorf("%d events of %d calls, %d names, %d lanes", n, calls, len(p.named), len(p.lastEnd))
 	}
 }
 

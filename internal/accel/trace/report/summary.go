@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/outboard-run/outboard/internal/accel/trace"
@@ -89,14 +90,14 @@ func (t *Totals) add(r *trace.Record) {
 	if r.Command {
 		t.Commands++
 	}
-	t.Forward += r.Forward
-	t.Backward += r.Backward
-	t.Gap += r.Gap
-	t.InCalls += r.Duration()
-	t.Blocked += r.Blocked
-	t.Execute += r.Execute
-	t.Device += r.DeviceTime
+	t.merge(&Totals{
+		Forward: r.Forward, Backward: r.Backward, Gap: r.Gap, InCalls: r.Duration(), Blocked: r.Blocked, Execute: r.Execute, Device: r.DeviceTime,
+	})
 }
+
+// sum returns the sum of values that are not negative, at most a limit: a hostile trace has times and
+// sizes whose sum no integer holds.
+func sum[T int64 | uint64](a, b, limit T) T { return a + min(b, limit-a) }
 
 func (t *Totals) merge(o *Totals) {
 	t.Calls += o.Calls
@@ -105,13 +106,13 @@ func (t *Totals) merge(o *Totals) {
 	t.Waited += o.Waited
 	t.Failed += o.Failed
 	t.Commands += o.Commands
-	t.Forward += o.Forward
-	t.Backward += o.Backward
-	t.Gap += o.Gap
-	t.InCalls += o.InCalls
-	t.Blocked += o.Blocked
-	t.Execute += o.Execute
-	t.Device += o.Device
+	t.Forward, t.Backward = sum(t.Forward, o.Forward, math.MaxUint64), sum(t.Backward, o.Backward, math.MaxUint64)
+	for _, v := range []struct {
+		to *int64
+		n  int64
+	}{{&t.Gap, o.Gap}, {&t.InCalls, o.InCalls}, {&t.Blocked, o.Blocked}, {&t.Execute, o.Execute}, {&t.Device, o.Device}} {
+		*v.to = sum(*v.to, v.n, math.MaxInt64)
+	}
 }
 
 // phases sums the parts of a run. The calls after a command may turn out to be the run's end, which
@@ -151,7 +152,8 @@ func (p *phases) list(duration int64) []Phase {
 	return []Phase{p.setUp, p.run, p.tail}
 }
 
-// maxSets bounds the threads and queues that a summary distinguishes.
+// maxSets bounds the threads and queues that a summary distinguishes, and the tracks of an export
+// that have a name or lanes.
 const maxSets = 1 << 16
 
 // Summarize reads a trace to its end.
