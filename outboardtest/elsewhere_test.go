@@ -80,7 +80,7 @@ func queueForTheFirstDevice(t *testing.T, n *outboardtest.Node, file string) (pl
 	eventually(t, "the job runs", func() bool {
 		jobs, err := n.Client().Jobs(t.Context())
 		for _, j := range jobs {
-			if j.State == client.JobRunning {
+			if j.State == client.JobRunning && j.Spec.StageLimit != "" { // the list may lag behind the end of the job before
 				places = j.Ranks
 			}
 		}
@@ -91,6 +91,7 @@ func queueForTheFirstDevice(t *testing.T, n *outboardtest.Node, file string) (pl
 			t.Error(err)
 		}
 	})
+	defer queued() // without a wait, too: the test fails then, and does not hang
 	h, err := n.Client().Acquire(t.Context(), client.LeaseRequest{Selector: selector(t, string(places[0].Device))}, func(client.Waiting) { queued() })
 	if err != nil {
 		t.Errorf("the device of rank 0 has not become free: %v", err)
