@@ -53,14 +53,12 @@ func (p *policies) apply() {
 	if err != nil {
 		// The node on which they were applied could read them: it is newer, or has other
 		// descriptors.
-		remedy := "the earlier ones stay in force"
-		if set != nil {
-			remedy = "those that it can read are in force, and calls that the others might reject are rejected"
+		log := p.log.With("version", current.Number, "error", err)
+		if set == nil {
+			log.Error("this node can't read the pool's policies: the earlier ones stay in force")
+			return
 		}
-		p.log.Error("this node can't read the pool's policies: "+remedy, "version", current.Number, "error", err)
-	}
-	if set == nil {
-		return
+		log.Error("this node can't read some of the pool's policies: calls that these might reject are rejected, the others are in force")
 	}
 	p.partial = err != nil
 	p.mu.Lock()

@@ -180,7 +180,7 @@ func (v *view) applyRevocation(fingerprint string) {
 	if !strings.EqualFold(fingerprint, v.identity.Fingerprint()) {
 		v.identity.Revoke(fingerprint)
 	} else {
-		v.log.Error(authority.ErrRemoved.Error())
+		v.log.Error("this node does not belong to the pool any more", "error", authority.ErrRemoved)
 		authority.MarkRemoved(v.identity)
 	}
 	for id, h := range v.all {

@@ -29,7 +29,10 @@ const (
 	growFunction      = "__grow"
 	orderFunction     = "__order"
 	transposeFunction = "__transposed"
-	// These are called by extending only.
+)
+
+// Functions that the definitions of extending call.
+const (
 	heldFunction  = "__held"
 	matchFunction = "__match"
 	cutFunction   = "__cut"
