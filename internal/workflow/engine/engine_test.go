@@ -551,6 +551,8 @@ func TestRetention(t *testing.T) {
 // leftValues has values that were saved on this node for executions that ran on another one.
 type leftValues struct {
 	engine.Values
+
+	mu              sync.Mutex
 	left, forgotten []engine.ID
 }
 
@@ -558,11 +560,15 @@ func (v *leftValues) Saved(_ context.Context, before time.Time) ([]engine.ID, er
 	if time.Since(before) < time.Hour {
 		return nil, errors.New("an execution that is starting may have saved them")
 	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	return v.left, nil
 }
 
 func (v *leftValues) Forget(ctx context.Context, id engine.ID) error {
+	v.mu.Lock()
 	v.forgotten = append(v.forgotten, id)
+	v.mu.Unlock()
 	return v.Values.Forget(ctx, id)
 }
 
@@ -576,7 +582,9 @@ func TestValuesOfPurgedExecutions(t *testing.T) {
 		})
 		runs := w.start(`do: [{a: {wait: P30D}}]`, ``)
 		ended := w.start(`do: [{a: {set: {x: 1}}}]`, ``)
+		values.mu.Lock()
 		values.left = []engine.ID{runs, ended, "app/purged"}
+		values.mu.Unlock()
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		w.close()
