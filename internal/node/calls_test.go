@@ -25,22 +25,29 @@ func serveCalls(t *testing.T, n *outboardtest.Node) {
 	callstest.Serve(t, callsOf(n), interop.NewTestServer())
 }
 
+// dialCalls returns a client of a node's programs that reaches the service.
+func dialCalls(t *testing.T, n *outboardtest.Node) testgrpc.TestServiceClient {
+	t.Helper()
+	conn, err := fabric.Dial(callsOf(n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	c := testgrpc.NewTestServiceClient(conn)
+	eventually(t, "the service is reached", func() bool {
+		_, err := c.EmptyCall(t.Context(), &testgrpc.Empty{})
+		return err == nil
+	})
+	return c
+}
+
 // A call from one node to another goes through both nodes' processes and the port
 // that everything else uses too, before and after upgrades of either.
 func TestCallsBetweenNodes(t *testing.T) {
 	p := outboardtest.Start(t, outboardtest.Options{Nodes: pair()})
 	harbour, dinghy := p.Node("harbour"), p.Node("dinghy")
 	serveCalls(t, harbour)
-	conn, err := fabric.Dial(callsOf(dinghy))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	c := testgrpc.NewTestServiceClient(conn)
-	eventually(t, "the service is reached", func() bool {
-		_, err := c.EmptyCall(t.Context(), &testgrpc.Empty{})
-		return err == nil
-	})
+	c := dialCalls(t, dinghy)
 	stream, err := c.FullDuplexCall(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -84,17 +91,11 @@ func TestRemovedNodeReachesNoService(t *testing.T) {
 	p := outboardtest.Start(t, outboardtest.Options{Nodes: pair()})
 	harbour, dinghy := p.Node("harbour"), p.Node("dinghy")
 	serveCalls(t, harbour)
-	conn, err := fabric.Dial(callsOf(dinghy))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	c := testgrpc.NewTestServiceClient(conn)
+	c := dialCalls(t, dinghy)
 	call := func() error {
 		_, err := c.EmptyCall(t.Context(), &testgrpc.Empty{})
 		return err
 	}
-	eventually(t, "the service is reached", func() bool { return call() == nil })
 	stream, err := c.FullDuplexCall(t.Context())
 	if err != nil {
 		t.Fatal(err)

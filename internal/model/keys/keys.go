@@ -150,7 +150,7 @@ func (k *Keys) apply(e state.Entry) (bool, error) {
 		return true, nil
 	}
 	var u Usage
-	if err := unmarshal(e.Value, &u); err != nil {
+	if err := state.DecodeJSON(e.Value, &u); err != nil {
 		return false, err
 	}
 	if k.usage[id] == nil {
@@ -158,16 +158,6 @@ func (k *Keys) apply(e state.Entry) (bool, error) {
 	}
 	k.usage[id][node] = u
 	return true, nil
-}
-
-// unmarshal decodes a value that can be encoded again: a time that can be read may be one that can't
-// be written.
-func unmarshal(text []byte, v any) error {
-	if err := json.Unmarshal(text, v); err != nil {
-		return err
-	}
-	_, err := json.Marshal(v)
-	return err
 }
 
 func (k *Keys) applyKey(id, path string, e state.Entry) (bool, error) {
@@ -182,7 +172,7 @@ func (k *Keys) applyKey(id, path string, e state.Entry) (bool, error) {
 		return true, nil
 	}
 	r := record{path: path, revision: e.Revision}
-	if err := unmarshal(e.Value, &r.Key); err != nil {
+	if err := state.DecodeJSON(e.Value, &r.Key); err != nil {
 		return false, err
 	}
 	if r.ID != id || len(r.Digest) != 2*sha256.Size {

@@ -80,12 +80,7 @@ func Decode[V any, P Version[V]](e state.Entry) (History[V, P], error) {
 	if e.Deleted {
 		return History[V, P]{Revision: e.Revision}, nil
 	}
-	err := json.Unmarshal(e.Value, &h)
-	if err == nil {
-		// A time that can be read from JSON may be one that can't be written to it: the lists of the
-		// nodes would end there.
-		_, err = json.Marshal(h.Versions)
-	}
+	err := state.DecodeJSON(e.Value, &h)
 	h.Revision = e.Revision
 	return h, err
 }

@@ -29,14 +29,11 @@ func (m *Manager) applyDataset(key string, e state.Entry) (bool, error) {
 		return true, nil
 	}
 	var d client.Dataset
-	if err := json.Unmarshal(e.Value, &d); err != nil {
+	if err := state.DecodeJSON(e.Value, &d); err != nil {
 		return false, err
 	}
 	if string(d.Node)+"/"+d.Name != key || !datasetName.MatchString(d.Name) {
 		return false, errors.New("the record has the name of another dataset")
-	}
-	if _, err := json.Marshal(d); err != nil { // a time that can be read may be one that can't be written
-		return false, err
 	}
 	m.sets[key] = d
 	return true, nil

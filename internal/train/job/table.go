@@ -55,14 +55,13 @@ func decodeJob(text []byte) (j client.Job, err error) {
 	if len(text) > maxRecord {
 		return j, fmt.Errorf("a job of %d bytes", len(text))
 	}
-	if err := json.Unmarshal(text, &j); err != nil {
+	if err := state.DecodeJSON(text, &j); err != nil {
 		return j, err
 	}
 	if !validID(j.ID) {
 		return j, fmt.Errorf("%.40q is no job", j.ID)
 	}
-	_, err = json.Marshal(j) // a time that can be read may be one that can't be written
-	return j, err
+	return j, nil
 }
 
 // write writes a job of this node to the table.

@@ -128,8 +128,8 @@ func TestWorkBetweenEvents(t *testing.T) {
 	}
 }
 
-// begin starts an execution of a workflow.
-func begin(t *testing.T, text, input string) (*Execution, []Action) {
+// startExecution starts an execution of a workflow.
+func startExecution(t *testing.T, text, input string) (*Execution, []Action) {
 	t.Helper()
 	x := New("app/1", parse(t, text))
 	actions, err := x.Apply(Event{At: epoch, Started: &Started{Workflow: "w", Input: []byte(input)}})
@@ -159,12 +159,12 @@ func TestHeldIsBounded(t *testing.T) {
 		"inputs of runs": branches(`{run: {workflow: {namespace: a, name: b, input: ` + large + `}}}`),
 		"services":       branches(`{call: http, with: {method: post, endpoint: "https://a.b", body: ` + large + `}}`),
 	} {
-		x, _ := begin(t, text, input)
+		x, _ := startExecution(t, text, input)
 		if r := x.Result(); r.Status != Faulted || !strings.Contains(r.Error.Detail, "256 MiB") {
 			t.Errorf("%s: %s %v", name, r.Status, r.Error)
 		}
 	}
-	x, _ := begin(t, `do: [{all: {for: {in: "${ [range(100)] }"}, do: [{a: {input: {from: `+large+`}, set: `+large+`}}]}}, {b: {set: {done: true}}}]`, input)
+	x, _ := startExecution(t, `do: [{all: {for: {in: "${ [range(100)] }"}, do: [{a: {input: {from: `+large+`}, set: `+large+`}}]}}, {b: {set: {done: true}}}]`, input)
 	if r := x.Result(); r.Status != Completed {
 		t.Errorf("one after another: %s %v", r.Status, r.Error)
 	}
@@ -176,7 +176,7 @@ func TestErrorsAreBounded(t *testing.T) {
 		`{raise: {error: {type: mine, status: 500, detail: "${ \"ä\" * 1000000 }"}}}`,
 		`{set: "${ error(\"x\" * 1000000) }"}`,
 	} {
-		x, _ := begin(t, `do: [{t: {try: [{a: `+task+`}], catch: {errors: {}}}}]`, ``)
+		x, _ := startExecution(t, `do: [{t: {try: [{a: `+task+`}], catch: {errors: {}}}}]`, ``)
 		for _, h := range x.History() {
 			if h.Path == "t/a" && (h.Error == nil || len(h.Error.Detail) > 5000 || !utf8.ValidString(h.Error.Detail)) {
 				t.Errorf("%s: %+.100v", task, h.Error)
@@ -188,7 +188,7 @@ func TestErrorsAreBounded(t *testing.T) {
 // TestJitterAfterManyAttempts checks that jitter alone separates attempts, also when the factor of the
 // back-off has become infinite.
 func TestJitterAfterManyAttempts(t *testing.T) {
-	x, actions := begin(t, `do: [{t: {try: [{a: {call: f}}], catch: {retry: {backoff: {exponential: {}}, jitter: {from: PT1S, to: PT2S}, limit: {attempt: {count: 2000}}}}}}]`, ``)
+	x, actions := startExecution(t, `do: [{t: {try: [{a: {call: f}}], catch: {retry: {backoff: {exponential: {}}, jitter: {from: PT1S, to: PT2S}, limit: {attempt: {count: 2000}}}}}}]`, ``)
 	now := epoch
 	for i := range 1100 {
 		call, ok := actions[len(actions)-1].(Call)
@@ -213,7 +213,7 @@ func TestJitterAfterManyAttempts(t *testing.T) {
 // TestTimerOfEarlierAttempt applies the expiry of an attempt's timer after the next attempt has begun:
 // its Stop is performed only when the end of the attempt is recorded.
 func TestTimerOfEarlierAttempt(t *testing.T) {
-	x, actions := begin(t, `do: [{t: {try: [{a: {call: f}}], catch: {retry: {limit: {attempt: {count: 5, duration: PT10S}}}}}}]`, ``)
+	x, actions := startExecution(t, `do: [{t: {try: [{a: {call: f}}], catch: {retry: {limit: {attempt: {count: 5, duration: PT10S}}}}}}]`, ``)
 	first, ok := actions[0].(Timer)
 	if !ok || first.Kind != AttemptTimer {
 		t.Fatalf("actions: %+v", actions)
@@ -232,7 +232,7 @@ func TestTimerOfEarlierAttempt(t *testing.T) {
 
 // TestFiltersAreBounded searches an event for a regular expression that takes too long.
 func TestFiltersAreBounded(t *testing.T) {
-	x, _ := begin(t, `do: [{l: {listen: {to: {any: [{with: {type: "(?:a?b?){1000}a*"}}, {with: {type: "x.z"}}]}}}}]`, ``)
+	x, _ := startExecution(t, `do: [{l: {listen: {to: {any: [{with: {type: "(?:a?b?){1000}a*"}}, {with: {type: "x.z"}}]}}}}]`, ``)
 	event := func(kind string) Event {
 		return Event{At: epoch, Received: &Received{Path: "l", Event: CloudEvent{"id": "1", "source": "s", "type": kind}}}
 	}
@@ -247,7 +247,7 @@ func TestFiltersAreBounded(t *testing.T) {
 // TestEmitRefused raises errors for events that would be published in vain, again and again.
 func TestEmitRefused(t *testing.T) {
 	for _, data := range []string{`"${ \"x\" * 300000 }"`, `"${ [nan] }"`} {
-		x, _ := begin(t, `do: [{e: {emit: {event: {with: {source: s, type: t, data: `+data+`}}}}}]`, ``)
+		x, _ := startExecution(t, `do: [{e: {emit: {event: {with: {source: s, type: t, data: `+data+`}}}}}]`, ``)
 		if r := x.Result(); r.Status != Faulted || r.Error.Type != dsl.ErrorValidation {
 			t.Errorf("%s: %s %+v", data, x.Status(), r.Error)
 		}
