@@ -7,8 +7,10 @@
 package memfd
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,13 +43,26 @@ func create(name string, seals int, write func(*os.File) error) (*os.File, error
 	}
 	f := os.NewFile(uintptr(fd), name)
 	if err = write(f); err == nil {
-		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals|unix.F_SEAL_SEAL)
+		err = seal(f, seals|unix.F_SEAL_SEAL, time.Sleep)
 	}
 	if err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("memory for %s: %w", name, err)
 	}
 	return f, nil
+}
+
+// seal adds seals to a file. The kernel refuses F_SEAL_WRITE with EBUSY while it holds a reference to
+// a page itself, for instance while it moves the page on a busy machine: mm/memfd.c,
+// memfd_wait_for_pins, which waits for 150 ms only. seal tries for 1 s at least.
+func seal(f *os.File, seals int, wait func(time.Duration)) error {
+	for delay := time.Millisecond; ; delay *= 2 {
+		_, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals)
+		if !errors.Is(err, unix.EBUSY) || delay > time.Second {
+			return err
+		}
+		wait(delay)
+	}
 }
 
 // VerifyShared verifies that a file passed by another process is memory that this process may map

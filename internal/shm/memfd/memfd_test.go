@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -75,6 +76,32 @@ func TestNewImmutableCannotChange(t *testing.T) {
 	}
 	if n, err := VerifyShared(f); outboard.KindOf(err) != outboard.Protocol {
 		t.Errorf("VerifyShared = %d, %v; want a refusal", n, err)
+	}
+}
+
+// A file of which the kernel holds a page is sealed when the kernel has let go of it; a writable
+// mapping makes the kernel refuse the seal in the same way.
+func TestSealWaitsForPages(t *testing.T) {
+	busy := func() (*os.File, func(time.Duration)) {
+		f := unsealed(t, 0)
+		m, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f, func(time.Duration) { Unmap(m); m = nil }
+	}
+	f, release := busy()
+	if err := seal(f, unix.F_SEAL_WRITE, release); err != nil {
+		t.Errorf("seal = %v after the pages were released", err)
+	}
+	f, release = busy()
+	defer release(0)
+	waited := time.Duration(0)
+	if err := seal(f, unix.F_SEAL_WRITE, func(d time.Duration) { waited += d }); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("seal = %v of pages that stay in use, want EBUSY", err)
+	}
+	if waited < time.Second || waited > 10*time.Second {
+		t.Errorf("waited for %v", waited)
 	}
 }
 
