@@ -1,10 +1,7 @@
 package calls
 
 import (
-	"bytes"
 	"context"
-	"io"
-	"net"
 	"os"
 	"sync"
 	"time"
@@ -12,6 +9,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/ipc"
+	"github.com/outboard-run/outboard/internal/netconn"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 )
 
@@ -49,7 +47,7 @@ func (p *process) servePeer(f *os.File, read []byte) {
 		return
 	}
 	defer known()
-	conn := framed.Server(&prefixedConn{nc, io.MultiReader(bytes.NewReader(read), nc)}, p.framed(p.identity.ServerTLS(Protocol)))
+	conn := framed.Server(netconn.Prefix(nc, read), p.framed(p.identity.ServerTLS(Protocol)))
 	peer, err := p.authenticate(conn)
 	if err != nil {
 		_ = conn.Close()
@@ -77,17 +75,6 @@ func (p *process) authenticate(conn *framed.Conn) (authority.Peer, error) {
 	}
 	return peer, err
 }
-
-// A prefixedConn is a connection whose first bytes were read already.
-type prefixedConn struct {
-	net.Conn
-	io.Reader
-}
-
-// NetConn returns the connection below.
-func (c *prefixedConn) NetConn() net.Conn { return c.Conn }
-
-func (c *prefixedConn) Read(b []byte) (int, error) { return c.Reader.Read(b) }
 
 // serveSibling serves the calls of a sibling's link. It calls registered once Retire waits for the
 // link.

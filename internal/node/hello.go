@@ -1,20 +1,16 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
-	"io"
 	"net"
 	"time"
 )
 
-// peek reads the first message of a TLS handshake and returns the application
-// protocols that the client offers, and a connection on which the handshake can
-// begin again.
-func peek(ctx context.Context, nc net.Conn) ([]string, *prefixedConn, error) {
-	var offered []string
+// peek reads the first message of a TLS handshake and returns the application protocols that the
+// client offers, and the bytes that were read, with which the handshake can begin again.
+func peek(ctx context.Context, nc net.Conn) (offered []string, read []byte, err error) {
 	stop := errors.New("the hello was read")
 	record := &recorder{Conn: nc}
 	// This server refuses every hello; the refusal is not sent.
@@ -26,12 +22,12 @@ func peek(ctx context.Context, nc net.Conn) ([]string, *prefixedConn, error) {
 		},
 	})
 	_ = nc.SetReadDeadline(time.Now().Add(requestLimit))
-	err := hello.HandshakeContext(ctx)
+	err = hello.HandshakeContext(ctx)
 	if !errors.Is(err, stop) {
 		return nil, nil, err
 	}
 	_ = nc.SetReadDeadline(time.Time{})
-	return offered, &prefixedConn{Conn: nc, Reader: io.MultiReader(bytes.NewReader(record.read), nc), read: record.read}, nil
+	return offered, record.read, nil
 }
 
 // A recorder records the bytes read and drops the bytes written.
@@ -50,15 +46,3 @@ func (r *recorder) Write(b []byte) (int, error) { return len(b), nil }
 
 // Close does nothing: the connection is still used without the recorder.
 func (r *recorder) Close() error { return nil }
-
-// A prefixedConn is a connection whose first bytes were read already: read.
-type prefixedConn struct {
-	net.Conn
-	io.Reader
-	read []byte
-}
-
-func (c *prefixedConn) Read(b []byte) (int, error) { return c.Reader.Read(b) }
-
-// NetConn returns the connection below.
-func (c *prefixedConn) NetConn() net.Conn { return c.Conn }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outboard-run/outboard/internal/netconn"
 )
 
 // clientHello is what a client begins a handshake with.
@@ -45,14 +47,15 @@ func (c fakeConn) Write(b []byte) (int, error)     { panic("peek wrote to the pe
 func TestPeek(t *testing.T) {
 	hello := clientHello(t, "outboard/1", "h2")
 	rest := []byte("what follows")
-	offered, conn, err := peek(t.Context(), fakeConn{Reader: bytes.NewReader(append(bytes.Clone(hello), rest...))})
+	nc := fakeConn{Reader: bytes.NewReader(append(bytes.Clone(hello), rest...))}
+	offered, read, err := peek(t.Context(), nc)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"outboard/1", "h2"}, offered); diff != "" {
 		t.Errorf("protocols (-want +got):\n%s", diff)
 	}
-	all, err := io.ReadAll(conn)
+	all, err := io.ReadAll(netconn.Prefix(nc, read))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,11 +69,12 @@ func FuzzPeek(f *testing.F) {
 	f.Add(clientHello(f))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_, conn, err := peek(t.Context(), fakeConn{Reader: bytes.NewReader(b)})
+		nc := fakeConn{Reader: bytes.NewReader(b)}
+		_, read, err := peek(t.Context(), nc)
 		if err != nil {
 			return
 		}
-		all, err := io.ReadAll(conn)
+		all, err := io.ReadAll(netconn.Prefix(nc, read))
 		if err != nil || !bytes.Equal(all, b) {
 			t.Errorf("got %d bytes, %v, want the %d that came", len(all), err, len(b))
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/outboard-run/outboard/internal/calls"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/health"
+	"github.com/outboard-run/outboard/internal/netconn"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/network"
@@ -74,10 +75,11 @@ func (s *peerServer) serve(ctx context.Context, conn net.Conn) {
 // dispatch serves a connection by the TLS application protocol that the peer offers, and calls known
 // when the peer has authenticated. An error is the reason that the peer was refused.
 func (s *peerServer) dispatch(ctx context.Context, raw net.Conn, known func()) error {
-	protocols, nc, err := peek(ctx, raw)
+	protocols, read, err := peek(ctx, raw)
 	if err != nil {
 		return outboard.Errorf(outboard.Protocol, "handshake", "%w", err)
 	}
+	nc := netconn.Prefix(raw, read)
 	switch {
 	case slices.Contains(protocols, borrow.Protocol):
 		return s.serveSessions(ctx, nc, known)
@@ -86,7 +88,7 @@ func (s *peerServer) dispatch(ctx context.Context, raw net.Conn, known func()) e
 	case slices.Contains(protocols, network.Protocol):
 		return s.serveProbes(ctx, nc, known)
 	case slices.Contains(protocols, calls.Protocol):
-		return s.calls.ServePeer(raw, nc.read)
+		return s.calls.ServePeer(raw, read)
 	}
 	conn := tls.Server(nc, s.identity.ServerTLS(pool.Protocols()...))
 	handshake, cancel := context.WithTimeout(ctx, requestLimit)

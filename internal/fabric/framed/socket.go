@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/outboard-run/outboard/internal/netconn"
 )
 
 // socket sits between the frames, or TLS, and the operating system. It merges small system
@@ -38,7 +40,7 @@ const (
 // each call, from a buffer of its own: those are copied, or each would be a system call.
 func newSocket(nc net.Conn, tls bool, events Observer) *socket {
 	p := &socket{Conn: nc, events: events, readSpace: make([]byte, readAhead)}
-	if tcp, ok := lowest(nc).(*net.TCPConn); ok {
+	if tcp, ok := netconn.Lowest(nc).(*net.TCPConn); ok {
 		p.raw, _ = tcp.SyscallConn()
 		_ = tcp.SetNoDelay(true)
 		limitUnsent(tcp)
@@ -48,18 +50,6 @@ func newSocket(nc net.Conn, tls bool, events Observer) *socket {
 		p.vectored = !tls
 	}
 	return p
-}
-
-// lowest returns the connection below all that wrap it, such as one whose first bytes were read
-// already.
-func lowest(nc net.Conn) net.Conn {
-	for {
-		wrapping, ok := nc.(interface{ NetConn() net.Conn })
-		if !ok {
-			return nc
-		}
-		nc = wrapping.NetConn()
-	}
 }
 
 // NetConn returns the connection below: the hooks of a TLS configuration see only the socket.

@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 	"weak"
+
+	"github.com/outboard-run/outboard/internal/netconn"
 )
 
 // revocations are the nodes that were removed from the pool, by the fingerprints of their
@@ -49,13 +51,7 @@ func (id *Identity) IsRevoked(fingerprint string) bool {
 // accept records a peer's connection and checks the peer again, so that a concurrent revocation
 // refuses or closes the connection.
 func (r *revocations) accept(peer Peer, conn net.Conn) error {
-	for {
-		inner, ok := conn.(interface{ NetConn() net.Conn })
-		if !ok {
-			break
-		}
-		conn = inner.NetConn()
-	}
+	conn = netconn.Lowest(conn)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.revoked[peer.Fingerprint] {
