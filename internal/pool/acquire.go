@@ -70,9 +70,35 @@ func (l *leaser) Acquire(ctx context.Context, req Request) ([]outboard.Lease, er
 	}
 	req.setDefaults()
 	start := time.Now()
-	leases, err := l.acquire(ctx, req)
+	member, end := l.whileMember(ctx)
+	defer end()
+	leases, err := l.acquire(member, req)
+	if err != nil && ctx.Err() == nil && member.Err() != nil {
+		err = context.Cause(member)
+	}
 	l.metrics.acquired(err, time.Since(start))
 	return leases, err
+}
+
+// whileMember returns a context that ends when this node finds that it was removed from the pool, with
+// the error as its cause: such a node sees no change any more, and what it writes is not answered.
+func (l *leaser) whileMember(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		check := time.NewTicker(l.opts.Heartbeat)
+		defer check.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-check.C:
+				if err := authority.CheckMembership(l.view.identity); err != nil {
+					cancel(err)
+				}
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 func (l *leaser) acquire(ctx context.Context, req Request) ([]outboard.Lease, error) {

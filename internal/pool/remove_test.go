@@ -33,6 +33,12 @@ func TestRemove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	queued, refused := make(chan pool.Waiting, 16), make(chan error, 1)
+	go func() {
+		_, err := b.Acquire(ctx, pool.Request{Progress: func(w pool.Waiting) { queued <- w }})
+		refused <- err
+	}()
+	<-queued
 	// A connection of the node that is open when it is removed.
 	open := dialState(ctx, t, a, b)
 	for name, kind := range map[outboard.NodeID]outboard.Kind{"a": outboard.Conflict, "nobody": outboard.NotFound, "..": outboard.Invalid} {
@@ -73,6 +79,9 @@ func TestRemove(t *testing.T) {
 	eventually(ctx, t, "the removed node says why it has no pool", func() bool { return outboard.KindOf(authority.CheckMembership(b.id)) == outboard.Denied })
 	if _, err := b.Acquire(ctx, pool.Request{Selector: selector(t, "a/opencl/0")}); outboard.KindOf(err) != outboard.Denied {
 		t.Errorf("the removed node asks for a device: %v", err)
+	}
+	if err := <-refused; outboard.KindOf(err) != outboard.Denied {
+		t.Errorf("the removed node waits for a device: %v", err)
 	}
 	if err := authority.CheckMembership(c.id); err != nil {
 		t.Error("another node's membership:", err)

@@ -72,7 +72,7 @@ type view struct {
 	resumed    time.Time // since when it has not been silent
 
 	all     map[outboard.NodeID]*observed[outboard.Node]
-	left    map[outboard.NodeID]string // boots of nodes that left or were removed
+	left    departures
 	granted map[outboard.DeviceID]deviceGrants
 	queue   map[string]ticket
 	links   map[outboard.NodeID][]client.Link
@@ -114,7 +114,7 @@ func newView(opts Options) *view {
 		nodeTTL: opts.NodeTTL, leaseTTL: opts.LeaseTTL, silence: 2 * opts.Heartbeat,
 		next: make(chan struct{}), lastChange: now, resumed: now,
 		all:     make(map[outboard.NodeID]*observed[outboard.Node]),
-		left:    make(map[outboard.NodeID]string),
+		left:    make(departures),
 		granted: make(map[outboard.DeviceID]deviceGrants),
 		queue:   make(map[string]ticket),
 		links:   make(map[outboard.NodeID][]client.Link),
@@ -359,15 +359,20 @@ func (v *view) staleNode(h *observed[outboard.Node], now time.Time) bool {
 	return h.value.ID != v.self && v.age(h.at, now) > v.nodeTTL
 }
 
-// isPresent reports whether a node of that boot is in the pool. A node without a record counts
-// as present until its record could have arrived.
+// departures are the boots of nodes that left or were removed.
+type departures map[outboard.NodeID]string
+
+func (d departures) include(id outboard.NodeID, boot string) bool { return d[id] == boot && boot != "" }
+
+// isPresent reports whether a node of that boot is in the pool. A node that has no record, and has not
+// left, counts as present until its record could have arrived.
 func (v *view) isPresent(id outboard.NodeID, boot string, now time.Time) bool {
 	if id == v.self {
 		return boot == v.boot
 	}
 	h := v.all[id]
 	if h == nil {
-		return v.age(time.Time{}, now) <= v.nodeTTL
+		return !v.left.include(id, boot) && v.age(time.Time{}, now) <= v.nodeTTL
 	}
 	return h.value.Boot == boot && !v.staleNode(h, now)
 }
@@ -377,7 +382,7 @@ func (v *view) isPresent(id outboard.NodeID, boot string, now time.Time) bool {
 // and the node of a program; a holder that is silent for a shorter time, as a suspended laptop,
 // keeps its leases though it is not listed meanwhile.
 func (v *view) isVoid(r record, now time.Time) bool {
-	if r.Holder == v.self && r.Boot != v.boot || v.left[r.Holder] == r.Boot && r.Boot != "" {
+	if r.Holder == v.self && r.Boot != v.boot || v.left.include(r.Holder, r.Boot) {
 		return true
 	}
 	if h := v.all[r.Holder]; h != nil && h.value.Boot != r.Boot {
