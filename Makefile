@@ -38,17 +38,18 @@ TEST_RACE  := CGO_ENABLED=1 OUTBOARD_TEST_REQUIRE=all $(GO) test -race -vet=off 
 # The tests that `make test` leaves to `make test-long`: long programs of others, comparisons of what
 # quicker tests compare over another path or in another size, jobs of many processes, and examples that
 # compile large guests.
-LONG_TESTS := TestAskExample TestCLBlast TestChatExample TestCutIsBridged TestDifferentialFromOtherNode \
-	TestDifferentialOclgrind TestDifferentialOfAllPrograms TestDifferentialOfManySessions \
-	TestDifferentialOfManySessionsFromOtherNode \
-	TestDigitsExample TestEndIsNoLoss TestFFmpegFilters TestFairSharingOverTheNetwork TestFunctionDevices \
-	TestGrpcurl TestHashcat TestJobCompressesGradients TestJobIsTheSameAfterKilledNodes \
-	TestLargeAllReducesOverNodes TestLocalDrivers TestOffloadedTensorsAreBitEqual TestPipelineEqualsOneProcess \
-	TestProfilesOfRanksOnOtherNodes TestRecordedPrograms TestSessionsKilledAtRandom \
-	TestShardingsEqualOneProcess TestStageContinuesOnAnotherNode TestStageReplicasOverNodes \
-	TestStagesWithALimitAreBitEqual TestStagesWithALimitOverNodes TestStrangerCLFFT TestStrangerCPlusPlus \
-	TestStrangerPyOpenCL TestStrongestSandbox TestSubjectsOfForeignNATS TestThumbnailsExample TestTracesOfOtherPrograms TestTwoDevices \
-	TestTwoDevicesFromOtherNode TestWaitingWorkersAreSuspended TestWhatIfCountsWhatHappens
+LONG_TESTS := TestAskExample TestCLBlast TestCalibrationsAreRecordedToTheEnd TestChatExample \
+	TestCutIsBridged TestDifferentialFromOtherNode TestDifferentialOclgrind TestDifferentialOfAllPrograms \
+	TestDifferentialOfManySessions TestDifferentialOfManySessionsFromOtherNode TestDigitsExample \
+	TestEndIsNoLoss TestFFmpegFilters TestFairSharingOfStoppedWorkers TestFairSharingOverTheNetwork \
+	TestFunctionDevices TestGrpcurl TestHashcat TestHostileWorker TestJobCompressesGradients \
+	TestJobIsTheSameAfterKilledNodes TestLargeAllReducesOverNodes TestLocalDrivers \
+	TestOffloadedTensorsAreBitEqual TestPipelineEqualsOneProcess TestProfilesOfRanksOnOtherNodes \
+	TestRecordedPrograms TestSessionsKilledAtRandom TestShardingsEqualOneProcess \
+	TestStageContinuesOnAnotherNode TestStageReplicasOverNodes TestStagesWithALimitAreBitEqual \
+	TestStagesWithALimitOverNodes TestStrangerCLFFT TestStrangerCPlusPlus TestStrangerPyOpenCL \
+	TestStrongestSandbox TestSubjectsOfForeignNATS TestThumbnailsExample TestTracesOfOtherPrograms \
+	TestTwoDevices TestTwoDevicesFromOtherNode TestWaitingWorkersAreSuspended TestWhatIfCountsWhatHappens
 empty    :=
 any       = '^($(subst $(empty) $(empty),|,$(strip $(1))))$$'
 ANY_LONG := $(call any,$(LONG_TESTS))
@@ -114,7 +115,7 @@ POOLS = $(MODULE)/outboardtest
 test-long: build
 	@scripts/need $(TEST_NEEDS)
 	cd test && $(TEST) -count=1 -run $(ANY_LONG) ./e2e
-	$(TEST) -run $(ANY_LONG) ./examples/... ./internal/accel/opencl/cltest ./internal/cli ./internal/fabric/plain ./outboardtest
+	$(TEST) -run $(ANY_LONG) ./cmd/libopencl/ctest ./examples/... ./internal/accel/opencl/cltest ./internal/cli ./internal/fabric/plain ./outboardtest
 	$(TEST) $(LONG_PACKAGES)
 
 # Packages whose tests give the race detector nothing to detect: what they run is one goroutine, or
@@ -256,7 +257,7 @@ fuzz-peers:
 		$(GO) test ./$${target%%:*} -run '^$$' -fuzz "$${target##*:}\$$" -fuzztime $(FUZZ_TIME) || exit 1; \
 	done
 
-# Every attack that is known, by the tests that carry it out; `make test` runs them too.
+# Every attack that is known, by the tests that carry it out; `make test` and `make test-long` run them too.
 attack: build
 	@scripts/need $(TEST_NEEDS)
 	$(GO) run ./bench/attack -out docs/bench
