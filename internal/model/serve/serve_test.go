@@ -490,6 +490,9 @@ func TestCanary(t *testing.T) {
 	for range 3 {
 		canary := 0
 		for range 20 {
+			if _, err := b.Describe(t.Context(), "m", ""); err != nil { // as `outboard infer` does
+				t.Fatal(err)
+			}
 			got, err := b.infer(0)
 			if err != nil {
 				t.Fatal(err)
