@@ -41,8 +41,8 @@ func newChatCommand(env *Env) *cobra.Command {
 		Short: "Talk with a language model of the pool",
 		Long: `Talk with a language model of the pool. Answers appear as they are generated.
 
-Each line of standard input is a message; an empty line or the end of the input ends the
-conversation. An interrupt ends an answer.`,
+Each line of standard input is a message; an empty line, the end of the input or an interrupt
+ends the conversation.`,
 		Example: `  outboard chat small
   outboard chat small -p "Which is the highest mountain?" --temperature 0
   outboard chat small -p "$(cat question.txt)" --max-tokens 200 --stats`,
@@ -76,7 +76,7 @@ func runChat(ctx context.Context, env *Env, opts chatOptions, flags *pflag.FlagS
 	if opts.system != "" {
 		c.add("system", opts.system)
 	}
-	if opts.prompt != "" {
+	if flags.Changed("prompt") {
 		return c.sendMessage(ctx, opts.prompt)
 	}
 	if opts.output == "json" {
@@ -101,18 +101,56 @@ func (c *conversation) add(role, content string) {
 
 // run answers each line of standard input.
 func (c *conversation) run(ctx context.Context) error {
-	const maxLine = 1 << 20
-	lines := bufio.NewScanner(c.env.Stdin)
-	lines.Buffer(nil, maxLine)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lines := readLines(ctx, c.env.Stdin)
 	for {
 		c.invite()
-		if !lines.Scan() || strings.TrimSpace(lines.Text()) == "" {
-			return lines.Err()
-		}
-		if err := c.sendMessage(ctx, lines.Text()); err != nil {
-			return err
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case l := <-lines:
+			if l.err != nil || strings.TrimSpace(l.text) == "" {
+				return l.err
+			}
+			if err := c.sendMessage(ctx, l.text); err != nil {
+				return err
+			}
 		}
 	}
+}
+
+// An inputLine is a line of the input, or the error that ended the input.
+type inputLine struct {
+	text string
+	err  error
+}
+
+// readLines reads lines until ctx is done; an empty one follows the last. A read of a terminal can't
+// be canceled, so another goroutine waits for it: the command need not.
+func readLines(ctx context.Context, r io.Reader) <-chan inputLine {
+	const maxLine = 1 << 20
+	lines := make(chan inputLine)
+	go func() {
+		scanner := bufio.NewScanner(r)
+		scanner.Buffer(nil, maxLine)
+		for {
+			l := inputLine{}
+			more := scanner.Scan()
+			if l.text = scanner.Text(); !more {
+				l = inputLine{err: scanner.Err()}
+			}
+			select {
+			case lines <- l:
+			case <-ctx.Done():
+				return
+			}
+			if !more {
+				return
+			}
+		}
+	}()
+	return lines
 }
 
 // invite shows on a terminal that a message is expected.

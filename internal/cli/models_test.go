@@ -1,7 +1,10 @@
 package cli_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/artifact"
+	"github.com/outboard-run/outboard/internal/cli"
 )
 
 // A pushed model's files are copied once, under their digests, and the command says where the model
@@ -197,6 +201,47 @@ func TestChat(t *testing.T) {
 	}
 	if got, want := strings.Join(roles, " | "), "system: be brief | user: the highest mountain? | assistant: Mont Blanc | user: and the next?"; got != want {
 		t.Errorf("the second time it was sent\n%s\nwant\n%s", got, want)
+	}
+}
+
+// An interrupt ends a conversation that waits for a message, without another line of input.
+func TestChatIsInterrupted(t *testing.T) {
+	n := startNode(t)
+	n.models.models = []*client.ModelDetails{{Model: client.Model{Name: "small"}}}
+	ctx, interrupt := context.WithCancel(t.Context())
+	input, typed := io.Pipe()
+	defer typed.Close()
+	var stdout, stderr bytes.Buffer
+	env := &cli.Env{
+		Stdin: input, Stdout: &stdout, Stderr: io.MultiWriter(&stderr, interruptAt{"> ", interrupt}), Terminal: true,
+		Environ: []string{"OUTBOARD_DATA=" + n.data},
+	}
+	if status := env.Run(ctx, []string{"chat", "small"}); status != 130 || !strings.HasSuffix(stderr.String(), "interrupted\n") {
+		t.Errorf("status %d, and it says %q", status, stderr.String())
+	}
+}
+
+// interruptAt calls interrupt when a text is written.
+type interruptAt struct {
+	text      string
+	interrupt func()
+}
+
+func (i interruptAt) Write(p []byte) (int, error) {
+	if string(p) == i.text {
+		i.interrupt()
+	}
+	return len(p), nil
+}
+
+// An empty prompt is a prompt: the command does not wait for input instead.
+func TestChatAnswersAnEmptyPrompt(t *testing.T) {
+	n := startNode(t)
+	if r := n.run(t, "not read\n", "chat", "small", "-p", ""); r.status != 0 || r.stdout != "Mont Blanc\n" {
+		t.Fatalf("status %d: it printed %q, and says %s", r.status, r.stdout, r.stderr)
+	}
+	if got := string(n.models.chat.Conversations[0].Messages); strings.Contains(got, "not read") {
+		t.Errorf("the model was sent %s", got)
 	}
 }
 

@@ -116,3 +116,17 @@ func TestPlansThatNoJobRunsBy(t *testing.T) {
 		}
 	}
 }
+
+// A mistake in a job's file is reported with its line, and without types of this program.
+func TestMistakesInJobFiles(t *testing.T) {
+	for text, want := range map[string]string{
+		"program: [a]\nnme: digits\n": "line 2: there is no setting nme",
+		"plan: {layerz: []}\n":        "line 1: there is no setting layerz",
+		"ranks: x\n":                  "line 1: cannot unmarshal !!str `x` into int",
+		"":                            "it is empty",
+	} {
+		if _, err := parseJobFile([]byte(text)); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}

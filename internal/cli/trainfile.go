@@ -14,6 +14,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/lazyregexp"
 	"github.com/outboard-run/outboard/internal/train/job"
 	training "github.com/outboard-run/outboard/internal/train/plan"
 )
@@ -72,6 +73,9 @@ func readJobFile(path string) (*jobFile, error) {
 	return j, nil
 }
 
+// unknownMember is how the decoder reports a member that a structure does not have.
+var unknownMember = lazyregexp.New(`field (\S+) not found in type \S+`)
+
 // parseJobFile parses a job's file, and refuses unknown members.
 func parseJobFile(text []byte) (*jobFile, error) {
 	var j jobFile
@@ -81,7 +85,8 @@ func parseJobFile(text []byte) (*jobFile, error) {
 		if errors.Is(err, io.EOF) {
 			return nil, errors.New("it is empty")
 		}
-		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+		text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "yaml: "), "unmarshal errors:\n  ")
+		return nil, errors.New(unknownMember.ReplaceAllString(text, "there is no setting $1"))
 	}
 	return &j, nil
 }

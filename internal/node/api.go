@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/pprof"
@@ -66,6 +67,9 @@ func readBody(w http.ResponseWriter, r *http.Request, into any) error {
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil {
+		if limit, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return outboard.Errorf(outboard.Invalid, "request", "it is larger than the %v that are allowed", outboard.Bytes(limit.Limit))
+		}
 		return outboard.Errorf(outboard.Invalid, "request", "%w", err)
 	}
 	return nil

@@ -59,16 +59,19 @@ func (a *modelsAPI) push(w http.ResponseWriter, r *http.Request) {
 	})(w, r)
 }
 
-// withdraw rolls back a version that no node can load, and returns the reason as an error.
+// withdraw rolls back a version that no node can load, unless another one has replaced it, and
+// returns the reason as an error.
 func (a *modelsAPI) withdraw(ctx context.Context, v *repository.Version, why error) error {
-	before, err := a.models.repository.Rollback(ctx, v.Name)
-	if err == nil {
+	before, err := a.models.repository.Withdraw(ctx, v.Name, v.Number)
+	switch {
+	case outboard.KindOf(err) == outboard.Conflict:
+		return why
+	case err != nil:
+		return errors.Join(why, err)
+	case before.Number != 0:
 		return outboard.Errorf(outboard.Invalid, "", "%w; version %d is in force again, as %d", why, before.Of, before.Number)
 	}
-	if outboard.KindOf(err) == outboard.NotFound {
-		err = a.models.repository.Remove(ctx, v.Name)
-	}
-	return errors.Join(why, err)
+	return why
 }
 
 // versionOf checks a client's push and returns its version.

@@ -318,6 +318,14 @@ func TestJoinedNodeWorks(t *testing.T) {
 	if _, err := b.state.Update(ctx, "apps/mine", []byte(`{"versions":[{"by":"b"}]}`), 0, 0); err != nil {
 		t.Error("its own app:", err)
 	}
+	other, err := a.state.Put(ctx, "apps/other", []byte(`{"versions":[{"by":"a"}]}`), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.state.Update(ctx, "apps/other", []byte(`{"versions":[{"by":"b"}]}`), other, 0)
+	if want := "write apps/other: node a wrote its last version: change it there, or on a node that keeps the pool's state"; err == nil || err.Error() != want {
+		t.Errorf("another node's app: %q, want %q", err, want)
+	}
 	c := newTestNode(t, "c", 0)
 	c.up(ctx, b) // with a token of b, at b
 	eventually(ctx, t, "three nodes", func() bool { return len(a.Nodes()) == 3 })

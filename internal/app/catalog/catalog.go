@@ -230,7 +230,7 @@ func (r *Catalog) Rollback(ctx context.Context, name string) (Version, error) {
 		if !ok {
 			return v, outboard.Errorf(outboard.NotFound, op, "there is no earlier version")
 		}
-		v.Of = v.Number
+		v.Of = cmp.Or(v.Of, v.Number)
 		return v, nil
 	})
 }

@@ -230,6 +230,19 @@ func (k *Keys) await(ctx context.Context, id string, there bool) error {
 	}
 }
 
+// explainDenied tells the user where the key with a path can be revoked.
+func explainDenied(op, path string, err error) error {
+	if outboard.KindOf(err) != outboard.Denied {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	by := "another node"
+	if node, _, ok := strings.Cut(path, "/"); ok {
+		by = "node " + node
+	}
+	return outboard.Errorf(outboard.Denied, op,
+		"%s created it, and this node keeps no copy of the pool's state: run the command there, or on a node that does, see `outboard nodes`", by)
+}
+
 func (k *Keys) find(id string) (record, bool) {
 	k.view.Lock()
 	defer k.view.Unlock()
@@ -261,7 +274,7 @@ func (k *Keys) Revoke(ctx context.Context, name string) (Key, error) {
 		return Key{}, outboard.Errorf(outboard.Conflict, op, "%d keys have the name %q: give the identifier", len(found), name)
 	}
 	if _, err := k.opts.State.Delete(ctx, keyPrefix+found[0].path, found[0].revision); err != nil {
-		return Key{}, fmt.Errorf("%s: %w", op, err)
+		return Key{}, explainDenied(op, found[0].path, err)
 	}
 	return found[0].Key, k.await(ctx, found[0].ID, false)
 }

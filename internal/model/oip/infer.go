@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -98,6 +99,9 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request) {
 
 // readBody reads a body, with one allocation if its length is known.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return nil, outboard.Errorf(outboard.Invalid, "infer", "the body has the Content-Encoding %.40q: send it without compression, or use gRPC", e)
+	}
 	if r.ContentLength > limit {
 		return nil, &http.MaxBytesError{Limit: limit}
 	}

@@ -202,6 +202,16 @@ func TestBinaryTensors(t *testing.T) {
 	}
 }
 
+// A client of Triton may compress bodies: the answer says that this is the mistake.
+func TestCompressedBodies(t *testing.T) {
+	for encoding, status := range map[string]int{"gzip": 400, "deflate": 400, "identity": 200} {
+		w := send(t, oip.New(oip.Options{Models: &echo{}}), http.MethodPost, "/v2/models/echo/infer", pair, "Content-Encoding", encoding)
+		if w.Code != status || status == 400 && !strings.Contains(w.Body.String(), "without compression") {
+			t.Errorf("%s: status %d: %s", encoding, w.Code, w.Body)
+		}
+	}
+}
+
 func TestErrorsHaveStatus(t *testing.T) {
 	for kind, status := range map[outboard.Kind]int{
 		outboard.Exhausted: 503, outboard.Unreachable: 503, outboard.Invalid: 400, outboard.Denied: 403, outboard.NotFound: 404, outboard.Other: 500,

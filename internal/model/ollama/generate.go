@@ -85,8 +85,8 @@ func (q *request) generation() (engine.Generation, error) {
 	if o.TopK != nil {
 		g.Sampling.TopK = max(*o.TopK, 0)
 	}
-	if o.TopP != nil {
-		g.Sampling.TopP = *o.TopP
+	if o.TopP != nil { // 0 is the likeliest token here, and all of them for engines
+		g.Sampling.TopP = max(*o.TopP, math.SmallestNonzeroFloat32)
 	}
 	if o.Seed != nil {
 		g.Sampling.Seed = uint64(*o.Seed)

@@ -2,6 +2,7 @@ package ollama_test
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -54,6 +55,10 @@ func TestGenerate(t *testing.T) {
 	}
 	if got := string(b.Conversations[0].Messages); !strings.Contains(got, "be short") {
 		t.Errorf("messages %s", got)
+	}
+	send(t, b, http.MethodPost, "/api/generate", `{"model":"small","prompt":"hi","options":{"top_p":0}}`)
+	if got := b.Requests[1].Sampling.TopP; got != math.SmallestNonzeroFloat32 {
+		t.Errorf("top_p of 0: %v, which engines take for all tokens", got)
 	}
 	send(t, b, http.MethodPost, "/api/generate", `{"model":"small","prompt":"raw text","raw":true,"stream":false}`)
 	if got := b.Prompts[len(b.Prompts)-1]; got != "raw text" {

@@ -98,7 +98,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request) error {
 	}
 	choices := []map[string]any{}
 	for i, a := range answers {
-		choices = append(choices, map[string]any{"index": i, "text": q.echo(i) + a.content, "logprobs": completionLogProbs(a.tokens, j, 0), "finish_reason": a.finish})
+		choices = append(choices, map[string]any{"index": i, "text": q.echo(i) + a.content, "logprobs": completionLogProbs(a.tokens, j, utf8.RuneCountInString(q.echo(i))), "finish_reason": a.finish})
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"id": j.id, "object": "text_completion", "created": j.created, "model": q.Model, "choices": choices, "usage": j.usage(answers)})
 	return nil
@@ -160,13 +160,14 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, j *job
 		next.Choices = []completionChoice{c}
 		return out.send(&next)
 	}
+	offsets := make([]int, len(j.generations))
 	begin := func(i int) error {
 		if echo := q.echo(i); echo != "" {
+			offsets[i] = utf8.RuneCountInString(echo)
 			return send(completionChoice{Index: i, Text: echo})
 		}
 		return nil
 	}
-	offsets := make([]int, len(j.generations))
 	answers, err := j.run(r.Context(), begin, func(i int, _ *answer, p piece) error {
 		switch {
 		case p.finish != "":

@@ -3,6 +3,7 @@ package openai_test
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -176,7 +177,7 @@ func TestCompletions(t *testing.T) {
 		{[]any{"choices", 1, "text"}, "cdone tw"},
 		{[]any{"choices", 0, "finish_reason"}, "length"},
 		{[]any{"choices", 0, "logprobs", "tokens", 1}, " tw"},
-		{[]any{"choices", 0, "logprobs", "text_offset", 1}, 3.0},
+		{[]any{"choices", 0, "logprobs", "text_offset", 1}, 5.0},
 		{[]any{"usage", "prompt_tokens"}, 4.0},
 	} {
 		if got := at(t, body, c.path...); got != c.want {
@@ -187,6 +188,28 @@ func TestCompletions(t *testing.T) {
 	post(t, b, "/v1/completions", `{"model":"small","prompt":[5,6]}`)
 	if g := b.Requests[0]; len(g.Prompt) != 2 || g.MaxTokens != 16 {
 		t.Errorf("generation %+v", g)
+	}
+}
+
+// The offsets of a streamed completion begin behind the prompt that precedes it, too.
+func TestStreamedOffsets(t *testing.T) {
+	b := &texttest.Backend{Answer: "one two"}
+	w := post(t, b, "/v1/completions", `{"model":"small","prompt":"ab","max_tokens":2,"echo":true,"logprobs":1,"stream":true}`)
+	for _, want := range []string{`"text_offset":[2]`, `"text_offset":[5]`} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s is not in\n%s", want, w.Body)
+		}
+	}
+}
+
+// The smallest part of the probabilities is that of the likeliest token: engines take 0 for all.
+func TestTopPOfZero(t *testing.T) {
+	for body, want := range map[string]float32{`"top_p":0`: math.SmallestNonzeroFloat32, `"top_p":0.5`: 0.5, `"top_k":0`: 0} {
+		b := &texttest.Backend{Answer: "x"}
+		post(t, b, "/v1/completions", `{"model":"small","prompt":"a",`+body+`}`)
+		if got := b.Requests[0].Sampling.TopP; got != want {
+			t.Errorf("%s: %v, want %v", body, got, want)
+		}
 	}
 }
 
@@ -228,6 +251,7 @@ func TestErrors(t *testing.T) {
 		"n":           {"/v1/completions", `{"model":"small","prompt":"a","n":1000}`, nil, 400, "n", nil},
 		"no messages": {"/v1/chat/completions", `{"model":"small","messages":[]}`, nil, 400, "messages", nil},
 		"image":       {"/v1/chat/completions", `{"model":"small","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, nil, 400, "messages[0].content", nil},
+		"audio":       {"/v1/chat/completions", `{` + hello + `,"modalities":["text","audio"]}`, nil, 400, "modalities", nil},
 		"schema":      {"/v1/chat/completions", `{` + hello + `,"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"string","pattern":"a"}}}}`, nil, 400, "response_format", nil},
 		"long":        {"/v1/completions", long, nil, 400, "prompt", nil},
 		"empty":       {"/v1/completions", `{"model":"small","prompt":""}`, nil, 400, "prompt", nil},

@@ -108,6 +108,9 @@ func (o *options) generation() (engine.Generation, error) {
 		}
 		*f.to = float32(*f.value)
 	}
+	if o.TopP != nil && g.Sampling.TopP == 0 { // 0 is the likeliest token here, and all of them for engines
+		g.Sampling.TopP = math.SmallestNonzeroFloat32
+	}
 	if err := o.constrain(&g); err != nil {
 		return g, err
 	}
@@ -164,6 +167,7 @@ type chatRequest struct {
 	Tools               bounded.List[chatTool]    `json:"tools"`
 	ToolChoice          json.RawMessage           `json:"tool_choice"`
 	TemplateVariables   json.RawMessage           `json:"chat_template_kwargs"`
+	Modalities          []string                  `json:"modalities"`
 }
 
 type chatTool struct {
@@ -181,6 +185,11 @@ type chatMessage struct {
 
 // messages returns the conversation for the chat template.
 func (q *chatRequest) messages() ([]text.Message, error) {
+	for _, m := range q.Modalities {
+		if m != "text" {
+			return nil, invalid("modalities", fmt.Sprintf("%.100q: this model writes text only", m))
+		}
+	}
 	if len(q.Messages) == 0 || len(q.Messages) > maxMessages {
 		return nil, invalid("messages", fmt.Sprintf("there are %d messages: from 1 to %d are accepted", len(q.Messages), maxMessages))
 	}

@@ -70,12 +70,13 @@ func TestFileReaderCloseEarly(t *testing.T) {
 	}
 }
 
-// Kinds of errors survive the way between nodes; one that the other node has no code for may be tried
-// elsewhere.
+// Kinds of errors survive the way between nodes. What the other node has no code for may be tried
+// elsewhere, and so may a request that the node refuses: a client must not take that for the refusal
+// of its own key.
 func TestErrors(t *testing.T) {
 	for kind, want := range map[outboard.Kind]outboard.Kind{
 		outboard.Invalid: outboard.Invalid, outboard.NotFound: outboard.NotFound, outboard.Exhausted: outboard.Exhausted,
-		outboard.Denied: outboard.Denied, outboard.Other: outboard.Other, outboard.Unreachable: outboard.Unreachable, outboard.Busy: outboard.Unreachable,
+		outboard.Denied: outboard.Unreachable, outboard.Other: outboard.Other, outboard.Unreachable: outboard.Unreachable, outboard.Busy: outboard.Unreachable,
 	} {
 		if err := errorOf("ketch", statusOf(outboard.Errorf(kind, "infer", "refused"))); outboard.KindOf(err) != want {
 			t.Errorf("%v: %v", kind, err)

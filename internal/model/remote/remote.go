@@ -161,7 +161,9 @@ func (p *Peers) invoke(ctx context.Context, node outboard.NodeID, method string,
 }
 
 // errorOf returns the error of a call to a node. A request whose deadline has passed, which that node
-// may notice first, is not worth another attempt.
+// may notice first, is not worth another attempt. A node that refuses this node, or may not execute
+// the model, says nothing about the client, whose key this node has checked: another node may be
+// tried.
 func errorOf(node outboard.NodeID, err error) error {
 	if err == nil {
 		return nil
@@ -171,7 +173,7 @@ func errorOf(node outboard.NodeID, err error) error {
 	}
 	kind := outboard.Unreachable
 	for k, code := range statusCodes {
-		if status.Code(err) == code {
+		if status.Code(err) == code && k != outboard.Denied {
 			kind = k
 		}
 	}

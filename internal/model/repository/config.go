@@ -135,7 +135,18 @@ func ParseConfig(file string, text []byte) (Config, error) {
 	return c, nil
 }
 
-var lineError = lazyregexp.New(`line (\d+): (.*)`)
+var (
+	lineError = lazyregexp.New(`line (\d+): (.*)`)
+	typeError = lazyregexp.New("cannot unmarshal !!(?:\\w+ `(.*)`|(?:seq|map)) into (\\S+)")
+)
+
+// kinds describes the types of settings.
+//
+//nolint:gochecknoglobals // a table
+var kinds = map[string]string{
+	"int": "a whole number", "float64": "a number", "string": "a text", "[]string": "a list of names", "[]int": "a list of whole numbers",
+	"repository.Config": "settings, such as `memory: 512MiB`", "repository.Batching": "settings, such as `max: 16`", "repository.Queue": "settings, such as `size: 256`",
+}
 
 // locate formats an error of the decoder as FILE:LINE: reason, one line for each mistake.
 func locate(file string, err error) string {
@@ -148,6 +159,13 @@ func locate(file string, err error) string {
 			text = file + ":" + m[1] + ": " + m[2]
 		} else {
 			text = file + ": " + text
+		}
+		if m := typeError.FindStringSubmatch(text); m != nil && kinds[m[2]] != "" {
+			want := "want " + kinds[m[2]]
+			if m[1] != "" {
+				want = m[1] + ": " + want
+			}
+			text = strings.Replace(text, m[0], want, 1)
 		}
 		texts[i] = strings.NewReplacer(" not found in type repository.Config", ": there is no such setting",
 			" not found in type repository.Batching", ": there is no such setting of batching",

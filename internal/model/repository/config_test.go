@@ -26,6 +26,11 @@ func TestParseConfigErrors(t *testing.T) {
 		"nan: maybe\n":                   `model.yaml:1: nan: "maybe": want refuse or allow`,
 		"aliases: [a, ../b]\n":           `model.yaml:1: aliases: "../b" can't be the name of a model`,
 		"engine: [\n":                    "model.yaml:",
+		"batching:\n  max: x\n":          "model.yaml:2: x: want a whole number",
+		"batching: 3\n":                  "model.yaml:1: 3: want settings, such as `max: 16`",
+		"threads: [1]\n":                 "model.yaml:1: want a whole number",
+		"aliases: digits\n":              "model.yaml:1: digits: want a list of names",
+		"[]\n":                           "model.yaml:1: want settings, such as `memory: 512MiB`",
 		strings.Repeat("#", maxConfig+1): "at most",
 	} {
 		_, err := ParseConfig("model.yaml", []byte(text))

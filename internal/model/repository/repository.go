@@ -291,17 +291,65 @@ func numbers(m Model) string {
 	return strings.Join(list, ", ")
 }
 
-// Rollback puts the version that preceded the one in force in force again.
+// Rollback puts the version that preceded the one in force in force again. A canary ends.
 func (r *Repository) Rollback(ctx context.Context, name string) (Version, error) {
 	op := "roll back " + name
 	return r.history(name).Push(ctx, op, func(m Model) (Version, error) {
-		v, ok := m.Previous()
-		if !ok {
-			return v, outboard.Errorf(outboard.NotFound, op, "there is no earlier version")
+		now := m.Current()
+		if now == nil {
+			_, err := r.Get(name)
+			return Version{}, outboard.Errorf(outboard.NotFound, op, "%w", cmp.Or(err, error(outboard.Errorf(outboard.NotFound, "", "there is no model %q", name))))
 		}
-		v.Of, v.Canary = v.Number, 0
-		return v, nil
+		if now.Canary > 0 {
+			return precedingCanary(m, op)
+		}
+		return previous(m, op)
 	})
+}
+
+// Withdraw puts the version that preceded a version in force again, and removes the model if there
+// is none: Number is 0 then. It returns a Conflict if that version is not in force any more.
+func (r *Repository) Withdraw(ctx context.Context, name string, number int) (Version, error) {
+	op := "withdraw " + name
+	inForce := func(m Model) error {
+		if now := m.Current(); now == nil || now.Number != number {
+			return outboard.Errorf(outboard.Conflict, op, "version %d is not in force any more", number)
+		}
+		return nil
+	}
+	v, err := r.history(name).Push(ctx, op, func(m Model) (Version, error) {
+		if err := inForce(m); err != nil {
+			return Version{}, err
+		}
+		return previous(m, op)
+	})
+	if outboard.KindOf(err) != outboard.NotFound {
+		return v, err
+	}
+	return Version{}, r.history(name).Remove(ctx, op, inForce)
+}
+
+// previous returns the version with which a roll-back replaces the one in force.
+func previous(m Model, op string) (Version, error) {
+	v, ok := m.Previous()
+	if !ok {
+		return v, outboard.Errorf(outboard.NotFound, op, "there is no earlier version")
+	}
+	v.Of, v.Canary = v.pushedAs(), 0
+	return v, nil
+}
+
+// precedingCanary returns the version that replaces the canary in force: the last one with other
+// content, which gets the requests that the canary does not get.
+func precedingCanary(m Model, op string) (Version, error) {
+	now := m.Current()
+	for n := len(m.Versions) - 2; n >= 0; n-- {
+		if v := m.Versions[n]; v.pushedAs() != now.pushedAs() {
+			v.Of, v.Canary = v.pushedAs(), 0
+			return v, nil
+		}
+	}
+	return Version{}, outboard.Errorf(outboard.NotFound, op, "there is no earlier version")
 }
 
 // RevertCanary puts the version that preceded a canary in force, if the canary is the current
@@ -313,13 +361,7 @@ func (r *Repository) RevertCanary(ctx context.Context, name string, number int) 
 		if now == nil || now.Number != number || now.Canary == 0 {
 			return Version{}, outboard.Errorf(outboard.Conflict, op, "version %d is no canary any more", number)
 		}
-		for n := len(m.Versions) - 2; n >= 0; n-- {
-			if v := m.Versions[n]; v.pushedAs() != now.pushedAs() {
-				v.Of, v.Canary = v.pushedAs(), 0
-				return v, nil
-			}
-		}
-		return Version{}, outboard.Errorf(outboard.NotFound, op, "there is no earlier version")
+		return precedingCanary(m, op)
 	})
 }
 

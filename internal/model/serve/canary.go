@@ -18,6 +18,9 @@ type canary struct {
 	// own and before are the outcomes of the canary and of the preceding version.
 	own, before outcomes
 	reverting   bool
+	// abandoned is set when this node could not revert the canary, for example because it may not
+	// change the model. It then leaves all requests to the preceding version.
+	abandoned bool
 }
 
 // outcomes count the requests of a canary or of its preceding version on this node.
@@ -59,6 +62,13 @@ func canaryOf(s *Server, v *repository.Version) *canary {
 	return c
 }
 
+// isAbandoned reports whether this node leaves all requests to the version before a canary. mu must
+// be held.
+func isAbandoned(s *Server, v *repository.Version) bool {
+	c := s.canaries[v.Name]
+	return c != nil && c.number == v.Number && c.abandoned
+}
+
 // beforeCanary returns the version that gets the requests that a canary does not get, nil if there
 // is none.
 func beforeCanary(s *Server, v *repository.Version) *repository.Version {
@@ -86,7 +96,7 @@ func chooseVersion(s *Server, v *repository.Version) (chosen *repository.Version
 	defer s.mu.Unlock()
 	c := canaryOf(s, v)
 	c.requests++
-	if before != nil && !isForCanary(c.requests, v.Canary) {
+	if before != nil && (c.abandoned || !isForCanary(c.requests, v.Canary)) {
 		chosen = before
 	}
 	return chosen, strconv.Itoa(chosen.Number)
@@ -125,7 +135,12 @@ func revertCanary(s *Server, name string, number int, failed, requests uint64) {
 	defer cancel()
 	back, err := s.opts.Repository.RevertCanary(ctx, name, number)
 	if err != nil {
-		s.log.Error("a canary was not taken back", "model", name, "version", number, "error", err)
+		s.mu.Lock()
+		if c := s.canaries[name]; c != nil && c.number == number {
+			c.abandoned = true
+		}
+		s.mu.Unlock()
+		s.log.Error("a canary was not taken back, and gets no more requests of this node", "model", name, "version", number, "error", err)
 		return
 	}
 	s.metrics.reverted.WithLabelValues(name).Inc()

@@ -150,12 +150,21 @@ func (s *Server) InfoHere(ctx context.Context, name, version string) (engine.Inf
 	if err != nil {
 		return engine.Info{}, err
 	}
-	i, err := s.acquire(ctx, v, version != "")
+	// A description that took a turn of a canary would leave one version to a client that asks for
+	// the description before each request.
+	i, err := s.acquire(ctx, v, version != "" || isServing(s, v))
 	if err != nil {
 		return engine.Info{}, err
 	}
 	defer i.release()
 	return i.currentInfo(), nil
+}
+
+// isServing reports whether the content of a version serves requests.
+func isServing(s *Server, v *repository.Version) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return isUsable(s.loaded[keyOf(v)])
 }
 
 func (i *instance) currentInfo() engine.Info {

@@ -119,7 +119,7 @@ func (s *Server) pick(v *repository.Version, exact bool) (*instance, error) {
 		addCanary(s, r, v)
 	}
 	r.requests++
-	if r.canary > 0 && isUsable(r.previous) && !isForCanary(r.requests, r.canary) {
+	if r.canary > 0 && isUsable(r.previous) && (isAbandoned(s, v) || !isForCanary(r.requests, r.canary)) {
 		return r.previous, nil
 	}
 	if !isUsable(r.current) && isUsable(r.previous) {

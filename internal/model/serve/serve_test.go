@@ -490,6 +490,9 @@ func TestCanary(t *testing.T) {
 	for range 3 {
 		canary := 0
 		for range 20 {
+			if _, err := b.Describe(t.Context(), "m", ""); err != nil { // as `outboard infer` does
+				t.Fatal(err)
+			}
 			got, err := b.infer(0)
 			if err != nil {
 				t.Fatal(err)
@@ -546,6 +549,31 @@ func TestCanaryGoesBack(t *testing.T) {
 		t.Errorf("%+v, %v", now, err)
 	}
 	b.wantSoon("a4")
+}
+
+// A node that can't take a failing canary back, here because it lacks the pool's state and otherwise
+// because another node has pushed the model, has the preceding version execute all of its requests.
+func TestCanaryIsAbandoned(t *testing.T) {
+	b := open(t)
+	b.push("fails", repository.Config{})
+	b.push("a", repository.Config{})
+	_, err := b.repository.Rollout(t.Context(), "m", 1, 50)
+	if err := errors.Join(err, b.Await(t.Context(), "m", 3), b.Load(t.Context(), "m", ""), b.Load(t.Context(), "m", "2"), b.state.Close()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for row := 0; row < 20; {
+		got, err := b.infer(0)
+		if row++; err != nil {
+			row = 0
+		} else if got != "a2" {
+			t.Fatalf("got %q, want a2", got)
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("the canary still gets requests: %v", err)
+		}
+	}
 }
 
 // A model that may not be loaded here is executed and described elsewhere; a node that is lost is

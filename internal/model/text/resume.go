@@ -3,6 +3,7 @@ package text
 import (
 	"context"
 	"slices"
+	"sync"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model/engine"
@@ -24,9 +25,17 @@ const maxReplicas = 4
 
 // A Resuming model is a replica whose generations continue on another one when its node or worker
 // is lost, with the same tokens: the next replica continues the prompt and the generated tokens.
+// Other calls are repeated on another replica.
 type Resuming struct {
+	// Replica is the first one; its other calls are those of the current one.
 	Replica
 	open Opener
+
+	mu sync.Mutex
+	// opened are the replicas so far, after the first. The last one is the current one; calls may
+	// still use the others.
+	opened []Replica
+
 	// Place returns the replica where the first token of a prompt is expected soonest; with nil the
 	// first replica executes all generations.
 	Place func(ctx context.Context, prompt []int32) (Replica, error)
@@ -41,6 +50,73 @@ func OpenResuming(ctx context.Context, open Opener) (*Resuming, error) {
 		return nil, err
 	}
 	return &Resuming{Replica: first, open: open}, nil
+}
+
+// Release releases all replicas.
+func (m *Resuming) Release() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range append(slices.Clone(m.opened), m.Replica) {
+		r.Release()
+	}
+	m.opened = nil
+}
+
+// current returns the replica that executes calls at present.
+func (m *Resuming) current() Replica {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := len(m.opened); n > 0 {
+		return m.opened[n-1]
+	}
+	return m.Replica
+}
+
+// replace makes another replica than the lost ones the current one, unless that is another one
+// already.
+func (m *Resuming) replace(ctx context.Context, lost []outboard.NodeID) error {
+	if !slices.Contains(lost, m.current().Node) {
+		return nil
+	}
+	next, err := m.open(ctx, slices.Clone(lost))
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.opened = append(m.opened, next)
+	return nil
+}
+
+// repeat calls a model, and calls it again on another replica when one is lost.
+func repeat[T any](ctx context.Context, m *Resuming, call func(Model) (T, error)) (T, error) {
+	var lost []outboard.NodeID
+	for {
+		r := m.current()
+		result, err := call(r.Model)
+		if err == nil || ctx.Err() != nil || outboard.KindOf(err) != outboard.Unreachable {
+			return result, err
+		}
+		lost = append(lost, r.Node)
+		if len(lost) == maxReplicas || m.replace(ctx, lost) != nil {
+			return result, err
+		}
+	}
+}
+
+// Tokenize implements Model.
+func (m *Resuming) Tokenize(ctx context.Context, t engine.Text) ([]int32, error) {
+	return repeat(ctx, m, func(r Model) ([]int32, error) { return r.Tokenize(ctx, t) })
+}
+
+// Render implements Model.
+func (m *Resuming) Render(ctx context.Context, c engine.Conversation) (string, error) {
+	return repeat(ctx, m, func(r Model) (string, error) { return r.Render(ctx, c) })
+}
+
+// Embed implements Model.
+func (m *Resuming) Embed(ctx context.Context, tokens []int32) ([]float32, error) {
+	return repeat(ctx, m, func(r Model) ([]float32, error) { return r.Embed(ctx, tokens) })
 }
 
 // Generate continues a prompt, on another replica if one is lost.
@@ -91,18 +167,19 @@ func (m *Resuming) Generate(ctx context.Context, g engine.Generation, emit func(
 }
 
 // openSoonest returns the replica for a prompt, and a function that releases it unless it is the
-// first replica.
+// current replica.
 func (m *Resuming) openSoonest(ctx context.Context, prompt []int32) (_ Replica, release func()) {
+	current := m.current()
 	if m.Place == nil {
-		return m.Replica, func() {}
+		return current, func() {}
 	}
 	placed, err := m.Place(ctx, prompt)
 	switch {
 	case err != nil:
-		return m.Replica, func() {}
-	case placed.Node == m.Node:
+		return current, func() {}
+	case placed.Node == current.Node:
 		placed.Release()
-		return m.Replica, func() {}
+		return current, func() {}
 	}
 	return placed, placed.Release
 }

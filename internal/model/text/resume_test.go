@@ -124,3 +124,67 @@ func TestGenerationIsPlacedByItsPrompt(t *testing.T) {
 		t.Errorf("%d generations stayed, %d were placed, %d released", len(seen), len(placed), released)
 	}
 }
+
+// A calling is a model whose calls are answered with its node, unless err is set.
+type calling struct {
+	Model
+	node string
+	err  error
+}
+
+func (c *calling) Tokenize(context.Context, engine.Text) ([]int32, error) {
+	return []int32{int32(c.node[0])}, c.err
+}
+func (c *calling) Render(context.Context, engine.Conversation) (string, error) { return c.node, c.err }
+func (c *calling) Embed(context.Context, []int32) ([]float32, error) {
+	return []float32{float32(c.node[0])}, c.err
+}
+
+// The first calls of a request, and embeddings, go on elsewhere too when a node is lost that is still
+// listed; later calls go there at once.
+func TestCallsGoOnElsewhere(t *testing.T) {
+	lost := outboard.Errorf(outboard.Unreachable, "", "the node died")
+	refused := outboard.Errorf(outboard.Invalid, "", "no")
+	for name, c := range map[string]struct {
+		errs []error // of each node
+		err  error
+		node byte // that answers
+	}{
+		"whole":      {[]error{nil}, nil, 'a'},
+		"one lost":   {[]error{lost, nil}, nil, 'b'},
+		"two lost":   {[]error{lost, lost, nil}, nil, 'c'},
+		"all lost":   {[]error{lost, lost}, lost, 0},
+		"other kind": {[]error{lost, refused, nil}, refused, 0},
+	} {
+		opened, released := 0, 0
+		m, err := OpenResuming(t.Context(), func(_ context.Context, exclude []outboard.NodeID) (Replica, error) {
+			if opened == len(c.errs) {
+				return Replica{}, errors.New("there is no other node")
+			}
+			if len(exclude) != opened {
+				t.Errorf("%s: %v are excluded, and %d were opened", name, exclude, opened)
+			}
+			node := string(rune('a' + opened))
+			opened++
+			return Replica{Model: &calling{node: node, err: c.errs[opened-1]}, Node: outboard.NodeID(node), Release: func() { released++ }}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens, err := m.Tokenize(t.Context(), engine.Text{})
+		if !errors.Is(err, c.err) || err == nil && tokens[0] != int32(c.node) {
+			t.Errorf("%s: tokens %v, %v", name, tokens, err)
+		}
+		if c.err == nil {
+			if prompt, err := m.Render(t.Context(), engine.Conversation{}); err != nil || prompt[0] != c.node {
+				t.Errorf("%s: prompt %q, %v", name, prompt, err)
+			}
+			if v, err := m.Embed(t.Context(), nil); err != nil || v[0] != float32(c.node) {
+				t.Errorf("%s: embedding %v, %v", name, v, err)
+			}
+		}
+		if m.Release(); released != opened {
+			t.Errorf("%s: %d opened, %d released", name, opened, released)
+		}
+	}
+}

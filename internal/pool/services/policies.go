@@ -1,6 +1,7 @@
 package services
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -85,7 +86,7 @@ func (r *Registry) Rollback(ctx context.Context) (Version, error) {
 		if !ok {
 			return v, outboard.Errorf(outboard.NotFound, op, "there is no earlier version")
 		}
-		return Version{Name: v.Name, Text: v.Text, Of: v.Number}, nil
+		return Version{Name: v.Name, Text: v.Text, Of: cmp.Or(v.Of, v.Number)}, nil
 	})
 	return v, explainDenied(op, err)
 }

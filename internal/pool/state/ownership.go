@@ -44,7 +44,7 @@ func (v versioned) isOf(tenant string) bool {
 // mayVersion decides whether a node that keeps no copy of the table may write a version: of a new
 // object, or of one whose last version it wrote itself. The write must name the revision that it
 // replaces, at which mayVersion reads the object.
-func (l guardedServer) mayVersion(p permissions, key string, m guard.Message) error {
+func (l guardedServer) mayVersion(p permissions, _ string, m guard.Message) error {
 	header, err := nats.DecodeHeadersMsg(m.Header)
 	if err != nil {
 		return p.refuse("write without a revision", m.Subject)
@@ -67,7 +67,7 @@ func (l guardedServer) mayVersion(p permissions, key string, m guard.Message) er
 	case !now.isOf(p.tenant) || !next.isOf(p.tenant):
 		return p.refuse("change an app of another tenant", m.Subject)
 	case owner != "" && owner != p.node && !p.keeper:
-		return outboard.Errorf(outboard.Denied, "write "+key,
+		return outboard.Errorf(outboard.Denied, "", // the writer's error names the key
 			"node %s wrote its last version: change it there, or on a node that keeps the pool's state", owner)
 	}
 	return nil

@@ -4,6 +4,7 @@
 package versions
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,24 +46,31 @@ func (h History[V, P]) Current() *V {
 	return &h.Versions[len(h.Versions)-1]
 }
 
-// Previous returns the version that a roll-back brings back: the version before the one whose
-// content is in force, so that a second roll-back goes further back.
+// Previous returns the version that a roll-back brings back: the one that was in force before the
+// content that is in force, so that a second roll-back goes further back. A version that was rolled
+// back does not come back: after 1, 2, 3 (as 1) and 4 the previous version is 1.
 func (h History[V, P]) Previous() (V, bool) {
-	var none V
-	now := h.Current()
-	if now == nil {
-		return none, false
-	}
-	number, of := P(now).Numbers()
-	if of != 0 {
-		number = of
-	}
-	for i := range slices.Backward(h.Versions) {
-		if own, of := P(&h.Versions[i]).Numbers(); own < number && of == 0 {
-			return h.Versions[i], true
+	var line []*V // contents that led to the one in force; their original numbers ascend
+	for i := range h.Versions {
+		v := &h.Versions[i]
+		for len(line) > 0 && original[V, P](line[len(line)-1]) > original[V, P](v) {
+			line = line[:len(line)-1]
+		}
+		if len(line) == 0 || original[V, P](line[len(line)-1]) < original[V, P](v) {
+			line = append(line, v)
 		}
 	}
-	return none, false
+	if len(line) < 2 {
+		var none V
+		return none, false
+	}
+	return *line[len(line)-2], true
+}
+
+// original returns the number with which the content of a version was written first.
+func original[V any, P Version[V]](v *V) int {
+	own, of := P(v).Numbers()
+	return cmp.Or(of, own)
 }
 
 // Newest returns the number of the newest version, which may have been removed; 0 if there was none.

@@ -1,13 +1,14 @@
 package versions_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/state"
@@ -74,7 +75,7 @@ func read(t *testing.T, s *state.State) history {
 	return h
 }
 
-// Each roll-back goes further back, and a new version begins anew.
+// Each roll-back goes further back.
 func TestRollback(t *testing.T) {
 	s := statetest.Open(t)
 	a, b := open(s, "harbour"), open(s, "dinghy")
@@ -93,8 +94,41 @@ func TestRollback(t *testing.T) {
 		t.Errorf("roll back beyond the first: %v", err)
 	}
 	push(t, a, "six")
-	if got, err := rollback(t, a); err != nil || got.Text != "three" {
+	if got, err := rollback(t, a); err != nil || got.Text != "one" {
 		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// A version that was rolled back never comes back by the roll-back of a later one.
+func TestPrevious(t *testing.T) {
+	tests := map[string]struct {
+		history []int // what each version brought back, 0 for a new content
+		first   int   // number of the first version that is kept
+		want    int   // what a roll-back brings back, 0 for nothing
+	}{
+		"nothing":                              {nil, 1, 0},
+		"one":                                  {[]int{0}, 1, 0},
+		"two":                                  {[]int{0, 0}, 1, 1},
+		"rolled back":                          {[]int{0, 0, 0, 2}, 1, 1},
+		"rolled back twice":                    {[]int{0, 0, 0, 2, 1}, 1, 0},
+		"new after a roll-back":                {[]int{0, 0, 0, 2, 0}, 1, 2},
+		"new after two roll-backs":             {[]int{0, 0, 0, 2, 1, 0}, 1, 1},
+		"that one rolled back":                 {[]int{0, 0, 0, 2, 0, 2}, 1, 1},
+		"a rolled back one comes back by hand": {[]int{0, 0, 1, 2}, 1, 1},
+		"the same again":                       {[]int{0, 0, 2}, 1, 1},
+		"the original is not kept any more":    {[]int{0, 1, 0}, 2, 1},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var h history
+			for i, of := range test.history {
+				h.Versions = append(h.Versions, note{Number: test.first + i, Of: of})
+			}
+			got, ok := h.Previous()
+			if n := cmp.Or(got.Of, got.Number); n != test.want || ok != (test.want != 0) {
+				t.Errorf("got %+v, %v, want the content of %d", got, ok, test.want)
+			}
+		})
 	}
 }
 
@@ -133,7 +167,7 @@ func TestKept(t *testing.T) {
 			for _, n := range read(t, s).Versions {
 				got = append(got, n.Number)
 			}
-			if diff := cmp.Diff(got, test.want); diff != "" {
+			if diff := gocmp.Diff(got, test.want); diff != "" {
 				t.Error(diff)
 			}
 		})
