@@ -119,6 +119,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"guest", "models' processes", "breaks out and sends requests with other shapes, offsets and sizes, and tensors that change meanwhile", "internal/model/worker", "FuzzBypass", Held},
 		{"client of models", "other users' memory", "registers shared memory of another user, which the node as root may open, or of a machine that it is not on", "internal/model/oip", "TestSharedMemoryOfOthers", Held},
 		{"stranger with a spent token", "names of nodes", "learns from the refusal which names exist", "internal/node", "TestUsedTokenIsRefused", Held},
+		{"removed node", "program's data", "goes on to run the sessions on its devices after `outboard nodes remove`", "internal/pool", "TestRemovedNodesDevices", Held},
 		{"removed node", "pool", "connects and keeps its leases after `outboard nodes remove`", "internal/pool", "TestRemove", Held},
 		{"joined node", "authority's key, other nodes' records, streams", "reads, overwrites, deletes, mirrors or captures them with its own credentials", "internal/pool", "TestHostileJoinedNode", Held},
 		{"joined node", "other nodes' files", "writes a version of a model whose name, or the names of whose files, lead out of the models' folder", "internal/model/serve", "TestVersionsOfHostileNodes", Held},
