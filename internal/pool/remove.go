@@ -38,6 +38,9 @@ func (p *Pool) Remove(ctx context.Context, name outboard.NodeID, away time.Durat
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
+	if err := state.CheckRemoval(ctx, p.state, string(name)); err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
 	// The revocation comes first: from then on the node can write none of the other records again.
 	if err := (admission{p}).revoke(ctx, name, string(entry.Value)); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
