@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"sync"
 
@@ -107,6 +108,19 @@ func parseRoots(text []byte) ([]*x509.Certificate, error) {
 		return nil, errors.New("the node sent no authority")
 	}
 	return roots, nil
+}
+
+// endWithLeases ends the program's sessions when the node says that a lease has ended. A device's
+// node does so as well, but not one that was removed from the pool. The end of the program's own
+// node ends no session at once: the leases may stand.
+func endWithLeases(ctx context.Context, hold *client.Hold, server *borrow.Server) {
+	select {
+	case <-ctx.Done():
+	case <-hold.Done():
+		if err := hold.Err(); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			server.EndSessions(err)
+		}
+	}
 }
 
 // lossWatch reports the loss of a session on standard error, once.

@@ -146,6 +146,7 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 		return err
 	}
 	defer server.Close()
+	go endWithLeases(ctx, hold, server)
 	p := program{path: path, args: args, environ: programEnviron(env.Environ, vendors, socket, opts.deadAfter), slice: timeslice.Current()}
 	shortSlices() // a session's relays wait for the threads that run when a message arrives
 	recorder, err := opts.newRecorder(path, args, leasedDevices(ctx, env, hold))

@@ -50,7 +50,8 @@ type Options struct {
 	// LogSize bounds it.
 	Output *quota.Budget
 	// Hosts are the host names, without ports, for which requests are served. "*.NAME" is the name
-	// Tenant below NAME: a web origin that only the tenant's apps have. None: all names are served.
+	// Tenant below NAME: a web origin that only the tenant's apps have. None: all names are served,
+	// except those of other tenants below localhost.
 	Hosts []string
 	// Tenant is the label for Hosts with a wildcard, and names the groups of the triggers of subjects.
 	Tenant string

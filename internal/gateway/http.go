@@ -34,14 +34,16 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // servesHost reports whether requests for a host are served. The pages of an attacker whose host
 // name resolves to this machine (DNS rebinding) send that name.
 func (g *Gateway) servesHost(host string) bool {
-	if len(g.opts.Hosts) == 0 {
-		return true
-	}
 	name := host
 	if end := strings.LastIndexByte(name, ':'); end >= 0 && !strings.HasSuffix(name, "]") {
 		name = name[:end]
 	}
 	name = strings.TrimSuffix(name, ".")
+	if len(g.opts.Hosts) == 0 {
+		// Every name is served, but the names of other tenants stay origins of their own.
+		label, local := strings.CutSuffix(strings.ToLower(name), ".localhost")
+		return !local || label == g.opts.Tenant
+	}
 	for _, allowed := range g.opts.Hosts {
 		if strings.EqualFold(name, allowed) {
 			return true

@@ -381,6 +381,22 @@ func TestHosts(t *testing.T) {
 	}
 }
 
+// Where every host name is served, TENANT.localhost serves only that tenant's apps all the same.
+func TestHostsOfTenants(t *testing.T) {
+	f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) { return text("done"), nil })
+	g := newGateway(t, gateway.Options{Invoker: f, Tenant: "tea"}, shop(gateway.Route{Path: "/", Target: to("f")}))
+	for host, want := range map[string]int{
+		"shop.example": 200, "localhost": 200, "10.0.0.1:8080": 200, "tea.localhost": 200, "Tea.LocalHost.:8080": 200,
+		"coffee.localhost": 421, "Coffee.Localhost:8080": 421, "x.tea.localhost": 421, "coffee.localhost.": 421,
+	} {
+		r := get("/shop/")
+		r.Host = host
+		if got := ask(g, r); got.StatusCode != want {
+			t.Errorf("%s: status %d, want %d", host, got.StatusCode, want)
+		}
+	}
+}
+
 // TestBareRequest: a request without a body says nothing of its length, and what is too large
 // names the key of the manifest.
 func TestBareRequest(t *testing.T) {

@@ -91,7 +91,10 @@ func (g *goroutine) Kill() { g.cancel() }
 // records that the program writes to its standard error as JSON go to log with the process's ID as
 // "helper", and its last lines into the error of Wait. The program may run foreign code: lines beyond
 // lograte's bounds are dropped.
-func Command(command []string, log *slog.Logger) Launcher {
+func Command(command []string, log *slog.Logger) Launcher { return CommandWith(command, nil, log) }
+
+// CommandWith is Command with another environment than that of this process, unless environ is nil.
+func CommandWith(command, environ []string, log *slog.Logger) Launcher {
 	return func(program string, socket *os.File) (Process, error) {
 		args := append([]string(nil), command...)
 		if program != "" {
@@ -108,7 +111,7 @@ func Command(command []string, log *slog.Logger) Launcher {
 		}
 		defer own.Close()
 		cmd := &exec.Cmd{
-			Path: args[0], Args: args, Stderr: write, ExtraFiles: []*os.File{own},
+			Path: args[0], Args: args, Env: environ, Stderr: write, ExtraFiles: []*os.File{own},
 			// A signal to the node's group is for the node, which ends its helpers itself.
 			SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 		}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/app/catalog"
@@ -75,8 +76,27 @@ func folderKey(f *folder) string {
 // launchTenant returns the launcher of tenants' processes. Their log records name their plane and
 // node already.
 func (n *Node) launchTenant() host.Launcher {
-	launch := helper.Command(append(slices.Clone(n.opts.Helper), "tenant"), n.opts.Log)
+	launch := helper.CommandWith(append(slices.Clone(n.opts.Helper), "tenant"), tenantEnviron(os.Environ()), n.opts.Log)
 	return func(socket *os.File) (host.Launched, error) { return launch("", socket) }
+}
+
+// tenantVariables are the environment variables that are passed to tenants' processes: those of Go's
+// runtime and of loaders, the certificates for outgoing requests, and OpenTelemetry's. A name that
+// ends in "_" is a prefix.
+var tenantVariables = []string{
+	"PATH", "HOME", "TMPDIR", "LANG", "LC_", "TZ", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "OTEL_",
+	"GODEBUG", "GOMAXPROCS", "GOMEMLIMIT", "GOGC", "GOTRACEBACK", "GORACE", "GOCOVERDIR",
+}
+
+// tenantEnviron returns the environment of a tenant's process. The node's may contain secrets, such
+// as the credentials of an object store, which a guest that escapes would read.
+func tenantEnviron(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return !slices.ContainsFunc(tenantVariables, func(allowed string) bool {
+			return name == allowed || strings.HasSuffix(allowed, "_") && strings.HasPrefix(name, allowed)
+		})
+	})
 }
 
 // logLevel returns the lowest level that is logged.

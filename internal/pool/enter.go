@@ -82,7 +82,7 @@ func Enter(ctx context.Context, opts EnterOptions) (*authority.Identity, *state.
 	}
 	s, err := state.Open(ctx, state.Options{
 		Dir: stateDir, Name: string(id.Name()), Pool: id.PoolID(), Addr: opts.Addr, Peers: peers,
-		Dial: dialState(id), Listen: opts.RouteListen, Advertise: opts.RouteAdvertise,
+		Dial: dialState(id, opts.Logger), Listen: opts.RouteListen, Advertise: opts.RouteAdvertise,
 		TLS: id.RouteTLS, ReplaceAfter: opts.ReplaceAfter, TenantStore: opts.TenantStore, Logger: opts.Logger,
 	})
 	if err != nil {
@@ -94,7 +94,7 @@ func Enter(ctx context.Context, opts EnterOptions) (*authority.Identity, *state.
 	return id, s, nil
 }
 
-func dialState(id *authority.Identity) func(context.Context, string) (net.Conn, error) {
+func dialState(id *authority.Identity, log *slog.Logger) func(context.Context, string) (net.Conn, error) {
 	dialer := &tls.Dialer{Config: id.AnyNodeTLS(state.Protocol)}
 	return func(ctx context.Context, addr string) (net.Conn, error) {
 		conn, err := dialer.DialContext(ctx, "tcp", addr)
@@ -114,7 +114,7 @@ func dialState(id *authority.Identity) func(context.Context, string) (net.Conn, 
 			_ = conn.Close()
 			return nil, err
 		}
-		return authority.ObserveRefusal(id, conn), nil
+		return authority.ObserveRefusal(id, conn, log), nil
 	}
 }
 

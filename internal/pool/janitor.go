@@ -63,9 +63,9 @@ func (v *view) sweep() {
 			changed = true
 		}
 	}
-	for _, g := range v.granted {
+	for id, g := range v.granted {
 		for _, r := range g.records() {
-			if void := v.isVoid(r, now); void != v.voided[r.Lease] {
+			if void := v.isVoid(id, r, now); void != v.voided[r.Lease] {
 				v.voided[r.Lease] = void
 				changed = true
 			}
@@ -102,7 +102,7 @@ func (v *view) garbage() (grants []voidGrants, tickets []ticket) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(v.granted)) {
 		for holder, h := range v.granted[id].holders {
-			if (own[id] || holder == v.self) && slices.ContainsFunc(h.records, func(r record) bool { return v.isVoid(r, now) }) {
+			if (own[id] || holder == v.self) && slices.ContainsFunc(h.records, func(r record) bool { return v.isVoid(id, r, now) }) {
 				grants = append(grants, voidGrants{id, holder})
 			}
 		}

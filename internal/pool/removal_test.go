@@ -115,3 +115,25 @@ func TestRemoveKeeper(t *testing.T) {
 		t.Errorf("%d copies are up to date, %v, want 2", n, err)
 	}
 }
+
+// Of three nodes that keep the state, two can't be removed one after the other: the state would be
+// lost. After another node has taken over the first one's copy, the second one can.
+func TestRemoveSecondKeeper(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	a, b, c := newTestNode(t, "a", 1), newTestNode(t, "b", 0), newTestNode(t, "c", 0)
+	a.up(ctx, nil)
+	b.up(ctx, a)
+	c.up(ctx, a)
+	waitCopies(ctx, t, a, b, c)
+	if err := a.Remove(ctx, "c", pool.DefaultAway); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Remove(ctx, "b", pool.DefaultAway); outboard.KindOf(err) != outboard.Conflict {
+		t.Fatalf("the node with the last copy but one: %v", err)
+	}
+	if _, err := b.state.Put(ctx, "policies", []byte("{}"), 0); err != nil {
+		t.Errorf("the node that was not removed can't write: %v", err)
+	}
+}

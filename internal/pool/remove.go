@@ -38,6 +38,9 @@ func (p *Pool) Remove(ctx context.Context, name outboard.NodeID, away time.Durat
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
+	if err := state.CheckRemoval(ctx, p.state, string(name)); err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
 	// The revocation comes first: from then on the node can write none of the other records again.
 	if err := (admission{p}).revoke(ctx, name, string(entry.Value)); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
@@ -176,7 +179,7 @@ func (a admission) revoke(ctx context.Context, name outboard.NodeID, fingerprint
 }
 
 // applyRevocation refuses a removed node, and removes it from the view. The mutex is held.
-func (v *view) applyRevocation(fingerprint string) {
+func (v *view) applyRevocation(fingerprint string, e state.Entry) error {
 	if !strings.EqualFold(fingerprint, v.identity.Fingerprint()) {
 		v.identity.Revoke(fingerprint)
 	} else {
@@ -189,4 +192,12 @@ func (v *view) applyRevocation(fingerprint string) {
 			delete(v.all, id)
 		}
 	}
+	var r revocation
+	if err := json.Unmarshal(e.Value, &r); err != nil {
+		return err
+	}
+	if v.all[r.Node] == nil && r.Node != v.self { // otherwise one with another key has joined since
+		v.removed[r.Node] = true
+	}
+	return nil
 }

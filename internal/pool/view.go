@@ -73,6 +73,7 @@ type view struct {
 
 	all     map[outboard.NodeID]*observed[outboard.Node]
 	left    departures
+	removed map[outboard.NodeID]bool // nodes that were removed, until one of that name has joined
 	granted map[outboard.DeviceID]deviceGrants
 	queue   map[string]ticket
 	links   map[outboard.NodeID][]client.Link
@@ -115,6 +116,7 @@ func newView(opts Options) *view {
 		next: make(chan struct{}), lastChange: now, resumed: now,
 		all:     make(map[outboard.NodeID]*observed[outboard.Node]),
 		left:    make(departures),
+		removed: make(map[outboard.NodeID]bool),
 		granted: make(map[outboard.DeviceID]deviceGrants),
 		queue:   make(map[string]ticket),
 		links:   make(map[outboard.NodeID][]client.Link),
@@ -184,8 +186,7 @@ func (v *view) applyEntry(e state.Entry, now time.Time) bool {
 	} else if id, ok := strings.CutPrefix(e.Key, linkPrefix); ok {
 		err = v.applyLinks(outboard.NodeID(id), e)
 	} else if fingerprint, ok := strings.CutPrefix(e.Key, revokedPrefix); ok && !e.Deleted {
-		v.applyRevocation(fingerprint)
-		changed = true
+		changed, err = true, v.applyRevocation(fingerprint, e)
 	} else if e.Key == rootsKey && !e.Deleted {
 		changed, err = true, trustRoots(v.identity, e)
 	}
@@ -220,6 +221,7 @@ func (v *view) applyNode(id outboard.NodeID, e state.Entry, now time.Time) (chan
 		return had != nil, nil
 	}
 	delete(v.left, id)
+	delete(v.removed, id)
 	v.all[id] = &observed[outboard.Node]{value: n, at: now}
 	return had == nil || v.staleNode(had, now) || !equalJSON(had.value, n), nil
 }
@@ -378,10 +380,14 @@ func (v *view) isPresent(id outboard.NodeID, boot string, now time.Time) bool {
 }
 
 // isVoid reports whether a grant is no longer valid: its holder has left, was removed or has
-// started again, or it was not renewed for LeaseTTL. That rule is the same for the node of a device
-// and the node of a program; a holder that is silent for a shorter time, as a suspended laptop,
-// keeps its leases though it is not listed meanwhile.
-func (v *view) isVoid(r record, now time.Time) bool {
+// started again, the device's node was removed, or it was not renewed for LeaseTTL. That rule is
+// the same for the node of a device and the node of a program; a holder that is silent for a
+// shorter time, as a suspended laptop, keeps its leases though it is not listed meanwhile.
+func (v *view) isVoid(id outboard.DeviceID, r record, now time.Time) bool {
+	// Without this a program would go on sending its data to the removed node.
+	if owner, _, _ := strings.Cut(string(id), "/"); v.removed[outboard.NodeID(owner)] {
+		return true
+	}
 	if r.Holder == v.self && r.Boot != v.boot || v.left.include(r.Holder, r.Boot) {
 		return true
 	}
@@ -394,7 +400,7 @@ func (v *view) isVoid(r record, now time.Time) bool {
 
 // validRecords returns the grants of a device that are not void.
 func (v *view) validRecords(id outboard.DeviceID, now time.Time) []record {
-	return slices.DeleteFunc(v.granted[id].records(), func(r record) bool { return v.isVoid(r, now) })
+	return slices.DeleteFunc(v.granted[id].records(), func(r record) bool { return v.isVoid(id, r, now) })
 }
 
 func (v *view) nodes() []outboard.Node {

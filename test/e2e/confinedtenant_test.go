@@ -16,7 +16,7 @@ import (
 func TestTenantIsConfined(t *testing.T) {
 	beside(t)
 	log := logFile(t)
-	r := own(t, rig.Options{Loopback: true, Log: log, Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}}})
+	r := own(t, rig.Options{Loopback: true, Log: log, Env: []string{"AWS_SECRET_ACCESS_KEY=of the object store"}, Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}}})
 	module, err := os.ReadFile("../../guest/testdata/rust/words.wasm")
 	if err != nil {
 		t.Fatal(err)
@@ -41,5 +41,9 @@ func TestTenantIsConfined(t *testing.T) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%s/status", up[1]))
 	if err != nil || !strings.Contains(string(status), "NoNewPrivs:\t1") {
 		t.Errorf("the process may gain privileges: %v\n%s", err, status)
+	}
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%s/environ", up[1]))
+	if err != nil || strings.Contains(string(environ), "AWS_") {
+		t.Errorf("the process has the node's secrets: %v\n%q", err, environ)
 	}
 }

@@ -158,6 +158,24 @@ func TestDeviceNodeDies(t *testing.T) {
 	}
 }
 
+// The session ends although the removed node goes on to run it: a program would otherwise send it
+// more of its data.
+func TestDeviceNodeRemoved(t *testing.T) {
+	beside(t)
+	r := own(t, rig.Options{Nodes: withoutCache([]rig.Spec{{Name: "dinghy", Devices: "none"}, {Name: "harbour"}})})
+	h := startBlocked(t, through(r, "dinghy", "--memory", "64MiB"), "read")
+	if out, err := r.Node("dinghy").Output(t.Context(), "nodes", "remove", "harbour"); err != nil {
+		t.Fatalf("remove: %v: %s", err, out)
+	}
+	if code, _ := h.waitForEnd(t); code != deviceNotAvailable {
+		t.Errorf("the call gave %d, want CL_DEVICE_NOT_AVAILABLE", code)
+	}
+	sessionLost(t, h)
+	if leases := list(t, r.Node("dinghy"), "leases"); len(leases) > 0 {
+		t.Errorf("leases of the removed node's device: %v", leases)
+	}
+}
+
 func TestLinkCut(t *testing.T) {
 	beside(t)
 	need.Root(t)

@@ -114,6 +114,12 @@ func (s *Server) Lost() <-chan struct{} { return s.lost }
 // Loss returns the reason of the first lost session, once Lost is closed.
 func (s *Server) Loss() error { return s.loss }
 
+// EndSessions ends all sessions, and begins no more, since the program's leases have ended.
+func (s *Server) EndSessions(reason error) {
+	s.recordLoss(Lease{}, reason)
+	s.stop()
+}
+
 // Close ends all sessions.
 func (s *Server) Close() error {
 	s.close.Do(func() {

@@ -2,6 +2,7 @@ package authority
 
 import (
 	"errors"
+	"log/slog"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -16,7 +17,7 @@ type membership struct {
 var (
 	// ErrRemoved is a node's error after it was removed from its pool.
 	ErrRemoved = denied("this node was removed from the pool: empty its data directory and join it anew with a token")
-	errRefused = denied("other nodes refuse this node's certificate: it was removed from the pool, or the clocks differ by minutes")
+	errRefused = denied("other nodes refuse this node's certificate: it was removed from the pool, or was away for longer than `outboard nodes remove --away` allowed (empty its data directory and join it anew with a token), or the clocks differ by minutes")
 )
 
 // MarkRemoved records that the pool has removed the node of an identity.
@@ -34,15 +35,16 @@ func CheckMembership(id *Identity) error {
 }
 
 // ObserveRefusal returns a connection of an identity's node to another one that records whether that
-// refuses the node's certificate. With TLS 1.3 the refusal comes after the client's handshake, from
-// Read.
-func ObserveRefusal(id *Identity, conn net.Conn) net.Conn {
-	return &observedConn{conn, &id.membership.refused}
+// refuses the node's certificate, and logs the first refusal: a node that starts does not end, but
+// waits for the pool. With TLS 1.3 the refusal comes after the client's handshake, from Read.
+func ObserveRefusal(id *Identity, conn net.Conn, log *slog.Logger) net.Conn {
+	return &observedConn{conn, &id.membership, log}
 }
 
 type observedConn struct {
 	net.Conn
-	refused *atomic.Bool
+	membership *membership
+	log        *slog.Logger
 }
 
 // Read implements net.Conn.
@@ -50,9 +52,11 @@ func (c *observedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	switch {
 	case n > 0:
-		c.refused.Store(false)
+		c.membership.refused.Store(false)
 	case refusesCertificate(err):
-		c.refused.Store(true)
+		if !c.membership.refused.Swap(true) && !c.membership.removed.Load() {
+			c.log.Error("this node has no access to the pool", "error", errRefused)
+		}
 	}
 	return n, err
 }

@@ -10,6 +10,8 @@ import (
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/outboard-run/outboard"
 )
 
 const (
@@ -84,6 +86,28 @@ func WaitUnrouted(ctx context.Context, s *State, name string) error {
 			return fmt.Errorf("node %s is still connected to %s: %w", routed, name, ctx.Err())
 		}
 	}
+}
+
+// CheckRemoval refuses the removal of a node without whose copy the state would take no changes: the
+// other voters that are left are no majority of the copies. Their servers would keep the connection to
+// the removed node, and lose the state when they end it.
+func CheckRemoval(ctx context.Context, s *State, name string) error {
+	if s.server == nil {
+		return nil // The state is in another cluster.
+	}
+	var voters []member
+	if err := s.getJSON(ctx, votersKey, &voters); err != nil {
+		return err
+	}
+	if len(voters) < Copies || !slices.ContainsFunc(voters, func(m member) bool { return m.Name == name }) {
+		return nil
+	}
+	_, all, _ := s.server.members.view()
+	left := slices.DeleteFunc(voters, func(v member) bool { return v.Name == name || !slices.Contains(names(all), v.Name) })
+	if len(left) >= majority {
+		return nil
+	}
+	return outboard.Errorf(outboard.Conflict, "", "node %s keeps one of the last two copies of the pool's state, which would be lost: first have another node join, which then keeps a copy (`outboard token`)", name)
 }
 
 // hasRoute reports whether a voter has a route to a node. A voter that does not answer is assumed

@@ -24,6 +24,8 @@ const (
 	// tickCharge is the charge for a tick, in bytes: every watcher of the table keeps each tick in
 	// memory, whatever its size.
 	tickCharge = 8 << 10
+	// maxKeyHeader bounds the headers of the message of a bucket's key, in bytes.
+	maxKeyHeader = 128
 	// maxTick bounds the value of a tick, in bytes.
 	maxTick = 256
 
@@ -67,6 +69,10 @@ type tenantStore struct {
 	mu sync.Mutex
 	// streams are the logs and buckets that the tenant was seen to use.
 	streams map[string]bool
+	// owed has, by bucket, how many bytes of the messages that follow a commit's record were charged
+	// with the record. The limit can't be reached between the two: no reader of the bucket could
+	// complete the commit.
+	owed map[string]int64
 	// histories and buckets are the budget's two parts.
 	histories, buckets share
 }
@@ -110,7 +116,7 @@ func (s *stores) of(tenant string) *tenantStore {
 	defer s.mu.Unlock()
 	usage := s.all[tenant]
 	if usage == nil && len(s.all) < maxTenants {
-		usage = &tenantStore{stores: s, tenant: tenant, budget: quota.NewBudget(quota.Store, s.limit), streams: map[string]bool{}}
+		usage = &tenantStore{stores: s, tenant: tenant, budget: quota.NewBudget(quota.Store, s.limit), streams: map[string]bool{}, owed: map[string]int64{}}
 		s.all[tenant] = usage
 	}
 	return usage
@@ -183,6 +189,31 @@ func (s *stores) reserve(tenant string, size int64, kind charge, isBucket bool) 
 	}
 	usage.measureSometimes(err != nil)
 	return err
+}
+
+// addOwed records that the messages that follow a commit's record were charged with it. A record that
+// the server refuses was charged as well, so a bucket is owed one commit at most.
+func (s *stores) addOwed(tenant, bucket string, size int64) {
+	if usage := s.of(tenant); usage != nil {
+		usage.mu.Lock()
+		defer usage.mu.Unlock()
+		usage.owed[bucket] = max(usage.owed[bucket], size)
+	}
+}
+
+// takeOwed reports whether a message was charged with the record of its commit.
+func (s *stores) takeOwed(tenant, bucket string, size int64) bool {
+	usage := s.of(tenant)
+	if usage == nil {
+		return false
+	}
+	usage.mu.Lock()
+	defer usage.mu.Unlock()
+	if usage.owed[bucket] < size {
+		return false
+	}
+	usage.owed[bucket] -= size
+	return true
 }
 
 // measureSometimes begins the measurements that are due. The caller holds the lock.
@@ -324,8 +355,9 @@ func (p permissions) chargeLog(words []string, m guard.Message) error {
 	return p.stores.reserve(words[3], messageSize(m.Subject, m.Header, m.Body), kind, false)
 }
 
-// chargeBucket charges a message of a bucket: the message of a key, or the record of a commit. A
-// commit that only deletes is always allowed, and so are the messages that follow it.
+// chargeBucket charges a message of a bucket: the record of a commit, with the messages of keys that
+// follow it, or one of these if the record passed another guard. A commit that only deletes is
+// always allowed, and so are the messages that follow it.
 func (p permissions) chargeBucket(bucket string, m guard.Message, isRecord bool) error {
 	if p.stores == nil {
 		return nil
@@ -334,16 +366,31 @@ func (p permissions) chargeBucket(bucket string, m guard.Message, isRecord bool)
 	if err := p.use(stream); err != nil {
 		return err
 	}
-	kind := continues // It follows the record of its commit.
+	tenant, size := tenantOfBucket(stream), messageSize(m.Subject, m.Header, m.Body)
 	if isRecord {
-		kind = begins
-		if r, err := decodeRecord(m.Body); err == nil && onlyDeletes(r.changes) {
-			kind = removes
+		kind, owed := begins, int64(0)
+		if r, err := decodeRecord(m.Body); err == nil {
+			if onlyDeletes(r.changes) {
+				kind = removes
+			}
+			for _, c := range r.changes {
+				owed += messageSize("$KV."+bucket+"."+c.Key, nil, c.Value) + maxKeyHeader
+			}
 		}
-	} else if header, err := nats.DecodeHeadersMsg(m.Header); err == nil && header.Get(opHeader) == opDelete {
+		err := p.stores.reserve(tenant, size+owed, kind, true)
+		if err == nil {
+			p.stores.addOwed(tenant, stream, owed)
+		}
+		return err
+	}
+	if p.stores.takeOwed(tenant, stream, size) {
+		return nil
+	}
+	kind := continues // Its commit's record passed another guard.
+	if header, err := nats.DecodeHeadersMsg(m.Header); err == nil && header.Get(opHeader) == opDelete {
 		kind = removes
 	}
-	return p.stores.reserve(tenantOfBucket(stream), messageSize(m.Subject, m.Header, m.Body), kind, true)
+	return p.stores.reserve(tenant, size, kind, true)
 }
 
 // chargeTable charges a write of a tenant's process to the table: a tick, or a version of an app.

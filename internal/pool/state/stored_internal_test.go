@@ -122,6 +122,41 @@ func TestBucketsAreBounded(t *testing.T) {
 	}
 }
 
+// TestCommitsAreCompleted: once the record of a commit was accepted, so are the messages of its keys.
+// Otherwise each reader of the bucket would try in vain to complete the commit, and no key could be
+// read or deleted. They are charged once, and only they.
+func TestCommitsAreCompleted(t *testing.T) {
+	y := &tally{}
+	p := permissions{node: "n", tenant: "tea", stores: y.stores()}
+	const bucket = "outboard-tea-shop-stock"
+	key := func(name string, size int) error {
+		return p.Publish(guard.Message{Subject: "$KV." + bucket + "." + name, Body: make([]byte, size)})
+	}
+	commits := 0
+	for ; commits < 100; commits++ {
+		var r record
+		for i := range 4 {
+			r.changes = append(r.changes, KVChange{Key: fmt.Sprint("k", i), Value: make([]byte, 3<<10)})
+		}
+		if err := p.Publish(guard.Message{Subject: commitPrefix + bucket + ".w", Body: r.encode()}); err != nil {
+			break
+		}
+		for _, c := range r.changes {
+			if err := key(c.Key, len(c.Value)); err != nil {
+				t.Fatalf("commit %d can't be completed: %v", commits, err)
+			}
+		}
+	}
+	if commits == 0 || commits > 2 { // 24 KiB each
+		t.Errorf("%d commits fit", commits)
+	}
+	for i := 0; key("k", 4<<10) == nil; i++ {
+		if i > 10 {
+			t.Fatal("messages without a record have no limit")
+		}
+	}
+}
+
 // TestTicksAreBounded: every watcher keeps each key of the table.
 func TestTicksAreBounded(t *testing.T) {
 	y := &tally{}

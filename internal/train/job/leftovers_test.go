@@ -115,6 +115,39 @@ func TestRanksLeaveNothing(t *testing.T) {
 	}
 }
 
+// The next start of a node of root's that was killed removes the shared memory of its ranks.
+func TestKilledNodesRanksLeaveNoSharedMemory(t *testing.T) {
+	need.Root(t)
+	t.Setenv("TMPDIR", t.TempDir())
+	uid := NewHost(HostOptions{Mode: ModeConfined}).newUID()
+	dir := filepath.Join(os.TempDir(), "outboard-job-a1-7")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(dir, int(uid), int(uid)); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(sharedMemoryDir, "outboard-test-killed-"+strconv.Itoa(os.Getpid()))
+	t.Cleanup(func() { _ = os.Remove(name) })
+	segment := -1
+	asUser(t, uid, func() (err error) {
+		if segment, err = unix.SysvShmGet(unix.IPC_PRIVATE, 1<<20, unix.IPC_CREAT|0o600); err != nil {
+			return err
+		}
+		return os.WriteFile(name, []byte("left"), 0o600)
+	})
+	NewHost(HostOptions{Owner: "a1"})
+	if _, err := os.Lstat(name); !os.IsNotExist(err) {
+		t.Errorf("the named shared memory stays: %v", err)
+	}
+	if _, err := unix.SysvShmCtl(segment, unix.IPC_RMID, nil); err == nil {
+		t.Error("the shared memory of System V stayed")
+	}
+	if _, err := os.Lstat(dir); !os.IsNotExist(err) {
+		t.Errorf("the folder stays: %v", err)
+	}
+}
+
 // Ranks that leave a folder deeper than the node may have descriptors leave nothing, and take no
 // descriptors from it.
 func TestRanksLeaveDeepFolders(t *testing.T) {

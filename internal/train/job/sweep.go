@@ -20,7 +20,7 @@ import (
 func (h *Host) folderPrefix() string { return "outboard-job-" + h.opts.Owner + "-" }
 
 // sweep ends the processes of ranks that an earlier process of this node left, and removes their
-// folders. The ranks themselves have ended with that process (launch), and everything in a control
+// folders and, if they had a user of their own, its shared memory. The ranks themselves have ended with that process (launch), and everything in a control
 // group when this node's groups were opened (cgroup.Open). The rest are processes that ranks have
 // started without control groups.
 func (h *Host) sweep() {
@@ -43,7 +43,11 @@ func (h *Host) sweep() {
 			continue // Any user may create a folder of that name.
 		}
 		endProcesses(func(pid int) bool { return belongs(pid, dir, owner) })
-		err := launch.RemoveFolder(dir)
+		var shared error
+		if owner != uint32(os.Geteuid()) { // a user that these ranks had alone
+			shared = removeLeftovers(owner)
+		}
+		err := errors.Join(shared, launch.RemoveFolder(dir))
 		h.opts.Log.Info("removed what earlier ranks left", "dir", dir, "error", err)
 	}
 }
