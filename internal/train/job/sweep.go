@@ -20,9 +20,9 @@ import (
 func (h *Host) folderPrefix() string { return "outboard-job-" + h.opts.Owner + "-" }
 
 // sweep ends the processes of ranks that an earlier process of this node left, and removes their
-// folders and, if they had a user of their own, its shared memory. The ranks themselves have ended with that process (launch), and everything in a control
-// group when this node's groups were opened (cgroup.Open). The rest are processes that ranks have
-// started without control groups.
+// folders and, if they had a user of their own, its shared memory. The ranks themselves have ended with
+// that process (launch), and everything in a control group when this node's groups were opened
+// (cgroup.Open). The rest are processes that ranks have started without control groups.
 func (h *Host) sweep() {
 	if h.opts.Owner == "" {
 		return
