@@ -182,10 +182,8 @@ func (in *Inside) dropPrivileges(c *Config) error {
 		}
 		in.add(Identity, nil)
 	}
-	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var none [2]unix.CapUserData
-	if err := unix.Capset(&head, &none[0]); err != nil {
-		return fmt.Errorf("drop capabilities: %w", err)
+	if err := clearCapabilities(); err != nil {
+		return err
 	}
 	// The change of the user has cleared the signal.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
@@ -197,6 +195,25 @@ func (in *Inside) dropPrivileges(c *Config) error {
 	return nil
 }
 
+// dropCapabilities drops the capabilities of this thread, and of programs that it executes as root.
+func dropCapabilities() error {
+	if err := dropBoundingSet(); err != nil {
+		return err
+	}
+	return clearCapabilities()
+}
+
+func clearCapabilities() error {
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	if err := unix.Capset(&head, &none[0]); err != nil {
+		return fmt.Errorf("drop capabilities: %w", err)
+	}
+	return nil
+}
+
+// dropBoundingSet bounds the capabilities of programs that this thread executes to none, if the thread
+// may do so: otherwise it is not root's.
 func dropBoundingSet() error {
 	for c := range uintptr(64) {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)

@@ -49,8 +49,8 @@ func RestrictThread(r Rules) error {
 	})
 }
 
-// Reexecute executes this program again in its place, restricted and without new privileges, with the
-// same arguments and the environment env. It returns only errors. A program that is linked dynamically
+// Reexecute executes this program again in its place, restricted, without capabilities and without new
+// privileges, with the same arguments and the environment env. It returns only errors. A program that is linked dynamically
 // needs its libraries among r.Read. Landlock restricts one thread, whose restrictions the new program
 // has on all threads. The standard library can restrict all threads of a running program
 // (syscall.AllThreadsSyscall), but not of one that contains cgo, or purego, which provides cgo's
@@ -63,6 +63,10 @@ func Reexecute(r Rules, env []string) error {
 	r.Read = append(slices.Clip(r.Read), ownProgram)
 	if err := RestrictThread(r); err != nil {
 		runtime.UnlockOSThread() // it is not restricted
+		return err
+	}
+	// Landlock alone does not keep root from loading a kernel module.
+	if err := dropCapabilities(); err != nil {
 		return err
 	}
 	return fmt.Errorf("execute this program again: %w", syscall.Exec(ownProgram, os.Args, env))

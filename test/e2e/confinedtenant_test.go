@@ -42,6 +42,11 @@ func TestTenantIsConfined(t *testing.T) {
 	if err != nil || !strings.Contains(string(status), "NoNewPrivs:\t1") {
 		t.Errorf("the process may gain privileges: %v\n%s", err, status)
 	}
+	for _, set := range []string{"CapPrm", "CapEff", "CapBnd", "CapAmb"} {
+		if !strings.Contains(string(status), set+":\t0000000000000000") {
+			t.Errorf("the process has capabilities:\n%s", status)
+		}
+	}
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%s/environ", up[1]))
 	if err != nil || strings.Contains(string(environ), "AWS_") {
 		t.Errorf("the process has the node's secrets: %v\n%q", err, environ)
