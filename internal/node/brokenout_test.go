@@ -21,8 +21,8 @@ import (
 )
 
 // brokenOutVariable makes the processes of tenants attack their node's sockets and write what they
-// receive to the file that it names.
-const brokenOutVariable = "OUTBOARD_TEST_BROKEN_OUT"
+// receive to the file that it names. A node passes them only variables of certain names.
+const brokenOutVariable = "OTEL_TEST_BROKEN_OUT"
 
 // breakOut is the process of a tenant that a guest has taken over.
 func breakOut(path string) error {
