@@ -21,23 +21,27 @@ func TestRemovedNodesDevices(t *testing.T) {
 	b.up(ctx, a)
 	c.up(ctx, a)
 	eventually(ctx, t, "all devices", func() bool { return len(a.Devices()) == 2 && len(c.Devices()) == 2 })
+	var checks []func()
 	for _, n := range []*testNode{a, c} {
 		lease := acquire(ctx, t, n, pool.Request{Selector: selector(t, "b/opencl/0"), Memory: 1})[0]
 		held := make(chan error, 1)
 		go func() { held <- n.Hold(ctx, lease) }()
-		defer func() {
+		checks = append(checks, func() {
 			if err := <-held; outboard.KindOf(err) != outboard.LeaseLost {
 				t.Errorf("node %s holds the removed node's device: %v", n.name, err)
 			}
 			if _, err := n.Renew(ctx, lease); outboard.KindOf(err) != outboard.LeaseLost {
 				t.Errorf("node %s renews its lease: %v", n.name, err)
 			}
-		}()
+		})
 	}
 	if err := a.Remove(ctx, "b", pool.DefaultAway); err != nil {
 		t.Fatal(err)
 	}
 	eventually(ctx, t, "no lease stands", func() bool { return len(a.Leases()) == 0 && len(c.Leases()) == 0 })
+	for _, check := range checks {
+		check()
+	}
 	b.kill()
 	again := newTestNode(t, "b", 1)
 	again.up(ctx, a)

@@ -160,7 +160,7 @@ func locate(file string, err error) string {
 		} else {
 			text = file + ": " + text
 		}
-		if m := typeError.FindStringSubmatch(text); m != nil && kinds[m[2]] != "" {
+		if m := typeError.FindStringSubmatch(text); len(m) > 2 && kinds[m[2]] != "" {
 			want := "want " + kinds[m[2]]
 			if m[1] != "" {
 				want = m[1] + ": " + want

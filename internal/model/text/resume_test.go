@@ -135,7 +135,9 @@ type calling struct {
 func (c *calling) Tokenize(context.Context, engine.Text) ([]int32, error) {
 	return []int32{int32(c.node[0])}, c.err
 }
+
 func (c *calling) Render(context.Context, engine.Conversation) (string, error) { return c.node, c.err }
+
 func (c *calling) Embed(context.Context, []int32) ([]float32, error) {
 	return []float32{float32(c.node[0])}, c.err
 }
