@@ -50,20 +50,24 @@ func RestrictThread(r Rules) error {
 }
 
 // Reexecute executes this program again in its place, restricted, without capabilities and without new
-// privileges, with the same arguments and the environment env. It returns only errors. A program that is linked dynamically
+// privileges, with the same arguments and the environment env. With nil rules it keeps its access to
+// files, as it must on a kernel without Landlock. It returns only errors. A program that is linked dynamically
 // needs its libraries among r.Read. Landlock restricts one thread, whose restrictions the new program
 // has on all threads. The standard library can restrict all threads of a running program
 // (syscall.AllThreadsSyscall), but not of one that contains cgo, or purego, which provides cgo's
 // functions.
-func Reexecute(r Rules, env []string) error {
+func Reexecute(r *Rules, env []string) error {
 	runtime.LockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no new privileges: %w", err)
 	}
-	r.Read = append(slices.Clip(r.Read), ownProgram)
-	if err := RestrictThread(r); err != nil {
-		runtime.UnlockOSThread() // it is not restricted
-		return err
+	if r != nil {
+		rules := *r
+		rules.Read = append(slices.Clip(r.Read), ownProgram)
+		if err := RestrictThread(rules); err != nil {
+			runtime.UnlockOSThread() // it is not restricted
+			return err
+		}
 	}
 	// Landlock alone does not keep root from loading a kernel module.
 	if err := dropCapabilities(); err != nil {

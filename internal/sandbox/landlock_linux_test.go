@@ -4,13 +4,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	_ "github.com/ebitengine/purego" // which provides cgo's functions
 )
 
 // A program that restricts itself reaches what its rules allow, from all of its threads, also if it
-// contains purego.
+// contains purego. It has no capabilities, with rules or without.
 func TestReexecute(t *testing.T) {
 	if dir := os.Getenv("SANDBOX_TEST_DIR"); dir != "" {
 		insideRules(t, dir)
@@ -25,18 +26,30 @@ func TestReexecute(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestReexecute$", "-test.v")
-	cmd.Env = append(os.Environ(), "SANDBOX_TEST_DIR="+dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
+	for _, rules := range []string{"", "none"} {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestReexecute$", "-test.v")
+		cmd.Env = append(os.Environ(), "SANDBOX_TEST_DIR="+dir, "SANDBOX_TEST_RULES="+rules)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("rules %q: %v: %s", rules, err, out)
+		}
 	}
 }
 
 func insideRules(t *testing.T, dir string) {
 	const restricted = "SANDBOX_TEST_RESTRICTED"
+	unruled := os.Getenv("SANDBOX_TEST_RULES") == "none"
 	if os.Getenv(restricted) == "" {
-		err := Reexecute(Rules{Write: []string{filepath.Join(dir, "own")}, Read: []string{"/etc", "/usr", "/lib", "/lib64"}}, append(os.Environ(), restricted+"=1"))
-		t.Fatalf("nothing was tested: %v", err)
+		rules := &Rules{Write: []string{filepath.Join(dir, "own")}, Read: []string{"/etc", "/proc", "/usr", "/lib", "/lib64"}}
+		if unruled {
+			rules = nil
+		}
+		t.Fatalf("nothing was tested: %v", Reexecute(rules, append(os.Environ(), restricted+"=1")))
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	for _, set := range []string{"CapPrm", "CapEff", "CapAmb"} {
+		if err != nil || !strings.Contains(string(status), set+":\t0000000000000000") {
+			t.Errorf("the program has capabilities: %v\n%s", err, status)
+		}
 	}
 	results := make(chan map[string]error)
 	for range 8 { // on threads of their own, most of them
@@ -50,7 +63,7 @@ func insideRules(t *testing.T, dir string) {
 	}
 	for range 8 {
 		for path, err := range <-results {
-			if allowed := path != filepath.Join(dir, "other", "file"); (err == nil) != allowed {
+			if allowed := unruled || path != filepath.Join(dir, "other", "file"); (err == nil) != allowed {
 				t.Errorf("reading %s: %v", path, err)
 			}
 		}

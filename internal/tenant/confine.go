@@ -22,8 +22,8 @@ import (
 // files that every program reads. Artifacts fetched from other nodes lie in its own folder. A guest
 // that breaks out of the engine reaches neither other tenants' folders nor the node's, with its
 // keys. The pool's sockets stay reachable. The process continues as a new program, which has the
-// configuration from inheritConfig; confine returns only errors, and nil if this machine has no
-// Landlock, which it logs.
+// configuration from inheritConfig; confine returns only errors. On a machine without Landlock, which
+// it logs, the process loses only its capabilities.
 func (c *Config) confine(log *slog.Logger) error {
 	if err := c.removeLinks(log); err != nil {
 		return err
@@ -35,14 +35,15 @@ func (c *Config) confine(log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	err = sandbox.Reexecute(sandbox.Rules{
+	rules, environ := &sandbox.Rules{
 		Write:   []string{c.Dir, "/dev/null"},
 		Read:    append([]string{c.Artifacts, c.Creds}, readable...),
 		Network: true,
-	}, append(os.Environ(), env))
+	}, append(os.Environ(), env)
+	err = sandbox.Reexecute(rules, environ)
 	if errors.Is(err, sandbox.ErrUnsupported) {
 		log.Warn("a tenant's process can reach the files of the node's user", "plane", "tenant", "node", c.Node, "tenant", c.Tenant, "error", err)
-		return nil
+		err = sandbox.Reexecute(nil, environ)
 	}
 	return err
 }

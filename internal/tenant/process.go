@@ -78,11 +78,9 @@ func configure(ctx context.Context, node *ipc.Conn, opts ProcessOptions) (*Confi
 	if confined {
 		return c, nil
 	}
-	if err := c.confine(opts.Logger); err != nil {
-		_ = node.Send(TypeReady, Ready{Error: err.Error()}) // the node may have ended
-		return nil, err
-	}
-	return c, nil
+	err = c.confine(opts.Logger)
+	_ = node.Send(TypeReady, Ready{Error: err.Error()}) // the node may have ended
+	return nil, err
 }
 
 // receiveConfig receives the node's first message.
