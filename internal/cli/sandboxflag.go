@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/lend"
 	"github.com/outboard-run/outboard/internal/sandbox"
 )
@@ -62,13 +63,17 @@ func (f *sandboxFlag) add(setting string) error {
 	return nil
 }
 
+// minCache is the least bound of a cache: a driver whose compiled kernels have no room in it ends the
+// program, as PoCL does by LLVM's fatal error.
+const minCache = 16 << 20
+
 // setCache sets the bound of a program's cache of compiled kernels, or disables the cache.
 func (f *sandboxFlag) setCache(value string) error {
 	if f.sandbox.NoCache = value == "off"; f.sandbox.NoCache {
 		return nil
 	}
-	if err := f.sandbox.Cache.UnmarshalText([]byte(value)); err != nil || f.sandbox.Cache == 0 {
-		return fmt.Errorf("cache=%s: want a size, such as 512MiB, or off", value)
+	if err := f.sandbox.Cache.UnmarshalText([]byte(value)); err != nil || f.sandbox.Cache < minCache {
+		return fmt.Errorf("cache=%s: want a size of at least %v, such as 512MiB, or off", value, outboard.Bytes(minCache))
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func TestSandboxFlag(t *testing.T) {
 			t.Errorf("got %+v", b)
 		}
 	}
-	for _, text := range []string{"", "require", "require=walls", "call=open", "color=red", "cache=0", "cache=much"} {
+	for _, text := range []string{"", "require", "require=walls", "call=open", "color=red", "cache=0", "cache=1MiB", "cache=much"} {
 		if new(sandboxFlag).Set(text) == nil {
 			t.Errorf("%q was accepted", text)
 		}
