@@ -197,8 +197,9 @@ func depositAuthority(ctx context.Context, dir string, s *state.State) error {
 func enterExternal(ctx context.Context, opts EnterOptions) (*authority.Identity, *state.State, error) {
 	var entered atomic.Pointer[authority.Identity]
 	member := func() error {
-		if id := entered.Load(); id != nil {
-			return authority.CheckMembership(id)
+		// Not if another node refuses its certificate: in a cluster this does not end its access.
+		if id := entered.Load(); id != nil && errors.Is(authority.CheckMembership(id), authority.ErrRemoved) {
+			return authority.ErrRemoved
 		}
 		return nil
 	}
