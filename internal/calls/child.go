@@ -301,6 +301,10 @@ func (h *Host) AddServer(ctx context.Context, e services.Endpoint) (services.End
 	if len(e.Services) == 0 {
 		return e, outboard.Errorf(outboard.Invalid, op, "it serves nothing: name its services")
 	}
+	if i := slices.IndexFunc(e.Services, func(name string) bool { return !isServiceName(name) }); i >= 0 {
+		return e, outboard.Errorf(outboard.Invalid, op,
+			"service %q: write its full name, as shop.v1.Orders, of letters, digits, \".\", \"_\", \"-\" and \"/\"", e.Services[i])
+	}
 	if i := slices.IndexFunc(e.Services, reserved); i >= 0 {
 		return e, outboard.Errorf(outboard.Denied, op, "service %s is reserved for processes of the pool", e.Services[i])
 	}

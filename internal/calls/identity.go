@@ -38,6 +38,15 @@ const (
 // reserved reports whether a service is reserved for the system.
 func reserved(service string) bool { return strings.HasPrefix(service, reservedPrefix) }
 
+// isServiceName reports whether a client of gRPC can call a service of this name: the path of a call
+// is /SERVICE/METHOD. Protobuf's names have letters, digits, "_" and "."; other stubs use more.
+func isServiceName(name string) bool {
+	other := func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-/", r)
+	}
+	return name != "" && !strings.ContainsFunc(name, other)
+}
+
 // owner returns the identity that may offer and call a reserved service, "" for none. A tenant's
 // service is named outboard.tenant.TENANT.NODE, a node's models for other nodes
 // outboard.models.NODE. No tenant's or node's name has a dot.

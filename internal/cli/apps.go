@@ -75,7 +75,7 @@ func warnSilentNodes(env *Env, apps []client.App) {
 		for _, n := range a.Nodes {
 			if (n.State == client.AppSilent || n.State == client.AppUnknown) && !warned[n.Node] {
 				warned[n.Node] = true
-				printSafe(env.Stderr, "node %s did not report its state: %s\n", n.Node, strings.Join(strings.Fields(n.Reason), " "))
+				printSafe(env.Stderr, "node %s did not report its state: %s\n", n.Node, silenceReason(n))
 			}
 		}
 	}

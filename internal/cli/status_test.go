@@ -33,8 +33,12 @@ func TestStatusProblems(t *testing.T) {
 		"apps": {
 			poolStatus{Apps: []client.App{{Name: "shop", Version: 2, Nodes: []client.AppNode{
 				{Node: "a", State: client.AppReady}, {Node: "b", State: client.AppFailed, Reason: "no\nmodule"}, {Node: "c", State: client.AppSilent},
+				{Node: "d", State: client.AppSilent, Reason: "node d: no route"},
 			}}}},
-			[]string{"app shop: node b cannot start version 2: no module", "app shop: node c does not answer: no reason given"},
+			[]string{
+				"app shop: node b cannot start version 2: no module", "app shop: node c does not answer: no reason given",
+				"app shop: node d does not answer: no route",
+			},
 		},
 		"models": {
 			poolStatus{Models: []client.Model{

@@ -79,13 +79,19 @@ func checkApps(s *poolStatus) []statusProblem {
 	return all
 }
 
+// silenceReason returns why a node did not report its state. The reason is the error of a call of the
+// node, which begins with the name that the message has already.
+func silenceReason(n client.AppNode) string {
+	return strings.TrimPrefix(oneLine(n.Reason), fmt.Sprintf("node %s: ", n.Node))
+}
+
 func appProblem(a client.App, n client.AppNode) (text, remedy string) {
 	switch n.State {
 	case client.AppFailed:
 		return fmt.Sprintf("node %s cannot start version %d: %s", n.Node, a.Version, oneLine(n.Reason)),
 			fmt.Sprintf("see `outboard logs %s`; `outboard apps rollback %s` deploys the previous version", a.Name, a.Name)
 	case client.AppSilent:
-		return fmt.Sprintf("node %s does not answer: %s", n.Node, cmp.Or(oneLine(n.Reason), "no reason given")),
+		return fmt.Sprintf("node %s does not answer: %s", n.Node, cmp.Or(silenceReason(n), "no reason given")),
 			"see the log of that node, and `outboard nodes`"
 	}
 	return "", ""

@@ -3,6 +3,7 @@ package pool_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool"
+	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
@@ -176,6 +178,35 @@ func TestExternalCluster(t *testing.T) {
 	if err := a.enterOther(ctx, url); outboard.KindOf(err) != outboard.Denied {
 		t.Errorf("a node of another pool: %v, want Denied", err)
 	}
+}
+
+// A cluster lets a removed node connect, since it knows only users: the node itself makes no request
+// any more, so that an operator who still uses it changes nothing of the pool.
+func TestRemovedFromExternalCluster(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	url := natsCluster(t)[0].ClientURL()
+	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 0)
+	for _, n := range []*testNode{a, b} {
+		if err := n.enter(ctx, pool.EnterOptions{NATSURL: url}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantNodes(ctx, t, a, "a", "b")
+	if err := a.Remove(ctx, "b", pool.DefaultAway); err != nil {
+		t.Fatal(err)
+	}
+	eventually(ctx, t, "b knows that it was removed", func() bool { return authority.CheckMembership(b.id) != nil })
+	if err := b.Remove(ctx, "a", pool.DefaultAway); !errors.Is(err, authority.ErrRemoved) {
+		t.Errorf("the removed node removes a node: %v, want %v", err, authority.ErrRemoved)
+	}
+	if token, err := b.NewToken(ctx, time.Hour); !errors.Is(err, authority.ErrRemoved) {
+		t.Errorf("the removed node makes the token %q: %v, want %v", token, err, authority.ErrRemoved)
+	}
+	if _, err := b.state.Put(ctx, "policies", []byte("{}"), 0); !errors.Is(err, authority.ErrRemoved) {
+		t.Errorf("the removed node writes: %v, want %v", err, authority.ErrRemoved)
+	}
+	wantNodes(ctx, t, a, "a")
 }
 
 // enterOther tries to bring a node of another pool into the one at url.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -194,7 +195,15 @@ func depositAuthority(ctx context.Context, dir string, s *state.State) error {
 // enterExternal opens the state on an existing cluster. The credentials authorize the node: it
 // reads the authority and signs its own certificate.
 func enterExternal(ctx context.Context, opts EnterOptions) (*authority.Identity, *state.State, error) {
-	s, err := state.Connect(ctx, state.ConnectOptions{URL: opts.NATSURL, Creds: opts.NATSCreds, Logger: opts.Logger})
+	var entered atomic.Pointer[authority.Identity]
+	member := func() error {
+		// Not if another node refuses its certificate: in a cluster this does not end its access.
+		if id := entered.Load(); id != nil && errors.Is(authority.CheckMembership(id), authority.ErrRemoved) {
+			return authority.ErrRemoved
+		}
+		return nil
+	}
+	s, err := state.Connect(ctx, state.ConnectOptions{URL: opts.NATSURL, Creds: opts.NATSCreds, Logger: opts.Logger, Member: member})
 	if err != nil {
 		return nil, nil, fmt.Errorf("enter the pool: %w", err)
 	}
@@ -202,6 +211,7 @@ func enterExternal(ctx context.Context, opts EnterOptions) (*authority.Identity,
 	if err != nil {
 		return nil, nil, errors.Join(err, s.Close())
 	}
+	entered.Store(id)
 	return id, s, nil
 }
 

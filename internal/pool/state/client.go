@@ -31,6 +31,9 @@ type client struct {
 	// unable returns the reason why no request can be answered now, or nil. A stopping node does
 	// not wait then. A nil unable reports no reason.
 	unable func() error
+	// member returns the reason why the pool does not admit this client's node any more, or nil: no
+	// request is made then. A nil member admits it always.
+	member func() error
 
 	attempts attempts
 	writes   writes

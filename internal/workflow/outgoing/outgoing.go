@@ -146,7 +146,7 @@ func toError(err error, limit time.Duration) error {
 	var timeout net.Error
 	switch kind := outboard.KindOf(err); {
 	case kind == outboard.Denied:
-		e.Type, e.Status, e.Title = dsl.ErrorAuthorization, http.StatusForbidden, "the app may not send this request"
+		e.Type, e.Status, e.Title = dsl.ErrorAuthorization, http.StatusForbidden, "the request was not sent"
 	case kind == outboard.Invalid:
 		e.Type, e.Status, e.Title = dsl.ErrorValidation, http.StatusBadRequest, "the request is invalid"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
