@@ -32,7 +32,9 @@ func TestStatusProblems(t *testing.T) {
 		},
 		"apps": {
 			poolStatus{Apps: []client.App{{Name: "shop", Version: 2, Nodes: []client.AppNode{
-				{Node: "a", State: client.AppReady}, {Node: "b", State: client.AppFailed, Reason: "no\nmodule"}, {Node: "c", State: client.AppSilent},
+				{Node: "a", State: client.AppReady},
+				{Node: "b", State: client.AppFailed, Reason: "no\nmodule"},
+				{Node: "c", State: client.AppSilent},
 				{Node: "d", State: client.AppSilent, Reason: "node d: no route"},
 			}}}},
 			[]string{
