@@ -14,6 +14,7 @@ import (
 	"github.com/outboard-run/outboard/internal/helper"
 	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/pool/services"
+	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
 // A child is a node's side of one process.
@@ -243,7 +244,7 @@ func (h *Host) identify(credential string) string {
 func (h *Host) lendState(f *os.File) {
 	nc, err := ipc.NetConn(f)
 	if err == nil {
-		err = h.opts.State.Lend(h.life, nc, "")
+		err = h.opts.State.Lend(h.life, nc, state.Borrower{Node: h.opts.Config.stateName()})
 	}
 	if err != nil && h.life.Err() == nil {
 		h.log.Debug("the pool's state is not lent", "error", err)

@@ -1,6 +1,7 @@
 package calls
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -24,7 +25,7 @@ import (
 
 // Handover is the version of the messages between a node and a process that carries its calls. Both
 // must have the same; a node sends its own first.
-const Handover = 2 // 1: before programs had credentials
+const Handover = 3 // 1: before programs had credentials; 2: before nodes lent the state of an existing cluster
 
 // Config is how a node configures the process that carries its calls.
 type Config struct {
@@ -38,9 +39,6 @@ type Config struct {
 	// StateName is the node's name in the pool's state, to which the node lends a connection;
 	// empty: Self.
 	StateName string `json:"state_name,omitempty"`
-	// NATS and Creds name an existing NATS cluster with the pool's state.
-	NATS  string `json:"nats,omitempty"`
-	Creds string `json:"creds,omitempty"`
 	// The other fields are copied from the options of a node.
 	Heartbeat time.Duration `json:"heartbeat,omitempty"`
 	DeadAfter time.Duration `json:"dead_after,omitempty"`
@@ -50,6 +48,9 @@ type Config struct {
 	ClientTimeout time.Duration `json:"client_timeout,omitempty"`
 	Level         slog.Level    `json:"level"`
 }
+
+// stateName returns the node's name in the pool's state.
+func (c *Config) stateName() string { return cmp.Or(c.StateName, string(c.Self)) }
 
 // Ready describes a process that has started.
 type Ready struct {

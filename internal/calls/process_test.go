@@ -68,7 +68,7 @@ func TestPacketsOfEarlierBuilds(t *testing.T) {
 	}
 	packet := make([]byte, 4096)
 	n, err := a.Read(packet)
-	const want = `{"type":"answer","seq":7,"error":"take over calls: the node hands over by version 9, 1.4 by version 2: restart the node to change to it","kind":`
+	const want = `{"type":"answer","seq":7,"error":"take over calls: the node hands over by version 9, 1.4 by version 3: restart the node to change to it","kind":`
 	if err != nil || !strings.HasPrefix(string(packet[:n]), want) {
 		t.Errorf("got %s, %v", packet[:n], err)
 	}

@@ -1,7 +1,6 @@
 package calls
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -110,11 +109,8 @@ func (p *process) labelled() prometheus.Registerer {
 }
 
 func (p *process) openState(ctx context.Context) (*state.State, error) {
-	if p.config.NATS != "" {
-		return state.Connect(ctx, state.ConnectOptions{URL: p.config.NATS, Creds: p.config.Creds, Logger: p.log})
-	}
 	return state.Attach(ctx, state.AttachOptions{
 		Dial: func() (net.Conn, error) { return p.node.OpenStream(msgState, nil) },
-		Name: cmp.Or(p.config.StateName, string(p.config.Self)), Logger: p.log,
+		Name: p.config.stateName(), Logger: p.log,
 	})
 }

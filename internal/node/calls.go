@@ -71,13 +71,10 @@ func (c callsResource) Close() error {
 }
 
 func (n *Node) callsConfig(log *slog.Logger) calls.Config {
-	c := calls.Config{
-		Self: n.self.ID, Boot: n.self.Boot, Identity: n.folder.at(poolDir), NATS: n.opts.NATS,
+	return calls.Config{
+		Self: n.self.ID, Boot: n.self.Boot, Identity: n.folder.at(poolDir),
 		Heartbeat: n.opts.Heartbeat, DeadAfter: n.opts.DeadAfter, Slow: n.opts.SlowCall, MaxCalls: n.opts.MaxCalls, ClientTimeout: n.opts.ClientTimeout, Level: n.logLevel(log),
 	}
-	// The working folder of the process may change later.
-	c.Creds = absolute(n.opts.Creds)
-	return c
 }
 
 // launcher returns the launcher of the calls' process: a helper of the node, or this process.

@@ -272,7 +272,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		lifecycle.Hold("services", n.openServices),
 		lifecycle.Hold("calls", n.openCalls),
 		lifecycle.Func("state for helpers", func(ctx context.Context, ready func()) error {
-			n.lender.sockets, n.lender.state, n.lender.log = n.sockets, n.state, n.log
+			n.lender.sockets, n.lender.state, n.lender.node, n.lender.log = n.sockets, n.state, n.self.ID, n.log
 			return n.lender.run(ctx, ready)
 		}),
 		lifecycle.Hold("apps", n.openApps),

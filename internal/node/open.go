@@ -30,7 +30,7 @@ func (n *Node) openTenants(ctx context.Context) (lifecycle.Resource, error) {
 	log := n.opts.Log.With("plane", "tenant", "node", n.self.ID)
 	config := tenant.Config{
 		Node: n.self.ID, Boot: n.self.Boot, Artifacts: absolute(n.folder.at(artifactsDir)),
-		StateSocket: absolute(n.folder.at(StateSocket)), NATS: n.opts.NATS, Creds: absolute(n.opts.Creds),
+		StateSocket: absolute(n.folder.at(StateSocket)),
 		CallsSocket: absolute(n.folder.at(client.CallsSocketName)), DevicesSocket: absolute(n.folder.at(DevicesSocket)), ModelsSocket: absolute(n.folder.at(ModelsSocket)), ModelBypassSocket: absolute(n.folder.at(ModelBypassSocket)), HTTP: n.ingress.addr(), Hosts: n.ingress.hosts(n.opts.HTTPHosts), Limits: n.opts.TenantLimits, MaxExecutions: n.opts.MaxExecutions, OutgoingPrivate: n.opts.OutgoingPrivate, ClientTimeout: n.opts.ClientTimeout, Heartbeat: n.opts.Heartbeat, Level: n.logLevel(log),
 	}
 	n.tenants, err = host.Open(ctx, host.Options{Config: config, Dir: absolute(n.folder.at(tenantsDir)), Launch: n.launchTenant(), Groups: n.groups, Logger: log})

@@ -24,6 +24,7 @@ const StateSocket = "state.sock"
 type stateLender struct {
 	sockets *localSockets
 	state   *state.State
+	node    outboard.NodeID
 	// tenants are set before the first process starts.
 	tenants atomic.Pointer[host.Host]
 	log     *slog.Logger
@@ -40,7 +41,7 @@ func (s *stateLender) serve(ctx context.Context, conn *net.UnixConn) {
 		s.log.Warn("peer refused", "socket", StateSocket, "error", err)
 		return
 	}
-	if err := s.state.Lend(ctx, conn, tenant); err != nil && ctx.Err() == nil {
+	if err := s.state.Lend(ctx, conn, state.Borrower{Node: string(s.node), Tenant: tenant}); err != nil && ctx.Err() == nil {
 		s.log.Debug("the pool's state is not lent", "error", err)
 	}
 }

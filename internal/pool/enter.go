@@ -203,7 +203,7 @@ func enterExternal(ctx context.Context, opts EnterOptions) (*authority.Identity,
 		}
 		return nil
 	}
-	s, err := state.Connect(ctx, state.ConnectOptions{URL: opts.NATSURL, Creds: opts.NATSCreds, Logger: opts.Logger, Member: member})
+	s, err := state.Connect(ctx, state.ConnectOptions{URL: opts.NATSURL, Creds: opts.NATSCreds, TenantStore: opts.TenantStore, Logger: opts.Logger, Member: member})
 	if err != nil {
 		return nil, nil, fmt.Errorf("enter the pool: %w", err)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // Protocol is the version of the messages between a node and a tenant's process (internal/ipc).
-const Protocol = 5
+const Protocol = 6
 
 // Types of messages between a node and a tenant's process.
 const (
@@ -38,11 +38,8 @@ type Config struct {
 	// the process only reads.
 	Dir       string `json:"dir"`
 	Artifacts string `json:"artifacts"`
-	// StateSocket is the socket where the node relays the pool's state. If NATS is set, the process
-	// connects to that server itself, with Creds.
+	// StateSocket is the socket where the node lends the pool's state.
 	StateSocket string `json:"state_socket"`
-	NATS        string `json:"nats,omitempty"`
-	Creds       string `json:"creds,omitempty"`
 	// CallsSocket is the socket where the node accepts its programs' calls, "" for a process
 	// without a node.
 	CallsSocket string `json:"calls_socket"`

@@ -37,7 +37,7 @@ func (c *Config) confine(log *slog.Logger) error {
 	}
 	rules, environ := &sandbox.Rules{
 		Write:   []string{c.Dir, "/dev/null"},
-		Read:    append([]string{c.Artifacts, c.Creds}, readable...),
+		Read:    append([]string{c.Artifacts}, readable...),
 		Network: true,
 	}, append(os.Environ(), env)
 	err = sandbox.Reexecute(rules, environ)

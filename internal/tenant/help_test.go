@@ -169,7 +169,7 @@ func lend(t testing.TB, s *state.State, path string) string {
 			if err != nil {
 				return
 			}
-			lending.Go(func() { _ = s.Lend(ctx, conn, "") })
+			lending.Go(func() { _ = s.Lend(ctx, conn, state.Borrower{Node: s.Name()}) })
 		}
 	})
 	t.Cleanup(func() { l.Close(); cancel(); lending.Wait() })

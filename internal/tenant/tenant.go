@@ -168,10 +168,6 @@ func (t *Tenant) openTraces(ctx context.Context) (lifecycle.Resource, error) {
 
 func (t *Tenant) openState(ctx context.Context) (lifecycle.Resource, error) {
 	var err error
-	if t.config.NATS != "" {
-		t.state, err = state.Connect(ctx, state.ConnectOptions{URL: t.config.NATS, Creds: t.config.Creds, Logger: t.log})
-		return t.state, err
-	}
 	t.state, err = state.Attach(ctx, state.AttachOptions{Logger: t.log, Name: string(t.config.Node), Tenant: t.config.Tenant, Dial: func() (net.Conn, error) {
 		return t.dialState(context.WithoutCancel(ctx))
 	}})

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -43,20 +44,13 @@ func TestSubjectsOfForeignNATS(t *testing.T) {
 	}
 	r := own(t, rig.Options{Loopback: true, Nodes: specs})
 	nodes := []*rig.Node{r.Node("harbour"), r.Node("dinghy"), r.Node("buoy")}
-	dir := t.TempDir()
-	module, err := os.ReadFile("../../guest/testdata/rust/words.wasm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(dir, "words.wasm"), module)
-	write(t, filepath.Join(dir, "app.yaml"), []byte(subjectsManifest))
+	dir := deployWords(t, nodes[0])
 	deploy := func() {
 		t.Helper()
 		if out, err := nodes[0].Output(t.Context(), "deploy", dir); err != nil {
 			t.Fatalf("deploy: %v: %s", err, out)
 		}
 	}
-	deploy()
 	for _, n := range nodes {
 		served(t, n)
 	}
@@ -122,6 +116,55 @@ func TestSubjectsOfForeignNATS(t *testing.T) {
 	last := -1
 	eventually(t, "the others have left", func() bool { last = callsOf(t, nodes[0], "tick"); return last >= 0 })
 	eventually(t, "the schedule goes on", func() bool { return callsOf(t, nodes[0], "tick") > last })
+}
+
+// A node that was removed from the pool takes no messages of its apps' subjects any more, also where
+// the pool's state is in a cluster that does not know of the removal.
+func TestRemovedNodeOnForeignNATS(t *testing.T) {
+	beside(t)
+	theirs := natsAccounts(t)
+	servers := natsCluster(t, theirs)
+	args := []string{"--nats", servers[0].ClientURL() + "," + servers[1].ClientURL(), "--creds", theirs.creds}
+	r := own(t, rig.Options{Loopback: true, Nodes: []rig.Spec{
+		{Name: "harbour", Devices: "none", Args: args},
+		{Name: "dinghy", Devices: "none", Args: args, Alone: true},
+	}})
+	harbour, dinghy := r.Node("harbour"), r.Node("dinghy")
+	deployWords(t, harbour)
+	served(t, harbour)
+	served(t, dinghy)
+	if out, err := harbour.Output(t.Context(), "nodes", "remove", "dinghy"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	asker := newAsker(t, servers[2].ClientURL(), theirs.creds)
+	asker.request(200)
+	asker.wantAnswers(t, 0)
+	if err := harbour.Stop(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the removed node takes no messages", func() bool {
+		_, err := asker.conn.Request("words.count", nil, patience)
+		return errors.Is(err, nats.ErrNoResponders)
+	})
+	if out, err := dinghy.Output(t.Context(), "apps", "remove", "words"); err == nil {
+		t.Errorf("the removed node removes the app: %s", out)
+	}
+}
+
+// deployWords deploys an app with subjects, and returns its folder.
+func deployWords(t *testing.T, n *rig.Node) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	module, err := os.ReadFile("../../guest/testdata/rust/words.wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "words.wasm"), module)
+	write(t, filepath.Join(dir, "app.yaml"), []byte(subjectsManifest))
+	if out, err := n.Output(t.Context(), "deploy", dir); err != nil {
+		t.Fatalf("deploy: %v: %s", err, out)
+	}
+	return dir
 }
 
 // ticksOnce wants a schedule of each second to make a call on one of the nodes, not on all. On a busy

@@ -76,14 +76,24 @@ func (d *delivery) line() ([]byte, error) {
 	return line, err
 }
 
+// pass relays an operation without a body.
+func (d *delivery) pass(line []byte) (err error) {
+	if bytes.HasPrefix(line, infoPrefix) {
+		if line, err = clientInfo(line); err != nil {
+			return err
+		}
+	}
+	d.to.mu.Lock()
+	defer d.to.mu.Unlock()
+	_, err = d.to.out.Write(line)
+	return err
+}
+
 // operation relays one operation, whose first line was read.
 func (d *delivery) operation(line []byte) error {
 	header := bytes.HasPrefix(line, []byte("HMSG "))
 	if !header && !bytes.HasPrefix(line, []byte("MSG ")) {
-		d.to.mu.Lock()
-		defer d.to.mu.Unlock()
-		_, err := d.to.out.Write(line)
-		return err
+		return d.pass(line)
 	}
 	f := strings.Fields(string(line))[1:]
 	m, sid, headerSize, size, err := parseDelivery(f, header)

@@ -47,8 +47,8 @@ type Rules interface {
 // A Guard relays the messages between one client and its server.
 type Guard struct {
 	Rules Rules
-	// Token replaces the credentials in the client's CONNECT.
-	Token string
+	// Credentials replace those in the client's CONNECT, by the names that the protocol has for them.
+	Credentials map[string]string
 	// Denied is called with each refused message and subscription. Its result is the answer to the
 	// client if the message was a request.
 	Denied func(err error) (answer []byte)
@@ -168,8 +168,8 @@ func (r *relay) connect(args string) error {
 	for _, credential := range []string{"user", "pass", "jwt", "nkey", "sig", "account", "auth_token"} {
 		delete(options, credential)
 	}
-	if r.g.Token != "" {
-		options["auth_token"] = r.g.Token
+	for name, credential := range r.g.Credentials {
+		options[name] = credential
 	}
 	// Verbose answers and pedantic checks are of no use to the pool's own client.
 	options["verbose"], options["pedantic"] = false, false

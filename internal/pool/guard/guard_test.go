@@ -42,7 +42,7 @@ func (e *end) Close() error                { return nil }
 
 func relay(in string) (out string, denied int, err error) {
 	server, client := &end{in: strings.NewReader("")}, &end{in: strings.NewReader(in)}
-	g := &guard.Guard{Rules: open{}, Token: "token", Denied: func(error) []byte { denied++; return nil }}
+	g := &guard.Guard{Rules: open{}, Credentials: map[string]string{"auth_token": "token"}, Denied: func(error) []byte { denied++; return nil }}
 	err = g.Relay(server, client)
 	return server.out.String(), denied, err
 }
@@ -108,10 +108,15 @@ func TestDeliver(t *testing.T) {
 			m.Header, m.Body = []byte("NATS/1.0\r\n\r\n"), nil
 		}
 	}
-	long := "INFO {" + strings.Repeat(" ", 100<<10) + "}\r\n"
+	long := `INFO {"server_id":"` + strings.Repeat("x", 100<<10) + "\"}\r\n"
 	for name, c := range map[string]struct{ in, out string }{
-		"passes":   {"PING\r\nMSG a 1 2\r\nhi\r\nMSG a 1 r 2\r\nhi\r\nHMSG a 1 r 4 6\r\nabcdhi\r\n", ""},
-		"long":     {long + "PING\r\n", ""},
+		"passes": {"PING\r\nMSG a 1 2\r\nhi\r\nMSG a 1 r 2\r\nhi\r\nHMSG a 1 r 4 6\r\nabcdhi\r\n", ""},
+		"long":   {long + "PING\r\n", ""},
+		"other servers": {
+			`INFO {"auth_required":true,"connect_urls":["10.0.0.1:4222"],"headers":true,"nonce":"n","tls_required":true}` + "\r\nPING\r\n",
+			`INFO {"headers":true}` + "\r\nPING\r\n",
+		},
+		"no INFO":  {"INFO x\r\nPING\r\n", "none"},
 		"changed":  {"MSG a 1 6\r\nsecret\r\nPING\r\n", "HMSG a 1 12 12\r\nNATS/1.0\r\n\r\n\r\nPING\r\n"},
 		"a line":   {"MSG a 1 8\r\nPING\r\nab\r\nPING\r\n", ""},
 		"no size":  {"MSG a 1 x\r\nPING\r\n", "none"},

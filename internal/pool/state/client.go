@@ -40,6 +40,14 @@ type client struct {
 	stopping atomic.Bool
 }
 
+// checkMember returns why the pool does not admit this client's node any more, or nil.
+func (c *client) checkMember() error {
+	if c.member == nil {
+		return nil
+	}
+	return c.member()
+}
+
 // BeginStop says that the node stops. Parts that stop one after the other would each wait until its
 // own limit for a state that has lost its majority: from now on requests end while no write has
 // been acknowledged for some seconds, and failed requests are not repeated while this node reaches

@@ -93,15 +93,18 @@ func (c *clients) admit() (secret string, forget func()) {
 	}
 }
 
+// tokenOf returns the credentials of a client that shows a secret.
+func tokenOf(secret string) map[string]string { return map[string]string{"auth_token": secret} }
+
 // A guardedServer serves a state to clients with permissions.
 type guardedServer struct{ *State }
 
 // serveGuarded relays a client with permissions to a server until one of them ends. It closes
 // both.
-func (l guardedServer) serveGuarded(ctx context.Context, p permissions, client, server net.Conn, token string) error {
+func (l guardedServer) serveGuarded(ctx context.Context, p permissions, client, server net.Conn, credentials map[string]string) error {
 	defer context.AfterFunc(ctx, func() { _ = client.Close() })()
 	denied := &denials{s: l.State, log: l.log.With("client", p.node), last: make(map[string]time.Time)}
-	g := &guard.Guard{Rules: p, Token: token, Denied: denied.add}
+	g := &guard.Guard{Rules: p, Credentials: credentials, Denied: denied.add}
 	if p.tenant != "" {
 		g.Deliver = tenantView{tenant: p.tenant}.deliver
 	}

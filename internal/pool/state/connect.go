@@ -19,8 +19,10 @@ type ConnectOptions struct {
 	// URL is one or more server URLs, separated by commas.
 	URL string
 	// Creds is a credentials file, "" for none.
-	Creds  string
-	Logger *slog.Logger
+	Creds string
+	// TenantStore bounds the data of each tenant in the state; 0: the default of package quota.
+	TenantStore outboard.Bytes
+	Logger      *slog.Logger
 	// Member returns the reason why the pool does not admit this node any more, or nil. A cluster
 	// does not know the nodes that the pool removed: without Member they change its table. It may be
 	// called at any time, and may be nil.
@@ -34,7 +36,7 @@ func Connect(ctx context.Context, opts ConnectOptions) (*State, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &State{table: newTable(opts.Logger, ""), done: make(chan struct{})}
-	s.member = opts.Member
+	s.member, s.stores = opts.Member, newStores(s, opts.TenantStore)
 	// The cluster answers no request that the user may not make: without the refusal, which it
 	// sends apart, requests would be repeated without end.
 	opening, refuse := context.WithCancelCause(ctx)

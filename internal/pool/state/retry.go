@@ -105,10 +105,8 @@ var errGivenUp = errors.New("it acknowledges no writes, and this node stops")
 func (c *client) givesUp() bool { return c.stopping.Load() && c.writes.failing() > writeGrace }
 
 func (c *client) attemptOnce(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
-	if c.member != nil {
-		if err := c.member(); err != nil {
-			return err
-		}
+	if err := c.checkMember(); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

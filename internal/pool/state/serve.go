@@ -35,7 +35,7 @@ func (s *State) ServeConn(ctx context.Context, conn net.Conn, name outboard.Node
 	}
 	secret, forget := s.server.clients.admit()
 	defer forget()
-	return guardedServer{s}.serveGuarded(ctx, guardedServer{s}.permissionsOf(string(name), ""), conn, inner, secret)
+	return guardedServer{s}.serveGuarded(ctx, guardedServer{s}.permissionsOf(string(name), ""), conn, inner, tokenOf(secret))
 }
 
 // permissionsOf returns the permissions of a node without a copy of the table, or of a tenant's

@@ -25,7 +25,7 @@ func lendTo(t *testing.T, s *state.State, tenant string) func() (net.Conn, error
 	t.Cleanup(func() { cancel(); lending.Wait() })
 	return func() (net.Conn, error) {
 		near, far := net.Pipe()
-		lending.Go(func() { _ = s.Lend(ctx, far, tenant) }) // until either end
+		lending.Go(func() { _ = s.Lend(ctx, far, state.Borrower{Node: "harbour", Tenant: tenant}) }) // until either end
 		return near, nil
 	}
 }
@@ -37,9 +37,13 @@ func (d tenantDialer) InProcessConn() (net.Conn, error) { return d() }
 // TestTenantReadsItsOwn: a process of a tenant that a guest has taken over reads the secrets of no
 // other tenant, neither in the table nor in what changes.
 func TestTenantReadsItsOwn(t *testing.T) {
+	t.Run("embedded", func(t *testing.T) { checkReads(t, statetest.Open(t)) })
+	t.Run("existing cluster", func(t *testing.T) { checkReads(t, connect(t, runServer(t, nil), nil)) })
+}
+
+func checkReads(t *testing.T, s *state.State) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	s := statetest.Open(t)
 	put := func(key, value string) {
 		t.Helper()
 		if _, err := s.Put(ctx, key, []byte(value), 0); err != nil {
@@ -132,9 +136,13 @@ func lastOf(found map[string]bool, seen <-chan state.Change, check func(where, t
 // answers, rooms and events of another tenant, and to its node's answers. It hears none of them, and
 // takes no message from the other's trigger.
 func TestTenantHearsNothingOfOthers(t *testing.T) {
+	t.Run("embedded", func(t *testing.T) { checkHeard(t, statetest.Open(t)) })
+	t.Run("existing cluster", func(t *testing.T) { checkHeard(t, connect(t, runServer(t, nil), nil)) })
+}
+
+func checkHeard(t *testing.T, s *state.State) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	s := statetest.Open(t)
 	coffee := statetest.AttachTenant(ctx, t, "harbour", "coffee", lendTo(t, s, "coffee"))
 	x, err := nats.Connect("", nats.InProcessServer(tenantDialer(lendTo(t, s, "tea"))), nats.NoReconnect())
 	if err != nil {
