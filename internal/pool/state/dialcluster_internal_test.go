@@ -44,7 +44,7 @@ func TestDialClusterOverTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer nc.Close()
+		t.Cleanup(nc.Close)
 		if !trusted {
 			nc.Opts.TLSConfig.ServerName = name
 		}
