@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +13,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard/internal/artifact"
 )
 
 // isWorker reports whether a process runs a model.
@@ -94,10 +97,17 @@ func distinct(dir, name, file string, n int) (string, error) {
 	return path, os.WriteFile(path, content, 0o600)
 }
 
-func fileSize(path string) (int64, error) {
-	info, err := os.Stat(path)
+// storedFile returns the size of a file in a node's store, and the time at which its inode changed last:
+// while the model is loaded, that is when the store, which had just received the file, linked it.
+func storedFile(data, file string) (size int64, stored time.Time, err error) {
+	content, err := os.ReadFile(file)
 	if err != nil {
-		return 0, errors.Join(errors.New("the model's file is gone"), err)
+		return 0, time.Time{}, err
 	}
-	return info.Size(), nil
+	_, name, _ := strings.Cut(artifact.Digest(content), ":")
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(data, "artifacts", "blobs", "sha256", name), &st); err != nil {
+		return 0, time.Time{}, fmt.Errorf("the model's file in the store: %w", err)
+	}
+	return st.Size, time.Unix(st.Ctim.Unix()), nil
 }

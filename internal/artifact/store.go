@@ -142,7 +142,7 @@ func (s *Store) sharedBlob(digest string) (string, error) {
 
 // readShared reads a file of the shared folder. A corrupt file counts as missing: its owner deletes
 // it.
-func (s *Store) readShared(digest string) ([]byte, error) {
+func readShared(s *Store, digest string) ([]byte, error) {
 	path, err := s.sharedBlob(digest)
 	if err != nil {
 		return nil, missing(digest)
@@ -200,15 +200,13 @@ func (s *Store) Read(_ context.Context, digest string) ([]byte, error) {
 	}
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s.readShared(digest)
+		return readShared(s, digest)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read artifact %s: %w", digest, err)
 	}
-	if found := Digest(content); found != digest {
-		// The disk has lost data. Another node may have an intact copy.
-		s.log.Warn("an artifact is corrupt and was deleted", "digest", digest, "error", os.Remove(path))
-		return nil, missing(digest)
+	if Digest(content) != digest {
+		return nil, discard(s, digest, path)
 	}
 	return content, nil
 }
@@ -245,44 +243,6 @@ func (s *Store) Save(ctx context.Context, digest string, r io.Reader) (int64, er
 		return 0, fmt.Errorf("%s %s: %w", op, digest, err)
 	}
 	return size, nil
-}
-
-// ingest writes the content of r to a temporary file and verifies its digest.
-func (s *Store) ingest(ctx context.Context, digest string, r io.Reader) (name string, size int64, err error) {
-	f, err := os.CreateTemp(s.at(ingestDir), "new-*")
-	if err != nil {
-		return "", 0, err
-	}
-	defer func() {
-		if err = errors.Join(err, f.Close()); err != nil {
-			_ = os.Remove(f.Name()) // it was not stored
-		}
-	}()
-	sum := sha256.New()
-	size, err = io.Copy(io.MultiWriter(f, sum), io.LimitReader(&spaceReader{r: &contextReader{ctx, r}, dir: f.Name()}, MaxSize+1))
-	switch found := algorithm + hex.EncodeToString(sum.Sum(nil)); {
-	case err != nil:
-	case size > MaxSize:
-		err = outboard.Errorf(outboard.Exhausted, "", "a file has %v at most", outboard.Bytes(MaxSize))
-	case found != digest:
-		err = differs(digest, found)
-	default:
-		err = f.Sync()
-	}
-	return f.Name(), size, err
-}
-
-// A contextReader fails when its context has ended.
-type contextReader struct {
-	ctx context.Context //nolint:containedctx // of one copy
-	r   io.Reader
-}
-
-func (c *contextReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
 }
 
 // Fetch returns a file from the store, or else from the Source, and stores it.
@@ -354,13 +314,30 @@ func (s *Store) Ensure(ctx context.Context, digest string) error {
 }
 
 // Link makes a file of the store appear at path, which must be on the file system of the store,
-// without a copy of its content. All users may read it there. The content is verified.
-func (s *Store) Link(ctx context.Context, digest, path string) error {
+// without a copy of its content. All users may read it there. The content is not verified.
+func (s *Store) Link(digest, path string) error {
 	from, err := s.blob(digest)
 	if err != nil {
 		return err
 	}
-	f, err := os.Open(from)
+	err = os.Chmod(from, 0o444)
+	if err == nil {
+		err = os.Link(from, path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return missing(digest)
+	}
+	return err
+}
+
+// Verify reads a file of the store. Its error is of kind outboard.NotFound if the store does not have
+// the file, or has a corrupt copy, which Verify deletes.
+func (s *Store) Verify(ctx context.Context, digest string) error {
+	path, err := s.blob(digest)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return missing(digest)
 	}
@@ -372,14 +349,16 @@ func (s *Store) Link(ctx context.Context, digest, path string) error {
 	if _, err := io.Copy(sum, &contextReader{ctx, f}); err != nil {
 		return err
 	}
-	if found := algorithm + hex.EncodeToString(sum.Sum(nil)); found != digest {
-		s.log.Warn("an artifact is corrupt and was deleted", "digest", digest, "error", os.Remove(from))
-		return missing(digest)
+	if algorithm+hex.EncodeToString(sum.Sum(nil)) != digest {
+		return discard(s, digest, path)
 	}
-	if err := f.Chmod(0o444); err != nil {
-		return err
-	}
-	return os.Link(from, path)
+	return nil
+}
+
+// discard deletes a corrupt file: the disk has lost data, and another node may have an intact copy.
+func discard(s *Store, digest, path string) error {
+	s.log.Warn("an artifact is corrupt and was deleted", "digest", digest, "error", os.Remove(path))
+	return missing(digest)
 }
 
 // OpenFile opens a file of the store for reading, without verifying it. It is for a peer that

@@ -369,13 +369,13 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
-// TestLink links what has its digest, deletes what has not, and copies nothing.
+// TestLink: Link copies nothing, and Verify deletes what does not have its digest.
 func TestLink(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, filepath.Join(dir, "store"), nil)
 	digest := put(t, s, []byte("weights"))
 	at := filepath.Join(dir, "model.gguf")
-	if err := s.Link(t.Context(), digest, at); err != nil {
+	if err := s.Link(digest, at); err != nil {
 		t.Fatal(err)
 	}
 	linked, err := os.Stat(at)
@@ -402,15 +402,22 @@ func TestLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the first attempt deletes the file
-		if err := s.Link(t.Context(), corrupt, filepath.Join(dir, "corrupt")); outboard.KindOf(err) != outboard.NotFound {
-			t.Errorf("Link of a corrupt file = %v, want an error of kind %v", err, outboard.NotFound)
+		if err := s.Verify(t.Context(), corrupt); outboard.KindOf(err) != outboard.NotFound {
+			t.Errorf("Verify of a corrupt file = %v, want an error of kind %v", err, outboard.NotFound)
 		}
+	}
+	if err := s.Link(corrupt, filepath.Join(dir, "corrupt")); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("Link of a deleted file = %v, want an error of kind %v", err, outboard.NotFound)
+	}
+	if err := s.Verify(t.Context(), digest); err != nil {
+		t.Errorf("Verify of an intact file = %v", err)
 	}
 	if _, err := artifact.OpenFile(s, corrupt); outboard.KindOf(err) != outboard.NotFound {
 		t.Errorf("OpenFile of a deleted file = %v", err)
 	}
 	for name, err := range map[string]error{
-		"Link":     s.Link(t.Context(), "sha256:../../key", at+"2"),
+		"Verify":   s.Verify(t.Context(), "sha256:../../key"),
+		"Link":     s.Link("sha256:../../key", at+"2"),
 		"OpenFile": func() error { _, err := artifact.OpenFile(s, "sha256:../../key"); return err }(),
 	} {
 		if err == nil {

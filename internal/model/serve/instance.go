@@ -52,13 +52,14 @@ type instance struct {
 // DefaultMaxBatch is the most rows of a batch of a model with a batch dimension.
 const DefaultMaxBatch = 32
 
-// load fetches the files, starts the worker, and warms up each batch size.
+// load fetches the files, starts the worker, and warms up each batch size. It verifies the files
+// meanwhile.
 func (i *instance) load(ctx context.Context) {
 	defer close(i.ready)
 	i.began = time.Now()
 	i.err = i.fetch(ctx)
 	if i.err == nil {
-		i.err = i.start(ctx)
+		i.err = i.startVerified(ctx)
 	}
 	if i.err != nil {
 		i.err = outboard.Errorf(outboard.KindOf(i.err), "load "+i.name(), "%w", i.err)
@@ -87,7 +88,7 @@ func (i *instance) fetch(ctx context.Context) error {
 		if err := i.server.opts.Artifacts.Ensure(ctx, f.Digest); err != nil {
 			return err
 		}
-		if err := i.server.opts.Artifacts.Link(ctx, f.Digest, filepath.Join(files, name)); err != nil {
+		if err := i.server.opts.Artifacts.Link(f.Digest, filepath.Join(files, name)); err != nil {
 			return err
 		}
 	}
@@ -100,12 +101,48 @@ func (i *instance) removeFiles() {
 	}
 }
 
+// verify reads all files of the model.
+func (i *instance) verify(ctx context.Context) error {
+	for _, f := range i.spec.Files {
+		if err := i.server.opts.Artifacts.Verify(ctx, f.Digest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startVerified starts a worker while the files are verified. The error of a corrupt file precedes what
+// the engine says of it.
+func (i *instance) startVerified(ctx context.Context) error {
+	starting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	verified := make(chan error, 1)
+	go func() {
+		err := i.verify(ctx)
+		if err != nil {
+			cancel()
+		}
+		verified <- err
+	}()
+	w, err := i.start(starting)
+	if corrupt := <-verified; corrupt != nil {
+		if err == nil {
+			_ = w.Close()
+		}
+		return corrupt
+	}
+	if err == nil {
+		go i.watch(w)
+	}
+	return err
+}
+
 // start starts a worker and warms it up.
-func (i *instance) start(ctx context.Context) error {
+func (i *instance) start(ctx context.Context) (*worker.Worker, error) {
 	s, c := i.server, &i.spec.Config
 	embedded, err := libraries(s, &i.spec)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	files := filepath.Join(i.dir, "files")
 	opts := worker.Options{
@@ -125,7 +162,7 @@ func (i *instance) start(ctx context.Context) error {
 	}
 	w, err := worker.Start(ctx, opts)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	i.mu.Lock()
 	i.worker, i.info, i.used = w, w.Info(), time.Now()
@@ -136,14 +173,13 @@ func (i *instance) start(ctx context.Context) error {
 	i.mu.Unlock()
 	if err := i.warm(ctx); err != nil {
 		_ = w.Close()
-		return outboard.Errorf(outboard.Invalid, "warm up", "%w", err)
+		return nil, outboard.Errorf(outboard.Invalid, "warm up", "%w", err)
 	}
 	if err := i.checkPairs(ctx, w); err != nil {
 		_ = w.Close()
-		return outboard.Errorf(outboard.Invalid, "compare with recorded pairs", "%w", err)
+		return nil, outboard.Errorf(outboard.Invalid, "compare with recorded pairs", "%w", err)
 	}
-	go i.watch(w)
-	return nil
+	return w, nil
 }
 
 // launcher returns the function that starts the worker of an instance.

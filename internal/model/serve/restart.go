@@ -65,8 +65,10 @@ func (i *instance) restart(again chan struct{}) {
 	case <-time.After(delay):
 	case <-i.server.life.Done():
 	}
-	err := i.start(i.server.life)
-	if err != nil {
+	w, err := i.start(i.server.life)
+	if err == nil {
+		go i.watch(w)
+	} else {
 		i.server.log.Error("a model's process was not started again", "model", i.spec.Name, "error", err)
 		i.countCrash(0)
 	}

@@ -30,8 +30,10 @@ import (
 type Artifacts interface {
 	// Ensure fetches a file from another node or a registry unless this node has it.
 	Ensure(ctx context.Context, digest string) error
-	// Link links a file at a path.
-	Link(ctx context.Context, digest, path string) error
+	// Link links a file at a path, without verifying it.
+	Link(digest, path string) error
+	// Verify reads a file. It deletes a corrupt one, whose error is of kind outboard.NotFound.
+	Verify(ctx context.Context, digest string) error
 	Has(digest string) (bool, error)
 }
 

@@ -40,13 +40,17 @@ type fake struct {
 func (*fake) Name() string    { return "fake" }
 func (*fake) Version() string { return "1" }
 
-func (f *fake) Load(_ context.Context, m engine.Source, _ engine.Options) (engine.Model, error) {
+func (f *fake) Load(ctx context.Context, m engine.Source, _ engine.Options) (engine.Model, error) {
 	content, err := os.ReadFile(m.Path)
 	if err != nil {
 		return nil, err
 	}
 	if strings.HasPrefix(string(content), "slow") {
-		<-f.loading
+		select {
+		case <-f.loading:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	if strings.HasPrefix(string(content), "broken") {
 		return nil, outboard.Errorf(outboard.Invalid, "load", "operator Foo is unknown")
@@ -142,8 +146,15 @@ type artifacts struct{}
 
 func (artifacts) Ensure(context.Context, string) error { return nil }
 func (artifacts) Has(string) (bool, error)             { return true, nil }
-func (artifacts) Link(_ context.Context, digest, path string) error {
+func (artifacts) Link(digest, path string) error {
 	return os.WriteFile(path, []byte(digest), 0o600)
+}
+
+func (artifacts) Verify(_ context.Context, digest string) error {
+	if strings.HasSuffix(digest, "corrupt") {
+		return outboard.Errorf(outboard.NotFound, "", "there is no artifact %s here", digest)
+	}
+	return nil
 }
 
 // peers are other nodes, each of which answers with its name, or an error.
@@ -405,6 +416,26 @@ func TestBrokenVersion(t *testing.T) {
 	}
 	if err := b.Load(t.Context(), "m", "1"); err != nil {
 		t.Errorf("the version before: %v", err)
+	}
+}
+
+// A file that turns out to be corrupt while its model is being loaded fails the version, whatever the
+// engine says of it, and no process stays.
+func TestCorruptFiles(t *testing.T) {
+	for _, content := range []string{"a corrupt", "broken corrupt", "slow corrupt"} {
+		t.Run(content, func(t *testing.T) {
+			b := open(t)
+			v := b.push(content, repository.Config{})
+			if _, err := b.Place(t.Context(), &v); outboard.KindOf(err) != outboard.NotFound {
+				t.Errorf("placed: %v", err)
+			}
+			if b.engine.loads(content) > 0 {
+				<-b.engine.closed
+			}
+			if _, err := b.infer(0); err == nil {
+				t.Error("the model answers")
+			}
+		})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/outboard-run/outboard"
@@ -40,6 +41,10 @@ const (
 	maxTasks    = 4096
 )
 
+// hugePages is the folder in which the kernel says whether a process may have huge pages. Without it
+// glibc asks for none (GLIBC_TUNABLES in workerEnviron).
+const hugePages = "/sys/kernel/mm/transparent_hugepage"
+
 // send makes the process isolate itself.
 func (c *Confinement) send(conn *ipc.Conn) error {
 	scratch, tmp := filepath.Join(c.Dir, "root"), filepath.Join(c.Dir, "tmp")
@@ -53,7 +58,7 @@ func (c *Confinement) send(conn *ipc.Conn) error {
 		Sandbox: sandbox.Config{
 			Namespaces: c.Namespaces.List(), UID: c.UID, GID: c.UID, Scratch: scratch, Fallback: []string{tmp},
 			Writable: []sandbox.Bind{{Source: c.Files, Target: filesDir, NoExec: true, ReadOnly: true}},
-			Readable: c.Readable, Devices: c.Devices, TmpSize: tmpSize, ShmSize: shmSize,
+			Readable: append(slices.Clone(c.Readable), hugePages), Devices: c.Devices, TmpSize: tmpSize, ShmSize: shmSize,
 			Files: maxFiles, FileSize: maxFileSize, Tasks: maxTasks,
 		},
 	})
