@@ -19,6 +19,7 @@ import (
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
 	"github.com/outboard-run/outboard/internal/pool/state"
+	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 )
 
 const childEnv = "OUTBOARD_TEST_CHILD_DIR"
@@ -226,7 +227,7 @@ func natsCluster(t *testing.T) []*natsserver.Server {
 		opts := &natsserver.Options{
 			ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoSigs: true, NoLog: true,
 			JetStream: true, StoreDir: t.TempDir(),
-			Cluster: natsserver.ClusterOpts{Name: "theirs", Host: "127.0.0.1", Port: freePort(t)},
+			Cluster: natsserver.ClusterOpts{Name: "theirs", Host: "127.0.0.1", Port: statetest.FreePort(t)},
 		}
 		self := fmt.Sprintf("nats://127.0.0.1:%d", opts.Cluster.Port)
 		opts.Routes = natsserver.RoutesFromStr(strings.TrimPrefix(routes+","+self, ","))

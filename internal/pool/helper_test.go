@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"sync"
@@ -176,20 +175,4 @@ func selector(t *testing.T, text string) outboard.Selector {
 		t.Fatal(err)
 	}
 	return s
-}
-
-// freePort returns a port of the loopback that nobody listens on, below those that the kernel gives to
-// sockets without a port of their own: no other socket gets it before the caller binds it.
-func freePort(t *testing.T) int {
-	t.Helper()
-	for range 100 {
-		port := 10_000 + mathrand.IntN(20_000)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			_ = l.Close()
-			return port
-		}
-	}
-	t.Fatal("no free port")
-	return 0
 }

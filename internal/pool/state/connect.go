@@ -1,15 +1,12 @@
 package state
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outboard-run/outboard"
 )
@@ -30,7 +27,7 @@ type ConnectOptions struct {
 }
 
 // Connect opens the table in an existing NATS cluster, and creates it if it does not exist: with
-// three copies if the cluster has servers for them, with one otherwise.
+// three copies if the cluster has servers for them, with one until then.
 func Connect(ctx context.Context, opts ConnectOptions) (*State, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -57,7 +54,7 @@ func Connect(ctx context.Context, opts ConnectOptions) (*State, error) {
 		}
 		return nil, outboard.Errorf(kind, "", "%w: see the flags --nats and --creds", err)
 	}
-	if err := s.openExternal(opening); err != nil {
+	if err := openExternal(opening, s); err != nil {
 		if cause := context.Cause(opening); ctx.Err() == nil && errors.Is(cause, nats.ErrPermissionViolation) {
 			err = outboard.Errorf(outboard.Denied, "open the table in the NATS cluster",
 				"%w: the user needs the permission to use JetStream", cause)
@@ -65,32 +62,4 @@ func Connect(ctx context.Context, opts ConnectOptions) (*State, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
-}
-
-func (s *State) openExternal(ctx context.Context) error {
-	err := s.waitStream(ctx)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		err = s.createTable(ctx, 3)
-		if api, ok := errors.AsType[*jetstream.APIError](err); ok && api != nil {
-			// The cluster has no three servers with room.
-			err = s.createTable(ctx, 1)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("open the table in the NATS cluster: %w", err)
-	}
-	return s.waitTable(ctx)
-}
-
-// waitStream waits until a server reports whether the table exists.
-func (t table) waitStream(ctx context.Context) error {
-	var missing error
-	err := t.retry(ctx, func(ctx context.Context) error {
-		_, err := t.js.Stream(ctx, streamName)
-		if missing = nil; errors.Is(err, jetstream.ErrStreamNotFound) {
-			missing, err = err, nil
-		}
-		return err
-	})
-	return cmp.Or(err, missing)
 }

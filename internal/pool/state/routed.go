@@ -102,9 +102,20 @@ func CheckRemoval(ctx context.Context, s *State, name string) error {
 	if len(voters) < Copies || !slices.ContainsFunc(voters, func(m member) bool { return m.Name == name }) {
 		return nil
 	}
-	_, all, _ := s.server.members.view()
-	left := slices.DeleteFunc(voters, func(v member) bool { return v.Name == name || !slices.Contains(names(all), v.Name) })
-	if len(left) >= majority {
+	// The table is read, since the view may not know yet of a removal that has just been recorded.
+	left := 0
+	for _, v := range voters {
+		if v.Name == name {
+			continue
+		}
+		switch _, err := s.GetLatest(ctx, memberPrefix+v.Name); {
+		case err == nil:
+			left++
+		case !errors.Is(err, ErrNotFound):
+			return err
+		}
+	}
+	if left >= majority {
 		return nil
 	}
 	return outboard.Errorf(outboard.Conflict, "", "node %s keeps one of the last two copies of the pool's state, which would be lost: first have another node join, which then keeps a copy (`outboard token`)", name)

@@ -4,7 +4,9 @@ package statetest
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"testing"
@@ -128,4 +130,21 @@ func Eventually(t testing.TB, changed func() <-chan struct{}, condition string, 
 			t.Fatalf("never: %s", condition)
 		}
 	}
+}
+
+// FreePort returns a port of the loopback that nobody listens on, below those that the kernel gives to
+// sockets without a port of their own: no other socket gets it before the caller binds it.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	var config net.ListenConfig
+	for range 100 {
+		port := 10_000 + rand.IntN(20_000) //nolint:gosec // any port
+		l, err := config.Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+	t.Fatal("no free port")
+	return 0
 }
