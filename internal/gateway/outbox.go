@@ -80,10 +80,11 @@ func (s *socket) send(m outgoing) {
 	}
 }
 
-// enqueue adds a message to the outbox if it fits.
+// enqueue adds a message to the outbox if it fits. A message of any size does while no more than
+// outboxBytes wait: its size says nothing about whether the client reads.
 func (s *socket) enqueue(m outgoing) bool {
 	queued := s.queuedBytes.Add(int64(len(m.data)))
-	if queued > outboxBytes {
+	if queued-int64(len(m.data)) > outboxBytes {
 		s.queuedBytes.Add(-int64(len(m.data)))
 		return false
 	}
