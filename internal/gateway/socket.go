@@ -205,7 +205,7 @@ func (s *socket) writeOne(ctx context.Context, m outgoing) error {
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
 	defer m.release()
-	defer s.queuedBytes.Add(-int64(len(m.data)))
+	s.leaveOutbox(m)
 	return s.sendMessage(ctx, kind, m.data)
 }
 

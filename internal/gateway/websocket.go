@@ -22,7 +22,7 @@ const (
 	inboxSize    = 16      // messages that wait for the function
 	inboxBytes   = 1 << 20 // and their bytes, besides one larger message
 	outboxSize   = 256     // messages that wait for the client
-	outboxBytes  = 4 << 20 // and their bytes, before one more is added
+	outboxBytes  = 4 << 20 // and their bytes, besides one message that is larger
 	writeLimit   = 10 * time.Second
 	pingInterval = 30 * time.Second
 	closeLimit   = 30 * time.Second // for the event "close"
@@ -117,7 +117,8 @@ type socket struct {
 	outbox        chan outgoing
 	writerDone    chan struct{} // closed when the writer has returned
 	eventsDone    chan struct{} // closed when the socket has ended and no event but "close" follows
-	queuedBytes   atomic.Int64  // bytes in outbox
+	queuedBytes   atomic.Int64  // bytes of the waiting messages that are not larger than outboxBytes
+	largeQueued   atomic.Bool   // a larger one waits
 	unwritable    atomic.Bool   // no more messages can be sent
 	readError     error         // why reading ended; set before inbox is closed
 	readerBlocked atomic.Bool   // the reader waits for space in inbox, and can't receive a pong
