@@ -73,8 +73,24 @@ func ParseEnvelope(b []byte) (name string, letter byte, data []byte, ok bool) {
 func OpenEnvelope(g *Gateway, app string, b []byte) (size int, ok bool) {
 	h := g.sockets.hub(app)
 	defer g.sockets.running.Done()
-	_, m, ok := h.openEnvelope(b)
+	_, m, ok := h.openEnvelope(nil, b)
 	return len(m.data), ok
+}
+
+// Partials returns how many incomplete messages of other nodes an app has.
+func Partials(g *Gateway, app string) int {
+	h := g.sockets.hub(app)
+	defer g.sockets.running.Done()
+	h.partials.mu.Lock()
+	defer h.partials.mu.Unlock()
+	return len(h.partials.byKey)
+}
+
+// RoomSubject returns the subject of a room.
+func RoomSubject(g *Gateway, app, name string) string {
+	h := g.sockets.hub(app)
+	defer g.sockets.running.Done()
+	return h.roomSubject(name)
 }
 
 // Orders are the rooms and receivers that an answer to an event names.

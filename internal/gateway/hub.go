@@ -15,10 +15,11 @@ type hub struct {
 	app     string
 	sockets *sockets
 
+	partials partials
+
 	mu       sync.Mutex
 	byID     map[string]*socket
 	rooms    map[string]*room
-	partials partials
 	stop     func() // ends the subscription for this node's sockets; nil: there is none
 	closedBy error  // the reason that no more sockets are added; nil: they are
 }
@@ -33,7 +34,10 @@ type room struct {
 const publishLimit = 5 * time.Second
 
 func newHub(app string, s *sockets) *hub {
-	return &hub{app: app, sockets: s, byID: map[string]*socket{}, rooms: map[string]*room{}, partials: partials{}}
+	return &hub{
+		app: app, sockets: s, byID: map[string]*socket{}, rooms: map[string]*room{},
+		partials: partials{budget: s.gateway.opts.Buffers, byKey: map[partialKey]*partial{}},
+	}
 }
 
 // add adds a socket, or ends it if the hub was closed meanwhile.
@@ -67,6 +71,7 @@ func (h *hub) detach(s *socket) (stops []func()) {
 	if len(h.byID) == 0 {
 		stops = appendStop(stops, h.stop)
 		h.stop = nil
+		h.partials.drop(nil)
 	}
 	return stops
 }
@@ -118,6 +123,7 @@ func (h *hub) leaveLocked(s *socket, name string) (stop func()) {
 		return nil
 	}
 	delete(h.rooms, name)
+	h.partials.drop(r)
 	return r.stop
 }
 
@@ -163,9 +169,10 @@ func parseEnvelope(b []byte) (name string, letter byte, data []byte, ok bool) {
 	return string(head), rest[0], rest[1:], true
 }
 
-// openEnvelope returns the message in an envelope. ok is false if parts of it are missing, and for
-// this node's own messages to a room, which its members have already.
-func (h *hub) openEnvelope(b []byte) (name string, m outgoing, ok bool) {
+// openEnvelope returns the message in an envelope for a room, or for sockets if r is nil. ok is false
+// if parts of it are missing, and for this node's own messages to a room, which its members have
+// already.
+func (h *hub) openEnvelope(r *room, b []byte) (name string, m outgoing, ok bool) {
 	name, letter, data, ok := parseEnvelope(b)
 	if !ok || name == h.sockets.node() {
 		return "", outgoing{}, false
@@ -174,7 +181,7 @@ func (h *hub) openEnvelope(b []byte) (name string, m outgoing, ok bool) {
 	case 't', 'b':
 		return name, outgoing{data: bytes.Clone(data), binary: letter == 'b'}, true
 	case 'T', 'B':
-		whole, complete := h.addPart(name, data)
+		whole, complete := h.partials.add(r, name, data)
 		return name, outgoing{data: whole, binary: letter == 'B'}, complete
 	}
 	return "", outgoing{}, false
@@ -226,7 +233,7 @@ func (h *hub) deliverLocal(id string, m outgoing) {
 
 // receiveForRoom receives a message of another node.
 func (h *hub) receiveForRoom(r *room, message Message) {
-	_, m, ok := h.openEnvelope(message.Data)
+	_, m, ok := h.openEnvelope(r, message.Data)
 	if !ok {
 		return
 	}
@@ -236,7 +243,7 @@ func (h *hub) receiveForRoom(r *room, message Message) {
 }
 
 func (h *hub) receiveForSocket(message Message) {
-	if id, m, ok := h.openEnvelope(message.Data); ok {
+	if id, m, ok := h.openEnvelope(nil, message.Data); ok {
 		h.deliverLocal(id, m)
 	}
 }

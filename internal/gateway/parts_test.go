@@ -24,13 +24,14 @@ func TestLargeMessagesToOtherNodes(t *testing.T) {
 		start(t, g)
 		addrs = append(addrs, serve(t, g))
 	}
-	ann, ben, cid := dial(t, addrs[0], "/chat/rooms/blue"), dial(t, addrs[0], "/chat/rooms/blue"), dial(t, addrs[1], "/chat/rooms/blue")
+	ann, ben := dial(t, addrs[0], "/chat/rooms/blue"), dial(t, addrs[0], "/chat/rooms/blue")
+	cid := dial(t, addrs[1], "/chat/rooms/blue")
 	ids := map[*websocket.Conn]string{}
 	for _, c := range []*websocket.Conn{ann, ben, cid} {
 		c.SetReadLimit(-1)
 		ids[c] = hear(t, c)
 	}
-	for _, size := range []int{512 << 10, 512<<10 + 1, 1 << 20, 2<<20 + 7, 9 << 20} {
+	for _, size := range []int{512<<10 + 1, 1<<20 - 100, 1 << 20, 2<<20 + 7, 9 << 20} {
 		large := strings.Repeat("x", size-1) + "."
 		say(t, ann, large)
 		say(t, ann, fmt.Sprint("sent ", size))
@@ -49,13 +50,17 @@ func TestLargeMessagesToOtherNodes(t *testing.T) {
 	}
 }
 
-// part returns a part of a message.
+// part returns a part of a message of the node lighthouse.
 func part(number, done, size uint64, data string) []byte {
+	return partOf("lighthouse", number, done, size, data)
+}
+
+func partOf(name string, number, done, size uint64, data string) []byte {
 	var b []byte
 	for _, n := range []uint64{number, done, size} {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
-	return gateway.Envelope("lighthouse", 'T', append(b, data...))
+	return gateway.Envelope(name, 'T', append(b, data...))
 }
 
 // TestParts: parts that do not fit together, and those beyond the tenant's budget, are dropped, and
@@ -71,6 +76,7 @@ func TestParts(t *testing.T) {
 		"too long":              {part(1, 0, 4, "ab"), part(1, 2, 4, "cde")},
 		"a size that overflows": {part(1, 0, 1<<64-1, "ab"), part(1, 1<<64-2, 1<<64-1, "c")},
 		"beyond the budget":     {part(1, 0, 1<<20+2, "ab"), part(1, 2, 1<<20+2, strings.Repeat("x", 1<<20))},
+		"a long name":           {partOf(strings.Repeat("x", 257), 1, 0, 2, "ab")},
 		"another letter":        {gateway.Envelope("lighthouse", 'x', []byte("text"))},
 	}
 	for name, parts := range tests {
@@ -92,5 +98,71 @@ func TestParts(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestManyPartials: what a hostile node begins and does not complete takes a bounded number of
+// bytes, of the tenant's budget and of timers and names, and expires.
+func TestManyPartials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := quota.NewBudget(quota.Requests, 512<<20)
+		g := newGateway(t, gateway.Options{Invoker: invoke(chat), Node: "harbour", Buffers: budget}, chatApp())
+		for n := range uint64(1000) {
+			gateway.OpenEnvelope(g, "chat", part(n, 0, 2, "x"))
+		}
+		if held := budget.Held(); held > 256 {
+			t.Errorf("%d messages of one byte are held", held)
+		}
+		if _, ok := gateway.OpenEnvelope(g, "chat", part(0, 1, 2, "y")); !ok {
+			t.Error("a message that has begun is not completed")
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		const mib = 1 << 20
+		for n := range uint64(128) {
+			gateway.OpenEnvelope(g, "chat", part(n, 0, 2*mib, strings.Repeat("x", mib)))
+		}
+		if held := budget.Held(); held > 64*mib {
+			t.Errorf("%d bytes of incomplete messages are held", held)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if held := budget.Held(); held != 0 {
+			t.Errorf("%d bytes are still held", held)
+		}
+	})
+}
+
+// TestPartsOfLeftRooms: the incomplete messages to a room go with its last member, and those to a
+// room of the same name that exists later are messages of their own.
+func TestPartsOfLeftRooms(t *testing.T) {
+	bus, budget := &memoryBus{}, quota.NewBudget(quota.Requests, 512<<20)
+	g := newGateway(t, gateway.Options{Invoker: invoke(chat), Bus: bus, Node: "harbour", Buffers: budget}, chatApp())
+	start(t, g)
+	addr := serve(t, g)
+	stay := dial(t, addr, "/chat/rooms/red")
+	hear(t, stay)
+	for range 2 {
+		c := dial(t, addr, "/chat/rooms/blue")
+		hear(t, c)
+		publish := func(b []byte) {
+			if err := bus.Publish(t.Context(), gateway.RoomSubject(g, "chat", "blue"), b); err != nil {
+				t.Error(err)
+			}
+		}
+		publish(part(1, 0, 4, "ab"))
+		publish(part(1, 2, 4, "cd"))
+		if got := hear(t, c); got != "abcd" {
+			t.Errorf("got %q", got)
+		}
+		publish(part(2, 0, 4, "ab"))
+		if n := gateway.Partials(g, "chat"); n != 1 {
+			t.Errorf("%d incomplete messages, want 1", n)
+		}
+		say(t, c, "/leave")
+		hear(t, c)
+		if n := gateway.Partials(g, "chat"); n != 0 {
+			t.Errorf("%d incomplete messages of a room that was left", n)
+		}
 	}
 }

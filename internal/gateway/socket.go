@@ -177,8 +177,8 @@ func (b *inbound) remove(size int) {
 	}
 }
 
-// write sends the messages of the outbox until the socket has ended and no event is in progress, whose
-// call may still answer, and then the remaining ones.
+// write sends the messages of the outbox until the socket has ended and no event is in progress,
+// whose call may still answer, and then the remaining ones.
 func (s *socket) write(ctx context.Context) {
 	for {
 		select {
