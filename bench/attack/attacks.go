@@ -85,6 +85,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"rank of a job", "operator's terminal", "opens the terminal at which its node was started", "internal/train/launch", "TestNoTerminal", Held},
 		{"rank of a job", "node's machine", "leaves shared memory, and processes in other sessions, on a node of root's", "internal/train/job", "TestRanksLeaveNothing", Held},
 		{"rank of a job", "memory of the machine", "leaves shared memory when its node is killed", "internal/train/job", "TestKilledNodesRanksLeaveNoSharedMemory", Held},
+		{"rank of a job", "node's machine", "shares memory of huge pages with the node and frees them, so that the node's next access faults", "internal/shm/memfd", "TestHugePagesAreRefused", Held},
 		{"rank of a job", "pool's state", "has its nodes keep checkpoints until their disks are full: but 256 MiB", "internal/artifact", "TestFilesLeaveSpace", Bounded},
 		{"node of a job", "memory of other nodes", "sends messages that no rank receives, in many groups: 4 GiB for each job", "internal/train/ranks", "TestMailboxesShareABound", Bounded},
 		{"rank of a job", "node's memory", "sums ever other buffers in ever other groups by top-k: 4 GiB for each job", "internal/train/compress", "TestResidualsAreBounded", Bounded},

@@ -12,6 +12,16 @@ import (
 	"github.com/outboard-run/outboard/client"
 )
 
+// A node that was removed does not go on by itself, whatever else does not work.
+func TestRemediesOfRemovedNodes(t *testing.T) {
+	s := poolStatus{Node: client.Status{Node: "a", Problems: []client.HealthProblem{{Part: "membership", Text: "removed"}, {Part: "state", Text: "no write"}}}}
+	for _, p := range s.findProblems() {
+		if !strings.HasPrefix(p.Remedy, "stop the node, empty its data directory") {
+			t.Errorf("%s: %s", p.Text, p.Remedy)
+		}
+	}
+}
+
 func TestStatusProblems(t *testing.T) {
 	node := func(id outboard.NodeID, copies bool) outboard.Node { return outboard.Node{ID: id, Copy: copies} }
 	tests := map[string]struct {

@@ -47,20 +47,25 @@ func checkStateCopies(s *poolStatus) []statusProblem {
 	}}
 }
 
-// checkHealth reports the parts of this node that do not work.
+// checkHealth reports the parts of this node that do not work. Those of a node that has no access to
+// the pool need its remedy.
 func checkHealth(s *poolStatus) []statusProblem {
 	var all []statusProblem
+	excluded := slices.ContainsFunc(s.Node.Problems, func(p client.HealthProblem) bool { return p.Part == membershipPart })
 	for _, p := range s.Node.Problems {
 		all = append(all, statusProblem{
 			Subject: "node " + string(s.Node.Node), Text: p.Part + ": " + oneLine(p.Text),
-			Remedy: healthRemedy(p.Part),
+			Remedy: healthRemedy(excluded),
 		})
 	}
 	return all
 }
 
-func healthRemedy(part string) string {
-	if part == "membership" {
+// membershipPart is the part of a node that reports whether the node belongs to its pool.
+const membershipPart = "membership"
+
+func healthRemedy(excluded bool) string {
+	if excluded {
 		return "stop the node, empty its data directory, and join it anew: `outboard token` on a node of the pool"
 	}
 	return "the node goes on by itself once the cause is gone; see its log, and `/healthz` on its socket"

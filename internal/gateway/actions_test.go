@@ -13,11 +13,11 @@ func FuzzEnvelope(f *testing.F) {
 	f.Add([]byte("harbour.1f\nb\x00\n"))
 	f.Add([]byte("\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		name, data, binary, ok := gateway.OpenEnvelope(b)
+		name, letter, data, ok := gateway.ParseEnvelope(b)
 		if !ok {
 			return
 		}
-		if again := gateway.Envelope(name, data, binary); !bytes.Equal(again, b) {
+		if again := gateway.Envelope(name, letter, data); !bytes.Equal(again, b) {
 			t.Errorf("got %q, want %q", again, b)
 		}
 	})

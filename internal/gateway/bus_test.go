@@ -41,6 +41,9 @@ func (b *memoryBus) Subscribe(subject, queue string, f func(gateway.Message)) (f
 }
 
 func (b *memoryBus) Publish(_ context.Context, subject string, data []byte) error {
+	if len(data) > 1<<20 {
+		return errors.New("maximum payload exceeded") // as a server of NATS
+	}
 	b.send(gateway.Message{Subject: subject, Data: data})
 	return nil
 }

@@ -60,15 +60,37 @@ func LateSocket(g *Gateway, app string) error {
 	return context.Cause(ctx)
 }
 
-// Envelope packs a message between nodes.
-func Envelope(name string, data []byte, binary bool) []byte {
-	return envelope(name, outgoing{data: data, binary: binary})
+// Envelope packs a message, or a part of one, between nodes.
+func Envelope(name string, letter byte, data []byte) []byte { return envelope(name, letter, data) }
+
+// ParseEnvelope unpacks it.
+func ParseEnvelope(b []byte) (name string, letter byte, data []byte, ok bool) {
+	return parseEnvelope(b)
 }
 
-// OpenEnvelope unpacks it.
-func OpenEnvelope(b []byte) (name string, data []byte, binary, ok bool) {
-	name, m, ok := openEnvelope(b)
-	return name, m.data, m.binary, ok
+// OpenEnvelope gives an app's hub an envelope of another node, and returns the size of the message
+// that it completes.
+func OpenEnvelope(g *Gateway, app string, b []byte) (size int, ok bool) {
+	h := g.sockets.hub(app)
+	defer g.sockets.running.Done()
+	_, m, ok := h.openEnvelope(nil, b)
+	return len(m.data), ok
+}
+
+// Partials returns how many incomplete messages of other nodes an app has.
+func Partials(g *Gateway, app string) int {
+	h := g.sockets.hub(app)
+	defer g.sockets.running.Done()
+	h.partials.mu.Lock()
+	defer h.partials.mu.Unlock()
+	return len(h.partials.byKey)
+}
+
+// RoomSubject returns the subject of a room.
+func RoomSubject(g *Gateway, app, name string) string {
+	h := g.sockets.hub(app)
+	defer g.sockets.running.Done()
+	return h.roomSubject(name)
 }
 
 // Orders are the rooms and receivers that an answer to an event names.

@@ -204,9 +204,10 @@ func (x *exchange) readInput(call *Call) (err error) {
 	}
 	x.reserveInput()
 	_, buffered := x.r.Body.(*plainBody)
-	slow := x.r.ContentLength != 0 && !buffered
-	if slow {
-		x.setBodyDeadline(x.h.gateway.opts.ClientTimeout)
+	slow := x.r.ContentLength != 0 && !buffered && x.r.Body != nil
+	if body := x.r.Body; slow {
+		x.r.Body = x.pace(body)
+		defer func() { x.r.Body = body }() // net/http knows its own body by the type
 	}
 	if x.h.HTTP {
 		x.input, err = appendMessage(x.input[:0], x.r, x.h.state.name, x.span, x.h.maxBody, x.reserve)
@@ -214,7 +215,6 @@ func (x *exchange) readInput(call *Call) (err error) {
 		x.input, err = appendBody(x.input[:0], x.r, x.h.maxBody, x.reserve)
 	}
 	if slow && err == nil {
-		x.setBodyDeadline(0)
 		err = checkTrailers(x.r)
 	}
 	call.Body = x.input
@@ -236,16 +236,6 @@ func (x *exchange) reserveInput() {
 	if n := cap(x.input); n > growth && x.reserve(int64(n)) != nil {
 		x.input = newInput()
 	}
-}
-
-// setBodyDeadline bounds how long the whole body may take to arrive; 0 is unlimited. An
-// httptest.ResponseRecorder has no deadlines.
-func (x *exchange) setBodyDeadline(d time.Duration) {
-	var until time.Time
-	if d > 0 {
-		until = x.h.gateway.server.watch.clock().Add(d + time.Duration(x.h.maxBody>>16)*time.Second) // 64 KiB a second
-	}
-	_ = http.NewResponseController(x.w).SetReadDeadline(until)
 }
 
 func statusOfBody(err error) int {

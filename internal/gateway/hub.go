@@ -15,6 +15,8 @@ type hub struct {
 	app     string
 	sockets *sockets
 
+	partials partials
+
 	mu       sync.Mutex
 	byID     map[string]*socket
 	rooms    map[string]*room
@@ -32,7 +34,10 @@ type room struct {
 const publishLimit = 5 * time.Second
 
 func newHub(app string, s *sockets) *hub {
-	return &hub{app: app, sockets: s, byID: map[string]*socket{}, rooms: map[string]*room{}}
+	return &hub{
+		app: app, sockets: s, byID: map[string]*socket{}, rooms: map[string]*room{},
+		partials: partials{budget: s.gateway.opts.Buffers, byKey: map[partialKey]*partial{}},
+	}
 }
 
 // add adds a socket, or ends it if the hub was closed meanwhile.
@@ -66,6 +71,7 @@ func (h *hub) detach(s *socket) (stops []func()) {
 	if len(h.byID) == 0 {
 		stops = appendStop(stops, h.stop)
 		h.stop = nil
+		h.partials.drop(nil)
 	}
 	return stops
 }
@@ -117,6 +123,7 @@ func (h *hub) leaveLocked(s *socket, name string) (stop func()) {
 		return nil
 	}
 	delete(h.rooms, name)
+	h.partials.drop(r)
 	return r.stop
 }
 
@@ -146,20 +153,38 @@ func (h *hub) roomSubject(name string) string { return h.subject("room", name) }
 func (h *hub) idSubject(node string) string   { return h.subject("id", node) }
 
 // envelope encodes a message between nodes: the sending node or the receiving socket, a newline, a
-// letter for its kind, and its bytes.
-func envelope(name string, m outgoing) []byte {
-	b := make([]byte, 0, len(name)+2+len(m.data))
+// letter for its kind, and its bytes. The letter of a part of a message is a capital.
+func envelope(name string, letter byte, data []byte) []byte {
+	b := make([]byte, 0, len(name)+2+len(data))
 	b = append(b, name...)
-	b = append(b, '\n', m.letter())
-	return append(b, m.data...)
+	b = append(b, '\n', letter)
+	return append(b, data...)
 }
 
-func openEnvelope(b []byte) (name string, m outgoing, ok bool) {
+func parseEnvelope(b []byte) (name string, letter byte, data []byte, ok bool) {
 	head, rest, ok := bytes.Cut(b, []byte("\n"))
-	if !ok || len(rest) == 0 || rest[0] != 't' && rest[0] != 'b' {
+	if !ok || len(rest) == 0 {
+		return "", 0, nil, false
+	}
+	return string(head), rest[0], rest[1:], true
+}
+
+// openEnvelope returns the message in an envelope for a room, or for sockets if r is nil. ok is false
+// if parts of it are missing, and for this node's own messages to a room, which its members have
+// already.
+func (h *hub) openEnvelope(r *room, b []byte) (name string, m outgoing, ok bool) {
+	name, letter, data, ok := parseEnvelope(b)
+	if !ok || name == h.sockets.node() {
 		return "", outgoing{}, false
 	}
-	return string(head), outgoing{data: bytes.Clone(rest[1:]), binary: rest[0] == 'b'}, true
+	switch letter {
+	case 't', 'b':
+		return name, outgoing{data: bytes.Clone(data), binary: letter == 'b'}, true
+	case 'T', 'B':
+		whole, complete := h.partials.add(r, name, data)
+		return name, outgoing{data: whole, binary: letter == 'B'}, complete
+	}
+	return "", outgoing{}, false
 }
 
 // toRoom sends to all members of a room: on this node directly, on others by the bus.
@@ -169,7 +194,7 @@ func (h *hub) toRoom(ctx context.Context, name string, m outgoing) error {
 		r.broadcast(h.withCharge(m))
 	}
 	h.mu.Unlock()
-	return h.publish(ctx, h.roomSubject(name), envelope(h.sockets.node(), m))
+	return h.publishMessage(ctx, h.roomSubject(name), h.sockets.node(), m)
 }
 
 // toID sends to one socket.
@@ -179,7 +204,7 @@ func (h *hub) toID(ctx context.Context, id string, m outgoing) error {
 		h.deliverLocal(id, m)
 		return nil
 	}
-	return h.publish(ctx, h.idSubject(node), envelope(id, m))
+	return h.publishMessage(ctx, h.idSubject(node), id, m)
 }
 
 func (h *hub) publish(ctx context.Context, subject string, data []byte) error {
@@ -206,11 +231,10 @@ func (h *hub) deliverLocal(id string, m outgoing) {
 	}
 }
 
-// receiveForRoom receives a message of another node. The sending node has delivered it to its own
-// members already.
+// receiveForRoom receives a message of another node.
 func (h *hub) receiveForRoom(r *room, message Message) {
-	from, m, ok := openEnvelope(message.Data)
-	if !ok || from == h.sockets.node() {
+	_, m, ok := h.openEnvelope(r, message.Data)
+	if !ok {
 		return
 	}
 	h.mu.Lock()
@@ -219,7 +243,7 @@ func (h *hub) receiveForRoom(r *room, message Message) {
 }
 
 func (h *hub) receiveForSocket(message Message) {
-	if id, m, ok := openEnvelope(message.Data); ok {
+	if id, m, ok := h.openEnvelope(nil, message.Data); ok {
 		h.deliverLocal(id, m)
 	}
 }

@@ -29,8 +29,9 @@ func (m outgoing) release() {
 	}
 }
 
-// freeOutbox is how many bytes an outbox may have uncharged, so that clients that read are served
-// even when slow clients have used up the tenant's budget.
+// freeOutbox is how many bytes an outbox may have uncharged, besides a message of at most this size
+// that is being sent, so that clients that read are served even when slow clients have used up the
+// tenant's budget.
 const freeOutbox = 64 << 10
 
 // charge reserves the bytes of a message while outboxes hold it. The members of a room share the
@@ -80,25 +81,47 @@ func (s *socket) send(m outgoing) {
 	}
 }
 
-// enqueue adds a message to the outbox if it fits.
+// enqueue adds a message to the outbox if it fits: up to outboxBytes, and one larger message, whose
+// size says nothing about whether the client reads.
 func (s *socket) enqueue(m outgoing) bool {
-	queued := s.queuedBytes.Add(int64(len(m.data)))
-	if queued > outboxBytes {
-		s.queuedBytes.Add(-int64(len(m.data)))
-		return false
-	}
-	m.charged = queued > freeOutbox && m.charge != nil
-	if m.charged && !m.charge.retain() {
-		s.queuedBytes.Add(-int64(len(m.data)))
+	if !s.reserveOutbox(&m) {
 		return false
 	}
 	select {
 	case s.outbox <- m:
 		return true
 	default:
-		s.queuedBytes.Add(-int64(len(m.data)))
+		s.leaveOutbox(m)
 		m.release()
 		return false
+	}
+}
+
+// reserveOutbox counts a message as waiting, and charges it.
+func (s *socket) reserveOutbox(m *outgoing) bool {
+	size := int64(len(m.data))
+	large := size > outboxBytes
+	if large && !s.largeQueued.CompareAndSwap(false, true) {
+		return false
+	}
+	queued := s.queuedBytes.Load()
+	if !large {
+		queued = s.queuedBytes.Add(size)
+	}
+	m.charged = (large || queued > freeOutbox) && m.charge != nil
+	if queued > outboxBytes || m.charged && !m.charge.retain() {
+		s.leaveOutbox(*m)
+		return false
+	}
+	return true
+}
+
+// leaveOutbox no longer counts a message as waiting.
+func (s *socket) leaveOutbox(m outgoing) {
+	if size := int64(len(m.data)); size > outboxBytes {
+		s.largeQueued.Store(false)
+	} else {
+		s.queuedBytes.Add(-size)
 	}
 }
 
@@ -107,7 +130,7 @@ func (s *socket) discardOutbox() {
 	for {
 		select {
 		case m := <-s.outbox:
-			s.queuedBytes.Add(-int64(len(m.data)))
+			s.leaveOutbox(m)
 			m.release()
 		default:
 			return

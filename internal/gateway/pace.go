@@ -1,12 +1,14 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -93,6 +95,36 @@ func (c *pacedConn) Write(b []byte) (n int, err error) {
 	}
 }
 
+// pacedBody is the body of a request of which reading fails once the client has made its reader wait
+// for the client timeout beside a second for each 64 KiB, as a leaky bucket of time. One goroutine
+// reads it.
+type pacedBody struct {
+	io.ReadCloser
+	x    *exchange
+	left time.Duration // at most the client timeout
+}
+
+func (x *exchange) pace(body io.ReadCloser) *pacedBody {
+	return &pacedBody{body, x, x.h.gateway.opts.ClientTimeout}
+}
+
+// Read implements io.Reader.
+func (b *pacedBody) Read(p []byte) (int, error) {
+	begin, opts := time.Now(), &b.x.h.gateway.opts
+	b.x.setReadDeadline(b.x.h.gateway.server.watch.clock().Add(max(b.left, 0)))
+	n, err := b.ReadCloser.Read(p)
+	b.left = min(opts.ClientTimeout, b.left+time.Duration(n)*time.Second>>slowest-time.Since(begin))
+	if errors.Is(err, io.EOF) {
+		b.x.setReadDeadline(time.Time{}) // the next request of the connection sets its own
+	}
+	return n, err
+}
+
+// setReadDeadline sets the deadline of reading from the client. A recorder in a test has none.
+func (x *exchange) setReadDeadline(until time.Time) {
+	_ = http.NewResponseController(x.w).SetReadDeadline(until)
+}
+
 // slowestSender is the rate below which BoundBody gives up on a client, as a shift: 4 KiB a second.
 // A tenant's process has stricter limits.
 const slowestSender = 12
@@ -109,13 +141,18 @@ func BoundBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) *h
 	}
 	b := &boundedBody{body: r.Body, control: http.NewResponseController(w), left: timeout, timeout: timeout}
 	_ = b.control.SetReadDeadline(time.Now().Add(timeout)) // a recorder in a test has none
-	r = r.WithContext(r.Context())
+	r = r.WithContext(context.WithValue(r.Context(), boundedKey{}, b))
 	r.Body = b
 	return r
 }
 
+// boundedKey is the key of a request's boundedBody in its context.
+type boundedKey struct{}
+
 // A boundedBody is the body of a request that BoundBody has bounded. One goroutine reads it.
 type boundedBody struct {
+	mu      sync.Mutex // held by Read
+	failure *bodyError // of Read
 	body    io.ReadCloser
 	control *http.ResponseController
 	timeout time.Duration
@@ -124,6 +161,8 @@ type boundedBody struct {
 
 // Read implements io.Reader.
 func (b *boundedBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	begin := time.Now()
 	_ = b.control.SetReadDeadline(begin.Add(max(b.left, 0)))
 	n, err := b.body.Read(p)
@@ -131,11 +170,36 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	if errors.Is(err, io.EOF) { // the next request of the connection sets its own deadline
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = outboard.Errorf(outboard.Invalid, "", "the client has sent less than %v a second of its body for %v (`outboard up --client-timeout`): %w",
 			outboard.Bytes(1<<slowestSender), b.timeout, err)
+		b.failure = &bodyError{http.StatusRequestTimeout, "the body came too slowly"}
+	case err != nil && !errors.Is(err, io.EOF):
+		b.failure = &bodyError{http.StatusBadRequest, "the body did not come whole: " + err.Error()}
 	}
 	return n, err
+}
+
+// BodyProblem returns the problem of a request, with this context, whose body BoundBody has bounded
+// and could not read. ok is false if there is no such problem.
+func BodyProblem(ctx context.Context) (p Problem, ok bool) {
+	b, ok := ctx.Value(boundedKey{}).(*boundedBody)
+	if !ok {
+		return Problem{}, false
+	}
+	if ctx.Err() != nil {
+		b.mu.Lock() // net/http ends the context before Read returns
+	} else if !b.mu.TryLock() {
+		return Problem{}, false
+	}
+	defer b.mu.Unlock()
+	if b.failure == nil {
+		return Problem{}, false
+	}
+	p = problem(b.failure.status, b.failure.detail)
+	p.Kind = outboard.Invalid.String()
+	return p, true
 }
 
 // Close implements io.Closer.

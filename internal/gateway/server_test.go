@@ -398,7 +398,7 @@ func TestSlowSender(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) { return text("x"), nil })
-				g := newGateway(t, gateway.Options{Invoker: f, ClientTimeout: 10 * time.Second, MaxBody: 1 << 10}, shop(gateway.Route{Path: "/", Target: to("f")}))
+				g := newGateway(t, gateway.Options{Invoker: f, ClientTimeout: 10 * time.Second}, shop(gateway.Route{Path: "/", Target: to("f")}))
 				stop := start(t, g)
 				client, server := net.Pipe()
 				g.ServeConn(server, []byte(c.sent))

@@ -29,6 +29,7 @@ func (s *socket) run(ctx context.Context) {
 	})
 	helpers.Go(func() { s.ping(ctx) })
 	opened := s.events(ctx)
+	close(s.eventsDone)
 	code := s.close(context.Cause(ctx))
 	helpers.Wait()
 	for m := range s.inbox { // the reader has closed it
@@ -176,7 +177,8 @@ func (b *inbound) remove(size int) {
 	}
 }
 
-// write sends the messages of the outbox until the socket ends, and then the remaining ones.
+// write sends the messages of the outbox until the socket has ended and no event is in progress,
+// whose call may still answer, and then the remaining ones.
 func (s *socket) write(ctx context.Context) {
 	for {
 		select {
@@ -188,7 +190,7 @@ func (s *socket) write(ctx context.Context) {
 				s.unwritable.Store(true) // the reader notices the end
 				return
 			}
-		case <-ctx.Done():
+		case <-s.eventsDone:
 			s.drain(context.WithoutCancel(ctx), context.Cause(ctx))
 			return
 		}
@@ -203,7 +205,7 @@ func (s *socket) writeOne(ctx context.Context, m outgoing) error {
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
 	defer m.release()
-	defer s.queuedBytes.Add(-int64(len(m.data)))
+	s.leaveOutbox(m)
 	return s.sendMessage(ctx, kind, m.data)
 }
 

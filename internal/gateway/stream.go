@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/outboard-run/outboard"
 )
@@ -22,9 +21,9 @@ type stream struct {
 	x       *exchange
 	reading bool // Read returns the request's body
 
+	body     io.Reader // of the request, if reading
 	received int64
-	waited   time.Duration // for the client, in Read
-	readErr  error         // of the client's body; not io.EOF
+	readErr  error // of the client's body; not io.EOF
 
 	head    []byte // of the response, while it is incomplete
 	started bool   // the response's head was sent
@@ -53,7 +52,7 @@ func (x *exchange) openStream(call *Call) error {
 	if n := x.r.ContentLength; n > 0 && outboard.Bytes(n) > x.h.maxBody {
 		return tooLarge(x.h.maxBody)
 	}
-	x.stream.reading = true
+	x.stream.reading, x.stream.body = true, x.pace(x.r.Body)
 	_ = http.NewResponseController(x.w).EnableFullDuplex() // HTTP/2 and recorders need no permission
 	x.input = x.input[:0]
 	if x.h.HTTP {
@@ -84,11 +83,8 @@ func (s *stream) Read(b []byte) (int, error) {
 	if s.readErr != nil {
 		return 0, s.readErr
 	}
-	x, begin := s.x, time.Now()
-	allowed := x.h.gateway.opts.ClientTimeout + time.Duration(s.received>>slowest)*time.Second - s.waited
-	_ = http.NewResponseController(x.w).SetReadDeadline(x.h.gateway.server.watch.clock().Add(max(allowed, 0)))
-	n, err := x.r.Body.Read(b)
-	s.waited += time.Since(begin)
+	x := s.x
+	n, err := s.body.Read(b)
 	s.received += int64(n)
 	switch {
 	case outboard.Bytes(s.received) > x.h.maxBody:
@@ -96,7 +92,6 @@ func (s *stream) Read(b []byte) (int, error) {
 		return 0, s.readErr
 	case errors.Is(err, io.EOF):
 		s.reading = false
-		_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
 		if s.readErr = checkTrailers(x.r); s.readErr != nil {
 			return 0, s.readErr
 		}

@@ -22,7 +22,7 @@ const (
 	inboxSize    = 16      // messages that wait for the function
 	inboxBytes   = 1 << 20 // and their bytes, besides one larger message
 	outboxSize   = 256     // messages that wait for the client
-	outboxBytes  = 4 << 20 // and their bytes
+	outboxBytes  = 4 << 20 // and their bytes, besides one message that is larger
 	writeLimit   = 10 * time.Second
 	pingInterval = 30 * time.Second
 	closeLimit   = 30 * time.Second // for the event "close"
@@ -116,7 +116,9 @@ type socket struct {
 	inbox         chan incoming
 	outbox        chan outgoing
 	writerDone    chan struct{} // closed when the writer has returned
-	queuedBytes   atomic.Int64  // bytes in outbox
+	eventsDone    chan struct{} // closed when the socket has ended and no event but "close" follows
+	queuedBytes   atomic.Int64  // bytes of the waiting messages that are not larger than outboxBytes
+	largeQueued   atomic.Bool   // a larger one waits
 	unwritable    atomic.Bool   // no more messages can be sent
 	readError     error         // why reading ended; set before inbox is closed
 	readerBlocked atomic.Bool   // the reader waits for space in inbox, and can't receive a pong
@@ -224,8 +226,8 @@ func (h *handler) runSocket(hub *hub, conn *websocket.Conn, compressed bool, r *
 	s := &socket{
 		id: h.gateway.opts.Node + "." + randomName(), handler: h, hub: hub, request: r, conn: conn, compressed: compressed, end: end,
 		rooms: map[string]struct{}{}, inbox: make(chan incoming, inboxSize), outbox: make(chan outgoing, outboxSize),
-		writerDone: make(chan struct{}),
-		inbound:    inbound{freed: make(chan struct{}, 1)},
+		writerDone: make(chan struct{}), eventsDone: make(chan struct{}),
+		inbound: inbound{freed: make(chan struct{}, 1)},
 	}
 	s.run(ctx)
 }

@@ -606,3 +606,59 @@ func TestAppGone(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestAnswersOfStoppingNodes: the answer of a call that is in progress when the node stops reaches
+// its client before the socket closes.
+func TestAnswersOfStoppingNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+			if event, _ := c.Meta("ws.event"); event != "message" {
+				return gateway.Answer{}, nil
+			}
+			time.Sleep(time.Second)
+			return actions{Send: []sendAction{{To: "self", Text: "answer to " + string(c.Body)}}}.answer(), nil
+		})
+		g := newGateway(t, gateway.Options{Invoker: f}, chatApp())
+		stop := start(t, g)
+		c := dialPipe(t, g, "/chat/rooms/x")
+		say(t, c, "a question")
+		synctest.Wait() // the call has begun
+		stopped := make(chan struct{})
+		go func() {
+			stop()
+			close(stopped)
+		}()
+		if got := hear(t, c); got != "answer to a question" {
+			t.Errorf("got %q", got)
+		}
+		if _, _, err := c.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusGoingAway {
+			t.Errorf("the socket ended with %v", err)
+		}
+		<-stopped
+	})
+}
+
+// TestLargeMessages: a client that reads receives messages that are larger than what may wait for
+// it, also behind another one.
+func TestLargeMessages(t *testing.T) {
+	const size = 6 << 20
+	f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+		if event, _ := c.Meta("ws.event"); event != "message" {
+			return gateway.Answer{}, nil
+		}
+		return actions{Send: []sendAction{{To: "self", Text: "small"}, {To: "self", Text: string(c.Body)}}}.answer(), nil
+	})
+	g := newGateway(t, gateway.Options{Invoker: f}, chatApp())
+	start(t, g)
+	c := dial(t, serve(t, g), "/chat/rooms/x")
+	c.SetReadLimit(-1)
+	for range 3 {
+		say(t, c, strings.Repeat("x", size))
+		if got := hear(t, c); got != "small" {
+			t.Errorf("got %d bytes", len(got))
+		}
+		if got := hear(t, c); len(got) != size {
+			t.Errorf("got %d bytes, want %d", len(got), size)
+		}
+	}
+}

@@ -58,7 +58,7 @@ func (n *Node) handler(life context.Context) http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		api.Refuse(w, outboard.Errorf(outboard.NotFound, "", "%s %s: the local API has no such path", r.Method, r.URL.Path))
 	})
-	return mux
+	return membersOnly(n.identity, mux)
 }
 
 const maxBody = 1 << 20

@@ -135,20 +135,29 @@ func (f *forwarder) proxy(tenant string) *httputil.ReverseProxy {
 	defer f.mu.Unlock()
 	p := f.proxies[tenant]
 	if p == nil {
-		p = &httputil.ReverseProxy{
-			Transport: f.tenants.Forward(tenant), FlushInterval: -1, Rewrite: forward,
-			ErrorLog: f.server.ErrorLog,
-			ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-				if r.Context().Err() == nil {
-					f.log.Warn("a request was not forwarded", "tenant", tenant, "error", err)
-				}
-				// The reason concerns only the operator.
-				gateway.NewProblem(outboard.Errorf(outboard.Unreachable, "", "app %q can't be served here at the moment", gateway.AppOf(r.URL.Path))).Write(w)
-			},
-		}
+		p = f.newProxy(tenant, f.tenants.Forward(tenant))
 		f.proxies[tenant] = p
 	}
 	return p
+}
+
+// newProxy returns a proxy to a tenant's process, which transport reaches.
+func (f *forwarder) newProxy(tenant string, transport http.RoundTripper) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Transport: transport, FlushInterval: -1, Rewrite: forward,
+		ErrorLog: f.server.ErrorLog,
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if problem, ok := gateway.BodyProblem(r.Context()); ok {
+				problem.Write(w)
+				return
+			}
+			if r.Context().Err() == nil {
+				f.log.Warn("a request was not forwarded", "tenant", tenant, "error", err)
+			}
+			// The reason concerns only the operator.
+			gateway.NewProblem(outboard.Errorf(outboard.Unreachable, "", "app %q can't be served here at the moment", gateway.AppOf(r.URL.Path))).Write(w)
+		},
+	}
 }
 
 // forward addresses a request to a tenant's process. All fields stay unchanged except those of the

@@ -5,13 +5,17 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/outboard-run/outboard/internal/gateway"
 )
 
 // TestForwardTrailers: the trailers of a request, announced or not, reach the tenant's process.
@@ -53,6 +57,50 @@ func TestForwardTrailers(t *testing.T) {
 			}
 			if diff := cmp.Diff(string(got), c.want); diff != "" {
 				t.Errorf("got (-) want (+):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestForwardBodies: a client whose body does not arrive, or not as HTTP says, is told so, and not
+// that the app can't be served.
+func TestForwardBodies(t *testing.T) {
+	tenant := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	t.Cleanup(tenant.Close)
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, tenant.Listener.Addr().String())
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	f := &forwarder{log: slog.New(slog.DiscardHandler), server: &http.Server{}}
+	proxy := f.newProxy("default", transport)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		proxy.ServeHTTP(w, gateway.BoundBody(w, r, 50*time.Millisecond))
+	}))
+	t.Cleanup(front.Close)
+	for name, c := range map[string]struct {
+		rest   string // of the head, and the body
+		status int
+	}{
+		"too slow": {"Content-Length: 1000\r\n\r\nx", http.StatusRequestTimeout},
+		"no chunk": {"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\nzz\r\n", http.StatusBadRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", front.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if _, err := io.WriteString(conn, "POST /a/ HTTP/1.1\r\nHost: x\r\n"+c.rest); err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != c.status {
+				t.Errorf("got %s, want %d", resp.Status, c.status)
 			}
 		})
 	}

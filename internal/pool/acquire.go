@@ -73,7 +73,11 @@ func (l *leaser) Acquire(ctx context.Context, req Request) ([]outboard.Lease, er
 	member, end := l.whileMember(ctx)
 	defer end()
 	leases, err := l.acquire(member, req)
-	if err != nil && ctx.Err() == nil && member.Err() != nil {
+	switch {
+	case err == nil && authority.IsRemoved(l.view.identity):
+		// Its own server may have taken the record meanwhile. Such a lease is void.
+		leases, err = nil, authority.ErrRemoved
+	case err != nil && ctx.Err() == nil && member.Err() != nil:
 		err = context.Cause(member)
 	}
 	l.metrics.acquired(err, time.Since(start))

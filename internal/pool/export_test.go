@@ -17,3 +17,6 @@ func (p *Pool) TicketCount() int {
 func (p *Pool) Authority(ctx context.Context) (*authority.Authority, error) {
 	return readAuthority(ctx, p.state)
 }
+
+// OtherKeepers returns the names of the other nodes that keep a copy of the state.
+func (p *Pool) OtherKeepers() []string { return p.otherKeepers() }

@@ -3,6 +3,7 @@ package pool_test
 import (
 	"context"
 	"crypto/tls"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -127,6 +128,7 @@ func TestRemoveSecondKeeper(t *testing.T) {
 	b.up(ctx, a)
 	c.up(ctx, a)
 	waitCopies(ctx, t, a, b, c)
+	eventually(ctx, t, "b knows the others that keep a copy", func() bool { return slices.Equal(b.OtherKeepers(), []string{"a", "c"}) })
 	if err := a.Remove(ctx, "c", pool.DefaultAway); err != nil {
 		t.Fatal(err)
 	}

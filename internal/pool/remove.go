@@ -62,11 +62,14 @@ func (a admission) checkRemoval(op string, name outboard.NodeID, away time.Durat
 		return authority.CheckName(name)
 	case away < 0 || away > authority.MaxAway:
 		return outboard.Errorf(outboard.Invalid, op, "nodes may be away for %v: want 0 to %v", away, authority.MaxAway)
-	case !p.signs():
-		return outboard.Errorf(outboard.Denied, op, "this node keeps no copy of the pool's state: run the command on one that does (%s)",
-			strings.Join(p.keepers(), ", "))
+	case p.signs():
+		return nil
 	}
-	return nil
+	keepers := strings.Join(p.otherKeepers(), ", ")
+	if keepers == "" {
+		return outboard.Errorf(outboard.Busy, op, "the copies of the pool's state are moving: repeat the command in a minute")
+	}
+	return outboard.Errorf(outboard.Denied, op, "this node keeps no copy of the pool's state: run the command on one that does (%s)", keepers)
 }
 
 // excludeKeeper removes a node from the cluster of the nodes that keep the state, and renews the
@@ -90,11 +93,12 @@ func (a admission) excludeKeeper(ctx context.Context, name outboard.NodeID, away
 	return a.renewAuthority(ctx, away)
 }
 
-// keepers returns the names of the nodes that keep a copy of the state.
-func (p *Pool) keepers() []string {
+// otherKeepers returns the names of the other nodes that keep a copy of the state. While the state
+// moves to this node, its record may say so before it is true.
+func (p *Pool) otherKeepers() []string {
 	var names []string
 	for _, n := range p.Nodes() {
-		if n.Copy {
+		if n.Copy && n.ID != p.view.self {
 			names = append(names, string(n.ID))
 		}
 	}

@@ -59,8 +59,13 @@ type storedToken struct {
 	Expires time.Time       `json:"expires"`
 }
 
-// NewToken creates a token that admits one node until ttl has passed.
+// NewToken creates a token that admits one node until ttl has passed. On an external NATS cluster,
+// whose credentials admit a node, it returns an error of the kind Conflict.
 func (p *Pool) NewToken(ctx context.Context, ttl time.Duration) (string, error) {
+	if p.state.Role() == "external" {
+		return "", outboard.Errorf(outboard.Conflict, "make a token",
+			"this pool is on a NATS cluster, whose credentials admit a node: run `outboard up` with the same --nats and --creds on the other machine")
+	}
 	if !p.signs() {
 		a, err := p.requestStateNode(ctx, keeperRequest{TokenTTL: ttl})
 		return a.Token, err

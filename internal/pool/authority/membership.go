@@ -23,6 +23,9 @@ var (
 // MarkRemoved records that the pool has removed the node of an identity.
 func MarkRemoved(id *Identity) { id.membership.removed.Store(true) }
 
+// IsRemoved reports whether this node knows that the pool has removed the node of an identity.
+func IsRemoved(id *Identity) bool { return id.membership.removed.Load() }
+
 // CheckMembership returns why the node of an identity does not belong to its pool any more, or nil.
 func CheckMembership(id *Identity) error {
 	switch {

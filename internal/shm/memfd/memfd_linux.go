@@ -67,7 +67,8 @@ func seal(f *os.File, seals int, wait func(time.Duration)) error {
 
 // VerifyShared verifies that a file passed by another process is memory that this process may map
 // and write to without a fault, and returns its size in bytes. The error is of kind
-// outboard.Protocol if the file can change its size or can't be written to.
+// outboard.Protocol if the file can change its size, can't be written to, or has huge pages, which
+// the other process could free: an access faults when the machine has no other one.
 func VerifyShared(f *os.File) (int64, error) {
 	seals, err := sealsOf(f)
 	switch {
@@ -78,11 +79,32 @@ func VerifyShared(f *os.File) (int64, error) {
 	case seals&writeSeals != 0:
 		return 0, outboard.Errorf(outboard.Protocol, "", "the file is sealed against writing")
 	}
+	huge, err := hasHugePages(f)
+	if err != nil {
+		return 0, err
+	}
+	if huge {
+		return 0, outboard.Errorf(outboard.Protocol, "", "the file has huge pages")
+	}
 	info, err := f.Stat()
 	if err != nil {
 		return 0, err
 	}
 	return info.Size(), nil
+}
+
+// hasHugePages reports whether a file is in hugetlbfs.
+func hasHugePages(f *os.File) (bool, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return false, err
+	}
+	var fs unix.Statfs_t
+	var failure error
+	if err := raw.Control(func(fd uintptr) { failure = unix.Fstatfs(int(fd), &fs) }); err != nil {
+		return false, err
+	}
+	return fs.Type == unix.HUGETLBFS_MAGIC, failure
 }
 
 // Verify verifies that a file passed by another process is memory, sealed or not: reading a pipe or

@@ -79,6 +79,26 @@ func TestNewImmutableCannotChange(t *testing.T) {
 	}
 }
 
+// A process that has punched a hole into huge pages, and taken those that were free, makes the next
+// access to the memory fault.
+func TestHugePagesAreRefused(t *testing.T) {
+	fd, err := unix.MemfdCreate("t", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_HUGETLB)
+	if err != nil {
+		t.Skipf("no memory files of huge pages: %v", err)
+	}
+	f := os.NewFile(uintptr(fd), "t")
+	defer f.Close()
+	if err := f.Truncate(1 << 30); err != nil { // a multiple of each size of huge pages
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, sizeSeals); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := VerifyShared(f); outboard.KindOf(err) != outboard.Protocol {
+		t.Errorf("VerifyShared = %d, %v; want a refusal", n, err)
+	}
+}
+
 // A file of which the kernel holds a page is sealed when the kernel has let go of it; a writable
 // mapping makes the kernel refuse the seal in the same way.
 func TestSealWaitsForPages(t *testing.T) {
