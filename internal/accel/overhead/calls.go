@@ -180,20 +180,11 @@ func (m *model) command(at flow, r *trace.Record) (outcome, error) {
 	return out, nil
 }
 
-// maxLag bounds how long a device may be idle before a command that could begin, in ns, when a
-// local run is forwarded. A longer pause means that the command waited for a flush, which the
-// worker does by itself.
-const maxLag = 100_000
-
 // enqueue adds the execution of a command after the earlier commands of its queue. A large write runs
 // while its bytes arrive, and the pieces of a large read are available while it runs.
 func (m *model) enqueue(q *queue, in outcome, r *trace.Record) (outcome, error) {
-	lag := int64(0)
+	lag, other := m.pause(q, in, r)
 	if r.HasDeviceTime() {
-		lag = max(0, r.Start-max(q.recorded, in.recorded, submitted(m.header, r)))
-		if m.header.Mode == trace.Local && !m.direct {
-			lag = min(maxLag, lag)
-		}
 		q.recorded = max(q.recorded, r.Start+r.DeviceTime)
 	}
 	m.caller.device.Use(deviceWork(m.header, r))
@@ -206,14 +197,15 @@ func (m *model) enqueue(q *queue, in outcome, r *trace.Record) (outcome, error) 
 	first := firstRead(m, work, r)
 	head, tail := m.point(), m.point()
 	if in.head == in.tail && first == work {
-		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.tail}, Cost: ns(lag) + work, Done: tail})
+		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.tail, other}, Cost: ns(lag) + work, Done: tail})
 		head = tail
 	} else {
-		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.head}, Cost: ns(lag) + first, Done: head})
+		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.head, other}, Cost: ns(lag) + first, Done: head})
 		m.e.Add(cost.Task{On: q.on, Cost: work - first})
 		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.tail}, Done: tail})
 	}
 	q.share.enqueued(m, q.on, tail)
+	m.commands.completed(m, q, r, tail)
 	out := outcome{flow{head, tail}, q.recorded}
 	if r.HasDeviceTime() {
 		out.recorded = r.Start + r.DeviceTime
@@ -340,5 +332,6 @@ func (m *model) queue(r *trace.Record) (*queue, error) {
 		q.all, q.several = m.e.Point(), true
 	}
 	m.queues[key] = q
+	m.commands.queues[r.Device]++
 	return q, nil
 }

@@ -25,9 +25,11 @@ type model struct {
 	queues  map[queueKey]*queue
 	events  eventTable
 	known   completionTracker
-	scratch [16]cost.Point
-	next    int
-	idle    idleness
+	// commands are those that commands of other queues waited for.
+	commands commandTable
+	scratch  [16]cost.Point
+	next     int
+	idle     idleness
 	// second delays waits after other messages, cold the first command after a pause.
 	second, cold wakes
 	// up and down are the program's streams.
