@@ -156,7 +156,10 @@ func (m *model) add(r *trace.Record) error {
 	m.caller = t
 	m.couple(t, r)
 	t.pending += ns(r.Gap)
-	if first && !m.direct {
+	switch {
+	case first && m.direct:
+		loadDriver(m, t)
+	case first:
 		openSession(m, t)
 	}
 	class := m.class(r)
