@@ -183,12 +183,13 @@ func (m *model) command(at flow, r *trace.Record) (outcome, error) {
 // enqueue adds the execution of a command after the earlier commands of its queue. A large write runs
 // while its bytes arrive, and the pieces of a large read are available while it runs.
 func (m *model) enqueue(q *queue, in outcome, r *trace.Record) (outcome, error) {
-	lag, other := m.pause(q, in, r)
+	lag, other := pause(m, q, in, r)
 	if r.HasDeviceTime() {
 		q.recorded = max(q.recorded, r.Start+r.DeviceTime)
 	}
-	m.caller.device.Use(deviceWork(m.header, r))
-	m.work.device += deviceWork(m.header, r)
+	busy := deviceWork(m, r)
+	m.caller.device.Use(busy)
+	m.work.device += busy
 	others, err := q.share.contend(m, q.on, in.head, ns(r.DeviceTime))
 	if err != nil {
 		return in, err
@@ -223,14 +224,6 @@ func (m *model) enqueue(q *queue, in outcome, r *trace.Record) (outcome, error) 
 func submitted(h *trace.Header, r *trace.Record) int64 {
 	before, _ := issue(h, r)
 	return called(h, r) + before
-}
-
-// deviceWork returns the processor time of a command, which is 0 unless the device is a processor.
-func deviceWork(h *trace.Header, r *trace.Record) cost.Time {
-	if h.Devices[r.Device].Kind != "cpu" {
-		return 0
-	}
-	return ns(r.DeviceTime)
 }
 
 // returning returns how long the driver took, in the recording, to return after the event that the
@@ -332,6 +325,6 @@ func (m *model) queue(r *trace.Record) (*queue, error) {
 		q.all, q.several = m.e.Point(), true
 	}
 	m.queues[key] = q
-	m.commands.queues[r.Device]++
+	m.commands.opened(m, q, r.Device)
 	return q, nil
 }

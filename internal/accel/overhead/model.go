@@ -27,6 +27,7 @@ type model struct {
 	known   completionTracker
 	// commands are those that commands of other queues waited for.
 	commands commandTable
+	cores    [maxDevices]deviceCores // by device
 	scratch  [16]cost.Point
 	next     int
 	idle     idleness

@@ -60,3 +60,29 @@ func TestABetterNetworkIsNeverSlowerForSeveralQueues(t *testing.T) {
 		}
 	})
 }
+
+// A command that its program flushes late, long after those of the other queues, begins when it can.
+func TestOtherQueuesDoNotReplaceAFlush(t *testing.T) {
+	const ms, us = int64(time.Millisecond), int64(time.Microsecond)
+	p := newProgram()
+	command := func(queue uint64, at, start int64) {
+		p.records = append(p.records, trace.Record{
+			Op: opLaunch, Class: trace.Early, Blocking: trace.DeviceBlocking, Command: true, Queue: queue, Forward: 80,
+			Begin: at, End: at + us, Execute: us, Start: start, DeviceTime: 10 * ms,
+		})
+	}
+	finish := func(queue uint64, at, end int64) {
+		p.records = append(p.records, trace.Record{
+			Op: opFinish, Class: trace.WaitedFor, Blocking: trace.HostBlocking, Queue: queue,
+			Begin: at, End: end, Execute: us, Blocked: end - at - us,
+		})
+	}
+	command(queueID, 0, us)
+	command(queueID+1, us, 500*ms)
+	finish(queueID, 2*us, 10*ms+2*us)
+	finish(queueID+1, 10*ms+2*us, 510*ms)
+	p.now = 510 * ms
+	r := p.exit(0)
+	// The second command begins after the first one, not half a second later.
+	within(t, "flushed late", predictOne(t, r, Link{}, Options{Constants: zero()}), 20*time.Millisecond, time.Millisecond)
+}
