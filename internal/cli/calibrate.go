@@ -276,7 +276,7 @@ func (env *Env) measureWaits(ctx context.Context, device string) (w calibrate.Wa
 	if _, err := env.runCalibration(ctx, &seen, "calibrate-waits", device, "--trace", recording); err != nil {
 		return w, err
 	}
-	r, f, err := openTrace(recording)
+	r, f, err := openTrace(ctx, recording)
 	if err != nil {
 		return w, err
 	}

@@ -116,7 +116,7 @@ func (o *runOptions) predict(ctx context.Context, env *Env, path string, args []
 	quiet := *env
 	quiet.Stderr = io.Discard // drops the hints of `outboard plan`
 	p := planner{env: &quiet, files: []string{file}}
-	if err := p.open(); err != nil {
+	if err := p.open(ctx); err != nil {
 		return nil, "", err
 	}
 	if err := p.devices(ctx); err != nil {

@@ -145,7 +145,7 @@ func runPlan(ctx context.Context, env *Env, opts planOptions, args []string) err
 		return err
 	}
 	p := planner{env: env, opts: opts, files: args}
-	if err := p.open(); err != nil {
+	if err := p.open(ctx); err != nil {
 		return err
 	}
 	var err error

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,6 +36,8 @@ type planner struct {
 type traceFile struct {
 	path string
 	file *os.File
+	// interrupted returns an error as soon as the command is interrupted; nil for one that is not.
+	interrupted func() error
 }
 
 func (t *traceFile) open() (overhead.Source, error) {
@@ -46,14 +49,42 @@ func (t *traceFile) open() (overhead.Source, error) {
 		return nil, err
 	}
 	t.file = f
-	r, err := trace.NewReader(f)
+	r, err := trace.NewReader(interruptible{f, t.interrupted})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.path, err)
 	}
 	return r, nil
 }
 
-func (p *planner) open() error {
+// checkFile refuses a pipe, which cannot be read twice.
+func (t *traceFile) checkFile() error {
+	info, err := os.Stat(t.path)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return outboard.Errorf(outboard.Invalid, "plan", "%s is no file: a prediction reads its trace several times, so write it into a file", t.path)
+	}
+	return nil
+}
+
+// interruptible is a file whose reads end when the command is interrupted: long traces take minutes.
+type interruptible struct {
+	file        io.Reader
+	interrupted func() error // nil for never
+}
+
+// Read implements io.Reader.
+func (f interruptible) Read(b []byte) (int, error) {
+	if f.interrupted != nil {
+		if err := f.interrupted(); err != nil {
+			return 0, err
+		}
+	}
+	return f.file.Read(b)
+}
+
+func (p *planner) open(ctx context.Context) error {
 	calibration, err := readCalibration(p.env.config.data)
 	constants := calibration.Constants
 	switch {
@@ -68,7 +99,10 @@ func (p *planner) open() error {
 	p.constants = constants
 	p.whatIfs, _ = parseWhatIf(p.opts.whatIf) // validate has parsed it
 	for _, path := range p.files {
-		t := &traceFile{path: path}
+		t := &traceFile{path: path, interrupted: ctx.Err}
+		if err := t.checkFile(); err != nil {
+			return err
+		}
 		src, err := t.open()
 		if err != nil {
 			return err

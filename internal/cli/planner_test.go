@@ -213,6 +213,7 @@ func TestPlanRefuses(t *testing.T) {
 		"a fraction":                 {[]string{path, "--max-slowdown", "0.05"}, 2, "5%"},
 		"a picture of no kind":       {[]string{path, "--plot", "x.png"}, 2, ".svg or .html"},
 		"garbage":                    {[]string{garbage, "--rtt", "1ms"}, 10, "not a trace"},
+		"a pipe":                     {[]string{os.DevNull, "--rtt", "1ms"}, 10, "is no file"},
 		"a missing file":             {[]string{garbage + "x", "--rtt", "1ms"}, 11, "no such file"},
 	} {
 		_, stderr, status := runCommand(t, append([]string{"plan"}, c.args...)...)

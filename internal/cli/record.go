@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -75,6 +76,14 @@ func (r *recorder) environ() []string {
 	return r.Environ()
 }
 
+// discard ends a recording of a program that did not start.
+func (r *recorder) discard() error {
+	if r == nil {
+		return nil
+	}
+	return r.Discard()
+}
+
 // close writes the trace. A failure does not change the program's exit status.
 func (r *recorder) close(env *Env, status int) {
 	if r == nil {
@@ -128,8 +137,7 @@ func runLocal(ctx context.Context, env *Env, opts runOptions, path string, args 
 	p := program{path: path, args: args, environ: append(withLayer(env.Environ, layer), recorder.environ()...)}
 	status, err := p.run(ctx, env)
 	if err != nil {
-		_ = recorder.Discard() // the program did not start
-		return err
+		return errors.Join(err, recorder.discard()) // the program did not start
 	}
 	recorder.close(env, status)
 	if status != 0 {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -158,10 +159,11 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 	status, err := p.run(ctx, env)
 	_ = server.Close() // the watch reports a loss
 	lost := watch.stop()
+	if err != nil {
+		return errors.Join(err, recorder.discard()) // the program did not start
+	}
 	recorder.close(env, status)
 	switch {
-	case err != nil:
-		return err
 	case status != 0 && lost:
 		// The loss was reported when it happened.
 		return &statusError{status: kindStatus(outboard.SessionLost)}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"os"
@@ -76,6 +77,31 @@ func TestTraceExport(t *testing.T) {
 	rows, err := csv.NewReader(strings.NewReader(stdout)).ReadAll()
 	if err != nil || len(rows) != 201 {
 		t.Errorf("a table of 200 calls has %d rows with its title: %v", len(rows), err)
+	}
+}
+
+// Reading a long trace takes minutes: an interrupt ends it.
+func TestTracesAreReadUntilAnInterrupt(t *testing.T) {
+	path, data := demoTrace(t), t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, args := range [][]string{{"trace", "show", path}, {"trace", "export", path}, {"plan", path, "--rtt", "1ms"}} {
+		var out, errs bytes.Buffer
+		env := &Env{Stdout: &out, Stderr: &errs, Environ: []string{"OUTBOARD_DATA=" + data}}
+		if status := env.Run(ctx, args); status != statusInterrupted || !strings.HasSuffix(errs.String(), "outboard: interrupted\n") {
+			t.Errorf("%v: status %d: %s%s", args, status, out.String(), errs.String())
+		}
+	}
+}
+
+// An error is reported once.
+func TestTraceExportWithoutSpace(t *testing.T) {
+	path := demoTrace(t)
+	for _, format := range []string{"perfetto", "csv"} {
+		_, stderr, status := runCommand(t, "trace", "export", path, "--format", format, "--file", "/dev/full")
+		if status != statusOther || strings.Count(stderr, "no space left on device") != 1 {
+			t.Errorf("%s: status %d: %s", format, status, stderr)
+		}
 	}
 }
 
