@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { HIGH = 200, MAX_LINKS = 64, NUMBER_SHIFT = 40, MAX_WAITS = 4096 };
+enum { HIGH = 200, MAX_LINKS = 64, NUMBER_SHIFT = 40, MAX_WAITS = 4096, SAME_PID = 1 << 16 };
 enum { UNOPENED, RECORDING, ENDED };
 #define DEFAULT_LIMIT (UINT64_C(4) << 30)
 
@@ -60,12 +60,25 @@ static void thread_ended(void *arg) {
 	pthread_mutex_unlock(&file.lock);
 }
 
-static int open_file(const char *dir) {
+/* create_file creates the process's file. An earlier program may have had the same process id: the
+   process's own before an exec, or that of a process that has ended. */
+static int create_file(const char *dir) {
 	char path[4096];
+	int fd = -1;
+	errno = EEXIST;
+	for (int i = 0; fd < 0 && errno == EEXIST && i < SAME_PID; i++) {
+		if (snprintf(path, sizeof path, "%s/%ld-%d.rec", dir, (long)getpid(), i) >= (int)sizeof path) {
+			errno = ENAMETOOLONG;
+			return -1;
+		}
+		fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	}
+	return fd;
+}
+
+static int open_file(const char *dir) {
 	struct stat st;
-	if (snprintf(path, sizeof path, "%s/%ld.rec", dir, (long)getpid()) >= (int)sizeof path)
-		return -1;
-	int low = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	int low = create_file(dir);
 	if (low < 0)
 		return -1;
 	file.fd = fcntl(low, F_DUPFD_CLOEXEC, HIGH); /* programs close or count low numbers */

@@ -81,15 +81,22 @@ func (m *model) encode(t *thread, r *trace.Record, class trace.Class, bytes uint
 // worker returns the resource that executes the messages of the record's session.
 func (m *model) worker(r *trace.Record) (cost.Resource, error) {
 	key := workerKey{r.Process, r.Device}
-	if w, ok := m.workers[key]; ok {
-		return w, nil
+	if w := m.workers[key]; w != nil {
+		w.used = r.End
+		return w.on, nil
 	}
-	if len(m.workers) >= maxWorkers {
-		return 0, tooMany("sessions", maxWorkers)
+	w := &worker{}
+	if len(m.workers) < maxWorkers {
+		var err error
+		if w.on, err = m.e.Resource(cost.Profile{Slowdown: m.l.forwarding}); err != nil {
+			return 0, err
+		}
+	} else {
+		w.on = removeIdlest(m.workers).on
 	}
-	w, err := m.e.Resource(cost.Profile{Slowdown: m.l.forwarding})
+	w.recency = newRecency(m, r)
 	m.workers[key] = w
-	return w, err
+	return w.on, nil
 }
 
 // outcome is the completion of a call at the device's side: when the first and the last byte of its
@@ -311,20 +318,34 @@ func (m *model) execute(t *thread, r *trace.Record) error {
 func (m *model) queue(r *trace.Record) (*queue, error) {
 	key := queueKey{r.Process, r.Queue}
 	if q := m.queues[key]; q != nil {
+		q.used = r.End
 		return q, nil
 	}
-	if len(m.queues) >= maxQueues {
-		return nil, tooMany("queues", maxQueues)
-	}
-	on, err := m.e.Resource(cost.Profile{Slowdown: m.l.device})
+	on, err := queueResource(m)
 	if err != nil {
 		return nil, err
 	}
-	q := &queue{on: on, all: m.e.Free(on), share: m.links.deviceShare(m, &m.header.Devices[r.Device])}
+	q := &queue{
+		recency: newRecency(m, r), on: on, device: r.Device, all: m.e.Free(on), share: m.links.deviceShare(m, &m.header.Devices[r.Device]),
+	}
 	if r.OutOfOrder {
 		q.all, q.several = m.e.Point(), true
 	}
 	m.queues[key] = q
 	m.commands.opened(m, q, r.Device)
 	return q, nil
+}
+
+// queueResource returns the resource of a new queue.
+func queueResource(m *model) (cost.Resource, error) {
+	if len(m.queues) < maxQueues {
+		return m.e.Resource(cost.Profile{Slowdown: m.l.device})
+	}
+	old := removeIdlest(m.queues)
+	m.commands.closed(old)
+	if old.several {
+		m.e.Wait(old.on, old.all)
+		m.e.Release(old.all)
+	}
+	return old.on, nil
 }

@@ -80,8 +80,15 @@ func (t *commandTable) opened(m *model, q *queue, device uint8) {
 	switch {
 	case queues.count == 1:
 		queues.first = q
-	case queues.count == 2 && queues.first.recorded > 0:
+	case queues.count == 2 && queues.first != nil && queues.first.recorded > 0:
 		t.add(m, command{queue: queues.first, device: device, recorded: queues.first.recorded}, queues.first.all)
+	}
+}
+
+// closed forgets a queue.
+func (t *commandTable) closed(q *queue) {
+	if queues := &t.queues[q.device]; queues.first == q {
+		queues.first = nil
 	}
 }
 

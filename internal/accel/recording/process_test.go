@@ -65,6 +65,22 @@ func TestProcess(t *testing.T) {
 	}
 }
 
+// TestProcessAfterExec: a program that another one became has a recording of its own, although its
+// process id is the same.
+func TestProcessAfterExec(t *testing.T) {
+	const calls = 100
+	dir := t.TempDir()
+	cmd := exec.Command(buildCalls(t), "0", strconv.Itoa(calls), "again")
+	cmd.Env = append(os.Environ(), "OUTBOARD_TRACE="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "not recorded") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	_, records, err := joinFolder(t, trace.Local, nil, dir)
+	if err != nil || len(records) != 2*calls || records[2*calls-1].Process != 1 {
+		t.Errorf("%d records of %d calls: %v", len(records), 2*calls, err)
+	}
+}
+
 // TestCopiedWindow: a stream's first chunk has the newest records, and counts where the process was
 // killed before it began the chunk anew.
 func TestCopiedWindow(t *testing.T) {
