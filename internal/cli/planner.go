@@ -112,7 +112,10 @@ func (p *planner) open(ctx context.Context) error {
 		}
 		p.sources = append(p.sources, t)
 	}
-	p.plan.Program, p.plan.Calibrated = p.header.Program.Name, p.calibrated
+	p.plan.Calibrated = p.calibrated
+	if !p.opts.together {
+		p.plan.Program = p.header.Program.Name
+	}
 	return nil
 }
 
@@ -207,7 +210,7 @@ func (p *planner) together() error {
 	}
 	for i := range predictions {
 		l := planLinkOf(&predictions[i])
-		l.Program = filepath.Base(p.files[i])
+		l.Program, l.Local = filepath.Base(p.files[i]), predictions[i].Local.Seconds()
 		p.plan.Links = append(p.plan.Links, l)
 	}
 	return nil
