@@ -170,6 +170,7 @@ func runPlan(ctx context.Context, env *Env, opts planOptions, args []string) err
 	if err != nil {
 		return err
 	}
+	p.printIncomplete()
 	return p.print()
 }
 

@@ -34,13 +34,18 @@ type planner struct {
 
 // traceFile opens a trace as often as a prediction reads it.
 type traceFile struct {
-	path string
-	file *os.File
+	path   string
+	file   *os.File
+	reader *trace.Reader
+	// cut says that a read of the trace found it cut off, and lost counts the calls that it lacks.
+	cut  bool
+	lost uint64
 	// interrupted returns an error as soon as the command is interrupted; nil for one that is not.
 	interrupted func() error
 }
 
 func (t *traceFile) open() (overhead.Source, error) {
+	t.noteEnd()
 	if t.file != nil {
 		_ = t.file.Close() // the file was only read
 	}
@@ -53,7 +58,32 @@ func (t *traceFile) open() (overhead.Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.path, err)
 	}
+	t.reader = r
 	return r, nil
+}
+
+// noteEnd records how the trace ended, if it was read to its end.
+func (t *traceFile) noteEnd() {
+	if t.reader == nil {
+		return
+	}
+	t.cut = t.cut || t.reader.Truncated()
+	if end := t.reader.End(); end != nil {
+		t.lost = end.Lost
+	}
+}
+
+// printIncomplete says which traces lack calls of their programs.
+func (p *planner) printIncomplete() {
+	for _, t := range p.sources {
+		t.noteEnd()
+		if t.cut {
+			printSafe(p.env.Stderr, "outboard: %s was cut off: the prediction ends where it does\n", t.path)
+		}
+		if t.lost > 0 {
+			printSafe(p.env.Stderr, "outboard: %s lacks %d calls: the prediction is for the others\n", t.path, t.lost)
+		}
+	}
 }
 
 // checkFile refuses a pipe, which cannot be read twice.

@@ -90,7 +90,7 @@ func (r *recorder) close(env *Env, status int) {
 		return
 	}
 	end, err := r.Close(status)
-	if err == nil && end.Records > 0 && status == 0 && !r.forget {
+	if err == nil && isWholeRun(&end, status) && !r.forget {
 		err = env.keepTrace(r.Fingerprint(), r.file)
 	}
 	switch {
@@ -101,6 +101,12 @@ func (r *recorder) close(env *Env, status int) {
 	case end.Lost > 0:
 		fmt.Fprintf(env.Stderr, "outboard: %s lacks %d calls that found no room: raise --trace-limit, or free disk space\n", r.file, end.Lost)
 	}
+}
+
+// isWholeRun reports whether a recording has all calls of a successful run, as a prediction of the
+// next run needs.
+func isWholeRun(end *trace.End, status int) bool {
+	return end.Records > 0 && end.Lost == 0 && status == 0
 }
 
 // leasedDevices returns the devices of a program's leases in the form of a trace, with this node's

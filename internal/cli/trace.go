@@ -214,6 +214,9 @@ func runTraceExport(ctx context.Context, env *Env, opts traceExportOptions, path
 		if err := convert(out, r); err != nil {
 			return err
 		}
+		if r.Truncated() {
+			printSafe(env.Stderr, "outboard: %s was cut off: its calls until then were converted\n", path)
+		}
 		return out.Flush()
 	}
 	if opts.file == "" {

@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/outboard-run/outboard/internal/accel/trace"
 	"github.com/outboard-run/outboard/internal/accel/trace/report"
 )
 
@@ -49,6 +51,11 @@ func TestTraceShowOfAnIncompleteFile(t *testing.T) {
 	}
 	if stdout, stderr, status := runCommand(t, "trace", "show", path); status != 0 || !strings.Contains(stdout, "The trace was cut off") {
 		t.Errorf("status %d: %s%s", status, stdout, stderr)
+	}
+	for _, args := range [][]string{{"trace", "export", path}, {"plan", path, "--rtt", "1ms"}, {"plan", path, "--plot", filepath.Join(t.TempDir(), "x.svg")}} {
+		if stdout, stderr, status := runCommand(t, args...); status != 0 || strings.Count(stderr, "was cut off: ") != 1 {
+			t.Errorf("%v: status %d: %s%s", args, status, stdout, stderr)
+		}
 	}
 	for want, args := range map[string][]string{
 		"--functions -1: want 0 or more": {"show", path, "--functions", "-1"},
@@ -91,6 +98,32 @@ func TestTracesAreReadUntilAnInterrupt(t *testing.T) {
 		if status := env.Run(ctx, args); status != statusInterrupted || !strings.HasSuffix(errs.String(), "outboard: interrupted\n") {
 			t.Errorf("%v: status %d: %s%s", args, status, out.String(), errs.String())
 		}
+	}
+}
+
+// A plan says that calls are missing, and such a recording is not kept for the choice of devices.
+func TestTraceThatLacksCalls(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lost.trace")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := trace.NewWriter(f, trace.Header{
+		API: "opencl", Mode: trace.Local, Devices: []trace.Device{{Name: "d"}}, Ops: []trace.Op{{Name: "clFinish", Answer: "wait"}},
+	})
+	end := trace.End{Duration: 2000, Lost: 7}
+	if err == nil {
+		err = errors.Join(w.Write(&trace.Record{Class: trace.WaitedFor, Queue: 1, End: 1000}), w.Close(end), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, status := runCommand(t, "plan", path, "--rtt", "1ms"); status != 0 || !strings.Contains(stderr, "lost.trace lacks 7 calls: ") {
+		t.Errorf("status %d: %s", status, stderr)
+	}
+	end.Records = 1
+	if isWholeRun(&end, 0) {
+		t.Error("it is kept")
 	}
 }
 
