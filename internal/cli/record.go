@@ -84,13 +84,14 @@ func (r *recorder) discard() error {
 	return r.Discard()
 }
 
-// close writes the trace. A failure does not change the program's exit status.
-func (r *recorder) close(env *Env, status int) {
+// close writes the trace. A failure does not change the program's exit status. lost says that the
+// program lost a session.
+func (r *recorder) close(env *Env, status int, lost bool) {
 	if r == nil {
 		return
 	}
 	end, err := r.Close(status)
-	if err == nil && isWholeRun(&end, status) && !r.forget {
+	if err == nil && isWholeRun(&end, status, lost) && !r.forget {
 		err = env.keepTrace(r.Fingerprint(), r.file)
 	}
 	switch {
@@ -104,9 +105,9 @@ func (r *recorder) close(env *Env, status int) {
 }
 
 // isWholeRun reports whether a recording has all calls of a successful run, as a prediction of the
-// next run needs.
-func isWholeRun(end *trace.End, status int) bool {
-	return end.Records > 0 && end.Lost == 0 && status == 0
+// next run needs. A program may end with status 0 although it lost its session.
+func isWholeRun(end *trace.End, status int, lost bool) bool {
+	return end.Records > 0 && end.Lost == 0 && status == 0 && !lost
 }
 
 // leasedDevices returns the devices of a program's leases in the form of a trace, with this node's
@@ -145,7 +146,7 @@ func runLocal(ctx context.Context, env *Env, opts runOptions, path string, args 
 	if err != nil {
 		return errors.Join(err, recorder.discard()) // the program did not start
 	}
-	recorder.close(env, status)
+	recorder.close(env, status, false)
 	if status != 0 {
 		return &statusError{status: status}
 	}

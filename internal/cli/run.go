@@ -162,7 +162,7 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 	if err != nil {
 		return errors.Join(err, recorder.discard()) // the program did not start
 	}
-	recorder.close(env, status)
+	recorder.close(env, status, lost)
 	switch {
 	case status != 0 && lost:
 		// The loss was reported when it happened.
