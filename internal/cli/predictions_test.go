@@ -60,7 +60,7 @@ func TestRunChoosesByARecording(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.refuse(t, 10, "record the program with the same arguments once", "run", "--max-slowdown", "5%", "--", program)
+	n.refuse(t, 10, "make one with `outboard run --local --trace FILE", "run", "--max-slowdown", "5%", "--", program)
 	fingerprint, err := trace.Fingerprint(program, []string{program})
 	if err != nil {
 		t.Fatal(err)
@@ -84,6 +84,7 @@ func TestRunChoosesByARecording(t *testing.T) {
 		t.Errorf("with --max-slowdown it excludes %v, want the slow one and the one of which nothing is known", got)
 	}
 	n.refuse(t, 12, "the best device that matches, dinghy/opencl/0, is predicted to be ", "run", "--max-slowdown", "10%", "--device", "node=dinghy", "--", program)
+	n.refuse(t, 12, "the pool has no device that matches", "run", "--max-slowdown", "5%", "--device", "type=custom", "--", program)
 	n.refuse(t, 12, "no way to a device that matches is measured", "run", "--max-slowdown", "5%", "--device", "node=buoy", "--", program)
 }
 
