@@ -116,6 +116,9 @@ func (o *runOptions) predict(ctx context.Context, env *Env, path string, args []
 	quiet.Stderr = io.Discard // drops the hints of `outboard plan`
 	p := planner{env: &quiet, files: []string{file}}
 	if err := p.open(ctx); err != nil {
+		if outboard.KindOf(err) == outboard.Invalid { // the trace is damaged
+			err = fmt.Errorf("%w; make another with `outboard run --local --trace FILE -- %s ...`", err, args[0])
+		}
 		return nil, "", err
 	}
 	if err := p.devices(ctx); err != nil {

@@ -66,6 +66,12 @@ func TestRunChoosesByARecording(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := recording.Store{Dir: filepath.Join(n.data, "traces")}
+	garbage := filepath.Join(t.TempDir(), "garbage")
+	if err := errors.Join(os.WriteFile(garbage, []byte("no trace"), 0o600), store.Put(fingerprint, garbage)); err != nil {
+		t.Fatal(err)
+	}
+	n.refuse(t, 10, "not a trace", "run", "--max-slowdown", "5%", "--", program)
+	n.refuse(t, 10, "make another with `outboard run --local --trace FILE", "run", "--max-slowdown", "5%", "--", program)
 	if err := store.Put(fingerprint, cli.DemoTrace(t)); err != nil {
 		t.Fatal(err)
 	}
