@@ -59,7 +59,15 @@ func (o *runOptions) validate() error {
 	if o.maxSlowdown > 0 && (o.record.forget || o.record.local) {
 		return usage("--max-slowdown needs a recording of the program and a leased device; leave out --no-trace and --local")
 	}
+	if o.record.local && o.choosesLease() {
+		return usage("--local uses all of this machine's own drivers, without a lease; leave out --device, --count, --memory, --weight and --no-wait")
+	}
 	return o.record.validate()
+}
+
+// choosesLease reports whether the options say which device is leased, or how.
+func (o *runOptions) choosesLease() bool {
+	return o.device.String() != "" || o.count != 1 || o.memory != 0 || o.weight != 1 || o.noWait
 }
 
 const minDeadAfter = 100 * time.Millisecond
