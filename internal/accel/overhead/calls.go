@@ -197,7 +197,7 @@ func (m *model) enqueue(q *queue, in outcome, r *trace.Record) (outcome, error) 
 	busy := deviceWork(m, r)
 	m.caller.device.Use(busy)
 	m.work.device += busy
-	others, err := q.share.contend(m, q.on, in.head, ns(r.DeviceTime))
+	others, err := q.share.contend(m, q.on, in.head, deviceBusy(m, r))
 	if err != nil {
 		return in, err
 	}

@@ -18,6 +18,15 @@ func deviceWork(m *model, r *trace.Record) cost.Time {
 	return ns(m.cores[r.Device].add(r.Start, r.Start+r.DeviceTime, cores))
 }
 
+// deviceBusy returns the part of a command's time in which its program had no other command on the
+// device, as far as the calls so far tell: that part competes with other programs.
+func deviceBusy(m *model, r *trace.Record) cost.Time {
+	if m.links.shared == nil || !r.HasDeviceTime() {
+		return ns(r.DeviceTime)
+	}
+	return ns(m.alone[r.Device].add(r.Start, r.Start+r.DeviceTime, 1))
+}
+
 // maxCores bounds the processors of a device in a recording.
 const maxCores = 1024
 

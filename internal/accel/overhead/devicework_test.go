@@ -51,3 +51,31 @@ func TestOverlappingCommandsOfAProcessor(t *testing.T) {
 	r := p.exit(0)
 	within(t, "at the same time", predictOne(t, r, Link{}, Options{Constants: zero()}), 20*time.Millisecond, time.Millisecond)
 }
+
+// Two programs with overlapping commands on one device take as long as both of them one after the
+// other.
+func TestOverlappingCommandsTogether(t *testing.T) {
+	const ms, us = int64(time.Millisecond), int64(time.Microsecond)
+	p := newProgram()
+	for i := range uint64(4) {
+		begin := int64(i) * us
+		p.records = append(p.records, trace.Record{
+			Op: opLaunch, Class: trace.Early, Blocking: trace.DeviceBlocking, Command: true, Queue: queueID + i, Forward: 80,
+			Begin: begin, End: begin + us, Execute: us, Start: 4 * us, DeviceTime: 20 * ms,
+		})
+	}
+	for i := range uint64(4) {
+		begin, end := p.now+4*us, 20*ms+5*us
+		p.records = append(p.records, trace.Record{
+			Op: opFinish, Class: trace.WaitedFor, Blocking: trace.HostBlocking, Queue: queueID + i,
+			Begin: max(begin, p.now), End: end, Execute: us, Blocked: max(0, end-begin-us),
+		})
+		p.now = end
+	}
+	r := p.exit(0)
+	both, err := PredictTogether([]Open{r.open, r.open}, Link{}, Options{Constants: zero()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, "together", max(both[0].Wall, both[1].Wall), 40*time.Millisecond, 2*time.Millisecond)
+}

@@ -27,10 +27,11 @@ type model struct {
 	known   completionTracker
 	// commands are those that commands of other queues waited for.
 	commands commandTable
-	cores    [maxDevices]deviceCores // by device
-	scratch  [16]cost.Point
-	next     int
-	idle     idleness
+	// cores are the devices' processors, and alone each device as a whole.
+	cores, alone [maxDevices]deviceCores
+	scratch      [16]cost.Point
+	next         int
+	idle         idleness
 	// second delays waits after other messages, cold the first command after a pause.
 	second, cold wakes
 	// up and down are the program's streams.
