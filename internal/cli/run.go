@@ -106,7 +106,12 @@ The exit status is the program's own; see ` + "`outboard help exit-status`" + ` 
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return runRun(cmd.Context(), env, opts, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if opts.record.file == "" && cmd.Flags().Changed("trace") { // an unset variable of a script
+				return usage("--trace: the name of the file is empty")
+			}
+			return runRun(cmd.Context(), env, opts, args)
+		},
 	}
 	opts.addFlags(cmd.Flags())
 	// Arguments after the program's name belong to the program.
