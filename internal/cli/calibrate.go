@@ -9,10 +9,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -276,7 +278,7 @@ func (env *Env) measureWaits(ctx context.Context, device string) (w calibrate.Wa
 	if _, err := env.runCalibration(ctx, &seen, "calibrate-waits", device, "--trace", recording); err != nil {
 		return w, err
 	}
-	r, f, err := openTrace(recording)
+	r, f, err := openTrace(ctx, recording)
 	if err != nil {
 		return w, err
 	}
@@ -301,10 +303,15 @@ func (env *Env) runCalibration(ctx context.Context, out any, program, device str
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = env.Environ
+	// The signal lets `outboard run` end its session and remove its files.
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, 2*time.Second
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	began := time.Now()
 	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
 		return 0, fmt.Errorf("calibrate: %w: %s", err, clean(strings.TrimSpace(stderr.String())))
 	}
 	return time.Since(began), json.Unmarshal(stdout.Bytes(), out)
@@ -312,6 +319,7 @@ func (env *Env) runCalibration(ctx context.Context, out any, program, device str
 
 // runCalibrationProgram is the helper process that makes the measured calls.
 func runCalibrationProgram(env *Env) error {
+	signal.Reset(os.Interrupt, syscall.SIGTERM) // they end the measurement
 	s, err := calibrate.Measure(opencl.Library)
 	if err != nil {
 		return err
@@ -321,6 +329,7 @@ func runCalibrationProgram(env *Env) error {
 
 // runCalibrationWaits is the helper process that makes the measured calls that wait.
 func runCalibrationWaits(env *Env) error {
+	signal.Reset(os.Interrupt, syscall.SIGTERM) // as above
 	w, err := calibrate.MeasureWaits(opencl.Library)
 	if err != nil {
 		return err

@@ -72,8 +72,7 @@ func (o *runOptions) rankDevices(ctx context.Context, env *Env, path string, arg
 	links, program, err := o.predict(ctx, env, path, args)
 	switch {
 	case err != nil && o.maxSlowdown > 0:
-		return placement{}, outboard.Errorf(outboard.Invalid, "--max-slowdown",
-			"the slowdown cannot be predicted: %w; record the program with the same arguments once: outboard run --local --trace FILE -- %s ...", err, args[0])
+		return placement{}, outboard.Errorf(outboard.Invalid, "--max-slowdown", "the slowdown cannot be predicted: %w", err)
 	case err != nil:
 		return placement{}, nil //nolint:nilerr // the node chooses without a prediction
 	}
@@ -107,7 +106,7 @@ func (o *runOptions) predict(ctx context.Context, env *Env, path string, args []
 	}
 	file, err := env.traceStore().Path(fingerprint)
 	if err != nil {
-		return nil, "", fmt.Errorf("no recording of this program with these arguments is known")
+		return nil, "", fmt.Errorf("no recording of this program with these arguments is known: make one with `outboard run --local --trace FILE -- %s ...`", args[0])
 	}
 	devices, err := env.client().Devices(ctx, o.device)
 	if err != nil {
@@ -116,7 +115,10 @@ func (o *runOptions) predict(ctx context.Context, env *Env, path string, args []
 	quiet := *env
 	quiet.Stderr = io.Discard // drops the hints of `outboard plan`
 	p := planner{env: &quiet, files: []string{file}}
-	if err := p.open(); err != nil {
+	if err := p.open(ctx); err != nil {
+		if outboard.KindOf(err) == outboard.Invalid { // the trace is damaged
+			err = fmt.Errorf("%w; make another with `outboard run --local --trace FILE -- %s ...`", err, args[0])
+		}
 		return nil, "", err
 	}
 	if err := p.devices(ctx); err != nil {
@@ -139,6 +141,9 @@ func (o *runOptions) tooSlow(l *planLink) bool {
 
 // refusal returns the reason that no device is fast enough.
 func (o *runOptions) refusal(links []planLink) error {
+	if len(links) == 0 {
+		return outboard.Errorf(outboard.NoDevice, "--max-slowdown "+o.maxSlowdown.String(), "the pool has no device that matches: see `outboard devices`")
+	}
 	known := slices.DeleteFunc(slices.Clone(links), func(l planLink) bool { return l.Unknown != "" })
 	if len(known) == 0 {
 		return outboard.Errorf(outboard.NoDevice, "--max-slowdown "+o.maxSlowdown.String(),

@@ -42,6 +42,10 @@ func (o *planOptions) validate(args []string) error {
 		return usage("--together predicts one network; leave out --plot, --max-slowdown and --what-if")
 	case o.maxSlowdown > 0 && o.bandwidth.set && o.plot == "":
 		return usage("--max-slowdown finds the bandwidth; leave out --bandwidth")
+	case o.whatIf != "" && (o.maxSlowdown > 0 || o.plot != ""):
+		return usage("--what-if compares predictions for devices or networks; leave out --max-slowdown and --plot")
+	case o.plot != "" && (o.rtt.set && !o.rtt.isRange() || o.bandwidth.set && !o.bandwidth.isRange()):
+		return usage("--plot draws ranges, such as --rtt 5us..5ms --bandwidth 100Mbit..400Gbit; leave them out for these")
 	case o.plot != "" && !strings.HasSuffix(o.plot, ".svg") && !strings.HasSuffix(o.plot, ".html"):
 		return usage("--plot %s: want a name that ends with .svg or .html", o.plot)
 	}
@@ -89,9 +93,10 @@ prediction is made, and where it is wrong.`,
 
 // plan is the output of `outboard plan`.
 type plan struct {
-	Program string `json:"program"`
-	// Local is the program's time on a device of its own machine, in seconds.
-	Local float64 `json:"local_s"`
+	Program string `json:"program,omitempty"`
+	// Local is the program's time on a device of its own machine, in seconds. Several programs have
+	// theirs in Links.
+	Local float64 `json:"local_s,omitempty"`
 	// Traffic is the program's traffic with a remote device.
 	Traffic    *planTraffic      `json:"traffic,omitempty"`
 	Calibrated bool              `json:"calibrated"`
@@ -111,6 +116,7 @@ type planTraffic struct {
 // planLink is the prediction for one network.
 type planLink struct {
 	Program string      `json:"program,omitempty"`
+	Local   float64     `json:"local_s,omitempty"`
 	Device  string      `json:"device,omitempty"`
 	Network planNetwork `json:"network"`
 	// DeviceTime is the device's time as a multiple of the recorded device's; 0 is the same.
@@ -145,7 +151,7 @@ func runPlan(ctx context.Context, env *Env, opts planOptions, args []string) err
 		return err
 	}
 	p := planner{env: env, opts: opts, files: args}
-	if err := p.open(); err != nil {
+	if err := p.open(ctx); err != nil {
 		return err
 	}
 	var err error
@@ -164,6 +170,7 @@ func runPlan(ctx context.Context, env *Env, opts planOptions, args []string) err
 	if err != nil {
 		return err
 	}
+	p.printIncomplete()
 	return p.print()
 }
 
@@ -217,7 +224,7 @@ type percentage float64
 func (p *percentage) Set(text string) error {
 	v, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
 	if err != nil || !(v > 0 && v <= 10000) || !strings.HasSuffix(text, "%") {
-		return fmt.Errorf("want a percentage, such as 5%%")
+		return fmt.Errorf("want a percentage above 0%% and up to 10000%%, such as 5%%")
 	}
 	*p = percentage(v / 100)
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,11 +34,18 @@ type planner struct {
 
 // traceFile opens a trace as often as a prediction reads it.
 type traceFile struct {
-	path string
-	file *os.File
+	path   string
+	file   *os.File
+	reader *trace.Reader
+	// cut says that a read of the trace found it cut off, and lost counts the calls that it lacks.
+	cut  bool
+	lost uint64
+	// interrupted returns an error as soon as the command is interrupted; nil for one that is not.
+	interrupted func() error
 }
 
 func (t *traceFile) open() (overhead.Source, error) {
+	t.noteEnd()
 	if t.file != nil {
 		_ = t.file.Close() // the file was only read
 	}
@@ -46,14 +54,67 @@ func (t *traceFile) open() (overhead.Source, error) {
 		return nil, err
 	}
 	t.file = f
-	r, err := trace.NewReader(f)
+	r, err := trace.NewReader(interruptible{f, t.interrupted})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.path, err)
 	}
+	t.reader = r
 	return r, nil
 }
 
-func (p *planner) open() error {
+// noteEnd records how the trace ended, if it was read to its end.
+func (t *traceFile) noteEnd() {
+	if t.reader == nil {
+		return
+	}
+	t.cut = t.cut || t.reader.Truncated()
+	if end := t.reader.End(); end != nil {
+		t.lost = end.Lost
+	}
+}
+
+// printIncomplete says which traces lack calls of their programs.
+func (p *planner) printIncomplete() {
+	for _, t := range p.sources {
+		t.noteEnd()
+		if t.cut {
+			printSafe(p.env.Stderr, "outboard: %s was cut off: the prediction ends where it does\n", t.path)
+		}
+		if t.lost > 0 {
+			printSafe(p.env.Stderr, "outboard: %s lacks %d calls: the prediction is for the others\n", t.path, t.lost)
+		}
+	}
+}
+
+// checkFile refuses a pipe, which cannot be read twice.
+func (t *traceFile) checkFile() error {
+	info, err := os.Stat(t.path)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return outboard.Errorf(outboard.Invalid, "plan", "%s is no file: a prediction reads its trace several times, so write it into a file", t.path)
+	}
+	return nil
+}
+
+// interruptible is a file whose reads end when the command is interrupted: long traces take minutes.
+type interruptible struct {
+	file        io.Reader
+	interrupted func() error // nil for never
+}
+
+// Read implements io.Reader.
+func (f interruptible) Read(b []byte) (int, error) {
+	if f.interrupted != nil {
+		if err := f.interrupted(); err != nil {
+			return 0, err
+		}
+	}
+	return f.file.Read(b)
+}
+
+func (p *planner) open(ctx context.Context) error {
 	calibration, err := readCalibration(p.env.config.data)
 	constants := calibration.Constants
 	switch {
@@ -68,7 +129,10 @@ func (p *planner) open() error {
 	p.constants = constants
 	p.whatIfs, _ = parseWhatIf(p.opts.whatIf) // validate has parsed it
 	for _, path := range p.files {
-		t := &traceFile{path: path}
+		t := &traceFile{path: path, interrupted: ctx.Err}
+		if err := t.checkFile(); err != nil {
+			return err
+		}
 		src, err := t.open()
 		if err != nil {
 			return err
@@ -78,7 +142,10 @@ func (p *planner) open() error {
 		}
 		p.sources = append(p.sources, t)
 	}
-	p.plan.Program, p.plan.Calibrated = p.header.Program.Name, p.calibrated
+	p.plan.Calibrated = p.calibrated
+	if !p.opts.together {
+		p.plan.Program = p.header.Program.Name
+	}
 	return nil
 }
 
@@ -173,7 +240,7 @@ func (p *planner) together() error {
 	}
 	for i := range predictions {
 		l := planLinkOf(&predictions[i])
-		l.Program = filepath.Base(p.files[i])
+		l.Program, l.Local = filepath.Base(p.files[i]), predictions[i].Local.Seconds()
 		p.plan.Links = append(p.plan.Links, l)
 	}
 	return nil

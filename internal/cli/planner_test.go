@@ -190,12 +190,19 @@ func TestPlanTogether(t *testing.T) {
 	if got := p.Links[1].Wall; got < 1.75 || got > 2.2 {
 		t.Errorf("two programs on one device take %.2f s", got)
 	}
+	if p.Program != "" || p.Local != 0 || p.Links[1].Local < 0.9 || p.Links[1].Local > 1.1 {
+		t.Errorf("the programs' own times: %+v", p)
+	}
 }
 
 func TestPlanRefuses(t *testing.T) {
 	path := demoTrace(t)
 	garbage := filepath.Join(t.TempDir(), "garbage")
 	if err := os.WriteFile(garbage, []byte("no trace"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	picture := filepath.Join(t.TempDir(), "trace.svg")
+	if err := os.Symlink(path, picture); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -212,7 +219,15 @@ func TestPlanRefuses(t *testing.T) {
 		"an unknown mechanism":       {[]string{path, "--what-if", "magic=off"}, 2, "locality=off"},
 		"a fraction":                 {[]string{path, "--max-slowdown", "0.05"}, 2, "5%"},
 		"a picture of no kind":       {[]string{path, "--plot", "x.png"}, 2, ".svg or .html"},
+		"a picture of one network":   {[]string{path, "--plot", "x.svg", "--rtt", "1ms"}, 2, "--plot draws ranges"},
+		"a picture and a what-if":    {[]string{path, "--plot", "x.svg", "--what-if", "async=off"}, 2, "leave out --max-slowdown and --plot"},
+		"a picture over the trace":   {[]string{picture, "--plot", picture}, 2, "is the trace itself"},
+		"a bound and a what-if":      {[]string{path, "--max-slowdown", "5%", "--what-if", "async=off"}, 2, "leave out --max-slowdown and --plot"},
+		"a great slowdown":           {[]string{path, "--max-slowdown", "1e9%"}, 2, "up to 10000%"},
+		"a small rate":               {[]string{path, "--bandwidth", "1kbit"}, 2, "from 10kbit"},
+		"no rate and unlimited":      {[]string{path, "--bandwidth", "1Mbit..unlimited"}, 2, "unlimited stands alone"},
 		"garbage":                    {[]string{garbage, "--rtt", "1ms"}, 10, "not a trace"},
+		"a pipe":                     {[]string{os.DevNull, "--rtt", "1ms"}, 10, "is no file"},
 		"a missing file":             {[]string{garbage + "x", "--rtt", "1ms"}, 11, "no such file"},
 	} {
 		_, stderr, status := runCommand(t, append([]string{"plan"}, c.args...)...)

@@ -23,6 +23,11 @@ const (
 
 // draw predicts the ranges and draws them.
 func (p *planner) draw(ctx context.Context) error {
+	for _, t := range p.sources {
+		if isSameFile(t.file, p.opts.plot) {
+			return usage("--plot %s is the trace itself: name another file", p.opts.plot)
+		}
+	}
 	if !p.opts.rtt.isRange() {
 		p.opts.rtt = durationRange{5 * time.Microsecond, 5 * time.Millisecond, true}
 	}

@@ -90,7 +90,7 @@ func (r *bandwidthRange) Set(text string) error {
 	}
 	r.set = true
 	if err == nil && (r.high < r.low || isRange && r.low == 0) {
-		err = fmt.Errorf("the smaller bandwidth comes first")
+		err = fmt.Errorf("want two bandwidths, the smaller one first; unlimited stands alone")
 	}
 	return err
 }
@@ -108,7 +108,7 @@ func parseBandwidth(text string) (float64, error) {
 			}
 		}
 	}
-	return 0, fmt.Errorf("want a bandwidth such as 100Mbit or 10Gbit, a range such as 100Mbit..400Gbit, or unlimited")
+	return 0, fmt.Errorf("want a bandwidth such as 100Mbit or 10Gbit, a range such as 100Mbit..400Gbit, from 10kbit to 1000Tbit, or unlimited")
 }
 
 func (r *bandwidthRange) String() string {

@@ -82,7 +82,7 @@ func (p *planner) printRequired() error {
 		need := "at least " + bitRate(r.Bandwidth)
 		switch {
 		case !r.Possible:
-			need = "not possible: its round trips alone cost more"
+			need = "not possible: its messages and round trips alone cost more"
 		case r.Bandwidth <= 1.01e6:
 			need = "any bandwidth from 1 Mbit/s"
 		}

@@ -60,12 +60,18 @@ func TestRunChoosesByARecording(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.refuse(t, 10, "record the program with the same arguments once", "run", "--max-slowdown", "5%", "--", program)
+	n.refuse(t, 10, "make one with `outboard run --local --trace FILE", "run", "--max-slowdown", "5%", "--", program)
 	fingerprint, err := trace.Fingerprint(program, []string{program})
 	if err != nil {
 		t.Fatal(err)
 	}
 	store := recording.Store{Dir: filepath.Join(n.data, "traces")}
+	garbage := filepath.Join(t.TempDir(), "garbage")
+	if err := errors.Join(os.WriteFile(garbage, []byte("no trace"), 0o600), store.Put(fingerprint, garbage)); err != nil {
+		t.Fatal(err)
+	}
+	n.refuse(t, 10, "not a trace", "run", "--max-slowdown", "5%", "--", program)
+	n.refuse(t, 10, "make another with `outboard run --local --trace FILE", "run", "--max-slowdown", "5%", "--", program)
 	if err := store.Put(fingerprint, cli.DemoTrace(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +90,7 @@ func TestRunChoosesByARecording(t *testing.T) {
 		t.Errorf("with --max-slowdown it excludes %v, want the slow one and the one of which nothing is known", got)
 	}
 	n.refuse(t, 12, "the best device that matches, dinghy/opencl/0, is predicted to be ", "run", "--max-slowdown", "10%", "--device", "node=dinghy", "--", program)
+	n.refuse(t, 12, "the pool has no device that matches", "run", "--max-slowdown", "5%", "--device", "type=custom", "--", program)
 	n.refuse(t, 12, "no way to a device that matches is measured", "run", "--max-slowdown", "5%", "--device", "node=buoy", "--", program)
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -75,13 +76,22 @@ func (r *recorder) environ() []string {
 	return r.Environ()
 }
 
-// close writes the trace. A failure does not change the program's exit status.
-func (r *recorder) close(env *Env, status int) {
+// discard ends a recording of a program that did not start.
+func (r *recorder) discard() error {
+	if r == nil {
+		return nil
+	}
+	return r.Discard()
+}
+
+// close writes the trace. A failure does not change the program's exit status. lost says that the
+// program lost a session.
+func (r *recorder) close(env *Env, status int, lost bool) {
 	if r == nil {
 		return
 	}
 	end, err := r.Close(status)
-	if err == nil && end.Records > 0 && status == 0 && !r.forget {
+	if err == nil && isWholeRun(&end, status, lost) && !r.forget {
 		err = env.keepTrace(r.Fingerprint(), r.file)
 	}
 	switch {
@@ -92,6 +102,12 @@ func (r *recorder) close(env *Env, status int) {
 	case end.Lost > 0:
 		fmt.Fprintf(env.Stderr, "outboard: %s lacks %d calls that found no room: raise --trace-limit, or free disk space\n", r.file, end.Lost)
 	}
+}
+
+// isWholeRun reports whether a recording has all calls of a successful run, as a prediction of the
+// next run needs. A program may end with status 0 although it lost its session.
+func isWholeRun(end *trace.End, status int, lost bool) bool {
+	return end.Records > 0 && end.Lost == 0 && status == 0 && !lost
 }
 
 // leasedDevices returns the devices of a program's leases in the form of a trace, with this node's
@@ -128,10 +144,9 @@ func runLocal(ctx context.Context, env *Env, opts runOptions, path string, args 
 	p := program{path: path, args: args, environ: append(withLayer(env.Environ, layer), recorder.environ()...)}
 	status, err := p.run(ctx, env)
 	if err != nil {
-		_ = recorder.Discard() // the program did not start
-		return err
+		return errors.Join(err, recorder.discard()) // the program did not start
 	}
-	recorder.close(env, status)
+	recorder.close(env, status, false)
 	if status != 0 {
 		return &statusError{status: status}
 	}

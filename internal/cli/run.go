@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -58,7 +59,15 @@ func (o *runOptions) validate() error {
 	if o.maxSlowdown > 0 && (o.record.forget || o.record.local) {
 		return usage("--max-slowdown needs a recording of the program and a leased device; leave out --no-trace and --local")
 	}
+	if o.record.local && o.choosesLease() {
+		return usage("--local uses all of this machine's own drivers, without a lease; leave out --device, --count, --memory, --weight and --no-wait")
+	}
 	return o.record.validate()
+}
+
+// choosesLease reports whether the options say which device is leased, or how.
+func (o *runOptions) choosesLease() bool {
+	return o.device.String() != "" || o.count != 1 || o.memory != 0 || o.weight != 1 || o.noWait
 }
 
 const minDeadAfter = 100 * time.Millisecond
@@ -97,7 +106,12 @@ The exit status is the program's own; see ` + "`outboard help exit-status`" + ` 
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return runRun(cmd.Context(), env, opts, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if opts.record.file == "" && cmd.Flags().Changed("trace") { // an unset variable of a script
+				return usage("--trace: the name of the file is empty")
+			}
+			return runRun(cmd.Context(), env, opts, args)
+		},
 	}
 	opts.addFlags(cmd.Flags())
 	// Arguments after the program's name belong to the program.
@@ -158,10 +172,11 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 	status, err := p.run(ctx, env)
 	_ = server.Close() // the watch reports a loss
 	lost := watch.stop()
-	recorder.close(env, status)
+	if err != nil {
+		return errors.Join(err, recorder.discard()) // the program did not start
+	}
+	recorder.close(env, status, lost)
 	switch {
-	case err != nil:
-		return err
 	case status != 0 && lost:
 		// The loss was reported when it happened.
 		return &statusError{status: kindStatus(outboard.SessionLost)}

@@ -53,7 +53,7 @@ the run until the last one, or until the program has waited for it.`,
   outboard trace show out.trace --functions 0      # all functions
   outboard trace show out.trace -o json`,
 		Args: oneFile,
-		RunE: func(_ *cobra.Command, args []string) error { return runTraceShow(env, opts, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return runTraceShow(cmd.Context(), env, opts, args[0]) },
 	}
 	cmd.ValidArgsFunction = completeFiles("trace")
 	opts.output.addFlag(cmd.Flags())
@@ -69,24 +69,24 @@ func oneFile(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// openTrace opens a trace. The caller closes the file.
-func openTrace(path string) (*trace.Reader, *os.File, error) {
+// openTrace opens a trace, which is read until ctx is done. The caller closes the file.
+func openTrace(ctx context.Context, path string) (*trace.Reader, *os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	r, err := trace.NewReader(f)
+	r, err := trace.NewReader(interruptible{f, ctx.Err})
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
 	return r, f, nil
 }
 
-func runTraceShow(env *Env, opts traceShowOptions, path string) error {
+func runTraceShow(ctx context.Context, env *Env, opts traceShowOptions, path string) error {
 	if opts.functions < 0 {
 		return usage("--functions %d: want 0 or more", opts.functions)
 	}
-	r, f, err := openTrace(path)
+	r, f, err := openTrace(ctx, path)
 	if err != nil {
 		return err
 	}
@@ -199,19 +199,28 @@ it in the browser without sending it anywhere. csv has one line for each call.`,
 	return cmd
 }
 
-func runTraceExport(_ context.Context, env *Env, opts traceExportOptions, path string) error {
+func runTraceExport(ctx context.Context, env *Env, opts traceExportOptions, path string) error {
 	convert := map[string]func(io.Writer, *trace.Reader) error{"perfetto": report.Perfetto, "csv": report.CSV}[opts.format]
 	if convert == nil {
 		return usage("--format %s: want perfetto or csv", opts.format)
 	}
-	r, f, err := openTrace(path)
+	r, f, err := openTrace(ctx, path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	write := func(to io.Writer) error {
+		out := bufio.NewWriter(to)
+		if err := convert(out, r); err != nil {
+			return err
+		}
+		if r.Truncated() {
+			printSafe(env.Stderr, "outboard: %s was cut off: its calls until then were converted\n", path)
+		}
+		return out.Flush()
+	}
 	if opts.file == "" {
-		out := bufio.NewWriter(env.Stdout)
-		return errors.Join(convert(out, r), out.Flush())
+		return write(env.Stdout)
 	}
 	if isSameFile(f, opts.file) {
 		return usage("--file %s is the trace itself: name another file", opts.file)
@@ -220,8 +229,7 @@ func runTraceExport(_ context.Context, env *Env, opts traceExportOptions, path s
 	if err != nil {
 		return err
 	}
-	out := bufio.NewWriter(file)
-	return errors.Join(convert(out, r), out.Flush(), file.Close())
+	return errors.Join(write(file), file.Close())
 }
 
 func isSameFile(f *os.File, path string) bool {

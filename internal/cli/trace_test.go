@@ -2,13 +2,16 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/outboard-run/outboard/internal/accel/trace"
 	"github.com/outboard-run/outboard/internal/accel/trace/report"
 )
 
@@ -49,6 +52,11 @@ func TestTraceShowOfAnIncompleteFile(t *testing.T) {
 	if stdout, stderr, status := runCommand(t, "trace", "show", path); status != 0 || !strings.Contains(stdout, "The trace was cut off") {
 		t.Errorf("status %d: %s%s", status, stdout, stderr)
 	}
+	for _, args := range [][]string{{"trace", "export", path}, {"plan", path, "--rtt", "1ms"}, {"plan", path, "--plot", filepath.Join(t.TempDir(), "x.svg")}} {
+		if stdout, stderr, status := runCommand(t, args...); status != 0 || strings.Count(stderr, "was cut off: ") != 1 {
+			t.Errorf("%v: status %d: %s%s", args, status, stdout, stderr)
+		}
+	}
 	for want, args := range map[string][]string{
 		"--functions -1: want 0 or more": {"show", path, "--functions", "-1"},
 		"name one trace":                 {"show"},
@@ -76,6 +84,57 @@ func TestTraceExport(t *testing.T) {
 	rows, err := csv.NewReader(strings.NewReader(stdout)).ReadAll()
 	if err != nil || len(rows) != 201 {
 		t.Errorf("a table of 200 calls has %d rows with its title: %v", len(rows), err)
+	}
+}
+
+// Reading a long trace takes minutes: an interrupt ends it.
+func TestTracesAreReadUntilAnInterrupt(t *testing.T) {
+	path, data := demoTrace(t), t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, args := range [][]string{{"trace", "show", path}, {"trace", "export", path}, {"plan", path, "--rtt", "1ms"}} {
+		var out, errs bytes.Buffer
+		env := &Env{Stdout: &out, Stderr: &errs, Environ: []string{"OUTBOARD_DATA=" + data}}
+		if status := env.Run(ctx, args); status != statusInterrupted || !strings.HasSuffix(errs.String(), "outboard: interrupted\n") {
+			t.Errorf("%v: status %d: %s%s", args, status, out.String(), errs.String())
+		}
+	}
+}
+
+// A plan says that calls are missing, and such a recording is not kept for the choice of devices.
+func TestTraceThatLacksCalls(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lost.trace")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := trace.NewWriter(f, trace.Header{
+		API: "opencl", Mode: trace.Local, Devices: []trace.Device{{Name: "d"}}, Ops: []trace.Op{{Name: "clFinish", Answer: "wait"}},
+	})
+	end := trace.End{Duration: 2000, Lost: 7}
+	if err == nil {
+		err = errors.Join(w.Write(&trace.Record{Class: trace.WaitedFor, Queue: 1, End: 1000}), w.Close(end), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, status := runCommand(t, "plan", path, "--rtt", "1ms"); status != 0 || !strings.Contains(stderr, "lost.trace lacks 7 calls: ") {
+		t.Errorf("status %d: %s", status, stderr)
+	}
+	end.Records = 1
+	if isWholeRun(&end, 0, false) || isWholeRun(&trace.End{Records: 1}, 0, true) || isWholeRun(&trace.End{Records: 1}, 1, false) {
+		t.Error("it is kept")
+	}
+}
+
+// An error is reported once.
+func TestTraceExportWithoutSpace(t *testing.T) {
+	path := demoTrace(t)
+	for _, format := range []string{"perfetto", "csv"} {
+		_, stderr, status := runCommand(t, "trace", "export", path, "--format", format, "--file", "/dev/full")
+		if status != statusOther || strings.Count(stderr, "no space left on device") != 1 {
+			t.Errorf("%s: status %d: %s", format, status, stderr)
+		}
 	}
 }
 

@@ -13,11 +13,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { HIGH = 200, MAX_LINKS = 64, NUMBER_SHIFT = 40, MAX_WAITS = 4096 };
+enum { HIGH = 200, MAX_LINKS = 64, NUMBER_SHIFT = 40, MAX_WAITS = 4096, SAME_PID = 1 << 16 };
 enum { UNOPENED, RECORDING, ENDED };
+#define JOINED 3 /* a recording is at least so many times as large as its trace */
 #define DEFAULT_LIMIT (UINT64_C(4) << 30)
 
 struct stream {
@@ -60,12 +62,25 @@ static void thread_ended(void *arg) {
 	pthread_mutex_unlock(&file.lock);
 }
 
-static int open_file(const char *dir) {
+/* create_file creates the process's file. An earlier program may have had the same process id: the
+   process's own before an exec, or that of a process that has ended. */
+static int create_file(const char *dir) {
 	char path[4096];
+	int fd = -1;
+	errno = EEXIST;
+	for (int i = 0; fd < 0 && errno == EEXIST && i < SAME_PID; i++) {
+		if (snprintf(path, sizeof path, "%s/%ld-%d.rec", dir, (long)getpid(), i) >= (int)sizeof path) {
+			errno = ENAMETOOLONG;
+			return -1;
+		}
+		fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	}
+	return fd;
+}
+
+static int open_file(const char *dir) {
 	struct stat st;
-	if (snprintf(path, sizeof path, "%s/%ld.rec", dir, (long)getpid()) >= (int)sizeof path)
-		return -1;
-	int low = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	int low = create_file(dir);
 	if (low < 0)
 		return -1;
 	file.fd = fcntl(low, F_DUPFD_CLOEXEC, HIGH); /* programs close or count low numbers */
@@ -119,11 +134,21 @@ static int still_ours(void) {
 	return fstat(file.fd, &st) == 0 && st.st_dev == file.dev && st.st_ino == file.ino;
 }
 
+/* leaves_room returns 0 when another chunk would leave the disk without room for the trace, which is
+ * joined from the recording before that is removed. */
+static int leaves_room(void) {
+	struct statvfs v;
+	if (fstatvfs(file.fd, &v) != 0 || v.f_blocks == 0)
+		return 1; /* an unknown size, or none */
+	uint64_t size = file.size + RECORD_CHUNK;
+	return (uint64_t)v.f_bavail * v.f_frsize >= RECORD_CHUNK + size / JOINED;
+}
+
 /* append_chunk returns the offset of another chunk at the end of the file, -1 when there is none. */
 static off_t append_chunk(void) {
 	if (file.full || !still_ours())
 		return -1;
-	if (file.size + RECORD_CHUNK > file.limit) {
+	if (file.size + RECORD_CHUNK > file.limit || !leaves_room()) {
 		file.full = 1;
 		return -1;
 	}

@@ -81,15 +81,22 @@ func (m *model) encode(t *thread, r *trace.Record, class trace.Class, bytes uint
 // worker returns the resource that executes the messages of the record's session.
 func (m *model) worker(r *trace.Record) (cost.Resource, error) {
 	key := workerKey{r.Process, r.Device}
-	if w, ok := m.workers[key]; ok {
-		return w, nil
+	if w := m.workers[key]; w != nil {
+		w.used = r.End
+		return w.on, nil
 	}
-	if len(m.workers) >= maxWorkers {
-		return 0, tooMany("sessions", maxWorkers)
+	w := &worker{}
+	if len(m.workers) < maxWorkers {
+		var err error
+		if w.on, err = m.e.Resource(cost.Profile{Slowdown: m.l.forwarding}); err != nil {
+			return 0, err
+		}
+	} else {
+		w.on = removeIdlest(m.workers).on
 	}
-	w, err := m.e.Resource(cost.Profile{Slowdown: m.l.forwarding})
+	w.recency = newRecency(m, r)
 	m.workers[key] = w
-	return w, err
+	return w.on, nil
 }
 
 // outcome is the completion of a call at the device's side: when the first and the last byte of its
@@ -180,25 +187,17 @@ func (m *model) command(at flow, r *trace.Record) (outcome, error) {
 	return out, nil
 }
 
-// maxLag bounds how long a device may be idle before a command that could begin, in ns, when a
-// local run is forwarded. A longer pause means that the command waited for a flush, which the
-// worker does by itself.
-const maxLag = 100_000
-
 // enqueue adds the execution of a command after the earlier commands of its queue. A large write runs
 // while its bytes arrive, and the pieces of a large read are available while it runs.
 func (m *model) enqueue(q *queue, in outcome, r *trace.Record) (outcome, error) {
-	lag := int64(0)
+	lag, other := pause(m, q, in, r)
 	if r.HasDeviceTime() {
-		lag = max(0, r.Start-max(q.recorded, in.recorded, submitted(m.header, r)))
-		if m.header.Mode == trace.Local && !m.direct {
-			lag = min(maxLag, lag)
-		}
 		q.recorded = max(q.recorded, r.Start+r.DeviceTime)
 	}
-	m.caller.device.Use(deviceWork(m.header, r))
-	m.work.device += deviceWork(m.header, r)
-	others, err := q.share.contend(m, q.on, in.head, ns(r.DeviceTime))
+	busy := deviceWork(m, r)
+	m.caller.device.Use(busy)
+	m.work.device += busy
+	others, err := q.share.contend(m, q.on, in.head, deviceBusy(m, r))
 	if err != nil {
 		return in, err
 	}
@@ -206,14 +205,15 @@ func (m *model) enqueue(q *queue, in outcome, r *trace.Record) (outcome, error) 
 	first := firstRead(m, work, r)
 	head, tail := m.point(), m.point()
 	if in.head == in.tail && first == work {
-		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.tail}, Cost: ns(lag) + work, Done: tail})
+		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.tail, other}, Cost: ns(lag) + work, Done: tail})
 		head = tail
 	} else {
-		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.head}, Cost: ns(lag) + first, Done: head})
+		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.head, other}, Cost: ns(lag) + first, Done: head})
 		m.e.Add(cost.Task{On: q.on, Cost: work - first})
 		m.e.Add(cost.Task{On: q.on, After: [2]cost.Point{in.tail}, Done: tail})
 	}
 	q.share.enqueued(m, q.on, tail)
+	m.commands.completed(m, q, r, tail)
 	out := outcome{flow{head, tail}, q.recorded}
 	if r.HasDeviceTime() {
 		out.recorded = r.Start + r.DeviceTime
@@ -231,14 +231,6 @@ func (m *model) enqueue(q *queue, in outcome, r *trace.Record) (outcome, error) 
 func submitted(h *trace.Header, r *trace.Record) int64 {
 	before, _ := issue(h, r)
 	return called(h, r) + before
-}
-
-// deviceWork returns the processor time of a command, which is 0 unless the device is a processor.
-func deviceWork(h *trace.Header, r *trace.Record) cost.Time {
-	if h.Devices[r.Device].Kind != "cpu" {
-		return 0
-	}
-	return ns(r.DeviceTime)
 }
 
 // returning returns how long the driver took, in the recording, to return after the event that the
@@ -326,19 +318,34 @@ func (m *model) execute(t *thread, r *trace.Record) error {
 func (m *model) queue(r *trace.Record) (*queue, error) {
 	key := queueKey{r.Process, r.Queue}
 	if q := m.queues[key]; q != nil {
+		q.used = r.End
 		return q, nil
 	}
-	if len(m.queues) >= maxQueues {
-		return nil, tooMany("queues", maxQueues)
-	}
-	on, err := m.e.Resource(cost.Profile{Slowdown: m.l.device})
+	on, err := queueResource(m)
 	if err != nil {
 		return nil, err
 	}
-	q := &queue{on: on, all: m.e.Free(on), share: m.links.deviceShare(m, &m.header.Devices[r.Device])}
+	q := &queue{
+		recency: newRecency(m, r), on: on, device: r.Device, all: m.e.Free(on), share: m.links.deviceShare(m, &m.header.Devices[r.Device]),
+	}
 	if r.OutOfOrder {
 		q.all, q.several = m.e.Point(), true
 	}
 	m.queues[key] = q
+	m.commands.opened(m, q, r.Device)
 	return q, nil
+}
+
+// queueResource returns the resource of a new queue.
+func queueResource(m *model) (cost.Resource, error) {
+	if len(m.queues) < maxQueues {
+		return m.e.Resource(cost.Profile{Slowdown: m.l.device})
+	}
+	old := removeIdlest(m.queues)
+	m.commands.closed(old)
+	if old.several {
+		m.e.Wait(old.on, old.all)
+		m.e.Release(old.all)
+	}
+	return old.on, nil
 }

@@ -12,7 +12,10 @@ type completionTracker struct {
 }
 
 // progress counts the commands of a queue, and how many of them are known to be complete.
-type progress struct{ sent, finished int64 }
+type progress struct {
+	recency
+	sent, finished int64
+}
 
 // position is a command's place in its queue; inOrder says that all commands before it are complete
 // when it is.
@@ -60,13 +63,14 @@ func (k *completionTracker) idle(r *trace.Record) bool {
 func (k *completionTracker) queue(r *trace.Record) *progress {
 	key := queueKey{r.Process, r.Queue}
 	q := k.queues[key]
-	if q == nil && len(k.queues) < maxQueues {
+	if q == nil {
+		if len(k.queues) >= maxQueues {
+			removeIdlest(k.queues)
+		}
 		q = &progress{}
 		k.queues[key] = q
 	}
-	if q == nil {
-		return &progress{} // the model refuses so many queues
-	}
+	q.used = r.End
 	return q
 }
 

@@ -21,13 +21,17 @@ type model struct {
 	threads map[threadKey]*thread
 	caller  *thread // the thread whose call is being added
 	latest  *thread // the thread whose call ended last
-	workers map[workerKey]cost.Resource
+	workers map[workerKey]*worker
 	queues  map[queueKey]*queue
 	events  eventTable
 	known   completionTracker
-	scratch [16]cost.Point
-	next    int
-	idle    idleness
+	// commands are those that commands of other queues waited for.
+	commands commandTable
+	// cores are the devices' processors, and alone each device as a whole.
+	cores, alone [maxDevices]deviceCores
+	scratch      [16]cost.Point
+	next         int
+	idle         idleness
 	// second delays waits after other messages, cold the first command after a pause.
 	second, cold wakes
 	// up and down are the program's streams.
@@ -42,11 +46,13 @@ type model struct {
 	builds  []bool    // by op: the call compiles kernels
 	traffic []Traffic // by op
 	work    work
+	// made counts threads, sessions and queues.
+	made int
 }
 
 type threadKey struct{ process, thread uint32 }
 
-// The bounds of a trace, besides those of its format.
+// The threads, sessions and queues that a prediction keeps at a time: see [recency].
 const (
 	maxThreads = 512
 	maxQueues  = 512
@@ -63,6 +69,12 @@ type queueKey struct {
 	id      uint64
 }
 
+// worker executes the messages of a session.
+type worker struct {
+	recency
+	on cost.Resource
+}
+
 // thread is a thread of the program.
 type thread struct {
 	on, reply cost.Resource
@@ -72,12 +84,17 @@ type thread struct {
 	// pending is the time of the program, and of calls answered locally, that no task covers yet.
 	pending cost.Time
 	// end is when the thread's last call ended in the recording, in ns.
-	end int64
+	end    int64
+	number int
 }
+
+func (t *thread) lastUse() recency { return recency{t.end, t.number} }
 
 // queue is a command queue of the device.
 type queue struct {
-	on cost.Resource
+	recency
+	on     cost.Resource
+	device uint8
 	// all is when every command so far is complete. It is the resource's own point, unless commands
 	// overtake each other.
 	all     cost.Point
@@ -90,7 +107,7 @@ type queue struct {
 func newModel(e *cost.Evaluator, l *lanes, s *settings, shared *links, header *trace.Header) (*model, error) {
 	m := &model{
 		e: e, l: l, c: s.Constants, whatIf: s.WhatIf, direct: s.direct, header: header, links: shared,
-		threads: map[threadKey]*thread{}, workers: map[workerKey]cost.Resource{}, queues: map[queueKey]*queue{},
+		threads: map[threadKey]*thread{}, workers: map[workerKey]*worker{}, queues: map[queueKey]*queue{},
 		creates: creations(header), builds: builds(header), traffic: make([]Traffic, len(header.Ops)),
 	}
 	m.second.latencies = l.second
@@ -154,7 +171,10 @@ func (m *model) add(r *trace.Record) error {
 	m.caller = t
 	m.couple(t, r)
 	t.pending += ns(r.Gap)
-	if first && !m.direct {
+	switch {
+	case first && m.direct:
+		loadDriver(m, t)
+	case first:
 		openSession(m, t)
 	}
 	class := m.class(r)
@@ -246,13 +266,12 @@ func (m *model) thread(r *trace.Record) (*thread, error) {
 	if t := m.threads[key]; t != nil {
 		return t, nil
 	}
-	if len(m.threads) >= maxThreads {
-		return nil, tooMany("threads", maxThreads)
-	}
-	t, err := m.links.newThread(m.l, max(0, r.Begin-r.Gap))
+	t, err := newThread(m, r)
 	if err != nil {
 		return nil, err
 	}
+	m.made++
+	t.number = m.made
 	m.threads[key] = t
 	if len(m.threads) > 1 && m.latest.end <= r.Begin {
 		m.waitFor(t, m.latest, r)
@@ -260,6 +279,20 @@ func (m *model) thread(r *trace.Record) (*thread, error) {
 	}
 	t.pending += ns(t.end)
 	return t, nil
+}
+
+// newThread returns a new thread. Beyond the bound it continues the thread that has been idle the
+// longest, which has ended in programs that start many.
+func newThread(m *model, r *trace.Record) (*thread, error) {
+	if len(m.threads) < maxThreads {
+		return m.links.newThread(m.l, max(0, r.Begin-r.Gap))
+	}
+	old := removeIdlest(m.threads)
+	if old.end > r.Begin {
+		return nil, tooMany("threads at the same time", maxThreads)
+	}
+	r.Gap = min(r.Gap, r.Begin-old.end)
+	return &thread{on: old.on, reply: old.reply, client: old.client, device: old.device, pending: old.pending}, nil
 }
 
 // newThread returns a thread whose last call ended at a time of the recording, in ns.

@@ -297,9 +297,9 @@ func TestPredictionsOfManyLinksAreThoseOfEach(t *testing.T) {
 
 func TestUselessTracesAreRefused(t *testing.T) {
 	hostile := newProgram()
-	for i := range maxQueues + 1 {
+	for i := range maxThreads + 1 {
 		hostile.launch(0, 0)
-		hostile.records[i].Queue = uint64(1 + i)
+		hostile.records[i].Thread, hostile.records[i].End = uint32(i), int64(time.Hour)
 	}
 	long := newProgram()
 	for range 1000 {
@@ -309,7 +309,7 @@ func TestUselessTracesAreRefused(t *testing.T) {
 		r    *recording
 		want string
 	}{
-		"empty": {newProgram().exit(0), "no calls"}, "queues without end": {hostile.exit(0), "queues"}, "a time out of range": {long.exit(0), "50 days"},
+		"empty": {newProgram().exit(0), "no calls"}, "threads without end": {hostile.exit(0), "threads"}, "a time out of range": {long.exit(0), "50 days"},
 	} {
 		_, err := Predict(c.r.open, []Link{{}}, Options{Constants: zero()})
 		if err == nil || !strings.Contains(err.Error(), c.want) {

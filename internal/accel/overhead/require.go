@@ -12,7 +12,7 @@ type Requirement struct {
 	RTT time.Duration
 	// Bandwidth is the least that suffices, in bits per second, the same in both directions.
 	Bandwidth float64
-	// Possible is false when no bandwidth suffices: the round trips alone cost too much.
+	// Possible is false when no bandwidth suffices: messages and round trips alone cost too much.
 	Possible bool
 	// Low and High enclose Bandwidth as Low and High of a Prediction enclose its Wall: a run over
 	// less than Low is slower than the bound, and a run over High or more keeps it, in 97.5 % of

@@ -51,3 +51,11 @@ func openSession(m *model, t *thread) {
 	m.run(t)
 	m.e.Wait(t.on, opened)
 }
+
+// loadDriver adds the loading of the machine's own driver before the program's first call in a run
+// without forwarding, which the recording of a leased run lacks.
+func loadDriver(m *model, t *thread) {
+	if m.header.Mode == trace.Remote {
+		t.pending += cost.Of(m.c.DriverLoad)
+	}
+}

@@ -162,7 +162,7 @@ func (m *model) row(r cost.Resource) string {
 		}
 	}
 	for _, w := range m.workers {
-		if w == r {
+		if w.on == r {
 			return "worker"
 		}
 	}

@@ -65,6 +65,48 @@ func TestProcess(t *testing.T) {
 	}
 }
 
+// TestProcessAfterExec: a program that another one became has a recording of its own, although its
+// process id is the same.
+func TestProcessAfterExec(t *testing.T) {
+	const calls = 100
+	dir := t.TempDir()
+	cmd := exec.Command(buildCalls(t), "0", strconv.Itoa(calls), "again")
+	cmd.Env = append(os.Environ(), "OUTBOARD_TRACE="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "not recorded") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	_, records, err := joinFolder(t, trace.Local, nil, dir)
+	if err != nil || len(records) != 2*calls || records[2*calls-1].Process != 1 {
+		t.Errorf("%d records of %d calls: %v", len(records), 2*calls, err)
+	}
+}
+
+// TestProcessOnAFullDisk: a recording leaves room for the trace that is made of it.
+func TestProcessOnAFullDisk(t *testing.T) {
+	need.Program(t, "unshare")
+	const calls, size = 100_000, 4 << 20
+	program, dir := buildCalls(t), t.TempDir()
+	script := fmt.Sprintf(`mkdir "$1/disk" && mount -t tmpfs -o size=%d none "$1/disk" && OUTBOARD_TRACE="$1/disk" "$2" 0 %d && cp "$1"/disk/*.rec "$1"`, size, calls)
+	cmd := exec.Command("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", dir, program)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	r, records, err := joinFolder(t, trace.Local, nil, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if end := r.End(); end == nil || len(records) < calls/10 || len(records)+int(end.Lost) != calls {
+		t.Errorf("%d records of %d calls, and %+v", len(records), calls, end)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.rec"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	if info, err := os.Stat(files[0]); err != nil || info.Size() > size*3/4 {
+		t.Errorf("a file of %d bytes on a disk of %d: %v", info.Size(), size, err)
+	}
+}
+
 // TestCopiedWindow: a stream's first chunk has the newest records, and counts where the process was
 // killed before it began the chunk anew.
 func TestCopiedWindow(t *testing.T) {

@@ -44,7 +44,11 @@ func refused(err error) error {
 
 func (t *Reader) readHeader() error {
 	var b [20]byte
-	if _, err := io.ReadFull(t.in, b[:]); err != nil || string(b[:8]) != magic {
+	_, err := io.ReadFull(t.in, b[:])
+	if err != nil && !isEnd(err) {
+		return err
+	}
+	if err != nil || string(b[:8]) != magic {
 		return errors.New("not a trace: make one with `outboard run --trace FILE -- PROGRAM`")
 	}
 	version, size, sum := binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint32(b[12:]), binary.LittleEndian.Uint32(b[16:])
@@ -56,6 +60,9 @@ func (t *Reader) readHeader() error {
 	}
 	text := make([]byte, size)
 	if _, err := io.ReadFull(t.in, text); err != nil {
+		if !isEnd(err) {
+			return err
+		}
 		return errors.New("the file ends within its header: the recording was interrupted before it began")
 	}
 	if crc32.Checksum(text, castagnoli) != sum {
@@ -144,11 +151,14 @@ func (t *Reader) nextBlock() error {
 
 // cutOff returns io.EOF for a file that is too short, and the error of a read otherwise.
 func (t *Reader) cutOff(err error) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if isEnd(err) {
 		return io.EOF
 	}
 	return err
 }
+
+// isEnd reports whether a read failed since the file is too short.
+func isEnd(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
 func (t *Reader) readEnd() error {
 	var end End

@@ -76,7 +76,10 @@ func (p *perfetto) export() error {
 		}
 	}
 	p.text("\n]}\n")
-	return errors.Join(p.err, p.w.Flush())
+	if p.err != nil {
+		return p.err
+	}
+	return p.w.Flush()
 }
 
 func (p *perfetto) text(s string) {
