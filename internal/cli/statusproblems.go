@@ -87,8 +87,11 @@ func checkHealth(s *poolStatus) []statusProblem {
 }
 
 func healthRemedy(part string) string {
-	if part == "membership" {
+	switch part {
+	case "membership":
 		return "stop the node, empty its data directory, and join it anew: `outboard token` on a node of the pool"
+	case "identity":
+		return "stop one of the two, empty its data directory, and join it anew with another --name: `outboard token` on a node of the pool"
 	}
 	return "the node goes on by itself once the cause is gone; see its log, and `/healthz` on its socket"
 }

@@ -466,6 +466,7 @@ func (n *Node) openPool(ctx context.Context) (lifecycle.Resource, error) {
 		return nil, err
 	}
 	n.pool = p
+	n.report.sources["identity"] = pool.Clones(p)
 	n.sessions = &sessionServer{self: n.self.ID, pool: p, host: n.host, devices: n.devices, log: n.log}
 	n.grants = &grants{self: n.self.ID, pool: p, identity: n.identity}
 	n.peers = &peerServer{
