@@ -42,14 +42,14 @@ LONG_TESTS := TestAskExample TestCLBlast TestCalibrationsAreRecordedToTheEnd Tes
 	TestCutIsBridged TestDifferentialFromOtherNode TestDifferentialOclgrind TestDifferentialOfAllPrograms \
 	TestDifferentialOfManySessions TestDifferentialOfManySessionsFromOtherNode TestDigitsExample \
 	TestEndIsNoLoss TestFFmpegFilters TestFairSharingOfStoppedWorkers TestFairSharingOverTheNetwork \
-	TestFunctionDevices TestGrpcurl TestHashcat TestHostileWorker TestJobCompressesGradients \
+	TestFunctionDevices TestGrowthInterrupted TestGrpcurl TestHashcat TestHostileWorker TestJobCompressesGradients \
 	TestJobIsTheSameAfterKilledNodes TestLargeAllReducesOverNodes TestLocalDrivers \
 	TestOffloadedTensorsAreBitEqual TestPipelineEqualsOneProcess TestProfilesOfRanksOnOtherNodes \
 	TestRecordedPrograms TestSessionsKilledAtRandom TestShardingsEqualOneProcess \
 	TestStageContinuesOnAnotherNode TestStageReplicasOverNodes TestStagesWithALimitAreBitEqual \
 	TestStagesWithALimitOverNodes TestStrangerCLFFT TestStrangerCPlusPlus TestStrangerPyOpenCL \
 	TestStrongestSandbox TestSubjectsOfForeignNATS TestThumbnailsExample TestTracesOfOtherPrograms \
-	TestTwoDevices TestTwoDevicesFromOtherNode TestWaitingWorkersAreSuspended TestWhatIfCountsWhatHappens
+	TestTwoDevices TestTwoDevicesFromOtherNode TestVotersMove TestWaitingWorkersAreSuspended TestWhatIfCountsWhatHappens
 empty    :=
 any       = '^($(subst $(empty) $(empty),|,$(strip $(1))))$$'
 ANY_LONG := $(call any,$(LONG_TESTS))
@@ -115,7 +115,7 @@ POOLS = $(MODULE)/outboardtest
 test-long: build
 	@scripts/need $(TEST_NEEDS)
 	cd test && $(TEST) -count=1 -run $(ANY_LONG) ./e2e
-	$(TEST) -run $(ANY_LONG) ./cmd/libopencl/ctest ./examples/... ./internal/accel/opencl/cltest ./internal/cli ./internal/fabric/plain ./outboardtest
+	$(TEST) -run $(ANY_LONG) ./cmd/libopencl/ctest ./examples/... ./internal/accel/opencl/cltest ./internal/cli ./internal/fabric/plain ./internal/pool/state ./outboardtest
 	$(TEST) $(LONG_PACKAGES)
 
 # Packages whose tests give the race detector nothing to detect: what they run is one goroutine, or

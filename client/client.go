@@ -204,6 +204,9 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)) && datadir.InUse(c.Folder()):
+		return outboard.Errorf(outboard.NoPool, "",
+			"the node with the data folder %s is starting or stopping, and answers no commands yet: its log says for what it waits", c.Folder())
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return outboard.Errorf(outboard.NoPool, "", "no node runs with the data folder %s: start one with %s",
 			c.Folder(), c.startHint())

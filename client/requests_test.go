@@ -3,11 +3,13 @@ package client_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/datadir"
 )
 
 // Each method sends one request, and names that users chose are escaped in its path.
@@ -54,6 +56,20 @@ func TestRequestPaths(t *testing.T) {
 		if sent := <-got; sent != want {
 			t.Errorf("it sent %s, want %s", sent, want)
 		}
+	}
+}
+
+// While a node starts or stops, the error does not say to start one.
+func TestNodeThatStarts(t *testing.T) {
+	c := &client.Client{Data: t.TempDir()}
+	lock, err := datadir.Acquire(c.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	_, err = c.Models(t.Context())
+	if outboard.KindOf(err) != outboard.NoPool || !strings.Contains(err.Error(), "is starting or stopping") {
+		t.Errorf("the error is %v", err)
 	}
 }
 

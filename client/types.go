@@ -25,6 +25,9 @@ type Status struct {
 	HTTP string `json:"http,omitempty"`
 	// Models is the address at which the node serves models besides HTTP, "" for none.
 	Models string `json:"models,omitempty"`
+	// Keepers are the nodes that keep the pool's state, or should: those of them that Client.Nodes does
+	// not list are away. It is empty where one node or an existing cluster keeps it.
+	Keepers []outboard.NodeID `json:"keepers,omitempty"`
 	// Problems are the parts of the node that do not work.
 	Problems []HealthProblem `json:"problems,omitempty"`
 }

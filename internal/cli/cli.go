@@ -56,9 +56,15 @@ func Process() *Env {
 
 // Main runs one command until it returns or a signal ends it, and returns its exit status.
 func (env *Env) Main(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), withoutIgnored(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
 	defer stop()
 	return env.Run(ctx, args)
+}
+
+// withoutIgnored returns the signals, without SIGHUP if this process was started to ignore it, as by
+// nohup: a handler would make it end this process.
+func withoutIgnored(signals ...os.Signal) []os.Signal {
+	return slices.DeleteFunc(signals, func(s os.Signal) bool { return s == syscall.SIGHUP && signal.Ignored(s) })
 }
 
 // Run runs one command and returns its exit status.

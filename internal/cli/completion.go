@@ -46,10 +46,10 @@ func (env *Env) completeSelector(cmd *cobra.Command, _ []string, typed string) (
 	return matching(words, typed), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// completeOffer completes --devices: a selector, or none.
+// completeOffer completes --devices: a selector, all, or none.
 func (env *Env) completeOffer(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 	words, directive := env.completeSelector(cmd, args, typed)
-	return append(words, matching([]string{"none"}, typed)...), directive
+	return append(words, matching([]string{"all", "none"}, typed)...), directive
 }
 
 // selectorWords returns the parts that a selector may have; an ID stands alone.

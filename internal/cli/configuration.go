@@ -69,7 +69,7 @@ func runConfigShow(env *Env, opts configShowOptions, flags *pflag.FlagSet) error
 	var values []configValue
 	var rows [][]string
 	for _, name := range settingNames {
-		v := configValue{Setting: name, Value: flags.Lookup(name).Value.String(), Source: env.config.sources[name]}
+		v := configValue{Setting: name, Value: settingText(flags.Lookup(name)), Source: env.config.sources[name]}
 		if name == "token" && v.Value != "" {
 			v.Value = "(hidden)"
 		}

@@ -72,7 +72,7 @@ func (p *program) run(ctx context.Context, env *Env) (int, error) {
 		return 0, ctx.Err()
 	}
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Notify(signals, withoutIgnored(syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)...)
 	defer signal.Stop(signals)
 	cmd := &exec.Cmd{
 		Path: p.path, Args: p.args, Env: p.environ,

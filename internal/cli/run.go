@@ -43,6 +43,7 @@ func (o *runOptions) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.deadAfter, "dead-after", 5*time.Second, "time without an answer after which a node or network counts as dead")
 	flags.Var(&o.maxSlowdown, "max-slowdown", "refuse devices on which the program is predicted to be slower by more than this, such as 10%; needs a recording of it")
 	o.record.addFlags(flags)
+	markSettings(flags)
 }
 
 func (o *runOptions) validate() error {

@@ -18,6 +18,10 @@ type sandboxFlag struct {
 
 // Set adds settings. Set, String and Type implement pflag.Value.
 func (f *sandboxFlag) Set(text string) error {
+	if text == "" { // as `outboard up` is told to forget the settings of its last start
+		*f = sandboxFlag{}
+		return nil
+	}
 	for setting := range strings.SplitSeq(text, ";") {
 		if err := f.add(strings.TrimSpace(setting)); err != nil {
 			return err

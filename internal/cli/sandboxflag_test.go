@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"reflect"
 	"testing"
 
@@ -22,10 +23,18 @@ func TestSandboxFlag(t *testing.T) {
 			t.Errorf("got %+v", b)
 		}
 	}
-	for _, text := range []string{"", "require", "require=walls", "call=open", "color=red", "cache=0", "cache=1MiB", "cache=much"} {
+	for _, text := range []string{"require", "require=walls", "call=open", "color=red", "cache=0", "cache=1MiB", "cache=much"} {
 		if new(sandboxFlag).Set(text) == nil {
 			t.Errorf("%q was accepted", text)
 		}
+	}
+}
+
+// An empty text forgets the settings of the last start.
+func TestSandboxIsForgotten(t *testing.T) {
+	var f sandboxFlag
+	if err := errors.Join(f.Set("require=seccomp"), f.Set("")); err != nil || f.String() != "" || f.sandbox.Require != nil {
+		t.Errorf("got %q, %+v, %v", f.String(), f.sandbox, err)
 	}
 }
 

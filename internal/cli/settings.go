@@ -7,22 +7,60 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/outboard-run/outboard"
 )
 
 // settingNames are the flags that the environment and the configuration file can also set: the
-// flag "dead-after" is OUTBOARD_DEAD_AFTER and `dead-after:`.
+// flag "dead-after" is OUTBOARD_DEAD_AFTER and `dead-after:`. They are all flags of `outboard up`, and
+// those of `outboard run` that belong to a machine rather than to a program.
 var settingNames = []string{
 	"data", "name", "listen", "advertise", "routes", "devices", "join", "token",
-	"grpc", "http", "nats", "creds", "log-level", "timeout", "dead-after", "lease-ttl", "jobs",
+	"grpc", "http", "http-host", "models", "models-shm", "model-servers", "client-timeout",
+	"nats", "creds", "replace-keeper-after", "lease-ttl", "sandbox", "tenant-limits", "outgoing-private",
+	"max-executions", "max-calls", "slow-call", "probe-budget", "jobs", "objects", "log-level", "timeout", "dead-after",
 }
 
-// rememberedNames are the settings that a node stores in its data folder, so that a restart needs
-// no flags.
-var rememberedNames = []string{"name", "listen", "advertise", "routes", "devices", "grpc", "http", "nats", "creds", "lease-ttl", "jobs"}
+// forgottenNames are the settings that a node does not store in its data folder. It stores the others,
+// so that a restart needs no flags.
+var forgottenNames = []string{"data", "join", "token", "log-level", "timeout", "dead-after"}
+
+func isRemembered(name string) bool {
+	return slices.Contains(settingNames, name) && !slices.Contains(forgottenNames, name)
+}
+
+// settingAnnotation marks the flags that are settings. Flags of other commands may have their names:
+// `outboard keys create --models` names no address.
+const settingAnnotation = "outboard_setting"
+
+// markSettings marks the flags of a set that are settings.
+func markSettings(flags *pflag.FlagSet) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		if slices.Contains(settingNames, f.Name) {
+			if f.Annotations == nil {
+				f.Annotations = map[string][]string{}
+			}
+			f.Annotations[settingAnnotation] = nil
+		}
+	})
+}
+
+// settingOf returns the flag of a setting, nil where a command has none.
+func settingOf(flags *pflag.FlagSet, name string) *pflag.Flag {
+	flag := flags.Lookup(name)
+	if flag == nil {
+		return nil
+	}
+	if _, marked := flag.Annotations[settingAnnotation]; !marked && name != "data" {
+		return nil
+	}
+	return flag
+}
 
 const (
 	envPrefix      = "OUTBOARD_"
@@ -105,12 +143,12 @@ func (s *settings) readFile(env *Env) (map[string]fileValue, error) {
 }
 
 func (s *settings) resolveOne(env *Env, flags *pflag.FlagSet, name string, file, remembered map[string]fileValue) error {
-	flag := flags.Lookup(name)
+	flag := settingOf(flags, name)
 	if flag == nil {
 		return nil
 	}
 	value, source := "", "default"
-	if v, ok := remembered[name]; ok && slices.Contains(rememberedNames, name) {
+	if v, ok := remembered[name]; ok && isRemembered(name) {
 		value, source = v.value, filepath.Join(s.data, rememberedFile)
 	}
 	if v, ok := file[name]; ok {
@@ -173,12 +211,32 @@ func parseSettings(text []byte) (map[string]fileValue, error) {
 	return values, nil
 }
 
+// settingText returns the value of a flag as the flag reads it: a list without its brackets, a size that
+// is not rounded, and a file as seen from any folder.
+func settingText(flag *pflag.Flag) string {
+	text := flag.Value.String()
+	switch v := flag.Value.(type) {
+	case pflag.SliceValue:
+		text = strings.Join(v.GetSlice(), ",")
+	case *outboard.Bytes:
+		if rounded, err := outboard.ParseBytes(text); err != nil || rounded != *v {
+			text = strconv.FormatInt(int64(*v), 10)
+		}
+	}
+	if (flag.Name == "creds" || flag.Name == "model-servers") && text != "" {
+		if path, err := filepath.Abs(text); err == nil {
+			return path
+		}
+	}
+	return text
+}
+
 // remember writes the settings that a restart of the node uses.
 func (s *settings) remember(flags *pflag.FlagSet) error {
 	values := map[string]string{}
-	for _, name := range rememberedNames {
-		if flag := flags.Lookup(name); flag != nil && s.sources[name] != "default" {
-			values[name] = flag.Value.String()
+	for _, name := range settingNames {
+		if flag := settingOf(flags, name); flag != nil && isRemembered(name) && s.sources[name] != "default" {
+			values[name] = settingText(flag)
 		}
 	}
 	text, err := yaml.Marshal(values)

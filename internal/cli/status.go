@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -97,8 +98,16 @@ func readStatus(ctx context.Context, c *client.Client) (*poolStatus, error) {
 	read("leases", func() (err error) { s.Leases, err = c.Leases(ctx); return err })
 	read("apps", func() (err error) { s.Apps, err = c.AppsOnNodes(ctx); return err })
 	read("models", func() (err error) { s.Models, err = c.Models(ctx); return err })
-	read("calls", func() (err error) { s.Calls, err = c.Calls(ctx); return err })
-	read("services", func() (err error) { s.Services, err = c.Services(ctx); return err })
+	read("calls", func() error {
+		calls, err := c.Calls(ctx)
+		s.Calls = slices.DeleteFunc(calls, func(c client.Calls) bool { return isSystemService(c.Service) })
+		return err
+	})
+	read("services", func() error {
+		services, err := c.Services(ctx)
+		s.Services = slices.DeleteFunc(services, func(v client.Service) bool { return isSystemService(v.Name) })
+		return err
+	})
 	parts.Wait()
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -107,6 +116,11 @@ func readStatus(ctx context.Context, c *client.Client) (*poolStatus, error) {
 		s.Problems = []statusProblem{} // [] in JSON, not null
 	}
 	return &s, nil
+}
+
+// isSystemService reports whether a service is the pool's own: no program calls or serves it.
+func isSystemService(name string) bool {
+	return name == "outboard" || strings.HasPrefix(name, "outboard.")
 }
 
 // statusParts is the number of requests for a status.

@@ -36,6 +36,20 @@ func TestStatusProblems(t *testing.T) {
 			poolStatus{Nodes: []outboard.Node{node("a", true), node("b", true), node("d", false)}},
 			[]string{"pool: 2 of 3 nodes keep the pool's state, and 3 are wanted: it may not survive the loss of one"},
 		},
+		"a node that keeps the state is away": {
+			poolStatus{
+				Node:  client.Status{Keepers: []outboard.NodeID{"a", "b", "c"}},
+				Nodes: []outboard.Node{node("a", true), node("b", true)},
+			},
+			[]string{"pool: 1 of the 3 nodes that keep the pool's state are away (c): the loss of one more would stop the pool"},
+		},
+		"two of them are away": {
+			poolStatus{
+				Node:  client.Status{Keepers: []outboard.NodeID{"a", "b", "c"}},
+				Nodes: []outboard.Node{node("a", true), node("d", false)},
+			},
+			[]string{"pool: 2 of the 3 nodes that keep the pool's state are away (b, c): the pool accepts no changes"},
+		},
 		"health": {
 			poolStatus{Node: client.Status{Node: "a", Problems: []client.HealthProblem{{Part: "disk", Text: "it is\nfull"}}}},
 			[]string{"node a: disk: it is full"},
@@ -69,9 +83,14 @@ func TestStatusProblems(t *testing.T) {
 					{Service: "shop.Gone", Method: "A", Rate: 1},
 					{Service: "shop.Gone", Method: "B", InFlight: 1},
 					{Service: "shop.Past", Method: "A"},
+					{Service: unknownServices, Method: unknownServices, Rate: 2, Errors: 2},
 				},
 			},
-			[]string{"service shop.Cart: 5.0 of 100.0 calls/s of Remove fail", "service shop.Gone: it is called, and no program of the pool serves it"},
+			[]string{
+				"service shop.Cart: 5.0 of 100.0 calls/s of Remove fail",
+				"calls: 2.0 calls/s name services that no program of the pool serves",
+				"service shop.Gone: it is called, and no program of the pool serves it",
+			},
 		},
 	}
 	for name, test := range tests {

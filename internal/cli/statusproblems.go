@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 )
 
@@ -31,6 +32,9 @@ const wantedCopies = 3
 // checkStateCopies reports a pool whose state would not survive the loss of a node. A pool
 // whose state is in an external NATS cluster has no copies of its own.
 func checkStateCopies(s *poolStatus) []statusProblem {
+	if absent := absentKeepers(s); len(absent) > 0 {
+		return []statusProblem{keeperProblem(absent, len(s.Node.Keepers))}
+	}
 	copies := 0
 	for _, n := range s.Nodes {
 		if n.Copy {
@@ -43,8 +47,31 @@ func checkStateCopies(s *poolStatus) []statusProblem {
 	return []statusProblem{{
 		Subject: "pool",
 		Text:    fmt.Sprintf("%d of %d nodes keep the pool's state, and %d are wanted: it may not survive the loss of one", copies, len(s.Nodes), wantedCopies),
-		Remedy:  "start the missing node again with `outboard up`, or replace it: `outboard nodes remove NODE`, then join a new one",
+		Remedy:  "see `outboard status` on each of the nodes without a copy: it names what keeps the node from having one",
 	}}
+}
+
+// absentKeepers returns the nodes that were chosen to keep the pool's state and are not listed.
+func absentKeepers(s *poolStatus) []string {
+	var absent []string
+	for _, keeper := range s.Node.Keepers {
+		if !slices.ContainsFunc(s.Nodes, func(n outboard.Node) bool { return n.ID == keeper }) {
+			absent = append(absent, string(keeper))
+		}
+	}
+	return absent
+}
+
+// keeperProblem describes the absence of nodes that keep the pool's state.
+func keeperProblem(absent []string, keepers int) statusProblem {
+	which := fmt.Sprintf("%d of the %d nodes that keep the pool's state are away (%s)", len(absent), keepers, strings.Join(absent, ", "))
+	if left := keepers - len(absent); left > keepers/2 {
+		return statusProblem{
+			Subject: "pool", Text: which + ": the loss of one more would stop the pool",
+			Remedy: "start it again with `outboard up`; if it is lost, replace it: `outboard nodes remove NODE`, then join a new one",
+		}
+	}
+	return statusProblem{Subject: "pool", Text: which + ": the pool accepts no changes", Remedy: "start them again with `outboard up`"}
 }
 
 // checkHealth reports the parts of this node that do not work. Those of a node that has no access to
@@ -55,7 +82,7 @@ func checkHealth(s *poolStatus) []statusProblem {
 	for _, p := range s.Node.Problems {
 		all = append(all, statusProblem{
 			Subject: "node " + string(s.Node.Node), Text: p.Part + ": " + oneLine(p.Text),
-			Remedy: healthRemedy(excluded),
+			Remedy: healthRemedy(p.Part, excluded),
 		})
 	}
 	return all
@@ -64,9 +91,12 @@ func checkHealth(s *poolStatus) []statusProblem {
 // membershipPart is the part of a node that reports whether the node belongs to its pool.
 const membershipPart = "membership"
 
-func healthRemedy(excluded bool) string {
-	if excluded {
+func healthRemedy(part string, excluded bool) string {
+	switch {
+	case excluded:
 		return "stop the node, empty its data directory, and join it anew: `outboard token` on a node of the pool"
+	case part == "identity":
+		return "stop one of the two, empty its data directory, and join it anew with another --name: `outboard token` on a node of the pool"
 	}
 	return "the node goes on by itself once the cause is gone; see its log, and `/healthz` on its socket"
 }
@@ -119,6 +149,10 @@ func checkModels(s *poolStatus) []statusProblem {
 	return all
 }
 
+// unknownServices is the name under which a node counts calls of services that no program of the pool
+// has served since it knows the pool, together.
+const unknownServices = "other"
+
 // failingShare is the share of failing calls at which a method is a problem.
 const failingShare = 0.05
 
@@ -126,6 +160,16 @@ const failingShare = 0.05
 func checkCallErrors(s *poolStatus) []statusProblem {
 	var all []statusProblem
 	for _, c := range s.Calls {
+		if c.Service == unknownServices {
+			if c.Rate > 0 {
+				all = append(all, statusProblem{
+					Subject: "calls",
+					Text:    perSecond(c.Rate) + " calls/s name services that no program of the pool serves",
+					Remedy:  "their callers' errors name the service: start a program that serves it, or offer a gRPC server with `outboard endpoints add HOST:PORT SERVICE`",
+				})
+			}
+			continue
+		}
 		if c.Errors > 0 && c.Errors >= failingShare*c.Rate {
 			all = append(all, statusProblem{
 				Subject: "service " + c.Service,
@@ -141,6 +185,9 @@ func checkCallErrors(s *poolStatus) []statusProblem {
 func checkUnservedCalls(s *poolStatus) []statusProblem {
 	var unserved []string
 	for _, c := range s.Calls {
+		if c.Service == unknownServices {
+			continue
+		}
 		served := slices.ContainsFunc(s.Services, func(v client.Service) bool { return v.Name == c.Service && v.Endpoints > 0 })
 		if !served && (c.Rate > 0 || c.InFlight > 0) {
 			unserved = append(unserved, c.Service)

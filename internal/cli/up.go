@@ -61,13 +61,13 @@ type upOptions struct {
 }
 
 func (o *upOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.join, "join", "", "join the pool of the node at `HOST:PORT`")
+	flags.StringVar(&o.join, "join", "", "join the pool of the node at `HOST:PORT`; on a member, look for its pool there")
 	flags.StringVar(&o.token, "token", "", "`TOKEN` that 'outboard token' printed on a node of the pool")
 	flags.StringVar(&o.name, "name", "", "name of this node in the pool (default the host's name)")
 	flags.StringVar(&o.listen, "listen", ":7433", "`ADDR` for connections of other nodes")
 	flags.StringVar(&o.advertise, "advertise", "", "`HOST:PORT` under which other nodes reach this one, if it differs from --listen")
 	flags.StringVar(&o.routes, "routes", "", "`ADDR` for the pool's state between nodes (default the port after --listen's)")
-	flags.Var(&o.devices, "devices", "which devices to offer: none, or `SELECTOR` (default all)")
+	flags.Var(&o.devices, "devices", "which devices to offer: all, none, or those that match `SELECTOR` (default all)")
 	flags.StringVar(&o.nats, "nats", "", "keep the pool's state on the NATS cluster at `URL`")
 	flags.StringVar(&o.creds, "creds", "", "credentials `FILE` for --nats")
 	flags.StringVar(&o.grpc, "grpc", "", "`ADDR` for plain gRPC of local programs, or none (default 127.0.0.1:7435, or another port)")
@@ -91,6 +91,7 @@ func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	o.probeBudget = network.DefaultBudget
 	flags.Var(&o.probeBudget, "probe-budget", "most bytes per `MINUTE` for measuring the network to other nodes; 0 means none")
 	flags.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "lowest `LEVEL` to log: debug, info, warn or error")
+	markSettings(flags)
 }
 
 func newUpCommand(env *Env) *cobra.Command {
@@ -127,10 +128,10 @@ const (
 	minClientTimeout = 2 * time.Second
 )
 
-// check refuses values that no node can have.
-func (o *upOptions) check() error {
+// check refuses values that no node can have. A member of a pool needs no token.
+func (o *upOptions) check(member bool) error {
 	switch {
-	case (o.join == "") != (o.token == ""):
+	case o.token != "" && o.join == "", o.join != "" && o.token == "" && !member:
 		return usage("--join and --token go together; `outboard token` on a node of the pool prints a token")
 	case o.creds != "" && o.nats == "":
 		return usage("--creds needs --nats URL")
@@ -152,7 +153,7 @@ func (o *upOptions) check() error {
 }
 
 func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) error {
-	if err := opts.check(); err != nil {
+	if err := opts.check(node.IsMember(env.config.data)); err != nil {
 		return err
 	}
 	objects, err := opts.bucket(env)
@@ -209,7 +210,7 @@ type deviceFilter struct {
 
 // Set, String and Type implement pflag.Value.
 func (f *deviceFilter) Set(text string) error {
-	if f.none = text == "none"; f.none {
+	if f.none = text == "none"; f.none || text == "all" || text == "" {
 		f.selector = outboard.Selector{}
 		return nil
 	}

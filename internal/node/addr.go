@@ -74,8 +74,14 @@ func routesAddr(given, listen string, addr net.Addr) (string, error) {
 	if !ok {
 		return "", outboard.Errorf(outboard.Invalid, "node", "listen address %s: want one of TCP", addr)
 	}
+	if at.Port == maxPort {
+		return "", outboard.Errorf(outboard.Invalid, "node", "no port is after %d of --listen: name an address with --routes", at.Port)
+	}
 	return net.JoinHostPort(host, strconv.Itoa(at.Port+1)), nil
 }
+
+// maxPort is the highest TCP port.
+const maxPort = 1<<16 - 1
 
 // routesAdvertised returns routes with the host at which others reach the node. It is empty if the
 // port is not known yet and the host alone is enough.

@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -69,7 +70,13 @@ func (a *artifactAPI) register(mux *http.ServeMux) {
 
 func (a *artifactAPI) put(r *http.Request) (client.Artifact, error) {
 	digest, name := r.PathValue("digest"), r.URL.Query().Get("name")
-	size, err := a.store.Save(r.Context(), digest, http.MaxBytesReader(nil, r.Body, artifact.MaxSize))
+	body := http.MaxBytesReader(nil, r.Body, artifact.MaxSize)
+	size, err := a.store.Save(r.Context(), digest, body)
+	if err != nil {
+		// A client that still writes when the connection ends gets no response: it would not learn that
+		// the disk is full.
+		_, _ = io.Copy(io.Discard, body)
+	}
 	if err != nil || name == "" {
 		return client.Artifact{Digest: digest, Size: outboard.Bytes(size)}, err
 	}

@@ -2,12 +2,8 @@ package node
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/datadir"
@@ -17,16 +13,13 @@ import (
 // of this machine open sessions with its devices.
 const SessionSocket = "session.sock"
 
-// Names in a node's data folder, besides the workers' tmp and cache.
-const (
-	lockFile = "lock"
-	poolDir  = "pool"
-)
+// poolDir is the folder of the node's identity and state in its data folder.
+const poolDir = "pool"
 
 // folder is a data folder, locked for this process.
 type folder struct {
 	path string
-	lock *os.File
+	lock *datadir.Lock
 }
 
 // openFolder creates the folder if it does not exist, checks that it belongs to this user alone,
@@ -38,21 +31,13 @@ func openFolder(path string) (*folder, error) {
 	if err := datadir.Check(path); err != nil {
 		return nil, err
 	}
-	lock, err := os.OpenFile(filepath.Join(path, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
+	lock, err := datadir.Acquire(path)
+	switch {
+	case errors.Is(err, datadir.ErrLocked):
+		return nil, outboard.Errorf(outboard.Conflict, "", "a node runs with %s already: stop it with `outboard down`, or name another folder with --data", path)
+	case err != nil:
 		return nil, outboard.Errorf(outboard.Invalid, "", "%w: name another one with --data", err)
 	}
-	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		_ = lock.Close()
-		return nil, outboard.Errorf(outboard.Conflict, "", "a node runs with %s already: stop it with `outboard down`, or name another folder with --data", path)
-	}
-	if err != nil {
-		_ = lock.Close()
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	_ = lock.Truncate(0)
-	_, _ = lock.WriteString(strconv.Itoa(os.Getpid()) + "\n")
 	return &folder{path: path, lock: lock}, nil
 }
 

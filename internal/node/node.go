@@ -27,6 +27,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -171,7 +172,7 @@ func (o *Options) validate() error {
 	if _, _, err := net.SplitHostPort(o.Listen); err != nil {
 		return outboard.Errorf(outboard.Invalid, op, "listen address: %w: write HOST:PORT or :PORT", err)
 	}
-	if (o.Join == "") != (o.Token == "") {
+	if o.Join == "" && o.Token != "" || o.Join != "" && o.Token == "" && !IsMember(o.Data) {
 		return outboard.Errorf(outboard.Invalid, op, "an address to join at and a token go together")
 	}
 	if o.Name != "" {
@@ -245,6 +246,7 @@ func (n *Node) Name() string { return "node" }
 
 // Run runs the node until ctx ends or a request on the local API stops it.
 func (n *Node) Run(ctx context.Context, ready func()) error {
+	caller := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var waiting sync.WaitGroup
@@ -257,7 +259,9 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		case <-ctx.Done():
 		}
 	})
-	return lifecycle.Run(ctx, func() {
+	up := false
+	err := lifecycle.Run(ctx, func() {
+		up = true
 		n.log.Info("node is up", "addr", n.self.Addr, "devices", len(n.devices))
 		if ready != nil {
 			ready()
@@ -309,16 +313,31 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 		lifecycle.Func("models' port", func(ctx context.Context, ready func()) error { return n.models.runPort(ctx, ready) }),
 		lifecycle.Func("gateway", func(ctx context.Context, ready func()) error { return n.ingress.run(ctx, ready) }),
 		lifecycle.Func("local API", n.serveAPI),
-		lifecycle.Func("stop", n.beginStop),
+		lifecycle.Func("stop", func(ctx context.Context, ready func()) error {
+			ready()
+			<-ctx.Done()
+			n.log.Info("node stops: it ends accepted requests first, for 30 s at most", "reason", n.stopReason(caller))
+			n.state.BeginStop()
+			return nil
+		}),
 	)
+	if up {
+		n.log.Info("node has stopped")
+	}
+	return err
 }
 
-// beginStop is the first service to stop: it tells the state that the other services will stop.
-func (n *Node) beginStop(ctx context.Context, ready func()) error {
-	ready()
-	<-ctx.Done()
-	n.state.BeginStop()
-	return nil
+// stopReason returns why a node whose caller passed ctx to Run stops.
+func (n *Node) stopReason(ctx context.Context) string {
+	if ctx.Err() != nil {
+		return context.Cause(ctx).Error()
+	}
+	select {
+	case <-n.stop:
+		return "outboard down"
+	default:
+		return "a part of it has failed"
+	}
 }
 
 // requestStop makes Run return.
@@ -326,8 +345,13 @@ func (n *Node) requestStop() { n.stopOnce.Do(func() { close(n.stop) }) }
 
 // Status describes the node. It is complete once the node is ready.
 func (n *Node) Status() client.Status {
+	var keepers []outboard.NodeID
+	for _, name := range state.Keepers(n.state) {
+		keepers = append(keepers, outboard.NodeID(name))
+	}
 	return client.Status{
-		Node: n.self.ID, Version: n.opts.Version, Addr: n.self.Addr, Data: n.opts.Data,
+		Keepers: keepers,
+		Node:    n.self.ID, Version: n.opts.Version, Addr: n.self.Addr, Data: n.opts.Data,
 		PID: os.Getpid(), Started: n.started, Devices: len(n.devices), GRPC: n.calls.PlainAddr(),
 		HTTP: n.ingress.addr(), Models: n.models.addr(), Problems: n.report.problems(),
 	}
@@ -359,6 +383,9 @@ func (l once) Close() error {
 	return nil
 }
 
+// IsMember reports whether the node of a data folder belongs to a pool.
+func IsMember(data string) bool { return authority.Exists(filepath.Join(data, poolDir)) }
+
 // openState loads or creates the node's identity and opens the pool's state.
 func (n *Node) openState(ctx context.Context) (lifecycle.Resource, error) {
 	addr := advertised(n.opts.Advertise, n.listener.Addr())
@@ -375,7 +402,7 @@ func (n *Node) openState(ctx context.Context) (lifecycle.Resource, error) {
 	switch {
 	case !authority.Exists(enter.Dir):
 		enter.Name = n.opts.name()
-	case n.opts.Join != "":
+	case n.opts.Token != "":
 		n.log.Info("this node belongs to a pool already: the token was not used")
 	}
 	id, s, err := pool.Enter(ctx, enter)
@@ -389,7 +416,7 @@ func (n *Node) openState(ctx context.Context) (lifecycle.Resource, error) {
 	}
 	n.log = n.log.With("node", n.self.ID)
 	n.report = &healthReport{board: n.health, sources: map[string]healthSource{
-		"membership": membershipHealth{id}, "state": s, "disk": &diskHealth{dir: n.folder.path},
+		"membership": membershipHealth{id}, "state": s, "copies": state.Growth{State: s}, "disk": &diskHealth{dir: n.folder.path},
 	}}
 	n.registry.MustRegister(n.report)
 	return s, nil
@@ -439,6 +466,7 @@ func (n *Node) openPool(ctx context.Context) (lifecycle.Resource, error) {
 		return nil, err
 	}
 	n.pool = p
+	n.report.sources["identity"] = pool.Clones(p)
 	n.sessions = &sessionServer{self: n.self.ID, pool: p, host: n.host, devices: n.devices, log: n.log}
 	n.grants = &grants{self: n.self.ID, pool: p, identity: n.identity}
 	n.peers = &peerServer{

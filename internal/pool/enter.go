@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -38,7 +39,8 @@ type EnterOptions struct {
 	// The default is an ephemeral port of Addr's host, chosen once.
 	RouteListen, RouteAdvertise string
 	// Join is the address of a node of the pool, and Token its invitation. A node with an
-	// identity needs neither. Without them a node founds a pool.
+	// identity needs neither: Join is another address at which it looks for its pool. Without them a
+	// node founds a pool.
 	Join, Token string
 	// NATSURL puts the pool's state on an existing NATS cluster, with the credentials in the
 	// file NATSCreds. Holders of the credentials are members of the pool.
@@ -49,6 +51,28 @@ type EnterOptions struct {
 	// TenantStore is how much each tenant may keep in the state; 0: a default.
 	TenantStore outboard.Bytes
 	Logger      *slog.Logger
+}
+
+// peers returns the address of a node that the operator names.
+func (o *EnterOptions) peers() []string {
+	if o.Join == "" {
+		return nil
+	}
+	return []string{o.Join}
+}
+
+// routePeers returns the address at which the server of that node listens unless its operator has
+// chosen another one: at the next port.
+func (o *EnterOptions) routePeers() []string {
+	host, port, err := net.SplitHostPort(o.Join)
+	if err != nil {
+		return nil
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return nil
+	}
+	return []string{net.JoinHostPort(host, strconv.Itoa(number+1))}
 }
 
 func (o *EnterOptions) setDefaults() {
@@ -82,7 +106,7 @@ func Enter(ctx context.Context, opts EnterOptions) (*authority.Identity, *state.
 		return nil, nil, fmt.Errorf("enter the pool: %w", err)
 	}
 	s, err := state.Open(ctx, state.Options{
-		Dir: stateDir, Name: string(id.Name()), Pool: id.PoolID(), Addr: opts.Addr, Peers: peers,
+		Dir: stateDir, Name: string(id.Name()), Pool: id.PoolID(), Addr: opts.Addr, Peers: peers, RoutePeers: opts.routePeers(),
 		Dial: dialState(id, opts.Logger), Listen: opts.RouteListen, Advertise: opts.RouteAdvertise,
 		TLS: id.RouteTLS, ReplaceAfter: opts.ReplaceAfter, TenantStore: opts.TenantStore, Logger: opts.Logger,
 	})
@@ -123,7 +147,7 @@ func dialState(id *authority.Identity, log *slog.Logger) func(context.Context, s
 func enterIdentity(ctx context.Context, opts EnterOptions) (*authority.Identity, []string, error) {
 	id, err := loadIdentity(opts)
 	if !errors.Is(err, fs.ErrNotExist) {
-		return id, nil, err
+		return id, opts.peers(), err
 	}
 	if opts.Join == "" {
 		id, err := foundPool(opts)

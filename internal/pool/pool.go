@@ -85,6 +85,7 @@ type Pool struct {
 
 	selfMu sync.Mutex // guards self, and orders the writes of the node's record
 	self   outboard.Node
+	clones *CloneWatch
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -103,6 +104,7 @@ func Open(ctx context.Context, opts Options) (*Pool, error) {
 		leaser: leaser{opts: opts, state: opts.State, log: opts.Logger, view: newView(opts)},
 		id:     opts.Identity, self: opts.Self,
 	}
+	p.clones = &CloneWatch{boot: p.view.boot}
 	p.close = sync.OnceValue(p.shutdown)
 	m, err := newMetrics(opts.Metrics, p.view, func() map[string]int64 { return state.StoredByTenant(p.state) })
 	if err != nil {
@@ -239,6 +241,9 @@ func (p *Pool) heartbeats(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+		if n, ok := p.view.node(p.view.self); p.clones.observe(n, ok) {
+			p.log.Error("this node runs twice", "error", p.clones.Health())
 		}
 		err := p.heartbeat(ctx)
 		switch {

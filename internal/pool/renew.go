@@ -100,7 +100,8 @@ func (a admission) deleteTokens(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// followAuthority obtains a certificate of the authority in force for this node after each renewal.
+// followAuthority obtains a certificate of the authority in force for this node after each renewal of
+// the authority, and before the certificate expires.
 func (a admission) followAuthority(ctx context.Context) {
 	p := a.p
 	tick := time.NewTicker(p.opts.Heartbeat)
@@ -147,7 +148,7 @@ func (a admission) renewCertificate(ctx context.Context) error {
 	if err := p.id.Replace(cert); err != nil {
 		return err
 	}
-	p.log.Info("this node has a certificate of the renewed authority")
+	p.log.Info("this node's certificate was renewed", "until", cert.NotAfter.Format(time.DateOnly))
 	return nil
 }
 

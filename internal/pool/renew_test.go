@@ -73,3 +73,31 @@ func TestRemovalRenewsAuthority(t *testing.T) {
 	}
 	conn.Close()
 }
+
+// A node renews its certificate in the last year of it, whether or not it keeps the pool's state.
+func TestExpiringCertificatesAreRenewed(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 0)
+	a.up(ctx, nil)
+	b.up(ctx, a)
+	ca, err := a.Authority(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := time.Now().Add(-9 * 365 * 24 * time.Hour / 2)
+	for _, n := range []*testNode{a, b} {
+		old, err := ca.SignNode(n.name, n.id.Key().Public(), long)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.id.Replace(old); err != nil {
+			t.Fatal(err)
+		}
+		eventually(ctx, t, string(n.name)+" has a new certificate", func() bool {
+			return n.id.IsCurrent() && n.id.Cert().NotAfter.After(old.NotAfter)
+		})
+	}
+	wantNodes(ctx, t, b, "a", "b")
+}

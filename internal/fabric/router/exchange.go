@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -75,12 +76,16 @@ func (r *Router) chain(h *call.Head) *policy.Chain {
 }
 
 // method returns the counters of a method. Methods of unknown services share the counters of
-// otherName, since callers choose the names.
+// otherName or systemName, since callers choose the names.
 func (r *Router) method(h *call.Head) *method {
-	if (*r.services.Load())[h.Service()] == nil {
-		return r.stats.methods.of(otherName)
+	service := h.Service()
+	switch {
+	case (*r.services.Load())[service] != nil:
+		return r.stats.methods.of(h.Method)
+	case strings.HasPrefix(service, systemPrefix):
+		return r.stats.methods.of(systemName)
 	}
-	return r.stats.methods.of(h.Method)
+	return r.stats.methods.of(otherName)
 }
 
 // applyPolicies begins the policy chain. It sets Head, request and Plan.

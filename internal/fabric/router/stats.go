@@ -26,6 +26,14 @@ type table[T any] struct {
 
 const otherName = "other"
 
+// systemPrefix begins the names of services that are reserved for the system, and systemName counts
+// its calls of services that are not served yet or any more, as while a node starts: a program has
+// not caused them.
+const (
+	systemPrefix = "outboard."
+	systemName   = "/outboard/other"
+)
+
 func newTable[T any](limit int, fits func(string) bool, make func(name string) *T) *table[T] {
 	t := &table[T]{limit: limit, fits: fits, make: make}
 	t.found.Store(&map[string]*T{})

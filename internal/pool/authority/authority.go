@@ -39,6 +39,9 @@ const (
 
 	authorityLife = 20 * 365 * 24 * time.Hour
 	nodeLife      = 5 * 365 * 24 * time.Hour
+	// renewBefore is how long before its end a node's certificate is renewed: a machine may be switched
+	// off for months.
+	renewBefore = 365 * 24 * time.Hour
 	// SessionLife is the validity of a session's certificate.
 	SessionLife = time.Hour
 	// clockSkew is how far clocks of machines may differ.

@@ -106,11 +106,12 @@ func (c *credentials) save() error {
 	return nil
 }
 
-// IsCurrent reports whether the authority in force signed the node's certificate.
+// IsCurrent reports whether the authority in force signed the node's certificate, and the certificate
+// need not be renewed yet.
 func (id *Identity) IsCurrent() bool {
 	id.mu.RLock()
 	defer id.mu.RUnlock()
-	return id.trust.cert.CheckSignatureFrom(id.trust.roots.Current) == nil
+	return time.Until(id.trust.cert.NotAfter) > renewBefore && id.trust.cert.CheckSignatureFrom(id.trust.roots.Current) == nil
 }
 
 // RenewalRequest returns a request for a new certificate for the node's key, in DER.

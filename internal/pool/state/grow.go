@@ -39,6 +39,7 @@ func (g *grower) run(ctx context.Context) {
 		case <-timer:
 		}
 		done, err := g.step(ctx)
+		g.s.server.growthFailure.Store(&err)
 		if err != nil && ctx.Err() == nil {
 			g.s.log.Warn("copies of the pool's state: trying again", "error", err)
 		}
@@ -167,7 +168,10 @@ func (e *embedded) replaceRoutes(routes []string) error {
 // Until then the founder serves alone.
 func (g *grower) reportPrepared(ctx context.Context) (done bool, err error) {
 	srv := g.s.server.current()
-	if srv == nil || !srv.JetStreamIsCurrent() {
+	if srv == nil { // It could not start, as while another process listens at its address.
+		return false, g.s.server.start()
+	}
+	if !srv.JetStreamIsCurrent() {
 		return false, nil
 	}
 	return true, g.s.register(ctx, true)

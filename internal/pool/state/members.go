@@ -105,12 +105,19 @@ func (m *members) applyEntry(e Entry) error {
 }
 
 // view returns the chosen voters, all members in the order in which they joined, and whether the
-// voters hold the table.
+// voters hold the table. The addresses of voters are those of their last start, not those at which
+// they were chosen.
 func (m *members) view() (voters, all []member, ready bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all = slices.SortedFunc(maps.Values(m.all), func(a, b member) int { return cmp.Compare(a.Joined, b.Joined) })
-	return slices.Clone(m.voters), all, m.ready
+	voters = slices.Clone(m.voters)
+	for i, v := range voters {
+		if current, ok := m.all[v.Name]; ok {
+			voters[i] = current
+		}
+	}
+	return voters, all, m.ready
 }
 
 // register writes this node's record.

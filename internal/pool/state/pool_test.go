@@ -1,6 +1,7 @@
 package state_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -26,8 +27,11 @@ type testNode struct {
 	id   *authority.Identity
 	dir  string
 	addr string
-	// replaceAfter is the option.
+	// replaceAfter, listen and routePeers are the options.
 	replaceAfter time.Duration
+	listen       string
+	routePeers   []string
+	log          *slog.Logger
 
 	*state.State
 	stop func()
@@ -64,7 +68,8 @@ func (n *testNode) open(ctx context.Context, peers ...string) {
 	n.addr = l.Addr().String()
 	n.State, err = state.Open(ctx, state.Options{
 		Dir: n.dir, Name: string(n.name), Addr: n.addr, Peers: peers, Dial: n.dial,
-		TLS: n.id.RouteTLS, ReplaceAfter: n.replaceAfter, Logger: testLog().With("node", n.name),
+		TLS: n.id.RouteTLS, ReplaceAfter: n.replaceAfter, Listen: n.listen, RoutePeers: n.routePeers,
+		Logger: cmp.Or(n.log, testLog()).With("node", n.name),
 	})
 	if err != nil {
 		n.t.Fatal(errors.Join(err, l.Close()))

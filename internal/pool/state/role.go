@@ -71,11 +71,8 @@ func loadRole(dir string, peers []string) (*role, error) {
 		}
 	}
 	err = r.change(func(d *roleData) {
-		for _, addr := range peers {
-			if !slices.Contains(d.Peers, addr) {
-				d.Peers = append(d.Peers, addr)
-			}
-		}
+		// First, since they were named by the operator of this start.
+		d.Peers = slices.Concat(peers, slices.DeleteFunc(d.Peers, func(addr string) bool { return slices.Contains(peers, addr) }))
 	})
 	return r, err
 }

@@ -48,6 +48,16 @@ func KeptCopy(ctx context.Context, s *State, name string) (bool, error) {
 	return slices.Contains(former, name) || slices.ContainsFunc(voters, func(m member) bool { return m.Name == name }), nil
 }
 
+// Keepers returns the names of the nodes that were chosen to keep a copy of the state, none where one
+// node or an existing cluster keeps it.
+func Keepers(s *State) []string {
+	if s.server == nil {
+		return nil
+	}
+	voters, _, _ := s.server.members.view()
+	return names(voters)
+}
+
 // getJSON decodes the value of a key. It leaves value unchanged if the key has none.
 func (t table) getJSON(ctx context.Context, key string, value any) error {
 	entry, err := t.GetLatest(ctx, key)

@@ -49,6 +49,10 @@ type embedded struct {
 	unwritable atomic.Bool
 	// isolated is set while a voter has had no route to another one for a while.
 	isolated atomic.Bool
+	// growthFailure is why the last step towards three copies failed, nil after one that did not.
+	growthFailure atomic.Pointer[error]
+	// undialled is why the last attempt to connect to a peer failed.
+	undialled atomic.Pointer[error]
 }
 
 func openEmbedded(ctx context.Context, opts Options) (*embedded, error) {
@@ -71,30 +75,34 @@ func openEmbedded(ctx context.Context, opts Options) (*embedded, error) {
 	return e, err
 }
 
-// chooseRouteAddr chooses the address for routes once, so that it can be announced before this
-// node listens.
+// chooseRouteAddr chooses the address for routes before this node listens, so that it can be
+// announced. An ephemeral port is chosen once; another address replaces that of the last start.
 func (e *embedded) chooseRouteAddr() error {
-	if e.role.get().Route != "" {
-		return nil
+	last := e.role.get().Route
+	host, port, err := net.SplitHostPort(e.opts.Listen)
+	if err == nil && port == "0" {
+		if last != "" {
+			return nil
+		}
+		host, port, err = freeAddr(e.opts.Listen)
 	}
-	host, port, err := freeAddr(e.opts.Listen)
 	if err != nil {
 		return outboard.Errorf(outboard.Invalid, "open state", "address for routes %q: %w", e.opts.Listen, err)
 	}
-	return e.role.change(func(d *roleData) { d.Route = net.JoinHostPort(host, port) })
+	route := net.JoinHostPort(host, port)
+	if route == last {
+		return nil
+	}
+	return e.role.change(func(d *roleData) { d.Route = route })
 }
 
-// freeAddr splits an address, and replaces port 0 by a free port.
+// freeAddr splits an address with port 0, and replaces the port by a free one.
 func freeAddr(addr string) (host, port string, err error) {
-	host, port, err = net.SplitHostPort(addr)
-	if err != nil || port != "0" {
-		return host, port, err
-	}
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		return "", "", err
 	}
-	if _, port, err = net.SplitHostPort(l.Addr().String()); err != nil {
+	if host, port, err = net.SplitHostPort(l.Addr().String()); err != nil {
 		return "", "", errors.Join(err, l.Close())
 	}
 	return host, port, l.Close()
@@ -108,6 +116,9 @@ func (e *embedded) start() error {
 	}
 	opts, err := e.serverOptions(d)
 	if err != nil {
+		return err
+	}
+	if err := probeListen(opts.Cluster); err != nil {
 		return err
 	}
 	srv, err := runServer(opts, e.log, func() { e.unwritable.Store(true) })
@@ -156,10 +167,35 @@ func (e *embedded) serverOptions(d roleData) (*natsserver.Options, error) {
 	}
 	// ReloadOptions sorts the routes of the last options in place, while other goroutines of the
 	// server read them: in sorted ones it exchanges nothing.
-	for _, addr := range slices.Sorted(slices.Values(d.Routes)) {
+	for _, addr := range slices.Compact(slices.Sorted(slices.Values(e.knownRoutes(d)))) {
 		opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats-route", Host: addr})
 	}
 	return opts, nil
+}
+
+// probeListen returns an error if a server could not listen for routes. The server itself would wait
+// for startTimeout, and run without routes meanwhile.
+func probeListen(cluster natsserver.ClusterOpts) error {
+	if cluster.Port == 0 {
+		return nil // The node keeps the only copy.
+	}
+	addr := net.JoinHostPort(cluster.Host, strconv.Itoa(cluster.Port))
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
+	if err != nil {
+		return outboard.Errorf(outboard.Conflict, "start the embedded server", "%w: name another address with --routes", err)
+	}
+	return l.Close()
+}
+
+// knownRoutes returns the addresses at which servers of voters may listen. Those of the operator stay
+// for the process's life: a server that was reached at one of them may not have recorded its address
+// when the remembered routes change, which would end its connection. A new cluster wants as many votes
+// for its first leader as its servers know addresses: it gets those of its members alone.
+func (e *embedded) knownRoutes(d roleData) []string {
+	if !d.Ready {
+		return d.Routes
+	}
+	return slices.Concat(d.Routes, e.opts.RoutePeers)
 }
 
 // runServer starts a server and waits until it serves. The server calls failed when it
@@ -187,7 +223,8 @@ func runServer(opts *natsserver.Options, log *slog.Logger, failed func()) (*nats
 	if !srv.ReadyForConnections(startTimeout) {
 		srv.Shutdown()
 		return nil, outboard.Errorf(outboard.Unreachable, "start the embedded server",
-			"it does not listen on %s:%d: is the address in use?", opts.Cluster.Host, opts.Cluster.Port)
+			"another process listens at %s, or this machine does not have the address: name another one with --routes",
+			net.JoinHostPort(opts.Cluster.Host, strconv.Itoa(opts.Cluster.Port)))
 	}
 	return srv, nil
 }
@@ -205,7 +242,9 @@ func (e *embedded) InProcessConn() (net.Conn, error) {
 	case srv != nil && d.Ready:
 		return srv.InProcessConn()
 	}
-	return e.dialPeer(context.Background(), d.Peers)
+	conn, err := e.dialPeer(context.Background(), d.Peers)
+	e.undialled.Store(&err)
+	return conn, err
 }
 
 // dialPeer connects to the first peer that serves the table.

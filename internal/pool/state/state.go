@@ -58,6 +58,9 @@ type Options struct {
 	// there are none, and joins one otherwise. A node with saved state adds them to its remembered
 	// peers.
 	Peers []string
+	// RoutePeers are addresses at which servers of other nodes may listen, for a node with saved state
+	// whose remembered addresses are all out of date.
+	RoutePeers []string
 	// Dial opens a connection with the protocol Protocol to a node of the pool.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Listen is the address at which other servers reach this node's server, if the node keeps one
@@ -159,7 +162,7 @@ func (s *State) openTable(ctx context.Context) error {
 	// The replacer starts before the table answers: a voter that was replaced meanwhile would wait
 	// for ever.
 	startReplacer(s)
-	if err := s.waitTable(ctx); err != nil {
+	if err := awaitTable(ctx, s); err != nil {
 		return err
 	}
 	if d := s.server.role.get(); d.Mode != guest && d.Ready {

@@ -146,3 +146,18 @@ func (s *State) Health() error {
 	}
 	return nil
 }
+
+// Growth reports the health of the pool's way to three copies of its state, as far as this node takes
+// part in it.
+type Growth struct{ State *State }
+
+// Health returns why this node's last step towards three copies failed, nil if it did not.
+func (c Growth) Health() error {
+	if c.State.server == nil {
+		return nil
+	}
+	if failure := c.State.server.growthFailure.Load(); failure != nil {
+		return *failure
+	}
+	return nil
+}

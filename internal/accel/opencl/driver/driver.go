@@ -17,6 +17,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outboard-run/outboard"
 )
 
@@ -51,13 +53,26 @@ func extract(packed []byte, dir string) (vendors string, err error) {
 		return "", &outboard.Error{Op: op, Err: err}
 	}
 	vendors = filepath.Join(home, "vendors")
-	if _, err := os.Stat(filepath.Join(vendors, "outboard.icd")); err == nil {
-		return vendors, nil
+	if _, err := os.Stat(filepath.Join(vendors, "outboard.icd")); err != nil {
+		if err := install(packed, home); err != nil {
+			return "", &outboard.Error{Op: op, Err: err}
+		}
 	}
-	if err := install(packed, home); err != nil {
-		return "", &outboard.Error{Op: op, Err: err}
+	return vendors, checkLoadable(home)
+}
+
+// checkLoadable returns an error if programs cannot load a library from a folder: they would see no
+// device, and no reason.
+func checkLoadable(folder string) error {
+	var s unix.Statfs_t
+	if err := unix.Statfs(folder, &s); err != nil {
+		return &outboard.Error{Op: op, Err: &fs.PathError{Op: "statfs", Path: folder, Err: err}}
 	}
-	return vendors, nil
+	if s.Flags&unix.ST_NOEXEC != 0 {
+		return outboard.Errorf(outboard.Invalid, op,
+			"programs cannot load it from %s, which is mounted noexec: remount it with exec, or name another folder with --data of `outboard up`", folder)
+	}
+	return nil
 }
 
 // install creates the folder under a temporary name first, so that it appears complete.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
 )
@@ -97,5 +98,20 @@ func TestExtractSaysHowToBuild(t *testing.T) {
 	_, err := Extract(t.TempDir())
 	if outboard.KindOf(err) != outboard.NotFound || !strings.Contains(err.Error(), "make build") {
 		t.Errorf("got %v, want NotFound with advice", err)
+	}
+}
+
+// A folder from which programs cannot load libraries is refused: they would see no device.
+func TestFolderWithoutExec(t *testing.T) {
+	const folder = "/proc" // mounted noexec by every init
+	var s unix.Statfs_t
+	if err := unix.Statfs(folder, &s); err != nil || s.Flags&unix.ST_NOEXEC == 0 {
+		t.Skipf("%s is not mounted noexec here (%v)", folder, err)
+	}
+	if err := checkLoadable(folder); outboard.KindOf(err) != outboard.Invalid {
+		t.Errorf("the error is %v", err)
+	}
+	if err := checkLoadable(t.TempDir()); err != nil {
+		t.Error(err)
 	}
 }
