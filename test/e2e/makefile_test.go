@@ -20,7 +20,7 @@ func TestNamesInMakefileExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	for variable, folders := range map[string][]string{
-		"LONG_TESTS":      {".", "../../cmd/libopencl/ctest", "../../examples/ask", "../../examples/chat", "../../examples/digits", "../../examples/thumbnails", "../../internal/accel/opencl/cltest", "../../internal/cli", "../../internal/fabric/plain", "../../outboardtest"},
+		"LONG_TESTS":      {".", "../../cmd/libopencl/ctest", "../../examples/ask", "../../examples/chat", "../../examples/digits", "../../examples/thumbnails", "../../internal/accel/opencl/cltest", "../../internal/cli", "../../internal/fabric/plain", "../../internal/pool/state", "../../outboardtest"},
 		"RACE_FREE_TESTS": {"../../outboardtest", "../../internal/cli"},
 	} {
 		list := regexp.MustCompile(`(?m)^` + variable + ` :=((?:.*\\\n)*.*)$`).FindSubmatch(text)
