@@ -10,15 +10,18 @@ import (
 	"testing"
 
 	"github.com/outboard-run/outboard/internal/model/gguf"
+	"github.com/outboard-run/outboard/internal/need"
 )
 
 // TestAttentionStateHasHugePages: a worker asks for huge pages for the memory that llama.cpp clears
 // when it loads a model. The kernel says so by the flag "hg" of a mapping (proc_pid_smaps(5)).
 func TestAttentionStateHasHugePages(t *testing.T) {
 	const setting = "/sys/kernel/mm/transparent_hugepage/enabled"
-	if mode, err := os.ReadFile(setting); err != nil || !bytes.Contains(mode, []byte("[madvise]")) {
-		t.Skipf("this kernel gives huge pages to all processes or none: %s is %s", setting, bytes.TrimSpace(mode))
+	mode, err := os.ReadFile(setting)
+	if bytes.Contains(mode, []byte("[always]")) {
+		return // all memory may have them
 	}
+	need.Require(t, "huge pages", err == nil && bytes.Contains(mode, []byte("[madvise]")), "as root: echo madvise > "+setting)
 	var text bytes.Buffer
 	shape := gguf.Shape{Layers: 4, Width: 256, FeedForward: 32, Heads: 2, SharedHeads: 2, Context: 4096, Type: gguf.Q8_0}
 	if _, err := gguf.Random(shape, 1).WriteTo(&text); err != nil {

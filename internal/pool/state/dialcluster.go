@@ -44,7 +44,7 @@ func dialCluster(ctx context.Context, nc *nats.Conn) (net.Conn, map[string]strin
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	c := &clusterConn{Conn: conn}
-	nonce, err := c.begin(ctx, nc, addr.Hostname())
+	nonce, err := c.handshake(ctx, nc, addr.Hostname())
 	if err != nil {
 		return nil, nil, errors.Join(err, c.Close())
 	}
@@ -55,9 +55,9 @@ func dialCluster(ctx context.Context, nc *nats.Conn) (net.Conn, map[string]strin
 	return c, credentials, nil
 }
 
-// begin reads the server's INFO, which the connection then returns again, and makes the TLS handshake
+// handshake reads the server's INFO, which the connection then returns again, and makes the TLS handshake
 // if the server or the client requires one. It returns the nonce that the client has to sign.
-func (c *clusterConn) begin(ctx context.Context, nc *nats.Conn, host string) (nonce string, err error) {
+func (c *clusterConn) handshake(ctx context.Context, nc *nats.Conn, host string) (nonce string, err error) {
 	in := bufio.NewReader(c.Conn)
 	line, err := in.ReadBytes('\n')
 	if err != nil {
