@@ -34,7 +34,7 @@ type Group struct {
 	rank, n int
 	link    Link
 	store   Store
-	stored  uint64 // the number of the last call through the store
+	stored  stored // the last call through the store
 	name    func(rank int) int
 	peers   []*peer      // nil for the rank itself
 	paths   []*chunkPath // by rank; nil without datagrams

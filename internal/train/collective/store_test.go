@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/outboard-run/outboard/internal/train/plan"
 )
 
 // objects is a store in memory.
@@ -45,15 +47,18 @@ func (o *objects) Delete(_ context.Context, name string) error {
 	return nil
 }
 
-// A wire is one direction of a rank's link, which transfers one object at a time.
+// A wire is one direction of a rank's link, which transfers one object at a time. A virtual clock
+// stands still while a goroutine waits for a mutex, so it has a channel.
 type wire struct {
-	mu        sync.Mutex
+	used      chan struct{}
 	bandwidth float64
 }
 
+func newWire(bandwidth float64) *wire { return &wire{make(chan struct{}, 1), bandwidth} }
+
 func (w *wire) transfer(bytes int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.used <- struct{}{}
+	defer func() { <-w.used }()
 	time.Sleep(time.Duration(float64(bytes) / w.bandwidth * float64(time.Second)))
 }
 
@@ -105,14 +110,15 @@ func TestSumsThroughAStore(t *testing.T) {
 	})
 }
 
-// The forms take what FuncPipe says, on a virtual clock.
+// The forms take what FuncPipe says, or less by the pieces, on a virtual clock; and what the planner
+// expects.
 func TestTimesThroughAStore(t *testing.T) {
-	const size, bandwidth = 1 << 20, 12.5e6 // 100 Mbit/s
+	const size, bandwidth = 4 << 20, 12.5e6 // 100 Mbit/s
 	for _, n := range []int{4, 8, 16} {
 		for _, plain := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				all, _ := storeGroups(t, n, func(o *objects) Objects {
-					return linked{o, &wire{bandwidth: bandwidth}, &wire{bandwidth: bandwidth}}
+					return linked{o, newWire(bandwidth), newWire(bandwidth)}
 				}, plain)
 				bufs := make([][]byte, n)
 				for rank := range bufs {
@@ -123,18 +129,36 @@ func TestTimesThroughAStore(t *testing.T) {
 				if err := errors.Join(everybody(all, func(g *Group) error { return g.Do(context.Background(), c, bufs[g.Rank()]) })...); err != nil {
 					t.Error(err)
 				}
-				took, want := time.Since(began).Seconds(), 2*size/bandwidth
+				took, limit := time.Since(began).Seconds(), 2*size/bandwidth
 				if plain {
-					want = (3 - 2/float64(n)) * size / bandwidth
+					limit = (3 - 2/float64(n)) * size / bandwidth
 				}
-				if math.Abs(took/want-1) > 0.05 {
-					t.Errorf("%d ranks, plain %v: %.4f s, want %.4f", n, plain, took, want)
+				if want := planned(t, n, size, bandwidth, plain); math.Abs(took/want-1) > 0.05 || took > 1.01*limit {
+					t.Errorf("%d ranks, plain %v: %.4f s, want %.4f, at most %.4f", n, plain, took, want, limit)
 				}
 				closeAll(all)
 				synctest.Wait()
 			})
 		}
 	}
+}
+
+// planned returns the time that the planner expects of a sum through a store.
+func planned(t *testing.T, ranks, size int, bandwidth float64, plain bool) float64 {
+	t.Helper()
+	j := &plan.Job{
+		Layers:  []plan.Layer{{Name: "layer", Parameters: float64(size), Forward: 1, Backward: 1}},
+		Devices: []plan.Device{{Name: "device", Speed: 1, Memory: 1e12, Bandwidth: bandwidth}},
+		Batch:   ranks, Reduction: plan.Store,
+	}
+	if plain {
+		j.Reduction = plan.PlainStore
+	}
+	p, err := j.Evaluate(plan.Choice{Stages: []plan.Stage{{End: 1}}, Replicas: ranks, MicroBatch: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Sync[0]
 }
 
 // An object of another size ends the call.
@@ -160,4 +184,24 @@ type cutting struct{ *objects }
 func (c cutting) Get(ctx context.Context, name string, limit int64) ([]byte, error) {
 	got, err := c.objects.Get(ctx, name, limit)
 	return got[:len(got)/2], err
+}
+
+// refusing is a store that takes no objects.
+type refusing struct{ *objects }
+
+func (refusing) Put(context.Context, string, []byte) error { return errors.New("the store is full") }
+
+// An upload that fails ends the call: no rank waits for the objects of the others.
+func TestFailedUploads(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		all, _ := storeGroups(t, 3, func(o *objects) Objects { return refusing{o} }, plain)
+		for rank, err := range everybody(all, func(g *Group) error {
+			return g.Do(context.Background(), Call{Operation: AllReduce, Element: Float32, Reduction: Sum, Count: 64, Store: true}, words(256))
+		}) {
+			if err == nil {
+				t.Errorf("plain %v: rank %d got no error", plain, rank)
+			}
+		}
+		closeAll(all)
+	}
 }

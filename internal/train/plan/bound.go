@@ -23,18 +23,23 @@ const (
 )
 
 // prefixes holds, for limits from 0 to most, the least price and time that any division into stages
-// of the layers before a cut adds, if no stage takes more than the limit.
+// of the layers before a cut adds, if no stage takes more than the limit. What holds for a limit is
+// computed when it is first asked for: most divisions of a batch are excluded by a few limits.
 //
 // The least price of stages with a bound on their total time is a shortest path with a constraint.
 // Its Lagrangian relaxation bounds it: for any rate, the least price + rate*time of a division,
 // less rate*the time that is allowed (Handler and Zang, Networks 10, 1980).
 type prefixes struct {
-	most  float64
-	rate  [rates]float64
-	rates int // 0 if prices do not matter
+	t *tables
+	// limited is the time of each stage that the limits are for, +Inf if the device's memory can't
+	// hold it, and least the least time of one micro-batch in it; both by index.
+	limited, least []float64
+	most           float64
+	rate           [rates]float64
+	rates          int // 0 if prices do not matter
 	// mixed is the least price + rate*time, time the least time, by limit and cut; +Inf if there is
 	// no such division.
-	mixed [rates][levels + 1][]float64
+	mixed [levels + 1][][rates]float64
 	time  [levels + 1][]float64
 }
 
@@ -53,38 +58,64 @@ func newBounds(t *tables, priced bool) *bounds {
 		b.longestForward[i+1] = max(b.longestForward[i], forward)
 		b.longestBackward[i+1] = max(b.longestBackward[i], backward)
 	}
-	b.whole = newPrefixes(t, priced, t.more(), 1+t.more())
-	b.last = newPrefixes(t, priced, 0, 1)
+	least := t.leastTimes()
+	b.whole = newPrefixes(t, least, priced, t.more(), 1+t.more())
+	b.last = newPrefixes(t, least, priced, 0, 1)
 	return b
 }
 
-// newPrefixes computes the tables for a limit of forward times a stage's forward pass, backward
-// times its backward pass, and its reduction.
-func newPrefixes(t *tables, priced bool, forward, backward float64) prefixes {
-	n := len(t.job.Layers)
-	takes := make([]float64, (n+1)*(n+1)*len(t.job.Devices))
-	at := func(first, end, device int) *float64 { return &takes[(device*(n+1)+end)*(n+1)+first] }
-	var p prefixes
-	for device, d := range t.job.Devices {
-		for end := 1; end <= n; end++ {
+// index returns the index of a stage in tables of all stages: those of a device that end at a cut
+// follow each other.
+func (t *tables) index(first, end, device int) int {
+	n := len(t.job.Layers) + 1
+	return (device*n+end)*n + first
+}
+
+// eachStage calls f for each stage.
+func (t *tables) eachStage(f func(first, end, device int)) {
+	for device := range t.job.Devices {
+		for end := 1; end <= len(t.job.Layers); end++ {
 			for first := range end {
-				work := forward*t.forward(first, end, device) + backward*t.backward(first, end, device)
-				*at(first, end, device) = work + t.sync(first, end, device)
-				if !t.recompute && t.memory(first, end, 1, device) > d.Memory {
-					*at(first, end, device) = math.Inf(1)
-				}
+				f(first, end, device)
 			}
 		}
-		work := forward*t.forward(0, n, device) + backward*t.backward(0, n, device)
-		p.most = max(p.most, work+t.sync(0, n, device))
+	}
+}
+
+// stages returns a table of all stages.
+func (t *tables) stages() []float64 {
+	n := len(t.job.Layers) + 1
+	return make([]float64, n*n*len(t.job.Devices))
+}
+
+// leastTimes returns the least time of one micro-batch in each stage.
+func (t *tables) leastTimes() []float64 {
+	all := t.stages()
+	t.eachStage(func(first, end, device int) { all[t.index(first, end, device)] = t.least(first, end, device) })
+	return all
+}
+
+// newPrefixes returns the tables for a limit of forward times a stage's forward pass, backward
+// times its backward pass, and its reduction.
+func newPrefixes(t *tables, least []float64, priced bool, forward, backward float64) prefixes {
+	p := prefixes{t: t, least: least, limited: t.stages()}
+	takes := func(first, end, device int) float64 {
+		work := forward*t.forward(first, end, device) + backward*t.backward(first, end, device)
+		return work + t.sync(first, end, device)
+	}
+	t.eachStage(func(first, end, device int) {
+		limited := &p.limited[t.index(first, end, device)]
+		*limited = takes(first, end, device)
+		if !t.recompute && t.memory(first, end, 1, device) > t.job.Devices[device].Memory {
+			*limited = math.Inf(1)
+		}
+	})
+	for device := range t.job.Devices {
+		p.most = max(p.most, takes(0, len(t.job.Layers), device))
 	}
 	if priced {
 		p.rate = exchangeRates(t)
 		p.rates = rates
-	}
-	for level := range p.time {
-		limit := p.most * float64(level) / levels
-		p.fill(t, level, func(first, end, device int) bool { return *at(first, end, device) <= limit })
 	}
 	return p
 }
@@ -103,37 +134,43 @@ func exchangeRates(t *tables) (r [rates]float64) {
 	return r
 }
 
-// fill computes the tables of one level, whose stages must fit.
-func (p *prefixes) fill(t *tables, level int, fits func(first, end, device int) bool) {
-	n := len(t.job.Layers)
+// fill computes the tables of one level.
+func (p *prefixes) fill(level int) {
+	n, limit := len(p.t.job.Layers), p.most*float64(level)/levels
 	p.time[level] = make([]float64, n+1)
-	for r := range p.mixed {
-		p.mixed[r][level] = make([]float64, n+1)
-	}
+	p.mixed[level] = make([][rates]float64, n+1)
 	for end := 1; end <= n; end++ {
-		time := math.Inf(1)
-		var mixed [rates]float64
-		for r := range mixed {
-			mixed[r] = math.Inf(1)
+		time, mixed := math.Inf(1), infinite
+		for device := range p.t.job.Devices {
+			p.prepend(level, limit, end, device, &time, &mixed)
 		}
-		for device, d := range t.job.Devices {
-			for first := end - 1; first >= 0; first-- {
-				if !fits(first, end, device) {
-					if t.recompute {
-						continue
-					}
-					break
-				}
-				takes := t.least(first, end, device)
-				time = min(time, p.time[level][first]+takes)
-				for r, rate := range p.rate[:p.rates] {
-					mixed[r] = min(mixed[r], p.mixed[r][level][first]+d.Price+rate*takes)
-				}
+		p.time[level][end], p.mixed[level][end] = time, mixed
+	}
+}
+
+// infinite are prices of no division.
+var infinite = func() (all [rates]float64) {
+	for r := range all {
+		all[r] = math.Inf(1)
+	}
+	return all
+}()
+
+// prepend lowers time and mixed to those of the divisions whose last stage is on a device and ends
+// at a cut.
+func (p *prefixes) prepend(level int, limit float64, end, device int, time *float64, mixed *[rates]float64) {
+	price, row := p.t.job.Devices[device].Price, p.t.index(0, end, device)
+	for first := end - 1; first >= 0; first-- {
+		if !(p.limited[row+first] <= limit) {
+			if p.t.recompute {
+				continue
 			}
+			return
 		}
-		p.time[level][end] = time
-		for r := range mixed {
-			p.mixed[r][level][end] = mixed[r]
+		takes, before := p.least[row+first], &p.mixed[level][first]
+		*time = min(*time, p.time[level][first]+takes)
+		for r := range p.rates {
+			mixed[r] = min(mixed[r], before[r]+price+p.rate[r]*takes)
 		}
 	}
 }
@@ -158,12 +195,15 @@ func (p *prefixes) at(cut int, limit, total float64) (price, time float64) {
 	if limit < p.most {
 		level = min(levels, int(math.Ceil(limit/p.most*levels*(1+1e-9))))
 	}
+	if p.time[level] == nil {
+		p.fill(level)
+	}
 	time = p.time[level][cut]
 	if p.rates > 0 {
-		price = p.mixed[0][level][cut]
+		price = p.mixed[level][cut][0]
 	}
 	for r := 1; r < p.rates && p.rate[r] > 0 && !math.IsInf(total, 1); r++ {
-		price = max(price, p.mixed[r][level][cut]-p.rate[r]*total*(1+1e-12))
+		price = max(price, p.mixed[level][cut][r]-p.rate[r]*total*(1+1e-12))
 	}
 	return price, time
 }

@@ -87,7 +87,8 @@ type Reduction string
 const (
 	// Ring is reduce-scatter and all-gather between the replicas: 2(1-1/n)s/w.
 	Ring Reduction = "ring"
-	// Store is FuncPipe's pipelined scatter-reduce through an object store: 2s/w.
+	// Store is FuncPipe's pipelined scatter-reduce through an object store, each of n parts in c
+	// pieces: 2s/w (1 - 1/n + 1/(nc)).
 	Store Reduction = "store"
 	// PlainStore is the scatter-reduce of LambdaML: 3s/w - 2s/(nw).
 	PlainStore Reduction = "plain-store"

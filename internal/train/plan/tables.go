@@ -95,6 +95,13 @@ func (t *tables) memory(first, end, after, device int) float64 {
 	return (s.parameters[end]-s.parameters[first])*(1+t.job.Optimizer) + activations
 }
 
+// storePieces and storePiece say in which pieces a part is uploaded to a store: of at most
+// storePiece bytes, or as many as storePieces (internal/train/collective, storeAllReduce).
+const (
+	storePieces = 8
+	storePiece  = 256 << 10
+)
+
 // sync returns the time in which a stage sums its gradients: over its replicas, and, for parameters
 // that all devices of a replica have, over these devices.
 func (t *tables) sync(first, end, device int) float64 {
@@ -112,7 +119,9 @@ func (t *tables) sync(first, end, device int) float64 {
 	transfer := size / d.Bandwidth
 	switch t.job.Reduction {
 	case Store:
-		return inside + 2*transfer + 2*d.Latency
+		part := size / n
+		first := min(part, max(part/storePieces, storePiece))
+		return inside + 2*(size-part+first)/d.Bandwidth + 2*d.Latency
 	case PlainStore:
 		return inside + (3-2/n)*transfer + 3*d.Latency
 	default:
