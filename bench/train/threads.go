@@ -16,7 +16,7 @@ import (
 // two nodes. The steps in which auto measures count, too.
 func (b *bench) threads(ctx context.Context) error {
 	r, err := rig.Start(ctx, rig.Options{
-		Binary: b.binary, Dir: filepath.Join(b.Dir, "threads"),
+		Binary: b.binary, Dir: filepath.Join(b.Dir, "nodes"),
 		Nodes: []rig.Spec{{Name: "harbour", Args: jobsAllowed}, {Name: "dinghy", Args: jobsAllowed}},
 	})
 	if err != nil {
