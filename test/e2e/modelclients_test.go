@@ -17,6 +17,7 @@ import (
 	"github.com/outboard-run/outboard/internal/model/gguf"
 	"github.com/outboard-run/outboard/internal/model/onnxfile"
 	"github.com/outboard-run/outboard/internal/need"
+	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 )
 
 // The published clients of models' interfaces pass the cases of test/models. They need PyPI and npm.
@@ -60,7 +61,7 @@ const (
 func modelNode(t *testing.T) *rig.Node {
 	dir := t.TempDir()
 	n := own(t, rig.Options{Loopback: true, Nodes: []rig.Spec{{
-		Name: "harbour", Devices: "none", Args: []string{"--models", fmt.Sprintf("127.0.0.1:%d", freePort(t)), "--models-shm"},
+		Name: "harbour", Devices: "none", Args: []string{"--models", fmt.Sprintf("127.0.0.1:%d", statetest.FreePort(t)), "--models-shm"},
 	}}}).Node("harbour")
 	push := func(file string, content []byte) {
 		path := filepath.Join(dir, file)

@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/outboard-run/outboard/bench/rig"
 	"github.com/outboard-run/outboard/bench/suite"
+	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 )
 
 // A pool on a NATS cluster of three that is not ours, with accounts: programs run, and go on
@@ -109,7 +108,7 @@ func natsCluster(t *testing.T, accounts accounts) []*natsserver.Server {
 	var servers []*natsserver.Server
 	var routes []string
 	for i := range 3 {
-		port := freePort(t)
+		port := statetest.FreePort(t)
 		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
 		server, err := natsserver.NewServer(&natsserver.Options{
 			ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoSigs: true, NoLog: true,
@@ -133,21 +132,4 @@ func natsCluster(t *testing.T, accounts accounts) []*natsserver.Server {
 		servers = append(servers, server)
 	}
 	return servers
-}
-
-// freePort returns a port of the loopback that nobody listens on, below those that the kernel gives to
-// sockets without a port of their own: no other socket gets it before the caller binds it.
-func freePort(t *testing.T) int {
-	t.Helper()
-	var config net.ListenConfig
-	for range 100 {
-		port := 10_000 + rand.IntN(20_000)
-		l, err := config.Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			_ = l.Close()
-			return port
-		}
-	}
-	t.Fatal("no free port")
-	return 0
 }

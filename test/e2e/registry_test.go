@@ -15,6 +15,7 @@ import (
 
 	"github.com/outboard-run/outboard/bench/rig"
 	"github.com/outboard-run/outboard/internal/artifact"
+	"github.com/outboard-run/outboard/internal/pool/state/statetest"
 )
 
 // A registries test has a registry that others wrote, with one user, and two nodes.
@@ -43,7 +44,7 @@ func TestConformanceRegistry(t *testing.T) {
 }
 
 func openRegistry(t *testing.T) *registries {
-	f := &registries{t: t, dir: t.TempDir(), store: t.TempDir(), host: fmt.Sprintf("127.0.0.1:%d", freePort(t))}
+	f := &registries{t: t, dir: t.TempDir(), store: t.TempDir(), host: fmt.Sprintf("127.0.0.1:%d", statetest.FreePort(t))}
 	program := filepath.Join(t.TempDir(), "registry")
 	build := exec.CommandContext(t.Context(), "go", "build", "-C", "testdata/registry", "-o", program, ".")
 	build.Env = append(os.Environ(), "GOFLAGS=")
