@@ -36,11 +36,14 @@ func (h *Host) Gather() ([]*dto.MetricFamily, error) {
 		}
 		for _, f := range families {
 			label(f, name)
-			if have := all[f.GetName()]; have != nil {
+			switch have := all[f.GetName()]; {
+			case have == nil:
+				all[f.GetName()] = f
+			case have.GetType() == f.GetType():
 				have.Metric = append(have.Metric, f.GetMetric()...)
-				continue
+			default:
+				h.log.Debug("a metric of a tenant is missing", "tenant", name, "metric", f.GetName(), "type", f.GetType())
 			}
-			all[f.GetName()] = f
 		}
 	}
 	var list []*dto.MetricFamily
@@ -53,6 +56,7 @@ func (h *Host) Gather() ([]*dto.MetricFamily, error) {
 // label labels a family's metrics with their tenant.
 func label(f *dto.MetricFamily, tenant string) {
 	for _, m := range f.GetMetric() {
+		m.Label = slices.DeleteFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == tenantLabel })
 		m.Label = append(m.Label, &dto.LabelPair{Name: new(tenantLabel), Value: new(tenant)})
 		slices.SortFunc(m.Label, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
 	}
@@ -85,5 +89,5 @@ func (h *Host) metricsOf(ctx context.Context, name string) (map[string]*dto.Metr
 		return nil, fmt.Errorf("status %s", response.Status)
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(response.Body)
+	return parser.TextToMetricFamilies(http.MaxBytesReader(nil, response.Body, maxAnswer))
 }
