@@ -163,17 +163,44 @@ func (c *credentials) withIdentity(ctx context.Context, h *call.Head) (*call.Hea
 	return h, nil
 }
 
+// An Admission is what the node decides about a process that connects to its socket for programs.
+type Admission string
+
+const (
+	// AdmitProgram admits a program of the node's user.
+	AdmitProgram Admission = "program"
+	// AdmitTenant admits the process of a tenant, which a guest may have taken over: each of its calls
+	// has to prove the tenant's identity.
+	AdmitTenant Admission = "tenant"
+	// Refuse admits nothing: the process executes foreign code, as workers and ranks do.
+	Refuse Admission = "refused"
+)
+
+// An Admitter decides about the process with a number, which connects.
+type Admitter func(ctx context.Context, pid int) (Admission, error)
+
 // An entrance is the point where calls enter the fabric: it refuses calls that their caller may not
 // make. credentials is nil if callers can't prove an identity.
 type entrance struct {
 	handler     handler
 	credentials *credentials
+	// tenants says that the callers are processes of tenants, which have to prove it.
+	tenants bool
+}
+
+// identified returns the head of a call with the identity that its credential proves.
+func (e *entrance) identified(ctx context.Context, h *call.Head) (*call.Head, error) {
+	h, err := e.credentials.withIdentity(ctx, h)
+	if err == nil && e.tenants && !strings.HasPrefix(h.Tenant, TenantIdentity) {
+		err = errCredential
+	}
+	return h, err
 }
 
 // admit returns the head of a call with its caller's identity.
 func (e *entrance) admit(ctx context.Context, h *call.Head) (_ *call.Head, err error) {
 	if e.credentials != nil {
-		if h, err = e.credentials.withIdentity(ctx, h); err != nil {
+		if h, err = e.identified(ctx, h); err != nil {
 			return nil, err
 		}
 	} else if len(h.Metadata.Get(offer.CredentialKey)) > 0 {

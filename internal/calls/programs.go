@@ -35,8 +35,10 @@ type programs struct {
 	offers   Offers
 	process  int
 	self     outboard.NodeID
-	entrance *entrance // admits their calls
-	changed  func()    // called when the endpoints have changed
+	entrance *entrance // admits the calls of programs
+	tenants  *entrance // admits the calls of tenants' processes
+	admit    Admitter
+	changed  func() // called when the endpoints have changed
 	// remoteCallers reports whether other nodes send calls to this process.
 	remoteCallers func() bool
 	life          *lifetime
@@ -50,9 +52,10 @@ type programs struct {
 }
 
 func newPrograms(opts Options, life *lifetime, h handler) *programs {
+	known := &credentials{identify: opts.Identify}
 	return &programs{
 		registry: opts.Registry, offers: opts.Offers, process: opts.Process, self: opts.Self, life: life, log: opts.Logger,
-		entrance:  &entrance{handler: h, credentials: &credentials{identify: opts.Identify}},
+		entrance: &entrance{handler: h, credentials: known}, tenants: &entrance{handler: h, credentials: known, tenants: true}, admit: opts.Admit,
 		connected: map[*program]bool{}, endpoints: map[string]*program{}, offered: map[*program]chan struct{}{},
 	}
 }
@@ -61,6 +64,7 @@ func newPrograms(opts Options, life *lifetime, h handler) *programs {
 type program struct {
 	programs *programs
 	conn     *shared.Conn
+	entrance *entrance
 
 	offering sync.Mutex // one offer at a time
 	id       string     // of its endpoint, "" if it offers none; under programs.mu
@@ -71,7 +75,12 @@ type program struct {
 // serve accepts programs until ctx ends.
 func (ps *programs) serve(ctx context.Context, l *shared.Listener) {
 	err := l.Serve(ctx, func(c *shared.Conn) error {
-		ps.add(c)
+		e, err := ps.entranceOf(ctx, c)
+		if err != nil {
+			ps.log.Warn("peer refused", "socket", "calls.sock", "error", err)
+			return err
+		}
+		ps.add(c, e)
 		return nil
 	})
 	if err != nil {
@@ -79,8 +88,38 @@ func (ps *programs) serve(ctx context.Context, l *shared.Listener) {
 	}
 }
 
-func (ps *programs) add(c *shared.Conn) {
-	p := &program{programs: ps, conn: c}
+// admitLimit is how long the node may take to decide about a process that connects.
+const admitLimit = 5 * time.Second
+
+// entranceOf returns the entrance for the calls of a process that connects, or an error if the node
+// refuses the process.
+func (ps *programs) entranceOf(ctx context.Context, c *shared.Conn) (*entrance, error) {
+	e := ps.entrance
+	if ps.admit == nil {
+		return e, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, admitLimit)
+	defer cancel()
+	err := c.CheckPeer(func(pid int) error {
+		if pid == 0 {
+			return nil // it is outside the node's PID namespace, where there is only the user's own code
+		}
+		admission, err := ps.admit(ctx, pid)
+		switch {
+		case err != nil:
+			return err
+		case admission == AdmitTenant:
+			e = ps.tenants
+		case admission != AdmitProgram:
+			return outboard.Errorf(outboard.Denied, "connect to the node", "process %d is a worker or a rank of this node, or gone", pid)
+		}
+		return nil
+	})
+	return e, err
+}
+
+func (ps *programs) add(c *shared.Conn, e *entrance) {
+	p := &program{programs: ps, conn: c, entrance: e}
 	c.Handle(p)
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -242,10 +281,14 @@ func (ps *programs) await(ctx context.Context, id string) call.Transport {
 	return ps.transport(id)
 }
 
-// mayOffer returns a status if an identity may not offer a service on this node.
+// mayOffer returns a status if an identity may not offer a service on this node. The process of a
+// tenant offers only the service that is reserved for it.
 func (ps *programs) mayOffer(service, identity string) error {
 	if err := mayUse(service, identity); err != nil {
 		return err
+	}
+	if strings.HasPrefix(identity, TenantIdentity) && owner(service) != identity {
+		return status.Errorf(codes.PermissionDenied, "the process of a tenant may not offer service %s", service)
 	}
 	if !offeredBy(service, ps.self) {
 		return status.Errorf(codes.PermissionDenied, "service %s belongs to another node", service)
@@ -281,7 +324,7 @@ func (ps *programs) register(p *program, id string) bool {
 // Serve implements call.Handler.
 func (p *program) Serve(s call.ServerStream) error {
 	if s.Head().Method != offer.Method {
-		return p.programs.entrance.Serve(s)
+		return p.entrance.Serve(s)
 	}
 	request, err := s.Recv()
 	if err != nil {
@@ -302,7 +345,7 @@ func (p *program) ServeUnary(ctx context.Context, h *call.Head, request *call.Me
 	if h.Method == offer.Method {
 		return p.offer(ctx, h, request)
 	}
-	return p.programs.entrance.ServeUnary(ctx, h, request)
+	return p.entrance.ServeUnary(ctx, h, request)
 }
 
 // offer serves a program's request to offer its services.
@@ -316,7 +359,7 @@ func (p *program) offer(ctx context.Context, h *call.Head, request *call.Message
 	if err := proto.Unmarshal(text, &files); err != nil {
 		return nil, call.End{}, status.Errorf(codes.InvalidArgument, "offer: %v", err)
 	}
-	if h, err = p.programs.entrance.credentials.withIdentity(ctx, h); err != nil {
+	if h, err = p.entrance.identified(ctx, h); err != nil {
 		return nil, call.End{}, err
 	}
 	names := h.Metadata.Get(offer.ServiceKey)
