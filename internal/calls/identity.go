@@ -169,12 +169,21 @@ type Admission string
 const (
 	// AdmitProgram admits a program of the node's user.
 	AdmitProgram Admission = "program"
-	// AdmitTenant admits the process of a tenant, which a guest may have taken over: each of its calls
-	// has to prove the tenant's identity.
-	AdmitTenant Admission = "tenant"
 	// Refuse admits nothing: the process executes foreign code, as workers and ranks do.
 	Refuse Admission = "refused"
 )
+
+// AdmitTenant admits the process of a tenant, which a guest may have taken over: each of its calls has
+// to prove the tenant's identity, and a tenant has maxTenantConns connections at most.
+func AdmitTenant(tenant string) Admission { return Admission(TenantIdentity + tenant) }
+
+// tenant returns the identity of the tenant whose process is admitted, "" for others.
+func (a Admission) tenant() string {
+	if strings.HasPrefix(string(a), TenantIdentity) {
+		return string(a)
+	}
+	return ""
+}
 
 // An Admitter decides about the process with a number, which connects.
 type Admitter func(ctx context.Context, pid int) (Admission, error)
@@ -184,14 +193,14 @@ type Admitter func(ctx context.Context, pid int) (Admission, error)
 type entrance struct {
 	handler     handler
 	credentials *credentials
-	// tenants says that the callers are processes of tenants, which have to prove it.
-	tenants bool
+	// tenant is the identity that the callers have to prove, "" for any.
+	tenant string
 }
 
 // identified returns the head of a call with the identity that its credential proves.
 func (e *entrance) identified(ctx context.Context, h *call.Head) (*call.Head, error) {
 	h, err := e.credentials.withIdentity(ctx, h)
-	if err == nil && e.tenants && !strings.HasPrefix(h.Tenant, TenantIdentity) {
+	if err == nil && e.tenant != "" && h.Tenant != e.tenant {
 		err = errCredential
 	}
 	return h, err

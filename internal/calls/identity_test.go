@@ -151,9 +151,10 @@ func TestForeignCodeAtTheSocketOfPrograms(t *testing.T) {
 		call, offer codes.Code
 	}{
 		{calls.AdmitProgram, "key of tea", codes.OK, codes.PermissionDenied},
-		{calls.AdmitTenant, "", codes.Unauthenticated, codes.Unauthenticated},
-		{calls.AdmitTenant, "key of the node", codes.Unauthenticated, codes.Unauthenticated},
-		{calls.AdmitTenant, "key of tea", codes.OK, codes.PermissionDenied},
+		{calls.AdmitTenant("tea"), "", codes.Unauthenticated, codes.Unauthenticated},
+		{calls.AdmitTenant("tea"), "key of the node", codes.Unauthenticated, codes.Unauthenticated},
+		{calls.AdmitTenant("tea"), "key of coffee", codes.Unauthenticated, codes.Unauthenticated},
+		{calls.AdmitTenant("tea"), "key of tea", codes.OK, codes.PermissionDenied},
 		{calls.Refuse, "", codes.Unavailable, codes.Unavailable},
 		{calls.Refuse, "key of tea", codes.Unavailable, codes.Unavailable},
 	} {
@@ -169,6 +170,35 @@ func TestForeignCodeAtTheSocketOfPrograms(t *testing.T) {
 		if err := offerShop(ctx, conn); status.Code(err) != test.offer {
 			t.Errorf("%s with %q: an offer ends with %v, want %v", test.admission, test.credential, err, test.offer)
 		}
+	}
+}
+
+// The connections of a tenant are bounded, and those of others are not affected.
+func TestConnectionsOfTenantsAreBounded(t *testing.T) {
+	p := newPool(t)
+	var admission atomic.Value
+	p.admit = func(context.Context, int) (calls.Admission, error) { return admission.Load().(calls.Admission), nil }
+	harbour := p.member("harbour")
+	admission.Store(calls.AdmitProgram)
+	harbour.serve(t, callerEcho{})
+	harbour.endpoints(t, 1)
+	call := func(credential string) error {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), offer.CredentialKey, credential)
+		_, err := testgrpc.NewTestServiceClient(harbour.dial(t)).EmptyCall(ctx, &testgrpc.Empty{})
+		return err
+	}
+	admission.Store(calls.AdmitTenant("tea"))
+	for n := range 64 {
+		if err := call("key of tea"); err != nil {
+			t.Fatalf("connection %d: %v", n, err)
+		}
+	}
+	if err := call("key of tea"); status.Code(err) != codes.Unavailable {
+		t.Errorf("a further connection: %v", err)
+	}
+	admission.Store(calls.AdmitTenant("coffee"))
+	if err := call("key of coffee"); err != nil {
+		t.Errorf("another tenant: %v", err)
 	}
 }
 

@@ -36,7 +36,6 @@ type programs struct {
 	process  int
 	self     outboard.NodeID
 	entrance *entrance // admits the calls of programs
-	tenants  *entrance // admits the calls of tenants' processes
 	admit    Admitter
 	changed  func() // called when the endpoints have changed
 	// remoteCallers reports whether other nodes send calls to this process.
@@ -46,17 +45,18 @@ type programs struct {
 
 	mu        sync.Mutex
 	connected map[*program]bool
-	endpoints map[string]*program // by their IDs
-	draining  bool
-	offered   map[*program]chan struct{} // offers in progress; each channel is closed at its end
+	// tenantConns counts them by the tenant's identity, "" for programs.
+	tenantConns map[string]int
+	endpoints   map[string]*program // by their IDs
+	draining    bool
+	offered     map[*program]chan struct{} // offers in progress; each channel is closed at its end
 }
 
 func newPrograms(opts Options, life *lifetime, h handler) *programs {
-	known := &credentials{identify: opts.Identify}
 	return &programs{
 		registry: opts.Registry, offers: opts.Offers, process: opts.Process, self: opts.Self, life: life, log: opts.Logger,
-		entrance: &entrance{handler: h, credentials: known}, tenants: &entrance{handler: h, credentials: known, tenants: true}, admit: opts.Admit,
-		connected: map[*program]bool{}, endpoints: map[string]*program{}, offered: map[*program]chan struct{}{},
+		entrance: &entrance{handler: h, credentials: &credentials{identify: opts.Identify}}, admit: opts.Admit,
+		connected: map[*program]bool{}, tenantConns: map[string]int{}, endpoints: map[string]*program{}, offered: map[*program]chan struct{}{},
 	}
 }
 
@@ -80,8 +80,7 @@ func (ps *programs) serve(ctx context.Context, l *shared.Listener) {
 			ps.log.Warn("peer refused", "socket", "calls.sock", "error", err)
 			return err
 		}
-		ps.add(c, e)
-		return nil
+		return ps.add(c, e)
 	})
 	if err != nil {
 		ps.log.Error("programs are not served any more", "error", err)
@@ -108,8 +107,8 @@ func (ps *programs) entranceOf(ctx context.Context, c *shared.Conn) (*entrance, 
 		switch {
 		case err != nil:
 			return err
-		case admission == AdmitTenant:
-			e = ps.tenants
+		case admission.tenant() != "":
+			e = &entrance{handler: e.handler, credentials: e.credentials, tenant: admission.tenant()}
 		case admission != AdmitProgram:
 			return outboard.Errorf(outboard.Denied, "connect to the node", "process %d is a worker or a rank of this node, or gone", pid)
 		}
@@ -118,12 +117,20 @@ func (ps *programs) entranceOf(ctx context.Context, c *shared.Conn) (*entrance, 
 	return e, err
 }
 
-func (ps *programs) add(c *shared.Conn, e *entrance) {
+// maxTenantConns bounds the connections of a tenant's process, which has two: one for its calls and
+// one for those of its peers.
+const maxTenantConns = 64
+
+func (ps *programs) add(c *shared.Conn, e *entrance) error {
 	p := &program{programs: ps, conn: c, entrance: e}
 	c.Handle(p)
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	if e.tenant != "" && ps.tenantConns[e.tenant] >= maxTenantConns {
+		return outboard.Errorf(outboard.Exhausted, "connect to the node", "%s has %d connections", e.tenant, maxTenantConns)
+	}
 	ps.connected[p] = true
+	ps.tenantConns[e.tenant]++
 	if ps.draining {
 		c.Drain()
 	}
@@ -135,6 +142,7 @@ func (ps *programs) add(c *shared.Conn, e *entrance) {
 		<-c.Done()
 		ps.remove(p)
 	})
+	return nil
 }
 
 // drainProgram withdraws the endpoint of a program that stops, waits for its calls in flight and
@@ -181,6 +189,9 @@ func (ps *programs) remove(p *program) {
 	id := p.id
 	p.gone = true
 	delete(ps.connected, p)
+	if ps.tenantConns[p.entrance.tenant]--; ps.tenantConns[p.entrance.tenant] == 0 {
+		delete(ps.tenantConns, p.entrance.tenant)
+	}
 	if ps.endpoints[id] == p {
 		delete(ps.endpoints, id)
 	}

@@ -63,8 +63,8 @@ func admitPrograms(n *Node) func(pid int) calls.Admission {
 		if owns(pid) {
 			return calls.Refuse
 		}
-		if tenants := n.identities.tenants.Load(); tenants != nil && tenants.Owns(pid) {
-			return calls.AdmitTenant
+		if tenant := n.identities.tenantOf(pid); tenant != "" {
+			return calls.AdmitTenant(tenant)
 		}
 		return calls.AdmitProgram
 	}

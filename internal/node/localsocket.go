@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"sync"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/acceptor"
@@ -17,8 +18,12 @@ import (
 type localSockets struct {
 	folder *folder
 	owns   func(pid int) bool // reports whether a process is refused
-	log    *slog.Logger
-	health *health.Board
+	// tenantOf returns the tenant of a process, "" for others. A tenant has at most tenantConns
+	// connections on each socket, of the maxLocalConns that all peers share.
+	tenantOf    func(pid int) string
+	tenantConns int
+	log         *slog.Logger
+	health      *health.Board
 }
 
 // refusing returns the sockets with another rule about the processes that are refused. The processes
@@ -38,18 +43,80 @@ func (s *localSockets) serve(ctx context.Context, name string, listen func(strin
 	}
 	defer os.Remove(path)
 	guarded := guardedListener{listener, s.owns, s.log}
+	var held connQuota
 	ready()
 	acceptor.Serve(ctx, listener, guarded.AcceptUnix, acceptor.Options{
 		Name: name, Log: s.log, MaxConns: maxLocalConns, Degraded: s.health.Reporter("socket " + name),
 	}, func(ctx context.Context, conn *net.UnixConn) {
 		defer conn.Close()
+		tenant, err := s.acquire(&held, conn)
+		if err != nil {
+			s.log.Warn("peer refused", "socket", name, "error", err)
+			return
+		}
+		defer held.release(tenant)
 		serve(ctx, conn)
 	})
 	return nil
 }
 
-// maxLocalConns bounds the connections on one socket.
-const maxLocalConns = 16384
+const (
+	// maxLocalConns bounds the connections on one socket.
+	maxLocalConns = 16384
+	// maxTenantConns bounds those of a tenant's process, which needs one for each lease of a device
+	// and each model, and one to the pool's state.
+	maxTenantConns = 256
+)
+
+// acquire counts a connection of a tenant. It returns an error if the tenant has too many, or if the
+// peer has ended.
+func (s *localSockets) acquire(q *connQuota, conn *net.UnixConn) (tenant string, err error) {
+	if err := unixsock.CheckPeer(conn, func(pid int) error {
+		tenant = s.tenantOf(pid)
+		return nil
+	}); err != nil {
+		return "", err
+	}
+	if !q.acquire(tenant, s.tenantConns) {
+		return "", outboard.Errorf(outboard.Exhausted, "local socket", "the process of tenant %s has %d connections", tenant, s.tenantConns)
+	}
+	return tenant, nil
+}
+
+// A connQuota counts the connections of tenants on one socket.
+type connQuota struct {
+	mu   sync.Mutex
+	held map[string]int
+}
+
+// acquire reports whether a tenant had fewer than most connections. "" stands for peers that are
+// not counted.
+func (q *connQuota) acquire(tenant string, most int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if tenant == "" {
+		return true
+	}
+	if q.held[tenant] >= most {
+		return false
+	}
+	if q.held == nil {
+		q.held = map[string]int{}
+	}
+	q.held[tenant]++
+	return true
+}
+
+func (q *connQuota) release(tenant string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if tenant == "" {
+		return
+	}
+	if q.held[tenant]--; q.held[tenant] == 0 {
+		delete(q.held, tenant)
+	}
+}
 
 // A guardedListener is a local socket's listener that refuses the node's own workers. They run
 // foreign code as the node's user, who owns the socket.

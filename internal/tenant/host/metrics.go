@@ -19,6 +19,9 @@ import (
 // gatherLimit is how long the processes may take to return their metrics.
 const gatherLimit = 2 * time.Second
 
+// maxMetrics bounds the metrics of a process in bytes; decoded they take some twenty times as much.
+const maxMetrics = 8 << 20
+
 // tenantLabel is the label added to the metrics of a tenant's process.
 const tenantLabel = "tenant"
 
@@ -89,5 +92,5 @@ func (h *Host) metricsOf(ctx context.Context, name string) (map[string]*dto.Metr
 		return nil, fmt.Errorf("status %s", response.Status)
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(http.MaxBytesReader(nil, response.Body, maxAnswer))
+	return parser.TextToMetricFamilies(http.MaxBytesReader(nil, response.Body, maxMetrics))
 }
