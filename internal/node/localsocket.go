@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"sync"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/acceptor"
@@ -43,7 +42,7 @@ func (s *localSockets) serve(ctx context.Context, name string, listen func(strin
 	}
 	defer os.Remove(path)
 	guarded := guardedListener{listener, s.owns, s.log}
-	var held connQuota
+	var held tenantQuota
 	ready()
 	acceptor.Serve(ctx, listener, guarded.AcceptUnix, acceptor.Options{
 		Name: name, Log: s.log, MaxConns: maxLocalConns, Degraded: s.health.Reporter("socket " + name),
@@ -70,7 +69,7 @@ const (
 
 // acquire counts a connection of a tenant. It returns an error if the tenant has too many, or if the
 // peer has ended.
-func (s *localSockets) acquire(q *connQuota, conn *net.UnixConn) (tenant string, err error) {
+func (s *localSockets) acquire(q *tenantQuota, conn *net.UnixConn) (tenant string, err error) {
 	if err := unixsock.CheckPeer(conn, func(pid int) error {
 		tenant = s.tenantOf(pid)
 		return nil
@@ -81,41 +80,6 @@ func (s *localSockets) acquire(q *connQuota, conn *net.UnixConn) (tenant string,
 		return "", outboard.Errorf(outboard.Exhausted, "local socket", "the process of tenant %s has %d connections", tenant, s.tenantConns)
 	}
 	return tenant, nil
-}
-
-// A connQuota counts the connections of tenants on one socket.
-type connQuota struct {
-	mu   sync.Mutex
-	held map[string]int
-}
-
-// acquire reports whether a tenant had fewer than most connections. "" stands for peers that are
-// not counted.
-func (q *connQuota) acquire(tenant string, most int) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if tenant == "" {
-		return true
-	}
-	if q.held[tenant] >= most {
-		return false
-	}
-	if q.held == nil {
-		q.held = map[string]int{}
-	}
-	q.held[tenant]++
-	return true
-}
-
-func (q *connQuota) release(tenant string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if tenant == "" {
-		return
-	}
-	if q.held[tenant]--; q.held[tenant] == 0 {
-		delete(q.held, tenant)
-	}
 }
 
 // A guardedListener is a local socket's listener that refuses the node's own workers. They run
