@@ -187,5 +187,18 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"author of a trace", "user's plans", "times that overflow to short ones", "internal/accel/overhead", "TestHostileTimes", Held},
 		{"node, tenant, program", "operator's terminal", "control characters in every text that a node answers, at every command that lists or shows, as text and as JSON", "internal/cli", "TestReadCommandsAreClean", Held},
 		{"node, program", "user's figures", "names that are markup, or no characters of XML", "internal/plot", "TestSVGIsWellFormedAndNamed", Held},
+		{"author of a job", "node's files", "sets LD_PRELOAD, so that the process that confines itself and becomes a rank executes the job's code before", "internal/train/job", "TestVariablesOfAJobReachNoHelper", Held},
+		{"guest, rank of a job, native code in a worker", "other programs' calls", "breaks out, and calls and offers services as a program of the node's user", calls, "TestForeignCodeAtTheSocketOfPrograms", Held},
+		{"guest", "the node, through its sockets", "breaks out, and connects to them while its process has time to end, after its apps were deleted", tenants + "/host", "TestEndingProcessIsOwned", Held},
+		{"guest", "the node, through its sockets", "breaks out, and leaves a process that connects when the tenant's has ended", tenants + "/host", "TestRestOfAProcessIsOwned", Held},
+		{"guest", "node, other tenants", "breaks out, and replaces its sockets by links to those of the node or of another tenant, which then get the node's requests", tenants + "/host", "TestLinkedSockets", Held},
+		{"guest", "other tenants, the pool's state", "breaks out, and opens connections to its node's sockets without end: 256 on each", "internal/node", "TestTenantConnectionsAreBounded", Bounded},
+		{"guest, HTTP client", "other tenants' clients", "breaks out, and answers no request, until clients have all connections of the port: 10,000 of 20,000", "internal/node", "TestRequestsOfATenantAreBounded", Bounded},
+		{"guest", "other programs' calls", "the same at the socket for programs: 64", calls, "TestConnectionsOfTenantsAreBounded", Bounded},
+		{"guest", "node's memory", "breaks out, and answers its node's requests without end: 64 MiB", tenants + "/host", "TestAnswersAreBounded", Bounded},
+		{"native code in a worker", "node of an ordinary user", "has files passed and not received until its user may pass no more, or takes the user's timers and instances of inotify", sandbox, "TestFilesInFlight", Bounded},
+		{"native code in a worker", "node of an ordinary user", "takes all watches of epoll that the kernel allows its user (/proc/sys/fs/epoll/max_user_watches), so that the node accepts no connections until the session ends: the kernel has no such limit for a user namespace", "", "", Open},
+		{"guest", "operator's terminal", "breaks out, and opens the terminal at which its node was started, where there is no Landlock", "internal/helper", "TestNoTerminal", Held},
+		{"rank of a job, guest", "other jobs' data", "joins the collective calls of another job, whose ranks have the same user", "internal/train/job", "TestRanksOfOtherRuns", Held},
 	}
 }

@@ -71,6 +71,8 @@ type Options struct {
 	Plain net.Listener
 	// Identify checks the credentials of programs; nil: no credential proves an identity.
 	Identify Identifier
+	// Admit decides about each process that connects to Socket; nil: all are programs.
+	Admit Admitter
 	// TLS returns the configuration for a connection to another node.
 	TLS func(outboard.Node) *tls.Config
 	// Dialed, when set, gets each new connection to another node before the handshake. An error

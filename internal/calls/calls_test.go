@@ -34,8 +34,10 @@ type pool struct {
 	t     *testing.T
 	ca    *authority.Authority
 	state *state.State
-	// maxCalls is the limit of the nodes that member makes, 0 for the default.
+	// maxCalls is the limit of the nodes that member makes, 0 for the default; admit decides about
+	// the processes that connect to them.
 	maxCalls int
+	admit    calls.Admitter
 
 	mu      sync.Mutex
 	nodes   map[outboard.NodeID]outboard.Node
@@ -99,7 +101,7 @@ func (p *pool) member(name outboard.NodeID) *member {
 	}
 	m := &member{registry: registry, socket: filepath.Join(t.TempDir(), "calls.sock"), plain: port.Addr().String()}
 	m.Plane, err = calls.Open(t.Context(), calls.Options{
-		Registry: registry, Members: p, Self: name, Socket: m.socket, Plain: port, Identify: identify, MaxCalls: p.maxCalls,
+		Registry: registry, Members: p, Self: name, Socket: m.socket, Plain: port, Identify: identify, Admit: p.admit, MaxCalls: p.maxCalls,
 		TLS: func(to outboard.Node) *tls.Config { return id.ClientTLS(to.ID, to.Fingerprint, calls.Protocol) },
 	})
 	if err != nil {

@@ -173,6 +173,8 @@ func (c *child) handle(m *ipc.Message) {
 		h.running.Go(func() { c.reply(m, nil, h.endpoints.withdraw(h.life, c.number, b.ID)) })
 	case msgIdentify:
 		c.reply(m, &body{ID: h.identify(b.ID)}, nil)
+	case msgAdmit:
+		h.running.Go(func() { c.reply(m, &body{ID: string(h.admit(b.Process))}, nil) })
 	case msgLink:
 		h.running.Go(func() { c.link(m, b.Process) })
 	case msgLeft:
@@ -239,6 +241,14 @@ func (h *Host) identify(credential string) string {
 		return ""
 	}
 	return h.opts.Identify(credential)
+}
+
+// admit decides about a process that connects.
+func (h *Host) admit(pid int) Admission {
+	if h.opts.Admit == nil {
+		return AdmitProgram
+	}
+	return h.opts.Admit(pid)
 }
 
 func (h *Host) lendState(f *os.File) {

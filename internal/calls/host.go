@@ -31,6 +31,8 @@ type HostOptions struct {
 	// Identify returns the identity that a program's credential proves, "" for none. It may
 	// be nil, and does not block.
 	Identify func(credential string) string
+	// Admit decides about the process with a number, which connects to Programs. It may be nil.
+	Admit func(pid int) Admission
 	// Programs is the listener to which programs connect, Plain that for plain gRPC; nil: none. The
 	// Host closes both.
 	Programs *net.UnixListener

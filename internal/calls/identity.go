@@ -163,17 +163,53 @@ func (c *credentials) withIdentity(ctx context.Context, h *call.Head) (*call.Hea
 	return h, nil
 }
 
+// An Admission is what the node decides about a process that connects to its socket for programs.
+type Admission string
+
+const (
+	// AdmitProgram admits a program of the node's user.
+	AdmitProgram Admission = "program"
+	// Refuse admits nothing: the process executes foreign code, as workers and ranks do.
+	Refuse Admission = "refused"
+)
+
+// AdmitTenant admits the process of a tenant, which a guest may have taken over: each of its calls has
+// to prove the tenant's identity, and a tenant has maxTenantConns connections at most.
+func AdmitTenant(tenant string) Admission { return Admission(TenantIdentity + tenant) }
+
+// tenant returns the identity of the tenant whose process is admitted, "" for others.
+func (a Admission) tenant() string {
+	if strings.HasPrefix(string(a), TenantIdentity) {
+		return string(a)
+	}
+	return ""
+}
+
+// An Admitter decides about the process with a number, which connects.
+type Admitter func(ctx context.Context, pid int) (Admission, error)
+
 // An entrance is the point where calls enter the fabric: it refuses calls that their caller may not
 // make. credentials is nil if callers can't prove an identity.
 type entrance struct {
 	handler     handler
 	credentials *credentials
+	// tenant is the identity that the callers have to prove, "" for any.
+	tenant string
+}
+
+// identified returns the head of a call with the identity that its credential proves.
+func (e *entrance) identified(ctx context.Context, h *call.Head) (*call.Head, error) {
+	h, err := e.credentials.withIdentity(ctx, h)
+	if err == nil && e.tenant != "" && h.Tenant != e.tenant {
+		err = errCredential
+	}
+	return h, err
 }
 
 // admit returns the head of a call with its caller's identity.
 func (e *entrance) admit(ctx context.Context, h *call.Head) (_ *call.Head, err error) {
 	if e.credentials != nil {
-		if h, err = e.credentials.withIdentity(ctx, h); err != nil {
+		if h, err = e.identified(ctx, h); err != nil {
 			return nil, err
 		}
 	} else if len(h.Metadata.Get(offer.CredentialKey)) > 0 {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -13,9 +14,12 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric"
+	"github.com/outboard-run/outboard/internal/calls"
 	"github.com/outboard-run/outboard/internal/fabric/offer"
 	"github.com/outboard-run/outboard/internal/tenant/peer"
 )
@@ -115,6 +119,86 @@ func TestStrangersCannotImpersonateTenants(t *testing.T) {
 	}
 	if all := harbour.registry.Endpoints(); len(all) != 0 {
 		t.Errorf("offered: %v", all)
+	}
+}
+
+// offerShop offers a service, whose calls the program that offers it receives.
+func offerShop(ctx context.Context, conn grpc.ClientConnInterface) error {
+	ctx = metadata.AppendToOutgoingContext(ctx, offer.ServiceKey, "shop.v1.Orders")
+	return conn.Invoke(ctx, offer.Method, &descriptorpb.FileDescriptorSet{}, &emptypb.Empty{})
+}
+
+// A guest that has taken over the process of its tenant, and a kernel or a rank, connect to the socket
+// for programs as the node's user: the former has to prove its identity and offers nothing, the
+// latter are refused.
+func TestForeignCodeAtTheSocketOfPrograms(t *testing.T) {
+	p := newPool(t)
+	var admission atomic.Value
+	admission.Store(calls.AdmitProgram)
+	p.admit = func(_ context.Context, pid int) (calls.Admission, error) {
+		if pid != os.Getpid() {
+			t.Errorf("asked for process %d", pid)
+		}
+		return admission.Load().(calls.Admission), nil
+	}
+	harbour := p.member("harbour")
+	harbour.serve(t, callerEcho{})
+	harbour.endpoints(t, 1)
+	waitServed(t, testgrpc.NewTestServiceClient(harbour.dial(t)))
+	for _, test := range []struct {
+		admission   calls.Admission
+		credential  string
+		call, offer codes.Code
+	}{
+		{calls.AdmitProgram, "key of tea", codes.OK, codes.PermissionDenied},
+		{calls.AdmitTenant("tea"), "", codes.Unauthenticated, codes.Unauthenticated},
+		{calls.AdmitTenant("tea"), "key of the node", codes.Unauthenticated, codes.Unauthenticated},
+		{calls.AdmitTenant("tea"), "key of coffee", codes.Unauthenticated, codes.Unauthenticated},
+		{calls.AdmitTenant("tea"), "key of tea", codes.OK, codes.PermissionDenied},
+		{calls.Refuse, "", codes.Unavailable, codes.Unavailable},
+		{calls.Refuse, "key of tea", codes.Unavailable, codes.Unavailable},
+	} {
+		admission.Store(test.admission)
+		conn, ctx := harbour.dial(t), t.Context()
+		if test.credential != "" {
+			ctx = metadata.AppendToOutgoingContext(ctx, offer.CredentialKey, test.credential)
+		}
+		_, err := testgrpc.NewTestServiceClient(conn).EmptyCall(ctx, &testgrpc.Empty{})
+		if status.Code(err) != test.call {
+			t.Errorf("%s with %q: a call ends with %v, want %v", test.admission, test.credential, err, test.call)
+		}
+		if err := offerShop(ctx, conn); status.Code(err) != test.offer {
+			t.Errorf("%s with %q: an offer ends with %v, want %v", test.admission, test.credential, err, test.offer)
+		}
+	}
+}
+
+// The connections of a tenant are bounded, and those of others are not affected.
+func TestConnectionsOfTenantsAreBounded(t *testing.T) {
+	p := newPool(t)
+	var admission atomic.Value
+	p.admit = func(context.Context, int) (calls.Admission, error) { return admission.Load().(calls.Admission), nil }
+	harbour := p.member("harbour")
+	admission.Store(calls.AdmitProgram)
+	harbour.serve(t, callerEcho{})
+	harbour.endpoints(t, 1)
+	call := func(credential string) error {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), offer.CredentialKey, credential)
+		_, err := testgrpc.NewTestServiceClient(harbour.dial(t)).EmptyCall(ctx, &testgrpc.Empty{})
+		return err
+	}
+	admission.Store(calls.AdmitTenant("tea"))
+	for n := range 64 {
+		if err := call("key of tea"); err != nil {
+			t.Fatalf("connection %d: %v", n, err)
+		}
+	}
+	if err := call("key of tea"); status.Code(err) != codes.Unavailable {
+		t.Errorf("a further connection: %v", err)
+	}
+	admission.Store(calls.AdmitTenant("coffee"))
+	if err := call("key of coffee"); err != nil {
+		t.Errorf("another tenant: %v", err)
 	}
 }
 

@@ -37,6 +37,7 @@ const (
 	msgSettled  = "settled"  // the program of the endpoint ID is reached here; no reply
 	msgWithdraw = "withdraw" // the endpoint ID is gone: empty
 	msgIdentify = "identify" // check the credential ID: the ID that it proves, or ""
+	msgAdmit    = "admit"    // the process with the number Process connects: its Admission as ID
 	msgLink     = "link"     // connect to the sibling of that number: a file
 	msgLeft     = "left"     // the last call is over; a file with the counters: empty
 )

@@ -41,6 +41,20 @@ func (p *process) identify(ctx context.Context, credential string) (string, erro
 	return b.ID, err
 }
 
+// admit implements Admitter by asking the node, which has started the processes that it refuses. A
+// node of an earlier version does not know the request, and refuses none.
+func (p *process) admit(ctx context.Context, pid int) (Admission, error) {
+	m, err := p.node.Call(ctx, msgAdmit, &body{Process: pid})
+	if outboard.KindOf(err) == outboard.Protocol {
+		return AdmitProgram, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	b, err := bodyOf(m)
+	return Admission(b.ID), err
+}
+
 // nodeOffers publishes endpoints through the node.
 type nodeOffers struct{ node *ipc.Conn }
 

@@ -82,7 +82,7 @@ func (p *process) open(ctx context.Context) (err error) {
 func (p *process) planeOptions() Options {
 	o := Options{
 		Registry: p.registry, Members: p.members, Self: p.config.Self,
-		Offers: &nodeOffers{p.node}, Process: p.config.Process, Link: p.link, Elsewhere: p.locateStream, Identify: p.identify,
+		Offers: &nodeOffers{p.node}, Process: p.config.Process, Link: p.link, Elsewhere: p.locateStream, Identify: p.identify, Admit: p.admit,
 		TLS: func(to outboard.Node) *tls.Config { return p.identity.ClientTLS(to.ID, to.Fingerprint, Protocol) },
 		Dialed: func(to outboard.Node, nc net.Conn) error {
 			return authority.CloseOnRevoke(p.identity, to.Fingerprint, nc)

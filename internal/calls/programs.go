@@ -35,8 +35,9 @@ type programs struct {
 	offers   Offers
 	process  int
 	self     outboard.NodeID
-	entrance *entrance // admits their calls
-	changed  func()    // called when the endpoints have changed
+	entrance *entrance // admits the calls of programs
+	admit    Admitter
+	changed  func() // called when the endpoints have changed
 	// remoteCallers reports whether other nodes send calls to this process.
 	remoteCallers func() bool
 	life          *lifetime
@@ -44,16 +45,18 @@ type programs struct {
 
 	mu        sync.Mutex
 	connected map[*program]bool
-	endpoints map[string]*program // by their IDs
-	draining  bool
-	offered   map[*program]chan struct{} // offers in progress; each channel is closed at its end
+	// tenantConns counts them by the tenant's identity, "" for programs.
+	tenantConns map[string]int
+	endpoints   map[string]*program // by their IDs
+	draining    bool
+	offered     map[*program]chan struct{} // offers in progress; each channel is closed at its end
 }
 
 func newPrograms(opts Options, life *lifetime, h handler) *programs {
 	return &programs{
 		registry: opts.Registry, offers: opts.Offers, process: opts.Process, self: opts.Self, life: life, log: opts.Logger,
-		entrance:  &entrance{handler: h, credentials: &credentials{identify: opts.Identify}},
-		connected: map[*program]bool{}, endpoints: map[string]*program{}, offered: map[*program]chan struct{}{},
+		entrance: &entrance{handler: h, credentials: &credentials{identify: opts.Identify}}, admit: opts.Admit,
+		connected: map[*program]bool{}, tenantConns: map[string]int{}, endpoints: map[string]*program{}, offered: map[*program]chan struct{}{},
 	}
 }
 
@@ -61,6 +64,7 @@ func newPrograms(opts Options, life *lifetime, h handler) *programs {
 type program struct {
 	programs *programs
 	conn     *shared.Conn
+	entrance *entrance
 
 	offering sync.Mutex // one offer at a time
 	id       string     // of its endpoint, "" if it offers none; under programs.mu
@@ -71,20 +75,62 @@ type program struct {
 // serve accepts programs until ctx ends.
 func (ps *programs) serve(ctx context.Context, l *shared.Listener) {
 	err := l.Serve(ctx, func(c *shared.Conn) error {
-		ps.add(c)
-		return nil
+		e, err := ps.entranceOf(ctx, c)
+		if err != nil {
+			ps.log.Warn("peer refused", "socket", "calls.sock", "error", err)
+			return err
+		}
+		return ps.add(c, e)
 	})
 	if err != nil {
 		ps.log.Error("programs are not served any more", "error", err)
 	}
 }
 
-func (ps *programs) add(c *shared.Conn) {
-	p := &program{programs: ps, conn: c}
+// admitLimit is how long the node may take to decide about a process that connects.
+const admitLimit = 5 * time.Second
+
+// entranceOf returns the entrance for the calls of a process that connects, or an error if the node
+// refuses the process.
+func (ps *programs) entranceOf(ctx context.Context, c *shared.Conn) (*entrance, error) {
+	e := ps.entrance
+	if ps.admit == nil {
+		return e, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, admitLimit)
+	defer cancel()
+	err := c.CheckPeer(func(pid int) error {
+		if pid == 0 {
+			return nil // it is outside the node's PID namespace, where there is only the user's own code
+		}
+		admission, err := ps.admit(ctx, pid)
+		switch {
+		case err != nil:
+			return err
+		case admission.tenant() != "":
+			e = &entrance{handler: e.handler, credentials: e.credentials, tenant: admission.tenant()}
+		case admission != AdmitProgram:
+			return outboard.Errorf(outboard.Denied, "connect to the node", "process %d is a worker or a rank of this node, or gone", pid)
+		}
+		return nil
+	})
+	return e, err
+}
+
+// maxTenantConns bounds the connections of a tenant's process, which has two: one for its calls and
+// one for those of its peers.
+const maxTenantConns = 64
+
+func (ps *programs) add(c *shared.Conn, e *entrance) error {
+	p := &program{programs: ps, conn: c, entrance: e}
 	c.Handle(p)
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	if e.tenant != "" && ps.tenantConns[e.tenant] >= maxTenantConns {
+		return outboard.Errorf(outboard.Exhausted, "connect to the node", "%s has %d connections", e.tenant, maxTenantConns)
+	}
 	ps.connected[p] = true
+	ps.tenantConns[e.tenant]++
 	if ps.draining {
 		c.Drain()
 	}
@@ -96,6 +142,7 @@ func (ps *programs) add(c *shared.Conn) {
 		<-c.Done()
 		ps.remove(p)
 	})
+	return nil
 }
 
 // drainProgram withdraws the endpoint of a program that stops, waits for its calls in flight and
@@ -142,6 +189,9 @@ func (ps *programs) remove(p *program) {
 	id := p.id
 	p.gone = true
 	delete(ps.connected, p)
+	if ps.tenantConns[p.entrance.tenant]--; ps.tenantConns[p.entrance.tenant] == 0 {
+		delete(ps.tenantConns, p.entrance.tenant)
+	}
 	if ps.endpoints[id] == p {
 		delete(ps.endpoints, id)
 	}
@@ -242,10 +292,14 @@ func (ps *programs) await(ctx context.Context, id string) call.Transport {
 	return ps.transport(id)
 }
 
-// mayOffer returns a status if an identity may not offer a service on this node.
+// mayOffer returns a status if an identity may not offer a service on this node. The process of a
+// tenant offers only the service that is reserved for it.
 func (ps *programs) mayOffer(service, identity string) error {
 	if err := mayUse(service, identity); err != nil {
 		return err
+	}
+	if strings.HasPrefix(identity, TenantIdentity) && owner(service) != identity {
+		return status.Errorf(codes.PermissionDenied, "the process of a tenant may not offer service %s", service)
 	}
 	if !offeredBy(service, ps.self) {
 		return status.Errorf(codes.PermissionDenied, "service %s belongs to another node", service)
@@ -281,7 +335,7 @@ func (ps *programs) register(p *program, id string) bool {
 // Serve implements call.Handler.
 func (p *program) Serve(s call.ServerStream) error {
 	if s.Head().Method != offer.Method {
-		return p.programs.entrance.Serve(s)
+		return p.entrance.Serve(s)
 	}
 	request, err := s.Recv()
 	if err != nil {
@@ -302,7 +356,7 @@ func (p *program) ServeUnary(ctx context.Context, h *call.Head, request *call.Me
 	if h.Method == offer.Method {
 		return p.offer(ctx, h, request)
 	}
-	return p.programs.entrance.ServeUnary(ctx, h, request)
+	return p.entrance.ServeUnary(ctx, h, request)
 }
 
 // offer serves a program's request to offer its services.
@@ -316,7 +370,7 @@ func (p *program) offer(ctx context.Context, h *call.Head, request *call.Message
 	if err := proto.Unmarshal(text, &files); err != nil {
 		return nil, call.End{}, status.Errorf(codes.InvalidArgument, "offer: %v", err)
 	}
-	if h, err = p.programs.entrance.credentials.withIdentity(ctx, h); err != nil {
+	if h, err = p.entrance.identified(ctx, h); err != nil {
 		return nil, call.End{}, err
 	}
 	names := h.Metadata.Get(offer.ServiceKey)

@@ -112,8 +112,9 @@ func CommandWith(command, environ []string, log *slog.Logger) Launcher {
 		defer own.Close()
 		cmd := &exec.Cmd{
 			Path: args[0], Args: args, Env: environ, Stderr: write, ExtraFiles: []*os.File{own},
-			// A signal to the node's group is for the node, which ends its helpers itself.
-			SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+			// A signal to the node's group is for the node, which ends its helpers itself. Without the
+			// node's terminal, foreign code can't type into it (ioctl_tty(2), TIOCSTI).
+			SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 		}
 		if err := cmd.Start(); err != nil {
 			return nil, errors.Join(err, stderr.Close())

@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
+	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/lograte"
 )
 
@@ -24,6 +26,26 @@ func (l *logBuffer) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(b)
+}
+
+// A helper has a session of its own, and so not the terminal of its node.
+func TestNoTerminal(t *testing.T) {
+	near, far, err := ipc.Pair(ipc.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	defer far.Close()
+	p, err := Command([]string{"/bin/sh", "-c", "read line <&3"}, slog.New(slog.DiscardHandler))("", far)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := p.(*process).PID()
+	if session, err := unix.Getsid(pid); err != nil || session != pid {
+		t.Errorf("process %d is in session %d, %v", pid, session, err)
+	}
+	p.Kill()
+	_ = p.Wait()
 }
 
 // The node logs the records of a process in its own format.

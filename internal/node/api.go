@@ -50,7 +50,9 @@ func (n *Node) handler(life context.Context) http.Handler {
 	leases := &leaseAPI{pool: n.pool, grants: n.grants, log: n.log}
 	mux.HandleFunc("POST /v1/leases", func(w http.ResponseWriter, r *http.Request) { leases.post(life, w, r) })
 	mux.Handle("GET /healthz", n.report)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{n.registry, n.calls, n.tenants}, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{n.registry, n.calls, n.tenants}, promhttp.HandlerOpts{
+		ErrorHandling: promhttp.ContinueOnError, // a tenant's process may have been taken over, and return what contradicts the others
+	}))
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)

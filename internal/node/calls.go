@@ -43,7 +43,7 @@ func (n *Node) openCalls(ctx context.Context) (lifecycle.Resource, error) {
 	}
 	h, err := calls.OpenHost(ctx, calls.HostOptions{
 		Config: n.callsConfig(log), Launch: n.launcher(log), State: n.state, Registry: n.services,
-		Identify: n.identities.identify, Programs: programs, Plain: port, Logger: log,
+		Identify: n.identities.identify, Admit: admitPrograms(n), Programs: programs, Plain: port, Logger: log,
 	})
 	if err != nil {
 		return nil, err
@@ -53,6 +53,21 @@ func (n *Node) openCalls(ctx context.Context) (lifecycle.Resource, error) {
 		log.Info("plain gRPC is served", "addr", port.Addr().String())
 	}
 	return callsResource{h, n.folder.at(client.CallsSocketName)}, nil
+}
+
+// admitPrograms returns a function that decides about the processes that connect to the socket for
+// programs: they have the node's user, which workers, ranks and tenants' processes have as well.
+func admitPrograms(n *Node) func(pid int) calls.Admission {
+	owns := ownsProcess(n.host, &n.jobs)
+	return func(pid int) calls.Admission {
+		if owns(pid) {
+			return calls.Refuse
+		}
+		if tenant := n.identities.tenantOf(pid); tenant != "" {
+			return calls.AdmitTenant(tenant)
+		}
+		return calls.AdmitProgram
+	}
 }
 
 // A callsResource is the host of the calls' process, with its socket.

@@ -29,6 +29,9 @@ type forwarder struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	open   chan struct{} // a slot for each open connection
+	// requests counts the requests in progress of each tenant, of which it has tenantRequests at most.
+	requests       tenantQuota
+	tenantRequests int
 
 	mu      sync.Mutex
 	proxies map[string]*httputil.ReverseProxy // by tenant
@@ -37,8 +40,11 @@ type forwarder struct {
 // The bounds of connections on which requests are forwarded.
 const (
 	maxForwardedConns = 20_000
-	maxForwardedHead  = 64 << 10
-	idleTimeout       = 2 * time.Minute
+	// maxForwardedRequests bounds the requests of one tenant that are in progress, WebSockets among
+	// them. Each occupies a connection: a tenant that does not answer leaves half of them to others.
+	maxForwardedRequests = maxForwardedConns / 2
+	maxForwardedHead     = 64 << 10
+	idleTimeout          = 2 * time.Minute
 	// forwardGrace is how long requests in progress may take when the node stops.
 	forwardGrace = 30 * time.Second
 )
@@ -46,7 +52,7 @@ const (
 func newForwarder(i *ingress) *forwarder {
 	f := &forwarder{
 		addr: i.listener.Addr(), apps: i.apps, tenants: i.tenants, models: i.models, timeout: i.clientTimeout, log: i.log, conns: make(chan net.Conn), closed: make(chan struct{}), open: make(chan struct{}, maxForwardedConns),
-		proxies: map[string]*httputil.ReverseProxy{},
+		proxies: map[string]*httputil.ReverseProxy{}, tenantRequests: maxForwardedRequests,
 	}
 	if f.timeout == 0 {
 		f.timeout = gateway.DefaultClientTimeout
@@ -121,12 +127,22 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case gateway.Reserved(app):
 		f.models.ServeHTTP(w, r)
 	case tenant != "":
-		f.proxy(tenant).ServeHTTP(w, r)
+		f.forwardTo(tenant, w, r)
 	case app == "":
 		gateway.NewProblem(outboard.Errorf(outboard.NotFound, "", "the path names no app: it begins with one, as in /APP/...")).Write(w)
 	default:
 		gateway.NewProblem(outboard.Errorf(outboard.NotFound, "", "there is no app %q here", app)).Write(w)
 	}
+}
+
+// forwardTo forwards a request to a tenant's process.
+func (f *forwarder) forwardTo(tenant string, w http.ResponseWriter, r *http.Request) {
+	if !f.requests.acquire(tenant, f.tenantRequests) {
+		gateway.NewProblem(outboard.Errorf(outboard.Busy, "", "%d requests for apps of one tenant are in progress on this node, the most at once: try again later", f.tenantRequests)).Write(w)
+		return
+	}
+	defer f.requests.release(tenant)
+	f.proxy(tenant).ServeHTTP(w, r)
 }
 
 // proxy returns the proxy to a tenant's process.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,6 +60,51 @@ func TestForwardTrailers(t *testing.T) {
 				t.Errorf("got (-) want (+):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A tenant whose process does not answer occupies a part of the connections only.
+func TestRequestsOfATenantAreBounded(t *testing.T) {
+	const most = 4
+	answer, arrived := make(chan struct{}), make(chan struct{}, most)
+	process := func(handler http.HandlerFunc) *http.Transport {
+		server := httptest.NewServer(handler)
+		t.Cleanup(server.Close)
+		transport := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, server.Listener.Addr().String())
+		}}
+		t.Cleanup(transport.CloseIdleConnections)
+		return transport
+	}
+	f := &forwarder{log: slog.New(slog.DiscardHandler), server: &http.Server{}, tenantRequests: most}
+	f.proxies = map[string]*httputil.ReverseProxy{
+		"tea":    f.newProxy("tea", process(func(http.ResponseWriter, *http.Request) { arrived <- struct{}{}; <-answer })),
+		"coffee": f.newProxy("coffee", process(func(http.ResponseWriter, *http.Request) {})),
+	}
+	request := func(tenant string) int {
+		w := httptest.NewRecorder()
+		f.forwardTo(tenant, w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/a/", http.NoBody))
+		return w.Code
+	}
+	var waiting sync.WaitGroup
+	for range most {
+		waiting.Go(func() {
+			if status := request("tea"); status != http.StatusOK {
+				t.Errorf("an answered request has status %d", status)
+			}
+		})
+		<-arrived
+	}
+	if status := request("tea"); status != http.StatusTooManyRequests {
+		t.Errorf("a further request has status %d", status)
+	}
+	if status := request("coffee"); status != http.StatusOK {
+		t.Errorf("a request of another tenant has status %d", status)
+	}
+	close(answer)
+	waiting.Wait()
+	if status := request("tea"); status != http.StatusOK {
+		t.Errorf("a later request has status %d", status)
 	}
 }
 

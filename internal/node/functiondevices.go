@@ -38,7 +38,7 @@ type deviceBroker struct {
 	grants    *grants
 	identity  *authority.Identity
 	deadAfter time.Duration
-	quota     leaseQuota
+	quota     tenantQuota
 }
 
 // serve serves one connection.
@@ -58,7 +58,7 @@ func (b *deviceBroker) lend(ctx context.Context, conn *ipc.Conn) error {
 	if err != nil {
 		return err
 	}
-	if !b.quota.acquire(owner) {
+	if !b.quota.acquire(owner, maxTenantLeases) {
 		return outboard.Errorf(outboard.Busy, "lease a device", "tenant %s holds %d leases on this node, and no more are allowed: share devices, or lower the concurrency of the functions that use them", owner, maxTenantLeases)
 	}
 	defer b.quota.release(owner)
@@ -88,33 +88,6 @@ func programName(tenant string, r appdevice.DeviceRequest) string {
 // maxTenantLeases bounds the leases that the functions of one tenant hold or wait for at a
 // time on one node: each may be a process on the device's node.
 const maxTenantLeases = 64
-
-// A leaseQuota counts the leases of tenants.
-type leaseQuota struct {
-	mu   sync.Mutex
-	held map[string]int
-}
-
-func (q *leaseQuota) acquire(tenant string) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.held == nil {
-		q.held = map[string]int{}
-	}
-	if q.held[tenant] == maxTenantLeases {
-		return false
-	}
-	q.held[tenant]++
-	return true
-}
-
-func (q *leaseQuota) release(tenant string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.held[tenant]--; q.held[tenant] == 0 {
-		delete(q.held, tenant)
-	}
-}
 
 // specLimit is how long this node may take to receive a version of an app that a process runs.
 const specLimit = 2 * time.Second

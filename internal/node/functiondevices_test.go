@@ -137,16 +137,16 @@ func TestProgramName(t *testing.T) {
 }
 
 func TestLeaseQuota(t *testing.T) {
-	var l leaseQuota
+	var l tenantQuota
 	for range maxTenantLeases {
-		if !l.acquire("tea") {
+		if !l.acquire("tea", maxTenantLeases) {
 			t.Fatal("it is refused too early")
 		}
 	}
-	if l.acquire("tea") || !l.acquire("coffee") {
+	if l.acquire("tea", maxTenantLeases) || !l.acquire("coffee", maxTenantLeases) {
 		t.Error("the bound is not the tenant's own")
 	}
-	if l.release("tea"); !l.acquire("tea") {
+	if l.release("tea"); !l.acquire("tea", maxTenantLeases) {
 		t.Error("what was given back is not there")
 	}
 	for range maxTenantLeases {

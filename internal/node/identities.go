@@ -18,6 +18,15 @@ type identities struct {
 
 func (i *identities) set(tenants *host.Host) { i.tenants.Store(tenants) }
 
+// tenantOf returns the tenant of a process, "" for others.
+func (i *identities) tenantOf(pid int) string {
+	tenants := i.tenants.Load()
+	if tenants == nil || pid == 0 {
+		return "" // no process was started yet
+	}
+	return tenants.Owner(pid)
+}
+
 // identify returns the identity that a credential proves, "" for none.
 func (i *identities) identify(credential string) string {
 	if subtle.ConstantTimeCompare([]byte(i.models), []byte(credential)) == 1 {

@@ -52,6 +52,7 @@ func openJobs(ctx context.Context, n *Node) (lifecycle.Resource, error) {
 		Self: n.self.ID, Mode: mode, Check: n.pool.Check, Standing: n.pool, Peers: j.peers, Fetch: jobFiles{n.artifacts}.fetch, Chunks: chunks,
 		Objects: objects, Python: python.Extract, Command: append(slices.Clone(n.opts.Helper), "rank"), Readable: n.opts.Sandbox.Readable, Groups: n.groups,
 		RequireGroup: slices.Contains(n.opts.Sandbox.Require, sandbox.Cgroup), Memory: rankMemory(n.host, n.self.Devices), Owner: folderKey(n.folder), Log: log,
+		Foreign: func(pid int) bool { return n.host.Owns(pid) || n.identities.tenantOf(pid) != "" },
 	})
 	j.manager, err = job.Open(ctx, job.Options{
 		Self: n.self.ID, State: n.state, Leases: n.pool, Peers: j.peers, Chunks: chunks, Dir: absolute(n.folder.at(jobsDir)),

@@ -2,16 +2,14 @@ package node
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/acceptor"
 	"github.com/outboard-run/outboard/internal/health"
+	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
 // localSockets are the sockets in the data folder to which programs of this machine connect. They
@@ -19,8 +17,12 @@ import (
 type localSockets struct {
 	folder *folder
 	owns   func(pid int) bool // reports whether a process is refused
-	log    *slog.Logger
-	health *health.Board
+	// tenantOf returns the tenant of a process, "" for others. A tenant has at most tenantConns
+	// connections on each socket, of the maxLocalConns that all peers share.
+	tenantOf    func(pid int) string
+	tenantConns int
+	log         *slog.Logger
+	health      *health.Board
 }
 
 // refusing returns the sockets with another rule about the processes that are refused. The processes
@@ -40,18 +42,45 @@ func (s *localSockets) serve(ctx context.Context, name string, listen func(strin
 	}
 	defer os.Remove(path)
 	guarded := guardedListener{listener, s.owns, s.log}
+	var held tenantQuota
 	ready()
 	acceptor.Serve(ctx, listener, guarded.AcceptUnix, acceptor.Options{
 		Name: name, Log: s.log, MaxConns: maxLocalConns, Degraded: s.health.Reporter("socket " + name),
 	}, func(ctx context.Context, conn *net.UnixConn) {
 		defer conn.Close()
+		tenant, err := s.acquire(&held, conn)
+		if err != nil {
+			s.log.Warn("peer refused", "socket", name, "error", err)
+			return
+		}
+		defer held.release(tenant)
 		serve(ctx, conn)
 	})
 	return nil
 }
 
-// maxLocalConns bounds the connections on one socket.
-const maxLocalConns = 16384
+const (
+	// maxLocalConns bounds the connections on one socket.
+	maxLocalConns = 16384
+	// maxTenantConns bounds those of a tenant's process, which needs one for each lease of a device
+	// and each model, and one to the pool's state.
+	maxTenantConns = 256
+)
+
+// acquire counts a connection of a tenant. It returns an error if the tenant has too many, or if the
+// peer has ended.
+func (s *localSockets) acquire(q *tenantQuota, conn *net.UnixConn) (tenant string, err error) {
+	if err := unixsock.CheckPeer(conn, func(pid int) error {
+		tenant = s.tenantOf(pid)
+		return nil
+	}); err != nil {
+		return "", err
+	}
+	if !q.acquire(tenant, s.tenantConns) {
+		return "", outboard.Errorf(outboard.Exhausted, "local socket", "the process of tenant %s has %d connections", tenant, s.tenantConns)
+	}
+	return tenant, nil
+}
 
 // A guardedListener is a local socket's listener that refuses the node's own workers. They run
 // foreign code as the node's user, who owns the socket.
@@ -81,52 +110,13 @@ func (l guardedListener) AcceptUnix() (*net.UnixConn, error) {
 	}
 }
 
+// admit refuses the process that connected if it is a worker. Outside of the node's PID namespace there
+// are none.
 func (l guardedListener) admit(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var verdict error
-	if err := raw.Control(func(fd uintptr) { verdict = l.check(int(fd)) }); err != nil {
-		return err
-	}
-	return verdict
-}
-
-// check refuses the process that connected if it is a worker. The process's number may have
-// been reused: the result holds for the peer only if the peer is alive afterwards.
-func (l guardedListener) check(fd int) error {
-	const op = "local socket"
-	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-	if err != nil {
-		return outboard.Errorf(outboard.Denied, op, "unknown peer: %w", err)
-	}
-	if cred.Pid == 0 {
-		return nil // it is outside the node's process namespace, where there are no workers
-	}
-	if l.owns(int(cred.Pid)) {
-		return outboard.Errorf(outboard.Denied, op, "process %d is a worker of this node, or gone", cred.Pid)
-	}
-	handle, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
-	if errors.Is(err, unix.ENOPROTOOPT) {
-		return nil // before Linux 6.5
-	}
-	if err != nil {
-		return outboard.Errorf(outboard.Denied, op, "process %d is gone: %w", cred.Pid, err)
-	}
-	defer unix.Close(handle)
-	if hasEnded(handle) {
-		return outboard.Errorf(outboard.Denied, op, "process %d is gone", cred.Pid)
-	}
-	return nil
-}
-
-// hasEnded reports whether a process has ended, or its state can't be asked for.
-func hasEnded(pidfd int) bool {
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
-		if !errors.Is(err, unix.EINTR) { // also without a time-out; Go's scheduler sends signals
-			return n != 0
+	return unixsock.CheckPeer(conn, func(pid int) error {
+		if pid != 0 && l.owns(pid) {
+			return outboard.Errorf(outboard.Denied, "local socket", "process %d is a worker of this node, or gone", pid)
 		}
-	}
+		return nil
+	})
 }

@@ -450,7 +450,9 @@ func (n *Node) openDevices(ctx context.Context) (lifecycle.Resource, error) {
 		n.self.Devices = append(n.self.Devices, *d)
 		n.log.Info("device is offered", "device", d.ID, "name", d.Name, "memory", d.Memory.String())
 	}
-	n.sockets = &localSockets{folder: n.folder, owns: ownsProcess(n.host, &n.jobs), log: n.log, health: n.health}
+	n.sockets = &localSockets{
+		folder: n.folder, owns: ownsProcess(n.host, &n.jobs), tenantOf: n.identities.tenantOf, tenantConns: maxTenantConns, log: n.log, health: n.health,
+	}
 	return n.host, nil
 }
 

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 	"slices"
@@ -93,6 +94,11 @@ func Enter(c Config) (*Inside, error) {
 	if in.program, err = unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
 		return nil, fmt.Errorf("open this program: %w", err)
 	}
+	if slices.Contains(c.Namespaces, Identity) {
+		if err := limitUser(); err != nil {
+			return nil, err
+		}
+	}
 	in.namespaces(&c)
 	if err := limitResources(&c); err != nil {
 		return nil, err
@@ -139,12 +145,29 @@ func (in *Inside) namespaces(c *Config) {
 	}
 }
 
+// userLimits are limits of the user namespace (user_namespaces(7), /proc/sys/user). What a process in
+// it uses counts for the node's user as well, who may have 128 instances of inotify.
+var userLimits = map[string]string{"max_inotify_instances": "4", "max_inotify_watches": "1024"}
+
+// limitUser bounds what the user namespace may use of what the kernel allows the node's user.
+func limitUser() error {
+	for name, most := range userLimits {
+		if err := os.WriteFile("/proc/sys/user/"+name, []byte(most), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("limit of the user namespace: %w", err)
+		}
+	}
+	return nil
+}
+
+// maxSignals bounds queued signals and timers, of which the kernel allows a user some thousands.
+const maxSignals = 1024
+
 // limitResources sets the limits of resources. That of tasks is the user's: it is set where the process
 // has a user of its own, or a user namespace, in which the kernel counts them anew (Linux 5.14).
 func limitResources(c *Config) error {
 	ownUser := c.UID != 0 || slices.Contains(c.Namespaces, Identity)
 	for resource, most := range map[int]uint64{
-		unix.RLIMIT_NOFILE: c.Files, unix.RLIMIT_FSIZE: c.FileSize, unix.RLIMIT_NPROC: c.Tasks,
+		unix.RLIMIT_NOFILE: c.Files, unix.RLIMIT_FSIZE: c.FileSize, unix.RLIMIT_NPROC: c.Tasks, unix.RLIMIT_SIGPENDING: maxSignals,
 	} {
 		var limit unix.Rlimit
 		if most == 0 || resource == unix.RLIMIT_NPROC && !ownUser {
@@ -152,6 +175,11 @@ func limitResources(c *Config) error {
 		}
 		if err := unix.Getrlimit(resource, &limit); err != nil {
 			return fmt.Errorf("resource limit: %w", err)
+		}
+		if resource == unix.RLIMIT_NOFILE {
+			// The kernel compares it with all files of the user that are passed over sockets and not
+			// received yet: the node must be able to pass files after this process has reached it.
+			most = min(most, limit.Max/2)
 		}
 		limit.Max = min(limit.Max, most)
 		limit.Cur = min(limit.Cur, limit.Max)

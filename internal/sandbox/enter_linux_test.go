@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,6 +23,9 @@ const (
 	insideVariable = "SANDBOX_TEST_INSIDE"
 )
 
+// filesVariable is how many files the process that enters may open.
+const filesVariable = "SANDBOX_TEST_FILES"
+
 // raceVariable keeps the race detector from delaying the end of each process.
 const raceVariable = "GORACE=atexit_sleep_ms=0"
 
@@ -29,7 +33,7 @@ const raceVariable = "GORACE=atexit_sleep_ms=0"
 // nothing may be achieved.
 var attackers = map[string]func(c *Config) []error{
 	"files": attackFiles, "devices": attackDevices, "sockets": attackSockets, "processes": attackProcesses,
-	"calls": attackCalls, "tasks": attackTasks, "memory": attackMemory, "layers": attackLayers, "every call": tryCalls, "every path": tryPaths,
+	"calls": attackCalls, "tasks": attackTasks, "memory": attackMemory, "layers": attackLayers, "limits of the user": attackLimits, "every call": tryCalls, "every path": tryPaths,
 	"nothing": func(*Config) []error { return nil },
 }
 
@@ -43,10 +47,13 @@ func TestMain(m *testing.M) {
 		if err := json.Unmarshal([]byte(text), &c); err != nil {
 			panic(err)
 		}
+		if hard, err := strconv.ParseUint(os.Getenv(filesVariable), 10, 64); err == nil {
+			_ = syscall.Setrlimit(unix.RLIMIT_NOFILE, &syscall.Rlimit{Cur: hard, Max: hard}) // the attack would notice an error
+		}
 		in, err := Enter(c)
 		if err == nil {
 			list, _ := json.Marshal(in.Mechanisms)
-			err = in.Exec(os.Args, []string{insideVariable + "=" + os.Getenv("SANDBOX_TEST_ATTACK"), "LIST=" + string(list), "CONFIG=" + text, "WANT=" + os.Getenv("WANT"), raceVariable})
+			err = in.Exec(os.Args, []string{insideVariable + "=" + os.Getenv("SANDBOX_TEST_ATTACK"), "LIST=" + string(list), "CONFIG=" + text, "WANT=" + os.Getenv("WANT"), filesVariable + "=" + os.Getenv(filesVariable), raceVariable})
 		}
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(3)
@@ -323,6 +330,61 @@ func attackTasks(c *Config) (failed []error) {
 		_ = p.Kill()
 	}
 	return failed
+}
+
+// attackLimits uses what the kernel allows a user, of which the node's other processes need some where
+// the user is the same.
+func attackLimits(c *Config) (failed []error) {
+	created := 0
+	for ; created < 200 && c.UID == 0 && inside(Identity); created++ {
+		if _, err := unix.InotifyInit1(unix.IN_CLOEXEC); err != nil {
+			expect(&failed, "make an instance of inotify", err, unix.EMFILE)
+			break
+		}
+	}
+	if created > 4 {
+		failed = append(failed, fmt.Errorf("%d instances of inotify", created))
+	}
+	for n := 0; ; n++ {
+		var timer int32
+		_, _, errno := unix.Syscall(unix.SYS_TIMER_CREATE, unix.CLOCK_MONOTONIC, 0, uintptr(unsafe.Pointer(&timer)))
+		if errno == 0 && n <= maxSignals {
+			continue
+		}
+		expect(&failed, "make a timer", errno, unix.EAGAIN)
+		break
+	}
+	return append(failed, passFiles()...)
+}
+
+// passFiles passes files over sockets until it can't. As many must be left for the node.
+func passFiles() (failed []error) {
+	hard, err := strconv.Atoi(os.Getenv(filesVariable))
+	if err != nil {
+		return nil
+	}
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return []error{err}
+	}
+	passed, rights := 0, unix.UnixRights(ends[0], ends[0], ends[0], ends[0], ends[0], ends[0], ends[0], ends[0])
+	for ; passed < hard; passed += 8 {
+		if err := unix.Sendmsg(ends[1], []byte{0}, rights, nil, 0); err != nil {
+			expect(&failed, "pass files", err, unix.ETOOMANYREFS)
+			return failed
+		}
+	}
+	return append(failed, fmt.Errorf("%d files are passed, of %d that the node may pass", passed, hard))
+}
+
+// A node whose user may open few files can pass files to its processes whatever a worker does.
+func TestFilesInFlight(t *testing.T) {
+	c, n := newConfig(t)
+	if len(n.List()) == 0 {
+		t.Skip("this machine allows no namespaces")
+	}
+	t.Setenv(filesVariable, "200")
+	run(t, c, n, "limits of the user")
 }
 
 func attackCalls(*Config) (failed []error) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/outboard-run/outboard/fabric/call"
 	"github.com/outboard-run/outboard/internal/fabric/buffers"
+	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
 // side selects the lane of a Conn's own calls.
@@ -159,6 +160,10 @@ func (c *Conn) reason() error {
 
 // Peer returns the peer's credentials.
 func (c *Conn) Peer() Peer { return c.peer }
+
+// CheckPeer calls check with the number of the peer's process, and returns its error, or an error if
+// that process has ended: see unixsock.CheckPeer.
+func (c *Conn) CheckPeer(check func(pid int) error) error { return unixsock.CheckPeer(c.socket, check) }
 
 // Done returns a channel that is closed when the connection has ended; Err then returns the reason.
 func (c *Conn) Done() <-chan struct{} { return c.done }

@@ -3,7 +3,7 @@ package host
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/hex"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 
@@ -23,7 +23,9 @@ func (s *supervisor) enterGroup(proc Launched) (*cgroup.Group, error) {
 		return nil, nil //nolint:nilnil // it is no process of its own
 	}
 	sum := sha256.Sum256([]byte(s.config.Tenant))
-	group, err := s.host.opts.Groups.Make("tenant-"+hex.EncodeToString(sum[:8]), cgroup.Limits{Memory: cmp.Or(int64(s.config.Limits[quota.Memory]), maxMemory()), Tasks: maxTasks, Weight: 100})
+	// An earlier process of the tenant, in a group of its own, may not have ended yet.
+	name := fmt.Sprintf("tenant-%x-%d", sum[:8], numbered.PID())
+	group, err := s.host.opts.Groups.Make(name, cgroup.Limits{Memory: cmp.Or(int64(s.config.Limits[quota.Memory]), maxMemory()), Tasks: maxTasks, Weight: 100})
 	if err != nil {
 		return nil, err
 	}

@@ -80,8 +80,9 @@ type Host struct {
 
 	mu      sync.Mutex
 	tenants map[string]*supervisor
-	shared  bool            // see Share
-	members []outboard.Node // sent to processes
+	ending  map[*supervisor]bool // of tenants that are not in tenants any more: their processes end
+	shared  bool                 // see Share
+	members []outboard.Node      // sent to processes
 }
 
 // Open returns a Host without processes.
@@ -90,7 +91,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("tenants' folder: %w", err)
 	}
-	h := &Host{opts: opts, log: opts.Logger, tenants: make(map[string]*supervisor)}
+	h := &Host{opts: opts, log: opts.Logger, tenants: make(map[string]*supervisor), ending: make(map[*supervisor]bool)}
 	h.life, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return h, nil
 }
@@ -127,6 +128,7 @@ func (h *Host) SetTenants(names []string) {
 		if !slices.Contains(names, name) && time.Since(k.lastRequested) > idle {
 			k.cancel()
 			delete(h.tenants, name)
+			h.ending[k] = true
 		}
 	}
 	for _, name := range names {
@@ -168,6 +170,11 @@ func (h *Host) supervisorLocked(name string) *supervisor {
 	ctx, cancel := context.WithCancel(h.life)
 	k.cancel = cancel
 	h.tenants[name] = k
-	h.running.Go(func() { k.run(ctx) })
+	h.running.Go(func() {
+		k.run(ctx)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.ending, k)
+	})
 	return k
 }

@@ -19,6 +19,9 @@ import (
 // gatherLimit is how long the processes may take to return their metrics.
 const gatherLimit = 2 * time.Second
 
+// maxMetrics bounds the metrics of a process in bytes; decoded they take some twenty times as much.
+const maxMetrics = 8 << 20
+
 // tenantLabel is the label added to the metrics of a tenant's process.
 const tenantLabel = "tenant"
 
@@ -36,11 +39,14 @@ func (h *Host) Gather() ([]*dto.MetricFamily, error) {
 		}
 		for _, f := range families {
 			label(f, name)
-			if have := all[f.GetName()]; have != nil {
+			switch have := all[f.GetName()]; {
+			case have == nil:
+				all[f.GetName()] = f
+			case have.GetType() == f.GetType():
 				have.Metric = append(have.Metric, f.GetMetric()...)
-				continue
+			default:
+				h.log.Debug("a metric of a tenant is missing", "tenant", name, "metric", f.GetName(), "type", f.GetType())
 			}
-			all[f.GetName()] = f
 		}
 	}
 	var list []*dto.MetricFamily
@@ -53,6 +59,7 @@ func (h *Host) Gather() ([]*dto.MetricFamily, error) {
 // label labels a family's metrics with their tenant.
 func label(f *dto.MetricFamily, tenant string) {
 	for _, m := range f.GetMetric() {
+		m.Label = slices.DeleteFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == tenantLabel })
 		m.Label = append(m.Label, &dto.LabelPair{Name: new(tenantLabel), Value: new(tenant)})
 		slices.SortFunc(m.Label, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
 	}
@@ -85,5 +92,5 @@ func (h *Host) metricsOf(ctx context.Context, name string) (map[string]*dto.Metr
 		return nil, fmt.Errorf("status %s", response.Status)
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(response.Body)
+	return parser.TextToMetricFamilies(http.MaxBytesReader(nil, response.Body, maxMetrics))
 }

@@ -125,13 +125,45 @@ func (h *Host) Forward(tenant string) *http.Transport {
 	return &http.Transport{
 		MaxIdleConnsPerHost: maxIdleForwards, IdleConnTimeout: time.Minute, DisableCompression: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			c, err := h.Config(ctx, tenant)
-			if err != nil {
-				return nil, err
-			}
-			return unixsock.Dial(ctx, c.RequestsSocket())
+			return h.dial(ctx, tenant, (*config).RequestsSocket)
 		},
 	}
+}
+
+// config is the configuration of a tenant's process; tenant is often the name of a variable.
+type config = tenant.Config
+
+// dial connects to a socket of a tenant's process, once the process is ready.
+func (h *Host) dial(ctx context.Context, name string, path func(*config) string) (net.Conn, error) {
+	k, err := h.awaitSupervisor(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := unixsock.Dial(ctx, path(&k.config))
+	if err != nil {
+		return nil, err
+	}
+	if err := unixsock.CheckPeer(conn, k.checkListener); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+// checkListener returns an error unless the process that listens is the tenant's own. The sockets are in
+// the tenant's folder: a guest that broke out could replace one by a link to a socket of the node, or
+// of another tenant, who serve whatever the node sends.
+func (s *supervisor) checkListener(pid int) error {
+	s.mu.Lock()
+	process := s.process
+	s.mu.Unlock()
+	own := os.Getpid() // of a test without processes
+	if numbered, ok := process.(interface{ PID() int }); ok {
+		own = numbered.PID()
+	}
+	if pid != own || process == nil {
+		return outboard.Errorf(outboard.Denied, "the process of tenant "+s.config.Tenant, "process %d listens at its socket: a guest may have broken out", pid)
+	}
+	return nil
 }
 
 // maxIdleForwards bounds the idle connections kept to a process for requests.
@@ -141,11 +173,7 @@ const maxIdleForwards = 256
 // process is ready.
 func (h *Host) transport(name string) *http.Transport {
 	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		c, err := h.Config(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		return unixsock.Dial(ctx, c.ControlSocket())
+		return h.dial(ctx, name, (*config).ControlSocket)
 	}, DisableKeepAlives: true}
 }
 
@@ -201,13 +229,16 @@ func (h *Host) Get(ctx context.Context, name, path string, into any) error {
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		var failure client.Failure
-		if err := json.NewDecoder(response.Body).Decode(&failure); err != nil {
+		if err := json.NewDecoder(http.MaxBytesReader(nil, response.Body, maxAnswer)).Decode(&failure); err != nil {
 			return outboard.Errorf(outboard.Protocol, "the process of tenant "+name, "status %s", response.Status)
 		}
 		return failure.Err()
 	}
-	return json.NewDecoder(response.Body).Decode(into)
+	return json.NewDecoder(http.MaxBytesReader(nil, response.Body, maxAnswer)).Decode(into)
 }
+
+// maxAnswer bounds the answer to a short request. A guest may have taken over the process.
+const maxAnswer = 64 << 20
 
 // SetMembers sends the nodes of the pool to all processes, including later ones.
 func (h *Host) SetMembers(ctx context.Context, members []outboard.Node) {

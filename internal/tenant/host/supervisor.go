@@ -113,13 +113,15 @@ func (s *supervisor) once(ctx context.Context) (err error) {
 		return err
 	}
 	group, err := s.enterGroup(proc)
-	defer func() { err = errors.Join(err, group.Remove()) }()
+	defer func() {
+		err = errors.Join(err, group.Remove())
+		s.setProcess(nil, nil) // after Remove: Owns has to recognize the processes that it ends
+	}()
 	if err != nil {
 		proc.Kill()
 		return errors.Join(err, proc.Wait())
 	}
 	s.setProcess(proc, group)
-	defer s.setProcess(nil, nil)
 	ended := make(chan error, 1)
 	go func() { ended <- proc.Wait() }()
 	unblock := context.AfterFunc(ctx, func() { _ = near.Close() })

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -49,6 +48,9 @@ type HostOptions struct {
 	// Memory returns how many bytes of memory the ranks of a job with these leases of the node's
 	// devices may use; nil or 0: no limit.
 	Memory func(leases []outboard.Lease) int64
+	// Foreign reports whether a process executes foreign code that is no rank's: it may not use the
+	// servers of ranks. nil: none does.
+	Foreign func(pid int) bool
 	// Owner names this node in the folders of its ranks, which lie outside of its data folder. No
 	// other node of the machine has it, and the next process of this node has it again; "": the
 	// folders of a node that was killed stay.
@@ -86,7 +88,7 @@ type Host struct {
 	next    chan struct{} // closed at the next change of running
 	running map[key]*run
 	leased  map[leaseKey]chan struct{} // leases of the runs; a channel is closed when its lease is free
-	pids    map[int]bool               // of ranks
+	pids    map[int]*run               // of ranks
 	serial  uint32
 }
 
@@ -98,7 +100,7 @@ func NewHost(opts HostOptions) *Host {
 	}
 	// The serial is random to avoid the users of an earlier process of this node, or of another
 	// node of the machine, who may have left files or processes.
-	h := &Host{opts: opts, serial: rand.Uint32(), next: make(chan struct{}), running: make(map[key]*run), leased: make(map[leaseKey]chan struct{}), pids: make(map[int]bool)}
+	h := &Host{opts: opts, serial: rand.Uint32(), next: make(chan struct{}), running: make(map[key]*run), leased: make(map[leaseKey]chan struct{}), pids: make(map[int]*run)}
 	h.sweep()
 	return h
 }
@@ -201,22 +203,39 @@ func (h *Host) unregister(k key) {
 // Owns reports whether a process is a rank of this node or was started by a rank: such a process
 // may not use the node's own sockets. Its session and process group may be its own. Without control
 // groups, a process whose parent has ended is not recognized.
-func (h *Host) Owns(pid int) bool {
+func (h *Host) Owns(pid int) bool { return h.owns(pid, nil) }
+
+// owns is Owns without the ranks of the run except.
+func (h *Host) owns(pid int, except *run) bool {
 	h.mu.Lock()
-	pids := slices.Collect(maps.Keys(h.pids))
+	var pids []int
+	for pid, r := range h.pids {
+		if except == nil || r != except {
+			pids = append(pids, pid)
+		}
+	}
 	var groups []*cgroup.Group
 	for _, r := range h.running {
-		groups = append(groups, r.group)
+		if r != except {
+			groups = append(groups, r.group)
+		}
 	}
 	h.mu.Unlock()
 	return slices.ContainsFunc(groups, func(g *cgroup.Group) bool { return g.Contains(pid) }) || launch.Descends(pid, pids)
 }
 
-func (h *Host) setPID(pid int, running bool) {
+// refuses reports whether a process may not use the server of a run's ranks. On a node that is not
+// root, the ranks of all runs have the node's user, as other processes with foreign code have.
+func (h *Host) refuses(r *run, pid int) bool {
+	return h.owns(pid, r) || h.opts.Foreign != nil && h.opts.Foreign(pid)
+}
+
+// setPID records that a process is a rank of a run, or with nil that it has ended.
+func (h *Host) setPID(pid int, r *run) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if running {
-		h.pids[pid] = true
+	if r != nil {
+		h.pids[pid] = r
 		return
 	}
 	delete(h.pids, pid)

@@ -75,7 +75,7 @@ func TestOwnsFollowsRanksIntoTheirSessions(t *testing.T) {
 	if h.Owns(rank.child) {
 		t.Error("without ranks no process is one")
 	}
-	h.setPID(rank.cmd.Process.Pid, true)
+	h.setPID(rank.cmd.Process.Pid, &run{})
 	for name, c := range map[string]struct {
 		pid  int
 		want bool
@@ -85,6 +85,27 @@ func TestOwnsFollowsRanksIntoTheirSessions(t *testing.T) {
 	} {
 		if got := h.Owns(c.pid); got != c.want {
 			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// The server of a run's ranks serves them, and no rank of another run, whose user may be the same.
+func TestRanksOfOtherRuns(t *testing.T) {
+	h := NewHost(HostOptions{Foreign: func(pid int) bool { return pid == 1 }})
+	own, other := &run{host: h}, &run{host: h}
+	rank, stranger, program := startProgram(t, "", newSession), startProgram(t, "", newSession), startProgram(t, "", newSession)
+	h.setPID(rank.cmd.Process.Pid, own)
+	h.setPID(stranger.cmd.Process.Pid, other)
+	for name, c := range map[string]struct {
+		pid  int
+		want bool
+	}{
+		"rank": {rank.cmd.Process.Pid, false}, "its child in another session": {rank.child, false},
+		"rank of another run": {stranger.cmd.Process.Pid, true}, "child of that": {stranger.child, true},
+		"other program": {program.child, false}, "other foreign code": {1, true},
+	} {
+		if got := h.refuses(own, c.pid); got != c.want {
+			t.Errorf("%s: refused %v, want %v", name, got, c.want)
 		}
 	}
 }
@@ -141,6 +162,40 @@ func TestRanksWithoutTheirGroup(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(r.dir, filesDir, "ran")); err != nil {
 		t.Error(err)
+	}
+}
+
+// The variables of a job do not reach the process that confines itself before it becomes a rank: its
+// loader would execute what LD_PRELOAD names, with the rights of the node.
+func TestVariablesOfAJobReachNoHelper(t *testing.T) {
+	seen := filepath.Join(t.TempDir(), "seen")
+	h := NewHost(HostOptions{Mode: ModeConfined, Command: []string{"/bin/sh", "-c", "env >" + seen}})
+	r := &run{
+		host: h, key: key{"job-abc", 1}, out: &writer{out: io.Discard}, dir: t.TempDir(), leases: []outboard.Lease{{Device: "east/0"}},
+		start: &start{World: 1, Count: 1, PerDevice: 1, Args: []string{"true"}, Env: map[string]string{"LD_PRELOAD": "hostile.so", "LD_AUDIT": "hostile.so", "GODEBUG": "hostile=1"}},
+	}
+	if err := os.Mkdir(filepath.Join(r.dir, filesDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if r.server, err = ranks.Serve(filepath.Join(r.dir, ranksSocket), ranks.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	if err := r.launch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(seen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "LD_") || strings.HasPrefix(line, "GO") {
+			t.Errorf("the helper has %s", line)
+		}
+	}
+	if !strings.Contains(string(text), "LD_PRELOAD=hostile.so\n") {
+		t.Errorf("want that the rank gets its variables from it: %s", text)
 	}
 }
 

@@ -94,6 +94,7 @@ func (r *run) open(ctx context.Context) error {
 		Checkpoint: r.saveCheckpoint, Decided: func(d ranks.Decision) { _ = r.out.send(message{Decided: &d}) }, // As in launch.
 		Log: r.host.opts.Log, Node: r.start.Node, Link: r.start.Link, Failed: func(error) { r.lost.Store(true) },
 		StageLimit: r.start.resources().Limit(), FirstRank: r.start.First, Ranks: r.start.Count,
+		Refuses: func(pid int) bool { return r.host.refuses(r, pid) },
 	}
 	if len(r.start.Nodes) > 1 {
 		opts.Mesh = r.mesh
@@ -386,13 +387,13 @@ func (r *run) launch(ctx context.Context) error {
 	var pids []int
 	defer func() {
 		for _, pid := range pids {
-			r.host.setPID(pid, false)
+			r.host.setPID(pid, nil)
 		}
 		r.group.Kill()
 	}()
 	err = launch.Run(ctx, launch.Job{
 		Path: command[0], Args: command, First: r.start.First, Ranks: r.start.Count,
-		Dir: filepath.Join(r.dir, filesDir), UID: r.uid, GID: r.uid, Environ: r.environ, OwnSession: true,
+		Dir: filepath.Join(r.dir, filesDir), UID: r.uid, GID: r.uid, Environ: r.processEnviron, OwnSession: true,
 		Continues: r.server.Continues, Ended: r.server.Ended, Start: r.group.Start,
 		Emit: func(l launch.Line) {
 			text := l.Text[:min(len(l.Text), maxText)]
@@ -403,7 +404,7 @@ func (r *run) launch(ctx context.Context) error {
 			mu.Lock()
 			pids = append(pids, pid)
 			mu.Unlock()
-			r.host.setPID(pid, true)
+			r.host.setPID(pid, r)
 		},
 	})
 	if errors.Is(err, launch.ErrUnended) {
@@ -421,6 +422,14 @@ func (r *run) command() ([]string, error) {
 	}
 	c := launch.Confinement{Dir: r.dir, Files: filepath.Join(r.dir, filesDir), Readable: r.host.opts.Readable, OwnUser: r.uid != 0}
 	return append(append([]string(nil), r.host.opts.Command...), c.Args(program)...), nil
+}
+
+// processEnviron returns the environment with which the process of a rank is started.
+func (r *run) processEnviron(rank int) []string {
+	if r.host.opts.Mode == ModeTrusted {
+		return r.environ(rank)
+	}
+	return launch.HelperEnviron(r.environ(rank))
 }
 
 // environ returns the environment of a rank: of the node's own environment only the PATH.

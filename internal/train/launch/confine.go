@@ -46,12 +46,47 @@ type Confinement struct {
 	OwnUser bool
 }
 
-// Confine confines this process and executes a program in its place. It returns only errors.
+// environPrefix begins the name of each of a rank's variables in the environment of the helper
+// process that confines itself. The job chooses the variables: with LD_PRELOAD, for example, the
+// loader of the helper process would execute code of the job before the process is confined.
+const environPrefix = "OUTBOARD_RANK_ENVIRON_"
+
+// HelperEnviron returns the environment of the helper process that confines itself and becomes a
+// rank with the given environment.
+func HelperEnviron(rank []string) []string {
+	environ := make([]string, len(rank))
+	for i, variable := range rank {
+		environ[i] = environPrefix + variable
+	}
+	return environ
+}
+
+// rankEnviron returns the rank's environment for that of the helper process.
+func rankEnviron(helper []string) []string {
+	environ := []string{}
+	for _, variable := range helper {
+		if own, ok := strings.CutPrefix(variable, environPrefix); ok {
+			environ = append(environ, own)
+		}
+	}
+	return environ
+}
+
+// Confine confines this process and executes a program in its place, with the environment that
+// HelperEnviron was given. It returns only errors.
 func Confine(c Confinement, args []string) error {
 	if len(args) == 0 {
 		return outboard.Errorf(outboard.Invalid, "start a rank", "no program")
 	}
 	runtime.LockOSThread()
+	environ := rankEnviron(os.Environ())
+	for _, variable := range environ {
+		if path, ok := strings.CutPrefix(variable, "PATH="); ok {
+			if err := os.Setenv("PATH", path); err != nil {
+				return fmt.Errorf("start a rank: %w", err)
+			}
+		}
+	}
 	path, err := LookPath(args[0], c.Files)
 	if err != nil {
 		return err
@@ -70,7 +105,7 @@ func Confine(c Confinement, args []string) error {
 	if err != nil {
 		return fmt.Errorf("start a rank: %w", err)
 	}
-	return fmt.Errorf("start %s: %w", args[0], syscall.Exec(path, args, os.Environ()))
+	return fmt.Errorf("start %s: %w", args[0], syscall.Exec(path, args, environ))
 }
 
 func (c *Confinement) rules() sandbox.Rules {

@@ -38,7 +38,7 @@ func TestConfinedRankSeesOnlyItsOwnFolder(t *testing.T) {
 		try append "$0/result"; try cat /etc/passwd >/dev/null && echo read
 		try append /etc/passwd; try append "$1/key"; try append "$1/new"; try cat "$1/key"; try list "$1"`
 	cmd := exec.Command(os.Args[0], "/bin/sh", "-c", script, own, node)
-	cmd.Env = append(os.Environ(), confineVariable+"="+own)
+	cmd.Env = append(HelperEnviron(os.Environ()), confineVariable+"="+own)
 	out, err := cmd.CombinedOutput()
 	if err != nil && strings.Contains(string(out), "not supported") {
 		if !strings.Contains(string(out), "can't confine") {
@@ -48,6 +48,20 @@ func TestConfinedRankSeesOnlyItsOwnFolder(t *testing.T) {
 	}
 	if want := "allowed read refused refused refused refused refused"; err != nil || strings.Join(strings.Fields(string(out)), " ") != want {
 		t.Errorf("got %q, %v, want %s", out, err, want)
+	}
+}
+
+// A rank gets its variables, and not those of the helper process.
+func TestRankHasItsOwnEnvironment(t *testing.T) {
+	own := t.TempDir()
+	cmd := exec.Command(os.Args[0], "env")
+	cmd.Env = append(HelperEnviron([]string{"PATH=" + os.Getenv("PATH"), "LD_PRELOAD=", "A=b=c"}), confineVariable+"="+own)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Skipf("this machine does not confine: %v", err)
+	}
+	if want := "PATH=" + os.Getenv("PATH") + "\nLD_PRELOAD=\nA=b=c\n"; string(out) != want {
+		t.Errorf("got %q, want %q", out, want)
 	}
 }
 

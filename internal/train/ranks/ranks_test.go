@@ -81,6 +81,19 @@ func start(t *testing.T, n int) []*rank {
 	return all
 }
 
+// A process that the job's host refuses is not served.
+func TestRefusedProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ranks.sock")
+	s, err := Serve(path, Options{Refuses: func(pid int) bool { return pid == os.Getpid() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := dial(t, path).request("join", map[string]any{"group": "g", "rank": 0, "size": 1}); err == nil {
+		t.Error("it has joined a group")
+	}
+}
+
 func allReduce(count int, site string) map[string]any {
 	return map[string]any{
 		"operation": collective.AllReduce, "element": collective.Int64, "reduction": collective.Sum, "count": count, "offset": 64, "site": site,

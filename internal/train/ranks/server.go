@@ -16,6 +16,7 @@ import (
 	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/train/collective"
 	"github.com/outboard-run/outboard/internal/train/compress"
+	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
 const (
@@ -67,6 +68,9 @@ type Options struct {
 	Decided func(Decision)
 	// Failed, if not nil, is called when a group ends because of another node.
 	Failed func(error)
+	// Refuses, if not nil, reports whether a process that connects is refused: the user who can open
+	// the socket may have other processes that execute foreign code.
+	Refuses func(pid int) bool
 }
 
 // A Server serves the ranks of one job on one node.
@@ -142,6 +146,13 @@ func (s *Server) addSums(r *compress.Reducer) {
 }
 
 func (s *Server) serve(ctx context.Context, c *net.UnixConn) {
+	if s.opts.Refuses != nil {
+		if err := unixsock.CheckPeer(c, s.check); err != nil {
+			s.opts.Log.Warn("peer refused", "socket", "ranks.sock", "error", err)
+			_ = c.Close()
+			return
+		}
+	}
 	conn := ipc.New(c, ipc.Options{MaxReceived: maxRequest})
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
@@ -150,6 +161,14 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) {
 	defer m.leave()
 	defer end()
 	conn.Serve(m.handle)
+}
+
+// check returns an error if a process is no rank of the job, nor a program that it has started.
+func (s *Server) check(pid int) error {
+	if pid != 0 && s.opts.Refuses(pid) {
+		return outboard.Errorf(outboard.Denied, "connect to the ranks' server", "process %d belongs to another job or app, or is gone", pid)
+	}
+	return nil
 }
 
 // group returns the group with a name, and creates it for the first rank that joins.
