@@ -278,7 +278,7 @@ func (m *Manager) Cancel(id string) error {
 	}
 	a := m.activeJob(id)
 	if a == nil || j.State.Final() {
-		return outboard.Errorf(outboard.Conflict, "", "job %s has ended: it %s", id, j.State)
+		return outboard.Errorf(outboard.Conflict, "", "job %s has ended: its state is %s", id, j.State)
 	}
 	a.cancel(errCanceled)
 	return nil
@@ -288,18 +288,19 @@ func (m *Manager) Cancel(id string) error {
 func (m *Manager) Resume(ctx context.Context, id string) error {
 	a := m.activeJob(id)
 	j, err := m.own(id)
-	if err != nil {
-		return err
-	}
-	if !j.State.Final() || j.State == client.JobSucceeded {
-		return outboard.Errorf(outboard.Conflict, "", "job %s can't be resumed: it is %s", id, j.State)
-	}
-	if a != nil { // Its end is recorded, but it may still release its devices.
+	if err == nil && a != nil && (a.ending() || j.State.Final()) {
 		select {
 		case <-a.done:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		j, err = m.own(id)
+	}
+	if err != nil {
+		return err
+	}
+	if !j.State.Final() || j.State == client.JobSucceeded {
+		return outboard.Errorf(outboard.Conflict, "", "job %s can't be resumed: it is %s", id, j.State)
 	}
 	j.State, j.Reason, j.Status, j.Ended, j.Spec.Detach = client.JobWaiting, "", 0, time.Time{}, true
 	// The record changes only once the job is driven: another request may have resumed it.
@@ -320,7 +321,7 @@ func (m *Manager) drive(j *client.Job) (*activeJob, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(m.life)
-	a := &activeJob{manager: m, lines: lines, cancel: cancel, done: make(chan struct{}), job: *j, excluded: make(map[outboard.NodeID]exclusion)}
+	a := &activeJob{manager: m, lines: lines, cancel: cancel, done: make(chan struct{}), ending: func() bool { return ctx.Err() != nil }, job: *j, excluded: make(map[outboard.NodeID]exclusion)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.active[j.ID] != nil || m.life.Err() != nil {

@@ -33,7 +33,7 @@ func TestResumeOfAJobThatStillEnds(t *testing.T) {
 	if err := m.write(t.Context(), &j); err != nil {
 		t.Fatal(err)
 	}
-	ending := &activeJob{manager: m, job: j, done: make(chan struct{})}
+	ending := &activeJob{manager: m, job: j, done: make(chan struct{}), ending: func() bool { return true }}
 	m.mu.Lock()
 	m.active[j.ID] = ending
 	m.mu.Unlock()
@@ -57,7 +57,11 @@ func TestResumeOfAJobThatStillEnds(t *testing.T) {
 	if err := m.Resume(t.Context(), j.ID); outboard.KindOf(err) != outboard.Conflict {
 		t.Errorf("resumed twice: %v", err)
 	}
+	// Cancel does not wait for the end of the job, Resume does.
 	if err := m.Cancel(j.ID); err != nil {
 		t.Errorf("the resumed job can't be canceled: %v", err)
+	}
+	if err := m.Resume(t.Context(), j.ID); err != nil {
+		t.Errorf("the canceled job can't be resumed: %v", err)
 	}
 }
