@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"strconv"
 	"time"
 
@@ -112,14 +113,24 @@ func runDataPush(ctx context.Context, env *Env, folder, name string) error {
 
 func newDataPullCommand(env *Env) *cobra.Command {
 	return &cobra.Command{
-		Use: "pull NAME FOLDER", Aliases: []string{"get"},
+		Use: "pull NAME [FOLDER]", Aliases: []string{"get"},
 		Short: "Copy a dataset of the pool to a new folder",
-		Long: `Copy a dataset of the pool to a new folder. Every chunk is verified; the folder is whole or is not
-there. Name a dataset of another node as NODE/NAME where several nodes have one.`,
+		Long: `Copy a dataset of the pool to a new folder, which has the dataset's name unless you name it. Every
+chunk is verified; the folder is whole or is not there. Name a dataset of another node as NODE/NAME
+where several nodes have one.`,
 		Example: "  outboard datasets pull digits ./copy",
-		Args:    twoArgs("name a dataset and the folder: outboard datasets pull NAME FOLDER"),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 && len(args) != 2 {
+				return usage("name a dataset, and its folder if that has another name: outboard datasets pull NAME [FOLDER]")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runDataPull(cmd.Context(), env, args[0], args[1])
+			folder := path.Base(args[0]) // of NODE/NAME
+			if len(args) == 2 {
+				folder = args[1]
+			}
+			return runDataPull(cmd.Context(), env, args[0], folder)
 		},
 		ValidArgsFunction: env.firstArg(datasetWords),
 	}

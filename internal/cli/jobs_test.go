@@ -246,6 +246,12 @@ func TestDatasets(t *testing.T) {
 			t.Errorf("%s is %q, want %q: %v", name, got, content, err)
 		}
 	}
+	t.Chdir(t.TempDir())
+	n.succeed(t, "data", "get", "digits")
+	if got, err := os.ReadFile(filepath.Join("digits", "a.txt")); err != nil || string(got) != "first" {
+		t.Errorf("without the name of a folder: %q, %v", got, err)
+	}
+	n.refuse(t, 2, "name a dataset", "data", "get")
 	for _, verb := range []string{"pull", "remove"} {
 		if got := n.completions(t, "datasets", verb, "d"); !slices.Equal(got, []string{"digits"}) {
 			t.Errorf("datasets %s is completed by %q", verb, got)

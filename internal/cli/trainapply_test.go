@@ -122,11 +122,39 @@ func TestMistakesInJobFiles(t *testing.T) {
 	for text, want := range map[string]string{
 		"program: [a]\nnme: digits\n": "line 2: there is no setting nme",
 		"plan: {layerz: []}\n":        "line 1: there is no setting layerz",
-		"ranks: x\n":                  "line 1: cannot unmarshal !!str `x` into int",
+		"ranks: x\n":                  "line 1: x: want a whole number",
+		"ranks: 1\nprogram: train\n":  "line 2: train: want a list of texts, such as [python3, train.py]",
+		"env: [A=1]\n":                `line 1: want texts by name, such as {LR: "0.1"}`,
+		"plan: {devices: 2}\n":        "line 1: 2: want a list",
+		"ranks: 1\n---\nranks: 2\n":   "it has more than one document: want one job in a file",
 		"":                            "it is empty",
 	} {
 		if _, err := parseJobFile([]byte(text)); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// Values that no job can have are reported with the line of their member.
+func TestValuesOfJobFiles(t *testing.T) {
+	for text, want := range map[string]string{
+		"ranks: -2\n":                              "line 1: ranks: -2: want no negative number",
+		"ranks: 2\nrestarts: -1\n":                 "line 2: restarts: -1",
+		"ranks: 2\ngradients: topk=2\n":            "line 2: gradients: ",
+		"ranks: 2\n\noffload: device=much\n":       "line 3: offload: ",
+		"threads: many\n":                          "line 1: threads: ",
+		"stageLimit: soon\n":                       "line 1: stageLimit: ",
+		"program: [a]\ndevice: cpu\n":              "line 2: device: ",
+		"program: [a]\nmemory: 3XB\n":              "line 2: memory: ",
+		"program: [a]\nparallel: {stages: 3}\n":    "line 2: parallel: ",
+		"ranks: 2\nranksPerDevice: -1\nsteps: 3\n": "line 2: ranksPerDevice: ",
+	} {
+		j, err := parseJobFile([]byte(text))
+		if err == nil {
+			_, _, err = j.spec(t.TempDir())
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, want %s...", text, err, want)
 		}
 	}
 }

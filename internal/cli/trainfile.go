@@ -15,7 +15,9 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/lazyregexp"
+	"github.com/outboard-run/outboard/internal/train/compress"
 	"github.com/outboard-run/outboard/internal/train/job"
+	"github.com/outboard-run/outboard/internal/train/launch"
 	training "github.com/outboard-run/outboard/internal/train/plan"
 )
 
@@ -48,6 +50,9 @@ type jobFile struct {
 	Parallel *parallelDegrees `yaml:"parallel"`
 	// Plan is the model and the devices, as `outboard plan train` needs them.
 	Plan *training.Job `yaml:"plan"`
+
+	// lines are the lines of the file's members.
+	lines map[string]int
 }
 
 // maxJobFile bounds a job's file in bytes.
@@ -73,12 +78,43 @@ func readJobFile(path string) (*jobFile, error) {
 	return j, nil
 }
 
-// unknownMember is how the decoder reports a member that a structure does not have.
-var unknownMember = lazyregexp.New(`field (\S+) not found in type \S+`)
+// unknownMember is how the decoder reports a member that a structure does not have, and wrongKind a
+// value of another type.
+var (
+	unknownMember = lazyregexp.New(`field (\S+) not found in type \S+`)
+	wrongKind     = lazyregexp.New("cannot unmarshal !!(?:\\w+ `(.*)`|(?:seq|map)) into (\\S+)")
+)
+
+// kindTexts describes the types of a job's file.
+//
+//nolint:gochecknoglobals // a table
+var kindTexts = map[string]string{
+	"int": "a whole number", "float64": "a number", "bool": "true or false", "string": "a text",
+	"[]string": "a list of texts, such as [python3, train.py]", "[]int": "a list of whole numbers", "map[string]string": `texts by name, such as {LR: "0.1"}`,
+}
+
+// describeKind describes a value of another type without the types of this program.
+func describeKind(text string) string {
+	m := wrongKind.FindStringSubmatch(text)
+	if m == nil {
+		return text
+	}
+	want := kindTexts[m[2]]
+	if want == "" {
+		want = "another kind of value: docs/training.md has examples"
+		if strings.HasPrefix(m[2], "[]") {
+			want = "a list"
+		}
+	}
+	if want = "want " + want; m[1] != "" {
+		want = m[1] + ": " + want
+	}
+	return strings.Replace(text, m[0], want, 1)
+}
 
 // parseJobFile parses a job's file, and refuses unknown members.
 func parseJobFile(text []byte) (*jobFile, error) {
-	var j jobFile
+	j := jobFile{lines: make(map[string]int)}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&j); err != nil {
@@ -86,9 +122,59 @@ func parseJobFile(text []byte) (*jobFile, error) {
 			return nil, errors.New("it is empty")
 		}
 		text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "yaml: "), "unmarshal errors:\n  ")
-		return nil, errors.New(unknownMember.ReplaceAllString(text, "there is no setting $1"))
+		lines := strings.Split(unknownMember.ReplaceAllString(text, "there is no setting $1"), "\n")
+		for i := range lines {
+			lines[i] = describeKind(lines[i])
+		}
+		return nil, errors.New(strings.Join(lines, "\n"))
+	}
+	var root yaml.Node
+	if err := yaml.Unmarshal(text, &root); err == nil && len(root.Content) == 1 {
+		members := root.Content[0].Content
+		for i := 0; i+1 < len(members); i += 2 {
+			j.lines[members[i].Value] = members[i].Line
+		}
+	}
+	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("it has more than one document: want one job in a file")
 	}
 	return &j, nil
+}
+
+// mistake returns an error in a member, with its line.
+func (j *jobFile) mistake(member string, err error) error {
+	text := err.Error()
+	if name, rest, ok := strings.Cut(text, ": "); ok && (name == member || name == "stage-limit") {
+		text = rest // The flag, or the member, is named once.
+	}
+	if line := j.lines[member]; line > 0 {
+		return usage("line %d: %s: %s", line, member, text)
+	}
+	return usage("%s: %s", member, text)
+}
+
+// check returns an error that names the line of a member which no job can have.
+func (j *jobFile) check() error {
+	for _, n := range []struct {
+		member string
+		value  int
+	}{{"ranks", j.Ranks}, {"ranksPerDevice", j.RanksPerDevice}, {"minRanks", j.MinRanks}, {"restarts", j.Restarts}, {"steps", j.Steps}} {
+		if n.value < 0 {
+			return j.mistake(n.member, fmt.Errorf("%d: want no negative number", n.value))
+		}
+	}
+	if _, err := compress.Parse(j.Gradients); err != nil {
+		return j.mistake("gradients", err)
+	}
+	for _, r := range []struct {
+		member string
+		launch.Resources
+	}{{"offload", launch.Resources{Offload: j.Offload}}, {"threads", launch.Resources{Threads: j.Threads}}, {"stageLimit", launch.Resources{StageLimit: j.StageLimit}}} {
+		if _, err := r.Check(); err != nil {
+			return j.mistake(r.member, err)
+		}
+	}
+	return nil
 }
 
 // spec returns the job; folder is the file's folder, to which the program's paths are relative.
@@ -97,21 +183,24 @@ func (j *jobFile) spec(folder string) (client.JobSpec, []byte, error) {
 		Name: j.Name, Ranks: max(j.Ranks, 1), PerDevice: j.RanksPerDevice, MinRanks: j.MinRanks, Restarts: j.Restarts,
 		Args: j.Program, Data: j.Dataset, Stream: j.Stream, Gradients: j.Gradients, Offload: j.Offload, Threads: j.Threads, StageLimit: j.StageLimit, Env: j.Env, Detach: j.Detach,
 	}
+	if err := j.check(); err != nil {
+		return s, nil, err
+	}
 	if len(j.Program) == 0 {
 		return s, nil, usage("the job has no program: add `program: [python3, train.py]`")
 	}
 	if j.Device != "" {
 		if err := s.Selector.Set(j.Device); err != nil {
-			return s, nil, usage("device: %w", err)
+			return s, nil, j.mistake("device", err)
 		}
 	}
 	if j.Memory != "" {
 		if err := s.Memory.Set(j.Memory); err != nil {
-			return s, nil, usage("memory: %w", err)
+			return s, nil, j.mistake("memory", err)
 		}
 	}
 	if err := j.Parallel.apply(&s); err != nil {
-		return s, nil, err
+		return s, nil, j.mistake("parallel", err)
 	}
 	files := folder
 	if j.Files != "" {

@@ -79,6 +79,9 @@ type trainPlanLine struct {
 }
 
 func runPlanTrain(ctx context.Context, env *Env, opts trainPlanOptions, path string) error {
+	if ext := filepath.Ext(opts.plot); opts.plot != "" && ext != ".svg" && ext != ".html" {
+		return usage("--plot %s: want a file whose name ends with .svg or .html", opts.plot)
+	}
 	f, err := readJobFile(path)
 	if err != nil {
 		return err

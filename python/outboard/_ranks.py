@@ -49,7 +49,8 @@ class Memory:
 
 
 class Connection:
-    """One connection to `outboard train`. Its users make sure that it has one request at a time."""
+    """One connection to `outboard train`. Its users make sure that it has one request at a time, or
+    that one thread receives the replies to all requests, by receive_any."""
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -57,30 +58,38 @@ class Connection:
         self.lock = threading.Lock()
         self.number = 0
 
-    def send(self, kind, file=None, **members):
-        """Sends a request and returns its number. Its reply must be received before the next one."""
+    def next_number(self):
+        """Returns the number of a new request."""
         with self.lock:
             self.number += 1
-            packet = json.dumps({"type": kind, "seq": self.number, **members}).encode()
-            rights = []
-            if file is not None:
-                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file]))]
-            self.socket.sendmsg([packet], rights)
             return self.number
+
+    def send(self, kind, file=None, seq=None, **members):
+        """Sends a request and returns its number, which is seq if next_number has returned that."""
+        seq = seq or self.next_number()
+        packet = json.dumps({"type": kind, "seq": seq, **members}).encode()
+        rights = []
+        if file is not None:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file]))]
+        self.socket.sendmsg([packet], rights)
+        return seq
 
     def receive(self, number):
         """Waits for the reply to a request and returns it. Raises Error if it reports a failure."""
-        with self.lock:
-            while True:
-                data = self.socket.recv(MAX_PACKET)
-                if not data:
-                    raise Error("outboard train has ended")
-                reply = json.loads(data)
-                if reply.get("seq") == number:
-                    break
+        while True:
+            reply = self.receive_any()
+            if reply.get("seq") == number:
+                break
         if reply.get("error"):
             raise Error(reply["error"])
         return reply
+
+    def receive_any(self):
+        """Waits for the reply to any request and returns it."""
+        data = self.socket.recv(MAX_PACKET)
+        if not data:
+            raise Error("outboard train has ended")
+        return json.loads(data)
 
     def request(self, kind, file=None, **members):
         """Makes a request and returns its reply. Raises Error if the reply reports a failure."""

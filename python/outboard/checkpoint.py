@@ -48,4 +48,5 @@ def load(map_location="cpu"):
     folder = os.environ.get("OUTBOARD_CHECKPOINT")
     if not folder:
         return None
-    return torch.load(os.path.join(folder, FILE), map_location=map_location)
+    # Any object, as it was saved: from PyTorch 2.6 on torch.load reads only tensors by default.
+    return torch.load(os.path.join(folder, FILE), map_location=map_location, weights_only=False)

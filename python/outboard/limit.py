@@ -240,7 +240,7 @@ def _fetch(path, rank):
         connection.close()
     with mmap.mmap(files[0], 0, prot=mmap.PROT_READ) as content:  # The file's position is the node's.
         os.close(files[0])
-        return torch.load(io.BytesIO(content))
+        return torch.load(io.BytesIO(content), weights_only=False)
 
 
 def _join_without_store():

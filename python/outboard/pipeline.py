@@ -109,14 +109,11 @@ class Pipeline:
 
     def _make_groups(self):
         """Makes the groups of ranks; all ranks make all of them, in the same order."""
-        # Activations and gradients travel in separate groups: a send that waits for its receiver
-        # must not delay the tensors of the other direction.
         stages, replicas, parts = range(self.stages), range(self.replicas), range(self.tensor)
         for replica, part in ((r, p) for r in replicas for p in parts):
-            ranks = [self._global_rank(stage, replica, part) for stage in stages]
-            groups = dist.new_group(ranks), dist.new_group(ranks)
+            group = dist.new_group([self._global_rank(stage, replica, part) for stage in stages])
             if (replica, part) == (self.replica, self.part):
-                self._forward_group, self._backward_group = groups
+                self._replica_group = group
         for stage, part in ((s, p) for s in stages for p in parts) if self.replicas > 1 else ():
             group = dist.new_group([self._global_rank(stage, replica, part) for replica in replicas])
             if (stage, part) == (self.rank, self.part):
@@ -225,18 +222,18 @@ class Pipeline:
                 p.grad = total.view_as(p).clone()
 
     def _forward(self, number):
-        x = self._inputs[number] if self.is_first else self._receive(-1, self._forward_group)
+        x = self._inputs[number] if self.is_first else self._receive(-1)
         if not self.is_first and x.is_floating_point():
             x.requires_grad_()
         if self.recompute and not self.is_last:
             state = torch.get_rng_state()
             with torch.no_grad():
                 y = self.module(x)
-            self._send(y, 1, self._forward_group)
+            self._send(y, 1)
             return x, None, state
         y = self.module(x)
         if not self.is_last:
-            self._send(y.detach(), 1, self._forward_group)
+            self._send(y.detach(), 1)
         return x, y, None
 
     def _backward(self, number, x, y, state):
@@ -251,11 +248,11 @@ class Pipeline:
             self._losses.append(counts * loss.item())
             (loss / (self.micro_batches * self.replicas) * counts).backward()
         else:
-            y.backward(self._receive(1, self._backward_group))
+            y.backward(self._receive(1))
         if not self.is_first:
-            self._send(x.grad, -1, self._backward_group)
+            self._send(x.grad, -1)
 
-    def _send(self, tensor, stages, group):
+    def _send(self, tensor, stages):
         """Sends a tensor to the stage that many stages behind this one."""
         to = self._global_rank(self.rank + stages, self.replica)
         tensor = tensor.contiguous()
@@ -264,16 +261,16 @@ class Pipeline:
         head = [_TYPES.index(tensor.dtype), tensor.dim(), *tensor.shape]
         head = torch.tensor(head + [0] * (_MAX_DIMENSIONS + 2 - len(head)), dtype=torch.int64)
         for t in (head, tensor):
-            self._sending.append((dist.isend(t, to, group=group), t))  # It must live until it is sent.
+            self._sending.append((dist.isend(t, to, group=self._replica_group), t))  # It must live until it is sent.
 
-    def _receive(self, stages, group):
+    def _receive(self, stages):
         """Returns a tensor from the stage that many stages behind this one."""
         source = self._global_rank(self.rank + stages, self.replica)
         head = torch.zeros(_MAX_DIMENSIONS + 2, dtype=torch.int64)
-        dist.recv(head, source, group=group)
+        dist.recv(head, source, group=self._replica_group)
         kind, dimensions, *shape = head.tolist()
         tensor = torch.empty(shape[:dimensions], dtype=_TYPES[kind])
-        dist.recv(tensor, source, group=group)
+        dist.recv(tensor, source, group=self._replica_group)
         return tensor
 
 

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch.futures import Future
 
 from outboard import limit, offload, profile, stall, threads
+from outboard._messages import Messages, elements
 from outboard._ranks import Connection, Error, Memory
 from outboard._site import locate
 
@@ -41,6 +42,7 @@ _ELEMENTS = {
 }
 
 _REDUCTIONS = {"SUM": 1, "AVG": 2, "MIN": 3, "MAX": 4}
+_OTHER_REDUCTIONS = ("PRODUCT", "BAND", "BOR", "BXOR")
 
 
 def _reduction(op):
@@ -49,7 +51,8 @@ def _reduction(op):
     for known, number in _REDUCTIONS.items():
         if op == getattr(dist.ReduceOp, known, None) or name == known:
             return number
-    raise Error(f"the reduction {op} is not supported: use SUM, AVG, MIN or MAX")
+    name = next((other for other in _OTHER_REDUCTIONS if op == getattr(dist.ReduceOp, other, None)), name)
+    raise Error(f"the reduction {name} is not supported: use SUM, AVG, MIN or MAX")
 
 
 def _element(tensor):
@@ -93,7 +96,8 @@ _PIECES = 4
 
 
 class ProcessGroup(dist.ProcessGroup):
-    """A group of ranks. Its calls are made in order by one thread, beside the program.
+    """A group of ranks. Its collectives are made in order by one thread, beside the program; messages
+    between two ranks wait for no other call.
 
     The program's thread sends the request of a small all-reduce itself if no other call is running,
     and receives the reply in wait. If it makes another call first, or asks for the future, the
@@ -107,6 +111,7 @@ class ProcessGroup(dist.ProcessGroup):
             raise Error("start the program by `outboard train --ranks N -- PROGRAM`")
         name, nodes = _describe_group(store, rank, size)
         self._rank, self._size = rank, size
+        self._path, self._name, self._messages = path, name, None
         self._connection, self._memory = Connection(path), Memory()
         joined = self._connection.request("join", group=name, rank=rank, size=size, nodes=nodes)
         self._piece = joined.get("piece", 0)  # in bytes; 0: calls are not divided
@@ -120,12 +125,17 @@ class ProcessGroup(dist.ProcessGroup):
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         # A thread that Python finds within PyTorch's C++ code at its end aborts the process.
+        self._process = os.getpid()
         atexit.register(self._close)
 
     def getBackendName(self):
         return NAME
 
     def _close(self):
+        if os.getpid() != self._process:
+            return  # A child process shares the connection with its parent, and has none of the threads.
+        if self._messages is not None:
+            self._messages.close()
         self._queue.put(None)
         self._connection.shutdown()
         self._thread.join()
@@ -139,10 +149,7 @@ class ProcessGroup(dist.ProcessGroup):
             began = time.perf_counter()
             try:
                 finish, result = future.set_result, call()
-                if threads.active is not None:
-                    threads.active.communicated(time.perf_counter() - began)
-                if profile.active is not None:
-                    profile.active.add("communication", "collective", began, time.perf_counter())
+                _record_communication("collective", began)
             except BaseException as e:  # wait() raises it in the program.
                 finish, result = future.set_exception, e
             stall.advance()
@@ -185,11 +192,6 @@ class ProcessGroup(dist.ProcessGroup):
 
     # Calls of the server. The tensors of a call lie behind each other in the memory.
 
-    def _request(self, kind, size, fill, members):
-        view, number = self._send_request(kind, size, fill, members)
-        self._connection.receive(number)
-        return view
-
     def _send_request(self, kind, size, fill, members, offset=0):
         if self._memory.reserve(max(offset + size, 8)):
             members["file"] = self._memory.fd
@@ -227,11 +229,13 @@ class ProcessGroup(dist.ProcessGroup):
         """
         element, width = _element(parts[0]), parts[0].element_size()
         count = sum(p.numel() for p in parts)
+        if reduction and parts[0].dtype == torch.bool:
+            reduction = _reduction_of_bool(reduction)
 
         def fill(view):
             at = 0
             for p in parts:
-                _bytes(view, at, p).copy_(p.detach().reshape(p.shape))
+                elements(view, at, p).copy_(p.detach())
                 at += p.numel() * width
 
         members = dict(members, operation=operation, element=element, reduction=reduction, count=count, root=root, site=site)
@@ -241,7 +245,7 @@ class ProcessGroup(dist.ProcessGroup):
         def finish():
             self._connection.receive(number)
             for first, tensor in results:
-                tensor.detach().copy_(_bytes(view, first * width, tensor))
+                tensor.detach().copy_(elements(view, first * width, tensor))
 
         return finish
 
@@ -260,6 +264,9 @@ class ProcessGroup(dist.ProcessGroup):
             t = tensors[0]
             work = self._begin(lambda: self._start_collective(ALL_REDUCE, [t], [(0, t)], reduction, 0, site), tensors)
         return work or self._enqueue(call)
+
+    def allreduce_coalesced(self, tensors, opts):
+        return self.allreduce(tensors, opts)
 
     def broadcast(self, tensors, opts):
         root, site = opts.rootRank, _site()
@@ -284,6 +291,8 @@ class ProcessGroup(dist.ProcessGroup):
 
     def allgather(self, outputs, inputs, opts=None):
         site = _site()
+        for out, t in zip(outputs, inputs):
+            _check_parts("all_gather", out, self._size, t)
 
         def call():
             for out, t in zip(outputs, inputs):
@@ -293,8 +302,13 @@ class ProcessGroup(dist.ProcessGroup):
 
         return self._enqueue(call)
 
+    def allgather_coalesced(self, outputs, inputs, opts=None):
+        # outputs has a list of tensors for each rank, allgather one for each tensor.
+        return self.allgather([list(out) for out in zip(*outputs)], inputs, opts)
+
     def _allgather_base(self, output, input, opts=None):
         site = _site()
+        _check_whole("all_gather", output, self._size, input)
 
         def call():
             self._collective(ALL_GATHER, [input] * self._size, [(0, output)], site=site)
@@ -304,6 +318,8 @@ class ProcessGroup(dist.ProcessGroup):
 
     def gather(self, outputs, inputs, opts):
         root, site = opts.rootRank, _site()
+        if self._rank == root:
+            _check_parts("gather", outputs[0], self._size, inputs[0])
 
         def call():
             n = inputs[0].numel()
@@ -315,6 +331,8 @@ class ProcessGroup(dist.ProcessGroup):
 
     def scatter(self, outputs, inputs, opts):
         root, site = opts.rootRank, _site()
+        if self._rank == root:
+            _check_parts("scatter", inputs[0], self._size, outputs[0])
 
         def call():
             n = outputs[0].numel()
@@ -326,6 +344,8 @@ class ProcessGroup(dist.ProcessGroup):
 
     def reduce_scatter(self, outputs, inputs, opts):
         reduction, site = _reduction(opts.reduceOp), _site()
+        for out, parts in zip(outputs, inputs):
+            _check_parts("reduce_scatter", parts, self._size, out)
 
         def call():
             for out, parts in zip(outputs, inputs):
@@ -336,6 +356,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _reduce_scatter_base(self, output, input, opts):
         reduction, site = _reduction(opts.reduceOp), _site()
+        _check_whole("reduce_scatter", input, self._size, output)
 
         def call():
             self._collective(REDUCE_SCATTER, [input], [(self._rank * output.numel(), output)], reduction=reduction, site=site)
@@ -345,51 +366,135 @@ class ProcessGroup(dist.ProcessGroup):
 
     def alltoall(self, outputs, inputs, opts=None):
         site = _site()
+        for part in (*outputs, *inputs):
+            _check_type("all_to_all", part, inputs[0])
+        if len(outputs) != self._size or len(inputs) != self._size:
+            raise Error(f"all_to_all has {len(inputs)} inputs and {len(outputs)} outputs: want one for each of {self._size} ranks")
 
         def call():
-            n = outputs[0].numel()
-            self._collective(ALL_TO_ALL, list(inputs), [(i * n, o) for i, o in enumerate(outputs)], site=site)
+            self._exchange_parts(inputs, outputs, site)
             return outputs
 
         return self._enqueue(call)
 
     def alltoall_base(self, output, input, output_split_sizes=(), input_split_sizes=(), opts=None):
-        if output_split_sizes or input_split_sizes:
-            raise Error("all_to_all_single with sizes of its own is not supported: use equal parts")
         site = _site()
+        _check_type("all_to_all_single", output, input)
+        if output_split_sizes or input_split_sizes:
+            outputs = _split(output, output_split_sizes, self._size, "output")
+            inputs = _split(input, input_split_sizes, self._size, "input")
+        elif input.numel() != output.numel() or input.numel() % self._size:
+            raise Error(
+                f"all_to_all_single of {input.numel()} elements to {output.numel()} between {self._size} ranks: want as many, in equal parts, or the sizes of the parts"
+            )
+        else:
+            outputs = inputs = None
 
         def call():
-            self._collective(ALL_TO_ALL, [input], [(0, output)], site=site)
+            if inputs is None:
+                self._collective(ALL_TO_ALL, [input], [(0, output)], site=site)
+            else:
+                self._exchange_parts(inputs, outputs, site)
             return [output]
 
         return self._enqueue(call)
+
+    def _exchange_parts(self, inputs, outputs, site):
+        """Makes an all-to-all of parts whose sizes may differ: parts of the size of the largest one are
+        exchanged, once all ranks know all sizes."""
+        sizes = torch.empty(self._size, self._size, dtype=torch.int64)  # [i, j]: of rank i's part for rank j
+        own = torch.tensor([t.numel() for t in inputs])
+        self._collective(ALL_GATHER, [own] * self._size, [(0, sizes)], site=site)
+        for rank, out in enumerate(outputs):
+            if out.numel() != sizes[rank, self._rank]:
+                raise Error(
+                    f"all_to_all: rank {rank} sends {sizes[rank, self._rank]} elements to rank {self._rank}, which expects {out.numel()}, at {site}"
+                )
+        n = int(sizes.max())
+        if n == 0:
+            return
+        parts = inputs
+        if any(t.numel() != n for t in inputs):
+            padded = torch.zeros(self._size, n, dtype=inputs[0].dtype)
+            for part, t in zip(padded, inputs):
+                part[: t.numel()].copy_(t.detach().reshape(-1))
+            parts = [padded]
+        self._collective(ALL_TO_ALL, parts, [(i * n, o) for i, o in enumerate(outputs)], site=site)
 
     def barrier(self, opts=None):
         site = _site()
         return self._enqueue(lambda: self._connection.request("call", operation=BARRIER, site=site), is_barrier=True)
 
     def send(self, tensors, peer, tag=0):
-        return self._enqueue(lambda: self._message("send", tensors[0], peer, tag))
+        return self._start_message(Messages.send, tensors, peer, tag)
 
     def recv(self, tensors, peer, tag=0):
-        def call():
-            view = self._message("receive", tensors[0], peer, tag)
-            tensors[0].detach().copy_(_bytes(view, 0, tensors[0]))
-            return tensors
+        return self._start_message(Messages.receive, tensors, peer, tag)
 
-        return self._enqueue(call)
+    def _start_message(self, start, tensors, peer, tag):
+        if limit.active is not None:
+            limit.active.check_call(_site())
+        _element(tensors[0])
+        with self._state:
+            if self._messages is None:
+                self._messages = Messages(self._path, self._name, self._rank, self._size, _end_message)
+        work = _Work(start(self._messages, tensors[0], peer, tag))
+        self._works.append(work)
+        return work
 
-    def _message(self, kind, tensor, peer, tag):
-        _element(tensor)
-        size = tensor.numel() * tensor.element_size()
-        fill = (lambda view: _bytes(view, 0, tensor).copy_(tensor)) if kind == "send" else (lambda view: None)
-        return self._request(kind, size, fill, dict(peer=peer, tag=tag, bytes=size))
+
+def _end_message(since):
+    stall.advance()
+    if since is not None:
+        _record_communication("message", since)
 
 
-def _bytes(view, at, tensor):
-    """Returns the elements at a place of the memory as a tensor like the given one."""
-    size = tensor.numel() * tensor.element_size()
-    return view[at : at + size].view(tensor.dtype).view(tensor.shape)
+def _record_communication(name, began):
+    """Records that calls of the back end were in progress from began until now."""
+    now = time.perf_counter()
+    if threads.active is not None:
+        threads.active.communicated(now - began)
+    if profile.active is not None:
+        profile.active.add("communication", name, began, now)
+
+
+def _reduction_of_bool(number):
+    """Returns the reduction of booleans, which are bytes of 0 or 1: their sum is their disjunction."""
+    if number == _REDUCTIONS["AVG"]:
+        raise Error("the average of torch.bool is not supported")
+    return _REDUCTIONS["MAX"] if number == _REDUCTIONS["SUM"] else number
+
+
+def _check_type(operation, tensor, other):
+    if tensor.dtype != other.dtype:
+        raise Error(f"{operation}: a tensor of {tensor.dtype} and one of {other.dtype}: want one type")
+
+
+def _check_parts(operation, parts, ranks, tensor):
+    """Raises an error unless there is a part for each rank, like tensor."""
+    if len(parts) != ranks:
+        raise Error(f"{operation}: {len(parts)} tensors for {ranks} ranks")
+    for part in parts:
+        _check_type(operation, part, tensor)
+        if part.numel() != tensor.numel():
+            raise Error(f"{operation}: tensors of {part.numel()} and of {tensor.numel()} elements: want the same size for all ranks")
+
+
+def _check_whole(operation, whole, ranks, part):
+    """Raises an error unless whole has room for the parts of all ranks."""
+    _check_type(operation, whole, part)
+    if whole.numel() != ranks * part.numel():
+        raise Error(f"{operation}: a tensor of {whole.numel()} elements for {ranks} ranks of {part.numel()} each")
+
+
+def _split(tensor, sizes, ranks, name):
+    """Returns a tensor's parts along its first dimension, which have sizes or are equal."""
+    rows = tensor.shape[0] if tensor.dim() else 0
+    if not sizes and rows % ranks == 0:
+        sizes = [rows // ranks] * ranks
+    if len(sizes) != ranks or sum(sizes) != rows or min(sizes) < 0:
+        raise Error(f"all_to_all_single: the {name} has {rows} rows, which are not divided into {list(sizes)} for {ranks} ranks")
+    return tensor.detach().split(list(sizes))
 
 
 class _Work(dist._Work if hasattr(dist, "_Work") else dist.Work):
@@ -400,7 +505,7 @@ class _Work(dist._Work if hasattr(dist, "_Work") else dist.Work):
         self._future = future
 
     def wait(self, timeout=None):
-        self._future.wait()
+        _await(self._future, timeout)
         # The program owns the tensors: a call that is kept must not hold them.
         self._future = _done()
         return True
@@ -416,6 +521,23 @@ class _Work(dist._Work if hasattr(dist, "_Work") else dist.Work):
 
     def result(self):
         return self._future.value()
+
+
+def _seconds(timeout):
+    """Returns the seconds of a time-out, None for none, which PyTorch also passes as 0."""
+    seconds = timeout.total_seconds() if timeout is not None else 0
+    return seconds if seconds > 0 else None
+
+
+def _await(future, timeout):
+    """Waits for a future, and raises the error with which it ended, or that of a time-out."""
+    seconds = _seconds(timeout)
+    if seconds is not None:
+        ended = threading.Event()
+        future.add_done_callback(lambda _: ended.set())
+        if not ended.wait(seconds):
+            raise Error(f"the call has not ended within {seconds:g} s")
+    future.wait()
 
 
 class _Direct:
@@ -448,6 +570,8 @@ class _DirectWork(dist._Work if hasattr(dist, "_Work") else dist.Work):
         self._future = None
 
     def wait(self, timeout=None):
+        if _seconds(timeout) is not None and not self._direct.done:
+            _await(self.get_future(), timeout)
         self._direct.complete()
         # As for _Work: the program owns the tensors and the group.
         self._tensors = self._group = None

@@ -57,14 +57,15 @@ func trainWith(t *testing.T, flags []string, script string, args ...string) (lin
 
 // Two ranks add two numbers, whose sum does not depend on the order: PyTorch's own back end must
 // come to the same parameters, to the last bit. Small all-reduces, which the program's thread makes
-// itself, have their results however the program waits for them. One job has the calls of both back
-// ends and direct.py, since most of what a job costs here is that each rank imports PyTorch.
+// itself, have their results however the program waits for them, and messages block neither each
+// other nor calls. One job has the calls of both back ends, direct.py and messages.py, since most of
+// what a job costs here is that each rank imports PyTorch.
 func TestTrainingEqualsGloo(t *testing.T) {
 	beside(t)
 	for _, c := range []struct {
 		script        string
 		ranks, checks int
-	}{{"ddp.py", 2, 0}, {"collectives.py", 3, 6}} {
+	}{{"ddp.py", 2, 0}, {"collectives.py", 3, 19}} {
 		t.Run(c.script, func(t *testing.T) {
 			lines, status := train(t, strconv.Itoa(c.ranks), c.script, "gloo", "outboard")
 			if equal := equalLines(lines); equal != c.ranks*c.checks {

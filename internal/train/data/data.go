@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"golang.org/x/sync/errgroup"
 
@@ -172,6 +173,9 @@ func Save(ctx context.Context, chunks Chunks, m *Manifest) (string, error) {
 
 // AddFile writes the content of r, and adds it to the manifest.
 func (m *Manifest) AddFile(ctx context.Context, chunks Chunks, name string, mode fs.FileMode, r io.Reader) error {
+	if err := checkText(name); err != nil {
+		return err
+	}
 	f := File{Name: name, Mode: uint32(mode.Perm()), Chunks: []Chunk{}}
 	buf := make([]byte, chunkSize)
 	for {
@@ -189,6 +193,14 @@ func (m *Manifest) AddFile(ctx context.Context, chunks Chunks, name string, mode
 			return fmt.Errorf("read %s: %w", name, err)
 		}
 	}
+}
+
+// checkText refuses a name that a manifest can't have: JSON is UTF-8.
+func checkText(name string) error {
+	if utf8.ValidString(name) {
+		return nil
+	}
+	return outboard.Errorf(outboard.Invalid, "read the folder", "the name of the file %q is no UTF-8: rename it", name)
 }
 
 // addChunk writes the next part of the file.
@@ -216,8 +228,12 @@ func putOnce(ctx context.Context, chunks Chunks, digest string, content []byte) 
 	return chunks.Put(ctx, digest, content)
 }
 
-// AddFolder adds the files below dir. progress, if not nil, is called for each.
+// AddFolder adds the files below dir, which may be a link to a folder. progress, if not nil, is called for each.
 func (m *Manifest) AddFolder(ctx context.Context, chunks Chunks, dir string, progress func(name string)) error {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return err
+	}
 	return filepath.WalkDir(dir, func(file string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
@@ -248,6 +264,7 @@ func (m *Manifest) AddFolder(ctx context.Context, chunks Chunks, dir string, pro
 // Restore writes the files of a manifest to dir, which must not exist: they are first written to a
 // temporary folder, so that dir is complete or missing.
 func (m *Manifest) Restore(ctx context.Context, chunks Chunks, dir string) (err error) {
+	dir = filepath.Clean(dir) // A name that ends with a slash has itself as its folder.
 	if _, err := os.Lstat(dir); err == nil {
 		return outboard.Errorf(outboard.Conflict, "restore", "%s exists already: name another folder", dir)
 	}

@@ -230,3 +230,38 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// A folder may be named by a link to it, and the folder of a copy with a slash at its end.
+func TestFolderByALink(t *testing.T) {
+	from, c := t.TempDir(), newMemory()
+	write(t, from, map[string][]byte{"a": []byte("x")})
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(from, link); err != nil {
+		t.Fatal(err)
+	}
+	digest, err := put(t.Context(), c, link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Load(t.Context(), c, digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(t.TempDir(), "to")
+	if err := m.Restore(t.Context(), c, to+string(filepath.Separator)); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, to); !maps.Equal(got, map[string]string{"a": "x"}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// JSON has no bytes that are not UTF-8: a file whose name has some would come back under another
+// name, which another file may have.
+func TestNamesThatAreNotUTF8(t *testing.T) {
+	from := t.TempDir()
+	write(t, from, map[string][]byte{"a\xff": []byte("x")})
+	if _, err := put(t.Context(), newMemory(), from); err == nil || !strings.Contains(err.Error(), `"a\xff"`) {
+		t.Errorf("%v, want that the name is refused", err)
+	}
+}

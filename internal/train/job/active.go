@@ -19,6 +19,8 @@ type activeJob struct {
 	manager *Manager
 	lines   *lines
 	cancel  context.CancelCauseFunc
+	done    chan struct{} // closed when the manager no longer drives the job
+	ending  func() bool   // reports whether the job was told to end
 	// excluded has the lost nodes whose devices the next attempt does not use.
 	excluded map[outboard.NodeID]exclusion
 	// move is that of the attempt, and next has the nodes of the next attempt if stages move; nil:

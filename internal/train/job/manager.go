@@ -252,7 +252,8 @@ func (m *Manager) Submit(ctx context.Context, spec client.JobSpec) (*Submitted, 
 	}
 	a, err := m.drive(&j)
 	if err != nil {
-		return nil, err
+		j.State, j.Reason, j.Status, j.Ended = client.JobFailed, err.Error(), 1, time.Now().UTC()
+		return nil, errors.Join(err, m.write(ctx, &j))
 	}
 	m.prune(ctx)
 	return &Submitted{a}, nil
@@ -277,7 +278,7 @@ func (m *Manager) Cancel(id string) error {
 	}
 	a := m.activeJob(id)
 	if a == nil || j.State.Final() {
-		return outboard.Errorf(outboard.Conflict, "", "job %s has ended: it %s", id, j.State)
+		return outboard.Errorf(outboard.Conflict, "", "job %s has ended: its state is %s", id, j.State)
 	}
 	a.cancel(errCanceled)
 	return nil
@@ -285,7 +286,16 @@ func (m *Manager) Cancel(id string) error {
 
 // Resume drives a failed or canceled job of this node again.
 func (m *Manager) Resume(ctx context.Context, id string) error {
+	a := m.activeJob(id)
 	j, err := m.own(id)
+	if err == nil && a != nil && (a.ending() || j.State.Final()) {
+		select {
+		case <-a.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		j, err = m.own(id)
+	}
 	if err != nil {
 		return err
 	}
@@ -293,11 +303,15 @@ func (m *Manager) Resume(ctx context.Context, id string) error {
 		return outboard.Errorf(outboard.Conflict, "", "job %s can't be resumed: it is %s", id, j.State)
 	}
 	j.State, j.Reason, j.Status, j.Ended, j.Spec.Detach = client.JobWaiting, "", 0, time.Time{}, true
-	if err := m.write(ctx, &j); err != nil {
+	// The record changes only once the job is driven: another request may have resumed it.
+	if a, err = m.drive(&j); err != nil {
 		return err
 	}
-	_, err = m.drive(&j)
-	return err
+	if err := a.update(func(*client.Job) {}); err != nil {
+		a.cancel(errCanceled)
+		return err
+	}
+	return nil
 }
 
 // drive runs a job until it ends or the manager is closed.
@@ -307,7 +321,7 @@ func (m *Manager) drive(j *client.Job) (*activeJob, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(m.life)
-	a := &activeJob{manager: m, lines: lines, cancel: cancel, job: *j, excluded: make(map[outboard.NodeID]exclusion)}
+	a := &activeJob{manager: m, lines: lines, cancel: cancel, done: make(chan struct{}), ending: func() bool { return ctx.Err() != nil }, job: *j, excluded: make(map[outboard.NodeID]exclusion)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.active[j.ID] != nil || m.life.Err() != nil {
@@ -322,6 +336,7 @@ func (m *Manager) drive(j *client.Job) (*activeJob, error) {
 		delete(m.active, j.ID)
 		m.mu.Unlock()
 		_ = a.lines.Close() // Lines that could not be written are lost.
+		close(a.done)
 	})
 	return a, nil
 }

@@ -108,6 +108,33 @@ func (g *group) leave(rank int) (empty bool) {
 	return g.left == g.locals
 }
 
+// hasJoined reports whether a rank of this node has joined, and the group is connected.
+func (g *group) hasJoined(rank int) bool {
+	select {
+	case <-g.ready:
+	default:
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return rank >= 0 && rank < g.size && g.members[rank] != nil
+}
+
+// leaveMessages records that a connection for messages has ended. Its rank is lost if one of them
+// waits for its other side.
+func (g *group) leaveMessages(m *member) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, letters := range g.mail {
+		for _, l := range letters {
+			if l.member == m {
+				g.fail(outboard.Errorf(outboard.Unreachable, "", "rank %d is lost", m.rank))
+				return
+			}
+		}
+	}
+}
+
 // fail ends all calls.
 func (g *group) fail(err error) {
 	if g.failed == nil {
@@ -254,12 +281,16 @@ func (g *group) exchange(a address, l *pendingMessage) error {
 	if g.failed != nil {
 		return g.failed
 	}
+	if g.remote != nil && g.remote.rounds == nil {
+		return outboard.Errorf(outboard.Protocol, "", "a message before the reply to join")
+	}
 	if g.remote != nil && !l.receive && l.member != nil && g.remote.home[a.to] != g.remote.self {
 		return g.sendAway(a, l)
 	}
 	queue := g.mail[a]
 	if len(queue) == 0 || queue[0].receive == l.receive {
-		if len(g.mail)+len(queue) >= maxLetters {
+		// A mailbox bounds the messages of another node.
+		if l.member != nil && len(g.mail)+len(queue) >= maxLetters {
 			return outboard.Errorf(outboard.Exhausted, "", "more than %d messages wait for their receiver", maxLetters)
 		}
 		if l.receive && g.remote != nil {

@@ -39,6 +39,7 @@ type mailbox struct {
 	mu      sync.Mutex
 	notFull sync.Cond
 	held    int // bytes that arrived and that no rank has received
+	letters int // the number of these messages
 
 	// left says that the other node's ranks have left, and calls after how many calls; the group's
 	// lock guards both.
@@ -64,7 +65,7 @@ func (m *mailbox) close() {
 	m.once.Do(func() {
 		close(m.done)
 		_ = m.conn.Close() // This ends pending reads and writes.
-		m.release(maxHeld + maxLetter)
+		m.releaseAll()
 	})
 }
 
@@ -146,11 +147,12 @@ func (m *mailbox) read(in *bufio.Reader) (incoming, error) {
 	return i, err
 }
 
-// reserve counts a message of n bytes, once the held messages leave room for it.
+// reserve counts a message of n bytes, once the held messages leave room for it: at most maxLetters
+// are held.
 func (m *mailbox) reserve(n int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for m.held > 0 && m.held+n > maxHeld {
+	for m.letters >= maxLetters || m.held > 0 && m.held+n > maxHeld {
 		m.notFull.Wait()
 	}
 	select {
@@ -163,15 +165,26 @@ func (m *mailbox) reserve(n int) error {
 		return mailErrorf("messages that no rank has received hold %v on this node, all that a job may have: receive them before more are sent", outboard.Bytes(maxServerHeld))
 	}
 	m.held += n
+	m.letters++
 	return nil
 }
 
-// release uncounts a message of n bytes that a rank has received; if fewer are held, it uncounts
-// all.
+// release uncounts a message of n bytes that a rank has received.
 func (m *mailbox) release(n int) {
 	m.mu.Lock()
 	n = min(n, m.held)
 	m.held -= n
+	m.letters = max(0, m.letters-1)
+	m.mu.Unlock()
+	m.all.Add(-int64(n))
+	m.notFull.Broadcast()
+}
+
+// releaseAll uncounts all messages.
+func (m *mailbox) releaseAll() {
+	m.mu.Lock()
+	n := m.held
+	m.held, m.letters = 0, 0
 	m.mu.Unlock()
 	m.all.Add(-int64(n))
 	m.notFull.Broadcast()

@@ -49,6 +49,35 @@ func TestMailboxesShareABound(t *testing.T) {
 	}
 }
 
+// A node that sends many small messages waits until they are received: no message is lost.
+func TestMailboxWaitsWhileItIsFull(t *testing.T) {
+	var held atomic.Int64
+	m := newMailbox(nopConn{}, &held)
+	defer m.close()
+	in := bufio.NewReader(bytes.NewReader(bytes.Repeat(letterHeadOf(0, 1, 0, 0), maxLetters+1)))
+	for range maxLetters {
+		if _, err := m.read(in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := make(chan error, 1)
+	go func() {
+		_, err := m.read(in)
+		next <- err
+	}()
+	m.release(0)
+	if err := <-next; err != nil {
+		t.Error(err)
+	}
+	go func() {
+		_, err := m.read(bufio.NewReader(bytes.NewReader(letterHeadOf(0, 1, 0, 0))))
+		next <- err
+	}()
+	if m.close(); !errors.Is(<-next, net.ErrClosed) {
+		t.Error("a full mailbox that is closed reads a message")
+	}
+}
+
 // nopConn is a connection that is only closed.
 type nopConn struct{ net.Conn }
 

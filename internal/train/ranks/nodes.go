@@ -238,15 +238,16 @@ func (s *Server) receiveMail(g *group, index int) {
 	in := bufio.NewReaderSize(m.conn, 8<<10)
 	for {
 		i, err := m.read(in)
+		_, ends := errors.AsType[*mailError](err)
 		if err == nil {
-			err = g.deliver(index, &i)
-		}
-		if err == nil {
-			continue
+			if err = g.deliver(index, &i); err == nil {
+				continue
+			}
+			ends = true
 		}
 		g.mu.Lock()
 		// The loss of the connection also ends the group of nodes, which reports the cause.
-		if _, ok := errors.AsType[*mailError](err); ok && g.failed == nil {
+		if ends && g.failed == nil {
 			s.reportFailure(err)
 			g.fail(g.nameLoss(err))
 		}
@@ -260,6 +261,7 @@ func (s *Server) receiveMail(g *group, index int) {
 func (g *group) deliver(index int, i *incoming) error {
 	m := g.remote.mail[index]
 	if i.from == leftMark {
+		m.release(0)
 		return g.noteLeft(m, i.tag)
 	}
 	if int(i.from) >= g.size || int(i.to) >= g.size || g.remote.home[i.from] != index || g.remote.home[i.to] != g.remote.self {

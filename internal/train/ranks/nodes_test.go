@@ -201,6 +201,61 @@ func TestMessagesBetweenNodes(t *testing.T) {
 	}
 }
 
+// More messages than a node holds arrive in their order, once they are received.
+func TestManyMessagesBetweenNodes(t *testing.T) {
+	all, _ := startNodes(t, []int{0, 1})
+	for _, r := range all {
+		// The memory is passed with a request that is refused.
+		if err := r.request("call", map[string]any{"operation": 99}, r.file); err == nil {
+			t.Fatal("an unknown operation was carried out")
+		}
+	}
+	const count = maxLetters + 100
+	sent := make(chan error, 1)
+	go func() {
+		for i := range count {
+			putFloats(all[0].memory, []float64{float64(i)})
+			if err := all[0].request("send", map[string]any{"peer": 1, "bytes": 8}); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- nil
+	}()
+	for i := range count {
+		if err := all[1].request("receive", map[string]any{"peer": 0, "bytes": 8}); err != nil {
+			t.Fatal(err)
+		}
+		if got := floats(all[1].memory, 1)[0]; got != float64(i) {
+			t.Fatalf("message %d has %v", i, got)
+		}
+	}
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+}
+
+// A rank that sends a message before its group is connected is refused.
+func TestMessagesBeforeTheGroupIsConnected(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ranks.sock")
+	s, err := Serve(path, Options{Mesh: pipeMesh{&pipes{conns: make(map[string]chan net.Conn)}, 1}, Node: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	r := dial(t, path)
+	// The other node never joins.
+	if err := r.conn.Send("join", map[string]any{"group": "g", "rank": 1, "size": 2, "nodes": []int{0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"send", "receive"} {
+		err := r.request(kind, map[string]any{"peer": 0, "bytes": 8}, r.file)
+		if err == nil || !strings.Contains(err.Error(), "before the reply to join") {
+			t.Errorf("%s: %v, want that it is refused", kind, err)
+		}
+	}
+}
+
 // Disagreement between nodes names the ranks, not the nodes, with both lines.
 func TestNodesThatDisagree(t *testing.T) {
 	all, _ := startNodes(t, []int{0, 0, 1})

@@ -151,6 +151,86 @@ func TestRanksSendToEachOther(t *testing.T) {
 	}
 }
 
+// joinForMessages returns a connection for the messages of a rank that has joined.
+func (r *rank) joinForMessages(t *testing.T, number int) (*rank, error) {
+	t.Helper()
+	m := dial(t, r.path)
+	return m, m.request("join", map[string]any{"group": "g", "rank": number, "messages": true})
+}
+
+// Messages have a connection of their own, on which several are in progress: ranks may send before
+// they receive, and receive in any order.
+func TestMessagesInProgress(t *testing.T) {
+	all := start(t, 2)
+	var wait sync.WaitGroup
+	var errs [8]error
+	begin := func(i int, m *rank, kind string, body map[string]any, files ...*os.File) {
+		wait.Go(func() { errs[i] = m.request(kind, body, files...) })
+	}
+	messages := make([]*rank, 2)
+	for i := range all {
+		var err error
+		if messages[i], err = all[i].joinForMessages(t, i); err != nil {
+			t.Fatal(err)
+		}
+		messages[i].memory[0], messages[i].memory[1] = byte(10+i), byte(20+i)
+		if err := messages[i].request("call", allReduce(1, ""), messages[i].file); err == nil {
+			t.Error("a collective was made on a connection for messages")
+		}
+	}
+	for i, m := range messages {
+		begin(4*i, m, "receive", map[string]any{"peer": 1 - i, "tag": 2, "offset": 8, "bytes": 1})
+		begin(4*i+1, m, "receive", map[string]any{"peer": 1 - i, "tag": 1, "offset": 9, "bytes": 1})
+		begin(4*i+2, m, "send", map[string]any{"peer": 1 - i, "tag": 1, "offset": 0, "bytes": 1})
+		begin(4*i+3, m, "send", map[string]any{"peer": 1 - i, "tag": 2, "offset": 1, "bytes": 1})
+	}
+	wait.Wait()
+	for i, err := range errs {
+		if err != nil {
+			t.Errorf("message %d: %v", i, err)
+		}
+	}
+	for i, m := range messages {
+		if m.memory[9] != byte(11-i) || m.memory[8] != byte(21-i) {
+			t.Errorf("rank %d has received %v", i, m.memory[8:10])
+		}
+	}
+}
+
+// The end of a connection for messages is no loss, unless a message is in progress.
+func TestEndOfAConnectionForMessages(t *testing.T) {
+	all := start(t, 2)
+	if _, err := all[0].joinForMessages(t, 2); err == nil {
+		t.Error("a rank that has not joined has a connection for messages")
+	}
+	m, err := all[0].joinForMessages(t, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.conn.Close()
+	barrier := func(_ int, r *rank) error { return r.request("call", map[string]any{"operation": collective.Barrier}) }
+	for i, err := range together(all, barrier) {
+		if err != nil {
+			t.Errorf("rank %d, after an idle connection has ended: %v", i, err)
+		}
+	}
+	if m, err = all[0].joinForMessages(t, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.conn.Send("send", map[string]any{"peer": 1, "bytes": 1}, m.file); err != nil {
+		t.Fatal(err)
+	}
+	// Requests of a connection are handled in order: when this one has been refused, the message waits.
+	if err := m.request("send", map[string]any{"peer": 0, "bytes": 1}); err == nil {
+		t.Error("a rank has sent itself a message")
+	}
+	m.conn.Close()
+	err = all[1].request("receive", map[string]any{"peer": 0, "tag": 7, "bytes": 1}, all[1].file)
+	if err == nil || !strings.Contains(err.Error(), "rank 0 is lost") {
+		t.Errorf("%v, want that rank 0 is lost", err)
+	}
+}
+
 func TestRanksThatDisagreeGetBothCallSites(t *testing.T) {
 	all := start(t, 2)
 	for i, err := range together(all, func(i int, r *rank) error {

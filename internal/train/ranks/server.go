@@ -240,6 +240,9 @@ type member struct {
 	name   string          // of the group
 	group  *group          // nil before join
 	rank   int
+	// messages says that the connection is one for the messages of a rank that has joined by another
+	// connection.
+	messages bool
 	// memory is the rank's memory, and past are earlier mappings that running calls may still use.
 	memory []byte
 	past   [][]byte
@@ -253,7 +256,11 @@ type member struct {
 func (m *member) reply(to *ipc.Message, err error) { _ = m.conn.Reply(to, nil, err) }
 
 func (m *member) leave() {
-	if m.group != nil && m.group.leave(m.rank) {
+	switch {
+	case m.group == nil:
+	case m.messages:
+		m.group.leaveMessages(m)
+	case m.group.leave(m.rank):
 		m.server.remove(m.name)
 	}
 	m.busy.Wait()
@@ -267,14 +274,17 @@ func (m *member) leave() {
 
 // request has the fields of all requests.
 type request struct {
-	Group  string `json:"group"`
-	Rank   int    `json:"rank"`
-	Size   int    `json:"size"`
-	Nodes  []int  `json:"nodes"`
-	Offset int    `json:"offset"`
-	Bytes  int    `json:"bytes"`
-	Peer   int    `json:"peer"`
-	Tag    int    `json:"tag"`
+	Group string `json:"group"`
+	Rank  int    `json:"rank"`
+	Size  int    `json:"size"`
+	Nodes []int  `json:"nodes"`
+	// Messages asks to join with a connection for messages, of a rank that has joined already.
+	Messages bool `json:"messages"`
+
+	Offset int `json:"offset"`
+	Bytes  int `json:"bytes"`
+	Peer   int `json:"peer"`
+	Tag    int `json:"tag"`
 
 	Operation collective.Operation `json:"operation"`
 	Element   collective.Element   `json:"element"`
@@ -335,6 +345,9 @@ func (m *member) perform(msg *ipc.Message) error {
 	if err := m.replaceMemory(msg); err != nil {
 		return err
 	}
+	if m.messages && msg.Type != "send" && msg.Type != "receive" {
+		return outboard.Errorf(outboard.Protocol, "", "%.40q on a connection for messages", msg.Type)
+	}
 	switch msg.Type {
 	case "detach":
 		return m.detach(msg)
@@ -349,6 +362,9 @@ func (m *member) perform(msg *ipc.Message) error {
 func (m *member) join(msg *ipc.Message, r *request) error {
 	if m.group != nil {
 		return outboard.Errorf(outboard.Protocol, "join", "this connection has joined a group")
+	}
+	if r.Messages {
+		return m.joinMessages(msg, r)
 	}
 	g, err := m.server.group(r.Group, r.Size, r.Nodes)
 	if err != nil {
@@ -372,6 +388,19 @@ func (m *member) join(msg *ipc.Message, r *request) error {
 		defer g.mu.Unlock()
 		_ = m.conn.Reply(msg, answer, g.failed)
 	})
+	return nil
+}
+
+// joinMessages adds a connection for messages to a rank that has joined a group.
+func (m *member) joinMessages(msg *ipc.Message, r *request) error {
+	m.server.mu.Lock()
+	g := m.server.groups[r.Group]
+	m.server.mu.Unlock()
+	if g == nil || !g.hasJoined(r.Rank) {
+		return outboard.Errorf(outboard.Invalid, "join", "rank %d has not joined the group %.40q", r.Rank, r.Group)
+	}
+	m.group, m.name, m.rank, m.messages = g, r.Group, r.Rank, true
+	m.reply(msg, nil)
 	return nil
 }
 

@@ -246,7 +246,7 @@ func (g *group) uses(m *member) bool {
 	}
 	for _, letters := range g.mail {
 		for _, l := range letters {
-			if l.member == m {
+			if l.member != nil && l.member.rank == m.rank {
 				return true
 			}
 		}

@@ -1,6 +1,6 @@
 """Makes every collective call with every type and each of the named back ends, and prints the results of this rank.
 
-Then it runs direct.py, so that no other job has to import PyTorch for that.
+Then it runs direct.py and messages.py, so that no other job has to import PyTorch for them.
 """
 
 import pathlib
@@ -57,6 +57,12 @@ def calls(backend, world):
     if rank == 1:
         show("reduce", t)
 
+    # Rank i sends 1 + (i + j) % 3 rows to rank j.
+    rows = [1 + (rank + j) % 3 for j in range(size)]
+    t = torch.zeros(sum(rows), 2)
+    dist.all_to_all_single(t, values(2 * sum(rows), torch.float32).reshape(-1, 2), rows, rows, group=world)
+    show("all_to_all_single", t)
+
     t = torch.zeros(2)
     if rank == 0:
         dist.send(torch.tensor([1.0, 2.0]), dst=1, tag=3, group=world)
@@ -77,4 +83,5 @@ def calls(backend, world):
 
 for backend in sys.argv[1:]:
     calls(backend, dist.group.WORLD if backend == "outboard" else dist.new_group(backend=backend))
-runpy.run_path(str(pathlib.Path(__file__).with_name("direct.py")))
+for script in "direct.py", "messages.py":
+    runpy.run_path(str(pathlib.Path(__file__).with_name(script)))
