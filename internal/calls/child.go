@@ -306,8 +306,12 @@ func (h *Host) settled(process int, id string) {
 // AddServer offers a gRPC server that this node speaks for. Every process reaches it.
 func (h *Host) AddServer(ctx context.Context, e services.Endpoint) (services.Endpoint, error) {
 	const op = "offer a gRPC server"
-	if _, _, err := net.SplitHostPort(e.Address); err != nil {
+	_, port, err := net.SplitHostPort(e.Address)
+	if err != nil {
 		return e, outboard.Errorf(outboard.Invalid, op, "address %q: write HOST:PORT", e.Address)
+	}
+	if number, err := net.DefaultResolver.LookupPort(ctx, "tcp", port); err != nil || number == 0 {
+		return e, outboard.Errorf(outboard.Invalid, op, "address %q: the port must be a number from 1 to 65535", e.Address)
 	}
 	if len(e.Services) == 0 {
 		return e, outboard.Errorf(outboard.Invalid, op, "it serves nothing: name its services")

@@ -139,13 +139,20 @@ func TestNoLinkToProcessThatHasLeft(t *testing.T) {
 	}
 }
 
-// A server is not offered under a name that no call can have: it would be listed, and never called.
+// A server is not offered under a name that no call can have, nor at an address to which no
+// connection can be made: it would be listed, and never called.
 func TestNamesOfAddedServers(t *testing.T) {
 	h := new(Host) // it has no table: a name that is not refused would be written there
 	for _, name := range []string{"bad name", "", "shop.Cart ", "sh\nop", "shöp"} {
 		e := services.Endpoint{Address: "127.0.0.1:50051", Services: []string{"shop.Cart", name}}
 		if _, err := h.AddServer(t.Context(), e); outboard.KindOf(err) != outboard.Invalid {
 			t.Errorf("%q: %v, want Invalid", name, err)
+		}
+	}
+	for _, address := range []string{"localhost", "localhost:", "localhost:0", "localhost:99999", "localhost:-1", "a:b:c"} {
+		e := services.Endpoint{Address: address, Services: []string{"shop.Cart"}}
+		if _, err := h.AddServer(t.Context(), e); outboard.KindOf(err) != outboard.Invalid {
+			t.Errorf("%q: %v, want Invalid", address, err)
 		}
 	}
 	for _, name := range []string{"shop.v1.Cart", "grpc.health.v1.Health", "a_b-c/D9"} {

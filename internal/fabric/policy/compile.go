@@ -68,15 +68,15 @@ func (in *inputs) descriptor(i int) protoreflect.MessageDescriptor {
 	return in.list[i-1]
 }
 
-// method returns the first method, in alphabetical order, that has this request type.
-func (in *inputs) method(input int) string {
-	var names []string
-	for name, number := range in.methods {
-		if number == input {
-			names = append(names, name)
+// method returns the first method, in alphabetical order, that s selects and that has this request
+// type.
+func (in *inputs) method(s *selector, input int) string {
+	for _, path := range in.selectedMethods(s) {
+		if in.methods[path] == input {
+			return path
 		}
 	}
-	return slices.Min(names)
+	return ""
 }
 
 // selected returns the numbers of the request types of the known methods that s selects, in order.
@@ -385,7 +385,7 @@ func (c *compiler) noField(name string, input int, tree *cel.Ast, id int64) stri
 	}
 	text := fmt.Sprintf("%s has no field %q: %s", d.FullName(), name, spell.Hint(name, fieldNames(d)))
 	if len(c.selected) > 1 {
-		text += fmt.Sprintf(". It is the request of %s: services and methods say to which calls a policy applies", c.inputs.method(input))
+		text += fmt.Sprintf(". It is the request of %s: services and methods say to which calls a policy applies", c.inputs.method(c.applies, input))
 	}
 	return text
 }

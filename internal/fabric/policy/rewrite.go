@@ -412,7 +412,20 @@ func (p *rewriteParser) fieldChanges(n *yaml.Node) error {
 		p.rules.request = append(p.rules.request, fieldChange{path: path})
 		return p.eachField(n, path, func(protoreflect.FieldDescriptor) error { return nil })
 	})
-	return p.mapping(n, "a change of the request", members{"set": set, "remove": remove})
+	if err := p.mapping(n, "a change of the request", members{"set": set, "remove": remove}); err != nil {
+		return err
+	}
+	// Removing comes first, wherever it stands in the file.
+	slices.SortStableFunc(p.rules.request, func(a, b fieldChange) int {
+		switch {
+		case a.expr == nil && b.expr != nil:
+			return -1
+		case a.expr != nil && b.expr == nil:
+			return 1
+		}
+		return 0
+	})
+	return nil
 }
 
 func fieldPath(text string) []protoreflect.Name {

@@ -53,6 +53,7 @@ func TestRewriteRequest(t *testing.T) {
 		},
 		"remove":           {"remove: [user, items, address.country]", `user: "u" items { sku: "s" } total: 1`, `total: 1`, 0},
 		"remove in nested": {"remove: address.country", `address { country: "DE" }`, `address {}`, 0},
+		"remove, then set": {"set: {address.country: '\"CH\"'}, remove: [address]", `address { country: "DE" }`, `address { country: "CH" }`, 0},
 		"too great":        {"set: {small: request.total}", `total: 4294967296`, ``, codes.InvalidArgument},
 		"too great a u32":  {"set: {count: uint(request.total)}", `total: 4294967296`, ``, codes.InvalidArgument},
 	}

@@ -21,15 +21,19 @@ type compileCost struct {
 
 // The weights, in units. Counts of blocks are in quarters.
 const (
-	bytesPerUnit    = 2
-	unitsPerAccess  = 10
-	quarterBlock    = 1
-	wholeBlock      = 4 * quarterBlock
-	ifBlocks        = 3 * wholeBlock
-	checkBlocks     = 4 * wholeBlock // a meter check at a loop header
-	pairsPerUnit    = 16 * 250       // of quarters: 250 pairs of blocks
-	unitsPerPhi     = 3
-	phiPairsPerUnit = 1_500_000
+	unitsPerFunction = 8
+	bytesPerUnit     = 2
+	unitsPerAccess   = 10
+	quarterBlock     = 1
+	wholeBlock       = 4 * quarterBlock
+	ifBlocks         = 3 * wholeBlock
+	checkBlocks      = 4 * wholeBlock // a meter check at a loop header
+	pairsPerUnit     = 16 * 250       // of quarters: 250 pairs of blocks
+	unitsPerPhi      = 3
+	phiPairsPerUnit  = 1_500_000
+	// localsPerUnit is the weight of locals outside of loops. It is chosen for the memory of the
+	// compiler, about eight bytes for each until it has compiled the module; they take little time.
+	localsPerUnit = 2
 )
 
 // add counts an instruction.
@@ -57,7 +61,7 @@ func (c *compileCost) add(i wasmbin.Instruction) {
 // units returns the estimate.
 func (c *compileCost) units() int64 {
 	phis := c.loops * c.locals
-	return c.bytes/bytesPerUnit + c.loads*unitsPerAccess + square(c.blocks)/pairsPerUnit + phis*unitsPerPhi + square(phis)/phiPairsPerUnit
+	return unitsPerFunction + c.bytes/bytesPerUnit + c.locals/localsPerUnit + c.loads*unitsPerAccess + square(c.blocks)/pairsPerUnit + phis*unitsPerPhi + square(phis)/phiPairsPerUnit
 }
 
 // square saturates below 2^61.

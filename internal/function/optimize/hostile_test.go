@@ -118,6 +118,38 @@ func TestHostileModules(t *testing.T) {
 	}
 }
 
+// TestManyLocals refuses a small module whose functions declare more locals together than the compiler
+// has memory for.
+func TestManyLocals(t *testing.T) {
+	const n = 20_000
+	code := slices.Concat(U32(1), U32(maxLocals), []byte{I32, opEnd})
+	body := slices.Concat(U32(uint32(len(code))), code)
+	bodies := make([][]byte, n)
+	for i := range bodies {
+		bodies[i] = body
+	}
+	functions := Raw(wasmbin.SectionFunction, slices.Concat(U32(n), make([]byte, n)))
+	file := File(Types(Type(nil, nil)), functions, Memory(1, 1), Exports(Export("f", 0, 0)), Code(bodies...))
+	if _, err := Module(file, Options{}); !errors.Is(err, errTooCostly) {
+		t.Errorf("a module of %d bytes with %d locals: %v", len(file), n*maxLocals, err)
+	}
+	file = File(Types(Type(nil, nil)), Functions(0), Memory(1, 1), Exports(Export("f", 0, 0)), Code(body))
+	if _, err := Module(file, Options{}); err != nil {
+		t.Errorf("one such function: %v", err)
+	}
+}
+
+// TestManyFunctions charges for functions that do nothing.
+func TestManyFunctions(t *testing.T) {
+	const n = 1000
+	functions := Raw(wasmbin.SectionFunction, slices.Concat(U32(n), make([]byte, n)))
+	code := Raw(wasmbin.SectionCode, slices.Concat(U32(n), bytes.Repeat(Body(), n)))
+	file := File(Types(Type(nil, nil)), functions, Memory(1, 1), Exports(Export("f", 0, 0)), code)
+	if _, err := Module(file, Options{MaxCompileCost: n*unitsPerFunction - 1}); !errors.Is(err, errTooCostly) {
+		t.Errorf("%d functions: %v", n, err)
+	}
+}
+
 // TestFallback leaves out passes that make a module too expensive.
 func TestFallback(t *testing.T) {
 	loop := bytes.Repeat([]byte{opLoop, typeVoid, opLocalGet, 0, opBrIf, 0, opEnd}, 40)

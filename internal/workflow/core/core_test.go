@@ -102,6 +102,27 @@ func TestBelow(t *testing.T) {
 	}
 }
 
+// TestHeardEvents: the events that a task has received count as values that it holds.
+func TestHeardEvents(t *testing.T) {
+	x := New("app/1", parse(t, `do: [{a: {listen: {to: {any: [], until: "${ false }"}}}}]`))
+	if _, err := x.Apply(Event{Started: &Started{}}); err != nil {
+		t.Fatal(err)
+	}
+	data := strings.Repeat("x", MaxEvent/2)
+	for n := 1; !x.Status().Over(); n++ {
+		if n*len(data) > 2*maxHeld {
+			t.Fatalf("%d events of %d bytes: the execution holds %d", n, len(data), x.Held())
+		}
+		e := Event{Received: &Received{Path: "a", Event: CloudEvent{"source": "s", "id": fmt.Sprint(n), "data": data}}}
+		if _, err := x.Apply(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := x.Result(); r.Error == nil || r.Error.Status != 507 {
+		t.Errorf("got %+v", r)
+	}
+}
+
 // TestWorkBetweenEvents ends a workflow whose expressions, each within its limits, compute too much before
 // anything happens. Each event begins with a full budget.
 func TestWorkBetweenEvents(t *testing.T) {

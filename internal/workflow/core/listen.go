@@ -130,10 +130,13 @@ func (x *Execution) received(r *Received) {
 		h.met[i] = true
 	}
 	h.ids = append(h.ids, identity(r.Event))
-	if l.Envelope {
-		h.events = append(h.events, map[string]any(r.Event))
-	} else {
-		h.events = append(h.events, r.Event["data"])
+	var heard any = map[string]any(r.Event)
+	if !l.Envelope {
+		heard = r.Event["data"]
+	}
+	h.events = append(h.events, heard)
+	if !x.hold(n, heard) {
+		return
 	}
 	enough, err := n.heardEnough(l)
 	switch {

@@ -82,7 +82,8 @@ func (n *node) child(t *dsl.Task, path string, input any, locals *dsl.Locals) *n
 	return c
 }
 
-// start evaluates the task's input and condition, and begins it.
+// start evaluates the task's condition and its input, and begins it. The condition reads the input
+// before input.from: a task that is skipped evaluates no other expression.
 func (n *node) start() {
 	x := n.x
 	if x.tasks++; x.tasks > maxTasks {
@@ -91,7 +92,16 @@ func (n *node) start() {
 		return
 	}
 	n.beginHistory()
-	var err error
+	n.input = n.raw
+	yes, err := n.task.If.True(x.scope(n, n.raw))
+	switch {
+	case err != nil:
+		n.fail(expressionError(err))
+		return
+	case !yes:
+		n.skip()
+		return
+	}
 	if n.input, err = n.task.Input.Eval(x.scope(n, n.raw)); err != nil {
 		n.fail(expressionError(err))
 		return
@@ -99,15 +109,7 @@ func (n *node) start() {
 	if n.task.Input != nil && !n.x.hold(n, n.input) {
 		return
 	}
-	yes, err := n.task.If.True(x.scope(n, n.input))
-	switch {
-	case err != nil:
-		n.fail(expressionError(err))
-	case !yes:
-		n.skip()
-	default:
-		n.perform()
-	}
+	n.perform()
 }
 
 // skip skips the task: its input becomes the input of the next one.

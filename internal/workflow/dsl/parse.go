@@ -285,6 +285,9 @@ func value(n *yaml.Node) (any, error) {
 // jsonNumber is the syntax of a number (RFC 8259, section 6).
 var jsonNumber = lazyregexp.New(`^-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?$`)
 
+// wholeNumber is a decimal number without a fraction.
+var wholeNumber = lazyregexp.New(`^-?(0|[1-9]\d*)$`)
+
 func scalar(n *yaml.Node) (any, error) {
 	switch n.ShortTag() {
 	case "!!null":
@@ -303,12 +306,15 @@ func scalar(n *yaml.Node) (any, error) {
 	case bool, int:
 		return v, nil
 	case int64:
-		return float64(v), nil
+		return json.Number(strconv.FormatInt(v, 10)), nil
 	case uint64:
-		return float64(v), nil
+		return json.Number(strconv.FormatUint(v, 10)), nil
 	case float64:
-		if v-v != 0 {
+		switch {
+		case v-v != 0:
 			return nil, errNoJSON
+		case wholeNumber.MatchString(n.Value): // a float would lose digits
+			return json.Number(n.Value), CheckNumber(json.Number(n.Value))
 		}
 		return v, nil
 	}

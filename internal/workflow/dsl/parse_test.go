@@ -294,9 +294,11 @@ func BenchmarkEval(b *testing.B) {
 	}
 }
 
-// TestLargeNumbers checks that numbers beyond the range of YAML's floats stay numbers.
+// TestLargeNumbers checks that numbers beyond the range of YAML's floats stay numbers, and that whole
+// numbers keep all of their digits.
 func TestLargeNumbers(t *testing.T) {
-	w, err := Parse("t.yaml", []byte(document+`do: [{a: {set: {x: 1e400, y: -2E+500, z: "1e400", e: "${ 1e400 > 1e308 }"}}}]`))
+	const numbers = `x: 1e400, y: -2E+500, z: "1e400", n: 18446744073709551615, o: -98765432109876543210, p: 0xFFFFFFFFFFFFFFFF`
+	w, err := Parse("t.yaml", []byte(document+`do: [{a: {set: {`+numbers+`, e: "${ 1e400 > 1e308 }"}}}]`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +307,7 @@ func TestLargeNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := gojq.Marshal(v)
-	if want := `{"e":true,"x":1e400,"y":-2E+500,"z":"1e400"}`; err != nil || string(text) != want {
+	if want := `{"e":true,"n":18446744073709551615,"o":-98765432109876543210,"p":18446744073709551615,"x":1e400,"y":-2E+500,"z":"1e400"}`; err != nil || string(text) != want {
 		t.Errorf("got %s, %v, want %s", text, err, want)
 	}
 }

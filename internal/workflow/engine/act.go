@@ -61,7 +61,7 @@ func (r *executor) perform(a core.Action, at time.Time) {
 	case core.Listen:
 		r.listen(a)
 	case core.Stop:
-		r.active.cancelBelow(a.Path)
+		r.active.cancelBelow(a.Path, errStopped)
 	case core.Finish:
 		f := a.Finished
 		r.result = &f
@@ -72,7 +72,7 @@ func (r *executor) perform(a core.Action, at time.Time) {
 // they were, the execution's goroutine calls the function that f returns.
 func (r *executor) begin(path string, f func(ctx context.Context) func()) {
 	ctx, cancel := context.WithCancelCause(r.ctx)
-	a := r.active.register(path, func() { cancel(errStopped) })
+	a := r.active.register(path, cancel)
 	r.e.work.Go(func() {
 		then := f(ctx)
 		r.inbox.post(func() {
@@ -87,9 +87,13 @@ func (r *executor) begin(path string, f func(ctx context.Context) func()) {
 	})
 }
 
-// errStopped is the cause of an activity's cancellation by the execution itself, while the engine
-// continues.
-var errStopped = errors.New("the step was stopped")
+// The causes of an activity's cancellation while the engine continues.
+var (
+	// errStopped says that the workflow stopped the task, or ended.
+	errStopped = errors.New("the step was stopped")
+	// errRestarted says that the execution continues from its log, and starts the activity again.
+	errRestarted = errors.New("the execution continues from its log")
+)
 
 func (r *executor) timer(t core.Timer) {
 	ctx, cancel := context.WithCancel(r.ctx)
@@ -102,7 +106,7 @@ func (r *executor) timer(t core.Timer) {
 			}
 		})
 	})
-	a = r.active.register(t.Path, func() { cancel(); timer.Stop() })
+	a = r.active.register(t.Path, func(error) { cancel(); timer.Stop() })
 }
 
 // emit publishes an event, and retries until it succeeds.

@@ -532,6 +532,14 @@ func TestRetention(t *testing.T) {
 		}, func(o *engine.Options) { o.Retention = 24 * time.Hour })
 		id := w.start(`do: [{a: {call: f}}]`, ``)
 		rests := w.start(`do: [{a: {wait: P30D}}]`, ``)
+		// The name looks like one that is generated in the far future.
+		own, err := w.engine.Start(t.Context(), engine.StartRequest{App: "app", Workflow: "flow", Name: "orders000000000042"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.engine.Cancel(t.Context(), own, ""); err != nil {
+			t.Fatal(err)
+		}
 		time.Sleep(23 * time.Hour)
 		if _, err := w.engine.Get(t.Context(), id); err != nil || w.pool.Saved(id) != 1 {
 			t.Error(err)
@@ -543,6 +551,9 @@ func TestRetention(t *testing.T) {
 		}
 		if x, err := w.engine.Get(t.Context(), rests); err != nil || x.Status != core.Waiting {
 			t.Error(x, err)
+		}
+		if _, err := w.engine.Get(t.Context(), own); outboard.KindOf(err) != outboard.NotFound {
+			t.Errorf("%s is kept: %v", own, err)
 		}
 		w.close()
 	})

@@ -125,7 +125,11 @@ func (r *executor) reload() error {
 // restart discards unrecorded events, and continues from the log. Results of running activities are
 // ignored.
 func (r *executor) restart(events []core.Event, seq uint64) {
-	r.active.cancelBelow("")
+	cause := errRestarted
+	if events[len(events)-1].Finished != nil {
+		cause = errStopped
+	}
+	r.active.cancelBelow("", cause)
 	r.resume(events, seq)
 }
 

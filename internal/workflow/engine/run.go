@@ -158,7 +158,7 @@ func (r *executor) suspendIfIdle() bool {
 func (r *executor) detach() {
 	r.once.Do(func() {
 		r.stop()
-		r.active.cancelBelow("")
+		r.active.cancelBelow("", context.Canceled)
 		r.slot.release()
 		r.e.opts.Held.Release(r.held)
 		r.held = 0
@@ -193,24 +193,25 @@ func (r *executor) finish() {
 // activities are the running timers, calls and subscriptions, by path.
 type activities map[string][]*activity
 
-// activity is a running timer, call or subscription.
-type activity struct{ cancel func() }
+// activity is a running timer, call or subscription. The cause of its cancellation says what its end
+// has to leave behind.
+type activity struct{ cancel func(cause error) }
 
 // cancelBelow cancels the activities at a path and below it.
-func (active activities) cancelBelow(path string) {
+func (active activities) cancelBelow(path string, cause error) {
 	for p, activities := range active {
 		if !core.Below(p, path) {
 			continue
 		}
 		for _, a := range activities {
-			a.cancel()
+			a.cancel(cause)
 		}
 		delete(active, p)
 	}
 }
 
 // register adds an activity at a path.
-func (active activities) register(path string, cancel func()) *activity {
+func (active activities) register(path string, cancel func(cause error)) *activity {
 	a := &activity{cancel}
 	active[path] = append(active[path], a)
 	return a
@@ -218,7 +219,7 @@ func (active activities) register(path string, cancel func()) *activity {
 
 // unregister cancels and removes an activity.
 func (active activities) unregister(path string, a *activity) {
-	a.cancel()
+	a.cancel(context.Canceled)
 	left := slices.DeleteFunc(active[path], func(b *activity) bool { return a == b })
 	if active[path] = left; len(left) == 0 {
 		delete(active, path)

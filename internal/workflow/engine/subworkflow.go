@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"time"
 
@@ -35,8 +36,11 @@ func (d stepDriver) runWorkflow(a core.RunWorkflow, at time.Time) {
 			return Outcome{}, err
 		}
 		req := StartRequest{
-			App: r.id.App(), Workflow: name, Name: childName(r.id, a.Path), Deadline: deadline,
+			App: r.id.App(), Workflow: name, Name: childName(r.id, a.Path),
 			version: r.version, parent: r.id, depth: depth,
+		}
+		if a.Run.Await {
+			req.Deadline = deadline
 		}
 		if err := r.values.childInput(ctx, a.Input, &req); err != nil {
 			return Outcome{}, err
@@ -53,6 +57,28 @@ func (d stepDriver) runWorkflow(a core.RunWorkflow, at time.Time) {
 func childName(parent ID, path string) string {
 	sum := sha256.Sum256([]byte(core.IdempotencyKey(string(parent), path)))
 	return "sub-" + hex.EncodeToString(sum[:16])
+}
+
+// cancelChild cancels an execution that a step ran, if there is one.
+func (e *Engine) cancelChild(parent, id ID) {
+	err := e.Cancel(e.ctx, id, "the workflow that ran it went on or ended")
+	if err != nil && !errors.Is(err, ErrNotFound) && e.ctx.Err() == nil {
+		e.log.Warn("cancel an execution that a workflow ran", "execution", id, "parent", parent, "error", err)
+	}
+}
+
+// cancelChildren cancels the executions that the execution's stopped tasks ran. It replaces the
+// activities of those tasks where they have ended with their node, or run on another node.
+func (e *Engine) cancelChildren(r *executor) {
+	for _, t := range r.x.History() {
+		if t.Task.Run == nil || !t.Task.Run.Await {
+			continue
+		}
+		timedOut := t.Status == core.Faulted && t.Error != nil && t.Error.Type == dsl.ErrorTimeout
+		if t.Status == core.Abandoned || timedOut {
+			e.spawn(func() { e.cancelChild(r.id, ID(r.id.App()+"/"+childName(r.id, t.Path))) })
+		}
+	}
 }
 
 // childInput sets the input of an execution that a step runs. A large value is copied.
@@ -92,11 +118,7 @@ func (d stepDriver) awaitChild(ctx context.Context, id ID) (Outcome, error) {
 	r := d.r
 	result, err := r.e.Wait(ctx, id)
 	if context.Cause(ctx) == errStopped { //nolint:errorlint // It is the cause itself.
-		r.e.spawn(func() {
-			if err := r.e.Cancel(r.e.ctx, id, "the workflow that ran it went on or ended"); err != nil && r.e.ctx.Err() == nil {
-				r.e.log.Warn("cancel an execution that a workflow ran", "execution", id, "parent", r.id, "error", err)
-			}
-		})
+		r.e.spawn(func() { r.e.cancelChild(r.id, id) })
 	}
 	switch {
 	case err != nil:

@@ -2,7 +2,10 @@ package engine_test
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,6 +104,108 @@ func TestRunWorkflowSurvives(t *testing.T) {
 		all, err := other.List(t.Context(), engine.Filter{})
 		if err != nil || len(all) != 2 {
 			t.Errorf("%d executions, %v", len(all), err)
+		}
+	})
+}
+
+// children returns the phases of the executions that workflows ran.
+func (w *world) children(e *engine.Engine) []core.Status {
+	w.t.Helper()
+	synctest.Wait()
+	all, err := e.List(w.t.Context(), engine.Filter{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var out []core.Status
+	for _, x := range all {
+		if strings.HasPrefix(x.ID.Name(), "sub-") {
+			out = append(out, x.Status)
+		}
+	}
+	return out
+}
+
+// An execution that is cancelled on another node than its own takes those that it runs with it.
+func TestCancelElsewhereStopsChildren(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, echo)
+		w.deployInner(`do: [{b: {wait: PT10H}}]`)
+		id := w.start(runOther(``), ``)
+		time.Sleep(time.Minute)
+		other := w.on(w.pool.Node("island"), echo)
+		if err := other.Cancel(t.Context(), id, "enough"); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.children(other); !slices.Equal(got, []core.Status{core.Abandoned}) {
+			t.Errorf("the executions that it ran are %v", got)
+		}
+	})
+}
+
+// A node that dies once a task has timed out leaves the execution that the task ran to the next node.
+func TestTakeoverStopsChildren(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, pool: enginetest.New()}
+		node := w.pool.Node("harbour")
+		began := time.Now()
+		node.Fault = func(n *enginetest.Node, op string, after bool) error {
+			if op == "append" && after && time.Since(began) >= time.Hour {
+				n.Kill() // the end of the task is recorded, and nothing that follows from it
+			}
+			return nil
+		}
+		w.engine = w.on(node, echo)
+		w.deployInner(`do: [{b: {wait: PT10H}}]`)
+		id := w.start(`do: [{t: {try: [{a: {timeout: {after: PT1H}, run: {workflow: {namespace: test, name: inner}}}}], catch: {do: [{c: {wait: PT20H}}]}}}]`, ``)
+		other := w.on(w.pool.Node("island"), echo)
+		time.Sleep(2 * time.Hour)
+		if got := w.children(other); !slices.Equal(got, []core.Status{core.Abandoned}) {
+			t.Errorf("the executions that it ran are %v", got)
+		}
+		if got, err := other.Wait(t.Context(), id); err != nil || got.Status != core.Completed {
+			t.Errorf("got %v (%v), %v", got.Status, got.Error, err)
+		}
+	})
+}
+
+// An execution that continues from its log, since an acknowledgement was lost, keeps those that it
+// runs.
+func TestRestartKeepsChildren(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, pool: enginetest.New()}
+		node := w.pool.Node("harbour")
+		var lost atomic.Int32 // 1: the next acknowledgement is lost, 2: so is the next read
+		node.Fault = func(_ *enginetest.Node, op string, after bool) error {
+			if op == "append" && after && lost.CompareAndSwap(1, 2) || op == "read" && !after && lost.CompareAndSwap(2, 0) {
+				return errors.New("no response")
+			}
+			return nil
+		}
+		w.engine = w.on(node, func(n *enginetest.Node, c engine.FunctionCall) (engine.Outcome, error) {
+			time.Sleep(time.Minute)
+			lost.Store(1)
+			return echo(n, c)
+		})
+		w.deployInner(`do: [{b: {wait: PT1H}}, {c: {set: {done: true}}}]`)
+		got := w.run(`do: [{f: {fork: {branches: [{a: {run: {workflow: {namespace: test, name: inner}}}}, {b: {call: f}}]}}}]`, `1`)
+		if string(got.Output) != `[{"done":true},1]` {
+			t.Errorf("got %s %s (%v)", got.Status, got.Output, got.Error)
+		}
+	})
+}
+
+// The timeout of a workflow does not bound an execution that it has started and does not wait for.
+func TestDetachedChild(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, echo)
+		w.deployInner(`do: [{b: {wait: PT1H}}]`)
+		got := w.run("timeout: {after: PT1M}\ndo: [{a: {run: {await: false, workflow: {namespace: test, name: inner}}}}]", `1`)
+		if got.Status != core.Completed {
+			t.Fatalf("got %s (%v)", got.Status, got.Error)
+		}
+		time.Sleep(2 * time.Hour)
+		if got := w.children(w.engine); !slices.Equal(got, []core.Status{core.Completed}) {
+			t.Errorf("the execution is %v", got)
 		}
 	})
 }

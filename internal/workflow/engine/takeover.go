@@ -171,6 +171,7 @@ func (t *takeover) appendTakeover(r *executor, events []core.Event) error {
 		return err
 	}
 	r.resume(append(events, taken), seq)
+	t.e.cancelChildren(r)
 	t.e.metrics.taken.Inc()
 	t.count.Add(1)
 	t.e.log.Debug("took an execution over", "execution", r.id, "records", len(events))
@@ -230,7 +231,8 @@ func (e *Engine) purgeOld(ctx context.Context, at time.Time) error {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(heads)) {
-		if made, ok := nameAt(id.Name()); ok && at.Sub(made) < e.opts.Retention {
+		// A name that a user chose may look like a generated one of the future.
+		if made, ok := nameAt(id.Name()); ok && at.Sub(made) < e.opts.Retention && !made.After(at) {
 			continue
 		}
 		if err := e.purge(ctx, id, at); err != nil {

@@ -164,5 +164,6 @@ func (e *Engine) cancelRemotely(ctx context.Context, id ID, events []core.Event,
 	if err := r.recorder.record(ctx, r.recorder.entries); err != nil {
 		return false, nil //nolint:nilerr // Something else was recorded, perhaps the end: look again.
 	}
+	e.cancelChildren(r)
 	return true, e.opts.Claims.Release(ctx, id)
 }
