@@ -149,10 +149,12 @@ func (in *Inside) namespaces(c *Config) {
 // it uses counts for the node's user as well, who may have 128 instances of inotify.
 var userLimits = map[string]string{"max_inotify_instances": "4", "max_inotify_watches": "1024"}
 
-// limitUser bounds what the user namespace may use of what the kernel allows the node's user.
+// limitUser bounds what the user namespace may use of what the kernel allows the node's user. A kernel
+// may lack a limit, and a container may forbid to change it.
 func limitUser() error {
 	for name, most := range userLimits {
-		if err := os.WriteFile("/proc/sys/user/"+name, []byte(most), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err := os.WriteFile("/proc/sys/user/"+name, []byte(most), 0)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EROFS) {
 			return fmt.Errorf("limit of the user namespace: %w", err)
 		}
 	}
