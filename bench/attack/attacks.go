@@ -194,6 +194,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"guest", "node, other tenants", "breaks out, and replaces its sockets by links to those of the node or of another tenant, which then get the node's requests", tenants + "/host", "TestLinkedSockets", Held},
 		{"guest", "other tenants, the pool's state", "breaks out, and opens connections to its node's sockets without end: 256 on each", "internal/node", "TestTenantConnectionsAreBounded", Bounded},
 		{"guest, HTTP client", "other tenants' clients", "breaks out, and answers no request, until clients have all connections of the port: 10,000 of 20,000", "internal/node", "TestRequestsOfATenantAreBounded", Bounded},
+		{"kernel", "node's disk", "has a compiler that its source has taken over write empty files without end: each counts 4 KiB of the 512 MiB", lend, "TestEmptyFilesAreBounded", Bounded},
 		{"guest", "other programs' calls", "the same at the socket for programs: 64", calls, "TestConnectionsOfTenantsAreBounded", Bounded},
 		{"guest", "node's memory", "breaks out, and answers its node's requests without end: 64 MiB", tenants + "/host", "TestAnswersAreBounded", Bounded},
 		{"native code in a worker", "node of an ordinary user", "has files passed and not received until its user may pass no more, or takes the user's timers and instances of inotify", sandbox, "TestFilesInFlight", Bounded},

@@ -291,6 +291,10 @@ func shrink(dir string, limit int64) (shrunk bool) {
 	return shrunk
 }
 
+// entrySize is the least size that a file counts with: also an empty one needs an inode, of which a
+// disk has a limited number, and time whenever the cache is copied.
+const entrySize = 4 << 10
+
 // sizeOf returns the disk space of a file or folder in bytes. It follows no links.
 func sizeOf(path string) (total int64) {
 	_ = filepath.WalkDir(path, func(_ string, e fs.DirEntry, err error) error {
@@ -299,7 +303,7 @@ func sizeOf(path string) (total int64) {
 		}
 		if info, err := e.Info(); err == nil {
 			if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-				total += stat.Blocks * 512
+				total += max(stat.Blocks*512, entrySize)
 			}
 		}
 		return nil

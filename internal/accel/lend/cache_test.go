@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -112,6 +113,21 @@ func write(t *testing.T, path string, size int) {
 }
 
 // What compile steps leave in caches is bounded, in each and in sum.
+// Files without content count: their number is bounded, too.
+func TestEmptyFilesAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	const files = 100
+	for i := range files {
+		write(t, filepath.Join(dir, "program", strconv.Itoa(i)), 0)
+	}
+	if size := sizeOf(dir); size < files*entrySize {
+		t.Errorf("%d empty files have %d bytes", files, size)
+	}
+	if !shrink(dir, files*entrySize/2) {
+		t.Error("they are within the bound")
+	}
+}
+
 func TestCachesAreBounded(t *testing.T) {
 	c := newCaches(t)
 	start := time.Now().Add(-time.Hour)

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -12,18 +13,32 @@ import (
 // not recognized.
 func (h *Host) Owns(pid int) bool { return h.Owner(pid) != "" }
 
-// Owner returns the tenant of a process that Owns recognizes, "" for others.
+// Owner returns the tenant of a process that Owns recognizes, "" for others. For a process that has
+// ended it is any tenant.
 func (h *Host) Owner(pid int) (tenant string) {
+	var pids []int
+	var tenants []string
 	for _, s := range h.all() {
 		s.mu.Lock()
 		process, group := s.process, s.group
 		s.mu.Unlock()
-		numbered, ok := process.(interface{ PID() int })
-		if group.Contains(pid) || ok && proctree.Descends(pid, []int{numbered.PID()}) {
+		if group.Contains(pid) {
 			return s.config.Tenant
 		}
+		if numbered, ok := process.(interface{ PID() int }); ok {
+			pids, tenants = append(pids, numbered.PID()), append(tenants, s.config.Tenant)
+		}
 	}
-	return ""
+	if !proctree.Descends(pid, pids) {
+		return ""
+	}
+	for i := range pids {
+		if proctree.Descends(pid, pids[i:i+1]) {
+			tenant = tenants[i]
+			break
+		}
+	}
+	return cmp.Or(tenant, tenants[0])
 }
 
 // all returns all supervisors whose processes may run.
