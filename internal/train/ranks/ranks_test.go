@@ -243,6 +243,19 @@ func TestRanksLearnThatOneIsLost(t *testing.T) {
 	}
 }
 
+// A rank's process may have failed because of those that left before it.
+func TestProcessesThatLeftBefore(t *testing.T) {
+	var s Server
+	for _, pid := range []int{12, 10, 12, 11} { // 12 has left two groups.
+		s.noteLeft(pid)
+	}
+	for pid, want := range map[int]string{12: "[]", 10: "[12]", 11: "[12 10]", 13: "[12 10 11]"} {
+		if got := fmt.Sprint(s.LeftBefore(pid)); got != want {
+			t.Errorf("before %d: %s, want %s", pid, got, want)
+		}
+	}
+}
+
 func TestHostileRequestsAreRefused(t *testing.T) {
 	r := start(t, 1)[0]
 	sealed := newMemory(t)
