@@ -531,5 +531,5 @@ func (m *member) exchange(msg *ipc.Message, r *request) error {
 	if msg.Type == "receive" {
 		a.from, a.to = a.to, a.from
 	}
-	return m.group.exchange(a, &pendingMessage{member: m, request: pending(msg), buf: buf, receive: msg.Type == "receive"})
+	return m.group.exchange(a, &pendingMessage{member: m, request: pending(msg), buf: buf, receive: msg.Type == "receive", site: r.Site})
 }
