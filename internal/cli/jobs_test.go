@@ -83,6 +83,23 @@ func TestTrainInThePool(t *testing.T) {
 	}
 }
 
+// The folder that travels with a module of the current folder is that folder.
+func TestTrainOfAModule(t *testing.T) {
+	n := startNode(t)
+	t.Chdir(t.TempDir())
+	if err := errors.Join(os.MkdirAll("pkg/sub", 0o700), os.WriteFile("pkg/sub/__main__.py", []byte("pass\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	n.run(t, "", "train", "--device", "type=gpu", "--detach", "--", "true", "-m", "pkg.sub", "--flag")
+	n.run(t, "", "train", "--device", "type=gpu", "--detach", "--", "true", "-m", "json.tool", "--flag")
+	if got := n.archived(t, n.jobs.specs[0].Files); got["pkg/sub/__main__.py"] != "pass\n" {
+		t.Errorf("the job has %v", got)
+	}
+	if s := n.jobs.specs[1]; s.Files != "" {
+		t.Error("a job with a module that is not in the folder has files")
+	}
+}
+
 func TestTrainEndsAsItsJob(t *testing.T) {
 	n := startNode(t)
 	r := n.run(t, "", "train", "--device", "type=gpu", "--", "false")

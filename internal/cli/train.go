@@ -150,7 +150,7 @@ func runTrain(ctx context.Context, env *Env, opts *trainOptions, args []string) 
 		environ = append(slices.Clone(environ), ranks.ProfileVariable+"=1")
 	}
 	err = launch.Run(ctx, launch.Job{
-		Path: path, Args: args, Ranks: count, Continues: server.Continues, Ended: server.Ended,
+		Path: path, Args: args, Ranks: count, Continues: server.Continues, Ended: server.Ended, LeftBefore: server.LeftBefore,
 		Emit: func(l launch.Line) { env.printRankLine(l, opts.output == "json") },
 		Environ: func(rank int) []string {
 			return rankEnviron(environ, resources, rank, count, port, dir.path)

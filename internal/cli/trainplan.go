@@ -102,6 +102,11 @@ func runPlanTrain(ctx context.Context, env *Env, opts trainPlanOptions, path str
 	}
 	j.Layers, _ = training.Merge(j.Layers, training.MaxLayers)
 	best, err := j.Best(ctx, objective)
+	if errors.Is(err, training.ErrNoPlan) {
+		if text := possibleText(ctx, &j, f.Steps); text != "" && (objective.MaxTime > 0 || objective.MaxCost > 0) {
+			return outboard.Errorf(outboard.Exhausted, "plan the job", "no plan meets the goals: %s", text)
+		}
+	}
 	if errors.Is(err, training.ErrNoPlan) || errors.Is(err, training.ErrUndecided) {
 		return outboard.Errorf(outboard.Exhausted, "plan the job", "%w", err)
 	}
@@ -123,6 +128,20 @@ func runPlanTrain(ctx context.Context, env *Env, opts trainPlanOptions, path str
 		}
 	}
 	return opts.print(env, &j, &p)
+}
+
+// possibleText describes the whole training by the fastest and by the cheapest plan, "" if there are
+// none.
+func possibleText(ctx context.Context, j *training.Job, steps int) string {
+	fastest, err := j.Best(ctx, training.Objective{})
+	if err != nil {
+		return ""
+	}
+	cheapest, err := j.Best(ctx, training.Objective{Cheapest: true})
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("time and price of the fastest are %s, of the cheapest %s", totalText(&fastest, steps), totalText(&cheapest, steps))
 }
 
 // plansByHand returns what people choose by hand.

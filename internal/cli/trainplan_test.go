@@ -71,6 +71,7 @@ func TestPlanTrainRefuses(t *testing.T) {
 		"no steps":       {strings.Replace(planFile, "steps: 1000", "", 1), []string{"--deadline", "1h"}, "steps:"},
 		"no room":        {strings.ReplaceAll(strings.ReplaceAll(planFile, "1.0e9, b", "10, b"), "4.0e9", "10"), nil, "no plan fits"},
 		"no budget":      {planFile, []string{"--budget", "much"}, "--budget much"},
+		"no time":        {planFile, []string{"--deadline", "1s"}, "time and price of the fastest are "},
 		"no picture":     {planFile, []string{"--plot", "plan.png"}, ".svg or .html"},
 	} {
 		if status, out, errs := planTrain(t, c.file, c.flags...); status == 0 || !strings.Contains(errs, c.want) {

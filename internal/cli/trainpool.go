@@ -119,12 +119,18 @@ func (o *trainOptions) spec(env *Env, args []string) (client.JobSpec, []byte, er
 }
 
 // jobFolder returns the folder that is sent with a job: the named one, or that of the first
-// argument that is a file, "" for none. It rewrites arguments that are paths in it.
+// argument that is a file or, behind -m, a Python module of the current folder; "" for none. It
+// rewrites arguments that are paths in it.
 func jobFolder(named string, args []string) (string, error) {
 	folder := named
-	for _, a := range args[1:] {
-		if info, err := os.Stat(a); folder == "" && err == nil && info.Mode().IsRegular() {
+	for i, a := range args[1:] {
+		if folder != "" {
+			break
+		}
+		if info, err := os.Stat(a); err == nil && info.Mode().IsRegular() {
 			folder = filepath.Dir(a)
+		} else if args[i] == "-m" && isModule(a) {
+			folder = "."
 		}
 	}
 	if folder == "" {
@@ -149,6 +155,17 @@ func jobFolder(named string, args []string) (string, error) {
 		}
 	}
 	return absolute, nil
+}
+
+// isModule reports whether the current folder has a Python module or package with a name.
+func isModule(name string) bool {
+	path := filepath.FromSlash(strings.ReplaceAll(name, ".", "/"))
+	if !filepath.IsLocal(path) {
+		return false
+	}
+	_, err := os.Stat(path + ".py")
+	info, notFolder := os.Stat(path)
+	return err == nil || notFolder == nil && info.IsDir()
 }
 
 // runPoolTrain submits a job and, unless it is detached, prints its lines until it ends.

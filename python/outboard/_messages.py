@@ -47,20 +47,20 @@ class Messages:
         self._thread = threading.Thread(target=self._receive_replies, daemon=True)
         self._thread.start()
 
-    def send(self, tensor, peer, tag):
+    def send(self, tensor, peer, tag, site):
         """Begins to send a tensor, whose elements it has copied when it returns. Returns a future."""
-        return self._start("send", tensor.detach(), peer, tag)
+        return self._start("send", tensor.detach(), peer, tag, site)
 
-    def receive(self, tensor, peer, tag):
+    def receive(self, tensor, peer, tag, site):
         """Begins to receive a tensor. Returns a future."""
-        return self._start("receive", tensor.detach(), peer, tag)
+        return self._start("receive", tensor.detach(), peer, tag, site)
 
     def close(self):
         """Ends the connection, and the messages in progress with an error."""
         self._connection.shutdown()
         self._thread.join()
 
-    def _start(self, kind, tensor, peer, tag):
+    def _start(self, kind, tensor, peer, tag, site):
         size = tensor.numel() * tensor.element_size()
         future = Future()
         with self._sending:
@@ -77,7 +77,7 @@ class Messages:
                 elements(view, 0, tensor).copy_(tensor)
             file = self._memory.fd if is_new else None
             try:
-                self._connection.send(kind, file, number, offset=region[0], peer=peer, tag=tag, bytes=size)
+                self._connection.send(kind, file, number, offset=region[0], peer=peer, tag=tag, bytes=size, site=site)
             except OSError:
                 pass  # The connection has ended: the thread that receives replies ends all messages.
         return future

@@ -432,13 +432,14 @@ class ProcessGroup(dist.ProcessGroup):
         return self._start_message(Messages.receive, tensors, peer, tag)
 
     def _start_message(self, start, tensors, peer, tag):
+        site = _site()
         if limit.active is not None:
-            limit.active.check_call(_site())
+            limit.active.check_call(site)
         _element(tensors[0])
         with self._state:
             if self._messages is None:
                 self._messages = Messages(self._path, self._name, self._rank, self._size, _end_message)
-        work = _Work(start(self._messages, tensors[0], peer, tag))
+        work = _Work(start(self._messages, tensors[0], peer, tag, site))
         self._works.append(work)
         return work
 

@@ -394,7 +394,7 @@ func (r *run) launch(ctx context.Context) error {
 	err = launch.Run(ctx, launch.Job{
 		Path: command[0], Args: command, First: r.start.First, Ranks: r.start.Count,
 		Dir: filepath.Join(r.dir, filesDir), UID: r.uid, GID: r.uid, Environ: r.processEnviron, OwnSession: true,
-		Continues: r.server.Continues, Ended: r.server.Ended, Start: r.group.Start,
+		Continues: r.server.Continues, Ended: r.server.Ended, LeftBefore: r.server.LeftBefore, Start: r.group.Start,
 		Emit: func(l launch.Line) {
 			text := l.Text[:min(len(l.Text), maxText)]
 			// The error is ignored: the loss of the manager ends the run.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -49,8 +50,56 @@ type Job struct {
 	Continues func(rank int) bool
 	// Ended, if not nil, is called when a rank has ended and is not started again.
 	Ended func(rank int)
+	// LeftBefore, if not nil, returns the processes that a rank's process may have lost. Its failure is
+	// a consequence if one of them is about to fail, too.
+	LeftBefore func(pid int) []int
 	// Grace is the time that ranks have to end after SIGTERM; 0: 3 s.
 	Grace time.Duration
+
+	// causeLimit is how long the failure of a rank may wait for that of the rank that it has lost;
+	// 0: lossLimit.
+	causeLimit time.Duration
+}
+
+// lossLimit is the default of causeLimit: a program that fails takes some time to end.
+const lossLimit = time.Second
+
+// processes has the processes of the ranks that run.
+type processes struct {
+	mu    sync.Mutex
+	ended map[int]chan struct{} // by process; closed when the rank's failure, if any, is known
+}
+
+func (p *processes) add(pid int) (end func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	done := make(chan struct{})
+	p.ended[pid] = done
+	return func() { close(done) }
+}
+
+// awaitLost waits for the end of the processes that a rank's process may have lost.
+func (j *Job) awaitLost(ctx context.Context, p *processes, own int) {
+	if j.LeftBefore == nil {
+		return
+	}
+	limit := time.NewTimer(j.causeLimit)
+	defer limit.Stop()
+	for _, pid := range j.LeftBefore(own) {
+		p.mu.Lock()
+		done := p.ended[pid]
+		p.mu.Unlock()
+		if done == nil || pid == own {
+			continue
+		}
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return
+		case <-limit.C:
+			return
+		}
+	}
 }
 
 // killLimit is how long Run waits for the end of ranks that were sent SIGKILL: a process in a call of
@@ -89,12 +138,10 @@ func Run(ctx context.Context, j Job) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	out, ends := &lines{emit: j.Emit}, make(chan rankEnd, j.Ranks)
+	running := &processes{ended: make(map[int]chan struct{})}
 	for i := range j.Ranks {
 		go func() {
-			f := j.runRank(ctx, j.First+i, out)
-			if f != nil {
-				cancel(f)
-			}
+			f := j.runRank(ctx, j.First+i, out, running, cancel)
 			ends <- rankEnd{j.First + i, f}
 		}()
 	}
@@ -115,6 +162,9 @@ func (j *Job) setDefaults() {
 	if j.Grace == 0 {
 		j.Grace = 3 * time.Second
 	}
+	if j.causeLimit == 0 {
+		j.causeLimit = lossLimit
+	}
 	if j.Ended == nil {
 		j.Ended = func(int) {}
 	}
@@ -126,12 +176,20 @@ type rankEnd struct {
 	failure *Failure
 }
 
-// runRank runs the processes of a rank one after the other.
-func (j *Job) runRank(ctx context.Context, rank int, out *lines) *Failure {
+// runRank runs the processes of a rank one after the other. A failure is passed to fail.
+func (j *Job) runRank(ctx context.Context, rank int, out *lines, running *processes, fail context.CancelCauseFunc) *Failure {
 	defer j.Ended(rank)
 	stdout, stderr := out.of(rank, false), out.of(rank, true)
 	for {
-		f := j.run(ctx, rank, stdout, stderr)
+		pid, end := 0, func() {}
+		f := j.run(ctx, rank, stdout, stderr, func(started int) { pid, end = started, running.add(started) })
+		if f != nil {
+			if !f.Killed {
+				j.awaitLost(ctx, running, pid)
+			}
+			fail(f)
+		}
+		end()
 		if f != nil || ctx.Err() != nil || j.Continues == nil || !j.Continues(rank) {
 			return f
 		}
@@ -164,7 +222,7 @@ func (j *Job) awaitEnds(ctx context.Context, ends <-chan rankEnd) (failures []*F
 }
 
 // run runs one rank to its end.
-func (j *Job) run(ctx context.Context, rank int, stdout, stderr *rankWriter) *Failure {
+func (j *Job) run(ctx context.Context, rank int, stdout, stderr *rankWriter, started func(pid int)) *Failure {
 	defer stdout.flush()
 	defer stderr.flush()
 	// The kernel ends the rank when the thread that started it ends, not when the process does:
@@ -196,6 +254,7 @@ func (j *Job) run(ctx context.Context, rank int, stdout, stderr *rankWriter) *Fa
 	if err != nil {
 		runtime.LockOSThread() // twice: the thread ends with the goroutine
 	} else {
+		started(cmd.Process.Pid)
 		if j.Started != nil {
 			j.Started(rank, cmd.Process.Pid)
 		}

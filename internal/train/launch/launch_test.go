@@ -50,6 +50,39 @@ func TestOneRankThatFailsEndsAll(t *testing.T) {
 	}
 }
 
+// A rank may end before the rank that it has lost, which still finalizes: the failure of the lost rank
+// is the one that is shown.
+func TestTheLostRankFailsFirst(t *testing.T) {
+	for name, c := range map[string]struct{ status, want int }{"it fails": {7, 1}, "it ends": {0, 0}} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			dir := t.TempDir()
+			// Rank 1 ends once the process of rank 0 is gone.
+			j := job(fmt.Sprintf(`cd %s; if [ $RANK = 1 ]; then echo $$ >lost; mv lost pid1; while ! test -f pid0 || kill -0 $(cat pid0) 2>/dev/null; do :; done; exit %d; fi
+while ! test -f pid1; do :; done; echo $$ >own; mv own pid0; exit 3`, dir, c.status), 2, &out)
+			j.causeLimit = time.Hour
+			j.LeftBefore = func(own int) []int {
+				var pid int
+				text, err := os.ReadFile(filepath.Join(dir, "pid1"))
+				if err == nil {
+					_, err = fmt.Sscan(string(text), &pid)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				if pid == own {
+					return nil
+				}
+				return []int{pid}
+			}
+			err := Run(t.Context(), j)
+			if f, ok := errors.AsType[*Failure](err); !ok || f.Rank != c.want {
+				t.Errorf("%v, want the failure of rank %d", err, c.want)
+			}
+		})
+	}
+}
+
 func TestARankThatIsKilledIsTold(t *testing.T) {
 	var out bytes.Buffer
 	err := Run(context.Background(), job(`kill -9 $$`, 1, &out))

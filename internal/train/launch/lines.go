@@ -26,23 +26,40 @@ func (l *lines) of(rank int, stderr bool) *rankWriter {
 	return &rankWriter{to: l, rank: rank, stderr: stderr}
 }
 
-// A rankWriter divides the output of a rank into lines.
+// A rankWriter divides the output of a rank into lines. A carriage return ends a line, too: programs
+// overwrite lines that show their progress.
 type rankWriter struct {
-	to     *lines
-	rank   int
-	stderr bool
-	held   []byte
+	to       *lines
+	rank     int
+	stderr   bool
+	held     []byte
+	returned bool // the last byte was a carriage return that ended a line: a line feed belongs to it
 }
 
 // Write never fails: a rank must not end because its output can't be shown.
 func (w *rankWriter) Write(b []byte) (int, error) {
 	n := len(b)
 	for len(b) > 0 {
-		line, rest, ended := bytes.Cut(b, []byte("\n"))
-		w.held, b = append(w.held, line...), rest
-		if ended || len(w.held) > maxLine {
+		end := bytes.IndexAny(b, "\r\n")
+		if end < 0 {
+			end = len(b)
+		}
+		w.held = append(w.held, b[:end]...)
+		if end > 0 {
+			w.returned = false
+		}
+		if end == len(b) {
+			if len(w.held) > maxLine {
+				w.emit()
+			}
+			return n, nil
+		}
+		isReturn := b[end] == '\r'
+		ends := len(w.held) > 0 || !isReturn && !w.returned
+		if ends {
 			w.emit()
 		}
+		w.returned, b = isReturn && ends, b[end+1:]
 	}
 	return n, nil
 }

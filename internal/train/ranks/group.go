@@ -55,6 +55,7 @@ type pendingMessage struct {
 	request *ipc.Message
 	buf     []byte
 	receive bool
+	site    string // of the call; "" if it is not known
 	// received, if not nil, is called when the message is not needed any more.
 	received func()
 }
@@ -153,7 +154,7 @@ func (g *group) fail(err error) {
 	}
 	for a, letters := range g.mail {
 		for _, l := range letters {
-			g.held.requests.Add(-requestBytes)
+			g.held.requests.Add(-l.held())
 			l.reply(g.failed)
 		}
 		delete(g.mail, a)
@@ -243,6 +244,17 @@ func (r *round) reply(err error) {
 
 func (p *post) reply(err error) { p.member.reply(p.request, err) }
 
+// held returns the memory that the message holds while it waits.
+func (l *pendingMessage) held() int64 { return int64(requestBytes + len(l.site)) }
+
+// at returns where the program makes the call, for errors.
+func (l *pendingMessage) at() string {
+	if l.site == "" {
+		return ""
+	}
+	return " at " + l.site
+}
+
 // reply answers a rank of this node; a message from another node needs no answer.
 func (l *pendingMessage) reply(err error) {
 	if l.member != nil {
@@ -298,14 +310,14 @@ func (g *group) exchange(a address, l *pendingMessage) error {
 				return outboard.Errorf(outboard.Unreachable, "", "rank %d has left the group", a.from)
 			}
 		}
-		if err := g.held.holdRequest(requestBytes); err != nil {
+		if err := g.held.holdRequest(l.held()); err != nil {
 			return err
 		}
 		g.mail[a] = append(queue, l)
 		return nil
 	}
 	other := queue[0]
-	g.held.requests.Add(-requestBytes)
+	g.held.requests.Add(-other.held())
 	if g.mail[a] = queue[1:]; len(queue) == 1 {
 		delete(g.mail, a)
 	}
@@ -315,7 +327,7 @@ func (g *group) exchange(a address, l *pendingMessage) error {
 	}
 	var err error
 	if len(from.buf) != len(to.buf) {
-		err = outboard.Errorf(outboard.Conflict, "", "rank %d sends %d bytes to rank %d, which expects %d", a.from, len(from.buf), a.to, len(to.buf))
+		err = outboard.Errorf(outboard.Conflict, "", "rank %d sends %d bytes%s to rank %d, which expects %d%s", a.from, len(from.buf), from.at(), a.to, len(to.buf), to.at())
 	} else {
 		copy(to.buf, from.buf)
 	}

@@ -151,6 +151,20 @@ func TestRanksSendToEachOther(t *testing.T) {
 	}
 }
 
+// Ranks that disagree on the size of a message get both call sites.
+func TestSizesOfMessages(t *testing.T) {
+	all := start(t, 2)
+	for i, err := range together(all, func(i int, r *rank) error {
+		kind := []string{"send", "receive"}[i]
+		return r.request(kind, map[string]any{"peer": 1 - i, "bytes": 8 + 4*i, "site": fmt.Sprint("train.py:", i+1)}, r.file)
+	}) {
+		const want = "rank 0 sends 8 bytes at train.py:1 to rank 1, which expects 12 at train.py:2"
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("rank %d: %v, want %q", i, err, want)
+		}
+	}
+}
+
 // joinForMessages returns a connection for the messages of a rank that has joined.
 func (r *rank) joinForMessages(t *testing.T, number int) (*rank, error) {
 	t.Helper()
@@ -252,6 +266,19 @@ func TestRanksLearnThatOneIsLost(t *testing.T) {
 	}) {
 		if i != 2 && (err == nil || !strings.Contains(err.Error(), "rank 2")) {
 			t.Errorf("rank %d: %v, want that rank 2 is lost", i, err)
+		}
+	}
+}
+
+// A rank's process may have failed because of those that left before it.
+func TestProcessesThatLeftBefore(t *testing.T) {
+	var s Server
+	for _, pid := range []int{12, 10, 12, 11} { // 12 has left two groups.
+		s.noteLeft(pid)
+	}
+	for pid, want := range map[int]string{12: "[]", 10: "[12]", 11: "[12 10]", 13: "[12 10 11]"} {
+		if got := fmt.Sprint(s.LeftBefore(pid)); got != want {
+			t.Errorf("before %d: %s, want %s", pid, got, want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -93,8 +94,9 @@ type Server struct {
 	// closing are the groups with a remote part: other nodes may still need data that this node has
 	// sent, after its own ranks have left.
 	closing []*remote
-	links   int // of all of them
-	ended   int // ranks that have ended for good
+	links   int   // of all of them
+	ended   int   // ranks that have ended for good
+	gone    []int // processes that have left a group, in this order
 }
 
 // Serve listens at path, a socket that only this user can open, until the server is closed.
@@ -158,6 +160,9 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn) {
 	defer stop()
 	life, end := context.WithCancel(ctx)
 	m := &member{server: s, conn: conn, life: life}
+	if peer, err := conn.Peer(); err == nil {
+		m.pid = peer.PID
+	}
 	defer m.leave()
 	defer end()
 	conn.Serve(m.handle)
@@ -236,6 +241,7 @@ func (s *Server) remove(name string) {
 type member struct {
 	server *Server
 	conn   *ipc.Conn
+	pid    int             // of the rank's process; 0 if it ended at once
 	life   context.Context //nolint:containedctx // of the connection
 	name   string          // of the group
 	group  *group          // nil before join
@@ -256,6 +262,9 @@ type member struct {
 func (m *member) reply(to *ipc.Message, err error) { _ = m.conn.Reply(to, nil, err) }
 
 func (m *member) leave() {
+	if m.group != nil && !m.messages {
+		m.server.noteLeft(m.pid) // Before others are told.
+	}
 	switch {
 	case m.group == nil:
 	case m.messages:
@@ -270,6 +279,26 @@ func (m *member) leave() {
 			_ = unix.Munmap(b)
 		}
 	}
+}
+
+// noteLeft records that a process has left a group.
+func (s *Server) noteLeft(pid int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.gone, pid) {
+		s.gone = append(s.gone, pid)
+	}
+}
+
+// LeftBefore returns the processes of ranks that left a group before a process did: it may have failed
+// because of one of them.
+func (s *Server) LeftBefore(pid int) []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.gone, pid); i >= 0 {
+		return slices.Clone(s.gone[:i])
+	}
+	return slices.Clone(s.gone)
 }
 
 // request has the fields of all requests.
@@ -521,5 +550,5 @@ func (m *member) exchange(msg *ipc.Message, r *request) error {
 	if msg.Type == "receive" {
 		a.from, a.to = a.to, a.from
 	}
-	return m.group.exchange(a, &pendingMessage{member: m, request: pending(msg), buf: buf, receive: msg.Type == "receive"})
+	return m.group.exchange(a, &pendingMessage{member: m, request: pending(msg), buf: buf, receive: msg.Type == "receive", site: r.Site})
 }
