@@ -20,7 +20,7 @@ func Layers() []Layer {
 		{Name: "vocabulary", Groups: []Group{{"."}}},
 		{Name: "mechanisms", Groups: []Group{{
 			"internal/lifecycle", "internal/wire", "internal/shm", "internal/ipc", "internal/helper", "internal/acceptor", "internal/health", "internal/unixsock", "internal/netconn", "internal/freeport", "internal/wasmbin",
-			"internal/sandbox", "internal/cgroup", "internal/proctree", "internal/rmtree", "internal/timeslice", "internal/quota", "internal/egress", "internal/datadir", "internal/need", "internal/disktest", "internal/metricstest", "internal/spell", "internal/lazyregexp", "internal/lograte", "internal/traces", "internal/plot", "internal/deptest",
+			"internal/sandbox", "internal/cgroup", "internal/proctree", "internal/rmtree", "internal/timeslice", "internal/quota", "internal/egress", "internal/datadir", "internal/need", "internal/disktest", "internal/metricstest", "internal/spell", "internal/lazyregexp", "internal/yamlerror", "internal/lograte", "internal/traces", "internal/plot", "internal/deptest",
 		}, {"guest"}}},
 		{Name: "the node's API", Groups: []Group{{"client", "internal/api"}, {"python"}}},
 		{Name: "shared services", Groups: []Group{{"fabric", "internal/fabric"}, {"internal/pool"}, {"internal/artifact"}, {"internal/cost"}}},

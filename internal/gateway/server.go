@@ -23,7 +23,8 @@ type server struct {
 	incoming      chan net.Conn // for net/http
 	started       chan struct{}
 	closed        chan struct{}
-	plain         sync.WaitGroup // plain connections
+	plain         sync.WaitGroup // plain connections, and those that are refused
+	refusals      chan struct{}  // the refused connections that are answered
 	stopping      atomic.Bool
 	once          sync.Once
 	exchanges     exchangePool
@@ -36,10 +37,12 @@ const (
 	maxHead     = 64 << 10
 	// firstTimeout is how long a new connection may stay without a request.
 	firstTimeout = 10 * time.Second
+	// maxRefusals bounds the refused connections that are answered at a time.
+	maxRefusals = 128
 )
 
 func newServer(g *Gateway) *server {
-	s := &server{gateway: g, incoming: make(chan net.Conn), started: make(chan struct{}), closed: make(chan struct{}), clientTimeout: g.opts.ClientTimeout}
+	s := &server{gateway: g, incoming: make(chan net.Conn), started: make(chan struct{}), closed: make(chan struct{}), clientTimeout: g.opts.ClientTimeout, refusals: make(chan struct{}, maxRefusals)}
 	s.watch.limit, s.watch.conns, s.watch.callBegan = g.opts.Conns, map[*clientConn]struct{}{}, make(chan struct{}, 1)
 	s.http = http.Server{
 		Handler: http.HandlerFunc(s.serveHTTP), ReadHeaderTimeout: g.opts.ClientTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead,
@@ -54,12 +57,7 @@ func newServer(g *Gateway) *server {
 func (g *Gateway) ServeConn(conn net.Conn, first []byte) {
 	c := &clientConn{Conn: conn, prefix: first, pace: pace{timeout: g.server.clientTimeout}, watch: &g.server.watch}
 	if !g.server.watch.add(c) {
-		err := outboard.Errorf(outboard.Busy, "serve a connection", "%d are open", g.opts.Conns)
-		if len(first) > 0 {
-			refuseRequest(conn, err)
-		} else {
-			Refuse(conn, err)
-		}
+		g.server.refuse(conn, len(first) > 0, outboard.Errorf(outboard.Busy, "serve a connection", "%d are open", g.opts.Conns))
 		return
 	}
 	select {
@@ -68,6 +66,32 @@ func (g *Gateway) ServeConn(conn net.Conn, first []byte) {
 	case <-g.server.closed:
 		_ = c.Close() // the gateway has stopped
 	}
+}
+
+// refuse answers the first request of a connection with an error, and returns before that: its client
+// may take seconds to send and to read. begun says that a part of the request was read. Connections
+// beyond maxRefusals are closed without an answer.
+func (s *server) refuse(conn net.Conn, begun bool, reason error) {
+	select {
+	case s.refusals <- struct{}{}:
+	default:
+		_ = conn.Close() // too many clients are refused
+		return
+	}
+	if !s.countPlain() {
+		<-s.refusals
+		_ = conn.Close() // the server stops
+		return
+	}
+	go func() {
+		defer s.plain.Done()
+		defer func() { <-s.refusals }()
+		if begun {
+			refuseRequest(conn, reason)
+		} else {
+			Refuse(conn, reason)
+		}
+	}()
 }
 
 // CloseClientConns ends the connections on which clients send requests: idle ones at once, others

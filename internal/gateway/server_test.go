@@ -316,6 +316,17 @@ func TestConnLimit(t *testing.T) {
 			return client
 		}
 		first, second := open(200), open(429)
+		// ServeConn does not wait for a client that is refused and has sent nothing yet: the caller has
+		// other connections.
+		silent, server := net.Pipe()
+		g.ServeConn(server, nil)
+		if _, err := io.WriteString(silent, "G"); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := http.ReadResponse(bufio.NewReader(silent), nil); err != nil || r.StatusCode != 429 {
+			t.Errorf("got %v, %v", r, err)
+		}
+		silent.Close()
 		first.Close()
 		synctest.Wait()
 		third := open(200)

@@ -142,7 +142,33 @@ func (f *forwarder) forwardTo(tenant string, w http.ResponseWriter, r *http.Requ
 		return
 	}
 	defer f.requests.release(tenant)
+	r, release := outlastHalfClose(r)
+	defer release()
 	f.proxy(tenant).ServeHTTP(w, r)
+}
+
+// halfCloseGrace is how long a call goes on after its client has ended its sending. A tenant's process
+// that has the connection itself notices the end about as late.
+const halfCloseGrace = 100 * time.Millisecond
+
+// outlastHalfClose returns the request with a context that ends halfCloseGrace after its own: net/http
+// takes a client for gone that has ended its sending and waits for the response. release frees the
+// context.
+func outlastHalfClose(r *http.Request) (_ *http.Request, release func()) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
+	stop := context.AfterFunc(r.Context(), func() {
+		timer := time.NewTimer(halfCloseGrace)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel(context.Cause(r.Context()))
+		case <-ctx.Done():
+		}
+	})
+	return r.WithContext(ctx), func() {
+		stop()
+		cancel(context.Canceled)
+	}
 }
 
 // proxy returns the proxy to a tenant's process.

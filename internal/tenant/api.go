@@ -44,7 +44,9 @@ func (t *Tenant) control() http.Handler {
 	logs := &logsAPI{tenant: t}
 	logs.register(mux)
 	mux.HandleFunc("PUT /v1/members", api.Answer(t.putMembers))
-	mux.HandleFunc("GET /v1/health", api.Answer(func(*http.Request) (api.Nothing, error) { return api.Nothing{}, t.state.Health() }))
+	mux.HandleFunc("GET /v1/health", api.Answer(func(*http.Request) (api.Nothing, error) {
+		return api.Nothing{}, errors.Join(t.state.Health(), checkDescriptors())
+	}))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(t.metrics, promhttp.HandlerOpts{}))
 	return mux
 }

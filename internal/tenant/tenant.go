@@ -243,7 +243,7 @@ func (t *Tenant) openGateway(context.Context) (lifecycle.Resource, error) {
 		Bus: poolbus.Bus{State: t.state}, Once: poolbus.Ticks{State: t.state, Tenant: t.config.Tenant, Node: t.config.Node},
 		Buffers: t.account.Budget(quota.Requests), Output: t.account.Budget(quota.Logs),
 		Rooms: "rooms." + t.config.Tenant, Elsewhere: http.HandlerFunc(t.serveUnrouted), Hosts: t.config.Hosts, Tenant: t.config.Tenant,
-		ClientTimeout: t.config.ClientTimeout,
+		ClientTimeout: t.config.ClientTimeout, Conns: clientConns(),
 	}
 	if t.spans != nil {
 		o.Tracer = t.spans

@@ -53,7 +53,7 @@ func TestLockProblems(t *testing.T) {
 		"modules: {a: b}":   `app.lock:1:14: "b" is no digest: delete the file, and deploy writes it anew`,
 		"module: {}":        `app.lock:1:1: a lock has no key "module": did you mean "modules"? There are: content, modules`,
 		"modules: [a]":      "app.lock:1:10: modules is a mapping of references, as in: oci:HOST/REPO:TAG: sha256:...",
-		"modules: {":        "app.lock:2:1: this is no YAML: did not find expected node content",
+		"modules: {":        "app.lock:1:1: this is no YAML: did not find expected node content",
 		"modules: {}\na: 1": `app.lock:2:1: a lock has no key "a": there are: content, modules`,
 	} {
 		if _, err := manifest.ParseLock("app.lock", []byte(text)); err == nil || err.Error() != want {

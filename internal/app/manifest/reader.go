@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/lazyregexp"
 	"github.com/outboard-run/outboard/internal/spell"
+	"github.com/outboard-run/outboard/internal/yamlerror"
 )
 
 // reader reads the YAML of a manifest and collects its problems.
@@ -42,9 +42,6 @@ func (r *reader) report(n *yaml.Node, format string, args ...any) {
 	r.problems = append(r.problems, Problem{r.file, max(n.Line, 1), max(n.Column, 1), fmt.Sprintf(format, args...)})
 }
 
-// parserErrors are the beginnings of the errors whose lines the YAML package counts from 0.
-var parserErrors = lazyregexp.New(`^did not find expected (<|node content|'-'|key|','|scalar)`)
-
 // indentedByTab is a line that YAML can't read.
 var indentedByTab = lazyregexp.New(`(?m)^ *\t[\t ]*[^\t #\n]`)
 
@@ -67,14 +64,8 @@ func (r *reader) syntax(text []byte, err error) {
 		r.problems = append(r.problems, Problem{r.file, 1 + bytes.Count(text[:m[1]], []byte("\n")), 1, "there is a tab before the first word: YAML wants blanks there"})
 		return
 	}
-	line, subject := 1, strings.TrimPrefix(err.Error(), "yaml: ")
-	if m := regexp.MustCompile(`^line (\d+): (.*)`).FindStringSubmatch(subject); m != nil {
-		line, _ = strconv.Atoi(m[1]) // digits
-		if subject = m[2]; parserErrors.MatchString(subject) {
-			line++
-		}
-	}
-	r.problems = append(r.problems, Problem{r.file, max(line, 1), 1, "this is no YAML: " + subject})
+	line, subject := yamlerror.Split(err, string(text))
+	r.problems = append(r.problems, Problem{r.file, line, 1, "this is no YAML: " + subject})
 }
 
 // usable reports whether a value can be read. An alias can't: it is a problem.

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/outboard-run/outboard/internal/spell"
+	"github.com/outboard-run/outboard/internal/yamlerror"
 )
 
 // reader reads the values of YAML nodes, with errors at their positions.
@@ -35,11 +36,7 @@ func join[T any](m map[string]T) string {
 
 // syntax converts an error of the YAML parser, with its line.
 func (y *reader) syntax(err error) error {
-	line, text := 1, strings.TrimPrefix(err.Error(), "yaml: ")
-	if m := regexp.MustCompile(`^line (\d+): (.*)`).FindStringSubmatch(text); m != nil {
-		line, _ = strconv.Atoi(m[1])
-		text = m[2]
-	}
+	line, text := yamlerror.Split(err, strings.Join(y.src.lines, "\n"))
 	return &Error{y.src.file, line, 1, "this is no YAML: " + text}
 }
 

@@ -9,7 +9,10 @@ import (
 )
 
 const (
-	maxTables   = 16
+	maxTables = 16
+	// maxItems bounds the globals, exports, data segments and the like, each of which takes hundreds
+	// of bytes in the engine. The limits of browsers are about the same.
+	maxItems    = 1 << 20
 	maxElements = 1 << 20 // entries of all tables: the engine allocates them at once
 	maxTypes    = 1 << 20
 	pageLimit   = 1 << 16
@@ -106,6 +109,9 @@ func (m *module) readSection(section int, read func(*wasmbin.Reader)) error {
 	read(r)
 	if r.Err == nil && r.Left() > 0 {
 		r.Failf("%d bytes after the end", r.Left())
+	}
+	if n := (&wasmbin.Reader{Data: body}).U32(); r.Err == nil && n > maxItems && section != wasmbin.SectionStart {
+		r.Failf("%d entries: the limit is %d", n, maxItems)
 	}
 	if r.Err != nil {
 		return fmt.Errorf("%s: %w", wasmbin.SectionName(section), r.Err)

@@ -59,6 +59,7 @@ func TestRefused(t *testing.T) {
 		"load of the second":  {with([]byte{0x41, 0, 0x28, 0x40, 1, 0, 0x1a}, memory), "several memories"},
 		"too much memory":     {File(Memory(1<<16+1, 0)), "4 GiB"},
 		"huge table":          {File(Table(1 << 21)), "2097152 table entries"},
+		"many globals":        {File(Raw(6, slices.Concat(U32(1<<20+1), bytes.Repeat([]byte{I32, 0, 0x41, 0, 0x0b}, 1<<20+1)))), "globals: 1048577 entries"},
 		"computed data":       {with(nil, memory, Globals(Variable(I32, false, 0x41, 0))), ""},
 		"data by a global":    {File(memory, Exports(Export("m", 2, 0)), Raw(11, []byte{1, 0, 0x23, 0, 0x0b, 0})), "data segment with a computed offset (opcode 0x23)"},
 		"data by a sum":       {File(memory, Exports(Export("m", 2, 0)), Raw(11, []byte{1, 0, 0x41, 0, 0x41, 0, 0x6a, 0x0b, 0})), "data segment with a computed offset"},

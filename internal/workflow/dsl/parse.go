@@ -13,6 +13,7 @@ import (
 
 	"github.com/outboard-run/outboard/internal/lazyregexp"
 	"github.com/outboard-run/outboard/internal/spell"
+	"github.com/outboard-run/outboard/internal/yamlerror"
 )
 
 // Problem is one error in a workflow.
@@ -71,7 +72,7 @@ func ParseBy(rules Rules, file string, source []byte) (*Workflow, error) {
 	}
 	var root yaml.Node
 	if err := yaml.Unmarshal(source, &root); err != nil {
-		return nil, syntax(file, err)
+		return nil, syntax(file, source, err)
 	}
 	if len(root.Content) == 0 {
 		return nil, Problems{{File: file, Line: 1, Column: 1, Text: "the file is empty: it must have document and do"}}
@@ -79,17 +80,10 @@ func ParseBy(rules Rules, file string, source []byte) (*Workflow, error) {
 	return parseNode(rules, file, root.Content[0])
 }
 
-// syntax converts an error of the YAML parser, "yaml: line 3: ...", to a problem.
-func syntax(file string, err error) Problems {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	p := Problem{File: file, Line: 1, Column: 1, Text: "this is no YAML: " + text}
-	if rest, ok := strings.CutPrefix(text, "line "); ok {
-		number, reason, _ := strings.Cut(rest, ": ")
-		if line, err := strconv.Atoi(number); err == nil {
-			p.Line, p.Text = line, "this is no YAML: "+reason
-		}
-	}
-	return Problems{p}
+// syntax converts an error of the YAML parser to a problem.
+func syntax(file string, source []byte, err error) Problems {
+	line, text := yamlerror.Split(err, string(source))
+	return Problems{{File: file, Line: line, Column: 1, Text: "this is no YAML: " + text}}
 }
 
 // ParseNode parses a workflow that is part of a larger file.
