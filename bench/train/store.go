@@ -6,11 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/outboard-run/outboard/bench/paired"
 	"github.com/outboard-run/outboard/bench/rig"
@@ -115,7 +116,7 @@ func (b *bench) sumThroughStore(ctx context.Context, n int) error {
 const storeReason = "all ranks and the store share the machine's cores, and each byte passes through the kernel's network four times; " +
 	"on a virtual clock both forms are within 5 % (TestTimesThroughAStore)"
 
-// runRanks runs a process for each rank and returns the times of rank 0.
+// runRanks runs a process for each rank until all are done, and returns the times of rank 0.
 func runRanks(ctx context.Context, r *rig.Rig, places []rig.Spec, all storeRank) (t storeTiming, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -123,9 +124,10 @@ func runRanks(ctx context.Context, r *rig.Rig, places []rig.Spec, all storeRank)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var out strings.Builder
-	running := make([]*exec.Cmd, 0, len(places))
-	ended := make(chan error, len(places))
+	inputs := make([]io.Closer, 0, len(places))
+	timings := make([]storeTiming, len(places))
+	var done, ended sync.WaitGroup
+	failures := make([]error, len(places))
 	for i, p := range places {
 		all.Rank = i
 		argument, err := json.Marshal(all)
@@ -134,30 +136,34 @@ func runRanks(ctx context.Context, r *rig.Rig, places []rig.Spec, all storeRank)
 		}
 		cmd := r.Node(p.Name).Exec(ctx, self, rankArg, string(argument))
 		problems := &strings.Builder{}
-		if cmd.Stderr = problems; i == 0 {
-			cmd.Stdout = &out
+		cmd.Stderr = problems
+		in, inErr := cmd.StdinPipe()
+		out, outErr := cmd.StdoutPipe()
+		if err := errors.Join(inErr, outErr); err != nil {
+			return t, err
 		}
-		if err = cmd.Start(); err != nil {
+		if err := cmd.Start(); err != nil {
 			cancel()
-			break
+			return t, err
 		}
-		running = append(running, cmd)
-		go func() {
-			err := cmd.Wait()
-			if err != nil && ctx.Err() == nil {
-				err = fmt.Errorf("rank %d: %w: %s", i, err, strings.TrimSpace(problems.String()))
+		inputs = append(inputs, in)
+		done.Add(1)
+		ended.Go(func() {
+			err := json.NewDecoder(out).Decode(&timings[i])
+			if err != nil {
+				cancel() // A failed rank leaves the others waiting.
 			}
-			ended <- err
-		}()
+			done.Done()
+			_, _ = io.Copy(io.Discard, out)
+			if waitErr := cmd.Wait(); waitErr != nil {
+				failures[i] = fmt.Errorf("rank %d: %w: %s", i, waitErr, strings.TrimSpace(problems.String()))
+			}
+		})
 	}
-	for range running {
-		if failed := <-ended; failed != nil {
-			err = errors.Join(err, failed)
-			cancel() // A failed rank leaves the others waiting.
-		}
+	done.Wait()
+	for _, in := range inputs {
+		_ = in.Close() // a rank that has failed has closed it
 	}
-	if err != nil {
-		return t, err
-	}
-	return t, json.Unmarshal([]byte(out.String()), &t)
+	ended.Wait()
+	return timings[0], errors.Join(failures...)
 }

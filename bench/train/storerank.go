@@ -54,13 +54,13 @@ type storeRank struct {
 	Rounds int `json:"rounds"`
 }
 
-// A storeTiming is the output of rank 0: seconds of each call.
+// A storeTiming is the output of a rank: seconds of each call.
 type storeTiming struct {
 	Pipelined []float64 `json:"pipelined"`
 	Plain     []float64 `json:"plain"`
 }
 
-// runStoreRank makes the calls of a rank, and prints the times if that is rank 0.
+// runStoreRank makes the calls of a rank and prints the times. It ends with its standard input.
 func runStoreRank(argument string) error {
 	var r storeRank
 	if err := json.Unmarshal([]byte(argument), &r); err != nil {
@@ -102,10 +102,11 @@ func runStoreRank(argument string) error {
 			}
 		}
 	}
-	if r.Rank == 0 {
-		return json.NewEncoder(os.Stdout).Encode(t)
+	if err := json.NewEncoder(os.Stdout).Encode(t); err != nil {
+		return err
 	}
-	return nil
+	_, err = io.Copy(io.Discard, os.Stdin) // until all ranks are done: a connection that ends is an error for the others
+	return err
 }
 
 // sum makes one call, which all ranks begin together, and returns its time in seconds: until all
