@@ -86,7 +86,7 @@ endef
 
 ONNX_MODULE := github.com/k2-fsa/sherpa-onnx-go-linux
 
-DEMO_NEEDS := /etc/OpenCL/vendors/pocl.icd:pocl-opencl-icd ffmpeg hashcat /usr/bin/clblast_test_xaxpy:clblast-tests ip:iproute2
+DEMO_NEEDS := /etc/OpenCL/vendors/pocl.icd:pocl-opencl-icd ffmpeg /usr/bin/clblast_test_xaxpy:clblast-tests ip:iproute2
 
 demo: build
 	@scripts/need $(DEMO_NEEDS)

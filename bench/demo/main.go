@@ -33,11 +33,9 @@ func main() {
 	}
 }
 
-// programs begins with the one whose kernels take longest to compile: harbour compiles them once
-// more after the session, beside the next programs.
+// programs does without hashcat: its kernels compile for 45 s of a processor, three times.
 func programs() []suite.Program {
 	return []suite.Program{
-		suite.Hashcat(),
 		suite.FFmpeg("avgblur_opencl=sizeX=3", 100),
 		suite.FFmpeg("unsharp_opencl", 100),
 		suite.CLBlast("xaxpy"),
@@ -90,7 +88,7 @@ func compare(ctx context.Context, r *rig.Rig, dir string, out io.Writer) error {
 	borrowed := func(ctx context.Context, name string, args ...string) *exec.Cmd {
 		return r.Node("dinghy").Command(ctx, append([]string{"run", "--", name}, args...)...)
 	}
-	far, err := os.MkdirTemp(dir, "home-") // of borrowed runs: hashcat runs only once in each
+	far, err := os.MkdirTemp(dir, "home-")
 	if err != nil {
 		return err
 	}
