@@ -323,7 +323,8 @@ func TestConnLimit(t *testing.T) {
 		if _, err := io.WriteString(silent, "G"); err != nil {
 			t.Fatal(err)
 		}
-		if r, err := http.ReadResponse(bufio.NewReader(silent), nil); err != nil || r.StatusCode != 429 {
+		r, err := http.ReadResponse(bufio.NewReader(silent), nil) //nolint:bodyclose // the connection is its body
+		if err != nil || r.StatusCode != 429 {
 			t.Errorf("got %v, %v", r, err)
 		}
 		silent.Close()
