@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -81,6 +82,22 @@ func TestLinkedSockets(t *testing.T) {
 	}
 }
 
+// connectReady connects a tenant's process with a number to its node, receives its configuration and
+// reports that it is ready.
+func connectReady(ctx context.Context, socket *os.File, pid int) (*ipc.Conn, error) {
+	node, err := ipc.FromFile(socket, ipc.Options{})
+	if err != nil {
+		return nil, err
+	}
+	if _, err = node.Receive(ctx); err == nil {
+		err = node.Send(tenant.TypeReady, tenant.Ready{PID: pid})
+	}
+	if err != nil {
+		return nil, errors.Join(err, node.Close())
+	}
+	return node, nil
+}
+
 // A process that a guest has taken over answers the node's requests without end.
 func TestAnswersAreBounded(t *testing.T) {
 	dir, err := os.MkdirTemp("", "host") // sockets have short paths
@@ -89,15 +106,11 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	launch := helper.Goroutine(func(ctx context.Context, socket *os.File) error {
-		node, err := ipc.FromFile(socket, ipc.Options{})
+		node, err := connectReady(ctx, socket, 0)
 		if err != nil {
 			return err
 		}
 		defer node.Close()
-		if _, err := node.Receive(ctx); err != nil {
-			return err
-		}
-		_ = node.Send(tenant.TypeReady, tenant.Ready{}) // the node may be gone
 		node.Serve((*ipc.Message).Close)
 		return nil
 	})
@@ -129,6 +142,6 @@ func TestAnswersAreBounded(t *testing.T) {
 		t.Errorf("an answer of %d bytes was read: %v", len(answer["a"]), err)
 	}
 	if families, err := h.Gather(); err != nil || len(families) != 0 {
-		t.Errorf("metrics of more than %d bytes were read: %v, %v", maxAnswer, families, err)
+		t.Errorf("metrics of more than %d bytes were read: %v, %v", maxMetrics, families, err)
 	}
 }

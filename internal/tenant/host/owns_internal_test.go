@@ -14,8 +14,6 @@ import (
 
 	"github.com/outboard-run/outboard/internal/cgroup"
 	"github.com/outboard-run/outboard/internal/helper"
-	"github.com/outboard-run/outboard/internal/ipc"
-	"github.com/outboard-run/outboard/internal/tenant"
 )
 
 // brokenOut launches the process of a tenant that a guest has taken over: it becomes ready, and then
@@ -52,17 +50,11 @@ func (n numbered) PID() int { return n.b.pid() }
 
 func (b *brokenOut) launch(socket *os.File) (Launched, error) {
 	started, err := helper.Goroutine(func(ctx context.Context, socket *os.File) error {
-		node, err := ipc.FromFile(socket, ipc.Options{})
+		node, err := connectReady(ctx, socket, b.pid())
 		if err != nil {
 			return err
 		}
 		defer node.Close()
-		if _, err := node.Receive(ctx); err != nil {
-			return err
-		}
-		if err := node.Send(tenant.TypeReady, tenant.Ready{PID: b.pid()}); err != nil {
-			return err
-		}
 		b.ready <- struct{}{}
 		<-b.letGo // it does not end with its node's connection
 		return nil
