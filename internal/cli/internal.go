@@ -130,13 +130,7 @@ func runProbe(ctx context.Context, env *Env, api outboard.API) error {
 	return json.NewEncoder(env.Stdout).Encode(devices)
 }
 
-// Descriptors that a worker inherits.
-const (
-	ringDescriptor    = 3
-	controlDescriptor = 4
-)
-
 func runWorker(ctx context.Context) error {
 	longSlices()
-	return worker.Main(ctx, os.NewFile(ringDescriptor, "ring"), os.NewFile(controlDescriptor, "control"))
+	return worker.Main(ctx)
 }

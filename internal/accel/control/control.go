@@ -48,8 +48,9 @@ const (
 )
 
 // RecipesFile is the file of a cache with the keys of the recipes whose results are in the cache,
-// one per line.
-const RecipesFile = "outboard-recipes"
+// one per line. The name is another than in versions that took recipes for executed whose processes
+// had failed by chance: caches of those versions are completed.
+const RecipesFile = "outboard-recipes-2"
 
 // Type is the type of a message.
 type Type string

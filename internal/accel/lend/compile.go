@@ -35,6 +35,7 @@ type compileJob struct {
 	spec    Spec
 	cache   cacheUse
 	recipes *os.File
+	limit   time.Duration
 
 	draft   *cacheUse
 	process *process
@@ -44,8 +45,12 @@ const (
 	// maxCompileJobs bounds the queued jobs: when a session's job is refused, its kernels are
 	// compiled again next time.
 	maxCompileJobs = 32
-	// compileLimit is how long a job may take. Its results up to then are kept.
-	compileLimit = 2 * time.Minute
+	// A job may take compileShare times as long as its session, within these bounds: with its weight
+	// it can need that to do the same work beside sessions. Its results up to then are kept, and the
+	// next session's job does the rest.
+	compileShare    = 4
+	minCompileLimit = 2 * time.Minute
+	maxCompileLimit = 30 * time.Minute
 	// compileWeight is a job's share of processor time, against 100 of a session.
 	compileWeight = 10
 	// maxRecipes bounds the recipes of a session in bytes.
@@ -83,7 +88,8 @@ func (c *compiles) enqueue(s *Session) {
 	if s.recipes == nil {
 		return
 	}
-	job := &compileJob{spec: s.Spec, cache: s.cache, recipes: s.recipes}
+	limit := min(max(compileShare*time.Since(s.Started), minCompileLimit), maxCompileLimit)
+	job := &compileJob{spec: s.Spec, cache: s.cache, recipes: s.recipes, limit: limit}
 	if !c.accept(job) {
 		_ = job.recipes.Close()
 	}
@@ -153,7 +159,7 @@ func (c *compiles) buildGeneration(ctx context.Context, job *compileJob) error {
 	return h.caches.commit(job.draft)
 }
 
-// compile runs the compile step's process until it has finished or exceeded compileLimit.
+// compile runs the compile step's process until it has finished or exceeded its limit.
 func (c *compiles) compile(ctx context.Context, job *compileJob, tmp string) error {
 	h := c.host
 	config, err := h.sandboxConfig(tmp, job.cache.uid)
@@ -197,7 +203,7 @@ func (c *compiles) enterGroup(job *compileJob) (err error) {
 
 // converse sends the process its configuration and waits for its last message.
 func (c *compiles) converse(ctx context.Context, conn *control.Conn, job *compileJob, config control.Config) error {
-	limit := time.AfterFunc(compileLimit, job.process.kill)
+	limit := time.AfterFunc(job.limit, job.process.kill)
 	defer limit.Stop()
 	stop := context.AfterFunc(ctx, job.process.kill)
 	defer stop()

@@ -77,7 +77,7 @@ func specOf(program string) Spec {
 func TestCompileSteps(t *testing.T) {
 	h := openHost(t, Sandbox{})
 	for recipes, want := range map[string]bool{"three kernels": true, fake.Child: true, fake.Fail: false, fake.Crash: false} {
-		job := &compileJob{spec: specOf(recipes), recipes: recipesFile(t, recipes)}
+		job := &compileJob{spec: specOf(recipes), recipes: recipesFile(t, recipes), limit: minCompileLimit}
 		if err := h.compiles.buildGeneration(t.Context(), job); (err == nil) != want {
 			t.Errorf("%q: %v", recipes, err)
 		}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outboard-run/outboard/internal/accel/control"
 	"github.com/outboard-run/outboard/internal/accel/opencl"
 )
@@ -31,8 +33,12 @@ const compileNice = 15
 // maxKnown bounds the recipes of a cache.
 const maxKnown = 16 << 10
 
-// stepLimit is how long each recipe of a step may take.
-const stepLimit = 30 * time.Second
+// Limits of a step. Processor time counts, since a step waits for processors behind everything
+// else; the other limit ends a driver that waits for ever.
+const (
+	stepProcessorTime = time.Minute
+	stepLimit         = 15 * time.Minute
+)
 
 // step is one run of the compiler: a program, with or without one launch of it.
 type step struct {
@@ -130,7 +136,7 @@ func (s *step) runAll(ctx context.Context) {
 // run executes a step in a process. For binaries, exit status 0 means that the program has no
 // kernel of that number; another status says little, since the driver may have ended the process.
 func (s *step) run(ctx context.Context) (last bool) {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(s.keys))*stepLimit)
+	ctx, cancel := context.WithTimeout(ctx, stepLimit)
 	defer cancel()
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -151,6 +157,9 @@ func runStep(in io.Reader) error {
 	if err := json.NewDecoder(in).Decode(&s); err != nil {
 		return fmt.Errorf("compile: %w", err)
 	}
+	if err := limitProcessorTime(); err != nil {
+		return err
+	}
 	table, err := load(s.Config.API)
 	if err != nil {
 		return err
@@ -166,6 +175,12 @@ func runStep(in io.Reader) error {
 		return errors.New("compile: the driver executed what it compiled")
 	}
 	return err
+}
+
+// limitProcessorTime has the kernel end this process when it has used stepProcessorTime.
+func limitProcessorTime() error {
+	const seconds = uint64(stepProcessorTime / time.Second)
+	return unix.Setrlimit(unix.RLIMIT_CPU, &unix.Rlimit{Cur: seconds, Max: seconds})
 }
 
 // knownRecipes returns the keys of the recipes whose results are in a cache.

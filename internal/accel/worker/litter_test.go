@@ -42,7 +42,7 @@ func litter() int {
 		select {}
 	}
 	cfg, isolation, isolated, err := inheritedConfig()
-	ring, socket := os.NewFile(3, "ring"), os.NewFile(4, "control")
+	ring, socket := os.NewFile(ringDescriptor, "ring"), os.NewFile(controlDescriptor, "control")
 	if err == nil && !isolated {
 		if cfg, err = control.ReadConfig(socket); err == nil {
 			files := []*os.File{ring, socket}

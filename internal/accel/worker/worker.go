@@ -26,9 +26,17 @@ const logLimit = 32 << 20
 // statsEvery is how often a worker reports its totals, if they have changed.
 const statsEvery = time.Second
 
-// Main is the main function of a worker: ring and socket are the inherited worker's ends of its
-// ring and of its control connection. It returns when the session has ended, nil if its client
-// ended it.
+// Descriptors that a worker inherits: its ends of the session's ring and of the control connection,
+// and the file for recipes.
+const (
+	ringDescriptor    = 3
+	controlDescriptor = 4
+	recipesDescriptor = 5
+)
+
+// Main is the main function of a worker, which inherits its ends of the session's ring and of its
+// control connection as descriptors 3 and 4. It returns when the session has ended, nil if its
+// client ended it.
 //
 // It runs twice. The first time it reads its configuration, enters the sandbox and executes the
 // program again, so that the sandbox covers the whole process; the second time it executes the
@@ -36,10 +44,13 @@ const statsEvery = time.Second
 //
 // If the configuration says so, the process compiles recipes instead, which it inherits in place of
 // the ring.
-func Main(ctx context.Context, ring, socket *os.File) error {
+func Main(ctx context.Context) error {
 	if os.Getenv(stepVariable) != "" {
+		// This process inherits no descriptors: 3 and 4 are those of the Go runtime's poller, which
+		// the garbage collector would close with an os.File of that number.
 		return runStep(os.Stdin)
 	}
+	ring, socket := os.NewFile(ringDescriptor, "ring"), os.NewFile(controlDescriptor, "control")
 	cfg, isolation, isolated, err := inheritedConfig()
 	if err != nil {
 		return err
@@ -60,9 +71,6 @@ func Main(ctx context.Context, ring, socket *os.File) error {
 	}
 	return serve(ctx, cfg, isolation, ring, socket)
 }
-
-// recipesDescriptor is the descriptor of the file for recipes, after the ring and the socket.
-const recipesDescriptor = 5
 
 // errNodeGone is the error of a session whose node has ended.
 var errNodeGone = &outboard.Error{Op: "session", Kind: outboard.SessionLost, Err: errors.New("the node of the device ended")}

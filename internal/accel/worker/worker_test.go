@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(workerVariable) == "" && (len(os.Args) != 2 || os.Args[1] != workerArgument) {
 		os.Exit(m.Run())
 	}
-	if err := Main(context.Background(), os.NewFile(3, "ring"), os.NewFile(4, "control")); err != nil {
+	if err := Main(context.Background()); err != nil {
 		_, _ = os.Stderr.WriteString(err.Error() + "\n")
 		os.Exit(1)
 	}
