@@ -31,23 +31,37 @@ func OwnProcessor() (all time.Duration, err error) {
 		all += time.Duration(use.Utime.Nano() + use.Stime.Nano())
 	}
 	for _, id := range children(strconv.Itoa(os.Getpid())) {
-		all += processorOfTree(id)
+		all += settled(id)
 	}
 	return all, nil
 }
 
-// processorOfTree returns the processor time of a process and its descendants, without processes
-// that end in the meantime.
-func processorOfTree(pid string) (all time.Duration) {
+// settled returns the processor time of a process and its descendants, read again while one of them
+// ends: its time may be missing, or be counted as its parent's too.
+func settled(pid string) (all time.Duration) {
+	for range 10 {
+		var changed bool
+		if all, changed = processorOfTree(pid); !changed {
+			break
+		}
+	}
+	return all
+}
+
+// processorOfTree returns the processor time of a process and its descendants, and whether one of
+// them ended in the meantime.
+func processorOfTree(pid string) (all time.Duration, changed bool) {
 	own, ended, err := processor(pid)
 	if err != nil {
-		return 0
+		return 0, true
 	}
 	all = own + ended
 	for _, id := range children(pid) {
-		all += processorOfTree(id)
+		child, left := processorOfTree(id)
+		all, changed = all+child, changed || left
 	}
-	return all
+	_, now, err := processor(pid)
+	return all, changed || err != nil || now != ended
 }
 
 // children returns the running child processes of a process.
