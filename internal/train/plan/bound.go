@@ -199,11 +199,19 @@ func (p *prefixes) at(cut int, limit, total float64) (price, time float64) {
 		p.fill(level)
 	}
 	time = p.time[level][cut]
-	if p.rates > 0 {
-		price = p.mixed[level][cut][0]
+	if p.rates == 0 {
+		return 0, time
 	}
-	for r := 1; r < p.rates && p.rate[r] > 0 && !math.IsInf(total, 1); r++ {
-		price = max(price, p.mixed[level][cut][r]-p.rate[r]*total*(1+1e-12))
+	mixed := &p.mixed[level][cut]
+	price = mixed[0]
+	if math.IsInf(total, 1) {
+		return price, time
+	}
+	total *= 1 + 1e-12
+	for r, rate := range p.rate { // the innermost loop of a search: max, which minds NaN, takes longer
+		if least := mixed[r] - rate*total; least > price {
+			price = least
+		}
 	}
 	return price, time
 }
