@@ -52,6 +52,7 @@ const (
 	fnSamplerAccept
 	fnSamplerFree
 	fnAttachThreads
+	fnSetAbort
 	fnThreadParams // this function and all that follow are optional (see newThreadPool)
 	fnDeviceByType
 	fnDeviceRegistry
@@ -70,7 +71,7 @@ var functionNames = [functionCount]string{
 	"llama_vocab_type", "llama_vocab_n_tokens", "llama_vocab_is_eog", "llama_vocab_get_text", "llama_vocab_get_attr",
 	"llama_vocab_get_add_bos", "llama_tokenize", "llama_token_to_piece",
 	"llama_sampler_init_grammar", "llama_sampler_apply", "llama_sampler_accept", "llama_sampler_free",
-	"llama_attach_threadpool", "ggml_threadpool_params_init",
+	"llama_attach_threadpool", "llama_set_abort_callback", "ggml_threadpool_params_init",
 	"ggml_backend_dev_by_type", "ggml_backend_dev_backend_reg", "ggml_backend_reg_get_proc_address",
 }
 
@@ -78,6 +79,7 @@ var functionNames = [functionCount]string{
 type library struct {
 	version   string
 	functions [functionCount]uintptr
+	strlen    uintptr // of the C library (see abortFlag)
 	layout    layout
 	model     params
 	context   params
@@ -136,6 +138,10 @@ func bind(handle uintptr) (*library, error) {
 		}
 		l.functions[i] = address
 	}
+	var err error
+	if l.strlen, err = purego.Dlsym(purego.RTLD_DEFAULT, "strlen"); err != nil {
+		return nil, fmt.Errorf("llama.cpp: %w", err)
+	}
 	l.version = goString(l.call(fnVersion))
 	returned := func(function int) func([]byte) {
 		return func(to []byte) {
@@ -145,7 +151,6 @@ func bind(handle uintptr) (*library, error) {
 		}
 	}
 	l.model, l.context = defaults(returned(fnModelDefaultParams)), defaults(returned(fnContextDefaultParams))
-	var err error
 	if l.layout, err = checkLayout(l.version, l.model, l.context); err != nil {
 		return nil, err
 	}

@@ -43,8 +43,7 @@ const (
 	// cachedSequences is the number of sequences that are kept beside the running ones. The library
 	// holds logits for each of them, though they have none.
 	cachedSequences = 56
-	// microBatch is the most tokens that are decoded at once; a cancelled generation may still
-	// compute as many.
+	// microBatch is the most tokens that are decoded at once.
 	microBatch = 256
 	// defaultState bounds attention state, in bytes, where options give no memory.
 	defaultState = 1 << 30
@@ -223,6 +222,7 @@ func (m *textModel) open(o engine.Options) error {
 	}
 	m.pool = m.lib.newThreadPool(m.threads)
 	m.pool.attach(m.context)
+	m.abort = m.lib.newAbortFlag(m.context)
 	return nil
 }
 
@@ -287,6 +287,7 @@ func (m *textModel) Close() error {
 			}
 		}
 		m.pool.free()
+		m.abort.free()
 		m.lib.call(fnModelFree, m.model)
 	})
 	return nil

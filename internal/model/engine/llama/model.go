@@ -26,6 +26,7 @@ type textModel struct {
 	parked     int64     // bytes of states that are kept outside the cells at most
 	chunk      int       // tokens of a micro-batch
 	threads    int
+	abort      abortFlag   // of the context
 	pool       *threadPool // of the context, nil if the library's build has no pools
 	pieces     []string    // text of tokens, owned by the scheduler's goroutine
 
@@ -132,7 +133,7 @@ func (m *textModel) Generate(ctx context.Context, g engine.Generation, emit func
 	if err := m.scheduler.submit(s); err != nil {
 		return engine.Usage{}, err
 	}
-	stop := context.AfterFunc(s.ctx, m.scheduler.wake)
+	stop := context.AfterFunc(s.ctx, m.scheduler.interrupt)
 	defer stop()
 	err = s.deliver(emit)
 	return s.usage, err

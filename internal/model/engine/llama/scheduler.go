@@ -35,7 +35,9 @@ type scheduler struct {
 	closed  bool
 	woken   chan struct{} // of capacity 1
 	ended   chan struct{}
-	counts  engine.TextStats
+	// computing are the sequences of the micro-batch that the library computes now.
+	computing []*sequence
+	counts    engine.TextStats
 
 	decoding           int // sequences whose next token the micro-batch computes
 	perToken, lifetime average
@@ -82,7 +84,8 @@ func (s *scheduler) submit(q *sequence) error {
 	return nil
 }
 
-// wake makes the scheduler check its queue and the contexts that have ended.
+// wake makes the scheduler check its queue and the contexts that have ended, after the micro-batch
+// that it computes (see interrupt).
 func (s *scheduler) wake() {
 	select {
 	case s.woken <- struct{}{}:
@@ -95,7 +98,7 @@ func (s *scheduler) close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	s.wake()
+	s.interrupt()
 	<-s.ended
 }
 
@@ -297,7 +300,7 @@ func (s *scheduler) fill() {
 	s.batch.reset()
 	decoding := 0
 	for _, q := range s.running {
-		q.output = -1
+		q.output, q.kept = -1, q.computed
 		if q.computed == len(q.tokens)-1 {
 			q.output = s.batch.add(q.tokens[q.computed], q.computed, q.slot, true)
 			q.computed++
@@ -340,7 +343,11 @@ func (s *scheduler) fillChunk(q *sequence, available int) int {
 func (s *scheduler) decode() {
 	messages.drain()
 	began := time.Now()
-	r := int32(s.m.lib.callStruct(fnDecode, s.batch.params(), s.m.context))
+	r := s.compute()
+	if r == decodeAborted {
+		s.takeBack()
+		return
+	}
 	if n := s.batch.n - s.decoding; n >= chunkBeside {
 		s.perToken.add(time.Since(began) / time.Duration(n))
 	}

@@ -20,6 +20,7 @@ type sequence struct {
 	slot      int32   // the library's identifier of the sequence
 	tokens    []int32 // the prompt and the generated tokens
 	computed  int     // tokens whose attention state is computed
+	kept      int     // the same without the present micro-batch
 	generated int
 	output    int // index of the logits in the micro-batch, -1 for none
 	text      textStream
