@@ -45,9 +45,9 @@ const (
 	// maxCompileJobs bounds the queued jobs: when a session's job is refused, its kernels are
 	// compiled again next time.
 	maxCompileJobs = 32
-	// A job may take compileShare times as long as its session, within these bounds: with its weight
-	// it can need that to do the same work beside sessions. Its results up to then are kept, and the
-	// next session's job does the rest.
+	// compileShare is how many times as long as its session a job may take, within the bounds that
+	// follow: with its weight it can need that to do the same work beside sessions. Its results up
+	// to then are kept, and the next session's job does the rest.
 	compileShare    = 4
 	minCompileLimit = 2 * time.Minute
 	maxCompileLimit = 30 * time.Minute

@@ -27,8 +27,7 @@ func onOperation(t *testing.T, m *textModel, f func()) {
 	t.Cleanup(func() { m.lib.call(fnSetAbort, m.context, m.lib.strlen, m.abort.word.address()) })
 }
 
-func tokensOf(t *testing.T, m *textModel, ctx context.Context, g engine.Generation) (tokens []int32, usage engine.Usage, err error) {
-	t.Helper()
+func tokensOf(ctx context.Context, m *textModel, g engine.Generation) (tokens []int32, usage engine.Usage, err error) {
 	g.LogProbs, g.Sampling = -1, engine.Sampling{Bias: map[int32]float32{gguf.End: -100}}
 	usage, err = m.Generate(ctx, g, func(t engine.Token) error { tokens = append(tokens, t.ID); return nil })
 	return tokens, usage, err
@@ -39,7 +38,7 @@ var longPrompt = append([]int32{10}, slices.Repeat([]int32{11, 17, 24, 31}, 50).
 // A micro-batch is not computed to its end when all of its clients have gone, and leaves nothing
 // behind: the same prompt is computed again, and has the tokens of a new model.
 func TestGoneClientsEndTheirMicroBatch(t *testing.T) {
-	want, _, err := tokensOf(t, loadLayers(t, engine.Options{Threads: 2, Sequences: 2}), t.Context(), engine.Generation{Prompt: longPrompt, MaxTokens: 5})
+	want, _, err := tokensOf(t.Context(), loadLayers(t, engine.Options{Threads: 2, Sequences: 2}), engine.Generation{Prompt: longPrompt, MaxTokens: 5})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,14 +53,14 @@ func TestGoneClientsEndTheirMicroBatch(t *testing.T) {
 				runtime.Gosched()
 			}
 		})
-		if _, _, err := tokensOf(t, m, ctx, engine.Generation{Prompt: longPrompt, MaxTokens: 5}); !errors.Is(err, context.Canceled) {
+		if _, _, err := tokensOf(ctx, m, engine.Generation{Prompt: longPrompt, MaxTokens: 5}); !errors.Is(err, context.Canceled) {
 			t.Errorf("the generation of a client that has gone ended with %v", err)
 		}
 		if operations != 1 {
 			t.Errorf("%d operations were computed, want 1", operations)
 		}
 	})
-	got, usage, err := tokensOf(t, m, t.Context(), engine.Generation{Prompt: longPrompt, MaxTokens: 5})
+	got, usage, err := tokensOf(t.Context(), m, engine.Generation{Prompt: longPrompt, MaxTokens: 5})
 	if err != nil || !slices.Equal(got, want) || usage.CachedTokens != 0 {
 		t.Errorf("tokens %v with %d from the cache, want %v: %v", got, usage.CachedTokens, want, err)
 	}
@@ -101,7 +100,7 @@ func TestMicroBatchGoesOnForOthers(t *testing.T) {
 			t.Errorf("the client that stayed: %v", err)
 		}
 	})
-	streams.Go(func() { _, _, _ = tokensOf(t, m, ctx, engine.Generation{Prompt: longPrompt[1:], MaxTokens: 20}) })
+	streams.Go(func() { _, _, _ = tokensOf(ctx, m, engine.Generation{Prompt: longPrompt[1:], MaxTokens: 20}) })
 	streams.Wait()
 	if !shared {
 		t.Error("the two clients had no micro-batch in common")
