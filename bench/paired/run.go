@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -17,8 +18,8 @@ import (
 // A Run is one run of a benchmark command: its sections, which are measured in order, and
 // their report.
 type Run struct {
-	// Out is the folder of the report, "" for none. Only selects the sections whose names contain it;
-	// such a part writes no report unless the report is merged.
+	// Out is the folder of the report, "" for none. Only, a regular expression, selects the sections
+	// whose names match it; such a part writes no report unless the report is merged.
 	Out, Only string
 	// Budget is the time that the run may take; 0 is no limit. A section that would take longer than
 	// what is left is not measured.
@@ -55,7 +56,7 @@ type Section struct {
 func (r *Run) Flags() {
 	r.Quick = os.Getenv("BENCH_QUICK") != ""
 	flag.StringVar(&r.Out, "out", "docs/bench", "where the report goes")
-	flag.StringVar(&r.Only, "only", "", "measure only the sections whose name has this in it")
+	flag.StringVar(&r.Only, "only", "", "a regular expression: measure only the sections whose names match it")
 }
 
 // BudgetFlag declares the flag of commands whose sections have estimates.
@@ -154,16 +155,20 @@ func (r *Run) measure(ctx context.Context, s Section) error {
 func (r *Run) choose(sections []Section) (chosen []Section, err error) {
 	var names []string
 	found := false
+	only, err := regexp.Compile(r.Only)
+	if err != nil {
+		return nil, fmt.Errorf("-only: %w", err)
+	}
 	for _, s := range sections {
 		names = append(names, s.Name)
-		named := strings.Contains(s.Name, r.Only)
+		named := only.MatchString(s.Name)
 		found = found || named
 		if named || s.Setup {
 			chosen = append(chosen, s)
 		}
 	}
 	if !found {
-		return nil, fmt.Errorf("no section has %q in its name: there are %s", r.Only, strings.Join(names, ", "))
+		return nil, fmt.Errorf("no section matches %q: there are %s", r.Only, strings.Join(names, ", "))
 	}
 	return chosen, nil
 }

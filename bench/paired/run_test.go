@@ -103,6 +103,10 @@ func TestOnly(t *testing.T) {
 	if err := r.Measure(t.Context(), []Section{section("setup"), section("a"), section("b")}); err != nil || ran != "setupb" {
 		t.Errorf("%q ran with a section that prepares others, %v", ran, err)
 	}
+	ran, r.Only = "", "^(a|b)$"
+	if err := r.Measure(t.Context(), []Section{section("a"), section("ab"), section("b")}); err != nil || ran != "ab" {
+		t.Errorf("%q ran of the sections that are named a or b, %v", ran, err)
+	}
 	r.Only = "x"
 	if err := r.Measure(t.Context(), []Section{section("abc"), section("d")}); err == nil || !strings.Contains(err.Error(), "abc, d") {
 		t.Errorf("got %v for a section that there is not", err)
