@@ -45,6 +45,9 @@ type instance struct {
 	crashes int
 	again   chan struct{} // closed when a restart has ended; nil if there is none
 	ended   atomic.Bool
+	// life ends when the instance has been drained: a restart of its worker ends then.
+	life context.Context //nolint:containedctx // of the workers
+	end  context.CancelFunc
 
 	bypasses bypasses
 }
@@ -63,7 +66,12 @@ func (i *instance) load(ctx context.Context) {
 	}
 	if i.err != nil {
 		i.err = outboard.Errorf(outboard.KindOf(i.err), "load "+i.name(), "%w", i.err)
-		i.server.log.Error("a model was not loaded", "model", i.spec.Name, "version", i.version(), "error", i.err)
+		if i.ended.Load() {
+			i.server.log.Info("a model is no longer needed before it is loaded", "model", i.spec.Name, "version", i.version())
+		} else {
+			i.server.log.Error("a model was not loaded", "model", i.spec.Name, "version", i.version(), "error", i.err)
+		}
+		i.end()
 		i.removeFiles()
 		return
 	}
@@ -328,10 +336,14 @@ func (i *instance) release() {
 	i.used = time.Now()
 }
 
-// unload drains the instance for at most grace, and ends its worker.
+// unload drains the instance for at most grace, and ends its worker. Loading that has not ended is
+// cancelled.
 func (i *instance) unload(ctx context.Context, grace time.Duration) {
 	if i.ended.Swap(true) {
 		return
+	}
+	if !isDone(i.ready) {
+		i.end()
 	}
 	<-i.ready
 	if i.err != nil {
@@ -339,9 +351,6 @@ func (i *instance) unload(ctx context.Context, grace time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	i.mu.Lock()
-	w, q := i.worker, i.queue
-	i.mu.Unlock()
 	i.bypasses.endCurrent(ctx)
 	for i.inUse() && ctx.Err() == nil {
 		select {
@@ -349,6 +358,10 @@ func (i *instance) unload(ctx context.Context, grace time.Duration) {
 		case <-time.After(drainInterval):
 		}
 	}
+	i.endRestarts()
+	i.mu.Lock()
+	w, q := i.worker, i.queue
+	i.mu.Unlock()
 	_ = q.Close(ctx)
 	_ = w.Close()
 	i.removeFiles()

@@ -36,6 +36,11 @@ func (i *instance) ensureRunning(ctx context.Context) error {
 		return nil
 	}
 	again := i.again
+	if again == nil && i.life.Err() != nil {
+		err := i.worker.Err()
+		i.mu.Unlock()
+		return err
+	}
 	if again == nil {
 		again = make(chan struct{})
 		i.again = again
@@ -60,15 +65,16 @@ func (i *instance) restart(again chan struct{}) {
 	delay := i.restartDelay()
 	old := i.queue
 	i.mu.Unlock()
-	_ = old.Close(i.server.life)
+	_ = old.Close(i.life)
 	select {
 	case <-time.After(delay):
-	case <-i.server.life.Done():
+	case <-i.life.Done():
 	}
-	w, err := i.start(i.server.life)
-	if err == nil {
+	w, err := i.start(i.life)
+	switch {
+	case err == nil:
 		go i.watch(w)
-	} else {
+	case i.life.Err() == nil:
 		i.server.log.Error("a model's process was not started again", "model", i.spec.Name, "error", err)
 		i.countCrash(0)
 	}
@@ -76,4 +82,16 @@ func (i *instance) restart(again chan struct{}) {
 	i.again = nil
 	i.mu.Unlock()
 	close(again)
+}
+
+// endRestarts ends a restart of the worker, waits for its end, and prevents further ones. A worker
+// that has started nevertheless is the instance's worker then.
+func (i *instance) endRestarts() {
+	i.mu.Lock()
+	i.end()
+	again := i.again
+	i.mu.Unlock()
+	if again != nil {
+		<-again
+	}
 }
