@@ -43,6 +43,7 @@ type instance struct {
 	began   time.Time
 	loadFor time.Duration
 	crashes int
+	crashed time.Time     // time of the last crash
 	again   chan struct{} // closed when a restart has ended; nil if there is none
 	ended   atomic.Bool
 	// life ends when the instance has been drained: a restart of its worker ends then.
@@ -267,8 +268,9 @@ func (i *instance) watch(w *worker.Worker) {
 	}
 	i.server.log.Error("a model's process ended", "model", i.spec.Name, "version", i.version(), "error", w.Err())
 	i.server.metrics.crashes.WithLabelValues(i.spec.Name).Inc()
-	_ = w.Close()
 	i.countCrash(time.Since(began))
+	announce(i.server) // requests go to nodes on which the model runs
+	_ = w.Close()
 }
 
 func isDone(c <-chan struct{}) bool {

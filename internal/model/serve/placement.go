@@ -306,6 +306,13 @@ func (i *instance) report() ModelReport {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if isDone(i.worker.Done()) { // the next request starts it again
+		r.State, r.Load = StateUnloaded, i.loadFor+max(time.Until(i.restartTime()), 0)
+		if i.again != nil {
+			r.State = StateLoading
+		}
+		return r
+	}
 	r.State, r.Load, r.Text = StateReady, i.loadFor, i.text
 	r.Waiting, r.Expected, r.Service = i.queue.Expect()
 	return r

@@ -21,11 +21,12 @@ func (i *instance) countCrash(ran time.Duration) {
 		i.crashes = 0
 	}
 	i.crashes++
+	i.crashed = time.Now()
 }
 
-// restartDelay returns how long the next restart is delayed.
-func (i *instance) restartDelay() time.Duration {
-	return min(firstRestart<<min(i.crashes, 16), lastRestart)
+// restartTime returns the time before which the worker is not started again. mu must be held.
+func (i *instance) restartTime() time.Time {
+	return i.crashed.Add(min(firstRestart<<min(i.crashes, 16), lastRestart))
 }
 
 // ensureRunning starts the worker again if it has ended.
@@ -62,7 +63,7 @@ func (i *instance) ensureRunning(ctx context.Context) error {
 
 func (i *instance) restart(again chan struct{}) {
 	i.mu.Lock()
-	delay := i.restartDelay()
+	delay := time.Until(i.restartTime())
 	old := i.queue
 	i.mu.Unlock()
 	_ = old.Close(i.life)

@@ -215,6 +215,43 @@ func TestUnloadEndsRestart(t *testing.T) {
 	within(t, l.ended, "the process goes on")
 }
 
+// While a model's process is not running, requests go to another node on which the model is ready; the
+// only node starts it again.
+func TestCrashedProcessGetsNoRequests(t *testing.T) {
+	l := &launches{begun: make(chan struct{}), next: make(chan struct{}), ended: make(chan struct{})}
+	b := openWith(t, func(o *serve.Options) {
+		launch := o.Launch
+		o.Launch = func(name string, memory int64) helper.Launcher {
+			l.launch = launch(name, memory)
+			return l.start
+		}
+	})
+	v := b.push("a", repository.Config{})
+	b.want("a1")
+	l.first.Kill()
+	for b.Explain(&v)[0].State == serve.StateReady {
+		<-time.After(time.Millisecond)
+	}
+	b.peers.report(serve.Report{Node: "dinghy", Models: []serve.ModelReport{{Name: "m", Content: v.Content(), Version: 1, State: serve.StateReady, Serves: true}}})
+	if r, err := b.Infer(t.Context(), b.request(0)); err != nil || r.Node != "dinghy" {
+		t.Errorf("executed on %+v, %v", r, err)
+	}
+	b.peers.report()
+	close(l.next)
+	b.want("a1")
+}
+
+// A request for a version that a node could not load, here for a corrupt file, is executed on another
+// node.
+func TestFailedLoadIsTriedElsewhere(t *testing.T) {
+	b := open(t)
+	b.push("a corrupt", repository.Config{})
+	b.peers.report(serve.Report{Node: "dinghy"})
+	if r, err := b.Infer(t.Context(), b.request(0)); err != nil || r.Node != "dinghy" {
+		t.Errorf("executed on %+v, %v", r, err)
+	}
+}
+
 // dinghy is the report of another node on versions of the model m; the first one serves there.
 func dinghy(state serve.State, serving, other repository.Version) serve.Report {
 	return serve.Report{Node: "dinghy", Models: []serve.ModelReport{

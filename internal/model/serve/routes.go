@@ -85,8 +85,14 @@ func (s *Server) drop(i *instance) {
 func (s *Server) acquire(ctx context.Context, v *repository.Version, exact bool) (*instance, error) {
 	for {
 		i, err := tryAcquire(ctx, s, v, exact)
-		if err != nil || i != nil {
-			return i, err
+		switch {
+		case err != nil && i != nil && outboard.KindOf(err) != outboard.Invalid:
+			// Another node may be able to load it.
+			return nil, outboard.Errorf(outboard.Unreachable, "", "%w", err)
+		case err != nil:
+			return nil, err
+		case i != nil:
+			return i, nil
 		}
 		if _, err := s.opts.Repository.Get(v.Name); err != nil {
 			return nil, err // the model was removed
@@ -94,7 +100,8 @@ func (s *Server) acquire(ctx context.Context, v *repository.Version, exact bool)
 	}
 }
 
-// tryAcquire is acquire, but returns nil if the instance was unloaded in the meantime.
+// tryAcquire is acquire, but returns nil without an error if the instance was unloaded in the
+// meantime, and an instance that could not be loaded, unused, with its error.
 func tryAcquire(ctx context.Context, s *Server, v *repository.Version, exact bool) (*instance, error) {
 	i, err := s.pick(v, exact)
 	if err != nil {
@@ -113,7 +120,7 @@ func tryAcquire(ctx context.Context, s *Server, v *repository.Version, exact boo
 		return nil, nil
 	case i.err != nil:
 		i.release()
-		return nil, i.err
+		return i, i.err
 	}
 	return i, nil
 }
