@@ -393,7 +393,8 @@ func awaitCandidates(ctx context.Context, s *Server, v *repository.Version, want
 }
 
 // Place makes the best nodes load a version: as many as its configuration wants. It returns the
-// nodes that have loaded it, and an error if there are none.
+// nodes that have loaded it, and an error if there are none: of kind outboard.Invalid if that is the
+// version's fault, also if its configuration excludes all nodes.
 func (s *Server) Place(ctx context.Context, v *repository.Version) ([]outboard.NodeID, error) {
 	want := max(v.Config.Replicas, 1)
 	var nodes []outboard.NodeID
@@ -422,10 +423,28 @@ func (s *Server) Place(ctx context.Context, v *repository.Version) ([]outboard.N
 		return nodes, nil
 	case last != nil:
 		return nil, last
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
 	}
+	return nil, errNoCandidate(s, v)
+}
+
+// CheckPlacement returns the error that Place would return for a version that no node can load. It
+// waits for the nodes' reports as Place does.
+func CheckPlacement(ctx context.Context, s *Server, v *repository.Version) error {
+	switch usable := awaitCandidates(ctx, s, v, 1); {
+	case len(usable) > 0:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return errNoCandidate(s, v)
+}
+
+func errNoCandidate(s *Server, v *repository.Version) error {
 	var reasons []string
 	for _, c := range s.Explain(v) {
 		reasons = append(reasons, fmt.Sprintf("%s: %s", c.Node, c.Why))
 	}
-	return nil, outboard.Errorf(outboard.Unreachable, "load "+v.Name, "no node can load it: %s", strings.Join(reasons, "; "))
+	return outboard.Errorf(outboard.Invalid, "load "+v.Name, "no node can load it: %s", strings.Join(reasons, "; "))
 }

@@ -425,6 +425,21 @@ func TestBrokenVersion(t *testing.T) {
 	}
 }
 
+// A version that no node can load is refused as a wrong one, here the second time since the first load
+// failed a moment ago.
+func TestNoNodeCanLoad(t *testing.T) {
+	b := open(t)
+	for range 2 {
+		v := b.push("broken", repository.Config{})
+		if _, err := b.Place(t.Context(), &v); outboard.KindOf(err) != outboard.Invalid {
+			t.Errorf("placed version %d: %v", v.Number, err)
+		}
+		if err := serve.CheckPlacement(t.Context(), b.Server, &v); outboard.KindOf(err) != outboard.Invalid || !strings.Contains(err.Error(), "operator Foo") {
+			t.Errorf("checked version %d: %v", v.Number, err)
+		}
+	}
+}
+
 // A file that turns out to be corrupt while its model is being loaded fails the version, whatever the
 // engine says of it, and no process stays.
 func TestCorruptFiles(t *testing.T) {
