@@ -414,8 +414,8 @@ func (s *Server) Place(ctx context.Context, v *repository.Version) ([]outboard.N
 			continue
 		}
 		last = err
-		if outboard.KindOf(err) == outboard.Invalid || ctx.Err() != nil {
-			break // it would fail on all nodes
+		if kind := outboard.KindOf(err); kind == outboard.Invalid || kind == outboard.Conflict || ctx.Err() != nil {
+			break // it would fail on all nodes, or another version has replaced it
 		}
 	}
 	switch {
