@@ -2,6 +2,7 @@ package artifact
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -36,8 +37,9 @@ const maxModule = 1 << 30
 // A Source provides files that are not in the store: other nodes.
 type Source interface {
 	// Fetch returns a file, which the store verifies. Its error is of kind
-	// outboard.NotFound if no node has the file.
-	Fetch(ctx context.Context, digest string) (io.ReadCloser, error)
+	// outboard.NotFound if no node has the file. skip is the number of nodes with the file that were
+	// tried in vain.
+	Fetch(ctx context.Context, digest string, skip int) (io.ReadCloser, error)
 }
 
 // Options configures a Store.
@@ -251,15 +253,34 @@ func (s *Store) Fetch(ctx context.Context, digest string) ([]byte, error) {
 	if outboard.KindOf(err) != outboard.NotFound || s.source == nil {
 		return content, err
 	}
-	r, err := s.source.Fetch(ctx, digest)
-	if err != nil {
-		return nil, fmt.Errorf("fetch artifact %s: %w", digest, err)
-	}
-	_, err = s.Save(ctx, digest, r)
-	if err = errors.Join(err, r.Close()); err != nil {
-		return nil, fmt.Errorf("fetch: %w", err)
+	if err := fetch(ctx, s, digest); err != nil {
+		return nil, err
 	}
 	return s.Read(ctx, digest)
+}
+
+// fetch stores a file from the Source. If the node that sends it is lost, or has a corrupt copy, fetch
+// tries the next node that has the file.
+func fetch(ctx context.Context, s *Store, digest string) error {
+	var failed error
+	for skip := 0; ; skip++ {
+		r, err := s.source.Fetch(ctx, digest, skip)
+		if err != nil {
+			return fmt.Errorf("fetch artifact %s: %w", digest, cmp.Or(failed, err))
+		}
+		_, err = s.Save(ctx, digest, r)
+		err = errors.Join(err, r.Close())
+		switch kind := outboard.KindOf(err); {
+		case err == nil:
+			return nil
+		case ctx.Err() == nil && kind == outboard.Invalid:
+			failed = outboard.Errorf(outboard.Unreachable, "", "the copy of another node is corrupt: %w", err)
+		case ctx.Err() == nil && (kind == outboard.Unreachable || kind == outboard.NotFound):
+			failed = err
+		default:
+			return fmt.Errorf("fetch: %w", err)
+		}
+	}
 }
 
 // lock acquires the lock that all processes with this folder share.
@@ -305,12 +326,7 @@ func (s *Store) Ensure(ctx context.Context, digest string) error {
 	if s.source == nil {
 		return missing(digest)
 	}
-	r, err := s.source.Fetch(ctx, digest)
-	if err != nil {
-		return fmt.Errorf("fetch artifact %s: %w", digest, err)
-	}
-	_, err = s.Save(ctx, digest, r)
-	return errors.Join(err, r.Close())
+	return fetch(ctx, s, digest)
 }
 
 // Link makes a file of the store appear at path, which must be on the file system of the store,

@@ -120,19 +120,54 @@ type broken struct{}
 
 func (*broken) Read([]byte) (int, error) { return 0, errBroken }
 
-// nodes is another node.
+// nodes is another node, and those with further copies of the same files.
 type nodes struct {
 	content map[string][]byte
 	asked   []string
+	further []func() io.Reader
 }
 
-func (n *nodes) Fetch(_ context.Context, digest string) (io.ReadCloser, error) {
-	n.asked = append(n.asked, digest)
+func (n *nodes) Fetch(_ context.Context, digest string, skip int) (io.ReadCloser, error) {
+	if skip > 0 && skip <= len(n.further) {
+		return io.NopCloser(n.further[skip-1]()), nil
+	}
+	if skip == 0 {
+		n.asked = append(n.asked, digest)
+	}
 	content, ok := n.content[digest]
-	if !ok {
+	if !ok || skip > 0 {
 		return nil, outboard.Errorf(outboard.NotFound, "", "no node has it")
 	}
 	return io.NopCloser(bytes.NewReader(content)), nil
+}
+
+// lost is the file of a node that is lost while it sends the file.
+type lost struct{}
+
+func (lost) Read([]byte) (int, error) {
+	return 0, outboard.Errorf(outboard.Unreachable, "", "the node is lost")
+}
+
+// A file is fetched from the next node if a node is lost while it sends the file, or has a corrupt
+// copy.
+func TestFetchFromNextNode(t *testing.T) {
+	digest := artifact.Digest([]byte("right"))
+	for name, get := range map[string]func(s *artifact.Store) error{
+		"fetch":  func(s *artifact.Store) error { _, err := s.Fetch(t.Context(), digest); return err },
+		"ensure": func(s *artifact.Store) error { return s.Ensure(t.Context(), digest) },
+	} {
+		n := &nodes{content: map[string][]byte{digest: []byte("rot")}, further: []func() io.Reader{
+			func() io.Reader { return io.MultiReader(strings.NewReader("ri"), lost{}) },
+			func() io.Reader { return strings.NewReader("right") },
+		}}
+		s := open(t, t.TempDir(), n)
+		if err := get(s); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got, err := s.Read(t.Context(), digest); err != nil || string(got) != "right" {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
 }
 
 func TestFetch(t *testing.T) {
@@ -144,7 +179,7 @@ func TestFetch(t *testing.T) {
 			t.Errorf("got %q, %v", got, err)
 		}
 	}
-	if _, err := s.Fetch(t.Context(), wrong); outboard.KindOf(err) != outboard.Invalid {
+	if _, err := s.Fetch(t.Context(), wrong); outboard.KindOf(err) != outboard.Unreachable {
 		t.Errorf("took another content: %v", err)
 	}
 	if _, err := s.Fetch(t.Context(), gone); outboard.KindOf(err) != outboard.NotFound {
@@ -353,7 +388,7 @@ func TestEnsure(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for digest, want := range map[string]outboard.Kind{wrong: outboard.Invalid, gone: outboard.NotFound} {
+	for digest, want := range map[string]outboard.Kind{wrong: outboard.Unreachable, gone: outboard.NotFound} {
 		if err := s.Ensure(t.Context(), digest); outboard.KindOf(err) != want {
 			t.Errorf("Ensure(%s) = %v, want an error of kind %v", digest, err, want)
 		}

@@ -58,9 +58,9 @@ type models struct {
 type modelFiles struct{ peers atomic.Pointer[remote.Peers] }
 
 // Fetch implements artifact.Source.
-func (f *modelFiles) Fetch(ctx context.Context, digest string) (io.ReadCloser, error) {
+func (f *modelFiles) Fetch(ctx context.Context, digest string, skip int) (io.ReadCloser, error) {
 	if p := f.peers.Load(); p != nil {
-		return p.Fetch(ctx, digest)
+		return p.Fetch(ctx, digest, skip)
 	}
 	return nil, outboard.Errorf(outboard.NotFound, "", "there is no artifact %s here", digest)
 }

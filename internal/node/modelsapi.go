@@ -48,6 +48,11 @@ func (a *modelsAPI) push(w http.ResponseWriter, r *http.Request) {
 		if p.Check {
 			return client.PushedModel{Name: v.Name, Engine: v.Engine}, nil
 		}
+		if !p.NoWait { // the version in force would get no requests any more
+			if err := serve.CheckPlacement(r.Context(), a.models.server, &v); err != nil {
+				return client.PushedModel{}, err
+			}
+		}
 		if v, err = a.models.repository.Push(r.Context(), v); err != nil {
 			return client.PushedModel{}, err
 		}

@@ -219,7 +219,7 @@ def triton_errors():
     assert "wrong" in refuses("INVALID_ARGUMENT", lambda: infer(api, tg, "mlp", x, "wrong"))
     assert "FP64" in refuses("INVALID_ARGUMENT", lambda: infer(api, tg, "mlp", x.astype(np.float64), "input"))
     refuses("NOT_FOUND", lambda: infer(api, tg, "mlp", x, "input", model_version="99"))
-    assert "sequence" in refuses("INVALID_ARGUMENT", lambda: infer(api, tg, "mlp", x, "input", sequence_id=1, sequence_start=True))
+    assert "sequence" in refuses("NOT_FOUND", lambda: infer(api, tg, "mlp", x, "input", sequence_id=1))
     refuses("404", lambda: infer(rest, th, "none", x, "input"))
 
 

@@ -118,16 +118,16 @@ type generating struct {
 }
 
 // openText opens the model of a request. Its generation is executed by the replica where the first
-// token is expected soonest, and of the version of the first replica, if a canary has another one.
+// token is expected soonest, and of the version of the first replica.
 func (h *Handler) openText(r *http.Request, scope string) (*generating, error) {
 	g := &generating{}
-	version := r.PathValue("version")
+	name, version := r.PathValue("model"), r.PathValue("version")
 	open := func(ctx context.Context, prompt []int32, exclude []outboard.NodeID) (text.Replica, error) {
-		t, release, err := h.opts.Models.OpenText(ctx, r.PathValue("model"), version, serve.Prompt{Tokens: prompt, CacheScope: scope}, exclude...)
+		t, release, err := h.opts.Models.OpenText(ctx, name, version, serve.Prompt{Tokens: prompt, CacheScope: scope}, exclude...)
 		if err != nil {
 			return text.Replica{}, err
 		}
-		g.version, version = t.Version, cmp.Or(version, t.Pinned)
+		g.version, name, version = t.Version, t.Version.Name, cmp.Or(version, t.Pinned)
 		return text.Replica{Model: t, Node: t.Node, Release: release}, nil
 	}
 	var err error

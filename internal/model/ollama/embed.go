@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model/engine"
 	"github.com/outboard-run/outboard/internal/model/text"
 )
@@ -46,7 +47,7 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 	for i, input := range inputs {
 		v, n, err := embedText(r, m, input, q.Truncate == nil || *q.Truncate)
 		if err != nil {
-			return invalid("input %d: %w", i, err)
+			return outboard.Errorf(outboard.KindOf(err), "", "input %d: %w", i, err)
 		}
 		all, count = append(all, text.Normalize(v)), count+n
 	}

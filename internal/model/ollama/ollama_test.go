@@ -122,6 +122,7 @@ func TestErrors(t *testing.T) {
 		"schema":   {"/api/generate", `{"model":"small","prompt":"a","format":{"pattern":"x"}}`, nil, 400, "#/pattern"},
 		"images":   {"/api/chat", `{"model":"small","messages":[{"role":"user","images":["x"]}]}`, nil, 400, "messages[0].images"},
 		"overload": {"/api/generate", `{"model":"small","prompt":"a"}`, outboard.Errorf(outboard.Exhausted, "", "the queue is full"), 503, "the queue is full"},
+		"lost":     {"/api/embed", `{"model":"small","input":"a"}`, outboard.Errorf(outboard.Unreachable, "", "the node died"), 503, "input 0: the node died"},
 		"pull":     {"/api/pull", `{}`, nil, 501, "outboard model"},
 	} {
 		w := send(t, &texttest.Backend{Answer: "abc", Err: c.err}, http.MethodPost, c.path, c.body)

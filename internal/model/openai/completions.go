@@ -42,7 +42,7 @@ func (p *promptList) UnmarshalJSON(b []byte) error {
 	if json.Unmarshal(b, &p.tokens) == nil {
 		return nil
 	}
-	return &json.UnmarshalTypeError{Value: "another type", Field: "prompt"}
+	return &json.UnmarshalTypeError{Value: "another type"} // the decoder adds the name
 }
 
 // tokenize returns the tokens of each text, from which generations follow if the texts are prompts.

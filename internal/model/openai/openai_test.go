@@ -244,7 +244,9 @@ func TestErrors(t *testing.T) {
 		code       any
 	}{
 		"no JSON":     {"/v1/chat/completions", `{`, nil, 400, nil, nil},
-		"type":        {"/v1/chat/completions", `{"model":7}`, nil, 400, "options.model", nil},
+		"type":        {"/v1/chat/completions", `{"model":7}`, nil, 400, "model", nil},
+		"types":       {"/v1/completions", `{"model":"small","prompt":["a",1]}`, nil, 400, "prompt", nil},
+		"input":       {"/v1/embeddings", `{"model":"small","input":{}}`, nil, 400, "input", nil},
 		"no model":    {"/v1/chat/completions", `{"messages":[{"role":"user"}]}`, nil, 400, "model", nil},
 		"other model": {"/v1/completions", `{"model":"big","prompt":"a"}`, nil, 404, nil, "model_not_found"},
 		"temperature": {"/v1/completions", `{"model":"small","prompt":"a","temperature":3}`, nil, 400, "temperature", nil},

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model/text"
@@ -140,6 +141,7 @@ func decode(r *http.Request, v any) error {
 	case err == nil, errors.As(err, &large), outboard.KindOf(err) == outboard.Busy:
 		return err
 	case errors.As(err, &wrong):
+		wrong.Field = strings.TrimPrefix(wrong.Field, "options.") // an embedded struct
 		return invalid(wrong.Field, "Invalid type for '"+wrong.Field+"': got "+wrong.Value+".")
 	default:
 		return invalid("", "We could not parse the JSON body of your request: "+err.Error())

@@ -56,8 +56,8 @@ func (m oneModel) TextHere(context.Context, string, string) (engine.TextModel, f
 	return m.Model.(engine.TextModel), func() {}, nil //nolint:forcetypeassert // the test's
 }
 
-func (m oneModel) InfoHere(context.Context, string, string) (engine.Info, error) {
-	return m.Info(), nil
+func (m oneModel) InfoHere(context.Context, string, string) (engine.Info, int, error) {
+	return m.Info(), 1, nil
 }
 func (oneModel) Await(context.Context, string, int) error   { return nil }
 func (oneModel) Load(context.Context, string, string) error { return nil }

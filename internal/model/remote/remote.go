@@ -272,7 +272,7 @@ func (p *Peers) Load(ctx context.Context, node outboard.NodeID, name string, ver
 }
 
 // Fetch implements artifact.Source: it reads a file from another node that has it.
-func (p *Peers) Fetch(ctx context.Context, digest string) (io.ReadCloser, error) {
+func (p *Peers) Fetch(ctx context.Context, digest string, skip int) (io.ReadCloser, error) {
 	var last error
 	for _, n := range p.opts.Members() {
 		if n.ID == p.opts.Self {
@@ -287,11 +287,15 @@ func (p *Peers) Fetch(ctx context.Context, digest string) (io.ReadCloser, error)
 		if err == nil {
 			err = stream.RecvMsg(first) // an empty part: the node has the file
 		}
-		if err == nil {
+		switch {
+		case err == nil && skip > 0:
+			skip--
+		case err == nil:
 			return newFileReader(ctx, stream, cancel, n.ID), nil
+		default:
+			last = errorOf(n.ID, err)
 		}
 		cancel()
-		last = errorOf(n.ID, err)
 	}
 	if last == nil {
 		last = outboard.Errorf(outboard.NotFound, "", "no other node has the artifact %s", digest)

@@ -27,7 +27,7 @@ import (
 type Models interface {
 	Infer(ctx context.Context, r *serve.Request) (*serve.Response, error)
 	TextHere(ctx context.Context, name, version string) (engine.TextModel, func(), error)
-	InfoHere(ctx context.Context, name, version string) (engine.Info, error)
+	InfoHere(ctx context.Context, name, version string) (engine.Info, int, error)
 	Await(ctx context.Context, name string, version int) error
 	Load(ctx context.Context, name, version string) error
 }

@@ -33,6 +33,7 @@ type textReply struct {
 	Info       *engine.Info `json:"info,omitempty"`
 	Tokens     []int32      `json:"tokens,omitempty"`
 	Text       string       `json:"text,omitempty"`
+	Version    int          `json:"version,omitempty"` // that Info describes
 	NoTemplate bool         `json:"no_template,omitempty"`
 	Embedding  []float32    `json:"embedding,omitempty"`
 
@@ -76,16 +77,16 @@ func (m *textModel) call(ctx context.Context, r textRequest) (textReply, error) 
 	return reply, json.Unmarshal(answer.GetValue(), &reply)
 }
 
-// Describe returns the description of a model by a node; it loads the model there.
-func (p *Peers) Describe(ctx context.Context, node outboard.NodeID, name string, version int) (engine.Info, error) {
+// Describe implements serve.Peers. A node of an earlier release does not return the number.
+func (p *Peers) Describe(ctx context.Context, node outboard.NodeID, name string, version int) (engine.Info, int, error) {
 	r, err := (&textModel{peers: p, node: node, name: name, version: version}).call(ctx, textRequest{Describe: true})
 	if err != nil || r.Info == nil {
-		return engine.Info{}, err
+		return engine.Info{}, 0, err
 	}
 	if err := r.Info.Validate(); err != nil {
-		return engine.Info{}, outboard.Errorf(outboard.Protocol, "node "+string(node), "%w", err)
+		return engine.Info{}, 0, outboard.Errorf(outboard.Protocol, "node "+string(node), "%w", err)
 	}
-	return *r.Info, nil
+	return *r.Info, r.Version, nil
 }
 
 // statsLimit bounds a request for statistics.
@@ -201,11 +202,11 @@ func (s *Server) text(ctx context.Context, q *wrapperspb.BytesValue) (*wrappersp
 
 // describe answers Peers.Describe, also for models for tensors.
 func (s *Server) describe(ctx context.Context, r *textRequest) (*wrapperspb.BytesValue, error) {
-	info, err := s.Models.InfoHere(ctx, r.Model, versionText(r.Version))
+	info, number, err := s.Models.InfoHere(ctx, r.Model, versionText(r.Version))
 	if err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(textReply{Info: &info})
+	text, err := json.Marshal(textReply{Info: &info, Version: number})
 	return wrapperspb.Bytes(text), err
 }
 

@@ -129,6 +129,10 @@ func ParseConfig(file string, text []byte) (Config, error) {
 	if err := decoder.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
 		return c, outboard.Errorf(outboard.Invalid, "", "%s", locate(file, err))
 	}
+	var more yaml.Node
+	if decoder.Decode(&more) == nil {
+		return c, outboard.Errorf(outboard.Invalid, "", "%s:%d: a second document: its settings would be ignored", file, more.Line)
+	}
 	if err := c.validate(); err != nil {
 		return c, outboard.Errorf(outboard.Invalid, "", "%s:%d: %w", file, lineOf(text, err.field), err)
 	}

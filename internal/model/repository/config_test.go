@@ -30,6 +30,7 @@ func TestParseConfigErrors(t *testing.T) {
 		"batching: 3\n":                  "model.yaml:1: 3: want settings, such as `max: 16`",
 		"threads: [1]\n":                 "model.yaml:1: want a whole number",
 		"aliases: digits\n":              "model.yaml:1: digits: want a list of names",
+		"threads: 1\n---\nthreads: 2\n":  "model.yaml:2: a second document",
 		"[]\n":                           "model.yaml:1: want settings, such as `memory: 512MiB`",
 		strings.Repeat("#", maxConfig+1): "at most",
 	} {

@@ -53,7 +53,7 @@ func OpenBypass(ctx context.Context, s *Server, client, name string, size int) (
 	if reason := whyNoBypass(s, v); reason != "" {
 		return nil, errNoBypass(name, reason)
 	}
-	if list := s.candidates(v); len(list) == 0 || list[0].Node != s.opts.Self {
+	if list := s.candidates(v, false); len(list) == 0 || list[0].Node != s.opts.Self {
 		return nil, errNoBypass(name, "another node serves the model")
 	}
 	i := currentInstance(s, v)

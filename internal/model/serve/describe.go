@@ -87,7 +87,7 @@ func (s *Server) Ready(name, version string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return len(s.candidates(v)) > 0, nil
+	return len(s.candidates(v, version != "")) > 0, nil
 }
 
 // A Description describes the inputs and outputs of a version, and lists the kept versions.
@@ -128,13 +128,17 @@ func (s *Server) Describe(ctx context.Context, name, version string) (*Descripti
 // order of preference.
 func (s *Server) infoFromBest(ctx context.Context, v *repository.Version, version string) (engine.Info, error) {
 	var last error
-	for _, c := range s.candidates(v) {
+	number := 0
+	if version != "" {
+		number = v.Number
+	}
+	for _, c := range s.candidates(v, version != "") {
 		var info engine.Info
 		var err error
 		if c.Node == s.opts.Self {
-			info, err = s.InfoHere(ctx, v.Name, version)
+			info, _, err = s.InfoHere(ctx, v.Name, version)
 		} else {
-			info, err = s.opts.Peers.Describe(ctx, c.Node, v.Name, v.Number)
+			info, _, err = s.opts.Peers.Describe(ctx, c.Node, v.Name, number)
 		}
 		if err == nil || !isRetriable(ctx, err) {
 			return info, err
@@ -144,20 +148,21 @@ func (s *Server) infoFromBest(ctx context.Context, v *repository.Version, versio
 	return engine.Info{}, cmp.Or(last, errNoNode(v.Name))
 }
 
-// InfoHere returns the description of a model on this node, which loads it if it isn't loaded.
-func (s *Server) InfoHere(ctx context.Context, name, version string) (engine.Info, error) {
+// InfoHere returns the description of a model on this node, which loads it if it isn't loaded, and
+// the number of the version that it describes: with "", the one that serves at present.
+func (s *Server) InfoHere(ctx context.Context, name, version string) (engine.Info, int, error) {
 	v, err := s.version(name, version)
 	if err != nil {
-		return engine.Info{}, err
+		return engine.Info{}, 0, err
 	}
 	// A description that took a turn of a canary would leave one version to a client that asks for
 	// the description before each request.
 	i, err := s.acquire(ctx, v, version != "" || isServing(s, v))
 	if err != nil {
-		return engine.Info{}, err
+		return engine.Info{}, 0, err
 	}
 	defer i.release()
-	return i.currentInfo(), nil
+	return i.currentInfo(), i.version(), nil
 }
 
 // isServing reports whether the content of a version serves requests.

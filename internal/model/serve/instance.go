@@ -43,8 +43,12 @@ type instance struct {
 	began   time.Time
 	loadFor time.Duration
 	crashes int
+	crashed time.Time     // time of the last crash
 	again   chan struct{} // closed when a restart has ended; nil if there is none
 	ended   atomic.Bool
+	// life ends when the instance has been drained: a restart of its worker ends then.
+	life context.Context //nolint:containedctx // of the workers
+	end  context.CancelFunc
 
 	bypasses bypasses
 }
@@ -63,7 +67,12 @@ func (i *instance) load(ctx context.Context) {
 	}
 	if i.err != nil {
 		i.err = outboard.Errorf(outboard.KindOf(i.err), "load "+i.name(), "%w", i.err)
-		i.server.log.Error("a model was not loaded", "model", i.spec.Name, "version", i.version(), "error", i.err)
+		if i.ended.Load() {
+			i.server.log.Info("a model is no longer needed before it is loaded", "model", i.spec.Name, "version", i.version())
+		} else {
+			i.server.log.Error("a model was not loaded", "model", i.spec.Name, "version", i.version(), "error", i.err)
+		}
+		i.end()
 		i.removeFiles()
 		return
 	}
@@ -259,8 +268,9 @@ func (i *instance) watch(w *worker.Worker) {
 	}
 	i.server.log.Error("a model's process ended", "model", i.spec.Name, "version", i.version(), "error", w.Err())
 	i.server.metrics.crashes.WithLabelValues(i.spec.Name).Inc()
-	_ = w.Close()
 	i.countCrash(time.Since(began))
+	announce(i.server) // requests go to nodes on which the model runs
+	_ = w.Close()
 }
 
 func isDone(c <-chan struct{}) bool {
@@ -328,10 +338,14 @@ func (i *instance) release() {
 	i.used = time.Now()
 }
 
-// unload drains the instance for at most grace, and ends its worker.
+// unload drains the instance for at most grace, and ends its worker. Loading that has not ended is
+// cancelled.
 func (i *instance) unload(ctx context.Context, grace time.Duration) {
 	if i.ended.Swap(true) {
 		return
+	}
+	if !isDone(i.ready) {
+		i.end()
 	}
 	<-i.ready
 	if i.err != nil {
@@ -339,9 +353,6 @@ func (i *instance) unload(ctx context.Context, grace time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	i.mu.Lock()
-	w, q := i.worker, i.queue
-	i.mu.Unlock()
 	i.bypasses.endCurrent(ctx)
 	for i.inUse() && ctx.Err() == nil {
 		select {
@@ -349,6 +360,10 @@ func (i *instance) unload(ctx context.Context, grace time.Duration) {
 		case <-time.After(drainInterval):
 		}
 	}
+	i.endRestarts()
+	i.mu.Lock()
+	w, q := i.worker, i.queue
+	i.mu.Unlock()
 	_ = q.Close(ctx)
 	_ = w.Close()
 	i.removeFiles()

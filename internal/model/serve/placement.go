@@ -37,6 +37,9 @@ type ModelReport struct {
 	Reason  string `json:"reason,omitempty"`
 	// Files reports whether the artifacts are on the node.
 	Files bool `json:"files,omitempty"`
+	// Serves reports whether requests that name no version reach the content: it is ready and in
+	// force, or another content that is in force is not ready yet.
+	Serves bool `json:"serves,omitempty"`
 	// Waiting counts requests, Expected is how long a new request waits, and Service how long it
 	// takes.
 	Waiting  int           `json:"waiting,omitempty"`
@@ -87,7 +90,9 @@ type Candidate struct {
 	Excluded bool   `json:"excluded,omitempty"`
 	State    State  `json:"state"`
 
-	text *TextLoad
+	// ready reports whether the content of the version itself is ready.
+	ready bool
+	text  *TextLoad
 }
 
 // Assumptions where nothing was measured.
@@ -98,16 +103,19 @@ const (
 	linkBandwidth = 100 << 20 // bytes per second
 )
 
-// candidates returns the nodes that can execute a version's requests, the best one first.
-func (s *Server) candidates(v *repository.Version) []Candidate {
-	return slices.DeleteFunc(rankCandidates(s, v, false), func(c Candidate) bool { return c.Excluded })
+// candidates returns the nodes that can execute a version's requests, the best one first. The
+// requests are for the version in force, or exactly for v.
+func (s *Server) candidates(v *repository.Version, exact bool) []Candidate {
+	return slices.DeleteFunc(rankCandidates(s, v, exact, false), func(c Candidate) bool { return c.Excluded })
 }
 
 // Explain returns the reasons for and against each node, the best node first.
-func (s *Server) Explain(v *repository.Version) []Candidate { return rankCandidates(s, v, true) }
+func (s *Server) Explain(v *repository.Version) []Candidate {
+	return rankCandidates(s, v, false, true)
+}
 
 // rankCandidates estimates the cost on each node and ranks the nodes. Candidates for one request need no reasons in words.
-func rankCandidates(s *Server, v *repository.Version, inWords bool) []Candidate {
+func rankCandidates(s *Server, v *repository.Version, exact, inWords bool) []Candidate {
 	key := keyOf(v)
 	own := Report{Node: s.opts.Self, Servers: s.opts.Servers, Free: s.free.Load(), Loaded: countLoaded(s), Models: describeVersion(s, v, key, hasFiles(s, v, key, inWords))}
 	reports := append([]Report{own}, s.opts.Peers.Reports()...)
@@ -116,7 +124,7 @@ func rankCandidates(s *Server, v *repository.Version, inWords bool) []Candidate 
 		if len(list) > 0 && r.Node == s.opts.Self {
 			continue
 		}
-		list = append(list, estimateCost(s.opts.Self, v, key, &r, inWords))
+		list = append(list, estimateCost(s.opts.Self, v, key, &r, exact, inWords))
 	}
 	slices.SortStableFunc(list, func(a, b Candidate) int {
 		if a.Excluded != b.Excluded {
@@ -131,14 +139,10 @@ func rankCandidates(s *Server, v *repository.Version, inWords bool) []Candidate 
 }
 
 // estimateCost estimates how long a request takes on a node, and explains it if inWords is set.
-func estimateCost(self outboard.NodeID, v *repository.Version, key contentKey, r *Report, inWords bool) Candidate {
+func estimateCost(self outboard.NodeID, v *repository.Version, key contentKey, r *Report, exact, inWords bool) Candidate {
 	c := Candidate{Node: r.Node, State: StateUnloaded}
-	if len(v.Config.Nodes) > 0 && !slices.Contains(v.Config.Nodes, string(r.Node)) {
-		c.Excluded, c.Why = true, "the model's configuration does not name the node"
-		return c
-	}
-	if name := v.Config.Server; name != "" && !slices.Contains(r.Servers, name) {
-		c.Excluded, c.Why = true, fmt.Sprintf("the node has no model server %q: see outboard up --model-servers", name)
+	if why := whyExcluded(v, r); why != "" {
+		c.Excluded, c.Why = true, why
 		return c
 	}
 	var m ModelReport
@@ -151,9 +155,12 @@ func estimateCost(self outboard.NodeID, v *repository.Version, key contentKey, r
 			before = &r.Models[i]
 		}
 	}
+	if exact && m.Content != key.content {
+		m, before = ModelReport{}, nil
+	}
 	// An earlier version that is ready serves while the one in force is being loaded, and if
 	// loading it failed.
-	c.State = cmp.Or(m.State, StateUnloaded)
+	c.State, c.ready = cmp.Or(m.State, StateUnloaded), m.State == StateReady && m.Content == key.content
 	var why []string
 	add := func(cost time.Duration, format string, args ...any) {
 		if c.Cost += cost; inWords {
@@ -169,6 +176,9 @@ func estimateCost(self outboard.NodeID, v *repository.Version, key contentKey, r
 		m = *before
 	case m.State == StateReady:
 		add(0, "loaded")
+	case before != nil && before.Serves && !exact: // requests do not wait for the load
+		add(0, "version %d serves until version %d is loaded", before.Version, v.Number)
+		m = *before
 	default:
 		need := max(int64(v.Config.Memory), v.Bytes())
 		if r.Free > 0 && need > r.Free {
@@ -198,6 +208,17 @@ func estimateCost(self outboard.NodeID, v *repository.Version, key contentKey, r
 	}
 	c.Why = strings.Join(why, ", ")
 	return c
+}
+
+// whyExcluded returns the reason why the configuration of a version excludes a node, "" for none.
+func whyExcluded(v *repository.Version, r *Report) string {
+	if len(v.Config.Nodes) > 0 && !slices.Contains(v.Config.Nodes, string(r.Node)) {
+		return "the model's configuration does not name the node"
+	}
+	if name := v.Config.Server; name != "" && !slices.Contains(r.Servers, name) {
+		return fmt.Sprintf("the node has no model server %q: see outboard up --model-servers", name)
+	}
+	return ""
 }
 
 // report returns the report of this node.
@@ -256,9 +277,12 @@ func describeVersion(s *Server, v *repository.Version, key contentKey, files boo
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var list []ModelReport
+	r := s.routes[v.Name]
 	for k, i := range s.loaded {
 		if k.name == v.Name {
-			list = append(list, i.report())
+			m := i.report()
+			m.Serves = m.State == StateReady && r != nil && (i == r.current || i == r.previous)
+			list = append(list, m)
 		}
 	}
 	if s.loaded[key] == nil {
@@ -282,6 +306,13 @@ func (i *instance) report() ModelReport {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if isDone(i.worker.Done()) { // the next request starts it again
+		r.State, r.Load = StateUnloaded, i.loadFor+max(time.Until(i.restartTime()), 0)
+		if i.again != nil {
+			r.State = StateLoading
+		}
+		return r
+	}
 	r.State, r.Load, r.Text = StateReady, i.loadFor, i.text
 	r.Waiting, r.Expected, r.Service = i.queue.Expect()
 	return r
@@ -362,7 +393,8 @@ func awaitCandidates(ctx context.Context, s *Server, v *repository.Version, want
 }
 
 // Place makes the best nodes load a version: as many as its configuration wants. It returns the
-// nodes that have loaded it, and an error if there are none.
+// nodes that have loaded it, and an error if there are none: of kind outboard.Invalid if that is the
+// version's fault, also if its configuration excludes all nodes.
 func (s *Server) Place(ctx context.Context, v *repository.Version) ([]outboard.NodeID, error) {
 	want := max(v.Config.Replicas, 1)
 	var nodes []outboard.NodeID
@@ -382,8 +414,8 @@ func (s *Server) Place(ctx context.Context, v *repository.Version) ([]outboard.N
 			continue
 		}
 		last = err
-		if outboard.KindOf(err) == outboard.Invalid || ctx.Err() != nil {
-			break // it would fail on all nodes
+		if kind := outboard.KindOf(err); kind == outboard.Invalid || kind == outboard.Conflict || ctx.Err() != nil {
+			break // it would fail on all nodes, or another version has replaced it
 		}
 	}
 	switch {
@@ -391,10 +423,28 @@ func (s *Server) Place(ctx context.Context, v *repository.Version) ([]outboard.N
 		return nodes, nil
 	case last != nil:
 		return nil, last
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
 	}
+	return nil, errNoCandidate(s, v)
+}
+
+// CheckPlacement returns the error that Place would return for a version that no node can load. It
+// waits for the nodes' reports as Place does.
+func CheckPlacement(ctx context.Context, s *Server, v *repository.Version) error {
+	switch usable := awaitCandidates(ctx, s, v, 1); {
+	case len(usable) > 0:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return errNoCandidate(s, v)
+}
+
+func errNoCandidate(s *Server, v *repository.Version) error {
 	var reasons []string
 	for _, c := range s.Explain(v) {
 		reasons = append(reasons, fmt.Sprintf("%s: %s", c.Node, c.Why))
 	}
-	return nil, outboard.Errorf(outboard.Unreachable, "load "+v.Name, "no node can load it: %s", strings.Join(reasons, "; "))
+	return outboard.Errorf(outboard.Invalid, "load "+v.Name, "no node can load it: %s", strings.Join(reasons, "; "))
 }

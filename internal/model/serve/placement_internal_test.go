@@ -30,7 +30,7 @@ func TestPlacementReadsReportedFiles(t *testing.T) {
 	s := &Server{opts: Options{Artifacts: store, Peers: loneNode{}}}
 	s.files = map[string]bool{keyOf(v).content: false}
 	for range 3 {
-		s.candidates(v)
+		s.candidates(v, false)
 	}
 	if store.queries != 0 {
 		t.Errorf("placing 3 requests read the store %d times", store.queries)

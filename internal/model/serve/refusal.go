@@ -24,7 +24,7 @@ func (s *Server) Refuse(r *Request, rows int) error {
 	if q == nil {
 		return nil
 	}
-	if best := s.candidates(v); len(best) == 0 || best[0].Node != s.opts.Self {
+	if best := s.candidates(v, r.Version != ""); len(best) == 0 || best[0].Node != s.opts.Self {
 		return nil
 	}
 	var deadline time.Time

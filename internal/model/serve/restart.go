@@ -21,11 +21,12 @@ func (i *instance) countCrash(ran time.Duration) {
 		i.crashes = 0
 	}
 	i.crashes++
+	i.crashed = time.Now()
 }
 
-// restartDelay returns how long the next restart is delayed.
-func (i *instance) restartDelay() time.Duration {
-	return min(firstRestart<<min(i.crashes, 16), lastRestart)
+// restartTime returns the time before which the worker is not started again. mu must be held.
+func (i *instance) restartTime() time.Time {
+	return i.crashed.Add(min(firstRestart<<min(i.crashes, 16), lastRestart))
 }
 
 // ensureRunning starts the worker again if it has ended.
@@ -36,6 +37,11 @@ func (i *instance) ensureRunning(ctx context.Context) error {
 		return nil
 	}
 	again := i.again
+	if again == nil && i.life.Err() != nil {
+		err := i.worker.Err()
+		i.mu.Unlock()
+		return err
+	}
 	if again == nil {
 		again = make(chan struct{})
 		i.again = again
@@ -57,18 +63,19 @@ func (i *instance) ensureRunning(ctx context.Context) error {
 
 func (i *instance) restart(again chan struct{}) {
 	i.mu.Lock()
-	delay := i.restartDelay()
+	delay := time.Until(i.restartTime())
 	old := i.queue
 	i.mu.Unlock()
-	_ = old.Close(i.server.life)
+	_ = old.Close(i.life)
 	select {
 	case <-time.After(delay):
-	case <-i.server.life.Done():
+	case <-i.life.Done():
 	}
-	w, err := i.start(i.server.life)
-	if err == nil {
+	w, err := i.start(i.life)
+	switch {
+	case err == nil:
 		go i.watch(w)
-	} else {
+	case i.life.Err() == nil:
 		i.server.log.Error("a model's process was not started again", "model", i.spec.Name, "error", err)
 		i.countCrash(0)
 	}
@@ -76,4 +83,16 @@ func (i *instance) restart(again chan struct{}) {
 	i.again = nil
 	i.mu.Unlock()
 	close(again)
+}
+
+// endRestarts ends a restart of the worker, waits for its end, and prevents further ones. A worker
+// that has started nevertheless is the instance's worker then.
+func (i *instance) endRestarts() {
+	i.mu.Lock()
+	i.end()
+	again := i.again
+	i.mu.Unlock()
+	if again != nil {
+		<-again
+	}
 }

@@ -9,15 +9,15 @@ import (
 func TestRestartsAreDelayed(t *testing.T) {
 	i := &instance{}
 	i.countCrash(time.Second)
-	first := i.restartDelay()
+	first := i.restartTime().Sub(i.crashed)
 	for range 20 {
 		i.countCrash(time.Second)
 	}
-	if most := i.restartDelay(); most != lastRestart || first >= most {
+	if most := i.restartTime().Sub(i.crashed); most != lastRestart || first >= most {
 		t.Errorf("waits %v after a crash and %v after 21", first, most)
 	}
 	i.countCrash(stableRun)
-	if again := i.restartDelay(); again != first {
+	if again := i.restartTime().Sub(i.crashed); again != first {
 		t.Errorf("waits %v after a worker that ran for %v, want %v", again, stableRun, first)
 	}
 }

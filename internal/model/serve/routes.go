@@ -25,17 +25,21 @@ func (s *Server) instanceOf(v *repository.Version) (*instance, error) {
 		i.number.Store(max(i.number.Load(), int64(v.Number)))
 		return i, nil
 	}
-	if s.closed {
+	switch {
+	case s.closed:
 		return nil, errStopping
+	case !mayLoad(s, v):
+		return nil, outboard.Errorf(outboard.Unreachable, "", "the configuration of the model %s does not let this node load version %d", v.Name, v.Number)
 	}
 	i := &instance{
 		server: s, spec: *v, key: key, ready: make(chan struct{}), used: time.Now(),
 		dir: filepath.Join(s.opts.Dir, fmt.Sprintf("%s-%s-%d", v.Name, key.content, time.Now().UnixNano())),
 	}
+	i.life, i.end = context.WithCancel(s.life)
 	i.number.Store(int64(v.Number))
 	s.loaded[key] = i
 	s.serving.Go(func() {
-		i.load(s.life)
+		i.load(i.life)
 		announce(s)
 		if i.err == nil {
 			recordSpeeds(s, i)
@@ -80,43 +84,65 @@ func (s *Server) drop(i *instance) {
 // while v is being loaded.
 func (s *Server) acquire(ctx context.Context, v *repository.Version, exact bool) (*instance, error) {
 	for {
-		i, err := s.pick(v, exact)
-		if err != nil {
+		i, err := tryAcquire(ctx, s, v, exact)
+		switch {
+		case err != nil && i != nil && outboard.KindOf(err) != outboard.Invalid:
+			// Another node may be able to load it.
+			return nil, outboard.Errorf(outboard.Unreachable, "", "%w", err)
+		case err != nil:
 			return nil, err
-		}
-		select {
-		case <-i.ready:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-		if i.err != nil {
-			return nil, i.err
-		}
-		i.acquire()
-		if !i.ended.Load() {
+		case i != nil:
 			return i, nil
 		}
-		i.release() // it was unloaded in the meantime
-		s.drop(i)
+		if _, err := s.opts.Repository.Get(v.Name); err != nil {
+			return nil, err // the model was removed
+		}
 	}
+}
+
+// tryAcquire is acquire, but returns nil without an error if the instance was unloaded in the
+// meantime, and an instance that could not be loaded, unused, with its error.
+func tryAcquire(ctx context.Context, s *Server, v *repository.Version, exact bool) (*instance, error) {
+	i, err := s.pick(v, exact)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-i.ready:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	i.acquire()
+	switch {
+	case i.ended.Load():
+		i.release()
+		s.drop(i)
+		return nil, nil
+	case i.err != nil:
+		i.release()
+		return i, i.err
+	}
+	return i, nil
 }
 
 // pick chooses the instance for a request.
 func (s *Server) pick(v *repository.Version, exact bool) (*instance, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if exact {
-		return s.instanceOf(v)
-	}
 	r := s.routes[v.Name]
-	if r == nil {
+	if r == nil || exact {
 		i, err := s.instanceOf(v)
 		if err != nil {
 			return nil, err
 		}
-		r = &route{current: i}
-		s.routes[v.Name] = r
-		addCanary(s, r, v)
+		if r == nil && (!exact || isInForce(s, v)) { // a roll-out then replaces the instance
+			r = &route{current: i}
+			s.routes[v.Name] = r
+			addCanary(s, r, v)
+		}
+		if exact {
+			return i, nil
+		}
 	}
 	r.requests++
 	if r.canary > 0 && isUsable(r.previous) && (isAbandoned(s, v) || !isForCanary(r.requests, r.canary)) {
@@ -136,14 +162,19 @@ func isUsable(i *instance) bool {
 // addCanary sets the share of a version that gets only some of the requests. mu must be held.
 func addCanary(s *Server, r *route, v *repository.Version) {
 	r.canary = 0
-	if !isCanary(v) {
-		return
-	}
-	if before := beforeCanary(s, v); before != nil {
+	if before := precedingOf(s, v); before != nil {
 		if i, err := s.instanceOf(before); err == nil {
 			r.previous, r.canary = i, v.Canary
 		}
 	}
+}
+
+// precedingOf returns the version that shares the requests with v, nil if v is no canary.
+func precedingOf(s *Server, v *repository.Version) *repository.Version {
+	if !isCanary(v) {
+		return nil
+	}
+	return beforeCanary(s, v)
 }
 
 // reconcile follows the repository: it switches loaded models to new versions, and unloads models
@@ -168,6 +199,17 @@ func (s *Server) reconcile() {
 // idleInterval is the interval between checks for models that were unused for long.
 const idleInterval = 2 * time.Second
 
+// mayLoad reports whether the configuration of a version lets this node load it.
+func mayLoad(s *Server, v *repository.Version) bool {
+	return whyExcluded(v, &Report{Node: s.opts.Self, Servers: s.opts.Servers}) == ""
+}
+
+// isInForce reports whether the content of a version is in force.
+func isInForce(s *Server, v *repository.Version) bool {
+	m, err := s.opts.Repository.Get(v.Name)
+	return err == nil && keyOf(m.Current()) == keyOf(v)
+}
+
 // update brings the routes in line with the repository.
 func (s *Server) update() {
 	current := map[string]*repository.Version{}
@@ -180,7 +222,7 @@ func (s *Server) update() {
 	for name, r := range s.routes {
 		v := current[name]
 		switch {
-		case v == nil:
+		case v == nil || !mayLoad(s, v):
 			delete(s.routes, name)
 			delete(s.canaries, name)
 			s.retire(r.current)
@@ -208,15 +250,21 @@ func (s *Server) beginSwitch(r *route, v *repository.Version) {
 		return
 	}
 	// The version that serves continues until the new one is ready, even if there was another
-	// between them that was not loaded, or not yet.
+	// between them that was not loaded, or not yet. A canary does not get all requests meanwhile.
 	old, unused := r.current, r.previous
-	if !isUsable(old) && isUsable(unused) {
+	if (!isUsable(old) || r.canary > 0) && isUsable(unused) {
 		old, unused = unused, old
 	}
 	if unused != next && unused != old {
 		s.retire(unused)
 	}
-	r.previous, r.current = old, next
+	if old == next { // a roll-back to the version that still serves
+		old = nil
+	}
+	r.previous, r.current, r.canary = old, next, 0
+	if before := precedingOf(s, v); before != nil && old != nil && old.key == keyOf(before) {
+		r.canary = v.Canary // from its first request on
+	}
 	s.serving.Go(func() {
 		select {
 		case <-next.ready:
@@ -291,7 +339,17 @@ func (s *Server) Load(ctx context.Context, name, version string) error {
 	if err != nil {
 		return err
 	}
-	i, err := s.acquire(ctx, v, true)
+	i, err := tryAcquire(ctx, s, v, true)
+	for err == nil && i == nil {
+		now, gone := s.version(name, version)
+		switch {
+		case gone != nil:
+			return gone
+		case keyOf(now) != keyOf(v):
+			return outboard.Errorf(outboard.Conflict, "load "+v.Name, "version %d was replaced by version %d before it was loaded", v.Number, now.Number)
+		}
+		i, err = tryAcquire(ctx, s, v, true)
+	}
 	if err != nil {
 		return err
 	}

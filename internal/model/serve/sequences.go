@@ -182,7 +182,7 @@ func inferNext(ctx context.Context, s *Server, q *sequence, r *Request, v *repos
 	nodes := []outboard.NodeID{s.opts.Self}
 	if !r.Local {
 		nodes = nil
-		for _, c := range s.candidates(v) {
+		for _, c := range s.candidates(v, r.Version != "") {
 			nodes = append(nodes, c.Node)
 		}
 	}

@@ -45,8 +45,9 @@ type Peers interface {
 	Load(ctx context.Context, node outboard.NodeID, name string, version int) error
 	// Text returns a model for text on a node.
 	Text(node outboard.NodeID, name string, version int, info engine.Info) engine.TextModel
-	// Describe returns the description of a model from a node, which loads it.
-	Describe(ctx context.Context, node outboard.NodeID, name string, version int) (engine.Info, error)
+	// Describe returns the description of a version of a model from a node, which loads it, and its
+	// number. With 0 it is the version that serves there at present.
+	Describe(ctx context.Context, node outboard.NodeID, name string, version int) (engine.Info, int, error)
 	// Reports returns the last reports of the live nodes.
 	Reports() []Report
 	// Changed returns a channel that is closed when a report changes.
@@ -209,7 +210,7 @@ func (s *Server) Infer(ctx context.Context, r *Request) (*Response, error) {
 		return s.inferHere(ctx, r, v)
 	}
 	var last error
-	for attempt, c := range s.candidates(v) {
+	for attempt, c := range s.candidates(v, r.Version != "") {
 		if c.Node == s.opts.Self {
 			response, err := s.inferHere(ctx, r, v)
 			if err == nil || !isRetriable(ctx, err) {

@@ -29,6 +29,7 @@ import (
 type fake struct {
 	proceed, loading chan struct{}
 	started          chan struct{} // has a value for each call that waits
+	cancelled        chan struct{} // has a value for each load that was cancelled
 
 	mu        sync.Mutex
 	loaded    map[string]int   // by content
@@ -49,6 +50,7 @@ func (f *fake) Load(ctx context.Context, m engine.Source, _ engine.Options) (eng
 		select {
 		case <-f.loading:
 		case <-ctx.Done():
+			f.cancelled <- struct{}{}
 			return nil, ctx.Err()
 		}
 	}
@@ -166,6 +168,7 @@ type peers struct {
 	waited  chan struct{} // closed when Changed is called, nil for nothing
 	fail    map[outboard.NodeID]error
 	asked   []outboard.NodeID
+	serving map[outboard.NodeID]int // numbers of the versions that serve
 }
 
 func (p *peers) Reports() []serve.Report {
@@ -205,8 +208,11 @@ func (p *peers) Infer(_ context.Context, node outboard.NodeID, r *serve.Request)
 	return &serve.Response{Model: r.Model, Node: node}, p.fail[node]
 }
 
-func (p *peers) Describe(_ context.Context, node outboard.NodeID, _ string, _ int) (engine.Info, error) {
-	return engine.Info{Platform: string(node)}, p.fail[node]
+func (p *peers) Describe(_ context.Context, node outboard.NodeID, _ string, version int) (engine.Info, int, error) {
+	if version == 0 {
+		version = p.serving[node]
+	}
+	return engine.Info{Platform: string(node)}, version, p.fail[node]
 }
 
 // A bench is a server of the node harbour with a fake engine.
@@ -231,7 +237,7 @@ func open(t *testing.T) *bench {
 func openWith(t *testing.T, change func(*serve.Options)) *bench {
 	t.Helper()
 	b := &bench{t: t, peers: &peers{}, state: statetest.Open(t), engine: &fake{
-		proceed: make(chan struct{}), loading: make(chan struct{}), started: make(chan struct{}, 8), loaded: map[string]int{}, closed: make(chan struct{}, 8),
+		proceed: make(chan struct{}), loading: make(chan struct{}), started: make(chan struct{}, 8), cancelled: make(chan struct{}, 8), loaded: map[string]int{}, closed: make(chan struct{}, 8),
 	}}
 	var err error
 	if b.repository, err = repository.Open(t.Context(), repository.Options{State: b.state, Self: "harbour"}); err != nil {
@@ -416,6 +422,21 @@ func TestBrokenVersion(t *testing.T) {
 	}
 	if err := b.Load(t.Context(), "m", "1"); err != nil {
 		t.Errorf("the version before: %v", err)
+	}
+}
+
+// A version that no node can load is refused as a wrong one, here the second time since the first load
+// failed a moment ago.
+func TestNoNodeCanLoad(t *testing.T) {
+	b := open(t)
+	for range 2 {
+		v := b.push("broken", repository.Config{})
+		if _, err := b.Place(t.Context(), &v); outboard.KindOf(err) != outboard.Invalid {
+			t.Errorf("placed version %d: %v", v.Number, err)
+		}
+		if err := serve.CheckPlacement(t.Context(), b.Server, &v); outboard.KindOf(err) != outboard.Invalid || !strings.Contains(err.Error(), "operator Foo") {
+			t.Errorf("checked version %d: %v", v.Number, err)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -18,8 +19,8 @@ type Text struct {
 	// Version is the version that serves, Node the node on which it does.
 	Version *repository.Version
 	Node    outboard.NodeID
-	// Pinned is the number by which the same version is opened again, since a generation and its
-	// resumption use one version. It is "" if there is no canary.
+	// Pinned is the number by which the same version is opened again, since a generation uses one
+	// version from its prompt, whose tokens are those of the version, to its last token.
 	Pinned string
 }
 
@@ -42,15 +43,17 @@ func (s *Server) OpenText(ctx context.Context, name, version string, prompt Prom
 	if version == "" {
 		v, version = chooseVersion(s, v)
 	}
+	// A prompt was opened before. If its version is no longer in force, no other node loads it.
+	onlyReady := version != "" && len(prompt.Tokens) > 0 && !isInForce(s, v)
 	hashes := engine.PrefixHashes(prompt.CacheScope, prompt.Tokens, engine.MaxPrefixes)
 	var last error
-	for _, c := range textCandidates(s, v, hashes, len(prompt.Tokens)) {
-		if slices.Contains(exclude, c.Node) {
+	for _, c := range textCandidates(s, v, version != "", hashes, len(prompt.Tokens)) {
+		if slices.Contains(exclude, c.Node) || onlyReady && !c.ready {
 			continue
 		}
 		t, release, err := openTextAt(ctx, s, v, version, c.Candidate)
 		if err == nil {
-			t.Pinned = version
+			t.Pinned = strconv.Itoa(t.Version.Number)
 			countTextOutcomes(s, t)
 			if len(prompt.Tokens) > 0 {
 				ended := s.sent.add(sentKey{c.Node, keyOf(v).content}, hashes, len(prompt.Tokens)-c.cached)
@@ -85,42 +88,64 @@ func countTextOutcomes(s *Server, t *Text) {
 // openTextAt opens a model for text on a node.
 func openTextAt(ctx context.Context, s *Server, v *repository.Version, version string, c Candidate) (*Text, func(), error) {
 	if c.Node == s.opts.Self {
-		m, release, err := s.TextHere(ctx, v.Name, version)
-		return &Text{TextModel: m, Version: v, Node: c.Node}, release, err
+		m, i, err := textHere(ctx, s, v, version != "")
+		if err != nil {
+			return nil, nil, err
+		}
+		return &Text{TextModel: m, Version: servedBy(i, v), Node: c.Node}, i.release, nil
 	}
-	info, err := describeText(ctx, s, v, c)
+	info, serving, err := describeText(ctx, s, v, version, c)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &Text{TextModel: s.opts.Peers.Text(c.Node, v.Name, v.Number, info), Version: v, Node: c.Node}, func() {}, nil
+	return &Text{TextModel: s.opts.Peers.Text(c.Node, v.Name, serving.Number, info), Version: serving, Node: c.Node}, func() {}, nil
 }
 
-// describeText returns the description of a model for text on another node. It requests the
-// description of a model that is ready there only once: the content determines it.
-func describeText(ctx context.Context, s *Server, v *repository.Version, c Candidate) (engine.Info, error) {
-	key := keyOf(v).content
-	if c.State == StateReady {
+// servedBy returns the version that an instance serves: v, or an earlier one while v is being loaded.
+func servedBy(i *instance, v *repository.Version) *repository.Version {
+	if i.key == keyOf(v) {
+		return v
+	}
+	own := i.spec
+	own.Number = i.version()
+	return &own
+}
+
+// describeText returns the description of a model for text on another node, and the version that
+// serves there: v, or with version "" perhaps an earlier one while v is being loaded. It requests the
+// description of a version that is ready there only once: the content determines it.
+func describeText(ctx context.Context, s *Server, v *repository.Version, version string, c Candidate) (engine.Info, *repository.Version, error) {
+	if c.ready {
 		s.mu.Lock()
-		info, known := s.infos[key]
+		info, known := s.infos[keyOf(v).content]
 		s.mu.Unlock()
 		if known {
-			return info, nil
+			return info, v, nil
 		}
 	}
-	info, err := s.opts.Peers.Describe(ctx, c.Node, v.Name, v.Number)
+	number := 0
+	if version != "" {
+		number = v.Number
+	}
+	info, number, err := s.opts.Peers.Describe(ctx, c.Node, v.Name, number)
 	if err == nil && info.Vocabulary == 0 && len(info.Outputs) > 0 {
 		err = errNoText(v.Name)
 	}
 	if err != nil {
-		return engine.Info{}, err
+		return engine.Info{}, nil, err
+	}
+	if number != 0 && number != v.Number { // 0: a node of an earlier release
+		if other, err := s.version(v.Name, strconv.Itoa(number)); err == nil {
+			v = other
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.infos) > maxInfos {
 		clear(s.infos)
 	}
-	s.infos[key] = info
-	return info, nil
+	s.infos[keyOf(v).content] = info
+	return info, v, nil
 }
 
 // maxInfos bounds the number of contents whose descriptions are cached.
@@ -134,10 +159,10 @@ type textCandidate struct {
 
 // textCandidates returns the nodes that can continue a prompt, ordered by the expected time of the
 // first token.
-func textCandidates(s *Server, v *repository.Version, hashes engine.Prefixes, tokens int) []textCandidate {
+func textCandidates(s *Server, v *repository.Version, exact bool, hashes engine.Prefixes, tokens int) []textCandidate {
 	var list []textCandidate
 	content := keyOf(v).content
-	for _, c := range s.candidates(v) {
+	for _, c := range s.candidates(v, exact) {
 		t := textCandidate{Candidate: c}
 		if l := c.text; l != nil && tokens > 0 {
 			recent, sent := s.sent.recent(sentKey{c.Node, content})
@@ -169,7 +194,16 @@ func (s *Server) TextHere(ctx context.Context, name, version string) (engine.Tex
 	if err != nil {
 		return nil, nil, err
 	}
-	i, err := s.acquire(ctx, v, version != "")
+	m, i, err := textHere(ctx, s, v, version != "")
+	if err != nil {
+		return nil, nil, err
+	}
+	return m, i.release, nil
+}
+
+// textHere returns a model for text on this node, and its instance, which the caller releases.
+func textHere(ctx context.Context, s *Server, v *repository.Version, exact bool) (*admitted, *instance, error) {
+	i, err := s.acquire(ctx, v, exact)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -178,13 +212,13 @@ func (s *Server) TextHere(ctx context.Context, name, version string) (engine.Tex
 		return nil, nil, err
 	}
 	i.mu.Lock()
-	w := i.worker
+	w, gate := i.worker, i.gate
 	i.mu.Unlock()
 	if !w.Text() {
 		i.release()
 		return nil, nil, errNoText(v.Name)
 	}
-	return &admitted{w, i.gate, i}, i.release, nil
+	return &admitted{w, gate, i}, i, nil
 }
 
 func errNoText(name string) error {

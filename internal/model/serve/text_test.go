@@ -87,7 +87,7 @@ func TestCanaryForText(t *testing.T) {
 	if now := m.Current(); err != nil || now.Of != 2 || now.Canary != 0 {
 		t.Errorf("%+v, %v", now, err)
 	}
-	if text := opened(""); text.Pinned != "" || text.Version.Number != failingVersion+1 {
+	if text := opened(""); text.Pinned != "4" || text.Version.Number != failingVersion+1 {
 		t.Errorf("version %d, pinned %q", text.Version.Number, text.Pinned)
 	}
 }

@@ -63,13 +63,15 @@ func (p *Pool) Open(ctx context.Context, name string) (text.Model, func(), error
 		return nil, nil, err
 	}
 	scope := p.opts.CacheScope(ctx)
-	var version atomic.Pointer[string] // of a canary's pair, the version of the first replica
+	type version struct{ model, number string }
+	var first atomic.Pointer[version] // of the first replica
 	open := func(ctx context.Context, prompt []int32, exclude []outboard.NodeID) (text.Replica, error) {
-		t, release, err := p.opts.Server.OpenText(ctx, name, *cmp.Or(version.Load(), new(string)), serve.Prompt{Tokens: prompt, CacheScope: scope}, exclude...)
+		v := cmp.Or(first.Load(), &version{model: name})
+		t, release, err := p.opts.Server.OpenText(ctx, v.model, v.number, serve.Prompt{Tokens: prompt, CacheScope: scope}, exclude...)
 		if err != nil {
 			return text.Replica{}, err
 		}
-		version.CompareAndSwap(nil, &t.Pinned)
+		first.CompareAndSwap(nil, &version{t.Version.Name, t.Pinned}) // an alias may move
 		return text.Replica{Model: t, Node: t.Node, Release: release}, nil
 	}
 	m, err := text.OpenResuming(ctx, func(ctx context.Context, exclude []outboard.NodeID) (text.Replica, error) {

@@ -89,8 +89,11 @@ const (
 )
 
 // Fetch implements artifact.Source: it requests the file from the other nodes, and retries
-// unreachable ones.
-func (f *Store) Fetch(ctx context.Context, digest string) (io.ReadCloser, error) {
+// unreachable ones. It verifies the copies, so that no other one is left to try.
+func (f *Store) Fetch(ctx context.Context, digest string, skip int) (io.ReadCloser, error) {
+	if skip > 0 {
+		return nil, outboard.Errorf(outboard.NotFound, "", "no other node has the file %s", digest)
+	}
 	patience, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	for {

@@ -75,7 +75,7 @@ func TestFetchFromNodes(t *testing.T) {
 					}
 					return all
 				}}
-				r, err := f.Fetch(t.Context(), right)
+				r, err := f.Fetch(t.Context(), right, 0)
 				if took := time.Since(begin); took > c.took {
 					t.Errorf("it took %v", took)
 				}

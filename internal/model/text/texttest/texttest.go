@@ -15,7 +15,8 @@ import (
 // A Backend has one model, whose name is "small". Its tokens are bytes; it generates its answer in
 // pieces of three bytes.
 type Backend struct {
-	// Answer is the generated text; if Err is set, generations end with it after Pieces pieces.
+	// Answer is the generated text; if Err is set, generations end with it after Pieces pieces, and
+	// embeddings at once.
 	Answer string
 	Err    error
 	Pieces int
@@ -120,5 +121,8 @@ func (f *fake) Generate(ctx context.Context, g engine.Generation, emit func(engi
 }
 
 func (f *fake) Embed(_ context.Context, tokens []int32) ([]float32, error) {
+	if f.Err != nil {
+		return nil, f.Err
+	}
 	return []float32{3, 4 * float32(strings.Count(string(tokens), "a")+1)}, nil
 }
