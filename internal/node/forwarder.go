@@ -120,6 +120,9 @@ func (f *forwarder) Addr() net.Addr { return f.addr }
 
 // ServeHTTP implements http.Handler. It determines the tenant of a request.
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if gateway.RefuseHTTP2(w, r) {
+		return
+	}
 	r = gateway.BoundBody(w, r, f.timeout)
 	app := gateway.AppOf(r.URL.Path)
 	tenant := tenantOf(f.apps, app)
