@@ -356,6 +356,24 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
+// Cancelled calls say nothing about a service: they hide no failures, and close no breaker.
+func TestCancelledCallsDoNotCount(t *testing.T) {
+	s := parsed(t, "policies: [{name: b, breaker: {least: 2, open: 5s, probes: 1, per: all}}]")
+	cancelled := status.Error(codes.Canceled, "the caller is gone")
+	var got []codes.Code
+	for _, v := range []visit{
+		{err: errUnavailable}, {err: cancelled}, {err: cancelled}, {err: cancelled}, {err: errUnavailable}, {},
+		{at: 5 * time.Second, err: cancelled}, {at: 5 * time.Second, err: errUnavailable}, {at: 5 * time.Second},
+	} {
+		_, err := v.run(s)
+		got = append(got, code(err))
+	}
+	want := []codes.Code{0, 0, 0, 0, 0, codes.Unavailable, 0, 0, codes.Unavailable}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // TestProbes holds the number of calls that a half open breaker lets pass at a time.
 func TestProbes(t *testing.T) {
 	s := parsed(t, "policies: [{name: b, breaker: {least: 1, open: 5s, probes: 2, per: all}}]")
