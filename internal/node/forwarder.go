@@ -145,6 +145,8 @@ func (f *forwarder) forwardTo(tenant string, w http.ResponseWriter, r *http.Requ
 		return
 	}
 	defer f.requests.release(tenant)
+	// The response does not wait for the rest of the body, which the client may never send.
+	_ = http.NewResponseController(w).EnableFullDuplex() // a recorder in a test needs no permission
 	r, release := outlastHalfClose(r)
 	defer release()
 	f.proxy(tenant).ServeHTTP(w, r)
@@ -190,7 +192,8 @@ func (f *forwarder) proxy(tenant string) *httputil.ReverseProxy {
 func (f *forwarder) newProxy(tenant string, transport http.RoundTripper) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1, Rewrite: forward,
-		ErrorLog: f.server.ErrorLog,
+		ErrorLog:       f.server.ErrorLog,
+		ModifyResponse: passClose,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if problem, ok := gateway.BodyProblem(r.Context()); ok {
 				problem.Write(w)
@@ -203,6 +206,15 @@ func (f *forwarder) newProxy(tenant string, transport http.RoundTripper) *httput
 			gateway.NewProblem(outboard.Errorf(outboard.Unreachable, "", "app %q can't be served here at the moment", gateway.AppOf(r.URL.Path))).Write(w)
 		},
 	}
+}
+
+// passClose closes the client's connection after a response after which the tenant's process closes its
+// own, as it does when it has not read the whole request.
+func passClose(r *http.Response) error {
+	if r.Close && r.StatusCode != http.StatusSwitchingProtocols {
+		r.Header.Set("Connection", "close")
+	}
+	return nil
 }
 
 // forward addresses a request to a tenant's process. All fields stay unchanged except those of the
