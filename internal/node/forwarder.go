@@ -145,8 +145,6 @@ func (f *forwarder) forwardTo(tenant string, w http.ResponseWriter, r *http.Requ
 		return
 	}
 	defer f.requests.release(tenant)
-	// The response does not wait for the rest of the body, which the client may never send.
-	_ = http.NewResponseController(w).EnableFullDuplex() // a recorder in a test needs no permission
 	r, release := outlastHalfClose(r)
 	defer release()
 	f.proxy(tenant).ServeHTTP(w, r)
@@ -209,7 +207,8 @@ func (f *forwarder) newProxy(tenant string, transport http.RoundTripper) *httput
 }
 
 // passClose closes the client's connection after a response after which the tenant's process closes its
-// own, as it does when it has not read the whole request.
+// own, as it does when it refuses a body. net/http reads the rest of the body before it sends a response
+// after which the connection is used again, and the client may wait with its body.
 func passClose(r *http.Response) error {
 	if r.Close && r.StatusCode != http.StatusSwitchingProtocols {
 		r.Header.Set("Connection", "close")
