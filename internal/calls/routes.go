@@ -25,6 +25,7 @@ type routes struct {
 	router     *router.Router
 	transports *transports
 	policies   *policies
+	learner    *learner
 	log        *slog.Logger
 
 	mu    sync.Mutex
@@ -33,7 +34,8 @@ type routes struct {
 
 func newRoutes(opts Options, r *router.Router, t *transports, p *policies) *routes {
 	return &routes{
-		registry: opts.Registry, members: opts.Members, self: opts.Self, router: r, transports: t, policies: p, log: opts.Logger,
+		registry: opts.Registry, members: opts.Members, self: opts.Self, router: r, transports: t, policies: p,
+		learner: newLearner(opts, t.life, t), log: opts.Logger,
 		names: map[string]bool{},
 	}
 }
@@ -47,6 +49,7 @@ func (r *routes) keepInSync(ctx context.Context) {
 		r.policies.table.SetNodes(len(r.members.Nodes()))
 		r.policies.apply()
 		r.sync()
+		r.learner.sync()
 		select {
 		case <-ctx.Done():
 			return

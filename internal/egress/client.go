@@ -70,6 +70,12 @@ func (c *Client) send(r *http.Request) (*http.Response, error) {
 		release()
 		return nil, err
 	}
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		// Its body is the connection, on which a read has no deadline.
+		_ = resp.Body.Close()
+		release()
+		return nil, outboard.Errorf(outboard.Protocol, "", "the response has status 101, for a change of the protocol that was not requested")
+	}
 	resp.Body = &body{ReadCloser: resp.Body, release: release, budget: c.egress.opts.Budget}
 	return resp, nil
 }

@@ -184,6 +184,29 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// A server that changes the protocol would have the reader of its body wait for ever.
+func TestNoOtherProtocol(t *testing.T) {
+	ended := make(chan struct{})
+	c, url := open(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
+		_, _ = io.Copy(io.Discard, conn) // until the client closes
+		ended <- struct{}{}
+	}, egress.Options{InFlight: 1})
+	for range 2 { // the request is not in flight afterwards
+		if resp, err := c.RoundTrip(request(t, url)); outboard.KindOf(err) != outboard.Protocol {
+			_ = resp.Body.Close()
+			t.Fatalf("got %v, %v", resp, err)
+		}
+		<-ended
+	}
+}
+
 // The environment's proxy would resolve names by itself.
 func TestNoProxy(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")

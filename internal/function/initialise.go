@@ -3,6 +3,7 @@ package function
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -49,6 +50,9 @@ func (s *slot) runInitializer(ctx context.Context, name string, l *Limits) error
 // initError wraps why initialisation failed. The module's standard error replaces the engine's
 // stack, of whose functions few have names.
 func initError(name string, err error, s *slot) error {
+	if limit, ok := errors.AsType[*LimitError](err); ok && limit.Limit == deadlineLimit {
+		err = &LimitError{deadlineLimit, initDeadline.String(), "do less before the first call, as in Go's init and main: a function's own deadline bounds calls alone"}
+	}
 	out := s.stderr.drain()
 	if wrote := firstLines(out.Text); wrote != "" {
 		return fmt.Errorf("initialise: %s: %w; it wrote:%s", name, unstacked{err}, wrote)

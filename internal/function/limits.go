@@ -73,6 +73,9 @@ func (l *Limits) validate() error {
 	return nil
 }
 
+// deadlineLimit is the name of Limits.Deadline.
+const deadlineLimit = "deadline"
+
 // LimitError says which limit of a function ended or refused a call. It is the
 // cause of an outboard.Error of the kind Exhausted, or Busy for Concurrency.
 type LimitError struct {
@@ -97,7 +100,7 @@ func (l *Limits) memoryError() error {
 }
 
 func (l *Limits) deadlineError() error {
-	return &LimitError{"deadline", l.Deadline.String(), "raise the function's deadline, or do less in one call"}
+	return &LimitError{deadlineLimit, l.Deadline.String(), "raise the function's deadline, or do less in one call"}
 }
 
 func (l *Limits) fuelError() error {

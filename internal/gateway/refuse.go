@@ -3,6 +3,7 @@ package gateway
 import (
 	"io"
 	"net"
+	"net/http"
 	"strconv"
 	"time"
 )
@@ -51,6 +52,24 @@ const http2Preface = "PRI * HTTP/2.0\r\n"
 // goAway are two frames of HTTP/2 (RFC 9113): empty SETTINGS, and GOAWAY with the error
 // HTTP_1_1_REQUIRED.
 const goAway = "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + "\x00\x00\x08\x07\x00\x00\x00\x00\x00" + "\x00\x00\x00\x00\x00\x00\x00\x0d"
+
+// RefuseHTTP2 tells a client that begins with HTTP/2 to use HTTP/1.1. It reports whether r, which
+// net/http has read, is the preface of such a client.
+func RefuseHTTP2(w http.ResponseWriter, r *http.Request) bool {
+	if r.Method != "PRI" || r.RequestURI != "*" || r.Proto != "HTTP/2.0" {
+		return false
+	}
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return false // no connection of a client
+	}
+	_ = conn.SetDeadline(time.Now().Add(lingerTimeout))
+	if _, err := conn.Write([]byte(goAway)); err == nil {
+		_, _ = io.CopyN(io.Discard, conn, lingerBytes) // until the client closes, as it has to
+	}
+	_ = conn.Close()
+	return true
+}
 
 // lastResponse returns a problem as the last response of a connection.
 func lastResponse(p Problem) []byte {

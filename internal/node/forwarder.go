@@ -120,6 +120,9 @@ func (f *forwarder) Addr() net.Addr { return f.addr }
 
 // ServeHTTP implements http.Handler. It determines the tenant of a request.
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if gateway.RefuseHTTP2(w, r) {
+		return
+	}
 	r = gateway.BoundBody(w, r, f.timeout)
 	app := gateway.AppOf(r.URL.Path)
 	tenant := tenantOf(f.apps, app)
@@ -187,7 +190,8 @@ func (f *forwarder) proxy(tenant string) *httputil.ReverseProxy {
 func (f *forwarder) newProxy(tenant string, transport http.RoundTripper) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1, Rewrite: forward,
-		ErrorLog: f.server.ErrorLog,
+		ErrorLog:       f.server.ErrorLog,
+		ModifyResponse: passClose,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if problem, ok := gateway.BodyProblem(r.Context()); ok {
 				problem.Write(w)
@@ -200,6 +204,16 @@ func (f *forwarder) newProxy(tenant string, transport http.RoundTripper) *httput
 			gateway.NewProblem(outboard.Errorf(outboard.Unreachable, "", "app %q can't be served here at the moment", gateway.AppOf(r.URL.Path))).Write(w)
 		},
 	}
+}
+
+// passClose closes the client's connection after a response after which the tenant's process closes its
+// own, as it does when it refuses a body. net/http reads the rest of the body before it sends a response
+// after which the connection is used again, and the client may wait with its body.
+func passClose(r *http.Response) error {
+	if r.Close && r.StatusCode != http.StatusSwitchingProtocols {
+		r.Header.Set("Connection", "close")
+	}
+	return nil
 }
 
 // forward addresses a request to a tenant's process. All fields stay unchanged except those of the

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 
@@ -29,6 +30,7 @@ const (
 const (
 	maxServices = 10_000
 	maxFiles    = 10_000
+	maxBytes    = 16 << 20 // of all files
 )
 
 // Learned are the descriptors of a peer, obtained by reflection. They implement
@@ -40,6 +42,30 @@ type Learned struct {
 
 // Services implements Descriptors.
 func (l *Learned) Services() []string { return slices.Clone(l.services) }
+
+// FilesOf returns the files that declare a service: the file that does, and all files that it imports,
+// each after its own imports.
+func (l *Learned) FilesOf(service string) (*descriptorpb.FileDescriptorSet, error) {
+	d, err := l.FindDescriptorByName(protoreflect.FullName(service))
+	if err != nil {
+		return nil, fmt.Errorf("service %s: %w", service, err)
+	}
+	set, seen := new(descriptorpb.FileDescriptorSet), make(map[string]bool)
+	var add func(protoreflect.FileDescriptor)
+	add = func(file protoreflect.FileDescriptor) {
+		if seen[file.Path()] {
+			return
+		}
+		seen[file.Path()] = true
+		imports := file.Imports()
+		for i := range imports.Len() {
+			add(imports.Get(i).FileDescriptor)
+		}
+		set.File = append(set.File, protodesc.ToFileDescriptorProto(file))
+	}
+	add(d.ParentFile())
+	return set, nil
+}
 
 // Learn fetches the services of t's peer and their descriptors by server
 // reflection, v1 or v1alpha. It omits the reflection services.
@@ -58,6 +84,7 @@ func Learn(ctx context.Context, t call.Transport) (*Learned, error) {
 type reflectionClient struct {
 	stream call.ClientStream
 	files  map[string]*descriptorpb.FileDescriptorProto
+	bytes  int // of all files that were received
 }
 
 func learn(ctx context.Context, t call.Transport, method string) (*Learned, error) {
@@ -74,7 +101,8 @@ func learn(ctx context.Context, t call.Transport, method string) (*Learned, erro
 	}
 	for _, name := range services {
 		request := &reflectionv1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: name}
-		if err := p.fetchFiles(&reflectionv1.ServerReflectionRequest{MessageRequest: request}); err != nil {
+		err := p.fetchFiles(&reflectionv1.ServerReflectionRequest{MessageRequest: request})
+		if err != nil && status.Code(err) != codes.NotFound { // a server may list a service whose file it lacks
 			return nil, fmt.Errorf("service %s: %w", name, err)
 		}
 	}
@@ -142,6 +170,9 @@ func (c *reflectionClient) fetchFiles(request *reflectionv1.ServerReflectionRequ
 		return err
 	}
 	for _, raw := range response.GetFileDescriptorResponse().GetFileDescriptorProto() {
+		if c.bytes += len(raw); c.bytes > maxBytes {
+			return fmt.Errorf("more than %d bytes of files", maxBytes)
+		}
 		file := new(descriptorpb.FileDescriptorProto)
 		if err := proto.Unmarshal(raw, file); err != nil {
 			return err

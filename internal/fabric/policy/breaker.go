@@ -129,7 +129,7 @@ func (b *breaker) record(r *breakerRules, round uint64, o Outcome) {
 	}
 	bad := slices.Contains(r.codes, o.Code())
 	switch {
-	case o.refused, o.Moved:
+	case o.refused, o.Moved, o.Code() == codes.Canceled && !bad: // it says nothing about the service
 		b.discardProbe()
 	case b.phase == halfOpen:
 		b.recordProbe(r, bad, o.Now)
@@ -138,8 +138,8 @@ func (b *breaker) record(r *breakerRules, round uint64, o Outcome) {
 	}
 }
 
-// discardProbe uncounts a probe that another policy rejected or that continues in another
-// process.
+// discardProbe uncounts a probe that another policy rejected, that continues in another process, or
+// that its caller has cancelled.
 func (b *breaker) discardProbe() {
 	if b.phase == halfOpen {
 		b.probesStarted--

@@ -137,6 +137,16 @@ func (x *Exchange) decode() (protoreflect.Message, error) {
 	return m, nil
 }
 
+// streamError returns why a policy for unary calls can't be evaluated for a stream: nil if its method
+// is known to be a streaming one, to which the policy does not apply. A caller by plain gRPC does not
+// say whether its call is unary.
+func (x *Exchange) streamError() error {
+	if x.chain.input != nil {
+		return nil
+	}
+	return &evaluationError{status.Errorf(codes.Internal, "no descriptor of %s tells whether the call is unary", x.Head.Method)}
+}
+
 // chance draws at random whether a policy for a fraction of the calls applies to this call.
 func (x *Exchange) chance(fraction float64) bool {
 	switch {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/grpc/codes"
 	_ "google.golang.org/grpc/interop/grpc_testing" // a service with streaming methods
 	"google.golang.org/grpc/metadata"
@@ -15,6 +16,56 @@ import (
 
 	"github.com/outboard-run/outboard/fabric/call"
 )
+
+// A timeout has acted on the calls that it has ended.
+func TestTimeoutActs(t *testing.T) {
+	late := status.Error(codes.DeadlineExceeded, "late")
+	for name, test := range map[string]struct {
+		visit visit
+		acted []string
+	}{
+		"in time":              {visit{took: time.Second}, nil},
+		"at the limit":         {visit{took: 2 * time.Second, err: late}, []string{"short"}},
+		"an earlier deadline":  {visit{took: time.Second, err: late}, nil},
+		"fails after the time": {visit{took: 3 * time.Second, err: errUnavailable}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x, err := test.visit.run(parsed(t, "policies: [{name: long, timeout: 1h}, {name: short, timeout: 2s}]"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.acted, x.Plan.Acted, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Policies for unary calls do not apply to streams. Whether a call by plain gRPC is one is not known
+// without a descriptor: then they have failed.
+func TestPoliciesForUnaryCalls(t *testing.T) {
+	const text = "policies: [{name: h, hedge: {after: 1ms}}, {name: m, services: [unknown.Service], mirror: {to: other.Service}}]"
+	set, err := Parse("test.yaml", []byte(text), protoregistry.GlobalFiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for method, want := range map[string]uint64{"/grpc.testing.TestService/FullDuplexCall": 0, "/unknown.Service/Do": 1} {
+		x := (&visit{method: method}).exchange()
+		x.Head.Streaming = true
+		before := set.Policies()
+		if err := set.For(x.Head).Begin(x); err != nil {
+			t.Fatal(err)
+		}
+		if x.Plan.Hedge != nil || len(x.Plan.Mirror) > 0 {
+			t.Errorf("%s is hedged or mirrored", method)
+		}
+		for i, p := range set.Policies() {
+			if got := p.Failed - before[i].Failed; got != want {
+				t.Errorf("%s: policy %s failed %d times, want %d", method, p.Name, got, want)
+			}
+		}
+	}
+}
 
 func TestAccess(t *testing.T) {
 	admin := metadata.Pairs("x-admin", "yes")
@@ -302,6 +353,24 @@ func TestBreaker(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Cancelled calls say nothing about a service: they hide no failures, and close no breaker.
+func TestCancelledCallsDoNotCount(t *testing.T) {
+	s := parsed(t, "policies: [{name: b, breaker: {least: 2, open: 5s, probes: 1, per: all}}]")
+	cancelled := status.Error(codes.Canceled, "the caller is gone")
+	var got []codes.Code
+	for _, v := range []visit{
+		{err: errUnavailable}, {err: cancelled}, {err: cancelled}, {err: cancelled}, {err: errUnavailable}, {},
+		{at: 5 * time.Second, err: cancelled}, {at: 5 * time.Second, err: errUnavailable}, {at: 5 * time.Second},
+	} {
+		_, err := v.run(s)
+		got = append(got, code(err))
+	}
+	want := []codes.Code{0, 0, 0, 0, 0, codes.Unavailable, 0, 0, codes.Unavailable}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

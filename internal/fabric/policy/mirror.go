@@ -25,7 +25,13 @@ func (r *mirrorRules) bind(p *policy, _ step, _ time.Time) step { return &mirror
 
 func (s *mirrorStep) apply(x *Exchange) error {
 	// A copy for the call's own service would run its method twice.
-	if x.Head.Streaming || x.Head.Service() == s.to || !x.chance(s.fraction) {
+	if x.Head.Service() == s.to {
+		return nil
+	}
+	if x.Head.Streaming {
+		return x.streamError()
+	}
+	if !x.chance(s.fraction) {
 		return nil
 	}
 	x.Plan.Mirror = append(x.Plan.Mirror, Mirror{s.to})

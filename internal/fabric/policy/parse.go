@@ -49,13 +49,13 @@ func ParseOptions(name string, text []byte, o Options) (*Set, error) {
 		return nil, p.syntax(err)
 	}
 	if document.Kind == 0 {
-		return p.set.withState(nil, time.Time{}), nil
+		return p.set.withState(noPolicy, time.Time{}), nil
 	}
 	err := p.file(document.Content[0])
 	if err != nil && !o.Partial {
 		return nil, err
 	}
-	return p.set.withState(nil, time.Time{}), err
+	return p.set.withState(noPolicy, time.Time{}), err
 }
 
 // parser compiles a file into a set.

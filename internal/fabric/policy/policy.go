@@ -54,7 +54,7 @@ func (p *policy) withState(old *policy, now time.Time) *policy {
 	b := *p
 	b.counts = &counts{}
 	var left step
-	if old != nil && old.kind == p.kind {
+	if old != nil {
 		b.counts, left = old.counts, old.step
 	}
 	b.step = p.rules.bind(&b, left, now)

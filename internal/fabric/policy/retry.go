@@ -87,6 +87,9 @@ func (r *hedgeRules) bind(p *policy, old step, _ time.Time) step {
 }
 
 func (s *hedgeStep) apply(x *Exchange) error {
+	if x.Head.Streaming {
+		return x.streamError()
+	}
 	s.budget.deposit(s.hedgeRules.budget.ratio)
 	x.Plan.Hedge = &s.hedge
 	return nil

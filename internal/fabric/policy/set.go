@@ -60,21 +60,22 @@ func (s *Set) find(h *call.Head) match {
 	return f
 }
 
-// withState returns a copy of the set that continues with the state of old.
-func (s *Set) withState(old *Set, now time.Time) *Set {
+// withState returns a copy of the set whose policies continue with the state of earlier ones. earlier
+// returns the last policy of a name and a kind, or nil.
+func (s *Set) withState(earlier func(name, kind string) *policy, now time.Time) *Set {
 	b := &Set{name: s.name, source: s.source, inputs: s.inputs}
 	for _, p := range s.policies {
-		b.policies = append(b.policies, p.withState(old.policy(p.name), now))
+		b.policies = append(b.policies, p.withState(earlier(p.name, p.kind), now))
 	}
 	return b
 }
 
-func (s *Set) policy(name string) *policy {
-	if s == nil {
-		return nil
-	}
+// noPolicy is for sets that do not continue others.
+func noPolicy(_, _ string) *policy { return nil }
+
+func (s *Set) policy(name, kind string) *policy {
 	for _, p := range s.policies {
-		if p.name == name {
+		if p.name == name && p.kind == kind {
 			return p
 		}
 	}

@@ -82,13 +82,24 @@ func (t *Table) Apply(s *Set, now time.Time) *Version {
 func (t *Table) apply(v *Version) *Version {
 	t.next++
 	v.Number = t.next
-	v.Set = v.Set.withState(t.Set(), v.Applied)
+	v.Set = v.Set.withState(t.lastPolicy, v.Applied)
 	t.history = append(t.history, v)
 	if len(t.history) > KeptVersions {
 		t.history = slices.Delete(t.history, 0, 1)
 	}
 	t.current.Store(v)
 	return v
+}
+
+// lastPolicy returns the policy of a name and a kind in the last retained version that has one: a
+// policy that was removed and comes back continues with its state, too. The caller holds mu.
+func (t *Table) lastPolicy(name, kind string) *policy {
+	for _, v := range slices.Backward(t.history) {
+		if p := v.Set.policy(name, kind); p != nil {
+			return p
+		}
+	}
+	return nil
 }
 
 // Rollback undoes the last Apply that was not undone: the set before it comes into force

@@ -197,6 +197,46 @@ func TestEndsWhereItBegan(t *testing.T) {
 	}
 }
 
+// A policy that was removed and comes back, by a roll-back or in a later version, continues with its
+// state.
+func TestStateOutlivesRemoval(t *testing.T) {
+	const full = codes.ResourceExhausted
+	limits := func() *Set {
+		return parsed(t, "policies: [{name: rate, methods: [Place], rate: {rate: 1/h, burst: 1}}, {name: few, methods: [Change], concurrency: {limit: 1}}]")
+	}
+	for name, back := range map[string]func(*Table) error{
+		"rolled back": func(table *Table) error { _, err := table.Rollback(start()); return err },
+		"applied":     func(table *Table) error { table.Apply(limits(), start()); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := &Table{}
+			table.Apply(limits(), start())
+			if _, err := (&visit{}).run(table.Set()); err != nil {
+				t.Fatal(err)
+			}
+			v := &visit{method: "/shop.Orders/Change"}
+			x, c, err := v.begin(table.Set())
+			if err != nil {
+				t.Fatal(err)
+			}
+			table.Apply(parsed(t, "policies: []"), start())
+			if err := back(table); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := (&visit{}).run(table.Set()); code(err) != full {
+				t.Errorf("the bucket is full again: %v", err)
+			}
+			if _, err := (&visit{method: v.method}).run(table.Set()); code(err) != full {
+				t.Errorf("the call in flight is not counted: %v", err)
+			}
+			v.end(x, c)
+			if _, err := (&visit{method: v.method}).run(table.Set()); err != nil {
+				t.Errorf("after the end of the call: %v", err)
+			}
+		})
+	}
+}
+
 func TestBudgetCarriedOver(t *testing.T) {
 	table := &Table{}
 	set := parsed(t, "policies: [{name: x, retry: {budget: {reserve: 1, ratio: 0}}}]")

@@ -98,8 +98,11 @@ func (c *exchange) applyPolicies(ctx context.Context) (context.Context, error) {
 			}
 		}
 		if err := c.chain.Begin(&c.Exchange); err != nil {
-			// An injected fault may come after an injected delay.
-			return ctx, cmp.Or(c.delay(ctx, c.Plan.Delay), err)
+			if c.Plan.Delay > 0 {
+				// An injected fault comes after an injected delay, within the call's timeout.
+				return ctx, cmp.Or(c.delay(c.limit(ctx), c.Plan.Delay), err)
+			}
+			return ctx, err
 		}
 		if c.Plan.Payload != nil {
 			c.request.Free()

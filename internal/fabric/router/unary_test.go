@@ -334,6 +334,18 @@ func TestLateFault(t *testing.T) {
 	})
 }
 
+// An injected fault comes no later than the call's timeout.
+func TestFaultWithinTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := routed(t, "- {name: limit, timeout: 1s}\n- {name: bad, fault: {delay: 1h, code: DATA_LOSS}}", newQuick(echo))
+		began := time.Now()
+		_, err := ask(t.Context(), r, "x")
+		if status.Code(err) != codes.DeadlineExceeded || time.Since(began) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
 // Cancelling reaches the callee, whatever the call is at.
 func TestCancel(t *testing.T) {
 	for name, policies := range map[string]string{

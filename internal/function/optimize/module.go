@@ -14,7 +14,7 @@ const (
 	// of bytes in the engine. The limits of browsers are about the same.
 	maxItems    = 1 << 20
 	maxElements = 1 << 20 // entries of all tables: the engine allocates them at once
-	maxTypes    = 1 << 20
+	maxTypes    = 1 << 16 // the engine needs about 460 bytes for each
 	pageLimit   = 1 << 16
 )
 

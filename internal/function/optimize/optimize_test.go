@@ -60,6 +60,7 @@ func TestRefused(t *testing.T) {
 		"too much memory":     {File(Memory(1<<16+1, 0)), "4 GiB"},
 		"huge table":          {File(Table(1 << 21)), "2097152 table entries"},
 		"many globals":        {File(Raw(6, slices.Concat(U32(1<<20+1), bytes.Repeat([]byte{I32, 0, 0x41, 0, 0x0b}, 1<<20+1)))), "globals: 1048577 entries"},
+		"many types":          {File(Raw(1, slices.Concat(U32(1<<16+1), bytes.Repeat([]byte{0x60, 0, 0}, 1<<16+1)))), "65537 types: the limit is 65536"},
 		"computed data":       {with(nil, memory, Globals(Variable(I32, false, 0x41, 0))), ""},
 		"data by a global":    {File(memory, Exports(Export("m", 2, 0)), Raw(11, []byte{1, 0, 0x23, 0, 0x0b, 0})), "data segment with a computed offset (opcode 0x23)"},
 		"data by a sum":       {File(memory, Exports(Export("m", 2, 0)), Raw(11, []byte{1, 0, 0x41, 0, 0x41, 0, 0x6a, 0x0b, 0})), "data segment with a computed offset"},

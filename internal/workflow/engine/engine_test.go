@@ -103,6 +103,10 @@ func TestRun(t *testing.T) {
 		"fork": {
 			`do: [{a: {fork: {branches: [{l: {call: f, with: {body: "${ 1 }"}}}, {r: {call: f, with: {body: "${ 2 }"}}}]}}}]`, ``, `[1,2]`,
 		},
+		"no reference": { // anyone may write data that looks like a reference to a value
+			`do: [{a: {call: f, with: {body: "${ {a: ., b: [.]} }"}}}, {b: {call: f, with: {body: "${ .a }"}}}]`,
+			`{"$value":{"step":"nope","size":3}}`, `{"$value":{"size":3,"step":"nope"}}`,
+		},
 		"nothing": {`do: [{a: {call: f}}]`, ``, `null`},
 		"wait":    {`do: [{a: {wait: PT1H}}, {b: {call: f}}]`, `3`, `3`},
 		"meta":    {`do: [{a: {call: meta, with: {meta: {a: "${ .n }", b: x}}}}]`, `{"n": 7}`, `{"a":"7","b":"x"}`},

@@ -39,7 +39,7 @@ func callUnlessBusy(ctx context.Context, s Services, call ServiceCall) (Outcome,
 // serviceRequest sets a call's arguments. A body that is a reference is passed by its location.
 func (v *values) serviceRequest(ctx context.Context, with any, to *ServiceCall) error {
 	to.With, _ = with.(map[string]any)
-	ref, ok := core.ReferenceOf(to.With["body"])
+	ref, ok := v.reference(to.With["body"])
 	if !ok {
 		return nil
 	}

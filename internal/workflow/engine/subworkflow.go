@@ -83,7 +83,7 @@ func (e *Engine) cancelChildren(r *executor) {
 
 // childInput sets the input of an execution that a step runs. A large value is copied.
 func (v *values) childInput(ctx context.Context, input any, to *StartRequest) error {
-	if ref, ok := core.ReferenceOf(input); ok {
+	if ref, ok := v.reference(input); ok {
 		at, held, err := v.locateValue(ctx, ref)
 		if err != nil {
 			return err

@@ -86,6 +86,17 @@ func (v *values) addRecorded(e core.Event) {
 	}
 }
 
+// reference returns the reference that data encodes to one of the values. Data of that form that no
+// step has produced is data like any other: it may come from anywhere.
+func (v *values) reference(data any) (core.Reference, bool) {
+	ref, ok := core.ReferenceOf(data)
+	if !ok {
+		return core.Reference{}, false
+	}
+	held := v.get(ref.Step)
+	return ref, held != nil && held.value.Size == ref.Size
+}
+
 // locateValue returns the location of a value in this node's arena, and loads it if needed.
 func (v *values) locateValue(ctx context.Context, ref core.Reference) (Extent, *value, error) {
 	held := v.get(ref.Step)
@@ -107,7 +118,7 @@ func (v *values) locateValue(ctx context.Context, ref core.Reference) (Extent, *
 // request sets a call's body. A reference is passed by its location, a text as it is, null as
 // nothing, and everything else as JSON.
 func (v *values) request(ctx context.Context, body any, to *FunctionCall) error {
-	if ref, ok := core.ReferenceOf(body); ok {
+	if ref, ok := v.reference(body); ok {
 		at, held, err := v.locateValue(ctx, ref)
 		if err != nil {
 			return err
@@ -147,7 +158,7 @@ func (v *values) addLocations(ctx context.Context, data any) (any, error) {
 		}
 		return out, nil
 	case map[string]any:
-		if ref, ok := core.ReferenceOf(data); ok {
+		if ref, ok := v.reference(data); ok {
 			return v.locationOf(ctx, ref)
 		}
 		out := make(map[string]any, len(data))

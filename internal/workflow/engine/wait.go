@@ -54,7 +54,7 @@ func (e *Engine) waitLocally(ctx context.Context, r *executor) (Result, bool) {
 	}
 	result := Result{ID: r.id, Status: r.result.Status, Output: r.result.Output, Value: r.result.Value, Error: r.result.Error}
 	if ref, ok := reference(result.Output); ok && result.Value == nil {
-		if held := r.values.get(ref.Step); held != nil {
+		if held := r.values.get(ref.Step); held != nil && held.value.Size == ref.Size {
 			is := held.value
 			result.Value = &is
 		}
@@ -69,7 +69,7 @@ func resultOf(id ID, f *core.Finished, events []core.Event) Result {
 		for _, event := range events {
 			known.addRecorded(event)
 		}
-		if held := known.get(ref.Step); held != nil {
+		if held := known.get(ref.Step); held != nil && held.value.Size == ref.Size {
 			result.Value = &held.value
 		}
 	}

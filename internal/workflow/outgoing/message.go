@@ -3,6 +3,7 @@ package outgoing
 import (
 	"bytes"
 	"context"
+	"io"
 	"maps"
 	"mime"
 	"net/http"
@@ -160,20 +161,30 @@ func (m *message) request(ctx context.Context) (*http.Request, error) {
 	if err != nil {
 		return nil, invalid("%w", err)
 	}
-	r.Header = m.header
+	setDefault(m.header, "User-Agent", "outboard")
+	setDefault(m.header, "Accept", "application/json, */*;q=0.5")
+	r.Header = m.header.Clone()
+	hideIdempotency(r)
 	if m.body != nil {
-		r.Body, r.ContentLength = readCloser{bytes.NewReader(m.body)}, int64(len(m.body))
+		r.ContentLength = int64(len(m.body))
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(m.body)), nil }
+		r.Body, _ = r.GetBody()
 	}
-	setDefault(r.Header, "User-Agent", "outboard")
-	setDefault(r.Header, "Accept", "application/json, */*;q=0.5")
 	return r, nil
 }
 
-// readCloser is a body whose request is not sent again by net/http, which does so only with
-// GetBody.
-type readCloser struct{ *bytes.Reader }
-
-func (readCloser) Close() error { return nil }
+// hideIdempotency writes the names of idempotency keys in lower case, by which net/http does not
+// recognize them: it would send such a request again, on another connection, after its connection
+// broke before the response, and the service may have executed it. Requests of which nothing was
+// sent, and those with safe methods, are still sent again.
+func hideIdempotency(r *http.Request) {
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if values, ok := r.Header[name]; ok {
+			delete(r.Header, name)
+			r.Header[strings.ToLower(name)] = values
+		}
+	}
+}
 
 func setDefault(h http.Header, name, value string) {
 	if h[name] == nil {

@@ -61,6 +61,30 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// A request whose connection breaks before the response is not sent again: the service may have
+// executed it, though it got the idempotency key of the step.
+func TestLostRequestsAreSentOnce(t *testing.T) {
+	caller, n := newCaller(t, example)
+	for name, more := range map[string]map[string]any{"without a body": nil, "with a body": {"body": "x"}} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := caller.Call(t.Context(), http1("GET", "/text", nil)); err != nil {
+				t.Fatal(err) // it leaves a connection that the next request uses
+			}
+			if _, err := caller.Call(t.Context(), http1("POST", "/lost", more)); err == nil {
+				t.Error("there was a response")
+			}
+			for range 2 {
+				<-n.got
+			}
+			select {
+			case r := <-n.got:
+				t.Errorf("%s %s was sent again", r.Method, r.URL)
+			default:
+			}
+		})
+	}
+}
+
 // A response object shows the request without its credentials.
 func TestCredentialsAreNotShown(t *testing.T) {
 	caller, n := newCaller(t, example)

@@ -34,7 +34,7 @@ const none = -1
 
 var (
 	errOutside          = errors.New("an address outside of memory")
-	errTooManyHostCalls = errors.New("too many questions")
+	errTooManyHostCalls = fmt.Errorf("more than %d calls of the host's functions", maxHostCalls)
 	errNoCall           = errors.New("no call is at hand")
 )
 

@@ -244,6 +244,9 @@ func (m *Module) start() (*instance, error) {
 	defer cancel()
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize").WithStdout(io.Discard).WithStderr(io.Discard)
 	module, err := m.runtime.InstantiateModule(ctx, m.compiled, config)
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("_initialize took longer than %v", startTimeout)
+	}
 	if err != nil {
 		return nil, firstLine(err)
 	}

@@ -83,7 +83,7 @@ func TestRequest(t *testing.T) {
 		"greedy":           {"grow", Options{Memory: 4}, fake{}, want{Error: "the module trapped: wasm error: unreachable"}},
 		"trap":             {"trap", Options{}, fake{}, want{Error: "the module trapped: wasm error: unreachable"}},
 		"outside address":  {"outside", Options{}, fake{}, want{Error: "the module trapped: an address outside of memory (recovered by wazero)"}},
-		"endless question": {"asks", Options{Timeout: time.Minute, Steps: 1 << 60}, fake{}, want{Error: "the module trapped: too many questions (recovered by wazero)"}},
+		"endless question": {"asks", Options{Timeout: time.Minute, Steps: 1 << 60}, fake{}, want{Error: "the module trapped: more than 10000 calls of the host's functions (recovered by wazero)"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
