@@ -47,7 +47,7 @@ func (n *Node) handler(life context.Context) http.Handler {
 	(&modelsAPI{models: n.models, artifacts: n.artifacts}).register(mux)
 	(&jobsAPI{manager: n.jobs.Load().manager}).register(mux)
 	(&keysAPI{keys: n.keys}).register(mux)
-	leases := &leaseAPI{pool: n.pool, grants: n.grants, log: n.log}
+	leases := &leaseAPI{pool: n.pool, state: n.state, grants: n.grants, log: n.log}
 	mux.HandleFunc("POST /v1/leases", func(w http.ResponseWriter, r *http.Request) { leases.post(life, w, r) })
 	mux.Handle("GET /healthz", n.report)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{n.registry, n.calls, n.tenants}, promhttp.HandlerOpts{

@@ -18,6 +18,7 @@ import (
 // leaseAPI serves requests for leases. Each lease lasts as long as its request.
 type leaseAPI struct {
 	pool   *pool.Pool
+	state  healthSource
 	grants *grants
 	log    *slog.Logger
 }
@@ -89,12 +90,17 @@ func (h *heldLeases) acquire(ctx context.Context, request client.LeaseRequest) e
 	}
 	timeout := time.Duration(request.Timeout)
 	progress, stop := h.reportWaiting()
-	leases, err := h.api.pool.Acquire(ctx, pool.Request{
+	answered, end := whileAnswered(ctx, h.api.state, timeout)
+	defer end()
+	leases, err := h.api.pool.Acquire(answered, pool.Request{
 		Selector: request.Selector, Count: request.Count, Memory: request.Memory, Weight: request.Weight,
 		Prefer: request.Prefer, Exclude: request.Exclude, Program: request.Program, NoWait: request.NoWait,
 		Timeout: timeout, Progress: progress,
 	})
 	stop()
+	if err != nil && ctx.Err() == nil {
+		err = withStateHealth(answered, h.api.state, err)
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		if why, ok := errors.AsType[*outboard.Error](err); ok && why.Kind == outboard.Busy {
 			return outboard.Errorf(outboard.Busy, "", "waited %v for a device: %w; wait longer with --timeout", timeout, why)
@@ -102,6 +108,55 @@ func (h *heldLeases) acquire(ctx context.Context, request client.LeaseRequest) e
 	}
 	h.leases = leases
 	return err
+}
+
+// leastOutage is how long a request waits at least for a state that does not answer: an election of
+// the pool's state takes some seconds.
+const leastOutage = 15 * time.Second
+
+// whileAnswered returns a context that ends when the state has been unhealthy for as long as a request
+// may wait in the queue, with the state's error as its cause. A limit of 0 means no limit.
+func whileAnswered(ctx context.Context, state healthSource, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if limit > 0 {
+		go watchHealth(ctx, state, max(limit, leastOutage), cancel)
+	}
+	return ctx, func() { cancel(nil) }
+}
+
+// watchHealth calls cancel with the state's error once the state has been unhealthy for limit.
+func watchHealth(ctx context.Context, state healthSource, limit time.Duration, cancel context.CancelCauseFunc) {
+	check := time.NewTicker(time.Second)
+	defer check.Stop()
+	healthy := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-check.C:
+		}
+		err := state.Health()
+		if err == nil {
+			healthy = time.Now()
+		}
+		if time.Since(healthy) >= limit {
+			cancel(err)
+			return
+		}
+	}
+}
+
+// withStateHealth returns why a request for leases failed. answered is its context, as whileAnswered
+// returned it. A state that does not answer is the reason that the pool seems to have no devices.
+func withStateHealth(answered context.Context, state healthSource, err error) error {
+	if answered.Err() != nil {
+		return context.Cause(answered)
+	}
+	unhealthy := state.Health()
+	if outboard.KindOf(err) != outboard.NoDevice || unhealthy == nil {
+		return err
+	}
+	return outboard.Errorf(outboard.KindOf(unhealthy), "lease a device", "the pool's devices are not known: %w", unhealthy)
 }
 
 // reportWaiting returns a function that sends the client the request's position in the queue. It
