@@ -13,12 +13,13 @@ import (
 	"github.com/outboard-run/outboard/internal/api"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
+	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
 // leaseAPI serves requests for leases. Each lease lasts as long as its request.
 type leaseAPI struct {
 	pool   *pool.Pool
-	state  healthSource
+	state  *state.State
 	grants *grants
 	log    *slog.Logger
 }
@@ -90,7 +91,7 @@ func (h *heldLeases) acquire(ctx context.Context, request client.LeaseRequest) e
 	}
 	timeout := time.Duration(request.Timeout)
 	progress, stop := h.reportWaiting()
-	answered, end := whileAnswered(ctx, h.api.state, timeout)
+	answered, end := h.api.state.WhileAnswered(ctx, outageLimit(timeout))
 	defer end()
 	leases, err := h.api.pool.Acquire(answered, pool.Request{
 		Selector: request.Selector, Count: request.Count, Memory: request.Memory, Weight: request.Weight,
@@ -114,40 +115,18 @@ func (h *heldLeases) acquire(ctx context.Context, request client.LeaseRequest) e
 // the pool's state takes some seconds.
 const leastOutage = 15 * time.Second
 
-// whileAnswered returns a context that ends when the state has been unhealthy for as long as a request
-// may wait in the queue, with the state's error as its cause. A limit of 0 means no limit.
-func whileAnswered(ctx context.Context, state healthSource, limit time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	if limit > 0 {
-		go watchHealth(ctx, state, max(limit, leastOutage), cancel)
+// outageLimit returns how long a request for leases that waits in the queue for timeout, 0 for ever,
+// waits for a state that does not answer.
+func outageLimit(timeout time.Duration) time.Duration {
+	if timeout == 0 {
+		return 0
 	}
-	return ctx, func() { cancel(nil) }
+	return max(timeout, leastOutage)
 }
 
-// watchHealth calls cancel with the state's error once the state has been unhealthy for limit.
-func watchHealth(ctx context.Context, state healthSource, limit time.Duration, cancel context.CancelCauseFunc) {
-	check := time.NewTicker(time.Second)
-	defer check.Stop()
-	healthy := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-check.C:
-		}
-		err := state.Health()
-		if err == nil {
-			healthy = time.Now()
-		}
-		if time.Since(healthy) >= limit {
-			cancel(err)
-			return
-		}
-	}
-}
-
-// withStateHealth returns why a request for leases failed. answered is its context, as whileAnswered
-// returned it. A state that does not answer is the reason that the pool seems to have no devices.
+// withStateHealth returns why a request for leases failed. answered is its context, as
+// State.WhileAnswered returned it. While the state does not answer, the records of nodes expire, and
+// the pool seems to have no devices.
 func withStateHealth(answered context.Context, state healthSource, err error) error {
 	if answered.Err() != nil {
 		return context.Cause(answered)
