@@ -2,6 +2,7 @@ package state
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,11 +15,11 @@ import (
 func TestRequestsEndInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &State{table: table{new(client)}}
-		answers := false
+		var answers atomic.Bool
 		write := func(ctx context.Context) error {
 			return s.retry(ctx, func(attempt context.Context) error {
 				var err error
-				if !answers {
+				if !answers.Load() {
 					<-attempt.Done()
 					err = attempt.Err()
 				}
@@ -35,14 +36,14 @@ func TestRequestsEndInAnOutage(t *testing.T) {
 		}
 		end()
 
-		time.AfterFunc(limit-time.Second, func() { answers = true })
+		time.AfterFunc(limit-time.Second, func() { answers.Store(true) })
 		ctx, end = s.WhileAnswered(t.Context(), limit)
 		defer end()
 		if err := write(ctx); err != nil {
 			t.Errorf("a write during a short outage ended with %v", err)
 		}
 
-		answers = false
+		answers.Store(false)
 		forever, endForever := s.WhileAnswered(t.Context(), 0)
 		time.AfterFunc(time.Hour, endForever)
 		began = time.Now()
