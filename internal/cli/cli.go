@@ -39,6 +39,8 @@ type Env struct {
 	Vendors func(dir string) (string, error)
 
 	config settings
+	// background says that this process was started to ignore SIGINT.
+	background bool
 }
 
 // Main runs the command line of this process and returns its exit status.
@@ -56,15 +58,26 @@ func Process() *Env {
 
 // Main runs one command until it returns or a signal ends it, and returns its exit status.
 func (env *Env) Main(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), withoutIgnored(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
+	env.background = signal.Ignored(os.Interrupt)
+	// SIGINT ends a node that a script has started in the background, too.
+	ctx, stop := signal.NotifyContext(context.Background(), append(withoutIgnored(syscall.SIGTERM, syscall.SIGHUP), os.Interrupt)...)
 	defer stop()
 	return env.Run(ctx, args)
 }
 
-// withoutIgnored returns the signals, without SIGHUP if this process was started to ignore it, as by
-// nohup: a handler would make it end this process.
+// withoutIgnored returns the signals, without those that this process was started to ignore, as
+// nohup has it ignore SIGHUP: a handler would make them end this process and its program.
 func withoutIgnored(signals ...os.Signal) []os.Signal {
-	return slices.DeleteFunc(signals, func(s os.Signal) bool { return s == syscall.SIGHUP && signal.Ignored(s) })
+	return slices.DeleteFunc(signals, signal.Ignored)
+}
+
+// ignoreKeys makes this process, and the programs that it starts, ignore the signals of a terminal's
+// keys if the process was started to ignore them: as a shell does for a command in the background of
+// a script.
+func (env *Env) ignoreKeys() {
+	if env.background {
+		signal.Ignore(os.Interrupt, syscall.SIGQUIT)
+	}
 }
 
 // Run runs one command and returns its exit status.

@@ -28,10 +28,10 @@ func newDataCommand(env *Env) *cobra.Command {
 		Long: `List the datasets of the pool: folders that nodes keep as chunks, named by their content, each
 chunk once. ` + "`outboard train --dataset NAME`" + ` restores one beside the ranks of a job.`,
 		Example: `  outboard datasets
-  outboard data push ./digits digits
-  outboard data pull digits ./copy
-  outboard data remove digits
-  outboard data collect s3://models/team-a --dry-run`,
+  outboard datasets push ./digits digits
+  outboard datasets pull digits ./copy
+  outboard datasets remove digits
+  outboard datasets collect s3://models/team-a --dry-run`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runData(cmd.Context(), env, opts) },
 	}

@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,6 +46,70 @@ func TestDocumentsShowCommandsThatAre(t *testing.T) {
 	if found < 40 {
 		t.Errorf("found only %d commands: does this test still read the documents?", found)
 	}
+}
+
+// Every command that a message or an example of a help text names is one, has the flags that it is
+// shown with, and is spelled as the help spells it.
+func TestMessagesNameCommandsThatAre(t *testing.T) {
+	found := 0
+	check := func(where, command string) {
+		found++
+		if err := errors.Join(understand(command), spelledAsInHelp(command)); err != nil {
+			t.Errorf("%s: outboard %s: %v", where, command, err)
+		}
+	}
+	for _, dir := range []string{"../../internal", "../../client"} {
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			if filepath.Base(path) == "habits.go" { // it describes the aliases
+				return nil
+			}
+			text, err := os.ReadFile(path)
+			for _, m := range inlineCode.FindAllStringSubmatch(string(text), -1) {
+				if !strings.HasPrefix(m[1], "internal") {
+					check(path, m[1])
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var examples func(*cobra.Command)
+	examples = func(cmd *cobra.Command) {
+		for line := range strings.Lines(cmd.Example) {
+			if m := commandLine.FindStringSubmatch(strings.TrimSpace(line)); m != nil && !cmd.Hidden {
+				command, _, _ := strings.Cut(m[1], " | ")
+				check(cmd.CommandPath(), command)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			examples(sub)
+		}
+	}
+	examples(newRootCommand(&Env{}))
+	if found < 200 {
+		t.Errorf("found only %d commands", found)
+	}
+}
+
+// spelledAsInHelp returns an error if a command is named by an alias.
+func spelledAsInHelp(command string) error {
+	words := strings.Fields(command)
+	cmd := newRootCommand(&Env{})
+	for _, word := range words {
+		next := slices.IndexFunc(cmd.Commands(), func(c *cobra.Command) bool { return c.Name() == word || c.HasAlias(word) })
+		if next < 0 {
+			return nil
+		}
+		if cmd = cmd.Commands()[next]; cmd.Name() != word {
+			return usage("the help names it %s", cmd.CommandPath())
+		}
+	}
+	return nil
 }
 
 // documented are the arguments of the commands in a text.
@@ -90,7 +157,7 @@ func checkFlags(cmd *cobra.Command, words []string) error {
 		name, _, _ := strings.Cut(strings.TrimLeft(word, "-"), "=")
 		var flag *pflag.Flag
 		switch {
-		case word == "--help", word == "-h":
+		case word == "--help", word == "-h", word == "-":
 			continue
 		case strings.HasPrefix(word, "--"):
 			if flag = cmd.Flags().Lookup(name); flag == nil {

@@ -25,7 +25,7 @@ While the pool has no keys, each node serves models to its own machine only. As 
 every request names a key, as OpenAI's clients do: in the header "Authorization: Bearer KEY".`,
 		Example: `  outboard keys
   outboard keys create website --tokens-per-minute 20000
-  outboard key revoke website`,
+  outboard keys revoke website`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runKeys(cmd.Context(), env, opts) },
 	}

@@ -27,7 +27,10 @@ type program struct {
 
 // findProgram resolves a program's path as a shell does.
 func findProgram(env *Env, name string) (string, error) {
-	if strings.Contains(name, "/") {
+	switch {
+	case name == "":
+		return "", &statusError{status: statusNotFound, err: errors.New("the program's name is empty")}
+	case strings.Contains(name, "/"):
 		return name, checkExecutable(name)
 	}
 	var found error

@@ -125,6 +125,7 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 	if err := opts.validate(); err != nil {
 		return err
 	}
+	env.ignoreKeys()
 	path, err := findProgram(env, args[0])
 	if err != nil {
 		return err

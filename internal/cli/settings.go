@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,6 +74,8 @@ type settings struct {
 	file string
 	// sources maps each setting of the command to the source of its value.
 	sources map[string]string
+	// foreign has the remembered settings that only another version of the program knows.
+	foreign map[string]string
 }
 
 // fileValue is one line of a configuration file.
@@ -109,9 +112,14 @@ func (s *settings) resolve(env *Env, flags *pflag.FlagSet) error {
 	if s.data, err = filepath.Abs(s.data); err != nil {
 		return err
 	}
-	remembered, err := readSettings(filepath.Join(s.data, rememberedFile))
+	s.foreign = map[string]string{} // node.yaml is also written by other versions
+	remembered, err := readSettings(filepath.Join(s.data, rememberedFile), s.foreign)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && flags.Lookup("join") != nil {
 		return err
+	}
+	if len(s.foreign) > 0 && flags.Lookup("join") != nil {
+		printSafe(env.Stderr, "outboard: %s has settings that this version does not know and ignores: %s\n",
+			filepath.Join(s.data, rememberedFile), strings.Join(slices.Sorted(maps.Keys(s.foreign)), ", "))
 	}
 	for _, name := range settingNames[1:] {
 		if err := s.resolveOne(env, flags, name, file, remembered); err != nil {
@@ -131,7 +139,7 @@ func (s *settings) readFile(env *Env) (map[string]fileValue, error) {
 	if !named {
 		s.file = defaultConfigFile(env)
 	}
-	values, err := readSettings(s.file)
+	values, err := readSettings(s.file, nil)
 	if !named && errors.Is(err, fs.ErrNotExist) {
 		s.file = ""
 		return nil, nil
@@ -169,20 +177,21 @@ func (s *settings) resolveOne(env *Env, flags *pflag.FlagSet, name string, file,
 	return nil
 }
 
-// readSettings reads a flat YAML mapping of settings. Unknown keys are refused.
-func readSettings(file string) (map[string]fileValue, error) {
+// readSettings reads a flat YAML mapping of settings. Unknown keys are added to foreign, or refused if
+// it is nil.
+func readSettings(file string, foreign map[string]string) (map[string]fileValue, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	values, err := parseSettings(text)
+	values, err := parseSettings(text, foreign)
 	if err != nil {
 		return nil, usage("%s: %w", file, err)
 	}
 	return values, nil
 }
 
-func parseSettings(text []byte) (map[string]fileValue, error) {
+func parseSettings(text []byte, foreign map[string]string) (map[string]fileValue, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
 		return nil, fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "yaml: "))
@@ -197,8 +206,9 @@ func parseSettings(text []byte) (map[string]fileValue, error) {
 	}
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		key, value := mapping.Content[i], mapping.Content[i+1]
+		known := slices.Contains(settingNames, key.Value)
 		switch {
-		case !slices.Contains(settingNames, key.Value):
+		case !known && foreign == nil:
 			return nil, fmt.Errorf("line %d: unknown setting %q: use one of %s", key.Line, key.Value, strings.Join(settingNames, ", "))
 		case value.Kind != yaml.ScalarNode:
 			return nil, fmt.Errorf("line %d: %s: want one value", value.Line, key.Value)
@@ -207,6 +217,9 @@ func parseSettings(text []byte) (map[string]fileValue, error) {
 			return nil, fmt.Errorf("line %d: %s: set in line %d already", key.Line, key.Value, before.line)
 		}
 		values[key.Value] = fileValue{value: value.Value, line: key.Line}
+		if !known {
+			foreign[key.Value] = value.Value
+		}
 	}
 	return values, nil
 }
@@ -234,6 +247,7 @@ func settingText(flag *pflag.Flag) string {
 // remember writes the settings that a restart of the node uses.
 func (s *settings) remember(flags *pflag.FlagSet) error {
 	values := map[string]string{}
+	maps.Copy(values, s.foreign)
 	for _, name := range settingNames {
 		if flag := settingOf(flags, name); flag != nil && isRemembered(name) && s.sources[name] != "default" {
 			values[name] = settingText(flag)
@@ -244,9 +258,18 @@ func (s *settings) remember(flags *pflag.FlagSet) error {
 		return err
 	}
 	text = append([]byte("# Written by `outboard up`: the settings of a restart without flags.\n"), text...)
-	file := filepath.Join(s.data, rememberedFile)
-	if err := os.WriteFile(file+".new", text, 0o600); err != nil {
+	return replaceFile(filepath.Join(s.data, rememberedFile), text)
+}
+
+// replaceFile replaces a file so that a crash of the machine leaves the old or the new one.
+func replaceFile(path string, text []byte) error {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
 		return err
 	}
-	return os.Rename(file+".new", file)
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(path+".new"))
+	}
+	return os.Rename(path+".new", path)
 }

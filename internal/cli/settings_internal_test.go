@@ -66,6 +66,39 @@ func TestSettingsAreRemembered(t *testing.T) {
 	}
 }
 
+// After a downgrade a node starts although node.yaml has a setting that only the later version knows,
+// and keeps that setting for the later version. In a configuration file such a line is a mistake.
+func TestSettingsOfAnotherVersionAreKept(t *testing.T) {
+	data := t.TempDir()
+	file := filepath.Join(data, rememberedFile)
+	text := "name: harbour\nzeal: \"9\"\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	env := &Env{Environ: []string{"HOME=" + data}, Stderr: &out}
+	s := &settings{data: data}
+	flags := pflag.NewFlagSet("up", pflag.ContinueOnError)
+	flags.StringVar(&s.data, "data", data, "")
+	new(upOptions).addFlags(flags)
+	if err := s.resolve(env, flags); err != nil {
+		t.Fatal(err)
+	}
+	if name := flags.Lookup("name").Value.String(); name != "harbour" || !strings.Contains(out.String(), "ignores: zeal\n") {
+		t.Errorf("name %q, output %q", name, out.String())
+	}
+	if err := s.remember(flags); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(file); err != nil || !strings.HasSuffix(string(got), text) {
+		t.Errorf("node.yaml is %q afterwards, %v", got, err)
+	}
+	s.file = file
+	if err := s.resolve(env, flags); err == nil || !strings.Contains(err.Error(), `line 3: unknown setting "zeal"`) {
+		t.Errorf("as a configuration file: %v", err)
+	}
+}
+
 func wd(t *testing.T) string {
 	t.Helper()
 	dir, err := os.Getwd()

@@ -50,6 +50,10 @@ func TestStatusProblems(t *testing.T) {
 			},
 			[]string{"pool: 2 of the 3 nodes that keep the pool's state are away (b, c): the pool accepts no changes"},
 		},
+		"they are away for so long that no node is listed": {
+			poolStatus{Node: client.Status{Node: "a", Keepers: []outboard.NodeID{"a", "b", "c"}}},
+			[]string{"pool: 2 of the 3 nodes that keep the pool's state are away (b, c): the pool accepts no changes"},
+		},
 		"health": {
 			poolStatus{Node: client.Status{Node: "a", Problems: []client.HealthProblem{{Part: "disk", Text: "it is\nfull"}}}},
 			[]string{"node a: disk: it is full"},

@@ -51,11 +51,12 @@ func checkStateCopies(s *poolStatus) []statusProblem {
 	}}
 }
 
-// absentKeepers returns the nodes that were chosen to keep the pool's state and are not listed.
+// absentKeepers returns the nodes that were chosen to keep the pool's state and are not listed. This
+// node answers: without a majority its own entry expires, too.
 func absentKeepers(s *poolStatus) []string {
 	var absent []string
 	for _, keeper := range s.Node.Keepers {
-		if !slices.ContainsFunc(s.Nodes, func(n outboard.Node) bool { return n.ID == keeper }) {
+		if keeper != s.Node.Node && !slices.ContainsFunc(s.Nodes, func(n outboard.Node) bool { return n.ID == keeper }) {
 			absent = append(absent, string(keeper))
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"net/http/pprof"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +19,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/api"
+	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
@@ -47,7 +50,7 @@ func (n *Node) handler(life context.Context) http.Handler {
 	(&modelsAPI{models: n.models, artifacts: n.artifacts}).register(mux)
 	(&jobsAPI{manager: n.jobs.Load().manager}).register(mux)
 	(&keysAPI{keys: n.keys}).register(mux)
-	leases := &leaseAPI{pool: n.pool, grants: n.grants, log: n.log}
+	leases := &leaseAPI{pool: n.pool, state: n.state, grants: n.grants, log: n.log}
 	mux.HandleFunc("POST /v1/leases", func(w http.ResponseWriter, r *http.Request) { leases.post(life, w, r) })
 	mux.Handle("GET /healthz", n.report)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{n.registry, n.calls, n.tenants}, promhttp.HandlerOpts{
@@ -60,7 +63,26 @@ func (n *Node) handler(life context.Context) http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		api.Refuse(w, outboard.Errorf(outboard.NotFound, "", "%s %s: the local API has no such path", r.Method, r.URL.Path))
 	})
-	return membersOnly(n.identity, mux)
+	return membersOnly(n.identity, boundChanges(n.state, mux))
+}
+
+// changeLimit is how long a change of the pool's table waits for a state that does not answer.
+const changeLimit = 30 * time.Second
+
+// boundedChanges are the beginnings of the paths of changes that the node itself makes. Versions and
+// leases have limits of their own.
+var boundedChanges = []string{"/v1/tokens", "/v1/model-keys", "/v1/nodes/", "/v1/endpoints"}
+
+// boundChanges ends changes of the pool's table with the state's error in an outage of the state.
+func boundChanges(s *state.State, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && slices.ContainsFunc(boundedChanges, func(path string) bool { return strings.HasPrefix(r.URL.Path, path) }) {
+			ctx, end := s.WhileAnswered(r.Context(), changeLimit)
+			defer end()
+			r = r.WithContext(ctx)
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 const maxBody = 1 << 20

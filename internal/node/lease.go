@@ -13,11 +13,13 @@ import (
 	"github.com/outboard-run/outboard/internal/api"
 	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/pool/authority"
+	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
 // leaseAPI serves requests for leases. Each lease lasts as long as its request.
 type leaseAPI struct {
 	pool   *pool.Pool
+	state  *state.State
 	grants *grants
 	log    *slog.Logger
 }
@@ -89,12 +91,17 @@ func (h *heldLeases) acquire(ctx context.Context, request client.LeaseRequest) e
 	}
 	timeout := time.Duration(request.Timeout)
 	progress, stop := h.reportWaiting()
-	leases, err := h.api.pool.Acquire(ctx, pool.Request{
+	answered, end := h.api.state.WhileAnswered(ctx, outageLimit(timeout))
+	defer end()
+	leases, err := h.api.pool.Acquire(answered, pool.Request{
 		Selector: request.Selector, Count: request.Count, Memory: request.Memory, Weight: request.Weight,
 		Prefer: request.Prefer, Exclude: request.Exclude, Program: request.Program, NoWait: request.NoWait,
 		Timeout: timeout, Progress: progress,
 	})
 	stop()
+	if err != nil && ctx.Err() == nil {
+		err = withStateHealth(answered, h.api.state, err)
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		if why, ok := errors.AsType[*outboard.Error](err); ok && why.Kind == outboard.Busy {
 			return outboard.Errorf(outboard.Busy, "", "waited %v for a device: %w; wait longer with --timeout", timeout, why)
@@ -102,6 +109,33 @@ func (h *heldLeases) acquire(ctx context.Context, request client.LeaseRequest) e
 	}
 	h.leases = leases
 	return err
+}
+
+// leastOutage is how long a request waits at least for a state that does not answer: an election of
+// the pool's state takes some seconds.
+const leastOutage = 15 * time.Second
+
+// outageLimit returns how long a request for leases that waits in the queue for timeout, 0 for ever,
+// waits for a state that does not answer.
+func outageLimit(timeout time.Duration) time.Duration {
+	if timeout == 0 {
+		return 0
+	}
+	return max(timeout, leastOutage)
+}
+
+// withStateHealth returns why a request for leases failed. answered is its context, as
+// State.WhileAnswered returned it. While the state does not answer, the records of nodes expire, and
+// the pool seems to have no devices.
+func withStateHealth(answered context.Context, state healthSource, err error) error {
+	if answered.Err() != nil {
+		return context.Cause(answered)
+	}
+	unhealthy := state.Health()
+	if outboard.KindOf(err) != outboard.NoDevice || unhealthy == nil {
+		return err
+	}
+	return outboard.Errorf(outboard.KindOf(unhealthy), "lease a device", "the pool's devices are not known: %w", unhealthy)
 }
 
 // reportWaiting returns a function that sends the client the request's position in the queue. It

@@ -269,7 +269,7 @@ func (k *Keys) Revoke(ctx context.Context, name string) (Key, error) {
 	k.view.Unlock()
 	switch {
 	case len(found) == 0:
-		return Key{}, outboard.Errorf(outboard.NotFound, op, "no key has the identifier or name %q: `outboard key list` has them", name)
+		return Key{}, outboard.Errorf(outboard.NotFound, op, "no key has the identifier or name %q: `outboard keys` lists them", name)
 	case len(found) > 1:
 		return Key{}, outboard.Errorf(outboard.Conflict, op, "%d keys have the name %q: give the identifier", len(found), name)
 	}

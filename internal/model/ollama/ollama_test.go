@@ -123,7 +123,7 @@ func TestErrors(t *testing.T) {
 		"images":   {"/api/chat", `{"model":"small","messages":[{"role":"user","images":["x"]}]}`, nil, 400, "messages[0].images"},
 		"overload": {"/api/generate", `{"model":"small","prompt":"a"}`, outboard.Errorf(outboard.Exhausted, "", "the queue is full"), 503, "the queue is full"},
 		"lost":     {"/api/embed", `{"model":"small","input":"a"}`, outboard.Errorf(outboard.Unreachable, "", "the node died"), 503, "input 0: the node died"},
-		"pull":     {"/api/pull", `{}`, nil, 501, "outboard model"},
+		"pull":     {"/api/pull", `{}`, nil, 501, "outboard models"},
 	} {
 		w := send(t, &texttest.Backend{Answer: "abc", Err: c.err}, http.MethodPost, c.path, c.body)
 		if text, _ := lines(t, w)[0]["error"].(string); w.Code != c.status || !strings.Contains(text, c.want) {

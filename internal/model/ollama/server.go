@@ -54,7 +54,7 @@ func New(opts Options) *Server {
 	})
 	for _, path := range []string{"pull", "push", "create", "copy", "delete"} {
 		s.mux.HandleFunc("/api/"+path, func(w http.ResponseWriter, _ *http.Request) {
-			writeJSON(w, http.StatusNotImplemented, map[string]string{"error": "models of the pool are managed with `outboard model`"})
+			writeJSON(w, http.StatusNotImplemented, map[string]string{"error": "models of the pool are managed with `outboard models`"})
 		})
 	}
 	return s

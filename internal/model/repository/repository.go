@@ -222,7 +222,7 @@ func (r *Repository) Get(name string) (Model, error) {
 		names = append(names, now.Name)
 	}
 	if len(names) == 0 {
-		return Model{}, outboard.Errorf(outboard.NotFound, "", "there is no model %q, and no other: push one with `outboard model push`", name)
+		return Model{}, outboard.Errorf(outboard.NotFound, "", "there is no model %q, and no other: push one with `outboard models push`", name)
 	}
 	return Model{}, outboard.Errorf(outboard.NotFound, "", "there is no model %q: there are %s", name, strings.Join(names, ", "))
 }
@@ -286,7 +286,7 @@ func numbers(m Model) string {
 		list = append(list, fmt.Sprint(m.Versions[i].Number))
 	}
 	if len(list) == 0 {
-		return "none: push one with `outboard model push`"
+		return "none: push one with `outboard models push`"
 	}
 	return strings.Join(list, ", ")
 }

@@ -74,6 +74,8 @@ func (c *client) retryEach(ctx context.Context, limit time.Duration, f func(cont
 		switch {
 		case err == nil:
 			return nil
+		case reasonOf(ctx) != nil:
+			return reasonOf(ctx)
 		case errors.Is(err, jetstream.ErrStreamNotFound):
 			if missing.IsZero() {
 				missing = time.Now()
@@ -92,9 +94,21 @@ func (c *client) retryEach(ctx context.Context, limit time.Duration, f func(cont
 			}
 		}
 		if sleep(ctx, retryPause) != nil {
+			if reason := reasonOf(ctx); reason != nil {
+				return reason
+			}
 			return unreachable("the pool's state", fmt.Errorf("%w (last: %w)", ctx.Err(), err))
 		}
 	}
+}
+
+// reasonOf returns the error for which a context was cancelled, as by WhileAnswered; nil for a context
+// that has not ended, or that ended by itself.
+func reasonOf(ctx context.Context) error {
+	if cause, ok := errors.AsType[*outboard.Error](context.Cause(ctx)); ok {
+		return cause
+	}
+	return nil
 }
 
 // errGivenUp ends requests of a stopping node while the state acknowledges no writes.

@@ -93,6 +93,10 @@ func Decode[V any, P Version[V]](e state.Entry) (History[V, P], error) {
 	return h, err
 }
 
+// outageLimit is how long a change waits for a state that does not answer. An election of the state
+// takes some seconds.
+const outageLimit = 30 * time.Second
+
 // A Keeper writes one history.
 type Keeper[V any, P Version[V]] struct {
 	State *state.State
@@ -107,6 +111,8 @@ type Keeper[V any, P Version[V]] struct {
 // it calls next again. Its errors begin with op.
 func (k Keeper[V, P]) Push(ctx context.Context, op string, next func(History[V, P]) (V, error)) (V, error) {
 	var none V
+	ctx, end := k.State.WhileAnswered(ctx, outageLimit)
+	defer end()
 	for {
 		h, err := k.read(ctx)
 		if err != nil {
@@ -130,6 +136,8 @@ func (k Keeper[V, P]) Push(ctx context.Context, op string, next func(History[V, 
 // Remove removes the versions, and keeps the number of the last one: a reference to a removed
 // version never means a later one. next may refuse the removal.
 func (k Keeper[V, P]) Remove(ctx context.Context, op string, next func(History[V, P]) error) error {
+	ctx, end := k.State.WhileAnswered(ctx, outageLimit)
+	defer end()
 	for {
 		h, err := k.read(ctx)
 		if err != nil {

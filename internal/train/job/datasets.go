@@ -67,7 +67,7 @@ func (m *Manager) Dataset(name string) (client.Dataset, error) {
 	}
 	switch len(found) {
 	case 0:
-		return client.Dataset{}, outboard.Errorf(outboard.NotFound, "", "there is no dataset %.70q: `outboard data` lists them", name)
+		return client.Dataset{}, outboard.Errorf(outboard.NotFound, "", "there is no dataset %.70q: `outboard datasets` lists them", name)
 	case 1:
 		return found[0], nil
 	}

@@ -364,6 +364,7 @@ func (r *run) report(ctx context.Context, err error) *exited {
 	e := &exited{Rank: -1, AfterLoss: r.lost.Load()}
 	if r.server != nil {
 		e.Sums = r.server.Sums()
+		e.AfterLoss = e.AfterLoss || r.server.LeftElsewhere()
 	}
 	if f, ok := errors.AsType[*launch.Failure](err); ok {
 		e.Rank, e.Status, e.Reason, e.Killed = f.Rank, f.Status, f.Error(), f.Killed

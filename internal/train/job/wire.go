@@ -188,7 +188,7 @@ type exited struct {
 	Reason string `json:"reason,omitempty"`
 	// Killed says that the rank was killed from outside, within its limits.
 	Killed bool `json:"killed,omitempty"`
-	// AfterLoss says that another node's ranks had been lost before that.
+	// AfterLoss says that another node's ranks had been lost, or had left, before that.
 	AfterLoss bool `json:"after_loss,omitempty"`
 	// Sums counts the compressed sums between this node and others.
 	Sums compress.Stats `json:"sums,omitzero"`

@@ -56,8 +56,9 @@ type Bucket struct {
 const (
 	defaultRegion = "us-east-1"
 	// attempts bounds the attempts of a request that fails by the server or the network; firstPause
-	// is the mean time before the second attempt, and doubles.
-	attempts   = 5
+	// is the mean time before the second attempt, and doubles: a restart of the server, of up to some
+	// 13 s, fails no checkpoint.
+	attempts   = 8
 	firstPause = 100 * time.Millisecond
 	// requestLimit bounds one attempt, maxText an error's text in bytes.
 	requestLimit = 5 * time.Minute

@@ -240,6 +240,9 @@ func (s *Server) receiveMail(g *group, index int) {
 		i, err := m.read(in)
 		_, ends := errors.AsType[*mailError](err)
 		if err == nil {
+			if i.from == leftMark {
+				s.noteLeftElsewhere() // Before ranks are told.
+			}
 			if err = g.deliver(index, &i); err == nil {
 				continue
 			}

@@ -60,7 +60,7 @@ func (m pipeMesh) Connect(ctx context.Context, node int, purpose string) (net.Co
 func startNodes(t *testing.T, nodes []int) ([]*rank, *pipes) {
 	t.Helper()
 	shared := &pipes{conns: make(map[string]chan net.Conn)}
-	paths := make(map[int]string)
+	paths, servers := make(map[int]string), make(map[int]*Server)
 	for _, node := range nodes {
 		if paths[node] != "" {
 			continue
@@ -71,11 +71,13 @@ func startNodes(t *testing.T, nodes []int) ([]*rank, *pipes) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { s.Close() })
+		servers[node] = s
 	}
 	all := make([]*rank, len(nodes))
 	var joining sync.WaitGroup
 	for i, node := range nodes {
 		all[i] = dial(t, paths[node])
+		all[i].server = servers[node]
 		joining.Go(func() {
 			if err := all[i].request("join", map[string]any{"group": "g", "rank": i, "size": len(nodes), "nodes": nodes}); err != nil {
 				t.Errorf("rank %d: %v", i, err)
@@ -298,6 +300,29 @@ func TestRanksOfOtherNodesThatAreGone(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A node knows whether the ranks of another node left before its own: these may have failed because of
+// them, and not the other way round.
+func TestRanksThatLeftElsewhere(t *testing.T) {
+	all, _ := startNodes(t, []int{0, 1})
+	done := make(chan error, 1)
+	go func() {
+		done <- all[0].request("call", map[string]any{"operation": collective.Barrier}, all[0].file)
+	}()
+	all[1].conn.Close()
+	if err := <-done; err == nil {
+		t.Fatal("the barrier without rank 1 has succeeded")
+	}
+	if !all[0].server.LeftElsewhere() {
+		t.Error("rank 0 failed first, as its node says")
+	}
+	all[0].conn.Close()
+	all[0].server.Close()
+	all[1].server.Close() // It has received all messages of the other node then.
+	if all[1].server.LeftElsewhere() {
+		t.Error("rank 1 failed because of rank 0, as its node says")
 	}
 }
 

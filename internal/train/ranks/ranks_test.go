@@ -24,6 +24,7 @@ type rank struct {
 	conn   *ipc.Conn
 	file   *os.File
 	memory []byte
+	server *Server // of a rank of several nodes
 }
 
 const memorySize = 1 << 16

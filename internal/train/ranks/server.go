@@ -97,6 +97,8 @@ type Server struct {
 	links   int   // of all of them
 	ended   int   // ranks that have ended for good
 	gone    []int // processes that have left a group, in this order
+	// leftElsewhere says that ranks of another node left a group before any process of this node.
+	leftElsewhere bool
 }
 
 // Serve listens at path, a socket that only this user can open, until the server is closed.
@@ -288,6 +290,21 @@ func (s *Server) noteLeft(pid int) {
 	if !slices.Contains(s.gone, pid) {
 		s.gone = append(s.gone, pid)
 	}
+}
+
+// noteLeftElsewhere records that the ranks of another node have left a group.
+func (s *Server) noteLeftElsewhere() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leftElsewhere = s.leftElsewhere || len(s.gone) == 0
+}
+
+// LeftElsewhere reports whether the ranks of another node left a group before any rank of this node
+// did: a rank of this node may have failed because of them.
+func (s *Server) LeftElsewhere() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leftElsewhere
 }
 
 // LeftBefore returns the processes of ranks that left a group before a process did: it may have failed
