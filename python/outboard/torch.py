@@ -503,25 +503,41 @@ class _Work(dist._Work if hasattr(dist, "_Work") else dist.Work):
 
     def __init__(self, future):
         super().__init__()
-        self._future = future
+        self.future = future
 
     def wait(self, timeout=None):
-        _await(self._future, timeout)
+        _await(self.future, timeout)
         # The program owns the tensors: a call that is kept must not hold them.
-        self._future = _done()
+        self.future = _done()
         return True
 
     def is_completed(self):
-        return self._future.done()
+        return self.future.done()
 
     def is_success(self):
-        return self._future.done()
+        return self.future.done()
 
     def get_future(self):
-        return self._future
+        return _failing(self.future)
 
     def result(self):
-        return self._future.value()
+        return self.future.value()
+
+
+def _failing(future):
+    """Returns a future that fails when another one has an exception.
+
+    An exception of Future.set_exception is a value for C++ code such as DDP's, which then takes
+    tensors of it and crashes. An exception of a callback is an error there, too.
+    """
+    return future.then(_value)
+
+
+def _value(future):
+    value = future.value()
+    if isinstance(value, BaseException):
+        raise value
+    return value
 
 
 def _seconds(timeout):
@@ -572,7 +588,7 @@ class _DirectWork(dist._Work if hasattr(dist, "_Work") else dist.Work):
 
     def wait(self, timeout=None):
         if _seconds(timeout) is not None and not self._direct.done:
-            _await(self.get_future(), timeout)
+            _await(self._started(), timeout)
         self._direct.complete()
         # As for _Work: the program owns the tensors and the group.
         self._tensors = self._group = None
@@ -582,13 +598,17 @@ class _DirectWork(dist._Work if hasattr(dist, "_Work") else dist.Work):
 
     def is_completed(self):
         if not self._direct.done:
-            self.get_future()
+            self._started()
         return self._direct.done
 
     def is_success(self):
         return self.is_completed() and self._direct.error is None
 
     def get_future(self):
+        return _failing(self._started())
+
+    def _started(self):
+        """Returns the future of the thread that receives the reply."""
         if self._future is None:
             direct, tensors = self._direct, self._tensors
 
@@ -601,7 +621,7 @@ class _DirectWork(dist._Work if hasattr(dist, "_Work") else dist.Work):
             if self._group is None:  # wait has returned.
                 self._future = _done()
             else:
-                self._future = self._group._enqueue(call).get_future()
+                self._future = self._group._enqueue(call).future
         return self._future
 
     def result(self):

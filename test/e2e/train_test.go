@@ -114,6 +114,16 @@ func TestRanksThatDisagreeEndWithBothLines(t *testing.T) {
 	}
 }
 
+// A call that fails during a backward pass raises an exception in it, though C++ code of PyTorch
+// waits for the call.
+func TestFailedCallRaisesInBackward(t *testing.T) {
+	beside(t)
+	lines, status := train(t, "2", "failing.py")
+	if text := strings.Join(lines, "\n"); status != 0 || !strings.Contains(text, "rank 0: True") || !strings.Contains(text, "rank 1: True") {
+		t.Errorf("status %d,\n%s\nwant an exception in both ranks", status, text)
+	}
+}
+
 // A profile of an ordinary script has its layers, and what is printed says where the time goes.
 func TestProfile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "profile.json")
