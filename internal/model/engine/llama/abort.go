@@ -2,6 +2,7 @@ package llama
 
 import (
 	"slices"
+	"sync"
 	"sync/atomic"
 )
 
@@ -31,35 +32,52 @@ func (f abortFlag) free() {
 	}
 }
 
-// interrupt wakes the scheduler when the context of a sequence has ended, and ends the computation
-// of a micro-batch of which no sequence is needed any more. A micro-batch that others need goes on:
-// clients that leave must not take from others what is computed for them.
-func (s *scheduler) interrupt() {
-	s.mu.Lock()
-	needed := func(q *sequence) bool { return !s.closed && q.ctx.Err() == nil }
-	if len(s.computing) > 0 && !slices.ContainsFunc(s.computing, needed) {
-		s.m.abort.set(1)
+// A computation is the micro-batch that the library computes. Any goroutine may end it.
+type computation struct {
+	flag abortFlag
+
+	mu        sync.Mutex
+	sequences []*sequence // that have tokens in it; none while nothing is computed
+	closed    bool
+}
+
+// begin is called before the library computes a micro-batch of sequences, and end after it.
+func (c *computation) begin(sequences []*sequence) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sequences = sequences
+	c.flag.set(0)
+}
+
+func (c *computation) end() { c.begin(nil) }
+
+// abandon ends the computation if no sequence needs it any more. A micro-batch that others need goes
+// on: clients that leave must not take from others what is computed for them.
+func (c *computation) abandon() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	needed := func(q *sequence) bool { return !c.closed && q.ctx.Err() == nil }
+	if len(c.sequences) > 0 && !slices.ContainsFunc(c.sequences, needed) {
+		c.flag.set(1)
 	}
-	s.mu.Unlock()
+}
+
+// close abandons the computation whoever needs it, as the model is being closed.
+func (c *computation) close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.abandon()
+}
+
+// interrupt is called when the context of a sequence has ended.
+func (s *scheduler) interrupt() {
+	s.computation.abandon()
 	s.wake()
 }
 
-// compute has the library compute the micro-batch, and returns what llama_decode returns.
-func (s *scheduler) compute() int32 {
-	s.setComputing(slices.DeleteFunc(slices.Clone(s.running), func(q *sequence) bool { return q.computed == q.kept }))
-	defer s.setComputing(nil)
-	return int32(s.m.lib.callStruct(fnDecode, s.batch.params(), s.m.context))
-}
-
-func (s *scheduler) setComputing(sequences []*sequence) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.computing = sequences
-	s.m.abort.set(0)
-}
-
 // takeBack removes an aborted micro-batch from the sequences.
-func (s *scheduler) takeBack() {
+func takeBack(s *scheduler) {
 	for _, q := range s.running {
 		q.computed, q.output = q.kept, -1
 		s.removeCells(q.slot, q.kept)

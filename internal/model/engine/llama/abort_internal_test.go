@@ -72,9 +72,11 @@ func TestMicroBatchGoesOnForOthers(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	shared := false
 	state := func() (computing, waiting int) {
-		m.scheduler.mu.Lock()
-		defer m.scheduler.mu.Unlock()
-		return len(m.scheduler.computing), len(m.scheduler.waiting)
+		c := &m.scheduler.computation
+		c.mu.Lock()
+		computing = len(c.sequences)
+		c.mu.Unlock()
+		return computing, m.Stats().Waiting
 	}
 	onOperation(t, m, func() {
 		computing, waiting := state()

@@ -25,6 +25,7 @@ type scheduler struct {
 	sampler     sampler
 	tree        *prefixTree
 	parked      parkedStates
+	computation computation
 	running     []*sequence
 	slots       []int32 // identifiers of the library that are free for running sequences
 	freeTreeIDs []int32 // identifiers that are free for sequences of the tree
@@ -35,9 +36,7 @@ type scheduler struct {
 	closed  bool
 	woken   chan struct{} // of capacity 1
 	ended   chan struct{}
-	// computing are the sequences of the micro-batch that the library computes now.
-	computing []*sequence
-	counts    engine.TextStats
+	counts  engine.TextStats
 
 	decoding           int // sequences whose next token the micro-batch computes
 	perToken, lifetime average
@@ -58,7 +57,7 @@ func (a *average) add(d time.Duration) {
 
 func newScheduler(m *textModel) *scheduler {
 	s := &scheduler{m: m, batch: newBatch(m.chunk), tree: newPrefixTree(cheapCells(m.header), m.cells), woken: make(chan struct{}, 1), ended: make(chan struct{})}
-	s.parked.most = m.parked
+	s.parked.most, s.computation.flag = m.parked, m.abort
 	for i := range m.sequences {
 		s.slots = append(s.slots, int32(i))
 	}
@@ -98,7 +97,8 @@ func (s *scheduler) close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	s.interrupt()
+	s.computation.close()
+	s.wake()
 	<-s.ended
 }
 
@@ -343,9 +343,11 @@ func (s *scheduler) fillChunk(q *sequence, available int) int {
 func (s *scheduler) decode() {
 	messages.drain()
 	began := time.Now()
-	r := s.compute()
+	s.computation.begin(slices.DeleteFunc(slices.Clone(s.running), func(q *sequence) bool { return q.computed == q.kept }))
+	r := int32(s.m.lib.callStruct(fnDecode, s.batch.params(), s.m.context))
+	s.computation.end()
 	if r == decodeAborted {
-		s.takeBack()
+		takeBack(s)
 		return
 	}
 	if n := s.batch.n - s.decoding; n >= chunkBeside {
