@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -39,7 +40,7 @@ func TestDevicesAreNotKnownInAnOutage(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	state.on.Store(true)
-	if err := withStateHealth(context.Background(), state, none); err != none {
+	if err := withStateHealth(context.Background(), state, none); !errors.Is(err, none) {
 		t.Errorf("with a healthy state: %v", err)
 	}
 }

@@ -362,8 +362,15 @@ func TestCancelledCallsDoNotCount(t *testing.T) {
 	cancelled := status.Error(codes.Canceled, "the caller is gone")
 	var got []codes.Code
 	for _, v := range []visit{
-		{err: errUnavailable}, {err: cancelled}, {err: cancelled}, {err: cancelled}, {err: errUnavailable}, {},
-		{at: 5 * time.Second, err: cancelled}, {at: 5 * time.Second, err: errUnavailable}, {at: 5 * time.Second},
+		{err: errUnavailable},
+		{err: cancelled},
+		{err: cancelled},
+		{err: cancelled},
+		{err: errUnavailable},
+		{},
+		{at: 5 * time.Second, err: cancelled},
+		{at: 5 * time.Second, err: errUnavailable},
+		{at: 5 * time.Second},
 	} {
 		_, err := v.run(s)
 		got = append(got, code(err))

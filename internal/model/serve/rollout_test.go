@@ -199,7 +199,8 @@ func TestUnloadEndsRestart(t *testing.T) {
 	asked := make(chan error, 1)
 	go func() {
 		for {
-			if _, err := b.Infer(ctx, b.request(0)); ctx.Err() != nil {
+			_, err := b.Infer(ctx, b.request(0))
+			if ctx.Err() != nil {
 				asked <- err
 				return
 			}

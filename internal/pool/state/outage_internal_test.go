@@ -2,6 +2,7 @@ package state
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -31,7 +32,7 @@ func TestRequestsEndInAnOutage(t *testing.T) {
 		ctx, end := s.WhileAnswered(t.Context(), limit)
 		began := time.Now()
 		err := write(ctx)
-		if took := time.Since(began); outboard.KindOf(err) != outboard.Unreachable || err != context.Cause(ctx) || took < limit || took > limit+2*writeGrace {
+		if took := time.Since(began); outboard.KindOf(err) != outboard.Unreachable || !errors.Is(err, context.Cause(ctx)) || took < limit || took > limit+2*writeGrace {
 			t.Errorf("the write ended after %v with %v, want the state's error after %v", took, err, limit)
 		}
 		end()

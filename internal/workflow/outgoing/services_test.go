@@ -124,7 +124,7 @@ func (n *internet) serve(w http.ResponseWriter, r *http.Request) {
 		reply(w, map[string]any{"body": string(body), "type": r.Header.Get("Content-Type"), "query": r.URL.RawQuery, "key": r.Header.Get("Idempotency-Key"), "auth": r.Header.Get("Authorization")})
 	})
 	mux.HandleFunc("/text", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
-	mux.HandleFunc("/lost", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }) //nolint:forbidigo // ends the connection
+	mux.HandleFunc("/lost", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/text", http.StatusFound) })
 	mux.HandleFunc("/huge", func(w http.ResponseWriter, _ *http.Request) {
 		part := make([]byte, 1<<20)
