@@ -178,6 +178,7 @@ func (x *exchange) run(begin time.Time) {
 		x.h.metric.count(x.refuseBody(err), time.Since(begin))
 		return
 	}
+	defer x.stream.discard()
 	answer, err := g.opts.Invoker.Invoke(ctx, call)
 	defer answer.release()
 	answer.started(&call)
@@ -191,6 +192,7 @@ func (x *exchange) run(begin time.Time) {
 		call: &call, answer: &answer, err: err, status: status, begin: begin, took: took, span: span, trace: x.span, ring: x.h.state.ring,
 	})
 	if cut {
+		x.stream.reading = false
 		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http's way to end a response that is not complete
 	}
 }

@@ -102,6 +102,20 @@ func (s *stream) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// discard reads what the function has left of the body. net/http's server would do so after the
+// handler, and panic at its next read of the connection if it came to the body's end: with
+// EnableFullDuplex it reads in the background from there on. A client that sends too much or too
+// slowly loses its connection.
+func (s *stream) discard() {
+	if !s.reading || s.readErr != nil || s.x.r.ProtoMajor != 1 {
+		return
+	}
+	_ = http.NewResponseController(s.x.w).Flush()
+	if _, err := io.Copy(io.Discard, s); err != nil {
+		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http's way to end a connection
+	}
+}
+
 // Write sends a part of the response: of a response message if the function returns HTTP messages.
 func (s *stream) Write(b []byte) (int, error) {
 	if s.err != nil {
