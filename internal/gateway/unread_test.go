@@ -3,7 +3,7 @@ package gateway_test
 import (
 	"bytes"
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -21,7 +21,7 @@ func TestUnreadBodies(t *testing.T) {
 	start(t, g)
 	var said bytes.Buffer
 	server := httptest.NewUnstartedServer(g)
-	server.Config.ErrorLog = log.New(&said, "", 0)
+	server.Config.ErrorLog = slog.NewLogLogger(slog.NewTextHandler(&said, nil), slog.LevelError)
 	server.Start()
 	for _, size := range []int{1, 40_000, 100_000, 300_000, 600_000, 1 << 20} {
 		for _, chunked := range []bool{false, true} {

@@ -71,10 +71,13 @@ func TestEndingProcessIsOwned(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.SetTenants([]string{"shop"})
-	<-b.ready
+	if err := h.tenants["shop"].await(t.Context()); err != nil { // before, its end would be a kill
+		t.Fatal(err)
+	}
 	if !h.Owns(b.pid()) {
 		t.Error("the process of a tenant is not recognized")
 	}
+	h.tenants["shop"].sendMembers(t.Context()) // no request, which would keep the process
 	h.SetTenants(nil)
 	if len(h.Tenants()) != 0 || !h.Owns(b.pid()) {
 		t.Error("the process of a tenant that has no apps any more is not recognized")

@@ -139,11 +139,16 @@ func (h *Host) dial(ctx context.Context, name string, path func(*config) string)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := unixsock.Dial(ctx, path(&k.config))
+	return k.dial(ctx, path(&k.config))
+}
+
+// dial connects to a socket of the process, which is ready.
+func (s *supervisor) dial(ctx context.Context, path string) (net.Conn, error) {
+	conn, err := unixsock.Dial(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	if err := unixsock.CheckPeer(conn, k.checkListener); err != nil {
+	if err := unixsock.CheckPeer(conn, s.checkListener); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
@@ -245,8 +250,8 @@ func (h *Host) SetMembers(ctx context.Context, members []outboard.Node) {
 	h.mu.Lock()
 	h.members = members
 	h.mu.Unlock()
-	for _, name := range h.Tenants() {
-		h.running.Go(func() { h.sendMembers(ctx, name) })
+	for _, k := range h.others(nil) {
+		h.running.Go(func() { k.sendMembers(ctx) })
 	}
 }
 
@@ -260,7 +265,10 @@ func (h *Host) known() []outboard.Node {
 // membersLimit is how long a process may take to accept the members.
 const membersLimit = 10 * time.Second
 
-func (h *Host) sendMembers(ctx context.Context, name string) {
+// sendMembers sends the process the nodes of the pool once it is ready. It is no request of the process:
+// that would keep the process of a tenant without apps.
+func (s *supervisor) sendMembers(ctx context.Context) {
+	h, name := s.host, s.config.Tenant
 	ctx, cancel := context.WithTimeout(ctx, membersLimit)
 	defer cancel()
 	text, err := json.Marshal(h.known())
@@ -271,7 +279,13 @@ func (h *Host) sendMembers(ctx context.Context, name string) {
 	if err != nil {
 		return
 	}
-	response, err := h.client(name).Do(request)
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		if err := s.await(ctx); err != nil {
+			return nil, err
+		}
+		return s.dial(ctx, s.config.ControlSocket())
+	}
+	response, err := (&http.Transport{DialContext: dial, DisableKeepAlives: true, ResponseHeaderTimeout: answerLimit}).RoundTrip(request)
 	if err != nil {
 		h.log.Debug("a tenant's process was not told which nodes there are", "tenant", name, "error", err)
 		return

@@ -135,7 +135,7 @@ func (s *supervisor) once(ctx context.Context) (err error) {
 	s.set(true, nil)
 	defer s.setConn(nil)
 	s.host.running.Go(func() { near.Serve((*ipc.Message).Close) }) // receives replies
-	s.host.running.Go(func() { s.host.sendMembers(ctx, s.config.Tenant) })
+	s.host.running.Go(func() { s.sendMembers(ctx) })
 	s.host.running.Go(func() { s.watch(ctx, near, proc) })
 	select {
 	case err := <-ended:
