@@ -54,7 +54,7 @@ func (l *learner) sync() {
 		if l.following[key] == nil {
 			ctx, stop := context.WithCancel(l.life.ctx)
 			l.following[key] = stop
-			l.life.Go(func() { l.follow(ctx, e) })
+			l.life.Go(func() { l.refreshDescriptors(ctx, e) })
 		}
 	}
 }
@@ -69,8 +69,8 @@ const (
 	learnLimit = 20 * time.Second
 )
 
-// follow learns a server's descriptors, and their changes, until ctx ends.
-func (l *learner) follow(ctx context.Context, e services.Endpoint) {
+// refreshDescriptors learns a server's descriptors, and their changes, until ctx ends.
+func (l *learner) refreshDescriptors(ctx context.Context, e services.Endpoint) {
 	reported := false
 	for pause := minLearnPause; ; pause = min(2*pause, relearnAfter) {
 		err := l.learn(ctx, e)

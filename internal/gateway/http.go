@@ -183,9 +183,6 @@ func (x *exchange) run(begin time.Time) {
 	defer answer.release()
 	answer.started(&call)
 	status, err, cut := x.answer(&answer, err)
-	if x.h.Streams && x.stream.reading {
-		lastRequest(x.r) // the rest of the body is not the next request
-	}
 	took := time.Since(begin)
 	x.h.metric.count(status, took)
 	g.record(outcome{

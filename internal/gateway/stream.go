@@ -107,7 +107,11 @@ func (s *stream) Read(b []byte) (int, error) {
 // EnableFullDuplex it reads in the background from there on. A client that sends too much or too
 // slowly loses its connection.
 func (s *stream) discard() {
-	if !s.reading || s.readErr != nil || s.x.r.ProtoMajor != 1 {
+	switch {
+	case !s.reading || s.x.r.ProtoMajor != 1:
+		return
+	case s.readErr != nil:
+		lastRequest(s.x.r) // the rest of the body is not the next request
 		return
 	}
 	_ = http.NewResponseController(s.x.w).Flush()

@@ -48,8 +48,8 @@ const (
 )
 
 // RecipesFile is the file of a cache with the keys of the recipes whose results are in the cache,
-// one per line. The name is another than in versions that took recipes for executed whose processes
-// had failed by chance: caches of those versions are completed.
+// one per line. Earlier versions used another name, and listed recipes whose compilation had failed
+// by chance: with a new name these are compiled again.
 const RecipesFile = "outboard-recipes-2"
 
 // Type is the type of a message.

@@ -88,11 +88,15 @@ func (c *compiles) enqueue(s *Session) {
 	if s.recipes == nil {
 		return
 	}
-	limit := min(max(compileShare*time.Since(s.Started), minCompileLimit), maxCompileLimit)
-	job := &compileJob{spec: s.Spec, cache: s.cache, recipes: s.recipes, limit: limit}
+	job := &compileJob{spec: s.Spec, cache: s.cache, recipes: s.recipes, limit: compileLimit(time.Since(s.Started))}
 	if !c.accept(job) {
 		_ = job.recipes.Close()
 	}
+}
+
+// compileLimit returns how long the job of a session may take that took the given time.
+func compileLimit(session time.Duration) time.Duration {
+	return min(max(compileShare*session, minCompileLimit), maxCompileLimit)
 }
 
 func (c *compiles) accept(job *compileJob) bool {

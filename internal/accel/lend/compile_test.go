@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -138,4 +139,13 @@ func recipesFile(t *testing.T, text string) *os.File {
 	}
 	t.Cleanup(func() { _ = f.Close() })
 	return f
+}
+
+// A job gets as much time as its session needed, at its lower weight, within bounds.
+func TestCompileLimitFollowsTheSession(t *testing.T) {
+	for session, want := range map[time.Duration]time.Duration{0: 2 * time.Minute, 3 * time.Minute: 12 * time.Minute, time.Hour: 30 * time.Minute} {
+		if got := compileLimit(session); got != want {
+			t.Errorf("%v after a session of %v, want %v", got, session, want)
+		}
+	}
 }

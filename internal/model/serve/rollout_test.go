@@ -58,8 +58,8 @@ func TestRollBackWhileNextIsLoading(t *testing.T) {
 	}
 }
 
-// A version that is replaced or removed before it is loaded is not loaded further, and who waits for
-// it is told.
+// The load of a version ends when the version is replaced or removed, and requests that wait for it
+// get an error.
 func TestLoadEndsWithItsVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(b *bench)
@@ -182,16 +182,22 @@ func (p *observed) Wait() error {
 	return p.Process.Wait()
 }
 
-// A process that is being restarted when its model is unloaded does not outlive the model.
-func TestUnloadEndsRestart(t *testing.T) {
+// openObserved returns a server with observed launches of its processes.
+func openObserved(t *testing.T) (*bench, *launches) {
+	t.Helper()
 	l := &launches{begun: make(chan struct{}), next: make(chan struct{}), ended: make(chan struct{})}
-	b := openWith(t, func(o *serve.Options) {
+	return openWith(t, func(o *serve.Options) {
 		launch := o.Launch
 		o.Launch = func(name string, memory int64) helper.Launcher {
 			l.launch = launch(name, memory)
 			return l.start
 		}
-	})
+	}), l
+}
+
+// A process that is being restarted when its model is unloaded does not outlive the model.
+func TestUnloadEndsRestart(t *testing.T) {
+	b, l := openObserved(t)
 	b.push("a", repository.Config{})
 	b.want("a1")
 	l.first.Kill()
@@ -219,14 +225,7 @@ func TestUnloadEndsRestart(t *testing.T) {
 // While a model's process is not running, requests go to another node on which the model is ready; the
 // only node starts it again.
 func TestCrashedProcessGetsNoRequests(t *testing.T) {
-	l := &launches{begun: make(chan struct{}), next: make(chan struct{}), ended: make(chan struct{})}
-	b := openWith(t, func(o *serve.Options) {
-		launch := o.Launch
-		o.Launch = func(name string, memory int64) helper.Launcher {
-			l.launch = launch(name, memory)
-			return l.start
-		}
-	})
+	b, l := openObserved(t)
 	v := b.push("a", repository.Config{})
 	b.want("a1")
 	l.first.Kill()

@@ -265,8 +265,8 @@ func (h *Host) known() []outboard.Node {
 // membersLimit is how long a process may take to accept the members.
 const membersLimit = 10 * time.Second
 
-// sendMembers sends the process the nodes of the pool once it is ready. It is no request of the process:
-// that would keep the process of a tenant without apps.
+// sendMembers sends the process the nodes of the pool once it is ready. It does not count as a
+// request of the process, which would keep the process of a tenant without apps.
 func (s *supervisor) sendMembers(ctx context.Context) {
 	h, name := s.host, s.config.Tenant
 	ctx, cancel := context.WithTimeout(ctx, membersLimit)
@@ -285,7 +285,7 @@ func (s *supervisor) sendMembers(ctx context.Context) {
 		}
 		return s.dial(ctx, s.config.ControlSocket())
 	}
-	response, err := (&http.Transport{DialContext: dial, DisableKeepAlives: true, ResponseHeaderTimeout: answerLimit}).RoundTrip(request)
+	response, err := (&http.Transport{DialContext: dial, DisableKeepAlives: true}).RoundTrip(request)
 	if err != nil {
 		h.log.Debug("a tenant's process was not told which nodes there are", "tenant", name, "error", err)
 		return

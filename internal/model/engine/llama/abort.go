@@ -41,15 +41,14 @@ type computation struct {
 	closed    bool
 }
 
-// begin is called before the library computes a micro-batch of sequences, and end after it.
-func (c *computation) begin(sequences []*sequence) {
+// setSequences is called with the sequences of a micro-batch before the library computes it, and
+// with none after it.
+func (c *computation) setSequences(sequences []*sequence) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sequences = sequences
 	c.flag.set(0)
 }
-
-func (c *computation) end() { c.begin(nil) }
 
 // abandon ends the computation if no sequence needs it any more. A micro-batch that others need goes
 // on: clients that leave must not take from others what is computed for them.
@@ -62,7 +61,7 @@ func (c *computation) abandon() {
 	}
 }
 
-// close abandons the computation whoever needs it, as the model is being closed.
+// close ends the computation even if sequences need it: the model is being closed.
 func (c *computation) close() {
 	c.mu.Lock()
 	c.closed = true

@@ -343,9 +343,9 @@ func (s *scheduler) fillChunk(q *sequence, available int) int {
 func (s *scheduler) decode() {
 	messages.drain()
 	began := time.Now()
-	s.computation.begin(slices.DeleteFunc(slices.Clone(s.running), func(q *sequence) bool { return q.computed == q.kept }))
+	s.computation.setSequences(slices.DeleteFunc(slices.Clone(s.running), func(q *sequence) bool { return q.computed == q.kept }))
 	r := int32(s.m.lib.callStruct(fnDecode, s.batch.params(), s.m.context))
-	s.computation.end()
+	s.computation.setSequences(nil)
 	if r == decodeAborted {
 		takeBack(s)
 		return
