@@ -269,6 +269,8 @@ const membersLimit = 10 * time.Second
 // request of the process, which would keep the process of a tenant without apps.
 func (s *supervisor) sendMembers(ctx context.Context) {
 	h, name := s.host, s.config.Tenant
+	s.sending.Lock() // the nodes that are sent last are the present ones
+	defer s.sending.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, membersLimit)
 	defer cancel()
 	text, err := json.Marshal(h.known())

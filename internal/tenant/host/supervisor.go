@@ -21,7 +21,8 @@ type supervisor struct {
 	host          *Host
 	config        tenant.Config
 	cancel        context.CancelFunc
-	lastRequested time.Time // when the process was last requested, under Host.mu
+	sending       sync.Mutex // held while the process is sent the nodes of the pool
+	lastRequested time.Time  // when the process was last requested, under Host.mu
 
 	mu      sync.Mutex
 	ready   bool
