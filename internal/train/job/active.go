@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -28,47 +26,31 @@ type activeJob struct {
 	move *move
 	next []*nodeRun
 
-	mu      sync.Mutex
-	job     client.Job
-	written time.Time
+	record
 	// progress reads the progress of rank 0.
 	progress progressReader
 }
 
-func (a *activeJob) snapshot() client.Job {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	j := a.job
-	j.Ranks, j.Why, j.Devices = slices.Clone(j.Ranks), slices.Clone(j.Why), slices.Clone(j.Devices)
-	return j
-}
-
-// writeLimit bounds how long writing a job's record may take; progressInterval is the interval at
-// which mere progress is written.
-const (
-	writeLimit       = 10 * time.Second
-	progressInterval = 5 * time.Second
-)
-
-// update changes the job's record and writes it to the pool's table. An error is logged; the next
-// update writes the record again.
-func (a *activeJob) update(change func(*client.Job)) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	change(&a.job)
-	a.written = time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
-	defer cancel()
-	err := a.manager.write(ctx, &a.job)
-	if err != nil {
-		a.manager.opts.Log.Warn("a job's record is not written", "job", a.job.ID, "error", err)
-	}
-	return err
-}
+// progressInterval is the interval at which mere progress is written.
+const progressInterval = 5 * time.Second
 
 // note adds a line about the job itself.
 func (a *activeJob) note(format string, args ...any) {
 	a.lines.add(client.JobLine{Time: time.Now().UTC(), Attempt: a.snapshot().Attempt, Rank: -1, Text: fmt.Sprintf(format, args...)})
+}
+
+// updateNoting changes the job and waits until the table has the change. A line about the job says
+// what waits, if that takes longer than an attempt to write.
+func (a *activeJob) updateNoting(ctx context.Context, what string, change func(*client.Job)) error {
+	version := a.change(change)
+	soon, cancel := context.WithTimeout(ctx, writeLimit)
+	defer cancel()
+	err := a.await(soon, version)
+	if soon.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	a.note("%s waits for the pool's state: %v", what, err)
+	return a.await(ctx, version)
 }
 
 // run makes one attempt after the other until the job has ended.
@@ -102,7 +84,7 @@ func (a *activeJob) run(ctx context.Context) {
 		}
 		a.manager.opts.Metrics.restarted()
 		a.note("%v: the ranks start again", err)
-		_ = a.update(func(j *client.Job) {
+		a.change(func(j *client.Job) {
 			j.State, j.Reason, j.Ranks, j.World = client.JobWaiting, err.Error(), nil, 0
 		})
 	}
@@ -124,10 +106,10 @@ func isLoss(err error) bool {
 // end records how the job has ended. A detached job whose node stops continues later.
 func (a *activeJob) end(err error) {
 	if errors.Is(err, errNodeStops) && a.snapshot().Spec.Detach {
-		_ = a.update(func(j *client.Job) { j.State, j.Reason = client.JobWaiting, err.Error() })
+		a.change(func(j *client.Job) { j.State, j.Reason = client.JobWaiting, err.Error() })
 		return
 	}
-	_ = a.update(func(j *client.Job) {
+	a.change(func(j *client.Job) {
 		j.State, j.Ended = client.JobSucceeded, time.Now().UTC()
 		if err == nil {
 			j.Stages = nil
@@ -202,7 +184,7 @@ func (a *activeJob) acquire(ctx context.Context) ([]outboard.Lease, error) {
 			return leases, err
 		}
 		if reason := err.Error(); a.snapshot().Reason != reason {
-			_ = a.update(func(j *client.Job) { j.Reason = reason })
+			a.change(func(j *client.Job) { j.Reason = reason })
 		}
 		if err := waitForDevices(ctx, changed, until); err != nil {
 			return nil, err

@@ -71,7 +71,7 @@ func (a *activeJob) attempt(ctx context.Context) error {
 	defer watching.Wait()
 	defer lose(nil)
 	watchLeases(life, nodes, lose, &watching)
-	link, err := a.recordAttempt(nodes, before, time.Since(asked))
+	link, err := a.recordAttempt(ctx, nodes, before, time.Since(asked))
 	if err != nil {
 		return err
 	}
@@ -84,9 +84,10 @@ func (a *activeJob) attempt(ctx context.Context) error {
 	return a.finishMove(ctx, err)
 }
 
-// recordAttempt records that an attempt begins, and returns the slowest link between its nodes. before is
+// recordAttempt records that an attempt begins: no later one, also after the node has failed, has the
+// same number. It returns the slowest link between its nodes. before is
 // the move that the attempt continues, nil for none.
-func (a *activeJob) recordAttempt(nodes []*nodeRun, before *move, waited time.Duration) (collective.Link, error) {
+func (a *activeJob) recordAttempt(ctx context.Context, nodes []*nodeRun, before *move, waited time.Duration) (collective.Link, error) {
 	first := fmt.Sprintf("waited %v for %d device(s) on %d node(s), granted together", waited.Round(time.Millisecond), devices(nodes), len(nodes))
 	link, measured := slowestLink(a.manager.opts.Leases.Links(), nodes)
 	if before != nil {
@@ -106,7 +107,7 @@ func (a *activeJob) recordAttempt(nodes []*nodeRun, before *move, waited time.Du
 	if p := a.snapshot().Spec.Plan; p != "" {
 		why = append(why, "plan: "+p)
 	}
-	_ = a.update(func(j *client.Job) {
+	err = a.updateNoting(ctx, "the start of the ranks", func(j *client.Job) {
 		j.Attempt++
 		j.State, j.Reason, j.World, j.Why, j.Ranks = client.JobStarting, "", devices(nodes)*j.Spec.PerDevice, why, ranksOf(nodes)
 		j.Stages = nextStages(j, link)
@@ -114,7 +115,7 @@ func (a *activeJob) recordAttempt(nodes []*nodeRun, before *move, waited time.Du
 			j.Started = time.Now().UTC()
 		}
 	})
-	return link, a.manager.removeProfiles(a.snapshot().ID)
+	return link, errors.Join(err, a.manager.removeProfiles(a.snapshot().ID))
 }
 
 func nodeOf(id outboard.DeviceID) outboard.NodeID {
@@ -199,7 +200,7 @@ func devices(nodes []*nodeRun) (n int) {
 
 // charge adds the time of an attempt to the devices' use.
 func (a *activeJob) charge(nodes []*nodeRun, d time.Duration) {
-	_ = a.update(func(j *client.Job) {
+	a.change(func(j *client.Job) {
 		for _, n := range nodes {
 			i := slices.IndexFunc(j.Devices, func(u client.JobDeviceUse) bool { return u.Node == n.node })
 			if i < 0 {
@@ -227,7 +228,7 @@ func (a *activeJob) runRanks(ctx context.Context, nodes []*nodeRun, link collect
 		}
 		reading.Go(func() { a.readReports(copies, n, events) })
 	}
-	_ = a.update(func(j *client.Job) { j.State = client.JobRunning })
+	a.change(func(j *client.Job) { j.State = client.JobRunning })
 	return a.wait(ctx, nodes, events)
 }
 
@@ -272,7 +273,7 @@ func (a *activeJob) explainSums(n *nodeRun, t compress.Stats) {
 		return
 	}
 	a.manager.opts.Metrics.summed(t)
-	_ = a.update(func(j *client.Job) { j.Why = append(j.Why, fmt.Sprintf("node %s: %s", n.node, text)) })
+	a.change(func(j *client.Job) { j.Why = append(j.Why, fmt.Sprintf("node %s: %s", n.node, text)) })
 }
 
 // maxExplained is the number of ranks whose decisions are explained.
@@ -286,7 +287,7 @@ func (a *activeJob) explainDecision(n *nodeRun, d *ranks.Decision) {
 	}
 	about := fmt.Sprintf("rank %d, %s: ", d.Rank, d.Subject)
 	line := about + d.Text[:min(len(d.Text), maxExplanation)]
-	_ = a.update(func(j *client.Job) {
+	a.change(func(j *client.Job) {
 		if i := slices.IndexFunc(j.Why, func(w string) bool { return strings.HasPrefix(w, about) }); i >= 0 {
 			j.Why[i] = line
 			return

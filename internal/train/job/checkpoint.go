@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -95,7 +96,7 @@ func (a *activeJob) copyCheckpoint(ctx context.Context, n *nodeRun, s *saved) {
 	k := &kept{Digest: s.Digest}
 	m, err := data.Copy(ctx, a.manager.opts.Chunks, s.Digest)
 	if err == nil {
-		err = a.update(func(j *client.Job) {
+		err = a.updateNoting(ctx, fmt.Sprintf("the checkpoint of step %d", s.Step), func(j *client.Job) {
 			j.Checkpoint = &client.JobCheckpoint{Digest: s.Digest, Step: s.Step, Size: outboard.Bytes(m.Size()), Saved: time.Now().UTC()}
 			if j.Stages != nil { // A lost job continues from the checkpoint, which is later than the states.
 				stages := *j.Stages

@@ -215,7 +215,7 @@ func (a *activeJob) finishMove(ctx context.Context, err error) error {
 	if err != nil {
 		return &statesError{err}
 	}
-	err = a.update(func(j *client.Job) {
+	err = a.update(ctx, func(j *client.Job) {
 		next := *j.Stages
 		next.States, next.World = digest, j.World
 		j.Stages = &next

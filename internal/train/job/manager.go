@@ -307,7 +307,9 @@ func (m *Manager) Resume(ctx context.Context, id string) error {
 	if a, err = m.drive(&j); err != nil {
 		return err
 	}
-	if err := a.update(func(*client.Job) {}); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, writeLimit)
+	defer cancel()
+	if err := a.update(ctx, func(*client.Job) {}); err != nil {
 		a.cancel(errCanceled)
 		return err
 	}
@@ -321,7 +323,7 @@ func (m *Manager) drive(j *client.Job) (*activeJob, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(m.life)
-	a := &activeJob{manager: m, lines: lines, cancel: cancel, done: make(chan struct{}), ending: func() bool { return ctx.Err() != nil }, job: *j, excluded: make(map[outboard.NodeID]exclusion)}
+	a := &activeJob{manager: m, lines: lines, cancel: cancel, done: make(chan struct{}), ending: func() bool { return ctx.Err() != nil }, excluded: make(map[outboard.NodeID]exclusion), record: m.record(j)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.active[j.ID] != nil || m.life.Err() != nil {
@@ -332,10 +334,11 @@ func (m *Manager) drive(j *client.Job) (*activeJob, error) {
 	m.driving.Go(func() {
 		defer cancel(nil)
 		a.run(ctx)
+		_ = a.lines.Close() // Lines that could not be written are lost.
+		a.closeRecord(m.life)
 		m.mu.Lock()
 		delete(m.active, j.ID)
 		m.mu.Unlock()
-		_ = a.lines.Close() // Lines that could not be written are lost.
 		close(a.done)
 	})
 	return a, nil

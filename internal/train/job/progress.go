@@ -67,6 +67,6 @@ func (a *activeJob) addLine(n *nodeRun, l *line) {
 	a.mu.Unlock()
 	a.lines.add(client.JobLine{Time: now, Attempt: attempt, Rank: l.Rank, Node: n.node, Stderr: l.Stderr, Text: l.Text})
 	if write {
-		_ = a.update(func(*client.Job) {})
+		a.change(func(*client.Job) {})
 	}
 }

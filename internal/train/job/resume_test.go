@@ -33,7 +33,7 @@ func TestResumeOfAJobThatStillEnds(t *testing.T) {
 	if err := m.write(t.Context(), &j); err != nil {
 		t.Fatal(err)
 	}
-	ending := &activeJob{manager: m, job: j, done: make(chan struct{}), ending: func() bool { return true }}
+	ending := &activeJob{manager: m, record: m.record(&j), done: make(chan struct{}), ending: func() bool { return true }}
 	m.mu.Lock()
 	m.active[j.ID] = ending
 	m.mu.Unlock()

@@ -79,6 +79,11 @@ func (m *Manager) write(ctx context.Context, j *client.Job) error {
 	return nil
 }
 
+// record returns the record of a job that this node drives from now on.
+func (m *Manager) record(j *client.Job) record {
+	return record{write: m.write, log: m.opts.Log, job: *j}
+}
+
 // prune deletes the oldest ended jobs of this node beyond keptJobs.
 func (m *Manager) prune(ctx context.Context) {
 	ended := 0

@@ -54,8 +54,9 @@ func newActive(t *testing.T, o Options) *activeJob {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	a := &activeJob{manager: &Manager{opts: o}, lines: l, excluded: make(map[outboard.NodeID]exclusion)}
-	a.job = client.Job{ID: "job-abc", Attempt: 1, World: 1, Spec: client.JobSpec{Ranks: 1, PerDevice: 1, Args: []string{"x"}}}
+	j := client.Job{ID: "job-abc", Attempt: 1, World: 1, Spec: client.JobSpec{Ranks: 1, PerDevice: 1, Args: []string{"x"}}}
+	m := &Manager{opts: o}
+	a := &activeJob{manager: m, lines: l, excluded: make(map[outboard.NodeID]exclusion), record: m.record(&j)}
 	return a
 }
 
