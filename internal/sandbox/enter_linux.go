@@ -222,6 +222,11 @@ func (in *Inside) dropPrivileges(c *Config) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no new privileges: %w", err)
 	}
+	// The child of an init may be the same user: without this it could open the init's memory, its
+	// environment, which is the node's, and its files. Executing a program ends it.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("protect the init: %w", err)
+	}
 	return nil
 }
 

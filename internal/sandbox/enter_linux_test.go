@@ -148,18 +148,21 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// A sandbox that an ordinary user's node makes bounds its tasks as that of root does.
-func TestTasksOfAnOrdinaryUser(t *testing.T) {
+// A sandbox that an ordinary user's node makes holds as that of root does. Its processes are the
+// node's user.
+func TestAttacksOfAnOrdinaryUser(t *testing.T) {
 	const nobody = 65534
 	if os.Geteuid() != 0 {
 		c, n := newConfig(t)
 		if !n.User() {
 			t.Skip("this machine allows users no namespaces")
 		}
-		run(t, c, n, "tasks")
+		for _, name := range []string{"tasks", "processes"} {
+			t.Run(name, func(t *testing.T) { run(t, c, n, name) })
+		}
 		return
 	}
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestTasksOfAnOrdinaryUser$", "-test.v")
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestAttacksOfAnOrdinaryUser$", "-test.v")
 	cmd.Dir, cmd.Env = "/", append(os.Environ(), "TMPDIR=/tmp")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	out, err := cmd.CombinedOutput()
@@ -300,10 +303,31 @@ func attackProcesses(c *Config) (failed []error) {
 			failed = append(failed, fmt.Errorf("process %d can be signalled", pid))
 		}
 	}
+	if inside(Processes) {
+		failed = append(failed, attackInit()...)
+	}
 	expect(&failed, "survive the parent", unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0), unix.EPERM)
 	expect(&failed, "become root", rawCall(unix.SYS_SETUID, 0), unix.EPERM)
 	if c.UID != 0 && unix.Getuid() != c.UID {
 		failed = append(failed, fmt.Errorf("user %d", unix.Getuid()))
+	}
+	return failed
+}
+
+// attackInit opens what belongs to the init of the namespace, some of whose threads keep their
+// capabilities, and which has the node's environment.
+func attackInit() (failed []error) {
+	threads, err := os.ReadDir("/proc/1/task")
+	if err != nil || len(threads) == 0 {
+		return []error{fmt.Errorf("the init has %d threads, %v", len(threads), err)}
+	}
+	for _, thread := range threads {
+		for _, name := range []string{"environ", "maps", "mem", "auxv", "root/.", "cwd/.", "fd/0"} {
+			path := filepath.Join("/proc/1/task", thread.Name()) + "/" + name
+			if tryOpen(path, unix.O_RDONLY) == nil {
+				failed = append(failed, fmt.Errorf("%s can be opened", path))
+			}
+		}
 	}
 	return failed
 }

@@ -6,8 +6,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -316,20 +318,36 @@ func TestDeviceChanged(t *testing.T) {
 func TestConfined(t *testing.T) {
 	p := start(t, control.Config{Session: "s"})
 	p.ready()
-	status, err := os.ReadFile("/proc/" + itoa(p.cmd.Process.Pid) + "/status")
-	if err != nil {
-		t.Fatal(err)
+	threads, err := filepath.Glob("/proc/" + strconv.Itoa(program(t, p.cmd.Process.Pid)) + "/task/*/status")
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("%d threads, %v", len(threads), err)
 	}
-	for _, want := range []string{"NoNewPrivs:\t1", "CapEff:\t0000000000000000", "CapBnd:\t"} {
-		if !strings.Contains(string(status), want) {
-			t.Errorf("status has no %q", want)
+	for _, path := range threads {
+		status, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // The thread has ended.
+		}
+		for _, want := range []string{"NoNewPrivs:\t1", "CapEff:\t0000000000000000", "CapBnd:\t"} {
+			if err != nil || !strings.Contains(string(status), want) {
+				t.Errorf("%s has no %q, %v", path, want, err)
+			}
 		}
 	}
 }
 
-func itoa(n int) string {
-	if n < 10 {
-		return string(rune('0' + n))
+// program returns the process of the worker: in a PID namespace it is a child of the init, whose
+// threads are not all confined.
+func program(t *testing.T, first int) int {
+	t.Helper()
+	children, err := filepath.Glob("/proc/" + strconv.Itoa(first) + "/task/*/children")
+	if err != nil {
+		t.Fatal(err)
 	}
-	return itoa(n/10) + itoa(n%10)
+	for _, path := range children {
+		text, _ := os.ReadFile(path) // The thread may have ended.
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			return pid
+		}
+	}
+	return first
 }
