@@ -135,15 +135,15 @@ func (p *Peers) Reports() []serve.Report {
 	return list
 }
 
-// Publish implements serve.Peers. It writes a report only if it has changed or its renewal is due.
-// Only one goroutine may call it.
+// Publish implements serve.Peers. It writes a report only if it has changed or its renewal is due: also
+// that of a node without models, which another node may choose for the pool's first one. Only one goroutine may call it.
 func (p *Peers) Publish(ctx context.Context, r serve.Report) error {
 	r.Free &^= 256<<20 - 1 // small changes are not published
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	if len(r.Models) == 0 && len(p.last) == 0 || bytes.Equal(text, p.last) && time.Since(p.published) < reportRenewal {
+	if bytes.Equal(text, p.last) && time.Since(p.published) < reportRenewal {
 		return nil
 	}
 	if _, err = p.opts.State.Put(ctx, reportPrefix+string(p.opts.Self), text, reportTTL); err == nil {

@@ -443,8 +443,13 @@ func CheckPlacement(ctx context.Context, s *Server, v *repository.Version) error
 
 func errNoCandidate(s *Server, v *repository.Version) error {
 	var reasons []string
+	unknown := slices.Clone(v.Config.Nodes)
 	for _, c := range s.Explain(v) {
 		reasons = append(reasons, fmt.Sprintf("%s: %s", c.Node, c.Why))
+		unknown = slices.DeleteFunc(unknown, func(name string) bool { return name == string(c.Node) })
+	}
+	for _, name := range unknown {
+		reasons = append(reasons, name+": the pool has no such node now, or it serves no models")
 	}
 	return outboard.Errorf(outboard.Invalid, "load "+v.Name, "no node can load it: %s", strings.Join(reasons, "; "))
 }
