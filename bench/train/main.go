@@ -57,6 +57,7 @@ func (b *bench) sections() []paired.Section {
 		{Name: "steps", Run: b.steps},
 		{Name: "accumulation", Run: b.accumulation},
 		{Name: "threads", Run: b.threads},
+		{Name: "kills", Run: b.kills},
 	}
 }
 
