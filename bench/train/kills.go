@@ -109,13 +109,13 @@ type killer struct {
 
 // line reads a line of the job.
 func (k *killer) line(ctx context.Context, l *client.JobLine) error {
-	var attempt, number int
 	if l.Rank < 0 && !k.killed.IsZero() && len(k.told) < k.attempt-1 {
 		k.told = append(k.told, time.Since(k.killed).Seconds())
 	}
 	var kind string
-	if _, err := fmt.Sscan(l.Text, &kind, &attempt, &number); err != nil {
-		return nil // Of an exception.
+	var attempt, number int
+	if n, _ := fmt.Sscan(l.Text, &kind, &attempt, &number); n < 3 { // It belongs to an exception.
+		return nil
 	}
 	switch kind {
 	case "pid":

@@ -83,7 +83,7 @@ func (a *activeJob) run(ctx context.Context) {
 			return
 		}
 		a.manager.opts.Metrics.restarted()
-		a.note("%v: the ranks start again", err)
+		a.note("the ranks start again")
 		a.change(func(j *client.Job) {
 			j.State, j.Reason, j.Ranks, j.World = client.JobWaiting, err.Error(), nil, 0
 		})

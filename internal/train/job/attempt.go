@@ -79,9 +79,14 @@ func (a *activeJob) attempt(ctx context.Context) error {
 	err = a.runRanks(life, nodes, link)
 	a.charge(nodes, time.Since(began))
 	if lost, ok := errors.AsType[*lostError](context.Cause(life)); ok && ctx.Err() == nil {
-		return lost
+		err = lost
 	}
-	return a.finishMove(ctx, err)
+	err = a.finishMove(ctx, err)
+	// The leases of lost nodes may be released only after an election.
+	if isLoss(err) && ctx.Err() == nil {
+		a.note("%v", err)
+	}
+	return err
 }
 
 // recordAttempt records that an attempt begins: no later one, also after the node has failed, has the
