@@ -115,13 +115,13 @@ func (b *bench) compareOrder(ctx context.Context, weights []float64, batch int) 
 	if err != nil {
 		return 0, 0, err
 	}
-	latency, err := settings[0].calibrate(measured[0])
+	l, err := calibrateLatencies(settings, measured)
 	if err != nil {
 		return 0, 0, err
 	}
 	planned := make([]float64, len(settings))
 	for i := range settings {
-		if planned[i], err = settings[i].predict(latency); err != nil {
+		if planned[i], err = settings[i].predict(l); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -139,6 +139,17 @@ func (b *bench) compareOrder(ctx context.Context, weights []float64, batch int) 
 		}
 	}
 	return wrong, pairs, nil
+}
+
+// calibrateLatencies returns the latency of messages by the first setting, a pipeline, and that of
+// collective calls by the fourth, which divides layers between two ranks: ranks of a machine make
+// these calls in its memory.
+func calibrateLatencies(settings []setting, measured []float64) (l latencies, err error) {
+	if l.message, err = settings[0].calibrate(measured[0], func(s float64) latencies { return latencies{message: s} }); err != nil {
+		return l, err
+	}
+	l.collective, err = settings[3].calibrate(measured[3], func(s float64) latencies { return latencies{l.message, s} })
+	return l, err
 }
 
 func (s *setting) degrees() string {

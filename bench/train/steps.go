@@ -45,15 +45,25 @@ func sleepers(weights ...float64) []sleeper {
 	return list
 }
 
+// latencies are those of a message between two ranks, and of each step of a collective call among the
+// ranks of the machine, in seconds.
+type latencies struct{ message, collective float64 }
+
+// alike returns equal latencies.
+func alike(seconds float64) latencies { return latencies{seconds, seconds} }
+
 // job returns the planner's job for a setting.
-func (s *setting) job(latency, bandwidth float64) *plan.Job {
+func (s *setting) job(l latencies, bandwidth float64) *plan.Job {
 	replicas := max(s.Replicas, 1)
 	if s.Gradients > 0 {
 		replicas = s.ranks
 	}
 	j := &plan.Job{
 		Batch: replicas * s.Micro * s.MicroBatches, MicroBatches: []int{s.Micro}, Replicas: []int{replicas},
-		Devices: []plan.Device{{Name: "core", Speed: 1, Memory: 1e12, Bandwidth: bandwidth, Latency: latency}},
+		Devices: []plan.Device{{
+			Name: "core", Speed: 1, Memory: 1e12, Bandwidth: bandwidth, Latency: l.message,
+			Node: s.ranks, NodeBandwidth: bandwidth, NodeLatency: l.collective,
+		}},
 	}
 	for i, l := range s.Layers {
 		layer := plan.Layer{
@@ -74,10 +84,9 @@ func (s *setting) job(latency, bandwidth float64) *plan.Job {
 // compared to it.
 const memoryBandwidth = 2e9
 
-// predict returns the planned time of a step in seconds, by its schedule. A message takes latency
-// seconds more than its bytes.
-func (s *setting) predict(latency float64) (float64, error) {
-	j := s.job(latency, memoryBandwidth)
+// predict returns the planned time of a step in seconds, by its schedule.
+func (s *setting) predict(l latencies) (float64, error) {
+	j := s.job(l, memoryBandwidth)
 	if err := j.Check(); err != nil {
 		return 0, err
 	}
@@ -163,13 +172,13 @@ func (b *bench) compareSteps(ctx context.Context, settings []setting) ([]float64
 	if err != nil {
 		return nil, err
 	}
-	latency, err := settings[0].calibrate(measured[0])
+	latency, err := settings[0].calibrate(measured[0], alike)
 	if err != nil {
 		return nil, err
 	}
 	var wrong []float64
 	for i := 1; i < len(settings); i++ {
-		planned, err := settings[i].predict(latency)
+		planned, err := settings[i].predict(alike(latency))
 		if err != nil {
 			return nil, err
 		}
@@ -178,17 +187,19 @@ func (b *bench) compareSteps(ctx context.Context, settings []setting) ([]float64
 	return wrong, nil
 }
 
-// calibrate returns the latency of a message with which a setting takes as long as measured.
-func (s *setting) calibrate(measured float64) (float64, error) {
-	without, err := s.predict(0)
+// calibrate returns the latency with which a setting takes as long as measured. The time is a linear
+// function of latencies for which the planner would not divide the layers in another way.
+func (s *setting) calibrate(measured float64, of func(latency float64) latencies) (float64, error) {
+	const step = 1e-4
+	without, err := s.predict(of(0))
 	if err != nil {
 		return 0, err
 	}
-	with, err := s.predict(1)
+	with, err := s.predict(of(step))
 	if err != nil {
 		return 0, err
 	}
-	return max(0, (measured-without)/(with-without)), nil
+	return max(0, step*(measured-without)/(with-without)), nil
 }
 
 // accumulation compares a step whose micro-batches are accumulated on small devices with a step
@@ -210,7 +221,7 @@ func (b *bench) accumulation(ctx context.Context) error {
 	best, planned := 0, 0
 	var plannedCost [4]float64
 	for i := range settings {
-		seconds, err := settings[i].predict(0.5e-3)
+		seconds, err := settings[i].predict(alike(0.5e-3))
 		if err != nil {
 			return err
 		}
