@@ -115,7 +115,9 @@ func (r *record) unwritten(ctx context.Context) error {
 // closeRecord ends the writing. It waits until the table has the record, for as long as that takes, but
 // after the end of life for at most writeLimit.
 func (r *record) closeRecord(life context.Context) {
-	version := r.change(func(*client.Job) {})
+	r.mu.Lock()
+	version := r.version
+	r.mu.Unlock()
 	if r.await(life, version) != nil && life.Err() != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(life), writeLimit)
 		defer cancel()
