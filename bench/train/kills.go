@@ -35,11 +35,11 @@ func (b *bench) kills(ctx context.Context) error {
 	}
 	defer r.Close()
 	count := b.Rounds(100, 4)
-	whole, err := b.killedJob(ctx, r, count, 0)
+	whole, err := runKilled(ctx, b, r, count, 0)
 	if err != nil {
 		return fmt.Errorf("the undisturbed run: %w", err)
 	}
-	k, err := b.killedJob(ctx, r, count, count)
+	k, err := runKilled(ctx, b, r, count, count)
 	if err != nil {
 		return err
 	}
@@ -61,8 +61,8 @@ func differing(got, want []string) (n int) {
 	return n
 }
 
-// killedJob runs scripts/kills.py, and kills as many ranks and nodes as kills says.
-func (b *bench) killedJob(ctx context.Context, r *rig.Rig, attempts, kills int) (*killer, error) {
+// runKilled runs scripts/kills.py, and kills as many ranks and nodes as kills says.
+func runKilled(ctx context.Context, b *bench, r *rig.Rig, attempts, kills int) (*killer, error) {
 	script, err := b.script("kills.py")
 	if err != nil {
 		return nil, err
