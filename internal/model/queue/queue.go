@@ -73,6 +73,8 @@ type Request struct {
 	Client string
 	// Priority orders the requests of a client: higher first, equal priorities in the order of arrival.
 	Priority int
+	// Alone keeps the request out of batches.
+	Alone bool
 	// Sequence is set if the engine holds state between the requests of a sequence; such a request is
 	// executed alone.
 	Sequence model.Sequence
@@ -145,7 +147,7 @@ var (
 func (q *Queue) Do(ctx context.Context, r *Request) ([]model.Tensor, Times, error) {
 	it := &item{Request: r, ctx: ctx, arrived: time.Now(), done: make(chan struct{})}
 	it.deadline, _ = ctx.Deadline()
-	if q.opts.MaxBatch > 1 && r.Rows > 0 && r.Sequence.Number == 0 {
+	if q.opts.MaxBatch > 1 && r.Rows > 0 && r.Sequence.Number == 0 && !r.Alone {
 		it.key = batchKey(r, q.opts.Pad)
 	}
 	direct, err := q.admit(it)

@@ -91,6 +91,35 @@ func TestBatch(t *testing.T) {
 	}
 }
 
+// A request that may end the process is executed alone.
+func TestAloneIsNotBatched(t *testing.T) {
+	g := newGate()
+	q := queue.New(queue.Options{MaxBatch: 8}, g.execute)
+	var all sync.WaitGroup
+	for i := range 5 {
+		all.Go(func() {
+			r := numbers(int32(i))
+			r.Alone = i == 2
+			if _, _, err := q.Do(t.Context(), r); err != nil {
+				t.Error(err)
+			}
+		})
+		if i == 0 {
+			<-g.entered
+		} else {
+			await(t, q, i)
+		}
+	}
+	g.leave <- nil
+	for _, want := range []int{3, 1} {
+		if rows := <-g.entered; rows != want {
+			t.Errorf("a batch of %d rows, want %d", rows, want)
+		}
+		g.leave <- nil
+	}
+	all.Wait()
+}
+
 // A request of a sequence is executed alone: its engine holds state for it.
 func TestSequenceIsNotBatched(t *testing.T) {
 	g := newGate()

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/engine"
 )
 
 // A parts is a stream of parts of a file. After them it fails, or waits for the end of ctx.
@@ -78,9 +79,16 @@ func TestErrors(t *testing.T) {
 		outboard.Invalid: outboard.Invalid, outboard.NotFound: outboard.NotFound, outboard.Exhausted: outboard.Exhausted,
 		outboard.Denied: outboard.Unreachable, outboard.Other: outboard.Other, outboard.Unreachable: outboard.Unreachable, outboard.Busy: outboard.Unreachable,
 	} {
-		if err := errorOf("ketch", statusOf(outboard.Errorf(kind, "infer", "refused"))); outboard.KindOf(err) != want {
+		if err := errorOf("ketch", statusOf(outboard.Errorf(kind, "infer", "refused"))); outboard.KindOf(err) != want || engine.IsCrash(err) {
 			t.Errorf("%v: %v", kind, err)
 		}
+	}
+	crash := &engine.Crash{Reason: outboard.Errorf(outboard.Unreachable, "", "the process ended")}
+	if err := errorOf("ketch", statusOf(crash)); !engine.IsCrash(err) || outboard.KindOf(err) != outboard.Unreachable {
+		t.Errorf("a crash: %v", err)
+	}
+	if err := errorOf("ketch", statusOf(engine.ErrCrashes("infer", "m", crash))); engine.IsCrash(err) || outboard.KindOf(err) != outboard.Other {
+		t.Errorf("crashes: %v", err)
 	}
 	if err := errorOf("ketch", statusOf(nil)); err != nil {
 		t.Errorf("no error: %v", err)

@@ -171,6 +171,9 @@ func errorOf(node outboard.NodeID, err error) error {
 	if status.Code(err) == codes.DeadlineExceeded {
 		return fmt.Errorf("node %s: %w", node, context.DeadlineExceeded)
 	}
+	if status.Code(err) == crashCode {
+		return &engine.Crash{Reason: outboard.Errorf(outboard.Unreachable, "node "+string(node), "%s", status.Convert(err).Message())}
+	}
 	kind := outboard.Unreachable
 	for k, code := range statusCodes {
 		if status.Code(err) == code && k != outboard.Denied {
@@ -189,6 +192,10 @@ var statusCodes = map[outboard.Kind]codes.Code{
 	outboard.Denied: codes.PermissionDenied, outboard.Other: codes.Internal, outboard.Conflict: codes.Aborted,
 }
 
+// crashCode is the gRPC code of an engine.Crash between nodes. For nodes of earlier releases it is a
+// code like UNAVAILABLE.
+const crashCode = codes.DataLoss
+
 func statusOf(err error) error {
 	if err == nil {
 		return nil
@@ -199,14 +206,18 @@ func statusOf(err error) error {
 		code = codes.DeadlineExceeded
 	case errors.Is(err, context.Canceled):
 		code = codes.Canceled
+	case engine.IsCrash(err) && outboard.KindOf(err) == outboard.Unreachable:
+		code = crashCode
 	case !ok:
 		code = codes.Unavailable
 	}
 	return status.Error(code, err.Error())
 }
 
-// Parameters of a request by which a node forwards its serve.Sequence.
+// Parameters of a request by which a node forwards its serve.Sequence, and that it is to be executed
+// alone.
 const (
+	alone          = "alone"
 	sequenceID     = "sequence_id"
 	sequenceClient = "sequence_client"
 	sequenceStart  = "sequence_start"
@@ -228,6 +239,9 @@ func newInferRequest(r *serve.Request) *inference.ModelInferRequest {
 		Parameters: map[string]*inference.InferParameter{
 			"priority": {ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: int64(r.Priority)}},
 		},
+	}
+	if r.Alone {
+		request.Parameters[alone] = &inference.InferParameter{ParameterChoice: &inference.InferParameter_BoolParam{BoolParam: true}}
 	}
 	if q := r.Sequence; q.ID != "" {
 		for name, value := range map[string]string{sequenceID: q.ID, sequenceClient: q.Client} {

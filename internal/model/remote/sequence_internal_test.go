@@ -22,10 +22,10 @@ func (l *lastRequest) Infer(_ context.Context, r *serve.Request) (*serve.Respons
 func TestSequencesCrossNodes(t *testing.T) {
 	for _, want := range []serve.Sequence{{}, {ID: "7", Client: "key/a", Start: true}, {ID: "x", End: true}} {
 		there := &lastRequest{}
-		if _, err := (&Server{Models: there}).infer(t.Context(), newInferRequest(&serve.Request{Model: "m", Sequence: want})); err != nil {
+		if _, err := (&Server{Models: there}).infer(t.Context(), newInferRequest(&serve.Request{Model: "m", Sequence: want, Alone: want.End})); err != nil {
 			t.Fatal(err)
 		}
-		if there.request.Sequence != want || !there.request.Local {
+		if there.request.Sequence != want || there.request.Alone != want.End || !there.request.Local {
 			t.Errorf("%+v became %+v", want, there.request)
 		}
 	}

@@ -141,6 +141,7 @@ func (s *Server) infer(ctx context.Context, q *inference.ModelInferRequest) (*in
 		Model: q.GetModelName(), Version: q.GetModelVersion(), Priority: int(q.GetParameters()["priority"].GetInt64Param()), Local: true,
 	}
 	p := q.GetParameters()
+	r.Alone = p[alone].GetBoolParam()
 	r.Sequence = serve.Sequence{
 		ID: p[sequenceID].GetStringParam(), Client: p[sequenceClient].GetStringParam(),
 		Start: p[sequenceStart].GetBoolParam(), End: p[sequenceEnd].GetBoolParam(),

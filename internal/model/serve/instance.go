@@ -298,7 +298,7 @@ func (i *instance) infer(ctx context.Context, r *Request) ([]model.Tensor, queue
 	if err != nil {
 		return nil, queue.Times{}, err
 	}
-	request := &queue.Request{Inputs: r.Inputs, Outputs: outputs, Rows: rows, Client: r.Sequence.Client, Priority: r.Priority}
+	request := &queue.Request{Inputs: r.Inputs, Outputs: outputs, Rows: rows, Client: r.Sequence.Client, Priority: r.Priority, Alone: r.Alone}
 	if info.Stateful {
 		request.Sequence = r.engineSequence
 	}

@@ -186,20 +186,22 @@ func inferNext(ctx context.Context, s *Server, q *sequence, r *Request, v *repos
 			nodes = append(nodes, c.Node)
 		}
 	}
-	var last error
-	for attempt, node := range nodes {
+	var attempts attempts
+	for _, node := range nodes {
 		q.node = node
 		response, err := inferAt(ctx, s, q, r, v)
 		if err == nil {
 			return response, nil
 		}
-		last = err
 		q.leave()
-		if !isRetriable(ctx, err) || attempt+1 >= maxAttempts {
+		if !isRetriable(ctx, err) {
+			return nil, err
+		}
+		if attempts.add(err) {
 			break
 		}
 	}
-	return nil, cmp.Or(last, errNoNode(v.Name))
+	return nil, cmp.Or(attempts.err(v.Name), errNoNode(v.Name))
 }
 
 // inferAt executes a request on the node of its sequence.

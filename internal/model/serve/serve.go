@@ -175,6 +175,9 @@ type Request struct {
 	Timeout time.Duration
 	// Local keeps the request on this node: another node has forwarded it.
 	Local bool
+	// Alone keeps the request out of batches: a process has ended while it executed the request, and
+	// may do so again.
+	Alone bool
 	// Sequence names the client also for a request that belongs to no sequence.
 	Sequence Sequence
 
@@ -209,27 +212,29 @@ func (s *Server) Infer(ctx context.Context, r *Request) (*Response, error) {
 	if r.Local {
 		return s.inferHere(ctx, r, v)
 	}
-	var last error
-	for attempt, c := range s.candidates(v, r.Version != "") {
+	return inferSomewhere(ctx, s, r, v)
+}
+
+// inferSomewhere executes a request on the best node, and on others if that one is lost.
+func inferSomewhere(ctx context.Context, s *Server, r *Request, v *repository.Version) (*Response, error) {
+	own := *r
+	var attempts attempts
+	for _, c := range s.candidates(v, r.Version != "") {
+		infer := func() (*Response, error) { return s.opts.Peers.Infer(ctx, c.Node, &own) }
 		if c.Node == s.opts.Self {
-			response, err := s.inferHere(ctx, r, v)
-			if err == nil || !isRetriable(ctx, err) {
-				return response, err
-			}
-			last = err
-		} else {
-			response, err := s.opts.Peers.Infer(ctx, c.Node, r)
-			if err == nil || !isRetriable(ctx, err) {
-				return response, err
-			}
-			last = err
+			infer = func() (*Response, error) { return s.inferHere(ctx, &own, v) }
 		}
+		response, err := infer()
+		if err == nil || !isRetriable(ctx, err) {
+			return response, err
+		}
+		own.Alone = own.Alone || engine.IsCrash(err)
 		s.metrics.retries.WithLabelValues(v.Name).Inc()
-		if attempt+1 >= maxAttempts {
+		if attempts.add(err) {
 			break
 		}
 	}
-	return nil, cmp.Or(last, errNoNode(v.Name))
+	return nil, cmp.Or(attempts.err(v.Name), errNoNode(v.Name))
 }
 
 func errNoNode(name string) error {
@@ -239,6 +244,30 @@ func errNoNode(name string) error {
 // maxAttempts bounds the number of nodes on which a request is tried. To compute outputs twice is
 // safe.
 const maxAttempts = 3
+
+// attempts are the failed attempts to execute a request on different nodes.
+type attempts struct {
+	number, crashes int
+	last            error
+}
+
+// add adds an attempt, and reports whether it is the last one.
+func (a *attempts) add(err error) (last bool) {
+	a.number++
+	a.last = err
+	if engine.IsCrash(err) {
+		a.crashes++
+	}
+	return a.number == maxAttempts || a.crashes == engine.MaxCrashes
+}
+
+// err returns the error of the request, nil if there was no attempt.
+func (a *attempts) err(name string) error {
+	if a.crashes < engine.MaxCrashes {
+		return a.last
+	}
+	return engine.ErrCrashes("infer", name, a.last)
+}
 
 func isRetriable(ctx context.Context, err error) bool {
 	return outboard.KindOf(err) == outboard.Unreachable && ctx.Err() == nil

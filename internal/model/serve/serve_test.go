@@ -168,6 +168,7 @@ type peers struct {
 	waited  chan struct{} // closed when Changed is called, nil for nothing
 	fail    map[outboard.NodeID]error
 	asked   []outboard.NodeID
+	alone   []bool                  // whether the requests are to be executed alone
 	serving map[outboard.NodeID]int // numbers of the versions that serve
 }
 
@@ -204,7 +205,7 @@ func (p *peers) report(list ...serve.Report) {
 func (p *peers) Publish(context.Context, serve.Report) error { return nil }
 
 func (p *peers) Infer(_ context.Context, node outboard.NodeID, r *serve.Request) (*serve.Response, error) {
-	p.asked = append(p.asked, node)
+	p.asked, p.alone = append(p.asked, node), append(p.alone, r.Alone)
 	return &serve.Response{Model: r.Model, Node: node}, p.fail[node]
 }
 

@@ -29,6 +29,8 @@ const maxReplicas = 4
 type Resuming struct {
 	// Replica is the first one; its other calls are those of the current one.
 	Replica
+	// Name is the model's name, for errors.
+	Name string
 	open Opener
 
 	mu sync.Mutex
@@ -91,11 +93,17 @@ func (m *Resuming) replace(ctx context.Context, lost []outboard.NodeID) error {
 // repeat calls a model, and calls it again on another replica when one is lost.
 func repeat[T any](ctx context.Context, m *Resuming, call func(Model) (T, error)) (T, error) {
 	var lost []outboard.NodeID
+	crashes := 0
 	for {
 		r := m.current()
 		result, err := call(r.Model)
 		if err == nil || ctx.Err() != nil || outboard.KindOf(err) != outboard.Unreachable {
 			return result, err
+		}
+		if engine.IsCrash(err) {
+			if crashes++; crashes == engine.MaxCrashes {
+				return result, engine.ErrCrashes("", m.Name, err)
+			}
 		}
 		lost = append(lost, r.Node)
 		if len(lost) == maxReplicas || m.replace(ctx, lost) != nil {
@@ -127,6 +135,7 @@ func (m *Resuming) Generate(ctx context.Context, g engine.Generation, emit func(
 	current, own := m.openSoonest(ctx, g.Prompt)
 	defer func() { own() }()
 	var lost []outboard.NodeID
+	crashes := 0 // since the last token
 	for {
 		before := len(g.Prompt)
 		var refused error
@@ -146,6 +155,14 @@ func (m *Resuming) Generate(ctx context.Context, g engine.Generation, emit func(
 		}
 		if err == nil || refused != nil || ctx.Err() != nil || outboard.KindOf(err) != outboard.Unreachable {
 			return total, err
+		}
+		if produced > 0 {
+			crashes = 0
+		}
+		if engine.IsCrash(err) {
+			if crashes++; crashes == engine.MaxCrashes {
+				return total, engine.ErrCrashes("", m.Name, err)
+			}
 		}
 		if g.MaxTokens > 0 {
 			g.MaxTokens -= produced

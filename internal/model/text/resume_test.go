@@ -99,6 +99,36 @@ func TestGenerationGoesOnElsewhere(t *testing.T) {
 	}
 }
 
+// A generation that ends two processes without a token between them does not end a third one.
+func TestGenerationThatEndsProcesses(t *testing.T) {
+	crash := &engine.Crash{Reason: outboard.Errorf(outboard.Unreachable, "", "the process ended")}
+	for name, c := range map[string]struct {
+		lives  []int // tokens until each replica ends
+		opened int
+		ok     bool
+	}{
+		"a prompt":         {[]int{0, 0, 100}, 2, false},
+		"a token":          {[]int{3, 0, 100}, 2, false},
+		"another's prompt": {[]int{0, 100}, 2, true},
+		"with progress":    {[]int{3, 2, 1, 100}, 4, true},
+		"late":             {[]int{0, 2, 0, 100}, 3, false},
+	} {
+		var seen []engine.Generation
+		opened := 0
+		m, err := OpenResuming(t.Context(), func(context.Context, []outboard.NodeID) (Replica, error) {
+			opened++
+			return Replica{Model: &counter{lives: c.lives[opened-1], err: crash, seen: &seen}, Node: outboard.NodeID(rune('a' + opened)), Release: func() {}}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = m.Generate(t.Context(), engine.Generation{Prompt: []int32{7}, MaxTokens: 10}, func(engine.Token) error { return nil })
+		if (err == nil) != c.ok || opened != c.opened || err != nil && outboard.KindOf(err) != outboard.Other {
+			t.Errorf("%s: %v after %d replicas", name, err, opened)
+		}
+	}
+}
+
 // A prompt is continued where its place is, and that replica is released afterwards.
 func TestGenerationIsPlacedByItsPrompt(t *testing.T) {
 	var seen, placed []engine.Generation
@@ -147,6 +177,7 @@ func (c *calling) Embed(context.Context, []int32) ([]float32, error) {
 func TestCallsGoOnElsewhere(t *testing.T) {
 	lost := outboard.Errorf(outboard.Unreachable, "", "the node died")
 	refused := outboard.Errorf(outboard.Invalid, "", "no")
+	crash := &engine.Crash{Reason: lost}
 	for name, c := range map[string]struct {
 		errs []error // of each node
 		err  error
@@ -156,6 +187,8 @@ func TestCallsGoOnElsewhere(t *testing.T) {
 		"one lost":   {[]error{lost, nil}, nil, 'b'},
 		"two lost":   {[]error{lost, lost, nil}, nil, 'c'},
 		"all lost":   {[]error{lost, lost}, lost, 0},
+		"crash":      {[]error{crash, nil}, nil, 'b'},
+		"crashes":    {[]error{crash, crash, nil}, crash, 0},
 		"other kind": {[]error{lost, refused, nil}, refused, 0},
 	} {
 		opened, released := 0, 0

@@ -80,6 +80,7 @@ func (p *Pool) Open(ctx context.Context, name string) (text.Model, func(), error
 	if err != nil {
 		return nil, nil, err
 	}
+	m.Name = name
 	m.Place = func(ctx context.Context, prompt []int32) (text.Replica, error) { return open(ctx, prompt, nil) }
 	m.Resumed = func(lost, next outboard.NodeID) {
 		p.metrics.resumed.WithLabelValues(name).Inc()

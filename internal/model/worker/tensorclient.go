@@ -162,7 +162,7 @@ func (c *tensorClient) call(ctx context.Context, r *request, call *tensorCall) (
 		return answer, nil
 	case <-c.worker.done:
 		// The memory is freed with the client's memory.
-		return nil, c.worker.exitReason
+		return nil, c.worker.crash
 	case <-ctx.Done():
 		c.abandon(r.id)
 		return nil, context.Cause(ctx)
@@ -186,6 +186,9 @@ func (c *tensorClient) register(r *request, call *tensorCall) error {
 	defer c.mu.Unlock()
 	if c.closed != nil {
 		return c.closed
+	}
+	if isClosed(c.worker.done) { // it has not begun to execute the call
+		return c.worker.exitReason
 	}
 	c.last++
 	r.id = c.last

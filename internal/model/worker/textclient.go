@@ -20,6 +20,8 @@ type textClient struct {
 	last    uint64
 	streams map[uint64]*tokenStream
 	waiting atomic.Int64 // bytes of the tokens of all streams that were not emitted yet
+	// requests counts the requests in progress that are no generations.
+	requests atomic.Int64
 }
 
 func (c *textClient) init(conn *ipc.Conn) { c.conn, c.streams = conn, map[uint64]*tokenStream{} }
@@ -37,6 +39,24 @@ type tokenStream struct {
 	ended chan struct{} // closed after usage and err were set
 	usage engine.Usage
 	err   error
+
+	begun   bool // tokens have come; textClient.mu must be held
+	suspect bool // the generation may have ended the process; set before Worker.done is closed
+}
+
+// markSuspects marks the generations that may have ended the process: those whose prompts were being
+// computed, or all of them if there are none. A generation whose prompt ends the process then does
+// not take those with it that the process had executed well.
+func (c *textClient) markSuspects() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.requests.Load() == 0
+	for _, s := range c.streams {
+		all = all && s.begun
+	}
+	for _, s := range c.streams {
+		s.suspect = all || !s.begun
+	}
 }
 
 // Bounds of the tokens that wait until a client reads them, in bytes: of one generation, and of all of
@@ -110,6 +130,7 @@ func (c *textClient) deliver(m *ipc.Message) {
 	defer c.mu.Unlock()
 	for _, g := range t.Batch {
 		if s := c.streams[g.Generation]; s != nil {
+			s.begun = true
 			s.add(g.Tokens)
 		}
 	}
@@ -145,9 +166,16 @@ func (s *tokenStream) isEnded() bool {
 
 // request sends a request about text and decodes its reply into v.
 func (w *Worker) request(ctx context.Context, kind string, body, v any) error {
+	if isClosed(w.done) {
+		return w.exitReason
+	}
+	if kind != typeStats {
+		w.texts.requests.Add(1)
+		defer w.texts.requests.Add(-1)
+	}
 	m, err := w.conn.Call(ctx, kind, body)
 	if err != nil {
-		return w.explain(err)
+		return w.explainCall(err)
 	}
 	defer m.Close()
 	return m.Decode(v)
@@ -227,6 +255,9 @@ func (w *Worker) Generate(ctx context.Context, g engine.Generation, emit func(en
 			return stream.usage, stream.err
 		case <-w.done:
 			w.texts.close(id)
+			if stream.suspect {
+				return engine.Usage{}, w.crash
+			}
 			return engine.Usage{}, w.exitReason
 		case <-ctx.Done():
 			return engine.Usage{}, w.cancelGeneration(id, stream, context.Cause(ctx))

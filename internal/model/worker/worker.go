@@ -55,6 +55,7 @@ type Worker struct {
 	serving    sync.WaitGroup
 	done       chan struct{} // closed when the process has ended
 	exitReason error         // set before done is closed
+	crash      error         // the error of calls that it was executing; set with exitReason
 	reason     atomic.Pointer[error]
 	closing    atomic.Bool
 	released   chan struct{} // closed when the memory is unmapped
@@ -181,6 +182,11 @@ func (w *Worker) wait() {
 	default:
 		w.exitReason = outboard.Errorf(outboard.Unreachable, "", "the model's process ended: %w", cmp.Or(err, errSilent))
 	}
+	w.crash = w.exitReason
+	if !w.closing.Load() && !errors.Is(w.exitReason, errHung) {
+		w.crash = &engine.Crash{Reason: w.exitReason}
+	}
+	w.texts.markSuspects()
 	close(w.done)
 	_ = w.conn.Close()
 	w.serving.Wait()
@@ -207,6 +213,14 @@ func (w *Worker) explain(err error) error {
 	case <-time.After(exitLimit):
 		return err
 	}
+}
+
+// explainCall is explain for a request that the process may have been executing.
+func (w *Worker) explainCall(err error) error {
+	if err = w.explain(err); isClosed(w.done) && errors.Is(err, w.exitReason) {
+		return w.crash
+	}
+	return err
 }
 
 // pingDefault is the default of Options.PingInterval and Options.PingLimit.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -145,7 +146,32 @@ func TestCrash(t *testing.T) {
 		<-never
 		return nil, nil
 	}}
-	// Like a process, it ends without a last reply.
+	w := startAbrupt(t, f)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if _, err := w.Infer(t.Context(), nil, nil); outboard.KindOf(err) != outboard.Unreachable || !engine.IsCrash(err) || !strings.Contains(err.Error(), "killed for a test") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	for range 8 {
+		<-entered
+	}
+	w.Kill(outboard.Errorf(outboard.Unreachable, "", "killed for a test"))
+	all.Wait()
+	<-w.Done()
+	if _, err := w.Infer(t.Context(), nil, nil); err == nil || engine.IsCrash(err) {
+		t.Errorf("after the end of the worker: %v", err)
+	}
+	if _, err := w.Tokenize(t.Context(), engine.Text{}); err == nil || engine.IsCrash(err) {
+		t.Errorf("after the end of the worker: %v", err)
+	}
+}
+
+// startAbrupt starts a worker that, like a process, ends without a last reply.
+func startAbrupt(t *testing.T, f *fake) *worker.Worker {
+	t.Helper()
 	abrupt := helper.Goroutine(func(ctx context.Context, socket *os.File) error {
 		go func() {
 			_ = worker.Run(context.Background(), socket, worker.ProcessOptions{Engines: []engine.Engine{f}})
@@ -157,22 +183,45 @@ func TestCrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			if _, err := w.Infer(t.Context(), nil, nil); outboard.KindOf(err) != outboard.Unreachable || !strings.Contains(err.Error(), "killed for a test") {
-				t.Errorf("got %v", err)
+	return w
+}
+
+// Of the generations that a process was executing when it ended, those without a token are suspected of
+// having ended it; all are if each has tokens.
+func TestSuspectedGenerations(t *testing.T) {
+	for name, tokens := range map[string][]int{"a prompt": {3, 0, 1, 0}, "tokens": {1, 2}, "prompts": {0, 0}} {
+		entered, never := make(chan struct{}, 16), make(chan struct{})
+		t.Cleanup(func() { close(never) })
+		w := startAbrupt(t, &fake{generate: func(_ context.Context, r engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
+			for range r.MaxTokens {
+				if err := emit(engine.Token{Text: "x"}); err != nil {
+					return engine.Usage{}, err
+				}
 			}
-		})
-	}
-	for range 8 {
-		<-entered
-	}
-	w.Kill(outboard.Errorf(outboard.Unreachable, "", "killed for a test"))
-	all.Wait()
-	<-w.Done()
-	if _, err := w.Infer(t.Context(), nil, nil); err == nil {
-		t.Error("a worker that has ended computes")
+			entered <- struct{}{}
+			<-never
+			return engine.Usage{}, nil
+		}})
+		var all, emitted sync.WaitGroup
+		for _, n := range tokens {
+			suspect := n == 0 || !slices.Contains(tokens, 0)
+			emitted.Add(n)
+			all.Go(func() {
+				_, err := w.Generate(t.Context(), engine.Generation{MaxTokens: n}, func(engine.Token) error {
+					emitted.Done()
+					return nil
+				})
+				if outboard.KindOf(err) != outboard.Unreachable || engine.IsCrash(err) != suspect {
+					t.Errorf("%s: after %d tokens: %v, suspect %t", name, n, err, engine.IsCrash(err))
+				}
+			})
+		}
+		for range tokens {
+			<-entered
+		}
+		emitted.Wait()
+		w.Kill(outboard.Errorf(outboard.Unreachable, "", "killed for a test"))
+		all.Wait()
 	}
 }
 
