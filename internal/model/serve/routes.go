@@ -305,31 +305,40 @@ const defaultIdle = 15 * time.Minute
 func unloadIdle(s *Server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	unused := map[*instance]bool{}
 	for _, i := range s.loaded {
-		idle := time.Duration(i.spec.Config.Idle)
-		if idle == 0 {
-			idle = defaultIdle
+		if isUnused(i) {
+			unused[i] = true
 		}
-		if i.bypasses.wasUsed() {
-			i.acquire()
-			i.release()
-		}
-		i.mu.Lock()
-		unused := isDone(i.ready) && i.users == 0 && idle > 0 && time.Since(i.used) > idle
-		i.mu.Unlock()
-		if !unused {
+	}
+	for name, r := range s.routes {
+		if unused[r.current] && (r.previous == nil || unused[r.previous]) {
+			delete(s.routes, name)
 			continue
 		}
-		for name, r := range s.routes {
-			if r.previous == i {
-				r.previous = nil
-			}
-			if r.current == i {
-				delete(s.routes, name)
-			}
-		}
+		// A canary and the version before it are unloaded together: either one would be loaded again
+		// while the other one gets requests.
+		delete(unused, r.current)
+		delete(unused, r.previous)
+	}
+	for i := range unused {
 		s.retire(i)
 	}
+}
+
+// isUnused reports whether an instance was unused for as long as its configuration allows.
+func isUnused(i *instance) bool {
+	idle := time.Duration(i.spec.Config.Idle)
+	if idle == 0 {
+		idle = defaultIdle
+	}
+	if i.bypasses.wasUsed() {
+		i.acquire()
+		i.release()
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return isDone(i.ready) && i.users == 0 && idle > 0 && time.Since(i.used) > idle
 }
 
 // Load loads a version of a model on this node, "" for the one in force, and waits until it is

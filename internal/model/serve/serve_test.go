@@ -361,6 +361,42 @@ func TestUnusedModelIsUnloaded(t *testing.T) {
 	}
 }
 
+// The version before a canary is not unloaded, and loaded again, while the canary gets requests.
+func TestVersionBeforeUsedCanaryStays(t *testing.T) {
+	b := open(t)
+	b.push("a", repository.Config{Idle: 1})
+	b.push("b", repository.Config{})
+	if _, err := b.repository.Rollout(t.Context(), "m", 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.repository.Rollout(t.Context(), "m", 2, 50); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(b.Await(t.Context(), "m", 4), b.Load(t.Context(), "m", ""), b.Load(t.Context(), "m", "3")); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		r := b.request(1)
+		r.Version = "4"
+		_, err := b.Infer(t.Context(), r)
+		ended <- err
+	}()
+	within(t, b.engine.started, "the canary has no request")
+	b.pushAs("other", "other", repository.Config{Idle: 1})
+	if err := b.Load(t.Context(), "other", ""); err != nil {
+		t.Fatal(err)
+	}
+	within(t, b.engine.closed, "the other model is still loaded")
+	if err := b.Load(t.Context(), "m", "3"); err != nil || b.engine.loads("a") != 1 {
+		t.Errorf("the version before the canary was loaded %d times: %v", b.engine.loads("a"), err)
+	}
+	close(b.engine.proceed)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 func (p *peers) Load(_ context.Context, node outboard.NodeID, _ string, _ int) error {
 	return p.fail[node]
 }
