@@ -78,6 +78,7 @@ func TestErrors(t *testing.T) {
 	for kind, want := range map[outboard.Kind]outboard.Kind{
 		outboard.Invalid: outboard.Invalid, outboard.NotFound: outboard.NotFound, outboard.Exhausted: outboard.Exhausted,
 		outboard.Denied: outboard.Unreachable, outboard.Other: outboard.Other, outboard.Unreachable: outboard.Unreachable, outboard.Busy: outboard.Unreachable,
+		outboard.NoDevice: outboard.NoDevice,
 	} {
 		if err := errorOf("ketch", statusOf(outboard.Errorf(kind, "infer", "refused"))); outboard.KindOf(err) != want || engine.IsCrash(err) {
 			t.Errorf("%v: %v", kind, err)

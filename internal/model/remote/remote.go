@@ -190,6 +190,7 @@ func errorOf(node outboard.NodeID, err error) error {
 var statusCodes = map[outboard.Kind]codes.Code{
 	outboard.Invalid: codes.InvalidArgument, outboard.NotFound: codes.NotFound, outboard.Exhausted: codes.ResourceExhausted,
 	outboard.Denied: codes.PermissionDenied, outboard.Other: codes.Internal, outboard.Conflict: codes.Aborted,
+	outboard.NoDevice: codes.OutOfRange, // a code that the fabric itself never uses
 }
 
 // crashCode is the gRPC code of an engine.Crash between nodes. For nodes of earlier releases it is a

@@ -399,6 +399,7 @@ func (s *Server) Place(ctx context.Context, v *repository.Version) ([]outboard.N
 	want := max(v.Config.Replicas, 1)
 	var nodes []outboard.NodeID
 	var last error
+	missing := true // all nodes lack something, such as the library that the configuration names
 	for _, c := range awaitCandidates(ctx, s, v, want) {
 		if len(nodes) == want {
 			break
@@ -414,13 +415,17 @@ func (s *Server) Place(ctx context.Context, v *repository.Version) ([]outboard.N
 			continue
 		}
 		last = err
-		if kind := outboard.KindOf(err); kind == outboard.Invalid || kind == outboard.Conflict || ctx.Err() != nil {
+		kind := outboard.KindOf(err)
+		missing = missing && kind == outboard.NoDevice
+		if kind == outboard.Invalid || kind == outboard.Conflict || ctx.Err() != nil {
 			break // it would fail on all nodes, or another version has replaced it
 		}
 	}
 	switch {
 	case len(nodes) > 0:
 		return nodes, nil
+	case last != nil && missing:
+		return nil, outboard.Errorf(outboard.Invalid, "", "no node can load it: %w", last)
 	case last != nil:
 		return nil, last
 	case ctx.Err() != nil:

@@ -54,6 +54,9 @@ func (f *fake) Load(ctx context.Context, m engine.Source, _ engine.Options) (eng
 			return nil, ctx.Err()
 		}
 	}
+	if strings.HasPrefix(string(content), "library") {
+		return nil, outboard.Errorf(outboard.NoDevice, "load the library", "there is none")
+	}
 	if strings.HasPrefix(string(content), "broken") {
 		return nil, outboard.Errorf(outboard.Invalid, "load", "operator Foo is unknown")
 	}
@@ -459,6 +462,25 @@ func TestBrokenVersion(t *testing.T) {
 	}
 	if err := b.Load(t.Context(), "m", "1"); err != nil {
 		t.Errorf("the version before: %v", err)
+	}
+}
+
+// A version for whose library this node has no file is loaded on another node, and refused if no node
+// has it.
+func TestLibraryOfAnotherNode(t *testing.T) {
+	b := open(t)
+	b.peers.report(serve.Report{Node: "dinghy"})
+	v := b.push("library", repository.Config{})
+	if nodes, err := b.Place(t.Context(), &v); err != nil || !slices.Equal(nodes, []outboard.NodeID{"dinghy"}) {
+		t.Errorf("placed on %v: %v", nodes, err)
+	}
+	b.peers.fail = map[outboard.NodeID]error{"dinghy": outboard.Errorf(outboard.NoDevice, "", "none there, either")}
+	if _, err := b.Place(t.Context(), &v); outboard.KindOf(err) != outboard.Invalid {
+		t.Errorf("without a node: %v", err)
+	}
+	b.peers.fail["dinghy"] = outboard.Errorf(outboard.Unreachable, "", "lost")
+	if _, err := b.Place(t.Context(), &v); outboard.KindOf(err) != outboard.Unreachable {
+		t.Errorf("with a lost node: %v", err)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/outboard-run/outboard"
 )
 
 // Functions of llama.h that this package calls.
@@ -100,8 +102,11 @@ func openLibrary(path string, passed map[string]string) (*library, error) {
 		return l, nil
 	}
 	l, err := loadLibrary(path, passed)
-	if err == nil {
+	switch {
+	case err == nil:
 		libraries[path] = l
+	case path != "": // another node may have the library
+		err = outboard.Errorf(outboard.NoDevice, "load the library", "%w", err)
 	}
 	return l, err
 }

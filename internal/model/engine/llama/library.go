@@ -214,7 +214,7 @@ func supports(path string) bool {
 func loadFile(path string) (uintptr, error) {
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
-		return 0, outboard.Errorf(outboard.NotFound, "load llama.cpp", "%w", err)
+		return 0, err
 	}
 	if load, err := purego.Dlsym(handle, "ggml_backend_load_all_from_path"); err == nil {
 		folder := newCString(filepath.Dir(path))

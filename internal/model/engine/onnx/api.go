@@ -94,7 +94,8 @@ func openLibrary(path string) (*library, error) {
 	}
 	l, err := loadLibrary(path)
 	if err != nil {
-		return nil, outboard.Errorf(outboard.Invalid, "load ONNX Runtime", "%w", err)
+		// Another node may have the library.
+		return nil, outboard.Errorf(outboard.NoDevice, "load ONNX Runtime", "%w", err)
 	}
 	libraries[path] = l
 	return l, nil
