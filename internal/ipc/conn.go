@@ -22,7 +22,8 @@ type Options struct {
 	// MaxReceived bounds a received message, including a body passed as a file; 0: the bounds of a
 	// packet and of MaxBody. A small bound makes the buffer of Receive small as well.
 	MaxReceived int
-	// WriteTimeout is how long a message may wait for a peer that does not read; 0: 10 s.
+	// WriteTimeout is how long a message may wait for a peer that does not read; 0: 10 s, negative:
+	// until the connection ends.
 	WriteTimeout time.Duration
 	// MaxPending bounds the requests that wait for a reply; 0: 4,096.
 	MaxPending int
@@ -242,7 +243,10 @@ func (c *Conn) send(h Header, body any, files []*os.File) error {
 	if err != nil {
 		return err
 	}
-	deadline := time.Now().Add(c.opts.WriteTimeout) // the wait for messages of other goroutines counts
+	var deadline time.Time
+	if c.opts.WriteTimeout > 0 {
+		deadline = time.Now().Add(c.opts.WriteTimeout) // the wait for messages of other goroutines counts
+	}
 	c.write.Lock()
 	defer c.write.Unlock()
 	if err := c.writePacket(packet, rights, deadline); err != nil {

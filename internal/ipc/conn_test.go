@@ -220,6 +220,39 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 }
 
 // TestLateSender sends when the time for it is over: the socket has space, so the message is sent.
+// Messages without a time-out wait for a peer that reads slowly, and end with the connection.
+func TestSenderWithoutTimeout(t *testing.T) {
+	a, b := pair(t, Options{WriteTimeout: -1}, Options{})
+	const messages = 1000
+	sent := make(chan error, 1)
+	go func() {
+		for range messages {
+			if err := a.Send("text", &body{Data: make([]byte, 1000)}); err != nil {
+				sent <- errors.Join(err, a.Close())
+				return
+			}
+		}
+		sent <- nil
+	}()
+	for range messages {
+		if _, err := b.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+	go func() {
+		for a.Send("text", &body{Data: make([]byte, 1000)}) == nil { // until the peer has gone
+		}
+		sent <- nil
+	}()
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	<-sent
+}
+
 func TestLateSender(t *testing.T) {
 	a, b := pair(t, Options{WriteTimeout: time.Nanosecond}, Options{})
 	for range 3 {

@@ -51,7 +51,7 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	conn, err := ipc.FromFile(socket, ipc.Options{MaxBody: maxMessage})
+	conn, err := ipc.FromFile(socket, processOptions())
 	if err != nil {
 		return err
 	}
@@ -63,6 +63,11 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	cancel()
 	return p.close()
 }
+
+// processOptions returns the options of the process's end of the socket. A node that was stopped (a
+// paused machine, a debugger) reads on where it was, so messages to it wait: a lost one would leave
+// its call without an end.
+func processOptions() ipc.Options { return ipc.Options{MaxBody: maxMessage, WriteTimeout: -1} }
 
 // handle starts the operation that a message requests; it does not block.
 func (p *process) handle(m *ipc.Message) {

@@ -164,7 +164,9 @@ func (o *outbox) send() {
 	o.mu.Unlock()
 	err := o.conn.Send(typeTokens, tokensMessage{batch})
 	o.mu.Lock()
-	o.err = err
+	if o.err = err; err != nil {
+		_ = o.conn.Close() // so that the process ends: the tokens are missing in their generations
+	}
 }
 
 // finish ends the sending. mu must be held.
