@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from outboard import limit, offload, profile, stall, threads
+from outboard import _store, limit, offload, profile, stall, threads
 from outboard._messages import Messages, elements
 from outboard._ranks import Connection, Error, Memory
 from outboard._site import locate
@@ -659,6 +659,7 @@ def register():
 
 
 register()
+_store.protect_by_environment()
 profile.start_by_environment()
 stall.start_by_environment()
 offload.start_by_environment()
