@@ -392,7 +392,15 @@ func (r *run) launch(ctx context.Context) error {
 		}
 		r.group.Kill()
 	}()
-	err = launch.Run(ctx, launch.Job{
+	running, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	full := make(chan error, 1)
+	go func() {
+		err := watchDisk(r.dir).await(running)
+		full <- err
+		stop(err)
+	}()
+	err = launch.Run(running, launch.Job{
 		Path: command[0], Args: command, First: r.start.First, Ranks: r.start.Count,
 		Dir: filepath.Join(r.dir, filesDir), UID: r.uid, GID: r.uid, Environ: r.processEnviron, OwnSession: true,
 		Continues: r.server.Continues, Ended: r.server.Ended, LeftBefore: r.server.LeftBefore, Start: r.group.Start,
@@ -410,6 +418,10 @@ func (r *run) launch(ctx context.Context) error {
 	})
 	if errors.Is(err, launch.ErrUnended) {
 		r.host.opts.Log.Error("processes of ranks remain", "job", r.key.job, "error", err)
+	}
+	stop(nil)
+	if cause := <-full; cause != nil && err != nil {
+		return cause
 	}
 	return err
 }

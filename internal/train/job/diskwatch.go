@@ -1,0 +1,93 @@
+package job
+
+import (
+	"context"
+	"io/fs"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outboard-run/outboard"
+)
+
+// maxReserve bounds the space of a disk that ranks leave free: a twentieth of the disk, and at most
+// this. The node's state and artifacts are often on the same disk.
+const maxReserve = 1 << 30
+
+// The intervals at which the free space of the ranks' disk is checked: usually, and after their files
+// were counted, which takes long if there are many.
+const (
+	diskInterval  = time.Second
+	countInterval = 10 * time.Second
+)
+
+// A diskWatch watches the disk of the folder of ranks, whose size nothing else limits.
+type diskWatch struct {
+	// space returns the free and all bytes of the disk.
+	space func() (free, all int64, err error)
+	// used returns the bytes on the disk that the files of the folder take.
+	used func(ctx context.Context) int64
+}
+
+func watchDisk(dir string) *diskWatch {
+	return &diskWatch{
+		space: func() (int64, int64, error) { return diskSpace(dir) },
+		used:  func(ctx context.Context) int64 { return diskUse(ctx, dir) },
+	}
+}
+
+// await waits until the disk is nearly full and the files of the folder take more than what should be
+// free, or until ctx ends.
+func (w *diskWatch) await(ctx context.Context) error {
+	interval := diskInterval
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(interval):
+		}
+		interval = diskInterval
+		free, all, err := w.space()
+		reserve := min(all/20, maxReserve)
+		if err != nil || free >= reserve {
+			continue
+		}
+		if used := w.used(ctx); used > reserve {
+			return outboard.Errorf(outboard.Exhausted, "",
+				"the disk of the ranks' folder has %v left, and their files take %v of it: write less, or have the node's operator set TMPDIR to a larger disk",
+				outboard.Bytes(free), outboard.Bytes(used))
+		}
+		interval = countInterval
+	}
+}
+
+func diskSpace(dir string) (free, all int64, err error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, 0, err
+	}
+	return int64(s.Bavail) * s.Bsize, int64(s.Blocks) * s.Bsize, nil
+}
+
+// diskUse returns the bytes that files take on the disk. Files that it can't read count nothing, since
+// they may be removed meanwhile.
+func diskUse(ctx context.Context, dir string) int64 {
+	used := int64(0)
+	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return fs.SkipAll
+		}
+		if err != nil {
+			return nil //nolint:nilerr // see above
+		}
+		if info, err := e.Info(); err == nil {
+			if s, ok := info.Sys().(*syscall.Stat_t); ok {
+				used += 512 * s.Blocks
+			}
+		}
+		return nil
+	})
+	return used
+}
