@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -23,6 +24,8 @@ const (
 	// chunkTimeout is how long one part of a snapshot may take. The first part of a restore waits
 	// for an election.
 	chunkTimeout = 10 * time.Second
+	// importsAtOnce is how many streams are restored in the cluster at a time.
+	importsAtOnce = 16
 )
 
 // streamExport is a log or a bucket during the move into the cluster. Its content is in a file
@@ -140,22 +143,34 @@ func nextChunk(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
 	return sub.NextMsgWithContext(ctx)
 }
 
-// importStreams restores the exported streams in the cluster. A stream that is complete is
+// importStreams restores the exported streams in the cluster, several at a time: each one waits for
+// the election of its leader, and the whole pool waits for all of them. A stream that is complete is
 // skipped: nothing writes to it before the move is over.
 func (mv mover) importStreams(ctx context.Context, all []streamExport) error {
-	for _, one := range all {
-		err := mv.retryEach(ctx, moveTimeout+one.maxDuration(), func(ctx context.Context) error {
+	return importEach(ctx, all, func(ctx context.Context, one streamExport) error {
+		return mv.retryEach(ctx, moveTimeout+one.maxDuration(), func(ctx context.Context) error {
 			done, err := mv.imported(ctx, one)
 			if err == nil && !done {
 				err = mv.importStream(ctx, one)
 			}
 			return err
 		})
-		if err != nil {
-			return fmt.Errorf("import %s: %w", one.Name, err)
-		}
+	})
+}
+
+// importEach calls f for each stream, for importsAtOnce of them at a time.
+func importEach(ctx context.Context, all []streamExport, f func(context.Context, streamExport) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(importsAtOnce)
+	for _, one := range all {
+		group.Go(func() error {
+			if err := f(ctx, one); err != nil {
+				return fmt.Errorf("import %s: %w", one.Name, err)
+			}
+			return nil
+		})
 	}
-	return nil
+	return group.Wait()
 }
 
 // imported reports whether an earlier attempt succeeded. It removes a partial stream, which
