@@ -39,7 +39,7 @@ func Join(w io.Writer, o Options) (trace.End, error) {
 		}
 	}()
 	for _, e := range entries {
-		if filepath.Ext(e.Name()) != ".rec" {
+		if filepath.Ext(e.Name()) != fileExt {
 			continue
 		}
 		p, err := openProcess(filepath.Join(o.Dir, e.Name()))

@@ -18,6 +18,13 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/trace"
 )
 
+const (
+	// fileExt ends the names of the processes' files.
+	fileExt = ".rec"
+	// draftName is the trace until it is complete.
+	draftName = "trace"
+)
+
 // RecorderOptions configures a Recorder.
 type RecorderOptions struct {
 	// File is the path of the trace. Until the program has ended, the folder File.recording beside
@@ -40,6 +47,7 @@ type RecorderOptions struct {
 type Recorder struct {
 	opts   RecorderOptions
 	dir    string
+	lock   *os.File // the folder, which is this recorder's while it is open
 	header trace.Header
 }
 
@@ -55,16 +63,16 @@ func NewRecorder(o RecorderOptions) (*Recorder, error) {
 	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
 		return nil, outboard.Errorf(outboard.Invalid, "trace", "%s is no file: name one for the recording", file)
 	}
-	r := &Recorder{opts: o, dir: file + ".recording"}
-	if err := os.Mkdir(r.dir, 0o700); err != nil {
-		if errors.Is(err, os.ErrExist) {
-			return nil, outboard.Errorf(outboard.Invalid, "trace", "%s is there already: another run records to %s, or one was killed; remove the folder", r.dir, file)
-		}
-		return nil, err
-	}
 	fingerprint, err := trace.Fingerprint(o.Path, o.Args)
 	if err != nil {
-		return nil, errors.Join(err, os.Remove(r.dir))
+		return nil, err
+	}
+	r := &Recorder{opts: o, dir: file + ".recording"}
+	if r.lock, err = claimFolder(r.dir); err != nil {
+		if errors.Is(err, errClaimed) {
+			return nil, outboard.Errorf(outboard.Invalid, "trace", "another run records to %s: name another file", file)
+		}
+		return nil, err
 	}
 	r.header = trace.Header{
 		API: "opencl", Mode: o.Mode, Origin: monotonic(), Started: time.Now().UTC(),
@@ -87,13 +95,16 @@ func (r *Recorder) Environ() []string {
 }
 
 // Discard removes the recording.
-func (r *Recorder) Discard() error { return os.RemoveAll(r.dir) }
+func (r *Recorder) Discard() error {
+	err := os.RemoveAll(r.dir)
+	return errors.Join(err, r.lock.Close())
+}
 
 // Close joins the recording into the file, once the program has ended with a status.
 func (r *Recorder) Close(status int) (end trace.End, err error) {
 	defer func() { err = errors.Join(err, r.Discard()) }()
 	end = trace.End{Duration: monotonic() - r.header.Origin, Status: status}
-	draft := filepath.Join(r.dir, "trace")
+	draft := filepath.Join(r.dir, draftName)
 	end, err = r.write(draft, end)
 	if err != nil {
 		return end, err

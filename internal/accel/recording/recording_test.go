@@ -376,3 +376,51 @@ func TestOnlyFilesAreReplaced(t *testing.T) {
 		t.Error("its folder is left")
 	}
 }
+
+// A run that was killed leaves its folder. The next one to the same file uses it; not so a run while
+// the first one still runs, nor where the folder is the user's.
+func TestFolderOfKilledRun(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(program, nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "a.trace")
+	record := func() (*Recorder, error) {
+		return NewRecorder(RecorderOptions{File: file, Mode: trace.Local, Path: program, Args: []string{program}})
+	}
+	killed, err := record()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"7-0" + fileExt, draftName} {
+		if err := os.WriteFile(filepath.Join(file+".recording", name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := record(); outboard.KindOf(err) != outboard.Invalid {
+		t.Errorf("two runs record to one file: %v", err)
+	}
+	if err := killed.lock.Close(); err != nil { // as the end of its process does
+		t.Fatal(err)
+	}
+	r, err := record()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Close(0); err != nil {
+		t.Error(err)
+	}
+	if left, err := filepath.Glob(file + "*"); err != nil || len(left) != 1 {
+		t.Errorf("left: %q, %v", left, err)
+	}
+	mine := filepath.Join(file+".recording", "mine")
+	if err := os.MkdirAll(mine, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := record(); outboard.KindOf(err) != outboard.Invalid {
+		t.Errorf("a folder of the user's: %v", err)
+	}
+	if _, err := os.Stat(mine); err != nil {
+		t.Error(err)
+	}
+}
