@@ -71,5 +71,6 @@ func runDevices(ctx context.Context, env *Env, opts devicesOptions) error {
 		}
 		rows = append(rows, append(row, d.Name))
 	}
+	warnIncomplete(ctx, env)
 	return opts.output.print(env, devices, titles, rows)
 }

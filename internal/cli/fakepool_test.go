@@ -16,6 +16,7 @@ import (
 // The lock is that of the fakeNode.
 type fakePool struct {
 	devices  []client.Device
+	problems []client.HealthProblem
 	requests []client.LeaseRequest
 }
 
@@ -25,7 +26,7 @@ func (f *fakePool) register(handle func(string, func(*http.Request) (any, error)
 			ID: outboard.DeviceID(node + "/opencl/0"), Node: node, API: outboard.OpenCL, Type: outboard.GPU, Name: "Fake GPU", Memory: 4 << 30,
 		}})
 	}
-	handle("GET /v1/status", func(*http.Request) (any, error) { return client.Status{Node: "harbour"}, nil })
+	handle("GET /v1/status", func(*http.Request) (any, error) { return client.Status{Node: "harbour", Problems: f.problems}, nil })
 	handle("GET /v1/devices", func(r *http.Request) (any, error) {
 		var s outboard.Selector
 		err := s.Set(r.URL.Query().Get("selector"))

@@ -41,5 +41,6 @@ func runLeases(ctx context.Context, env *Env, opts leasesOptions) error {
 		})
 	}
 	titles := []string{"LEASE", "DEVICE", "HOLDER", "MEMORY", "SHARE", "WEIGHT", "EXPIRES IN", "PROGRAM"}
+	warnIncomplete(ctx, env)
 	return opts.output.print(env, leases, titles, rows)
 }

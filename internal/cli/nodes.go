@@ -88,7 +88,25 @@ func runNodes(ctx context.Context, env *Env, opts nodesOptions) error {
 	for _, n := range nodes {
 		rows = append(rows, nodeRow(n, time.Now()))
 	}
+	warnIncomplete(ctx, env)
 	return opts.output.print(env, nodes, []string{"NODE", "ADDRESS", "DEVICES", "STATE", "VERSION", "UP"}, rows)
+}
+
+// statePart is the part of a node that reports whether the pool's state accepts writes.
+const statePart = "state"
+
+// warnIncomplete says on standard error that a list of the pool may lack entries: those of nodes
+// expire while the pool's state accepts no writes.
+func warnIncomplete(ctx context.Context, env *Env) {
+	status, err := env.client().Status(ctx)
+	if err != nil {
+		return // The list is there all the same.
+	}
+	for _, p := range status.Problems {
+		if p.Part == statePart {
+			fmt.Fprintf(env.Stderr, "outboard: the list may be incomplete: %s; see `outboard status`\n", clean(oneLine(p.Text)))
+		}
+	}
 }
 
 func nodeRow(n outboard.Node, now time.Time) []string {
