@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -22,7 +24,9 @@ import (
 
 // newProber returns the service that measures the network to other nodes.
 func (n *Node) newProber() *network.Prober {
-	paths := &probePaths{identity: n.identity, conns: make(map[outboard.NodeID]*probeConn)}
+	paths := &probePaths{
+		identity: n.identity, conns: make(map[outboard.NodeID]*probeConn), refused: make(map[outboard.NodeID]time.Time),
+	}
 	return network.New(network.Options{
 		Self: n.self.ID, Budget: n.opts.ProbeBudget, Metrics: n.registry, Log: n.log,
 		Peers:   func() []network.Peer { return probePeers(n.pool) },
@@ -61,6 +65,8 @@ type probePaths struct {
 
 	mu    sync.Mutex
 	conns map[outboard.NodeID]*probeConn
+	// refused are the nodes whose version does not serve these probes, with the time of the refusal.
+	refused map[outboard.NodeID]time.Time
 }
 
 type probeConn struct {
@@ -74,12 +80,24 @@ type probeConn struct {
 // unusedLimit is how long a connection to a node that is no longer probed is kept.
 const unusedLimit = 5 * time.Minute
 
+// refusalLimit is how long a node is not probed again whose version does not serve these probes. The
+// node logs each refusal, and may have been upgraded afterwards.
+const refusalLimit = 5 * time.Minute
+
+var errProbesRefused = errors.New("the node's version does not serve these probes")
+
 // probe implements network.Options.Probe.
 func (p *probePaths) probe(ctx context.Context, peer network.Peer, budget int) (network.Sample, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closeUnused()
+	if _, refused := p.refused[peer.ID]; refused {
+		return network.Sample{}, errProbesRefused
+	}
 	c, err := p.connect(ctx, peer)
+	if isProtocolRefused(err) {
+		p.refused[peer.ID] = time.Now()
+	}
 	if err != nil {
 		return network.Sample{}, err
 	}
@@ -119,6 +137,13 @@ func (p *probePaths) connect(ctx context.Context, peer network.Peer) (*probeConn
 	return c, nil
 }
 
+// isProtocolRefused reports whether a peer's TLS does not know the application protocol. The alert has
+// no type that other packages can name.
+func isProtocolRefused(err error) bool {
+	remote, ok := errors.AsType[*net.OpError](err)
+	return ok && remote.Op == "remote error" && strings.Contains(remote.Err.Error(), "no application protocol")
+}
+
 func (p *probePaths) drop(id outboard.NodeID) {
 	_ = p.conns[id].raw.Close()
 	delete(p.conns, id)
@@ -130,6 +155,7 @@ func (p *probePaths) closeUnused() {
 			p.drop(id)
 		}
 	}
+	maps.DeleteFunc(p.refused, func(_ outboard.NodeID, since time.Time) bool { return time.Since(since) > refusalLimit })
 }
 
 // packets returns how many packets were sent and retransmitted since the last call, according to

@@ -511,6 +511,20 @@ func TestStrangersAtTheDoor(t *testing.T) {
 			}
 		},
 	}
+	refused := log.count("peer refused")
+	conn, err := net.Dial("tcp", status.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	probes := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"outboard-probe/1"}})
+	if err := probes.HandshakeContext(t.Context()); err == nil {
+		t.Error("probes of another version: the handshake succeeded")
+	}
+	_, _ = io.Copy(io.Discard, conn) // until the node has hung up, after the log
+	if log.count("peer refused") != refused {
+		t.Error("probes of another version are logged, every few seconds")
+	}
 	for name, knock := range tests {
 		t.Run(name, func(t *testing.T) {
 			before := log.count("peer refused")

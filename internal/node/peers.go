@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"slices"
@@ -66,6 +67,8 @@ func (s *peerServer) serve(ctx context.Context, conn net.Conn) {
 	case errors.Is(err, state.ErrElsewhere):
 		// The member connects to the next node now: this is no refusal.
 		s.log.Debug("peer redirected", "peer", conn.RemoteAddr().String())
+	case errors.Is(err, errOtherProbes):
+		s.log.Debug("probe refused", "peer", conn.RemoteAddr().String(), "error", err)
 	default:
 		s.refused.WithLabelValues(outboard.KindOf(err).String()).Inc()
 		s.log.Warn("peer refused", "peer", conn.RemoteAddr().String(), "error", err)
@@ -97,8 +100,16 @@ func (s *peerServer) dispatch(ctx context.Context, raw net.Conn, known func()) e
 	if err == nil && conn.ConnectionState().NegotiatedProtocol == state.Protocol {
 		known()
 	}
-	return s.pool.ServeConn(ctx, conn)
+	err = s.pool.ServeConn(ctx, conn)
+	if err != nil && slices.ContainsFunc(protocols, network.IsOtherVersion) {
+		return fmt.Errorf("%w: %w", errOtherProbes, err)
+	}
+	return err
 }
+
+// errOtherProbes refuses the probes of a node of another version. The node repeats them every few
+// seconds, for as long as the pool has both versions.
+var errOtherProbes = errors.New("this version does not serve these probes")
 
 // serveSessions serves the sessions of one program on this node's devices.
 func (s *peerServer) serveSessions(ctx context.Context, nc net.Conn, known func()) error {

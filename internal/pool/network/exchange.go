@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -20,7 +21,15 @@ import (
 // arrive after its first piece, in ns, and the nonce, and the burst wanted back. Integers are
 // little-endian. The nonce prevents a peer from answering before it has received the request: the
 // nearest nodes get the most work.
-const Protocol = "outboard-probe/2"
+const Protocol = protocolName + "2"
+
+// protocolName begins the application protocol of probes in every version.
+const protocolName = "outboard-probe/"
+
+// IsOtherVersion reports whether a TLS application protocol is that of probes in another version.
+func IsOtherVersion(protocol string) bool {
+	return protocol != Protocol && strings.HasPrefix(protocol, protocolName)
+}
 
 const (
 	// maxBurst bounds a burst; minBurst is the smallest that is worth a measurement: the few bytes
