@@ -15,8 +15,8 @@ const (
 	// copiesSubject is where a voter reports the state of its own copies.
 	copiesSubject = "outboard.copies."
 	copiesPause   = 50 * time.Millisecond
-	// absentAfter is how long a voter may be silent before the move continues without it. It
-	// receives its copies when it is back.
+	// absentAfter is how long a voter may be silent before it counts as absent. The move to three copies
+	// continues without it: it receives its copies when it is back.
 	absentAfter = 10 * time.Second
 )
 

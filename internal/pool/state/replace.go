@@ -111,7 +111,7 @@ func (r *replacer) replaceable(voters, all []member, meta map[string]*natsserver
 		switch since, known := r.absent[v.Name]; {
 		case !slices.ContainsFunc(all, func(m member) bool { return m.Name == v.Name }):
 			lost = v.Name
-		case p != nil && !p.Offline:
+		case p != nil && !isAbsent(p):
 			delete(r.absent, v.Name)
 		case !known:
 			r.absent[v.Name] = now
@@ -121,6 +121,10 @@ func (r *replacer) replaceable(voters, all []member, meta map[string]*natsserver
 	}
 	return lost
 }
+
+// isAbsent reports whether a voter does not answer the leader of the metadata group. Servers consider
+// one that was killed, or that the network has cut off, offline only after 150 to 240 s.
+func isAbsent(p *natsserver.PeerInfo) bool { return p.Offline || p.Active > absentAfter }
 
 // chooseOther names another voter in place of a lost one, as soon as there is a node for it.
 func (r *replacer) chooseOther(ctx context.Context, lost string) error {
