@@ -117,10 +117,15 @@ func endWithLeases(ctx context.Context, hold *client.Hold, server *borrow.Server
 	select {
 	case <-ctx.Done():
 	case <-hold.Done():
-		if err := hold.Err(); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		if err := hold.Err(); err != nil && !endedWithNode(err) {
 			server.EndSessions(err)
 		}
 	}
+}
+
+// endedWithNode reports whether leases ended because the program's own node did.
+func endedWithNode(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // lossWatch reports the loss of a session on standard error, once.
@@ -131,7 +136,7 @@ type lossWatch struct {
 }
 
 // watchLosses watches for losses until the program has ended.
-func watchLosses(env *Env, server *borrow.Server) *lossWatch {
+func watchLosses(env *Env, server *borrow.Server, hold *client.Hold) *lossWatch {
 	w := &lossWatch{stopping: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
@@ -145,7 +150,11 @@ func watchLosses(env *Env, server *borrow.Server) *lossWatch {
 			}
 		}
 		w.lost = true
-		fmt.Fprintf(env.Stderr, "outboard: session lost: %s\n", message(server.Loss()))
+		reason := message(server.Loss())
+		if endedWithNode(hold.Err()) { // The device's node does not know why the leases have ended.
+			reason = "the program's own node, which held its leases, has ended: " + reason
+		}
+		fmt.Fprintf(env.Stderr, "outboard: session lost: %s\n", reason)
 	}()
 	return w
 }

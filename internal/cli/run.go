@@ -170,7 +170,7 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 		return err
 	}
 	p.environ = append(p.environ, recorder.environ()...)
-	watch := watchLosses(env, server)
+	watch := watchLosses(env, server, hold)
 	status, err := p.run(ctx, env)
 	_ = server.Close() // the watch reports a loss
 	lost := watch.stop()

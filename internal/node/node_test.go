@@ -275,7 +275,7 @@ func TestHoldersNodeStops(t *testing.T) {
 	r := run(t, p.Node("dinghy"), nil, "hello", "wait")
 	r.line(t)
 	p.Node("dinghy").Stop()
-	if _, status := r.end(t); status != 17 {
+	if _, status := r.end(t); status != 17 || !strings.Contains(r.stderr.String(), "the program's own node") {
 		t.Errorf("got status %d and %q, want 17", status, r.stderr)
 	}
 	empty(t, p)
