@@ -95,7 +95,9 @@ func metaPeers(srv *natsserver.Server) map[string]*natsserver.PeerInfo {
 	if err != nil || info.Meta == nil {
 		return nil
 	}
-	peers := map[string]*natsserver.PeerInfo{srv.Name(): {Name: srv.Name(), Current: true}}
+	// Active is how long ago a server answered.
+	self := &natsserver.PeerInfo{Name: srv.Name(), Current: true, Active: time.Nanosecond}
+	peers := map[string]*natsserver.PeerInfo{srv.Name(): self}
 	for _, p := range info.Meta.Replicas {
 		peers[p.Name] = p
 	}
@@ -123,8 +125,11 @@ func (r *replacer) replaceable(voters, all []member, meta map[string]*natsserver
 }
 
 // isAbsent reports whether a voter does not answer the leader of the metadata group. Servers consider
-// one that was killed, or that the network has cut off, offline only after 150 to 240 s.
-func isAbsent(p *natsserver.PeerInfo) bool { return p.Offline || p.Active > absentAfter }
+// one that was killed, or that the network has cut off, offline only after 150 to 240 s. Active is
+// zero if the voter has not answered since the leader's election.
+func isAbsent(p *natsserver.PeerInfo) bool {
+	return p.Offline || p.Active == 0 || p.Active > absentAfter
+}
 
 // chooseOther names another voter in place of a lost one, as soon as there is a node for it.
 func (r *replacer) chooseOther(ctx context.Context, lost string) error {

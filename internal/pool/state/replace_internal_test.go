@@ -13,7 +13,7 @@ func TestSilentVotersAreAbsent(t *testing.T) {
 	t.Parallel()
 	voters := []member{{Name: "a"}, {Name: "b"}, {Name: "c"}}
 	r := &replacer{after: 30 * time.Second, absent: make(map[string]time.Time)}
-	meta := map[string]*natsserver.PeerInfo{"a": {Current: true}, "b": {Active: time.Second}, "c": {Active: time.Second}}
+	meta := map[string]*natsserver.PeerInfo{"a": {Active: time.Nanosecond}, "b": {Active: time.Second}, "c": {Active: time.Second}}
 	start := time.Now()
 	lost := func(after time.Duration) string { return r.replaceable(voters, voters, meta, start.Add(after)) }
 	if got := lost(0); got != "" || len(r.absent) != 0 {
@@ -23,6 +23,10 @@ func TestSilentVotersAreAbsent(t *testing.T) {
 	if got := lost(absentAfter + time.Second); got != "" {
 		t.Errorf("%q is lost at once", got)
 	}
+	if got := lost(absentAfter + time.Second + r.after); got != "b" {
+		t.Errorf("%q is lost, want b", got)
+	}
+	meta["b"].Active, meta["b"].Offline = 0, false // it led the group, and has not answered the next leader
 	if got := lost(absentAfter + time.Second + r.after); got != "b" {
 		t.Errorf("%q is lost, want b", got)
 	}
