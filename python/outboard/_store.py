@@ -45,15 +45,19 @@ def protect_by_environment():
         rendezvous.TCPStore = _create
 
 
-def _create(host, port, *arguments, _original=rendezvous.TCPStore, **options):
+# The names of TCPStore's first parameters, which PyTorch 1.13 passes by position and 2.6 by name.
+_PARAMETERS = ("host_name", "port", "world_size", "is_master")
+
+
+def _create(*arguments, _original=rendezvous.TCPStore, **options):
     """Makes a TCPStore as PyTorch's rendezvous does. That of rank 0 waits for the other ranks, so
     another one serves them, which shares the socket with it ("multi-tenant")."""
-    is_master = (*arguments, None, False)[1]
-    if is_master and options.get("multi_tenant") and host == os.environ.get("MASTER_ADDR"):
+    values = {**dict(zip(_PARAMETERS, arguments)), **options}
+    if values.get("is_master") and values.get("multi_tenant") and values.get("host_name") == os.environ.get("MASTER_ADDR"):
         try:
-            server = _original(host, port, *arguments, wait_for_workers=False, **options)
+            server = _original(*arguments, **{**options, "wait_for_workers": False})
             close_to_others(server.port)
             _servers.append(server)
         except (OSError, RuntimeError, TypeError) as cause:
             print(f"outboard: the store of torch.distributed is open to other machines: {cause}", file=sys.stderr)
-    return _original(host, port, *arguments, **options)
+    return _original(*arguments, **options)
