@@ -23,6 +23,9 @@ func train(t *testing.T, ranks, script string, args ...string) (lines []string, 
 	return trainWith(t, []string{"--ranks", ranks}, script, args...)
 }
 
+// torchFolder has another version of PyTorch, and this project's package; "" for Debian's.
+var torchFolder string
+
 // trainCommand returns the command that runs a script of testdata/train.
 func trainCommand(t *testing.T, flags []string, script string, args ...string) *exec.Cmd {
 	t.Helper()
@@ -37,6 +40,9 @@ func trainCommand(t *testing.T, flags []string, script string, args ...string) *
 	}
 	args = slices.Concat([]string{"train"}, flags, []string{"--", "/usr/bin/python3", script}, args)
 	cmd := exec.CommandContext(t.Context(), binary(t), args...)
+	if torchFolder != "" {
+		packages = torchFolder
+	}
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+packages, "PYTHONDONTWRITEBYTECODE=1", "OMP_NUM_THREADS=1")
 	return cmd
 }
