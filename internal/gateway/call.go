@@ -38,6 +38,9 @@ type Call struct {
 	Function, Workflow string
 	// Wait says that the answer is the workflow's output, not the ID of its execution.
 	Wait bool
+	// ID is that of the answer to an earlier attempt to start the workflow, "" for the first. It is
+	// started once by all attempts.
+	ID string
 	// Body is the input. Its memory may be reused after Invoke returned.
 	Body []byte
 	// Stream has the rest of the request after Body, and takes the response if the function sends
@@ -78,7 +81,8 @@ type Answer struct {
 	// Type is the media type of Body if Message is false; "": detected from Body.
 	Type string
 	// ID identifies the call in logs; it may be "". For a workflow it is the execution, and is the
-	// answer if no client waits for the output.
+	// answer if no client waits for the output; with an error it is the execution that another attempt
+	// starts, for Call.ID.
 	ID string
 	// Fuel is the fuel that the call was charged.
 	Fuel int64

@@ -341,7 +341,7 @@ func (s *socket) call(ctx context.Context, name string, m incoming, code websock
 		Meta: func(key string) (string, bool) { return s.meta(key, name, m, code) },
 	}
 	// A call that has begun is not cancelled when its client disconnects.
-	answer, err := g.invoke(context.WithoutCancel(ctx), &call, h.state, func(a *Answer) error { return s.apply(ctx, a.Body) })
+	answer, err := g.invoke(context.WithoutCancel(ctx), &call, h.state, never, func(a *Answer) error { return s.apply(ctx, a.Body) })
 	answer.release()
 	return err
 }

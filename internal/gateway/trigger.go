@@ -10,18 +10,68 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// invoke makes a call for a trigger without an HTTP client, and records it. use processes the
-// answer; its error becomes the call's.
-func (g *Gateway) invoke(ctx context.Context, call *Call, s *appState, use func(*Answer) error) (Answer, error) {
+// invoke makes a call for a trigger without an HTTP client, and records it. pause waits before the
+// call is repeated, see invokeUntilStarted. use processes the answer; its error becomes the call's.
+func (g *Gateway) invoke(ctx context.Context, call *Call, s *appState, pause func(time.Duration) bool, use func(*Answer) error) (Answer, error) {
 	begin := time.Now()
 	ctx, span := g.trace(ctx, call, nil)
-	answer, err := g.opts.Invoker.Invoke(ctx, *call)
+	answer, err := g.invokeUntilStarted(ctx, call, pause)
 	if err == nil {
 		answer.started(call)
 		err = use(&answer)
 	}
 	g.record(outcome{call: call, answer: &answer, err: err, begin: begin, took: time.Since(begin), span: span, trace: traceOf(ctx), ring: s.ring})
 	return answer, err
+}
+
+// The pauses before the start of a workflow is repeated.
+const (
+	minStartPause = 100 * time.Millisecond
+	maxStartPause = 5 * time.Second
+)
+
+// invokeUntilStarted makes a call. The start of a workflow is repeated for startLimit, unless pause
+// returns false, if it fails for a reason that may pass: the pool's state does not answer, or too many
+// executions run. All attempts together start one execution.
+func (g *Gateway) invokeUntilStarted(ctx context.Context, call *Call, pause func(time.Duration) bool) (Answer, error) {
+	end := time.Now().Add(startLimit)
+	for wait := minStartPause; ; wait = min(2*wait, maxStartPause) {
+		answer, err := g.opts.Invoker.Invoke(ctx, *call)
+		if err == nil || call.Workflow == "" || call.Wait || time.Now().After(end) {
+			return answer, err
+		}
+		if p := NewProblem(err); !p.retryable() || !pause(wait) {
+			return answer, err
+		}
+		call.ID = answer.ID
+	}
+}
+
+// never is the pause of calls that are not repeated, since a client learns of their failure.
+func never(time.Duration) bool { return false }
+
+// pausing returns a function that pauses, and returns false if life ends.
+func pausing(life context.Context) func(time.Duration) bool {
+	return func(d time.Duration) bool {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return true
+		case <-life.Done():
+			return false
+		}
+	}
+}
+
+// metaOnly returns the metadata of a call that has one value.
+func metaOnly(name, value string) func(string) (string, bool) {
+	return func(asked string) (string, bool) {
+		if asked == name {
+			return value, true
+		}
+		return "", false
+	}
 }
 
 // Run serves connections and fires triggers until ctx ends, and then drains.
@@ -129,13 +179,13 @@ func (t *triggers) start(ctx context.Context, a *App) *running {
 	r := &running{app: a, stop: stop}
 	s := t.gateway.stateFor(a.Name)
 	for i := range a.Subjects {
-		f := &subjectTrigger{SubjectTrigger: &a.Subjects[i], await: awaiting(life, a), gateway: t.gateway, state: s, ended: &r.ended, slots: make(chan struct{}, subjectCalls)}
+		f := &subjectTrigger{SubjectTrigger: &a.Subjects[i], await: awaiting(life, a), pause: pausing(life), gateway: t.gateway, state: s, ended: &r.ended, slots: make(chan struct{}, subjectCalls)}
 		if stop := f.start(ctx); stop != nil {
 			r.subs = append(r.subs, stop)
 		}
 	}
 	for i := range a.Crons {
-		c := &cronTrigger{CronTrigger: &a.Crons[i], await: awaiting(life, a), gateway: t.gateway, state: s}
+		c := &cronTrigger{CronTrigger: &a.Crons[i], await: awaiting(life, a), pause: pausing(life), gateway: t.gateway, state: s}
 		r.ended.Go(func() { c.run(ctx, &r.ended) })
 	}
 	return r
@@ -175,6 +225,7 @@ type subjectTrigger struct {
 	gateway *Gateway
 	state   *appState
 	await   func(limit time.Duration) error
+	pause   func(time.Duration) bool
 	ended   *sync.WaitGroup
 	slots   chan struct{}
 }
@@ -206,7 +257,11 @@ func (f *subjectTrigger) accept(ctx context.Context, m Message) {
 func (f *subjectTrigger) call(ctx context.Context, m Message) {
 	call := Call{
 		App: f.state.name, Function: f.Function, Workflow: f.Workflow, Wait: f.Wait, Body: m.Data, Trigger: Subject, Route: f.Subject,
-		Meta: func(name string) (string, bool) { return m.Subject, name == "subject" },
+		Meta: metaOnly("subject", m.Subject),
+	}
+	pause := f.pause
+	if m.Respond != nil {
+		pause = never
 	}
 	err := f.await(0)
 	if err == nil {
@@ -215,7 +270,7 @@ func (f *subjectTrigger) call(ctx context.Context, m Message) {
 	if err == nil {
 		defer f.gateway.releaseCall(f.state)
 		var answer Answer
-		answer, err = f.gateway.invoke(ctx, &call, f.state, func(a *Answer) error { return m.respond(a.Body) })
+		answer, err = f.gateway.invoke(ctx, &call, f.state, pause, func(a *Answer) error { return m.respond(a.Body) })
 		defer answer.release()
 	}
 	if err != nil {
@@ -240,6 +295,7 @@ type cronTrigger struct {
 	gateway *Gateway
 	state   *appState
 	await   func(limit time.Duration) error
+	pause   func(time.Duration) bool
 }
 
 func (c *CronTrigger) zone() *time.Location {
@@ -261,6 +317,9 @@ const (
 	missedAfter = 30 * time.Second
 	awaitLimit  = 30 * time.Minute
 )
+
+// startLimit is how long the start of a workflow is repeated.
+const startLimit = awaitLimit
 
 func (c *cronTrigger) run(ctx context.Context, calls *sync.WaitGroup) {
 	schedule, err := ParseSchedule(c.Schedule)
@@ -319,9 +378,9 @@ func (c *cronTrigger) fire(ctx context.Context, tick time.Time) {
 	when := tick.UTC().Format(time.RFC3339)
 	call := Call{
 		App: c.state.name, Function: c.Function, Workflow: c.Workflow, Wait: c.Wait, Body: c.Body, Trigger: Cron, Route: c.Schedule,
-		Meta: func(name string) (string, bool) { return when, name == "tick" },
+		Meta: metaOnly("tick", when),
 	}
-	answer, err := c.gateway.invoke(ctx, &call, c.state, func(*Answer) error { return nil })
+	answer, err := c.gateway.invoke(ctx, &call, c.state, c.pause, func(*Answer) error { return nil })
 	defer answer.release()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		c.gateway.log.Warn("a schedule's call failed", "app", c.state.name, "schedule", c.Schedule, "error", err)

@@ -388,3 +388,52 @@ func TestScheduleSummerTime(t *testing.T) {
 		}
 	}
 }
+
+// TestStartRepeated: the start of a workflow is repeated while it can't be recorded, as the same
+// execution. Calls of functions, and requests, whose clients learn of the failure, are not.
+func TestStartRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus, seen := &memoryBus{}, &notes{}
+		var mu sync.Mutex
+		failures := map[string]int{}
+		f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+			if _, ok := c.Meta("content-type"); ok {
+				t.Error("a message has a media type")
+			}
+			target := c.Function + c.Workflow
+			seen.add("%s %s %q", target, c.Body, c.ID)
+			mu.Lock()
+			defer mu.Unlock()
+			if failures[string(c.Body)]++; failures[string(c.Body)] > 3 {
+				return gateway.Answer{ID: "shop/17"}, nil
+			}
+			return gateway.Answer{ID: "shop/17"}, outboard.Errorf(outboard.Unreachable, "start", "the state does not answer")
+		})
+		ship := gateway.Target{Workflow: "ship"}
+		app := subjectApp(gateway.SubjectTrigger{Subject: "new", Target: ship}, gateway.SubjectTrigger{Subject: "count", Target: to("count")})
+		app.Crons = []gateway.CronTrigger{{Schedule: "@hourly", Target: ship, Body: []byte("hourly")}}
+		stop := start(t, newGateway(t, gateway.Options{Invoker: f, Bus: bus}, app))
+		synctest.Wait()
+		expect := func(want ...string) {
+			t.Helper()
+			if diff := cmp.Diff(seen.take(), want); diff != "" {
+				t.Error(diff)
+			}
+		}
+		bus.send(gateway.Message{Subject: "new", Data: []byte("message")})
+		time.Sleep(time.Minute)
+		expect(`ship message ""`, `ship message "shop/17"`, `ship message "shop/17"`, `ship message "shop/17"`)
+		time.Sleep(time.Hour)
+		expect(`ship hourly ""`, `ship hourly "shop/17"`, `ship hourly "shop/17"`, `ship hourly "shop/17"`)
+		if got := bus.request("new", "request"); !strings.Contains(got, `"status":503`) {
+			t.Errorf("got %q", got)
+		}
+		bus.send(gateway.Message{Subject: "count", Data: []byte("call")})
+		time.Sleep(time.Minute)
+		expect(`ship request ""`, `count call ""`)
+		bus.send(gateway.Message{Subject: "new", Data: []byte("last")})
+		synctest.Wait()
+		stop()
+		expect(`ship last ""`)
+	})
+}

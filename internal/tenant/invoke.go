@@ -56,9 +56,11 @@ func metaOf(c *gateway.Call) func(string) (string, bool) {
 
 // startExecution starts an execution, and waits for its output if the trigger does.
 func (i *invoker) startExecution(ctx context.Context, c gateway.Call) (gateway.Answer, error) {
-	id, err := i.tenant.engine.Start(ctx, engine.StartRequest{App: c.App, Workflow: c.Workflow, Input: c.Body, Type: contentType(&c)})
+	id, err := i.tenant.engine.Start(ctx, engine.StartRequest{
+		App: c.App, Workflow: c.Workflow, Name: engine.ID(c.ID).Name(), Input: c.Body, Type: contentType(&c),
+	})
 	if err != nil {
-		return gateway.Answer{}, i.storageError(c, err)
+		return gateway.Answer{ID: string(id)}, i.storageError(c, err)
 	}
 	if !c.Wait {
 		return gateway.Answer{ID: string(id)}, nil
@@ -91,12 +93,16 @@ func (fullError) Error() string { return "the pool's state has no space left: tr
 // LimitName returns the name of the limit, for gateway.Status.
 func (fullError) LimitName() string { return "storage" }
 
+// contentType returns the media type of a call's body; "" if it has none, as those of messages and
+// schedules.
 func contentType(c *gateway.Call) string {
 	if c.Meta == nil {
 		return ""
 	}
-	text, _ := c.Meta("content-type")
-	return text
+	if text, ok := c.Meta("content-type"); ok {
+		return text
+	}
+	return ""
 }
 
 // output converts the result of an execution to an answer.

@@ -47,7 +47,9 @@ type StartRequest struct {
 var executionName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
 
 // Start begins an execution and returns when it is recorded: from then on it will end, whatever
-// happens to this node. It returns an error of the kind Busy if there are too many executions.
+// happens to this node. It returns an error of the kind Busy if there are too many executions. With an
+// error the ID, unless it is empty, is that which the execution would have: another Start with its name
+// begins the same execution, and may find that it has begun.
 func (e *Engine) Start(ctx context.Context, req StartRequest) (ID, error) {
 	op := "start " + req.App + "/" + req.Workflow
 	if req.Name == "" {
@@ -77,13 +79,13 @@ func (e *Engine) Start(ctx context.Context, req StartRequest) (ID, error) {
 			return id, nil
 		case errors.Is(err, errFull):
 			e.metrics.refused.Inc()
-			return "", outboard.Errorf(outboard.Busy, op,
+			return id, outboard.Errorf(outboard.Busy, op,
 				"%d executions run or wait, and no more are taken: try again when some have ended, cancel some, or raise the limit by `outboard up --max-executions`", e.opts.Executions)
 		case !errors.Is(err, errStarting):
-			return "", fmt.Errorf("%s: %w", op, err)
+			return id, fmt.Errorf("%s: %w", op, err)
 		}
 		if !sleep(ctx, pause) {
-			return "", outboard.Errorf(outboard.Unreachable, op, "another request is starting it: %w", ctx.Err())
+			return id, outboard.Errorf(outboard.Unreachable, op, "another request is starting it: %w", ctx.Err())
 		}
 	}
 }
