@@ -300,6 +300,9 @@ func (x *Execution) History() []Task {
 	return out
 }
 
+// Now returns the time of the latest event.
+func (x *Execution) Now() time.Time { return x.now }
+
 // Started returns when the execution began, and its deadline, zero for none.
 func (x *Execution) Started() (at, deadline time.Time) { return x.started, x.end }
 

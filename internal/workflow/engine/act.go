@@ -98,7 +98,7 @@ var (
 func (r *executor) timer(t core.Timer) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	var a *activity
-	timer := time.AfterFunc(time.Until(t.At), func() {
+	timer := time.AfterFunc(t.At.Sub(r.clock.now()), func() {
 		r.inbox.post(func() {
 			if ctx.Err() == nil {
 				r.active.unregister(t.Path, a)

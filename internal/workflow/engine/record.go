@@ -146,6 +146,7 @@ func (r *executor) resume(events []core.Event, seq uint64) {
 		fits = fits && wanted && err == nil
 		r.values.addRecorded(event)
 	}
+	r.clock.set(r.x.Now())
 	r.recorder.reset(seq)
 	// What the log says is held, whatever the limit: an earlier node has reserved it.
 	r.e.opts.Held.Adjust(int64(r.x.Held()) - r.held)

@@ -28,6 +28,7 @@ type executor struct {
 	tracing trace.Span
 
 	x        *core.Execution
+	clock    eventClock
 	version  int
 	depth    int // the number of executions that run this one as a task of a task
 	admitted int // the depth by which the engine counts it: 0 after a takeover
@@ -125,7 +126,7 @@ func (r *executor) trace() {
 // applyQueued ends an execution that was cancelled, or whose deadline passed, while it waited for a
 // slot. Then none of its actions is started.
 func (r *executor) applyQueued() {
-	if _, end := r.x.Started(); !end.IsZero() && !time.Now().Before(end) {
+	if _, end := r.x.Started(); !end.IsZero() && !r.clock.now().Before(end) {
 		r.apply(core.Event{Fired: &core.Fired{Timer: core.DeadlineTimer}})
 	}
 	for _, f := range r.inbox.drain() {
@@ -139,7 +140,12 @@ func (r *executor) applyQueued() {
 // acquireSlot waits for one of the slots of running executions until the deadline.
 func (r *executor) acquireSlot() bool {
 	_, deadline := r.x.Started()
-	return r.slot.acquire(r.ctx, deadline)
+	if deadline.IsZero() {
+		return r.slot.acquire(r.ctx, nil)
+	}
+	timer := time.NewTimer(deadline.Sub(r.clock.now()))
+	defer timer.Stop()
+	return r.slot.acquire(r.ctx, timer.C)
 }
 
 // suspendIfIdle releases the slot of an execution that only waits. It reports whether the execution
@@ -232,8 +238,9 @@ func (r *executor) apply(event core.Event) *entry {
 	if !r.x.Wants(event) {
 		return nil
 	}
-	event.At, event.By = now(), r.e.writer
+	event.At, event.By = r.clock.now(), r.e.writer
 	actions, err := r.x.Apply(event)
+	r.clock.set(r.x.Now())
 	if err != nil {
 		// Wants has ruled this out.
 		r.e.log.Error("apply an event", "execution", r.id, "error", err)

@@ -15,17 +15,11 @@ type runSlot struct {
 	expediteOnce sync.Once
 }
 
-// acquire waits for a slot until the deadline, if there is one, or until the execution is
+// acquire waits for a slot until the deadline, if there is one, is over, or until the execution is
 // expedited. It reports false when ctx has ended.
-func (s *runSlot) acquire(ctx context.Context, deadline time.Time) bool {
+func (s *runSlot) acquire(ctx context.Context, expired <-chan time.Time) bool {
 	if s.held {
 		return true
-	}
-	var expired <-chan time.Time
-	if !deadline.IsZero() {
-		timer := time.NewTimer(time.Until(deadline))
-		defer timer.Stop()
-		expired = timer.C
 	}
 	select {
 	case s.slots <- struct{}{}:

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/workflow/core"
 	"github.com/outboard-run/outboard/internal/workflow/engine"
 	"github.com/outboard-run/outboard/internal/workflow/engine/enginetest"
@@ -150,6 +151,37 @@ func TestTakeOverWaits(t *testing.T) {
 		}
 		if ended := x.Steps[1].Ended.Sub(began); ended != time.Hour {
 			t.Errorf("the wait ended after %s, want an hour", ended)
+		}
+		w.close()
+	})
+}
+
+// An execution waits as long as its workflow says after a node whose clock was ahead.
+func TestTakeOverFromTheFuture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, echo)
+		began := time.Now()
+		id := w.start(`do: [{a: {wait: PT1S}}, {b: {wait: PT1S}}, {c: {try: [{d: {call: f}}], catch: {retry: {delay: PT1S, limit: {duration: PT3S}}}}}]`, `7`)
+		w.node.Kill()
+		w.close()
+		quay := w.pool.Node("quay")
+		key := "test/" + string(id)
+		taken, err := json.Marshal(core.Event{At: began.Add(time.Hour), By: "tide", TakenOver: &core.TakenOver{Node: "tide"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := quay.Append(t.Context(), key, w.pool.Records(key)[0].Seq, taken); err != nil {
+			t.Fatal(err)
+		}
+		refuse := func(*enginetest.Node, engine.FunctionCall) (engine.Outcome, error) {
+			return engine.Outcome{}, outboard.Errorf(outboard.Other, "call", "no")
+		}
+		w.engine = w.on(quay, refuse)
+		if _, err := w.engine.Wait(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < 4*time.Second || took > 10*time.Second {
+			t.Errorf("it ended after %s, want one second, two retries within three, and pauses", took)
 		}
 		w.close()
 	})
