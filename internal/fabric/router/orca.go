@@ -124,14 +124,16 @@ func (e *endpoint) watch(r *Router) {
 const minReportInterval = 20 * time.Millisecond
 
 // reportOf returns the load report in a trailer, or nil if there is none or the last one was parsed
-// less than reportEvery ago.
+// less than minReportInterval ago.
 func (e *endpoint) reportOf(trailer metadata.MD, now time.Time) *orca.OrcaLoadReport {
 	values := trailer[loadKey]
 	if len(values) == 0 {
 		return nil
 	}
 	last, at := e.reported.Load(), now.UnixNano()
-	if last != 0 && at-last < int64(minReportInterval) || !e.reported.CompareAndSwap(last, at) {
+	// The clock may have been set back since the last report.
+	recent := max(at-last, last-at) < int64(minReportInterval)
+	if recent || !e.reported.CompareAndSwap(last, at) {
 		return nil
 	}
 	report := new(orca.OrcaLoadReport)

@@ -180,16 +180,23 @@ type window struct {
 func (m *method) window(now time.Time) *window {
 	number := now.UnixNano() / int64(windowLength)
 	w := &m.windows[number&1]
-	if w.number.Load() < number {
+	if w.isStale(number) {
 		w.reset(number)
 	}
 	return w
 }
 
+// isStale reports whether the window's counts are of an interval before number, or of one that came
+// before since the clock was set back. A call may count with a time just before that of another call.
+func (w *window) isStale(number int64) bool {
+	have := w.number.Load()
+	return have < number || have > number+2
+}
+
 func (w *window) reset(number int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.number.Load() >= number {
+	if !w.isStale(number) {
 		return
 	}
 	w.calls.Store(0)

@@ -53,7 +53,7 @@ func (m *method) row(now time.Time) Row {
 	span := windowLength + time.Duration(now.UnixNano()%int64(windowLength))
 	var times [buckets]uint64
 	for i := range m.windows {
-		if w := &m.windows[i]; w.number.Load() >= number-1 {
+		if w := &m.windows[i]; !w.isStale(number - 1) {
 			w.addTo(&r, &times)
 		}
 	}
