@@ -92,7 +92,7 @@ func (p *peer) connect(ctx context.Context) (*connection, error) {
 	case <-a.done:
 		return a.conn, a.err
 	case <-ctx.Done():
-		return nil, unreachableError{p.name + ": " + context.Cause(ctx).Error()}
+		return nil, abandonedError{unreachableError{p.name + ": " + context.Cause(ctx).Error()}, ctx.Err()}
 	case <-p.life.ctx.Done():
 		return nil, unreachableError{p.name + ": " + context.Cause(p.life.ctx).Error()}
 	}
@@ -191,6 +191,18 @@ func (e unreachableError) Error() string { return e.text }
 
 // GRPCStatus implements the interface that package status recognises.
 func (e unreachableError) GRPCStatus() *status.Status { return status.New(codes.Unavailable, e.text) }
+
+// An abandonedError is the error of a call that ended, by its deadline or its caller, before there was a
+// connection.
+type abandonedError struct {
+	unreachableError
+	reason error // of the call's context
+}
+
+// GRPCStatus implements the interface that package status recognises.
+func (e abandonedError) GRPCStatus() *status.Status {
+	return status.New(status.FromContextError(e.reason).Code(), e.text)
+}
 
 // Unsent reports that the callee never saw the call.
 func (unreachableError) Unsent() bool { return true }

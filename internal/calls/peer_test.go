@@ -5,6 +5,9 @@ import (
 	"errors"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/outboard-run/outboard/internal/fabric/remote"
 )
 
@@ -30,11 +33,16 @@ func TestOneAttemptToConnect(t *testing.T) {
 	<-dialing
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := p.connect(ctx); err == nil || err.Error() != "node buoy: context canceled" {
-		t.Errorf("the call that gave up got %v", err)
+	if _, err := p.connect(ctx); err == nil || err.Error() != "node buoy: context canceled" || status.Code(err) != codes.Canceled || !unsent(err) {
+		t.Errorf("the call that gave up got %v, of code %v", err, status.Code(err))
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	if _, err := p.connect(ctx); status.Code(err) != codes.DeadlineExceeded || !unsent(err) {
+		t.Errorf("the call whose deadline passed got %v, of code %v", err, status.Code(err))
 	}
 	close(refuse)
-	if err := <-patient; err == nil || err.Error() != "node buoy: refused" {
+	if err := <-patient; err == nil || err.Error() != "node buoy: refused" || status.Code(err) != codes.Unavailable {
 		t.Errorf("the call that waited got %v", err)
 	}
 	life.cancel()
