@@ -147,7 +147,9 @@ func (f *forwarder) forwardTo(tenant string, w http.ResponseWriter, r *http.Requ
 	defer f.requests.release(tenant)
 	r, release := outlastHalfClose(r)
 	defer release()
+	r, discard := forwardBody(w, r)
 	f.proxy(tenant).ServeHTTP(w, r)
+	discard()
 }
 
 // halfCloseGrace is how long a call goes on after its client has ended its sending. A tenant's process
@@ -194,6 +196,7 @@ func (f *forwarder) newProxy(tenant string, transport http.RoundTripper) *httput
 		ModifyResponse: passClose,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if problem, ok := gateway.BodyProblem(r.Context()); ok {
+				w.Header().Set("Connection", "close")
 				problem.Write(w)
 				return
 			}

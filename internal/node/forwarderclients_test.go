@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
+	"strings"
 	"testing"
 	"time"
 )
@@ -31,36 +32,122 @@ func TestForwarderRefusesHTTP2(t *testing.T) {
 	}
 }
 
-// A response by which a tenant's process refuses a body is forwarded before the body has come.
-func TestResponseBeforeTheBody(t *testing.T) {
-	process := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Connection", "close")
-		http.Error(w, "too large", http.StatusRequestEntityTooLarge)
-	}))
+// frontOf returns the address of a forwarder to a tenant's process.
+func frontOf(t *testing.T, handler http.HandlerFunc) string {
+	t.Helper()
+	process := httptest.NewServer(handler)
 	t.Cleanup(process.Close)
-	f := &forwarder{log: slog.New(slog.DiscardHandler), server: &http.Server{}, tenantRequests: 1}
-	transport := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, process.Listener.Addr().String())
-	}}
+	f := &forwarder{log: slog.New(slog.DiscardHandler), server: &http.Server{}, tenantRequests: 10}
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, process.Listener.Addr().String())
+		},
+		ExpectContinueTimeout: time.Minute, // as of host.Host
+	}
 	t.Cleanup(transport.CloseIdleConnections)
 	f.proxies = map[string]*httputil.ReverseProxy{"tea": f.newProxy("tea", transport)}
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.forwardTo("tea", w, r) }))
 	t.Cleanup(front.Close)
-	conn, err := net.Dial("tcp", front.Listener.Addr().String())
+	return front.Listener.Addr().String()
+}
+
+// A response that a tenant's process sends before it has read the body is forwarded at once. If the process
+// keeps its connection the client's connection serves the next request.
+func TestResponseBeforeTheBody(t *testing.T) {
+	addr := frontOf(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodGet:
+			_, _ = io.WriteString(w, "next")
+		case r.URL.Path == "/refused":
+			w.Header().Set("Connection", "close")
+			http.Error(w, "too large", http.StatusRequestEntityTooLarge)
+		default:
+			_ = http.NewResponseController(w).EnableFullDuplex()
+			w.Header().Set("Content-Length", "0")
+			w.WriteHeader(http.StatusAccepted)
+			_ = http.NewResponseController(w).Flush()
+			_, _ = io.Copy(io.Discard, r.Body)
+		}
+	})
+	for name, c := range map[string]struct {
+		head   string
+		status int
+		close  bool
+	}{
+		"accepted":           {"PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n", http.StatusAccepted, false},
+		"refused":            {"PUT /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n", http.StatusRequestEntityTooLarge, true},
+		"refused, expecting": {"PUT /refused HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n", http.StatusRequestEntityTooLarge, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(time.Minute)) // without a response
+			in := bufio.NewReader(conn)
+			exchange := func(request string) (status int, body string, closes bool) {
+				t.Helper()
+				if _, err := io.WriteString(conn, request); err != nil {
+					t.Fatal(err)
+				}
+				resp, err := http.ReadResponse(in, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				text, err := io.ReadAll(resp.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return resp.StatusCode, string(text), resp.Close
+			}
+			status, _, closes := exchange(c.head)
+			if status != c.status || closes != c.close {
+				t.Fatalf("got %d, close %v", status, closes)
+			}
+			if closes {
+				return
+			}
+			next := strings.Repeat("x", 1_000_000) + "GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
+			for range 2 {
+				if status, body, _ := exchange(next); body != "next" {
+					t.Errorf("the next request: %d, %q", status, body)
+				}
+				next = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
+			}
+		})
+	}
+}
+
+// A client that expects 100 Continue gets it once, when the process reads the body.
+func TestForwardContinue(t *testing.T) {
+	addr := frontOf(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		_, _ = w.Write(body)
+	})
+	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetReadDeadline(time.Now().Add(time.Minute)) // without a response
-	if _, err := io.WriteString(conn, "PUT /a/ HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"); err != nil {
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := io.WriteString(conn, "PUT /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
+	want := "HTTP/1.1 100 Continue\r\n\r\n"
+	first := make([]byte, len(want))
+	if _, err := io.ReadFull(conn, first); err != nil || string(first) != want {
+		t.Fatalf("got %q, %v", first, err)
+	}
+	if _, err := io.WriteString(conn, "tea"); err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusRequestEntityTooLarge || !resp.Close {
-		t.Errorf("got %s, close %v", resp.Status, resp.Close)
+	rest, err := io.ReadAll(conn)
+	if err != nil || !strings.HasPrefix(string(rest), "HTTP/1.1 200 OK") || !strings.HasSuffix(string(rest), "tea") {
+		t.Errorf("got %q, %v", rest, err)
 	}
 }

@@ -124,6 +124,7 @@ func (h *Host) others(but *supervisor) []*supervisor {
 func (h *Host) Forward(tenant string) *http.Transport {
 	return &http.Transport{
 		MaxIdleConnsPerHost: maxIdleForwards, IdleConnTimeout: time.Minute, DisableCompression: true,
+		ExpectContinueTimeout: expectLimit,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return h.dial(ctx, tenant, (*config).RequestsSocket)
 		},
@@ -173,6 +174,10 @@ func (s *supervisor) checkListener(pid int) error {
 
 // maxIdleForwards bounds the idle connections kept to a process for requests.
 const maxIdleForwards = 256
+
+// expectLimit is how long a process may take to accept or refuse a body before it is sent, if the client
+// expects 100 Continue.
+const expectLimit = time.Minute
 
 // transport returns a transport to the local API of a tenant's process. Its requests wait until the
 // process is ready.
