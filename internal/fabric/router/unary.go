@@ -134,15 +134,15 @@ func (c *exchange) sendWithRetries(ctx context.Context) answer {
 	for attempt, transparent := 1, 0; ; {
 		a := c.send(ctx, copier.acquire())
 		a.request.Free()
-		if a.err == nil || a.endpoint == nil || ctx.Err() != nil {
+		if a.err == nil || ctx.Err() != nil {
 			return a
 		}
-		c.tried = append(c.tried, a.endpoint.id)
-		if a.unsent && transparent < maxTransparentRetries {
-			transparent++
-			continue
+		if a.endpoint != nil {
+			c.tried = append(c.tried, a.endpoint.id)
 		}
 		switch {
+		case a.unsent && transparent < maxTransparentRetries:
+			transparent++
 		case a.unsent && backoff.next(ctx, c):
 		case c.retries(ctx, attempt, a.err, a.end.Trailer):
 			attempt++

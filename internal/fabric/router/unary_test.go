@@ -156,6 +156,26 @@ func TestRetry(t *testing.T) {
 	}
 }
 
+// TestRetryWithoutEndpoint: attempts bridge a moment without any endpoint, as streams' do.
+func TestRetryWithoutEndpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := routed(t, "- {name: again, retry: {attempts: 3, backoff: {base: 10ms, jitter: 0}, budget: {reserve: 100}}}")
+		if _, err := ask(t.Context(), r, "x"); status.Code(err) != codes.Unavailable {
+			t.Errorf("without an endpoint: %v", err)
+		}
+		q := newQuick(echo)
+		time.AfterFunc(15*time.Millisecond, func() {
+			if err := r.SetService("shop.Search", Service{Endpoints: endpointsOf(q)}); err != nil {
+				t.Error(err)
+			}
+		})
+		begin := time.Now()
+		if _, err := ask(t.Context(), r, "x"); err != nil || q.calls.Load() != 1 || time.Since(begin) != 30*time.Millisecond {
+			t.Errorf("%v after %v and %d calls", err, time.Since(begin), q.calls.Load())
+		}
+	})
+}
+
 // Another attempt goes to another endpoint, with its number, and the budget ends them.
 func TestRetryGoesElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
