@@ -135,10 +135,19 @@ func (a *Arena) Free(p Extent) {
 func (a *Arena) Put(b []byte) (Extent, error) {
 	p, ok := a.Alloc(len(b))
 	if !ok {
-		return p, fmt.Errorf("no space for %d bytes in an arena of %d", len(b), len(a.view))
+		return p, a.fullError(len(b))
 	}
 	copy(a.view[p.Offset:], b)
 	return p, nil
+}
+
+// fullError is the error of n bytes for which the arena has no space. Nothing frees space in it while its
+// execution runs, so another attempt fails, too.
+func (a *Arena) fullError(n int) error {
+	return &outboard.Error{Op: fmt.Sprintf("keep %d bytes", n), Kind: outboard.Exhausted, Err: &LimitError{
+		"arena", outboard.Bytes(len(a.view)).String(),
+		"all inputs and results of an execution that are no small JSON share it, and it is as large as the smallest window of the app's functions, 64 MiB at most: raise their limits.window, or pass less between steps",
+	}}
 }
 
 // Retain adds a reference, which Close drops. It fails after the last reference was dropped.

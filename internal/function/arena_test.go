@@ -87,7 +87,7 @@ func TestArena(t *testing.T) {
 			t.Errorf("%v lies within an arena of 8192", p)
 		}
 	}
-	if _, err := a.Put(make([]byte, 9000)); err == nil {
+	if _, err := a.Put(make([]byte, 9000)); outboard.KindOf(err) != outboard.Exhausted {
 		t.Error("9000 bytes found room in 8192")
 	}
 	if err := a.file.Truncate(0); err == nil {

@@ -3,6 +3,8 @@ package tenant
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -34,6 +36,22 @@ func TestMessageIsData(t *testing.T) {
 		r, err := b.tenant.engine.Wait(t.Context(), started.Execution)
 		if err != nil || string(r.Output) != want {
 			t.Errorf("%s: %s, %v, %v; want %s", message, r.Output, r.Error, err, want)
+		}
+	}
+}
+
+// An execution whose arena is full ends with an error that says so, and so does a start whose input is too
+// large for it.
+func TestFullArena(t *testing.T) {
+	b := openTenant(t)
+	b.mustDeploy("app: shop\nfunctions: {cart: {module: guest.wasm, limits: {window: 1MiB}}}\nworkflows: {order: order.yaml}\n"+
+		"routes: [{path: /order, workflow: order, wait: true}]\n", map[string]string{
+		"order.yaml": "document: {dsl: '1.0.0', namespace: shop, name: order, version: '1.0.0'}\ndo:\n  - one: {call: cart, with: {body: big 700000}}\n  - two: {call: cart, with: {body: big 700000}}\n",
+	})
+	for name, input := range map[string]string{"results": "{}", "input": strings.Repeat("x", 2<<20)} {
+		w := b.request("POST", "/shop/order", input)
+		if w.Code < 500 || w.Code == http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "arena limit of 1MiB reached") || !strings.Contains(w.Body.String(), "limits.window") {
+			t.Errorf("%s: status %d, %s", name, w.Code, w.Body)
 		}
 	}
 }

@@ -165,7 +165,7 @@ func checkTxn(ops []Op) error {
 		size += len(op.Key) + len(op.Value)
 	}
 	if size > MaxTxn {
-		return fmt.Errorf("its keys and values have %d bytes, at most %d", size, MaxTxn)
+		return fmt.Errorf("its keys and values have %d bytes, at most %d: divide them between several transactions", size, MaxTxn)
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func TestDecodeTxn(t *testing.T) {
 		"huge length":        {data: []byte{1, 255, 255, 255, 255, 'a'}, err: "it ends in the middle"},
 		"too many bytes": {
 			data: append(append(encode(1, "a", 0, long), encode(1, "b", 0, long)...), encode(1, "c", 0, "v")...),
-			err:  "at most 262144",
+			err:  "at most 262144: divide them between several transactions",
 		},
 		"too many operations": {data: []byte(strings.Repeat(string(encode(2, "a", 0, "")), 257)), err: "more than 256 operations"},
 	}
