@@ -364,6 +364,46 @@ func FuzzSchedule(f *testing.F) {
 	})
 }
 
+// A change of the zone's offset at midnight leaves out only the times that it skips.
+func TestScheduleMidnightChange(t *testing.T) {
+	for name, test := range map[string]struct {
+		zone, text, after string
+		want              []string
+	}{
+		"weekday":      {"Africa/Cairo", "0 9 * * fri", "2026-04-20 00:00", []string{"2026-04-24 09:00", "2026-05-01 09:00"}},
+		"day":          {"Asia/Beirut", "0 9 29 * *", "2026-03-20 00:00", []string{"2026-03-29 09:00", "2026-04-29 09:00"}},
+		"skipped":      {"Asia/Beirut", "30 0 * * *", "2026-03-28 00:00", []string{"2026-03-28 00:30", "2026-03-30 00:30"}},
+		"twice":        {"Africa/Cairo", "30 23 * * *", "2026-10-29 12:00", []string{"2026-10-29 23:30", "2026-10-29 23:30", "2026-10-30 23:30"}},
+		"at the end":   {"Europe/Berlin", "0 3 * * *", "2026-03-28 12:00", []string{"2026-03-29 03:00", "2026-03-30 03:00"}},
+		"half an hour": {"Australia/Lord_Howe", "*/30 1-2 * * *", "2026-04-05 01:10", []string{"2026-04-05 01:30", "2026-04-05 01:30", "2026-04-05 02:00"}},
+		"no such day":  {"Pacific/Apia", "15 23 * * *", "2011-12-29 23:15", []string{"2011-12-31 23:15"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			zone, err := time.LoadLocation(test.zone)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const form = "2006-01-02 15:04"
+			at, err := time.ParseInLocation(form, test.after, zone)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := gateway.ParseSchedule(test.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for range test.want {
+				at = s.Next(at)
+				got = append(got, at.Format(form))
+			}
+			if diff := cmp.Diff(got, test.want); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 // What a clock leaps over does not come, and what it passes twice comes twice: as
 // docs/functions.md says.
 func TestScheduleSummerTime(t *testing.T) {
