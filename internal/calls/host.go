@@ -253,8 +253,8 @@ func (h *Host) restart(dead *child) {
 	}
 }
 
-// Health returns nil while a process carries calls.
-func (h *Host) Health() error {
+// Health returns nil if a process carries calls and answers before ctx is done.
+func (h *Host) Health(ctx context.Context) error {
 	c := h.currentChild()
 	if c == nil {
 		return nil // the node is starting
@@ -263,8 +263,11 @@ func (h *Host) Health() error {
 	case <-c.done:
 		return outboard.Errorf(outboard.Unreachable, "the process that carries calls", "it has ended, and is started again")
 	default:
-		return nil
 	}
+	if !helper.Responds(ctx, c.conn, msgPing) {
+		return outboard.Errorf(outboard.Unreachable, "the process that carries calls", "it does not answer")
+	}
+	return nil
 }
 
 // Close ends the processes, and their calls.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -69,5 +70,29 @@ func TestKilledWhileStreamsMove(t *testing.T) {
 		}
 		cancel()
 		await(t, "one process", func() bool { return len(s.Processes()) == 1 })
+	}
+}
+
+// A process that does not run is reported, though it has not ended.
+func TestHealthOfAStoppedProcess(t *testing.T) {
+	p := newPool(t)
+	harbour := p.station("harbour")
+	if err := harbour.Health(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pid := harbour.Processes()[0].PID
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := harbour.Health(ctx); err == nil || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("got %v", err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := harbour.Health(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -29,16 +29,19 @@ func Watch(ctx context.Context, process *ipc.Conn, p Pings) (unresponsive bool) 
 			return false
 		case <-ticks.C:
 		}
-		if !responds(ctx, process, p) {
+		limited, cancel := context.WithTimeout(ctx, p.Limit)
+		ok := Responds(limited, process, p.Kind)
+		cancel()
+		if !ok {
 			return ctx.Err() == nil
 		}
 	}
 }
 
-func responds(ctx context.Context, process *ipc.Conn, p Pings) bool {
-	ctx, cancel := context.WithTimeout(ctx, p.Limit)
-	defer cancel()
-	m, err := process.Call(ctx, p.Kind, nil)
+// Responds pings the process at the other end of a connection, by a request of the type kind. It returns
+// false if the process has not answered at ctx's deadline.
+func Responds(ctx context.Context, process *ipc.Conn, kind string) bool {
+	m, err := process.Call(ctx, kind, nil)
 	if err == nil {
 		m.Close()
 	}

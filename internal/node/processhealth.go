@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,7 +40,7 @@ func (d *diskHealth) Health() error {
 
 const (
 	healthInterval = time.Second
-	// healthTimeout is how long a tenant's process may take to answer before it is reported.
+	// healthTimeout is how long a process may take to answer before it is reported.
 	healthTimeout = 3 * time.Second
 )
 
@@ -56,17 +57,23 @@ func (p *processHealth) run(ctx context.Context, ready func()) error {
 	ticks := time.NewTicker(healthInterval)
 	defer ticks.Stop()
 	for {
-		p.board.Report("calls", p.calls.Health())
-		checked, cancel := context.WithTimeout(ctx, healthTimeout)
-		err := p.tenants.Health(checked)
-		cancel()
-		if ctx.Err() == nil {
-			p.board.Report("functions", err)
-		}
+		var both sync.WaitGroup
+		both.Go(func() { p.check(ctx, "calls", p.calls.Health) })
+		both.Go(func() { p.check(ctx, "functions", p.tenants.Health) })
+		both.Wait()
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticks.C:
 		}
+	}
+}
+
+// check reports the health of a plane, unless ctx ends.
+func (p *processHealth) check(ctx context.Context, plane string, healthOf func(context.Context) error) {
+	checked, cancel := context.WithTimeout(ctx, healthTimeout)
+	defer cancel()
+	if err := healthOf(checked); ctx.Err() == nil {
+		p.board.Report(plane, err)
 	}
 }
