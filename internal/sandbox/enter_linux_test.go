@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -310,13 +311,14 @@ func attackProcesses(c *Config) (failed []error) {
 // attackInit opens what belongs to the init of the namespace, some of whose threads keep their
 // capabilities, and which has the node's environment.
 func attackInit() (failed []error) {
-	threads, err := os.ReadDir("/proc/1/task")
+	const tasks = "/proc/1/task/"
+	threads, err := os.ReadDir(tasks)
 	if err != nil || len(threads) == 0 {
-		return []error{fmt.Errorf("the init has %d threads, %v", len(threads), err)}
+		return []error{fmt.Errorf("the init has %d threads: %w", len(threads), cmp.Or(err, os.ErrNotExist))}
 	}
 	for _, thread := range threads {
 		for _, name := range []string{"environ", "maps", "mem", "auxv", "root/.", "cwd/.", "fd/0"} {
-			path := filepath.Join("/proc/1/task", thread.Name()) + "/" + name
+			path := tasks + thread.Name() + "/" + name
 			if tryOpen(path, unix.O_RDONLY) == nil {
 				failed = append(failed, fmt.Errorf("%s can be opened", path))
 			}
