@@ -81,10 +81,14 @@ func (s *Suite) compareProgram(t *testing.T, program string, options Options) {
 		wanted := slices.DeleteFunc(names, func(name string) bool { return options.Skip[program+"/"+name] != "" })
 		got = run(s.Path(program), wanted, options.Through, options.Limit)
 	}
+	ok := true
 	for _, name := range got.order {
-		t.Run(name, func(t *testing.T) {
+		ok = t.Run(name, func(t *testing.T) {
 			compareCase(t, program+"/"+name, got.cases[name], want.cases[name], options.Differs)
-		})
+		}) && ok
+	}
+	if !ok {
+		t.Logf("the program's standard error:\n%s", tail(got.problems))
 	}
 }
 

@@ -23,6 +23,8 @@ type caseResult struct {
 type result struct {
 	cases map[string]*caseResult
 	order []string
+	// problems is what the program has written to its standard error.
+	problems []byte
 }
 
 // maxDeaths is how often a program is restarted in one run.
@@ -39,7 +41,8 @@ func run(path string, wanted []string, through func(*exec.Cmd), limit time.Durat
 			}
 			break
 		}
-		output, err := execute(path, caseArgs(left), through, limit)
+		output, problems, err := execute(path, caseArgs(left), through, limit)
+		all.problems = append(all.problems, problems...)
 		left = all.record(parse(output, left), left, fmt.Sprintf("%v\n%s", err, tail(output)))
 	}
 	return all
@@ -80,9 +83,9 @@ func list(path string) ([]string, error) {
 	return strings.Fields(string(output)), nil
 }
 
-// execute runs a command and returns its standard output. At the limit it kills the command's
-// process group.
-func execute(path string, args []string, through func(*exec.Cmd), limit time.Duration) ([]byte, error) {
+// execute runs a command and returns its standard output and error. At the limit it kills the
+// command's process group.
+func execute(path string, args []string, through func(*exec.Cmd), limit time.Duration) (output, problems []byte, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
@@ -97,7 +100,7 @@ func execute(path string, args []string, through func(*exec.Cmd), limit time.Dur
 	cmd.SysProcAttr.Setpgid = true
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Minute // on a busy machine
-	err := cmd.Run()
+	err = cmd.Run()
 	if ctx.Err() != nil {
 		err = fmt.Errorf("still running after %v", limit)
 	}
@@ -108,7 +111,7 @@ func execute(path string, args []string, through func(*exec.Cmd), limit time.Dur
 	if err != nil {
 		err = fmt.Errorf("%w: %s", err, tail(stderr.Bytes()))
 	}
-	return stdout.Bytes(), err
+	return stdout.Bytes(), stderr.Bytes(), err
 }
 
 // parse sorts lines by case: "case what: value", "case FAILED where: what" and the last one "case:
