@@ -197,6 +197,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"kernel", "node's disk", "has a compiler that its source has taken over write empty files without end: each counts 4 KiB of the 512 MiB", lend, "TestEmptyFilesAreBounded", Bounded},
 		{"guest", "other programs' calls", "the same at the socket for programs: 64", calls, "TestConnectionsOfTenantsAreBounded", Bounded},
 		{"guest", "node's memory", "breaks out, and answers its node's requests without end: 64 MiB", tenants + "/host", "TestAnswersAreBounded", Bounded},
+		{"native code in a worker", "environment and memory of the init of its sandbox", "opens them below /proc, where the init is the same user", sandbox, "TestAttacksOfAnOrdinaryUser", Held},
 		{"native code in a worker", "node of an ordinary user", "has files passed and not received until its user may pass no more, or takes the user's timers and instances of inotify", sandbox, "TestFilesInFlight", Bounded},
 		{"native code in a worker", "node of an ordinary user", "takes all watches of epoll that the kernel allows its user (/proc/sys/fs/epoll/max_user_watches), so that the node accepts no connections until the session ends: the kernel has no such limit for a user namespace", "", "", Open},
 		{"guest", "operator's terminal", "breaks out, and opens the terminal at which its node was started, where there is no Landlock", "internal/helper", "TestNoTerminal", Held},

@@ -35,7 +35,7 @@ func (b *bench) threads(ctx context.Context) error {
 	for range b.Rounds(5, 2) {
 		for i, number := range numbers {
 			args := []string{
-				"train", "--ranks", "2", "--device", "type=cpu", "--threads", number, "--", b.python, script, strconv.Itoa(b.Rounds(600, 200)),
+				"train", "--ranks", "2", "--device", "type=cpu", "--threads", number, "--", b.python, script, strconv.Itoa(b.Rounds(300, 200)),
 			}
 			mean, err := meanStep(results(r.Node("harbour").Command(ctx, args...)))
 			if err != nil {
