@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -82,8 +83,8 @@ func runKilled(ctx context.Context, b *bench, r *rig.Rig, attempts, kills int) (
 	if err == nil && (j.State != client.JobSucceeded || len(k.results) == 0) {
 		err = fmt.Errorf("the job is %s after %d attempts: %s", j.State, j.Attempt, j.Reason)
 	}
-	if err == nil && j.Attempt != kills+1 {
-		err = fmt.Errorf("%d attempts for %d kills", j.Attempt, kills)
+	if err == nil && (j.Attempt != kills+1 || len(k.told) != kills || len(k.resumed) != kills) {
+		err = fmt.Errorf("%d kills: %d attempts, %d told, %d resumed", kills, j.Attempt, len(k.told), len(k.resumed))
 	}
 	return k, errors.Join(err, k.failed)
 }
@@ -109,7 +110,8 @@ type killer struct {
 
 // line reads a line of the job.
 func (k *killer) line(ctx context.Context, l *client.JobLine) error {
-	if l.Rank < 0 && !k.killed.IsZero() && len(k.told) < k.attempt-1 {
+	names := strings.Contains(l.Text, "is lost") || strings.Contains(l.Text, "was killed")
+	if l.Rank < 0 && names && !k.killed.IsZero() && len(k.told) < k.attempt-1 {
 		k.told = append(k.told, time.Since(k.killed).Seconds())
 	}
 	var kind string
