@@ -39,17 +39,19 @@ TEST_RACE  := CGO_ENABLED=1 OUTBOARD_TEST_REQUIRE=all $(GO) test -race -vet=off 
 # quicker tests compare over another path or in another size, jobs of many processes, and examples that
 # compile large guests.
 LONG_TESTS := TestAskExample TestCLBlast TestCalibrationsAreRecordedToTheEnd TestChatExample \
-	TestCutIsBridged TestDifferentialFromOtherNode TestDifferentialOclgrind TestDifferentialOfAllPrograms \
-	TestDifferentialOfManySessions TestDifferentialOfManySessionsFromOtherNode TestDigitsExample \
-	TestEndIsNoLoss TestFFmpegFilters TestFairSharingOfStoppedWorkers TestFairSharingOverTheNetwork \
-	TestFunctionDevices TestGrowthInterrupted TestGrpcurl TestHashcat TestHostileWorker TestJobCompressesGradients \
-	TestJobIsTheSameAfterKilledNodes TestLargeAllReducesOverNodes TestLocalDrivers \
-	TestOffloadedTensorsAreBitEqual TestPipelineEqualsOneProcess TestProfilesOfRanksOnOtherNodes \
-	TestRecordedPrograms TestSessionsKilledAtRandom TestShardingsEqualOneProcess \
-	TestStageContinuesOnAnotherNode TestStageReplicasOverNodes TestStagesWithALimitAreBitEqual \
-	TestStagesWithALimitOverNodes TestStrangerCLFFT TestStrangerCPlusPlus TestStrangerPyOpenCL \
-	TestStrongestSandbox TestSubjectsOfForeignNATS TestThumbnailsExample TestTracesOfOtherPrograms \
-	TestTwoDevices TestTwoDevicesFromOtherNode TestVotersMove TestWaitingWorkersAreSuspended TestWhatIfCountsWhatHappens
+	TestChatOverKilledNode TestCutIsBridged TestDifferentialFromOtherNode TestDifferentialOclgrind \
+	TestDifferentialOfAllPrograms TestDifferentialOfManySessions TestDifferentialOfManySessionsFromOtherNode \
+	TestDigitsExample TestEndIsNoLoss TestFFmpegFilters TestFailedCallRaisesInBackward \
+	TestFairSharingOfStoppedWorkers TestFairSharingOverTheNetwork TestFunctionDevices TestGrowthInterrupted \
+	TestGrpcurl TestHashcat TestHostileFunctionBodies TestHostileGo TestHostileWorker TestJobCompressesGradients \
+	TestJobIsTheSameAfterKilledNodes TestLargeAllReducesOverNodes TestLocalDrivers TestMemoryOfKnownTensors \
+	TestOffloadedTensorsAreBitEqual TestPipelineEqualsOneProcess TestProfile TestProfileOfMemory \
+	TestProfilesOfRanksOnOtherNodes TestRecordedPrograms TestSessionsKilledAtRandom \
+	TestShardingsEqualOneProcess TestStageContinuesOnAnotherNode TestStageReplicasOverNodes \
+	TestStagesWithALimitAreBitEqual TestStagesWithALimitOverNodes TestStoreIsClosedToOtherMachines \
+	TestStrangerCLFFT TestStrangerCPlusPlus TestStrangerPyOpenCL TestStrongestSandbox TestSubjectsOfForeignNATS \
+	TestThumbnailsExample TestTracesOfOtherPrograms TestTrainingEqualsGloo TestTwoDevices \
+	TestTwoDevicesFromOtherNode TestVotersMove TestWaitingWorkersAreSuspended TestWhatIfCountsWhatHappens
 empty    :=
 any       = '^($(subst $(empty) $(empty),|,$(strip $(1))))$$'
 ANY_LONG := $(call any,$(LONG_TESTS))
@@ -58,7 +60,7 @@ ANY_LONG := $(call any,$(LONG_TESTS))
 # or run the benches.
 LONG_PACKAGES := ./bench/fabric ./bench/function ./examples/fractal ./guest/as ./guest/templates ./packaging/dist
 
-.PHONY: build demo test test-packages test-program test-pools test-long test-busy race race-all vet check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function attack fuzz-library fuzz-peers soak clean
+.PHONY: build demo test test-packages test-program test-pools test-long test-long-program test-long-packages test-busy race race-all vet check lint generate dist dist-needs notices changelog conformance bench bench-accel bench-fabric bench-function attack fuzz-library fuzz-peers soak clean
 
 build: bin/outboard
 
@@ -114,8 +116,13 @@ POOLS = $(MODULE)/outboardtest
 
 test-long: build
 	@scripts/need $(TEST_NEEDS)
+	@$(MAKE) --no-print-directory -j2 test-long-program test-long-packages
+
+test-long-program:
 	cd test && $(TEST) -count=1 -run $(ANY_LONG) ./e2e
-	$(TEST) -run $(ANY_LONG) ./cmd/libopencl/ctest ./examples/... ./internal/accel/opencl/cltest ./internal/cli ./internal/fabric/plain ./internal/pool/state ./outboardtest
+
+test-long-packages:
+	$(TEST) -run $(ANY_LONG) ./cmd/libopencl/ctest ./examples/... ./internal/accel/opencl/cltest ./internal/cli ./internal/fabric/plain ./internal/function ./internal/function/optimize ./internal/pool/state ./outboardtest
 	$(TEST) $(LONG_PACKAGES)
 
 # Packages whose tests give the race detector nothing to detect: what they run is one goroutine, or

@@ -51,6 +51,9 @@ type Node struct {
 	Copy    bool      `json:"copy"`
 	Devices []Device  `json:"devices,omitempty"`
 	Started time.Time `json:"started"`
+	// AdmittedBy are the nodes that have admitted it: the one that made its token and, if it is
+	// another one, the one at which the token was presented. None for the first node of a pool.
+	AdmittedBy []NodeID `json:"admitted_by,omitempty"`
 }
 
 // A Device is an accelerator that a node owns and offers.

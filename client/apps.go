@@ -104,6 +104,8 @@ type App struct {
 	Routes []string `json:"routes"`
 	// Versions are the numbers of the retained versions, oldest first.
 	Versions []int `json:"versions"`
+	// Previous is the version that a roll-back would restore, 0 for none.
+	Previous int `json:"previous,omitempty"`
 	// State is AppReady if this node serves the app, otherwise AppStarting or AppFailed; Reason is
 	// the reason of a failure.
 	State  string `json:"state"`

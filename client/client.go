@@ -9,6 +9,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,6 +34,8 @@ const SocketName = "outboard.sock"
 type Client struct {
 	// Data is the node's data folder; empty means DefaultData().
 	Data string
+
+	silence silence // zero: defaultSilence
 }
 
 // DefaultData returns the data folder of a node that was started without --data:
@@ -57,12 +60,21 @@ func (c *Client) Nodes(ctx context.Context) ([]outboard.Node, error) {
 	return get[[]outboard.Node](ctx, c, "/v1/nodes")
 }
 
+// RemovedNode describes a node that was removed.
+type RemovedNode struct {
+	// Admitted are the nodes that the node had admitted to the pool, and those that these had
+	// admitted. They are members of the pool.
+	Admitted []outboard.NodeID `json:"admitted,omitempty"`
+}
+
 // RemoveNode revokes a node: all nodes refuse it from now on, and its leases end. If it had a
 // replica of the pool's state, the authority's key is renewed: nodes that are away now can return
 // without a token until the time away has passed.
-func (c *Client) RemoveNode(ctx context.Context, name outboard.NodeID, away time.Duration) error {
+func (c *Client) RemoveNode(ctx context.Context, name outboard.NodeID, away time.Duration) (RemovedNode, error) {
 	query := url.Values{"away": {away.String()}}
-	return c.do(ctx, http.MethodDelete, "/v1/nodes/"+url.PathEscape(string(name))+"?"+query.Encode(), nil, nil)
+	var removed RemovedNode
+	err := c.do(ctx, http.MethodDelete, "/v1/nodes/"+url.PathEscape(string(name))+"?"+query.Encode(), nil, &removed)
+	return removed, err
 }
 
 // Devices lists the pool's devices that match selector, with the leases on each.
@@ -172,12 +184,9 @@ func (c *Client) send(ctx context.Context, method, path string, b body) (*http.R
 	if b.contentType != "" {
 		request.Header.Set("Content-Type", b.contentType)
 	}
-	// Every request has its own connection: requests are few, and a lease lives as long as its
-	// connection.
-	transport := &http.Transport{DialContext: c.dial, DisableKeepAlives: true}
-	response, err := transport.RoundTrip(request)
+	response, err := c.roundTrip(request, cmp.Or(c.silence, defaultSilence()))
 	if err != nil {
-		return nil, c.unreachable(ctx, err)
+		return nil, err
 	}
 	if response.StatusCode/100 != 2 {
 		defer response.Body.Close()

@@ -30,6 +30,8 @@ type Model struct {
 	Canary  int             `json:"canary,omitempty"`
 	Pushed  time.Time       `json:"pushed"`
 	By      outboard.NodeID `json:"by"`
+	// Previous is the version that a roll-back would restore, 0 for none.
+	Previous int `json:"previous,omitempty"`
 }
 
 // ModelDetails describes a model in full.
@@ -100,6 +102,8 @@ type PushedModel struct {
 	Size    outboard.Bytes `json:"size"`
 	// Nodes are the nodes that have loaded the version.
 	Nodes []outboard.NodeID `json:"nodes,omitempty"`
+	// Warnings are about names that the model shares with others.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Models lists the models of the pool.

@@ -36,7 +36,7 @@ func TestRequestPaths(t *testing.T) {
 		"DELETE /v1/data/digits":           func(ctx context.Context, c *client.Client) error { return c.DeleteDataset(ctx, "digits") },
 		"PUT /v1/data/d?digest=sha256%3A1": func(ctx context.Context, c *client.Client) error { return only(c.PutDataset(ctx, "d", "sha256:1")) },
 		"DELETE /v1/nodes/a%2Fb?away=1h0m0s": func(ctx context.Context, c *client.Client) error {
-			return c.RemoveNode(ctx, "a/b", time.Hour)
+			return only(c.RemoveNode(ctx, "a/b", time.Hour))
 		},
 		"GET /v1/network/nearest?node=a&node=b": func(ctx context.Context, c *client.Client) error { return only(c.Nearest(ctx, "a", "b")) },
 		"GET /v1/endpoints?service=shop.Cart":   func(ctx context.Context, c *client.Client) error { return only(c.Endpoints(ctx, "shop.Cart")) },

@@ -28,8 +28,34 @@ type Status struct {
 	// Keepers are the nodes that keep the pool's state, or should: those of them that Client.Nodes does
 	// not list are away. It is empty where one node or an existing cluster keeps it.
 	Keepers []outboard.NodeID `json:"keepers,omitempty"`
+	// Waiting are the requests for leases that wait for devices of the pool, in their order.
+	Waiting []QueuedRequest `json:"waiting,omitempty"`
+	// Clocks are the nodes whose clocks differ from this node's by a minute or more.
+	Clocks []ClockOffset `json:"clocks,omitempty"`
 	// Problems are the parts of the node that do not work.
 	Problems []HealthProblem `json:"problems,omitempty"`
+}
+
+// A ClockOffset is the difference between the clock of another node and that of the node that
+// reports it.
+type ClockOffset struct {
+	Node outboard.NodeID `json:"node"`
+	// Ahead is negative for a clock that is behind.
+	Ahead Duration `json:"ahead"`
+}
+
+// A QueuedRequest is a request for leases that waits until devices are free.
+type QueuedRequest struct {
+	// Holder is the node that requests the leases, Program what it will run with them.
+	Holder  outboard.NodeID `json:"holder"`
+	Program string          `json:"program,omitempty"`
+	// Count is the number of devices that are requested together.
+	Count    int               `json:"count"`
+	Selector outboard.Selector `json:"selector"`
+	// Memory is the part of each device's memory that is requested, 0 for whole devices.
+	Memory outboard.Bytes `json:"memory"`
+	// Since is the time of the request by the holder's clock, zero if the holder does not report it.
+	Since time.Time `json:"since,omitzero"`
 }
 
 // A HealthProblem is a part of a node that does not work.

@@ -166,7 +166,7 @@ func TestUnsentIsSentAgain(t *testing.T) {
 					return nil, err
 				}
 				return &link{transport: conn, done: conn.Draining()}, nil
-			}, localWait), newOptions(nil))
+			}, onThisMachine()), newOptions(nil))
 			defer c.Close()
 			if err := f(testgrpc.NewTestServiceClient(c)); err != nil {
 				t.Error(err)

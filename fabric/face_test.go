@@ -357,7 +357,7 @@ func TestBackoff(t *testing.T) {
 		c := newClientConn("test", newRedial(func(context.Context) (*link, error) {
 			attempts++
 			return nil, errors.New("no route")
-		}, firstWait), newOptions(nil))
+		}, elsewhere()), newOptions(nil))
 		defer c.Close()
 		for range 10 {
 			err := c.Invoke(t.Context(), unaryMethod, new(testgrpc.SimpleRequest), new(testgrpc.SimpleResponse))
@@ -372,6 +372,27 @@ func TestBackoff(t *testing.T) {
 		wantCode(t, err, codes.DeadlineExceeded)
 		if attempts < 4 || attempts > 7 {
 			t.Errorf("got %d attempts in 10 seconds, want them further and further apart", attempts)
+		}
+	})
+}
+
+// TestBackoffOnThisMachine has calls fail for ten minutes: a target on this machine that is back is
+// tried soon, but not all the time.
+func TestBackoffOnThisMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		attempts := 0
+		c := newClientConn("test", newRedial(func(context.Context) (*link, error) {
+			attempts++
+			return nil, errors.New("not there")
+		}, onThisMachine()), newOptions(nil))
+		defer c.Close()
+		const minutes = 10
+		for began := time.Now(); time.Since(began) < minutes*time.Minute; time.Sleep(10 * time.Millisecond) {
+			err := c.Invoke(t.Context(), unaryMethod, new(testgrpc.SimpleRequest), new(testgrpc.SimpleResponse))
+			wantCode(t, err, codes.Unavailable)
+		}
+		if attempts < 60*minutes || attempts > 10*60*minutes {
+			t.Errorf("got %d attempts in %d minutes, want 1 to 10 a second", attempts, minutes)
 		}
 	})
 }

@@ -2,7 +2,6 @@ package fabric
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -13,20 +12,13 @@ import (
 // errClosing is grpc-go's status for calls on a closed connection.
 var errClosing = status.Error(codes.Canceled, "grpc: the client connection is closing")
 
-// The waits between attempts to connect are grpc-go's.
-const (
-	firstWait = time.Second
-	longWait  = 2 * time.Minute
-	waitGrows = 1.6
-)
-
 // redial opens the link when a call needs it, and a new link after its end.
 type redial struct {
-	dial      func(context.Context) (*link, error)
-	firstWait time.Duration
-	ctx       context.Context //nolint:containedctx // the life of the attempts, which outlive the calls that want them
-	stop      context.CancelFunc
-	attempts  sync.WaitGroup
+	dial     func(context.Context) (*link, error)
+	backoff  backoff
+	ctx      context.Context //nolint:containedctx // the life of the attempts, which outlive the calls that want them
+	stop     context.CancelFunc
+	attempts sync.WaitGroup
 
 	mu       sync.Mutex
 	current  *link
@@ -37,8 +29,8 @@ type redial struct {
 	closed   bool
 }
 
-func newRedial(dial func(context.Context) (*link, error), first time.Duration) *redial {
-	r := &redial{dial: dial, firstWait: first}
+func newRedial(dial func(context.Context) (*link, error), b backoff) *redial {
+	r := &redial{dial: dial, backoff: b}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	return r
 }
@@ -165,13 +157,8 @@ type drainer interface {
 
 func (r *redial) recordFailure(err error) {
 	r.failure = status.Errorf(codes.Unavailable, "connection error: desc = %q", err)
-	pause := float64(r.firstWait)
-	for range r.failures {
-		pause = min(pause*waitGrows, float64(longWait))
-	}
 	r.failures++
-	jitter := 0.8 + 0.4*rand.Float64() //nolint:gosec // it spreads attempts, it hides nothing
-	r.next = time.Now().Add(time.Duration(pause * jitter))
+	r.next = time.Now().Add(r.backoff.wait(r.failures))
 }
 
 // contextError returns the status of a call that ended before there was a link.

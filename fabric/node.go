@@ -65,10 +65,12 @@ func (l *nodeListener) serve(ctx context.Context, s *Server) error {
 	defer context.AfterFunc(s.draining, cancel)()
 	var conns sync.WaitGroup
 	defer conns.Wait()
-	id := ""
+	id, failures := "", 0
 	for first := true; ; first = false {
 		conn, err := l.connect(ctx, s, &id)
+		failures++
 		if err == nil {
+			failures = 0
 			conns.Go(func() { l.serveConn(ctx, s, conn) })
 			select {
 			case <-conn.Draining():
@@ -88,7 +90,7 @@ func (l *nodeListener) serve(ctx context.Context, s *Server) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(localWait):
+		case <-time.After(onThisMachine().wait(failures)):
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -14,9 +13,6 @@ import (
 	"github.com/outboard-run/outboard/internal/fabric/remote"
 	"github.com/outboard-run/outboard/internal/fabric/shared"
 )
-
-// localWait is the wait before a target on this machine is dialled again after a failure.
-const localWait = 10 * time.Millisecond
 
 // headroom is the least message limit of the transports. It is above the usual limits of calls, so
 // that the limit of the call is reached first.
@@ -40,41 +36,41 @@ func (o *options) transportLimit() int { return max(o.maxReceive, headroom) }
 // opens the next.
 func Dial(target string, opts ...Option) (*ClientConn, error) {
 	o := newOptions(opts)
-	dial, wait, err := dialer(target, &o)
+	dial, b, err := dialer(target, &o)
 	if err != nil {
 		return nil, fmt.Errorf("fabric: dial %s: %w", target, err)
 	}
-	return newClientConn(target, newRedial(dial, wait), o), nil
+	return newClientConn(target, newRedial(dial, b), o), nil
 }
 
 type dialFunc = func(context.Context) (*link, error)
 
-// dialer returns the function that dials target, and the first wait after a failure.
-func dialer(target string, o *options) (dialFunc, time.Duration, error) {
+// dialer returns the function that dials target, and the backoff after failures.
+func dialer(target string, o *options) (dialFunc, backoff, error) {
 	scheme, rest, _ := strings.Cut(target, ":")
 	switch scheme {
 	case "inproc":
 		return dialInProcess(rest, o)
 	case "unix":
-		return dialShared(rest, o), localWait, nil
+		return dialShared(rest, o), onThisMachine(), nil
 	case "node":
-		return dialNode(nodeSocket(rest), o), localWait, nil
+		return dialNode(nodeSocket(rest), o), onThisMachine(), nil
 	case "grpc":
-		return dialPlain(rest, o), firstWait, nil
+		return dialPlain(rest, o), elsewhere(), nil
 	case "tcp":
 		target = rest
 	}
 	if o.tls == nil {
-		return nil, 0, errNoTLS
+		return nil, backoff{}, errNoTLS
 	}
-	return dialRemote(target, o), firstWait, nil
+	return dialRemote(target, o), elsewhere(), nil
 }
 
-func dialInProcess(name string, o *options) (dialFunc, time.Duration, error) {
+func dialInProcess(name string, o *options) (dialFunc, backoff, error) {
 	if o.network == nil {
-		return nil, 0, errNoNetwork
+		return nil, backoff{}, errNoNetwork
 	}
-	return func(ctx context.Context) (*link, error) { return o.network.dial(ctx, name) }, localWait, nil
+	return func(ctx context.Context) (*link, error) { return o.network.dial(ctx, name) }, onThisMachine(), nil
 }
 
 func dialShared(path string, o *options) dialFunc {

@@ -3,6 +3,7 @@ package outboardtest_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -23,36 +24,8 @@ const (
 	nodeKillsSteps = attemptSteps*killedNodes + 5
 )
 
-// nodeKillsScript sums 60 numbers over all ranks in each step, so that the sum does not depend on
-// their number, and saves its state every fifth step. Attempts that end by a kill wait after
-// attemptSteps. PER ranks of each node follow each other.
-const nodeKillsScript = `
-import os, struct, time
-from outboard._ranks import Connection, Memory
-number = lambda name: int(os.environ[name])
-rank, world, attempt, socket = number("RANK"), number("WORLD_SIZE"), number("OUTBOARD_ATTEMPT"), os.environ["OUTBOARD_RANKS_SOCKET"]
-first, state = 0, 1
-if "OUTBOARD_CHECKPOINT" in os.environ:
-    first, state = map(int, open(os.environ["OUTBOARD_CHECKPOINT"] + "/state.pt").read().split())
-group, memory = Connection(socket), Memory()
-nodes = [r // number("PER") for r in range(world)] if number("OUTBOARD_NODES") > 1 else []
-group.request("join", group="steps", rank=rank, size=world, nodes=nodes)
-memory.reserve(8)
-for step in range(first, number("STEPS")):
-    if attempt <= number("KILLS") and step == first + number("LIMIT") and rank == 0:
-        time.sleep(1000)
-    struct.pack_into("<q", memory.map, 0, sum(state * (i + 2) % 1000003 for i in range(rank, 60, world)))
-    group.request("call", file=memory.fd if step == first else None, operation=1, element=5, reduction=1, count=1, root=0, offset=0, site="")
-    state = struct.unpack_from("<q", memory.map, 0)[0] % 1000003
-    if rank == 0:
-        print("attempt", attempt, "step", step, flush=True)
-    if rank == 0 and step % 5 == 4:
-        fd = os.memfd_create("state")
-        os.write(fd, f"{step + 1} {state}".encode())
-        Connection(socket).request("checkpoint", file=fd, number=step + 1)
-        print("saved", attempt, step + 1, flush=True)
-print("result", state, flush=True)
-`
+// nodeKillsScript sums numbers over all ranks in each step, and is killed in the bench of training, too.
+const nodeKillsScript = "../bench/train/scripts/kills.py"
 
 // A nodeKiller kills nodes with ranks while a job runs, and starts them again.
 type nodeKiller struct {
@@ -74,7 +47,7 @@ type nodeKiller struct {
 // line takes in a line of the job.
 func (k *nodeKiller) line(l client.JobLine) {
 	var attempt, step int
-	if _, err := fmt.Sscanf(l.Text, "attempt %d step %d", &attempt, &step); err == nil {
+	if _, err := fmt.Sscanf(l.Text, "step %d %d", &attempt, &step); err == nil {
 		k.step(attempt, step)
 	}
 	if _, err := fmt.Sscanf(l.Text, "saved %d %d", &attempt, &step); err == nil {
@@ -136,11 +109,15 @@ func TestJobIsTheSameAfterKilledNodes(t *testing.T) {
 		Nodes: []outboardtest.Spec{{Name: "harbour", NoDevices: true}, {Name: "east", Process: true}, {Name: "west", Process: true}, {Name: "south", Process: true}},
 		Jobs:  "trusted",
 	})
+	script, err := os.ReadFile(nodeKillsScript)
+	if err != nil {
+		t.Fatal(err)
+	}
 	per := deviceCount(t, p) / 3
 	run := func(kills int, onLine func(client.JobLine)) (client.Job, string) {
 		t.Helper()
 		j, lines := submit(t, p.Node("harbour"), client.JobSpec{
-			Ranks: 3 * per, MinRanks: 2 * per, Restarts: killedNodes, Args: []string{"python3", "-c", nodeKillsScript},
+			Ranks: 3 * per, MinRanks: 2 * per, Restarts: killedNodes, Args: []string{"python3", "-c", string(script)},
 			Env: map[string]string{
 				"PER": strconv.Itoa(per), "STEPS": strconv.Itoa(nodeKillsSteps), "KILLS": strconv.Itoa(kills), "LIMIT": strconv.Itoa(attemptSteps),
 			},
@@ -149,7 +126,8 @@ func TestJobIsTheSameAfterKilledNodes(t *testing.T) {
 		if j.State != client.JobSucceeded || at < 0 {
 			t.Fatalf("%s after %d attempts (%s):\n%s", j.State, j.Attempt, j.Reason, strings.Join(lines, "\n"))
 		}
-		return j, lines[at]
+		_, result, _ := strings.Cut(lines[at], "result "+strconv.Itoa(j.Attempt))
+		return j, result
 	}
 	_, want := run(0, nil)
 	k := &nodeKiller{t: t, pool: p, from: "harbour", attempt: 1, at: rand.IntN(attemptSteps)}

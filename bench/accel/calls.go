@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -133,7 +134,7 @@ func (b *bench) warmUp(ctx context.Context, ways []string) error {
 
 // callArgs returns arguments that limit a run of the small measurements to about two seconds.
 func (b *bench) callArgs(transport string) []string {
-	args := []string{"-reads", "1000", "-alternate", "500", "-launches", "500", "-small", "300", "-streams", "10", "-hundreds", "0", "-transfers", "3"}
+	args := []string{"-reads", "1000", "-alternate", "500", "-launches", "500", "-small", "300", "-streams", "10", "-hundreds", "0", "-transfers", strconv.Itoa(b.Rounds(3, 1))}
 	if transport == remote { // each takes 43 ms
 		args = append(args, "-alternate", "20", "-streams", "2")
 	}

@@ -23,7 +23,7 @@ func (b *bench) ffmpeg(ctx context.Context) error {
 	for _, filter := range filters {
 		goals := map[string]paired.Goal{shared: {MaxRatio: 1.15}, network: {MaxRatio: 1.35}}
 		// A few frames need the same kernels as many.
-		if err := b.compare(ctx, suite.FFmpeg(filter, 2), suite.FFmpeg(filter, b.Rounds(100, 50)), b.Rounds(5, 1), goals); err != nil {
+		if err := b.compare(ctx, suite.FFmpeg(filter, 2), suite.FFmpeg(filter, b.Rounds(100, 30)), b.Rounds(5, 1), goals); err != nil {
 			return err
 		}
 	}

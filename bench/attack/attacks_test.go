@@ -38,7 +38,7 @@ func hasTest(t *testing.T, dir, name string) bool {
 }
 
 func TestMarkdown(t *testing.T) {
-	r := report{Machine: "m", Commit: "c", Attacks: []Attack{{Attacker: "kernel", Victim: "node's files", What: "reads", Dir: "d", Test: "TestX", Verdict: Held}}}
+	r := report{origin: origin{Machine: "m", Commit: "c"}, Attacks: []Attack{{Attacker: "kernel", Victim: "node's files", What: "reads", Dir: "d", Test: "TestX", Verdict: Held}}}
 	const want = "| kernel | node's files | reads | held | `TestX` in `d` |\n"
 	if got := r.markdown(); got[len(got)-len(want):] != want {
 		t.Errorf("got %q, want it to end with %q", got, want)

@@ -36,6 +36,7 @@ func main() {
 	flag.StringVar(&b.binary, "outboard", "bin/outboard", "the program that victims and attackers use")
 	flag.StringVar(&b.only, "only", "", "a regular expression: carry out only attacks whose test matches, and measure nothing")
 	flag.BoolVar(&b.measureOnly, "measure", false, "measure only, and keep the attacks of the report that is there")
+	flag.BoolVar(&b.attackOnly, "attacks", false, "carry out the attacks only, and keep the measurements of the report that is there")
 	flag.StringVar(&b.beside, "beside", "", "a regular expression: measure victims beside attackers on what matches, 'session' for all that are beside sessions, print it, and write nothing")
 	os.Exit(paired.Main(b.run))
 }
@@ -43,8 +44,8 @@ func main() {
 // bench carries out attacks and measures the cost of isolation, and its benefit for victims.
 type bench struct {
 	paired.Run
-	binary, only, beside string
-	measureOnly          bool
+	binary, only, beside    string
+	measureOnly, attackOnly bool
 }
 
 // A Verdict is the outcome of an attack.
@@ -72,34 +73,62 @@ type Attack struct {
 
 // A report is the content of isolation.json.
 type report struct {
+	origin
+
+	Attacks []Attack `json:"attacks"`
+	// Measured is the origin of Rows, which are the measurements.
+	Measured origin       `json:"measured"`
+	Rows     []paired.Row `json:"rows"`
+	// Note says what is missing in Rows.
+	Note string `json:"note,omitempty"`
+}
+
+// An origin says where, of what and when a part of a report is.
+type origin struct {
 	Machine string    `json:"machine"`
 	Commit  string    `json:"commit"`
 	Date    time.Time `json:"date"`
-	Attacks []Attack  `json:"attacks"`
-	// Rows are the measurements.
-	Rows []paired.Row `json:"rows"`
+}
+
+func originNow(ctx context.Context) origin {
+	commit, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
+	if err != nil {
+		commit = []byte("unknown")
+	}
+	return origin{paired.Machine(), strings.TrimSpace(string(commit)), time.Now().UTC()}
+}
+
+func (o origin) String() string {
+	return fmt.Sprintf("%s; commit %s; %s", o.Machine, o.Commit, o.Date.Format(time.DateOnly))
 }
 
 func (b *bench) run(ctx context.Context) error {
-	if b.beside != "" {
+	switch {
+	case b.beside != "":
 		return b.printBeside(ctx)
+	case b.only != "":
+		_, err := carryOut(ctx, b.only)
+		return err // a subset is no report
 	}
 	var r report
-	var err error
-	if b.measureOnly {
-		err = r.read(b.Out)
-	} else {
-		r.Attacks, err = carryOut(ctx, b.only)
+	if b.measureOnly || b.attackOnly {
+		if err := r.read(b.Out); err != nil {
+			return err
+		}
+	}
+	var failed error
+	if !b.measureOnly {
+		r.Attacks, failed = carryOut(ctx, "")
+		r.origin = originNow(ctx)
+	}
+	if !b.attackOnly && ctx.Err() == nil {
+		failed = errors.Join(failed, b.measure(ctx))
+		r.Rows, r.Measured, r.Note = b.Report.Rows, originNow(ctx), ""
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if b.only != "" {
-		return err // a subset is no report
-	}
-	err = errors.Join(err, b.measure(ctx))
-	r.Rows = b.Report.Rows
-	return errors.Join(err, r.write(ctx, b.Out))
+	return errors.Join(failed, r.write(b.Out))
 }
 
 // measure measures the cost of a worker's isolation, and victims beside attackers.
@@ -216,15 +245,10 @@ func runTests(ctx context.Context, dir string, names []string) (passed map[strin
 	return passed, ctx.Err()
 }
 
-func (r *report) write(ctx context.Context, dir string) error {
+func (r *report) write(dir string) error {
 	slices.SortStableFunc(r.Attacks, func(a, b Attack) int {
 		return cmp.Or(strings.Compare(a.Attacker, b.Attacker), strings.Compare(a.Victim, b.Victim))
 	})
-	commit, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
-	if err != nil {
-		commit = []byte("unknown")
-	}
-	r.Machine, r.Commit, r.Date = paired.Machine(), strings.TrimSpace(string(commit)), time.Now().UTC()
 	raw, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
@@ -237,7 +261,7 @@ func (r *report) write(ctx context.Context, dir string) error {
 
 func (r *report) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# isolation\n\n%s; commit %s; %s.\n\n", r.Machine, r.Commit, r.Date.Format(time.DateOnly))
+	fmt.Fprintf(&b, "# isolation\n\n%v.\n\n", r.origin)
 	b.WriteString("Each attack is a test that carries it out. **Held**: it was refused. **Bounded**: it succeeds up to the\n" +
 		"bound that is named. **Open**: it succeeds, or nothing stops it yet.\n\n")
 	b.WriteString("| attacker | victim | what is tried | verdict | test |\n|---|---|---|---|---|\n")
@@ -253,6 +277,7 @@ func (r *report) markdown() string {
 		b.WriteString("\n## What it costs, and what it is worth\n\nMedians of runs taken in turn with the reference. A victim has the attacker's weight: beside one\n" +
 			"attacker its fair share is half of the device or of the processors, and twice the time. Attackers of\n" +
 			"functions are 64 clients of another tenant's app, of low priority, since clients are elsewhere.\n\n")
+		fmt.Fprintf(&b, "%v.%s\n\n", r.Measured, r.Note)
 		paired.WriteRows(&b, r.Rows)
 	}
 	return b.String()

@@ -58,6 +58,9 @@ func (b *bench) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
+	if err := b.Merge(); err != nil {
+		return err
+	}
 	return b.Measure(ctx, b.sections())
 }
 

@@ -72,7 +72,7 @@ func runKilled(ctx context.Context, b *bench, r *rig.Rig, attempts, kills int) (
 	k := &killer{rig: r, local: local, kills: kills, attempt: 1, at: rand.IntN(killLimit), pids: map[int]int{}}
 	j, err := local.SubmitJob(ctx, client.JobSpec{
 		Ranks: 3, MinRanks: 2, Restarts: attempts + 1, Args: []string{b.python, script},
-		Env: map[string]string{"STEPS": strconv.Itoa(killLimit*attempts + 5), "KILLS": strconv.Itoa(kills), "LIMIT": strconv.Itoa(killLimit)},
+		Env: map[string]string{"PER": "1", "STEPS": strconv.Itoa(killLimit*attempts + 5), "KILLS": strconv.Itoa(kills), "LIMIT": strconv.Itoa(killLimit)},
 	}, func(e client.JobEvent) error {
 		if e.Line == nil {
 			return nil

@@ -29,8 +29,8 @@ type Options struct {
 	Module func(name string) ([]byte, error)
 }
 
-// Check returns nil if a node would accept the file, and otherwise the mistakes in its policies,
-// joined, each an Error. name stands for the file in their texts.
+// Check returns nil if a node would accept the file, and otherwise the mistakes in it, joined,
+// each an Error. name stands for the file in their texts.
 func Check(name string, text []byte, o Options) error {
 	text, _, err := balance.SplitRules(name, text)
 	if err != nil {

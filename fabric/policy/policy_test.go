@@ -14,8 +14,10 @@ func TestCheck(t *testing.T) {
 		line int // of the first mistake; 0: none
 	}{
 		"accepted":        {"policies: [{name: short, timeout: 2s}]", 0},
-		"empty":           {"", 0},
+		"empty":           {"", 1},
 		"balancing":       {"balance:\n- method: weighted\npolicies: []\n", 0},
+		"a wrong rule":    {"policies: []\nbalance:\n- choices: 0\n", 3},
+		"unknown rule":    {"policies: []\nbalance:\n- choice: 0\n", 3},
 		"unknown member":  {"policies:\n- name: a\n  timout: 2s\n", 3},
 		"module is asked": {"policies:\n- name: a\n  wasm: {module: a.wasm}\n", 3},
 		"no YAML":         {"policies:\n\t- name: a\n", 2},

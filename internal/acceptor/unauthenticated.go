@@ -8,9 +8,12 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// MaxUnauthenticated bounds the connections of one address whose peers have not authenticated yet. It
-// leaves room for the programs of a machine that begin at the same time.
+// MaxUnauthenticated bounds the connections of one address whose peers have not authenticated yet, as
+// do unauthenticatedPercent of the process's descriptors. It leaves room for the programs of a machine
+// that begin at the same time.
 const MaxUnauthenticated = 512
+
+const unauthenticatedPercent = 10
 
 // Unauthenticated counts the connections of each address whose peers have not authenticated. Without
 // a bound for them a stranger keeps all others waiting by connections on which it sends nothing. The
@@ -21,13 +24,13 @@ type Unauthenticated struct {
 }
 
 // Add counts a connection. The caller calls done when the peer has authenticated, or the connection
-// has ended; later calls have no effect. An error says that the address has MaxUnauthenticated.
+// has ended; later calls have no effect. An error says that the address has as many as it may have.
 func (u *Unauthenticated) Add(from net.Addr) (done func(), err error) {
-	at := sourceOf(from)
+	at, most := sourceOf(from), Share(MaxUnauthenticated, unauthenticatedPercent)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.open[at] >= MaxUnauthenticated {
-		return nil, outboard.Errorf(outboard.Busy, "accept", "%d connections of this address have not authenticated yet, the most at once", MaxUnauthenticated)
+	if u.open[at] >= most {
+		return nil, outboard.Errorf(outboard.Busy, "accept", "%d connections of this address have not authenticated yet, the most at once", most)
 	}
 	if u.open == nil {
 		u.open = map[netip.Addr]int{}

@@ -3,6 +3,7 @@ package artifact
 import (
 	"fmt"
 	"io"
+	"math"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -43,19 +44,28 @@ func (s *spaceReader) Read(p []byte) (int, error) {
 // CheckSpace returns an error in whose chain is syscall.ENOSPC when the disk of a folder has no space
 // for so many bytes beside what is kept free.
 func CheckSpace(dir string, bytes int64) error {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return fmt.Errorf("free space of the disk: %w", err)
-	}
-	size := uint64(s.Bsize) //nolint:gosec // it is positive
-	free, keep := s.Bavail*size, min(maxKeptFree, s.Blocks*size/keptFreePart)
-	if s.Blocks == 0 || free > keep && free-keep >= uint64(max(bytes, 0)) {
-		return nil
+	free, kept, err := Space(dir)
+	if err != nil || free > kept && free-kept >= max(bytes, 0) {
+		return err
 	}
 	if bytes > 0 {
 		return outboard.Errorf(outboard.Exhausted, "", "%v are needed, and the disk of %s has %v left, of which %v stay free: free space on it (%w)",
-			outboard.Bytes(bytes), dir, outboard.Bytes(free), outboard.Bytes(keep), syscall.ENOSPC) //nolint:gosec // a disk has less than 2^63 bytes
+			outboard.Bytes(bytes), dir, outboard.Bytes(free), outboard.Bytes(kept), syscall.ENOSPC)
 	}
 	return outboard.Errorf(outboard.Exhausted, "", "the disk of the node's data folder has %v left, of which %v stay free for the pool's state: free space on it (%w)",
-		outboard.Bytes(free), outboard.Bytes(keep), syscall.ENOSPC) //nolint:gosec // a disk has less than 2^63 bytes
+		outboard.Bytes(free), outboard.Bytes(kept), syscall.ENOSPC)
+}
+
+// Space returns the free bytes of the disk of a folder, and how many of them files leave free. A file
+// system that does not tell its size has space for everything.
+func Space(dir string) (free, kept int64, err error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, 0, fmt.Errorf("free space of the disk: %w", err)
+	}
+	if s.Blocks == 0 {
+		return math.MaxInt64, 0, nil
+	}
+	blocks := func(n uint64) int64 { return int64(n) * s.Bsize } //nolint:gosec // a disk has less than 2^63 bytes
+	return blocks(s.Bavail), min(maxKeptFree, blocks(s.Blocks)/keptFreePart), nil
 }

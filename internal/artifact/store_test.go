@@ -253,6 +253,36 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// Discard deletes only what was named to it, nothing needs, and nobody has asked for since.
+func TestDiscard(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, nil)
+	needed, unneeded, asked, other := put(t, s, []byte("needed")), put(t, s, []byte("unneeded")), put(t, s, []byte("asked")), put(t, s, []byte("other"))
+	named := put(t, s, module("named"))
+	if _, err := s.Name(t.Context(), "cart:v1", named, artifact.Info{}); err != nil {
+		t.Fatal(err)
+	}
+	used := time.Now().Add(-time.Hour)
+	for _, digest := range []string{needed, unneeded, asked, other, named} {
+		if err := os.Chtimes(blobOf(dir, digest), used, used); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Has(asked); err != nil {
+		t.Fatal(err)
+	}
+	missing := artifact.Digest([]byte("missing"))
+	got, err := s.Discard(t.Context(), []string{needed, unneeded, asked, named, missing}, map[string]bool{needed: true}, used)
+	if diff := cmp.Diff(artifact.Collected{Files: 1, Bytes: int64(len("unneeded"))}, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	for digest, want := range map[string]bool{needed: true, asked: true, other: true, named: true, unneeded: false} {
+		if has, err := s.Has(digest); err != nil || has != want {
+			t.Errorf("%s: is there %v, want %v: %v", digest, has, want, err)
+		}
+	}
+}
+
 func TestCollect(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, nil)

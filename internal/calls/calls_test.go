@@ -315,11 +315,11 @@ func TestPoliciesOnFieldsOfALaterService(t *testing.T) {
 }
 
 // A node that starts when one of the policies can't be read, since the service that it is about is
-// gone, does not start without the others.
+// gone, or the balancing rules, since a newer node has applied them, does not start without the others.
 func TestPoliciesOnAServiceThatIsGone(t *testing.T) {
 	p := newPool(t)
 	harbour := p.member("harbour")
-	const text = "policies:\n- name: stamp\n  services: [gone.Service]\n  rewrite: {request: {set: {text: peer}}}\n" +
+	const text = "balance:\n- method: of_a_newer_version\npolicies:\n- name: stamp\n  services: [gone.Service]\n  rewrite: {request: {set: {text: peer}}}\n" +
 		"- name: closed\n  services: [grpc.testing.TestService]\n  methods: [EmptyCall]\n  access: {default: deny, rules: [{allow: {tenants: [gold]}}]}\n" +
 		"- name: misread\n  services: [grpc.testing.TestService]\n  methods: [UnaryCall]\n  when: request.no_such_field > 5\n  access: {rules: [{deny: {}}]}\n"
 	if _, err := harbour.registry.Apply(t.Context(), "test.yaml", text); err != nil {

@@ -182,14 +182,15 @@ func TestConnectionsOfTenantsAreBounded(t *testing.T) {
 	admission.Store(calls.AdmitProgram)
 	harbour.serve(t, callerEcho{})
 	harbour.endpoints(t, 1)
-	call := func(credential string) error {
+	call := func(credential string, opts ...grpc.CallOption) error {
 		ctx := metadata.AppendToOutgoingContext(t.Context(), offer.CredentialKey, credential)
-		_, err := testgrpc.NewTestServiceClient(harbour.dial(t)).EmptyCall(ctx, &testgrpc.Empty{})
+		_, err := testgrpc.NewTestServiceClient(harbour.dial(t)).EmptyCall(ctx, &testgrpc.Empty{}, opts...)
 		return err
 	}
 	admission.Store(calls.AdmitTenant("tea"))
 	for n := range 64 {
-		if err := call("key of tea"); err != nil {
+		// The first call may precede the router's knowledge of the endpoint.
+		if err := call("key of tea", grpc.WaitForReady(n == 0)); err != nil {
 			t.Fatalf("connection %d: %v", n, err)
 		}
 	}

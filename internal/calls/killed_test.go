@@ -1,9 +1,14 @@
 package calls_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -84,6 +89,7 @@ func TestHealthOfAStoppedProcess(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	await(t, "all threads have stopped", func() bool { return allThreadsStopped(t, pid) })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if err := harbour.Health(ctx); err == nil || !strings.Contains(err.Error(), "does not answer") {
@@ -95,4 +101,18 @@ func TestHealthOfAStoppedProcess(t *testing.T) {
 	if err := harbour.Health(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// allThreadsStopped reports whether no thread of a process runs: a signal stops them some time after
+// it was sent.
+func allThreadsStopped(t *testing.T, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("threads of process %d: %v (%v)", pid, threads, err)
+	}
+	return !slices.ContainsFunc(threads, func(path string) bool {
+		stat, err := os.ReadFile(path)
+		return err == nil && !bytes.Contains(stat, []byte(") T "))
+	})
 }

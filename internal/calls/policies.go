@@ -1,6 +1,7 @@
 package calls
 
 import (
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -77,12 +78,12 @@ func (p *policies) parse(name string, text []byte) (*policy.Set, error) {
 
 // read parses a file of policies and balancing rules. partial is policy.Options.Partial.
 func (p *policies) read(name string, text []byte, partial bool) (*policy.Set, balance.Rules, error) {
-	text, rules, err := balance.SplitRules(name, text)
-	if err != nil {
-		return nil, nil, err
+	text, rules, rulesErr := balance.SplitRules(name, text)
+	if rulesErr != nil && !partial {
+		return nil, nil, rulesErr
 	}
 	set, err := policy.ParseOptions(name, text, policy.Options{Descriptors: descriptors{p.registry}, Modules: &p.modules, Partial: partial})
-	return set, rules, err
+	return set, rules, errors.Join(rulesErr, err)
 }
 
 // balanceOf returns the balancing configuration of a service on a node.

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -27,10 +28,13 @@ type Limits struct {
 	Memory int64
 	// Tasks are processes and threads.
 	Tasks int
-	// Weight is the share of processor time against the group's siblings, 100 by default
+	// Weight is the share of processor time against the group's siblings, DefaultWeight by default
 	// and at most 10,000.
 	Weight int
 }
+
+// DefaultWeight is the weight of a group for which no other was chosen.
+const DefaultWeight = 100
 
 // hierarchy is a tree of control groups: that of version 2, or one of version 1.
 type hierarchy struct {
@@ -47,6 +51,9 @@ type hierarchy struct {
 type Tree struct {
 	root *Group
 	err  error
+
+	mu   sync.Mutex
+	load int // see AddLoad
 }
 
 // Group is a control group. A nil Group stands for an unavailable one: it does nothing.
@@ -200,9 +207,10 @@ func (g *Group) Add(pid int) error {
 	return nil
 }
 
-// Contains reports whether a process is in the group or in one below it.
+// Contains reports whether a process is in the group or in one below it. The calling process never
+// is: in version 1 a group also lists the process of a thread that Begin has moved there.
 func (g *Group) Contains(pid int) bool {
-	if g == nil {
+	if g == nil || pid == os.Getpid() {
 		return false
 	}
 	found := false

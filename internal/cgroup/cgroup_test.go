@@ -303,9 +303,15 @@ func TestBegin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if g.Contains(os.Getpid()) {
+		t.Error("the process that starts another one is in the group")
+	}
 	err = cmd.Start()
 	if err := errors.Join(err, end()); err != nil {
 		t.Fatal(err)
+	}
+	if !g.Contains(cmd.Process.Pid) {
+		t.Error("the process that was started is not in the group")
 	}
 	for _, dir := range g.dirs {
 		if got := processes(dir); !slices.Equal(got, []int{cmd.Process.Pid}) {
@@ -339,11 +345,11 @@ func TestJoin(t *testing.T) {
 	}
 	before := own()
 	tree := open(t)
-	if err := tree.Join(800); err != nil {
+	if err := tree.Join(); err != nil {
 		t.Fatal(err)
 	}
 	joined := own()
-	g, err := tree.Make("session", Limits{Weight: 100})
+	g, err := tree.Make("session", Limits{Weight: DefaultWeight})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,8 +358,14 @@ func TestJoin(t *testing.T) {
 			continue
 		}
 		member := &Group{hierarchies: []*hierarchy{h}, dirs: []string{filepath.Join(tree.root.dirs[i], memberGroup)}}
-		if got, want := member.processorFiles(t)[1], h.weightSetting(800).text; got != want {
-			t.Errorf("the weight is %s, want %s", got, want)
+		// Two that wait for this process make it heavy, and one does not.
+		for _, load := range []struct{ more, want int }{{0, 100}, {1, 100}, {1, 800}, {2, 800}, {-3, 100}, {-1, 100}} {
+			if err := tree.AddLoad(load.more); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := member.processorFiles(t)[1], h.weightSetting(load.want).text; got != want {
+				t.Errorf("with a load of %d the weight is %s, want %s", tree.load, got, want)
+			}
 		}
 		if !slices.Contains(processes(member.dirs[0]), os.Getpid()) || filepath.Dir(member.dirs[0]) != filepath.Dir(g.dirs[i]) {
 			t.Errorf("this process is in %q, want it in %s, beside %s", joined, member.dirs[0], g.dirs[i])
@@ -374,7 +386,7 @@ func TestJoin(t *testing.T) {
 	if got := own(); got != before {
 		t.Errorf("after Close this process is in %q, want %q", got, before)
 	}
-	if err := (*Tree)(nil).Join(800); err != nil {
+	if err := errors.Join((*Tree)(nil).Join(), (*Tree)(nil).AddLoad(1)); err != nil {
 		t.Error(err)
 	}
 }

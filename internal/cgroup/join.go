@@ -12,25 +12,70 @@ import (
 // memberGroup is the name of the group of the process that has joined its tree.
 const memberGroup = "node"
 
+// highLoad is the load of a tree (AddLoad) from which this process has the weight of
+// heavyMember groups in it.
+const (
+	highLoad    = 2
+	heavyMember = 8
+)
+
 // Join moves this process, with the processes that it has started or will start, into a group of the
 // tree: it competes for processors with the tree's groups, by its weight, as one of them. Beside the
 // tree it would have half of what the machine has for both, and a group of the tree that uses little
 // would wait with those that use the rest. Other bounds of this process do not change. Close reverses
 // it. One tree of a process may be joined.
-func (t *Tree) Join(weight int) error {
+func (t *Tree) Join() error {
 	g := t.available()
 	if g == nil {
 		return nil
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for i, h := range g.hierarchies {
 		if !h.controllers["cpu"] || h.v2 && h.node == "" { // its processes are managed by others
 			continue
 		}
-		if err := h.join(g.dirs[i], weight); err != nil {
+		if err := h.join(g.dirs[i], t.memberWeight()); err != nil {
 			return fmt.Errorf("control group: join: %w", errors.Join(err, h.leave()))
 		}
 	}
 	return nil
+}
+
+// AddLoad adds n to the load of the tree, which decides the weight of this process in it. Each group
+// whose processes this one serves adds 1, and -1 when it is removed. From a load of 2 on the process has
+// the weight of eight groups, so that the requests of one group do not wait for what it does for
+// another. Below that it has the weight of one group: while a heavier process spins for a worker's
+// reply, the worker does not run (record 0014, "The weight of the node").
+func (t *Tree) AddLoad(n int) error {
+	g := t.available()
+	if g == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := t.memberWeight()
+	t.load += n
+	if t.memberWeight() == before {
+		return nil
+	}
+	for _, h := range g.hierarchies {
+		if h.member == "" {
+			continue
+		}
+		if err := h.setWeight(h.member, t.memberWeight()); err != nil {
+			return fmt.Errorf("control group: %w", err)
+		}
+	}
+	return nil
+}
+
+// memberWeight returns the weight of this process in the tree.
+func (t *Tree) memberWeight() int {
+	if t.load >= highLoad {
+		return heavyMember * DefaultWeight
+	}
+	return DefaultWeight
 }
 
 // join moves this process into a group of the tree in a folder.
@@ -42,20 +87,24 @@ func (h *hierarchy) join(tree string, weight int) error {
 	if err := os.Mkdir(member, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	s := h.weightSetting(weight)
-	if err := write(filepath.Join(member, s.file), s.text); err != nil {
+	if err := h.setWeight(member, weight); err != nil {
 		return err
 	}
 	if h.home = h.node; !h.v2 {
 		// The tree has the weight of this process, too.
-		s := h.weightSetting(200)
-		if err := write(filepath.Join(tree, s.file), s.text); err != nil {
+		if err := h.setWeight(tree, 200); err != nil {
 			return err
 		}
 		h.home = h.parent
 	}
 	h.member = member
 	return h.moveProcesses(h.home, member)
+}
+
+// setWeight sets the weight of a group among its siblings.
+func (h *hierarchy) setWeight(dir string, weight int) error {
+	s := h.weightSetting(weight)
+	return write(filepath.Join(dir, s.file), s.text)
 }
 
 // leave moves this process, and those in its group, back to where they came from.
@@ -97,6 +146,8 @@ func (t *Tree) Close() error {
 	if g == nil {
 		return nil
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	var errs []error
 	for _, h := range g.hierarchies {
 		errs = append(errs, h.leave())

@@ -39,5 +39,5 @@ func (h *hierarchy) weightSetting(weight int) setting {
 	if h.v2 {
 		return setting{"cpu.weight", strconv.Itoa(weight), false}
 	}
-	return setting{"cpu.shares", strconv.Itoa(max(weight*defaultShares/100, 2)), false}
+	return setting{"cpu.shares", strconv.Itoa(max(weight*defaultShares/DefaultWeight, 2)), false}
 }

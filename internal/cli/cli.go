@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/outboard-run/outboard/client"
@@ -83,6 +84,9 @@ func (env *Env) ignoreKeys() {
 // Run runs one command and returns its exit status.
 func (env *Env) Run(ctx context.Context, args []string) int {
 	root := newRootCommand(env)
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		root.SetOut(completionWriter{env.Stdout})
+	}
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if text := message(err); text != "" {
@@ -143,9 +147,27 @@ func (env *Env) addRootFlags(root *cobra.Command) {
 	})
 	root.PersistentFlags().StringVar(&env.config.data, "data", client.DefaultData(), "folder of the node: its state and its socket")
 	root.PersistentFlags().StringVar(&env.config.file, "config", "", "configuration file (default "+defaultConfigFile(env)+" if it is there)")
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return env.config.resolve(env, cmd.Flags()) }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := checkFlagValues(cmd); err != nil {
+			return err
+		}
+		return env.config.resolve(env, cmd.Flags())
+	}
 	_ = root.MarkPersistentFlagDirname("data")            // the flag exists
 	_ = root.MarkPersistentFlagFilename("config", "yaml") // the flag exists
+}
+
+// checkFlagValues refuses a flag whose value is another flag of the command: `--data --help` names no
+// folder, its value is missing.
+func checkFlagValues(cmd *cobra.Command) error {
+	var err error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		name, isFlag := strings.CutPrefix(f.Value.String(), "--")
+		if name, _, _ = strings.Cut(name, "="); err == nil && isFlag && name != "" && cmd.Flags().Lookup(name) != nil {
+			err = usage("flag needs an argument: --%s; %q is a flag itself; see `%s --help`", f.Name, f.Value.String(), cmd.CommandPath())
+		}
+	})
+	return err
 }
 
 func rootArgs(cmd *cobra.Command, args []string) error {

@@ -2,9 +2,12 @@ package cli
 
 import (
 	"context"
+	"io"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -14,6 +17,36 @@ import (
 
 // completionLimit is how long a shell waits for the node when a key is pressed.
 const completionLimit = time.Second
+
+// A completionWriter writes what a shell may insert into a command line: lines of a word and, behind
+// a tab, its description. Others have chosen the names of services, programs, executions: words that a
+// shell would interpret are left out, since shells insert the common beginning of several words as it
+// is. Each Write has one line or more.
+type completionWriter struct{ io.Writer }
+
+func (w completionWriter) Write(text []byte) (int, error) {
+	var safe strings.Builder
+	for line := range strings.Lines(string(text)) {
+		word, description, described := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		if !isShellWord(word) {
+			continue
+		}
+		safe.WriteString(word)
+		if described {
+			safe.WriteString("\t" + clean(strings.ReplaceAll(description, "\t", " ")))
+		}
+		safe.WriteByte('\n')
+	}
+	_, err := io.WriteString(w.Writer, safe.String())
+	return len(text), err
+}
+
+// isShellWord reports whether no shell reads a text as more than one word, or as a command.
+func isShellWord(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
+		return unprintable(r) || unicode.IsSpace(r) || strings.ContainsRune("$`\"'\\;&|(){}*?!#", r)
+	})
+}
 
 // complete registers the completion of a flag's value.
 func complete(cmd *cobra.Command, flag string, words cobra.CompletionFunc) {

@@ -25,20 +25,35 @@ in its data folder), its default. The file is YAML, one 'setting: value' a line.
 	return cmd
 }
 
+type configCheckOptions struct {
+	up  upOptions
+	run runOptions
+}
+
 func newConfigCheckCommand(env *Env) *cobra.Command {
+	var opts configCheckOptions
 	cmd := &cobra.Command{
 		Use:     "check",
 		Short:   "Check the configuration",
 		Example: "  outboard config check --config outboard.yaml",
 		Args:    noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			// The flags are resolved by now, which reports every mistake.
-			fmt.Fprintf(env.Stderr, "%s: no mistakes\n", orDash(env.config.file))
-			return nil
-		},
+		RunE:    func(*cobra.Command, []string) error { return runConfigCheck(env, &opts) },
 	}
-	addAllSettings(cmd.Flags())
+	addAllSettings(cmd.Flags(), &opts.up, &opts.run)
 	return cmd
+}
+
+// runConfigCheck reports what `outboard up` and `outboard run` refuse before they start anything.
+// The flags are resolved by now, which has reported values that can't be read.
+func runConfigCheck(env *Env, opts *configCheckOptions) error {
+	if _, err := opts.up.newNode(env); err != nil {
+		return err
+	}
+	if err := opts.run.validate(); err != nil {
+		return err
+	}
+	fmt.Fprintf(env.Stderr, "%s: no mistakes\n", orDash(env.config.file))
+	return nil
 }
 
 type configShowOptions struct{ output format }
@@ -61,7 +76,7 @@ func newConfigShowCommand(env *Env) *cobra.Command {
 	}
 	opts.output.addFlag(cmd.Flags())
 	complete(cmd, "output", completeFormat)
-	addAllSettings(cmd.Flags())
+	addAllSettings(cmd.Flags(), new(upOptions), new(runOptions))
 	return cmd
 }
 
@@ -79,10 +94,9 @@ func runConfigShow(env *Env, opts configShowOptions, flags *pflag.FlagSet) error
 	return opts.output.print(env, values, []string{"SETTING", "VALUE", "FROM"}, rows)
 }
 
-// addAllSettings adds every flag that is a setting to a command.
-func addAllSettings(flags *pflag.FlagSet) {
-	var up upOptions
-	var run runOptions
+// addAllSettings adds every flag that is a setting to a command. The values of the other flags of up
+// and run are their defaults.
+func addAllSettings(flags *pflag.FlagSet, up *upOptions, run *runOptions) {
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	up.addFlags(all)
 	run.addFlags(all)

@@ -67,7 +67,8 @@ func newDataPushCommand(env *Env) *cobra.Command {
 		Use: "push FOLDER NAME", Aliases: []string{"put"},
 		Short: "Copy a folder to this node as a dataset",
 		Long: `Copy a folder to this node as a dataset. Chunks that the node has already are not copied again.
-A dataset of the same name on this node is replaced; jobs that have begun keep the old one.`,
+A dataset of the same name on this node is replaced; jobs that have begun keep the old one. The
+folder has files and folders only; empty folders are left out.`,
 		Example: "  outboard datasets push ./digits digits",
 		Args:    twoArgs("name a folder and the dataset: outboard datasets push FOLDER NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {

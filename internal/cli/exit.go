@@ -78,7 +78,24 @@ func message(err error) string {
 	if errors.Is(err, context.Canceled) {
 		return "interrupted"
 	}
-	return clean(oneLine(err.Error()))
+	return clean(joinLines(err.Error()))
+}
+
+// joinLines returns a text in one line. The lines of joined errors get semicolons between.
+func joinLines(text string) string {
+	joined := ""
+	for line := range strings.Lines(text) {
+		switch line = oneLine(line); {
+		case line == "":
+		case joined == "":
+			joined = line
+		case strings.ContainsAny(joined[len(joined)-1:], ".,:;!?"):
+			joined += " " + line
+		default:
+			joined += "; " + line
+		}
+	}
+	return joined
 }
 
 func newExitStatusTopic() *cobra.Command {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/cli"
 	"github.com/outboard-run/outboard/internal/unixsock"
 )
 
@@ -145,6 +146,32 @@ func TestReadCommandsAreClean(t *testing.T) {
 				checkClean(t, "standard error", r.stderr)
 			})
 		}
+	}
+}
+
+// A shell inserts the words of completions into command lines.
+func TestCompletionsAreClean(t *testing.T) {
+	n := startHostileNode(t)
+	for _, command := range []string{
+		"apps remove", "invoke", "executions show", "sessions kill", "nodes remove", "models show", "jobs cancel",
+		"datasets remove", "keys revoke", "endpoints remove", "calls --service", "run --device",
+	} {
+		r := n.run(t, "", append(append([]string{"__complete"}, strings.Fields(command)...), "")...)
+		if r.status != 0 || !strings.Contains(r.stdout, "\n:") && !strings.HasPrefix(r.stdout, ":") {
+			t.Errorf("%s: status %d, %q", command, r.status, r.stdout)
+		}
+		checkClean(t, command, r.stdout)
+	}
+}
+
+func TestCompletionWriter(t *testing.T) {
+	var out strings.Builder
+	text := "ok\n--flag\tdescribes it\nnode=a\nmemory>=\n$(touch x)\n`x`\n; x\na b\nit's\nesc\x1bx\nid\tof \x1b[2J\tb\n\xff\n:4\n"
+	if n, err := cli.NewCompletionWriter(&out).Write([]byte(text)); n != len(text) || err != nil {
+		t.Errorf("wrote %d of %d bytes, %v", n, len(text), err)
+	}
+	if want := "ok\n--flag\tdescribes it\nnode=a\nmemory>=\nid\tof \ufffd[2J b\n:4\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"image"
 	_ "image/jpeg" // decodes images as inputs
@@ -90,15 +91,27 @@ func runInfer(ctx context.Context, env *Env, opts inferOptions, name string) err
 	if opts.output == "json" {
 		return printOutputs(env, outputs)
 	}
-	f, err := os.Create(opts.output)
+	return writeOutput(opts.output, outputs)
+}
+
+// writeOutput writes the only output to a file of NumPy's format. A file that is already there stays
+// if the output can't be written.
+func writeOutput(path string, outputs []model.Tensor) error {
+	if len(outputs) != 1 {
+		var names []string
+		for i := range outputs {
+			names = append(names, outputs[i].Name)
+		}
+		return usage("-o %s: a file has one output, and there are %s: choose one with --output", path, strings.Join(names, ", "))
+	}
+	if err := npy.Write(io.Discard, &outputs[0]); err != nil {
+		return err
+	}
+	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	if err := npy.Write(f, &outputs[0]); err != nil {
-		_ = f.Close() // the first error counts
-		return err
-	}
-	return f.Close()
+	return errors.Join(npy.Write(f, &outputs[0]), f.Close())
 }
 
 func modelPath(name, version string) string {
@@ -179,7 +192,7 @@ func infer(ctx context.Context, c *client.Client, name string, opts *inferOption
 func printOutputs(env *Env, outputs []model.Tensor) error {
 	text, err := oip.MarshalTensors(outputs)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w (-o FILE.npy)", err)
 	}
 	_, err = fmt.Fprintf(jsonWriter{env.Stdout}, "%s\n", text)
 	return err

@@ -118,6 +118,28 @@ func TestReadInputs(t *testing.T) {
 	}
 }
 
+// A file that is there is not lost to an output that the format has no place for.
+func TestWriteOutput(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.npy")
+	x := model.Tensor{Name: "x", Type: model.FP32, Shape: []int64{1}, Data: make([]byte, 4)}
+	if err := writeOutput(path, []model.Tensor{x}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := model.Tensor{Name: "texts", Type: model.Bytes, Shape: []int64{1}, Data: make([]byte, 4)}
+	for want, outputs := range map[string][]model.Tensor{"BYTES": {texts}, "--output": {x, texts}, "one output": nil} {
+		if err := writeOutput(path, outputs); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d outputs: %v, want %q", len(outputs), err, want)
+		}
+	}
+	if after, err := os.ReadFile(path); err != nil || !slices.Equal(after, before) {
+		t.Errorf("the file has changed: %d bytes, %v", len(after), err)
+	}
+}
+
 func TestModelTexts(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{modelVersionText(3, 0, 0), "3"},

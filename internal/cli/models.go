@@ -172,6 +172,11 @@ func runModelsPush(ctx context.Context, env *Env, opts modelsPushOptions, name, 
 	if err != nil {
 		return err
 	}
+	for _, warning := range made.Warnings {
+		if err := writeSafe(env.Stderr, "outboard: warning: %s\n", warning); err != nil {
+			return err
+		}
+	}
 	if opts.check {
 		fmt.Fprintf(env.Stderr, "no mistakes\n")
 		return nil

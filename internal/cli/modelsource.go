@@ -60,7 +60,7 @@ func addRemoteFiles(ctx context.Context, env *Env, c *client.Client, p *client.M
 			}
 			continue
 		}
-		if err := copyRemoteFile(ctx, env, c, f); err != nil {
+		if err := copyRemoteFile(ctx, env, c, f, reference); err != nil {
 			return err
 		}
 		p.Files[f.Name] = f.Digest
@@ -105,7 +105,7 @@ func readRemoteConfig(ctx context.Context, p *client.ModelPush, f *artifact.Remo
 
 // copyRemoteFile streams a file to the node, which verifies its digest, unless the node has the
 // file.
-func copyRemoteFile(ctx context.Context, env *Env, c *client.Client, f *artifact.RemoteFile) error {
+func copyRemoteFile(ctx context.Context, env *Env, c *client.Client, f *artifact.RemoteFile, reference string) error {
 	if has, err := c.HasArtifact(ctx, f.Digest); has || err != nil {
 		return err
 	}
@@ -115,7 +115,29 @@ func copyRemoteFile(ctx context.Context, env *Env, c *client.Client, f *artifact
 	}
 	defer in.Close()
 	progress := newCopyProgress(env, "copying "+f.Name, f.Size)
-	_, err = c.PutArtifact(ctx, f.Digest, "", io.TeeReader(in, progress))
+	source := &sourceReader{Reader: in}
+	_, err = c.PutArtifact(ctx, f.Digest, "", io.TeeReader(source, progress))
 	progress.end()
+	if source.err != nil && ctx.Err() == nil { // it is the reason of err, which blames the node
+		return outboard.Errorf(outboard.Unreachable, "pull "+reference, "the registry ended the connection after %d of the %d bytes of %s (%w): try again",
+			source.read, f.Size, f.Name, source.err)
+	}
 	return err
+}
+
+// A sourceReader records what was read, and the error that ended it.
+type sourceReader struct {
+	io.Reader
+	read int64
+	err  error // nil for the regular end
+}
+
+// Read implements io.Reader.
+func (r *sourceReader) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	r.read += int64(n)
+	if err != nil && err != io.EOF { // a wrapped EOF is premature
+		r.err = err
+	}
+	return n, err
 }

@@ -74,10 +74,10 @@ func pushImage(t *testing.T, registry, name string, files map[string]string) str
 	return "oci:" + strings.TrimPrefix(registry, "http://") + "/" + name + ":v1"
 }
 
-// A model in a registry is copied to the node, its files only once, with its configuration.
-func TestPushModelFromRegistry(t *testing.T) {
-	n := &modelNode{artifacts: map[string]string{}}
-	dir := t.TempDir()
+// openModelNode starts a node and returns the environment of commands that use it.
+func openModelNode(t *testing.T) (*modelNode, *Env) {
+	t.Helper()
+	n, dir := &modelNode{artifacts: map[string]string{}}, t.TempDir()
 	l, err := unixsock.Listen(filepath.Join(dir, client.SocketName))
 	if err != nil {
 		t.Fatal(err)
@@ -85,9 +85,36 @@ func TestPushModelFromRegistry(t *testing.T) {
 	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: n}} //nolint:gosec // for a test
 	server.Start()
 	t.Cleanup(server.Close)
+	return n, &Env{Stdout: io.Discard, Stderr: io.Discard, Environ: []string{"DOCKER_CONFIG=" + t.TempDir()}, config: settings{data: dir}}
+}
+
+// A registry that ends its connection within a file is named, not the node.
+func TestPushOfATruncatedFile(t *testing.T) {
+	_, env := openModelNode(t)
+	store := &artifacttest.Registry{}
+	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") {
+			store.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Length", "7")
+		_, _ = io.WriteString(w, "wei")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler) // net/http closes the connection
+	}))
+	t.Cleanup(registry.Close)
+	reference := pushImage(t, registry.URL, "models/mlp", map[string]string{"mlp.onnx": "weights"})
+	err := runModelsPush(t.Context(), env, modelsPushOptions{}, "m", reference)
+	if err == nil || !strings.Contains(err.Error(), "the registry ended the connection after 3 of the 7 bytes of mlp.onnx") {
+		t.Error(err)
+	}
+}
+
+// A model in a registry is copied to the node, its files only once, with its configuration.
+func TestPushModelFromRegistry(t *testing.T) {
+	n, env := openModelNode(t)
 	registry := httptest.NewServer(&artifacttest.Registry{})
 	t.Cleanup(registry.Close)
-	env := &Env{Stdout: io.Discard, Stderr: io.Discard, Environ: []string{"DOCKER_CONFIG=" + t.TempDir()}, config: settings{data: dir}}
 	reference := pushImage(t, registry.URL, "models/mlp", map[string]string{"mlp.onnx": "weights", "mlp.onnx.data": "more", "model.yaml": "threads: 1\n"})
 	for range 2 {
 		if err := runModelsPush(t.Context(), env, modelsPushOptions{}, "m", reference); err != nil {

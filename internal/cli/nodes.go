@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,7 +44,9 @@ func newNodesRemoveCommand(env *Env) *cobra.Command {
 
 All nodes refuse its certificate from now on, close its connections, and end its leases. It need
 not be running. To use the machine again, empty its data directory and join it with a new token.
-What it could read before (the pool's state) it may have kept: see docs/security.md.
+What it could read before (the pool's state) it may have kept: see docs/security.md. Nodes that it
+has admitted remain in the pool, and are listed ("admitted_by" of ` + "`outboard nodes -o json`" + ` names
+the nodes that have admitted each).
 
 Where the node kept a copy of the pool's state it could read the key of the pool's authority: that
 is renewed. Nodes that are up get new certificates by themselves; nodes that are away when it
@@ -57,16 +60,32 @@ token afterwards. Tokens that were not used yet are void.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := env.client().RemoveNode(cmd.Context(), outboard.NodeID(args[0]), away); err != nil {
-				return err
-			}
-			fmt.Fprintf(env.Stderr, "node %s was removed\n", args[0])
-			return nil
+			return runNodesRemove(cmd.Context(), env, outboard.NodeID(args[0]), away)
 		},
 		ValidArgsFunction: env.firstArg(nodeWords),
 	}
 	cmd.Flags().DurationVar(&away, "away", away, "how long nodes that are away now may come back without a token")
 	return cmd
+}
+
+func runNodesRemove(ctx context.Context, env *Env, name outboard.NodeID, away time.Duration) error {
+	removed, err := env.client().RemoveNode(ctx, name, away)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(env.Stderr, "node %s was removed\n", name)
+	if len(removed.Admitted) > 0 {
+		printSafe(env.Stderr, "It had admitted these nodes, which remain in the pool: %s. Remove those that are not yours.\n", joinNodes(removed.Admitted))
+	}
+	return nil
+}
+
+func joinNodes(nodes []outboard.NodeID) string {
+	var names []string
+	for _, n := range nodes {
+		names = append(names, string(n))
+	}
+	return strings.Join(names, ", ")
 }
 
 // nodeWords returns the names of the pool's nodes.

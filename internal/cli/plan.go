@@ -234,7 +234,7 @@ func (p *percentage) String() string {
 	if *p == 0 {
 		return ""
 	}
-	return strconv.FormatFloat(float64(*p)*100, 'g', -1, 64) + "%"
+	return strconv.FormatFloat(float64(*p)*100, 'g', 10, 64) + "%" // 0.07 * 100 is not 7 to the last digit.
 }
 
 // Type returns the name of the value in help texts.

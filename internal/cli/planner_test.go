@@ -262,6 +262,15 @@ func TestNetworkOfAMeasuredLink(t *testing.T) {
 	}
 }
 
+func TestPercentagesAreWrittenAsTheyAreRead(t *testing.T) {
+	for _, text := range []string{"5%", "7%", "14%", "0.1%", "0.0001%", "12.25%", "10000%"} {
+		var p percentage
+		if err := p.Set(text); err != nil || p.String() != text {
+			t.Errorf("%s is written as %s, %v", text, p.String(), err)
+		}
+	}
+}
+
 func TestValuesAreWrittenWithThreeDigits(t *testing.T) {
 	for want, got := range map[string]string{
 		"1 ms": seconds(1e-3), "20 us": seconds(20e-6), "1.26 s": seconds(1.2599), "0": seconds(0), "100 Mbit/s": bitRate(1e8),

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/yamlerror"
 )
 
 // settingNames are the flags that the environment and the configuration file can also set: the
@@ -199,6 +200,9 @@ func parseSettings(text []byte, foreign map[string]string) (map[string]fileValue
 	values := map[string]fileValue{}
 	if len(document.Content) == 0 {
 		return values, nil
+	}
+	if line := yamlerror.SecondDocument(text); line > 0 {
+		return nil, fmt.Errorf("line %d: a second document: its settings would be ignored", line)
 	}
 	mapping := document.Content[0]
 	if mapping.Kind != yaml.MappingNode {

@@ -20,9 +20,10 @@ func newStatusCommand(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the pool on one screen: nodes, devices, leases, apps, models, calls, problems",
-		Long: `Show the pool on one screen, as this node sees it: nodes, devices and their leases, apps and
-the nodes that serve them, models and their states, calls of this node's programs, and below
-PROBLEMS each thing that is wrong, with the command that repairs or explains it.
+		Long: `Show the pool on one screen, as this node sees it: nodes, devices, their leases and the requests
+that wait for them, apps and the nodes that serve them, models and their states, calls of this
+node's programs, and below PROBLEMS each thing that is wrong, with the command that repairs or
+explains it.
 
 The exit status is 0 where there are no problems, else 1: the command can be a health check.`,
 		Example: `  outboard status
@@ -37,15 +38,17 @@ The exit status is 0 where there are no problems, else 1: the command can be a h
 
 // poolStatus is the pool as one node sees it.
 type poolStatus struct {
-	Node     client.Status    `json:"node"`
-	Nodes    []outboard.Node  `json:"nodes"`
-	Devices  []client.Device  `json:"devices"`
-	Leases   []outboard.Lease `json:"leases"`
-	Apps     []client.App     `json:"apps"`
-	Models   []client.Model   `json:"models"`
-	Calls    []client.Calls   `json:"calls"`
-	Services []client.Service `json:"services"`
-	Problems []statusProblem  `json:"problems"`
+	Node    client.Status    `json:"node"`
+	Nodes   []outboard.Node  `json:"nodes"`
+	Devices []client.Device  `json:"devices"`
+	Leases  []outboard.Lease `json:"leases"`
+	// Waiting is client.Status's, beside the leases.
+	Waiting  []client.QueuedRequest `json:"waiting"`
+	Apps     []client.App           `json:"apps"`
+	Models   []client.Model         `json:"models"`
+	Calls    []client.Calls         `json:"calls"`
+	Services []client.Service       `json:"services"`
+	Problems []statusProblem        `json:"problems"`
 }
 
 // statusProblem is a problem in the pool.
@@ -81,6 +84,7 @@ func readStatus(ctx context.Context, c *client.Client) (*poolStatus, error) {
 	if s.Node, err = c.Status(ctx); err != nil {
 		return nil, err
 	}
+	s.Waiting, s.Node.Waiting = append([]client.QueuedRequest{}, s.Node.Waiting...), nil
 	var parts sync.WaitGroup
 	failed := make([]statusProblem, 0, statusParts)
 	var mu sync.Mutex

@@ -58,6 +58,18 @@ func TestStatusProblems(t *testing.T) {
 			poolStatus{Node: client.Status{Node: "a", Problems: []client.HealthProblem{{Part: "disk", Text: "it is\nfull"}}}},
 			[]string{"node a: disk: it is full"},
 		},
+		"clocks": {
+			poolStatus{Node: client.Status{Node: "a", Clocks: []client.ClockOffset{
+				{Node: "b", Ahead: client.Duration(time.Hour)},
+				{Node: "c", Ahead: client.Duration(-2 * time.Minute)},
+				{Node: "d"},
+				{Node: "e"},
+				{Node: "f"},
+				{Node: "g"},
+				{Node: "h"},
+			}}},
+			[]string{"clocks: the clocks of other nodes differ from this node's (b 1h0m0s ahead, c 2m0s behind, d 0s ahead, e 0s ahead, f 0s ahead, and 2 more): beyond five minutes nodes refuse each other's certificates"},
+		},
 		"apps": {
 			poolStatus{Apps: []client.App{{Name: "shop", Version: 2, Nodes: []client.AppNode{
 				{Node: "a", State: client.AppReady},
@@ -113,6 +125,75 @@ func TestStatusProblems(t *testing.T) {
 	}
 }
 
+// A node that reaches no copy of the pool's state names the nodes that keep it.
+func TestRemedyNamesKeepers(t *testing.T) {
+	s := poolStatus{
+		Node:  client.Status{Node: "b", Problems: []client.HealthProblem{{Part: "state", Text: "no write"}, {Part: "disk", Text: "full"}}},
+		Nodes: []outboard.Node{{ID: "a", Copy: true}, {ID: "b"}},
+	}
+	for _, p := range s.findProblems() {
+		if want := strings.HasPrefix(p.Text, "state"); strings.Contains(p.Remedy, "can be reached (a)") != want {
+			t.Errorf("%s: %s", p.Text, p.Remedy)
+		}
+	}
+}
+
+// The remedy for a version that does not start is the one that a roll-back would restore, and no
+// roll-back where there is none.
+func TestRemediesOfVersions(t *testing.T) {
+	failed := []client.AppNode{{Node: "b", State: client.AppFailed, Reason: "no module"}}
+	s := poolStatus{
+		Apps: []client.App{{Name: "first", Version: 1, Nodes: failed}, {Name: "fourth", Version: 4, Previous: 1, Nodes: failed}},
+		Models: []client.Model{
+			{Name: "m", Version: 1, State: client.ModelFailed}, {Name: "n", Version: 4, Previous: 1, State: client.ModelFailed},
+		},
+	}
+	var got []string
+	for _, p := range s.findProblems() {
+		got = append(got, p.Remedy)
+	}
+	want := []string{
+		"see `outboard logs first`; there is no earlier version: deploy one that starts, or remove the app with `outboard apps remove first`",
+		"see `outboard logs fourth`; `outboard apps rollback fourth` deploys version 1 again",
+		"see `outboard models show m --why`; there is no earlier version: push one that loads, or remove the model with `outboard models remove m`",
+		"see `outboard models show n --why`; `outboard models rollback n` restores version 1",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Requests that wait for devices are shown, with what they wait for; a pool without any has no such
+// table.
+func TestWaitingRequestsAreShown(t *testing.T) {
+	now := time.Now()
+	selector, err := outboard.ParseSelector("type=gpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := poolStatus{Waiting: []client.QueuedRequest{
+		{Holder: "dinghy", Program: "ffmpeg", Count: 2, Selector: selector, Memory: 1 << 30, Since: now.Add(-3 * time.Second)},
+		{Holder: "buoy", Count: 1},
+	}}
+	var out strings.Builder
+	if err := s.write(&out, now); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+Requests that wait for devices: 2
+  HOLDER  DEVICES  MEMORY  SELECTOR  WAITS  PROGRAM
+  dinghy  2        1GiB    type=gpu  3s     ffmpeg
+  buoy    1        all     -         -      -
+`
+	if !strings.Contains(out.String(), want) {
+		t.Errorf("got %s, want %s", out.String(), want)
+	}
+	out.Reset()
+	if err := (&poolStatus{}).write(&out, now); err != nil || strings.Contains(out.String(), "Requests that wait") {
+		t.Errorf("%v: an empty pool has %s", err, out.String())
+	}
+}
+
 // A large pool still fits on one screen, and names from other machines reach no terminal raw.
 func TestStatusFitsOnAScreen(t *testing.T) {
 	now := time.Now()
@@ -120,6 +201,7 @@ func TestStatusFitsOnAScreen(t *testing.T) {
 	for range 1000 {
 		s.Nodes = append(s.Nodes, outboard.Node{ID: "n\x1b[2J", Started: now})
 		s.Devices = append(s.Devices, client.Device{Device: outboard.Device{Name: "gpu\r\u202e\xff"}})
+		s.Waiting = append(s.Waiting, client.QueuedRequest{Holder: "n\x1b[2J"})
 		s.Apps = append(s.Apps, client.App{Name: "shop"})
 		s.Models = append(s.Models, client.Model{Name: "mlp\x1b[2J"})
 		s.Calls = append(s.Calls, client.Calls{Service: "s", Method: "m"})
@@ -131,7 +213,7 @@ func TestStatusFitsOnAScreen(t *testing.T) {
 	if lines := strings.Count(out.String(), "\n"); lines > 45 {
 		t.Errorf("a status has %d lines, want at most 45", lines)
 	}
-	if !strings.Contains(out.String(), "  and 996 more: `outboard nodes`") {
+	if !strings.Contains(out.String(), "  and 997 more: `outboard nodes`") {
 		t.Errorf("it does not say that there are more nodes:\n%s", out.String())
 	}
 	if strings.ContainsAny(out.String(), "\x1b\r\u202e") || !utf8.ValidString(out.String()) {
@@ -156,6 +238,7 @@ func TestStatusRows(t *testing.T) {
 		"four are long": {rows(9, 9, 9, 0, 9), 6},
 		"all are long":  {rows(9, 9, 9, 9, 9), 4},
 		"one is short":  {rows(9, 9, 4, 9, 9), 5},
+		"six are long":  {rows(9, 9, 9, 9, 9, 9), 3},
 	} {
 		if got := rowLimit(test.sections); got != test.want {
 			t.Errorf("%s: got %d rows, want %d", name, got, test.want)

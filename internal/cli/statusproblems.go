@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
@@ -15,7 +16,7 @@ type statusCheck func(*poolStatus) []statusProblem
 
 // statusChecks returns the checks of `outboard status`, the gravest first.
 func statusChecks() []statusCheck {
-	return []statusCheck{checkHealth, checkStateCopies, checkApps, checkModels, checkCallErrors, checkUnservedCalls}
+	return []statusCheck{checkHealth, checkClocks, checkStateCopies, checkApps, checkModels, checkCallErrors, checkUnservedCalls}
 }
 
 func (s *poolStatus) findProblems() []statusProblem {
@@ -75,6 +76,30 @@ func keeperProblem(absent []string, keepers int) statusProblem {
 	return statusProblem{Subject: "pool", Text: which + ": the pool accepts no changes", Remedy: "start them again with `outboard up`"}
 }
 
+// checkClocks reports nodes whose clocks differ from this node's.
+func checkClocks(s *poolStatus) []statusProblem {
+	var differ []string
+	for _, c := range s.Node.Clocks {
+		ahead, word := time.Duration(c.Ahead), "ahead"
+		if ahead < 0 {
+			ahead, word = -ahead, "behind"
+		}
+		differ = append(differ, fmt.Sprintf("%s %v %s", c.Node, ahead, word))
+	}
+	if len(differ) == 0 {
+		return nil
+	}
+	const shown = 5
+	if more := len(differ) - shown; more > 0 {
+		differ = append(differ[:shown], fmt.Sprintf("and %d more", more))
+	}
+	return []statusProblem{{
+		Subject: "clocks",
+		Text:    "the clocks of other nodes differ from this node's (" + strings.Join(differ, ", ") + "): beyond five minutes nodes refuse each other's certificates",
+		Remedy:  "set the clocks of these machines and of this one, for example with chrony or systemd-timesyncd",
+	}}
+}
+
 // checkHealth reports the parts of this node that do not work. Those of a node that has no access to
 // the pool need its remedy.
 func checkHealth(s *poolStatus) []statusProblem {
@@ -83,7 +108,7 @@ func checkHealth(s *poolStatus) []statusProblem {
 	for _, p := range s.Node.Problems {
 		all = append(all, statusProblem{
 			Subject: "node " + string(s.Node.Node), Text: p.Part + ": " + oneLine(p.Text),
-			Remedy: healthRemedy(p.Part, excluded),
+			Remedy: healthRemedy(p.Part, excluded, otherCopies(s)),
 		})
 	}
 	return all
@@ -92,14 +117,29 @@ func checkHealth(s *poolStatus) []statusProblem {
 // membershipPart is the part of a node that reports whether the node belongs to its pool.
 const membershipPart = "membership"
 
-func healthRemedy(part string, excluded bool) string {
+// otherCopies returns the other nodes that kept the pool's state when this node last heard of them.
+func otherCopies(s *poolStatus) []string {
+	var names []string
+	for _, n := range s.Nodes {
+		if n.Copy && n.ID != s.Node.Node {
+			names = append(names, string(n.ID))
+		}
+	}
+	return names
+}
+
+func healthRemedy(part string, excluded bool, copies []string) string {
 	switch {
 	case excluded:
 		return "stop the node, empty its data directory, and join it anew: `outboard token` on a node of the pool"
 	case part == "identity":
 		return "stop one of the two, empty its data directory, and join it anew with another --name: `outboard token` on a node of the pool"
 	}
-	return "the node goes on by itself once the cause is gone; see its log, and `/healthz` on its socket"
+	const recovers = "the node goes on by itself once the cause is gone; see its log, and `/healthz` on its socket"
+	if part == "state" && len(copies) > 0 {
+		return "see that the other nodes that keep the pool's state run and can be reached (" + strings.Join(copies, ", ") + "): " + recovers
+	}
+	return recovers
 }
 
 // checkApps reports apps that a node does not serve.
@@ -125,12 +165,20 @@ func appProblem(a client.App, n client.AppNode) (text, remedy string) {
 	switch n.State {
 	case client.AppFailed:
 		return fmt.Sprintf("node %s cannot start version %d: %s", n.Node, a.Version, oneLine(n.Reason)),
-			fmt.Sprintf("see `outboard logs %s`; `outboard apps rollback %s` deploys the previous version", a.Name, a.Name)
+			fmt.Sprintf("see `outboard logs %s`; %s", a.Name, appReplacement(a))
 	case client.AppSilent:
 		return fmt.Sprintf("node %s does not answer: %s", n.Node, cmp.Or(silenceReason(n), "no reason given")),
 			"see the log of that node, and `outboard nodes`"
 	}
 	return "", ""
+}
+
+// appReplacement returns how to replace a version of an app that does not start.
+func appReplacement(a client.App) string {
+	if a.Previous == 0 {
+		return fmt.Sprintf("there is no earlier version: deploy one that starts, or remove the app with `outboard apps remove %s`", a.Name)
+	}
+	return fmt.Sprintf("`outboard apps rollback %s` deploys version %d again", a.Name, a.Previous)
 }
 
 // checkModels reports models that no node can load.
@@ -144,10 +192,18 @@ func checkModels(s *poolStatus) []statusProblem {
 		all = append(all, statusProblem{
 			Subject: "model " + m.Name,
 			Text:    fmt.Sprintf("node %s cannot load version %d: %s", m.Node, m.Version, cmp.Or(oneLine(m.Reason), "no reason given")),
-			Remedy:  fmt.Sprintf("see `outboard models show %s --why`; `outboard models rollback %s` restores the previous version", m.Name, m.Name),
+			Remedy:  fmt.Sprintf("see `outboard models show %s --why`; %s", m.Name, modelReplacement(m)),
 		})
 	}
 	return all
+}
+
+// modelReplacement returns how to replace a version of a model that no node can load.
+func modelReplacement(m *client.Model) string {
+	if m.Previous == 0 {
+		return fmt.Sprintf("there is no earlier version: push one that loads, or remove the model with `outboard models remove %s`", m.Name)
+	}
+	return fmt.Sprintf("`outboard models rollback %s` restores version %d", m.Name, m.Previous)
 }
 
 // unknownServices is the name under which a node counts calls of services that no program of the pool

@@ -14,11 +14,11 @@ import (
 	"github.com/outboard-run/outboard/client"
 )
 
-// sectionRows bounds each table of `outboard status`, and statusRows all of them together, so that
-// the whole output fits on a screen.
+// sectionRows bounds the rows of each table of `outboard status`, and statusLines the lines of all of
+// them together, so that the whole output fits on a screen.
 const (
 	sectionRows = 6
-	statusRows  = 24
+	statusLines = 43
 )
 
 // A statusSection is one table of a status.
@@ -33,7 +33,11 @@ type statusSection struct {
 // pool, and the problems.
 func (s *poolStatus) write(w io.Writer, now time.Time) error {
 	printSafe(w, "node %s, %s, version %s, up %s\n", clean(string(s.Node.Node)), s.Node.Addr, s.Node.Version, age(now, s.Node.Started))
-	sections := []statusSection{s.nodeSection(now), s.deviceSection(now), s.appSection(), s.modelSection(), s.callSection()}
+	sections := []statusSection{s.nodeSection(now), s.deviceSection(now)}
+	if len(s.Waiting) > 0 {
+		sections = append(sections, s.waitingSection(now))
+	}
+	sections = append(sections, s.appSection(), s.modelSection(), s.callSection())
 	limit := rowLimit(sections)
 	for _, section := range sections {
 		if err := section.write(w, limit); err != nil {
@@ -48,12 +52,24 @@ func rowLimit(sections []statusSection) int {
 	for limit := sectionRows; ; limit-- {
 		total := 0
 		for i := range sections {
-			total += min(len(sections[i].rows), limit)
+			total += sections[i].lines(limit)
 		}
-		if total <= statusRows {
+		if total <= statusLines || limit == 1 {
 			return limit
 		}
 	}
+}
+
+// lines returns the number of lines that write writes.
+func (t *statusSection) lines(limit int) int {
+	const title, titles, more = 2, 1, 1 // an empty line is before the title
+	switch rows := len(t.rows); {
+	case rows == 0:
+		return title
+	case rows <= limit:
+		return title + titles + rows
+	}
+	return title + titles + limit + more
 }
 
 func (t *statusSection) write(w io.Writer, limit int) error {
@@ -98,6 +114,27 @@ func (s *poolStatus) deviceSection(now time.Time) statusSection {
 	for _, d := range s.Devices {
 		t.rows = append(t.rows, []string{
 			string(d.ID), string(d.Type), d.Memory.String(), d.Free.String(), orDash(grantsText(outboard.Live(d.Leases, now))), d.Name,
+		})
+	}
+	return t
+}
+
+func (s *poolStatus) waitingSection(now time.Time) statusSection {
+	t := statusSection{
+		title: fmt.Sprintf("Requests that wait for devices: %d", len(s.Waiting)), list: "status -o json",
+		titles: []string{"HOLDER", "DEVICES", "MEMORY", "SELECTOR", "WAITS", "PROGRAM"},
+	}
+	for _, r := range s.Waiting {
+		memory := "all"
+		if r.Memory > 0 {
+			memory = r.Memory.String()
+		}
+		waits := "-"
+		if !r.Since.IsZero() {
+			waits = age(now, r.Since)
+		}
+		t.rows = append(t.rows, []string{
+			string(r.Holder), strconv.Itoa(r.Count), memory, orDash(r.Selector.String()), waits, orDash(r.Program),
 		})
 	}
 	return t

@@ -139,6 +139,9 @@ func TestMistakesInJobFiles(t *testing.T) {
 func TestValuesOfJobFiles(t *testing.T) {
 	for text, want := range map[string]string{
 		"ranks: -2\n":                              "line 1: ranks: -2: want no negative number",
+		"program: [a]\nranks: 1025\n":              "line 2: ranks: 1025: want 1024 at most",
+		"ranks: 2\nminRanks: 5\n":                  "line 2: minRanks: 5: the job has only 2 ranks",
+		"ranks: 3\nranksPerDevice: 2\n":            "line 2: ranksPerDevice: 2: the job's 3 ranks are no multiple",
 		"ranks: 2\nrestarts: -1\n":                 "line 2: restarts: -1",
 		"ranks: 2\ngradients: topk=2\n":            "line 2: gradients: ",
 		"ranks: 2\n\noffload: device=much\n":       "line 3: offload: ",

@@ -163,6 +163,9 @@ func (j *jobFile) check() error {
 			return j.mistake(n.member, fmt.Errorf("%d: want no negative number", n.value))
 		}
 	}
+	if err := j.checkRanks(); err != nil {
+		return err
+	}
 	if _, err := compress.Parse(j.Gradients); err != nil {
 		return j.mistake("gradients", err)
 	}
@@ -173,6 +176,19 @@ func (j *jobFile) check() error {
 		if _, err := r.Check(); err != nil {
 			return j.mistake(r.member, err)
 		}
+	}
+	return nil
+}
+
+// checkRanks checks the numbers of ranks against each other. Without ranks, a plan may determine them.
+func (j *jobFile) checkRanks() error {
+	switch {
+	case j.Ranks > job.MaxRanks:
+		return j.mistake("ranks", fmt.Errorf("%d: want %d at most", j.Ranks, job.MaxRanks))
+	case j.Ranks > 0 && j.MinRanks > j.Ranks:
+		return j.mistake("minRanks", fmt.Errorf("%d: the job has only %d ranks", j.MinRanks, j.Ranks))
+	case j.Ranks > 0 && j.RanksPerDevice > 0 && j.Ranks%j.RanksPerDevice != 0:
+		return j.mistake("ranksPerDevice", fmt.Errorf("%d: the job's %d ranks are no multiple", j.RanksPerDevice, j.Ranks))
 	}
 	return nil
 }

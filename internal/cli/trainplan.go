@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -258,7 +259,15 @@ func layerRange(layers []training.Layer, s training.Stage) string {
 }
 
 func secondsText(s float64) string {
-	return time.Duration(s * float64(time.Second)).Round(10 * time.Microsecond).String()
+	return durationText(s, 10*time.Microsecond)
+}
+
+// durationText returns a time as a multiple of a unit.
+func durationText(seconds float64, unit time.Duration) string {
+	if seconds >= math.MaxInt64/float64(time.Second) {
+		return "more than 292 years"
+	}
+	return time.Duration(seconds * float64(time.Second)).Round(unit).String()
 }
 
 // totalText returns the time and price of the whole training, "-" if the number of steps is not
@@ -268,7 +277,7 @@ func totalText(p *training.Plan, steps int) string {
 		return "-"
 	}
 	n := float64(steps)
-	return fmt.Sprintf("%v, %.4g", time.Duration(p.Time*n*float64(time.Second)).Round(time.Second), p.Cost*n)
+	return fmt.Sprintf("%s, %.4g", durationText(p.Time*n, time.Second), p.Cost*n)
 }
 
 func gapText(p *training.Plan) string {

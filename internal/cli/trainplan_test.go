@@ -58,6 +58,10 @@ func TestPlanTrain(t *testing.T) {
 	if _, out, _ := planTrain(t, planFile); !strings.Contains(out, "data-parallel only") || !strings.Contains(out, "STAGE") {
 		t.Errorf("the table lacks the alternatives or the stages:\n%s", out)
 	}
+	slow := strings.ReplaceAll(planFile, "speed: ", "speed: 1.0e-20")
+	if _, out, _ := planTrain(t, slow); !strings.Contains(out, "more than 292 years") || strings.Contains(out, "-2562047h") {
+		t.Errorf("times that are longer than a duration:\n%s", out)
+	}
 }
 
 func TestPlanTrainRefuses(t *testing.T) {

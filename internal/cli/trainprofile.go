@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
@@ -138,10 +139,11 @@ func printTimes(env *Env, p *profile.Profile) error {
 	var rows [][]string
 	for _, l := range p.Layers {
 		rows = append(rows, []string{
-			l.Name, secondsText(l.Forward), secondsText(l.Backward), outboard.Bytes(l.Parameters).String(), outboard.Bytes(l.Output).String(),
+			l.Name, layerText(l.Forward), layerText(l.Backward), outboard.Bytes(l.Parameters).String(), outboard.Bytes(l.Output).String(),
 		})
 	}
-	if err := writeTable(env.Stderr, "", []string{"LAYER", "FORWARD", "BACKWARD", "PARAMETERS", "OUTPUT OF A SAMPLE"}, rows); err != nil {
+	head := []string{"LAYER", "FORWARD OF A SAMPLE", "BACKWARD OF A SAMPLE", "PARAMETERS", "OUTPUT OF A SAMPLE"}
+	if err := writeTable(env.Stderr, "", head, rows); err != nil {
 		return err
 	}
 	if s := p.Saved; s != nil {
@@ -149,6 +151,14 @@ func printTimes(env *Env, p *profile.Profile) error {
 			s.Tensors, outboard.Bytes(s.Bytes), outboard.Bytes(s.Peak), outboard.Bytes(s.Host), outboard.Bytes(s.Disk))
 	}
 	return nil
+}
+
+// layerText returns the time that a layer takes for one sample, which may be far below a microsecond.
+func layerText(seconds float64) string {
+	if seconds < 1e-3 {
+		return durationText(seconds, 10*time.Nanosecond)
+	}
+	return secondsText(seconds)
 }
 
 func whereRows(w profile.Where) (rows [][]string) {

@@ -152,26 +152,31 @@ func (o *upOptions) check(member bool) error {
 	return nil
 }
 
-func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) error {
-	if err := opts.check(node.IsMember(env.config.data)); err != nil {
-		return err
+// newNode returns a node with these options, which has not started.
+func (o *upOptions) newNode(env *Env) (*node.Node, error) {
+	if err := o.check(node.IsMember(env.config.data)); err != nil {
+		return nil, err
 	}
-	objects, err := opts.bucket(env)
+	objects, err := o.bucket(env)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	n, err := node.New(node.Options{
-		Data: env.config.data, Name: outboard.NodeID(opts.name), Version: thisBuild().Version,
-		Listen: opts.listen, Advertise: opts.advertise, Routes: opts.routes, ReplaceAfter: opts.replaceAfter,
-		Offer: opts.devices.fits,
-		Join:  opts.join, Token: opts.token,
-		NATS: opts.nats, Creds: opts.creds,
-		GRPC: opts.grpc, HTTP: opts.http, HTTPHosts: opts.httpHosts, Models: opts.models, ModelsSharedMemory: opts.modelsShm, ModelServers: opts.modelServers, SlowCall: opts.slowCall, MaxCalls: opts.maxCalls, MaxExecutions: opts.maxExecutions, LeaseTTL: opts.leaseTTL,
-		Sandbox: opts.sandbox.sandbox, TenantLimits: opts.tenantLimits.limits, OutgoingPrivate: opts.outgoingPrivate, ClientTimeout: opts.clientTimeout, ProbeBudget: opts.probeBudget,
+	return node.New(node.Options{
+		Data: env.config.data, Name: outboard.NodeID(o.name), Version: thisBuild().Version,
+		Listen: o.listen, Advertise: o.advertise, Routes: o.routes, ReplaceAfter: o.replaceAfter,
+		Offer: o.devices.fits,
+		Join:  o.join, Token: o.token,
+		NATS: o.nats, Creds: o.creds,
+		GRPC: o.grpc, HTTP: o.http, HTTPHosts: o.httpHosts, Models: o.models, ModelsSharedMemory: o.modelsShm, ModelServers: o.modelServers, SlowCall: o.slowCall, MaxCalls: o.maxCalls, MaxExecutions: o.maxExecutions, LeaseTTL: o.leaseTTL,
+		Sandbox: o.sandbox.sandbox, TenantLimits: o.tenantLimits.limits, OutgoingPrivate: o.outgoingPrivate, ClientTimeout: o.clientTimeout, ProbeBudget: o.probeBudget,
 		Helper: env.Helper, OwnsProcess: true,
-		Log:  slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: opts.logLevel})),
-		Jobs: opts.jobs, Objects: objects,
+		Log:  slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: o.logLevel})),
+		Jobs: o.jobs, Objects: objects,
 	})
+}
+
+func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) error {
+	n, err := opts.newNode(env)
 	if err != nil {
 		return err
 	}

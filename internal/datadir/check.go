@@ -12,18 +12,17 @@ import (
 // chooses what the node, and the programs that use it, execute. It follows links, and checks
 // the folder that path leads to.
 func Check(path string) error {
-	const op = "data folder"
 	var info unix.Stat_t
 	if err := unix.Stat(path, &info); err != nil {
 		return &os.PathError{Op: "stat", Path: path, Err: err}
 	}
 	switch uid := uint32(os.Geteuid()); {
 	case info.Mode&unix.S_IFMT != unix.S_IFDIR:
-		return outboard.Errorf(outboard.Invalid, op, "%s is no folder: name another one with --data", path)
+		return outboard.Errorf(outboard.Invalid, "", "%s is no folder: name another one with --data", path)
 	case info.Uid != uid && info.Uid != 0:
-		return outboard.Errorf(outboard.Denied, op, "%s belongs to user %d, not to user %d: name another one with --data, or have it removed", path, info.Uid, uid)
+		return outboard.Errorf(outboard.Denied, "", "%s belongs to user %d, not to user %d: name another one with --data, or have it removed", path, info.Uid, uid)
 	case info.Mode&0o022 != 0:
-		return outboard.Errorf(outboard.Denied, op, "%s may be written by other users (mode %04o): see what is in it, then `chmod go-w` it, or name another one with --data", path, info.Mode&0o7777)
+		return outboard.Errorf(outboard.Denied, "", "%s may be written by other users (mode %04o): see what is in it, then `chmod go-w` it, or name another one with --data", path, info.Mode&0o7777)
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ type Bus interface {
 	// Subscribe calls f with each message, one after another. Each message goes to one subscriber
 	// of a queue; without a queue to all. stop waits until f has returned.
 	Subscribe(subject, queue string, f func(Message)) (stop func(), err error)
+	// Flush waits until the subscriptions so far get the messages that are published from then on.
+	Flush(ctx context.Context) error
 }
 
 // Message is a message of the Bus.

@@ -16,6 +16,9 @@ type memoryBus struct {
 	subs []*subscription
 	turn int
 	fail bool
+	// Only these subscriptions get messages if the bus is slow: the number at the last Flush.
+	slow    bool
+	flushed int
 }
 
 type subscription struct {
@@ -38,6 +41,13 @@ func (b *memoryBus) Subscribe(subject, queue string, f func(gateway.Message)) (f
 		defer s.mu.Unlock()
 		s.stopped.Store(true)
 	}, nil
+}
+
+func (b *memoryBus) Flush(context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.flushed = len(b.subs)
+	return nil
 }
 
 func (b *memoryBus) Publish(_ context.Context, subject string, data []byte) error {
@@ -65,8 +75,9 @@ func (b *memoryBus) choose(subject string) (chosen []*subscription) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	queues := map[string][]*subscription{}
-	for _, s := range b.subs {
+	for i, s := range b.subs {
 		switch {
+		case b.slow && i >= b.flushed:
 		case s.stopped.Load() || !matches(s.subject, subject):
 		case s.queue == "":
 			chosen = append(chosen, s)

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/outboard-run/outboard/internal/acceptor"
 )
 
 // clientConn replays the bytes that were read from a connection before, and bounds how long a write
@@ -18,9 +20,11 @@ import (
 // future are only recorded here, and one goroutine applies the expired ones.
 type clientConn struct {
 	net.Conn
-	prefix []byte
-	pace   pace
-	watch  *connTable
+	prefix  []byte
+	pace    pace
+	watch   *connTable
+	release func()       // frees the connection's slot; set by connTable.add
+	lengths lengthFields // of the requests that net/http reads
 
 	mu          sync.Mutex
 	read, write deadline
@@ -68,6 +72,12 @@ func (d *deadline) expire(now time.Time, to func(time.Time) error) error {
 
 // Read implements net.Conn.
 func (c *clientConn) Read(b []byte) (int, error) {
+	n, err := c.readNext(b)
+	c.lengths.scan(b[:n])
+	return n, err
+}
+
+func (c *clientConn) readNext(b []byte) (int, error) {
 	if len(c.prefix) == 0 {
 		return c.Conn.Read(b)
 	}
@@ -146,7 +156,7 @@ func (c *clientConn) CloseWrite() error {
 
 // connTable holds all connections of clients, and expires their deadlines.
 type connTable struct {
-	limit     int
+	slots     *acceptor.Slots
 	now       atomic.Pointer[moment] // of the last check; nil before the first
 	polling   atomic.Bool            // calls are being polled
 	callBegan chan struct{}          // capacity 1: a call began while none was polled
@@ -154,21 +164,23 @@ type connTable struct {
 	conns     map[*clientConn]struct{}
 }
 
-// add returns false if there are too many connections.
-func (w *connTable) add(c *clientConn) bool {
+// add returns an error if there are too many connections, or too many of the client's address.
+func (w *connTable) add(c *clientConn) (err error) {
+	if c.release, err = w.slots.Acquire(c.RemoteAddr()); err != nil {
+		return err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.conns) >= w.limit {
-		return false
-	}
 	w.conns[c] = struct{}{}
-	return true
+	return nil
 }
 
+// remove removes a connection that was added. It may be called again.
 func (w *connTable) remove(c *clientConn) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	delete(w.conns, c)
+	w.mu.Unlock()
+	c.release()
 }
 
 // clock returns the time, or up to a second before it.

@@ -138,9 +138,11 @@ type Gateway struct {
 	inFlight limiter
 	sockets  *sockets
 
-	mu      sync.Mutex // guards the fields below and changes of table
-	apps    map[string]*appState
-	changed chan struct{} // capacity 1: the triggers changed
+	mu   sync.Mutex // guards the field below and changes of table
+	apps map[string]*appState
+
+	triggersMu sync.Mutex // before mu
+	reconcile  func()     // starts and stops triggers as the table says, while Run runs
 }
 
 // New returns a Gateway without apps. It starts nothing.
@@ -149,7 +151,7 @@ func New(opts Options) (*Gateway, error) {
 	if err := opts.validate(); err != nil {
 		return nil, &outboard.Error{Op: "make the gateway", Kind: outboard.Invalid, Err: err}
 	}
-	g := &Gateway{opts: opts, log: opts.Logger, apps: map[string]*appState{}, changed: make(chan struct{}, 1)}
+	g := &Gateway{opts: opts, log: opts.Logger, apps: map[string]*appState{}, reconcile: func() {}}
 	var err error
 	g.metrics, err = newMetrics(opts.Metrics, opts.Buffers)
 	if err != nil {
@@ -168,10 +170,18 @@ func New(opts Options) (*Gateway, error) {
 // Name implements lifecycle.Service.
 func (g *Gateway) Name() string { return "gateway" }
 
-// SetApps replaces all apps: at once for requests, soon after for subjects and schedules. If one of
-// them is invalid, no app changes. Calls in progress finish with the routes that they began with;
-// WebSockets of removed apps are closed.
+// SetApps replaces all apps. While Run runs, it returns when the subjects are subscribed to and the
+// schedules run. If one of the apps is invalid, no app changes. Calls in progress finish with the
+// routes that they began with; WebSockets of removed apps are closed.
 func (g *Gateway) SetApps(apps []App) error {
+	if err := g.setTable(apps); err != nil {
+		return err
+	}
+	g.reconcileTriggers()
+	return nil
+}
+
+func (g *Gateway) setTable(apps []App) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := g.check(apps); err != nil {
@@ -188,10 +198,6 @@ func (g *Gateway) SetApps(apps []App) error {
 	}
 	g.table.Store(table)
 	g.removeMissing(table)
-	select {
-	case g.changed <- struct{}{}:
-	default: // the change is signalled already
-	}
 	return nil
 }
 

@@ -249,6 +249,12 @@ type said struct {
 func (s *scripted) answersTo(t require, sent []byte) (all []said) {
 	var methods []string
 	for from := bufio.NewReader(bytes.NewReader(sent)); ; {
+		// net/http ignores up to two empty lines after a POST.
+		for i := 0; i < 2 && len(methods) > 0 && methods[len(methods)-1] == http.MethodPost; i++ {
+			if line, _ := from.Peek(2); string(line) == "\r\n" {
+				_, _ = from.Discard(2)
+			}
+		}
 		r, err := http.ReadRequest(from)
 		if err != nil {
 			break
@@ -287,7 +293,7 @@ type require interface{ Fatalf(string, ...any) }
 
 // TestLikeNetHTTP sends what clients send, in pieces and pipelined, to the gateway and
 // to net/http's own server with the gateway as its handler: both see the same requests,
-// and answer the same.
+// and answer the same, until the gateway ends a connection early.
 func TestLikeNetHTTP(t *testing.T) {
 	all := pieces()
 	rapid.Check(t, func(r *rapid.T) {
@@ -304,11 +310,24 @@ func TestLikeNetHTTP(t *testing.T) {
 		server := http.Server{Handler: theirs, DisableGeneralOptionsHandler: true, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 		_ = server.Serve(&once{Conn: two})
 		<-two.closed
-		if diff := cmp.Diff(seenByUs(), seenByThem()); diff != "" {
+		got, want := one.answersTo(r, sent), two.answersTo(r, sent)
+		requests, wantedRequests := seenByUs(), seenByThem()
+		if last := len(got) - 1; mayEndEarly(sent) && last >= 0 && last < len(want) && got[last].Close {
+			want, want[last].Close = want[:last+1], true
+			wantedRequests = wantedRequests[:min(len(requests), len(wantedRequests))]
+		}
+		if diff := cmp.Diff(requests, wantedRequests); diff != "" {
 			r.Errorf("requests of %q: %s", sent, diff)
 		}
-		if diff := cmp.Diff(one.answersTo(r, sent), two.answersTo(r, sent)); diff != "" {
+		if diff := cmp.Diff(got, want); diff != "" {
 			r.Errorf("answers to %q: %s", sent, diff)
 		}
 	})
+}
+
+// mayEndEarly reports whether the gateway may take pipelined requests for one with two lengths, whose
+// connection it ends after the response.
+func mayEndEarly(sent []byte) bool {
+	text := bytes.ToLower(sent)
+	return bytes.Contains(text, []byte("transfer-encoding")) && bytes.Contains(text, []byte("content-length"))
 }

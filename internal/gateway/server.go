@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/acceptor"
 )
 
 // server serves connections that other processes accepted.
@@ -43,7 +44,7 @@ const (
 
 func newServer(g *Gateway) *server {
 	s := &server{gateway: g, incoming: make(chan net.Conn), started: make(chan struct{}), closed: make(chan struct{}), clientTimeout: g.opts.ClientTimeout, refusals: make(chan struct{}, maxRefusals)}
-	s.watch.limit, s.watch.conns, s.watch.callBegan = g.opts.Conns, map[*clientConn]struct{}{}, make(chan struct{}, 1)
+	s.watch.slots, s.watch.conns, s.watch.callBegan = acceptor.NewSlots(g.opts.Conns), map[*clientConn]struct{}{}, make(chan struct{}, 1)
 	s.http = http.Server{
 		Handler: http.HandlerFunc(s.serveHTTP), ReadHeaderTimeout: g.opts.ClientTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead,
 		ConnState: setIdle, ConnContext: withConn,
@@ -56,8 +57,8 @@ func newServer(g *Gateway) *server {
 // connection passed before Run runs waits for it, one passed after Run is closed.
 func (g *Gateway) ServeConn(conn net.Conn, first []byte) {
 	c := &clientConn{Conn: conn, prefix: first, pace: pace{timeout: g.server.clientTimeout}, watch: &g.server.watch}
-	if !g.server.watch.add(c) {
-		g.server.refuse(conn, len(first) > 0, outboard.Errorf(outboard.Busy, "serve a connection", "%d are open", g.opts.Conns))
+	if err := g.server.watch.add(c); err != nil {
+		g.server.refuse(conn, len(first) > 0, err)
 		return
 	}
 	select {
@@ -152,7 +153,7 @@ func lastRequest(r *http.Request) {
 
 // serveHTTP is the handler of net/http's server.
 func (s *server) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	if c, ok := r.Context().Value(connKey{}).(*clientConn); ok && c.stopping.Load() {
+	if c, ok := r.Context().Value(connKey{}).(*clientConn); ok && (c.lengths.isAmbiguous(r) || c.stopping.Load()) {
 		w.Header().Set("Connection", "close")
 	}
 	if r.Body != http.NoBody {

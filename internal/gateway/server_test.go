@@ -337,6 +337,36 @@ func TestConnLimit(t *testing.T) {
 	})
 }
 
+// clientAt is a connection of a client at an address.
+type clientAt struct {
+	net.Conn
+	from net.Addr
+}
+
+func (c clientAt) RemoteAddr() net.Addr { return c.from }
+
+// Idle connections of one address leave some to another one.
+func TestConnLimitOfAddress(t *testing.T) {
+	f := invoke(func(context.Context, gateway.Call) (gateway.Answer, error) { return text("x"), nil })
+	g := newGateway(t, gateway.Options{Invoker: f, Conns: 4}, shop(gateway.Route{Path: "/", Target: to("f")}))
+	defer start(t, g)()
+	for _, c := range []struct {
+		host byte
+		want int
+	}{{1, 200}, {1, 200}, {1, 429}, {2, 200}} {
+		client, server := net.Pipe()
+		t.Cleanup(func() { _ = client.Close() })
+		go g.ServeConn(clientAt{server, &net.TCPAddr{IP: net.IPv4(192, 0, 2, c.host)}}, []byte("GET /shop/ HTTP/1.1\r\nHost: x\r\n\r\n"))
+		r, err := http.ReadResponse(bufio.NewReader(client), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Body.Close(); r.StatusCode != c.want {
+			t.Errorf("a client at address %d got %d, want %d", c.host, r.StatusCode, c.want)
+		}
+	}
+}
+
 // TestHalfClosed: a client that ends its sending gets an answer.
 func TestHalfClosed(t *testing.T) {
 	f := invoke(func(ctx context.Context, _ gateway.Call) (gateway.Answer, error) {

@@ -83,25 +83,39 @@ func (g *Gateway) Run(ctx context.Context, ready func()) error {
 		<-ctx.Done()
 		g.sockets.close()
 	})
-	all.Go(func() { g.runTriggers(ctx) })
+	stopTriggers := g.startTriggers(ctx)
+	all.Go(func() {
+		<-ctx.Done()
+		stopTriggers()
+	})
 	ready()
 	all.Wait()
 	g.metrics.unregister(g.opts.Metrics)
 	return <-stop
 }
 
-// runTriggers reconciles the running triggers with the table.
-func (g *Gateway) runTriggers(ctx context.Context) {
+// startTriggers starts the triggers of the table, and has SetApps change them until stop.
+func (g *Gateway) startTriggers(ctx context.Context) (stop func()) {
 	t := &triggers{gateway: g, running: map[string]*running{}}
-	defer t.stopAll()
-	for {
-		t.reconcile(ctx, g.table.Load())
-		select {
-		case <-g.changed:
-		case <-ctx.Done():
-			return
-		}
+	g.setReconcile(func() { t.reconcile(ctx, g.table.Load()) })
+	g.reconcileTriggers()
+	return func() {
+		g.setReconcile(func() {})
+		t.stopAll()
 	}
+}
+
+func (g *Gateway) setReconcile(f func()) {
+	g.triggersMu.Lock()
+	defer g.triggersMu.Unlock()
+	g.reconcile = f
+}
+
+// reconcileTriggers makes the running triggers those of the table.
+func (g *Gateway) reconcileTriggers() {
+	g.triggersMu.Lock()
+	defer g.triggersMu.Unlock()
+	g.reconcile()
 }
 
 // triggers are the running subjects and schedules.
@@ -130,13 +144,31 @@ func (t *triggers) reconcile(ctx context.Context, table *Table) {
 			delete(t.running, name)
 		}
 	}
+	subscribed := false
 	for name, a := range table.all {
 		if t.running[name] == nil {
 			t.running[name] = t.start(ctx, &a.app)
+			subscribed = subscribed || len(t.running[name].subs) > 0
 		}
+	}
+	if subscribed {
+		t.confirm(ctx)
 	}
 	for _, r := range old {
 		t.draining.Go(r.end)
+	}
+}
+
+// confirmLimit bounds how long new subscriptions are waited for while the pool's state is away.
+const confirmLimit = 5 * time.Second
+
+// confirm waits until the new subscriptions get every message, so that an app is not said to be
+// deployed before.
+func (t *triggers) confirm(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, confirmLimit)
+	defer cancel()
+	if err := t.gateway.opts.Bus.Flush(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		t.gateway.log.Warn("the subscriptions of triggers are not confirmed", "error", err)
 	}
 }
 

@@ -140,6 +140,29 @@ func TestSubjectFails(t *testing.T) {
 }
 
 // TestSubjectsChange: a new version's subjects replace the old ones.
+// A message that is published when Run is ready, or after SetApps, finds its subscriber.
+func TestSubjectsAtOnce(t *testing.T) {
+	bus := &memoryBus{slow: true}
+	f := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) { return text(c.Function), nil })
+	g := newGateway(t, gateway.Options{Invoker: f, Bus: bus}, subjectApp(gateway.SubjectTrigger{Subject: "x", Target: to("f")}))
+	start(t, g)
+	message := func(subject string) gateway.Message {
+		return gateway.Message{Subject: subject, Respond: func([]byte) error { return nil }}
+	}
+	if bus.send(message("x")) != 1 {
+		t.Error("nobody gets a message once the gateway is ready")
+	}
+	for i := range 20 {
+		subject := fmt.Sprint("x", i)
+		if err := g.SetApps([]gateway.App{subjectApp(gateway.SubjectTrigger{Subject: subject, Target: to("f")})}); err != nil {
+			t.Fatal(err)
+		}
+		if bus.send(message(subject)) != 1 {
+			t.Fatal("nobody gets a message once the app is set")
+		}
+	}
+}
+
 func TestSubjectsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := &memoryBus{}

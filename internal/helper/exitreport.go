@@ -1,6 +1,9 @@
 package helper
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 const (
 	// reportLines is how many of the last lines an exit report has.
@@ -8,6 +11,19 @@ const (
 	// maxReportLine bounds each of them in bytes.
 	maxReportLine = 300
 )
+
+// crashPrefixes begin the line with which Go's runtime says why it ends the process: a panic, an
+// error of the runtime, or a signal in foreign code. The stacks of all goroutines follow.
+var crashPrefixes = []string{
+	"panic: ", "fatal error: ",
+	"SIGABRT: ", "SIGBUS: ", "SIGFPE: ", "SIGILL: ", "SIGSEGV: ", "SIGSYS: ", "SIGTRAP: ",
+}
+
+// IsCrash reports whether a line of standard error is the one with which Go's runtime says why it
+// ends the process.
+func IsCrash(line string) bool {
+	return slices.ContainsFunc(crashPrefixes, func(prefix string) bool { return strings.HasPrefix(line, prefix) })
+}
 
 // An exitReport says why a process has ended: the last lines that it wrote, or the first line of a
 // Go program's panic, whose last lines only name its place.
@@ -27,7 +43,7 @@ func (r *exitReport) addRecord(line string) {
 
 // addLine adds a line that is no record.
 func (r *exitReport) addLine(line string) {
-	if r.crash == "" && (strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")) {
+	if r.crash == "" && IsCrash(line) {
 		r.crash = line
 	}
 	r.addRecord(line)

@@ -15,6 +15,7 @@ func TestExitReport(t *testing.T) {
 			"its log ends with: two | three: no room | four",
 		},
 		"a crash":     {"panic: boom\n\ngoroutine 1 [running]:\nmain.main()\n\t/x/main.go:7 +0x1d\nexit status 2\n", "panic: boom"},
+		"a signal":    {"SIGSEGV: segmentation violation\nPC=0x7fe26f3dcd6c m=6 sigcode=128 addr=0x0\nfs     0x0\ngs     0x0\n", "SIGSEGV: segmentation violation"},
 		"a long line": {strings.Repeat("x", 1000), "its log ends with: " + strings.Repeat("x", maxReportLine) + "..."},
 	}
 	for name, test := range tests {

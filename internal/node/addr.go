@@ -1,12 +1,61 @@
 package node
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strconv"
 
 	"github.com/outboard-run/outboard"
 )
+
+// checkAddresses refuses addresses that no listener can have, and those at which no other node can
+// reach this one.
+func (o *Options) checkAddresses() error {
+	addrs := []struct {
+		setting, addr string
+		optional      bool // "none" is a value
+	}{
+		{"listen", o.Listen, false},
+		{"advertise", o.Advertise, false},
+		{"routes", o.Routes, false},
+		{"join", o.Join, false},
+		{"grpc", o.GRPC, true},
+		{"http", o.HTTP, true},
+		{"models", o.Models, true},
+	}
+	for _, a := range addrs {
+		if a.addr == "" || a.optional && a.addr == "none" {
+			continue
+		}
+		host, port, err := splitAddress(a.addr)
+		if err != nil {
+			return outboard.Errorf(outboard.Invalid, "node", "--%s %q: %w: write HOST:PORT or :PORT", a.setting, a.addr, err)
+		}
+		ip := net.ParseIP(host)
+		if a.setting == "advertise" && (port == 0 || host == "" || ip != nil && ip.IsUnspecified()) {
+			return outboard.Errorf(outboard.Invalid, "node", "--advertise %q: want a host and a port at which other nodes reach this one", a.addr)
+		}
+	}
+	return nil
+}
+
+// splitAddress returns the host and the port of an address; the port may be named.
+func splitAddress(addr string) (host string, port int, err error) {
+	host, service, err := net.SplitHostPort(addr)
+	if err != nil {
+		if detail, ok := errors.AsType[*net.AddrError](err); ok {
+			err = errors.New(detail.Err)
+		}
+		return "", 0, err
+	}
+	at, err := net.ResolveTCPAddr("tcp", ":"+service) // without a host nothing is resolved but names of ports
+	if err != nil {
+		return "", 0, fmt.Errorf("%q is no port", service)
+	}
+	return host, at.Port, nil
+}
 
 // advertised returns the address at which others reach a listener: the operator's, or the
 // listener's, with one of the machine's own addresses in place of "any".
@@ -57,9 +106,6 @@ func ownAddress() string {
 // after the node's, or a free port if the node's was chosen freely.
 func routesAddr(given, listen string, addr net.Addr) (string, error) {
 	if given != "" {
-		if _, _, err := net.SplitHostPort(given); err != nil {
-			return "", outboard.Errorf(outboard.Invalid, "node", "routes address: %w: write HOST:PORT or :PORT", err)
-		}
 		return given, nil
 	}
 	host, _, err := net.SplitHostPort(addr.String())

@@ -45,10 +45,7 @@ func (c *artifactCollector) run(ctx context.Context, ready func()) error {
 			return nil
 		case <-tick.C:
 		}
-		needed := c.apps.Files()
-		maps.Copy(needed, c.models.Files())
-		maps.Copy(needed, c.jobs.Files(ctx))
-		done, err := c.store.Collect(ctx, needed, unreferencedLimit)
+		done, err := c.store.Collect(ctx, c.needed(ctx), unreferencedLimit)
 		if err != nil && ctx.Err() == nil {
 			c.log.Warn("unreferenced files are not all removed", "error", err)
 		}
@@ -56,6 +53,28 @@ func (c *artifactCollector) run(ctx context.Context, ready func()) error {
 			c.log.Info("unreferenced files were removed", "files", done.Files)
 		}
 	}
+}
+
+// needed returns the digests of the files that apps, models and jobs refer to.
+func (c *artifactCollector) needed(ctx context.Context) map[string]bool {
+	files := c.apps.Files()
+	maps.Copy(files, c.models.Files())
+	maps.Copy(files, c.jobs.Files(ctx))
+	return files
+}
+
+// discard implements job.Discard.
+func (c *artifactCollector) discard(ctx context.Context, digests []string, usedUntil time.Time) error {
+	done, err := c.store.Discard(ctx, digests, c.needed(ctx), usedUntil)
+	if done.Files > 0 {
+		c.log.Debug("chunks of superseded checkpoints were removed", "files", done.Files, "bytes", done.Bytes)
+	}
+	return err
+}
+
+// collectorOf returns the collector of a node's artifacts, once its jobs are open.
+func collectorOf(n *Node) *artifactCollector {
+	return &artifactCollector{store: n.artifacts, apps: n.apps, models: n.models.repository, jobs: n.jobs.Load().manager, log: n.log}
 }
 
 // artifactAPI is the part of the local API about artifacts.

@@ -110,7 +110,7 @@ func TestRemovedNodeReachesNoService(t *testing.T) {
 	if err := ping(); err != nil {
 		t.Fatal(err)
 	}
-	if err := harbour.Client().RemoveNode(t.Context(), "dinghy", time.Minute); err != nil {
+	if _, err := harbour.Client().RemoveNode(t.Context(), "dinghy", time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "calls are refused", func() bool { return call() != nil })

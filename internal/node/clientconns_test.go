@@ -5,8 +5,11 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/pool/state/statetest"
@@ -42,18 +45,19 @@ func TestForwarderBoundsBodies(t *testing.T) {
 	if _, err := io.Copy(io.Discard, client); err != nil { // until the forwarder closes it
 		t.Error(err)
 	}
-	if len(f.open) > 0 {
-		t.Errorf("%d connections are counted", len(f.open))
+	if n := f.open.slots.Used(); n > 0 {
+		t.Errorf("%d connections are counted", n)
 	}
 }
 
-// Connections beyond the bound are closed, and one that ends makes room.
+// The idle connections of one address leave slots to another one. A connection beyond the bounds gets
+// an error, and one that ends frees its slot.
 func TestClientListener(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	bounded := &clientListener{Listener: l, timeout: time.Minute, open: make(chan struct{}, 1)}
+	bounded := &clientListener{Listener: l, clients: newClientConns(2, time.Minute)}
 	defer bounded.Close()
 	accepted := make(chan net.Conn, 4)
 	go func() {
@@ -66,21 +70,63 @@ func TestClientListener(t *testing.T) {
 			accepted <- conn
 		}
 	}()
-	dial := func() net.Conn {
+	dial := func(from string) net.Conn {
 		t.Helper()
-		conn, err := net.Dial("tcp", l.Addr().String())
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		conn, err := d.Dial("tcp", l.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 		return conn
 	}
-	dial()
+	refused := func(from string) string {
+		t.Helper()
+		conn := dial(from)
+		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		response, err := io.ReadAll(conn)
+		if err != nil || !strings.HasPrefix(string(response), "HTTP/1.1 429 ") {
+			t.Errorf("a connection beyond the bounds gets %q, %v", response, err)
+		}
+		return string(response)
+	}
+	dial("127.0.0.1")
 	first := <-accepted
-	if n, err := dial().Read(make([]byte, 1)); err == nil {
-		t.Errorf("a connection beyond the bound reads %d bytes", n)
+	if r := refused("127.0.0.1"); !strings.Contains(r, "1 of this address are open, and the other 1 are for clients at other addresses") {
+		t.Error(r)
+	}
+	dial("127.0.0.2")
+	second := <-accepted
+	if r := refused("127.0.0.3"); !strings.Contains(r, "2 are open, the most at once") {
+		t.Error(r)
 	}
 	_ = first.Close()
-	dial()
+	dial("127.0.0.1")
 	_ = (<-accepted).Close()
+	_ = second.Close()
+}
+
+// The connections of clients leave descriptors to the node's own API.
+func TestForwarderLeavesDescriptors(t *testing.T) {
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 1000, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	f := newForwarder(&ingress{listener: l.(*net.TCPListener), log: slog.New(slog.DiscardHandler)}) //nolint:forcetypeassert // it is TCP
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if n := f.open.slots.Size(); n != 300 || f.tenantRequests != 150 {
+		t.Errorf("%d connections, and %d requests of a tenant, with 1,000 descriptors", n, f.tenantRequests)
+	}
 }

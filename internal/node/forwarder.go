@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/acceptor"
 	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/gateway"
 	"github.com/outboard-run/outboard/internal/tenant/host"
@@ -28,7 +29,7 @@ type forwarder struct {
 	server *http.Server
 	conns  chan net.Conn
 	closed chan struct{}
-	open   chan struct{} // a slot for each open connection
+	open   *clientConns
 	// requests counts the requests in progress of each tenant, of which it has tenantRequests at most.
 	requests       tenantQuota
 	tenantRequests int
@@ -40,6 +41,8 @@ type forwarder struct {
 // The bounds of connections on which requests are forwarded.
 const (
 	maxForwardedConns = 20_000
+	// forwardedPercent leaves room for the second connection of each request, to its tenant's process.
+	forwardedPercent = 30
 	// maxForwardedRequests bounds the requests of one tenant that are in progress, WebSockets among
 	// them. Each occupies a connection: a tenant that does not answer leaves half of them to others.
 	maxForwardedRequests = maxForwardedConns / 2
@@ -50,13 +53,15 @@ const (
 )
 
 func newForwarder(i *ingress) *forwarder {
+	conns := acceptor.Share(maxForwardedConns, forwardedPercent)
 	f := &forwarder{
-		addr: i.listener.Addr(), apps: i.apps, tenants: i.tenants, models: i.models, timeout: i.clientTimeout, log: i.log, conns: make(chan net.Conn), closed: make(chan struct{}), open: make(chan struct{}, maxForwardedConns),
-		proxies: map[string]*httputil.ReverseProxy{}, tenantRequests: maxForwardedRequests,
+		addr: i.listener.Addr(), apps: i.apps, tenants: i.tenants, models: i.models, timeout: i.clientTimeout, log: i.log, conns: make(chan net.Conn), closed: make(chan struct{}),
+		proxies: map[string]*httputil.ReverseProxy{}, tenantRequests: min(maxForwardedRequests, max(conns/2, 1)),
 	}
 	if f.timeout == 0 {
 		f.timeout = gateway.DefaultClientTimeout
 	}
+	f.open = newClientConns(conns, f.timeout)
 	f.server = &http.Server{
 		Handler: f, ReadHeaderTimeout: f.timeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxForwardedHead,
 		DisableGeneralOptionsHandler: true, ErrorLog: slog.NewLogLogger(i.log.Handler(), slog.LevelWarn),
@@ -77,7 +82,7 @@ func (f *forwarder) run(ctx context.Context) {
 			_ = f.server.Close() // the grace period is over
 		}
 	}()
-	_ = f.server.Serve(f) // it returns after Shutdown
+	_ = gateway.Serve(f.server, f) // it returns after Shutdown
 	<-stopped
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -88,17 +93,14 @@ func (f *forwarder) run(ctx context.Context) {
 
 // serve serves a connection, and returns before the connection ends.
 func (f *forwarder) serve(conn net.Conn) {
-	select {
-	case f.open <- struct{}{}:
-	default:
-		go gateway.Refuse(conn, outboard.Errorf(outboard.Busy, "serve a connection", "%d are open", maxForwardedConns))
+	admitted := f.open.admit(conn)
+	if admitted == nil {
 		return
 	}
-	counted := countConn(gateway.PaceConn(conn, f.timeout), f.open)
 	select {
-	case f.conns <- counted:
+	case f.conns <- admitted:
 	case <-f.closed:
-		_ = counted.Close()
+		_ = admitted.Close()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/lend"
@@ -47,15 +48,18 @@ func openJobs(ctx context.Context, n *Node) (lifecycle.Resource, error) {
 	if bucket != nil {
 		chunks, objects = data.Cached{Near: chunks, Objects: bucket}, bucket
 	}
+	discard := func(ctx context.Context, digests []string, usedUntil time.Time) error {
+		return collectorOf(n).discard(ctx, digests, usedUntil)
+	}
 	j := &jobs{peers: &job.Peers{Dial: dialJobs(n.peers)}}
 	j.host = job.NewHost(job.HostOptions{
-		Self: n.self.ID, Mode: mode, Check: n.pool.Check, Standing: n.pool, Peers: j.peers, Fetch: jobFiles{n.artifacts}.fetch, Chunks: chunks,
+		Self: n.self.ID, Mode: mode, Check: n.pool.Check, Standing: n.pool, Peers: j.peers, Fetch: jobFiles{n.artifacts}.fetch, Chunks: chunks, Discard: discard,
 		Objects: objects, Python: python.Extract, Command: append(slices.Clone(n.opts.Helper), "rank"), Readable: n.opts.Sandbox.Readable, Groups: n.groups,
 		RequireGroup: slices.Contains(n.opts.Sandbox.Require, sandbox.Cgroup), Memory: rankMemory(n.host, n.self.Devices), Owner: folderKey(n.folder), Log: log,
 		Foreign: func(pid int) bool { return n.host.Owns(pid) || n.identities.tenantOf(pid) != "" },
 	})
 	j.manager, err = job.Open(ctx, job.Options{
-		Self: n.self.ID, State: n.state, Leases: n.pool, Peers: j.peers, Chunks: chunks, Dir: absolute(n.folder.at(jobsDir)),
+		Self: n.self.ID, State: n.state, Leases: n.pool, Peers: j.peers, Chunks: chunks, Discard: discard, Dir: absolute(n.folder.at(jobsDir)),
 		Metrics: job.NewMetrics(n.registry), Log: log,
 	})
 	if err != nil {

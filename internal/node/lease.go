@@ -42,9 +42,6 @@ func (e *eventWriter) send(event client.LeaseEvent) error {
 	return e.control.Flush()
 }
 
-// releaseLimit is how long releasing a lease may take when its holder is gone.
-const releaseLimit = 5 * time.Second
-
 // post acquires leases and holds them as long as the request lasts. life is the context of the
 // node's API.
 func (a *leaseAPI) post(life context.Context, w http.ResponseWriter, r *http.Request) {
@@ -263,7 +260,7 @@ func (h *heldLeases) lost() *client.Lost {
 // release releases the leases, unless life ends: a node that stops leaves the
 // pool, which voids all its leases at once.
 func (h *heldLeases) release(life context.Context) {
-	ctx, cancel := context.WithTimeout(life, releaseLimit)
+	ctx, cancel := context.WithTimeout(life, h.life) // then it has expired
 	defer cancel()
 	for _, l := range h.leases {
 		if err := h.api.pool.Release(ctx, l); err != nil && life.Err() == nil {

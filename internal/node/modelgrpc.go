@@ -46,7 +46,9 @@ const minPing = 10 * time.Second
 func (m *models) newModelGRPC() *grpc.Server {
 	return newCallServer(m.clientTimeout(), m.bodies, m.openCall, func(s callRegistrar) {
 		m.oip.RegisterGRPC(s)
-		grpc_health_v1.RegisterHealthServer(s, health.NewServer())
+		probes := health.NewServer()
+		probes.SetServingStatus(oip.ServiceName, grpc_health_v1.HealthCheckResponse_SERVING)
+		grpc_health_v1.RegisterHealthServer(s, probes)
 		reflection.Register(s)
 	})
 }

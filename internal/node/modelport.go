@@ -49,6 +49,9 @@ type modelPort struct {
 	log        *slog.Logger
 }
 
+// modelsPercent bounds the connections of the port, in percent of the node's descriptors.
+const modelsPercent = 15
+
 // run serves the connections of a listener until ctx ends.
 func (p *modelPort) run(ctx context.Context, l net.Listener, handler http.Handler, calls *grpc.Server) error {
 	server := &http.Server{
@@ -56,9 +59,9 @@ func (p *modelPort) run(ctx context.Context, l net.Listener, handler http.Handle
 		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 2)
-	go func() { failed <- server.Serve(p.http) }()
+	go func() { failed <- gateway.Serve(server, p.http) }()
 	go func() { failed <- calls.Serve(p.grpc) }()
-	clients := &clientListener{Listener: l, timeout: p.timeout, open: make(chan struct{}, maxForwardedConns)}
+	clients := &clientListener{Listener: l, clients: newClientConns(acceptor.Share(maxForwardedConns, modelsPercent), p.timeout)}
 	acceptor.Serve(ctx, l, clients.Accept, acceptor.Options{Name: "models", Log: p.log}, p.accept)
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), forwardGrace)
 	defer cancel()

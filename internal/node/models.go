@@ -101,9 +101,11 @@ func (n *Node) openModels(ctx context.Context) (_ lifecycle.Resource, err error)
 	if m.spans != nil {
 		tracer = m.spans.Tracer("github.com/outboard-run/outboard/internal/model/serve")
 	}
+	dir := absolute(n.folder.at(modelsDir))
 	m.server, err = serve.Open(ctx, serve.Options{
-		Servers: servers.names(), LaunchServer: servers.launcher,
-		Self: n.self.ID, Repository: m.repository, Artifacts: n.artifacts, Peers: m.peers, Dir: absolute(n.folder.at(modelsDir)),
+		CheckSpace: func(bytes int64) error { return artifact.CheckSpace(dir, bytes) },
+		Servers:    servers.names(), LaunchServer: servers.launcher,
+		Self: n.self.ID, Repository: m.repository, Artifacts: n.artifacts, Peers: m.peers, Dir: dir,
 		Launch: m.spawner.Launcher, Confine: m.confine, Libraries: builtin.Libraries, ParseTensor: oip.ParseTensor, Tracer: tracer, Metrics: n.registry, Log: log,
 	})
 	if err != nil {
@@ -250,12 +252,12 @@ func (m *models) route(w http.ResponseWriter, r *http.Request) {
 		perValue = 0
 	}
 	defer m.bodies.countBody(r, client, perValue)()
-	switch app {
-	case "v1":
+	switch {
+	case app == "v1":
 		m.texts.openai.ServeHTTP(w, r)
-	case "v2":
+	case app == "v2":
 		m.oip.ServeHTTP(w, r)
-	case "api":
+	case app == "api", r.URL.Path == "/": // by which Ollama's command finds its server
 		m.texts.ollama.ServeHTTP(w, r)
 	default:
 		gateway.NewProblem(outboard.Errorf(outboard.NotFound, "", "path %q: the interfaces of models begin with /v1, /v2 and /api", r.URL.Path)).Write(w)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -64,6 +65,29 @@ func TestModelsNeedTheirKey(t *testing.T) {
 	}
 }
 
+// Ollama's command looks for its server at the root of its address.
+func TestModelsPortIsFoundByOllama(t *testing.T) {
+	n := outboardtest.Start(t, outboardtest.Options{Nodes: []outboardtest.Spec{{Name: "harbour", NoDevices: true, Models: true}}}).Node("harbour")
+	nodeStatus, err := n.Client().Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]int{"/": http.StatusOK, "/other": http.StatusNotFound} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodHead, "http://"+nodeStatus.Models+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("HEAD %s: %d, want %d", path, response.StatusCode, want)
+		}
+	}
+}
+
 // gRPC is served beside HTTP/1.1 on the port for models, behind the same keys.
 func TestModelsOverGRPC(t *testing.T) {
 	n := outboardtest.Start(t, outboardtest.Options{Nodes: []outboardtest.Spec{{Name: "harbour", NoDevices: true, Models: true}}}).Node("harbour")
@@ -82,6 +106,12 @@ func TestModelsOverGRPC(t *testing.T) {
 	}
 	if got := describe("small", ""); got != codes.NotFound {
 		t.Errorf("without keys: %v", got)
+	}
+	for _, service := range []string{"", "inference.GRPCInferenceService"} { // a probe names none, or the service
+		health, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
+		if err != nil || health.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+			t.Errorf("health of %q: %v, %v", service, health, err)
+		}
 	}
 	streamRequests(t, conn)
 	key, err := n.Client().CreateModelKey(t.Context(), client.ModelKeyRequest{Name: "site", Models: []string{"small"}})

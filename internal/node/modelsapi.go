@@ -45,8 +45,9 @@ func (a *modelsAPI) push(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return client.PushedModel{}, err
 		}
+		warnings := a.models.repository.Overlaps(&v)
 		if p.Check {
-			return client.PushedModel{Name: v.Name, Engine: v.Engine}, nil
+			return client.PushedModel{Name: v.Name, Engine: v.Engine, Warnings: warnings}, nil
 		}
 		if !p.NoWait { // the version in force would get no requests any more
 			if err := serve.CheckPlacement(r.Context(), a.models.server, &v); err != nil {
@@ -60,6 +61,7 @@ func (a *modelsAPI) push(w http.ResponseWriter, r *http.Request) {
 		if outboard.KindOf(err) == outboard.Invalid {
 			err = a.withdraw(r.Context(), &v, err)
 		}
+		made.Warnings = warnings
 		return made, err
 	})(w, r)
 }
@@ -114,22 +116,29 @@ func (a *modelsAPI) pushed(ctx context.Context, v *repository.Version, noWait bo
 	}
 	nodes, err := a.models.server.Place(ctx, v)
 	result.Nodes = nodes
+	if err != nil && outboard.KindOf(err) != outboard.Invalid { // which withdraws the version
+		err = outboard.Errorf(outboard.KindOf(err), "", "version %d of %s is in force, but no node has loaded it yet: %w", v.Number, v.Name, err)
+	}
 	return result, err
 }
 
 func (a *modelsAPI) list(*http.Request) ([]client.Model, error) {
 	all := []client.Model{}
 	for _, x := range a.models.server.Index() {
-		all = append(all, describeModel(&x))
+		all = append(all, a.describe(&x))
 	}
 	return all, nil
 }
 
-func describeModel(x *serve.Index) client.Model {
+func (a *modelsAPI) describe(x *serve.Index) client.Model {
 	v := &x.Version
 	m := client.Model{
 		Name: v.Name, Version: v.Number, Of: v.Of, Engine: v.Engine, State: string(x.State), Reason: x.Reason, Node: x.Node,
 		Size: outboard.Bytes(v.Bytes()), Pushed: v.Applied, By: v.By, Aliases: v.Config.Aliases, Canary: v.Canary,
+	}
+	if history, err := a.models.repository.Get(v.Name); err == nil {
+		previous, _ := repository.Preceding(history)
+		m.Previous = previous.Of
 	}
 	return m
 }
@@ -143,7 +152,7 @@ func (a *modelsAPI) show(r *http.Request) (client.ModelDetails, error) {
 	d := client.ModelDetails{Files: map[string]string{}}
 	for _, x := range a.models.server.Index() {
 		if x.Version.Name == v.Name {
-			d.Model = describeModel(&x)
+			d.Model = a.describe(&x)
 		}
 	}
 	for name, f := range v.Files {

@@ -25,7 +25,7 @@ func (n *Node) newModelTexts(m *models) *modelTexts {
 	})
 	return &modelTexts{
 		openai: openai.New(openai.Options{Models: pool}),
-		ollama: ollama.New(ollama.Options{Models: pool}),
+		ollama: ollama.New(ollama.Options{Models: pool, Keep: pool.Keep, Log: m.log}),
 	}
 }
 

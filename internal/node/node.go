@@ -169,8 +169,11 @@ func (o *Options) setDefaults() {
 
 func (o *Options) validate() error {
 	const op = "node"
-	if _, _, err := net.SplitHostPort(o.Listen); err != nil {
-		return outboard.Errorf(outboard.Invalid, op, "listen address: %w: write HOST:PORT or :PORT", err)
+	if err := o.checkAddresses(); err != nil {
+		return err
+	}
+	if _, err := job.ParseMode(o.Jobs); err != nil {
+		return err
 	}
 	if o.Join == "" && o.Token != "" || o.Join != "" && o.Token == "" && !IsMember(o.Data) {
 		return outboard.Errorf(outboard.Invalid, op, "an address to join at and a token go together")
@@ -307,7 +310,7 @@ func (n *Node) Run(ctx context.Context, ready func()) error {
 			return (&processHealth{calls: n.calls, tenants: n.tenants, board: n.health}).run(ctx, ready)
 		}),
 		lifecycle.Func("artifacts' collector", func(ctx context.Context, ready func()) error {
-			return (&artifactCollector{store: n.artifacts, apps: n.apps, models: n.models.repository, jobs: n.jobs.Load().manager, log: n.log}).run(ctx, ready)
+			return collectorOf(n).run(ctx, ready)
 		}),
 		lifecycle.Func("models of other nodes", func(ctx context.Context, ready func()) error { return n.models.runPeers(ctx, ready) }),
 		lifecycle.Func("models' port", func(ctx context.Context, ready func()) error { return n.models.runPort(ctx, ready) }),
@@ -353,7 +356,7 @@ func (n *Node) Status() client.Status {
 		Keepers: keepers,
 		Node:    n.self.ID, Version: n.opts.Version, Addr: n.self.Addr, Data: n.opts.Data,
 		PID: os.Getpid(), Started: n.started, Devices: len(n.devices), GRPC: n.calls.PlainAddr(),
-		HTTP: n.ingress.addr(), Models: n.models.addr(), Problems: n.report.problems(),
+		HTTP: n.ingress.addr(), Models: n.models.addr(), Waiting: n.pool.Queue(), Clocks: pool.ClockOffsets(n.pool), Problems: n.report.problems(),
 	}
 }
 

@@ -55,16 +55,12 @@ func (n *Node) openGroups(context.Context) (lifecycle.Resource, error) {
 		n.log.Warn("there are no control groups: workers and tenants' processes are bounded by resource limits only", "reason", err)
 	}
 	if n.opts.OwnsProcess {
-		if err := n.groups.Join(nodeWeight); err != nil {
+		if err := n.groups.Join(); err != nil {
 			n.log.Warn("this node competes for processors with all of its tenants and workers together", "reason", err)
 		}
 	}
 	return n.groups, nil
 }
-
-// nodeWeight is the weight of this process's control group, where a tenant or a lease has 100. It
-// reads the requests of all tenants and changes the turns of all sessions: each of them waits for it.
-const nodeWeight = 800
 
 // folderKey returns a name for the resources that the node of a data folder has outside of it: it
 // is unique on the machine, and the same for the next node of the folder.

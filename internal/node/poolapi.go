@@ -38,15 +38,19 @@ func (a *poolAPI) getNodes(*http.Request) ([]outboard.Node, error) {
 	return notNil(a.pool.Nodes()), nil
 }
 
-func (a *poolAPI) deleteNode(r *http.Request) (api.Nothing, error) {
+func (a *poolAPI) deleteNode(r *http.Request) (client.RemovedNode, error) {
+	name := outboard.NodeID(r.PathValue("name"))
 	away := pool.DefaultAway
 	if text := r.URL.Query().Get("away"); text != "" {
 		var err error
 		if away, err = time.ParseDuration(text); err != nil {
-			return api.Nothing{}, outboard.Errorf(outboard.Invalid, "remove a node", "away: %w", err)
+			return client.RemovedNode{}, outboard.Errorf(outboard.Invalid, "remove a node", "away: %w", err)
 		}
 	}
-	return api.Nothing{}, a.pool.Remove(r.Context(), outboard.NodeID(r.PathValue("name")), away)
+	if err := a.pool.Remove(r.Context(), name, away); err != nil {
+		return client.RemovedNode{}, err
+	}
+	return client.RemovedNode{Admitted: pool.AdmittedBy(a.pool, name)}, nil
 }
 
 func (a *poolAPI) getLeases(*http.Request) ([]outboard.Lease, error) {

@@ -61,9 +61,9 @@ func (r *Request) setDefaults() {
 // nodes that are near by the measured network, and with the most free memory. When all devices that
 // fit are busy, it waits its turn until ctx ends or the request's time-out has passed.
 //
-// Errors: NoDevice when the pool has no devices that fit, Busy with NoWait, Unreachable when the
-// table does not answer, Denied on a node that was removed. The caller renews the leases (Renew,
-// Hold) and gives them back (Release).
+// Errors: NoDevice when the pool has no devices that fit, and no node has just left it that may be
+// starting again; Busy with NoWait; Unreachable when the table does not answer; Denied on a node that
+// was removed. The caller renews the leases (Renew, Hold) and gives them back (Release).
 func (l *leaser) Acquire(ctx context.Context, req Request) ([]outboard.Lease, error) {
 	if err := authority.CheckMembership(l.view.identity); err != nil {
 		return nil, err
@@ -106,17 +106,37 @@ func (l *leaser) whileMember(ctx context.Context) (context.Context, context.Canc
 }
 
 func (l *leaser) acquire(ctx context.Context, req Request) ([]outboard.Lease, error) {
-	if _, err := l.fitting(req); err != nil {
-		return nil, err
+	for {
+		changed := l.view.changed()
+		leases, err := l.tryAcquire(ctx, req, l.satisfiable())
+		switch {
+		case errors.Is(err, errFull) && req.NoWait:
+			return nil, l.busyError(req)
+		case errors.Is(err, errFull):
+			return l.waitInQueue(ctx, req)
+		case req.NoWait || !l.awaitReturn(ctx, err, changed):
+			return leases, err
+		}
 	}
-	leases, err := l.tryAcquire(ctx, req, l.view.waiting())
-	switch {
-	case !errors.Is(err, errFull):
-		return leases, err
-	case req.NoWait:
-		return nil, l.busyError(req)
+}
+
+// awaitReturn waits for a change of the view, and reports true, if err says that there is no device
+// and a node has left the pool less than NodeTTL ago: it may be starting again. A node that was
+// killed has its record for that time.
+func (l *leaser) awaitReturn(ctx context.Context, err error, changed <-chan struct{}) bool {
+	left := l.opts.NodeTTL - sinceDeparture(l.view)
+	if outboard.KindOf(err) != outboard.NoDevice || left <= 0 {
+		return false
 	}
-	return l.waitInQueue(ctx, req)
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-changed:
+	case <-timer.C:
+	}
+	return true
 }
 
 // fitting returns the devices that a request could have if nothing were granted.

@@ -176,12 +176,24 @@ func loadIdentity(opts EnterOptions) (*authority.Identity, error) {
 	return id, err
 }
 
+// newAuthority creates a pool's authority. A machine that has started without a network may have the
+// clock of 1970: certificates of that time would have expired when the clock is set.
+func newAuthority(now time.Time) (*authority.Authority, error) {
+	if now.Year() < firstYear {
+		return nil, outboard.Errorf(outboard.Invalid, "found a pool", "the clock of this machine says %s: set it first", now.UTC().Format(time.DateOnly))
+	}
+	return authority.Found(now)
+}
+
+// firstYear is the year of the first pool.
+const firstYear = 2026
+
 // foundPool creates a pool's authority and the identity of its first node.
 func foundPool(opts EnterOptions) (*authority.Identity, error) {
 	if err := authority.CheckName(opts.Name); err != nil {
 		return nil, err
 	}
-	ca, err := authority.Found(time.Now())
+	ca, err := newAuthority(time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -267,7 +279,7 @@ func externalAuthority(ctx context.Context, s *state.State) (*authority.Authorit
 	if !errors.Is(err, state.ErrNotFound) {
 		return ca, err
 	}
-	if ca, err = authority.Found(time.Now()); err != nil {
+	if ca, err = newAuthority(time.Now()); err != nil {
 		return nil, err
 	}
 	text, err := ca.Marshal()

@@ -27,7 +27,8 @@ type testNode struct {
 	dir     string
 	addr    string
 	devices []outboard.Device
-	opts    pool.Options // the times
+	claims  []outboard.NodeID // which nodes have admitted it, as its own record says
+	opts    pool.Options      // the times
 
 	*pool.Pool
 	id    *authority.Identity
@@ -105,7 +106,7 @@ func (n *testNode) enter(ctx context.Context, enter pool.EnterOptions) error {
 	}
 	opts := n.opts
 	opts.State, opts.Identity, opts.Logger = s, id, enter.Logger
-	opts.Self = outboard.Node{Addr: enter.Addr, Boot: rand.Text(), Devices: n.devices}
+	opts.Self = outboard.Node{Addr: enter.Addr, Boot: rand.Text(), Devices: n.devices, AdmittedBy: n.claims}
 	p, err := pool.Open(ctx, opts)
 	if err != nil {
 		return errors.Join(err, s.Close(), l.Close())

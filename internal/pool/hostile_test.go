@@ -223,7 +223,7 @@ func (x *intruder) readsNoKey() {
 func (x *intruder) writesNothingOfOthers(fingerprint string, app uint64) {
 	x.t.Helper()
 	for _, key := range []string{
-		"nodes.a", "identities.a", "identities.b", "revoked." + fingerprint, "tokens.00", "policies", "config.voters", "config.ready",
+		"nodes.a", "identities.a", "identities.b", "admissions.b", "revoked." + fingerprint, "tokens.00", "policies", "config.voters", "config.ready",
 		"config.roots", "config.former-keepers", "config.members.a", "endpoints.a", "added-endpoints.a", "services.a.s", "leases.a.opencl.0.a", "leases.a.opencl.0",
 		"queue.a.1", "queue.1", "model-keys.a.1", "model-keys.1", "model-usage.1.a", "apps.shop", "new", "nodes.b.more", "nodes.*", "nodes.>",
 	} {

@@ -120,7 +120,11 @@ func TestQueueOrder(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if w := <-queued; w.Position != i+1 || len(w.Busy) != 1 {
+		w := <-queued
+		if q := a.Queue(); len(q) != i+1 || q[i].Program != req.Program || q[i].Holder != "a" || q[i].Count != 1 || q[i].Since.IsZero() {
+			t.Errorf("waiter %d: the queue is %+v", i, q)
+		}
+		if w.Position != i+1 || len(w.Busy) != 1 {
 			t.Errorf("waiter %d: got %+v, want position %d and one busy device", i, w, i+1)
 		}
 	}

@@ -196,7 +196,7 @@ func (p *Pool) writeRecord(ctx context.Context) (uint64, error) {
 	p.selfMu.Lock()
 	defer p.selfMu.Unlock()
 	p.self.Copy = p.state.KeepsCopy()
-	text, err := json.Marshal(p.self)
+	text, err := json.Marshal(nodeRecord{Node: p.self, Clock: time.Now().UTC()})
 	if err != nil {
 		return 0, fmt.Errorf("announce node: %w", err)
 	}
@@ -236,6 +236,7 @@ const leavePause = 20 * time.Millisecond
 func (p *Pool) heartbeats(ctx context.Context) {
 	tick := time.NewTicker(p.opts.Heartbeat)
 	defer tick.Stop()
+	var warned map[outboard.NodeID]bool
 	for silent := false; ; {
 		select {
 		case <-ctx.Done():
@@ -245,6 +246,7 @@ func (p *Pool) heartbeats(ctx context.Context) {
 		if n, ok := p.view.node(p.view.self); p.clones.observe(n, ok) {
 			p.log.Error("this node runs twice", "error", p.clones.Health())
 		}
+		warned = warnOfClocks(p, warned)
 		err := p.heartbeat(ctx)
 		switch {
 		case ctx.Err() != nil:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
@@ -59,6 +60,9 @@ func (l *leaser) waitInQueue(ctx context.Context, req Request) ([]outboard.Lease
 		changed := l.view.changed()
 		earlier := l.earlierTickets(t)
 		leases, err := l.tryAcquire(ctx, req, earlier)
+		if l.awaitReturn(ctx, err, changed) {
+			continue
+		}
 		if !errors.Is(err, errFull) {
 			return leases, err
 		}
@@ -79,6 +83,7 @@ func (l *leaser) enqueue(ctx context.Context, req Request) (ticket, error) {
 	t := ticket{
 		ID: string(l.view.self) + "/" + rand.Text(), Holder: l.view.self, Boot: l.view.boot,
 		Selector: req.Selector, Count: req.Count, Memory: req.Memory, Program: req.Program,
+		Since: time.Now().UTC(),
 	}
 	text, err := json.Marshal(t)
 	if err != nil {
@@ -115,9 +120,35 @@ func (l *leaser) removeTicket(ctx context.Context, t ticket) {
 	}
 }
 
+// Queue returns the requests of present nodes that wait for devices, in their order.
+func (l *leaser) Queue() []client.QueuedRequest {
+	var all []client.QueuedRequest
+	for _, t := range l.view.waiting() {
+		all = append(all, client.QueuedRequest{
+			Holder: t.Holder, Program: t.Program, Count: max(t.Count, 1), Selector: t.Selector, Memory: t.Memory, Since: t.Since,
+		})
+	}
+	return all
+}
+
+// satisfiable returns the tickets for which the pool has enough devices, in their order. The others do
+// not delay later ones: the pool has lost devices since, or a node asks for more than there are.
+func (l *leaser) satisfiable() []ticket {
+	devices := l.view.devices()
+	return slices.DeleteFunc(l.view.waiting(), func(t ticket) bool {
+		missing := max(t.Count, 1)
+		for _, d := range devices {
+			if t.matches(d.Device) {
+				missing--
+			}
+		}
+		return missing > 0
+	})
+}
+
 // earlierTickets returns the tickets before t that match a device that t matches.
 func (l *leaser) earlierTickets(t ticket) []ticket {
-	waiting := l.view.waiting()
+	waiting := l.satisfiable()
 	i := slices.IndexFunc(waiting, func(o ticket) bool { return o.ID == t.ID })
 	if i < 0 {
 		i = len(waiting) // The view has the ticket no more: rank it last.

@@ -92,7 +92,7 @@ func (a admission) answer(ctx context.Context, node outboard.NodeID, request []b
 	switch {
 	case err != nil:
 	case r.Admit != nil:
-		out, err = a.answerAdmit(ctx, *r.Admit)
+		out, err = a.answerAdmit(ctx, node, *r.Admit)
 		if err == nil {
 			a.p.log.Info("node admitted", "joined", r.Admit.Name, "by", node)
 		}
@@ -116,12 +116,12 @@ func (a admission) answer(ctx context.Context, node outboard.NodeID, request []b
 	return text
 }
 
-func (a admission) answerAdmit(ctx context.Context, r admitRequest) (keeperAnswer, error) {
+func (a admission) answerAdmit(ctx context.Context, node outboard.NodeID, r admitRequest) (keeperAnswer, error) {
 	csr, err := authority.ParseRequest(r.CSR)
 	if err != nil {
 		return keeperAnswer{}, err
 	}
-	cert, peers, err := a.admit(ctx, r.Name, r.TokenHash, csr)
+	cert, peers, err := a.admit(ctx, node, r.Name, r.TokenHash, csr)
 	if err != nil {
 		return keeperAnswer{}, err
 	}

@@ -83,7 +83,7 @@ type admission struct{ p *Pool }
 // the request to one that can.
 func (a admission) Admit(ctx context.Context, name outboard.NodeID, tokenHash string, csr *x509.CertificateRequest) (*x509.Certificate, []string, error) {
 	if a.p.signs() {
-		return a.admit(ctx, name, tokenHash, csr)
+		return a.admit(ctx, a.p.view.self, name, tokenHash, csr)
 	}
 	answer, err := a.p.requestStateNode(ctx, keeperRequest{Admit: &admitRequest{Name: name, TokenHash: tokenHash, CSR: csr.Raw}})
 	if err != nil {
@@ -93,12 +93,13 @@ func (a admission) Admit(ctx context.Context, name outboard.NodeID, tokenHash st
 	return cert, answer.Peers, err
 }
 
-func (a admission) admit(ctx context.Context, name outboard.NodeID, tokenHash string, csr *x509.CertificateRequest) (*x509.Certificate, []string, error) {
+// admit admits a node whose token was presented at another one, or at this one.
+func (a admission) admit(ctx context.Context, at, name outboard.NodeID, tokenHash string, csr *x509.CertificateRequest) (*x509.Certificate, []string, error) {
 	if err := authority.CheckName(name); err != nil {
 		return nil, nil, err
 	}
 	// The token is checked first: the names of the pool's nodes are not for strangers.
-	token, err := a.findToken(ctx, tokenHash)
+	token, maker, err := a.findToken(ctx, tokenHash)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -116,6 +117,9 @@ func (a admission) admit(ctx context.Context, name outboard.NodeID, tokenHash st
 	} else if err != nil {
 		return nil, nil, err
 	}
+	if err := a.recordAdmission(ctx, name, maker, at); err != nil {
+		return nil, nil, err
+	}
 	cert, err := ca.SignNode(name, csr.PublicKey, time.Now())
 	if err != nil {
 		return nil, nil, err
@@ -128,20 +132,21 @@ func badToken() error {
 		"the token is wrong, was used, or has expired: make a new one with `outboard token` on a node of the pool")
 }
 
-// findToken returns the entry of a token that is neither spent nor expired.
-func (a admission) findToken(ctx context.Context, hash string) (state.Entry, error) {
-	entry, err := a.p.state.GetLatest(ctx, tokenPrefix+hash)
+// findToken returns the entry of a token that is neither spent nor expired, and the node that made
+// it.
+func (a admission) findToken(ctx context.Context, hash string) (entry state.Entry, maker outboard.NodeID, err error) {
+	entry, err = a.p.state.GetLatest(ctx, tokenPrefix+hash)
 	if errors.Is(err, state.ErrNotFound) {
-		return entry, badToken()
+		return entry, "", badToken()
 	}
 	if err != nil {
-		return entry, err
+		return entry, "", err
 	}
 	var stored storedToken
 	if err := json.Unmarshal(entry.Value, &stored); err != nil || time.Now().After(stored.Expires) {
-		return entry, badToken()
+		return entry, "", badToken()
 	}
-	return entry, nil
+	return entry, stored.By, nil
 }
 
 // makeToken creates a token for a node of the pool.

@@ -29,6 +29,12 @@ func (x *intruder) allowed(what string, m *nats.Msg) {
 	}
 }
 
+// versionOf returns the history of a model with one version that a node wrote.
+func versionOf(by string, aliases ...string) string {
+	text, _ := json.Marshal(map[string]any{"versions": []any{map[string]any{"by": by, "config": map[string]any{"aliases": aliases}}}})
+	return string(text)
+}
+
 // TestTakenOverNode does what docs/security.md says that a node without a copy of the state can
 // still do when somebody has taken it over, line by line, and sees what of it ends when the node
 // is removed. What it cannot do is in TestHostileJoinedNode.
@@ -56,7 +62,16 @@ func TestTakenOverNode(t *testing.T) {
 	x.allowed("offer a service", message("$KV.outboard.services.b.s", "{}"))
 	x.allowed("offer endpoints", message("$KV.outboard.endpoints.b", "[]"))
 	x.allowed("make an API key", message("$KV.outboard.model-keys.b.1", "{}"))
-	x.allowed("push a model", message("$KV.outboard.models.m", `{"versions":[{"by":"b"}]}`, "Nats-Expected-Last-Subject-Sequence", "0"))
+	push := func(name string, aliases ...string) *nats.Msg {
+		return message("$KV.outboard.models."+name, versionOf("b", aliases...), "Nats-Expected-Last-Subject-Sequence", "0")
+	}
+	if _, err := a.state.Put(ctx, "models/chosen", []byte(versionOf("a", "alias")), 0); err != nil {
+		t.Fatal(err)
+	}
+	x.allowed("push a model", push("m", "other"))
+	x.allowed("push one with the same alias as another of its models", push("n", "other"))
+	x.denied("push a model with an alias of another node's", push("before", "other", "alias"))
+	x.denied("push a model whose name is an alias of another node's", push("alias"))
 	if e, err := b.state.Get(ctx, "apps/shop"); err != nil || len(e.Value) == 0 {
 		t.Errorf("read the table: %v", err)
 	}

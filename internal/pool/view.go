@@ -45,6 +45,7 @@ type ticket struct {
 	Count    int               `json:"count"`
 	Memory   outboard.Bytes    `json:"memory,omitempty"`
 	Program  string            `json:"program,omitempty"`
+	Since    time.Time         `json:"since,omitzero"` // by the holder's clock
 
 	order uint64 // the revision of the ticket's creation
 }
@@ -71,13 +72,16 @@ type view struct {
 	lastChange time.Time // when the table last changed
 	resumed    time.Time // since when it has not been silent
 
-	all     map[outboard.NodeID]*observed[outboard.Node]
-	left    departures
-	removed map[outboard.NodeID]bool // nodes that were removed, until one of that name has joined
-	granted map[outboard.DeviceID]deviceGrants
-	queue   map[string]ticket
-	links   map[outboard.NodeID][]client.Link
-	renewed map[outboard.LeaseID]*observed[time.Time] // the value is the grant's Expires
+	all      map[outboard.NodeID]*observed[outboard.Node]
+	clocks   clockOffsets
+	left     departures
+	leftAt   time.Time // when a node left last
+	admitted admissions
+	removed  map[outboard.NodeID]bool // nodes that were removed, until one of that name has joined
+	granted  map[outboard.DeviceID]deviceGrants
+	queue    map[string]ticket
+	links    map[outboard.NodeID][]client.Link
+	renewed  map[outboard.LeaseID]*observed[time.Time] // the value is the grant's Expires
 	// voided and orphans are the void grants and the tickets without a holder that the last sweep
 	// found, so that each wakes waiters only once.
 	voided  map[outboard.LeaseID]bool
@@ -114,15 +118,17 @@ func newView(opts Options) *view {
 		log: opts.Logger, identity: opts.Identity, self: opts.Identity.Name(), boot: opts.Self.Boot,
 		nodeTTL: opts.NodeTTL, leaseTTL: opts.LeaseTTL, silence: 2 * opts.Heartbeat,
 		next: make(chan struct{}), lastChange: now, resumed: now,
-		all:     make(map[outboard.NodeID]*observed[outboard.Node]),
-		left:    make(departures),
-		removed: make(map[outboard.NodeID]bool),
-		granted: make(map[outboard.DeviceID]deviceGrants),
-		queue:   make(map[string]ticket),
-		links:   make(map[outboard.NodeID][]client.Link),
-		renewed: make(map[outboard.LeaseID]*observed[time.Time]),
-		voided:  make(map[outboard.LeaseID]bool),
-		orphans: make(map[string]bool),
+		all:      make(map[outboard.NodeID]*observed[outboard.Node]),
+		clocks:   make(clockOffsets),
+		left:     make(departures),
+		admitted: make(admissions),
+		removed:  make(map[outboard.NodeID]bool),
+		granted:  make(map[outboard.DeviceID]deviceGrants),
+		queue:    make(map[string]ticket),
+		links:    make(map[outboard.NodeID][]client.Link),
+		renewed:  make(map[outboard.LeaseID]*observed[time.Time]),
+		voided:   make(map[outboard.LeaseID]bool),
+		orphans:  make(map[string]bool),
 	}
 }
 
@@ -185,6 +191,8 @@ func (v *view) applyEntry(e state.Entry, now time.Time) bool {
 		changed, err = v.applyTicket(id, e)
 	} else if id, ok := strings.CutPrefix(e.Key, linkPrefix); ok {
 		err = v.applyLinks(outboard.NodeID(id), e)
+	} else if id, ok := strings.CutPrefix(e.Key, admissionPrefix); ok {
+		changed, err = v.admitted.apply(outboard.NodeID(id), e)
 	} else if fingerprint, ok := strings.CutPrefix(e.Key, revokedPrefix); ok && !e.Deleted {
 		changed, err = true, v.applyRevocation(fingerprint, e)
 	} else if e.Key == rootsKey && !e.Deleted {
@@ -201,21 +209,24 @@ func (v *view) applyNode(id outboard.NodeID, e state.Entry, now time.Time) (chan
 	if e.Deleted {
 		if had != nil && !e.Expired {
 			v.log.Info("a node left the pool", "node", id)
-			v.left[id] = had.value.Boot
+			v.left[id], v.leftAt = had.value.Boot, now
 		}
 		delete(v.all, id)
+		delete(v.clocks, id)
 		return had != nil, nil
 	}
-	var n outboard.Node
-	if err := json.Unmarshal(e.Value, &n); err != nil {
+	var r nodeRecord
+	if err := json.Unmarshal(e.Value, &r); err != nil {
 		return false, err
 	}
+	n := r.Node
 	if n.ID != id {
 		return false, errors.New("the record has another node's name")
 	}
-	if err := errors.Join(checkDevices(&n), checkTime(n.Started)); err != nil {
+	if err := errors.Join(checkDevices(&n), checkTime(n.Started), checkTime(r.Clock)); err != nil {
 		return false, err
 	}
+	v.clocks.observe(&r, now)
 	if v.identity.IsRevoked(n.Fingerprint) {
 		delete(v.all, id)
 		return had != nil, nil
@@ -366,6 +377,13 @@ type departures map[outboard.NodeID]string
 
 func (d departures) include(id outboard.NodeID, boot string) bool { return d[id] == boot && boot != "" }
 
+// sinceDeparture returns how long ago a node left last.
+func sinceDeparture(v *view) time.Duration {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return time.Since(v.leftAt)
+}
+
 // isPresent reports whether a node of that boot is in the pool. A node that has no record, and has not
 // left, counts as present until its record could have arrived.
 func (v *view) isPresent(id outboard.NodeID, boot string, now time.Time) bool {
@@ -415,6 +433,7 @@ func (v *view) nodesLocked(now time.Time) []outboard.Node {
 		if !v.staleNode(h, now) {
 			n := h.value
 			n.Devices = slices.Clone(n.Devices)
+			n.AdmittedBy = slices.Clone(v.admitted[n.ID]) // whatever its own record says
 			nodes = append(nodes, n)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/pool/authority"
@@ -71,6 +73,33 @@ func TestViewVoidsAnEarlierBoot(t *testing.T) {
 		v.wantLeases(1, "granted")
 		v.beat("b", "2")
 		v.wantLeases(0, "the holder has started again")
+	})
+}
+
+// A node whose clock differs is reported, until its clock is set.
+func TestViewComparesClocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newTold(t)
+		p := &Pool{leaser: leaser{view: v.view, log: slog.New(slog.DiscardHandler)}}
+		beat := func(id outboard.NodeID, ahead time.Duration) {
+			v.tell(nodePrefix+string(id), nodeRecord{Node: outboard.Node{ID: id, Boot: "1"}, Clock: time.Now().Add(ahead).Round(0)})
+		}
+		want := func(want ...client.ClockOffset) {
+			t.Helper()
+			if diff := cmp.Diff(want, ClockOffsets(p)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		}
+		beat("self", 0)
+		v.beat("earlier", "1") // of a version that does not write its clock
+		beat("near", -50*time.Second)
+		want()
+		beat("ahead", time.Hour)
+		beat("behind", -time.Hour)
+		want(client.ClockOffset{Node: "ahead", Ahead: client.Duration(time.Hour)}, client.ClockOffset{Node: "behind", Ahead: client.Duration(-time.Hour)})
+		beat("ahead", 0)
+		beat("behind", 0)
+		want()
 	})
 }
 

@@ -59,13 +59,13 @@ var uncalled = []uint32{
 }
 
 // byArgument are calls that are allowed for some of their arguments.
-var byArgument = []uint32{unix.SYS_CLONE, unix.SYS_IOCTL, unix.SYS_PRCTL, unix.SYS_SOCKETPAIR}
+var byArgument = []uint32{unix.SYS_CLONE, unix.SYS_IOCTL, unix.SYS_PRCTL, unix.SYS_SECCOMP, unix.SYS_SOCKETPAIR}
 
 // tryCalls makes every system call with arguments that none accepts. A call that the filter
 // refuses fails for that, another one because of its arguments.
 func tryCalls(c *Config) (failed []error) {
 	runtime.LockOSThread()
-	allowed := slices.Concat(commonCalls, nativeCalls, c.Calls)
+	allowed := slices.Concat(commonCalls, nativeCalls, watchCalls, nativeWatchCalls, c.Calls)
 	for number := range uint32(maxCall) {
 		if slices.Contains(slices.Concat(uncalled, uncalledNative, byArgument), number) {
 			continue
@@ -112,6 +112,12 @@ func tryArguments() (failed []error) {
 			expect(&failed, fmt.Sprintf("a socket of family %d, kind %d", family, kind), rawCall(unix.SYS_SOCKET, family, kind, 0), unix.EACCES)
 		}
 	}
+	for bit := range 32 {
+		if flag := uintptr(1) << bit; flag != unix.SECCOMP_FILTER_FLAG_TSYNC {
+			expect(&failed, fmt.Sprintf("a filter of flag %#x", flag), rawCall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flag), unix.EPERM)
+		}
+	}
+	expect(&failed, "a filter without a flag", rawCall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0), unix.EPERM)
 	for _, request := range terminalControls {
 		expect(&failed, fmt.Sprintf("ioctl %#x", request), rawCall(unix.SYS_IOCTL, 0, uintptr(request), 0), unix.EPERM)
 	}
@@ -224,6 +230,8 @@ func lists(t *testing.T) string {
 	b.WriteString("\nFor some of their arguments: `clone` without new namespaces, `ioctl` but for the requests that type\n" +
 		"into terminals or acquire them, `socketpair` of `AF_UNIX`, and `prctl` with\n\n")
 	writeList(&b, callNames(t, "seccomp_linux.go", "processControls"))
+	b.WriteString("\nUntil the driver is loaded, since Go's runtime needs them: `seccomp`, to refuse these calls, and\n\n")
+	writeList(&b, slices.Concat(callNames(t, "calls_linux.go", "watchCalls"), callNames(t, "calls_linux_amd64.go", "nativeWatchCalls")))
 	b.WriteString("\nThese fail with `ENOSYS`, for which callers have a substitute:\n\n")
 	writeList(&b, callNames(t, "seccomp_linux.go", "unsupported"))
 	b.WriteString("\nAll others fail with `EPERM`, or `EACCES` for sockets.\n\n")

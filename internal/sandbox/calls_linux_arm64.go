@@ -9,3 +9,6 @@ const (
 
 // nativeCalls are the calls that have other names on other architectures.
 var nativeCalls = []uint32{unix.SYS_FSTATAT, unix.SYS_RENAMEAT}
+
+// nativeWatchCalls are the older ones of watchCalls: arm64 has none.
+var nativeWatchCalls []uint32

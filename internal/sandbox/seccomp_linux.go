@@ -62,7 +62,7 @@ func filter(extra []uint32) []unix.SockFilter {
 		skipUnless(unix.BPF_JGE, foreignNumbers, 1),
 		refuse(unix.EPERM),
 	}
-	for _, number := range slices.Concat(commonCalls, nativeCalls, extra) {
+	for _, number := range slices.Concat(commonCalls, nativeCalls, watchCalls, nativeWatchCalls, extra) {
 		program = append(program, skipUnless(unix.BPF_JEQ, number, 1), allow)
 	}
 	for _, number := range unsupported {
@@ -74,6 +74,8 @@ func filter(extra []uint32) []unix.SockFilter {
 	program = append(program, when(unix.SYS_PRCTL, dataArg0, append(each(processControls, allow), refuse(unix.EPERM))...)...)
 	program = append(program, when(unix.SYS_SOCKETPAIR, dataArg0,
 		skipUnless(unix.BPF_JEQ, unix.AF_UNIX, 1), allow, refuse(unix.EACCES))...)
+	program = append(program, when(unix.SYS_SECCOMP, dataArg1, // see RefuseWatches
+		skipUnless(unix.BPF_JEQ, unix.SECCOMP_FILTER_FLAG_TSYNC, 1), allow, refuse(unix.EPERM))...)
 	program = append(program, skipUnless(unix.BPF_JEQ, unix.SYS_SOCKET, 1), refuse(unix.EACCES))
 	return append(program, refuse(unix.EPERM))
 }

@@ -6,6 +6,11 @@ import "time"
 // consumers that keep bytes until their receipt is acknowledged. The goroutines must not call
 // TryNext, Release and AnnounceSpace at the same time; AwaitBeyond may run beside any of them.
 
+// relaySpare is the number of processors that a relay leaves while it spins for long: one for the
+// reader of its connection, and one for the program or the worker on this machine. These are in
+// other control groups, to which a thread can't yield: sched_yield(2) chooses within a group.
+const relaySpare = 2
+
 // AwaitBeyond waits until the peer has published more than n bytes since this end was opened, the
 // ring is closed, Wake is called, or a second has passed. The caller then checks with TryNext.
 func (r *Ring) AwaitBeyond(n uint64) {
@@ -15,7 +20,7 @@ func (r *Ring) AwaitBeyond(n uint64) {
 		return closed || c.direction.head.Load()-c.opened > n
 	}
 	begin := time.Now()
-	if !c.patience.spin(ready) {
+	if !c.patience.spinBeside(relaySpare, ready) {
 		sleep(c.data, c.dataSleeper, r.dataLimit, ready)
 	}
 	c.patience.observe(time.Since(begin))

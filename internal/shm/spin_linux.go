@@ -15,17 +15,20 @@ import (
 //
 // On a busy machine a spinning thread uses up its share of a processor that the other end, or a
 // thread of the driver, waits for. So waits that spin and waits that sleep at once are measured
-// apart, and the kind not chosen is tried now and then. A wait sleeps at once while waits that spin
-// take more than spinMargin times as long: a few disturbed waits don't make it so. The library's
-// end does the same (cmd/libsession/ring/spin.h).
+// apart, and the kind not chosen is tried now and then; sleeping more rarely, since on an idle
+// machine it takes ten times as long. A wait sleeps at once while waits that spin take more than
+// spinMargin times as long: a few disturbed waits don't make it so. The library's end does the same
+// (cmd/libsession/ring/spin.h).
 const (
 	minSpin    = 60 * time.Microsecond
 	maxSpin    = 150 * time.Microsecond
 	shortWait  = 200 * time.Microsecond
 	longWeight = 4 // short waits that one long wait cancels
 	smoothing  = 4 // divisor of the moving averages of waits
-	tryEvery   = 32
 	spinMargin = 2
+
+	trySpinEvery  = 32  // waits, while they sleep
+	trySleepEvery = 512 // waits, while they spin
 )
 
 // AdaptiveWait decides whether a wait spins before it sleeps (adaptive spinning), by the durations
@@ -45,30 +48,35 @@ func (p *AdaptiveWait) decide() bool {
 		return false
 	}
 	p.waits++
-	return (p.spun <= spinMargin*p.slept) != (p.waits%tryEvery == 0)
+	if p.spun <= spinMargin*p.slept {
+		return p.waits%trySleepEvery != 0
+	}
+	return p.waits%trySpinEvery == 0
 }
 
 // spinLimit returns how long to spin. A spinning goroutine keeps its processor (a P of Go's
-// scheduler), so it spins for longer than minSpin only if another processor remains for the
-// process's other goroutines.
-func (p *AdaptiveWait) spinLimit() (limit time.Duration, done func()) {
+// scheduler), so it spins for longer than minSpin only if as many processors as spare remain.
+func (p *AdaptiveWait) spinLimit(spare int32) (limit time.Duration, done func()) {
 	limit = min(max(minSpin, 2*p.average), maxSpin)
 	if limit == minSpin {
 		return limit, func() {}
 	}
-	if heldProcessors.Add(1) >= int32(runtime.GOMAXPROCS(0)) {
+	if heldProcessors.Add(1)+spare > int32(runtime.GOMAXPROCS(0)) {
 		limit = minSpin
 	}
 	return limit, func() { heldProcessors.Add(-1) }
 }
 
 // spin calls ready until it returns true or the spin limit has passed, and reports
-// whether it returned true.
-func (p *AdaptiveWait) spin(ready func() bool) bool {
+// whether it returned true. A long spin leaves a processor to the process's other goroutines.
+func (p *AdaptiveWait) spin(ready func() bool) bool { return p.spinBeside(1, ready) }
+
+// spinBeside is spin for a process that needs as many processors as spare during a long spin.
+func (p *AdaptiveWait) spinBeside(spare int32, ready func() bool) bool {
 	if p.spins = p.decide(); !p.spins {
 		return false
 	}
-	limit, done := p.spinLimit()
+	limit, done := p.spinLimit(spare)
 	defer done()
 	for begin := time.Now(); time.Since(begin) < limit; {
 		for range 8 {

@@ -48,7 +48,7 @@ func TestSpinFollowsWaits(t *testing.T) {
 			for range 20 * smoothing {
 				p.observe(c.wait)
 			}
-			got, done := p.spinLimit()
+			got, done := p.spinLimit(1)
 			done()
 			if got < c.want*9/10 || got > c.want {
 				t.Errorf("%v: want %v", got, c.want)
@@ -57,15 +57,23 @@ func TestSpinFollowsWaits(t *testing.T) {
 	}
 }
 
-// TestLongSpinsLeaveAProcessor checks that one processor remains free for other goroutines.
-func TestLongSpinsLeaveAProcessor(t *testing.T) {
+// TestLongSpinsLeaveProcessors checks that processors remain free for other goroutines and, beside
+// relays, for other processes.
+func TestLongSpinsLeaveProcessors(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	p := AdaptiveWait{average: shortWait}
-	for i, want := range []time.Duration{maxSpin, minSpin} {
-		limit, done := p.spinLimit()
-		t.Cleanup(done)
-		if limit != want {
-			t.Errorf("spin %d of several: %v, want %v", i, limit, want)
+	for i, c := range []struct {
+		spare int32
+		want  time.Duration
+	}{{relaySpare, minSpin}, {1, maxSpin}, {1, minSpin}} {
+		limit, done := p.spinLimit(c.spare)
+		if c.spare == relaySpare {
+			done()
+		} else {
+			t.Cleanup(done)
+		}
+		if limit != c.want {
+			t.Errorf("spin %d of several: %v, want %v", i, limit, c.want)
 		}
 	}
 }
@@ -80,7 +88,7 @@ func TestSpinEnds(t *testing.T) {
 
 // TestSpinIsMeasured checks that waits use what was shorter lately, and follow a change.
 func TestSpinIsMeasured(t *testing.T) {
-	const waits = 1000
+	const waits = 10_000
 	var p AdaptiveWait
 	// run returns how many of the waits spun, of which each takes one duration or the other.
 	run := func(spinning, sleeping time.Duration) (spun int) {
@@ -95,10 +103,10 @@ func TestSpinIsMeasured(t *testing.T) {
 		}
 		return spun
 	}
-	if spun := run(20*time.Microsecond, 50*time.Microsecond); spun < waits-2*waits/tryEvery {
+	if spun := run(20*time.Microsecond, 50*time.Microsecond); spun < waits-2*waits/trySleepEvery {
 		t.Errorf("an idle machine: %d of %d waits spun", spun, waits)
 	}
-	if spun := run(190*time.Microsecond, 60*time.Microsecond); spun > 4*waits/tryEvery {
+	if spun := run(190*time.Microsecond, 60*time.Microsecond); spun > 2*waits/trySpinEvery {
 		t.Errorf("a busy machine: %d of %d waits spun", spun, waits)
 	}
 	if spun := run(20*time.Microsecond, 50*time.Microsecond); spun < waits/2 {

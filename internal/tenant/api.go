@@ -45,7 +45,7 @@ func (t *Tenant) control() http.Handler {
 	logs.register(mux)
 	mux.HandleFunc("PUT /v1/members", api.Answer(t.putMembers))
 	mux.HandleFunc("GET /v1/health", api.Answer(func(*http.Request) (api.Nothing, error) {
-		return api.Nothing{}, errors.Join(t.state.Health(), checkDescriptors())
+		return api.Nothing{}, errors.Join(t.state.Health(), t.engine.Health(), checkDescriptors())
 	}))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(t.metrics, promhttp.HandlerOpts{}))
 	return mux

@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -203,6 +204,9 @@ func (a *appsAPI) describe(history catalog.App, v *catalog.Version) client.App {
 	}
 	for i := range history.Versions {
 		out.Versions = append(out.Versions, history.Versions[i].Number)
+	}
+	if previous, ok := history.Previous(); ok {
+		out.Previous = cmp.Or(previous.Of, previous.Number)
 	}
 	n := a.apps.Progress()[v.App.Name].NodeState(v.Number)
 	out.State, out.Reason = n.State, n.Reason

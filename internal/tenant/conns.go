@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/acceptor"
@@ -86,17 +85,12 @@ func (t *Tenant) serveRequests(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// loadingLimit is how long a request waits for its app. Then the client is asked to try again:
-// another node may serve the app.
-const loadingLimit = 10 * time.Second
-
 // serveUnrouted answers a request for an app that has no routes here. It waits for an app that is
-// loading.
+// loading, as calls by hand do; if that takes too long or fails, the client is asked to try again:
+// another node may serve the app.
 func (t *Tenant) serveUnrouted(w http.ResponseWriter, r *http.Request) {
 	app := gateway.AppOf(r.URL.Path)
-	ctx, cancel := context.WithTimeout(r.Context(), loadingLimit)
-	defer cancel()
-	if err := t.apps.AwaitServing(ctx, app); err == nil && t.gateway.Serves(app) {
+	if _, err := t.apps.AwaitCurrent(r.Context(), app); err == nil && t.gateway.Serves(app) {
 		t.gateway.ServeHTTP(w, r)
 		return
 	}

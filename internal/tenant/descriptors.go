@@ -2,10 +2,12 @@ package tenant
 
 import (
 	"errors"
+	"math"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/acceptor"
 )
 
 // maxClientConns is how many connections of clients the gateway holds at most.
@@ -14,19 +16,7 @@ const maxClientConns = 20_000
 // clientConns returns how many connections of clients the gateway may hold: three quarters of the
 // process's descriptors, so that commands, other nodes and files find some when clients use all of
 // theirs. Further clients are refused with a response.
-func clientConns() int {
-	limit, err := descriptorLimit()
-	if err != nil {
-		return maxClientConns
-	}
-	return int(min(limit/4*3, maxClientConns)) //nolint:gosec // It is small.
-}
-
-func descriptorLimit() (uint64, error) {
-	var limit unix.Rlimit
-	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
-	return limit.Cur, err
-}
+func clientConns() int { return acceptor.Share(maxClientConns, 75) }
 
 // checkDescriptors returns an error if the process can open no more descriptors.
 func checkDescriptors() error {
@@ -38,6 +28,5 @@ func checkDescriptors() error {
 	case !errors.Is(err, unix.EMFILE):
 		return nil // the check itself is impossible here
 	}
-	limit, _ := descriptorLimit()
-	return outboard.Errorf(outboard.Exhausted, "descriptors", "all %d of the process are in use: raise the node's limit of open files (ulimit -n, LimitNOFILE of systemd)", limit)
+	return outboard.Errorf(outboard.Exhausted, "descriptors", "all %d of the process are in use: raise the node's limit of open files (ulimit -n, LimitNOFILE of systemd)", acceptor.Share(math.MaxInt, 100))
 }

@@ -157,10 +157,21 @@ func TestVersions(t *testing.T) {
 		}
 		b.mustCall("one/f", "env COLOUR", colour)
 	}
+	previous := func() int { // what a roll-back would restore
+		var apps []client.App
+		if err := b.ask("GET", "/v1/apps", nil, &apps); err != nil || len(apps) != 1 {
+			t.Fatalf("got %+v, %v", apps, err)
+		}
+		return apps[0].Previous
+	}
+	if got := previous(); got != 1 {
+		t.Errorf("the previous version is %d, want 1", got)
+	}
 	var made client.Deployed
 	if err := b.ask("POST", "/v1/apps/one/rollback", nil, &made); err != nil || made.Version != 3 || made.Of != 1 {
 		t.Fatalf("got %+v, %v", made, err)
 	}
+	b.eventually(func() bool { return previous() == 0 })
 	b.mustCall("one/f", "env COLOUR", "red")
 	if err := b.tenant.registry.Remove(t.Context(), "one"); err != nil {
 		t.Fatal(err)

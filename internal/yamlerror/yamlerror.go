@@ -1,9 +1,14 @@
-// Package yamlerror reads the lines of the YAML package's syntax errors.
+// Package yamlerror describes mistakes in YAML files, with their positions.
 package yamlerror
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"strconv"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/outboard-run/outboard/internal/lazyregexp"
 )
@@ -14,6 +19,25 @@ var (
 	// parser counts from 0, and a tab is reported at the beginning of the value before it.
 	lineBefore = lazyregexp.New(`^(did not find expected (<|node content|'-'|key|','|scalar)|found a tab character that violates indentation)`)
 )
+
+// SecondDocument returns the line at which a second YAML document begins, 0 if there is none: a program
+// that reads one document would ignore it.
+func SecondDocument(text []byte) int {
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	var first, second yaml.Node
+	if decoder.Decode(&first) != nil {
+		return 0
+	}
+	switch err := decoder.Decode(&second); {
+	case err == nil:
+		return second.Line
+	case errors.Is(err, io.EOF):
+		return 0
+	default:
+		line, _ := Split(err, string(text))
+		return line
+	}
+}
 
 // Split returns the line of a syntax error of the YAML package in the source, from 1, and its text
 // without that. An error behind the end is one of the last line with content.

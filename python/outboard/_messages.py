@@ -60,6 +60,11 @@ class Messages:
         self._connection.shutdown()
         self._thread.join()
 
+    def leave(self):
+        """Does what close does, but waits for nothing. No other thread uses the connection."""
+        self._connection.shutdown()
+        self._memory.close_file()
+
     def _start(self, kind, tensor, peer, tag, site):
         size = tensor.numel() * tensor.element_size()
         future = Future()
@@ -127,7 +132,8 @@ class Messages:
 
     def _fail(self, error):
         with self._state:
-            self._error = error if isinstance(error, Error) else Error(f"the connection to outboard train has ended: {error}")
+            ended = error if isinstance(error, Error) else Error(f"the connection to outboard train has ended: {error}")
+            self._error = ended.with_traceback(None)  # Its frames refer to this object.
             pending, self._pending = list(self._pending.values()), {}
         for message in pending:
             message.future.set_exception(self._error)

@@ -45,7 +45,13 @@ class Memory:
     def close(self):
         """Releases the memory, to which no reference may be left."""
         self.map.close()
-        os.close(self.fd)
+        self.close_file()
+
+    def close_file(self):
+        """Closes the file by which the memory is shared. References to the memory remain valid."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
 
 class Connection:
@@ -57,6 +63,10 @@ class Connection:
         self.socket.connect(path)
         self.lock = threading.Lock()
         self.number = 0
+
+    def limit_waits(self, seconds):
+        """Sets how long a request waits for a reply: then it fails, and the connection has ended."""
+        self.socket.settimeout(seconds)
 
     def next_number(self):
         """Returns the number of a new request."""
@@ -86,7 +96,11 @@ class Connection:
 
     def receive_any(self):
         """Waits for the reply to any request and returns it."""
-        data = self.socket.recv(MAX_PACKET)
+        try:
+            data = self.socket.recv(MAX_PACKET)
+        except socket.timeout:
+            self.shutdown()
+            raise Error(f"the call has not ended within {self.socket.gettimeout():g} s, the timeout of its group") from None
         if not data:
             raise Error("outboard train has ended")
         return json.loads(data)
@@ -94,6 +108,15 @@ class Connection:
     def request(self, kind, file=None, **members):
         """Makes a request and returns its reply. Raises Error if the reply reports a failure."""
         return self.receive(self.send(kind, file, **members))
+
+    def leave(self):
+        """Ends the connection of a group's member, which no other thread uses. Other ranks are told that
+        its process has left the group and not failed."""
+        try:
+            self.send("leave")
+        except OSError:
+            pass  # It has ended already.
+        self.shutdown()
 
     def close(self):
         """Ends the connection, which no other thread uses."""

@@ -38,8 +38,28 @@ MOST_WATCHED = 32
 MOST_EVENTS = 100_000
 
 
+# Whether the thread executes a backward pass, which calls modules to compute activations again.
+_in_backward = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+
+
+class _Called:
+    """A running call of a module, since a time. is_loss says that it is part of a loss, has_layers
+    that a module in it is a layer."""
+
+    def __init__(self, module, began, is_loss):
+        self.module, self.began, self.is_loss, self.has_layers = module, began, is_loss, False
+
+
+def _first_tensor(output):
+    """Returns the first tensor of a module's result, None if there is none."""
+    while isinstance(output, (tuple, list)) and output:
+        output = output[0]
+    return output if isinstance(output, torch.Tensor) else None
+
+
 class Profiler:
-    """Collects the times of this process's passes: from a model's call to its next one."""
+    """Collects the times of this process's passes: from a call of a model to the first one after the
+    backward pass."""
 
     def __init__(self):
         self.rank = int(os.environ.get("RANK", "0"))
@@ -50,52 +70,64 @@ class Profiler:
         self.begin()
 
     def begin(self):
-        self.forward, self.layers, self.order = None, {}, []
+        self.forward, self.layers, self.order = 0.0, {}, []
+        self.calls, self.returns = 0, False  # calls of outermost modules, and whether the backward pass has begun
         self.stack, self.events = [], []
         self.communication = self.loading = self.waiting = 0.0
         self.started = time.perf_counter()
-        self.finished = None  # the end of the backward pass, as far as it is known
 
-    # Hooks of modules: leaves are modules without children; the outermost module is the model.
+    # Hooks of modules: layers are the innermost modules that are called and return a tensor, as some
+    # modules use the parameters of their children without calling them (MultiheadAttention). The
+    # outermost modules are models, or losses: these have no parameters.
 
     def enter(self, module, inputs):
         now = time.perf_counter()
-        if not self.stack and torch.is_grad_enabled():
-            self.end_pass(now)
-        self.stack.append((module, now))
+        if not self.stack and torch.is_grad_enabled() and _in_backward() == -1:
+            if self.calls == 0 or self.returns:
+                self.end_pass(now)
+            self.calls += 1
+        is_loss = self.stack[0].is_loss if self.stack else next(module.parameters(), None) is None
+        self.stack.append(_Called(module, now, is_loss))
 
     def leave(self, module, inputs, output):
         now = time.perf_counter()
-        if not self.stack or self.stack[-1][0] is not module:
+        if not self.stack or self.stack[-1].module is not module:
             return  # A module that raised an error does not call leave.
-        _, began = self.stack.pop()
+        called = self.stack.pop()
         if not torch.is_grad_enabled():
             return
-        if not self.stack:
-            self.forward = (self.started, now)
-        if next(module.children(), None) is None and isinstance(output, torch.Tensor):
-            self.add_layer(module, inputs, output, began, now)
+        if not self.stack and _in_backward() == -1:
+            self.forward += now - called.began
+        output = _first_tensor(output)
+        if not called.has_layers and not called.is_loss and output is not None:
+            self.add_layer(module, output, called.began, now)
+            called.has_layers = True
+        if self.stack:
+            self.stack[-1].has_layers |= called.has_layers
 
-    def add_layer(self, module, inputs, output, began, now):
+    def add_layer(self, module, output, began, now):
         layer = self.layers.get(id(module))
         if layer is None:
-            layer = self.layers[id(module)] = {"module": module, "forward": 0.0, "backward": 0.0, "output": 0, "stored": 0}
+            layer = self.layers[id(module)] = {"module": module, "forward": 0.0, "backward": 0.0, "stored": 0, "samples": 0, "call": 0}
             self.order.append(layer)
         layer["forward"] += now - began
-        layer["samples"] = max(1, output.shape[0] if output.dim() else 1)
-        layer["output"] = output.numel() * output.element_size()
-        layer["stored"] += layer["output"]
+        size, samples = output.numel() * output.element_size(), max(1, output.shape[0] if output.dim() else 1)
+        if layer["call"] != self.calls:  # A model may use a layer several times for the same samples.
+            layer["call"] = self.calls
+            layer["samples"] += samples
+        layer["output"] = size / samples
+        layer["stored"] += size
         self.add_event(type(module).__name__, "forward", began, now)
         if output.requires_grad:
             output.register_hook(lambda grad: self.output_gradient(layer))
-            for p in module.parameters(recurse=False):
+            for p in module.parameters():
                 if p.requires_grad and layer is self.order[0] and "hooked" not in layer:
                     layer["hooked"] = True  # No other event ends the first layer's backward pass.
                     p.register_hook(lambda grad: self.close_layer(time.perf_counter()))
 
     def output_gradient(self, layer):
         """Begins a layer's backward pass at its output's gradient, and ends the next layer's."""
-        now = time.perf_counter()
+        self.returns, now = True, time.perf_counter()
         self.close_layer(now)
         self.open = (layer, now)
 
@@ -106,7 +138,7 @@ class Profiler:
             return
         layer, began = self.open
         layer["backward"] += now - began
-        self.finished, self.open = now, None
+        self.open = None
         self.add_event(type(layer["module"]).__name__, "backward", began, now)
 
     def add_event(self, name, kind, began, ended):
@@ -114,7 +146,7 @@ class Profiler:
             self.events.append((name, kind, began, ended))
 
     def end_pass(self, now):
-        if self.forward is not None:
+        if self.calls > 0:
             self.keep_pass(self.summary(now))
             if self.watch is not None:
                 self.end_watched_pass()
@@ -149,13 +181,12 @@ class Profiler:
             self.watch.stop()
 
     def module_name(self):
-        return type(self.stack[-1][0]).__name__ if self.stack else ""
+        return type(self.stack[-1].module).__name__ if self.stack else ""
 
     def summary(self, now):
         backward = sum(layer["backward"] for layer in self.order)
-        forward = self.forward[1] - self.forward[0]
         return {
-            "seconds": now - self.started, "forward": forward, "backward": backward,
+            "seconds": now - self.started, "forward": self.forward, "backward": backward,
             "communication": self.communication, "loading": self.loading, "waiting": self.waiting,
             "layers": [dict(layer) for layer in self.order], "events": self.events,
             "began": self.started, "watched": self.watch is not None,
@@ -179,14 +210,16 @@ class Profiler:
             spent[len(p["layers"])] += p["seconds"]
         same = [p for p in passes if len(p["layers"]) == spent.most_common(1)[0][0]]
         last = same[-1]
-        middle = {k: statistics.median(p[k] for p in same) for k in ("seconds", "forward", "backward", "communication", "loading", "waiting")}
+        middle = {k: statistics.median(p[k] for p in same) for k in ("seconds", "forward", "backward", "loading", "waiting")}
+        # A program that accumulates gradients communicates in some of its passes.
+        middle["communication"] = statistics.fmean(p["communication"] for p in same)
         layers = []
         for i, layer in enumerate(last["layers"]):
             module, n = layer["module"], layer["samples"]
             layers.append({
                 "name": f"{i}:{type(module).__name__}",
                 "parameters": sum(p.numel() * p.element_size() for p in module.parameters()),
-                "output": layer["output"] / n, "stored": layer["stored"] / n,
+                "output": layer["output"], "stored": layer["stored"] / n,
                 "forward": statistics.median(p["layers"][i]["forward"] for p in same) / n,
                 "backward": statistics.median(p["layers"][i]["backward"] for p in same) / n,
             })

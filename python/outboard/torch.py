@@ -13,9 +13,11 @@ import sys
 import threading
 import time
 import uuid
+import weakref
 
 import torch
 import torch.distributed as dist
+from torch.distributed.constants import default_pg_timeout
 from torch.futures import Future
 
 from outboard import _store, limit, offload, profile, stall, threads
@@ -95,50 +97,27 @@ _DIRECT = 64 << 10
 _PIECES = 4
 
 
-class ProcessGroup(dist.ProcessGroup):
-    """A group of ranks. Its collectives are made in order by one thread, beside the program; messages
-    between two ranks wait for no other call.
+_memberships = set()  # that this process has not ended
 
-    The program's thread sends the request of a small all-reduce itself if no other call is running,
-    and receives the reply in wait. If it makes another call first, or asks for the future, the
-    thread beside it receives the reply, so that a call without a waiting thread delays no other.
-    """
 
-    def __init__(self, store, rank, size):
-        super().__init__(rank, size)
-        path = os.environ.get("OUTBOARD_RANKS_SOCKET")
-        if not path:
-            raise Error("start the program by `outboard train --ranks N -- PROGRAM`")
-        name, nodes = _describe_group(store, rank, size)
-        self._rank, self._size = rank, size
-        self._path, self._name, self._messages = path, name, None
-        self._connection, self._memory = Connection(path), Memory()
-        joined = self._connection.request("join", group=name, rank=rank, size=size, nodes=nodes)
-        self._piece = joined.get("piece", 0)  # in bytes; 0: calls are not divided
-        if limit.active is not None:
-            limit.active.add_group(self, name, nodes)
-        # PyTorch's C++ code holds only the C++ half of a Work: this keeps the Python half alive.
-        self._works = collections.deque(maxlen=256)
+class _Membership:
+    """A process's part in a group: its connections, and the thread that makes the group's calls in
+    order. It holds no reference to the ProcessGroup, and ends with it or with the process."""
+
+    def __init__(self, connection, memory, state):
+        self._connection, self._memory, self._state = connection, memory, state
+        self.messages = None  # the connection for messages, once there are some
+        self.pending = 0  # calls in the queue; state guards it
         self._queue = queue.SimpleQueue()
-        self._state = threading.Lock()
-        self._pending, self._direct = 0, None  # calls in the queue, and the last one beside it
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        # A thread that Python finds within PyTorch's C++ code at its end aborts the process.
         self._process = os.getpid()
-        atexit.register(self._close)
+        _memberships.add(self)
 
-    def getBackendName(self):
-        return NAME
-
-    def _close(self):
-        if os.getpid() != self._process:
-            return  # A child process shares the connection with its parent, and has none of the threads.
-        if self._messages is not None:
-            self._messages.close()
-        self._queue.put(None)
-        self._connection.shutdown()
-        self._thread.join()
+    def put(self, future, call):
+        """Makes a call after those that have been put before. state is held."""
+        self.pending += 1
+        self._queue.put((future, call))
 
     def _run(self):
         while True:
@@ -152,10 +131,81 @@ class ProcessGroup(dist.ProcessGroup):
                 _record_communication("collective", began)
             except BaseException as e:  # wait() raises it in the program.
                 finish, result = future.set_exception, e
+            del item, call  # They refer to the ProcessGroup, which the program may drop now.
             stall.advance()
             with self._state:
-                self._pending -= 1
+                self.pending -= 1
             finish(result)
+            del future, finish, result
+
+    def leave(self):
+        """Leaves the group, to which nothing refers any more: no call is running. Other ranks are told
+        that this one has not failed. It waits for nothing, since it may run in any thread."""
+        if self._begin_end():
+            if self.messages is not None:
+                self.messages.leave()
+            self._connection.leave()
+            self._memory.close_file()
+
+    def end(self):
+        """Ends the connections, and waits for their threads: a thread that Python finds within
+        PyTorch's C++ code at its end aborts the process."""
+        if self._begin_end():
+            if self.messages is not None:
+                self.messages.close()
+            self._connection.shutdown()
+            self._thread.join()
+
+    def _begin_end(self):
+        """Lets the thread end. Returns False if this process has no part in the group."""
+        if self not in _memberships or os.getpid() != self._process:
+            return False  # A child process shares the connection with its parent, and has none of the threads.
+        _memberships.discard(self)
+        self._queue.put(None)
+        return True
+
+
+def _end_memberships():
+    for membership in list(_memberships):
+        membership.end()
+
+
+atexit.register(_end_memberships)
+
+
+class ProcessGroup(dist.ProcessGroup):
+    """A group of ranks. Its collectives are made in order by one thread, beside the program; messages
+    between two ranks wait for no other call.
+
+    The program's thread sends the request of a small all-reduce itself if no other call is running,
+    and receives the reply in wait. If it makes another call first, or asks for the future, the
+    thread beside it receives the reply, so that a call without a waiting thread delays no other.
+    """
+
+    def __init__(self, store, rank, size, timeout=None):
+        super().__init__(rank, size)
+        path = os.environ.get("OUTBOARD_RANKS_SOCKET")
+        if not path:
+            raise Error("start the program by `outboard train --ranks N -- PROGRAM`")
+        name, nodes = _describe_group(store, rank, size)
+        self._rank, self._size = rank, size
+        self._path, self._name, self._timeout = path, name, timeout
+        self._connection, self._memory = Connection(path), Memory()
+        joined = self._connection.request("join", group=name, rank=rank, size=size, nodes=nodes)
+        self._connection.limit_waits(_seconds(timeout))
+        self._piece = joined.get("piece", 0)  # in bytes; 0: calls are not divided
+        if limit.active is not None:
+            limit.active.add_group(self, name, nodes)
+        # PyTorch's C++ code holds only the C++ half of a Work: this keeps the Python half alive.
+        self._works = collections.deque(maxlen=256)
+        self._state = threading.Lock()
+        self._membership = _Membership(self._connection, self._memory, self._state)
+        self._direct = None  # the last call beside the queue
+        # destroy_process_group drops PyTorch's references to a group, and calls nothing.
+        weakref.finalize(self, self._membership.leave).atexit = False
+
+    def getBackendName(self):
+        return NAME
 
     def _enqueue(self, call, is_barrier=False):
         future = Future()
@@ -164,16 +214,12 @@ class ProcessGroup(dist.ProcessGroup):
             return _Work(future)
         with self._state:
             if self._direct is not None and not self._direct.done:
-                self._put(Future(), self._direct.complete)
+                self._membership.put(Future(), self._direct.complete)
             self._direct = None
-            self._put(future, call)
+            self._membership.put(future, call)
         work = _Work(future)
         self._works.append(work)
         return work
-
-    def _put(self, future, call):
-        self._pending += 1
-        self._queue.put((future, call))
 
     def _begin(self, start, tensors):
         """Makes a call beside the queue, if no other call is running. Returns its work, or None.
@@ -183,7 +229,7 @@ class ProcessGroup(dist.ProcessGroup):
         if limit.active is not None:
             limit.active.check_call(_site())
         with self._state:
-            if self._pending or self._direct is not None and not self._direct.done:
+            if self._membership.pending or self._direct is not None and not self._direct.done:
                 return None
             self._direct = direct = _Direct(start())
         work = _DirectWork(self, direct, tensors)
@@ -437,9 +483,9 @@ class ProcessGroup(dist.ProcessGroup):
             limit.active.check_call(site)
         _element(tensors[0])
         with self._state:
-            if self._messages is None:
-                self._messages = Messages(self._path, self._name, self._rank, self._size, _end_message)
-        work = _Work(start(self._messages, tensors[0], peer, tag, site))
+            if self._membership.messages is None:
+                self._membership.messages = Messages(self._path, self._name, self._rank, self._size, _end_message)
+        work = _Work(start(self._membership.messages, tensors[0], peer, tag, site), self._timeout)
         self._works.append(work)
         return work
 
@@ -501,12 +547,12 @@ def _split(tensor, sizes, ranks, name):
 class _Work(dist._Work if hasattr(dist, "_Work") else dist.Work):
     """A running call. wait raises the error with which the call ended."""
 
-    def __init__(self, future):
+    def __init__(self, future, timeout=None):
         super().__init__()
-        self.future = future
+        self.future, self._timeout = future, timeout
 
     def wait(self, timeout=None):
-        _await(self.future, timeout)
+        _await(self.future, timeout if _seconds(timeout) is not None else self._timeout)
         # The program owns the tensors: a call that is kept must not hold them.
         self.future = _done()
         return True
@@ -642,7 +688,9 @@ def _done():
 
 
 def _create(store, rank, size, timeout):
-    return ProcessGroup(store, rank, size)
+    # Without a time-out of the program's, PyTorch passes its own, although ranks that are lost are
+    # reported and others may take any time.
+    return ProcessGroup(store, rank, size, timeout if timeout != default_pg_timeout else None)
 
 
 def register():

@@ -21,15 +21,9 @@ func TestArtifactsComeFromOtherNodes(t *testing.T) {
 	beside(t)
 	r := own(t, rig.Options{Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}, {Name: "dinghy", Devices: "none"}}})
 	harbour, dinghy := r.Node("harbour"), r.Node("dinghy")
-	module, err := os.ReadFile("../../guest/testdata/rust/words.wasm")
+	module, err := os.ReadFile(filepath.Join(deployWords(t, harbour, rustManifest), "words.wasm"))
 	if err != nil {
 		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "words.wasm"), module)
-	write(t, filepath.Join(dir, "app.yaml"), []byte(rustManifest))
-	if out, err := harbour.Output(t.Context(), "deploy", dir); err != nil {
-		t.Fatalf("deploy: %v: %s", err, out)
 	}
 	fetched(t, dinghy, module)
 

@@ -92,6 +92,10 @@ func TestWaitingWorkersAreSuspended(t *testing.T) {
 			if (len(groups) == 0) != hidden {
 				t.Fatalf("the node has the groups %v, hidden: %v", groups, hidden)
 			}
+			weight := 0
+			if !hidden {
+				weight = weightOf(t, node)
+			}
 			a := count(t, through(r, "harbour", "--memory", "64MiB"), roundSeconds, longKernels)
 			b := count(t, through(r, "harbour", "--memory", "64MiB"), roundSeconds, longKernels)
 			eventually(t, "a worker is suspended", func() bool {
@@ -105,6 +109,9 @@ func TestWaitingWorkersAreSuspended(t *testing.T) {
 				countLaunches(t, sums, a, b)
 				return sums[0].launches > 0 && sums[1].launches > 0
 			})
+			if !hidden && weightOf(t, node) != 8*weight {
+				t.Errorf("with two leases the node's weight is %d, want 8 times %d", weightOf(t, node), weight)
+			}
 			a.end(t)
 			b.end(t)
 			if err := node.Stop(); err != nil {
@@ -140,5 +147,37 @@ func TestGroupsOfAKilledNode(t *testing.T) {
 	})
 	if len(groupsOf(running)) == 0 {
 		t.Error("the groups of another node were removed")
+	}
+}
+
+// weightOf returns the weight of the node's own control group: cpu.weight, or cpu.shares of version 1.
+func weightOf(t *testing.T, n *rig.Node) int {
+	t.Helper()
+	for _, dir := range groupsOf(n.PID()) {
+		for _, file := range []string{"cpu.weight", "cpu.shares"} {
+			text, err := os.ReadFile(filepath.Join(dir, "node", file))
+			if err != nil {
+				continue // the file of the other version, or another hierarchy of version 1
+			}
+			weight, err := strconv.Atoi(strings.TrimSpace(string(text)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return weight
+		}
+	}
+	t.Fatal("the node has no group of its own")
+	return 0
+}
+
+// A node has the weight of a lease until it has a tenant, and then that of eight.
+func TestWeightOfANode(t *testing.T) {
+	beside(t)
+	needIdleClass(t)
+	n := own(t, rig.Options{Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}}}).Node("harbour")
+	before := weightOf(t, n)
+	deployWords(t, n, rustManifest)
+	if got := weightOf(t, n); got != 8*before {
+		t.Errorf("with a tenant the node's weight is %d, want 8 times %d", got, before)
 	}
 }

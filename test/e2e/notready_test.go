@@ -20,16 +20,7 @@ func TestTenantCannotStart(t *testing.T) {
 	log := logFile(t)
 	r := own(t, rig.Options{Loopback: true, Log: log, Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}}})
 	n := r.Node("harbour")
-	module, err := os.ReadFile("../../guest/testdata/rust/words.wasm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "words.wasm"), module)
-	write(t, filepath.Join(dir, "app.yaml"), []byte(rustManifest))
-	if out, err := n.Output(t.Context(), "deploy", dir); err != nil {
-		t.Fatalf("deploy: %v: %s", err, out)
-	}
+	deployWords(t, n, rustManifest)
 	if err := n.Stop(); err != nil {
 		t.Fatal(err)
 	}

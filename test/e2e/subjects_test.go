@@ -44,7 +44,7 @@ func TestSubjectsOfForeignNATS(t *testing.T) {
 	}
 	r := own(t, rig.Options{Loopback: true, Nodes: specs})
 	nodes := []*rig.Node{r.Node("harbour"), r.Node("dinghy"), r.Node("buoy")}
-	dir := deployWords(t, nodes[0])
+	dir := deployWords(t, nodes[0], subjectsManifest)
 	deploy := func() {
 		t.Helper()
 		if out, err := nodes[0].Output(t.Context(), "deploy", dir); err != nil {
@@ -130,7 +130,7 @@ func TestRemovedNodeOnForeignNATS(t *testing.T) {
 		{Name: "dinghy", Devices: "none", Args: args, Alone: true},
 	}})
 	harbour, dinghy := r.Node("harbour"), r.Node("dinghy")
-	deployWords(t, harbour)
+	deployWords(t, harbour, subjectsManifest)
 	served(t, harbour)
 	served(t, dinghy)
 	if out, err := harbour.Output(t.Context(), "nodes", "remove", "dinghy"); err != nil {
@@ -151,8 +151,8 @@ func TestRemovedNodeOnForeignNATS(t *testing.T) {
 	}
 }
 
-// deployWords deploys an app with subjects, and returns its folder.
-func deployWords(t *testing.T, n *rig.Node) (dir string) {
+// deployWords deploys an app with one small module, words.wasm, and returns its folder.
+func deployWords(t *testing.T, n *rig.Node, manifest string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	module, err := os.ReadFile("../../guest/testdata/rust/words.wasm")
@@ -160,7 +160,7 @@ func deployWords(t *testing.T, n *rig.Node) (dir string) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "words.wasm"), module)
-	write(t, filepath.Join(dir, "app.yaml"), []byte(subjectsManifest))
+	write(t, filepath.Join(dir, "app.yaml"), []byte(manifest))
 	if out, err := n.Output(t.Context(), "deploy", dir); err != nil {
 		t.Fatalf("deploy: %v: %s", err, out)
 	}

@@ -130,6 +130,28 @@ func TestFailedCallRaisesInBackward(t *testing.T) {
 	}
 }
 
+// A call ends with the time-out that the program has given its group; other groups go on.
+func TestTimeoutOfAGroup(t *testing.T) {
+	beside(t)
+	lines, status := train(t, "2", "timeout.py")
+	text := strings.Join(lines, "\n")
+	for _, want := range []string{
+		"[0] message: the call has not ended within 1 s", "[0] small: the call has not ended within 1 s",
+		"[0] total: 2.0", "[1] total: 2.0",
+	} {
+		if status != 0 || !strings.Contains(text, want) {
+			t.Fatalf("status %d, want %q:\n%s", status, want, text)
+		}
+	}
+}
+
+// A program may destroy its groups and make new ones, which have the same names. What the destroyed ones
+// hold is released.
+func TestGroupsAreMadeAgain(t *testing.T) {
+	beside(t)
+	trainEqual(t, 3, "again.py", 7)
+}
+
 // A profile of an ordinary script has its layers, and what is printed says where the time goes.
 func TestProfile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "profile.json")
@@ -150,6 +172,31 @@ func TestProfile(t *testing.T) {
 	}
 	if len(p.Ranks) != 2 || p.Ranks[1].Rank != 1 || p.Ranks[1].Memory.Tensors == nil || !(p.Ranks[1].Where.Communication > 0) {
 		t.Errorf("got %+v, want a summary of each rank", p.Ranks)
+	}
+}
+
+// A profile has all layers of a program that calls its loss as a module and accumulates gradients, and
+// the communication of some of its passes.
+func TestProfileOfAnOrdinaryProgram(t *testing.T) {
+	beside(t)
+	path := filepath.Join(t.TempDir(), "profile.json")
+	lines, status := trainWith(t, []string{"--ranks", "2", "--profile", path}, "profiled.py")
+	p, err := profile.ReadFile(path)
+	if status != 0 || err != nil {
+		t.Fatalf("status %d, %v:\n%s", status, err, strings.Join(lines, "\n"))
+	}
+	var names []string
+	for _, l := range p.Layers {
+		names = append(names, l.Name)
+		if !(l.Forward > 0 && l.Backward > 0 && l.Parameters > 0) {
+			t.Errorf("got %+v", l)
+		}
+	}
+	if want := []string{"0:Embedding", "1:MultiheadAttention", "2:LSTM", "3:Linear"}; !slices.Equal(names, want) {
+		t.Errorf("the layers are %v, want %v", names, want)
+	}
+	if w := p.Where; !(w.Communication > 0) || w.Forward+w.Backward > w.Seconds {
+		t.Errorf("got %+v", w)
 	}
 }
 

@@ -1,6 +1,7 @@
 """Sums numbers over all ranks in each step, and saves the state every fifth step.
 
 Attempts that end by a kill wait after LIMIT steps. The sum does not depend on the number of ranks.
+A node has PER ranks that follow each other.
 """
 import os
 import struct
@@ -21,7 +22,7 @@ if "OUTBOARD_CHECKPOINT" in os.environ:
         first, state = map(int, f.read().split())
 print("pid", attempt, os.getpid(), flush=True)
 group, memory = Connection(socket), Memory()
-group.request("join", group="steps", rank=rank, size=world, nodes=list(range(world)))
+group.request("join", group="steps", rank=rank, size=world, nodes=[r // number("PER") for r in range(world)])
 memory.reserve(8)
 for step in range(first, number("STEPS")):
     if attempt <= number("KILLS") and step == first + number("LIMIT") and rank == 0:

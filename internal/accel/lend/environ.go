@@ -1,7 +1,6 @@
 package lend
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 )
@@ -32,19 +31,4 @@ func allowsVariable(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(allowed string) bool {
 		return name == allowed || strings.HasSuffix(allowed, "_") && strings.HasPrefix(name, allowed)
 	})
-}
-
-// exitLine returns the line at the end of a process's standard error that says why the process
-// ended.
-func exitLine(tail []byte) string {
-	lines := bytes.Split(bytes.TrimSpace(tail), []byte("\n"))
-	best := lines[len(lines)-1]
-	for _, l := range lines {
-		// Go's runtime prints the reason first and the stacks after it.
-		if bytes.HasPrefix(l, []byte("panic: ")) || bytes.HasPrefix(l, []byte("fatal error: ")) {
-			best = l
-			break
-		}
-	}
-	return strings.ToValidUTF8(string(best[:min(len(best), 300)]), "?")
 }

@@ -1,6 +1,7 @@
 package lend
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -33,14 +34,13 @@ type leaseState struct {
 type memoryRequest struct {
 	session outboard.SessionID
 	bytes   outboard.Bytes
+	asked   map[outboard.SessionID]bool // sessions that have not said yet what they can return
 	timer   *time.Timer
 }
 
-const (
-	// reclaimLimit is how long a request waits for memory that other sessions of the lease have
-	// reserved but do not use.
-	reclaimLimit = 250 * time.Millisecond
-)
+// reclaimLimit is how long a request waits for sessions that do not say what they can return. A worker
+// that starts holds all of a lease's memory, and loads its driver for seconds on a busy machine.
+const reclaimLimit = 10 * time.Second
 
 func newLeaseState(memory outboard.Bytes) *leaseState {
 	return &leaseState{
@@ -49,8 +49,9 @@ func newLeaseState(memory outboard.Bytes) *leaseState {
 	}
 }
 
-// join adds a session and returns its initial grant of the lease's memory: everything that is free;
-// nil without a limit. Other sessions reclaim the unused part when they need it.
+// join adds a session and returns its initial grant of the lease's memory: everything that is free and
+// that no other session waits for; nil without a limit. Other sessions reclaim the unused part when
+// they need it.
 func (l *leaseState) join(id outboard.SessionID, worker *control.Conn) *outboard.Bytes {
 	if l.memory == 0 {
 		return nil
@@ -59,6 +60,9 @@ func (l *leaseState) join(id outboard.SessionID, worker *control.Conn) *outboard
 	defer l.mu.Unlock()
 	l.workers[id] = worker
 	granted := l.free()
+	if len(l.waiting) > 0 {
+		granted = 0
+	}
 	l.granted[id] = granted
 	return &granted
 }
@@ -73,6 +77,7 @@ func (l *leaseState) leave(id outboard.SessionID) {
 			r.timer.Stop()
 			r.bytes = 0
 		}
+		delete(r.asked, id)
 	}
 	l.serve()
 }
@@ -112,31 +117,39 @@ func (l *leaseState) reserve(id outboard.SessionID, bytes outboard.Bytes) {
 			return // a worker waits for one answer at a time
 		}
 	}
-	r := &memoryRequest{session: id, bytes: bytes}
+	r := &memoryRequest{session: id, bytes: bytes, asked: map[outboard.SessionID]bool{}}
+	for other := range l.workers {
+		if other != id {
+			r.asked[other] = true
+		}
+	}
 	l.waiting = append(l.waiting, r)
 	r.timer = time.AfterFunc(reclaimLimit, func() { l.expire(r) })
-	l.serve()
-	if len(l.waiting) == 0 || bytes > l.memory {
+	if l.serve(); !slices.Contains(l.waiting, r) {
 		return
 	}
-	for other, worker := range l.workers {
-		if other != id {
-			_ = worker.Send(control.Message{Type: control.TypeReclaim})
-		}
+	for other := range r.asked {
+		_ = l.workers[other].Send(control.Message{Type: control.TypeReclaim})
 	}
 }
 
-// release returns memory that was granted to a session.
+// release returns memory that was granted to a session, which has no more to return.
 func (l *leaseState) release(id outboard.SessionID, bytes outboard.Bytes) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if have, ok := l.granted[id]; ok {
-		l.granted[id] = have - min(have, bytes)
-		l.serve()
+	have, ok := l.granted[id]
+	if !ok {
+		return
 	}
+	l.granted[id] = have - min(have, bytes)
+	for _, r := range l.waiting {
+		delete(r.asked, id)
+	}
+	l.serve()
 }
 
-// serve grants every request that can be granted, and refuses every request that never can be.
+// serve grants every request that can be granted, and refuses every request for which no session can
+// return more.
 func (l *leaseState) serve() {
 	kept := l.waiting[:0]
 	for _, r := range l.waiting {
@@ -144,7 +157,7 @@ func (l *leaseState) serve() {
 		case r.bytes == 0:
 		case r.bytes <= l.free():
 			l.answer(r, r.bytes)
-		case r.bytes > l.memory || len(l.granted) == 1:
+		case r.bytes > l.memory || len(r.asked) == 0:
 			l.answer(r, 0)
 		default:
 			kept = append(kept, r)
@@ -163,7 +176,7 @@ func (l *leaseState) answer(r *memoryRequest, bytes outboard.Bytes) {
 	}
 }
 
-// expire refuses a request for which no memory was returned in time.
+// expire refuses a request that some session has not answered in time.
 func (l *leaseState) expire(r *memoryRequest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

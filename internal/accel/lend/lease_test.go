@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,10 +19,10 @@ type quotaWorker struct {
 	id      outboard.SessionID
 	conn    *control.Conn
 	lease   *leaseState
-	quota   outboard.Bytes
-	used    outboard.Bytes
 	answers chan outboard.Bytes
-	reclaim chan struct{}
+
+	mu          sync.Mutex
+	quota, used outboard.Bytes
 }
 
 func joinLease(t *testing.T, l *leaseState, id outboard.SessionID) *quotaWorker {
@@ -34,31 +35,45 @@ func joinLease(t *testing.T, l *leaseState, id outboard.SessionID) *quotaWorker 
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &quotaWorker{id: id, conn: far, lease: l, answers: make(chan outboard.Bytes, 1), reclaim: make(chan struct{}, 16)}
+	w := &quotaWorker{id: id, conn: far, lease: l, answers: make(chan outboard.Bytes, 1)}
 	w.quota = *l.join(id, near)
-	go func() {
-		for {
-			m, err := w.conn.Receive()
-			switch {
-			case err != nil:
-				return
-			case m.Type == control.TypeQuota:
-				w.answers <- m.Bytes
-			case m.Type == control.TypeReclaim:
-				w.reclaim <- struct{}{}
-			}
-		}
-	}()
 	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
 	return w
 }
 
+// run answers the node until the connection ends.
+func (w *quotaWorker) run() {
+	for {
+		m, err := w.conn.Receive()
+		switch {
+		case err != nil:
+			return
+		case m.Type == control.TypeQuota:
+			w.mu.Lock()
+			w.quota += m.Bytes
+			w.mu.Unlock()
+			w.answers <- m.Bytes
+		case m.Type == control.TypeReclaim:
+			w.mu.Lock()
+			surplus := w.quota - w.used
+			w.quota = w.used
+			w.mu.Unlock()
+			w.lease.handleMessage(w.id, control.Message{Type: control.TypeRelease, Bytes: surplus})
+		}
+	}
+}
+
 // allocate reserves what the quota lacks, as a worker does.
 func (w *quotaWorker) allocate(bytes outboard.Bytes) bool {
-	if missing := w.used + bytes - min(w.quota, w.used+bytes); missing > 0 {
+	w.mu.Lock()
+	missing := w.used + bytes - min(w.quota, w.used+bytes)
+	w.mu.Unlock()
+	if missing > 0 {
 		go w.lease.handleMessage(w.id, control.Message{Type: control.TypeReserve, Bytes: missing})
-		w.quota += <-w.answers
+		<-w.answers
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.used+bytes > w.quota {
 		return false
 	}
@@ -73,6 +88,7 @@ func TestMemoryIsTheLeases(t *testing.T) {
 	granted := 0
 	for _, id := range []outboard.SessionID{"a", "b", "c", "d"} {
 		w := joinLease(t, l, id)
+		go w.run()
 		if w.allocate(60 << 20) {
 			granted++
 		}
@@ -90,14 +106,10 @@ func TestMemoryIsReclaimed(t *testing.T) {
 	if first.quota != 64<<20 {
 		t.Errorf("the first session has a quota of %v, want all", first.quota)
 	}
+	go first.run()
 	first.allocate(10 << 20)
-	go func() {
-		<-first.reclaim
-		surplus := first.quota - first.used
-		first.quota = first.used
-		l.handleMessage("first", control.Message{Type: control.TypeRelease, Bytes: surplus})
-	}()
 	second := joinLease(t, l, "second")
+	go second.run()
 	if !second.allocate(50 << 20) {
 		t.Error("the first session's unused memory was not reclaimed")
 	}
@@ -110,6 +122,50 @@ func TestMemoryIsReclaimed(t *testing.T) {
 	}
 }
 
+// A request waits for a session that starts slowly and holds all memory, but not for ever; once all
+// sessions have answered it ends at once. What is returned meanwhile is for the request, not for a
+// session that joins.
+func TestReclaimWaitsForSlowWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lease = 64 << 20
+		l := newLeaseState(lease)
+		for _, id := range []outboard.SessionID{"slow", "empty", "second"} {
+			joinLease(t, l, id)
+		}
+		state := func() (waiting int, granted outboard.Bytes) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return len(l.waiting), l.granted["second"]
+		}
+		reserve := func() {
+			l.handleMessage("second", control.Message{Type: control.TypeReserve, Bytes: 50 << 20})
+			l.handleMessage("empty", control.Message{Type: control.TypeRelease})
+		}
+		reserve()
+		time.Sleep(reclaimLimit / 2)
+		if waiting, _ := state(); waiting != 1 {
+			t.Errorf("%d requests wait for a worker that starts", waiting)
+		}
+		l.handleMessage("slow", control.Message{Type: control.TypeRelease, Bytes: 10 << 20})
+		if waiting, granted := state(); waiting != 0 || granted != 0 {
+			t.Errorf("%d requests wait, %v are granted, although no session returns more", waiting, granted)
+		}
+		reserve()
+		time.Sleep(2 * reclaimLimit)
+		if waiting, granted := state(); waiting != 0 || granted != 0 {
+			t.Errorf("%d requests wait for a worker that does not answer, %v are granted", waiting, granted)
+		}
+		reserve()
+		if late := joinLease(t, l, "late"); late.quota != 0 {
+			t.Errorf("a session that joins gets %v, for which another one waits", late.quota)
+		}
+		l.handleMessage("slow", control.Message{Type: control.TypeRelease, Bytes: lease})
+		if waiting, granted := state(); waiting != 0 || granted != 50<<20 {
+			t.Errorf("%d requests wait, %v are granted", waiting, granted)
+		}
+	})
+}
+
 // A worker that lies about what it returns gets no more than the lease has.
 func TestLyingWorker(t *testing.T) {
 	l := newLeaseState(64 << 20)
@@ -119,6 +175,8 @@ func TestLyingWorker(t *testing.T) {
 	if free := l.free(); free != 0 || other.quota != 64<<20 || w.quota == 0 {
 		t.Errorf("free %v, quota %v", free, other.quota)
 	}
+	go w.run()
+	go other.run()
 	if w.allocate(1 << 62) {
 		t.Error("an impossible request was granted")
 	}

@@ -100,36 +100,37 @@ type process struct {
 	group      *cgroup.Group // set before the process runs foreign code
 
 	mu     sync.Mutex
-	tail   []byte
 	line   []byte            // an incomplete line
+	reason exitReason        // of the complete lines
 	report func(line string) // called for each line; nil for none
 	reaped bool
 }
 
-// tailSize bounds the kept end of a worker's standard error.
-const tailSize = 4 << 10
-
-// readStderr reads standard error and keeps its end.
+// readStderr reads standard error and reports its lines.
 func (p *process) readStderr() {
 	defer close(p.stderrDone)
 	defer p.stderr.Close()
 	buf := make([]byte, 1024)
 	for {
 		n, err := p.stderr.Read(buf)
-		p.mu.Lock()
-		p.tail = append(p.tail, buf[:n]...)
-		if extra := len(p.tail) - tailSize; extra > 0 {
-			p.tail = append(p.tail[:0], p.tail[extra:]...)
-		}
-		lines, report := p.cutLines(buf[:n], err != nil), p.report
-		p.mu.Unlock()
-		for _, line := range lines {
-			if report != nil {
-				report(line)
-			}
-		}
+		p.addStderr(buf[:n], err != nil)
 		if err != nil {
 			return
+		}
+	}
+}
+
+// addStderr adds bytes of standard error; ended completes the last line.
+func (p *process) addStderr(b []byte, ended bool) {
+	p.mu.Lock()
+	lines, report := p.cutLines(b, ended), p.report
+	for _, line := range lines {
+		p.reason.addLine(line)
+	}
+	p.mu.Unlock()
+	for _, line := range lines {
+		if report != nil {
+			report(line)
 		}
 	}
 }
@@ -223,7 +224,7 @@ func waitExited(pid int) {
 func (p *process) exitMessage() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return exitLine(p.tail)
+	return p.reason.String()
 }
 
 // outOfMemory reports whether the kernel has killed a process of the control group because its

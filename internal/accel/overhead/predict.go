@@ -212,7 +212,10 @@ func (m *model) step(src Source) (bool, error) {
 
 // finish returns when the program ends.
 func (m *model) finish(src Source) (cost.Point, error) {
-	if m.latest == nil {
+	switch {
+	case m.latest == nil && src.End() == nil:
+		return 0, outboard.Errorf(outboard.Invalid, "predict", "the trace was cut off before its first call: record the program again")
+	case m.latest == nil:
 		return 0, outboard.Errorf(outboard.Invalid, "predict", "the trace has no calls: did %s use the device?", src.Header().Program.Name)
 	}
 	duration := int64(0)

@@ -305,11 +305,13 @@ func TestUselessTracesAreRefused(t *testing.T) {
 	for range 1000 {
 		long.launch(200*time.Hour, 200*time.Hour)
 	}
+	cut := newProgram().exit(0)
+	cut.end = nil
 	for name, c := range map[string]struct {
 		r    *recording
 		want string
 	}{
-		"empty": {newProgram().exit(0), "no calls"}, "threads without end": {hostile.exit(0), "threads"}, "a time out of range": {long.exit(0), "50 days"},
+		"empty": {newProgram().exit(0), "no calls"}, "cut off": {cut, "cut off before its first call"}, "threads without end": {hostile.exit(0), "threads"}, "a time out of range": {long.exit(0), "50 days"},
 	} {
 		_, err := Predict(c.r.open, []Link{{}}, Options{Constants: zero()})
 		if err == nil || !strings.Contains(err.Error(), c.want) {

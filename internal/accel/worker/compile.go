@@ -17,6 +17,7 @@ import (
 
 	"github.com/outboard-run/outboard/internal/accel/control"
 	"github.com/outboard-run/outboard/internal/accel/opencl"
+	"github.com/outboard-run/outboard/internal/sandbox"
 )
 
 // The compile step fills a program's cache of compiled kernels after a session. It has the sandbox
@@ -158,6 +159,9 @@ func runStep(in io.Reader) error {
 		return fmt.Errorf("compile: %w", err)
 	}
 	if err := limitProcessorTime(); err != nil {
+		return err
+	}
+	if err := sandbox.RefuseWatches(s.Config.Sandbox.Calls); err != nil {
 		return err
 	}
 	table, err := load(s.Config.API)

@@ -17,6 +17,7 @@ import (
 	"github.com/outboard-run/outboard/internal/accel/driver"
 	"github.com/outboard-run/outboard/internal/accel/opencl"
 	"github.com/outboard-run/outboard/internal/accel/session"
+	"github.com/outboard-run/outboard/internal/sandbox"
 	"github.com/outboard-run/outboard/internal/shm"
 )
 
@@ -111,6 +112,9 @@ func serve(ctx context.Context, cfg control.Config, isolation control.Isolation,
 func execute(ctx context.Context, cfg control.Config, ring *shm.Ring, conn *control.Conn) error {
 	stdout, err := captureOutput()
 	if err != nil {
+		return err
+	}
+	if err := sandbox.RefuseWatches(cfg.Sandbox.Calls); err != nil {
 		return err
 	}
 	table, err := load(cfg.API)
@@ -210,9 +214,8 @@ func (r *controlReader) execute(m control.Message) {
 	case control.TypeStderr:
 		r.worker.ReportDiagnostic(m.Text)
 	case control.TypeReclaim:
-		if bytes := r.worker.ReclaimMemory(); bytes > 0 {
-			_ = r.conn.Send(control.Message{Type: control.TypeRelease, Bytes: outboard.Bytes(bytes)})
-		}
+		// Also if it is nothing: the node waits for it.
+		_ = r.conn.Send(control.Message{Type: control.TypeRelease, Bytes: outboard.Bytes(r.worker.ReclaimMemory())})
 	default: // a newer node may send other messages
 	}
 }

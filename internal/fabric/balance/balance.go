@@ -11,6 +11,7 @@ package balance
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	orca "github.com/cncf/xds/go/xds/data/orca/v3"
@@ -93,7 +94,7 @@ type Status struct {
 func New(c Config) (Picker, error) {
 	c.setDefaults()
 	if err := c.validate(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("balance: %w", err)
 	}
 	return &picker{config: c, states: make(map[string]*state)}, nil
 }

@@ -149,27 +149,42 @@ func defaultTo[T comparable](to *T, value T) {
 	}
 }
 
-func (c *Config) validate() error {
+// A settingError is a mistake in the setting at a path of a Config: members joined by dots.
+type settingError struct{ path, text string }
+
+func (e *settingError) Error() string { return e.path + ": " + e.text }
+
+// validate returns the first mistake, nil if there is none.
+func (c *Config) validate() *settingError {
+	const negative = "it is below zero"
 	for _, check := range []struct {
-		wrong bool
-		what  string
+		wrong      bool
+		path, text string
 	}{
 		{
 			c.Method != RoundRobin && c.Method != LeastRequests && c.Method != Weighted,
-			fmt.Sprintf("method %q: use round_robin, least_requests or weighted", c.Method),
+			"method", fmt.Sprintf("%q: use round_robin, least_requests or weighted", c.Method),
 		},
-		{c.Choices < 0, "choices: below zero"},
-		{c.Reports.Period < 0 || c.Reports.Expiry < 0, "reports: a time below zero"},
-		{c.Subset.Size < 0, "subset: size below zero"},
-		{c.Locality.Utilization < 0 || c.Locality.Outstanding < 0, "locality: a limit below zero"},
-		{c.SlowStart.Window < 0 || c.SlowStart.Aggression < 0, "slow_start: a value below zero"},
-		{c.SlowStart.Least < 0 || c.SlowStart.Least > 1, "slow_start: least is a share, of 0 to 1"},
-		{c.Ejection.MaxPercent < 0 || c.Ejection.MaxPercent > 100, "ejection: max_percent is 1 to 100"},
-		{c.Ejection.Consecutive < 0 || c.Ejection.SuccessRate < 0, "ejection: a limit below zero"},
-		{c.Ejection.Interval < 0 || c.Ejection.Base < 0 || c.Ejection.Longest < 0, "ejection: a time below zero"},
+		{c.Choices < 0, "choices", negative},
+		{c.Reports.Period < 0, "reports.period", negative},
+		{c.Reports.Expiry < 0, "reports.expiry", negative},
+		{c.Subset.Size < 0, "subset.size", negative},
+		{c.Locality.Utilization < 0, "locality.utilization", negative},
+		{c.Locality.Outstanding < 0, "locality.outstanding", negative},
+		{c.SlowStart.Window < 0, "slow_start.window", negative},
+		{c.SlowStart.Aggression < 0, "slow_start.aggression", negative},
+		{c.SlowStart.Least < 0 || c.SlowStart.Least > 1, "slow_start.least", "it is a share, of 0 to 1"},
+		{c.Ejection.MaxPercent < 0 || c.Ejection.MaxPercent > 100, "ejection.max_percent", "it is 1 to 100"},
+		{c.Ejection.Consecutive < 0, "ejection.consecutive", negative},
+		{c.Ejection.SuccessRate < 0, "ejection.success_rate", negative},
+		{c.Ejection.Requests < 0, "ejection.requests", negative},
+		{c.Ejection.Hosts < 0, "ejection.hosts", negative},
+		{c.Ejection.Interval < 0, "ejection.interval", negative},
+		{c.Ejection.Base < 0, "ejection.base", negative},
+		{c.Ejection.Longest < 0, "ejection.longest", negative},
 	} {
 		if check.wrong {
-			return fmt.Errorf("balance: %s", check.what)
+			return &settingError{check.path, check.text}
 		}
 	}
 	return nil

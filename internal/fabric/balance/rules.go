@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"strconv"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/outboard-run/outboard/internal/yamlerror"
 )
 
 // A Rule configures how the calls of some services are balanced.
@@ -66,8 +68,9 @@ func (r *Rule) matches(service string) bool {
 // section is the top-level key of a policy file that holds the rules.
 const section = "balance:"
 
-// SplitRules separates a policy file into its policies and its rules. Both keep their line
-// numbers.
+// SplitRules separates a policy file into its policies and its rules. Both keep their line numbers.
+// A file without content is refused: the command that should have written it has failed. The
+// policies are returned beside an error as well.
 func SplitRules(name string, text []byte) (policies []byte, found Rules, err error) {
 	var ours, theirs bytes.Buffer
 	inside := false
@@ -82,51 +85,52 @@ func SplitRules(name string, text []byte) (policies []byte, found Rules, err err
 		to.Write(line)
 		blank.WriteByte('\n')
 	}
-	found, err = parseRules(ours.Bytes())
-	if err != nil {
-		return nil, nil, located(name, err)
+	if isEmpty(text) {
+		return theirs.Bytes(), nil, &yamlerror.Error{File: name, Line: 1, Column: 1, Text: "the file is empty: write `policies: []` to remove all policies"}
 	}
-	return theirs.Bytes(), found, nil
+	found, err = parseRules(name, ours.Bytes())
+	return theirs.Bytes(), found, err
 }
 
-// located moves the line number of a YAML error to its front, as in the errors of policies.
+// isEmpty reports whether a text has nothing but comments.
+func isEmpty(text []byte) bool {
+	var document yaml.Node
+	return yaml.Unmarshal(text, &document) == nil && document.Kind == 0
+}
+
+// located gives an error of the YAML package its position, as errors of policies have it.
 func located(name string, err error) error {
 	_, where, ok := strings.Cut(err.Error(), "line ")
-	line, what, is := strings.Cut(where, ": ")
-	if !ok || !is {
+	number, what, is := strings.Cut(where, ": ")
+	line, noNumber := strconv.Atoi(number)
+	if !ok || !is || noNumber != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	what, _, _ = strings.Cut(what, " in type ")
-	return fmt.Errorf("%s:%s: balance: %s", name, line, what)
+	return &yamlerror.Error{File: name, Line: line, Column: 1, Text: "balance: " + what}
 }
 
-func parseRules(text []byte) (Rules, error) {
+func parseRules(name string, text []byte) (Rules, error) {
 	var file struct {
 		Balance Rules `yaml:"balance"`
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+		return nil, located(name, err)
+	}
+	var nodes struct {
+		Balance []yaml.Node `yaml:"balance"`
+	}
+	if err := yaml.Unmarshal(text, &nodes); err != nil {
+		return nil, located(name, err)
 	}
 	for i := range file.Balance {
-		if err := file.Balance[i].check(); err != nil {
-			return nil, fmt.Errorf("balance: rule %d: %w", i+1, err)
+		written := writtenRule{Rule: &file.Balance[i], node: resolved(&nodes.Balance[i])}
+		if err := written.check(); err != nil {
+			at := nodeAt(written.node, err.path)
+			return nil, &yamlerror.Error{File: name, Line: at.Line, Column: at.Column, Text: "balance: " + err.Error()}
 		}
 	}
 	return file.Balance, nil
-}
-
-// check reports whether the rule's patterns and configuration are valid.
-func (r *Rule) check() error {
-	for _, pattern := range r.Services {
-		if _, err := path.Match(pattern, ""); err != nil {
-			return fmt.Errorf("services: %q is no pattern", pattern)
-		}
-	}
-	p, err := New(r.Config)
-	if err == nil {
-		p.Update(nil, time.Time{})
-	}
-	return err
 }

@@ -143,7 +143,7 @@ func (*expecting) Failed(error) {}
 // A peer can send what its receiver expects without waiting for what is consumed, but no more
 // than the connection's budget.
 func TestExpect(t *testing.T) {
-	const budget = 1 << 20
+	const budget = secondWindow - firstWindow
 	client, server := transports["tcp"](t, Options{Budget: budget})
 	e := &expecting{n: firstWindow + budget, all: make(chan struct{})}
 	server.Handle("expect", func(s *Stream, _ []byte) (Receiver, error) {
@@ -171,5 +171,22 @@ func TestExpect(t *testing.T) {
 	e.stream.mu.Unlock()
 	if credit != 0 || size != firstWindow+budget {
 		t.Errorf("beyond the budget: credit %d in a window of %d", credit, size)
+	}
+}
+
+// What is expected of a long message widens the window to the bytes of a round trip, so that other
+// streams' frames don't wait behind the rest of it.
+func TestExpectable(t *testing.T) {
+	for rtt, want := range map[time.Duration]int{
+		50 * time.Microsecond: secondWindow,
+		time.Millisecond:      highestRate / 1000,
+		time.Second:           8 << 20,
+	} {
+		c := &Conn{o: Options{Window: 8 << 20}, budget: 64 << 20}
+		c.live.minRTT.Store(int64(rtt))
+		w := receiveWindow{conn: c, size: firstWindow, credit: 1000, consumed: firstWindow - 1000}
+		if grant := w.expect(1 << 30); w.size != want || w.credit != want || grant != want-1000 {
+			t.Errorf("%v: %d granted, credit %d in a window of %d, want %d", rtt, grant, w.credit, w.size, want)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 
@@ -54,6 +55,7 @@ func handshakeError(err error) error {
 	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
 	switch {
 	case isOp && op.Op == "remote error":
+		err = fmt.Errorf("%w: the other node refuses the certificate, and its log says why; do the clocks of the two machines agree?", err)
 	case noTLS:
 		kind = outboard.Protocol
 	case isNet, errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe), errors.Is(err, net.ErrClosed):

@@ -323,7 +323,7 @@ func (c *compiler) celError(n *yaml.Node, input int, tree *cel.Ast, issues *cel.
 		at++ // the dot
 	}
 	line, column := c.src.inside(n, at)
-	return &Error{c.src.file, line, column, c.explain(first, input, tree)}
+	return &Error{File: c.src.file, Line: line, Column: column, Text: c.explain(first, input, tree)}
 }
 
 // offset returns the number of characters before an error.

@@ -35,7 +35,7 @@ func TestAccessTable(t *testing.T) {
 		for range rapid.IntRange(0, 80).Draw(t, "rules") {
 			r := rule{rapid.Bool().Draw(t, "allow"), rapid.SliceOfN(word, 0, 2).Draw(t, "tenants"), rapid.SliceOfN(word, 0, 2).Draw(t, "methods")}
 			rules = append(rules, r)
-			text += fmt.Sprintf("    - %s: {tenants: %s, methods: %s}\n", map[bool]string{true: "allow", false: "deny"}[r.allow], quoted(r.tenants), quoted(r.methods))
+			text += fmt.Sprintf("    - %s: {%s}\n", map[bool]string{true: "allow", false: "deny"}[r.allow], membersText(r.tenants, r.methods))
 		}
 		if len(rules) == 0 {
 			text += "      []\n"
@@ -59,6 +59,17 @@ func TestAccessTable(t *testing.T) {
 			}
 		}
 	})
+}
+
+// membersText writes the members of a rule that restrict it.
+func membersText(tenants, methods []string) string {
+	var text []string
+	for name, list := range map[string][]string{"tenants": tenants, "methods": methods} {
+		if len(list) > 0 {
+			text = append(text, name+": "+quoted(list))
+		}
+	}
+	return strings.Join(text, ", ")
 }
 
 func matches(patterns []string, s string) bool {

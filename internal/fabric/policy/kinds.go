@@ -124,17 +124,31 @@ func (p *parser) retry(n *yaml.Node) (rules, error) {
 	r.base, r.most, r.factor, r.jitter = 25*time.Millisecond, time.Second, 2, 1
 	m := members{
 		"attempts": p.integer(&r.attempts, 2, 10), "codes": p.codes(&r.codes), "budget": p.budget(&r.budget),
-		"backoff": func(n *yaml.Node) error {
-			return p.mapping(n, "backoff", members{
-				"base": p.duration(&r.base), "max": p.duration(&r.most),
-				"factor": p.number(&r.factor, 1, 10), "jitter": p.fraction(&r.jitter),
-			})
-		},
+		"backoff": func(n *yaml.Node) error { return r.parseBackoff(p, n) },
 	}
 	if err := p.mapping(n, "retry", m); err != nil {
 		return nil, err
 	}
 	return r, nil
+}
+
+func (r *retryRules) parseBackoff(p *parser, n *yaml.Node) error {
+	var limit *yaml.Node
+	err := p.mapping(n, "backoff", members{
+		"base": p.duration(&r.base),
+		"max": func(n *yaml.Node) error {
+			limit = n
+			return p.duration(&r.most)(n)
+		},
+		"factor": p.number(&r.factor, 1, 10), "jitter": p.fraction(&r.jitter),
+	})
+	switch {
+	case err != nil || r.base <= r.most:
+		return err
+	case limit == nil:
+		return p.src.errorf(n, "base is %v, above max, which is %v by default: set max, too", r.base, r.most)
+	}
+	return p.src.errorf(limit, "max is %v, below base, which is %v: no back-off may exceed max", r.most, r.base)
 }
 
 func (p *parser) hedge(n *yaml.Node) (rules, error) {

@@ -8,6 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/outboard-run/outboard/internal/yamlerror"
 )
 
 // Parse compiles a file. name stands for the file in errors: each is an [Error] with line and
@@ -42,7 +44,7 @@ const (
 func ParseOptions(name string, text []byte, o Options) (*Set, error) {
 	p := newParser(name, text, o)
 	if len(text) > maxFileBytes {
-		return nil, &Error{name, 1, 1, fmt.Sprintf("%d bytes; a file of policies has %d at most", len(text), maxFileBytes)}
+		return nil, &Error{File: name, Line: 1, Column: 1, Text: fmt.Sprintf("%d bytes; a file of policies has %d at most", len(text), maxFileBytes)}
 	}
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
@@ -52,6 +54,9 @@ func ParseOptions(name string, text []byte, o Options) (*Set, error) {
 		return p.set.withState(noPolicy, time.Time{}), nil
 	}
 	err := p.file(document.Content[0])
+	if line := yamlerror.SecondDocument(text); line > 0 {
+		err = errors.Join(err, &Error{File: name, Line: line, Column: 1, Text: "a second document: its policies would be ignored: write one list"})
+	}
 	if err != nil && !o.Partial {
 		return nil, err
 	}
@@ -96,6 +101,14 @@ func (p *parser) file(n *yaml.Node) error {
 
 // policy parses one policy and adds it to the set.
 func (p *parser) policy(n *yaml.Node, lines map[string]int) error {
+	err := p.parsePolicy(n, lines)
+	if err != nil && p.options.Partial {
+		p.rejectInstead(n)
+	}
+	return err
+}
+
+func (p *parser) parsePolicy(n *yaml.Node, lines map[string]int) error {
 	pol := &policy{line: n.Line}
 	var name, when, failure, kind, value *yaml.Node
 	m := members{
@@ -114,25 +127,47 @@ func (p *parser) policy(n *yaml.Node, lines map[string]int) error {
 	if kind == nil {
 		return p.src.errorf(n, "policy %s says not what it does: it needs one of %s", pol.name, join(kinds()))
 	}
-	err := p.parseBody(pol, when, failure, value)
-	if err != nil && p.options.Partial {
-		p.rejectInstead(pol, failure)
-	}
-	return err
+	return p.parseBody(pol, when, failure, value)
 }
 
 // rejectInstead adds a policy that can't be read as one that rejects all calls that it applies to, if
-// it rejects calls for which it can't be evaluated.
-func (p *parser) rejectInstead(pol *policy, failure *yaml.Node) {
+// it rejects calls for which it can't be evaluated. Members that can't be read restrict nothing.
+func (p *parser) rejectInstead(n *yaml.Node) {
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	pol := &policy{line: n.Line}
+	var failure *yaml.Node
+	patterns := map[string]*globs{"services": &pol.applies.services, "methods": &pol.applies.methods, "tenants": &pol.applies.tenants}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i].Value, n.Content[i+1]
+		switch {
+		case key == "name":
+			pol.name = value.Value
+		case key == "failure":
+			failure = value
+		case patterns[key] != nil:
+			if p.globs(patterns[key])(value) != nil {
+				*patterns[key] = nil
+			}
+		case kinds()[key] != nil:
+			pol.kind = key
+			pol.deny = pol.deny || deniesByDefault(key)
+		}
+	}
 	if failure != nil {
 		_ = p.failure(failure, pol) // without it the default applies
 	}
 	if !pol.deny {
 		return
 	}
+	p.name = pol.name
 	pol.when, pol.rules = nil, &rejectRules{p.refusal(codes.Unavailable, "this node can't read it: see the node's log")}
 	p.set.policies = append(p.set.policies, pol)
 }
+
+// deniesByDefault reports whether policies of a kind deny calls for which they can't be evaluated.
+func deniesByDefault(kind string) bool { return kind == "access" || kind == "wasm" }
 
 func (p *parser) failure(n *yaml.Node, pol *policy) error {
 	return p.keyword(n, map[string]bool{"allow": false, "deny": true}, &pol.deny)
@@ -173,7 +208,7 @@ func (p *parser) parseName(n, name *yaml.Node, pol *policy, lines map[string]int
 func (p *parser) parseBody(pol *policy, when, failure, value *yaml.Node) (err error) {
 	p.name, p.request, p.applies, p.selected = pol.name, false, &pol.applies, p.inputs.selected(&pol.applies)
 	p.selections = map[int]selection{}
-	pol.deny = pol.kind == "access" || pol.kind == "wasm"
+	pol.deny = deniesByDefault(pol.kind)
 	if when != nil {
 		if pol.when, err = p.compile(when, expectedType{boolType(), "when"}); err != nil {
 			return err

@@ -6,19 +6,12 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/outboard-run/outboard/internal/yamlerror"
 )
 
 // An Error is a mistake in a file, with its position.
-type Error struct {
-	File         string
-	Line, Column int
-	// Text is the mistake and its remedy.
-	Text string
-}
-
-func (e *Error) Error() string {
-	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Text)
-}
+type Error = yamlerror.Error
 
 // A source is a file's text, split into lines.
 type source struct {
@@ -33,7 +26,7 @@ func newSource(file string, text []byte) *source {
 }
 
 func (s *source) errorf(n *yaml.Node, format string, arguments ...any) error {
-	return &Error{s.file, n.Line, n.Column, fmt.Sprintf(format, arguments...)}
+	return &Error{File: s.file, Line: n.Line, Column: n.Column, Text: fmt.Sprintf(format, arguments...)}
 }
 
 // inside returns the position in the file of the character at offset of a scalar's value. It walks

@@ -339,6 +339,10 @@ policies:
 - {name: bad-but-open, methods: [C], when: nothing == 1, failure: allow, access: {rules: [{deny: {}}]}}
 - {name: bad-and-closed, methods: [D], when: nothing == 1, failure: deny, timeout: 1s}
 - {name: bad-kind, methods: [C], timeout: 0s}
+- {name: newer, methods: [E], region: eu, access: {default: deny, rules: []}}
+- {name: newer-and-open, methods: [C], region: eu, failure: allow, access: {default: deny, rules: []}}
+- {methods: [F], services: [], wasm: {}}
+- {name: newer-kind, methods: [G], failure: deny, quota: 3}
 `
 	if _, err := Parse("p.yaml", []byte(text), nil); err == nil {
 		t.Error("no error")
@@ -347,7 +351,7 @@ policies:
 	if err == nil || s == nil {
 		t.Fatal(s, err)
 	}
-	for method, want := range map[string]codes.Code{"A": codes.PermissionDenied, "B": codes.Unavailable, "C": codes.OK, "D": codes.Unavailable} {
+	for method, want := range map[string]codes.Code{"A": codes.PermissionDenied, "B": codes.Unavailable, "C": codes.OK, "D": codes.Unavailable, "E": codes.Unavailable, "F": codes.Unavailable, "G": codes.Unavailable} {
 		_, _, err := (&visit{method: "/shop.Orders/" + method}).begin(s)
 		if status.Code(err) != want {
 			t.Errorf("%s: %v, want %v", method, err, want)

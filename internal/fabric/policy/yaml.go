@@ -37,7 +37,7 @@ func join[T any](m map[string]T) string {
 // syntax converts an error of the YAML parser, with its line.
 func (y *reader) syntax(err error) error {
 	line, text := yamlerror.Split(err, strings.Join(y.src.lines, "\n"))
-	return &Error{y.src.file, line, 1, "this is no YAML: " + text}
+	return &Error{File: y.src.file, Line: line, Column: 1, Text: "this is no YAML: " + text}
 }
 
 // mapping parses a mapping by the parsers of its members.
@@ -192,9 +192,20 @@ func (y *reader) list(f func(*yaml.Node) error) func(*yaml.Node) error {
 	}
 }
 
+// nonEmpty is list, and refuses a list without items: without the member, all calls or the default
+// codes would be meant.
+func (y *reader) nonEmpty(f func(*yaml.Node) error) func(*yaml.Node) error {
+	return func(n *yaml.Node) error {
+		if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+			return y.src.errorf(n, "this list is empty, which restricts nothing: leave it out, or name what is meant")
+		}
+		return y.list(f)(n)
+	}
+}
+
 func (y *reader) codes(list *[]codes.Code) func(*yaml.Node) error {
 	fresh := true
-	return y.list(func(n *yaml.Node) error {
+	return y.nonEmpty(func(n *yaml.Node) error {
 		if fresh {
 			fresh, *list = false, nil
 		}
@@ -208,7 +219,7 @@ func (y *reader) codes(list *[]codes.Code) func(*yaml.Node) error {
 }
 
 func (y *reader) globs(g *globs) func(*yaml.Node) error {
-	return y.list(func(n *yaml.Node) error {
+	return y.nonEmpty(func(n *yaml.Node) error {
 		var s string
 		if err := y.text(n, &s); err != nil {
 			return err

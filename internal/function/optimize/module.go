@@ -15,7 +15,14 @@ const (
 	maxItems    = 1 << 20
 	maxElements = 1 << 20 // entries of all tables: the engine allocates them at once
 	maxTypes    = 1 << 16 // the engine needs about 460 bytes for each
-	pageLimit   = 1 << 16
+	// maxSignature bounds the parameters, and the results, of a type, as browsers do, and
+	// maxSignatures the sum of the squares of their numbers: the engine builds the name of each type
+	// by appending to it for each parameter, which took 18 s for 100,000 of them on a busy machine.
+	maxSignature  = 1000
+	maxSignatures = 1 << 26
+	// maxMutable bounds the mutable globals, each of which is exported, and restored after each call.
+	maxMutable = 1 << 16
+	pageLimit  = 1 << 16
 )
 
 // module is the content of a file's sections.
@@ -124,15 +131,22 @@ func (m *module) readTypes(r *wasmbin.Reader) {
 	if m.types > maxTypes {
 		r.Failf("%d types: the limit is %d", m.types, maxTypes)
 	}
+	work := 0
 	for range m.types {
 		if form := r.Byte(); r.Err == nil && form != wasmbin.TypeFunction {
 			r.Failf("type of form 0x%02x: garbage-collected types are not supported", form)
 		}
-		m.params = append(m.params, uint32(r.ValueTypes()))
-		r.ValueTypes()
+		params, results := r.ValueTypes(), r.ValueTypes()
+		if max(params, results) > maxSignature {
+			r.Failf("a type has %d parameters and %d results: the limit is %d", params, results, maxSignature)
+		}
+		if work += (params + results) * (params + results); work > maxSignatures {
+			r.Failf("too many parameters and results of all types: split the module into several")
+		}
 		if r.Err != nil {
 			return
 		}
+		m.params = append(m.params, uint32(params)) //nolint:gosec // checked above
 	}
 }
 
@@ -237,6 +251,9 @@ func (m *module) readGlobals(r *wasmbin.Reader) {
 		if mutable {
 			switch t {
 			case wasmbin.TypeI32, wasmbin.TypeI64, wasmbin.TypeF32, wasmbin.TypeF64:
+				if len(m.mutableGlobals) == maxMutable {
+					r.Failf("more than %d mutable globals", maxMutable)
+				}
 				m.mutableGlobals = append(m.mutableGlobals, Global{Index: uint32(m.globals), Name: fmt.Sprintf("%sglobal.%d", Reserved, m.globals)})
 			default:
 				r.Failf("global %d is mutable and of type 0x%02x: vectors and references can't be reset", m.globals, t)

@@ -171,6 +171,9 @@ type Text struct {
 	// Prompt reports that a generation from Content follows: its tokens are refused, as the
 	// generation would be, while too many wait.
 	Prompt bool `json:"prompt,omitempty"`
+	// Bounded reports that all tokens have to fit into the model's context: a text that cannot is
+	// refused before it is split into tokens, if its length says so.
+	Bounded bool `json:"bounded,omitempty"`
 }
 
 // A Conversation is the input of a chat template. Messages and Tools are JSON, arrays of objects as
@@ -196,6 +199,9 @@ type Generation struct {
 	// Stop are texts that end the generation; neither they nor the text that follows them is
 	// emitted.
 	Stop []string
+	// IgnoreEnd continues after a token that ends the text, which adds nothing to it. It is refused
+	// beside a grammar.
+	IgnoreEnd bool
 	// Grammar constrains the text (GBNF), "" for none.
 	Grammar string
 	// LogProbs is the number of the most likely tokens that are reported with each token, -1 for

@@ -145,10 +145,11 @@ func (c *compiler) define(n node, path string) ref {
 	return ref(name)
 }
 
-// annotations are keywords that have no effect on validity.
+// annotations are keywords that have no effect on validity. OpenAPI's discriminator is a hint for
+// parsers, and "MUST NOT change the validation outcome" (3.1, 4.8.25).
 var annotations = []string{
 	"title", "description", "default", "examples", "$schema", "$id", "$comment", "$anchor", "deprecated", "readOnly", "writeOnly",
-	"$defs", "definitions", "contentMediaType", "contentEncoding", "strict", "name",
+	"$defs", "definitions", "contentMediaType", "contentEncoding", "strict", "name", "discriminator",
 }
 
 // keywords returns the keywords of a schema that are not annotations.
@@ -354,8 +355,14 @@ func (c *compiler) anyOf(o *object, path string) (node, error) {
 		return nil, err
 	}
 	list, _ := o.values[key].([]value)
-	if key == "oneOf" && len(list) > 1 && !distinct(list) {
-		return nil, refuse(step(path, key), "it is supported where its schemas differ in type or in a constant; use anyOf")
+	if key == "oneOf" && len(list) > 1 {
+		exclusive, err := exclusive(c, list, step(path, key))
+		if err != nil {
+			return nil, err
+		}
+		if !exclusive {
+			return nil, refuse(step(path, key), "it is supported where its schemas differ in type, in a constant, or in the constants of a required property; use anyOf")
+		}
 	}
 	var options choice
 	var reason error
@@ -377,35 +384,6 @@ func (c *compiler) anyOf(o *object, path string) (node, error) {
 		return nil, reason
 	}
 	return c.define(options, step(path, key)), nil
-}
-
-// distinct reports whether no value can satisfy two of the schemas, as far as types and constants
-// determine.
-func distinct(list []value) bool {
-	seen := map[string]bool{}
-	for _, v := range list {
-		o, ok := v.(*object)
-		if !ok {
-			return false
-		}
-		kinds := typesOf(o)
-		if constant, there := o.get("const"); there {
-			kinds = []string{encode(constant)}
-		}
-		if len(kinds) == 0 {
-			return false
-		}
-		for _, k := range kinds {
-			if k == "integer" {
-				k = "number"
-			}
-			if seen[k] {
-				return false
-			}
-			seen[k] = true
-		}
-	}
-	return true
 }
 
 // allOf merges schemas of objects; a schema of another type must be the only one.

@@ -14,10 +14,11 @@ func TestRefusalsNameTheField(t *testing.T) {
 		`7`:                                  "an object or a boolean",
 		`{"type":"strin"}`:                   "schema #/type",
 		`{"type":"string","pattern":"a+"}`:   "schema #/pattern: ",
-		`{"type":"string","format":"email"}`: "schema #/format",
-		`{"enum":[]}`:                        "schema #/enum: nothing satisfies it",
-		`{"type":"integer","enum":["a"]}`:    "schema #/enum: nothing satisfies it",
-		`{"type":"integer","const":1.5}`:     "schema #/const: nothing satisfies it",
+		`{"type":"string","format":"regex"}`: "schema #/format",
+		`{"type":"string","format":"uuid","maxLength":35}`: "have 36 to 36 characters",
+		`{"enum":[]}`:                                                                "schema #/enum: nothing satisfies it",
+		`{"type":"integer","enum":["a"]}`:                                            "schema #/enum: nothing satisfies it",
+		`{"type":"integer","const":1.5}`:                                             "schema #/const: nothing satisfies it",
 		`{"type":"array","minItems":3,"maxItems":2}`:                                 "schema #/minItems: nothing satisfies it",
 		`{"type":"integer","minimum":5,"maximum":4}`:                                 "nothing satisfies it",
 		`{"type":"integer","exclusiveMinimum":4,"maximum":4}`:                        "nothing satisfies it",
@@ -27,9 +28,16 @@ func TestRefusalsNameTheField(t *testing.T) {
 		`{"$ref":"http://example.org"}`:                                              "not within this schema",
 		`{"$ref":"#"}`:                                                               "refers to itself",
 		`{"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]}`:         "requires itself without an end",
+
 		`{"anyOf":[]}`: "schema #/anyOf: nothing satisfies it",
 		`{"anyOf":[{"type":"null"}],"type":"object"}`:      "schema #/type",
 		`{"oneOf":[{"type":"integer"},{"type":"number"}]}`: "schema #/oneOf",
+
+		`{"oneOf":[{"type":"object","properties":{"k":{"const":"a"}},"required":["k"]},{"type":"object","properties":{"k":{"enum":["b","a"]}},"required":["k"]}]}`: "schema #/oneOf",
+		`{"oneOf":[{"type":"object","properties":{"k":{"const":"a"}},"required":["k"]},{"type":"object","properties":{"k":{"const":"b"}}}]}`:                       "schema #/oneOf",
+		`{"oneOf":[{"type":"object","properties":{"k":{"const":1}},"required":["k"]},{"type":"object","properties":{"k":{"const":1.0}},"required":["k"]}]}`:        "schema #/oneOf",
+		`{"oneOf":[{"$ref":"#/$defs/a"},{"type":"object"}],"$defs":{"a":{"$ref":"#/$defs/a"}}}`:                                                                    "schema #/oneOf",
+
 		`{"not":{}}`: "schema #/not: this keyword is not supported",
 		`{"allOf":[{"type":"string"},{"type":"object"}]}`:                  "schema #/allOf/0/type",
 		strings.Repeat(`{"items":`, 100) + "{}" + strings.Repeat("}", 100): "nested more than",
@@ -47,6 +55,11 @@ func TestAccepted(t *testing.T) {
 		`{"$defs":{"p":{"type":"object","properties":{"x":{"type":"integer"}}}},"type":"array","items":{"$ref":"#/$defs/p"}}`,
 		`{"allOf":[{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]},{"properties":{"b":{"type":"null"}}}]}`,
 		`{"oneOf":[{"const":"a"},{"const":"b"}]}`,
+		`{"type":"string","format":"uri","minLength":1,"maxLength":2083}`, // Pydantic's HttpUrl
+		// A discriminated union of Pydantic.
+		`{"$defs":{"Cat":{"type":"object","properties":{"kind":{"const":"cat","type":"string"},"m":{"type":"boolean"}},"required":["kind","m"]},
+		"Dog":{"type":"object","properties":{"kind":{"enum":["dog","wolf"],"type":"string"}},"required":["kind"]}},
+		"oneOf":[{"$ref":"#/$defs/Cat"},{"$ref":"#/$defs/Dog"}],"discriminator":{"propertyName":"kind","mapping":{"cat":"#/$defs/Cat","dog":"#/$defs/Dog"}}}`,
 		`{"type":"string","format":"date-time","description":"when"}`,
 	} {
 		if _, err := grammar.FromSchema([]byte(schema)); err != nil {

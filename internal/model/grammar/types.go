@@ -3,10 +3,12 @@ package grammar
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"math/big"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // keywordsOf are the keywords that describe values of each type.
@@ -322,21 +324,6 @@ func bounds(o *object, path, lowest, highest string) (low, high int, err error) 
 	return low, high, nil
 }
 
-// formats returns the expressions of the supported formats, without the quotes.
-func formats() map[string]node {
-	two := digits
-	d, hex := charset("[0-9]"), charset("[0-9a-f]")
-	// The 29th is left out, since not every month has it.
-	date := sequence{repeated{d, 4, 4}, literal("-"), two("01", "12"), literal("-"), two("01", "28")}
-	clock := sequence{two("00", "23"), literal(":"), two("00", "59"), literal(":"), two("00", "59"), literal("Z")}
-	byteValue := naturals(0, 255)
-	return map[string]node{
-		"date": date, "time": clock, "date-time": sequence{date, literal("T"), clock},
-		"uuid": sequence{repeated{hex, 8, 8}, literal("-"), repeated{hex, 4, 4}, literal("-"), repeated{hex, 4, 4}, literal("-"), repeated{hex, 4, 4}, literal("-"), repeated{hex, 12, 12}},
-		"ipv4": sequence{byteValue, literal("."), byteValue, literal("."), byteValue, literal("."), byteValue},
-	}
-}
-
 func (c *compiler) string(o *object, path string) (node, error) {
 	low, high, err := bounds(o, path, "minLength", "maxLength")
 	if err != nil {
@@ -349,10 +336,13 @@ func (c *compiler) string(o *object, path string) (node, error) {
 		}
 		n := formats()[name]
 		if n == nil {
-			return nil, refuse(step(path, "format"), "%q is not supported: date, time, date-time, uuid and ipv4 are", name)
+			return nil, refuse(step(path, "format"), "%q is not supported: %s are", name, strings.Join(slices.Sorted(maps.Keys(formats())), ", "))
 		}
-		if err := only(o, path, "type", "format"); err != nil {
+		if err := only(o, path, "type", "format", "minLength", "maxLength"); err != nil {
 			return nil, err
+		}
+		if shortest, longest := lengths(n); low > shortest || high >= 0 && high < longest {
+			return nil, refuse(step(path, "format"), "texts of %q have %d to %d characters here: minLength and maxLength must allow them", name, shortest, longest)
 		}
 		return sequence{literal(`"`), n, literal(`"`)}, nil
 	}

@@ -138,7 +138,7 @@ func ParseTensor(text []byte, want *model.Signature) (model.Tensor, error) {
 		t.Shape = fillShape(want.Shape, t.Shape[0])
 	}
 	var err error
-	t.Data, err = parseData(text, want.Type, n)
+	t.Data, err = parseData(text, want.Type, t.Shape, n)
 	return t, err
 }
 

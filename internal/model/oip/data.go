@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -13,9 +14,9 @@ import (
 	"github.com/outboard-run/outboard/internal/model"
 )
 
-// parseData converts the data of a tensor in JSON, a flat or nested array of n elements, to the
-// bytes of its elements.
-func parseData(text []byte, kind model.DataType, n int) ([]byte, error) {
+// parseData converts the data of a tensor in JSON, a flat or nested array of the n elements of a shape,
+// to the bytes of its elements.
+func parseData(text []byte, kind model.DataType, shape []int64, n int) ([]byte, error) {
 	p := dataParser{text: text, kind: kind}
 	size := n * kind.Size()
 	if n > len(text) || size < 0 {
@@ -28,6 +29,9 @@ func parseData(text []byte, kind model.DataType, n int) ([]byte, error) {
 	if p.count != n {
 		return nil, fmt.Errorf("the data have %d elements, the shape has %d", p.count, n)
 	}
+	if nested := p.nested; len(nested) > 1 && len(nested) == len(shape) && !slices.Equal(nested, shape) {
+		return nil, fmt.Errorf("the data are nested as %v, the shape is %v", nested, shape)
+	}
 	return p.out, nil
 }
 
@@ -38,29 +42,71 @@ type dataParser struct {
 	kind  model.DataType
 	out   []byte
 	count int
+	// open has the lengths so far of the arrays that are open, and nested those of the closed ones at
+	// each depth, which must have the same length; -1 before the first.
+	open, nested []int64
 }
 
 // parse parses the whole array. The text is known to be valid JSON.
 func (p *dataParser) parse() error {
-	depth := 0
 	for ; p.at < len(p.text); p.at++ {
 		switch c := p.text[p.at]; c {
 		case ' ', '\t', '\r', '\n', ',':
 		case '[':
-			if depth++; depth > maxRank {
-				return fmt.Errorf("the data are nested more than %d deep", maxRank)
+			if err := p.beginArray(); err != nil {
+				return err
 			}
 		case ']':
-			depth--
+			if err := p.endArray(); err != nil {
+				return err
+			}
 		default:
-			if depth == 0 {
+			switch len(p.open) {
+			case 0:
 				return fmt.Errorf("the data are no array")
+			case len(p.nested):
+			default:
+				return fmt.Errorf("element %d is not nested as deep as the elements before it", p.count)
 			}
 			if err := p.element(c); err != nil {
 				return fmt.Errorf("element %d: %w", p.count, err)
 			}
 			p.count++
+			p.open[len(p.open)-1]++
 		}
+	}
+	return nil
+}
+
+// beginArray begins an array.
+func (p *dataParser) beginArray() error {
+	depth := len(p.open)
+	switch {
+	case depth == maxRank:
+		return fmt.Errorf("the data are nested more than %d deep", maxRank)
+	case depth > 0:
+		p.open[depth-1]++
+	}
+	p.open = append(p.open, 0)
+	if depth < len(p.nested) {
+		return nil
+	}
+	if p.count > 0 {
+		return fmt.Errorf("element %d is nested deeper than the elements before it", p.count)
+	}
+	p.nested = append(p.nested, -1)
+	return nil
+}
+
+// endArray ends an array.
+func (p *dataParser) endArray() error {
+	depth := len(p.open) - 1
+	length := p.open[depth]
+	p.open = p.open[:depth]
+	if known := &p.nested[depth]; *known < 0 {
+		*known = length
+	} else if *known != length {
+		return fmt.Errorf("before element %d an array has %d elements, and one at the same depth %d", p.count, length, *known)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package oip
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -27,7 +28,7 @@ func entryOf(x *serve.Index) indexEntry {
 	case serve.StateLoading:
 		e.State = "LOADING"
 	case serve.StateUnloaded:
-		e.Reason = "unloaded: it is loaded when a request comes"
+		e.Reason = "unloaded: " + cmp.Or(x.Reason, "it is loaded when a request comes")
 	case serve.StateFailed:
 	}
 	return e

@@ -5,7 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,11 +19,29 @@ import (
 	"github.com/outboard-run/outboard/internal/model/text"
 )
 
-// A generateRequest is a request of the protocol's extension generate.
+// A generateRequest is a request of the protocol's extension generate. Clients of Triton send
+// parameters as members of the request as well, as its backends declare them.
 type generateRequest struct {
-	ID         string     `json:"id"`
-	Text       string     `json:"text_input"`
-	Parameters parameters `json:"parameters"`
+	ID, Text   string
+	Parameters parameters
+}
+
+// UnmarshalJSON implements json.Unmarshaler. A parameter below "parameters" takes precedence.
+func (q *generateRequest) UnmarshalJSON(text []byte) error {
+	var named struct {
+		ID         string     `json:"id"`
+		Text       string     `json:"text_input"`
+		Parameters parameters `json:"parameters"`
+	}
+	if err := json.Unmarshal(text, &named); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, &q.Parameters); err != nil {
+		return err
+	}
+	q.ID, q.Text = named.ID, named.Text
+	maps.Copy(q.Parameters, named.Parameters)
+	return nil
 }
 
 type generateReply struct {
@@ -31,36 +52,63 @@ type generateReply struct {
 	Done    *bool  `json:"done,omitempty"`
 }
 
-// generation converts a request; unknown parameters are ignored, as Triton's backends do.
+// generation converts a request; unknown parameters are ignored, as Triton's backends do. Some
+// parameters have another name in the interface of TensorRT-LLM's backend.
 func (q *generateRequest) generation() (engine.Generation, error) {
 	g := engine.Generation{LogProbs: -1}
 	var err error
-	number := func(name string, set func(float64)) {
-		v, ok, failed := parameter[float64](q.Parameters, name)
-		if failed != nil && err == nil {
-			err = failed
-		}
-		if ok && failed == nil {
-			set(v)
-		}
-	}
-	number("max_tokens", func(v float64) { g.MaxTokens = int(v) })
-	number("temperature", func(v float64) { g.Sampling.Temperature = float32(v) })
-	number("top_k", func(v float64) { g.Sampling.TopK = int(v) })
-	number("top_p", func(v float64) { g.Sampling.TopP = float32(v) })
-	number("seed", func(v float64) { g.Sampling.Seed = uint64(max(v, 0)) })
-	if stop, ok := q.Parameters["stop"]; ok && err == nil {
-		var one string
-		if json.Unmarshal(stop, &one) == nil {
-			g.Stop = []string{one}
-		} else if json.Unmarshal(stop, &g.Stop) != nil {
-			err = outboard.Errorf(outboard.Invalid, "generate", `parameter "stop": want a text or a list of texts`)
+	number := func(set func(float64), names ...string) {
+		for _, name := range names {
+			v, ok, failed := parameter[float64](q.Parameters, name)
+			if failed == nil && math.Abs(v) > math.MaxFloat32 {
+				failed = outboard.Errorf(outboard.Invalid, "generate", "parameter %q is %v: at most %v is allowed", name, v, math.MaxFloat32)
+			}
+			err = cmp.Or(err, failed)
+			if ok && failed == nil {
+				set(v)
+			}
 		}
 	}
-	if g.MaxTokens < 0 {
+	number(func(v float64) { g.MaxTokens = int(min(v, math.MaxInt32)) }, "max_tokens")
+	number(func(v float64) { g.Sampling.Temperature = float32(v) }, "temperature")
+	number(func(v float64) { g.Sampling.TopK = int(max(0, min(v, math.MaxInt32))) }, "top_k")
+	number(func(v float64) { g.Sampling.TopP = float32(v) }, "top_p")
+	number(func(v float64) { g.Sampling.RepeatPenalty = float32(v) }, "repetition_penalty")
+	number(func(v float64) { g.Sampling.PresencePenalty = float32(v) }, "presence_penalty")
+	number(func(v float64) { g.Sampling.FrequencyPenalty = float32(v) }, "frequency_penalty")
+	number(func(v float64) { g.Sampling.Seed = uint64(max(v, 0)) }, "random_seed", "seed")
+	for _, name := range []string{"stop_words", "stop"} {
+		stop, failed := stopTexts(q.Parameters, name)
+		err = cmp.Or(err, failed)
+		g.Stop = append(g.Stop, stop...)
+	}
+	switch {
+	case err != nil:
+	case g.MaxTokens < 0:
 		err = outboard.Errorf(outboard.Invalid, "generate", "max_tokens is %d", g.MaxTokens)
+	case g.Sampling.Temperature < 0 || g.Sampling.RepeatPenalty < 0:
+		err = outboard.Errorf(outboard.Invalid, "generate", "temperature and repetition_penalty must not be negative")
+	default:
+		err = g.Check()
 	}
 	return g, err
+}
+
+// stopTexts decodes a parameter that is a text or a list of texts. Clients send an empty text for
+// none.
+func stopTexts(all parameters, name string) ([]string, error) {
+	text, ok := all[name]
+	if !ok {
+		return nil, nil
+	}
+	var one string
+	var list []string
+	if json.Unmarshal(text, &one) == nil {
+		list = []string{one}
+	} else if json.Unmarshal(text, &list) != nil {
+		return nil, outboard.Errorf(outboard.Invalid, "generate", "parameter %q: want a text or a list of texts", name)
+	}
+	return slices.DeleteFunc(list, func(stop string) bool { return stop == "" }), nil
 }
 
 // maxGenerate bounds a request for text, in bytes.
@@ -103,7 +151,7 @@ func (h *Handler) open(w http.ResponseWriter, r *http.Request) (*generateRequest
 	if err != nil {
 		return nil, g, nil, nil, err
 	}
-	if g.Prompt, err = m.Tokenize(r.Context(), engine.Text{Content: q.Text, Special: true, Prompt: true}); err != nil {
+	if g.Prompt, err = m.Tokenize(r.Context(), engine.Text{Content: q.Text, Special: true, Prompt: true, Bounded: true}); err != nil {
 		m.Release()
 		return nil, g, nil, nil, err
 	}
@@ -169,14 +217,15 @@ func (h *Handler) generateStream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer release()
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-cache")
-	flush := http.NewResponseController(w)
+	flush, begun := http.NewResponseController(w), false
 	send := func(value any) error {
 		event, err := json.Marshal(value)
 		if err != nil {
 			return err
 		}
+		begun = true
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Cache-Control", "no-cache")
 		if _, err := fmt.Fprintf(w, "data: %s\n\n", event); err != nil {
 			return err
 		}
@@ -195,7 +244,10 @@ func (h *Handler) generateStream(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		_ = send(reply("", true)) // the client may have disconnected
-	case r.Context().Err() == nil:
+	case r.Context().Err() != nil:
+	case !begun:
+		writeJSON(w, generateStatus(err), map[string]string{"error": err.Error()})
+	default:
 		_ = send(map[string]string{"error": err.Error()})
 	}
 }

@@ -359,8 +359,9 @@ func TestSharedMemory(t *testing.T) {
 		"beyond":          func() error { _, err := infer(mine, use(9, 8), nil); return err },
 		"negative":        func() error { _, err := infer(mine, use(-1, 8), nil); return err },
 		"output too long": func() error { _, err := infer(mine, use(0, 8), use(12, 8)); return err },
+		"byte_size is 7":  func() error { _, err := infer(mine, use(0, 8), use(8, 7)); return err },
 	} {
-		if err := f(); status.Code(err) != codes.InvalidArgument {
+		if err := f(); status.Code(err) != codes.InvalidArgument || strings.Contains(name, "byte_size") && !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model"
 	"github.com/outboard-run/outboard/internal/model/oip/inference"
 	"github.com/outboard-run/outboard/internal/model/serve"
@@ -100,10 +99,8 @@ func (s *grpcService) repositoryIndex(ctx context.Context, q *inference.Reposito
 // checkLoad refuses parameters of Triton's repository requests that this repository lacks, and
 // clients that may not load the model.
 func (s *grpcService) checkLoad(ctx context.Context, name string, parameters map[string]*inference.ModelRepositoryParameter) error {
-	for p := range parameters {
-		if p != "unload_dependents" { // no model depends on another
-			return outboard.Errorf(outboard.Invalid, "", "parameter %q: a model is configured when it is pushed", p)
-		}
+	if err := checkLoadParameters(parameters); err != nil {
+		return err
 	}
 	if err := s.opts.Administer(ctx); err != nil {
 		return err

@@ -99,13 +99,21 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request) {
 
 // readBody reads a body, with one allocation if its length is known.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return nil, outboard.Errorf(outboard.Invalid, "infer", "the body has the Content-Encoding %.40q: send it without compression, or use gRPC", e)
+	if err := checkEncoding(r); err != nil {
+		return nil, err
 	}
 	if r.ContentLength > limit {
 		return nil, &http.MaxBytesError{Limit: limit}
 	}
 	return readAll(http.MaxBytesReader(w, r.Body, limit), r.ContentLength)
+}
+
+// checkEncoding refuses a compressed body.
+func checkEncoding(r *http.Request) error {
+	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return outboard.Errorf(outboard.Invalid, "infer", "the body has the Content-Encoding %.40q: send it without compression, or use gRPC", e)
+	}
+	return nil
 }
 
 // readAll reads to the end of a body, of whose bytes about left are expected.
@@ -166,7 +174,7 @@ func parseHead(text []byte) (*parsedRequest, error) {
 	q := &parsedRequest{}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	if err := decoder.Decode(&q.inferRequest); err != nil {
-		return nil, outboard.Errorf(outboard.Invalid, "infer", "the request is not the protocol's JSON: %w", err)
+		return nil, errJSON("infer", err)
 	}
 	if _, err := decoder.Token(); err != io.EOF {
 		return nil, outboard.Errorf(outboard.Invalid, "infer", "something follows the JSON of the request: binary tensors need the header %s", lengthHeader)
@@ -175,6 +183,18 @@ func parseHead(text []byte) (*parsedRequest, error) {
 		return nil, outboard.Errorf(outboard.Invalid, "infer", "%d inputs and %d outputs: at most %d are allowed", len(q.Inputs), len(q.Outputs), maxTensors)
 	}
 	return q, nil
+}
+
+// errJSON returns the error of a body that can't be decoded, which names the member in the terms of JSON.
+func errJSON(op string, err error) error {
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	switch {
+	case !ok:
+		return outboard.Errorf(outboard.Invalid, op, "the body is not the protocol's JSON: %w", err)
+	case wrong.Field == "":
+		return outboard.Errorf(outboard.Invalid, op, "the body is not the protocol's JSON: it has the type %s, not object", wrong.Value)
+	}
+	return outboard.Errorf(outboard.Invalid, op, "the body is not the protocol's JSON: member %q has the type %s", wrong.Field, wrong.Value)
 }
 
 // request converts a request. Binary data are not copied; the copies of other data are held.
@@ -256,6 +276,9 @@ func readPolicy(parameters map[string]json.RawMessage, r *serve.Request) error {
 	if err != nil {
 		return err
 	}
+	if priority < 0 {
+		return outboard.Errorf(outboard.Invalid, "infer", "parameter \"priority\" is %d: 1 is the highest, 0 the default", priority)
+	}
 	timeout, _, err := parameter[uint32](parameters, "timeout")
 	r.Priority, r.Timeout = priorityOf(int64(priority)), time.Duration(timeout)*time.Microsecond
 	return err
@@ -302,7 +325,7 @@ func (h *Handler) input(ctx context.Context, in *inferInput, rest *[]byte, held 
 	case len(in.Data) == 0:
 		return t, fmt.Errorf("it has no data")
 	}
-	t.Data, err = parseData(in.Data, kind, n)
+	t.Data, err = parseData(in.Data, kind, in.Shape, n)
 	return t, err
 }
 

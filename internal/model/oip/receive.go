@@ -32,6 +32,9 @@ func (h *Handler) receive(w http.ResponseWriter, r *http.Request, target *serve.
 		}
 		return parseInfer(body, length)
 	}
+	if err := checkEncoding(r); err != nil {
+		return nil, err
+	}
 	n, err := parseLength(length, r.ContentLength)
 	if err != nil {
 		return nil, err

@@ -136,7 +136,7 @@ func dimensions(d *serve.Description, s *model.Signature) []int64 {
 func modelConfig(d *serve.Description) map[string]any {
 	c := &d.Version.Config
 	tensors := func(list []model.Signature) []map[string]any {
-		var all []map[string]any
+		all := []map[string]any{}
 		for i := range list {
 			s := &list[i]
 			all = append(all, map[string]any{"name": s.Name, "data_type": "TYPE_" + tritonType(s.Type), "dims": dimensions(d, s)})
@@ -150,7 +150,7 @@ func modelConfig(d *serve.Description) map[string]any {
 	}
 	if maxBatch(d) > 1 {
 		config["dynamic_batching"] = map[string]any{
-			"preferred_batch_size": c.Batching.Preferred, "max_queue_delay_microseconds": time.Duration(c.Batching.Delay).Microseconds(),
+			"preferred_batch_size": append([]int{}, c.Batching.Preferred...), "max_queue_delay_microseconds": time.Duration(c.Batching.Delay).Microseconds(),
 		}
 	}
 	return config
@@ -190,7 +190,7 @@ func (h *Handler) load(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	if err := readSmall(r.Body, &struct{}{}); err != nil {
+	if err := readLoad(r.Body); err != nil {
 		refuse(w, err)
 		return
 	}
@@ -206,7 +206,7 @@ func (h *Handler) unload(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
-	if err := readSmall(r.Body, &struct{}{}); err != nil {
+	if err := readLoad(r.Body); err != nil {
 		refuse(w, err)
 		return
 	}
@@ -215,6 +215,28 @@ func (h *Handler) unload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusOK)
+}
+
+// readLoad reads the parameters of a request to load or unload a model. It refuses those that have no
+// effect.
+func readLoad(body io.Reader) error {
+	var q struct {
+		Parameters parameters `json:"parameters"`
+	}
+	if err := readSmall(body, &q); err != nil {
+		return err
+	}
+	return checkLoadParameters(q.Parameters)
+}
+
+// checkLoadParameters refuses parameters of a request to load or unload a model.
+func checkLoadParameters[T any](parameters map[string]T) error {
+	for p := range parameters {
+		if p != "unload_dependents" { // no model depends on another
+			return outboard.Errorf(outboard.Invalid, "", "parameter %q: a model is configured when it is pushed", p)
+		}
+	}
+	return nil
 }
 
 // maxSmall bounds a request without tensors, in bytes.
@@ -227,7 +249,7 @@ func readSmall(body io.Reader, into any) error {
 		return err
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return outboard.Errorf(outboard.Invalid, "request", "%w", err)
+		return errJSON("request", err)
 	}
 	return nil
 }

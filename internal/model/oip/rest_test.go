@@ -121,11 +121,14 @@ func TestRoutes(t *testing.T) {
 		{"GET", "/v2/models/none/ready", "", 404, "error"},
 		{"GET", "/v2/models/none", "", 404, "error"},
 		{"GET", "/v2/models/echo/config", "", 200, `"max_batch_size":32`},
+		{"GET", "/v2/models/echo/config", "", 200, `"preferred_batch_size":[]`},
 		{"GET", "/v2/models/echo/stats", "", 200, `"name":"echo"`},
 		{"GET", "/v2/models/stats", "", 200, `"name":"other"`},
 		{"POST", "/v2/repository/index", "", 200, `"reason":"broken"`},
 		{"POST", "/v2/repository/index", `{"ready":true}`, 200, `[{"name":"echo","version":"3","state":"READY"}]`},
 		{"POST", "/v2/repository/models/echo/load", "{}", 200, ""},
+		{"POST", "/v2/repository/models/echo/load", `{"parameters":{"config":"{}"}}`, 400, "config"},
+		{"POST", "/v2/repository/models/echo/unload", `{"parameters":{"unload_dependents":true}}`, 200, ""},
 		{"POST", "/v2/repository/models/none/load", "", 404, "error"},
 		{"POST", "/v2/repository/models/echo/load", "nonsense", 400, "error"},
 		{"POST", "/v2/models/echo/infer", pair, 200, `"data":[1,2.5]`},
@@ -156,8 +159,13 @@ func TestInferRefusesMalformedRequests(t *testing.T) {
 		"length too large": {pair, "9999", 400},
 		"length negative":  {pair, "-1", 400},
 		"unknown type":     {input(`"datatype":"FP8","shape":[1],"data":[1]`), "", 400},
+		"priority":         {`{"parameters":{"priority":-1},` + pair[1:], "", 400},
 		"too few":          {input(`"datatype":"FP32","shape":[3],"data":[1]`), "", 400},
 		"too many":         {input(`"datatype":"FP32","shape":[1],"data":[1,2]`), "", 400},
+		"not as the shape": {input(`"datatype":"FP32","shape":[2,3],"data":[[1,2],[3,4],[5,6]]`), "", 400},
+		"ragged":           {input(`"datatype":"FP32","shape":[2,2],"data":[[1,2,3],[4]]`), "", 400},
+		"partly nested":    {input(`"datatype":"FP32","shape":[2,2],"data":[[1,2],3,4]`), "", 400},
+		"nested later":     {input(`"datatype":"FP32","shape":[2,2],"data":[1,2,[3,4]]`), "", 400},
 		"negative shape":   {input(`"datatype":"FP32","shape":[-1],"data":[1]`), "", 400},
 		"overflow":         {input(`"datatype":"FP32","shape":[4294967296,4294967296,16],"data":[1]`), "", 400},
 		"no data":          {input(`"datatype":"FP32","shape":[1]`), "", 400},
@@ -168,10 +176,29 @@ func TestInferRefusesMalformedRequests(t *testing.T) {
 		"sequence as list": {`{"parameters":{"sequence_id":[1]},"inputs":[]}`, "", 400},
 		"start of none":    {`{"parameters":{"sequence_id":0,"sequence_start":true},"inputs":[]}`, "", 400},
 		"long sequence":    {`{"parameters":{"sequence_id":"` + strings.Repeat("x", 129) + `"},"inputs":[]}`, "", 400},
+		"identifier":       {`{"id":7,` + pair[1:], "", 400},
+		"a list":           {"[" + pair + "]", "", 400},
 		"too long":         {strings.Repeat(" ", 1<<13), "", 413},
 	} {
 		w := send(t, h, "POST", "/v2/models/echo/infer", c.body, "Inference-Header-Content-Length", c.length)
-		if w.Code != c.status || !strings.Contains(w.Body.String(), `"error"`) {
+		if w.Code != c.status || !strings.Contains(w.Body.String(), `"error"`) || strings.Contains(w.Body.String(), " Go ") {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+	}
+}
+
+// Nested data are flattened: also those of a shape with more or fewer dimensions, and of no elements.
+func TestNestedData(t *testing.T) {
+	for name, c := range map[string]struct{ shape, data, want string }{
+		"as the shape":      {"[2,2,1]", "[[[1],[2]],[[3],[4]]]", "[1,2,3,4]"},
+		"flat":              {"[2,2]", "[1,2,3,4]", "[1,2,3,4]"},
+		"without the batch": {"[1,2,2]", "[[1,2],[3,4]]", "[1,2,3,4]"},
+		"empty":             {"[2,0]", "[[],[]]", "[]"},
+		"empty batch":       {"[0,2]", "[]", "[]"},
+	} {
+		body := `{"inputs":[{"name":"x","datatype":"FP32","shape":` + c.shape + `,"data":` + c.data + `}]}`
+		w := send(t, oip.New(oip.Options{Models: &echo{}}), http.MethodPost, "/v2/models/echo/infer", body)
+		if w.Code != 200 || !strings.Contains(w.Body.String(), `"data":`+c.want) {
 			t.Errorf("%s: %d %s", name, w.Code, w.Body)
 		}
 	}
@@ -209,6 +236,10 @@ func TestCompressedBodies(t *testing.T) {
 		if w.Code != status || status == 400 && !strings.Contains(w.Body.String(), "without compression") {
 			t.Errorf("%s: status %d: %s", encoding, w.Code, w.Body)
 		}
+	}
+	w := send(t, oip.New(oip.Options{Models: &echo{}}), http.MethodPost, "/v2/models/echo/infer", pair, "Content-Encoding", "gzip", "Inference-Header-Content-Length", "8")
+	if w.Code != 400 || !strings.Contains(w.Body.String(), "without compression") {
+		t.Errorf("with the length of the JSON: status %d: %s", w.Code, w.Body)
 	}
 }
 

@@ -224,11 +224,17 @@ func (r *regions) at(ctx context.Context, u *regionUse, size uint64) (*os.File, 
 	x := r.all[regionName{owner, u.name}]
 	switch {
 	case x == nil:
-		return nil, 0, outboard.Errorf(outboard.Invalid, "", "there is no shared memory region %q", u.name)
-	case u.offset > x.Size || size > x.Size-u.offset || size > u.size:
+		return nil, 0, errNoRegion(u.name)
+	case size > u.size:
+		return nil, 0, outboard.Errorf(outboard.Invalid, "", "it has %d bytes, and its shared_memory_byte_size is %d", size, u.size)
+	case u.offset > x.Size || size > x.Size-u.offset:
 		return nil, 0, outboard.Errorf(outboard.Invalid, "", "%d bytes at %d do not fit shared memory region %q, which has %d", size, u.offset, u.name, x.Size)
 	}
 	return x.file, int64(x.Offset + u.offset), nil
+}
+
+func errNoRegion(name string) error {
+	return outboard.Errorf(outboard.Invalid, "", "there is no shared memory region %q", name)
 }
 
 // read copies the data of a tensor out of a region. A region may be much longer than the memory that
@@ -243,7 +249,10 @@ func (r *regions) read(ctx context.Context, u *regionUse, held *reservation) ([]
 	}
 	data := make([]byte, u.size)
 	if _, err := f.ReadAt(data, at); err != nil {
-		if errors.Is(err, io.EOF) {
+		switch {
+		case errors.Is(err, os.ErrClosed): // it was unregistered meanwhile
+			return nil, errNoRegion(u.name)
+		case errors.Is(err, io.EOF):
 			err = errors.New("it was truncated")
 		}
 		return nil, outboard.Errorf(outboard.Invalid, "", "shared memory region %q: %w", u.name, err)
@@ -259,12 +268,14 @@ func (r *regions) write(ctx context.Context, u *regionUse, data []byte) error {
 	}
 	info, err := f.Stat()
 	if err != nil {
-		return err
+		return errNoRegion(u.name) // it was unregistered meanwhile
 	}
 	if info.Size() < at+int64(len(data)) {
 		return outboard.Errorf(outboard.Invalid, "", "shared memory region %q was truncated", u.name)
 	}
-	_, err = f.WriteAt(data, at)
+	if _, err = f.WriteAt(data, at); errors.Is(err, os.ErrClosed) {
+		return errNoRegion(u.name)
+	}
 	return err
 }
 

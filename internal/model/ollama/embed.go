@@ -19,6 +19,8 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 		Input      json.RawMessage `json:"input"`
 		Truncate   *bool           `json:"truncate"`
 		Dimensions int             `json:"dimensions"`
+		Keep       *keepAlive      `json:"keep_alive"`
+		Options    runOptions      `json:"options"`
 	}
 	if err := decode(r, &q); err != nil {
 		return err
@@ -38,6 +40,7 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	defer s.keep(r, q.Model, q.Keep)
 	defer release()
 	load := time.Since(begin)
 	if q.Dimensions != 0 && q.Dimensions != m.Info().Embedding {
@@ -45,7 +48,7 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 	}
 	all, count := [][]float32{}, 0
 	for i, input := range inputs {
-		v, n, err := embedText(r, m, input, q.Truncate == nil || *q.Truncate)
+		v, n, err := embedText(r, m, input, &q.Options, q.Truncate == nil || *q.Truncate)
 		if err != nil {
 			return outboard.Errorf(outboard.KindOf(err), "", "input %d: %w", i, err)
 		}
@@ -57,13 +60,21 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 
 // embedText returns the embedding of a text, and its number of tokens. If truncate is set, it cuts
 // a text that exceeds the context.
-func embedText(r *http.Request, m text.Model, input string, truncate bool) ([]float32, int, error) {
-	tokens, err := m.Tokenize(r.Context(), engine.Text{Content: input})
+func embedText(r *http.Request, m text.Model, input string, o *runOptions, truncate bool) ([]float32, int, error) {
+	tokens, err := m.Tokenize(r.Context(), engine.Text{Content: input, Bounded: !truncate})
 	if err != nil {
 		return nil, 0, err
 	}
-	if most := m.Info().Context; truncate && len(tokens) > most {
+	most := m.Info().Context
+	if n := o.NumContext; n > 0 {
+		most = min(most, n)
+	}
+	switch {
+	case len(tokens) <= most:
+	case truncate:
 		tokens = tokens[:most]
+	case most == o.NumContext:
+		return nil, 0, invalid("it has %d tokens, and options.num_ctx is %d", len(tokens), most)
 	}
 	v, err := m.Embed(r.Context(), tokens)
 	return v, len(tokens), err
@@ -72,8 +83,10 @@ func embedText(r *http.Request, m text.Model, input string, truncate bool) ([]fl
 // embedOne implements the older call, whose result is not normalized.
 func (s *Server) embedOne(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
-		Model  string `json:"model"`
-		Prompt string `json:"prompt"`
+		Model   string     `json:"model"`
+		Prompt  string     `json:"prompt"`
+		Keep    *keepAlive `json:"keep_alive"`
+		Options runOptions `json:"options"`
 	}
 	if err := decode(r, &q); err != nil {
 		return err
@@ -82,8 +95,9 @@ func (s *Server) embedOne(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	defer s.keep(r, q.Model, q.Keep)
 	defer release()
-	v, _, err := embedText(r, m, q.Prompt, true)
+	v, _, err := embedText(r, m, q.Prompt, &q.Options, true)
 	if err != nil {
 		return err
 	}

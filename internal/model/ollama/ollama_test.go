@@ -1,12 +1,15 @@
 package ollama_test
 
 import (
+	"context"
 	"encoding/json"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model/ollama"
@@ -88,11 +91,73 @@ func TestChat(t *testing.T) {
 	}
 }
 
+func TestKeepAlive(t *testing.T) {
+	for name, c := range map[string]struct {
+		path, body string
+		kept       []time.Duration
+		reason     string
+	}{
+		"none":     {"generate", `"prompt":"hi"`, nil, "stop"},
+		"null":     {"generate", `"prompt":"hi","keep_alive":null`, nil, "stop"},
+		"duration": {"generate", `"prompt":"hi","keep_alive":"5m"`, []time.Duration{5 * time.Minute}, "stop"},
+		"seconds":  {"chat", `"messages":[{"role":"user","content":"hi"}],"keep_alive":1.5`, []time.Duration{1500 * time.Millisecond}, "stop"},
+		"negative": {"generate", `"prompt":"hi","keep_alive":-1`, []time.Duration{-1}, "stop"},
+		"minus":    {"generate", `"prompt":"hi","keep_alive":"-1m"`, []time.Duration{-time.Minute}, "stop"},
+		"too long": {"generate", `"prompt":"hi","keep_alive":1e300`, []time.Duration{-1}, "stop"},
+		"after":    {"generate", `"prompt":"hi","keep_alive":0`, []time.Duration{0}, "stop"},
+		"load":     {"generate", `"keep_alive":-1`, []time.Duration{-1}, "load"},
+		"unload":   {"generate", `"keep_alive":0`, []time.Duration{0}, "unload"},
+		"chat":     {"chat", `"messages":[],"keep_alive":"0"`, []time.Duration{0}, "unload"},
+		"embed":    {"embed", `"input":"hi","keep_alive":"1h"`, []time.Duration{time.Hour}, ""},
+		"older":    {"embeddings", `"prompt":"hi","keep_alive":"1h"`, []time.Duration{time.Hour}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &texttest.Backend{Answer: "Good day"}
+			var kept []time.Duration
+			s := ollama.New(ollama.Options{Models: b, Keep: func(_ context.Context, name string, idle time.Duration) error {
+				if kept = append(kept, idle); name != "small" || b.Released != len(b.Requests) && c.reason == "stop" {
+					t.Errorf("kept %s while %d generations use it", name, len(b.Requests)-b.Released)
+				}
+				return nil
+			}})
+			w := httptest.NewRecorder()
+			body := `{"model":"small:latest","stream":false,` + c.body + `}`
+			s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/"+c.path, strings.NewReader(body)))
+			reason, _ := lines(t, w)[0]["done_reason"].(string)
+			if w.Code != 200 || reason != c.reason || !slices.Equal(kept, c.kept) {
+				t.Errorf("%d %s, kept %v", w.Code, w.Body, kept)
+			}
+		})
+	}
+	for _, value := range []string{`"soon"`, `true`, `{}`} {
+		w := send(t, &texttest.Backend{}, http.MethodPost, "/api/generate", `{"model":"small","keep_alive":`+value+`}`)
+		if w.Code != 400 || !strings.Contains(w.Body.String(), "keep_alive is") {
+			t.Errorf("%s: %d %s", value, w.Code, w.Body)
+		}
+	}
+}
+
+// A client that may not unload models gets an answer to a request that would unload one, and an error
+// for one that does nothing else.
+func TestKeepAliveIsDenied(t *testing.T) {
+	s := ollama.New(ollama.Options{Models: &texttest.Backend{Answer: "Good day"}, Keep: func(context.Context, string, time.Duration) error {
+		return outboard.Errorf(outboard.Denied, "", "the API key may not")
+	}})
+	for body, want := range map[string]int{`{"model":"small","prompt":"hi","keep_alive":0}`: 200, `{"model":"small","keep_alive":0}`: 401} {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/generate", strings.NewReader(body)))
+		if w.Code != want {
+			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+		}
+	}
+}
+
 func TestLists(t *testing.T) {
 	for path, want := range map[string]string{
 		"/api/tags":    `"parameter_size":"1.5B"`,
 		"/api/ps":      `"name":"small:latest"`,
 		"/api/version": `"version"`,
+		"/":            "Ollama is running",
 	} {
 		if w := send(t, &texttest.Backend{}, http.MethodGet, path, ""); w.Code != 200 || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
@@ -101,6 +166,9 @@ func TestLists(t *testing.T) {
 	w := send(t, &texttest.Backend{}, http.MethodPost, "/api/show", `{"model":"small"}`)
 	if !strings.Contains(w.Body.String(), `"llama.context_length":1000`) {
 		t.Errorf("show: %s", w.Body)
+	}
+	if w = send(t, &texttest.Backend{}, http.MethodPost, "/api/show", `{"model":"tiny:latest"}`); w.Code != 200 {
+		t.Errorf("show of an alias: %d %s", w.Code, w.Body)
 	}
 	w = send(t, &texttest.Backend{}, http.MethodPost, "/api/embed", `{"model":"small","input":["b","c"]}`)
 	if !strings.Contains(w.Body.String(), `"embeddings":[[0.6,0.8],[0.6,0.8]]`) {

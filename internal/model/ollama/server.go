@@ -2,9 +2,11 @@ package ollama
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -18,12 +20,15 @@ import (
 // Options configure a Server.
 type Options struct {
 	Models text.Backend
+	// Keep determines how long a model stays loaded after its last use: 0 unloads it, a negative
+	// duration keeps it.
+	Keep func(ctx context.Context, name string, idle time.Duration) error
 	// Version is reported to clients, some of which require one.
 	Version string
 	Log     *slog.Logger
 }
 
-// A Server answers requests below /api.
+// A Server answers requests below /api, and those by which clients look for a server at the root.
 type Server struct {
 	opts Options
 	mux  *http.ServeMux
@@ -40,6 +45,9 @@ func New(opts Options) *Server {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
+	if opts.Keep == nil {
+		opts.Keep = func(context.Context, string, time.Duration) error { return nil }
+	}
 	opts.Version = cmp.Or(opts.Version, defaultVersion)
 	s := &Server{opts: opts, mux: http.NewServeMux()}
 	s.mux.HandleFunc("POST /api/chat", s.handle(s.chat))
@@ -51,6 +59,9 @@ func New(opts Options) *Server {
 	s.mux.HandleFunc("GET /api/ps", s.handle(s.running))
 	s.mux.HandleFunc("GET /api/version", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"version": s.opts.Version})
+	})
+	s.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "Ollama is running") // the client may have disconnected
 	})
 	for _, path := range []string{"pull", "push", "create", "copy", "delete"} {
 		s.mux.HandleFunc("/api/"+path, func(w http.ResponseWriter, _ *http.Request) {
@@ -119,10 +130,15 @@ func (s *Server) open(r *http.Request, name string) (text.Model, func(), error) 
 		return nil, nil, invalid("model is required")
 	}
 	m, release, err := s.opts.Models.Open(r.Context(), modelName(name))
+	return m, release, notFound(name, err)
+}
+
+// notFound returns the error of a call, with Ollama's words if there is no such model.
+func notFound(name string, err error) error {
 	if outboard.KindOf(err) == outboard.NotFound {
-		err = outboard.Errorf(outboard.NotFound, "", "model '%s' not found", name)
+		return outboard.Errorf(outboard.NotFound, "", "model '%s' not found", name)
 	}
-	return m, release, err
+	return err
 }
 
 type details struct {
@@ -205,17 +221,28 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	for _, d := range all {
-		if d.Name == modelName(name) {
-			writeJSON(w, http.StatusOK, map[string]any{
-				"modelfile": "", "parameters": "", "template": d.ChatTemplate, "details": detailsOf(d), "modified_at": d.Modified,
-				"model_info": map[string]any{
-					"general.architecture": d.Architecture, "general.parameter_count": d.Parameters, d.Architecture + ".context_length": d.Context,
-				},
-				"capabilities": []string{"completion", "tools"},
-			})
-			return nil
-		}
+	d := text.Find(all, modelName(name))
+	if d == nil {
+		return outboard.Errorf(outboard.NotFound, "", "model '%s' not found", name)
 	}
-	return outboard.Errorf(outboard.NotFound, "", "model '%s' not found", name)
+	writeJSON(w, http.StatusOK, map[string]any{
+		"modelfile": "", "parameters": "", "template": d.ChatTemplate, "details": detailsOf(*d), "modified_at": d.Modified,
+		"model_info": map[string]any{
+			"general.architecture": d.Architecture, "general.parameter_count": d.Parameters, d.Architecture + ".context_length": d.Context,
+		},
+		"capabilities": capabilities(d.ChatTemplate),
+	})
+	return nil
+}
+
+// capabilities returns what requests may demand of a model with a chat template.
+func capabilities(template string) []string {
+	list := []string{"completion"}
+	if text.ReadsTools(template) {
+		list = append(list, "tools")
+	}
+	if text.Thinks(template) {
+		list = append(list, "thinking")
+	}
+	return list
 }

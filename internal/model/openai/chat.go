@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -29,7 +30,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) error {
 	}
 	choices := []map[string]any{}
 	for i, a := range answers {
-		message := map[string]any{"role": "assistant", "content": a.content, "refusal": nil}
+		message := map[string]any{"role": "assistant", "content": a.content, "refusal": nil, "annotations": []any{}}
 		if len(a.calls) > 0 {
 			message["tool_calls"] = encodeCalls(a.calls, 0, false)
 			if a.content == "" {
@@ -38,9 +39,13 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) error {
 		}
 		choices = append(choices, map[string]any{"index": i, "message": message, "logprobs": chatLogProbs(a.tokens, job), "finish_reason": a.finish})
 	}
-	writeJSON(w, http.StatusOK, map[string]any{
-		"id": job.id, "object": "chat.completion", "created": job.created, "model": q.Model, "choices": choices, "usage": job.usage(answers), "system_fingerprint": nil,
-	})
+	completion := map[string]any{
+		"id": job.id, "object": "chat.completion", "created": job.created, "model": q.Model, "choices": choices, "usage": job.usage(answers),
+	}
+	if job.tier != "" {
+		completion["service_tier"] = job.tier
+	}
+	writeJSON(w, http.StatusOK, completion)
 	return nil
 }
 
@@ -49,9 +54,16 @@ func (s *Server) prepareChat(ctx context.Context, q *chatRequest) (*job, error) 
 	if q.MaxCompletionTokens != nil {
 		q.MaxTokens = q.MaxCompletionTokens
 	}
+	tier, err := q.tier()
+	if err := cmp.Or(err, q.checkFixed()); err != nil {
+		return nil, err
+	}
 	g, err := q.generation()
 	if err != nil {
 		return nil, err
+	}
+	if !q.LogProbs && q.TopLogProbs != 0 {
+		return nil, invalid("top_logprobs", "top_logprobs is only allowed when logprobs is true")
 	}
 	if q.LogProbs {
 		if q.TopLogProbs < 0 || q.TopLogProbs > maxTop {
@@ -74,11 +86,13 @@ func (s *Server) prepareChat(ctx context.Context, q *chatRequest) (*job, error) 
 	if err != nil {
 		return nil, err
 	}
-	if g.Prompt, err = text.Prompt(ctx, m, messages, encoded, q.TemplateVariables); err != nil {
+	if g.Prompt, err = q.prompt(ctx, m, &g, messages, encoded); err != nil {
 		release()
 		return nil, err
 	}
 	j := newJob("chatcmpl-", m, release, &q.options, []engine.Generation{g})
+	j.tier = tier
+	j.single = q.ParallelToolCalls != nil && !*q.ParallelToolCalls
 	for _, t := range tools {
 		if j.tools == nil {
 			j.tools = map[string]bool{}
@@ -86,6 +100,22 @@ func (s *Server) prepareChat(ctx context.Context, q *chatRequest) (*job, error) 
 		j.tools[t.Name] = true
 	}
 	return j, nil
+}
+
+// prompt returns the tokens of the conversation, by the template of the model.
+func (q *chatRequest) prompt(ctx context.Context, m text.Model, g *engine.Generation, messages []text.Message, tools json.RawMessage) ([]int32, error) {
+	info := m.Info()
+	if err := checkBias(g, info.Vocabulary); err != nil {
+		return nil, err
+	}
+	if len(tools) > 0 && g.Grammar == "" && !text.ReadsTools(info.ChatTemplate) {
+		return nil, invalid("tools", "the model's chat template has no place for tools: tool_choice can still require a call of one")
+	}
+	variables, err := text.WithEffort(info.ChatTemplate, q.TemplateVariables, q.ReasoningEffort)
+	if err != nil {
+		return nil, invalid("reasoning_effort", "reasoning_effort: "+err.Error())
+	}
+	return text.Prompt(ctx, m, messages, tools, variables)
 }
 
 // streamChat sends the choices as server-sent events while they are generated.
@@ -100,11 +130,14 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, j *job, q *c
 // sendChunks passes the choices to send while they are generated, in the form
 // chat.completion.chunk.
 func (j *job) sendChunks(ctx context.Context, q *chatRequest, sendChunk func(any) error) error {
-	event := newChunk[chatChoice](j, "chat.completion.chunk", q.Model, q.StreamOptions.IncludeUsage)
-	event.Fingerprint = null
+	event := newChunk[chatChoice](j, "chat.completion.chunk", q.Model, q.includeUsage())
+	event.ServiceTier = j.tier
 	send := func(c chatChoice) error {
 		next := event
 		next.Choices = []chatChoice{c}
+		if q.continuousUsage() {
+			next.Usage = j.usageSoFar()
+		}
 		return sendChunk(&next)
 	}
 	begin := func(i int) error {
@@ -128,7 +161,7 @@ func (j *job) sendChunks(ctx context.Context, q *chatRequest, sendChunk func(any
 		}
 		return nil
 	})
-	if err != nil || !q.StreamOptions.IncludeUsage {
+	if err != nil || !q.includeUsage() {
 		return err
 	}
 	event.Usage = j.usage(answers)
@@ -148,53 +181,21 @@ func encodeCalls(calls []text.Call, index int, streamed bool) []map[string]any {
 	return list
 }
 
-type tokenProb struct {
-	Token   string      `json:"token"`
-	LogProb float32     `json:"logprob"`
-	Bytes   []int       `json:"bytes"`
-	Top     []tokenProb `json:"top_logprobs,omitempty"`
-}
-
-func newTokenProb(token string, p float32) tokenProb {
-	t := tokenProb{Token: token, LogProb: p, Bytes: []int{}}
-	for _, b := range []byte(token) {
-		t.Bytes = append(t.Bytes, int(b))
-	}
-	return t
-}
-
 // chatLogProbs returns the field logprobs of a choice, nil if the request does not ask for it.
 func chatLogProbs(tokens []engine.Token, j *job) any {
 	if !j.logprobs() {
 		return nil
 	}
-	list := []json.RawMessage{}
+	type tokenProb struct {
+		text.TokenProb
+		Top []text.TokenProb `json:"top_logprobs"`
+	}
+	list := []tokenProb{}
 	for _, t := range tokens {
-		p := newTokenProb(tokenText(t), t.LogProb)
-		top := []tokenProb{}
-		for _, c := range t.Top {
-			top = append(top, newTokenProb(c.Text, c.LogProb))
-		}
-		encoded, err := json.Marshal(struct {
-			tokenProb
-			Top []tokenProb `json:"top_logprobs"`
-		}{p, top})
-		if err != nil {
-			continue // a probability of 0 has no logarithm in JSON
-		}
-		list = append(list, encoded)
+		own, top := text.Probs(t)
+		list = append(list, tokenProb{own, top})
 	}
 	return map[string]any{"content": list, "refusal": nil}
-}
-
-// tokenText returns the text of a token, even if it added nothing to the answer's text.
-func tokenText(t engine.Token) string {
-	for _, c := range t.Top {
-		if c.ID == t.ID {
-			return c.Text
-		}
-	}
-	return t.Text
 }
 
 func now() int64 { return time.Now().Unix() }

@@ -5,13 +5,13 @@ import "encoding/json"
 // A chunk is an event of a stream; C is the form of its choices. It is encoded for each token, so it
 // is no map, whose encoding sorts the names.
 type chunk[C any] struct {
-	Choices     []C             `json:"choices"`
-	Created     int64           `json:"created"`
-	ID          string          `json:"id"`
-	Model       string          `json:"model"`
-	Object      string          `json:"object"`
-	Fingerprint json.RawMessage `json:"system_fingerprint,omitempty"`
-	Usage       any             `json:"usage,omitempty"`
+	Choices     []C    `json:"choices"`
+	Created     int64  `json:"created"`
+	ID          string `json:"id"`
+	Model       string `json:"model"`
+	Object      string `json:"object"`
+	ServiceTier string `json:"service_tier,omitempty"`
+	Usage       any    `json:"usage,omitempty"`
 }
 
 // null is the value of a member that is there without a value.

@@ -1,6 +1,8 @@
 package openai
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -10,6 +12,8 @@ import (
 	"net/http"
 	"unicode/utf8"
 
+	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/bounded"
 	"github.com/outboard-run/outboard/internal/model/engine"
 	"github.com/outboard-run/outboard/internal/model/text"
 )
@@ -25,24 +29,32 @@ type promptList struct {
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (p *promptList) UnmarshalJSON(b []byte) error {
-	var one string
-	if json.Unmarshal(b, &one) == nil {
-		p.texts = []string{one}
-		return nil
+	var err error
+	switch first := firstOfList(b); first {
+	case 0:
+		p.texts = []string{""}
+		err = json.Unmarshal(b, &p.texts[0])
+	case '[':
+		err = json.Unmarshal(b, (*bounded.List[[]int32])(&p.tokens))
+	case '"', ']', 'n': // null is an empty text
+		err = json.Unmarshal(b, (*bounded.List[string])(&p.texts))
+	default:
+		p.tokens = [][]int32{nil}
+		err = json.Unmarshal(b, &p.tokens[0])
 	}
-	if json.Unmarshal(b, &p.texts) == nil {
-		return nil
-	}
-	p.texts = nil
-	var tokens []int32
-	if json.Unmarshal(b, &tokens) == nil {
-		p.tokens = [][]int32{tokens}
-		return nil
-	}
-	if json.Unmarshal(b, &p.tokens) == nil {
-		return nil
+	if err == nil || outboard.KindOf(err) == outboard.Invalid {
+		return err
 	}
 	return &json.UnmarshalTypeError{Value: "another type"} // the decoder adds the name
+}
+
+// firstOfList returns the first byte in an array of JSON, 0 for another value.
+func firstOfList(b []byte) byte {
+	in, isList := bytes.CutPrefix(bytes.TrimSpace(b), []byte("["))
+	if in = bytes.TrimSpace(in); !isList || len(in) == 0 {
+		return 0
+	}
+	return in[0]
 }
 
 // tokenize returns the tokens of each text, from which generations follow if the texts are prompts.
@@ -52,7 +64,7 @@ func (p *promptList) tokenize(ctx context.Context, m text.Model, param string, p
 	}
 	all := p.tokens
 	for _, t := range p.texts {
-		tokens, err := m.Tokenize(ctx, engine.Text{Content: t, Prompt: prompts})
+		tokens, err := m.Tokenize(ctx, engine.Text{Content: t, Prompt: prompts, Bounded: true})
 		if err != nil {
 			return nil, err
 		}
@@ -98,7 +110,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request) error {
 	}
 	choices := []map[string]any{}
 	for i, a := range answers {
-		choices = append(choices, map[string]any{"index": i, "text": q.echo(i) + a.content, "logprobs": completionLogProbs(a.tokens, j, utf8.RuneCountInString(q.echo(i))), "finish_reason": a.finish})
+		choices = append(choices, map[string]any{"index": i, "text": q.echo(i) + a.content, "logprobs": completionLogProbs(a.tokens, j, 0), "finish_reason": a.finish})
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"id": j.id, "object": "text_completion", "created": j.created, "model": q.Model, "choices": choices, "usage": j.usage(answers)})
 	return nil
@@ -120,6 +132,8 @@ func (s *Server) prepareCompletion(ctx context.Context, q *completionRequest) (*
 		return nil, invalid("best_of", "best_of is not supported beside n")
 	case q.Echo && len(q.Prompt.tokens) > 0:
 		return nil, invalid("echo", "echo is supported for prompts that are texts")
+	case q.Echo && q.LogProbs != nil:
+		return nil, invalid("echo", "echo is not supported beside logprobs: the prompt's tokens have none")
 	}
 	if q.MaxTokens == nil {
 		q.MaxTokens = new(int)
@@ -140,7 +154,7 @@ func (s *Server) prepareCompletion(ctx context.Context, q *completionRequest) (*
 		return nil, err
 	}
 	prompts, err := q.Prompt.tokenize(ctx, m, "prompt", true)
-	if err != nil {
+	if err = cmp.Or(err, checkBias(&g, m.Info().Vocabulary)); err != nil {
 		release()
 		return nil, err
 	}
@@ -154,16 +168,18 @@ func (s *Server) prepareCompletion(ctx context.Context, q *completionRequest) (*
 
 func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, j *job, q *completionRequest) error {
 	out := newEvents(w)
-	event := newChunk[completionChoice](j, "text_completion", q.Model, q.StreamOptions.IncludeUsage)
+	event := newChunk[completionChoice](j, "text_completion", q.Model, q.includeUsage())
 	send := func(c completionChoice) error {
 		next := event
 		next.Choices = []completionChoice{c}
+		if q.continuousUsage() {
+			next.Usage = j.usageSoFar()
+		}
 		return out.send(&next)
 	}
 	offsets := make([]int, len(j.generations))
 	begin := func(i int) error {
 		if echo := q.echo(i); echo != "" {
-			offsets[i] = utf8.RuneCountInString(echo)
 			return send(completionChoice{Index: i, Text: echo})
 		}
 		return nil
@@ -182,7 +198,7 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, j *job
 	if err != nil {
 		return out.fail(err)
 	}
-	if q.StreamOptions.IncludeUsage {
+	if q.includeUsage() {
 		event.Usage = j.usage(answers)
 		if err := out.send(&event); err != nil {
 			return nil //nolint:nilerr // the client has gone
@@ -198,11 +214,11 @@ func completionLogProbs(list []engine.Token, j *job, offset int) any {
 	}
 	tokens, probs, top, offsets := []string{}, []float32{}, []map[string]float32{}, []int{}
 	for _, t := range list {
-		tokens, probs, offsets = append(tokens, tokenText(t)), append(probs, t.LogProb), append(offsets, offset)
+		tokens, probs, offsets = append(tokens, text.TokenText(t)), append(probs, text.FiniteLogProb(t.LogProb)), append(offsets, offset)
 		offset += utf8.RuneCountInString(t.Text)
 		best := map[string]float32{}
 		for _, c := range t.Top {
-			best[c.Text] = c.LogProb
+			best[c.Text] = text.FiniteLogProb(c.LogProb)
 		}
 		top = append(top, best)
 	}
@@ -215,6 +231,7 @@ type embeddingRequest struct {
 	Input      promptList `json:"input"`
 	Format     string     `json:"encoding_format"`
 	Dimensions *int       `json:"dimensions"`
+	labels
 }
 
 func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {

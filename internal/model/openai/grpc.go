@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -107,10 +108,10 @@ func parseCall(encoded []byte) (*chatRequest, error) {
 	if err := json.Unmarshal(encoded, &c); err != nil {
 		return nil, invalid("", "the call is no JSON: "+err.Error())
 	}
-	if err := json.Unmarshal(c.Request, &q); err != nil {
+	if err := decodeMembers(bytes.NewReader(c.Request), &q); err != nil {
 		return nil, invalid("", "the request is not as chat/completions has it: "+err.Error())
 	}
-	q.Model = c.Model
+	q.Model, q.Stream = c.Model, true
 	return &q, nil
 }
 

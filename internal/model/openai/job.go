@@ -2,6 +2,7 @@ package openai
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/outboard-run/outboard/internal/model/engine"
@@ -17,6 +18,9 @@ type job struct {
 	generations []engine.Generation
 	prompts     int // the generations of one prompt are adjacent
 	tools       map[string]bool
+	single      bool // an answer ends with its first call of a tool
+	generated   int  // tokens so far, of all generations
+	tier        string
 }
 
 func newJob(prefix string, m text.Model, release func(), o *options, prompts []engine.Generation) *job {
@@ -77,7 +81,7 @@ func (j *job) run(ctx context.Context, begin func(int) error, emit func(int, *an
 
 func (j *job) runOne(ctx context.Context, i int, a *answer, begin func(int) error, emit func(int, *answer, piece) error, mu *sync.Mutex) error {
 	calls := text.Calls{Tools: j.tools}
-	begun := begin == nil
+	begun, ended := begin == nil, false
 	usage, err := j.model.Generate(ctx, j.generations[i], func(t engine.Token) error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -87,10 +91,14 @@ func (j *job) runOne(ctx context.Context, i int, a *answer, begin func(int) erro
 				return err
 			}
 		}
+		j.generated++
 		p := piece{token: &t}
 		p.content, p.calls = calls.Push(t.Text)
 		if t.Last != "" {
 			p.content += calls.Flush()
+		}
+		if j.single && len(p.calls) > 0 {
+			p.calls = p.calls[:1]
 		}
 		a.content += p.content
 		a.calls = append(a.calls, p.calls...)
@@ -100,17 +108,37 @@ func (j *job) runOne(ctx context.Context, i int, a *answer, begin func(int) erro
 		if err := emit(i, a, p); err != nil {
 			return err
 		}
-		if t.Last == "" {
+		ended = j.single && len(a.calls) > 0
+		if t.Last == "" && !ended {
 			return nil
 		}
 		a.finish = string(t.Last)
 		if len(a.calls) > 0 {
 			a.finish = "tool_calls"
 		}
-		return emit(i, a, piece{finish: a.finish})
+		err := emit(i, a, piece{finish: a.finish})
+		if err == nil && t.Last == "" {
+			return errEnded
+		}
+		return err
 	})
 	a.usage = usage
+	if ended && errors.Is(err, errEnded) {
+		return nil
+	}
 	return err
+}
+
+// errEnded ends a generation whose answer is complete.
+var errEnded = errors.New("the answer is complete")
+
+// usageSoFar returns the counts of tokens while the generations run. emit of run may call it.
+func (j *job) usageSoFar() map[string]any {
+	prompt := 0
+	for i := 0; i < len(j.generations); i += len(j.generations) / j.prompts {
+		prompt += len(j.generations[i].Prompt)
+	}
+	return map[string]any{"prompt_tokens": prompt, "completion_tokens": j.generated, "total_tokens": prompt + j.generated}
 }
 
 // usage sums up the tokens of the request; each prompt counts once.

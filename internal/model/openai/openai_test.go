@@ -167,22 +167,26 @@ func TestTools(t *testing.T) {
 
 func TestCompletions(t *testing.T) {
 	b := &texttest.Backend{Answer: "one two three four five six"}
-	w := post(t, b, "/v1/completions", `{"model":"small","prompt":["ab","cd"],"max_tokens":2,"echo":true,"logprobs":1}`)
+	w := post(t, b, "/v1/completions", `{"model":"small","prompt":["ab","cd"],"max_tokens":2,"logprobs":1}`)
 	body := w.Body.Bytes()
 	for _, c := range []struct {
 		path []any
 		want any
 	}{
-		{[]any{"choices", 0, "text"}, "abone tw"},
-		{[]any{"choices", 1, "text"}, "cdone tw"},
+		{[]any{"choices", 0, "text"}, "one tw"},
+		{[]any{"choices", 1, "text"}, "one tw"},
 		{[]any{"choices", 0, "finish_reason"}, "length"},
 		{[]any{"choices", 0, "logprobs", "tokens", 1}, " tw"},
-		{[]any{"choices", 0, "logprobs", "text_offset", 1}, 5.0},
+		{[]any{"choices", 0, "logprobs", "text_offset", 1}, 3.0},
 		{[]any{"usage", "prompt_tokens"}, 4.0},
 	} {
 		if got := at(t, body, c.path...); got != c.want {
 			t.Errorf("%v = %v, want %v", c.path, got, c.want)
 		}
+	}
+	w = post(t, b, "/v1/completions", `{"model":"small","prompt":["ab","cd"],"max_tokens":2,"echo":true}`)
+	if got := at(t, w.Body.Bytes(), "choices", 1, "text"); got != "cdone tw" {
+		t.Errorf("with echo: %v", got)
 	}
 	b = &texttest.Backend{Answer: "x"}
 	post(t, b, "/v1/completions", `{"model":"small","prompt":[5,6]}`)
@@ -191,11 +195,11 @@ func TestCompletions(t *testing.T) {
 	}
 }
 
-// The offsets of a streamed completion begin behind the prompt that precedes it, too.
+// The offsets of a streamed completion count the whole text.
 func TestStreamedOffsets(t *testing.T) {
 	b := &texttest.Backend{Answer: "one two"}
-	w := post(t, b, "/v1/completions", `{"model":"small","prompt":"ab","max_tokens":2,"echo":true,"logprobs":1,"stream":true}`)
-	for _, want := range []string{`"text_offset":[2]`, `"text_offset":[5]`} {
+	w := post(t, b, "/v1/completions", `{"model":"small","prompt":"ab","max_tokens":2,"logprobs":1,"stream":true}`)
+	for _, want := range []string{`"text_offset":[0]`, `"text_offset":[3]`} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s is not in\n%s", want, w.Body)
 		}
@@ -225,7 +229,7 @@ func TestEmbeddings(t *testing.T) {
 }
 
 func TestModels(t *testing.T) {
-	for path, want := range map[string]int{"/v1/models": 200, "/v1/models/small": 200, "/v1/models/other": 404, "/v1/nothing": 404} {
+	for path, want := range map[string]int{"/v1/models": 200, "/v1/models/small": 200, "/v1/models/tiny": 200, "/v1/models/other": 404, "/v1/nothing": 404} {
 		w := httptest.NewRecorder()
 		openai.New(openai.Options{Models: &texttest.Backend{}}).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 		if w.Code != want {

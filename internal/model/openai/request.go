@@ -30,19 +30,28 @@ type options struct {
 	Seed              *int64             `json:"seed"`
 	Stop              stringList         `json:"stop"`
 	N                 *int               `json:"n"`
+	IgnoreEnd         bool               `json:"ignore_eos"` // vLLM's extension
 	Stream            bool               `json:"stream"`
-	StreamOptions     struct {
-		IncludeUsage bool `json:"include_usage"`
-	} `json:"stream_options"`
-	ResponseFormat *responseFormat `json:"response_format"`
-	Priority       int             `json:"priority"`
+	StreamOptions     *streamOptions     `json:"stream_options"`
+	ResponseFormat    *responseFormat    `json:"response_format"`
+	Priority          int32              `json:"priority"` // lower first
+	labels
+	extensions
+}
+
+type streamOptions struct {
+	IncludeUsage       bool `json:"include_usage"`
+	ContinuousUsage    bool `json:"continuous_usage_stats"`
+	IncludeObfuscation bool `json:"include_obfuscation"`
 }
 
 type responseFormat struct {
 	Type       string `json:"type"`
 	JSONSchema *struct {
-		Name   string          `json:"name"`
-		Schema json.RawMessage `json:"schema"`
+		Name        string          `json:"name"`
+		Description string          `json:"description"`
+		Schema      json.RawMessage `json:"schema"`
+		Strict      *bool           `json:"strict"` // answers are valid in any case
 	} `json:"json_schema"`
 }
 
@@ -71,7 +80,13 @@ const (
 
 // generation returns the generation that the options specify, without a prompt.
 func (o *options) generation() (engine.Generation, error) {
-	g := engine.Generation{LogProbs: -1, Stop: o.Stop, Priority: o.Priority, Sampling: engine.Sampling{Temperature: 1, Seed: rand.Uint64()}}
+	g := engine.Generation{LogProbs: -1, Stop: o.Stop, IgnoreEnd: o.IgnoreEnd, Priority: -int(o.Priority), Sampling: engine.Sampling{Temperature: 1, Seed: rand.Uint64()}}
+	if err := o.checkStream(); err != nil {
+		return g, err
+	}
+	if err := o.checkExtensions(); err != nil {
+		return g, err
+	}
 	if n := o.count(); n < 1 || n > maxChoices {
 		return g, invalid("n", fmt.Sprintf("n is %d: it must be from 1 to %d", n, maxChoices))
 	}
@@ -164,10 +179,14 @@ type chatRequest struct {
 	MaxCompletionTokens *int                      `json:"max_completion_tokens"`
 	LogProbs            bool                      `json:"logprobs"`
 	TopLogProbs         int                       `json:"top_logprobs"`
+	ReasoningEffort     string                    `json:"reasoning_effort"`
+	ParallelToolCalls   *bool                     `json:"parallel_tool_calls"`
 	Tools               bounded.List[chatTool]    `json:"tools"`
 	ToolChoice          json.RawMessage           `json:"tool_choice"`
 	TemplateVariables   json.RawMessage           `json:"chat_template_kwargs"`
 	Modalities          []string                  `json:"modalities"`
+	ServiceTier         string                    `json:"service_tier"`
+	fixed
 }
 
 type chatTool struct {
@@ -181,6 +200,9 @@ type chatMessage struct {
 	Name       string          `json:"name"`
 	ToolCalls  json.RawMessage `json:"tool_calls"`
 	ToolCallID string          `json:"tool_call_id"`
+	Reasoning  string          `json:"reasoning_content"` // DeepSeek's and vLLM's extension
+	// FunctionCall is the older form of ToolCalls.
+	FunctionCall json.RawMessage `json:"function_call"`
 }
 
 // messages returns the conversation for the chat template.
@@ -202,11 +224,14 @@ func (q *chatRequest) messages() ([]text.Message, error) {
 		if m.Role == "" {
 			return nil, invalid(fmt.Sprintf("messages[%d].role", i), "a message has no role")
 		}
+		if len(m.FunctionCall) > 0 && string(m.FunctionCall) != "null" {
+			return nil, invalid(fmt.Sprintf("messages[%d].function_call", i), "function_call is not supported: use tool_calls")
+		}
 		calls, err := templateCalls(m.ToolCalls)
 		if err != nil {
 			return nil, invalid(fmt.Sprintf("messages[%d].tool_calls", i), err.Error())
 		}
-		list = append(list, text.Message{Role: strings.Replace(m.Role, "developer", "system", 1), Content: content, Name: m.Name, ToolCalls: calls, ToolCallID: m.ToolCallID})
+		list = append(list, text.Message{Role: strings.Replace(m.Role, "developer", "system", 1), Content: content, Name: m.Name, ToolCalls: calls, ToolCallID: m.ToolCallID, Reasoning: m.Reasoning})
 	}
 	return list, nil
 }

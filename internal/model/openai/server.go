@@ -126,7 +126,7 @@ func toAPIError(err error) *apiError {
 		e.Code = s.code
 	}
 	var told *outboard.Error
-	if errors.As(err, &told) && s.status == http.StatusBadRequest && slices.Contains([]string{"prompt", "stop", "logit_bias", "logprobs", "tools", "grammar", "messages"}, told.Op) {
+	if errors.As(err, &told) && s.status == http.StatusBadRequest && slices.Contains([]string{"prompt", "stop", "logit_bias", "logprobs", "tools", "grammar", "messages", "ignore_eos"}, told.Op) {
 		e.Param = told.Op
 	}
 	return e
@@ -134,7 +134,10 @@ func toAPIError(err error) *apiError {
 
 // decode reads a request's body.
 func decode(r *http.Request, v any) error {
-	err := json.NewDecoder(r.Body).Decode(v)
+	err := decodeMembers(r.Body, v)
+	if own, ok := errors.AsType[*apiError](err); ok {
+		return own
+	}
 	var large *http.MaxBytesError
 	var wrong *json.UnmarshalTypeError
 	switch {
@@ -198,11 +201,11 @@ func (s *Server) showModel(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	name := r.PathValue("model")
-	for _, d := range all {
-		if d.Name == name {
-			writeJSON(w, http.StatusOK, listed(d))
-			return nil
-		}
+	if d := text.Find(all, name); d != nil {
+		found := *d
+		found.Name = name
+		writeJSON(w, http.StatusOK, listed(found))
+		return nil
 	}
 	return &apiError{status: http.StatusNotFound, Type: "invalid_request_error", Param: "model", Code: "model_not_found", Message: "The model '" + name + "' does not exist"}
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -61,6 +62,7 @@ func (m oneModel) InfoHere(context.Context, string, string) (engine.Info, int, e
 }
 func (oneModel) Await(context.Context, string, int) error   { return nil }
 func (oneModel) Load(context.Context, string, string) error { return nil }
+func (oneModel) KeepHere(string, time.Duration) error       { return nil }
 
 // serveModel serves a model by the name of another node and returns it as the pool's nodes see it.
 func serveModel(t *testing.T, m engine.Model) *loaded {

@@ -286,6 +286,17 @@ func (p *Peers) Load(ctx context.Context, node outboard.NodeID, name string, ver
 	return p.invoke(ctx, node, "Load", request, new(inference.ModelReadyResponse))
 }
 
+// keepIdle is the parameter of the call Keep: a duration in nanoseconds.
+const keepIdle = "idle_ns"
+
+// Keep implements serve.Peers.
+func (p *Peers) Keep(ctx context.Context, node outboard.NodeID, name string, idle time.Duration) error {
+	request := &inference.RepositoryModelUnloadRequest{ModelName: name, Parameters: map[string]*inference.ModelRepositoryParameter{
+		keepIdle: {ParameterChoice: &inference.ModelRepositoryParameter_Int64Param{Int64Param: int64(idle)}},
+	}}
+	return p.invoke(ctx, node, "Keep", request, new(inference.RepositoryModelUnloadResponse))
+}
+
 // Fetch implements artifact.Source: it reads a file from another node that has it.
 func (p *Peers) Fetch(ctx context.Context, digest string, skip int) (io.ReadCloser, error) {
 	var last error

@@ -30,6 +30,7 @@ type Models interface {
 	InfoHere(ctx context.Context, name, version string) (engine.Info, int, error)
 	Await(ctx context.Context, name string, version int) error
 	Load(ctx context.Context, name, version string) error
+	KeepHere(name string, idle time.Duration) error
 }
 
 // A Server answers the requests of other nodes.
@@ -87,7 +88,7 @@ func (s *Server) service() *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: serviceName(s.Self), HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{
-			unary("Infer", s.infer), unary("Load", s.load), unary("Text", s.text),
+			unary("Infer", s.infer), unary("Load", s.load), unary("Keep", s.keep), unary("Text", s.text),
 		},
 		Streams: []grpc.StreamDesc{
 			serverStream("ReadFile", s.readFile), serverStream("Generate", s.generate),
@@ -189,6 +190,11 @@ func (s *Server) load(ctx context.Context, q *inference.ModelReadyRequest) (*inf
 		err = s.Models.Load(ctx, q.GetName(), "")
 	}
 	return &inference.ModelReadyResponse{Ready: err == nil}, err
+}
+
+func (s *Server) keep(_ context.Context, q *inference.RepositoryModelUnloadRequest) (*inference.RepositoryModelUnloadResponse, error) {
+	idle := time.Duration(q.GetParameters()[keepIdle].GetInt64Param())
+	return &inference.RepositoryModelUnloadResponse{}, s.Models.KeepHere(q.GetModelName(), idle)
 }
 
 // filePart is the size of a message with a part of a file, in bytes.

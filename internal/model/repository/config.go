@@ -7,13 +7,13 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/lazyregexp"
+	"github.com/outboard-run/outboard/internal/yamlerror"
 )
 
 // Config is a model's configuration file, model.yaml. Its zero value serves any model.
@@ -127,7 +127,7 @@ func ParseConfig(file string, text []byte) (Config, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return c, outboard.Errorf(outboard.Invalid, "", "%s", locate(file, err))
+		return c, outboard.Errorf(outboard.Invalid, "", "%s", yamlerror.Describe(file, err, types))
 	}
 	var more yaml.Node
 	if decoder.Decode(&more) == nil {
@@ -139,43 +139,14 @@ func ParseConfig(file string, text []byte) (Config, error) {
 	return c, nil
 }
 
-var (
-	lineError = lazyregexp.New(`line (\d+): (.*)`)
-	typeError = lazyregexp.New("cannot unmarshal !!(?:\\w+ `(.*)`|(?:seq|map)) into (\\S+)")
-)
-
-// kinds describes the types of settings.
+// types describes the types of settings.
 //
 //nolint:gochecknoglobals // a table
-var kinds = map[string]string{
-	"int": "a whole number", "float64": "a number", "string": "a text", "[]string": "a list of names", "[]int": "a list of whole numbers",
-	"repository.Config": "settings, such as `memory: 512MiB`", "repository.Batching": "settings, such as `max: 16`", "repository.Queue": "settings, such as `size: 256`",
-}
-
-// locate formats an error of the decoder as FILE:LINE: reason, one line for each mistake.
-func locate(file string, err error) string {
-	texts := []string{err.Error()}
-	if many, ok := errors.AsType[*yaml.TypeError](err); ok {
-		texts = many.Errors
-	}
-	for i, text := range texts {
-		if m := lineError.FindStringSubmatch(text); m != nil {
-			text = file + ":" + m[1] + ": " + m[2]
-		} else {
-			text = file + ": " + text
-		}
-		if m := typeError.FindStringSubmatch(text); len(m) > 2 && kinds[m[2]] != "" {
-			want := "want " + kinds[m[2]]
-			if m[1] != "" {
-				want = m[1] + ": " + want
-			}
-			text = strings.Replace(text, m[0], want, 1)
-		}
-		texts[i] = strings.NewReplacer(" not found in type repository.Config", ": there is no such setting",
-			" not found in type repository.Batching", ": there is no such setting of batching",
-			" not found in type repository.Queue", ": there is no such setting of queue").Replace(text)
-	}
-	return strings.Join(texts, "\n")
+var types = map[string]yamlerror.Type{
+	"int": {Want: "a whole number"}, "float64": {Want: "a number"}, "string": {Want: "a text"}, "[]string": {Want: "a list of names"}, "[]int": {Want: "a list of whole numbers"},
+	"repository.Config":   {Want: "settings, such as `memory: 512MiB`"},
+	"repository.Batching": {Want: "settings, such as `max: 16`", Of: " of batching"},
+	"repository.Queue":    {Want: "settings, such as `size: 256`", Of: " of queue"},
 }
 
 // lineOf returns the line of a setting, 1 if it isn't found.

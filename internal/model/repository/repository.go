@@ -271,10 +271,16 @@ func (r *Repository) Rollout(ctx context.Context, name string, number, canary in
 	}
 	return r.history(name).Push(ctx, op, func(m Model) (Version, error) {
 		for i := range m.Versions {
-			if v := m.Versions[i]; v.Number == number {
-				v.Of, v.Canary = cmp.Or(v.Of, v.Number), canary
-				return v, nil
+			v := m.Versions[i]
+			if v.Number != number {
+				continue
 			}
+			if now := m.Current(); canary > 0 && canary < 100 && now.Canary == 0 && now.pushedAs() == v.pushedAs() {
+				// The other requests would go to an earlier version, which may have been rolled back.
+				return v, outboard.Errorf(outboard.Conflict, op, "version %d, which is in force, has the same content: a canary is another version", now.Number)
+			}
+			v.Of, v.Canary = cmp.Or(v.Of, v.Number), canary
+			return v, nil
 		}
 		return Version{}, outboard.Errorf(outboard.NotFound, op, "the versions that are kept are %s", numbers(m))
 	})
@@ -300,11 +306,26 @@ func (r *Repository) Rollback(ctx context.Context, name string) (Version, error)
 			_, err := r.Get(name)
 			return Version{}, outboard.Errorf(outboard.NotFound, op, "%w", cmp.Or(err, error(outboard.Errorf(outboard.NotFound, "", "there is no model %q", name))))
 		}
-		if now.Canary > 0 {
-			return precedingCanary(m, op)
-		}
-		return previous(m, op)
+		return orNotFound(op)(Preceding(m))
 	})
+}
+
+// Preceding returns the version that a roll-back of a model puts in force again, if there is one.
+func Preceding(m Model) (Version, bool) {
+	if now := m.Current(); now != nil && now.Canary > 0 {
+		return precedingCanary(m)
+	}
+	return previous(m)
+}
+
+// orNotFound returns a function that turns the absence of a version into an error of op.
+func orNotFound(op string) func(Version, bool) (Version, error) {
+	return func(v Version, ok bool) (Version, error) {
+		if !ok {
+			return v, outboard.Errorf(outboard.NotFound, op, "there is no earlier version")
+		}
+		return v, nil
+	}
 }
 
 // Withdraw puts the version that preceded a version in force again, and removes the model if there
@@ -321,7 +342,7 @@ func (r *Repository) Withdraw(ctx context.Context, name string, number int) (Ver
 		if err := inForce(m); err != nil {
 			return Version{}, err
 		}
-		return previous(m, op)
+		return orNotFound(op)(previous(m))
 	})
 	if outboard.KindOf(err) != outboard.NotFound {
 		return v, err
@@ -329,27 +350,24 @@ func (r *Repository) Withdraw(ctx context.Context, name string, number int) (Ver
 	return Version{}, r.history(name).Remove(ctx, op, inForce)
 }
 
-// previous returns the version with which a roll-back replaces the one in force.
-func previous(m Model, op string) (Version, error) {
+// previous returns the version that preceded the content in force.
+func previous(m Model) (Version, bool) {
 	v, ok := m.Previous()
-	if !ok {
-		return v, outboard.Errorf(outboard.NotFound, op, "there is no earlier version")
-	}
 	v.Of, v.Canary = v.pushedAs(), 0
-	return v, nil
+	return v, ok
 }
 
 // precedingCanary returns the version that replaces the canary in force: the last one with other
 // content, which gets the requests that the canary does not get.
-func precedingCanary(m Model, op string) (Version, error) {
+func precedingCanary(m Model) (Version, bool) {
 	now := m.Current()
 	for n := len(m.Versions) - 2; n >= 0; n-- {
 		if v := m.Versions[n]; v.pushedAs() != now.pushedAs() {
 			v.Of, v.Canary = v.pushedAs(), 0
-			return v, nil
+			return v, true
 		}
 	}
-	return Version{}, outboard.Errorf(outboard.NotFound, op, "there is no earlier version")
+	return Version{}, false
 }
 
 // RevertCanary puts the version that preceded a canary in force, if the canary is the current
@@ -361,7 +379,7 @@ func (r *Repository) RevertCanary(ctx context.Context, name string, number int) 
 		if now == nil || now.Number != number || now.Canary == 0 {
 			return Version{}, outboard.Errorf(outboard.Conflict, op, "version %d is no canary any more", number)
 		}
-		return precedingCanary(m, op)
+		return orNotFound(op)(precedingCanary(m))
 	})
 }
 

@@ -1,6 +1,7 @@
 package repository_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/outboard-run/outboard"
@@ -89,5 +90,74 @@ func TestRollbackOfCanary(t *testing.T) {
 	}
 	if v, err := r.Rollback(t.Context(), "mlp"); err != nil || v.Of != 3 || v.Canary != 0 {
 		t.Errorf("version %d (as %d), %v: want 5 (as 3)", v.Number, v.Of, err)
+	}
+}
+
+// Preceding is the version that a roll-back would restore.
+func TestPreceding(t *testing.T) {
+	r := open(t)
+	for _, want := range []int{0, 1, 2} {
+		if err := r.Await(t.Context(), "mlp", push(t, r, 1)); err != nil {
+			t.Fatal(err)
+		}
+		m, err := r.Get("mlp")
+		if v, ok := repository.Preceding(m); err != nil || ok != (want > 0) || v.Of != want {
+			t.Errorf("got version %d, %v, %v: want %d", v.Of, ok, err, want)
+		}
+	}
+	if v, err := r.Rollback(t.Context(), "mlp"); err != nil || v.Of != 2 {
+		t.Errorf("roll back to version %d, %v: want 2", v.Of, err)
+	}
+}
+
+// Names that models share are told at the push.
+func TestOverlaps(t *testing.T) {
+	r := open(t)
+	version := func(name string, aliases ...string) repository.Version {
+		return repository.Version{
+			Name: name, Main: "m.onnx", Files: map[string]repository.File{"m.onnx": {Digest: "digest", Size: 1}}, Config: repository.Config{Aliases: aliases},
+		}
+	}
+	v, err := r.Push(t.Context(), version("mlp", "digits", "first"))
+	if err == nil {
+		err = r.Await(t.Context(), "mlp", v.Number)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		push repository.Version
+		want []string
+	}{
+		"nothing":         {version("other", "another"), nil},
+		"itself":          {version("mlp", "digits"), nil},
+		"a hidden alias":  {version("digits"), []string{"digits is an alias of the model mlp as well: requests for it go to this model now"}},
+		"a model's name":  {version("other", "mlp"), []string{"the alias mlp has no effect: a model has that name"}},
+		"an alias, later": {version("other", "digits"), []string{"digits is an alias of the models mlp and other: requests for it go to mlp"}},
+		"an alias, first": {version("before", "digits"), []string{"digits is an alias of the models before and mlp: requests for it go to before"}},
+	} {
+		if got := r.Overlaps(&c.push); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// A canary of the version in force would give the other requests to the version before, such as one
+// that was rolled back.
+func TestCanaryIsAnotherVersion(t *testing.T) {
+	r := open(t)
+	push(t, r, 2)
+	if _, err := r.Rollback(t.Context(), "mlp"); err != nil {
+		t.Fatal(err)
+	}
+	for _, number := range []int{1, 3} {
+		if v, err := r.Rollout(t.Context(), "mlp", number, 50); outboard.KindOf(err) != outboard.Conflict {
+			t.Errorf("a canary of version %d: version %d, %v", number, v.Number, err)
+		}
+	}
+	for _, c := range []struct{ number, canary int }{{1, 0}, {2, 50}, {2, 70}, {2, 100}} {
+		if v, err := r.Rollout(t.Context(), "mlp", c.number, c.canary); err != nil || v.Canary != c.canary {
+			t.Errorf("%d %% of version %d: version %d, %v", c.canary, c.number, v.Number, err)
+		}
 	}
 }

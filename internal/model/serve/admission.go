@@ -27,6 +27,10 @@ type textGate struct {
 	clients  map[string]int // generations in flight of each client (engine.Generation.CacheScope)
 	lifetime time.Duration  // of a generation, a moving average
 	counts   TextCounts
+
+	prompts  pendingPrompts
+	prefixes engine.Prefixes // whose state the model has, by its last measurement
+	admitted sentPrompts     // prompts that were admitted after it
 }
 
 // TextCounts count the generations of a model on this node. Each generation is eventually counted
@@ -45,12 +49,14 @@ func newTextGate(c *repository.Config, sequences int) *textGate {
 }
 
 // enter admits a generation of a client, or refuses it with the kind outboard.Exhausted.
-func (g *textGate) enter(ctx context.Context, client string) error {
+func (g *textGate) enter(ctx context.Context, client string, prompt *pendingPrompt) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err := g.refuse(ctx, g.capacity(client)); err != nil {
+	if err := g.refuse(ctx, g.capacity(client), prompt); err != nil {
 		return err
 	}
+	g.prompts.add(prompt, time.Now())
+	g.admitted.add(sentKey{}, prompt.hashes, 0)
 	g.inFlight++
 	if g.clients == nil {
 		g.clients = map[string]int{}
@@ -76,12 +82,12 @@ func (g *textGate) capacity(client string) int {
 func (g *textGate) check(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.refuse(ctx, g.size)
+	return g.refuse(ctx, g.size, &pendingPrompt{})
 }
 
 // refuse returns the error for a generation that can't be admitted while so many wait, and counts it.
 // mu must be held.
-func (g *textGate) refuse(ctx context.Context, capacity int) error {
+func (g *textGate) refuse(ctx context.Context, capacity int, prompt *pendingPrompt) error {
 	limit := cmp.Or(g.timeout, defaultTimeout)
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(deadline))
@@ -95,6 +101,11 @@ func (g *textGate) refuse(ctx context.Context, capacity int) error {
 		g.counts.RefusedDeadline++
 		return outboard.Errorf(outboard.Exhausted, "generate", "the first token within %v can't be had: %d generations wait, %v are expected",
 			limit.Round(time.Millisecond), ahead-1, wait.Round(time.Millisecond))
+	}
+	if wait := g.prompts.wait(prompt.tokens, time.Now()); wait > limit {
+		g.counts.RefusedDeadline++
+		return outboard.Errorf(outboard.Exhausted, "generate", "the first token within %v can't be had: %d prompts are computed before, %v are expected",
+			limit.Round(time.Millisecond), len(g.prompts.list), wait.Round(time.Millisecond))
 	}
 	return nil
 }
@@ -159,9 +170,11 @@ func (a *admitted) Tokenize(ctx context.Context, t engine.Text) ([]int32, error)
 
 // Generate implements engine.TextModel.
 func (a *admitted) Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
-	if err := a.gate.enter(ctx, g.CacheScope); err != nil {
+	prompt := a.gate.promptOf(&g)
+	if err := a.gate.enter(ctx, g.CacheScope, prompt); err != nil {
 		return engine.Usage{}, err
 	}
+	defer a.gate.computed(prompt)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := outboard.Errorf(outboard.Exhausted, "generate", "the first token did not come within %v", a.gate.timeout)
@@ -173,8 +186,9 @@ func (a *admitted) Generate(ctx context.Context, g engine.Generation, emit func(
 	ctx, span := startSpan(ctx, a.instance)
 	began, first := time.Now(), time.Duration(0)
 	usage, err := a.TextModel.Generate(ctx, g, func(t engine.Token) error {
-		stop()
 		if first == 0 {
+			stop()
+			a.gate.computed(prompt)
 			first = time.Since(began)
 		}
 		return emit(t)

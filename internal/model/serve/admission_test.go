@@ -171,6 +171,63 @@ func TestGateRefusesBeforeTheWorkerHasWork(t *testing.T) {
 	})
 }
 
+// Long prompts are refused while those before them take longer than the limit, by the tokens that
+// are left of them. A short prompt is not, nor one whose state is cached, nor one alone.
+func TestGateCountsTokensOfPrompts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &admitted{&waiting{first: 200 * time.Second}, newTextGate(&repository.Config{}, 32), nil}
+		long := make([]int32, 7000)
+		cached := make([]int32, 7000)
+		cached[0] = 1
+		a.gate.observe(&TextLoad{PerToken: 10 * time.Millisecond, Prefixes: engine.PrefixHashes("", cached, engine.MaxPrefixes)})
+		errs := make(chan error, 8)
+		generate := func(tokens []int32, first int32) (refusal error) {
+			t.Helper()
+			prompt := append([]int32{first}, tokens[1:]...)
+			go func() {
+				_, err := a.Generate(t.Context(), engine.Generation{Prompt: prompt}, func(engine.Token) error { return nil })
+				errs <- err
+			}()
+			synctest.Wait()
+			select {
+			case refusal = <-errs:
+			default:
+			}
+			return refusal
+		}
+		for _, c := range []struct {
+			name    string
+			tokens  []int32
+			first   int32
+			refused bool
+		}{
+			{"one alone", long, 2, false},
+			{"a second one", long, 3, true},
+			{"a short one", long[:20], 4, false},
+			{"a cached one", cached, 1, false},
+		} {
+			if err := generate(c.tokens, c.first); c.refused != (outboard.KindOf(err) == outboard.Exhausted) || !c.refused && err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+		time.Sleep(30 * time.Second) // some of the first one is computed
+		if err := generate(long, 5); err != nil {
+			t.Error(err)
+		}
+		if got, want := a.gate.stats(), (TextCounts{RefusedDeadline: 1}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		for range 4 {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		if p := &a.gate.prompts; len(p.list) > 0 || p.left > 0 {
+			t.Errorf("%d prompts and %v tokens are left", len(p.list), p.left)
+		}
+	})
+}
+
 func TestGateEndsWhatIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAdmitted(time.Minute, repository.Config{Queue: repository.Queue{Timeout: repository.Duration(time.Second)}})

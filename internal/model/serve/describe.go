@@ -3,6 +3,7 @@ package serve
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -65,19 +66,32 @@ func (s *Server) Index() []Index {
 
 // indexOf returns a version with the best state that it has on any node.
 func indexOf(s *Server, v *repository.Version) Index {
-	x := Index{Version: *v, State: StateUnloaded}
-	for _, c := range s.Explain(v) {
-		if c.State == StateReady || x.Node == "" {
-			x.State, x.Node = c.State, c.Node
-			if c.Excluded {
-				x.Reason = c.Why
-			}
-		}
-		if c.State == StateReady {
-			break
-		}
+	all := s.Explain(v)
+	if len(all) == 0 {
+		return Index{Version: *v, State: StateUnloaded}
+	}
+	best := slices.MinFunc(all, func(a, b Candidate) int { return cmp.Compare(a.rank(), b.rank()) })
+	x := Index{Version: *v, State: best.State, Node: best.Node, Reason: best.Failure}
+	if best.Excluded {
+		x.Reason = best.Why
 	}
 	return x
+}
+
+// rank orders candidates by what their state says of the model: a node that can load it before one
+// that failed to, and that one before a node that may not load it.
+func (c *Candidate) rank() int {
+	switch {
+	case c.State == StateReady:
+		return 0
+	case c.State == StateLoading:
+		return 1
+	case !c.Excluded:
+		return 2
+	case c.State == StateFailed:
+		return 3
+	}
+	return 4
 }
 
 // Ready reports whether a model can serve requests: it is loaded, or it is loaded on demand and has

@@ -37,9 +37,10 @@ type instance struct {
 	queue   *queue.Queue
 	info    engine.Info
 	gate    *textGate
-	text    *TextLoad // its last measurement; nil for a model for tensors
-	users   int       // requests in progress
-	used    time.Time // time of the last use
+	text    *TextLoad     // its last measurement; nil for a model for tensors
+	users   int           // requests in progress
+	used    time.Time     // time of the last use
+	keep    time.Duration // replaces the configuration's idle, 0 for none
 	began   time.Time
 	loadFor time.Duration
 	crashes int
@@ -92,6 +93,9 @@ func (i *instance) fetch(ctx context.Context) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the worker is another user; i.dir is below a private folder
 			return err
 		}
+	}
+	if err := checkSpace(i); err != nil {
+		return err
 	}
 	for name, f := range i.spec.Files {
 		if err := i.server.opts.Artifacts.Ensure(ctx, f.Digest); err != nil {
@@ -248,7 +252,7 @@ func (i *instance) execute(ctx context.Context, sequence model.Sequence, inputs 
 // measureText updates the load of a model for text.
 func (i *instance) measureText() {
 	i.mu.Lock()
-	w, info := i.worker, i.info
+	w, info, gate := i.worker, i.info, i.gate
 	i.mu.Unlock()
 	if !w.Text() || isDone(w.Done()) {
 		return
@@ -257,6 +261,7 @@ func (i *instance) measureText() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.text = newTextLoad(&info, &stats)
+	gate.observe(i.text)
 }
 
 // watch waits for the end of the worker, and logs and counts it unless the instance was unloaded.

@@ -62,8 +62,12 @@ const (
 	StateFailed   State = "failed"
 )
 
-// A speed holds the measured durations of executing a request and of loading a content.
-type speed struct{ service, load time.Duration }
+// A speed holds the measured durations of executing a request and of loading a content, and why the
+// last attempt to load it failed.
+type speed struct {
+	service, load time.Duration
+	failure       string
+}
 
 // recordSpeeds records the measured speeds of an instance.
 func recordSpeeds(s *Server, i *instance) {
@@ -71,7 +75,10 @@ func recordSpeeds(s *Server, i *instance) {
 	defer s.mu.Unlock()
 	known := s.speeds[i.key.content]
 	i.mu.Lock()
-	known.load = cmp.Or(i.loadFor, known.load)
+	known.load, known.failure = cmp.Or(i.loadFor, known.load), ""
+	if i.err != nil && !i.ended.Load() { // otherwise it was cancelled
+		known.failure = i.err.Error()
+	}
 	if i.queue != nil {
 		_, _, service := i.queue.Expect()
 		known.service = cmp.Or(service, known.service)
@@ -89,6 +96,8 @@ type Candidate struct {
 	Why      string `json:"why"`
 	Excluded bool   `json:"excluded,omitempty"`
 	State    State  `json:"state"`
+	// Failure is why the last attempt to load the version failed, if it is not loaded.
+	Failure string `json:"failure,omitempty"`
 
 	// ready reports whether the content of the version itself is ready.
 	ready bool
@@ -192,6 +201,10 @@ func estimateCost(self outboard.NodeID, v *repository.Version, key contentKey, r
 			add(fetch, "fetching %v takes %v", outboard.Bytes(v.Bytes()), fetch.Round(time.Millisecond))
 		}
 		add(time.Duration(r.Loaded)*time.Millisecond, "%d other models there", r.Loaded)
+		if c.State == StateUnloaded && m.Reason != "" {
+			c.Failure = m.Reason
+			add(0, "the last attempt failed: %s", m.Reason)
+		}
 	}
 	if m.Text != nil {
 		c.text = m.Text
@@ -289,7 +302,7 @@ func describeVersion(s *Server, v *repository.Version, key contentKey, files boo
 		known := s.speeds[key.content]
 		list = append(list, ModelReport{
 			Name: v.Name, Content: key.content, Version: v.Number, State: StateUnloaded, Files: files,
-			Service: known.service, Load: known.load,
+			Service: known.service, Load: known.load, Reason: known.failure,
 		})
 	}
 	return list
@@ -337,7 +350,7 @@ func availableMemory() int64 {
 const publishInterval = time.Second
 
 // publish publishes the reports of this node.
-func (s *Server) publish() {
+func publish(s *Server) {
 	ticker := time.NewTicker(publishInterval)
 	defer ticker.Stop()
 	for {

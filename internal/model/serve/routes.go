@@ -41,23 +41,18 @@ func (s *Server) instanceOf(v *repository.Version) (*instance, error) {
 	s.serving.Go(func() {
 		i.load(i.life)
 		announce(s)
+		recordSpeeds(s, i)
 		if i.err == nil {
-			recordSpeeds(s, i)
 			return
 		}
-		// After the failure's retention the next request loads it again.
-		select {
-		case <-time.After(failureRetention):
-		case <-s.life.Done():
-		}
+		again := awaitRetry(s, i)
 		s.drop(i)
+		if again {
+			_ = s.Load(s.life, i.spec.Name, "") // the error is logged, and reported
+		}
 	})
 	return i, nil
 }
-
-// failureRetention is how long requests are answered with the error of a model that could not be
-// loaded, before it is loaded again.
-const failureRetention = 15 * time.Second
 
 // drop removes an instance from the loaded ones and from the routes.
 func (s *Server) drop(i *instance) {
@@ -326,18 +321,15 @@ func unloadIdle(s *Server) {
 	}
 }
 
-// isUnused reports whether an instance was unused for as long as its configuration allows.
+// isUnused reports whether an instance was unused for as long as it may be.
 func isUnused(i *instance) bool {
-	idle := time.Duration(i.spec.Config.Idle)
-	if idle == 0 {
-		idle = defaultIdle
-	}
 	if i.bypasses.wasUsed() {
 		i.acquire()
 		i.release()
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	idle := idleLimit(i)
 	return isDone(i.ready) && i.users == 0 && idle > 0 && time.Since(i.used) > idle
 }
 
@@ -386,5 +378,6 @@ func (s *Server) Unload(name string) error {
 			s.retire(i)
 		}
 	}
+	announce(s)
 	return nil
 }

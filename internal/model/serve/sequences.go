@@ -214,6 +214,10 @@ func inferAt(ctx context.Context, s *Server, q *sequence, r *Request, v *reposit
 		if err != nil {
 			return nil, err
 		}
+		if err := i.ensureRunning(ctx); err != nil {
+			i.release()
+			return nil, err
+		}
 		q.instance, q.process, q.number = i, i.process(), rand.Int64N(math.MaxInt64)+1 //nolint:gosec // it only has to differ from others
 	}
 	if q.isLost() {

@@ -3,6 +3,7 @@ package serve_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -96,6 +97,29 @@ func TestSequencesOfClientsAreApart(t *testing.T) {
 	r.Sequence = serve.Sequence{ID: "1", Client: "b"}
 	if _, err := b.Infer(t.Context(), r); outboard.KindOf(err) != outboard.NotFound {
 		t.Errorf("another client's request: %v", err)
+	}
+}
+
+// A sequence whose process has ended is lost. Its client may start it again, and others start: the
+// process is started again for them.
+func TestSequenceAfterACrash(t *testing.T) {
+	b, l := openObserved(t)
+	close(l.next)
+	v := b.push("stateful", repository.Config{})
+	if _, err := b.inferIn("1 start"); err != nil {
+		t.Fatal(err)
+	}
+	l.first.Kill()
+	for b.Explain(&v)[0].State == serve.StateReady {
+		<-time.After(time.Millisecond)
+	}
+	if _, err := b.inferIn("1"); outboard.KindOf(err) != outboard.Conflict {
+		t.Errorf("the state is gone: %v", err)
+	}
+	for _, id := range []string{"1 start", "1 end", "2 start end"} {
+		if got, err := b.inferIn(id); err != nil || got != "s" {
+			t.Errorf("%s: %q, %v", id, got, err)
+		}
 	}
 }
 

@@ -43,6 +43,8 @@ type Peers interface {
 	Infer(ctx context.Context, node outboard.NodeID, r *Request) (*Response, error)
 	// Load makes a node load a version of a model.
 	Load(ctx context.Context, node outboard.NodeID, name string, version int) error
+	// Keep determines how long a model stays loaded on a node, as [Server.KeepHere] does.
+	Keep(ctx context.Context, node outboard.NodeID, name string, idle time.Duration) error
 	// Text returns a model for text on a node.
 	Text(node outboard.NodeID, name string, version int, info engine.Info) engine.TextModel
 	// Describe returns the description of a version of a model from a node, which loads it, and its
@@ -61,6 +63,9 @@ type Options struct {
 	Self       outboard.NodeID
 	Repository *repository.Repository
 	Artifacts  Artifacts
+	// CheckSpace returns an error, in whose chain is syscall.ENOSPC, if the artifacts' disk has no
+	// space for so many bytes; nil checks nothing.
+	CheckSpace func(bytes int64) error
 	Peers      Peers
 	// Dir is a folder of the node for the files of loaded models, on the file system of the
 	// artifacts. Open empties it.
@@ -126,6 +131,9 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
+	if opts.CheckSpace == nil {
+		opts.CheckSpace = func(int64) error { return nil }
+	}
 	if err := errors.Join(os.RemoveAll(opts.Dir), os.MkdirAll(opts.Dir, 0o700)); err != nil {
 		return nil, fmt.Errorf("models' folder: %w", err)
 	}
@@ -137,7 +145,7 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 	s.free.Store(availableMemory())
 	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.serving.Go(s.reconcile)
-	s.serving.Go(s.publish)
+	s.serving.Go(func() { publish(s) })
 	return s, nil
 }
 

@@ -146,11 +146,12 @@ func (m *fakeModel) Infer(ctx context.Context, inputs []model.Tensor, outputs []
 	return []model.Tensor{{Name: "y", Type: model.Uint8, Shape: []int64{1}, Data: []byte{m.letter}}}, nil
 }
 
-// artifacts are files whose content is their digest.
-type artifacts struct{}
+// artifacts are files whose content is their digest. The node lacks them if lacks is true.
+type artifacts struct{ lacks bool }
 
 func (artifacts) Ensure(context.Context, string) error { return nil }
-func (artifacts) Has(string) (bool, error)             { return true, nil }
+func (a artifacts) Has(string) (bool, error)           { return !a.lacks, nil }
+
 func (artifacts) Link(digest, path string) error {
 	return os.WriteFile(path, []byte(digest), 0o600)
 }
@@ -173,6 +174,7 @@ type peers struct {
 	asked   []outboard.NodeID
 	alone   []bool                  // whether the requests are to be executed alone
 	serving map[outboard.NodeID]int // numbers of the versions that serve
+	kept    []string                // arguments of Keep
 }
 
 func (p *peers) Reports() []serve.Report {

@@ -78,11 +78,7 @@ func (c *Calls) findCall() (content string, found bool) {
 	}
 	held := 0
 	for _, mark := range callMarks {
-		for n := min(len(mark.begin)-1, len(text)); n > held; n-- {
-			if strings.HasSuffix(text, mark.begin[:n]) {
-				held = n
-			}
-		}
+		held = max(held, overlap(text, mark.begin))
 	}
 	// White space before a call is not content, so it is held until the text after it arrives.
 	content = strings.TrimRight(text[:len(text)-held], " \n\r\t")

@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model/engine"
@@ -36,7 +38,10 @@ type Model interface {
 
 // A Description describes a model without loading it.
 type Description struct {
-	Name     string
+	Name string
+	// Aliases are further names of the model. A model's own name precedes an alias, and of several
+	// models with an alias the first one by name has it.
+	Aliases  []string
 	Modified time.Time
 	// Size is the size of the file in bytes, Digest its SHA-256 in hexadecimal.
 	Size   int64
@@ -53,6 +58,21 @@ type Description struct {
 	Memory int64
 }
 
+// Find returns the description of the model that a name stands for, nil if there is none.
+func Find(list []Description, name string) *Description {
+	var found *Description
+	for i := range list {
+		d := &list[i]
+		if d.Name == name {
+			return d
+		}
+		if slices.Contains(d.Aliases, name) && (found == nil || d.Name < found.Name) {
+			found = d
+		}
+	}
+	return found
+}
+
 // A Message is a message of a conversation, in the form that chat templates expect.
 type Message struct {
 	Role    string `json:"role"`
@@ -62,31 +82,44 @@ type Message struct {
 	ToolCalls json.RawMessage `json:"tool_calls,omitempty"`
 	// ToolCallID names the call that a tool's message answers.
 	ToolCallID string `json:"tool_call_id,omitempty"`
+	// Reasoning is the thoughts that preceded an assistant's message.
+	Reasoning string `json:"reasoning_content,omitempty"`
 }
 
 // Prompt returns the tokens of a conversation: by the model's template, or line by line for a
 // model without one.
 func Prompt(ctx context.Context, m Model, messages []Message, tools, variables json.RawMessage) ([]int32, error) {
+	tokens, _, err := PromptWithText(ctx, m, messages, tools, variables)
+	return tokens, err
+}
+
+// PromptWithText is Prompt, and also returns the text of the tokens.
+func PromptWithText(ctx context.Context, m Model, messages []Message, tools, variables json.RawMessage) ([]int32, string, error) {
 	encoded, err := json.Marshal(messages)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	prompt, err := m.Render(ctx, engine.Conversation{Messages: encoded, Tools: tools, Variables: variables, Prompt: true})
 	if errors.Is(err, engine.ErrNoTemplate) {
-		prompt, err = plain(messages), nil
+		prompt, err = plain(messages, tools), nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return m.Tokenize(ctx, engine.Text{Content: prompt, Special: true})
+	tokens, err := m.Tokenize(ctx, engine.Text{Content: prompt, Special: true, Bounded: true})
+	return tokens, prompt, err
 }
 
 // plain formats a conversation as a script, for models that were not trained on conversations.
-func plain(messages []Message) string {
+func plain(messages []Message, tools json.RawMessage) string {
 	var b strings.Builder
+	if len(tools) > 0 {
+		b.WriteString("Tools: " + string(tools) + "\n")
+	}
 	for _, m := range messages {
 		if m.Role != "" {
-			b.WriteString(strings.ToUpper(m.Role[:1]) + m.Role[1:] + ": ")
+			_, size := utf8.DecodeRuneInString(m.Role)
+			b.WriteString(strings.ToUpper(m.Role[:size]) + m.Role[size:] + ": ")
 		}
 		b.WriteString(m.Content + "\n")
 	}

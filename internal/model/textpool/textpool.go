@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -89,6 +90,16 @@ func (p *Pool) Open(ctx context.Context, name string) (text.Model, func(), error
 	return &counted{m, p.metrics, grant, name, scope}, m.Release, nil
 }
 
+// Keep determines how long a model stays loaded after its last use, as [serve.Keep] does, if
+// the request's grant allows to load and unload models.
+func (p *Pool) Keep(ctx context.Context, name string, idle time.Duration) error {
+	grant := keys.FromContext(ctx)
+	if err := cmp.Or(grant.Administers(), grant.Allows(name)); err != nil {
+		return err
+	}
+	return serve.Keep(ctx, p.opts.Server, name, idle)
+}
+
 // counted is a model whose generations are counted and measured.
 type counted struct {
 	text.Model
@@ -141,7 +152,7 @@ func (p *Pool) describe(x *serve.Index) text.Description {
 	v := &x.Version
 	file := v.Files[v.Main]
 	d := text.Description{
-		Name: v.Name, Modified: v.Applied, Size: v.Bytes(), Digest: strings.TrimPrefix(file.Digest, "sha256:"), Loaded: x.State == serve.StateReady,
+		Name: v.Name, Aliases: v.Config.Aliases, Modified: v.Applied, Size: v.Bytes(), Digest: strings.TrimPrefix(file.Digest, "sha256:"), Loaded: x.State == serve.StateReady,
 	}
 	if d.Loaded {
 		d.Memory = d.Size

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"io"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ type replyReader struct {
 	wanted chan struct{} // has a value when readOutstanding is to read
 	closed chan struct{}
 	own    sync.WaitGroup // readOutstanding
+	ending sync.Once
 }
 
 // leadLimit is how long a call reads the ring itself. Calls that take longer than this gain little
@@ -65,14 +67,31 @@ func (r *replyReader) readAll() bool {
 	return true
 }
 
-// read reads one reply. It returns ok as false if the ring has failed, after which the worker is
-// killed.
+// read reads one reply. It returns ok as false if the ring has failed, after which the worker ends.
 func (r *replyReader) read(limit time.Duration) (received, ok bool) {
 	received, err := r.client.channel.receiveWithin(limit, r.client.handle)
-	if err != nil {
+	switch err {
+	case nil:
+		return received, true
+	case io.EOF: //nolint:errorlint // a wrapped EOF is premature
+		r.awaitExit()
+	default:
 		r.client.worker.Kill(outboard.Errorf(outboard.Unreachable, "", "the model's process broke the protocol: %w", err))
 	}
-	return received, err == nil
+	return received, false
+}
+
+// awaitExit has the process, which has closed its ring, end by itself: its exit status is the reason of
+// the end. A process that does not end soon is killed.
+func (r *replyReader) awaitExit() {
+	w := r.client.worker
+	r.ending.Do(func() {
+		time.AfterFunc(exitLimit, func() {
+			if !isClosed(w.done) {
+				w.Kill(outboard.Errorf(outboard.Unreachable, "", "the model's process closed its connection, and did not end"))
+			}
+		})
+	})
 }
 
 // awaitReply reads until the reply to a call has come, at most for leadLimit or until the deadline

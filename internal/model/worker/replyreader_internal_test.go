@@ -134,3 +134,25 @@ func TestPartOfFrameHoldsNoCaller(t *testing.T) {
 	c.close(errSilent)
 	peer.Unmap()
 }
+
+// A process that closes its ring is about to end, with a status that is the reason. A frame that can't
+// be decoded is a violation of the protocol.
+func TestClosedRingIsNoViolation(t *testing.T) {
+	for reason, violation := range map[shm.Reason]bool{shm.Done: false, shm.Corrupt: true} {
+		node, peer := rings(t)
+		w := &Worker{process: noProcess{}, done: make(chan struct{})}
+		c := newTensorClient(w, node)
+		if err := peer.Close(reason); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := c.replies.read(maxReceive); ok {
+			t.Errorf("%v: a reply was read", reason)
+		}
+		if given := w.reason.Load(); (given != nil) != violation {
+			t.Errorf("%v: the process was killed for %v", reason, given)
+		}
+		close(w.done)
+		c.close(errSilent)
+		peer.Unmap()
+	}
+}

@@ -88,6 +88,9 @@ func (s *tensorServer) handle(d wire.Decoder) error {
 			s.mu.Lock()
 			delete(s.running, r.id)
 			s.mu.Unlock()
+			if answer.failure != "" && s.process.life.Err() != nil {
+				return // the call ends with this process, for whose reason the node knows
+			}
 			_ = s.channel.send(answer) // the node may have ended
 		})
 	default:

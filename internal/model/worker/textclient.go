@@ -186,11 +186,20 @@ const tokenizeLimit = 30 * time.Second
 
 // Tokenize implements engine.TextModel.
 func (w *Worker) Tokenize(ctx context.Context, t engine.Text) ([]int32, error) {
-	ctx, cancel := context.WithTimeout(ctx, tokenizeLimit)
+	limited, cancel := context.WithTimeout(ctx, tokenizeLimit)
 	defer cancel()
 	var r tokensReply
-	err := w.request(ctx, typeTokenize, t, &r)
-	return r.Tokens, err
+	err := w.request(limited, typeTokenize, t, &r)
+	return r.Tokens, explainLimit(ctx, limited, err)
+}
+
+// explainLimit returns the error of a request to tokenize: that of its limit unless its client's own
+// context has ended.
+func explainLimit(client, limited context.Context, err error) error {
+	if err == nil || limited.Err() == nil || client.Err() != nil {
+		return err
+	}
+	return outboard.Errorf(outboard.Exhausted, "prompt", "it was not split into tokens within %v: shorten it, or send it again later", tokenizeLimit)
 }
 
 // statsLimit bounds a request for statistics: a slow worker has none.

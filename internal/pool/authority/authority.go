@@ -67,15 +67,16 @@ type Authority struct {
 }
 
 // Found creates the authority of a new pool, with a random id.
-func Found(now time.Time) (*Authority, error) { return newAuthority(now, rand.Text()) }
+func Found(now time.Time) (*Authority, error) {
+	return newAuthority(authorityTemplate(now, authorityLife, rand.Text()))
+}
 
-// newAuthority creates the authority of a pool with a new key.
-func newAuthority(now time.Time, pool string) (*Authority, error) {
+// newAuthority creates an authority with a new key.
+func newAuthority(tmpl *x509.Certificate) (*Authority, error) {
 	key, err := newKey()
 	if err != nil {
 		return nil, err
 	}
-	tmpl := authorityTemplate(now, authorityLife, pool)
 	cert, err := sign(tmpl, tmpl, key.Public(), key)
 	if err != nil {
 		return nil, err
@@ -99,17 +100,31 @@ func poolID(cert *x509.Certificate) string {
 	return id
 }
 
-// SignNode signs a node's certificate for a public key.
+// SignNode signs a node's certificate for a public key. It is valid since the pool was founded: a
+// certificate that was signed while the clock was ahead is valid once the clock is set.
 func (a *Authority) SignNode(name outboard.NodeID, public any, now time.Time) (*x509.Certificate, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
+	if now.Add(nodeLife).Before(a.Cert.NotBefore) { // it would never be valid
+		return nil, outboard.Errorf(outboard.Invalid, "sign a certificate for node "+string(name),
+			"the clock says %s, and the pool was founded later: set the clock of this machine", now.UTC().Format(time.RFC3339))
+	}
 	tmpl := template(now, nodeLife, nodeHost, string(name))
+	tmpl.NotBefore = a.earliest(tmpl)
 	tmpl.IsCA = true
 	tmpl.MaxPathLenZero = true
 	tmpl.KeyUsage = x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign
 	tmpl.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
 	return sign(tmpl, a.Cert, public, a.key)
+}
+
+// earliest returns the time from which a certificate is valid that the authority signs.
+func (a *Authority) earliest(tmpl *x509.Certificate) time.Time {
+	if a.Cert.NotBefore.Before(tmpl.NotBefore) {
+		return a.Cert.NotBefore
+	}
+	return tmpl.NotBefore
 }
 
 // storedAuthority is the authority in the pool's state.

@@ -3,11 +3,17 @@ package authority_test
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/x509"
 	"encoding/binary"
+	"encoding/json"
 	"io"
 	"net"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -101,6 +107,46 @@ func FuzzJoin(f *testing.F) {
 		<-done
 		if bytes.Contains(answer.Bytes(), []byte(`"cert"`)) {
 			t.Errorf("answered %q", answer.Bytes())
+		}
+	})
+}
+
+// undecided does not decide before the context ends.
+type undecided struct{}
+
+func (undecided) Admit(ctx context.Context, _ outboard.NodeID, _ string, _ *x509.CertificateRequest) (*x509.Certificate, []string, error) {
+	<-ctx.Done()
+	return nil, nil, ctx.Err()
+}
+
+// A joining node learns why it waited in vain: the nodes that keep the pool's state are down.
+func TestServeJoinWithoutState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(map[string]any{"name": "dinghy", "secret": make([]byte, 16), "csr": csr})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours, theirs := net.Pipe()
+		defer ours.Close()
+		answer := make(chan []byte, 1)
+		go func() {
+			_, _ = ours.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...))
+			received, _ := io.ReadAll(ours)
+			answer <- received
+		}()
+		if _, err := authority.ServeJoin(t.Context(), theirs, undecided{}); outboard.KindOf(err) != outboard.Unreachable {
+			t.Errorf("got %v, want Unreachable", err)
+		}
+		if got := string(<-answer); !strings.Contains(got, "the pool's state did not answer within") {
+			t.Errorf("the joining node was told %q", got)
 		}
 	})
 }

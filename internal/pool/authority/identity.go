@@ -201,10 +201,25 @@ func Load(dir string) (*Identity, error) {
 		return nil, broken(dir, err)
 	}
 	if err := id.trust.check(time.Now()); err != nil {
+		if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
+			return nil, outOfTime(dir, invalid.Cert)
+		}
 		return nil, broken(dir, err)
 	}
 	id.trust.dir = dir
 	return id, nil
+}
+
+// outOfTime returns the error for a certificate that is not valid now. Its folder is not damaged.
+func outOfTime(dir string, cert *x509.Certificate) error {
+	const op = "load the node's identity"
+	now := time.Now()
+	if now.Before(cert.NotBefore) {
+		return outboard.Errorf(outboard.Invalid, op, "the clock of this machine says %s, and the node's certificate is valid from %s on: set the clock",
+			now.UTC().Format(time.DateTime), cert.NotBefore.UTC().Format(time.DateTime))
+	}
+	return outboard.Errorf(outboard.Invalid, op, "the node's certificate was valid until %s, and the clock of this machine says %s: set the clock, or, if it is right, empty %s and join the pool again",
+		cert.NotAfter.UTC().Format(time.DateTime), now.UTC().Format(time.DateTime), dir)
 }
 
 func broken(dir string, err error) error {

@@ -25,8 +25,10 @@ const JoinProtocol = "outboard-join/1"
 const (
 	maxJoinMessage = 64 << 10
 	maxPeers       = 64
-	// JoinTimeout bounds the whole exchange.
-	JoinTimeout = 15 * time.Second
+	// JoinTimeout bounds the whole exchange, and admitTimeout the decision, so that there is time to
+	// send the reason of a refusal.
+	JoinTimeout  = 15 * time.Second
+	admitTimeout = JoinTimeout - 3*time.Second
 )
 
 // joinRequest asks for a certificate.
@@ -66,7 +68,11 @@ func Join(ctx context.Context, addr string, token Token, name outboard.NodeID) (
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	return exchange(conn, op, root, token, name)
+	id, peers, err := exchange(conn, op, root, token, name)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = outboard.Errorf(outboard.Unreachable, op, "the node did not answer within %v: see `outboard status` there", JoinTimeout)
+	}
+	return id, peers, err
 }
 
 // clientTLS returns a configuration that trusts the authority that the token names, and stores the
@@ -156,8 +162,14 @@ func ServeJoin(ctx context.Context, conn net.Conn, pool Admission) (outboard.Nod
 	if err := readMessage(conn, &req); err != nil {
 		return "", &outboard.Error{Op: "admit a node", Kind: outboard.Protocol, Err: err}
 	}
-	answer, err := admit(ctx, req, pool)
+	deciding, decided := context.WithTimeout(ctx, admitTimeout)
+	defer decided()
+	answer, err := admit(deciding, req, pool)
 	if err != nil {
+		if errors.Is(deciding.Err(), context.DeadlineExceeded) {
+			err = outboard.Errorf(outboard.Unreachable, "admit a node",
+				"the pool's state did not answer within %v: are the nodes that keep it down? See `outboard status` on the node that was asked", admitTimeout)
+		}
 		kind := outboard.KindOf(err)
 		if kind == outboard.Other {
 			kind = outboard.Unreachable // 0 stands for no error.

@@ -107,11 +107,11 @@ func (c *credentials) save() error {
 }
 
 // IsCurrent reports whether the authority in force signed the node's certificate, and the certificate
-// need not be renewed yet.
+// is valid and need not be renewed yet.
 func (id *Identity) IsCurrent() bool {
 	id.mu.RLock()
 	defer id.mu.RUnlock()
-	return time.Until(id.trust.cert.NotAfter) > renewBefore && id.trust.cert.CheckSignatureFrom(id.trust.roots.Current) == nil
+	return time.Until(id.trust.cert.NotAfter) > renewBefore && time.Until(id.trust.cert.NotBefore) <= 0 && id.trust.cert.CheckSignatureFrom(id.trust.roots.Current) == nil
 }
 
 // RenewalRequest returns a request for a new certificate for the node's key, in DER.

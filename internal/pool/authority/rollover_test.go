@@ -38,6 +38,61 @@ func renewed(t *testing.T, ca *authority.Authority, nodes ...*authority.Identity
 	}
 }
 
+// A node whose clock is years ahead renews its certificate, and may renew the authority's key. Both
+// have to be valid once the clock is set: the node could not come back otherwise.
+func TestCertificatesOfAWrongClock(t *testing.T) {
+	ca, nodes := testPool(t, "a", "b")
+	ahead := now.AddDate(4, 6, 0)
+	next := renew(t, ca, ahead, time.Hour)
+	for _, signer := range []*authority.Authority{ca, next} {
+		id, err := signer.NewIdentity("a", ahead)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		if err := id.Save(dir); err != nil {
+			t.Fatal(err)
+		}
+		if loaded, err := authority.Load(dir); err != nil || !loaded.IsCurrent() {
+			t.Errorf("the certificate of a wrong clock: %v", err)
+		}
+	}
+	record(t, nodes...)
+	renewed(t, next, nodes[0])
+	if err := nodes[1].Trust(next.Roots()); err != nil {
+		t.Fatal(err)
+	}
+	if err := connects(t, nodes[0], nodes[1]); err != nil {
+		t.Errorf("a node with a new certificate and one with an earlier one: %v", err)
+	}
+	if _, err := ca.SignNode("a", nodes[0].Cert().PublicKey, now.AddDate(-20, 0, 0)); outboard.KindOf(err) != outboard.Invalid {
+		t.Errorf("a certificate that has expired already: %v", err)
+	}
+}
+
+// A certificate that is not valid at the time of a wrong clock is no damage: its folder must not be
+// emptied.
+func TestLoadOutOfTime(t *testing.T) {
+	for name, at := range map[string]time.Time{"valid from": now.AddDate(10, 0, 0), "was valid until": now.AddDate(-10, 0, 0)} {
+		ca, err := authority.Found(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := ca.NewIdentity("a", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		if err := id.Save(dir); err != nil {
+			t.Fatal(err)
+		}
+		_, err = authority.Load(dir)
+		if err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "set the clock") || strings.Contains(err.Error(), "damaged") {
+			t.Errorf("got %v, want %q", err, name)
+		}
+	}
+}
+
 // record makes each node know the keys of all.
 func record(t *testing.T, nodes ...*authority.Identity) {
 	t.Helper()

@@ -47,13 +47,16 @@ func (a *Authority) Renew(now time.Time, away time.Duration) (*Authority, error)
 	if away < 0 || away > MaxAway {
 		return nil, outboard.Errorf(outboard.Invalid, "renew the pool's authority", "a time of %v: want 0 to %v", away, MaxAway)
 	}
-	next, err := newAuthority(now, a.PoolID())
+	renewed := authorityTemplate(now, authorityLife, a.PoolID())
+	renewed.NotBefore = a.earliest(renewed)
+	next, err := newAuthority(renewed)
 	if err != nil {
 		return nil, err
 	}
 	roots := a.Roots()
 	next.roots = Roots{Current: next.Cert, Serial: roots.Serial + 1}
 	tmpl := authorityTemplate(now, away, a.PoolID())
+	tmpl.NotBefore = a.earliest(tmpl)
 	bridge, err := sign(tmpl, a.Cert, next.key.Public(), a.key)
 	if err != nil {
 		return nil, err

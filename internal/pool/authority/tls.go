@@ -89,6 +89,9 @@ func verify(root, intermediate, cert *x509.Certificate, now time.Time, usage x50
 		opts.Intermediates.AddCert(intermediate)
 	}
 	_, err := cert.Verify(opts)
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
+		return fmt.Errorf("%w: do the clocks of the two machines agree?", err)
+	}
 	return err
 }
 

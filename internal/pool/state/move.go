@@ -60,11 +60,11 @@ func (s *State) moveTable(ctx context.Context, voters []member) error {
 	}
 	if err != nil {
 		// Restore the founder's server.
-		return errors.Join(err, e.start(), s.admitAll())
+		return errors.Join(err, e.start(), s.server.admitAll(s.nc))
 	}
 	err = e.role.change(func(d *roleData) { d.Mode, d.Ready, d.Import, d.Routes = voter, false, true, routes(voters) })
 	if err != nil {
-		return errors.Join(err, e.start(), s.admitAll())
+		return errors.Join(err, e.start(), s.server.admitAll(s.nc))
 	}
 	return s.finishMove(ctx)
 }
@@ -74,12 +74,13 @@ func (s *State) finishMove(ctx context.Context) error {
 	if err := s.server.importTable(ctx); err != nil {
 		return fmt.Errorf("move the pool's state: %w", err)
 	}
-	return s.admitAll()
+	return s.server.admitAll(s.nc)
 }
 
-func (s *State) admitAll() error {
-	s.server.setMoving(false)
-	return s.nc.ForceReconnect()
+// admitAll ends the move for the clients of the server, and connects the node's own one again.
+func (e *embedded) admitAll(own *nats.Conn) error {
+	e.setMoving(false)
+	return own.ForceReconnect()
 }
 
 // exportTable reads the table with a server that accepts no other clients.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -13,8 +14,8 @@ import (
 	"github.com/outboard-run/outboard/internal/pool/guard"
 )
 
-// A versioned value is the history of an app that package versions stores: each version names the
-// node that wrote it, and the app's tenant.
+// A versioned value is the history of an app or a model that package versions stores: each version
+// names the node that wrote it, and an app's tenant or a model's aliases.
 type versioned struct {
 	Versions []version `json:"versions"`
 }
@@ -26,6 +27,9 @@ type version struct {
 		Name   string `json:"app"`
 		Tenant string `json:"tenant"`
 	} `json:"app"`
+	Config struct {
+		Aliases []string `json:"aliases"`
+	} `json:"config"`
 }
 
 // last returns the last version, the zero value for none.
@@ -44,7 +48,7 @@ func (v versioned) isOf(tenant string) bool {
 // mayVersion decides whether a node that keeps no copy of the table may write a version: of a new
 // object, or of one whose last version it wrote itself. The write must name the revision that it
 // replaces, at which mayVersion reads the object.
-func (l guardedServer) mayVersion(p permissions, _ string, m guard.Message) error {
+func (l guardedServer) mayVersion(p permissions, key string, m guard.Message) error {
 	header, err := nats.DecodeHeadersMsg(m.Header)
 	if err != nil {
 		return p.refuse("write without a revision", m.Subject)
@@ -70,7 +74,47 @@ func (l guardedServer) mayVersion(p permissions, _ string, m guard.Message) erro
 		return outboard.Errorf(outboard.Denied, "", // the writer's error names the key
 			"node %s wrote its last version: change it there, or on a node that keeps the pool's state", owner)
 	}
+	if name, isModel := strings.CutPrefix(key, modelsPrefix); isModel && !p.keeper && len(next.Versions) > 0 {
+		return l.mayName(p, name, next.last().Config.Aliases)
+	}
 	return nil
+}
+
+// modelsPrefix precedes the name of a model in its key.
+const modelsPrefix = "models/"
+
+// mayName decides whether a node that keeps no copy of the table may give its model a name and
+// aliases. None may be an alias of another node's model, since requests for the alias could then go to
+// the node's own model.
+func (l guardedServer) mayName(p permissions, name string, aliases []string) error {
+	models, err := subjectBelow(modelsPrefix)
+	if err != nil {
+		return err
+	}
+	wanted := map[string]bool{name: true}
+	for _, alias := range aliases {
+		wanted[alias] = true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
+	defer cancel()
+	return l.pages(ctx, directGet, models, func(m *nats.Msg) (uint64, error) {
+		e, err := decodeEntry(m)
+		if err != nil || e.Deleted || e.Key == modelsPrefix+name {
+			return e.Revision, err
+		}
+		var other versioned
+		if err := json.Unmarshal(e.Value, &other); err != nil || other.last().By == p.node {
+			return e.Revision, nil //nolint:nilerr // nodes ignore a malformed record
+		}
+		for _, alias := range other.last().Config.Aliases {
+			if wanted[alias] {
+				return e.Revision, outboard.Errorf(outboard.Denied, "",
+					"%q is an alias of the model %s, which node %s pushed: choose another name, or push on a node that keeps the pool's state",
+					alias, strings.TrimPrefix(e.Key, modelsPrefix), other.last().By)
+			}
+		}
+		return e.Revision, nil
+	})
 }
 
 // versionsAt returns a value at a revision, the zero value for revision 0. It also returns the zero

@@ -263,7 +263,7 @@ func demoteRunning(ctx context.Context, s *State) error {
 	}
 	s.server.stop()
 	err := s.server.demote()
-	return errors.Join(err, s.server.start(), s.admitAll(), s.register(ctx, false))
+	return errors.Join(err, s.server.start(), s.server.admitAll(s.nc), s.register(ctx, false))
 }
 
 // wasReplaced reports whether the table of the other nodes names voters, and not this one. It

@@ -3,6 +3,7 @@ package state_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ func lead(ctx context.Context, t *testing.T, n *testNode) {
 }
 
 // TestStopTransfersLeadership stops the leader of the table: when its stop is over, the others
-// have elected.
+// have elected. When a second node is gone, the last one names those that the state needs.
 func TestStopTransfersLeadership(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -49,6 +50,14 @@ func TestStopTransfersLeadership(t *testing.T) {
 		t.Errorf("after the leader's stop %q leads, want one of the others", leader)
 	}
 	put(ctx, t, c, "1")
+	b.stop()
+	waitFor(t, 2*time.Minute, "the last node reports that the others are away", func() bool {
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err := c.Put(short, "ticks/grow/test", []byte("2"), 0)
+		health := c.Health()
+		return err != nil && health != nil && strings.HasSuffix(health.Error(), "are not connected: a, b")
+	})
 }
 
 // TestLastNodesStop stops the nodes of a pool of which one died: the requests of the last one

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -76,7 +77,7 @@ func (s *State) restartServer() error {
 		s.server.setMoving(false)
 		return err
 	}
-	return s.admitAll()
+	return s.server.admitAll(s.nc)
 }
 
 // storageFailed reports whether the server has stopped writing.
@@ -141,10 +142,30 @@ func (s *State) Health() error {
 	if s.server != nil && s.server.storageFailed() {
 		return &outboard.Error{Op: op, Kind: outboard.Exhausted, Err: errStorage}
 	}
-	if d := s.writes.failing(); d > writeGrace {
-		return outboard.Errorf(outboard.Unreachable, op, "no write was acknowledged for %v", d.Round(time.Second))
+	d := s.writes.failing()
+	if d <= writeGrace {
+		return nil
 	}
-	return nil
+	absent := ""
+	if lost := unconnectedKeepers(s); len(lost) > 0 {
+		absent = ", and these nodes, which keep it too, are not connected: " + strings.Join(lost, ", ")
+	}
+	return outboard.Errorf(outboard.Unreachable, op, "no write was acknowledged for %v%s", d.Round(time.Second), absent)
+}
+
+// unconnectedKeepers returns the names of the other nodes with a copy of the state to which this node,
+// which has one, has no connection. Without a majority the table itself does not change: its records
+// of these nodes remain.
+func unconnectedKeepers(s *State) []string {
+	if s.server == nil {
+		return nil
+	}
+	srv := s.server.current()
+	if srv == nil || s.server.role.get().Mode != voter {
+		return nil
+	}
+	connected := routedServers(srv)
+	return slices.DeleteFunc(Keepers(s), func(name string) bool { return name == srv.Name() || connected[name] })
 }
 
 // Growth reports the health of the pool's way to three copies of its state, as far as this node takes

@@ -64,6 +64,14 @@ func (s *State) Subscribe(subject, queue string, f func(Message)) (unsubscribe f
 	return func() { drain(sub, ended) }, nil
 }
 
+// Flush waits until the server has processed the subscriptions so far.
+func (s *State) Flush(ctx context.Context) error {
+	if err := s.nc.FlushWithContext(ctx); err != nil {
+		return unreachable("wait for the pool's state", err)
+	}
+	return nil
+}
+
 // drainLimit bounds how long unsubscribing waits for f to process the messages that have
 // arrived.
 const drainLimit = 10 * time.Second

@@ -22,6 +22,7 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/artifact"
@@ -228,13 +229,32 @@ func putOnce(ctx context.Context, chunks Chunks, digest string, content []byte) 
 	return chunks.Put(ctx, digest, content)
 }
 
-// AddFolder adds the files below dir, which may be a link to a folder. progress, if not nil, is called for each.
+// AddFolder adds the files below dir, which may be a link to a folder. Empty folders are left out.
+// progress, if not nil, is called for each file. A folder that no manifest can describe is refused
+// before a file is read.
 func (m *Manifest) AddFolder(ctx context.Context, chunks Chunks, dir string, progress func(name string)) error {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return err
 	}
-	return filepath.WalkDir(dir, func(file string, e fs.DirEntry, err error) error {
+	names, err := listFiles(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if progress != nil {
+			progress(name)
+		}
+		if err := m.addFileOf(ctx, chunks, dir, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listFiles returns the names of the files below dir.
+func listFiles(dir string) (names []string, err error) {
+	err = filepath.WalkDir(dir, func(file string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
@@ -243,22 +263,37 @@ func (m *Manifest) AddFolder(ctx context.Context, chunks Chunks, dir string, pro
 			return err
 		}
 		if !e.Type().IsRegular() {
-			return outboard.Errorf(outboard.Invalid, "read the folder", "%s is no regular file", name)
+			return errIrregular(name)
 		}
-		f, err := os.Open(file)
-		if err != nil {
-			return err
+		if len(names) == maxFiles {
+			return outboard.Errorf(outboard.Exhausted, "read the folder", "it has more than %d files, the most that a dataset may have: pack them into archives", maxFiles)
 		}
-		defer f.Close()
-		info, err := f.Stat()
-		if err != nil {
-			return err
-		}
-		if progress != nil {
-			progress(name)
-		}
-		return m.AddFile(ctx, chunks, filepath.ToSlash(name), info.Mode(), f)
+		names = append(names, name)
+		return checkText(name)
 	})
+	return names, err
+}
+
+func errIrregular(name string) error {
+	return outboard.Errorf(outboard.Invalid, "read the folder", "%s is no regular file: replace links by what they name (`cp -rL`), and remove the rest", name)
+}
+
+// addFileOf adds a file of a folder.
+func (m *Manifest) addFileOf(ctx context.Context, chunks Chunks, dir, name string) error {
+	// Opening a pipe, by which the file may have been replaced, would wait for a writer.
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return errIrregular(name)
+	}
+	return m.AddFile(ctx, chunks, filepath.ToSlash(name), info.Mode(), f)
 }
 
 // Restore writes the files of a manifest to dir, which must not exist: they are first written to a

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outboard-run/outboard/internal/artifact"
 )
 
@@ -263,5 +265,39 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	write(t, from, map[string][]byte{"a\xff": []byte("x")})
 	if _, err := put(t.Context(), newMemory(), from); err == nil || !strings.Contains(err.Error(), `"a\xff"`) {
 		t.Errorf("%v, want that the name is refused", err)
+	}
+}
+
+// A folder that no manifest can describe is refused before anything is stored, however late the walk
+// finds it.
+func TestFoldersAreRefusedBeforeTheyAreRead(t *testing.T) {
+	for want, add := range map[string]func(dir string) error{
+		"z is no regular file": func(dir string) error { return os.Symlink("a", filepath.Join(dir, "z")) },
+		"no UTF-8":             func(dir string) error { return os.WriteFile(dir+"/z\xff", nil, 0o600) },
+	} {
+		dir, chunks := t.TempDir(), newMemory()
+		write(t, dir, map[string][]byte{"a": []byte("content")})
+		if err := add(dir); err != nil {
+			t.Fatal(err)
+		}
+		var m Manifest
+		if err := m.AddFolder(t.Context(), chunks, dir, nil); err == nil || !strings.Contains(err.Error(), want) || chunks.puts > 0 {
+			t.Errorf("%v after %d chunks, want %q before any", err, chunks.puts, want)
+		}
+	}
+}
+
+// A file that is replaced by a pipe while the folder is read is refused: it has no writer.
+func TestFilesThatBecomePipes(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string][]byte{"a": []byte("content")})
+	var m Manifest
+	err := m.AddFolder(t.Context(), newMemory(), dir, func(name string) {
+		if err := errors.Join(os.Remove(filepath.Join(dir, name)), unix.Mkfifo(filepath.Join(dir, name), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if err == nil || !strings.Contains(err.Error(), "a is no regular file") {
+		t.Errorf("%v, want that it is no regular file", err)
 	}
 }

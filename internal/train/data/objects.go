@@ -64,7 +64,9 @@ func (c Cached) Put(ctx context.Context, digest string, content []byte) error {
 }
 
 // Get implements Chunks: it reads a chunk from this node, else from the bucket, else from another
-// node, which has no bucket; in the last case it also writes the chunk to the bucket.
+// node, which has no bucket or wrote it before the bucket's object changed; in the last case it also
+// writes the chunk to the bucket. A chunk that was read counts even if it can't be written, to a disk
+// that is full or a bucket that may only be read: Copy, whose callers need it there, writes it itself.
 func (c Cached) Get(ctx context.Context, digest string) ([]byte, error) {
 	if err := artifact.CheckDigest(digest); err != nil {
 		return nil, err
@@ -77,15 +79,19 @@ func (c Cached) Get(ctx context.Context, digest string) ([]byte, error) {
 	}
 	content, err := c.Objects.Get(ctx, nameOf(digest), maxManifest)
 	switch {
-	case outboard.KindOf(err) == outboard.NotFound:
-		if content, err = c.Near.Get(ctx, digest); err != nil {
-			return nil, err
-		}
-		return content, c.Objects.Put(ctx, nameOf(digest), content)
-	case err != nil:
+	case err == nil && artifact.Digest(content) == digest:
+		_ = c.Near.Put(ctx, digest, content)
+		return content, nil
+	case err != nil && outboard.KindOf(err) != outboard.NotFound:
 		return nil, err
-	case artifact.Digest(content) != digest:
-		return nil, outboard.Errorf(outboard.Invalid, digest, "the bucket has other content under this name: push the dataset again, or resume from another checkpoint")
 	}
-	return content, c.Near.Put(ctx, digest, content)
+	found, elsewhere := c.Near.Get(ctx, digest)
+	switch {
+	case elsewhere == nil:
+		_ = c.Objects.Put(ctx, nameOf(digest), found)
+		return found, nil
+	case err == nil && ctx.Err() == nil:
+		return nil, outboard.Errorf(outboard.Invalid, digest, "the bucket has other content under this name, and no node has the right one: push the dataset again")
+	}
+	return nil, elsewhere
 }

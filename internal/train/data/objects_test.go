@@ -93,6 +93,35 @@ func TestChunksOfNodesWithoutABucket(t *testing.T) {
 	}
 }
 
+// A chunk is read from the bucket if the node's disk is full, and from another node if the bucket may
+// only be read; what has to be in the bucket fails then.
+func TestChunksThatCannotBeWritten(t *testing.T) {
+	ctx, bucket, near := t.Context(), objects{newMemory()}, newMemory()
+	there, elsewhere := []byte("in the bucket"), []byte("of another node")
+	if err := bucket.Put(ctx, nameOf(artifact.Digest(there)), there); err != nil {
+		t.Fatal(err)
+	}
+	c := Cached{readOnly{fetching{near, artifact.Digest(elsewhere), elsewhere}}, readOnlyObjects{bucket}}
+	for _, want := range [][]byte{there, elsewhere} {
+		if got, err := c.Get(ctx, artifact.Digest(want)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%q, %v, want %q", got, err, want)
+		}
+	}
+	if _, err := copyChunk(ctx, c, artifact.Digest(elsewhere)); !errors.Is(err, errReadOnly) {
+		t.Errorf("%v, want that the chunk can't be copied into the bucket", err)
+	}
+}
+
+var errReadOnly = errors.New("read only")
+
+type readOnly struct{ Chunks }
+
+func (readOnly) Put(context.Context, string, []byte) error { return errReadOnly }
+
+type readOnlyObjects struct{ Objects }
+
+func (readOnlyObjects) Put(context.Context, string, []byte) error { return errReadOnly }
+
 // fetching gets one chunk from elsewhere.
 type fetching struct {
 	*memory
@@ -120,6 +149,23 @@ func TestChangedObjectsAreRefused(t *testing.T) {
 	}
 	if _, err := c.Get(ctx, "../../secret"); err == nil {
 		t.Error("a name that is no digest was asked for")
+	}
+}
+
+// An object that has changed is replaced if another node has the chunk.
+func TestChangedObjectsAreReplaced(t *testing.T) {
+	ctx, bucket := context.Background(), objects{newMemory()}
+	content := []byte("content")
+	digest := artifact.Digest(content)
+	if err := bucket.Put(ctx, nameOf(digest), content[:3]); err != nil {
+		t.Fatal(err)
+	}
+	c := Cached{fetching{newMemory(), digest, content}, bucket}
+	if got, err := c.Get(ctx, digest); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("%q, %v, want the content of the other node", got, err)
+	}
+	if got := bucket.chunks[nameOf(digest)]; !bytes.Equal(got, content) {
+		t.Errorf("the bucket has %q, want the right content", got)
 	}
 }
 

@@ -126,14 +126,19 @@ func (a *activeJob) end(err error) {
 	a.manager.opts.Metrics.ended(a.snapshot().State)
 }
 
-// A lostError reports the loss of a node with ranks.
+// A lostError reports the loss of a node with ranks, or that a node could not start them.
 type lostError struct {
 	node outboard.NodeID
 	boot string // of the node when the attempt began
 	err  error
 }
 
-func (e *lostError) Error() string { return fmt.Sprintf("node %s is lost (%v)", e.node, e.err) }
+func (e *lostError) Error() string {
+	if r, ok := errors.AsType[*outboard.Error](e.err); ok && r.Op == methodRun && r.Kind == outboard.Other {
+		return fmt.Sprintf("node %s could not start its ranks (%v)", e.node, r.Err)
+	}
+	return fmt.Sprintf("node %s is lost (%v)", e.node, e.err)
+}
 
 func (e *lostError) Unwrap() error { return e.err }
 

@@ -30,6 +30,7 @@ type nodeRun struct {
 
 	stream *framed.Stream
 	out    *writer
+	trail  checkpointTrail // of the checkpoints that this node has copied
 }
 
 // An attemptEvent is a report of a node. Either exited or err is set.

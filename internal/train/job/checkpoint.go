@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"sync"
@@ -73,6 +74,10 @@ func (r *run) saveCheckpoint(ctx context.Context, f *os.File, step int) error {
 	}
 	select {
 	case err := <-answer:
+		if err == nil {
+			o := &r.host.opts
+			logKept(o.Log, r.trail.advance(ctx, digest, time.Now(), o.Chunks, o.Discard))
+		}
 		return err
 	case <-ctx.Done():
 		return outboard.Errorf(outboard.Unreachable, "save a checkpoint", "the job was stopped")
@@ -108,8 +113,17 @@ func (a *activeJob) copyCheckpoint(ctx context.Context, n *nodeRun, s *saved) {
 	if err != nil {
 		k.Error = err.Error()
 		a.note("the checkpoint of step %d is not kept: %v", s.Step, err)
+	} else {
+		o := &a.manager.opts
+		logKept(o.Log, n.trail.advance(ctx, s.Digest, time.Now(), o.Chunks, o.Discard))
 	}
 	_ = n.out.send(message{Kept: k}) // A lost node needs no answer.
+}
+
+func logKept(log *slog.Logger, err error) {
+	if err != nil {
+		log.Warn("superseded checkpoints are not deleted yet", "error", err)
+	}
 }
 
 // Files returns the digests of the artifacts that jobs and datasets of the pool need: including

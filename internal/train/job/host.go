@@ -33,6 +33,8 @@ type HostOptions struct {
 	Fetch func(ctx context.Context, digest string) ([]byte, error)
 	// Chunks keeps checkpoints and data.
 	Chunks data.Chunks
+	// Discard, if not nil, deletes chunks of superseded checkpoints.
+	Discard Discard
 	// Objects is the object store through which sums may travel; nil: none.
 	Objects collective.Objects
 	// Python writes the package with the back end of torch.distributed into a new folder.
@@ -330,7 +332,7 @@ func resetLate(ctx context.Context, stream *framed.Stream) (ended func()) {
 		defer limit.Stop()
 		select {
 		case <-limit.C:
-			stream.Reset(errStopped)
+			stream.Reset(outboard.Errorf(outboard.Unreachable, "", "%w", errStopped))
 		case <-over:
 		}
 	})

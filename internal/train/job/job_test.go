@@ -150,7 +150,7 @@ func FuzzMessage(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m, err := decodeMessage(text)
-		if err == nil && m.Start != nil && (m.Start.Count > maxRanks || m.Start.Node >= len(m.Start.Nodes) || len(m.Start.Args) == 0) {
+		if err == nil && m.Start != nil && (m.Start.Count > MaxRanks || m.Start.Node >= len(m.Start.Nodes) || len(m.Start.Args) == 0) {
 			t.Errorf("accepted %+v", m.Start)
 		}
 	})

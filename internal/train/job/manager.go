@@ -46,6 +46,8 @@ type Options struct {
 	Peers  *Peers
 	// Chunks keeps checkpoints and datasets.
 	Chunks data.Chunks
+	// Discard, if not nil, deletes chunks of superseded checkpoints.
+	Discard Discard
 	// Dir is the folder with the lines of the jobs.
 	Dir     string
 	Metrics *Metrics
@@ -207,8 +209,8 @@ func check(s *client.JobSpec) error {
 		}
 	}
 	switch {
-	case s.Ranks < 1 || s.Ranks > maxRanks:
-		return outboard.Errorf(outboard.Invalid, op, "%d ranks: want 1 to %d", s.Ranks, maxRanks)
+	case s.Ranks < 1 || s.Ranks > MaxRanks:
+		return outboard.Errorf(outboard.Invalid, op, "%d ranks: want 1 to %d", s.Ranks, MaxRanks)
 	case s.Ranks%s.PerDevice != 0 || s.MinRanks%s.PerDevice != 0:
 		return outboard.Errorf(outboard.Invalid, op, "%d ranks, at least %d, are no multiples of %d for each device", s.Ranks, s.MinRanks, s.PerDevice)
 	case s.MinRanks < 1 || s.MinRanks > s.Ranks:

@@ -54,6 +54,7 @@ type run struct {
 	opened  bool
 
 	checkpoints savedCheckpoints
+	trail       checkpointTrail
 	elsewhere   elsewhereRequest
 }
 
@@ -144,7 +145,7 @@ const maxTasks = 4096
 // makeGroup makes the control group of the run's ranks, which bounds their resources by their
 // leases. On a machine without control groups there is none, unless the node's operator requires it.
 func (r *run) makeGroup() (err error) {
-	limits := cgroup.Limits{Tasks: maxTasks * len(r.leases), Weight: 100}
+	limits := cgroup.Limits{Tasks: maxTasks * len(r.leases), Weight: cgroup.DefaultWeight}
 	if r.host.opts.Memory != nil {
 		limits.Memory = r.host.opts.Memory(r.leases)
 	}
@@ -222,7 +223,7 @@ func (r *run) openStore(life context.Context) (err error) {
 	}
 	r.port = r.relay.Addr().(*net.TCPAddr).Port //nolint:errcheck // the listener is of TCP
 	r.relayed.Go(func() {
-		acceptor.Serve(life, r.relay, r.relay.Accept, acceptor.Options{Name: "ranks' store", Log: r.host.opts.Log, MaxConns: maxRanks}, r.relayStore)
+		acceptor.Serve(life, r.relay, r.relay.Accept, acceptor.Options{Name: "ranks' store", Log: r.host.opts.Log, MaxConns: MaxRanks}, r.relayStore)
 	})
 	return nil
 }
@@ -318,7 +319,7 @@ func (r *run) serve(ctx context.Context, stream *framed.Stream) error {
 	case err == nil:
 		err = r.launch(ctx)
 	case ctx.Err() == nil:
-		return err
+		return notLost(err)
 	}
 	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errStopped) {
 		return outboard.Errorf(outboard.Unreachable, "training job", "the node stops, or has lost the job's manager or a lease: %w", context.Cause(ctx))
@@ -335,6 +336,15 @@ func (r *run) serve(ctx context.Context, stream *framed.Stream) error {
 		}
 		return nil
 	}
+}
+
+// notLost returns an error of a run that this node could not prepare, such as that of an object store
+// which does not answer: the manager would read Unreachable as the loss of this node.
+func notLost(err error) error {
+	if outboard.KindOf(err) != outboard.Unreachable {
+		return err
+	}
+	return outboard.Errorf(outboard.Other, "", "%w", err)
 }
 
 // receive receives the manager's messages until one stops the run, and returns the cause of the
@@ -396,7 +406,7 @@ func (r *run) launch(ctx context.Context) error {
 	defer stop(nil)
 	full := make(chan error, 1)
 	go func() {
-		err := watchDisk(r.dir).await(running)
+		err := launch.AwaitFullDisk(running, r.dir)
 		full <- err
 		stop(err)
 	}()

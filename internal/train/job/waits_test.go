@@ -189,6 +189,30 @@ func TestPreparationEndsWithItsManager(t *testing.T) {
 	}
 }
 
+// silentStore is a store of chunks that does not answer.
+type silentStore struct{ data.Chunks }
+
+func (silentStore) Get(context.Context, string) ([]byte, error) {
+	return nil, outboard.Errorf(outboard.Unreachable, "object x", "no answer, in 8 attempts")
+}
+
+// A node that can't read the job's data is not called lost, but the ranks start again.
+func TestNodeWithoutItsStoreIsNotLost(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	manager, node := openRun(t)
+	r := &run{
+		host: NewHost(HostOptions{Mode: ModeTrusted, Chunks: silentStore{}, Python: func(string) error { return nil }}),
+		key:  key{"job-abc", 1}, out: &writer{out: node}, leases: []outboard.Lease{{Device: "east/0"}},
+		start: &start{World: 1, Count: 1, PerDevice: 1, Nodes: []outboard.NodeID{"east"}, Args: []string{"true"}, Checkpoint: "sha256:x"},
+	}
+	node.Reset(r.serve(t.Context(), node))
+	_, err := receive(manager)
+	end := refusalOr(attemptEvent{from: &nodeRun{node: "east"}, err: err})
+	if want := "node east could not start its ranks (restore the job's checkpoint"; !strings.HasPrefix(end.Error(), want) || !isLoss(end) {
+		t.Errorf("got %q (a loss: %v), want %q and a loss", end, isLoss(end), want)
+	}
+}
+
 // A manager that does not read the lines of ranks does not keep them, and their node, from ending.
 func TestLinesOfAManagerThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

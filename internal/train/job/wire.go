@@ -15,7 +15,7 @@ import (
 )
 
 // Protocol is the TLS application protocol between nodes, with its version.
-const Protocol = "outboard-jobs/2"
+const Protocol = "outboard-jobs/3"
 
 // Methods of streams.
 const (
@@ -29,8 +29,8 @@ const (
 	// maxMessage bounds a message in bytes.
 	maxMessage = 4 << 20
 	maxText    = 64 << 10
-	// maxRanks bounds the ranks of a job, maxNodes its nodes.
-	maxRanks = 1024
+	// MaxRanks bounds the ranks of a job, maxNodes its nodes.
+	MaxRanks = 1024
 	maxNodes = 256
 )
 
@@ -108,7 +108,7 @@ type start struct {
 }
 
 func (s *start) check() error {
-	ok := s.World > 0 && s.World <= maxRanks && s.First >= 0 && s.Count > 0 && s.First+s.Count <= s.World &&
+	ok := s.World > 0 && s.World <= MaxRanks && s.First >= 0 && s.Count > 0 && s.First+s.Count <= s.World &&
 		s.PerDevice > 0 && s.Count == s.PerDevice*len(s.Claims) &&
 		len(s.Nodes) > 0 && len(s.Nodes) <= maxNodes && s.Node >= 0 && s.Node < len(s.Nodes) && len(s.Args) > 0
 	if !ok || s.Stream && s.Data == "" {

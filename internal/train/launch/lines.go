@@ -3,9 +3,10 @@ package launch
 import (
 	"bytes"
 	"sync"
+	"unicode/utf8"
 )
 
-// maxLine bounds the bytes of a line that are held until its end arrives.
+// maxLine bounds the bytes of a line: a longer one is emitted in parts.
 const maxLine = 64 << 10
 
 // A Line is a line that a rank has written, without its end.
@@ -45,13 +46,11 @@ func (w *rankWriter) Write(b []byte) (int, error) {
 			end = len(b)
 		}
 		w.held = append(w.held, b[:end]...)
+		w.emitLong()
 		if end > 0 {
 			w.returned = false
 		}
 		if end == len(b) {
-			if len(w.held) > maxLine {
-				w.emit()
-			}
 			return n, nil
 		}
 		isReturn := b[end] == '\r'
@@ -71,9 +70,23 @@ func (w *rankWriter) flush() {
 	}
 }
 
-func (w *rankWriter) emit() {
+func (w *rankWriter) emit() { w.emitFirst(len(w.held)) }
+
+// emitLong emits parts of a line that is longer than maxLine, between characters.
+func (w *rankWriter) emitLong() {
+	for len(w.held) > maxLine {
+		end := maxLine
+		for end > maxLine-utf8.UTFMax && !utf8.RuneStart(w.held[end]) {
+			end--
+		}
+		w.emitFirst(end)
+	}
+}
+
+// emitFirst emits the first n bytes.
+func (w *rankWriter) emitFirst(n int) {
 	w.to.mu.Lock()
 	defer w.to.mu.Unlock()
-	w.to.emit(Line{Rank: w.rank, Stderr: w.stderr, Text: w.held})
-	w.held = w.held[:0]
+	w.to.emit(Line{Rank: w.rank, Stderr: w.stderr, Text: w.held[:n]})
+	w.held = w.held[:copy(w.held, w.held[n:])]
 }

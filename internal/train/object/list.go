@@ -46,10 +46,14 @@ type listed struct {
 	}
 }
 
+// maxEmptyPages bounds the pages without an object in a row: a server may send some where objects were
+// deleted, and could send them for ever.
+const maxEmptyPages = 1000
+
 // List calls visit with the name, the bytes and the age of each object whose name begins with
 // prefix, until visit returns an error.
 func (b *Bucket) List(ctx context.Context, prefix string, visit func(name string, size int64, age time.Duration) error) error {
-	token := ""
+	token, empty := "", 0
 	for {
 		r, err := b.request(ctx, call{method: http.MethodGet, query: listQuery(b.opts.Prefix+prefix, token), limit: maxPage})
 		if err != nil {
@@ -74,6 +78,12 @@ func (b *Bucket) List(ctx context.Context, prefix string, visit func(name string
 		}
 		if !page.IsTruncated {
 			return nil
+		}
+		if empty++; len(page.Contents) > 0 {
+			empty = 0
+		}
+		if empty >= maxEmptyPages {
+			return outboard.Errorf(outboard.Protocol, "list "+b.String()+prefix, "%d pages of the server's list in a row are empty", empty)
 		}
 		if page.NextContinuationToken == "" || page.NextContinuationToken == token {
 			return outboard.Errorf(outboard.Protocol, "list "+b.String()+prefix, "the server's list does not go on")

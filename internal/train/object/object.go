@@ -60,6 +60,9 @@ const (
 	// 13 s, fails no checkpoint.
 	attempts   = 8
 	firstPause = 100 * time.Millisecond
+	// silentAttempts bounds the attempts of a request to which the server does not reply: each takes
+	// long, and a server that restarts refuses connections.
+	silentAttempts = 3
 	// requestLimit bounds one attempt, maxText an error's text in bytes.
 	requestLimit = 5 * time.Minute
 	maxText      = 16 << 10
@@ -190,15 +193,18 @@ func (b *Bucket) request(ctx context.Context, c call) (reply, error) {
 	if c.name == "" && c.query == "" || len(b.opts.Prefix)+len(c.name) > maxName {
 		return reply{}, outboard.Errorf(outboard.Invalid, "object", "a name of %d bytes: want 1 to %d", len(c.name), maxName-len(b.opts.Prefix))
 	}
-	pause := b.pause
+	pause, silent := b.pause, 0
 	for i := 1; ; i++ {
 		r, err := b.attempt(ctx, c)
 		retryable, ok := errors.AsType[retryableError](err)
-		switch {
-		case !ok:
+		if !ok {
 			return r, err
-		case i == attempts:
-			return reply{}, outboard.Errorf(outboard.Unreachable, "object "+b.String()+c.name, "%w, in %d attempts", retryable.error, attempts)
+		}
+		if errors.Is(err, errSilent) {
+			silent++
+		}
+		if i == attempts || silent == silentAttempts {
+			return reply{}, outboard.Errorf(outboard.Unreachable, "object "+b.String()+c.name, "%w, in %d attempts", retryable.error, i)
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause)):
@@ -223,19 +229,23 @@ func (b *Bucket) urlOf(c call) string {
 func (b *Bucket) attempt(ctx context.Context, c call) (reply, error) {
 	limited, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
+	limited, watch := watchProgress(limited, len(c.body))
+	defer watch.stop()
 	r, err := http.NewRequestWithContext(limited, c.method, b.urlOf(c), bytes.NewReader(c.body))
 	if err != nil {
 		return reply{}, outboard.Errorf(outboard.Invalid, "object", "%w", err)
 	}
+	watch.addTo(r)
 	b.opts.Credentials.Sign(r, payloadHash(c.body), b.opts.region(), b.now())
 	response, err := b.client.Do(r)
 	if err != nil {
 		if ctx.Err() != nil {
 			return reply{}, ctx.Err()
 		}
-		return reply{}, retryableError{err}
+		return reply{}, retryableError{watch.explain(err)}
 	}
 	defer response.Body.Close()
+	response.Body = watch.reader(response.Body)
 	if response.StatusCode/100 != 2 {
 		return reply{}, b.refusal(c.name, response)
 	}
@@ -245,7 +255,7 @@ func (b *Bucket) attempt(ctx context.Context, c call) (reply, error) {
 	content, err := readContent(response, c.limit)
 	switch {
 	case err != nil && ctx.Err() == nil:
-		return reply{}, retryableError{fmt.Errorf("its content was cut off after %d bytes: %w", len(content), err)}
+		return reply{}, retryableError{fmt.Errorf("its content was cut off after %d bytes: %w", len(content), watch.explain(err))}
 	case err != nil:
 		return reply{}, ctx.Err()
 	case int64(len(content)) > c.limit:
@@ -287,7 +297,28 @@ func (b *Bucket) refusal(name string, response *http.Response) error {
 	case status >= 500, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
 		return retryableError{err}
 	}
-	return outboard.Errorf(kind, "object "+b.String()+name, "%w", err)
+	return outboard.Errorf(kind, "object "+b.String()+name, "%w%s", err, b.remedy(response))
+}
+
+// maxSkew is the difference of clocks that S3 servers accept.
+const maxSkew = 15 * time.Minute
+
+// remedy says what may be wrong with a request that was refused: replies to HEAD have no text.
+func (b *Bucket) remedy(r *http.Response) string {
+	if region := r.Header.Get("X-Amz-Bucket-Region"); region != "" && region != b.opts.region() {
+		return fmt.Sprintf("; the bucket is in another region: set region=%.50q", region)
+	}
+	if r.StatusCode != http.StatusForbidden && r.StatusCode != http.StatusUnauthorized {
+		return ""
+	}
+	if b.opts.Credentials.Key == "" {
+		return "; the request had no signature: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+	}
+	date, err := http.ParseTime(r.Header.Get("Date"))
+	if skew := b.now().Sub(date).Round(time.Second); err == nil && skew.Abs() > maxSkew {
+		return fmt.Sprintf("; this machine's clock differs from the server's by %v: set it", skew)
+	}
+	return "; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and that they permit to read, write, delete and list objects of the bucket"
 }
 
 func payloadHash(body []byte) string {

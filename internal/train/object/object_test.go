@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -99,6 +100,30 @@ func TestRequestsAreMadeAgain(t *testing.T) {
 	}
 }
 
+// What may be wrong is said where a server's reply has no text.
+func TestRemediesOfRefusals(t *testing.T) {
+	for want, c := range map[string]struct {
+		header, value string
+		status        int
+		key           string
+	}{
+		`set region="eu-west-1"`:        {"X-Amz-Bucket-Region", "eu-west-1", http.StatusBadRequest, "key"},
+		"clock differs from the server": {"Date", "Mon, 02 Jan 2006 15:04:05 GMT", http.StatusForbidden, "key"},
+		"permit to read":                {"X-Amz-Bucket-Region", defaultRegion, http.StatusForbidden, "key"},
+		"had no signature":              {"X-Amz-Bucket-Region", defaultRegion, http.StatusUnauthorized, ""},
+		`replies "400 Bad Request"`:     {"X-Amz-Bucket-Region", defaultRegion, http.StatusBadRequest, "key"},
+	} {
+		b := bucketOf(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(c.header, c.value)
+			w.WriteHeader(c.status)
+		})
+		b.opts.Credentials.Key = c.key
+		if _, err := b.Age(context.Background(), "x"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
 // A hostile server's status and text reach no terminal as control characters, and it can't have
 // more kept of an error or an object than is asked for.
 func TestHostileServer(t *testing.T) {
@@ -142,6 +167,31 @@ func TestHostileServer(t *testing.T) {
 		if err == nil || len(content) > 0 || strings.ContainsAny(err.Error(), "\x1b\a") || len(err.Error()) > 1000 {
 			t.Errorf("%s: %d bytes, %q", name, len(content), err)
 		}
+	}
+}
+
+// A server whose list goes on and on without an object does not keep its client for ever.
+func TestEndlessEmptyPages(t *testing.T) {
+	pages := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if pages++; pages > 2*maxEmptyPages {
+			w.WriteHeader(http.StatusNotFound) // the client has not stopped
+			return
+		}
+		fmt.Fprintf(w, "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>%d</NextContinuationToken></ListBucketResult>", pages)
+	}))
+	defer s.Close()
+	o, err := Parse("s3://data/?endpoint=" + s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = b.List(t.Context(), "", func(string, int64, time.Duration) error { return nil })
+	if outboard.KindOf(err) != outboard.Protocol || pages != maxEmptyPages {
+		t.Errorf("after %d pages: %v", pages, err)
 	}
 }
 

@@ -16,6 +16,8 @@
 //	decide {subject, rank, bytes}             without or after join; with a file that is shared
 //	                                          memory: the rank's measurements, as JSON. The reply
 //	                                          says how many bytes of a decision replace it
+//	leave {}                                  the last message of a process that goes on without the
+//	                                          group; there is no reply
 //	detach {}                                 another process of this rank will join the group again
 //	suspend {rank, moves}                     instead of join; with a file: the state with which the
 //	                                          rank's next process continues; moves: on the server of

@@ -1,6 +1,7 @@
 package ranks
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -22,8 +23,10 @@ type group struct {
 
 	mu      sync.Mutex
 	members []*member // by rank; nil: has not joined
-	running int       // rounds and messages in progress with other nodes
+	running int       // rounds in progress with other nodes
 	left    int       // members that have left
+	gone    []error   // by rank: why there are no further messages of the member
+	parted  error     // a member has left: there are no further calls, but messages of the others
 	number  []uint64  // calls that each rank has made
 	waiting map[uint64]*round
 	mail    map[address][]*pendingMessage
@@ -68,7 +71,7 @@ func newGroup(size int, r *remote, held *heldMemory) *group {
 		locals = r.localRanks()
 	}
 	return &group{
-		size: size, locals: locals, remote: r, ready: ready, held: held, members: make([]*member, size), number: make([]uint64, size),
+		size: size, locals: locals, remote: r, ready: ready, held: held, members: make([]*member, size), number: make([]uint64, size), gone: make([]error, size),
 		waiting: make(map[uint64]*round), mail: make(map[address][]*pendingMessage),
 	}
 }
@@ -92,28 +95,64 @@ func (g *group) join(rank, size int, m *member) error {
 }
 
 // leave records that a rank's process has ended its connection, and reports whether all ranks of
-// this node have left.
-func (g *group) leave(rank int) (empty bool) {
+// this node have left. The other ranks can make no further calls, but may exchange messages.
+// announced says that the process goes on without the group.
+func (g *group) leave(rank int, announced bool) (empty bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.left++
-	if len(g.waiting) > 0 || len(g.mail) > 0 || g.running > 0 {
-		g.fail(outboard.Errorf(outboard.Unreachable, "", "rank %d is lost", rank))
+	left := outboard.Errorf(outboard.Unreachable, "", "rank %d has left the group", rank)
+	if len(g.waiting) > 0 || g.running > 0 {
+		g.fail(errLost(rank))
 	}
-	if g.failed == nil {
-		g.failed = outboard.Errorf(outboard.Unreachable, "", "rank %d has left the group", rank)
+	g.endMessages(rank, left)
+	g.parted = cmp.Or(g.parted, error(left))
+	if g.failed == nil && !g.isReady() {
+		g.failed = g.parted
 	}
-	if g.left == g.locals && g.remote != nil {
-		g.announceLeft()
+	if g.remote != nil {
+		g.announceLeft(rank, announced)
 	}
 	return g.left == g.locals
 }
 
-// hasJoined reports whether a rank of this node has joined, and the group is connected.
-func (g *group) hasJoined(rank int) bool {
+func errLost(rank int) error {
+	return outboard.Errorf(outboard.Unreachable, "", "rank %d is lost", rank)
+}
+
+// isReady reports whether the group is connected, or has failed before that.
+func (g *group) isReady() bool {
 	select {
 	case <-g.ready:
+		return true
 	default:
+		return false
+	}
+}
+
+// endMessages ends the messages that wait for a rank or are its own; later ones get the error why.
+// g.mu is held.
+func (g *group) endMessages(rank int, why error) {
+	g.gone[rank] = cmp.Or(g.gone[rank], why)
+	for a := range g.mail {
+		if a.from == rank || a.to == rank {
+			g.failMail(a, errLost(rank))
+		}
+	}
+}
+
+// failMail ends the messages that wait between two ranks. g.mu is held.
+func (g *group) failMail(a address, err error) {
+	for _, l := range g.mail[a] {
+		g.held.requests.Add(-l.held())
+		l.reply(err)
+	}
+	delete(g.mail, a)
+}
+
+// hasJoined reports whether a rank of this node has joined, and the group is connected.
+func (g *group) hasJoined(rank int) bool {
+	if !g.isReady() {
 		return false
 	}
 	g.mu.Lock()
@@ -129,7 +168,7 @@ func (g *group) leaveMessages(m *member) {
 	for _, letters := range g.mail {
 		for _, l := range letters {
 			if l.member == m {
-				g.fail(outboard.Errorf(outboard.Unreachable, "", "rank %d is lost", m.rank))
+				g.endMessages(m.rank, errLost(m.rank))
 				return
 			}
 		}
@@ -152,12 +191,8 @@ func (g *group) fail(err error) {
 		}
 		g.removeWaiting(number)
 	}
-	for a, letters := range g.mail {
-		for _, l := range letters {
-			g.held.requests.Add(-l.held())
-			l.reply(g.failed)
-		}
-		delete(g.mail, a)
+	for a := range g.mail {
+		g.failMail(a, g.failed)
 	}
 }
 
@@ -165,8 +200,8 @@ func (g *group) fail(err error) {
 func (g *group) call(rank int, p *post) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.failed != nil {
-		return g.failed
+	if err := cmp.Or(g.failed, g.parted); err != nil {
+		return err
 	}
 	number := g.number[rank] + 1
 	r, cost := g.waiting[number], int64(requestBytes+len(p.call.Site))
@@ -293,6 +328,13 @@ func (g *group) exchange(a address, l *pendingMessage) error {
 	if g.failed != nil {
 		return g.failed
 	}
+	switch gone := cmp.Or(g.gone[a.from], g.gone[a.to]); {
+	case gone != nil && l.member == nil:
+		l.reply(nil) // It is dropped: its sender, on another node, does not wait.
+		return nil
+	case gone != nil:
+		return gone
+	}
 	if g.remote != nil && g.remote.rounds == nil {
 		return outboard.Errorf(outboard.Protocol, "", "a message before the reply to join")
 	}
@@ -306,7 +348,7 @@ func (g *group) exchange(a address, l *pendingMessage) error {
 			return outboard.Errorf(outboard.Exhausted, "", "more than %d messages wait for their receiver", maxLetters)
 		}
 		if l.receive && g.remote != nil {
-			if m := g.remote.mail[g.remote.home[a.from]]; m != nil && m.left {
+			if _, left := g.remote.left[a.from]; left {
 				return outboard.Errorf(outboard.Unreachable, "", "rank %d has left the group", a.from)
 			}
 		}

@@ -14,11 +14,13 @@ import (
 )
 
 // Messages between the servers of two nodes, little-endian: from and to (ranks of the group, 4
-// bytes each), tag (8 bytes), length (8 bytes), and that many bytes. A message whose from is
-// leftMark says that the ranks of the sending node have left the group, after tag calls.
+// bytes each), tag (8 bytes), length (8 bytes), and that many bytes. A message whose to is endMark says
+// that the process of the rank has ended, after tag calls of the group, and one whose to is leaveMark
+// that the process goes on without the group. They follow all messages of the rank.
 const (
 	letterHead = 24
-	leftMark   = 1<<32 - 1
+	endMark    = 1<<32 - 1
+	leaveMark  = 1<<32 - 2
 	// maxLetter bounds a message, and maxHeld the memory of one node's messages that no rank has
 	// received yet: further messages of the node wait.
 	maxLetter = 1 << 30
@@ -40,11 +42,6 @@ type mailbox struct {
 	notFull sync.Cond
 	held    int // bytes that arrived and that no rank has received
 	letters int // the number of these messages
-
-	// left says that the other node's ranks have left, and calls after how many calls; the group's
-	// lock guards both.
-	left  bool
-	calls uint64
 }
 
 // An outgoing is a message to be written.
@@ -126,6 +123,9 @@ type incoming struct {
 	buf      []byte
 }
 
+// isMark reports whether the message says that a rank has left.
+func (i *incoming) isMark() bool { return i.to >= leaveMark }
+
 // read reads the next message. It waits while the mailbox holds too many bytes.
 func (m *mailbox) read(in *bufio.Reader) (incoming, error) {
 	var head [letterHead]byte
@@ -136,7 +136,7 @@ func (m *mailbox) read(in *bufio.Reader) (incoming, error) {
 		from: binary.LittleEndian.Uint32(head[0:]), to: binary.LittleEndian.Uint32(head[4:]), tag: binary.LittleEndian.Uint64(head[8:]),
 	}
 	size := binary.LittleEndian.Uint64(head[16:])
-	if size > maxLetter || i.from == leftMark && size != 0 {
+	if size > maxLetter || i.isMark() && size != 0 {
 		return i, mailErrorf("a message of %d bytes: want %d at most", size, maxLetter)
 	}
 	if err := m.reserve(int(size)); err != nil {

@@ -87,8 +87,8 @@ func (nopConn) Close() error { return nil }
 // was sent or may have.
 func FuzzLetters(f *testing.F) {
 	f.Add(append(letterHeadOf(0, 1, 7, 4), "abcd"...))
-	f.Add(letterHeadOf(leftMark, 0, 3, 0))
-	f.Add(letterHeadOf(leftMark, 0, 3, 1))
+	f.Add(letterHeadOf(0, endMark, 3, 0))
+	f.Add(letterHeadOf(0, leaveMark, 3, 1))
 	f.Add(letterHeadOf(0, 1, 7, 1<<63))
 	f.Add(letterHeadOf(0, 1, 7, maxLetter+1))
 	f.Fuzz(func(t *testing.T, sent []byte) {
@@ -103,7 +103,7 @@ func FuzzLetters(f *testing.F) {
 			if err != nil {
 				break
 			}
-			if i.from == leftMark && len(i.buf) > 0 {
+			if i.isMark() && len(i.buf) > 0 {
 				t.Errorf("a mark with %d bytes", len(i.buf))
 			}
 			total += int64(len(i.buf))

@@ -183,27 +183,30 @@ func (g *group) enqueue(r *round) error {
 	return nil
 }
 
-// afterLeave returns an error if a node whose ranks have left the group will not make its call
-// with this number.
+// afterLeave returns an error if ranks of another node have left the group before the call with this
+// number.
 func (g *group) afterLeave(number uint64) error {
-	for i, m := range g.remote.mail {
-		if m != nil && m.left && number > m.calls {
-			return g.remote.describeLoss(i, "has left the group")
+	for rank, calls := range g.remote.left {
+		if number > calls {
+			return outboard.Errorf(outboard.Unreachable, "", "rank %d has left the group", rank)
 		}
 	}
 	return nil
 }
 
-// announceLeft tells the other nodes that no rank of this node makes further calls. g.mu is held.
-func (g *group) announceLeft() {
-	select {
-	case <-g.ready:
-	default:
+// announceLeft tells the other nodes that a rank of this node makes no further calls and sends no
+// further messages. g.mu is held.
+func (g *group) announceLeft(rank int, announced bool) {
+	if !g.isReady() {
 		return // It fails while it is being connected.
+	}
+	mark := uint32(endMark)
+	if announced {
+		mark = leaveMark
 	}
 	for _, m := range g.remote.mail {
 		if m != nil {
-			m.post(&outgoing{from: leftMark, tag: g.remote.calls, sent: func(error) {}})
+			m.post(&outgoing{from: uint32(rank), to: mark, tag: g.remote.calls, sent: func(error) {}})
 		}
 	}
 }
@@ -211,11 +214,9 @@ func (g *group) announceLeft() {
 // sendAway sends a message to a rank of another node. g.mu is held.
 func (g *group) sendAway(a address, l *pendingMessage) error {
 	l.member.busy.Add(1)
-	g.running++
 	sent := func(err error) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.running--
 		if err != nil {
 			err = g.remote.describeLoss(g.remote.home[a.to], "is lost")
 		}
@@ -224,7 +225,6 @@ func (g *group) sendAway(a address, l *pendingMessage) error {
 	}
 	o := &outgoing{from: uint32(a.from), to: uint32(a.to), tag: uint64(a.tag), buf: l.buf, sent: sent}
 	if !g.remote.mail[g.remote.home[a.to]].post(o) {
-		g.running--
 		l.member.busy.Done()
 		return outboard.Errorf(outboard.Exhausted, "", "more than %d messages wait for rank %d", maxLetters, a.to)
 	}
@@ -240,7 +240,7 @@ func (s *Server) receiveMail(g *group, index int) {
 		i, err := m.read(in)
 		_, ends := errors.AsType[*mailError](err)
 		if err == nil {
-			if i.from == leftMark {
+			if i.to == endMark {
 				s.noteLeftElsewhere() // Before ranks are told.
 			}
 			if err = g.deliver(index, &i); err == nil {
@@ -263,9 +263,10 @@ func (s *Server) receiveMail(g *group, index int) {
 // deliver matches a message of another node with its receiver.
 func (g *group) deliver(index int, i *incoming) error {
 	m := g.remote.mail[index]
-	if i.from == leftMark {
+	if i.isMark() && int(i.from) < g.size && g.remote.home[i.from] == index {
 		m.release(0)
-		return g.noteLeft(m, i.tag)
+		g.noteLeft(int(i.from), i.tag)
+		return nil
 	}
 	if int(i.from) >= g.size || int(i.to) >= g.size || g.remote.home[i.from] != index || g.remote.home[i.to] != g.remote.self {
 		return mailErrorf("a message from rank %d to rank %d on the wrong connection", i.from, i.to)
@@ -274,28 +275,21 @@ func (g *group) deliver(index int, i *incoming) error {
 	return g.exchange(address{from: int(i.from), to: int(i.to), tag: int(i.tag)}, l)
 }
 
-// noteLeft records that the ranks of another node have left after that many calls, and fails the
-// group if they will not make a running call.
-func (g *group) noteLeft(m *mailbox, calls uint64) error {
+// noteLeft records that a rank of another node has left after that many calls. It fails the group if a
+// running call needs the rank, and the messages that wait for the rank.
+func (g *group) noteLeft(rank int, calls uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	m.left, m.calls = true, calls
+	g.remote.left[rank] = calls
 	if g.running > 0 {
 		if err := g.afterLeave(g.remote.calls); err != nil {
 			g.fail(err)
+			return
 		}
 	}
-	return g.failAbandoned()
-}
-
-// failAbandoned fails the group if a rank waits for a message of ranks that have left. g.mu is
-// held.
-func (g *group) failAbandoned() error {
 	for a, letters := range g.mail {
-		if m := g.remote.mail[g.remote.home[a.from]]; m != nil && m.left && letters[0].receive {
-			g.fail(outboard.Errorf(outboard.Unreachable, "", "rank %d has left the group", a.from))
-			return nil
+		if a.from == rank && letters[0].receive {
+			g.failMail(a, outboard.Errorf(outboard.Unreachable, "", "rank %d has left the group", rank))
 		}
 	}
-	return nil
 }

@@ -303,6 +303,61 @@ func TestRanksOfOtherNodesThatAreGone(t *testing.T) {
 	}
 }
 
+// A rank of another node that has left is missed although another rank of its node stays: what it has
+// sent before is received, receives and calls that need it fail, and the others exchange messages.
+func TestOneOfSeveralRanksOfANodeLeaves(t *testing.T) {
+	for _, kind := range []string{"receive", "call"} {
+		t.Run(kind, func(t *testing.T) {
+			all, _ := startNodes(t, []int{0, 0, 1})
+			message := func(r *rank, kind string, peer, tag int) error {
+				return r.request(kind, map[string]any{"peer": peer, "tag": tag, "bytes": 8}, r.file)
+			}
+			if err := message(all[0], "send", 2, 1); err != nil {
+				t.Fatal(err)
+			}
+			waiting := make(chan error, 1)
+			go func() {
+				waiting <- all[2].request(kind, map[string]any{"operation": collective.Barrier, "peer": 0, "tag": 2, "bytes": 8}, all[2].file)
+			}()
+			all[0].conn.Close()
+			if err := <-waiting; err == nil || !strings.Contains(err.Error(), "rank 0 has left") {
+				t.Errorf("%v, want that rank 0 has left", err)
+			}
+			if kind == "call" {
+				return
+			}
+			if err := message(all[2], "receive", 0, 1); err != nil {
+				t.Errorf("what rank 0 had sent: %v", err)
+			}
+			if err := message(all[2], "receive", 0, 1); err == nil || !strings.Contains(err.Error(), "rank 0 has left") {
+				t.Errorf("%v, want that rank 0 has left", err)
+			}
+			if err := errors.Join(message(all[1], "send", 2, 3), message(all[2], "receive", 1, 3)); err != nil {
+				t.Errorf("between the others: %v", err)
+			}
+			if !all[2].server.LeftElsewhere() {
+				t.Error("no rank has left elsewhere, as the node of rank 2 says")
+			}
+		})
+	}
+}
+
+// A rank that leaves a group and goes on, as by destroy_process_group, has not failed.
+func TestAnnouncedLeavesAreNoFailures(t *testing.T) {
+	all, _ := startNodes(t, []int{0, 1})
+	if err := all[0].conn.Send("leave", map[string]any{}); err != nil {
+		t.Fatal(err)
+	}
+	all[0].conn.Close()
+	if err := all[1].request("call", map[string]any{"operation": collective.Barrier}, all[1].file); err == nil || !strings.Contains(err.Error(), "rank 0 has left") {
+		t.Errorf("%v, want that rank 0 has left", err)
+	}
+	all[0].server.Close()
+	if all[1].server.LeftElsewhere() || len(all[0].server.LeftBefore(0)) > 0 {
+		t.Error("the rank counts as one that has ended")
+	}
+}
+
 // A node knows whether the ranks of another node left before its own: these may have failed because of
 // them, and not the other way round.
 func TestRanksThatLeftElsewhere(t *testing.T) {

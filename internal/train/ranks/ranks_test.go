@@ -246,6 +246,45 @@ func TestEndOfAConnectionForMessages(t *testing.T) {
 	}
 }
 
+// Ranks exchange messages after another one has left, which ends the messages that wait for it and the
+// calls of all.
+func TestMessagesAfterARankHasLeft(t *testing.T) {
+	for name, nodes := range map[string][]int{"one node": {0, 0, 0, 0}, "two nodes": {0, 0, 0, 1}} {
+		t.Run(name, func(t *testing.T) {
+			all, _ := startNodes(t, nodes)
+			waiting := make(chan error, 1)
+			go func() {
+				waiting <- all[1].request("receive", map[string]any{"peer": 2, "bytes": 8}, all[1].file)
+			}()
+			all[2].conn.Close()
+			if err := <-waiting; err == nil || !strings.Contains(err.Error(), "rank 2") {
+				t.Errorf("a message of rank 2: %v, want that it is lost", err)
+			}
+			for i, err := range together([]*rank{all[0], all[1], all[3]}, func(i int, r *rank) error {
+				if i == 0 {
+					return r.request("receive", map[string]any{"peer": 3, "bytes": 8}, r.file)
+				}
+				if i == 1 {
+					return r.request("send", map[string]any{"peer": 3, "bytes": 8})
+				}
+				if err := r.request("receive", map[string]any{"peer": 1, "bytes": 8}, r.file); err != nil {
+					return err
+				}
+				return r.request("send", map[string]any{"peer": 0, "bytes": 8})
+			}) {
+				if err != nil {
+					t.Errorf("message %d after the end of rank 2: %v", i, err)
+				}
+			}
+			for kind, body := range map[string]map[string]any{"call": {"operation": collective.Barrier}, "send": {"peer": 2, "bytes": 8}} {
+				if err := all[0].request(kind, body); err == nil || !strings.Contains(err.Error(), "rank 2 has left") {
+					t.Errorf("%s: %v, want that rank 2 has left", kind, err)
+				}
+			}
+		})
+	}
+}
+
 func TestRanksThatDisagreeGetBothCallSites(t *testing.T) {
 	all := start(t, 2)
 	for i, err := range together(all, func(i int, r *rank) error {

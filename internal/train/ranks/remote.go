@@ -40,12 +40,14 @@ type remote struct {
 	group  *collective.Group
 	mail   []*mailbox // by index in nodes; nil: itself
 
-	calls uint64 // rounds that have begun
+	// The group's lock guards these.
+	calls uint64         // rounds that have begun
+	left  map[int]uint64 // by rank of another node that has left: after how many calls
 }
 
 // newRemote returns the layout of a group whose rank r is on node nodes[r], nil if all are on self.
 func newRemote(nodes []int, self int) (*remote, error) {
-	r := &remote{self: -1}
+	r := &remote{self: -1, left: make(map[int]uint64)}
 	for rank, node := range nodes {
 		i := slices.Index(r.nodes, node)
 		if i < 0 {

@@ -248,6 +248,8 @@ type member struct {
 	name   string          // of the group
 	group  *group          // nil before join
 	rank   int
+	// leaves says that the process has announced that it leaves the group.
+	leaves bool
 	// messages says that the connection is one for the messages of a rank that has joined by another
 	// connection.
 	messages bool
@@ -264,14 +266,14 @@ type member struct {
 func (m *member) reply(to *ipc.Message, err error) { _ = m.conn.Reply(to, nil, err) }
 
 func (m *member) leave() {
-	if m.group != nil && !m.messages {
+	if m.group != nil && !m.messages && !m.leaves {
 		m.server.noteLeft(m.pid) // Before others are told.
 	}
 	switch {
 	case m.group == nil:
 	case m.messages:
 		m.group.leaveMessages(m)
-	case m.group.leave(m.rank):
+	case m.group.leave(m.rank, m.leaves):
 		m.server.remove(m.name)
 	}
 	m.busy.Wait()
@@ -283,7 +285,7 @@ func (m *member) leave() {
 	}
 }
 
-// noteLeft records that a process has left a group.
+// noteLeft records that a process has left a group without having announced it.
 func (s *Server) noteLeft(pid int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -395,6 +397,9 @@ func (m *member) perform(msg *ipc.Message) error {
 		return outboard.Errorf(outboard.Protocol, "", "%.40q on a connection for messages", msg.Type)
 	}
 	switch msg.Type {
+	case "leave":
+		m.leaves = true // Its connection ends next.
+		return nil
 	case "detach":
 		return m.detach(msg)
 	case "call":

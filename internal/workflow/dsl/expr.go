@@ -72,6 +72,8 @@ type Expr struct {
 	Text   string
 	code   *gojq.Code
 	locals []string
+	// slicing means that a result can be a part of a larger array or text.
+	slicing bool
 }
 
 // compile compiles an expression that may use the arguments and the locals.
@@ -86,7 +88,7 @@ func compile(text string, locals []string) (*Expr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the expression is no jq: %w", err)
 	}
-	query, err = guard(text, query)
+	query, slicing, err := guard(text, query)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +100,7 @@ func compile(text string, locals []string) (*Expr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the expression does not compile: %w%s", err, hint(err))
 	}
-	return &Expr{Text: text, code: code, locals: locals}, nil
+	return &Expr{Text: text, code: code, locals: locals, slicing: slicing}, nil
 }
 
 const maxExpression = 64 << 10
@@ -150,6 +152,9 @@ func (e *Expr) Eval(s Scope) (any, error) {
 	}
 	if _, err := measure(result, maxValueSize); err != nil {
 		return nil, err
+	}
+	if e.slicing {
+		result = unshared(result)
 	}
 	return result, nil
 }

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/itchyny/gojq"
@@ -36,6 +38,47 @@ func eval(t testing.TB, text string, input any) string {
 		t.Fatal(err)
 	}
 	return string(out)
+}
+
+// A small result does not keep the large value in memory of which it is a part.
+func TestResultsAreNotShared(t *testing.T) {
+	list := make([]any, 1000)
+	for i := range list {
+		list[i] = "element " + strconv.Itoa(i)
+	}
+	text := strings.Repeat("word, ", 1000)
+	within := func(v any) bool {
+		switch v := v.(type) {
+		case string:
+			from, at := uintptr(unsafe.Pointer(unsafe.StringData(text))), uintptr(unsafe.Pointer(unsafe.StringData(v)))
+			return at >= from && at < from+uintptr(len(text))
+		case []any:
+			from, at := uintptr(unsafe.Pointer(&list[0])), uintptr(unsafe.Pointer(&v[0]))
+			return at >= from && at < uintptr(unsafe.Pointer(&list[len(list)-1]))
+		}
+		return false
+	}
+	for _, expression := range []string{
+		`.list[0:1]`, `.list[:-900]`, `.list[-2:]`, `{a: .list[3:5]} | .a`, `.list[{start: 1, end: 3}]`, `getpath(["list", {start: 1, end: 3}])`,
+		`.text | split(", ")[3]`, `.text / ", " | .[3]`, `.text | ltrimstr("word, ")`, `.text | rtrim`, `.text | [match("w.rd").string][0]`,
+		`.text | capture("(?<first>w.rd)").first`, `def f: .list[0:2]; f`,
+	} {
+		e, err := compile(expression, nil)
+		if err != nil {
+			t.Errorf("%s: %v", expression, err)
+			continue
+		}
+		v, err := e.Eval(Scope{Data: map[string]any{"list": list, "text": text}, Budget: untimed()})
+		if err != nil || within(v) {
+			t.Errorf("%s: %v, a part of its input", expression, err)
+		}
+	}
+	// Others hand values on as they are.
+	for _, expression := range []string{`.list`, `.list[0]`, `.text`, `{a: .list} | .a`, `.["list"]`} {
+		if e, err := compile(expression, nil); err != nil || e.slicing {
+			t.Errorf("%s: %v, copies its result", expression, err)
+		}
+	}
 }
 
 // TestGuarded checks that the guards do not change the results of expressions.

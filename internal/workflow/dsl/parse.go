@@ -77,7 +77,11 @@ func ParseBy(rules Rules, file string, source []byte) (*Workflow, error) {
 	if len(root.Content) == 0 {
 		return nil, Problems{{File: file, Line: 1, Column: 1, Text: "the file is empty: it must have document and do"}}
 	}
-	return parseNode(rules, file, root.Content[0])
+	w, err := parseNode(rules, file, root.Content[0])
+	if line := yamlerror.SecondDocument(source); line > 0 && err == nil {
+		return nil, Problems{{File: file, Line: line, Column: 1, Text: "a second document: a file has one workflow"}}
+	}
+	return w, err
 }
 
 // syntax converts an error of the YAML parser to a problem.

@@ -42,6 +42,7 @@ func TestRefused(t *testing.T) {
 		"two things":    {document + "do: [{a: {call: f, set: {x: 1}}}]", `2:10: task a has call and set: only one of them can be done`},
 		"task key":      {document + "do: [{a: {call: f, wiht: {}}}]", `2:20: task a has no "wiht": did you mean "with"? There are: call, export, if, input, metadata, output, then, timeout, with`},
 		"run":           {document + "do: [{a: {run: {shell: x}}}]", `2:17: run: shell is not supported: make a function of it and call that`},
+		"two documents": {document + "do: [{a: {wait: PT1S}}]\n---\n" + document + "do: [{b: {wait: PT1S}}]", `3:1: a second document: a file has one workflow`},
 		"schema":        {document + "do: [{a: {call: f, input: {schema: {}}}}]", `2:28: input: schema is not supported: check the data with an expression and raise, or in a function`},
 		"then":          {document + "do: [{a: {call: f, then: c}}, {b: {do: [{c: {call: f}}]}}]", `2:26: then: c leads nowhere: there are continue, exit, end and the tasks beside it`},
 

@@ -112,6 +112,12 @@ var expensive = map[string]bool{
 	"any": true, "all": true, "IN": true, "INDEX": true, "bsearch": true, "todate": true, "fromdate": true, "strptime": true, "has": true,
 }
 
+// cutting are functions whose result can be a part of their input that shares its memory.
+var cutting = map[string]bool{
+	"getpath": true, "paths": true, "pick": true, "split": true, "splits": true, "scan": true, "match": true, "capture": true,
+	"sub": true, "gsub": true, "trim": true, "ltrim": true, "rtrim": true, "trimstr": true, "ltrimstr": true, "rtrimstr": true,
+}
+
 // searches are functions that search their input for their first argument.
 var searches = map[string]bool{
 	"contains": true, "inside": true, "index": true, "rindex": true, "indices": true, "test": true, "match": true, "capture": true,
@@ -143,12 +149,13 @@ func guards() []gojq.CompilerOption {
 }
 
 // guard returns the expression with its guards, and with the definitions of the prelude, and of
-// extending, that its text names. It rejects expressions that could bypass them.
-func guard(text string, q *gojq.Query) (*gojq.Query, error) {
+// extending, that its text names. It rejects expressions that could bypass them. It reports whether a
+// small result can be a part of a large value, which it would keep in memory.
+func guard(text string, q *gojq.Query) (guarded *gojq.Query, slicing bool, err error) {
 	g := &guardRewriter{}
 	head, err := definitionsIn(prelude, text)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for _, def := range head {
 		g.query(def.Body)
@@ -156,19 +163,19 @@ func guard(text string, q *gojq.Query) (*gojq.Query, error) {
 	var extended []*gojq.FuncDef
 	if slices.ContainsFunc(extendingNames, func(name string) bool { return strings.Contains(text, name) }) {
 		if extended, err = definitionsIn(extending, text); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 	if q.Meta != nil || len(q.Imports) > 0 {
-		return nil, errors.New("an expression can import no modules")
+		return nil, false, errors.New("an expression can import no modules")
 	}
 	g.checking = true
 	g.query(q)
 	if g.err != nil {
-		return nil, g.err
+		return nil, false, g.err
 	}
 	q.FuncDefs = slices.Concat(head, extended, q.FuncDefs)
-	return q, nil
+	return q, g.slicing, nil
 }
 
 // definitionsIn returns the definitions of functions that a text names.
@@ -182,6 +189,7 @@ func definitionsIn(source, text string) ([]*gojq.FuncDef, error) {
 
 type guardRewriter struct {
 	checking bool
+	slicing  bool // a result can be a part of an array or of a text
 	err      error
 }
 
@@ -224,6 +232,7 @@ func (g *guardRewriter) operator(q *gojq.Query) {
 		q.Op = gojq.OpPipe
 	case gojq.OpDiv:
 		// A text that is divided is split.
+		g.slicing = g.slicing || g.checking
 		if !isNumber(q.Left) && !isNumber(q.Right) {
 			left, right := binary(addFunction, q, gojq.OpDiv)
 			split := &gojq.Query{Left: left, Right: right, Op: gojq.OpPipe}
@@ -455,6 +464,7 @@ func (g *guardRewriter) index(i *gojq.Index) {
 		return
 	}
 	g.text(i.Str)
+	g.slicing = g.slicing || g.checking && (i.IsSlice || i.Start != nil && !isLiteral(i.Start)) // an index may be {start, end}
 	for _, q := range []**gojq.Query{&i.Start, &i.End} {
 		if *q != nil && !plainNumber(*q) {
 			g.query(*q)
@@ -482,6 +492,7 @@ func (g *guardRewriter) function(f *gojq.Func) {
 	if g.checking && (strings.HasPrefix(f.Name, "_") || strings.HasPrefix(f.Name, "$__") && f.Name != "$__loc__") {
 		g.refuse("function %s: names that begin with \"_\" are reserved", f.Name)
 	}
+	g.slicing = g.slicing || g.checking && cutting[f.Name]
 	switch {
 	case !g.checking:
 	case f.Name == "$ENV":

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"strings"
 )
 
 var errValueSize = errors.New("the expression makes a value of more than 4 MiB: leave such work to a function")
@@ -230,6 +231,28 @@ const maxOrder = 1000
 func checkOrder(v any) any {
 	if n, ok := number(v); ok && !(math.Abs(n) <= maxOrder) {
 		return errors.New("jn and yn take an order of 1000 at most")
+	}
+	return v
+}
+
+// unshared returns a copy of a value that shares no memory with others. A slice of an array, and a part
+// of a text, keep all of it in memory, which Size does not count.
+func unshared(v any) any {
+	switch v := v.(type) {
+	case string:
+		return strings.Clone(v)
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = unshared(e)
+		}
+		return out
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, e := range v {
+			out[strings.Clone(k)] = unshared(e)
+		}
+		return out
 	}
 	return v
 }

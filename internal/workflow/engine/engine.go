@@ -115,6 +115,7 @@ type Engine struct {
 	slots    chan struct{} // as many as may run
 	takeover *takeover
 	work     sync.WaitGroup
+	failing  failing
 
 	*history
 
@@ -136,6 +137,7 @@ func Open(_ context.Context, opts Options) (*Engine, error) {
 		slots: make(chan struct{}, opts.Running), runs: map[ID]*executor{},
 		history: &history{log: opts.Log, tenant: opts.Tenant, summaries: newSummaryCache(opts.Retention)},
 	}
+	e.failing.log = opts.Logger
 	e.takeover = &takeover{e: e, slots: make(chan struct{}, maxTakeovers)}
 	var err error
 	e.metrics, err = newMetrics(opts.Registerer, e.countRuns, func() int { return len(e.slots) })
@@ -163,6 +165,9 @@ func (e *Engine) countRuns() int {
 	defer e.mu.Unlock()
 	return len(e.runs)
 }
+
+// Health returns why executions do not continue, nil if they do.
+func (e *Engine) Health() error { return e.failing.health() }
 
 // Close stops all executions where they are. Other nodes may take them over.
 func (e *Engine) Close() error {

@@ -1,19 +1,15 @@
 package engine
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/state"
 	"github.com/outboard-run/outboard/internal/workflow/core"
 	"github.com/outboard-run/outboard/internal/workflow/dsl"
 )
-
-const minBackoff, maxBackoff = 20 * time.Millisecond, 2 * time.Second
 
 // errCorrupt says that a log is corrupt.
 var errCorrupt = errors.New("the log can't be understood")
@@ -72,42 +68,10 @@ func (r *executor) failUnrecordable(cause error) error {
 	return nil
 }
 
-// retry calls f with exponential back-off until it succeeds, fails permanently, or ctx ends.
-func retry[T any](ctx context.Context, f func() (T, error)) (T, error) {
-	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
-		v, err := f()
-		if err == nil || permanent(err) {
-			return v, err
-		}
-		if !sleep(ctx, pause) {
-			return v, errors.Join(ctx.Err(), err)
-		}
-	}
-}
-
-// permanent reports whether a retry is of no use.
-func permanent(err error) bool {
-	kind := outboard.KindOf(err)
-	return kind == outboard.Invalid || kind == outboard.Exhausted || kind == outboard.Denied || kind == outboard.NotFound ||
-		errors.Is(err, ErrNotFound)
-}
-
-// sleep waits for d or until ctx ends. It reports whether ctx has not ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // reload replays the log after a conflict. Another node may have cancelled the execution, or taken
 // it over: then it returns errFenced.
 func (r *executor) reload() error {
-	records, err := retry(r.ctx, func() ([]state.Record, error) { return r.e.opts.Log.Read(r.ctx, r.recorder.writer.key) })
+	records, err := retry(r.ctx, &r.e.failing, "read a log", func() ([]state.Record, error) { return r.e.opts.Log.Read(r.ctx, r.recorder.writer.key) })
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ type executor struct {
 func (e *Engine) newRun(id ID, w *dsl.Workflow) *executor {
 	r := &executor{
 		e: e, id: id, workflow: w, x: core.New(string(id), w),
-		active: activities{}, values: newValues(e.opts.Values, id),
+		active: activities{}, values: newValues(e.opts.Values, id, &e.failing),
 		recorder: recorder{writer: logWriter{log: e.opts.Log, key: e.key(id)}, appends: e.metrics.appends},
 		slot:     runSlot{slots: e.slots, expedited: make(chan struct{})},
 		done:     make(chan struct{}), inbox: inbox{wake: make(chan struct{}, 1)},
@@ -186,7 +186,7 @@ func (r *executor) finish() {
 	r.detach()
 	switch {
 	case r.result != nil:
-		_, err := retry(r.e.ctx, func() (struct{}, error) { return struct{}{}, r.e.opts.Claims.Release(r.e.ctx, r.id) })
+		_, err := retry(r.e.ctx, &r.e.failing, "release the claim on an execution", func() (struct{}, error) { return struct{}{}, r.e.opts.Claims.Release(r.e.ctx, r.id) })
 		if err != nil && r.e.ctx.Err() == nil {
 			r.e.log.Warn("release the claim on an execution", "execution", r.id, "error", err)
 		}

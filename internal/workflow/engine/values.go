@@ -19,8 +19,9 @@ import (
 // values are an execution's large values by the steps that produced them.
 // All methods may be called by several goroutines.
 type values struct {
-	store Values
-	id    ID
+	store   Values
+	id      ID
+	failing *failing
 
 	mu sync.Mutex
 	by map[string]*value
@@ -33,8 +34,8 @@ type value struct {
 	place *Extent // where it is on this node, nil if it is not here
 }
 
-func newValues(store Values, id ID) *values {
-	return &values{store: store, id: id, by: map[string]*value{}}
+func newValues(store Values, id ID, all *failing) *values {
+	return &values{store: store, id: id, failing: all, by: map[string]*value{}}
 }
 
 func (v *values) add(step string, is core.Value, at *Extent) {
@@ -106,7 +107,7 @@ func (v *values) locateValue(ctx context.Context, ref core.Reference) (Extent, *
 	held.mu.Lock()
 	defer held.mu.Unlock()
 	if held.place == nil {
-		at, err := retry(ctx, func() (Extent, error) { return v.store.Load(ctx, v.id, held.value) })
+		at, err := retry(ctx, v.failing, "load a value", func() (Extent, error) { return v.store.Load(ctx, v.id, held.value) })
 		if err != nil {
 			return Extent{}, nil, fmt.Errorf("the value of step %q: %w", ref.Step, err)
 		}
@@ -188,7 +189,7 @@ func (v *values) locationOf(ctx context.Context, ref core.Reference) (any, error
 
 // put copies bytes into the arena.
 func (v *values) put(ctx context.Context, data []byte) (Extent, error) {
-	return retry(ctx, func() (Extent, error) { return v.store.Put(ctx, v.id, data) })
+	return retry(ctx, v.failing, "store a value", func() (Extent, error) { return v.store.Put(ctx, v.id, data) })
 }
 
 // save saves the value of an entry, which is recorded only after that.
@@ -196,7 +197,7 @@ func (r *executor) save(added *entry, step string, at Extent, keep func(digest s
 	added.saving = true
 	r.recorder.saving++
 	r.begin(step, func(ctx context.Context) func() {
-		digest, err := retry(ctx, func() (string, error) { return r.e.opts.Values.Save(ctx, r.id, at) })
+		digest, err := retry(ctx, &r.e.failing, "save a value", func() (string, error) { return r.e.opts.Values.Save(ctx, r.id, at) })
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -253,7 +254,7 @@ func (r *executor) saveOutput(last *entry) {
 		at, err := r.values.put(ctx, output)
 		var digest string
 		if err == nil {
-			digest, err = retry(ctx, func() (string, error) { return r.e.opts.Values.Save(ctx, r.id, at) })
+			digest, err = retry(ctx, &r.e.failing, "save a value", func() (string, error) { return r.e.opts.Values.Save(ctx, r.id, at) })
 		}
 		if ctx.Err() != nil {
 			return nil

@@ -65,7 +65,7 @@ func (e *Engine) waitLocally(ctx context.Context, r *executor) (Result, bool) {
 func resultOf(id ID, f *core.Finished, events []core.Event) Result {
 	result := Result{ID: id, Status: f.Status, Output: f.Output, Value: f.Value, Error: f.Error}
 	if ref, ok := reference(f.Output); ok && result.Value == nil {
-		known := newValues(nil, "")
+		known := newValues(nil, "", nil)
 		for _, event := range events {
 			known.addRecorded(event)
 		}

@@ -29,9 +29,9 @@ static int run(struct spin *s, int waits, int64_t with_spin, int64_t without) {
 int main(void) {
 	struct spin s = {0};
 	CHECK(!spin_begin(&s)); /* nothing is known yet */
-	CHECK(run(&s, WAITS, 20000, 50000) > WAITS - 2 * WAITS / SPIN_TRY_EVERY); /* an idle machine */
-	CHECK(run(&s, WAITS, 190000, 60000) < 2 * WAITS / SPIN_TRY_EVERY);       /* a busy one */
-	CHECK(run(&s, WAITS, 20000, 50000) > WAITS - 4 * WAITS / SPIN_TRY_EVERY); /* idle again */
+	CHECK(run(&s, WAITS, 20000, 50000) > WAITS - 2 * WAITS / TRY_SLEEP_EVERY); /* an idle machine */
+	CHECK(run(&s, WAITS, 190000, 60000) < 2 * WAITS / TRY_SPIN_EVERY);        /* a busy one */
+	CHECK(run(&s, WAITS, 20000, 50000) > WAITS - 8 * WAITS / TRY_SLEEP_EVERY); /* idle again */
 	CHECK(run(&s, WAITS, LONG, LONG) < 10);                                   /* long waits never spin */
 	CHECK(run(&s, WAITS, 20000, 50000) > WAITS / 2);                          /* short ones do again */
 	return 0;

@@ -77,6 +77,7 @@ func TextOf(t *testing.T, kind Kind, load func(*testing.T, engine.Source, engine
 		t.Run("ResumesOnAnotherModel", c.resumesOnAnotherModel)
 	}
 	t.Run("Stop", c.stop)
+	t.Run("IgnoreEnd", c.ignoreEnd)
 	t.Run("Cancel", c.cancel)
 	t.Run("EmitError", c.emitError)
 	t.Run("CachedPrefix", c.cachedPrefix)
@@ -254,6 +255,20 @@ func (c *textCases) stop(t *testing.T) {
 	}
 	if last := a.Tokens[len(a.Tokens)-1].Last; last != engine.FinishStop {
 		t.Errorf("finish reason %q", last)
+	}
+}
+
+// ignoreEnd generates after the end of a text, until the number of tokens is reached.
+func (c *textCases) ignoreEnd(t *testing.T) {
+	m := c.open(t, engine.Options{})
+	g := engine.Generation{Prompt: mustTokenize(t, m, "the"), MaxTokens: 12, LogProbs: -1, Sampling: engine.Sampling{Bias: map[int32]float32{gguf.End: 100}}}
+	if a := mustGenerate(t, m, g); len(a.Tokens) != 1 || a.Tokens[0].Last != engine.FinishStop {
+		t.Errorf("%d tokens: %+v", len(a.Tokens), a.Tokens)
+	}
+	g.IgnoreEnd = true
+	a := mustGenerate(t, m, g)
+	if len(a.Tokens) != 12 || a.Tokens[11].Last != engine.FinishLength {
+		t.Errorf("%d tokens: %+v", len(a.Tokens), a.Tokens)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 const (
 	vocabularyNone          = 0
 	vocabularySentencePiece = 1
+	vocabularyBytePairs     = 2
 
 	attributeUnknown     = 1 << 0
 	attributeControl     = 1 << 3

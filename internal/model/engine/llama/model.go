@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model/engine"
@@ -39,6 +40,9 @@ type textModel struct {
 	embedder uintptr
 	closed   bool
 
+	longestOnce sync.Once
+	longest     int // the length of the longest token, in bytes; 0: unknown
+
 	templateOnce sync.Once
 	template     templateResult
 }
@@ -58,13 +62,18 @@ func (m *textModel) Tokenize(_ context.Context, t engine.Text) ([]int32, error) 
 	if len(text) > maxText {
 		return nil, outboard.Errorf(outboard.Invalid, "prompt", "it has %d bytes: %d are accepted", len(text), maxText)
 	}
-	if err := m.alphabet.check(text, t.Special); err != nil {
-		return nil, err
-	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if m.closed {
 		return nil, errClosed
+	}
+	if t.Bounded && len(text) > freeText {
+		if least := m.leastTokens(len(text)); least > m.info.Context {
+			return nil, outboard.Errorf(outboard.Invalid, "prompt", "it has at least %d tokens, and the model's context has %d: shorten the prompt", least, m.info.Context)
+		}
+	}
+	if err := m.alphabet.check(text, t.Special); err != nil {
+		return nil, err
 	}
 	source := pin([]byte(text))
 	defer source.free()
@@ -80,6 +89,29 @@ func (m *textModel) Tokenize(_ context.Context, t engine.Text) ([]int32, error) 
 			return nil, outboard.Errorf(outboard.Invalid, "prompt", "it cannot be split into tokens")
 		}
 	}
+}
+
+// freeText is the length up to which the tokens of a text are counted, in bytes.
+const freeText = 64 << 10
+
+// leastTokens returns how many tokens a text of size bytes has at least, 0 if its vocabulary has
+// tokens that stand for texts of any length. The caller holds mu.
+func (m *textModel) leastTokens(size int) int {
+	m.longestOnce.Do(func() {
+		switch int32(m.lib.call(fnVocabType, m.vocabulary)) {
+		case vocabularySentencePiece, vocabularyBytePairs:
+		default:
+			return
+		}
+		m.longest = utf8.UTFMax // an unknown token stands for a character
+		for i := range m.info.Vocabulary {
+			m.longest = max(m.longest, len(goString(m.lib.call(fnTokenText, m.vocabulary, uintptr(i)))))
+		}
+	})
+	if m.longest == 0 {
+		return 0
+	}
+	return size / m.longest
 }
 
 // oneBeginning removes the first of two beginning-of-sequence tokens: both chat templates and the

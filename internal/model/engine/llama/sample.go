@@ -9,7 +9,7 @@ import (
 )
 
 // penaltyWindow is the number of a sequence's last tokens that penalties count.
-const penaltyWindow = 64
+const penaltyWindow = engine.PenaltyWindow
 
 // negligible is the distance from the largest logit, after temperature, beyond which a token is not
 // a candidate: its probability is below 1e-13 of that of the most likely token.

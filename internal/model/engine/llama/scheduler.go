@@ -312,9 +312,7 @@ func (s *scheduler) fill() {
 	if decoding > 0 && s.pendingTokens() > available {
 		available = min(available, chunkBeside)
 	}
-	for _, q := range s.running {
-		available -= s.fillChunk(q, available)
-	}
+	fillPrompts(s, available)
 }
 
 // pendingTokens returns the number of tokens that the running sequences have yet to compute.
@@ -328,7 +326,10 @@ func (s *scheduler) pendingTokens() int {
 
 // fillChunk adds at most available tokens of a prompt and returns their number.
 func (s *scheduler) fillChunk(q *sequence, available int) int {
-	n := min(available, len(q.tokens)-q.computed, q.chunkLimit())
+	n := min(available, q.remaining(), q.chunkLimit())
+	if q.replays() && q.computed > q.kept {
+		n = 0 // the micro-batch has a part of it
+	}
 	for range n {
 		last := q.computed == len(q.tokens)-1
 		i := s.batch.add(q.tokens[q.computed], q.computed, q.slot, last)
@@ -413,11 +414,13 @@ func (s *scheduler) choose(q *sequence, logits []float32) (int32, error) {
 
 // advance sets the token's text, and the finish reason if it is the last.
 func (s *scheduler) advance(q *sequence, t *engine.Token) {
-	if s.m.isEnd(t.ID) {
+	switch isEnd := s.m.isEnd(t.ID); {
+	case isEnd && !q.request.IgnoreEnd:
 		t.Text, t.Last = q.text.flush(), engine.FinishStop
 		return
+	case !isEnd:
+		t.Text = q.text.push(s.m.piece(t.ID))
 	}
-	t.Text = q.text.push(s.m.piece(t.ID))
 	switch {
 	case q.text.stopped:
 		t.Last = engine.FinishStop

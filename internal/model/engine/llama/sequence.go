@@ -60,15 +60,22 @@ const maxReplayed = 1024
 // the library's kernels for several tokens round differently, which could change the tokens that
 // follow.
 func (s *sequence) chunkLimit() int {
-	prompt := len(s.request.Prompt) - s.request.Continued
 	switch {
 	case s.request.Continued > maxReplayed:
 		return len(s.tokens)
-	case s.computed < prompt:
-		return prompt - s.computed
+	case s.replays():
+		return 1
 	}
-	return 1
+	return len(s.request.Prompt) - s.request.Continued - s.computed
 }
+
+// replays reports whether the next token is one that another node has generated.
+func (s *sequence) replays() bool {
+	return s.request.Continued <= maxReplayed && s.computed >= len(s.request.Prompt)-s.request.Continued
+}
+
+// remaining returns the number of tokens that are not computed yet.
+func (s *sequence) remaining() int { return len(s.tokens) - s.computed }
 
 // publish queues a token for the caller. It never blocks: the queue is bounded by the generation's
 // length.

@@ -52,6 +52,32 @@ func (c *connection) hasExited() bool {
 	}
 }
 
+// exitLimit is how long a call whose connection has failed waits for the end of the server.
+const exitLimit = time.Second
+
+// explain returns the error of a call whose connection to the server has failed: an engine.Crash if
+// the server, which Load has started, has ended. The worker ends with its server, and its calls in
+// progress with the worker, so explain waits for that.
+func (c *connection) explain(ctx context.Context, err error) error {
+	if c.process == nil || c.closing.Load() {
+		return err
+	}
+	limit := time.NewTimer(exitLimit)
+	defer limit.Stop()
+	select {
+	case <-c.exited:
+	case <-limit.C:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+	return &engine.Crash{Reason: outboard.Errorf(outboard.Unreachable, "model server", "it ended: %w", orSilent(c.ended))}
+}
+
 // lostPort reports whether the server has ended while another process listens on one of its ports.
 func (c *connection) lostPort(ctx context.Context) bool {
 	if !c.hasExited() {

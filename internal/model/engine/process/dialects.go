@@ -125,6 +125,9 @@ func (llamaServer) request(_ *textModel, g *engine.Generation) (path string, bod
 	if len(g.Stop) > 0 {
 		body["stop"] = g.Stop
 	}
+	if g.IgnoreEnd {
+		body["ignore_eos"] = true
+	}
 	if g.Grammar != "" {
 		body["grammar"] = g.Grammar
 	}

@@ -36,7 +36,10 @@ func TestParseServers(t *testing.T) {
 		"x: {kind: oip, url: grpc://a}":                          "port of gRPC",
 		"x: {kind: oip, url: grpc://a:1/v2}":                     "without a path",
 		"x: {kind: oip, url: grpc://a:1, model: ../m}":           "without /",
-		"- x": "line 1",
+		"- x":     "s.yaml:1: want servers by their names",
+		"x: vllm": "s.yaml:1: vllm: want settings, such as",
+		"x:\n  kind: vllm\n  command: vllm\n  environment: [a]\n": "s.yaml:3: vllm: want a list, such as `[vllm, --port, \"{port}\"]`\ns.yaml:4: want variables",
+		"x:\n  kinds: vllm\n": "s.yaml:2: field kinds: there is no such setting",
 	} {
 		if _, err := parseServers("s.yaml", []byte(text)); outboard.KindOf(err) != outboard.Invalid || !strings.Contains(err.Error(), reason) {
 			t.Errorf("%s: %v, want %q", text, err, reason)

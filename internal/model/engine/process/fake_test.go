@@ -36,6 +36,7 @@ type fakeRequest struct {
 	Temperature float32         `json:"temperature"`
 	Seed        uint64          `json:"seed"`
 	Stop        []string        `json:"stop"`
+	IgnoreEnd   bool            `json:"ignore_eos"`
 	Grammar     string          `json:"grammar"`
 	Structured  struct {
 		Grammar string `json:"grammar"`
@@ -53,6 +54,7 @@ type fakeRequest struct {
 		Temperature float32         `json:"temperature"`
 		Seed        uint64          `json:"sampling_seed"`
 		Stop        []string        `json:"stop"`
+		IgnoreEnd   bool            `json:"ignore_eos"`
 		Grammar     string          `json:"ebnf"`
 		Bias        json.RawMessage `json:"logit_bias"`
 	} `json:"sampling_params"`
@@ -64,11 +66,12 @@ func (q *fakeRequest) unify() {
 	s := &q.Sampling
 	q.Prompt, q.LogProbs, q.Bias = q.InputIDs, q.TopLogProbs, s.Bias
 	q.MaxTokens, q.Temperature, q.Seed, q.Stop, q.Grammar = s.MaxTokens, s.Temperature, s.Seed, s.Stop, s.Grammar
+	q.IgnoreEnd = s.IgnoreEnd
 }
 
 // generation is the request as this engine's contract has it.
 func (q *fakeRequest) generation() (engine.Generation, error) {
-	g := engine.Generation{MaxTokens: max(q.Predict, q.MaxTokens), Stop: q.Stop, Grammar: q.Grammar + q.Structured.Grammar, LogProbs: -1}
+	g := engine.Generation{MaxTokens: max(q.Predict, q.MaxTokens), Stop: q.Stop, IgnoreEnd: q.IgnoreEnd, Grammar: q.Grammar + q.Structured.Grammar, LogProbs: -1}
 	if g.CacheScope = q.Salt; q.Cached != nil && !*q.Cached {
 		g.CacheScope = rand.Text() // shares with no other
 	}

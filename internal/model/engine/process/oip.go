@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
@@ -42,6 +43,17 @@ func dialOIP(address string) (oipClient, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxTensorMessage), grpc.MaxCallSendMsgSize(maxTensorMessage)))
 	return oipClient{conn}, err
 }
+
+// isConnected reports whether the client has a connection to the server: if it has one after a call
+// has failed, the server has refused the call.
+func (c oipClient) isConnected(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, stateDelay)
+	defer cancel()
+	return c.GetState() == connectivity.Ready && !c.WaitForStateChange(ctx, connectivity.Ready)
+}
+
+// stateDelay is the most time after which the client reports that its connection has ended.
+const stateDelay = 5 * time.Millisecond
 
 // The service of the protocol, and the one in which MLServer has the extension model_repository.
 const (

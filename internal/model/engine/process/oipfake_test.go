@@ -31,6 +31,7 @@ type oipFake struct {
 	listed     bool                          // the server lists its models
 	apart      bool                          // in a service of its own, as MLServer does
 	reply      *inference.ModelInferResponse // to all requests, if there is one
+	crash      func()                        // ends the server, which executes no requests; nil for none
 
 	mu        sync.Mutex
 	sequences []map[string]*inference.InferParameter // of the requests
@@ -131,6 +132,11 @@ func (f *oipFake) infer(ctx context.Context, q *inference.ModelInferRequest) (*i
 	f.mu.Lock()
 	f.sequences = append(f.sequences, q.GetParameters())
 	f.mu.Unlock()
+	if f.crash != nil {
+		f.crash()
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if f.reply != nil {
 		return f.reply, nil
 	}

@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/yamlerror"
 )
 
 // A Server is the definition of a model server, by the operator of a node.
@@ -56,6 +57,16 @@ func ReadServers(path string) (map[string]Server, error) {
 	return parseServers(path, text)
 }
 
+// types describes the types of a file of definitions.
+//
+//nolint:gochecknoglobals // a table
+var types = map[string]yamlerror.Type{
+	"string": {Want: "a text"}, "[]string": {Want: "a list, such as `[vllm, --port, \"{port}\"]`"},
+	"map[string]string":         {Want: "variables, such as `{A: b}`"},
+	"process.Server":            {Want: "settings, such as `kind: vllm`"},
+	"map[string]process.Server": {Want: "servers by their names, each with `kind` and `command` or `url`"},
+}
+
 func parseServers(path string, text []byte) (map[string]Server, error) {
 	if len(text) > maxServers {
 		return nil, outboard.Errorf(outboard.Invalid, path, "it has %d bytes, at most %d are allowed", len(text), maxServers)
@@ -64,7 +75,10 @@ func parseServers(path string, text []byte) (map[string]Server, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&list); err != nil && !errors.Is(err, io.EOF) {
-		return nil, outboard.Errorf(outboard.Invalid, path, "%w", err)
+		return nil, outboard.Errorf(outboard.Invalid, "", "%s", yamlerror.Describe(path, err, types))
+	}
+	if line := yamlerror.SecondDocument(text); line > 0 {
+		return nil, outboard.Errorf(outboard.Invalid, "", "%s:%d: a second document: its servers would be ignored", path, line)
 	}
 	for name, s := range list {
 		if err := s.validate(); err != nil {

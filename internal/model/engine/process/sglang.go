@@ -51,6 +51,9 @@ func (sglang) request(_ *textModel, g *engine.Generation) (path string, body map
 	if len(g.Stop) > 0 {
 		sampling["stop"] = g.Stop
 	}
+	if g.IgnoreEnd {
+		sampling["ignore_eos"] = true
+	}
 	if g.Grammar != "" {
 		sampling["ebnf"] = g.Grammar
 	}

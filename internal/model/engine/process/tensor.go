@@ -177,6 +177,9 @@ func (m *tensorModel) InferSequence(ctx context.Context, q model.Sequence, input
 		if m.closing.Load() && ctx.Err() == nil {
 			return nil, errClosed
 		}
+		if outboard.KindOf(err) == outboard.Unreachable && !m.client.isConnected(ctx) {
+			err = m.explain(ctx, err)
+		}
 		return nil, err
 	}
 	list, err := reply.Tensors()

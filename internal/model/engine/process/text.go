@@ -136,7 +136,7 @@ func (m *textModel) do(request *http.Request) (*http.Response, error) {
 		return nil, context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, outboard.Errorf(outboard.Unreachable, "model server", "%w", err)
+		return nil, m.explain(request.Context(), outboard.Errorf(outboard.Unreachable, "model server", "%w", err))
 	}
 	if r.StatusCode != http.StatusOK {
 		defer r.Body.Close()
@@ -226,6 +226,9 @@ func (m *textModel) Generate(ctx context.Context, g engine.Generation, emit func
 	})
 	if err == nil && !a.finished {
 		err = outboard.Errorf(outboard.Unreachable, "generate", "the stream of the model server ended early")
+	}
+	if outboard.KindOf(err) == outboard.Unreachable {
+		err = m.explain(ctx, err)
 	}
 	if !first.IsZero() {
 		a.usage.Prefill, a.usage.Decode = first.Sub(sent), time.Since(first)

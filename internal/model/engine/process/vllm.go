@@ -83,6 +83,9 @@ func (vllm) request(m *textModel, g *engine.Generation) (path string, body map[s
 	if len(g.Stop) > 0 {
 		body["stop"] = g.Stop
 	}
+	if g.IgnoreEnd {
+		body["ignore_eos"] = true
+	}
 	if g.Grammar != "" {
 		body["structured_outputs"] = map[string]any{"grammar": g.Grammar}
 	}

@@ -2,6 +2,7 @@
 package texttest
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"sync"
@@ -20,6 +21,10 @@ type Backend struct {
 	Answer string
 	Err    error
 	Pieces int
+	// LogProb is the logarithm of the probability of all tokens, by default -0.5.
+	LogProb float32
+	// Template is the chat template, by default one for conversations with tools.
+	Template string
 	// Block makes a generation wait for the end of its context after the first piece.
 	Block bool
 
@@ -52,16 +57,18 @@ func (b *Backend) Open(_ context.Context, name string) (text.Model, func(), erro
 // List implements text.Backend.
 func (b *Backend) List(context.Context) ([]text.Description, error) {
 	return []text.Description{{
-		Name: "small", Modified: time.Unix(1_700_000_000, 0).UTC(), Size: 5, Digest: "abc", Architecture: "llama",
-		Parameters: 1_500_000_000, Quantization: "Q8_0", ChatTemplate: "{{ messages }}", Context: Context, Loaded: true, Memory: 7,
+		Name: "small", Aliases: []string{"tiny"}, Modified: time.Unix(1_700_000_000, 0).UTC(), Size: 5, Digest: "abc", Architecture: "llama",
+		Parameters: 1_500_000_000, Quantization: "Q8_0", ChatTemplate: b.template(), Context: Context, Loaded: true, Memory: 7,
 	}}, nil
 }
 
 type fake Backend
 
 func (f *fake) Info() engine.Info {
-	return engine.Info{Context: Context, Embedding: 2, ChatTemplate: "{{ messages }}"}
+	return engine.Info{Context: Context, Vocabulary: 256, Embedding: 2, ChatTemplate: (*Backend)(f).template()}
 }
+
+func (b *Backend) template() string { return cmp.Or(b.Template, "{{ messages }}{{ tools }}") }
 
 func (f *fake) Tokenize(_ context.Context, t engine.Text) ([]int32, error) {
 	f.mu.Lock()
@@ -97,7 +104,8 @@ func (f *fake) Generate(ctx context.Context, g engine.Generation, emit func(engi
 		t := engine.Token{ID: int32(u.GeneratedTokens), Text: rest[:n]}
 		rest = rest[n:]
 		if g.LogProbs >= 0 {
-			t.LogProb, t.Top = -0.5, []engine.Candidate{{ID: t.ID, Text: t.Text, LogProb: -0.5}, {ID: 99, Text: "x", LogProb: -1}}
+			t.LogProb = cmp.Or(f.LogProb, -0.5)
+			t.Top = []engine.Candidate{{ID: t.ID, Text: t.Text, LogProb: t.LogProb}, {ID: 99, Text: "x", LogProb: -1}}
 			t.Top = t.Top[:min(2, g.LogProbs)]
 		}
 		u.GeneratedTokens++

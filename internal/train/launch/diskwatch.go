@@ -1,4 +1,4 @@
-package job
+package launch
 
 import (
 	"context"
@@ -7,14 +7,13 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/artifact"
 )
 
-// maxReserve bounds the space of a disk that ranks leave free: a twentieth of the disk, and at most
-// this. The node's state and artifacts are often on the same disk.
-const maxReserve = 1 << 30
+// reserves is how many times the space that artifacts leave free ranks do: the node's state and
+// artifacts, which are often on the same disk, must not be the first to find it full.
+const reserves = 4
 
 // The intervals at which the free space of the ranks' disk is checked: usually, and after their files
 // were counted, which takes long if there are many.
@@ -25,17 +24,20 @@ const (
 
 // A diskWatch watches the disk of the folder of ranks, whose size nothing else limits.
 type diskWatch struct {
-	// space returns the free and all bytes of the disk.
-	space func() (free, all int64, err error)
+	// space returns the free bytes of the disk, and how many of them artifacts leave free.
+	space func() (free, kept int64, err error)
 	// used returns the bytes on the disk that the files of the folder take.
 	used func(ctx context.Context) int64
 }
 
-func watchDisk(dir string) *diskWatch {
-	return &diskWatch{
-		space: func() (int64, int64, error) { return diskSpace(dir) },
+// AwaitFullDisk waits until the disk of the folder of ranks is nearly full because of their files, which
+// is an error, or until ctx ends.
+func AwaitFullDisk(ctx context.Context, dir string) error {
+	w := diskWatch{
+		space: func() (int64, int64, error) { return artifact.Space(dir) },
 		used:  func(ctx context.Context) int64 { return diskUse(ctx, dir) },
 	}
+	return w.await(ctx)
 }
 
 // await waits until the disk is nearly full and the files of the folder take more than what should be
@@ -49,8 +51,8 @@ func (w *diskWatch) await(ctx context.Context) error {
 		case <-time.After(interval):
 		}
 		interval = diskInterval
-		free, all, err := w.space()
-		reserve := min(all/20, maxReserve)
+		free, kept, err := w.space()
+		reserve := reserves * kept
 		if err != nil || free >= reserve {
 			continue
 		}
@@ -61,14 +63,6 @@ func (w *diskWatch) await(ctx context.Context) error {
 		}
 		interval = countInterval
 	}
-}
-
-func diskSpace(dir string) (free, all int64, err error) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return 0, 0, err
-	}
-	return int64(s.Bavail) * s.Bsize, int64(s.Blocks) * s.Bsize, nil
 }
 
 // diskUse returns the bytes that files take on the disk. Files that it can't read count nothing, since
