@@ -186,7 +186,7 @@ func (s *caller) Header() (metadata.MD, error) {
 	for !s.headerKnown {
 		s.changed.Wait()
 	}
-	if s.header == nil && s.err != nil && !errors.Is(s.err, io.EOF) && s.queue.Len() == 0 && !s.statusSeen {
+	if s.header == nil && s.err != nil && !errors.Is(s.err, io.EOF) && s.queue.Len() == 0 && !s.statusKnown {
 		return nil, s.err
 	}
 	return s.header, nil
@@ -214,7 +214,7 @@ func (s *caller) Failed(err error) {
 	if pastDeadline(s.ctx, s.deadline) {
 		err = context.DeadlineExceeded
 	}
-	s.setEnd(statusOf(err), nil)
+	s.setEnd(statusOf(err))
 	s.release()
 }
 

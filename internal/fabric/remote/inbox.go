@@ -31,6 +31,7 @@ type inbox struct {
 	header      metadata.MD
 	trailer     metadata.MD
 	err         error // why no more messages arrive: io.EOF, or an error of package status
+	statusKnown bool  // err is the status that the peer has sent
 }
 
 // entry is a message that the call has not received yet.
@@ -112,7 +113,7 @@ func (x *inbox) handleRecord(n int) (took int) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.err != nil && !x.statusSeen { // discarded meanwhile
+	if x.err != nil { // discarded meanwhile
 		x.account.release(len(data))
 		x.buffers.Put(lies)
 		return n
@@ -132,11 +133,10 @@ func (x *inbox) handleRecord(n int) (took int) {
 func (x *inbox) handleControl(typ recordType, data []byte) error {
 	if typ == recordStatus {
 		ended, trailer, err := parseStatus(data)
-		if err != nil {
-			return err
+		if err == nil {
+			x.setStatus(ended, trailer)
 		}
-		x.setEnd(ended, trailer)
-		return nil
+		return err
 	}
 	r := fields{b: data}
 	header := r.metadata()
@@ -153,13 +153,23 @@ func (x *inbox) handleControl(typ recordType, data []byte) error {
 	return nil
 }
 
-// setEnd ends the arriving messages with io.EOF or an error of package status, unless they have
-// ended.
-func (x *inbox) setEnd(err error, trailer metadata.MD) {
+// setStatus ends the arriving messages with the status that the peer has sent, unless they have ended.
+func (x *inbox) setStatus(err error, trailer metadata.MD) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.err == nil {
-		x.err, x.trailer, x.headerKnown = err, trailer, true
+		x.err, x.trailer, x.headerKnown, x.statusKnown = err, trailer, true, true
+		x.changed.Broadcast()
+	}
+}
+
+// setEnd ends the arriving messages with io.EOF or an error of package status, unless they have
+// ended. The peer has sent no status.
+func (x *inbox) setEnd(err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.err == nil {
+		x.err, x.headerKnown = err, true
 		x.changed.Broadcast()
 	}
 }
@@ -183,7 +193,7 @@ func (x *inbox) discard(err error) {
 func (x *inbox) rejectPeer(err error) {
 	x.violated = true
 	x.stream.Refuse(resetError(err))
-	x.setEnd(violationStatus(err), nil)
+	x.setEnd(violationStatus(err))
 }
 
 // Recv implements call.ClientStream and call.ServerStream.
@@ -220,7 +230,7 @@ func (x *inbox) endOfStream() {
 	if !x.atBoundary() {
 		err = status.Error(codes.Internal, "peer ended the call within a record")
 	}
-	x.setEnd(err, nil)
+	x.setEnd(err)
 }
 
 var (

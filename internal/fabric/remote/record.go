@@ -47,7 +47,7 @@ type parser struct {
 	length     int
 	data       []byte          // of the record; it grows as bytes arrive
 	buf        *buffers.Buffer // holds data; nil: data has memory of its own
-	statusSeen bool            // a status has arrived
+	statusSeen bool            // a status arrives, or has arrived
 }
 
 // errTooLong is the error of a record beyond its limit.
