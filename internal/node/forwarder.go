@@ -150,7 +150,7 @@ func (f *forwarder) forwardTo(tenant string, w http.ResponseWriter, r *http.Requ
 	r, release := outlastHalfClose(r)
 	defer release()
 	r, discard := forwardBody(w, r)
-	f.proxy(tenant).ServeHTTP(w, r)
+	f.proxy(tenant).ServeHTTP(continuesOnce{w}, r)
 	discard()
 }
 

@@ -68,3 +68,17 @@ func (b *forwardedBody) discard(w http.ResponseWriter) {
 		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http's way to end a connection
 	}
 }
+
+// A continuesOnce is a response without the process's 100 Continue, which httputil.ReverseProxy would
+// pass on: net/http sends one of its own when the proxy reads the body.
+type continuesOnce struct{ http.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (w continuesOnce) WriteHeader(status int) {
+	if status != http.StatusContinue {
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Unwrap returns the response, for http.ResponseController.
+func (w continuesOnce) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -120,13 +120,15 @@ func TestResponseBeforeTheBody(t *testing.T) {
 	}
 }
 
-// A client that expects 100 Continue gets it once, when the process reads the body.
+// A client that expects 100 Continue gets it once, when the process reads the body, although the
+// process sends a second one.
 func TestForwardContinue(t *testing.T) {
 	addr := frontOf(t, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
 		}
+		w.WriteHeader(http.StatusContinue)
 		_, _ = w.Write(body)
 	})
 	conn, err := net.Dial("tcp", addr)
