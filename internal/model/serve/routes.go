@@ -207,13 +207,14 @@ func isInForce(s *Server, v *repository.Version) bool {
 
 // update brings the routes in line with the repository.
 func (s *Server) update() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// With mu held: a model that a request loads is in the list.
 	current := map[string]*repository.Version{}
 	for _, m := range s.opts.Repository.List() {
 		v := m.Current()
 		current[v.Name] = v
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for name, r := range s.routes {
 		v := current[name]
 		switch {
