@@ -31,6 +31,10 @@ type Limits struct {
 	// Weight is the share of processor time against the group's siblings, DefaultWeight by default
 	// and at most 10,000.
 	Weight int
+	// Load is what a group below the tree's root adds to the tree's load while it exists: 1 if this
+	// process serves the group one request at a time, 2 if several. From a load of 2 on this process
+	// has the weight of heavyMember groups (see Join).
+	Load int
 }
 
 // DefaultWeight is the weight of a group for which no other was chosen.
@@ -53,7 +57,7 @@ type Tree struct {
 	err  error
 
 	mu   sync.Mutex
-	load int // see AddLoad
+	load int // of its groups
 }
 
 // Group is a control group. A nil Group stands for an unavailable one: it does nothing.
@@ -61,6 +65,8 @@ type Group struct {
 	hierarchies []*hierarchy
 	dirs        []string // one for each hierarchy
 	weight      int      // 0: the kernel's default
+	tree        *Tree    // nil for a group that adds no load
+	load        int      // guarded by tree.mu
 }
 
 // Open creates the subtree of a node. First it ends and removes the groups that an earlier process
@@ -129,7 +135,15 @@ func (t *Tree) Err() error {
 
 // Make creates a group below the root of the tree. It returns nil if the tree is not available.
 func (t *Tree) Make(name string, l Limits) (*Group, error) {
-	return t.available().Make(name, l)
+	g, err := t.available().Make(name, l)
+	if g == nil || err != nil {
+		return nil, err
+	}
+	g.tree = t
+	if err := t.setLoad(g, l.Load); err != nil {
+		return nil, errors.Join(err, g.Remove())
+	}
+	return g, nil
 }
 
 // available returns the root of the tree, nil if the tree is not available.
@@ -279,6 +293,10 @@ func (g *Group) Remove() error {
 	if g == nil {
 		return nil
 	}
+	return errors.Join(g.tree.setLoad(g, 0), g.remove())
+}
+
+func (g *Group) remove() error {
 	deadline := time.Now().Add(removeLimit)
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		var errs []error

@@ -358,14 +358,29 @@ func TestJoin(t *testing.T) {
 			continue
 		}
 		member := &Group{hierarchies: []*hierarchy{h}, dirs: []string{filepath.Join(tree.root.dirs[i], memberGroup)}}
-		// Two that wait for this process make it heavy, and one does not.
-		for _, load := range []struct{ more, want int }{{0, 100}, {1, 100}, {1, 800}, {2, 800}, {-3, 100}, {-1, 100}} {
-			if err := tree.AddLoad(load.more); err != nil {
-				t.Fatal(err)
+		weight := func(load, want int) {
+			t.Helper()
+			if got, want := member.processorFiles(t)[1], h.weightSetting(want).text; got != want {
+				t.Errorf("with a load of %d the weight is %s, want %s", load, got, want)
 			}
-			if got, want := member.processorFiles(t)[1], h.weightSetting(load.want).text; got != want {
-				t.Errorf("with a load of %d the weight is %s, want %s", tree.load, got, want)
-			}
+		}
+		weight(0, 100)
+		one, err := tree.Make("one", Limits{Load: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		weight(1, 100)
+		several, err := tree.Make("several", Limits{Load: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		weight(3, 800)
+		if err := errors.Join(several.Remove(), several.Remove()); err != nil {
+			t.Fatal(err)
+		}
+		weight(1, 100)
+		if err := one.Remove(); err != nil {
+			t.Fatal(err)
 		}
 		if !slices.Contains(processes(member.dirs[0]), os.Getpid()) || filepath.Dir(member.dirs[0]) != filepath.Dir(g.dirs[i]) {
 			t.Errorf("this process is in %q, want it in %s, beside %s", joined, member.dirs[0], g.dirs[i])
@@ -386,7 +401,7 @@ func TestJoin(t *testing.T) {
 	if got := own(); got != before {
 		t.Errorf("after Close this process is in %q, want %q", got, before)
 	}
-	if err := errors.Join((*Tree)(nil).Join(), (*Tree)(nil).AddLoad(1)); err != nil {
+	if err := (*Tree)(nil).Join(); err != nil {
 		t.Error(err)
 	}
 }

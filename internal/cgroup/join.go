@@ -12,8 +12,10 @@ import (
 // memberGroup is the name of the group of the process that has joined its tree.
 const memberGroup = "node"
 
-// highLoad is the load of a tree (AddLoad) from which this process has the weight of
-// heavyMember groups in it.
+// From a load of highLoad on this process has the weight of heavyMember groups of its tree, so that the
+// requests of one do not wait for what it does for another. Below that it has the weight of one: while a
+// heavier process spins for a worker's reply, the worker does not run (record 0014, "The weight of the
+// node").
 const (
 	highLoad    = 2
 	heavyMember = 8
@@ -42,24 +44,21 @@ func (t *Tree) Join() error {
 	return nil
 }
 
-// AddLoad adds n to the load of the tree, which decides the weight of this process in it. Each group
-// whose processes this one serves adds 1, and -1 when it is removed. From a load of 2 on the process has
-// the weight of eight groups, so that the requests of one group do not wait for what it does for
-// another. Below that it has the weight of one group: while a heavier process spins for a worker's
-// reply, the worker does not run (record 0014, "The weight of the node").
-func (t *Tree) AddLoad(n int) error {
-	g := t.available()
-	if g == nil {
+// setLoad sets what a group adds to the load of the tree, which decides the weight of this process in
+// it.
+func (t *Tree) setLoad(of *Group, load int) error {
+	if t == nil {
 		return nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.memberWeight()
-	t.load += n
+	t.load += load - of.load
+	of.load = load
 	if t.memberWeight() == before {
 		return nil
 	}
-	for _, h := range g.hierarchies {
+	for _, h := range t.root.hierarchies {
 		if h.member == "" {
 			continue
 		}

@@ -56,7 +56,7 @@ func (s *Session) makeGroup() (*cgroup.Group, error) {
 	defer s.lease.grouping.Unlock()
 	if s.lease.group == nil {
 		group, err := s.host.opts.Groups.Make("lease-"+string(newID()), cgroup.Limits{
-			Memory: groupMemory(&s.Spec, 2*host), Tasks: maxLeaseTasks, Weight: cgroup.DefaultWeight * s.weight(),
+			Memory: groupMemory(&s.Spec, 2*host), Tasks: maxLeaseTasks, Weight: cgroup.DefaultWeight * s.weight(), Load: 1,
 		})
 		if err != nil {
 			return nil, err

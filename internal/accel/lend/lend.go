@@ -261,9 +261,7 @@ func (h *Host) reserveSession(spec *Spec) (*deviceTurns, *leaseState, error) {
 		return nil, nil, outboard.Errorf(outboard.Exhausted, "session", "lease %s has %d sessions, which is the limit: end some of the program's processes", spec.Lease.Lease, l.members)
 	}
 	h.leases[spec.Lease.Lease] = l
-	if l.members++; l.members == 1 {
-		h.addLoad(1)
-	}
+	l.members++
 	h.reserved++
 	h.starting.Add(1)
 	t := h.turns[spec.Device.ID]
@@ -273,13 +271,6 @@ func (h *Host) reserveSession(spec *Spec) (*deviceTurns, *leaseState, error) {
 	}
 	t.members++
 	return t, l, nil
-}
-
-// addLoad adds leases to the load of the control groups.
-func (h *Host) addLoad(leases int) {
-	if err := h.opts.Groups.AddLoad(leases); err != nil {
-		h.opts.Log.Warn("this node's share of the processors does not follow its leases", "error", err)
-	}
 }
 
 // addSession publishes a started session. If the host was closed meanwhile, the session ends.
@@ -315,7 +306,6 @@ func (h *Host) removeSession(s *Session) {
 	s.lease.leave(s.ID)
 	if s.lease.members--; s.lease.members == 0 {
 		delete(h.leases, s.Lease.Lease)
-		h.addLoad(-1)
 		idle = s.lease.group
 		_ = s.lease.priority.group.Close()
 	}

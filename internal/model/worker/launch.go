@@ -122,7 +122,7 @@ func (s *Spawner) startCommand(name string, memory int64, cmd *exec.Cmd) (helper
 		return nil, err
 	}
 	defer write.Close()
-	group, err := s.Groups.Make(name, cgroup.Limits{Memory: memory, Tasks: maxTasks})
+	group, err := s.Groups.Make(name, cgroup.Limits{Memory: memory, Tasks: maxTasks, Load: 2})
 	if err != nil {
 		s.Log.Warn("a model's process has no control group", "name", name, "error", err)
 		group = nil

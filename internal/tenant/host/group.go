@@ -25,7 +25,9 @@ func (s *supervisor) enterGroup(proc Launched) (*cgroup.Group, error) {
 	sum := sha256.Sum256([]byte(s.config.Tenant))
 	// An earlier process of the tenant, in a group of its own, may not have ended yet.
 	name := fmt.Sprintf("tenant-%x-%d", sum[:8], numbered.PID())
-	group, err := s.host.opts.Groups.Make(name, cgroup.Limits{Memory: cmp.Or(int64(s.config.Limits[quota.Memory]), maxMemory()), Tasks: maxTasks, Weight: cgroup.DefaultWeight})
+	group, err := s.host.opts.Groups.Make(name, cgroup.Limits{
+		Memory: cmp.Or(int64(s.config.Limits[quota.Memory]), maxMemory()), Tasks: maxTasks, Weight: cgroup.DefaultWeight, Load: 2,
+	})
 	if err != nil {
 		return nil, err
 	}

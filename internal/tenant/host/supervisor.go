@@ -99,17 +99,6 @@ func (s *supervisor) run(ctx context.Context) {
 	}
 }
 
-// tenantLoad is what a tenant adds to the load of the control groups (cgroup.Tree.AddLoad): it has
-// many clients, whose requests the node reads.
-const tenantLoad = 2
-
-// addLoad adds to the load of the control groups.
-func (s *supervisor) addLoad(n int) {
-	if err := s.host.opts.Groups.AddLoad(n); err != nil {
-		s.host.opts.Logger.Warn("this node's share of the processors does not follow its tenants", "error", err)
-	}
-}
-
 // once starts a process and waits for its end.
 func (s *supervisor) once(ctx context.Context) (err error) {
 	if err := os.MkdirAll(s.config.Dir, 0o700); err != nil {
@@ -125,9 +114,7 @@ func (s *supervisor) once(ctx context.Context) (err error) {
 		return err
 	}
 	group, err := s.enterGroup(proc)
-	s.addLoad(tenantLoad)
 	defer func() {
-		s.addLoad(-tenantLoad)
 		err = errors.Join(err, group.Remove())
 		s.setProcess(nil, nil) // after Remove: Owns has to recognize the processes that it ends
 	}()

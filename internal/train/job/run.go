@@ -145,7 +145,7 @@ const maxTasks = 4096
 // makeGroup makes the control group of the run's ranks, which bounds their resources by their
 // leases. On a machine without control groups there is none, unless the node's operator requires it.
 func (r *run) makeGroup() (err error) {
-	limits := cgroup.Limits{Tasks: maxTasks * len(r.leases), Weight: cgroup.DefaultWeight}
+	limits := cgroup.Limits{Tasks: maxTasks * len(r.leases), Weight: cgroup.DefaultWeight, Load: 2}
 	if r.host.opts.Memory != nil {
 		limits.Memory = r.host.opts.Memory(r.leases)
 	}
