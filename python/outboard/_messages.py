@@ -13,6 +13,7 @@ import time
 import torch
 from torch.futures import Future
 
+from outboard import _background
 from outboard._ranks import Connection, Error, Memory
 
 _ALIGNMENT = 64
@@ -44,8 +45,7 @@ class Messages:
         self._busy_since = 0.0  # if there are any
         self._regions = []  # of self._memory that are in use: (first byte, end), in order
         self._error = None  # the connection has ended
-        self._thread = threading.Thread(target=self._receive_replies, daemon=True)
-        self._thread.start()
+        _background.start(self._receive_replies)
 
     def send(self, tensor, peer, tag, site):
         """Begins to send a tensor, whose elements it has copied when it returns. Returns a future."""
@@ -55,14 +55,13 @@ class Messages:
         """Begins to receive a tensor. Returns a future."""
         return self._start("receive", tensor.detach(), peer, tag, site)
 
-    def close(self):
+    def end(self):
         """Ends the connection, and the messages in progress with an error."""
         self._connection.shutdown()
-        self._thread.join()
 
     def leave(self):
-        """Does what close does, but waits for nothing. No other thread uses the connection."""
-        self._connection.shutdown()
+        """Does what end does when no other thread uses the connection, and releases the memory."""
+        self.end()
         self._memory.close_file()
 
     def _start(self, kind, tensor, peer, tag, site):

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.distributed.constants import default_pg_timeout
 from torch.futures import Future
 
-from outboard import _store, limit, offload, profile, stall, threads
+from outboard import _background, _store, limit, offload, profile, stall, threads
 from outboard._messages import Messages, elements
 from outboard._ranks import Connection, Error, Memory
 from outboard._site import locate
@@ -109,8 +109,7 @@ class _Membership:
         self.messages = None  # the connection for messages, once there are some
         self.pending = 0  # calls in the queue; state guards it
         self._queue = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        _background.start(self._run)
         self._process = os.getpid()
         _memberships.add(self)
 
@@ -148,13 +147,11 @@ class _Membership:
             self._memory.close_file()
 
     def end(self):
-        """Ends the connections, and waits for their threads: a thread that Python finds within
-        PyTorch's C++ code at its end aborts the process."""
+        """Ends the connections, with the calls in progress."""
         if self._begin_end():
             if self.messages is not None:
-                self.messages.close()
+                self.messages.end()
             self._connection.shutdown()
-            self._thread.join()
 
     def _begin_end(self):
         """Lets the thread end. Returns False if this process has no part in the group."""
@@ -168,6 +165,7 @@ class _Membership:
 def _end_memberships():
     for membership in list(_memberships):
         membership.end()
+    _background.join()
 
 
 atexit.register(_end_memberships)
