@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -33,7 +34,15 @@ type program struct {
 func (p *program) short() string { return strings.NewReplacer(" ", "-", "/", "-").Replace(p.Name) }
 
 // choose sets the programs and the links of the measurement.
-func (b *bench) choose() {
+func (b *bench) choose() error {
+	programs, err := regexp.Compile(b.match)
+	if err != nil {
+		return fmt.Errorf("-program: %w", err)
+	}
+	over, err := regexp.Compile(b.overLinks)
+	if err != nil {
+		return fmt.Errorf("-link: %w", err)
+	}
 	all := []suite.Program{
 		suite.FFmpeg("avgblur_opencl", 40), suite.FFmpeg("unsharp_opencl", 40),
 		suite.CLBlast("xaxpy"), suite.CLBlast("xdot"), suite.CLBlast("xscal"), suite.CLBlast("xnrm2"), suite.CLBlast("xasum"),
@@ -43,7 +52,7 @@ func (b *bench) choose() {
 		all = []suite.Program{all[0], all[6]}
 	}
 	for _, p := range all {
-		if strings.Contains(p.Name, b.match) {
+		if programs.MatchString(p.Name) {
 			b.cases = append(b.cases, &program{Program: p})
 		}
 	}
@@ -57,10 +66,16 @@ func (b *bench) choose() {
 	for _, text := range links {
 		l, err := netem.ParseLink(text)
 		if err != nil {
-			continue // a test parses them
+			return err
 		}
-		b.links = append(b.links, link{nominal: l})
+		if over.MatchString(text) {
+			b.links = append(b.links, link{nominal: l})
+		}
 	}
+	if len(b.cases) == 0 || len(b.links) == 0 {
+		return fmt.Errorf("nothing to measure: no program matches %q, or no link matches %q", b.match, b.overLinks)
+	}
+	return nil
 }
 
 // record records each program of the measurement.

@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -41,14 +40,19 @@ func main() {
 	b.BudgetFlag()
 	flag.DurationVar(&b.repeatFor, "repeat", 5*time.Minute, "how long all repetitions of disturbed runs may take together")
 	flag.StringVar(&b.binary, "outboard", "bin/outboard", "the program to measure")
-	flag.StringVar(&b.match, "program", "", "measure only the programs whose name has this in it")
+	flag.StringVar(&b.match, "program", "", "a regular expression: measure only the programs whose names match it; there is no report")
+	flag.StringVar(&b.overLinks, "link", "", "a regular expression: measure only over the links whose names match it; there is no report")
+	flag.StringVar((*string)(&b.keep), "keep", "", "a folder that keeps the traces and all measured times, for -evaluate")
+	flag.StringVar(&b.evaluate, "evaluate", "", "measure nothing: predict what -keep kept in this folder, with the model as it is")
 	os.Exit(paired.Main(b.run))
 }
 
 type bench struct {
 	runner
-	binary, match string
-	constants     overhead.Constants
+	binary, evaluate string
+	// match and overLinks select programs and links.
+	match, overLinks string
+	constants        overhead.Constants
 	// rtt is the round-trip time of a link without emulated delay, which the constants assume.
 	rtt time.Duration
 	// base is the lateness of the emulation during calibration.
@@ -85,19 +89,25 @@ func (b *bench) sections() []paired.Section {
 }
 
 func (b *bench) run(ctx context.Context) (err error) {
+	if b.evaluate != "" {
+		return evaluateKept(os.Stdout, b.evaluate)
+	}
 	if b.binary, err = filepath.Abs(b.binary); err != nil {
 		return err
 	}
-	if b.choose(); len(b.cases) == 0 {
-		return fmt.Errorf("no program that is measured has %q in its name", b.match)
+	if err := b.choose(); err != nil {
+		return err
+	}
+	if err := b.keep.create(); err != nil {
+		return err
 	}
 	end, err := b.Begin(ctx, "plan")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	if b.match != "" {
-		b.Out = "" // some programs alone are no report
+	if b.match != "" || b.overLinks != "" {
+		b.Out = "" // some programs or links alone are no report
 	}
 	if err := b.Merge(); err != nil {
 		return err

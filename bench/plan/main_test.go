@@ -10,7 +10,9 @@ import (
 
 func TestTheBenchHasItsProgramsAndLinks(t *testing.T) {
 	b := &bench{}
-	b.choose()
+	if err := b.choose(); err != nil {
+		t.Fatal(err)
+	}
 	if len(b.links) != 12 || len(b.cases) < 8 {
 		t.Errorf("%d links and %d programs, want 12 and at least 8", len(b.links), len(b.cases))
 	}
@@ -84,7 +86,9 @@ func TestOtherPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &bench{}
-	b.choose()
+	if err := b.choose(); err != nil {
+		t.Fatal(err)
+	}
 	for _, p := range others {
 		for _, of := range b.cases {
 			if p.Name == of.Name {

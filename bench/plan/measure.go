@@ -94,31 +94,51 @@ func (b *bench) measureProgram(ctx context.Context, p *program, over []link) ([]
 		return nil, err
 	}
 	p.chooseTraces()
-	var links []overhead.Link
+	var cases []keptCase
 	for _, r := range results {
-		links = append(links, emulated(b, r.link.nominal, &r.late))
+		cases = append(cases, keepCase(b, r))
 	}
-	local, err := overhead.Predict(opener(p.local), links, b.options())
-	if err != nil {
+	if err := b.keep.add(p, &b.constants, cases...); err != nil {
+		return nil, err
+	}
+	if err := predictCases(b.options(), p, results, cases); err != nil {
 		return nil, fmt.Errorf("%s: %w", p.Name, err)
 	}
-	remote, err := overhead.Predict(opener(p.remote), links, b.options())
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", p.Name, err)
-	}
-	for i, r := range results {
-		r.local, r.remote = local[i], remote[i]
+	for _, r := range results {
 		fmt.Fprintf(os.Stderr, "  %-24s %-24s late by %3.0f us, measured %8.3f s, from remote %8.3f (%+5.1f %%), from local %8.3f (%+5.1f %%) [%.3f..%.3f]\n", p.Name, r.link, r.late.total().Seconds()*1e6, r.wall(),
 			r.remote.Wall.Seconds(), r.error(&r.remote), r.local.Wall.Seconds(), r.error(&r.local), r.local.Low.Seconds(), r.local.High.Seconds())
 	}
 	return results, nil
 }
 
+// predictCases predicts a program over the links of its cases.
+func predictCases(o overhead.Options, p *program, results []*result, cases []keptCase) error {
+	var links []overhead.Link
+	for i := range cases {
+		links = append(links, cases[i].Link)
+	}
+	local, err := overhead.Predict(opener(p.local), links, o)
+	if err != nil {
+		return err
+	}
+	remote, err := overhead.Predict(opener(p.remote), links, o)
+	if err != nil {
+		return err
+	}
+	for i, r := range results {
+		r.local, r.remote = local[i], remote[i]
+	}
+	return nil
+}
+
 // runAll runs a program over each link, once, then again over the links that need it, and records it
 // in turn with these runs.
 func (b *bench) runAll(ctx context.Context, p *program, results []*result) error {
-	began := time.Now()
+	var began time.Time
 	for round := range b.Rounds(3, 2) {
+		if round == 1 {
+			began = time.Now()
+		}
 		for some := range slices.Chunk(unsettled(results), recordEvery) {
 			if round > 0 && time.Since(began) > repeatLimit {
 				return nil

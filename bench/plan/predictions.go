@@ -34,17 +34,22 @@ func (b *bench) predictions(ctx context.Context) error {
 		}
 		results = append(results, of...)
 	}
-	b.reportErrors("predicted from the trace of a remote run", results, func(r *result) *overhead.Prediction { return &r.remote }, paired.Goal{Max: 3})
-	b.reportErrors("predicted from the trace of a local run", results, func(r *result) *overhead.Prediction { return &r.local }, paired.Goal{Max: 5})
+	b.reportPredictions(results)
 	reportAgain(b)
-	b.reportReferences(results)
 	b.reportSums(results)
 	b.reportRepeats(results)
 	return b.publish(results)
 }
 
+// reportPredictions reports how far the predictions are off.
+func (b *bench) reportPredictions(results []*result) {
+	b.reportErrors("predicted from the trace of a remote run", results, func(r *result) *overhead.Prediction { return &r.remote }, paired.Goal{Max: 3})
+	b.reportErrors("predicted from the trace of a local run", results, func(r *result) *overhead.Prediction { return &r.local }, paired.Goal{Max: 5})
+	b.reportReferences(results)
+}
+
 // reportErrors adds the rows of one kind of predictions.
-func (b *bench) reportErrors(name string, results []*result, of func(*result) *overhead.Prediction, most paired.Goal) {
+func (b *runner) reportErrors(name string, results []*result, of func(*result) *overhead.Prediction, most paired.Goal) {
 	var errs, covered []sample
 	for _, r := range results {
 		p, mid := of(r), r.middle()
@@ -65,7 +70,7 @@ func (b *bench) reportErrors(name string, results []*result, of func(*result) *o
 func (b *bench) reportReferences(results []*result) {
 	var text strings.Builder
 	text.WriteString("Local runs between those over links, beside the local recording:\n\n| program | recorded in the program, s | local runs, s | median, s | difference |\n|---|---|---|---|---|\n")
-	var errs []sample
+	var errs, floor []sample
 	for _, p := range b.cases {
 		local := &result{runs: p.references}
 		if len(local.runs) == 0 {
@@ -74,6 +79,9 @@ func (b *bench) reportReferences(results []*result) {
 		seconds := local.walls()
 		middle := paired.Median(seconds)
 		fmt.Fprintf(&text, "| %s | %.3f | %.3f to %.3f | %.3f | %+.1f %% |\n", p.Name, p.recorded.Seconds(), seconds[0], seconds[len(seconds)-1], middle, deviation(middle, p.recorded.Seconds()))
+		for _, of := range p.references {
+			floor = append(floor, errorOf(deviation(of.seconds, middle), of.disturbed))
+		}
 		for _, r := range results {
 			if mid := r.middle(); r.program == p {
 				errs = append(errs, errorOf(deviation(r.local.Slowdown(), mid.seconds/local.wall()), mid.disturbed || local.middle().disturbed))
@@ -81,6 +89,8 @@ func (b *bench) reportReferences(results []*result) {
 		}
 	}
 	b.reportSamples("slowdown from the trace of a local run, against local runs in turn: median error", errs, median(paired.Goal{}))
+	b.reportSamples("noise floor: local runs of a program against their median, median difference", floor, median(paired.Goal{}))
+	b.reportSamples("noise floor: local runs of a program against their median, difference of 9 in 10", floor, quantile(0.9, 0))
 	b.Report.Notes = append(b.Report.Notes, text.String())
 }
 

@@ -39,8 +39,13 @@ func (b *bench) replay(ctx context.Context) error {
 		text.WriteString(partsRow(p.Name, parts))
 	}
 	b.Report.Notes = append(b.Report.Notes, text.String())
-	b.reportSamples("a run predicted from its own trace, over the link that it was recorded on: median error", errs, median(paired.Goal{Max: 3}))
+	b.reportReplays(errs)
 	return nil
+}
+
+// reportReplays reports how far the predictions of replays are off.
+func (b *runner) reportReplays(errs []sample) {
+	b.reportSamples("a run predicted from its own trace, over the link that it was recorded on: median error", errs, median(paired.Goal{Max: 3}))
 }
 
 // replayed is the index of the last link considered: up to it, every third link is replayed. The
@@ -50,7 +55,8 @@ const replayed = 7
 // replayOver returns the error, and the parts of the run.
 func replayOver(ctx context.Context, b *bench, p *program, l *link) (e sample, parts []overhead.Part, err error) {
 	b.rig.Node(deviceNode).SetLink(l.nominal)
-	file := filepath.Join(b.Dir, p.short()+".replay")
+	b.recordings++
+	file := filepath.Join(b.traceFolder(), fmt.Sprintf("%s.replay.%d", p.short(), b.recordings))
 	var late lateness
 	var run suite.Result
 	disturbed, err := b.measure(fmt.Sprintf("%s, recorded over %s", p.Name, l), &late, func() (err error) {
@@ -60,24 +66,59 @@ func replayOver(ctx context.Context, b *bench, p *program, l *link) (e sample, p
 	if err != nil {
 		return e, nil, err
 	}
-	over := emulated(b, l.nominal, &late)
-	predicted, err := overhead.Predict(opener(file), []overhead.Link{over}, b.options())
+	join, err := joinTime(file)
 	if err != nil {
 		return e, nil, err
 	}
-	if parts, err = overhead.Attribute(opener(file), over, b.options()); err != nil {
+	c := keptCase{
+		Name: l.String(), Link: emulated(b, l.nominal, &late), Trace: filepath.Base(file),
+		Runs: []keptRun{{Seconds: (run.Wall - join).Seconds(), Disturbed: disturbed}},
+	}
+	if err := b.keep.add(p, &b.constants, c); err != nil {
 		return e, nil, err
+	}
+	return predictReplay(b.options(), b.traceFolder(), p, &c)
+}
+
+// joinTime returns how long `outboard run` took to write a trace after the program's end, which is no
+// part of the run that the trace predicts.
+func joinTime(file string) (time.Duration, error) {
+	src, err := opener(file)()
+	if err != nil {
+		return 0, err
 	}
 	end, err := ending(file)
 	if err != nil {
+		return 0, err
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return 0, err
+	}
+	return max(0, info.ModTime().Sub(src.Header().Started.Add(time.Duration(end.Duration)))), nil
+}
+
+// predictReplay predicts a run from its own trace.
+func predictReplay(o overhead.Options, folder string, p *program, c *keptCase) (e sample, parts []overhead.Part, err error) {
+	open := opener(filepath.Join(folder, c.Trace))
+	predicted, err := overhead.Predict(open, []overhead.Link{c.Link}, o)
+	if err != nil {
 		return e, nil, err
 	}
-	parts[overhead.Start].Recorded += run.Wall - time.Duration(end.Duration) // before the recording
-	off := deviation(predicted[0].Wall.Seconds(), run.Wall.Seconds())
-	fmt.Fprintf(os.Stderr, "  %-24s %-24s ran %.3f s (in the program %.3f), predicted %.3f (%+.1f %%)\n", p.Name, l, run.Wall.Seconds(),
+	if parts, err = overhead.Attribute(open, c.Link, o); err != nil {
+		return e, nil, err
+	}
+	end, err := ending(filepath.Join(folder, c.Trace))
+	if err != nil {
+		return e, nil, err
+	}
+	ran := c.Runs[0]
+	parts[overhead.Start].Recorded += time.Duration(ran.Seconds*float64(time.Second)) - time.Duration(end.Duration) // before the recording
+	off := deviation(predicted[0].Wall.Seconds(), ran.Seconds)
+	fmt.Fprintf(os.Stderr, "  %-24s %-24s ran %.3f s (in the program %.3f), predicted %.3f (%+.1f %%)\n", p.Name, c.Name, ran.Seconds,
 		time.Duration(end.Duration).Seconds(), predicted[0].Wall.Seconds(), off)
 	fmt.Fprint(os.Stderr, partsRow("    parts", parts))
-	return errorOf(off, disturbed), parts, nil
+	return errorOf(off, ran.Disturbed), parts, nil
 }
 
 // partsHead is the head of the table of replays by kinds of calls.

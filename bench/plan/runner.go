@@ -19,6 +19,7 @@ type runner struct {
 	// emulation so far.
 	observe func(what string, run func() error) (paired.Timing, error)
 	late    func() lateness
+	keep    archive
 	// recordings counts traces: their files have different names.
 	recordings int
 	// repeated is how long repetitions of disturbed runs have taken, repeatFor how long they may take.

@@ -34,7 +34,7 @@ func (b *runner) recordBoth(ctx context.Context, p *program) error {
 // recordOnce adds one trace to a program's.
 func (b *runner) recordOnce(ctx context.Context, p *program, mode trace.Mode) error {
 	b.recordings++
-	file := filepath.Join(b.Dir, fmt.Sprintf("%s.%s.%d", p.short(), mode, b.recordings))
+	file := filepath.Join(b.traceFolder(), fmt.Sprintf("%s.%s.%d", p.short(), mode, b.recordings))
 	launcher := b.over("--no-trace", "--trace", file)
 	if mode == trace.Local {
 		launcher = b.start("--local", "--no-trace", "--trace", file)
