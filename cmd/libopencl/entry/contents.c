@@ -17,7 +17,7 @@ enum { BUCKETS = 1024, MAX_ENTRIES = 1 << 16, MAX_ARGUMENTS = 256 };
 struct contents {
 	struct contents *next, *root;
 	cl_mem object;
-	uint64_t whole;
+	uint64_t number, whole; /* number: of all objects so far; addresses are reused */
 	int read_only, current;
 	int mapped; /* of a root: it or a part was mapped */
 };
@@ -48,6 +48,7 @@ static struct contents *objects[BUCKETS];
 static struct kernel *kernels[BUCKETS];
 static struct mapped *maps[BUCKETS];
 static size_t entries;
+static uint64_t created; /* objects so far */
 
 static size_t bucket_of(const void *address) { return ((uintptr_t)address * UINT64_C(0x9e3779b97f4a7c15)) >> 54; }
 
@@ -75,7 +76,7 @@ static struct contents *contents_add(cl_mem m) {
 		objects[bucket_of(m)] = o;
 	}
 	if (o)
-		*o = (struct contents){.next = o->next, .object = m, .root = o};
+		*o = (struct contents){.next = o->next, .object = m, .number = ++created, .root = o};
 	return o;
 }
 
@@ -146,13 +147,16 @@ static struct argument *argument_of(struct kernel *k, cl_uint index) {
 	return &k->arguments[index];
 }
 
-void contents_argument(cl_kernel kernel, cl_uint index, cl_mem m) {
+uint64_t contents_argument(cl_kernel kernel, cl_uint index, cl_mem m) {
 	pthread_mutex_lock(&lock);
+	const struct contents *o = m ? contents_find(m) : NULL;
+	uint64_t number = o ? o->number : 0;
 	struct kernel *k = m ? add_kernel(kernel) : find_kernel(kernel);
 	struct argument *a = k && (m || index < k->count) ? argument_of(k, index) : NULL;
 	if (a)
 		a->object = m;
 	pthread_mutex_unlock(&lock);
+	return number;
 }
 
 static uint64_t argument_fact(cl_kernel kernel, cl_uint index, cl_kernel_arg_info name, size_t size) {

@@ -15,8 +15,9 @@ void contents_written(cl_mem);
 
 /* Adds a kernel without arguments, or replaces the one that was at its address. */
 void contents_kernel(cl_kernel);
-/* Sets a kernel's argument; NULL: it is no memory object. */
-void contents_argument(cl_kernel, cl_uint index, cl_mem);
+/* Sets a kernel's argument; NULL: it is no memory object. Returns the number of an object that is
+ * known, 0 for any other value. */
+uint64_t contents_argument(cl_kernel, cl_uint index, cl_mem);
 /* A launch writes the kernel's arguments, except those that it can only read. */
 void contents_launched(cl_kernel);
 

@@ -39,13 +39,13 @@ void entry_command(const struct record_call *, cl_event *wanted, cl_event own);
 /* Records all commands that are complete now: a call that waits has returned. */
 void entry_waited(void);
 
-/* Returns the size on the wire of a zero-terminated list of words. */
+/* Returns the size on the wire of a list of properties: pairs of words, and a zero. */
 static inline size_t entry_list(const void *list) {
 	const uint64_t *words = list;
 	size_t n = 0;
 	while (words && words[n] != 0)
-		n++;
-	return 8 + 8 * n;
+		n += 2;
+	return 8 + (words ? 8 * (n + 1) : 0);
 }
 
 /* Returns the size of the reply to a query. */

@@ -1,8 +1,10 @@
 /* note.c: properties of single calls that are recorded beside their times: a queue's properties,
  * sizes of data, mapped memory. In a layer the data's sizes are added to those of the messages.
  * Layer: entry. */
+#include "allocations.h"
 #include "contents.h"
 #include "entry.h"
+#include "reply.h"
 
 /* Returns 1 for a call of a layer that has succeeded. */
 static int succeeded(const struct record_call *call) { return entry_sizes && !(call->head.flags & RECORD_FAILED); }
@@ -50,7 +52,10 @@ static void note_created(const struct record_call *call, cl_mem object, cl_mem_f
 		contents_created(object, flags, whole, !host_ptr || (flags & CL_MEM_USE_HOST_PTR));
 }
 
-static int copied(cl_mem_flags flags, const void *host_ptr) { return host_ptr && (flags & (CL_MEM_COPY_HOST_PTR | CL_MEM_USE_HOST_PTR)); }
+/* A buffer over an allocation of shared virtual memory has its contents already. */
+static int copied(cl_mem_flags flags, const void *host_ptr) {
+	return host_ptr && ((flags & CL_MEM_COPY_HOST_PTR) || ((flags & CL_MEM_USE_HOST_PTR) && !allocations_contain(host_ptr)));
+}
 
 void note_clCreateBuffer(struct record_call *call, cl_mem result, cl_context context, cl_mem_flags flags, size_t size, void *host_ptr, cl_int *errcode_ret) {
 	UNUSED(context), UNUSED(errcode_ret);
@@ -70,11 +75,22 @@ void note_clCreateSubBuffer(struct record_call *call, cl_mem result, cl_mem buff
 		contents_part(result, buffer, flags);
 }
 
+/* Records which formats the library must know: it queries them once for each context, access and type
+ * of image (calls/format.c). */
+static void note_formats(struct record_call *call, cl_context context, cl_mem_flags flags, cl_mem_object_type type) {
+	static const cl_mem_flags access = CL_MEM_READ_WRITE | CL_MEM_WRITE_ONLY | CL_MEM_READ_ONLY;
+	uint64_t key[] = {(uintptr_t)context, flags & (access | CL_MEM_KERNEL_READ_AND_WRITE), type};
+	if (!(flags & access))
+		key[1] |= CL_MEM_READ_WRITE;
+	call->detail = entry_hash(key, sizeof key);
+}
+
 static uint64_t volume(const size_t *region) { return region ? (uint64_t)region[0] * region[1] * region[2] : 0; }
 
-static void note_image(struct record_call *call, cl_mem image, cl_mem_flags flags, const cl_image_desc *d, const void *host_ptr) {
+static void note_image(struct record_call *call, cl_context context, cl_mem image, cl_mem_flags flags, const cl_image_desc *d, const void *host_ptr) {
 	if (!succeeded(call) || !d)
 		return;
+	note_formats(call, context, flags, d->image_type);
 	size_t layers = d->image_array_size ? d->image_array_size : 1;
 	size_t region[3] = {d->image_width, d->image_height ? d->image_height : 1, d->image_depth ? d->image_depth : layers};
 	if (copied(flags, host_ptr))
@@ -86,23 +102,23 @@ static void note_image(struct record_call *call, cl_mem image, cl_mem_flags flag
 }
 
 void note_clCreateImage(struct record_call *call, cl_mem result, cl_context context, cl_mem_flags flags, const cl_image_format *image_format, const cl_image_desc *image_desc, void *host_ptr, cl_int *errcode_ret) {
-	UNUSED(context), UNUSED(image_format), UNUSED(errcode_ret);
-	note_image(call, result, flags, image_desc, host_ptr);
+	UNUSED(image_format), UNUSED(errcode_ret);
+	note_image(call, context, result, flags, image_desc, host_ptr);
 }
 
 void note_clCreateImageWithProperties(struct record_call *call, cl_mem result, cl_context context, const cl_mem_properties *properties, cl_mem_flags flags, const cl_image_format *image_format, const cl_image_desc *image_desc, void *host_ptr, cl_int *errcode_ret) {
-	UNUSED(context), UNUSED(properties), UNUSED(image_format), UNUSED(errcode_ret);
-	note_image(call, result, flags, image_desc, host_ptr);
+	UNUSED(properties), UNUSED(image_format), UNUSED(errcode_ret);
+	note_image(call, context, result, flags, image_desc, host_ptr);
 }
 
 void note_clCreateImage2D(struct record_call *call, cl_mem result, cl_context context, cl_mem_flags flags, const cl_image_format *image_format, size_t image_width, size_t image_height, size_t image_row_pitch, void *host_ptr, cl_int *errcode_ret) {
-	UNUSED(context), UNUSED(image_format), UNUSED(image_row_pitch), UNUSED(errcode_ret);
-	note_image(call, result, flags, &(cl_image_desc){.image_width = image_width, .image_height = image_height}, host_ptr);
+	UNUSED(image_format), UNUSED(image_row_pitch), UNUSED(errcode_ret);
+	note_image(call, context, result, flags, &(cl_image_desc){.image_type = CL_MEM_OBJECT_IMAGE2D, .image_width = image_width, .image_height = image_height}, host_ptr);
 }
 
 void note_clCreateImage3D(struct record_call *call, cl_mem result, cl_context context, cl_mem_flags flags, const cl_image_format *image_format, size_t image_width, size_t image_height, size_t image_depth, size_t image_row_pitch, size_t image_slice_pitch, void *host_ptr, cl_int *errcode_ret) {
-	UNUSED(context), UNUSED(image_format), UNUSED(image_row_pitch), UNUSED(image_slice_pitch), UNUSED(errcode_ret);
-	note_image(call, result, flags, &(cl_image_desc){.image_width = image_width, .image_height = image_height, .image_depth = image_depth}, host_ptr);
+	UNUSED(image_format), UNUSED(image_row_pitch), UNUSED(image_slice_pitch), UNUSED(errcode_ret);
+	note_image(call, context, result, flags, &(cl_image_desc){.image_type = CL_MEM_OBJECT_IMAGE3D, .image_width = image_width, .image_height = image_height, .image_depth = image_depth}, host_ptr);
 }
 
 void note_clCreatePipe(struct record_call *call, cl_mem result, cl_context context, cl_mem_flags flags, cl_uint pipe_packet_size, cl_uint pipe_max_packets, const cl_pipe_properties *properties, cl_int *errcode_ret) {
@@ -122,6 +138,38 @@ void note_clCreateProgramWithSource(struct record_call *call, cl_program result,
 void note_clCreateProgramWithBinary(struct record_call *call, cl_program result, cl_context context, cl_uint num_devices, const cl_device_id *device_list, const size_t *lengths, const unsigned char **binaries, cl_int *binary_status, cl_int *errcode_ret) {
 	UNUSED(context), UNUSED(num_devices), UNUSED(device_list), UNUSED(binaries), UNUSED(binary_status), UNUSED(errcode_ret);
 	note_bulk(call, result ? lengths[0] : 0, 0);
+}
+
+/* The library adds this option to those of a program with a source, and the worker's reply has what the
+ * program can query. */
+static const char arg_info[] = "-cl-kernel-arg-info";
+
+static void note_build(struct record_call *call, cl_program program, const char *options) {
+	if (!succeeded(call))
+		return;
+	size_t size = options ? strlen(options) : 0, source = 0;
+	int adds = !(options && strstr(options, arg_info)) && entry_driver.clGetProgramInfo(program, CL_PROGRAM_SOURCE, 0, NULL, &source) == CL_SUCCESS && source > 1;
+	if (adds)
+		call->forward += wire_padded(size + (size ? 1 : 0) + sizeof arg_info - 1) - wire_padded(size);
+	call->backward = 32 + 8 + facts_size(program);
+}
+
+void note_clBuildProgram(struct record_call *call, cl_int result, cl_program program, cl_uint num_devices, const cl_device_id *device_list, const char *options, void(CL_CALLBACK *pfn_notify)(cl_program, void *), void *user_data) {
+	UNUSED(result), UNUSED(num_devices), UNUSED(device_list), UNUSED(user_data);
+	if (!pfn_notify) /* else the build may go on */
+		note_build(call, program, options);
+}
+
+void note_clCompileProgram(struct record_call *call, cl_int result, cl_program program, cl_uint num_devices, const cl_device_id *device_list, const char *options, cl_uint num_input_headers, const cl_program *input_headers, const char **header_include_names, void(CL_CALLBACK *pfn_notify)(cl_program, void *), void *user_data) {
+	UNUSED(result), UNUSED(num_devices), UNUSED(device_list), UNUSED(num_input_headers), UNUSED(input_headers), UNUSED(header_include_names), UNUSED(user_data);
+	if (!pfn_notify)
+		note_build(call, program, options);
+}
+
+void note_clLinkProgram(struct record_call *call, cl_program result, cl_context context, cl_uint num_devices, const cl_device_id *device_list, const char *options, cl_uint num_input_programs, const cl_program *input_programs, void(CL_CALLBACK *pfn_notify)(cl_program, void *), void *user_data, cl_int *errcode_ret) {
+	UNUSED(context), UNUSED(num_devices), UNUSED(device_list), UNUSED(options), UNUSED(num_input_programs), UNUSED(input_programs), UNUSED(user_data), UNUSED(errcode_ret);
+	if (succeeded(call) && !pfn_notify)
+		call->backward = 32 + 8 + facts_size(result);
 }
 
 /* Returns the size of the binaries themselves, not of the addresses to which they were copied. */
@@ -146,9 +194,8 @@ void note_clGetProgramInfo(struct record_call *call, cl_int result, cl_program p
 }
 
 void note_clGetSupportedImageFormats(struct record_call *call, cl_int result, cl_context context, cl_mem_flags flags, cl_mem_object_type image_type, cl_uint num_entries, cl_image_format *image_formats, cl_uint *num_image_formats) {
-	UNUSED(context), UNUSED(image_formats);
-	call->object = flags;
-	call->detail = image_type;
+	UNUSED(image_formats);
+	note_formats(call, context, flags, image_type);
 	if (!entry_sizes || result != CL_SUCCESS)
 		return;
 	call->forward = 32 + 8 * 3;
@@ -164,7 +211,6 @@ void note_clCreateKernel(struct record_call *call, cl_kernel result, cl_program 
 void note_clSetKernelArg(struct record_call *call, cl_int result, cl_kernel kernel, cl_uint arg_index, size_t arg_size, const void *arg_value) {
 	UNUSED(result);
 	call->object = (uintptr_t)kernel;
-	note_bulk(call, arg_value ? arg_size : 0, 0);
 	if (!entry_sizes)
 		return;
 	call->serial = arg_index; /* there is no message with a serial to record */
@@ -172,8 +218,11 @@ void note_clSetKernelArg(struct record_call *call, cl_int result, cl_kernel kern
 	cl_mem object = NULL; /* any value of that size may be one */
 	if (arg_value && arg_size == sizeof object)
 		memcpy(&object, arg_value, sizeof object);
-	if (succeeded(call))
-		contents_argument(kernel, arg_index, object);
+	uint64_t number = succeeded(call) ? contents_argument(kernel, arg_index, object) : 0;
+	if (number)
+		call->detail = ~entry_hash(&number, sizeof number); /* the driver reuses addresses */
+	else
+		note_bulk(call, arg_value ? arg_size : 0, 0); /* a handle has a field of its own */
 }
 
 void note_clFinish(struct record_call *call, cl_int result, cl_command_queue command_queue) {
@@ -283,4 +332,84 @@ void note_clEnqueueMigrateMemObjects(struct record_call *call, cl_int result, cl
 	int undefined = succeeded(call) && (flags & CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED);
 	for (cl_uint i = 0; undefined && i < num_mem_objects; i++)
 		entry_written(call, mem_objects[i]);
+}
+
+/* ---- shared virtual memory: its messages are those of buffers (calls/svm.c). The sizes below are
+ * without the message's head, which the reader of the recording adds. */
+
+enum {
+	ALLOC_WORDS = 8 * 6,
+	TRANSFER_WORDS = 8 * 7,
+	COPY_WORDS = 8 * 8,
+	FILL_WORDS = 8 * 7,
+	ARGUMENT_WORDS = 8 * 7,
+};
+
+/* The worker chooses the address: the call waits for it. */
+void note_clSVMAlloc(struct record_call *call, void *result, cl_context context, cl_svm_mem_flags flags, size_t size, cl_uint alignment) {
+	UNUSED(context), UNUSED(flags), UNUSED(alignment);
+	if (!succeeded(call))
+		return;
+	allocations_add(result, size);
+	call->head.flags |= RECORD_BLOCKING;
+	call->forward = ALLOC_WORDS;
+	call->backward = 32 + 8;
+}
+
+void note_clSVMFree(struct record_call *call, cl_context context, void *svm_pointer) {
+	UNUSED(context);
+	if (succeeded(call) && allocations_remove(svm_pointer))
+		call->object = (uintptr_t)svm_pointer;
+}
+
+void note_clEnqueueSVMFree(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_uint num_svm_pointers, void **svm_pointers, PFN_clEnqueueSVMFree pfn_free_func, void *user_data, WAITS_AND_EVENT) {
+	UNUSED(result), UNUSED(command_queue), UNUSED(user_data), UNUSED_WAITS;
+	for (cl_uint i = 0; succeeded(call) && !pfn_free_func && i < num_svm_pointers; i++)
+		(void)allocations_remove(svm_pointers[i]);
+}
+
+void note_clEnqueueSVMMemcpy(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_bool blocking_copy, void *dst_ptr, const void *src_ptr, size_t size, WAITS_AND_EVENT) {
+	UNUSED(result), UNUSED(command_queue), UNUSED(blocking_copy), UNUSED_WAITS;
+	int to = succeeded(call) && allocations_contain(dst_ptr), from = succeeded(call) && allocations_contain(src_ptr);
+	if (to && from)
+		call->forward = COPY_WORDS;
+	else if (to || from)
+		call->forward = TRANSFER_WORDS;
+	if (to != from)
+		note_bulk(call, to ? size : 0, from ? size : 0);
+	if (from && !to && (call->head.flags & RECORD_BLOCKING))
+		call->backward += 32;
+	note_wait(call);
+}
+
+void note_clEnqueueSVMMemFill(struct record_call *call, cl_int result, cl_command_queue command_queue, void *svm_ptr, const void *pattern, size_t pattern_size, size_t size, WAITS_AND_EVENT) {
+	UNUSED(result), UNUSED(command_queue), UNUSED(svm_ptr), UNUSED(pattern), UNUSED(size), UNUSED_WAITS;
+	note_bulk(call, FILL_WORDS + pattern_size, 0);
+}
+
+void note_clEnqueueSVMMap(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_bool blocking_map, cl_map_flags flags, void *svm_ptr, size_t size, WAITS_AND_EVENT) {
+	UNUSED(result), UNUSED(command_queue), UNUSED(blocking_map), UNUSED_WAITS;
+	note_map(call, svm_ptr, flags, size);
+}
+
+void note_clEnqueueSVMUnmap(struct record_call *call, cl_int result, cl_command_queue command_queue, void *svm_ptr, WAITS_AND_EVENT) {
+	UNUSED(result), UNUSED(command_queue), UNUSED_WAITS;
+	call->object = (uintptr_t)svm_ptr;
+}
+
+void note_clSetKernelArgSVMPointer(struct record_call *call, cl_int result, cl_kernel kernel, cl_uint arg_index, const void *arg_value) {
+	UNUSED(result);
+	call->object = (uintptr_t)kernel;
+	if (!entry_sizes)
+		return;
+	call->serial = arg_index;
+	call->detail = ~entry_hash(&arg_value, sizeof arg_value); /* not that of the same bytes by value */
+	note_bulk(call, ARGUMENT_WORDS, 0);
+	if (succeeded(call))
+		(void)contents_argument(kernel, arg_index, NULL);
+}
+
+void note_clSetKernelExecInfo(struct record_call *call, cl_int result, cl_kernel kernel, cl_kernel_exec_info param_name, size_t param_value_size, const void *param_value) {
+	UNUSED(result), UNUSED(kernel), UNUSED(param_name);
+	note_bulk(call, param_value ? param_value_size : 0, 0);
 }

@@ -81,3 +81,19 @@ int signature_reads(const char *source, const char *kernel, unsigned index) {
 	}
 	return 0;
 }
+
+int signature_count(const char *source, const char *kernel) {
+	const char *at = find_parameters(source, kernel);
+	int depth = 1, commas = 0;
+	struct token last = {0}; /* before the parenthesis that ends the parameters */
+	for (struct token t; at; last = t) {
+		t = next_token(&at);
+		if (t.size == 0)
+			return -1;
+		depth += is(&t, "(") - is(&t, ")");
+		if (depth == 0)
+			return last.size == 0 || is(&last, "void") ? 0 : commas + 1;
+		commas += depth == 1 && is(&t, ",");
+	}
+	return -1;
+}

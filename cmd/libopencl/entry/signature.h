@@ -7,4 +7,7 @@
  * such as one that a macro makes. */
 int signature_reads(const char *source, const char *kernel, unsigned index);
 
+/* Returns how many parameters the source declares for the kernel, -1 if it is not found. */
+int signature_count(const char *source, const char *kernel);
+
 #endif

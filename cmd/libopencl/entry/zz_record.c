@@ -778,6 +778,7 @@ static void* API_CALL record_clSVMAlloc(cl_context context, cl_svm_mem_flags fla
 	record_returned(&call);
 	if (!result)
 		call.head.flags |= RECORD_FAILED;
+	note_clSVMAlloc(&call, result, context, flags, size, alignment);
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -793,6 +794,7 @@ static void API_CALL record_clSVMFree(cl_context context, void* svm_pointer)
 	if (!recorded)
 		return;
 	record_returned(&call);
+	note_clSVMFree(&call, context, svm_pointer);
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return;
 }
@@ -814,6 +816,7 @@ static cl_int API_CALL record_clEnqueueSVMFree(cl_command_queue command_queue, c
 	call.queue = (uintptr_t)command_queue;
 	if (event && !(call.head.flags & RECORD_FAILED))
 		call.event = (uintptr_t)*event;
+	note_clEnqueueSVMFree(&call, result, command_queue, num_svm_pointers, svm_pointers, pfn_free_func, user_data, num_events_in_wait_list, event_wait_list, event);
 	record_end(&call, (uint32_t)num_events_in_wait_list, (const void *const *)event_wait_list);
 	entry_command(&call, event, own);
 	return result;
@@ -838,6 +841,7 @@ static cl_int API_CALL record_clEnqueueSVMMemcpy(cl_command_queue command_queue,
 		call.head.flags |= RECORD_BLOCKING;
 	if (event && !(call.head.flags & RECORD_FAILED))
 		call.event = (uintptr_t)*event;
+	note_clEnqueueSVMMemcpy(&call, result, command_queue, blocking_copy, dst_ptr, src_ptr, size, num_events_in_wait_list, event_wait_list, event);
 	record_end(&call, (uint32_t)num_events_in_wait_list, (const void *const *)event_wait_list);
 	entry_command(&call, event, own);
 	return result;
@@ -860,6 +864,7 @@ static cl_int API_CALL record_clEnqueueSVMMemFill(cl_command_queue command_queue
 	call.queue = (uintptr_t)command_queue;
 	if (event && !(call.head.flags & RECORD_FAILED))
 		call.event = (uintptr_t)*event;
+	note_clEnqueueSVMMemFill(&call, result, command_queue, svm_ptr, pattern, pattern_size, size, num_events_in_wait_list, event_wait_list, event);
 	record_end(&call, (uint32_t)num_events_in_wait_list, (const void *const *)event_wait_list);
 	entry_command(&call, event, own);
 	return result;
@@ -884,6 +889,7 @@ static cl_int API_CALL record_clEnqueueSVMMap(cl_command_queue command_queue, cl
 		call.head.flags |= RECORD_BLOCKING;
 	if (event && !(call.head.flags & RECORD_FAILED))
 		call.event = (uintptr_t)*event;
+	note_clEnqueueSVMMap(&call, result, command_queue, blocking_map, flags, svm_ptr, size, num_events_in_wait_list, event_wait_list, event);
 	record_end(&call, (uint32_t)num_events_in_wait_list, (const void *const *)event_wait_list);
 	entry_command(&call, event, own);
 	return result;
@@ -906,6 +912,7 @@ static cl_int API_CALL record_clEnqueueSVMUnmap(cl_command_queue command_queue, 
 	call.queue = (uintptr_t)command_queue;
 	if (event && !(call.head.flags & RECORD_FAILED))
 		call.event = (uintptr_t)*event;
+	note_clEnqueueSVMUnmap(&call, result, command_queue, svm_ptr, num_events_in_wait_list, event_wait_list, event);
 	record_end(&call, (uint32_t)num_events_in_wait_list, (const void *const *)event_wait_list);
 	entry_command(&call, event, own);
 	return result;
@@ -946,6 +953,7 @@ static cl_int API_CALL record_clSetKernelArgSVMPointer(cl_kernel kernel, cl_uint
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	note_clSetKernelArgSVMPointer(&call, result, kernel, arg_index, arg_value);
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -966,6 +974,7 @@ static cl_int API_CALL record_clSetKernelExecInfo(cl_kernel kernel, cl_kernel_ex
 	if (entry_sizes) {
 		call.forward = 56;
 	}
+	note_clSetKernelExecInfo(&call, result, kernel, param_name, param_value_size, param_value);
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -1207,6 +1216,7 @@ static cl_int API_CALL record_clBuildProgram(cl_program program, cl_uint num_dev
 		call.forward = 48 + wire_array(device_list, num_devices, 8) + wire_array(options, options ? strlen(options) : 0, 1);
 		call.backward = 40;
 	}
+	note_clBuildProgram(&call, result, program, num_devices, device_list, options, pfn_notify, user_data);
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -1228,6 +1238,7 @@ static cl_int API_CALL record_clCompileProgram(cl_program program, cl_uint num_d
 		call.forward = 56 + wire_array(device_list, num_devices, 8) + wire_array(options, options ? strlen(options) : 0, 1) + wire_array(input_headers, num_input_headers, 8);
 		call.backward = 40;
 	}
+	note_clCompileProgram(&call, result, program, num_devices, device_list, options, num_input_headers, input_headers, header_include_names, pfn_notify, user_data);
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -1249,6 +1260,7 @@ static cl_program API_CALL record_clLinkProgram(cl_context context, cl_uint num_
 		call.forward = 48 + wire_array(device_list, num_devices, 8) + wire_array(options, options ? strlen(options) : 0, 1) + wire_array(input_programs, num_input_programs, 8);
 		call.backward = 40;
 	}
+	note_clLinkProgram(&call, result, context, num_devices, device_list, options, num_input_programs, input_programs, pfn_notify, user_data, errcode_ret);
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }

@@ -34,7 +34,10 @@ func (w *cWriter) recordHeader() {
 }
 
 func (c *Call) notePrototype() string {
-	params := "struct record_call *call, " + c.Result + " result"
+	params := "struct record_call *call"
+	if c.Result != "void" {
+		params += ", " + c.Result + " result"
+	}
 	if p := c.cParams(); p != "void" {
 		params += ", " + p
 	}
@@ -141,11 +144,14 @@ func (w *cWriter) details(c *Call, event *Param) {
 		w.p("\t}")
 	}
 	if c.Recorded {
-		result, args := "result", c.arguments()
-		if args != "" {
-			args = ", " + args
+		args := []string{"&call"}
+		if c.Result != "void" {
+			args = append(args, "result")
 		}
-		w.p("\tnote_%s(&call, %s%s);", c.Name, result, args)
+		if all := c.arguments(); all != "" {
+			args = append(args, all)
+		}
+		w.p("\tnote_%s(%s);", c.Name, strings.Join(args, ", "))
 	}
 }
 

@@ -77,8 +77,10 @@ func (p *joiner) joinLocal(f *function, c *rawCall, r *trace.Record, q *queueSta
 	switch {
 	case r.Failed:
 		r.Forward, r.Backward = 0, 0
+	case f.name == "clEnqueueSVMMemcpy" && r.Forward > 0:
+		r.Forward += messageHead // else it is a marker
 	case f.size > 0:
-		r.Forward = f.size
+		r.Forward += f.size
 	}
 	if r.Class == trace.Early && r.Backward > 0 {
 		r.Backward += noticeWords // data that is not waited for names its read

@@ -16,9 +16,8 @@ import (
 type library struct {
 	references map[uint64]uint32 // by object
 	arguments  map[argument]uint64
-	formats    map[[2]uint64]bool
+	formats    map[uint64]bool // by context, access and type of image
 	clock      bool // the offset of the worker's clock is known
-	images     bool // an image was created
 }
 
 // argument identifies an argument of a kernel.
@@ -35,13 +34,19 @@ const (
 )
 
 func newLibrary() *library {
-	return &library{references: map[uint64]uint32{}, arguments: map[argument]uint64{}, formats: map[[2]uint64]bool{}}
+	return &library{references: map[uint64]uint32{}, arguments: map[argument]uint64{}, formats: map[uint64]bool{}}
 }
 
 // answer changes the record of a call to the way in which the library would answer it.
 func (l *library) answer(f *function, c *rawCall, r *trace.Record) {
 	switch {
-	case f.name == "clSetKernelArg":
+	case r.Failed && f.answer != "wait":
+		makeLocal(r) // the library checks the arguments
+	case f.name == "clSVMFree":
+		if c.object == 0 {
+			makeLocal(r)
+		}
+	case f.name == "clSetKernelArg", f.name == "clSetKernelArgSVMPointer":
 		if l.knowsArgument(c, r) {
 			makeLocal(r)
 		}
@@ -62,9 +67,9 @@ func (l *library) answer(f *function, c *rawCall, r *trace.Record) {
 		}
 	case strings.HasPrefix(f.name, "clCreateImage"):
 		l.created(c.object, r)
-		if !l.images && len(l.formats) == 0 && !r.Failed {
-			// The query of the devices that support the image's format costs a round trip, once.
-			l.images, r.Class = true, trace.WaitedFor
+		if c.detail != 0 && l.queriesFormats(c) {
+			// The query of the devices that support the image's format costs a round trip.
+			r.Class = trace.WaitedFor
 			r.Forward, r.Backward = r.Forward+formatsQuery, r.Backward+formatsReply
 		}
 	case strings.HasPrefix(f.name, "clCreate"):
@@ -137,9 +142,7 @@ func (l *library) query(f *function, c *rawCall, r *trace.Record) {
 	case "clGetProgramInfo":
 		forwarded = c.detail == programBinarySizes || c.detail == programBinaries && r.Backward > statusReply
 	case "clGetSupportedImageFormats":
-		kind := [2]uint64{c.object, c.detail}
-		forwarded = !l.formats[kind]
-		l.formats[kind] = l.formats[kind] || len(l.formats) < lookAhead
+		forwarded = l.queriesFormats(c)
 	case "clGetDeviceInfo":
 		forwarded = !opencl.AnsweredInAdvance(c.op, uint32(c.detail)) && !slices.Contains(ownDeviceQueries, c.detail)
 	}
@@ -148,6 +151,14 @@ func (l *library) query(f *function, c *rawCall, r *trace.Record) {
 		return
 	}
 	makeLocal(r)
+}
+
+// queriesFormats reports whether the library has to query the image formats that a call needs, and records
+// that it knows them now.
+func (l *library) queriesFormats(c *rawCall) bool {
+	known := l.formats[c.detail]
+	l.formats[c.detail] = known || len(l.formats) < lookAhead
+	return !known
 }
 
 // ownDeviceQueries are the queries of a device that the library answers from its own state.

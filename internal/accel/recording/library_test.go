@@ -50,20 +50,37 @@ func TestLocalRunsAreWhatTheLibraryWouldForward(t *testing.T) {
 			{op: op(t, "clGetProgramInfo"), object: program, detail: 0x1162},
 		}, []trace.Class{waited, local, waited, local}},
 		{"formats and devices", []rawCall{
-			{op: op(t, "clGetSupportedImageFormats"), object: 1, detail: 2},
-			{op: op(t, "clGetSupportedImageFormats"), object: 1, detail: 2},
+			{op: op(t, "clGetSupportedImageFormats"), detail: 2},
+			{op: op(t, "clGetSupportedImageFormats"), detail: 2},
 			{op: op(t, "clGetDeviceInfo"), detail: 0x1002},
 			{op: op(t, "clGetDeviceInfo"), detail: 0x1031},
 			{op: op(t, "clGetDeviceInfo"), detail: 0x4037},
 		}, []trace.Class{waited, local, local, local, waited}},
 		{"the formats of images", []rawCall{
-			{op: op(t, "clCreateImage"), object: buffer},
-			{op: op(t, "clCreateImage"), object: buffer + 8},
-		}, []trace.Class{waited, early}},
+			{op: op(t, "clCreateImage"), object: buffer, detail: 2},
+			{op: op(t, "clCreateImage"), object: buffer + 8, detail: 2},
+			{op: op(t, "clCreateImage"), object: buffer + 16, detail: 3}, // of another type
+		}, []trace.Class{waited, early, waited}},
 		{"formats that were listed", []rawCall{
-			{op: op(t, "clGetSupportedImageFormats"), object: 1, detail: 2},
-			{op: op(t, "clCreateImage"), object: buffer},
+			{op: op(t, "clGetSupportedImageFormats"), detail: 2},
+			{op: op(t, "clCreateImage"), object: buffer, detail: 2},
 		}, []trace.Class{waited, early}},
+		{"calls that fail", []rawCall{
+			{op: op(t, "clSetKernelArg"), flags: flagFailed, object: kernel, serial: 1, detail: 77},
+			{op: op(t, "clEnqueueReadBuffer"), flags: flagFailed | flagBlocking, queue: queue},
+			{op: op(t, "clCreateBuffer"), flags: flagFailed},
+			{op: op(t, "clBuildProgram"), flags: flagFailed}, // the worker's compiler refuses it
+		}, []trace.Class{local, local, local, waited}},
+		{"shared virtual memory", []rawCall{
+			{op: op(t, "clSVMAlloc"), flags: flagBlocking, object: buffer, forward: 48, backward: 40},
+			{op: op(t, "clSetKernelArgSVMPointer"), object: kernel, serial: 1, detail: 77, forward: 56},
+			{op: op(t, "clSetKernelArgSVMPointer"), object: kernel, serial: 1, detail: 77, forward: 56},
+			{op: op(t, "clEnqueueSVMMap"), flags: flagBlocking, queue: queue, object: buffer, detail: mapRead | mapWrite, backward: 4096},
+			{op: op(t, "clEnqueueSVMUnmap"), queue: queue, object: buffer},
+			{op: op(t, "clEnqueueSVMMemcpy"), flags: flagBlocking, queue: queue, forward: 56, backward: 4096},
+			{op: op(t, "clSVMFree"), object: buffer},
+			{op: op(t, "clSVMFree")},
+		}, []trace.Class{waited, early, local, waited, early, waited, early, local}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var raws [][]byte
@@ -84,5 +101,35 @@ func TestLocalRunsAreWhatTheLibraryWouldForward(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The contents of shared virtual memory are transferred by maps, unmaps and copies, in messages of the
+// sizes that a leased device's library sends.
+func TestBytesOfSharedVirtualMemory(t *testing.T) {
+	const queue, pointer = 0xa0, 0xb0
+	calls := []rawCall{
+		{op: op(t, "clSVMAlloc"), flags: flagBlocking, forward: 48, backward: 40},
+		{op: op(t, "clEnqueueSVMMap"), flags: flagBlocking, queue: queue, object: pointer, detail: mapWrite, backward: 4096},
+		{op: op(t, "clEnqueueSVMUnmap"), queue: queue, object: pointer},
+		{op: op(t, "clEnqueueSVMMap"), flags: flagBlocking, queue: queue, object: pointer, detail: mapRead, backward: 4096},
+		{op: op(t, "clEnqueueSVMUnmap"), queue: queue, object: pointer}, // was only read
+		{op: op(t, "clEnqueueSVMMemcpy"), queue: queue, forward: 56 + 4096},
+		{op: op(t, "clEnqueueSVMMemFill"), queue: queue, forward: 64},
+	}
+	want := [][2]uint64{{80, 40}, {88, 32 + 4096}, {88 + 4096, 0}, {88, 32 + 4096}, {0, 0}, {88 + 4096, 0}, {96, 0}}
+	var raws [][]byte
+	for i, c := range calls {
+		c.number, c.begin, c.duration = uint64(i), 2000+int64(i)*100, 50
+		raws = append(raws, call(c))
+	}
+	_, records, err := joined(t, trace.Local, nil, (&raw{}).chunk(threadStream, 1, 0, raws...).bytes())
+	if err != nil || len(records) != len(want) {
+		t.Fatalf("%d records, %v", len(records), err)
+	}
+	for i, r := range records {
+		if got := [2]uint64{r.Forward, r.Backward}; got != want[i] {
+			t.Errorf("call %d: %d bytes there and back, want %d", i, got, want[i])
+		}
 	}
 }

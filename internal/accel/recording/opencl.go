@@ -22,8 +22,8 @@ const (
 	imageTransferSize   = 32 + 13*8
 	messageHead         = 32
 	handleSize          = 8
-	launchSize          = 32 + 12*8
-	createdImageSize    = 32 + 26*8
+	launchSize          = 32 + 10*8 // of one dimension
+	createdImageSize    = 32 + 17*8
 	createdContextWords = 32 + 8*8
 )
 
@@ -61,8 +61,10 @@ func localSize(name, answer string) uint64 {
 	switch {
 	case answer != "local":
 		return 0
-	case strings.HasPrefix(name, "clRelease"):
+	case strings.HasPrefix(name, "clRelease"), name == "clSVMFree":
 		return releaseSize
+	case name == "clSVMAlloc", name == "clEnqueueSVMMemFill", name == "clSetKernelArgSVMPointer":
+		return messageHead // the recorder adds the rest
 	case strings.HasPrefix(name, "clCreateImage"):
 		return createdImageSize
 	case name == "clCreateContextFromType":
@@ -115,7 +117,7 @@ func (p *joiner) trackMaps(f *function, c *rawCall, r *trace.Record) {
 		return
 	}
 	switch f.name {
-	case "clEnqueueMapBuffer", "clEnqueueMapImage":
+	case "clEnqueueMapBuffer", "clEnqueueMapImage", "clEnqueueSVMMap":
 		m := mapping{size: c.backward, writes: c.detail&(mapWrite|mapWriteInvalidate) != 0, head: bufferTransferSize}
 		if f.name == "clEnqueueMapImage" {
 			m.head = imageTransferSize
@@ -129,7 +131,7 @@ func (p *joiner) trackMaps(f *function, c *rawCall, r *trace.Record) {
 		} else {
 			r.Forward, r.Backward = m.head, r.Backward+messageHead
 		}
-	case "clEnqueueUnmapMemObject":
+	case "clEnqueueUnmapMemObject", "clEnqueueSVMUnmap":
 		m, known := p.maps[c.object]
 		delete(p.maps, c.object)
 		switch {

@@ -101,6 +101,8 @@ static void signatures(void) {
 	static const char *reads = "01101000";
 	for (unsigned i = 0; reads[i]; i++)
 		check(signature_reads(text, "k", i) == reads[i] - '0', "a parameter is taken for another kind");
+	check(signature_count(text, "k") == (int)strlen(reads) && signature_count(text, "m") == -1, "parameters are miscounted");
+	check(signature_count("kernel void k() {}", "k") == 0 && signature_count("kernel void k(void) {}", "k") == 0 && signature_count("kernel void k(int a, ", "k") == -1, "parameters are miscounted");
 	check(!signature_reads(text, "k", 99) && !signature_reads(text, "m", 0), "an unknown parameter is read only");
 	check(!signature_reads("kernel void k(", "k", 0) && !signature_reads("/* k", "k", 0) && !signature_reads("", "", 0), "a source that is cut off has parameters");
 }

@@ -141,3 +141,14 @@ func compared(key string, r *caseResult, differs map[string]string) []string {
 		return false
 	})
 }
+
+// Cases lists the cases of a program that pass over PoCL.
+func (s *Suite) Cases(t testing.TB, program string) []string {
+	t.Helper()
+	names, err := list(s.Path(program))
+	if err != nil {
+		t.Fatal(err)
+	}
+	odd := PoCL().odd
+	return slices.DeleteFunc(names, func(name string) bool { return odd[program+"/"+name] != "" })
+}
