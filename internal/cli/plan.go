@@ -195,12 +195,13 @@ func parseWhatIf(text string) ([]whatIf, error) {
 	}
 	var out []whatIf
 	all := whatIf{name: "all of these off"}
+	named := map[string]bool{}
 	for part := range strings.SplitSeq(text, ",") {
-		name, value, _ := strings.Cut(part, "=")
-		found := false
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		found := named[name] && value == "off"
 		for _, o := range optimisations {
-			if o.name == name && value == "off" {
-				found = true
+			if !found && o.name == name && value == "off" {
+				found, named[name] = true, true
 				out = append(out, whatIf{name + " off", o.off})
 				all.off.NoLocality = all.off.NoLocality || o.off.NoLocality
 				all.off.NoShadow = all.off.NoShadow || o.off.NoShadow

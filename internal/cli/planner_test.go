@@ -281,3 +281,21 @@ func TestValuesAreWrittenWithThreeDigits(t *testing.T) {
 		}
 	}
 }
+
+// An optimisation that is named twice, or with a space before it, is one.
+func TestWhatIfNamesEachOptimisationOnce(t *testing.T) {
+	all, err := parseWhatIf("locality=off, locality=off,shadow=off")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, w := range all {
+		names = append(names, w.name)
+	}
+	if got := strings.Join(names, ", "); got != "locality off, shadow off, all of these off" {
+		t.Error(got)
+	}
+	if _, err := parseWhatIf("locality=on"); err == nil {
+		t.Error("locality=on was accepted")
+	}
+}
