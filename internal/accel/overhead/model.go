@@ -19,12 +19,14 @@ type model struct {
 
 	links   *links
 	threads map[threadKey]*thread
-	caller  *thread // the thread whose call is being added
-	latest  *thread // the thread whose call ended last
-	workers map[workerKey]*worker
-	queues  map[queueKey]*queue
-	events  eventTable
-	known   completionTracker
+	// processes are those of which there was a call.
+	processes map[uint32]bool
+	caller    *thread // the thread whose call is being added
+	latest    *thread // the thread whose call ended last
+	workers   map[workerKey]*worker
+	queues    map[queueKey]*queue
+	events    eventTable
+	known     completionTracker
 	// commands are those that commands of other queues waited for.
 	commands commandTable
 	// cores are the devices' processors, and alone each device as a whole.
@@ -57,6 +59,8 @@ const (
 	maxThreads = 512
 	maxQueues  = 512
 	maxWorkers = 512
+	// maxProcesses bounds those that are known; the sessions of more are not counted.
+	maxProcesses = 1 << 16
 )
 
 type workerKey struct {
@@ -107,7 +111,7 @@ type queue struct {
 func newModel(e *cost.Evaluator, l *lanes, s *settings, shared *links, header *trace.Header) (*model, error) {
 	m := &model{
 		e: e, l: l, c: s.Constants, whatIf: s.WhatIf, direct: s.direct, header: header, links: shared,
-		threads: map[threadKey]*thread{}, workers: map[workerKey]*worker{}, queues: map[queueKey]*queue{},
+		threads: map[threadKey]*thread{}, processes: map[uint32]bool{}, workers: map[workerKey]*worker{}, queues: map[queueKey]*queue{},
 		creates: creations(header), builds: builds(header), traffic: make([]Traffic, len(header.Ops)),
 	}
 	m.second.latencies = l.second
@@ -163,8 +167,8 @@ func (m *model) add(r *trace.Record) error {
 	if tooLong(r) {
 		return cost.ErrTooLong
 	}
-	first := len(m.threads) == 0
-	t, err := m.thread(r)
+	first, further := len(m.threads) == 0, m.beginsProcess(r)
+	t, err := m.thread(r, further)
 	if err != nil {
 		return err
 	}
@@ -176,6 +180,8 @@ func (m *model) add(r *trace.Record) error {
 		loadDriver(m, t)
 	case first:
 		openSession(m, t)
+	case further && !m.direct:
+		openFurtherSession(m, t, r)
 	}
 	class := m.class(r)
 	if class != trace.AnsweredLocally && m.known.answersLocally(r) && m.header.Mode == trace.Local && !m.whatIf.NoLocality {
@@ -260,8 +266,8 @@ func (m *model) run(t *thread) cost.Point {
 }
 
 // thread returns the thread of a record. A new thread begins with the program, or after the latest
-// call of another thread.
-func (m *model) thread(r *trace.Record) (*thread, error) {
+// call of another thread; further says that it is the first of another process.
+func (m *model) thread(r *trace.Record, further bool) (*thread, error) {
 	key := threadKey{r.Process, r.Thread}
 	if t := m.threads[key]; t != nil {
 		return t, nil
@@ -273,11 +279,15 @@ func (m *model) thread(r *trace.Record) (*thread, error) {
 	m.made++
 	t.number = m.made
 	m.threads[key] = t
+	load := cost.Time(0)
+	if further {
+		load = driverLoad(m)
+	}
 	if len(m.threads) > 1 && m.latest.end <= r.Begin {
-		m.waitFor(t, m.latest, r)
+		m.waitFor(t, m.latest, r, load)
 		return t, nil
 	}
-	t.pending += ns(t.end)
+	t.pending = max(0, t.pending+ns(t.end)+load)
 	return t, nil
 }
 
@@ -329,15 +339,15 @@ func (m *model) couple(t *thread, r *trace.Record) {
 		return
 	}
 	if r.Gap >= waitRatio*(r.Begin-u.end) {
-		m.waitFor(t, u, r)
+		m.waitFor(t, u, r, 0)
 	}
 }
 
-// waitFor makes t begin the record's call as long after u's last call as in the recording, instead
-// of after its own gap.
-func (m *model) waitFor(t, u *thread, r *trace.Record) {
+// waitFor makes t begin the record's call as long after u's last call as in the recording, and longer by
+// more, instead of after its own gap.
+func (m *model) waitFor(t, u *thread, r *trace.Record, more cost.Time) {
 	begins := m.point()
-	m.e.Add(cost.Task{On: t.reply, After: [2]cost.Point{m.run(u)}, Cost: ns(r.Begin - u.end), Done: begins})
+	m.e.Add(cost.Task{On: t.reply, After: [2]cost.Point{m.run(u)}, Cost: max(0, ns(r.Begin-u.end)+more), Done: begins})
 	m.run(t)
 	m.e.Wait(t.on, begins)
 	r.Gap = 0

@@ -52,6 +52,42 @@ func openSession(m *model, t *thread) {
 	m.e.Wait(t.on, opened)
 }
 
+// beginsProcess reports whether a record is the first of a process other than the first one.
+func (m *model) beginsProcess(r *trace.Record) bool {
+	if m.processes[r.Process] || len(m.processes) == maxProcesses {
+		return false
+	}
+	m.processes[r.Process] = true
+	return len(m.processes) > 1
+}
+
+// driverLoad returns the difference that the loading of the machine's own driver makes to the time before
+// the first call of a further process, which has it in a local recording only.
+func driverLoad(m *model) cost.Time {
+	switch {
+	case m.direct && m.header.Mode == trace.Remote:
+		return cost.Of(m.c.DriverLoad)
+	case !m.direct && m.header.Mode == trace.Local:
+		return -cost.Of(m.c.DriverLoad)
+	}
+	return 0
+}
+
+// openFurtherSession adds the opening of the session of a further process, for which its first call
+// waits. The first call of a remote recording did, so its time is that of the opening, with round trips of
+// the link that was recorded.
+func openFurtherSession(m *model, t *thread, r *trace.Record) {
+	opening := cost.Of(m.c.Open)
+	if m.header.Mode == trace.Remote {
+		trips := int64(m.c.OpenTrips) * m.header.Devices[r.Device].Link.RTT
+		opening = max(0, ns(r.Duration()-trips))
+	}
+	ready, opened := m.point(), m.point()
+	m.e.Add(cost.Task{On: t.reply, After: [2]cost.Point{m.run(t)}, Cost: opening, Done: ready})
+	m.e.Add(cost.Task{On: m.open, After: [2]cost.Point{ready}, Done: opened})
+	m.e.Wait(t.on, opened)
+}
+
 // loadDriver adds the loading of the machine's own driver before the program's first call in a run
 // without forwarding, which the recording of a leased run lacks.
 func loadDriver(m *model, t *thread) {

@@ -90,3 +90,43 @@ func TestLeasedRunDoesNotLoadTheDriver(t *testing.T) {
 		within(t, name+", on its own device", got[0].Local, c.own, ms)
 	}
 }
+
+// Each process of a program opens a session of its own. Only the first one's opens beside the program.
+func TestFurtherProcessesOpenSessions(t *testing.T) {
+	const ms, processes = time.Millisecond, 5
+	c := zero()
+	c.Open, c.OpenTrips, c.StartUpTrips, c.DriverLoad = 100*ms, 3, 3, 40*ms
+	for _, mode := range []trace.Mode{trace.Local, trace.Remote} {
+		p := newProgram()
+		for range processes {
+			p.finish(50 * ms) // after the process's start
+		}
+		r := p.exit(0)
+		r.header.Mode, r.header.Devices[0].Link.RTT = mode, int64(ms)
+		for i := range r.records {
+			r.records[i].Process, r.records[i].Queue, r.records[i].Blocking = uint32(i), 0, trace.NonBlocking
+		}
+		if mode == trace.Remote { // their first calls waited for the sessions
+			for i, at := 1, int64(0); i < processes; i++ {
+				at += int64(103 * ms)
+				r.records[i].End += at
+				if i+1 < processes {
+					r.records[i+1].Begin += at
+				}
+			}
+			r.end.Duration = r.records[processes-1].End
+		}
+		got, err := Predict(r.open, []Link{{RTT: 10 * ms}}, Options{Constants: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		opening := 130 * ms // and a round trip of the call itself
+		start, trips := 50*ms, time.Duration(processes*10)*ms
+		if mode == trace.Local {
+			start -= c.DriverLoad
+		} else {
+			trips = 0 // of the opening, too
+		}
+		within(t, string(mode), got[0].Wall, processes*opening+(processes-1)*start+trips, 10*ms)
+	}
+}
