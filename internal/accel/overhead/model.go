@@ -167,7 +167,7 @@ func (m *model) add(r *trace.Record) error {
 	if tooLong(r) {
 		return cost.ErrTooLong
 	}
-	first, further := len(m.threads) == 0, m.beginsProcess(r)
+	first, further := len(m.threads) == 0, beginsProcess(m, r)
 	t, err := m.thread(r, further)
 	if err != nil {
 		return err

@@ -53,7 +53,7 @@ func openSession(m *model, t *thread) {
 }
 
 // beginsProcess reports whether a record is the first of a process other than the first one.
-func (m *model) beginsProcess(r *trace.Record) bool {
+func beginsProcess(m *model, r *trace.Record) bool {
 	if m.processes[r.Process] || len(m.processes) == maxProcesses {
 		return false
 	}
