@@ -17,7 +17,7 @@ type library struct {
 	references map[uint64]uint32 // by object
 	arguments  map[argument]uint64
 	formats    map[uint64]bool // by context, access and type of image
-	clock      bool // the offset of the worker's clock is known
+	clock      bool            // the offset of the worker's clock is known
 }
 
 // argument identifies an argument of a kernel.
