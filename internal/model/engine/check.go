@@ -41,9 +41,8 @@ func (i *Info) Check(inputs []model.Tensor, outputs []string, refuseNaN bool) (r
 			rows = int(t.Shape[0])
 		}
 	}
-	if rows > 1 && !slices.ContainsFunc(inputs, func(t model.Tensor) bool { return len(t.Data) > 0 }) {
-		// Queues and engines reckon with rows, which would cost the client nothing.
-		return 0, wrong("the batch of %d has no elements", rows)
+	if rows > maxEmptyRows && !slices.ContainsFunc(inputs, func(t model.Tensor) bool { return len(t.Data) > 0 }) {
+		return 0, wrong("input %q has the shape %v without an element: a batch without elements has at most %d rows", inputs[0].Name, inputs[0].Shape, maxEmptyRows)
 	}
 	for n := range i.Inputs {
 		if !slices.ContainsFunc(inputs, func(t model.Tensor) bool { return t.Name == i.Inputs[n].Name }) {
@@ -57,6 +56,10 @@ func (i *Info) Check(inputs []model.Tensor, outputs []string, refuseNaN bool) (r
 	}
 	return rows, nil
 }
+
+// maxEmptyRows bounds the rows of a request whose inputs have no elements: queues and engines reckon
+// with rows, which would cost the client nothing.
+const maxEmptyRows = 1024
 
 // Limits of a description.
 const (

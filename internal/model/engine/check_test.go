@@ -1,6 +1,8 @@
 package engine_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/outboard-run/outboard/internal/model"
@@ -21,11 +23,14 @@ func TestRowsWithoutElements(t *testing.T) {
 		rows, width int64
 		valid       bool
 	}{
-		"a trillion": {1 << 40, 0, false}, "two": {2, 0, false}, "one": {1, 0, true}, "none": {0, 0, true}, "elements": {8, 1, true},
+		"a trillion": {1 << 40, 0, false}, "too many": {1025, 0, false}, "two": {2, 0, true}, "one": {1, 0, true}, "none": {0, 0, true}, "elements": {8, 1, true},
 	} {
 		rows, err := info.Check([]model.Tensor{tensor("x", c.rows, c.width), tensor("past", c.rows, 0)}, nil, false)
 		if c.valid != (err == nil) || c.valid && int64(rows) != c.rows {
 			t.Errorf("%s: %d rows, %v", name, rows, err)
+		}
+		if want := fmt.Sprintf(`input "x" has the shape [%d 0]`, c.rows); !c.valid && !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%s: %v, want %s", name, err, want)
 		}
 	}
 }
