@@ -324,6 +324,9 @@ the requests, and the version before the others.`,
 			if err != nil {
 				return usage("%q is no version: `outboard models show %s` lists them", args[1], args[0])
 			}
+			if opts.canary < 1 || opts.canary > 100 {
+				return usage("--canary %d: want a percentage from 1 to 100; to give the version no requests, leave it out of force, or `outboard models rollback %s`", opts.canary, args[0])
+			}
 			stop := env.reportIfSlow("having a node load the version")
 			made, err := env.client().RolloutModel(cmd.Context(), args[0], client.ModelRollout{Version: version, Canary: opts.canary, NoWait: opts.noWait})
 			stop()
@@ -335,7 +338,7 @@ the requests, and the version before the others.`,
 		ValidArgsFunction: env.firstArg(modelWords),
 	}
 	opts.output.addFlag(cmd.Flags())
-	cmd.Flags().IntVar(&opts.canary, "canary", 0, "`PERCENT` of the requests that the version gets (default all)")
+	cmd.Flags().IntVar(&opts.canary, "canary", 100, "`PERCENT` of the requests that the version gets, from 1 to 100")
 	cmd.Flags().BoolVar(&opts.noWait, "no-wait", false, "do not wait until a node has loaded the version")
 	complete(cmd, "output", completeFormat)
 	return cmd

@@ -115,6 +115,9 @@ func TestModelsVersions(t *testing.T) {
 	contains(t, n.succeed(t, "models", "rollback", "mlp"), "\nmodel mlp, version 3 (as 1), is ready on harbour, dinghy\n")
 	contains(t, n.succeed(t, "models", "rollout", "mlp", "2", "--canary", "10", "--no-wait"), "\nmodel mlp, version 4 (as 2), is in force\n")
 	contains(t, n.succeed(t, "models"), "\nmlp 4 (as 2) for 10 % onnx ")
+	for _, percent := range []string{"0", "-1", "101"} {
+		n.refuse(t, 2, "want a percentage from 1 to 100", "models", "rollout", "mlp", "2", "--canary", percent)
+	}
 	n.refuse(t, 11, "version 9 of mlp is not kept", "models", "rollout", "mlp", "9")
 	n.refuse(t, 2, "`outboard models show mlp` lists them", "models", "rollout", "mlp", "newest")
 	n.refuse(t, 11, `there is no model "none"`, "models", "rollback", "none")
