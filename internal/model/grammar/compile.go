@@ -179,7 +179,7 @@ func only(o *object, path string, allowed ...string) error {
 func known(key string) bool {
 	return slices.Contains([]string{
 		"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "properties", "required", "additionalProperties", "items", "prefixItems",
-		"minItems", "maxItems", "minLength", "maxLength", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+		"minItems", "maxItems", "minLength", "maxLength", "format", "pattern", "multipleOf", "uniqueItems", "propertyNames", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
 	}, key)
 }
 

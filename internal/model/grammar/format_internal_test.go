@@ -12,27 +12,36 @@ import (
 )
 
 // draw appends a random text that an expression without references matches.
-func draw(r *rand.Rand, b *strings.Builder, n node) {
+func draw(r *rand.Rand, b *strings.Builder, n node) { drawWith(r, b, n, nil) }
+
+// drawWith appends a random text that an expression matches, given the rules to which it refers.
+func drawWith(r *rand.Rand, b *strings.Builder, n node, rules map[string]node) {
 	switch n := n.(type) {
+	case ref:
+		drawWith(r, b, rules[string(n)], rules)
 	case literal:
 		b.WriteString(string(n))
 	case charset:
 		class := regexp.MustCompile("^" + string(n) + "$")
 		for {
-			if c := string(rune(' ' + r.IntN('~'-' '))); class.MatchString(c) {
+			if c := string(rune(' ' + r.IntN(0x100-' '))); class.MatchString(c) {
 				b.WriteString(c)
 				return
 			}
 		}
 	case sequence:
 		for _, part := range n {
-			draw(r, b, part)
+			drawWith(r, b, part, rules)
 		}
 	case choice:
-		draw(r, b, n[r.IntN(len(n))])
+		drawWith(r, b, n[r.IntN(len(n))], rules)
 	case repeated:
-		for range n.min + r.IntN(n.max-n.min+1) {
-			draw(r, b, n.node)
+		most := n.max
+		if most < 0 {
+			most = n.min + 3
+		}
+		for range n.min + r.IntN(most-n.min+1) {
+			drawWith(r, b, n.node, rules)
 		}
 	}
 }

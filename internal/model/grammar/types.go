@@ -13,11 +13,11 @@ import (
 
 // keywordsOf are the keywords that describe values of each type.
 var keywordsOf = map[string][]string{
-	"object":  {"properties", "required", "additionalProperties"},
-	"array":   {"items", "prefixItems", "minItems", "maxItems"},
-	"string":  {"minLength", "maxLength", "format"},
-	"integer": {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"},
-	"number":  {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"},
+	"object":  {"properties", "required", "additionalProperties", "propertyNames"},
+	"array":   {"items", "prefixItems", "minItems", "maxItems", "uniqueItems"},
+	"string":  {"minLength", "maxLength", "format", "pattern"},
+	"integer": {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
+	"number":  {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
 	"boolean": nil,
 	"null":    nil,
 }
@@ -73,6 +73,9 @@ func (c *compiler) guessTypes(o *object) []string {
 
 func (c *compiler) ofType(t string, o *object, path string) (node, error) {
 	c.addBasic()
+	if _, there := o.get("multipleOf"); there && (t == "integer" || t == "number") {
+		return c.multiples(t, o, path)
+	}
 	switch t {
 	case "object":
 		return c.object(o, path)
@@ -135,8 +138,11 @@ func (c *compiler) anyRef(depth int) ref {
 	return r
 }
 
-func (c *compiler) anyObject(inner node) node {
-	member := sequence{ref("string"), ref("colon"), inner}
+func (c *compiler) anyObject(inner node) node { return mapNode(ref("string"), inner) }
+
+// mapNode returns an expression for an object of any members with such names and values.
+func mapNode(name, inner node) node {
+	member := sequence{name, ref("colon"), inner}
 	return sequence{literal("{"), repeated{sequence{member, repeated{sequence{ref("comma"), member}, 0, -1}}, 0, 1}, literal("}")}
 }
 
@@ -170,6 +176,9 @@ func (c *compiler) object(o *object, path string) (node, error) {
 	}
 	if len(properties.keys) == 0 {
 		return c.mapOf(o, path)
+	}
+	if names, ok := o.values["propertyNames"].(*object); ok && !slices.Equal(keywords(names), []string{"type"}) {
+		return nil, refuse(step(path, "propertyNames"), "it is supported for objects without properties: no others than the declared ones are generated")
 	}
 	members := make([]node, len(properties.keys))
 	for i, key := range properties.keys {
@@ -237,9 +246,13 @@ func (c *compiler) required(o, properties *object, path string) (map[string]bool
 
 // mapOf compiles an object without declared properties.
 func (c *compiler) mapOf(o *object, path string) (node, error) {
+	name, err := c.propertyName(o, path)
+	if err != nil {
+		return nil, err
+	}
 	v, there := o.get("additionalProperties")
 	if !there || v == true {
-		return c.anyObject(c.anyRef(anyDepth - 1)), nil
+		return mapNode(name, c.anyRef(anyDepth-1)), nil
 	}
 	if v == false {
 		return literal("{}"), nil
@@ -248,7 +261,36 @@ func (c *compiler) mapOf(o *object, path string) (node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.anyObject(c.define(n, step(path, "additionalProperties"))), nil
+	return mapNode(name, c.define(n, step(path, "additionalProperties"))), nil
+}
+
+// propertyName compiles the names of an object's members, which are texts.
+func (c *compiler) propertyName(o *object, path string) (node, error) {
+	v, there := o.get("propertyNames")
+	if !there || v == true {
+		return ref("string"), nil
+	}
+	at := step(path, "propertyNames")
+	schema, err := target(c, v, at)
+	if err != nil {
+		return nil, err
+	}
+	if schema == nil {
+		return nil, refuse(at, "it must be a schema of texts")
+	}
+	if err := only(schema, at, append([]string{"type", "enum", "const"}, keywordsOf["string"]...)...); err != nil {
+		return nil, err
+	}
+	if types := typesOf(schema); len(types) > 0 && !slices.Contains(types, "string") {
+		return nil, refuse(step(at, "type"), "names are texts: it must be string")
+	}
+	texts := &object{keys: append([]string{"type"}, schema.keys...), values: maps.Clone(schema.values)}
+	texts.values["type"] = "string" // names are no other values
+	n, err := c.compile(texts, at)
+	if err != nil {
+		return nil, err
+	}
+	return c.define(n, at), nil
 }
 
 func (c *compiler) array(o *object, path string) (node, error) {
@@ -256,8 +298,12 @@ func (c *compiler) array(o *object, path string) (node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, there := o.get("prefixItems"); there {
+	unique := o.values["uniqueItems"] == true && high != 0 && high != 1
+	if _, there := o.get("prefixItems"); there && !unique {
 		return c.tuple(o, path, low, high)
+	}
+	if unique {
+		return c.uniqueItems(o, path, low, high)
 	}
 	var item node = c.anyRef(anyDepth - 1)
 	if v, there := o.get("items"); there && high != 0 {
@@ -329,27 +375,40 @@ func (c *compiler) string(o *object, path string) (node, error) {
 	if err != nil {
 		return nil, err
 	}
+	_, hasPattern := o.get("pattern")
 	if v, there := o.get("format"); there {
 		name, _ := v.(string)
-		if err := c.charge(expressionCost, path); err != nil {
-			return nil, err
-		}
-		n := formats()[name]
-		if n == nil {
+		switch n := formats()[name]; {
+		case n != nil:
+			return c.format(o, path, n, low, high)
+		case !hasPattern: // otherwise it is an annotation, which Zod writes
 			return nil, refuse(step(path, "format"), "%q is not supported: %s are", name, strings.Join(slices.Sorted(maps.Keys(formats())), ", "))
 		}
-		if err := only(o, path, "type", "format", "minLength", "maxLength"); err != nil {
-			return nil, err
-		}
-		if shortest, longest := lengths(n); low > shortest || high >= 0 && high < longest {
-			return nil, refuse(step(path, "format"), "texts of %q have %d to %d characters here: minLength and maxLength must allow them", name, shortest, longest)
-		}
-		return sequence{literal(`"`), n, literal(`"`)}, nil
+	}
+	if hasPattern {
+		n, err := c.pattern(o, path, low, high)
+		return sequence{literal(`"`), n, literal(`"`)}, err
 	}
 	if low == 0 && high < 0 {
 		return ref("string"), nil
 	}
 	return sequence{literal(`"`), repeated{ref("char"), low, high}, literal(`"`)}, nil
+}
+
+// format compiles a text of a format, whose expression is n.
+func (c *compiler) format(o *object, path string, n node, low, high int) (node, error) {
+	if err := c.charge(expressionCost, path); err != nil {
+		return nil, err
+	}
+	if shortest, longest := lengths(n); low > shortest || high >= 0 && high < longest {
+		return nil, refuse(step(path, "format"), "texts of %q have %d to %d characters here: minLength and maxLength must allow them", o.values["format"], shortest, longest)
+	}
+	if _, there := o.get("pattern"); there {
+		if err := c.includes(o, path, n); err != nil {
+			return nil, err
+		}
+	}
+	return sequence{literal(`"`), n, literal(`"`)}, nil
 }
 
 // integerLimit returns the smallest or largest integer that the keywords allow.
@@ -395,12 +454,19 @@ func integerLimit(o *object, path, inclusive, exclusive string, otherwise int64,
 const expressionCost = 2 << 10
 
 func limited(o *object) bool {
-	for _, key := range keywordsOf["integer"] {
-		if _, there := o.get(key); there {
-			return true
-		}
+	return slices.ContainsFunc([]string{"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}, func(key string) bool {
+		_, there := o.get(key)
+		return there
+	})
+}
+
+// integerLimits returns the smallest and the largest integer that a schema allows.
+func integerLimits(o *object, path string) (low, high int64, err error) {
+	if low, err = integerLimit(o, path, "minimum", "exclusiveMinimum", -maxInteger, true); err != nil {
+		return 0, 0, err
 	}
-	return false
+	high, err = integerLimit(o, path, "maximum", "exclusiveMaximum", maxInteger, false)
+	return low, high, err
 }
 
 func (c *compiler) integer(o *object, path string) (node, error) {
@@ -410,11 +476,7 @@ func (c *compiler) integer(o *object, path string) (node, error) {
 	if err := c.charge(expressionCost, path); err != nil {
 		return nil, err
 	}
-	low, err := integerLimit(o, path, "minimum", "exclusiveMinimum", -maxInteger, true)
-	if err != nil {
-		return nil, err
-	}
-	high, err := integerLimit(o, path, "maximum", "exclusiveMaximum", maxInteger, false)
+	low, high, err := integerLimits(o, path)
 	if err != nil {
 		return nil, err
 	}
@@ -433,19 +495,20 @@ func (c *compiler) number(o *object, path string) (node, error) {
 	if err := c.charge(3*expressionCost, path); err != nil {
 		return nil, err
 	}
-	low, err := integerLimit(o, path, "minimum", "exclusiveMinimum", -maxInteger, true)
+	low, high, err := integerLimits(o, path)
 	if err != nil {
 		return nil, err
 	}
-	high, err := integerLimit(o, path, "maximum", "exclusiveMaximum", maxInteger, false)
-	if err != nil {
-		return nil, err
-	}
+	return c.numberWithin(low, high, path, 15)
+}
+
+// numberWithin compiles a number between integers, with at most so many decimals.
+func (c *compiler) numberWithin(low, high int64, path string, places int) (node, error) {
 	if low > high {
 		return nil, refuse(path, "limits of a number without an integer between them are not supported")
 	}
 	options := choice{integers(low, high)}
-	fraction := sequence{literal("."), repeated{charset("[0-9]"), 1, 15}}
+	fraction := sequence{literal("."), repeated{charset("[0-9]"), 1, places}}
 	if high > max(low, 0) {
 		options = append(options, sequence{naturals(max(low, 0), high-1), fraction})
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,7 +89,7 @@ func (r *schemas) draw(depth int) schema {
 		low := r.IntN(50) - 25
 		return schema{"type": "number", "minimum": low, "maximum": low + 1 + r.IntN(30)}
 	case 3:
-		return schema{"type": "boolean"}
+		return r.drawKeyword()
 	case 4:
 		return schema{"enum": []any{"a\"b", 1.5, nil, []any{"x"}, schema{"k": true}}[:1+r.IntN(5)]}
 	case 5:
@@ -100,6 +101,20 @@ func (r *schemas) draw(depth int) schema {
 		return schema{"anyOf": []any{r.draw(depth - 1), r.draw(depth - 1)}}
 	default:
 		return r.object(depth)
+	}
+}
+
+// drawKeyword draws a schema with one of the keywords that few schemas have.
+func (r *schemas) drawKeyword() schema {
+	switch r.IntN(4) {
+	case 0:
+		return schema{"type": "string", "pattern": []string{`^[A-Z]{2}-\d{3,5}$`, `^(\w+\.)?\w+@[a-z]{1,9}\.(com|org)$`, `^"[^"]{0,9}"$`, `^(?:[äü€ ]|x)+\n?$`}[r.IntN(4)]}
+	case 1:
+		return schema{"type": "integer", "multipleOf": []int{5, 7, 100, 12}[r.IntN(4)]}
+	case 2:
+		return schema{"type": "array", "uniqueItems": true, "items": schema{"enum": []any{"a", "b", 1.0, true}}, "minItems": r.IntN(3), "maxItems": 4}
+	default:
+		return schema{"type": "boolean"}
 	}
 }
 
@@ -135,10 +150,20 @@ func violation(s schema, v any) string {
 	case string:
 		low, limited := s["minLength"].(int)
 		n := utf8.RuneCountInString(v)
+		pattern, _ := s["pattern"].(string)
+		if !regexp.MustCompile(pattern).MatchString(v) {
+			return fmt.Sprintf("%q does not match %s", v, pattern)
+		}
 		if s["type"] != "string" || limited && (n < low || n > s["maxLength"].(int)) {
 			return fmt.Sprintf("string %q", v)
 		}
 	case float64:
+		if divisor, ok := s["multipleOf"].(int); ok {
+			if math.Mod(v, float64(divisor)) != 0 {
+				return fmt.Sprintf("%v is no multiple of %d", v, divisor)
+			}
+			return ""
+		}
 		if s["type"] != "integer" && s["type"] != "number" || s["type"] == "integer" && v != math.Trunc(v) || v < float64(s["minimum"].(int)) || v > float64(s["maximum"].(int)) {
 			return fmt.Sprintf("number %v", v)
 		}
@@ -166,7 +191,10 @@ func arrayViolation(s schema, list []any) string {
 	if s["type"] != "array" || len(list) < s["minItems"].(int) || len(list) > s["maxItems"].(int) {
 		return fmt.Sprintf("an array of %d", len(list))
 	}
-	for _, item := range list {
+	for i, item := range list {
+		if s["uniqueItems"] == true && slices.ContainsFunc(list[:i], func(other any) bool { return equalJSON(other, item) }) {
+			return fmt.Sprintf("%v occurs twice", item)
+		}
 		if why := violation(s["items"].(schema), item); why != "" {
 			return why
 		}
