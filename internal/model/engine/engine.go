@@ -155,6 +155,10 @@ type TextStats struct {
 	// Prefixes identify the prefixes whose attention state is kept, the last used first; at most
 	// MaxPrefixes.
 	Prefixes Prefixes `json:",omitempty"`
+	// Room is how many more tokens of state are kept before state is lost, and OldestUse when the state
+	// that would be lost first was used last; it is zero if no state is kept.
+	Room      int
+	OldestUse time.Time
 }
 
 // MaxPrefixes bounds the prefixes that a model reports.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -151,10 +152,11 @@ func describeText(ctx context.Context, s *Server, v *repository.Version, version
 // maxInfos bounds the number of contents whose descriptions are cached.
 const maxInfos = 1024
 
-// A textCandidate is a node with the number of a prompt's tokens that have their state there.
+// A textCandidate is a node with the number of a prompt's tokens that have their state there, and how
+// many tokens were sent there that no report includes.
 type textCandidate struct {
 	Candidate
-	cached int
+	cached, sent int
 }
 
 // textCandidates returns the nodes that can continue a prompt, ordered by the expected time of the
@@ -165,14 +167,41 @@ func textCandidates(s *Server, v *repository.Version, exact bool, hashes engine.
 	for _, c := range s.candidates(v, exact) {
 		t := textCandidate{Candidate: c}
 		if l := c.text; l != nil && tokens > 0 {
-			recent, sent := s.sent.recent(sentKey{c.Node, content})
+			var recent func(uint32) bool
+			recent, t.sent = s.sent.recent(sentKey{c.Node, content})
 			t.cached = cachedTokens(hashes, func(h uint32) bool { return slices.Contains(l.Prefixes, h) || recent(h) })
-			t.Cost += time.Duration(tokens-t.cached+sent) * l.perToken()
 		}
 		list = append(list, t)
 	}
-	slices.SortStableFunc(list, func(a, b textCandidate) int { return cmp.Compare(a.Cost, b.Cost) })
+	if tokens > 0 {
+		rankTexts(list, tokens)
+	}
 	return list
+}
+
+// rankTexts adds the costs of a prompt to the costs of nodes, and orders the nodes by them: the time to
+// compute what is not cached, and the time to compute once more what the node loses to keep it. The
+// fastest node would otherwise get all new prompts, and lose their state, while the others keep state
+// that nobody needs. What was not used for longer is less likely to be needed: its time counts by the
+// ratio of the idle times.
+func rankTexts(list []textCandidate, tokens int) {
+	idle := time.Duration(math.MaxInt64)
+	for _, c := range list {
+		if l := c.text; l != nil && l.displaced(tokens-c.cached+c.sent) > 0 {
+			idle = min(idle, max(l.Idle, time.Second))
+		}
+	}
+	for i := range list {
+		c := &list[i]
+		l := c.text
+		if l == nil {
+			continue
+		}
+		compute := tokens - c.cached + c.sent
+		lost := float64(l.displaced(compute)) * float64(idle) / float64(max(l.Idle, time.Second))
+		c.Cost += time.Duration(float64(compute)+lost) * l.perToken()
+	}
+	slices.SortStableFunc(list, func(a, b textCandidate) int { return cmp.Compare(a.Cost, b.Cost) })
 }
 
 // explain adds the waiting time of a model for text to the explanation of a candidate.

@@ -24,6 +24,10 @@ type TextLoad struct {
 	Lifetime time.Duration `json:"lifetime,omitempty"`
 	// Prefixes identify beginnings of prompts whose state the node has.
 	Prefixes engine.Prefixes `json:"prefixes,omitempty"`
+	// Room is how many more tokens of state the node keeps before it loses state that was used Idle ago;
+	// both are 0 if they are not known.
+	Room int           `json:"room,omitempty"`
+	Idle time.Duration `json:"idle,omitempty"`
 	// StateUsage and ParkedBytes are as in engine.TextStats. Other nodes do not need them.
 	StateUsage  float64 `json:"-"`
 	ParkedBytes int64   `json:"-"`
@@ -33,8 +37,21 @@ func newTextLoad(info *engine.Info, s *engine.TextStats) *TextLoad {
 	return &TextLoad{
 		Running: s.Running, Waiting: s.Waiting, Slots: info.Sequences,
 		Pending: s.Pending, PerToken: s.PerToken, Lifetime: s.Lifetime, Prefixes: s.Prefixes,
+		Room: s.Room, Idle: idleTime(s.OldestUse),
 		StateUsage: s.StateUsage, ParkedBytes: s.ParkedBytes,
 	}
+}
+
+// idleTime returns how long ago a time was, 0 if it is zero. It is a power of two of seconds, since a
+// report that changes is published.
+func idleTime(used time.Time) time.Duration {
+	if used.IsZero() {
+		return 0
+	}
+	idle := time.Second
+	for ago := time.Since(used); idle < ago; idle *= 2 {
+	}
+	return idle
 }
 
 // assumedToken is the time per token of a prompt if nothing was measured.
@@ -54,6 +71,14 @@ func (l *TextLoad) perToken() time.Duration {
 		return l.PerToken
 	}
 	return assumedToken
+}
+
+// displaced returns how many tokens of state the node loses to keep so many others.
+func (l *TextLoad) displaced(tokens int) int {
+	if l.Room <= 0 && l.Idle <= 0 {
+		return 0
+	}
+	return min(tokens, max(0, tokens-l.Room))
 }
 
 // cachedTokens returns the number of a prompt's tokens that have their state in a set of prefixes.

@@ -3,6 +3,7 @@ package llama
 import (
 	"iter"
 	"slices"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -17,6 +18,7 @@ type parkedState struct {
 	tokens []int32
 	data   []byte // of llama_state_seq_get_data, in memory of its own
 	hashes engine.Prefixes
+	used   time.Time // last
 }
 
 // parkedStates are the states of sequences that were evicted from a prefixTree, of at most most
@@ -54,6 +56,7 @@ func (p *parkedStates) touch(s *parkedState) bool {
 		return false
 	}
 	p.states = append(slices.Delete(p.states, i, i+1), s)
+	s.used = time.Now()
 	return true
 }
 
@@ -64,6 +67,7 @@ func (p *parkedStates) add(s *parkedState) {
 		return old.scope == s.scope && common(old.tokens, s.tokens) == len(old.tokens)
 	})
 	p.states = append(p.states, s)
+	s.used = time.Now()
 	p.bytes += int64(len(s.data))
 	for p.bytes > p.most {
 		p.remove(p.states[0])

@@ -1,10 +1,10 @@
 package llama
 
 import (
-	"cmp"
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/outboard-run/outboard/internal/model/engine"
 )
@@ -15,9 +15,9 @@ import (
 type prefixTree struct {
 	roots map[string]*prefixNode // by the scopes that have sequences
 	ends  map[int32]*prefixNode  // the node at which each sequence ends, by its identifier
-	used  map[int32]uint64       // the clock of each sequence's last use
-	clock uint64
-	cells int // tokens of all nodes
+	used  map[int32]time.Time    // of each sequence, last; no two are equal
+	clock time.Time              // of the last use
+	cells int                    // tokens of all nodes
 	// hashes identify the beginnings of each sequence.
 	hashes map[int32]engine.Prefixes
 	budget cacheBudget
@@ -36,7 +36,7 @@ const noSequence = -1
 // newPrefixTree returns an empty tree with a budget from least to most cells.
 func newPrefixTree(least, most int) *prefixTree {
 	return &prefixTree{
-		roots: map[string]*prefixNode{}, ends: map[int32]*prefixNode{}, used: map[int32]uint64{},
+		roots: map[string]*prefixNode{}, ends: map[int32]*prefixNode{}, used: map[int32]time.Time{},
 		hashes: map[int32]engine.Prefixes{}, budget: newCacheBudget(least, most),
 	}
 }
@@ -65,7 +65,11 @@ func (t *prefixTree) match(scope string, tokens []int32) (sequence int32, length
 }
 
 func (t *prefixTree) touch(sequence int32) {
-	t.clock++
+	if now := time.Now(); now.After(t.clock) {
+		t.clock = now
+	} else {
+		t.clock = t.clock.Add(1)
+	}
 	t.used[sequence] = t.clock
 }
 
@@ -138,7 +142,7 @@ func (t *prefixTree) split(n *prefixNode, length int) {
 func (t *prefixTree) oldest() int32 {
 	oldest := int32(noSequence)
 	for sequence, at := range t.used {
-		if oldest == noSequence || at < t.used[oldest] {
+		if oldest == noSequence || at.Before(t.used[oldest]) {
 			oldest = sequence
 		}
 	}
@@ -175,7 +179,7 @@ func (t *prefixTree) forget(sequence int32) {
 // prefixes identifies the beginnings of the tree's sequences, the last used first.
 func (t *prefixTree) prefixes() iter.Seq[engine.Prefixes] {
 	return func(yield func(engine.Prefixes) bool) {
-		for _, sequence := range slices.SortedFunc(maps.Keys(t.hashes), func(a, b int32) int { return cmp.Compare(t.used[b], t.used[a]) }) {
+		for _, sequence := range slices.SortedFunc(maps.Keys(t.hashes), func(a, b int32) int { return t.used[b].Compare(t.used[a]) }) {
 			if !yield(t.hashes[sequence]) {
 				return
 			}

@@ -486,6 +486,19 @@ func (s *scheduler) cacheComputed(q *sequence) {
 	}
 }
 
+// stateRoom returns how many more tokens of state are kept before state is lost, and when the state that
+// would be lost first was used last.
+func (s *scheduler) stateRoom() (tokens int, oldest time.Time) {
+	tokens = max(0, s.tree.budget.cells-s.tree.cells)
+	if perToken := s.m.header.StateBytes(); perToken > 0 {
+		tokens += int(max(0, s.parked.most-s.parked.bytes) / perToken)
+	}
+	if len(s.parked.states) > 0 {
+		return tokens, s.parked.states[0].used
+	}
+	return tokens, s.tree.used[s.tree.oldest()] // the zero time if it is empty
+}
+
 func (s *scheduler) publishStats() {
 	used, pending := s.tree.cells, s.pendingTokens()
 	for _, q := range s.running {
@@ -495,9 +508,11 @@ func (s *scheduler) publishStats() {
 	if s.prefixesChanged {
 		prefixes, s.prefixesChanged = firstPrefixes(s.tree.prefixes(), s.parked.prefixes()), false
 	}
+	room, oldest := s.stateRoom()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counts.Pending, s.counts.Prefixes = pending, prefixes
+	s.counts.Room, s.counts.OldestUse = room, oldest
 	s.counts.PerToken, s.counts.Lifetime = time.Duration(s.perToken), time.Duration(s.lifetime)
 	s.counts.Running = len(s.running)
 	s.counts.StateUsage, s.counts.ParkedBytes = float64(used)/float64(s.m.cells), s.parked.bytes
