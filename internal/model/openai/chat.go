@@ -86,6 +86,9 @@ func (s *Server) prepareChat(ctx context.Context, q *chatRequest) (*job, error) 
 	if err != nil {
 		return nil, err
 	}
+	if len(tools) == 0 && !text.ReadsTools(m.Info().ChatTemplate) {
+		encoded = nil // with tool_choice none, the tools are context for templates that have a place for them
+	}
 	if g.Prompt, err = q.prompt(ctx, m, &g, messages, encoded); err != nil {
 		release()
 		return nil, err

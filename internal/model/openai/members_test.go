@@ -151,7 +151,7 @@ func TestOneCallOfATool(t *testing.T) {
 
 // A model whose template has no place for tools does not learn of them.
 func TestToolsWithoutAPlace(t *testing.T) {
-	for choice, want := range map[string]int{"auto": 400, "required": 200} {
+	for choice, want := range map[string]int{"auto": 400, "required": 200, "none": 200} {
 		b := &texttest.Backend{Answer: `{"name": "weather", "arguments": {"city":"Oslo"}}`, Template: "{{ messages }}"}
 		w := post(t, b, "/v1/chat/completions", `{`+hello+`,`+tools+`,"tool_choice":"`+choice+`"}`)
 		if w.Code != want {
