@@ -187,7 +187,7 @@ func TestErrors(t *testing.T) {
 		"none":     {"/api/generate", `{}`, nil, 400, "model is required"},
 		"JSON":     {"/api/generate", `{`, nil, 400, "unexpected EOF"},
 		"format":   {"/api/generate", `{"model":"small","prompt":"a","format":"xml"}`, nil, 400, "format must be"},
-		"schema":   {"/api/generate", `{"model":"small","prompt":"a","format":{"pattern":"x"}}`, nil, 400, "#/pattern"},
+		"schema":   {"/api/generate", `{"model":"small","prompt":"a","format":{"pattern":"(?=x)"}}`, nil, 400, "#/pattern"},
 		"images":   {"/api/chat", `{"model":"small","messages":[{"role":"user","images":["x"]}]}`, nil, 400, "messages[0].images"},
 		"overload": {"/api/generate", `{"model":"small","prompt":"a"}`, outboard.Errorf(outboard.Exhausted, "", "the queue is full"), 503, "the queue is full"},
 		"lost":     {"/api/embed", `{"model":"small","input":"a"}`, outboard.Errorf(outboard.Unreachable, "", "the node died"), 503, "input 0: the node died"},

@@ -258,7 +258,7 @@ func TestErrors(t *testing.T) {
 		"no messages": {"/v1/chat/completions", `{"model":"small","messages":[]}`, nil, 400, "messages", nil},
 		"image":       {"/v1/chat/completions", `{"model":"small","messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, nil, 400, "messages[0].content", nil},
 		"audio":       {"/v1/chat/completions", `{` + hello + `,"modalities":["text","audio"]}`, nil, 400, "modalities", nil},
-		"schema":      {"/v1/chat/completions", `{` + hello + `,"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"string","pattern":"a"}}}}`, nil, 400, "response_format", nil},
+		"schema":      {"/v1/chat/completions", `{` + hello + `,"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"string","pattern":"(?=a)"}}}}`, nil, 400, "response_format", nil},
 		"long":        {"/v1/completions", long, nil, 400, "prompt", nil},
 		"empty":       {"/v1/completions", `{"model":"small","prompt":""}`, nil, 400, "prompt", nil},
 		"overload":    {"/v1/completions", `{"model":"small","prompt":"a"}`, outboard.Errorf(outboard.Exhausted, "", "the queue is full"), 429, nil, "rate_limit_exceeded"},

@@ -60,11 +60,11 @@ func (p *parkedStates) touch(s *parkedState) bool {
 	return true
 }
 
-// add keeps a state that fits, in place of the states that are a beginning of it and of those that
-// were not used for longest.
+// add keeps a state that fits, in place of the states that have less than leastParked tokens which it
+// has not, and of those that were not used for longest.
 func (p *parkedStates) add(s *parkedState) {
 	p.removeIf(func(old *parkedState) bool {
-		return old.scope == s.scope && common(old.tokens, s.tokens) == len(old.tokens)
+		return old.scope == s.scope && len(old.tokens)-common(old.tokens, s.tokens) < leastParked
 	})
 	p.states = append(p.states, s)
 	s.used = time.Now()
