@@ -2,10 +2,14 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
@@ -45,7 +49,12 @@ func addRemoteFiles(ctx context.Context, env *Env, c *client.Client, p *client.M
 	if err != nil {
 		return err
 	}
-	files, err := remote.Files(ctx, ref)
+	resolving, cancel := context.WithTimeout(ctx, stallLimit)
+	defer cancel()
+	files, err := remote.Files(resolving, ref)
+	if err != nil && errors.Is(resolving.Err(), context.DeadlineExceeded) {
+		return outboard.Errorf(outboard.Unreachable, "pull "+reference, "the registry did not send the manifest within %v: try again once it responds", stallLimit)
+	}
 	if err != nil {
 		return err
 	}
@@ -87,14 +96,11 @@ func readRemoteConfig(ctx context.Context, p *client.ModelPush, f *artifact.Remo
 	if p.ConfigFile != "" {
 		return nil
 	}
-	in, err := f.Open(ctx)
-	if err != nil {
-		return err
-	}
+	in := openSource(ctx, f.Open)
 	defer in.Close()
 	text, err := io.ReadAll(io.LimitReader(in, maxConfigFile+1))
 	if err != nil {
-		return err
+		return outboard.Errorf(outboard.Unreachable, "pull "+reference, "%w", in.explain(f.Name, f.Size))
 	}
 	if artifact.Digest(text) != f.Digest {
 		return outboard.Errorf(outboard.Protocol, "pull "+reference, "%s is not what the manifest says", configFile)
@@ -109,35 +115,83 @@ func copyRemoteFile(ctx context.Context, env *Env, c *client.Client, f *artifact
 	if has, err := c.HasArtifact(ctx, f.Digest); has || err != nil {
 		return err
 	}
-	in, err := f.Open(ctx)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
+	source := openSource(ctx, f.Open)
+	defer source.Close()
 	progress := newCopyProgress(env, "copying "+f.Name, f.Size)
-	source := &sourceReader{Reader: in}
-	_, err = c.PutArtifact(ctx, f.Digest, "", io.TeeReader(source, progress))
+	_, err := c.PutArtifact(ctx, f.Digest, "", io.TeeReader(source, progress))
 	progress.end()
-	if source.err != nil && ctx.Err() == nil { // it is the reason of err, which blames the node
-		return outboard.Errorf(outboard.Unreachable, "pull "+reference, "the registry ended the connection after %d of the %d bytes of %s (%w): try again",
-			source.read, f.Size, f.Name, source.err)
+	if why := source.explain(f.Name, f.Size); why != nil && ctx.Err() == nil {
+		return outboard.Errorf(outboard.Unreachable, "pull "+reference, "%w", why) // err blames the node
 	}
 	return err
 }
 
-// A sourceReader records what was read, and the error that ended it.
+// stallLimit is how long a registry may send nothing while a file of it is read.
+const stallLimit = 2 * time.Minute
+
+var errStalled = errors.New("the registry sends nothing")
+
+// A sourceReader reads a file of a registry, which it opens with the first Read. It records what was
+// read, and the error that ended it: errStalled if the registry sent nothing for stallLimit.
 type sourceReader struct {
-	io.Reader
-	read int64
-	err  error // nil for the regular end
+	open    func() (io.ReadCloser, error)
+	in      io.ReadCloser // nil before the first Read
+	cancel  func()
+	stall   *time.Timer // runs while a Read waits
+	stalled atomic.Bool
+	read    int64
+	err     error // nil for the regular end
+}
+
+func openSource(ctx context.Context, open func(context.Context) (io.ReadCloser, error)) *sourceReader {
+	ctx, cancel := context.WithCancel(ctx)
+	r := &sourceReader{cancel: cancel, open: func() (io.ReadCloser, error) { return open(ctx) }}
+	r.stall = time.AfterFunc(stallLimit, func() {
+		r.stalled.Store(true)
+		cancel()
+	})
+	r.stall.Stop()
+	return r
 }
 
 // Read implements io.Reader.
-func (r *sourceReader) Read(b []byte) (int, error) {
-	n, err := r.Reader.Read(b)
+func (r *sourceReader) Read(b []byte) (n int, err error) {
+	r.stall.Reset(stallLimit)
+	defer r.stall.Stop()
+	if r.in == nil {
+		r.in, err = r.open()
+	}
+	if err == nil {
+		n, err = r.in.Read(b)
+	}
 	r.read += int64(n)
+	if err != nil && r.stalled.Load() {
+		err = errStalled
+	}
 	if err != nil && err != io.EOF { // a wrapped EOF is premature
 		r.err = err
 	}
 	return n, err
+}
+
+// explain returns why a file of so many bytes was not read to its end, nil if it was.
+func (r *sourceReader) explain(name string, size int64) error {
+	switch {
+	case r.err == nil:
+		return nil
+	case errors.Is(r.err, errStalled):
+		return fmt.Errorf("the registry sent nothing for %v after %d of the %d bytes of %s: try again once it responds, or push the file itself", stallLimit, r.read, size, name)
+	case r.in == nil:
+		return r.err
+	}
+	return fmt.Errorf("the registry ended the connection after %d of the %d bytes of %s (%w): try again", r.read, size, name, r.err)
+}
+
+// Close implements io.Closer.
+func (r *sourceReader) Close() error {
+	r.cancel()
+	if r.in == nil {
+		return nil
+	}
+	return r.in.Close()
 }

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/artifact"
@@ -107,6 +111,53 @@ func TestPushOfATruncatedFile(t *testing.T) {
 	err := runModelsPush(t.Context(), env, modelsPushOptions{}, "m", reference)
 	if err == nil || !strings.Contains(err.Error(), "the registry ended the connection after 3 of the 7 bytes of mlp.onnx") {
 		t.Error(err)
+	}
+}
+
+// A slowReader sends a byte after each pause, and nothing after the last one.
+type slowReader struct {
+	ctx    context.Context //nolint:containedctx // of a test
+	pauses []time.Duration
+}
+
+func (r *slowReader) Read(b []byte) (int, error) {
+	if len(r.pauses) == 0 {
+		<-r.ctx.Done()
+		return 0, r.ctx.Err()
+	}
+	time.Sleep(r.pauses[0])
+	r.pauses = r.pauses[1:]
+	return copy(b, "x"), nil
+}
+
+func (*slowReader) Close() error { return nil }
+
+// A registry that stops within a file, or does not begin, is given up after a while without a byte. A
+// node that reads slowly does not count.
+func TestStalledRegistry(t *testing.T) {
+	for name, c := range map[string]struct {
+		pauses []time.Duration
+		want   string
+	}{
+		"within a file": {[]time.Duration{stallLimit - 1, stallLimit - 1, 0}, "the registry sent nothing for 2m0s after 3 of the 7 bytes of mlp.onnx"},
+		"at once":       {nil, "the registry sent nothing for 2m0s after 0 of the 7 bytes of mlp.onnx"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				source := openSource(t.Context(), func(ctx context.Context) (io.ReadCloser, error) { return &slowReader{ctx, c.pauses}, nil })
+				defer source.Close()
+				for range c.pauses {
+					if _, err := source.Read(make([]byte, 1)); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(2 * stallLimit) // the node
+				}
+				_, err := io.ReadAll(source)
+				if got := fmt.Sprint(source.explain("mlp.onnx", 7)); !errors.Is(err, errStalled) || !strings.HasPrefix(got, c.want) {
+					t.Errorf("%v, %s", err, got)
+				}
+			})
+		})
 	}
 }
 
