@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// includes returns an error unless the pattern beside a format matches each text of the format, whose
+// checkIncludes returns an error unless the pattern beside a format matches each text of the format, whose
 // expression is n. Zod writes such patterns.
-func (c *compiler) includes(o *object, path string, n node) error {
+func checkIncludes(c *compiler, o *object, path string, n node) error {
 	text, _ := o.values["pattern"].(string)
 	at := step(path, "pattern")
 	re, err := parsePattern(text)

@@ -17,9 +17,9 @@ const (
 	maxMultipleDigits = 15
 )
 
-// multiples compiles a number that is a multiple. Divisors are integers, and for numbers also 0.1, 0.01
+// compileMultiples compiles a number that is a multiple. Divisors are integers, and for numbers also 0.1, 0.01
 // and so on.
-func (c *compiler) multiples(t string, o *object, path string) (node, error) {
+func compileMultiples(c *compiler, t string, o *object, path string) (node, error) {
 	at := step(path, "multipleOf")
 	text, _ := o.values["multipleOf"].(json.Number)
 	divisor, ok := new(big.Rat).SetString(text.String())
@@ -27,7 +27,7 @@ func (c *compiler) multiples(t string, o *object, path string) (node, error) {
 		return nil, refuse(at, "it must be a number above 0")
 	}
 	if t == "number" && divisor.Num().IsInt64() && divisor.Num().Int64() == 1 && !divisor.IsInt() {
-		return c.decimals(o, path, divisor)
+		return compileDecimals(c, o, path, divisor)
 	}
 	if !divisor.IsInt() || divisor.Num().Cmp(big.NewInt(maxInteger)) > 0 {
 		return nil, refuse(at, "%s is not supported: integers up to %d are, and 0.1, 0.01 and so on for numbers without limits; leave it out and say in the description which values are wanted", text, maxInteger)
@@ -42,11 +42,11 @@ func (c *compiler) multiples(t string, o *object, path string) (node, error) {
 	case first > last:
 		return nil, refuse(at, "%w: no multiple of %d lies within the limits", errUnsatisfiable, n)
 	case last-first < maxListed:
-		return c.listed(n, first, last, path)
+		return listMultiples(c, n, first, last, path)
 	case first > 0 && low > 1 || last < 0 || high != maxInteger || low < 0 && low != -maxInteger:
 		return nil, refuse(at, "more than %d multiples of %d lie within the limits: narrow them, or leave out all but a minimum of 0", maxListed, n)
 	}
-	return c.unboundedMultiples(n, low, path)
+	return unboundedMultiples(c, n, low, path)
 }
 
 // floorDiv returns the quotient of a by b > 0, rounded down.
@@ -58,8 +58,8 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// listed returns an expression for the multiples of n from first to last times n.
-func (c *compiler) listed(n, first, last int64, path string) (node, error) {
+// listMultiples returns an expression for the multiples of n from first to last times n.
+func listMultiples(c *compiler, n, first, last int64, path string) (node, error) {
 	if err := c.charge(int(last-first+1)*itemCost, path); err != nil {
 		return nil, err
 	}
@@ -70,8 +70,8 @@ func (c *compiler) listed(n, first, last int64, path string) (node, error) {
 	return list, nil
 }
 
-// decimals compiles a number with as many decimals as a divisor has, a power of ten below 1.
-func (c *compiler) decimals(o *object, path string, divisor *big.Rat) (node, error) {
+// compileDecimals compiles a number with as many decimals as a divisor has, a power of ten below 1.
+func compileDecimals(c *compiler, o *object, path string, divisor *big.Rat) (node, error) {
 	places := len(divisor.Denom().String()) - 1
 	if strings.TrimRight(divisor.Denom().String(), "0") != "1" || places > maxMultipleDigits {
 		return nil, refuse(step(path, "multipleOf"), "%s is not supported: integers are, and 0.1, 0.01 and so on", divisor.RatString())
@@ -81,14 +81,14 @@ func (c *compiler) decimals(o *object, path string, divisor *big.Rat) (node, err
 		if err != nil {
 			return nil, err
 		}
-		return c.numberWithin(low, high, path, places)
+		return numberWithin(c, low, high, path, places)
 	}
 	return sequence{ref("integer"), repeated{sequence{literal("."), repeated{charset("[0-9]"), 1, places}}, 0, 1}}, nil
 }
 
 // unboundedMultiples returns an expression for the multiples of n, without negative ones if low is not
 // negative, and without 0 if it is positive.
-func (c *compiler) unboundedMultiples(n, low int64, path string) (node, error) {
+func unboundedMultiples(c *compiler, n, low int64, path string) (node, error) {
 	zeros := 0
 	for ; n%10 == 0; n /= 10 {
 		zeros++
@@ -99,7 +99,7 @@ func (c *compiler) unboundedMultiples(n, low int64, path string) (node, error) {
 	if err := c.charge(int(n)*maxMultipleDigits*expressionCost/16, path); err != nil {
 		return nil, err
 	}
-	positive := node(sequence{c.remainders(int(n), maxMultipleDigits-zeros, path), literal(strings.Repeat("0", zeros))})
+	positive := node(sequence{remainders(c, int(n), maxMultipleDigits-zeros, path), literal(strings.Repeat("0", zeros))})
 	if low < 0 {
 		positive = sequence{repeated{literal("-"), 0, 1}, positive}
 	}
@@ -111,7 +111,7 @@ func (c *compiler) unboundedMultiples(n, low int64, path string) (node, error) {
 
 // remainders returns an expression for the positive multiples of n with at most so many digits. Its
 // rules are the states of an automaton: the remainder of the digits so far, and how many may follow.
-func (c *compiler) remainders(n, digits int, path string) node {
+func remainders(c *compiler, n, digits int, path string) node {
 	rest := make([]node, n) // from each remainder to a multiple of n, with at most so many digits
 	for i := range rest {
 		rest[i] = choice(nil)
@@ -120,7 +120,7 @@ func (c *compiler) remainders(n, digits int, path string) node {
 	for range digits - 1 {
 		next := make([]node, n)
 		for r := range next {
-			options := c.digitsTo(n, r, 0, rest)
+			options := digitsTo(n, r, 0, rest)
 			if r == 0 {
 				options = append(options, sequence{})
 			}
@@ -131,12 +131,12 @@ func (c *compiler) remainders(n, digits int, path string) node {
 		}
 		rest = next
 	}
-	return c.digitsTo(n, 0, 1, rest)
+	return digitsTo(n, 0, 1, rest)
 }
 
 // digitsTo returns an expression for a digit of at least first, and what may follow it after the
 // remainder r.
-func (c *compiler) digitsTo(n, r, first int, rest []node) choice {
+func digitsTo(n, r, first int, rest []node) choice {
 	var options choice
 	for digit := first; digit < 10; digit++ {
 		after := rest[(10*r+digit)%n]

@@ -15,10 +15,10 @@ const (
 	maxPositions = 2000
 )
 
-// pattern compiles a regular expression that a text has to match, within the quotes of the text. The
+// compilePattern compiles a regular expression that a text has to match, within the quotes of the text. The
 // subset is what ECMA-262 and Go's package regexp have in common, with anchors at the ends only. A text
 // may have any characters before and behind a match, unless an anchor excludes them.
-func (c *compiler) pattern(o *object, path string, low, high int) (node, error) {
+func compilePattern(c *compiler, o *object, path string, low, high int) (node, error) {
 	text, ok := o.values["pattern"].(string)
 	at := step(path, "pattern")
 	if !ok || len(text) > maxPattern {
@@ -291,6 +291,9 @@ func patternNode(re *syntax.Regexp) (node, error) {
 	low, high, ok := repetition(re)
 	if !ok {
 		return nil, patternError(re.String() + " has no counterpart in a grammar")
+	}
+	if high == 0 {
+		return sequence{}, nil
 	}
 	if shortest, _ := textLengths(re.Sub[0]); shortest == 0 && high < 0 {
 		return nil, patternError("it repeats " + re.Sub[0].String() + " without limit, which may be empty")

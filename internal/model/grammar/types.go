@@ -74,7 +74,7 @@ func (c *compiler) guessTypes(o *object) []string {
 func (c *compiler) ofType(t string, o *object, path string) (node, error) {
 	c.addBasic()
 	if _, there := o.get("multipleOf"); there && (t == "integer" || t == "number") {
-		return c.multiples(t, o, path)
+		return compileMultiples(c, t, o, path)
 	}
 	switch t {
 	case "object":
@@ -246,7 +246,7 @@ func (c *compiler) required(o, properties *object, path string) (map[string]bool
 
 // mapOf compiles an object without declared properties.
 func (c *compiler) mapOf(o *object, path string) (node, error) {
-	name, err := c.propertyName(o, path)
+	name, err := compileName(c, o, path)
 	if err != nil {
 		return nil, err
 	}
@@ -264,8 +264,8 @@ func (c *compiler) mapOf(o *object, path string) (node, error) {
 	return mapNode(name, c.define(n, step(path, "additionalProperties"))), nil
 }
 
-// propertyName compiles the names of an object's members, which are texts.
-func (c *compiler) propertyName(o *object, path string) (node, error) {
+// compileName compiles the names of an object's members, which are texts.
+func compileName(c *compiler, o *object, path string) (node, error) {
 	v, there := o.get("propertyNames")
 	if !there || v == true {
 		return ref("string"), nil
@@ -303,7 +303,7 @@ func (c *compiler) array(o *object, path string) (node, error) {
 		return c.tuple(o, path, low, high)
 	}
 	if unique {
-		return c.uniqueItems(o, path, low, high)
+		return compileUnique(c, o, path, low, high)
 	}
 	var item node = c.anyRef(anyDepth - 1)
 	if v, there := o.get("items"); there && high != 0 {
@@ -380,13 +380,13 @@ func (c *compiler) string(o *object, path string) (node, error) {
 		name, _ := v.(string)
 		switch n := formats()[name]; {
 		case n != nil:
-			return c.format(o, path, n, low, high)
+			return compileFormat(c, o, path, n, low, high)
 		case !hasPattern: // otherwise it is an annotation, which Zod writes
 			return nil, refuse(step(path, "format"), "%q is not supported: %s are", name, strings.Join(slices.Sorted(maps.Keys(formats())), ", "))
 		}
 	}
 	if hasPattern {
-		n, err := c.pattern(o, path, low, high)
+		n, err := compilePattern(c, o, path, low, high)
 		return sequence{literal(`"`), n, literal(`"`)}, err
 	}
 	if low == 0 && high < 0 {
@@ -395,8 +395,8 @@ func (c *compiler) string(o *object, path string) (node, error) {
 	return sequence{literal(`"`), repeated{ref("char"), low, high}, literal(`"`)}, nil
 }
 
-// format compiles a text of a format, whose expression is n.
-func (c *compiler) format(o *object, path string, n node, low, high int) (node, error) {
+// compileFormat compiles a text of a format, whose expression is n.
+func compileFormat(c *compiler, o *object, path string, n node, low, high int) (node, error) {
 	if err := c.charge(expressionCost, path); err != nil {
 		return nil, err
 	}
@@ -404,7 +404,7 @@ func (c *compiler) format(o *object, path string, n node, low, high int) (node, 
 		return nil, refuse(step(path, "format"), "texts of %q have %d to %d characters here: minLength and maxLength must allow them", o.values["format"], shortest, longest)
 	}
 	if _, there := o.get("pattern"); there {
-		if err := c.includes(o, path, n); err != nil {
+		if err := checkIncludes(c, o, path, n); err != nil {
 			return nil, err
 		}
 	}
@@ -499,11 +499,11 @@ func (c *compiler) number(o *object, path string) (node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.numberWithin(low, high, path, 15)
+	return numberWithin(c, low, high, path, 15)
 }
 
 // numberWithin compiles a number between integers, with at most so many decimals.
-func (c *compiler) numberWithin(low, high int64, path string, places int) (node, error) {
+func numberWithin(c *compiler, low, high int64, path string, places int) (node, error) {
 	if low > high {
 		return nil, refuse(path, "limits of a number without an integer between them are not supported")
 	}

@@ -9,10 +9,10 @@ import (
 // maxUnique bounds the values among which the items of an array with uniqueItems are.
 const maxUnique = 60
 
-// uniqueItems compiles an array each of whose values occurs once. The values are those of an enum, and
+// compileUnique compiles an array each of whose values occurs once. The values are those of an enum, and
 // occur in its order: all orders of n values would take n! alternatives.
-func (c *compiler) uniqueItems(o *object, path string, low, high int) (node, error) {
-	values, err := c.itemValues(o, path)
+func compileUnique(c *compiler, o *object, path string, low, high int) (node, error) {
+	values, err := itemValues(c, o, path)
 	if err != nil {
 		return nil, err
 	}
@@ -40,13 +40,13 @@ func (c *compiler) uniqueItems(o *object, path string, low, high int) (node, err
 		after[count] = sequence{}
 	}
 	for _, item := range slices.Backward(items) {
-		after = c.withItem(item, after, path)
+		after = withItem(c, item, after, path)
 	}
 	return sequence{literal("["), after[0], literal("]")}, nil
 }
 
 // withItem returns the rests of an array of which an item may be the next, from those behind it.
-func (c *compiler) withItem(item node, behind []node, path string) []node {
+func withItem(c *compiler, item node, behind []node, path string) []node {
 	rests := make([]node, len(behind))
 	for count, without := range behind {
 		var options choice
@@ -68,7 +68,7 @@ func (c *compiler) withItem(item node, behind []node, path string) []node {
 }
 
 // itemValues returns the different values that the items of an array may have.
-func (c *compiler) itemValues(o *object, path string) ([]value, error) {
+func itemValues(c *compiler, o *object, path string) ([]value, error) {
 	at := step(path, "uniqueItems")
 	items, err := target(c, o.values["items"], step(path, "items"))
 	if err != nil {

@@ -488,7 +488,7 @@ func (s *scheduler) cacheComputed(q *sequence) {
 
 // stateRoom returns how many more tokens of state are kept before state is lost, and when the state that
 // would be lost first was used last.
-func (s *scheduler) stateRoom() (tokens int, oldest time.Time) {
+func stateRoom(s *scheduler) (tokens int, oldest time.Time) {
 	tokens = max(0, s.tree.budget.cells-s.tree.cells)
 	if perToken := s.m.header.StateBytes(); perToken > 0 {
 		tokens += int(max(0, s.parked.most-s.parked.bytes) / perToken)
@@ -508,7 +508,7 @@ func (s *scheduler) publishStats() {
 	if s.prefixesChanged {
 		prefixes, s.prefixesChanged = firstPrefixes(s.tree.prefixes(), s.parked.prefixes()), false
 	}
-	room, oldest := s.stateRoom()
+	room, oldest := stateRoom(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counts.Pending, s.counts.Prefixes = pending, prefixes
