@@ -304,6 +304,9 @@ func printModel(env *Env, m *client.ModelDetails) error {
 
 // ---- rollout, rollback, remove
 
+// allRequests is the percentage of a version that is no canary, for which client.ModelRollout has 0.
+const allRequests = 100
+
 type modelsRolloutOptions struct {
 	output format
 	canary int
@@ -324,11 +327,11 @@ the requests, and the version before the others.`,
 			if err != nil {
 				return usage("%q is no version: `outboard models show %s` lists them", args[1], args[0])
 			}
-			if opts.canary < 1 || opts.canary > 100 {
+			if opts.canary < 1 || opts.canary > allRequests {
 				return usage("--canary %d: want a percentage from 1 to 100; to give the version no requests, leave it out of force, or `outboard models rollback %s`", opts.canary, args[0])
 			}
 			stop := env.reportIfSlow("having a node load the version")
-			made, err := env.client().RolloutModel(cmd.Context(), args[0], client.ModelRollout{Version: version, Canary: opts.canary, NoWait: opts.noWait})
+			made, err := env.client().RolloutModel(cmd.Context(), args[0], client.ModelRollout{Version: version, Canary: opts.canary % allRequests, NoWait: opts.noWait})
 			stop()
 			if err != nil {
 				return err
@@ -338,7 +341,7 @@ the requests, and the version before the others.`,
 		ValidArgsFunction: env.firstArg(modelWords),
 	}
 	opts.output.addFlag(cmd.Flags())
-	cmd.Flags().IntVar(&opts.canary, "canary", 100, "`PERCENT` of the requests that the version gets, from 1 to 100")
+	cmd.Flags().IntVar(&opts.canary, "canary", allRequests, "`PERCENT` of the requests that the version gets, from 1 to 100")
 	cmd.Flags().BoolVar(&opts.noWait, "no-wait", false, "do not wait until a node has loaded the version")
 	complete(cmd, "output", completeFormat)
 	return cmd

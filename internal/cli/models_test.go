@@ -115,6 +115,12 @@ func TestModelsVersions(t *testing.T) {
 	contains(t, n.succeed(t, "models", "rollback", "mlp"), "\nmodel mlp, version 3 (as 1), is ready on harbour, dinghy\n")
 	contains(t, n.succeed(t, "models", "rollout", "mlp", "2", "--canary", "10", "--no-wait"), "\nmodel mlp, version 4 (as 2), is in force\n")
 	contains(t, n.succeed(t, "models"), "\nmlp 4 (as 2) for 10 % onnx ")
+	for _, all := range [][]string{{}, {"--canary", "100"}} {
+		n.succeed(t, append([]string{"models", "rollout", "mlp", "2"}, all...)...)
+		if list := n.succeed(t, "models", "-o", "json"); strings.Contains(list, "canary") {
+			t.Errorf("rolled out with %v: %s", all, list)
+		}
+	}
 	for _, percent := range []string{"0", "-1", "101"} {
 		n.refuse(t, 2, "want a percentage from 1 to 100", "models", "rollout", "mlp", "2", "--canary", percent)
 	}

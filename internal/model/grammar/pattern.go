@@ -28,9 +28,11 @@ func compilePattern(c *compiler, o *object, path string, low, high int) (node, e
 	if err != nil {
 		return nil, refuse(at, "%q is not supported: %w", text, err)
 	}
-	if n := positions(re); n > maxPositions {
-		return nil, refuse(at, "%q has %d characters with its repetitions: %d are supported", text, n, maxPositions)
-	} else if err := c.charge(64*n, path); err != nil {
+	n := positions(re)
+	if n > maxPositions {
+		return nil, refuse(at, "%q has more than %d characters with its repetitions", text, maxPositions)
+	}
+	if err := c.charge(64*n, path); err != nil {
 		return nil, err
 	}
 	if narrowed := narrow(re, low, high); narrowed != nil {
@@ -38,11 +40,11 @@ func compilePattern(c *compiler, o *object, path string, low, high int) (node, e
 	} else if shortest, longest := textLengths(re); low > shortest || high >= 0 && (longest < 0 || longest > high) {
 		return nil, refuse(at, "texts of %q may be shorter than minLength or longer than maxLength: have the pattern itself bound their length, as in ^[a-z]{1,8}$", text)
 	}
-	n, err := patternNode(re)
+	expression, err := patternNode(re)
 	if err != nil {
 		return nil, refuse(at, "%q is not supported: %w", text, err)
 	}
-	return n, nil
+	return expression, nil
 }
 
 // anyCharacters may stand before and behind a match.

@@ -121,7 +121,7 @@ func TestPatternLimits(t *testing.T) {
 		{`^[a-z]+$`, 0, 8, "{1,8}"}, {`^[a-z]{2,}$`, 4, 9, "{4,9}"}, {`^[a-z]{2,6}$`, 0, 9, "{2,6}"}, {`^a[a-z]{1,3}$`, 2, 4, "{1,3}"},
 		{`^a[a-z]*$`, 0, 8, "have the pattern itself bound"}, {`^[a-z]{2,6}$`, 8, 9, "have the pattern itself bound"},
 		{`^(?=a)b$`, 0, 9, "look-ahead"}, {`(a)\1`, 0, 9, "invalid escape"}, {`a\b`, 0, -1, "no counterpart"}, {`^[[:alpha:]]$`, 0, 9, "ECMA-262"}, {`(?i)a`, 0, 9, "flags"},
-		{`^a^b$`, 0, 9, "^ and $ are supported at the ends"}, {`^(a?b?)*$`, 0, -1, "may be empty"}, {`^.{0,1000}.{0,1000}.{0,1000}$`, 0, -1, "2000 are supported"}, {`^((((a{9}){9}){9}){9}){9}$`, 0, -1, "invalid repeat count"},
+		{`^a^b$`, 0, 9, "^ and $ are supported at the ends"}, {`^(a?b?)*$`, 0, -1, "may be empty"}, {`^.{0,1000}.{0,1000}.{0,1000}$`, 0, -1, "more than 2000 characters"}, {`^((((a{9}){9}){9}){9}){9}$`, 0, -1, "invalid repeat count"},
 	} {
 		schema := map[string]any{"type": "string", "pattern": c.pattern, "minLength": c.low}
 		if c.high >= 0 {
