@@ -168,7 +168,7 @@ func (r *sourceReader) Read(b []byte) (n int, err error) {
 	if err != nil && r.stalled.Load() {
 		err = errStalled
 	}
-	if err != nil && err != io.EOF { // a wrapped EOF is premature
+	if err != nil && err != io.EOF { //nolint:errorlint // a wrapped EOF is premature
 		r.err = err
 	}
 	return n, err

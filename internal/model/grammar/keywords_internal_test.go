@@ -45,12 +45,17 @@ func TestMultiples(t *testing.T) {
 		schema, divisor string
 		low, high       string // "" for none
 	}{
-		{`{"type":"integer","multipleOf":5}`, "5", "", ""}, {`{"type":"integer","multipleOf":7,"minimum":0}`, "7", "0", ""},
-		{`{"type":"number","multipleOf":3,"exclusiveMinimum":0}`, "3", "1", ""}, {`{"type":"integer","multipleOf":1200}`, "1200", "", ""},
+		{`{"type":"integer","multipleOf":5}`, "5", "", ""},
+		{`{"type":"integer","multipleOf":7,"minimum":0}`, "7", "0", ""},
+		{`{"type":"number","multipleOf":3,"exclusiveMinimum":0}`, "3", "1", ""},
+		{`{"type":"integer","multipleOf":1200}`, "1200", "", ""},
 		{`{"type":"integer","multipleOf":100,"minimum":-9007199254740991,"maximum":9007199254740991}`, "100", "", ""},
-		{`{"type":"integer","multipleOf":250,"minimum":-700,"maximum":1300}`, "250", "-700", "1300"}, {`{"type":"integer","multipleOf":97}`, "97", "", ""},
+		{`{"type":"integer","multipleOf":250,"minimum":-700,"maximum":1300}`, "250", "-700", "1300"},
+		{`{"type":"integer","multipleOf":97}`, "97", "", ""},
 		{`{"type":"integer","multipleOf":1234567,"minimum":0,"maximum":100000000}`, "1234567", "0", "100000000"},
-		{`{"type":"number","multipleOf":0.01}`, "1/100", "", ""}, {`{"type":"number","multipleOf":0.1,"minimum":-2,"maximum":3}`, "1/10", "-2", "3"}, {`{"type":"integer","multipleOf":1}`, "1", "", ""},
+		{`{"type":"number","multipleOf":0.01}`, "1/100", "", ""},
+		{`{"type":"number","multipleOf":0.1,"minimum":-2,"maximum":3}`, "1/10", "-2", "3"},
+		{`{"type":"integer","multipleOf":1}`, "1", "", ""},
 	} {
 		for range 100 {
 			text, _ := drawFrom(t, r, c.schema)

@@ -81,7 +81,7 @@ func compileDecimals(c *compiler, o *object, path string, divisor *big.Rat) (nod
 		if err != nil {
 			return nil, err
 		}
-		return numberWithin(c, low, high, path, places)
+		return numberWithin(low, high, path, places)
 	}
 	return sequence{ref("integer"), repeated{sequence{literal("."), repeated{charset("[0-9]"), 1, places}}, 0, 1}}, nil
 }

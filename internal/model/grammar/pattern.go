@@ -119,8 +119,9 @@ func wholeText(re *syntax.Regexp, begins, ends bool) (*syntax.Regexp, error) {
 		return whole, nil
 	case syntax.OpConcat:
 		return wholeConcat(re.Sub, begins, ends)
+	default:
+		return wholePart(re, begins, ends)
 	}
-	return wholePart(re, begins, ends)
 }
 
 func wholeConcat(parts []*syntax.Regexp, begins, ends bool) (*syntax.Regexp, error) {
@@ -167,8 +168,9 @@ func hasAnchor(re *syntax.Regexp) bool {
 	switch re.Op {
 	case syntax.OpBeginText, syntax.OpEndText, syntax.OpBeginLine, syntax.OpEndLine:
 		return true
+	default:
+		return slices.ContainsFunc(re.Sub, hasAnchor)
 	}
-	return slices.ContainsFunc(re.Sub, hasAnchor)
 }
 
 // unlimited is a length, or a number of positions, that has no limit.
@@ -185,8 +187,9 @@ func repetition(re *syntax.Regexp) (low, high int, ok bool) {
 		return 0, 1, true
 	case syntax.OpRepeat:
 		return re.Min, re.Max, true
+	default:
+		return 0, 0, false
 	}
-	return 0, 0, false
 }
 
 // positions returns the number of characters of an expression, repetitions unrolled, at most a little
@@ -216,7 +219,7 @@ func textLengths(re *syntax.Regexp) (shortest, longest int) {
 		for _, sub := range re.Sub {
 			low, high := textLengths(sub)
 			shortest += low
-			if longest = longest + high; high < 0 || longest < high {
+			if longest += high; high < 0 || longest < high {
 				longest = unlimited
 			}
 		}
@@ -231,15 +234,21 @@ func textLengths(re *syntax.Regexp) (shortest, longest int) {
 			}
 		}
 		return shortest, longest
+	default:
+		return repeatedLengths(re)
 	}
-	if least, most, ok := repetition(re); ok {
-		low, high := textLengths(re.Sub[0])
-		if most < 0 && high != 0 || high < 0 && most != 0 {
-			return low * least, unlimited
-		}
-		return low * least, high * max(most, 0)
+}
+
+func repeatedLengths(re *syntax.Regexp) (shortest, longest int) {
+	least, most, ok := repetition(re)
+	if !ok {
+		return 0, 0
 	}
-	return 0, 0
+	low, high := textLengths(re.Sub[0])
+	if most < 0 && high != 0 || high < 0 && most != 0 {
+		return low * least, unlimited
+	}
+	return low * least, high * max(most, 0)
 }
 
 // narrow returns an expression that repeats one set of characters with the limits of a text's length,
@@ -289,7 +298,12 @@ func patternNode(re *syntax.Regexp) (node, error) {
 	case syntax.OpAlternate:
 		nodes, err := patternNodes(re.Sub)
 		return choice(nodes), err
+	default:
+		return repeatedNode(re)
 	}
+}
+
+func repeatedNode(re *syntax.Regexp) (node, error) {
 	low, high, ok := repetition(re)
 	if !ok {
 		return nil, patternError(re.String() + " has no counterpart in a grammar")

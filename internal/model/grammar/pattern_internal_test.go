@@ -98,8 +98,13 @@ func TestPatternsOfFormats(t *testing.T) {
 		{"date-time", `^` + day + `T(?:(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?(?:Z))$`, true},
 		{"ipv4", `^(?:(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9][0-9]|[0-9])\.){3}(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9][0-9]|[0-9])$`, true},
 		{"ipv6", `^(([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}|:((:[0-9a-fA-F]{1,4}){1,7}|:))$`, true},
-		{"cuid", `^[cC][0-9a-z]{6,}$`, true}, {"base64", `^$|^(?:[0-9a-zA-Z+/]{4})*(?:(?:[0-9a-zA-Z+/]{2}==)|(?:[0-9a-zA-Z+/]{3}=))?$`, true},
-		{"uri", `^https?://`, true}, {"uri", `^https://`, false}, {"uuid", `^[0-9]`, false}, {"date", `(?=2)`, false}, {"ipv4", `^[0-9.]{7,14}$`, false},
+		{"cuid", `^[cC][0-9a-z]{6,}$`, true},
+		{"base64", `^$|^(?:[0-9a-zA-Z+/]{4})*(?:(?:[0-9a-zA-Z+/]{2}==)|(?:[0-9a-zA-Z+/]{3}=))?$`, true},
+		{"uri", `^https?://`, true},
+		{"uri", `^https://`, false},
+		{"uuid", `^[0-9]`, false},
+		{"date", `(?=2)`, false},
+		{"ipv4", `^[0-9.]{7,14}$`, false},
 	} {
 		schema, err := json.Marshal(map[string]any{"type": "string", "format": c.format, "pattern": c.pattern})
 		if err != nil {
@@ -118,10 +123,21 @@ func TestPatternLimits(t *testing.T) {
 		low, high int
 		want      string // a part of the grammar, or of the error
 	}{
-		{`^[a-z]+$`, 0, 8, "{1,8}"}, {`^[a-z]{2,}$`, 4, 9, "{4,9}"}, {`^[a-z]{2,6}$`, 0, 9, "{2,6}"}, {`^a[a-z]{1,3}$`, 2, 4, "{1,3}"},
-		{`^a[a-z]*$`, 0, 8, "have the pattern itself bound"}, {`^[a-z]{2,6}$`, 8, 9, "have the pattern itself bound"},
-		{`^(?=a)b$`, 0, 9, "look-ahead"}, {`(a)\1`, 0, 9, "invalid escape"}, {`a\b`, 0, -1, "no counterpart"}, {`^[[:alpha:]]$`, 0, 9, "ECMA-262"}, {`(?i)a`, 0, 9, "flags"},
-		{`^a^b$`, 0, 9, "^ and $ are supported at the ends"}, {`^(a?b?)*$`, 0, -1, "may be empty"}, {`^.{0,1000}.{0,1000}.{0,1000}$`, 0, -1, "more than 2000 characters"}, {`^((((a{9}){9}){9}){9}){9}$`, 0, -1, "invalid repeat count"},
+		{`^[a-z]+$`, 0, 8, "{1,8}"},
+		{`^[a-z]{2,}$`, 4, 9, "{4,9}"},
+		{`^[a-z]{2,6}$`, 0, 9, "{2,6}"},
+		{`^a[a-z]{1,3}$`, 2, 4, "{1,3}"},
+		{`^a[a-z]*$`, 0, 8, "have the pattern itself bound"},
+		{`^[a-z]{2,6}$`, 8, 9, "have the pattern itself bound"},
+		{`^(?=a)b$`, 0, 9, "look-ahead"},
+		{`(a)\1`, 0, 9, "invalid escape"},
+		{`a\b`, 0, -1, "no counterpart"},
+		{`^[[:alpha:]]$`, 0, 9, "ECMA-262"},
+		{`(?i)a`, 0, 9, "flags"},
+		{`^a^b$`, 0, 9, "^ and $ are supported at the ends"},
+		{`^(a?b?)*$`, 0, -1, "may be empty"},
+		{`^.{0,1000}.{0,1000}.{0,1000}$`, 0, -1, "more than 2000 characters"},
+		{`^((((a{9}){9}){9}){9}){9}$`, 0, -1, "invalid repeat count"},
 	} {
 		schema := map[string]any{"type": "string", "pattern": c.pattern, "minLength": c.low}
 		if c.high >= 0 {

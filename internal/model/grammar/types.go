@@ -499,11 +499,11 @@ func (c *compiler) number(o *object, path string) (node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return numberWithin(c, low, high, path, 15)
+	return numberWithin(low, high, path, 15)
 }
 
 // numberWithin compiles a number between integers, with at most so many decimals.
-func numberWithin(c *compiler, low, high int64, path string, places int) (node, error) {
+func numberWithin(low, high int64, path string, places int) (node, error) {
 	if low > high {
 		return nil, refuse(path, "limits of a number without an integer between them are not supported")
 	}
