@@ -27,7 +27,7 @@ func compileMultiples(c *compiler, t string, o *object, path string) (node, erro
 		return nil, refuse(at, "it must be a number above 0")
 	}
 	if t == "number" && divisor.Num().IsInt64() && divisor.Num().Int64() == 1 && !divisor.IsInt() {
-		return compileDecimals(c, o, path, divisor)
+		return compileDecimals(o, path, divisor)
 	}
 	if !divisor.IsInt() || divisor.Num().Cmp(big.NewInt(maxInteger)) > 0 {
 		return nil, refuse(at, "%s is not supported: integers up to %d are, and 0.1, 0.01 and so on for numbers without limits; leave it out and say in the description which values are wanted", text, maxInteger)
@@ -71,7 +71,7 @@ func listMultiples(c *compiler, n, first, last int64, path string) (node, error)
 }
 
 // compileDecimals compiles a number with as many decimals as a divisor has, a power of ten below 1.
-func compileDecimals(c *compiler, o *object, path string, divisor *big.Rat) (node, error) {
+func compileDecimals(o *object, path string, divisor *big.Rat) (node, error) {
 	places := len(divisor.Denom().String()) - 1
 	if strings.TrimRight(divisor.Denom().String(), "0") != "1" || places > maxMultipleDigits {
 		return nil, refuse(step(path, "multipleOf"), "%s is not supported: integers are, and 0.1, 0.01 and so on", divisor.RatString())
