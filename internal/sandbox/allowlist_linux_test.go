@@ -65,7 +65,7 @@ var byArgument = []uint32{unix.SYS_CLONE, unix.SYS_IOCTL, unix.SYS_PRCTL, unix.S
 // refuses fails for that, another one because of its arguments.
 func tryCalls(c *Config) (failed []error) {
 	runtime.LockOSThread()
-	allowed := slices.Concat(commonCalls, nativeCalls, watchCalls, nativeWatchCalls, c.Calls)
+	allowed := slices.Concat(commonCalls, nativeCalls, attributeCalls, nativeAttributeCalls, watchCalls, nativeWatchCalls, c.Calls)
 	for number := range uint32(maxCall) {
 		if slices.Contains(slices.Concat(uncalled, uncalledNative, byArgument), number) {
 			continue
@@ -227,8 +227,10 @@ func lists(t *testing.T) string {
 	writeList(&b, callNames(t, "calls_linux_amd64.go", "nativeCalls"))
 	b.WriteString("\nOn arm64 also:\n\n")
 	writeList(&b, callNames(t, "calls_linux_arm64.go", "nativeCalls"))
+	b.WriteString("\nIf the worker has its own root (`mounts`), since Landlock does not restrict them:\n\n")
+	writeList(&b, slices.Concat(callNames(t, "calls_linux.go", "attributeCalls"), callNames(t, "calls_linux_amd64.go", "nativeAttributeCalls")))
 	b.WriteString("\nFor some of their arguments: `clone` without new namespaces, `ioctl` but for the requests that type\n" +
-		"into terminals or acquire them, `socketpair` of `AF_UNIX`, and `prctl` with\n\n")
+		"into terminals or acquire them and for those to sockets, `socketpair` of `AF_UNIX`, and `prctl` with\n\n")
 	writeList(&b, callNames(t, "seccomp_linux.go", "processControls"))
 	b.WriteString("\nUntil the driver is loaded, since Go's runtime needs them: `seccomp`, to refuse these calls, and\n\n")
 	writeList(&b, slices.Concat(callNames(t, "calls_linux.go", "watchCalls"), callNames(t, "calls_linux_amd64.go", "nativeWatchCalls")))

@@ -14,10 +14,10 @@ var commonCalls = []uint32{
 	// Files.
 	unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_CLOSE, unix.SYS_CLOSE_RANGE, unix.SYS_FSTAT, unix.SYS_STATX, unix.SYS_STATFS,
 	unix.SYS_FSTATFS, unix.SYS_LSEEK, unix.SYS_PREAD64, unix.SYS_PWRITE64, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PREADV,
-	unix.SYS_PWRITEV, unix.SYS_FCNTL, unix.SYS_FLOCK, unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_FTRUNCATE, unix.SYS_TRUNCATE,
+	unix.SYS_PWRITEV, unix.SYS_FCNTL, unix.SYS_FLOCK, unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_FTRUNCATE,
 	unix.SYS_FALLOCATE, unix.SYS_FADVISE64, unix.SYS_GETDENTS64, unix.SYS_GETCWD, unix.SYS_CHDIR, unix.SYS_FCHDIR, unix.SYS_MKDIRAT,
-	unix.SYS_UNLINKAT, unix.SYS_RENAMEAT2, unix.SYS_LINKAT, unix.SYS_SYMLINKAT, unix.SYS_READLINKAT, unix.SYS_FCHMOD,
-	unix.SYS_FCHMODAT, unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2, unix.SYS_UTIMENSAT, unix.SYS_UMASK, unix.SYS_COPY_FILE_RANGE,
+	unix.SYS_UNLINKAT, unix.SYS_RENAMEAT2, unix.SYS_LINKAT, unix.SYS_SYMLINKAT, unix.SYS_READLINKAT,
+	unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2, unix.SYS_UMASK, unix.SYS_COPY_FILE_RANGE,
 	unix.SYS_SENDFILE, unix.SYS_DUP, unix.SYS_DUP3, unix.SYS_PIPE2,
 
 	// Waiting.
@@ -25,7 +25,6 @@ var commonCalls = []uint32{
 	unix.SYS_SIGNALFD4, unix.SYS_TIMERFD_CREATE, unix.SYS_TIMERFD_SETTIME, unix.SYS_TIMERFD_GETTIME, unix.SYS_TIMER_CREATE,
 	unix.SYS_TIMER_SETTIME, unix.SYS_TIMER_GETTIME, unix.SYS_TIMER_GETOVERRUN, unix.SYS_TIMER_DELETE, unix.SYS_SETITIMER,
 	unix.SYS_GETITIMER, unix.SYS_CLOCK_GETRES, unix.SYS_GETTIMEOFDAY, unix.SYS_TIMES, unix.SYS_RESTART_SYSCALL,
-	unix.SYS_INOTIFY_INIT1, unix.SYS_INOTIFY_ADD_WATCH, unix.SYS_INOTIFY_RM_WATCH,
 
 	// Memory.
 	unix.SYS_MPROTECT, unix.SYS_MREMAP, unix.SYS_BRK, unix.SYS_MSYNC, unix.SYS_MINCORE, unix.SYS_MLOCK, unix.SYS_MLOCK2,
@@ -49,6 +48,11 @@ var commonCalls = []uint32{
 	unix.SYS_SENDTO, unix.SYS_RECVFROM, unix.SYS_SENDMSG, unix.SYS_RECVMSG, unix.SYS_SHUTDOWN, unix.SYS_GETSOCKNAME,
 	unix.SYS_GETPEERNAME, unix.SYS_GETSOCKOPT, unix.SYS_SETSOCKOPT,
 }
+
+// attributeCalls change a file without opening it for writing. Landlock does not restrict them (truncate
+// only from Linux 6.2 on), so a process without its own root may not make them: it may be the node's
+// user.
+var attributeCalls = []uint32{unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_UTIMENSAT, unix.SYS_TRUNCATE}
 
 // watchCalls make watches of epoll. Go's runtime needs them for its files; RefuseWatches withdraws
 // them.

@@ -10,5 +10,8 @@ const (
 // nativeCalls are the calls that have other names on other architectures.
 var nativeCalls = []uint32{unix.SYS_FSTATAT, unix.SYS_RENAMEAT}
 
+// nativeAttributeCalls are the older ones of attributeCalls: arm64 has none.
+var nativeAttributeCalls []uint32
+
 // nativeWatchCalls are the older ones of watchCalls: arm64 has none.
 var nativeWatchCalls []uint32

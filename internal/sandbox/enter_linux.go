@@ -3,7 +3,6 @@ package sandbox
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"runtime"
 	"slices"
@@ -94,11 +93,6 @@ func Enter(c Config) (*Inside, error) {
 	if in.program, err = unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
 		return nil, fmt.Errorf("open this program: %w", err)
 	}
-	if slices.Contains(c.Namespaces, Identity) {
-		if err := limitUser(); err != nil {
-			return nil, err
-		}
-	}
 	in.namespaces(&c)
 	if err := limitResources(&c); err != nil {
 		return nil, err
@@ -143,22 +137,6 @@ func (in *Inside) namespaces(c *Config) {
 	if have[Identity] {
 		in.add(Identity, nil)
 	}
-}
-
-// userLimits are limits of the user namespace (user_namespaces(7), /proc/sys/user). What a process in
-// it uses counts for the node's user as well, who may have 128 instances of inotify.
-var userLimits = map[string]string{"max_inotify_instances": "4", "max_inotify_watches": "1024"}
-
-// limitUser bounds what the user namespace may use of what the kernel allows the node's user. A kernel
-// may lack a limit, and a container may forbid to change it.
-func limitUser() error {
-	for name, most := range userLimits {
-		err := os.WriteFile("/proc/sys/user/"+name, []byte(most), 0)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EROFS) {
-			return fmt.Errorf("limit of the user namespace: %w", err)
-		}
-	}
-	return nil
 }
 
 // maxSignals bounds queued signals and timers, of which the kernel allows a user some thousands.
@@ -319,7 +297,7 @@ func (in *Inside) restrict(c *Config) error {
 	}
 	in.add(Landlock, err)
 	// The filter comes last: it allows none of the calls above.
-	err = allowCalls(c.Calls)
+	err = allowCalls(c.Calls, in.OwnRoot())
 	if err != nil && !errors.Is(err, ErrUnsupported) {
 		return err
 	}

@@ -27,13 +27,16 @@ const (
 // filesVariable is how many files the process that enters may open.
 const filesVariable = "SANDBOX_TEST_FILES"
 
+// inheritedSocket is the descriptor of a socket that the test has made, as a worker has one of its node.
+const inheritedSocket = 3
+
 // raceVariable keeps the race detector from delaying the end of each process.
 const raceVariable = "GORACE=atexit_sleep_ms=0"
 
 // attackers are programs that run inside, by name. Each returns what it achieved although
 // nothing may be achieved.
 var attackers = map[string]func(c *Config) []error{
-	"files": attackFiles, "devices": attackDevices, "sockets": attackSockets, "processes": attackProcesses,
+	"files": attackFiles, "attributes": attackAttributes, "devices": attackDevices, "sockets": attackSockets, "processes": attackProcesses,
 	"calls": attackCalls, "tasks": attackTasks, "memory": attackMemory, "layers": attackLayers, "limits of the user": attackLimits, "watches": attackWatches, "every call": tryCalls, "every path": tryPaths,
 	"nothing": func(*Config) []error { return nil },
 }
@@ -54,7 +57,11 @@ func TestMain(m *testing.M) {
 		in, err := Enter(c)
 		if err == nil {
 			list, _ := json.Marshal(in.Mechanisms)
-			err = in.Exec(os.Args, []string{insideVariable + "=" + os.Getenv("SANDBOX_TEST_ATTACK"), "LIST=" + string(list), "CONFIG=" + text, "WANT=" + os.Getenv("WANT"), filesVariable + "=" + os.Getenv(filesVariable), raceVariable})
+			var inherited []*os.File
+			if _, err := unix.FcntlInt(inheritedSocket, unix.F_SETFD, unix.FD_CLOEXEC); err == nil {
+				inherited = append(inherited, os.NewFile(inheritedSocket, "socket"))
+			}
+			err = in.Exec(os.Args, []string{insideVariable + "=" + os.Getenv("SANDBOX_TEST_ATTACK"), "LIST=" + string(list), "CONFIG=" + text, "WANT=" + os.Getenv("WANT"), filesVariable + "=" + os.Getenv(filesVariable), raceVariable}, inherited...)
 		}
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(3)
@@ -94,6 +101,9 @@ func newConfig(t *testing.T) (Config, Namespaces) {
 			}
 		}
 	}
+	if err := os.WriteFile(filepath.Join(dir, nodeFile), []byte("known"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	known := filepath.Join(c.Layers[0].Source, "known")
 	if err := errors.Join(os.WriteFile(known, []byte("known"), 0o600), os.Chown(known, max(c.UID, os.Getuid()), max(c.GID, os.Getgid()))); err != nil {
 		t.Fatal(err)
@@ -108,6 +118,14 @@ func run(t *testing.T, c Config, n Namespaces, attack string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inherited := os.NewFile(uintptr(ends[0]), "socket")
+	defer inherited.Close()
+	defer unix.Close(ends[1])
+	cmd.ExtraFiles = []*os.File{inherited}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -170,7 +188,7 @@ func TestAttacksOfAnOrdinaryUser(t *testing.T) {
 func TestAttacksWithoutNamespaces(t *testing.T) {
 	c, _ := newConfig(t)
 	c.Namespaces, c.UID, c.GID = nil, 0, 0
-	for _, name := range []string{"devices", "sockets", "calls"} {
+	for _, name := range []string{"devices", "sockets", "calls", "attributes"} {
 		t.Run(name, func(t *testing.T) { run(t, c, Namespaces{}, name) })
 	}
 }
@@ -211,6 +229,28 @@ func attackFiles(*Config) (failed []error) {
 	for _, v := range os.Environ() {
 		if strings.HasPrefix(v, "CLOUD_SECRET") {
 			failed = append(failed, errors.New("the environment came along"))
+		}
+	}
+	return failed
+}
+
+// nodeFile is a file of the node's user beside the sandbox's scratch folder.
+const nodeFile = "file"
+
+// attackAttributes changes files that it may not open for writing.
+func attackAttributes(c *Config) (failed []error) {
+	file := filepath.Join(filepath.Dir(c.Scratch), nodeFile)
+	expect(&failed, "truncate a file of the node", unix.Truncate(file, 0))
+	for _, path := range []string{file, "/usr", "/dev/null"} {
+		var st unix.Stat_t
+		if unix.Stat(path, &st) != nil {
+			continue
+		}
+		expect(&failed, "change the mode of "+path, unix.Chmod(path, st.Mode&0o7777))
+		expect(&failed, "change the times of "+path, unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{st.Atim, st.Mtim}, 0))
+		if fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+			expect(&failed, "change the mode of the open "+path, unix.Fchmod(fd, st.Mode&0o7777))
+			unix.Close(fd)
 		}
 	}
 	return failed
@@ -276,12 +316,27 @@ func attackSockets(*Config) (failed []error) {
 	if err != nil {
 		return append(failed, err)
 	}
+	failed = append(failed, askSocket(inheritedSocket)...)
 	expect(&failed, "connect one of a pair", unix.Connect(pair[0], &unix.SockaddrUnix{Name: "/run/socket"}))
 	if interfaces, err := net.Interfaces(); inside(Network) && err == nil && len(interfaces) > 1 {
 		failed = append(failed, fmt.Errorf("network interfaces: %v", interfaces))
 	}
 	return failed
 }
+
+// askSocket asks a socket for the network interfaces of the network in which it was made, which for an
+// inherited one is the node's.
+func askSocket(socket int) (failed []error) {
+	for _, request := range []uint{unix.SIOCGIFCONF, unix.SIOCGIFNAME, unix.SIOCGIFINDEX, unix.SIOCGIFHWADDR, unix.SIOCGIFADDR, unix.SIOCETHTOOL, siocgskns} {
+		frame := [5]uint64{0, 0, 1} // struct ifreq, of the first interface
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(socket), uintptr(request), uintptr(unsafe.Pointer(&frame)))
+		expect(&failed, fmt.Sprintf("request %#x of a socket", request), errno, unix.EPERM)
+	}
+	return failed
+}
+
+// siocgskns opens the network namespace of a socket.
+const siocgskns = 0x894c
 
 func attackProcesses(c *Config) (failed []error) {
 	entries, _ := os.ReadDir("/proc")
@@ -357,17 +412,9 @@ func attackTasks(c *Config) (failed []error) {
 
 // attackLimits uses what the kernel allows a user, of which the node's other processes need some where
 // the user is the same.
-func attackLimits(c *Config) (failed []error) {
-	created := 0
-	for ; created < 200 && c.UID == 0 && inside(Identity); created++ {
-		if _, err := unix.InotifyInit1(unix.IN_CLOEXEC); err != nil {
-			expect(&failed, "make an instance of inotify", err, unix.EMFILE)
-			break
-		}
-	}
-	if created > 4 {
-		failed = append(failed, fmt.Errorf("%d instances of inotify", created))
-	}
+func attackLimits(*Config) (failed []error) {
+	_, err := unix.InotifyInit1(unix.IN_CLOEXEC) // which shows, too, which of the machine's files others open
+	expect(&failed, "make an instance of inotify", err, unix.EPERM)
 	for n := 0; ; n++ {
 		var timer int32
 		_, _, errno := unix.Syscall(unix.SYS_TIMER_CREATE, unix.CLOCK_MONOTONIC, 0, uintptr(unsafe.Pointer(&timer)))

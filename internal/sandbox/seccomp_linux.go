@@ -32,14 +32,21 @@ var processControls = []uint32{
 // terminalControls are the requests of ioctl that type into terminals or acquire them.
 var terminalControls = []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSCTTY}
 
+// The requests of ioctl to sockets are 0x89xx and, to wireless devices, 0x8bxx. Any socket answers them
+// for the network in which it was made, which is the node's for the one that the process inherits.
+const (
+	socketControl     = 0x8900
+	socketControlMask = 0xfffffd00
+)
+
 // unsupported are calls for which callers have a substitute if they fail with ENOSYS. The filter
 // can't see the flags of clone3, and io_uring creates sockets past the filter.
 var unsupported = []uint32{unix.SYS_CLONE3, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER}
 
 // allowCalls enforces the allow-list of system calls, with extra ones, on this thread and all
 // programs that it executes.
-func allowCalls(extra []uint32) error {
-	program := filter(extra)
+func allowCalls(extra []uint32, ownRoot bool) error {
+	program := filter(extra, ownRoot)
 	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0)
 	switch {
@@ -53,7 +60,11 @@ func allowCalls(extra []uint32) error {
 
 // filter returns the program of the filter. Calls whose verdict does not depend on arguments cost
 // nothing on kernels that cache such verdicts (5.11 and later).
-func filter(extra []uint32) []unix.SockFilter {
+func filter(extra []uint32, ownRoot bool) []unix.SockFilter {
+	allowed := slices.Concat(commonCalls, nativeCalls, watchCalls, nativeWatchCalls, extra)
+	if ownRoot {
+		allowed = slices.Concat(allowed, attributeCalls, nativeAttributeCalls)
+	}
 	program := []unix.SockFilter{
 		load(dataArch),
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: nativeArch, Jt: 1},
@@ -62,7 +73,7 @@ func filter(extra []uint32) []unix.SockFilter {
 		skipUnless(unix.BPF_JGE, foreignNumbers, 1),
 		refuse(unix.EPERM),
 	}
-	for _, number := range slices.Concat(commonCalls, nativeCalls, watchCalls, nativeWatchCalls, extra) {
+	for _, number := range allowed {
 		program = append(program, skipUnless(unix.BPF_JEQ, number, 1), allow)
 	}
 	for _, number := range unsupported {
@@ -70,7 +81,9 @@ func filter(extra []uint32) []unix.SockFilter {
 	}
 	program = append(program, when(unix.SYS_CLONE, dataArg0,
 		skipUnless(unix.BPF_JSET, namespaceClone, 1), refuse(unix.EPERM), allow)...)
-	program = append(program, when(unix.SYS_IOCTL, dataArg1, append(each(terminalControls, refuse(unix.EPERM)), allow)...)...)
+	program = append(program, when(unix.SYS_IOCTL, dataArg1, append(each(terminalControls, refuse(unix.EPERM)),
+		unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: socketControlMask},
+		skipUnless(unix.BPF_JEQ, socketControl, 1), refuse(unix.EPERM), allow)...)...)
 	program = append(program, when(unix.SYS_PRCTL, dataArg0, append(each(processControls, allow), refuse(unix.EPERM))...)...)
 	program = append(program, when(unix.SYS_SOCKETPAIR, dataArg0,
 		skipUnless(unix.BPF_JEQ, unix.AF_UNIX, 1), allow, refuse(unix.EACCES))...)
