@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/worker"
@@ -101,6 +103,13 @@ func runModelWorker(ctx context.Context) error {
 func shortSlices() { _ = timeslice.Set(timeslice.Short) }
 
 func longSlices() { _ = timeslice.Set(0) }
+
+// closeInheritedOnExec keeps the processes that this one starts, some of which execute foreign code,
+// from inheriting descriptors that it has inherited beyond the standard ones. Kernels before Linux
+// 5.11 refuse it.
+func closeInheritedOnExec() {
+	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+}
 
 // helperLog returns a log of JSON lines that the node copies into its own log. Durations are
 // formatted as in the node's own lines.

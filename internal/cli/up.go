@@ -176,6 +176,7 @@ func (o *upOptions) newNode(env *Env) (*node.Node, error) {
 }
 
 func runUp(ctx context.Context, env *Env, opts upOptions, flags *pflag.FlagSet) error {
+	closeInheritedOnExec()
 	n, err := opts.newNode(env)
 	if err != nil {
 		return err

@@ -16,7 +16,13 @@ import (
 func TestTenantIsConfined(t *testing.T) {
 	beside(t)
 	log := logFile(t)
-	r := own(t, rig.Options{Loopback: true, Log: log, Env: []string{"AWS_SECRET_ACCESS_KEY=of the object store"}, Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}}})
+	wrapper := filepath.Join(t.TempDir(), "outboard")
+	inherited := wrapper + ".log" // as a service manager leaves open
+	write(t, wrapper, fmt.Appendf(nil, "#!/bin/sh\nexec %s \"$@\" 9>>%s\n", binary(t), inherited))
+	if err := os.Chmod(wrapper, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r := own(t, rig.Options{Loopback: true, Log: log, Binary: wrapper, Env: []string{"AWS_SECRET_ACCESS_KEY=of the object store"}, Nodes: []rig.Spec{{Name: "harbour", Devices: "none"}}})
 	module, err := os.ReadFile("../../guest/testdata/rust/words.wasm")
 	if err != nil {
 		t.Fatal(err)
@@ -46,6 +52,9 @@ func TestTenantIsConfined(t *testing.T) {
 		if !strings.Contains(string(status), set+":\t0000000000000000") {
 			t.Errorf("the process has capabilities:\n%s", status)
 		}
+	}
+	if path, err := os.Readlink(fmt.Sprintf("/proc/%s/fd/9", up[1])); err == nil && path == inherited {
+		t.Error("the process has a file that its node has inherited")
 	}
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%s/environ", up[1]))
 	if err != nil || strings.Contains(string(environ), "AWS_") {

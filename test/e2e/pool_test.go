@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -73,7 +74,7 @@ func exists(path string) bool {
 
 func start(t testing.TB, opts rig.Options) *rig.Rig {
 	t.Helper()
-	opts.Binary = binary(t)
+	opts.Binary = cmp.Or(opts.Binary, binary(t))
 	if opts.Dir == "" {
 		var err error
 		// Not t.TempDir: unix sockets lie in it, and their paths are short.
