@@ -219,7 +219,10 @@ func lists(t *testing.T) string {
 	b.WriteString("\n## Paths\n\nRead-only, as far as they exist on the machine:\n\n")
 	writeList(&b, slices.Concat(libraries, configuration, hardware))
 	b.WriteString("\nReadable and writable, of the worker's own: `/tmp`, `/dev/shm`, `/cache`; `/proc` is its PID\n" +
-		"namespace's, read-only.\n\n## Device files\n\n")
+		"namespace's, read-only. `/sys` shows the interfaces of its own network namespace. Files and\n" +
+		"folders of `/proc` that show what other programs do are covered by empty ones:\n\n")
+	writeList(&b, activity)
+	b.WriteString("\n## Device files\n\n")
 	writeList(&b, slices.Concat(basicDevices, AcceleratorDevices))
 	b.WriteString("\n## Sockets\n\nNo socket of any family can be made. Of pairs only those of `AF_UNIX`.\n\n## System calls\n\nOn every architecture:\n\n")
 	writeList(&b, callNames(t, "calls_linux.go", "commonCalls"))

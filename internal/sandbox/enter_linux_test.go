@@ -36,7 +36,7 @@ const raceVariable = "GORACE=atexit_sleep_ms=0"
 // attackers are programs that run inside, by name. Each returns what it achieved although
 // nothing may be achieved.
 var attackers = map[string]func(c *Config) []error{
-	"files": attackFiles, "attributes": attackAttributes, "devices": attackDevices, "sockets": attackSockets, "processes": attackProcesses,
+	"files": attackFiles, "attributes": attackAttributes, "devices": attackDevices, "sockets": attackSockets, "neighbours": attackNeighbours, "processes": attackProcesses,
 	"calls": attackCalls, "tasks": attackTasks, "memory": attackMemory, "layers": attackLayers, "limits of the user": attackLimits, "watches": attackWatches, "every call": tryCalls, "every path": tryPaths,
 	"nothing": func(*Config) []error { return nil },
 }
@@ -320,6 +320,39 @@ func attackSockets(*Config) (failed []error) {
 	expect(&failed, "connect one of a pair", unix.Connect(pair[0], &unix.SockaddrUnix{Name: "/run/socket"}))
 	if interfaces, err := net.Interfaces(); inside(Network) && err == nil && len(interfaces) > 1 {
 		failed = append(failed, fmt.Errorf("network interfaces: %v", interfaces))
+	}
+	return failed
+}
+
+// attackNeighbours reads what the machine's other programs do.
+func attackNeighbours(*Config) (failed []error) {
+	if !inside(Mounts) || !inside(Network) {
+		return nil
+	}
+	interfaces, err := filepath.Glob("/sys/class/net/*")
+	more, _ := filepath.Glob("/sys/devices/*/net/*")
+	for _, path := range append(interfaces, more...) {
+		if filepath.Base(path) != "lo" {
+			failed = append(failed, fmt.Errorf("%s is visible", path))
+		}
+	}
+	text, _ := os.ReadFile("/sys/class/net/lo/statistics/rx_bytes")
+	if err != nil || len(text) > 0 && string(text) != "0\n" {
+		failed = append(failed, fmt.Errorf("the loopback device has received %q: %w", text, err))
+	}
+	for _, name := range activity {
+		text, _ := os.ReadFile("/proc/" + name)
+		if entries, _ := os.ReadDir("/proc/" + name); len(text)+len(entries) > 0 {
+			failed = append(failed, fmt.Errorf("/proc/%s shows %.40q, %v", name, text, entries))
+		}
+	}
+	for _, path := range []string{"/sys/devices/system/cpu/online", "/sys/bus", "/sys/class/mem", "/sys/dev/char", "/sys/module"} {
+		if err := tryOpen(path, unix.O_RDONLY); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", path, err))
+		}
+	}
+	for _, path := range []string{"/sys/kernel", "/sys/fs", "/sys/firmware", "/sys/devices/devices", "/sys/devices/kernel"} {
+		expect(&failed, path, tryOpen(path, unix.O_RDONLY))
 	}
 	return failed
 }

@@ -33,7 +33,10 @@ var configuration = []string{
 }
 
 // hardware are the folders of /sys that describe processors and devices.
-var hardware = []string{"/sys/bus", "/sys/class", "/sys/dev", "/sys/devices", "/sys/module"}
+var hardware = []string{"/sys/bus", "/sys/class", "/sys/dev", hardwareRoot, "/sys/module"}
+
+// hardwareRoot is the folder of hardware to which the others have links.
+const hardwareRoot = "/sys/devices"
 
 // basicDevices are the device files without state of the machine.
 var basicDevices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
@@ -88,7 +91,15 @@ func enterRoot(c *Config) (layered bool, err error) {
 	if err := mountTmpfs(r.dir, 1<<20, 0o755); err != nil {
 		return false, fmt.Errorf("root: %w", err)
 	}
-	for _, path := range c.readable() {
+	for _, path := range slices.Concat(libraries, configuration) {
+		if err := r.bindReadOnly(path); err != nil {
+			return false, err
+		}
+	}
+	if err := r.machine(c); err != nil {
+		return false, err
+	}
+	for _, path := range c.Readable {
 		if err := r.bindReadOnly(path); err != nil {
 			return false, err
 		}
@@ -159,6 +170,48 @@ func enterNamespaceRoot() (int, error) {
 	return fd, nil
 }
 
+// machine adds the folders that describe the machine's hardware. With a network namespace of its own the
+// process gets those of a file system that is mounted in it. They lack the network interfaces of the
+// host, with their addresses and the number of bytes that went through them.
+func (r root) machine(c *Config) error {
+	if slices.Contains(c.Namespaces, Network) && r.mountSysfs() == nil {
+		return nil
+	}
+	// A container that covers parts of its own /sys may not mount one. It shows the container's interfaces.
+	for _, path := range hardware {
+		if err := r.bindReadOnly(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mountSysfs mounts a sysfs on one of the hardware folders, and binds these folders from it, that one
+// last: it covers the whole, so that the rest is out of reach.
+func (r root) mountSysfs() error {
+	whole := r.at(hardwareRoot)
+	if err := r.makeDir(whole); err != nil {
+		return err
+	}
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_RDONLY
+	if err := unix.Mount("sysfs", whole, "sysfs", flags, ""); err != nil {
+		return err
+	}
+	for _, path := range hardware {
+		source := filepath.Join(whole, filepath.Base(path))
+		if path == hardwareRoot {
+			continue
+		}
+		if _, err := os.Lstat(source); errors.Is(err, fs.ErrNotExist) {
+			continue // not on this machine
+		}
+		if err := r.bindAs(source, path, true); err != nil {
+			return err
+		}
+	}
+	return r.bindAs(filepath.Join(whole, filepath.Base(hardwareRoot)), hardwareRoot, true)
+}
+
 // system adds /proc, /dev and /tmp.
 func (r root) system(c *Config) error {
 	for _, dir := range []string{"proc", "dev/shm", "tmp"} {
@@ -178,11 +231,42 @@ func (r root) system(c *Config) error {
 			return err
 		}
 	}
+	if err := r.coverActivity(); err != nil {
+		return err
+	}
 	if err := os.Symlink("/proc/self/fd", r.at("dev/fd")); err != nil {
 		return err
 	}
 	return errors.Join(mountTmpfs(r.at(TmpDir), c.TmpSize, 0o1777), mountTmpfs(r.at(shmDir), c.ShmSize, 0o1777),
 		r.protect(c.NoExec, TmpDir, shmDir))
+}
+
+// activity are files and folders of /proc in which any user of the machine reads what its other programs
+// and users do, such as the times of key strokes: those that containers cover (runc's masked paths),
+// and the like.
+var activity = []string{
+	"acpi", "asound", "bus/input", "diskstats", "interrupts", "irq", "kcore", "key-users", "keys", "latency_stats", "pressure",
+	"sched_debug", "schedstat", "scsi", "softirqs", "timer_list", "timer_stats",
+}
+
+// coverActivity covers those files and folders with empty ones.
+func (r root) coverActivity() error {
+	for _, name := range activity {
+		at := r.at("proc/" + name)
+		info, err := os.Lstat(at)
+		switch {
+		case err != nil:
+			continue // not on this machine, or covered already
+		case info.IsDir():
+			err = unix.Mount("tmpfs", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY, "nr_inodes=1,mode=555")
+		default:
+			err = unix.Mount(r.at("dev/null"), at, "", unix.MS_BIND, "")
+		}
+		if err != nil {
+			return fmt.Errorf("cover %s: %w", at, err)
+		}
+	}
+	return nil
 }
 
 // protect keeps the process from executing files in folders.
