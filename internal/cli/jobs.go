@@ -74,7 +74,7 @@ func jobTime(j *client.Job) string {
 	case j.Started.IsZero():
 		return "-"
 	case j.Ended.IsZero():
-		return time.Since(j.Started).Round(time.Second).String()
+		return age(time.Now(), j.Started)
 	}
 	return j.Ended.Sub(j.Started).Round(time.Second).String()
 }

@@ -83,7 +83,7 @@ func runEndpoints(ctx context.Context, env *Env, opts endpointsOptions) error {
 	for _, e := range endpoints {
 		rows = append(rows, []string{
 			e.ID, string(e.Node), strings.Join(e.Services, " "), orDash(e.Address), orDash(programOf(e)),
-			time.Since(e.Started).Round(time.Second).String(),
+			age(time.Now(), e.Started),
 		})
 	}
 	return opts.output.print(env, endpoints, []string{"ENDPOINT", "NODE", "SERVICES", "ADDRESS", "PROGRAM", "UP"}, rows)

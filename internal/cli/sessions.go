@@ -39,7 +39,7 @@ func runSessions(ctx context.Context, env *Env, opts sessionsOptions) error {
 	for _, s := range sessions {
 		rows = append(rows, []string{
 			string(s.ID), string(s.Device), string(s.Holder), s.Via, strconv.Itoa(s.Worker),
-			time.Since(s.Started).Round(time.Second).String(), orDash(s.Program),
+			age(time.Now(), s.Started), orDash(s.Program),
 		})
 	}
 	return opts.output.print(env, sessions, []string{"SESSION", "DEVICE", "HOLDER", "VIA", "WORKER", "AGE", "PROGRAM"}, rows)

@@ -245,3 +245,10 @@ func TestStatusRows(t *testing.T) {
 		}
 	}
 }
+
+// A node whose clock is ahead has not been up for a negative time.
+func TestAgeOfAClockAhead(t *testing.T) {
+	if now := time.Now(); age(now, now.Add(time.Hour)) != "0s" {
+		t.Error(age(now, now.Add(time.Hour)))
+	}
+}

@@ -184,4 +184,5 @@ func (s *poolStatus) callSection() statusSection {
 	return t
 }
 
-func age(now, since time.Time) string { return now.Sub(since).Round(time.Second).String() }
+// age returns how long ago a time was: 0 for one of a clock that is ahead of this machine's.
+func age(now, since time.Time) string { return max(now.Sub(since), 0).Round(time.Second).String() }

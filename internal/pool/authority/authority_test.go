@@ -12,6 +12,8 @@ import (
 	"io/fs"
 	"math/big"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -246,6 +248,16 @@ func TestAuthorityInState(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := authority.VerifyPeer(ca.Cert, []*x509.Certificate{id.Cert()}, now); err != nil {
+		t.Error(err)
+	}
+}
+
+// An address at which another protocol than TLS answers is named as such.
+func TestJoinWithoutTLS(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	_, _, err := authority.Join(t.Context(), server.Listener.Addr().String(), authority.Token{}, "dinghy")
+	if outboard.KindOf(err) != outboard.Protocol || !strings.Contains(err.Error(), "--listen") {
 		t.Error(err)
 	}
 }

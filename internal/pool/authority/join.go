@@ -63,6 +63,10 @@ func Join(ctx context.Context, addr string, token Token, name outboard.NodeID) (
 		if outboard.KindOf(err) == outboard.Denied {
 			return nil, nil, err
 		}
+		if _, noTLS := errors.AsType[tls.RecordHeaderError](err); noTLS {
+			return nil, nil, outboard.Errorf(outboard.Protocol, op,
+				"no node answers at this address, since it speaks no TLS: name the address that `outboard token` prints, with the port of the node's --listen")
+		}
 		return nil, nil, &outboard.Error{Op: op, Kind: outboard.Unreachable, Err: err}
 	}
 	defer conn.Close()
