@@ -22,3 +22,6 @@ var nativeAttributeCalls = []uint32{unix.SYS_CHMOD, unix.SYS_UTIME, unix.SYS_UTI
 
 // nativeWatchCalls are the older ones of watchCalls.
 var nativeWatchCalls = []uint32{unix.SYS_EPOLL_CREATE}
+
+// nativeOwnerCalls are the older ones of ownerCalls.
+var nativeOwnerCalls = []uint32{unix.SYS_CHOWN, unix.SYS_LCHOWN}

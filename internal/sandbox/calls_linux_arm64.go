@@ -15,3 +15,6 @@ var nativeAttributeCalls []uint32
 
 // nativeWatchCalls are the older ones of watchCalls: arm64 has none.
 var nativeWatchCalls []uint32
+
+// nativeOwnerCalls are the older ones of ownerCalls: arm64 has none.
+var nativeOwnerCalls []uint32

@@ -49,8 +49,9 @@ func RestrictThread(r Rules) error {
 	})
 }
 
-// Reexecute executes this program again in its place, restricted, without capabilities and without new
-// privileges, with the same arguments and the environment env. With nil rules it keeps its access to
+// Reexecute executes this program again in its place, restricted, without capabilities, without new
+// privileges and without ownerCalls, with the same arguments and the environment env. What the new program
+// creates is for its user alone. With nil rules it keeps its access to
 // files, as it must on a kernel without Landlock. It returns only errors. A program that is linked dynamically
 // needs its libraries among r.Read. Landlock restricts one thread, whose restrictions the new program
 // has on all threads. The standard library can restrict all threads of a running program
@@ -70,9 +71,10 @@ func Reexecute(r *Rules, env []string) error {
 		}
 	}
 	// Landlock alone does not keep root from loading a kernel module.
-	if err := dropCapabilities(); err != nil {
+	if err := errors.Join(dropCapabilities(), refuseOwnerCalls()); err != nil {
 		return err
 	}
+	unix.Umask(0o077) // it can't restrict the mode of a file afterwards
 	return fmt.Errorf("execute this program again: %w", syscall.Exec(ownProgram, os.Args, env))
 }
 

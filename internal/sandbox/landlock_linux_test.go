@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	_ "github.com/ebitengine/purego" // which provides cgo's functions
+	"golang.org/x/sys/unix"
 )
 
 // A program that restricts itself reaches what its rules allow, from all of its threads, also if it
@@ -51,6 +53,14 @@ func insideRules(t *testing.T, dir string) {
 			t.Errorf("the program has capabilities: %v\n%s", err, status)
 		}
 	}
+	for what, err := range changeAsOwner(filepath.Join(dir, "other", "file")) {
+		if !errors.Is(err, unix.EPERM) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(dir, "own", "new")); err == nil && info.Mode().Perm() != 0o600 {
+		t.Errorf("a new file: %v", info.Mode())
+	}
 	results := make(chan map[string]error)
 	for range 8 { // on threads of their own, most of them
 		go func() {
@@ -67,5 +77,18 @@ func insideRules(t *testing.T, dir string) {
 				t.Errorf("reading %s: %v", path, err)
 			}
 		}
+	}
+}
+
+// changeAsOwner changes a file that it may not open, uses other objects of its user, and creates a file.
+func changeAsOwner(path string) map[string]error {
+	_, shared := unix.SysvShmGet(unix.IPC_PRIVATE, 4096, unix.IPC_CREAT|0o600)
+	_, key := unix.KeyctlInt(unix.KEYCTL_GET_KEYRING_ID, unix.KEY_SPEC_USER_KEYRING, 1, 0, 0)
+	own := filepath.Join(filepath.Dir(filepath.Dir(path)), "own", "new")
+	return map[string]error{
+		"change the mode": unix.Chmod(path, 0o777), "change the times": unix.Utimes(path, make([]unix.Timeval, 2)), "truncate": unix.Truncate(path, 0),
+		"change the group": unix.Chown(path, -1, os.Getgid()), "set an attribute": unix.Setxattr(path, "user.known", []byte("x"), 0),
+		"get shared memory": shared, "read the user's keys": key,
+		"change the mode of a new file": errors.Join(os.WriteFile(own, nil, 0o666), unix.Chmod(own, 0o666)),
 	}
 }

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -47,15 +46,20 @@ var unsupported = []uint32{unix.SYS_CLONE3, unix.SYS_IO_URING_SETUP, unix.SYS_IO
 // programs that it executes.
 func allowCalls(extra []uint32, ownRoot bool) error {
 	program := filter(extra, ownRoot)
+	return install(program, 0)
+}
+
+// install has the kernel run a filter for this thread and all programs that it executes.
+func install(program []unix.SockFilter, flags uintptr) error {
 	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0)
-	switch {
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS):
-		return fmt.Errorf("filter system calls: %w: %w", ErrUnsupported, err)
-	case err != nil:
-		return fmt.Errorf("filter system calls: %w", err)
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
+	switch errno {
+	case 0:
+		return nil
+	case unix.EINVAL, unix.ENOSYS:
+		return fmt.Errorf("filter system calls: %w: %w", ErrUnsupported, errno)
 	}
-	return nil
+	return fmt.Errorf("filter system calls: %w", errno)
 }
 
 // filter returns the program of the filter. Calls whose verdict does not depend on arguments cost
@@ -65,14 +69,7 @@ func filter(extra []uint32, ownRoot bool) []unix.SockFilter {
 	if ownRoot {
 		allowed = slices.Concat(allowed, attributeCalls, nativeAttributeCalls)
 	}
-	program := []unix.SockFilter{
-		load(dataArch),
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: nativeArch, Jt: 1},
-		refuse(unix.EPERM), // x86's two older instruction sets have other numbers
-		load(dataNumber),
-		skipUnless(unix.BPF_JGE, foreignNumbers, 1),
-		refuse(unix.EPERM),
-	}
+	program := nativeOnly()
 	for _, number := range allowed {
 		program = append(program, skipUnless(unix.BPF_JEQ, number, 1), allow)
 	}
@@ -91,6 +88,19 @@ func filter(extra []uint32, ownRoot bool) []unix.SockFilter {
 		skipUnless(unix.BPF_JEQ, unix.SECCOMP_FILTER_FLAG_TSYNC, 1), allow, refuse(unix.EPERM))...)
 	program = append(program, skipUnless(unix.BPF_JEQ, unix.SYS_SOCKET, 1), refuse(unix.EACCES))
 	return append(program, refuse(unix.EPERM))
+}
+
+// nativeOnly returns code that refuses x86's two older instruction sets, which have other numbers, and
+// loads the number of the call.
+func nativeOnly() []unix.SockFilter {
+	return []unix.SockFilter{
+		load(dataArch),
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: nativeArch, Jt: 1},
+		refuse(unix.EPERM),
+		load(dataNumber),
+		skipUnless(unix.BPF_JGE, foreignNumbers, 1),
+		refuse(unix.EPERM),
+	}
 }
 
 // when returns code that runs body, which must end with a verdict, for one call with an argument

@@ -39,10 +39,20 @@ func listen(network, path string) (*net.UnixListener, error) {
 	}
 	// The listener would unlink its address, which may be the temporary short path.
 	l.SetUnlinkOnClose(short == path)
-	if err := os.Chmod(path, 0o600); err != nil {
+	if err := restrict(path); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
+}
+
+// restrict leaves a socket to its owner. It changes nothing where the umask has done so: a confined
+// process may not change modes.
+func restrict(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().Perm()&0o077 == 0 {
+		return err
+	}
+	return os.Chmod(path, 0o600)
 }
 
 // removeStale unlinks a socket at path unless a process listens on it.

@@ -48,6 +48,9 @@ func TestTenantIsConfined(t *testing.T) {
 	if err != nil || !strings.Contains(string(status), "NoNewPrivs:\t1") {
 		t.Errorf("the process may gain privileges: %v\n%s", err, status)
 	}
+	if !strings.Contains(string(status), "Seccomp:\t2") {
+		t.Errorf("the process may make all system calls:\n%s", status)
+	}
 	for _, set := range []string{"CapPrm", "CapEff", "CapBnd", "CapAmb"} {
 		if !strings.Contains(string(status), set+":\t0000000000000000") {
 			t.Errorf("the process has capabilities:\n%s", status)
