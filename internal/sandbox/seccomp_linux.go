@@ -53,10 +53,10 @@ func allowCalls(extra []uint32, ownRoot bool) error {
 func install(program []unix.SockFilter, flags uintptr) error {
 	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
-	switch errno {
-	case 0:
+	if errno == 0 {
 		return nil
-	case unix.EINVAL, unix.ENOSYS:
+	}
+	if errno == unix.EINVAL || errno == unix.ENOSYS {
 		return fmt.Errorf("filter system calls: %w: %w", ErrUnsupported, errno)
 	}
 	return fmt.Errorf("filter system calls: %w", errno)
