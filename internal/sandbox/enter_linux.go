@@ -170,8 +170,11 @@ func limitResources(c *Config) error {
 			return fmt.Errorf("resource limit: %w", err)
 		}
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
-		return fmt.Errorf("resource limit: %w", err)
+	// No dumps of memory, and no precedence over other processes where the node's user may have it.
+	for _, resource := range []int{unix.RLIMIT_CORE, unix.RLIMIT_NICE, unix.RLIMIT_RTPRIO} {
+		if err := unix.Setrlimit(resource, &unix.Rlimit{}); err != nil {
+			return fmt.Errorf("resource limit: %w", err)
+		}
 	}
 	return nil
 }
