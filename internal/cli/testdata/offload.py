@@ -6,6 +6,7 @@ The arguments are the limits' sizes in bytes: device, host and disk. Prints what
 import json
 import os
 import sys
+import threading
 
 import torch
 
@@ -36,7 +37,7 @@ def make():
     )
 
 
-def train():
+def train(ended=lambda step: None):
     model = make()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     result = []
@@ -51,6 +52,7 @@ def train():
         optimizer.step()
         result.append(loss.detach())
         model(inputs[:2])  # What it saves is never used.
+        ended(step)
     return result + [p.detach() for p in model.parameters()]
 
 
@@ -64,7 +66,7 @@ os.environ["OUTBOARD_OFFLOAD"] = "device={},host={},disk={}".format(*sys.argv[1:
 import outboard.torch  # noqa: E402 - from here on saved tensors are moved
 from outboard import offload  # noqa: E402
 
-moved = {"host": 0, "disk": 0, "peak": 0, "planned": False}
+moved = {"host": 0, "disk": 0, "peak": 0}
 end = offload.active._end_step
 
 
@@ -74,11 +76,18 @@ def observe():
     for name in "host", "disk":
         moved[name] += last[name]
     moved["peak"] = max(moved["peak"], last["peak"])
-    moved["planned"] |= bool(offload.active.plans)
+
+
+def plan(trace):
+    make_plan(trace)
+    planned.set()
 
 
 offload.active._end_step = observe
-got = train()
+planned, make_plan, offload.active._make_plan = threading.Event(), offload.active._make_plan, plan
+# The first plan is asked for in the second step: the steps after the next one have it.
+got = train(lambda step: planned.wait(60) if step == 2 else None)
+moved["planned"] = planned.is_set()
 moved["equal"] = all(same(a, b) for a, b in zip(got, want))
 moved["files"] = os.listdir(os.environ["TMPDIR"])
 with offload.active.lock:  # What is freed while it is moved is freed at the end of that.
