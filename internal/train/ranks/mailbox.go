@@ -52,8 +52,10 @@ type outgoing struct {
 	sent     func(error)
 }
 
-func newMailbox(conn net.Conn, all *atomic.Int64) *mailbox {
-	m := &mailbox{conn: conn, all: all, out: make(chan *outgoing, maxLetters), done: make(chan struct{})}
+// newMailbox returns the mailbox of a connection, for a node with that many ranks of the group: each of
+// them leaves once, so the queue always has room for their marks.
+func newMailbox(conn net.Conn, all *atomic.Int64, ranks int) *mailbox {
+	m := &mailbox{conn: conn, all: all, out: make(chan *outgoing, maxLetters+ranks), done: make(chan struct{})}
 	m.notFull.L = &m.mu
 	return m
 }
@@ -66,12 +68,17 @@ func (m *mailbox) close() {
 	})
 }
 
-// post enqueues a message. It returns false if the queue is full or the mailbox is closed.
+// post enqueues a message, or the mark of a rank. It returns false if the mailbox is closed or has
+// maxLetters messages, which do not keep a mark away. The group's lock is held, so that no other
+// message is enqueued meanwhile.
 func (m *mailbox) post(o *outgoing) bool {
 	select {
 	case <-m.done:
 		return false
 	default:
+	}
+	if o.to < leaveMark && len(m.out) >= maxLetters {
+		return false
 	}
 	select {
 	case m.out <- o:
@@ -138,6 +145,9 @@ func (m *mailbox) read(in *bufio.Reader) (incoming, error) {
 	size := binary.LittleEndian.Uint64(head[16:])
 	if size > maxLetter || i.isMark() && size != 0 {
 		return i, mailErrorf("a message of %d bytes: want %d at most", size, maxLetter)
+	}
+	if i.isMark() {
+		return i, nil // A full mailbox does not delay it.
 	}
 	if err := m.reserve(int(size)); err != nil {
 		return i, err

@@ -23,7 +23,7 @@ func letterHeadOf(from, to uint32, tag, size uint64) []byte {
 // with few; what is received, or lost with its group, is free again.
 func TestMailboxesShareABound(t *testing.T) {
 	var held atomic.Int64
-	first, second := newMailbox(nopConn{}, &held), newMailbox(nopConn{}, &held)
+	first, second := newMailbox(nopConn{}, &held, 1), newMailbox(nopConn{}, &held, 1)
 	held.Store(maxServerHeld - 10)
 	letter := func(n int) *bufio.Reader {
 		return bufio.NewReader(bytes.NewReader(append(letterHeadOf(0, 1, 0, uint64(n)), make([]byte, n)...)))
@@ -52,7 +52,7 @@ func TestMailboxesShareABound(t *testing.T) {
 // A node that sends many small messages waits until they are received: no message is lost.
 func TestMailboxWaitsWhileItIsFull(t *testing.T) {
 	var held atomic.Int64
-	m := newMailbox(nopConn{}, &held)
+	m := newMailbox(nopConn{}, &held, 1)
 	defer m.close()
 	in := bufio.NewReader(bytes.NewReader(bytes.Repeat(letterHeadOf(0, 1, 0, 0), maxLetters+1)))
 	for range maxLetters {
@@ -78,6 +78,35 @@ func TestMailboxWaitsWhileItIsFull(t *testing.T) {
 	}
 }
 
+// A rank that leaves is announced although the other node has not read maxLetters of its messages, and
+// the announcement is read although no rank has received as many.
+func TestMarkOfAFullMailbox(t *testing.T) {
+	var held atomic.Int64
+	m := newMailbox(nopConn{}, &held, 1)
+	defer m.close()
+	for range maxLetters {
+		if !m.post(&outgoing{to: 1}) {
+			t.Fatal("a message was refused before the queue was full")
+		}
+	}
+	if m.post(&outgoing{to: 1}) {
+		t.Errorf("more than %d messages are in the queue", maxLetters)
+	}
+	if !m.post(&outgoing{to: endMark}) {
+		t.Error("the mark was refused")
+	}
+	sent := append(bytes.Repeat(letterHeadOf(0, 1, 0, 0), maxLetters), letterHeadOf(0, endMark, 3, 0)...)
+	in := bufio.NewReader(bytes.NewReader(sent))
+	for range maxLetters {
+		if _, err := m.read(in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if i, err := m.read(in); err != nil || !i.isMark() {
+		t.Errorf("got %v, %v, want the mark", i, err)
+	}
+}
+
 // nopConn is a connection that is only closed.
 type nopConn struct{ net.Conn }
 
@@ -96,7 +125,7 @@ func FuzzLetters(f *testing.F) {
 			t.Skip("a large message is allowed, and slow to make")
 		}
 		var held atomic.Int64
-		m := newMailbox(nopConn{}, &held)
+		m := newMailbox(nopConn{}, &held, 1)
 		in, total := bufio.NewReader(bytes.NewReader(sent)), int64(0)
 		for range 8 {
 			i, err := m.read(in)

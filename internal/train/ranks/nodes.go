@@ -264,7 +264,6 @@ func (s *Server) receiveMail(g *group, index int) {
 func (g *group) deliver(index int, i *incoming) error {
 	m := g.remote.mail[index]
 	if i.isMark() && int(i.from) < g.size && g.remote.home[i.from] == index {
-		m.release(0)
 		g.noteLeft(int(i.from), i.tag)
 		return nil
 	}

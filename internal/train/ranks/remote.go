@@ -118,7 +118,7 @@ func (r *remote) connect(ctx context.Context, mesh Mesh, name string, o *Options
 		}
 		var letters net.Conn
 		if letters, err = mesh.Connect(ctx, node, "mail "+name); err == nil {
-			mail[i] = newMailbox(letters, &held.letters)
+			mail[i] = newMailbox(letters, &held.letters, r.localRanks())
 		}
 	}
 	var paths []*collective.Datagrams
