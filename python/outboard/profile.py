@@ -24,7 +24,7 @@ import time
 
 import torch
 
-from outboard import _allocators, offload
+from outboard import _allocators, _steps, offload
 from outboard._ranks import Error, send_file
 from outboard._storages import Watch
 
@@ -43,11 +43,20 @@ _in_backward = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 
 
 class _Called:
-    """A running call of a module, since a time. is_loss says that it is part of a loss, has_layers
-    that a module in it is a layer."""
+    """A running call of a module, since a time, in a frame of a thread. is_loss says that it is part of
+    a loss, has_layers that a module in it is a layer."""
 
-    def __init__(self, module, began, is_loss):
+    def __init__(self, module, began, is_loss, frame):
         self.module, self.began, self.is_loss, self.has_layers = module, began, is_loss, False
+        self.frame, self.thread = frame, threading.get_ident()
+
+    def has_ended(self, frame):
+        """Whether the call has raised an error, given the frame that calls another module."""
+        if self.thread != threading.get_ident():
+            return False
+        while frame is not None and frame is not self.frame:
+            frame = frame.f_back
+        return frame is None
 
 
 def _first_tensor(output):
@@ -64,6 +73,7 @@ class Profiler:
     def __init__(self):
         self.rank = int(os.environ.get("RANK", "0"))
         self.passes = []
+        self.steps = 0  # of optimizers
         self.lock = threading.Lock()
         # watch sees the memory of passes until it is None; memory describes the last one of them.
         self.watch, self.watched, self.memory = None, 0, None
@@ -72,7 +82,7 @@ class Profiler:
     def begin(self):
         self.forward, self.layers, self.order = 0.0, {}, []
         self.calls, self.returns = 0, False  # calls of outermost modules, and whether the backward pass has begun
-        self.stack, self.events = [], []
+        self.stack, self.events, self.step = [], [], self.steps
         self.communication = self.loading = self.waiting = 0.0
         self.started = time.perf_counter()
 
@@ -81,19 +91,22 @@ class Profiler:
     # outermost modules are models, or losses: these have no parameters.
 
     def enter(self, module, inputs):
-        now = time.perf_counter()
+        now, frame = time.perf_counter(), sys._getframe(1)
+        # A call that raises an error does not call leave.
+        while self.stack and self.stack[-1].has_ended(frame.f_back):
+            self.stack.pop()
         if not self.stack and torch.is_grad_enabled() and _in_backward() == -1:
             if self.calls == 0 or self.returns:
                 self.end_pass(now)
             self.calls += 1
         is_loss = self.stack[0].is_loss if self.stack else next(module.parameters(), None) is None
-        self.stack.append(_Called(module, now, is_loss))
+        self.stack.append(_Called(module, now, is_loss, frame))
 
     def leave(self, module, inputs, output):
         now = time.perf_counter()
-        if not self.stack or self.stack[-1].module is not module:
-            return  # A module that raised an error does not call leave.
-        called = self.stack.pop()
+        called = self.pop_call(sys._getframe(1))
+        if called is None:
+            return  # It began before the profile.
         if not torch.is_grad_enabled():
             return
         if not self.stack and _in_backward() == -1:
@@ -104,6 +117,20 @@ class Profiler:
             called.has_layers = True
         if self.stack:
             self.stack[-1].has_layers |= called.has_layers
+
+    def pop_call(self, frame):
+        """Ends the call in a frame, and those in it, which have raised errors. Returns it, None if it is
+        not known."""
+        for i in range(len(self.stack) - 1, -1, -1):
+            if self.stack[i].frame is frame:
+                called = self.stack[i]
+                del self.stack[i:]
+                return called
+        return None
+
+    def end_step(self):
+        """Counts a step of an optimizer."""
+        self.steps += 1
 
     def add_layer(self, module, output, began, now):
         layer = self.layers.get(id(module))
@@ -189,7 +216,7 @@ class Profiler:
             "seconds": now - self.started, "forward": self.forward, "backward": backward,
             "communication": self.communication, "loading": self.loading, "waiting": self.waiting,
             "layers": [dict(layer) for layer in self.order], "events": self.events,
-            "began": self.started, "watched": self.watch is not None,
+            "began": self.started, "step": self.step, "watched": self.watch is not None,
         }
 
     def add(self, kind, name, began, ended):
@@ -210,9 +237,11 @@ class Profiler:
             spent[len(p["layers"])] += p["seconds"]
         same = [p for p in passes if len(p["layers"]) == spent.most_common(1)[0][0]]
         last = same[-1]
-        middle = {k: statistics.median(p[k] for p in same) for k in ("seconds", "forward", "backward", "loading", "waiting")}
-        # A program that accumulates gradients communicates in some of its passes.
-        middle["communication"] = statistics.fmean(p["communication"] for p in same)
+        steps = _by_step(same)
+        middle = {
+            k: statistics.median(statistics.fmean(p[k] for p in step) for step in steps)
+            for k in ("seconds", "forward", "backward", "communication", "loading", "waiting")
+        }
         layers = []
         for i, layer in enumerate(last["layers"]):
             module, n = layer["module"], layer["samples"]
@@ -243,6 +272,19 @@ class Profiler:
             "tensors": self.memory["tensors"], "allocators": self.memory["allocators"],
             "watched": {"passes": self.watched, "seconds": self.memory["seconds"], "slower": slower},
         }
+
+
+def _by_step(passes):
+    """Returns the passes of each step of the optimizer: a program that accumulates gradients makes
+    several, of which one communicates and has the step. Steps with another number of passes than most
+    are left out: the first and the last one are incomplete."""
+    if len({p["step"] for p in passes}) == 1:
+        return [[p] for p in passes]
+    steps = collections.defaultdict(list)
+    for p in passes:
+        steps[p["step"]].append(p)
+    usual = collections.Counter(map(len, steps.values())).most_common(1)[0][0]
+    return [step for step in steps.values() if len(step) == usual]
 
 
 def _trace(process, name, observed):
@@ -278,6 +320,7 @@ def start():
     torch.nn.modules.module.register_module_forward_pre_hook(profiler.enter)
     torch.nn.modules.module.register_module_forward_hook(profiler.leave)
     _time_loading(profiler)
+    _steps.observe(profiler.end_step)
     offload.observe = lambda name, began, ended: profiler.add("waiting", name, began, ended)
     profiler.watch = Watch(profiler.module_name)
     profiler.watch.start()

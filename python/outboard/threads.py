@@ -13,6 +13,7 @@ import time
 
 import torch
 
+from outboard import _steps
 from outboard._ranks import Error, ask
 
 VARIABLE = "OUTBOARD_THREADS"
@@ -61,29 +62,7 @@ def start(most, decide):
     """Shares the processors of this process from its next step on; most bounds the threads."""
     global active
     active = Sharing(most, decide)
-    construct = torch.optim.Optimizer.__init__
-
-    def __init__(self, *args, **kwargs):
-        construct(self, *args, **kwargs)
-        _count_steps(type(self))
-
-    torch.optim.Optimizer.__init__ = __init__
-
-
-def _count_steps(kind):
-    step = kind.step
-    if getattr(step, "_outboard_counts", False):
-        return
-
-    def counted(self, *args, **kwargs):
-        try:
-            return step(self, *args, **kwargs)
-        finally:
-            active.end_step()
-
-    counted._outboard_counts = True
-    counted.hooked = True  # PyTorch has wrapped it already.
-    kind.step = counted
+    _steps.observe(active.end_step)
 
 
 def start_by_environment():

@@ -200,6 +200,21 @@ func TestProfileOfAnOrdinaryProgram(t *testing.T) {
 	}
 }
 
+// The step of the optimizer counts for each of the passes whose gradients it applies, and a module that
+// raises an error, which the program catches, changes no time.
+func TestProfileOfStepsAndErrors(t *testing.T) {
+	beside(t)
+	path := filepath.Join(t.TempDir(), "profile.json")
+	lines, status := trainWith(t, []string{"--ranks", "1", "--profile", path}, "steps.py")
+	p, err := profile.ReadFile(path)
+	if status != 0 || err != nil {
+		t.Fatalf("status %d, %v:\n%s", status, err, strings.Join(lines, "\n"))
+	}
+	if w := p.Where; w.Forward != 1 || w.Backward != 2 || w.Other() != 2 || len(p.Layers) != 1 || p.Layers[0].Name != "0:Layer" {
+		t.Errorf("got %+v, layers %+v", w, p.Layers)
+	}
+}
+
 // A profile says where the memory of a pass goes: by line and operator, from where to where tensors
 // live, and over time. The passes that were watched for it do not count for times.
 func TestProfileOfMemory(t *testing.T) {
