@@ -293,23 +293,34 @@ func (m *Manifest) addFileOf(ctx context.Context, chunks Chunks, dir, name strin
 	if !info.Mode().IsRegular() {
 		return errIrregular(name)
 	}
-	return m.AddFile(ctx, chunks, filepath.ToSlash(name), info.Mode(), f)
+	if err := m.AddFile(ctx, chunks, filepath.ToSlash(name), info.Mode(), f); err != nil {
+		return err
+	}
+	now, err := f.Stat()
+	if err == nil && (now.Size() != info.Size() || !now.ModTime().Equal(info.ModTime())) {
+		err = outboard.Errorf(outboard.Conflict, "read the folder", "%s changed while it was read: push the folder when no program writes to it", name)
+	}
+	return err
 }
 
 // Restore writes the files of a manifest to dir, which must not exist: they are first written to a
-// temporary folder, so that dir is complete or missing.
+// temporary folder, so that dir is complete or missing. The temporary folders of killed processes are
+// removed.
 func (m *Manifest) Restore(ctx context.Context, chunks Chunks, dir string) (err error) {
 	dir = filepath.Clean(dir) // A name that ends with a slash has itself as its folder.
 	if _, err := os.Lstat(dir); err == nil {
 		return outboard.Errorf(outboard.Conflict, "restore", "%s exists already: name another folder", dir)
 	}
+	removeAbandoned(filepath.Dir(dir))
 	if err := artifact.CheckSpace(filepath.Dir(dir), m.occupied()); err != nil {
 		return err
 	}
-	aside, err := os.MkdirTemp(filepath.Dir(dir), ".outboard-restore-")
+	folder, err := makeAside(filepath.Dir(dir))
 	if err != nil {
 		return err
 	}
+	defer folder.Close()
+	aside := folder.Name()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, os.RemoveAll(aside))

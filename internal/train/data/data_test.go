@@ -301,3 +301,27 @@ func TestFilesThatBecomePipes(t *testing.T) {
 		t.Errorf("%v, want that it is no regular file", err)
 	}
 }
+
+// A file that changes while it is read is refused: the dataset would have a part of each version.
+func TestFilesThatChange(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string][]byte{"a": []byte("content")})
+	chunks := &changing{memory: newMemory(), change: func() {
+		write(t, dir, map[string][]byte{"a": []byte("other content")})
+	}}
+	var m Manifest
+	if err := m.AddFolder(t.Context(), chunks, dir, nil); err == nil || !strings.Contains(err.Error(), "a changed while it was read") {
+		t.Errorf("%v, want that the file changed", err)
+	}
+}
+
+// changing is memory that changes something at each write.
+type changing struct {
+	*memory
+	change func()
+}
+
+func (c *changing) Put(ctx context.Context, digest string, content []byte) error {
+	c.change()
+	return c.memory.Put(ctx, digest, content)
+}
