@@ -102,14 +102,18 @@ _memberships = set()  # that this process has not ended
 
 class _Membership:
     """A process's part in a group: its connections, and the thread that makes the group's calls in
-    order. It holds no reference to the ProcessGroup, and ends with it or with the process."""
+    order. It holds no reference to the ProcessGroup, and ends with it or with the process.
+
+    The thread also executes the callbacks of futures. If one makes a call, for which it may wait,
+    another thread takes its place, and the thread ends with the callback.
+    """
 
     def __init__(self, connection, memory, state):
         self._connection, self._memory, self._state = connection, memory, state
         self.messages = None  # the connection for messages, once there are some
         self.pending = 0  # calls in the queue; state guards it
         self._queue = queue.SimpleQueue()
-        _background.start(self._run)
+        self._thread = _background.start(self._run)  # that makes the calls
         self._process = os.getpid()
         _memberships.add(self)
 
@@ -117,6 +121,8 @@ class _Membership:
         """Makes a call after those that have been put before. state is held."""
         self.pending += 1
         self._queue.put((future, call))
+        if threading.current_thread() is self._thread:
+            self._thread = _background.start(self._run)
 
     def _run(self):
         while True:
@@ -136,6 +142,9 @@ class _Membership:
                 self.pending -= 1
             finish(result)
             del future, finish, result
+            with self._state:
+                if threading.current_thread() is not self._thread:
+                    return
 
     def leave(self):
         """Leaves the group, to which nothing refers any more: no call is running. Other ranks are told
@@ -204,6 +213,22 @@ class ProcessGroup(dist.ProcessGroup):
 
     def getBackendName(self):
         return NAME
+
+    # PyTorch 2 names a group, and asks a back end in C++ for the name, which this group has not.
+
+    def _set_group_name(self, name):
+        self._group_name = name
+
+    def _set_group_desc(self, description):
+        self._group_description = description
+
+    @property
+    def group_name(self):
+        return self._group_name
+
+    @property
+    def group_desc(self):
+        return self._group_description
 
     def _enqueue(self, call, is_barrier=False):
         future = Future()
@@ -351,12 +376,19 @@ class ProcessGroup(dist.ProcessGroup):
         return self.allgather([list(out) for out in zip(*outputs)], inputs, opts)
 
     def _allgather_base(self, output, input, opts=None):
+        return self.allgather_into_tensor_coalesced([output], [input], opts)
+
+    # The functional collectives of PyTorch 2 (DTensor, FSDP2) and its coalescing manager call these.
+
+    def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
         site = _site()
-        _check_whole("all_gather", output, self._size, input)
+        for output, input in zip(outputs, inputs):
+            _check_whole("all_gather", output, self._size, input)
 
         def call():
-            self._collective(ALL_GATHER, [input] * self._size, [(0, output)], site=site)
-            return [output]
+            for output, input in zip(outputs, inputs):
+                self._collective(ALL_GATHER, [input] * self._size, [(0, output)], site=site)
+            return outputs
 
         return self._enqueue(call)
 
@@ -399,12 +431,18 @@ class ProcessGroup(dist.ProcessGroup):
         return self._enqueue(call)
 
     def _reduce_scatter_base(self, output, input, opts):
+        return self.reduce_scatter_tensor_coalesced([output], [input], opts)
+
+    def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts):
         reduction, site = _reduction(opts.reduceOp), _site()
-        _check_whole("reduce_scatter", input, self._size, output)
+        for output, input in zip(outputs, inputs):
+            _check_whole("reduce_scatter", input, self._size, output)
 
         def call():
-            self._collective(REDUCE_SCATTER, [input], [(self._rank * output.numel(), output)], reduction=reduction, site=site)
-            return [output]
+            for output, input in zip(outputs, inputs):
+                first = self._rank * output.numel()
+                self._collective(REDUCE_SCATTER, [input], [(first, output)], reduction=reduction, site=site)
+            return outputs
 
         return self._enqueue(call)
 
@@ -474,6 +512,9 @@ class ProcessGroup(dist.ProcessGroup):
 
     def recv(self, tensors, peer, tag=0):
         return self._start_message(Messages.receive, tensors, peer, tag)
+
+    def recv_anysource(self, tensors, tag=0):
+        raise Error(f"a receive without a source is not supported, at {_site()}: name the rank that sends")
 
     def _start_message(self, start, tensors, peer, tag):
         site = _site()

@@ -39,8 +39,10 @@ func TestConformanceTorch2(t *testing.T) {
 			}
 		}
 	})
+	t.Run("modern", func(t *testing.T) { trainEqual(t, 2, "modern.py", 6) })
 	for name, test := range map[string]func(*testing.T){
 		"equals gloo": TestTrainingEqualsGloo, "disagree": TestRanksThatDisagreeEndWithBothLines, "failed": TestFailedCallRaisesInBackward,
+		"made again": TestGroupsAreMadeAgain, "steps": TestProfileOfStepsAndErrors,
 		"profile": TestProfile, "memory": TestMemoryOfKnownTensors, "lost": TestRanksEndWhenOneIsLost,
 		"pipeline": TestPipelineEqualsOneProcess, "shardings": TestShardingsEqualOneProcess,
 	} {

@@ -61,3 +61,21 @@ a, work = begin(10)  # Nobody waits for it.
 del work
 dist.barrier()
 check("never waited for", (10, a))
+
+
+def call_again(future):
+    """Does what hooks of DDP such as powerSGD_hook do: a callback makes a call, and waits for it."""
+    t = torch.full((5,), float(12 * (rank + 1)))
+    dist.all_reduce(t, async_op=True).get_future().wait()
+    return t
+
+
+if rank > 0:
+    dist.recv(torch.empty(1), 0)
+a, work = begin(11)
+seen = work.get_future().then(call_again)  # on rank 0 before the call can end
+if rank == 0:
+    for other in range(1, size):
+        dist.send(torch.ones(1), other)
+seen.wait()
+check("made by a callback", (11, a), (12, seen.value()))
