@@ -61,7 +61,7 @@ func CheckSpace(dir string, bytes int64) error {
 func Space(dir string) (free, kept int64, err error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
-		return 0, 0, fmt.Errorf("free space of the disk: %w", err)
+		return 0, 0, fmt.Errorf("free space of the disk of %s: %w", dir, err)
 	}
 	if s.Blocks == 0 {
 		return math.MaxInt64, 0, nil

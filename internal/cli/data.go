@@ -87,6 +87,9 @@ func runDataPush(ctx context.Context, env *Env, folder, name string) error {
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
 		return usage("%s: want a folder", folder)
 	}
+	if err := data.CheckName(name); err != nil {
+		return err // before the folder is read
+	}
 	var m data.Manifest
 	chunks := nodeChunks{env.client()}
 	err := m.AddFolder(ctx, chunks, folder, func(file string) {

@@ -7,6 +7,7 @@
 package data
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -49,6 +51,16 @@ const (
 	// maxChunks is the number of chunks for which a manifest has space: 100 bytes each.
 	maxChunks = maxManifest / 100
 )
+
+var datasetName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+// CheckName returns an error unless name may be that of a dataset.
+func CheckName(name string) error {
+	if datasetName.MatchString(name) {
+		return nil
+	}
+	return outboard.Errorf(outboard.Invalid, "", "%.70q is no name of a dataset: use lower-case letters, digits and -", name)
+}
 
 // A Manifest describes a folder.
 type Manifest struct {
@@ -293,14 +305,12 @@ func (m *Manifest) addFileOf(ctx context.Context, chunks Chunks, dir, name strin
 	if !info.Mode().IsRegular() {
 		return errIrregular(name)
 	}
-	if err := m.AddFile(ctx, chunks, filepath.ToSlash(name), info.Mode(), f); err != nil {
-		return err
-	}
+	added := m.AddOpenFile(ctx, chunks, filepath.ToSlash(name), info.Mode(), f)
 	now, err := f.Stat()
 	if err == nil && (now.Size() != info.Size() || !now.ModTime().Equal(info.ModTime())) {
-		err = outboard.Errorf(outboard.Conflict, "read the folder", "%s changed while it was read: push the folder when no program writes to it", name)
+		return outboard.Errorf(outboard.Conflict, "read the folder", "%s changed while it was read: push the folder when no program writes to it", name)
 	}
-	return err
+	return cmp.Or(added, err)
 }
 
 // Restore writes the files of a manifest to dir, which must not exist: they are first written to a

@@ -116,3 +116,19 @@ func TestRestoreChecksTheSpace(t *testing.T) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
+
+// The holes of a file in a folder are not read either.
+func TestHolesOfAFolder(t *testing.T) {
+	dir, c := t.TempDir(), newMemory()
+	if err := os.WriteFile(filepath.Join(dir, "sparse"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(dir, "sparse"), 256*chunkSize); err != nil {
+		t.Fatal(err)
+	}
+	c.left = 4 // operations of the store: one chunk of zeros
+	var m Manifest
+	if err := m.AddFolder(t.Context(), c, dir, nil); err != nil || m.Size() != 256*chunkSize {
+		t.Errorf("%v, %d bytes", err, m.Size())
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -20,8 +19,6 @@ import (
 // datasetsPrefix precedes NODE/NAME in the pool's table: the node writes its own datasets.
 const datasetsPrefix = "datasets/"
 
-var datasetName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-
 // applyDataset applies a record of the table to the view.
 func (m *Manager) applyDataset(key string, e state.Entry) (bool, error) {
 	if e.Deleted {
@@ -32,7 +29,7 @@ func (m *Manager) applyDataset(key string, e state.Entry) (bool, error) {
 	if err := state.DecodeJSON(e.Value, &d); err != nil {
 		return false, err
 	}
-	if string(d.Node)+"/"+d.Name != key || !datasetName.MatchString(d.Name) {
+	if string(d.Node)+"/"+d.Name != key || data.CheckName(d.Name) != nil {
 		return false, errors.New("the record has the name of another dataset")
 	}
 	m.sets[key] = d
@@ -76,8 +73,8 @@ func (m *Manager) Dataset(name string) (client.Dataset, error) {
 
 // PutDataset records a dataset of this node with that manifest, and copies its chunks to this node.
 func (m *Manager) PutDataset(ctx context.Context, name, digest string) (client.Dataset, error) {
-	if !datasetName.MatchString(name) {
-		return client.Dataset{}, outboard.Errorf(outboard.Invalid, "", "%.70q is no name of a dataset: use lower-case letters, digits and -", name)
+	if err := data.CheckName(name); err != nil {
+		return client.Dataset{}, err
 	}
 	manifest, err := data.Copy(ctx, m.opts.Chunks, digest)
 	if err != nil {
