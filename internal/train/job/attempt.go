@@ -355,11 +355,15 @@ func (o *outcome) add(e attemptEvent) {
 	}
 }
 
-// refusalOr returns a node's refusal to start ranks, or else a *lostError.
+// refusalOr returns a node's refusal to start ranks, which names the node, or else a *lostError.
 func refusalOr(e attemptEvent) error {
 	switch outboard.KindOf(e.err) {
 	case outboard.Denied, outboard.Invalid, outboard.NotFound, outboard.Exhausted, outboard.Protocol, outboard.Conflict:
-		return e.err
+		err := e.err
+		if r, ok := errors.AsType[*outboard.Error](err); ok && r.Op == methodRun {
+			err = r.Err
+		}
+		return outboard.Errorf(outboard.KindOf(e.err), "node "+string(e.from.node), "%w", err)
 	default:
 		return &lostError{node: e.from.node, boot: e.from.boot, err: e.err}
 	}

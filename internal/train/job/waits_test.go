@@ -213,6 +213,15 @@ func TestNodeWithoutItsStoreIsNotLost(t *testing.T) {
 	}
 }
 
+// A refusal, such as that of a node whose disk is full, names the node.
+func TestRefusalNamesItsNode(t *testing.T) {
+	err := outboard.Errorf(outboard.Exhausted, methodRun, "%w", errors.New("free space on the disk"))
+	end := refusalOr(attemptEvent{from: &nodeRun{node: "east"}, err: err})
+	if want := "node east: free space on the disk"; end.Error() != want || isLoss(end) || outboard.KindOf(end) != outboard.Exhausted {
+		t.Errorf("got %q (a loss: %v), want %q and no loss", end, isLoss(end), want)
+	}
+}
+
 // A manager that does not read the lines of ranks does not keep them, and their node, from ending.
 func TestLinesOfAManagerThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
