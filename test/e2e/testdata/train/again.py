@@ -6,12 +6,18 @@ import threading
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # Its functions keep the group that is the default one when it is imported.
 
 import outboard.torch
 
 # The program ends while the thread of a group that it has left waits for this in PyTorch's C++ code.
 ending = threading.Event()
 atexit.register(ending.set)
+
+
+def wait_for_end(_):
+    if threading.current_thread() is not threading.main_thread():  # The barrier may have ended before.
+        ending.wait()
 
 
 def train(seed):
@@ -34,7 +40,7 @@ def train(seed):
         assert members[0] == dist.get_world_size(some), members
     end = dist.barrier(async_op=True)
     if seed == 5:
-        end.get_future().then(lambda _: ending.wait())
+        end.get_future().then(wait_for_end)
     end.wait()
     rank = dist.get_rank()
     dist.destroy_process_group()
