@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -98,11 +99,22 @@ func (b *timedBucket) List(_ context.Context, prefix string, visit func(string, 
 	return nil
 }
 
+// addText adds a file to a manifest.
+func addText(ctx context.Context, chunks Chunks, m *Manifest, text string) error {
+	f, err := os.CreateTemp("", "")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteString("content of " + text)
+	return errors.Join(err, os.Remove(f.Name()), m.AddFile(ctx, chunks, text, 0o600, f))
+}
+
 // manifestOf returns a manifest with a chunk for each text, and its chunks in a bucket.
 func manifestOf(ctx context.Context, chunks Chunks, texts ...string) (*Manifest, string, error) {
 	var m Manifest
 	for _, text := range texts {
-		if err := m.AddFile(ctx, chunks, text, 0o600, strings.NewReader("content of "+text)); err != nil {
+		if err := addText(ctx, chunks, &m, text); err != nil {
 			return nil, "", err
 		}
 	}

@@ -184,30 +184,6 @@ func Save(ctx context.Context, chunks Chunks, m *Manifest) (string, error) {
 	return digest, confirm(ctx, chunks, m, digest)
 }
 
-// AddFile writes the content of r, and adds it to the manifest.
-func (m *Manifest) AddFile(ctx context.Context, chunks Chunks, name string, mode fs.FileMode, r io.Reader) error {
-	if err := checkText(name); err != nil {
-		return err
-	}
-	f := File{Name: name, Mode: uint32(mode.Perm()), Chunks: []Chunk{}}
-	buf := make([]byte, chunkSize)
-	for {
-		n, err := io.ReadFull(r, buf)
-		if n > 0 {
-			if err := f.addChunk(ctx, chunks, buf[:n]); err != nil {
-				return err
-			}
-		}
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			m.Files = append(m.Files, f)
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read %s: %w", name, err)
-		}
-	}
-}
-
 // checkText refuses a name that a manifest can't have: JSON is UTF-8.
 func checkText(name string) error {
 	if utf8.ValidString(name) {
@@ -305,7 +281,7 @@ func (m *Manifest) addFileOf(ctx context.Context, chunks Chunks, dir, name strin
 	if !info.Mode().IsRegular() {
 		return errIrregular(name)
 	}
-	added := m.AddOpenFile(ctx, chunks, filepath.ToSlash(name), info.Mode(), f)
+	added := m.AddFile(ctx, chunks, filepath.ToSlash(name), info.Mode(), f)
 	now, err := f.Stat()
 	if err == nil && (now.Size() != info.Size() || !now.ModTime().Equal(info.ModTime())) {
 		return outboard.Errorf(outboard.Conflict, "read the folder", "%s changed while it was read: push the folder when no program writes to it", name)

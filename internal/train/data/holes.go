@@ -45,8 +45,9 @@ func (m *Manifest) occupied() (n int64) {
 	return n
 }
 
-// AddOpenFile is AddFile for a regular file that is open, from its beginning; its position changes.
-func (m *Manifest) AddOpenFile(ctx context.Context, chunks Chunks, name string, mode fs.FileMode, file *os.File) error {
+// AddFile writes the content of a regular file that is open, from its beginning, and adds it to the
+// manifest. The position of the file changes.
+func (m *Manifest) AddFile(ctx context.Context, chunks Chunks, name string, mode fs.FileMode, file *os.File) error {
 	info, err := file.Stat()
 	switch {
 	case err != nil:

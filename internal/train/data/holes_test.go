@@ -39,7 +39,7 @@ func TestHoles(t *testing.T) {
 	const size, at = 64<<30 + 5, 33<<30 + 7
 	f, c, content := sparseFile(t, size, []byte("content"), at), newMemory(), []byte("content")
 	var m Manifest
-	if err := m.AddOpenFile(t.Context(), c, "state", 0o600, f); err != nil {
+	if err := m.AddFile(t.Context(), c, "state", 0o600, f); err != nil {
 		t.Fatal(err)
 	}
 	// Both parts that have content, the zeros, and the end.
@@ -97,7 +97,7 @@ func TestOpenFilesThatAreRefused(t *testing.T) {
 		if try.ended {
 			cancel()
 		}
-		if err := m.AddOpenFile(ctx, newMemory(), "state", 0, try.file); err == nil || !strings.Contains(err.Error(), try.want) {
+		if err := m.AddFile(ctx, newMemory(), "state", 0, try.file); err == nil || !strings.Contains(err.Error(), try.want) {
 			t.Errorf("%s: %v, want %q", name, err, try.want)
 		}
 		cancel()

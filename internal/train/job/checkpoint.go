@@ -90,7 +90,7 @@ func (r *run) keepFile(ctx context.Context, name string, f *os.File) (string, er
 	r.checkpoints.reading.Lock()
 	defer r.checkpoints.reading.Unlock()
 	var m data.Manifest
-	if err := m.AddOpenFile(ctx, r.host.opts.Chunks, name, 0o600, f); err != nil {
+	if err := m.AddFile(ctx, r.host.opts.Chunks, name, 0o600, f); err != nil {
 		return "", err
 	}
 	return data.Save(ctx, r.host.opts.Chunks, &m)

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -59,13 +58,28 @@ func (c *memoryChunks) Get(_ context.Context, digest string) ([]byte, error) {
 	return nil, fs.ErrNotExist
 }
 
+// add stores a file, and adds it to a manifest.
+func (c *memoryChunks) add(t *testing.T, m *data.Manifest, name, text string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := m.AddFile(t.Context(), c, name, 0o600, f); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // save stores a file of a manifest of its own, and returns the digest of the manifest.
 func (c *memoryChunks) save(t *testing.T, name, text string) string {
 	t.Helper()
 	var m data.Manifest
-	if err := m.AddFile(t.Context(), c, name, 0o600, strings.NewReader(text)); err != nil {
-		t.Fatal(err)
-	}
+	c.add(t, &m, name, text)
 	digest, err := data.Save(t.Context(), c, &m)
 	if err != nil {
 		t.Fatal(err)
@@ -595,9 +609,7 @@ func TestStatesAreRestored(t *testing.T) {
 	chunks := &memoryChunks{}
 	var all data.Manifest
 	for rank := range 3 {
-		if err := all.AddFile(t.Context(), chunks, stateName(rank), 0o600, strings.NewReader("state of "+stateName(rank))); err != nil {
-			t.Fatal(err)
-		}
+		chunks.add(t, &all, stateName(rank), "state of "+stateName(rank))
 	}
 	digest, err := data.Save(t.Context(), chunks, &all)
 	if err != nil {
