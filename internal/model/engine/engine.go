@@ -126,14 +126,23 @@ type TextModel interface {
 	// as the rest of its file and therefore runs in the engine's process. An error that wraps
 	// ErrNoTemplate means that the model has none.
 	Render(ctx context.Context, c Conversation) (string, error)
-	// Generate continues the prompt and calls emit for each token, in order, from one
-	// goroutine; an error of emit ends the generation and is returned. When ctx ends, the
-	// generation ends within one micro-batch, and Generate returns ctx's error.
+	// Generate continues the prompt and calls emit for each token, in order, one call at a time; an
+	// error of emit ends the generation and is returned. An engine may call emit from the goroutine
+	// that computes, so one that blocks may delay the other generations. When ctx ends, the generation
+	// ends within one micro-batch, and Generate returns ctx's error.
 	Generate(ctx context.Context, r Generation, emit func(Token) error) (Usage, error)
 	// Stats describes the model's present load, for reports of load and metrics.
 	Stats() TextStats
 	// Embed returns one embedding of Info.Embedding elements for the tokens.
 	Embed(ctx context.Context, tokens []int32) ([]float32, error)
+}
+
+// A SteppedModel is a TextModel that computes the next tokens of several generations in one step.
+type SteppedModel interface {
+	TextModel
+	// AfterSteps makes the model call f after it has emitted the tokens of a step, from the goroutine
+	// that computes. It must be called before Generate.
+	AfterSteps(f func())
 }
 
 // TextStats describes the load of a text model. Attention state is counted in cells, of one

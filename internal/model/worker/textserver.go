@@ -21,7 +21,12 @@ type textServer struct {
 }
 
 func newTextServer(conn *ipc.Conn, m engine.TextModel) *textServer {
-	return &textServer{conn: conn, model: m, out: &outbox{conn: conn}, running: map[uint64]context.CancelFunc{}}
+	s := &textServer{conn: conn, model: m, out: &outbox{conn: conn}, running: map[uint64]context.CancelFunc{}}
+	if stepped, ok := m.(engine.SteppedModel); ok {
+		s.out.stepped = true
+		stepped.AfterSteps(func() { _ = s.out.send() }) // add returns the error for the next token
+	}
+	return s
 }
 
 func (s *textServer) handle(ctx context.Context, m *ipc.Message) (any, error) {
@@ -73,7 +78,7 @@ func (s *textServer) generate(ctx context.Context, r *generateRequest) {
 	delete(s.running, r.Generation)
 	s.mu.Unlock()
 	end := generatedMessage{Generation: r.Generation, Usage: usage}
-	if err = errors.Join(s.out.flush(), err); err != nil {
+	if err = errors.Join(s.out.send(), err); err != nil {
 		end.Error, end.Kind = shorten(err.Error()), outboard.KindOf(err)
 	}
 	_ = s.conn.Send(typeGenerated, end) // the node may have ended
@@ -92,103 +97,63 @@ func (s *textServer) cancel(m *ipc.Message) {
 	}
 }
 
-// An outbox collects tokens while a message is being sent, so that the tokens of one step of all
-// generations are sent in few messages.
+// An outbox sends tokens to the node. Those of one step of all generations share a message where the
+// model tells when a step ends, and those that come while a message is being sent share the next one.
 type outbox struct {
 	conn *ipc.Conn
+	// stepped leaves the sending to the model's steps. It is set before the first generation.
+	stepped bool
+
+	sending sync.Mutex // held before mu
 
 	mu      sync.Mutex
-	idle    *sync.Cond
 	waiting []generatedTokens
-	sending bool
 	err     error
 }
 
-// maxWaiting bounds the generations in one message.
-const maxWaiting = 4096
-
-// add queues a token, and sends the queued tokens unless another goroutine is sending.
+// add queues a token, which send sends.
 func (o *outbox) add(generation uint64, t engine.Token) error {
-	o.mu.Lock()
-	if o.err != nil {
-		defer o.mu.Unlock()
-		return o.err
+	err := o.queue(generation, t)
+	if err == nil && !o.stepped {
+		err = o.send()
 	}
-	at := -1
+	return err
+}
+
+func (o *outbox) queue(generation uint64, t engine.Token) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	for i := range o.waiting {
 		if o.waiting[i].Generation == generation {
-			at = i
+			o.waiting[i].Tokens = append(o.waiting[i].Tokens, t)
+			return o.err
 		}
 	}
-	switch {
-	case at >= 0:
-		o.waiting[at].Tokens = append(o.waiting[at].Tokens, t)
-	case len(o.waiting) >= maxWaiting:
-		defer o.mu.Unlock()
-		return outboard.Errorf(outboard.Exhausted, "generate", "the node does not read the tokens")
-	default:
-		o.waiting = append(o.waiting, generatedTokens{generation, []engine.Token{t}})
-	}
-	if o.sending {
-		o.mu.Unlock()
-		return nil
-	}
-	o.sending = true
-	defer o.mu.Unlock()
-	// The engine computes the next step in the meantime: its tokens wait for the current message,
-	// but not for this goroutine, which leaves tokens that are queued while it sends to another
-	// one.
-	o.send()
-	if len(o.waiting) > 0 && o.err == nil {
-		go o.drain()
-		return nil
-	}
-	o.finish()
+	o.waiting = append(o.waiting, generatedTokens{generation, []engine.Token{t}})
 	return o.err
 }
 
-// drain sends until no tokens are queued.
-func (o *outbox) drain() {
+// send sends the tokens that are queued, and waits until all that were queued before are sent.
+func (o *outbox) send() error {
+	o.sending.Lock()
+	defer o.sending.Unlock()
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	for len(o.waiting) > 0 && o.err == nil {
-		o.send()
-	}
-	o.finish()
-}
-
-// send sends the queued tokens. mu must be held, and is not held during the sending.
-func (o *outbox) send() {
-	batch := o.waiting
+	batch, err := o.waiting, o.err
 	o.waiting = nil
 	o.mu.Unlock()
-	err := o.conn.Send(typeTokens, tokensMessage{batch})
+	if err != nil || len(batch) == 0 {
+		return err
+	}
+	if err = o.conn.Send(typeTokens, tokensMessage{batch}); err != nil {
+		o.fail(err)
+	}
+	return err
+}
+
+// fail makes the process end: the tokens are missing in their generations.
+func (o *outbox) fail(err error) {
 	o.mu.Lock()
-	if o.err = err; err != nil {
-		_ = o.conn.Close() // so that the process ends: the tokens are missing in their generations
-	}
-}
-
-// finish ends the sending. mu must be held.
-func (o *outbox) finish() {
-	o.sending = false
-	o.condition().Broadcast()
-}
-
-// flush waits until all tokens have been sent.
-func (o *outbox) flush() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for o.sending {
-		o.condition().Wait()
-	}
-	return o.err
-}
-
-// condition returns the condition that nothing is being sent. mu must be held.
-func (o *outbox) condition() *sync.Cond {
-	if o.idle == nil {
-		o.idle = sync.NewCond(&o.mu)
-	}
-	return o.idle
+	o.err = err
+	o.mu.Unlock()
+	_ = o.conn.Close()
 }

@@ -32,6 +32,7 @@ type textModel struct {
 	pieces     []string    // text of tokens, owned by the scheduler's goroutine
 
 	scheduler *scheduler
+	afterStep func() // nil for none; called by the scheduler's goroutine
 	closing   sync.Once
 
 	// mu guards the context for embeddings, which is created at the first use.
@@ -158,21 +159,25 @@ func (m *textModel) Generate(ctx context.Context, g engine.Generation, emit func
 	if m.scheduler == nil {
 		return engine.Usage{}, outboard.Errorf(outboard.Invalid, "generate", "the model makes embeddings and no text")
 	}
-	s, err := m.newSequence(ctx, g)
+	s, err := m.newSequence(ctx, g, emit)
 	if err != nil {
 		return engine.Usage{}, err
 	}
 	if err := m.scheduler.submit(s); err != nil {
 		return engine.Usage{}, err
 	}
+	defer s.cancel(nil)
 	stop := context.AfterFunc(s.ctx, m.scheduler.interrupt)
 	defer stop()
-	err = s.deliver(emit)
-	return s.usage, err
+	<-s.done
+	return s.usage, s.err
 }
 
+// AfterSteps implements engine.SteppedModel.
+func (m *textModel) AfterSteps(f func()) { m.afterStep = f }
+
 // newSequence checks a request.
-func (m *textModel) newSequence(ctx context.Context, g engine.Generation) (*sequence, error) {
+func (m *textModel) newSequence(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (*sequence, error) {
 	if err := checkTokens(g.Prompt, m.info.Vocabulary); err != nil {
 		return nil, err
 	}
@@ -195,7 +200,7 @@ func (m *textModel) newSequence(ctx context.Context, g engine.Generation) (*sequ
 	if g.LogProbs > maxLogProbs {
 		return nil, outboard.Errorf(outboard.Invalid, "logprobs", "%d are asked for: %d are possible", g.LogProbs, maxLogProbs)
 	}
-	return newSequence(ctx, g), nil
+	return newSequence(ctx, g, emit), nil
 }
 
 // Stats describes the model's present load.

@@ -32,7 +32,7 @@ func TestPromptsShareMicroBatches(t *testing.T) {
 			s := &scheduler{batch: newBatch(64)}
 			defer s.batch.free()
 			for _, p := range c.prompts {
-				q := newSequence(t.Context(), engine.Generation{Prompt: make([]int32, p.tokens), Continued: p.continued, CacheScope: p.client})
+				q := newSequence(t.Context(), engine.Generation{Prompt: make([]int32, p.tokens), Continued: p.continued, CacheScope: p.client}, nil)
 				s.running = append(s.running, q)
 			}
 			fillPrompts(s, s.batch.available())

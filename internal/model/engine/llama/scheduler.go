@@ -363,6 +363,9 @@ func (s *scheduler) decode() {
 			s.sample(q)
 		}
 	}
+	if s.m.afterStep != nil {
+		s.m.afterStep()
+	}
 }
 
 // failAll ends all sequences after an error that left the library's state undefined.
@@ -380,7 +383,7 @@ func (s *scheduler) failAll(err error) {
 	s.m.lib.call(fnMemoryClear, s.m.memory, 1)
 }
 
-// sample chooses the next token of a sequence and publishes it.
+// sample chooses the next token of a sequence and emits it.
 func (s *scheduler) sample(q *sequence) {
 	if q.decoding.IsZero() {
 		q.decoding = time.Now()
@@ -399,9 +402,8 @@ func (s *scheduler) sample(q *sequence) {
 	q.tokens = append(q.tokens, token)
 	q.generated++
 	s.advance(q, &t)
-	q.publish(t)
-	if t.Last != "" {
-		s.end(q, nil)
+	if err := q.emit(t); err != nil || t.Last != "" {
+		s.end(q, err)
 	}
 }
 

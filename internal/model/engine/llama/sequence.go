@@ -2,19 +2,18 @@ package llama
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/outboard-run/outboard/internal/model/engine"
 	"github.com/outboard-run/outboard/internal/model/turns"
 )
 
-// A sequence is one generation. The scheduler's goroutine owns it until done is closed; the
-// caller of Generate receives tokens.
+// A sequence is one generation. The scheduler's goroutine owns it until done is closed.
 type sequence struct {
 	ctx     context.Context //nolint:containedctx // of this one call
 	cancel  context.CancelCauseFunc
 	request engine.Generation
+	emit    func(engine.Token) error
 	turn    turns.Turn
 
 	slot      int32   // the library's identifier of the sequence
@@ -29,20 +28,17 @@ type sequence struct {
 	usage                     engine.Usage
 	queued, started, decoding time.Time
 
-	mu      sync.Mutex
-	pending []engine.Token
-	signal  chan struct{} // of capacity 1: pending has tokens
-	done    chan struct{}
-	err     error // set before done is closed
+	done chan struct{}
+	err  error // set before done is closed
 }
 
-func newSequence(ctx context.Context, g engine.Generation) *sequence {
+func newSequence(ctx context.Context, g engine.Generation, emit func(engine.Token) error) *sequence {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &sequence{
-		ctx: ctx, cancel: cancel, request: g, output: -1, queued: time.Now(),
+		ctx: ctx, cancel: cancel, request: g, emit: emit, output: -1, queued: time.Now(),
 		tokens: append(make([]int32, 0, len(g.Prompt)+min(g.MaxTokens, 4096)), g.Prompt...),
 		text:   textStream{stop: g.Stop},
-		signal: make(chan struct{}, 1), done: make(chan struct{}),
+		done:   make(chan struct{}),
 	}
 	s.usage.PromptTokens = len(g.Prompt)
 	return s
@@ -76,53 +72,6 @@ func (s *sequence) replays() bool {
 
 // remaining returns the number of tokens that are not computed yet.
 func (s *sequence) remaining() int { return len(s.tokens) - s.computed }
-
-// publish queues a token for the caller. It never blocks: the queue is bounded by the generation's
-// length.
-func (s *sequence) publish(t engine.Token) {
-	s.mu.Lock()
-	s.pending = append(s.pending, t)
-	s.mu.Unlock()
-	select {
-	case s.signal <- struct{}{}:
-	default:
-	}
-}
-
-// deliver calls emit for each token until the generation is done.
-func (s *sequence) deliver(emit func(engine.Token) error) error {
-	defer s.cancel(nil)
-	var failed error
-	for ended := false; !ended; {
-		select {
-		case <-s.signal:
-		case <-s.done:
-			ended = true
-		}
-		if failed == nil {
-			if failed = s.emitPending(emit); failed != nil {
-				s.cancel(failed)
-			}
-		}
-	}
-	if failed != nil {
-		return failed
-	}
-	return s.err
-}
-
-func (s *sequence) emitPending(emit func(engine.Token) error) error {
-	s.mu.Lock()
-	tokens := s.pending
-	s.pending = nil
-	s.mu.Unlock()
-	for _, t := range tokens {
-		if err := emit(t); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // finish ends the generation for its caller.
 func (s *sequence) finish(err error) {
