@@ -129,7 +129,8 @@ test-long-packages:
 # is another program. (The optimizer's goroutines are in the tests of internal/function.)
 RACE_FREE := cmd/libopencl/ctest cmd/libsession/ctest examples/% guest/% packaging/% internal/accel/gen \
 	internal/accel/opencl/cltest internal/accel/trace internal/accel/trace/report internal/deptest \
-	internal/function/optimize internal/train/data internal/train/plan internal/workflow/core \
+	internal/function/optimize internal/model/bounded internal/model/grammar internal/train/data internal/train/plan \
+	internal/train/shard internal/train/tiers internal/workflow/core \
 	internal/workflow/dsl internal/workflow/placement
 MODULE    := github.com/outboard-run/outboard
 
