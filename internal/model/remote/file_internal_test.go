@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -34,6 +37,42 @@ func (p *parts) RecvMsg(m any) error {
 	m.(*wrapperspb.BytesValue).Value = []byte(p.list[0]) //nolint:forcetypeassert // the test's
 	p.list = p.list[1:]
 	return nil
+}
+
+// sentParts is the stream to a receiver of a file.
+type sentParts struct {
+	grpc.ServerStream
+	list [][]byte
+}
+
+func (s *sentParts) SendMsg(m any) error {
+	s.list = append(s.list, m.(*wrapperspb.BytesValue).Value) //nolint:forcetypeassert // the test's
+	return nil
+}
+
+// A file is sent in parts behind an empty one. A small file, of which a dataset may have thousands,
+// costs no more memory than it has bytes.
+func TestPartsOfFiles(t *testing.T) {
+	for size, want := range map[int][]int{0: {0}, 100: {0, 100}, filePart: {0, filePart}, filePart + 1: {0, filePart, 1}} {
+		name := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(name, make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := &Server{Open: func(string) (*os.File, error) { return os.Open(name) }}
+		var sent sentParts
+		if err := s.readFile(wrapperspb.String("sha256:0"), &sent); err != nil {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+		var got []int
+		for _, part := range sent.list {
+			if got = append(got, len(part)); cap(part) != len(part) {
+				t.Errorf("%d bytes: %d of memory for a part of %d", size, cap(part), len(part))
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d bytes were sent as %v, want %v", size, got, want)
+		}
+	}
 }
 
 func TestFileReader(t *testing.T) {

@@ -197,7 +197,7 @@ func (s *Server) keep(_ context.Context, q *inference.RepositoryModelUnloadReque
 	return &inference.RepositoryModelUnloadResponse{}, s.Models.KeepHere(q.GetModelName(), idle)
 }
 
-// filePart is the size of a message with a part of a file, in bytes.
+// filePart is the size of a message with a part of a file at most, in bytes.
 const filePart = 1 << 20
 
 func (s *Server) readFile(q *wrapperspb.StringValue, stream grpc.ServerStream) error {
@@ -206,20 +206,26 @@ func (s *Server) readFile(q *wrapperspb.StringValue, stream grpc.ServerStream) e
 		return err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
 	if err := stream.SendMsg(wrapperspb.Bytes(nil)); err != nil {
 		return err
 	}
-	for {
-		part := make([]byte, filePart)
+	for left := info.Size(); left > 0; {
+		part := make([]byte, min(filePart, left))
 		n, err := f.Read(part)
 		if errors.Is(err, io.EOF) {
-			return nil
+			return nil // The file was cut short: the receiver verifies it.
 		}
 		if err != nil {
 			return err
 		}
+		left -= int64(n)
 		if err := stream.SendMsg(wrapperspb.Bytes(part[:n])); err != nil {
 			return err
 		}
 	}
+	return nil
 }

@@ -7,24 +7,17 @@
 package data
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
-	"unicode/utf8"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/artifact"
@@ -184,14 +177,6 @@ func Save(ctx context.Context, chunks Chunks, m *Manifest) (string, error) {
 	return digest, confirm(ctx, chunks, m, digest)
 }
 
-// checkText refuses a name that a manifest can't have: JSON is UTF-8.
-func checkText(name string) error {
-	if utf8.ValidString(name) {
-		return nil
-	}
-	return outboard.Errorf(outboard.Invalid, "read the folder", "the name of the file %q is no UTF-8: rename it", name)
-}
-
 // addChunk writes the next part of the file.
 func (f *File) addChunk(ctx context.Context, chunks Chunks, content []byte) error {
 	if err := ctx.Err(); err != nil {
@@ -215,144 +200,6 @@ func putOnce(ctx context.Context, chunks Chunks, digest string, content []byte) 
 		return err
 	}
 	return chunks.Put(ctx, digest, content)
-}
-
-// AddFolder adds the files below dir, which may be a link to a folder. Empty folders are left out.
-// progress, if not nil, is called for each file. A folder that no manifest can describe is refused
-// before a file is read.
-func (m *Manifest) AddFolder(ctx context.Context, chunks Chunks, dir string, progress func(name string)) error {
-	dir, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return err
-	}
-	names, err := listFiles(dir)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if progress != nil {
-			progress(name)
-		}
-		if err := m.addFileOf(ctx, chunks, dir, name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// listFiles returns the names of the files below dir.
-func listFiles(dir string) (names []string, err error) {
-	err = filepath.WalkDir(dir, func(file string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		name, err := filepath.Rel(dir, file)
-		if err != nil {
-			return err
-		}
-		if !e.Type().IsRegular() {
-			return errIrregular(name)
-		}
-		if len(names) == maxFiles {
-			return outboard.Errorf(outboard.Exhausted, "read the folder", "it has more than %d files, the most that a dataset may have: pack them into archives", maxFiles)
-		}
-		names = append(names, name)
-		return checkText(name)
-	})
-	return names, err
-}
-
-func errIrregular(name string) error {
-	return outboard.Errorf(outboard.Invalid, "read the folder", "%s is no regular file: replace links by what they name (`cp -rL`), and remove the rest", name)
-}
-
-// addFileOf adds a file of a folder.
-func (m *Manifest) addFileOf(ctx context.Context, chunks Chunks, dir, name string) error {
-	// Opening a pipe, by which the file may have been replaced, would wait for a writer.
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return errIrregular(name)
-	}
-	added := m.AddFile(ctx, chunks, filepath.ToSlash(name), info.Mode(), f)
-	now, err := f.Stat()
-	if err == nil && (now.Size() != info.Size() || !now.ModTime().Equal(info.ModTime())) {
-		return outboard.Errorf(outboard.Conflict, "read the folder", "%s changed while it was read: push the folder when no program writes to it", name)
-	}
-	return cmp.Or(added, err)
-}
-
-// Restore writes the files of a manifest to dir, which must not exist: they are first written to a
-// temporary folder, so that dir is complete or missing. The temporary folders of killed processes are
-// removed.
-func (m *Manifest) Restore(ctx context.Context, chunks Chunks, dir string) (err error) {
-	dir = filepath.Clean(dir) // A name that ends with a slash has itself as its folder.
-	if _, err := os.Lstat(dir); err == nil {
-		return outboard.Errorf(outboard.Conflict, "restore", "%s exists already: name another folder", dir)
-	}
-	removeAbandoned(filepath.Dir(dir))
-	if err := artifact.CheckSpace(filepath.Dir(dir), m.occupied()); err != nil {
-		return err
-	}
-	folder, err := makeAside(filepath.Dir(dir))
-	if err != nil {
-		return err
-	}
-	defer folder.Close()
-	aside := folder.Name()
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.RemoveAll(aside))
-		}
-	}()
-	root, err := os.OpenRoot(aside)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	chunksAhead := fetchAhead(ctx, chunks, m.Files)
-	defer chunksAhead.close()
-	for _, f := range m.Files {
-		if err := restoreFile(chunksAhead, root, &f); err != nil {
-			return fmt.Errorf("restore %s: %w", f.Name, err)
-		}
-	}
-	if err := os.Chmod(aside, 0o755); err != nil {
-		return err
-	}
-	return os.Rename(aside, dir)
-}
-
-func restoreFile(chunks *ahead, root *os.Root, f *File) error {
-	name := filepath.FromSlash(f.Name)
-	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return err
-	}
-	out, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fs.FileMode(f.Mode)&0o777|0o400)
-	if err != nil {
-		return err
-	}
-	for _, c := range f.Chunks {
-		content, err := chunks.next()
-		switch {
-		case err != nil:
-		case isZeros(c):
-			_, err = out.Seek(c.Size, io.SeekCurrent) // a hole, which occupies no space
-		default:
-			_, err = out.Write(content)
-		}
-		if err != nil {
-			return errors.Join(err, out.Close())
-		}
-	}
-	return errors.Join(out.Truncate(f.size()), out.Sync(), out.Close())
 }
 
 // Copy writes into chunks all chunks of a manifest, and then the manifest itself, that are only

@@ -48,17 +48,28 @@ func (m *Manifest) occupied() (n int64) {
 // AddFile writes the content of a regular file that is open, from its beginning, and adds it to the
 // manifest. The position of the file changes.
 func (m *Manifest) AddFile(ctx context.Context, chunks Chunks, name string, mode fs.FileMode, file *os.File) error {
+	f, err := writeFile(ctx, chunks, name, mode, file)
+	if err == nil {
+		m.Files = append(m.Files, f)
+	}
+	return err
+}
+
+// writeFile writes the content of a regular file that is open, from its beginning, and returns the
+// file's description.
+func writeFile(ctx context.Context, chunks Chunks, name string, mode fs.FileMode, file *os.File) (f File, err error) {
 	info, err := file.Stat()
 	switch {
 	case err != nil:
-		return fmt.Errorf("read %s: %w", name, err)
+		return f, fmt.Errorf("read %s: %w", name, err)
 	case !info.Mode().IsRegular():
-		return outboard.Errorf(outboard.Invalid, "read "+name, "it is no regular file")
+		return f, outboard.Errorf(outboard.Invalid, "read "+name, "it is no regular file")
 	case info.Size() > maxChunks*chunkSize:
-		return errTooLarge(name)
+		return f, errTooLarge(name)
 	}
-	f := File{Name: name, Mode: uint32(mode.Perm()), Chunks: []Chunk{}}
-	buf, data := make([]byte, chunkSize), int64(0) // data: the offset of the next part that is no hole
+	f = File{Name: name, Mode: uint32(mode.Perm()), Chunks: []Chunk{}}
+	buf := make([]byte, min(chunkSize, info.Size()))
+	data := int64(0) // the offset of the next part that is no hole
 	for at := int64(0); at < info.Size() && err == nil; at += chunkSize {
 		if data <= at {
 			data = nextData(file, at, info.Size())
@@ -71,10 +82,9 @@ func (m *Manifest) AddFile(ctx context.Context, chunks Chunks, name string, mode
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("read %s: %w", name, err)
+		return f, fmt.Errorf("read %s: %w", name, err)
 	}
-	m.Files = append(m.Files, f)
-	return nil
+	return f, nil
 }
 
 // nextData returns the offset of the first part of a file, from at on, that is no hole: at itself
