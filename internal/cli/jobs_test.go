@@ -174,7 +174,36 @@ func TestTrainFile(t *testing.T) {
 	n.refuse(t, 2, "memory: ", "train", writeFile(t, "job.yaml", "program: [x]\nmemory: much\n"))
 	n.refuse(t, 2, "it is empty", "train", writeFile(t, "job.yml", ""))
 	n.refuse(t, 2, "flags stand before the job's file", "train", path, "--ranks", "3")
+	n.refuse(t, 2, "--ranks: set it in "+path, "train", "--ranks", "3", path)
+	n.refuse(t, 2, "--detach: set it in "+path, "train", "--detach", path)
+	n.refuse(t, 2, "line 2: 2.5: want a whole number", "train", writeFile(t, "job.yaml", "program: [x]\nranks: 2.5\n"))
+	n.refuse(t, 2, "line 3: 0.5: want a whole number", "train", writeFile(t, "job.yaml", "program: [x]\nplan:\n  batch: 0.5\n"))
+	n.refuse(t, 2, "line 2: files: ", "train", writeFile(t, "job.yaml", "program: [x]\nfiles: job.yaml\n"))
 	n.refuse(t, 11, "no such file", "train", filepath.Join(t.TempDir(), "none.yaml"))
+}
+
+// A folder is sent with a job by a link to it, and by its absolute path; a script that is a link out of
+// its folder, which would not be sent, is refused.
+func TestTrainThroughLinks(t *testing.T) {
+	n := startNode(t)
+	folder := filepath.Dir(writeFile(t, "train.py", "pass\n"))
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(folder, link); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := filepath.Join(t.TempDir(), "linked.py")
+	if err := os.Symlink(filepath.Join(folder, "train.py"), elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	n.succeed(t, "train", "--device", "type=gpu", "--detach", "--", "true", filepath.Join(link, "train.py"))
+	n.succeed(t, "train", "--device", "type=gpu", "--detach", "--files", link, "--", "true", "train.py")
+	n.succeed(t, "train", writeFile(t, "job.yaml", "program: [\"true\"]\ndetach: true\nfiles: "+folder+"\n"))
+	for i, spec := range n.jobs.specs {
+		if diff := cmp.Diff(map[string]string{"train.py": "pass\n"}, n.archived(t, spec.Files)); diff != "" {
+			t.Errorf("the files of job %d (-want +got):\n%s", i, diff)
+		}
+	}
+	n.refuse(t, 2, "linked.py: it is a link out of ", "train", "--device", "type=gpu", "--", "true", elsewhere)
 }
 
 func TestJobs(t *testing.T) {

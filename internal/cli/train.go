@@ -73,13 +73,15 @@ when the steps take another time; a sum's last bits depend on the number.`,
 			if len(args) == 0 {
 				return usage("name the program to run: outboard train --ranks 2 -- PROGRAM [ARGS...]")
 			}
+			if isJobFile(args[0]) && cmd.ArgsLenAtDash() < 0 {
+				if err := checkFileFlags(cmd.LocalFlags(), args); err != nil {
+					return err
+				}
+			}
 			return opts.validate(cmd.Flags())
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if isJobFile(args[0]) && cmd.ArgsLenAtDash() < 0 {
-				if len(args) > 1 {
-					return usage("%q: flags stand before the job's file: outboard train [flags] %s", args[1], args[0])
-				}
 				return runTrainFile(cmd.Context(), env, &opts, args[0])
 			}
 			if opts.pooled {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -19,6 +20,7 @@ import (
 	"github.com/outboard-run/outboard/internal/train/job"
 	"github.com/outboard-run/outboard/internal/train/launch"
 	training "github.com/outboard-run/outboard/internal/train/plan"
+	"github.com/outboard-run/outboard/internal/yamlerror"
 )
 
 // A jobFile is the description of a training job in a YAML file.
@@ -130,6 +132,9 @@ func parseJobFile(text []byte) (*jobFile, error) {
 	}
 	var root yaml.Node
 	if err := yaml.Unmarshal(text, &root); err == nil && len(root.Content) == 1 {
+		if err := yamlerror.CheckWhole(&root, reflect.TypeFor[jobFile]()); err != nil {
+			return nil, err
+		}
 		members := root.Content[0].Content
 		for i := 0; i+1 < len(members); i += 2 {
 			j.lines[members[i].Value] = members[i].Line
@@ -220,9 +225,15 @@ func (j *jobFile) spec(folder string) (client.JobSpec, []byte, error) {
 	}
 	files := folder
 	if j.Files != "" {
-		files = filepath.Join(folder, j.Files)
+		files = j.Files
+		if !filepath.IsAbs(files) {
+			files = filepath.Join(folder, files)
+		}
 	}
 	archive, err := job.Pack(files)
+	if err != nil && j.Files != "" {
+		err = j.mistake("files", err)
+	}
 	return s, archive, err
 }
 

@@ -72,6 +72,20 @@ func (o *trainOptions) resources() launch.Resources {
 // poolFlags are the flags that need --device.
 var poolFlags = []string{"memory", "ranks-per-device", "min-ranks", "restarts", "job-name", "files", "dataset", "stream", "gradients", "env", "detach"}
 
+// checkFileFlags returns an error for a flag of the command that the job's file has a member for: only
+// one of them could count.
+func checkFileFlags(flags *pflag.FlagSet, args []string) (err error) {
+	if len(args) > 1 {
+		return usage("%q: flags stand before the job's file: outboard train [flags] %s", args[1], args[0])
+	}
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Changed && f.Name != "profile" && f.Name != "output" && f.Name != "help" {
+			err = usage("--%s: set it in %s; with a job's file only --profile and -o are flags", f.Name, args[0])
+		}
+	})
+	return err
+}
+
 func (o *trainOptions) validate(flags *pflag.FlagSet) error {
 	o.pooled = flags.Changed("device")
 	if o.ranks < 1 || o.ranks > maxTrainRanks {
@@ -149,6 +163,9 @@ func jobFolder(named string, args []string) (string, error) {
 			continue
 		}
 		if rel, err := filepath.Rel(absolute, path); err == nil && filepath.IsLocal(rel) && rel != "." {
+			if !job.LeadsInto(absolute, path) {
+				return "", usage("%s: it is a link out of %s, the folder that is sent with the job: name the file that it leads to", a, absolute)
+			}
 			if args[i] = rel; i == 0 {
 				args[i] = "./" + rel
 			}

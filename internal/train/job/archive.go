@@ -16,14 +16,22 @@ import (
 // MaxFiles bounds the folder of a job, in bytes.
 const MaxFiles = 256 << 20
 
-// Pack returns the files below dir as a tar archive, without those whose names begin with a dot.
-// The archive of the same files is always the same. It skips links and special files, and refuses
-// more than MaxFiles.
+// Pack returns the files below dir, which may be a link to a folder, as a tar archive, without those
+// whose names begin with a dot. The archive of the same files is always the same. A link to a file
+// below dir is packed as a copy of it; other links, which may lead to what no job should get, and
+// special files are skipped. Pack refuses more than MaxFiles.
 func Pack(dir string) ([]byte, error) {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return nil, outboard.Errorf(outboard.Invalid, "pack the job's files", "%s: want a folder", dir)
+	}
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	count := 0
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || path == dir {
 			return err
 		}
@@ -49,12 +57,15 @@ func packOne(w *tar.Writer, b *bytes.Buffer, dir, path string, e fs.DirEntry) er
 	if err != nil {
 		return err
 	}
-	if !e.IsDir() && !e.Type().IsRegular() {
-		return nil // Sockets and links are not packed.
+	if e.Type()&fs.ModeSymlink != 0 && !LeadsInto(dir, path) {
+		return nil
 	}
-	info, err := e.Info()
+	info, err := os.Stat(path)
 	if err != nil {
 		return err
+	}
+	if !e.IsDir() && !info.Mode().IsRegular() {
+		return nil // Sockets and links to folders are not packed.
 	}
 	h := &tar.Header{Name: filepath.ToSlash(name), Mode: int64(info.Mode().Perm()), Typeflag: tar.TypeDir}
 	if !e.IsDir() {
@@ -73,6 +84,19 @@ func packOne(w *tar.Writer, b *bytes.Buffer, dir, path string, e fs.DirEntry) er
 	defer f.Close()
 	_, err = io.Copy(w, f)
 	return err
+}
+
+// LeadsInto reports whether a path leads to a file or folder below dir when its links are followed.
+func LeadsInto(dir, path string) bool {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return false
+	}
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return false
+	}
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
 }
 
 // maxElements bounds the elements of the names in an archive: a name may have a million.

@@ -93,6 +93,15 @@ func TestFolderTravels(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	outside := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(outside, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{"copy.py": "lib/a.py", "out": outside, "nowhere": "none", "folder": "lib", "self": "self"} {
+		if err := os.Symlink(target, filepath.Join(from, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	archive, err := Pack(from)
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +113,10 @@ func TestFolderTravels(t *testing.T) {
 	if err := unpack(archive, to); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]bool{"train.py": true, "lib/a.py": true, ".git/config": false, "__pycache__/a.pyc": false} {
+	for name, want := range map[string]bool{
+		"train.py": true, "lib/a.py": true, ".git/config": false, "__pycache__/a.pyc": false,
+		"copy.py": true, "out": false, "nowhere": false, "folder": false, "self": false,
+	} {
 		if _, err := os.Stat(filepath.Join(to, name)); (err == nil) != want {
 			t.Errorf("%s: %v, want it there: %v", name, err, want)
 		}

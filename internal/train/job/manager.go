@@ -179,6 +179,7 @@ const (
 	maxArgs         = 1024
 	maxArgBytes     = 128 << 10
 	maxPlan         = 4 << 10 // bytes of its description
+	maxName         = 256     // bytes
 )
 
 // check sets the defaults of a spec and checks it.
@@ -219,6 +220,8 @@ func check(s *client.JobSpec) error {
 		return outboard.Errorf(outboard.Invalid, op, "no program")
 	case len(s.Args) > maxArgs || size > maxArgBytes:
 		return outboard.Errorf(outboard.Exhausted, op, "arguments and variables have %d bytes: want %d at most", size, maxArgBytes)
+	case len(s.Name) > maxName:
+		return outboard.Errorf(outboard.Invalid, op, "the name has %d bytes: want %d at most", len(s.Name), maxName)
 	case len(s.Plan) > maxPlan:
 		return outboard.Errorf(outboard.Exhausted, op, "the description of the plan has %d bytes: want %d at most", len(s.Plan), maxPlan)
 	case s.Stream && s.Data == "":
