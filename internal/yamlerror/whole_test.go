@@ -23,10 +23,10 @@ func TestCheckWhole(t *testing.T) {
 	for text, want := range map[string]string{
 		"ranks: 2.5": "line 1: 2.5: want a whole number",
 		"text: 1.5\nplan:\n  share: 0.5\n  each: [1.5]\n  count: 0.1": "line 5: 0.1: want a whole number",
-		"plan: {sizes: [1, 1.5]}":                                    "line 1: 1.5: want a whole number",
-		"names: {a: 1, b: 2.5}":                                      "line 1: 2.5: want a whole number",
-		"ranks: 1e3\nplan: {count: 2.0, share: 1}":                   "",
-		"unknown: 1.5\n":                                             "",
+		"plan: {sizes: [1, 1.5]}":                                     "line 1: 1.5: want a whole number",
+		"names: {a: 1, b: 2.5}":                                       "line 1: 2.5: want a whole number",
+		"ranks: 1e3\nplan: {count: 2.0, share: 1}":                    "",
+		"unknown: 1.5\n":                                              "",
 	} {
 		var document yaml.Node
 		if err := yaml.Unmarshal([]byte(text), &document); err != nil {
