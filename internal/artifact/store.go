@@ -34,6 +34,9 @@ const MaxSize = 64 << 30
 // maxModule bounds the size of a WebAssembly module in bytes.
 const maxModule = 1 << 30
 
+// ErrCorrupt says that the last copy of a file that was fetched has other content.
+var ErrCorrupt = errors.New("the copy of another node is corrupt")
+
 // A Source provides files that are not in the store: other nodes.
 type Source interface {
 	// Fetch returns a file, which the store verifies. Its error is of kind
@@ -274,7 +277,7 @@ func fetch(ctx context.Context, s *Store, digest string) error {
 		case err == nil:
 			return nil
 		case ctx.Err() == nil && kind == outboard.Invalid:
-			failed = outboard.Errorf(outboard.Unreachable, "", "the copy of another node is corrupt: %w", err)
+			failed = outboard.Errorf(outboard.Unreachable, "", "%w: %w", ErrCorrupt, err)
 		case ctx.Err() == nil && (kind == outboard.Unreachable || kind == outboard.NotFound):
 			failed = err
 		default:

@@ -9,6 +9,7 @@ package data
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"path/filepath"
@@ -267,8 +268,17 @@ func (k StoreChunks) Put(ctx context.Context, digest string, content []byte) err
 	return k.Store.Write(ctx, digest, content)
 }
 
-// Get implements Chunks.
+// Get implements Chunks. A chunk of which the nodes have only corrupt copies is missing: no node is
+// lost, and another attempt would find the same copies.
 func (k StoreChunks) Get(ctx context.Context, digest string) ([]byte, error) {
+	content, err := k.get(ctx, digest)
+	if errors.Is(err, artifact.ErrCorrupt) {
+		err = outboard.Errorf(outboard.NotFound, "", "%w", err)
+	}
+	return content, err
+}
+
+func (k StoreChunks) get(ctx context.Context, digest string) ([]byte, error) {
 	if err := k.Store.Ensure(ctx, digest); err != nil {
 		return nil, err
 	}

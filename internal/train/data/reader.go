@@ -3,6 +3,7 @@ package data
 import (
 	"container/list"
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/outboard-run/outboard"
@@ -73,7 +74,7 @@ func (r *Reader) Read(ctx context.Context, name string, at int64, buf []byte, ne
 	for _, c := range f.Chunks[first:end] {
 		content, err := r.chunk(ctx, c)
 		if err != nil {
-			return err
+			return fmt.Errorf("read %.200q of the dataset: %w", name, err)
 		}
 		buf = buf[copy(buf, content[skip:]):]
 		skip = 0

@@ -3,8 +3,12 @@ package data
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -152,5 +156,36 @@ func TestReaderTriesAgain(t *testing.T) {
 	_ = chunks.Put(context.Background(), digest, contents["a"])
 	if err := r.Read(context.Background(), "a", 0, buf, nil); err != nil || !bytes.Equal(buf, contents["a"]) {
 		t.Errorf("%q, %v", buf, err)
+	}
+}
+
+// corruptSource is other nodes with corrupt copies of all chunks.
+type corruptSource struct{}
+
+func (corruptSource) Fetch(_ context.Context, digest string, skip int) (io.ReadCloser, error) {
+	if skip > 1 {
+		return nil, outboard.Errorf(outboard.NotFound, "", "no other node has %s", digest)
+	}
+	return io.NopCloser(strings.NewReader("rot")), nil
+}
+
+// A chunk of which the nodes have only corrupt copies is missing, which ends a job: as for a lost node,
+// it would be started again. The error names the file.
+func TestChunksThatAreCorruptEverywhere(t *testing.T) {
+	store, err := artifact.Open(artifact.Options{Dir: t.TempDir(), Source: corruptSource{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Manifest{Files: []File{{Name: "a/b", Chunks: []Chunk{{Digest: artifact.Digest([]byte("right")), Size: 5}}}}}
+	chunks := StoreChunks{Store: store}
+	r := NewReader(m, chunks)
+	defer r.Close()
+	for what, err := range map[string]error{
+		"restored": m.Restore(t.Context(), chunks, filepath.Join(t.TempDir(), "to")),
+		"read":     r.Read(t.Context(), "a/b", 0, make([]byte, 5), nil),
+	} {
+		if outboard.KindOf(err) != outboard.NotFound || !strings.Contains(err.Error(), "a/b") || !errors.Is(err, artifact.ErrCorrupt) {
+			t.Errorf("%s: %v, of kind %v", what, err, outboard.KindOf(err))
+		}
 	}
 }
