@@ -31,6 +31,7 @@ func CheckWhole(document *yaml.Node, t reflect.Type) error {
 		}
 	case yaml.MappingNode:
 		return checkEach(document.Content, func(i int) reflect.Type { return memberType(t, document.Content, i) })
+	case yaml.AliasNode:
 	}
 	return nil
 }
@@ -54,9 +55,9 @@ func memberType(t reflect.Type, content []*yaml.Node, i int) reflect.Type {
 	case t.Kind() == reflect.Map:
 		return t.Elem()
 	case t.Kind() == reflect.Struct:
-		for f := range t.NumField() {
-			if name, _, _ := strings.Cut(t.Field(f).Tag.Get("yaml"), ","); name == content[i-1].Value {
-				return t.Field(f).Type
+		for f := range t.Fields() {
+			if name, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); name == content[i-1].Value {
+				return f.Type
 			}
 		}
 	}
