@@ -68,6 +68,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"guest", "the pool's state", "breaks out and writes keys of the table, or opens buckets, without end", state, "TestTicksAreBounded", Bounded},
 		{"guest", "other tenants' secrets", "breaks out and reads the pool's table, its changes and its leader", state, "TestTenantReadsItsOwn", Held},
 		{"joined node", "the pool's state", "has the node answer a refused request on a key of the table", "internal/pool/guard", "TestRefusalIsAnswered", Held},
+		{"joined node, guest", "the pool's state", "breaks out, and stores entries that readers take for other keys, such as policies or revocations, for the end of the table or for an error: by headers, by lines of headers that end for clients only, and by other spellings of keys", "internal/pool", "TestForgedEntries", Held},
 		{"program", "another session's latency", "kernels that are long, endless or lie about their time, on a processor: 2.2 times of alone", "internal/accel/arbiter", "TestLatencyBesideAttackers", Held},
 		{"program", "another session's latency", "runs past its turn on a processor: its worker is stopped", lend, "TestOverrunningWorkerIsSuspended", Held},
 		{"web page", "the local gateway", "DNS rebinding: requests with a host name of its own", gateway, "TestHosts", Held},

@@ -149,6 +149,9 @@ func (p permissions) publishKey(words []string, m guard.Message) error {
 		}
 		return p.chargeBucket(words[1], m, false)
 	}
+	if !isSpelled(words[2:]) {
+		return p.refuse("write a key that is spelled", m.Subject)
+	}
 	if !p.ownsKey(words[2:]) {
 		isModel := words[2] == "models" && p.tenant == ""
 		if words[2] != "apps" && !isModel || len(words) != 4 || p.mayVersion == nil {
@@ -162,6 +165,14 @@ func (p permissions) publishKey(words []string, m guard.Message) error {
 		return err
 	}
 	return p.chargeTable(words[2:], m)
+}
+
+// isSpelled reports whether the words of a subject spell a key as tokensOf does. Readers would take a
+// key with another spelling for that key, of which the server and ownsKey know nothing.
+func isSpelled(words []string) bool {
+	text := strings.Join(words, ".")
+	tokens, ok := tokensOf(keyOf(text))
+	return ok && tokens == text
 }
 
 // ownsKey reports whether a key of the table names this node, or tenant, as its owner. Its cases
@@ -198,7 +209,7 @@ func (p permissions) ownsTenant(word string) bool {
 // publishOwn decides about the subjects of Outboard itself: logs, commits and requests.
 func (p permissions) publishOwn(words []string, m guard.Message) error {
 	switch kind, rest := words[1], words[2:]; {
-	case kind == "log" && len(rest) > 1 && rest[0] != authorityLog && p.ownsTenant(rest[1]):
+	case kind == "log" && len(rest) > 1 && rest[0] != authorityLog && p.ownsTenant(rest[1]) && isSpelled(rest):
 		if err := p.checkHeader(m, ""); err != nil {
 			return err
 		}
@@ -214,30 +225,31 @@ func (p permissions) publishOwn(words []string, m guard.Message) error {
 	return p.refuse("publish on", m.Subject)
 }
 
-// storedHeaders are the headers of the server with which a client may store a message. Other
-// headers erase stored messages, or look like the server's own.
+// storedHeaders are the headers with which a client may store a message: those by which the server
+// stores it, and those of this package. Other headers of the server erase stored messages, and readers
+// take others for the server's own, such as the status that ends a page of the table.
 var storedHeaders = []string{
 	jetstream.MsgIDHeader, jetstream.ExpectedLastSeqHeader, jetstream.ExpectedLastSubjSeqHeader,
 	jetstream.ExpectedLastSubjSeqSubjHeader, ttlHeader, batchIDHeader, batchSeqHeader, batchCommitHeader,
+	opHeader, expiresHeader, sizesHeader,
 }
 
 // checkHeader refuses headers by which a message has other effects than to be stored, and ids
-// that do not begin with idPrefix: a message with the id of another one is not stored.
+// that do not begin with idPrefix: a message with the id of another one is not stored. Clients and the
+// server must agree on the lines: clients also end one without a carriage return.
 func (p permissions) checkHeader(m guard.Message, idPrefix string) error {
 	if m.Header == nil {
 		return nil
 	}
-	lines := strings.Split(string(m.Header), "\r\n")
-	if lines[0] != "NATS/1.0" {
+	text, begins := strings.CutPrefix(string(m.Header), "NATS/1.0\r\n")
+	text, ends := strings.CutSuffix(text, "\r\n")
+	if !begins || !ends || text != "" && !strings.HasSuffix(text, "\r\n") || strings.ContainsFunc(strings.ReplaceAll(text, "\r\n", ""), isControl) {
 		return p.refuse("write with a malformed header", m.Subject)
 	}
-	for _, line := range lines[1:] {
-		name, value, _ := strings.Cut(line, ":")
-		if !strings.HasPrefix(strings.ToLower(strings.TrimSpace(name)), "nats-") {
-			continue
-		}
-		if !slices.Contains(storedHeaders, name) {
-			return p.refuse("write with the header "+name, m.Subject)
+	for line := range strings.Lines(text) {
+		name, value, ok := strings.Cut(line, ":")
+		if !ok || !slices.Contains(storedHeaders, name) {
+			return p.refuse("write with the header "+strings.TrimSpace(name), m.Subject)
 		}
 		if name == jetstream.MsgIDHeader && !strings.HasPrefix(strings.TrimLeft(value, " "), idPrefix) {
 			return p.refuse("write with the id of another node", m.Subject)
@@ -245,6 +257,8 @@ func (p permissions) checkHeader(m guard.Message, idPrefix string) error {
 	}
 	return nil
 }
+
+func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
 // isBucket reports whether a stream is a bucket of a tenant of this client.
 func (p permissions) isBucket(stream string) bool {

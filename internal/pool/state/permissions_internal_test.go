@@ -74,11 +74,20 @@ func TestPermissionsOfHeaders(t *testing.T) {
 	p := permissions{node: "dinghy"}
 	for header, allowed := range map[string]bool{
 		"": true,
-		"NATS/1.0\r\nNats-Msg-Id: dinghy.7\r\nTraceparent: 1\r\n\r\n": true,
-		"NATS/1.0\r\nNats-Msg-Id: harbour.7\r\n\r\n":                  false,
-		"NATS/1.0\r\nNats-Rollup: all\r\n\r\n":                        false,
-		"NATS/1.0\r\nnats-msg-id: dinghy.7\r\n\r\n":                   false, // not as the server spells it
-		"NATS/1.0 503\r\n\r\n":                                        false,
+		"NATS/1.0\r\nNats-Msg-Id: dinghy.7\r\nNats-TTL: 1\r\n\r\n": true,
+		"NATS/1.0\r\n\r\n":                true,
+		"NATS/1.0\r\nStatus: 404\r\n\r\n": false,
+		"NATS/1.0\r\nNats-TTL: 1\nNats-Subject: $KV.outboard.x\r\n\r\n": false, // two lines for clients
+		"NATS/1.0\r\nNats-TTL: 1\rNats-Subject: $KV.outboard.x\r\n\r\n": false,
+		"NATS/1.0\r\nNats-TTL:\t1\r\n\r\n":                              false,
+		"NATS/1.0\r\n Nats-TTL: 1\r\n\r\n":                              false,
+		"NATS/1.0\r\n\r\nNats-TTL: 1\r\n\r\n":                           false, // clients read none
+		"NATS/1.0\r\nNats-TTL: 1\r\n":                                   false,
+		"NATS/1.0\r\nNats-TTL\r\n\r\n":                                  false,
+		"NATS/1.0\r\nNats-Msg-Id: harbour.7\r\n\r\n":                    false,
+		"NATS/1.0\r\nNats-Rollup: all\r\n\r\n":                          false,
+		"NATS/1.0\r\nnats-msg-id: dinghy.7\r\n\r\n":                     false, // not as the server spells it
+		"NATS/1.0 503\r\n\r\n":                                          false,
 	} {
 		m := guard.Message{Subject: "$KV.outboard.nodes.dinghy"}
 		if header != "" {
