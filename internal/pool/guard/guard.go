@@ -41,7 +41,9 @@ type Message struct {
 // a refusal.
 type Rules interface {
 	Publish(m Message) error
-	Subscribe(subject, queue string) error
+	// Subscribe reports whether a subscription is costly: one to messages of others, each of which the
+	// server delivers once more while its publisher waits. A client may have few of them.
+	Subscribe(subject, queue string) (costly bool, err error)
 }
 
 // A Guard relays the messages between one client and its server.
@@ -188,12 +190,13 @@ func (r *relay) subscribe(args []string) error {
 	if len(args) == 3 {
 		queue = args[1]
 	}
-	if err := r.g.Rules.Subscribe(args[0], queue); err != nil {
+	costly, err := r.g.Rules.Subscribe(args[0], queue)
+	if err != nil {
 		_ = r.g.Denied(err) // A subscription has no answer.
 		return nil
 	}
-	if !r.subs.add(args[0], args[len(args)-1]) {
-		return fmt.Errorf("%w: more than %d subscriptions", errProtocol, maxSubscriptions)
+	if err := r.subs.add(args[0], args[len(args)-1], costly); err != nil {
+		return err
 	}
 	return r.write(append([]string{"SUB"}, args...)...)
 }

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 )
@@ -8,27 +9,48 @@ import (
 // maxSubscriptions bounds the subscriptions of a connection: each takes memory of the server.
 const maxSubscriptions = 1 << 16
 
+// maxCostly bounds the subscriptions of a connection that Rules call costly.
+const maxCostly = 32
+
 // subscriptions are the subscriptions of one connection, by the ids that the client gave them.
 type subscriptions struct {
-	mu  sync.Mutex
-	all map[string]*subscription
+	mu     sync.Mutex
+	all    map[string]*subscription
+	costly int
 }
 
 type subscription struct {
 	subject string
+	costly  bool
 	// delivered counts messages; at limit the server ends the subscription. 0 is no limit.
 	delivered, limit int
 }
 
-// add adds a subscription, and returns false if the client has too many.
-func (s *subscriptions) add(subject, sid string) bool {
+// add adds a subscription, and returns an error if the client has too many.
+func (s *subscriptions) add(subject, sid string, costly bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, again := s.all[sid]; !again && len(s.all) >= maxSubscriptions {
-		return false
+	switch {
+	case s.all[sid] != nil:
+		return nil // The server keeps the one that it has.
+	case len(s.all) >= maxSubscriptions:
+		return fmt.Errorf("%w: more than %d subscriptions", errProtocol, maxSubscriptions)
+	case costly && s.costly >= maxCostly:
+		return fmt.Errorf("%w: more than %d subscriptions such as %s", errProtocol, maxCostly, subject)
 	}
-	s.all[sid] = &subscription{subject: subject}
-	return true
+	s.all[sid] = &subscription{subject: subject, costly: costly}
+	if costly {
+		s.costly++
+	}
+	return nil
+}
+
+// remove removes a subscription. s.mu must be held.
+func (s *subscriptions) remove(sid string) {
+	if one := s.all[sid]; one != nil && one.costly {
+		s.costly--
+	}
+	delete(s.all, sid)
 }
 
 // end ends a subscription after limit messages in all, or now if limit is 0.
@@ -39,7 +61,7 @@ func (s *subscriptions) end(sid string, limit int) {
 		subscription.limit = limit
 		return
 	}
-	delete(s.all, sid)
+	s.remove(sid)
 }
 
 // delivered counts a message.
@@ -51,7 +73,7 @@ func (s *subscriptions) delivered(sid string) {
 		return
 	}
 	if subscription.delivered++; subscription.delivered == subscription.limit {
-		delete(s.all, sid)
+		s.remove(sid)
 	}
 }
 

@@ -130,8 +130,8 @@ func TestPermissionsOfSubjects(t *testing.T) {
 		inboxRoot + ".dinghy.tenant-tea.": false, "rooms.tea.>": true, "rooms.*.a": false, "rooms.>": false, "rooms": false, "rooms.coffee.>": false, "events.tea.cup": true, "events.coffee.pot": false, inboxRoot + ".harbour.x": false, inboxRoot + ".>": false,
 		changesPrefix + ">": true, changesPrefix + "nodes.dinghy": false, "orders.>": true, ">": false, "*.new": false, "": false, "$JS.API.>": false,
 	} {
-		if err := tenant.Subscribe(subject, ""); (err == nil) != allowed {
-			t.Errorf("subscribe to %q: %v, want it allowed: %v", subject, err, allowed)
+		if costly, err := tenant.Subscribe(subject, ""); (err == nil) != allowed || costly != (subject == changesPrefix+">") {
+			t.Errorf("subscribe to %q: %v (costly: %v), want it allowed: %v", subject, err, costly, allowed)
 		}
 	}
 }
@@ -141,11 +141,11 @@ func TestPermissionsOfSubjects(t *testing.T) {
 func TestPermissionsOfQueues(t *testing.T) {
 	tenant := permissions{node: "dinghy", tenant: "tea"}
 	for queue, allowed := range map[string]bool{"": true, "workers": true, "outboard/tea/cup/work": true, "outboard/coffee/pot/work": false, "outboard/": false, "outboard/tea2/x": false} {
-		if err := tenant.Subscribe("orders.new", queue); (err == nil) != allowed {
+		if _, err := tenant.Subscribe("orders.new", queue); (err == nil) != allowed {
 			t.Errorf("join %q: %v, want it allowed: %v", queue, err, allowed)
 		}
 	}
-	if err := (permissions{node: "dinghy"}).Subscribe("orders.new", "outboard/coffee/pot/work"); err != nil {
+	if _, err := (permissions{node: "dinghy"}).Subscribe("orders.new", "outboard/coffee/pot/work"); err != nil {
 		t.Errorf("a node, which runs the apps of all tenants: %v", err)
 	}
 }
@@ -220,11 +220,14 @@ func TestPermissionsOfConsumers(t *testing.T) {
 		t.Fatalf("%s is no bucket", bucket)
 	}
 	for body, allowed := range map[string]bool{
-		`{"stream_name":"` + bucket + `","config":{"inactive_threshold":1000000000}}`:                       true,
-		`{"stream_name":"` + bucket + `","config":{}}`:                                                      false,
-		`{"stream_name":"` + bucket + `","config":{"inactive_threshold":1000000000,"deliver_subject":"x"}}`: false,
-		`{"stream_name":"` + streamName + `","config":{"inactive_threshold":1000000000}}`:                   false,
-		`{"stream_name":"` + bucket + `","config":{"inactive_threshold":9000000000000000000}}`:              false,
+		`{"stream_name":"` + bucket + `","config":{"inactive_threshold":1000000000}}`:                                                          true,
+		`{"stream_name":"` + bucket + `","config":{}}`:                                                                                         false,
+		`{"stream_name":"` + bucket + `","config":{"inactive_threshold":1000000000,"deliver_subject":"x"}}`:                                    false,
+		`{"stream_name":"` + streamName + `","config":{"inactive_threshold":1000000000}}`:                                                      false,
+		`{"stream_name":"` + bucket + `","config":{"inactive_threshold":9000000000000000000}}`:                                                 false,
+		`{"stream_name":"` + bucket + `","config":{"inactive_threshold":1,"filter_subjects":["a","b"]}}`:                                       true,
+		`{"stream_name":"` + bucket + `","config":{"inactive_threshold":1,"filter_subjects":["` + strings.Repeat(`a","`, maxFilters) + `"]}}`:  false,
+		`{"stream_name":"` + bucket + `","config":{"inactive_threshold":1,"metadata":{"a":"` + strings.Repeat("a", maxConsumerConfig) + `"}}}`: false,
 	} {
 		if err := p.Publish(guard.Message{Subject: "$JS.API.CONSUMER.CREATE." + bucket + ".c", Body: []byte(body)}); (err == nil) != allowed {
 			t.Errorf("%s: %v, want it allowed: %v", body, err, allowed)
