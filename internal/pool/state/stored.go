@@ -142,7 +142,7 @@ const (
 	// continues is a message that continues what was begun: it may use an eighth more, so that a
 	// running execution can still record how it ends.
 	continues
-	// removes is a message that frees space: always allowed.
+	// removes is a message that frees space, but is stored itself: it may use a quarter more.
 	removes
 )
 
@@ -175,7 +175,7 @@ func (s *stores) reserve(tenant string, size int64, kind charge, isBucket bool) 
 	case continues:
 		err = usage.budget.TryReserveBeyond(size, int64(s.limit)/8)
 	case removes:
-		usage.budget.Adjust(size)
+		err = usage.budget.TryReserveBeyond(size, int64(s.limit)/4)
 	}
 	usage.mu.Lock()
 	defer usage.mu.Unlock()
@@ -356,8 +356,8 @@ func (p permissions) chargeLog(words []string, m guard.Message) error {
 }
 
 // chargeBucket charges a message of a bucket: the record of a commit, with the messages of keys that
-// follow it, or one of these if the record passed another guard. A commit that only deletes is
-// always allowed, and so are the messages that follow it.
+// follow it, or one of these if the record passed another guard. A commit that only deletes may use
+// more of the limit, and so may the messages that follow it.
 func (p permissions) chargeBucket(bucket string, m guard.Message, isRecord bool) error {
 	if p.stores == nil {
 		return nil

@@ -157,6 +157,40 @@ func TestCommitsAreCompleted(t *testing.T) {
 	}
 }
 
+// TestRemovalsAreBounded: at the limit keys can be removed, but not without end: a message that removes
+// a key is stored, too, with any body, and the record of a commit that only removes.
+func TestRemovalsAreBounded(t *testing.T) {
+	y := &tally{buckets: 64 << 10}
+	p := permissions{node: "n", tenant: "tea", stores: y.stores()}
+	const bucket = "outboard-tea-shop-stock"
+	deletion := func(i, size int) error {
+		return p.Publish(guard.Message{
+			Subject: fmt.Sprintf("$KV.%s.k%d", bucket, i), Header: []byte("NATS/1.0\r\nKV-Operation: DEL\r\nNats-TTL: 3600\r\n\r\n"), Body: make([]byte, size),
+		})
+	}
+	if err := deletion(0, 0); err != nil {
+		t.Error(err)
+	}
+	y.settle(t)
+	for i := range 50 {
+		if err := deletion(i, 0); err != nil {
+			t.Fatalf("a full bucket: key %d can't be removed: %v", i, err)
+		}
+	}
+	for i := 0; deletion(i, 1<<10) == nil; i++ {
+		if i > 100 {
+			t.Fatal("messages that remove keys have no limit")
+		}
+	}
+	y.settle(t)
+	record := record{id: "w.1", changes: []KVChange{{Key: strings.Repeat("k", 1<<10), Deleted: true}}}
+	for i := 0; p.Publish(guard.Message{Subject: fmt.Sprint(commitPrefix, bucket, ".w", i), Body: record.encode()}) == nil; i++ {
+		if i > 100 {
+			t.Fatal("records of commits that remove keys have no limit")
+		}
+	}
+}
+
 // TestTicksAreBounded: every watcher keeps each key of the table.
 func TestTicksAreBounded(t *testing.T) {
 	y := &tally{}
