@@ -66,7 +66,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"guest", "node's memory, the pool's state", "fills many buckets: 1 GiB for those of a tenant that are open on a node", "internal/pool/bucket", "TestBudgetOfATenant", Bounded},
 		{"workflow", "the pool's state", "starts executions without end: histories, events and buckets of a tenant have 512 MiB together", state, "TestHistoriesAreBounded", Bounded},
 		{"guest", "the pool's state", "breaks out and writes keys of the table, or opens buckets, without end", state, "TestTicksAreBounded", Bounded},
-		{"guest", "the pool's state", "breaks out and writes messages that remove keys, with bodies, without end: a quarter beyond its limit", state, "TestRemovalsAreBounded", Bounded},
+		{"guest", "the pool's state", "breaks out and writes messages that remove keys, with bodies, without end: as much again as its limit", state, "TestRemovalsAreBounded", Bounded},
 		{"guest", "other tenants' secrets", "breaks out and reads the pool's table, its changes and its leader", state, "TestTenantReadsItsOwn", Held},
 		{"joined node", "the pool's state", "has the node answer a refused request on a key of the table", "internal/pool/guard", "TestRefusalIsAnswered", Held},
 		{"joined node, guest", "the pool's state", "breaks out, and stores entries that readers take for other keys, such as policies or revocations, for the end of the table or for an error: by headers, by lines of headers that end for clients only, and by other spellings of keys", "internal/pool", "TestForgedEntries", Held},

@@ -142,7 +142,7 @@ const (
 	// continues is a message that continues what was begun: it may use an eighth more, so that a
 	// running execution can still record how it ends.
 	continues
-	// removes is a message that frees space, but is stored itself: it may use a quarter more.
+	// removes is a message that frees space, but is stored itself: it may use as much again.
 	removes
 )
 
@@ -175,7 +175,7 @@ func (s *stores) reserve(tenant string, size int64, kind charge, isBucket bool) 
 	case continues:
 		err = usage.budget.TryReserveBeyond(size, int64(s.limit)/8)
 	case removes:
-		err = usage.budget.TryReserveBeyond(size, int64(s.limit)/4)
+		err = usage.budget.TryReserveBeyond(size, int64(s.limit))
 	}
 	usage.mu.Lock()
 	defer usage.mu.Unlock()
