@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -173,6 +174,32 @@ func TestDevicesOfHostileNodes(t *testing.T) {
 		if err := a.Release(ctx, lease); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A joined node that was taken over does not fill the table, all of which every node keeps in memory.
+func TestTableOfAHostileNode(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 0)
+	a.opts.NodeTTL, b.opts.NodeTTL = time.Minute, time.Minute
+	a.up(ctx, nil)
+	b.up(ctx, a)
+	value := make([]byte, 500<<10)
+	stored := 0
+	for ; stored < 200; stored++ {
+		if _, err := b.state.Put(ctx, "services/b/s"+strconv.Itoa(stored), value, 0); err != nil {
+			if outboard.KindOf(err) != outboard.Exhausted || !strings.Contains(err.Error(), "entries of node b have 64MiB") {
+				t.Error(err)
+			}
+			break
+		}
+	}
+	if stored < 100 || stored > 140 {
+		t.Errorf("%d values of 500 KiB were stored", stored)
+	}
+	if _, err := a.state.Put(ctx, "config/x", nil, 0); err != nil {
+		t.Errorf("another node: %v", err)
 	}
 }
 

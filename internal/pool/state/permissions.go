@@ -48,6 +48,8 @@ type permissions struct {
 	mayVersion func(key string, m guard.Message) error
 	// stores accounts for the data of tenants; nil disables the accounting.
 	stores *stores
+	// tables accounts for the keys of nodes in the table; nil disables the accounting.
+	tables *nodeTables
 }
 
 var _ guard.Rules = permissions{}
@@ -162,6 +164,9 @@ func (p permissions) publishKey(words []string, m guard.Message) error {
 		}
 	}
 	if err := p.checkHeader(m, p.node+"."); err != nil {
+		return err
+	}
+	if err := p.chargeNode(words[2:], m); err != nil {
 		return err
 	}
 	return p.chargeTable(words[2:], m)

@@ -41,7 +41,7 @@ func (s *State) ServeConn(ctx context.Context, conn net.Conn, name outboard.Node
 // permissionsOf returns the permissions of a node without a copy of the table, or of a tenant's
 // process on a node.
 func (l guardedServer) permissionsOf(node, tenant string) permissions {
-	p := permissions{node: node, tenant: tenant, stores: l.stores}
+	p := permissions{node: node, tenant: tenant, stores: l.stores, tables: l.tables}
 	p.mayVersion = func(key string, m guard.Message) error { return l.mayVersion(p, key, m) }
 	return p
 }

@@ -119,6 +119,7 @@ type State struct {
 
 	denied    atomic.Uint64 // counts the refused operations of clients
 	stores    *stores
+	tables    *nodeTables // nil in an existing NATS cluster, of which every node has the credentials
 	done      chan struct{}
 	running   sync.WaitGroup
 	closeOnce sync.Once
@@ -136,6 +137,7 @@ func Open(ctx context.Context, opts Options) (*State, error) {
 	}
 	s := &State{table: newTable(opts.Logger, opts.Name), server: e, done: make(chan struct{})}
 	s.stores = newStores(s, opts.TenantStore)
+	s.tables = newNodeTables(s, s.stores.spawn)
 	s.unable = func() error { return e.checkMajority(s.nc) }
 	if err := s.openTable(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
