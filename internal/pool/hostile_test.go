@@ -203,6 +203,46 @@ func TestTableOfAHostileNode(t *testing.T) {
 	}
 }
 
+// A joined node that was taken over sends requests for tokens without end: those of other nodes do not
+// wait for them, and its tokens are bounded, each of which is an entry of the table.
+func TestRequestsOfAHostileNode(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 0)
+	a.opts.NodeTTL, b.opts.NodeTTL = time.Minute, time.Minute
+	a.up(ctx, nil)
+	b.up(ctx, a)
+	x := intrude(ctx, t, a, b)
+	answers, err := x.nc.SubscribeSync("_INBOX.b.answers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := message("outboard.requests.b", `{"token_ttl":2592000000000000}`)
+	request.Reply = answers.Subject
+	tokens := 0
+	for refused := false; !refused && tokens < 2000; {
+		for range 16 {
+			if err := x.nc.PublishMsg(request); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 16 {
+			m, err := answers.NextMsgWithContext(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(m.Data), "have not expired") {
+				refused = true
+			} else {
+				tokens++
+			}
+		}
+	}
+	if tokens != 1000 {
+		t.Errorf("it got %d tokens", tokens)
+	}
+}
+
 func snapshot(ctx context.Context, t *testing.T, n *testNode) map[string]string {
 	t.Helper()
 	entries, err := n.state.Entries(ctx, "")

@@ -86,6 +86,7 @@ type Pool struct {
 	selfMu sync.Mutex // guards self, and orders the writes of the node's record
 	self   outboard.Node
 	clones *CloneWatch
+	tokens tokenCounts
 
 	stop    context.CancelFunc
 	running sync.WaitGroup

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -97,7 +99,9 @@ func (a admission) answer(ctx context.Context, node outboard.NodeID, request []b
 			a.p.log.Info("node admitted", "joined", r.Admit.Name, "by", node)
 		}
 	case r.TokenTTL != 0:
-		out.Token, err = a.makeToken(ctx, node, r.TokenTTL)
+		if err = a.p.tokens.add(node, time.Now(), r.TokenTTL); err == nil {
+			out.Token, err = a.makeToken(ctx, node, r.TokenTTL)
+		}
 	case r.Renew != nil:
 		out, err = a.answerRenew(ctx, node, r.Renew)
 	default:
@@ -114,6 +118,32 @@ func (a admission) answer(ctx context.Context, node outboard.NodeID, request []b
 		a.p.log.Warn("answer a node", "error", err)
 	}
 	return text
+}
+
+// maxTokens bounds the tokens of a node without a copy of the state that have not expired: each is an
+// entry of the table.
+const maxTokens = 1000
+
+// tokenCounts are the times at which the tokens expire that this node has made for other nodes.
+type tokenCounts struct {
+	mu  sync.Mutex
+	all map[outboard.NodeID][]time.Time
+}
+
+// add counts a token, and refuses one too many.
+func (c *tokenCounts) add(node outboard.NodeID, now time.Time, ttl time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all == nil {
+		c.all = make(map[outboard.NodeID][]time.Time)
+	}
+	c.all[node] = slices.DeleteFunc(c.all[node], now.After)
+	if len(c.all[node]) >= maxTokens {
+		return outboard.Errorf(outboard.Exhausted, "make a token",
+			"%d tokens of this node have not expired: use them, or make tokens on a node that keeps the pool's state", maxTokens)
+	}
+	c.all[node] = append(c.all[node], now.Add(ttl))
+	return nil
 }
 
 func (a admission) answerAdmit(ctx context.Context, node outboard.NodeID, r admitRequest) (keeperAnswer, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 )
@@ -36,13 +37,47 @@ func (s *State) SendRequest(ctx context.Context, request []byte) (answer []byte,
 	return answer, nil
 }
 
+// maxRequests bounds the requests of one node that are answered at a time: others wait for none of
+// them. The node repeats those beyond it.
+const maxRequests = 16
+
+// requestCounts counts the requests that are answered, by node.
+type requestCounts struct {
+	mu  sync.Mutex
+	all map[string]int
+}
+
+// begin counts a request, and returns false if the node has too many.
+func (c *requestCounts) begin(node string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all[node] >= maxRequests {
+		return false
+	}
+	c.all[node]++
+	return true
+}
+
+func (c *requestCounts) end(node string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all[node]--; c.all[node] == 0 {
+		delete(c.all, node)
+	}
+}
+
 // ServeRequests answers requests of nodes by f until stop is called. Only a node that keeps a copy
 // of the state receives them. The state has authenticated the requesting node, whose name f
 // receives.
 func (s *State) ServeRequests(f func(node string, request []byte) (answer []byte)) (stop func(), err error) {
+	counts := requestCounts{all: make(map[string]int)}
 	sub, err := s.nc.QueueSubscribe(requestsPrefix+"*", keepersQueue, func(m *nats.Msg) {
 		node := strings.TrimPrefix(m.Subject, requestsPrefix)
+		if !counts.begin(node) {
+			return
+		}
 		s.running.Go(func() {
+			defer counts.end(node)
 			// An error means that the connection has ended: the node repeats its request.
 			_ = m.Respond(f(node, m.Data))
 		})

@@ -1,8 +1,13 @@
 package state_test
 
 import (
+	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/state"
@@ -141,4 +146,52 @@ func TestRequestsToKeepers(t *testing.T) {
 	}
 	stop()
 	stop() // it may be called again
+}
+
+// A node that sends requests without end has others wait for none of them.
+func TestRequestsOfANodeAreBounded(t *testing.T) {
+	srv := runServer(t, nil)
+	s := connect(t, srv, nil)
+	release, handled := make(chan struct{}), make(chan string, 1000)
+	var began atomic.Int32
+	stop, err := s.ServeRequests(func(node string, _ []byte) []byte {
+		began.Add(1)
+		handled <- node
+		<-release
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := s.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(srv.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for range 100 {
+		if err := nc.PublishRequest("outboard.requests.bad", nc.NewInbox(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := nc.PublishRequest("outboard.requests.good", nc.NewInbox(), nil); err != nil {
+		t.Fatal(err)
+	}
+	for node := range handled {
+		if node == "good" {
+			break
+		}
+	}
+	close(release)
+	stop()
+	if err := s.Close(); err != nil { // waits for the handlers
+		t.Error(err)
+	}
+	if began.Load() > 17 {
+		t.Errorf("%d requests were answered at a time", began.Load())
+	}
 }
