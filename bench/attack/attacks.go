@@ -151,6 +151,8 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"joined node, tenant", "memory of the pool's state", "subscribes to ever other subjects", "internal/pool/guard", "TestSubscriptionsAreBounded", Bounded},
 		{"joined node, guest", "the pool's state", "breaks out, and subscribes very often to the changes of the table, each of which its writer then waits for: 32 times on a connection", "internal/pool/guard", "TestCostlySubscriptionsAreBounded", Bounded},
 		{"joined node", "memory of all nodes", "fills the table, all of which every node keeps in memory: 64 MiB", "internal/pool", "TestTableOfAHostileNode", Bounded},
+		{"joined node, program", "connections of other nodes", "opens connections with a certificate to a node's port and keeps them: half of 4,096", "internal/node", "TestConnectionsOfANodeAreBounded", Bounded},
+		{"local user, stranger", "connections of other clients", "opens connections from all addresses of the loopback network, or from all networks of IPv6 that a customer has: three quarters", "internal/acceptor", "TestSlotsOfSites", Bounded},
 		{"joined node", "nodes that join, and the pool's state", "sends requests to the nodes that keep the state without end: 16 at a time", state, "TestRequestsOfANodeAreBounded", Bounded},
 		{"joined node", "memory of all nodes", "has tokens made without end, each of which is an entry of the table: 1,000", "internal/pool", "TestRequestsOfAHostileNode", Bounded},
 		{"joined node, guest", "processors of the nodes that keep the state", "breaks out, and creates a consumer of very many filters, which the server compares with each other for minutes: 16", state, "TestPermissionsOfConsumers", Bounded},

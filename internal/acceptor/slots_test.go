@@ -1,6 +1,7 @@
 package acceptor
 
 import (
+	"fmt"
 	"net"
 	"testing"
 
@@ -35,6 +36,54 @@ func TestSlots(t *testing.T) {
 	}
 	if s.Used() != 0 || len(s.held) != 0 {
 		t.Errorf("%d slots are in use, by %v", s.Used(), s.held)
+	}
+}
+
+// The addresses of this machine, and the networks of IPv6 of one customer, leave a quarter to others.
+func TestSlotsOfSites(t *testing.T) {
+	for name, address := range map[string]func(host byte) net.IP{
+		"this machine": func(host byte) net.IP { return net.IPv4(127, 0, host, 1) },
+		"IPv6":         func(host byte) net.IP { return net.ParseIP(fmt.Sprintf("2001:db8:0:%d::1", host)) },
+	} {
+		s := NewSlots(1024)
+		for host := range byte(200) {
+			for {
+				if _, err := s.Acquire(&net.TCPAddr{IP: address(host)}); err != nil {
+					break
+				}
+			}
+		}
+		if s.Used() != 768 {
+			t.Errorf("%s: %d of 1024 slots are in use", name, s.Used())
+		}
+		for _, other := range []string{"192.0.2.1", "2001:db8:1::1"} {
+			if _, err := s.Acquire(&net.TCPAddr{IP: net.ParseIP(other)}); err != nil {
+				t.Errorf("%s: %s: %v", name, other, err)
+			}
+		}
+	}
+}
+
+// A node leaves slots to other nodes, and to peers at its address.
+func TestSlotsOfNodes(t *testing.T) {
+	s := NewSlots(16)
+	var releases []func()
+	for {
+		release, err := s.AcquireFor("dinghy")
+		if err != nil {
+			break
+		}
+		releases = append(releases, release)
+	}
+	if len(releases) != 8 {
+		t.Errorf("a node has %d of 16 slots", len(releases))
+	}
+	if _, err := s.AcquireFor("harbour"); err != nil {
+		t.Error(err)
+	}
+	releases[0]()
+	if _, err := s.AcquireFor("dinghy"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -41,7 +41,27 @@ func TestUnauthenticated(t *testing.T) {
 	for _, done := range dones {
 		done()
 	}
-	if len(u.open) != 1 {
-		t.Errorf("open: %v", u.open)
+	if n := u.open.Used(); n != 1 {
+		t.Errorf("%d are open", n)
+	}
+}
+
+// Many addresses leave connections to others.
+func TestUnauthenticatedOfManyAddresses(t *testing.T) {
+	var u Unauthenticated
+	all := 0
+	for host := range byte(100) {
+		for {
+			if _, err := u.Add(&net.TCPAddr{IP: net.IPv4(127, 0, 0, host)}); err != nil {
+				break
+			}
+			all++
+		}
+	}
+	if all != 3*MaxUnauthenticated {
+		t.Errorf("%d connections of this machine", all)
+	}
+	if _, err := u.Add(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)}); err != nil {
+		t.Error(err)
 	}
 }

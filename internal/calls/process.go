@@ -75,6 +75,7 @@ type process struct {
 	running sync.WaitGroup
 	retired chan struct{} // closed when the last call is over
 	unknown acceptor.Unauthenticated
+	known   *acceptor.Slots // of the connections whose peers have authenticated, by their nodes
 
 	// The following fields are set by the request to start.
 	config   Config
@@ -100,7 +101,7 @@ func Run(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p := &process{opts: opts, log: opts.Logger, node: node, life: ctx, retired: make(chan struct{}), metrics: prometheus.NewRegistry()}
+	p := &process{opts: opts, log: opts.Logger, node: node, life: ctx, retired: make(chan struct{}), metrics: prometheus.NewRegistry(), known: acceptor.NewSlots(maxInbound)}
 	p.labelled().MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	var serving sync.WaitGroup
 	serving.Go(func() { node.Serve(p.handle) })

@@ -41,20 +41,25 @@ func (p *process) servePeer(f *os.File, read []byte) {
 		return
 	}
 	defer nc.Close()
-	known, err := p.unknown.Add(nc.RemoteAddr())
+	unknown, err := p.unknown.Add(nc.RemoteAddr())
 	if err != nil {
 		p.log.Warn("peer refused", "peer", nc.RemoteAddr().String(), "error", err)
 		return
 	}
-	defer known()
+	defer unknown()
 	conn := framed.Server(netconn.Prefix(nc, read), p.framed(p.identity.ServerTLS(Protocol)))
 	peer, err := p.authenticate(conn)
+	known := func() {}
+	if err == nil {
+		known, err = p.known.AcquireFor(peer.Node)
+	}
 	if err != nil {
 		_ = conn.Close()
 		p.log.Warn("peer refused", "peer", nc.RemoteAddr().String(), "error", err)
 		return
 	}
-	known()
+	defer known()
+	unknown()
 	p.plane.inbound.serve(p.life, conn, fromNode, string(peer.Node), registered)
 }
 

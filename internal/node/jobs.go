@@ -132,7 +132,7 @@ func bothWays(o framed.Options) framed.Options {
 }
 
 // serveJobs serves the streams of another node for the ranks of jobs.
-func (s *peerServer) serveJobs(ctx context.Context, nc net.Conn, known func()) error {
+func (s *peerServer) serveJobs(ctx context.Context, nc net.Conn, slot *peerSlot) error {
 	j := s.jobs.Load()
 	if j == nil {
 		return outboard.Errorf(outboard.Unreachable, "training job", "this node is starting")
@@ -146,7 +146,9 @@ func (s *peerServer) serveJobs(ctx context.Context, nc net.Conn, known func()) e
 	if peer.Session {
 		return outboard.Errorf(outboard.Denied, "training job", "a session of node %s is no node", peer.Node)
 	}
-	known()
+	if err := slot.authenticated(peer.Node); err != nil {
+		return err
+	}
 	j.host.ServeConn(ctx, conn, peer.Node)
 	return nil
 }

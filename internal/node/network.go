@@ -179,7 +179,7 @@ func (c *probeConn) packets() (sent, resent uint64) {
 }
 
 // serveProbes serves the probes of another node.
-func (s *peerServer) serveProbes(ctx context.Context, nc net.Conn, known func()) error {
+func (s *peerServer) serveProbes(ctx context.Context, nc net.Conn, slot *peerSlot) error {
 	conn := tls.Server(nc, s.identity.ServerTLS(network.Protocol))
 	limit, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
@@ -193,7 +193,9 @@ func (s *peerServer) serveProbes(ctx context.Context, nc net.Conn, known func())
 	if peer.Session {
 		return outboard.Errorf(outboard.Denied, "probe", "a session of node %s is no node", peer.Node)
 	}
-	known()
+	if err := slot.authenticated(peer.Node); err != nil {
+		return err
+	}
 	return network.Serve(ctx, conn)
 }
 

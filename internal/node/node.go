@@ -37,6 +37,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/accel/lend"
+	"github.com/outboard-run/outboard/internal/acceptor"
 	"github.com/outboard-run/outboard/internal/app/catalog"
 	"github.com/outboard-run/outboard/internal/artifact"
 	"github.com/outboard-run/outboard/internal/calls"
@@ -477,7 +478,7 @@ func (n *Node) openPool(ctx context.Context) (lifecycle.Resource, error) {
 	n.peers = &peerServer{
 		listener: n.listener, identity: n.identity, pool: p, sessions: n.sessions, refused: registerRefused(n.registry), jobs: &n.jobs,
 		framed: framed.Options{DeadAfter: n.opts.DeadAfter, Logger: n.log, Observer: connmetrics.Observer(n.registry)},
-		health: n.health, log: n.log,
+		known:  acceptor.NewSlots(maxPeers), health: n.health, log: n.log,
 	}
 	n.prober = n.newProber()
 	return p, nil

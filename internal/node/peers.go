@@ -40,6 +40,7 @@ type peerServer struct {
 	jobs     *jobsPointer
 	framed   framed.Options
 	unknown  acceptor.Unauthenticated
+	known    *acceptor.Slots // of the connections whose peers have authenticated, by their nodes
 	refused  *prometheus.CounterVec
 	health   *health.Board
 	log      *slog.Logger
@@ -57,10 +58,11 @@ func (s *peerServer) run(ctx context.Context, ready func()) error {
 // serve serves one connection, and logs the reason if the peer was refused.
 func (s *peerServer) serve(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
-	known, err := s.unknown.Add(conn.RemoteAddr())
+	unknown, err := s.unknown.Add(conn.RemoteAddr())
 	if err == nil {
-		err = s.dispatch(ctx, conn, known)
-		known()
+		slot := &peerSlot{of: s.known, unknown: unknown}
+		err = s.dispatch(ctx, conn, slot)
+		slot.release()
 	}
 	switch {
 	case err == nil || ctx.Err() != nil:
@@ -75,9 +77,32 @@ func (s *peerServer) serve(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// dispatch serves a connection by the TLS application protocol that the peer offers, and calls known
+// A peerSlot counts a connection: for its address until its peer has authenticated, and then for its
+// node.
+type peerSlot struct {
+	of             *acceptor.Slots
+	unknown, known func() // known is nil until the peer has authenticated
+}
+
+// authenticated counts the connection for its node from now on. An error says that the node has too
+// many.
+func (p *peerSlot) authenticated(node outboard.NodeID) (err error) {
+	if p.known, err = p.of.AcquireFor(node); err == nil {
+		p.unknown()
+	}
+	return err
+}
+
+func (p *peerSlot) release() {
+	p.unknown()
+	if p.known != nil {
+		p.known()
+	}
+}
+
+// dispatch serves a connection by the TLS application protocol that the peer offers, and tells slot
 // when the peer has authenticated. An error is the reason that the peer was refused.
-func (s *peerServer) dispatch(ctx context.Context, raw net.Conn, known func()) error {
+func (s *peerServer) dispatch(ctx context.Context, raw net.Conn, slot *peerSlot) error {
 	protocols, read, err := peek(ctx, raw)
 	if err != nil {
 		return outboard.Errorf(outboard.Protocol, "handshake", "%w", err)
@@ -85,11 +110,11 @@ func (s *peerServer) dispatch(ctx context.Context, raw net.Conn, known func()) e
 	nc := netconn.Prefix(raw, read)
 	switch {
 	case slices.Contains(protocols, borrow.Protocol):
-		return s.serveSessions(ctx, nc, known)
+		return s.serveSessions(ctx, nc, slot)
 	case slices.Contains(protocols, job.Protocol):
-		return s.serveJobs(ctx, nc, known)
+		return s.serveJobs(ctx, nc, slot)
 	case slices.Contains(protocols, network.Protocol):
-		return s.serveProbes(ctx, nc, known)
+		return s.serveProbes(ctx, nc, slot)
 	case slices.Contains(protocols, calls.Protocol):
 		return s.calls.ServePeer(raw, read)
 	}
@@ -97,8 +122,10 @@ func (s *peerServer) dispatch(ctx context.Context, raw net.Conn, known func()) e
 	handshake, cancel := context.WithTimeout(ctx, requestLimit)
 	err = conn.HandshakeContext(handshake) // ServeConn returns its error
 	cancel()
-	if err == nil && conn.ConnectionState().NegotiatedProtocol == state.Protocol {
-		known()
+	if cs := conn.ConnectionState(); err == nil && cs.NegotiatedProtocol == state.Protocol {
+		if err := s.countState(cs, slot); err != nil {
+			return err
+		}
 	}
 	err = s.pool.ServeConn(ctx, conn)
 	if err != nil && slices.ContainsFunc(protocols, network.IsOtherVersion) {
@@ -107,19 +134,30 @@ func (s *peerServer) dispatch(ctx context.Context, raw net.Conn, known func()) e
 	return err
 }
 
+// countState counts a connection to the pool's state, whose handshake is complete, for its node.
+func (s *peerServer) countState(cs tls.ConnectionState, slot *peerSlot) error {
+	peer, err := s.identity.PeerOf(cs)
+	if err != nil {
+		return err
+	}
+	return slot.authenticated(peer.Node)
+}
+
 // errOtherProbes refuses the probes of a node of another version. The node repeats them every few
 // seconds, for as long as the pool has both versions.
 var errOtherProbes = errors.New("this version does not serve these probes")
 
 // serveSessions serves the sessions of one program on this node's devices.
-func (s *peerServer) serveSessions(ctx context.Context, nc net.Conn, known func()) error {
+func (s *peerServer) serveSessions(ctx context.Context, nc net.Conn, slot *peerSlot) error {
 	conn := framed.Server(nc, s.framedOptions(s.identity.ServerTLS(borrow.Protocol)))
 	defer conn.Close()
 	peer, err := s.authenticate(ctx, conn)
 	if err != nil {
 		return err
 	}
-	known()
+	if err := slot.authenticated(peer.Node); err != nil {
+		return err
+	}
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	for {
