@@ -103,6 +103,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"WebSocket client", "gateway's memory", "many clients have messages sent and read none: out of the same 512 MiB", gateway, "TestMessagesToSlowClients", Bounded},
 		{"WebSocket client", "gateway's memory", "many clients are sent one large message, compressed for each, and read nothing: 128 MiB", gateway, "TestCompressedMessagesToSlowClients", Bounded},
 		{"WebSocket client", "gateway's memory", "begin compressed messages and do not end them: out of the same 512 MiB", gateway, "TestCompressedMessagesThatStop", Bounded},
+		{"WebSocket client", "messages of other clients", "begin large messages and do not end them: for 30 s, beside a second for each 64 KiB", gateway, "TestMessagesThatStop", Bounded},
 		{"WebSocket client", "functions", "invalid UTF-8, unmasked frames, broken fragments (RFC 6455)", gateway, "TestRFC6455", Held},
 		{"client of a workflow", "tenant's process", "sends numbers of millions of digits, each of which takes a minute to read: 1,300 characters", "internal/workflow/core", "TestLongNumbers", Bounded},
 		{"workflow", "tenant's process", "expressions that run for minutes", "internal/workflow/dsl", "TestBounded", Bounded},

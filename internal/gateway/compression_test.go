@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -118,6 +119,39 @@ func TestCompressedMessagesThatStop(t *testing.T) {
 		for _, c := range open {
 			_ = c.CloseNow() // its message is not complete
 		}
+		synctest.Wait()
+		if held := gateway.Buffered(g); held != 0 {
+			t.Errorf("%d bytes are still held", held)
+		}
+		stop()
+	})
+}
+
+// A client that begins a message and does not end it holds its bytes for the client timeout, and not
+// for ever: other clients of the tenant would find no room for theirs.
+func TestMessagesThatStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, gateway.Options{Invoker: invoke(chat)}, chatApp())
+		stop := start(t, g)
+		var conn net.Conn
+		c := dialWith(t, g, "/chat/rooms/blue", websocket.CompressionDisabled, func(c net.Conn) net.Conn {
+			conn = c
+			return c
+		})
+		hear(t, c)
+		if _, err := conn.Write([]byte("\x01\x81\x00\x00\x00\x00a")); err != nil { // a text, masked, to be continued
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if gateway.Buffered(g) == 0 {
+			t.Error("the beginning of a message is not counted")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		if _, _, err := c.Read(ctx); websocket.CloseStatus(err) != websocket.StatusPolicyViolation {
+			t.Errorf("a message that stops: %v", err)
+		}
+		_ = c.CloseNow()
 		synctest.Wait()
 		if held := gateway.Buffered(g); held != 0 {
 			t.Errorf("%d bytes are still held", held)

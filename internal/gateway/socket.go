@@ -114,6 +114,8 @@ func (s *socket) receive(ctx context.Context) (m incoming, err error) {
 		}
 		defer s.handler.gateway.opts.Buffers.Release(inflateState)
 	}
+	pace := s.newMessagePace()
+	defer pace.stop()
 	for {
 		if len(m.data) == cap(m.data) {
 			bigger := max(512, 2*cap(m.data))
@@ -123,7 +125,9 @@ func (s *socket) receive(ctx context.Context) (m incoming, err error) {
 			m.reserved += int64(bigger - cap(m.data))
 			m.data = append(make([]byte, 0, bigger), m.data...)
 		}
+		pace.begin()
 		n, err := reader.Read(m.data[len(m.data):cap(m.data)])
+		pace.end(n)
 		m.data = m.data[:len(m.data)+n]
 		switch {
 		case errors.Is(err, io.EOF) && !m.binary && !utf8.Valid(m.data):
@@ -135,6 +139,36 @@ func (s *socket) receive(ctx context.Context) (m incoming, err error) {
 		}
 	}
 }
+
+// A messagePace ends a socket whose client sends a message too slowly, like the body of a request:
+// beyond the client timeout beside a second for each 64 KiB, as a leaky bucket of time. The client
+// would otherwise hold the bytes of a message that it has begun for ever. One goroutine uses it.
+type messagePace struct {
+	timeout, left time.Duration
+	since         time.Time
+	timer         *time.Timer
+}
+
+func (s *socket) newMessagePace() *messagePace {
+	timeout := s.handler.gateway.opts.ClientTimeout
+	p := &messagePace{timeout: timeout, left: timeout, timer: time.AfterFunc(timeout, func() { s.end(errSlowSender) })}
+	p.timer.Stop()
+	return p
+}
+
+// begin begins to wait for the client.
+func (p *messagePace) begin() {
+	p.since = time.Now()
+	p.timer.Reset(p.left)
+}
+
+// end has received n bytes.
+func (p *messagePace) end(n int) {
+	p.timer.Stop()
+	p.left = max(0, min(p.timeout, p.left+time.Duration(n)*time.Second>>slowest-time.Since(p.since)))
+}
+
+func (p *messagePace) stop() { p.timer.Stop() }
 
 // protocolError replaces the one error of the protocol to which the library does not reply with a
 // close frame.
@@ -298,6 +332,8 @@ func codeOf(why error) (websocket.StatusCode, string) {
 		return websocket.StatusInvalidFramePayloadData, why.Error()
 	case errors.Is(why, errUnmasked):
 		return websocket.StatusProtocolError, why.Error()
+	case errors.Is(why, errSlowSender):
+		return websocket.StatusPolicyViolation, why.Error()
 	case errors.Is(why, websocket.ErrMessageTooBig):
 		return websocket.StatusMessageTooBig, "the message is larger than the route takes"
 	}

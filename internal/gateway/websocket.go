@@ -37,6 +37,7 @@ var (
 	errClosedByFunction = errors.New("the function closed it")
 	errSilent           = errors.New("it did not answer a ping")
 	errNotUTF8          = errors.New("the text is not UTF-8")
+	errSlowSender       = errors.New("the message came too slowly")
 	errUnmasked         = errors.New("a frame of a client is not masked")
 )
 
