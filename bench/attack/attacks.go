@@ -154,7 +154,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"joined node", "memory of all nodes", "fills the table, all of which every node keeps in memory: 64 MiB", "internal/pool", "TestTableOfAHostileNode", Bounded},
 		{"joined node, program", "connections of other nodes", "opens connections with a certificate to a node's port and keeps them: half of 4,096", "internal/node", "TestConnectionsOfANodeAreBounded", Bounded},
 		{"local user, stranger", "connections of other clients", "opens connections from all addresses of the loopback network, or from all networks of IPv6 that a customer has: three quarters", "internal/acceptor", "TestSlotsOfSites", Bounded},
-		{"joined node", "nodes that join, and the pool's state", "sends requests to the nodes that keep the state without end: 16 at a time", state, "TestRequestsOfANodeAreBounded", Bounded},
+		{"joined node", "nodes that join, and the pool's state", "sends requests to the nodes that keep the state without end: 64 at a time", state, "TestRequestsOfANodeAreBounded", Bounded},
 		{"joined node", "memory of all nodes", "has tokens made without end, each of which is an entry of the table: 1,000", "internal/pool", "TestRequestsOfAHostileNode", Bounded},
 		{"joined node, guest", "processors of the nodes that keep the state", "breaks out, and creates a consumer of very many filters, which the server compares with each other for minutes: 16", state, "TestPermissionsOfConsumers", Bounded},
 		{"client of models", "node's processors and memory", "JSON schemas that are compiled to much more than they are: 8 MiB of work for each request", "internal/model/grammar", "TestHostileSchemas", Bounded},

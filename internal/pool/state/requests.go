@@ -39,7 +39,7 @@ func (s *State) SendRequest(ctx context.Context, request []byte) (answer []byte,
 
 // maxRequests bounds the requests of one node that are answered at a time: others wait for none of
 // them. The node repeats those beyond it.
-const maxRequests = 16
+const maxRequests = 64
 
 // requestCounts counts the requests that are answered, by node.
 type requestCounts struct {
