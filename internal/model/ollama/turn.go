@@ -88,10 +88,11 @@ func (s *Server) answer(r *http.Request, q *request, t *turn, makePrompt func(co
 }
 
 func (t *turn) run(ctx context.Context, m text.Model, g engine.Generation, p *prompt, streamed bool) error {
-	s := splitter{thoughts: p.thoughts, calls: text.Calls{Tools: p.tools}, probs: g.LogProbs >= 0}
+	split := text.Splitter{Thoughts: p.thoughts, Calls: text.Calls{Tools: p.tools}}
 	var all part
 	usage, err := m.Generate(ctx, g, func(token engine.Token) error {
-		next := s.push(token)
+		piece := split.Push(&token)
+		next := newPart(&piece, &token, g.LogProbs >= 0)
 		if streamed && !next.empty() {
 			if err := t.out.send(t.line(next.withoutReason(), engine.Usage{})); err != nil {
 				return err
@@ -110,34 +111,14 @@ func (t *turn) run(ctx context.Context, m text.Model, g engine.Generation, p *pr
 	return t.out.last(t.line(&all, usage))
 }
 
-// A splitter divides a model's text into thoughts, calls of tools and content.
-type splitter struct {
-	thoughts *text.Thoughts // nil for a model without
-	calls    text.Calls
-	probs    bool
-}
-
-// push returns what a token adds.
-func (s *splitter) push(t engine.Token) part {
-	p := part{reason: string(t.Last)}
-	answer := t.Text
-	if s.thoughts != nil {
-		p.thinking, answer = s.thoughts.Push(answer)
-		if t.Last != "" {
-			thinking, rest := s.thoughts.Flush()
-			p.thinking, answer = p.thinking+thinking, answer+rest
-		}
+// newPart returns what a token adds, with its probabilities if probs is set.
+func newPart(p *text.Piece, t *engine.Token, probs bool) part {
+	next := part{content: p.Content, thinking: p.Thoughts, calls: encodeCalls(p.Calls), reason: string(t.Last)}
+	if probs {
+		own, top := text.Probs(*t)
+		next.probs = []tokenProb{{own, top}}
 	}
-	var found []text.Call
-	if p.content, found = s.calls.Push(answer); t.Last != "" {
-		p.content += s.calls.Flush()
-	}
-	p.calls = encodeCalls(found)
-	if s.probs {
-		own, top := text.Probs(t)
-		p.probs = []tokenProb{{own, top}}
-	}
-	return p
+	return next
 }
 
 func encodeCalls(calls []text.Call) []toolCall {

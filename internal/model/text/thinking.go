@@ -149,6 +149,9 @@ func (t *Thoughts) certainThoughts() (thoughts string) {
 	return thoughts
 }
 
+// within reports whether the text that was pushed last belongs to the thoughts.
+func (t *Thoughts) within() bool { return t.part == startOfThoughts || t.part == withinThoughts }
+
 // Flush returns the rest at the end of the model's text.
 func (t *Thoughts) Flush() (thoughts, answer string) {
 	rest := t.held
