@@ -1,9 +1,7 @@
 package openai
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"net/http"
 	"time"
 
@@ -40,7 +38,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) error {
 		choices = append(choices, map[string]any{"index": i, "message": message, "logprobs": chatLogProbs(a.tokens, job), "finish_reason": a.finish})
 	}
 	completion := map[string]any{
-		"id": job.id, "object": "chat.completion", "created": job.created, "model": q.Model, "choices": choices, "usage": job.usage(answers),
+		"id": job.id, "object": "chat.completion", "created": job.created, "model": q.Model, "choices": choices, "usage": job.counts(answers).completion(),
 	}
 	if job.tier != "" {
 		completion["service_tier"] = job.tier
@@ -51,74 +49,47 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) error {
 
 // prepareChat checks a request and renders its prompt.
 func (s *Server) prepareChat(ctx context.Context, q *chatRequest) (*job, error) {
+	c, err := q.chat()
+	if err != nil {
+		return nil, err
+	}
+	return s.start(ctx, "chatcmpl-", c)
+}
+
+// chat returns the conversation of the request.
+func (q *chatRequest) chat() (*chat, error) {
 	if q.MaxCompletionTokens != nil {
 		q.MaxTokens = q.MaxCompletionTokens
 	}
-	tier, err := q.tier()
-	if err := cmp.Or(err, q.checkFixed()); err != nil {
+	c := &chat{model: q.Model, choices: q.count(), variables: q.TemplateVariables, effort: q.ReasoningEffort, effortMember: "reasoning_effort"}
+	c.single = q.ParallelToolCalls != nil && !*q.ParallelToolCalls
+	var err error
+	if c.tier, err = tierOf(q.ServiceTier); err != nil {
 		return nil, err
 	}
-	g, err := q.generation()
-	if err != nil {
+	if err := q.check(); err != nil {
+		return nil, err
+	}
+	if c.generation, err = q.generation(); err != nil {
 		return nil, err
 	}
 	if !q.LogProbs && q.TopLogProbs != 0 {
 		return nil, invalid("top_logprobs", "top_logprobs is only allowed when logprobs is true")
 	}
 	if q.LogProbs {
-		if q.TopLogProbs < 0 || q.TopLogProbs > maxTop {
-			return nil, invalid("top_logprobs", "top_logprobs must be from 0 to 20")
-		}
-		g.LogProbs = q.TopLogProbs
+		c.generation.LogProbs = q.TopLogProbs
 	}
-	messages, err := q.messages()
+	if err := checkTop(q.TopLogProbs); err != nil {
+		return nil, err
+	}
+	if c.messages, err = q.messages(); err != nil {
+		return nil, err
+	}
+	choice, err := q.choice()
 	if err != nil {
 		return nil, err
 	}
-	tools, encoded, err := q.tools()
-	if err != nil {
-		return nil, err
-	}
-	if tools, err = q.choose(tools, &g); err != nil {
-		return nil, err
-	}
-	m, release, err := s.open(ctx, q.Model)
-	if err != nil {
-		return nil, err
-	}
-	if len(tools) == 0 && !text.ReadsTools(m.Info().ChatTemplate) {
-		encoded = nil // with tool_choice none, the tools are context for templates that have a place for them
-	}
-	if g.Prompt, err = q.prompt(ctx, m, &g, messages, encoded); err != nil {
-		release()
-		return nil, err
-	}
-	j := newJob("chatcmpl-", m, release, &q.options, []engine.Generation{g})
-	j.tier = tier
-	j.single = q.ParallelToolCalls != nil && !*q.ParallelToolCalls
-	for _, t := range tools {
-		if j.tools == nil {
-			j.tools = map[string]bool{}
-		}
-		j.tools[t.Name] = true
-	}
-	return j, nil
-}
-
-// prompt returns the tokens of the conversation, by the template of the model.
-func (q *chatRequest) prompt(ctx context.Context, m text.Model, g *engine.Generation, messages []text.Message, tools json.RawMessage) ([]int32, error) {
-	info := m.Info()
-	if err := checkBias(g, info.Vocabulary); err != nil {
-		return nil, err
-	}
-	if len(tools) > 0 && g.Grammar == "" && !text.ReadsTools(info.ChatTemplate) {
-		return nil, invalid("tools", "the model's chat template has no place for tools: tool_choice can still require a call of one")
-	}
-	variables, err := text.WithEffort(info.ChatTemplate, q.TemplateVariables, q.ReasoningEffort)
-	if err != nil {
-		return nil, invalid("reasoning_effort", "reasoning_effort: "+err.Error())
-	}
-	return text.Prompt(ctx, m, messages, tools, variables)
+	return c, c.setTools(q.Tools, choice)
 }
 
 // streamChat sends the choices as server-sent events while they are generated.
@@ -147,17 +118,17 @@ func (j *job) sendChunks(ctx context.Context, q *chatRequest, sendChunk func(any
 		return send(chatChoice{Index: i, Delta: chatDelta{Role: "assistant", Content: new(string)}})
 	}
 	answers, err := j.run(ctx, begin, func(i int, a *answer, p piece) error {
-		if p.content != "" || p.token != nil && j.logprobs() {
+		if p.Content != "" || p.token != nil && j.logprobs() {
 			var probs any
 			if p.token != nil {
 				probs = chatLogProbs([]engine.Token{*p.token}, j)
 			}
-			if err := send(chatChoice{Index: i, Delta: chatDelta{Content: &p.content}, LogProbs: probs}); err != nil {
+			if err := send(chatChoice{Index: i, Delta: chatDelta{Content: &p.Content}, LogProbs: probs}); err != nil {
 				return err
 			}
 		}
-		if len(p.calls) > 0 {
-			return send(chatChoice{Index: i, Delta: chatDelta{Calls: encodeCalls(p.calls, len(a.calls)-len(p.calls), true)}})
+		if len(p.Calls) > 0 {
+			return send(chatChoice{Index: i, Delta: chatDelta{Calls: encodeCalls(p.Calls, len(a.calls)-len(p.Calls), true)}})
 		}
 		if p.finish != "" {
 			return send(chatChoice{Index: i, Finish: &p.finish})
@@ -167,7 +138,7 @@ func (j *job) sendChunks(ctx context.Context, q *chatRequest, sendChunk func(any
 	if err != nil || !q.includeUsage() {
 		return err
 	}
-	event.Usage = j.usage(answers)
+	event.Usage = j.counts(answers).completion()
 	return sendChunk(&event)
 }
 
@@ -189,16 +160,22 @@ func chatLogProbs(tokens []engine.Token, j *job) any {
 	if !j.logprobs() {
 		return nil
 	}
-	type tokenProb struct {
-		text.TokenProb
-		Top []text.TokenProb `json:"top_logprobs"`
-	}
 	list := []tokenProb{}
-	for _, t := range tokens {
-		own, top := text.Probs(t)
-		list = append(list, tokenProb{own, top})
+	for i := range tokens {
+		list = append(list, newTokenProb(&tokens[i]))
 	}
 	return map[string]any{"content": list, "refusal": nil}
+}
+
+// A tokenProb is a token with its probability, and with those of the likeliest tokens in its place.
+type tokenProb struct {
+	text.TokenProb
+	Top []text.TokenProb `json:"top_logprobs"`
+}
+
+func newTokenProb(t *engine.Token) tokenProb {
+	own, top := text.Probs(*t)
+	return tokenProb{own, top}
 }
 
 func now() int64 { return time.Now().Unix() }

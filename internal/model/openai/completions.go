@@ -112,7 +112,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request) error {
 	for i, a := range answers {
 		choices = append(choices, map[string]any{"index": i, "text": q.echo(i) + a.content, "logprobs": completionLogProbs(a.tokens, j, 0), "finish_reason": a.finish})
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"id": j.id, "object": "text_completion", "created": j.created, "model": q.Model, "choices": choices, "usage": j.usage(answers)})
+	writeJSON(w, http.StatusOK, map[string]any{"id": j.id, "object": "text_completion", "created": j.created, "model": q.Model, "choices": choices, "usage": j.counts(answers).completion()})
 	return nil
 }
 
@@ -163,7 +163,7 @@ func (s *Server) prepareCompletion(ctx context.Context, q *completionRequest) (*
 		g.Prompt = tokens
 		list = append(list, g)
 	}
-	return newJob("cmpl-", m, release, &q.options, list), nil
+	return newJob("cmpl-", m, release, q.count(), list), nil
 }
 
 func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, j *job, q *completionRequest) error {
@@ -188,18 +188,18 @@ func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, j *job
 		switch {
 		case p.finish != "":
 			return send(completionChoice{Index: i, Finish: &p.finish})
-		case p.content == "" && !j.logprobs():
+		case p.Content == "" && !j.logprobs():
 			return nil
 		}
 		probs := completionLogProbs([]engine.Token{*p.token}, j, offsets[i])
-		offsets[i] += utf8.RuneCountInString(p.content)
-		return send(completionChoice{Index: i, Text: p.content, LogProbs: probs})
+		offsets[i] += utf8.RuneCountInString(p.Content)
+		return send(completionChoice{Index: i, Text: p.Content, LogProbs: probs})
 	})
 	if err != nil {
 		return out.fail(err)
 	}
 	if q.includeUsage() {
-		event.Usage = j.usage(answers)
+		event.Usage = j.counts(answers).completion()
 		if err := out.send(&event); err != nil {
 			return nil //nolint:nilerr // the client has gone
 		}

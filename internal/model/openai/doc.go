@@ -1,3 +1,3 @@
 // Package openai serves text models over OpenAI's interface: chat/completions, completions,
-// embeddings and models, below /v1.
+// responses, embeddings and models, below /v1.
 package openai

@@ -18,8 +18,14 @@ func newEvents(w http.ResponseWriter) *events {
 	return &events{w: w, flush: http.NewResponseController(w)}
 }
 
-func (e *events) send(v any) error {
+func (e *events) send(v any) error { return e.sendNamed("", v) }
+
+// sendNamed sends an event with a name, or without one if it is empty.
+func (e *events) sendNamed(name string, v any) error {
 	e.buf.Reset()
+	if name != "" {
+		e.buf.WriteString("event: " + name + "\n")
+	}
 	e.buf.WriteString("data: ")
 	if err := json.NewEncoder(&e.buf).Encode(v); err != nil {
 		return err

@@ -18,15 +18,17 @@ type job struct {
 	generations []engine.Generation
 	prompts     int // the generations of one prompt are adjacent
 	tools       map[string]bool
-	single      bool // an answer ends with its first call of a tool
-	generated   int  // tokens so far, of all generations
+	single      bool           // an answer ends with its first call of a tool
+	thoughts    *text.Thoughts // separates thoughts from the answer, from its beginning; nil for none
+	generated   int            // tokens so far, of all generations
 	tier        string
 }
 
-func newJob(prefix string, m text.Model, release func(), o *options, prompts []engine.Generation) *job {
+// newJob returns the job that generates a number of choices for each prompt.
+func newJob(prefix string, m text.Model, release func(), choices int, prompts []engine.Generation) *job {
 	j := &job{id: identifier(prefix), created: now(), model: m, release: release, prompts: len(prompts)}
 	for _, g := range prompts {
-		for i := range o.count() {
+		for i := range choices {
 			// Each choice has its own seed; the first has the request's seed.
 			g.Sampling.Seed += uint64(min(i, 1))
 			j.generations = append(j.generations, g)
@@ -44,14 +46,14 @@ type answer struct {
 	tokens  []engine.Token
 	finish  string
 	usage   engine.Usage
+	thought int // tokens of thoughts
 }
 
 // A piece is the part of an answer that one token adds.
 type piece struct {
-	content string
-	calls   []text.Call
-	token   *engine.Token
-	finish  string
+	text.Piece
+	token  *engine.Token
+	finish string
 }
 
 // collect runs all generations to their end.
@@ -80,7 +82,11 @@ func (j *job) run(ctx context.Context, begin func(int) error, emit func(int, *an
 }
 
 func (j *job) runOne(ctx context.Context, i int, a *answer, begin func(int) error, emit func(int, *answer, piece) error, mu *sync.Mutex) error {
-	calls := text.Calls{Tools: j.tools}
+	split := text.Splitter{Calls: text.Calls{Tools: j.tools}}
+	if j.thoughts != nil {
+		own := *j.thoughts
+		split.Thoughts = &own
+	}
 	begun, ended := begin == nil, false
 	usage, err := j.model.Generate(ctx, j.generations[i], func(t engine.Token) error {
 		mu.Lock()
@@ -92,16 +98,15 @@ func (j *job) runOne(ctx context.Context, i int, a *answer, begin func(int) erro
 			}
 		}
 		j.generated++
-		p := piece{token: &t}
-		p.content, p.calls = calls.Push(t.Text)
-		if t.Last != "" {
-			p.content += calls.Flush()
+		p := piece{Piece: split.Push(&t), token: &t}
+		if j.single && len(p.Calls) > 0 {
+			p.Calls = p.Calls[:1]
 		}
-		if j.single && len(p.calls) > 0 {
-			p.calls = p.calls[:1]
+		a.content += p.Content
+		a.calls = append(a.calls, p.Calls...)
+		if p.Thinking {
+			a.thought++
 		}
-		a.content += p.content
-		a.calls = append(a.calls, p.calls...)
 		if j.logprobs() {
 			a.tokens = append(a.tokens, t)
 		}
@@ -141,18 +146,28 @@ func (j *job) usageSoFar() map[string]any {
 	return map[string]any{"prompt_tokens": prompt, "completion_tokens": j.generated, "total_tokens": prompt + j.generated}
 }
 
-// usage sums up the tokens of the request; each prompt counts once.
-func (j *job) usage(answers []*answer) map[string]any {
-	var prompt, cached, generated int
+// tokenCounts are the tokens of a request. Cached are those of the prompts whose state was reused,
+// thought those of the thoughts among the generated ones.
+type tokenCounts struct{ prompt, cached, generated, thought int }
+
+// counts sums up the tokens of the request; each prompt counts once.
+func (j *job) counts(answers []*answer) *tokenCounts {
+	var c tokenCounts
 	for i, a := range answers {
 		if i%(len(answers)/j.prompts) == 0 {
-			prompt += a.usage.PromptTokens
-			cached += a.usage.CachedTokens
+			c.prompt += a.usage.PromptTokens
+			c.cached += a.usage.CachedTokens
 		}
-		generated += a.usage.GeneratedTokens
+		c.generated += a.usage.GeneratedTokens
+		c.thought += a.thought
 	}
+	return &c
+}
+
+// completion returns the counts in the form of completions.
+func (c *tokenCounts) completion() map[string]any {
 	return map[string]any{
-		"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated,
-		"prompt_tokens_details": map[string]any{"cached_tokens": cached},
+		"prompt_tokens": c.prompt, "completion_tokens": c.generated, "total_tokens": c.prompt + c.generated,
+		"prompt_tokens_details": map[string]any{"cached_tokens": c.cached},
 	}
 }

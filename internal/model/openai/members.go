@@ -36,13 +36,8 @@ type fixed struct {
 	WebSearchOptions json.RawMessage `json:"web_search_options"`
 }
 
-func (f *fixed) checkFixed() error {
-	for _, m := range []struct {
-		name    string
-		value   json.RawMessage
-		allowed []string
-		remedy  string
-	}{
+func (f *fixed) check() error {
+	return checkFixed([]fixedMember{
 		{"store", f.Store, []string{"false"}, "answers are not stored"},
 		{"verbosity", f.Verbosity, []string{`"medium"`}, "ask for the length in the prompt, or set max_completion_tokens"},
 		{"functions", f.Functions, []string{"[]"}, "use tools"},
@@ -50,7 +45,20 @@ func (f *fixed) checkFixed() error {
 		{"audio", f.Audio, nil, "this model writes text only"},
 		{"moderation", f.Moderation, nil, "this server moderates nothing"},
 		{"web_search_options", f.WebSearchOptions, nil, "the models have no access to the web"},
-	} {
+	})
+}
+
+// A fixedMember is a member that may only have the values which describe what this server does anyway.
+type fixedMember struct {
+	name    string
+	value   json.RawMessage
+	allowed []string
+	remedy  string
+}
+
+// checkFixed refuses members with other values than the allowed ones and null.
+func checkFixed(members []fixedMember) error {
+	for _, m := range members {
 		value := string(bytes.TrimSpace(m.value))
 		if value != "" && value != "null" && !slices.Contains(m.allowed, value) {
 			return invalid(m.name, fmt.Sprintf("%s is %.100s, which is not supported: %s", m.name, value, m.remedy))
@@ -63,15 +71,18 @@ func (f *fixed) checkFixed() error {
 // service may choose another one than the request names, too.
 func serviceTiers() []string { return []string{"", "auto", "default", "flex", "priority", "scale"} }
 
-// tier returns the tier that an answer names, "" if its request names none.
-func (q *chatRequest) tier() (string, error) {
+// serviceTier is the tier that executes all requests.
+const serviceTier = "default"
+
+// tierOf returns the tier that an answer names, "" if its request names none.
+func tierOf(requested string) (string, error) {
 	switch {
-	case q.ServiceTier == "":
+	case requested == "":
 		return "", nil
-	case !slices.Contains(serviceTiers(), q.ServiceTier):
-		return "", invalid("service_tier", fmt.Sprintf("service_tier is %.100q: auto, default, flex, priority and scale are accepted", q.ServiceTier))
+	case !slices.Contains(serviceTiers(), requested):
+		return "", invalid("service_tier", fmt.Sprintf("service_tier is %.100q: auto, default, flex, priority and scale are accepted", requested))
 	}
-	return "default", nil
+	return serviceTier, nil
 }
 
 // decodeMembers decodes a request. Unknown members are an error: OpenAI's service refuses them, and
@@ -99,14 +110,22 @@ func unknownMember(err error) (string, bool) {
 
 // checkStream refuses members that have an effect on streams only, and those of streams that this
 // server does not have.
-func (o *options) checkStream() error {
+func checkStream(stream bool, o *streamOptions) error {
 	switch {
-	case o.StreamOptions == nil:
+	case o == nil:
 		return nil
-	case !o.Stream:
+	case !stream:
 		return invalid("stream_options", "The 'stream_options' parameter is only allowed when 'stream' is enabled.")
-	case o.StreamOptions.IncludeObfuscation:
+	case o.IncludeObfuscation:
 		return invalid("stream_options.include_obfuscation", "stream_options.include_obfuscation is not supported: events have no padding")
+	}
+	return nil
+}
+
+// checkTop checks the number of the likeliest tokens to report with each token.
+func checkTop(n int) error {
+	if n < 0 || n > maxTop {
+		return invalid("top_logprobs", fmt.Sprintf("top_logprobs must be from 0 to %d", maxTop))
 	}
 	return nil
 }

@@ -310,10 +310,12 @@ func (c *cancelling) Write(b []byte) (int, error) {
 
 func FuzzRequest(f *testing.F) {
 	f.Add(`{` + hello + `,` + tools + `,"stream":true}`)
+	f.Add(`{"model":"small","input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},{"type":"function_call","call_id":"1","name":"f","arguments":"{}"},` +
+		`{"type":"function_call_output","call_id":"1","output":"b"}],"tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"f"},"stream":true}`)
 	f.Add(`{"model":"small","prompt":[[1,2]],"logit_bias":{"5":-100},"stop":["a"],"response_format":{"type":"json_object"}}`)
 	s := openai.New(openai.Options{Models: &texttest.Backend{Answer: "abc"}})
 	f.Fuzz(func(t *testing.T, body string) {
-		for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/embeddings"} {
+		for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/embeddings", responses} {
 			w := httptest.NewRecorder()
 			s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body)))
 			if w.Code == http.StatusInternalServerError {

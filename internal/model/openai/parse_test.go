@@ -19,8 +19,6 @@ func FuzzParseCall(f *testing.F) {
 		if err := json.Unmarshal(encoded, &c); err != nil || q.Model != c.Model {
 			t.Fatalf("the model is %q, the call names %q (%v)", q.Model, c.Model, err)
 		}
-		_, _ = q.generation()
-		_, _ = q.messages()
-		_, _, _ = q.tools()
+		_, _ = q.chat()
 	})
 }

@@ -1,10 +1,12 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,11 +16,9 @@ import (
 	"github.com/outboard-run/outboard/internal/model/text"
 )
 
-// options are the fields that chat and text completions share. TopK, MinP and RepetitionPenalty are
-// vLLM's extensions.
-type options struct {
-	Model             string             `json:"model"`
-	MaxTokens         *int               `json:"max_tokens"`
+// sampling are the members by which tokens are chosen, in all requests for text. TopK, MinP,
+// RepetitionPenalty and IgnoreEnd are vLLM's extensions.
+type sampling struct {
 	Temperature       *float64           `json:"temperature"`
 	TopP              *float64           `json:"top_p"`
 	TopK              *int               `json:"top_k"`
@@ -29,12 +29,19 @@ type options struct {
 	LogitBias         map[string]float64 `json:"logit_bias"`
 	Seed              *int64             `json:"seed"`
 	Stop              stringList         `json:"stop"`
-	N                 *int               `json:"n"`
-	IgnoreEnd         bool               `json:"ignore_eos"` // vLLM's extension
-	Stream            bool               `json:"stream"`
-	StreamOptions     *streamOptions     `json:"stream_options"`
-	ResponseFormat    *responseFormat    `json:"response_format"`
+	IgnoreEnd         bool               `json:"ignore_eos"`
 	Priority          int32              `json:"priority"` // lower first
+}
+
+// options are the members that chat and text completions share.
+type options struct {
+	Model          string          `json:"model"`
+	MaxTokens      *int            `json:"max_tokens"`
+	N              *int            `json:"n"`
+	Stream         bool            `json:"stream"`
+	StreamOptions  *streamOptions  `json:"stream_options"`
+	ResponseFormat *responseFormat `json:"response_format"`
+	sampling
 	labels
 	extensions
 }
@@ -80,27 +87,30 @@ const (
 
 // generation returns the generation that the options specify, without a prompt.
 func (o *options) generation() (engine.Generation, error) {
-	g := engine.Generation{LogProbs: -1, Stop: o.Stop, IgnoreEnd: o.IgnoreEnd, Priority: -int(o.Priority), Sampling: engine.Sampling{Temperature: 1, Seed: rand.Uint64()}}
-	if err := o.checkStream(); err != nil {
-		return g, err
-	}
-	if err := o.checkExtensions(); err != nil {
+	g, err := o.sampling.generation()
+	if err := cmp.Or(checkStream(o.Stream, o.StreamOptions), o.checkExtensions(), err); err != nil {
 		return g, err
 	}
 	if n := o.count(); n < 1 || n > maxChoices {
 		return g, invalid("n", fmt.Sprintf("n is %d: it must be from 1 to %d", n, maxChoices))
 	}
-	if o.MaxTokens != nil {
-		if *o.MaxTokens < 1 {
-			return g, invalid("max_tokens", fmt.Sprintf("max_tokens is %d: it must be at least 1", *o.MaxTokens))
-		}
-		g.MaxTokens = *o.MaxTokens
+	if g.MaxTokens, err = tokenLimit("max_tokens", o.MaxTokens); err != nil {
+		return g, err
 	}
-	if o.Seed != nil {
-		g.Sampling.Seed = uint64(*o.Seed)
+	if g.Grammar, err = o.ResponseFormat.grammar(); err != nil {
+		return g, err
 	}
-	if o.TopK != nil {
-		g.Sampling.TopK = max(*o.TopK, 0)
+	return g, g.Check()
+}
+
+// generation returns a generation whose tokens are chosen by the members.
+func (s *sampling) generation() (engine.Generation, error) {
+	g := engine.Generation{LogProbs: -1, Stop: s.Stop, IgnoreEnd: s.IgnoreEnd, Priority: -int(s.Priority), Sampling: engine.Sampling{Temperature: 1, Seed: rand.Uint64()}}
+	if s.Seed != nil {
+		g.Sampling.Seed = uint64(*s.Seed)
+	}
+	if s.TopK != nil {
+		g.Sampling.TopK = max(*s.TopK, 0)
 	}
 	for _, f := range []struct {
 		name      string
@@ -108,12 +118,12 @@ func (o *options) generation() (engine.Generation, error) {
 		low, high float64
 		to        *float32
 	}{
-		{"temperature", o.Temperature, 0, 2, &g.Sampling.Temperature},
-		{"top_p", o.TopP, 0, 1, &g.Sampling.TopP},
-		{"min_p", o.MinP, 0, 1, &g.Sampling.MinP},
-		{"repetition_penalty", o.RepetitionPenalty, 0.01, 10, &g.Sampling.RepeatPenalty},
-		{"frequency_penalty", o.FrequencyPenalty, -2, 2, &g.Sampling.FrequencyPenalty},
-		{"presence_penalty", o.PresencePenalty, -2, 2, &g.Sampling.PresencePenalty},
+		{"temperature", s.Temperature, 0, 2, &g.Sampling.Temperature},
+		{"top_p", s.TopP, 0, 1, &g.Sampling.TopP},
+		{"min_p", s.MinP, 0, 1, &g.Sampling.MinP},
+		{"repetition_penalty", s.RepetitionPenalty, 0.01, 10, &g.Sampling.RepeatPenalty},
+		{"frequency_penalty", s.FrequencyPenalty, -2, 2, &g.Sampling.FrequencyPenalty},
+		{"presence_penalty", s.PresencePenalty, -2, 2, &g.Sampling.PresencePenalty},
 	} {
 		if f.value == nil {
 			continue
@@ -123,18 +133,15 @@ func (o *options) generation() (engine.Generation, error) {
 		}
 		*f.to = float32(*f.value)
 	}
-	if o.TopP != nil && g.Sampling.TopP == 0 { // 0 is the likeliest token here, and all of them for engines
+	if s.TopP != nil && g.Sampling.TopP == 0 { // 0 is the likeliest token here, and all of them for engines
 		g.Sampling.TopP = math.SmallestNonzeroFloat32
 	}
-	if err := o.constrain(&g); err != nil {
-		return g, err
-	}
-	return g, g.Check()
+	return g, s.setBias(&g)
 }
 
-// constrain sets the bias of tokens and the grammar.
-func (o *options) constrain(g *engine.Generation) error {
-	for id, bias := range o.LogitBias {
+// setBias sets the bias of tokens.
+func (s *sampling) setBias(g *engine.Generation) error {
+	for id, bias := range s.LogitBias {
 		n, err := strconv.ParseInt(id, 10, 32)
 		if err != nil || bias < -100 || bias > 100 {
 			return invalid("logit_bias", fmt.Sprintf("%q: %v: the name is a token's number, the bias from -100 to 100", id, bias))
@@ -144,25 +151,51 @@ func (o *options) constrain(g *engine.Generation) error {
 		}
 		g.Sampling.Bias[int32(n)] = float32(bias)
 	}
-	f := o.ResponseFormat
-	if f == nil || f.Type == "text" {
-		return nil
-	}
-	var err error
-	switch {
-	case f.Type == "json_object":
-		g.Grammar = grammar.Object()
-	case f.Type == "json_schema" && f.JSONSchema != nil && len(f.JSONSchema.Schema) > 0:
-		g.Grammar, err = grammar.FromSchema(f.JSONSchema.Schema)
-	case f.Type == "json_schema":
-		return invalid("response_format.json_schema", "response_format.json_schema.schema is missing")
-	default:
-		return invalid("response_format.type", fmt.Sprintf("response_format.type is %q: text, json_object and json_schema are supported", f.Type))
-	}
-	if err != nil {
-		return invalid("response_format", "Invalid schema for response_format: "+err.Error())
-	}
 	return nil
+}
+
+// tokenLimit returns the value of a member that bounds the tokens of an answer, 0 for no bound.
+func tokenLimit(member string, n *int) (int, error) {
+	switch {
+	case n == nil:
+		return 0, nil
+	case *n < 1:
+		return 0, invalid(member, fmt.Sprintf("%s is %d: it must be at least 1", member, *n))
+	}
+	return *n, nil
+}
+
+// grammar returns the grammar of a format, "" for none.
+func (f *responseFormat) grammar() (string, error) {
+	switch {
+	case f == nil:
+		return "", nil
+	case f.JSONSchema == nil:
+		return formatGrammar(f.Type, nil, "response_format", "response_format.json_schema")
+	}
+	return formatGrammar(f.Type, f.JSONSchema.Schema, "response_format", "response_format.json_schema")
+}
+
+// formatGrammar returns the grammar of a format, "" for none. member is the name of the format in the
+// request, schemaMember that of the object with the schema.
+func formatGrammar(kind string, schema json.RawMessage, member, schemaMember string) (string, error) {
+	switch kind {
+	case "text":
+		return "", nil
+	case "json_object":
+		return grammar.Object(), nil
+	case "json_schema":
+	default:
+		return "", invalid(member+".type", fmt.Sprintf("%s.type is %.100q: text, json_object and json_schema are supported", member, kind))
+	}
+	if len(schema) == 0 {
+		return "", invalid(schemaMember, schemaMember+".schema is missing")
+	}
+	g, err := grammar.FromSchema(schema)
+	if err != nil {
+		return "", invalid(member, "Invalid schema for "+member+": "+err.Error())
+	}
+	return g, nil
 }
 
 func (o *options) count() int {
@@ -217,7 +250,7 @@ func (q *chatRequest) messages() ([]text.Message, error) {
 	}
 	var list []text.Message
 	for i, m := range q.Messages {
-		content, err := m.text(fmt.Sprintf("messages[%d].content", i))
+		content, err := textOf(m.Content, fmt.Sprintf("messages[%d].content", i), "text")
 		if err != nil {
 			return nil, err
 		}
@@ -231,36 +264,41 @@ func (q *chatRequest) messages() ([]text.Message, error) {
 		if err != nil {
 			return nil, invalid(fmt.Sprintf("messages[%d].tool_calls", i), err.Error())
 		}
-		list = append(list, text.Message{Role: strings.Replace(m.Role, "developer", "system", 1), Content: content, Name: m.Name, ToolCalls: calls, ToolCallID: m.ToolCallID, Reasoning: m.Reasoning})
+		list = append(list, text.Message{Role: templateRole(m.Role), Content: content, Name: m.Name, ToolCalls: calls, ToolCallID: m.ToolCallID, Reasoning: m.Reasoning})
 	}
 	return list, nil
 }
 
-// text returns the content, a string or an array of parts.
-func (m *chatMessage) text(param string) (string, error) {
-	var content *string
-	if len(m.Content) == 0 || json.Unmarshal(m.Content, &content) == nil {
-		if content == nil {
+// textOf returns the text of a content, a string or an array of parts of the given types. param is its
+// name in the request.
+func textOf(content json.RawMessage, param string, types ...string) (string, error) {
+	var whole *string
+	if len(content) == 0 || json.Unmarshal(content, &whole) == nil {
+		if whole == nil {
 			return "", nil
 		}
-		return *content, nil
+		return *whole, nil
 	}
 	var parts bounded.List[struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
+		Type    string `json:"type"`
+		Text    string `json:"text"`
+		Refusal string `json:"refusal"`
 	}]
-	if json.Unmarshal(m.Content, &parts) != nil {
+	if json.Unmarshal(content, &parts) != nil {
 		return "", invalid(param, "the content must be a string or an array of parts")
 	}
 	var b strings.Builder
 	for _, p := range parts {
-		if p.Type != "text" {
-			return "", invalid(param, fmt.Sprintf("a part of type %q: this model reads text only", p.Type))
+		if !slices.Contains(types, p.Type) {
+			return "", invalid(param, fmt.Sprintf("a part of type %.100q: this model reads text only", p.Type))
 		}
-		b.WriteString(p.Text)
+		b.WriteString(p.Text + p.Refusal)
 	}
 	return b.String(), nil
 }
+
+// templateRole returns the name of a role for chat templates.
+func templateRole(role string) string { return strings.Replace(role, "developer", "system", 1) }
 
 // templateCalls returns earlier calls with their arguments as objects, which templates expect; in
 // OpenAI's interface the arguments are strings.
@@ -283,62 +321,19 @@ func templateCalls(calls json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(list)
 }
 
-// tools returns the tools that may be called, and their JSON for the template.
-func (q *chatRequest) tools() ([]text.Tool, json.RawMessage, error) {
-	if len(q.Tools) == 0 {
-		return nil, nil, nil
+// choice returns the value of tool_choice.
+func (q *chatRequest) choice() (toolChoice, error) {
+	c := toolChoice{mode: "auto"}
+	if len(q.ToolChoice) == 0 || json.Unmarshal(q.ToolChoice, &c.mode) == nil { // also null
+		return c, nil
 	}
-	if len(q.Tools) > maxTools {
-		return nil, nil, invalid("tools", fmt.Sprintf("there are %d tools: %d are accepted", len(q.Tools), maxTools))
-	}
-	var list []text.Tool
-	for i, t := range q.Tools {
-		var tool text.Tool
-		if t.Type != "function" || json.Unmarshal(t.Function, &tool) != nil || tool.Name == "" {
-			return nil, nil, invalid(fmt.Sprintf("tools[%d]", i), "a tool has the type function and a function with a name")
-		}
-		list = append(list, tool)
-	}
-	encoded, err := json.Marshal(q.Tools)
-	return list, encoded, err
-}
-
-// choose applies tool_choice: it returns the tools that may be called, and sets a grammar if one of
-// them must be called.
-func (q *chatRequest) choose(tools []text.Tool, g *engine.Generation) ([]text.Tool, error) {
-	choice := "auto"
 	var named struct {
 		Function struct {
 			Name string `json:"name"`
 		} `json:"function"`
 	}
-	if len(q.ToolChoice) > 0 && string(q.ToolChoice) != "null" && json.Unmarshal(q.ToolChoice, &choice) != nil {
-		if json.Unmarshal(q.ToolChoice, &named) != nil || named.Function.Name == "" {
-			return nil, invalid("tool_choice", "tool_choice is none, auto, required or names a function")
-		}
-		choice = "required"
+	if json.Unmarshal(q.ToolChoice, &named) != nil || named.Function.Name == "" {
+		return c, invalid("tool_choice", "tool_choice is none, auto, required or names a function")
 	}
-	switch choice {
-	case "none":
-		return nil, nil
-	case "auto":
-		return tools, nil
-	case "required":
-	default:
-		return nil, invalid("tool_choice", fmt.Sprintf("tool_choice is %q: none, auto, required or a function are supported", choice))
-	}
-	var possible []text.Tool
-	for _, t := range tools {
-		if named.Function.Name == "" || t.Name == named.Function.Name {
-			possible = append(possible, t)
-		}
-	}
-	if len(possible) == 0 {
-		return nil, invalid("tool_choice", "tool_choice requires a function that is not among the tools")
-	}
-	var err error
-	if g.Grammar, err = text.CallGrammar(possible); err != nil {
-		return nil, invalid("tools", err.Error())
-	}
-	return possible, nil
+	return toolChoice{mode: "required", names: []string{named.Function.Name}}, nil
 }

@@ -39,6 +39,9 @@ func New(opts Options) *Server {
 	s := &Server{opts: opts, mux: http.NewServeMux()}
 	s.mux.HandleFunc("POST /v1/chat/completions", s.handle(s.chat))
 	s.mux.HandleFunc("POST /v1/completions", s.handle(s.complete))
+	s.mux.HandleFunc("POST /v1/responses", s.handle(s.respond))
+	s.mux.HandleFunc("GET /v1/responses/{id...}", s.handle(notStored))
+	s.mux.HandleFunc("DELETE /v1/responses/{id}", s.handle(notStored))
 	s.mux.HandleFunc("POST /v1/embeddings", s.handle(s.embeddings))
 	s.mux.HandleFunc("GET /v1/models", s.handle(s.listModels))
 	s.mux.HandleFunc("GET /v1/models/{model...}", s.handle(s.showModel))
@@ -125,12 +128,17 @@ func toAPIError(err error) *apiError {
 	if s.code != "" {
 		e.Code = s.code
 	}
-	var told *outboard.Error
-	if errors.As(err, &told) && s.status == http.StatusBadRequest && slices.Contains([]string{"prompt", "stop", "logit_bias", "logprobs", "tools", "grammar", "messages", "ignore_eos"}, told.Op) {
-		e.Param = told.Op
+	// The operation of an error is only in its text if another process has returned it.
+	if name, _, named := strings.Cut(e.Message, ": "); named && s.status == http.StatusBadRequest && slices.Contains(engineParams, name) {
+		e.Param = name
 	}
 	return e
 }
+
+// engineParams are the names by which errors of engines begin that are names of members, too.
+//
+//nolint:gochecknoglobals // a table
+var engineParams = []string{"prompt", "stop", "logit_bias", "logprobs", "tools", "grammar", "messages", "ignore_eos"}
 
 // decode reads a request's body.
 func decode(r *http.Request, v any) error {
@@ -144,7 +152,9 @@ func decode(r *http.Request, v any) error {
 	case err == nil, errors.As(err, &large), outboard.KindOf(err) == outboard.Busy:
 		return err
 	case errors.As(err, &wrong):
-		wrong.Field = strings.TrimPrefix(wrong.Field, "options.") // an embedded struct
+		for _, embedded := range []string{"options.", "sampling."} { // structs
+			wrong.Field = strings.TrimPrefix(wrong.Field, embedded)
+		}
 		return invalid(wrong.Field, "Invalid type for '"+wrong.Field+"': got "+wrong.Value+".")
 	default:
 		return invalid("", "We could not parse the JSON body of your request: "+err.Error())
