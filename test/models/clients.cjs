@@ -12,6 +12,7 @@ const api = new OpenAI.default({ baseURL: base + "/v1", apiKey: process.env.OUTB
 const oll = new Ollama({ host: base });
 const hello = [{ role: "user", content: "the" }];
 const greedy = { model, max_tokens: 8, temperature: 0 };
+const brief = { model, input: hello, max_output_tokens: 8, temperature: 0 };
 const tool = {
   type: "function",
   function: {
@@ -99,6 +100,48 @@ const cases = {
       assert.equal(r.data.length, 2);
       assert(Math.abs(norm - 1) < 1e-3);
     }
+  },
+  async openai_response() {
+    const r = await api.responses.create(brief);
+    assert.equal(r.status, "incomplete");
+    assert.equal(r.incomplete_details.reason, "max_output_tokens");
+    assert.equal(r.usage.output_tokens, 8);
+    assert(r.output_text && r.store === false);
+    await api.responses.create({ ...brief, input: [...hello, ...r.output, ...hello] });
+  },
+  async openai_response_stream() {
+    let text = "", last;
+    for await (const e of await api.responses.create({ ...brief, stream: true })) {
+      assert.equal(e.sequence_number, last ? last.sequence_number + 1 : 0);
+      if (e.type === "response.output_text.delta") text += e.delta;
+      last = e;
+    }
+    const whole = await api.responses.create(brief);
+    const helped = await api.responses.stream(brief).finalResponse();
+    assert.equal(last.type, "response.incomplete");
+    assert.equal(text, whole.output_text);
+    assert.equal(helped.output_text, text);
+  },
+  async openai_response_parsed() {
+    const format = { type: "json_schema", name: "x", schema, strict: true };
+    const r = await api.responses.parse({ model, input: "the", max_output_tokens: 100, text: { format } });
+    assert.equal(typeof JSON.parse(r.output_text).the, "boolean");
+  },
+  async openai_response_tools() {
+    const tools = [{ type: "function", strict: true, ...tool.function }];
+    const stream = api.responses.stream({ model, input: hello, tools, tool_choice: "required" });
+    const r = await stream.finalResponse();
+    const [call] = r.output;
+    assert.equal(call.type, "function_call");
+    assert(["the", "fox"].includes(JSON.parse(call.arguments).city));
+    const output = { type: "function_call_output", call_id: call.call_id, output: "fox" };
+    assert((await api.responses.create({ ...brief, input: [...hello, call, output] })).output_text);
+  },
+  async openai_response_errors() {
+    for (const members of [{ previous_response_id: "resp_1" }, { tools: [{ type: "web_search" }] }, { background: true }]) {
+      await assert.rejects(api.responses.create({ ...brief, ...members }), OpenAI.BadRequestError);
+    }
+    await assert.rejects(api.responses.create({ ...brief, model: "no" }), OpenAI.NotFoundError);
   },
   async openai_errors() {
     await assert.rejects(api.chat.completions.create({ model: "no", messages: hello }), OpenAI.NotFoundError);

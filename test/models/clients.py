@@ -7,14 +7,21 @@ import sys
 
 import ollama
 import openai
+import pydantic
 
 base, model = sys.argv[1], sys.argv[2]
 api = openai.OpenAI(base_url=base + "/v1", api_key="unused", max_retries=0)
 oll = ollama.Client(host=base)
 hello = [{"role": "user", "content": "the"}]
+greedy = {"model": model, "input": hello, "max_output_tokens": 8, "temperature": 0}
 tool = {"type": "function", "function": {"name": "weather", "parameters": {
     "type": "object", "properties": {"city": {"enum": ["the", "fox"]}}, "required": ["city"], "additionalProperties": False}}}
+function = {"type": "function", "strict": True, **tool["function"]}  # in the form of responses
 failed = []
+
+
+class Answer(pydantic.BaseModel):
+    the: bool
 
 
 def case(f):
@@ -99,6 +106,70 @@ def openai_tools_streamed():
 def openai_embeddings():
     r = api.embeddings.create(model=model, input=["the dog", "fox"])
     assert len(r.data) == 2 and abs(sum(x * x for x in r.data[0].embedding) - 1) < 1e-3
+
+
+@case
+def openai_response():
+    r = api.responses.create(**greedy, instructions="fox", store=True, metadata={"a": "b"})
+    assert r.status == "incomplete" and r.incomplete_details.reason == "max_output_tokens" and r.error is None
+    assert r.usage.output_tokens == 8 and r.usage.total_tokens == 8 + r.usage.input_tokens
+    assert r.output_text and r.store is False and r.metadata == {"a": "b"}
+    api.responses.create(**{**greedy, "input": [*hello, *r.output, *hello]})
+
+
+@case
+def openai_response_stream():
+    events = list(api.responses.create(**greedy, stream=True))
+    with api.responses.stream(**greedy) as stream:
+        texts = [e.snapshot for e in stream if e.type == "response.output_text.delta"]
+    whole = api.responses.create(**greedy)
+    assert [e.sequence_number for e in events] == list(range(len(events)))
+    assert events[0].type == "response.created" and events[-1].type == "response.incomplete"
+    assert events[-1].response.output_text == texts[-1] == whole.output_text
+
+
+@case
+def openai_response_logprobs():
+    r = api.responses.create(**greedy, include=["message.output_text.logprobs"], top_logprobs=2)
+    probs = r.output[0].content[0].logprobs
+    assert len(probs) == 8 and len(probs[0].top_logprobs) == 2 and probs[0].logprob <= 0
+
+
+@case
+def openai_response_parsed():
+    r = api.responses.parse(model=model, input="the", max_output_tokens=100, text_format=Answer)
+    assert isinstance(r.output_parsed.the, bool) and r.status == "completed"
+    with api.responses.stream(model=model, input="the", max_output_tokens=100, text_format=Answer) as stream:
+        assert isinstance(stream.get_final_response().output_parsed.the, bool)
+
+
+@case
+def openai_response_tools():
+    r = api.responses.create(model=model, input=hello, tools=[function], tool_choice="required")
+    call = r.output[0]
+    assert call.type == "function_call" and json.loads(call.arguments)["city"] in ("the", "fox")
+    with api.responses.stream(model=model, input=hello, tools=[function], tool_choice={"type": "function", "name": "weather"}) as stream:
+        assert stream.get_final_response().output[0].parsed_arguments["city"] in ("the", "fox")
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "fox"}
+    assert api.responses.create(**{**greedy, "input": [*hello, *r.output, output]}).output_text
+
+
+@case
+def openai_response_errors():
+    for members, kind in (({"model": "no"}, openai.NotFoundError), ({"previous_response_id": "resp_1"}, openai.BadRequestError),
+                          ({"tools": [{"type": "web_search"}]}, openai.BadRequestError), ({"input": "the " * 2000}, openai.BadRequestError),
+                          ({"background": True}, openai.BadRequestError)):
+        try:
+            api.responses.create(**{**greedy, **members})
+        except kind as e:
+            assert e.param or kind is openai.NotFoundError, e
+            continue
+        raise AssertionError(members)
+    try:
+        api.responses.retrieve("resp_1")
+    except openai.NotFoundError:
+        return
+    raise AssertionError("a stored response")
 
 
 @case
