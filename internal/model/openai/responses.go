@@ -132,6 +132,8 @@ type responseUsage struct {
 	InputTokens  int `json:"input_tokens"`
 	InputDetails struct {
 		CachedTokens int `json:"cached_tokens"`
+		// CacheWriteTokens are those that a client pays for; clients want the member.
+		CacheWriteTokens int `json:"cache_write_tokens"`
 	} `json:"input_tokens_details"`
 	OutputTokens  int `json:"output_tokens"`
 	OutputDetails struct {

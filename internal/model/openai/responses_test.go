@@ -54,6 +54,7 @@ func TestResponse(t *testing.T) {
 		{[]any{"output", 1}, nil},
 		{[]any{"usage", "input_tokens"}, float64(len("rendered"))},
 		{[]any{"usage", "input_tokens_details", "cached_tokens"}, 1.0},
+		{[]any{"usage", "input_tokens_details", "cache_write_tokens"}, 0.0},
 		{[]any{"usage", "output_tokens"}, 3.0},
 		{[]any{"usage", "output_tokens_details", "reasoning_tokens"}, 0.0},
 		{[]any{"usage", "total_tokens"}, 11.0},
