@@ -80,7 +80,7 @@ func (d *dialogue) add(item *inputItem, param string) error {
 	case "function_call_output":
 		return d.addOutput(item, param)
 	case "item_reference":
-		return invalid(param, "items are not stored: send the item itself instead of a reference to it")
+		return invalid(param, "items are not stored: send the item itself instead of a reference to it, as clients do that are told that nothing is stored (store: false)")
 	}
 	return invalid(param+".type", fmt.Sprintf("an item of type %.100q: message, reasoning, function_call and function_call_output are supported", item.Type))
 }
