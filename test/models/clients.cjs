@@ -158,6 +158,13 @@ const cases = {
     assert(r.done && r.response);
     assert.equal(r.eval_count, 6);
   },
+  async ollama_context() {
+    const request = { model, prompt: "the", options: { temperature: 0, num_predict: 6 } };
+    const first = await oll.generate(request);
+    const second = await oll.generate({ ...request, context: first.context });
+    assert.deepEqual(second.context.slice(0, first.context.length), first.context);
+    assert(second.context.length > first.context.length);
+  },
   async ollama_chat_stream() {
     let text = "", last;
     for await (const part of await oll.chat({ model, messages: hello, stream: true, options: { temperature: 0, num_predict: 6 } })) {

@@ -198,6 +198,14 @@ def ollama_generate():
 
 
 @case
+def ollama_context():
+    first = oll.generate(model, "the", options={"temperature": 0, "num_predict": 6})
+    parts = list(oll.generate(model, "the", context=first.context, stream=True, options={"temperature": 0, "num_predict": 6}))
+    assert parts[-1].context[:len(first.context)] == list(first.context)
+    assert parts[-1].prompt_eval_count >= len(first.context) and len(parts[-1].context) > len(first.context)
+
+
+@case
 def ollama_chat_stream():
     parts = list(oll.chat(model, hello, stream=True, options={"temperature": 0, "num_predict": 6}))
     assert parts[-1].done and "".join(p.message.content for p in parts)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/outboard-run/outboard/internal/model/bounded"
@@ -29,9 +30,10 @@ type request struct {
 	Think    *think                `json:"think"`
 	LogProbs bool                  `json:"logprobs"`
 	// TopLogProbs is the number of the most likely tokens that are reported with each token.
-	TopLogProbs int     `json:"top_logprobs"`
-	Context     []int32 `json:"context"`
-	Shift       *bool   `json:"shift"`
+	TopLogProbs int `json:"top_logprobs"`
+	// Context are the tokens of the conversation so far, from the last reply of generate.
+	Context []int32 `json:"context"`
+	Shift   *bool   `json:"shift"`
 }
 
 type message struct {
@@ -57,11 +59,8 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request) error {
 	if err := decode(r, &q); err != nil {
 		return err
 	}
-	switch {
-	case q.Suffix != "" || q.Template != "" || len(q.Images) > 0 || len(q.Context) > 0:
-		return invalid("suffix, template, images and context are not supported")
-	case q.Raw && q.System != "":
-		return invalid("raw mode does not support template, system, or context")
+	if err := q.checkGenerate(); err != nil {
+		return err
 	}
 	t := s.newTurn(w, &q, func(p *part) map[string]any {
 		v := map[string]any{"response": p.content}
@@ -71,23 +70,70 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request) error {
 		return v
 	})
 	return s.answer(r, &q, t, func(ctx context.Context, m text.Model) (prompt, error) {
-		if q.Prompt == "" {
+		switch {
+		case q.Prompt == "":
 			return prompt{}, nil
-		}
-		if q.Raw || m.Info().ChatTemplate == "" {
-			if _, err := q.Think.variables(q.Model, ""); err != nil {
-				return prompt{}, err
-			}
-			content := strings.TrimPrefix(q.System+"\n", "\n") + q.Prompt
-			tokens, err := m.Tokenize(ctx, engine.Text{Content: content, Special: true, Prompt: true, Bounded: true})
-			return prompt{tokens: tokens}, err
+		case q.Raw || m.Info().ChatTemplate == "":
+			return q.renderText(ctx, m)
 		}
 		messages := []text.Message{{Role: "user", Content: q.Prompt}}
 		if q.System != "" {
 			messages = append([]text.Message{{Role: "system", Content: q.System}}, messages...)
 		}
-		return q.render(ctx, m, messages)
+		p, err := q.render(ctx, m, messages)
+		if err == nil {
+			err = q.continueContext(ctx, m, &p)
+		}
+		return p, err
 	})
+}
+
+// checkGenerate refuses members of generate that are not supported.
+func (q *request) checkGenerate() error {
+	switch {
+	case q.Suffix != "":
+		return invalid("%q does not support insert", q.Model)
+	case q.Template != "":
+		return invalid("template is not supported: send the complete prompt with raw")
+	case len(q.Images) > 0:
+		return invalid("images: this model reads text only")
+	case q.Raw && (q.System != "" || len(q.Context) > 0):
+		return invalid("raw mode does not support template, system, or context")
+	}
+	return nil
+}
+
+// renderText returns the prompt of a request for a raw text, or for a model without a template.
+func (q *request) renderText(ctx context.Context, m text.Model) (prompt, error) {
+	if _, err := q.Think.variables(q.Model, ""); err != nil {
+		return prompt{}, err
+	}
+	var p prompt
+	var err error
+	content := strings.TrimPrefix(q.System+"\n", "\n") + q.Prompt
+	p.tokens, err = m.Tokenize(ctx, engine.Text{Content: content, Special: true, Prompt: true, Bounded: true})
+	if err == nil && !q.Raw {
+		err = q.continueContext(ctx, m, &p)
+	}
+	return p, err
+}
+
+// continueContext makes a prompt continue the conversation of the context of the request, and has the
+// reply contain the context for the next request.
+func (q *request) continueContext(ctx context.Context, m text.Model, p *prompt) error {
+	p.continued = true
+	if len(q.Context) == 0 {
+		return nil
+	}
+	begin, err := m.Tokenize(ctx, engine.Text{}) // the tokens with which every text begins
+	if err != nil {
+		return err
+	}
+	if len(begin) == 1 && len(p.tokens) > 0 && p.tokens[0] == begin[0] {
+		p.tokens = p.tokens[1:]
+	}
+	p.tokens = slices.Concat(q.Context, p.tokens)
+	return nil
 }
 
 // A prompt is what a text is generated from.
@@ -95,6 +141,9 @@ type prompt struct {
 	tokens   []int32
 	tools    map[string]bool // the names of those that may be called
 	thoughts *text.Thoughts  // separates the model's thoughts, nil for a model without
+	// continued reports whether the reply has the tokens of the conversation, so that another request
+	// can continue it.
+	continued bool
 }
 
 // render returns the prompt of a conversation.

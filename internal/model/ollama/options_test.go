@@ -2,6 +2,7 @@ package ollama_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,8 +13,13 @@ import (
 // nothing.
 func TestMembersThatAreNotSupported(t *testing.T) {
 	for members, want := range map[string]string{
-		`"context":[1,2]`:                   "context",
+		`"context":[1,2]`:                   "",
+		`"context":["a"]`:                   "context",
 		`"context":[]`:                      "",
+		`"raw":true,"context":[1]`:          "raw mode",
+		`"suffix":"a"`:                      `"small" does not support insert`,
+		`"template":"{{ .Prompt }}"`:        "template",
+		`"images":["a"]`:                    "images",
 		`"raw":true,"system":"be short"`:    "raw mode",
 		`"shift":true`:                      "shift",
 		`"shift":false`:                     "",
@@ -83,6 +89,47 @@ func TestLogProbs(t *testing.T) {
 				t.Errorf("%s: line %d is %v", path, i, line)
 			}
 		}
+	}
+}
+
+// A reply of generate has the tokens of the conversation, which a later request continues.
+func TestContext(t *testing.T) {
+	rendered := []int32{1, 'r', 'e', 'n', 'd', 'e', 'r', 'e', 'd'} // the answer has the tokens 0 and 1
+	for members, want := range map[string][]int32{``: rendered, `,"context":null`: rendered, `,"context":[1,7,8]`: slices.Concat([]int32{1, 7, 8}, rendered[1:])} {
+		for _, stream := range []string{"true", "false"} {
+			b := &texttest.Backend{Answer: "abcd", Begin: true}
+			list := lines(t, send(t, b, http.MethodPost, "/api/generate", `{"model":"small","prompt":"hi","stream":`+stream+members+`}`))
+			var returned []int32
+			got, _ := list[len(list)-1]["context"].([]any)
+			for _, token := range got {
+				number, _ := token.(float64)
+				returned = append(returned, int32(number))
+			}
+			if !slices.Equal(b.Requests[0].Prompt, want) || !slices.Equal(returned, slices.Concat(want, []int32{0, 1})) {
+				t.Errorf("%q, stream %s: the prompt %v, then the context %v", members, stream, b.Requests[0].Prompt, returned)
+			}
+			for _, line := range list[:len(list)-1] {
+				if line["context"] != nil {
+					t.Errorf("%v", line)
+				}
+			}
+		}
+	}
+	for path, prompt := range map[string]string{"/api/generate": `"prompt":"hi","raw":true`, "/api/chat": `"messages":[{"role":"user","content":"hi"}]`} {
+		w := send(t, &texttest.Backend{Answer: "abcd"}, http.MethodPost, path, `{"model":"small",`+prompt+`}`)
+		if strings.Contains(w.Body.String(), `"context"`) {
+			t.Errorf("%s: %s", path, w.Body)
+		}
+	}
+}
+
+// An answer within a format has no thoughts, although the prompt begins them.
+func TestFormatAfterBegunThoughts(t *testing.T) {
+	b := &texttest.Backend{Answer: `{"a":1}`, Template: "{{ messages }}<think>"}
+	b.Rendered = "<think>"
+	w := send(t, b, http.MethodPost, "/api/generate", `{"model":"small","prompt":"hi","format":"json","stream":false}`)
+	if got := lines(t, w)[0]["response"]; got != `{"a":1}` {
+		t.Errorf("%s", w.Body)
 	}
 }
 

@@ -18,6 +18,8 @@ type turn struct {
 	load  time.Duration
 	reply func(*part) map[string]any
 	out   *lines
+	// context are the tokens of prompt and answer, in the last line of a reply that can be continued.
+	context []int32
 }
 
 // A part is a part of an answer, or all of it.
@@ -80,6 +82,9 @@ func (s *Server) answer(r *http.Request, q *request, t *turn, makePrompt func(co
 	if p.tokens == nil {
 		return t.out.last(t.line(&part{reason: "load"}, engine.Usage{}))
 	}
+	if g.Grammar != "" {
+		p.thoughts = nil // the grammar has no marks that could end them
+	}
 	g.Prompt = p.tokens
 	if err := q.Options.limitContext(&g); err != nil {
 		return err
@@ -90,7 +95,13 @@ func (s *Server) answer(r *http.Request, q *request, t *turn, makePrompt func(co
 func (t *turn) run(ctx context.Context, m text.Model, g engine.Generation, p *prompt, streamed bool) error {
 	split := text.Splitter{Thoughts: p.thoughts, Calls: text.Calls{Tools: p.tools}}
 	var all part
+	if p.continued {
+		t.context = slices.Clone(g.Prompt)
+	}
 	usage, err := m.Generate(ctx, g, func(token engine.Token) error {
+		if p.continued {
+			t.context = append(t.context, token.ID)
+		}
 		piece := split.Push(&token)
 		next := newPart(&piece, &token, g.LogProbs >= 0)
 		if streamed && !next.empty() {
@@ -144,6 +155,9 @@ func (t *turn) line(p *part, u engine.Usage) map[string]any {
 	v["done_reason"] = p.reason
 	if slices.Contains([]string{"load", "unload"}, p.reason) {
 		return v
+	}
+	if t.context != nil {
+		v["context"] = t.context
 	}
 	v["total_duration"], v["load_duration"] = time.Since(t.begin), t.load
 	v["prompt_eval_count"], v["prompt_eval_duration"] = u.PromptTokens, cmp.Or(u.Prefill, 1)

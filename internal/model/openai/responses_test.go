@@ -221,7 +221,7 @@ func TestThoughtsOfAResponse(t *testing.T) {
 	if got := string(b.Conversations[0].Variables); got != `{"enable_thinking":false}` {
 		t.Errorf("variables %s", got)
 	}
-	b.Answer, b.Template = `{"a":1}`, "{{ tools }}<think>" // after a prompt that begins the thoughts
+	b.Answer, b.Template, b.Rendered = `{"a":1}`, "{{ tools }}<think>", "<think>"
 	body = respond(t, b, `,"text":{"format":{"type":"json_object"}}`).Body.Bytes()
 	if got := at(t, body, "output", 0, "content", 0, "text"); got != `{"a":1}` || at(t, body, "output", 0, "type") != "message" {
 		t.Errorf("within a format: %s", body)

@@ -25,6 +25,10 @@ type Backend struct {
 	LogProb float32
 	// Template is the chat template, by default one for conversations with tools.
 	Template string
+	// Rendered is the text of all conversations, by default "rendered".
+	Rendered string
+	// Begin makes all texts begin with the token 1.
+	Begin bool
 	// Block makes a generation wait for the end of its context after the first piece.
 	Block bool
 
@@ -75,6 +79,9 @@ func (f *fake) Tokenize(_ context.Context, t engine.Text) ([]int32, error) {
 	defer f.mu.Unlock()
 	f.Prompts = append(f.Prompts, t.Content)
 	var tokens []int32
+	if f.Begin {
+		tokens = append(tokens, 1)
+	}
 	for _, c := range []byte(t.Content) {
 		tokens = append(tokens, int32(c))
 	}
@@ -85,7 +92,7 @@ func (f *fake) Render(_ context.Context, c engine.Conversation) (string, error) 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.Conversations = append(f.Conversations, c)
-	return "rendered", nil
+	return cmp.Or(f.Rendered, "rendered"), nil
 }
 
 func (f *fake) Generate(ctx context.Context, g engine.Generation, emit func(engine.Token) error) (engine.Usage, error) {
