@@ -370,12 +370,14 @@ func TestFailedResponse(t *testing.T) {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
 	}
-	long := outboard.Errorf(outboard.Invalid, "", "prompt: it has 9 tokens") // as another process returns it
-	if w := respond(t, &texttest.Backend{Err: long}, ""); at(t, w.Body.Bytes(), "error", "param") != "input" {
-		t.Errorf("%s", w.Body)
-	}
-	if w := post(t, &texttest.Backend{Err: long}, "/v1/completions", `{"model":"small","prompt":"a"}`); at(t, w.Body.Bytes(), "error", "param") != "prompt" {
-		t.Errorf("%s", w.Body)
+	for _, text := range []string{"prompt: it has 9 tokens", "node dinghy: prompt: it has 9 tokens"} { // as another process or node returns it
+		long := outboard.Errorf(outboard.Invalid, "", "%s", text)
+		if w := respond(t, &texttest.Backend{Err: long}, ""); at(t, w.Body.Bytes(), "error", "param") != "input" {
+			t.Errorf("%s", w.Body)
+		}
+		if w := post(t, &texttest.Backend{Err: long}, "/v1/completions", `{"model":"small","prompt":"a"}`); at(t, w.Body.Bytes(), "error", "param") != "prompt" {
+			t.Errorf("%s", w.Body)
+		}
 	}
 }
 

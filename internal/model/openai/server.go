@@ -128,11 +128,22 @@ func toAPIError(err error) *apiError {
 	if s.code != "" {
 		e.Code = s.code
 	}
-	// The operation of an error is only in its text if another process has returned it.
-	if name, _, named := strings.Cut(e.Message, ": "); named && s.status == http.StatusBadRequest && slices.Contains(engineParams, name) {
+	if name := engineParam(e.Message); name != "" && s.status == http.StatusBadRequest {
 		e.Param = name
 	}
 	return e
+}
+
+// engineParam returns the name of the member that an engine's error is about, "" for none. An error that
+// another process or node has returned has the name in its text only.
+func engineParam(message string) string {
+	if strings.HasPrefix(message, "node ") {
+		_, message, _ = strings.Cut(message, ": ")
+	}
+	if name, _, named := strings.Cut(message, ": "); named && slices.Contains(engineParams, name) {
+		return name
+	}
+	return ""
 }
 
 // engineParams are the names by which errors of engines begin that are names of members, too.
