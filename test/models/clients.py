@@ -163,6 +163,7 @@ def openai_response_errors():
             api.responses.create(**{**greedy, **members})
         except kind as e:
             assert e.param or kind is openai.NotFoundError, e
+            assert (e.code == "context_length_exceeded") == ("input" in members), e
             continue
         raise AssertionError(members)
     try:

@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/outboard-run/outboard"
+import (
+	"strings"
+
+	"github.com/outboard-run/outboard"
+)
 
 // Limits of a generation. The engines compare each token with the stop texts, and the logits of each
 // step are changed by the biases, so both cost all generations of a model time.
@@ -31,4 +35,19 @@ func (g *Generation) Check() error {
 		return outboard.Errorf(outboard.Invalid, "logit_bias", "%d tokens have a bias: at most %d are accepted", len(g.Sampling.Bias), MaxBiases)
 	}
 	return nil
+}
+
+// beyondContext is what the errors of prompts that exceed a context have in common: another process or
+// node returns only kind and text of an error.
+const beyondContext = " tokens, and the model's context has "
+
+// ErrTooLong returns the error of a prompt that exceeds a model's context. count is the number of its
+// tokens, such as "at least 100".
+func ErrTooLong(count string, context int) error {
+	return outboard.Errorf(outboard.Invalid, "prompt", "it has %s%s%d: shorten the prompt or ask for fewer tokens", count, beyondContext, context)
+}
+
+// IsTooLong reports whether a prompt exceeds a model's context.
+func IsTooLong(err error) bool {
+	return outboard.KindOf(err) == outboard.Invalid && strings.Contains(err.Error(), beyondContext)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/engine"
 	"github.com/outboard-run/outboard/internal/model/openai"
 	"github.com/outboard-run/outboard/internal/model/text/texttest"
 )
@@ -370,13 +371,17 @@ func TestFailedResponse(t *testing.T) {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
 	}
-	for _, text := range []string{"prompt: it has 9 tokens", "node dinghy: prompt: it has 9 tokens"} { // as another process or node returns it
-		long := outboard.Errorf(outboard.Invalid, "", "%s", text)
-		if w := respond(t, &texttest.Backend{Err: long}, ""); at(t, w.Body.Bytes(), "error", "param") != "input" {
-			t.Errorf("%s", w.Body)
-		}
-		if w := post(t, &texttest.Backend{Err: long}, "/v1/completions", `{"model":"small","prompt":"a"}`); at(t, w.Body.Bytes(), "error", "param") != "prompt" {
-			t.Errorf("%s", w.Body)
+}
+
+// A prompt that is too long has an error by which clients shorten it, whatever process or node finds that.
+func TestLongPrompts(t *testing.T) {
+	for _, place := range []string{"", "node dinghy: "} {
+		long := outboard.Errorf(outboard.Invalid, "", "%s%v", place, engine.ErrTooLong("9", 8))
+		for path, param := range map[string]string{responses: "input", "/v1/completions": "prompt"} {
+			w := post(t, &texttest.Backend{Err: long}, path, `{"model":"small","`+param+`":"a"}`)
+			if at(t, w.Body.Bytes(), "error", "param") != param || at(t, w.Body.Bytes(), "error", "code") != "context_length_exceeded" {
+				t.Errorf("%s", w.Body)
+			}
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/engine"
 	"github.com/outboard-run/outboard/internal/model/text"
 )
 
@@ -127,6 +128,9 @@ func toAPIError(err error) *apiError {
 	e := &apiError{status: s.status, Type: s.name, Message: err.Error()}
 	if s.code != "" {
 		e.Code = s.code
+	}
+	if engine.IsTooLong(err) {
+		e.Code = "context_length_exceeded" // by which clients shorten conversations
 	}
 	if name := engineParam(e.Message); name != "" && s.status == http.StatusBadRequest {
 		e.Param = name

@@ -2,8 +2,10 @@ package llama
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/model/engine"
 )
 
 // Methods of pooling a sequence's embeddings into one (llama_pooling_type).
@@ -22,7 +24,7 @@ func (m *textModel) Embed(ctx context.Context, tokens []int32) ([]float32, error
 		return nil, err
 	}
 	if most := min(m.info.Context, maxEmbedded); len(tokens) > most {
-		return nil, tooLong(len(tokens), most)
+		return nil, engine.ErrTooLong(strconv.Itoa(len(tokens)), most)
 	}
 	m.embedMu.Lock()
 	defer m.embedMu.Unlock()

@@ -293,10 +293,6 @@ func (m *textModel) Close() error {
 	return nil
 }
 
-func tooLong(n, context int) error {
-	return outboard.Errorf(outboard.Invalid, "prompt", "it has %d tokens, and the model's context has %d: shorten the prompt or ask for fewer tokens", n, context)
-}
-
 func checkTokens(tokens []int32, vocabulary int) error {
 	for i, token := range tokens {
 		if token < 0 || int(token) >= vocabulary {

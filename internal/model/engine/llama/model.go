@@ -2,6 +2,8 @@ package llama
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -70,7 +72,7 @@ func (m *textModel) Tokenize(_ context.Context, t engine.Text) ([]int32, error) 
 	}
 	if t.Bounded && len(text) > freeText {
 		if least := m.leastTokens(len(text)); least > m.info.Context {
-			return nil, outboard.Errorf(outboard.Invalid, "prompt", "it has at least %d tokens, and the model's context has %d: shorten the prompt", least, m.info.Context)
+			return nil, engine.ErrTooLong(fmt.Sprintf("at least %d", least), m.info.Context)
 		}
 	}
 	if err := m.alphabet.check(text, t.Special); err != nil {
@@ -186,7 +188,7 @@ func (m *textModel) newSequence(ctx context.Context, g engine.Generation, emit f
 	}
 	available := m.info.Context - len(g.Prompt)
 	if available < 1 {
-		return nil, tooLong(len(g.Prompt), m.info.Context)
+		return nil, engine.ErrTooLong(strconv.Itoa(len(g.Prompt)), m.info.Context)
 	}
 	if g.MaxTokens == 0 || g.MaxTokens > available {
 		g.MaxTokens = available

@@ -282,7 +282,7 @@ func (m *textModel) check(g *engine.Generation) error {
 	case g.Continued > 0 && g.Grammar != "":
 		return invalid("a model server can't go on in the middle of a text with a grammar")
 	case m.info.Context > 0 && available < 1:
-		return invalid("the prompt has %d tokens, and the model's context has %d: shorten the prompt", len(g.Prompt), m.info.Context)
+		return engine.ErrTooLong(strconv.Itoa(len(g.Prompt)), m.info.Context)
 	}
 	for i, token := range g.Prompt {
 		if token < 0 || m.info.Vocabulary > 0 && int(token) >= m.info.Vocabulary {
