@@ -292,6 +292,19 @@ func (ps *programs) await(ctx context.Context, id string) call.Transport {
 	return ps.transport(id)
 }
 
+// pending returns the transport of an endpoint of this process that the pool's table has before its
+// program is registered here, nil if that program offers nothing now.
+func (ps *programs) pending(e services.Endpoint) call.Transport {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for p, done := range ps.offered {
+		if p.id == "" && p.conn.Peer().PID == e.PID {
+			return pendingEndpoint{ps, e.ID, done}
+		}
+	}
+	return nil
+}
+
 // mayOffer returns a status if an identity may not offer a service on this node. The process of a
 // tenant offers only the service that is reserved for it.
 func (ps *programs) mayOffer(service, identity string) error {

@@ -86,6 +86,9 @@ func (t *transports) resolve(e services.Endpoint) call.Transport {
 	if transport := t.programs.transport(e.ID); transport != nil {
 		return transport
 	}
+	if e.Process == t.process {
+		return t.programs.pending(e)
+	}
 	return t.onSibling(e)
 }
 
@@ -116,7 +119,7 @@ func (t *transports) dialNode(ctx context.Context, id outboard.NodeID) (*remote.
 // onSibling returns the transport of an endpoint whose program is connected to a sibling process,
 // nil if it is not. The mutex is held.
 func (t *transports) onSibling(e services.Endpoint) call.Transport {
-	if t.link == nil || e.Process == 0 || e.Process == t.process {
+	if t.link == nil || e.Process == 0 {
 		return nil
 	}
 	return t.sibling(e.Process).endpoint(e.ID, func() *peerEndpoint {
