@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -17,29 +18,44 @@ const (
 	maxKeptFree  = 256 << 20
 	keptFreePart = 32 // of a small disk, one part of so many
 	// spaceStep is how many bytes are written between two checks of the free space.
-	spaceStep = 16 << 20
+	spaceStep = 1 << 20
 )
 
 // A spaceReader fails when the disk of a folder, to which its content is written, has no space left
-// but the part that is kept free.
+// but the part that is kept free, and what is promised to other files that are being written.
 type spaceReader struct {
-	r    io.Reader
-	dir  string
-	left int // bytes until the next check
+	r        io.Reader
+	dir      string
+	promised *atomic.Int64 // bytes, to all files of the store
+	own      int64         // bytes of promised
+	left     int           // bytes until the next check
 }
 
 // Read implements io.Reader.
 func (s *spaceReader) Read(p []byte) (int, error) {
 	if s.left <= 0 {
-		if err := CheckSpace(s.dir, 0); err != nil {
+		if err := s.promise(); err != nil {
 			return 0, err
 		}
-		s.left = spaceStep
 	}
 	n, err := s.r.Read(p)
 	s.left -= n
 	return n, err
 }
+
+// promise promises a step of space, in place of the last one, which the disk's free space no longer has.
+func (s *spaceReader) promise() error {
+	total := s.promised.Add(spaceStep - s.own)
+	s.own, s.left = spaceStep, spaceStep
+	free, kept, err := Space(s.dir)
+	if err != nil || free-kept >= total {
+		return err
+	}
+	return errFull(free, kept)
+}
+
+// release ends the promise.
+func (s *spaceReader) release() { s.promised.Add(-s.own) }
 
 // CheckSpace returns an error in whose chain is syscall.ENOSPC when the disk of a folder has no space
 // for so many bytes beside what is kept free.
@@ -52,6 +68,10 @@ func CheckSpace(dir string, bytes int64) error {
 		return outboard.Errorf(outboard.Exhausted, "", "%v are needed, and the disk of %s has %v left, of which %v stay free: free space on it (%w)",
 			outboard.Bytes(bytes), dir, outboard.Bytes(free), outboard.Bytes(kept), syscall.ENOSPC)
 	}
+	return errFull(free, kept)
+}
+
+func errFull(free, kept int64) error {
 	return outboard.Errorf(outboard.Exhausted, "", "the disk of the node's data folder has %v left, of which %v stay free for the pool's state: free space on it (%w)",
 		outboard.Bytes(free), outboard.Bytes(kept), syscall.ENOSPC)
 }

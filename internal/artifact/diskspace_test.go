@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"crypto/rand"
 	"errors"
+	"io"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -47,4 +49,54 @@ func testFilesLeaveSpace(t *testing.T, dir string) {
 	if err := s.Write(t.Context(), Digest(nil), bytes.Repeat(content, 60)); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a large file: %v", err)
 	}
+}
+
+// Files that are written at the same time leave as much space as one does: none takes what was
+// promised to another one.
+func TestFilesLeaveSpaceTogether(t *testing.T) { disktest.Run(t, 64<<20, testFilesLeaveSpaceTogether) }
+
+func testFilesLeaveSpaceTogether(t *testing.T, dir string) {
+	s, err := Open(Options{Dir: filepath.Join(dir, "store")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const files = 32
+	content := make([]byte, 4<<20)
+	_, _ = rand.Read(content)
+	var begun, written sync.WaitGroup
+	begun.Add(files)
+	refused := make(chan error, files)
+	for n := range files {
+		own := append(bytes.Clone(content), byte(n))
+		written.Go(func() {
+			_, err := s.Save(t.Context(), Digest(own), &togetherReader{r: bytes.NewReader(own), begun: &begun})
+			refused <- err
+		})
+	}
+	written.Wait()
+	full := 0
+	for range files {
+		if err := <-refused; errors.Is(err, syscall.ENOSPC) {
+			full++
+		}
+	}
+	var left unix.Statfs_t
+	if err := unix.Statfs(dir, &left); err != nil {
+		t.Fatal(err)
+	}
+	if free := left.Bavail * uint64(left.Bsize); full == 0 || full == files || free < 1<<20 { //nolint:gosec // it is positive
+		t.Errorf("%d of %d files were refused, and %d bytes are left", full, files, free)
+	}
+}
+
+// A togetherReader has all readers of begun begin together.
+type togetherReader struct {
+	r     io.Reader
+	begun *sync.WaitGroup
+	once  sync.Once
+}
+
+func (r *togetherReader) Read(p []byte) (int, error) {
+	r.once.Do(func() { r.begun.Done(); r.begun.Wait() })
+	return r.r.Read(p)
 }

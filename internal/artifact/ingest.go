@@ -23,7 +23,9 @@ func (s *Store) ingest(ctx context.Context, digest string, r io.Reader) (name st
 			_ = os.Remove(f.Name()) // it was not stored
 		}
 	}()
-	found, size, err := receive(f, io.LimitReader(&spaceReader{r: &contextReader{ctx, r}, dir: f.Name()}, MaxSize+1))
+	content := &spaceReader{r: &contextReader{ctx, r}, dir: f.Name(), promised: &s.promised}
+	defer content.release()
+	found, size, err := receive(f, io.LimitReader(content, MaxSize+1))
 	switch {
 	case err != nil:
 	case size > MaxSize:

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -65,6 +66,8 @@ type Store struct {
 	shared string
 	source Source
 	log    *slog.Logger
+	// promised is the space of the disk that files which are being written may take, in bytes.
+	promised atomic.Int64
 }
 
 // Open opens a store, and creates its folder if it does not exist.
