@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -76,16 +77,16 @@ func testFilesLeaveSpaceTogether(t *testing.T, dir string) {
 	written.Wait()
 	full := 0
 	for range files {
-		if err := <-refused; errors.Is(err, syscall.ENOSPC) {
+		switch err := <-refused; {
+		case err == nil:
+		case strings.Contains(err.Error(), "stay free"):
 			full++
+		default:
+			t.Errorf("the disk itself was full: %v", err)
 		}
 	}
-	var left unix.Statfs_t
-	if err := unix.Statfs(dir, &left); err != nil {
-		t.Fatal(err)
-	}
-	if free := left.Bavail * uint64(left.Bsize); full == 0 || full == files || free < 1<<20 { //nolint:gosec // it is positive
-		t.Errorf("%d of %d files were refused, and %d bytes are left", full, files, free)
+	if full == 0 || full == files {
+		t.Errorf("%d of %d files were refused", full, files)
 	}
 }
 
