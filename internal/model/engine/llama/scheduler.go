@@ -447,6 +447,7 @@ func (s *scheduler) end(q *sequence, err error) {
 	s.cacheComputed(q)
 	s.removeCells(q.slot, 0)
 	s.slots = append(s.slots, q.slot)
+	s.wake() // for a sequence that waits for the slot, if no other one runs
 	if err == nil {
 		s.lifetime.add(time.Since(q.started))
 	}

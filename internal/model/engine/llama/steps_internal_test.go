@@ -1,6 +1,8 @@
 package llama
 
 import (
+	"runtime"
+	"sync"
 	"testing"
 
 	"github.com/outboard-run/outboard/internal/model/engine"
@@ -29,4 +31,25 @@ func TestAfterSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-stepped
+}
+
+// Sequences that wait start one after the other, also if no sequence is submitted after them.
+func TestWaitingSequencesStart(t *testing.T) {
+	m := loadLayers(t, engine.Options{Threads: 1, Sequences: 1})
+	var others sync.WaitGroup
+	generate := func(emit func(engine.Token) error) {
+		if _, err := m.Generate(t.Context(), engine.Generation{Prompt: longPrompt, MaxTokens: 2, LogProbs: -1}, emit); err != nil {
+			t.Error(err)
+		}
+	}
+	begun := sync.OnceFunc(func() {
+		for range 3 {
+			others.Go(func() { generate(func(engine.Token) error { return nil }) })
+		}
+		for m.Stats().Waiting < 3 {
+			runtime.Gosched()
+		}
+	})
+	generate(func(engine.Token) error { begun(); return nil })
+	others.Wait()
 }
