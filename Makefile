@@ -142,7 +142,7 @@ RACE_FREE_TESTS := TestStageContinuesOnAnotherNode TestStageReplicasOverNodes Te
 # The tests of the packages once more, with the race detector: of those with goroutines, and of all.
 race: build
 	@scripts/need $(TEST_NEEDS)
-	$(TEST_RACE) -skip $(call any,$(RACE_FREE_TESTS)) $(filter-out $(RACE_FREE:%=$(MODULE)/%),$(shell $(GO) list ./...))
+	$(TEST_RACE) -p 4 -skip $(call any,$(RACE_FREE_TESTS)) $(filter-out $(RACE_FREE:%=$(MODULE)/%),$(shell $(GO) list ./...))
 
 race-all: build
 	@scripts/need $(TEST_NEEDS)
