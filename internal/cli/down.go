@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"os"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -46,7 +49,7 @@ func awaitExit(ctx context.Context, pid int) error {
 	deadline, poll := time.After(limit), time.NewTicker(20*time.Millisecond)
 	defer poll.Stop()
 	for {
-		if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
+		if hasEnded(pid) {
 			return nil
 		}
 		select {
@@ -57,4 +60,14 @@ func awaitExit(ctx context.Context, pid int) error {
 		case <-poll.C:
 		}
 	}
+}
+
+// hasEnded reports whether a process has ended. In a container whose first process does not wait for
+// orphans it remains as a zombie (proc_pid_stat(5)).
+func hasEnded(pid int) bool {
+	if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
+		return true
+	}
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err == nil && bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" Z"))
 }
