@@ -38,8 +38,8 @@ func (o *slowOffers) Withdraw(ctx context.Context, id string) error {
 	return o.registry.Withdraw(ctx, id)
 }
 
-// Calls to an endpoint that the pool's table has wait until its program is registered: who restarts
-// one server after the other takes an endpoint in the table for one that serves.
+// Calls to an endpoint that the pool's table has wait until its program is registered: an operator who
+// restarts one server after the other takes an endpoint in the table for one that serves.
 func TestEndpointInTheTableServes(t *testing.T) {
 	p := newPool(t)
 	registry, err := services.Open(t.Context(), services.Options{State: p.state, Members: p, Self: "harbour", Boot: "1"})

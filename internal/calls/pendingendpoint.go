@@ -7,7 +7,7 @@ import (
 )
 
 // A pendingEndpoint is the transport of an endpoint whose program is being registered. Its calls wait
-// for that: whoever has seen the endpoint in the pool's table may rely on it, and stop another one.
+// until it is, since an operator who sees the endpoint in the pool's table may stop another server.
 type pendingEndpoint struct {
 	programs *programs
 	id       string

@@ -125,9 +125,9 @@ func (s *socket) receive(ctx context.Context) (m incoming, err error) {
 			m.reserved += int64(bigger - cap(m.data))
 			m.data = append(make([]byte, 0, bigger), m.data...)
 		}
-		pace.begin()
+		pace.await()
 		n, err := reader.Read(m.data[len(m.data):cap(m.data)])
-		pace.end(n)
+		pace.received(n)
 		m.data = m.data[:len(m.data)+n]
 		switch {
 		case errors.Is(err, io.EOF) && !m.binary && !utf8.Valid(m.data):
@@ -156,14 +156,14 @@ func (s *socket) newMessagePace() *messagePace {
 	return p
 }
 
-// begin begins to wait for the client.
-func (p *messagePace) begin() {
+// await starts the time that the client takes.
+func (p *messagePace) await() {
 	p.since = time.Now()
 	p.timer.Reset(p.left)
 }
 
-// end has received n bytes.
-func (p *messagePace) end(n int) {
+// received ends it after n bytes.
+func (p *messagePace) received(n int) {
 	p.timer.Stop()
 	p.left = max(0, min(p.timeout, p.left+time.Duration(n)*time.Second>>slowest-time.Since(p.since)))
 }

@@ -76,8 +76,8 @@ type responseBuilder struct {
 	announced int
 }
 
-// begin announces the response.
-func (b *responseBuilder) begin(int) error {
+// announce sends the events before the first token.
+func (b *responseBuilder) announce(int) error {
 	return b.emit(&responseEvent{Type: "response.created", Response: b.response}, &responseEvent{Type: "response.in_progress", Response: b.response})
 }
 

@@ -40,7 +40,7 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request) error {
 func (b *responseBuilder) stream(w http.ResponseWriter, r *http.Request) error {
 	out := newEvents(w)
 	b.send = func(e *responseEvent) error { return out.sendNamed(e.Type, e) }
-	answers, err := b.job.run(r.Context(), b.begin, b.add)
+	answers, err := b.job.run(r.Context(), b.announce, b.add)
 	switch {
 	case err == nil:
 		_ = b.complete(answers) // the client may have disconnected

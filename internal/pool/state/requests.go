@@ -47,8 +47,8 @@ type requestCounts struct {
 	all map[string]int
 }
 
-// begin counts a request, and returns false if the node has too many.
-func (c *requestCounts) begin(node string) bool {
+// acquire counts a request, and returns false if the node has too many.
+func (c *requestCounts) acquire(node string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.all[node] >= maxRequests {
@@ -58,7 +58,8 @@ func (c *requestCounts) begin(node string) bool {
 	return true
 }
 
-func (c *requestCounts) end(node string) {
+// release ends a request.
+func (c *requestCounts) release(node string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.all[node]--; c.all[node] == 0 {
@@ -73,11 +74,11 @@ func (s *State) ServeRequests(f func(node string, request []byte) (answer []byte
 	counts := requestCounts{all: make(map[string]int)}
 	sub, err := s.nc.QueueSubscribe(requestsPrefix+"*", keepersQueue, func(m *nats.Msg) {
 		node := strings.TrimPrefix(m.Subject, requestsPrefix)
-		if !counts.begin(node) {
+		if !counts.acquire(node) {
 			return
 		}
 		s.running.Go(func() {
-			defer counts.end(node)
+			defer counts.release(node)
 			// An error means that the connection has ended: the node repeats its request.
 			_ = m.Respond(f(node, m.Data))
 		})
