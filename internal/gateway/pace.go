@@ -22,8 +22,9 @@ const slowest = 16
 const DefaultClientTimeout = 30 * time.Second
 
 // A pace bounds how long a client may make the sender of a response wait: for timeout beside a
-// second for each 64 KiB, and 5 ms for each write, as a leaky bucket of time. A client that reads one byte now and then lets
-// each write complete in time, and would otherwise hold its call for ever.
+// second for each 64 KiB, and 5 ms for each write, as a leaky bucket of time. A client that reads
+// one byte now and then lets each write complete in time, and would otherwise hold its call for
+// ever.
 type pace struct {
 	timeout time.Duration
 	waited  atomic.Int64 // in nanoseconds, beyond the allowance for the written bytes
@@ -43,8 +44,8 @@ func (p *pace) charge(n int, took time.Duration, err error) error {
 	return err
 }
 
-// leastWorth is how long a write of few bytes may take: on a busy machine the sender itself waits for
-// its processor within a write, which the client of a stream of small messages must not pay for.
+// leastWorth is how long a write of few bytes may take: on a busy machine the sender itself waits
+// for its processor within a write, which the client of a stream of small messages must not pay for.
 const leastWorth = 5 * time.Millisecond
 
 // allowance is how long a client may take for n bytes.
@@ -95,25 +96,38 @@ func (c *pacedConn) Write(b []byte) (n int, err error) {
 	}
 }
 
+// A patience is how long a reader may still wait for what a client sends: timeout beside a second
+// for each 1<<rate bytes, as a leaky bucket of time. One goroutine uses it.
+type patience struct {
+	timeout, left time.Duration // 0 <= left <= timeout
+	rate          uint
+}
+
+func newPatience(timeout time.Duration, rate uint) patience { return patience{timeout, timeout, rate} }
+
+// charge charges a read of n bytes.
+func (p *patience) charge(n int, took time.Duration) {
+	p.left = max(0, min(p.timeout, p.left+time.Duration(n)*time.Second>>p.rate-took))
+}
+
 // pacedBody is the body of a request of which reading fails once the client has made its reader wait
-// for the client timeout beside a second for each 64 KiB, as a leaky bucket of time. One goroutine
-// reads it.
+// for the client timeout beside a second for each 64 KiB. One goroutine reads it.
 type pacedBody struct {
 	io.ReadCloser
-	x    *exchange
-	left time.Duration // at most the client timeout
+	x        *exchange
+	patience patience
 }
 
 func (x *exchange) pace(body io.ReadCloser) *pacedBody {
-	return &pacedBody{body, x, x.h.gateway.opts.ClientTimeout}
+	return &pacedBody{body, x, newPatience(x.h.gateway.opts.ClientTimeout, slowest)}
 }
 
 // Read implements io.Reader.
 func (b *pacedBody) Read(p []byte) (int, error) {
-	begin, opts := time.Now(), &b.x.h.gateway.opts
-	b.x.setReadDeadline(b.x.h.gateway.server.watch.clock().Add(max(b.left, 0)))
+	begin := time.Now()
+	b.x.setReadDeadline(b.x.h.gateway.server.watch.clock().Add(b.patience.left))
 	n, err := b.ReadCloser.Read(p)
-	b.left = min(opts.ClientTimeout, b.left+time.Duration(n)*time.Second>>slowest-time.Since(begin))
+	b.patience.charge(n, time.Since(begin))
 	if errors.Is(err, io.EOF) {
 		b.x.setReadDeadline(time.Time{}) // the next request of the connection sets its own
 	}
@@ -130,16 +144,16 @@ func (x *exchange) setReadDeadline(until time.Time) {
 const slowestSender = 12
 
 // BoundBody returns a copy of a request, of whose body reading fails once the client has made its
-// reader wait for timeout beside a second for each 4 KiB, as a leaky bucket of time: a client that
-// has sent much at once may not stop for longer than others. It also bounds how long net/http waits
-// for what the handler leaves of the body. The original keeps its own body, by whose type net/http
-// learns whether it can use the connection again. The request is one of HTTP/1: over HTTP/2 its
-// deadline would end a body that nothing reads.
+// reader wait for timeout beside a second for each 4 KiB: a client that has sent much at once may not
+// stop for longer than others. It also bounds how long net/http waits for what the handler leaves of
+// the body. The original keeps its own body, by whose type net/http learns whether it can use the
+// connection again. The request is one of HTTP/1: over HTTP/2 its deadline would end a body that
+// nothing reads.
 func BoundBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) *http.Request {
 	if r.Body == nil || r.Body == http.NoBody {
 		return r
 	}
-	b := &boundedBody{body: r.Body, control: http.NewResponseController(w), left: timeout, timeout: timeout}
+	b := &boundedBody{body: r.Body, control: http.NewResponseController(w), patience: newPatience(timeout, slowestSender)}
 	_ = b.control.SetReadDeadline(time.Now().Add(timeout)) // a recorder in a test has none
 	r = r.WithContext(context.WithValue(r.Context(), boundedKey{}, b))
 	r.Body = b
@@ -151,12 +165,11 @@ type boundedKey struct{}
 
 // A boundedBody is the body of a request that BoundBody has bounded. One goroutine reads it.
 type boundedBody struct {
-	mu      sync.Mutex // held by Read
-	failure *bodyError // of Read
-	body    io.ReadCloser
-	control *http.ResponseController
-	timeout time.Duration
-	left    time.Duration // at most timeout
+	mu       sync.Mutex // held by Read
+	failure  *bodyError // of Read
+	body     io.ReadCloser
+	control  *http.ResponseController
+	patience patience
 }
 
 // Read implements io.Reader.
@@ -164,16 +177,16 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	begin := time.Now()
-	_ = b.control.SetReadDeadline(begin.Add(max(b.left, 0)))
+	_ = b.control.SetReadDeadline(begin.Add(b.patience.left))
 	n, err := b.body.Read(p)
-	b.left = min(b.timeout, b.left+time.Duration(n)*time.Second>>slowestSender-time.Since(begin))
+	b.patience.charge(n, time.Since(begin))
 	if errors.Is(err, io.EOF) { // the next request of the connection sets its own deadline
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = outboard.Errorf(outboard.Invalid, "", "the client has sent less than %v a second of its body for %v (`outboard up --client-timeout`): %w",
-			outboard.Bytes(1<<slowestSender), b.timeout, err)
+			outboard.Bytes(1<<slowestSender), b.patience.timeout, err)
 		b.failure = &bodyError{http.StatusRequestTimeout, "the body came too slowly"}
 	case err != nil && !errors.Is(err, io.EOF):
 		b.failure = &bodyError{http.StatusBadRequest, "the body did not come whole: " + err.Error()}

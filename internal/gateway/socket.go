@@ -141,17 +141,20 @@ func (s *socket) receive(ctx context.Context) (m incoming, err error) {
 }
 
 // A messagePace ends a socket whose client sends a message too slowly, like the body of a request:
-// beyond the client timeout beside a second for each 64 KiB, as a leaky bucket of time. The client
-// would otherwise hold the bytes of a message that it has begun for ever. One goroutine uses it.
+// beyond the client timeout beside a second for each 64 KiB. The client would otherwise hold the
+// bytes of a message that it has begun for ever. One goroutine uses it.
 type messagePace struct {
-	timeout, left time.Duration
-	since         time.Time
-	timer         *time.Timer
+	patience patience
+	since    time.Time
+	timer    *time.Timer
 }
 
 func (s *socket) newMessagePace() *messagePace {
 	timeout := s.handler.gateway.opts.ClientTimeout
-	p := &messagePace{timeout: timeout, left: timeout, timer: time.AfterFunc(timeout, func() { s.end(errSlowSender) })}
+	p := &messagePace{
+		patience: newPatience(timeout, slowest),
+		timer:    time.AfterFunc(timeout, func() { s.end(errSlowSender) }),
+	}
 	p.timer.Stop()
 	return p
 }
@@ -159,13 +162,13 @@ func (s *socket) newMessagePace() *messagePace {
 // await starts the time that the client takes.
 func (p *messagePace) await() {
 	p.since = time.Now()
-	p.timer.Reset(p.left)
+	p.timer.Reset(p.patience.left)
 }
 
 // received ends it after n bytes.
 func (p *messagePace) received(n int) {
 	p.timer.Stop()
-	p.left = max(0, min(p.timeout, p.left+time.Duration(n)*time.Second>>slowest-time.Since(p.since)))
+	p.patience.charge(n, time.Since(p.since))
 }
 
 func (p *messagePace) stop() { p.timer.Stop() }
