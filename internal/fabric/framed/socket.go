@@ -42,8 +42,7 @@ func newSocket(nc net.Conn, tls bool, events Observer) *socket {
 	p := &socket{Conn: nc, events: events, readSpace: make([]byte, readAhead)}
 	if tcp, ok := netconn.Lowest(nc).(*net.TCPConn); ok {
 		p.raw, _ = tcp.SyscallConn()
-		_ = tcp.SetNoDelay(true)
-		limitUnsent(tcp)
+		tune(tcp)
 	}
 	switch nc.(type) {
 	case *net.TCPConn, *net.UnixConn:

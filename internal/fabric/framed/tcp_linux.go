@@ -11,14 +11,23 @@ import (
 // frames of higher priority wait behind them.
 const maxUnsent = 256 << 10
 
-func limitUnsent(nc *net.TCPConn) {
+// maxRetransmission bounds the time between two retransmissions of lost data, in ms: TCP doubles it
+// each time (RFC 6298, section 5.5), so a cut of 2 s is a silence of 3 s or more, and of the time
+// until the peer counts as dead the network would have half. It is the least bound that the kernel
+// accepts.
+const maxRetransmission = 1000
+
+// tune sets the options of a connection. Where one is not supported, small frames only wait longer,
+// or (before Linux 6.15) a cut of the network is bridged later.
+func tune(nc *net.TCPConn) {
+	_ = nc.SetNoDelay(true)
 	raw, err := nc.SyscallConn()
 	if err != nil {
 		return
 	}
 	_ = raw.Control(func(fd uintptr) {
-		// If it is not supported, small frames only wait longer.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent)
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS, maxRetransmission)
 	})
 }
 
