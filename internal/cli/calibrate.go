@@ -77,10 +77,10 @@ func runCalibrate(ctx context.Context, env *Env, opts calibrateOptions) error {
 	if c.network != nil {
 		result.RTT = c.network.RTT
 	}
-	if err := prepareData(env.config.data); err != nil {
+	if err := env.prepareFolders(); err != nil {
 		return err
 	}
-	if err := writeConstants(env.config.data, &result); err != nil {
+	if err := writeConstants(env.commandFolder(), &result); err != nil {
 		return err
 	}
 	if c.network == nil {

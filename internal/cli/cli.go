@@ -38,6 +38,8 @@ type Env struct {
 	// Vendors writes the driver library below a folder and returns the value of OCL_ICD_VENDORS for
 	// a program. Process sets the embedded library.
 	Vendors func(dir string) (string, error)
+	// RootFolder is for the files of root's commands where the node belongs to another user.
+	RootFolder string
 
 	config settings
 	// background says that this process was started to ignore SIGINT.
@@ -51,9 +53,10 @@ func Main() int { return Process().Main(os.Args[1:]) }
 func Process() *Env {
 	return &Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Environ:  os.Environ(),
-		Terminal: term.IsTerminal(int(os.Stderr.Fd())),
-		Vendors:  driver.Extract,
+		Environ:    os.Environ(),
+		Terminal:   term.IsTerminal(int(os.Stderr.Fd())),
+		Vendors:    driver.Extract,
+		RootFolder: rootFolder,
 	}
 }
 

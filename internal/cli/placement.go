@@ -24,7 +24,7 @@ type placement struct {
 
 // traceStore returns the store of the traces that this machine has recorded.
 func (env *Env) traceStore() recording.Store {
-	return recording.Store{Dir: filepath.Join(env.config.data, "traces")}
+	return recording.Store{Dir: filepath.Join(env.commandFolder(), "traces")}
 }
 
 // shortestTraceAge is how long a kept trace takes precedence over newer, longer traces of the same

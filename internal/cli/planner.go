@@ -115,7 +115,7 @@ func (f interruptible) Read(b []byte) (int, error) {
 }
 
 func (p *planner) open(ctx context.Context) error {
-	calibration, err := readCalibration(p.env.config.data)
+	calibration, err := readCalibration(p.env.commandFolder())
 	constants := calibration.Constants
 	switch {
 	case errors.Is(err, os.ErrNotExist):

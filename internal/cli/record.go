@@ -132,7 +132,7 @@ func leasedDevices(ctx context.Context, env *Env, hold *client.Hold) []trace.Dev
 // runLocal runs the program with the drivers of this machine and records it: as a layer of the
 // OpenCL loader, the driver library times the calls of the real driver.
 func runLocal(ctx context.Context, env *Env, opts runOptions, path string, args []string) error {
-	vendors, err := env.Vendors(filepath.Join(env.config.data, "driver"))
+	vendors, err := env.Vendors(filepath.Join(env.commandFolder(), "driver"))
 	if err != nil {
 		return err
 	}

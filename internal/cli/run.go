@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/accel/borrow"
-	"github.com/outboard-run/outboard/internal/datadir"
 	"github.com/outboard-run/outboard/internal/timeslice"
 )
 
@@ -130,7 +128,7 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 	if err != nil {
 		return err
 	}
-	if err := prepareData(env.config.data); err != nil {
+	if err := env.prepareFolders(); err != nil {
 		return err
 	}
 	if opts.record.local {
@@ -145,7 +143,7 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 		return err
 	}
 	defer hold.Close()
-	vendors, err := env.Vendors(filepath.Join(env.config.data, "driver"))
+	vendors, err := env.Vendors(filepath.Join(env.commandFolder(), "driver"))
 	if err != nil {
 		return err
 	}
@@ -186,15 +184,6 @@ func runRun(ctx context.Context, env *Env, opts runOptions, args []string) error
 		return &statusError{status: status}
 	}
 	return nil
-}
-
-// prepareData creates the data folder if it does not exist, and refuses a folder in which another
-// user could place a node's socket or a driver library.
-func prepareData(path string) error {
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return err
-	}
-	return datadir.Check(path)
 }
 
 // acquire requests the leases from the node, and shows the wait.

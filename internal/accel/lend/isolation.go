@@ -79,7 +79,7 @@ func (h *Host) sandboxConfig(tmp string, uid int) (sandbox.Config, error) {
 }
 
 // inspectLimit is how long a worker may take to report its isolation.
-const inspectLimit = 10 * time.Second
+const inspectLimit = time.Minute
 
 // inspect starts a worker that only reports its isolation, and records the report.
 func (h *Host) inspect(ctx context.Context) error {
