@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/helper"
@@ -29,7 +30,7 @@ type hostileProcess struct {
 // start returns the node's end of the process.
 func (h *hostileProcess) start(t *testing.T) (*Worker, error) {
 	t.Helper()
-	w, err := Start(t.Context(), Options{Engine: "fake", Launch: helper.Goroutine(func(ctx context.Context, socket *os.File) error {
+	w, err := Start(t.Context(), Options{Engine: "fake", PingLimit: 5 * time.Minute, Launch: helper.Goroutine(func(ctx context.Context, socket *os.File) error {
 		conn, err := ipc.FromFile(socket, ipc.Options{MaxBody: maxMessage})
 		if err != nil {
 			return err

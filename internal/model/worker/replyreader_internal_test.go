@@ -102,6 +102,57 @@ func TestRepliesReachTheirCalls(t *testing.T) {
 	peer.Unmap()
 }
 
+// The memory of a call is used again, also if the call's context ends as its reply comes, or if the
+// process had ended before the call was sent.
+func TestMemoryOfEndedCallsIsUsedAgain(t *testing.T) {
+	const calls = 64
+	for _, end := range []string{"context", "process"} {
+		node, peer := rings(t)
+		w := &Worker{process: noProcess{}, done: make(chan struct{}), exitReason: errSilent, crash: errSilent}
+		c := newTensorClient(w, node)
+		ctx, cancel := context.WithCancel(t.Context())
+		answers := &channel{ring: peer}
+		var serving sync.WaitGroup
+		serving.Go(func() {
+			_ = answers.receive(func(d wire.Decoder) error {
+				r := new(request)
+				if err := r.decode(&d); err != nil || r.op != opInfer {
+					return err
+				}
+				return answers.send(&reply{id: r.id})
+			})
+		})
+		if end == "context" {
+			cancel()
+		} else {
+			close(w.done)
+		}
+		for range calls {
+			memory, err := newSegment(0, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			call := &tensorCall{memory: memory, reply: make(chan *reply, 1)}
+			if _, err = c.call(ctx, &request{op: opInfer}, call); err == nil {
+				c.recycle(call)
+			}
+		}
+		for limit := time.Now().Add(time.Minute); c.outstanding() && time.Now().Before(limit); {
+			time.Sleep(time.Millisecond)
+		}
+		c.mu.Lock()
+		free := len(c.free)
+		c.mu.Unlock()
+		if free != calls {
+			t.Errorf("the end of the %s: the memory of %d of %d calls is free", end, free, calls)
+		}
+		cancel()
+		c.close(errSilent)
+		serving.Wait()
+		peer.Unmap()
+	}
+}
+
 // A worker that sends a part of a frame, and no more, delays no caller whose context ends.
 func TestPartOfFrameHoldsNoCaller(t *testing.T) {
 	node, peer := rings(t)

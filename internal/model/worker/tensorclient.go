@@ -146,6 +146,7 @@ func (c *tensorClient) infer(ctx context.Context, sequence model.Sequence, input
 // call sends a request and waits for its reply, or until ctx ends.
 func (c *tensorClient) call(ctx context.Context, r *request, call *tensorCall) (*reply, error) {
 	if err := c.register(r, call); err != nil {
+		c.recycle(call)
 		return nil, err
 	}
 	err := c.channel.send(r)
@@ -161,10 +162,15 @@ func (c *tensorClient) call(ctx context.Context, r *request, call *tensorCall) (
 	case answer := <-call.reply:
 		return answer, nil
 	case <-c.worker.done:
-		// The memory is freed with the client's memory.
-		return nil, c.worker.crash
+		if answer := c.abandon(call); answer != nil {
+			return answer, nil
+		}
+		return nil, c.worker.crash // the memory is freed with the client's memory
 	case <-ctx.Done():
-		c.abandon(r.id)
+		if answer := c.abandon(call); answer != nil {
+			return answer, nil
+		}
+		c.cancel(r.id, call)
 		return nil, context.Cause(ctx)
 	}
 }
@@ -215,16 +221,28 @@ func (c *tensorClient) forget(id uint64) {
 	}
 }
 
-// abandon cancels a call. Its memory is in use until the reply; a worker that does not reply is
-// killed.
-func (c *tensorClient) abandon(id uint64) {
+// abandon makes the reply to a call free the call's memory, or returns the reply if it has arrived: the
+// caller then frees the memory.
+func (c *tensorClient) abandon(call *tensorCall) *reply {
 	c.mu.Lock()
-	call := c.calls[id]
-	if call == nil || c.closed != nil { // the reply has arrived
+	defer c.mu.Unlock()
+	select {
+	case answer := <-call.reply:
+		return answer
+	default:
+		call.abandoned = true
+		return nil
+	}
+}
+
+// cancel cancels a call that was abandoned. Its memory is in use until the reply; a worker that does not
+// reply is killed.
+func (c *tensorClient) cancel(id uint64, call *tensorCall) {
+	c.mu.Lock()
+	if c.calls[id] == nil { // the reply has arrived
 		c.mu.Unlock()
 		return
 	}
-	call.abandoned = true
 	call.hung = time.AfterFunc(cancelGrace, func() { c.worker.Kill(errHung) })
 	c.sending.Add(1)
 	c.mu.Unlock()
@@ -249,12 +267,13 @@ func (c *tensorClient) handle(d wire.Decoder) error {
 		call.hung.Stop()
 	}
 	abandoned := call.abandoned
+	if !abandoned {
+		call.reply <- answer // has room for it
+	}
 	c.mu.Unlock()
 	if abandoned {
 		c.recycle(call)
-		return nil
 	}
-	call.reply <- answer
 	return nil
 }
 
@@ -337,9 +356,10 @@ func (c *tensorClient) acquire(ctx context.Context, size int) (*segment, error) 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, segmentLimit)
+	// The worker maps the memory even if the caller does not wait for that.
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), segmentLimit)
 	defer cancel()
-	m, err := c.worker.conn.Call(ctx, typeSegment, segmentMessage{id}, s.file)
+	m, err := c.worker.conn.Call(limited, typeSegment, segmentMessage{id}, s.file)
 	if err != nil {
 		s.unmap()
 		return nil, err
