@@ -212,16 +212,25 @@ func (q *Queue) withdraw(it *item) bool {
 	if it.index < 0 {
 		return false
 	}
-	q.remove(it)
 	it.err = context.Cause(it.ctx)
-	if !it.deadline.IsZero() && !time.Now().Before(it.deadline) {
+	q.dropEnded(it)
+	return true
+}
+
+// dropEnded removes and counts a waiting request whose deadline has passed or whose client has gone. mu
+// must be held.
+func (q *Queue) dropEnded(it *item) {
+	q.remove(it)
+	if it.isLate() {
 		q.stats.Expired++
 		q.margin.missed(it.arrived)
 	} else {
 		q.stats.Cancelled++
 	}
-	return true
 }
+
+// isLate reports whether the deadline of a request has passed.
+func (it *item) isLate() bool { return !it.deadline.IsZero() && !time.Now().Before(it.deadline) }
 
 // remove removes a request from the heap. mu must be held.
 func (q *Queue) remove(it *item) {
@@ -304,17 +313,17 @@ func (q *Queue) delay() time.Duration {
 	return gather
 }
 
-// expire fails requests at the head whose deadline has passed. mu must be held.
+// expire fails requests at the head whose deadline has passed or whose client has gone. mu must be held.
 func (q *Queue) expire() {
 	for len(q.waiting) > 0 {
 		it := q.waiting[0]
-		if it.ctx.Err() == nil && (it.deadline.IsZero() || time.Now().Before(it.deadline)) {
+		if it.ctx.Err() == nil && !it.isLate() {
 			return
 		}
-		q.remove(it)
-		it.err = ErrExpired
-		q.stats.Expired++
-		q.margin.missed(it.arrived)
+		if it.err = ErrExpired; !it.isLate() {
+			it.err = context.Cause(it.ctx)
+		}
+		q.dropEnded(it)
 		close(it.done)
 	}
 }
