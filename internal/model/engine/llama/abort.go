@@ -48,6 +48,7 @@ func (c *computation) setSequences(sequences []*sequence) {
 	defer c.mu.Unlock()
 	c.sequences = sequences
 	c.flag.set(0)
+	c.endIfUnneeded() // their contexts may have ended since the scheduler last checked them
 }
 
 // abandon ends the computation if no sequence needs it any more. A micro-batch that others need goes
@@ -55,6 +56,11 @@ func (c *computation) setSequences(sequences []*sequence) {
 func (c *computation) abandon() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.endIfUnneeded()
+}
+
+// endIfUnneeded ends the computation if no sequence needs it. mu must be held.
+func (c *computation) endIfUnneeded() {
 	needed := func(q *sequence) bool { return !c.closed && q.ctx.Err() == nil }
 	if len(c.sequences) > 0 && !slices.ContainsFunc(c.sequences, needed) {
 		c.flag.set(1)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ebitengine/purego"
 
@@ -106,6 +107,50 @@ func TestMicroBatchGoesOnForOthers(t *testing.T) {
 	streams.Wait()
 	if !shared {
 		t.Error("the two clients had no micro-batch in common")
+	}
+}
+
+// A client may leave, and the model may be closed, after the scheduler has checked the contexts of a
+// micro-batch and before it is computed.
+func TestClientsGoneBeforeTheirMicroBatch(t *testing.T) {
+	stays, leaves := &sequence{ctx: t.Context()}, &sequence{}
+	ctx, leave := context.WithCancel(t.Context())
+	leaves.ctx = ctx
+	c := &computation{flag: abortFlag{pin(make([]uint32, 1))}}
+	defer c.flag.free()
+	leave()
+	c.abandon() // while nothing is computed
+	check := func(name string, want uint32, sequences ...*sequence) {
+		t.Helper()
+		c.setSequences(sequences)
+		if got := atomic.LoadUint32(&c.flag.word.values[0]); got != want {
+			t.Errorf("%s: the flag is %d, want %d", name, got, want)
+		}
+	}
+	check("all have gone", 1, leaves)
+	check("one stays", 0, leaves, stays)
+	check("nothing is computed", 0)
+	c.close()
+	check("the model is being closed", 1, stays)
+}
+
+// Texts are split into tokens while another one is embedded, which may take seconds.
+func TestEmbeddingDelaysNoPrompts(t *testing.T) {
+	m := loadLayers(t, engine.Options{Threads: 1, Sequences: 1})
+	m.mu.RLock() // as a text that is being split
+	defer m.mu.RUnlock()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := m.Embed(t.Context(), longPrompt)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("an embedding waits for the texts that are being split, and so do they for it")
 	}
 }
 

@@ -28,8 +28,8 @@ func (m *textModel) Embed(ctx context.Context, tokens []int32) ([]float32, error
 	}
 	m.embedMu.Lock()
 	defer m.embedMu.Unlock()
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.mu.RLock() // texts are split into tokens meanwhile
+	defer m.mu.RUnlock()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
