@@ -183,8 +183,8 @@ func (m *Resuming) Generate(ctx context.Context, g engine.Generation, emit func(
 	}
 }
 
-// openSoonest returns the replica for a prompt, and a function that releases it unless it is the
-// current replica.
+// openSoonest returns the replica for a prompt, and a function that the caller calls when the prompt's
+// generation has ended there.
 func (m *Resuming) openSoonest(ctx context.Context, prompt []int32) (_ Replica, release func()) {
 	current := m.current()
 	if m.Place == nil {
@@ -194,9 +194,8 @@ func (m *Resuming) openSoonest(ctx context.Context, prompt []int32) (_ Replica, 
 	switch {
 	case err != nil:
 		return current, func() {}
-	case placed.Node == current.Node:
-		placed.Release()
-		return current, func() {}
+	case placed.Node == current.Node: // the node's work counts for other prompts until placed is released
+		return current, placed.Release
 	}
 	return placed, placed.Release
 }

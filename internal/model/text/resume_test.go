@@ -129,7 +129,8 @@ func TestGenerationThatEndsProcesses(t *testing.T) {
 	}
 }
 
-// A prompt is continued where its place is, and that replica is released afterwards.
+// A prompt is continued where its place is, and that replica is released afterwards. Until then the prompt
+// counts as work of its node, also of the first replica's.
 func TestGenerationIsPlacedByItsPrompt(t *testing.T) {
 	var seen, placed []engine.Generation
 	released := 0
@@ -143,14 +144,21 @@ func TestGenerationIsPlacedByItsPrompt(t *testing.T) {
 		if prompt[0] == 1 {
 			return Replica{}, errors.New("nobody knows")
 		}
-		return Replica{Model: &counter{lives: 9, seen: &placed}, Node: "b", Release: func() { released++ }}, nil
+		return Replica{Model: &counter{lives: 9, seen: &placed}, Node: outboard.NodeID(" ab"[prompt[0]-1:][:1]), Release: func() { released++ }}, nil
 	}
-	for _, first := range []int32{1, 2} {
-		if _, err := m.Generate(t.Context(), engine.Generation{Prompt: []int32{first}, MaxTokens: 3}, func(engine.Token) error { return nil }); err != nil {
-			t.Fatal(err)
+	for i, first := range []int32{1, 2, 3} {
+		before := released
+		_, err := m.Generate(t.Context(), engine.Generation{Prompt: []int32{first}, MaxTokens: 3}, func(engine.Token) error {
+			if released != before {
+				t.Errorf("prompt %d is released before its end", first)
+			}
+			return nil
+		})
+		if err != nil || released != i {
+			t.Fatalf("prompt %d: %v, released %d times", first, err, released)
 		}
 	}
-	if len(seen) != 1 || len(placed) != 1 || placed[0].Prompt[0] != 2 || released != 1 {
+	if len(seen) != 2 || len(placed) != 1 || placed[0].Prompt[0] != 3 {
 		t.Errorf("%d generations stayed, %d were placed, %d released", len(seen), len(placed), released)
 	}
 }
