@@ -179,6 +179,9 @@ var ErrNoTemplate = errors.New("the model has no chat template")
 // A Text is a text to be tokenized.
 type Text struct {
 	Content string `json:"text"`
+	// Suffix is the text after a gap that follows Content, "" for none: the tokens are a prompt for the
+	// text in the gap. A model without such prompts refuses it.
+	Suffix string `json:"suffix,omitempty"`
 	// Special parses the names of special tokens in Content.
 	Special bool `json:"special,omitempty"`
 	// Prompt reports that a generation from Content follows: its tokens are refused, as the

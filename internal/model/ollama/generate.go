@@ -73,6 +73,9 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request) error {
 		switch {
 		case q.Prompt == "":
 			return prompt{}, nil
+		case q.Suffix != "":
+			tokens, err := m.Tokenize(ctx, engine.Text{Content: q.Prompt, Suffix: q.Suffix, Prompt: true, Bounded: true})
+			return prompt{tokens: tokens}, err
 		case q.Raw || m.Info().ChatTemplate == "":
 			return q.renderText(ctx, m)
 		}
@@ -91,12 +94,12 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request) error {
 // checkGenerate refuses members of generate that are not supported.
 func (q *request) checkGenerate() error {
 	switch {
-	case q.Suffix != "":
-		return invalid("%q does not support insert", q.Model)
 	case q.Template != "":
 		return invalid("template is not supported: send the complete prompt with raw")
 	case len(q.Images) > 0:
 		return invalid("images: this model reads text only")
+	case q.Suffix != "" && (q.Raw || q.System != "" || len(q.Context) > 0):
+		return invalid("suffix is not supported beside raw, system or context")
 	case q.Raw && (q.System != "" || len(q.Context) > 0):
 		return invalid("raw mode does not support template, system, or context")
 	}

@@ -29,6 +29,9 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) error {
 	choices := []map[string]any{}
 	for i, a := range answers {
 		message := map[string]any{"role": "assistant", "content": a.content, "refusal": nil, "annotations": []any{}}
+		if a.thoughts != "" {
+			message["reasoning_content"] = a.thoughts
+		}
 		if len(a.calls) > 0 {
 			message["tool_calls"] = encodeCalls(a.calls, 0, false)
 			if a.content == "" {
@@ -118,12 +121,12 @@ func (j *job) sendChunks(ctx context.Context, q *chatRequest, sendChunk func(any
 		return send(chatChoice{Index: i, Delta: chatDelta{Role: "assistant", Content: new(string)}})
 	}
 	answers, err := j.run(ctx, begin, func(i int, a *answer, p piece) error {
-		if p.Content != "" || p.token != nil && j.logprobs() {
+		if p.Thoughts != "" || p.Content != "" || p.token != nil && j.logprobs() {
 			var probs any
 			if p.token != nil {
 				probs = chatLogProbs([]engine.Token{*p.token}, j)
 			}
-			if err := send(chatChoice{Index: i, Delta: chatDelta{Content: &p.Content}, LogProbs: probs}); err != nil {
+			if err := send(chatChoice{Index: i, Delta: textDelta(&p.Piece), LogProbs: probs}); err != nil {
 				return err
 			}
 		}
@@ -140,6 +143,15 @@ func (j *job) sendChunks(ctx context.Context, q *chatRequest, sendChunk func(any
 	}
 	event.Usage = j.counts(answers).completion()
 	return sendChunk(&event)
+}
+
+// textDelta returns the thoughts and the text of the answer that a token adds.
+func textDelta(p *text.Piece) chatDelta {
+	d := chatDelta{Reasoning: p.Thoughts}
+	if p.Content != "" || p.Thoughts == "" {
+		d.Content = &p.Content
+	}
+	return d
 }
 
 // encodeCalls returns calls in OpenAI's form; the first has the given index.

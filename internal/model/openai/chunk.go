@@ -37,10 +37,13 @@ type chatChoice struct {
 	LogProbs any       `json:"logprobs"`
 }
 
+// A chatDelta is what a chunk adds to a message. Reasoning is the extension of DeepSeek, llama-server and
+// SGLang for thoughts.
 type chatDelta struct {
-	Content *string          `json:"content,omitempty"`
-	Role    string           `json:"role,omitempty"`
-	Calls   []map[string]any `json:"tool_calls,omitempty"`
+	Content   *string          `json:"content,omitempty"`
+	Reasoning string           `json:"reasoning_content,omitempty"`
+	Role      string           `json:"role,omitempty"`
+	Calls     []map[string]any `json:"tool_calls,omitempty"`
 }
 
 // A completionChoice is a choice of a completion's chunk.

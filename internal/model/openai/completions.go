@@ -57,14 +57,15 @@ func firstOfList(b []byte) byte {
 	return in[0]
 }
 
-// tokenize returns the tokens of each text, from which generations follow if the texts are prompts.
-func (p *promptList) tokenize(ctx context.Context, m text.Model, param string, prompts bool) ([][]int32, error) {
+// tokenize returns the tokens of each text, which are split as form says.
+func (p *promptList) tokenize(ctx context.Context, m text.Model, param string, form engine.Text) ([][]int32, error) {
 	if n := len(p.texts) + len(p.tokens); n == 0 || n > maxPrompts {
 		return nil, invalid(param, fmt.Sprintf("%s has %d texts: from 1 to %d are accepted", param, n, maxPrompts))
 	}
 	all := p.tokens
 	for _, t := range p.texts {
-		tokens, err := m.Tokenize(ctx, engine.Text{Content: t, Prompt: prompts, Bounded: true})
+		form.Content = t
+		tokens, err := m.Tokenize(ctx, form)
 		if err != nil {
 			return nil, err
 		}
@@ -84,8 +85,9 @@ type completionRequest struct {
 	Prompt   promptList `json:"prompt"`
 	Echo     bool       `json:"echo"`
 	LogProbs *int       `json:"logprobs"`
-	Suffix   *string    `json:"suffix"`
-	BestOf   *int       `json:"best_of"`
+	// Suffix is the text that follows the completion.
+	Suffix string `json:"suffix"`
+	BestOf *int   `json:"best_of"`
 }
 
 // defaultCompletion is OpenAI's default number of tokens to generate for a completion.
@@ -126,8 +128,10 @@ func (q *completionRequest) echo(choice int) string {
 
 func (s *Server) prepareCompletion(ctx context.Context, q *completionRequest) (*job, error) {
 	switch {
-	case q.Suffix != nil && *q.Suffix != "":
-		return nil, invalid("suffix", "suffix is not supported")
+	case q.Suffix != "" && len(q.Prompt.tokens) > 0:
+		return nil, invalid("suffix", "suffix is supported for prompts that are texts")
+	case q.Suffix != "" && q.Echo:
+		return nil, invalid("suffix", "suffix is not supported beside echo")
 	case q.BestOf != nil && *q.BestOf != q.count():
 		return nil, invalid("best_of", "best_of is not supported beside n")
 	case q.Echo && len(q.Prompt.tokens) > 0:
@@ -153,7 +157,7 @@ func (s *Server) prepareCompletion(ctx context.Context, q *completionRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	prompts, err := q.Prompt.tokenize(ctx, m, "prompt", true)
+	prompts, err := q.Prompt.tokenize(ctx, m, "prompt", engine.Text{Suffix: q.Suffix, Prompt: true, Bounded: true})
 	if err = cmp.Or(err, checkBias(&g, m.Info().Vocabulary)); err != nil {
 		release()
 		return nil, err
@@ -250,7 +254,7 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	if q.Dimensions != nil && *q.Dimensions != m.Info().Embedding {
 		return invalid("dimensions", fmt.Sprintf("the embeddings of this model have %d dimensions", m.Info().Embedding))
 	}
-	inputs, err := q.Input.tokenize(r.Context(), m, "input", false)
+	inputs, err := q.Input.tokenize(r.Context(), m, "input", engine.Text{Bounded: true})
 	if err != nil {
 		return err
 	}

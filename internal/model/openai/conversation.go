@@ -21,13 +21,13 @@ type chat struct {
 	tools     []text.Tool
 	described json.RawMessage
 	single    bool // the answer ends with its first call
+	// truncates lets the oldest turns be dropped if the prompt is too long.
+	truncates bool
 	// variables are further variables of the template, effort the effort of reasoning, whose member in
 	// the request is effortMember.
 	variables            json.RawMessage
 	effort, effortMember string
-	// separate reports whether thoughts are separated from the answer.
-	separate bool
-	tier     string
+	tier                 string
 }
 
 // start returns the job that continues a conversation.
@@ -46,7 +46,7 @@ func (s *Server) start(ctx context.Context, prefix string, c *chat) (*job, error
 	for _, t := range c.tools {
 		j.tools[t.Name] = true
 	}
-	if c.separate && c.generation.Grammar == "" && text.Thinks(m.Info().ChatTemplate) {
+	if c.generation.Grammar == "" && text.Thinks(m.Info().ChatTemplate) {
 		j.thoughts = text.NewThoughts(rendered)
 	}
 	return j, nil
@@ -71,8 +71,14 @@ func (c *chat) render(ctx context.Context, m text.Model) (rendered string, err e
 	if err != nil {
 		return "", invalid(c.effortMember, c.effortMember+": "+err.Error())
 	}
-	c.generation.Prompt, rendered, err = text.PromptWithText(ctx, m, c.messages, tools, variables)
-	return rendered, err
+	renderMessages := func(messages []text.Message) (rendered string, err error) {
+		c.generation.Prompt, rendered, err = text.PromptWithText(ctx, m, messages, tools, variables)
+		return rendered, err
+	}
+	if c.truncates {
+		return c.renderShortened(info, renderMessages)
+	}
+	return renderMessages(c.messages)
 }
 
 // A toolChoice determines which tools may be called.

@@ -29,6 +29,9 @@ type extensions struct {
 	AddPrompt     json.RawMessage `json:"add_generation_prompt"`
 	CachePrompt   json.RawMessage `json:"cache_prompt"`
 	ParseCalls    json.RawMessage `json:"parse_tool_calls"`
+	Include       json.RawMessage `json:"include_reasoning"`
+	Separate      json.RawMessage `json:"separate_reasoning"`
+	Stream        json.RawMessage `json:"stream_reasoning"`
 
 	// The value 0.
 	MinTokens     json.RawMessage `json:"min_tokens"`
@@ -50,6 +53,9 @@ type extensions struct {
 	Slot     json.RawMessage `json:"id_slot"`
 	TopSigma json.RawMessage `json:"top_n_sigma"`
 	Truncate json.RawMessage `json:"truncate_prompt_tokens"`
+
+	// The value "auto", or "deepseek".
+	ReasoningFormat json.RawMessage `json:"reasoning_format"`
 
 	// No value, or an empty one.
 	StopTokens   json.RawMessage `json:"stop_token_ids"`
@@ -101,7 +107,8 @@ func asksForNothing(name string, raw []byte) bool {
 		return true
 	case bool:
 		switch name {
-		case "skip_special_tokens", "add_generation_prompt", "cache_prompt", "parse_tool_calls":
+		case "skip_special_tokens", "add_generation_prompt", "cache_prompt", "parse_tool_calls",
+			"include_reasoning", "separate_reasoning", "stream_reasoning":
 			return v
 		case "spaces_between_special_tokens": // there are no special tokens in an answer
 			return true
@@ -118,7 +125,7 @@ func asksForNothing(name string, raw []byte) bool {
 		}
 		return v == 0
 	case string:
-		return v == ""
+		return v == "" || name == "reasoning_format" && (v == "auto" || v == "deepseek")
 	case []any:
 		return len(v) == 0
 	case map[string]any:

@@ -41,12 +41,13 @@ func (j *job) logprobs() bool { return j.generations[0].LogProbs >= 0 }
 
 // An answer is one choice.
 type answer struct {
-	content string
-	calls   []text.Call
-	tokens  []engine.Token
-	finish  string
-	usage   engine.Usage
-	thought int // tokens of thoughts
+	thoughts string
+	content  string
+	calls    []text.Call
+	tokens   []engine.Token
+	finish   string
+	usage    engine.Usage
+	thought  int // tokens of thoughts
 }
 
 // A piece is the part of an answer that one token adds.
@@ -102,6 +103,7 @@ func (j *job) runOne(ctx context.Context, i int, a *answer, begin func(int) erro
 		if j.single && len(p.Calls) > 0 {
 			p.Calls = p.Calls[:1]
 		}
+		a.thoughts += p.Thoughts
 		a.content += p.Content
 		a.calls = append(a.calls, p.Calls...)
 		if p.Thinking {
@@ -166,8 +168,12 @@ func (j *job) counts(answers []*answer) *tokenCounts {
 
 // completion returns the counts in the form of completions.
 func (c *tokenCounts) completion() map[string]any {
-	return map[string]any{
+	usage := map[string]any{
 		"prompt_tokens": c.prompt, "completion_tokens": c.generated, "total_tokens": c.prompt + c.generated,
 		"prompt_tokens_details": map[string]any{"cached_tokens": c.cached},
 	}
+	if c.thought > 0 {
+		usage["completion_tokens_details"] = map[string]any{"reasoning_tokens": c.thought}
+	}
+	return usage
 }

@@ -33,6 +33,9 @@ func TestMembersThatAreNotSupported(t *testing.T) {
 		{chat, `"prompt_logprobs":0`, "prompt_logprobs"},
 		{chat, `"mirostat":2`, "mirostat"},
 		{chat, `"repeat_penalty":1.1`, "repeat_penalty"},
+		{chat, `"include_reasoning":true,"separate_reasoning":true,"stream_reasoning":true,"reasoning_format":"auto"`, ""},
+		{chat, `"separate_reasoning":false`, "separate_reasoning"},
+		{chat, `"reasoning_format":"none"`, "reasoning_format"},
 		{chat, `"unheard_of":null`, "unheard_of"},
 		{completions, `"prompt":"a","ignore_eos":false,"add_special_tokens":true`, "add_special_tokens"},
 		{chat, `"verbosity":"low"`, "verbosity"},
@@ -54,6 +57,8 @@ func TestMembersThatAreNotSupported(t *testing.T) {
 		{completions, `"prompt":"a","logit_bias":{"256":1}`, "logit_bias"},
 		{completions, `"prompt":"a","min_tokens":3`, "min_tokens"},
 		{completions, `"prompt":"a","user":"u","suffix":null,"best_of":1`, ""},
+		{completions, `"prompt":"a","suffix":"b","echo":true`, "suffix"},
+		{completions, `"prompt":[97],"suffix":"b"`, "suffix"},
 		{embeddings, `"input":"a","user":"u"`, ""},
 		{embeddings, `"input":"a","truncate":true`, "truncate"},
 	} {

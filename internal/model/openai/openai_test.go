@@ -130,6 +130,55 @@ func TestStreamedChat(t *testing.T) {
 
 const tools = `"tools":[{"type":"function","function":{"name":"weather","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}]`
 
+// Thoughts are separated from the answer, in the extension of DeepSeek and others. A client sends them
+// back in that member, or in vLLM's.
+func TestThoughts(t *testing.T) {
+	const template = "{{ tools }}{% if enable_thinking %}<think>"
+	b := &texttest.Backend{Answer: "<think>\nhm, a <b\n</think>\n\nGood day", Template: template}
+	body := `{"model":"small","messages":[{"role":"assistant","content":"a","reasoning":"before"},{"role":"assistant","content":"b","reasoning_content":"later"}]`
+	answer := post(t, b, "/v1/chat/completions", body+`}`).Body.Bytes()
+	message := at(t, answer, "choices", 0, "message").(map[string]any) //nolint:errcheck,forcetypeassert // an answer has it
+	if message["reasoning_content"] != "hm, a <b\n" || message["content"] != "Good day" {
+		t.Errorf("%s", answer)
+	}
+	thoughts := at(t, answer, "usage", "completion_tokens_details", "reasoning_tokens")
+	if thoughts == nil || thoughts == 0.0 || thoughts == at(t, answer, "usage", "completion_tokens") {
+		t.Errorf("usage %v", at(t, answer, "usage"))
+	}
+	if got := string(b.Conversations[0].Messages); strings.Count(got, "reasoning_content") != 2 || !strings.Contains(got, "before") || !strings.Contains(got, "later") {
+		t.Errorf("messages %s", got)
+	}
+	var streamed [2]string
+	probabilities := 0
+	for _, event := range events(post(t, b, "/v1/chat/completions", body+`,"stream":true,"logprobs":true}`).Body.String()) {
+		if event == "[DONE]" {
+			continue
+		}
+		for i, member := range []string{"reasoning_content", "content"} {
+			more, _ := at(t, []byte(event), "choices", 0, "delta", member).(string)
+			streamed[i] += more
+		}
+		if at(t, []byte(event), "choices", 0, "logprobs") != nil {
+			probabilities++
+		}
+	}
+	if want := (len(b.Answer) + 2) / 3; streamed != [2]string{"hm, a <b\n", "Good day"} || probabilities != want {
+		t.Errorf("streamed %q, with the probabilities of %d tokens, want %d", streamed, probabilities, want)
+	}
+}
+
+// Without thoughts there is no member for them, and a format leaves them no place.
+func TestNoThoughts(t *testing.T) {
+	const template = "{{ tools }}<think>"
+	for members, answer := range map[string]string{`"n":1`: "</think>Good day", `"response_format":{"type":"json_object"}`: `{"a":1}`} {
+		b := &texttest.Backend{Answer: answer, Template: template, Rendered: "<think>"}
+		body := post(t, b, "/v1/chat/completions", `{`+hello+`,`+members+`}`).Body
+		if strings.Contains(body.String(), "reasoning_content") || !strings.Contains(body.String(), `"content":`) {
+			t.Errorf("%s: %s", members, body)
+		}
+	}
+}
+
 func TestTools(t *testing.T) {
 	call := `<tool_call>{"name":"weather","arguments":{"city":"Oslo"}}</tool_call>`
 	w := post(t, &texttest.Backend{Answer: call}, "/v1/chat/completions", `{`+hello+`,`+tools+`}`)
@@ -187,6 +236,11 @@ func TestCompletions(t *testing.T) {
 	w = post(t, b, "/v1/completions", `{"model":"small","prompt":["ab","cd"],"max_tokens":2,"echo":true}`)
 	if got := at(t, w.Body.Bytes(), "choices", 1, "text"); got != "cdone tw" {
 		t.Errorf("with echo: %v", got)
+	}
+	b = &texttest.Backend{Answer: "x"}
+	post(t, b, "/v1/completions", `{"model":"small","prompt":["ab","cd"],"suffix":"ef"}`)
+	if got := strings.Join(b.Prompts, " "); got != "ab<gap>ef cd<gap>ef" {
+		t.Errorf("prompts with a suffix: %s", got)
 	}
 	b = &texttest.Backend{Answer: "x"}
 	post(t, b, "/v1/completions", `{"model":"small","prompt":[5,6]}`)

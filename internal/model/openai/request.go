@@ -233,7 +233,10 @@ type chatMessage struct {
 	Name       string          `json:"name"`
 	ToolCalls  json.RawMessage `json:"tool_calls"`
 	ToolCallID string          `json:"tool_call_id"`
-	Reasoning  string          `json:"reasoning_content"` // DeepSeek's and vLLM's extension
+	// ReasoningContent and Reasoning are the same extension: the first of DeepSeek, llama-server and
+	// SGLang, the second of vLLM and OpenRouter.
+	ReasoningContent string `json:"reasoning_content"`
+	Reasoning        string `json:"reasoning"`
 	// FunctionCall is the older form of ToolCalls.
 	FunctionCall json.RawMessage `json:"function_call"`
 }
@@ -264,7 +267,7 @@ func (q *chatRequest) messages() ([]text.Message, error) {
 		if err != nil {
 			return nil, invalid(fmt.Sprintf("messages[%d].tool_calls", i), err.Error())
 		}
-		list = append(list, text.Message{Role: templateRole(m.Role), Content: content, Name: m.Name, ToolCalls: calls, ToolCallID: m.ToolCallID, Reasoning: m.Reasoning})
+		list = append(list, text.Message{Role: templateRole(m.Role), Content: content, Name: m.Name, ToolCalls: calls, ToolCallID: m.ToolCallID, Reasoning: cmp.Or(m.ReasoningContent, m.Reasoning)})
 	}
 	return list, nil
 }

@@ -35,7 +35,7 @@ type responseRequest struct {
 }
 
 // stateless are members of responses that may only have the values which describe a server without
-// state.
+// state. Truncation may be auto, too.
 type stateless struct {
 	PreviousResponse  json.RawMessage `json:"previous_response_id"`
 	Conversation      json.RawMessage `json:"conversation"`
@@ -101,7 +101,7 @@ func (q *responseRequest) check() error {
 		{"conversation", q.Conversation, nil, "conversations are not stored: send the whole conversation as input"},
 		{"prompt", q.Prompt, nil, "prompts are not stored: send its text as input"},
 		{"background", q.Background, []string{"false"}, "responses are not stored, so a client has to wait for them"},
-		{"truncation", q.Truncation, []string{`"disabled"`}, "shorten the input"},
+		{"truncation", q.Truncation, []string{`"auto"`, `"disabled"`}, "auto and disabled are supported"},
 		{"context_management", q.ContextManagement, []string{"[]"}, "shorten the input"},
 		{"moderation", q.Moderation, nil, "this server moderates nothing"},
 		{"text.verbosity", q.Text.Verbosity, []string{`"medium"`}, "ask for the length in the instructions, or set max_output_tokens"},
@@ -113,7 +113,8 @@ func (q *responseRequest) chat() (*chat, error) {
 	if err := q.check(); err != nil {
 		return nil, err
 	}
-	c := &chat{model: q.Model, choices: 1, separate: true, variables: q.TemplateVariables, effort: q.Reasoning.Effort, effortMember: "reasoning.effort"}
+	c := &chat{model: q.Model, choices: 1, variables: q.TemplateVariables, effort: q.Reasoning.Effort, effortMember: "reasoning.effort"}
+	c.truncates = q.truncates()
 	c.single = q.ParallelToolCalls != nil && !*q.ParallelToolCalls
 	var err error
 	if c.tier, err = tierOf(q.ServiceTier); err != nil {

@@ -157,7 +157,10 @@ func newResponse(j *job, q *responseRequest) *response {
 		MaxOutputTokens: q.MaxOutputTokens, MaxToolCalls: q.MaxToolCalls, Metadata: q.Metadata, CacheKey: q.CacheKey,
 		SafetyIdentifier: q.SafetyIdentifier, User: q.User, ParallelToolCalls: !j.single, ServiceTier: serviceTier,
 		Temperature: valueOr(q.Temperature, 1), TopP: valueOr(q.TopP, 1), PresencePenalty: valueOr(q.PresencePenalty, 0),
-		FrequencyPenalty: valueOr(q.FrequencyPenalty, 0), ToolChoice: q.ToolChoice, Tools: q.Tools, TopLogProbs: q.TopLogProbs, Truncation: "disabled",
+		FrequencyPenalty: valueOr(q.FrequencyPenalty, 0), ToolChoice: q.ToolChoice, Tools: q.Tools, TopLogProbs: q.TopLogProbs, Truncation: truncationDisabled,
+	}
+	if q.truncates() {
+		r.Truncation = truncationAuto
 	}
 	if q.Instructions != "" {
 		r.Instructions = &q.Instructions

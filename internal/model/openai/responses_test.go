@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -303,7 +304,7 @@ func TestRefusedResponses(t *testing.T) {
 		`"input":"a","conversation":{"id":"conv_1"}`:                      "conversation",
 		`"prompt":{"id":"pmpt_1"}`:                                        "prompt",
 		`"input":"a","background":true`:                                   "background",
-		`"input":"a","truncation":"auto"`:                                 "truncation",
+		`"input":"a","truncation":"first"`:                                "truncation",
 		`"input":"a","include":["x"]`:                                     "include",
 		`"input":"a","top_logprobs":21`:                                   "top_logprobs",
 		`"input":"a","max_output_tokens":0`:                               "max_output_tokens",
@@ -415,5 +416,52 @@ func TestStoredResponses(t *testing.T) {
 		if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "not stored") {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
+	}
+}
+
+// With truncation auto the oldest turns are dropped, as few as possible, until the prompt leaves room for
+// an answer; the instructions remain, and so does the last turn.
+func TestTruncatedConversation(t *testing.T) {
+	turn := func(question string) string {
+		return `{"role":"user","content":"` + question + `"},{"role":"assistant","content":"` + strings.Repeat("a", 120) + `"}`
+	}
+	var turns []string
+	for i := range 20 {
+		turns = append(turns, turn("question "+strconv.Itoa(i)))
+	}
+	input := `[` + strings.Join(turns, ",") + `,{"role":"user","content":"last"}]`
+	for members, want := range map[string]struct {
+		status int
+		first  string // question that remains
+	}{
+		`"truncation":"disabled"`:                        {http.StatusBadRequest, ""},
+		`"truncation":"auto"`:                            {http.StatusOK, "question 17"},
+		`"truncation":"auto","max_output_tokens":16`:     {http.StatusOK, "question 16"},
+		`"truncation":"auto","max_output_tokens":100000`: {http.StatusOK, "question 18"},
+	} {
+		b := &texttest.Backend{Answer: "x", RenderJSON: true}
+		w := post(t, b, responses, `{"model":"small","instructions":"be short","input":`+input+`,`+members+`}`)
+		if w.Code != want.status {
+			t.Errorf("%s: %d %s", members, w.Code, w.Body)
+			continue
+		}
+		if want.status != http.StatusOK {
+			continue
+		}
+		if got := at(t, w.Body.Bytes(), "truncation"); got != "auto" {
+			t.Errorf("%s: truncation %v", members, got)
+		}
+		prompt := b.Prompts[len(b.Prompts)-1]
+		if !strings.HasPrefix(prompt, `[{"role":"system","content":"be short"},{"role":"user","content":"`+want.first+`"`) || !strings.HasSuffix(prompt, `"last"}]`) {
+			t.Errorf("%s: prompt %.120s", members, prompt)
+		}
+		if len(b.Prompts) > 7 {
+			t.Errorf("%s: the conversation was rendered %d times", members, len(b.Prompts))
+		}
+	}
+	// What does not fit in any case is refused.
+	w := post(t, &texttest.Backend{RenderJSON: true}, responses, `{"model":"small","truncation":"auto","input":[`+turn("before")+`,{"role":"user","content":"`+strings.Repeat("a", 2000)+`"}]}`)
+	if w.Code != http.StatusBadRequest {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

@@ -153,7 +153,7 @@ func engineParam(message string) string {
 // engineParams are the names by which errors of engines begin that are names of members, too.
 //
 //nolint:gochecknoglobals // a table
-var engineParams = []string{"prompt", "stop", "logit_bias", "logprobs", "tools", "grammar", "messages", "ignore_eos"}
+var engineParams = []string{"prompt", "suffix", "stop", "logit_bias", "logprobs", "tools", "grammar", "messages", "ignore_eos"}
 
 // decode reads a request's body.
 func decode(r *http.Request, v any) error {

@@ -47,6 +47,10 @@ const (
 	fnTokenText
 	fnTokenAttributes
 	fnVocabAddBOS
+	fnVocabBOS
+	fnVocabPrefix
+	fnVocabSuffix
+	fnVocabMiddle
 	fnTokenize
 	fnPiece
 	fnGrammarInit
@@ -71,7 +75,8 @@ var functionNames = [functionCount]string{
 	"llama_state_seq_get_size", "llama_state_seq_get_data", "llama_state_seq_set_data",
 	"llama_decode", "llama_get_logits_ith", "llama_get_embeddings_seq",
 	"llama_vocab_type", "llama_vocab_n_tokens", "llama_vocab_is_eog", "llama_vocab_get_text", "llama_vocab_get_attr",
-	"llama_vocab_get_add_bos", "llama_tokenize", "llama_token_to_piece",
+	"llama_vocab_get_add_bos", "llama_vocab_bos", "llama_vocab_fim_pre", "llama_vocab_fim_suf", "llama_vocab_fim_mid",
+	"llama_tokenize", "llama_token_to_piece",
 	"llama_sampler_init_grammar", "llama_sampler_apply", "llama_sampler_accept", "llama_sampler_free",
 	"llama_attach_threadpool", "llama_set_abort_callback", "ggml_threadpool_params_init",
 	"ggml_backend_dev_by_type", "ggml_backend_dev_backend_reg", "ggml_backend_reg_get_proc_address",

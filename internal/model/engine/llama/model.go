@@ -37,7 +37,8 @@ type textModel struct {
 	afterStep func() // nil for none; called by the scheduler's goroutine
 	closing   sync.Once
 
-	// mu guards the context for embeddings, which is created at the first use.
+	// mu is held by Close, and for reading by all that use the model. embedMu also guards the context for
+	// embeddings, which is created at the first use.
 	mu       sync.RWMutex
 	embedMu  sync.Mutex
 	embedder uintptr
@@ -62,20 +63,30 @@ const maxText = 16 << 20
 // one and text does not have it. A character that the vocabulary cannot express is an error.
 func (m *textModel) Tokenize(_ context.Context, t engine.Text) ([]int32, error) {
 	text := t.Content
-	if len(text) > maxText {
-		return nil, outboard.Errorf(outboard.Invalid, "prompt", "it has %d bytes: %d are accepted", len(text), maxText)
+	if size := len(text) + len(t.Suffix); size > maxText {
+		return nil, outboard.Errorf(outboard.Invalid, "prompt", "it has %d bytes: %d are accepted", size, maxText)
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if m.closed {
 		return nil, errClosed
 	}
-	if t.Bounded && len(text) > freeText {
-		if least := m.leastTokens(len(text)); least > m.info.Context {
+	if size := len(text) + len(t.Suffix); t.Bounded && size > freeText {
+		if least := m.leastTokens(size); least > m.info.Context {
 			return nil, engine.ErrTooLong(fmt.Sprintf("at least %d", least), m.info.Context)
 		}
 	}
-	if err := m.alphabet.check(text, t.Special); err != nil {
+	if t.Suffix != "" {
+		return m.infill(text, t.Suffix)
+	}
+	tokens, err := m.split(text, true, t.Special)
+	return m.oneBeginning(tokens), err
+}
+
+// split returns the tokens of a text. With begin they start with the beginning-of-sequence token if the
+// model expects one. The caller holds mu.
+func (m *textModel) split(text string, begin, special bool) ([]int32, error) {
+	if err := m.alphabet.check(text, special); err != nil {
 		return nil, err
 	}
 	source := pin([]byte(text))
@@ -83,10 +94,10 @@ func (m *textModel) Tokenize(_ context.Context, t engine.Text) ([]int32, error) 
 	n := len(text) + 2
 	for {
 		tokens := pin(make([]int32, n))
-		r := int32(m.lib.call(fnTokenize, m.vocabulary, source.address(), uintptr(len(text)), tokens.address(), uintptr(n), 1, truth(t.Special)))
+		r := int32(m.lib.call(fnTokenize, m.vocabulary, source.address(), uintptr(len(text)), tokens.address(), uintptr(n), truth(begin), truth(special)))
 		tokens.free()
 		if r >= 0 {
-			return m.oneBeginning(tokens.values[:r]), nil
+			return tokens.values[:r], nil
 		}
 		if n = int(-r); n > 2*maxText {
 			return nil, outboard.Errorf(outboard.Invalid, "prompt", "it cannot be split into tokens")

@@ -162,6 +162,9 @@ func statusError(r *http.Response) error {
 
 // Tokenize implements engine.TextModel.
 func (m *textModel) Tokenize(ctx context.Context, t engine.Text) ([]int32, error) {
+	if t.Suffix != "" {
+		return nil, outboard.Errorf(outboard.Invalid, "suffix", "it is not supported for the models of a third-party server")
+	}
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	return m.dialect.tokenize(ctx, m, t.Content, t.Special)

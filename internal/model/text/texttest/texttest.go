@@ -25,8 +25,10 @@ type Backend struct {
 	LogProb float32
 	// Template is the chat template, by default one for conversations with tools.
 	Template string
-	// Rendered is the text of all conversations, by default "rendered".
-	Rendered string
+	// Rendered is the text of all conversations, by default "rendered"; RenderJSON makes it the JSON of
+	// their messages.
+	Rendered   string
+	RenderJSON bool
 	// Begin makes all texts begin with the token 1.
 	Begin bool
 	// Block makes a generation wait for the end of its context after the first piece.
@@ -77,6 +79,9 @@ func (b *Backend) template() string { return cmp.Or(b.Template, "{{ messages }}{
 func (f *fake) Tokenize(_ context.Context, t engine.Text) ([]int32, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if t.Suffix != "" {
+		t.Content += "<gap>" + t.Suffix
+	}
 	f.Prompts = append(f.Prompts, t.Content)
 	var tokens []int32
 	if f.Begin {
@@ -92,6 +97,9 @@ func (f *fake) Render(_ context.Context, c engine.Conversation) (string, error) 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.Conversations = append(f.Conversations, c)
+	if f.RenderJSON {
+		return string(c.Messages), nil
+	}
 	return cmp.Or(f.Rendered, "rendered"), nil
 }
 
