@@ -105,6 +105,16 @@ func streamChat(ctx context.Context, conn grpc.ClientConnInterface) error {
 	}
 }
 
+// Apps need no API key, so they can neither load nor unload models, which others use.
+func TestAppsDoNotAdministerModels(t *testing.T) {
+	for identity, want := range map[string]outboard.Kind{"tenant:tea": outboard.Denied, "uid:0": outboard.Other} {
+		ctx := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: fabric.Caller{Tenant: identity}})
+		if err := administerModels(ctx); outboard.KindOf(err) != want || (err == nil) != (want == outboard.Other) {
+			t.Errorf("%s: %v", identity, err)
+		}
+	}
+}
+
 // The caller of a function's request is its tenant, which the cache of prompts keeps apart.
 func TestTenantIsCaller(t *testing.T) {
 	broker := &deviceBroker{}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/propagation"
@@ -20,7 +19,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/outboard-run/outboard/fabric"
-	"github.com/outboard-run/outboard/internal/calls"
 	"github.com/outboard-run/outboard/internal/fabric/grpcconn"
 	"github.com/outboard-run/outboard/internal/fabric/inflate"
 	"github.com/outboard-run/outboard/internal/model/oip"
@@ -194,10 +192,10 @@ func (m *models) registerServices(to grpc.ServiceRegistrar) {
 	m.texts.openai.RegisterGRPC(to)
 }
 
-// admit returns the context of a call over the fabric that the pool's API keys admit. Functions
-// need no key: their apps' manifests name the models that they use.
+// admit returns the context of a call over the fabric that the pool's API keys admit. Apps need no
+// key: their manifests name the models that functions use, and the service that workflows call.
 func (m *models) admit(ctx context.Context) (context.Context, error) {
-	if c, ok := fabric.CallerFromContext(ctx); ok && strings.HasPrefix(c.Tenant, calls.TenantIdentity) {
+	if isTenant(ctx) {
 		return ctx, nil
 	}
 	md, _ := metadata.FromIncomingContext(ctx)

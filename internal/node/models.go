@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/fabric"
 	"github.com/outboard-run/outboard/internal/artifact"
+	"github.com/outboard-run/outboard/internal/calls"
 	"github.com/outboard-run/outboard/internal/gateway"
 	"github.com/outboard-run/outboard/internal/lifecycle"
 	"github.com/outboard-run/outboard/internal/model/engine/builtin"
@@ -202,8 +204,21 @@ func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.guarded.ServeHTTP(w, r)
 }
 
-// administerModels returns an error unless the API key of a request may load and unload models.
-func administerModels(ctx context.Context) error { return keys.FromContext(ctx).Administers() }
+// administerModels returns an error unless a request may load and unload models, which changes them for
+// all clients: a request of this machine while the pool has no keys, or one whose API key may. Apps need
+// no key, so theirs may not.
+func administerModels(ctx context.Context) error {
+	if isTenant(ctx) {
+		return outboard.Errorf(outboard.Denied, "", "apps may use models, not load or unload them: an operator does, or a client with an API key that `outboard keys create NAME --admin` makes")
+	}
+	return keys.FromContext(ctx).Administers()
+}
+
+// isTenant reports whether a call comes from the process of a tenant: from a function or a workflow.
+func isTenant(ctx context.Context) bool {
+	c, ok := fabric.CallerFromContext(ctx)
+	return ok && strings.HasPrefix(c.Tenant, calls.TenantIdentity)
+}
 
 // allowModel returns an error unless the API key of a request may use a model.
 func allowModel(ctx context.Context, name string) error { return keys.FromContext(ctx).Allows(name) }
