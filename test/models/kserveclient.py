@@ -1,16 +1,17 @@
 """Cases that KServe's client passes against a node with the model mlp of test/e2e/modelclients_test.go.
 (Its messages and tritonclient's have the same names: a process can't import both.)
 
-Usage: kserveclient.py GRPC, with HOST:PORT. One line for each case.
+Usage: kserveclient.py ADDRESS, the HOST:PORT of gRPC and REST. One line for each case.
 """
 import asyncio
 import os
 import sys
 
 import numpy as np
-from kserve import InferenceGRPCClient, InferInput, InferRequest
+from kserve import InferenceGRPCClient, InferenceRESTClient, InferInput, InferRequest, RESTConfig
 
 address = sys.argv[1]
+url = "http://" + address
 key = [("authorization", "Bearer " + os.environ["OUTBOARD_KEY"])] if "OUTBOARD_KEY" in os.environ else []
 failed = []
 
@@ -54,6 +55,34 @@ async def kserve_errors(client):
         await client.infer(request(np.zeros((1, 3), np.float32), True), headers=key)
     except Exception as e:
         assert "784" in str(e), e
+    else:
+        raise AssertionError("no error")
+
+
+@case
+async def kserve_rest_health(_):
+    client = InferenceRESTClient(RESTConfig(protocol="v2"))
+    assert await client.is_server_live(url, headers=dict(key)) and await client.is_server_ready(url, headers=dict(key))
+    assert await client.is_model_ready(url, "mlp", headers=dict(key))
+
+
+@case
+async def kserve_rest_infer(grpc):
+    client = InferenceRESTClient(RESTConfig(protocol="v2"))
+    x = np.random.default_rng(3).random((2, 784), dtype=np.float32)
+    want = (await grpc.infer(request(x, True), headers=key)).outputs[0].as_numpy()
+    for raw in True, False:
+        answer = await client.infer(url, request(x, raw), model_name="mlp", headers=dict(key))
+        assert answer.outputs[0].shape == [2, 10] and np.allclose(answer.outputs[0].as_numpy(), want, atol=1e-6)
+
+
+@case
+async def kserve_rest_errors(_):
+    client = InferenceRESTClient(RESTConfig(protocol="v2"))
+    try:
+        await client.infer(url, request(np.zeros((1, 3), np.float32), True), model_name="mlp", headers=dict(key))
+    except Exception as e:
+        assert "784" in str(e) and "400" in str(e), e
     else:
         raise AssertionError("no error")
 
