@@ -12,7 +12,9 @@ import (
 // An instance that becomes free may find a request whose client has gone before the request's own
 // goroutine does. It counts as canceled, and not as one whose deadline has passed.
 func TestGoneClientsAreNotLate(t *testing.T) {
-	q := New(Options{}, func(context.Context, model.Sequence, []Input, []string) ([]model.Tensor, Copies, error) { return nil, Copies{}, nil })
+	q := New(Options{}, func(context.Context, model.Sequence, []Input, []string) ([]model.Tensor, Copies, error) {
+		return nil, Copies{}, nil
+	})
 	q.idle = 0 // all instances are busy
 	gone, leave := context.WithCancel(t.Context())
 	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
