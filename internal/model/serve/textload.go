@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -111,6 +112,7 @@ type sentPrompts struct {
 }
 
 type sentTo struct {
+	last     time.Time            // at which a prompt was sent
 	prefixes map[uint32]time.Time // times at which the last prompts with them were sent
 	prompts  []*sentPrompt        // in the order of time
 }
@@ -130,10 +132,14 @@ func (s *sentPrompts) add(key sentKey, hashes engine.Prefixes, tokens int) (ende
 		s.byNode = map[sentKey]*sentTo{}
 	}
 	to := s.byNode[key]
+	if to == nil { // a new content: those that it replaces get no more prompts
+		maps.DeleteFunc(s.byNode, func(_ sentKey, old *sentTo) bool { return now.Sub(old.last) > reportDelay })
+	}
 	if to == nil || len(to.prefixes) > maxSent {
 		to = &sentTo{prefixes: map[uint32]time.Time{}}
 		s.byNode[key] = to
 	}
+	to.last = now
 	for _, h := range hashes {
 		to.prefixes[h] = now
 	}

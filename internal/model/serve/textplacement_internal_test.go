@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -110,4 +111,26 @@ func TestPlacementUsesTheStateOfAllNodes(t *testing.T) {
 	if placed, inTurn := simulate(turns, 3*groups, chooseByReports), simulate(turns, 3*groups, func(nodes []*simulatedNode, i, _ int, _ time.Duration) int { return i % len(nodes) }); placed > inTurn {
 		t.Errorf("without room for all: %v placed, %v round robin", placed, inTurn)
 	}
+}
+
+// What was sent to nodes is forgotten with the versions that get no more prompts.
+func TestSentPromptsOfReplacedVersions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s sentPrompts
+		for _, content := range []string{"first", "second", "third"} {
+			s.add(sentKey{"harbour", content}, engine.Prefixes{1, 2}, 64)
+			if has, tokens := s.recent(sentKey{"harbour", content}); !has(2) || tokens != 64 {
+				t.Errorf("%s: %d tokens, prefix sent: %t", content, tokens, has(2))
+			}
+			time.Sleep(reportDelay / 2)
+		}
+		if _, kept := s.byNode[sentKey{"harbour", "second"}]; !kept {
+			t.Error("what was just sent is forgotten")
+		}
+		time.Sleep(2 * reportDelay)
+		s.add(sentKey{"harbour", "fourth"}, engine.Prefixes{1}, 32)
+		if len(s.byNode) != 1 {
+			t.Errorf("the prompts of %d versions are kept, want 1", len(s.byNode))
+		}
+	})
 }
