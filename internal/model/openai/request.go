@@ -234,7 +234,7 @@ type chatMessage struct {
 	ToolCalls  json.RawMessage `json:"tool_calls"`
 	ToolCallID string          `json:"tool_call_id"`
 	// ReasoningContent and Reasoning are the same extension: the first of DeepSeek, llama-server and
-	// SGLang, the second of vLLM and OpenRouter.
+	// SGLang, the second of vLLM.
 	ReasoningContent string `json:"reasoning_content"`
 	Reasoning        string `json:"reasoning"`
 	// FunctionCall is the older form of ToolCalls.
