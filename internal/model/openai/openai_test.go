@@ -137,7 +137,7 @@ func TestThoughts(t *testing.T) {
 	b := &texttest.Backend{Answer: "<think>\nhm, a <b\n</think>\n\nGood day", Template: template}
 	body := `{"model":"small","messages":[{"role":"assistant","content":"a","reasoning":"before"},{"role":"assistant","content":"b","reasoning_content":"later"}]`
 	answer := post(t, b, "/v1/chat/completions", body+`}`).Body.Bytes()
-	message := at(t, answer, "choices", 0, "message").(map[string]any) //nolint:errcheck,forcetypeassert // an answer has it
+	message := at(t, answer, "choices", 0, "message").(map[string]any) //nolint:forcetypeassert // an answer has it
 	if message["reasoning_content"] != "hm, a <b\n" || message["content"] != "Good day" {
 		t.Errorf("%s", answer)
 	}
