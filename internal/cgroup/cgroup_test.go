@@ -354,7 +354,7 @@ func TestJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, h := range tree.root.hierarchies {
-		if !h.controllers["cpu"] {
+		if !h.controllers["cpu"] || h.v2 && h.node == "" { // this process's own group was not delegated
 			continue
 		}
 		member := &Group{hierarchies: []*hierarchy{h}, dirs: []string{filepath.Join(tree.root.dirs[i], memberGroup)}}
