@@ -58,8 +58,11 @@ func (s *Server) connOptions() *grpcconn.Options {
 }
 
 // Reasons are the reasons for which a server ends calls and connections because of their client: it
-// holds too many bytes, has too many calls, sends a message too slowly, reads a response too slowly.
-var Reasons = []string{string(grpcconn.Memory), string(grpcconn.Calls), string(grpcconn.SlowRequest), string(grpcconn.SlowResponse)}
+// has too many connections, holds too many bytes, has too many calls, sends a message too slowly, reads
+// a response too slowly.
+var Reasons = []string{
+	string(tooManyConns), string(grpcconn.Memory), string(grpcconn.Calls), string(grpcconn.SlowRequest), string(grpcconn.SlowResponse),
+}
 
 // refused reports that the server has ended a call or a connection.
 func (s *Server) refused(reason grpcconn.Reason, err error) {

@@ -23,6 +23,8 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/protobuf/reflect/protodesc"
+
+	"github.com/outboard-run/outboard/internal/acceptor"
 )
 
 // Options are the options of a server or a transport. The zero value selects the defaults, without
@@ -41,6 +43,9 @@ type Options struct {
 	// codes.ResourceExhausted. The first 16 KiB of a call are not counted. Default 1 GiB, or four times
 	// MaxMessage if that is more.
 	MaxHeld int64
+	// MaxConns bounds the connections that Serve accepts; those of one address are half at most (see
+	// acceptor.Slots). Default 20,000, or 30 percent of the process's descriptors if that is less.
+	MaxConns int
 	// MaxCalls bounds the calls in flight of a connection; a client has twice as many at most, and all
 	// clients have four times as many. Default 16384.
 	MaxCalls int
@@ -86,6 +91,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.MaxHeld <= 0 {
 		o.MaxHeld = max(1<<30, connShare*int64(min(o.MaxMessage, 1<<40)))
+	}
+	if o.MaxConns <= 0 {
+		o.MaxConns = acceptor.Share(defaultMaxConns, connsPercent)
 	}
 	if o.MaxCalls <= 0 {
 		o.MaxCalls = 16384

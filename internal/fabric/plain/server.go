@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/outboard-run/outboard/fabric/call"
+	"github.com/outboard-run/outboard/internal/acceptor"
 	"github.com/outboard-run/outboard/internal/fabric/grpcconn"
 	"github.com/outboard-run/outboard/internal/fabric/inflate"
 	"github.com/outboard-run/outboard/internal/fabric/oneshot"
@@ -39,6 +40,7 @@ type Server struct {
 	serving sync.WaitGroup
 	pool    bufferPool
 
+	conns           *acceptor.Slots
 	messages, calls *grpcconn.Budget
 	own             map[string]bool // whether a method of grpc-go's services streams
 }
@@ -47,7 +49,8 @@ type Server struct {
 func NewServer(h call.Handler, o Options) *Server {
 	o.setDefaults()
 	s := &Server{
-		o: o, handler: h, offers: newOffers(), messages: newMessageBudget(&o), calls: newCallBudget(&o), own: map[string]bool{},
+		o: o, handler: h, offers: newOffers(), own: map[string]bool{},
+		conns: acceptor.NewSlots(o.MaxConns), messages: newMessageBudget(&o), calls: newCallBudget(&o),
 	}
 	decompressor := inflate.New(s.messages.Inflating(), o.MaxMessage)
 	options := append([]grpc.ServerOption{
@@ -115,7 +118,9 @@ func (l services) GetServiceInfo() map[string]grpc.ServiceInfo {
 }
 
 // Serve serves the connections of l until Stop or GracefulStop, and closes l.
-func (s *Server) Serve(l net.Listener) error {
+func (s *Server) Serve(l net.Listener) error { return s.serve(boundedListener{l, s}) }
+
+func (s *Server) serve(l net.Listener) error {
 	err := s.grpc.Serve(l)
 	if errors.Is(err, grpc.ErrServerStopped) {
 		return nil
@@ -124,12 +129,12 @@ func (s *Server) Serve(l net.Listener) error {
 }
 
 // ServeConn serves one connection that the caller has accepted, for a port
-// that several protocols share. It takes ownership of nc and returns at once. The handshake of
+// that several protocols share and that bounds its connections. It takes ownership of nc and returns at once. The handshake of
 // a *tls.Conn may be complete; its ALPN protocol must then be "h2".
 func (s *Server) ServeConn(nc net.Conn) error {
 	s.offered.Do(func() {
 		s.serving.Go(func() {
-			if err := s.Serve(s.offers); err != nil {
+			if err := s.serve(s.offers); err != nil {
 				s.o.Logger.Warn("serve gRPC", "error", err)
 			}
 		})

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync/atomic"
 	"syscall"
@@ -59,4 +60,47 @@ func TestServeGoesOnAfterAShortage(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("a closed listener is served for ever")
 	}
+}
+
+// Attack: an address opens connections on which it sends nothing. It has half of them at most, and
+// others are served.
+func TestConnectionsAreBounded(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	o := Options{Handler: &unaryEcho{}, MaxConns: 8, Framed: framed.Options{DeadAfter: time.Hour}}
+	go func() { _ = Serve(t.Context(), l, nil, o) }()
+	attacker := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	refused := make(chan error, 16)
+	for range cap(refused) {
+		nc, err := attacker.DialContext(t.Context(), "tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		go func() {
+			_, err := io.Copy(io.Discard, nc)
+			refused <- err
+		}()
+	}
+	for range cap(refused) - 4 {
+		select {
+		case <-refused:
+		case <-time.After(time.Minute):
+			t.Fatal("more than half of the connections are open")
+		}
+	}
+	nc, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := New(framed.Client(nc, framed.Options{}), Options{})
+	defer c.Close()
+	m, _, err := c.Unary(t.Context(), head("Echo"), &call.Message{Data: []byte("x")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Free()
 }

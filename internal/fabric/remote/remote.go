@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -38,6 +39,9 @@ type Options struct {
 	Logger *slog.Logger
 	// Framed has the options of the connections that Dial and Serve create.
 	Framed framed.Options
+	// MaxConns bounds the connections that Serve accepts; those of one address are half at most (see
+	// acceptor.Slots). Default 20,000, or 30 percent of the process's descriptors if that is less.
+	MaxConns int
 	// Accept, if set, is called by Serve for each peer after the handshake, in which the peer has
 	// shown its certificate. It may change o for that peer; an error closes the connection.
 	Accept func(c *framed.Conn, o *Options) error
@@ -116,9 +120,17 @@ func Dial(ctx context.Context, addr string, t *tls.Config, o Options) (*Conn, er
 	return New(c, o), nil
 }
 
+const (
+	// defaultMaxConns is the default of Options.MaxConns, unless the process may have too few
+	// descriptors.
+	defaultMaxConns = 20_000
+	// connsPercent bounds the default, in percent of the process's descriptors.
+	connsPercent = 30
+)
+
 // Serve serves the calls of the connections that l accepts, until ctx ends: then it closes l and
-// the connections, and waits for the handlers. While the process has no file descriptors left it
-// waits. It returns an error if another goroutine closes l.
+// the connections, and waits for the handlers. It closes connections beyond Options.MaxConns. While
+// the process has no file descriptors left it waits. It returns an error if another goroutine closes l.
 func Serve(ctx context.Context, l net.Listener, t *tls.Config, o Options) error {
 	o.setDefaults()
 	ctx, cancel := context.WithCancel(ctx)
@@ -132,7 +144,15 @@ func Serve(ctx context.Context, l net.Listener, t *tls.Config, o Options) error 
 		}
 		return nc, err
 	}
+	conns := acceptor.NewSlots(cmp.Or(o.MaxConns, acceptor.Share(defaultMaxConns, connsPercent)))
 	acceptor.Serve(ctx, l, accept, acceptor.Options{Name: "calls", Log: o.Logger}, func(ctx context.Context, nc net.Conn) {
+		release, err := conns.Acquire(nc.RemoteAddr())
+		if err != nil {
+			_ = nc.Close()
+			o.Logger.Debug("peer refused", "peer", nc.RemoteAddr().String(), "error", err)
+			return
+		}
+		defer release()
 		if err := serveConn(ctx, nc, t, o); err != nil && ctx.Err() == nil {
 			o.Logger.Warn("peer refused", "peer", nc.RemoteAddr().String(), "error", err)
 		}
