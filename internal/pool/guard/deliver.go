@@ -5,37 +5,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
-	"sync"
 )
 
 // maxServerLine bounds a line of the server, in bytes. Its INFO names the servers of a cluster.
 const maxServerLine = 1 << 20
-
-// clientWriter writes whole operations to the client, for both directions: the guard answers
-// refused requests itself.
-type clientWriter struct {
-	mu  sync.Mutex
-	out *bufio.Writer
-}
-
-// message writes a message without a header, at once.
-func (w *clientWriter) message(subject, sid string, body []byte) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	_, _ = fmt.Fprintf(w.out, "MSG %s %s %d\r\n", subject, sid, len(body))
-	_, _ = w.out.Write(body)
-	_, _ = w.out.WriteString("\r\n")
-	return w.out.Flush() // It returns the errors of the writes, too.
-}
-
-func (w *clientWriter) flush() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.out.Flush()
-}
 
 // delivery is the direction from the server to the client.
 type delivery struct {
@@ -43,18 +18,24 @@ type delivery struct {
 	subs *subscriptions
 	in   *bufio.Reader
 	to   *clientWriter
-	body []byte
+
+	bodies bodyReader
 }
 
-// run relays operations until either side ends.
-func (d *delivery) run() {
+// run relays operations until either side ends, and returns the error by which it has.
+func (d *delivery) run() error {
 	for {
-		if d.in.Buffered() == 0 && d.to.flush() != nil {
-			return
+		if d.in.Buffered() == 0 {
+			if err := d.to.flush(); err != nil {
+				return err
+			}
 		}
 		line, err := d.line()
-		if err != nil || d.operation(line) != nil {
-			return
+		if err != nil {
+			return err
+		}
+		if err := d.operation(line); err != nil {
+			return err
 		}
 	}
 }
@@ -83,10 +64,7 @@ func (d *delivery) pass(line []byte) (err error) {
 			return err
 		}
 	}
-	d.to.mu.Lock()
-	defer d.to.mu.Unlock()
-	_, err = d.to.out.Write(line)
-	return err
+	return d.to.add(false, line)
 }
 
 // operation relays one operation, whose first line was read.
@@ -101,13 +79,11 @@ func (d *delivery) operation(line []byte) error {
 		return err
 	}
 	d.subs.delivered(sid)
-	if cap(d.body) < size+2 {
-		d.body = make([]byte, size+2)
-	}
-	body := d.body[:size+2]
-	if _, err := io.ReadFull(d.in, body); err != nil {
+	body, free, err := d.bodies.read(d.in, size+2)
+	if err != nil {
 		return err
 	}
+	defer free()
 	if m.Body = body[headerSize:size]; header {
 		m.Header = body[:headerSize]
 	}
@@ -154,23 +130,19 @@ func parseDelivered(text string) (int, error) {
 const maxDelivered = 64 << 20
 
 func (d *delivery) write(m Message, sid string) error {
-	d.to.mu.Lock()
-	defer d.to.mu.Unlock()
-	w := d.to.out
-	op := "MSG "
-	if m.Header != nil {
-		op = "HMSG "
+	line := make([]byte, 0, 128)
+	if m.Header == nil {
+		line = append(line, "MSG "...)
+	} else {
+		line = append(line, "HMSG "...)
 	}
-	_, _ = w.WriteString(op + m.Subject + " " + sid)
+	line = append(append(append(line, m.Subject...), ' '), sid...)
 	if m.Reply != "" {
-		_, _ = w.WriteString(" " + m.Reply)
+		line = append(append(line, ' '), m.Reply...)
 	}
 	if m.Header != nil {
-		_, _ = w.WriteString(" " + strconv.Itoa(len(m.Header)))
+		line = strconv.AppendInt(append(line, ' '), int64(len(m.Header)), 10)
 	}
-	_, _ = w.WriteString(" " + strconv.Itoa(len(m.Header)+len(m.Body)) + "\r\n")
-	_, _ = w.Write(m.Header)
-	_, _ = w.Write(m.Body)
-	_, err := w.WriteString("\r\n")
-	return err
+	line = strconv.AppendInt(append(line, ' '), int64(len(m.Header)+len(m.Body)), 10)
+	return d.to.add(false, append(line, lineEnd...), m.Header, m.Body, lineEnd)
 }

@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/outboard-run/outboard"
 )
 
 const (
@@ -57,27 +59,47 @@ type Guard struct {
 	// Deliver changes a message of the server before the client receives it. A nil Deliver
 	// changes none.
 	Deliver func(m *Message)
+	// BatchOf returns of which batch a message is that the rules allow. A nil BatchOf means that there
+	// are no batches.
+	BatchOf func(m Message) Batch
+	// Account counts what is held for the client.
+	Account *Account
 }
 
 // errProtocol says that a client does not speak the protocol of NATS clients.
 var errProtocol = errors.New("the client violates the NATS protocol")
 
 // Relay copies between the client and the server until either ends, and closes both. It returns
-// an error when the client violates the protocol.
+// an error when the client violates the protocol, or has more held for it than its account allows.
 func (g *Guard) Relay(server, client io.ReadWriteCloser) error {
-	subs := &subscriptions{all: make(map[string]*subscription)}
-	to := &clientWriter{out: bufio.NewWriterSize(client, bufferSize)}
-	var back sync.WaitGroup
-	back.Go(func() {
-		d := delivery{g: g, subs: subs, in: bufio.NewReaderSize(server, bufferSize), to: to}
-		d.run()
-		// Errors mean that they are closed already.
+	held := &holding{account: g.Account}
+	defer held.close()
+	if err := held.reserve(connCharge); err != nil {
 		_, _ = client.Close(), server.Close()
+		return err
+	}
+	subs := &subscriptions{all: make(map[string]*subscription), held: held}
+	to := newClientWriter(client, held)
+	var back, writing sync.WaitGroup
+	writing.Go(func() {
+		to.run()
+		_, _ = client.Close(), server.Close() // Errors mean that they are closed already.
 	})
-	r := relay{g: g, subs: subs, in: bufio.NewReaderSize(client, bufferSize), out: bufio.NewWriterSize(server, bufferSize), to: to}
+	back.Go(func() {
+		d := delivery{g: g, subs: subs, in: bufio.NewReaderSize(server, bufferSize), to: to, bodies: bodyReader{held: held}}
+		to.finish(d.run())
+	})
+	r := relay{
+		g: g, subs: subs, in: bufio.NewReaderSize(client, bufferSize), out: bufio.NewWriterSize(server, bufferSize), to: to,
+		bodies: bodyReader{held: held}, batches: batches{held: held, all: make(map[string]*batch)},
+	}
 	err := r.run()
-	_, _ = client.Close(), server.Close()
+	_ = server.Close()
 	back.Wait()
+	writing.Wait()
+	if err == nil {
+		err = to.refusal()
+	}
 	return err
 }
 
@@ -88,7 +110,9 @@ type relay struct {
 	in   *bufio.Reader
 	out  *bufio.Writer
 	to   *clientWriter
-	body []byte
+
+	bodies  bodyReader
+	batches batches
 }
 
 // run relays operations until either side ends, which is no error.
@@ -102,7 +126,7 @@ func (r *relay) run() error {
 		err := r.step()
 		switch {
 		case err == nil:
-		case errors.Is(err, errProtocol):
+		case errors.Is(err, errProtocol), outboard.KindOf(err) == outboard.Busy:
 			return err
 		default:
 			return nil // Either side has ended.
@@ -222,23 +246,29 @@ func (r *relay) publish(args []string, withHeader bool) error {
 	if err != nil {
 		return err
 	}
-	if cap(r.body) < size+2 {
-		r.body = make([]byte, size+2)
-	}
-	body := r.body[:size+2]
-	if _, err := io.ReadFull(r.in, body); err != nil {
+	body, free, err := r.bodies.read(r.in, size+2)
+	if err != nil {
 		return err
 	}
+	defer free()
 	if string(body[size:]) != "\r\n" {
 		return fmt.Errorf("%w: a message has another size than it says", errProtocol)
 	}
 	if m.Body = body[header:size]; withHeader {
 		m.Header = body[:header]
 	}
-	if err := r.g.Rules.Publish(m); err != nil {
+	var part Batch
+	if r.g.BatchOf != nil {
+		part = r.g.BatchOf(m)
+	}
+	err = r.g.Rules.Publish(m)
+	if part.ID != "" {
+		return r.publishPart(part, m, operation(m, body), body, err)
+	}
+	if err != nil {
 		return r.answer(m.Reply, r.g.Denied(err))
 	}
-	return r.forward(m, header, body)
+	return r.forward(operation(m, body), body)
 }
 
 // answer delivers an answer of the guard's own to the client's subscriptions to the subject. The
@@ -256,22 +286,34 @@ func (r *relay) answer(subject string, text []byte) error {
 	return nil
 }
 
-func (r *relay) forward(m Message, header int, body []byte) error {
-	line := []string{"PUB", m.Subject}
-	if m.Header != nil {
-		line[0] = "HPUB"
+// forward sends an operation to the server.
+func (r *relay) forward(parts ...[]byte) error {
+	for _, part := range parts {
+		if _, err := r.out.Write(part); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// operation returns the line that precedes a message to the server, whose body is followed by the end
+// of a line.
+func operation(m Message, body []byte) []byte {
+	line := make([]byte, 0, 128)
+	if m.Header == nil {
+		line = append(line, "PUB "...)
+	} else {
+		line = append(line, "HPUB "...)
+	}
+	line = append(line, m.Subject...)
 	if m.Reply != "" {
-		line = append(line, m.Reply)
+		line = append(append(line, ' '), m.Reply...)
 	}
 	if m.Header != nil {
-		line = append(line, strconv.Itoa(header))
+		line = strconv.AppendInt(append(line, ' '), int64(len(m.Header)), 10)
 	}
-	if err := r.write(append(line, strconv.Itoa(len(body)-2))...); err != nil {
-		return err
-	}
-	_, err := r.out.Write(body)
-	return err
+	line = strconv.AppendInt(append(line, ' '), int64(len(body)-len(lineEnd)), 10)
+	return append(line, lineEnd...)
 }
 
 func parsePublish(args []string, withHeader bool) (m Message, header, size int, err error) {

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/guard"
 )
 
@@ -214,4 +217,144 @@ func FuzzRelay(f *testing.F) {
 			t.Errorf("%q became %q, then %q, %d denied, error %v", in, out, again, denied, err)
 		}
 	})
+}
+
+// A reader is a client that reads nothing until it is released, and then all.
+type reader struct {
+	end
+	ends chan struct{} // closed by Close
+	once sync.Once
+}
+
+func (r *reader) Read([]byte) (int, error) {
+	<-r.ends
+	return 0, io.EOF
+}
+
+func (r *reader) Write([]byte) (int, error) {
+	<-r.ends
+	return 0, io.ErrClosedPipe
+}
+
+func (r *reader) Close() error {
+	r.once.Do(func() { close(r.ends) })
+	return nil
+}
+
+// Attack: connections of a client subscribe to much and read nothing. The server's messages are read,
+// so that it keeps none of them, and what the guards keep for the client is bounded for all of its
+// connections together.
+func TestUnreadMessagesAreBounded(t *testing.T) {
+	const conns, limit = 8, 8 << 20
+	message := "MSG a 1 65536\r\n" + strings.Repeat("x", 65536) + "\r\n"
+	account := guard.NewAccount(limit)
+	ended := make(chan error, conns)
+	servers := make([]io.WriteCloser, conns)
+	for i := range conns {
+		in, server := io.Pipe()
+		servers[i] = server
+		go func() {
+			g := &guard.Guard{Rules: open{}, Denied: func(error) []byte { return nil }, Account: account}
+			ended <- g.Relay(&pipeEnd{in}, &reader{ends: make(chan struct{})})
+		}()
+	}
+	refused := 0
+	for i := 0; refused < conns; i++ {
+		if i > conns*limit/len(message)+conns {
+			t.Fatalf("%d connections are left after %d messages", conns-refused, i)
+		}
+		_, _ = io.WriteString(servers[i%conns], message) // of a connection that has ended nothing is read
+		if held := account.Held(); held > limit {
+			t.Fatalf("%v are held", held)
+		}
+		select {
+		case err := <-ended:
+			if refused++; outboard.KindOf(err) != outboard.Busy {
+				t.Errorf("a connection ended with %v", err)
+			}
+		default:
+		}
+		if i >= limit/len(message) && refused == 0 {
+			if err := <-ended; outboard.KindOf(err) != outboard.Busy {
+				t.Errorf("a connection ended with %v", err)
+			}
+			refused++
+		}
+	}
+	if held := account.Held(); held != 0 {
+		t.Errorf("%v are held for connections that have ended", held)
+	}
+}
+
+// A pipeEnd is a server that sends what is written to a pipe, and ignores what it gets.
+type pipeEnd struct{ *io.PipeReader }
+
+func (pipeEnd) Write(p []byte) (int, error) { return len(p), nil }
+
+// partOf returns which part of a batch a message is: its header is ID PART, with "!" at the end of the
+// last one's.
+func partOf(m guard.Message) (b guard.Batch) {
+	text, last := strings.CutSuffix(string(m.Header), "!")
+	_, _ = fmt.Sscan(text, &b.ID, &b.Part)
+	b.Last = last
+	return b
+}
+
+// Attack: a client begins batches and does not end them, which keep others from theirs. The server gets
+// a batch when all of its parts have arrived.
+func TestBatchesArriveWhole(t *testing.T) {
+	part := func(header, body string) string {
+		return fmt.Sprintf("HPUB a r %d %d\r\n%s%s\r\n", len(header), len(header)+len(body), header, body)
+	}
+	one, two, three := part("b 1", "x"), part("b 2", "y"), part("b 3!", "z")
+	for name, c := range map[string]struct {
+		in, out string
+		denied  int
+	}{
+		"begun":              {in: one + two + "PING\r\n", out: "PING\r\n"},
+		"whole":              {in: one + two + "PING\r\n" + three, out: "PING\r\n" + one + two + three},
+		"of one message":     {in: part("b 1!", "x"), out: part("b 1!", "x")},
+		"two at a time":      {in: one + part("c 1", "v") + two + part("c 2!", "w") + three, out: part("c 1", "v") + part("c 2!", "w") + one + two + three},
+		"repeated":           {in: one + two + one + two + three, out: one + two + three},
+		"after it has ended": {in: one + two + three + three + "PING\r\n", out: one + two + three + "PING\r\n", denied: 1},
+		"without a part":     {in: one + three + "PING\r\n", out: "PING\r\n", denied: 1},
+		"no beginning":       {in: two + three + "PING\r\n", out: "PING\r\n", denied: 2},
+		"refused":            {in: one + part("b 2", "secret") + three + "PING\r\n", out: "PING\r\n", denied: 2},
+		"refused first":      {in: part("b 1", "secret") + two + three + "PING\r\n", out: "PING\r\n", denied: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, client := &end{in: strings.NewReader("")}, &end{in: strings.NewReader(c.in)}
+			denied := 0
+			account := guard.NewAccount(1 << 20)
+			g := &guard.Guard{Rules: open{}, Denied: func(error) []byte { denied++; return nil }, BatchOf: partOf, Account: account}
+			err := g.Relay(server, client)
+			if got := server.out.String(); got != c.out || denied != c.denied || err != nil {
+				t.Errorf("got %q, %d denied, error %v; want %q, %d", got, denied, err, c.out, c.denied)
+			}
+			if held := account.Held(); held != 0 {
+				t.Errorf("%v are held after the end", held)
+			}
+		})
+	}
+}
+
+// Batches that do not end are bounded with all else that is held for a client.
+func TestOpenBatchesAreBounded(t *testing.T) {
+	var in strings.Builder
+	for i := range 100 {
+		header := fmt.Sprintf("b%d 1", i)
+		fmt.Fprintf(&in, "HPUB a r %d %d\r\n%s%s\r\n", len(header), len(header)+32<<10, header, strings.Repeat("x", 32<<10))
+	}
+	server, client := &end{in: strings.NewReader("")}, &end{in: strings.NewReader(in.String())}
+	var denied []error
+	g := &guard.Guard{
+		Rules: open{}, Denied: func(err error) []byte { denied = append(denied, err); return nil }, BatchOf: partOf,
+		Account: guard.NewAccount(2 << 20),
+	}
+	if err := g.Relay(server, client); err != nil || server.out.Len() > 0 {
+		t.Errorf("the server got %d bytes, error %v", server.out.Len(), err)
+	}
+	if len(denied) < 40 || outboard.KindOf(denied[0]) != outboard.Busy {
+		t.Errorf("%d of 100 batches of 32 KiB were refused, the first with %v", len(denied), slices.Concat(denied, []error{nil})[0])
+	}
 }

@@ -14,6 +14,8 @@ const maxCostly = 32
 
 // subscriptions are the subscriptions of one connection, by the ids that the client gave them.
 type subscriptions struct {
+	held *holding
+
 	mu     sync.Mutex
 	all    map[string]*subscription
 	costly int
@@ -38,18 +40,35 @@ func (s *subscriptions) add(subject, sid string, costly bool) error {
 	case costly && s.costly >= maxCostly:
 		return fmt.Errorf("%w: more than %d subscriptions such as %s", errProtocol, maxCostly, subject)
 	}
-	s.all[sid] = &subscription{subject: subject, costly: costly}
+	added := &subscription{subject: subject, costly: costly}
+	if err := s.held.reserve(added.charge()); err != nil {
+		return err
+	}
+	s.all[sid] = added
 	if costly {
 		s.costly++
 	}
 	return nil
 }
 
+// charge returns what the client is charged for the subscription, in bytes.
+func (s *subscription) charge() int {
+	if s.costly {
+		return costlyCharge
+	}
+	return subscriptionCharge
+}
+
 // remove removes a subscription. s.mu must be held.
 func (s *subscriptions) remove(sid string) {
-	if one := s.all[sid]; one != nil && one.costly {
+	one := s.all[sid]
+	if one == nil {
+		return
+	}
+	if one.costly {
 		s.costly--
 	}
+	s.held.release(one.charge())
 	delete(s.all, sid)
 }
 

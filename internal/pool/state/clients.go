@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net"
 	"sync"
@@ -104,12 +105,22 @@ type guardedServer struct{ *State }
 func (l guardedServer) serveGuarded(ctx context.Context, p permissions, client, server net.Conn, credentials map[string]string) error {
 	defer context.AfterFunc(ctx, func() { _ = client.Close() })()
 	denied := &denials{s: l.State, log: l.log.With("client", p.node), last: make(map[string]time.Time)}
-	g := &guard.Guard{Rules: p, Credentials: credentials, Denied: denied.add}
+	account, ended := l.accounts.Open(p.client(), maxHeld)
+	defer ended()
+	g := &guard.Guard{Rules: p, Credentials: credentials, Denied: denied.add, BatchOf: batchOf, Account: account}
 	if p.tenant != "" {
 		g.Deliver = tenantView{tenant: p.tenant}.deliver
 	}
-	return g.Relay(server, client)
+	if err := g.Relay(server, client); err != nil {
+		return fmt.Errorf("%s: %w", p.client(), err)
+	}
+	return nil
 }
+
+// maxHeld bounds what the guards of this node hold for a client with permissions, in bytes: about a
+// thousand connections, or the changes of the whole table for each of some connections that wait for a
+// slow network.
+const maxHeld = 256 << 20
 
 // denials answers and logs the refused operations of a client.
 type denials struct {
@@ -143,10 +154,10 @@ func (d *denials) add(err error) (answer []byte) {
 }
 
 // denialCode returns the status of an answer. While no leader answers, it cannot be decided whether
-// a client may write: the client tries again then.
+// a client may write, and one for which much is held may write later: the client tries again then.
 func denialCode(err error) int {
 	switch outboard.KindOf(err) { //nolint:exhaustive // the others are denials
-	case outboard.Unreachable:
+	case outboard.Unreachable, outboard.Busy:
 		return codeUnavailable
 	case outboard.Exhausted:
 		return codeExhausted

@@ -70,7 +70,7 @@ func TestExistingCluster(t *testing.T) {
 	x.check(ctx, t, helper)
 	x.write(ctx, t, helper)
 	x.check(ctx, t, node)
-	l, err := node.OpenLog(ctx, "test", state.LogOptions{MaxAge: time.Hour})
+	l, err := node.OpenLog(ctx, "executions", state.LogOptions{MaxAge: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func alone(ctx context.Context, t testing.TB) *testNode {
 
 func openLog(ctx context.Context, t testing.TB, s *state.State) *state.Log {
 	t.Helper()
-	l, err := s.OpenLog(ctx, "test", state.LogOptions{})
+	l, err := s.OpenLog(ctx, "executions", state.LogOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,8 +40,9 @@ func newNodeTables(s *State, spawn func(func(context.Context))) *nodeTables {
 	return &nodeTables{limit: maxNodeTable, log: s.log, spawn: spawn, measure: measurer{s}.keysOf, all: make(map[string]*share)}
 }
 
-// reserve charges a write to a node, or refuses it.
-func (t *nodeTables) reserve(node string, size int64) error {
+// reserve charges a write to a node, or refuses it. A write that removes a key is stored itself for a
+// while: such writes may use as much again.
+func (t *nodeTables) reserve(node string, size int64, removes bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	one := t.all[node]
@@ -49,7 +50,11 @@ func (t *nodeTables) reserve(node string, size int64) error {
 		one = &share{}
 		t.all[node] = one
 	}
-	refused := one.charged+size > t.limit
+	limit := t.limit
+	if removes {
+		limit *= 2
+	}
+	refused := one.charged+size > limit
 	if !refused {
 		one.charged += size
 	}
@@ -93,8 +98,6 @@ func (s measurer) keysOf(ctx context.Context, node string) (total int64, err err
 		switch words[0] {
 		case "ticks":
 			owns = false // The tenant is charged.
-		case "leases":
-			owns = owns && words[4] == node // the holder
 		case "apps", "models":
 			var all versioned
 			owns = json.Unmarshal(m.Data, &all) == nil && all.last().By == node
@@ -110,10 +113,10 @@ func keySize(key string, value []byte) int64 { return int64(len(key)+len(value))
 
 // chargeNode charges a write of a node to the table. A message that removes a key has no value.
 func (p permissions) chargeNode(words []string, m guard.Message) error {
-	header, err := nats.DecodeHeadersMsg(m.Header)
-	removes := err == nil && header.Get(opHeader) == opDelete && len(m.Body) == 0
-	if p.tables == nil || p.keeper || p.tenant != "" || removes {
+	if p.tables == nil || p.keeper || p.tenant != "" {
 		return nil
 	}
-	return p.tables.reserve(p.node, keySize(strings.Join(words, "."), m.Body))
+	header, err := nats.DecodeHeadersMsg(m.Header)
+	removes := err == nil && header.Get(opHeader) == opDelete && len(m.Body) == 0
+	return p.tables.reserve(p.node, keySize(strings.Join(words, "."), m.Body), removes)
 }

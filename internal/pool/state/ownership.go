@@ -117,10 +117,27 @@ func (l guardedServer) mayName(p permissions, name string, aliases []string) err
 	})
 }
 
-// versionsAt returns a value at a revision, the zero value for revision 0. It also returns the zero
-// value if the value has a later revision: the server refuses a write that does not replace the
-// last.
-func (l guardedServer) versionsAt(subject string, revision uint64) (versioned, error) {
+// maxTrimmed is how many bytes the grants of a holder may have after a write of the device's node, if
+// they had fewer: the grants that are left may be written in another form.
+const maxTrimmed = 16 << 10
+
+// mayTrim decides whether the node of a device may replace the grants of another holder: it removes void
+// ones. They count for the holder, so there must be some, and their size does not grow.
+func (l guardedServer) mayTrim(p permissions, m guard.Message) error {
+	found, err := l.latest(m.Subject)
+	switch {
+	case err != nil:
+		return err
+	case found.Seq == 0:
+		return p.refuse("grant in the name of another node", m.Subject)
+	case len(m.Body) > max(len(found.Data), maxTrimmed):
+		return p.refuse("enlarge the grants of another node", m.Subject)
+	}
+	return nil
+}
+
+// latest returns the last message with a subject in the table, the zero value for none.
+func (l guardedServer) latest(subject string) (leaderMsg, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
 	defer cancel()
 	var found leaderMsg
@@ -129,8 +146,16 @@ func (l guardedServer) versionsAt(subject string, revision uint64) (versioned, e
 		return err
 	})
 	if errors.Is(err, ErrNotFound) {
-		found, err = leaderMsg{}, nil
+		return leaderMsg{}, nil
 	}
+	return found, err
+}
+
+// versionsAt returns a value at a revision, the zero value for revision 0. It also returns the zero
+// value if the value has a later revision: the server refuses a write that does not replace the
+// last.
+func (l guardedServer) versionsAt(subject string, revision uint64) (versioned, error) {
+	found, err := l.latest(subject)
 	switch {
 	case err == nil && found.Seq < revision:
 		return versioned{}, outboard.Errorf(outboard.Denied, "the pool's state", "there is no revision %d yet", revision)

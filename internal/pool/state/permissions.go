@@ -46,6 +46,10 @@ type permissions struct {
 	// mayVersion decides about a new version of an object whose versions the table keeps: an app, a
 	// model.
 	mayVersion func(key string, m guard.Message) error
+	// mayTrim decides about a write of the node of a device to the grants of another holder.
+	mayTrim func(m guard.Message) error
+	// hasApps returns an error unless a tenant, as a word of a subject, has apps. It may be nil.
+	hasApps func(tenant string) error
 	// stores accounts for the data of tenants; nil disables the accounting.
 	stores *stores
 	// tables accounts for the keys of nodes in the table; nil disables the accounting.
@@ -54,13 +58,17 @@ type permissions struct {
 
 var _ guard.Rules = permissions{}
 
-func (p permissions) refuse(what, subject string) error {
-	by := "node " + p.node
+// client names the client, for errors and for its account.
+func (p permissions) client() string {
 	if p.tenant != "" {
-		by = "tenant " + p.tenant + " on " + by
+		return "tenant " + p.tenant + " on node " + p.node
 	}
+	return "node " + p.node
+}
+
+func (p permissions) refuse(what, subject string) error {
 	return outboard.Errorf(outboard.Denied, "the pool's state",
-		"%s may not %s %q: it keeps no copy of the state, and it is not its owner", by, what, subject)
+		"%s may not %s %q: it keeps no copy of the state, and it is not its owner", p.client(), what, subject)
 }
 
 // Subscribe implements guard.Rules.
@@ -137,7 +145,7 @@ func (p permissions) Publish(m guard.Message) error {
 // isInbox reports whether a subject is below the inbox of this client.
 func (p permissions) isInbox(subject string) bool {
 	rest, ok := strings.CutPrefix(subject, inboxOf(p.node, p.tenant))
-	return ok && rest != "" && !strings.ContainsAny(rest, "*>")
+	return ok && rest != "" && !strings.ContainsAny(rest, "*>$") // "$FI" at its end begins a batch of another kind
 }
 
 // publishKey decides about writing a key of the table or of a bucket.
@@ -154,14 +162,8 @@ func (p permissions) publishKey(words []string, m guard.Message) error {
 	if !isSpelled(words[2:]) {
 		return p.refuse("write a key that is spelled", m.Subject)
 	}
-	if !p.ownsKey(words[2:]) {
-		isModel := words[2] == "models" && p.tenant == ""
-		if words[2] != "apps" && !isModel || len(words) != 4 || p.mayVersion == nil {
-			return p.refuse("write", m.Subject)
-		}
-		if err := p.mayVersion(keyOf(strings.Join(words[2:], ".")), m); err != nil {
-			return err
-		}
+	if err := p.mayWrite(words[2:], m); err != nil {
+		return err
 	}
 	if err := p.checkHeader(m, p.node+"."); err != nil {
 		return err
@@ -171,6 +173,24 @@ func (p permissions) publishKey(words []string, m guard.Message) error {
 	}
 	return p.chargeTable(words[2:], m)
 }
+
+// mayWrite decides about writing a key of the table: one of this client, or a value of another one by
+// what the table has.
+func (p permissions) mayWrite(words []string, m guard.Message) error {
+	isNode := p.tenant == ""
+	switch {
+	case p.ownsKey(words):
+		return nil
+	case p.mayVersion != nil && len(words) == 2 && (words[0] == "apps" || words[0] == "models" && isNode):
+		return p.mayVersion(keyOf(strings.Join(words, ".")), m)
+	case p.mayTrim != nil && isNode && isGrant(words) && words[1] == p.node:
+		return p.mayTrim(m)
+	}
+	return p.refuse("write", m.Subject)
+}
+
+// isGrant reports whether a key has the grants of a device to a holder: leases/NODE/API/NUMBER/HOLDER.
+func isGrant(words []string) bool { return words[0] == "leases" && len(words) == 5 }
 
 // isSpelled reports whether the words of a subject spell a key as tokensOf does. Readers would take a
 // key with another spelling for that key, of which the server and ownsKey know nothing.
@@ -189,8 +209,8 @@ func (p permissions) ownsKey(words []string) bool {
 		return p.ownsTenant(rest[0])
 	case p.tenant != "":
 		return false
-	case part == "leases" && len(rest) == 4:
-		return rest[0] == p.node || rest[3] == p.node // the device's node, and the holder
+	case isGrant(words):
+		return rest[3] == p.node // the holder
 	case part == "config" && len(rest) == 2:
 		return rest[0] == "members" && rest[1] == p.node
 	case part == "nodes" || part == "endpoints" || part == "added-endpoints" || part == "modelreports" || part == "network":
@@ -260,6 +280,9 @@ func (p permissions) checkHeader(m guard.Message, idPrefix string) error {
 			return p.refuse("write with the id of another node", m.Subject)
 		}
 	}
+	if _, ok := parseBatch(m.Header); !ok {
+		return p.refuse("write a malformed part of a batch", m.Subject)
+	}
 	return nil
 }
 
@@ -308,10 +331,33 @@ func (p permissions) request(words []string, m guard.Message) error {
 	if !ok {
 		return p.refuse("call", m.Subject)
 	}
+	if verb == "STREAM.CREATE" {
+		if err := p.mayCreate(args[0]); err != nil {
+			return err
+		}
+	}
 	if verb == "STREAM.CREATE" || verb == "STREAM.INFO" && args[0] != streamName {
 		return p.use(args[0])
 	}
 	return nil
+}
+
+// tenantLogs are the logs of the tenants, all of which share them.
+var tenantLogs = []string{"executions", "events"}
+
+// mayCreate decides about a new stream. The processes of tenants create buckets; a node that keeps no
+// copy relays that, and creates none for a tenant that has no app.
+func (p permissions) mayCreate(stream string) error {
+	if name, isLog := strings.CutPrefix(stream, logStreamPrefix); isLog {
+		if !slices.Contains(tenantLogs, name) {
+			return p.refuse("create the log", name)
+		}
+		return nil
+	}
+	if p.hasApps == nil || p.tenant != "" || p.keeper {
+		return nil
+	}
+	return p.hasApps(tenantOfBucket(stream))
 }
 
 // logPrefix returns the prefix of the subjects of a log that this client may read.

@@ -1,9 +1,15 @@
 package state
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/guard"
@@ -22,7 +28,7 @@ func TestPermissionsOfKeys(t *testing.T) {
 		"config.members.dinghy":            {true, false},
 		"config.members.harbour":           {},
 		"config.other.dinghy":              {},
-		"leases.dinghy.opencl.0.harbour":   {true, false},
+		"leases.dinghy.opencl.0.harbour":   {}, // mayTrim is nil
 		"leases.harbour.opencl.0.dinghy":   {true, false},
 		"leases.harbour.opencl.0.stranger": {},
 		"queue.dinghy.7":                   {true, false},
@@ -104,6 +110,11 @@ func TestPermissionsOfHeaders(t *testing.T) {
 func TestPermissionsOfSubjects(t *testing.T) {
 	inbox := inboxRoot + ".dinghy.tenant-tea.x"
 	tenant := permissions{node: "dinghy", tenant: "tea"}
+	// By such a reply a message of a batch is one of a batch of another kind to the server, which then
+	// leaves the former open.
+	if m := (guard.Message{Subject: "outboard.log.steps.tea.1", Reply: inbox + ".10.fail.1.0.$FI"}); tenant.Publish(m) == nil {
+		t.Errorf("the reply %s is allowed", m.Reply)
+	}
 	for subject, allowed := range map[string]bool{
 		"rooms.tea.a.b": true, "rooms.coffee.a.b": false, "rooms": false, "events.tea.cup": true, "events.coffee.pot": false,
 		"orders.new": true, "orders.*": false, "orders.>": false, "orders..new": false, "": false,
@@ -231,6 +242,73 @@ func TestPermissionsOfConsumers(t *testing.T) {
 	} {
 		if err := p.Publish(guard.Message{Subject: "$JS.API.CONSUMER.CREATE." + bucket + ".c", Body: []byte(body)}); (err == nil) != allowed {
 			t.Errorf("%s: %v, want it allowed: %v", body, err, allowed)
+		}
+	}
+}
+
+// TestPermissionsOfNewStreams: a node creates no logs in names of its own, and no buckets of tenants that
+// have no app.
+func TestPermissionsOfNewStreams(t *testing.T) {
+	hasApps := func(tenant string) error {
+		if tenant != "tea" {
+			return outboard.Errorf(outboard.Unreachable, "", "no app")
+		}
+		return nil
+	}
+	node, tenant := permissions{node: "dinghy", hasApps: hasApps}, permissions{node: "dinghy", tenant: "coffee", hasApps: hasApps}
+	bucket := func(name string) jetstream.StreamConfig { return newKV(nil, streamName[len("KV_"):]+"-"+name).config() }
+	log := func(name string) jetstream.StreamConfig { return newLog(nil, name).config(LogOptions{}) }
+	for name, c := range map[string]struct {
+		p       permissions
+		config  jetstream.StreamConfig
+		allowed bool
+	}{
+		"a bucket of a tenant that has an app":             {node, bucket("tea-cup-x"), true},
+		"a bucket of one that has none":                    {node, bucket("coffee-pot-x"), false},
+		"a bucket of the tenant whose process it is":       {tenant, bucket("coffee-pot-x"), true},
+		"a bucket of another tenant, by that process":      {tenant, bucket("tea-cup-x"), false},
+		"the log of executions":                            {node, log("executions"), true},
+		"the log of executions, by a tenant's process":     {tenant, log("executions"), true},
+		"a log in an invented name":                        {node, log("invented"), false},
+		"a log in an invented name, by a tenant's process": {tenant, log("invented"), false},
+	} {
+		c.config.Replicas = 1
+		body, err := json.Marshal(c.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.p.Publish(guard.Message{Subject: "$JS.API.STREAM.CREATE." + c.config.Name, Body: body}); (err == nil) != c.allowed {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestRemovedKeysAreCharged: a key that is removed is kept for a while, so a node that removes keys in
+// invented names fills the table, too.
+func TestRemovedKeysAreCharged(t *testing.T) {
+	tables := &nodeTables{limit: 64 << 10, log: slog.New(slog.DiscardHandler), all: map[string]*share{}, spawn: func(func(context.Context)) {}}
+	p := permissions{node: "dinghy", tables: tables}
+	write := func(key, value string, header string) error {
+		return p.Publish(guard.Message{Subject: keyPrefix + "services.dinghy." + key, Body: []byte(value), Header: []byte(header)})
+	}
+	const remove = "NATS/1.0\r\nKV-Operation: DEL\r\n\r\n"
+	for i := 0; write(fmt.Sprint(i), "x", "NATS/1.0\r\n\r\n") == nil; i++ {
+		if i > 1000 {
+			t.Fatal("a node may write any number of keys")
+		}
+	}
+	if err := write("1", "", remove); err != nil {
+		t.Errorf("a node that has filled the table can't remove a key: %v", err)
+	}
+	for i := 0; ; i++ {
+		if err := write(fmt.Sprint("invented", i), "", remove); err != nil {
+			if outboard.KindOf(err) != outboard.Exhausted {
+				t.Error(err)
+			}
+			break
+		}
+		if i > 1000 {
+			t.Fatal("a node may remove any number of keys")
 		}
 	}
 }

@@ -43,6 +43,8 @@ func (s *State) ServeConn(ctx context.Context, conn net.Conn, name outboard.Node
 func (l guardedServer) permissionsOf(node, tenant string) permissions {
 	p := permissions{node: node, tenant: tenant, stores: l.stores, tables: l.tables}
 	p.mayVersion = func(key string, m guard.Message) error { return l.mayVersion(p, key, m) }
+	p.mayTrim = func(m guard.Message) error { return l.mayTrim(p, m) }
+	p.hasApps = l.hasApps
 	return p
 }
 

@@ -30,6 +30,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/pool/guard"
 )
 
 // Errors that callers test for.
@@ -118,6 +119,8 @@ type State struct {
 	server *embedded // nil on an existing cluster
 
 	denied    atomic.Uint64 // counts the refused operations of clients
+	accounts  guard.Accounts
+	tenants   tenantSet
 	stores    *stores
 	tables    *nodeTables // nil in an existing NATS cluster, of which every node has the credentials
 	done      chan struct{}

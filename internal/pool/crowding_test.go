@@ -1,0 +1,109 @@
+package pool_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/outboard-run/outboard/internal/pool/state"
+)
+
+// part returns a message of a batch of a log, of which the last one commits.
+func part(batch string, number int, last bool) *nats.Msg {
+	m := message("outboard.log.executions.t.shop."+batch, "x", "Nats-Batch-Id", batch, "Nats-Batch-Sequence", fmt.Sprint(number))
+	if last {
+		m.Header["Nats-Batch-Commit"] = []string{"1"}
+	}
+	return m
+}
+
+// A joined node that was taken over begins batches and ends none: the server has room for 50 in a
+// stream. Those of others succeed, and so do its own that end.
+func TestOpenBatchesOfAHostileNode(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 0)
+	a.opts.NodeTTL, b.opts.NodeTTL = time.Minute, time.Minute
+	a.up(ctx, nil)
+	b.up(ctx, a)
+	log, err := a.state.OpenLog(ctx, "executions", state.LogOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := intrude(ctx, t, a, b)
+	for i := range 100 {
+		if err := x.nc.PublishMsg(part(fmt.Sprint("open", i), 1, false)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := x.nc.PublishMsg(part("own", 1, false)); err != nil {
+		t.Fatal(err)
+	}
+	// The server processes the messages of a stream in order.
+	answer, err := x.nc.RequestMsgWithContext(ctx, part("own", 2, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stored struct {
+		Seq   uint64          `json:"seq"`
+		Error json.RawMessage `json:"error"`
+	}
+	if err := json.Unmarshal(answer.Data, &stored); err != nil || stored.Seq != 2 || stored.Error != nil {
+		t.Errorf("a batch beside 100 open ones is answered with %s, error %v", answer.Data, err)
+	}
+	if keys, err := log.Keys(ctx, ""); err != nil || len(keys) != 1 {
+		t.Errorf("the log has the keys %v, error %v", keys, err)
+	}
+	for name, header := range map[string][]string{
+		"a number that the server can't read": {"Nats-Batch-Id", "c", "Nats-Batch-Sequence", "2x"},
+		"no number":                           {"Nats-Batch-Id", "c"},
+		"an end that the server can't read":   {"Nats-Batch-Id", "c", "Nats-Batch-Sequence", "1", "Nats-Batch-Commit", "yes"},
+		"an end without a message":            {"Nats-Batch-Id", "c", "Nats-Batch-Sequence", "1", "Nats-Batch-Commit", "eob"},
+		"no batch":                            {"Nats-Batch-Sequence", "1"},
+	} {
+		x.denied(name, message("outboard.log.executions.t.shop.c", "x", header...))
+	}
+}
+
+// A joined node creates no streams in names that it invents: each takes files and memory of the nodes
+// that keep the state.
+func TestStreamsOfAHostileNode(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 0)
+	a.opts.NodeTTL, b.opts.NodeTTL = time.Minute, time.Minute
+	a.up(ctx, nil)
+	b.up(ctx, a)
+	x := intrude(ctx, t, a, b)
+	x.denied("a log", message("$JS.API.STREAM.CREATE.outboard_invented", `{"name":"outboard_invented","subjects":["outboard.log.invented.>"],"num_replicas":1}`))
+	app := func(tenant string) []byte {
+		return fmt.Appendf(nil, `{"versions":[{"by":"b","app":{"app":"shop","tenant":%q}}]}`, tenant)
+	}
+	if _, err := b.state.Update(ctx, "apps/shop", app("tea"), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.state.OpenKV(ctx, "outboard-tea-shop-orders"); err != nil {
+		t.Errorf("a bucket of a tenant that has an app: %v", err)
+	}
+}
+
+// The grants of other nodes count for their holders: the node of a device only removes from them.
+func TestGrantsOfAHostileNode(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 1)
+	a.opts.NodeTTL, b.opts.NodeTTL = time.Minute, time.Minute
+	a.up(ctx, nil)
+	b.up(ctx, a)
+	x := intrude(ctx, t, a, b)
+	x.denied("a grant to a node that is not there", message("$KV.outboard.leases.b.opencl.0.invented", "[]"))
+	x.denied("a grant to another node", message("$KV.outboard.leases.b.opencl.0.a", "[]"))
+	if _, err := a.state.Put(ctx, "leases/b/opencl/0/a", []byte(`[{"lease":"x"},{"lease":"y"}]`), 0); err != nil {
+		t.Fatal(err)
+	}
+	x.allowed("fewer grants", message("$KV.outboard.leases.b.opencl.0.a", `[{"lease":"x"}]`))
+	x.denied("larger ones", message("$KV.outboard.leases.b.opencl.0.a", string(make([]byte, 20<<10))))
+}
