@@ -27,6 +27,7 @@ outboard_fabric_plain_held_bytes 0
 # HELP outboard_fabric_plain_refused_total Calls and connections of plain gRPC that the node ended because of their client, by the reason.
 # TYPE outboard_fabric_plain_refused_total counter
 outboard_fabric_plain_refused_total{reason="calls"} 0
+outboard_fabric_plain_refused_total{reason="connections"} 0
 outboard_fabric_plain_refused_total{reason="memory"} 1
 outboard_fabric_plain_refused_total{reason="slow_request"} 0
 outboard_fabric_plain_refused_total{reason="slow_response"} 0
