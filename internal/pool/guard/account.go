@@ -9,7 +9,7 @@ import (
 // The charges of what a client has besides bytes, for the memory and the time that it takes of the
 // server.
 const (
-	connCharge         = 256 << 10 // a connection: its buffers and goroutines
+	connCharge         = 128 << 10 // a connection: its buffers and goroutines
 	subscriptionCharge = 1 << 10
 	costlyCharge       = 64 << 10 // a subscription that Rules call costly
 	batchCharge        = 1 << 10  // a batch that has not ended, beside its messages

@@ -11,7 +11,7 @@ import (
 
 const (
 	// chunkSize is how many bytes are written to a client at a time, and how many a writer collects
-	// at most before it writes them.
+	// before it writes them.
 	chunkSize = 64 << 10
 	// chunkTimeout is how long a client may make a chunk wait.
 	chunkTimeout = 10 * time.Second
@@ -27,9 +27,10 @@ type clientWriter struct {
 	wake   chan struct{} // has a value when pending is to be written
 
 	mu       sync.Mutex
-	pending  []byte
-	finished bool  // nothing is added any more
-	err      error // why nothing is written any more
+	pending  [][]byte // chunks of chunkSize at most, none of which grows
+	spare    []byte   // a chunk that was written
+	finished bool     // nothing is added any more
+	err      error    // why nothing is written any more
 }
 
 func newClientWriter(client io.WriteCloser, held *holding) *clientWriter {
@@ -51,12 +52,30 @@ func (w *clientWriter) add(atOnce bool, parts ...[]byte) error {
 		return err
 	}
 	for _, part := range parts {
-		w.pending = append(w.pending, part...)
+		w.append(part)
 	}
-	if atOnce || len(w.pending) >= chunkSize {
+	if atOnce || len(w.pending) > 1 {
 		w.notify()
 	}
 	return nil
+}
+
+// append copies bytes to the chunks. w.mu must be held.
+func (w *clientWriter) append(b []byte) {
+	for len(b) > 0 {
+		last := len(w.pending) - 1
+		if last < 0 || len(w.pending[last]) == chunkSize {
+			chunk := w.spare
+			if w.spare = nil; chunk == nil {
+				chunk = make([]byte, 0, chunkSize)
+			}
+			w.pending = append(w.pending, chunk)
+			last++
+		}
+		n := min(len(b), chunkSize-len(w.pending[last]))
+		w.pending[last] = append(w.pending[last], b[:n]...)
+		b = b[n:]
+	}
 }
 
 // message adds a message without a header, and writes it at once.
@@ -96,35 +115,49 @@ func (w *clientWriter) notify() {
 
 // run writes operations until the writer is finished, or the client reads no more.
 func (w *clientWriter) run() {
-	var out []byte
 	for range w.wake {
-		for more, finished := true, false; more; {
-			if out, more, finished = w.take(out); finished {
+		for {
+			chunk, finished := w.take()
+			if finished {
 				return
 			}
-			err := w.write(out)
-			w.held.release(len(out))
-			if cap(out) > chunkSize {
-				out = nil
+			if len(chunk) == 0 {
+				break
 			}
+			err := w.write(chunk)
+			w.held.release(len(chunk))
 			if err != nil {
 				w.fail(err)
 				return
 			}
+			w.recycle(chunk)
 		}
 	}
 }
 
-// take returns the operations to write next, none if there are no more, in place of a buffer that was
-// written. It reports whether nothing is written any more.
-func (w *clientWriter) take(written []byte) (out []byte, more, finished bool) {
+// take returns the chunk to write next, none if there is none, and reports whether nothing is written
+// any more.
+func (w *clientWriter) take() (chunk []byte, finished bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.err != nil {
-		return nil, false, true
+	switch {
+	case w.err != nil:
+		return nil, true
+	case len(w.pending) == 0:
+		return nil, w.finished
 	}
-	out, w.pending = w.pending, written[:0]
-	return out, len(out) > 0, len(out) == 0 && w.finished
+	chunk, w.pending[0] = w.pending[0], nil
+	if w.pending = w.pending[1:]; len(w.pending) == 0 {
+		w.pending = nil
+	}
+	return chunk, false
+}
+
+// recycle keeps a chunk that was written for the next operations.
+func (w *clientWriter) recycle(chunk []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.spare = chunk[:0]
 }
 
 // refusal returns the error for which the client gets no more, if that is its account's.
@@ -145,20 +178,13 @@ func (w *clientWriter) fail(err error) {
 	}
 }
 
-// write writes operations to the client, which has to read each chunk in time.
-func (w *clientWriter) write(out []byte) error {
-	conn, hasDeadline := w.client.(interface{ SetWriteDeadline(t time.Time) error })
-	for len(out) > 0 {
-		if hasDeadline {
-			if err := conn.SetWriteDeadline(time.Now().Add(chunkTimeout)); err != nil {
-				return err
-			}
-		}
-		n, err := w.client.Write(out[:min(len(out), chunkSize)])
-		if err != nil {
+// write writes a chunk to the client, which has to read it in time.
+func (w *clientWriter) write(chunk []byte) error {
+	if conn, ok := w.client.(interface{ SetWriteDeadline(t time.Time) error }); ok {
+		if err := conn.SetWriteDeadline(time.Now().Add(chunkTimeout)); err != nil {
 			return err
 		}
-		out = out[n:]
 	}
-	return nil
+	_, err := w.client.Write(chunk)
+	return err
 }

@@ -120,7 +120,7 @@ func (l guardedServer) serveGuarded(ctx context.Context, p permissions, client, 
 // maxHeld bounds what the guards of this node hold for a client with permissions, in bytes: about a
 // thousand connections, or the changes of the whole table for each of some connections that wait for a
 // slow network.
-const maxHeld = 256 << 20
+const maxHeld = 128 << 20
 
 // denials answers and logs the refused operations of a client.
 type denials struct {
