@@ -3,6 +3,7 @@ package pool_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,4 +107,48 @@ func TestGrantsOfAHostileNode(t *testing.T) {
 	}
 	x.allowed("fewer grants", message("$KV.outboard.leases.b.opencl.0.a", `[{"lease":"x"}]`))
 	x.denied("larger ones", message("$KV.outboard.leases.b.opencl.0.a", string(make([]byte, 20<<10))))
+}
+
+// A joined node does not deploy apps of ever more tenants: every node runs a process for each.
+func TestTenantsOfAHostileNode(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 0)
+	a.opts.NodeTTL, b.opts.NodeTTL = time.Minute, time.Minute
+	a.up(ctx, nil)
+	b.up(ctx, a)
+	app := func(name, tenant, by string) *nats.Msg {
+		return message("$KV.outboard.apps."+name, fmt.Sprintf(`{"versions":[{"by":%q,"app":{"app":%q,"tenant":%q}}]}`, by, name, tenant),
+			"Nats-Expected-Last-Subject-Sequence", "0")
+	}
+	x := intrude(ctx, t, a, b)
+	answers, err := x.nc.SubscribeSync("_INBOX.b.answers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 { // at once
+		m := app(fmt.Sprint("shop", i), fmt.Sprint("invented", i), "b")
+		m.Reply = answers.Subject
+		if err := x.nc.PublishMsg(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deployed := 0
+	for range 50 {
+		m, err := answers.NextMsgWithContext(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(m.Data), `"error"`) {
+			deployed++
+		}
+	}
+	if deployed != 32 {
+		t.Errorf("a node deployed the apps of %d new tenants", deployed)
+	}
+	x.allowed("another app of one of them", app("more", "invented1", "b"))
+	if _, err := a.state.Put(ctx, "apps/tea", app("tea", "tea", "a").Data, 0); err != nil {
+		t.Fatal(err)
+	}
+	x.allowed("an app of a tenant of others", app("tea2", "tea", "b"))
 }

@@ -74,8 +74,14 @@ func (l guardedServer) mayVersion(p permissions, key string, m guard.Message) er
 		return outboard.Errorf(outboard.Denied, "", // the writer's error names the key
 			"node %s wrote its last version: change it there, or on a node that keeps the pool's state", owner)
 	}
-	if name, isModel := strings.CutPrefix(key, modelsPrefix); isModel && !p.keeper && len(next.Versions) > 0 {
+	name, isModel := strings.CutPrefix(key, modelsPrefix)
+	switch {
+	case p.keeper || len(next.Versions) == 0:
+		return nil
+	case isModel:
 		return l.mayName(p, name, next.last().Config.Aliases)
+	case p.tenant == "":
+		return l.mayAddTenants(p, next.Versions)
 	}
 	return nil
 }
