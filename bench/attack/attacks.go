@@ -19,6 +19,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"kernel", "node's files and environment", "reads /etc/shadow, the node's folder and environment", worker, "TestHostileKernel", Held},
 		{"native code in a worker", "node's machine", "1,000 sessions that leave files, shared memory, processes and cached code", worker, "TestNothingIsLeft", Held},
 		{"native code in a worker", "node's machine", "paths, devices, sockets, processes, namespaces and privileges beyond the sandbox", sandbox, "TestAttacks", Held},
+		{"kernel", "other users of the machine", "watches /usr/bin for each program that is started (dnotify), and counters of interrupts, page faults and locks in /proc", sandbox, "TestAttacks", Held},
 		{"native code in a worker", "node's machine", "every system call by number, every path, device file and family of sockets: only the lists in docs/sandbox.md", sandbox, "TestAllowList", Held},
 		{"native code in a worker", "node's machine, without namespaces", "the same where the machine allows no namespaces", sandbox, "TestAttacksWithoutNamespaces", Held},
 		{"kernel", "other programs' compiled kernels", "writes into the cache of another program or holder", lend, "TestCachesAreSeparate", Held},

@@ -59,7 +59,7 @@ var uncalled = []uint32{
 }
 
 // byArgument are calls that are allowed for some of their arguments.
-var byArgument = []uint32{unix.SYS_CLONE, unix.SYS_IOCTL, unix.SYS_PRCTL, unix.SYS_SECCOMP, unix.SYS_SOCKETPAIR}
+var byArgument = []uint32{unix.SYS_CLONE, unix.SYS_FCNTL, unix.SYS_IOCTL, unix.SYS_PRCTL, unix.SYS_SECCOMP, unix.SYS_SOCKETPAIR}
 
 // tryCalls makes every system call with arguments that none accepts. A call that the filter
 // refuses fails for that, another one because of its arguments.
@@ -232,8 +232,9 @@ func lists(t *testing.T) string {
 	writeList(&b, callNames(t, "calls_linux_arm64.go", "nativeCalls"))
 	b.WriteString("\nIf the worker has its own root (`mounts`), since Landlock does not restrict them:\n\n")
 	writeList(&b, slices.Concat(callNames(t, "calls_linux.go", "attributeCalls"), callNames(t, "calls_linux_amd64.go", "nativeAttributeCalls")))
-	b.WriteString("\nFor some of their arguments: `clone` without new namespaces, `ioctl` but for the requests that type\n" +
-		"into terminals or acquire them and for those to sockets, `socketpair` of `AF_UNIX`, and `prctl` with\n\n")
+	b.WriteString("\nFor some of their arguments: `clone` without new namespaces, `fcntl` but for notices of folders and\n" +
+		"leases of files, `ioctl` but for the requests that type into terminals or acquire them and for those\n" +
+		"to sockets, `socketpair` of `AF_UNIX`, and `prctl` with\n\n")
 	writeList(&b, callNames(t, "seccomp_linux.go", "processControls"))
 	b.WriteString("\nUntil the driver is loaded, since Go's runtime needs them: `seccomp`, to refuse these calls, and\n\n")
 	writeList(&b, slices.Concat(callNames(t, "calls_linux.go", "watchCalls"), callNames(t, "calls_linux_amd64.go", "nativeWatchCalls")))

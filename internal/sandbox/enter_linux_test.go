@@ -340,7 +340,7 @@ func attackNeighbours(*Config) (failed []error) {
 	if err != nil || len(text) > 0 && string(text) != "0\n" {
 		failed = append(failed, fmt.Errorf("the loopback device has received %q: %w", text, err))
 	}
-	for _, name := range activity {
+	for _, name := range append(activity, "stat", "vmstat", "locks") {
 		text, _ := os.ReadFile("/proc/" + name)
 		if entries, _ := os.ReadDir("/proc/" + name); len(text)+len(entries) > 0 {
 			failed = append(failed, fmt.Errorf("/proc/%s shows %.40q, %v", name, text, entries))
@@ -502,6 +502,15 @@ func attackCalls(*Config) (failed []error) {
 	} {
 		expect(&failed, name, rawCall(call[0], call[1:]...), unix.EPERM, unix.ENOSYS, unix.EACCES)
 	}
+	// Each program that anyone of the machine starts is an access to the folder.
+	folder, err := unix.Open("/usr/bin", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return append(failed, err)
+	}
+	defer unix.Close(folder)
+	const dnAccess = 1
+	expect(&failed, "notices of a folder", rawCall(unix.SYS_FCNTL, uintptr(folder), unix.F_NOTIFY, dnAccess), unix.EPERM)
+	expect(&failed, "a lease of a file", rawCall(unix.SYS_FCNTL, uintptr(folder), unix.F_SETLEASE, unix.F_RDLCK), unix.EPERM)
 	return failed
 }
 

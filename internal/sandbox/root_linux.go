@@ -243,10 +243,12 @@ func (r root) system(c *Config) error {
 
 // activity are files and folders of /proc in which any user of the machine reads what its other programs
 // and users do, such as the times of key strokes: those that containers cover (runc's masked paths),
-// and the like.
+// and the like. A line of stat has the counts of interrupts, vmstat those of page faults, locks the
+// files that others have locked.
 var activity = []string{
-	"acpi", "asound", "bus/input", "diskstats", "interrupts", "irq", "kcore", "key-users", "keys", "latency_stats", "pressure",
-	"sched_debug", "schedstat", "scsi", "softirqs", "timer_list", "timer_stats",
+	"acpi", "asound", "buddyinfo", "bus/input", "diskstats", "interrupts", "irq", "kcore", "key-users", "keys", "latency_stats", "locks",
+	"pagetypeinfo", "pressure", "sched_debug", "schedstat", "scsi", "slabinfo", "softirqs", "stat", "timer_list", "timer_stats", "vmstat",
+	"zoneinfo",
 }
 
 // coverActivity covers those files and folders with empty ones.

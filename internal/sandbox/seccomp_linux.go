@@ -31,6 +31,11 @@ var processControls = []uint32{
 // terminalControls are the requests of ioctl that type into terminals or acquire them.
 var terminalControls = []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSCTTY}
 
+// fileNotices are the commands of fcntl by which a process learns what other programs of the machine do
+// with files and folders that it can read, such as each start of a program in /usr/bin, or delays it
+// (dnotify, and leases of files).
+var fileNotices = []uint32{unix.F_NOTIFY, unix.F_SETLEASE}
+
 // The requests of ioctl to sockets are 0x89xx and, to wireless devices, 0x8bxx. Any socket answers them
 // for the network in which it was made, which is the node's for the one that the process inherits.
 const (
@@ -78,6 +83,7 @@ func filter(extra []uint32, ownRoot bool) []unix.SockFilter {
 	}
 	program = append(program, when(unix.SYS_CLONE, dataArg0,
 		skipUnless(unix.BPF_JSET, namespaceClone, 1), refuse(unix.EPERM), allow)...)
+	program = append(program, when(unix.SYS_FCNTL, dataArg1, append(each(fileNotices, refuse(unix.EPERM)), allow)...)...)
 	program = append(program, when(unix.SYS_IOCTL, dataArg1, append(each(terminalControls, refuse(unix.EPERM)),
 		unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: socketControlMask},
 		skipUnless(unix.BPF_JEQ, socketControl, 1), refuse(unix.EPERM), allow)...)...)
