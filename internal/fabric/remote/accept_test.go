@@ -79,7 +79,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer nc.Close()
+		t.Cleanup(func() { _ = nc.Close() })
 		go func() {
 			_, err := io.Copy(io.Discard, nc)
 			refused <- err

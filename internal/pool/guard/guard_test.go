@@ -221,7 +221,6 @@ func FuzzRelay(f *testing.F) {
 
 // A reader is a client that reads nothing until it is released, and then all.
 type reader struct {
-	end
 	ends chan struct{} // closed by Close
 	once sync.Once
 }

@@ -115,7 +115,7 @@ func (l guardedServer) readTenants() error {
 		}
 		var app versioned
 		if json.Unmarshal(e.Value, &app) != nil {
-			return e.Revision, nil // nodes ignore a malformed record
+			return e.Revision, nil //nolint:nilerr // nodes ignore a malformed record
 		}
 		for _, v := range app.Versions {
 			tenant, ok := tokensOf(v.App.Tenant)
