@@ -259,7 +259,7 @@ func TestUnreadMessagesAreBounded(t *testing.T) {
 	}
 	refused := 0
 	for i := 0; refused < conns; i++ {
-		if i > conns*limit/len(message)+conns {
+		if i > 10*conns*limit/len(message) { // most of them are for connections that have ended
 			t.Fatalf("%d connections are left after %d messages", conns-refused, i)
 		}
 		_, _ = io.WriteString(servers[i%conns], message) // of a connection that has ended nothing is read
