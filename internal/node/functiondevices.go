@@ -173,28 +173,12 @@ func (l *functionLease) reportWaiting() (report func(pool.Waiting), stop func())
 		case <-latest:
 		default:
 		}
-		latest <- waitingText(w)
+		latest <- w.String()
 	}
 	return report, func() {
 		close(latest)
 		<-done
 	}
-}
-
-// waitingText describes the leases and devices for which a request waits.
-func waitingText(w pool.Waiting) string {
-	var held []string
-	for _, d := range w.Busy {
-		for _, g := range d.Grants {
-			held = append(held, fmt.Sprintf("%s by %s (%s)", d.ID, g.Holder, g.Program))
-		}
-	}
-	slices.Sort(held)
-	text := fmt.Sprintf("place %d in the queue", w.Position)
-	if len(held) > 0 {
-		text += ", and all devices that fit are leased: " + strings.Join(slices.Compact(held), ", ")
-	}
-	return text
 }
 
 // serve opens a session for the process, and renews the lease until the process hangs up.

@@ -48,8 +48,31 @@ type Request struct {
 type Waiting struct {
 	// Position is 1 when the request is next.
 	Position int
-	// Busy are the devices that would match, with their grants.
+	// Busy are the devices that would match and are leased, with their grants.
 	Busy []DeviceState
+	// Fit is the number of devices that would match, Free how many of them have room now.
+	Fit, Free int
+}
+
+// String describes, for people, for what a request waits.
+func (w Waiting) String() string {
+	text := fmt.Sprintf("place %d in the queue", w.Position)
+	if len(w.Busy) == 0 {
+		return text
+	}
+	return text + ", and " + w.describeDevices()
+}
+
+// describeDevices describes which devices that match are leased, at least one.
+func (w Waiting) describeDevices() string {
+	held := describeHolders(w.Busy)
+	switch w.Free {
+	case 0:
+		return "all devices that fit are leased: " + held
+	case 1:
+		return fmt.Sprintf("1 of %d devices that fit is free, leased are %s", w.Fit, held)
+	}
+	return fmt.Sprintf("%d of %d devices that fit are free, leased are %s", w.Free, w.Fit, held)
 }
 
 func (r *Request) setDefaults() {
@@ -311,21 +334,32 @@ func (t ticket) matches(d outboard.Device) bool {
 
 // busyError names the holders of the devices that match.
 func (l *leaser) busyError(req Request) error {
-	fit, err := l.fitting(req)
-	if err != nil {
+	if _, err := l.fitting(req); err != nil {
 		return err
 	}
+	w := l.progress(req, 0)
+	if len(w.Busy) == 0 {
+		return outboard.Errorf(outboard.Busy, req.op(), "others wait for the devices that fit")
+	}
+	return outboard.Errorf(outboard.Busy, req.op(), "%s", w.describeDevices())
+}
+
+// maxHolders bounds the grants that a text for people names.
+const maxHolders = 8
+
+// describeHolders names the grants of devices, "" if there are none.
+func describeHolders(devices []DeviceState) string {
 	var held []string
-	for _, d := range fit {
+	for _, d := range devices {
 		for _, g := range d.Grants {
 			held = append(held, fmt.Sprintf("%s by %s", d.ID, describeHolder(g)))
 		}
 	}
-	op := req.op()
-	if len(held) == 0 {
-		return outboard.Errorf(outboard.Busy, op, "others wait for the devices that fit")
+	slices.Sort(held)
+	if held = slices.Compact(held); len(held) > maxHolders {
+		held = append(held[:maxHolders], fmt.Sprintf("and %d more", len(held)-maxHolders))
 	}
-	return outboard.Errorf(outboard.Busy, op, "all devices that fit are leased: %s", strings.Join(held, ", "))
+	return strings.Join(held, ", ")
 }
 
 // op describes the request for errors.

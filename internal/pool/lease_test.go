@@ -97,6 +97,40 @@ func TestPlacementPrefersOwnNode(t *testing.T) {
 	}
 }
 
+// A request that waits, and one that does not, say how many devices are free and who has the others.
+func TestWaitingSaysForWhat(t *testing.T) {
+	ctx := testContext(t)
+	a := newTestNode(t, "a", 4)
+	a.up(ctx, nil)
+	acquire(ctx, t, a, pool.Request{Selector: selector(t, "a/opencl/1"), Program: "first"})
+	acquire(ctx, t, a, pool.Request{Selector: selector(t, "a/opencl/2"), Memory: 1 << 30, Program: "shared"})
+	const devices = "1 of 3 devices that fit is free, leased are a/opencl/1 by node a (first), a/opencl/2 by node a (shared)"
+	req := pool.Request{Count: 3, Exclude: []outboard.DeviceID{"a/opencl/3"}}
+	req.NoWait = true
+	if _, err := a.Acquire(ctx, req); outboard.KindOf(err) != outboard.Busy || !strings.HasSuffix(err.Error(), devices) {
+		t.Errorf("without a wait: %v", err)
+	}
+	waiting, cancel := context.WithCancel(ctx)
+	var got pool.Waiting
+	req.NoWait, req.Progress = false, func(w pool.Waiting) {
+		got = w
+		cancel()
+	}
+	if _, err := a.Acquire(waiting, req); waiting.Err() == nil {
+		t.Fatal(err)
+	}
+	if want := "place 1 in the queue, and " + devices; got.String() != want {
+		t.Errorf("it waits: %s\nwant %s", got, want)
+	}
+	// A part of the memory of a leased device is free.
+	req.Memory, req.Count = 8<<30, 1
+	acquire(ctx, t, a, pool.Request{Selector: selector(t, "a/opencl/0"), Memory: 2 << 30, Program: "part"})
+	req.NoWait = true
+	if _, err := a.Acquire(ctx, req); outboard.KindOf(err) != outboard.Busy || !strings.Contains(err.Error(), "all devices that fit are leased: a/opencl/0 by node a (part)") {
+		t.Errorf("of a part: %v", err)
+	}
+}
+
 // Waiters get their turn in the order in which they came.
 func TestQueueOrder(t *testing.T) {
 	ctx := testContext(t)

@@ -162,7 +162,14 @@ func (l *leaser) earlierTickets(t ticket) []ticket {
 func (l *leaser) progress(req Request, position int) Waiting {
 	w := Waiting{Position: position}
 	for _, d := range l.view.devices() {
-		if req.Selector.Match(d.Device) && d.Memory >= req.Memory && len(d.Grants) > 0 {
+		if !req.Selector.Match(d.Device) || d.Memory < req.Memory || slices.Contains(req.Exclude, d.ID) {
+			continue
+		}
+		w.Fit++
+		if fitsGrants(d, req) {
+			w.Free++
+		}
+		if len(d.Grants) > 0 {
 			w.Busy = append(w.Busy, d)
 		}
 	}

@@ -233,7 +233,7 @@ func outlastDevice(t *testing.T, n *rig.Node) {
 			return err == nil && len(leases) == 1 || len(ended) > 0
 		})
 		hurried = hurried || refused("hurried", "all devices that fit are leased: harbour/opencl/0 by node dinghy (default/kernels/whole)")
-		brief = brief || refused("brief", "ms for a device: place 1 in the queue, and all devices that fit are leased: harbour/opencl/0 by dinghy (default/kernels/whole)")
+		brief = brief || refused("brief", "ms for a device: place 1 in the queue, and all devices that fit are leased: harbour/opencl/0 by node dinghy (default/kernels/whole)")
 		if err := <-ended; err == nil || !strings.Contains(err.Error(), "deadline limit of 3s reached") {
 			t.Errorf("got %v, want the deadline", err)
 		}

@@ -31,7 +31,7 @@ type activeJob struct {
 	progress progressReader
 }
 
-// progressInterval is the interval at which mere progress is written.
+// progressInterval is the interval at which progress, and the place in the queue, are written.
 const progressInterval = 5 * time.Second
 
 // note adds a line about the job itself.
@@ -160,7 +160,7 @@ func (e *rankError) Error() string {
 // acquire leases the devices of the next attempt: for all ranks, or, after the loss of a node, for
 // as many as there are devices now and at least MinRanks. If there are fewer it waits for MinRanks.
 func (a *activeJob) acquire(ctx context.Context) ([]outboard.Lease, error) {
-	j := a.snapshot()
+	j, report := a.snapshot(), a.waitReporter()
 	for {
 		changed := a.manager.opts.Leases.Changed()
 		unusable, until := a.unusable(time.Now())
@@ -176,6 +176,7 @@ func (a *activeJob) acquire(ctx context.Context) ([]outboard.Lease, error) {
 			// Other jobs may hold the rest for ever.
 			request.Count = j.Spec.MinRanks / j.Spec.PerDevice
 		}
+		request.Progress = func(w pool.Waiting) { report(&request, w) }
 		if !until.IsZero() {
 			request.Timeout = max(time.Until(until), 1) // Then the request excludes fewer nodes.
 		}
@@ -194,6 +195,32 @@ func (a *activeJob) acquire(ctx context.Context) ([]outboard.Lease, error) {
 		if err := waitForDevices(ctx, changed, until); err != nil {
 			return nil, err
 		}
+	}
+}
+
+// waitReporter returns a function that records for what the job waits in the pool's queue. The lines of
+// the job have the first report, the record the last one.
+func (a *activeJob) waitReporter() func(*pool.Request, pool.Waiting) {
+	last := ""
+	return func(r *pool.Request, w pool.Waiting) {
+		reason := fmt.Sprintf("waits for %d device(s)", r.Count)
+		if s := r.Selector.String(); s != "" {
+			reason += fmt.Sprintf(" of %q", s)
+		}
+		if r.Memory > 0 {
+			reason += fmt.Sprintf(" with %v each", r.Memory)
+		}
+		if reason += ": " + w.String(); reason == last {
+			return
+		}
+		if last == "" {
+			a.note("%s", reason)
+		}
+		last = reason
+		a.changeOften(func(j *client.Job) bool {
+			j.Reason = reason
+			return true
+		})
 	}
 }
 

@@ -56,17 +56,14 @@ func (r *progressReader) read(text string, now time.Time) bool {
 
 // addLine stores a line of a rank.
 func (a *activeJob) addLine(n *nodeRun, l *line) {
-	now := time.Now().UTC()
-	a.mu.Lock()
-	attempt := a.job.Attempt
-	write := false
-	if l.Rank == 0 && a.progress.read(l.Text, now) {
-		a.job.Prog = a.progress.last
-		write = now.Sub(a.written) > progressInterval
-	}
-	a.mu.Unlock()
+	now, attempt := time.Now().UTC(), 0
+	a.changeOften(func(j *client.Job) bool {
+		attempt = j.Attempt
+		if l.Rank != 0 || !a.progress.read(l.Text, now) {
+			return false
+		}
+		j.Prog = a.progress.last
+		return true
+	})
 	a.lines.add(client.JobLine{Time: now, Attempt: attempt, Rank: l.Rank, Node: n.node, Stderr: l.Stderr, Text: l.Text})
-	if write {
-		a.change(func(*client.Job) {})
-	}
 }

@@ -30,6 +30,7 @@ type record struct {
 	writing bool
 	closed  bool
 	written time.Time     // when the last write began
+	delayed bool          // a write is due progressInterval after the last one
 	next    chan struct{} // closed after the next write; nil while nobody waits
 }
 
@@ -60,11 +61,49 @@ func (r *record) change(f func(*client.Job)) int {
 	defer r.mu.Unlock()
 	f(&r.job)
 	r.version++
+	r.startWriting()
+	return r.version
+}
+
+// startWriting has the job written unless it is being written already. r.mu is held.
+func (r *record) startWriting() {
 	if !r.writing && !r.closed {
 		r.writing, r.written = true, time.Now()
 		go r.writeVersions()
 	}
-	return r.version
+}
+
+// changeOften changes the job, and reports by f whether it did. Such changes are written at most once in
+// progressInterval: with many jobs, each write of one is a change that all nodes see.
+func (r *record) changeOften(f func(*client.Job) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !f(&r.job) {
+		return
+	}
+	r.version++
+	if r.delayed {
+		return
+	}
+	wait := progressInterval - time.Since(r.written)
+	if wait <= 0 {
+		r.startWriting()
+		return
+	}
+	r.delayed = true
+	time.AfterFunc(wait, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.delayed = false
+		r.writeLatest()
+	})
+}
+
+// writeLatest has the latest version written unless it has been. r.mu is held.
+func (r *record) writeLatest() {
+	if max(r.stored, r.failed) < r.version {
+		r.startWriting()
+	}
 }
 
 // update changes the job and waits until the table has the change, or a later one.
@@ -117,6 +156,7 @@ func (r *record) unwritten(ctx context.Context) error {
 func (r *record) closeRecord(life context.Context) {
 	r.mu.Lock()
 	version := r.version
+	r.writeLatest()
 	r.mu.Unlock()
 	if r.await(life, version) != nil && life.Err() != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(life), writeLimit)

@@ -122,3 +122,29 @@ func TestEndIsRecorded(t *testing.T) {
 		})
 	}
 }
+
+// Changes that follow each other often are written at most once in an interval, and the last one always.
+func TestFrequentChangesAreWrittenSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newRecord()
+		for step := range 60 {
+			r.changeOften(func(j *client.Job) bool {
+				savedAt(step + 1)(j)
+				return true
+			})
+			time.Sleep(time.Second)
+		}
+		time.Sleep(progressInterval)
+		if n := w.writes.Load(); w.step.Load() != 60 || n < 2 || n > 1+60/int64(progressInterval/time.Second) {
+			t.Errorf("step %d is written after %d writes", w.step.Load(), n)
+		}
+		r.changeOften(func(*client.Job) bool { return false })
+		r.changeOften(func(j *client.Job) bool {
+			savedAt(61)(j)
+			return true
+		})
+		if r.closeRecord(t.Context()); w.step.Load() != 61 {
+			t.Errorf("the end of the record leaves step %d", w.step.Load())
+		}
+	})
+}
