@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -40,10 +41,10 @@ var ErrCorrupt = errors.New("the copy of another node is corrupt")
 
 // A Source provides files that are not in the store: other nodes.
 type Source interface {
-	// Fetch returns a file, which the store verifies. Its error is of kind
-	// outboard.NotFound if no node has the file. skip is the number of nodes with the file that were
-	// tried in vain.
-	Fetch(ctx context.Context, digest string, skip int) (io.ReadCloser, error)
+	// Copies yields the copies of a file, one after the other, until the store has verified one. The
+	// store closes each. An error says why there are no more; it is of kind outboard.NotFound if no node
+	// has the file.
+	Copies(ctx context.Context, digest string) iter.Seq2[io.ReadCloser, error]
 }
 
 // Options configures a Store.
@@ -206,17 +207,33 @@ func (s *Store) Read(_ context.Context, digest string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	content, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return readShared(s, digest)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read artifact %s: %w", digest, err)
 	}
+	defer f.Close()
+	content, err := readFile(f)
+	if err != nil {
+		return nil, fmt.Errorf("read artifact %s: %w", digest, err)
+	}
 	if Digest(content) != digest {
-		return nil, discard(s, digest, path)
+		return nil, discard(s, digest, f)
 	}
 	return content, nil
+}
+
+// readFile reads a file that is not growing into memory of its size.
+func readFile(f *os.File) ([]byte, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	content := make([]byte, info.Size())
+	_, err = io.ReadFull(f, content)
+	return content, err
 }
 
 // Write puts a file with the given digest into the store.
@@ -265,17 +282,45 @@ func (s *Store) Fetch(ctx context.Context, digest string) ([]byte, error) {
 	return s.Read(ctx, digest)
 }
 
-// fetch stores a file from the Source. If the node that sends it is lost, or has a corrupt copy, fetch
-// tries the next node that has the file.
-func fetch(ctx context.Context, s *Store, digest string) error {
-	var failed error
-	for skip := 0; ; skip++ {
-		r, err := s.source.Fetch(ctx, digest, skip)
-		if err != nil {
-			return fmt.Errorf("fetch artifact %s: %w", digest, cmp.Or(failed, err))
+// FetchUnstored returns a file of at most limit bytes from the Source of a store, which does not store it.
+func FetchUnstored(ctx context.Context, s *Store, digest string, limit int64) (content []byte, err error) {
+	if s.source == nil {
+		return nil, missing(digest)
+	}
+	err = fetchWith(ctx, s, digest, func(r io.Reader) error {
+		content, err = io.ReadAll(io.LimitReader(&contextReader{ctx, r}, limit+1))
+		switch {
+		case err != nil:
+			return err
+		case int64(len(content)) > limit:
+			return outboard.Errorf(outboard.Exhausted, "", "it has more than %v", outboard.Bytes(limit))
+		case Digest(content) != digest:
+			return differs(digest, Digest(content))
 		}
-		_, err = s.Save(ctx, digest, r)
-		err = errors.Join(err, r.Close())
+		return nil
+	})
+	return content, err
+}
+
+// fetch stores a file from the Source.
+func fetch(ctx context.Context, s *Store, digest string) error {
+	return fetchWith(ctx, s, digest, func(r io.Reader) error {
+		_, err := s.Save(ctx, digest, r)
+		return err
+	})
+}
+
+// fetchWith reads a file from the Source by read, whose error is of kind outboard.Invalid for a corrupt
+// copy. If the node that sends it is lost, or has a corrupt copy, fetchWith tries the next node that
+// has the file.
+func fetchWith(ctx context.Context, s *Store, digest string, read func(io.Reader) error) error {
+	var failed error
+	for r, err := range s.source.Copies(ctx, digest) {
+		if err != nil {
+			failed = cmp.Or(failed, err)
+			break
+		}
+		err = errors.Join(read(r), r.Close())
 		switch kind := outboard.KindOf(err); {
 		case err == nil:
 			return nil
@@ -287,6 +332,7 @@ func fetch(ctx context.Context, s *Store, digest string) error {
 			return fmt.Errorf("fetch: %w", err)
 		}
 	}
+	return fmt.Errorf("fetch artifact %s: %w", digest, cmp.Or(failed, missing(digest)))
 }
 
 // lock acquires the lock that all processes with this folder share.
@@ -372,19 +418,31 @@ func (s *Store) Verify(ctx context.Context, digest string) error {
 		return err
 	}
 	if algorithm+hex.EncodeToString(sum.Sum(nil)) != digest {
-		return discard(s, digest, path)
+		return discard(s, digest, f)
 	}
 	return nil
 }
 
-// discard deletes a corrupt file: the disk has lost data, and another node may have an intact copy.
-func discard(s *Store, digest, path string) error {
-	s.log.Warn("an artifact is corrupt and was deleted", "digest", digest, "error", os.Remove(path))
+// discard deletes a corrupt file that is open: the disk has lost data, and another node may have an
+// intact copy. A file that has been stored in its place meanwhile stays.
+func discard(s *Store, digest string, corrupt *os.File) error {
+	s.log.Warn("an artifact is corrupt and was deleted", "digest", digest, "error", removeFile(corrupt))
 	return missing(digest)
 }
 
-// OpenFile opens a file of the store for reading, without verifying it. It is for a peer that
-// verifies the content.
+// removeFile removes the name of an open file, unless another file has it.
+func removeFile(f *os.File) error {
+	own, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if now, err := os.Lstat(f.Name()); err != nil || !os.SameFile(own, now) {
+		return nil //nolint:nilerr // another process has removed or replaced it
+	}
+	return os.Remove(f.Name())
+}
+
+// OpenFile opens a file of the store for reading, without verifying it.
 func OpenFile(s *Store, digest string) (*os.File, error) {
 	path, err := s.blob(digest)
 	if err != nil {

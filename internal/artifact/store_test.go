@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -127,18 +128,19 @@ type nodes struct {
 	further []func() io.Reader
 }
 
-func (n *nodes) Fetch(_ context.Context, digest string, skip int) (io.ReadCloser, error) {
-	if skip > 0 && skip <= len(n.further) {
-		return io.NopCloser(n.further[skip-1]()), nil
-	}
-	if skip == 0 {
+func (n *nodes) Copies(_ context.Context, digest string) iter.Seq2[io.ReadCloser, error] {
+	return func(yield func(io.ReadCloser, error) bool) {
 		n.asked = append(n.asked, digest)
+		if content, ok := n.content[digest]; ok && !yield(io.NopCloser(bytes.NewReader(content)), nil) {
+			return
+		}
+		for _, r := range n.further {
+			if !yield(io.NopCloser(r()), nil) {
+				return
+			}
+		}
+		yield(nil, outboard.Errorf(outboard.NotFound, "", "no node has it"))
 	}
-	content, ok := n.content[digest]
-	if !ok || skip > 0 {
-		return nil, outboard.Errorf(outboard.NotFound, "", "no node has it")
-	}
-	return io.NopCloser(bytes.NewReader(content)), nil
 }
 
 // lost is the file of a node that is lost while it sends the file.
@@ -167,6 +169,81 @@ func TestFetchFromNextNode(t *testing.T) {
 		if got, err := s.Read(t.Context(), digest); err != nil || string(got) != "right" {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
+	}
+}
+
+// A node that sends a corrupt copy deletes it, tells the receiver, and has the file from another node
+// afterwards. A file that was stored in its place meanwhile stays.
+func TestSenderDeletesCorruptFiles(t *testing.T) {
+	dir, digest := t.TempDir(), artifact.Digest([]byte("right"))
+	n := &nodes{content: map[string][]byte{digest: []byte("right")}}
+	s := open(t, dir, n)
+	send := func() (*artifact.Sender, func() (string, error)) {
+		t.Helper()
+		f, err := artifact.OpenSender(s, digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f, func() (string, error) {
+			content, err := io.ReadAll(f)
+			return string(content), err
+		}
+	}
+	put(t, s, []byte("right"))
+	if f, read := send(); f.Size() != 5 {
+		t.Errorf("it has %d bytes", f.Size())
+	} else if got, err := read(); got != "right" || err != nil {
+		t.Errorf("it sends %q, %v", got, err)
+	}
+	rot := func() {
+		t.Helper()
+		if err := os.WriteFile(blobOf(dir, digest), []byte("rot"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rot()
+	_, first := send()
+	_, second := send()
+	if _, err := first(); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("a corrupt copy: %v", err)
+	}
+	if has, err := s.Has(digest); has || err != nil {
+		t.Errorf("the corrupt copy is there: %t, %v", has, err)
+	}
+	if err := s.Ensure(t.Context(), digest); err != nil {
+		t.Error(err)
+	}
+	if _, err := second(); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("the same copy: %v", err)
+	}
+	if got, err := s.Read(t.Context(), digest); err != nil || string(got) != "right" {
+		t.Errorf("afterwards there is %q, %v", got, err)
+	}
+	if _, err := artifact.OpenSender(s, artifact.Digest([]byte("none"))); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("of no file: %v", err)
+	}
+}
+
+// What is fetched without being stored is verified, from one node after the other, and bounded.
+func TestFetchUnstored(t *testing.T) {
+	digest := artifact.Digest([]byte("right"))
+	n := &nodes{content: map[string][]byte{digest: []byte("rot")}, further: []func() io.Reader{func() io.Reader { return strings.NewReader("right") }}}
+	s := open(t, t.TempDir(), n)
+	if got, err := artifact.FetchUnstored(t.Context(), s, digest, 5); err != nil || string(got) != "right" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if has, err := s.Has(digest); has || err != nil {
+		t.Errorf("it is stored: %t, %v", has, err)
+	}
+	if _, err := artifact.FetchUnstored(t.Context(), s, digest, 4); outboard.KindOf(err) != outboard.Exhausted {
+		t.Errorf("of a larger one: %v", err)
+	}
+	if _, err := artifact.FetchUnstored(t.Context(), s, artifact.Digest([]byte("none")), 5); outboard.KindOf(err) != outboard.Unreachable {
+		t.Errorf("of what no node has intact: %v", err)
+	}
+	if _, err := artifact.FetchUnstored(t.Context(), open(t, t.TempDir(), nil), digest, 5); outboard.KindOf(err) != outboard.NotFound {
+		t.Errorf("without other nodes: %v", err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
@@ -59,12 +60,14 @@ type models struct {
 // modelFiles fetches artifacts from other nodes, once the models are open.
 type modelFiles struct{ peers atomic.Pointer[remote.Peers] }
 
-// Fetch implements artifact.Source.
-func (f *modelFiles) Fetch(ctx context.Context, digest string, skip int) (io.ReadCloser, error) {
+// Copies implements artifact.Source.
+func (f *modelFiles) Copies(ctx context.Context, digest string) iter.Seq2[io.ReadCloser, error] {
 	if p := f.peers.Load(); p != nil {
-		return p.Fetch(ctx, digest, skip)
+		return p.Copies(ctx, digest)
 	}
-	return nil, outboard.Errorf(outboard.NotFound, "", "there is no artifact %s here", digest)
+	return func(yield func(io.ReadCloser, error) bool) {
+		yield(nil, outboard.Errorf(outboard.NotFound, "", "there is no artifact %s here", digest))
+	}
 }
 
 // openModels follows the repository and prepares to serve it.
@@ -113,7 +116,7 @@ func (n *Node) openModels(ctx context.Context) (_ lifecycle.Resource, err error)
 	if err != nil {
 		return nil, err
 	}
-	m.remote = &remote.Server{Self: n.self.ID, Models: m.server, Open: func(digest string) (*os.File, error) { return artifact.OpenFile(n.artifacts, digest) }, Socket: socket, Credential: credential, Log: log}
+	m.remote = &remote.Server{Self: n.self.ID, Models: m.server, Open: func(digest string) (remote.File, error) { return artifact.OpenSender(n.artifacts, digest) }, Socket: socket, Credential: credential, Log: log}
 	m.oip = oip.New(oip.Options{Models: m.server, Version: n.opts.Version, SharedMemory: n.opts.ModelsSharedMemory, Allow: allowModel, Administer: administerModels, Readmit: n.keys.Readmit, Owner: ownerOf, Reserve: m.bodies.hold, CacheScope: cacheScopeOf, Count: countTokens, Log: log})
 	m.texts = n.newModelTexts(m)
 	m.guarded = n.keys.Guard(http.HandlerFunc(m.route), refuseModel)

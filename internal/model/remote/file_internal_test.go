@@ -50,6 +50,14 @@ func (s *sentParts) SendMsg(m any) error {
 	return nil
 }
 
+// A sizedFile is a file of a known size.
+type sizedFile struct {
+	*os.File
+	size int64
+}
+
+func (f sizedFile) Size() int64 { return f.size }
+
 // A file is sent in parts behind an empty one. A small file, of which a dataset may have thousands,
 // costs no more memory than it has bytes.
 func TestPartsOfFiles(t *testing.T) {
@@ -58,7 +66,10 @@ func TestPartsOfFiles(t *testing.T) {
 		if err := os.WriteFile(name, make([]byte, size), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s := &Server{Open: func(string) (*os.File, error) { return os.Open(name) }}
+		s := &Server{Open: func(string) (File, error) {
+			f, err := os.Open(name)
+			return sizedFile{f, int64(size)}, err
+		}}
 		var sent sentParts
 		if err := s.readFile(wrapperspb.String("sha256:0"), &sent); err != nil {
 			t.Errorf("%d bytes: %v", size, err)

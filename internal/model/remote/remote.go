@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -297,36 +298,40 @@ func (p *Peers) Keep(ctx context.Context, node outboard.NodeID, name string, idl
 	return p.invoke(ctx, node, "Keep", request, new(inference.RepositoryModelUnloadResponse))
 }
 
-// Fetch implements artifact.Source: it reads a file from another node that has it.
-func (p *Peers) Fetch(ctx context.Context, digest string, skip int) (io.ReadCloser, error) {
-	var last error
-	for _, n := range p.opts.Members() {
-		if n.ID == p.opts.Self {
-			continue
+// Copies implements artifact.Source: it yields the copies of the other nodes that have a file.
+func (p *Peers) Copies(ctx context.Context, digest string) iter.Seq2[io.ReadCloser, error] {
+	return func(yield func(io.ReadCloser, error) bool) {
+		var last error = outboard.Errorf(outboard.NotFound, "", "no other node has the artifact %s", digest)
+		for _, n := range p.opts.Members() {
+			if n.ID == p.opts.Self {
+				continue
+			}
+			r, err := p.openFile(ctx, n.ID, digest)
+			if err != nil {
+				last = err
+			} else if !yield(r, nil) {
+				return
+			}
 		}
-		ctx, cancel := context.WithCancel(ctx)
-		stream, err := p.conn.NewStream(ctx, &grpc.StreamDesc{StreamName: "ReadFile", ServerStreams: true}, "/"+serviceName(n.ID)+"/ReadFile")
-		if err == nil {
-			err = errors.Join(stream.SendMsg(wrapperspb.String(digest)), stream.CloseSend())
-		}
-		first := new(wrapperspb.BytesValue)
-		if err == nil {
-			err = stream.RecvMsg(first) // an empty part: the node has the file
-		}
-		switch {
-		case err == nil && skip > 0:
-			skip--
-		case err == nil:
-			return newFileReader(ctx, stream, cancel, n.ID), nil
-		default:
-			last = errorOf(n.ID, err)
-		}
+		yield(nil, last)
+	}
+}
+
+// openFile opens a file of another node.
+func (p *Peers) openFile(ctx context.Context, node outboard.NodeID, digest string) (io.ReadCloser, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	stream, err := p.conn.NewStream(ctx, &grpc.StreamDesc{StreamName: "ReadFile", ServerStreams: true}, "/"+serviceName(node)+"/ReadFile")
+	if err == nil {
+		err = errors.Join(stream.SendMsg(wrapperspb.String(digest)), stream.CloseSend())
+	}
+	if err == nil {
+		err = stream.RecvMsg(new(wrapperspb.BytesValue)) // an empty part: the node has the file
+	}
+	if err != nil {
 		cancel()
+		return nil, errorOf(node, err)
 	}
-	if last == nil {
-		last = outboard.Errorf(outboard.NotFound, "", "no other node has the artifact %s", digest)
-	}
-	return nil, last
+	return newFileReader(ctx, stream, cancel, node), nil
 }
 
 // Text implements serve.Peers.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"os"
 	"strconv"
 	"time"
 
@@ -33,12 +32,19 @@ type Models interface {
 	KeepHere(name string, idle time.Duration) error
 }
 
+// A File is an artifact that is sent to another node. *artifact.Sender implements it.
+type File interface {
+	io.ReadCloser
+	// Size returns the number of bytes.
+	Size() int64
+}
+
 // A Server answers the requests of other nodes.
 type Server struct {
 	Self   outboard.NodeID
 	Models Models
-	// Open opens a file of the node's artifacts.
-	Open func(digest string) (*os.File, error)
+	// Open opens a file of the node's artifacts. At the end of a corrupt file, Read fails.
+	Open func(digest string) (File, error)
 	// Socket and Credential are as in Options.
 	Socket, Credential string
 	Log                *slog.Logger
@@ -206,26 +212,22 @@ func (s *Server) readFile(q *wrapperspb.StringValue, stream grpc.ServerStream) e
 		return err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
 	if err := stream.SendMsg(wrapperspb.Bytes(nil)); err != nil {
 		return err
 	}
-	for left := info.Size(); left > 0; {
-		part := make([]byte, min(filePart, left))
+	for left := f.Size(); ; {
+		part := make([]byte, min(filePart, max(left, 1))) // the last part is empty, and ends the file
 		n, err := f.Read(part)
-		if errors.Is(err, io.EOF) {
-			return nil // The file was cut short: the receiver verifies it.
+		if left -= int64(n); n > 0 {
+			if err := stream.SendMsg(wrapperspb.Bytes(part[:n])); err != nil {
+				return err
+			}
 		}
-		if err != nil {
-			return err
-		}
-		left -= int64(n)
-		if err := stream.SendMsg(wrapperspb.Bytes(part[:n])); err != nil {
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
 			return err
 		}
 	}
-	return nil
 }

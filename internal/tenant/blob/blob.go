@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -88,18 +89,28 @@ const (
 	retryInterval = 100 * time.Millisecond
 )
 
-// Fetch implements artifact.Source: it requests the file from the other nodes, and retries
-// unreachable ones. It verifies the copies, so that no other one is left to try.
-func (f *Store) Fetch(ctx context.Context, digest string, skip int) (io.ReadCloser, error) {
-	if skip > 0 {
-		return nil, outboard.Errorf(outboard.NotFound, "", "no other node has the file %s", digest)
+// Copies implements artifact.Source: it yields one copy of another node, which it has verified.
+func (f *Store) Copies(ctx context.Context, digest string) iter.Seq2[io.ReadCloser, error] {
+	return func(yield func(io.ReadCloser, error) bool) {
+		content, err := f.requestPatiently(ctx, digest)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		if yield(io.NopCloser(bytes.NewReader(content)), nil) {
+			yield(nil, outboard.Errorf(outboard.NotFound, "", "no other node has the file %s", digest))
+		}
 	}
+}
+
+// requestPatiently requests a file from the other nodes, and retries unreachable ones.
+func (f *Store) requestPatiently(ctx context.Context, digest string) ([]byte, error) {
 	patience, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	for {
 		content, errs := f.request(ctx, digest)
 		if content != nil {
-			return io.NopCloser(bytes.NewReader(content)), nil
+			return content, nil
 		}
 		again := !f.Known() || slices.ContainsFunc(errs, func(err error) bool { return outboard.KindOf(err) == outboard.Unreachable })
 		if again && pause(patience, retryInterval) == nil {

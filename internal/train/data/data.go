@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/sync/errgroup"
 
@@ -269,7 +270,8 @@ func (k StoreChunks) Put(ctx context.Context, digest string, content []byte) err
 }
 
 // Get implements Chunks. A chunk of which the nodes have only corrupt copies is missing: no node is
-// lost, and another attempt would find the same copies.
+// lost, and another attempt would find the same copies. A chunk of another node is not stored if the
+// disk is full.
 func (k StoreChunks) Get(ctx context.Context, digest string) ([]byte, error) {
 	content, err := k.get(ctx, digest)
 	if errors.Is(err, artifact.ErrCorrupt) {
@@ -279,7 +281,9 @@ func (k StoreChunks) Get(ctx context.Context, digest string) ([]byte, error) {
 }
 
 func (k StoreChunks) get(ctx context.Context, digest string) ([]byte, error) {
-	if err := k.Store.Ensure(ctx, digest); err != nil {
+	if err := k.Store.Ensure(ctx, digest); errors.Is(err, syscall.ENOSPC) {
+		return artifact.FetchUnstored(ctx, k.Store, digest, maxManifest)
+	} else if err != nil {
 		return nil, err
 	}
 	size, err := k.Store.Size(digest)

@@ -71,11 +71,15 @@ func (c Cached) Get(ctx context.Context, digest string) ([]byte, error) {
 	if err := artifact.CheckDigest(digest); err != nil {
 		return nil, err
 	}
-	if has, err := c.Near.Has(ctx, digest); err != nil || has {
-		if err != nil {
-			return nil, err
+	has, err := c.Near.Has(ctx, digest)
+	if err != nil {
+		return nil, err
+	}
+	if has {
+		if content, err := c.Near.Get(ctx, digest); outboard.KindOf(err) != outboard.NotFound {
+			return content, err
 		}
-		return c.Near.Get(ctx, digest)
+		// It was corrupt, and no other node has it.
 	}
 	content, err := c.Objects.Get(ctx, nameOf(digest), maxManifest)
 	switch {

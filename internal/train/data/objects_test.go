@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -90,6 +91,30 @@ func TestChunksOfNodesWithoutABucket(t *testing.T) {
 	}
 	if has, err := c.Has(ctx, digest); !has || err != nil {
 		t.Errorf("%v, %v: want that the bucket has it", has, err)
+	}
+}
+
+// A chunk whose copy on this node is corrupt is read from the bucket, which heals the copy.
+func TestCorruptChunksAreReadFromTheBucket(t *testing.T) {
+	ctx, bucket, dir := t.Context(), objects{newMemory()}, t.TempDir()
+	store, err := artifact.Open(artifact.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := []byte("content")
+	digest := artifact.Digest(content)
+	c := Cached{StoreChunks{Store: store}, bucket}
+	if err := c.Put(ctx, digest, content); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "blobs", strings.ReplaceAll(digest, ":", "/")), []byte("rot"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.Get(ctx, digest); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := store.Read(ctx, digest); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("the node has %q, %v", got, err)
 	}
 }
 

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/iotest"
 
 	"pgregory.net/rapid"
 
@@ -162,11 +165,48 @@ func TestReaderTriesAgain(t *testing.T) {
 // corruptSource is other nodes with corrupt copies of all chunks.
 type corruptSource struct{}
 
-func (corruptSource) Fetch(_ context.Context, digest string, skip int) (io.ReadCloser, error) {
-	if skip > 1 {
-		return nil, outboard.Errorf(outboard.NotFound, "", "no other node has %s", digest)
+func (corruptSource) Copies(_ context.Context, digest string) iter.Seq2[io.ReadCloser, error] {
+	return func(yield func(io.ReadCloser, error) bool) {
+		for range 2 {
+			if !yield(io.NopCloser(strings.NewReader("rot")), nil) {
+				return
+			}
+		}
+		yield(nil, outboard.Errorf(outboard.NotFound, "", "no other node has %s", digest))
 	}
-	return io.NopCloser(strings.NewReader("rot")), nil
+}
+
+// fullSource is another node with one chunk. The disk of the store is full when it writes the first copy.
+type fullSource struct {
+	content []byte
+	asked   *int
+}
+
+func (s fullSource) Copies(context.Context, string) iter.Seq2[io.ReadCloser, error] {
+	return func(yield func(io.ReadCloser, error) bool) {
+		*s.asked++
+		var r io.Reader = bytes.NewReader(s.content)
+		if *s.asked == 1 {
+			r = iotest.ErrReader(outboard.Errorf(outboard.Exhausted, "", "the disk is full (%w)", syscall.ENOSPC))
+		}
+		yield(io.NopCloser(r), nil)
+	}
+}
+
+// Chunks of other nodes are read without being stored when this node's disk is full.
+func TestChunksOnAFullDisk(t *testing.T) {
+	content, asked := []byte("of another node"), 0
+	store, err := artifact.Open(artifact.Options{Dir: t.TempDir(), Source: fullSource{content, &asked}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := artifact.Digest(content)
+	if got, err := (StoreChunks{Store: store}).Get(t.Context(), digest); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if has, err := store.Has(digest); has || err != nil {
+		t.Errorf("it is stored: %t, %v", has, err)
+	}
 }
 
 // A chunk of which the nodes have only corrupt copies is missing, which ends a job: as for a lost node,
