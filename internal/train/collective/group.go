@@ -107,9 +107,12 @@ var ErrClosed = errors.New("the group is closed")
 
 // Close ends the group. Running calls end with an error, those of other ranks as well.
 func (g *Group) Close() error {
-	g.fail(ErrClosed)
+	g.Abort(ErrClosed)
 	return nil
 }
+
+// Abort ends the group as Close does. The error of running calls has why, also for other ranks.
+func (g *Group) Abort(why error) { g.fail(why) }
 
 // abortTime bounds how long the group tries to send a rank the reason of its end.
 const abortTime = time.Second

@@ -94,7 +94,10 @@ func (p *peer) read() {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 				err = errors.New("its connection has ended")
 			}
-			p.g.fail(p.lost(err))
+			if _, ok := errors.AsType[*MismatchError](err); !ok {
+				err = p.lost(err)
+			}
+			p.g.fail(err)
 			return
 		}
 	}
@@ -118,7 +121,7 @@ func (p *peer) readOne() error {
 		return err
 	}
 	if h.kind == kindAbort {
-		p.g.fail(fmt.Errorf("rank %d: %q", p.g.name(p.rank), payload))
+		p.g.fail(fmt.Errorf("rank %d reports: %q", p.g.name(p.rank), payload))
 		return nil
 	}
 	call, algorithm, err := decodeCall(payload)

@@ -181,7 +181,7 @@ func (g *group) fail(err error) {
 		g.failed = err
 	}
 	if g.remote != nil {
-		g.remote.close()
+		g.remote.close(g.failed)
 	}
 	for number, r := range g.waiting {
 		for _, p := range r.posts {

@@ -27,7 +27,7 @@ func (s *Server) serveRemote(g *group, name string) {
 	if err != nil {
 		g.fail(outboard.Errorf(outboard.Unreachable, "", "connect the ranks of several nodes: %w", err))
 	} else if g.failed != nil {
-		g.remote.close()
+		g.remote.close(g.failed)
 	}
 	g.remote.rounds = make(chan *round, maxRounds)
 	failed := g.failed
@@ -178,7 +178,9 @@ func (g *group) enqueue(r *round) error {
 				p.member.busy.Done()
 			}
 		}
-		r.reply(outboard.Errorf(outboard.Exhausted, "", "more than %d calls of a group are under way", maxRounds))
+		// The other nodes make the call, and would take the next one of this node for it.
+		g.fail(outboard.Errorf(outboard.Exhausted, "", "more than %d calls of a group are under way: wait for the earlier ones first", maxRounds))
+		r.reply(g.failed)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -342,6 +343,57 @@ func TestOneOfSeveralRanksOfANodeLeaves(t *testing.T) {
 	}
 }
 
+// A rank that is lost in a call is named on other nodes, although it is not the first rank of its node.
+func TestLostRankOfSeveralOfANodeIsNamed(t *testing.T) {
+	all, _ := startNodes(t, []int{0, 1, 1})
+	waiting := make(chan error, 2)
+	for _, r := range all[:2] {
+		go func() { waiting <- r.request("call", allReduce(1, "train.py:1"), r.file) }()
+	}
+	g := all[1].server.groupOf(t)
+	for posted := false; !posted; runtime.Gosched() {
+		g.mu.Lock()
+		posted = len(g.waiting) > 0
+		g.mu.Unlock()
+	}
+	all[2].conn.Close()
+	for range 2 {
+		if err := <-waiting; err == nil || !strings.Contains(err.Error(), "rank 2 is lost") {
+			t.Errorf("%v, want that rank 2 is lost", err)
+		}
+	}
+}
+
+// groupOf returns the only group of a server.
+func (s *Server) groupOf(t *testing.T) *group {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.groups["g"]
+}
+
+// A rank that has more calls under way than its node queues ends its group: the other nodes have made
+// the call that is refused, and would take the next one for it.
+func TestTooManyCallsEndTheGroup(t *testing.T) {
+	all, _ := startNodes(t, []int{0, 1})
+	if err := all[0].request("call", map[string]any{"operation": 99}, all[0].file); err == nil {
+		t.Fatal("an unknown operation was carried out")
+	}
+	const calls = maxRounds + 2*maxStarted
+	errs := make(chan error, calls)
+	for range calls {
+		go func() { errs <- all[0].request("call", allReduce(1, "train.py:1")) }()
+	}
+	for range calls {
+		if err := <-errs; outboard.KindOf(err) == 0 {
+			t.Error("a call has succeeded that the other rank has not made")
+		}
+	}
+	if err := all[1].request("call", allReduce(1, "train.py:1"), all[1].file); err == nil {
+		t.Error("the other rank has made a call with a rank that has not")
+	}
+}
+
 // A rank that leaves a group and goes on, as by destroy_process_group, has not failed.
 func TestAnnouncedLeavesAreNoFailures(t *testing.T) {
 	all, _ := startNodes(t, []int{0, 1})
@@ -487,7 +539,7 @@ func TestGroupIsClosedWhileItConnects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.close()
+	r.close(collective.ErrClosed)
 	var mesh silentMesh
 	if err := r.connect(t.Context(), &mesh, "all", &Options{}, &heldMemory{}); !errors.Is(err, net.ErrClosed) {
 		t.Fatalf("it connects: %v", err)

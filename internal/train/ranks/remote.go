@@ -167,12 +167,13 @@ func storeOf(name string, s collective.Store) collective.Store {
 	return s
 }
 
-func (r *remote) close() {
+// close ends the connections to the other nodes, and tells these why.
+func (r *remote) close(why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
 	if r.group != nil {
-		_ = r.group.Close() // It never fails.
+		r.group.Abort(why)
 	}
 	closeMail(r.mail)
 }

@@ -125,7 +125,7 @@ func (s *Server) Close() error {
 	<-s.done
 	s.mu.Lock()
 	for _, g := range s.closing {
-		g.close()
+		g.close(collective.ErrClosed)
 	}
 	s.mu.Unlock()
 	s.working.Wait()
