@@ -1,18 +1,22 @@
 package job
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/need"
+	"github.com/outboard-run/outboard/internal/train/ranks"
 )
 
 func TestSystemVOf(t *testing.T) {
@@ -112,6 +116,44 @@ func TestRanksLeaveNothing(t *testing.T) {
 	}
 	if _, err := unix.SysvShmCtl(segment, unix.IPC_RMID, nil); err == nil {
 		t.Error("the shared memory of System V stayed")
+	}
+}
+
+// A process that a rank has started in a session of its own, and left, ends with the run where there
+// are no control groups and ranks have the node's user.
+func TestRanksLeaveNoProcessWithoutControlGroups(t *testing.T) {
+	const orphan = `mkfifo ../fifo; (setsid sh -c 'echo $$ >../fifo; exec sleep 1000' &); read pid <../fifo; echo $pid >../pid`
+	r := &run{
+		host: NewHost(HostOptions{Mode: ModeTrusted}), key: key{"job-abc", 1}, out: &writer{out: io.Discard}, dir: t.TempDir(),
+		leases: []outboard.Lease{{Device: "east/0"}}, start: &start{World: 1, Count: 1, PerDevice: 1, Args: []string{"sh", "-c", orphan}},
+	}
+	if err := os.Mkdir(filepath.Join(r.dir, filesDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if r.server, err = ranks.Serve(filepath.Join(r.dir, ranksSocket), ranks.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.launch(t.Context()); err != nil {
+		t.Error(err)
+	}
+	text, err := os.ReadFile(filepath.Join(r.dir, "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	r.close()
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0); n != 1 {
+		t.Errorf("the process runs on: %v", err)
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // nothing else ends it
 	}
 }
 

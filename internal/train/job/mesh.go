@@ -53,16 +53,30 @@ func (m *mesh) Connect(ctx context.Context, node int, use string) (net.Conn, err
 	}
 	select {
 	case conn := <-c:
+		m.free(slot{node, use}, c)
 		return conn, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
+// free forgets a slot whose connection was handed over, unless there is another one in it.
+func (m *mesh) free(s slot, c chan net.Conn) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.slots[s] == c && len(c) == 0 {
+		delete(m.slots, s)
+	}
+}
+
 func (m *mesh) slot(from int, use string) (chan net.Conn, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := slot{from, use}
+	return m.openSlot(slot{from, use})
+}
+
+// openSlot returns the channel of a slot. m.mu is held.
+func (m *mesh) openSlot(s slot) (chan net.Conn, error) {
 	c := m.slots[s]
 	if c == nil || m.closed {
 		if m.closed || len(m.slots) >= maxSlots {
@@ -76,7 +90,9 @@ func (m *mesh) slot(from int, use string) (chan net.Conn, error) {
 
 // accept hands over a connection that another node has opened.
 func (m *mesh) accept(_ context.Context, p purpose, conn net.Conn) error {
-	c, err := m.slot(p.From, p.For)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c, err := m.openSlot(slot{p.From, p.For})
 	if err != nil {
 		return err
 	}

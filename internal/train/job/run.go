@@ -513,10 +513,14 @@ func (r *run) close() {
 	if err := r.group.Remove(); err != nil {
 		r.host.opts.Log.Warn("the control group of ranks is not removed", "job", r.key.job, "error", err)
 	}
-	if r.uid != 0 {
+	switch {
+	case r.uid != 0:
 		if err := removeLeftovers(r.uid); err != nil {
 			r.host.opts.Log.Warn("not all is removed that ranks have left", "job", r.key.job, "error", err)
 		}
+	case r.group == nil && r.dir != "":
+		// The user may have other processes, whose working folder is there: an operator's shell.
+		endProcesses(func(pid int) bool { return startedByRanks(pid, r.dir, uint32(os.Geteuid())) })
 	}
 	if r.dir != "" {
 		if err := launch.RemoveFolder(r.dir); err != nil {

@@ -131,14 +131,21 @@ func endProcess(pid int, belongs func(pid int) bool) bool {
 // belongs reports whether a process is one of the owner's, and works in a folder of ranks or was
 // started with the socket there in its environment.
 func belongs(pid int, dir string, owner uint32) bool {
+	if startedByRanks(pid, dir, owner) {
+		return true
+	}
+	uid, ok := userOf(pid)
+	cwd, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/cwd")
+	return ok && uid == owner && err == nil && (cwd == dir || strings.HasPrefix(cwd, dir+"/"))
+}
+
+// startedByRanks reports whether a process is one of the owner's, and was started with the socket of a
+// folder of ranks in its environment.
+func startedByRanks(pid int, dir string, owner uint32) bool {
 	if uid, ok := userOf(pid); !ok || uid != owner {
 		return false
 	}
-	proc := "/proc/" + strconv.Itoa(pid)
-	if cwd, err := os.Readlink(filepath.Join(proc, "cwd")); err == nil && (cwd == dir || strings.HasPrefix(cwd, dir+"/")) {
-		return true
-	}
-	environ, err := os.ReadFile(filepath.Join(proc, "environ"))
+	environ, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	return err == nil && slices.ContainsFunc(bytes.Split(environ, []byte{0}), func(entry []byte) bool {
 		return string(entry) == socketVariable+"="+filepath.Join(dir, ranksSocket)
 	})

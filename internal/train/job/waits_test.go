@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -255,6 +256,23 @@ func TestConnectionToARunThatHasEnded(t *testing.T) {
 	m.close()
 	if err := m.accept(t.Context(), p, nil); err == nil {
 		t.Error("the connection was accepted")
+	}
+}
+
+// Connections that ranks have taken over do not count among those that none has asked for.
+func TestConnectionsThatRanksHaveTaken(t *testing.T) {
+	m := newMesh(nil, key{"job-abc", 1}, &start{Nodes: []outboard.NodeID{"east", "west"}, Node: 1})
+	for i := range maxSlots + 1 {
+		near, far := net.Pipe()
+		p := purpose{Job: "job-abc", Attempt: 1, For: fmt.Sprint("group ", i)}
+		if err := m.accept(t.Context(), p, near); err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		if got, err := m.Connect(t.Context(), p.From, p.For); err != nil || got != near {
+			t.Fatalf("connection %d: %v, %v", i, got, err)
+		}
+		near.Close()
+		far.Close()
 	}
 }
 
