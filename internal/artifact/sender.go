@@ -7,6 +7,8 @@ import (
 	"hash"
 	"io"
 	"os"
+
+	"github.com/outboard-run/outboard"
 )
 
 // A Sender reads a file of a store that is sent to a peer. The peer verifies the content as well, but
@@ -41,7 +43,8 @@ func (s *Sender) Read(p []byte) (int, error) {
 	n, err := s.f.Read(p)
 	s.sum.Write(p[:n])
 	if errors.Is(err, io.EOF) && algorithm+hex.EncodeToString(s.sum.Sum(nil)) != s.digest {
-		err = discard(s.store, s.digest, s.f)
+		_ = discard(s.store, s.digest, s.f) // It says that there is none here, which is new to the peer.
+		err = outboard.Errorf(outboard.NotFound, "", "the copy of %s was corrupt, and is deleted", s.digest)
 	}
 	return n, err
 }

@@ -307,6 +307,9 @@ func (p *Peers) Copies(ctx context.Context, digest string) iter.Seq2[io.ReadClos
 				continue
 			}
 			r, err := p.openFile(ctx, n.ID, digest)
+			if outboard.KindOf(err) == outboard.NotFound {
+				continue
+			}
 			if err != nil {
 				last = err
 			} else if !yield(r, nil) {

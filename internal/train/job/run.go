@@ -184,7 +184,7 @@ func (r *run) prepareFiles(ctx context.Context) error {
 			err = m.Restore(ctx, r.host.opts.Chunks, filepath.Join(r.dir, name))
 		}
 		if err != nil {
-			return fmt.Errorf("restore the job's %s: %w", name, err)
+			return unrestored(name, err)
 		}
 	}
 	if r.start.Files == "" {
@@ -195,6 +195,20 @@ func (r *run) prepareFiles(ctx context.Context) error {
 		return fmt.Errorf("fetch the job's files: %w", err)
 	}
 	return unpack(archive, files)
+}
+
+// unrestored returns the error of a checkpoint or a dataset that can't be restored. If parts are missing
+// on all nodes, or are no checkpoint, it says what to do.
+func unrestored(name string, err error) error {
+	remedy := ""
+	switch kind := outboard.KindOf(err); {
+	case kind != outboard.NotFound && kind != outboard.Invalid:
+	case name == dataDir:
+		remedy = "; push the dataset again, and then `outboard jobs resume`"
+	default:
+		remedy = "; start the nodes that have it, and then `outboard jobs resume`, or submit the job again, which begins anew"
+	}
+	return fmt.Errorf("restore the job's %s: %w%s", name, err, remedy)
 }
 
 // chownFiles makes the ranks' user the owner of the folder.

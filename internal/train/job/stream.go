@@ -3,7 +3,6 @@ package job
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -24,7 +23,7 @@ type streamedFile struct {
 func (r *run) openDataset(ctx context.Context) error {
 	m, err := data.Load(ctx, r.host.opts.Chunks, r.start.Data)
 	if err != nil {
-		return fmt.Errorf("open the job's dataset: %w", err)
+		return unrestored(dataDir, err)
 	}
 	files := make([]streamedFile, len(m.Files))
 	for i, f := range m.Files {
