@@ -14,6 +14,10 @@ const (
 	frameSize = 9000
 	// BucketSize is the size of each bucket, in bytes.
 	BucketSize = 16 << 10
+	// SegmentBucketSize is that of buckets for transfers of megabytes. A smaller bucket divides the
+	// segments of up to 64 KiB, as the kernel passes them on (segmentation offload), into frames, each
+	// of which wakes the receiver: it then has four times as much to compute.
+	SegmentBucketSize = 128 << 10
 )
 
 // Shape bounds the rate at which each node sends, in bits per second, by a token bucket (tc-tbf(8))
@@ -43,8 +47,8 @@ func (r *Rig) Shape(ctx context.Context, bitsPerSecond float64) error {
 }
 
 // Shape bounds the rates at which the node sends and receives, in bits per second, each by a token
-// bucket. It needs namespaces, and stays in force until the rig is closed.
-func (n *Node) Shape(ctx context.Context, bitsPerSecond float64) error {
+// bucket of a size in bytes. It needs namespaces, and stays in force until the rig is closed.
+func (n *Node) Shape(ctx context.Context, bitsPerSecond float64, bucketSize int) error {
 	net, ok := n.rig.network.(*namespaces)
 	if !ok {
 		return errors.New("nodes on the loopback device have no links to bound")
@@ -54,7 +58,7 @@ func (n *Node) Shape(ctx context.Context, bitsPerSecond float64) error {
 		if err := ip(ctx, fmt.Sprintf("-n %s link set %s mtu %d", end.namespace, end.device, frameSize)); err != nil {
 			return err
 		}
-		if err := tc(ctx, end.namespace, fmt.Sprintf("qdisc replace dev %s root tbf rate %.0fbit burst %d latency 200ms", end.device, bitsPerSecond, BucketSize)); err != nil {
+		if err := tc(ctx, end.namespace, fmt.Sprintf("qdisc replace dev %s root tbf rate %.0fbit burst %d latency 200ms", end.device, bitsPerSecond, bucketSize)); err != nil {
 			return err
 		}
 	}

@@ -48,7 +48,7 @@ func (b *bench) loading(ctx context.Context) error {
 		return err
 	}
 	defer end()
-	if err := r.Node("harbour").Shape(ctx, loadedBits); err != nil {
+	if err := r.Node("harbour").Shape(ctx, loadedBits, rig.BucketSize); err != nil {
 		return err
 	}
 	var own, node []loaded

@@ -90,7 +90,7 @@ func (b *bench) sumThroughStore(ctx context.Context, n int) error {
 	defer end()
 	all := storeRank{URL: url, Bytes: size, Rounds: b.Rounds(7, 2)}
 	for _, p := range places[1:] {
-		if err := r.Node(p.Name).Shape(ctx, bits); err != nil {
+		if err := r.Node(p.Name).Shape(ctx, bits, rig.SegmentBucketSize); err != nil {
 			return err
 		}
 		host, _, err := net.SplitHostPort(r.Node(p.Name).Addr)
@@ -113,7 +113,8 @@ func (b *bench) sumThroughStore(ctx context.Context, n int) error {
 }
 
 // storeReason is the reason why a sum through the store takes longer than its bytes on the links.
-const storeReason = "all ranks and the store share the machine's cores, and each byte passes through the kernel's network four times; " +
+const storeReason = "all ranks and the store share the machine's cores, and each byte passes through the kernel's network four times: " +
+	"of 16 ranks alone, a call takes 1.8 s of processor time; " +
 	"on a virtual clock both forms are within 5 % (TestTimesThroughAStore)"
 
 // runRanks runs a process for each rank until all are done, and returns the times of rank 0.
