@@ -84,7 +84,7 @@ func (p picked) forward(ctx context.Context, h *call.Head, request *call.Message
 			a.request = request
 		}
 	} else {
-		a.response, a.end, a.unsent, a.err = streamed(ctx, p.transport, h, request)
+		a.stream(ctx, p.transport, h, request)
 	}
 	a.err = toStatus(a.err)
 	a.ended = time.Now()
@@ -109,17 +109,17 @@ func isUnsent(err error) bool {
 	return errors.As(err, &u) && u.Unsent()
 }
 
-// streamed makes a unary call over a transport that provides streams only.
-func streamed(ctx context.Context, t call.Transport, h *call.Head, request *call.Message) (*call.Message, call.End, bool, error) {
+// stream makes a unary call over a transport that provides streams only.
+func (a *answer) stream(ctx context.Context, t call.Transport, h *call.Head, request *call.Message) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s, err := t.Open(ctx, h)
 	if err != nil {
-		request.Free()
-		return nil, call.End{}, true, openError(err)
+		a.err, a.unsent, a.request = openError(err), true, request
+		return
 	}
-	response, end, err := oneshot.Exchange(s, request)
-	return response, end, err != nil && isUnsent(err), err
+	a.response, a.end, a.err = oneshot.Exchange(s, request)
+	a.unsent = a.err != nil && isUnsent(a.err)
 }
 
 // openError converts the error of opening a call to a status.

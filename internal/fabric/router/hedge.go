@@ -70,7 +70,7 @@ func (f *hedgedCall) run() answer {
 				return a
 			}
 			// A failed attempt is followed by the next one at once.
-			if f.sendAnother() {
+			if f.replaceUnsent(a) || f.sendAnother() {
 				timer.Reset(f.hedge.After)
 			} else if f.running == 0 {
 				return f.last
@@ -104,6 +104,16 @@ func (f *hedgedCall) sendAnother() bool {
 	}
 	f.c.router.stats.hedges.Add(1)
 	f.c.numberAttempt(f.sent)
+	return f.startAttempt()
+}
+
+// replaceUnsent starts an attempt in place of one whose endpoint never saw the call. It needs no grant
+// of the policy.
+func (f *hedgedCall) replaceUnsent(a answer) bool {
+	if !a.unsent || f.ctx.Err() != nil || !f.c.mayRetryUnsent() {
+		return false
+	}
+	f.sent--
 	return f.startAttempt()
 }
 

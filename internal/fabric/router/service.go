@@ -30,9 +30,9 @@ type Endpoint struct {
 	// ReleasesContext reports that Transport's Unary retains neither the call's head, its metadata nor
 	// an unwaited context when it returns: the router may reuse their memory.
 	ReleasesContext bool
-	// Forwards reports that Transport reaches the callee through another process, so that a stream
-	// may turn out to be unsent (see call.Unary) after it was opened: its Recv returns such an error
-	// before the callee's header. The router keeps the messages of its streams for another endpoint
+	// Forwards reports that Transport reaches the callee through another process, or over a connection
+	// that it has yet to make, so that a stream may turn out to be unsent (see call.Unary) after it was
+	// opened: its Recv returns such an error before the callee's header. The router keeps the messages of its streams for another endpoint
 	// until the callee begins to answer, up to a bound.
 	Forwards bool
 	// Reports, unless nil, is the source of out-of-band load reports.

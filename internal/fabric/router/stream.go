@@ -116,7 +116,7 @@ func (c *streamCall) runAttempts() error {
 	var backoff readyBackoff
 	var lastEnd call.End
 	var last error
-	for attempt, transparent := 1, 0; ; {
+	for attempt := 1; ; {
 		end, opened, err := c.attempt()
 		if errors.Is(err, errNotKept) {
 			return c.close(lastEnd, last)
@@ -125,10 +125,9 @@ func (c *streamCall) runAttempts() error {
 			return c.close(end, err)
 		}
 		lastEnd, last = end, err
+		unsent := !opened && c.endpoint != nil && status.Code(err) == codes.Unavailable
 		switch {
-		case !opened && c.endpoint != nil && status.Code(err) == codes.Unavailable && transparent < maxTransparentRetries:
-			transparent++
-		case !opened && c.endpoint != nil && status.Code(err) == codes.Unavailable && backoff.next(f.ctx, c.exchange):
+		case unsent && (c.mayRetryUnsent() || backoff.next(f.ctx, c.exchange)):
 		case f.committed.Load() || !f.retried || !c.retries(f.ctx, attempt, err, end.Trailer):
 			return c.close(end, err)
 		default:

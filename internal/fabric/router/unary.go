@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -84,9 +85,23 @@ func nonNil(md metadata.MD) metadata.MD {
 	return md
 }
 
-// maxTransparentRetries bounds the retries of a call that its callee never saw (transparent
-// retries of gRFC A6). They go to other endpoints and need no policy.
-const maxTransparentRetries = 3
+// A call that its callee never saw is sent again without a policy (transparent retries of gRFC A6):
+// to each endpoint once, since any number of them may be stopping, and then maxRepeats times more.
+const (
+	maxRepeats       = 3
+	maxUnsentRetries = 64
+)
+
+// mayRetryUnsent reports whether a call that its callee never saw may be sent again.
+func (c *exchange) mayRetryUnsent() bool {
+	repeats := 0
+	for i, id := range c.tried {
+		if slices.Contains(c.tried[:i], id) {
+			repeats++
+		}
+	}
+	return repeats < maxRepeats && len(c.tried) <= maxUnsentRetries
+}
 
 // sendOnce sends a call without a retry policy. A call that was not sent is retried
 // transparently while its request is intact, that is, unless its memory was released with the
@@ -96,14 +111,15 @@ func (c *exchange) sendOnce(ctx context.Context) answer {
 	c.request = nil
 	again, intact := *request, request.Release == nil
 	var backoff readyBackoff
-	for transparent := 0; ; transparent++ {
+	for {
 		a := c.send(ctx, request)
-		if !a.unsent || a.request == nil && !intact || ctx.Err() != nil ||
-			transparent >= maxTransparentRetries && !backoff.next(ctx, c) {
+		if a.unsent {
+			c.tried = append(c.tried, a.endpoint.id)
+		}
+		if !a.unsent || a.request == nil && !intact || ctx.Err() != nil || !c.mayRetryUnsent() && !backoff.next(ctx, c) {
 			a.request.Free()
 			return a
 		}
-		c.tried = append(c.tried, a.endpoint.id)
 		if request = a.request; request == nil {
 			copied := again
 			request = &copied
@@ -131,7 +147,7 @@ func (c *exchange) sendWithRetries(ctx context.Context) answer {
 	c.request = nil
 	defer copier.release()
 	var backoff readyBackoff
-	for attempt, transparent := 1, 0; ; {
+	for attempt := 1; ; {
 		a := c.send(ctx, copier.acquire())
 		a.request.Free()
 		if a.err == nil || ctx.Err() != nil {
@@ -141,9 +157,7 @@ func (c *exchange) sendWithRetries(ctx context.Context) answer {
 			c.tried = append(c.tried, a.endpoint.id)
 		}
 		switch {
-		case a.unsent && transparent < maxTransparentRetries:
-			transparent++
-		case a.unsent && backoff.next(ctx, c):
+		case a.unsent && (c.mayRetryUnsent() || backoff.next(ctx, c)):
 		case c.retries(ctx, attempt, a.err, a.end.Trailer):
 			attempt++
 		default:
