@@ -95,22 +95,52 @@ func outgoing(ctx context.Context, h *call.Head) (context.Context, context.Cance
 
 // Unary implements call.Unary.
 func (t *transport) Unary(ctx context.Context, h *call.Head, request *call.Message) (*call.Message, call.End, error) {
-	request, err := unpack(request, h.Encoding, t.o.MaxMessage)
+	message, err := decompress(request, h.Encoding, t.o.MaxMessage)
 	if err != nil {
+		request.Free()
 		return nil, call.End{}, err
 	}
 	ctx, cancel, options := outgoing(ctx, h)
 	defer cancel()
 	var end call.End
-	response := new(call.Message)
-	err = t.conn.Invoke(ctx, h.Method, request, response,
+	sent, response := &outgoingRequest{message: message}, new(call.Message)
+	err = t.conn.Invoke(ctx, h.Method, sent, response,
 		append(options, grpc.Header(&end.Header), grpc.Trailer(&end.Trailer))...)
 	end.Header = plainHeader(end.Header)
+	if !sent.encoded {
+		err = unsent(err)
+	}
+	if (!sent.encoded || message != request) && !isUnsent(err) {
+		request.Free()
+	}
 	if err != nil {
 		response.Free()
 		return nil, end, err
 	}
 	return response, end, nil
+}
+
+// An unsentError is the error of a call that has not been sent, since there was no connection to the
+// server: the call can be sent to another server.
+type unsentError struct{ error }
+
+// GRPCStatus implements the interface that package status recognises.
+func (u unsentError) GRPCStatus() *status.Status { return status.Convert(u.error) }
+
+// Unsent reports that the callee never saw the call.
+func (unsentError) Unsent() bool { return true }
+
+// unsent returns the error of a call that grpc-go did not begin.
+func unsent(err error) error {
+	if status.Code(err) != codes.Unavailable {
+		return err // the call's deadline, its caller or its metadata is the reason
+	}
+	return unsentError{err}
+}
+
+func isUnsent(err error) bool {
+	_, ok := err.(unsentError) //nolint:errorlint // unsent returned it
+	return ok
 }
 
 // plainHeader returns a header without the fields of HTTP/2.
@@ -132,8 +162,8 @@ func (t *transport) Open(ctx context.Context, h *call.Head) (call.ClientStream, 
 	begin := func() {
 		defer close(s.begun)
 		desc := grpc.StreamDesc{StreamName: h.Name(), ServerStreams: true, ClientStreams: true}
-		s.stream, s.err = t.conn.NewStream(ctx, &desc, h.Method, options...)
-		if s.err != nil {
+		if s.stream, s.err = t.conn.NewStream(ctx, &desc, h.Method, options...); s.err != nil {
+			s.err = unsent(s.err)
 			cancel()
 		}
 	}

@@ -13,16 +13,26 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// rawCodec passes a *call.Message unchanged. It encodes the messages of reflection and health
+// rawCodec passes the message of a *call.Message or an *outgoingRequest unchanged. It encodes the messages of reflection and health
 // checks, which this package serves, with the codec for protocol buffers.
 type rawCodec struct{ pool *bufferPool }
 
 // Name implements encoding.CodecV2. It is empty, so the head determines the content type.
 func (rawCodec) Name() string { return "" }
 
-// Marshal implements encoding.CodecV2. It takes ownership of a *call.Message.
+// An outgoingRequest is the request of a unary call. grpc-go encodes it once the call has a connection:
+// a call that ends before has not been sent.
+type outgoingRequest struct {
+	message *call.Message
+	encoded bool
+}
+
+// Marshal implements encoding.CodecV2. It takes ownership of the message.
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	m, ok := v.(*call.Message)
+	if r, isRequest := v.(*outgoingRequest); isRequest {
+		m, ok, r.encoded = r.message, true, true
+	}
 	if !ok {
 		return encoding.GetCodecV2("proto").Marshal(v)
 	}
@@ -76,12 +86,20 @@ func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 // unpack decompresses a compressed message, because grpc-go compresses every message that it
-// sends.
+// sends. It frees m unless it returns m.
 func unpack(m *call.Message, name string, most int) (*call.Message, error) {
+	unpacked, err := decompress(m, name, most)
+	if unpacked != m {
+		m.Free()
+	}
+	return unpacked, err
+}
+
+// decompress returns m, or a message with the decompressed data of m.
+func decompress(m *call.Message, name string, most int) (*call.Message, error) {
 	if !m.Compressed {
 		return m, nil
 	}
-	defer m.Free()
 	compressor := encoding.GetCompressor(name)
 	if compressor == nil {
 		return nil, status.Errorf(codes.Unimplemented, "message is compressed with %q, which is not known here", name)

@@ -399,14 +399,7 @@ func TestCompressedMessages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var b sliceWriter
-		w, err := encoding.GetCompressor(gzip.Name).Compress(&b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = w.Write(raw.Materialize())
-		_ = w.Close()
-		return &call.Message{Data: b, Compressed: true}
+		return &call.Message{Data: gzipped(t, raw.Materialize()), Compressed: true}
 	}
 	h := &call.Head{Method: "/grpc.testing.TestService/UnaryCall", Encoding: gzip.Name}
 	m, _, err := to.(call.Unary).Unary(t.Context(), h, pack(100))
@@ -434,7 +427,8 @@ func (w *sliceWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestUnreachable opens a call to nobody: Open does not wait, Recv tells.
+// TestUnreachable makes calls to a server that does not run. Their errors say that they were not sent;
+// the request of a unary call remains the caller's.
 func TestUnreachable(t *testing.T) {
 	l := listen(t)
 	addr := l.Addr().String()
@@ -446,9 +440,34 @@ func TestUnreachable(t *testing.T) {
 		_ = s.CloseSend()
 		_, err = s.Recv()
 	}
-	if status.Code(err) != codes.Unavailable {
-		t.Error(err)
+	if status.Code(err) != codes.Unavailable || !isUnsent(err) {
+		t.Errorf("a stream: %v", err)
 	}
+	for name, m := range map[string]*call.Message{"plain": {Data: []byte("x")}, "compressed": {Data: gzipped(t, nil), Compressed: true}} {
+		freed := 0
+		m.Release = func() { freed++ }
+		h := &call.Head{Method: "/x.Y/Z", Encoding: gzip.Name}
+		if _, _, err := to.(call.Unary).Unary(t.Context(), h, m); status.Code(err) != codes.Unavailable || !isUnsent(err) || freed != 0 {
+			t.Errorf("%s: %v, and the request was freed %d times", name, err, freed)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, _, err := to.(call.Unary).Unary(ctx, h, m); status.Code(err) != codes.Canceled || isUnsent(err) || freed != 1 {
+			t.Errorf("%s, cancelled: %v, and the request was freed %d times", name, err, freed)
+		}
+	}
+}
+
+func gzipped(t *testing.T, data []byte) []byte {
+	t.Helper()
+	var b sliceWriter
+	w, err := encoding.GetCompressor(gzip.Name).Compress(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = w.Write(data)
+	_ = w.Close()
+	return b
 }
 
 // TestSharedPort serves gRPC and another protocol on one port, by ALPN.
