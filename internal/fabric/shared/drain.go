@@ -20,11 +20,11 @@ const byteDrain = 'D'
 func (c *Conn) Draining() <-chan struct{} { return c.draining }
 
 // Drain asks the peer to make its next calls on another connection. Calls in flight continue
-// both ways; the peer closes the connection when it has no calls left.
+// both ways; the peer closes the connection when it has no calls left. It does not block.
 func (c *Conn) Drain() {
 	c.drainOnce.Do(func() {
-		// A peer that does not read one byte is gone or stuck; it keeps the connection.
-		_, _ = c.socket.Write([]byte{byteDrain})
+		// A peer that has stopped may have left the socket full: it reads the byte when it goes on.
+		c.spawn(func() { _, _ = c.socket.Write([]byte{byteDrain}) })
 	})
 }
 
