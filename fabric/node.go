@@ -105,6 +105,9 @@ func (l *nodeListener) connect(ctx context.Context, s *Server, id *string) (*sha
 		return nil, err
 	}
 	if err := l.offerServices(ctx, conn, s, id); err != nil {
+		if ctx.Err() != nil {
+			l.drain(s, conn) // the node may have stored the offer, and sends calls then
+		}
 		_ = conn.Close()
 		return nil, err
 	}
