@@ -31,7 +31,7 @@ func (d *delivery) target(ctx context.Context, h *call.Head) (*call.Head, call.T
 	}
 	t := d.transports.local(ids[0])
 	if t == nil {
-		t = d.transports.programs.await(ctx, ids[0])
+		t = d.transports.programs.await(ctx, ids[0], anyProgram)
 	}
 	if t == nil {
 		return nil, nil, unreachableError{"endpoint " + ids[0] + " is gone"}

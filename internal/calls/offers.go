@@ -28,6 +28,8 @@ func (d *registryOffers) Offer(ctx context.Context, e services.Endpoint, _ strin
 		d.mu.Unlock()
 	}
 	e.Node = d.self
+	ctx, cancel := context.WithTimeout(ctx, offerLimit)
+	defer cancel()
 	return e, d.registry.Offer(ctx, e)
 }
 

@@ -11,7 +11,7 @@ import (
 type pendingEndpoint struct {
 	programs *programs
 	id       string
-	done     <-chan struct{} // closed when the program is registered, or will not be
+	pid      int
 }
 
 var _ interface {
@@ -19,15 +19,17 @@ var _ interface {
 	call.Unary
 } = pendingEndpoint{}
 
+// mayBe reports whether a program that is offering its services may be the endpoint's. Its ID is not
+// known yet, and a process may have several connections.
+func (e pendingEndpoint) mayBe(p *program) bool { return p.id == "" && p.conn.Peer().PID == e.pid }
+
 // await returns the program's connection.
 func (e pendingEndpoint) await(ctx context.Context) (call.Transport, error) {
-	select {
-	case <-e.done:
-	case <-ctx.Done():
-		return nil, abandonedError{unreachableError{"endpoint " + e.id + ": " + context.Cause(ctx).Error()}, ctx.Err()}
-	}
-	if t := e.programs.transport(e.id); t != nil {
+	if t := e.programs.await(ctx, e.id, e.mayBe); t != nil {
 		return t, nil
+	}
+	if ctx.Err() != nil {
+		return nil, abandonedError{unreachableError{"endpoint " + e.id + ": " + context.Cause(ctx).Error()}, ctx.Err()}
 	}
 	return nil, unreachableError{"endpoint " + e.id + " is gone"}
 }

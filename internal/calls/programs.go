@@ -2,8 +2,8 @@ package calls
 
 import (
 	"context"
+	"errors"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -256,17 +256,23 @@ func (ps *programs) publish(ctx context.Context, p *program, previous string, e 
 	ps.offered[p] = done
 	ps.mu.Unlock()
 	defer ps.endOffer(p, done)
-	e, err := ps.offers.Offer(ctx, e, previous)
+	// The pool's table may get the endpoint of a program that ends meanwhile: so the offer is completed,
+	// and withdrawn.
+	e, err := ps.offers.Offer(ps.life.ctx, e, previous)
 	if err != nil {
 		return "", err
 	}
 	if !ps.register(p, e.ID) {
-		return "", ps.offers.Withdraw(ctx, e.ID)
+		ps.withdraw(e.ID)
+		return "", errProgramLeaves
 	}
 	ps.changed()
 	ps.offers.Settled(e.ID)
 	return e.ID, nil
 }
+
+// errProgramLeaves is the error of an offer whose program ends or drains before the offer is stored.
+var errProgramLeaves = errors.New("the program stops")
 
 func (ps *programs) endOffer(p *program, done chan struct{}) {
 	ps.mu.Lock()
@@ -275,14 +281,11 @@ func (ps *programs) endOffer(p *program, done chan struct{}) {
 	close(done)
 }
 
-// await returns the connection of an endpoint's program, nil for none, once the offers in progress
-// have ended: the pool's table has an endpoint, and other processes call it, before its program is
-// registered here.
-func (ps *programs) await(ctx context.Context, id string) call.Transport {
-	ps.mu.Lock()
-	inProgress := slices.Collect(maps.Values(ps.offered))
-	ps.mu.Unlock()
-	for _, done := range inProgress {
+// await returns the connection of an endpoint's program, nil for none, once the offers in progress of
+// the programs that match have ended: the pool's table has an endpoint, and other processes call it,
+// before its program is registered here.
+func (ps *programs) await(ctx context.Context, id string, match func(*program) bool) call.Transport {
+	for _, done := range ps.offersInProgress(match) {
 		select {
 		case <-done:
 		case <-ctx.Done():
@@ -292,17 +295,27 @@ func (ps *programs) await(ctx context.Context, id string) call.Transport {
 	return ps.transport(id)
 }
 
-// pending returns the transport of an endpoint of this process that the pool's table has before its
-// program is registered here, nil if that program offers nothing now.
-func (ps *programs) pending(e services.Endpoint) call.Transport {
+func (ps *programs) offersInProgress(match func(*program) bool) (all []<-chan struct{}) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	for p, done := range ps.offered {
-		if p.id == "" && p.conn.Peer().PID == e.PID {
-			return pendingEndpoint{ps, e.ID, done}
+		if match(p) {
+			all = append(all, done)
 		}
 	}
-	return nil
+	return all
+}
+
+func anyProgram(*program) bool { return true }
+
+// pending returns the transport of an endpoint of this process that the pool's table has before its
+// program is registered here, nil if no program that could be it offers anything now.
+func (ps *programs) pending(e services.Endpoint) call.Transport {
+	pending := pendingEndpoint{programs: ps, id: e.ID, pid: e.PID}
+	if len(ps.offersInProgress(pending.mayBe)) == 0 {
+		return nil
+	}
+	return pending
 }
 
 // mayOffer returns a status if an identity may not offer a service on this node. The process of a

@@ -10,6 +10,7 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 	"github.com/outboard-run/outboard/internal/fabric/balance"
 	"github.com/outboard-run/outboard/internal/fabric/router"
+	"github.com/outboard-run/outboard/internal/fabric/shared"
 	"github.com/outboard-run/outboard/internal/pool/services"
 )
 
@@ -93,7 +94,7 @@ func (r *routes) endpointLists(resolve func(services.Endpoint) call.Transport) m
 		if t == nil {
 			continue
 		}
-		_, forwards := t.(*peerEndpoint)
+		_, direct := t.(*shared.Conn)
 		for _, name := range e.Services {
 			if !offeredBy(name, e.Node) {
 				continue
@@ -101,7 +102,7 @@ func (r *routes) endpointLists(resolve func(services.Endpoint) call.Transport) m
 			lists[name] = append(lists[name], router.Endpoint{
 				Endpoint:        balance.Endpoint{ID: e.ID, Node: string(e.Node), Weight: e.Weight},
 				Transport:       t,
-				Forwards:        forwards,
+				Forwards:        !direct,
 				ReleasesContext: true, // both shared memory and streams write the head when a call begins
 			})
 		}
