@@ -360,34 +360,43 @@ func (c *cronTrigger) run(ctx context.Context, calls *sync.WaitGroup) {
 	}
 	now := c.gateway.opts.Now
 	next := schedule.Next(now().In(c.zone()))
-	for !next.IsZero() && c.sleepUntil(ctx, next) {
+	for !next.IsZero() {
+		unseen, ok := c.sleepUntil(ctx, next)
+		if !ok {
+			return
+		}
 		if late := now().Sub(next); late >= 0 && late < missedAfter {
 			tick := next
 			calls.Go(func() { c.fire(context.WithoutCancel(ctx), tick) })
 			next = schedule.Next(next)
 		} else {
-			next = schedule.Next(now().In(c.zone()))
+			next = schedule.Next(now().Add(-unseen).In(c.zone()))
 		}
 	}
 }
 
 // sleepUntil waits until a time of the wall clock, or until the clock has been set back: then earlier
-// times come again. It returns false if ctx ended.
-func (c *cronTrigger) sleepUntil(ctx context.Context, t time.Time) bool {
+// times come again, and unseen is how long ago they may have begun to, up to missedAfter. It returns
+// false if ctx ended.
+func (c *cronTrigger) sleepUntil(ctx context.Context, t time.Time) (unseen time.Duration, ok bool) {
 	before := c.gateway.opts.Now().Round(0)
 	for {
 		now := c.gateway.opts.Now().Round(0) // of the wall clock alone
 		left := t.Sub(now)
-		if left <= 0 || before.Sub(now) >= missedAfter {
-			return ctx.Err() == nil
+		if left <= 0 {
+			return 0, ctx.Err() == nil
+		}
+		if before.Sub(now) >= missedAfter {
+			return min(unseen, missedAfter), ctx.Err() == nil
 		}
 		before = now
-		timer := time.NewTimer(min(left, clockCheck))
+		unseen = min(left, clockCheck)
+		timer := time.NewTimer(unseen)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return false
+			return 0, false
 		}
 	}
 }
