@@ -20,6 +20,7 @@ const streamAbove = 32 << 10
 type stream struct {
 	x       *exchange
 	reading bool // Read returns the request's body
+	asked   bool // Read was called: a client that waits for 100 Continue was told to send the body
 
 	body     io.Reader // of the request, if reading
 	received int64
@@ -83,6 +84,7 @@ func (s *stream) Read(b []byte) (int, error) {
 	if s.readErr != nil {
 		return 0, s.readErr
 	}
+	s.asked = true
 	x := s.x
 	n, err := s.body.Read(b)
 	s.received += int64(n)
@@ -110,6 +112,8 @@ func (s *stream) discard() {
 	switch {
 	case !s.reading || s.x.r.ProtoMajor != 1:
 		return
+	case !s.asked && s.x.r.Header.Get("Expect") != "":
+		return // the client has not been told to send the body, and net/http closes the connection
 	case s.readErr != nil:
 		lastRequest(s.x.r) // the rest of the body is not the next request
 		return

@@ -1,13 +1,16 @@
 package gateway_test
 
 import (
+	"bufio"
 	"bytes"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outboard-run/outboard/internal/gateway"
 )
@@ -25,6 +28,7 @@ func TestUnreadBodies(t *testing.T) {
 	server.Start()
 	for _, url := range []string{server.URL, "http://" + serve(t, g)} {
 		postUnread(t, url)
+		postExpectant(t, strings.TrimPrefix(url, "http://"))
 	}
 	server.Close()
 	if said.Len() > 0 {
@@ -51,5 +55,29 @@ func postUnread(t *testing.T, url string) {
 				t.Errorf("%d bytes, chunked %v: %q, %v", size, chunked, b, err)
 			}
 		}
+	}
+}
+
+// postExpectant waits for permission to send a body. The function does not read it, so the whole
+// response comes instead.
+func postExpectant(t *testing.T, addr string) {
+	t.Helper()
+	for _, length := range []string{"Content-Length: 200000", "Transfer-Encoding: chunked"} {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
+		if _, err := io.WriteString(conn, "POST /a/ HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"+length+"\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK || string(b) != "onetwo" || err != nil {
+			t.Errorf("%s: %s, %q, %v", length, resp.Status, b, err)
+		}
+		_ = conn.Close()
 	}
 }
