@@ -36,7 +36,6 @@ func TestRefused(t *testing.T) {
 		"task list":     {document + "do: {a: {wait: PT1S}}", `2:5: do must be a list of tasks, each with its name: "- NAME: {call: ...}"`},
 		"indentation":   {document + "do:\n  - a:\n    call: f", `3:5: do: each entry must be one task with its name: "- NAME: {call: ...}"; what belongs to the task is indented below its name`},
 		"task name":     {document + "do: [{a/b: {wait: PT1S}}]", `2:6: task "a/b": a name is made of letters, digits, "-", "_", "." and spaces, 63 at most`},
-		"reserved name": {document + "do: [{end: {wait: PT1S}}]", `2:6: task "end": the word means something else in then`},
 		"same name":     {document + "do: [{a: {wait: PT1S}}, {a: {wait: PT1S}}]", `2:25: task "a" is there twice: names in a list must differ`},
 		"nothing":       {document + "do: [{a: {if: .x}}]", `2:10: task a does nothing: it must have one of call, do, emit, for, fork, listen, raise, run, set, switch, try and wait`},
 		"two things":    {document + "do: [{a: {call: f, set: {x: 1}}}]", `2:10: task a has call and set: only one of them can be done`},

@@ -76,8 +76,6 @@ func (r *parser) names(n *yaml.Node, subject string) []string {
 		switch {
 		case !taskName.MatchString(name):
 			r.report(item, "task %q: a name is made of letters, digits, \"-\", \"_\", \".\" and spaces, 63 at most", name)
-		case slices.Contains(directives, name):
-			r.report(item, "task %q: the word means something else in then", name)
 		case slices.Contains(names, name):
 			r.report(item, "task %q is there twice: names in a list must differ", name)
 		default:
