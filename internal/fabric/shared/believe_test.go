@@ -11,22 +11,20 @@ import (
 // it has come.
 func TestLongMessagesGrowByTheirClaim(t *testing.T) {
 	const total = 16<<20 + 9
-	s := &stream{e: &laneEnd{conn: &Conn{}}}
+	a := assembly{stream: &stream{e: &laneEnd{conn: &Conn{}}}, total: total}
 	piece, copied := make([]byte, chunkSize), 0
-	var buf *buffers.Buffer
-	have := 0
-	for have < total {
-		before, had := buf, have
-		buf, have = s.appendTo(buf, have, chunk{m: &call.Message{Data: piece[:min(total-have, len(piece))]}}, total)
-		if buf != before {
+	for a.have < total {
+		before, had := a.buf, a.have
+		a.add(&call.Message{Data: piece[:min(total-a.have, len(piece))]})
+		if a.buf != before {
 			copied += had
 		}
-		if have < total/buffers.ClaimFactor && len(buf.Data) > 2*buffers.ClaimFactor*have {
-			t.Fatalf("%d bytes have come, and there is room for %d", have, len(buf.Data))
+		if a.have < total/buffers.ClaimFactor && len(a.buf.Data) > 2*buffers.ClaimFactor*a.have {
+			t.Fatalf("%d bytes have come, and there is room for %d", a.have, len(a.buf.Data))
 		}
 	}
-	if have != total || copied > total/4 {
-		t.Errorf("%d bytes of %d, %d of them copied once more", have, total, copied)
+	if a.have != total || copied > total/4 {
+		t.Errorf("%d bytes of %d, %d of them copied once more", a.have, total, copied)
 	}
 }
 
@@ -37,9 +35,11 @@ func TestLongMessagesReuseBuffers(t *testing.T) {
 	piece := &call.Message{Data: make([]byte, 2<<20)}
 	places := map[*byte]bool{}
 	for range 100 {
-		buf, have := s.appendTo(nil, 0, chunk{m: piece}, uint64(len(piece.Data)))
-		places[&buf.Data[0]] = true
-		s.e.conn.buffers.Message(buf, buf.Data[:have], false).Free()
+		a := assembly{stream: s, total: uint64(len(piece.Data))}
+		a.add(piece)
+		m := a.message()
+		places[&m.Data[0]] = true
+		m.Free()
 	}
 	s.e.conn.buffers.Close()
 	if len(places) > 2 { // the pool may have let one go, where the test was held up

@@ -15,7 +15,8 @@
 // A small call is one slot of a ring each way: descriptor, head and message in a few cache
 // lines. A larger message lies in the sender's heap, and its receiver reads it in place:
 // [Conn.Lend] allocates heap memory that a sender marshals into. A message that exceeds a
-// heap block is sent in chunks.
+// heap block is sent in chunks. Up to a quarter of the heap the chunks are adjacent blocks, if
+// there are some, and the receiver reads the message in place too.
 //
 // # The reader
 //

@@ -2,6 +2,7 @@ package shared
 
 import (
 	"time"
+	"unsafe"
 
 	"github.com/outboard-run/outboard/fabric/call"
 )
@@ -33,3 +34,12 @@ func IsMapped(c *Conn) bool { return c.region.refs.Load() > 0 }
 
 // Cancel sends the cancellation of a call, as the goroutine does that ends calls with their contexts.
 func Cancel(c *Conn) { c.caller.cancel(callID{}, call.Normal) }
+
+// MaxRun is the size of the largest message that is sent from adjacent blocks of an end's heap.
+func MaxRun(c *Conn) int { return c.region.maxRun() }
+
+// IsInPlace reports whether data lies in the memory that both ends of a connection share.
+func IsInPlace(c *Conn, data []byte) bool {
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(data))) - uintptr(c.region.base)
+	return at < uintptr(c.region.size())
+}

@@ -2,6 +2,7 @@ package shared
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -12,6 +13,9 @@ import (
 // maxBlock returns the size of the largest block of a heap: a fraction, so that one large message
 // leaves space for others.
 func (g geometry) maxBlock() int { return min(1<<20, g.heap/8) }
+
+// maxRun returns the size of the largest message that is sent from adjacent blocks.
+func (g geometry) maxRun() int { return g.heap / 4 }
 
 // order returns the order of the smallest block that holds size bytes: the block has 1<<order
 // units.
@@ -122,6 +126,62 @@ func (a *allocator) split(order int) (uint32, bool) {
 		return at, true
 	}
 	return 0, false
+}
+
+// allocRun returns adjacent largest blocks that hold size bytes together, none if that would leave the
+// heap short.
+func (a *allocator) allocRun(size int) ([]ref, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.blocks == nil {
+		a.format()
+	}
+	if err := a.reclaim(); err != nil {
+		return nil, err
+	}
+	n := (size + a.maxBlock() - 1) / a.maxBlock()
+	step := a.maxBlock() / unit
+	if a.used+n*step > a.units()/2 {
+		return nil, nil
+	}
+	at, ok := a.findRun(n, step)
+	if !ok {
+		a.mergeCached()
+		if at, ok = a.findRun(n, step); !ok {
+			return nil, nil
+		}
+	}
+	run := make([]ref, n)
+	for i := range run {
+		run[i] = a.takeLargest(at + uint32(i*step))
+	}
+	return run, nil
+}
+
+// findRun finds n adjacent largest blocks that are free.
+func (a *allocator) findRun(n, step int) (uint32, bool) {
+	found := 0
+	for at := 0; at < a.units(); at += step {
+		found++
+		if b := &a.blocks[at]; b.state != unitFree && b.state != unitCached || 1<<b.order != step {
+			found = 0
+		}
+		if found == n {
+			return uint32(at - (n-1)*step), true
+		}
+	}
+	return 0, false
+}
+
+// takeLargest allocates a largest block that is free. Its entry in the free list becomes stale.
+func (a *allocator) takeLargest(at uint32) ref {
+	b := &a.blocks[at]
+	if top := len(a.cache) - 1; b.state == unitCached {
+		a.cache[top] = slices.DeleteFunc(a.cache[top], func(cached uint32) bool { return cached == at })
+	}
+	b.gen, b.state = b.gen+1, unitLent
+	a.used += 1 << b.order
+	return ref{at, b.gen}
 }
 
 // pop removes a block from the free list of its order. It skips stale entries, whose blocks were

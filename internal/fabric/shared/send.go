@@ -3,6 +3,7 @@ package shared
 import (
 	"context"
 	"errors"
+	"unsafe"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -111,6 +112,9 @@ func (e *laneEnd) free(piece ref) {
 // Lend implements Lender.
 func (e *laneEnd) Lend(size int) (*call.Message, error) {
 	if size > e.heap.maxBlock() {
+		if m, err := e.lendRun(size); m != nil || err != nil {
+			return m, err
+		}
 		buf := e.conn.buffers.Get(size)
 		return e.conn.buffers.Message(buf, buf.Data[:size:size], false), nil
 	}
@@ -127,6 +131,33 @@ func (e *laneEnd) Lend(size int) (*call.Message, error) {
 	}
 	return &call.Message{Data: e.heap.bytes(piece)[:size], Release: func() {
 		e.free(piece)
+		e.region.release()
+	}}, nil
+}
+
+// lendRun lends adjacent blocks for a message that exceeds one, nil if there are none. They are sent as
+// chunks, and a receiver that finds them adjacent reads the message in place.
+func (e *laneEnd) lendRun(size int) (*call.Message, error) {
+	if size > e.heap.maxRun() || !e.region.tryRetain() {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	var run []ref
+	err := e.acquire(nil, heapSpace, call.Normal, func() (ok bool, err error) { //nolint:staticcheck // nil: do not block
+		run, err = e.heap.allocRun(size)
+		return run != nil, err
+	})
+	if run == nil {
+		e.region.release()
+		if errors.Is(err, errWouldBlock) {
+			err = nil
+		}
+		return nil, err
+	}
+	data := unsafe.Slice(unsafe.SliceData(e.heap.bytes(run[0])), size)
+	return &call.Message{Data: data, Release: func() {
+		for _, piece := range run {
+			e.free(piece)
+		}
 		e.region.release()
 	}}, nil
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/fabric/call"
-	"github.com/outboard-run/outboard/internal/fabric/buffers"
 	"github.com/outboard-run/outboard/internal/fabric/fifo"
 )
 
@@ -107,45 +106,31 @@ func (s *stream) next(ctx context.Context) (*call.Message, error) {
 	return message, err
 }
 
+// assemble receives the rest of a message that was sent in chunks.
 func (s *stream) assemble(ctx context.Context, c chunk) (*call.Message, error) {
 	compressed, total := c.m.Compressed, c.total
 	if total > uint64(s.limit) {
 		c.m.Free()
 		return nil, status.Errorf(codes.ResourceExhausted, "message of %d bytes: %d are allowed", total, s.limit)
 	}
-	buf, have := (*buffers.Buffer)(nil), 0
+	a := assembly{stream: s, total: total}
 	for {
-		buf, have = s.appendTo(buf, have, c, total)
-		c.m.Free()
-		if uint64(have) > total || !c.more && uint64(have) != total {
-			s.e.conn.buffers.Put(buf)
+		a.add(c.m)
+		if have := uint64(len(a.bytes())); have > total || !c.more && have != total {
+			a.drop()
 			return nil, s.e.closeOnViolation(outboard.Errorf(outboard.Protocol, "stream", "chunks of %d bytes for a message of %d", have, total))
 		}
 		if !c.more {
-			return s.e.conn.buffers.Message(buf, buf.Data[:have:have], compressed), nil
+			m := a.message()
+			m.Compressed = compressed
+			return m, nil
 		}
 		var err error
 		if c, err = s.pop(ctx); err != nil {
-			s.e.conn.buffers.Put(buf)
+			a.drop()
 			return nil, err
 		}
 	}
-}
-
-// appendTo appends a chunk to the first bytes of buf, or to a larger buffer that replaces it. The
-// announced size is only a claim: memory grows with what has arrived.
-func (s *stream) appendTo(buf *buffers.Buffer, have int, c chunk, total uint64) (*buffers.Buffer, int) {
-	end := have + len(c.m.Data)
-	if buf == nil || end > len(buf.Data) {
-		bigger := s.e.conn.buffers.Get(max(buffers.NextSize(end, int(total)), end))
-		if buf != nil {
-			copy(bigger.Data, buf.Data[:have])
-			s.e.conn.buffers.Put(buf)
-		}
-		buf = bigger
-	}
-	copy(buf.Data[have:], c.m.Data)
-	return buf, end
 }
 
 // pop waits for a chunk and returns credit for it.
@@ -212,20 +197,47 @@ func (s *stream) write(ctx context.Context, m *call.Message) error {
 
 // writeChunks sends data in as many chunks as it needs.
 func (s *stream) writeChunks(ctx context.Context, d desc, data []byte) error {
-	size := s.e.heap.maxBlock()
-	if len(data) > size {
-		d.extra = uint64(len(data))
-		size = min(chunkSize, size)
+	if len(data) <= s.e.heap.maxBlock() {
+		return s.writeChunk(ctx, d, data)
 	}
-	for ; len(data) > size; d.extra = 0 {
-		more := d
-		more.flags |= flagMore
-		if err := s.writeChunk(ctx, more, data[:size]); err != nil {
+	run, size, err := s.runFor(data)
+	if err != nil {
+		return err
+	}
+	defer run.Free()
+	d.extra = uint64(len(data))
+	for len(data) > 0 {
+		size = min(size, len(data))
+		piece := data[:size]
+		if data = data[size:]; len(data) > 0 {
+			d.flags |= flagMore
+		} else {
+			d.flags &^= flagMore
+		}
+		if run != nil {
+			copy(run.Data, piece)
+			piece, run.Data = run.Data[:size], run.Data[size:]
+		}
+		if err := s.writeChunk(ctx, d, piece); err != nil {
 			return err
 		}
-		data = data[size:]
+		d.extra = 0
 	}
-	return s.writeChunk(ctx, d, data)
+	return nil
+}
+
+// runFor returns adjacent blocks to which data that exceeds a block is copied, nil if data lies in such
+// blocks or there are none, and the size of the chunks.
+func (s *stream) runFor(data []byte) (*call.Message, int, error) {
+	size := s.e.heap.maxBlock()
+	if _, lent := s.e.heap.owner(data); lent {
+		return nil, size, nil
+	}
+	run, err := s.e.lendRun(len(data))
+	if run == nil {
+		size = min(chunkSize, size)
+	}
+	return run, size, err
 }
 
 // closeSend half-closes the stream.
