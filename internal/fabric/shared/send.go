@@ -112,7 +112,7 @@ func (e *laneEnd) free(piece ref) {
 // Lend implements Lender.
 func (e *laneEnd) Lend(size int) (*call.Message, error) {
 	if size > e.heap.maxBlock() {
-		if m, err := e.lendRun(size); m != nil || err != nil {
+		if m, err := lendRun(e, size); m != nil || err != nil {
 			return m, err
 		}
 		buf := e.conn.buffers.Get(size)
@@ -137,7 +137,7 @@ func (e *laneEnd) Lend(size int) (*call.Message, error) {
 
 // lendRun lends adjacent blocks for a message that exceeds one, nil if there are none. They are sent as
 // chunks, and a receiver that finds them adjacent reads the message in place.
-func (e *laneEnd) lendRun(size int) (*call.Message, error) {
+func lendRun(e *laneEnd, size int) (*call.Message, error) {
 	if size > e.heap.maxRun() || !e.region.tryRetain() {
 		return nil, nil //nolint:nilnil // there is none
 	}

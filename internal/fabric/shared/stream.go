@@ -233,7 +233,7 @@ func (s *stream) runFor(data []byte) (*call.Message, int, error) {
 	if _, lent := s.e.heap.owner(data); lent {
 		return nil, size, nil
 	}
-	run, err := s.e.lendRun(len(data))
+	run, err := lendRun(s.e, len(data))
 	if run == nil {
 		size = min(chunkSize, size)
 	}
