@@ -124,8 +124,8 @@ func TestProgramEndsWhileItOffers(t *testing.T) {
 
 // asked is a context that calls f when its Done is used.
 type asked struct {
-	context.Context
-	f func()
+	context.Context //nolint:containedctx // this is a context
+	f               func()
 }
 
 func (a asked) Done() <-chan struct{} {

@@ -75,7 +75,9 @@ func postExpectant(t *testing.T, addr string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b, err := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK || string(b) != "onetwo" || err != nil {
+		b, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK || string(b) != "onetwo" || err != nil {
 			t.Errorf("%s: %s, %q, %v", length, resp.Status, b, err)
 		}
 		_ = conn.Close()
