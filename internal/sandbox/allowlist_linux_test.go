@@ -159,15 +159,15 @@ func tryPaths(c *Config) (failed []error) {
 	if err := json.Unmarshal(text, &paths); err != nil {
 		return []error{err}
 	}
-	visible := slices.Concat(c.readable(), []string{"/proc", "/cache", "/layer", TmpDir, shmDir, "/dev/fd"})
+	devices := c.devices()
+	visible := slices.Concat(c.readable(), devices, []string{"/proc", "/cache", "/layer", TmpDir, shmDir, "/dev/fd"})
 	for _, path := range slices.Clone(visible) {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
 			visible = append(visible, real) // shown with the link that leads to it
 		}
 	}
-	devices := c.devices()
 	for _, path := range paths {
-		if tryOpen(path, unix.O_RDONLY|unix.O_NONBLOCK) == nil && !slices.Contains(devices, path) &&
+		if tryOpen(path, unix.O_RDONLY|unix.O_NONBLOCK) == nil &&
 			!slices.ContainsFunc(visible, func(v string) bool { return within(path, v) || within(v, path) }) {
 			failed = append(failed, fmt.Errorf("%s can be read", path))
 		}

@@ -278,6 +278,7 @@ func attackLayers(c *Config) (failed []error) {
 
 func attackDevices(c *Config) (failed []error) {
 	expect(&failed, "open /dev/tty", tryOpen("/dev/tty", unix.O_RDWR))
+	expect(&failed, "open the primary node of a graphics device", tryOpen("/dev/dri/card0", unix.O_RDWR))
 	known := map[string]bool{"/dev/shm": true, "/dev/fd": true}
 	for _, path := range c.devices() {
 		known[path] = true

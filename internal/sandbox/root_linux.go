@@ -41,9 +41,11 @@ const hardwareRoot = "/sys/devices"
 // basicDevices are the device files without state of the machine.
 var basicDevices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
-// AcceleratorDevices are the device files of accelerators' drivers, as patterns.
+// AcceleratorDevices are the device files of accelerators' drivers, as patterns. Of a graphics device
+// they are its render nodes: by a primary node (card0) a process may become the master of the
+// device, and show what it wants on the operator's screen.
 var AcceleratorDevices = []string{
-	"/dev/dri/*", "/dev/nvidia*", "/dev/nvidia-caps/*", "/dev/kfd", "/dev/accel/*", "/dev/dxg", "/dev/mali*", "/dev/apex_*",
+	"/dev/dri/renderD*", "/dev/nvidia*", "/dev/nvidia-caps/*", "/dev/kfd", "/dev/accel/*", "/dev/dxg", "/dev/mali*", "/dev/apex_*",
 }
 
 // devices returns the device files of a sandbox.
