@@ -91,20 +91,20 @@ func offerService(ctx context.Context, c *shared.Conn, service string) (string, 
 // other nodes would send calls to it for ever.
 func TestProgramEndsWhileItOffers(t *testing.T) {
 	var ps *programs
-	var c *shared.Conn
-	answered := make(chan struct{})
+	answered, dialled := make(chan struct{}), make(chan *shared.Conn, 1)
 	o := &scriptedOffers{}
 	// The table has the endpoint when Offer returns, whether its caller still waits or not.
 	o.offer = func(ctx context.Context, e services.Endpoint) (services.Endpoint, error) {
 		e.ID = "harbour/1"
-		_ = c.Close()
+		_ = (<-dialled).Close()
 		for ps.connectedCount() > 0 {
 			runtime.Gosched()
 		}
 		return e, ctx.Err()
 	}
 	ps, dial := offering(t, o)
-	c = dial()
+	c := dial()
+	dialled <- c
 	go func() {
 		defer close(answered)
 		if _, err := offerService(t.Context(), c, "shop.Cart"); err == nil {
