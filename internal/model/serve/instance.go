@@ -60,7 +60,6 @@ const DefaultMaxBatch = 32
 // load fetches the files, starts the worker, and warms up each batch size. It verifies the files
 // meanwhile.
 func (i *instance) load(ctx context.Context) {
-	defer close(i.ready)
 	i.began = time.Now()
 	i.err = i.fetch(ctx)
 	if i.err == nil {

@@ -40,8 +40,9 @@ func (s *Server) instanceOf(v *repository.Version) (*instance, error) {
 	s.loaded[key] = i
 	s.serving.Go(func() {
 		i.load(i.life)
+		recordSpeeds(s, i) // before a client that waits unloads the model, and asks why it was not loaded
+		close(i.ready)
 		announce(s)
-		recordSpeeds(s, i)
 		if i.err == nil {
 			return
 		}
