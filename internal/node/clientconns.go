@@ -8,18 +8,6 @@ import (
 	"github.com/outboard-run/outboard/internal/gateway"
 )
 
-// countedConn frees its slot when it is closed.
-type countedConn struct {
-	net.Conn
-	release func()
-}
-
-// Close implements net.Conn.
-func (c *countedConn) Close() error {
-	c.release()
-	return c.Conn.Close()
-}
-
 // maxRefusals bounds the refused connections of a port that are answered at a time.
 const maxRefusals = 128
 
@@ -42,7 +30,7 @@ func newClientConns(most int, timeout time.Duration) *clientConns {
 func (c *clientConns) admit(conn net.Conn) net.Conn {
 	release, err := c.slots.Acquire(conn.RemoteAddr())
 	if err == nil {
-		return &countedConn{Conn: gateway.PaceConn(conn, c.timeout), release: release}
+		return acceptor.Counted(gateway.PaceConn(conn, c.timeout), release)
 	}
 	select {
 	case c.refusals <- struct{}{}:

@@ -97,7 +97,8 @@ func TestPlacementPrefersOwnNode(t *testing.T) {
 	}
 }
 
-// A request that waits, and one that does not, say how many devices are free and who has the others.
+// A request that waits, and one that does not, say how many devices are free and
+// who leases the others.
 func TestWaitingSaysForWhat(t *testing.T) {
 	ctx := testContext(t)
 	a := newTestNode(t, "a", 4)

@@ -3,6 +3,7 @@ package plain
 import (
 	"net"
 
+	"github.com/outboard-run/outboard/internal/acceptor"
 	"github.com/outboard-run/outboard/internal/fabric/grpcconn"
 )
 
@@ -34,21 +35,9 @@ func (l boundedListener) Accept() (net.Conn, error) {
 		}
 		release, err := l.server.conns.Acquire(conn.RemoteAddr())
 		if err == nil {
-			return &countedConn{conn, release}, nil
+			return acceptor.Counted(conn, release), nil
 		}
 		l.server.refused(tooManyConns, err)
 		_ = conn.Close()
 	}
-}
-
-// A countedConn is a connection that counts until it is closed.
-type countedConn struct {
-	net.Conn
-	release func()
-}
-
-// Close implements net.Conn.
-func (c *countedConn) Close() error {
-	c.release()
-	return c.Conn.Close()
 }

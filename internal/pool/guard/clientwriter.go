@@ -117,7 +117,7 @@ func (w *clientWriter) notify() {
 func (w *clientWriter) run() {
 	for range w.wake {
 		for {
-			chunk, finished := w.take()
+			chunk, finished := w.nextChunk()
 			if finished {
 				return
 			}
@@ -135,9 +135,9 @@ func (w *clientWriter) run() {
 	}
 }
 
-// take returns the chunk to write next, none if there is none, and reports whether nothing is written
+// nextChunk returns the chunk to write next, none if there is none, and reports whether nothing is written
 // any more.
-func (w *clientWriter) take() (chunk []byte, finished bool) {
+func (w *clientWriter) nextChunk() (chunk []byte, finished bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {

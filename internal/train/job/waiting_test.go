@@ -22,7 +22,8 @@ func (p queuedPool) Acquire(_ context.Context, r pool.Request) ([]outboard.Lease
 	return nil, outboard.Errorf(outboard.Denied, "acquire", "the node was removed")
 }
 
-// A job that waits in the queue says for what, who has it, and its place. Its lines say so once.
+// The reason of a job that waits in the queue names the devices, their holders and the job's place. Its
+// lines have it once.
 func TestWaitingJobHasAReason(t *testing.T) {
 	table := new(recordTable)
 	a := newActive(t, Options{Leases: queuedPool{}})
