@@ -29,13 +29,13 @@ func (g *Group) exchanges(c *Call) bool {
 func (g *Group) startExchange(c *Call, buf []byte) (wait func() error, err error) {
 	release, err := g.reserve(c)
 	if err != nil {
-		<-g.turn
+		g.failTurn(err)
 		return nil, err
 	}
 	a := announced{*c, Doubling}
 	number, err := g.calls.begin(a, g.n)
 	if err != nil {
-		<-g.turn
+		g.failTurn(err)
 		release()
 		return nil, err
 	}
@@ -55,6 +55,13 @@ func (g *Group) startExchange(c *Call, buf []byte) (wait func() error, err error
 		result <- x.receiveInTurn()
 	}()
 	return func() error { return <-result }, nil
+}
+
+// failTurn ends the group before the next call has the turn: that call would receive the elements of
+// this one, and the group would end by the wrong error.
+func (g *Group) failTurn(err error) {
+	g.fail(err)
+	<-g.turn
 }
 
 // peer returns the connection to the other rank.

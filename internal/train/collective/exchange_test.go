@@ -135,6 +135,32 @@ func TestExchangesOverlap(t *testing.T) {
 	})
 }
 
+// The next exchange may be started before the failure of this one has been awaited.
+func TestDisagreementEndsTheNextExchange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conns := pipes(2)
+		zero, err := NewGroup(0, []net.Conn{nil, newLink(conns[0][1], math.Inf(1), 0)}, Options{Link: far})
+		if err != nil {
+			t.Fatal(err)
+		}
+		one, err := NewGroup(1, []net.Conn{newLink(conns[1][0], math.Inf(1), 0), nil}, Options{Link: far})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeAll([]*Group{zero, one})
+		const count = 1 << 10
+		wait := zero.Start(t.Context(), partOf(0, 2, count), words(count))
+		synctest.Wait() // until rank 1 knows the call
+		first := one.Start(t.Context(), partOf(0, 3, count), words(count))
+		second := one.Start(t.Context(), partOf(1, 3, count), words(count))
+		for what, wait := range map[string]func() error{"rank 1, first": first, "rank 1, second": second, "rank 0": wait} {
+			if err := wait(); err == nil || !strings.Contains(err.Error(), "ranks disagree in call 1") {
+				t.Errorf("%s: %v, want that the ranks disagree", what, err)
+			}
+		}
+	})
+}
+
 // partOf returns a part of an all-reduce.
 func partOf(i, parts, count int) Call {
 	return Call{Operation: AllReduce, Element: Uint8, Reduction: Sum, Count: count, Whole: parts * count, First: i * count}
