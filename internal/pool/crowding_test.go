@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
@@ -26,10 +27,7 @@ func part(batch string, number int, last bool) *nats.Msg {
 func TestOpenBatchesOfAHostileNode(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
-	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 0)
-	a.opts.NodeTTL, b.opts.NodeTTL = time.Minute, time.Minute
-	a.up(ctx, nil)
-	b.up(ctx, a)
+	a, b := founderAndJoined(ctx, t, 0, 0)
 	log, err := a.state.OpenLog(ctx, "executions", state.LogOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -69,17 +67,35 @@ func TestOpenBatchesOfAHostileNode(t *testing.T) {
 	}
 }
 
+// creation returns the request for a new stream.
+func creation(t *testing.T, c jetstream.StreamConfig) *nats.Msg {
+	t.Helper()
+	body, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return message("$JS.API.STREAM.CREATE."+c.Name, string(body))
+}
+
 // A joined node creates no streams in names that it invents: each takes files and memory of the nodes
 // that keep the state.
 func TestStreamsOfAHostileNode(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
-	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 0)
-	a.opts.NodeTTL, b.opts.NodeTTL = time.Minute, time.Minute
-	a.up(ctx, nil)
-	b.up(ctx, a)
+	a, b := founderAndJoined(ctx, t, 0, 0)
+	if _, err := a.state.OpenLog(ctx, "executions", state.LogOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	x := intrude(ctx, t, a, b)
-	x.denied("a log", message("$JS.API.STREAM.CREATE.outboard_invented", `{"name":"outboard_invented","subjects":["outboard.log.invented.>"],"num_replicas":1}`))
+	log := func(name string) jetstream.StreamConfig { // as nodes create it
+		return jetstream.StreamConfig{
+			Name: "outboard_" + name, Description: "a log of an Outboard pool", Subjects: []string{"outboard.log." + name + ".>"},
+			MaxMsgSize: state.MaxValue, Discard: jetstream.DiscardNew, Duplicates: 30 * time.Second, AllowDirect: true,
+			AllowAtomicPublish: true, Replicas: 1,
+		}
+	}
+	x.allowed("the log of executions", creation(t, log("executions")))
+	x.denied("a log in an invented name", creation(t, log("invented")))
 	app := func(tenant string) []byte {
 		return fmt.Appendf(nil, `{"versions":[{"by":"b","app":{"app":"shop","tenant":%q}}]}`, tenant)
 	}
@@ -95,10 +111,7 @@ func TestStreamsOfAHostileNode(t *testing.T) {
 func TestGrantsOfAHostileNode(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
-	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 1)
-	a.opts.NodeTTL, b.opts.NodeTTL = time.Minute, time.Minute
-	a.up(ctx, nil)
-	b.up(ctx, a)
+	a, b := founderAndJoined(ctx, t, 0, 1)
 	x := intrude(ctx, t, a, b)
 	x.denied("a grant to a node that is not there", message("$KV.outboard.leases.b.opencl.0.invented", "[]"))
 	x.denied("a grant to another node", message("$KV.outboard.leases.b.opencl.0.a", "[]"))
@@ -113,10 +126,7 @@ func TestGrantsOfAHostileNode(t *testing.T) {
 func TestTenantsOfAHostileNode(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
-	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 0)
-	a.opts.NodeTTL, b.opts.NodeTTL = time.Minute, time.Minute
-	a.up(ctx, nil)
-	b.up(ctx, a)
+	a, b := founderAndJoined(ctx, t, 0, 0)
 	app := func(name, tenant, by string) *nats.Msg {
 		return message("$KV.outboard.apps."+name, fmt.Sprintf(`{"versions":[{"by":%q,"app":{"app":%q,"tenant":%q}}]}`, by, name, tenant),
 			"Nats-Expected-Last-Subject-Sequence", "0")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/outboard-run/outboard/internal/pool/state"
 )
@@ -44,10 +43,7 @@ func published(t *testing.T, d throughNode, subject, header, body string) string
 func TestForgedEntries(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
-	a, b := newTestNode(t, "a", 1), newTestNode(t, "b", 1)
-	a.opts.NodeTTL, b.opts.NodeTTL = time.Minute, time.Minute
-	a.up(ctx, nil)
-	b.up(ctx, a)
+	a, b := founderAndJoined(ctx, t, 1, 1)
 	eventually(ctx, t, "both nodes", func() bool { return len(a.Nodes()) == 2 && len(b.Devices()) == 2 })
 	if _, err := a.state.Put(ctx, "apps/shop", []byte(`{"versions":[{"by":"a"}]}`), 0); err != nil {
 		t.Fatal(err)

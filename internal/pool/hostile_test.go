@@ -42,6 +42,17 @@ type intruder struct {
 	js jetstream.JetStream
 }
 
+// founderAndJoined starts a node and one that joins it, with that many devices each. Their records
+// last for the whole test.
+func founderAndJoined(ctx context.Context, t *testing.T, devicesA, devicesB int) (a, b *testNode) {
+	t.Helper()
+	a, b = newTestNode(t, "a", devicesA), newTestNode(t, "b", devicesB)
+	a.opts.NodeTTL, b.opts.NodeTTL = time.Minute, time.Minute
+	a.up(ctx, nil)
+	b.up(ctx, a)
+	return a, b
+}
+
 func intrude(ctx context.Context, t *testing.T, at, with *testNode) *intruder {
 	t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(throughNode{ctx, at, with}), nats.CustomInboxPrefix("_INBOX."+string(with.name)),
@@ -92,10 +103,7 @@ func message(subject, body string, header ...string) *nats.Msg {
 func TestHostileJoinedNode(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
-	a, b := newTestNode(t, "a", 1), newTestNode(t, "b", 1)
-	a.opts.NodeTTL, b.opts.NodeTTL = time.Minute, time.Minute
-	a.up(ctx, nil)
-	b.up(ctx, a)
+	a, b := founderAndJoined(ctx, t, 1, 1)
 	eventually(ctx, t, "both nodes", func() bool { return len(a.Nodes()) == 2 && len(b.Devices()) == 2 })
 	lease := acquire(ctx, t, a, pool.Request{Selector: selector(t, "a/opencl/0")})[0]
 	if _, err := a.state.Put(ctx, "policies", []byte(`{"versions":[{"by":"a"}]}`), 0); err != nil {
@@ -137,10 +145,7 @@ func TestHostileJoinedNode(t *testing.T) {
 func TestDevicesOfHostileNodes(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
-	a, b := newTestNode(t, "a", 1), newTestNode(t, "b", 0)
-	a.opts.NodeTTL, b.opts.NodeTTL = time.Minute, time.Minute
-	a.up(ctx, nil)
-	b.up(ctx, a)
+	a, b := founderAndJoined(ctx, t, 1, 0)
 	eventually(ctx, t, "both nodes", func() bool { return len(a.Nodes()) == 2 && len(a.Devices()) == 1 })
 	record, ok := a.Node("b")
 	if !ok {
@@ -181,10 +186,7 @@ func TestDevicesOfHostileNodes(t *testing.T) {
 func TestTableOfAHostileNode(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
-	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 0)
-	a.opts.NodeTTL, b.opts.NodeTTL = time.Minute, time.Minute
-	a.up(ctx, nil)
-	b.up(ctx, a)
+	a, b := founderAndJoined(ctx, t, 0, 0)
 	value := make([]byte, 500<<10)
 	stored := 0
 	for ; stored < 200; stored++ {
@@ -208,10 +210,7 @@ func TestTableOfAHostileNode(t *testing.T) {
 func TestRequestsOfAHostileNode(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
-	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 0)
-	a.opts.NodeTTL, b.opts.NodeTTL = time.Minute, time.Minute
-	a.up(ctx, nil)
-	b.up(ctx, a)
+	a, b := founderAndJoined(ctx, t, 0, 0)
 	x := intrude(ctx, t, a, b)
 	answers, err := x.nc.SubscribeSync("_INBOX.b.answers")
 	if err != nil {

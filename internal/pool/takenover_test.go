@@ -41,10 +41,7 @@ func versionOf(by string, aliases ...string) string {
 func TestTakenOverNode(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
-	a, b := newTestNode(t, "a", 1), newTestNode(t, "b", 0)
-	a.opts.NodeTTL, b.opts.NodeTTL = time.Minute, time.Minute
-	a.up(ctx, nil)
-	b.up(ctx, a)
+	a, b := founderAndJoined(ctx, t, 1, 0)
 	eventually(ctx, t, "both nodes", func() bool { return len(a.Nodes()) == 2 && len(b.Devices()) == 1 })
 	log, err := a.state.OpenLog(ctx, "executions", state.LogOptions{})
 	if err != nil {
