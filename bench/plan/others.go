@@ -16,8 +16,8 @@ import (
 const othersEstimate = 100 * time.Second
 
 // otherPrograms are of other kinds than those of the table: scripts that chain events, map images and
-// use two threads, and a filter that launches thousands of kernels for an image. The model was developed without a
-// measurement of their times.
+// use two threads, and a filter that launches thousands of kernels for an image. The model was
+// developed without a measurement of their times.
 func otherPrograms() (all []*program, err error) {
 	for _, name := range []string{"chains", "pictures", "threads"} {
 		script, err := filepath.Abs(filepath.Join("test", "e2e", "testdata", "traced", name+".py"))

@@ -33,9 +33,9 @@ const ending = ".tmpl"
 type source struct{ from, to string }
 
 // sources are the files of each language. The packages for Go keep their import paths: the
-// function's go.mod replaces the module by the folder beside it. So the code is as in the documentation and the examples, and a
-// published version can be used later by deleting the replacement. The tests of the packages
-// are left out, since they need more than is copied.
+// function's go.mod replaces the module by the folder beside it. So the code is as in the documentation
+// and the examples, and a published version can be used later by deleting the replacement. The tests of
+// the packages are left out, since they need more than is copied.
 func sources(language string) []source {
 	return map[string][]source{
 		"go": {

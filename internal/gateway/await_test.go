@@ -135,7 +135,8 @@ func TestAwaitTooLong(t *testing.T) {
 	})
 }
 
-// A request for an app that is never deployed gets an error, and a gateway that ends does not wait for requests.
+// A request for an app that is never deployed gets an error, and a gateway that ends does not wait for
+// requests.
 func TestAwaitInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := &memoryBus{}

@@ -82,7 +82,8 @@ func TestTooManyTrailers(t *testing.T) {
 	}
 }
 
-// TestTrailersOfHTTP2: a stream's trailers are the same to a function, and have a bound that is the gateway's.
+// TestTrailersOfHTTP2: a stream's trailers are the same to a function, and have a bound that is the
+// gateway's.
 func TestTrailersOfHTTP2(t *testing.T) {
 	g := newGateway(t, gateway.Options{Invoker: invoke(trailersOf)}, gateway.App{Name: "a", Routes: []gateway.Route{{
 		Path: "/", Target: gateway.Target{Function: "f"}, HTTP: true, Streams: true, MaxBody: 1 << 20,

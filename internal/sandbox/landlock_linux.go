@@ -52,9 +52,9 @@ func RestrictThread(r Rules) error {
 // Reexecute executes this program again in its place, restricted, without capabilities, without new
 // privileges and without ownerCalls, with the same arguments and the environment env. What the new program
 // creates is for its user alone. With nil rules it keeps its access to
-// files, as it must on a kernel without Landlock. It returns only errors. A program that is linked dynamically
-// needs its libraries among r.Read. Landlock restricts one thread, whose restrictions the new program
-// has on all threads. The standard library can restrict all threads of a running program
+// files, as it must on a kernel without Landlock. It returns only errors. A program that is linked
+// dynamically needs its libraries among r.Read. Landlock restricts one thread, whose restrictions the
+// new program has on all threads. The standard library can restrict all threads of a running program
 // (syscall.AllThreadsSyscall), but not of one that contains cgo, or purego, which provides cgo's
 // functions.
 func Reexecute(r *Rules, env []string) error {

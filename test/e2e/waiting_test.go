@@ -23,8 +23,8 @@ func refused(t *testing.T, way suite.Launcher, status int) string {
 	return res.Stderr
 }
 
-// The device is leased as a whole: a program that does not wait, or waits for a while, gets an error that names the
-// holder; one that waits gets it in order, also when its holder was killed.
+// The device is leased as a whole: a program that does not wait, or waits for a while, gets an error
+// that names the holder; one that waits gets it in order, also when its holder was killed.
 func TestWaitingForADevice(t *testing.T) {
 	beside(t)
 	r := own(t, rig.Options{Nodes: pair()})

@@ -19,7 +19,8 @@ func forAreas(t *testing.T, run func(t *testing.T, area int)) {
 	}
 }
 
-// TestCalls: bodies and bulk of all sizes come back as they went, in rows and slices too, interrupted by signals.
+// TestCalls: bodies and bulk of all sizes come back as they went, in rows and slices too, interrupted
+// by signals.
 func TestCalls(t *testing.T) {
 	forAreas(t, func(t *testing.T, area int) {
 		for _, mode := range []string{"echo", "mirror"} {
@@ -37,7 +38,8 @@ func TestEarly(t *testing.T) {
 	})
 }
 
-// TestTracks: data of early reads arrives where it belongs, and its handler runs under no lock of the program.
+// TestTracks: data of early reads arrives where it belongs, and its handler runs under no lock of the
+// program.
 func TestTracks(t *testing.T) {
 	forAreas(t, func(t *testing.T, area int) {
 		listen(t, area).must("tracks", "200", fmt.Sprint(2*area))
@@ -86,7 +88,8 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// TestDeath: whatever ends the session, all waiting calls return, calls give the dead status, and one line says why.
+// TestDeath: whatever ends the session, all waiting calls return, calls give the dead status, and one
+// line says why.
 func TestDeath(t *testing.T) {
 	tests := map[string]struct {
 		op, arg string
@@ -128,7 +131,8 @@ func TestMisbehaviour(t *testing.T) {
 	}
 }
 
-// TestDescriptors: a program that closes all descriptors, or reuses their numbers, gets answers or errors, and its own files stay whole.
+// TestDescriptors: a program that closes all descriptors, or reuses their numbers, gets answers or
+// errors, and its own files stay whole.
 func TestDescriptors(t *testing.T) {
 	for _, mode := range []string{"close_all", "reuse"} {
 		o := listen(t, 64<<10).run(mode)
@@ -138,7 +142,8 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// TestClose: closing while threads are inside ends their calls; closing unmaps the ring and ends the listener.
+// TestClose: closing while threads are inside ends their calls; closing unmaps the ring and ends the
+// listener.
 func TestClose(t *testing.T) {
 	listen(t, 64<<10).must("close", "0")
 	listen(t, 64<<10).must("close", "1")
@@ -160,7 +165,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// BenchmarkSession prints what calls cost against a worker that does nothing. Set OUTBOARD_TEST_SANITIZE=none.
+// BenchmarkSession prints what calls cost against a worker that does nothing. Set
+// OUTBOARD_TEST_SANITIZE=none.
 func BenchmarkSession(b *testing.B) {
 	b.Log(listen(b, shm.DefaultArea).must("bench", fmt.Sprint(max(b.N, 1000))))
 }

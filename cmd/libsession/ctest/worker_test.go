@@ -343,8 +343,8 @@ var build struct {
 	text    []byte
 }
 
-// program builds the client, once for all tests, with sanitizers; OUTBOARD_TEST_SANITIZE=thread chooses others,
-// and none is for measuring.
+// program builds the client, once for all tests, with sanitizers; OUTBOARD_TEST_SANITIZE=thread chooses
+// others, and none is for measuring.
 func program(t testing.TB) string {
 	t.Helper()
 	need.Program(t, "gcc")

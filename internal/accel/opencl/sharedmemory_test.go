@@ -58,7 +58,8 @@ func (c *testClient) failures() (all []int32) {
 	return all
 }
 
-// TestSharedMemory: a kernel finds by pointer what was written to an allocation's buffer, and the other way round.
+// TestSharedMemory: a kernel finds by pointer what was written to an allocation's buffer, and the other
+// way round.
 func TestSharedMemory(t *testing.T) {
 	c, context, queue := sharedMemoryClient(t, Options{})
 	_, kernel := c.kernel(context, "k", "kernel void k(global int *a, global int *b) { a[0] = b[3] + 1; }")

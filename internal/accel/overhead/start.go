@@ -35,7 +35,8 @@ func newStart(m *model, mode trace.Mode) (err error) {
 //	outboard run | program ............ | first call
 //	             | session opens ..........|
 //
-// In a local recording the program's time includes the loading of the driver. The round trips after the program's end are added before its start, where they last as long.
+// In a local recording the program's time includes the loading of the driver. The round trips after the
+// program's end are added before its start, where they last as long.
 func openSession(m *model, t *thread) {
 	program := t.pending
 	if m.header.Mode == trace.Local {

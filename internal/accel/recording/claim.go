@@ -14,8 +14,8 @@ import (
 var errClaimed = errors.New("another process uses the folder")
 
 // claimFolder creates a folder for the files of a recording. It belongs to this process until the
-// returned file is closed. A folder whose process was killed is emptied and claimed. It returns errClaimed if the process of an
-// existing folder still runs.
+// returned file is closed. A folder whose process was killed is emptied and claimed. It returns
+// errClaimed if the process of an existing folder still runs.
 func claimFolder(dir string) (*os.File, error) {
 	err := os.Mkdir(dir, 0o700)
 	if err != nil && !errors.Is(err, os.ErrExist) {

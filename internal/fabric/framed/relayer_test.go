@@ -19,10 +19,10 @@ type Ring interface {
 	Fail(err error) error
 }
 
-// Relay is how the tests join streams and rings: it joins a stream and a ring in both directions without a buffer between them: the stream's
-// bytes are decrypted into the ring, and the ring's are sent from it. When either ends, Relay
-// ends the other for the same reason and returns: nil after a clean end, else that error. A
-// clean end of either side ends both directions, after what was sent before has arrived.
+// Relay joins a stream and a ring in both directions without a buffer between them: the stream's bytes
+// are decrypted into the ring, and the ring's are sent from it. When either ends, Relay ends the other
+// for the same reason and returns: nil after a clean end, else that error. A clean end of either side
+// ends both directions, after what was sent before has arrived.
 func Relay(s *Stream, r Ring) error {
 	var inward, outward error
 	var both sync.WaitGroup

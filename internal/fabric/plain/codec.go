@@ -13,8 +13,9 @@ import (
 	"github.com/outboard-run/outboard/fabric/call"
 )
 
-// rawCodec passes the message of a *call.Message or an *outgoingRequest unchanged. It encodes the messages of reflection and health
-// checks, which this package serves, with the codec for protocol buffers.
+// rawCodec passes the message of a *call.Message or an *outgoingRequest unchanged. It encodes the
+// messages of reflection and health checks, which this package serves, with the codec for protocol
+// buffers.
 type rawCodec struct{ pool *bufferPool }
 
 // Name implements encoding.CodecV2. It is empty, so the head determines the content type.

@@ -129,8 +129,8 @@ func (s *Server) serve(l net.Listener) error {
 }
 
 // ServeConn serves one connection that the caller has accepted, for a port
-// that several protocols share and that bounds its connections. It takes ownership of nc and returns at once. The handshake of
-// a *tls.Conn may be complete; its ALPN protocol must then be "h2".
+// that several protocols share and that bounds its connections. It takes ownership of nc and returns at
+// once. The handshake of a *tls.Conn may be complete; its ALPN protocol must then be "h2".
 func (s *Server) ServeConn(nc net.Conn) error {
 	s.offered.Do(func() {
 		s.serving.Go(func() {

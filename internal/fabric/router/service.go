@@ -32,8 +32,8 @@ type Endpoint struct {
 	ReleasesContext bool
 	// Forwards reports that Transport reaches the callee through another process, or over a connection
 	// that it has yet to make, so that a stream may turn out to be unsent (see call.Unary) after it was
-	// opened: its Recv returns such an error before the callee's header. The router keeps the messages of its streams for another endpoint
-	// until the callee begins to answer, up to a bound.
+	// opened: its Recv returns such an error before the callee's header. The router keeps the messages
+	// of its streams for another endpoint until the callee begins to answer, up to a bound.
 	Forwards bool
 	// Reports, unless nil, is the source of out-of-band load reports.
 	Reports Reports

@@ -64,8 +64,8 @@ func dispatchLoopOf(n int, jump func(i, n int) int) []byte {
 	return BodyWith([]byte{I32, I32}, append(code, opEnd)...)
 }
 
-// TestHostileFunctionBodies processes hostile functions, as Go's and as others': the work is within the budget,
-// and what would take too long to compile is refused for that reason and no other.
+// TestHostileFunctionBodies processes hostile functions, as Go's and as others': the work is within the
+// budget, and what would take too long to compile is refused for that reason and no other.
 func TestHostileFunctionBodies(t *testing.T) {
 	for name, body := range hostileBodies() {
 		file := File(Types(Type([]byte{I32}, nil)), Functions(0), Memory(1, 1), Globals(Variable(I32, true, opI32Const, 0)), Exports(Export("f", 0, 0)), Code(body))

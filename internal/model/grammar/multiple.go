@@ -17,8 +17,8 @@ const (
 	maxMultipleDigits = 15
 )
 
-// compileMultiples compiles a number that is a multiple. Divisors are integers, and for numbers also 0.1, 0.01
-// and so on.
+// compileMultiples compiles a number that is a multiple. Divisors are integers, and for numbers also
+// 0.1, 0.01 and so on.
 func compileMultiples(c *compiler, t string, o *object, path string) (node, error) {
 	at := step(path, "multipleOf")
 	text, _ := o.values["multipleOf"].(json.Number)

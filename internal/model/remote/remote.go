@@ -137,7 +137,8 @@ func (p *Peers) Reports() []serve.Report {
 }
 
 // Publish implements serve.Peers. It writes a report only if it has changed or its renewal is due: also
-// that of a node without models, which another node may choose for the pool's first one. Only one goroutine may call it.
+// that of a node without models, which another node may choose for the pool's first one. Only one
+// goroutine may call it.
 func (p *Peers) Publish(ctx context.Context, r serve.Report) error {
 	r.Free &^= 256<<20 - 1 // small changes are not published
 	text, err := json.Marshal(r)

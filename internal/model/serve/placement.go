@@ -123,7 +123,8 @@ func (s *Server) Explain(v *repository.Version) []Candidate {
 	return rankCandidates(s, v, false, true)
 }
 
-// rankCandidates estimates the cost on each node and ranks the nodes. Candidates for one request need no reasons in words.
+// rankCandidates estimates the cost on each node and ranks the nodes. Candidates for one request need
+// no reasons in words.
 func rankCandidates(s *Server, v *repository.Version, exact, inWords bool) []Candidate {
 	key := keyOf(v)
 	own := Report{Node: s.opts.Self, Servers: s.opts.Servers, Free: s.free.Load(), Loaded: countLoaded(s), Models: describeVersion(s, v, key, hasFiles(s, v, key, inWords))}

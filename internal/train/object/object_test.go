@@ -18,8 +18,8 @@ import (
 	"github.com/outboard-run/outboard"
 )
 
-// The examples "GET Object", "PUT Object" and "GET Bucket (List Objects)" of the Amazon S3 API Reference, "Authenticating
-// Requests: Using the Authorization Header".
+// The examples "GET Object", "PUT Object" and "GET Bucket (List Objects)" of the Amazon S3 API
+// Reference, "Authenticating Requests: Using the Authorization Header".
 func TestSignaturesOfTheReference(t *testing.T) {
 	c := Credentials{Key: "AKIAIOSFODNN7EXAMPLE", Secret: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"}
 	at := time.Date(2013, 5, 24, 0, 0, 0, 0, time.UTC)

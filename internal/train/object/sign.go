@@ -20,7 +20,8 @@ const (
 	dayLayout   = "20060102"
 )
 
-// Sign adds the signature to a request, whose query must be in canonical form. hash is the SHA-256 of its body, in hex.
+// Sign adds the signature to a request, whose query must be in canonical form. hash is the SHA-256 of
+// its body, in hex.
 func (c *Credentials) Sign(r *http.Request, hash, region string, now time.Time) {
 	r.Header.Set("X-Amz-Content-Sha256", hash)
 	if c.Key == "" {

@@ -16,7 +16,8 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write testdata anew")
 
 // An assembly is a module for tests. Its functions are numbered from 5, behind
-// get_head (0), get_metadata, set_metadata, get_payload and deny (4); words are in memory from 1024, in slots of 32 bytes.
+// get_head (0), get_metadata, set_metadata, get_payload and deny (4); words are in memory from 1024, in
+// slots of 32 bytes.
 type assembly struct {
 	functions map[string]string // exported name to instructions, in words below
 	words     []string

@@ -22,8 +22,8 @@ import (
 // maxObject bounds an object in bytes.
 const maxObject = 1 << 30
 
-// A Server serves GET, HEAD, PUT and DELETE of whole objects, and lists of them. It refuses requests without the
-// signature of its credentials, and contents other than the signed ones.
+// A Server serves GET, HEAD, PUT and DELETE of whole objects, and lists of them. It refuses requests
+// without the signature of its credentials, and contents other than the signed ones.
 type Server struct {
 	credentials object.Credentials
 
