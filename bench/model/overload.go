@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,23 +23,24 @@ type outcomes struct {
 	reason                   error
 }
 
-// count counts a request that began at sent. late reports that its result, or first token, came
-// after its deadline.
+// count counts a request that began at sent. late reports that its result, its first token or its
+// error came after its deadline: such an error ends an accepted request.
 func (o *outcomes) count(sent time.Time, late bool, work int, err error) {
-	now := time.Now()
+	took := time.Since(sent)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	status, _ := errors.AsType[*statusError](err)
+	unavailable := status != nil && (status.status == http.StatusTooManyRequests || status.status == http.StatusServiceUnavailable)
 	switch {
-	case err == nil && late:
+	case late && (err == nil || unavailable):
 		o.late++
 		o.work += work
 	case err == nil:
 		o.done++
 		o.work += work
-	case status != nil && (status.status == http.StatusTooManyRequests || status.status == http.StatusServiceUnavailable):
+	case unavailable:
 		o.refused++
-		o.refusals = append(o.refusals, now.Sub(sent))
+		o.refusals = append(o.refusals, took)
 	default:
 		o.bad++
 		o.reason = err
@@ -92,7 +94,11 @@ func (b *bench) overload(ctx context.Context) error {
 		elapsed := openLoop(ctx, 3*l.perSec, turn, func(ctx context.Context) {
 			sent := time.Now()
 			err := q.at(ctx, p.urls[0], "slow")
-			counted.count(sent, time.Since(sent) > deadline, 1, err)
+			work := 0
+			if err == nil {
+				work = 1
+			}
+			counted.count(sent, time.Since(sent) > deadline, work, err)
 		})
 		if round > 0 {
 			capacity, throughput = append(capacity, l.perSec), append(throughput, float64(o.work-before)/elapsed.Seconds())
@@ -140,7 +146,8 @@ func (b *bench) textOverload(ctx context.Context) error {
 			if s == nil {
 				s = &stream{}
 			}
-			counted.count(sent, s.first > deadline, s.tokens, err)
+			first := cmp.Or(s.first, time.Since(sent))
+			counted.count(sent, first > deadline, s.tokens, err)
 		})
 		if round > 0 {
 			capacity, throughput = append(capacity, tokens*l.perSec), append(throughput, float64(o.work-before)/elapsed.Seconds())
