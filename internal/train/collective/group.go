@@ -131,7 +131,7 @@ func (g *Group) fail(err error) {
 			told.Wait()
 			for _, p := range g.peers {
 				if p != nil {
-					_ = p.conn.Close()
+					p.close(err)
 				}
 			}
 			for _, p := range g.paths {

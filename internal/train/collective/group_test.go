@@ -10,7 +10,10 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -270,6 +273,72 @@ func TestRanksThatOnlyWaitForEachOtherAreNamed(t *testing.T) {
 			t.Errorf("rank %d: %v", rank, err)
 		}
 	}
+}
+
+// A stream is an end of a connection that passes the reason of its end on, as the fabric's.
+type stream struct {
+	net.Conn
+	other  *stream
+	reason atomic.Pointer[error] // of the other end
+}
+
+func streams() (a, b *stream) {
+	a, b = new(stream), new(stream)
+	a.Conn, b.Conn = net.Pipe()
+	a.other, b.other = b, a
+	return a, b
+}
+
+func (s *stream) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	return n, s.explain(err)
+}
+
+func (s *stream) Write(b []byte) (int, error) {
+	n, err := s.Conn.Write(b)
+	return n, s.explain(err)
+}
+
+func (s *stream) explain(err error) error {
+	if reason := s.reason.Load(); err != nil && reason != nil {
+		return *reason
+	}
+	return err
+}
+
+// SetWriteDeadline ends a write that is stuck at once.
+func (s *stream) SetWriteDeadline(time.Time) error { return s.Conn.SetWriteDeadline(time.Now()) }
+
+func (s *stream) Reset(why error) {
+	s.other.reason.Store(&why)
+	_ = s.Close()
+}
+
+// A rank whose elements nobody takes can't send its abort behind them.
+func TestReasonOfAnEndPassesElements(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left, right := streams()
+		zero, err := NewGroup(0, []net.Conn{nil, left}, Options{Link: far})
+		if err != nil {
+			t.Fatal(err)
+		}
+		one, err := NewGroup(1, []net.Conn{right, nil}, Options{Link: far})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeAll([]*Group{zero, one})
+		sum := Call{Operation: AllReduce, Element: Uint8, Reduction: Sum, Count: 1 << 20}
+		wait := one.Start(t.Context(), sum, words(sum.Count))
+		synctest.Wait() // until rank 1 waits for rank 0 to take its elements
+		one.Abort(errors.New("the boat is full"))
+		if err := wait(); err == nil {
+			t.Error("a call of a group that has ended succeeded")
+		}
+		synctest.Wait()
+		if err := zero.Do(t.Context(), sum, words(sum.Count)); err == nil || !strings.Contains(err.Error(), "the boat is full") {
+			t.Errorf("rank 0 ends with %v", err)
+		}
+	})
 }
 
 func TestAllRanksLearnThatOneIsLost(t *testing.T) {

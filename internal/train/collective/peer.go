@@ -287,3 +287,13 @@ func (p *peer) abort(why error) {
 		_ = p.out.Flush() // If this fails, the peer learns of the end from that of the connection.
 	}
 }
+
+// close ends the connection. A stream of the fabric passes the reason on: a rank that is sending does
+// not read its abort, which lies behind elements, before its write fails.
+func (p *peer) close(why error) {
+	if stream, ok := p.conn.(interface{ Reset(why error) }); ok {
+		stream.Reset(why)
+		return
+	}
+	_ = p.conn.Close() // The group has ended already.
+}

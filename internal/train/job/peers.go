@@ -136,3 +136,10 @@ func (c *streamConn) Close() error {
 	_ = c.SetDeadline(time.Time{}) // It never fails.
 	return c.Stream.Close()
 }
+
+// Reset ends the stream with an error that the peer gets. It replaces that of framed.Stream, which knows
+// no deadline.
+func (c *streamConn) Reset(err error) {
+	_ = c.SetDeadline(time.Time{}) // It never fails.
+	c.Stream.Reset(err)
+}
