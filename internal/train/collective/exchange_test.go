@@ -138,16 +138,9 @@ func TestExchangesOverlap(t *testing.T) {
 // The next exchange may be started before the failure of this one has been awaited.
 func TestDisagreementEndsTheNextExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conns := pipes(2)
-		zero, err := NewGroup(0, []net.Conn{nil, newLink(conns[0][1], math.Inf(1), 0)}, Options{Link: far})
-		if err != nil {
-			t.Fatal(err)
-		}
-		one, err := NewGroup(1, []net.Conn{newLink(conns[1][0], math.Inf(1), 0), nil}, Options{Link: far})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer closeAll([]*Group{zero, one})
+		all := groups(t, 2, Options{Link: far})
+		defer closeAll(all)
+		zero, one := all[0], all[1]
 		const count = 1 << 10
 		wait := zero.Start(t.Context(), partOf(0, 2, count), words(count))
 		synctest.Wait() // until rank 1 knows the call
