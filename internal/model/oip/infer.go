@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/fabric/buffers"
 	"github.com/outboard-run/outboard/internal/model"
 	"github.com/outboard-run/outboard/internal/model/bounded"
 	"github.com/outboard-run/outboard/internal/model/serve"
@@ -76,6 +77,7 @@ func (h *Handler) infer(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err)
 		return
 	}
+	defer h.tensors.Put(q.buffer) // Infer has returned, and the outputs are written.
 	held := reservation{opts: &h.opts}
 	defer held.release()
 	request, err := h.request(r.Context(), q, &held)
@@ -138,6 +140,7 @@ func errBody(err error) error {
 type parsedRequest struct {
 	inferRequest
 	binary []byte
+	buffer *buffers.Buffer // of binary; nil: it lies in the heap
 }
 
 // parseInfer splits a body into JSON and binary tensors. length is the value of lengthHeader, "" if

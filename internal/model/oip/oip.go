@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/fabric/buffers"
 	"github.com/outboard-run/outboard/internal/model/serve"
 )
 
@@ -67,7 +68,8 @@ type Handler struct {
 	mux     *http.ServeMux
 	regions *regions
 
-	streamed streamBytes // of all ModelStreamInfer calls
+	streamed streamBytes  // of all ModelStreamInfer calls
+	tensors  buffers.Pool // of binary tensors
 }
 
 // New returns a Handler.

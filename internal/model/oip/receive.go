@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/outboard-run/outboard/internal/fabric/buffers"
 	"github.com/outboard-run/outboard/internal/model/serve"
 )
 
@@ -51,8 +52,27 @@ func (h *Handler) receive(w http.ResponseWriter, r *http.Request, target *serve.
 	if err := h.refuseParsed(q, *target); err != nil {
 		return nil, err
 	}
-	q.binary, err = readAll(in, r.ContentLength-n)
-	return q, err
+	return q, h.readTensors(in, r.ContentLength-n, q)
+}
+
+// maxReused bounds the bytes of binary tensors that are read into memory of earlier requests. All of
+// that is taken before the first byte has arrived.
+const maxReused = 16 << 20
+
+// readTensors reads the binary tensors of a request, which are size bytes. The memory of large ones is
+// reused: from the heap it would have to be cleared, and make garbage of the size of all requests.
+func (h *Handler) readTensors(in io.Reader, size int64, q *parsedRequest) (err error) {
+	if size < buffers.MinPooled || size > maxReused {
+		q.binary, err = readAll(in, size)
+		return err
+	}
+	buffer := h.tensors.Get(int(size))
+	if _, err := io.ReadFull(in, buffer.Data[:size]); err != nil {
+		h.tensors.Put(buffer)
+		return errBody(err)
+	}
+	q.binary, q.buffer = buffer.Data[:size], buffer
+	return nil
 }
 
 // refuseParsed refuses a request by its parameters and shapes.

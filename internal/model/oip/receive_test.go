@@ -2,13 +2,18 @@ package oip_test
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -152,5 +157,59 @@ func TestAcceptAfterTheJSON(t *testing.T) {
 	write(t, conn, head+text+"abc")
 	if status, _ := readAnswer(t, in); status != http.StatusOK || asked != 2 {
 		t.Errorf("status %d after %d questions", status, asked)
+	}
+}
+
+// checked is a model that compares its input with the name of the request, and returns nothing.
+type checked struct {
+	echo
+
+	t *testing.T
+}
+
+func (c *checked) Infer(_ context.Context, r *serve.Request) (*serve.Response, error) {
+	want := []byte(r.ID)[0]
+	for _, at := range []int{0, 1, 2} { // others may write meanwhile
+		runtime.Gosched()
+		if data := r.Inputs[0].Data; len(data) != largeInput || bytes.Count(data, []byte{want}) != len(data) {
+			c.t.Errorf("request %s has the contents of another one, at check %d", r.ID, at)
+		}
+	}
+	return &serve.Response{Model: r.Model, Version: 3}, nil
+}
+
+const largeInput = 1 << 20
+
+// The binary tensors of large requests lie in memory of earlier ones, and never in that of others.
+func TestLargeInputsReuseMemory(t *testing.T) {
+	h := oip.New(oip.Options{Models: &checked{t: t}})
+	send := func(id byte) {
+		text := fmt.Sprintf(`{"id":%q,"inputs":[{"name":"x","datatype":"UINT8","shape":[%d],"parameters":{"binary_data_size":%d}}]}`, string(id), largeInput, largeInput)
+		contents := strings.NewReader(strings.Repeat(string(id), largeInput))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v2/models/echo/infer", io.MultiReader(strings.NewReader(text), contents))
+		r.ContentLength = int64(len(text)) + contents.Size()
+		r.Header.Set("Inference-Header-Content-Length", strconv.Itoa(len(text)))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != http.StatusOK {
+			t.Errorf("request %c: %d, %s", id, w.Code, w.Body)
+		}
+	}
+	const clients, each = 4, 50
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var all sync.WaitGroup
+	for client := range clients {
+		all.Go(func() {
+			for range each {
+				send(byte('a' + client))
+			}
+		})
+	}
+	all.Wait()
+	runtime.ReadMemStats(&after)
+	// The test itself makes each request's contents anew.
+	if took := after.TotalAlloc - before.TotalAlloc; took > clients*each*largeInput*3/2 {
+		t.Errorf("%d requests of %d bytes allocate %d bytes", clients*each, largeInput, took)
 	}
 }
