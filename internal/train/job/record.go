@@ -23,6 +23,7 @@ type record struct {
 	mu      sync.Mutex
 	job     client.Job
 	version int // of job
+	due     int // the version that is to be written now, or a later one
 	stored  int // the last version in the table
 	// failed is the last version that the table has refused, and err the reason.
 	failed  int
@@ -65,8 +66,9 @@ func (r *record) change(f func(*client.Job)) int {
 	return r.version
 }
 
-// startWriting has the job written unless it is being written already. r.mu is held.
+// startWriting has the job as it is now written. r.mu is held.
 func (r *record) startWriting() {
+	r.due = r.version
 	if !r.writing && !r.closed {
 		r.writing, r.written = true, time.Now()
 		go r.writeVersions()
@@ -168,7 +170,7 @@ func (r *record) closeRecord(life context.Context) {
 	r.closed = true
 }
 
-// writeVersions writes the current version until the table has it or refuses it.
+// writeVersions writes the current version until the table has the one that is due, or refuses it.
 func (r *record) writeVersions() {
 	for {
 		r.mu.Lock()
@@ -205,7 +207,7 @@ func (r *record) wrote(version int, err error) (done bool) {
 		close(r.next)
 		r.next = nil
 	}
-	r.writing = !r.closed && max(r.stored, r.failed) < r.version
+	r.writing = !r.closed && max(r.stored, r.failed) < r.due
 	return !r.writing
 }
 

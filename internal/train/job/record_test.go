@@ -148,3 +148,29 @@ func TestFrequentChangesAreWrittenSeldom(t *testing.T) {
 		}
 	})
 }
+
+// Changes that come while the table is slow are written no more often, and do not delay what waits.
+func TestFrequentChangesDuringWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newRecord()
+		r.write = func(ctx context.Context, j *client.Job) error {
+			time.Sleep(time.Second)
+			return w.write(ctx, j)
+		}
+		const changes = 600
+		for step := range changes {
+			r.changeOften(func(j *client.Job) bool {
+				savedAt(step)(j)
+				return true
+			})
+			time.Sleep(progressInterval / 50)
+		}
+		if n := w.writes.Load(); n > 1+changes/50 {
+			t.Errorf("%d changes in %v are written %d times", changes, progressInterval*changes/50, n)
+		}
+		if err := r.update(t.Context(), savedAt(changes)); err != nil || w.step.Load() != changes {
+			t.Errorf("%v, step %d is written", err, w.step.Load())
+		}
+		r.closeRecord(t.Context())
+	})
+}
