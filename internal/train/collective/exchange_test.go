@@ -65,6 +65,20 @@ func (l *link) deliver() {
 			waitUntil(free.Add(l.latency), l.closed)
 			_, _ = l.Conn.Write(q.data) // Either end may be closed.
 		case <-l.closed:
+			l.finish()
+			return
+		}
+	}
+}
+
+// finish writes what is left of the queue, and closes the connection.
+func (l *link) finish() {
+	for {
+		select {
+		case q := <-l.queue:
+			_, _ = l.Conn.Write(q.data) // The other end may be closed, or read nothing.
+		default:
+			_ = l.Conn.Close() // It is an end of a pipe.
 			return
 		}
 	}
@@ -89,9 +103,13 @@ func (l *link) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// Close has what was written delivered, as the kernel does for TCP.
 func (l *link) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Conn.Close()
+	l.once.Do(func() {
+		_ = l.Conn.SetWriteDeadline(time.Now().Add(abortTime)) // Pipes have deadlines.
+		close(l.closed)
+	})
+	return nil
 }
 
 // The elements of the next exchange leave while this one waits for those of the other rank.
