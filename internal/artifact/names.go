@@ -72,7 +72,7 @@ func (s *Store) Unname(_ context.Context, name string) error {
 		return fmt.Errorf("remove artifact %s: %w", name, err)
 	}
 	if !found {
-		return outboard.Errorf(outboard.NotFound, "remove artifact", "there is none called %s", name)
+		return outboard.Errorf(outboard.NotFound, "remove artifact", "there is none called %s: `outboard modules` lists them", name)
 	}
 	return nil
 }

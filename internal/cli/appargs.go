@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -15,24 +16,37 @@ import (
 
 // This file holds the arguments that several commands share: names, bodies, and their completion.
 
+// noArgs refuses arguments.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage("%q: %s takes no arguments; %ssee `%s --help`", args[0], cmd.Name(), suggestion(cmd, args[0]), cmd.CommandPath())
+	}
+	return nil
+}
+
 // oneArg requires one argument, which hint describes.
-func oneArg(hint string) cobra.PositionalArgs {
+func oneArg(hint string) cobra.PositionalArgs { return countedArgs(1, 1, hint) }
+
+// atMostOne accepts one argument or none.
+func atMostOne(hint string) cobra.PositionalArgs { return countedArgs(0, 1, hint) }
+
+// countedArgs requires from least to most arguments, which hint describes.
+func countedArgs(least, most int, hint string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return usage("%s; see `%s --help`", hint, cmd.CommandPath())
+		if len(args) < least || len(args) > most {
+			return usage("%s; %ssee `%s --help`", hint, suggestion(cmd, first(args)), cmd.CommandPath())
 		}
 		return nil
 	}
 }
 
-// atMostOne accepts one argument or none.
-func atMostOne(hint string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return usage("%s; see `%s --help`", hint, cmd.CommandPath())
-		}
-		return nil
+// suggestion names the command below cmd that is closest to a misspelt one, "" if none is close.
+func suggestion(cmd *cobra.Command, typed string) string {
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(typed); typed != "" && len(near) > 0 {
+		return fmt.Sprintf("did you mean %q? ", near[0])
 	}
+	return ""
 }
 
 // first returns the first argument, "" if there is none.

@@ -18,8 +18,7 @@ import (
 type callsOptions struct {
 	output  format
 	service string
-	follow  bool
-	every   time.Duration
+	refresh refresh
 }
 
 func newCallsCommand(env *Env) *cobra.Command {
@@ -34,35 +33,17 @@ how often each policy acted on them.`,
   outboard calls --service shop.Cart -f
   outboard calls -o json`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runCalls(cmd.Context(), env, opts) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return opts.refresh.run(cmd.Context(), func() error { return showCalls(cmd.Context(), env, opts) })
+		},
 	}
 	opts.output.addFlag(cmd.Flags())
 	cmd.Flags().StringVar(&opts.service, "service", "", "only methods of `SERVICE`")
-	cmd.Flags().BoolVarP(&opts.follow, "follow", "f", false, "refresh the list until interrupted")
-	cmd.Flags().DurationVar(&opts.every, "every", 2*time.Second, "`INTERVAL` of -f")
+	opts.refresh.addFlags(cmd)
 	complete(cmd, "output", completeFormat)
 	complete(cmd, "service", env.completeService)
 	return cmd
 }
-
-func runCalls(ctx context.Context, env *Env, opts callsOptions) error {
-	if opts.every < 100*time.Millisecond {
-		return usage("--every must be at least 100ms")
-	}
-	for {
-		if err := showCalls(ctx, env, opts); err != nil || !opts.follow {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(opts.every):
-		}
-	}
-}
-
-// clearPage moves a terminal's cursor home and clears the screen.
-const clearPage = "\x1b[H\x1b[2J"
 
 func showCalls(ctx context.Context, env *Env, opts callsOptions) error {
 	calls, err := env.client().Calls(ctx)
@@ -80,9 +61,7 @@ func showCalls(ctx context.Context, env *Env, opts callsOptions) error {
 			strconv.FormatInt(c.InFlight, 10), strconv.FormatUint(c.Total, 10), orDash(actedText(c.Acted)),
 		})
 	}
-	if opts.follow && opts.output != "json" && env.Terminal {
-		fmt.Fprint(env.Stdout, clearPage)
-	}
+	opts.refresh.clearPage(env, opts.output)
 	titles := []string{"SERVICE", "METHOD", "CALLS/s", "ERRORS/s", "P50", "P99", "SENT", "RECEIVED", "IN FLIGHT", "TOTAL", "POLICIES"}
 	return opts.output.print(env, calls, titles, rows)
 }

@@ -64,7 +64,7 @@ func TestCalls(t *testing.T) {
 	if got := n.completions(t, "calls", "--service", "shop.C"); !slices.Equal(got, []string{"shop.Cart"}) {
 		t.Errorf("--service is completed by %q", got)
 	}
-	n.refuse(t, 2, "--every must be at least 100ms", "calls", "-f", "--every", "1ms")
+	n.refuse(t, 2, "--every 1ms: want 100ms or more", "calls", "-f", "--every", "1ms")
 }
 
 func TestEndpoints(t *testing.T) {

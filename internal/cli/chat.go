@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 )
 
@@ -46,12 +48,7 @@ ends the conversation.`,
 		Example: `  outboard chat small
   outboard chat small -p "Which is the highest mountain?" --temperature 0
   outboard chat small -p "$(cat question.txt)" --max-tokens 200 --stats`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage("name one model: outboard models lists them")
-			}
-			return nil
-		},
+		Args: oneArg("name one model; `outboard models` lists them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runChat(cmd.Context(), env, opts, cmd.Flags(), args[0])
 		},
@@ -77,7 +74,12 @@ func runChat(ctx context.Context, env *Env, opts chatOptions, flags *pflag.FlagS
 		c.add("system", opts.system)
 	}
 	if flags.Changed("prompt") {
-		return c.sendMessage(ctx, opts.prompt)
+		err := c.sendMessage(ctx, opts.prompt)
+		if outboard.KindOf(err) == outboard.NotFound {
+			_, reason := env.client().Model(ctx, model) // the protocol's own words do not name other models
+			err = cmp.Or(reason, err)
+		}
+		return err
 	}
 	if opts.output == "json" {
 		return usage("-o json is for one answer: add --prompt")

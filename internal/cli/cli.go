@@ -119,8 +119,8 @@ func newRootCommand(env *Env) *cobra.Command {
 		Use:   "outboard",
 		Short: "One pool of the accelerators, functions and services of many machines",
 		Long: `Outboard joins machines into one pool. A program on one machine uses the accelerator of
-another, functions and workflows run wherever there is room, and programs call each other
-through their nodes.
+another, functions and workflows run wherever there is room, programs call each other through
+their nodes, models answer from the node that suits them, and training jobs use several devices.
 
 A plural noun lists (` + "`outboard nodes`" + `), and what can be done with one of them is a verb behind
 it (` + "`outboard apps remove NAME`" + `). Every list takes -o json.`,
@@ -137,7 +137,6 @@ it (` + "`outboard apps remove NAME`" + `). Every list takes -o json.`,
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	root.SuggestionsMinimumDistance = 2
 	env.addRootFlags(root)
 	addCommands(root, env)
 	return root
@@ -173,21 +172,15 @@ func checkFlagValues(cmd *cobra.Command) error {
 	return err
 }
 
+// rootArgs refuses arguments of a command that only has commands below it.
 func rootArgs(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	hint := ""
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = fmt.Sprintf("did you mean %q? ", near[0])
-	}
-	return usage("%q is no command; %ssee `outboard --help`", args[0], hint)
-}
-
-// noArgs refuses arguments.
-func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usage("%q: %s takes no arguments; see `%s --help`", args[0], cmd.Name(), cmd.CommandPath())
+		return unknownCommand(cmd, args[0])
 	}
 	return nil
+}
+
+// unknownCommand returns the error of a word that is no command below cmd.
+func unknownCommand(cmd *cobra.Command, word string) error {
+	return usage("%q is no command; %ssee `%s --help`", word, suggestion(cmd, word), cmd.CommandPath())
 }

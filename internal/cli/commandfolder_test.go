@@ -4,14 +4,14 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/outboard-run/outboard/internal/need"
 )
 
 // Root's commands execute nothing that the user of a node's service may write, and write nothing to
 // that user's folder.
 func TestRootKeepsItsOwnFiles(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	need.Root(t)
 	tests := map[string]struct {
 		owner int
 		mode  os.FileMode

@@ -45,6 +45,7 @@ func addCommands(root *cobra.Command, env *Env) {
 		acceptHabits(g.commands...)
 		root.AddCommand(g.commands...)
 	}
+	root.SetHelpCommand(newHelpCommand())
 	root.SetHelpCommandGroupID("node")
 	root.SetCompletionCommandGroupID("node")
 	root.AddCommand(newInternalCommand(env), newExitStatusTopic())

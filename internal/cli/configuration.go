@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -52,7 +53,7 @@ func runConfigCheck(env *Env, opts *configCheckOptions) error {
 	if err := opts.run.validate(); err != nil {
 		return err
 	}
-	fmt.Fprintf(env.Stderr, "%s: no mistakes\n", orDash(env.config.file))
+	fmt.Fprintf(env.Stderr, "%s: no mistakes\n", cmp.Or(env.config.file, "flags and environment, without a file"))
 	return nil
 }
 

@@ -70,7 +70,7 @@ func newDataPushCommand(env *Env) *cobra.Command {
 A dataset of the same name on this node is replaced; jobs that have begun keep the old one. The
 folder has files and folders only; empty folders are left out.`,
 		Example: "  outboard datasets push ./digits digits",
-		Args:    twoArgs("name a folder and the dataset: outboard datasets push FOLDER NAME"),
+		Args:    countedArgs(2, 2, "name a folder and the dataset: outboard datasets push FOLDER NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runDataPush(cmd.Context(), env, args[0], args[1])
 		},
@@ -123,12 +123,7 @@ func newDataPullCommand(env *Env) *cobra.Command {
 chunk is verified; the folder is whole or is not there. Name a dataset of another node as NODE/NAME
 where several nodes have one.`,
 		Example: "  outboard datasets pull digits ./copy",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 && len(args) != 2 {
-				return usage("name a dataset, and its folder if that has another name: outboard datasets pull NAME [FOLDER]")
-			}
-			return nil
-		},
+		Args:    countedArgs(1, 2, "name a dataset, and its folder if that has another name: outboard datasets pull NAME [FOLDER]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			folder := path.Base(args[0]) // of NODE/NAME
 			if len(args) == 2 {

@@ -167,7 +167,7 @@ func packApp(ctx context.Context, env *Env, name string, update bool) (*packedAp
 	p.dir = filepath.Dir(p.deployment.File)
 	text, err := os.ReadFile(p.deployment.File)
 	if err != nil {
-		return p, outboard.Errorf(outboard.NotFound, "deploy", "%w", err)
+		return p, outboard.Errorf(outboard.NotFound, "deploy", "%w: name a manifest, or create one with a function: `outboard new go NAME`", err)
 	}
 	p.deployment.Text = string(text)
 	if err := p.readLock(); err != nil {

@@ -93,12 +93,7 @@ Each node applies the limits to the requests that it accepts.`,
 		Example: `  outboard keys create website
   outboard keys create guest --models small --requests-per-minute 30 --ttl 24h
   outboard keys create operator --admin`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage("name the key")
-			}
-			return nil
-		},
+		Args: oneArg("name the new key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runKeysCreate(cmd.Context(), env, opts, args[0])
 		},
@@ -140,12 +135,7 @@ func newKeysRevokeCommand(env *Env) *cobra.Command {
 		Short:   "Delete an API key by its name or identifier",
 		Long:    "Delete an API key by its name or identifier. Requests that name it are refused from now on.",
 		Example: "  outboard keys revoke website",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage("name one key: its name or identifier")
-			}
-			return nil
-		},
+		Args:    oneArg("name one key or its identifier; `outboard keys` lists them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			k, err := env.client().RevokeModelKey(cmd.Context(), args[0])
 			if err != nil {

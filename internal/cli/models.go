@@ -123,7 +123,7 @@ engine says of the file.`,
   outboard models push big big.onnx --file big.onnx.data
   outboard models push mlp oci:registry.example.org/models/mlp:v3
   outboard models push mlp mlp.onnx --config model.yaml --check`,
-		Args: twoArgs("name a model and a file: outboard models push NAME FILE or oci:HOST/REPO:TAG"),
+		Args: countedArgs(2, 2, "name a model and a file: outboard models push NAME FILE or oci:HOST/REPO:TAG"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runModelsPush(cmd.Context(), env, opts, args[0], args[1])
 		},
@@ -321,7 +321,7 @@ func newModelsRolloutCommand(env *Env) *cobra.Command {
 		Long: `Put a version of a model in force that is kept. With --canary it gets only that percentage of
 the requests, and the version before the others.`,
 		Example: "  outboard models rollout mlp 3\n  outboard models rollout mlp 3 --canary 10",
-		Args:    twoArgs("name a model and one of its versions; `outboard models show NAME` lists them"),
+		Args:    countedArgs(2, 2, "name a model and one of its versions; `outboard models show NAME` lists them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			version, err := strconv.Atoi(args[1])
 			if err != nil {

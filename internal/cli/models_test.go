@@ -156,7 +156,7 @@ func TestKeys(t *testing.T) {
 	contains(t, n.succeed(t, "keys", "revoke", "website"), "\nrevoked website (k1)\n")
 	n.refuse(t, 11, `there is no key "website"`, "keys", "revoke", "website")
 	n.refuse(t, 2, "must not be negative", "keys", "create", "x", "--ttl", "-1s")
-	n.refuse(t, 2, "name the key", "keys", "create")
+	n.refuse(t, 2, "name the new key", "keys", "create")
 	n.refuse(t, 2, "name one key", "keys", "revoke")
 }
 
@@ -275,6 +275,6 @@ func TestChatAnswersOnePrompt(t *testing.T) {
 	n.refuse(t, 2, "must not be negative", "chat", "small", "--temperature", "-1")
 	n.refuse(t, 2, "add --prompt", "chat", "small", "-o", "json")
 	n.refuse(t, 2, "name one model", "chat")
-	n.refuse(t, 11, "model 'none' not found", "chat", "none", "-p", "hello")
+	n.refuse(t, 11, `no model "none"`, "chat", "none", "-p", "hello")
 	n.refuse(t, 11, `no model "none"`, "chat", "none")
 }

@@ -114,7 +114,7 @@ Credentials are those of ` + "`docker login`" + `. A registry on this machine is
 module that the registry has already, from the same author, keeps its digest.`,
 		Example: `  outboard modules push cart.wasm registry.example.org/shop/cart:v1
   outboard modules push cart.wasm cart:v1`,
-		Args: twoArgs("name a file and a reference: outboard modules push FILE HOST/REPO:TAG"),
+		Args: countedArgs(2, 2, "name a file and a reference: outboard modules push FILE HOST/REPO:TAG"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runModulesPush(cmd.Context(), env, opts, args[0], args[1])
 		},
@@ -125,15 +125,6 @@ module that the registry has already, from the same author, keeps its digest.`,
 	complete(cmd, "output", completeFormat)
 	complete(cmd, "author", cobra.NoFileCompletions)
 	return cmd
-}
-
-func twoArgs(hint string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != 2 {
-			return usage("%s", hint)
-		}
-		return nil
-	}
 }
 
 // pushed is the JSON form of a pushed module.
@@ -197,12 +188,7 @@ NAME:TAG, and write it to FILE (default REPO's last part with .wasm; - is standa
 digest behind the reference, @sha256:..., is checked.`,
 		Example: `  outboard modules pull registry.example.org/shop/cart:v1
   outboard modules pull cart:v1 - | wasm-objdump -x -`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) < 1 || len(args) > 2 {
-				return usage("name a reference: outboard modules pull HOST/REPO:TAG [FILE]")
-			}
-			return nil
-		},
+		Args: countedArgs(1, 2, "name a reference: outboard modules pull HOST/REPO:TAG [FILE]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runModulesPull(cmd.Context(), env, opts, args[0], first(args[1:]))
 		},

@@ -15,9 +15,8 @@ import (
 )
 
 type networkOptions struct {
-	output format
-	watch  bool
-	every  time.Duration
+	output  format
+	refresh refresh
 }
 
 func newNetworkCommand(env *Env) *cobra.Command {
@@ -32,44 +31,24 @@ those with which it shares leases first, then nodes with devices. QUEUE is how m
 round trip takes now than at best: how loaded the way is. Bandwidths are those of short bursts,
 and so lower bounds; the value after ± is the distance of the quartiles.`,
 		Example: `  outboard network
-  outboard network --watch
+  outboard network -f
   outboard network -o json`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runNetwork(cmd.Context(), env, opts) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return opts.refresh.run(cmd.Context(), func() error { return showNetwork(cmd.Context(), env, opts) })
+		},
 	}
 	opts.output.addFlag(cmd.Flags())
-	cmd.Flags().BoolVar(&opts.watch, "watch", false, "show the network again and again until interrupted")
-	cmd.Flags().DurationVar(&opts.every, "every", 2*time.Second, "time between two views of --watch")
+	opts.refresh.addFlags(cmd)
 	complete(cmd, "output", completeFormat)
 	return cmd
 }
 
-func runNetwork(ctx context.Context, env *Env, opts networkOptions) error {
-	if opts.every < 100*time.Millisecond {
-		return usage("--every %v: want 100ms or more", opts.every)
+func showNetwork(ctx context.Context, env *Env, opts networkOptions) error {
+	links, err := env.client().Network(ctx)
+	if err != nil {
+		return err
 	}
-	for {
-		links, err := env.client().Network(ctx)
-		if err != nil {
-			return err
-		}
-		if opts.watch && opts.output == "text" && env.Terminal {
-			fmt.Fprint(env.Stdout, "\x1b[H\x1b[2J")
-		}
-		if err := printLinks(env, opts, links); err != nil || !opts.watch {
-			return err
-		}
-		timer := time.NewTimer(opts.every)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C:
-		}
-	}
-}
-
-func printLinks(env *Env, opts networkOptions, links []client.Link) error {
 	var rows [][]string
 	for _, l := range links {
 		rows = append(rows, []string{
@@ -78,6 +57,7 @@ func printLinks(env *Env, opts networkOptions, links []client.Link) error {
 			strconv.FormatFloat(100*l.Loss, 'f', 1, 64) + "%", strconv.Itoa(l.Samples), age(time.Now(), l.Measured),
 		})
 	}
+	opts.refresh.clearPage(env, opts.output)
 	if len(rows) == 0 && opts.output == "text" {
 		fmt.Fprintln(env.Stderr, "outboard: nothing is measured yet: the pool has one node, its nodes have just started, or they run with --probe-budget 0")
 	}

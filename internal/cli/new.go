@@ -29,12 +29,7 @@ func newNewCommand(env *Env) *cobra.Command {
 in the folder NAME.`,
 		Example: `  outboard new go hello
   outboard new c hello --dir functions/hello`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return usage("name a language and the function: outboard new go|c|as NAME")
-			}
-			return nil
-		},
+		Args:              countedArgs(2, 2, "name a language and the function: outboard new go|c|as NAME"),
 		RunE:              func(_ *cobra.Command, args []string) error { return runNew(env, opts, args[0], args[1]) },
 		ValidArgsFunction: completeLanguage,
 	}

@@ -53,12 +53,7 @@ is renewed. Nodes that are up get new certificates by themselves; nodes that are
 happens come back with the certificates that they have until --away has passed, and need a new
 token afterwards. Tokens that were not used yet are void.`,
 		Example: "  outboard nodes remove dinghy\n  outboard nodes remove harbour --away 720h",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage("name one node, as `outboard nodes` shows it")
-			}
-			return nil
-		},
+		Args:    oneArg("name one node; `outboard nodes` lists them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runNodesRemove(cmd.Context(), env, outboard.NodeID(args[0]), away)
 		},

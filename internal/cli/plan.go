@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -72,12 +73,7 @@ prediction is made, and where it is wrong.`,
   outboard plan out.trace --max-slowdown 5%                   # the slowest network that keeps it
   outboard plan out.trace --rtt 1ms --what-if locality=off,shadow=off,async=off
   outboard plan a.trace b.trace --together --rtt 1ms --bandwidth 1Gbit`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usage("name a trace: record one with `outboard run --trace FILE -- PROGRAM`")
-			}
-			return nil
-		},
+		Args: countedArgs(1, math.MaxInt, "name a trace: record one with `outboard run --trace FILE -- PROGRAM`"),
 		RunE: func(cmd *cobra.Command, args []string) error { return runPlan(cmd.Context(), env, opts, args) },
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return []string{"trace"}, cobra.ShellCompDirectiveFilterFileExt

@@ -90,7 +90,7 @@ func (p *planner) printIncomplete() {
 func (t *traceFile) checkFile() error {
 	info, err := os.Stat(t.path)
 	if err != nil {
-		return err
+		return missingTrace(err)
 	}
 	if !info.Mode().IsRegular() {
 		return outboard.Errorf(outboard.Invalid, "plan", "%s is no file: a prediction reads its trace several times, so write it into a file", t.path)

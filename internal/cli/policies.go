@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,12 +78,7 @@ began. WebAssembly modules that the file names are read relative to its folder. 
 - for standard input.`,
 		Example: `  outboard policies apply policies.yaml
   outboard policies apply --check policies.yaml`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage("name one file of policies, or - for standard input")
-			}
-			return nil
-		},
+		Args: oneArg("name one file of policies, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runPoliciesApply(cmd.Context(), env, opts, args[0])
 		},
@@ -109,8 +106,12 @@ func runPoliciesApply(ctx context.Context, env *Env, opts policiesApplyOptions, 
 		return outboard.Errorf(outboard.Invalid, "", "%w", err)
 	}
 	v, err := env.client().ApplyPolicies(ctx, client.PolicyFile{Name: name, Text: string(text), Check: opts.check})
-	if err != nil || opts.check {
+	if err != nil {
 		return err
+	}
+	if opts.check {
+		printSafe(env.Stderr, "%s: no mistakes\n", name)
+		return nil
 	}
 	return printVersion(env, opts.output, v)
 }
@@ -191,19 +192,18 @@ func runPoliciesShow(ctx context.Context, env *Env, opts policiesShowOptions) er
 	if opts.output == "json" {
 		return opts.output.print(env, p.Versions, nil, nil)
 	}
-	if len(p.Versions) == 0 {
+	if len(p.Versions) == 0 && opts.version == 0 {
 		fmt.Fprintln(env.Stderr, "no policies are in force; `outboard policies apply FILE` applies some")
 		return nil
 	}
-	v := p.Versions[len(p.Versions)-1]
-	for _, kept := range p.Versions {
-		if kept.Number == opts.version {
-			v = kept
-		}
+	i := len(p.Versions) - 1
+	if opts.version != 0 {
+		i = slices.IndexFunc(p.Versions, func(kept client.PolicyVersion) bool { return kept.Number == opts.version })
 	}
-	if opts.version != 0 && v.Number != opts.version {
+	if i < 0 {
 		return usage("version %d is not kept; there are %s", opts.version, numbers(p.Versions))
 	}
+	v := p.Versions[i]
 	printSafe(env.Stderr, "# version %d: %s, applied on %s at %s\n", v.Number, describeVersion(v), v.By, v.Applied.Format(time.RFC3339))
 	return writeSafe(env.Stdout, "%s\n", strings.TrimRight(v.Text, "\n"))
 }
@@ -213,5 +213,5 @@ func numbers(versions []client.PolicyVersion) string {
 	for _, v := range versions {
 		all = append(all, strconv.Itoa(v.Number))
 	}
-	return strings.Join(all, ", ")
+	return cmp.Or(strings.Join(all, ", "), "none")
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -111,13 +112,8 @@ func newEndpointsAddCommand(env *Env) *cobra.Command {
 This node forwards calls to it, without TLS, until ` + "`outboard endpoints remove`" + `, also after
 a restart. The server must be reachable from this node. Adding the same address again adds
 services, or changes the weight.`,
-		Example: "  outboard endpoints add 127.0.0.1:50051 shop.Cart shop.Catalogue",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) < 2 {
-				return usage("name the server's address and its services: outboard endpoints add HOST:PORT SERVICE...")
-			}
-			return nil
-		},
+		Example:           "  outboard endpoints add 127.0.0.1:50051 shop.Cart shop.Catalogue",
+		Args:              countedArgs(2, math.MaxInt, "name the server's address and its services: outboard endpoints add HOST:PORT SERVICE..."),
 		RunE:              func(cmd *cobra.Command, args []string) error { return runEndpointsAdd(cmd.Context(), env, opts, args) },
 		ValidArgsFunction: env.completeEndpointService,
 	}
@@ -137,15 +133,10 @@ func runEndpointsAdd(ctx context.Context, env *Env, opts endpointsAddOptions, ar
 
 func newEndpointsRemoveCommand(env *Env) *cobra.Command {
 	return &cobra.Command{
-		Use:     "remove ENDPOINT|ADDRESS",
-		Short:   "Remove a gRPC server that was added; its calls in flight go on",
-		Example: "  outboard endpoints remove 127.0.0.1:50051",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage("name one endpoint or its address, as `outboard endpoints` shows them")
-			}
-			return nil
-		},
+		Use:               "remove ENDPOINT|ADDRESS",
+		Short:             "Remove a gRPC server that was added; its calls in flight go on",
+		Example:           "  outboard endpoints remove 127.0.0.1:50051",
+		Args:              oneArg("name one endpoint or its address; `outboard endpoints` lists them"),
 		RunE:              func(cmd *cobra.Command, args []string) error { return runEndpointsRemove(cmd.Context(), env, args[0]) },
 		ValidArgsFunction: env.firstArg(addedEndpointWords),
 	}

@@ -50,12 +50,7 @@ func newSessionsKillCommand(env *Env) *cobra.Command {
 		Use:     "kill SESSION",
 		Short:   "End a session; its program gets an error",
 		Example: "  outboard sessions kill 3f9c",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage("name one session; `outboard sessions` lists them")
-			}
-			return nil
-		},
+		Args:    oneArg("name one session; `outboard sessions` lists them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runSessionsKill(cmd.Context(), env, outboard.SessionID(args[0]))
 		},

@@ -39,6 +39,9 @@ type traceShowOptions struct {
 	functions int
 }
 
+// nameTrace says which argument the commands below trace have.
+const nameTrace = "name one trace: a file that `outboard run --trace FILE -- PROGRAM` made"
+
 func newTraceShowCommand(env *Env) *cobra.Command {
 	var opts traceShowOptions
 	cmd := &cobra.Command{
@@ -52,7 +55,7 @@ the run until the last one, or until the program has waited for it.`,
 		Example: `  outboard trace show out.trace
   outboard trace show out.trace --functions 0      # all functions
   outboard trace show out.trace -o json`,
-		Args: oneFile,
+		Args: oneArg(nameTrace),
 		RunE: func(cmd *cobra.Command, args []string) error { return runTraceShow(cmd.Context(), env, opts, args[0]) },
 	}
 	cmd.ValidArgsFunction = completeFiles("trace")
@@ -62,18 +65,19 @@ the run until the last one, or until the program has waited for it.`,
 	return cmd
 }
 
-func oneFile(_ *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return usage("name one trace: a file that `outboard run --trace FILE -- PROGRAM` made")
+// missingTrace adds to the error of opening a trace how one is made, if there is none.
+func missingTrace(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w: make one with `outboard run --trace FILE -- PROGRAM`", err)
 	}
-	return nil
+	return err
 }
 
 // openTrace opens a trace, which is read until ctx is done. The caller closes the file.
 func openTrace(ctx context.Context, path string) (*trace.Reader, *os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, missingTrace(err)
 	}
 	r, err := trace.NewReader(interruptible{f, ctx.Err})
 	if err != nil {
@@ -187,7 +191,7 @@ perfetto is JSON of the Trace Event Format: drag the file onto https://ui.perfet
 it in the browser without sending it anywhere. csv has one line for each call.`,
 		Example: `  outboard trace export out.trace --format perfetto --file out.json
   outboard trace export out.trace --format csv >out.csv`,
-		Args: oneFile,
+		Args: oneArg(nameTrace),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runTraceExport(cmd.Context(), env, opts, args[0])
 		},

@@ -46,7 +46,7 @@ type trainOptions struct {
 func (o *trainOptions) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.ranks, "ranks", 1, "number of ranks")
 	flags.Var(&o.device, "device", "run the ranks on the nodes of devices that match `SELECTOR`, one leased device each")
-	flags.Var(&o.memory, "memory", "with --device: `SIZE` of device memory that each lease gets, beside other leases (default the whole device)")
+	flags.Var(&o.memory, "memory", "with --device: `SIZE` of device memory that each lease gets, beside other leases; 0 means the whole device")
 	flags.IntVar(&o.perDevice, "ranks-per-device", 1, "with --device: ranks that share a device")
 	flags.IntVar(&o.minRanks, "min-ranks", 0, "with --device: go on with so few ranks when nodes are lost (default all: wait for devices)")
 	flags.IntVar(&o.restarts, "restarts", 0, "with --device: starts of the ranks again after the loss of a node (default 10)")

@@ -89,7 +89,7 @@ func (o *upOptions) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.maxExecutions, "max-executions", engine.DefaultExecutions, "most executions of workflows of one tenant that run or wait on this node")
 	flags.DurationVar(&o.slowCall, "slow-call", 0, "log calls that take longer (default none)")
 	o.probeBudget = network.DefaultBudget
-	flags.Var(&o.probeBudget, "probe-budget", "most bytes per `MINUTE` for measuring the network to other nodes; 0 means none")
+	flags.Var(&o.probeBudget, "probe-budget", "most bytes a minute for measuring the network to other nodes, as `SIZE`; 0 means none")
 	flags.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "lowest `LEVEL` to log: debug, info, warn or error")
 	markSettings(flags)
 }

@@ -227,6 +227,12 @@ func (r *Repository) Get(name string) (Model, error) {
 	return Model{}, outboard.Errorf(outboard.NotFound, "", "there is no model %q: there are %s", name, strings.Join(names, ", "))
 }
 
+// missing returns the error of an operation on a model that does not exist, which names the others.
+func (r *Repository) missing(op, name string) error {
+	_, err := r.Get(name) // finds an alias
+	return outboard.Errorf(outboard.NotFound, op, "%w", cmp.Or(err, error(outboard.Errorf(outboard.NotFound, "", "there is no model %q", name))))
+}
+
 // Files returns the digests of the artifacts that the kept versions need.
 func (r *Repository) Files() map[string]bool {
 	files := map[string]bool{}
@@ -282,6 +288,9 @@ func (r *Repository) Rollout(ctx context.Context, name string, number, canary in
 			v.Of, v.Canary = cmp.Or(v.Of, v.Number), canary
 			return v, nil
 		}
+		if len(m.Versions) == 0 {
+			return Version{}, r.missing(op, name)
+		}
 		return Version{}, outboard.Errorf(outboard.NotFound, op, "the versions that are kept are %s", numbers(m))
 	})
 }
@@ -290,9 +299,6 @@ func numbers(m Model) string {
 	var list []string
 	for i := range m.Versions {
 		list = append(list, fmt.Sprint(m.Versions[i].Number))
-	}
-	if len(list) == 0 {
-		return "none: push one with `outboard models push`"
 	}
 	return strings.Join(list, ", ")
 }
@@ -303,8 +309,7 @@ func (r *Repository) Rollback(ctx context.Context, name string) (Version, error)
 	return r.history(name).Push(ctx, op, func(m Model) (Version, error) {
 		now := m.Current()
 		if now == nil {
-			_, err := r.Get(name)
-			return Version{}, outboard.Errorf(outboard.NotFound, op, "%w", cmp.Or(err, error(outboard.Errorf(outboard.NotFound, "", "there is no model %q", name))))
+			return Version{}, r.missing(op, name)
 		}
 		return orNotFound(op)(Preceding(m))
 	})
@@ -391,8 +396,7 @@ func (r *Repository) Remove(ctx context.Context, name string) error {
 	op := "remove " + name
 	return r.history(name).Remove(ctx, op, func(m Model) error {
 		if m.Current() == nil {
-			_, err := r.Get(name)
-			return outboard.Errorf(outboard.NotFound, op, "%w", cmp.Or(err, error(outboard.Errorf(outboard.NotFound, "", "there is no model %q", name))))
+			return r.missing(op, name)
 		}
 		return nil
 	})

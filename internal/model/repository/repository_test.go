@@ -2,6 +2,7 @@ package repository_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/outboard-run/outboard"
@@ -85,6 +86,15 @@ func TestWithdrawTheFirst(t *testing.T) {
 func TestRollbackOfCanary(t *testing.T) {
 	r := open(t)
 	push(t, r, 3)
+	for _, missing := range []func() error{
+		func() error { _, err := r.Rollout(t.Context(), "none", 1, 50); return err },
+		func() error { _, err := r.Rollback(t.Context(), "none"); return err },
+		func() error { return r.Remove(t.Context(), "none") },
+	} {
+		if err := missing(); outboard.KindOf(err) != outboard.NotFound || !strings.HasSuffix(err.Error(), `there is no model "none": there are mlp`) {
+			t.Errorf("without such a model: %v", err)
+		}
+	}
 	if _, err := r.Rollout(t.Context(), "mlp", 1, 50); err != nil {
 		t.Fatal(err)
 	}

@@ -99,7 +99,7 @@ func (m *Manager) DeleteDataset(ctx context.Context, name string) error {
 	key := datasetsPrefix + string(m.opts.Self) + "/" + name
 	e, err := m.opts.State.Get(ctx, key)
 	if errors.Is(err, state.ErrNotFound) {
-		return outboard.Errorf(outboard.NotFound, "", "this node has no dataset %.70q", name)
+		return outboard.Errorf(outboard.NotFound, "", "this node has no dataset %.70q: `outboard datasets` lists them", name)
 	}
 	if err == nil {
 		_, err = m.opts.State.Delete(ctx, key, e.Revision)
