@@ -41,7 +41,7 @@ type Process interface {
 // tests. run closes its socket.
 func Goroutine(run func(ctx context.Context, socket *os.File) error) Launcher {
 	return func(_ string, socket *os.File) (Process, error) {
-		own, err := duplicate(socket)
+		own, err := Duplicate(socket)
 		if err != nil {
 			return nil, err
 		}
@@ -55,9 +55,9 @@ func Goroutine(run func(ctx context.Context, socket *os.File) error) Launcher {
 	}
 }
 
-// duplicate copies a file's descriptor. It does not use File.Fd, which would make the file
+// Duplicate copies a file's descriptor. It does not use File.Fd, which would make the file
 // block for all its users.
-func duplicate(f *os.File) (*os.File, error) {
+func Duplicate(f *os.File) (*os.File, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func CommandWith(command, environ []string, log *slog.Logger) Launcher {
 			return nil, err
 		}
 		defer write.Close()
-		own, err := duplicate(socket)
+		own, err := Duplicate(socket)
 		if err != nil {
 			return nil, errors.Join(err, stderr.Close())
 		}

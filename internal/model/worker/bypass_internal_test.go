@@ -364,7 +364,7 @@ func TestBypassRefusesOtherFiles(t *testing.T) {
 	} {
 		var own []*os.File
 		for _, f := range files {
-			d, err := duplicate(f)
+			d, err := helper.Duplicate(f)
 			if err != nil {
 				t.Fatal(err)
 			}

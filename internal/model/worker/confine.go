@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/internal/helper"
 	"github.com/outboard-run/outboard/internal/ipc"
 	"github.com/outboard-run/outboard/internal/sandbox"
 )
@@ -102,7 +103,7 @@ func Main(ctx context.Context, socket *os.File, opts ProcessOptions) error {
 
 // receiveConfinement receives the first message and leaves the socket open.
 func receiveConfinement(ctx context.Context, socket *os.File) (c confinement, err error) {
-	own, err := duplicate(socket)
+	own, err := helper.Duplicate(socket)
 	if err != nil {
 		return c, err
 	}

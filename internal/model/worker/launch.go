@@ -26,23 +26,6 @@ import (
 	"github.com/outboard-run/outboard/internal/timeslice"
 )
 
-// duplicate duplicates a file's descriptor. It does not use File.Fd, which would make the file
-// blocking for all its users.
-func duplicate(f *os.File) (*os.File, error) {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	own := -1
-	if failed := raw.Control(func(fd uintptr) { own, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); failed != nil {
-		return nil, failed
-	}
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(own), f.Name()), nil
-}
-
 // A Spawner starts workers from a dedicated thread: the kernel kills a worker when the thread that
 // started it ends (PR_SET_PDEATHSIG refers to the thread, not the process), and Go may end any
 // thread that no goroutine has locked.
@@ -84,7 +67,7 @@ func (s *Spawner) Launcher(name string, memory int64) helper.Launcher {
 }
 
 func (s *Spawner) start(name string, memory int64, socket *os.File) (helper.Process, error) {
-	own, err := duplicate(socket)
+	own, err := helper.Duplicate(socket)
 	if err != nil {
 		return nil, err
 	}
