@@ -10,23 +10,23 @@ import (
 func combine(to, from []byte, e Element, r Reduction) {
 	switch e {
 	case Float64:
-		combineFloats(view[float64](to), view[float64](from), r)
+		combineNumbers(view[float64](to), view[float64](from), r)
 	case Float32:
-		combineFloats(view[float32](to), view[float32](from), r)
+		combineNumbers(view[float32](to), view[float32](from), r)
 	case Float16:
 		combineHalves(view[uint16](to), view[uint16](from), r, fromFloat16, toFloat16)
 	case BFloat16:
 		combineHalves(view[uint16](to), view[uint16](from), r, fromBFloat16, toBFloat16)
 	case Int64:
-		combineIntegers(view[int64](to), view[int64](from), r)
+		combineNumbers(view[int64](to), view[int64](from), r)
 	case Int32:
-		combineIntegers(view[int32](to), view[int32](from), r)
+		combineNumbers(view[int32](to), view[int32](from), r)
 	case Int16:
-		combineIntegers(view[int16](to), view[int16](from), r)
+		combineNumbers(view[int16](to), view[int16](from), r)
 	case Int8:
-		combineIntegers(view[int8](to), view[int8](from), r)
+		combineNumbers(view[int8](to), view[int8](from), r)
 	case Uint8:
-		combineIntegers(view[uint8](to), view[uint8](from), r)
+		combineNumbers(view[uint8](to), view[uint8](from), r)
 	}
 }
 
@@ -65,14 +65,14 @@ func view[T any](b []byte) []T {
 
 type float interface{ float32 | float64 }
 
-func combineFloats[T float](to, from []T, r Reduction) {
+func combineNumbers[T float | integer](to, from []T, r Reduction) {
 	from = from[:len(to)]
 	switch r {
 	case Sum, Average:
 		for i := range to {
 			to[i] += from[i]
 		}
-	// min and max are NaN if one of their arguments is, as PyTorch's are.
+	// Of floats, min and max are NaN if one of their arguments is, as PyTorch's are.
 	case Min:
 		for i := range to {
 			to[i] = min(to[i], from[i])
@@ -86,24 +86,6 @@ func combineFloats[T float](to, from []T, r Reduction) {
 
 type integer interface {
 	int64 | int32 | int16 | int8 | uint8
-}
-
-func combineIntegers[T integer](to, from []T, r Reduction) {
-	from = from[:len(to)]
-	switch r {
-	case Sum, Average:
-		for i := range to {
-			to[i] += from[i]
-		}
-	case Min:
-		for i := range to {
-			to[i] = min(to[i], from[i])
-		}
-	case Max:
-		for i := range to {
-			to[i] = max(to[i], from[i])
-		}
-	}
 }
 
 // combineHalves combines numbers of 16 bits as float32 and rounds each result.
