@@ -8,9 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/lend"
-	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
 const (
@@ -62,18 +60,8 @@ func hasCompiled(all map[string][32]byte, kernel string) bool {
 // askForBinaries runs a session that builds a program and asks for the sizes of its binaries.
 func askForBinaries(t *testing.T, h *lend.Host) {
 	t.Helper()
-	s, err := h.Start(lend.Spec{
-		Lease:  outboard.Lease{Grant: outboard.Grant{Lease: "lease", Holder: "dinghy", Program: "binaries", Memory: 64 << 20, Weight: 1}},
-		Device: outboard.Device{ID: "harbour/opencl/0", API: outboard.OpenCL},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, p := startSession(t, h, "binaries")
 	defer s.Close()
-	p := &peer{t: t, ring: s.Ring(), out: session.NewWriter(s.Ring(), s.Ring().Area())}
-	if p.in, err = session.NewReader(s.Ring(), s.Ring().Area()); err != nil {
-		t.Fatal(err)
-	}
 	none := []uint64(nil)
 	p.send(opCreateContext, none, []uint64{2}, 0, 0x100)
 	p.send(opCreateProgram, 0x100, []byte(severalKernelsSource), 0x103)

@@ -10,9 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/lend"
-	"github.com/outboard-run/outboard/internal/accel/session"
 )
 
 // poison is a kernel that replaces its own compiled code, wherever it was loaded from, by
@@ -82,18 +80,8 @@ func TestPoisonedCache(t *testing.T) {
 // poisonCache runs the hostile kernel in a session.
 func poisonCache(t *testing.T, h *lend.Host) {
 	t.Helper()
-	s, err := h.Start(lend.Spec{
-		Lease:  outboard.Lease{Grant: outboard.Grant{Lease: "lease", Holder: "dinghy", Program: "poison", Memory: 64 << 20, Weight: 1}},
-		Device: outboard.Device{ID: "harbour/opencl/0", API: outboard.OpenCL},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, p := startSession(t, h, "poison")
 	defer s.Close()
-	p := &peer{t: t, ring: s.Ring(), out: session.NewWriter(s.Ring(), s.Ring().Area())}
-	if p.in, err = session.NewReader(s.Ring(), s.Ring().Area()); err != nil {
-		t.Fatal(err)
-	}
 	got, err := p.kernel(poison)
 	if err != nil {
 		t.Fatalf("a session of the program: %v, %v", err, s.Err())

@@ -6,9 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/lend"
-	"github.com/outboard-run/outboard/internal/accel/session"
 	"github.com/outboard-run/outboard/internal/sandbox"
 )
 
@@ -43,18 +41,8 @@ func buildOnHost(t *testing.T, dir string, readable []string) {
 	if strings.Contains(h.Isolation(), string(sandbox.Mounts)) && readable != nil {
 		t.Fatalf("isolated by %s: the fallback was not tested", h.Isolation())
 	}
-	s, err := h.Start(lend.Spec{
-		Lease:  outboard.Lease{Grant: outboard.Grant{Lease: "lease", Holder: "dinghy", Program: "clpeak", Memory: 64 << 20, Weight: 1}},
-		Device: outboard.Device{ID: "harbour/opencl/0", API: outboard.OpenCL},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, p := startSession(t, h, "clpeak")
 	defer s.Close()
-	p := &peer{t: t, ring: s.Ring(), out: session.NewWriter(s.Ring(), s.Ring().Area())}
-	if p.in, err = session.NewReader(s.Ring(), s.Ring().Area()); err != nil {
-		t.Fatal(err)
-	}
 	got, err := p.kernel(`kernel void k(global uint *a) { a[get_global_id(0)] = 7; }`)
 	if err != nil {
 		t.Fatalf("isolated by %s: %v", h.Isolation(), err)

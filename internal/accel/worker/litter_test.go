@@ -20,7 +20,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/accel/control"
 	"github.com/outboard-run/outboard/internal/accel/lend"
 	"github.com/outboard-run/outboard/internal/cgroup"
@@ -250,13 +249,7 @@ func awaitState(t *testing.T, dir string, before *machineState) machineState {
 // litterSession runs one hostile session.
 func litterSession(t *testing.T, h *lend.Host) {
 	t.Helper()
-	s, err := h.Start(lend.Spec{
-		Lease:  outboard.Lease{Grant: outboard.Grant{Lease: "lease", Holder: "dinghy", Program: "litter", Memory: 64 << 20, Weight: 1}},
-		Device: outboard.Device{ID: "harbour/opencl/0", API: outboard.OpenCL},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openSession(t, h, "litter")
 	if _, err := s.Ring().Next(1); err != nil {
 		t.Error(err)
 	}
