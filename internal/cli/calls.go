@@ -50,9 +50,9 @@ func showCalls(ctx context.Context, env *Env, opts callsOptions) error {
 	if err != nil {
 		return err
 	}
-	if opts.service != "" {
-		calls = slices.DeleteFunc(calls, func(c client.Calls) bool { return c.Service != opts.service })
-	}
+	calls = slices.DeleteFunc(calls, func(c client.Calls) bool {
+		return c.Service != opts.service && (opts.service != "" || isSystemService(c.Service))
+	})
 	var rows [][]string
 	for _, c := range calls {
 		rows = append(rows, []string{

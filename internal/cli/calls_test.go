@@ -17,12 +17,14 @@ func registerCalls(handle func(string, func(*http.Request) (any, error))) {
 		return []client.Service{
 			{Name: "shop.Cart", Endpoints: 2, Nodes: []outboard.NodeID{"dinghy", "harbour"}, Methods: []string{"Add", "Remove"}},
 			{Name: "shop.Stock", Endpoints: 1, Nodes: []outboard.NodeID{"harbour"}},
+			{Name: ownService, Endpoints: 1, Nodes: []outboard.NodeID{"harbour"}},
 		}, nil
 	})
 	handle("GET /v1/endpoints", func(r *http.Request) (any, error) {
 		all := []client.Endpoint{
 			{ID: "e1", Node: "harbour", Services: []string{"shop.Cart"}, Program: "cart", PID: 17, Started: time.Now()},
 			{ID: "e2", Node: "harbour", Services: []string{"shop.Stock"}, Address: "127.0.0.1:50051", Started: time.Now()},
+			{ID: "e3", Node: "harbour", Services: []string{ownService}, Program: "exe", PID: 18, Started: time.Now()},
 		}
 		service := r.URL.Query().Get("service")
 		return slices.DeleteFunc(all, func(e client.Endpoint) bool { return service != "" && !slices.Contains(e.Services, service) }), nil
@@ -40,6 +42,7 @@ func registerCalls(handle func(string, func(*http.Request) (any, error))) {
 				Sent: 4096, Received: 1024, InFlight: 3, Total: 1000, Acted: map[string]uint64{"retry": 4, "break": 1},
 			},
 			{Service: "shop.Stock", Method: "Count"},
+			{Service: ownService, Method: "Counts"},
 		}, nil
 	})
 	handle("GET /v1/nodes", func(*http.Request) (any, error) {
@@ -51,6 +54,23 @@ func registerCalls(handle func(string, func(*http.Request) (any, error))) {
 		}
 		return struct{}{}, nil
 	})
+}
+
+// ownService is a service of the pool itself.
+const ownService = "outboard.tenant.default.harbour"
+
+// The services of the pool itself are in no list, unless one is named.
+func TestOwnServicesAreNotListed(t *testing.T) {
+	n := startNode(t)
+	for _, list := range []string{"services", "endpoints", "calls"} {
+		for _, format := range []string{"text", "json"} {
+			if out := n.succeed(t, list, "-o", format); strings.Contains(out, ownService) || !strings.Contains(out, "shop.Cart") {
+				t.Errorf("outboard %s -o %s:\n%s", list, format, out)
+			}
+		}
+	}
+	contains(t, n.succeed(t, "endpoints", "--service", ownService), "\ne3 harbour "+ownService+" - exe (18) 0s\n")
+	contains(t, n.succeed(t, "calls", "--service", ownService), "\n"+ownService+" Counts ")
 }
 
 func TestCalls(t *testing.T) {

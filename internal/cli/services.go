@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ func newServicesCommand(env *Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "services",
 		Short:   "List the services that the pool's programs serve",
+		Long:    "List the services that the pool's programs serve. The pool's own are not among them.",
 		Example: "  outboard services\n  outboard services -o json",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runServices(cmd.Context(), env, opts) },
@@ -34,6 +36,7 @@ func runServices(ctx context.Context, env *Env, opts servicesOptions) error {
 	if err != nil {
 		return err
 	}
+	services = slices.DeleteFunc(services, func(s client.Service) bool { return isSystemService(s.Name) })
 	var rows [][]string
 	for _, s := range services {
 		var nodes []string
@@ -80,6 +83,9 @@ func runEndpoints(ctx context.Context, env *Env, opts endpointsOptions) error {
 	if err != nil {
 		return err
 	}
+	if opts.service == "" {
+		endpoints = slices.DeleteFunc(endpoints, isSystemEndpoint)
+	}
 	var rows [][]string
 	for _, e := range endpoints {
 		rows = append(rows, []string{
@@ -88,6 +94,11 @@ func runEndpoints(ctx context.Context, env *Env, opts endpointsOptions) error {
 		})
 	}
 	return opts.output.print(env, endpoints, []string{"ENDPOINT", "NODE", "SERVICES", "ADDRESS", "PROGRAM", "UP"}, rows)
+}
+
+// isSystemEndpoint reports whether a process of the pool itself is listed, such as a tenant's.
+func isSystemEndpoint(e client.Endpoint) bool {
+	return len(e.Services) > 0 && !slices.ContainsFunc(e.Services, func(name string) bool { return !isSystemService(name) })
 }
 
 func programOf(e client.Endpoint) string {
