@@ -43,7 +43,11 @@ chunk once. ` + "`outboard train --dataset NAME`" + ` restores one beside the ra
 		Example: "  outboard datasets remove digits",
 		Args:    oneArg("name one dataset; `outboard datasets` lists them"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return env.client().DeleteDataset(cmd.Context(), args[0])
+			if err := env.client().DeleteDataset(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			printSafe(env.Stderr, "dataset %s was removed\n", args[0])
+			return nil
 		},
 		ValidArgsFunction: env.firstArg(datasetWords),
 	})
@@ -145,7 +149,11 @@ func runDataPull(ctx context.Context, env *Env, name, folder string) error {
 	if err != nil {
 		return fmt.Errorf("dataset %s: %w", name, err)
 	}
-	return m.Restore(ctx, chunks, folder)
+	if err := m.Restore(ctx, chunks, folder); err != nil {
+		return err
+	}
+	printSafe(env.Stderr, "dataset %s: %d files, %v, in %s\n", d.Name, d.Files, d.Size, folder)
+	return nil
 }
 
 // nodeChunks implements data.Chunks by the node's store of artifacts.

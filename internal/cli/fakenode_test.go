@@ -19,6 +19,7 @@ import (
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
+	"github.com/outboard-run/outboard/internal/api"
 	"github.com/outboard-run/outboard/internal/app/manifest"
 	"github.com/outboard-run/outboard/internal/artifact"
 	"github.com/outboard-run/outboard/internal/artifact/artifacttest"
@@ -421,6 +422,10 @@ func (n *fakeNode) cancel(r *http.Request) (any, error) {
 }
 
 func (n *fakeNode) logs(w http.ResponseWriter, r *http.Request) {
+	if app := r.PathValue("app"); app == "job-none" {
+		api.Refuse(w, notThere("app", app))
+		return
+	}
 	n.mu.Lock()
 	at := time.Date(2026, time.March, 1, 2, 3, 4, 5e6, time.UTC)
 	lines := append([]client.LogLine{

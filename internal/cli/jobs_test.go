@@ -264,6 +264,7 @@ func TestJobLogs(t *testing.T) {
 	}
 	// An app may have such a name too.
 	contains(t, n.succeed(t, "logs", "job-9"), " hello")
+	n.refuse(t, 11, `there is no job "job-none"`, "logs", "job-none")
 }
 
 // A dataset that is pulled is the folder that was pushed, and its chunks are copied once.
@@ -286,7 +287,7 @@ func TestDatasets(t *testing.T) {
 	contains(t, n.succeed(t, "datasets"), "\nDATASET NODE FILES SIZE CREATED DIGEST\n", "\ndigits harbour 2 11B ", " sha256:")
 	contains(t, n.succeed(t, "datasets", "-o", "json"), `"name": "digits"`)
 	copied := filepath.Join(t.TempDir(), "copy")
-	n.succeed(t, "datasets", "pull", "digits", copied)
+	contains(t, n.succeed(t, "datasets", "pull", "digits", copied), "\ndataset digits: ")
 	for name, content := range want {
 		if got, err := os.ReadFile(filepath.Join(copied, name)); err != nil || string(got) != content {
 			t.Errorf("%s is %q, want %q: %v", name, got, content, err)
@@ -309,7 +310,7 @@ func TestDatasets(t *testing.T) {
 	if _, err := os.Stat(bad); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a folder with content that could not be verified is there: %v", err)
 	}
-	n.succeed(t, "datasets", "remove", "digits")
+	contains(t, n.succeed(t, "datasets", "remove", "digits"), "\ndataset digits was removed\n")
 	n.refuse(t, 11, `there is no dataset "digits"`, "datasets", "remove", "digits")
 	n.refuse(t, 11, `there is no dataset "digits"`, "datasets", "pull", "digits", bad)
 	n.refuse(t, 2, "want a folder", "datasets", "push", filepath.Join(folder, "a.txt"), "digits")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/client"
 )
 
@@ -48,8 +49,9 @@ func runLogs(ctx context.Context, env *Env, opts logsOptions, name string) error
 	if opts.lines < 0 {
 		return usage("--lines %d: want 0 or more", opts.lines)
 	}
+	var noJob error
 	if strings.HasPrefix(name, jobPrefix) {
-		if _, err := env.client().Job(ctx, name); err == nil {
+		if _, noJob = env.client().Job(ctx, name); noJob == nil {
 			return runJobLogs(ctx, env, opts, name)
 		}
 	}
@@ -72,8 +74,11 @@ func runLogs(ctx context.Context, env *Env, opts logsOptions, name string) error
 		err := writeSafe(env.Stdout, "%s\n", logText(l))
 		return err
 	})
-	if opts.follow && errors.Is(err, context.Canceled) {
-		err = nil // an interrupt is the regular end of --follow
+	switch {
+	case opts.follow && errors.Is(err, context.Canceled):
+		return nil // an interrupt is the regular end of --follow
+	case noJob != nil && outboard.KindOf(err) == outboard.NotFound:
+		return noJob // there is no such app either
 	}
 	return err
 }
