@@ -106,7 +106,7 @@ func (l *link) Write(b []byte) (int, error) {
 // Close has what was written delivered, as the kernel does for TCP.
 func (l *link) Close() error {
 	l.once.Do(func() {
-		_ = l.Conn.SetWriteDeadline(time.Now().Add(abortTime)) // Pipes have deadlines.
+		_ = l.SetWriteDeadline(time.Now().Add(abortTime)) // Pipes have deadlines.
 		close(l.closed)
 	})
 	return nil
