@@ -230,5 +230,11 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"rank of a job, guest, model's file", "node of an ordinary user", "breaks out, and takes all watches of epoll that the kernel allows its user (/proc/sys/fs/epoll/max_user_watches), so that the node accepts no connections until the process ends: the kernel has no such limit for a user namespace", "", "", Open},
 		{"guest", "operator's terminal", "breaks out, and opens the terminal at which its node was started, where there is no Landlock", "internal/helper", "TestNoTerminal", Held},
 		{"rank of a job, guest", "other jobs' data", "joins the collective calls of another job, whose ranks have the same user", "internal/train/job", "TestRanksOfOtherRuns", Held},
+		{"joined node", "other jobs' data", "starts ranks on a third node under the ID of another node's job, with whose ranks that job's would exchange their data", "internal/train/job", "TestRanksOfAnotherManager", Held},
+		{"joined node", "node with --jobs", "requests ranks whose numbers overflow, so that the node makes room for 2^40 of them and ends", "internal/train/job", "TestHostileStarts", Held},
+		{"node of a job", "the job's node", "reports fewer sums than none, which counters of metrics end the process for", "internal/train/job", "TestHostileSums", Held},
+		{"node of a job", "the job's record", "writes lines in the names of other nodes' ranks and of the job, and a reason that the record has no room for", "internal/train/job", "TestHostileReports", Held},
+		{"joined node", "other nodes' jobs", "writes a job with the ID of another node's, which loses its own when it starts again", "internal/train/job", "TestJobsWithTheIDOfAnother", Held},
+		{"joined node", "sums of running jobs in a bucket", "writes an ended job with the ID of a running one, before a collection", "internal/cli", "TestDatasetsCollect", Held},
 	}
 }

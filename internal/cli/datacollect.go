@@ -116,7 +116,10 @@ func poolNeeds(ctx context.Context, c *client.Client) (data.Needs, error) {
 		for _, digest := range j.Manifests() {
 			manifests[digest] = "a checkpoint, or the states of stages, of job " + j.ID
 		}
-		if needs.Jobs[j.ID] = !j.State.Final(); needs.Jobs[j.ID] && j.DataDigest != "" {
+		if j.State.Final() {
+			continue // Any node may write an ended job with the ID of a running one.
+		}
+		if needs.Jobs[j.ID] = true; j.DataDigest != "" {
 			manifests[j.DataDigest] = "the dataset of job " + j.ID
 		}
 	}

@@ -34,7 +34,7 @@ func TestDatasetsCollect(t *testing.T) {
 	}
 	bucket.Put("/data/runs/sums/job-old/1/part", []byte("12345"))
 	bucket.Put("/data/runs/sums/job-9/1/part", []byte("12345"))
-	n.jobs.jobs = append(n.jobs.jobs, client.Job{ID: "job-9", State: client.JobRunning})
+	n.jobs.jobs = append(n.jobs.jobs, client.Job{ID: "job-9", State: client.JobRunning}, client.Job{ID: "job-9", Node: "evil", State: client.JobSucceeded})
 	bucket.Backdate(31 * 24 * time.Hour)
 	put(artifact.Digest([]byte("new")))
 	url := "s3://data/runs?endpoint=" + server.URL

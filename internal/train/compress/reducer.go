@@ -5,6 +5,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/train/collective"
 )
 
@@ -43,6 +44,15 @@ type Stats struct {
 	Offered uint64 `json:"offered,omitempty"`
 	// Repeated parts were sent again because their datagrams had been lost.
 	Repeated uint64 `json:"repeated,omitempty"`
+}
+
+// Check returns an error if counts that another node has sent can't be counts: metrics do not
+// decrease.
+func (s *Stats) Check() error {
+	if s.Calls < 0 || s.Bytes < 0 || s.Sent < 0 {
+		return outboard.Errorf(outboard.Protocol, "sums", "%d calls with %d bytes, of which %d were sent", s.Calls, s.Bytes, s.Sent)
+	}
+	return nil
 }
 
 // Add adds the counts of another reducer.

@@ -33,6 +33,9 @@ type nodeRun struct {
 	trail  checkpointTrail // of the checkpoints that this node has copied
 }
 
+// has reports whether a rank is one of the node's.
+func (n *nodeRun) has(rank int) bool { return rank >= n.first && rank < n.first+n.count }
+
 // An attemptEvent is a report of a node. Either exited or err is set.
 type attemptEvent struct {
 	from   *nodeRun
@@ -288,7 +291,7 @@ const maxExplained = 64
 // explainDecision adds a node's decision for a rank to the explanation of the attempt, in place of
 // the previous one about the same subject.
 func (a *activeJob) explainDecision(n *nodeRun, d *ranks.Decision) {
-	if d.Rank < n.first || d.Rank >= n.first+n.count || d.Rank >= maxExplained || !ranks.IsSubject(d.Subject) {
+	if !n.has(d.Rank) || d.Rank >= maxExplained || !ranks.IsSubject(d.Subject) {
 		return
 	}
 	about := fmt.Sprintf("rank %d, %s: ", d.Rank, d.Subject)

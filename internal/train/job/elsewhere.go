@@ -80,7 +80,7 @@ func (m *move) leaseElsewhere(ctx context.Context, ranks []int) bool {
 	}
 	m.to = make(map[*nodeRun]*nodeRun)
 	for _, n := range m.nodes {
-		if !slices.ContainsFunc(ranks, func(r int) bool { return r >= n.first && r < n.first+n.count }) {
+		if !slices.ContainsFunc(ranks, n.has) {
 			continue
 		}
 		if next := m.leaseOther(ctx, n, taken); next != nil {
@@ -179,7 +179,7 @@ func (m *move) copyState(ctx context.Context, n *nodeRun, s *suspended) {
 	m.mu.Lock()
 	granted := len(m.to) > 0
 	m.mu.Unlock()
-	if !granted || s.Rank < n.first || s.Rank >= n.first+n.count {
+	if !granted || !n.has(s.Rank) {
 		return
 	}
 	manifest, err := data.Copy(ctx, m.job.manager.opts.Chunks, s.Digest)

@@ -408,7 +408,7 @@ func TestCheckpointReplacesStates(t *testing.T) {
 // A program that repeats its steps is told the attempt in which it made them first.
 func TestAttemptOfRepeatedSteps(t *testing.T) {
 	for repeats, want := range map[int]string{0: "OUTBOARD_ATTEMPT=3", 2: "OUTBOARD_ATTEMPT=2"} {
-		r := &run{key: key{"job-abc", 3}, start: &start{World: 1, Count: 1, PerDevice: 1, Repeats: repeats}, leases: make([]outboard.Lease, 1)}
+		r := &run{key: key{"east", "job-abc", 3}, start: &start{World: 1, Count: 1, PerDevice: 1, Repeats: repeats}, leases: make([]outboard.Lease, 1)}
 		if env := r.environ(0); !slices.Contains(env, want) {
 			t.Errorf("repeating %d: got %q, want %s", repeats, env, want)
 		}

@@ -313,6 +313,7 @@ func (h *Host) serveRun(ctx context.Context, stream *framed.Stream, manager outb
 		return err
 	}
 	defer h.freeLeases(leases)
+	p.Manager = manager
 	r := &run{host: h, key: p.key(), start: m.Start, leases: leases, out: &writer{out: stream}, uid: h.newUID()}
 	h.opts.Log.Info("ranks are started", "job", p.Job, "attempt", p.Attempt, "manager", manager, "ranks", m.Start.Count)
 	err = r.serve(ctx, stream)

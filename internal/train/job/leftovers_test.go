@@ -85,7 +85,7 @@ func asUser(t *testing.T, uid uint32, f func() error) {
 func TestRanksLeaveNothing(t *testing.T) {
 	need.Root(t) // only a node of root's gives ranks a user
 	h := NewHost(HostOptions{Mode: ModeConfined})
-	r := &run{host: h, key: key{"job-abc", 1}, uid: h.newUID()}
+	r := &run{host: h, key: key{"east", "job-abc", 1}, uid: h.newUID()}
 	name := filepath.Join(sharedMemoryDir, "outboard-test-"+strconv.Itoa(os.Getpid()))
 	t.Cleanup(func() { _ = os.Remove(name) })
 	segment := -1
@@ -124,7 +124,7 @@ func TestRanksLeaveNothing(t *testing.T) {
 func TestRanksLeaveNoProcessWithoutControlGroups(t *testing.T) {
 	const orphan = `mkfifo ../fifo; (setsid sh -c 'echo $$ >../fifo; exec sleep 1000' &); read pid <../fifo; echo $pid >../pid`
 	r := &run{
-		host: NewHost(HostOptions{Mode: ModeTrusted}), key: key{"job-abc", 1}, out: &writer{out: io.Discard}, dir: t.TempDir(),
+		host: NewHost(HostOptions{Mode: ModeTrusted}), key: key{"east", "job-abc", 1}, out: &writer{out: io.Discard}, dir: t.TempDir(),
 		leases: []outboard.Lease{{Device: "east/0"}}, start: &start{World: 1, Count: 1, PerDevice: 1, Args: []string{"sh", "-c", orphan}},
 	}
 	if err := os.Mkdir(filepath.Join(r.dir, filesDir), 0o700); err != nil {
@@ -194,7 +194,7 @@ func TestKilledNodesRanksLeaveNoSharedMemory(t *testing.T) {
 // descriptors from it.
 func TestRanksLeaveDeepFolders(t *testing.T) {
 	h := NewHost(HostOptions{Mode: ModeConfined})
-	r := &run{host: h, key: key{"job-abc", 1}, dir: filepath.Join(t.TempDir(), "ranks")}
+	r := &run{host: h, key: key{"east", "job-abc", 1}, dir: filepath.Join(t.TempDir(), "ranks")}
 	at, name := unix.AT_FDCWD, r.dir
 	for range 2000 {
 		if err := unix.Mkdirat(at, name, 0o700); err != nil {

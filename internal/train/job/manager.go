@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -58,7 +59,7 @@ type Options struct {
 type Manager struct {
 	opts Options
 	view *state.Follower
-	all  map[string]client.Job     // by ID, under view's lock
+	all  map[string]client.Job     // by NODE/ID, under view's lock
 	sets map[string]client.Dataset // by NODE/NAME, under view's lock
 
 	life    context.Context //nolint:containedctx // of the jobs
@@ -127,10 +128,15 @@ func (m *Manager) List() []client.Job {
 	m.view.Lock()
 	defer m.view.Unlock()
 	list := make([]client.Job, 0, len(m.all))
-	for id := range m.all {
-		list = append(list, m.latest(id))
+	for _, j := range m.all {
+		if j.Node == m.opts.Self {
+			j = m.latest(j.ID)
+		}
+		list = append(list, j)
 	}
-	slices.SortFunc(list, func(a, b client.Job) int { return cmp.Or(b.Created.Compare(a.Created), strings.Compare(a.ID, b.ID)) })
+	slices.SortFunc(list, func(a, b client.Job) int {
+		return cmp.Or(b.Created.Compare(a.Created), strings.Compare(keyOf(&a), keyOf(&b)))
+	})
 	return list
 }
 
@@ -142,21 +148,26 @@ func (m *Manager) Get(id string) (client.Job, error) {
 	}
 	m.view.Lock()
 	defer m.view.Unlock()
-	j := m.latest(id)
-	if j.ID == "" {
-		return j, outboard.Errorf(outboard.NotFound, "", "there is no job %.40q: `outboard jobs` lists them", id)
+	if j := m.latest(id); j.ID != "" {
+		return j, nil
 	}
-	return j, nil
+	for _, key := range slices.Sorted(maps.Keys(m.all)) {
+		if j := m.all[key]; j.ID == id {
+			return j, nil
+		}
+	}
+	return client.Job{}, outboard.Errorf(outboard.NotFound, "", "there is no job %.40q: `outboard jobs` lists them", id)
 }
 
-// latest returns a job as it was written last, the zero value for none. The view's lock is held.
+// latest returns a job of this node as it was written last, the zero value for none. Other nodes may
+// write jobs with the same ID. The view's lock is held.
 func (m *Manager) latest(id string) client.Job {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if j, ok := m.written[id]; ok {
 		return j
 	}
-	return m.all[id]
+	return m.all[string(m.opts.Self)+"/"+id]
 }
 
 // own returns a job of this node.

@@ -40,7 +40,8 @@ func (m *mesh) Connect(ctx context.Context, node int, use string) (net.Conn, err
 		return nil, outboard.Errorf(outboard.Invalid, "connect ranks", "the job has no other node with the number %d", node)
 	}
 	if m.self < node {
-		p := purpose{Job: m.key.job, Attempt: m.key.attempt, From: m.self, For: use}
+		p := m.key.purpose(m.self)
+		p.For = use
 		stream, err := m.peers.open(ctx, m.nodes[node], methodMesh, p)
 		if err != nil {
 			return nil, err

@@ -35,7 +35,7 @@ func (r *run) sendProfile(ctx context.Context, f *os.File, rank int) error {
 
 // copyProfile copies the profile of a rank to this node.
 func (a *activeJob) copyProfile(ctx context.Context, n *nodeRun, p *profiled) {
-	if p.Rank < n.first || p.Rank >= n.first+n.count || p.Rank >= maxProfiled {
+	if !n.has(p.Rank) || p.Rank >= maxProfiled {
 		return
 	}
 	if err := a.manager.fetchProfile(ctx, a.snapshot().ID, p); err != nil {

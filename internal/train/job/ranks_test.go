@@ -119,7 +119,7 @@ func newRun(t *testing.T, args ...string) *run {
 	}
 	h := NewHost(HostOptions{Mode: ModeTrusted, Groups: groups, Memory: func(leases []outboard.Lease) int64 { return int64(len(leases)) * 64 << 20 }})
 	r := &run{
-		host: h, key: key{"job-abc", 1}, start: &start{World: 1, Count: 1, PerDevice: 1, Args: args},
+		host: h, key: key{"east", "job-abc", 1}, start: &start{World: 1, Count: 1, PerDevice: 1, Args: args},
 		leases: []outboard.Lease{{Device: "east/0"}}, out: &writer{out: io.Discard}, dir: t.TempDir(),
 	}
 	if err := os.Mkdir(filepath.Join(r.dir, filesDir), 0o700); err != nil {
@@ -171,7 +171,7 @@ func TestVariablesOfAJobReachNoHelper(t *testing.T) {
 	seen := filepath.Join(t.TempDir(), "seen")
 	h := NewHost(HostOptions{Mode: ModeConfined, Command: []string{"/bin/sh", "-c", "env >" + seen}})
 	r := &run{
-		host: h, key: key{"job-abc", 1}, out: &writer{out: io.Discard}, dir: t.TempDir(), leases: []outboard.Lease{{Device: "east/0"}},
+		host: h, key: key{"east", "job-abc", 1}, out: &writer{out: io.Discard}, dir: t.TempDir(), leases: []outboard.Lease{{Device: "east/0"}},
 		start: &start{World: 1, Count: 1, PerDevice: 1, Args: []string{"true"}, Env: map[string]string{"LD_PRELOAD": "hostile.so", "LD_AUDIT": "hostile.so", "GODEBUG": "hostile=1"}},
 	}
 	if err := os.Mkdir(filepath.Join(r.dir, filesDir), 0o700); err != nil {
@@ -202,7 +202,7 @@ func TestVariablesOfAJobReachNoHelper(t *testing.T) {
 // Without control groups ranks run, unless the operator requires them.
 func TestRequiredGroup(t *testing.T) {
 	for _, require := range []bool{false, true} {
-		r := &run{host: NewHost(HostOptions{RequireGroup: require, Self: "east"}), key: key{"job-abc", 1}}
+		r := &run{host: NewHost(HostOptions{RequireGroup: require, Self: "east"}), key: key{"east", "job-abc", 1}}
 		err := r.makeGroup()
 		if (outboard.KindOf(err) == outboard.Denied) != require || (err != nil) != require {
 			t.Errorf("required: %v, got %v", require, err)

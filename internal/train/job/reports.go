@@ -39,7 +39,7 @@ func (a *activeJob) readReports(ctx context.Context, n *nodeRun, events chan<- a
 // ended.
 func (a *activeJob) readReport(ctx context.Context, n *nodeRun, m message, copies chan<- message, events chan<- attemptEvent) {
 	switch {
-	case m.Line != nil:
+	case m.Line != nil && n.has(m.Line.Rank):
 		a.addLine(n, m.Line)
 	case m.Decided != nil:
 		a.explainDecision(n, m.Decided)
@@ -53,7 +53,11 @@ func (a *activeJob) readReport(ctx context.Context, n *nodeRun, m message, copie
 	}
 }
 
+// maxReason bounds the reason of a failure in bytes: the job's record has it.
+const maxReason = 4 << 10
+
 func (a *activeJob) reportEnd(n *nodeRun, e *exited, events chan<- attemptEvent) {
+	e.Reason = e.Reason[:min(len(e.Reason), maxReason)]
 	a.explainSums(n, e.Sums)
 	events <- attemptEvent{from: n, exited: e}
 }

@@ -115,7 +115,7 @@ func (r *run) open(ctx context.Context) error {
 	if opts.Gradients.Method == compress.Store && r.host.opts.Objects == nil {
 		return outboard.Errorf(outboard.Invalid, "start ranks", "node %s has no object store for gradients: start it with `outboard up --objects`", r.host.opts.Self)
 	}
-	opts.Store = collective.Store{Objects: r.host.opts.Objects, Prefix: fmt.Sprintf("sums/%s/%d/", r.key.job, r.key.attempt)}
+	opts.Store = collective.Store{Objects: r.host.opts.Objects, Prefix: fmt.Sprintf("sums/%s/%s/%d/", r.key.job, r.key.manager, r.key.attempt)}
 	if r.server, err = ranks.Serve(socket, opts); err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (r *run) makeGroup() (err error) {
 	if err := groups.Err(); err != nil && r.host.opts.RequireGroup {
 		return outboard.Errorf(outboard.Denied, "start ranks", "node %s lacks what --sandbox require= demands: control groups (%w)", r.host.opts.Self, err)
 	}
-	r.group, err = groups.Make(fmt.Sprintf("job-%s-%d", r.key.job, r.key.attempt), limits)
+	r.group, err = groups.Make(fmt.Sprintf("job-%s-%s-%d", r.key.manager, r.key.job, r.key.attempt), limits)
 	return err
 }
 
@@ -245,8 +245,7 @@ func (r *run) openStore(life context.Context) (err error) {
 // relayStore relays a connection of a rank to the store at rank 0.
 func (r *run) relayStore(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
-	p := purpose{Job: r.key.job, Attempt: r.key.attempt, From: r.start.Node}
-	stream, err := r.host.opts.Peers.open(ctx, r.start.Nodes[0], methodStore, p)
+	stream, err := r.host.opts.Peers.open(ctx, r.start.Nodes[0], methodStore, r.key.purpose(r.start.Node))
 	if err != nil {
 		r.host.opts.Log.Warn("the store of a job is out of reach", "job", r.key.job, "error", err)
 		return

@@ -32,12 +32,8 @@ func (m *Manager) apply(e state.Entry) (bool, error) {
 		return false, nil
 	}
 	node, id, _ := strings.Cut(rest, "/")
-	known, isKnown := m.all[id]
-	if isKnown && string(known.Node) != node {
-		return false, fmt.Errorf("job %s belongs to node %s", id, known.Node)
-	}
 	if e.Deleted {
-		delete(m.all, id)
+		delete(m.all, rest)
 		return true, nil
 	}
 	j, err := decodeJob(e.Value)
@@ -47,7 +43,7 @@ func (m *Manager) apply(e state.Entry) (bool, error) {
 	if string(j.Node) != node || j.ID != id {
 		return false, errors.New("the record has the name of another job")
 	}
-	m.all[id] = j
+	m.all[rest] = j
 	return true, nil
 }
 

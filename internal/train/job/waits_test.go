@@ -170,7 +170,7 @@ func TestPreparationEndsWithItsManager(t *testing.T) {
 				manager, node := openRun(t)
 				h := NewHost(HostOptions{Mode: ModeTrusted, Chunks: stalledChunks{}, Python: func(string) error { return nil }})
 				r := &run{
-					host: h, key: key{"job-abc", 1}, out: &writer{out: node}, leases: []outboard.Lease{{Device: "east/0"}},
+					host: h, key: key{"east", "job-abc", 1}, out: &writer{out: node}, leases: []outboard.Lease{{Device: "east/0"}},
 					start: &start{World: 1, Count: 1, PerDevice: 1, Nodes: []outboard.NodeID{"east"}, Args: []string{"true"}, Checkpoint: "sha256:x"},
 				}
 				ended := make(chan error)
@@ -203,7 +203,7 @@ func TestNodeWithoutItsStoreIsNotLost(t *testing.T) {
 	manager, node := openRun(t)
 	r := &run{
 		host: NewHost(HostOptions{Mode: ModeTrusted, Chunks: silentStore{}, Python: func(string) error { return nil }}),
-		key:  key{"job-abc", 1}, out: &writer{out: node}, leases: []outboard.Lease{{Device: "east/0"}},
+		key:  key{"east", "job-abc", 1}, out: &writer{out: node}, leases: []outboard.Lease{{Device: "east/0"}},
 		start: &start{World: 1, Count: 1, PerDevice: 1, Nodes: []outboard.NodeID{"east"}, Args: []string{"true"}, Checkpoint: "sha256:x"},
 	}
 	node.Reset(r.serve(t.Context(), node))
@@ -248,7 +248,7 @@ func TestLinesOfAManagerThatDoesNotRead(t *testing.T) {
 
 // A connection that arrives when the run ends is refused: nothing would close it.
 func TestConnectionToARunThatHasEnded(t *testing.T) {
-	m := newMesh(nil, key{"job-abc", 1}, &start{Nodes: []outboard.NodeID{"east", "west"}, Node: 1})
+	m := newMesh(nil, key{"east", "job-abc", 1}, &start{Nodes: []outboard.NodeID{"east", "west"}, Node: 1})
 	p := purpose{Job: "job-abc", Attempt: 1, From: 0, For: "group g"}
 	if _, err := m.slot(p.From, p.For); err != nil {
 		t.Fatal(err)
@@ -261,7 +261,7 @@ func TestConnectionToARunThatHasEnded(t *testing.T) {
 
 // Connections that ranks have taken over do not count among those that none has asked for.
 func TestConnectionsThatRanksHaveTaken(t *testing.T) {
-	m := newMesh(nil, key{"job-abc", 1}, &start{Nodes: []outboard.NodeID{"east", "west"}, Node: 1})
+	m := newMesh(nil, key{"east", "job-abc", 1}, &start{Nodes: []outboard.NodeID{"east", "west"}, Node: 1})
 	for i := range maxSlots + 1 {
 		near, far := net.Pipe()
 		p := purpose{Job: "job-abc", Attempt: 1, For: fmt.Sprint("group ", i)}

@@ -15,7 +15,7 @@ import (
 )
 
 // Protocol is the TLS application protocol between nodes, with its version.
-const Protocol = "outboard-jobs/3"
+const Protocol = "outboard-jobs/4"
 
 // Methods of streams.
 const (
@@ -38,15 +38,19 @@ const (
 type purpose struct {
 	Job     string `json:"job"`
 	Attempt int    `json:"attempt"`
+	// Manager is the node that drives the job; in a stream of the job's manager it is the peer instead.
+	Manager outboard.NodeID `json:"manager,omitempty"`
 	// From is the number of the node that opens the stream, For the use of a mesh connection.
 	From int    `json:"from,omitempty"`
 	For  string `json:"for,omitempty"`
 }
 
-func (p purpose) key() key { return key{p.Job, p.Attempt} }
+func (p purpose) key() key { return key{p.Manager, p.Job, p.Attempt} }
 
-// A key names one attempt of a job.
+// A key names one attempt of a job. The manager is part of it: any node may drive a job with the ID of
+// another node's, and start ranks that would be taken for those of that job.
 type key struct {
+	manager outboard.NodeID
 	job     string
 	attempt int
 }
@@ -108,8 +112,9 @@ type start struct {
 }
 
 func (s *start) check() error {
-	ok := s.World > 0 && s.World <= MaxRanks && s.First >= 0 && s.Count > 0 && s.First+s.Count <= s.World &&
-		s.PerDevice > 0 && s.Count == s.PerDevice*len(s.Claims) &&
+	// Each number is bounded before it is used: sums and products of any others overflow.
+	ok := s.World > 0 && s.World <= MaxRanks && s.Count > 0 && s.Count <= s.World && s.First >= 0 && s.First <= s.World-s.Count &&
+		s.PerDevice > 0 && s.PerDevice <= s.Count && len(s.Claims) <= s.Count && s.Count == s.PerDevice*len(s.Claims) &&
 		len(s.Nodes) > 0 && len(s.Nodes) <= maxNodes && s.Node >= 0 && s.Node < len(s.Nodes) && len(s.Args) > 0
 	if !ok || s.Stream && s.Data == "" {
 		return outboard.Errorf(outboard.Protocol, "start ranks", "a malformed request")
@@ -235,8 +240,11 @@ func decodeMessage(text []byte) (m message, err error) {
 	if err := json.Unmarshal(text, &m); err != nil {
 		return m, outboard.Errorf(outboard.Protocol, "training job", "%w", err)
 	}
-	if m.Start != nil {
+	switch {
+	case m.Start != nil:
 		return m, m.Start.check()
+	case m.Exited != nil:
+		return m, m.Exited.Sums.Check()
 	}
 	return m, nil
 }
@@ -268,4 +276,12 @@ func validID(id string) bool {
 	return true
 }
 
-func (k key) String() string { return fmt.Sprintf("%s (attempt %d)", k.job, k.attempt) }
+// purpose returns the header of a stream that the node with a number opens to another node of the
+// attempt.
+func (k key) purpose(from int) purpose {
+	return purpose{Job: k.job, Attempt: k.attempt, Manager: k.manager, From: from}
+}
+
+func (k key) String() string {
+	return fmt.Sprintf("%s of node %s (attempt %d)", k.job, k.manager, k.attempt)
+}
