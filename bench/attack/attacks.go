@@ -236,5 +236,9 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"node of a job", "the job's record", "writes lines in the names of other nodes' ranks and of the job, and a reason that the record has no room for", "internal/train/job", "TestHostileReports", Held},
 		{"joined node", "other nodes' jobs", "writes a job with the ID of another node's, which loses its own when it starts again", "internal/train/job", "TestJobsWithTheIDOfAnother", Held},
 		{"joined node", "sums of running jobs in a bucket", "writes an ended job with the ID of a running one, before a collection", "internal/cli", "TestDatasetsCollect", Held},
+		{"native code in a model's process", "node, other clients", "reports counts of tokens below zero, which counters of metrics end the node for, or times and numbers that overflow, and sends more tokens than were requested", "internal/model/worker", "TestHostileGenerations", Held},
+		{"native code in a model's process", "node's models", "reports statistics of which the node would compute a time without an end, or publish a report that has no room in the table", "internal/model/worker", "TestHostileStatistics", Held},
+		{"joined node", "node that sends it a request for a text", "answers with such counts and tokens", "internal/model/remote", "TestGenerationsOfHostileNodes", Held},
+		{"joined node", "models on other nodes", "describes a model wrongly, such as with a context of one token, by which requests to all nodes are then checked, also after its removal", "internal/model/serve", "TestDescriptionsOfHostileNodes", Held},
 	}
 }

@@ -66,6 +66,8 @@ const (
 	maxSignatures = 4096
 	maxNames      = 1 << 20 // bytes of all names together
 	maxDimensions = 64
+	maxTemplate   = 1 << 20 // bytes
+	maxPlatform   = 256
 	maxCalls      = 1024
 	maxCount      = math.MaxInt32 // of tokens, rows and elements
 )
@@ -80,6 +82,9 @@ func (i *Info) Validate() error {
 		if n < 0 || n > maxCount {
 			return wrong("a count of %d", n)
 		}
+	}
+	if len(i.ChatTemplate) > maxTemplate || len(i.Platform) > maxPlatform {
+		return wrong("a template of %d bytes, and a platform of %d", len(i.ChatTemplate), len(i.Platform))
 	}
 	if i.Calls > maxCalls || i.Sequences > maxCalls || i.Memory < 0 {
 		return wrong("%d calls and %d sequences at once, at most %d are allowed, with %d bytes", i.Calls, i.Sequences, maxCalls, i.Memory)

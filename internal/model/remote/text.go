@@ -118,7 +118,7 @@ func (m *textModel) Stats() engine.TextStats {
 	ctx, cancel := context.WithTimeout(context.Background(), statsLimit)
 	defer cancel()
 	r, err := m.call(ctx, textRequest{Stats: true})
-	if err != nil || r.Stats == nil {
+	if err != nil || r.Stats == nil || r.Stats.Validate() != nil {
 		return engine.TextStats{} // an unreachable node has no statistics
 	}
 	return *r.Stats
@@ -139,6 +139,7 @@ func (m *textModel) Generate(ctx context.Context, g engine.Generation, emit func
 	if err != nil {
 		return engine.Usage{}, errorOf(m.node, err)
 	}
+	emit = engine.NewStreamCheck(&g, m.info.Context).Emit(emit)
 	for {
 		var message wrapperspb.BytesValue
 		var part generatePart
@@ -159,9 +160,13 @@ func (m *textModel) Generate(ctx context.Context, g engine.Generation, emit func
 				return engine.Usage{}, err
 			}
 		}
-		if part.Usage != nil {
-			return *part.Usage, nil
+		if part.Usage == nil {
+			continue
 		}
+		if err := part.Usage.Validate(); err != nil {
+			return engine.Usage{}, outboard.Errorf(outboard.Protocol, "node "+string(m.node), "%w", err)
+		}
+		return *part.Usage, nil
 	}
 }
 

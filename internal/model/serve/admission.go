@@ -56,7 +56,7 @@ func (g *textGate) enter(ctx context.Context, client string, prompt *pendingProm
 		return err
 	}
 	g.prompts.add(prompt, time.Now())
-	g.admitted.add(sentKey{}, prompt.hashes, 0)
+	g.admitted.add(nodeContent{}, prompt.hashes, 0)
 	g.inFlight++
 	if g.clients == nil {
 		g.clients = map[string]int{}

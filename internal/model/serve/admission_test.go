@@ -244,7 +244,7 @@ func TestGateEndsWhatIsLate(t *testing.T) {
 func TestSentPromptsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sentPrompts
-		key := sentKey{"dinghy", "c"}
+		key := nodeContent{"dinghy", "c"}
 		ended := s.add(key, engine.Prefixes{1, 2}, 100)
 		s.add(key, engine.Prefixes{1, 2}, 20)
 		has, tokens := s.recent(key)
@@ -255,7 +255,7 @@ func TestSentPromptsAreForgotten(t *testing.T) {
 		if has, tokens := s.recent(key); !has(2) || tokens != 20 {
 			t.Errorf("after one has ended: %t, %d", has(2), tokens)
 		}
-		if has, _ := s.recent(sentKey{"dinghy", "other"}); has(1) {
+		if has, _ := s.recent(nodeContent{"dinghy", "other"}); has(1) {
 			t.Error("another model has the prefix")
 		}
 		time.Sleep(2 * reportDelay)

@@ -87,7 +87,7 @@ func (g *textGate) promptOf(r *engine.Generation) *pendingPrompt {
 	for _, h := range g.prefixes {
 		known[h] = struct{}{}
 	}
-	recent, _ := g.admitted.recent(sentKey{})
+	recent, _ := g.admitted.recent(nodeContent{})
 	cached := cachedTokens(hashes, func(h uint32) bool {
 		_, ok := known[h]
 		return ok || recent(h)

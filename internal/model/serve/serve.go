@@ -108,10 +108,10 @@ type Server struct {
 	routes        map[string]*route // by the name of the model
 	canaries      map[string]*canary
 	closed        bool
-	reportChanged chan struct{}          // has a value when the report of this node has changed
-	speeds        map[string]speed       // of contents, also after they were unloaded
-	files         map[string]bool        // contents whose artifacts are on this node, as last reported
-	infos         map[string]engine.Info // of contents, by the descriptions of other nodes
+	reportChanged chan struct{}               // has a value when the report of this node has changed
+	speeds        map[string]speed            // of contents, also after they were unloaded
+	files         map[string]bool             // contents whose artifacts are on this node, as last reported
+	infos         map[nodeContent]engine.Info // by the descriptions of other nodes
 }
 
 // A contentKey identifies a model and the content of a version: versions with the same content
@@ -138,7 +138,7 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 		return nil, fmt.Errorf("models' folder: %w", err)
 	}
 	s := &Server{
-		opts: opts, log: opts.Log, loaded: map[contentKey]*instance{}, routes: map[string]*route{}, canaries: map[string]*canary{}, speeds: map[string]speed{}, infos: map[string]engine.Info{},
+		opts: opts, log: opts.Log, loaded: map[contentKey]*instance{}, routes: map[string]*route{}, canaries: map[string]*canary{}, speeds: map[string]speed{}, infos: map[nodeContent]engine.Info{},
 		reportChanged: make(chan struct{}, 1),
 	}
 	s.metrics = newMetrics(opts.Metrics, s)

@@ -57,7 +57,7 @@ func (s *Server) OpenText(ctx context.Context, name, version string, prompt Prom
 			t.Pinned = strconv.Itoa(t.Version.Number)
 			countTextOutcomes(s, t)
 			if len(prompt.Tokens) > 0 {
-				ended := s.sent.add(sentKey{c.Node, keyOf(v).content}, hashes, len(prompt.Tokens)-c.cached)
+				ended := s.sent.add(nodeContent{c.Node, keyOf(v).content}, hashes, len(prompt.Tokens)-c.cached)
 				return t, func() { ended(); release() }, nil
 			}
 			return t, release, nil
@@ -114,11 +114,11 @@ func servedBy(i *instance, v *repository.Version) *repository.Version {
 
 // describeText returns the description of a model for text on another node, and the version that
 // serves there: v, or with version "" perhaps an earlier one while v is being loaded. It requests the
-// description of a version that is ready there only once: the content determines it.
+// description of a version that is ready there only once. What a node states holds for that node alone.
 func describeText(ctx context.Context, s *Server, v *repository.Version, version string, c Candidate) (engine.Info, *repository.Version, error) {
 	if c.ready {
 		s.mu.Lock()
-		info, known := s.infos[keyOf(v).content]
+		info, known := s.infos[nodeContent{c.Node, keyOf(v).content}]
 		s.mu.Unlock()
 		if known {
 			return info, v, nil
@@ -145,11 +145,11 @@ func describeText(ctx context.Context, s *Server, v *repository.Version, version
 	if len(s.infos) > maxInfos {
 		clear(s.infos)
 	}
-	s.infos[keyOf(v).content] = info
+	s.infos[nodeContent{c.Node, keyOf(v).content}] = info
 	return info, v, nil
 }
 
-// maxInfos bounds the number of contents whose descriptions are cached.
+// maxInfos bounds the number of descriptions that are cached.
 const maxInfos = 1024
 
 // A textCandidate is a node with the number of a prompt's tokens that have their state there, and how
@@ -168,7 +168,7 @@ func textCandidates(s *Server, v *repository.Version, exact bool, hashes engine.
 		t := textCandidate{Candidate: c}
 		if l := c.text; l != nil && tokens > 0 {
 			var recent func(uint32) bool
-			recent, t.sent = s.sent.recent(sentKey{c.Node, content})
+			recent, t.sent = s.sent.recent(nodeContent{c.Node, content})
 			t.cached = cachedTokens(hashes, func(h uint32) bool { return slices.Contains(l.Prefixes, h) || recent(h) })
 		}
 		list = append(list, t)

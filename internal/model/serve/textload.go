@@ -44,16 +44,19 @@ func newTextLoad(info *engine.Info, s *engine.TextStats) *TextLoad {
 }
 
 // idleTime returns how long ago a time was, 0 if it is zero. It is a power of two of seconds, since a
-// report that changes is published.
+// report that changes is published. It is bounded by maxIdle, since the model's process states the
+// time and powers of two beyond the longest time overflow.
 func idleTime(used time.Time) time.Duration {
 	if used.IsZero() {
 		return 0
 	}
 	idle := time.Second
-	for ago := time.Since(used); idle < ago; idle *= 2 {
+	for ago := time.Since(used); idle < ago && idle < maxIdle; idle *= 2 {
 	}
 	return idle
 }
+
+const maxIdle = 1 << 25 * time.Second // a year
 
 // assumedToken is the time per token of a prompt if nothing was measured.
 const assumedToken = time.Millisecond
@@ -98,8 +101,8 @@ const reportDelay = 3 * publishInterval
 // maxSent bounds the number of prefixes that are remembered for a node.
 const maxSent = 4096
 
-// A sentKey is a node and a content to which generations were sent.
-type sentKey struct {
+// A nodeContent is a content of a model on a node.
+type nodeContent struct {
 	node    outboard.NodeID
 	content string
 }
@@ -108,7 +111,7 @@ type sentKey struct {
 // them yet. Its zero value is ready.
 type sentPrompts struct {
 	mu     sync.Mutex
-	byNode map[sentKey]*sentTo
+	byNode map[nodeContent]*sentTo
 }
 
 type sentTo struct {
@@ -124,16 +127,16 @@ type sentPrompt struct {
 
 // add records a prompt of which so many tokens have to be computed. The caller calls ended when no
 // token of the prompt is left to compute; its prefixes stay.
-func (s *sentPrompts) add(key sentKey, hashes engine.Prefixes, tokens int) (ended func()) {
+func (s *sentPrompts) add(key nodeContent, hashes engine.Prefixes, tokens int) (ended func()) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byNode == nil {
-		s.byNode = map[sentKey]*sentTo{}
+		s.byNode = map[nodeContent]*sentTo{}
 	}
 	to := s.byNode[key]
 	if to == nil { // a new content: those that it replaces get no more prompts
-		maps.DeleteFunc(s.byNode, func(_ sentKey, old *sentTo) bool { return now.Sub(old.last) > reportDelay })
+		maps.DeleteFunc(s.byNode, func(_ nodeContent, old *sentTo) bool { return now.Sub(old.last) > reportDelay })
 	}
 	if to == nil || len(to.prefixes) > maxSent {
 		to = &sentTo{prefixes: map[uint32]time.Time{}}
@@ -155,7 +158,7 @@ func (s *sentPrompts) add(key sentKey, hashes engine.Prefixes, tokens int) (ende
 
 // recent returns the prompts that were sent so recently that no report includes them: whether a
 // prefix was sent, and the number of tokens to compute.
-func (s *sentPrompts) recent(key sentKey) (has func(uint32) bool, tokens int) {
+func (s *sentPrompts) recent(key nodeContent) (has func(uint32) bool, tokens int) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -118,19 +118,29 @@ func TestSentPromptsOfReplacedVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sentPrompts
 		for _, content := range []string{"first", "second", "third"} {
-			s.add(sentKey{"harbour", content}, engine.Prefixes{1, 2}, 64)
-			if has, tokens := s.recent(sentKey{"harbour", content}); !has(2) || tokens != 64 {
+			s.add(nodeContent{"harbour", content}, engine.Prefixes{1, 2}, 64)
+			if has, tokens := s.recent(nodeContent{"harbour", content}); !has(2) || tokens != 64 {
 				t.Errorf("%s: %d tokens, prefix sent: %t", content, tokens, has(2))
 			}
 			time.Sleep(reportDelay / 2)
 		}
-		if _, kept := s.byNode[sentKey{"harbour", "second"}]; !kept {
+		if _, kept := s.byNode[nodeContent{"harbour", "second"}]; !kept {
 			t.Error("what was just sent is forgotten")
 		}
 		time.Sleep(2 * reportDelay)
-		s.add(sentKey{"harbour", "fourth"}, engine.Prefixes{1}, 32)
+		s.add(nodeContent{"harbour", "fourth"}, engine.Prefixes{1}, 32)
 		if len(s.byNode) != 1 {
 			t.Errorf("the prompts of %d versions are kept, want 1", len(s.byNode))
 		}
 	})
+}
+
+// The process of a model states when its state was used: a time in the distant past ends the search for
+// a power of two.
+func TestIdleTimeOfAHostileProcess(t *testing.T) {
+	for _, used := range []time.Time{time.Unix(0, 0), time.Time{}.Add(1), time.Unix(1<<40, 0)} {
+		if idle := idleTime(used); idle < time.Second || idle > maxIdle {
+			t.Errorf("%v: %v", used, idle)
+		}
+	}
 }

@@ -81,6 +81,7 @@ func TestHostileDescriptions(t *testing.T) {
 		"vocabulary":                 {Vocabulary: math.MaxInt},
 		"batch":                      {MaxBatch: -1},
 		"memory":                     {Memory: -1},
+		"template":                   {ChatTemplate: strings.Repeat("t", 1<<20+1)},
 	} {
 		if _, err := (&hostileProcess{info: info}).start(t); outboard.KindOf(err) != outboard.Protocol {
 			t.Errorf("%s: %v", name, err)
@@ -130,6 +131,57 @@ func TestTokensAreBounded(t *testing.T) {
 	}
 	if held := w.texts.waiting.Load(); held != 0 {
 		t.Errorf("%d bytes of tokens count although none waits", held)
+	}
+}
+
+// A process reports counts that no engine returns, and sends more tokens than were requested.
+func TestHostileGenerations(t *testing.T) {
+	more := generatedTokens{Tokens: make([]engine.Token, 2)}
+	for name, sends := range map[string]struct {
+		tokens generatedTokens
+		end    generatedMessage
+	}{
+		"counts":                 {end: generatedMessage{Usage: engine.Usage{CachedTokens: -1}}},
+		"counts beside an error": {end: generatedMessage{Usage: engine.Usage{PromptTokens: -1}, Error: "no", Kind: outboard.Exhausted}},
+		"tokens":                 {tokens: more},
+	} {
+		h := &hostileProcess{isText: true, answer: func(conn *ipc.Conn, m *ipc.Message) {
+			var r generateRequest
+			if m.Type != typeGenerate || m.Decode(&r) != nil {
+				return
+			}
+			sends.tokens.Generation, sends.end.Generation = r.Generation, r.Generation
+			_ = conn.Send(typeTokens, tokensMessage{[]generatedTokens{sends.tokens}})
+			_ = conn.Send(typeGenerated, sends.end)
+		}}
+		w, err := h.start(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		emitted := 0
+		usage, err := w.Generate(t.Context(), engine.Generation{Prompt: []int32{1}, MaxTokens: 1, LogProbs: -1}, func(engine.Token) error {
+			emitted++
+			return nil
+		})
+		if outboard.KindOf(err) != outboard.Protocol || usage != (engine.Usage{}) || emitted > 1 {
+			t.Errorf("%s: %d tokens, %+v, %v", name, emitted, usage, err)
+		}
+	}
+}
+
+// A process reports statistics that no engine returns: it has none.
+func TestHostileStatistics(t *testing.T) {
+	h := &hostileProcess{isText: true, answer: func(conn *ipc.Conn, m *ipc.Message) {
+		if m.Type == typeStats {
+			_ = conn.Reply(m, engine.TextStats{Running: 1, Waiting: -1}, nil)
+		}
+	}}
+	w, err := h.start(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := w.Stats(); s.Running != 0 || s.Waiting != 0 {
+		t.Errorf("got %+v", s)
 	}
 }
 

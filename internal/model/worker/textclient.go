@@ -64,9 +64,6 @@ func (c *textClient) markSuspects() {
 const (
 	maxStreamBytes  = 16 << 20
 	maxWaitingBytes = 256 << 20
-
-	tokenSize     = 72 // of an engine.Token without its texts and candidates
-	candidateSize = 32 // of an engine.Candidate without its text
 )
 
 // errUnread ends a generation whose tokens are not read.
@@ -76,7 +73,7 @@ var errUnread = outboard.Errorf(outboard.Exhausted, "generate", "the client read
 func (s *tokenStream) add(tokens []engine.Token) {
 	size := int64(0)
 	for i := range tokens {
-		size += tokenBytes(&tokens[i])
+		size += tokens[i].Size()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,15 +92,6 @@ func (s *tokenStream) add(tokens []engine.Token) {
 	case s.arrived <- struct{}{}:
 	default:
 	}
-}
-
-// tokenBytes returns about what a token takes in memory.
-func tokenBytes(t *engine.Token) int64 {
-	size := tokenSize + len(t.Text) + len(t.Last)
-	for i := range t.Top {
-		size += candidateSize + len(t.Top[i].Text)
-	}
-	return int64(size)
 }
 
 // clear drops the tokens. mu must be held.
@@ -148,9 +136,13 @@ func (c *textClient) end(m *ipc.Message) {
 	if s == nil || s.isEnded() {
 		return
 	}
-	s.usage = e.Usage
-	if e.Error != "" {
-		s.err = &outboard.Error{Kind: e.Kind, Err: errors.New(e.Error)}
+	switch wrong := e.Usage.Validate(); {
+	case wrong != nil:
+		s.err = wrong
+	case e.Error != "":
+		s.usage, s.err = e.Usage, &outboard.Error{Kind: e.Kind, Err: errors.New(e.Error)}
+	default:
+		s.usage = e.Usage
 	}
 	close(s.ended)
 }
@@ -210,7 +202,9 @@ func (w *Worker) Stats() engine.TextStats {
 	ctx, cancel := context.WithTimeout(context.Background(), statsLimit)
 	defer cancel()
 	var s engine.TextStats
-	_ = w.request(ctx, typeStats, struct{}{}, &s) // a worker that has ended has none
+	if w.request(ctx, typeStats, struct{}{}, &s) != nil || s.Validate() != nil {
+		return engine.TextStats{} // a worker that has ended has none
+	}
 	return s
 }
 
@@ -244,6 +238,7 @@ func (w *Worker) Generate(ctx context.Context, g engine.Generation, emit func(en
 		w.texts.close(id)
 		return engine.Usage{}, w.explain(err)
 	}
+	emit = engine.NewStreamCheck(&g, w.loaded.Info.Context).Emit(emit)
 	for {
 		select {
 		case <-stream.arrived:

@@ -236,6 +236,7 @@ func (m *textModel) Generate(ctx context.Context, g engine.Generation, emit func
 	if !first.IsZero() {
 		a.usage.Prefill, a.usage.Decode = first.Sub(sent), time.Since(first)
 	}
+	a.usage.CachedTokens = min(max(a.usage.CachedTokens, 0), a.usage.PromptTokens) // as the server says
 	return a.usage, err
 }
 
