@@ -233,6 +233,8 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"joined node", "other jobs' data", "starts ranks on a third node under the ID of another node's job, with whose ranks that job's would exchange their data", "internal/train/job", "TestRanksOfAnotherManager", Held},
 		{"joined node", "node with --jobs", "requests ranks whose numbers overflow, so that the node makes room for 2^40 of them and ends", "internal/train/job", "TestHostileStarts", Held},
 		{"node of a job", "the job's node", "reports fewer sums than none, which counters of metrics end the process for", "internal/train/job", "TestHostileSums", Held},
+		{"node of a job", "memory of other nodes", "reports datagrams as lost again and again, whose parts of sums are queued each time", "internal/train/collective", "TestRepeatedReports", Held},
+		{"node of a job", "other nodes' ranks, leases and disk", "states a link of so few bytes per second that the next part of a sum is sent in years, so that its group does not end", "internal/train/collective", "TestSlowPaceEndsWithItsGroup", Held},
 		{"node of a job", "the job's record", "writes lines in the names of other nodes' ranks and of the job, and a reason that the record has no room for", "internal/train/job", "TestHostileReports", Held},
 		{"joined node", "other nodes' jobs", "writes a job with the ID of another node's, which loses its own when it starts again", "internal/train/job", "TestJobsWithTheIDOfAnother", Held},
 		{"joined node", "sums of running jobs in a bucket", "writes an ended job with the ID of a running one, before a collection", "internal/cli", "TestDatasetsCollect", Held},

@@ -186,8 +186,9 @@ type pacer struct {
 // pause is the time for which a pacer sends at once: shorter sleeps take longer than asked.
 const pause = time.Millisecond
 
-// wait waits until a chunk may be sent at a rate.
-func (p *pacer) wait(rate float64) {
+// wait waits until a chunk may be sent at a rate, or until the group has ended: the rate depends on
+// what other nodes report.
+func (p *pacer) wait(rate float64, ended <-chan struct{}) {
 	if rate != p.rate {
 		*p = pacer{rate: rate, began: time.Now()}
 	}
@@ -195,7 +196,10 @@ func (p *pacer) wait(rate float64) {
 	passed := time.Since(p.began)
 	switch {
 	case due-passed > pause:
-		time.Sleep(due - passed)
+		select {
+		case <-time.After(due - passed):
+		case <-ended:
+		}
 	case passed-due > 10*pause:
 		// The sender was delayed: it does not catch up by a burst, which a queue would lose.
 		p.began = p.began.Add(passed - due - 10*pause)

@@ -187,6 +187,14 @@ func (c *chunkSender) processReport(r *report) error {
 	if int(r.before) > len(c.log) || int(r.before) < c.reported || int(r.arrived) > len(c.log) {
 		return fmt.Errorf("rank %d reported %d of %d datagrams", c.path.g.name(c.path.rank), r.before, len(c.log))
 	}
+	// A datagram that is reported again would be queued again, without an end.
+	next := uint32(c.reported)
+	for _, place := range r.missing {
+		if place < next || place >= r.before {
+			return fmt.Errorf("rank %d reported datagram %d, of those from %d to %d", c.path.g.name(c.path.rank), place, next, r.before)
+		}
+		next = place + 1
+	}
 	c.reported = int(r.before)
 	c.missing += len(r.missing)
 	c.queued = r.queued
@@ -196,9 +204,6 @@ func (c *chunkSender) processReport(r *report) error {
 		c.path.dead = true // Datagrams would cost more than they save.
 	}
 	for _, place := range r.missing {
-		if place >= r.before {
-			return fmt.Errorf("rank %d reported datagram %d of %d", c.path.g.name(c.path.rank), place, r.before)
-		}
 		c.path.lossy = true
 		s, sent := c.steps[c.log[place].step], c.log[place]
 		// A chunk that was sent again since then is missing only if that datagram is.
@@ -279,7 +284,7 @@ func (c *chunkSender) send(next sentChunk) error {
 		s.last[next.chunk] = streamed
 		return c.path.write(x, pathChunk, uint32(next.step), false, binary.LittleEndian.AppendUint32(nil, uint32(next.chunk)), elements)
 	}
-	c.pace.wait(c.path.rate)
+	c.pace.wait(c.path.rate, c.sum.g.Ended())
 	d := chunk{number: x.number, step: uint32(next.step), index: uint32(next.chunk), place: int64(len(c.log)), sent: c.sum.clock(), elements: elements}
 	s.tries[next.chunk]++
 	s.last[next.chunk] = len(c.log)

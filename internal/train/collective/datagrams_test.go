@@ -194,7 +194,7 @@ func TestHostileMessagesBesideDatagrams(t *testing.T) {
 		"has ended step 1 of call 1, which it does not": slices.Concat(ready, message(pathDone, 4, 1, 1, 0, 0, 0, 0)),
 		"or lost 9 chunks":                              slices.Concat(ready, message(pathDone, 4, 1, 0, 9, 0, 0, 0)),
 		"reported 9 of":                                 slices.Concat(ready, message(pathReport, reportHead, 1, 0, append([]byte{9}, make([]byte, reportHead-1)...)...)),
-		"reported datagram 3 of 0":                      slices.Concat(ready, message(pathReport, reportHead+4, 1, 0, append(make([]byte, reportHead), 3, 0, 0, 0)...)),
+		"reported datagram 3, of those from 0 to 0":     slices.Concat(ready, message(pathReport, reportHead+4, 1, 0, append(make([]byte, reportHead), 3, 0, 0, 0)...)),
 		"a report of 22 bytes":                          slices.Concat(ready, message(pathReport, reportHead+2, 1, 0, make([]byte, reportHead+2)...)),
 	} {
 		paths, conns := lossyPaths(2, never), pipes(2)
@@ -212,6 +212,45 @@ func TestHostileMessagesBesideDatagrams(t *testing.T) {
 		}
 		g.Close()
 	}
+}
+
+// A rank reports each lost datagram once: its chunk would otherwise be queued any number of times.
+func TestRepeatedReports(t *testing.T) {
+	for name, reports := range map[string][]report{
+		"in a report":    {{before: 2, missing: []uint32{1, 1}}},
+		"in the next":    {{before: 2, missing: []uint32{1}}, {before: 3, missing: []uint32{1}}},
+		"in other order": {{before: 3, missing: []uint32{2, 0}}},
+	} {
+		g := datagramGroups(t, 2, never)[0]
+		x := &execution{g: g, number: 1, size: 4, call: &Call{Operation: AllReduce, Element: Float32, Reduction: Sum, Count: 8 * chunkSize}, buf: words(32 * chunkSize)}
+		c := newChunkSender(newDatagramSum(x, RingReduceScatter(0, 2, 8*chunkSize)), g.paths[1])
+		for i := range 4 {
+			c.steps[0].last[i], c.log = i, append(c.log, sentChunk{0, i})
+		}
+		var err error
+		for i := range reports {
+			if err == nil {
+				err = c.processReport(&reports[i])
+			}
+		}
+		if err == nil || len(c.again) > 1 {
+			t.Errorf("%s: %v, and %d chunks are sent again", name, err, len(c.again))
+		}
+	}
+}
+
+// The rate at which chunks are sent depends on what other nodes report, and on the link that the
+// job's node has named: a group that ends does not wait for it.
+func TestSlowPaceEndsWithItsGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended, began := make(chan struct{}), time.Now()
+		time.AfterFunc(time.Second, func() { close(ended) })
+		p := pacer{rate: 1e-3, began: began, sent: wireSize}
+		p.wait(1e-3, ended)
+		if waited := time.Since(began); waited != time.Second {
+			t.Errorf("it took %v", waited)
+		}
+	})
 }
 
 // A rank that floods another one with messages that no call waits for ends the group.
