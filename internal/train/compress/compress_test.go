@@ -320,3 +320,19 @@ func FuzzEntries(f *testing.F) {
 		}
 	})
 }
+
+// A rank changes the values in its memory after they were counted: there are more of the greatest than
+// there is room for, or fewer.
+func TestValuesThatChange(t *testing.T) {
+	values := []float32{9, 9, 9, 9}
+	to := make([]byte, 2*entrySize)
+	putFrom(to, values, magnitude(1), 1)
+	if err := addEntries(values, to); err != nil || values[0] != 18 || values[1] != 18 || values[2] != 9 {
+		t.Errorf("got %v, %v", values, err)
+	}
+	clear(to)
+	putFrom(to, make([]float32, 4), magnitude(1), 1)
+	if err := addEntries(values, to); err != nil || values[0] != 18 {
+		t.Errorf("then %v, %v", values, err)
+	}
+}

@@ -75,9 +75,18 @@ func putGreatest(to []byte, values []float32) {
 			above++
 		}
 	}
-	equal := capacity - above // the number of elements as great as the least one that still fit
+	putFrom(to, values, least, capacity-above) // elements as great as the least one fit, too
+}
+
+// putFrom writes the elements whose magnitude is more than the least, and the first equal elements of
+// that magnitude, as many as fit into to. The values are in the memory of a rank, which may have changed
+// them since they were counted.
+func putFrom(to []byte, values []float32, least uint32, equal int) {
 	at := 0
 	for i, v := range values {
+		if at == len(to) {
+			return
+		}
 		switch m := magnitude(v); {
 		case m < least, m == least && equal == 0:
 			continue
