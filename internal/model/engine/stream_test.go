@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,8 +56,8 @@ func TestHostileStreams(t *testing.T) {
 		"as many as the context":  {context: 4, tokens: make([]engine.Token, 3), valid: true},
 		"after the last":          {tokens: []engine.Token{last, {}}},
 		"unknown reason":          {tokens: []engine.Token{{Last: "\xff"}}},
-		"large texts":             {tokens: []engine.Token{{Text: strings.Repeat("x", 256<<20)}}},
-		"candidates without text": {tokens: []engine.Token{{Top: make([]engine.Candidate, 8<<20)}}},
+		"large texts":             {tokens: slices.Repeat([]engine.Token{{Text: strings.Repeat("x", 1<<20)}}, 256)},
+		"candidates without text": {tokens: slices.Repeat([]engine.Token{{Top: make([]engine.Candidate, 1<<16)}}, 128)},
 	} {
 		emitted := 0
 		emit := engine.NewStreamCheck(&engine.Generation{Prompt: []int32{1}, MaxTokens: c.max}, c.context).Emit(func(engine.Token) error {
