@@ -2,10 +2,10 @@ package launch
 
 import (
 	"context"
-	"io/fs"
-	"path/filepath"
-	"syscall"
+	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/artifact"
@@ -56,7 +56,10 @@ func (w *diskWatch) await(ctx context.Context) error {
 		if err != nil || free >= reserve {
 			continue
 		}
-		if used := w.used(ctx); used > reserve {
+		switch used := w.used(ctx); {
+		case used >= tooDeep:
+			return outboard.Errorf(outboard.Exhausted, "", "the disk of the ranks' folder has %v left, and more than %d folders in each other there, whose files are not counted: use fewer", outboard.Bytes(free), maxDepth)
+		case used > reserve:
 			return outboard.Errorf(outboard.Exhausted, "",
 				"the disk of the ranks' folder has %v left, and their files take %v of it: write less, or have the node's operator set TMPDIR to a larger disk",
 				outboard.Bytes(free), outboard.Bytes(used))
@@ -65,23 +68,52 @@ func (w *diskWatch) await(ctx context.Context) error {
 	}
 }
 
-// diskUse returns the bytes that files take on the disk. Files that it can't read count nothing, since
-// they may be removed meanwhile.
-func diskUse(ctx context.Context, dir string) int64 {
-	used := int64(0)
-	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if ctx.Err() != nil {
-			return fs.SkipAll
-		}
-		if err != nil {
-			return nil //nolint:nilerr // see above
-		}
-		if info, err := e.Info(); err == nil {
-			if s, ok := info.Sys().(*syscall.Stat_t); ok {
-				used += 512 * s.Blocks
+// Limits of counting, for ranks may write any tree of files: it is read by batches of names, and the
+// files below maxDepth folders count as tooDeep bytes.
+const (
+	nameBatch = 1024
+	maxDepth  = 256
+	tooDeep   = 1 << 60
+)
+
+// diskUse returns the bytes that files take on the disk, tooDeep or more if they can't be counted. Files
+// that it can't read count nothing, since they may be removed meanwhile. It follows no link, and opens
+// each folder from the one above it: the path of a file may be longer than the kernel reads.
+func diskUse(ctx context.Context, dir string) int64 { return folderUse(ctx, unix.AT_FDCWD, dir, 0) }
+
+func folderUse(ctx context.Context, parent int, name string, depth int) (used int64) {
+	if depth > maxDepth {
+		return tooDeep
+	}
+	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0
+	}
+	folder := os.NewFile(uintptr(fd), name)
+	defer folder.Close()
+	for used < tooDeep && ctx.Err() == nil {
+		names, err := folder.Readdirnames(nameBatch)
+		for _, name := range names {
+			if used < tooDeep {
+				used += entryUse(ctx, fd, name, depth)
 			}
 		}
-		return nil
-	})
+		if err != nil {
+			break
+		}
+	}
+	return used
+}
+
+// entryUse returns the bytes that an entry of a folder takes, with everything below it.
+func entryUse(ctx context.Context, folder int, name string, depth int) int64 {
+	var s unix.Stat_t
+	if err := unix.Fstatat(folder, name, &s, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return 0
+	}
+	used := 512 * s.Blocks
+	if s.Mode&unix.S_IFMT == unix.S_IFDIR {
+		used += folderUse(ctx, folder, name, depth+1)
+	}
 	return used
 }
