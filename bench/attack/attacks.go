@@ -237,6 +237,7 @@ func attacks() []Attack { //nolint:funlen // a table
 		{"node of a job", "other nodes' ranks, leases and disk", "states a link of so few bytes per second that the next part of a sum is sent in years, so that its group does not end", "internal/train/collective", "TestSlowPaceEndsWithItsGroup", Held},
 		{"rank of a job", "node", "changes the values of a sum by top-k in its memory after the node has counted them, so that the node writes more of them than it has room for and ends", "internal/train/compress", "TestValuesThatChange", Held},
 		{"rank of a job", "node's disk, its memory", "fills the disk with files whose path is longer than the kernel reads, or that lie below very many folders, so that they do not count", "internal/train/launch", "TestDiskUseOfHiddenFiles", Held},
+		{"node of a job, rank of a job", "all nodes", "explains decisions without end, each of which is a version of the job's record: one in 5 s", "internal/train/job", "TestFloodOfDecisions", Bounded},
 		{"node of a job", "the job's record", "writes lines in the names of other nodes' ranks and of the job, and a reason that the record has no room for", "internal/train/job", "TestHostileReports", Held},
 		{"joined node", "other nodes' jobs", "writes a job with the ID of another node's, which loses its own when it starts again", "internal/train/job", "TestJobsWithTheIDOfAnother", Held},
 		{"joined node", "sums of running jobs in a bucket", "writes an ended job with the ID of a running one, before a collection", "internal/cli", "TestDatasetsCollect", Held},

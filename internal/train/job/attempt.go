@@ -296,12 +296,13 @@ func (a *activeJob) explainDecision(n *nodeRun, d *ranks.Decision) {
 	}
 	about := fmt.Sprintf("rank %d, %s: ", d.Rank, d.Subject)
 	line := about + d.Text[:min(len(d.Text), maxExplanation)]
-	a.change(func(j *client.Job) {
+	a.changeOften(func(j *client.Job) bool {
 		if i := slices.IndexFunc(j.Why, func(w string) bool { return strings.HasPrefix(w, about) }); i >= 0 {
 			j.Why[i] = line
-			return
+		} else {
+			j.Why = append(j.Why, line)
 		}
-		j.Why = append(j.Why, line)
+		return true
 	})
 }
 

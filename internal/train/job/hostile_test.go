@@ -1,14 +1,19 @@
 package job
 
 import (
+	"context"
 	"encoding/json"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/outboard-run/outboard"
+	"github.com/outboard-run/outboard/client"
 	"github.com/outboard-run/outboard/internal/train/compress"
+	"github.com/outboard-run/outboard/internal/train/ranks"
 )
 
 // The numbers of a request to start ranks overflow: the node would make room for 2^40 ranks, and end.
@@ -71,6 +76,29 @@ func TestHostileReports(t *testing.T) {
 		}
 		if size, _, _ := a.lines.state(); size == 0 || size > 200 {
 			t.Errorf("the lines have %d bytes, want one line", size)
+		}
+	})
+}
+
+// A node, or a rank on it, explains its decisions without end. All nodes see each version of a job.
+func TestFloodOfDecisions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, writes := newActive(t, Options{}), 0
+		a.write = func(context.Context, *client.Job) error {
+			writes++
+			return nil
+		}
+		for i := range 1000 {
+			a.explainDecision(&nodeRun{node: "evil", count: 1}, &ranks.Decision{Subject: ranks.SubjectThreads, Text: strconv.Itoa(i)})
+			synctest.Wait()
+		}
+		time.Sleep(2 * progressInterval)
+		synctest.Wait()
+		if why := a.snapshot().Why; len(why) != 1 || !strings.HasSuffix(why[0], " 999") || a.stored != a.version {
+			t.Errorf("the record has %q, version %d of %d", why, a.stored, a.version)
+		}
+		if writes > 2 {
+			t.Errorf("the record was written %d times", writes)
 		}
 	})
 }
