@@ -31,7 +31,7 @@ those with which it shares leases first, then nodes with devices. QUEUE is how m
 round trip takes now than at best: how loaded the way is. Bandwidths are those of short bursts,
 and so lower bounds; the value after ± is the distance of the quartiles.`,
 		Example: `  outboard network
-  outboard network -f
+  outboard network --watch
   outboard network -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -40,6 +40,7 @@ and so lower bounds; the value after ± is the distance of the quartiles.`,
 	}
 	opts.output.addFlag(cmd.Flags())
 	opts.refresh.addFlags(cmd)
+	cmd.Flags().BoolVar(&opts.refresh.follow, "watch", false, "the same as --follow")
 	complete(cmd, "output", completeFormat)
 	return cmd
 }
