@@ -25,6 +25,8 @@ type clientConn struct {
 	watch   *connTable
 	release func()       // frees the connection's slot; set by connTable.add
 	lengths lengthFields // of the requests that net/http reads
+	// unreadable are requests that net/http can't read.
+	unreadable unreadable
 
 	mu          sync.Mutex
 	read, write deadline
@@ -92,7 +94,9 @@ func (c *clientConn) readNext(b []byte) (int, error) {
 const piece = 256 << 10
 
 // Write implements net.Conn.
-func (c *clientConn) Write(b []byte) (n int, err error) {
+func (c *clientConn) Write(b []byte) (int, error) { return c.unreadable.write(b, c.writePieces) }
+
+func (c *clientConn) writePieces(b []byte) (n int, err error) {
 	for {
 		m, err := c.writePiece(b[n:min(len(b), n+piece)])
 		if n += m; err != nil || n == len(b) {

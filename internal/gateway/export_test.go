@@ -42,6 +42,9 @@ func AppendMessage(r *http.Request, app string, limit outboard.Bytes) ([]byte, e
 // Lengths returns the lengths of the parts of a message's head.
 func Lengths(message string) string { return string(appendLengths(nil, []byte(message))) }
 
+// ReplaceError returns the problem document for an error of net/http's server.
+func ReplaceError(b []byte) (response []byte, ok bool) { return replaceError(b) }
+
 // ParseTraceparent says whether a header is valid, and what would be written of it.
 func ParseTraceparent(s string) (string, bool) {
 	c, ok := parseTraceparent(s)

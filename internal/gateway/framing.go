@@ -61,13 +61,22 @@ func (l *lengthFields) isAmbiguous(r *http.Request) bool {
 }
 
 // Serve is server.Serve, but ends the connection of a request with both Content-Length and
-// Transfer-Encoding after the response. It sets the server's ConnContext and wraps its Handler.
+// Transfer-Encoding after the response, and answers a request that can't be read with a problem
+// document. It sets the server's ConnContext and ConnState and wraps its Handler.
 func Serve(server *http.Server, l net.Listener) error {
 	handler := server.Handler
 	server.ConnContext = withConn
+	server.ConnState = func(conn net.Conn, state http.ConnState) {
+		if c, ok := conn.(*scannedConn); ok && state == http.StateIdle {
+			c.unreadable.reading.Store(true)
+		}
+	}
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c, ok := r.Context().Value(connKey{}).(*scannedConn); ok && c.lengths.isAmbiguous(r) {
-			w.Header().Set("Connection", "close")
+		if c, ok := r.Context().Value(connKey{}).(*scannedConn); ok {
+			c.unreadable.reading.Store(false)
+			if c.lengths.isAmbiguous(r) {
+				w.Header().Set("Connection", "close")
+			}
 		}
 		handler.ServeHTTP(w, r)
 	})
@@ -83,13 +92,16 @@ func (l scannedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &scannedConn{Conn: conn}, nil
+	c := &scannedConn{Conn: conn}
+	c.unreadable.reading.Store(true)
+	return c, nil
 }
 
-// scannedConn counts the fields Content-Length that it reads.
+// scannedConn counts the fields Content-Length that it reads, and replaces the errors of net/http.
 type scannedConn struct {
 	net.Conn
-	lengths lengthFields
+	lengths    lengthFields
+	unreadable unreadable
 }
 
 // Read implements net.Conn.
@@ -98,3 +110,6 @@ func (c *scannedConn) Read(b []byte) (int, error) {
 	c.lengths.scan(b[:n])
 	return n, err
 }
+
+// Write implements net.Conn.
+func (c *scannedConn) Write(b []byte) (int, error) { return c.unreadable.write(b, c.Conn.Write) }

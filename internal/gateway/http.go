@@ -142,7 +142,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer g.releaseCall(h.state)
 	x := g.server.exchanges.get()
 	defer g.server.exchanges.put(x)
-	x.w, x.r, x.h = w, r, h
+	x.w, x.r, x.h, x.response.app = w, r, h, h.state.name
 	x.run(begin)
 }
 

@@ -247,6 +247,7 @@ func (p *plainConn) passToNetHTTP() {
 		_ = c.Close()
 		return
 	}
+	c.unreadable.reading.Store(true)
 	select {
 	case p.server.incoming <- c:
 	case <-p.server.closed:

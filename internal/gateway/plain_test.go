@@ -221,6 +221,16 @@ func (s *scripted) SetDeadline(time.Time) error      { return nil }
 func (s *scripted) SetReadDeadline(time.Time) error  { return nil }
 func (s *scripted) SetWriteDeadline(time.Time) error { return nil }
 
+// withProblems is a connection on which errors of net/http's server are sent as the gateway sends them.
+type withProblems struct{ net.Conn }
+
+func (c withProblems) Write(b []byte) (int, error) {
+	if response, ok := gateway.ReplaceError(b); ok {
+		b = response
+	}
+	return c.Conn.Write(b)
+}
+
 // once is a listener with one connection.
 type once struct {
 	net.Conn
@@ -293,7 +303,8 @@ type require interface{ Fatalf(string, ...any) }
 
 // TestLikeNetHTTP sends what clients send, in pieces and pipelined, to the gateway and
 // to net/http's own server with the gateway as its handler: both see the same requests,
-// and answer the same, until the gateway ends a connection early.
+// and answer the same, until the gateway ends a connection early. Only net/http's own errors are in
+// another form (TestUnreadableRequests).
 func TestLikeNetHTTP(t *testing.T) {
 	all := pieces()
 	rapid.Check(t, func(r *rapid.T) {
@@ -308,7 +319,7 @@ func TestLikeNetHTTP(t *testing.T) {
 		theirs, seenByThem := recordingApp(t, gateway.Options{})
 		two := newScripted(sent, cuts)
 		server := http.Server{Handler: theirs, DisableGeneralOptionsHandler: true, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
-		_ = server.Serve(&once{Conn: two})
+		_ = server.Serve(&once{Conn: withProblems{two}})
 		<-two.closed
 		got, want := one.answersTo(r, sent), two.answersTo(r, sent)
 		requests, wantedRequests := seenByUs(), seenByThem()

@@ -18,6 +18,7 @@ const (
 
 // response is a parsed response message. Its fields point into the message.
 type response struct {
+	app    string // whose name begins the paths of clients; "": they are those of the message
 	status int
 	fields []field
 	length int64 // of Content-Length, -1 without one
@@ -333,6 +334,26 @@ func (p *response) copyHeader(h http.Header) {
 		}
 	}
 	p.dropListed(h)
+	if p.app != "" {
+		addPrefix(h["Location"], p.app)
+	}
+}
+
+// addPrefix adds an app's name to locations that are paths. The function sees the paths of its requests
+// without it, so the redirects of net/http in a guest lack it, those of http.ServeMux among them. A
+// path with the prefix stays as it is: its function has read X-Forwarded-Prefix.
+func addPrefix(locations []string, app string) {
+	for i, location := range locations {
+		if strings.HasPrefix(location, "/") && !strings.HasPrefix(location, "//") && !isBelow(location, app) {
+			locations[i] = "/" + app + location
+		}
+	}
+}
+
+// isBelow reports whether a path begins with the name of an app.
+func isBelow(path, app string) bool {
+	rest, ok := strings.CutPrefix(path[1:], app)
+	return ok && (rest == "" || strings.IndexByte("/?#", rest[0]) >= 0)
 }
 
 // canonical returns the canonical name of a header field. Common names that are canonical already

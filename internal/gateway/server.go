@@ -133,6 +133,9 @@ func setIdle(conn net.Conn, state http.ConnState) {
 	}
 	c.mu.Lock()
 	c.idle = state == http.StateIdle
+	if c.idle {
+		c.unreadable.reading.Store(true)
+	}
 	c.mu.Unlock()
 	c.closeIdle()
 }
@@ -153,8 +156,11 @@ func lastRequest(r *http.Request) {
 
 // serveHTTP is the handler of net/http's server.
 func (s *server) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	if c, ok := r.Context().Value(connKey{}).(*clientConn); ok && (c.lengths.isAmbiguous(r) || c.stopping.Load()) {
-		w.Header().Set("Connection", "close")
+	if c, ok := r.Context().Value(connKey{}).(*clientConn); ok {
+		c.unreadable.reading.Store(false)
+		if c.lengths.isAmbiguous(r) || c.stopping.Load() {
+			w.Header().Set("Connection", "close")
+		}
 	}
 	if r.Body != http.NoBody {
 		// net/http reads the rest of a body that the handler has not read, and would wait for it
