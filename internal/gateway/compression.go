@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/coder/websocket"
 )
@@ -21,9 +23,45 @@ const (
 	compressionBytes = 128 << 20
 )
 
+// extensionsField is the field by which the ends of a WebSocket agree to extensions.
+const extensionsField = "Sec-WebSocket-Extensions"
+
+// serverWindow is the only size of the server's window that the library agrees to.
+const serverWindow = "server_max_window_bits=15"
+
+// nameWindow adds the size of the server's window to the response to a handshake if the offer to which
+// the library has agreed names it: the response must name it, too (RFC 7692, section 7.1.2.1).
+func nameWindow(response, request http.Header) {
+	agreed := response.Get(extensionsField)
+	if agreed == "" {
+		return
+	}
+	for offer := range strings.SplitSeq(strings.Join(request.Values(extensionsField), ","), ",") {
+		parameters := strings.Split(offer, ";")
+		for i := range parameters {
+			parameters[i] = strings.TrimSpace(parameters[i])
+		}
+		if parameters[0] == "permessage-deflate" && !slices.ContainsFunc(parameters[1:], isRefused) {
+			if slices.Contains(parameters, serverWindow) {
+				response.Set(extensionsField, agreed+"; "+serverWindow)
+			}
+			return // the library agrees to the first one
+		}
+	}
+}
+
+// isRefused reports whether the library refuses an offer for a parameter.
+func isRefused(parameter string) bool {
+	switch parameter {
+	case "client_no_context_takeover", "server_no_context_takeover", "client_max_window_bits", serverWindow:
+		return false
+	}
+	return !strings.HasPrefix(parameter, "client_max_window_bits=")
+}
+
 // isCompressed reports whether the response to a handshake agrees to compression.
 func isCompressed(response http.Header) bool {
-	return response.Get("Sec-WebSocket-Extensions") != "" // the only one that the gateway has
+	return response.Get(extensionsField) != "" // the only one that the gateway has
 }
 
 // sendMessage sends a message to the client: uncompressed if compressed messages hold too much

@@ -190,6 +190,19 @@ func TestRFC6455(t *testing.T) {
 			frame(final|rsv1|opText, deflated(strings.Repeat("hello", 1<<20))), nil, 1009,
 			"Sec-WebSocket-Extensions: permessage-deflate", "permessage-deflate; client_no_context_takeover; server_no_context_takeover",
 		},
+		"13.3 server's largest window": {
+			bye, nil, 1000, "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits; server_max_window_bits=15",
+			"permessage-deflate; client_no_context_takeover; server_no_context_takeover; server_max_window_bits=15",
+		},
+		"13.4 server's smaller window": {bye, nil, 1000, "Sec-WebSocket-Extensions: permessage-deflate; server_max_window_bits=9", ""},
+		"13.5 smaller window, then the largest": {
+			bye, nil, 1000, "Sec-WebSocket-Extensions: permessage-deflate; server_max_window_bits=9, permessage-deflate;server_max_window_bits=15",
+			"permessage-deflate; client_no_context_takeover; server_no_context_takeover; server_max_window_bits=15",
+		},
+		"13.6 no window, then the largest": {
+			bye, nil, 1000, "Sec-WebSocket-Extensions: x-other; y\r\nSec-WebSocket-Extensions: permessage-deflate; client_max_window_bits=9, permessage-deflate; server_max_window_bits=15",
+			"permessage-deflate; client_no_context_takeover; server_no_context_takeover",
+		},
 		"subprotocol":         {bye, nil, 1000, "Sec-WebSocket-Protocol: v0.chat, v1.chat", "v1.chat"},
 		"unknown subprotocol": {bye, nil, 1000, "Sec-WebSocket-Protocol: v0.chat", ""},
 	} {

@@ -183,7 +183,7 @@ func headerHas(h http.Header, name, word string) bool {
 
 // accept performs the handshake. Refusals become problem documents.
 func (h *handler) accept(w http.ResponseWriter, r *http.Request) (*websocket.Conn, int) {
-	catch := &catcher{ResponseWriter: w}
+	catch := &catcher{ResponseWriter: w, request: r}
 	conn, err := websocket.Accept(catch, r, &websocket.AcceptOptions{
 		OriginPatterns: h.Origins, Subprotocols: h.Subprotocols, CompressionMode: websocket.CompressionNoContextTakeover, CompressionThreshold: compressFrom,
 	})
@@ -195,15 +195,17 @@ func (h *handler) accept(w http.ResponseWriter, r *http.Request) (*websocket.Con
 	return conn, 0
 }
 
-// catcher discards the body of an error response.
+// catcher discards the body of an error response, and completes the response to a handshake.
 type catcher struct {
 	http.ResponseWriter
-	status int
+	request *http.Request
+	status  int
 }
 
 // WriteHeader implements http.ResponseWriter.
 func (c *catcher) WriteHeader(status int) {
 	if c.status = status; status < http.StatusBadRequest {
+		nameWindow(c.Header(), c.request.Header)
 		c.ResponseWriter.WriteHeader(status)
 	}
 }
