@@ -37,9 +37,6 @@ const (
 // maxGRPCCalls bounds the calls of a connection whose responses the client has not read.
 const maxGRPCCalls = 2 * maxModelStreams
 
-// minPing is the shortest interval of a client's keepalive pings.
-const minPing = 10 * time.Second
-
 // newModelGRPC returns the gRPC server of --models.
 func (m *models) newModelGRPC() *grpc.Server {
 	return newCallServer(m.clientTimeout(), m.bodies, m.openCall, func(s callRegistrar) {
@@ -65,7 +62,7 @@ func newCallServer(timeout time.Duration, bodies *modelBodies, open openFunc, re
 		grpc.RPCDecompressor(decompressor), grpc.ForceServerCodecV2(countingCodec{decompressor}), //nolint:staticcheck // a registered decompressor serves the whole program
 		grpc.MaxConcurrentStreams(maxModelStreams), grpc.MaxHeaderListSize(maxForwardedHead),
 		grpc.InitialWindowSize(modelWindow), grpc.InitialConnWindowSize(modelWindow),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(grpcconn.Keepalive()),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTimeout}),
 		grpc.InTapHandle(func(ctx context.Context, info *grpctap.Info) (context.Context, error) {
 			ctx, conn := grpcconn.FromTap(ctx)

@@ -61,6 +61,7 @@ func NewServer(h call.Handler, o Options) *Server {
 		grpc.ForceServerCodecV2(serverCodec{rawCodec{&s.pool}, decompressor}),
 		experimental.BufferPool(&s.pool),
 		grpc.MaxRecvMsgSize(o.MaxMessage),
+		grpc.KeepaliveEnforcementPolicy(grpcconn.Keepalive()),
 		grpc.UnknownServiceHandler(s.handle),
 	}, o.Server...)
 	s.grpc = grpc.NewServer(options...)
