@@ -61,6 +61,24 @@ func TestReflection(t *testing.T) {
 	}
 }
 
+// undescribed are descriptors that lack one of the services.
+type undescribed struct{ *Learned }
+
+func (u undescribed) Services() []string { return append(u.Learned.Services(), "shop.Undescribed") }
+
+// Clients request the descriptors of all services that reflection lists.
+func TestUndescribedServicesAreNotListed(t *testing.T) {
+	_, learned := reflecting(t)
+	addr := front(t, proxy{nil}, Options{Descriptors: undescribed{learned}})
+	again, err := Learn(t.Context(), dial(t, addr, Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := again.Services(), learned.Services(); !slices.Equal(got, want) {
+		t.Errorf("reflection lists %q, want %q", got, want)
+	}
+}
+
 // TestLearnAlpha learns from a server of the old version only.
 func TestLearnAlpha(t *testing.T) {
 	s := grpc.NewServer()

@@ -106,14 +106,18 @@ func (r resolver) FindDescriptorByName(name protoreflect.FullName) (protoreflect
 	return protoregistry.GlobalFiles.FindDescriptorByName(name)
 }
 
-// services lists the services for reflection: the handler's and this package's own.
+// services lists the services for reflection: the handler's and this package's own. A service without a
+// descriptor is left out: buf, evans and grpcurl describe request those of all services in the list, and
+// end at the first that is missing.
 type services struct{ s *Server }
 
 // GetServiceInfo implements reflection.ServiceInfoProvider.
 func (l services) GetServiceInfo() map[string]grpc.ServiceInfo {
 	all := l.s.grpc.GetServiceInfo()
 	for _, name := range l.s.o.Descriptors.Services() {
-		all[name] = grpc.ServiceInfo{}
+		if _, err := l.s.o.Descriptors.FindDescriptorByName(protoreflect.FullName(name)); err == nil {
+			all[name] = grpc.ServiceInfo{}
+		}
 	}
 	return all
 }
