@@ -5,6 +5,7 @@
 #include "contents.h"
 #include "entry.h"
 #include "reply.h"
+#include "request.h"
 
 /* Returns 1 for a call of a layer that has succeeded. */
 static int succeeded(const struct record_call *call) { return entry_sizes && !(call->head.flags & RECORD_FAILED); }
@@ -140,36 +141,35 @@ void note_clCreateProgramWithBinary(struct record_call *call, cl_program result,
 	note_bulk(call, result ? lengths[0] : 0, 0);
 }
 
-/* The library adds this option to those of a program with a source, and the worker's reply has what the
- * program can query. */
-static const char arg_info[] = "-cl-kernel-arg-info";
-
-static void note_build(struct record_call *call, cl_program program, const char *options) {
-	if (!succeeded(call))
-		return;
-	size_t size = options ? strlen(options) : 0, source = 0;
-	int adds = !(options && strstr(options, arg_info)) && entry_driver.clGetProgramInfo(program, CL_PROGRAM_SOURCE, 0, NULL, &source) == CL_SUCCESS && source > 1;
-	if (adds)
-		call->forward += wire_padded(size + (size ? 1 : 0) + sizeof arg_info - 1) - wire_padded(size);
-	call->backward = 32 + 8 + facts_size(program);
+/* Adds what a build sends and receives beside the program's own arguments. count programs have headers,
+ * or parts to link. */
+static void note_build(struct record_call *call, cl_program program, const char *options, cl_uint count, const cl_program *parts) {
+	struct program_sources sources = sources_of(program, count, parts);
+	size_t own = 0;
+	if (entry_driver.clGetProgramInfo(program, CL_PROGRAM_SOURCE, 0, NULL, &own) == CL_SUCCESS && own > 1)
+		call->forward += request_added(options, &sources); /* it is not linked, nor made of a binary */
+	call->backward = 32 + 8 + facts_size(program, &sources);
+	sources_free(&sources);
 }
 
 void note_clBuildProgram(struct record_call *call, cl_int result, cl_program program, cl_uint num_devices, const cl_device_id *device_list, const char *options, void(CL_CALLBACK *pfn_notify)(cl_program, void *), void *user_data) {
 	UNUSED(result), UNUSED(num_devices), UNUSED(device_list), UNUSED(user_data);
-	if (!pfn_notify) /* else the build may go on */
-		note_build(call, program, options);
+	if (succeeded(call) && !pfn_notify) /* else the build may go on */
+		note_build(call, program, options, 0, NULL);
 }
 
 void note_clCompileProgram(struct record_call *call, cl_int result, cl_program program, cl_uint num_devices, const cl_device_id *device_list, const char *options, cl_uint num_input_headers, const cl_program *input_headers, const char **header_include_names, void(CL_CALLBACK *pfn_notify)(cl_program, void *), void *user_data) {
-	UNUSED(result), UNUSED(num_devices), UNUSED(device_list), UNUSED(num_input_headers), UNUSED(input_headers), UNUSED(header_include_names), UNUSED(user_data);
-	if (!pfn_notify)
-		note_build(call, program, options);
+	UNUSED(result), UNUSED(num_devices), UNUSED(device_list), UNUSED(user_data);
+	if (!succeeded(call) || pfn_notify)
+		return;
+	call->forward += request_names(num_input_headers, header_include_names);
+	note_build(call, program, options, num_input_headers, input_headers);
 }
 
 void note_clLinkProgram(struct record_call *call, cl_program result, cl_context context, cl_uint num_devices, const cl_device_id *device_list, const char *options, cl_uint num_input_programs, const cl_program *input_programs, void(CL_CALLBACK *pfn_notify)(cl_program, void *), void *user_data, cl_int *errcode_ret) {
-	UNUSED(context), UNUSED(num_devices), UNUSED(device_list), UNUSED(options), UNUSED(num_input_programs), UNUSED(input_programs), UNUSED(user_data), UNUSED(errcode_ret);
+	UNUSED(context), UNUSED(num_devices), UNUSED(device_list), UNUSED(user_data), UNUSED(errcode_ret);
 	if (succeeded(call) && !pfn_notify)
-		call->backward = 32 + 8 + facts_size(result);
+		note_build(call, result, options, num_input_programs, input_programs);
 }
 
 /* Returns the size of the binaries themselves, not of the addresses to which they were copied. */
@@ -206,6 +206,26 @@ void note_clCreateKernel(struct record_call *call, cl_kernel result, cl_program 
 	UNUSED(program), UNUSED(kernel_name), UNUSED(errcode_ret);
 	if (succeeded(call))
 		contents_kernel(result);
+}
+
+/* Returns the size of the message that creates a kernel. */
+static uint64_t creation_size(cl_kernel kernel) {
+	size_t size = 0;
+	if (entry_driver.clGetKernelInfo(kernel, CL_KERNEL_FUNCTION_NAME, 0, NULL, &size) != CL_SUCCESS || size == 0)
+		return 0;
+	return 48 + 8 + wire_padded(size - 1);
+}
+
+/* The library sends a message for each of the kernels. */
+void note_clCreateKernelsInProgram(struct record_call *call, cl_int result, cl_program program, cl_uint num_kernels, cl_kernel *kernels, cl_uint *num_kernels_ret) {
+	UNUSED(result), UNUSED(num_kernels_ret);
+	size_t count = 0;
+	if (!kernels || !succeeded(call) || entry_driver.clGetProgramInfo(program, CL_PROGRAM_NUM_KERNELS, sizeof count, &count, NULL) != CL_SUCCESS)
+		return;
+	for (size_t i = 0; i < count && i < num_kernels; i++) {
+		contents_kernel(kernels[i]);
+		call->forward += creation_size(kernels[i]);
+	}
 }
 
 void note_clSetKernelArg(struct record_call *call, cl_int result, cl_kernel kernel, cl_uint arg_index, size_t arg_size, const void *arg_value) {
@@ -345,6 +365,13 @@ enum {
 	ARGUMENT_WORDS = 8 * 7,
 };
 
+/* Messages, with their heads. */
+enum {
+	USER_EVENT_SIZE = 32 + 8 * 2,
+	MARKER_SIZE = 32 + 8 * 3,
+	WATCH_SIZE = 32 + 8,
+};
+
 /* The worker chooses the address: the call waits for it. */
 void note_clSVMAlloc(struct record_call *call, void *result, cl_context context, cl_svm_mem_flags flags, size_t size, cl_uint alignment) {
 	UNUSED(context), UNUSED(flags), UNUSED(alignment);
@@ -362,8 +389,13 @@ void note_clSVMFree(struct record_call *call, cl_context context, void *svm_poin
 		call->object = (uintptr_t)svm_pointer;
 }
 
+/* The program's own process frees the memory, between a marker that it watches, which is counted by the
+ * reader of the recording without its wait list, and another one for which it has a user event
+ * (calls/hostwork.c). */
 void note_clEnqueueSVMFree(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_uint num_svm_pointers, void **svm_pointers, PFN_clEnqueueSVMFree pfn_free_func, void *user_data, WAITS_AND_EVENT) {
-	UNUSED(result), UNUSED(command_queue), UNUSED(user_data), UNUSED_WAITS;
+	UNUSED(result), UNUSED(command_queue), UNUSED(user_data), UNUSED(event_wait_list), UNUSED(event);
+	if (succeeded(call))
+		call->forward = 8 * (uint64_t)num_events_in_wait_list + USER_EVENT_SIZE + MARKER_SIZE + 8 + WATCH_SIZE;
 	for (cl_uint i = 0; succeeded(call) && !pfn_free_func && i < num_svm_pointers; i++)
 		(void)allocations_remove(svm_pointers[i]);
 }

@@ -22,30 +22,25 @@ enum {
 	MOST_READ = 8 << 20,                          /* bytes of source */
 };
 
-/* Returns a text about a program, to be freed, or NULL. */
-static char *program_text(cl_program program, cl_program_info name) {
-	size_t size = 0;
-	if (entry_driver.clGetProgramInfo(program, name, 0, NULL, &size) != CL_SUCCESS || size == 0)
-		return NULL;
-	char *text = calloc(1, size + 1);
-	if (text && entry_driver.clGetProgramInfo(program, name, size, text, NULL) == CL_SUCCESS)
-		return text;
-	free(text);
-	return NULL;
+/* Returns the number of a kernel's arguments, or -1 if no source tells. */
+static int count_arguments(const struct program_sources *sources, const char *kernel) {
+	int count = -1;
+	for (size_t i = 0; count < 0 && i < sources->count; i++)
+		count = signature_count(sources->all[i].text, kernel);
+	return count;
 }
 
-/* Returns the source if looking for all kernels in it takes little time: the program is being recorded. */
-static char *source_of(cl_program program, size_t names) {
-	char *source = program_text(program, CL_PROGRAM_SOURCE);
-	if (source && strlen(source) * names <= MOST_READ)
-		return source;
-	free(source);
-	return NULL;
-}
-
-static uint64_t kernel_size(const char *source, const char *kernel) {
-	int count = source ? signature_count(source, kernel) : -1;
+static uint64_t kernel_size(const struct program_sources *sources, const char *kernel) {
+	int count = count_arguments(sources, kernel);
 	return KERNEL_FACTS + GROUP_FACTS + wire_padded(strlen(kernel) + 1) + (uint64_t)(count < 0 ? USUAL_ARGUMENTS : count) * ARGUMENT_FACTS;
+}
+
+/* Looking for all kernels in the sources must take little time: the program is being recorded. */
+static int readable(const struct program_sources *sources, size_t names) {
+	size_t size = 0;
+	for (size_t i = 0; i < sources->count; i++)
+		size += sources->all[i].size;
+	return size * names <= MOST_READ;
 }
 
 static uint64_t log_size(cl_program program) {
@@ -57,16 +52,16 @@ static uint64_t log_size(cl_program program) {
 	return wire_padded(size);
 }
 
-uint64_t facts_size(cl_program program) {
+uint64_t facts_size(cl_program program, const struct program_sources *sources) {
+	static const struct program_sources none;
 	char *names = program_text(program, CL_PROGRAM_KERNEL_NAMES), *rest = NULL;
 	size_t count = 1;
 	for (const char *p = names; p && *p; p++)
 		count += *p == ';';
-	char *source = names ? source_of(program, count) : NULL;
+	const struct program_sources *read = readable(sources, count) ? sources : &none;
 	uint64_t all = PROGRAM_FACTS + BUILD_FACTS + log_size(program) + (names ? wire_padded(strlen(names) + 1) : 0);
 	for (char *kernel = names ? strtok_r(names, ";", &rest) : NULL; kernel; kernel = strtok_r(NULL, ";", &rest))
-		all += kernel_size(source, kernel);
+		all += kernel_size(read, kernel);
 	free(names);
-	free(source);
 	return all;
 }

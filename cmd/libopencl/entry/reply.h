@@ -2,10 +2,10 @@
 #ifndef OUTBOARD_REPLY_H
 #define OUTBOARD_REPLY_H
 
-#include "api.h"
+#include "sources.h"
 
 /* Returns the size of the facts about a built program and its kernels, which the reply to a build
- * brings. */
-uint64_t facts_size(cl_program);
+ * brings; the sources have its kernels. */
+uint64_t facts_size(cl_program, const struct program_sources *);
 
 #endif

@@ -1417,6 +1417,7 @@ static cl_int API_CALL record_clCreateKernelsInProgram(cl_program program, cl_ui
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	note_clCreateKernelsInProgram(&call, result, program, num_kernels, kernels, num_kernels_ret);
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }

@@ -39,6 +39,7 @@ void note_clCompileProgram(struct record_call *call, cl_int result, cl_program p
 void note_clLinkProgram(struct record_call *call, cl_program result, cl_context context, cl_uint num_devices, const cl_device_id* device_list, const char* options, cl_uint num_input_programs, const cl_program* input_programs, PFN_clLinkProgram pfn_notify, void* user_data, cl_int* errcode_ret);
 void note_clGetProgramInfo(struct record_call *call, cl_int result, cl_program program, cl_program_info param_name, size_t param_value_size, void* param_value, size_t* param_value_size_ret);
 void note_clCreateKernel(struct record_call *call, cl_kernel result, cl_program program, const char* kernel_name, cl_int* errcode_ret);
+void note_clCreateKernelsInProgram(struct record_call *call, cl_int result, cl_program program, cl_uint num_kernels, cl_kernel* kernels, cl_uint* num_kernels_ret);
 void note_clSetKernelArg(struct record_call *call, cl_int result, cl_kernel kernel, cl_uint arg_index, size_t arg_size, const void* arg_value);
 void note_clWaitForEvents(struct record_call *call, cl_int result, cl_uint num_events, const cl_event* event_list);
 void note_clEnqueueReadBuffer(struct record_call *call, cl_int result, cl_command_queue command_queue, cl_mem buffer, cl_bool blocking_read, size_t offset, size_t size, void* ptr, cl_uint num_events_in_wait_list, const cl_event* event_wait_list, cl_event* event);

@@ -55,9 +55,7 @@ func (l *library) answer(f *function, c *rawCall, r *trace.Record) {
 			makeLocal(r)
 		}
 	case strings.HasPrefix(f.name, "clRetain"):
-		if n, ok := l.references[c.object]; ok {
-			l.references[c.object] = n + 1
-		}
+		l.retain(f, c, r)
 	case strings.HasPrefix(f.name, "clCreateCommandQueue"):
 		l.created(c.queue, r)
 		if c.detail&queueProfiling != 0 && !l.clock && !r.Failed {
@@ -71,6 +69,10 @@ func (l *library) answer(f *function, c *rawCall, r *trace.Record) {
 			// The query of the devices that support the image's format costs a round trip.
 			r.Class = trace.WaitedFor
 			r.Forward, r.Backward = r.Forward+formatsQuery, r.Backward+formatsReply
+		}
+	case f.name == "clCreateKernelsInProgram":
+		if r.Forward > 0 {
+			r.Class = trace.Early // the recorder has the sizes of the messages that create the kernels
 		}
 	case strings.HasPrefix(f.name, "clCreate"):
 		l.created(c.object, r)
@@ -116,6 +118,21 @@ func (l *library) created(object uint64, r *trace.Record) {
 	}
 }
 
+// retain counts a reference. An object whose creation is not recorded, as that of a program's kernels
+// at once, has one already; a device that is not known is no object of the program.
+func (l *library) retain(f *function, c *rawCall, r *trace.Record) {
+	n, ok := l.references[c.object]
+	switch {
+	case ok:
+		l.references[c.object] = n + 1
+	case f.name != "clRetainDevice":
+		l.created(c.object, r)
+		if l.references[c.object] > 0 {
+			l.references[c.object] = 2
+		}
+	}
+}
+
 // release reports whether other references are left, so that nothing is released on the device's
 // node. Devices are never released there.
 func (l *library) release(f *function, c *rawCall) bool {
@@ -123,11 +140,11 @@ func (l *library) release(f *function, c *rawCall) bool {
 	switch {
 	case f.name == "clReleaseDevice":
 		return !ok
-	case !ok:
-		return false
 	case n > 1:
 		l.references[c.object] = n - 1
 		return true
+	case f.name == "clReleaseKernel":
+		l.forgetArguments(c.object) // another kernel may get the address
 	}
 	delete(l.references, c.object)
 	return false

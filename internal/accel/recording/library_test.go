@@ -25,6 +25,17 @@ func TestLocalRunsAreWhatTheLibraryWouldForward(t *testing.T) {
 			{op: op(t, "clCreateKernel"), object: kernel}, // another kernel at the same address
 			{op: op(t, "clSetKernelArg"), object: kernel, serial: 1, detail: 78, forward: 88},
 		}, []trace.Class{early, early, early, local, early, early, early}},
+		{"kernels that are created at once", []rawCall{
+			{op: op(t, "clCreateKernelsInProgram")}, // how many there are
+			{op: op(t, "clCreateKernelsInProgram"), forward: 128},
+			{op: op(t, "clSetKernelArg"), object: kernel, serial: 1, detail: 77, forward: 88},
+			{op: op(t, "clRetainKernel"), object: kernel},
+			{op: op(t, "clReleaseKernel"), object: kernel},
+			{op: op(t, "clSetKernelArg"), object: kernel, serial: 1, detail: 77, forward: 88},
+			{op: op(t, "clReleaseKernel"), object: kernel},
+			{op: op(t, "clCreateKernelsInProgram"), forward: 128}, // another kernel at the same address
+			{op: op(t, "clSetKernelArg"), object: kernel, serial: 1, detail: 77, forward: 88},
+		}, []trace.Class{local, early, early, local, local, local, early, early, early}},
 		{"references", []rawCall{
 			{op: op(t, "clCreateBuffer"), object: buffer},
 			{op: op(t, "clRetainMemObject"), object: buffer},
