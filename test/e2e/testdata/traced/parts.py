@@ -30,7 +30,8 @@ linked = cl.link_program(context, [kernels, library])
 buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, 4 * ITEMS)
 for kernel in sorted(linked.all_kernels(), key=lambda k: k.function_name):
     arguments = {"first": [buffer], "second": [buffer, np.int32(7)], "third": [buffer, buffer, np.int32(0)]}[kernel.function_name]
-    kernel(queue, (ITEMS,), None, *arguments)
+    kernel.set_args(*arguments)  # a call would tie a cycle, which is collected at any time
+    cl.enqueue_nd_range_kernel(queue, kernel, (ITEMS,), None)
 got = np.empty(ITEMS, np.int32)
 cl.enqueue_copy(queue, got, buffer)
 print(int(got[0]), int(got[-1]))
