@@ -200,33 +200,54 @@ func countTrafficWithout(t *testing.T, file string, what overhead.WhatIf) map[st
 // parts.
 func TestTracesOfOtherPrograms(t *testing.T) {
 	sharesDevice(t)
-	const python = "/usr/bin/python3"
-	need.Require(t, "python3-pyopencl", exists("/usr/lib/python3/dist-packages/pyopencl"), "install python3-pyopencl")
-	r := shared(t)
 	for _, name := range []string{"chains", "parts", "pictures", "threads"} {
 		t.Run(name, func(t *testing.T) {
-			script, err := filepath.Abs(filepath.Join("testdata", "traced", name+".py"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			outputs, counted := map[string]string{}, map[string]map[string]overhead.Traffic{}
-			for mode, flags := range map[string][]string{"local": {"--local"}, "remote": nil} {
-				file := filepath.Join(t.TempDir(), mode+".trace")
-				cmd := r.Node("dinghy").Command(t.Context(), append(append([]string{"run", "--no-trace", "--trace", file}, flags...), "--", python, script)...)
-				cmd.Env = append(cmd.Env, "PYOPENCL_NO_CACHE=1")
-				var stdout, stderr bytes.Buffer
-				cmd.Stdout, cmd.Stderr = &stdout, &stderr
-				if err := cmd.Run(); err != nil {
-					t.Fatalf("%s: %v\n%s", mode, err, stderr.String())
-				}
-				outputs[mode], counted[mode] = stdout.String(), countTraffic(t, file)
-			}
-			if outputs["local"] != outputs["remote"] {
-				t.Errorf("it prints %q locally, and %q remotely", outputs["local"], outputs["remote"])
-			}
-			compareTraffic(t, counted["local"], counted["remote"])
+			local, remote := recordBothWays(t, name)
+			compareTraffic(t, local, remote)
 		})
 	}
+}
+
+// A program that polls events, or has callbacks wake it, waits as often as there are notices, and sends a
+// message for each: how often it polls depends on the time.
+func TestTracesOfPollsAndCallbacks(t *testing.T) {
+	sharesDevice(t)
+	const rounds = 20 // in polls.py
+	local, remote := recordBothWays(t, "polls")
+	for _, name := range []string{"clGetEventInfo", "clSetEventCallback"} {
+		got, want := local[name], remote[name]
+		got.Calls, want.Calls = 0, 0
+		if got != want || got.Waited != rounds || got.Early != rounds {
+			t.Errorf("%s: locally %+v, remotely %+v, want %d messages and waits", name, got, want, rounds)
+		}
+	}
+}
+
+// recordBothWays counts the messages of a program of testdata/traced by a local and a remote recording.
+func recordBothWays(t *testing.T, name string) (local, remote map[string]overhead.Traffic) {
+	t.Helper()
+	need.Require(t, "python3-pyopencl", exists("/usr/lib/python3/dist-packages/pyopencl"), "install python3-pyopencl")
+	script, err := filepath.Abs(filepath.Join("testdata", "traced", name+".py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := shared(t)
+	outputs, counted := map[string]string{}, map[string]map[string]overhead.Traffic{}
+	for mode, flags := range map[string][]string{"local": {"--local"}, "remote": nil} {
+		file := filepath.Join(t.TempDir(), mode+".trace")
+		cmd := r.Node("dinghy").Command(t.Context(), append(append([]string{"run", "--no-trace", "--trace", file}, flags...), "--", "/usr/bin/python3", script)...)
+		cmd.Env = append(cmd.Env, "PYOPENCL_NO_CACHE=1")
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("%s: %v\n%s", mode, err, stderr.String())
+		}
+		outputs[mode], counted[mode] = stdout.String(), countTraffic(t, file)
+	}
+	if outputs["local"] != outputs["remote"] {
+		t.Errorf("it prints %q locally, and %q remotely", outputs["local"], outputs["remote"])
+	}
+	return counted["local"], counted["remote"]
 }
 
 // What a what-if says that a program would send without an optimisation is what it sends without

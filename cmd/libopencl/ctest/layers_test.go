@@ -27,7 +27,7 @@ var layers = []struct {
 	{"source", "../source", nil},
 	{"objects", "../objects", []string{"session", "source", "record"}},
 	{"calls", "../calls", []string{"objects", "session", "source"}},
-	{"entry", "../entry", []string{"calls", "objects", "session", "record"}},
+	{"entry", "../entry", []string{"calls", "objects", "session", "source", "record"}},
 }
 
 // includeFlags returns the compiler's -I options for the library's folders.

@@ -1,10 +1,11 @@
 /* icd.c: the functions that a loader looks up in a driver library by name (cl_khr_icd). All others
  * are in the dispatch table with which every object begins. Layer: entry. */
+#include "callback.h"
 #include "calls.h"
 #include "entry.h"
 #include "library.h"
 
-static struct _cl_icd_dispatch recorded;
+static struct _cl_icd_dispatch next, recorded;
 static const struct _cl_icd_dispatch *dispatch = &api_dispatch;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -13,7 +14,9 @@ static void choose_dispatch(void) {
 	if (!record_open() && !entry_without)
 		return;
 	pthread_atfork(NULL, NULL, record_forked);
-	entry_next = &api_dispatch;
+	next = api_dispatch;
+	callback_wrap(&next);
+	entry_next = &next;
 	recorded = api_dispatch;
 	record_overlay(&recorded);
 	object_dispatch = dispatch = &recorded;

@@ -4,6 +4,7 @@
  * A queue that the program creates gets profiling, so that the device's times can be recorded. This
  * is not visible to the program: queries return the properties that it requested, and no times
  * unless it requested them. */
+#include "callback.h"
 #include "entry.h"
 #include "queues.h"
 
@@ -144,6 +145,7 @@ static void change(void) {
 	changed.clReleaseCommandQueue = release_queue;
 	changed.clGetCommandQueueInfo = queue_info;
 	changed.clGetEventProfilingInfo = profiling_info;
+	callback_wrap(&changed);
 }
 
 EXPORTED cl_int CL_API_CALL clInitLayer(cl_uint num_entries, const cl_icd_dispatch *next, cl_uint *num_entries_ret, const cl_icd_dispatch **layer) {

@@ -255,6 +255,27 @@ void note_clWaitForEvents(struct record_call *call, cl_int result, cl_uint num_e
 	entry_waited();
 }
 
+/* A poll of an event that is complete is a notice of that; any other one has the library watch the event. */
+void note_clGetEventInfo(struct record_call *call, cl_int result, cl_event event, cl_event_info param_name, size_t param_value_size, void *param_value, size_t *param_value_size_ret) {
+	UNUSED(param_value_size_ret);
+	cl_int status;
+	if (result != CL_SUCCESS || param_name != CL_EVENT_COMMAND_EXECUTION_STATUS || !param_value || param_value_size < sizeof status)
+		return;
+	memcpy(&status, param_value, sizeof status);
+	call->event = (uintptr_t)event;
+	if (status <= CL_COMPLETE) {
+		call->head.flags |= RECORD_NOTICE;
+		entry_waited();
+	}
+}
+
+/* The notice is recorded when the callback is called (callback.c). */
+void note_clSetEventCallback(struct record_call *call, cl_int result, cl_event event, cl_int command_exec_callback_type, void(CL_CALLBACK *pfn_notify)(cl_event, cl_int, void *), void *user_data) {
+	UNUSED(command_exec_callback_type), UNUSED(pfn_notify), UNUSED(user_data);
+	if (result == CL_SUCCESS)
+		call->event = (uintptr_t)event;
+}
+
 #define WAITS_AND_EVENT cl_uint num_events_in_wait_list, const cl_event *event_wait_list, cl_event *event
 #define UNUSED_WAITS UNUSED(num_events_in_wait_list), UNUSED(event_wait_list), UNUSED(event)
 

@@ -1622,6 +1622,7 @@ static cl_int API_CALL record_clGetEventInfo(cl_event event, cl_event_info param
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	note_clGetEventInfo(&call, result, event, param_name, param_value_size, param_value, param_value_size_ret);
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }
@@ -1718,6 +1719,7 @@ static cl_int API_CALL record_clSetEventCallback(cl_event event, cl_int command_
 	record_returned(&call);
 	if (result < 0)
 		call.head.flags |= RECORD_FAILED;
+	note_clSetEventCallback(&call, result, event, command_exec_callback_type, pfn_notify, user_data);
 	record_end(&call, (uint32_t)0, (const void *const *)NULL);
 	return result;
 }

@@ -42,12 +42,13 @@ type model struct {
 	due *dueAnswer
 	// start and open have the latencies of the round trips of the start, and of those that the
 	// opening of the session waits for.
-	start   cost.Resource
-	open    cost.Resource
-	creates []bool    // by op: the call creates an object
-	builds  []bool    // by op: the call compiles kernels
-	traffic []Traffic // by op
-	work    work
+	start    cost.Resource
+	open     cost.Resource
+	creates  []bool    // by op: the call creates an object
+	builds   []bool    // by op: the call compiles kernels
+	watchers []bool    // by op: the call polls an event, or has a callback called
+	traffic  []Traffic // by op
+	work     work
 	// made counts threads, sessions and queues.
 	made int
 }
@@ -88,8 +89,9 @@ type thread struct {
 	// pending is the time of the program, and of calls answered locally, that no task covers yet.
 	pending cost.Time
 	// end is when the thread's last call ended in the recording, in ns.
-	end    int64
-	number int
+	end     int64
+	polling polling
+	number  int
 }
 
 func (t *thread) lastUse() recency { return recency{t.end, t.number} }
@@ -112,7 +114,7 @@ func newModel(e *cost.Evaluator, l *lanes, s *settings, shared *links, header *t
 	m := &model{
 		e: e, l: l, c: s.Constants, whatIf: s.WhatIf, direct: s.direct, header: header, links: shared,
 		threads: map[threadKey]*thread{}, processes: map[uint32]bool{}, workers: map[workerKey]*worker{}, queues: map[queueKey]*queue{},
-		creates: creations(header), builds: builds(header), traffic: make([]Traffic, len(header.Ops)),
+		creates: creations(header), builds: builds(header), watchers: watchers(header), traffic: make([]Traffic, len(header.Ops)),
 	}
 	m.second.latencies = l.second
 	m.cold.latencies = s.Constants.coldCommands(l, header)
@@ -173,8 +175,11 @@ func (m *model) add(r *trace.Record) error {
 		return err
 	}
 	m.caller = t
-	m.couple(t, r)
-	t.pending += ns(r.Gap)
+	again, notice := followPolls(m, t, r), noticed(m, r)
+	if !again && notice == nil {
+		m.couple(t, r)
+		t.pending += ns(r.Gap)
+	}
 	switch {
 	case first && m.direct:
 		loadDriver(m, t)
@@ -189,6 +194,9 @@ func (m *model) add(r *trace.Record) error {
 	}
 	m.traffic[r.Op].add(r, class)
 	switch {
+	case again: // the thread waits
+	case notice != nil:
+		err = awaitNotice(m, t, r, notice)
 	case m.direct:
 		err = m.execute(t, r)
 	case class == trace.AnsweredLocally:
@@ -282,6 +290,9 @@ func (m *model) thread(r *trace.Record, further bool) (*thread, error) {
 	load := cost.Time(0)
 	if further {
 		load = driverLoad(m)
+	}
+	if noticed(m, r) != nil {
+		return t, nil // it begins with the notice
 	}
 	if len(m.threads) > 1 && m.latest.end <= r.Begin {
 		m.waitFor(t, m.latest, r, load)

@@ -42,6 +42,8 @@ const (
 	opLaunch
 	opRead
 	opFinish
+	opPoll
+	opCallback
 )
 
 const queueID = 7
@@ -66,6 +68,8 @@ func newProgram() *program {
 			{Name: "clEnqueueNDRangeKernel", Answer: "early"},
 			{Name: "clEnqueueReadBuffer", Answer: "wait"},
 			{Name: "clFinish", Answer: "wait"},
+			{Name: "clGetEventInfo", Answer: "local"},
+			{Name: "clSetEventCallback", Answer: "local"},
 		},
 	}
 	return p

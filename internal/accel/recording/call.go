@@ -30,6 +30,10 @@ func (p *joiner) join(t *threadReader) (trace.Record, error) {
 	} else {
 		err = p.joinRemote(f, c, &r, q)
 	}
+	if f.watches {
+		p.watch(c, &r)
+		return r, err
+	}
 	p.finish(f, c, &r, q)
 	return r, err
 }
@@ -147,7 +151,7 @@ func (p *joiner) finish(f *function, c *rawCall, r *trace.Record, q *queueState)
 		p.lastEvent++
 		r.Event = p.lastEvent
 		if len(p.events) < lookAhead {
-			p.events[c.event] = eventState{number: p.lastEvent, end: deviceEnd}
+			p.events[c.event] = eventState{number: p.lastEvent, end: deviceEnd, command: f.command}
 		}
 	default:
 		r.Event = p.events[c.event].number

@@ -44,6 +44,7 @@ const (
 	flagWaited   = 4
 	flagBlocking = 8
 	flagCurrent  = 16 // a map of contents that the driver library would hold
+	flagNotice   = 32 // the program has learnt that the event is complete
 )
 
 // maxChunks bounds the chunks of a process's file, which the library bounds by default to 4 GiB.

@@ -162,6 +162,8 @@ type joiner struct {
 type eventState struct {
 	number uint64
 	end    int64 // of its command; 0: unknown
+	// command says that it is no user event, and watched that the library has its completion told.
+	command, watched bool
 }
 
 func newJoiner(index uint32, p *process, h *trace.Header, names *devices) (*joiner, error) {

@@ -18,6 +18,7 @@ const (
 	markerSize          = 32 + 3*8 // the message of a command without arguments or waits
 	finishSize          = 32 + 8   // the message that waits for a queue
 	waitSize            = 32 + 2*8 // the message that waits for an event
+	watchSize           = 32 + 8   // the message that has an event's completion told
 	bufferTransferSize  = 32 + 7*8 // the head of a transfer from or to a buffer, and an image
 	imageTransferSize   = 32 + 13*8
 	messageHead         = 32
@@ -35,6 +36,7 @@ type function struct {
 	timed   bool // a command with an event, whose times the device tells
 	creates bool // its event, or queue, is new
 	waits   bool // waits for the commands of a queue or of events
+	watches bool // learns, or has a callback learn, that an event is complete
 	// size is the request's size if the description gives none: the driver library turns the call
 	// into other calls.
 	size uint64
@@ -49,6 +51,7 @@ func functionsOf(ops []trace.Op) []function {
 		f.timed = f.command && op.Name != "clEnqueueBarrier" && op.Name != "clEnqueueWaitForEvents"
 		f.creates = f.command || strings.HasPrefix(op.Name, "clCreate")
 		f.waits = op.Name == "clFinish" || op.Name == "clWaitForEvents"
+		f.watches = op.Name == "clGetEventInfo" || op.Name == "clSetEventCallback"
 		f.size = localSize(op.Name, op.Answer)
 		all[i] = f
 	}
