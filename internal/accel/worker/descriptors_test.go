@@ -2,43 +2,58 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
+// stepArgument makes this program a compile step that looks at its descriptors.
+const stepArgument = "test-step-descriptors"
+
 // The process of a compile step inherits no descriptors. Descriptors that it did not open, such as
-// those of the Go runtime's poller, must remain open when the garbage collector runs.
+// those of the Go runtime's poller, must remain open when the garbage collector runs. The step has a
+// process of its own, in which nothing else closes descriptors.
 func TestStepClosesNoDescriptors(t *testing.T) {
-	t.Setenv(stepVariable, "1")
-	stdin, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], stepArgument) // its standard input is /dev/null: no recipe
+	cmd.Env = append(os.Environ(), stepVariable+"=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
-	defer stdin.Close()
-	os.Stdin, stdin = stdin, os.Stdin
-	defer func() { os.Stdin, stdin = stdin, os.Stdin }()
-	open := func(fd uintptr) bool {
-		_, err := unix.FcntlInt(fd, unix.F_GETFD, 0)
-		return err == nil
-	}
-	before := map[uintptr]bool{}
-	for _, fd := range []uintptr{ringDescriptor, controlDescriptor, recipesDescriptor} {
-		before[fd] = open(fd)
+}
+
+// stepDescriptors executes a step without a recipe and returns the exit status of this process.
+func stepDescriptors() int {
+	descriptors := []int{ringDescriptor, controlDescriptor, recipesDescriptor}
+	for _, fd := range descriptors {
+		if !isOpen(fd) {
+			if err := unix.Dup2(0, fd); err != nil {
+				fmt.Println("opening descriptor", fd, "failed:", err)
+				return 1
+			}
+		}
 	}
 	if err := Main(context.Background()); err == nil {
-		t.Fatal("a step without a recipe succeeded")
+		fmt.Println("a step without a recipe succeeded")
+		return 1
 	}
-
 	collected := make(chan struct{})
 	runtime.AddCleanup(new([64]byte), func(struct{}) { close(collected) }, struct{}{})
 	runtime.GC()
 	<-collected
-	for fd, was := range before {
-		if was && !open(fd) {
-			t.Errorf("descriptor %d was closed", fd)
+	for _, fd := range descriptors {
+		if !isOpen(fd) {
+			fmt.Println("descriptor", fd, "was closed")
+			return 1
 		}
 	}
+	return 0
+}
+
+func isOpen(fd int) bool {
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	return err == nil
 }

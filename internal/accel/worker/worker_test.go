@@ -33,6 +33,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == litterArgument {
 		os.Exit(litter())
 	}
+	if len(os.Args) == 2 && os.Args[1] == stepArgument {
+		os.Exit(stepDescriptors())
+	}
 	if os.Getenv(workerVariable) == "" && (len(os.Args) != 2 || os.Args[1] != workerArgument) {
 		os.Exit(m.Run())
 	}
