@@ -10,9 +10,24 @@ import (
 )
 
 // A goroutine that the reader has woken runs before the reader sleeps: with a single processor it
-// would otherwise wait until the reader has spun and released the processor.
+// would otherwise wait until the reader has spun and released the processor. The scheduler may decide
+// otherwise now and then: it prefers its global queue every 61st time, and preempts goroutines.
 func TestWokenGoroutineRunsBeforeTheReaderSleeps(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const attempts = 20
+	before := 0
+	for range attempts {
+		if runsBeforeSleep() {
+			before++
+		}
+	}
+	if before <= attempts/2 {
+		t.Errorf("%d of %d times a goroutine that the reader has woken ran before the reader slept", before, attempts)
+	}
+}
+
+// runsBeforeSleep reports whether a goroutine that a reader wakes runs before the reader sleeps.
+func runsBeforeSleep() bool {
 	e := &laneEnd{conn: &Conn{}, bell: shm.Bell{Word: new(atomic.Uint32), Sleeper: new(atomic.Uint32)}}
 	e.conn.options.maxSleep = time.Hour
 	w := newWaiter()
@@ -29,7 +44,5 @@ func TestWokenGoroutineRunsBeforeTheReaderSleeps(t *testing.T) {
 	e.markReady(&w)
 	e.mu.Unlock()
 	e.sleep(old)
-	if !<-awake {
-		t.Error("the reader sleeps while a goroutine that it has woken waits for its processor")
-	}
+	return <-awake
 }
