@@ -131,9 +131,9 @@ func (p *chunkPath) writeAnnounced(x *execution) error {
 	peer.writing.Lock()
 	defer peer.writing.Unlock()
 	if err := peer.writeCall(x.number, x.announced); err != nil {
-		return peer.lost(err)
+		return peer.reasonOf(err)
 	}
-	return peer.lost(peer.out.Flush())
+	return peer.reasonOf(peer.out.Flush())
 }
 
 // orderOf returns the order in which the chunks of a step that may lose some are sent.

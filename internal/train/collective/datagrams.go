@@ -210,14 +210,15 @@ func (p *chunkPath) readStream() {
 	in := bufio.NewReaderSize(p.Stream, 8<<10)
 	for {
 		m, err := readPathMessage(in)
-		if err == nil {
-			err = p.dispatch(m)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errors.New("its stream of datagrams has ended")
 		}
 		if err != nil {
-			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				err = errors.New("its stream of datagrams has ended")
-			}
-			p.g.fail(fmt.Errorf("rank %d is lost: %w", p.g.name(p.rank), err))
+			p.g.fail(p.g.peers[p.rank].reasonOf(err))
+			return
+		}
+		if err := p.dispatch(m); err != nil {
+			p.g.fail(p.g.peers[p.rank].lost(err))
 			return
 		}
 	}
@@ -287,13 +288,13 @@ func (p *chunkPath) write(x *execution, kind byte, step uint32, flush bool, payl
 	head = binary.LittleEndian.AppendUint32(head, step)
 	for _, b := range append([][]byte{head}, payload...) {
 		if _, err := p.out.Write(b); err != nil {
-			return err
+			return p.g.peers[p.rank].reasonOf(err)
 		}
 	}
 	if !flush {
 		return nil
 	}
-	return p.out.Flush()
+	return p.g.peers[p.rank].reasonOf(p.out.Flush())
 }
 
 // check reports whether a message belongs to the call, of that many steps, and not to an earlier one.

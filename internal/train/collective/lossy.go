@@ -70,7 +70,7 @@ func (x *execution) sendParts(p *peer, data []byte) error {
 	p.writing.Lock()
 	defer p.writing.Unlock()
 	if err := p.writeCall(x.number, x.announced); err != nil {
-		return p.lost(err)
+		return p.reasonOf(err)
 	}
 	sent := 0
 	for _, i := range order {
@@ -78,16 +78,16 @@ func (x *execution) sendParts(p *peer, data []byte) error {
 			break
 		}
 		if err := p.writePart(x.number, i, partAt(data, i)); err != nil {
-			return p.lost(err)
+			return p.reasonOf(err)
 		}
 		sent++
 	}
 	x.g.offered.Add(uint64(len(order)))
 	x.g.dropped.Add(uint64(len(order) - sent))
 	if err := p.write(head{kind: kindEnd, number: x.number}, nil); err != nil {
-		return p.lost(err)
+		return p.reasonOf(err)
 	}
-	return p.lost(p.out.Flush())
+	return p.reasonOf(p.out.Flush())
 }
 
 // transferTime returns how long the slowest link takes for that many bytes.

@@ -151,9 +151,9 @@ func (p *peer) announce(number uint64, a announced) error {
 	p.writing.Lock()
 	defer p.writing.Unlock()
 	if err := p.writeCall(number, a); err != nil {
-		return p.lost(err)
+		return p.reasonOf(err)
 	}
-	return p.lost(p.out.Flush())
+	return p.reasonOf(p.out.Flush())
 }
 
 // writeCall writes the call unless it has been announced to the peer.
@@ -174,11 +174,28 @@ func (p *peer) lost(err error) error {
 	return nil
 }
 
+// reasonOf returns why a connection to the peer has failed with err, which is not that of p.read. A
+// peer that ends the group closes its connections after it has sent the reason, which may not have
+// been read when a write fails: the peer is lost only if nothing else ends the group within abortTime.
+func (p *peer) reasonOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	timer := time.NewTimer(abortTime)
+	defer timer.Stop()
+	select {
+	case <-p.g.ended.Done():
+		return p.g.Err()
+	case <-timer.C:
+		return p.lost(err)
+	}
+}
+
 // send writes elements of the call.
 func (p *peer) send(number uint64, a announced, data []byte) error {
 	p.writing.Lock()
 	defer p.writing.Unlock()
-	return p.lost(p.writeData(number, a, data, p.writePayload))
+	return p.reasonOf(p.writeData(number, a, data, p.writePayload))
 }
 
 // sendPieces writes elements of the call like send, and calls wrote with the number of bytes of data
@@ -187,7 +204,7 @@ func (p *peer) sendPieces(number uint64, a announced, data []byte, wrote func(n 
 	p.writing.Lock()
 	defer p.writing.Unlock()
 	at := 0
-	return p.lost(p.writeData(number, a, data, func(payload []byte) error {
+	return p.reasonOf(p.writeData(number, a, data, func(payload []byte) error {
 		for len(payload) > 0 {
 			n := min(len(payload), pieceSize)
 			if err := p.writePayload(payload[:n]); err != nil {
