@@ -18,5 +18,8 @@ func (p *Pool) Authority(ctx context.Context) (*authority.Authority, error) {
 	return readAuthority(ctx, p.state)
 }
 
+// Admission admits nodes by the pool's tokens.
+func (p *Pool) Admission() authority.Admission { return admission{p} }
+
 // OtherKeepers returns the names of the other nodes that keep a copy of the state.
 func (p *Pool) OtherKeepers() []string { return p.otherKeepers() }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -56,7 +57,8 @@ func (p *Pool) ServeConn(ctx context.Context, conn *tls.Conn) error {
 // storedToken is the value stored under a token's hash.
 type storedToken struct {
 	By      outboard.NodeID `json:"by"`
-	Expires time.Time       `json:"expires"`
+	Expires time.Time       `json:"expires"` // zero if the token is spent
+	SpentBy string          `json:"spent_by,omitempty"`
 }
 
 // NewToken creates a token that admits one node until ttl has passed. On an external NATS cluster,
@@ -99,7 +101,7 @@ func (a admission) admit(ctx context.Context, at, name outboard.NodeID, tokenHas
 		return nil, nil, err
 	}
 	// The token is checked first: the names of the pool's nodes are not for strangers.
-	token, maker, err := a.findToken(ctx, tokenHash)
+	token, stored, err := a.findToken(ctx, tokenHash, name, csr)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -111,13 +113,10 @@ func (a admission) admit(ctx context.Context, at, name outboard.NodeID, tokenHas
 	if err != nil {
 		return nil, nil, err
 	}
-	// Of several nodes that present the token, one succeeds.
-	if _, err := a.p.state.Delete(ctx, token.Key, token.Revision); errors.Is(err, state.ErrConflict) {
-		return nil, nil, badToken()
-	} else if err != nil {
+	if err := a.spendToken(ctx, token, stored, name, csr); err != nil {
 		return nil, nil, err
 	}
-	if err := a.recordAdmission(ctx, name, maker, at); err != nil {
+	if err := a.recordAdmission(ctx, name, stored.By, at); err != nil {
 		return nil, nil, err
 	}
 	cert, err := ca.SignNode(name, csr.PublicKey, time.Now())
@@ -132,21 +131,49 @@ func badToken() error {
 		"the token is wrong, was used, or has expired: make a new one with `outboard token` on a node of the pool")
 }
 
-// findToken returns the entry of a token that is neither spent nor expired, and the node that made
-// it.
-func (a admission) findToken(ctx context.Context, hash string) (entry state.Entry, maker outboard.NodeID, err error) {
+// findToken returns a token that has neither expired nor been spent by another request.
+func (a admission) findToken(ctx context.Context, hash string, name outboard.NodeID, csr *x509.CertificateRequest) (entry state.Entry, stored storedToken, err error) {
 	entry, err = a.p.state.GetLatest(ctx, tokenPrefix+hash)
 	if errors.Is(err, state.ErrNotFound) {
-		return entry, "", badToken()
+		return entry, stored, badToken()
 	}
 	if err != nil {
-		return entry, "", err
+		return entry, stored, err
 	}
-	var stored storedToken
-	if err := json.Unmarshal(entry.Value, &stored); err != nil || time.Now().After(stored.Expires) {
-		return entry, "", badToken()
+	if err := json.Unmarshal(entry.Value, &stored); err != nil {
+		return entry, stored, badToken()
 	}
-	return entry, stored.By, nil
+	if stored.SpentBy != spender(name, csr) && (stored.SpentBy != "" || time.Now().After(stored.Expires)) {
+		return entry, stored, badToken()
+	}
+	return entry, stored, nil
+}
+
+// spender identifies the requests of a node that joins: its name, and the key that it has made.
+func spender(name outboard.NodeID, csr *x509.CertificateRequest) string {
+	return string(name) + " " + authority.FingerprintOf(csr.RawSubjectPublicKeyInfo)
+}
+
+// spendToken marks a token as spent. Of several nodes that present the token, one succeeds. A node
+// that forwards a request repeats it when the answer is late: the mark tells the repeated request,
+// which succeeds, from those of other nodes.
+func (a admission) spendToken(ctx context.Context, token state.Entry, stored storedToken, name outboard.NodeID, csr *x509.CertificateRequest) error {
+	if stored.SpentBy != "" {
+		return nil // by an earlier attempt of this request
+	}
+	text, err := json.Marshal(storedToken{By: stored.By, SpentBy: spender(name, csr)})
+	if err != nil {
+		return err
+	}
+	_, err = a.p.state.Update(ctx, token.Key, text, token.Revision, authority.JoinTimeout)
+	if !errors.Is(err, state.ErrConflict) {
+		return err
+	}
+	_, stored, err = a.findToken(ctx, strings.TrimPrefix(token.Key, tokenPrefix), name, csr)
+	if err == nil && stored.SpentBy == "" {
+		err = badToken()
+	}
+	return err
 }
 
 // makeToken creates a token for a node of the pool.
