@@ -71,7 +71,11 @@ func TestWasm(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := withModules(t, "policies: [{name: w, "+test.more+"wasm: {"+test.rules+"}}]")
+			rules := test.rules
+			if !strings.Contains(rules, "timeout") {
+				rules += ", timeout: 10s" // a busy machine needs more than the default
+			}
+			s := withModules(t, "policies: [{name: w, "+test.more+"wasm: {"+rules+"}}]")
 			x, err := test.visit.run(s)
 			info := s.Policies()[0]
 			got := want{code(err), status.Convert(err).Message(), x.Head.Metadata, Info{
@@ -86,7 +90,7 @@ func TestWasm(t *testing.T) {
 
 // TestWasmUndone lets a module set metadata and then trap: nothing of it stays.
 func TestWasmDoesNotHalf(t *testing.T) {
-	s := withModules(t, "policies: [{name: w, failure: allow, wasm: {module: sets-and-traps.wasm}}]")
+	s := withModules(t, "policies: [{name: w, failure: allow, wasm: {module: sets-and-traps.wasm, timeout: 10s}}]")
 	x, err := (&visit{metadata: metadata.Pairs("a", "b")}).run(s)
 	if err != nil || !cmp.Equal(x.Head.Metadata, metadata.Pairs("a", "b")) {
 		t.Errorf("got %v, %v", x.Head.Metadata, err)
@@ -97,7 +101,7 @@ func TestWasmAfterRewrite(t *testing.T) {
 	s := withModules(t, `
 policies:
 - {name: cut, methods: [Place], rewrite: {request: {remove: [user]}}}
-- {name: w, wasm: {module: payload.wasm, payload: true}}
+- {name: w, wasm: {module: payload.wasm, payload: true, timeout: 10s}}
 `)
 	if _, err := (&visit{payload: encoded(t, "Order", `user: "long name"`)}).run(s); err != nil {
 		t.Errorf("the module saw the request from before its change: %v", err)
