@@ -305,8 +305,8 @@ func (p *peer) abort(why error) {
 	}
 }
 
-// close ends the connection. A stream of the fabric passes the reason on: a rank that is sending does
-// not read its abort, which lies behind elements, before its write fails.
+// close ends the connection. A stream of the fabric passes the reason on, also where the abort could not
+// be written behind elements that the peer does not take.
 func (p *peer) close(why error) {
 	if stream, ok := p.conn.(interface{ Reset(why error) }); ok {
 		stream.Reset(why)
