@@ -83,7 +83,7 @@ func (r *Remote) Dial(ctx context.Context, claim []byte) (Link, error) {
 // Warm connects ahead of the first session. Dial reports its errors.
 func (r *Remote) Warm(ctx context.Context) { _, _ = r.connect(ctx, r.deadAfter()) }
 
-// connect returns the live connection, or makes one within a time limit.
+// connect returns the live connection, or makes one, whose dial has a time limit.
 func (r *Remote) connect(ctx context.Context, limit time.Duration) (*framed.Conn, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,8 +98,24 @@ func (r *Remote) connect(ctx context.Context, limit time.Duration) (*framed.Conn
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, outboard.Errorf(outboard.Unreachable,
-		"connect to "+r.opts.Addr, "no answer within %v: is the device's node up, and its port open?", limit))
+	nc, err := r.dial(ctx, limit)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := r.within(ctx, max(limit, handshakeLimit))
+	defer cancel()
+	conn := framed.Client(nc, framed.Options{TLS: config, DeadAfter: r.silence()})
+	if err := conn.Handshake(ctx); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	r.conn = conn
+	return conn, nil
+}
+
+// dial connects to the node within a time limit.
+func (r *Remote) dial(ctx context.Context, limit time.Duration) (net.Conn, error) {
+	ctx, cancel := r.within(ctx, limit)
 	defer cancel()
 	var dialer net.Dialer
 	nc, err := dialer.DialContext(ctx, "tcp", r.opts.Addr)
@@ -112,13 +128,13 @@ func (r *Remote) connect(ctx context.Context, limit time.Duration) (*framed.Conn
 			return nil, err
 		}
 	}
-	conn := framed.Client(nc, framed.Options{TLS: config, DeadAfter: r.silence()})
-	if err := conn.Handshake(ctx); err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	r.conn = conn
-	return conn, nil
+	return nc, nil
+}
+
+// within limits a step of connecting.
+func (r *Remote) within(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, limit, outboard.Errorf(outboard.Unreachable,
+		"connect to "+r.opts.Addr, "no answer within %v: is the device's node up, and its port open?", limit))
 }
 
 // deadAfter returns how long the node may be unreachable.
@@ -188,9 +204,12 @@ func (l *remote) run(streams bridge.Streams) {
 
 const (
 	// redialLimit bounds one attempt to connect: the next attempt succeeds once the network is
-	// back, while the system would repeat the packets of this one at growing intervals.
-	redialLimit = 400 * time.Millisecond
-	redialPause = 50 * time.Millisecond
+	// back, while the system would repeat the packets of this one at growing intervals. Packets pass
+	// when the handshake begins. It takes two round trips, and longer on a busy machine: more than
+	// redialLimit over a link of 200 ms, so that no attempt would succeed there.
+	redialLimit    = 400 * time.Millisecond
+	handshakeLimit = 4 * redialLimit
+	redialPause    = 50 * time.Millisecond
 )
 
 // reconnect continues the session over another connection, which it tries to make until the node
