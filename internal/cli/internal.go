@@ -26,7 +26,7 @@ func newInternalCommand(env *Env) *cobra.Command {
 		Use: "internal", Short: "Helper processes of a node", Hidden: true, Args: rootArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		// Helper processes read no configuration: their node sends it.
-		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) { nameProcess(cmd) },
 	}
 	cmd.AddCommand(
 		&cobra.Command{
