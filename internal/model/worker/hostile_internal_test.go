@@ -114,7 +114,7 @@ func TestTokensAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	emitted := 0
-	_, err = w.Generate(t.Context(), engine.Generation{Prompt: []int32{1}, MaxTokens: 1, LogProbs: -1}, func(engine.Token) error {
+	_, err = w.Generate(t.Context(), engine.Generation{Prompt: []int32{1}, MaxTokens: parts, LogProbs: -1}, func(engine.Token) error {
 		if emitted++; emitted == 1 {
 			<-sent
 			m, err := w.conn.Call(t.Context(), typePing, nil)
