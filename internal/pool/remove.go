@@ -108,7 +108,10 @@ func (p *Pool) otherKeepers() []string {
 // deleteRecords deletes the table's records of a removed node, and the tokens that it made. Its
 // leases are void without its record, and the devices' nodes delete them.
 func (p *Pool) deleteRecords(ctx context.Context, name outboard.NodeID) error {
-	keys := []string{nodePrefix + string(name), admissionPrefix + string(name), "endpoints/" + string(name), "added-endpoints/" + string(name)}
+	keys := []string{nodePrefix + string(name), admissionPrefix + string(name)}
+	for _, prefix := range []string{"endpoints/", "added-endpoints/", "modelreports/"} {
+		keys = append(keys, prefix+string(name))
+	}
 	tokens, err := p.state.Entries(ctx, tokenPrefix)
 	errs := []error{err}
 	for _, e := range tokens {

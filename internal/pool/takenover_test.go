@@ -59,6 +59,8 @@ func TestTakenOverNode(t *testing.T) {
 	x.allowed("offer a service", message("$KV.outboard.services.b.s", "{}"))
 	x.allowed("offer endpoints", message("$KV.outboard.endpoints.b", "[]"))
 	x.allowed("make an API key", message("$KV.outboard.model-keys.b.1", "{}"))
+	x.allowed("report models as loaded", message("$KV.outboard.modelreports.b", "{}"))
+	x.denied("report them for another node", message("$KV.outboard.modelreports.a", "{}"))
 	push := func(name string, aliases ...string) *nats.Msg {
 		return message("$KV.outboard.models."+name, versionOf("b", aliases...), "Nats-Expected-Last-Subject-Sequence", "0")
 	}
@@ -90,7 +92,7 @@ func TestTakenOverNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(ctx, t, "its lease ends", func() bool { return len(a.Leases()) == 0 })
-	for _, key := range []string{"services/b/s", "endpoints/b", "nodes/b", "identities/b"} {
+	for _, key := range []string{"services/b/s", "endpoints/b", "modelreports/b", "nodes/b", "identities/b"} {
 		if _, err := a.state.GetLatest(ctx, key); !errors.Is(err, state.ErrNotFound) {
 			t.Errorf("%s is there after the removal: %v", key, err)
 		}
