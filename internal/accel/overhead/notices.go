@@ -35,8 +35,8 @@ func polls(m *model, r *trace.Record) bool {
 	return len(r.Waits) == 1 && r.Blocking != trace.HostBlocking && m.header.Ops[r.Op].Name == pollOp
 }
 
-// followPolls follows a thread's polls. It reports whether the record is one more in a loop, whose time is that
-// of the wait. A loop that is left before the event is complete was the program's own work.
+// followPolls follows a thread's polls. It reports whether the record is one more in a loop, whose time
+// is that of the wait. A loop that is left before the event is complete was the program's own work.
 func followPolls(m *model, t *thread, r *trace.Record) (again bool) {
 	again = polls(m, r) && t.polling.event == r.Waits[0]
 	switch {
