@@ -42,12 +42,14 @@ type intruder struct {
 	js jetstream.JetStream
 }
 
-// founderAndJoined starts a node and one that joins it, with that many devices each. Their records
-// last for the whole test.
+// founderAndJoined starts a node and one that joins it, with that many devices each. Their records and
+// leases last for the whole test.
 func founderAndJoined(ctx context.Context, t *testing.T, devicesA, devicesB int) (a, b *testNode) {
 	t.Helper()
 	a, b = newTestNode(t, "a", devicesA), newTestNode(t, "b", devicesB)
-	a.opts.NodeTTL, b.opts.NodeTTL = time.Minute, time.Minute
+	for _, n := range []*testNode{a, b} {
+		n.opts.NodeTTL, n.opts.LeaseTTL = time.Minute, time.Minute
+	}
 	a.up(ctx, nil)
 	b.up(ctx, a)
 	return a, b

@@ -213,15 +213,15 @@ func (q *Queue) withdraw(it *item) bool {
 		return false
 	}
 	it.err = context.Cause(it.ctx)
-	q.dropEnded(it)
+	q.dropEnded(it, it.isLate())
 	return true
 }
 
-// dropEnded removes and counts a waiting request whose deadline has passed or whose client has gone. mu
-// must be held.
-func (q *Queue) dropEnded(it *item) {
+// dropEnded removes and counts a waiting request whose deadline has passed (late) or whose client has
+// gone. mu must be held.
+func (q *Queue) dropEnded(it *item, late bool) {
 	q.remove(it)
-	if it.isLate() {
+	if late {
 		q.stats.Expired++
 		q.margin.missed(it.arrived)
 	} else {
@@ -317,13 +317,14 @@ func (q *Queue) delay() time.Duration {
 func (q *Queue) expire() {
 	for len(q.waiting) > 0 {
 		it := q.waiting[0]
-		if it.ctx.Err() == nil && !it.isLate() {
+		late := it.isLate()
+		if it.ctx.Err() == nil && !late {
 			return
 		}
-		if it.err = ErrExpired; !it.isLate() {
+		if it.err = ErrExpired; !late {
 			it.err = context.Cause(it.ctx)
 		}
-		q.dropEnded(it)
+		q.dropEnded(it, late)
 		close(it.done)
 	}
 }
