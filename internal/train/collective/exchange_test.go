@@ -65,20 +65,6 @@ func (l *link) deliver() {
 			waitUntil(free.Add(l.latency), l.closed)
 			_, _ = l.Conn.Write(q.data) // Either end may be closed.
 		case <-l.closed:
-			l.finish()
-			return
-		}
-	}
-}
-
-// finish writes what is left of the queue, and closes the connection.
-func (l *link) finish() {
-	for {
-		select {
-		case q := <-l.queue:
-			_, _ = l.Conn.Write(q.data) // The other end may be closed, or read nothing.
-		default:
-			_ = l.Conn.Close() // It is an end of a pipe.
 			return
 		}
 	}
@@ -103,13 +89,9 @@ func (l *link) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close has what was written delivered, as the kernel does for TCP.
 func (l *link) Close() error {
-	l.once.Do(func() {
-		_ = l.SetWriteDeadline(time.Now().Add(abortTime)) // Pipes have deadlines.
-		close(l.closed)
-	})
-	return nil
+	l.once.Do(func() { close(l.closed) })
+	return l.Conn.Close()
 }
 
 // The elements of the next exchange leave while this one waits for those of the other rank.
@@ -118,14 +100,7 @@ func TestExchangesOverlap(t *testing.T) {
 		conns := pipes(2)
 		behind := &gate{Conn: conns[0][1], open: make(chan struct{})} // rank 0 receives nothing yet
 		left, right := newLink(behind, math.Inf(1), 0), newLink(conns[1][0], math.Inf(1), 0)
-		zero, err := NewGroup(0, []net.Conn{nil, left}, Options{Link: far})
-		if err != nil {
-			t.Fatal(err)
-		}
-		one, err := NewGroup(1, []net.Conn{right, nil}, Options{Link: far})
-		if err != nil {
-			t.Fatal(err)
-		}
+		zero, one := pairOf(t, left, right)
 		defer closeAll([]*Group{zero, one})
 		const parts, count = 3, 1 << 10
 		bufs, waits := make([][]byte, parts), make([]func() error, parts)

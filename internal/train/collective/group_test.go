@@ -34,6 +34,18 @@ func pipes(n int) [][]net.Conn {
 
 type fataler interface{ Fatal(...any) }
 
+// pairOf returns the ends of a group of two ranks, whose connection has the ends left and right.
+func pairOf(t fataler, left, right net.Conn) (zero, one *Group) {
+	zero, err := NewGroup(0, []net.Conn{nil, left}, Options{Link: far})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if one, err = NewGroup(1, []net.Conn{right, nil}, Options{Link: far}); err != nil {
+		t.Fatal(err)
+	}
+	return zero, one
+}
+
 // groups returns the ends of a group of n ranks.
 func groups(t fataler, n int, o Options) []*Group {
 	all := make([]*Group, n)
@@ -318,14 +330,7 @@ func (s *stream) Reset(why error) {
 func TestReasonOfAnEndPassesElements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left, right := streams()
-		zero, err := NewGroup(0, []net.Conn{nil, left}, Options{Link: far})
-		if err != nil {
-			t.Fatal(err)
-		}
-		one, err := NewGroup(1, []net.Conn{right, nil}, Options{Link: far})
-		if err != nil {
-			t.Fatal(err)
-		}
+		zero, one := pairOf(t, left, right)
 		defer closeAll([]*Group{zero, one})
 		sum := Call{Operation: AllReduce, Element: Uint8, Reduction: Sum, Count: 1 << 20}
 		wait := one.Start(t.Context(), sum, words(sum.Count))
