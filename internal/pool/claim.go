@@ -46,11 +46,27 @@ func (p *Pool) Check(ctx context.Context, claim []byte) (outboard.Lease, outboar
 		return none, outboard.Node{}, outboard.Errorf(outboard.Denied, op, "%w", err)
 	}
 	// A holder whose heartbeats are late keeps its leases (isVoid), and may use them.
-	holder, ok := lastRecord(p.view, lease.Holder)
+	holder, ok := waitForRecord(ctx, p.view, lease.Holder)
 	if !ok || holder.Fingerprint != peer.Fingerprint {
 		return none, outboard.Node{}, outboard.Errorf(outboard.Denied, op, "node %s is not in the pool with that key", lease.Holder)
 	}
 	return stands, holder, nil
+}
+
+// waitForRecord returns the last record of a node, after waiting until ctx ends for one. While the
+// table has no leader, records expire that nobody can write again.
+func waitForRecord(ctx context.Context, v *view, id outboard.NodeID) (outboard.Node, bool) {
+	for {
+		changed := v.changed()
+		if n, ok := lastRecord(v, id); ok {
+			return n, true
+		}
+		select {
+		case <-ctx.Done():
+			return outboard.Node{}, false
+		case <-changed:
+		}
+	}
 }
 
 func (p *Pool) owns(id outboard.DeviceID) bool { return p.deviceOf(id).ID != "" }

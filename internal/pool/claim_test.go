@@ -73,3 +73,23 @@ func TestClaim(t *testing.T) {
 		t.Errorf("a released lease: %v, want LeaseLost", err)
 	}
 }
+
+// A holder whose record has expired, and comes back with its next heartbeat, may use its leases: after
+// the death of nodes no record can be written until the table has a leader again.
+func TestClaimWaitsForTheHoldersRecord(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	a, b := newTestNode(t, "a", 1), newTestNode(t, "b", 0)
+	b.opts = pool.Options{Heartbeat: 200 * time.Millisecond, NodeTTL: time.Minute}
+	a.up(ctx, nil)
+	b.up(ctx, a)
+	eventually(ctx, t, "the device", func() bool { return len(b.Devices()) == 1 })
+	claim, err := b.Claim(acquire(ctx, t, b, pool.Request{})[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Expire("b")
+	if _, holder, err := a.Check(ctx, claim); err != nil || holder.ID != "b" {
+		t.Errorf("the holder is %q, %v; want b", holder.ID, err)
+	}
+}

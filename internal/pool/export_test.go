@@ -3,7 +3,9 @@ package pool
 import (
 	"context"
 
+	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/authority"
+	"github.com/outboard-run/outboard/internal/pool/state"
 )
 
 // TicketCount is how many tickets the view knows.
@@ -23,3 +25,8 @@ func (p *Pool) Admission() authority.Admission { return admission{p} }
 
 // OtherKeepers returns the names of the other nodes that keep a copy of the state.
 func (p *Pool) OtherKeepers() []string { return p.otherKeepers() }
+
+// Expire shows this node's view that the record of a node has expired.
+func (p *Pool) Expire(id outboard.NodeID) {
+	p.view.apply(state.Change{Entries: []state.Entry{{Key: nodePrefix + string(id), Deleted: true, Expired: true}}})
+}
