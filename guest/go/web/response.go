@@ -35,7 +35,11 @@ func (w *response) Header() http.Header {
 	return w.header
 }
 
+// WriteHeader panics for a status without three digits, as net/http does.
 func (w *response) WriteHeader(status int) {
+	if status < 100 || status > 999 {
+		panic("invalid WriteHeader code " + strconv.Itoa(status))
+	}
 	if w.status != 0 || status < http.StatusOK {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -333,6 +334,22 @@ func outcome(t *testing.T, p *http.Response) result {
 	}
 	p.Header.Del("Date") // the host's
 	return result{p.Status, string(body), p.Header}
+}
+
+// A handler with a status that HTTP/1.1 can't carry fails, as it does beside net/http.
+func TestImpossibleStatus(t *testing.T) {
+	for _, status := range []int{-1, 0, 99, 1000} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			guesttest.Start(t).Values["http"] = "1"
+			web.Handle(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+			defer func() {
+				if recover() == nil {
+					t.Error("the handler did not panic")
+				}
+			}()
+			_, _ = guest.Call([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"))
+		})
+	}
 }
 
 func TestStatusTwice(t *testing.T) {
