@@ -16,16 +16,43 @@ import (
 // serialised at the link's bandwidth, without waiting for one another: many can be in flight. It
 // sleeps to deadlines; [Relay.Late] returns by how much deliveries missed them.
 func Emulate(nc net.Conn, link Link) net.Conn {
-	e := newEmulated(nc, link)
+	e := newEmulated(nc, newPath(link))
 	e.start()
 	return e
 }
 
-func newEmulated(nc net.Conn, link Link) *emulated {
+// newEmulated returns the near end of a connection over a path.
+func newEmulated(nc net.Conn, p *path) *emulated {
 	e := &emulated{Conn: nc, done: make(chan struct{})}
-	e.out.init(link)
-	e.in.init(link)
+	e.out.init(p.link, &p.out)
+	e.in.init(p.link, &p.in)
 	return e
+}
+
+// path is what the connections over one link share: each direction serialises the bytes of all of
+// them in the order in which they were sent, as the queue of a router does.
+type path struct {
+	link    Link
+	out, in wire
+}
+
+func newPath(link Link) *path { return &path{link: link} }
+
+// wire is one direction of a path.
+type wire struct {
+	mu   sync.Mutex
+	idle time.Time // when all bytes that were sent will have been serialised
+}
+
+// serialise returns when bytes that are sent now, and whose serialisation takes so long, have left.
+func (w *wire) serialise(takes time.Duration) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now := time.Now(); w.idle.Before(now) {
+		w.idle = now
+	}
+	w.idle = w.idle.Add(takes)
+	return w.idle
 }
 
 func (e *emulated) start() {
@@ -44,16 +71,16 @@ type emulated struct {
 	rest   []byte // the rest of a segment that Read has returned in part
 }
 
-// direction is one direction of the link.
+// direction is one direction of a connection.
 type direction struct {
 	link Link
+	wire *wire
 	mu   sync.Mutex
 	// changed signals new segments, free capacity and the end.
 	changed  sync.Cond
 	queue    []segment
 	bytes    int
 	capacity int
-	idle     time.Time // when the queue will have been serialised
 	last     time.Time // the time of the latest delivery
 	err      error     // returned once the queue is empty
 	late     *lateness // lateness of the deliveries; nil: not counted
@@ -69,8 +96,8 @@ type segment struct {
 // last bytes.
 const segmentSize = 64 << 10
 
-func (l *direction) init(link Link) {
-	l.link = link
+func (l *direction) init(link Link, w *wire) {
+	l.link, l.wire = link, w
 	l.changed.L = &l.mu
 	l.timer.init()
 	// The path's bandwidth-delay product, and the buffers of a sender and a receiver.
@@ -105,14 +132,11 @@ func (l *direction) put(p []byte) error {
 
 // schedule returns when n bytes that are sent now arrive.
 func (l *direction) schedule(n int) time.Time {
-	now := time.Now()
-	if l.idle.Before(now) {
-		l.idle = now
-	}
+	takes := time.Duration(0)
 	if l.link.BitsPerSecond > 0 {
-		l.idle = l.idle.Add(time.Duration(float64(n) * 8 / l.link.BitsPerSecond * 1e9))
+		takes = time.Duration(float64(n) * 8 / l.link.BitsPerSecond * 1e9)
 	}
-	due := l.idle.Add(l.link.RTT / 2)
+	due := l.wire.serialise(takes).Add(l.link.RTT / 2)
 	if l.link.Jitter > 0 {
 		due = due.Add(rand.N(l.link.Jitter))
 	}

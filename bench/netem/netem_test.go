@@ -7,6 +7,7 @@ import (
 	"runtime/metrics"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/outboard-run/outboard"
@@ -122,4 +123,25 @@ func TestSleepersHoldNoProcessor(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestSharedPath: the connections over one path have its bandwidth together, each direction for
+// itself, and an idle path carries the next bytes at once.
+func TestSharedPath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPath(Link{RTT: 10 * time.Millisecond, BitsPerSecond: 8e6}) // 1 kB/ms
+		a, b := newEmulated(nil, p), newEmulated(nil, p)
+		for _, d := range []*direction{&a.out, &a.in, &b.out, &b.in} {
+			defer d.timer.stop()
+		}
+		after := func(d *direction, n int) time.Duration { return time.Until(d.schedule(n)) }
+		got := []time.Duration{after(&a.out, 3000), after(&b.out, 2000), after(&b.in, 1000), after(&a.in, 1000), after(&a.out, 1000)}
+		time.Sleep(time.Second)
+		got = append(got, after(&b.out, 1000))
+		for i, want := range []time.Duration{8, 10, 6, 7, 11, 6} {
+			if got[i] != want*time.Millisecond {
+				t.Errorf("delivery %d after %v, want %v", i, got[i], want*time.Millisecond)
+			}
+		}
+	})
 }

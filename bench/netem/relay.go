@@ -15,19 +15,19 @@ type Options struct {
 	Listener net.Listener
 	// Dial connects to the process behind the relay.
 	Dial func(ctx context.Context) (net.Conn, error)
-	// Link is the path that connections emulate, until SetLink changes it.
+	// Link is the path that connections take, until SetLink changes it.
 	Link Link
 }
 
-// A Relay forwards TCP connections to one address, and emulates a network path on each. It changes
-// no bytes, so TLS through it is end to end.
+// A Relay forwards TCP connections to one address over an emulated network path, which they share. It
+// changes no bytes, so TLS through it is end to end.
 type Relay struct {
 	opts    Options
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
 	mu    sync.Mutex
-	link  Link
+	path  *path
 	whole chan struct{} // closed while the path carries bytes
 
 	up, down         atomic.Int64
@@ -37,7 +37,7 @@ type Relay struct {
 // StartRelay begins to accept connections. The relay works until Close.
 func StartRelay(ctx context.Context, opts Options) *Relay {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	r := &Relay{opts: opts, cancel: cancel, link: opts.Link, whole: make(chan struct{})}
+	r := &Relay{opts: opts, cancel: cancel, path: newPath(opts.Link), whole: make(chan struct{})}
 	close(r.whole)
 	r.running.Go(func() { r.accept(ctx) })
 	return r
@@ -50,7 +50,7 @@ func (r *Relay) Addr() string { return r.opts.Listener.Addr().String() }
 func (r *Relay) SetLink(link Link) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.link = link
+	r.path = newPath(link)
 }
 
 // Cut interrupts the path, or repairs it. While it is interrupted connections stay open and carry
@@ -107,15 +107,15 @@ func (r *Relay) accept(ctx context.Context) {
 			return
 		}
 		r.mu.Lock()
-		link := r.link
+		path := r.path
 		r.mu.Unlock()
-		r.running.Go(func() { r.forward(ctx, client, link) })
+		r.running.Go(func() { r.forward(ctx, client, path) })
 	}
 }
 
 // forward relays one connection until both directions have ended or one fails.
-func (r *Relay) forward(ctx context.Context, client net.Conn, link Link) {
-	far := newEmulated(client, link)
+func (r *Relay) forward(ctx context.Context, client net.Conn, p *path) {
+	far := newEmulated(client, p)
 	far.in.late, far.out.late = &r.lateUp, &r.lateDown
 	far.start()
 	defer far.Close()
