@@ -95,17 +95,11 @@ type Path struct {
 	RTT time.Duration
 }
 
-// lower is the lower quartile of a time over the samples: what else the machine does makes a time
-// only longer, and may disturb most of the samples.
-func (w *Path) lower(of func(*Sample) float64) float64 { return w.quantile(of, 1) }
-
-// upper is the upper quartile of a rate, for the same reason.
-func (w *Path) upper(of func(*Sample) float64) float64 { return w.quantile(of, 3) }
-
-// quantile is the value that so many quarters of the samples are below.
-func (w *Path) quantile(of func(*Sample) float64, quarters int) float64 {
-	return quantile(w.sorted(of), quarters)
-}
+// typical is the mean of a quantity over the samples, without the smallest and the largest quarter.
+// The processes of one program differ by where the scheduler places their threads, and a run is a sum
+// over many calls: so its expectation follows from the mean. A sample that something else disturbed
+// does not count.
+func (w *Path) typical(of func(*Sample) float64) float64 { return middle(w.sorted(of)) }
 
 // sorted is a quantity of all samples, in order.
 func (w *Path) sorted(of func(*Sample) float64) []float64 {
@@ -117,21 +111,28 @@ func (w *Path) sorted(of func(*Sample) float64) []float64 {
 	return values
 }
 
-// wait is the lower quartile of a time of waits after a pause.
+// wait is the typical time of waits after a pause.
 func (w *Path) wait(pause int, of func(*Wait) float64) float64 {
 	var values []float64
 	for i := range w.Waits {
 		values = append(values, of(&w.Waits[i][pause]))
 	}
-	return quantile(values, 1)
+	slices.Sort(values)
+	return middle(values)
 }
 
-func quantile(values []float64, quarters int) float64 {
-	slices.Sort(values)
+// middle is the mean of sorted values without the smallest and the largest quarter, 0 for none
+// (interquartile mean).
+func middle(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
 	}
-	return values[len(values)*quarters/4]
+	cut := (len(values) + 1) / 4
+	sum := 0.0
+	for _, v := range values[cut : len(values)-cut] {
+		sum += v
+	}
+	return sum / float64(len(values)-2*cut)
 }
 
 // Constants derives the constants from three ways: the machine's own driver, a session on this
@@ -147,22 +148,22 @@ func Constants(direct, ring, network *Path, spread float64, fallback overhead.Co
 	build := func(s *Sample) float64 { return s.Build }
 	c := fallback
 	c.Spread = spread
-	c.Local = nonNegative(ring.lower(query))
-	c.Encode = nonNegative(ring.lower(early))
-	c.CopyRate = max(1e8, ring.upper(func(s *Sample) float64 { return s.Copy }))
+	c.Local = nonNegative(ring.typical(query))
+	c.Encode = nonNegative(ring.typical(early))
+	c.CopyRate = max(1e8, ring.typical(func(s *Sample) float64 { return s.Copy }))
 	// The worker takes the time of the direct driver, and a little more.
-	c.Dispatch = nonNegative(ring.lower(stream) - direct.lower(early))
+	c.Dispatch = nonNegative(ring.typical(stream) - direct.typical(early))
 	c.Wait = nonNegative(ring.wait(0, driverTime) - direct.wait(0, driverTime))
 	c.RingWake = ringWake(&c, ring)
 	setStart(&c, direct, ring)
-	c.DriverLoad = nonNegative(direct.lower(func(s *Sample) float64 { return s.Platforms }))
-	c.Build = nonNegative(ring.lower(build) - direct.lower(build))
+	c.DriverLoad = nonNegative(direct.typical(func(s *Sample) float64 { return s.Platforms }))
+	c.Build = nonNegative(ring.typical(build) - direct.typical(build))
 	if network == nil || len(network.Samples) == 0 {
 		setSpreads(&c, direct, ring, nil)
 		return c, nil
 	}
-	c.Relay = nonNegative(network.lower(stream) - max(float64(c.Encode), float64(c.Dispatch)+direct.lower(early)))
-	c.RelayRate = max(1e7, min(network.upper(func(s *Sample) float64 { return s.Write }), network.upper(func(s *Sample) float64 { return s.Read })))
+	c.Relay = nonNegative(network.typical(stream) - max(float64(c.Encode), float64(c.Dispatch)+direct.typical(early)))
+	c.RelayRate = max(1e7, min(network.typical(func(s *Sample) float64 { return s.Write }), network.typical(func(s *Sample) float64 { return s.Read })))
 	c.Wait = nonNegative(network.wait(0, driverTime) - direct.wait(0, driverTime))
 	setWakes(&c, direct, network)
 	setStart(&c, direct, network)
@@ -176,8 +177,8 @@ func setStart(c *overhead.Constants, direct, far *Path) {
 	init := func(s *Sample) float64 { return s.Init }
 	others := func(s *Sample) float64 { return s.Wall - s.Init }
 	trip := float64(far.RTT)
-	c.StartUp = nonNegative(far.lower(others) - direct.lower(others) - trip*float64(c.StartUpTrips-c.OpenTrips))
-	c.Open = nonNegative(direct.lower(func(s *Sample) float64 { return s.First }) + far.lower(init) - trip*float64(c.OpenTrips))
+	c.StartUp = nonNegative(far.typical(others) - direct.typical(others) - trip*float64(c.StartUpTrips-c.OpenTrips))
+	c.Open = nonNegative(direct.typical(func(s *Sample) float64 { return s.First }) + far.typical(init) - trip*float64(c.OpenTrips))
 }
 
 func driverTime(w *Wait) float64 { return w.Driver }

@@ -48,7 +48,13 @@ func (w *Path) spread(of func(*Sample) float64) float64 {
 	return min(mostSpread, (values[high]-values[low])/distance/median*studentFactor(n-1))
 }
 
-func (w *Path) median(of func(*Sample) float64) float64 { return w.quantile(of, 2) }
+func (w *Path) median(of func(*Sample) float64) float64 {
+	values := w.sorted(of)
+	if len(values) == 0 {
+		return 0
+	}
+	return values[len(values)/2]
+}
 
 // normalScore returns the expected value, in standard deviations, of the i-th smallest, from 0, of
 // n normally distributed numbers (Blom, "Statistical Estimates and Transformed Beta-Variables",
