@@ -36,7 +36,8 @@ func (o *outcomes) isWorseThan(before *outcomes) bool {
 }
 
 // isFault reports whether an error is the fault of a version. A wrong request, a full queue, an
-// expired deadline and a client that disconnected are not.
+// expired deadline and a client that disconnected are not; inferRefused finds out whether a request
+// is wrong for the canary alone.
 func isFault(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
@@ -119,12 +120,71 @@ func countOutcome(s *Server, v *repository.Version, before, fault bool) {
 	if fault {
 		o.failed++
 	}
+	revertIfWorse(s, v, c)
+}
+
+// revertIfWorse begins to revert a canary that fails more often than the preceding version. mu must
+// be held.
+func revertIfWorse(s *Server, v *repository.Version, c *canary) {
 	if s.closed || c.reverting || !c.own.isWorseThan(&c.before) {
 		return
 	}
 	c.reverting = true
 	failed, requests := c.own.failed, c.own.requests
 	s.serving.Go(func() { revertCanary(s, v.Name, v.Number, failed, requests) })
+}
+
+// inferRefused executes a request that an instance, of a canary, has refused as invalid, with the
+// preceding version. If that version accepts the request, the refusal counts as a failure of the
+// canary, which then takes other inputs than the model's clients send. Otherwise the request is
+// wrong, and the result is the canary's error, refusal.
+func inferRefused(ctx context.Context, s *Server, i *instance, r *Request, v *repository.Version, refusal error) (*Response, error) {
+	other := acquireOther(s, i)
+	if other == nil {
+		return nil, refusal
+	}
+	defer other.release()
+	response, err := inferOn(ctx, s, other, r, v)
+	if err != nil {
+		return nil, refusal
+	}
+	if isCanary(v) && i.key == keyOf(v) { // it may have been reverted in the meantime
+		countRefusal(s, v)
+	}
+	return response, nil
+}
+
+// acquireOther returns the instance that may accept what another one has refused, counted as in use:
+// that of the version that precedes a canary, or that which has replaced the instance since. It is
+// nil if there is none that is ready.
+func acquireOther(s *Server, i *instance) *instance {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.routes[i.key.name]
+	if r == nil || r.previous == i {
+		return nil
+	}
+	other := r.current
+	if other == i {
+		if other = r.previous; r.canary == 0 || other == nil {
+			return nil
+		}
+	}
+	other.acquire()
+	if !isUsable(other) {
+		other.release()
+		return nil
+	}
+	return other
+}
+
+// countRefusal counts as failed a request of a canary, v, that countOutcome has counted already.
+func countRefusal(s *Server, v *repository.Version) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := canaryOf(s, v)
+	c.own.failed++
+	revertIfWorse(s, v, c)
 }
 
 // revertLimit bounds the time to revert a canary in the pool's state.

@@ -309,7 +309,11 @@ func (s *Server) inferHere(ctx context.Context, r *Request, v *repository.Versio
 		return nil, err
 	}
 	defer i.release()
-	return inferOn(ctx, s, i, r, v)
+	response, err := inferOn(ctx, s, i, r, v)
+	if r.Version == "" && outboard.KindOf(err) == outboard.Invalid {
+		return inferRefused(ctx, s, i, r, v, err)
+	}
+	return response, err
 }
 
 // inferOn executes a request on an instance that is in use.

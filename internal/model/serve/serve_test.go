@@ -140,8 +140,11 @@ func (m *fakeModel) Infer(ctx context.Context, inputs []model.Tensor, outputs []
 			return nil, ctx.Err()
 		}
 	}
-	if m.letter == 'f' {
+	switch m.letter {
+	case 'f':
 		return nil, errors.New("out of order")
+	case 'n': // narrow: it takes fewer values than others
+		return nil, outboard.Errorf(outboard.Invalid, "fake", "the value %d is out of range", inputs[0].Data[0])
 	}
 	return []model.Tensor{{Name: "y", Type: model.Uint8, Shape: []int64{1}, Data: []byte{m.letter}}}, nil
 }
@@ -662,6 +665,30 @@ func TestCanaryGoesBack(t *testing.T) {
 		t.Errorf("%+v, %v", now, err)
 	}
 	b.wantSoon("a4")
+}
+
+// A request that a canary refuses, and the preceding version accepts, is answered by that version and
+// is a failure of the canary: a version that takes other inputs than clients send is reverted.
+func TestCanaryRefusesValidRequests(t *testing.T) {
+	b := open(t)
+	b.push("narrow", repository.Config{})
+	b.push("a", repository.Config{})
+	_, err := b.repository.Rollout(t.Context(), "m", 1, 50)
+	if err = errors.Join(err, b.Await(t.Context(), "m", 3), b.Load(t.Context(), "m", ""), b.Load(t.Context(), "m", "2")); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		if got, err := b.infer(0); err != nil || got[0] != 'a' {
+			t.Fatalf("got %q, %v", got, err)
+		}
+	}
+	if err := b.Await(t.Context(), "m", 4); err != nil {
+		t.Fatal(err)
+	}
+	b.wantSoon("a4")
+	if _, err := b.Infer(t.Context(), &serve.Request{Model: "m", Version: "1", Inputs: b.request(0).Inputs}); outboard.KindOf(err) != outboard.Invalid {
+		t.Errorf("a request that names the version: %v", err)
+	}
 }
 
 // A node that can't take a failing canary back, here because it lacks the pool's state and otherwise
