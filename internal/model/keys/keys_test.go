@@ -3,6 +3,7 @@ package keys_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -87,6 +88,38 @@ func TestLimitsAndCounts(t *testing.T) {
 	u := k.List()[0].Usage
 	if u.Requests != 4 || u.Refused != 2 || u.PromptTokens != 100 || u.GeneratedTokens != 50 {
 		t.Errorf("usage %+v", u)
+	}
+}
+
+// A refusal names the time after which a request is admitted, in its text and for Retry-After.
+func TestLimitsNameTheWait(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	k := open(t, func() time.Time { return now })
+	for want, limits := range map[time.Duration]keys.Limits{
+		time.Minute: {RequestsPerMinute: 1}, time.Second: {RequestsPerMinute: 500}, 91 * time.Second: {TokensPerMinute: 100},
+	} {
+		token := create(t, k, "app", 0, limits)
+		var err error
+		for err == nil {
+			var g *keys.Grant
+			if g, err = k.Admit(token); err == nil {
+				g.Count(100, 150)
+			}
+		}
+		limit, ok := errors.AsType[interface {
+			error
+			RetryAfter() time.Duration
+		}](err)
+		if !ok || limit.RetryAfter() != want || !strings.HasSuffix(err.Error(), "try again in "+want.String()) {
+			t.Errorf("%+v: %v, want after %v", limits, err, want)
+		}
+		now = now.Add(want)
+		if _, err := k.Admit(token); err != nil {
+			t.Errorf("%+v: after %v: %v", limits, want, err)
+		}
+		if _, err := k.Revoke(t.Context(), "app"); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -3,6 +3,8 @@ package keys
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"slices"
@@ -35,6 +37,29 @@ func (b *tokenBucket) refill(rate int, now time.Time) {
 	b.at = now
 }
 
+// wait returns the time until a request or a token may be used, rounded up to seconds. At a rate
+// above 0 per minute it is at least one second.
+func (b *tokenBucket) wait(rate int) time.Duration {
+	seconds := math.Ceil((1 - b.left) * 60 / float64(rate))
+	return time.Duration(max(seconds, 1)) * time.Second
+}
+
+// A limitError is the refusal of a request that exceeds a limit of its key.
+type limitError struct {
+	text  string
+	after time.Duration
+}
+
+func (e *limitError) Error() string { return e.text }
+
+// RetryAfter returns the time after which the key may be used again on this node.
+func (e *limitError) RetryAfter() time.Duration { return e.after }
+
+func errLimit(key *Key, limit string, after time.Duration) error {
+	text := fmt.Sprintf("the API key %s may %s a minute: try again in %v", key.Name, limit, after)
+	return outboard.Errorf(outboard.Busy, "", "%w", &limitError{text, after})
+}
+
 // A Grant is an admitted request's right to use models. A nil Grant is that of a pool without keys.
 type Grant struct {
 	keys *Keys
@@ -57,11 +82,11 @@ func (k *Keys) grant(key Key, now time.Time) (*Grant, error) {
 	m.tokens.refill(key.TokensPerMinute, now)
 	if key.RequestsPerMinute > 0 && m.requests.left < 1 {
 		m.usage.Refused++
-		return nil, outboard.Errorf(outboard.Busy, "", "the API key %s may make %d requests a minute: try again later", key.Name, key.RequestsPerMinute)
+		return nil, errLimit(&key, fmt.Sprintf("make %d requests", key.RequestsPerMinute), m.requests.wait(key.RequestsPerMinute))
 	}
 	if key.TokensPerMinute > 0 && m.tokens.left < 1 {
 		m.usage.Refused++
-		return nil, outboard.Errorf(outboard.Busy, "", "the API key %s may use %d tokens a minute: try again later", key.Name, key.TokensPerMinute)
+		return nil, errLimit(&key, fmt.Sprintf("use %d tokens", key.TokensPerMinute), m.tokens.wait(key.TokensPerMinute))
 	}
 	m.requests.left--
 	m.usage.Requests++

@@ -3,11 +3,13 @@ package openai_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -327,6 +329,26 @@ func TestErrors(t *testing.T) {
 		}
 		if got := at(t, w.Body.Bytes(), "error", "code"); got != c.code {
 			t.Errorf("%s: code %v, want %v", name, got, c.code)
+		}
+	}
+}
+
+type limitError struct{ error }
+
+func (limitError) RetryAfter() time.Duration { return 12 * time.Second }
+
+// A refusal has the time after which clients try again; they give up after two or three attempts.
+func TestRetryAfter(t *testing.T) {
+	limit := limitError{errors.New("the key may make 5 requests a minute")}
+	for want, err := range map[string]error{
+		"12": outboard.Errorf(outboard.Busy, "", "%w", limit),
+		"1":  outboard.Errorf(outboard.Exhausted, "", "the queue is full"),
+		"":   outboard.Errorf(outboard.Denied, "", "unknown key"),
+	} {
+		w := httptest.NewRecorder()
+		openai.Refuse(w, err)
+		if got := w.Header().Get("Retry-After"); got != want {
+			t.Errorf("%v: %q, want %q", err, got, want)
 		}
 	}
 }

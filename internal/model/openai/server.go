@@ -10,7 +10,9 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/model/engine"
@@ -72,13 +74,17 @@ type apiError struct {
 	Type    string `json:"type"`
 	Param   any    `json:"param"`
 	Code    any    `json:"code"`
+
+	// retryAfter is the time after which the client may try again, 0 if it is not known.
+	retryAfter time.Duration
 }
 
 func (e *apiError) Error() string { return e.Message }
 
 func writeError(w http.ResponseWriter, e *apiError) {
 	if e.status == http.StatusTooManyRequests || e.status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", "1")
+		// Clients wait as long before they try again, and give up after a few attempts.
+		w.Header().Set("Retry-After", strconv.Itoa(int(cmp.Or(e.retryAfter, time.Second).Seconds())))
 	}
 	writeJSON(w, e.status, map[string]any{"error": e})
 }
@@ -128,6 +134,12 @@ func toAPIError(err error) *apiError {
 	e := &apiError{status: s.status, Type: s.name, Message: err.Error()}
 	if s.code != "" {
 		e.Code = s.code
+	}
+	if limit, ok := errors.AsType[interface {
+		error
+		RetryAfter() time.Duration
+	}](err); ok {
+		e.retryAfter = limit.RetryAfter()
 	}
 	if engine.IsTooLong(err) {
 		e.Code = "context_length_exceeded" // by which clients shorten conversations
