@@ -62,22 +62,19 @@ const (
 	StateFailed   State = "failed"
 )
 
-// A speed holds the measured durations of executing a request and of loading a content, and why the
-// last attempt to load it failed.
-type speed struct {
-	service, load time.Duration
-	failure       string
-}
+// A speed holds the measured durations of executing a request and of loading a content.
+type speed struct{ service, load time.Duration }
 
-// recordSpeeds records the measured speeds of an instance.
+// recordSpeeds records the measured speeds of an instance, and why it was not loaded.
 func recordSpeeds(s *Server, i *instance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.speeds[i.key.content]
 	i.mu.Lock()
-	known.load, known.failure = cmp.Or(i.loadFor, known.load), ""
+	known.load = cmp.Or(i.loadFor, known.load)
+	delete(s.failures, i.key)
 	if i.err != nil && !i.ended.Load() { // otherwise it was cancelled
-		known.failure = i.err.Error()
+		s.failures[i.key] = i.err.Error()
 	}
 	if i.queue != nil {
 		_, _, service := i.queue.Expect()
@@ -303,7 +300,7 @@ func describeVersion(s *Server, v *repository.Version, key contentKey, files boo
 		known := s.speeds[key.content]
 		list = append(list, ModelReport{
 			Name: v.Name, Content: key.content, Version: v.Number, State: StateUnloaded, Files: files,
-			Service: known.service, Load: known.load, Reason: known.failure,
+			Service: known.service, Load: known.load, Reason: s.failures[key],
 		})
 	}
 	return list
@@ -413,7 +410,7 @@ func (s *Server) Place(ctx context.Context, v *repository.Version) ([]outboard.N
 	want := max(v.Config.Replicas, 1)
 	var nodes []outboard.NodeID
 	var last error
-	missing := true // all nodes lack something, such as the library that the configuration names
+	missing := true // all nodes lack something: the library that the configuration names, or memory
 	for _, c := range awaitCandidates(ctx, s, v, want) {
 		if len(nodes) == want {
 			break
@@ -430,7 +427,7 @@ func (s *Server) Place(ctx context.Context, v *repository.Version) ([]outboard.N
 		}
 		last = err
 		kind := outboard.KindOf(err)
-		missing = missing && kind == outboard.NoDevice
+		missing = missing && (kind == outboard.NoDevice || kind == outboard.Exhausted)
 		if kind == outboard.Invalid || kind == outboard.Conflict || ctx.Err() != nil {
 			break // it would fail on all nodes, or another version has replaced it
 		}

@@ -52,6 +52,21 @@ func TestReasonOfFailureStays(t *testing.T) {
 	}
 }
 
+// The reason why a model could not be loaded is not that of another model with the same files.
+func TestReasonOfFailureIsOfItsModel(t *testing.T) {
+	b := open(t)
+	b.push("broken", repository.Config{})
+	other := b.pushAs("other", "broken", repository.Config{})
+	if err := errors.Join(b.Load(t.Context(), "other", ""), b.Unload("other")); err == nil {
+		t.Fatal("it was loaded")
+	}
+	for _, x := range b.Index() {
+		if (x.Reason != "") != (x.Version.Name == other.Name) {
+			t.Errorf("the model %s is %s: %s", x.Version.Name, x.State, x.Reason)
+		}
+	}
+}
+
 // The state of a model is that of the node which can tell most of it.
 func TestIndex(t *testing.T) {
 	report := func(node string, s serve.State) serve.Report {

@@ -110,6 +110,7 @@ type Server struct {
 	closed        bool
 	reportChanged chan struct{}               // has a value when the report of this node has changed
 	speeds        map[string]speed            // of contents, also after they were unloaded
+	failures      map[contentKey]string       // of the last attempts to load models that failed
 	files         map[string]bool             // contents whose artifacts are on this node, as last reported
 	infos         map[nodeContent]engine.Info // by the descriptions of other nodes
 }
@@ -138,7 +139,7 @@ func Open(ctx context.Context, opts Options) (*Server, error) {
 		return nil, fmt.Errorf("models' folder: %w", err)
 	}
 	s := &Server{
-		opts: opts, log: opts.Log, loaded: map[contentKey]*instance{}, routes: map[string]*route{}, canaries: map[string]*canary{}, speeds: map[string]speed{}, infos: map[nodeContent]engine.Info{},
+		opts: opts, log: opts.Log, loaded: map[contentKey]*instance{}, routes: map[string]*route{}, canaries: map[string]*canary{}, speeds: map[string]speed{}, failures: map[contentKey]string{}, infos: map[nodeContent]engine.Info{},
 		reportChanged: make(chan struct{}, 1),
 	}
 	s.metrics = newMetrics(opts.Metrics, s)

@@ -57,6 +57,9 @@ func (f *fake) Load(ctx context.Context, m engine.Source, _ engine.Options) (eng
 	if strings.HasPrefix(string(content), "library") {
 		return nil, outboard.Errorf(outboard.NoDevice, "load the library", "there is none")
 	}
+	if strings.HasPrefix(string(content), "large") {
+		return nil, outboard.Errorf(outboard.Exhausted, "load", "raise `memory`")
+	}
 	if strings.HasPrefix(string(content), "broken") {
 		return nil, outboard.Errorf(outboard.Invalid, "load", "operator Foo is unknown")
 	}
@@ -486,6 +489,17 @@ func TestLibraryOfAnotherNode(t *testing.T) {
 	b.peers.fail["dinghy"] = outboard.Errorf(outboard.Unreachable, "", "lost")
 	if _, err := b.Place(t.Context(), &v); outboard.KindOf(err) != outboard.Unreachable {
 		t.Errorf("with a lost node: %v", err)
+	}
+}
+
+// A version for which its limit of memory leaves too little on all nodes is refused as a wrong one.
+func TestLimitOfMemoryIsTooLow(t *testing.T) {
+	b := open(t)
+	b.peers.report(serve.Report{Node: "dinghy"})
+	b.peers.fail = map[outboard.NodeID]error{"dinghy": outboard.Errorf(outboard.Exhausted, "", "raise `memory`")}
+	v := b.push("large", repository.Config{})
+	if _, err := b.Place(t.Context(), &v); outboard.KindOf(err) != outboard.Invalid || !strings.Contains(err.Error(), "raise `memory`") {
+		t.Errorf("placed: %v", err)
 	}
 }
 
