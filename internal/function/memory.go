@@ -14,9 +14,11 @@ import (
 // memory.
 type memory struct {
 	space     *image.Range
-	limit     int         // bytes
+	limit     int         // bytes that the module can have
+	total     int         // bytes that memory and files can have together
 	size      int         // bytes now
 	imageSize int         // bytes of the image
+	files     int         // bytes of the call's temporary files
 	yield     func() bool // answers optimize.Yield; false if the module really wants that size
 	shrinking bool        // the next change is the way back to least
 	refused   bool        // growth was refused in this call
@@ -33,7 +35,7 @@ func (m *memory) Reallocate(size uint64) []byte {
 		return nil
 	case m.shrinking:
 		m.size = m.imageSize
-	case size > uint64(m.limit):
+	case size > uint64(m.limit) || size > uint64(m.total-m.files):
 		m.refused = true
 		return nil
 	default:
@@ -44,3 +46,14 @@ func (m *memory) Reallocate(size uint64) []byte {
 
 // Free does nothing: the range belongs to the slot.
 func (m *memory) Free() {}
+
+// reserveFiles counts bytes of temporary files, unless they and the memory exceed the limit. A
+// negative number releases bytes.
+func (m *memory) reserveFiles(bytes int64) bool {
+	if bytes > int64(m.total-m.size-m.files) {
+		m.refused = true
+		return false
+	}
+	m.files += int(bytes)
+	return true
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/function/image"
 	"github.com/outboard-run/outboard/internal/function/optimize"
+	"github.com/outboard-run/outboard/internal/function/tempfs"
 )
 
 // reseedName is the export that gets a random number before each call.
@@ -37,9 +38,10 @@ type slot struct {
 	stdout, stderr output
 	view           view
 	watch          image.Watch
-	visits         int   // of the call so far
-	quiet          bool  // the call took no page fault
-	broken         error // why the slot can't be reset
+	files          *tempfs.FS // of the call; nil: none yet
+	visits         int        // of the call so far
+	quiet          bool       // the call took no page fault
+	broken         error      // why the slot can't be reset
 
 	call invocation
 }
@@ -85,7 +87,7 @@ func newSlot(v *version, img *image.Image) (*slot, error) {
 		return nil, err
 	}
 	s.view.space = space
-	s.memory = memory{space: space, limit: v.most, yield: s.yield}
+	s.memory = memory{space: space, limit: v.most, total: int(s.limits.Memory), yield: s.yield}
 	if img != nil {
 		s.memory.imageSize = img.Size()
 		s.view.window = v.window
@@ -215,6 +217,7 @@ func (s *slot) failureCause(err error) error {
 // reset restores the slot to its state before the first call.
 func (s *slot) reset(r *image.Resetter, values []uint64) (image.Stats, error) {
 	s.call = invocation{slot: s, imports: s.call.imports}
+	s.dropFiles()
 	switch {
 	case s.broken != nil:
 		return image.Stats{}, s.broken

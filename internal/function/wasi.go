@@ -9,6 +9,8 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+
+	"github.com/outboard-run/outboard/internal/function/tempfs"
 )
 
 // The error codes of WASI preview 1 that are returned here.
@@ -30,14 +32,9 @@ func provideWASI(ctx context.Context, r wazero.Runtime) error {
 	wasi_snapshot_preview1.NewFunctionExporter().ExportFunctions(b)
 	export(b, "proc_exit", procExit, []api.ValueType{i32})
 	export(b, "random_get", randomGet, []api.ValueType{i32, i32}, i32)
-	export(b, "fd_read", fdRead, []api.ValueType{i32, i32, i32, i32}, i32)
-	export(b, "fd_write", fdWrite, []api.ValueType{i32, i32, i32, i32}, i32)
-	export(b, "fd_pread", badFD, []api.ValueType{i32, i32, i32, i64, i32}, i32)
-	export(b, "fd_pwrite", badFD, []api.ValueType{i32, i32, i32, i64, i32}, i32)
 	export(b, "poll_oneoff", pollOneoff, []api.ValueType{i32, i32, i32, i32}, i32)
-	export(b, "fd_close", fdClose, []api.ValueType{i32}, i32)
 	export(b, "fd_renumber", unsupported, []api.ValueType{i32, i32}, i32)
-	export(b, "fd_fdstat_set_flags", unsupported, []api.ValueType{i32, i32}, i32)
+	provideFiles(b)
 	_, err := b.Instantiate(ctx)
 	return err
 }
@@ -63,18 +60,6 @@ func randomGet(ctx context.Context, m api.Module, stack []uint64) {
 	stack[0] = wasiOK
 }
 
-// fdClose reports that a standard stream is closed, and leaves it open for the next call.
-func fdClose(_ context.Context, _ api.Module, stack []uint64) {
-	if fd := uint32(stack[0]); fd <= lastStdFD {
-		stack[0] = wasiOK
-	} else {
-		stack[0] = wasiBadFD
-	}
-}
-
-// badFD stands for operations on files that can seek, of which there are none.
-func badFD(_ context.Context, _ api.Module, stack []uint64) { stack[0] = wasiBadFD }
-
 func unsupported(_ context.Context, _ api.Module, stack []uint64) { stack[0] = wasiNoSup }
 
 const (
@@ -86,27 +71,9 @@ const (
 	bytesPerVector = 64
 )
 
-// fdRead reads from standard input, which is empty.
-func fdRead(_ context.Context, m api.Module, stack []uint64) {
-	fd, result := uint32(stack[0]), uint32(stack[3])
-	stack[0] = wasiOK
-	if fd != 0 {
-		stack[0] = wasiBadFD
-	} else if !m.Memory().WriteUint32Le(result, 0) {
-		stack[0] = wasiFault
-	}
-}
-
-// fdWrite writes to standard output or error.
-func fdWrite(ctx context.Context, m api.Module, stack []uint64) {
-	s := slotOf(ctx)
-	stack[0] = s.write(m.Memory(), uint32(stack[0]), uint32(stack[1]), uint32(stack[2]), uint32(stack[3]))
-	s.meter.mayContinue()
-}
-
 // write gathers vectors of a guest's memory, address and size each, and stores the number of bytes
 // at result.
-func (s *slot) write(memory api.Memory, fd, vectors, count, result uint32) (code uint64) {
+func (s *slot) write(memory api.Memory, fd uint32, vectors, count, result uint64) tempfs.Errno {
 	out := &s.stdout
 	switch {
 	case fd == 2:
@@ -114,10 +81,10 @@ func (s *slot) write(memory api.Memory, fd, vectors, count, result uint32) (code
 	case fd != 1:
 		return wasiBadFD
 	}
-	if count > maxVectors {
+	if uint32(count) > maxVectors {
 		return wasiInvalid
 	}
-	list, ok := memory.Read(vectors, 8*count)
+	list, ok := memory.Read(uint32(vectors), 8*uint32(count))
 	if !ok {
 		return wasiFault
 	}
@@ -131,10 +98,7 @@ func (s *slot) write(memory api.Memory, fd, vectors, count, result uint32) (code
 		s.meter.chargeBytes(min(n, out.limit) + bytesPerVector)
 		written += uint32(n)
 	}
-	if !memory.WriteUint32Le(result, written) {
-		return wasiFault
-	}
-	return wasiOK
+	return writeSize(memory, result, written)
 }
 
 // The layout of subscription and event (WASI preview 1, typenames.witx).
