@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -132,11 +133,19 @@ func (unsentError) Unsent() bool { return true }
 
 // unsent returns the error of a call that grpc-go did not begin.
 func unsent(err error) error {
-	if status.Code(err) != codes.Unavailable {
-		return err // the call's deadline, its caller or its metadata is the reason
+	switch s := status.Convert(err); {
+	case s.Code() == codes.Unavailable:
+		return unsentError{err}
+	case s.Code() == codes.Internal && strings.Contains(s.Message(), headerListTooLong):
+		// Internal would blame the server, which balancers then eject.
+		return status.Errorf(codes.ResourceExhausted, "plain: the call's metadata is larger than its server accepts: %s", s.Message())
 	}
-	return unsentError{err}
+	return err // the call's deadline, its caller or its metadata is the reason
 }
+
+// headerListTooLong is a part of grpc-go's message for metadata that is larger than the server's
+// SETTINGS_MAX_HEADER_LIST_SIZE. grpc-go has no other sign of it.
+const headerListTooLong = "header list size to send"
 
 func isUnsent(err error) bool {
 	_, ok := err.(unsentError) //nolint:errorlint // unsent returned it

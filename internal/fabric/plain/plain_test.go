@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -455,6 +456,24 @@ func TestUnreachable(t *testing.T) {
 		if _, _, err := to.(call.Unary).Unary(ctx, h, m); status.Code(err) != codes.Canceled || isUnsent(err) || freed != 1 {
 			t.Errorf("%s, cancelled: %v, and the request was freed %d times", name, err, freed)
 		}
+	}
+}
+
+// TestMetadataBeyondTheServersLimit: the caller is at fault, not the server.
+func TestMetadataBeyondTheServersLimit(t *testing.T) {
+	addr, _ := backend(t, grpc.MaxHeaderListSize(4096))
+	to := dial(t, addr, Options{})
+	h := &call.Head{Method: "/grpc.testing.TestService/EmptyCall"}
+	if _, _, err := to.(call.Unary).Unary(t.Context(), h, &call.Message{}); err != nil {
+		t.Fatal(err)
+	}
+	h.Metadata = metadata.Pairs("large", strings.Repeat("x", 8192))
+	_, _, err := to.(call.Unary).Unary(t.Context(), h, &call.Message{})
+	if status.Code(err) != codes.ResourceExhausted || isUnsent(err) {
+		t.Errorf("unary: %v", err)
+	}
+	if _, err := to.Open(t.Context(), h); status.Code(err) != codes.ResourceExhausted || isUnsent(err) {
+		t.Errorf("a stream: %v", err)
 	}
 }
 
