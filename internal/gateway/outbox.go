@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"sync"
 
 	"github.com/outboard-run/outboard/internal/quota"
@@ -78,6 +79,21 @@ func (s *socket) send(m outgoing) {
 	}
 	if !s.enqueue(m) {
 		s.drop()
+	}
+}
+
+// awaitOutbox waits, before a message of the client is handled, until the outbox is at most half
+// full: a client that sends faster than it reads the answers is slowed down and not dropped. The
+// writer ends the wait if the client does not read at all.
+func (s *socket) awaitOutbox(ctx context.Context) {
+	for len(s.outbox) > outboxSize/2 || s.queuedBytes.Load() > outboxBytes/2 || s.largeQueued.Load() {
+		select {
+		case <-s.outboxFreed:
+		case <-s.writerDone:
+			return
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

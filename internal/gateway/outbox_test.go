@@ -69,3 +69,42 @@ func TestMessagesToSlowClients(t *testing.T) {
 		})
 	}
 }
+
+// TestAnswersToAFastClient: a client that sends many messages before it reads the answers is slowed
+// down, and gets all of them.
+func TestAnswersToAFastClient(t *testing.T) {
+	tests := map[string]struct{ messages, size int }{"many": {600, 1}, "large": {30, 512 << 10}, "huge": {4, 5 << 20}}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				echo := invoke(func(_ context.Context, c gateway.Call) (gateway.Answer, error) {
+					if event, _ := c.Meta("ws.event"); event != "message" {
+						return gateway.Answer{}, nil
+					}
+					return actions{Send: []sendAction{{To: "self", Text: string(c.Body)}}}.answer(), nil
+				})
+				g := newGateway(t, gateway.Options{Invoker: echo}, chatApp())
+				stop := start(t, g)
+				c := dialPipe(t, g, "/chat/rooms/blue")
+				c.SetReadLimit(-1)
+				go func() {
+					text := bytes.Repeat([]byte("x"), test.size)
+					for range test.messages {
+						if err := c.Write(t.Context(), websocket.MessageText, text); err != nil {
+							t.Error(err)
+							return
+						}
+					}
+				}()
+				time.Sleep(time.Second) // less than the limit of a write
+				for n := range test.messages {
+					if _, text, err := c.Read(t.Context()); err != nil || len(text) != test.size {
+						t.Fatalf("answer %d: %d bytes, %v", n, len(text), err)
+					}
+				}
+				_ = c.CloseNow()
+				stop()
+			})
+		})
+	}
+}

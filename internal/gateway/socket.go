@@ -60,6 +60,7 @@ func (s *socket) events(ctx context.Context) (opened bool) {
 				s.end(s.readError)
 				return true
 			}
+			s.awaitOutbox(ctx)
 			err := s.event(ctx, "message", m, 0)
 			s.inbound.remove(len(m.data))
 			s.discard(m)
@@ -243,6 +244,10 @@ func (s *socket) writeOne(ctx context.Context, m outgoing) error {
 	defer cancel()
 	defer m.release()
 	s.leaveOutbox(m)
+	select {
+	case s.outboxFreed <- struct{}{}:
+	default: // a signal is pending already
+	}
 	return s.sendMessage(ctx, kind, m.data)
 }
 

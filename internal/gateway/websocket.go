@@ -116,6 +116,7 @@ type socket struct {
 
 	inbox         chan incoming
 	outbox        chan outgoing
+	outboxFreed   chan struct{} // has a signal after a message left the outbox
 	writerDone    chan struct{} // closed when the writer has returned
 	eventsDone    chan struct{} // closed when the socket has ended and no event but "close" follows
 	queuedBytes   atomic.Int64  // bytes of the waiting messages that are not larger than outboxBytes
@@ -229,7 +230,7 @@ func (h *handler) runSocket(hub *hub, conn *websocket.Conn, compressed bool, r *
 	s := &socket{
 		id: h.gateway.opts.Node + "." + randomName(), handler: h, hub: hub, request: r, conn: conn, compressed: compressed, end: end,
 		rooms: map[string]struct{}{}, inbox: make(chan incoming, inboxSize), outbox: make(chan outgoing, outboxSize),
-		writerDone: make(chan struct{}), eventsDone: make(chan struct{}),
+		outboxFreed: make(chan struct{}, 1), writerDone: make(chan struct{}), eventsDone: make(chan struct{}),
 		inbound: inbound{freed: make(chan struct{}, 1)},
 	}
 	s.run(ctx)
