@@ -83,8 +83,13 @@ func TestForgedEntries(t *testing.T) {
 	}
 	refused("another spelling of a grant's key", "$KV.outboard.leases.%61.opencl.0.b", "", "[]")
 	refused("an escape that is none", "$KV.outboard.services.b.%zz", "", "{}")
+	after := snapshot(ctx, t, a)
 	for key, value := range before {
-		if now, ok := snapshot(ctx, t, a)[key]; !ok || now != value && !strings.HasPrefix(key, "nodes/") {
+		now, ok := after[key]
+		if !ok && strings.HasPrefix(key, "tokens/") {
+			continue // The mark of the spent token expires after authority.JoinTimeout.
+		}
+		if !ok || now != value && !strings.HasPrefix(key, "nodes/") {
 			t.Errorf("%s was %q and is %q", key, value, now)
 		}
 	}
