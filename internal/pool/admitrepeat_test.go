@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"testing"
+	"time"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/authority"
@@ -61,4 +62,33 @@ func newRequest(t *testing.T) *x509.CertificateRequest {
 		t.Fatal(err)
 	}
 	return csr
+}
+
+// The table moves to three copies while a node joins: the node's token, which the request has found
+// already, has another revision afterwards.
+func TestTokenOfAMovedTableIsSpent(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	a := newTestNode(t, "a", 0)
+	a.up(ctx, nil)
+	token, err := authority.ParseToken(a.token(ctx))
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr := newRequest(t)
+	err = a.SpendToken(ctx, token.Hash(), "b", csr, func() {
+		e, err := a.state.Get(ctx, "tokens/"+token.Hash())
+		if err == nil {
+			_, err = a.state.Put(ctx, e.Key, e.Value, time.Minute)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := a.Admission().Admit(ctx, "b", token.Hash(), newRequest(t)); outboard.KindOf(err) != outboard.Denied {
+		t.Errorf("another request with the spent token: %v, want Denied", err)
+	}
 }

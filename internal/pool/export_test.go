@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"crypto/x509"
 
 	"github.com/outboard-run/outboard"
 	"github.com/outboard-run/outboard/internal/pool/authority"
@@ -29,4 +30,15 @@ func (p *Pool) OtherKeepers() []string { return p.otherKeepers() }
 // Expire shows this node's view that the record of a node has expired.
 func (p *Pool) Expire(id outboard.NodeID) {
 	p.view.apply(state.Change{Entries: []state.Entry{{Key: nodePrefix + string(id), Deleted: true, Expired: true}}})
+}
+
+// SpendToken spends a token for a node. It calls between after it has found the token.
+func (p *Pool) SpendToken(ctx context.Context, hash string, name outboard.NodeID, csr *x509.CertificateRequest, between func()) error {
+	a := admission{p}
+	token, stored, err := a.findToken(ctx, hash, name, csr)
+	if err != nil {
+		return err
+	}
+	between()
+	return a.spendToken(ctx, token, stored, name, csr)
 }

@@ -158,22 +158,23 @@ func spender(name outboard.NodeID, csr *x509.CertificateRequest) string {
 // that forwards a request repeats it when the answer is late: the mark tells the repeated request,
 // which succeeds, from those of other nodes.
 func (a admission) spendToken(ctx context.Context, token state.Entry, stored storedToken, name outboard.NodeID, csr *x509.CertificateRequest) error {
-	if stored.SpentBy != "" {
-		return nil // by an earlier attempt of this request
+	for stored.SpentBy == "" { // else it was spent by an earlier attempt of this request
+		text, err := json.Marshal(storedToken{By: stored.By, SpentBy: spender(name, csr)})
+		if err != nil {
+			return err
+		}
+		_, err = a.p.state.Update(ctx, token.Key, text, token.Revision, authority.JoinTimeout)
+		if !errors.Is(err, state.ErrConflict) {
+			return err
+		}
+		// A request has spent the token, or the table has moved to three copies, where the entries
+		// have other revisions.
+		token, stored, err = a.findToken(ctx, strings.TrimPrefix(token.Key, tokenPrefix), name, csr)
+		if err != nil {
+			return err
+		}
 	}
-	text, err := json.Marshal(storedToken{By: stored.By, SpentBy: spender(name, csr)})
-	if err != nil {
-		return err
-	}
-	_, err = a.p.state.Update(ctx, token.Key, text, token.Revision, authority.JoinTimeout)
-	if !errors.Is(err, state.ErrConflict) {
-		return err
-	}
-	_, stored, err = a.findToken(ctx, strings.TrimPrefix(token.Key, tokenPrefix), name, csr)
-	if err == nil && stored.SpentBy == "" {
-		err = badToken()
-	}
-	return err
+	return nil
 }
 
 // makeToken creates a token for a node of the pool.
