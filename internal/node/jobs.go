@@ -13,6 +13,7 @@ import (
 	"github.com/outboard-run/outboard/internal/artifact"
 	"github.com/outboard-run/outboard/internal/fabric/framed"
 	"github.com/outboard-run/outboard/internal/lifecycle"
+	"github.com/outboard-run/outboard/internal/pool"
 	"github.com/outboard-run/outboard/internal/sandbox"
 	"github.com/outboard-run/outboard/internal/train/collective"
 	"github.com/outboard-run/outboard/internal/train/data"
@@ -117,7 +118,7 @@ func ownsProcess(workers *lend.Host, p *jobsPointer) func(pid int) bool {
 // dialJobs returns a function that connects to a node for the ranks of jobs.
 func dialJobs(s *peerServer) func(context.Context, outboard.NodeID) (*framed.Conn, error) {
 	return func(ctx context.Context, to outboard.NodeID) (*framed.Conn, error) {
-		member, ok := s.pool.Node(to)
+		member, ok := pool.WaitForNode(ctx, s.pool, to)
 		if !ok {
 			return nil, outboard.Errorf(outboard.Unreachable, "node "+string(to), "it is not in the pool")
 		}

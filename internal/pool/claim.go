@@ -53,13 +53,25 @@ func (p *Pool) Check(ctx context.Context, claim []byte) (outboard.Lease, outboar
 	return stands, holder, nil
 }
 
-// waitForRecord returns the last record of a node, after waiting until ctx ends for one. While the
-// table has no leader, records expire that nobody can write again.
+// WaitForNode returns the last record of a node, after waiting for up to 5 seconds for one: a live
+// node's record that expired while the table had no leader comes back with the next heartbeat. It does
+// not wait for a node that has left or was removed.
+func WaitForNode(ctx context.Context, p *Pool, id outboard.NodeID) (outboard.Node, bool) {
+	ctx, cancel := context.WithTimeout(ctx, catchUp)
+	defer cancel()
+	return waitForRecord(ctx, p.view, id)
+}
+
+// waitForRecord returns the last record of a node. It waits until ctx ends for one, unless the node
+// has left or was removed. While the table has no leader, records expire that nobody can write again.
 func waitForRecord(ctx context.Context, v *view, id outboard.NodeID) (outboard.Node, bool) {
 	for {
 		changed := v.changed()
 		if n, ok := lastRecord(v, id); ok {
 			return n, true
+		}
+		if hasDeparted(v, id) {
+			return outboard.Node{}, false
 		}
 		select {
 		case <-ctx.Done():

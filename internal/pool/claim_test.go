@@ -93,3 +93,24 @@ func TestClaimWaitsForTheHoldersRecord(t *testing.T) {
 		t.Errorf("the holder is %q, %v; want b", holder.ID, err)
 	}
 }
+
+// A node whose record has expired is known again after its next heartbeat; a node that has left is not
+// waited for.
+func TestWaitForNode(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	a, b := newTestNode(t, "a", 0), newTestNode(t, "b", 0)
+	b.opts = pool.Options{Heartbeat: 200 * time.Millisecond, NodeTTL: time.Minute}
+	a.up(ctx, nil)
+	b.up(ctx, a)
+	eventually(ctx, t, "both nodes", func() bool { return len(a.Nodes()) == 2 })
+	a.Expire("b")
+	if n, ok := pool.WaitForNode(ctx, a.Pool, "b"); !ok || n.Addr != b.addr {
+		t.Errorf("a record that had expired: %v, address %q, want %q", ok, n.Addr, b.addr)
+	}
+	b.stop()
+	eventually(ctx, t, "b has left", func() bool { return len(a.Nodes()) == 1 })
+	if _, ok := pool.WaitForNode(ctx, a.Pool, "b"); ok {
+		t.Error("found the node that has left")
+	}
+}

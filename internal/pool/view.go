@@ -462,6 +462,14 @@ func lastRecord(v *view, id outboard.NodeID) (outboard.Node, bool) {
 	return h.value, true
 }
 
+// hasDeparted reports whether a node has left the pool, or was removed, and has not come back.
+func hasDeparted(v *view, id outboard.NodeID) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	_, left := v.left[id]
+	return left || v.removed[id]
+}
+
 func (v *view) devices() []DeviceState {
 	v.mu.Lock()
 	defer v.mu.Unlock()
