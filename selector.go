@@ -17,6 +17,12 @@ import (
 // case. Number fields (memory, units) take =, !=, <, <=, > and >=.
 type Selector struct{ parts []part }
 
+// Limits of a selector. Each node compares those of all waiting requests with all devices.
+const (
+	maxSelector      = 4 << 10 // bytes
+	maxSelectorParts = 64
+)
+
 type part struct {
 	field, op, value string
 	number           uint64
@@ -46,6 +52,9 @@ var numberFields = map[string]func(Device) uint64{
 // id=harbour/opencl/0.
 func ParseSelector(s string) (Selector, error) {
 	var sel Selector
+	if n := len(s); n > maxSelector {
+		return sel, &Error{Op: "selector", Kind: Invalid, Err: fmt.Errorf("it has %d bytes, more than %d", n, maxSelector)}
+	}
 	for text := range strings.SplitSeq(s, ",") {
 		if text = strings.TrimSpace(text); text == "" {
 			continue
@@ -54,7 +63,9 @@ func ParseSelector(s string) (Selector, error) {
 		if err != nil {
 			return Selector{}, &Error{Op: fmt.Sprintf("selector %q", s), Kind: Invalid, Err: err}
 		}
-		sel.parts = append(sel.parts, p)
+		if sel.parts = append(sel.parts, p); len(sel.parts) > maxSelectorParts {
+			return Selector{}, &Error{Op: "selector", Kind: Invalid, Err: fmt.Errorf("it has more than %d parts", maxSelectorParts)}
+		}
 	}
 	return sel, nil
 }

@@ -124,3 +124,18 @@ func FuzzParseSelector(f *testing.F) {
 		}
 	})
 }
+
+// Each node compares the selectors of all waiting requests with all devices.
+func TestSelectorsAreBounded(t *testing.T) {
+	for name, text := range map[string]string{
+		"parts": strings.Repeat("name!~x,", 65),
+		"bytes": "name~" + strings.Repeat("x", 4<<10),
+	} {
+		if _, err := outboard.ParseSelector(text); outboard.KindOf(err) != outboard.Invalid || len(err.Error()) > 200 {
+			t.Errorf("many %s: %v, want a short error of kind Invalid", name, err)
+		}
+	}
+	if _, err := outboard.ParseSelector(strings.Repeat("name!~x,", 64)); err != nil {
+		t.Error(err)
+	}
+}

@@ -244,12 +244,13 @@ func (h *heldLeases) renew(ctx context.Context) error {
 
 // lost returns the first lease that no longer stands.
 func (h *heldLeases) lost() *client.Lost {
-	standing := map[outboard.LeaseID]bool{}
-	for _, l := range h.api.pool.Leases() {
-		standing[l.Lease] = true
+	standing := map[leaseKey]bool{}
+	all := h.api.pool.Leases()
+	for i := range all {
+		standing[keyOfLease(&all[i])] = true
 	}
-	for _, l := range h.leases {
-		if !standing[l.Lease] {
+	for i := range h.leases {
+		if l := &h.leases[i]; !standing[keyOfLease(l)] {
 			err := outboard.Errorf(outboard.LeaseLost, "lease of "+string(l.Device), "it expired or was taken back")
 			return &client.Lost{Lease: l.Lease, Reason: *client.FailureOf(err)}
 		}

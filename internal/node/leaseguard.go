@@ -9,13 +9,27 @@ import (
 	"github.com/outboard-run/outboard/internal/pool"
 )
 
+// A leaseKey names a lease with its size. Its holder writes all of these: it may give one lease the ID
+// of another, or another size once it has a session, whose limit is the lease's when it began.
+type leaseKey struct {
+	device    outboard.DeviceID
+	holder    outboard.NodeID
+	lease     outboard.LeaseID
+	memory    outboard.Bytes
+	exclusive bool
+}
+
+func keyOfLease(l *outboard.Lease) leaseKey {
+	return leaseKey{l.Device, l.Holder, l.Lease, l.Memory, l.Exclusive}
+}
+
 // A leaseGuard ends the sessions whose lease no longer stands. It records expiry and release times,
 // to distinguish a released lease from a lost one.
 type leaseGuard struct {
 	pool *pool.Pool
 	host *lend.Host
 
-	expire   map[outboard.LeaseID]time.Time   // when the lease would have expired
+	expire   map[leaseKey]time.Time           // when the lease would have expired
 	released map[outboard.SessionID]time.Time // when the session's lease was released
 }
 
@@ -44,13 +58,13 @@ const leaselessLimit = 2 * time.Second
 
 // overdue returns the sessions that have to end.
 func (g *leaseGuard) overdue(sessions []*lend.Session, leases []outboard.Lease, now time.Time) (ends []*lend.Session) {
-	standing := make(map[outboard.LeaseID]time.Time, len(leases))
-	for _, l := range leases {
-		standing[l.Lease] = l.Expires
+	standing := make(map[leaseKey]time.Time, len(leases))
+	for i := range leases {
+		standing[keyOfLease(&leases[i])] = leases[i].Expires
 	}
-	expire, released := map[outboard.LeaseID]time.Time{}, map[outboard.SessionID]time.Time{}
+	expire, released := map[leaseKey]time.Time{}, map[outboard.SessionID]time.Time{}
 	for _, s := range sessions {
-		id := s.Lease.Lease
+		id := keyOfLease(&s.Lease)
 		if end, ok := standing[id]; ok {
 			expire[id] = end
 			continue

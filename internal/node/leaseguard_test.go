@@ -42,3 +42,27 @@ func TestLeaseGuard(t *testing.T) {
 		})
 	}
 }
+
+// A lease of another node or device does not keep a session because it has the ID of the session's, nor
+// does the session's own with another size, by which it would have more memory than it is granted.
+func TestLeaseGuardTellsLeasesApart(t *testing.T) {
+	now := time.Unix(1000, 0)
+	lease := outboard.Lease{Device: "a/opencl/0", Grant: outboard.Grant{Lease: "l", Holder: "b", Memory: 1 << 30, Expires: now}}
+	sessions := []*lend.Session{{Spec: lend.Spec{Lease: lease}, ID: "1"}}
+	for name, change := range map[string]func(*outboard.Lease){
+		"of another holder": func(l *outboard.Lease) { l.Holder = "c" },
+		"of another device": func(l *outboard.Lease) { l.Device = "a/opencl/1" },
+		"smaller":           func(l *outboard.Lease) { l.Memory = 1 },
+		"shared":            func(l *outboard.Lease) { l.Exclusive = true },
+	} {
+		other := lease
+		change(&other)
+		var g leaseGuard
+		if got := g.overdue(sessions, []outboard.Lease{other}, now); len(got) != 1 {
+			t.Errorf("a lease that is %s: %d sessions end, want 1", name, len(got))
+		}
+		if got := g.overdue(sessions, []outboard.Lease{other, lease, other}, now); len(got) != 0 {
+			t.Errorf("beside a lease that is %s: %d sessions end, want none", name, len(got))
+		}
+	}
+}

@@ -37,8 +37,8 @@ func (p *Pool) Check(ctx context.Context, claim []byte) (outboard.Lease, outboar
 	if err := p.view.waitForRevision(ctx, lease.Fence); err != nil {
 		return none, outboard.Node{}, outboard.Errorf(outboard.Denied, op, "this node does not know that lease: %w", err)
 	}
-	stands, ok := p.view.find(lease.Device, lease.Lease)
-	if !ok || stands.Holder != lease.Holder || stands.Boot != lease.Boot {
+	stands, ok := p.view.find(lease.Device, lease.Holder, lease.Lease)
+	if !ok || stands.Boot != lease.Boot {
 		return none, outboard.Node{}, outboard.Errorf(outboard.LeaseLost, op, "the lease expired, was given back or taken back")
 	}
 	// Holders write their own grants: a hostile holder may write more than the device has.
@@ -114,7 +114,7 @@ func hasShare(v *view, d outboard.Device, lease outboard.Lease) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	before := v.validRecords(d.ID, time.Now())
-	if i := indexOf(before, lease.Lease); i >= 0 {
+	if i := indexOf(before, lease); i >= 0 {
 		before = before[:i]
 	}
 	request := Request{Memory: lease.Memory}

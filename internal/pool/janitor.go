@@ -65,14 +65,15 @@ func (v *view) sweep() {
 	}
 	for id, g := range v.granted {
 		for _, r := range g.records() {
-			if void := v.isVoid(id, r, now); void != v.voided[r.Lease] {
-				v.voided[r.Lease] = void
+			key := grantKey{id, r.Holder, r.Lease}
+			if void := v.isVoid(id, r, now); void != v.voided[key] {
+				v.voided[key] = void
 				changed = true
 			}
 		}
 	}
 	for id, t := range v.queue {
-		if here := v.isPresent(t.Holder, t.Boot, now); !here && !v.orphans[id] {
+		if here := !t.void && v.isPresent(t.Holder, t.Boot, now); !here && !v.orphans[id] {
 			v.orphans[id] = true
 			changed = true
 		}
@@ -108,7 +109,7 @@ func (v *view) garbage() (grants []voidGrants, tickets []ticket) {
 		}
 	}
 	for _, t := range v.queue {
-		if t.Holder == v.self || !v.isPresent(t.Holder, t.Boot, now) {
+		if t.void || t.Holder == v.self || !v.isPresent(t.Holder, t.Boot, now) {
 			tickets = append(tickets, t)
 		}
 	}

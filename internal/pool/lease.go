@@ -30,6 +30,9 @@ type leaser struct {
 // grantDevice grants one device to a request, by compare-and-swap on the device's key. It
 // returns errFull when another node won.
 func (l *leaser) grantDevice(ctx context.Context, d outboard.Device, req Request) (outboard.Lease, error) {
+	if err := l.view.checkCounts(l.view.self, 1, 0); err != nil {
+		return outboard.Lease{}, err
+	}
 	r := l.newRecord(d, req)
 	for {
 		records, revision := l.view.recordsOf(d.ID)
@@ -45,7 +48,7 @@ func (l *leaser) grantDevice(ctx context.Context, d outboard.Device, req Request
 			return outboard.Lease{}, fmt.Errorf("lease %s: %w", d.ID, err)
 		}
 		// A write whose answer was lost may have happened.
-		if lease, ok := l.view.find(d.ID, r.Lease); ok {
+		if lease, ok := l.view.find(d.ID, r.Holder, r.Lease); ok {
 			return lease, nil
 		}
 	}
@@ -114,7 +117,7 @@ func (l *leaser) Renew(ctx context.Context, lease outboard.Lease) (outboard.Leas
 	op := fmt.Sprintf("renew lease of %s", lease.Device)
 	for {
 		records, revision := l.view.recordsOf(lease.Device)
-		i := indexOf(records, lease.Lease)
+		i := indexOf(records, lease)
 		if i < 0 {
 			return lease, outboard.Errorf(outboard.LeaseLost, op, "it expired or was taken back")
 		}
@@ -133,7 +136,7 @@ func (l *leaser) Renew(ctx context.Context, lease outboard.Lease) (outboard.Leas
 func (l *leaser) Release(ctx context.Context, lease outboard.Lease) error {
 	for {
 		records, revision := l.view.recordsOf(lease.Device)
-		i := indexOf(records, lease.Lease)
+		i := indexOf(records, lease)
 		if i < 0 {
 			return nil
 		}
@@ -148,8 +151,8 @@ func (l *leaser) Release(ctx context.Context, lease outboard.Lease) error {
 	}
 }
 
-func indexOf(records []record, id outboard.LeaseID) int {
-	return slices.IndexFunc(records, func(r record) bool { return r.Lease == id })
+func indexOf(records []record, lease outboard.Lease) int {
+	return slices.IndexFunc(records, func(r record) bool { return r.Holder == lease.Holder && r.Lease == lease.Lease })
 }
 
 // Hold renews a lease until ctx ends, and releases it then. It returns nil in that case, or an
@@ -164,7 +167,7 @@ func (l *leaser) Hold(ctx context.Context, lease outboard.Lease) error {
 			return l.releaseAll([]outboard.Lease{lease})
 		case <-tick.C:
 		case <-l.view.changed():
-			if _, ok := l.view.find(lease.Device, lease.Lease); !ok {
+			if _, ok := l.view.find(lease.Device, lease.Holder, lease.Lease); !ok {
 				return outboard.Errorf(outboard.LeaseLost, "lease of "+string(lease.Device), "it expired or was taken back")
 			}
 			continue

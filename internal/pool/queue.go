@@ -85,9 +85,15 @@ func (l *leaser) enqueue(ctx context.Context, req Request) (ticket, error) {
 		Selector: req.Selector, Count: req.Count, Memory: req.Memory, Program: req.Program,
 		Since: time.Now().UTC(),
 	}
+	if err := l.view.checkCounts(t.Holder, 0, 1); err != nil {
+		return t, err
+	}
 	text, err := json.Marshal(t)
 	if err != nil {
 		return t, fmt.Errorf("wait for a device: %w", err)
+	}
+	if len(text) > maxTicket {
+		return t, outboard.Errorf(outboard.Invalid, req.op(), "the request has %d bytes, more than %d: shorten the name of its program", len(text), maxTicket)
 	}
 	l.tickets.add(t.ID)
 	t.order, err = l.state.Create(ctx, queuePrefix+t.ID, text, 0)

@@ -36,6 +36,14 @@ type record struct {
 	Fence uint64 `json:"fence,omitempty"`
 }
 
+// A grantKey names a grant. Holders choose the IDs of their leases, so one may choose that of another
+// holder's, or of a lease of another device.
+type grantKey struct {
+	device outboard.DeviceID
+	holder outboard.NodeID
+	lease  outboard.LeaseID
+}
+
 // A ticket is a queued request.
 type ticket struct {
 	ID       string            `json:"id"`
@@ -48,6 +56,7 @@ type ticket struct {
 	Since    time.Time         `json:"since,omitzero"` // by the holder's clock
 
 	order uint64 // the revision of the ticket's creation
+	void  bool   // it can't be read or is beyond a limit: garbage
 }
 
 // observed is a value of the table, with the local time of its last change.
@@ -79,12 +88,15 @@ type view struct {
 	admitted admissions
 	removed  map[outboard.NodeID]bool // nodes that were removed, until one of that name has joined
 	granted  map[outboard.DeviceID]deviceGrants
+	grantsOf map[outboard.NodeID]int // how many granted has, by holder
 	queue    map[string]ticket
-	links    map[outboard.NodeID][]client.Link
-	renewed  map[outboard.LeaseID]*observed[time.Time] // the value is the grant's Expires
+	// ticketsOf is how many tickets queue has that are not void, by holder.
+	ticketsOf map[outboard.NodeID]int
+	links     map[outboard.NodeID][]client.Link
+	renewed   map[grantKey]*observed[time.Time] // the value is the grant's Expires
 	// voided and orphans are the void grants and the tickets without a holder that the last sweep
 	// found, so that each wakes waiters only once.
-	voided  map[outboard.LeaseID]bool
+	voided  map[grantKey]bool
 	orphans map[string]bool
 }
 
@@ -118,17 +130,19 @@ func newView(opts Options) *view {
 		log: opts.Logger, identity: opts.Identity, self: opts.Identity.Name(), boot: opts.Self.Boot,
 		nodeTTL: opts.NodeTTL, leaseTTL: opts.LeaseTTL, silence: 2 * opts.Heartbeat,
 		next: make(chan struct{}), lastChange: now, resumed: now,
-		all:      make(map[outboard.NodeID]*observed[outboard.Node]),
-		clocks:   make(clockOffsets),
-		left:     make(departures),
-		admitted: make(admissions),
-		removed:  make(map[outboard.NodeID]bool),
-		granted:  make(map[outboard.DeviceID]deviceGrants),
-		queue:    make(map[string]ticket),
-		links:    make(map[outboard.NodeID][]client.Link),
-		renewed:  make(map[outboard.LeaseID]*observed[time.Time]),
-		voided:   make(map[outboard.LeaseID]bool),
-		orphans:  make(map[string]bool),
+		all:       make(map[outboard.NodeID]*observed[outboard.Node]),
+		clocks:    make(clockOffsets),
+		left:      make(departures),
+		admitted:  make(admissions),
+		removed:   make(map[outboard.NodeID]bool),
+		granted:   make(map[outboard.DeviceID]deviceGrants),
+		grantsOf:  make(map[outboard.NodeID]int),
+		queue:     make(map[string]ticket),
+		ticketsOf: make(map[outboard.NodeID]int),
+		links:     make(map[outboard.NodeID][]client.Link),
+		renewed:   make(map[grantKey]*observed[time.Time]),
+		voided:    make(map[grantKey]bool),
+		orphans:   make(map[string]bool),
 	}
 }
 
@@ -240,6 +254,9 @@ func (v *view) applyNode(id outboard.NodeID, e state.Entry, now time.Time) (chan
 // checkDevices returns an error if a node lists devices of another node, or one device twice. A
 // request that chose such a device could not lease it, and would be tried again and again.
 func checkDevices(n *outboard.Node) error {
+	if len(n.Devices) > maxDevices {
+		return fmt.Errorf("the record has %d devices, more than %d", len(n.Devices), maxDevices)
+	}
 	seen := make(map[outboard.DeviceID]bool, len(n.Devices))
 	for _, d := range n.Devices {
 		if d.Node != n.ID || !strings.HasPrefix(string(d.ID), string(n.ID)+"/") {
@@ -274,9 +291,12 @@ func (v *view) applyGrants(key string, e state.Entry, now time.Time) (changed bo
 	case e.Revision <= have:
 		return false, nil // This node wrote it, or has read it before.
 	}
-	records, err := v.decodeRecords(e, holder)
+	records, err := v.decodeRecords(e, device, holder)
 	if err != nil {
 		return false, err
+	}
+	if had := len(v.granted[device].holders[holder].records); v.grantsOf[holder]-had+len(records) > maxGrants {
+		return v.setGrants(device, holder, nil, e.Revision, now), fmt.Errorf("node %s has more than %d leases", holder, maxGrants)
 	}
 	return v.setGrants(device, holder, records, e.Revision, now), nil
 }
@@ -297,29 +317,33 @@ func (v *view) setGrants(id outboard.DeviceID, holder outboard.NodeID, records [
 		g.holders = make(map[outboard.NodeID]holderGrants)
 	}
 	old := g.holders[holder].records
+	if v.grantsOf[holder] += len(records) - len(old); v.grantsOf[holder] == 0 {
+		delete(v.grantsOf, holder)
+	}
 	g.holders[holder] = holderGrants{revision: revision, records: records}
 	g.revision = max(g.revision, revision)
 	v.granted[id] = g
 	keep := make(map[outboard.LeaseID]bool, len(records))
 	for _, r := range records {
 		keep[r.Lease] = true
-		if h := v.renewed[r.Lease]; h == nil || !h.value.Equal(r.Expires) {
-			v.renewed[r.Lease] = &observed[time.Time]{value: r.Expires, at: now}
+		key := grantKey{id, holder, r.Lease}
+		if h := v.renewed[key]; h == nil || !h.value.Equal(r.Expires) {
+			v.renewed[key] = &observed[time.Time]{value: r.Expires, at: now}
 		}
 	}
 	for _, r := range old {
-		if !keep[r.Lease] {
-			delete(v.renewed, r.Lease)
-			delete(v.voided, r.Lease)
+		if key := (grantKey{id, holder, r.Lease}); !keep[r.Lease] {
+			delete(v.renewed, key)
+			delete(v.voided, key)
 		}
 	}
 	return !slices.EqualFunc(old, records, func(x, y record) bool { return x.Lease == y.Lease })
 }
 
 // decodeRecords reads a holder's grants of a device. A holder grants nothing to others, and can't
-// date a grant back: a grant that was not in the table at the revision that this node has seen came
-// later. The mutex is held.
-func (v *view) decodeRecords(e state.Entry, holder outboard.NodeID) ([]record, error) {
+// date a grant back: a grant that was not in the table at the revision that this node has seen, or
+// was of another size, came later. The mutex is held.
+func (v *view) decodeRecords(e state.Entry, device outboard.DeviceID, holder outboard.NodeID) ([]record, error) {
 	var records []record
 	if err := json.Unmarshal(e.Value, &records); err != nil {
 		return nil, err
@@ -331,29 +355,48 @@ func (v *view) decodeRecords(e state.Entry, holder outboard.NodeID) ([]record, e
 		if err := checkTime(r.Expires); err != nil {
 			return nil, err
 		}
-		if _, known := v.renewed[r.Lease]; r.Fence == 0 || !known && r.Fence <= v.seq || r.Fence > e.Revision {
+		fence, known := v.fenceOf(device, &r)
+		switch {
+		case r.Fence == 0 || !known && r.Fence <= v.seq || r.Fence > e.Revision:
 			records[i].Fence = e.Revision
+		case known:
+			records[i].Fence = max(fence, r.Fence)
 		}
 	}
 	return records, nil
 }
 
+// fenceOf returns the fence of the grant that this node has seen and r renews. It reports false if
+// there is none. The mutex is held.
+func (v *view) fenceOf(device outboard.DeviceID, r *record) (uint64, bool) {
+	seen := v.granted[device].holders[r.Holder].records
+	i := slices.IndexFunc(seen, func(s record) bool {
+		return s.Lease == r.Lease && s.Memory == r.Memory && s.Exclusive == r.Exclusive
+	})
+	if i < 0 {
+		return 0, false
+	}
+	return seen[i].Fence, true
+}
+
 func (v *view) applyTicket(id string, e state.Entry) (changed bool, err error) {
+	holder := ticketHolder(id)
+	if had, ok := v.queue[id]; ok && !had.void {
+		if v.ticketsOf[holder]--; v.ticketsOf[holder] == 0 {
+			delete(v.ticketsOf, holder)
+		}
+	}
 	if e.Deleted {
 		delete(v.queue, id)
 		delete(v.orphans, id)
 		return true, nil
 	}
-	var t ticket
-	if err := json.Unmarshal(e.Value, &t); err != nil {
-		return false, err
+	t, err := v.decodeTicket(id, e)
+	if err == nil {
+		v.ticketsOf[holder]++
 	}
-	if holder, _, _ := strings.Cut(id, "/"); holder != string(t.Holder) {
-		return false, errors.New("the ticket has another node's name")
-	}
-	t.ID, t.order = id, e.Revision
 	v.queue[id] = t
-	return true, nil
+	return true, err
 }
 
 // age returns the time since an observation, by a clock that stands still while the table is
@@ -412,7 +455,7 @@ func (v *view) isVoid(id outboard.DeviceID, r record, now time.Time) bool {
 	if h := v.all[r.Holder]; h != nil && h.value.Boot != r.Boot {
 		return true
 	}
-	h := v.renewed[r.Lease]
+	h := v.renewed[grantKey{id, r.Holder, r.Lease}]
 	return h != nil && v.age(h.at, now) > v.leaseTTL
 }
 
@@ -514,12 +557,12 @@ func (r record) lease(id outboard.DeviceID) outboard.Lease {
 	return outboard.Lease{Grant: r.Grant, Device: id, Fence: r.Fence}
 }
 
-// find returns a lease that is not void.
-func (v *view) find(device outboard.DeviceID, id outboard.LeaseID) (outboard.Lease, bool) {
+// find returns a holder's lease that is not void.
+func (v *view) find(device outboard.DeviceID, holder outboard.NodeID, id outboard.LeaseID) (outboard.Lease, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, r := range v.validRecords(device, time.Now()) {
-		if r.Lease == id {
+		if r.Holder == holder && r.Lease == id {
 			return r.lease(device), true
 		}
 	}
@@ -539,7 +582,7 @@ func (v *view) waiting() []ticket {
 	now := time.Now()
 	var tickets []ticket
 	for _, t := range v.queue {
-		if v.isPresent(t.Holder, t.Boot, now) {
+		if !t.void && v.isPresent(t.Holder, t.Boot, now) {
 			tickets = append(tickets, t)
 		}
 	}

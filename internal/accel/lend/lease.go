@@ -11,6 +11,21 @@ import (
 	"github.com/outboard-run/outboard/internal/lograte"
 )
 
+// leaseKey names a lease. Its holder chooses the ID, which may be that of another holder's lease, or of
+// another device's.
+type leaseKey struct {
+	device outboard.DeviceID
+	holder outboard.NodeID
+	lease  outboard.LeaseID
+}
+
+func keyOf(l *outboard.Lease) leaseKey { return leaseKey{l.Device, l.Holder, l.Lease} }
+
+// accountOf names the account of a lease among those of its device.
+func accountOf(l *outboard.Lease) outboard.LeaseID {
+	return outboard.LeaseID(l.Holder) + "/" + l.Lease
+}
+
 // leaseState is the state that all sessions of one lease share: device memory, log lines and the
 // number of sessions. Each of a program's processes has a session, so a limit per session would not
 // bound the program.

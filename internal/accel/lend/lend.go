@@ -105,7 +105,7 @@ type Host struct {
 	// turns are the arbiters of the devices that have sessions.
 	turns map[outboard.DeviceID]*deviceTurns
 	// leases are the states of the leases that have sessions.
-	leases map[outboard.LeaseID]*leaseState
+	leases map[leaseKey]*leaseState
 }
 
 // Open prepares the folders and removes the remains of a killed node from them.
@@ -114,7 +114,7 @@ func Open(ctx context.Context, opts Options) (*Host, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	h := &Host{opts: opts, sessions: map[outboard.SessionID]*Session{}, turns: map[outboard.DeviceID]*deviceTurns{}, leases: map[outboard.LeaseID]*leaseState{}}
+	h := &Host{opts: opts, sessions: map[outboard.SessionID]*Session{}, turns: map[outboard.DeviceID]*deviceTurns{}, leases: map[leaseKey]*leaseState{}}
 	h.caches = caches{dir: h.cacheDir(), limit: int64(opts.Sandbox.Cache), used: map[string]int{}}
 	h.namespaces = sandbox.DetectNamespaces()
 	if os.Geteuid() == 0 && !h.namespaces.User() && slices.Contains(h.namespaces.List(), sandbox.Mounts) {
@@ -253,14 +253,18 @@ func (h *Host) reserveSession(spec *Spec) (*deviceTurns, *leaseState, error) {
 	case h.reserved >= h.opts.MaxSessions:
 		return nil, nil, outboard.Errorf(outboard.Exhausted, "session", "%d sessions live on this node, which is its limit", h.opts.MaxSessions)
 	}
-	l := h.leases[spec.Lease.Lease]
+	key := keyOf(&spec.Lease)
+	l := h.leases[key]
 	if l == nil {
 		l = newLeaseState(spec.Lease.Memory)
+	}
+	if l.memory != spec.Lease.Memory {
+		return nil, nil, outboard.Errorf(outboard.Conflict, "session", "lease %s has sessions with %v of memory, not %v", key.lease, l.memory, spec.Lease.Memory)
 	}
 	if l.members >= h.opts.MaxLeaseSessions {
 		return nil, nil, outboard.Errorf(outboard.Exhausted, "session", "lease %s has %d sessions, which is the limit: end some of the program's processes", spec.Lease.Lease, l.members)
 	}
-	h.leases[spec.Lease.Lease] = l
+	h.leases[key] = l
 	l.members++
 	h.reserved++
 	h.starting.Add(1)
@@ -305,7 +309,7 @@ func (h *Host) removeSession(s *Session) {
 	s.turns.leave(s.ID)
 	s.lease.leave(s.ID)
 	if s.lease.members--; s.lease.members == 0 {
-		delete(h.leases, s.Lease.Lease)
+		delete(h.leases, keyOf(&s.Lease))
 		idle = s.lease.group
 		_ = s.lease.priority.group.Close()
 	}

@@ -129,7 +129,7 @@ func (s *Session) start() (err error) {
 		s.abortStart()
 		return err
 	}
-	s.turns.join(s.ID, s.Lease.Lease, s.weight(), &turnWorker{conn: s.control, priority: s.newPriority()})
+	s.turns.join(s.ID, accountOf(&s.Lease), s.weight(), &turnWorker{conn: s.control, priority: s.newPriority()})
 	return nil
 }
 

@@ -15,13 +15,17 @@ type StandingLeases interface {
 	Changed() <-chan struct{}
 }
 
-// A leaseKey names a lease of one device.
+// A leaseKey names a lease of one device. Its holder chooses the ID, which may be that of another
+// holder's lease.
 type leaseKey struct {
 	device outboard.DeviceID
+	holder outboard.NodeID
 	lease  outboard.LeaseID
 }
 
-func keyOfLease(l *outboard.Lease) leaseKey { return leaseKey{l.Device, l.Lease} }
+func keyOfLease(l *outboard.Lease) leaseKey {
+	return leaseKey{l.Device, l.Holder, l.Lease}
+}
 
 // reserveLeases reserves leases for a run. A lease bounds the memory, the processes and the ranks of
 // one run: a manager that presents it twice, in one request or in several, is refused. A run that has
@@ -110,14 +114,15 @@ func (h *Host) awaitLeaseLoss(ctx context.Context, leases []outboard.Lease) erro
 	}
 }
 
-// missingLease returns the device of the first lease that does not stand, "" if all stand.
+// missingLease returns the device of the first lease that does not stand, "" if all stand. One whose
+// holder has given it another size stands no more: the size limits the run's memory.
 func missingLease(standing, leases []outboard.Lease) outboard.DeviceID {
-	found := make(map[leaseKey]bool, len(standing))
+	found := make(map[leaseKey]outboard.Bytes, len(standing))
 	for i := range standing {
-		found[keyOfLease(&standing[i])] = true
+		found[keyOfLease(&standing[i])] = standing[i].Memory
 	}
 	for i := range leases {
-		if !found[keyOfLease(&leases[i])] {
+		if size, ok := found[keyOfLease(&leases[i])]; !ok || size != leases[i].Memory {
 			return leases[i].Device
 		}
 	}
