@@ -35,7 +35,7 @@ func TestCountsOfAHostileNode(t *testing.T) {
 	if n := len(v.waiting()); n != maxTickets {
 		t.Errorf("%d tickets are waited for, want %d", n, maxTickets)
 	}
-	if outboard.KindOf(v.checkCounts("b", 0, 1)) != outboard.Exhausted || v.checkCounts("c", 0, 1) != nil {
+	if outboard.KindOf(checkCounts(v.view, "b", 0, 1)) != outboard.Exhausted || checkCounts(v.view, "c", 0, 1) != nil {
 		t.Error("the limit of tickets is not the holder's")
 	}
 	for device := range 5 {
@@ -46,13 +46,13 @@ func TestCountsOfAHostileNode(t *testing.T) {
 		v.tell(fmt.Sprintf("%sd/%d/b", leasePrefix, device), all)
 	}
 	v.wantLeases(maxGrants, "five quarters of the limit")
-	if outboard.KindOf(v.checkCounts("b", 1, 0)) != outboard.Exhausted {
+	if outboard.KindOf(checkCounts(v.view, "b", 1, 0)) != outboard.Exhausted {
 		t.Error("the holder may have more leases")
 	}
 	for device := range 5 {
 		v.tell(fmt.Sprintf("%sd/%d/b", leasePrefix, device), []record{})
 	}
-	if err := v.checkCounts("b", maxGrants, 0); err != nil {
+	if err := checkCounts(v.view, "b", maxGrants, 0); err != nil {
 		t.Errorf("after all leases were released: %v", err)
 	}
 	n := outboard.Node{ID: "b", Boot: "2"}

@@ -30,7 +30,7 @@ type leaser struct {
 // grantDevice grants one device to a request, by compare-and-swap on the device's key. It
 // returns errFull when another node won.
 func (l *leaser) grantDevice(ctx context.Context, d outboard.Device, req Request) (outboard.Lease, error) {
-	if err := l.view.checkCounts(l.view.self, 1, 0); err != nil {
+	if err := checkCounts(l.view, l.view.self, 1, 0); err != nil {
 		return outboard.Lease{}, err
 	}
 	r := l.newRecord(d, req)

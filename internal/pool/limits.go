@@ -21,7 +21,7 @@ const (
 
 // decodeTicket reads a ticket. After an error it returns a void one, which delays no request, and which
 // the janitor of a node that keeps a copy of the table deletes. The mutex is held.
-func (v *view) decodeTicket(id string, e state.Entry) (ticket, error) {
+func decodeTicket(v *view, id string, e state.Entry) (ticket, error) {
 	holder := ticketHolder(id)
 	void := ticket{ID: id, Holder: holder, order: e.Revision, void: true}
 	if len(e.Value) > maxTicket {
@@ -48,7 +48,7 @@ func ticketHolder(id string) outboard.NodeID {
 }
 
 // checkCounts returns an error if a holder has as many leases, or as many tickets, as it may have.
-func (v *view) checkCounts(holder outboard.NodeID, leases, tickets int) error {
+func checkCounts(v *view, holder outboard.NodeID, leases, tickets int) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.grantsOf[holder]+leases > maxGrants {
@@ -58,4 +58,17 @@ func (v *view) checkCounts(holder outboard.NodeID, leases, tickets int) error {
 		return outboard.Errorf(outboard.Exhausted, "lease a device", "%d requests of node %s wait for devices, which is the limit: repeat the request later", n, holder)
 	}
 	return nil
+}
+
+// grantKeys returns the keys of a holder's grants, also of those that this node ignores.
+func grantKeys(v *view, holder outboard.NodeID) []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var keys []string
+	for device, g := range v.granted {
+		if _, ok := g.holders[holder]; ok {
+			keys = append(keys, leasesOf(device)+string(holder))
+		}
+	}
+	return keys
 }

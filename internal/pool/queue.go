@@ -85,7 +85,7 @@ func (l *leaser) enqueue(ctx context.Context, req Request) (ticket, error) {
 		Selector: req.Selector, Count: req.Count, Memory: req.Memory, Program: req.Program,
 		Since: time.Now().UTC(),
 	}
-	if err := l.view.checkCounts(t.Holder, 0, 1); err != nil {
+	if err := checkCounts(l.view, t.Holder, 0, 1); err != nil {
 		return t, err
 	}
 	text, err := json.Marshal(t)

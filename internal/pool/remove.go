@@ -105,8 +105,8 @@ func (p *Pool) otherKeepers() []string {
 	return names
 }
 
-// deleteRecords deletes the table's records of a removed node, and the tokens that it made. Its
-// leases are void without its record, and the devices' nodes delete them.
+// deleteRecords deletes the table's records of a removed node, its grants, and the tokens that it made.
+// The nodes of devices would delete its grants of these, and nobody those of devices that it invented.
 func (p *Pool) deleteRecords(ctx context.Context, name outboard.NodeID) error {
 	keys := []string{nodePrefix + string(name), admissionPrefix + string(name)}
 	for _, prefix := range []string{"endpoints/", "added-endpoints/", "modelreports/"} {
@@ -125,6 +125,7 @@ func (p *Pool) deleteRecords(ctx context.Context, name outboard.NodeID) error {
 	for _, e := range described {
 		keys = append(keys, e.Key)
 	}
+	keys = append(keys, grantKeys(p.view, name)...)
 	for _, key := range keys {
 		errs = append(errs, p.deleteKey(ctx, key))
 	}

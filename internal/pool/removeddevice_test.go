@@ -1,6 +1,7 @@
 package pool_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -48,5 +49,26 @@ func TestRemovedNodesDevices(t *testing.T) {
 	eventually(ctx, t, "the name is there again", func() bool { return len(c.Devices()) == 2 })
 	if leases := acquire(ctx, t, c, pool.Request{Selector: selector(t, "b/opencl/0")}); len(leases) != 1 {
 		t.Error("the device of the node that joined anew can't be leased")
+	}
+}
+
+// The grants of a removed node leave the table, also those of devices that no node has: each node would
+// keep them for good.
+func TestRemovedNodesGrants(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	a, b := founderAndJoined(ctx, t, 1, 0)
+	eventually(ctx, t, "the device", func() bool { return len(b.Devices()) == 1 })
+	lease := acquire(ctx, t, b, pool.Request{Selector: selector(t, "a/opencl/0")})[0]
+	invented := fmt.Sprintf(`[{"lease":"x","holder":"b","boot":%q}]`, lease.Boot)
+	if _, err := b.state.Put(ctx, "leases/nowhere/opencl/7/b", []byte(invented), 0); err != nil {
+		t.Fatal(err)
+	}
+	eventually(ctx, t, "both grants", func() bool { return len(a.Leases()) == 2 })
+	if err := a.Remove(ctx, "b", pool.DefaultAway); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := a.state.Entries(ctx, "leases/"); err != nil || len(left) != 0 {
+		t.Errorf("the table has %+v, error %v; want no grants", left, err)
 	}
 }

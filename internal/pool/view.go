@@ -355,7 +355,7 @@ func (v *view) decodeRecords(e state.Entry, device outboard.DeviceID, holder out
 		if err := checkTime(r.Expires); err != nil {
 			return nil, err
 		}
-		fence, known := v.fenceOf(device, &r)
+		fence, known := fenceOf(v, device, &r)
 		switch {
 		case r.Fence == 0 || !known && r.Fence <= v.seq || r.Fence > e.Revision:
 			records[i].Fence = e.Revision
@@ -368,7 +368,7 @@ func (v *view) decodeRecords(e state.Entry, device outboard.DeviceID, holder out
 
 // fenceOf returns the fence of the grant that this node has seen and r renews. It reports false if
 // there is none. The mutex is held.
-func (v *view) fenceOf(device outboard.DeviceID, r *record) (uint64, bool) {
+func fenceOf(v *view, device outboard.DeviceID, r *record) (uint64, bool) {
 	seen := v.granted[device].holders[r.Holder].records
 	i := slices.IndexFunc(seen, func(s record) bool {
 		return s.Lease == r.Lease && s.Memory == r.Memory && s.Exclusive == r.Exclusive
@@ -391,7 +391,7 @@ func (v *view) applyTicket(id string, e state.Entry) (changed bool, err error) {
 		delete(v.orphans, id)
 		return true, nil
 	}
-	t, err := v.decodeTicket(id, e)
+	t, err := decodeTicket(v, id, e)
 	if err == nil {
 		v.ticketsOf[holder]++
 	}

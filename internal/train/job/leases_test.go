@@ -106,3 +106,20 @@ func TestLeasesAreOfOneRun(t *testing.T) {
 		}
 	})
 }
+
+// A lease of another holder with the same ID does not stand for a run's lease, nor does the run's own
+// with another size.
+func TestMissingLeases(t *testing.T) {
+	lease := leaseOf("dinghy/opencl/0")
+	lease.Holder, lease.Memory = "b", 1<<30
+	other, smaller := lease, lease
+	other.Holder, smaller.Memory = "c", 1
+	for name, standing := range map[string]outboard.Lease{"of another holder": other, "smaller": smaller} {
+		if missingLease([]outboard.Lease{standing}, []outboard.Lease{lease}) != lease.Device {
+			t.Errorf("a lease that is %s stands for the run's", name)
+		}
+	}
+	if missing := missingLease([]outboard.Lease{other, lease}, []outboard.Lease{lease}); missing != "" {
+		t.Errorf("the lease of %s is missing", missing)
+	}
+}
