@@ -39,14 +39,14 @@ func TestStrangerCPlusPlus(t *testing.T) {
 	sharesDevice(t)
 	need.Program(t, "c++")
 	need.Require(t, "opencl-clhpp-headers", exists("/usr/include/CL/opencl.hpp"), "install opencl-clhpp-headers")
-	same(t, thirdPartyProgram("opencl.hpp", build(t, "c++", "objects.cpp", "-std=c++17", "-lOpenCL", "-lpthread")))
+	same(t, thirdPartyProgram("opencl.hpp", build(t, "c++", "strangers/objects.cpp", "-std=c++17", "-lOpenCL", "-lpthread")))
 }
 
 func TestStrangerCLFFT(t *testing.T) {
 	sharesDevice(t)
 	need.Program(t, "cc")
 	need.Require(t, "libclfft-dev", exists("/usr/include/clFFT.h"), "install libclfft-dev")
-	same(t, thirdPartyProgram("clFFT", build(t, "cc", "transform.c", "-std=gnu11", "-lclFFT", "-lOpenCL", "-lm")))
+	same(t, thirdPartyProgram("clFFT", build(t, "cc", "strangers/transform.c", "-std=gnu11", "-lclFFT", "-lOpenCL", "-lm")))
 }
 
 // thirdPartyProgram is a program all of whose standard output counts.
@@ -56,10 +56,11 @@ func thirdPartyProgram(name string, args ...string) suite.Program {
 	}}
 }
 
+// build compiles a program of testdata.
 func build(t testing.TB, compiler, source string, flags ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "program")
-	args := append([]string{"-O1", "-w", "-o", path, filepath.Join("testdata", "strangers", source)}, flags...)
+	args := append([]string{"-O1", "-w", "-o", path, filepath.Join("testdata", source)}, flags...)
 	if out, err := exec.CommandContext(t.Context(), compiler, args...).CombinedOutput(); err != nil {
 		t.Fatalf("%s %s: %v\n%s", compiler, source, err, out)
 	}

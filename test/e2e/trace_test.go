@@ -208,6 +208,18 @@ func TestTracesOfOtherPrograms(t *testing.T) {
 	}
 }
 
+// Queues with properties that only the driver can check cost a round trip each, also those that it
+// refuses.
+func TestTracesOfUnusualQueues(t *testing.T) {
+	sharesDevice(t)
+	need.Program(t, "cc")
+	local, remote := recordProgram(t, build(t, "cc", "traced/queues.c", "-lOpenCL"))
+	compareTraffic(t, local, remote)
+	if got := local["clCreateCommandQueueWithProperties"].Waited; got < 4 {
+		t.Errorf("%d queues are waited for", got)
+	}
+}
+
 // A program that polls events, or has callbacks wake it, waits as often as there are notices, and sends a
 // message for each: how often it polls depends on the time.
 func TestTracesOfPollsAndCallbacks(t *testing.T) {
@@ -231,11 +243,17 @@ func recordBothWays(t *testing.T, name string) (local, remote map[string]overhea
 	if err != nil {
 		t.Fatal(err)
 	}
+	return recordProgram(t, "/usr/bin/python3", script)
+}
+
+// recordProgram counts the messages of a program by a local and a remote recording.
+func recordProgram(t *testing.T, program ...string) (local, remote map[string]overhead.Traffic) {
+	t.Helper()
 	r := shared(t)
 	outputs, counted := map[string]string{}, map[string]map[string]overhead.Traffic{}
 	for mode, flags := range map[string][]string{"local": {"--local"}, "remote": nil} {
 		file := filepath.Join(t.TempDir(), mode+".trace")
-		cmd := r.Node("dinghy").Command(t.Context(), append(append([]string{"run", "--no-trace", "--trace", file}, flags...), "--", "/usr/bin/python3", script)...)
+		cmd := r.Node("dinghy").Command(t.Context(), append(append([]string{"run", "--no-trace", "--trace", file}, flags...), append([]string{"--"}, program...)...)...)
 		cmd.Env = append(cmd.Env, "PYOPENCL_NO_CACHE=1")
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -25,20 +25,46 @@ static void note_wait(const struct record_call *call) {
 
 #define UNUSED(x) ((void)(x))
 
-void note_clCreateCommandQueue(struct record_call *call, cl_command_queue result, cl_context context, cl_device_id device, cl_command_queue_properties properties, cl_int *errcode_ret) {
-	UNUSED(result), UNUSED(context), UNUSED(errcode_ret);
+/* The bit of a queue's recorded properties that says that its creation waits for the driver. */
+#define QUEUE_AWAITED (UINT64_C(1) << 63)
+
+/* Returns 1 if the library waits for the driver's result: for other properties than those of a queue
+ * for the host (calls/queue.c). */
+static int queue_awaited(cl_device_id device, cl_command_queue_properties asked) {
+	cl_command_queue_properties plain = 0;
+	(void)entry_driver.clGetDeviceInfo(device, CL_DEVICE_QUEUE_ON_HOST_PROPERTIES, sizeof plain, &plain, NULL);
+	return (asked & ~(plain & (CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE | CL_QUEUE_PROFILING_ENABLE))) != 0;
+}
+
+/* Returns 1 if the library checks the call itself: the driver does not see it. */
+static int queue_refused(cl_command_queue queue, const cl_int *status) {
+	return !queue && status && (*status == CL_INVALID_CONTEXT || *status == CL_INVALID_DEVICE);
+}
+
+static void note_queue(struct record_call *call, cl_device_id device, cl_command_queue_properties asked, int unusual, int refused) {
 	call->object = (uintptr_t)device;
-	call->detail = properties;
+	call->detail = asked & ~QUEUE_AWAITED;
+	if (entry_sizes && !refused && (unusual || queue_awaited(device, asked)))
+		call->detail |= QUEUE_AWAITED;
 	entry_device(device);
 }
 
+void note_clCreateCommandQueue(struct record_call *call, cl_command_queue result, cl_context context, cl_device_id device, cl_command_queue_properties properties, cl_int *errcode_ret) {
+	UNUSED(context);
+	note_queue(call, device, properties, 0, queue_refused(result, errcode_ret));
+}
+
 void note_clCreateCommandQueueWithProperties(struct record_call *call, cl_command_queue result, cl_context context, cl_device_id device, const cl_queue_properties *properties, cl_int *errcode_ret) {
-	UNUSED(result), UNUSED(context), UNUSED(errcode_ret);
-	call->object = (uintptr_t)device;
-	entry_device(device);
-	for (size_t i = 0; properties && properties[i]; i += 2)
+	UNUSED(context);
+	cl_command_queue_properties asked = 0;
+	int unusual = 0;
+	for (size_t i = 0; properties && properties[i]; i += 2) {
 		if (properties[i] == CL_QUEUE_PROPERTIES)
-			call->detail = properties[i + 1];
+			asked = properties[i + 1];
+		else
+			unusual = 1;
+	}
+	note_queue(call, device, asked, unusual, queue_refused(result, errcode_ret));
 }
 
 void entry_written(const struct record_call *call, cl_mem object) {

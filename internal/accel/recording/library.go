@@ -24,10 +24,11 @@ type library struct {
 type argument struct{ kernel, index uint64 }
 
 const (
-	queueProfiling     = 1 << 1 // CL_QUEUE_PROFILING_ENABLE
-	programBinarySizes = 0x1165 // CL_PROGRAM_BINARY_SIZES
-	programBinaries    = 0x1166 // CL_PROGRAM_BINARIES
-	statusReply        = 32 + 8 // a reply with one word
+	queueProfiling     = 1 << 1  // CL_QUEUE_PROFILING_ENABLE
+	queueAwaited       = 1 << 63 // set by the recorder (cmd/libopencl/entry/note.c)
+	programBinarySizes = 0x1165  // CL_PROGRAM_BINARY_SIZES
+	programBinaries    = 0x1166  // CL_PROGRAM_BINARIES
+	statusReply        = 32 + 8  // a reply with one word
 	formatsQuery       = 32 + 3*8
 	formatsReply       = 32 + 45*8 // of a device with the 44 formats of PoCL
 	noticeWords        = 2 * 8     // serial and status of data that no call waits for
@@ -40,7 +41,7 @@ func newLibrary() *library {
 // answer changes the record of a call to the way in which the library would answer it.
 func (l *library) answer(f *function, c *rawCall, r *trace.Record) {
 	switch {
-	case r.Failed && f.answer != "wait":
+	case r.Failed && f.answer != "wait" && !awaitsQueue(f, c):
 		makeLocal(r) // the library checks the arguments
 	case f.name == "clSVMFree":
 		if c.object == 0 {
@@ -57,12 +58,7 @@ func (l *library) answer(f *function, c *rawCall, r *trace.Record) {
 	case strings.HasPrefix(f.name, "clRetain"):
 		l.retain(f, c, r)
 	case strings.HasPrefix(f.name, "clCreateCommandQueue"):
-		l.created(c.queue, r)
-		if c.detail&queueProfiling != 0 && !l.clock && !r.Failed {
-			// The offset of the worker's clock costs a round trip, once.
-			l.clock, r.Class = true, trace.WaitedFor
-			r.Forward, r.Backward = r.Forward+messageHead, r.Backward+statusReply
-		}
+		l.createQueue(c, r)
 	case strings.HasPrefix(f.name, "clCreateImage"):
 		l.created(c.object, r)
 		if c.detail != 0 && l.queriesFormats(c) {
@@ -83,6 +79,33 @@ func (l *library) answer(f *function, c *rawCall, r *trace.Record) {
 		l.created(c.event, r)
 	case f.answer == "cached":
 		l.query(f, c, r)
+	}
+}
+
+// awaitsQueue reports whether a call creates a queue with properties that only the driver can check.
+func awaitsQueue(f *function, c *rawCall) bool {
+	return strings.HasPrefix(f.name, "clCreateCommandQueue") && c.detail&queueAwaited != 0
+}
+
+// createQueue adds the queries of the worker's clock to the creation of a queue. The first queue with
+// profiling needs the offset of the clock; for properties that only the driver can check, the query's
+// reply implies that the driver has created the queue, or refused it.
+func (l *library) createQueue(c *rawCall, r *trace.Record) {
+	l.created(c.queue, r)
+	waits := uint64(0)
+	if c.detail&queueProfiling != 0 && !l.clock {
+		l.clock = true
+		waits++
+	}
+	if c.detail&queueAwaited != 0 {
+		waits++
+	}
+	if r.Failed {
+		r.Forward = c.forward + releaseSize // the library drops a queue that the driver has refused
+	}
+	if waits > 0 {
+		r.Class = trace.WaitedFor
+		r.Forward, r.Backward = r.Forward+waits*messageHead, r.Backward+waits*statusReply
 	}
 }
 

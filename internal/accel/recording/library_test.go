@@ -54,6 +54,13 @@ func TestLocalRunsAreWhatTheLibraryWouldForward(t *testing.T) {
 			{op: op(t, "clCreateCommandQueue"), queue: queue + 8, detail: queueProfiling},
 			{op: op(t, "clCreateCommandQueue"), queue: queue + 16, detail: queueProfiling},
 		}, []trace.Class{early, waited, early}},
+		{"queues whose properties only the driver checks", []rawCall{
+			{op: op(t, "clCreateCommandQueueWithProperties"), queue: queue, detail: queueAwaited, forward: 88},
+			{op: op(t, "clCreateCommandQueueWithProperties"), queue: queue + 8, forward: 88},
+			{op: op(t, "clCreateCommandQueueWithProperties"), flags: flagFailed, detail: queueAwaited, forward: 88},
+			{op: op(t, "clCreateCommandQueueWithProperties"), flags: flagFailed, forward: 88},
+			{op: op(t, "clCreateCommandQueue"), flags: flagFailed, detail: queueAwaited, forward: 64},
+		}, []trace.Class{waited, early, waited, local, waited}},
 		{"binaries", []rawCall{
 			{op: op(t, "clGetProgramInfo"), object: program, detail: programBinarySizes, backward: 48},
 			{op: op(t, "clGetProgramInfo"), object: program, detail: programBinaries, backward: 40},
