@@ -220,6 +220,24 @@ func TestTracesOfUnusualQueues(t *testing.T) {
 	}
 }
 
+// A local recording has the calls of every loader of a process.
+func TestTracesOfSeveralLoaders(t *testing.T) {
+	sharesDevice(t)
+	need.Program(t, "cc")
+	loaders, _ := filepath.Glob("/usr/lib/*/libOpenCL.so.1")
+	need.Require(t, "ocl-icd-libopencl1", len(loaders) > 0, "install ocl-icd-libopencl1")
+	content, err := os.ReadFile(loaders[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(t.TempDir(), "libOpenCL-other.so.1")
+	if err := os.WriteFile(other, content, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	local, remote := recordProgram(t, build(t, "cc", "traced/loaders.c", "-lOpenCL", "-ldl"), other)
+	compareTraffic(t, local, remote)
+}
+
 // A program that polls events, or has callbacks wake it, waits as often as there are notices, and sends a
 // message for each: how often it polls depends on the time.
 func TestTracesOfPollsAndCallbacks(t *testing.T) {

@@ -6,6 +6,7 @@
  * unless it requested them. */
 #include "callback.h"
 #include "entry.h"
+#include "loaders.h"
 #include "queues.h"
 
 #include <CL/cl_layer.h>
@@ -119,6 +120,18 @@ static cl_int CL_API_CALL profiling_info(cl_event event, cl_profiling_info name,
 	return entry_driver.clGetEventProfilingInfo(event, name, size, value, size_ret);
 }
 
+/* ---- contexts: the libraries that share one may use several loaders */
+
+static cl_context CL_API_CALL create_context(const cl_context_properties *properties, cl_uint num_devices, const cl_device_id *devices, void(CL_CALLBACK *pfn_notify)(const char *, const void *, size_t, void *), void *user_data, cl_int *errcode_ret) {
+	loaders_initialise();
+	return entry_driver.clCreateContext(properties, num_devices, devices, pfn_notify, user_data, errcode_ret);
+}
+
+static cl_context CL_API_CALL create_context_from_type(const cl_context_properties *properties, cl_device_type type, void(CL_CALLBACK *pfn_notify)(const char *, const void *, size_t, void *), void *user_data, cl_int *errcode_ret) {
+	loaders_initialise();
+	return entry_driver.clCreateContextFromType(properties, type, pfn_notify, user_data, errcode_ret);
+}
+
 /* ---- the loader */
 
 EXPORTED cl_int CL_API_CALL clGetLayerInfo(cl_layer_info name, size_t size, void *value, size_t *size_ret) {
@@ -135,31 +148,38 @@ EXPORTED cl_int CL_API_CALL clGetLayerInfo(cl_layer_info name, size_t size, void
 	return CL_SUCCESS;
 }
 
+/* Other threads may call through the tables while another loader initialises the layer, so each
+ * table is made before it is published. */
 static void change(void) {
-	changed = entry_driver;
+	struct _cl_icd_dispatch made = entry_driver;
 	if (entry_driver.clCreateCommandQueue)
-		changed.clCreateCommandQueue = create_queue;
+		made.clCreateCommandQueue = create_queue;
 	if (entry_driver.clCreateCommandQueueWithProperties)
-		changed.clCreateCommandQueueWithProperties = create_queue_with;
-	changed.clRetainCommandQueue = retain_queue;
-	changed.clReleaseCommandQueue = release_queue;
-	changed.clGetCommandQueueInfo = queue_info;
-	changed.clGetEventProfilingInfo = profiling_info;
-	callback_wrap(&changed);
+		made.clCreateCommandQueueWithProperties = create_queue_with;
+	made.clCreateContext = create_context;
+	made.clCreateContextFromType = create_context_from_type;
+	made.clRetainCommandQueue = retain_queue;
+	made.clReleaseCommandQueue = release_queue;
+	made.clGetCommandQueueInfo = queue_info;
+	made.clGetEventProfilingInfo = profiling_info;
+	callback_wrap(&made);
+	changed = made;
+	record_overlay(&made);
+	recorded = made;
 }
 
 EXPORTED cl_int CL_API_CALL clInitLayer(cl_uint num_entries, const cl_icd_dispatch *next, cl_uint *num_entries_ret, const cl_icd_dispatch **layer) {
 	if (!next || !num_entries_ret || !layer)
 		return CL_INVALID_VALUE;
 	memcpy(&entry_driver, next, (num_entries < entries ? num_entries : entries) * sizeof(void *));
-	recorded = entry_driver;
 	if (record_open()) {
+		loaders_add(__builtin_return_address(0));
 		pthread_atfork(NULL, NULL, record_forked);
 		entry_sizes = 1;
-		change();
 		entry_next = &changed;
-		recorded = changed;
-		record_overlay(&recorded);
+		change();
+	} else {
+		recorded = entry_driver;
 	}
 	*num_entries_ret = num_entries < entries ? num_entries : entries;
 	*layer = &recorded;
