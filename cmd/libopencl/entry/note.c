@@ -162,9 +162,16 @@ void note_clCreateProgramWithSource(struct record_call *call, cl_program result,
 	note_bulk(call, size, 0);
 }
 
+/* The driver refuses a binary after it was sent. The reply brings what the driver knows about the program. */
 void note_clCreateProgramWithBinary(struct record_call *call, cl_program result, cl_context context, cl_uint num_devices, const cl_device_id *device_list, const size_t *lengths, const unsigned char **binaries, cl_int *binary_status, cl_int *errcode_ret) {
-	UNUSED(context), UNUSED(num_devices), UNUSED(device_list), UNUSED(binaries), UNUSED(binary_status), UNUSED(errcode_ret);
-	note_bulk(call, result ? lengths[0] : 0, 0);
+	UNUSED(context), UNUSED(device_list), UNUSED(binaries), UNUSED(binary_status);
+	int sent = result || (errcode_ret && *errcode_ret == CL_INVALID_BINARY);
+	if (entry_sizes && sent && lengths && num_devices > 0)
+		call->forward += wire_padded(lengths[0]);
+	if (!succeeded(call))
+		return;
+	static const struct program_sources none;
+	call->backward += facts_size(result, &none);
 }
 
 /* Adds what a build sends and receives beside the program's own arguments. count programs have headers,
@@ -178,15 +185,21 @@ static void note_build(struct record_call *call, cl_program program, const char 
 	sources_free(&sources);
 }
 
+/* Returns 1 if the call has had its reply from a compiler, which also says why a build failed. */
+static int built(cl_int result, const void *notify) {
+	return entry_sizes && !notify && /* else the build may go on */
+		(result == CL_SUCCESS || result == CL_BUILD_PROGRAM_FAILURE || result == CL_COMPILE_PROGRAM_FAILURE);
+}
+
 void note_clBuildProgram(struct record_call *call, cl_int result, cl_program program, cl_uint num_devices, const cl_device_id *device_list, const char *options, void(CL_CALLBACK *pfn_notify)(cl_program, void *), void *user_data) {
-	UNUSED(result), UNUSED(num_devices), UNUSED(device_list), UNUSED(user_data);
-	if (succeeded(call) && !pfn_notify) /* else the build may go on */
+	UNUSED(num_devices), UNUSED(device_list), UNUSED(user_data);
+	if (built(result, (const void *)pfn_notify))
 		note_build(call, program, options, 0, NULL);
 }
 
 void note_clCompileProgram(struct record_call *call, cl_int result, cl_program program, cl_uint num_devices, const cl_device_id *device_list, const char *options, cl_uint num_input_headers, const cl_program *input_headers, const char **header_include_names, void(CL_CALLBACK *pfn_notify)(cl_program, void *), void *user_data) {
-	UNUSED(result), UNUSED(num_devices), UNUSED(device_list), UNUSED(user_data);
-	if (!succeeded(call) || pfn_notify)
+	UNUSED(num_devices), UNUSED(device_list), UNUSED(user_data);
+	if (!built(result, (const void *)pfn_notify))
 		return;
 	call->forward += request_names(num_input_headers, header_include_names);
 	note_build(call, program, options, num_input_headers, input_headers);

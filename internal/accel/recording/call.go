@@ -79,7 +79,7 @@ func (p *joiner) joinLocal(f *function, c *rawCall, r *trace.Record, q *queueSta
 	r.Class = f.classify(blocking)
 	r.Blocking = f.blocking(r.Class)
 	switch {
-	case r.Failed:
+	case r.Failed && f.answer != "wait": // the library refuses the call, and sends nothing
 		r.Forward, r.Backward = 0, 0
 	case f.name == "clEnqueueSVMMemcpy" && r.Forward > 0:
 		r.Forward += messageHead // else it is a marker
