@@ -61,9 +61,15 @@ def _element(tensor):
     number = _ELEMENTS.get(tensor.dtype)
     if number is None:
         raise Error(f"tensors of {tensor.dtype} are not supported")
+    _check_device(tensor)
+    if tensor.layout != torch.strided:
+        raise Error(f"tensors of layout {tensor.layout} are not supported by this call (all_reduce adds torch.sparse_coo): use to_dense()")
+    return number
+
+
+def _check_device(tensor):
     if tensor.device.type != "cpu":
         raise Error(f"tensors on {tensor.device} are not supported: move them to the CPU")
-    return number
 
 
 def _site():
@@ -203,8 +209,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._piece = joined.get("piece", 0)  # in bytes; 0: calls are not divided
         if limit.active is not None:
             limit.active.add_group(self, name, nodes)
-        # PyTorch's C++ code holds only the C++ half of a Work: this keeps the Python half alive.
-        self._works = collections.deque(maxlen=256)
+        self._works = _Works()
         self._state = threading.Lock()
         self._membership = _Membership(self._connection, self._memory, self._state)
         self._direct = None  # the last call beside the queue
@@ -234,15 +239,13 @@ class ProcessGroup(dist.ProcessGroup):
         future = Future()
         if limit.active is not None and not limit.active.check_call(_site(), is_barrier):
             future.set_result(None)
-            return _Work(future)
+            return _Work(self._works, future)
         with self._state:
             if self._direct is not None and not self._direct.done:
                 self._membership.put(Future(), self._direct.complete)
             self._direct = None
             self._membership.put(future, call)
-        work = _Work(future)
-        self._works.append(work)
-        return work
+        return _Work(self._works, future)
 
     def _begin(self, start, tensors):
         """Makes a call beside the queue, if no other call is running. Returns its work, or None.
@@ -255,9 +258,7 @@ class ProcessGroup(dist.ProcessGroup):
             if self._membership.pending or self._direct is not None and not self._direct.done:
                 return None
             self._direct = direct = _Direct(start())
-        work = _DirectWork(self, direct, tensors)
-        self._works.append(work)
-        return work
+        return _DirectWork(self, direct, tensors)
 
     # Calls of the server. The tensors of a call lie behind each other in the memory.
 
@@ -289,6 +290,33 @@ class ProcessGroup(dist.ProcessGroup):
             running.append(self._start_collective(ALL_REDUCE, [piece], [(0, piece)], reduction, 0, site, at, members))
         while running:
             running.popleft()()
+
+    def _all_reduce_sparse(self, tensor, reduction, site):
+        """Adds a sparse tensor, such as the gradient of an embedding: all ranks gather the indices and
+        values of all, in parts of the size of the largest one."""
+        if reduction != _REDUCTIONS["SUM"]:
+            raise Error(f"sparse tensors have no other reduction than SUM, at {site}")
+        own = tensor.detach().coalesce()
+        indices, values = own.indices(), own.values()
+        counts = torch.empty(self._size, dtype=torch.int64)
+        self._gather_all(torch.tensor([values.shape[0]]), counts, site)
+        most = int(counts.max())
+        if most == 0:
+            return
+        gathered = []
+        for part in indices.t(), values:
+            padded = torch.zeros(most, *part.shape[1:], dtype=part.dtype)
+            padded[: part.shape[0]].copy_(part)
+            whole = torch.empty(self._size, *padded.shape, dtype=part.dtype)
+            self._gather_all(padded, whole, site)
+            gathered.append(torch.cat([rows[:n] for rows, n in zip(whole, counts.tolist())]))
+        total = torch.sparse_coo_tensor(gathered[0].t(), gathered[1], tensor.shape)
+        with torch.no_grad():  # tensor.detach() would have indices of its own.
+            tensor.copy_(total.coalesce())
+
+    def _gather_all(self, part, whole, site):
+        """Gathers the parts of all ranks, which have one size, in a whole tensor."""
+        self._collective(ALL_GATHER, [part] * self._size, [(0, whole)], site=site)
 
     def _start_collective(self, operation, parts, results, reduction=0, root=0, site="", offset=0, members=()):
         """Sends a call's request. Returns the function that awaits the reply and copies the result.
@@ -325,11 +353,14 @@ class ProcessGroup(dist.ProcessGroup):
 
         def call():
             for t in tensors:
-                self._all_reduce(t, reduction, site)
+                if t.is_sparse:
+                    self._all_reduce_sparse(t, reduction, site)
+                else:
+                    self._all_reduce(t, reduction, site)
             return tensors
 
         work = None
-        if len(tensors) == 1 and profile.active is None and tensors[0].numel() * tensors[0].element_size() <= _DIRECT:
+        if len(tensors) == 1 and profile.active is None and not tensors[0].is_sparse and tensors[0].numel() * tensors[0].element_size() <= _DIRECT:
             t = tensors[0]
             work = self._begin(lambda: self._start_collective(ALL_REDUCE, [t], [(0, t)], reduction, 0, site), tensors)
         return work or self._enqueue(call)
@@ -485,8 +516,7 @@ class ProcessGroup(dist.ProcessGroup):
         """Makes an all-to-all of parts whose sizes may differ: parts of the size of the largest one are
         exchanged, once all ranks know all sizes."""
         sizes = torch.empty(self._size, self._size, dtype=torch.int64)  # [i, j]: of rank i's part for rank j
-        own = torch.tensor([t.numel() for t in inputs])
-        self._collective(ALL_GATHER, [own] * self._size, [(0, sizes)], site=site)
+        self._gather_all(torch.tensor([t.numel() for t in inputs]), sizes, site)
         for rank, out in enumerate(outputs):
             if out.numel() != sizes[rank, self._rank]:
                 raise Error(
@@ -520,13 +550,11 @@ class ProcessGroup(dist.ProcessGroup):
         site = _site()
         if limit.active is not None:
             limit.active.check_call(site)
-        _element(tensors[0])
+        _check_device(tensors[0])  # Messages are bytes, so they may have any type.
         with self._state:
             if self._membership.messages is None:
                 self._membership.messages = Messages(self._path, self._name, self._rank, self._size, _end_message)
-        work = _Work(start(self._membership.messages, tensors[0], peer, tag, site), self._timeout)
-        self._works.append(work)
-        return work
+        return _Work(self._works, start(self._membership.messages, tensors[0], peer, tag, site), self._timeout)
 
 
 def _end_message(since):
@@ -583,30 +611,56 @@ def _split(tensor, sizes, ranks, name):
     return tensor.detach().split(list(sizes))
 
 
-class _Work(dist._Work if hasattr(dist, "_Work") else dist.Work):
-    """A running call. wait raises the error with which the call ended."""
+class _Works:
+    """The running calls of a group, the last 256 ones. PyTorch's C++ code holds only the C++ half of a
+    Work: this keeps the Python half alive until the program has waited for it. Then the program owns
+    it, with its tensors."""
 
-    def __init__(self, future, timeout=None):
+    def __init__(self):
+        self._works = {}  # by their identity, in order
+
+    def add(self, work):
+        self._works[id(work)] = work
+        while len(self._works) > 256:
+            self._works.pop(next(iter(self._works)), None)
+
+    def discard(self, work):
+        self._works.pop(id(work), None)
+
+
+class _Work(dist._Work if hasattr(dist, "_Work") else dist.Work):
+    """A running call, one of works. wait raises the error with which the call ended."""
+
+    def __init__(self, works, future, timeout=None):
         super().__init__()
-        self.future, self._timeout = future, timeout
+        self._works, self._future, self._timeout = works, future, timeout
+        works.add(self)
 
     def wait(self, timeout=None):
-        _await(self.future, timeout if _seconds(timeout) is not None else self._timeout)
-        # The program owns the tensors: a call that is kept must not hold them.
-        self.future = _done()
+        _await(self._future, timeout if _seconds(timeout) is not None else self._timeout)
+        works, self._works = self._works, None
+        if works is not None:
+            works.discard(self)
         return True
 
     def is_completed(self):
-        return self.future.done()
+        return self._future.done()
 
     def is_success(self):
-        return self.future.done()
+        return self._future.done()
 
     def get_future(self):
-        return _failing(self.future)
+        return _failing(self._future)
 
     def result(self):
-        return self.future.value()
+        return _flatten(_value(self._future))
+
+
+def _flatten(value):
+    """Returns the tensors of a result in one list, as PyTorch's own back ends do."""
+    if not isinstance(value, list):
+        return []
+    return [t for v in value for t in (_flatten(v) if isinstance(v, list) else [v])]
 
 
 def _failing(future):
@@ -670,13 +724,15 @@ class _DirectWork(dist._Work if hasattr(dist, "_Work") else dist.Work):
         super().__init__()
         self._group, self._direct, self._tensors = group, direct, tensors
         self._future = None
+        group._works.add(self)
 
     def wait(self, timeout=None):
         if _seconds(timeout) is not None and not self._direct.done:
             _await(self._started(), timeout)
         self._direct.complete()
-        # As for _Work: the program owns the tensors and the group.
-        self._tensors = self._group = None
+        group, self._group = self._group, None  # The program owns the group.
+        if group is not None:
+            group._works.discard(self)
         if self._direct.error is not None:
             raise self._direct.error
         return True
@@ -695,7 +751,7 @@ class _DirectWork(dist._Work if hasattr(dist, "_Work") else dist.Work):
     def _started(self):
         """Returns the future of the thread that receives the reply."""
         if self._future is None:
-            direct, tensors = self._direct, self._tensors
+            group, direct, tensors = self._group, self._direct, self._tensors
 
             def call():
                 direct.complete()
@@ -703,14 +759,15 @@ class _DirectWork(dist._Work if hasattr(dist, "_Work") else dist.Work):
                     raise direct.error
                 return tensors
 
-            if self._group is None:  # wait has returned.
-                self._future = _done()
-            else:
-                self._future = self._group._enqueue(call).future
+            if group is None:  # wait has returned.
+                future = Future()
+                future.set_result(tensors)
+                return future
+            self._future = group._enqueue(call)._future
         return self._future
 
     def result(self):
-        return self._tensors
+        return _flatten(self._tensors)
 
 
 def pipeline(layers, loss, micro_batches=None, **options):
@@ -718,12 +775,6 @@ def pipeline(layers, loss, micro_batches=None, **options):
     from outboard.pipeline import Pipeline  # It needs this module's back end first.
 
     return Pipeline(layers, loss, micro_batches, **options)
-
-
-def _done():
-    future = Future()
-    future.set_result(None)
-    return future
 
 
 def _create(store, rank, size, timeout):

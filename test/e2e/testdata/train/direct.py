@@ -4,6 +4,7 @@ Its caller may have initialised torch.distributed.
 """
 
 import time
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -79,3 +80,36 @@ if rank == 0:
         dist.send(torch.ones(1), other)
 seen.wait()
 check("made by a callback", (11, a), (12, seen.value()))
+
+# A program may ask for the results of a call after it has waited for it, as DDP's Join does, and then
+# the call holds them, and nothing else.
+for count in (5, 100_000):  # direct, and by the group's thread
+    work = dist.all_reduce(torch.full((count,), float(rank + 1)), async_op=True)
+    work.wait()
+    results = [*work.result(), *work.get_future().value(), *work.get_future().then(lambda f: f.value()).wait()]
+    seen = [t.tolist() == [total] * count for t in results]
+    print(f"results of {count}", "equal" if seen == [True] * 3 else seen, flush=True)
+    held = weakref.ref(results[0])
+    dist.barrier()  # The group's thread has dropped the call before.
+    del work, results
+    print(f"held results of {count}", "equal" if held() is None else held(), flush=True)
+
+out = [torch.zeros(2) for _ in range(size)]
+work = dist.all_gather(out, torch.full((2,), float(rank)), async_op=True)
+work.wait()
+seen = [t.tolist() for t in work.result()]
+print("results of a gather", "equal" if seen == [[float(r)] * 2 for r in range(size)] else seen, flush=True)
+
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+with model.join():  # The ranks have different numbers of batches.
+    for _ in range(1 + rank):
+        model(torch.ones(1, 2)).sum().backward()
+print("uneven inputs equal", flush=True)
+
+# Each rank has another number of rows, the last one none.
+for shape in ((9,), (9, 3)):
+    rows = size - 1 - rank
+    a = torch.sparse_coo_tensor([list(range(rows))], torch.ones(rows, *shape[1:]), shape)
+    dist.all_reduce(a)
+    want = torch.tensor([max(0.0, size - 1 - i) for i in range(9)]).reshape(9, *[1] * (len(shape) - 1)).expand(shape)
+    print(f"sparse {shape}", "equal" if torch.equal(a.to_dense(), want) else a, flush=True)

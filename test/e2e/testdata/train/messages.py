@@ -81,6 +81,12 @@ if rank == 1:
     dist.recv(got, 0)
 check("a parameter", [got.requires_grad, got.tolist()], [False, [1.0, 1.0] if rank == 1 else [0.0, 0.0]])
 
+# Messages are of any type, also of those that no collective has.
+got = torch.zeros(2, dtype=torch.complex64)
+first = dist.isend(torch.tensor([1 + 2j, rank - 1j]), to)
+dist.irecv(got, source).wait(), first.wait()
+check("complex numbers", got.tolist(), [1 + 2j, source - 1j])
+
 work = dist.irecv(torch.zeros(1), source)
 try:
     work.wait(datetime.timedelta(milliseconds=1))
